@@ -1,0 +1,122 @@
+"""The agent behind a root, seen from outside: its process, its memory, its history of saves."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import re
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pawl
+
+NEVER = 1e9  # persist_every: only the memory tier works
+LIMIT_S = 120.0  # of any wait; more is a hang
+
+
+def agent_pid(root: Path) -> int:
+    """As the agent wrote it into the root's lock file."""
+    match = re.search(r"\(pid (\d+) on ", (root / ".pawl-lock").read_text())
+    assert match, f"{root}: nobody in the lock file"
+    return int(match[1])
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(what: str, true: Any, every_s: float = 0.01) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not true():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what}: not within {LIMIT_S:g} s")
+        time.sleep(every_s)
+
+
+def end_agent(root: Path) -> None:
+    """Kills the root's agent, so that nothing of the root is in memory; fine if there is none."""
+    if not (root / ".pawl-lock").exists():
+        return
+    pid = agent_pid(root)
+    with contextlib.suppress(OSError):
+        if Path(f"/proc/{pid}/comm").read_text().strip() != "pawl":
+            return
+        os.kill(pid, signal.SIGKILL)
+    wait_until(f"agent {pid} ends", lambda: not is_running(pid))
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+@contextlib.contextmanager
+def scratch(parent: str) -> Iterator[Path]:
+    """A folder on the disk of parent; in the end it is gone, and so are the agents of its roots."""
+    with tempfile.TemporaryDirectory(prefix="pawl-bench-", dir=parent) as name:
+        os.environ["XDG_RUNTIME_DIR"] = name  # for the agents' sockets
+        try:
+            yield Path(name)
+        finally:
+            for lock in Path(name).rglob(".pawl-lock"):
+                end_agent(lock.parent)
+
+
+@contextlib.contextmanager
+def opened(root: Path, **options: Any) -> Iterator[pawl.Checkpointer]:
+    """A Checkpointer with an agent and a root of its own; nothing of it is left."""
+    checkpointer = pawl.Checkpointer(root, job=f"bench:{root}", **options)
+    try:
+        yield checkpointer
+    finally:
+        checkpointer.close()
+        end_agent(root)
+        shutil.rmtree(root)
+
+
+def settle(save: pawl.Save | None, level: str) -> None:
+    """A save that fails would be measured as a very fast one."""
+    assert save is not None
+    if not save.wait(level, timeout=LIMIT_S):
+        raise RuntimeError(f"save {save.step} is not {level}: {save.error or 'time ran out'}")
+
+
+def persist_s(root: Path, step: int) -> float:
+    """Seconds that making a step durable took, from the history."""
+    with (root / "checkpointHistories.csv").open(newline="") as file:
+        found = [row for row in csv.DictReader(file) if int(row["step"]) == step]
+    return float(found[-1]["persist_ms"]) / 1000
+
+
+def memory_of(pid: int | str, field: str) -> int:
+    """A field of /proc/PID/status in bytes: VmRSS, RssAnon."""
+    match = re.search(rf"^{field}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.M)
+    assert match, field
+    return int(match[1]) << 10
+
+
+def huge_bytes() -> int:
+    """Of this process's memory in huge pages."""
+    text = Path("/proc/self/smaps_rollup").read_text()
+    return sum(int(kib) << 10 for kib in re.findall(r"^AnonHugePages:\s+(\d+) kB", text, re.M))
+
+
+def count_fds(pid: int | str) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def arena_bytes(pid: int) -> int:
+    """Memory in the memfds that a process holds."""
+    held = {}
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if os.readlink(fd).startswith("/memfd:"):
+                status = fd.stat()
+                held[status.st_ino] = status.st_blocks * 512
+    return sum(held.values())

@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""From the kill of a worker to the first step of its group's next life: `pawl run` and torchrun.
+
+The same script under both (_ddp.py): 2 ranks, 100 MB of state. One rank is killed with SIGKILL;
+a step counts when both ranks have completed it. --quick kills once, with a small state.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from _agent import end_agent, is_running, scratch, wait_until
+from _report import Report, describe_machine
+
+from pawl._agent import find_program
+
+SCRIPT = Path(__file__).with_name("_ddp.py")
+RANKS = 2
+KILLS, WIDTH = 5, 2048  # 33.6 MB of parameters, twice as much of AdamW
+QUICK_KILLS, QUICK_WIDTH = 1, 128
+STEPS_MIN = 12  # before a kill: past the second save
+READY = "template: ready"  # `pawl run` says so at PAWL_LOG=debug
+
+
+@dataclass(frozen=True)
+class Step:
+    """A line of the script's log."""
+
+    pid: int
+    rank: int
+    step: int
+    time_s: float
+
+
+class Launch:
+    """A launcher at work on the script, in a folder of its own."""
+
+    def __init__(self, folder: Path, width: int, command: list[str]) -> None:
+        folder.mkdir()
+        self._root = folder / "ckpt"
+        self._log = folder / "steps"
+        self._said = folder / "stderr"
+        script = [str(SCRIPT), f"--root={self._root}", f"--steps={self._log}", f"--width={width}"]
+        with self._said.open("wb") as said:
+            self._process = subprocess.Popen(
+                [*command, *script],
+                env={**os.environ, "PAWL_LOG": "debug", "OMP_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+            )
+
+    def says(self, text: str) -> bool:
+        return text in self._said.read_text(errors="replace")
+
+    def steps(self) -> list[Step]:
+        if not self._log.exists():
+            return []
+        lines = self._log.read_text().split("\n")[:-1]  # what follows the last end is not whole
+        return [Step(**json.loads(line)) for line in lines]
+
+    def _lives(self) -> None:
+        if self._process.poll() is not None:
+            tail = self._said.read_text(errors="replace")[-2000:]
+            raise RuntimeError(f"the launcher ended with {self._process.returncode}:\n{tail}")
+
+    def wait_for_steps(self, number: int, besides: set[int]) -> list[Step]:
+        """Steps by other pids than besides, once each rank has completed so many."""
+
+        def of_rank(rank: int) -> list[Step]:
+            return [one for one in self.steps() if one.rank == rank and one.pid not in besides]
+
+        def done() -> bool:
+            self._lives()
+            return all(len(of_rank(rank)) >= number for rank in range(RANKS))
+
+        wait_until(f"{number} steps of every rank", done)
+        return [one for rank in range(RANKS) for one in of_rank(rank)]
+
+    def kill_one(self, rank: int) -> tuple[float, int]:
+        """Seconds until every rank of the new group has completed a step; steps lost."""
+        before = self.steps()
+        pids = {one.pid for one in before}
+        pid = [one.pid for one in before if one.rank == rank][-1]
+        killed_s = time.monotonic()
+        os.kill(pid, signal.SIGKILL)
+        after = self.wait_for_steps(1, pids)
+        firsts = [min(one.time_s for one in after if one.rank == r) for r in range(RANKS)]
+        reached = max(one.step for one in self.steps() if one.pid in pids)
+        return max(firsts) - killed_s, reached - (min(one.step for one in after) - 1)
+
+    def end(self) -> None:
+        """Launcher first, so that it starts nobody again; then all workers, and their agent."""
+        self._process.kill()
+        self._process.wait()
+        for pid in {one.pid for one in self.steps()}:
+            if is_running(pid) and str(SCRIPT).encode() in _command_of(pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                wait_until(f"worker {pid} ends", lambda pid=pid: not is_running(pid))
+        end_agent(self._root)
+
+
+def _command_of(pid: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def measure(folder: Path, width: int, way: str, rank: int, name: str) -> tuple[float, int]:
+    """One launch, one kill."""
+    program = find_program()
+    assert program is not None, "the program pawl is not installed"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    commands = {
+        "pawl": [program, "run", "--python", sys.executable, "-n", str(RANKS), f"--job={name}"],
+        "torchrun": [
+            *torchrun,
+            f"--nproc-per-node={RANKS}",
+            "--max-restarts=3",
+            f"--rdzv-id={name}",
+        ],
+    }
+    launch = Launch(folder / name, width, commands[way])
+    try:
+        launch.wait_for_steps(STEPS_MIN, set())
+        if way == "pawl":
+            wait_until("the template is ready", lambda: launch.says(READY))
+        return launch.kill_one(rank)
+    finally:
+        launch.end()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    parser.add_argument("--quick", action="store_true", help="one kill, a small state")
+    parser.add_argument("--dir", default="/var/tmp", help="where checkpoints go")
+    args = parser.parse_args()
+    kills, width = (QUICK_KILLS, QUICK_WIDTH) if args.quick else (KILLS, WIDTH)
+    took: dict[str, list[float]] = {"pawl": [], "torchrun": []}
+    lost: dict[str, list[int]] = {"pawl": [], "torchrun": []}
+    state_mb = 3 * 4 * 2 * (width * width + width) / 1e6
+    setting = {**describe_machine(), "ranks": RANKS, "state MB": round(state_mb, 1)}
+    if args.quick:
+        setting["quick"] = "yes: these numbers mean nothing"
+    report = Report("restart", kills, setting)
+    with scratch(args.dir) as folder:
+        for kill in range(kills):
+            for way in ("pawl", "torchrun") if kill % 2 == 0 else ("torchrun", "pawl"):
+                seconds, steps = measure(folder, width, way, kill % RANKS, f"{way}{kill}")
+                took[way].append(seconds)
+                lost[way].append(steps)
+    pawl_s, torchrun_s = (statistics.median(took[way]) for way in ("pawl", "torchrun"))
+    report.title(f"worker killed to first step of the new group, medians of {kills}")
+    report.at_most("pawl_s", "pawl run, template ready", pawl_s, 1, "s")
+    report.note("pawl_max_s", "pawl run, slowest", max(took["pawl"]), "s")
+    report.note("torchrun_s", "torchrun", torchrun_s, "s")
+    report.at_most("pawl_to_torchrun", "to torchrun", pawl_s / torchrun_s, 0.15, "x")
+    report.note("pawl_steps_lost", "steps lost, pawl run", statistics.median(lost["pawl"]), "")
+    report.note("torchrun_steps_lost", "torchrun", statistics.median(lost["torchrun"]), "")
+    report.finish(args.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,280 @@
+/*
+ * What a snapshot costs the program it is taken of: 1 GiB in 481 ranges, as a small GPT with Adam
+ * has them. Medians, beside memcpy into the same memory in the same run. With --json the last line
+ * is one JSON object.
+ */
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/rng.h"
+#include "ckpt/copy.h"
+#include "ckpt/snap.h"
+#include "ckpt/snap_watch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define RANGES      481u
+#define RANGE_BYTES (1u << 30) / RANGES /* on average */
+#define ROUNDS      15u                 /* of each measurement; the median counts */
+#define HUGE_WAIT_S 30                  /* for huge pages at most */
+#define ALIGN       64u                 /* of torch's tensors */
+#define GROUP       1u
+
+/* The state, the arena, and the pieces between them. */
+struct bench {
+	uint8_t *state;            /* RANGES of bytes, and what lies between them */
+	uint8_t *arena;            /* as many bytes */
+	size_t size_bytes;         /* of each of the two */
+	struct ckpt_piece *pieces; /* of the ranges */
+	size_t pieces_n;           /* of them */
+	uint64_t payload_bytes;    /* of all pieces */
+};
+
+/* Times in ns of one round, and their medians. */
+struct costs {
+	int64_t begin_ns;  /* until begin returned */
+	int64_t copy_ns;   /* from there until all was copied, by one engine thread */
+	int64_t kernel_ns; /* the copy kernel over the same pieces, and nothing else */
+	int64_t memcpy_ns; /* memcpy of as many bytes at once */
+};
+
+static int by_value(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a;
+	int64_t y = *(const int64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static int64_t take_median(int64_t *values, size_t n)
+{
+	qsort(values, n, sizeof(*values), by_value);
+	return values[n / 2];
+}
+
+static void add_piece(struct bench *b, uintptr_t lo, uintptr_t hi, uint64_t groups)
+{
+	while (lo < hi) {
+		uintptr_t end = hi - lo > CKPT_CHUNK ? lo + CKPT_CHUNK : hi;
+
+		b->pieces[b->pieces_n++] = (struct ckpt_piece){.src = (const uint8_t *)lo,
+			.dst = b->arena + (lo - (uintptr_t)b->state),
+			.len_bytes = (uint32_t)(end - lo),
+			.groups = groups};
+		b->payload_bytes += end - lo;
+		lo = end;
+	}
+}
+
+/* Whole pages of each range are watched, its head and tail copied at once; as ckpt/plan does. */
+static void make_state(struct bench *b)
+{
+	struct rng rng = {1};
+	size_t at = ALIGN;
+	int fd = memfd_create("snap_bench", MFD_CLOEXEC);
+
+	b->size_bytes = (size_t)RANGES * (RANGE_BYTES + CKPT_PAGE);
+	b->state = mmap(NULL, b->size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		-1, 0);
+	ASSERT(fd >= 0 && ftruncate(fd, (off_t)b->size_bytes) == 0 && b->state != MAP_FAILED);
+	b->arena = mmap(NULL, b->size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	ASSERT(b->arena != MAP_FAILED);
+	close(fd);
+	for (size_t i = 0; i < b->size_bytes; i += sizeof(uint64_t)) {
+		*(uint64_t *)(void *)(b->state + i) = rng_u64(&rng);
+	}
+	memset(b->arena, 1, b->size_bytes);
+	b->pieces = calloc((size_t)RANGES * 8, sizeof(*b->pieces));
+	ASSERT(b->pieces != NULL);
+	for (unsigned i = 0; i < RANGES; i++) {
+		/* 0.5 to 1.5 times the average, in pairs that sum up to twice it */
+		size_t half = RANGE_BYTES / 2;
+		size_t more = (size_t)(i / 2) * 4 % 4096 * (half / 1024) % (2 * half);
+		size_t bytes = (i % 2 == 0 ? half + more : 3 * half - more) / ALIGN * ALIGN;
+		uintptr_t lo = (uintptr_t)b->state + at;
+		uintptr_t hi = lo + (i == RANGES - 1 ? RANGE_BYTES / ALIGN * ALIGN : bytes);
+		uintptr_t first = (lo + CKPT_PAGE - 1) / CKPT_PAGE * CKPT_PAGE;
+		uintptr_t last = hi / CKPT_PAGE * CKPT_PAGE;
+
+		add_piece(b, lo, first, 0);
+		add_piece(b, first, last, GROUP);
+		add_piece(b, last, hi, 0);
+		at = hi - (uintptr_t)b->state + ALIGN;
+	}
+	ASSERT(at <= b->size_bytes);
+}
+
+static void note_done(void *user, int rv, size_t piece)
+{
+	ASSERT(rv == 0);
+}
+
+static void time_snapshot(struct snap *snap, struct bench *b, struct costs *costs)
+{
+	enum snap_proof proof;
+	int64_t began_ns = clock_mono_ns();
+	int rv = snap_begin(snap, b->pieces, b->pieces_n, true, note_done, NULL, &proof, NULL);
+	int64_t back_ns = clock_mono_ns();
+
+	ASSERT(rv == 0);
+	snap_wait(snap);
+	costs->begin_ns = back_ns - began_ns;
+	costs->copy_ns = clock_mono_ns() - back_ns;
+}
+
+static int64_t time_kernel(const struct bench *b)
+{
+	int64_t began_ns = clock_mono_ns();
+
+	for (size_t i = 0; i < b->pieces_n; i++) {
+		const struct ckpt_piece *piece = &b->pieces[i];
+
+		ASSERT(copy_crc32c(copy_best(), piece->dst, piece->src, piece->len_bytes) ==
+			piece->crc);
+	}
+	return clock_mono_ns() - began_ns;
+}
+
+static int64_t time_memcpy(const struct bench *b)
+{
+	int64_t began_ns = clock_mono_ns();
+
+	memcpy(b->arena, b->state, b->payload_bytes);
+	return clock_mono_ns() - began_ns;
+}
+
+/* Alternates what is compared, so that other load meets all alike. */
+static struct costs measure(struct snap *snap, struct bench *b, size_t rounds)
+{
+	int64_t ns[4][ROUNDS];
+
+	for (size_t i = 0; i < rounds; i++) {
+		struct costs costs;
+
+		time_snapshot(snap, b, &costs);
+		ns[0][i] = costs.begin_ns;
+		ns[1][i] = costs.copy_ns;
+		ns[2][i] = time_kernel(b);
+		ns[3][i] = time_memcpy(b);
+	}
+	return (struct costs){take_median(ns[0], rounds), take_median(ns[1], rounds),
+		take_median(ns[2], rounds), take_median(ns[3], rounds)};
+}
+
+static void ignore_hit(void *user, struct snap_range run)
+{
+	*(size_t *)user += run.hi - run.lo;
+}
+
+/* What asking the kernel and lifting the protection adds to the copy of all of the state. */
+static int64_t measure_watch(const struct bench *b)
+{
+	const uintptr_t unit = 2u << 20;
+	struct snap_range all = {(uintptr_t)b->state,
+		(uintptr_t)b->state + b->size_bytes / CKPT_PAGE * CKPT_PAGE};
+	struct watch watch;
+	size_t hit_bytes = 0;
+	int64_t ns[ROUNDS];
+
+	if (watch_open(&watch, NULL) != 0 || !watch_register(&watch, all)) {
+		return 0;
+	}
+	for (size_t i = 0; i < ROUNDS; i++) {
+		int64_t began_ns;
+
+		ASSERT(watch_protect(&watch, all));
+		began_ns = clock_mono_ns();
+		for (uintptr_t lo = all.lo; lo < all.hi;) {
+			uintptr_t hi = (lo / unit + 1) * unit;
+			struct snap_range range = {lo, hi < all.hi ? hi : all.hi};
+
+			watch_scan(&watch, range, ignore_hit, &hit_bytes);
+			watch_lift(&watch, range);
+			lo = range.hi;
+		}
+		ns[i] = clock_mono_ns() - began_ns;
+	}
+	watch_unregister(&watch, all);
+	watch_close(&watch);
+	return take_median(ns, ROUNDS);
+}
+
+static uint64_t read_huge_bytes(void)
+{
+	FILE *file = fopen("/proc/self/smaps_rollup", "re");
+	char line[256];
+	uint64_t kib = 0;
+
+	while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+		(void)sscanf(line, "AnonHugePages: %lu", &kib);
+	}
+	if (file != NULL) {
+		fclose(file);
+	}
+	return kib << 10;
+}
+
+/* Until nearly all of the state is huge pages. */
+static uint64_t wait_huge(const struct bench *b)
+{
+	int64_t until_ns = clock_mono_ns() + HUGE_WAIT_S * NS_PER_S;
+
+	while (read_huge_bytes() < b->size_bytes / 100 * 98 && clock_mono_ns() < until_ns) {
+		usleep(100000);
+	}
+	usleep(100000);
+	return read_huge_bytes();
+}
+
+static void print_row(const char *what, int64_t ns, uint64_t bytes)
+{
+	printf("%-52s %9.3f ms", what, (double)ns / NS_PER_MS);
+	if (bytes != 0) {
+		printf(" %7.2f GiB/s",
+			(double)bytes / (double)(1u << 30) / ((double)ns / NS_PER_S));
+	}
+	printf("\n");
+}
+
+int main(int argc, char **argv)
+{
+	const struct snap_options options = {.threads = 1, .watch = true};
+	struct bench b = {0};
+	struct snap *snap;
+	struct costs first, small, huge;
+	int64_t small_watch_ns;
+	uint64_t huge_bytes;
+
+	make_state(&b);
+	small_watch_ns = measure_watch(&b);
+	ASSERT(snap_open(&snap, &options, NULL) == 0);
+	first = measure(snap, &b, 1);
+	small = measure(snap, &b, 1);
+	huge_bytes = wait_huge(&b);
+	huge = measure(snap, &b, ROUNDS);
+	snap_close(snap);
+	print_row("first begin (4 KiB pages, makes the list)", first.begin_ns, 0);
+	print_row("second begin (4 KiB pages)", small.begin_ns, 0);
+	print_row("copy by one thread (4 KiB pages)", small.copy_ns, b.payload_bytes);
+	print_row("  scan and lift alone", small_watch_ns, 0);
+	printf("%-52s %9.1f %%\n", "then huge pages",
+		100.0 * (double)huge_bytes / (double)b.size_bytes);
+	print_row("begin", huge.begin_ns, 0);
+	print_row("copy by one thread", huge.copy_ns, b.payload_bytes);
+	print_row("  scan and lift alone", measure_watch(&b), 0);
+	print_row("  copy kernel alone", huge.kernel_ns, b.payload_bytes);
+	print_row("memcpy, one thread", huge.memcpy_ns, b.payload_bytes);
+	if (argc > 1 && strcmp(argv[1], "--json") == 0) {
+		printf("{\"name\":\"snap\",\"runs\":%u,\"metrics\":{\"begin_small_ms\":%.3f,"
+		       "\"begin_huge_ms\":%.3f,\"copy_huge_ms\":%.3f,\"memcpy_ms\":%.3f},"
+		       "\"ratios\":{\"copy_to_memcpy\":%.3f}}\n",
+			ROUNDS, (double)small.begin_ns / NS_PER_MS,
+			(double)huge.begin_ns / NS_PER_MS, (double)huge.copy_ns / NS_PER_MS,
+			(double)huge.memcpy_ns / NS_PER_MS,
+			(double)huge.memcpy_ns / (double)huge.copy_ns);
+	}
+	return 0;
+}

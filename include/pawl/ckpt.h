@@ -1,0 +1,201 @@
+/*
+ * Checkpoints, for a training process in any language: connect, save, wait, restore.
+ *
+ * A process describes its state as partitions: each a torch pickle (whose persistent ids name
+ * storages "0", "1", …) and the memory of those storages. Saving stages them into memory that an
+ * agent process owns and returns; the agent makes them durable. See docs/format.md.
+ *
+ * Threads: any number may call on one pawl_ckpt, but saves and restores are one at a time.
+ * Ownership: what is passed in stays the caller's; how long it must live is said at each call.
+ * After fork, the child's copy is dead: all calls fail with PAWL_EPEER.
+ */
+#ifndef PAWL_CKPT_H
+#define PAWL_CKPT_H
+
+#include "pawl/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+struct pawl_ckpt;    /* a rank's connection to its agent */
+struct pawl_restore; /* a checkpoint being read */
+
+#define PAWL_CKPT_WHY_MAX 512
+
+struct pawl_ckpt_options {
+	const char *root; /* directory; made absolute */
+	const char *job;  /* who this is: only processes of the same job share a root. At most 127
+			     bytes */
+	uint32_t rank, world;      /* this process, of how many on this node */
+	uint32_t attempt;          /* how often the job was started before, from 0 */
+	uint32_t keep;             /* durable checkpoints to keep, newest first; 0: all */
+	uint64_t keep_every;       /* and every one whose step divides by this; 0: none */
+	uint64_t persist_every_ms; /* between two made durable; 0: every save */
+	uint64_t memory_bytes;     /* most the memory tier may take on this node; 0: half of what is
+				      free */
+	const char *socket;  /* the agent's, if it is known; NULL: the job's own, spawned if nobody
+				listens */
+	const char *program; /* the pawl program, to spawn; NULL: never spawn */
+	bool watch; /* let saves return before the copy, where the kernel can prove that nothing
+		       changed */
+};
+
+/* PAWL_EBUSY names the job that has the root already. Blocks until the root is open (at most a
+ * minute). */
+int pawl_ckpt_open(struct pawl_ckpt **ckpt, const struct pawl_ckpt_options *options,
+	struct pawl_err *err);
+/* Waits at most timeout_ms (-1: for ever) until the newest save is durable, then leaves. 0, or
+ * PAWL_ETIMEDOUT; always frees. NULL is fine. */
+int pawl_ckpt_close(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err);
+
+/* Memory of one storage of a partition. */
+struct pawl_ckpt_span {
+	uint64_t addr;       /* of the first byte */
+	uint64_t size_bytes; /* may be 0 */
+	uint64_t groups;     /* bit set of fences that protect it from its writers; 0: copied before
+				save returns */
+};
+
+struct pawl_ckpt_part {
+	const char *name; /* "model"; at most 180 bytes, no '/', no leading '.' */
+	bool shared; /* all ranks hold the same storages: each writes a share, rank 0 the pickle */
+	const void *pickle;     /* data.pkl */
+	uint64_t pickle_bytes;  /* of it */
+	const void *tensors;    /* encoded tensor table (pawl_ckpt_tensor_put), may be NULL */
+	uint32_t tensors_bytes; /* of it */
+	const struct pawl_ckpt_span *spans; /* one a storage, in the order of their keys */
+	uint32_t spans_n;                   /* of them */
+};
+
+/*
+ * Starts a save. Spans with groups are copied while the caller goes on; their memory must stay
+ * allocated until the save is staged or failed, and must not be written to before pawl_ckpt_fence
+ * on one of their groups returned (if it is all the same, the save fails; it is never wrong).
+ * Everything else is copied on return. *id gets the save's number, also when the save was skipped:
+ * then its status says why. Errors are those of the caller (PAWL_EINVAL, PAWL_EMISMATCH: ranks
+ * disagree on the step).
+ */
+int pawl_ckpt_save(struct pawl_ckpt *ckpt, uint64_t step, const struct pawl_ckpt_part *parts,
+	uint32_t parts_n, bool watch, uint64_t *id, struct pawl_err *err);
+/* Returns when every span with one of these groups is copied. */
+void pawl_ckpt_fence(struct pawl_ckpt *ckpt, uint64_t groups);
+/* The caller saw a span change under the copy: the save fails unless it is committed already. */
+void pawl_ckpt_withdraw(struct pawl_ckpt *ckpt, uint64_t id, int part, int storage);
+
+enum pawl_ckpt_level {
+	PAWL_CKPT_FAILED = -1,
+	PAWL_CKPT_STAGING,
+	PAWL_CKPT_STAGED,
+	PAWL_CKPT_COMMITTED,
+	PAWL_CKPT_DURABLE
+};
+
+#define PAWL_CKPT_STATUS_KEPT 256 /* saves whose status is remembered; older ones: PAWL_ENOENT */
+
+struct pawl_ckpt_status {
+	enum pawl_ckpt_level level;
+	int code; /* PAWL_E code of failure or of trouble with the storage, 0 if none */
+	char why[PAWL_CKPT_WHY_MAX]; /* of code */
+	bool watched;                /* the kernel watched what was copied after save returned */
+	int part, storage;           /* code PAWL_ECHANGED: which span changed; else -1 */
+	uint64_t stall_ns;           /* save took */
+	uint64_t stage_ns;           /* until all was copied; 0 while it is not */
+};
+
+int pawl_ckpt_status(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_ckpt_status *status,
+	struct pawl_err *err);
+/* Waits until the save is at level. 0; PAWL_ETIMEDOUT; PAWL_ECANCELED when it failed, or was
+ * superseded before it became durable. */
+int pawl_ckpt_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level level, int timeout_ms,
+	struct pawl_err *err);
+/* Waits until the newest save is durable. As pawl_ckpt_wait. */
+int pawl_ckpt_flush(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err);
+int pawl_ckpt_pin(struct pawl_ckpt *ckpt, uint64_t step, bool pinned, struct pawl_err *err);
+/* Steps committed in memory and not yet durable, at most two. */
+int pawl_ckpt_pending(struct pawl_ckpt *ckpt, uint64_t steps[2], uint32_t *n, struct pawl_err *err);
+bool pawl_ckpt_stopping(struct pawl_ckpt *ckpt); /* a notice came: finish the step, save, leave */
+/* Appends the names of partitions found different between ranks to buf, one a line. Returns how
+ * many. */
+uint32_t pawl_ckpt_diverged(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes);
+/* The next thing to tell the user once; false when there is none. */
+bool pawl_ckpt_note(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes);
+/* Tells the agent what this process has imported, for the template that restarts it. */
+int pawl_ckpt_imports(struct pawl_ckpt *ckpt, const char *names, size_t len_bytes,
+	struct pawl_err *err);
+/* Strongest proof this system allows: true if the kernel can watch; else why_not (static) says why
+ * not. */
+bool pawl_ckpt_can_watch(struct pawl_ckpt *ckpt, const char **why_not);
+
+/* ---- restoring ---- */
+
+/*
+ * Asks for the newest checkpoint (or step). All ranks get the same one, whichever rank asks first.
+ * 0 and *restore; PAWL_ENOENT: there is none. Then: read what is needed, vote, and if the verdict
+ * is to go on, copy. Nothing of the caller's is touched before.
+ */
+int pawl_ckpt_restore(struct pawl_ckpt *ckpt, bool has_step, uint64_t step, int timeout_ms,
+	struct pawl_restore **restore, struct pawl_err *err);
+/* For tools, without an agent or other ranks: the newest complete tag of a root, or step. Votes are
+ * not taken. */
+int pawl_restore_open(const char *root, bool has_step, uint64_t step, struct pawl_restore **restore,
+	struct pawl_err *err);
+void pawl_restore_close(struct pawl_restore *restore); /* NULL is fine */
+
+struct pawl_restore_info {
+	uint64_t step;
+	uint32_t world;   /* ranks that saved */
+	uint32_t parts_n; /* partitions, of all ranks */
+	bool memory;      /* from the memory tier, else from the store */
+};
+
+struct pawl_restore_part {
+	const char *name;    /* valid until close */
+	int64_t rank;        /* whose it is; -1: shared by all */
+	uint64_t size_bytes; /* of the file */
+	const void *tensors; /* encoded table */
+	uint32_t tensors_bytes;
+};
+
+void pawl_restore_info(const struct pawl_restore *restore, struct pawl_restore_info *info);
+void pawl_restore_part(const struct pawl_restore *restore, uint32_t part,
+	struct pawl_restore_part *out);
+/* Reads the partition whole and verifies every byte. PAWL_ECORRUPT names file and offset. */
+int pawl_restore_read(struct pawl_restore *restore, uint32_t part, struct pawl_err *err);
+/* Of a partition that was read: its pickle, and the sizes of its storages. Valid until close. */
+const void *pawl_restore_pickle(const struct pawl_restore *restore, uint32_t part,
+	uint64_t *size_bytes);
+uint32_t pawl_restore_storages(const struct pawl_restore *restore, uint32_t part);
+uint64_t pawl_restore_storage_bytes(const struct pawl_restore *restore, uint32_t part,
+	uint32_t storage);
+
+/* Bytes to copy out of storages that were read. */
+struct pawl_restore_copy {
+	uint64_t part, storage; /* indices */
+	uint64_t off_bytes;     /* in the storage */
+	uint64_t dst;           /* address */
+	uint64_t len_bytes;
+};
+
+/* PAWL_EINVAL if a copy passes the end of its storage or its partition was not read; then nothing
+ * was copied. */
+int pawl_restore_copy(const struct pawl_restore *restore, const struct pawl_restore_copy *copies,
+	size_t n, struct pawl_err *err);
+
+enum pawl_verdict { PAWL_VERDICT_GO, PAWL_VERDICT_RETRY, PAWL_VERDICT_REFUSED };
+
+/* Votes, and waits for the other ranks. *all is GO or RETRY (ask again: the damaged copy is out of
+ * the way); PAWL_EMISMATCH with the refusing rank's why. */
+int pawl_restore_vote(struct pawl_restore *restore, enum pawl_verdict verdict, const char *why,
+	int timeout_ms, enum pawl_verdict *all, struct pawl_err *err);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+#endif

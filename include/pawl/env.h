@@ -1,0 +1,47 @@
+/* Which rank this process is, of how many, and of which job: resolved from the environment that a
+ * launcher set. Pure. */
+#ifndef PAWL_ENV_H
+#define PAWL_ENV_H
+
+#include "pawl/err.h"
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+#define PAWL_JOB_MAX 128 /* bytes of a job id, terminator included */
+
+struct pawl_env {
+	uint32_t rank, world;             /* global */
+	uint32_t local_rank, local_world; /* on this node */
+	uint32_t node_rank, nodes;        /* of the job */
+	uint32_t attempt;                 /* starts of the whole group so far, from 0 */
+	char job[PAWL_JOB_MAX];           /* job id, "" when no source names one */
+	char source[16]; /* who said so: "pawl" "torchrun" "skypilot" "slurm" "kubernetes" "openmpi"
+			    "none" (rank 0 of 1) */
+	char job_source[24]; /* the variable that named the job, "" if none */
+};
+
+/* As getenv. */
+typedef const char *pawl_getenv_fn(void *user, const char *name);
+
+/*
+ * Precedence: PAWL_*, torchrun (RANK …), SkyPilot, Slurm, Kubernetes indexed jobs, Open MPI; job id
+ * and attempt are looked up in the same order by themselves. Three things are not what they look
+ * like: Slurm's variables in a batch script itself, or under mpirun, do not make a task; a
+ * Kubernetes index counts only beside PAWL_NNODES; a TORCHELASTIC_RUN_ID of "none" counts as unset,
+ * and one that is a uuid, which torchrun made up for this start, is the last resort.
+ *
+ * A source whose variables contradict each other (rank >= world, not a number) is PAWL_EINVAL
+ * naming variable and value, and *env stays as it is. get NULL: the process's own environment.
+ */
+int pawl_env_resolve(pawl_getenv_fn *get, void *user, struct pawl_env *env, struct pawl_err *err);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,39 @@
+"""Pawl: crash-proof millisecond checkpoints for PyTorch.
+
+``import pawl`` costs a millisecond: torch and the C library are loaded when a name below is first
+used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pawl._core import PawlError
+    from pawl._core import version as __version__
+    from pawl.checkpoint import Checkpointer, Save
+    from pawl.loading import load
+
+__all__ = ["Checkpointer", "PawlError", "Save", "__version__", "load"]
+
+_HOME = {  # public name -> module that defines it, name there
+    "Checkpointer": ("pawl.checkpoint", "Checkpointer"),
+    "PawlError": ("pawl._core", "PawlError"),
+    "Save": ("pawl.checkpoint", "Save"),
+    "__version__": ("pawl._core", "version"),
+    "load": ("pawl.loading", "load"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'pawl' has no attribute {name!r}")
+    module, attribute = _HOME[name]
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,21 @@
+/* What the two halves of the extension share: errors and the Restore type. */
+#ifndef PAWL_CORE_H
+#define PAWL_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "pawl/ckpt.h"
+
+/* Raises pawl._core.PawlError from err (with .code and .name) and returns NULL. */
+PyObject *core_raise(const struct pawl_err *err);
+/* Seconds (a float, or None for ever) to milliseconds; -2 with an exception set if it is neither.
+ */
+int core_timeout(PyObject *seconds);
+
+extern PyTypeObject core_restore_type;
+/* Takes over restore. */
+PyObject *core_restore_new(struct pawl_restore *restore);
+PyObject *core_open_root(PyObject *module, PyObject *args);
+
+#endif

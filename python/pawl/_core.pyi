@@ -1,0 +1,100 @@
+"""The C extension: thin calls into libpawl. Policy, defaults and torch live in the .py files."""
+
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+from typing_extensions import Buffer
+
+version: str
+
+class PawlError(RuntimeError):
+    code: int  # negative, as in include/pawl/err.h
+    name: str  # "PAWL_ECORRUPT"
+
+class Env(TypedDict):
+    rank: int
+    world: int
+    local_rank: int
+    local_world: int
+    node_rank: int
+    nodes: int
+    attempt: int
+    job: str  # "" when no variable names one
+    source: str  # "pawl", "torchrun", ... or "none"
+    job_source: str  # the variable that named the job, or ""
+
+class Listed(TypedDict):  # what is only committed knows no size and time: 0
+    step: int
+    tag: str
+    level: str  # "committed", "durable", "broken"
+    size: int  # bytes
+    pinned: bool
+    created: float  # seconds since 1970
+    world: int
+    why: str  # what is broken, or ""
+
+Tensor = tuple[str, str, tuple[int, ...], int, int]  # name, dtype, shape, storage, offset in bytes
+Part = tuple[str, bool, bytes, bytes, Buffer]  # name, shared, pickle, tensor table, spans
+
+def env() -> Env: ...
+def encode_tensors(tensors: Sequence[Tensor], /) -> bytes: ...
+def decode_tensors(table: bytes, /) -> list[Tensor]: ...
+
+class Session:
+    def __init__(
+        self,
+        root: str,
+        job: str,
+        rank: int,
+        world: int,
+        attempt: int,
+        *,
+        keep: int,
+        keep_every: int,
+        persist_every_ms: int,
+        memory_bytes: int,
+        socket: str | None,
+        program: str | None,
+        watch: bool,
+    ) -> None: ...
+    def save(self, step: int, parts: Sequence[Part], watch: bool, /) -> int: ...
+    def fence(self, groups: int, /) -> None: ...
+    def status(self, id: int, /) -> tuple[int, int, str, int, int, int, dict[str, Any]]: ...
+    def wait(self, id: int, level: int, timeout: float | None, /) -> bool: ...
+    def withdraw(self, id: int, part: int, storage: int, /) -> None: ...
+    def restore(self, step: int | None, timeout: float, /) -> Restore | None: ...
+    def flush(self, timeout: float | None, /) -> bool: ...
+    def pending(self) -> list[int]: ...  # steps committed in memory and not yet durable
+    def pin(self, step: int, pinned: bool, /) -> None: ...
+    def imports(self, names: str, /) -> None: ...
+    def close(self, timeout: float | None, /) -> bool: ...
+    @property
+    def stopping(self) -> bool: ...
+    @property
+    def diverged(self) -> Sequence[str]: ...
+    @property
+    def best_proof(self) -> tuple[int, str]: ...
+    @property
+    def notes(self) -> Sequence[str]: ...
+
+class Restore:
+    @property
+    def step(self) -> int: ...
+    @property
+    def tag(self) -> str: ...
+    @property
+    def source(self) -> str: ...  # "memory" or "store"
+    @property
+    def world(self) -> int: ...
+    @property
+    def parts(self) -> list[tuple[str, int, int]]: ...  # name, rank (-1: all), bytes
+    def read(self, indices: Sequence[int], /) -> None: ...
+    def pickle(self, part: int, /) -> bytes: ...
+    def storages(self, part: int, /) -> list[int]: ...  # bytes of each
+    def tensors(self, part: int, /) -> bytes: ...
+    def copy(self, spec: Buffer, /) -> None: ...
+    def vote(self, verdict: int, why: str, timeout: float, /) -> int: ...
+    def close(self) -> None: ...
+
+def open_root(root: str, step: int | None, /) -> Restore: ...
+def list_root(root: str, /) -> list[Listed]: ...

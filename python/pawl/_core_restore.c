@@ -1,0 +1,276 @@
+/* pawl._core.Restore: a checkpoint being read, by a worker or by a tool. Thin, as _core.c. */
+#include "_core.h"
+
+struct restore {
+	PyObject_HEAD struct pawl_restore *restore; /* NULL once closed */
+	struct pawl_restore_info info;              /* of it */
+};
+
+PyObject *core_restore_new(struct pawl_restore *taken)
+{
+	struct restore *self = PyObject_New(struct restore, &core_restore_type);
+
+	if (!self) {
+		pawl_restore_close(taken);
+		return NULL;
+	}
+	self->restore = taken;
+	pawl_restore_info(taken, &self->info);
+	return (PyObject *)self;
+}
+
+static void restore_dealloc(struct restore *self)
+{
+	pawl_restore_close(self->restore);
+	PyObject_Free(self);
+}
+
+static int is_open(const struct restore *self)
+{
+	if (!self->restore) {
+		PyErr_SetString(PyExc_ValueError, "this restore is closed");
+	}
+	return self->restore != NULL;
+}
+
+/* The partition that arg names by its index; -1 with an exception if there is none. */
+static long take_index(const struct restore *self, PyObject *arg)
+{
+	long index = PyLong_AsLong(arg);
+
+	if (PyErr_Occurred() || !is_open(self)) {
+		return -1;
+	}
+	if (index < 0 || index >= (long)self->info.parts_n) {
+		PyErr_SetString(PyExc_IndexError, "no such partition");
+		return -1;
+	}
+	return index;
+}
+
+static PyObject *restore_read(struct restore *self, PyObject *list)
+{
+	struct pawl_err err;
+	PyObject *fast = PySequence_Fast(list, "a sequence of indices");
+	int rv = 0;
+
+	if (!fast) {
+		return NULL;
+	}
+	for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast) && rv == 0; i++) {
+		long index = take_index(self, PySequence_Fast_GET_ITEM(fast, i));
+
+		if (index < 0) {
+			Py_DECREF(fast);
+			return NULL;
+		}
+		Py_BEGIN_ALLOW_THREADS;
+		rv = pawl_restore_read(self->restore, (uint32_t)index, &err);
+		Py_END_ALLOW_THREADS;
+	}
+	Py_DECREF(fast);
+	if (rv != 0) {
+		return core_raise(&err);
+	}
+	Py_RETURN_NONE;
+}
+
+static PyObject *restore_pickle(struct restore *self, PyObject *arg)
+{
+	long index = take_index(self, arg);
+	uint64_t len = 0;
+	const void *bytes;
+
+	if (index < 0) {
+		return NULL;
+	}
+	bytes = pawl_restore_pickle(self->restore, (uint32_t)index, &len);
+	if (!bytes) {
+		PyErr_SetString(PyExc_ValueError, "this partition was not read");
+		return NULL;
+	}
+	return PyBytes_FromStringAndSize(bytes, (Py_ssize_t)len);
+}
+
+static PyObject *restore_storages(struct restore *self, PyObject *arg)
+{
+	long index = take_index(self, arg);
+	PyObject *list;
+
+	if (index < 0) {
+		return NULL;
+	}
+	list = PyList_New((Py_ssize_t)pawl_restore_storages(self->restore, (uint32_t)index));
+	for (Py_ssize_t s = 0; list && s < PyList_GET_SIZE(list); s++) {
+		PyList_SET_ITEM(list, s,
+			PyLong_FromUnsignedLongLong(pawl_restore_storage_bytes(self->restore,
+				(uint32_t)index, (uint32_t)s)));
+	}
+	return list;
+}
+
+static PyObject *restore_tensors(struct restore *self, PyObject *arg)
+{
+	long index = take_index(self, arg);
+	struct pawl_restore_part part;
+
+	if (index < 0) {
+		return NULL;
+	}
+	pawl_restore_part(self->restore, (uint32_t)index, &part);
+	return PyBytes_FromStringAndSize(part.tensors, (Py_ssize_t)part.tensors_bytes);
+}
+
+static PyObject *restore_copy(struct restore *self, PyObject *arg)
+{
+	struct pawl_err err;
+	Py_buffer spec;
+	int rv;
+
+	if (!is_open(self) || PyObject_GetBuffer(arg, &spec, PyBUF_SIMPLE) != 0) {
+		return NULL;
+	}
+	if (spec.len % (Py_ssize_t)sizeof(struct pawl_restore_copy) != 0) {
+		PyBuffer_Release(&spec);
+		PyErr_SetString(PyExc_ValueError, "copies must be 5-tuples of uint64");
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	rv = pawl_restore_copy(self->restore, spec.buf,
+		(size_t)spec.len / sizeof(struct pawl_restore_copy), &err);
+	Py_END_ALLOW_THREADS;
+	PyBuffer_Release(&spec);
+	if (rv != 0) {
+		return core_raise(&err);
+	}
+	Py_RETURN_NONE;
+}
+
+static PyObject *restore_vote(struct restore *self, PyObject *args)
+{
+	int verdict;
+	const char *why;
+	PyObject *seconds;
+	enum pawl_verdict all = PAWL_VERDICT_GO;
+	struct pawl_err err;
+	int timeout_ms;
+	int rv;
+
+	if (!PyArg_ParseTuple(args, "isO", &verdict, &why, &seconds) || !is_open(self) ||
+		(timeout_ms = core_timeout(seconds)) == -2) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	rv = pawl_restore_vote(self->restore, (enum pawl_verdict)verdict, why, timeout_ms, &all,
+		&err);
+	Py_END_ALLOW_THREADS;
+	return rv == 0 ? PyLong_FromLong((long)all) : core_raise(&err);
+}
+
+static PyObject *restore_close(struct restore *self, PyObject *unused)
+{
+	struct pawl_restore *taken = self->restore;
+
+	self->restore = NULL;
+	Py_BEGIN_ALLOW_THREADS;
+	pawl_restore_close(taken);
+	Py_END_ALLOW_THREADS;
+	Py_RETURN_NONE;
+}
+
+static PyObject *get_step(struct restore *self, void *closure)
+{
+	return PyLong_FromUnsignedLongLong(self->info.step);
+}
+
+static PyObject *get_tag(struct restore *self, void *closure)
+{
+	return PyUnicode_FromFormat("global_step%llu", (unsigned long long)self->info.step);
+}
+
+static PyObject *get_world(struct restore *self, void *closure)
+{
+	return PyLong_FromUnsignedLong(self->info.world);
+}
+
+static PyObject *get_source(struct restore *self, void *closure)
+{
+	return PyUnicode_FromString(self->info.memory ? "memory" : "store");
+}
+
+static PyObject *get_parts(struct restore *self, void *closure)
+{
+	PyObject *list = is_open(self) ? PyList_New(0) : NULL;
+
+	for (uint32_t p = 0; list && p < self->info.parts_n; p++) {
+		struct pawl_restore_part part;
+		PyObject *item;
+
+		pawl_restore_part(self->restore, p, &part);
+		item = Py_BuildValue("(sLK)", part.name, (long long)part.rank,
+			(unsigned long long)part.size_bytes);
+		if (!item || PyList_Append(list, item) != 0) {
+			Py_CLEAR(list);
+		}
+		Py_XDECREF(item);
+	}
+	return list;
+}
+
+PyObject *core_open_root(PyObject *module, PyObject *args)
+{
+	PyObject *root;
+	PyObject *step;
+	struct pawl_restore *taken;
+	struct pawl_err err;
+	unsigned long long number = 0;
+	int rv;
+
+	if (!PyArg_ParseTuple(args, "O&O", PyUnicode_FSConverter, &root, &step)) {
+		return NULL;
+	}
+	if (step != Py_None) {
+		number = PyLong_AsUnsignedLongLong(step);
+	}
+	if (PyErr_Occurred()) {
+		Py_DECREF(root);
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	rv = pawl_restore_open(PyBytes_AS_STRING(root), step != Py_None, number, &taken, &err);
+	Py_END_ALLOW_THREADS;
+	Py_DECREF(root);
+	return rv == 0 ? core_restore_new(taken) : core_raise(&err);
+}
+
+static PyMethodDef restore_methods[] = {
+	{"read", (PyCFunction)restore_read, METH_O, "read(indices): reads and verifies"},
+	{"pickle", (PyCFunction)restore_pickle, METH_O, "pickle(i) -> bytes"},
+	{"storages", (PyCFunction)restore_storages, METH_O, "storages(i) -> sizes in bytes"},
+	{"tensors", (PyCFunction)restore_tensors, METH_O, "tensors(i) -> bytes of the table"},
+	{"copy", (PyCFunction)restore_copy, METH_O,
+		"copy(spec): (part, storage, offset, destination, bytes) each"},
+	{"vote", (PyCFunction)restore_vote, METH_VARARGS,
+		"vote(verdict, why, timeout) -> verdict of all"},
+	{"close", (PyCFunction)restore_close, METH_NOARGS, "close()"},
+	{NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef restore_getset[] = {
+	{"step", (getter)get_step, NULL, "training step", NULL},
+	{"tag", (getter)get_tag, NULL, "directory's name", NULL},
+	{"world", (getter)get_world, NULL, "ranks that saved", NULL},
+	{"source", (getter)get_source, NULL, "memory or store", NULL},
+	{"parts", (getter)get_parts, NULL, "list of (name, rank or -1, bytes)", NULL},
+	{NULL, NULL, NULL, NULL, NULL},
+};
+
+PyTypeObject core_restore_type = {
+	PyVarObject_HEAD_INIT(NULL, 0).tp_name = "pawl._core.Restore",
+	.tp_basicsize = sizeof(struct restore),
+	.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.tp_doc = "A checkpoint being read.",
+	.tp_dealloc = (destructor)restore_dealloc,
+	.tp_methods = restore_methods,
+	.tp_getset = restore_getset,
+};

@@ -1,0 +1,265 @@
+"""Which optimizer may change which memory, and the fence that holds it back until that is copied.
+
+A save returns before the bytes of parameters and optimizer tensors are copied. They are expected
+to change in one place only: the step of their optimizer. torch calls a hook of ours before every
+step of every optimizer of the process, and the hook waits until what that optimizer may change is
+copied. Each optimizer is one bit of a mask; a storage carries the bits of all it belongs to.
+
+What changes such memory elsewhere breaks the expectation, and is found, not prevented: by the
+kernel's watch, and here by the version counters of tensors not yet copied. That save is withdrawn.
+Neither sees writes by another process or by a device: such memory gets no bits, so that it is
+copied before save returns.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import weakref
+from array import array
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Any, Final
+
+import torch
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+
+from pawl import _core
+from pawl._skeleton import Skeleton
+
+log = logging.getLogger("pawl")
+
+EVERYTHING: Final = (1 << 64) - 1  # mask of all optimizers
+_OPTIMIZERS_MAX: Final = 63  # with a bit of their own; all later ones share bit 63
+_WATCH_MIN: Final = 64 << 10  # bytes; smaller storages are copied at once, as in src/ckpt/plan.h
+
+_version = attrgetter("_version")
+
+_lock = threading.Lock()  # guards the two below
+_known: dict[int, tuple[weakref.ref[Optimizer], int]] = {}  # id -> optimizer, mask
+_hooked = False
+
+_captures: list[Capture] = []  # saves not known to be staged; replaced, never changed in place
+
+
+def install() -> None:
+    """Puts the hook in place, once a process."""
+    global _hooked
+    with _lock:
+        if _hooked:
+            return
+        hook: Callable[..., None] = _before_step
+        shield = getattr(torch, "_disable_dynamo", None)
+        if shield is not None:  # torch.compile must call the hook, not look into it
+            hook = shield(_before_step)
+        register_optimizer_step_pre_hook(hook)
+        _hooked = True
+
+
+def mask_of(optimizer: Optimizer) -> int:
+    """The optimizer's bit, given at first sight; the last bit is shared by all beyond the 63rd."""
+    known = _known.get(id(optimizer))
+    return known[1] if known is not None else _introduce(optimizer)
+
+
+def _introduce(optimizer: Optimizer) -> int:
+    identity = id(optimizer)
+    with _lock:
+        taken = 0
+        for _, mask in _known.values():
+            taken |= mask
+        # The bit of an optimizer that died may be given again: at worst a fence waits for more.
+        free = (bit for bit in range(_OPTIMIZERS_MAX) if not taken >> bit & 1)
+        mask = 1 << next(free, _OPTIMIZERS_MAX)
+        gone = weakref.ref(optimizer, lambda _: _known.pop(identity, None))
+        _known[identity] = (gone, mask)
+    return mask
+
+
+def guarded() -> dict[int, int]:
+    """Address of a storage -> mask of its optimizers, for all that were seen and still live."""
+    masks: dict[int, int] = {}
+    for reference, mask in list(_known.values()):
+        optimizer = reference()
+        if optimizer is not None:
+            found = dict.fromkeys(_addresses(_tensors_of(optimizer)), mask)
+            for address in masks.keys() & found.keys():
+                found[address] |= masks[address]
+            masks.update(found)
+    return masks
+
+
+def _tensors_of(optimizer: Optimizer) -> list[torch.Tensor]:
+    """Parameters and state tensors."""
+    params = itertools.chain.from_iterable(group["params"] for group in optimizer.param_groups)
+    entries = [entry for entry in list(optimizer.state.values()) if isinstance(entry, dict)]
+    values = itertools.chain.from_iterable(map(dict.values, entries))
+    return [*params, *(value for value in values if isinstance(value, torch.Tensor))]
+
+
+def _addresses(tensors: list[torch.Tensor]) -> Iterable[int]:
+    try:
+        storages = list(map(torch.Tensor.untyped_storage, tensors))
+        return list(map(torch.UntypedStorage.data_ptr, storages))
+    except (RuntimeError, NotImplementedError):  # one of them is sparse, say: it is never watched
+        found = []
+        for tensor in tensors:
+            try:
+                found.append(tensor.untyped_storage().data_ptr())
+            except (RuntimeError, NotImplementedError):
+                continue
+        return found
+
+
+class Spans:
+    """Where the storages of one partition lie, and which fences guard them."""
+
+    __slots__ = ("groups", "packed")
+
+    def __init__(self, skeleton: Skeleton, masks: dict[int, int], evicted: set[str]) -> None:
+        """evicted: names of storages that changed under a save; they are copied at once now."""
+        storages = skeleton.storages
+        addresses = list(map(torch.UntypedStorage.data_ptr, storages))
+        sizes = list(map(torch.UntypedStorage.nbytes, storages))
+        if masks:
+            groups = [
+                masks.get(address, 0) if size >= _WATCH_MIN else 0
+                for address, size in zip(addresses, sizes, strict=True)
+            ]
+            _clear_unwatchable(groups, skeleton, evicted)
+        else:
+            groups = [0] * len(storages)
+        self.groups = groups
+        self.packed = array("Q", bytes(24 * len(groups)))
+        for column, values in enumerate((addresses, sizes, groups)):
+            self.packed[column::3] = array("Q", values)
+
+
+def _clear_unwatchable(groups: list[int], skeleton: Skeleton, evicted: set[str]) -> None:
+    """Zeroes the groups of memory that others may write unseen: processes, files, devices."""
+    storages = skeleton.storages
+    shared = list(map(torch.UntypedStorage.is_shared, storages))
+    if any(shared):
+        groups[:] = [0 if others else mask for others, mask in zip(shared, groups, strict=True)]
+    if torch.cuda.is_initialized():
+        for index, storage in enumerate(storages):
+            if groups[index] and storage.is_pinned():
+                groups[index] = 0
+    if evicted:
+        for index, name in enumerate(skeleton.names):
+            if name in evicted:
+                groups[index] = 0
+
+
+class Capture:
+    """A save on its way to staged: holds its memory, fences it, and checks version counters."""
+
+    def __init__(self, parts: list[tuple[str, Skeleton, Spans]]) -> None:
+        """Reads the version counters: to be made before the copy starts."""
+        self._held: Any = parts  # keeps all memory allocated until staged
+        self._names = [(name, skeleton.names) for name, skeleton, _ in parts]
+        self._session: _core.Session | None = None  # None: not started, or done
+        self._id = -1
+        self._masks: list[int] = []  # of the watched storages, one an entry of each list below
+        self._where: list[tuple[int, int]] = []  # partition, storage
+        self._tensors: list[torch.Tensor] = []
+        for part, (_, skeleton, spans) in enumerate(parts):
+            for storage, mask in enumerate(spans.groups):
+                tensor = skeleton.tensors[storage]
+                if mask and tensor is not None:
+                    self._masks.append(mask)
+                    self._where.append((part, storage))
+                    self._tensors.append(tensor)
+        self._versions = _versions(self._tensors)
+
+    def started(self, session: _core.Session, save_id: int) -> None:
+        """From here on the hook fences this save."""
+        global _captures
+        self._session = session
+        self._id = save_id
+        if session.status(save_id)[0] == 0:
+            _captures = [*_captures, self]
+        else:
+            self._release()
+
+    def name(self, part: int, storage: int) -> tuple[str, str]:
+        """Partition of a storage, and the path in it of a tensor that lies there."""
+        if not 0 <= part < len(self._names):
+            return ("", "")
+        partition, names = self._names[part]
+        return (partition, names[storage] if 0 <= storage < len(names) else "")
+
+    def fence(self, mask: int) -> None:
+        """Waits until everything with a bit of mask is copied. Called before it is changed."""
+        if self.is_staging():
+            self._check(mask)
+            assert self._session is not None
+            self._session.fence(mask)
+            self.is_staging()
+
+    def is_staging(self) -> bool:
+        """Whether memory is still being copied; lets go of it when not."""
+        if self._session is None:
+            return False
+        if self._session.status(self._id)[0] == 0:
+            return True
+        self.drop()
+        return False
+
+    def _check(self, mask: int) -> None:
+        """Withdraws the save if a tensor about to be fenced was changed already."""
+        now = _versions(self._tensors)
+        if now != self._versions:
+            for index, version in enumerate(now):
+                if version != self._versions[index]:
+                    assert self._session is not None
+                    self._session.withdraw(self._id, *self._where[index])
+                    break
+        open_ = [i for i, bits in enumerate(self._masks) if not bits & mask]
+        self._masks = [self._masks[i] for i in open_]
+        self._where = [self._where[i] for i in open_]
+        self._tensors = [self._tensors[i] for i in open_]
+        self._versions = [self._versions[i] for i in open_]
+
+    def drop(self) -> None:
+        """Forgets the save: it is staged, or failed, or its session is closed."""
+        global _captures
+        if self._session is not None:
+            _captures = [capture for capture in _captures if capture is not self]
+            self._release()
+
+    def _release(self) -> None:
+        self._session = None
+        self._held = None
+        self._masks, self._where, self._tensors, self._versions = [], [], [], []
+
+
+def _versions(tensors: list[torch.Tensor]) -> list[int]:
+    try:
+        return list(map(_version, tensors))
+    except RuntimeError:  # tensors made in inference mode have none
+        return [-1 if tensor.is_inference() else tensor._version for tensor in tensors]
+
+
+def fence_all() -> None:
+    """Waits until no save of this process reads live memory."""
+    for capture in _captures:
+        capture.fence(EVERYTHING)
+
+
+def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    known = _known.get(id(optimizer))
+    if known is None:
+        mask_of(optimizer)
+    if _captures:
+        # One never seen before may wrap another: nobody knows what it is about to change.
+        mask = EVERYTHING if known is None else known[1]
+        for capture in _captures:
+            capture.fence(mask)
+
+
+def after_fork() -> None:
+    """In the child nothing is being copied: the engine stayed with the parent."""
+    global _captures
+    _captures = []

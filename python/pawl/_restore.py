@@ -1,0 +1,204 @@
+"""Carries out one restore: read, verify, compare, vote, and only then change anything.
+
+Happy path: choose this rank's partitions, read them whole and verified into memory of the runtime's
+own, unpickle, match with the live objects, fill what goes into new tensors, make the calls of
+load_state_dict, vote; with all ranks in favour, copy into live tensors and assign.
+
+Failure modes: until the vote is won everything is undone. A damaged checkpoint makes all ranks try
+the one before; a rank whose state does not fit makes all of them raise. After the vote only copies
+between two places in memory are left to be done.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, MutableMapping
+from functools import partial
+from typing import Any, Final
+
+import torch
+
+from pawl import _core, _rng
+from pawl._match import Loaded, Plan, match
+from pawl._partitions import RNG
+from pawl._unpickle import reads_contents, unpickle
+from pawl.errors import error
+
+log = logging.getLogger("pawl")
+
+_GO, _DAMAGED, _REFUSED = 0, 1, 2  # verdicts
+_DAMAGES: Final = ("PAWL_ECORRUPT", "PAWL_EIO")
+
+
+class Job:
+    """The restore of one checkpoint by this rank."""
+
+    def __init__(
+        self, found: _core.Restore, rank: int, world: int, trust: bool, strict: bool
+    ) -> None:
+        self._found = found
+        self._rank = rank
+        self._world = world
+        self._trust = trust
+        self._plan = Plan(strict)
+        self._undo: list[tuple[str, Callable[[], None]]] = []  # for the calls made, in order
+
+    def run(self, state: MutableMapping[str, Any], names: list[str], timeout_s: float) -> bool:
+        """True: restored. False: this checkpoint is damaged, on some rank; try again.
+
+        Raises what is wrong with state, on this rank or another; then nothing has changed.
+        """
+        verdict, refusal = _GO, None
+        try:
+            try:
+                self._prepare(state, names)
+            except Exception as reason:
+                damaged = getattr(reason, "name", "") in _DAMAGES
+                verdict, refusal = (_DAMAGED if damaged else _REFUSED), reason
+            why = str(refusal or "").replace("\0", "?").encode(errors="replace").decode()
+            outcome = self._found.vote(verdict, why, timeout_s)
+        except BaseException:
+            self._take_back()
+            if verdict == _REFUSED and refusal is not None:
+                raise refusal from None  # the vote only repeats it
+            raise
+        if outcome != _GO:
+            self._take_back()
+            log.warning("%s is not used: %s", self._found.tag, refusal or "a rank found it damaged")
+            return False
+        self._commit()
+        return True
+
+    def _prepare(self, state: MutableMapping[str, Any], names: list[str]) -> None:
+        chosen = self._choose(names)
+        everything = [index for indices in chosen.values() for index in indices]
+        self._found.read(everything)
+        for name in [name for name, indices in chosen.items() if len(indices) > 1]:
+            self._settle_for_one(name, chosen)
+        generators: Any = None
+        loadeds = []
+        for name, (index, *_) in chosen.items():
+            loaded = self._load(index, name)
+            loadeds.append(loaded)
+            if name == RNG:
+                loaded.need(loaded.value)
+                generators = loaded.value
+            else:
+                match(self._plan, state, name, loaded)
+        if self._plan.problems:
+            problems = "; ".join(self._plan.problems)
+            raise error("PAWL_EMISMATCH", f"restore step {self._found.step}: {problems}")
+        for loaded in loadeds:
+            self._fill(loaded)
+        if generators is not None:
+            _rng.check(generators)
+            self._plan.assignments.append(partial(_rng.apply, generators))
+        self._call()
+
+    def _choose(self, names: list[str]) -> dict[str, list[int]]:
+        """Name -> index of the partition to take; several if one of them must prove to be all."""
+        found, chosen = self._found, {}
+        there: dict[str, dict[int, int]] = {}
+        for index, (name, rank, _) in enumerate(found.parts):
+            there.setdefault(name, {})[rank] = index
+        for name in names:
+            ranks = there.get(name, {})
+            own = ranks.get(-1, ranks.get(self._rank))
+            if own is not None:
+                chosen[name] = [own]
+                if len(ranks) > self._world:
+                    log.info(
+                        "%s/%s: %d ranks saved their own; those beyond this world of %d are left",
+                        *(found.tag, name, len(ranks), self._world),
+                    )
+            elif name == RNG:
+                log.info("%s has no generators' state for rank %d", found.tag, self._rank)
+            elif ranks:
+                chosen[name] = list(ranks.values())
+            elif self._plan.strict:
+                has = ", ".join(sorted(set(there) - {RNG}))
+                self._plan.problems.append(f"{found.tag} has no partition {name!r} (it has {has})")
+        return chosen
+
+    def _settle_for_one(self, name: str, chosen: dict[str, list[int]]) -> None:
+        """Of partitions that other ranks saved, takes the first if all are alike."""
+        first, *others = chosen[name]
+        if all(self._alike(first, other) for other in others):
+            chosen[name] = [first]
+            return
+        why = (
+            f"state[{name!r}]: saved by {self._found.world} ranks, each its own, and this world of "
+            f"{self._world} has a rank more; their copies differ"
+        )
+        if self._plan.strict:
+            self._plan.problems.append(why)
+        log.warning("%s: left as it is", why)
+        del chosen[name]
+
+    def _alike(self, one: int, other: int) -> bool:
+        found = self._found
+        sizes = found.storages(one)
+        if found.pickle(one) != found.pickle(other) or sizes != found.storages(other):
+            return False
+        for key, size in enumerate(sizes):
+            left = torch.empty(size, dtype=torch.uint8, device="cpu")
+            right = torch.empty(size, dtype=torch.uint8, device="cpu")
+            if size:
+                found.copy(array("Q", (one, key, 0, left.data_ptr(), size)))
+                found.copy(array("Q", (other, key, 0, right.data_ptr(), size)))
+            if not torch.equal(left, right):
+                return False
+        return True
+
+    def _load(self, index: int, name: str) -> Loaded:
+        sizes = list(self._found.storages(index))
+        loaded = Loaded(index, f"{self._found.tag}/{name}", sizes)
+        pickled = self._found.pickle(index)
+        if reads_contents(pickled, self._trust):
+            loaded.to_fill.update(range(len(sizes)))
+            self._fill(loaded)
+        loaded.value = unpickle(pickled, sizes, loaded.fetch, loaded.where, self._trust)
+        return loaded
+
+    def _fill(self, loaded: Loaded) -> None:
+        """Copies the wanted storages of a partition: new memory, which nobody has seen yet."""
+        spec = array("Q")
+        for key in sorted(loaded.to_fill):
+            if loaded.sizes[key]:
+                address = loaded.fetch(key).data_ptr()
+                spec.extend((loaded.part, key, 0, address, loaded.sizes[key]))
+        self._found.copy(spec)
+        loaded.to_fill.clear()
+
+    def _call(self) -> None:
+        for call in self._plan.calls:
+            try:
+                self._undo.append((call.where, call.remember()))
+                call.make()
+            except Exception as reason:  # the user's code: anything
+                raise error(
+                    "PAWL_EMISMATCH",
+                    f"restore step {self._found.step}: {call.where}.load_state_dict: {reason}",
+                ) from reason
+
+    def _take_back(self) -> None:
+        while self._undo:
+            where, undo = self._undo.pop()
+            try:
+                undo()
+            except Exception as reason:  # the user's code again; the others must be undone too
+                log.error("%s could not be put back after a failed restore: %s", where, reason)
+
+    def _commit(self) -> None:
+        plan = self._plan
+        if plan.overlaps():
+            for one in plan.copies.values():
+                self._found.copy(array("Q", one))
+        else:
+            self._found.copy(plan.spec())
+        for tensor in plan.touched:  # so that autograd notices graphs that used the old values
+            if not tensor.is_inference():
+                torch.autograd.graph.increment_version(tensor)
+        for assign in plan.assignments:
+            assign()

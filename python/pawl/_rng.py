@@ -1,0 +1,80 @@
+"""The state of a process's random number generators, as plain values that any torch.load reads."""
+
+from __future__ import annotations
+
+import logging
+import random
+import sys
+from array import array
+from typing import Any
+
+import torch
+
+log = logging.getLogger("pawl")
+
+
+def capture() -> dict[str, Any]:
+    """Generators of Python, NumPy (if imported), torch on the CPU and (if in use) CUDA.
+
+    {"python": (version, words, gauss), "numpy": state, "torch": ByteTensor, "cuda": [ByteTensor]};
+    words are the generator's 32-bit words as bytes, which keeps NumPy's types out of the file.
+    """
+    version, words, gauss = random.getstate()
+    state: dict[str, Any] = {
+        "python": (version, array("I", words).tobytes(), gauss),
+        "torch": torch.get_rng_state(),
+    }
+    if "numpy" in sys.modules:
+        state["numpy"] = _capture_numpy()
+    if torch.cuda.is_initialized():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def _capture_numpy() -> Any:
+    numpy = sys.modules["numpy"]
+    state = numpy.random.get_state(legacy=False)
+    if state["bit_generator"] != "MT19937":
+        return state  # somebody's own choice: kept as NumPy gives it
+    inner = state["state"]
+    words = inner["key"].astype("uint32", copy=False).tobytes()
+    return ("MT19937", words, inner["pos"], state["has_gauss"], state["gauss"])
+
+
+def check(state: Any) -> None:
+    """Raises what apply would raise, and changes nothing."""
+    _apply(state, random.Random(), torch.Generator(), scratch=True)
+
+
+def apply(state: Any) -> None:
+    """Sets every generator that the state has and this process has too."""
+    _apply(state, random, torch.default_generator, scratch=False)
+
+
+def _apply(state: Any, python: Any, generator: torch.Generator, scratch: bool) -> None:
+    version, words, gauss = state["python"]
+    python.setstate((version, tuple(array("I", words)), gauss))
+    generator.set_state(state["torch"])
+    if "numpy" in state:
+        _apply_numpy(state["numpy"], scratch)
+    devices = state.get("cuda", [])
+    if devices and not scratch:
+        if torch.cuda.is_available() and torch.cuda.device_count() >= len(devices):
+            torch.cuda.set_rng_state_all(devices)
+        else:
+            log.warning("CUDA random state of %d devices is not restored here", len(devices))
+
+
+def _apply_numpy(state: Any, scratch: bool) -> None:
+    try:
+        import numpy
+    except ImportError:
+        log.warning("NumPy's random state is not restored: NumPy is not installed")
+        return
+    if isinstance(state, tuple):
+        name, words, pos, has_gauss, gauss = state
+        state = (name, numpy.frombuffer(words, dtype="uint32"), pos, has_gauss, gauss)
+    if not scratch:
+        numpy.random.set_state(state)
+    elif isinstance(state, tuple):
+        numpy.random.RandomState().set_state(state)

@@ -1,0 +1,239 @@
+"""The template process of `pawl run`: everything is imported, and it forks into workers.
+
+Started as `python -u -m pawl._template [-m] script args…`, it finds on descriptor 4 what to import
+and on descriptor 3 the supervisor (src/agent/run_template.h says what passes there). It imports
+what the last run had imported from the standard library and site-packages, one by one, failures
+ignored. The script's own modules are never among it: they may have changed.
+
+A fork copies one thread and no device. And what a module reads while it is imported stays as it
+was: a rank read then would be every worker's rank. So a package whose import leaves a thread that
+fork handlers do not put away, opens a GPU, or reads a variable that differs between workers, is
+tainted: the process executes itself anew and leaves that package to the workers.
+"""
+
+import contextlib
+import gc
+import importlib
+import importlib.machinery
+import os
+import site
+import socket
+import sys
+import sysconfig
+import threading
+import warnings
+from collections.abc import Sequence
+from typing import ClassVar
+
+from pawl import _boot
+
+CONTROL_FD = 3
+PLAN_FD = 4
+REQUEST_BYTES = 1 << 16  # of a request
+TAINTED_MAX = 16  # packages; each costs a new start
+DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
+
+
+class Plan:
+    """What descriptor 4 says."""
+
+    def __init__(self, text: str) -> None:
+        self.supervisor = 0  # its pid
+        self.varies: set[str] = set()  # environment variables that differ between workers
+        self.imports: list[str] = []  # modules, in the order of the last run
+        self.tainted: set[str] = set()  # packages found out by earlier starts of this process
+        for line in text.splitlines():
+            word, _, value = line.partition(" ")
+            if word == "supervisor":
+                self.supervisor = int(value)
+            elif word == "varies":
+                self.varies.add(value)
+            elif word == "import":
+                self.imports.append(value)
+            elif word == "taint":
+                self.tainted.add(value)
+
+
+class WatchedEnviron(os._Environ):
+    """os.environ, noting who asks for what varies. Takes the place of os.environ's own class."""
+
+    varies: ClassVar[set[str]] = set()
+    asked: ClassVar[set[str]] = set()
+
+    def __getitem__(self, key: str) -> str:
+        if key in self.varies:
+            self.asked.add(key)
+        return super().__getitem__(key)
+
+
+def read_plan() -> Plan:
+    os.lseek(PLAN_FD, 0, os.SEEK_SET)
+    with open(PLAN_FD, encoding="utf-8", errors="surrogateescape", closefd=False) as file:
+        return Plan(file.read())
+
+
+def installed_roots() -> tuple[str, ...]:
+    """Directories of the standard library and of installed packages, each with its separator."""
+    paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    paths += [*site.getsitepackages(), site.getusersitepackages()]
+    return tuple({os.path.join(os.path.realpath(path), "") for path in paths})
+
+
+def is_installed(package: str, roots: tuple[str, ...], first: str) -> bool:
+    """Whether a worker whose sys.path begins with first would import package from roots."""
+    if package == "pawl" or package in sys.builtin_module_names:
+        return True
+    spec = importlib.machinery.FrozenImporter.find_spec(package)
+    if spec is not None:
+        return True
+    spec = importlib.machinery.PathFinder.find_spec(package, [first, *sys.path])
+    places = [] if spec is None else list(spec.submodule_search_locations or [spec.origin])
+    return bool(places) and all(
+        isinstance(place, str) and os.path.realpath(place).startswith(roots) for place in places
+    )
+
+
+def stray_threads() -> bool:
+    """Whether a fork would lose a thread."""
+    if len(os.listdir("/proc/self/task")) > 1 and threading.active_count() == 1:
+        # OpenBLAS and others stop their threads when the process forks: let them
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+    return len(os.listdir("/proc/self/task")) > 1
+
+
+def open_device() -> bool:
+    """Whether a GPU is open: the driver does not survive a fork."""
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            if os.readlink(f"/proc/self/fd/{fd}").startswith(DEVICES):
+                return True
+        except OSError:
+            continue  # the descriptor of the listing itself
+    return False
+
+
+def check_taint(package: str) -> None:
+    """Executes the process anew, without package, if importing that left what must not be."""
+    asked = WatchedEnviron.asked
+    if not (asked or stray_threads() or open_device()):
+        return
+    os.write(PLAN_FD, f"taint {package}\n".encode())
+    os.execv(sys.executable, sys.orig_argv)
+
+
+def preload(plan: Plan, first: str) -> None:
+    """Imports what is installed of plan.imports, checking after each package."""
+    roots = installed_roots()
+    packages: dict[str, bool] = dict.fromkeys(plan.tainted, False)  # name: to be imported
+    last = ""
+    for name in plan.imports:
+        package = name.partition(".")[0]
+        if package not in packages:
+            packages[package] = is_installed(package, roots, first)
+        if not packages[package] or name in sys.modules:
+            continue
+        if last and package != last:
+            check_taint(last)
+        last = package
+        try:
+            importlib.import_module(name)
+        except BaseException:
+            continue  # a worker that needs it will say so
+    if last:
+        check_taint(last)
+
+
+def parse_request(request: bytes) -> tuple[str, dict[str, str]]:
+    """Rank, and the variables of the worker."""
+    rank, *texts = os.fsdecode(request).rstrip("\0").split("\0")
+    return rank, dict(text.split("=", 1) for text in texts)
+
+
+def fork_again(control: socket.socket, rank: str) -> int:
+    """Forks the worker, reports it, exits. Returns in the worker: the pid of its dying parent.
+
+    A worker that was not reported does not go on: the supervisor may have started another.
+    """
+    between = os.getpid()
+    heard, said = os.pipe()
+    try:
+        worker = os.fork()
+        message = f"started {rank} {worker}"
+    except OSError as error:
+        worker, message = -1, f"failed {rank} {error}"
+    if worker == 0:
+        close_all([said, control.detach(), PLAN_FD])
+        if not os.read(heard, 1):
+            os._exit(1)
+        os.close(heard)
+        return between
+    if worker > 0:
+        os.setpgid(worker, worker)  # before it can be killed as a group
+    with contextlib.suppress(OSError):  # the supervisor wants no more
+        control.send(message.encode())
+        os.write(said, b"!")
+    os._exit(0)
+
+
+def serve(control: socket.socket, supervisor: int) -> None:
+    """Answers requests; returns in each worker, exits when the supervisor has gone."""
+    while True:
+        request, fds, _, _ = socket.recv_fds(control, REQUEST_BYTES, 2)
+        if not request:
+            os._exit(0)
+        rank, variables = parse_request(request)
+        try:
+            child = os.fork()
+        except OSError as error:
+            control.send(f"failed {rank} {error}".encode())
+            child = -1
+        if child == 0:
+            between = fork_again(control, rank)
+            _boot.settle(between, supervisor, variables, *fds)
+            close_all(fds)
+            _boot.reseed()
+            return
+        if child > 0:
+            os.waitpid(child, 0)
+        close_all(fds)
+
+
+def close_all(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def main() -> None:
+    plan = read_plan()
+    argv = sys.argv[1:]
+    control = socket.socket(fileno=CONTROL_FD)
+    if not getattr(sys.flags, "safe_path", False):
+        del sys.path[0]  # the working directory; a worker has the script's here
+    if not _boot.is_plain_script(argv):
+        control.send(b"refused the script is not a plain file")
+        os._exit(0)
+    if len(plan.tainted) > TAINTED_MAX:
+        control.send(f"refused too much cannot be forked: {sorted(plan.tainted)}".encode()[:400])
+        os._exit(0)
+    WatchedEnviron.varies = plan.varies
+    environ_class = type(os.environ)
+    os.environ.__class__ = WatchedEnviron
+    preload(plan, _boot.script_dir(argv))
+    os.environ.__class__ = environ_class
+    if stray_threads() or open_device():
+        control.send(b"refused the interpreter itself has threads or a device")
+        os._exit(0)
+    gc.collect()
+    gc.freeze()
+    control.send(b"ready")
+    serve(control, plan.supervisor)
+    _boot.run(argv)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""How Python raises the library's one error class."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pawl._core import PawlError
+
+_CODES: Final = {
+    "PAWL_ENOENT": -4,
+    "PAWL_EINVAL": -6,
+    "PAWL_ECORRUPT": -7,
+    "PAWL_ECHANGED": -11,
+    "PAWL_EMISMATCH": -12,
+    "PAWL_ENOTSUP": -13,
+}
+
+__all__ = ["ECHANGED", "PawlError", "error"]
+
+ECHANGED: Final = _CODES["PAWL_ECHANGED"]
+
+
+def error(name: str, message: str) -> PawlError:
+    """A PawlError as the C library would raise it: ``name`` is one of include/pawl/err.h."""
+    raised = PawlError(message)
+    raised.name = name
+    raised.code = _CODES[name]
+    return raised

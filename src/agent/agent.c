@@ -1,0 +1,462 @@
+/* The agent: connections of workers, and the loop's side of it. See agent.h for the contract,
+ * root.h for the parts. */
+#include "agent/agent.h"
+
+#include "agent/root.h"
+#include "base/clock.h"
+#include "base/crc.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "ckpt/manifest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define LISTEN_BACKLOG 64
+#define CONNS_MAX      4096u /* of one agent */
+
+/* ---- closing ---- */
+
+static void close_conn(struct agent_conn *conn)
+{
+	struct agent *agent = conn->agent;
+	struct agent_conn **at = &agent->conns;
+
+	while (*at != conn) {
+		at = &(*at)->next;
+	}
+	*at = conn->next;
+	if (conn->root) {
+		root_leave(conn->root, conn);
+	}
+	loop_remove(agent->loop, &conn->socket);
+	if (conn->process.fd >= 0) {
+		loop_remove(agent->loop, &conn->process);
+		close(conn->process.fd);
+	}
+	proto_conn_close(&conn->io);
+	free(conn);
+}
+
+/* Frees what callbacks marked: connections that are over, roots that could not be opened. Called
+ * last in every callback of ours. */
+static void sweep(struct agent *agent)
+{
+	struct agent_conn *conn = agent->conns;
+	struct agent_root **at = &agent->roots;
+
+	while (conn) {
+		struct agent_conn *next = conn->next;
+
+		if (conn->closing) {
+			close_conn(conn);
+			next = agent->conns; /* closing one may have marked others */
+		}
+		conn = next;
+	}
+	while (*at) {
+		struct agent_root *root = *at;
+
+		if (root->state != ROOT_FAILED) {
+			at = &root->next;
+			continue;
+		}
+		*at = root->next;
+		root_close(root);
+	}
+	agent_progress(agent);
+}
+
+/* ---- progress ---- */
+
+static bool all_durable(const struct agent *agent)
+{
+	for (const struct agent_root *root = agent->roots; root; root = root->next) {
+		if (root->state == ROOT_OPEN && !ledger_all_durable(&root->ledger)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* A drain gives up on storage that failed after it was asked. */
+static bool has_trouble(const struct agent *agent)
+{
+	for (const struct agent_root *root = agent->roots; root; root = root->next) {
+		if (root->trouble[0] != '\0' && !ledger_all_durable(&root->ledger)) {
+			return true;
+		}
+	}
+	return false;
+}
+
+void agent_progress(struct agent *agent)
+{
+	void (*drained)(void *user, bool ok) = agent->drained;
+
+	if (drained && (all_durable(agent) || has_trouble(agent))) {
+		agent->drained = NULL;
+		drained(agent->drained_user, all_durable(agent));
+	}
+	if (agent->idle_exit_ns > 0 && !agent->conns && !agent->idle.active) {
+		loop_timer_start(agent->loop, &agent->idle, clock_mono_ns() + agent->idle_exit_ns);
+	}
+}
+
+static void idled(struct loop_timer *timer)
+{
+	struct agent *agent = timer->user;
+
+	if (agent->conns) {
+		return;
+	}
+	if (all_durable(agent)) {
+		loop_stop(agent->loop);
+		return;
+	}
+	loop_timer_start(agent->loop, timer, clock_mono_ns() + agent->idle_exit_ns);
+}
+
+/* ---- listening ---- */
+
+static void socket_ready(struct loop_source *source, uint32_t events)
+{
+	struct agent_conn *conn = source->user;
+	struct agent *agent = conn->agent;
+	struct proto_frame frame;
+	struct pawl_err err;
+	int more = proto_fill(&conn->io, &err) < 0 ? -1 : 1;
+
+	if (more < 0) {
+		conn->closing = true;
+	}
+	while (more > 0 && !conn->closing) {
+		more = proto_next(&conn->io, &frame, &err);
+		if (more <= 0) {
+			conn->closing = more < 0;
+			break;
+		}
+		frame_handle(conn, &frame);
+		proto_frame_close(&frame);
+	}
+	sweep(agent);
+}
+
+/* The worker died: its children may keep the socket open, so this is what tells. */
+static void process_ready(struct loop_source *source, uint32_t events)
+{
+	struct agent_conn *conn = source->user;
+
+	conn->closing = true;
+	sweep(conn->agent);
+}
+
+static void watch_process(struct agent_conn *conn)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	conn->process.fd = -1;
+	if (getsockopt(conn->io.fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0) {
+		return;
+	}
+	conn->pid = (uint32_t)peer.pid;
+	conn->process = (struct loop_source){.fd = (int)syscall(SYS_pidfd_open, peer.pid, 0),
+		.ready = process_ready,
+		.user = conn};
+	if (conn->process.fd >= 0 &&
+		loop_add(conn->agent->loop, &conn->process, EPOLLIN, NULL) != 0) {
+		close(conn->process.fd);
+		conn->process.fd = -1;
+	}
+}
+
+static void listener_ready(struct loop_source *source, uint32_t events)
+{
+	struct agent *agent = source->user;
+	struct timeval patience = {.tv_sec = PROTO_SEND_S};
+	int fd = FAULT_SYS("agent.accept", accept4(source->fd, NULL, NULL, SOCK_CLOEXEC));
+	struct agent_conn *conn = fd >= 0 ? calloc(1, sizeof(*conn)) : NULL;
+	uint32_t n = 0;
+
+	for (const struct agent_conn *c = agent->conns; c; c = c->next) {
+		n++;
+	}
+	if (!conn || n >= CONNS_MAX) {
+		goto refuse;
+	}
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	conn->agent = agent;
+	conn->io.fd = fd;
+	conn->reading = -1;
+	conn->socket = (struct loop_source){.fd = fd, .ready = socket_ready, .user = conn};
+	if (loop_add(agent->loop, &conn->socket, EPOLLIN, NULL) != 0) {
+		goto refuse;
+	}
+	watch_process(conn);
+	conn->next = agent->conns;
+	agent->conns = conn;
+	loop_timer_cancel(agent->loop, &agent->idle);
+	return;
+refuse:
+	free(conn);
+	if (fd >= 0) {
+		close(fd);
+	}
+}
+
+static void woken(void *user)
+{
+	struct agent *agent = user;
+
+	for (struct agent_root *root = agent->roots; root; root = root->next) {
+		root_reap(root);
+	}
+	sweep(agent);
+}
+
+/* ---- the public side ---- */
+
+int agent_socket_path(const char *job, char *buf, size_t cap_bytes, struct pawl_err *err)
+{
+	const char *runtime = getenv("XDG_RUNTIME_DIR");
+	char dir[PATH_MAX];
+	struct stat st;
+
+	if (runtime && runtime[0] == '/' && strlen(runtime) < 64) {
+		snprintf(dir, sizeof(dir), "%s/pawl", runtime);
+	} else {
+		snprintf(dir, sizeof(dir), "/tmp/pawl-%u", (unsigned)getuid());
+	}
+	if (mkdir(dir, 0700) != 0 && errno != EEXIST) {
+		return pawl_err_sys(err, "make %s for the agent's socket", dir);
+	}
+	if (lstat(dir, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != getuid() ||
+		(st.st_mode & 077) != 0) {
+		return pawl_err_set(err, PAWL_EBUSY,
+			"%s is not a directory of ours alone (mode 0700): remove it, or set "
+			"XDG_RUNTIME_DIR",
+			dir);
+	}
+	snprintf(buf, cap_bytes, "%s/%08x%08x.sock", dir, crc32c(0, job, strlen(job)),
+		crc32_zip(0, job, strlen(job)));
+	return 0;
+}
+
+/* Makes sure that we are the job's only agent: a lock beside the socket, since a socket file tells
+ * nothing about its owner's life. */
+static int take_socket(struct agent *agent, struct pawl_err *err)
+{
+	char path[PATH_MAX];
+	char holder[32] = "?";
+	int rv;
+
+	snprintf(path, sizeof(path), "%s.lock", agent->socket);
+	agent->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (agent->lock_fd < 0) {
+		return pawl_err_sys(err, "open %s", path);
+	}
+	if (flock(agent->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+		if (errno != EWOULDBLOCK) {
+			return pawl_err_sys(err, "lock %s", path);
+		}
+		if (pread(agent->lock_fd, holder, sizeof(holder) - 1, 0) > 0) {
+			holder[strcspn(holder, "\n")] = '\0';
+		}
+		return pawl_err_set(err, PAWL_EBUSY, "job %s has an agent already: pid %s",
+			agent->job, holder);
+	}
+	rv = snprintf(holder, sizeof(holder), "%d\n", (int)getpid());
+	if (ftruncate(agent->lock_fd, 0) != 0 ||
+		pwrite(agent->lock_fd, holder, (size_t)rv, 0) != rv) {
+		return pawl_err_sys(err, "write %s", path);
+	}
+	return 0;
+}
+
+static int listen_on(struct agent *agent, struct pawl_err *err)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	mode_t mask;
+	int fd;
+	int rv;
+
+	if (strlen(agent->socket) >= sizeof(addr.sun_path)) {
+		return pawl_err_set(err, PAWL_EINVAL, "socket path %s is over %zu bytes",
+			agent->socket, sizeof(addr.sun_path) - 1);
+	}
+	memcpy(addr.sun_path, agent->socket, strlen(agent->socket) + 1);
+	fd = FAULT_SYS("agent.socket",
+		socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+	if (fd < 0) {
+		return pawl_err_sys(err, "make the agent's socket");
+	}
+	unlink(agent->socket); /* left by an agent that crashed: we hold the lock */
+	mask = umask(0177);
+	rv = bind(fd, (struct sockaddr *)&addr, sizeof(addr));
+	umask(mask);
+	if (rv != 0 || listen(fd, LISTEN_BACKLOG) != 0) {
+		rv = pawl_err_sys(err, "listen on %s", agent->socket);
+		close(fd);
+		return rv;
+	}
+	agent->listener = (struct loop_source){.fd = fd, .ready = listener_ready, .user = agent};
+	return loop_add(agent->loop, &agent->listener, EPOLLIN, err);
+}
+
+int agent_open(struct agent **out, struct loop *loop, const struct agent_options *options,
+	struct pawl_err *err)
+{
+	struct agent *agent = calloc(1, sizeof(*agent));
+	int rv;
+
+	if (!agent) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for an agent");
+	}
+	agent->loop = loop;
+	agent->pid = getpid();
+	agent->job = strdup(options->job);
+	agent->socket = strdup(options->socket);
+	agent->attempt = options->attempt;
+	agent->any_attempt = options->any_attempt;
+	agent->idle_exit_ns = options->idle_exit_ns;
+	agent->idle = (struct loop_timer){.fired = idled, .user = agent};
+	agent->lock_fd = -1;
+	agent->listener.fd = -1;
+	rv = agent->job && agent->socket ? 0
+					 : pawl_err_set(err, PAWL_ENOMEM, "no memory for an agent");
+	if (rv == 0) {
+		rv = take_socket(agent, err);
+	}
+	if (rv == 0) {
+		rv = listen_on(agent, err);
+	}
+	if (rv != 0) {
+		agent_close(agent);
+		return rv;
+	}
+	loop_on_wake(loop, woken, agent);
+	agent_progress(agent);
+	*out = agent;
+	return 0;
+}
+
+void agent_close(struct agent *agent)
+{
+	if (!agent) {
+		return;
+	}
+	agent->drained = NULL;
+	agent->idle_exit_ns = 0;
+	loop_timer_cancel(agent->loop, &agent->idle);
+	while (agent->conns) {
+		close_conn(agent->conns);
+	}
+	while (agent->roots) {
+		struct agent_root *root = agent->roots;
+
+		agent->roots = root->next;
+		root_close(root);
+	}
+	if (agent->listener.fd >= 0) {
+		loop_on_wake(agent->loop, NULL, NULL);
+		loop_remove(agent->loop, &agent->listener);
+		close(agent->listener.fd);
+		unlink(agent->socket);
+	}
+	if (agent->lock_fd >= 0) {
+		close(agent->lock_fd);
+	}
+	wire_out_deinit(&agent->scratch);
+	free(agent->notice);
+	free(agent->imports);
+	free(agent->job);
+	free(agent->socket);
+	free(agent);
+}
+
+void agent_set_attempt(struct agent *agent, uint32_t attempt)
+{
+	agent->attempt = attempt;
+	for (struct agent_root *root = agent->roots; root; root = root->next) {
+		root_new_epoch(root, root->ledger.world, attempt);
+	}
+	sweep(agent);
+}
+
+void agent_notice(struct agent *agent, const char *why)
+{
+	if (agent->notice) {
+		return;
+	}
+	agent->notice = strdup(why);
+	for (struct agent_conn *conn = agent->conns; agent->notice && conn; conn = conn->next) {
+		if (conn->welcome) {
+			conn_send_stop(conn);
+		}
+	}
+	sweep(agent);
+}
+
+void agent_drain(struct agent *agent, void (*drained)(void *user, bool ok), void *user)
+{
+	agent->drained = drained;
+	agent->drained_user = user;
+	for (struct agent_root *root = agent->roots; root; root = root->next) {
+		root->trouble[0] = '\0';
+		ledger_want_durable(&root->ledger, 0);
+		root_turn(root);
+	}
+	agent_progress(agent);
+}
+
+const char *agent_summary(const struct agent *agent, char *buf, size_t cap_bytes)
+{
+	size_t len = 0;
+
+	buf[0] = '\0';
+	for (const struct agent_root *root = agent->roots; root && len < cap_bytes;
+		root = root->next) {
+		int newest = ledger_newest(&root->ledger);
+
+		len += (size_t)snprintf(buf + len, cap_bytes - len, "%s%s: ", len ? "; " : "",
+			root->path);
+		if (len < cap_bytes && root->has_durable) {
+			len += (size_t)snprintf(buf + len, cap_bytes - len, "step %llu durable",
+				(unsigned long long)root->durable_step);
+		} else if (len < cap_bytes) {
+			len += (size_t)snprintf(buf + len, cap_bytes - len,
+				"nothing made durable yet");
+		}
+		if (len < cap_bytes && newest >= 0 && !root->ledger.slots[newest].durable) {
+			len += (size_t)snprintf(buf + len, cap_bytes - len,
+				", step %llu committed in memory",
+				(unsigned long long)root->ledger.slots[newest].step);
+		}
+	}
+	return buf;
+}
+
+const char *agent_imports(const struct agent *agent)
+{
+	return agent->imports;
+}
+
+void agent_on_imports(struct agent *agent, void (*imported)(void *user), void *user)
+{
+	agent->imported = imported;
+	agent->imported_user = user;
+}

@@ -1,0 +1,59 @@
+/*
+ * The agent: one a node and job. Owns the memory tier, keeps the ledger of every root its workers
+ * save to, makes durable what was committed, and outlives the workers. Runs on the loop of its
+ * process: `pawl run` itself, or `pawl agent` when the library spawned it.
+ *
+ * All functions are for the loop's thread. Storage is touched by one thread a root (persist.c), so
+ * a hung disk never blocks the loop.
+ */
+#ifndef AGENT_AGENT_H
+#define AGENT_AGENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct pawl_err;
+struct loop;
+struct agent;
+
+struct agent_options {
+	const char *job;    /* job id, at most CKPT_JOB_MAX - 1 bytes */
+	const char *socket; /* path to listen on, made 0600; see agent_socket_path */
+	uint32_t attempt;   /* first attempt's number; workers of another attempt are refused */
+	bool any_attempt;   /* a spawned agent: takes the attempt its workers bring (torchrun counts
+			       for it) */
+	int64_t idle_exit_ns; /* loop_stop after so long without workers and with nothing left to
+				 make durable; 0: never */
+};
+
+/* Binds the socket (PAWL_EBUSY naming the pid when an agent of this job lives) and adds itself to
+ * the loop. */
+int agent_open(struct agent **agent, struct loop *loop, const struct agent_options *options,
+	struct pawl_err *err);
+void agent_close(struct agent *agent); /* closes connections, frees the arenas, removes the socket;
+					  loses what is not durable */
+
+/* The workers' group was restarted: connections of older attempts are dropped, their uncommitted
+ * saves forgotten, committed ones kept. */
+void agent_set_attempt(struct agent *agent, uint32_t attempt);
+/* Tells every worker to stop: finish the step, save, leave (their ckpt.stopping turns true).
+ * Workers that connect later hear it too. */
+void agent_notice(struct agent *agent, const char *why);
+/* Makes the newest committed step of every root durable and calls drained(user, ok) once, from the
+ * loop; ok=false when storage failed. */
+void agent_drain(struct agent *agent, void (*drained)(void *user, bool ok), void *user);
+/* For logs: "runs/gpt: step 1200 durable, step 1260 committed" (newest of each root). Returns buf.
+ */
+const char *agent_summary(const struct agent *agent, char *buf, size_t cap_bytes);
+/* Newline-separated names of the Python modules that a worker of the last attempt reported as
+ * imported; NULL if none did yet. The agent's. */
+const char *agent_imports(const struct agent *agent);
+/* Called (if set) when a worker reports its imports, once an attempt. */
+void agent_on_imports(struct agent *agent, void (*imported)(void *user), void *user);
+
+/* The socket of a job: $XDG_RUNTIME_DIR/pawl/<hash>.sock, else /tmp/pawl-<uid>/<hash>.sock; the
+ * directory is made 0700 and must be ours. */
+int agent_socket_path(const char *job, char *buf, size_t cap_bytes, struct pawl_err *err);
+
+#endif

@@ -1,0 +1,344 @@
+/* What workers say to the agent, and how it answers: one function a frame. See proto.h for the
+ * frames, root.h for the parts. */
+#include "agent/root.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "ckpt/manifest.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- sending ---- */
+
+size_t conn_start(struct agent_conn *conn, enum proto_type type, uint32_t id)
+{
+	wire_out_reset(&conn->agent->scratch);
+	return proto_start(&conn->agent->scratch, type, id);
+}
+
+void conn_send(struct agent_conn *conn, size_t start, const int *fds, uint32_t fds_n)
+{
+	struct pawl_err err;
+
+	proto_end(&conn->agent->scratch, start);
+	if (!conn->closing &&
+		proto_send(conn->io.fd, &conn->agent->scratch, fds, fds_n, &err) != 0) {
+		log_line(LOG_DEBUG, "rank %u (pid %u): %s", conn->rank, conn->pid, err.msg);
+		conn->closing = true;
+	}
+}
+
+void conn_reply_ok(struct agent_conn *conn, uint32_t id)
+{
+	conn_send(conn, conn_start(conn, PROTO_OK, id), NULL, 0);
+}
+
+void conn_reply_error(struct agent_conn *conn, uint32_t id, const struct pawl_err *err)
+{
+	size_t start = conn_start(conn, PROTO_ERROR, id);
+
+	wire_put_u32(&conn->agent->scratch, (uint32_t)-err->code);
+	wire_put_u32(&conn->agent->scratch, (uint32_t)err->sys);
+	wire_put_str(&conn->agent->scratch, err->msg);
+	conn_send(conn, start, NULL, 0);
+}
+
+void conn_send_stop(struct agent_conn *conn)
+{
+	size_t start = conn_start(conn, PROTO_STOP, 0);
+
+	wire_put_str(&conn->agent->scratch, conn->agent->notice);
+	conn_send(conn, start, NULL, 0);
+}
+
+void conn_send_welcome(struct agent_conn *conn)
+{
+	size_t start = conn_start(conn, PROTO_WELCOME, conn->hello_id);
+
+	conn->welcome = true;
+	wire_put_u32(&conn->agent->scratch, (uint32_t)conn->agent->pid);
+	conn_send(conn, start, NULL, 0);
+}
+
+/* ---- receiving ---- */
+
+static struct agent_root *find_root(struct agent *agent, const char *path)
+{
+	for (struct agent_root *root = agent->roots; root; root = root->next) {
+		if (strcmp(root->path, path) == 0) {
+			return root;
+		}
+	}
+	return NULL;
+}
+
+/* What a worker says about itself. */
+struct hello {
+	char job[CKPT_JOB_MAX];
+	char root[PATH_MAX];
+	uint32_t world;
+	uint32_t attempt;
+	struct retain_rule rule;
+	int64_t interval_ns;
+	uint64_t memory_bytes;
+};
+
+static int read_hello(struct agent_conn *conn, struct wire_in *body, struct hello *hello,
+	struct pawl_err *err)
+{
+	uint16_t version = wire_get_u16(body);
+
+	if (version != PROTO_VERSION) {
+		return pawl_err_set(err, PAWL_ENOTSUP,
+			"the agent of this job speaks protocol %u, this worker %u: it was started "
+			"by another "
+			"version of pawl; end it and start again",
+			PROTO_VERSION, version);
+	}
+	wire_get_str(body, hello->job, sizeof(hello->job));
+	wire_get_str(body, hello->root, sizeof(hello->root));
+	conn->rank = wire_get_u32(body);
+	hello->world = wire_get_u32(body);
+	hello->attempt = wire_get_u32(body);
+	wire_get_u32(body); /* its pid as it sees it: the kernel told us better */
+	hello->rule.keep_last = wire_get_u32(body);
+	hello->rule.keep_every = wire_get_u64(body);
+	hello->interval_ns = (int64_t)(wire_get_u64(body) % (1ULL << 40)) * NS_PER_MS;
+	hello->memory_bytes = wire_get_u64(body);
+	if (!wire_in_done(body) || hello->root[0] != '/') {
+		return pawl_err_set(err, PAWL_EINVAL, "malformed greeting");
+	}
+	if (strcmp(hello->job, conn->agent->job) != 0) {
+		return pawl_err_set(err, PAWL_EBUSY, "this agent is job %s's, not job %s's",
+			conn->agent->job, hello->job);
+	}
+	if (hello->world < 1 || hello->world > PROTO_RANKS_LOCAL || conn->rank >= hello->world) {
+		return pawl_err_set(err, PAWL_ELIMIT,
+			"rank %u of %u: an agent serves up to %u ranks of one node", conn->rank,
+			hello->world, PROTO_RANKS_LOCAL);
+	}
+	return 0;
+}
+
+/* Workers of an attempt that is over come too late; of a newer one, they begin it (if the agent
+ * does not count attempts itself). */
+static int check_attempt(const struct agent *agent, const struct agent_root *root, uint32_t attempt,
+	struct pawl_err *err)
+{
+	uint32_t now = agent->any_attempt ? (root ? root->attempt : attempt) : agent->attempt;
+
+	if (attempt < now || (attempt > now && !agent->any_attempt)) {
+		return pawl_err_set(err, PAWL_EPEER,
+			"attempt %u of job %s is over: attempt %u runs", attempt, agent->job, now);
+	}
+	return 0;
+}
+
+static int join_root(struct agent_conn *conn, const struct hello *hello, struct pawl_err *err)
+{
+	struct agent *agent = conn->agent;
+	struct agent_root *root = find_root(agent, hello->root);
+	struct persist_options options = {.root = hello->root,
+		.job = agent->job,
+		.rule = hello->rule};
+	int rv = check_attempt(agent, root, hello->attempt, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	if (!root) {
+		rv = root_open(agent, hello->root, hello->world, &options, hello->interval_ns,
+			&root, err);
+		if (rv != 0) {
+			return rv;
+		}
+		root->attempt = hello->attempt;
+		root->next = agent->roots;
+		agent->roots = root;
+	}
+	rv = root_join(root, conn, hello->world, hello->attempt, err);
+	if (rv != 0) {
+		return rv;
+	}
+	root->memory_bytes = hello->memory_bytes;
+	root->ledger.interval_ns = hello->interval_ns;
+	persist_set_rule(root->persist, &hello->rule);
+	return 0;
+}
+
+static void handle_hello(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+{
+	struct hello hello;
+	struct pawl_err err;
+
+	if (conn->root) {
+		conn->closing = true;
+		return;
+	}
+	if (read_hello(conn, body, &hello, &err) != 0 || join_root(conn, &hello, &err) != 0) {
+		conn_reply_error(conn, id, &err);
+		return;
+	}
+	conn->hello_id = id;
+	if (conn->agent->notice) {
+		conn_send_stop(conn);
+	}
+	if (conn->root->state == ROOT_OPEN) {
+		conn_send_welcome(conn);
+	}
+}
+
+static void handle_begin(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+{
+	conn->ask = (struct ledger_ask){.rank = conn->rank};
+	conn->ask.seq = wire_get_u64(body);
+	conn->ask.step = wire_get_u64(body);
+	conn->begin_bytes = wire_get_u64(body);
+	conn->ask.fits = root_fits(conn->root, conn->begin_bytes);
+	conn->begin_id = id;
+	conn->begin_ns = clock_mono_ns();
+	root_turn(conn->root);
+}
+
+static void handle_fail(struct agent_conn *conn, struct wire_in *body)
+{
+	char why[PROTO_TEXT_MAX];
+	uint64_t seq = wire_get_u64(body);
+	int code = -(int)(wire_get_u32(body) & 0xff);
+
+	wire_get_str(body, why, sizeof(why));
+	root_fail(conn->root, seq, code, why);
+}
+
+static void handle_vote(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+{
+	char why[PROTO_TEXT_MAX];
+	uint8_t verdict = wire_get_u8(body);
+
+	wire_get_str(body, why, sizeof(why));
+	conn->vote_id = id;
+	restore_vote(conn->root, conn, verdict > VERDICT_REFUSED ? VERDICT_REFUSED : verdict, why);
+}
+
+static void handle_want(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+{
+	struct pawl_err err;
+
+	if (ledger_want_durable(&conn->root->ledger, wire_get_u64(body))) {
+		conn_reply_ok(conn, id);
+	} else {
+		pawl_err_set(&err, PAWL_ECANCELED, "superseded");
+		conn_reply_error(conn, id, &err);
+	}
+	root_turn(conn->root);
+}
+
+static void handle_list(struct agent_conn *conn, uint32_t id)
+{
+	const struct ledger *ledger = &conn->root->ledger;
+	size_t start = conn_start(conn, PROTO_LISTED, id);
+	uint32_t n = 0;
+
+	wire_put_u32(&conn->agent->scratch, 0);
+	for (int s = 0; s < LEDGER_SLOTS; s++) {
+		if (ledger->slots[s].state == SLOT_COMMITTED && !ledger->slots[s].durable) {
+			wire_put_u64(&conn->agent->scratch, ledger->slots[s].step);
+			n++;
+		}
+	}
+	wire_patch_u32(&conn->agent->scratch, start + PROTO_HEADER, n);
+	conn_send(conn, start, NULL, 0);
+}
+
+static void handle_pin(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+{
+	struct persist_job *job = root_job(conn->root, PERSIST_PIN, wire_get_u64(body));
+
+	if (job) {
+		job->pinned = wire_get_u8(body);
+		persist_submit(conn->root->persist, job);
+	}
+	conn_reply_ok(conn, id);
+}
+
+static void handle_imports(struct agent_conn *conn, struct wire_in *body)
+{
+	struct agent *agent = conn->agent;
+	uint32_t len;
+	const uint8_t *bytes = wire_get_blob(body, &len);
+	char *copy = bytes ? malloc(len + 1) : NULL;
+
+	if (!copy) {
+		return;
+	}
+	memcpy(copy, bytes, len);
+	copy[len] = '\0';
+	free(agent->imports);
+	agent->imports = copy;
+	if (agent->imported) {
+		agent->imported(agent->imported_user);
+	}
+}
+
+/* Frames of a worker that was welcomed. */
+static void handle_welcomed(struct agent_conn *conn, struct proto_frame *frame)
+{
+	struct wire_in *body = &frame->body;
+
+	switch (frame->type) {
+	case PROTO_BEGIN:
+		handle_begin(conn, frame->id, body);
+		break;
+	case PROTO_STAGED:
+		root_staged(conn->root, conn, body);
+		break;
+	case PROTO_FAIL:
+		handle_fail(conn, body);
+		break;
+	case PROTO_WANT:
+		handle_want(conn, frame->id, body);
+		break;
+	case PROTO_RESTORE:
+		conn->restore_has_step = wire_get_u8(body);
+		conn->restore_step = wire_get_u64(body);
+		conn->restore_id = frame->id;
+		restore_ask(conn->root, conn);
+		break;
+	case PROTO_VOTE:
+		handle_vote(conn, frame->id, body);
+		break;
+	case PROTO_RESTORED:
+		restore_done(conn->root, conn);
+		root_turn(conn->root);
+		break;
+	case PROTO_LIST:
+		handle_list(conn, frame->id);
+		break;
+	case PROTO_PIN:
+		handle_pin(conn, frame->id, body);
+		break;
+	case PROTO_IMPORTS:
+		handle_imports(conn, body);
+		break;
+	case PROTO_BYE:
+		conn->leaving = true;
+		conn_reply_ok(conn, frame->id);
+		break;
+	default:
+		conn->closing = true; /* nonsense, or a newer protocol that did not say so */
+	}
+}
+
+void frame_handle(struct agent_conn *conn, struct proto_frame *frame)
+{
+	if (frame->type == PROTO_HELLO) {
+		handle_hello(conn, frame->id, &frame->body);
+	} else if (conn->root && conn->welcome) {
+		handle_welcomed(conn, frame);
+	} else {
+		conn->closing = true; /* out of turn */
+	}
+}

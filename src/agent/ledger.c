@@ -1,0 +1,383 @@
+/* The ledger of one root: see ledger.h for the rules. Pure. */
+#include "agent/ledger.h"
+
+#include "base/assert.h"
+#include "pawl/err.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool has_bit(const uint64_t *bits, uint32_t i)
+{
+	return bits[i / 64] >> (i % 64) & 1;
+}
+
+/* Sets bit i; returns 1 if it was clear. */
+static uint32_t set_bit(uint64_t *bits, uint32_t i)
+{
+	uint32_t was_clear = !has_bit(bits, i);
+
+	bits[i / 64] |= 1ULL << (i % 64);
+	return was_clear;
+}
+
+static struct ledger_slot *find_seq(struct ledger *ledger, uint64_t seq, enum slot_state state)
+{
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		struct ledger_slot *slot = &ledger->slots[i];
+
+		if (slot->state == state && slot->seq == seq) {
+			return slot;
+		}
+	}
+	return NULL;
+}
+
+static struct ledger_slot *find_staging(struct ledger *ledger)
+{
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		if (ledger->slots[i].state == SLOT_STAGING) {
+			return &ledger->slots[i];
+		}
+	}
+	return NULL;
+}
+
+void ledger_init(struct ledger *ledger, uint32_t world, int64_t interval_ns, int64_t now_ns)
+{
+	ASSERT(world >= 1 && world <= LEDGER_RANKS_MAX);
+	memset(ledger, 0, sizeof(*ledger));
+	ledger->world = world;
+	ledger->interval_ns = interval_ns;
+	ledger->persist_due_ns = now_ns + interval_ns;
+}
+
+void ledger_new_epoch(struct ledger *ledger, uint32_t world)
+{
+	ASSERT(world >= 1 && world <= LEDGER_RANKS_MAX);
+	ledger->world = world;
+	ledger->refused_seq = 0;
+	ledger->last_seq = 0;
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		struct ledger_slot *slot = &ledger->slots[i];
+
+		slot->seq = 0; /* numbers of the epoch before mean nothing now */
+		slot->readers = 0;
+		if (slot->state == SLOT_STAGING) {
+			slot->state = SLOT_EMPTY;
+		}
+	}
+}
+
+int ledger_newest(const struct ledger *ledger)
+{
+	int best = -1;
+
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		const struct ledger_slot *slot = &ledger->slots[i];
+
+		if (slot->state != SLOT_COMMITTED || slot->streamed) {
+			continue;
+		}
+		if (best < 0 || slot->seq > ledger->slots[best].seq ||
+			(slot->seq == ledger->slots[best].seq &&
+				slot->step > ledger->slots[best].step)) {
+			best = i;
+		}
+	}
+	return best;
+}
+
+static bool is_free(const struct ledger *ledger, int i)
+{
+	const struct ledger_slot *slot = &ledger->slots[i];
+	const struct ledger_slot *other = &ledger->slots[1 - i];
+
+	if (slot->persisting || slot->readers > 0 || slot->state == SLOT_STAGING) {
+		return false;
+	}
+	if (slot->state == SLOT_EMPTY) {
+		return true;
+	}
+	if (!slot->durable && (ledger->interval_ns == 0 || slot->urgent)) {
+		return false; /* somebody was promised that it becomes durable */
+	}
+	return ledger_newest(ledger) != i || other->state == SLOT_COMMITTED;
+}
+
+/* The slot for a new save, or -1. An older or empty one before the newest committed. */
+static int pick_slot(const struct ledger *ledger)
+{
+	int newest = ledger_newest(ledger);
+
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		if (i != newest && is_free(ledger, i)) {
+			return i;
+		}
+	}
+	return newest >= 0 && is_free(ledger, newest) ? newest : -1;
+}
+
+uint32_t ledger_missing(const struct ledger *ledger)
+{
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		const struct ledger_slot *slot = &ledger->slots[i];
+
+		for (uint32_t r = 0; slot->state == SLOT_STAGING && r < ledger->world; r++) {
+			if (!has_bit(slot->staged_bits, r)) {
+				return r;
+			}
+		}
+	}
+	return ledger->world;
+}
+
+static enum ledger_answer refuse(struct ledger_verdict *verdict, int code, const char *why)
+{
+	verdict->code = code;
+	snprintf(verdict->why, sizeof(verdict->why), "%s", why);
+	return LEDGER_REFUSE;
+}
+
+int ledger_fail(struct ledger *ledger, uint64_t seq, int code, const char *why)
+{
+	struct ledger_slot *slot = find_seq(ledger, seq, SLOT_STAGING);
+
+	if (seq > ledger->refused_seq) {
+		ledger->refused_seq = seq;
+		ledger->refused_code = code;
+		snprintf(ledger->refused_why, sizeof(ledger->refused_why), "%s", why);
+	}
+	if (!slot) {
+		return -1;
+	}
+	slot->state = SLOT_EMPTY;
+	return (int)(slot - ledger->slots);
+}
+
+/* Refuses and makes sure that the other ranks get the same answer. */
+static enum ledger_answer refuse_for_all(struct ledger *ledger, const struct ledger_ask *ask,
+	struct ledger_verdict *verdict, int code)
+{
+	verdict->withdrawn = ledger_fail(ledger, ask->seq, code, verdict->why);
+	verdict->code = code;
+	return LEDGER_REFUSE;
+}
+
+/* Another rank began this save already. */
+static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *slot,
+	const struct ledger_ask *ask, struct ledger_verdict *verdict)
+{
+	if (slot->step != ask->step) {
+		snprintf(verdict->why, sizeof(verdict->why),
+			"rank %u saves step %llu where another rank saves step %llu (save number "
+			"%llu of each)",
+			ask->rank, (unsigned long long)ask->step, (unsigned long long)slot->step,
+			(unsigned long long)ask->seq);
+		return refuse_for_all(ledger, ask, verdict, PAWL_EMISMATCH);
+	}
+	if (!slot->streamed && !ask->fits) {
+		ledger->stream = true;
+		snprintf(verdict->why, sizeof(verdict->why),
+			"rank %u's state does not fit the memory budget: this save is skipped, "
+			"later ones are streamed",
+			ask->rank);
+		return refuse_for_all(ledger, ask, verdict, PAWL_ELIMIT);
+	}
+	slot->begun += set_bit(slot->begun_bits, ask->rank);
+	verdict->slot = (int)(slot - ledger->slots);
+	verdict->streamed = slot->streamed;
+	return LEDGER_GRANT;
+}
+
+static enum ledger_answer wait_or_refuse(struct ledger *ledger, const struct ledger_ask *ask,
+	struct ledger_verdict *verdict)
+{
+	const struct ledger_slot *staging = find_staging(ledger);
+
+	if (ask->waited_ns < LEDGER_WAIT_NS) {
+		return LEDGER_WAIT;
+	}
+	if (staging) {
+		snprintf(verdict->why, sizeof(verdict->why),
+			"save of step %llu skipped: rank %u has not staged step %llu yet",
+			(unsigned long long)ask->step, ledger_missing(ledger),
+			(unsigned long long)staging->step);
+	} else {
+		snprintf(verdict->why, sizeof(verdict->why),
+			"save of step %llu skipped: the storage has not finished an earlier one",
+			(unsigned long long)ask->step);
+	}
+	return refuse_for_all(ledger, ask, verdict, PAWL_ETIMEDOUT);
+}
+
+static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
+	const struct ledger_ask *ask)
+{
+	memset(slot, 0, sizeof(*slot));
+	slot->state = SLOT_STAGING;
+	slot->seq = ask->seq;
+	slot->step = ask->step;
+	slot->streamed = ledger->stream || !ask->fits;
+	slot->begun = set_bit(slot->begun_bits, ask->rank);
+	ledger->stream = slot->streamed;
+	ledger->last_seq = ask->seq;
+}
+
+enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *ask,
+	struct ledger_verdict *verdict)
+{
+	struct ledger_slot *slot = find_seq(ledger, ask->seq, SLOT_STAGING);
+	int i;
+
+	ASSERT(ask->rank < ledger->world);
+	memset(verdict, 0, sizeof(*verdict));
+	verdict->withdrawn = -1;
+	if (slot) {
+		return join_save(ledger, slot, ask, verdict);
+	}
+	if (ask->seq <= ledger->refused_seq) {
+		return refuse(verdict, ledger->refused_code, ledger->refused_why);
+	}
+	if (ask->seq <= ledger->last_seq) {
+		return refuse(verdict, PAWL_EINVAL, "this save is over already");
+	}
+	i = find_staging(ledger) ? -1 : pick_slot(ledger);
+	if (i < 0) {
+		return wait_or_refuse(ledger, ask, verdict);
+	}
+	start_slot(ledger, &ledger->slots[i], ask);
+	verdict->slot = i;
+	verdict->streamed = ledger->slots[i].streamed;
+	verdict->fresh = true;
+	return LEDGER_GRANT;
+}
+
+int ledger_staged(struct ledger *ledger, uint32_t rank, uint64_t seq)
+{
+	struct ledger_slot *slot = find_seq(ledger, seq, SLOT_STAGING);
+
+	if (!slot || rank >= ledger->world || !has_bit(slot->begun_bits, rank)) {
+		return -1;
+	}
+	slot->staged += set_bit(slot->staged_bits, rank);
+	if (slot->staged < ledger->world) {
+		return -1;
+	}
+	slot->state = SLOT_COMMITTED;
+	return (int)(slot - ledger->slots);
+}
+
+bool ledger_all_durable(const struct ledger *ledger)
+{
+	int newest = ledger_newest(ledger);
+
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		const struct ledger_slot *slot = &ledger->slots[i];
+
+		if (slot->persisting) {
+			return false;
+		}
+		if (slot->state == SLOT_COMMITTED && !slot->durable &&
+			(i == newest || slot->streamed || ledger->interval_ns == 0)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* The committed slot that is most in need of the store, or -1: streamed, then waited for, then
+ * (interval 0: the oldest; else) the newest. */
+static int pick_persist(const struct ledger *ledger)
+{
+	int newest = ledger_newest(ledger);
+	int best = -1;
+
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		const struct ledger_slot *slot = &ledger->slots[i];
+
+		if (slot->state != SLOT_COMMITTED || slot->durable) {
+			continue;
+		}
+		if (slot->streamed) {
+			return i;
+		}
+		if (!slot->urgent && ledger->interval_ns != 0 && i != newest) {
+			continue; /* superseded */
+		}
+		if (best < 0 || slot->seq < ledger->slots[best].seq) {
+			best = i;
+		}
+	}
+	return best;
+}
+
+int ledger_persist_next(struct ledger *ledger, int64_t now_ns, int64_t *again_ns)
+{
+	struct ledger_slot *slot;
+	int i;
+
+	*again_ns = INT64_MAX;
+	for (i = 0; i < LEDGER_SLOTS; i++) {
+		if (ledger->slots[i].persisting) {
+			return -1; /* one at a time */
+		}
+	}
+	i = pick_persist(ledger);
+	if (i < 0) {
+		return -1;
+	}
+	slot = &ledger->slots[i];
+	if (now_ns < ledger->retry_ns) {
+		*again_ns = ledger->retry_ns;
+		return -1;
+	}
+	if (!ledger->flush && !slot->urgent && !slot->streamed && now_ns < ledger->persist_due_ns) {
+		*again_ns = ledger->persist_due_ns;
+		return -1;
+	}
+	slot->persisting = true;
+	ledger->persist_due_ns = now_ns + ledger->interval_ns;
+	return i;
+}
+
+void ledger_persisted(struct ledger *ledger, int i, bool ok, int64_t now_ns)
+{
+	struct ledger_slot *slot = &ledger->slots[i];
+
+	ASSERT(slot->persisting);
+	slot->persisting = false;
+	slot->durable = ok;
+	if (ok) {
+		slot->urgent = false;
+		ledger->flush = ledger->flush && !ledger_all_durable(ledger);
+	} else {
+		ledger->retry_ns = now_ns + LEDGER_RETRY_NS;
+	}
+	if (slot->streamed) {
+		slot->state = SLOT_EMPTY; /* it was never in memory, and what its ranks wrote is
+					     published or lost */
+	}
+}
+
+bool ledger_want_durable(struct ledger *ledger, uint64_t seq)
+{
+	struct ledger_slot *slot;
+
+	if (seq == 0) {
+		ledger->flush = !ledger_all_durable(ledger);
+		return true;
+	}
+	slot = find_seq(ledger, seq, SLOT_COMMITTED);
+	slot = slot ? slot : find_seq(ledger, seq, SLOT_STAGING);
+	if (slot) {
+		slot->urgent = !slot->durable;
+	}
+	return slot;
+}
+
+void ledger_drop(struct ledger *ledger, int i)
+{
+	ledger->slots[i].state =
+		SLOT_EMPTY; /* if it is being persisted, that will find the damage too */
+}

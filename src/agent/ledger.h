@@ -1,0 +1,121 @@
+/*
+ * The ledger of one root: which save is in which generation of the memory tier, and what may happen
+ * to it next. Pure: no clock, no I/O, no locks; time comes in as an argument, decisions go out. The
+ * agent's shell (root.c) carries them out.
+ *
+ * A save is known by its sequence number: the n-th save of a rank since it connected. All ranks
+ * save in the same order, so the n-th save of every rank is the same checkpoint; if their steps
+ * differ the ranks disagree, and that is said instead of guessed around.
+ *
+ * Two slots. Rules, in the order in which a save meets them:
+ *   - one save at a time is being staged; the next waits until all ranks staged it, or it failed;
+ *   - a slot being persisted or read by a restoring worker is never given out;
+ *   - the newest committed slot is given out only if the other one holds a committed save too (it
+ * is being persisted): so from the first commit on there is always one whole checkpoint in memory;
+ *   - with interval_ns 0 every committed save must become durable: a committed slot is given out
+ * only after it is.
+ */
+#ifndef AGENT_LEDGER_H
+#define AGENT_LEDGER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define LEDGER_SLOTS     2
+#define LEDGER_RANKS_MAX 1024u
+#define LEDGER_WAIT_NS                                                                             \
+	30000000000LL /* a begin waits so long for ranks or storage, then the save is skipped */
+#define LEDGER_RETRY_NS 1000000000LL /* shortest pause after a failed persist */
+#define LEDGER_WHY_MAX  256u
+
+enum slot_state {
+	SLOT_EMPTY,     /* holds nothing of value */
+	SLOT_STAGING,   /* some rank began; not all have staged */
+	SLOT_COMMITTED, /* all ranks staged */
+};
+
+/* One generation of the memory tier, over all ranks. */
+struct ledger_slot {
+	enum slot_state state;
+	uint64_t seq;  /* which save */
+	uint64_t step; /* its training step */
+	bool streamed; /* too large for the memory tier: the ranks write it to the store themselves
+			*/
+	bool persisting;                             /* the storage thread reads it */
+	bool durable;                                /* complete in the store */
+	bool urgent;                                 /* somebody waits for it to be durable */
+	uint32_t readers;                            /* restoring workers that read it */
+	uint32_t begun;                              /* ranks that began; valid while staging */
+	uint32_t staged;                             /* ranks that staged */
+	uint64_t begun_bits[LEDGER_RANKS_MAX / 64];  /* which */
+	uint64_t staged_bits[LEDGER_RANKS_MAX / 64]; /* which; a subset of begun_bits */
+};
+
+struct ledger {
+	uint32_t world;      /* ranks that make a save whole, 1..LEDGER_RANKS_MAX */
+	int64_t interval_ns; /* between persists; 0: every save */
+	struct ledger_slot slots[LEDGER_SLOTS];
+	uint64_t refused_seq;   /* saves up to this one will not be granted any more */
+	uint64_t last_seq;      /* newest save that was granted */
+	int64_t persist_due_ns; /* earliest start of the next persist that nobody waits for */
+	int64_t retry_ns;       /* no persist before this: the last one failed */
+	bool flush;             /* make the newest committed durable now */
+	bool stream;            /* the state did not fit once: stream from now on */
+	char refused_why[LEDGER_WHY_MAX]; /* of refused_seq */
+	int refused_code;                 /* PAWL_E code of it */
+};
+
+enum ledger_answer {
+	LEDGER_GRANT,  /* stage into slot */
+	LEDGER_WAIT,   /* ask again after any other event, and after a while */
+	LEDGER_REFUSE, /* this save is skipped: code and why */
+};
+
+/* What a rank asks for. */
+struct ledger_ask {
+	uint32_t rank;
+	uint64_t seq; /* from 1 */
+	uint64_t step;
+	bool fits;         /* the memory budget takes this rank's state twice */
+	int64_t waited_ns; /* since it first asked */
+};
+
+struct ledger_verdict {
+	int slot;      /* granted: which */
+	bool streamed; /* granted: write to the store instead of the arena */
+	bool fresh;    /* granted: this rank is the first of this save */
+	int code;      /* refused: PAWL_E code */
+	int withdrawn; /* a slot that failed with this answer (tell the ranks in it), or -1 */
+	char why[LEDGER_WHY_MAX]; /* refused: for people */
+};
+
+void ledger_init(struct ledger *ledger, uint32_t world, int64_t interval_ns, int64_t now_ns);
+/* The ranks start anew (restart): saves in the making are forgotten, committed ones stay, sequence
+ * numbers begin at 1 again. */
+void ledger_new_epoch(struct ledger *ledger, uint32_t world);
+enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *ask,
+	struct ledger_verdict *verdict);
+/* rank staged seq. Returns the slot if that committed it, else -1 (also for a save that failed
+ * meanwhile). */
+int ledger_staged(struct ledger *ledger, uint32_t rank, uint64_t seq);
+/* seq will not be whole. Returns the slot that it emptied, or -1. Later begins of seq are refused
+ * with why. */
+int ledger_fail(struct ledger *ledger, uint64_t seq, int code, const char *why);
+/* The slot to make durable now, marked persisting, or -1; then *again_ns is when to ask again
+ * (INT64_MAX: only after an event). */
+int ledger_persist_next(struct ledger *ledger, int64_t now_ns, int64_t *again_ns);
+void ledger_persisted(struct ledger *ledger, int slot, bool ok, int64_t now_ns);
+/* Somebody waits for seq to be durable (0: for the newest committed). false: it failed or was
+ * superseded. */
+bool ledger_want_durable(struct ledger *ledger, uint64_t seq);
+/* The newest committed slot in memory, or -1. */
+int ledger_newest(const struct ledger *ledger);
+/* Nothing committed is left that is not durable. */
+bool ledger_all_durable(const struct ledger *ledger);
+/* The first rank that has not staged what is being staged; world if nothing is. */
+uint32_t ledger_missing(const struct ledger *ledger);
+/* The content of a committed slot is worthless (its bytes failed verification). */
+void ledger_drop(struct ledger *ledger, int slot);
+
+#endif

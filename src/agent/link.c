@@ -1,0 +1,296 @@
+/*
+ * A worker's end of the connection to its agent: see link.h.
+ *
+ * Locks, in order: send (one frame at a time on the socket), then calls (the list of those waiting,
+ * and alive). Events are given out with neither held.
+ */
+#include "agent/link.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Somebody who waits for a reply; on its stack. */
+struct call {
+	uint32_t id;              /* of the request */
+	bool done;                /* reply is filled */
+	bool failed;              /* no memory for the reply */
+	struct link_reply *reply; /* the caller's */
+	struct call *next;        /* of the link */
+};
+
+struct link {
+	struct proto_conn conn;     /* receiving thread's, but for fd */
+	pthread_t thread;           /* receives */
+	pthread_mutex_t send;       /* one frame at a time */
+	pthread_mutex_t calls_lock; /* guards calls, alive, next_id */
+	pthread_cond_t answered;    /* some call is done, or the agent is gone */
+	struct call *calls;         /* waiting */
+	uint32_t next_id;           /* of requests; 0 is for events */
+	bool alive;                 /* the agent is there */
+	link_event_fn *event;       /* see link.h */
+	void *user;                 /* for event */
+};
+
+/* Gives a reply to whoever waits for it; descriptors nobody waits for are closed by the caller. */
+static void answer(struct link *link, struct proto_frame *frame)
+{
+	pthread_mutex_lock(&link->calls_lock);
+	for (struct call *call = link->calls; call; call = call->next) {
+		if (call->id != frame->id || call->done) {
+			continue;
+		}
+		wire_out_reset(&call->reply->bytes);
+		wire_put_raw(&call->reply->bytes, frame->body.at, wire_in_left(&frame->body));
+		call->failed = call->reply->bytes.failed;
+		call->reply->type = frame->type;
+		memcpy(call->reply->fds, frame->fds, frame->fds_n * sizeof(int));
+		call->reply->fds_n = frame->fds_n;
+		frame->fds_n = 0;
+		call->done = true;
+	}
+	pthread_cond_broadcast(&link->answered);
+	pthread_mutex_unlock(&link->calls_lock);
+}
+
+static void *receive(void *user)
+{
+	struct link *link = user;
+	struct proto_frame frame;
+	int more = 1;
+
+	while (more > 0 && proto_fill(&link->conn, NULL) > 0) {
+		while ((more = proto_next(&link->conn, &frame, NULL)) > 0) {
+			if (frame.id != 0) {
+				answer(link, &frame);
+			} else {
+				link->event(link->user, &frame);
+			}
+			proto_frame_close(&frame);
+		}
+		more = more == 0;
+	}
+	pthread_mutex_lock(&link->calls_lock);
+	link->alive = false;
+	pthread_cond_broadcast(&link->answered);
+	pthread_mutex_unlock(&link->calls_lock);
+	link->event(link->user, NULL);
+	return NULL;
+}
+
+static int connect_to(const char *path, struct pawl_err *err)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	int fd;
+	int rv;
+
+	if (strlen(path) >= sizeof(addr.sun_path)) {
+		return pawl_err_set(err, PAWL_EINVAL, "socket path %s is over %zu bytes", path,
+			sizeof(addr.sun_path) - 1);
+	}
+	memcpy(addr.sun_path, path, strlen(path) + 1);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0) {
+		return pawl_err_sys(err, "make a socket");
+	}
+	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) != 0) {
+		rv = errno == ECONNREFUSED
+			? ENOENT
+			: errno; /* a socket file without an agent is as good as none */
+		errno = rv;
+		rv = pawl_err_sys(err, "connect to the agent at %s", path);
+		close(fd);
+		return rv;
+	}
+	return fd;
+}
+
+/* Threads of ours take no signals: Python's handlers belong on its main thread. */
+static int start_quiet(pthread_t *thread, void *(*run)(void *), void *user)
+{
+	sigset_t all;
+	sigset_t old;
+	int rv;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rv = pthread_create(thread, NULL, run, user);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return rv;
+}
+
+int link_open(struct link **out, const char *socket_path, link_event_fn *event, void *user,
+	struct pawl_err *err)
+{
+	int fd = connect_to(socket_path, err);
+	struct link *link;
+	pthread_condattr_t attr;
+
+	if (fd < 0) {
+		return fd;
+	}
+	link = calloc(1, sizeof(*link));
+	if (!link) {
+		close(fd);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a connection");
+	}
+	link->conn.fd = fd;
+	link->event = event;
+	link->user = user;
+	link->alive = true;
+	pthread_mutex_init(&link->send, NULL);
+	pthread_mutex_init(&link->calls_lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&link->answered, &attr);
+	pthread_condattr_destroy(&attr);
+	errno = start_quiet(&link->thread, receive, link);
+	if (errno == 0) {
+		*out = link;
+		return 0;
+	}
+	pawl_err_sys(err, "start a thread");
+	proto_conn_close(&link->conn);
+	free(link);
+	return PAWL_EIO;
+}
+
+void link_close(struct link *link)
+{
+	if (!link) {
+		return;
+	}
+	shutdown(link->conn.fd, SHUT_RDWR); /* wakes the receiver */
+	pthread_join(link->thread, NULL);
+	proto_conn_close(&link->conn);
+	pthread_cond_destroy(&link->answered);
+	pthread_mutex_destroy(&link->calls_lock);
+	pthread_mutex_destroy(&link->send);
+	free(link);
+}
+
+bool link_alive(struct link *link)
+{
+	bool alive;
+
+	pthread_mutex_lock(&link->calls_lock);
+	alive = link->alive;
+	pthread_mutex_unlock(&link->calls_lock);
+	return alive;
+}
+
+size_t link_start(struct link *link, struct wire_out *out, enum proto_type type)
+{
+	uint32_t id;
+
+	pthread_mutex_lock(&link->calls_lock);
+	link->next_id = link->next_id == UINT32_MAX ? 1 : link->next_id + 1;
+	id = link->next_id;
+	pthread_mutex_unlock(&link->calls_lock);
+	wire_out_reset(out);
+	return proto_start(out, type, id);
+}
+
+int link_send(struct link *link, struct wire_out *out, size_t start, struct pawl_err *err)
+{
+	int rv;
+
+	proto_end(out, start);
+	pthread_mutex_lock(&link->send);
+	rv = proto_send(link->conn.fd, out, NULL, 0, err);
+	pthread_mutex_unlock(&link->send);
+	return rv;
+}
+
+static void forget_call(struct link *link, struct call *call)
+{
+	struct call **at = &link->calls;
+
+	while (*at != call) {
+		at = &(*at)->next;
+	}
+	*at = call->next;
+}
+
+/* Waits for call to be done, the agent to be gone, or the time to be over. Called with calls_lock.
+ */
+static void await(struct link *link, const struct call *call, int timeout_ms)
+{
+	int64_t due_ns = clock_mono_ns() + timeout_ms * NS_PER_MS;
+	struct timespec due = {.tv_sec = due_ns / NS_PER_S, .tv_nsec = due_ns % NS_PER_S};
+
+	while (!call->done && link->alive) {
+		if (timeout_ms < 0) {
+			pthread_cond_wait(&link->answered, &link->calls_lock);
+		} else if (pthread_cond_timedwait(&link->answered, &link->calls_lock, &due) != 0) {
+			return;
+		}
+	}
+}
+
+/* An ERROR reply, as the error it tells. */
+static int told_error(struct wire_in *in, struct pawl_err *err)
+{
+	char text[PROTO_TEXT_MAX];
+	int code = -(int)(wire_get_u32(in) & 0xff);
+	int sys = (int)wire_get_u32(in);
+
+	wire_get_str(in, text, sizeof(text));
+	pawl_err_set(err, code, "%s", in->failed ? "malformed error" : text);
+	if (err) {
+		err->sys = sys;
+	}
+	return code < 0 ? code : PAWL_EPEER;
+}
+
+int link_call(struct link *link, struct wire_out *out, size_t start, int timeout_ms,
+	struct link_reply *reply, struct wire_in *in, struct pawl_err *err)
+{
+	struct call call = {.reply = reply};
+	struct wire_in head;
+	bool alive;
+	int rv;
+
+	wire_in_init(&head, out->bytes + start + 8, 4); /* the id in the header */
+	call.id = wire_get_u32(&head);
+	reply->fds_n = 0;
+	pthread_mutex_lock(&link->calls_lock);
+	call.next = link->calls;
+	link->calls = &call;
+	pthread_mutex_unlock(&link->calls_lock);
+	rv = link_send(link, out, start, err);
+	pthread_mutex_lock(&link->calls_lock);
+	if (rv == 0) {
+		await(link, &call, timeout_ms);
+	}
+	forget_call(link, &call);
+	alive = link->alive;
+	pthread_mutex_unlock(&link->calls_lock);
+	if (rv != 0) {
+		return rv;
+	}
+	if (!call.done) {
+		return alive ? pawl_err_set(err, PAWL_ETIMEDOUT,
+				       "the agent has not answered within %d ms", timeout_ms)
+			     : pawl_err_set(err, PAWL_EPEER, "the agent is gone");
+	}
+	if (call.failed) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the agent's answer");
+	}
+	wire_in_init(in, reply->bytes.bytes, reply->bytes.len_bytes);
+	return reply->type == PROTO_ERROR ? told_error(in, err) : 0;
+}
+
+void link_reply_deinit(struct link_reply *reply)
+{
+	wire_out_deinit(&reply->bytes);
+}

@@ -1,0 +1,43 @@
+/*
+ * A worker's end of the connection to its agent: calls with replies, events, and the news that the
+ * agent is gone.
+ *
+ * One thread of the link receives. Calls may come from any thread. The event callback runs on the
+ * receiving thread and must not call back into the link, but for link_send.
+ */
+#ifndef AGENT_LINK_H
+#define AGENT_LINK_H
+
+#include "agent/proto.h"
+
+#include <stdbool.h>
+
+struct link;
+
+/* A reply, in memory that the caller keeps from call to call. Zero-initialise. */
+struct link_reply {
+	uint16_t type;          /* PROTO_… */
+	struct wire_out bytes;  /* body, owned here */
+	int fds[PROTO_FDS_MAX]; /* the caller's to close */
+	uint32_t fds_n;         /* of them */
+};
+
+/* frame: an event; NULL: the agent is gone, and nothing more will come. */
+typedef void link_event_fn(void *user, struct proto_frame *frame);
+
+int link_open(struct link **link, const char *socket, link_event_fn *event, void *user,
+	struct pawl_err *err);
+/* Ends the connection; calls in progress fail. NULL is fine. */
+void link_close(struct link *link);
+bool link_alive(struct link *link);
+/* Starts a frame of type in out (emptied first) with a fresh id; the caller puts the body. */
+size_t link_start(struct link *link, struct wire_out *out, enum proto_type type);
+/* Ends the frame begun at start, sends it and forgets it. */
+int link_send(struct link *link, struct wire_out *out, size_t start, struct pawl_err *err);
+/* Sends it and waits for the reply (timeout_ms -1: for ever). An ERROR reply comes back as its
+ * code, in err. Otherwise 0 and reply, with body to be read through in. */
+int link_call(struct link *link, struct wire_out *out, size_t start, int timeout_ms,
+	struct link_reply *reply, struct wire_in *in, struct pawl_err *err);
+void link_reply_deinit(struct link_reply *reply);
+
+#endif

@@ -1,0 +1,398 @@
+/*
+ * The storage thread of one root: see persist.h.
+ *
+ * Lock: one mutex guards both queues and the flags. It is never held while storage is touched or
+ * the loop is woken.
+ */
+#include "agent/persist.h"
+
+#include "agent/rootlock.h"
+#include "agent/save.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "ckpt/tags.h"
+#include "ckpt/write.h"
+#include "store/store.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PERSIST_NICE 10 /* the trainer and the loop go first on a busy machine */
+#define HISTORY_FILE "checkpointHistories.csv"
+#define HISTORY_HEADER                                                                             \
+	"time,job,attempt,step,tag,level,files,bytes,stall_ms,stage_ms,persist_ms,mib_per_s\n"
+
+struct queue {
+	struct persist_job *head; /* oldest */
+	struct persist_job *tail; /* newest */
+};
+
+struct persist {
+	char *root;              /* owned copy */
+	char *job;               /* owned copy */
+	struct loop *loop;       /* woken when a job is done */
+	pthread_t thread;        /* touches everything below the queues alone */
+	pthread_mutex_t lock;    /* guards todo, done, rule, stop, stopped */
+	pthread_cond_t changed;  /* todo, stop or stopped changed */
+	struct queue todo;       /* submitted */
+	struct queue done;       /* finished, not reaped */
+	struct retain_rule rule; /* for the next save */
+	bool stop;               /* leave after the job in hand */
+	bool stopped;            /* the thread has left */
+	struct store *store;     /* thread's; NULL until PERSIST_OPEN succeeded */
+	struct writer *writer;   /* thread's */
+	int lock_fd;             /* thread's; -1 until then */
+};
+
+static void push(struct queue *queue, struct persist_job *job)
+{
+	job->next = NULL;
+	if (queue->tail) {
+		queue->tail->next = job;
+	} else {
+		queue->head = job;
+	}
+	queue->tail = job;
+}
+
+static struct persist_job *pop(struct queue *queue)
+{
+	struct persist_job *job = queue->head;
+
+	if (job) {
+		queue->head = job->next;
+		queue->tail = queue->head ? queue->tail : NULL;
+	}
+	return job;
+}
+
+/* A row for people and tools; a failure to write it is worth a line, not a checkpoint. */
+static void write_history(struct persist *persist, const struct persist_job *job,
+	const struct save_result *result, int64_t took_ns)
+{
+	char row[1024];
+	char when[32];
+	time_t now = time(NULL);
+	struct tm tm;
+	struct pawl_err err;
+	enum store_kind kind;
+	uint64_t size;
+	uint64_t stall_ns = 0;
+	uint64_t stage_ns = 0;
+	int head = 0;
+
+	for (uint32_t r = 0; r < job->world; r++) {
+		stall_ns = job->ranks[r].stall_ns > stall_ns ? job->ranks[r].stall_ns : stall_ns;
+		stage_ns = job->ranks[r].stage_ns > stage_ns ? job->ranks[r].stage_ns : stage_ns;
+	}
+	gmtime_r(&now, &tm);
+	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &tm);
+	if (store_stat(persist->store, HISTORY_FILE, &kind, &size, NULL) == PAWL_ENOENT) {
+		head = snprintf(row, sizeof(row), "%s", HISTORY_HEADER);
+	}
+	snprintf(row + head, sizeof(row) - (size_t)head,
+		"%s,%s,%u,%llu," TAG_PREFIX "%llu,durable,%u,%llu,%.3f,%.3f,%.3f,%.1f\n", when,
+		persist->job, job->attempt, (unsigned long long)job->step,
+		(unsigned long long)job->step, result->files,
+		(unsigned long long)result->size_bytes, (double)stall_ns / NS_PER_MS,
+		(double)stage_ns / NS_PER_MS, (double)took_ns / NS_PER_MS,
+		(double)result->size_bytes / (1 << 20) / ((double)took_ns / NS_PER_S));
+	if (store_append_small(persist->store, HISTORY_FILE, row, strlen(row), &err) != 0) {
+		log_line(LOG_WARNING, "history of %s: %s", persist->root, err.msg);
+	}
+}
+
+static void close_root(struct persist *persist)
+{
+	writer_close(persist->writer);
+	store_close(persist->store);
+	if (persist->lock_fd >= 0) {
+		close(persist->lock_fd);
+	}
+	persist->writer = NULL;
+	persist->store = NULL;
+	persist->lock_fd = -1;
+}
+
+static int do_open(struct persist *persist, struct persist_job *job)
+{
+	int rv = store_posix_open(persist->root, true, &persist->store, &job->err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	persist->lock_fd = rootlock_take(persist->root, persist->job, &job->err);
+	if (persist->lock_fd < 0) {
+		rv = persist->lock_fd;
+		goto close_root;
+	}
+	rv = tags_recover(persist->store, &job->err);
+	if (rv == 0) {
+		rv = writer_open(&persist->writer, persist->store, false, &job->err);
+	}
+close_root:
+	if (rv != 0) {
+		close_root(persist);
+	}
+	return rv;
+}
+
+/*
+ * A root that was removed, or replaced by another directory, is not the one our descriptors hold:
+ * open what is there now (making it if need be).
+ */
+static int reopen_root(struct persist *persist, struct persist_job *job)
+{
+	close_root(persist);
+	return do_open(persist, job);
+}
+
+static int write_save(struct persist *persist, struct persist_job *job, struct save_result *result)
+{
+	bool streamed = job->kind == PERSIST_STREAM_END;
+	int rv = save_write(persist->store, persist->writer, job, persist->job, streamed, result,
+		&job->err);
+
+	if (rv != 0 && !streamed && !rootlock_holds(persist->root, persist->lock_fd) &&
+		reopen_root(persist, job) == 0) {
+		rv = save_write(persist->store, persist->writer, job, persist->job, streamed,
+			result, &job->err);
+	}
+	return rv;
+}
+
+static int do_save(struct persist *persist, struct persist_job *job)
+{
+	struct save_result result;
+	struct retain_rule rule;
+	struct pawl_err err;
+	int64_t start_ns = clock_mono_ns();
+	int rv;
+
+	FAULT_CRASH("agent.crash.persist");
+	rv = write_save(persist, job, &result);
+	if (rv != 0) {
+		return rv;
+	}
+	FAULT_CRASH("agent.crash.published");
+	write_history(persist, job, &result, clock_mono_ns() - start_ns);
+	pthread_mutex_lock(&persist->lock);
+	rule = persist->rule;
+	pthread_mutex_unlock(&persist->lock);
+	if (tags_retain(persist->store, &rule, &err) != 0) {
+		log_line(LOG_WARNING, "retention in %s: %s", persist->root, err.msg);
+	}
+	return 0;
+}
+
+/* Opens the tag named by the step, to see whether it is whole. */
+static int try_tag(struct persist *persist, uint64_t step, struct pawl_err *err)
+{
+	struct manifest manifest;
+	char tag[CKPT_TAG_MAX];
+	int rv;
+
+	tag_of_step(tag, sizeof(tag), step);
+	rv = tag_open(persist->store, tag, &manifest, err);
+	if (rv == 0) {
+		manifest_deinit(&manifest);
+	}
+	return rv;
+}
+
+/* From the newest down: the first whole tag. What is damaged on the way is put aside, so that
+ * nobody meets it again. */
+static int do_resolve(struct persist *persist, struct persist_job *job)
+{
+	struct tag_info *tags = NULL;
+	struct pawl_err why;
+	struct pawl_err aside;
+	size_t n = 0;
+	int rv;
+
+	if (job->has_step) {
+		rv = try_tag(persist, job->step, &job->err);
+		job->found = rv == 0;
+		return rv == PAWL_ENOENT ? 0 : rv;
+	}
+	rv = tags_list(persist->store, false, &tags, &n, &job->err);
+	while (rv == 0 && n-- > 0 && !job->found) {
+		int bad = try_tag(persist, tags[n].step, &why);
+
+		if (bad == 0) {
+			job->found = true;
+			job->step = tags[n].step;
+		} else if (bad == PAWL_ECORRUPT) {
+			log_line(LOG_WARNING, "%s/%s is damaged and put aside: %s", persist->root,
+				tags[n].tag, why.msg);
+			if (tag_put_aside(persist->store, tags[n].tag, why.msg, &aside) != 0) {
+				log_line(LOG_WARNING, "%s", aside.msg);
+			}
+		} else if (bad != PAWL_ENOENT) {
+			job->err = why;
+			rv = bad; /* the storage fails: that says nothing about the tag */
+		}
+	}
+	free(tags);
+	return rv;
+}
+
+static int run_job(struct persist *persist, struct persist_job *job)
+{
+	char tag[CKPT_TAG_MAX];
+	char dir[CKPT_TAG_MAX + 8];
+
+	tag_of_step(tag, sizeof(tag), job->step);
+	if (job->kind == PERSIST_OPEN) {
+		return do_open(persist, job);
+	}
+	if (!persist->store) {
+		return pawl_err_set(&job->err, PAWL_EIO, "root %s is not open", persist->root);
+	}
+	switch (job->kind) {
+	case PERSIST_SAVE:
+	case PERSIST_STREAM_END:
+		return do_save(persist, job);
+	case PERSIST_STREAM_BEGIN:
+		return tag_begin(persist->store, tag, dir, sizeof(dir), &job->err);
+	case PERSIST_STREAM_DROP:
+		tag_abandon(persist->store, tag);
+		return 0;
+	case PERSIST_RESOLVE:
+		return do_resolve(persist, job);
+	case PERSIST_ASIDE:
+		log_line(LOG_WARNING, "%s/%s is damaged and put aside: %s", persist->root, tag,
+			job->why);
+		return tag_put_aside(persist->store, tag, job->why, &job->err);
+	default:
+		return tag_pin(persist->store, job->step, job->pinned, &job->err);
+	}
+}
+
+static void *run_thread(void *user)
+{
+	struct persist *persist = user;
+
+	setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), PERSIST_NICE);
+	pthread_mutex_lock(&persist->lock);
+	while (!persist->stop) {
+		struct persist_job *job = pop(&persist->todo);
+
+		if (!job) {
+			pthread_cond_wait(&persist->changed, &persist->lock);
+			continue;
+		}
+		pthread_mutex_unlock(&persist->lock);
+		job->rv = run_job(persist, job);
+		pthread_mutex_lock(&persist->lock);
+		push(&persist->done, job);
+		pthread_mutex_unlock(&persist->lock);
+		loop_wake(persist->loop);
+		pthread_mutex_lock(&persist->lock);
+	}
+	persist->stopped = true;
+	pthread_cond_broadcast(&persist->changed);
+	pthread_mutex_unlock(&persist->lock);
+	return NULL;
+}
+
+int persist_start(struct persist **out, struct loop *loop, const struct persist_options *options,
+	struct pawl_err *err)
+{
+	struct persist *persist = calloc(1, sizeof(*persist));
+	pthread_condattr_t attr;
+
+	if (!persist) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a storage thread");
+	}
+	persist->root = strdup(options->root);
+	persist->job = strdup(options->job);
+	persist->loop = loop;
+	persist->rule = options->rule;
+	persist->lock_fd = -1;
+	if (!persist->root || !persist->job) {
+		pawl_err_set(err, PAWL_ENOMEM, "no memory for a storage thread");
+		goto free_all;
+	}
+	pthread_mutex_init(&persist->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&persist->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	errno = pthread_create(&persist->thread, NULL, run_thread, persist);
+	if (errno == 0) {
+		*out = persist;
+		return 0;
+	}
+	pawl_err_sys(err, "start a storage thread");
+	pthread_cond_destroy(&persist->changed);
+	pthread_mutex_destroy(&persist->lock);
+free_all:
+	free(persist->root);
+	free(persist->job);
+	free(persist);
+	return err ? err->code : PAWL_EIO;
+}
+
+void persist_set_rule(struct persist *persist, const struct retain_rule *rule)
+{
+	pthread_mutex_lock(&persist->lock);
+	persist->rule = *rule;
+	pthread_mutex_unlock(&persist->lock);
+}
+
+void persist_submit(struct persist *persist, struct persist_job *job)
+{
+	pthread_mutex_lock(&persist->lock);
+	push(&persist->todo, job);
+	pthread_cond_broadcast(&persist->changed);
+	pthread_mutex_unlock(&persist->lock);
+}
+
+struct persist_job *persist_reap(struct persist *persist)
+{
+	struct persist_job *job;
+
+	pthread_mutex_lock(&persist->lock);
+	job = pop(&persist->done);
+	pthread_mutex_unlock(&persist->lock);
+	return job;
+}
+
+bool persist_stop(struct persist *persist, int timeout_ms)
+{
+	int64_t due_ns = clock_mono_ns() + timeout_ms * NS_PER_MS;
+	struct timespec due = {.tv_sec = due_ns / NS_PER_S, .tv_nsec = due_ns % NS_PER_S};
+	bool stopped;
+
+	pthread_mutex_lock(&persist->lock);
+	persist->stop = true;
+	pthread_cond_broadcast(&persist->changed);
+	while (!persist->stopped &&
+		pthread_cond_timedwait(&persist->changed, &persist->lock, &due) == 0) {
+	}
+	stopped = persist->stopped;
+	pthread_mutex_unlock(&persist->lock);
+	if (!stopped) {
+		pthread_detach(persist->thread); /* hung in the disk: its memory stays until the
+						    process ends, which is now */
+		return false;
+	}
+	pthread_join(persist->thread, NULL);
+	close_root(persist);
+	pthread_cond_destroy(&persist->changed);
+	pthread_mutex_destroy(&persist->lock);
+	free(persist->root);
+	free(persist->job);
+	free(persist);
+	return true;
+}

@@ -1,0 +1,76 @@
+/*
+ * The storage thread of one root: everything of the agent that may wait for a disk. Jobs go in from
+ * the loop, come back to it done.
+ *
+ * A job and all it points to stay the submitter's and must not change until persist_reap returned
+ * it: exactly once, in order of submission.
+ */
+#ifndef AGENT_PERSIST_H
+#define AGENT_PERSIST_H
+
+#include "ckpt/record.h"
+#include "ckpt/retain.h"
+#include "pawl/err.h"
+
+struct loop;
+struct persist;
+
+enum persist_kind {
+	PERSIST_OPEN, /* make and lock the root, clean up after a crash: always the first job */
+	PERSIST_SAVE, /* ranks' arenas -> files -> manifest -> complete.txt -> retention, history
+			 row */
+	PERSIST_STREAM_BEGIN, /* an empty directory for ranks that write by themselves */
+	PERSIST_STREAM_END,   /* their files are written: manifest -> complete.txt -> retention,
+				 history row */
+	PERSIST_STREAM_DROP,  /* they will not be */
+	PERSIST_RESOLVE,      /* the newest complete tag, or step; broken ones newer than it are put
+				 aside */
+	PERSIST_ASIDE,        /* step's payload failed verification: why */
+	PERSIST_PIN,          /* step: pinned */
+};
+
+/* What one rank staged. */
+struct persist_rank {
+	const struct record *record; /* decoded */
+	const uint8_t
+		*arena;    /* mapping of its arena; NULL when streamed. Glue is written into it */
+	uint64_t stall_ns; /* how long save() took in the rank */
+	uint64_t stage_ns; /* until all was copied */
+};
+
+struct persist_job {
+	enum persist_kind kind;
+	uint64_t step;              /* SAVE STREAM_* ASIDE PIN; RESOLVE: if has_step */
+	bool has_step;              /* RESOLVE: that one or none */
+	bool pinned;                /* PIN */
+	uint32_t world;             /* SAVE STREAM_END: ranks */
+	uint32_t attempt;           /* SAVE STREAM_END: for the manifest */
+	struct persist_rank *ranks; /* SAVE STREAM_END: world of them */
+	char why[256];              /* ASIDE */
+	int slot;                   /* the submitter's */
+	int rv;                     /* result: 0 or PAWL_E code */
+	struct pawl_err err;        /* result: filled if rv != 0 */
+	bool found;                 /* RESOLVE: step is the answer */
+	struct persist_job *next;   /* the queue's */
+};
+
+struct persist_options {
+	const char *root;        /* absolute path */
+	const char *job;         /* id */
+	struct retain_rule rule; /* retention after each save */
+};
+
+/* Starts the thread. Finished jobs make it call loop_wake(loop). Strings are copied. */
+int persist_start(struct persist **persist, struct loop *loop,
+	const struct persist_options *options, struct pawl_err *err);
+void persist_set_rule(struct persist *persist, const struct retain_rule *rule);
+void persist_submit(struct persist *persist, struct persist_job *job);
+/* A finished job, or NULL. */
+struct persist_job *persist_reap(struct persist *persist);
+/*
+ * Finishes the job in hand and drops the rest. false: it hangs in a disk longer than timeout_ms and
+ * is abandoned with all that belongs to it, since the process is leaving.
+ */
+bool persist_stop(struct persist *persist, int timeout_ms);
+
+#endif

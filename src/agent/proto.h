@@ -1,0 +1,110 @@
+/*
+ * What workers and agent say to each other over their Unix socket: frames of a header and a body,
+ * described in docs/protocol.md.
+ *
+ *   u32 body length · u16 type · u16 descriptors · u32 request id · body
+ *
+ * A reply carries the id of its request; id 0 is an event. Descriptors travel with the first byte
+ * of the frame that names their number.
+ */
+#ifndef AGENT_PROTO_H
+#define AGENT_PROTO_H
+
+#include "base/wire.h"
+
+#include <stdbool.h>
+
+struct pawl_err;
+
+#define PROTO_VERSION 1u
+#define PROTO_HEADER  12u /* bytes */
+#define PROTO_BODY_MAX                                                                             \
+	(512u << 20)          /* bytes of a body; more is refused and the connection closed        \
+			       */
+#define PROTO_FDS_MAX     64u /* descriptors of one frame */
+#define PROTO_SEND_S      5
+#define PROTO_TEXT_MAX    512u /* bytes of a message for people, terminator included */
+#define PROTO_RANKS_LOCAL 64u  /* ranks of one node, as their arenas must travel in one frame */
+
+/* Bodies are listed as fields in order; str and blob have a u32 length before them. */
+enum proto_type {
+	/* worker to agent */
+	PROTO_HELLO = 1, /* u16 version, str job, str root, u32 rank, u32 world, u32 attempt, u32
+			    pid, u32 keep, u64 keep_every, u64 interval_ms, u64 memory_bytes */
+	PROTO_BEGIN,     /* u64 seq, u64 step, u64 bytes of arena needed */
+	PROTO_STAGED,    /* u64 seq, u64 stall_ns, u64 stage_ns, blob record */
+	PROTO_FAIL,      /* u64 seq, u32 -code, str why */
+	PROTO_WANT,      /* u64 seq (0: newest committed): make it durable now */
+	PROTO_RESTORE,   /* u8 has_step, u64 step */
+	PROTO_VOTE,      /* u8 verdict, str why */
+	PROTO_RESTORED,  /* nothing: the bytes were copied out */
+	PROTO_LIST,      /* nothing */
+	PROTO_PIN,       /* u64 step, u8 pinned */
+	PROTO_IMPORTS,   /* blob of newline-separated names */
+	PROTO_BYE,       /* nothing: leaving on purpose */
+	/* agent to worker, replies */
+	PROTO_WELCOME = 64, /* u32 agent's pid */
+	PROTO_ERROR,        /* u32 -code, u32 errno, str text */
+	PROTO_OK,           /* nothing */
+	PROTO_GRANT,        /* u8 slot, u8 streamed, u32 n, n x (u8 slot, u64 bytes): n arenas whose
+			       descriptors come along */
+	PROTO_FROM_NOTHING, /* nothing: there is nothing to restore */
+	PROTO_FROM_MEMORY,  /* u64 step, u32 world, world x (u64 arena bytes, blob record): world
+			       descriptors */
+	PROTO_FROM_STORE,   /* u64 step */
+	PROTO_VERDICT,      /* u8 verdict of all, str why */
+	PROTO_LISTED,       /* u32 n, n x u64 step: committed in memory, not yet durable */
+	/* agent to worker, events */
+	PROTO_LEVEL = 128, /* u64 seq, u8 level, u32 -code, str why */
+	PROTO_DIVERGED,    /* str partition */
+	PROTO_STOP,        /* str why */
+};
+
+enum proto_level {
+	LEVEL_FAILED = 0,
+	LEVEL_STAGING,
+	LEVEL_STAGED,
+	LEVEL_COMMITTED,
+	LEVEL_DURABLE,
+	LEVEL_TROUBLE /* still committed; storage failed: why */
+};
+enum proto_verdict { VERDICT_GO, VERDICT_RETRY, VERDICT_REFUSED };
+
+/* A frame as received. */
+struct proto_frame {
+	uint16_t type;
+	uint32_t id;
+	struct wire_in body;    /* points into the receive buffer; valid until the next receive */
+	int fds[PROTO_FDS_MAX]; /* taken over by whoever handles the frame; the rest is closed by
+				   proto_frame_close */
+	uint32_t fds_n;
+};
+
+/* One end of a connection. Zero-initialise, set fd. */
+struct proto_conn {
+	int fd;                 /* owned */
+	struct wire_out in;     /* bytes received, not yet a whole frame, from in_off on */
+	size_t in_off;          /* consumed */
+	int fds[PROTO_FDS_MAX]; /* descriptors received, for the frame at in_off */
+	uint32_t fds_n;         /* of them */
+};
+
+/* Starts a frame in out; the caller puts the body and then calls proto_end. Returns where the frame
+ * starts. */
+size_t proto_start(struct wire_out *out, enum proto_type type, uint32_t id);
+void proto_end(struct wire_out *out, size_t start);
+
+/* Sends a whole frame built in out, with descriptors, blocking. PAWL_EPEER if the other end is
+ * gone. */
+int proto_send(int fd, struct wire_out *out, const int *fds, uint32_t fds_n, struct pawl_err *err);
+
+/* Reads what is there (blocking fd: at least one byte). 1 = something came, 0 = nothing now,
+ * PAWL_EPEER = the other end is gone. */
+int proto_fill(struct proto_conn *conn, struct pawl_err *err);
+/* Takes the next whole frame out of what was read. 1 = frame filled, 0 = none yet, PAWL_ECORRUPT =
+ * nonsense, close the connection. */
+int proto_next(struct proto_conn *conn, struct proto_frame *frame, struct pawl_err *err);
+void proto_frame_close(struct proto_frame *frame); /* closes descriptors nobody took */
+void proto_conn_close(struct proto_conn *conn);    /* fd, buffers, descriptors */
+
+#endif

@@ -1,0 +1,257 @@
+/*
+ * The ranks agree on what to load: all take the same step, from memory or from the store, and
+ * either all go on with it or none does.
+ *
+ * The first rank that asks starts a round; every rank of it gets the same offer, reads and verifies
+ * it without touching its state, and votes. When all have voted: all ready -> go; one found damage
+ * -> that copy is dropped (memory) or put aside (store), and all ask again; one refused -> all are
+ * told why. A round ends with its verdict, or with the epoch.
+ */
+#include "agent/root.h"
+
+#include "base/err.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Newest in memory, or the slot of the step asked for; -1 if memory has none. */
+static int find_slot(const struct agent_root *root, bool has_step, uint64_t step)
+{
+	const struct ledger *ledger = &root->ledger;
+	int newest = ledger_newest(ledger);
+
+	if (!has_step || newest < 0) {
+		return newest;
+	}
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		const struct ledger_slot *slot = &ledger->slots[i];
+
+		if (slot->state == SLOT_COMMITTED && !slot->streamed && slot->step == step) {
+			return i;
+		}
+	}
+	return -1;
+}
+
+/* A record of every rank and its arena's descriptor. */
+static void send_memory(struct agent_root *root, struct agent_conn *conn)
+{
+	int slot = root->restore.slot;
+	struct wire_out *out = &root->agent->scratch;
+	size_t start = conn_start(conn, PROTO_FROM_MEMORY, conn->restore_id);
+	int fds[PROTO_RANKS_LOCAL];
+
+	wire_put_u64(out, root->restore.step);
+	wire_put_u32(out, root->ledger.world);
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		const struct agent_rank *rank = &root->ranks[r];
+
+		fds[r] = rank->arenas[slot].fd;
+		wire_put_u64(out, rank->arenas[slot].size_bytes);
+		wire_put_blob(out, rank->blobs[slot].bytes, (uint32_t)rank->blobs[slot].len_bytes);
+	}
+	conn->reading = slot;
+	root->ledger.slots[slot].readers++;
+	conn_send(conn, start, fds, root->ledger.world);
+}
+
+static void send_offer(struct agent_root *root, struct agent_conn *conn)
+{
+	struct agent_restore *restore = &root->restore;
+	size_t start;
+
+	if (restore->nothing) { /* nothing to vote on: the round ends when all know */
+		start = conn_start(conn, PROTO_FROM_NOTHING, conn->restore_id);
+		conn_send(conn, start, NULL, 0);
+	} else if (restore->slot >= 0) {
+		send_memory(root, conn);
+	} else {
+		start = conn_start(conn, PROTO_FROM_STORE, conn->restore_id);
+		wire_put_u64(&root->agent->scratch, restore->step);
+		conn_send(conn, start, NULL, 0);
+	}
+	conn->restore_id = 0;
+	conn->offered = true;
+	restore->taken++;
+}
+
+/* The next round may begin, with whoever asks for it already. */
+static void end_round(struct agent_root *root)
+{
+	root->restore.state = RESTORE_IDLE;
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		if (root->ranks[r].conn) {
+			root->ranks[r].conn->offered = false;
+		}
+	}
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		struct agent_conn *conn = root->ranks[r].conn;
+
+		if (conn && conn->restore_id && root->restore.state != RESTORE_RESOLVING) {
+			restore_ask(root, conn);
+		}
+	}
+}
+
+/* "There is nothing" needs no vote: the round is over when every rank knows. */
+static void finish_if_nothing(struct agent_root *root)
+{
+	if (root->restore.state == RESTORE_OFFERED && root->restore.nothing &&
+		root->restore.taken == root->ledger.world) {
+		end_round(root);
+	}
+}
+
+static void offer_all(struct agent_root *root)
+{
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		struct agent_conn *conn = root->ranks[r].conn;
+
+		if (conn && conn->restore_id) {
+			send_offer(root, conn);
+		}
+	}
+}
+
+static void refuse_ask(struct agent_conn *conn, const struct pawl_err *err)
+{
+	conn_reply_error(conn, conn->restore_id, err);
+	conn->restore_id = 0;
+}
+
+/* Opens a round for what conn wants. Memory goes first: it is this job's own latest, whatever else
+ * lies in the store. */
+static void start_round(struct agent_root *root, struct agent_conn *conn)
+{
+	struct agent_restore *restore = &root->restore;
+	struct persist_job *job;
+	struct pawl_err err;
+
+	*restore = (struct agent_restore){.has_step = conn->restore_has_step,
+		.step = conn->restore_step,
+		.asked = conn->restore_step};
+	restore->slot = find_slot(root, restore->has_step, restore->step);
+	if (restore->slot >= 0) {
+		restore->step = root->ledger.slots[restore->slot].step;
+		restore->state = RESTORE_OFFERED;
+		return;
+	}
+	job = root_job(root, PERSIST_RESOLVE, restore->step);
+	if (!job) {
+		pawl_err_set(&err, PAWL_ENOMEM, "restore: out of memory");
+		refuse_ask(conn, &err);
+		return;
+	}
+	job->has_step = restore->has_step;
+	restore->state = RESTORE_RESOLVING;
+	persist_submit(root->persist, job);
+}
+
+void restore_ask(struct agent_root *root, struct agent_conn *conn)
+{
+	struct agent_restore *restore = &root->restore;
+	struct pawl_err err;
+
+	if (conn->offered) {
+		return; /* the others are a round behind: answered when they have caught up */
+	}
+	if (restore->state == RESTORE_IDLE) {
+		start_round(root, conn);
+	} else if (restore->has_step != conn->restore_has_step ||
+		(restore->has_step && restore->asked != conn->restore_step)) {
+		pawl_err_set(&err, PAWL_EMISMATCH,
+			"rank %u restores another step than the other ranks", conn->rank);
+		refuse_ask(conn, &err);
+		return;
+	}
+	if (restore->state == RESTORE_OFFERED) {
+		send_offer(root, conn);
+		finish_if_nothing(root);
+	}
+}
+
+void restore_resolved(struct agent_root *root, const struct persist_job *job)
+{
+	struct agent_restore *restore = &root->restore;
+
+	if (restore->state != RESTORE_RESOLVING) {
+		return; /* the ranks that asked are gone */
+	}
+	if (job->rv != 0) {
+		restore->state = RESTORE_IDLE;
+		for (uint32_t r = 0; r < root->ledger.world; r++) {
+			if (root->ranks[r].conn && root->ranks[r].conn->restore_id) {
+				refuse_ask(root->ranks[r].conn, &job->err);
+			}
+		}
+		return;
+	}
+	restore->state = RESTORE_OFFERED;
+	restore->step = job->step;
+	restore->nothing = !job->found;
+	offer_all(root);
+	finish_if_nothing(root);
+}
+
+/* All have voted: carries the verdict out and tells everybody. */
+static void finish_round(struct agent_root *root)
+{
+	struct agent_restore *restore = &root->restore;
+	struct persist_job *job;
+
+	if (restore->verdict == VERDICT_RETRY && restore->slot >= 0) {
+		ledger_drop(&root->ledger, restore->slot);
+	} else if (restore->verdict == VERDICT_RETRY) {
+		job = root_job(root, PERSIST_ASIDE, restore->step);
+		if (job) {
+			snprintf(job->why, sizeof(job->why), "%.255s", restore->why);
+			persist_submit(root->persist,
+				job); /* before any later RESOLVE: one queue */
+		}
+	}
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		struct agent_conn *conn = root->ranks[r].conn;
+		size_t start;
+
+		if (!conn || !conn->vote_id) {
+			continue;
+		}
+		start = conn_start(conn, PROTO_VERDICT, conn->vote_id);
+		wire_put_u8(&root->agent->scratch, restore->verdict);
+		wire_put_str(&root->agent->scratch, restore->why);
+		conn->vote_id = 0;
+		conn_send(conn, start, NULL, 0);
+	}
+	end_round(root);
+}
+
+void restore_vote(struct agent_root *root, struct agent_conn *conn, uint8_t verdict,
+	const char *why)
+{
+	struct agent_restore *restore = &root->restore;
+
+	if (restore->state != RESTORE_OFFERED) {
+		struct pawl_err err;
+
+		pawl_err_set(&err, PAWL_EPEER, "the restore was broken off: a rank left");
+		conn_reply_error(conn, conn->vote_id, &err);
+		conn->vote_id = 0;
+		return;
+	}
+	if (verdict > restore->verdict) {
+		restore->verdict = verdict;
+		snprintf(restore->why, sizeof(restore->why), "rank %u: %.480s", conn->rank, why);
+	}
+	restore->voted++;
+	if (restore->voted == root->ledger.world) {
+		finish_round(root);
+	}
+}
+
+void restore_done(struct agent_root *root, struct agent_conn *conn)
+{
+	if (conn->reading >= 0 && root->ledger.slots[conn->reading].readers > 0) {
+		root->ledger.slots[conn->reading].readers--;
+	}
+	conn->reading = -1;
+}

@@ -1,0 +1,624 @@
+/* One root as the agent sees it: carries out what the ledger decides. See root.h for who does what.
+ */
+#include "agent/root.h"
+
+#include "agent/save.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STOP_MS 2000 /* a hung disk may hold an agent that leaves so long */
+
+struct persist_job *root_job(struct agent_root *root, enum persist_kind kind, uint64_t step)
+{
+	struct persist_job *job = calloc(1, sizeof(*job));
+
+	if (job) {
+		job->kind = kind;
+		job->step = step;
+		job->slot = -1;
+		job->attempt = root->attempt;
+	}
+	return job;
+}
+
+/* Submits a job of which nobody awaits the result. Lost when there is no memory: all such jobs are
+ * tidying. */
+static void submit_job(struct agent_root *root, enum persist_kind kind, uint64_t step)
+{
+	struct persist_job *job = root_job(root, kind, step);
+
+	if (job) {
+		persist_submit(root->persist, job);
+	}
+}
+
+static void tell_level(struct agent_root *root, uint64_t seq, enum proto_level level, int code,
+	const char *why)
+{
+	for (uint32_t r = 0; seq != 0 && r < root->ledger.world; r++) {
+		struct agent_conn *conn = root->ranks[r].conn;
+		struct wire_out *out = &root->agent->scratch;
+		size_t start;
+
+		if (!conn || conn->closing) {
+			continue;
+		}
+		start = conn_start(conn, PROTO_LEVEL, 0);
+		wire_put_u64(out, seq);
+		wire_put_u8(out, (uint8_t)level);
+		wire_put_u32(out, (uint32_t)-code);
+		wire_put_str(out, why);
+		conn_send(conn, start, NULL, 0);
+	}
+}
+
+static void forget_record(struct agent_rank *rank, int slot)
+{
+	record_deinit(&rank->records[slot]);
+	memset(&rank->records[slot], 0, sizeof(rank->records[slot]));
+	wire_out_reset(&rank->blobs[slot]);
+}
+
+/* A save will not be: its directory (if it streamed) goes, and everybody in it is told. */
+static void drop_save(struct agent_root *root, int slot, int code, const char *why)
+{
+	const struct ledger_slot *entry = &root->ledger.slots[slot];
+
+	if (entry->streamed) {
+		submit_job(root, PERSIST_STREAM_DROP, entry->step);
+	}
+	log_line(LOG_WARNING, "%s: step %llu is not saved: %s", root->path,
+		(unsigned long long)entry->step, why);
+	tell_level(root, entry->seq, LEVEL_FAILED, code, why);
+}
+
+void root_fail(struct agent_root *root, uint64_t seq, int code, const char *why)
+{
+	int slot = ledger_fail(&root->ledger, seq, code, why);
+
+	if (slot >= 0) {
+		drop_save(root, slot, code, why);
+	}
+	root_turn(root);
+}
+
+/* ---- begin ---- */
+
+bool root_fits(const struct agent_root *root, uint64_t need_bytes)
+{
+	struct tier_limits limits = {.asked = root->memory_bytes};
+	uint64_t held = 0;
+
+	tier_limits_read(&limits);
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		for (int s = 0; s < LEDGER_SLOTS; s++) {
+			held += root->ranks[r].arenas[s].size_bytes;
+		}
+	}
+	limits.available += held; /* what the tier holds already is not asked for again */
+	if (limits.cgroup != UINT64_MAX) {
+		limits.cgroup += held;
+	}
+	return arena_round(need_bytes) * LEDGER_SLOTS * root->ledger.world <= tier_budget(&limits);
+}
+
+/* Tells a rank its slot, with the arenas it does not have yet (both slots' at once, so that the
+ * second can be prepared in the background). */
+static void grant(struct agent_root *root, struct agent_conn *conn, uint32_t id, int slot)
+{
+	struct agent_rank *rank = &root->ranks[conn->rank];
+	struct wire_out *out = &root->agent->scratch;
+	int fds[LEDGER_SLOTS];
+	uint32_t fds_n = 0;
+	size_t start;
+	struct pawl_err err;
+
+	for (int s = 0; s < LEDGER_SLOTS; s++) {
+		bool spare = root->ledger.slots[s].state == SLOT_EMPTY &&
+			!root->ledger.slots[s].persisting;
+
+		if ((s == slot || spare) &&
+			arena_ensure(&rank->arenas[s], conn->begin_bytes, &err) != 0) {
+			conn_reply_error(conn, id, &err);
+			root_fail(root, conn->ask.seq, err.code, err.msg);
+			return;
+		}
+	}
+	forget_record(rank, slot);
+	start = conn_start(conn, PROTO_GRANT, id);
+	wire_put_u8(out, (uint8_t)slot);
+	wire_put_u8(out, 0);
+	wire_put_u32(out, 0);
+	for (int s = 0; s < LEDGER_SLOTS; s++) {
+		if (rank->arenas[s].id == conn->arena_ids[s] || rank->arenas[s].size_bytes == 0) {
+			continue;
+		}
+		conn->arena_ids[s] = rank->arenas[s].id;
+		fds[fds_n++] = rank->arenas[s].fd;
+		wire_put_u8(out, (uint8_t)s);
+		wire_put_u64(out, rank->arenas[s].size_bytes);
+	}
+	wire_patch_u32(out, start + PROTO_HEADER + 2, fds_n);
+	conn_send(conn, start, fds, fds_n);
+}
+
+static void grant_stream(struct agent_conn *conn)
+{
+	size_t start = conn_start(conn, PROTO_GRANT, conn->stream_id);
+
+	wire_put_u8(&conn->agent->scratch, 0);
+	wire_put_u8(&conn->agent->scratch, 1);
+	wire_put_u32(&conn->agent->scratch, 0);
+	conn->stream_id = 0;
+	conn_send(conn, start, NULL, 0);
+}
+
+static void begin_stream(struct agent_root *root, struct agent_conn *conn, uint32_t id, bool fresh)
+{
+	struct persist_job *job;
+
+	conn->stream_id = id;
+	for (int s = 0; s < LEDGER_SLOTS; s++) {
+		forget_record(&root->ranks[conn->rank], s);
+		arena_deinit(&root->ranks[conn->rank]
+				      .arenas[s]); /* the budget said no: give back what is there */
+	}
+	if (!fresh) {
+		if (root->streaming) {
+			grant_stream(conn);
+		}
+		return; /* with the first rank's directory */
+	}
+	job = root_job(root, PERSIST_STREAM_BEGIN, conn->ask.step);
+	if (!job) {
+		root_fail(root, conn->ask.seq, PAWL_ENOMEM, "out of memory");
+		return;
+	}
+	root->streaming = false;
+	persist_submit(root->persist, job);
+}
+
+static void streams_ready(struct agent_root *root, const struct persist_job *job)
+{
+	struct pawl_err err = job->err;
+
+	root->streaming = job->rv == 0;
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		struct agent_conn *conn = root->ranks[r].conn;
+
+		if (!conn || !conn->stream_id) {
+			continue;
+		}
+		if (job->rv == 0) {
+			grant_stream(conn);
+			continue;
+		}
+		conn_reply_error(conn, conn->stream_id, &err);
+		conn->stream_id = 0;
+		root_fail(root, conn->ask.seq, err.code, err.msg);
+	}
+}
+
+void root_begin(struct agent_root *root, struct agent_conn *conn)
+{
+	struct ledger_verdict verdict;
+	struct pawl_err err;
+	enum ledger_answer answer;
+	uint32_t id = conn->begin_id;
+
+	conn->ask.waited_ns = clock_mono_ns() - conn->begin_ns;
+	answer = ledger_begin(&root->ledger, &conn->ask, &verdict);
+	if (answer == LEDGER_WAIT) {
+		return; /* root_turn asks again */
+	}
+	conn->begin_id = 0;
+	if (answer == LEDGER_GRANT && verdict.streamed) {
+		begin_stream(root, conn, id, verdict.fresh);
+		return;
+	}
+	if (answer == LEDGER_GRANT) {
+		grant(root, conn, id, verdict.slot);
+		return;
+	}
+	pawl_err_set(&err, verdict.code, "%s", verdict.why);
+	conn_reply_error(conn, id, &err);
+	if (verdict.withdrawn >= 0) {
+		drop_save(root, verdict.withdrawn, verdict.code, verdict.why);
+	}
+}
+
+/* ---- staged, committed, durable ---- */
+
+/* All ranks staged: do their records fit together? If not the save is void, and the partition is
+ * kept per rank from now on. */
+static bool check_commit(struct agent_root *root, int slot)
+{
+	const struct record *records[PROTO_RANKS_LOCAL];
+	char part[CKPT_NAME_MAX] = "";
+	struct pawl_err err;
+	uint64_t seq = root->ledger.slots[slot].seq;
+
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		records[r] = &root->ranks[r].records[slot];
+	}
+	if (save_check(records, root->ledger.world, part, &err) == 0) {
+		return true;
+	}
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		struct agent_conn *conn = root->ranks[r].conn;
+		size_t start;
+
+		if (!conn) {
+			continue;
+		}
+		start = conn_start(conn, PROTO_DIVERGED, 0);
+		wire_put_str(&root->agent->scratch, part);
+		conn_send(conn, start, NULL, 0);
+	}
+	ledger_drop(&root->ledger, slot);
+	log_line(LOG_ERROR, "%s: step %llu is not saved: %s", root->path,
+		(unsigned long long)root->ledger.slots[slot].step, err.msg);
+	tell_level(root, seq, LEVEL_FAILED, err.code, err.msg);
+	return false;
+}
+
+void root_staged(struct agent_root *root, struct agent_conn *conn, struct wire_in *body)
+{
+	struct agent_rank *rank = &root->ranks[conn->rank];
+	uint64_t seq = wire_get_u64(body);
+	uint64_t stall_ns = wire_get_u64(body);
+	uint64_t stage_ns = wire_get_u64(body);
+	struct pawl_err err;
+	uint32_t len;
+	const uint8_t *bytes;
+	int slot = -1;
+
+	bytes = wire_get_blob(body, &len);
+	for (int s = 0; s < LEDGER_SLOTS; s++) {
+		slot = root->ledger.slots[s].state == SLOT_STAGING &&
+				root->ledger.slots[s].seq == seq
+			? s
+			: slot;
+	}
+	if (body->failed || slot < 0) {
+		return; /* failed or over meanwhile */
+	}
+	forget_record(rank, slot);
+	if (record_decode(&rank->records[slot], bytes, len, &err) != 0 ||
+		rank->records[slot].rank != conn->rank ||
+		rank->records[slot].world != root->ledger.world) {
+		root_fail(root, seq, PAWL_ECORRUPT,
+			"a rank's record of what it staged is malformed");
+		return;
+	}
+	wire_put_raw(&rank->blobs[slot], bytes, len);
+	rank->stall_ns[slot] = stall_ns;
+	rank->stage_ns[slot] = stage_ns;
+	slot = ledger_staged(&root->ledger, conn->rank, seq);
+	if (slot >= 0 && check_commit(root, slot)) {
+		tell_level(root, seq, LEVEL_COMMITTED, 0, "");
+	}
+	root_turn(root);
+}
+
+/* Hands a committed slot to the storage thread. The ledger keeps everybody off it until it is
+ * reaped. */
+static void start_persist(struct agent_root *root, int slot)
+{
+	const struct ledger_slot *entry = &root->ledger.slots[slot];
+	struct pawl_err err;
+
+	root->save_job =
+		(struct persist_job){.kind = entry->streamed ? PERSIST_STREAM_END : PERSIST_SAVE,
+			.step = entry->step,
+			.world = root->ledger.world,
+			.attempt = root->attempt,
+			.ranks = root->save_ranks,
+			.slot = slot};
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		struct agent_rank *rank = &root->ranks[r];
+
+		if (!entry->streamed && arena_map(&rank->arenas[slot], &err) != 0) {
+			ledger_persisted(&root->ledger, slot, false, clock_mono_ns());
+			log_line(LOG_WARNING, "%s: %s", root->path, err.msg);
+			return;
+		}
+		root->save_ranks[r] = (struct persist_rank){&rank->records[slot],
+			rank->arenas[slot].map, rank->stall_ns[slot], rank->stage_ns[slot]};
+	}
+	persist_submit(root->persist, &root->save_job);
+}
+
+static void finish_persist(struct agent_root *root, struct persist_job *job)
+{
+	struct ledger_slot *entry = &root->ledger.slots[job->slot];
+	bool streamed = entry->streamed;
+
+	ledger_persisted(&root->ledger, job->slot, job->rv == 0, clock_mono_ns());
+	if (job->rv == 0) {
+		root->has_durable = true;
+		root->durable_step = job->step;
+		root->trouble[0] = '\0';
+		tell_level(root, entry->seq, LEVEL_DURABLE, 0, "");
+		return;
+	}
+	snprintf(root->trouble, sizeof(root->trouble), "%s", job->err.msg);
+	log_line(LOG_WARNING, "%s: %s; the last good checkpoint is untouched%s", root->path,
+		job->err.msg, streamed ? "" : ", tried again at the next interval");
+	if (job->rv == PAWL_ECORRUPT) {
+		ledger_drop(&root->ledger,
+			job->slot); /* its bytes in memory are bad: never to be used again */
+	}
+	tell_level(root, entry->seq,
+		streamed || job->rv == PAWL_ECORRUPT ? LEVEL_FAILED : LEVEL_TROUBLE, job->err.code,
+		job->err.msg);
+}
+
+/* ---- the turn ---- */
+
+static void ticked(struct loop_timer *timer)
+{
+	root_turn(timer->user);
+}
+
+void root_turn(struct agent_root *root)
+{
+	int64_t now_ns = clock_mono_ns();
+	int64_t again_ns = INT64_MAX;
+	bool waiting = false;
+	int slot;
+
+	if (root->state != ROOT_OPEN) {
+		return;
+	}
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		struct agent_conn *conn = root->ranks[r].conn;
+
+		if (conn && !conn->closing && conn->begin_id) {
+			root_begin(root, conn);
+			waiting = waiting || conn->begin_id;
+		}
+	}
+	slot = ledger_persist_next(&root->ledger, now_ns, &again_ns);
+	if (slot >= 0) {
+		start_persist(root, slot);
+	}
+	if (waiting && again_ns > now_ns + ROOT_ASK_NS) {
+		again_ns = now_ns + ROOT_ASK_NS;
+	}
+	if (again_ns != INT64_MAX) {
+		loop_timer_start(root->agent->loop, &root->tick, again_ns);
+	}
+	agent_progress(root->agent);
+}
+
+static void finish_open(struct agent_root *root, const struct persist_job *job)
+{
+	root->state = job->rv == 0 ? ROOT_OPEN : ROOT_FAILED;
+	root->failed = job->err;
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		struct agent_conn *conn = root->ranks[r].conn;
+
+		if (!conn || conn->welcome) {
+			continue;
+		}
+		if (job->rv != 0) {
+			conn_reply_error(conn, conn->hello_id, &job->err);
+			conn->root = NULL; /* which is about to go */
+			root->ranks[r].conn = NULL;
+			continue;
+		}
+		conn_send_welcome(conn);
+	}
+}
+
+void root_reap(struct agent_root *root)
+{
+	struct persist_job *job;
+
+	while ((job = persist_reap(root->persist))) {
+		switch (job->kind) {
+		case PERSIST_OPEN:
+			finish_open(root, job);
+			break;
+		case PERSIST_SAVE:
+		case PERSIST_STREAM_END:
+			finish_persist(root, job);
+			break;
+		case PERSIST_STREAM_BEGIN:
+			streams_ready(root, job);
+			break;
+		case PERSIST_RESOLVE:
+			restore_resolved(root, job);
+			break;
+		default:
+			if (job->rv != 0) {
+				log_line(LOG_WARNING, "%s: %s", root->path, job->err.msg);
+			}
+			break;
+		}
+		if (job != &root->save_job) {
+			free(job);
+		}
+	}
+	root_turn(root);
+}
+
+/* ---- workers come and go ---- */
+
+static void orphaned(struct loop_timer *timer)
+{
+	struct agent_root *root = timer->user;
+
+	ledger_want_durable(&root->ledger, 0); /* nobody is left to ask for it */
+	root_turn(root);
+}
+
+static void free_ranks(struct agent_root *root)
+{
+	for (uint32_t r = 0; root->ranks && r < root->ledger.world; r++) {
+		for (int s = 0; s < LEDGER_SLOTS; s++) {
+			arena_deinit(&root->ranks[r].arenas[s]);
+			record_deinit(&root->ranks[r].records[s]);
+			wire_out_deinit(&root->ranks[r].blobs[s]);
+		}
+	}
+	free(root->ranks);
+	free(root->save_ranks);
+	root->ranks = NULL;
+	root->save_ranks = NULL;
+}
+
+static int make_ranks(struct agent_root *root, uint32_t world, struct pawl_err *err)
+{
+	root->ranks = calloc(world, sizeof(*root->ranks));
+	root->save_ranks = calloc(world, sizeof(*root->save_ranks));
+	if (!root->ranks || !root->save_ranks) {
+		free_ranks(root);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", world);
+	}
+	return 0;
+}
+
+void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt)
+{
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		struct agent_rank *rank = &root->ranks[r];
+
+		if (rank->conn) {
+			rank->conn->root = NULL;
+			rank->conn->closing = true;
+			rank->conn = NULL;
+		}
+		rank->seen = false;
+	}
+	for (int s = 0; s < LEDGER_SLOTS; s++) {
+		if (root->ledger.slots[s].state == SLOT_STAGING && root->ledger.slots[s].streamed) {
+			submit_job(root, PERSIST_STREAM_DROP, root->ledger.slots[s].step);
+		}
+	}
+	ledger_new_epoch(&root->ledger, world);
+	root->restore.state = RESTORE_IDLE;
+	root->attempt = attempt;
+}
+
+/* Another number of ranks than before: what is in memory belongs to the old ones, and must be
+ * durable before it goes. */
+static int change_world(struct agent_root *root, uint32_t world, struct pawl_err *err)
+{
+	if (!ledger_all_durable(&root->ledger)) {
+		ledger_want_durable(&root->ledger, 0);
+		root_turn(root);
+		return pawl_err_set(err, PAWL_ETIMEDOUT,
+			"the last checkpoint of the run with %u ranks is being made durable",
+			root->ledger.world);
+	}
+	root_new_epoch(root, root->ledger.world, root->attempt);
+	free_ranks(root);
+	ledger_init(&root->ledger, world, root->ledger.interval_ns, clock_mono_ns());
+	return make_ranks(root, world, err);
+}
+
+int root_join(struct agent_root *root, struct agent_conn *conn, uint32_t world, uint32_t attempt,
+	struct pawl_err *err)
+{
+	struct agent_conn *old =
+		conn->rank < root->ledger.world ? root->ranks[conn->rank].conn : NULL;
+	int rv;
+
+	if (root->state == ROOT_FAILED) {
+		*err = root->failed;
+		return err->code;
+	}
+	if (attempt == root->attempt && old) {
+		return pawl_err_set(err, PAWL_EBUSY,
+			"rank %u of job %s is running already, as pid %u, and saves to %s: stop "
+			"it, or give this run "
+			"another root or PAWL_JOB_ID",
+			conn->rank, root->agent->job, old->pid, root->path);
+	}
+	if (world != root->ledger.world) {
+		rv = change_world(root, world, err);
+		if (rv != 0) {
+			return rv;
+		}
+	}
+	if (attempt != root->attempt || root->ranks[conn->rank].seen) {
+		root_new_epoch(root, world, attempt);
+	}
+	conn->root = root;
+	root->ranks[conn->rank].conn = conn;
+	root->ranks[conn->rank].seen = true;
+	loop_timer_cancel(root->agent->loop, &root->orphan);
+	return 0;
+}
+
+void root_leave(struct agent_root *root, struct agent_conn *conn)
+{
+	bool left = conn->leaving;
+
+	restore_done(root, conn);
+	root->ranks[conn->rank].conn = NULL;
+	conn->root = NULL;
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		left = left && !root->ranks[r].conn;
+		if (root->ranks[r].conn) {
+			return;
+		}
+	}
+	loop_timer_start(root->agent->loop, &root->orphan,
+		clock_mono_ns() + (left ? 0 : ROOT_ORPHAN_NS));
+}
+
+int root_open(struct agent *agent, const char *path, uint32_t world,
+	const struct persist_options *options, int64_t interval_ns, struct agent_root **out,
+	struct pawl_err *err)
+{
+	struct agent_root *root = calloc(1, sizeof(*root));
+	int rv;
+
+	if (!root || !(root->path = strdup(path))) {
+		free(root);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for root %s", path);
+	}
+	root->agent = agent;
+	root->tick = (struct loop_timer){.fired = ticked, .user = root};
+	root->orphan = (struct loop_timer){.fired = orphaned, .user = root};
+	ledger_init(&root->ledger, world, interval_ns, clock_mono_ns());
+	rv = make_ranks(root, world, err);
+	if (rv != 0) {
+		goto free_root;
+	}
+	rv = persist_start(&root->persist, agent->loop, options, err);
+	if (rv != 0) {
+		goto free_ranks;
+	}
+	submit_job(root, PERSIST_OPEN, 0);
+	*out = root;
+	return 0;
+free_ranks:
+	free_ranks(root);
+free_root:
+	free(root->path);
+	free(root);
+	return rv;
+}
+
+void root_close(struct agent_root *root)
+{
+	loop_timer_cancel(root->agent->loop, &root->tick);
+	loop_timer_cancel(root->agent->loop, &root->orphan);
+	if (!persist_stop(root->persist, STOP_MS)) {
+		return; /* the thread hangs in a disk and still points here; the process is leaving
+			 */
+	}
+	free_ranks(root);
+	free(root->path);
+	free(root);
+}

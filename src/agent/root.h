@@ -1,0 +1,168 @@
+/*
+ * One root as the agent sees it: its ledger, its ranks and their arenas, its storage thread, and
+ * the connections of its workers. agent.c accepts and dispatches; root.c carries out what the
+ * ledger decides; restore.c lets the ranks agree on what to load. All on the loop's thread.
+ */
+#ifndef AGENT_ROOT_H
+#define AGENT_ROOT_H
+
+#include "agent/agent.h"
+#include "agent/ledger.h"
+#include "agent/persist.h"
+#include "agent/proto.h"
+#include "agent/tier.h"
+#include "base/loop.h"
+
+#define ROOT_ORPHAN_NS                                                                             \
+	2000000000LL            /* after the last worker vanished: make durable what is committed */
+#define ROOT_ASK_NS 200000000LL /* a save that waits is reconsidered this often */
+
+/* A worker's connection, from accept on. */
+struct agent_conn {
+	struct agent *agent;        /* whose */
+	struct agent_root *root;    /* NULL until HELLO */
+	struct loop_source socket;  /* the connection */
+	struct loop_source process; /* pidfd of the worker; fd -1 if none: forks of the worker may
+				       keep the socket open */
+	struct proto_conn io;       /* received bytes */
+	uint32_t rank;              /* valid with root */
+	uint32_t pid;               /* of the worker, as the kernel says */
+	bool welcome;               /* HELLO was answered */
+	bool leaving;               /* said BYE */
+	bool closing;               /* to be freed when the callback returns */
+	uint32_t hello_id;          /* request to answer once the root is open */
+	uint32_t begin_id;          /* request that waits for a grant; 0: none */
+	int64_t begin_ns;           /* when it came */
+	uint64_t begin_bytes;       /* arena it needs */
+	struct ledger_ask ask;      /* what it asked */
+	uint32_t stream_id;  /* granted to stream: answered once the directory is there; 0: none */
+	uint32_t restore_id; /* request that waits for an offer; 0: none */
+	uint32_t vote_id;    /* request that waits for the verdict; 0: none */
+	bool restore_has_step; /* what it asked to restore */
+	uint64_t restore_step; /* that step */
+	bool offered;          /* has this round's offer; a next request waits for the next round */
+	int reading;           /* slot that it copies out of, or -1 */
+	uint64_t arena_ids[LEDGER_SLOTS]; /* arenas whose descriptors it has */
+	struct agent_conn *next;          /* of the agent */
+};
+
+/* One rank's part of the memory tier. Outlives its worker. */
+struct agent_rank {
+	struct agent_conn *conn;             /* connected now, or NULL */
+	bool seen;                           /* connected in this epoch */
+	struct arena arenas[LEDGER_SLOTS];   /* a generation each */
+	struct record records[LEDGER_SLOTS]; /* of what is in them; block NULL: nothing */
+	struct wire_out blobs[LEDGER_SLOTS]; /* the records as they came, for restoring workers */
+	uint64_t stall_ns[LEDGER_SLOTS];     /* how long save() took */
+	uint64_t stage_ns[LEDGER_SLOTS];     /* until all was copied */
+};
+
+enum restore_state { RESTORE_IDLE, RESTORE_RESOLVING, RESTORE_OFFERED };
+
+/* All ranks restore the same or nothing: one round of it. */
+struct agent_restore {
+	enum restore_state state;
+	bool has_step;            /* this step and no other */
+	uint64_t asked;           /* the step asked for, with has_step */
+	uint64_t step;            /* offered */
+	uint32_t taken;           /* ranks that have the offer */
+	int slot;                 /* offered from memory; -1: from the store */
+	bool nothing;             /* offered: there is nothing */
+	uint32_t voted;           /* ranks that voted */
+	uint8_t verdict;          /* worst so far */
+	char why[PROTO_TEXT_MAX]; /* of the worst */
+};
+
+enum root_state { ROOT_OPENING, ROOT_OPEN, ROOT_FAILED };
+
+struct agent_root {
+	struct agent *agent;             /* whose */
+	char *path;                      /* owned; absolute */
+	enum root_state state;           /* of the storage */
+	struct pawl_err failed;          /* why ROOT_FAILED */
+	uint32_t attempt;                /* of the ranks in this epoch */
+	uint64_t memory_bytes;           /* asked for the tier; 0: automatic */
+	struct ledger ledger;            /* decisions */
+	struct agent_rank *ranks;        /* ledger.world of them */
+	struct persist *persist;         /* storage thread */
+	struct persist_job save_job;     /* of the slot being persisted */
+	struct persist_rank *save_ranks; /* its ranks */
+	struct agent_restore restore;    /* round in progress */
+	struct loop_timer tick;          /* next time the ledger wants to be asked */
+	struct loop_timer orphan;        /* after the last worker vanished */
+	bool streaming;                  /* the directory for streaming ranks is there */
+	bool has_durable;                /* durable_step is valid */
+	uint64_t durable_step;           /* newest made durable by this agent */
+	char trouble[PROTO_TEXT_MAX];    /* why the last persist failed; "" if it did not */
+	struct agent_root *next;         /* of the agent */
+};
+
+struct agent {
+	int pid;                      /* of this process */
+	struct loop *loop;            /* the process's */
+	char *job;                    /* owned */
+	char *socket;                 /* owned; path */
+	int lock_fd;                  /* lock file beside the socket */
+	bool any_attempt;             /* see agent_options */
+	uint32_t attempt;             /* current */
+	int64_t idle_exit_ns;         /* see agent_options */
+	struct loop_source listener;  /* accepts */
+	struct loop_timer idle;       /* leaves when idle */
+	struct agent_conn *conns;     /* all */
+	struct agent_root *roots;     /* all */
+	char *notice;                 /* why workers should stop, or NULL */
+	char *imports;                /* as reported, or NULL */
+	void (*imported)(void *user); /* see agent_on_imports */
+	void *imported_user;
+	void (*drained)(void *user, bool ok); /* see agent_drain; NULL: not draining */
+	void *drained_user;
+	struct wire_out scratch; /* frames are built here */
+};
+
+/* ---- frames.c ---- */
+/* Sends the frame in agent->scratch; on failure the connection is marked closing. */
+void conn_send(struct agent_conn *conn, size_t start, const int *fds, uint32_t fds_n);
+size_t conn_start(struct agent_conn *conn, enum proto_type type, uint32_t id);
+void conn_reply_ok(struct agent_conn *conn, uint32_t id);
+void conn_reply_error(struct agent_conn *conn, uint32_t id, const struct pawl_err *err);
+void conn_send_stop(struct agent_conn *conn);    /* the notice */
+void conn_send_welcome(struct agent_conn *conn); /* answers its HELLO */
+/* Carries a frame out; marks the connection closing if it is nonsense. */
+void frame_handle(struct agent_conn *conn, struct proto_frame *frame);
+
+/* ---- agent.c ---- */
+/* Something changed that a drain or the idle timer may wait for. */
+void agent_progress(struct agent *agent);
+
+/* ---- root.c ---- */
+int root_open(struct agent *agent, const char *path, uint32_t world,
+	const struct persist_options *options, int64_t interval_ns, struct agent_root **root,
+	struct pawl_err *err);
+void root_close(struct agent_root *root);
+/* A worker said HELLO to an open or opening root; PAWL_EBUSY if its rank lives already. */
+int root_join(struct agent_root *root, struct agent_conn *conn, uint32_t world, uint32_t attempt,
+	struct pawl_err *err);
+void root_leave(struct agent_root *root, struct agent_conn *conn);
+void root_begin(struct agent_root *root, struct agent_conn *conn);
+/* Does the budget take this rank's state twice, and that of as many ranks like it as there are? */
+bool root_fits(const struct agent_root *root, uint64_t need_bytes);
+void root_staged(struct agent_root *root, struct agent_conn *conn, struct wire_in *body);
+void root_fail(struct agent_root *root, uint64_t seq, int code, const char *why);
+void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt);
+/* Asks the ledger again: saves that wait, the next persist. After anything that may have changed an
+ * answer. */
+void root_turn(struct agent_root *root);
+/* Finished storage jobs. */
+void root_reap(struct agent_root *root);
+/* A new job for the storage thread that is freed when done, unless after() takes it. NULL: no
+ * memory. */
+struct persist_job *root_job(struct agent_root *root, enum persist_kind kind, uint64_t step);
+
+/* ---- restore.c ---- */
+void restore_ask(struct agent_root *root, struct agent_conn *conn); /* conn->restore_* say what */
+void restore_resolved(struct agent_root *root, const struct persist_job *job);
+void restore_vote(struct agent_root *root, struct agent_conn *conn, uint8_t verdict,
+	const char *why);
+void restore_done(struct agent_root *root, struct agent_conn *conn);
+
+#endif

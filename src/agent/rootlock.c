@@ -1,0 +1,77 @@
+/* One job a root: see rootlock.h. flock is used because it belongs to the open file, not to the
+ * process (close-on-exec ends it). */
+#include "agent/rootlock.h"
+
+#include "base/err.h"
+#include "base/fault.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Who holds the lock, as it wrote itself down; "another job" if it has not yet. */
+static void read_holder(int fd, char *buf, size_t cap_bytes)
+{
+	ssize_t n = pread(fd, buf, cap_bytes - 1, 0);
+
+	buf[n > 0 ? n : 0] = '\0';
+	buf[strcspn(buf, "\n")] = '\0';
+	if (buf[0] == '\0') {
+		snprintf(buf, cap_bytes, "another job");
+	}
+}
+
+int rootlock_take(const char *root, const char *job, struct pawl_err *err)
+{
+	char path[PATH_MAX];
+	char text[512];
+	char host[128] = "?";
+	int fd;
+	int rv;
+
+	if ((size_t)snprintf(path, sizeof(path), "%s/.pawl-lock", root) >= sizeof(path)) {
+		return pawl_err_set(err, PAWL_EINVAL, "root %s: path too long", root);
+	}
+	fd = FAULT_SYS("rootlock.open", open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+	if (fd < 0) {
+		return pawl_err_sys(err, "root %s: open the lock file", root);
+	}
+	if (FAULT_SYS("rootlock.lock", flock(fd, LOCK_EX | LOCK_NB)) != 0) {
+		if (errno == EWOULDBLOCK) {
+			read_holder(fd, text, sizeof(text));
+			rv = pawl_err_set(err, PAWL_EBUSY,
+				"root %s is in use by %s; job %s cannot use it too: give it a root "
+				"of its own",
+				root, text, job);
+		} else {
+			rv = pawl_err_sys(err, "root %s: lock", root);
+		}
+		goto close_file;
+	}
+	gethostname(host, sizeof(host) - 1);
+	snprintf(text, sizeof(text), "job %s (pid %d on %s)\n", job, (int)getpid(), host);
+	if (ftruncate(fd, 0) != 0 || pwrite(fd, text, strlen(text), 0) < 0) {
+		rv = pawl_err_sys(err, "root %s: write the lock file", root);
+		goto close_file;
+	}
+	return fd;
+close_file:
+	close(fd);
+	return rv;
+}
+
+bool rootlock_holds(const char *root, int fd)
+{
+	char path[PATH_MAX];
+	struct stat there;
+	struct stat ours;
+
+	snprintf(path, sizeof(path), "%s/.pawl-lock", root);
+	return stat(path, &there) == 0 && fstat(fd, &ours) == 0 && there.st_dev == ours.st_dev &&
+		there.st_ino == ours.st_ino;
+}

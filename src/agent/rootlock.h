@@ -1,0 +1,20 @@
+/* One job a root: an advisory lock on <root>/.pawl-lock that says whose it is and dies with its
+ * holder. */
+#ifndef AGENT_ROOTLOCK_H
+#define AGENT_ROOTLOCK_H
+
+#include <stdbool.h>
+
+struct pawl_err;
+
+/*
+ * Takes the root for job. Returns a descriptor that holds the lock until closed, or PAWL_EBUSY
+ * naming both jobs, the holder's pid and host, or another negative code. The root must exist.
+ */
+int rootlock_take(const char *root, const char *job, struct pawl_err *err);
+
+/* Is the lock file of the root still the one that fd holds? Not if the root was removed, or another
+ * directory put in its place. */
+bool rootlock_holds(const char *root, int fd);
+
+#endif

@@ -1,0 +1,499 @@
+/*
+ * The worker processes of `pawl run`: see run_group.h.
+ *
+ * A worker is asked of the template if one is ready: then its pid comes later (WORKER_ASKED), and
+ * if it does not come, the worker is executed after all. A worker that cannot be started at all is
+ * WORKER_LOST until a timer that is due at once reports it: so starting never calls back.
+ *
+ * A dead child is looked at before it is waited for: while it is a zombie its pid, and so its
+ * process group's id, cannot be anybody else's, and what it left in that group can be killed.
+ */
+#include "agent/run_group.h"
+
+#include "agent/run_output.h"
+#include "agent/run_spawn.h"
+#include "agent/run_template.h"
+#include "agent/run_vars.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/loop.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum worker_state {
+	WORKER_NONE,  /* not started, or waited for */
+	WORKER_ASKED, /* the template was asked for it */
+	WORKER_ALIVE, /* it has a pid */
+	WORKER_LOST,  /* it could not be started */
+};
+
+struct worker {
+	enum worker_state state;
+	bool doomed;        /* killed before it had a pid */
+	pid_t pid;          /* of WORKER_ALIVE */
+	int fds[2];         /* its stdout and stderr, ours while WORKER_ASKED, else -1 */
+	int64_t started_ns; /* monotonic */
+};
+
+struct run_group {
+	struct run_group_options options;
+	struct run_place place;       /* of the attempt that runs */
+	struct run_template *tmpl;    /* NULL: none */
+	bool tmpl_blind;              /* it did not know what to import */
+	uint32_t templates;           /* started so far */
+	uint32_t asked;               /* workers in WORKER_ASKED */
+	uint32_t from_template;       /* workers of this attempt that it forked */
+	int64_t begun_ns;             /* when this attempt was begun */
+	struct loop_timer ask_timer;  /* the template takes too long */
+	struct loop_timer lost_timer; /* reports WORKER_LOST */
+	char **argv;                  /* of an executed worker; owned, the strings are not */
+	int null_fd;                  /* /dev/null */
+	int port_fd;                  /* holds MASTER_PORT against others; -1: none */
+	struct worker workers[RUN_WORKERS_MAX];
+};
+
+/*
+ * A port nobody listens on, held by binding it without listening: others are not given it, and a
+ * listener that sets SO_REUSEADDR, as every rendezvous store does, still gets it.
+ */
+static int hold_port(struct run_group *group, struct pawl_err *err)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET};
+	socklen_t len = sizeof(at);
+	const int yes = 1;
+	int fd = FAULT_SYS("run.port", socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+
+	if (group->port_fd >= 0) {
+		close(group->port_fd);
+	}
+	group->port_fd = fd;
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0 ||
+		bind(fd, (struct sockaddr *)&at, len) != 0 ||
+		getsockname(fd, (struct sockaddr *)&at, &len) != 0) {
+		return pawl_err_sys(err, "find a free port");
+	}
+	group->place.port = ntohs(at.sin_port);
+	return 0;
+}
+
+static void close_fds(struct worker *worker)
+{
+	for (int i = 0; i < 2; i++) {
+		if (worker->fds[i] >= 0) {
+			close(worker->fds[i]);
+		}
+		worker->fds[i] = -1;
+	}
+}
+
+static void lose_worker(struct run_group *group, uint32_t rank, const char *why)
+{
+	struct worker *worker = &group->workers[rank];
+
+	log_line(LOG_ERROR, "rank %u: %s", rank, why);
+	close_fds(worker);
+	worker->state = WORKER_LOST;
+	loop_timer_start(group->options.loop, &group->lost_timer, clock_mono_ns());
+}
+
+static void settle_worker(struct run_group *group, uint32_t rank, pid_t pid)
+{
+	struct worker *worker = &group->workers[rank];
+
+	close_fds(worker);
+	worker->pid = pid;
+	worker->state = WORKER_ALIVE;
+	if (worker->doomed) {
+		kill(-pid, SIGKILL);
+	}
+}
+
+static void exec_worker(struct run_group *group, uint32_t rank)
+{
+	struct worker *worker = &group->workers[rank];
+	struct wire_out set = {NULL};
+	struct run_program program = {
+		.path = group->options.plan->python,
+		.argv = group->argv,
+		.fds = {group->null_fd, worker->fds[0], worker->fds[1]},
+		.fds_n = 3,
+	};
+	struct pawl_err err;
+	char **env;
+	pid_t pid;
+	int rv;
+
+	run_vars_put_common(&set, &group->place);
+	run_vars_put_varying(&set, &group->place, rank);
+	env = FAULT_MEM("run.env", run_vars_merge(environ, &set));
+	program.env = env;
+	rv = env != NULL ? run_spawn(&program, &pid, &err)
+			 : pawl_err_set(&err, PAWL_ENOMEM, "environment: out of memory");
+	if (rv == 0) {
+		settle_worker(group, rank, pid);
+	} else {
+		lose_worker(group, rank, err.msg);
+	}
+	free(env);
+	wire_out_deinit(&set);
+}
+
+/* False when it cannot be asked. */
+static bool ask_template(struct run_group *group, uint32_t rank)
+{
+	struct worker *worker = &group->workers[rank];
+	struct wire_out varying = {NULL};
+	struct pawl_err err;
+	int rv;
+
+	if (!run_template_is_ready(group->tmpl)) {
+		return false;
+	}
+	run_vars_put_varying(&varying, &group->place, rank);
+	rv = run_template_start(group->tmpl, rank, worker->fds[0], worker->fds[1], &varying, &err);
+	wire_out_deinit(&varying);
+	if (rv != 0) {
+		log_line(LOG_WARNING, "%s", err.msg);
+		return false;
+	}
+	worker->state = WORKER_ASKED;
+	group->asked++;
+	return true;
+}
+
+/* A pipe for one stream of a worker; its read end goes to the output. */
+static int open_stream(struct run_group *group, uint32_t rank, int which, struct pawl_err *err)
+{
+	const char *log_dir = group->options.run->log_dir;
+	struct run_stream stream = {.rank = rank, .is_stderr = which == 1};
+	char log[PATH_MAX];
+	int ends[2];
+
+	if (log_dir != NULL) {
+		int len = snprintf(log, sizeof(log), "%s/attempt%u/rank%u.%s", log_dir,
+			group->place.attempt, rank, which == 1 ? "err" : "out");
+
+		if (len < 0 || (size_t)len >= sizeof(log)) {
+			return pawl_err_set(err, PAWL_ELIMIT, "log directory: path too long");
+		}
+		stream.log = log;
+	}
+	if (FAULT_SYS("run.pipe", pipe2(ends, O_CLOEXEC)) != 0) {
+		return pawl_err_sys(err, "make a pipe");
+	}
+	group->workers[rank].fds[which] = ends[1];
+	stream.fd = ends[0];
+	return run_output_add(group->options.output, &stream, err);
+}
+
+static void start_worker(struct run_group *group, uint32_t rank)
+{
+	struct worker *worker = &group->workers[rank];
+	struct pawl_err err;
+	int rv;
+
+	ASSERT(worker->state == WORKER_NONE);
+	*worker = (struct worker){.fds = {-1, -1}, .started_ns = clock_mono_ns()};
+	rv = open_stream(group, rank, 0, &err);
+	if (rv == 0) {
+		rv = open_stream(group, rank, 1, &err);
+	}
+	if (rv != 0) {
+		lose_worker(group, rank, err.msg);
+	} else if (!ask_template(group, rank)) {
+		exec_worker(group, rank);
+	}
+}
+
+static void log_start(const struct run_group *group)
+{
+	const struct run_place *place = &group->place;
+
+	log_line(LOG_INFO, "job %s: attempt %u: %u worker%s started in %.0f ms, %s", place->job,
+		place->attempt, place->workers, place->workers == 1 ? "" : "s",
+		(double)(clock_mono_ns() - group->begun_ns) / NS_PER_MS,
+		group->from_template > 0 ? "from the template" : "afresh");
+}
+
+void run_group_start(struct run_group *group, uint32_t restarts)
+{
+	struct pawl_err err;
+
+	group->begun_ns = clock_mono_ns();
+	group->place.restarts = restarts;
+	group->place.attempt = group->options.plan->attempt + restarts;
+	group->from_template = 0;
+	if (hold_port(group, &err) != 0) {
+		log_line(LOG_WARNING, "%s: MASTER_PORT stays %u", err.msg, group->place.port);
+	}
+	for (uint32_t rank = 0; rank < group->place.workers; rank++) {
+		start_worker(group, rank);
+	}
+	if (group->asked > 0) {
+		loop_timer_start(group->options.loop, &group->ask_timer,
+			group->begun_ns + RUN_ASK_MAX_NS);
+	} else {
+		log_start(group);
+	}
+}
+
+/* Whatever the template did with its order, this one is no longer asked for. */
+static void answer_worker(struct run_group *group)
+{
+	group->asked--;
+	if (group->asked == 0) {
+		loop_timer_cancel(group->options.loop, &group->ask_timer);
+		log_start(group);
+	}
+}
+
+static void on_template_started(void *user, uint32_t rank, pid_t pid)
+{
+	struct run_group *group = user;
+
+	if (rank >= group->place.workers || group->workers[rank].state != WORKER_ASKED) {
+		kill(-pid, SIGKILL); /* it came after it was given up */
+		return;
+	}
+	settle_worker(group, rank, pid);
+	group->from_template++;
+	answer_worker(group);
+}
+
+static void on_template_failed(void *user, uint32_t failed_rank)
+{
+	struct run_group *group = user;
+
+	for (uint32_t rank = 0; rank < group->place.workers; rank++) {
+		struct worker *worker = &group->workers[rank];
+
+		if (worker->state != WORKER_ASKED ||
+			(failed_rank != UINT32_MAX && failed_rank != rank)) {
+			continue;
+		}
+		if (worker->doomed) {
+			lose_worker(group, rank, "killed before it was started");
+		} else {
+			exec_worker(group, rank);
+		}
+		answer_worker(group);
+	}
+}
+
+static void on_ask_timeout(struct loop_timer *timer)
+{
+	struct run_group *group = timer->user;
+
+	log_line(LOG_WARNING, "the template does not answer: starting afresh");
+	run_template_close(group->tmpl);
+	group->tmpl = NULL;
+	on_template_failed(group, UINT32_MAX);
+}
+
+static void report(struct run_group *group, uint32_t rank, int status, int signal)
+{
+	struct worker *worker = &group->workers[rank];
+	const struct run_end end = {
+		.rank = rank,
+		.pid = worker->pid,
+		.status = status,
+		.signal = signal,
+		.lasted_ns = clock_mono_ns() - worker->started_ns,
+	};
+
+	worker->state = WORKER_NONE;
+	group->options.exited(group->options.user, &end);
+}
+
+static void on_lost(struct loop_timer *timer)
+{
+	struct run_group *group = timer->user;
+	uint32_t rank = 0;
+
+	while (rank < group->place.workers && group->workers[rank].state != WORKER_LOST) {
+		rank++;
+	}
+	if (rank < group->place.workers) {
+		loop_timer_start(group->options.loop, timer, clock_mono_ns()); /* for the next */
+		report(group, rank, 1, 0);
+	}
+}
+
+void run_group_kill(struct run_group *group, int signal)
+{
+	for (uint32_t rank = 0; rank < group->place.workers; rank++) {
+		struct worker *worker = &group->workers[rank];
+
+		if (worker->state == WORKER_ALIVE) {
+			kill(signal == SIGKILL ? -worker->pid : worker->pid, signal);
+		} else if (worker->state == WORKER_ASKED && signal == SIGKILL) {
+			worker->doomed = true;
+		}
+	}
+}
+
+static struct worker *find_worker(struct run_group *group, pid_t pid)
+{
+	for (uint32_t rank = 0; rank < group->place.workers; rank++) {
+		if (group->workers[rank].state == WORKER_ALIVE && group->workers[rank].pid == pid) {
+			return &group->workers[rank];
+		}
+	}
+	return NULL;
+}
+
+/* A dead child, not yet waited for. */
+static void bury(struct run_group *group, const siginfo_t *info)
+{
+	struct worker *worker;
+	siginfo_t gone;
+	bool failed = info->si_code != CLD_EXITED || info->si_status != 0;
+	int signal = info->si_code != CLD_EXITED ? info->si_status : 0;
+
+	run_template_poll(group->tmpl); /* it may be one that we have not heard of */
+	worker = find_worker(group, info->si_pid);
+	if (worker != NULL && failed) {
+		kill(-info->si_pid, SIGKILL); /* what it started must not go on without it */
+	}
+	if (info->si_pid == run_template_pid(group->tmpl)) {
+		run_template_close(group->tmpl);
+		group->tmpl = NULL;
+		on_template_failed(group, UINT32_MAX);
+	}
+	ASSERT(waitid(P_PID, (id_t)info->si_pid, &gone, WEXITED | WNOHANG) == 0);
+	if (worker != NULL) {
+		report(group, (uint32_t)(worker - group->workers),
+			signal != 0 ? 128 + signal : info->si_status, signal);
+	}
+}
+
+void run_group_reap(struct run_group *group)
+{
+	siginfo_t info = {.si_pid = 0};
+
+	while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
+		bury(group, &info);
+		info.si_pid = 0;
+	}
+}
+
+void run_group_prepare(struct run_group *group, const char *imports)
+{
+	const char *level = getenv("PAWL_LOG");
+	bool debug = level != NULL && strcmp(level, "debug") == 0;
+	struct wire_out common = {NULL};
+	struct run_template_options options = {
+		.python = group->options.plan->python,
+		.worker = group->options.run->worker,
+		.imports = imports != NULL ? imports : "torch",
+		.null_fd = group->null_fd,
+		.stderr_fd = debug ? STDERR_FILENO : group->null_fd,
+		.started = on_template_started,
+		.failed = on_template_failed,
+		.user = group,
+	};
+	struct pawl_err err;
+	char **env;
+
+	if (group->templates == RUN_TEMPLATES_MAX || group->asked > 0 ||
+		(group->tmpl != NULL && (imports == NULL || !group->tmpl_blind))) {
+		return;
+	}
+	run_template_close(group->tmpl);
+	group->tmpl = NULL;
+	group->tmpl_blind = imports == NULL;
+	group->templates++;
+	run_vars_put_common(&common, &group->place);
+	env = FAULT_MEM("run.env", run_vars_merge(environ, &common));
+	options.env = env;
+	if (env != NULL && run_template_open(&group->tmpl, group->options.loop, &options, &err)) {
+		log_line(LOG_WARNING, "%s: restarts will start afresh", err.msg);
+	}
+	free(env);
+	wire_out_deinit(&common);
+}
+
+static int make_argv(struct run_group *group, struct pawl_err *err)
+{
+	char *const *worker = group->options.run->worker;
+	size_t n = 0;
+
+	while (worker[n] != NULL) {
+		n++;
+	}
+	group->argv = FAULT_MEM("run.argv", calloc(n + 3, sizeof(*group->argv)));
+	if (group->argv == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "workers: out of memory");
+	}
+	group->argv[0] = (char *)(uintptr_t)group->options.plan->python;
+	group->argv[1] = (char *)(uintptr_t) "-u";
+	memcpy(group->argv + 2, worker, n * sizeof(*worker));
+	return 0;
+}
+
+int run_group_open(struct run_group **group, const struct run_group_options *options,
+	struct pawl_err *err)
+{
+	struct run_group *g = FAULT_MEM("run.group", calloc(1, sizeof(*g)));
+	int rv;
+
+	if (g == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "workers: out of memory");
+	}
+	g->options = *options;
+	g->ask_timer = (struct loop_timer){.fired = on_ask_timeout, .user = g};
+	g->lost_timer = (struct loop_timer){.fired = on_lost, .user = g};
+	g->place = (struct run_place){
+		.workers = options->run->workers,
+		.max_restarts = options->run->max_restarts,
+		.job = options->plan->job,
+		.agent = options->plan->socket,
+		.one_thread = options->run->workers > 1 && getenv("OMP_NUM_THREADS") == NULL,
+		.nccl_async = getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL,
+	};
+	g->port_fd = -1;
+	g->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	rv = g->null_fd < 0 ? pawl_err_sys(err, "open /dev/null") : make_argv(g, err);
+	if (rv != 0) {
+		run_group_close(g);
+		return rv;
+	}
+	*group = g;
+	return 0;
+}
+
+void run_group_close(struct run_group *group)
+{
+	if (group == NULL) {
+		return;
+	}
+	run_template_close(group->tmpl);
+	run_group_kill(group, SIGKILL);
+	loop_timer_cancel(group->options.loop, &group->ask_timer);
+	loop_timer_cancel(group->options.loop, &group->lost_timer);
+	for (uint32_t rank = 0; rank < group->place.workers; rank++) {
+		if (group->workers[rank].state == WORKER_ASKED) {
+			close_fds(&group->workers[rank]);
+		}
+	}
+	if (group->null_fd >= 0) {
+		close(group->null_fd);
+	}
+	if (group->port_fd >= 0) {
+		close(group->port_fd);
+	}
+	free(group->argv);
+	free(group);
+}

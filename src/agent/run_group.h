@@ -1,0 +1,56 @@
+/*
+ * The worker processes of `pawl run`: started by exec or by the template, killed, and waited for.
+ *
+ * The process must be a child subreaper and block SIGCHLD; whoever reads that signal calls
+ * run_group_reap. All functions are for the loop's thread; exited is called from the loop or from
+ * run_group_reap, and may start the next attempt.
+ */
+#ifndef AGENT_RUN_GROUP_H
+#define AGENT_RUN_GROUP_H
+
+#include "agent/run_plan.h"
+
+#include <sys/types.h>
+
+struct loop;
+struct run_group;
+struct run_output;
+
+#define RUN_ASK_MAX_NS 2000000000LL /* the template answers within this, or is given up */
+#define RUN_TEMPLATES_MAX                                                                          \
+	4u /* templates started by one `pawl run`: the next might die like these */
+
+/* How a worker ended. */
+struct run_end {
+	uint32_t rank;
+	pid_t pid;         /* it was; 0 if it could not be started */
+	int status;        /* exit code, or 128 + signal */
+	int signal;        /* 0 if it exited */
+	int64_t lasted_ns; /* since its start */
+};
+
+struct run_group_options {
+	const struct run_options *run; /* all of these outlive the group */
+	const struct run_plan *plan;
+	struct loop *loop;
+	struct run_output *output;
+	void (*exited)(void *user, const struct run_end *end); /* each started worker, once */
+	void *user;                                            /* passed to it */
+};
+
+int run_group_open(struct run_group **group, const struct run_group_options *options,
+	struct pawl_err *err);
+void run_group_close(struct run_group *group); /* kills what is left; NULL is fine */
+
+/* Starts all ranks, as attempt plan->attempt + restarts. What cannot be started is reported as
+ * exited with 1. Only when none of the attempt before is left. */
+void run_group_start(struct run_group *group, uint32_t restarts);
+/* Sends a signal to every worker that lives: SIGKILL to its whole process group. */
+void run_group_kill(struct run_group *group, int signal);
+/* Waits for whoever has died, without blocking. */
+void run_group_reap(struct run_group *group);
+/* Starts a template that imports these modules, in place of one that was started without knowing
+ * them (imports NULL: torch alone). Does nothing when one is there already. */
+void run_group_prepare(struct run_group *group, const char *imports);
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * Everything that `pawl run` and its workers print: workers' pipes to our stdout and stderr, line
+ * by line with the rank in front, and to log files as it came.
+ *
+ * A thread does it, so that a stuck terminal, a paused pager or a hung log directory stops neither
+ * the agent nor the answer to a signal. Our own stderr is led through the same thread (run_output
+ * puts a pipe in its place): what a worker printed before it died stands above the line that says
+ * so, and log_line never blocks. Open it before anything else that makes threads or prints.
+ */
+#ifndef AGENT_RUN_OUTPUT_H
+#define AGENT_RUN_OUTPUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct pawl_err;
+struct run_output;
+
+#define RUN_FLUSH_AFTER_NS 200000000LL /* an unfinished line is shown after so long */
+#define RUN_OUTPUT_WAIT_S  5           /* how long close waits for a stuck terminal */
+
+/* Where a rank's stream comes from and goes. */
+struct run_stream {
+	int fd;          /* read end of the worker's pipe; taken over */
+	uint32_t rank;   /* global */
+	bool is_stderr;  /* goes to our stderr, else to our stdout */
+	const char *log; /* file to append it to as well, its directory made; NULL: none. Copied */
+};
+
+/* Only one at a time may be open. */
+int run_output_open(struct run_output **output, struct pawl_err *err);
+/* Starts a stream. It ends by itself when its last writer has closed it. On failure fd is closed.
+ */
+int run_output_add(struct run_output *output, const struct run_stream *stream,
+	struct pawl_err *err);
+/* Puts our stderr back and returns when all that was printed is out, or after RUN_OUTPUT_WAIT_S.
+ * NULL is fine. Nothing may be added after. */
+void run_output_close(struct run_output *output);
+
+#endif

@@ -1,0 +1,194 @@
+/* What `pawl run` finds out before it starts anything: see run_plan.h.
+ */
+#include "agent/run_plan.h"
+
+#include "agent/agent.h"
+#include "base/err.h"
+#include "pawl/env.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define STEM_MAX  32u                   /* characters of a script's name in a derived job id */
+#define FNV_START 0xcbf29ce484222325ull /* FNV-1a, 64 bits */
+#define FNV_PRIME 0x100000001b3ull
+
+static bool is_module(const struct run_options *options)
+{
+	return strcmp(options->worker[0], "-m") == 0;
+}
+
+static bool is_program(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+}
+
+/* Looks for name in PATH as a shell does. */
+static bool search_path(const char *name, char *path, size_t cap_bytes)
+{
+	const char *dirs = getenv("PATH");
+
+	while (dirs != NULL && *dirs != '\0') {
+		int len = (int)strcspn(dirs, ":");
+
+		snprintf(path, cap_bytes, "%.*s/%s", len > 0 ? len : 1, len > 0 ? dirs : ".", name);
+		if (is_program(path)) {
+			return true;
+		}
+		dirs += len + (dirs[len] == ':');
+	}
+	return false;
+}
+
+/* <venv>/bin/python, if this program is <venv>/bin/pawl. */
+static bool find_sibling(char *path, size_t cap_bytes)
+{
+	char dir[PATH_MAX];
+	ssize_t len = readlink("/proc/self/exe", dir, sizeof(dir) - 1);
+	char *slash;
+
+	if (len < 0) {
+		return false;
+	}
+	dir[len] = '\0';
+	slash = strrchr(dir, '/');
+	if (slash == NULL) {
+		return false;
+	}
+	*slash = '\0';
+	if ((size_t)snprintf(path, cap_bytes, "%s/../pyvenv.cfg", dir) >= cap_bytes ||
+		access(path, R_OK) != 0) {
+		return false;
+	}
+	return (size_t)snprintf(path, cap_bytes, "%s/python", dir) < cap_bytes && is_program(path);
+}
+
+static int find_python(struct run_plan *plan, const char *asked, struct pawl_err *err)
+{
+	char *path = plan->python;
+	size_t cap = sizeof(plan->python);
+
+	if (asked != NULL && strchr(asked, '/') != NULL) {
+		snprintf(path, cap, "%s", asked);
+		return is_program(path) ? 0
+					: pawl_err_set(err, PAWL_ENOENT,
+						  "python %s is no program that can be run", asked);
+	}
+	if (asked != NULL) {
+		return search_path(asked, path, cap)
+			? 0
+			: pawl_err_set(err, PAWL_ENOENT, "python %s is not in PATH", asked);
+	}
+	if (find_sibling(path, cap) || search_path("python3", path, cap) ||
+		search_path("python", path, cap)) {
+		return 0;
+	}
+	return pawl_err_set(err, PAWL_ENOENT, "no python3 in PATH: name one with --python");
+}
+
+void run_job_derive(char *job, size_t cap_bytes, const char *script, const char *cwd, uint32_t uid)
+{
+	const char *slash = strrchr(script, '/');
+	const char *name = slash != NULL ? slash + 1 : script;
+	const char *parts[] = {script, cwd};
+	uint64_t hash = FNV_START;
+	char stem[STEM_MAX + 1];
+	size_t len = 0;
+
+	for (size_t i = 0; i < 2; i++) {
+		/* the NUL too, so that no two pairs read alike */
+		for (size_t at = 0; at <= strlen(parts[i]); at++) {
+			hash = (hash ^ (uint8_t)parts[i][at]) * FNV_PRIME;
+		}
+	}
+	for (unsigned shift = 0; shift < 32; shift += 8) {
+		hash = (hash ^ (uint8_t)(uid >> shift)) * FNV_PRIME;
+	}
+	while (len < STEM_MAX && name[len] != '\0' && strcmp(name + len, ".py") != 0) {
+		stem[len] = isalnum((unsigned char)name[len]) ? name[len] : '-';
+		len++;
+	}
+	stem[len] = '\0';
+	snprintf(job, cap_bytes, "%s-%016llx", stem, (unsigned long long)hash);
+}
+
+static int find_job(struct run_plan *plan, const struct run_options *options, const char *from_env,
+	struct pawl_err *err)
+{
+	const char *named = options->job != NULL ? options->job : from_env;
+	const char *script = options->worker[is_module(options) ? 1 : 0];
+	char path[PATH_MAX];
+	char cwd[PATH_MAX];
+
+	if (named[0] != '\0') {
+		if (strlen(named) >= sizeof(plan->job)) {
+			return pawl_err_set(err, PAWL_EINVAL, "job id %s is longer than %zu bytes",
+				named, sizeof(plan->job) - 1);
+		}
+		snprintf(plan->job, sizeof(plan->job), "%s", named);
+		return 0;
+	}
+	if (getcwd(cwd, sizeof(cwd)) == NULL) {
+		return pawl_err_sys(err, "working directory");
+	}
+	if (!is_module(options)) {
+		if (realpath(script, path) == NULL) {
+			return pawl_err_sys(err, "script %s", script);
+		}
+		script = path;
+	}
+	run_job_derive(plan->job, sizeof(plan->job), script, cwd, getuid());
+	return 0;
+}
+
+/* What launched us, if anything, must have done so once: we start the ranks. */
+static int read_env(struct pawl_env *env, struct pawl_err *err)
+{
+	int rv = pawl_env_resolve(NULL, NULL, env, err);
+
+	if (rv != 0) {
+		return pawl_err_prefix(err, rv, "environment");
+	}
+	if (env->world > 1) {
+		return pawl_err_set(err, PAWL_ENOTSUP,
+			"this is rank %u of %u already (%s): pawl run starts the ranks of one node "
+			"itself, so start it once, or unset those variables",
+			env->rank, env->world, env->source);
+	}
+	return 0;
+}
+
+int run_plan_make(struct run_plan *plan, const struct run_options *options, struct pawl_err *err)
+{
+	struct pawl_env env;
+	int rv;
+
+	if (!is_module(options) && access(options->worker[0], R_OK) != 0) {
+		return pawl_err_sys(err, "script %s", options->worker[0]);
+	}
+	rv = find_python(plan, options->python, err);
+	if (rv == 0) {
+		rv = read_env(&env, err);
+	}
+	if (rv == 0) {
+		rv = find_job(plan, options, env.job, err);
+	}
+	if (rv == 0) {
+		rv = agent_socket_path(plan->job, plan->socket, sizeof(plan->socket), err);
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	plan->attempt = env.attempt;
+	if (options->log_dir != NULL && mkdir(options->log_dir, 0777) != 0 && errno != EEXIST) {
+		return pawl_err_sys(err, "log directory %s", options->log_dir);
+	}
+	return 0;
+}

@@ -1,0 +1,28 @@
+/* What `pawl run` finds out before it starts anything: interpreter, job, attempt, socket. */
+#ifndef AGENT_RUN_PLAN_H
+#define AGENT_RUN_PLAN_H
+
+#include "agent/run.h"
+#include "ckpt/manifest.h"
+
+#include <limits.h>
+
+struct run_plan {
+	char python[PATH_MAX];  /* path of the interpreter */
+	char job[CKPT_JOB_MAX]; /* id */
+	char socket[PATH_MAX];  /* of the agent */
+	uint32_t attempt;       /* number of the first attempt */
+};
+
+/*
+ * The interpreter: options->python; else the one beside this program if that is in a virtual
+ * environment; else the first python3, then python, in PATH. The job: options->job; else what the
+ * environment says (pawl/env.h); else run_job_derive. Makes options->log_dir. Errors as run_main.
+ */
+int run_plan_make(struct run_plan *plan, const struct run_options *options, struct pawl_err *err);
+
+/* The id of a job that nobody named: the same whenever the same user starts the same script (its
+ * real path) or module in the same directory. "train-0123456789abcdef". Pure. */
+void run_job_derive(char *job, size_t cap_bytes, const char *script, const char *cwd, uint32_t uid);
+
+#endif

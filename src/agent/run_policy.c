@@ -1,0 +1,178 @@
+/* When to restart, wait, stop and give up: see run_policy.h.
+ */
+#include "agent/run_policy.h"
+
+#include "base/assert.h"
+
+static unsigned start(struct run_policy *p, int64_t now_ns)
+{
+	p->phase = RUN_WORKING;
+	p->alive = p->workers;
+	p->started_ns = now_ns;
+	p->timer_ns = 0;
+	p->status = 0;
+	return RUN_DO_START;
+}
+
+static unsigned leave(struct run_policy *p)
+{
+	p->phase = RUN_OVER;
+	p->timer_ns = 0;
+	return RUN_DO_EXIT;
+}
+
+static unsigned drain(struct run_policy *p, int64_t now_ns)
+{
+	p->phase = RUN_DRAINING;
+	p->timer_ns = p->signal != 0 ? p->deadline_ns : now_ns + RUN_DRAIN_MAX_NS;
+	return RUN_DO_DRAIN;
+}
+
+static int64_t backoff_ns(uint32_t fast)
+{
+	int64_t wait_ns = RUN_BACKOFF_NS;
+
+	if (fast < RUN_FAST_MAX) {
+		return 0;
+	}
+	for (uint32_t i = RUN_FAST_MAX; i < fast && wait_ns < RUN_BACKOFF_MAX_NS; i++) {
+		wait_ns *= 2;
+	}
+	return wait_ns;
+}
+
+/* The whole group is dead. */
+static unsigned end(struct run_policy *p, int64_t now_ns)
+{
+	int64_t wait_ns = backoff_ns(p->fast);
+
+	if (!p->again) {
+		return drain(p, now_ns);
+	}
+	p->restarts++;
+	if (wait_ns == 0) {
+		return start(p, now_ns);
+	}
+	p->phase = RUN_WAITING;
+	p->timer_ns = now_ns + wait_ns;
+	return 0;
+}
+
+/* A worker failed and none had before. */
+static unsigned fail(struct run_policy *p, const struct run_event *event)
+{
+	bool progress = event->commits != p->commits;
+	bool fast = event->now_ns - p->started_ns < RUN_FAST_NS;
+
+	p->fast = fast && !progress ? p->fast + 1 : 0;
+	p->commits = event->commits;
+	p->status = event->status;
+	p->again = event->status != RUN_EXIT_USER && p->restarts < p->max_restarts;
+	p->phase = RUN_ENDING;
+	return p->alive > 0 ? RUN_DO_KILL : end(p, event->now_ns);
+}
+
+static unsigned worker_exited(struct run_policy *p, const struct run_event *event)
+{
+	ASSERT(p->alive > 0);
+	p->alive--;
+	if (p->phase == RUN_WORKING && event->status != 0) {
+		return fail(p, event);
+	}
+	if (p->alive > 0) {
+		return 0;
+	}
+	return p->phase == RUN_ENDING ? end(p, event->now_ns) : drain(p, event->now_ns);
+}
+
+static unsigned first_signal(struct run_policy *p, const struct run_event *event)
+{
+	int64_t reserve_ns = p->grace_ns / 2 < RUN_RESERVE_NS ? p->grace_ns / 2 : RUN_RESERVE_NS;
+	enum run_phase phase = p->phase;
+
+	p->signal = event->signal;
+	p->deadline_ns = event->now_ns + p->grace_ns;
+	p->timer_ns = p->deadline_ns;
+	p->again = false;
+	if (phase == RUN_DRAINING) {
+		return 0; /* the workers were done: their status stands if this ends in time */
+	}
+	p->status = 128 + event->signal;
+	if (phase == RUN_WAITING) {
+		return drain(p, event->now_ns);
+	}
+	if (phase == RUN_WORKING) {
+		p->phase = RUN_LEAVING;
+		p->timer_ns -= reserve_ns;
+		return RUN_DO_NOTICE;
+	}
+	return 0;
+}
+
+/* No more patience with the workers; what is left of the grace is the agent's. */
+static unsigned cut_short(struct run_policy *p)
+{
+	p->phase = RUN_ENDING;
+	p->timer_ns = p->deadline_ns;
+	return RUN_DO_KILL;
+}
+
+static unsigned signaled(struct run_policy *p, const struct run_event *event)
+{
+	if (p->signal == 0) {
+		return first_signal(p, event);
+	}
+	if (p->phase == RUN_LEAVING) {
+		return cut_short(p);
+	}
+	if (p->phase == RUN_DRAINING) {
+		p->status = 128 + event->signal;
+		return leave(p);
+	}
+	return 0;
+}
+
+static unsigned timed_out(struct run_policy *p, int64_t now_ns)
+{
+	switch (p->phase) {
+	case RUN_WAITING:
+		return start(p, now_ns);
+	case RUN_LEAVING:
+		return cut_short(p);
+	case RUN_ENDING: /* killed, but not dead by the deadline: stuck in the kernel */
+	case RUN_DRAINING:
+		if (p->status == 0) {
+			p->status = p->signal != 0 ? 128 + p->signal : RUN_EXIT_FAILURE;
+		}
+		return leave(p);
+	default:
+		return 0;
+	}
+}
+
+unsigned run_policy_step(struct run_policy *p, const struct run_event *event)
+{
+	if (p->phase == RUN_OVER) {
+		return 0;
+	}
+	switch (event->kind) {
+	case RUN_BEGIN:
+		ASSERT(p->phase == RUN_IDLE && p->workers > 0);
+		return start(p, event->now_ns);
+	case RUN_EXITED:
+		return worker_exited(p, event);
+	case RUN_SIGNALED:
+		return signaled(p, event);
+	case RUN_TIMEOUT:
+		return timed_out(p, event->now_ns);
+	case RUN_DRAINED:
+		if (p->phase != RUN_DRAINING) {
+			return 0;
+		}
+		if (!event->ok && p->status == 0) {
+			p->status = RUN_EXIT_FAILURE;
+		}
+		return leave(p);
+	}
+	return 0;
+}

@@ -1,0 +1,84 @@
+/*
+ * What `pawl run` does next: a state machine over what happens to its workers. Pure.
+ *
+ * working ──all exit 0──────────────────────────────► draining ──► over
+ *    │ a worker fails                                    ▲
+ *    ├──────► ending ──restarts left──► waiting ──► working
+ *    │ signal   │ (the rest is killed)                   │
+ *    └► leaving ┴──none left, or stopping────────────────┘
+ */
+#ifndef AGENT_RUN_POLICY_H
+#define AGENT_RUN_POLICY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define RUN_FAST_NS        5000000000LL    /* a worker failing sooner after its start failed fast */
+#define RUN_FAST_MAX       3u              /* fast failures in a row from which on restarts wait */
+#define RUN_BACKOFF_NS     1000000000LL    /* first wait; doubled each time */
+#define RUN_BACKOFF_MAX_NS 4000000000LL    /* longest wait */
+#define RUN_RESERVE_NS     3000000000LL    /* of the grace, kept for making durable; half at most */
+#define RUN_DRAIN_MAX_NS   1800000000000LL /* making durable takes no longer after a normal end */
+
+#define RUN_EXIT_FAILURE 1  /* what was committed could not be made durable */
+#define RUN_EXIT_USER    65 /* a worker says: the user's error, do not start again */
+
+enum run_phase {
+	RUN_IDLE,     /* before the first event */
+	RUN_WORKING,  /* the group runs */
+	RUN_ENDING,   /* the rest of the group was killed and is waited for */
+	RUN_WAITING,  /* all are dead; the next attempt starts when the timer fires */
+	RUN_LEAVING,  /* told to stop: workers finish their step, save and leave */
+	RUN_DRAINING, /* all are gone; the agent makes durable what was committed */
+	RUN_OVER,
+};
+
+/* Zero-initialise, set the first three. */
+struct run_policy {
+	uint32_t workers;      /* of the group, at least 1 */
+	uint32_t max_restarts; /* of the group */
+	int64_t grace_ns;      /* from a signal to the exit */
+
+	enum run_phase phase;
+	uint32_t alive;      /* workers started and not yet reaped */
+	uint32_t restarts;   /* so far, at most max_restarts */
+	uint32_t fast;       /* failures in a row that came fast and without progress */
+	uint64_t commits;    /* steps committed when the last failure came */
+	int64_t started_ns;  /* of this attempt */
+	int64_t timer_ns;    /* when RUN_TIMEOUT is wanted; 0: not at all */
+	int64_t deadline_ns; /* of the exit; meaningful once signal is set */
+	int signal;          /* that told us to stop, 0 while none did */
+	bool again;          /* in RUN_ENDING: another attempt follows */
+	int status;          /* exit status */
+};
+
+enum run_event_kind {
+	RUN_BEGIN,    /* once, first */
+	RUN_EXITED,   /* a worker ended: status, commits */
+	RUN_SIGNALED, /* signal */
+	RUN_TIMEOUT,  /* timer_ns was reached */
+	RUN_DRAINED,  /* ok */
+};
+
+struct run_event {
+	enum run_event_kind kind;
+	int64_t now_ns;   /* monotonic */
+	int status;       /* of the worker: exit code, or 128 + signal */
+	uint64_t commits; /* steps that the agent has seen committed since it opened */
+	int signal;       /* its number */
+	bool ok;          /* all that was committed is durable */
+};
+
+/* Bits of what run_policy_step returns, to be done in this order. */
+enum run_action {
+	RUN_DO_NOTICE = 1, /* tell the workers to stop */
+	RUN_DO_KILL = 2,   /* SIGKILL to every worker that lives */
+	RUN_DO_START = 4,  /* start the group, attempt number base + restarts */
+	RUN_DO_DRAIN = 8,  /* let the agent make durable what it has */
+	RUN_DO_EXIT = 16,  /* leave with status */
+};
+
+/* Advances the machine. Returns run_action bits; the caller then sets its timer to timer_ns. */
+unsigned run_policy_step(struct run_policy *policy, const struct run_event *event);
+
+#endif

@@ -1,0 +1,39 @@
+/*
+ * The environment of a worker: torchrun's variables and ours, laid over what `pawl run` was given.
+ * Pure.
+ *
+ * A set of variables is a wire_out of "NAME=value" strings, each with its NUL.
+ */
+#ifndef AGENT_RUN_VARS_H
+#define AGENT_RUN_VARS_H
+
+#include "base/wire.h"
+
+/* What they say. Strings stay the caller's. */
+struct run_place {
+	uint32_t workers;      /* on this node, which is the whole job */
+	uint32_t max_restarts; /* as asked for */
+	uint32_t restarts;     /* of this `pawl run` so far */
+	uint32_t attempt;      /* of the job, restarts included */
+	uint32_t port;         /* MASTER_PORT, another one each attempt */
+	const char *job;       /* id */
+	const char *agent;     /* path of its socket */
+	bool one_thread;       /* OMP_NUM_THREADS is to be 1, as torchrun has it */
+	bool nccl_async;       /* TORCH_NCCL_ASYNC_ERROR_HANDLING is to be 1, likewise */
+};
+
+/* Names of those that differ between ranks or attempts; NULL-terminated. */
+extern const char *const run_vars_varying[];
+
+/* Adds the variables that are the same for every rank and attempt; then those that vary. */
+void run_vars_put_common(struct wire_out *set, const struct run_place *place);
+void run_vars_put_varying(struct wire_out *set, const struct run_place *place, uint32_t rank);
+
+/*
+ * An environ for exec: base without what set sets, what varies, and PAWL_RANK (it would outrank
+ * torchrun's); then set. A NULL-terminated array that points into base and set, which must outlive
+ * it; the caller frees the array alone. NULL if memory is short, or set has failed.
+ */
+char **run_vars_merge(char *const *base, const struct wire_out *set);
+
+#endif

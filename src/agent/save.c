@@ -1,0 +1,328 @@
+/* Making a tag out of what the ranks staged: see save.h. */
+#include "agent/save.h"
+
+#include "base/clock.h"
+#include "base/crc.h"
+#include "base/err.h"
+#include "ckpt/plan.h"
+#include "ckpt/tags.h"
+#include "ckpt/tensors.h"
+#include "ckpt/write.h"
+#include "store/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct record_part *find_part(const struct record *record, const char *name)
+{
+	for (uint32_t p = 0; p < record->parts_n; p++) {
+		if (record->parts[p].shared && strcmp(record->parts[p].name, name) == 0) {
+			return &record->parts[p];
+		}
+	}
+	return NULL;
+}
+
+/* A file being written: where its bytes lie. */
+struct file_image {
+	const struct persist_job *job;
+	const char *name; /* of the partition */
+	bool shared;      /* ranks hold shares; else only rank holds it */
+	uint32_t rank;    /* owner */
+	uint32_t part;    /* index in the owner's record */
+};
+
+/* The part of some rank whose share holds byte off, and that rank; NULL if none does. */
+static const struct record_part *share_at(const struct file_image *image, uint64_t off,
+	uint32_t *rank)
+{
+	const struct persist_job *job = image->job;
+
+	if (!image->shared) {
+		*rank = image->rank;
+		return &job->ranks[image->rank].record->parts[image->part];
+	}
+	for (uint32_t r = 0; r < job->world; r++) {
+		const struct record_part *part = find_part(job->ranks[r].record, image->name);
+
+		if (part && off >= part->lo && off < part->hi) {
+			*rank = r;
+			return part;
+		}
+	}
+	return NULL;
+}
+
+/* Index of the first piece that ends behind off. */
+static uint32_t first_piece(const struct record_part *part, uint64_t off)
+{
+	uint32_t lo = 0;
+	uint32_t hi = part->pieces_n;
+
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2;
+
+		if (part->pieces[mid].file_off + part->pieces[mid].len_bytes <= off) {
+			lo = mid + 1;
+		} else {
+			hi = mid;
+		}
+	}
+	return lo;
+}
+
+/* write_source: a chunk lies in one rank's arena, since shares are cut at chunks. Checks that it
+ * still holds what was staged. */
+static int chunk_from_arena(void *user, uint64_t off, size_t len_bytes, uint8_t *bounce,
+	uint8_t **bytes, struct pawl_err *err)
+{
+	const struct file_image *image = user;
+	uint32_t rank = 0;
+	const struct record_part *part = share_at(image, off, &rank);
+	uint8_t *base;
+
+	if (!part) {
+		return pawl_err_set(err, PAWL_EMISMATCH, "%s: no rank staged byte %llu",
+			image->name, (unsigned long long)off);
+	}
+	base = (uint8_t *)image->job->ranks[rank].arena + part->arena_off - part->lo;
+	for (uint32_t i = first_piece(part, off); i < part->pieces_n; i++) {
+		const struct record_piece *piece = &part->pieces[i];
+
+		if (piece->file_off >= off + len_bytes) {
+			break;
+		}
+		if (crc32c(0, base + piece->file_off, piece->len_bytes) != piece->crc) {
+			return pawl_err_set(err, PAWL_ECORRUPT,
+				"%s: bytes %llu..%llu changed in rank %u's arena since they were "
+				"staged",
+				image->name, (unsigned long long)piece->file_off,
+				(unsigned long long)(piece->file_off + piece->len_bytes - 1), rank);
+		}
+	}
+	*bytes = base + off;
+	return 0;
+}
+
+/* Writes one partition from the arenas and fills its checksums. */
+static int write_part(struct writer *writer, const char *dir, const struct file_image *image,
+	struct manifest_part *out, struct pawl_err *err)
+{
+	const struct record_part *part = &image->job->ranks[image->rank].record->parts[image->part];
+	struct write_source source = {chunk_from_arena, (void *)image};
+	struct zip_plan plan = {0};
+	int rv = zip_plan_init(&plan, part->storage_bytes, part->storages, part->pickle_bytes, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	if (plan.size_bytes != part->size_bytes) {
+		rv = pawl_err_set(err, PAWL_EMISMATCH, "%s: rank %u laid it out differently",
+			part->name, image->rank);
+	} else {
+		rv = writer_write(writer, dir, out->file, &plan, &source, out->chunks, err);
+	}
+	zip_plan_deinit(&plan);
+	return rv;
+}
+
+/* Fills the manifest's entry of a rank's part; chunks point into one block laid out by the caller.
+ */
+static void fill_entry(struct manifest_part *out, const struct record_part *part, uint32_t rank,
+	uint32_t world, uint32_t *chunks)
+{
+	snprintf(out->name, sizeof(out->name), "%s", part->name);
+	manifest_file_name(out->file, sizeof(out->file), part->name, part->shared, rank, world);
+	out->rank = part->shared ? MANIFEST_ALL_RANKS : rank;
+	out->size_bytes = part->size_bytes;
+	out->chunks_n = ckpt_chunks(part->size_bytes);
+	out->chunks = chunks;
+	out->tensors = part->tensors;
+	out->tensors_bytes = part->tensors_bytes;
+	if (part->chunks_n == out->chunks_n) {
+		memcpy(chunks, part->chunks, part->chunks_n * sizeof(*chunks));
+	}
+}
+
+/* Shared partitions are rank 0's to name; every other rank's copy is only a share of them. */
+static bool makes_file(const struct record_part *part, uint32_t rank)
+{
+	return !part->shared || rank == 0;
+}
+
+/* How many files and chunks the job makes. */
+static void count_files(const struct persist_job *job, uint32_t *files, uint64_t *chunks)
+{
+	*files = 0;
+	*chunks = 0;
+	for (uint32_t r = 0; r < job->world; r++) {
+		const struct record *record = job->ranks[r].record;
+
+		for (uint32_t p = 0; p < record->parts_n; p++) {
+			*files += makes_file(&record->parts[p], r);
+			*chunks += makes_file(&record->parts[p], r)
+				? ckpt_chunks(record->parts[p].size_bytes)
+				: 0;
+		}
+	}
+}
+
+static int compare_files(const void *a, const void *b)
+{
+	return strcmp(((const struct manifest_part *)a)->file,
+		((const struct manifest_part *)b)->file);
+}
+
+/* Writes (or, streamed, only lists) all files; manifest->parts has room for them, chunks for their
+ * checksums. */
+static int write_files(struct writer *writer, const char *dir, const struct persist_job *job,
+	bool streamed, struct manifest *manifest, uint32_t *chunks, struct pawl_err *err)
+{
+	for (uint32_t r = 0; r < job->world; r++) {
+		const struct record *record = job->ranks[r].record;
+
+		for (uint32_t p = 0; p < record->parts_n; p++) {
+			const struct record_part *part = &record->parts[p];
+			struct file_image image = {job, part->name, part->shared, r, p};
+			struct manifest_part *out = &manifest->parts[manifest->parts_n];
+			int rv;
+
+			if (!makes_file(part, r)) {
+				continue;
+			}
+			fill_entry(out, part, r, job->world, chunks);
+			chunks += out->chunks_n;
+			manifest->parts_n++;
+			rv = streamed ? 0 : write_part(writer, dir, &image, out, err);
+			if (rv != 0) {
+				return pawl_err_prefix(err, rv, "write %s", out->file);
+			}
+		}
+	}
+	qsort(manifest->parts, manifest->parts_n, sizeof(*manifest->parts), compare_files);
+	return 0;
+}
+
+int save_write(struct store *store, struct writer *writer, const struct persist_job *job,
+	const char *job_id, bool streamed, struct save_result *result, struct pawl_err *err)
+{
+	struct manifest manifest = {.step = job->step,
+		.attempt = job->attempt,
+		.world = job->world,
+		.created_ns = clock_wall_ns()};
+	char dir[CKPT_TAG_MAX + 8];
+	uint32_t *chunks = NULL;
+	uint32_t files;
+	uint64_t chunks_n;
+	int rv = 0;
+
+	tag_of_step(manifest.tag, sizeof(manifest.tag), job->step);
+	snprintf(manifest.job, sizeof(manifest.job), "%s", job_id);
+	snprintf(dir, sizeof(dir), ".%s.new", manifest.tag);
+	count_files(job, &files, &chunks_n);
+	manifest.parts = calloc(files ? files : 1, sizeof(*manifest.parts));
+	chunks = calloc(chunks_n ? chunks_n : 1, sizeof(*chunks));
+	if (!manifest.parts || !chunks) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for a manifest of %u files", files);
+	}
+	if (rv == 0 && !streamed) {
+		rv = tag_begin(store, manifest.tag, dir, sizeof(dir), err);
+	}
+	if (rv == 0) {
+		rv = write_files(writer, dir, job, streamed, &manifest, chunks, err);
+	}
+	if (rv == 0) {
+		rv = tag_publish(store, manifest.tag, &manifest, err);
+	}
+	if (rv != 0) {
+		tag_abandon(store, manifest.tag);
+		pawl_err_prefix(err, rv, "persist step %llu", (unsigned long long)job->step);
+	}
+	result->files = files;
+	result->size_bytes = 0;
+	for (uint32_t i = 0; i < manifest.parts_n; i++) {
+		result->size_bytes += manifest.parts[i].size_bytes;
+	}
+	free(chunks);
+	free(manifest.parts);
+	return rv;
+}
+
+/* The name of the first tensor that lies in storage, for people. */
+static void name_tensor(const struct record_part *part, uint32_t storage, char *buf,
+	size_t cap_bytes)
+{
+	static _Thread_local struct pawl_tensor
+		tensor; /* too large for comfort on the stack of a loop */
+	size_t off = 0;
+
+	while (pawl_tensor_decode(part->tensors, part->tensors_bytes, &off, &tensor, NULL) == 1) {
+		if (tensor.storage == storage) {
+			snprintf(buf, cap_bytes, "%s", tensor.name);
+			return;
+		}
+	}
+	snprintf(buf, cap_bytes, "storage %u", storage);
+}
+
+static int check_pair(const struct record_part *a, const struct record_part *b, uint32_t rank,
+	struct pawl_err *err)
+{
+	char name[PAWL_TENSOR_NAME_MAX];
+
+	if (a->storages != b->storages ||
+		memcmp(a->storage_bytes, b->storage_bytes,
+			a->storages * sizeof(*a->storage_bytes)) != 0) {
+		return pawl_err_set(err, PAWL_EMISMATCH,
+			"%s: ranks 0 and %u hold tensors of different number or size", a->name,
+			rank);
+	}
+	if (a->sums_n == 0 || a->sums_n != b->sums_n) {
+		return 0;
+	}
+	for (uint32_t s = 0; s < a->sums_n; s++) {
+		if (a->sums[s] != b->sums[s]) {
+			name_tensor(a, s, name, sizeof(name));
+			return pawl_err_set(err, PAWL_EMISMATCH,
+				"%s: %s differs between rank 0 and rank %u, which should hold it "
+				"alike; from now on every rank's copy is kept",
+				a->name, name, rank);
+		}
+	}
+	return 0;
+}
+
+int save_check(const struct record *const *records, uint32_t world, char *part,
+	struct pawl_err *err)
+{
+	for (uint32_t p = 0; p < records[0]->parts_n; p++) {
+		const struct record_part *first = &records[0]->parts[p];
+		uint64_t covered = first->hi - first->lo;
+
+		if (!first->shared) {
+			continue;
+		}
+		snprintf(part, CKPT_NAME_MAX, "%s", first->name);
+		for (uint32_t r = 1; r < world; r++) {
+			const struct record_part *other = find_part(records[r], first->name);
+			int rv;
+
+			if (!other) {
+				return pawl_err_set(err, PAWL_EMISMATCH,
+					"%s: rank 0 says all ranks hold it alike, rank %u does not",
+					first->name, r);
+			}
+			rv = check_pair(first, other, r, err);
+			if (rv != 0) {
+				return rv;
+			}
+			covered += other->hi - other->lo;
+		}
+		if (first->chunks_n == 0 && covered != first->size_bytes) {
+			return pawl_err_set(err, PAWL_EMISMATCH,
+				"%s: the ranks' shares do not make up the file", first->name);
+		}
+	}
+	return 0;
+}

@@ -1,0 +1,30 @@
+/* Making a tag out of what the ranks staged: files from their arenas, then the manifest, then
+ * publishing. Runs on the storage thread. */
+#ifndef AGENT_SAVE_H
+#define AGENT_SAVE_H
+
+#include "agent/persist.h"
+
+struct store;
+struct writer;
+
+/* What a save came to, for the history. */
+struct save_result {
+	uint64_t size_bytes; /* of all files */
+	uint32_t files;      /* partitions */
+};
+
+/* Writes and publishes the tag of job->step. The tag's directory under construction is removed on
+ * error. streamed: the files are there already. */
+int save_write(struct store *store, struct writer *writer, const struct persist_job *job,
+	const char *job_id, bool streamed, struct save_result *result, struct pawl_err *err);
+
+/*
+ * Do the ranks' records fit together? Shared partitions must be the same files, their shares must
+ * cover them once, and where sums were taken they must be equal. 0; or PAWL_EMISMATCH with the
+ * partition's name in part (CKPT_NAME_MAX bytes) and the tensor and ranks in err. Pure.
+ */
+int save_check(const struct record *const *records, uint32_t world, char *part,
+	struct pawl_err *err);
+
+#endif

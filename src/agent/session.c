@@ -1,0 +1,642 @@
+/* Inside a worker: connecting to the agent, and what is known of saves. See session.h and
+ * pawl/ckpt.h. */
+#include "agent/session.h"
+
+#include "agent/agent.h"
+#include "agent/spawn.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "ckpt/manifest.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RETRY_MS 10 /* between two attempts to connect */
+
+bool session_dead(const struct pawl_ckpt *ckpt, struct pawl_err *err)
+{
+	if (ckpt->pid == getpid()) {
+		return false;
+	}
+	pawl_err_set(err, PAWL_EPEER,
+		"this process is a fork of the one (pid %d) that opened the checkpointer",
+		(int)ckpt->pid);
+	return true;
+}
+
+void session_note(struct pawl_ckpt *ckpt, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	pthread_mutex_lock(&ckpt->state);
+	if (ckpt->notes_n < SESSION_NOTES_MAX) {
+		vsnprintf(ckpt->notes[ckpt->notes_n++], PAWL_CKPT_WHY_MAX, fmt, args);
+	}
+	pthread_mutex_unlock(&ckpt->state);
+	va_end(args);
+}
+
+/* ---- statuses; called with state ---- */
+
+static struct session_status *find_status(struct pawl_ckpt *ckpt, uint64_t id)
+{
+	struct session_status *status = &ckpt->statuses[id % PAWL_CKPT_STATUS_KEPT];
+
+	return id != 0 && status->id == id ? status : NULL;
+}
+
+static void set_failed(struct session_status *entry, int code, const char *why, int part,
+	int storage)
+{
+	if (entry->status.level == PAWL_CKPT_FAILED || entry->status.level == PAWL_CKPT_DURABLE) {
+		return;
+	}
+	entry->status.level = PAWL_CKPT_FAILED;
+	entry->status.code = code;
+	entry->status.part = part;
+	entry->status.storage = storage;
+	snprintf(entry->status.why, sizeof(entry->status.why), "%s", why);
+}
+
+void session_set_level(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level level)
+{
+	struct session_status *entry;
+
+	pthread_mutex_lock(&ckpt->state);
+	entry = find_status(ckpt, id);
+	if (entry && entry->status.level != PAWL_CKPT_FAILED && entry->status.level < level) {
+		entry->status.level = level;
+		if (level == PAWL_CKPT_DURABLE) {
+			entry->status.code = 0; /* earlier trouble with the storage is over */
+		}
+	}
+	pthread_cond_broadcast(&ckpt->changed);
+	pthread_mutex_unlock(&ckpt->state);
+}
+
+void session_set_failed(struct pawl_ckpt *ckpt, uint64_t id, int code, const char *why, int part,
+	int storage)
+{
+	struct session_status *entry;
+
+	pthread_mutex_lock(&ckpt->state);
+	entry = find_status(ckpt, id);
+	if (entry) {
+		set_failed(entry, code, why, part, storage);
+	}
+	pthread_cond_broadcast(&ckpt->changed);
+	pthread_mutex_unlock(&ckpt->state);
+}
+
+/* ---- events from the agent; receiving thread ---- */
+
+static void lose_agent(struct pawl_ckpt *ckpt)
+{
+	pthread_mutex_lock(&ckpt->state);
+	for (uint32_t i = 0; i < PAWL_CKPT_STATUS_KEPT; i++) {
+		if (ckpt->statuses[i].id != 0 && !ckpt->statuses[i].over) {
+			set_failed(&ckpt->statuses[i], PAWL_EPEER,
+				"the agent is gone, and what it had not made durable with it", -1,
+				-1);
+		}
+	}
+	pthread_cond_broadcast(&ckpt->changed);
+	pthread_mutex_unlock(&ckpt->state);
+}
+
+static void hear_level(struct pawl_ckpt *ckpt, struct wire_in *in)
+{
+	char why[PAWL_CKPT_WHY_MAX];
+	uint64_t id = wire_get_u64(in) + ckpt->seq_base;
+	uint8_t level = wire_get_u8(in);
+	int code = -(int)(wire_get_u32(in) & 0xff);
+	struct session_status *entry;
+
+	wire_get_str(in, why, sizeof(why));
+	if (in->failed) {
+		return;
+	}
+	if (level == LEVEL_COMMITTED || level == LEVEL_DURABLE) {
+		session_set_level(ckpt, id,
+			level == LEVEL_COMMITTED ? PAWL_CKPT_COMMITTED : PAWL_CKPT_DURABLE);
+	} else if (level == LEVEL_FAILED) {
+		session_set_failed(ckpt, id, code, why, -1, -1);
+	} else if (level == LEVEL_TROUBLE) {
+		pthread_mutex_lock(&ckpt->state);
+		entry = find_status(ckpt, id);
+		if (entry) {
+			entry->status.code = code;
+			snprintf(entry->status.why, sizeof(entry->status.why), "%s", why);
+		}
+		pthread_cond_broadcast(&ckpt->changed);
+		pthread_mutex_unlock(&ckpt->state);
+	}
+}
+
+static void hear_diverged(struct pawl_ckpt *ckpt, struct wire_in *in)
+{
+	char name[CKPT_NAME_MAX];
+
+	wire_get_str(in, name, sizeof(name));
+	pthread_mutex_lock(&ckpt->state);
+	if (!in->failed && ckpt->diverged_n < SESSION_DIVERGED_MAX) {
+		snprintf(ckpt->diverged[ckpt->diverged_n++], CKPT_NAME_MAX, "%s", name);
+	}
+	pthread_mutex_unlock(&ckpt->state);
+}
+
+static void hear(void *user, struct proto_frame *frame)
+{
+	struct pawl_ckpt *ckpt = user;
+
+	if (!frame) {
+		lose_agent(ckpt);
+		return;
+	}
+	switch (frame->type) {
+	case PROTO_LEVEL:
+		hear_level(ckpt, &frame->body);
+		break;
+	case PROTO_DIVERGED:
+		hear_diverged(ckpt, &frame->body);
+		break;
+	case PROTO_STOP:
+		pthread_mutex_lock(&ckpt->state);
+		ckpt->stopping = true;
+		pthread_mutex_unlock(&ckpt->state);
+		break;
+	default:
+		break; /* a newer agent may say more */
+	}
+}
+
+/* ---- connecting ---- */
+
+static void pause_ms(int ms)
+{
+	struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * NS_PER_MS};
+
+	nanosleep(&pause, NULL);
+}
+
+/* Connects to the job's agent, starting one if nobody listens and we know how. */
+static int reach_agent(struct pawl_ckpt *ckpt, struct pawl_err *err)
+{
+	const struct pawl_ckpt_options *options = &ckpt->options;
+	int64_t until_ns = clock_mono_ns() + SESSION_SPAWN_MS * NS_PER_MS;
+	bool spawned = false;
+	int rv;
+
+	for (;;) {
+		rv = link_open(&ckpt->link, ckpt->socket, hear, ckpt, err);
+		if (rv != PAWL_ENOENT || !options->program || clock_mono_ns() > until_ns) {
+			return rv;
+		}
+		if (!spawned) {
+			rv = spawn_agent(options->program, options->job, ckpt->socket, err);
+			if (rv != 0) {
+				return rv;
+			}
+			spawned = true;
+		}
+		pause_ms(RETRY_MS);
+	}
+}
+
+static int greet(struct pawl_ckpt *ckpt, struct pawl_err *err)
+{
+	const struct pawl_ckpt_options *options = &ckpt->options;
+	struct wire_out *out = &ckpt->frame;
+	struct wire_in in;
+	size_t start = link_start(ckpt->link, out, PROTO_HELLO);
+
+	wire_put_u16(out, PROTO_VERSION);
+	wire_put_str(out, options->job);
+	wire_put_str(out, options->root);
+	wire_put_u32(out, options->rank);
+	wire_put_u32(out, options->world);
+	wire_put_u32(out, options->attempt);
+	wire_put_u32(out, (uint32_t)getpid());
+	wire_put_u32(out, options->keep);
+	wire_put_u64(out, options->keep_every);
+	wire_put_u64(out, options->persist_every_ms);
+	wire_put_u64(out, options->memory_bytes);
+	return link_call(ckpt->link, out, start, SESSION_OPEN_MS, &ckpt->reply, &in, err);
+}
+
+int session_connect(struct pawl_ckpt *ckpt, struct pawl_err *err)
+{
+	int64_t until_ns = clock_mono_ns() + SESSION_OPEN_MS * NS_PER_MS;
+	int rv;
+
+	session_drop_arenas(ckpt);
+	link_close(ckpt->link);
+	ckpt->link = NULL;
+	pthread_mutex_lock(&ckpt->state);
+	ckpt->seq_base = ckpt->last_id;
+	pthread_mutex_unlock(&ckpt->state);
+	do {
+		rv = reach_agent(ckpt, err);
+		if (rv != 0) {
+			return rv;
+		}
+		rv = greet(ckpt, err);
+		if (rv == 0) {
+			return 0;
+		}
+		link_close(ckpt->link);
+		ckpt->link = NULL;
+		pause_ms(10 * RETRY_MS);
+	} while (rv == PAWL_ETIMEDOUT &&
+		clock_mono_ns() < until_ns); /* "try again": see change_world in root.c */
+	return rv;
+}
+
+/* ---- opening and closing ---- */
+
+static int copy_options(struct pawl_ckpt *ckpt, const struct pawl_ckpt_options *options,
+	struct pawl_err *err)
+{
+	char root[PATH_MAX];
+	char cwd[PATH_MAX];
+	char path[PATH_MAX];
+	int rv;
+
+	if (options->root[0] == '/') {
+		rv = snprintf(root, sizeof(root), "%s", options->root);
+	} else {
+		if (!getcwd(cwd, sizeof(cwd))) {
+			return pawl_err_sys(err, "root %s: find the working directory",
+				options->root);
+		}
+		rv = snprintf(root, sizeof(root), "%.*s/%s", PATH_MAX / 2, cwd, options->root);
+	}
+	if (options->root[0] == '\0' || (size_t)rv >= sizeof(root)) {
+		return pawl_err_set(err, PAWL_EINVAL, "root %.64s…: empty, or over %d bytes",
+			options->root, PATH_MAX - 1);
+	}
+	if (options->job[0] == '\0' || strlen(options->job) >= CKPT_JOB_MAX) {
+		return pawl_err_set(err, PAWL_EINVAL, "job id %.64s…: empty, or over %u bytes",
+			options->job, CKPT_JOB_MAX - 1);
+	}
+	if (options->world < 1 || options->rank >= options->world) {
+		return pawl_err_set(err, PAWL_EINVAL, "rank %u of %u", options->rank,
+			options->world);
+	}
+	rv = 0;
+	if (!options->socket) {
+		rv = agent_socket_path(options->job, path, sizeof(path), err);
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	ckpt->options = *options;
+	ckpt->options.root = realpath(root, NULL);
+	if (!ckpt->options.root) {
+		ckpt->options.root = strdup(root); /* not there yet: made by the agent */
+	}
+	ckpt->options.job = strdup(options->job);
+	ckpt->options.program = options->program ? strdup(options->program) : NULL;
+	ckpt->socket = strdup(options->socket ? options->socket : path);
+	if (!ckpt->options.root || !ckpt->options.job || !ckpt->socket ||
+		(options->program && !ckpt->options.program)) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a checkpointer");
+	}
+	return 0;
+}
+
+/* Everything but the connection; also for a session of which only part was made. */
+static void free_session(struct pawl_ckpt *ckpt)
+{
+	session_save_deinit(ckpt);
+	snap_close(ckpt->snap);
+	link_reply_deinit(&ckpt->reply);
+	wire_out_deinit(&ckpt->frame);
+	wire_out_deinit(&ckpt->done_frame);
+	pthread_cond_destroy(&ckpt->changed);
+	pthread_mutex_destroy(&ckpt->state);
+	pthread_mutex_destroy(&ckpt->saving);
+	free((void *)ckpt->options.root);
+	free((void *)ckpt->options.job);
+	free((void *)ckpt->options.program);
+	free(ckpt->socket);
+	free(ckpt);
+}
+
+int pawl_ckpt_open(struct pawl_ckpt **out, const struct pawl_ckpt_options *options,
+	struct pawl_err *err)
+{
+	struct pawl_ckpt *ckpt = calloc(1, sizeof(*ckpt));
+	struct snap_options snap = {.threads = 1, .watch = options->watch};
+	pthread_condattr_t attr;
+	int rv;
+
+	if (!ckpt) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a checkpointer");
+	}
+	ckpt->pid = getpid();
+	pthread_mutex_init(&ckpt->saving, NULL);
+	pthread_mutex_init(&ckpt->state, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&ckpt->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	rv = copy_options(ckpt, options, err);
+	if (rv == 0) {
+		rv = snap_open(&ckpt->snap, &snap, err);
+	}
+	if (rv == 0) {
+		rv = session_connect(ckpt, err);
+	}
+	if (rv != 0) {
+		free_session(ckpt);
+		return rv;
+	}
+	if (!options->socket && spawn_mortal()) {
+		session_note(ckpt,
+			"the agent cannot be relied on to outlive this process: %s. Leaving waits "
+			"until the newest save is durable",
+			spawn_mortal());
+	}
+	*out = ckpt;
+	return 0;
+}
+
+int pawl_ckpt_close(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
+{
+	struct wire_in in;
+	int rv;
+
+	if (!ckpt || ckpt->pid != getpid()) {
+		return 0; /* a fork's copy shares everything with its parent: nothing of it may be
+			     ended or freed */
+	}
+	rv = pawl_ckpt_flush(ckpt, timeout_ms, err);
+	session_drop_arenas(ckpt);
+	if (ckpt->link && link_alive(ckpt->link)) {
+		size_t start = link_start(ckpt->link, &ckpt->frame, PROTO_BYE);
+
+		link_call(ckpt->link, &ckpt->frame, start, 1000, &ckpt->reply, &in, NULL);
+	}
+	link_close(ckpt->link);
+	free_session(ckpt);
+	return rv;
+}
+
+/* ---- asking ---- */
+
+int pawl_ckpt_status(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_ckpt_status *status,
+	struct pawl_err *err)
+{
+	struct session_status *entry;
+
+	pthread_mutex_lock(&ckpt->state);
+	entry = find_status(ckpt, id);
+	if (entry) {
+		*status = entry->status;
+	}
+	pthread_mutex_unlock(&ckpt->state);
+	return entry ? 0
+		     : pawl_err_set(err, PAWL_ENOENT, "save %llu: not known (any more)",
+			       (unsigned long long)id);
+}
+
+/* Waits with state until id is at level, failed, or due. Returns as pawl_ckpt_wait. */
+static int wait_level(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level level,
+	int64_t due_ns, struct pawl_err *err)
+{
+	struct timespec due = {.tv_sec = due_ns / NS_PER_S, .tv_nsec = due_ns % NS_PER_S};
+	struct session_status *entry;
+
+	for (;;) {
+		entry = find_status(ckpt, id);
+		if (!entry) {
+			return pawl_err_set(err, PAWL_ENOENT, "save %llu: not known (any more)",
+				(unsigned long long)id);
+		}
+		if (entry->status.level >= level) {
+			return 0;
+		}
+		if (entry->status.level == PAWL_CKPT_FAILED) {
+			return pawl_err_set(err, PAWL_ECANCELED, "%s", entry->status.why);
+		}
+		if (entry->over && level == PAWL_CKPT_DURABLE) {
+			return pawl_err_set(err, PAWL_ECANCELED,
+				"superseded by a later save before it became durable");
+		}
+		if (due_ns == INT64_MAX) {
+			pthread_cond_wait(&ckpt->changed, &ckpt->state);
+		} else if (pthread_cond_timedwait(&ckpt->changed, &ckpt->state, &due) != 0) {
+			return pawl_err_set(err, PAWL_ETIMEDOUT, "timed out%s%s",
+				entry->status.code ? ": " : "",
+				entry->status.code ? entry->status.why : "");
+		}
+	}
+}
+
+/* Asks the agent to make id durable out of turn; notes that it cannot be any more. */
+static void want_durable(struct pawl_ckpt *ckpt, uint64_t id)
+{
+	struct wire_out out = {0};
+	struct link_reply reply = {0};
+	struct wire_in in;
+	struct session_status *entry;
+	size_t start;
+	int rv;
+
+	if (!ckpt->link) {
+		return;
+	}
+	start = link_start(ckpt->link, &out, PROTO_WANT);
+	wire_put_u64(&out, id - ckpt->seq_base);
+	rv = link_call(ckpt->link, &out, start, SESSION_BEGIN_MS, &reply, &in, NULL);
+	wire_out_deinit(&out);
+	link_reply_deinit(&reply);
+	pthread_mutex_lock(&ckpt->state);
+	entry = find_status(ckpt, id);
+	if (entry && rv == PAWL_ECANCELED) {
+		entry->over = true;
+	}
+	pthread_mutex_unlock(&ckpt->state);
+}
+
+int pawl_ckpt_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level level, int timeout_ms,
+	struct pawl_err *err)
+{
+	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
+	int rv;
+
+	if (session_dead(ckpt, err)) {
+		return PAWL_EPEER;
+	}
+	pthread_mutex_lock(&ckpt->state);
+	rv = wait_level(ckpt, id, level < PAWL_CKPT_COMMITTED ? level : PAWL_CKPT_COMMITTED, due_ns,
+		err);
+	pthread_mutex_unlock(&ckpt->state);
+	if (rv != 0 || level != PAWL_CKPT_DURABLE) {
+		return rv;
+	}
+	want_durable(ckpt, id); /* again at each call: an attempt may have failed meanwhile */
+	pthread_mutex_lock(&ckpt->state);
+	rv = wait_level(ckpt, id, level, due_ns, err);
+	pthread_mutex_unlock(&ckpt->state);
+	return rv;
+}
+
+/* The newest save that did not fail, from at down; 0 if there is none. */
+static uint64_t newest_good(struct pawl_ckpt *ckpt, uint64_t at)
+{
+	uint64_t good = 0;
+
+	pthread_mutex_lock(&ckpt->state);
+	for (uint64_t id = at; id > 0 && find_status(ckpt, id) && good == 0; id--) {
+		good = find_status(ckpt, id)->status.level != PAWL_CKPT_FAILED ? id : 0;
+	}
+	pthread_mutex_unlock(&ckpt->state);
+	return good;
+}
+
+int pawl_ckpt_flush(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
+{
+	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
+	uint64_t id = newest_good(ckpt, ckpt->last_id);
+	int rv = 0;
+
+	if (session_dead(ckpt, err)) {
+		return PAWL_EPEER;
+	}
+	while (id != 0) {
+		int64_t left_ns = due_ns == INT64_MAX ? 0 : due_ns - clock_mono_ns();
+
+		rv = pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE,
+			timeout_ms < 0 ? -1 : (int)(left_ns > 0 ? left_ns / NS_PER_MS : 0), err);
+		if (rv != PAWL_ECANCELED) {
+			return rv;
+		}
+		id = newest_good(ckpt, id - 1); /* it failed: the one before is the newest then */
+	}
+	return rv;
+}
+
+/* A call whose reply says nothing but yes. */
+static int call_simple(struct pawl_ckpt *ckpt, struct wire_out *out, size_t start,
+	struct link_reply *reply, struct wire_in *in, struct pawl_err *err)
+{
+	int rv = link_call(ckpt->link, out, start, SESSION_BEGIN_MS, reply, in, err);
+
+	wire_out_deinit(out);
+	return rv;
+}
+
+int pawl_ckpt_pin(struct pawl_ckpt *ckpt, uint64_t step, bool pinned, struct pawl_err *err)
+{
+	struct wire_out out = {0};
+	struct link_reply reply = {0};
+	struct wire_in in;
+	size_t start;
+	int rv;
+
+	if (session_dead(ckpt, err) || !ckpt->link) {
+		return pawl_err_set(err, PAWL_EPEER, "pin step %llu: no agent",
+			(unsigned long long)step);
+	}
+	start = link_start(ckpt->link, &out, PROTO_PIN);
+	wire_put_u64(&out, step);
+	wire_put_u8(&out, pinned);
+	rv = call_simple(ckpt, &out, start, &reply, &in, err);
+	link_reply_deinit(&reply);
+	return rv;
+}
+
+int pawl_ckpt_pending(struct pawl_ckpt *ckpt, uint64_t steps[2], uint32_t *n, struct pawl_err *err)
+{
+	struct wire_out out = {0};
+	struct link_reply reply = {0};
+	struct wire_in in;
+	int rv;
+
+	*n = 0;
+	if (session_dead(ckpt, err) || !ckpt->link) {
+		return pawl_err_set(err, PAWL_EPEER, "list: no agent");
+	}
+	rv = call_simple(ckpt, &out, link_start(ckpt->link, &out, PROTO_LIST), &reply, &in, err);
+	if (rv == 0) {
+		*n = wire_get_u32(&in);
+		*n = *n > 2 ? 2 : *n;
+		for (uint32_t i = 0; i < *n; i++) {
+			steps[i] = wire_get_u64(&in);
+		}
+	}
+	link_reply_deinit(&reply);
+	return rv;
+}
+
+int pawl_ckpt_imports(struct pawl_ckpt *ckpt, const char *names, size_t len_bytes,
+	struct pawl_err *err)
+{
+	struct wire_out out = {0};
+	size_t start;
+	int rv;
+
+	if (session_dead(ckpt, err) || !ckpt->link) {
+		return PAWL_EPEER;
+	}
+	start = link_start(ckpt->link, &out, PROTO_IMPORTS);
+	wire_put_blob(&out, names, (uint32_t)len_bytes);
+	rv = link_send(ckpt->link, &out, start, err);
+	wire_out_deinit(&out);
+	return rv;
+}
+
+bool pawl_ckpt_stopping(struct pawl_ckpt *ckpt)
+{
+	bool stopping;
+
+	pthread_mutex_lock(&ckpt->state);
+	stopping = ckpt->stopping;
+	pthread_mutex_unlock(&ckpt->state);
+	return stopping;
+}
+
+uint32_t pawl_ckpt_diverged(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes)
+{
+	size_t len = 0;
+	uint32_t n;
+
+	pthread_mutex_lock(&ckpt->state);
+	n = ckpt->diverged_n;
+	for (uint32_t i = 0; i < n && len < cap_bytes; i++) {
+		len += (size_t)snprintf(buf + len, cap_bytes - len, "%s\n", ckpt->diverged[i]);
+	}
+	pthread_mutex_unlock(&ckpt->state);
+	return n;
+}
+
+bool pawl_ckpt_note(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes)
+{
+	bool any;
+
+	pthread_mutex_lock(&ckpt->state);
+	any = ckpt->notes_n > 0;
+	if (any) {
+		snprintf(buf, cap_bytes, "%s", ckpt->notes[0]);
+		ckpt->notes_n--;
+		memmove(ckpt->notes[0], ckpt->notes[1], ckpt->notes_n * sizeof(ckpt->notes[0]));
+	}
+	pthread_mutex_unlock(&ckpt->state);
+	return any;
+}
+
+bool pawl_ckpt_can_watch(struct pawl_ckpt *ckpt, const char **why_not)
+{
+	return snap_best(ckpt->snap, why_not) == SNAP_WATCHED;
+}

@@ -1,0 +1,118 @@
+/*
+ * Inside a worker: struct pawl_ckpt, shared by session.c (connecting, levels), session_save.c
+ * (saving) and session_restore.c.
+ *
+ * Locks, in order: saving (one save or restore at a time; held through a whole save, not while its
+ * copy goes on), then state (statuses, notes, flags; never held across a call to agent or snapshot
+ * engine). The engine's done callback takes state only.
+ */
+#ifndef AGENT_SESSION_H
+#define AGENT_SESSION_H
+
+#include "agent/ledger.h"
+#include "agent/link.h"
+#include "agent/tier.h"
+#include "ckpt/record.h"
+#include "ckpt/snap.h"
+#include "pawl/ckpt.h"
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#define SESSION_OPEN_MS 60000 /* a root must be open by then */
+#define SESSION_BEGIN_MS                                                                           \
+	45000                  /* a save must be granted or refused by then: over LEDGER_WAIT_NS   \
+				*/
+#define SESSION_SPAWN_MS 10000 /* an agent must listen by then */
+#define SESSION_CHECK_EVERY                                                                        \
+	20 /* saves: on the first and every such one the replicas' checksums are compared */
+#define SESSION_NOTES_MAX    8
+#define SESSION_DIVERGED_MAX 64
+
+/* One partition of the save in progress; memory is kept from save to save. */
+struct session_part {
+	struct record_part *record; /* what the agent is told, in the session's records; what it
+				       points to is owned here */
+	struct zip_plan zip;        /* layout of the file */
+	struct ckpt_span *spans;    /* storages and, last, the pickle */
+	uint32_t spans_n;           /* of them */
+	size_t piece_lo, piece_hi;  /* its pieces in the session's list */
+};
+
+/* This process's mapping of one of its arenas. */
+struct session_arena {
+	uint8_t *map;        /* NULL: none */
+	uint64_t size_bytes; /* of it */
+	bool ready;          /* its pages are there */
+};
+
+/* What is known of one save. */
+struct session_status {
+	uint64_t id;                    /* 0: none */
+	struct pawl_ckpt_status status; /* as told */
+	bool over;                      /* superseded: it will not become durable */
+};
+
+struct pawl_ckpt {
+	pid_t pid;                        /* that opened it: forks of it are dead */
+	struct pawl_ckpt_options options; /* strings are owned copies */
+	char *socket;                     /* owned; the agent's */
+	struct link *link;                /* NULL: not connected */
+	struct snap *snap;                /* the engine */
+
+	pthread_mutex_t saving;                    /* see above; guards all up to state */
+	struct wire_out frame;                     /* frames of saving and restoring */
+	struct link_reply reply;                   /* their replies */
+	struct record_part *records;               /* of the last structure, as told to the agent */
+	struct session_part *parts;                /* of the last structure */
+	uint32_t parts_n;                          /* of them */
+	struct ckpt_pieces pieces;                 /* of the save in progress */
+	struct record_piece *told;                 /* the pieces as told; told_cap of them */
+	size_t told_cap;                           /* allocated */
+	struct session_arena arenas[LEDGER_SLOTS]; /* mapped */
+	pthread_t preparer;                        /* puts pages into the other arena */
+	bool preparing;                            /* preparer is to be joined */
+	uint64_t seq_base;                         /* id - seq of this connection */
+	uint64_t step;                             /* of the save in progress */
+	bool summing;                              /* it takes sums */
+	enum snap_proof proof;                     /* it has */
+	int64_t begun_ns;                          /* when save was called */
+
+	pthread_mutex_t state;  /* see above; guards all below */
+	pthread_cond_t changed; /* a status, or the connection, changed */
+	uint64_t last_id;       /* newest save */
+	uint64_t copying_id;    /* save whose copy goes on; 0: none */
+	struct session_status statuses[PAWL_CKPT_STATUS_KEPT]; /* by id modulo */
+	bool withdrawn; /* the save in progress was withdrawn by the caller */
+	bool stopping;  /* a notice came */
+	char notes[SESSION_NOTES_MAX][PAWL_CKPT_WHY_MAX];   /* to tell the user */
+	uint32_t notes_n;                                   /* of them */
+	char diverged[SESSION_DIVERGED_MAX][CKPT_NAME_MAX]; /* partitions whose replicas differ */
+	uint32_t diverged_n;                                /* of them */
+	struct wire_out done_frame;                         /* built by the engine's callback */
+};
+
+/* ---- session.c ---- */
+bool session_dead(const struct pawl_ckpt *ckpt, struct pawl_err *err); /* a fork's copy */
+/* Connects (again). Called with saving. */
+int session_connect(struct pawl_ckpt *ckpt, struct pawl_err *err);
+/* Sets id's level unless it failed or is further already. */
+void session_set_level(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level level);
+void session_set_failed(struct pawl_ckpt *ckpt, uint64_t id, int code, const char *why, int part,
+	int storage);
+void session_note(struct pawl_ckpt *ckpt, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* ---- session_save.c ---- */
+/* Unmaps the arenas, once nobody writes to them any more. Called with saving, or alone. */
+void session_drop_arenas(struct pawl_ckpt *ckpt);
+void session_save_deinit(struct pawl_ckpt *ckpt);
+
+/* ---- session_stream.c ---- */
+/* Writes this rank's partitions to the store itself, and tells the agent. Called with saving, parts
+ * laid out. */
+int session_stream(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err);
+/* Tells the agent that all is staged. Engine's thread, or saving. */
+void session_tell_staged(struct pawl_ckpt *ckpt, uint64_t id);
+
+#endif

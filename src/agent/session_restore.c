@@ -1,0 +1,561 @@
+/*
+ * Inside a worker (and for tools): reading a checkpoint back. Either from the memory tier, where
+ * each rank's share lies in its arena, or from the store, where a partition is read whole into
+ * memory of our own. Either way every byte is verified before anybody is shown any of it, and
+ * nothing of the caller's is touched.
+ */
+#include "agent/session.h"
+
+#include "base/crc.h"
+#include "base/err.h"
+#include "ckpt/read.h"
+#include "ckpt/tags.h"
+#include "store/store.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define HUGE_MIN (2u << 20) /* destinations from this size on are worth huge pages */
+
+/* One partition being read. */
+struct source_part {
+	struct pawl_restore_part info;        /* as shown */
+	bool read;                            /* verified */
+	struct zip_plan zip;                  /* layout; valid once read */
+	uint8_t *image;                       /* store: the file in memory */
+	const struct manifest_part *manifest; /* store */
+	uint32_t owner; /* memory: the rank whose record describes it (0 if shared) */
+	uint32_t index; /* memory: in that record */
+};
+
+/* One rank's share of a checkpoint in memory. */
+struct source_rank {
+	struct record record; /* what it staged */
+	uint8_t *arena;       /* mapped */
+	uint64_t size_bytes;  /* of it */
+};
+
+struct pawl_restore {
+	struct pawl_ckpt *ckpt; /* NULL for tools */
+	struct pawl_restore_info info;
+	struct source_part *parts; /* info.parts_n of them */
+	struct source_rank *ranks; /* memory: info.world of them */
+	struct store *store;       /* store */
+	struct reader *reader;     /* store */
+	struct manifest manifest;  /* store */
+};
+
+void pawl_restore_close(struct pawl_restore *restore)
+{
+	if (!restore) {
+		return;
+	}
+	for (uint32_t p = 0; restore->parts && p < restore->info.parts_n; p++) {
+		zip_plan_deinit(&restore->parts[p].zip);
+		image_free(restore->parts[p].image, restore->parts[p].info.size_bytes);
+	}
+	free(restore->parts);
+	for (uint32_t r = 0; restore->ranks && r < restore->info.world; r++) {
+		record_deinit(&restore->ranks[r].record);
+		arena_unmap(restore->ranks[r].arena, restore->ranks[r].size_bytes);
+	}
+	free(restore->ranks);
+	if (restore->ckpt && restore->info.memory && restore->ckpt->link) {
+		struct wire_out out = {0};
+
+		link_send(restore->ckpt->link, &out,
+			link_start(restore->ckpt->link, &out, PROTO_RESTORED), NULL);
+		wire_out_deinit(&out);
+	}
+	reader_close(restore->reader);
+	store_close(restore->store);
+	manifest_deinit(&restore->manifest);
+	free(restore);
+}
+
+/* ---- from the store ---- */
+
+static int list_store(struct pawl_restore *restore, struct pawl_err *err)
+{
+	const struct manifest *manifest = &restore->manifest;
+
+	restore->info = (struct pawl_restore_info){.step = manifest->step,
+		.world = manifest->world,
+		.parts_n = manifest->parts_n};
+	restore->parts = calloc(manifest->parts_n ? manifest->parts_n : 1, sizeof(*restore->parts));
+	if (!restore->parts) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u partitions",
+			manifest->parts_n);
+	}
+	for (uint32_t p = 0; p < manifest->parts_n; p++) {
+		const struct manifest_part *part = &manifest->parts[p];
+
+		restore->parts[p].manifest = part;
+		restore->parts[p].info = (struct pawl_restore_part){.name = part->name,
+			.rank = part->rank == MANIFEST_ALL_RANKS ? -1 : (int64_t)part->rank,
+			.size_bytes = part->size_bytes,
+			.tensors = part->tensors,
+			.tensors_bytes = part->tensors_bytes};
+	}
+	return 0;
+}
+
+/* The newest tag whose manifest holds. For tools, which put nothing aside. */
+static int find_newest(struct store *store, struct manifest *manifest, struct pawl_err *err)
+{
+	struct tag_info *tags = NULL;
+	size_t n = 0;
+	int rv = tags_list(store, false, &tags, &n, err);
+
+	if (rv == 0) {
+		rv = PAWL_ENOENT;
+		pawl_err_set(err, PAWL_ENOENT, "no complete checkpoint");
+	}
+	while (rv != 0 && n-- > 0) {
+		rv = tag_open(store, tags[n].tag, manifest, err);
+	}
+	free(tags);
+	return rv;
+}
+
+static int open_store(struct pawl_restore *restore, const char *root, bool has_step, uint64_t step,
+	struct pawl_err *err)
+{
+	char tag[CKPT_TAG_MAX];
+	int rv = store_posix_open(root, false, &restore->store, err);
+
+	if (rv == 0) {
+		rv = reader_open(&restore->reader, restore->store, err);
+	}
+	if (rv == 0 && has_step) {
+		tag_of_step(tag, sizeof(tag), step);
+		rv = tag_open(restore->store, tag, &restore->manifest, err);
+	} else if (rv == 0) {
+		rv = find_newest(restore->store, &restore->manifest, err);
+	}
+	if (rv == 0) {
+		rv = list_store(restore, err);
+	}
+	return rv;
+}
+
+static int new_restore(struct pawl_restore **restore, struct pawl_ckpt *ckpt, struct pawl_err *err)
+{
+	*restore = calloc(1, sizeof(**restore));
+	if (!*restore) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory to restore");
+	}
+	(*restore)->ckpt = ckpt;
+	return 0;
+}
+
+int pawl_restore_open(const char *root, bool has_step, uint64_t step, struct pawl_restore **out,
+	struct pawl_err *err)
+{
+	struct pawl_restore *restore;
+	int rv = new_restore(&restore, NULL, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	rv = open_store(restore, root, has_step, step, err);
+	if (rv != 0) {
+		pawl_restore_close(restore);
+		return pawl_err_prefix(err, rv, "%s", root);
+	}
+	*out = restore;
+	return 0;
+}
+
+/* zip_read_fn over an image in memory. */
+static int read_image(void *user, uint64_t off, void *buf, size_t len_bytes, struct pawl_err *err)
+{
+	memcpy(buf, (const uint8_t *)user + off,
+		len_bytes); /* zip_plan_read stays within the size it was given */
+	return 0;
+}
+
+static int read_from_store(struct pawl_restore *restore, struct source_part *part,
+	struct pawl_err *err)
+{
+	int rv;
+
+	part->image = image_alloc(part->info.size_bytes);
+	if (!part->image) {
+		return pawl_err_sys(err, "memory for %s (%llu bytes)", part->info.name,
+			(unsigned long long)part->info.size_bytes);
+	}
+	rv = reader_read(restore->reader, restore->manifest.tag, part->manifest, part->image, err);
+	if (rv == 0) {
+		rv = zip_plan_read(&part->zip, read_image, part->image, part->info.size_bytes, err);
+		rv = rv == 0 ? 0
+			     : pawl_err_prefix(err, rv, "%s/%s", restore->manifest.tag,
+				       part->manifest->file);
+	}
+	return rv;
+}
+
+/* ---- from memory ---- */
+
+static const struct record_part *part_of(const struct pawl_restore *restore,
+	const struct source_part *part, uint32_t rank)
+{
+	const struct record *record = &restore->ranks[rank].record;
+
+	if (part->info.rank >= 0 || rank == part->owner) {
+		return rank == part->owner ? &record->parts[part->index] : NULL;
+	}
+	for (uint32_t p = 0; p < record->parts_n; p++) {
+		if (record->parts[p].shared &&
+			strcmp(record->parts[p].name, part->info.name) == 0) {
+			return &record->parts[p];
+		}
+	}
+	return NULL;
+}
+
+/* Rank 0 names what is shared; every rank what is its own. */
+static bool shows(const struct record_part *part, uint32_t rank)
+{
+	return !part->shared || rank == 0;
+}
+
+static int list_memory(struct pawl_restore *restore, struct pawl_err *err)
+{
+	uint32_t n = 0;
+
+	for (uint32_t r = 0; r < restore->info.world; r++) {
+		for (uint32_t p = 0; p < restore->ranks[r].record.parts_n; p++) {
+			n += shows(&restore->ranks[r].record.parts[p], r);
+		}
+	}
+	restore->parts = calloc(n ? n : 1, sizeof(*restore->parts));
+	if (!restore->parts) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u partitions", n);
+	}
+	for (uint32_t r = 0; r < restore->info.world; r++) {
+		for (uint32_t p = 0; p < restore->ranks[r].record.parts_n; p++) {
+			const struct record_part *part = &restore->ranks[r].record.parts[p];
+
+			if (!shows(part, r)) {
+				continue;
+			}
+			restore->parts[restore->info.parts_n++] = (struct source_part){
+				.info = {part->name, part->shared ? -1 : (int64_t)r,
+					part->size_bytes, part->tensors, part->tensors_bytes},
+				.owner = r,
+				.index = p};
+		}
+	}
+	return 0;
+}
+
+static int take_memory(struct pawl_restore *restore, struct link_reply *reply, struct wire_in *in,
+	struct pawl_err *err)
+{
+	restore->info.step = wire_get_u64(in);
+	restore->info.world = wire_get_u32(in);
+	restore->info.memory = true;
+	if (in->failed || restore->info.world != reply->fds_n) {
+		restore->info.world = 0;
+		return pawl_err_set(err, PAWL_ECORRUPT, "malformed offer to restore from memory");
+	}
+	restore->ranks = calloc(restore->info.world, sizeof(*restore->ranks));
+	if (!restore->ranks) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory to restore");
+	}
+	for (uint32_t r = 0; r < restore->info.world; r++) {
+		struct source_rank *rank = &restore->ranks[r];
+		uint32_t len;
+		const uint8_t *blob;
+		int rv;
+
+		rank->size_bytes = wire_get_u64(in);
+		blob = wire_get_blob(in, &len);
+		if (in->failed) {
+			return pawl_err_set(err, PAWL_ECORRUPT,
+				"malformed offer to restore from memory");
+		}
+		rv = record_decode(&rank->record, blob, len, err);
+		if (rv != 0) {
+			return rv;
+		}
+		rank->arena = arena_map_fd(reply->fds[r], rank->size_bytes);
+		if (!rank->arena) {
+			rank->size_bytes = 0;
+			return pawl_err_sys(err, "map rank %u's arena", r);
+		}
+	}
+	return list_memory(restore, err);
+}
+
+/* Checks each piece of every rank's share against what its rank said when it staged it. */
+static int read_from_memory(struct pawl_restore *restore, struct source_part *part,
+	struct pawl_err *err)
+{
+	for (uint32_t r = 0; r < restore->info.world; r++) {
+		const struct source_rank *rank = &restore->ranks[r];
+		const struct record_part *share = part_of(restore, part, r);
+
+		if (!share || share->lo == share->hi) {
+			continue;
+		}
+		if (share->arena_off + (share->hi - share->lo) > rank->size_bytes) {
+			return pawl_err_set(err, PAWL_ECORRUPT,
+				"%s: rank %u's share passes the end of its arena", part->info.name,
+				r);
+		}
+		for (uint32_t i = 0; i < share->pieces_n; i++) {
+			const struct record_piece *piece = &share->pieces[i];
+			const uint8_t *at =
+				rank->arena + share->arena_off + (piece->file_off - share->lo);
+
+			if (crc32c(0, at, piece->len_bytes) != piece->crc) {
+				return pawl_err_set(err, PAWL_ECORRUPT,
+					"%s of step %llu in memory: bytes %llu..%llu are not what "
+					"rank %u staged",
+					part->info.name, (unsigned long long)restore->info.step,
+					(unsigned long long)piece->file_off,
+					(unsigned long long)(piece->file_off + piece->len_bytes -
+						1),
+					r);
+			}
+		}
+	}
+	return zip_plan_init(&part->zip, part_of(restore, part, part->owner)->storage_bytes,
+		part_of(restore, part, part->owner)->storages,
+		part_of(restore, part, part->owner)->pickle_bytes, err);
+}
+
+/* The bytes of the file at off: at most *len_bytes of them, contiguous; NULL if no rank holds them.
+ */
+static const uint8_t *bytes_at(const struct pawl_restore *restore, const struct source_part *part,
+	uint64_t off, uint64_t *len_bytes)
+{
+	if (part->image) {
+		return part->image + off;
+	}
+	for (uint32_t r = 0; r < restore->info.world; r++) {
+		const struct record_part *share = part_of(restore, part, r);
+
+		if (share && off >= share->lo && off < share->hi) {
+			*len_bytes = *len_bytes < share->hi - off ? *len_bytes : share->hi - off;
+			return restore->ranks[r].arena + share->arena_off + (off - share->lo);
+		}
+	}
+	return NULL;
+}
+
+/* ---- asking ---- */
+
+int pawl_ckpt_restore(struct pawl_ckpt *ckpt, bool has_step, uint64_t step, int timeout_ms,
+	struct pawl_restore **out, struct pawl_err *err)
+{
+	struct pawl_restore *restore;
+	struct wire_in in;
+	size_t start;
+	int rv;
+
+	if (session_dead(ckpt, err)) {
+		return PAWL_EPEER;
+	}
+	rv = new_restore(&restore, ckpt, err);
+	if (rv != 0) {
+		return rv;
+	}
+	pthread_mutex_lock(&ckpt->saving);
+	if (!ckpt->link || !link_alive(ckpt->link)) {
+		rv = session_connect(ckpt, err);
+	}
+	if (rv == 0) {
+		start = link_start(ckpt->link, &ckpt->frame, PROTO_RESTORE);
+		wire_put_u8(&ckpt->frame, has_step);
+		wire_put_u64(&ckpt->frame, step);
+		rv = link_call(ckpt->link, &ckpt->frame, start, timeout_ms, &ckpt->reply, &in, err);
+	}
+	if (rv == 0 && ckpt->reply.type == PROTO_FROM_MEMORY) {
+		rv = take_memory(restore, &ckpt->reply, &in, err);
+	} else if (rv == 0 && ckpt->reply.type == PROTO_FROM_STORE) {
+		rv = open_store(restore, ckpt->options.root, true, wire_get_u64(&in), err);
+	} else if (rv == 0) {
+		rv = pawl_err_set(err, PAWL_ENOENT, "%s holds no complete checkpoint",
+			ckpt->options.root);
+	}
+	for (uint32_t i = 0; i < ckpt->reply.fds_n; i++) {
+		close(ckpt->reply.fds[i]);
+	}
+	ckpt->reply.fds_n = 0;
+	pthread_mutex_unlock(&ckpt->saving);
+	if (rv != 0) {
+		pawl_restore_close(restore);
+		return rv;
+	}
+	*out = restore;
+	return 0;
+}
+
+int pawl_restore_vote(struct pawl_restore *restore, enum pawl_verdict verdict, const char *why,
+	int timeout_ms, enum pawl_verdict *all, struct pawl_err *err)
+{
+	struct pawl_ckpt *ckpt = restore->ckpt;
+	char text[PROTO_TEXT_MAX];
+	char cut[PROTO_TEXT_MAX];
+	struct wire_in in;
+	size_t start;
+	int rv;
+
+	if (!ckpt) {
+		*all = verdict;
+		return 0;
+	}
+	snprintf(cut, sizeof(cut), "%s", why);
+	pthread_mutex_lock(&ckpt->saving);
+	start = link_start(ckpt->link, &ckpt->frame, PROTO_VOTE);
+	wire_put_u8(&ckpt->frame, (uint8_t)verdict);
+	wire_put_str(&ckpt->frame, cut);
+	rv = link_call(ckpt->link, &ckpt->frame, start, timeout_ms, &ckpt->reply, &in, err);
+	if (rv == 0) {
+		*all = (enum pawl_verdict)wire_get_u8(&in);
+		wire_get_str(&in, text, sizeof(text));
+		if (in.failed || *all > PAWL_VERDICT_REFUSED) {
+			rv = pawl_err_set(err, PAWL_ECORRUPT, "malformed verdict");
+		} else if (*all == PAWL_VERDICT_REFUSED) {
+			rv = pawl_err_set(err, PAWL_EMISMATCH, "restore refused by %s", text);
+		}
+	} else if (rv == PAWL_ETIMEDOUT) {
+		rv = pawl_err_set(err, rv, "restore: not all ranks have taken part within %d s",
+			timeout_ms / 1000);
+	}
+	pthread_mutex_unlock(&ckpt->saving);
+	return rv;
+}
+
+/* ---- reading ---- */
+
+void pawl_restore_info(const struct pawl_restore *restore, struct pawl_restore_info *info)
+{
+	*info = restore->info;
+}
+
+void pawl_restore_part(const struct pawl_restore *restore, uint32_t part,
+	struct pawl_restore_part *out)
+{
+	*out = restore->parts[part].info;
+}
+
+int pawl_restore_read(struct pawl_restore *restore, uint32_t index, struct pawl_err *err)
+{
+	struct source_part *part;
+	int rv;
+
+	if (index >= restore->info.parts_n) {
+		return pawl_err_set(err, PAWL_EINVAL, "partition %u of %u", index,
+			restore->info.parts_n);
+	}
+	part = &restore->parts[index];
+	if (part->read) {
+		return 0;
+	}
+	rv = restore->info.memory ? read_from_memory(restore, part, err)
+				  : read_from_store(restore, part, err);
+	part->read = rv == 0;
+	return rv;
+}
+
+const void *pawl_restore_pickle(const struct pawl_restore *restore, uint32_t index,
+	uint64_t *size_bytes)
+{
+	const struct source_part *part = &restore->parts[index];
+	const struct zip_entry *entry;
+	uint64_t len;
+	const uint8_t *at;
+
+	if (!part->read) {
+		return NULL;
+	}
+	entry = zip_plan_pickle(&part->zip);
+	len = entry->size_bytes;
+	at = bytes_at(restore, part, entry->data_off, &len);
+	*size_bytes = entry->size_bytes;
+	return len == entry->size_bytes ? at : NULL; /* rank 0's share holds it whole */
+}
+
+uint32_t pawl_restore_storages(const struct pawl_restore *restore, uint32_t part)
+{
+	return restore->parts[part].read ? restore->parts[part].zip.storages : 0;
+}
+
+uint64_t pawl_restore_storage_bytes(const struct pawl_restore *restore, uint32_t part,
+	uint32_t storage)
+{
+	return restore->parts[part].zip.entries[storage].size_bytes;
+}
+
+static bool is_within(const struct pawl_restore *restore, const struct pawl_restore_copy *copy)
+{
+	const struct source_part *part;
+	uint64_t size;
+
+	if (copy->part >= restore->info.parts_n || !restore->parts[copy->part].read) {
+		return false;
+	}
+	part = &restore->parts[copy->part];
+	if (copy->storage >= part->zip.storages) {
+		return false;
+	}
+	size = part->zip.entries[copy->storage].size_bytes;
+	return copy->off_bytes <= size && copy->len_bytes <= size - copy->off_bytes;
+}
+
+/* Fresh memory is cheaper to fill by huge pages. Only a hint. */
+static void advise_huge(uint64_t dst, uint64_t len_bytes)
+{
+	uint64_t lo = (dst + HUGE_MIN - 1) / HUGE_MIN * HUGE_MIN;
+	uint64_t hi = (dst + len_bytes) / HUGE_MIN * HUGE_MIN;
+
+	if (lo < hi) {
+		madvise((void *)(uintptr_t)lo, hi - lo, MADV_HUGEPAGE);
+	}
+}
+
+static void copy_out(const struct pawl_restore *restore, const struct pawl_restore_copy *copy)
+{
+	const struct source_part *part = &restore->parts[copy->part];
+	uint64_t off = part->zip.entries[copy->storage].data_off + copy->off_bytes;
+	uint64_t dst = copy->dst;
+	uint64_t left = copy->len_bytes;
+
+	advise_huge(dst, left);
+	while (left > 0) {
+		uint64_t len = left;
+		const uint8_t *at = bytes_at(restore, part, off, &len);
+
+		if (!at) {
+			return; /* cannot be: read_from_memory's shares cover the file, as the agent
+				   checked at commit */
+		}
+		memcpy((void *)(uintptr_t)dst, at, len);
+		dst += len;
+		off += len;
+		left -= len;
+	}
+}
+
+int pawl_restore_copy(const struct pawl_restore *restore, const struct pawl_restore_copy *copies,
+	size_t n, struct pawl_err *err)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (!is_within(restore, &copies[i])) {
+			return pawl_err_set(err, PAWL_EINVAL,
+				"copy %zu: not within a storage that was read", i);
+		}
+	}
+	for (size_t i = 0; i < n; i++) {
+		copy_out(restore, &copies[i]);
+	}
+	return 0;
+}

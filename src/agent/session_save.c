@@ -1,0 +1,642 @@
+/*
+ * Inside a worker: saving.
+ *
+ * Happy path of a save: lay the partitions out (kept while nothing changes) -> ask the agent for a
+ * slot -> list the pieces -> start the snapshot -> return. When the engine has copied the last
+ * piece its callback tells the agent "staged", with a checksum a piece. Once the structure is known
+ * nothing is allocated. Failure: whatever goes wrong before the snapshot is the save's status, not
+ * an error of the call, unless the caller must act (ranks disagree, bad argument).
+ */
+#include "agent/session.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/crc.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "ckpt/plan.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define PART_NAME_BYTES                                                                            \
+	180 /* longest name of a partition: "-rank<r>" and ".new" must fit behind it */
+#define POPULATE_STEP (64ULL << 20) /* bytes of an arena whose pages are put in by one call */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* ---- structure ---- */
+
+static void free_part(struct session_part *part)
+{
+	free(part->record->storage_bytes);
+	free(part->record->tensors);
+	free(part->record->sums);
+	free(part->record->chunks);
+	free(part->spans);
+	zip_plan_deinit(&part->zip);
+}
+
+static void free_parts(struct pawl_ckpt *ckpt)
+{
+	for (uint32_t p = 0; p < ckpt->parts_n; p++) {
+		free_part(&ckpt->parts[p]);
+	}
+	free(ckpt->parts);
+	free(ckpt->records);
+	ckpt->parts = NULL;
+	ckpt->records = NULL;
+	ckpt->parts_n = 0;
+}
+
+void session_save_deinit(struct pawl_ckpt *ckpt)
+{
+	session_drop_arenas(ckpt);
+	free_parts(ckpt);
+	ckpt_pieces_deinit(&ckpt->pieces);
+	free(ckpt->told);
+}
+
+/* The background preparation of an arena is over. */
+static void join_preparer(struct pawl_ckpt *ckpt)
+{
+	if (ckpt->preparing) {
+		pthread_join(ckpt->preparer, NULL);
+		ckpt->preparing = false;
+	}
+}
+
+void session_drop_arenas(struct pawl_ckpt *ckpt)
+{
+	join_preparer(ckpt);
+	snap_wait(ckpt->snap);
+	for (int s = 0; s < LEDGER_SLOTS; s++) {
+		arena_unmap(ckpt->arenas[s].map, ckpt->arenas[s].size_bytes);
+		ckpt->arenas[s] = (struct session_arena){0};
+	}
+}
+
+static int check_part(const struct pawl_ckpt_part *in, struct pawl_err *err)
+{
+	if (!ckpt_name_valid(in->name) || strlen(in->name) > PART_NAME_BYTES) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"partition name '%.64s': must have 1 to %d bytes, no '/', no leading '.', "
+			"and not be complete.txt or why.txt",
+			in->name, PART_NAME_BYTES);
+	}
+	return 0;
+}
+
+static bool same_layout(const struct session_part *part, const struct pawl_ckpt_part *in)
+{
+	const struct record_part *record = part->record;
+
+	if (strcmp(record->name, in->name) != 0 || record->shared != in->shared ||
+		record->storages != in->spans_n || record->pickle_bytes != in->pickle_bytes) {
+		return false;
+	}
+	for (uint32_t s = 0; s < in->spans_n; s++) {
+		if (record->storage_bytes[s] != in->spans[s].size_bytes) {
+			return false;
+		}
+	}
+	return true;
+}
+
+static int make_part(const struct pawl_ckpt *ckpt, struct session_part *part,
+	const struct pawl_ckpt_part *in, struct pawl_err *err)
+{
+	struct record_part *record = part->record;
+	uint32_t n = in->spans_n;
+	int rv;
+
+	snprintf(record->name, sizeof(record->name), "%s", in->name);
+	record->shared = in->shared && ckpt->options.world > 1;
+	record->pickle_bytes = in->pickle_bytes;
+	record->storages = n;
+	record->storage_bytes = calloc(n + 1, sizeof(*record->storage_bytes));
+	record->sums = calloc(n + 1, sizeof(*record->sums));
+	part->spans = calloc(n + 1, sizeof(*part->spans));
+	part->spans_n = n + 1;
+	if (!record->storage_bytes || !record->sums || !part->spans) {
+		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory for %u storages", in->name, n);
+	}
+	for (uint32_t s = 0; s < n; s++) {
+		record->storage_bytes[s] = in->spans[s].size_bytes;
+	}
+	rv = zip_plan_init(&part->zip, record->storage_bytes, n, in->pickle_bytes, err);
+	if (rv != 0) {
+		return pawl_err_prefix(err, rv, "%s", in->name);
+	}
+	record->size_bytes = part->zip.size_bytes;
+	return 0;
+}
+
+/* The tensor table is only ever replaced when it changed. */
+static int keep_tensors(struct record_part *record, const struct pawl_ckpt_part *in,
+	struct pawl_err *err)
+{
+	uint8_t *copy;
+
+	if (record->tensors_bytes == in->tensors_bytes &&
+		(in->tensors_bytes == 0 ||
+			memcmp(record->tensors, in->tensors, in->tensors_bytes) == 0)) {
+		return 0;
+	}
+	copy = malloc(in->tensors_bytes + 1);
+	if (!copy) {
+		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory for its tensor table",
+			in->name);
+	}
+	memcpy(copy, in->tensors, in->tensors_bytes);
+	free(record->tensors);
+	record->tensors = copy;
+	record->tensors_bytes = in->tensors_bytes;
+	return 0;
+}
+
+static void set_spans(struct session_part *part, const struct pawl_ckpt_part *in)
+{
+	for (uint32_t s = 0; s < in->spans_n; s++) {
+		part->spans[s] = (struct ckpt_span){(const void *)(uintptr_t)in->spans[s].addr,
+			in->spans[s].size_bytes, in->spans[s].groups};
+	}
+	part->spans[in->spans_n] = (struct ckpt_span){in->pickle, in->pickle_bytes, 0};
+}
+
+/* Lays the partitions out, or keeps the layout of the save before. */
+static int lay_out(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *in, uint32_t n,
+	struct pawl_err *err)
+{
+	bool same = ckpt->parts_n == n;
+	int rv = 0;
+
+	for (uint32_t p = 0; p < n && rv == 0; p++) {
+		rv = check_part(&in[p], err);
+		same = same && same_layout(&ckpt->parts[p], &in[p]);
+	}
+	if (rv == 0 && !same) {
+		free_parts(ckpt);
+		ckpt->parts = calloc(n ? n : 1, sizeof(*ckpt->parts));
+		ckpt->records = calloc(n ? n : 1, sizeof(*ckpt->records));
+		rv = ckpt->parts && ckpt->records
+			? 0
+			: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u partitions", n);
+		ckpt->parts_n = rv == 0 ? n : 0;
+		for (uint32_t p = 0; p < ckpt->parts_n; p++) {
+			ckpt->parts[p].record = &ckpt->records[p];
+		}
+		for (uint32_t p = 0; p < n && rv == 0; p++) {
+			rv = make_part(ckpt, &ckpt->parts[p], &in[p], err);
+		}
+	}
+	for (uint32_t p = 0; p < n && rv == 0; p++) {
+		rv = keep_tensors(ckpt->parts[p].record, &in[p], err);
+		set_spans(&ckpt->parts[p], &in[p]);
+	}
+	if (rv != 0) {
+		free_parts(ckpt); /* half of it is no layout */
+	}
+	return rv;
+}
+
+/*
+ * The share of a file that this rank stages. The pickle is rank 0's alone, whichever chunks it
+ * begins in: ranks may pickle the same values to different bytes.
+ */
+static void share_part(const struct pawl_ckpt *ckpt, const struct session_part *part)
+{
+	struct record_part *record = part->record;
+	uint64_t tail = zip_plan_pickle(&part->zip)->data_off / CKPT_CHUNK * CKPT_CHUNK;
+
+	record->lo = 0;
+	record->hi = record->size_bytes;
+	if (!record->shared) {
+		return;
+	}
+	ckpt_share(record->size_bytes, ckpt->options.rank, ckpt->options.world, &record->lo,
+		&record->hi);
+	if (ckpt->options.rank == 0) {
+		record->lo = record->lo < tail ? record->lo : tail;
+	} else {
+		record->hi = record->hi < tail ? record->hi : tail;
+		record->lo = record->lo < record->hi ? record->lo : record->hi;
+	}
+}
+
+/* Lays the shares out in the arena. Returns how much of it they need. */
+static uint64_t share_out(struct pawl_ckpt *ckpt)
+{
+	uint64_t off = 0;
+
+	for (uint32_t p = 0; p < ckpt->parts_n; p++) {
+		struct record_part *record = ckpt->parts[p].record;
+
+		share_part(ckpt, &ckpt->parts[p]);
+		record->chunks_n = 0;
+		record->arena_off = off;
+		off += (record->hi - record->lo + CKPT_PAGE - 1) / CKPT_PAGE * CKPT_PAGE;
+	}
+	return off;
+}
+
+/* ---- arenas ---- */
+
+/* Puts pages into an arena, so that the copy does not have to (fresh pages cost more than the
+ * copy). Failure only makes it slower. */
+static void populate(const struct session_arena *arena)
+{
+	for (uint64_t off = 0; off < arena->size_bytes; off += POPULATE_STEP) {
+		uint64_t left = arena->size_bytes - off;
+
+		madvise(arena->map + off, left < POPULATE_STEP ? left : POPULATE_STEP,
+			MADV_POPULATE_WRITE);
+	}
+}
+
+static void *prepare_other(void *user)
+{
+	populate(user);
+	return NULL;
+}
+
+/* Takes over the arenas that came with a grant: the granted one is made ready now, the other one in
+ * the background. */
+static int take_arenas(struct pawl_ckpt *ckpt, int slot, struct wire_in *in, struct pawl_err *err)
+{
+	uint32_t n = wire_get_u32(in);
+
+	if (n > 0) {
+		join_preparer(ckpt);
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		uint8_t s = wire_get_u8(in);
+		uint64_t size = wire_get_u64(in);
+
+		if (in->failed || s >= LEDGER_SLOTS || i >= ckpt->reply.fds_n) {
+			return pawl_err_set(err, PAWL_ECORRUPT, "malformed grant");
+		}
+		arena_unmap(ckpt->arenas[s].map, ckpt->arenas[s].size_bytes);
+		ckpt->arenas[s] = (struct session_arena){.size_bytes = size};
+		ckpt->arenas[s].map = arena_map_fd(ckpt->reply.fds[i], size);
+		if (!ckpt->arenas[s].map) {
+			ckpt->arenas[s].size_bytes = 0;
+			return pawl_err_sys(err, "map an arena of %llu bytes",
+				(unsigned long long)size);
+		}
+	}
+	if (!ckpt->arenas[slot].map) {
+		return pawl_err_set(err, PAWL_ECORRUPT,
+			"granted an arena that was not handed over");
+	}
+	if (!ckpt->arenas[slot].ready) {
+		if (ckpt->preparing) {
+			join_preparer(ckpt); /* it has been at this one */
+		} else {
+			populate(&ckpt->arenas[slot]);
+		}
+		ckpt->arenas[slot].ready = true;
+	}
+	return 0;
+}
+
+static void prepare_rest(struct pawl_ckpt *ckpt, int slot)
+{
+	struct session_arena *other = &ckpt->arenas[1 - slot];
+
+	if (other->map && !other->ready && !ckpt->preparing) {
+		ckpt->preparing = pthread_create(&ckpt->preparer, NULL, prepare_other, other) == 0;
+	}
+}
+
+static void close_fds(struct link_reply *reply)
+{
+	for (uint32_t i = 0; i < reply->fds_n; i++) {
+		close(reply->fds[i]);
+	}
+	reply->fds_n = 0;
+}
+
+/* ---- pieces ---- */
+
+/* On a summing save the rest of a shared file is read too, only for its checksums. */
+static int list_part(struct pawl_ckpt *ckpt, uint32_t p, uint8_t *arena, struct pawl_err *err)
+{
+	struct session_part *part = &ckpt->parts[p];
+	const struct record_part *record = part->record;
+	struct ckpt_pieces *pieces = &ckpt->pieces;
+	bool sum = ckpt->summing && record->shared;
+	int rv = 0;
+
+	part->piece_lo = pieces->n;
+	if (sum && record->lo > 0) {
+		rv = ckpt_pieces_add(pieces, &part->zip, part->spans, p, 0, record->lo, NULL, err);
+	}
+	if (rv == 0 && record->lo < record->hi) {
+		rv = ckpt_pieces_add(pieces, &part->zip, part->spans, p, record->lo, record->hi,
+			arena + record->arena_off, err);
+	}
+	if (rv == 0 && sum && record->hi < record->size_bytes) {
+		rv = ckpt_pieces_add(pieces, &part->zip, part->spans, p, record->hi,
+			record->size_bytes, NULL, err);
+	}
+	part->piece_hi = pieces->n;
+	return rv;
+}
+
+static int list_pieces(struct pawl_ckpt *ckpt, uint8_t *arena, struct pawl_err *err)
+{
+	struct record_piece *told;
+	int rv = 0;
+
+	ckpt->pieces.n = 0;
+	for (uint32_t p = 0; p < ckpt->parts_n && rv == 0; p++) {
+		rv = list_part(ckpt, p, arena, err);
+	}
+	if (rv == 0 && ckpt->told_cap < ckpt->pieces.cap) {
+		told = realloc(ckpt->told, ckpt->pieces.cap * sizeof(*told));
+		if (!told) {
+			return pawl_err_set(err, PAWL_ENOMEM, "no memory for %zu pieces",
+				ckpt->pieces.cap);
+		}
+		ckpt->told = told;
+		ckpt->told_cap = ckpt->pieces.cap;
+	}
+	return rv;
+}
+
+/* ---- staged ---- */
+
+/* What was copied, for the record; and the storages' sums, joined from the pieces in the order of
+ * the file. */
+static void tell_pieces(struct pawl_ckpt *ckpt, struct session_part *part, size_t *at)
+{
+	struct record_part *record = part->record;
+
+	record->pieces = ckpt->told ? ckpt->told + *at : NULL; /* a streamed save has none */
+	record->pieces_n = 0;
+	record->sums_n = ckpt->summing && record->shared ? record->storages : 0;
+	memset(record->sums, 0, record->storages * sizeof(*record->sums));
+	for (size_t i = part->piece_lo; i < part->piece_hi; i++) {
+		const struct ckpt_piece *piece = &ckpt->pieces.at[i];
+
+		if (record->sums_n > 0 && piece->storage < record->storages) {
+			record->sums[piece->storage] = crc32c_combine(record->sums[piece->storage],
+				piece->crc, piece->len_bytes);
+		}
+		if (piece->dst) {
+			ckpt->told[(*at)++] = (struct record_piece){piece->file_off,
+				piece->len_bytes, piece->crc};
+			record->pieces_n++;
+		}
+	}
+}
+
+void session_tell_staged(struct pawl_ckpt *ckpt, uint64_t id)
+{
+	struct wire_out *out = &ckpt->done_frame;
+	struct record record = {.step = ckpt->step,
+		.rank = ckpt->options.rank,
+		.world = ckpt->options.world,
+		.parts_n = ckpt->parts_n,
+		.parts = ckpt->records};
+	uint64_t took_ns = (uint64_t)(clock_mono_ns() - ckpt->begun_ns);
+	struct pawl_ckpt_status status;
+	struct pawl_err err;
+	size_t start = link_start(ckpt->link, out, PROTO_STAGED);
+	size_t blob;
+	size_t at = 0;
+
+	if (pawl_ckpt_status(ckpt, id, &status, NULL) != 0) {
+		return;
+	}
+	wire_put_u64(out, id - ckpt->seq_base);
+	wire_put_u64(out,
+		status.stall_ns ? status.stall_ns
+				: took_ns); /* save has not returned yet: all that it took */
+	wire_put_u64(out, took_ns);
+	blob = out->len_bytes;
+	wire_put_u32(out, 0);
+	for (uint32_t p = 0; p < ckpt->parts_n; p++) {
+		tell_pieces(ckpt, &ckpt->parts[p], &at);
+	}
+	record_encode(&record, out);
+	if (!out->failed) {
+		wire_patch_u32(out, blob, (uint32_t)(out->len_bytes - blob - 4));
+	}
+	session_set_level(ckpt, id, PAWL_CKPT_STAGED);
+	if (link_send(ckpt->link, out, start, &err) != 0) {
+		session_set_failed(ckpt, id, err.code, err.msg, -1, -1);
+	}
+}
+
+/* This rank's part of the save will not come: the agent tells the others. */
+static void tell_failed(struct pawl_ckpt *ckpt, struct wire_out *out, uint64_t id, int code,
+	const char *why)
+{
+	size_t start = link_start(ckpt->link, out, PROTO_FAIL);
+
+	wire_put_u64(out, id - ckpt->seq_base);
+	wire_put_u32(out, (uint32_t)-code);
+	wire_put_str(out, why);
+	link_send(ckpt->link, out, start, NULL);
+}
+
+/* snap_done_fn */
+static void copied(void *user, int rv, size_t piece)
+{
+	struct pawl_ckpt *ckpt = user;
+	const struct ckpt_piece *changed = rv == 0 ? NULL : &ckpt->pieces.at[piece];
+	char why[256];
+	bool withdrawn;
+	uint64_t id;
+
+	pthread_mutex_lock(&ckpt->state);
+	id = ckpt->copying_id;
+	withdrawn = ckpt->withdrawn;
+	ckpt->statuses[id % PAWL_CKPT_STATUS_KEPT].status.stage_ns =
+		(uint64_t)(clock_mono_ns() - ckpt->begun_ns);
+	pthread_mutex_unlock(&ckpt->state);
+	if (rv == 0 && !withdrawn) {
+		session_tell_staged(ckpt, id);
+	} else if (rv != 0) {
+		snprintf(why, sizeof(why), "storage %u of %s changed while it was copied (rank %u)",
+			changed->storage, ckpt->records[changed->part].name, ckpt->options.rank);
+		session_set_failed(ckpt, id, rv, why, (int)changed->part, (int)changed->storage);
+		tell_failed(ckpt, &ckpt->done_frame, id, rv, why);
+	}
+	pthread_mutex_lock(&ckpt->state);
+	ckpt->copying_id = 0;
+	pthread_cond_broadcast(&ckpt->changed);
+	pthread_mutex_unlock(&ckpt->state);
+}
+
+/* ---- saving ---- */
+
+/* A new save in the table; what it says is known at once even if it never starts. */
+static uint64_t new_status(struct pawl_ckpt *ckpt)
+{
+	struct session_status *entry;
+	uint64_t id;
+
+	pthread_mutex_lock(&ckpt->state);
+	id = ++ckpt->last_id;
+	entry = &ckpt->statuses[id % PAWL_CKPT_STATUS_KEPT];
+	*entry = (struct session_status){.id = id,
+		.status = {.level = PAWL_CKPT_STAGING, .part = -1, .storage = -1}};
+	ckpt->withdrawn = false;
+	pthread_mutex_unlock(&ckpt->state);
+	return id;
+}
+
+static void note_stall(struct pawl_ckpt *ckpt, uint64_t id)
+{
+	struct session_status *entry = &ckpt->statuses[id % PAWL_CKPT_STATUS_KEPT];
+
+	pthread_mutex_lock(&ckpt->state);
+	entry->status.stall_ns = (uint64_t)(clock_mono_ns() - ckpt->begun_ns);
+	entry->status.watched = ckpt->proof == SNAP_WATCHED;
+	pthread_mutex_unlock(&ckpt->state);
+}
+
+/* Asks for a slot. 0 and the slot (-1: stream), or why there is none. */
+static int ask_slot(struct pawl_ckpt *ckpt, uint64_t id, uint64_t need_bytes, int *slot,
+	struct pawl_err *err)
+{
+	struct wire_in in;
+	size_t start = link_start(ckpt->link, &ckpt->frame, PROTO_BEGIN);
+	bool streamed;
+	int rv;
+
+	wire_put_u64(&ckpt->frame, id - ckpt->seq_base);
+	wire_put_u64(&ckpt->frame, ckpt->step);
+	wire_put_u64(&ckpt->frame, need_bytes);
+	rv = link_call(ckpt->link, &ckpt->frame, start, SESSION_BEGIN_MS, &ckpt->reply, &in, err);
+	if (rv != 0) {
+		return rv;
+	}
+	*slot = wire_get_u8(&in) & (LEDGER_SLOTS - 1);
+	streamed = wire_get_u8(&in);
+	if (!streamed) {
+		rv = take_arenas(ckpt, *slot, &in, err);
+	}
+	close_fds(&ckpt->reply);
+	*slot = streamed ? -1 : *slot;
+	return rv;
+}
+
+static int stage(struct pawl_ckpt *ckpt, uint64_t id, int slot, bool watch, struct pawl_err *err)
+{
+	int rv = list_pieces(ckpt, ckpt->arenas[slot].map, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	pthread_mutex_lock(&ckpt->state);
+	ckpt->copying_id = id;
+	pthread_mutex_unlock(&ckpt->state);
+	rv = snap_begin(ckpt->snap, ckpt->pieces.at, ckpt->pieces.n, watch, copied, ckpt,
+		&ckpt->proof, err);
+	if (rv == 0) {
+		prepare_rest(ckpt, slot);
+		return 0;
+	}
+	pthread_mutex_lock(&ckpt->state);
+	ckpt->copying_id = 0;
+	pthread_mutex_unlock(&ckpt->state);
+	return rv;
+}
+
+/* From a laid-out save to a running snapshot (or a finished stream). */
+static int start_save(struct pawl_ckpt *ckpt, uint64_t id, bool watch, struct pawl_err *err)
+{
+	int slot;
+	int rv;
+
+	if (!ckpt->link || !link_alive(ckpt->link)) {
+		rv = session_connect(ckpt, err);
+		if (rv != 0) {
+			return rv;
+		}
+		pthread_mutex_lock(&ckpt->state);
+		ckpt->seq_base = id - 1; /* this save is the new connection's first */
+		pthread_mutex_unlock(&ckpt->state);
+	}
+	ckpt->summing = ckpt->options.world > 1 && (id - ckpt->seq_base) % SESSION_CHECK_EVERY == 1;
+	rv = ask_slot(ckpt, id, share_out(ckpt), &slot, err);
+	if (rv != 0) {
+		return rv;
+	}
+	rv = slot < 0 ? session_stream(ckpt, id, err) : stage(ckpt, id, slot, watch, err);
+	if (rv != 0) {
+		tell_failed(ckpt, &ckpt->frame, id, rv, err->msg);
+	}
+	return rv;
+}
+
+int pawl_ckpt_save(struct pawl_ckpt *ckpt, uint64_t step, const struct pawl_ckpt_part *parts,
+	uint32_t parts_n, bool watch, uint64_t *id, struct pawl_err *err)
+{
+	struct pawl_err why;
+	int rv;
+
+	if (session_dead(ckpt, err)) {
+		return PAWL_EPEER;
+	}
+	if (parts_n > CKPT_PARTS_MAX) {
+		return pawl_err_set(err, PAWL_ELIMIT, "%u partitions: at most %u", parts_n,
+			CKPT_PARTS_MAX);
+	}
+	pthread_mutex_lock(&ckpt->saving);
+	ckpt->begun_ns = clock_mono_ns();
+	snap_wait(ckpt->snap); /* the save before: its pieces and layout are about to be reused */
+	ckpt->step = step;
+	rv = lay_out(ckpt, parts, parts_n, err);
+	if (rv != 0) {
+		goto unlock;
+	}
+	*id = new_status(ckpt);
+	rv = start_save(ckpt, *id, watch && ckpt->options.watch, &why);
+	note_stall(ckpt, *id);
+	if (rv != 0) {
+		session_set_failed(ckpt, *id, rv, why.msg, -1, -1);
+		if (rv == PAWL_EMISMATCH) {
+			*err = why;
+			goto unlock;
+		}
+		rv = 0;
+	}
+unlock:
+	pthread_mutex_unlock(&ckpt->saving);
+	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "save step %llu", (unsigned long long)step);
+}
+
+void pawl_ckpt_fence(struct pawl_ckpt *ckpt, uint64_t groups)
+{
+	if (!session_dead(ckpt, NULL)) {
+		snap_fence(ckpt->snap, groups);
+	}
+}
+
+void pawl_ckpt_withdraw(struct pawl_ckpt *ckpt, uint64_t id, int part, int storage)
+{
+	struct wire_out out = {0};
+	char why[64];
+
+	if (session_dead(ckpt, NULL) || !ckpt->link) {
+		return;
+	}
+	pthread_mutex_lock(&ckpt->state);
+	ckpt->withdrawn = ckpt->withdrawn || ckpt->copying_id == id;
+	pthread_mutex_unlock(&ckpt->state);
+	snprintf(why, sizeof(why), "storage %d of partition %d changed while it was copied",
+		storage, part);
+	session_set_failed(ckpt, id, PAWL_ECHANGED, why, part, storage);
+	tell_failed(ckpt, &out, id, PAWL_ECHANGED, why);
+	wire_out_deinit(&out);
+}

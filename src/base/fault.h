@@ -1,0 +1,37 @@
+/*
+ * Fault points: every call of ours that can fail for reasons outside is named, so that a test can
+ * make the n-th one fail, once or for good. Without an armed plan a point costs one load and a
+ * predictable branch. Also armed from the environment, PAWL_FAULT="point:nth[:errno[:forever]]" in
+ * numbers ("store.sync:3:28:1"), so that whole processes can be tested. Any thread.
+ */
+#ifndef BASE_FAULT_H
+#define BASE_FAULT_H
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+extern atomic_bool fault_armed; /* read by the macro only */
+
+/* Arms: the nth (from 1) time a point whose name equals, or starts with, point ("" = any) is
+ * passed, it fails with sys. */
+void fault_arm(const char *point, uint64_t nth, int sys, bool forever);
+void fault_disarm(void);
+/* How many times points matching the armed name were passed since arming: for "fail the n-th, for
+ * all n" loops. */
+uint64_t fault_count(void);
+/* Called by the macros. Returns 0 or the errno to fail with. A sys of -1 in the plan means:
+ * _exit(99) here, a crash. */
+int fault_check(const char *point);
+
+/* Evaluates call unless the point fails; then sets errno and yields -1. */
+#define FAULT_SYS(point, call)                                                                     \
+	((fault_armed && (errno = fault_check(point)) != 0) ? (__typeof__(call))-1 : (call))
+/* The same for allocations: yields NULL. */
+#define FAULT_MEM(point, call)                                                                     \
+	((fault_armed && (errno = fault_check(point)) != 0) ? (__typeof__(call))0 : (call))
+/* A place where a process may be made to crash. */
+#define FAULT_CRASH(point) ((void)(fault_armed && fault_check(point) != 0))
+
+#endif

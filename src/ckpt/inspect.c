@@ -1,0 +1,68 @@
+/* Looking at checkpoints without a job: see pawl/inspect.h. */
+#include "pawl/inspect.h"
+
+#include "base/err.h"
+#include "base/wire.h"
+#include "ckpt/tags.h"
+#include "ckpt/tensors.h"
+#include "store/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int pawl_tensor_append(void **table, size_t *table_bytes, const struct pawl_tensor *tensor,
+	struct pawl_err *err)
+{
+	struct wire_out row = {0};
+	uint8_t *grown = NULL;
+
+	tensor_encode(tensor, &row);
+	if (!row.failed) {
+		grown = realloc(*table, *table_bytes + row.len_bytes);
+	}
+	if (!grown) {
+		wire_out_deinit(&row);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a tensor table");
+	}
+	memcpy(grown + *table_bytes, row.bytes, row.len_bytes);
+	*table = grown;
+	*table_bytes += row.len_bytes;
+	wire_out_deinit(&row);
+	return 0;
+}
+
+int pawl_tags_list(const char *root, struct pawl_tag **tags, size_t *n, struct pawl_err *err)
+{
+	struct store *store;
+	struct tag_info *found = NULL;
+	struct pawl_tag *out = NULL;
+	int rv = store_posix_open(root, false, &store, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	rv = tags_list(store, true, &found, n, err);
+	store_close(store);
+	if (rv == 0) {
+		out = calloc(*n + 1, sizeof(*out));
+		rv = out ? 0 : pawl_err_set(err, PAWL_ENOMEM, "%s: no memory to list it", root);
+	}
+	for (size_t i = 0; rv == 0 && i < *n; i++) {
+		const struct tag_info *tag = &found[i];
+
+		out[i] = (struct pawl_tag){.step = tag->step,
+			.complete = tag->state == TAG_COMPLETE,
+			.pinned = tag->pinned,
+			.size_bytes = tag->size_bytes,
+			.created_ns = tag->created_ns,
+			.world = tag->world};
+		memcpy(out[i].tag, tag->tag, sizeof(tag->tag));
+		snprintf(out[i].why, sizeof(out[i].why), "%s", out[i].complete ? "" : tag->why);
+	}
+	free(found);
+	if (rv == 0) {
+		*tags = out;
+	}
+	return rv;
+}

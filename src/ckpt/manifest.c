@@ -1,0 +1,263 @@
+/*
+ * Manifests: see manifest.h for the contract, docs/format.md for the bytes.
+ *
+ * A fixed head (magic, version, length, checksum) stands before the body it covers. The head's own
+ * fields need no cover: any other magic or version is refused, and any other length or checksum
+ * does not fit the body.
+ */
+#include "ckpt/manifest.h"
+
+#include "base/crc.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/wire.h"
+#include "ckpt/block.h"
+#include "ckpt/plan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MANIFEST_MAGIC   "PAWLMANI"
+#define MAGIC_BYTES      8u
+#define MANIFEST_VERSION 1u
+#define HEAD_BYTES       24u /* magic, version, length of the body, checksum of the body */
+#define PART_BYTES_MIN   28u /* of an encoded part with empty names and lists */
+#define PART_LISTS       2u  /* lists of a part, each taken from the block */
+
+/* ---- encode ---- */
+
+static void put_part(struct wire_out *out, const struct manifest_part *part)
+{
+	wire_put_str(out, part->name);
+	wire_put_str(out, part->file);
+	wire_put_u32(out, part->rank);
+	wire_put_u64(out, part->size_bytes);
+	wire_put_u32(out, part->chunks_n);
+	for (uint32_t i = 0; i < part->chunks_n; i++) {
+		wire_put_u32(out, part->chunks[i]);
+	}
+	wire_put_blob(out, part->tensors, part->tensors_bytes);
+}
+
+void manifest_encode(const struct manifest *manifest, struct wire_out *out)
+{
+	size_t head = out->len_bytes;
+	size_t body = head + HEAD_BYTES;
+
+	wire_put_raw(out, MANIFEST_MAGIC, MAGIC_BYTES);
+	wire_put_u32(out, MANIFEST_VERSION);
+	wire_put_u64(out, 0); /* length, patched below: its upper half stays 0 */
+	wire_put_u32(out, 0); /* checksum, patched below */
+	wire_put_u64(out, manifest->step);
+	wire_put_str(out, manifest->tag);
+	wire_put_str(out, manifest->job);
+	wire_put_u32(out, manifest->attempt);
+	wire_put_u32(out, manifest->world);
+	wire_put_u64(out, (uint64_t)manifest->created_ns);
+	wire_put_u32(out, manifest->parts_n);
+	for (uint32_t i = 0; i < manifest->parts_n; i++) {
+		put_part(out, &manifest->parts[i]);
+	}
+	if (!out->failed) {
+		wire_patch_u32(out, head + 12, (uint32_t)(out->len_bytes - body));
+		wire_patch_u32(out, head + 20, crc32c(0, out->bytes + body, out->len_bytes - body));
+	}
+}
+
+/* ---- what must hold ---- */
+
+static int check_part(const struct manifest *m, uint32_t i, struct pawl_err *err)
+{
+	const struct manifest_part *part = &m->parts[i];
+	bool shared = part->rank == MANIFEST_ALL_RANKS;
+	char file[sizeof(part->file)];
+
+	manifest_file_name(file, sizeof(file), part->name, shared, part->rank, m->world);
+	if (!ckpt_name_valid(part->name) || strcmp(file, part->file) != 0 ||
+		(!shared && part->rank >= m->world)) {
+		return pawl_err_set(err, PAWL_EINVAL, "file %s cannot hold partition %s",
+			part->file, part->name);
+	}
+	if (i > 0 && strcmp(m->parts[i - 1].file, part->file) >= 0) {
+		return pawl_err_set(err, PAWL_EINVAL, "file %s is there twice or out of order",
+			part->file);
+	}
+	if (part->size_bytes == 0 || part->size_bytes > ZIP_FILE_MAX ||
+		part->size_bytes % ZIP_ALIGN_LARGE != 0 ||
+		part->chunks_n != ckpt_chunks(part->size_bytes)) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"file %s: %" PRIu64 " bytes cannot have %u checksums", part->file,
+			part->size_bytes, part->chunks_n);
+	}
+	return 0;
+}
+
+int manifest_check(const struct manifest *manifest, struct pawl_err *err)
+{
+	int rv = 0;
+
+	if (!ckpt_name_valid(manifest->tag)) {
+		return pawl_err_set(err, PAWL_EINVAL, "%s is not a tag", manifest->tag);
+	}
+	if (manifest->world == 0 || manifest->parts_n > MANIFEST_PARTS_MAX) {
+		return pawl_err_set(err, PAWL_EINVAL, "%u ranks and %u files, at most %u",
+			manifest->world, manifest->parts_n, MANIFEST_PARTS_MAX);
+	}
+	for (uint32_t i = 0; i < manifest->parts_n && rv == 0; i++) {
+		rv = check_part(manifest, i, err);
+	}
+	return rv;
+}
+
+/* ---- decode ---- */
+
+static void get_part(struct wire_in *in, struct block *block, struct manifest_part *part)
+{
+	const uint8_t *tensors;
+
+	wire_get_str(in, part->name, sizeof(part->name));
+	wire_get_str(in, part->file, sizeof(part->file));
+	part->rank = wire_get_u32(in);
+	part->size_bytes = wire_get_u64(in);
+	part->chunks_n = wire_get_u32(in);
+	if (part->chunks_n > wire_in_left(in) / sizeof(*part->chunks)) {
+		in->failed = true;
+		return;
+	}
+	part->chunks = block_take(block, part->chunks_n * sizeof(*part->chunks));
+	for (uint32_t i = 0; i < part->chunks_n; i++) {
+		part->chunks[i] = wire_get_u32(in);
+	}
+	tensors = wire_get_blob(in, &part->tensors_bytes);
+	part->tensors = block_take(block, part->tensors_bytes);
+	if (part->tensors_bytes > 0) {
+		memcpy(part->tensors, tensors, part->tensors_bytes);
+	}
+}
+
+/* Decodes a body whose checksum is right. */
+static int get_body(struct manifest *m, struct wire_in *in, struct pawl_err *err)
+{
+	struct block block;
+	int rv;
+
+	m->step = wire_get_u64(in);
+	wire_get_str(in, m->tag, sizeof(m->tag));
+	wire_get_str(in, m->job, sizeof(m->job));
+	m->attempt = wire_get_u32(in);
+	m->world = wire_get_u32(in);
+	m->created_ns = (int64_t)wire_get_u64(in);
+	m->parts_n = wire_get_u32(in);
+	if (in->failed || m->parts_n > wire_in_left(in) / PART_BYTES_MIN ||
+		m->parts_n > MANIFEST_PARTS_MAX) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "manifest: its first fields are damaged");
+	}
+	/* lists take as much memory as input, but for what alignment wastes */
+	block.left_bytes =
+		m->parts_n * (sizeof(*m->parts) + PART_LISTS * BLOCK_ALIGN) + wire_in_left(in);
+	block.at = FAULT_MEM("manifest.decode", calloc(1, block.left_bytes + 1));
+	if (block.at == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "manifest: %u files", m->parts_n);
+	}
+	m->block = block.at;
+	m->parts = block_take(&block, m->parts_n * sizeof(*m->parts));
+	for (uint32_t i = 0; i < m->parts_n && !in->failed; i++) {
+		get_part(in, &block, &m->parts[i]);
+	}
+	if (!wire_in_done(in)) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "manifest: its files do not fill it");
+	}
+	rv = manifest_check(m, err);
+	if (rv != 0) {
+		rv = pawl_err_prefix(err, PAWL_ECORRUPT, "manifest");
+	}
+	return rv;
+}
+
+int manifest_decode(struct manifest *manifest, const void *bytes, size_t len_bytes,
+	struct pawl_err *err)
+{
+	struct manifest m = {0};
+	struct wire_in in;
+	const uint8_t *magic;
+	uint64_t body_bytes;
+	uint32_t version, sum;
+	int rv;
+
+	wire_in_init(&in, bytes, len_bytes);
+	magic = wire_get_raw(&in, MAGIC_BYTES);
+	version = wire_get_u32(&in);
+	body_bytes = wire_get_u64(&in);
+	sum = wire_get_u32(&in);
+	if (in.failed || memcmp(magic, MANIFEST_MAGIC, MAGIC_BYTES) != 0) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "manifest: does not begin as one");
+	}
+	if (version > MANIFEST_VERSION) {
+		return pawl_err_set(err, PAWL_ENOTSUP,
+			"manifest: version %u, but this Pawl knows no newer than %u", version,
+			MANIFEST_VERSION);
+	}
+	if (version == 0 || body_bytes != wire_in_left(&in) || len_bytes > MANIFEST_MAX_BYTES ||
+		crc32c(0, in.at, wire_in_left(&in)) != sum) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "manifest: its checksum is wrong");
+	}
+	rv = get_body(&m, &in, err);
+	if (rv != 0) {
+		manifest_deinit(&m);
+		return rv;
+	}
+	*manifest = m;
+	return 0;
+}
+
+void manifest_deinit(struct manifest *manifest)
+{
+	free(manifest->block);
+	memset(manifest, 0, sizeof(*manifest));
+}
+
+/* ---- names ---- */
+
+void manifest_file_name(char *buf, size_t cap_bytes, const char *name, bool shared, uint32_t rank,
+	uint32_t world)
+{
+	if (shared || world == 1) {
+		snprintf(buf, cap_bytes, "%s", name);
+	} else {
+		snprintf(buf, cap_bytes, "%s-rank%u", name, rank);
+	}
+}
+
+static int compare_file(const void *key, const void *part)
+{
+	return strcmp(key, ((const struct manifest_part *)part)->file);
+}
+
+/* The part in the file that a partition has when it is shared or not, if it is that partition. */
+static const struct manifest_part *find_file(const struct manifest *m, const char *name,
+	bool shared, uint32_t rank)
+{
+	const struct manifest_part *part;
+	char file[sizeof(part->file)];
+
+	if (m->parts_n == 0) {
+		return NULL;
+	}
+	manifest_file_name(file, sizeof(file), name, shared, rank, m->world);
+	part = bsearch(file, m->parts, m->parts_n, sizeof(*m->parts), compare_file);
+	if (part == NULL || strcmp(part->name, name) != 0 ||
+		part->rank != (shared ? MANIFEST_ALL_RANKS : rank)) {
+		return NULL;
+	}
+	return part;
+}
+
+const struct manifest_part *manifest_find(const struct manifest *manifest, const char *name,
+	uint32_t rank)
+{
+	const struct manifest_part *part = find_file(manifest, name, false, rank);
+
+	return part != NULL ? part : find_file(manifest, name, true, rank);
+}

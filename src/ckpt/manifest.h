@@ -1,0 +1,56 @@
+/* The manifest of a tag: which files, how large, a CRC-32C a chunk, what is in them.
+ * Self-checksummed. Pure. docs/format.md has the bytes. */
+#ifndef CKPT_MANIFEST_H
+#define CKPT_MANIFEST_H
+
+#include "ckpt/record.h"
+
+#define MANIFEST_MAX_BYTES (1u << 30) /* of an encoded manifest */
+#define MANIFEST_PARTS_MAX (1u << 20) /* files of one tag */
+#define CKPT_TAG_MAX       64u        /* bytes of a tag, terminator included */
+#define CKPT_JOB_MAX       128u       /* bytes of a job id, terminator included */
+#define MANIFEST_ALL_RANKS UINT32_MAX
+
+struct manifest_part {
+	char name[CKPT_NAME_MAX]; /* the name in state: "model" */
+	char file[CKPT_NAME_MAX +
+		16];   /* "model", or "rng-rank1" for what differs by rank in a world of several */
+	uint32_t rank; /* whose it is, or MANIFEST_ALL_RANKS */
+	uint64_t size_bytes;    /* of the file */
+	uint32_t chunks_n;      /* ckpt_chunks(size_bytes) */
+	uint32_t *chunks;       /* CRC-32C of each chunk of the file, every byte of it included */
+	uint32_t tensors_bytes; /* of tensors */
+	uint8_t *tensors;       /* table, see tensors.h */
+};
+
+struct manifest {
+	uint64_t step;               /* training step */
+	char tag[CKPT_TAG_MAX];      /* the directory's name */
+	char job[CKPT_JOB_MAX];      /* who wrote it */
+	uint32_t attempt;            /* of the job */
+	uint32_t world;              /* ranks that saved */
+	int64_t created_ns;          /* wall clock, since 1970 */
+	uint32_t parts_n;            /* files */
+	struct manifest_part *parts; /* sorted by file */
+	void *block;                 /* what decode allocated; NULL if built by hand */
+};
+
+/* Appends the encoding of a manifest that passes manifest_check (check out->failed after). */
+void manifest_encode(const struct manifest *manifest, struct wire_out *out);
+/* PAWL_EINVAL if a decoder would refuse it: names, order and ranks of the parts, sizes, checksums a
+ * chunk. */
+int manifest_check(const struct manifest *manifest, struct pawl_err *err);
+/* PAWL_ECORRUPT with what is wrong; PAWL_ENOTSUP for a newer version, naming both; PAWL_ENOMEM. */
+int manifest_decode(struct manifest *manifest, const void *bytes, size_t len_bytes,
+	struct pawl_err *err);
+void manifest_deinit(struct manifest *manifest);
+
+/* The part that rank restores for name: its own file, else the shared one; NULL when there is none.
+ */
+const struct manifest_part *manifest_find(const struct manifest *manifest, const char *name,
+	uint32_t rank);
+/* File name of a partition: name, or name-rank<r> when it is not shared and world > 1. */
+void manifest_file_name(char *buf, size_t cap_bytes, const char *name, bool shared, uint32_t rank,
+	uint32_t world);
+
+#endif

@@ -1,0 +1,28 @@
+/* Reads partition files into memory and verifies every byte of them against the manifest. */
+#ifndef CKPT_READ_H
+#define CKPT_READ_H
+
+#include "ckpt/manifest.h"
+
+struct store;
+
+struct reader; /* requests, reused from file to file; one thread */
+
+int reader_open(struct reader **reader, struct store *store, struct pawl_err *err);
+void reader_close(struct reader *reader); /* NULL is fine */
+
+/*
+ * Reads the whole file of part in tag into image (page aligned, part->size_bytes long), several
+ * chunks in flight, checking each chunk's CRC-32C as it arrives. PAWL_ECORRUPT names tag, file and
+ * offset ("global_step500/model: bytes 1048576..2097151 are not what was written"), also for a file
+ * that is shorter or longer.
+ */
+int reader_read(struct reader *reader, const char *tag, const struct manifest_part *part,
+	uint8_t *image, struct pawl_err *err);
+
+/* Memory for images: private, page aligned, huge pages where the system has them. NULL and errno on
+ * failure. */
+void *image_alloc(uint64_t size_bytes);
+void image_free(void *image, uint64_t size_bytes);
+
+#endif

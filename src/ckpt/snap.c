@@ -1,0 +1,599 @@
+/*
+ * The snapshot engine: see snap.h for what it promises.
+ *
+ * Happy path: begin finds the list of units (snap_list.h) of these pieces, protects all extents of
+ * it, copies the eager units and publishes the rest. Whoever has time takes a unit, copies it, asks
+ * the kernel what was written meanwhile, and lifts its protection: the engine's threads in order of
+ * address, a thread in fence those it waits for. Units share nothing: a piece that reaches into two
+ * of them gets its checksum from both, joined by exclusive or.
+ *
+ * Failure modes: protecting fails because memory was replaced since it was registered -> the list
+ * is made anew, once; if that does not help, everything is copied before begin returns. A read that
+ * faults because memory has vanished -> its piece counts as changed.
+ *
+ * One lock guards the state of the snapshot; the copying, the kernel and the callback run without
+ * it. It is taken before none other (huge.lock is not taken under it).
+ */
+#include "ckpt/snap.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/crc.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "ckpt/copy.h"
+#include "ckpt/snap_guard.h"
+#include "ckpt/snap_hook.h"
+#include "ckpt/snap_huge.h"
+#include "ckpt/snap_list.h"
+#include "ckpt/snap_thread.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SNAP_GROUPS_MAX  64u        /* bits of a set of groups */
+#define SNAP_EAGER_ALONE (8u << 20) /* eager bytes that are not worth waking threads for */
+#define SNAP_TRIES_MAX   2          /* of protecting: with the list as it was, and made anew */
+#define NO_PIECE         SIZE_MAX
+
+enum engine_state {
+	ENGINE_IDLE,      /* none in progress */
+	ENGINE_STARTING,  /* begin prepares one; nobody else looks at it */
+	ENGINE_COPYING,   /* units are taken and finished */
+	ENGINE_COPIED,    /* all are finished, the callback is due */
+	ENGINE_REPORTING, /* the callback runs */
+};
+
+struct snap {
+	pid_t pid;               /* the process whose engine it is */
+	struct watch watch;      /* of the kernel */
+	enum snap_proof best;    /* the strongest possible */
+	struct pawl_err why_not; /* a stronger one */
+	enum copy_kernel kernel; /* moves the bytes */
+	struct huge *huge;       /* NULL if best is SNAP_COPIED */
+	pthread_t threads[SNAP_THREADS_MAX];
+	unsigned threads_n; /* started */
+
+	/* The snapshot in progress: written while starting, read only after. */
+	struct snap_list lists[2]; /* by proof, each kept while the pieces stay the same */
+	struct snap_list *list;    /* one of them */
+	struct ckpt_piece *pieces; /* the caller's */
+	snap_done_fn *done;
+	void *user; /* passed to done */
+
+	pthread_mutex_t lock;    /* guards all below */
+	pthread_cond_t work;     /* for engine threads: units, a callback or the end */
+	pthread_cond_t progress; /* for all others: a unit was finished, or the snapshot */
+	enum engine_state state;
+	bool closing;                  /* engine threads shall end */
+	size_t next_eager;             /* unit to be taken */
+	size_t next_wanted;            /* unit to look at for wanted groups */
+	size_t next_any;               /* unit to look at for the rest */
+	uint64_t wanted;               /* groups that a fence asked for */
+	size_t eager_left;             /* eager units not finished */
+	size_t units_left;             /* units not finished, eager ones included */
+	int64_t left[SNAP_GROUPS_MAX]; /* watched units not finished, by group */
+	size_t changed;                /* first piece that changed, or NO_PIECE */
+};
+
+void (*snap_hook)(enum snap_stage stage, struct snap_range range);
+
+/* A unit being copied. */
+struct unit_copy {
+	const struct snap *snap;
+	const struct snap_unit *unit;
+	struct snap_range range; /* parts of pieces outside are not copied */
+	volatile size_t at;      /* piece being read; survives the jump out of the read */
+	size_t changed;          /* first piece that changed, or NO_PIECE */
+};
+
+static bool is_forked(const struct snap *snap)
+{
+	return snap->pid != getpid();
+}
+
+/* Copies the pieces of a unit, as far as they lie in its range. */
+static void read_unit(void *user)
+{
+	struct unit_copy *copy = user;
+	const struct snap *snap = copy->snap;
+
+	for (size_t i = copy->unit->first; i < copy->unit->end; i++) {
+		struct ckpt_piece *piece = &snap->pieces[snap->list->order[i]];
+		uintptr_t src = (uintptr_t)piece->src;
+		uintptr_t end = src + piece->len_bytes;
+		uintptr_t lo = src > copy->range.lo ? src : copy->range.lo;
+		uintptr_t hi = end < copy->range.hi ? end : copy->range.hi;
+		uint32_t crc;
+
+		if (lo >= hi) {
+			continue;
+		}
+		copy->at = snap->list->order[i];
+		crc = copy_crc32c(snap->kernel, piece->dst == NULL ? NULL : piece->dst + (lo - src),
+			piece->src + (lo - src), hi - lo);
+		crc = crc32c_combine(crc, 0, end - hi);
+		/* the other part may be under way in another thread */
+		__atomic_fetch_xor(&piece->crc, crc, __ATOMIC_RELAXED);
+	}
+}
+
+static void note_hit(void *user, struct snap_range run)
+{
+	struct unit_copy *copy = user;
+	const struct snap *snap = copy->snap;
+
+	for (size_t i = copy->unit->first; i < copy->unit->end; i++) {
+		size_t index = snap->list->order[i];
+		uintptr_t src = (uintptr_t)snap->pieces[index].src;
+
+		if (src < run.hi && run.lo < src + snap->pieces[index].len_bytes &&
+			index < copy->changed) {
+			copy->changed = index;
+		}
+	}
+}
+
+static void pass_stage(enum snap_stage stage, const struct snap_unit *unit)
+{
+	if (snap_hook != NULL) {
+		snap_hook(stage, unit->range);
+	}
+}
+
+/* Returns the first piece that changed, or NO_PIECE. */
+static size_t copy_unit(const struct snap *snap, const struct snap_unit *unit)
+{
+	struct unit_copy copy = {snap, unit, {0, UINTPTR_MAX}, NO_PIECE, NO_PIECE};
+
+	if (!unit->watched) {
+		read_unit(&copy);
+		return NO_PIECE;
+	}
+	copy.range = unit->range;
+	pass_stage(SNAP_UNIT_TAKEN, unit);
+	if (!snap_guard(read_unit, &copy, unit->range.lo, unit->range.hi)) {
+		copy.changed = copy.at;
+	}
+	pass_stage(SNAP_UNIT_COPIED, unit);
+	watch_scan(&snap->watch, unit->range, note_hit, &copy);
+	watch_lift(&snap->watch, unit->range);
+	pass_stage(SNAP_UNIT_LIFTED, unit);
+	return copy.changed;
+}
+
+/* The next unit of [*next, end) that nobody has taken and, unless groups is 0, has one of them. */
+static struct snap_unit *scan_units(struct snap *snap, size_t *next, uint64_t groups)
+{
+	while (*next < snap->list->units_n) {
+		struct snap_unit *unit = &snap->list->units[(*next)++];
+
+		if (!unit->taken && (groups == 0 || (unit->groups & groups) != 0)) {
+			unit->taken = true;
+			return unit;
+		}
+	}
+	return NULL;
+}
+
+static struct snap_unit *take_eager(struct snap *snap)
+{
+	if (snap->next_eager == snap->list->eager_n) {
+		return NULL;
+	}
+	return &snap->list->units[snap->next_eager++];
+}
+
+static struct snap_unit *take_wanted(struct snap *snap)
+{
+	return snap->wanted == 0 ? NULL : scan_units(snap, &snap->next_wanted, snap->wanted);
+}
+
+static struct snap_unit *take_any(struct snap *snap)
+{
+	struct snap_unit *unit = take_eager(snap);
+
+	if (unit == NULL) {
+		unit = take_wanted(snap);
+	}
+	return unit != NULL ? unit : scan_units(snap, &snap->next_any, 0);
+}
+
+/* Counts a watched unit in or out of its groups. */
+static void count_groups(struct snap *snap, const struct snap_unit *unit, int by)
+{
+	for (uint64_t groups = unit->groups; groups != 0; groups &= groups - 1) {
+		snap->left[__builtin_ctzll(groups)] += by;
+	}
+}
+
+/* Copies a taken unit. The lock is held on entry and return, but not between. */
+static void work_unit(struct snap *snap, const struct snap_unit *unit)
+{
+	size_t changed;
+
+	pthread_mutex_unlock(&snap->lock);
+	changed = copy_unit(snap, unit);
+	pthread_mutex_lock(&snap->lock);
+	snap->changed = changed < snap->changed ? changed : snap->changed;
+	snap->eager_left -= !unit->watched;
+	count_groups(snap, unit, -1);
+	if (--snap->units_left == 0) {
+		snap->state = ENGINE_COPIED;
+		pthread_cond_signal(&snap->work);
+	}
+	pthread_cond_broadcast(&snap->progress);
+}
+
+static void end_snapshot(struct snap *snap)
+{
+	snap->state = ENGINE_IDLE;
+	pthread_cond_broadcast(&snap->progress);
+}
+
+static void report_done(struct snap *snap)
+{
+	size_t changed = snap->changed;
+
+	snap->state = ENGINE_REPORTING;
+	pthread_mutex_unlock(&snap->lock);
+	snap->done(snap->user, changed == NO_PIECE ? 0 : PAWL_ECHANGED,
+		changed == NO_PIECE ? 0 : changed);
+	if (snap->huge != NULL) {
+		huge_allow(snap->huge, true);
+	}
+	pthread_mutex_lock(&snap->lock);
+	end_snapshot(snap);
+}
+
+static void *run_engine(void *user)
+{
+	struct snap *snap = user;
+
+	pthread_mutex_lock(&snap->lock);
+	while (!snap->closing) {
+		struct snap_unit *unit = snap->state == ENGINE_COPYING ? take_any(snap) : NULL;
+
+		if (unit != NULL) {
+			work_unit(snap, unit);
+		} else if (snap->state == ENGINE_COPIED) {
+			report_done(snap);
+		} else {
+			pthread_cond_wait(&snap->work, &snap->lock);
+		}
+	}
+	pthread_mutex_unlock(&snap->lock);
+	return NULL;
+}
+
+/* Leaves best at SNAP_COPIED with why_not if the kernel does not watch. */
+static int open_watch(struct snap *snap, struct pawl_err *err)
+{
+	int rv;
+
+	if (watch_open(&snap->watch, &snap->why_not) != 0 || snap_guard_init(&snap->why_not) != 0) {
+		return 0;
+	}
+	rv = huge_open(&snap->huge, err);
+	if (rv == 0) {
+		snap->best = SNAP_WATCHED;
+	}
+	return rv;
+}
+
+int snap_open(struct snap **snap, const struct snap_options *options, struct pawl_err *err)
+{
+	unsigned threads = options->threads == 0 ? 1 : options->threads;
+	struct snap *s;
+	int rv = 0;
+
+	if (threads > SNAP_THREADS_MAX) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"open the snapshot engine: %u threads, more than %u", threads,
+			SNAP_THREADS_MAX);
+	}
+	s = FAULT_MEM("snap.open", calloc(1, sizeof(*s)));
+	if (s == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "open the snapshot engine");
+	}
+	s->pid = getpid();
+	s->watch = (struct watch){-1, -1};
+	s->best = SNAP_COPIED;
+	s->kernel = copy_best();
+	s->list = &s->lists[SNAP_COPIED];
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->work, NULL);
+	pthread_cond_init(&s->progress, NULL);
+	if (options->watch) {
+		rv = open_watch(s, err);
+	} else {
+		pawl_err_set(&s->why_not, PAWL_ENOTSUP, "not asked for");
+	}
+	for (; rv == 0 && s->threads_n < threads; s->threads_n += rv == 0) {
+		rv = snap_thread_start(&s->threads[s->threads_n], "pawl-snap", run_engine, s, err);
+	}
+	if (rv != 0) {
+		snap_close(s);
+		return rv;
+	}
+	*snap = s;
+	return 0;
+}
+
+static void unregister_extents(const struct snap *snap)
+{
+	const struct snap_list *list = &snap->lists[SNAP_WATCHED];
+
+	for (size_t e = 0; e < list->extents_n; e++) {
+		watch_unregister(&snap->watch, list->extents[e]);
+	}
+}
+
+void snap_close(struct snap *snap)
+{
+	if (snap == NULL || is_forked(snap)) {
+		return;
+	}
+	pthread_mutex_lock(&snap->lock);
+	while (snap->state != ENGINE_IDLE) {
+		pthread_cond_wait(&snap->progress, &snap->lock);
+	}
+	snap->closing = true;
+	pthread_cond_broadcast(&snap->work);
+	pthread_mutex_unlock(&snap->lock);
+	for (unsigned i = 0; i < snap->threads_n; i++) {
+		pthread_join(snap->threads[i], NULL);
+	}
+	huge_close(snap->huge);
+	unregister_extents(snap); /* a forked child may still hold the descriptor */
+	watch_close(&snap->watch);
+	snap_list_deinit(&snap->lists[SNAP_COPIED]);
+	snap_list_deinit(&snap->lists[SNAP_WATCHED]);
+	pthread_cond_destroy(&snap->progress);
+	pthread_cond_destroy(&snap->work);
+	pthread_mutex_destroy(&snap->lock);
+	free(snap);
+}
+
+enum snap_proof snap_best(const struct snap *snap, const char **why_not)
+{
+	if (why_not != NULL) {
+		*why_not = snap->best == SNAP_WATCHED ? NULL : snap->why_not.msg;
+	}
+	return snap->best;
+}
+
+/* The list of these pieces with nothing watched. */
+static int make_eager_list(struct snap *snap, const struct ckpt_piece *pieces, size_t n,
+	struct pawl_err *err)
+{
+	struct snap_list *list = &snap->lists[SNAP_COPIED];
+	int rv = 0;
+
+	if (!snap_list_matches(list, pieces, n)) {
+		rv = snap_list_extents(list, pieces, n, NULL, 0, err);
+		if (rv == 0) {
+			rv = snap_list_units(list, err);
+		}
+	}
+	snap->list = list;
+	return rv;
+}
+
+static void register_extents(struct snap *snap, struct snap_list *list)
+{
+	size_t kept = 0;
+
+	for (size_t e = 0; e < list->extents_n; e++) {
+		if (watch_register(&snap->watch, list->extents[e])) {
+			list->extents[kept++] = list->extents[e];
+		}
+	}
+	list->extents_n = kept;
+}
+
+/* The list of these pieces with all that can be watched registered. */
+static int make_watched_list(struct snap *snap, const struct ckpt_piece *pieces, size_t n,
+	struct pawl_err *err)
+{
+	struct snap_list *list = &snap->lists[SNAP_WATCHED];
+	struct snap_range *ranges;
+	size_t ranges_n;
+	int rv = watch_ranges(&ranges, &ranges_n, err);
+
+	unregister_extents(snap);
+	if (rv != 0) {
+		return rv;
+	}
+	rv = snap_list_extents(list, pieces, n, ranges, ranges_n, err);
+	free(ranges);
+	if (rv != 0) {
+		return rv;
+	}
+	register_extents(snap, list);
+	rv = snap_list_units(list, err);
+	if (rv == 0) {
+		huge_set(snap->huge, list->extents, list->extents_n);
+	}
+	return rv;
+}
+
+static bool protect_extents(const struct snap *snap)
+{
+	const struct snap_list *list = &snap->lists[SNAP_WATCHED];
+
+	for (size_t e = 0; e < list->extents_n; e++) {
+		if (!watch_protect(&snap->watch, list->extents[e])) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* Finds or makes the list of these pieces and protects what it watches. false: watching does not
+ * work out this time; nothing is protected then. */
+static bool watch_pieces(struct snap *snap, const struct ckpt_piece *pieces, size_t n)
+{
+	struct snap_list *list = &snap->lists[SNAP_WATCHED];
+	bool same = snap_list_matches(list, pieces, n);
+
+	for (int try = 0; try < SNAP_TRIES_MAX; try++) {
+		int64_t began_ns;
+
+		if (!same && make_watched_list(snap, pieces, n, NULL) != 0) {
+			break;
+		}
+		began_ns = clock_mono_ns();
+		if (protect_extents(snap)) {
+			if (same) {
+				huge_protected(snap->huge, clock_mono_ns() - began_ns);
+			}
+			snap->list = list;
+			return true;
+		}
+		same = false;
+	}
+	unregister_extents(snap);
+	snap_list_deinit(list);
+	return false;
+}
+
+static int claim_engine(struct snap *snap, struct pawl_err *err)
+{
+	int rv = 0;
+
+	if (is_forked(snap)) {
+		return pawl_err_set(err, PAWL_ENOTSUP,
+			"snapshot: the engine belongs to the process that forked this one");
+	}
+	pthread_mutex_lock(&snap->lock);
+	if (snap->state != ENGINE_IDLE) {
+		rv = pawl_err_set(err, PAWL_EBUSY, "snapshot: the one before is not done");
+	} else {
+		snap->state = ENGINE_STARTING;
+	}
+	pthread_mutex_unlock(&snap->lock);
+	return rv;
+}
+
+/* Hands the units out, but for the first eager ones, which the caller has copied. */
+static void publish_units(struct snap *snap, size_t copied)
+{
+	struct snap_list *list = snap->list;
+
+	pthread_mutex_lock(&snap->lock);
+	snap->next_eager = copied;
+	snap->next_wanted = list->eager_n;
+	snap->next_any = list->eager_n;
+	snap->wanted = 0;
+	snap->eager_left = list->eager_n - copied;
+	snap->units_left = list->units_n - copied;
+	for (size_t i = list->eager_n; i < list->units_n; i++) {
+		list->units[i].taken = false;
+		count_groups(snap, &list->units[i], 1);
+	}
+	snap->changed = NO_PIECE;
+	snap->state = snap->units_left == 0 ? ENGINE_COPIED : ENGINE_COPYING;
+	pthread_cond_broadcast(&snap->work);
+	pthread_mutex_unlock(&snap->lock);
+}
+
+/* Copies the eager units: alone if they are few bytes, else together with the engine's threads. */
+static void run_snapshot(struct snap *snap)
+{
+	struct snap_list *list = snap->list;
+	struct snap_unit *unit;
+
+	if (list->eager_bytes <= SNAP_EAGER_ALONE) {
+		for (size_t i = 0; i < list->eager_n; i++) {
+			(void)copy_unit(snap, &list->units[i]);
+		}
+		publish_units(snap, list->eager_n);
+		return;
+	}
+	publish_units(snap, 0);
+	pthread_mutex_lock(&snap->lock);
+	while ((unit = take_eager(snap)) != NULL) {
+		work_unit(snap, unit);
+	}
+	while (snap->eager_left > 0) {
+		pthread_cond_wait(&snap->progress, &snap->lock);
+	}
+	pthread_mutex_unlock(&snap->lock);
+}
+
+int snap_begin(struct snap *snap, struct ckpt_piece *pieces, size_t n, bool watch,
+	snap_done_fn *done, void *user, enum snap_proof *proof, struct pawl_err *err)
+{
+	int rv = claim_engine(snap, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	if (snap->huge != NULL) {
+		huge_allow(snap->huge, false);
+	}
+	if (!watch || snap->best == SNAP_COPIED || !watch_pieces(snap, pieces, n)) {
+		rv = make_eager_list(snap, pieces, n, err);
+	}
+	if (rv != 0) {
+		pthread_mutex_lock(&snap->lock);
+		end_snapshot(snap);
+		pthread_mutex_unlock(&snap->lock);
+		return rv;
+	}
+	for (size_t i = 0; i < n; i++) {
+		pieces[i].crc = 0;
+	}
+	snap->pieces = pieces;
+	snap->done = done;
+	snap->user = user;
+	*proof = snap->list->units_n > snap->list->eager_n ? SNAP_WATCHED : SNAP_COPIED;
+	run_snapshot(snap);
+	return 0;
+}
+
+static bool is_pending(const struct snap *snap, uint64_t groups)
+{
+	for (; groups != 0; groups &= groups - 1) {
+		if (snap->left[__builtin_ctzll(groups)] > 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
+void snap_fence(struct snap *snap, uint64_t groups)
+{
+	if (is_forked(snap)) {
+		return;
+	}
+	pthread_mutex_lock(&snap->lock);
+	if ((groups & ~snap->wanted) != 0) {
+		snap->wanted |= groups;
+		snap->next_wanted = 0;
+	}
+	while (is_pending(snap, groups)) {
+		struct snap_unit *unit = take_wanted(snap);
+
+		if (unit != NULL) {
+			work_unit(snap, unit);
+		} else {
+			pthread_cond_wait(&snap->progress, &snap->lock);
+		}
+	}
+	pthread_mutex_unlock(&snap->lock);
+}
+
+void snap_wait(struct snap *snap)
+{
+	if (is_forked(snap)) {
+		return;
+	}
+	pthread_mutex_lock(&snap->lock);
+	while (snap->state != ENGINE_IDLE) {
+		pthread_cond_wait(&snap->progress, &snap->lock);
+	}
+	pthread_mutex_unlock(&snap->lock);
+}

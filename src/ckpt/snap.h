@@ -1,0 +1,69 @@
+/*
+ * The snapshot engine: copies a list of pieces out of live memory while the owner goes on
+ * computing, and proves that they did not change.
+ *
+ * Happy path: begin copies the eager pieces (groups 0), write-protects the pages of all others in
+ * one go (userfaultfd, WP_ASYNC: the kernel lets a writer through and marks the page), and returns.
+ * Threads of the engine then copy and checksum unit by unit (2 MiB), ask the kernel which pages
+ * were written (PAGEMAP_SCAN) and lift the protection. fence waits for what a coming writer is
+ * about to change, and helps copying. done is called once, from an engine thread, when all is
+ * copied. While nothing is in progress, a thread of low priority turns memory that was saved twice
+ * into huge pages, which makes begin fast.
+ *
+ * Failure modes: a page written, dropped (MADV_DONTNEED), unmapped, moved or replaced before it was
+ * copied -> done with PAWL_ECHANGED and the piece; the copy survives memory that vanishes under it
+ * by handlers of SIGSEGV and SIGBUS, which pass on what is not theirs. A write in the instant
+ * between the copy of a unit and the lifting of its protection is taken for one before. No kernel
+ * support -> begin copies everything before it returns (proof SNAP_COPIED). Memory that is not
+ * private and anonymous (file-backed, shared) or that the kernel refuses -> those pieces alone are
+ * copied before begin returns. Not seen by the kernel's proof: DMA, and mappings of the same memory
+ * made by tricks (CUDA, RDMA). Such memory must come with groups 0.
+ */
+#ifndef CKPT_SNAP_H
+#define CKPT_SNAP_H
+
+#include "ckpt/plan.h"
+
+#define SNAP_THREADS_MAX 64u /* engine threads */
+
+struct snap;
+
+enum snap_proof {
+	SNAP_COPIED,  /* everything was copied before begin returned */
+	SNAP_WATCHED, /* the kernel watched what was copied later */
+};
+
+struct snap_options {
+	unsigned threads; /* engine threads, at most SNAP_THREADS_MAX; 0: one */
+	bool watch;       /* false: never watch (copy="now") */
+};
+
+/* Called once a snapshot, maybe before begin has returned. rv: 0, or PAWL_ECHANGED with the index
+ * of the (first) piece that changed. Engine thread; must not call into the engine. */
+typedef void snap_done_fn(void *user, int rv, size_t piece);
+
+/* PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL. PAWL_NO_UFFD=1 in the environment refuses the watch. */
+int snap_open(struct snap **snap, const struct snap_options *options, struct pawl_err *err);
+void snap_close(struct snap *snap); /* waits for a snapshot in progress; NULL is fine */
+/* The strongest proof this system allows, found out at open, and in words why not the stronger one
+ * ("userfaultfd: Operation not permitted"). */
+enum snap_proof snap_best(const struct snap *snap, const char **why_not);
+
+/*
+ * Starts a snapshot; the one before must be done (PAWL_EBUSY). pieces stay the caller's and must
+ * not move until done was called; crc is filled in each. watch=false copies all before returning
+ * (for this snapshot). proof gets what this snapshot has. After the first call with the same memory
+ * nothing is allocated. PAWL_ENOMEM, PAWL_ELIMIT (CKPT_PIECES_MAX): nothing was started, done is
+ * not called. PAWL_ENOTSUP in a forked child.
+ */
+int snap_begin(struct snap *snap, struct ckpt_piece *pieces, size_t n, bool watch,
+	snap_done_fn *done, void *user, enum snap_proof *proof, struct pawl_err *err);
+/* Returns when every piece with a group in groups is copied and no longer watched (at once if none
+ * is in progress). Any thread but the engine's; not while begin runs in another. */
+void snap_fence(struct snap *snap, uint64_t groups);
+/* Returns when the snapshot in progress is done and its callback has returned. */
+void snap_wait(struct snap *snap);
+/* After the process forked: in the child the engine is dead; all calls return at once and free
+ * nothing. The parent's goes on; what the child writes is the child's. */
+
+#endif

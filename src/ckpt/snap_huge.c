@@ -1,0 +1,225 @@
+/*
+ * Turns watched memory into huge pages: see snap_huge.h for the contract.
+ *
+ * A round goes over the extents and collapses each huge page's worth that lies wholly inside one.
+ * The first round is due when the same memory was protected again, as one that is saved once is not
+ * worth it; another when pages were busy, or when protecting has become slow again because writes
+ * split them; HUGE_ROUNDS_MAX in all, so that a program that always splits them is left alone.
+ *
+ * One lock guards everything; it is not held while the kernel works. Its rank: a leaf.
+ */
+#include "ckpt/snap_huge.h"
+
+#include "base/err.h"
+#include "base/fault.h"
+#include "ckpt/snap_list.h"
+#include "ckpt/snap_thread.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* sys/mman.h, for headers older than Linux 6.1 */
+#endif
+
+#define HUGE_ROUNDS_MAX  3u
+#define HUGE_NICE        5         /* of the thread: below training */
+#define HUGE_SLOW_FACTOR 4         /* times the fastest protecting seen, and … */
+#define HUGE_SLOW_NS     1000000LL /* … at least this: pages were split */
+
+struct huge {
+	pthread_mutex_t lock;       /* guards all below */
+	pthread_cond_t changed;     /* something to do, or no longer */
+	pthread_t thread;           /* does the work */
+	struct snap_range *extents; /* owned */
+	size_t extents_n;
+	size_t extent;       /* being worked on; extents_n: no round is due */
+	uintptr_t at;        /* the next address in it; 0: its beginning */
+	unsigned rounds;     /* started for these extents */
+	bool busy;           /* of this round: a page was, which may go better next time */
+	int64_t fastest_ns;  /* protecting all of it, after a round; 0: none seen */
+	uint64_t generation; /* of the extents, so that a step knows its own */
+	bool allowed;        /* to work */
+	bool closing;        /* the thread shall end */
+};
+
+static bool is_due(const struct huge *huge)
+{
+	return huge->extent < huge->extents_n;
+}
+
+/* Unless there were enough of them. */
+static void start_round(struct huge *huge)
+{
+	if (huge->rounds < HUGE_ROUNDS_MAX) {
+		huge->rounds++;
+		huge->extent = 0;
+		huge->at = 0;
+		huge->busy = false;
+		pthread_cond_broadcast(&huge->changed);
+	}
+}
+
+static void end_extent(struct huge *huge)
+{
+	huge->at = 0;
+	huge->extent++;
+	if (!is_due(huge) && huge->busy) {
+		start_round(huge);
+	}
+}
+
+/* The next step of the round: an extent's flag, or a page to collapse. false: the extent ended. */
+static bool next_step(struct huge *huge, struct snap_range *step, int *advice)
+{
+	struct snap_range extent = huge->extents[huge->extent];
+
+	if (huge->at == 0) {
+		huge->at = (extent.lo + SNAP_UNIT - 1) / SNAP_UNIT * SNAP_UNIT;
+		*step = extent;
+		*advice = MADV_HUGEPAGE;
+		return true;
+	}
+	*step = (struct snap_range){huge->at, huge->at + SNAP_UNIT};
+	*advice = MADV_COLLAPSE;
+	huge->at += SNAP_UNIT;
+	return step->hi <= extent.hi;
+}
+
+/* Takes a step's outcome in. EINVAL: this page cannot be one, the others may. */
+static void note_step(struct huge *huge, int sys)
+{
+	switch (sys) {
+	case EAGAIN:
+	case EBUSY:
+		huge->busy = true;
+		break;
+	case ENOMEM: /* no huge pages to be had, or the memory is gone */
+		huge->rounds = HUGE_ROUNDS_MAX;
+		huge->extent = huge->extents_n;
+		break;
+	default:
+		break;
+	}
+}
+
+static void *run_huge(void *user)
+{
+	struct huge *huge = user;
+	struct snap_range step;
+	uint64_t generation;
+	int advice;
+
+	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), getpriority(PRIO_PROCESS, 0) + HUGE_NICE);
+	pthread_mutex_lock(&huge->lock);
+	while (!huge->closing) {
+		int sys = 0;
+
+		if (!huge->allowed || !is_due(huge)) {
+			pthread_cond_wait(&huge->changed, &huge->lock);
+			continue;
+		}
+		if (!next_step(huge, &step, &advice)) {
+			end_extent(huge);
+			pthread_cond_broadcast(&huge->changed);
+			continue;
+		}
+		generation = huge->generation;
+		pthread_mutex_unlock(&huge->lock);
+		if (FAULT_SYS("huge.madvise",
+			    madvise((void *)step.lo, step.hi - step.lo, advice)) != 0) {
+			sys = errno;
+		}
+		pthread_mutex_lock(&huge->lock);
+		if (generation == huge->generation) {
+			note_step(huge, sys);
+		}
+		pthread_cond_broadcast(&huge->changed);
+	}
+	pthread_mutex_unlock(&huge->lock);
+	return NULL;
+}
+
+int huge_open(struct huge **huge, struct pawl_err *err)
+{
+	struct huge *h = FAULT_MEM("huge.open", calloc(1, sizeof(*h)));
+	int rv;
+
+	if (h == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "open the huge page thread");
+	}
+	pthread_mutex_init(&h->lock, NULL);
+	pthread_cond_init(&h->changed, NULL);
+	rv = snap_thread_start(&h->thread, "pawl-huge", run_huge, h, err);
+	if (rv != 0) {
+		pthread_cond_destroy(&h->changed);
+		pthread_mutex_destroy(&h->lock);
+		free(h);
+		return rv;
+	}
+	*huge = h;
+	return 0;
+}
+
+void huge_close(struct huge *huge)
+{
+	if (huge == NULL) {
+		return;
+	}
+	pthread_mutex_lock(&huge->lock);
+	huge->closing = true;
+	pthread_cond_broadcast(&huge->changed);
+	pthread_mutex_unlock(&huge->lock);
+	pthread_join(huge->thread, NULL);
+	pthread_cond_destroy(&huge->changed);
+	pthread_mutex_destroy(&huge->lock);
+	free(huge->extents);
+	free(huge);
+}
+
+void huge_set(struct huge *huge, const struct snap_range *extents, size_t n)
+{
+	struct snap_range *copy = FAULT_MEM("huge.set", malloc((n + 1) * sizeof(*copy)));
+
+	pthread_mutex_lock(&huge->lock);
+	free(huge->extents);
+	huge->extents = copy;
+	huge->extents_n = copy == NULL ? 0 : n;
+	if (copy != NULL && n > 0) {
+		memcpy(copy, extents, n * sizeof(*copy));
+	}
+	huge->extent = huge->extents_n;
+	huge->rounds = 0;
+	huge->fastest_ns = 0;
+	huge->generation++;
+	pthread_mutex_unlock(&huge->lock);
+}
+
+void huge_protected(struct huge *huge, int64_t took_ns)
+{
+	pthread_mutex_lock(&huge->lock);
+	if (huge->rounds == 0) {
+		start_round(huge);
+	} else if (!is_due(huge)) {
+		if (huge->fastest_ns == 0 || took_ns < huge->fastest_ns) {
+			huge->fastest_ns = took_ns;
+		}
+		if (took_ns > HUGE_SLOW_NS && took_ns > HUGE_SLOW_FACTOR * huge->fastest_ns) {
+			start_round(huge);
+		}
+	}
+	pthread_mutex_unlock(&huge->lock);
+}
+
+void huge_allow(struct huge *huge, bool allowed)
+{
+	pthread_mutex_lock(&huge->lock);
+	huge->allowed = allowed;
+	pthread_cond_broadcast(&huge->changed);
+	pthread_mutex_unlock(&huge->lock);
+}

@@ -1,0 +1,222 @@
+/* What the engine has to do for a list of pieces: see snap_list.h for the contract. */
+#include "ckpt/snap_list.h"
+
+#include "base/assert.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "ckpt/record.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void snap_list_deinit(struct snap_list *list)
+{
+	free(list->keys);
+	free(list->order);
+	free(list->extents);
+	free(list->units);
+	*list = (struct snap_list){0};
+}
+
+bool snap_list_matches(const struct snap_list *list, const struct ckpt_piece *pieces, size_t n)
+{
+	if (!list->valid || n != list->n) {
+		return false;
+	}
+	for (size_t i = 0; i < n; i++) {
+		const struct snap_key *key = &list->keys[i];
+
+		if (key->src != pieces[i].src || key->len_bytes != pieces[i].len_bytes ||
+			key->groups != pieces[i].groups) {
+			return false;
+		}
+	}
+	return true;
+}
+
+static struct snap_range key_range(const struct snap_key *key)
+{
+	return (struct snap_range){(uintptr_t)key->src, (uintptr_t)key->src + key->len_bytes};
+}
+
+static int by_address(const void *a, const void *b, void *user)
+{
+	const struct snap_key *keys = user;
+	uintptr_t x = (uintptr_t)keys[*(const uint32_t *)a].src;
+	uintptr_t y = (uintptr_t)keys[*(const uint32_t *)b].src;
+
+	return (x > y) - (x < y);
+}
+
+/* Splits the pieces: order[0, watched_n) have groups, by address; the others follow as they came.
+ */
+static void order_pieces(struct snap_list *list)
+{
+	size_t watched = 0;
+	size_t eager = list->n;
+
+	for (size_t i = list->n; i-- > 0;) {
+		if (list->keys[i].groups == 0) {
+			list->order[--eager] = (uint32_t)i;
+		}
+	}
+	for (size_t i = 0; i < list->n; i++) {
+		if (list->keys[i].groups != 0) {
+			list->order[watched++] = (uint32_t)i;
+		}
+	}
+	ASSERT(watched == eager);
+	list->watched_n = watched;
+	qsort_r(list->order, watched, sizeof(*list->order), by_address, list->keys);
+}
+
+/* Each watchable piece lengthens the last extent, if no more than a gap within the same range lies
+ * between, or begins one. */
+static void find_extents(struct snap_list *list, const struct snap_range *ranges, size_t ranges_n)
+{
+	struct snap_range *last = NULL;
+	size_t r = 0;
+	size_t last_r = 0;
+
+	for (size_t i = 0; i < list->watched_n; i++) {
+		struct snap_range piece = key_range(&list->keys[list->order[i]]);
+
+		while (r < ranges_n && ranges[r].hi <= piece.lo) {
+			r++;
+		}
+		if (r == ranges_n || piece.lo < ranges[r].lo || piece.hi > ranges[r].hi) {
+			continue;
+		}
+		if (last != NULL && r == last_r && piece.lo <= last->hi + SNAP_GAP_MAX) {
+			last->hi = piece.hi > last->hi ? piece.hi : last->hi;
+			continue;
+		}
+		last = &list->extents[list->extents_n++];
+		last_r = r;
+		*last = piece;
+	}
+}
+
+int snap_list_extents(struct snap_list *list, const struct ckpt_piece *pieces, size_t n,
+	const struct snap_range *ranges, size_t ranges_n, struct pawl_err *err)
+{
+	snap_list_deinit(list);
+	if (n > CKPT_PIECES_MAX) {
+		return pawl_err_set(err, PAWL_ELIMIT, "snapshot of %zu pieces, more than %u", n,
+			CKPT_PIECES_MAX);
+	}
+	list->keys = FAULT_MEM("snap.keys", malloc((n + 1) * sizeof(*list->keys)));
+	list->order = FAULT_MEM("snap.order", malloc((2 * n + 1) * sizeof(*list->order)));
+	list->extents = FAULT_MEM("snap.extents", malloc((n + 1) * sizeof(*list->extents)));
+	if (list->keys == NULL || list->order == NULL || list->extents == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "list %zu pieces", n);
+	}
+	list->n = n;
+	for (size_t i = 0; i < n; i++) {
+		const struct ckpt_piece *piece = &pieces[i];
+
+		ASSERT(piece->groups == 0 ||
+			((uintptr_t)piece->src % CKPT_PAGE == 0 &&
+				piece->len_bytes % CKPT_PAGE == 0));
+		list->keys[i] = (struct snap_key){piece->src, piece->groups, piece->len_bytes};
+	}
+	order_pieces(list);
+	find_extents(list, ranges, ranges_n);
+	return 0;
+}
+
+/* Moves pieces outside of all extents behind the watched ones. Returns how many stay watched. */
+static size_t drop_unwatched(struct snap_list *list)
+{
+	uint32_t *dropped = list->order + list->n;
+	size_t watched = 0;
+	size_t dropped_n = 0;
+	size_t e = 0;
+
+	for (size_t i = 0; i < list->watched_n; i++) {
+		struct snap_range piece = key_range(&list->keys[list->order[i]]);
+
+		while (e < list->extents_n && list->extents[e].hi <= piece.lo) {
+			e++;
+		}
+		if (e < list->extents_n && list->extents[e].lo <= piece.lo &&
+			piece.hi <= list->extents[e].hi) {
+			list->order[watched++] = list->order[i];
+		} else {
+			dropped[dropped_n++] = list->order[i];
+		}
+	}
+	memcpy(list->order + watched, dropped, dropped_n * sizeof(*dropped));
+	return watched;
+}
+
+static void add_eager_units(struct snap_list *list)
+{
+	struct snap_unit *unit = NULL;
+	uint64_t unit_bytes = 0;
+
+	for (size_t i = list->watched_n; i < list->n; i++) {
+		uint32_t len_bytes = list->keys[list->order[i]].len_bytes;
+
+		if (unit == NULL || unit_bytes + len_bytes > SNAP_UNIT) {
+			unit = &list->units[list->units_n++];
+			*unit = (struct snap_unit){.first = (uint32_t)i, .end = (uint32_t)i};
+			unit_bytes = 0;
+		}
+		unit->end++;
+		unit_bytes += len_bytes;
+		list->eager_bytes += len_bytes;
+	}
+	list->eager_n = list->units_n;
+}
+
+/* Cuts an extent at multiples of SNAP_UNIT. *at is the first watched piece that may reach into it;
+ * pieces reach into two units at most. */
+static void add_watched_units(struct snap_list *list, struct snap_range extent, size_t *at)
+{
+	for (uintptr_t lo = extent.lo; lo < extent.hi;) {
+		uintptr_t next = (lo / SNAP_UNIT + 1) * SNAP_UNIT;
+		struct snap_unit *unit = &list->units[list->units_n++];
+
+		*unit = (struct snap_unit){.range = {lo, next < extent.hi ? next : extent.hi},
+			.watched = true};
+		while (key_range(&list->keys[list->order[*at]]).hi <= lo) {
+			(*at)++;
+		}
+		unit->first = unit->end = (uint32_t)*at;
+		while (unit->end < list->watched_n &&
+			key_range(&list->keys[list->order[unit->end]]).lo < unit->range.hi) {
+			unit->groups |= list->keys[list->order[unit->end++]].groups;
+		}
+		lo = unit->range.hi;
+	}
+}
+
+static size_t count_units_max(const struct snap_list *list)
+{
+	size_t units = list->n + 1; /* eager: no more than one a piece */
+
+	for (size_t e = 0; e < list->extents_n; e++) {
+		units += (list->extents[e].hi - list->extents[e].lo) / SNAP_UNIT + 2;
+	}
+	return units;
+}
+
+int snap_list_units(struct snap_list *list, struct pawl_err *err)
+{
+	size_t units_max = count_units_max(list);
+	size_t at = 0;
+
+	list->units = FAULT_MEM("snap.units", malloc(units_max * sizeof(*list->units)));
+	if (list->units == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "list the units of %zu pieces", list->n);
+	}
+	list->watched_n = drop_unwatched(list);
+	add_eager_units(list);
+	for (size_t e = 0; e < list->extents_n; e++) {
+		add_watched_units(list, list->extents[e], &at);
+	}
+	ASSERT(list->units_n <= units_max);
+	list->valid = true;
+	return 0;
+}

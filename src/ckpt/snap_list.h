@@ -1,0 +1,61 @@
+/*
+ * What the engine has to do for a list of pieces: which memory it watches, and the units of work in
+ * which it copies. Made once and kept while the pieces stay the same. Pure.
+ */
+#ifndef CKPT_SNAP_LIST_H
+#define CKPT_SNAP_LIST_H
+
+#include "ckpt/plan.h"
+#include "ckpt/snap_watch.h"
+
+#define SNAP_UNIT                                                                                  \
+	(2u << 20) /* bytes and alignment of a unit: a huge page, so that lifting its protection   \
+		      leaves it whole */
+#define SNAP_GAP_MAX (64u << 10) /* bytes between watched pieces that are watched along */
+
+/* A piece as it was when the list was made. */
+struct snap_key {
+	const uint8_t *src; /* of it */
+	uint64_t groups;    /* of it */
+	uint32_t len_bytes; /* of it */
+};
+
+/* What one thread copies in one go. */
+struct snap_unit {
+	struct snap_range range; /* watched: the memory, within one multiple of SNAP_UNIT */
+	uint32_t first, end;     /* its pieces are order[first, end); only their parts in range */
+	uint64_t groups;         /* of its watched pieces, together */
+	bool watched;            /* false: its pieces are copied whole, before begin returns */
+	bool taken;              /* the engine's */
+};
+
+/* Zero-initialise. */
+struct snap_list {
+	struct snap_key *keys; /* of the pieces it was made from */
+	uint32_t *order;       /* indices of pieces: watched ones by address, then eager ones */
+	struct snap_range *extents; /* memory to register and protect, ascending; covers the watched
+				       pieces */
+	struct snap_unit *units;    /* eager ones first, then watched ones by address */
+	size_t n;                   /* keys, order */
+	size_t extents_n;
+	size_t units_n;
+	size_t eager_n;       /* units that are not watched */
+	uint64_t eager_bytes; /* of their pieces */
+	size_t watched_n;     /* pieces watched; for the making only */
+	bool valid;           /* made, as opposed to failed half-way */
+};
+
+void snap_list_deinit(struct snap_list *list);
+bool snap_list_matches(const struct snap_list *list, const struct ckpt_piece *pieces, size_t n);
+
+/*
+ * First half: remembers the pieces and finds the extents, which hold every piece that has groups
+ * and lies in ranges (ascending, as from watch_ranges). The caller may then drop extents that
+ * cannot be watched, keeping the order. PAWL_ENOMEM, PAWL_ELIMIT (CKPT_PIECES_MAX).
+ */
+int snap_list_extents(struct snap_list *list, const struct ckpt_piece *pieces, size_t n,
+	const struct snap_range *ranges, size_t ranges_n, struct pawl_err *err);
+/* Second half: the units; pieces outside of all extents become eager. PAWL_ENOMEM. */
+int snap_list_units(struct snap_list *list, struct pawl_err *err);
+
+#endif

@@ -1,0 +1,31 @@
+/* Starting a thread of the engine: see snap_thread.h for the contract. */
+#include "ckpt/snap_thread.h"
+
+#include "base/err.h"
+#include "base/fault.h"
+
+#include <errno.h>
+#include <signal.h>
+
+int snap_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *user,
+	struct pawl_err *err)
+{
+	sigset_t deaf;
+	sigset_t before;
+	int sys;
+
+	sigfillset(&deaf); /* but for what the thread brings upon itself */
+	sigdelset(&deaf, SIGSEGV);
+	sigdelset(&deaf, SIGBUS);
+	sigdelset(&deaf, SIGFPE);
+	sigdelset(&deaf, SIGILL);
+	pthread_sigmask(SIG_SETMASK, &deaf, &before);
+	sys = FAULT_SYS("snap.thread", pthread_create(thread, NULL, run, user));
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (sys != 0) {
+		errno = sys > 0 ? sys : errno; /* it returns its error */
+		return pawl_err_sys(err, "start the thread %s", name);
+	}
+	(void)pthread_setname_np(*thread, name);
+	return 0;
+}

@@ -1,0 +1,13 @@
+/* Starting a thread of the engine: named, and deaf to signals meant for the program. */
+#ifndef CKPT_SNAP_THREAD_H
+#define CKPT_SNAP_THREAD_H
+
+#include <pthread.h>
+
+struct pawl_err;
+
+/* name: at most 15 bytes. The caller joins it. PAWL_EIO. */
+int snap_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *user,
+	struct pawl_err *err);
+
+#endif

@@ -1,0 +1,304 @@
+/* What a root and a tag hold: opening, listing, pins. See tags.h for the contract.
+ *
+ * A tag is believed when complete.txt is OK, the manifest is whole and that of this tag, and every
+ * file has its size; each of the three by itself keeps a half-written tag out.
+ */
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/wire.h"
+#include "ckpt/tags_names.h"
+#include "store/store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PINS_FILE      ".pins"
+#define PINS_MAX_BYTES (TAGS_MAX * 21u) /* of .pins: a line is at most 20 digits and a newline */
+
+/* Absence of what a tag must hold makes it broken; other failures stay what they are. */
+static int as_broken(int rv, const char *tag, const char *what, struct pawl_err *err)
+{
+	if (rv == PAWL_ENOENT) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "%s: %s is missing", tag, what);
+	}
+	return rv;
+}
+
+/* Whether complete.txt says OK, and nothing else. */
+static int check_complete(struct store *store, const char *tag, struct pawl_err *err)
+{
+	char path[TAG_PATH_MAX];
+	void *bytes;
+	size_t len_bytes;
+	bool ok;
+	int rv;
+
+	snprintf(path, sizeof(path), "%s/complete.txt", tag);
+	rv = store_read_small(store, path, &bytes, &len_bytes, TAG_OK_BYTES, err);
+	if (rv == PAWL_ELIMIT) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "%s: complete.txt is not " TAG_OK, tag);
+	}
+	if (rv != 0) {
+		return as_broken(rv, tag, "complete.txt", err);
+	}
+	ok = len_bytes == TAG_OK_BYTES && memcmp(bytes, TAG_OK, TAG_OK_BYTES) == 0;
+	free(bytes);
+	if (!ok) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "%s: complete.txt is not " TAG_OK, tag);
+	}
+	return 0;
+}
+
+static int read_manifest(struct store *store, const char *tag, struct manifest *manifest,
+	struct pawl_err *err)
+{
+	char path[TAG_PATH_MAX];
+	struct manifest m;
+	void *bytes;
+	size_t len_bytes;
+	uint64_t step;
+	int rv;
+
+	snprintf(path, sizeof(path), "%s/.pawl/manifest", tag);
+	rv = store_read_small(store, path, &bytes, &len_bytes, MANIFEST_MAX_BYTES, err);
+	if (rv != 0) {
+		return as_broken(rv, tag, "manifest", err);
+	}
+	rv = manifest_decode(&m, bytes, len_bytes, err);
+	free(bytes);
+	if (rv != 0) {
+		return pawl_err_prefix(err, rv, "%s", tag);
+	}
+	if (strcmp(m.tag, tag) != 0 || !tag_parse(tag, &step) || m.step != step) {
+		rv = pawl_err_set(err, PAWL_ECORRUPT,
+			"%s: its manifest is that of %s, step %" PRIu64, tag, m.tag, m.step);
+		manifest_deinit(&m);
+		return rv;
+	}
+	*manifest = m;
+	return 0;
+}
+
+static int check_file(struct store *store, const char *tag, const struct manifest_part *part,
+	struct pawl_err *err)
+{
+	char path[TAG_PATH_MAX + sizeof(part->file)];
+	enum store_kind kind;
+	uint64_t size_bytes;
+	int rv;
+
+	snprintf(path, sizeof(path), "%s/%s", tag, part->file);
+	rv = store_stat(store, path, &kind, &size_bytes, err);
+	if (rv != 0) {
+		return as_broken(rv, tag, part->file, err);
+	}
+	if (kind != STORE_FILE || size_bytes != part->size_bytes) {
+		return pawl_err_set(err, PAWL_ECORRUPT,
+			"%s: %" PRIu64 " bytes long, but %" PRIu64 " were written", path,
+			size_bytes, part->size_bytes);
+	}
+	return 0;
+}
+
+int tag_open(struct store *store, const char *tag, struct manifest *manifest, struct pawl_err *err)
+{
+	struct manifest m;
+	enum store_kind kind;
+	uint64_t size_bytes;
+	int rv;
+
+	rv = tags_check_name(tag, err);
+	if (rv == 0) {
+		rv = store_stat(store, tag, &kind, &size_bytes, err);
+	}
+	if (rv == 0) {
+		rv = check_complete(store, tag, err);
+	}
+	if (rv == 0) {
+		rv = read_manifest(store, tag, &m, err);
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	for (uint32_t i = 0; i < m.parts_n && rv == 0; i++) {
+		rv = check_file(store, tag, &m.parts[i], err);
+	}
+	if (rv != 0) {
+		manifest_deinit(&m);
+		return rv;
+	}
+	*manifest = m;
+	return 0;
+}
+
+/* ---- pins ---- */
+
+/* Steps that retention must keep. */
+struct pins {
+	uint64_t *steps; /* owned */
+	size_t n;        /* of them */
+};
+
+static int parse_pins(struct pins *pins, const char *text, size_t len_bytes, struct pawl_err *err)
+{
+	const char *at = text;
+	const char *end = len_bytes ? text + len_bytes : text; /* no file: text is NULL */
+
+	while (at < end) {
+		const char *newline = memchr(at, '\n', (size_t)(end - at));
+
+		if (newline == NULL || !tags_parse_number(at, newline, &pins->steps[pins->n])) {
+			return pawl_err_set(err, PAWL_ECORRUPT, PINS_FILE ": not one step a line");
+		}
+		pins->n++;
+		at = newline + 1;
+	}
+	return 0;
+}
+
+/* No file means no pins. The caller frees pins->steps, which has room for one more. */
+static int read_pins(struct store *store, struct pins *pins, struct pawl_err *err)
+{
+	void *text = NULL;
+	size_t len_bytes = 0;
+	int rv;
+
+	*pins = (struct pins){.n = 0};
+	rv = store_read_small(store, PINS_FILE, &text, &len_bytes, PINS_MAX_BYTES, err);
+	if (rv != 0 && rv != PAWL_ENOENT) {
+		return rv;
+	}
+	/* a line has two bytes at least */
+	pins->steps = FAULT_MEM("tags.pins", calloc(len_bytes / 2 + 2, sizeof(*pins->steps)));
+	if (pins->steps == NULL) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "read " PINS_FILE);
+	} else {
+		rv = parse_pins(pins, text, len_bytes, err);
+	}
+	free(text);
+	if (rv != 0) {
+		free(pins->steps);
+		*pins = (struct pins){.n = 0};
+	}
+	return rv;
+}
+
+static bool is_pinned(const struct pins *pins, uint64_t step)
+{
+	for (size_t i = 0; i < pins->n; i++) {
+		if (pins->steps[i] == step) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static int write_pins(struct store *store, const struct pins *pins, struct pawl_err *err)
+{
+	struct wire_out out = {0};
+	int rv;
+
+	for (size_t i = 0; i < pins->n; i++) {
+		char line[24];
+		int n = snprintf(line, sizeof(line), "%" PRIu64 "\n", pins->steps[i]);
+
+		wire_put_raw(&out, line, (size_t)n);
+	}
+	if (out.failed) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "write " PINS_FILE);
+	} else {
+		rv = store_publish(store, PINS_FILE, out.bytes, out.len_bytes, err);
+	}
+	wire_out_deinit(&out);
+	return rv;
+}
+
+int tag_pin(struct store *store, uint64_t step, bool pinned, struct pawl_err *err)
+{
+	char tag[CKPT_TAG_MAX];
+	struct pins pins;
+	bool there;
+	size_t n = 0;
+	int rv;
+
+	tag_of_step(tag, sizeof(tag), step);
+	rv = tags_has_path(store, tag, &there, err);
+	if (rv == 0 && pinned && !there) {
+		rv = pawl_err_set(err, PAWL_ENOENT, "pin step %" PRIu64 ": there is no such tag",
+			step);
+	}
+	if (rv == 0) {
+		rv = read_pins(store, &pins, err);
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	for (size_t i = 0; i < pins.n; i++) {
+		if (pins.steps[i] != step) {
+			pins.steps[n++] = pins.steps[i];
+		}
+	}
+	if (pinned) {
+		pins.steps[n++] = step;
+	}
+	pins.n = n;
+	rv = write_pins(store, &pins, err);
+	free(pins.steps);
+	return rv;
+}
+
+/* ---- listing ---- */
+
+static void fill_info(struct store *store, struct tag_info *info, bool deep)
+{
+	struct manifest m;
+	struct pawl_err err;
+	int rv;
+
+	rv = deep ? tag_open(store, info->tag, &m, &err) : check_complete(store, info->tag, &err);
+	info->state = rv == 0 ? TAG_COMPLETE : TAG_BROKEN;
+	if (rv != 0) {
+		snprintf(info->why, sizeof(info->why), "%.*s", (int)sizeof(info->why) - 1, err.msg);
+	} else if (deep) {
+		for (uint32_t i = 0; i < m.parts_n; i++) {
+			info->size_bytes += m.parts[i].size_bytes;
+		}
+		info->created_ns = m.created_ns;
+		info->world = m.world;
+		manifest_deinit(&m);
+	}
+}
+
+int tags_list(struct store *store, bool deep, struct tag_info **tags, size_t *n,
+	struct pawl_err *err)
+{
+	struct tag_names names;
+	struct tag_info *infos;
+	struct pins pins;
+	bool pins_known;
+	int rv;
+
+	rv = tags_list_names(store, "", tags_want_tag, &names, err);
+	if (rv != 0) {
+		return rv;
+	}
+	infos = FAULT_MEM("tags.list", calloc(names.n + 1, sizeof(*infos)));
+	if (infos == NULL) {
+		free(names.at);
+		return pawl_err_set(err, PAWL_ENOMEM, "list %zu tags", names.n);
+	}
+	pins_known = read_pins(store, &pins, NULL) == 0;
+	for (size_t i = 0; i < names.n; i++) {
+		infos[i].step = names.at[i].number;
+		tag_of_step(infos[i].tag, sizeof(infos[i].tag), infos[i].step);
+		infos[i].pinned = !pins_known || is_pinned(&pins, infos[i].step);
+		fill_info(store, &infos[i], deep);
+	}
+	*tags = infos;
+	*n = names.n;
+	free(pins.steps);
+	free(names.at);
+	return 0;
+}

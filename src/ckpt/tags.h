@@ -1,0 +1,78 @@
+/*
+ * The tags of a root: listing, publishing, putting aside, deleting. Works through a store, so the
+ * crash simulator can stop it anywhere.
+ *
+ *   <root>/<tag>/<file>…            partitions, valid torch zips
+ *   <root>/<tag>/.pawl/manifest     see manifest.h
+ *   <root>/<tag>/complete.txt       exactly "OK"
+ *   <root>/.<tag>.new/…             being written (or, after an exchange, being deleted)
+ *   <root>/.<tag>.old/…             the old one while a new one takes its place in two renames
+ *   <root>/.<tag>.del/…             let go by retention, being deleted
+ *   <root>/.bad/<tag>.<n>/…         put aside, with why.txt; at most TAGS_BAD_MAX are kept
+ *   <root>/.pins                    pinned steps, one a line
+ *
+ * Publishing: all of .<tag>.new made durable in the order data, manifest, complete.txt; then one
+ * rename (an exchange when the tag exists) and a sync of the root. So no reader ever sees half a
+ * tag under its name, and a step saved again replaces the old one in one instant.
+ */
+#ifndef CKPT_TAGS_H
+#define CKPT_TAGS_H
+
+#include "ckpt/manifest.h"
+
+struct store;
+
+#define TAGS_MAX     100000u /* tags of one root */
+#define TAGS_BAD_MAX 3u
+#define TAG_PREFIX   "global_step"
+
+enum tag_state {
+	TAG_COMPLETE, /* complete.txt is OK, manifest valid, every file there with its size; payload
+			 not read */
+	TAG_BROKEN,   /* anything else under a tag's name */
+};
+
+struct tag_info {
+	char tag[CKPT_TAG_MAX];
+	uint64_t step;        /* its trailing number */
+	enum tag_state state; /* as checked, see above */
+	bool pinned;          /* never deleted by retention */
+	uint64_t size_bytes;  /* of all files in the manifest; 0 if broken */
+	int64_t created_ns;   /* from the manifest */
+	uint32_t world;       /* ranks that saved */
+	char why[160];        /* what is broken */
+};
+
+void tag_of_step(char *buf, size_t cap_bytes, uint64_t step);
+/* true and the step if name is a tag ("global_step" and digits, no leading zero but for 0) */
+bool tag_parse(const char *name, uint64_t *step);
+
+/* All tags, ascending by step; the caller frees *tags. deep=false checks names and complete.txt
+ * only (state may be optimistic). */
+int tags_list(struct store *store, bool deep, struct tag_info **tags, size_t *n,
+	struct pawl_err *err);
+/* Reads and checks complete.txt, manifest and file sizes. PAWL_ENOENT if there is no such tag,
+ * PAWL_ECORRUPT if it is broken. */
+int tag_open(struct store *store, const char *tag, struct manifest *manifest, struct pawl_err *err);
+/* At start, by the one owner of the root: removes .<tag>.new left by a crash (finishing an
+ * interrupted replacement first). */
+int tags_recover(struct store *store, struct pawl_err *err);
+
+/* Makes an empty .<tag>.new (removing a leftover); its name goes to dir. */
+int tag_begin(struct store *store, const char *tag, char *dir, size_t dir_cap_bytes,
+	struct pawl_err *err);
+/* Manifest, complete.txt, rename, each durable before the next. The partitions must be written and
+ * synced. See above. */
+int tag_publish(struct store *store, const char *tag, const struct manifest *manifest,
+	struct pawl_err *err);
+void tag_abandon(struct store *store, const char *tag); /* removes .<tag>.new, best effort */
+
+/* Moves a bad tag to .bad with why.txt. Also right when the tag has vanished. */
+int tag_put_aside(struct store *store, const char *tag, const char *why, struct pawl_err *err);
+/* Deletes what the rule (retain.h) lets go: first renamed away, then removed. Called only after a
+ * newer tag is durable. */
+struct retain_rule;
+int tags_retain(struct store *store, const struct retain_rule *rule, struct pawl_err *err);
+int tag_pin(struct store *store, uint64_t step, bool pinned, struct pawl_err *err);
+
+#endif

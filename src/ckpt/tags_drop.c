@@ -1,0 +1,164 @@
+/* Tags that leave a root: put aside because they are bad, or let go by retention. See tags.h for
+ * the contract.
+ */
+#include "base/err.h"
+#include "base/fault.h"
+#include "ckpt/retain.h"
+#include "ckpt/tags_names.h"
+#include "store/store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- putting aside ---- */
+
+/* Removes all but the newest TAGS_BAD_MAX, best effort. */
+static void prune_bad(struct store *store)
+{
+	struct tag_names names;
+
+	if (tags_list_names(store, TAG_BAD_DIR, tags_want_numbered, &names, NULL) != 0) {
+		return;
+	}
+	for (size_t i = 0; i + TAGS_BAD_MAX < names.n; i++) {
+		char path[TAG_PATH_MAX];
+
+		snprintf(path, sizeof(path), TAG_BAD_DIR "/%s", names.at[i].name);
+		store_remove(store, path, NULL);
+	}
+	free(names.at);
+}
+
+/* A number that no name in .bad has. */
+static int next_bad(struct store *store, uint64_t *number, struct pawl_err *err)
+{
+	struct tag_names names;
+	int rv;
+
+	rv = tags_list_names(store, TAG_BAD_DIR, tags_want_numbered, &names, err);
+	if (rv != 0) {
+		return rv;
+	}
+	*number = names.n > 0 ? names.at[names.n - 1].number + 1 : 1;
+	free(names.at);
+	return 0;
+}
+
+int tag_put_aside(struct store *store, const char *tag, const char *why, struct pawl_err *err)
+{
+	char aside[TAG_PATH_MAX], reason[TAG_PATH_MAX];
+	uint64_t number;
+	bool exists;
+	int rv;
+
+	if ((rv = tags_check_name(tag, err)) != 0 ||
+		(rv = tags_has_path(store, tag, &exists, err)) != 0) {
+		return rv;
+	}
+	if (!exists) {
+		return 0;
+	}
+	rv = store_mkdir(store, TAG_BAD_DIR, err);
+	if (rv == 0) {
+		rv = next_bad(store, &number, err);
+	}
+	if (rv != 0) {
+		return pawl_err_prefix(err, rv, "put %s aside", tag);
+	}
+	/* before the move, so that what is in .bad has its reason; on a full disk it has none */
+	snprintf(reason, sizeof(reason), "%s/why.txt", tag);
+	store_write_small(store, reason, why, strlen(why), NULL);
+	snprintf(aside, sizeof(aside), TAG_BAD_DIR "/%s.%" PRIu64, tag, number);
+	rv = store_rename(store, tag, aside, STORE_REPLACE, err);
+	if (rv == 0) {
+		rv = store_sync_dir(store, TAG_BAD_DIR, err);
+	}
+	if (rv == 0) {
+		rv = store_sync_dir(store, "", err);
+	}
+	if (rv != 0) {
+		return pawl_err_prefix(err, rv, "put %s aside", tag);
+	}
+	prune_bad(store);
+	return 0;
+}
+
+/* ---- retention ---- */
+
+/* Marks in keep what the rule keeps. n entries each. */
+static int plan_retain(const struct retain_rule *rule, const struct tag_info *tags, size_t n,
+	bool *keep, struct pawl_err *err)
+{
+	struct retain_tag *list = FAULT_MEM("tags.retain", calloc(n + 1, sizeof(*list)));
+
+	if (list == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "retain: %zu tags", n);
+	}
+	for (size_t i = 0; i < n; i++) {
+		list[i].step = tags[i].step;
+		list[i].complete = tags[i].state == TAG_COMPLETE;
+		list[i].pinned = tags[i].pinned;
+	}
+	retain_plan(rule, list, n, keep);
+	free(list);
+	return 0;
+}
+
+/* Renames away all that is not kept, makes that durable, and only then removes: a tag is whole or
+ * gone. */
+static int drop_tags(struct store *store, const struct tag_info *tags, size_t n, const bool *keep,
+	struct pawl_err *err)
+{
+	char gone[TAG_NAME_MAX];
+	size_t dropped = 0;
+	int rv = 0;
+
+	for (size_t i = 0; i < n && rv == 0; i++) {
+		if (keep[i]) {
+			continue;
+		}
+		tags_hide_name(gone, tags[i].tag, ".del");
+		rv = store_remove(store, gone, err); /* left by a removal that failed */
+		if (rv == 0) {
+			rv = store_rename(store, tags[i].tag, gone, STORE_REPLACE, err);
+		}
+		dropped++;
+	}
+	if (rv == 0 && dropped > 0) {
+		rv = store_sync_dir(store, "", err);
+	}
+	for (size_t i = 0; i < n && rv == 0; i++) {
+		if (!keep[i]) {
+			tags_hide_name(gone, tags[i].tag, ".del");
+			rv = store_remove(store, gone, err);
+		}
+	}
+	return rv;
+}
+
+int tags_retain(struct store *store, const struct retain_rule *rule, struct pawl_err *err)
+{
+	struct tag_info *tags;
+	size_t n;
+	bool *keep;
+	int rv;
+
+	rv = tags_list(store, true, &tags, &n, err);
+	if (rv != 0) {
+		return pawl_err_prefix(err, rv, "retain");
+	}
+	keep = FAULT_MEM("tags.retain", calloc(n + 1, sizeof(*keep)));
+	if (keep == NULL) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "%zu tags", n);
+	} else {
+		rv = plan_retain(rule, tags, n, keep, err);
+	}
+	if (rv == 0) {
+		rv = drop_tags(store, tags, n, keep, err);
+	}
+	free(keep);
+	free(tags);
+	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "retain");
+}

@@ -1,0 +1,165 @@
+/* Names of tags, and directories listed by them: see tags_names.h.
+ */
+#include "ckpt/tags_names.h"
+
+#include "base/err.h"
+#include "base/fault.h"
+#include "store/store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAMES_FIRST 64u             /* names allocated at first; doubled when full */
+#define NAMES_MAX   (4u * TAGS_MAX) /* names of one directory that are looked at */
+
+void tag_of_step(char *buf, size_t cap_bytes, uint64_t step)
+{
+	snprintf(buf, cap_bytes, TAG_PREFIX "%" PRIu64, step);
+}
+
+bool tags_parse_number(const char *at, const char *end, uint64_t *number)
+{
+	uint64_t v = 0;
+
+	if (at == end || (*at == '0' && end - at > 1)) {
+		return false;
+	}
+	for (; at < end; at++) {
+		if (*at < '0' || *at > '9' || __builtin_mul_overflow(v, 10, &v) ||
+			__builtin_add_overflow(v, (uint64_t)(*at - '0'), &v)) {
+			return false;
+		}
+	}
+	*number = v;
+	return true;
+}
+
+bool tag_parse(const char *name, uint64_t *step)
+{
+	size_t prefix = strlen(TAG_PREFIX);
+
+	return strncmp(name, TAG_PREFIX, prefix) == 0 &&
+		tags_parse_number(name + prefix, name + strlen(name), step);
+}
+
+int tags_check_name(const char *tag, struct pawl_err *err)
+{
+	uint64_t step;
+
+	return tag_parse(tag, &step) ? 0 : pawl_err_set(err, PAWL_EINVAL, "%s is not a tag", tag);
+}
+
+void tags_hide_name(char name[TAG_NAME_MAX], const char *tag, const char *suffix)
+{
+	snprintf(name, TAG_NAME_MAX, ".%s%s", tag, suffix);
+}
+
+bool tags_parse_hidden(const char *name, char tag[CKPT_TAG_MAX])
+{
+	const char *suffix = strrchr(name, '.');
+	uint64_t step;
+
+	if (name[0] != '.' || suffix == name || (size_t)(suffix - name) > CKPT_TAG_MAX ||
+		(strcmp(suffix, ".new") != 0 && strcmp(suffix, ".old") != 0 &&
+			strcmp(suffix, ".del") != 0)) {
+		return false;
+	}
+	memcpy(tag, name + 1, (size_t)(suffix - name) - 1);
+	tag[suffix - name - 1] = '\0';
+	return tag_parse(tag, &step);
+}
+
+/* ---- lists of names ---- */
+
+/* Names are kept until the listing is over: a store may not be changed under it. */
+static int add_name(void *user, const char *text, enum store_kind kind)
+{
+	struct tag_names *names = user;
+	struct tag_name name = {.number = 0};
+
+	if (kind != STORE_DIR || strlen(text) >= sizeof(name.name)) {
+		return 0;
+	}
+	memcpy(name.name, text, strlen(text) + 1);
+	if (!names->wanted(&name)) {
+		return 0;
+	}
+	if (names->n == names->cap) {
+		size_t cap = names->cap == 0 ? NAMES_FIRST : names->cap * 2;
+		struct tag_name *at;
+
+		if (names->n >= NAMES_MAX) {
+			names->rv = PAWL_ELIMIT;
+			return 1;
+		}
+		at = FAULT_MEM("tags.names", realloc(names->at, cap * sizeof(*at)));
+		if (at == NULL) {
+			names->rv = PAWL_ENOMEM;
+			return 1;
+		}
+		names->at = at;
+		names->cap = cap;
+	}
+	names->at[names->n++] = name;
+	return 0;
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+	const struct tag_name *x = a;
+	const struct tag_name *y = b;
+
+	return (x->number > y->number) - (x->number < y->number);
+}
+
+int tags_list_names(struct store *store, const char *dir, bool (*wanted)(struct tag_name *name),
+	struct tag_names *names, struct pawl_err *err)
+{
+	int rv;
+
+	*names = (struct tag_names){.wanted = wanted};
+	rv = store_list(store, dir, add_name, names, err);
+	if (rv == 0 && names->rv != 0) {
+		rv = pawl_err_set(err, names->rv, "list tags: %s",
+			names->rv == PAWL_ELIMIT ? "too many" : "out of memory");
+	}
+	if (rv != 0) {
+		free(names->at);
+		names->at = NULL;
+		return rv;
+	}
+	if (names->n > 0) {
+		qsort(names->at, names->n, sizeof(*names->at), compare_numbers);
+	}
+	return 0;
+}
+
+bool tags_want_tag(struct tag_name *name)
+{
+	return tag_parse(name->name, &name->number);
+}
+
+bool tags_want_hidden(struct tag_name *name)
+{
+	char tag[CKPT_TAG_MAX];
+
+	return tags_parse_hidden(name->name, tag);
+}
+
+bool tags_want_numbered(struct tag_name *name)
+{
+	const char *dot = strrchr(name->name, '.');
+
+	return dot != NULL &&
+		tags_parse_number(dot + 1, name->name + strlen(name->name), &name->number);
+}
+
+int tags_has_path(struct store *store, const char *path, bool *has, struct pawl_err *err)
+{
+	int rv = store_stat(store, path, NULL, NULL, err);
+
+	*has = rv == 0;
+	return rv == PAWL_ENOENT ? 0 : rv;
+}

@@ -1,0 +1,49 @@
+/* The names in a root and the lists of them, for the tags_*.c files alone: see tags.h.
+ */
+#ifndef CKPT_TAGS_NAMES_H
+#define CKPT_TAGS_NAMES_H
+
+#include "ckpt/tags.h"
+
+#include <stdbool.h>
+
+#define TAG_NAME_MAX (CKPT_TAG_MAX + 32u) /* a tag with a dot, suffix or number, and terminator */
+#define TAG_PATH_MAX (2u * TAG_NAME_MAX)  /* of what lies in such a directory */
+#define TAG_BAD_DIR  ".bad"
+#define TAG_OK       "OK" /* complete.txt, whole */
+#define TAG_OK_BYTES 2u
+
+struct tag_name {
+	char name[TAG_NAME_MAX];
+	uint64_t number; /* the step of a tag, the number of what was put aside */
+};
+
+/* The directories in a directory that are of the kind asked for, ascending by number. */
+struct tag_names {
+	struct tag_name *at;                   /* owned by who listed: free() it */
+	size_t n;                              /* names in it */
+	size_t cap;                            /* allocated */
+	bool (*wanted)(struct tag_name *name); /* fills number */
+	int rv;                                /* why the listing stopped, or 0 */
+};
+
+/* Digits up to end: no sign, no leading zero, no overflow. */
+bool tags_parse_number(const char *at, const char *end, uint64_t *number);
+/* PAWL_EINVAL for what is not a tag's name. */
+int tags_check_name(const char *tag, struct pawl_err *err);
+/* ".global_step5.new" */
+void tags_hide_name(char name[TAG_NAME_MAX], const char *tag, const char *suffix);
+/* The tag behind such a name; false if it is none. */
+bool tags_parse_hidden(const char *name, char tag[CKPT_TAG_MAX]);
+
+/* What to list: tags; hidden names of tags; names that end in ".<number>". */
+bool tags_want_tag(struct tag_name *name);
+bool tags_want_hidden(struct tag_name *name);
+bool tags_want_numbered(struct tag_name *name);
+int tags_list_names(struct store *store, const char *dir, bool (*wanted)(struct tag_name *name),
+	struct tag_names *names, struct pawl_err *err);
+
+/* Whether there is a file or directory at path. */
+int tags_has_path(struct store *store, const char *path, bool *has, struct pawl_err *err);
+
+#endif

@@ -1,0 +1,222 @@
+/*
+ * Publishing a tag, and bringing a root to rest after a crash. See tags.h for the contract.
+ *
+ * Publishing, in the order in which a crash meets it. Until the rename all happens in .<tag>.new,
+ * which no reader looks at; each step is durable before the next begins:
+ *   partitions (written and synced by the caller), their names, .pawl/manifest, complete.txt, then
+ *   .<tag>.new is renamed to <tag>, or exchanged with it, and the root is synced.
+ * Where the system cannot exchange: <tag> to .<tag>.old, .<tag>.new to <tag>, remove .<tag>.old.
+ *
+ * Hidden names and what they mean after a crash (settle_tag):
+ *   .<tag>.new   half built, or the old content after an exchange: removed
+ *   .<tag>.old   <tag> is there: removed; else the replacement was cut off in the middle: put back
+ *   .<tag>.del   let go by retention: removed
+ * Nothing is removed before the root is synced: a rename that a killed process left unsynced could
+ * still be undone by a power cut, and what it replaced must be there then.
+ */
+#include "base/assert.h"
+#include "base/err.h"
+#include "base/wire.h"
+#include "ckpt/tags_names.h"
+#include "store/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- recovery ---- */
+
+/* Brings the hidden names of one tag to rest: see the table at the top. */
+static int settle_tag(struct store *store, const char *tag, struct pawl_err *err)
+{
+	char fresh[TAG_NAME_MAX], old[TAG_NAME_MAX], gone[TAG_NAME_MAX];
+	bool has_fresh, has_old, has_gone, has_tag;
+	int rv;
+
+	tags_hide_name(fresh, tag, ".new");
+	tags_hide_name(old, tag, ".old");
+	tags_hide_name(gone, tag, ".del");
+	if ((rv = tags_has_path(store, fresh, &has_fresh, err)) != 0 ||
+		(rv = tags_has_path(store, old, &has_old, err)) != 0 ||
+		(rv = tags_has_path(store, gone, &has_gone, err)) != 0 ||
+		(rv = tags_has_path(store, tag, &has_tag, err)) != 0) {
+		return rv;
+	}
+	if (!has_fresh && !has_old && !has_gone) {
+		return 0;
+	}
+	rv = store_sync_dir(store, "", err);
+	if (rv == 0 && has_old && !has_tag) {
+		rv = store_rename(store, old, tag, STORE_REPLACE, err);
+		if (rv == 0) {
+			rv = store_sync_dir(store, "", err);
+		}
+	} else if (rv == 0 && has_old) {
+		rv = store_remove(store, old, err);
+	}
+	if (rv == 0 && has_fresh) {
+		rv = store_remove(store, fresh, err);
+	}
+	if (rv == 0 && has_gone) {
+		rv = store_remove(store, gone, err);
+	}
+	return rv;
+}
+
+int tags_recover(struct store *store, struct pawl_err *err)
+{
+	struct tag_names names;
+	int rv;
+
+	rv = tags_list_names(store, "", tags_want_hidden, &names, err);
+	if (rv != 0) {
+		return pawl_err_prefix(err, rv, "recover");
+	}
+	for (size_t i = 0; i < names.n && rv == 0; i++) {
+		char tag[CKPT_TAG_MAX];
+
+		if (tags_parse_hidden(names.at[i].name, tag)) {
+			rv = settle_tag(store, tag, err);
+		}
+	}
+	free(names.at);
+	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "recover");
+}
+
+/* ---- publishing ---- */
+
+int tag_begin(struct store *store, const char *tag, char *dir, size_t dir_cap_bytes,
+	struct pawl_err *err)
+{
+	char fresh[TAG_NAME_MAX];
+	char inner[TAG_PATH_MAX];
+	int rv;
+
+	rv = tags_check_name(tag, err);
+	if (rv != 0) {
+		return rv;
+	}
+	tags_hide_name(fresh, tag, ".new");
+	snprintf(inner, sizeof(inner), "%s/.pawl", fresh);
+	ASSERT(strlen(fresh) < dir_cap_bytes);
+	rv = settle_tag(store, tag, err);
+	if (rv == 0) {
+		rv = store_mkdir(store, fresh, err);
+	}
+	if (rv == 0) {
+		rv = store_mkdir(store, inner, err);
+	}
+	if (rv != 0) {
+		return pawl_err_prefix(err, rv, "begin %s", tag);
+	}
+	memcpy(dir, fresh, strlen(fresh) + 1);
+	return 0;
+}
+
+/* Makes the content of dir whole and durable: names, then manifest, then complete.txt. */
+static int seal_dir(struct store *store, const char *dir, const struct wire_out *manifest,
+	struct pawl_err *err)
+{
+	char inner[TAG_PATH_MAX], file[TAG_PATH_MAX], complete[TAG_PATH_MAX];
+	int rv;
+
+	snprintf(inner, sizeof(inner), "%s/.pawl", dir);
+	snprintf(file, sizeof(file), "%s/.pawl/manifest", dir);
+	snprintf(complete, sizeof(complete), "%s/complete.txt", dir);
+	rv = store_sync_dir(store, dir, err);
+	if (rv == 0) {
+		rv = store_write_small(store, file, manifest->bytes, manifest->len_bytes, err);
+	}
+	if (rv == 0) {
+		rv = store_sync_dir(store, inner, err);
+	}
+	if (rv == 0) {
+		rv = store_write_small(store, complete, TAG_OK, TAG_OK_BYTES, err);
+	}
+	return rv == 0 ? store_sync_dir(store, dir, err) : rv;
+}
+
+/* Puts dir in the place of the tag where the system cannot exchange two names. */
+static int replace_in_steps(struct store *store, const char *tag, const char *dir,
+	struct pawl_err *err)
+{
+	char old[TAG_NAME_MAX];
+	int rv;
+
+	tags_hide_name(old, tag, ".old");
+	rv = store_rename(store, tag, old, STORE_REPLACE, err);
+	if (rv != 0) {
+		return rv;
+	}
+	/* the second rename must not survive a crash without the first */
+	rv = store_sync_dir(store, "", err);
+	if (rv == 0) {
+		rv = store_rename(store, dir, tag, STORE_REPLACE, err);
+	}
+	if (rv != 0) {
+		store_rename(store, old, tag, STORE_REPLACE, NULL);
+		return rv;
+	}
+	rv = store_sync_dir(store, "", err);
+	if (rv == 0) {
+		store_remove(store, old, NULL); /* what stays is removed by the next tag_begin */
+	}
+	return rv;
+}
+
+/* Gives dir its name for good. */
+static int name_dir(struct store *store, const char *tag, const char *dir, struct pawl_err *err)
+{
+	bool exists;
+	int rv;
+
+	rv = tags_has_path(store, tag, &exists, err);
+	if (rv != 0) {
+		return rv;
+	}
+	rv = store_rename(store, dir, tag, exists ? STORE_EXCHANGE : STORE_REPLACE, err);
+	if (rv == PAWL_ENOTSUP && exists) {
+		return replace_in_steps(store, tag, dir, err);
+	}
+	if (rv == 0) {
+		rv = store_sync_dir(store, "", err);
+	}
+	if (rv == 0 && exists) {
+		store_remove(store, dir, NULL); /* what stays is removed by the next tag_begin */
+	}
+	return rv;
+}
+
+int tag_publish(struct store *store, const char *tag, const struct manifest *manifest,
+	struct pawl_err *err)
+{
+	char dir[TAG_NAME_MAX];
+	struct wire_out out = {0};
+	int rv;
+
+	rv = tags_check_name(tag, err);
+	if (rv == 0) {
+		rv = manifest_check(manifest, err);
+	}
+	if (rv != 0) {
+		return pawl_err_prefix(err, rv, "publish %s", tag);
+	}
+	ASSERT(strcmp(manifest->tag, tag) == 0);
+	tags_hide_name(dir, tag, ".new");
+	manifest_encode(manifest, &out);
+	if (out.failed) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "encode the manifest");
+	} else {
+		rv = seal_dir(store, dir, &out, err);
+	}
+	wire_out_deinit(&out);
+	if (rv == 0) {
+		rv = name_dir(store, tag, dir, err);
+	}
+	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "publish %s", tag);
+}
+
+void tag_abandon(struct store *store, const char *tag)
+{
+	settle_tag(store, tag, NULL);
+}

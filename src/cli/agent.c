@@ -1,0 +1,211 @@
+/* pawl agent: the agent alone, as the library starts it for a script that `pawl run` does not
+ * supervise. Whoever starts it makes its session; this makes its log. */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "cli/cli.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define IDLE_DEFAULT_NS (60 * NS_PER_S)
+#define IDLE_MAX_S      86400.0
+#define STOP_MAX_NS     (25 * NS_PER_S) /* from a signal to the exit */
+#define LOG_MAX_BYTES   (1 << 20)       /* a log that is larger is begun anew */
+
+enum option { JOB, SOCKET, IDLE };
+
+static const struct cli_option options[] = {
+	[JOB] = {"--job", 0, "ID", "the job's id (needed)"},
+	[SOCKET] = {"--socket", 0, "PATH", "where to listen (derived from the id)"},
+	[IDLE] = {"--idle", 0, "S", "leave after so long without workers (60; 0: never)"},
+	{NULL},
+};
+
+/* The process. */
+struct alone {
+	struct loop *loop;
+	struct agent *agent;
+	struct loop_source signals; /* a signalfd */
+	struct loop_timer deadline; /* of making durable, once a signal came */
+	int status;                 /* exit code */
+};
+
+static void on_drained(void *user, bool ok)
+{
+	struct alone *alone = user;
+
+	(void)ok; /* the agent has said what failed */
+	loop_stop(alone->loop);
+}
+
+static void on_deadline(struct loop_timer *timer)
+{
+	struct alone *alone = timer->user;
+
+	log_line(LOG_ERROR, "not all that was committed is durable");
+	loop_stop(alone->loop);
+}
+
+static void on_signal(struct loop_source *source, uint32_t events)
+{
+	struct alone *alone = source->user;
+	struct signalfd_siginfo info;
+
+	if (read(source->fd, &info, sizeof(info)) != (ssize_t)sizeof(info)) {
+		return;
+	}
+	if (alone->status != CLI_OK) {
+		loop_stop(alone->loop); /* the second one */
+		return;
+	}
+	alone->status = 128 + (int)info.ssi_signo;
+	loop_timer_start(alone->loop, &alone->deadline, clock_mono_ns() + STOP_MAX_NS);
+	agent_drain(alone->agent, on_drained, alone);
+}
+
+/* <socket without .sock>.log becomes stdout and stderr. */
+static int open_log(const char *socket, struct pawl_err *err)
+{
+	int stem = (int)strlen(socket);
+	char path[PATH_MAX];
+	struct stat st;
+	int fd;
+
+	if (stem > 5 && strcmp(socket + stem - 5, ".sock") == 0) {
+		stem -= 5;
+	}
+	if ((size_t)snprintf(path, sizeof(path), "%.*s.log", stem, socket) >= sizeof(path)) {
+		return pawl_err_set(err, PAWL_EINVAL, "socket %s: path too long", socket);
+	}
+	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0) {
+		return pawl_err_sys(err, "log %s", path);
+	}
+	if (fstat(fd, &st) == 0 && st.st_size > LOG_MAX_BYTES && ftruncate(fd, 0) != 0) {
+		log_line(LOG_WARNING, "log %s grows", path);
+	}
+	dup2(fd, STDOUT_FILENO);
+	dup2(fd, STDERR_FILENO);
+	close(fd);
+	return 0;
+}
+
+static int take_signals(struct alone *alone, struct pawl_err *err)
+{
+	struct sigaction ignore = {.sa_handler = SIG_IGN};
+	sigset_t set;
+
+	sigaction(SIGPIPE, &ignore, NULL);
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	alone->signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (alone->signals.fd < 0) {
+		return pawl_err_sys(err, "receive signals");
+	}
+	return loop_add(alone->loop, &alone->signals, EPOLLIN, err);
+}
+
+/* Runs until it is idle or told to stop. */
+static int serve(const struct agent_options *with, struct alone *alone, struct pawl_err *err)
+{
+	char summary[1024];
+	int rv = loop_open(&alone->loop, err);
+
+	if (rv == 0) {
+		rv = take_signals(alone, err); /* before threads, which inherit the mask */
+	}
+	if (rv == 0) {
+		rv = agent_open(&alone->agent, alone->loop, with, err);
+	}
+	if (rv == 0) {
+		log_line(LOG_INFO, "job %s: listening on %s", with->job, with->socket);
+		rv = loop_run(alone->loop, err);
+		log_line(LOG_INFO, "job %s: leaving: %s", with->job,
+			agent_summary(alone->agent, summary, sizeof(summary)));
+	}
+	agent_close(alone->agent);
+	if (alone->signals.fd >= 0) {
+		close(alone->signals.fd);
+	}
+	loop_close(alone->loop);
+	return rv;
+}
+
+static int read_line(struct cli_reader *reader, struct agent_options *with)
+{
+	int what;
+
+	while ((what = cli_read(reader)) >= 0) {
+		if (what == JOB) {
+			with->job = reader->value;
+		} else if (what == SOCKET) {
+			with->socket = reader->value;
+		} else if (!cli_seconds(reader->command, "--idle", reader->value, IDLE_MAX_S,
+				   &with->idle_exit_ns)) {
+			return CLI_BAD;
+		}
+	}
+	if (what == CLI_ARG) {
+		cli_usage(reader->command, "unexpected argument %s", reader->value);
+		return CLI_BAD;
+	}
+	if (what == CLI_END && with->job == NULL) {
+		cli_usage(reader->command, "--job is needed");
+		return CLI_BAD;
+	}
+	return what;
+}
+
+static int main_agent(const struct cli_command *command, int argc, char **argv)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	struct agent_options with = {.any_attempt = true, .idle_exit_ns = IDLE_DEFAULT_NS};
+	struct alone alone = {
+		.signals = {-1, on_signal, &alone},
+		.deadline = {.fired = on_deadline, .user = &alone},
+	};
+	char socket[PATH_MAX];
+	struct pawl_err err;
+	int rv = read_line(&reader, &with);
+
+	if (rv != CLI_END) {
+		return cli_leave(rv);
+	}
+	rv = 0;
+	if (with.socket == NULL) {
+		rv = agent_socket_path(with.job, socket, sizeof(socket), &err);
+		with.socket = socket;
+	}
+	if (rv == 0) {
+		rv = open_log(with.socket, &err);
+	}
+	if (rv == 0) {
+		rv = serve(&with, &alone, &err);
+	}
+	return rv == 0 ? alone.status : cli_fail(command, &err);
+}
+
+const struct cli_command cli_agent = {
+	.name = "agent",
+	.args = "",
+	.summary = "Be the agent of a job (the library starts it for plain scripts)",
+	.details =
+		"Holds checkpoints in memory and writes them out, also when the script has died.\n"
+		"Writes its log beside the socket.\n",
+	.options = options,
+	.main = main_agent,
+};

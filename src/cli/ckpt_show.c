@@ -1,0 +1,182 @@
+/* pawl ckpt show: what is in a checkpoint: files, and the tensors in them.
+ */
+#include "ckpt/tensors.h"
+#include "cli/ckpt.h"
+#include "pawl/err.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+#define SHAPE_MAX 512u /* bytes of a shape as text, terminator included */
+
+static const struct cli_option options[] = {
+	{"--json", 0, NULL, "one JSON document"},
+	{NULL},
+};
+
+/* "3 x 4", or "scalar"; cut where it is full. */
+static const char *format_shape(char *buf, const struct pawl_tensor *tensor)
+{
+	size_t used = 0;
+
+	snprintf(buf, SHAPE_MAX, "scalar");
+	for (uint32_t i = 0; i < tensor->ndim && used < SHAPE_MAX; i++) {
+		used += (size_t)snprintf(buf + used, SHAPE_MAX - used, "%s%llu", i > 0 ? " x " : "",
+			(unsigned long long)tensor->shape[i]);
+	}
+	return buf;
+}
+
+static int print_tensors(const struct manifest_part *part, struct pawl_err *err)
+{
+	struct pawl_tensor tensor;
+	char shape[SHAPE_MAX];
+	size_t off = 0;
+	int rv;
+
+	while ((rv = pawl_tensor_decode(part->tensors, part->tensors_bytes, &off, &tensor, err)) ==
+		1) {
+		printf("    %-48s %-10s %s\n", tensor.name, tensor.dtype,
+			format_shape(shape, &tensor));
+	}
+	return rv;
+}
+
+static int print_text(const struct tag_info *tag, const struct manifest *manifest,
+	struct pawl_err *err)
+{
+	char text[CLI_TEXT_MAX];
+	int rv = 0;
+
+	printf("tag      %s\nstep     %llu\n", manifest->tag, (unsigned long long)manifest->step);
+	printf("job      %s, attempt %u\n", manifest->job, manifest->attempt);
+	printf("ranks    %u\n", manifest->world);
+	printf("created  %s\n", cli_time(text, manifest->created_ns));
+	printf("size     %s\n", cli_size(text, tag->size_bytes));
+	printf("pinned   %s\n", tag->pinned ? "yes" : "no");
+	for (uint32_t i = 0; i < manifest->parts_n && rv == 0; i++) {
+		const struct manifest_part *part = &manifest->parts[i];
+
+		printf("\n  %s, %s", part->file, cli_size(text, part->size_bytes));
+		if (part->rank == MANIFEST_ALL_RANKS) {
+			printf(", of all ranks\n");
+		} else {
+			printf(", of rank %u\n", part->rank);
+		}
+		rv = print_tensors(part, err);
+	}
+	return rv;
+}
+
+/* NULL with err filled if the table is damaged. */
+static json_t *make_tensors(const struct manifest_part *part, struct pawl_err *err)
+{
+	json_t *list = json_array();
+	struct pawl_tensor tensor;
+	size_t off = 0;
+	int rv;
+
+	while ((rv = pawl_tensor_decode(part->tensors, part->tensors_bytes, &off, &tensor, err)) ==
+		1) {
+		json_t *shape = json_array();
+
+		for (uint32_t i = 0; i < tensor.ndim; i++) {
+			json_array_append_new(shape, json_integer((json_int_t)tensor.shape[i]));
+		}
+		json_array_append_new(list,
+			json_pack("{s:o, s:s, s:o, s:i, s:I}", "name", cli_json_text(tensor.name),
+				"dtype", tensor.dtype, "shape", shape, "storage",
+				(int)tensor.storage, "offset_bytes",
+				(json_int_t)tensor.offset_bytes));
+	}
+	if (rv < 0) {
+		json_decref(list);
+		return NULL;
+	}
+	return list;
+}
+
+static json_t *make_files(const struct manifest *manifest, struct pawl_err *err)
+{
+	json_t *files = json_array();
+
+	for (uint32_t i = 0; i < manifest->parts_n; i++) {
+		const struct manifest_part *part = &manifest->parts[i];
+		bool shared = part->rank == MANIFEST_ALL_RANKS;
+		json_t *tensors = make_tensors(part, err);
+
+		if (tensors == NULL) {
+			json_decref(files);
+			return NULL;
+		}
+		json_array_append_new(files,
+			json_pack("{s:o, s:o, s:o, s:I, s:o}", "file", cli_json_text(part->file),
+				"name", cli_json_text(part->name), "rank",
+				shared ? json_null() : json_integer(part->rank), "bytes",
+				(json_int_t)part->size_bytes, "tensors", tensors));
+	}
+	return files;
+}
+
+static json_t *make_document(const struct tag_info *tag, const struct manifest *manifest,
+	json_t *files)
+{
+	char when[CLI_TEXT_MAX];
+
+	return json_pack("{s:s, s:I, s:s, s:o, s:i, s:i, s:s, s:I, s:b, s:o}", "tag", manifest->tag,
+		"step", (json_int_t)manifest->step, "state", ckpt_state_word(tag), "job",
+		cli_json_text(manifest->job), "attempt", (int)manifest->attempt, "ranks",
+		(int)manifest->world, "created", cli_time(when, manifest->created_ns), "bytes",
+		(json_int_t)tag->size_bytes, "pinned", (int)tag->pinned, "files", files);
+}
+
+/* Returns an exit code. */
+static int show(const struct cli_command *command, struct ckpt_root *root, const char *step,
+	bool json)
+{
+	const struct tag_info *tag;
+	struct manifest manifest;
+	struct pawl_err err;
+	int code = CLI_OK;
+
+	if (ckpt_root_pick(root, step, &tag, &err) != 0 ||
+		tag_open(root->store, tag->tag, &manifest, &err) != 0) {
+		return cli_fail(command, &err);
+	}
+	if (json) {
+		json_t *files = make_files(&manifest, &err);
+
+		code = files != NULL ? cli_json(make_document(tag, &manifest, files))
+				     : cli_fail(command, &err);
+	} else if (print_text(tag, &manifest, &err) != 0) {
+		code = cli_fail(command, &err);
+	}
+	manifest_deinit(&manifest);
+	return code;
+}
+
+static int main_show(const struct cli_command *command, int argc, char **argv)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	const char *args[2] = {NULL, NULL};
+	struct ckpt_root root = {NULL};
+	struct pawl_err err;
+	bool json = false;
+	int rv = ckpt_read_line(&reader, args, 1, 2, &json);
+
+	if (rv != CLI_END) {
+		return cli_leave(rv);
+	}
+	rv = ckpt_root_open(&root, args[0], &err) == 0 ? show(command, &root, args[1], json)
+						       : cli_fail(command, &err);
+	ckpt_root_close(&root);
+	return rv;
+}
+
+const struct cli_command cli_ckpt_show = {
+	.name = "ckpt show",
+	.args = "ROOT [STEP]",
+	.summary = "Show the files and tensors of a checkpoint (the newest)",
+	.options = options,
+	.main = main_show,
+};

@@ -1,0 +1,228 @@
+/*
+ * pawl ckpt verify: reads every byte of a checkpoint.
+ *
+ * Each file is held to the manifest (CRC-32C of every chunk), and then to itself, as torch.load
+ * will read it: the zip's structure, and the CRC-32 of every entry.
+ */
+#include "base/clock.h"
+#include "base/crc.h"
+#include "base/err.h"
+#include "ckpt/read.h"
+#include "ckpt/zip.h"
+#include "cli/ckpt.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum option { JSON, ALL };
+
+static const struct cli_option options[] = {
+	[JSON] = {"--json", 0, NULL, "one JSON document"},
+	[ALL] = {"--all", 0, NULL, "every checkpoint of the root"},
+	{NULL},
+};
+
+/* What is being done, and what came of it. */
+struct check {
+	const struct cli_command *command;
+	struct ckpt_root root;
+	struct reader *reader;
+	bool progress;  /* stderr is a terminal */
+	bool json;      /* results become rows, else lines */
+	json_t *rows;   /* one a tag */
+	size_t damaged; /* tags */
+};
+
+/* A file in memory. */
+struct image {
+	const uint8_t *bytes;
+	uint64_t size_bytes;
+};
+
+static int read_image(void *user, uint64_t off, void *buf, size_t len_bytes, struct pawl_err *err)
+{
+	const struct image *image = user;
+
+	if (off > image->size_bytes || len_bytes > image->size_bytes - off) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "points behind its end");
+	}
+	memcpy(buf, image->bytes + off, len_bytes);
+	return 0;
+}
+
+static int check_zip(const struct image *image, struct pawl_err *err)
+{
+	struct zip_plan plan;
+	int rv = zip_plan_read(&plan, read_image, (void *)(uintptr_t)image, image->size_bytes, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	for (uint32_t i = 0; i < plan.entries_n && rv == 0; i++) {
+		const struct zip_entry *entry = &plan.entries[i];
+
+		if (crc32_zip(0, image->bytes + entry->data_off, entry->size_bytes) != entry->crc) {
+			rv = pawl_err_set(err, PAWL_ECORRUPT,
+				"zip entry %u at byte %llu does not match its CRC-32", i,
+				(unsigned long long)entry->data_off);
+		}
+	}
+	zip_plan_deinit(&plan);
+	return rv;
+}
+
+static int check_file(struct check *check, const char *tag, const struct manifest_part *part,
+	struct pawl_err *err)
+{
+	char size[CLI_TEXT_MAX];
+	uint8_t *bytes = image_alloc(part->size_bytes);
+	int rv;
+
+	if (bytes == NULL) {
+		return pawl_err_sys(err, "%s/%s: memory for %s", tag, part->file,
+			cli_size(size, part->size_bytes));
+	}
+	if (check->progress) {
+		fprintf(stderr, "\r\033[Kreading %s/%s, %s", tag, part->file,
+			cli_size(size, part->size_bytes));
+	}
+	rv = reader_read(check->reader, tag, part, bytes, err);
+	if (rv == 0) {
+		const struct image image = {bytes, part->size_bytes};
+
+		rv = check_zip(&image, err);
+		if (rv != 0) {
+			rv = pawl_err_prefix(err, rv, "%s/%s", tag, part->file);
+		}
+	}
+	image_free(bytes, part->size_bytes);
+	return rv;
+}
+
+static int check_tag(struct check *check, const struct tag_info *tag, struct pawl_err *err)
+{
+	struct manifest manifest;
+	int rv = tag_open(check->root.store, tag->tag, &manifest, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	for (uint32_t i = 0; i < manifest.parts_n && rv == 0; i++) {
+		rv = check_file(check, tag->tag, &manifest.parts[i], err);
+	}
+	manifest_deinit(&manifest);
+	return rv;
+}
+
+/* Says what came of a tag. Returns 0 where it is sound or damaged, and rv where it was not read. */
+static int say(struct check *check, const struct tag_info *tag, int rv, int64_t took_ns,
+	const struct pawl_err *err)
+{
+	double seconds = (double)took_ns / NS_PER_S;
+	char size[CLI_TEXT_MAX];
+
+	if (check->progress) {
+		fprintf(stderr, "\r\033[K");
+	}
+	if (rv != 0 && rv != PAWL_ECORRUPT) {
+		return rv;
+	}
+	check->damaged += rv != 0;
+	if (check->json) {
+		json_array_append_new(check->rows,
+			json_pack("{s:I, s:s, s:b, s:I, s:f, s:o}", "step", (json_int_t)tag->step,
+				"tag", tag->tag, "ok", rv == 0, "bytes",
+				(json_int_t)tag->size_bytes, "seconds", seconds, "why",
+				rv == 0 ? json_null() : cli_json_text(err->msg)));
+	} else if (rv == 0) {
+		printf("%s: ok, %s in %.2f s\n", tag->tag, cli_size(size, tag->size_bytes),
+			seconds);
+	} else {
+		printf("%s: damaged: %s\n", tag->tag, err->msg);
+	}
+	return 0;
+}
+
+static int verify(struct check *check, const char *step, bool all, struct pawl_err *err)
+{
+	const struct tag_info *first;
+	size_t n = all ? check->root.tags_n : 1;
+	int rv = ckpt_root_pick(&check->root, step, &first, err);
+
+	if (rv == 0) {
+		rv = reader_open(&check->reader, check->root.store, err);
+	}
+	for (size_t i = 0; i < n && rv == 0; i++) {
+		const struct tag_info *tag = all ? &check->root.tags[i] : first;
+		int64_t began_ns = clock_mono_ns();
+
+		rv = check_tag(check, tag, err);
+		rv = say(check, tag, rv, clock_mono_ns() - began_ns, err);
+	}
+	reader_close(check->reader);
+	return rv;
+}
+
+/* ROOT [STEP] in args. */
+static int read_line(struct cli_reader *reader, const char **args, bool *all, bool *json)
+{
+	size_t n = 0;
+	int what;
+
+	while ((what = cli_read(reader)) >= CLI_ARG) {
+		if (what == CLI_ARG && n == 2) {
+			cli_usage(reader->command, "unexpected argument %s", reader->value);
+			return CLI_BAD;
+		} else if (what == CLI_ARG) {
+			args[n++] = reader->value;
+		} else {
+			*(what == ALL ? all : json) = true;
+		}
+	}
+	if (what == CLI_END && (n == 0 || (n == 2 && *all))) {
+		cli_usage(reader->command, "ROOT and, at most, STEP or --all are needed");
+		return CLI_BAD;
+	}
+	return what;
+}
+
+static int main_verify(const struct cli_command *command, int argc, char **argv)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	struct check check = {.command = command, .progress = isatty(STDERR_FILENO)};
+	const char *args[2] = {NULL, NULL};
+	struct pawl_err err;
+	bool all = false;
+	int rv = read_line(&reader, args, &all, &check.json);
+
+	if (rv != CLI_END) {
+		return cli_leave(rv);
+	}
+	check.rows = json_array();
+	rv = ckpt_root_open(&check.root, args[0], &err);
+	if (rv == 0) {
+		rv = verify(&check, args[1], all, &err);
+	}
+	rv = rv == 0 ? CLI_OK : cli_fail(command, &err);
+	if (rv == CLI_OK && check.json) {
+		rv = cli_json(json_incref(check.rows));
+	}
+	if (rv == CLI_OK && check.damaged > 0) {
+		rv = CLI_DAMAGED;
+	}
+	json_decref(check.rows);
+	ckpt_root_close(&check.root);
+	return rv;
+}
+
+const struct cli_command cli_ckpt_verify = {
+	.name = "ckpt verify",
+	.args = "ROOT [STEP]",
+	.summary = "Read every byte of a checkpoint (the newest) and check it",
+	.details = "Each file is read into memory whole. Exit code 4: something is damaged.\n",
+	.options = options,
+	.main = main_verify,
+};

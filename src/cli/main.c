@@ -1,0 +1,94 @@
+/* The program: a table of commands, each in a file of its own.
+ */
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define NAME_COLUMN 14 /* width of the names in the list */
+
+static const struct cli_command *const commands[] = {
+	&cli_run,
+	&cli_ckpt_ls,
+	&cli_ckpt_show,
+	&cli_ckpt_verify,
+	&cli_ckpt_export,
+	&cli_env,
+	&cli_agent,
+	&cli_version,
+};
+
+#define COMMANDS_N (sizeof(commands) / sizeof(commands[0]))
+
+/* Those that begin with group; all for "". */
+static void print_commands(FILE *to, const char *group)
+{
+	fprintf(to, "usage: pawl %s%sCOMMAND …\n\n", group, group[0] != '\0' ? " " : "");
+	for (size_t i = 0; i < COMMANDS_N; i++) {
+		if (strncmp(commands[i]->name, group, strlen(group)) == 0) {
+			fprintf(to, "  %-*s%s\n", NAME_COLUMN, commands[i]->name,
+				commands[i]->summary);
+		}
+	}
+	fprintf(to, "\npawl COMMAND --help says more; docs/exit-codes.md what exit codes mean.\n");
+}
+
+static bool is_group(const char *word)
+{
+	size_t len = strlen(word);
+
+	for (size_t i = 0; i < COMMANDS_N; i++) {
+		if (strncmp(commands[i]->name, word, len) == 0 && commands[i]->name[len] == ' ') {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Runs the command whose name the first words of argv are; CLI_BAD if there is none. */
+static int run_command(int argc, char **argv)
+{
+	char name[64];
+
+	for (int words = 1; words <= 2 && words < argc; words++) {
+		snprintf(name, sizeof(name), "%s%s%s", argv[1], words == 2 ? " " : "",
+			words == 2 ? argv[2] : "");
+		for (size_t i = 0; i < COMMANDS_N; i++) {
+			if (strcmp(commands[i]->name, name) == 0) {
+				return commands[i]->main(commands[i], argc - words, argv + words);
+			}
+		}
+	}
+	return CLI_BAD;
+}
+
+static bool is_help(const char *word)
+{
+	return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
+}
+
+int main(int argc, char **argv)
+{
+	bool group = argc > 1 && is_group(argv[1]);
+	int rv;
+
+	if (argc == 1 || is_help(argv[1])) {
+		print_commands(argc == 1 ? stderr : stdout, "");
+		return argc == 1 ? CLI_USAGE : CLI_OK;
+	}
+	if (group && (argc == 2 || is_help(argv[2]))) {
+		print_commands(argc == 2 ? stderr : stdout, argv[1]);
+		return argc == 2 ? CLI_USAGE : CLI_OK;
+	}
+	if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
+		return cli_version.main(&cli_version, 1, argv + 1);
+	}
+	rv = run_command(argc, argv);
+	if (rv == CLI_BAD) {
+		fprintf(stderr, "pawl: unknown command %s%s%s; see pawl%s%s --help\n", argv[1],
+			group ? " " : "", group ? argv[2] : "", group ? " " : "",
+			group ? argv[1] : "");
+		return CLI_USAGE;
+	}
+	return rv;
+}

@@ -1,0 +1,132 @@
+/* pawl run: its command line.
+ */
+#include "agent/run.h"
+
+#include "base/clock.h"
+#include "cli/cli.h"
+#include "pawl/err.h"
+
+#include <string.h>
+
+#define RESTARTS_DEFAULT 3u
+#define GRACE_DEFAULT_NS (25 * NS_PER_S)
+
+enum option { WORKERS, RESTARTS, LOG_DIR, JOB, GRACE, NO_TEMPLATE, PYTHON, MODULE };
+
+static const struct cli_option options[] = {
+	[WORKERS] = {"--workers", 'n', "N", "worker processes, ranks 0 to N-1 (1)"},
+	[RESTARTS] = {"--max-restarts", 0, "R", "times the group is started again (3)"},
+	[LOG_DIR] = {"--log-dir", 0, "DIR", "also write DIR/attempt<k>/rank<r>.{out,err}"},
+	[JOB] = {"--job", 0, "ID", "the job's id, the same over all restarts"},
+	[GRACE] = {"--grace", 0, "S", "seconds from SIGTERM to the exit (25)"},
+	[NO_TEMPLATE] = {"--no-template", 0, NULL, "restart without a template process"},
+	[PYTHON] = {"--python", 0, "PATH", "interpreter (the environment's)"},
+	[MODULE] = {"--module", 'm', "MODULE", "run a module, as python -m does"},
+	{NULL},
+};
+
+static bool take_option(const struct cli_command *command, enum option option, const char *value,
+	struct run_options *run)
+{
+	uint64_t number;
+
+	switch (option) {
+	case WORKERS:
+		if (!cli_number(command, "-n", value, 1, RUN_WORKERS_MAX, &number)) {
+			return false;
+		}
+		run->workers = (uint32_t)number;
+		return true;
+	case RESTARTS:
+		if (!cli_number(command, "--max-restarts", value, 0, RUN_RESTARTS_MAX, &number)) {
+			return false;
+		}
+		run->max_restarts = (uint32_t)number;
+		return true;
+	case GRACE:
+		return cli_seconds(command, "--grace", value, (double)RUN_GRACE_MAX_NS / NS_PER_S,
+			&run->grace_ns);
+	case LOG_DIR:
+		run->log_dir = value;
+		return true;
+	case JOB:
+		run->job = value;
+		return true;
+	case NO_TEMPLATE:
+		run->use_template = false;
+		return true;
+	case PYTHON:
+		run->python = value;
+		return true;
+	case MODULE:
+		break;
+	}
+	return true;
+}
+
+/* Options end where the script or module is named: what follows is its own. Returns an exit code;
+ * run->worker stays NULL when there is nothing to run. */
+static int read_line(const struct cli_command *command, int argc, char **argv,
+	struct run_options *run)
+{
+	static char module_word[] = "-m";
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	int what;
+
+	while ((what = cli_read(&reader)) >= 0 && what != MODULE) {
+		if (!take_option(command, (enum option)what, reader.value, run)) {
+			return CLI_USAGE;
+		}
+	}
+	if (what == CLI_END) {
+		return cli_usage(command, "what is to be run? A script is missing");
+	}
+	if (what != CLI_ARG && what != MODULE) {
+		return cli_leave(what);
+	}
+	if (what == MODULE) { /* "-m NAME" in two words, however it was written */
+		argv[reader.at] = (char *)(uintptr_t)reader.value;
+		reader.at--;
+		argv[reader.at] = module_word;
+	}
+	run->worker = argv + reader.at;
+	return CLI_OK;
+}
+
+static int main_run(const struct cli_command *command, int argc, char **argv)
+{
+	struct run_options run = {
+		.workers = 1,
+		.max_restarts = RESTARTS_DEFAULT,
+		.grace_ns = GRACE_DEFAULT_NS,
+		.use_template = true,
+	};
+	struct pawl_err err;
+	int status = read_line(command, argc, argv, &run);
+
+	if (run.worker == NULL) {
+		return status;
+	}
+	if (run_main(&run, &status, &err) != 0) {
+		return cli_fail(command, &err);
+	}
+	return status;
+}
+
+const struct cli_command cli_run = {
+	.name = "run",
+	.args = "SCRIPT [ARGS …]",
+	.summary = "Run a script on N ranks of this node; restart it when one fails",
+	.details = "The ranks find what torchrun sets (RANK, WORLD_SIZE, MASTER_PORT …), and\n"
+		   "PAWL_JOB_ID, PAWL_ATTEMPT, PAWL_AGENT. stdin is empty: it could not be read "
+		   "again.\n"
+		   "A rank that fails ends the attempt; the others are killed at once, since what "
+		   "was\n"
+		   "committed is in memory outside of them. Exit code 65 of a rank means: no "
+		   "restart.\n"
+		   "SIGTERM, SIGINT or SIGHUP: finish the step, save, leave within --grace.\n"
+		   "The job's id: --job, PAWL_JOB_ID, TORCHELASTIC_RUN_ID, SKYPILOT_TASK_ID,\n"
+		   "SLURM_JOB_ID, else made from script, directory and user.\n",
+	.options = options,
+	.main = main_run,
+};

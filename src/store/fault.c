@@ -1,0 +1,410 @@
+/* The store that misbehaves: see fault.h.
+ *
+ * A transfer whose turn it is takes a slot, is passed on as far as its fault lets it, and is
+ * withheld in the slot until its time has come; all others pass straight through.
+ */
+#include "store/fault.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/err.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* A transfer that misbehaves. */
+struct fault_slot {
+	struct store_io *io;   /* the caller's; NULL: the slot is free */
+	enum store_fault what; /* its fault */
+	int code;              /* for FAIL and TEAR */
+	size_t len_bytes;      /* of io as the caller gave it */
+	int64_t due_ns;        /* not before; clock_mono_ns */
+	bool finished;         /* the inner store has given it back, or never got it */
+};
+
+struct fault_store {
+	struct store store;           /* first: what callers hold */
+	struct store *inner;          /* owned */
+	struct store_fault_plan plan; /* nth 0: behaves */
+	uint64_t ops;                 /* since the plan was set */
+	unsigned in_flight;           /* submitted, not reaped */
+	atomic_bool released;         /* hangs are over; set by any thread, read by the owner */
+	struct fault_slot slots[STORE_DEPTH]; /* withheld transfers, in no order */
+};
+
+static const struct store_ops fault_ops;
+
+static struct fault_store *fault_of(struct store *store)
+{
+	ASSERT(store->ops == &fault_ops);
+	return (struct fault_store *)store;
+}
+
+static void sleep_ms(uint32_t ms)
+{
+	struct timespec ts = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * NS_PER_MS};
+
+	nanosleep(&ts, NULL);
+}
+
+/* Whether the operation counted last is to misbehave. */
+static bool is_hit(const struct fault_store *f)
+{
+	return f->plan.nth != 0 &&
+		(f->ops == f->plan.nth || (f->plan.forever && f->ops > f->plan.nth));
+}
+
+/* For calls that a fault can only fail or hold up. Returns 0 or the error. */
+static int pass_op(struct fault_store *f, const char *verb, const char *path, struct pawl_err *err)
+{
+	f->ops++;
+	if (!is_hit(f)) {
+		return 0;
+	}
+	switch (f->plan.what) {
+	case STORE_FAULT_FAIL:
+	case STORE_FAULT_TEAR:
+		return pawl_err_set(err, f->plan.code, "%s %s: fault asked for", verb, path);
+	case STORE_FAULT_DELAY:
+		sleep_ms(f->plan.arg_ms);
+		return 0;
+	case STORE_FAULT_HANG:
+		while (!atomic_load(&f->released)) {
+			sleep_ms(1);
+		}
+		return 0;
+	default:
+		return 0;
+	}
+}
+
+/* ---- transfers ---- */
+
+static struct fault_slot *find_slot(struct fault_store *f, const struct store_io *io)
+{
+	for (unsigned i = 0; i < STORE_DEPTH; i++) {
+		if (f->slots[i].io == io) {
+			return &f->slots[i];
+		}
+	}
+	return NULL;
+}
+
+/* Passes on as much of the transfer as its fault allows. */
+static int submit_part(struct fault_store *f, struct fault_slot *slot, struct pawl_err *err)
+{
+	struct store_io *io = slot->io;
+
+	if (slot->what == STORE_FAULT_TEAR && io->write) {
+		io->len_bytes = io->len_bytes / 2 / STORE_ALIGN * STORE_ALIGN;
+	}
+	if (slot->what == STORE_FAULT_FAIL || io->len_bytes == 0 ||
+		(slot->what == STORE_FAULT_TEAR && !io->write)) {
+		slot->finished = true;
+		return 0;
+	}
+	return store_submit(f->inner, io, err);
+}
+
+static int fault_submit(struct store *store, struct store_io *io, struct pawl_err *err)
+{
+	struct fault_store *f = fault_of(store);
+	struct fault_slot *slot;
+	int rv;
+
+	ASSERT(f->in_flight < STORE_DEPTH);
+	f->ops++;
+	if (!is_hit(f)) {
+		rv = store_submit(f->inner, io, err);
+		f->in_flight += rv == 0;
+		return rv;
+	}
+	slot = find_slot(f, NULL);
+	ASSERT(slot != NULL); /* in_flight counts them */
+	*slot = (struct fault_slot){.io = io,
+		.what = f->plan.what,
+		.code = f->plan.code,
+		.len_bytes = io->len_bytes};
+	if (slot->what == STORE_FAULT_DELAY) {
+		slot->due_ns = clock_mono_ns() + f->plan.arg_ms * NS_PER_MS;
+	}
+	rv = submit_part(f, slot, err);
+	if (rv != 0) {
+		io->len_bytes = slot->len_bytes;
+		slot->io = NULL;
+		return rv;
+	}
+	f->in_flight++;
+	return 0;
+}
+
+static bool is_due(const struct fault_store *f, const struct fault_slot *slot)
+{
+	if (slot->io == NULL || !slot->finished) {
+		return false;
+	}
+	if (slot->what == STORE_FAULT_HANG) {
+		return atomic_load(&f->released);
+	}
+	return slot->due_ns <= clock_mono_ns();
+}
+
+/* A withheld transfer whose time has come, as its fault makes it look. */
+static struct store_io *take_due(struct fault_store *f)
+{
+	for (unsigned i = 0; i < STORE_DEPTH; i++) {
+		struct fault_slot *slot = &f->slots[i];
+		struct store_io *io = slot->io;
+
+		if (!is_due(f, slot)) {
+			continue;
+		}
+		slot->io = NULL;
+		io->len_bytes = slot->len_bytes;
+		if (slot->what == STORE_FAULT_FAIL || slot->what == STORE_FAULT_TEAR) {
+			io->rv = slot->code;
+			io->sys = 0;
+		} else if (slot->what == STORE_FAULT_SHORT && !io->write) {
+			memset((char *)io->buf + io->len_bytes / 2, 0, io->len_bytes / 2);
+		}
+		return io;
+	}
+	return NULL;
+}
+
+/* What the inner store has finished; NULL also when that one is to be withheld. */
+static struct store_io *take_inner(struct fault_store *f, int timeout_ms)
+{
+	struct store_io *io = store_reap(f->inner, timeout_ms);
+	struct fault_slot *slot = io != NULL ? find_slot(f, io) : NULL;
+
+	if (slot != NULL) {
+		slot->finished = true;
+		return NULL;
+	}
+	return io;
+}
+
+static bool is_withholding(const struct fault_store *f)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < STORE_DEPTH; i++) {
+		any = any || f->slots[i].io != NULL;
+	}
+	return any;
+}
+
+static struct store_io *fault_reap(struct store *store, int timeout_ms)
+{
+	struct fault_store *f = fault_of(store);
+	int64_t due_ns = clock_mono_ns() + timeout_ms * NS_PER_MS;
+	struct store_io *io = NULL;
+
+	while (f->in_flight > 0) {
+		bool polls = is_withholding(f);
+
+		io = take_due(f);
+		io = io != NULL ? io : take_inner(f, polls ? 0 : timeout_ms);
+		if (io != NULL) {
+			f->in_flight--;
+			break;
+		}
+		if (!polls || (timeout_ms >= 0 && clock_mono_ns() >= due_ns)) {
+			break;
+		}
+		sleep_ms(1);
+	}
+	return io;
+}
+
+/* ---- the other operations ---- */
+
+static int fault_mkdir(struct store *store, const char *path, struct pawl_err *err)
+{
+	struct fault_store *f = fault_of(store);
+	int rv = pass_op(f, "make directory", path, err);
+
+	return rv != 0 ? rv : store_mkdir(f->inner, path, err);
+}
+
+static int fault_create(struct store *store, const char *path, uint64_t size_bytes,
+	struct store_file **file, struct pawl_err *err)
+{
+	struct fault_store *f = fault_of(store);
+	int rv = pass_op(f, "create", path, err);
+
+	return rv != 0 ? rv : store_create(f->inner, path, size_bytes, file, err);
+}
+
+static int fault_open(struct store *store, const char *path, struct store_file **file,
+	uint64_t *size_bytes, struct pawl_err *err)
+{
+	struct fault_store *f = fault_of(store);
+	int rv = pass_op(f, "open", path, err);
+
+	return rv != 0 ? rv : store_open(f->inner, path, file, size_bytes, err);
+}
+
+static int fault_sync(struct store *store, struct store_file *file, struct pawl_err *err)
+{
+	struct fault_store *f = fault_of(store);
+	int rv = pass_op(f, "sync", "file", err);
+
+	return rv != 0 ? rv : store_sync(f->inner, file, err);
+}
+
+static void fault_close_file(struct store *store, struct store_file *file)
+{
+	store_close_file(fault_of(store)->inner, file);
+}
+
+static int fault_sync_dir(struct store *store, const char *path, struct pawl_err *err)
+{
+	struct fault_store *f = fault_of(store);
+	int rv = pass_op(f, "sync directory", path, err);
+
+	return rv != 0 ? rv : store_sync_dir(f->inner, path, err);
+}
+
+/* write_small and append_small: half of the bytes first when they are to be torn. */
+static int put_small(struct store *store, const char *path, const void *bytes, size_t len_bytes,
+	__typeof__(store_write_small) *put, struct pawl_err *err)
+{
+	struct fault_store *f = fault_of(store);
+	int rv = pass_op(f, "write", path, err);
+
+	if (rv != 0 && f->plan.what == STORE_FAULT_TEAR) {
+		put(f->inner, path, bytes, len_bytes / 2, NULL);
+	}
+	return rv != 0 ? rv : put(f->inner, path, bytes, len_bytes, err);
+}
+
+static int fault_write_small(struct store *store, const char *path, const void *bytes,
+	size_t len_bytes, struct pawl_err *err)
+{
+	return put_small(store, path, bytes, len_bytes, store_write_small, err);
+}
+
+static int fault_append_small(struct store *store, const char *path, const void *bytes,
+	size_t len_bytes, struct pawl_err *err)
+{
+	return put_small(store, path, bytes, len_bytes, store_append_small, err);
+}
+
+static int fault_read_small(struct store *store, const char *path, void **bytes, size_t *len_bytes,
+	size_t max_bytes, struct pawl_err *err)
+{
+	struct fault_store *f = fault_of(store);
+	int rv = pass_op(f, "read", path, err);
+
+	if (rv == 0) {
+		rv = store_read_small(f->inner, path, bytes, len_bytes, max_bytes, err);
+	}
+	if (rv == 0 && is_hit(f) && f->plan.what == STORE_FAULT_SHORT) {
+		memset((char *)*bytes + *len_bytes / 2, 0, *len_bytes - *len_bytes / 2);
+	}
+	return rv;
+}
+
+static int fault_stat(struct store *store, const char *path, enum store_kind *kind,
+	uint64_t *size_bytes, struct pawl_err *err)
+{
+	struct fault_store *f = fault_of(store);
+	int rv = pass_op(f, "stat", path, err);
+
+	return rv != 0 ? rv : store_stat(f->inner, path, kind, size_bytes, err);
+}
+
+static int fault_list(struct store *store, const char *path, store_list_fn *each, void *user,
+	struct pawl_err *err)
+{
+	struct fault_store *f = fault_of(store);
+	int rv = pass_op(f, "list", path, err);
+
+	return rv != 0 ? rv : store_list(f->inner, path, each, user, err);
+}
+
+static int fault_rename(struct store *store, const char *from, const char *to,
+	enum store_rename how, struct pawl_err *err)
+{
+	struct fault_store *f = fault_of(store);
+	int rv = pass_op(f, "rename", from, err);
+
+	return rv != 0 ? rv : store_rename(f->inner, from, to, how, err);
+}
+
+static int fault_remove(struct store *store, const char *path, struct pawl_err *err)
+{
+	struct fault_store *f = fault_of(store);
+	int rv = pass_op(f, "remove", path, err);
+
+	return rv != 0 ? rv : store_remove(f->inner, path, err);
+}
+
+/* ---- the store ---- */
+
+/* Transfers withheld are given up; those the inner store has are waited for by it. */
+static void fault_close(struct store *store)
+{
+	struct fault_store *f = fault_of(store);
+
+	store_close(f->inner);
+	free(f);
+}
+
+static const struct store_ops fault_ops = {
+	.name = "fault",
+	.close = fault_close,
+	.mkdir = fault_mkdir,
+	.create = fault_create,
+	.open = fault_open,
+	.submit = fault_submit,
+	.reap = fault_reap,
+	.sync = fault_sync,
+	.close_file = fault_close_file,
+	.sync_dir = fault_sync_dir,
+	.write_small = fault_write_small,
+	.read_small = fault_read_small,
+	.append_small = fault_append_small,
+	.stat = fault_stat,
+	.list = fault_list,
+	.rename = fault_rename,
+	.remove = fault_remove,
+};
+
+int store_fault_open(struct store *inner, const struct store_fault_plan *plan, struct store **store,
+	struct pawl_err *err)
+{
+	struct fault_store *f = calloc(1, sizeof(*f));
+
+	if (f == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "fault store: out of memory");
+	}
+	f->store.ops = &fault_ops;
+	f->inner = inner;
+	store_fault_set(&f->store, plan);
+	*store = &f->store;
+	return 0;
+}
+
+void store_fault_set(struct store *store, const struct store_fault_plan *plan)
+{
+	struct fault_store *f = fault_of(store);
+
+	f->plan = plan != NULL ? *plan : (struct store_fault_plan){0};
+	f->ops = 0;
+}
+
+uint64_t store_fault_ops(const struct store *store)
+{
+	ASSERT(store->ops == &fault_ops);
+	return ((const struct fault_store *)store)->ops;
+}
+
+void store_fault_release(struct store *store)
+{
+	atomic_store(&fault_of(store)->released, true);
+}

@@ -1,0 +1,612 @@
+/*
+ * The store in memory: paths, counted operations and the trace around mem_disk: see mem.h.
+ *
+ * A transfer takes effect when it is reaped, so that a sync covers exactly what was reaped before
+ * it, and transfers are reaped newest first: a caller that relies on more than store.h promises is
+ * found out.
+ */
+#include "store/mem.h"
+
+#include "base/assert.h"
+#include "base/err.h"
+#include "base/wire.h"
+#include "store/mem_disk.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MEM_FILE_MAX   (1u << 30)                /* bytes; beyond it is no space left */
+#define TRACE_LINE_MAX (2 * STORE_PATH_MAX + 64) /* bytes */
+
+struct mem_store {
+	struct store store;     /* first: what callers hold */
+	struct mem_disk disk;   /* the files */
+	struct store_io *queue; /* submitted, newest first */
+	struct wire_out trace;  /* text, with a NUL behind len_bytes */
+	uint64_t ops;           /* operations so far, the one that failed included */
+	uint64_t cut_at;        /* the operation that finds the power gone; 0: none */
+	unsigned in_flight;     /* in queue */
+	bool dead;              /* that operation has come */
+};
+
+struct store_file {
+	struct mem_node *node;     /* the disk's */
+	char path[STORE_PATH_MAX]; /* when it was opened, for messages and the trace */
+};
+
+static const struct store_ops mem_ops;
+
+static struct mem_store *mem_of(struct store *store)
+{
+	ASSERT(store->ops == &mem_ops);
+	return (struct mem_store *)store;
+}
+
+static const struct mem_store *mem_of_const(const struct store *store)
+{
+	ASSERT(store->ops == &mem_ops);
+	return (const struct mem_store *)store;
+}
+
+/* ---- operations ---- */
+
+static int check_power(const struct mem_store *m, const char *path, struct pawl_err *err)
+{
+	return m->dead ? pawl_err_set(err, PAWL_EIO, "%s: power lost", path) : 0;
+}
+
+/* Counts an operation, named as the trace shows it; fails when the power is gone. */
+__attribute__((format(printf, 3, 4))) static int begin_op(struct mem_store *m, struct pawl_err *err,
+	const char *fmt, ...)
+{
+	char line[TRACE_LINE_MAX];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(line, sizeof(line), fmt, args);
+	va_end(args);
+	m->ops++;
+	m->dead = m->dead || (m->cut_at != 0 && m->ops >= m->cut_at);
+	if (m->dead) {
+		return pawl_err_set(err, PAWL_EIO, "%s: power lost", line);
+	}
+	wire_put_raw(&m->trace, line, strlen(line));
+	wire_put_raw(&m->trace, "\n", sizeof("\n"));
+	ASSERT(!m->trace.failed);
+	m->trace.len_bytes--; /* the NUL, overwritten by the next line */
+	return 0;
+}
+
+/* An error as a file system would report it. */
+static int fail_sys(struct pawl_err *err, int sys, const char *verb, const char *path)
+{
+	errno = sys;
+	return pawl_err_sys(err, "%s %s", verb, path);
+}
+
+/* ---- paths ---- */
+
+/* What path names, "" being the root; NULL when nothing. */
+static struct mem_node *find_node(const struct mem_store *m, const char *path)
+{
+	struct mem_node *node = m->disk.root;
+
+	while (*path != '\0' && node != NULL) {
+		char name[STORE_NAME_MAX];
+		size_t len_bytes = strcspn(path, "/");
+
+		snprintf(name, sizeof(name), "%.*s", (int)len_bytes, path);
+		node = node->kind == STORE_DIR ? mem_dir_get(node, name) : NULL;
+		path += len_bytes + (path[len_bytes] == '/');
+	}
+	return node;
+}
+
+/* The directory that holds path's last name, and that name; NULL when there is none. */
+static struct mem_node *find_parent(const struct mem_store *m, const char *path, const char **name)
+{
+	const char *slash = strrchr(path, '/');
+	char parent[STORE_PATH_MAX] = "";
+	struct mem_node *node;
+
+	if (slash != NULL) {
+		snprintf(parent, sizeof(parent), "%.*s", (int)(slash - path), path);
+	}
+	*name = slash != NULL ? slash + 1 : path;
+	node = find_node(m, parent);
+	return node != NULL && node->kind == STORE_DIR ? node : NULL;
+}
+
+static int mem_mkdir(struct store *store, const char *path, struct pawl_err *err)
+{
+	struct mem_store *m = mem_of(store);
+	const char *name;
+	struct mem_node *parent = find_parent(m, path, &name);
+	struct mem_node *node = find_node(m, path);
+	int rv;
+
+	if (parent == NULL) {
+		return fail_sys(err, ENOENT, "make directory", path);
+	}
+	if (node != NULL && node->kind != STORE_DIR) {
+		return fail_sys(err, EEXIST, "make directory", path);
+	}
+	rv = begin_op(m, err, "mkdir %s", path);
+	if (rv == 0 && node == NULL) {
+		mem_dir_set(parent, m->ops, name, mem_node_new(&m->disk, STORE_DIR));
+	}
+	return rv;
+}
+
+/* The file at path, made if there is none and emptied if asked: one operation when it changes
+ * anything. */
+static int make_file(struct mem_store *m, const char *path, bool truncate, uint64_t size_bytes,
+	struct mem_node **file, struct pawl_err *err)
+{
+	const char *name;
+	struct mem_node *parent = find_parent(m, path, &name);
+	struct mem_node *node = find_node(m, path);
+	int rv = 0;
+
+	if (parent == NULL || (node != NULL && node->kind == STORE_DIR)) {
+		return fail_sys(err, parent == NULL ? ENOENT : EISDIR, "create", path);
+	}
+	if (size_bytes > MEM_FILE_MAX) {
+		return fail_sys(err, ENOSPC, "create", path);
+	}
+	if (node == NULL || truncate) {
+		rv = begin_op(m, err, "create %s", path);
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	if (node == NULL) {
+		node = mem_node_new(&m->disk, STORE_FILE);
+		mem_dir_set(parent, m->ops, name, node);
+	} else if (truncate) {
+		mem_file_resize(node, 0);
+	}
+	if (size_bytes > 0) {
+		mem_file_resize(node, size_bytes);
+	}
+	*file = node;
+	return 0;
+}
+
+/* ---- files and transfers ---- */
+
+static void new_file(struct mem_node *node, const char *path, struct store_file **file)
+{
+	struct store_file *f = malloc(sizeof(*f));
+
+	ASSERT(f != NULL);
+	f->node = node;
+	snprintf(f->path, sizeof(f->path), "%s", path);
+	*file = f;
+}
+
+static int mem_create(struct store *store, const char *path, uint64_t size_bytes,
+	struct store_file **file, struct pawl_err *err)
+{
+	struct mem_node *node;
+	int rv = make_file(mem_of(store), path, true, size_bytes, &node, err);
+
+	if (rv == 0) {
+		new_file(node, path, file);
+	}
+	return rv;
+}
+
+/* The file at path, for reading. */
+static int find_file(struct mem_store *m, const char *path, struct mem_node **file,
+	struct pawl_err *err)
+{
+	struct mem_node *node = find_node(m, path);
+	int rv = check_power(m, path, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	if (node == NULL) {
+		return fail_sys(err, ENOENT, "open", path);
+	}
+	if (node->kind != STORE_FILE) {
+		return pawl_err_set(err, PAWL_EINVAL, "open %s: not a file", path);
+	}
+	*file = node;
+	return 0;
+}
+
+static int mem_open(struct store *store, const char *path, struct store_file **file,
+	uint64_t *size_bytes, struct pawl_err *err)
+{
+	struct mem_node *node;
+	int rv = find_file(mem_of(store), path, &node, err);
+
+	if (rv == 0) {
+		new_file(node, path, file);
+		*size_bytes = node->now.len_bytes;
+	}
+	return rv;
+}
+
+static void mem_close_file(struct store *store, struct store_file *file)
+{
+	free(file);
+}
+
+static int mem_submit(struct store *store, struct store_io *io, struct pawl_err *err)
+{
+	struct mem_store *m = mem_of(store);
+
+	ASSERT(m->in_flight < STORE_DEPTH);
+	m->in_flight++;
+	io->next = m->queue;
+	m->queue = io;
+	return 0;
+}
+
+static int write_now(struct mem_store *m, const struct store_io *io)
+{
+	int rv;
+
+	if (io->off_bytes > MEM_FILE_MAX - io->len_bytes) {
+		return PAWL_ENOSPC;
+	}
+	rv = begin_op(m, NULL, "write %s %llu+%zu", io->file->path,
+		(unsigned long long)io->off_bytes, io->len_bytes);
+	if (rv == 0) {
+		mem_file_write(io->file->node, io->off_bytes, io->buf, io->len_bytes);
+	}
+	return rv;
+}
+
+static int read_now(struct mem_store *m, const struct store_io *io)
+{
+	const struct mem_bytes *bytes = &io->file->node->now;
+
+	if (m->dead) {
+		return PAWL_EIO;
+	}
+	if (io->off_bytes > bytes->len_bytes || bytes->len_bytes - io->off_bytes < io->len_bytes) {
+		return PAWL_ECORRUPT;
+	}
+	memcpy(io->buf, bytes->at + io->off_bytes, io->len_bytes);
+	return 0;
+}
+
+static struct store_io *mem_reap(struct store *store, int timeout_ms)
+{
+	struct mem_store *m = mem_of(store);
+	struct store_io *io = m->queue;
+
+	if (io == NULL) {
+		return NULL;
+	}
+	m->queue = io->next;
+	m->in_flight--;
+	io->next = NULL;
+	io->rv = io->write ? write_now(m, io) : read_now(m, io);
+	io->sys = 0;
+	return io;
+}
+
+static int mem_sync(struct store *store, struct store_file *file, struct pawl_err *err)
+{
+	int rv = begin_op(mem_of(store), err, "sync %s", file->path);
+
+	if (rv == 0) {
+		mem_file_sync(file->node);
+	}
+	return rv;
+}
+
+static int mem_sync_dir(struct store *store, const char *path, struct pawl_err *err)
+{
+	struct mem_store *m = mem_of(store);
+	struct mem_node *dir = find_node(m, path);
+	int rv;
+
+	if (dir == NULL || dir->kind != STORE_DIR) {
+		return fail_sys(err, dir == NULL ? ENOENT : ENOTDIR, "sync directory", path);
+	}
+	rv = begin_op(m, err, "sync_dir %s", path);
+	if (rv == 0) {
+		mem_dir_sync(dir);
+	}
+	return rv;
+}
+
+/* ---- small files ---- */
+
+/* Writes at off and syncs, two operations. */
+static int write_and_sync(struct mem_store *m, struct mem_node *file, const char *path,
+	uint64_t off_bytes, const void *bytes, size_t len_bytes, struct pawl_err *err)
+{
+	int rv;
+
+	if (len_bytes > MEM_FILE_MAX || off_bytes > MEM_FILE_MAX - len_bytes) {
+		return fail_sys(err, ENOSPC, "write", path);
+	}
+	rv = begin_op(m, err, "write %s %llu+%zu", path, (unsigned long long)off_bytes, len_bytes);
+	if (rv != 0) {
+		return rv;
+	}
+	mem_file_write(file, off_bytes, bytes, len_bytes);
+	rv = begin_op(m, err, "sync %s", path);
+	if (rv == 0) {
+		mem_file_sync(file);
+	}
+	return rv;
+}
+
+static int mem_write_small(struct store *store, const char *path, const void *bytes,
+	size_t len_bytes, struct pawl_err *err)
+{
+	struct mem_store *m = mem_of(store);
+	struct mem_node *file;
+	int rv = make_file(m, path, true, 0, &file, err);
+
+	return rv != 0 ? rv : write_and_sync(m, file, path, 0, bytes, len_bytes, err);
+}
+
+static int mem_append_small(struct store *store, const char *path, const void *bytes,
+	size_t len_bytes, struct pawl_err *err)
+{
+	struct mem_store *m = mem_of(store);
+	struct mem_node *file;
+	int rv = make_file(m, path, false, 0, &file, err);
+
+	return rv != 0 ? rv
+		       : write_and_sync(m, file, path, file->now.len_bytes, bytes, len_bytes, err);
+}
+
+static int mem_read_small(struct store *store, const char *path, void **bytes, size_t *len_bytes,
+	size_t max_bytes, struct pawl_err *err)
+{
+	struct mem_node *file;
+	char *copy;
+	int rv = find_file(mem_of(store), path, &file, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	if (file->now.len_bytes > max_bytes) {
+		return pawl_err_set(err, PAWL_ELIMIT, "read %s: %zu bytes, at most %zu", path,
+			file->now.len_bytes, max_bytes);
+	}
+	copy = calloc(1, file->now.len_bytes + 1);
+	ASSERT(copy != NULL);
+	if (file->now.len_bytes > 0) {
+		memcpy(copy, file->now.at, file->now.len_bytes);
+	}
+	*bytes = copy;
+	*len_bytes = file->now.len_bytes;
+	return 0;
+}
+
+/* ---- names ---- */
+
+static int mem_stat(struct store *store, const char *path, enum store_kind *kind,
+	uint64_t *size_bytes, struct pawl_err *err)
+{
+	struct mem_store *m = mem_of(store);
+	const struct mem_node *node = find_node(m, path);
+	int rv = check_power(m, path, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	if (node == NULL) {
+		return fail_sys(err, ENOENT, "stat", path);
+	}
+	*kind = node->kind;
+	*size_bytes = node->now.len_bytes;
+	return 0;
+}
+
+static int mem_list(struct store *store, const char *path, store_list_fn *each, void *user,
+	struct pawl_err *err)
+{
+	struct mem_store *m = mem_of(store);
+	const struct mem_node *dir = find_node(m, path);
+	int rv = check_power(m, path, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	if (dir == NULL || dir->kind != STORE_DIR) {
+		return fail_sys(err, dir == NULL ? ENOENT : ENOTDIR, "list", path);
+	}
+	for (const struct mem_entry *e = dir->entries; e != NULL; e = e->next) {
+		if (each(user, e->name, e->node->kind) != 0) {
+			break;
+		}
+	}
+	return 0;
+}
+
+/* Whether path lies in directory dir. */
+static bool is_below(const char *path, const char *dir)
+{
+	size_t len_bytes = strlen(dir);
+
+	return strncmp(path, dir, len_bytes) == 0 && path[len_bytes] == '/';
+}
+
+/* 0, or the errno that rename(2) would give for these nodes (NULL: no such name). */
+static int check_rename(const struct mem_node *a, const struct mem_node *b, enum store_rename how)
+{
+	if (a == NULL || (how == STORE_EXCHANGE && b == NULL)) {
+		return ENOENT;
+	}
+	if (b == NULL || how == STORE_EXCHANGE) {
+		return 0;
+	}
+	if (a->kind != b->kind) {
+		return b->kind == STORE_DIR ? EISDIR : ENOTDIR;
+	}
+	return b->kind == STORE_DIR && b->entries != NULL ? ENOTEMPTY : 0;
+}
+
+static int mem_rename(struct store *store, const char *from, const char *to, enum store_rename how,
+	struct pawl_err *err)
+{
+	struct mem_store *m = mem_of(store);
+	const char *from_name;
+	const char *to_name;
+	struct mem_node *from_dir = find_parent(m, from, &from_name);
+	struct mem_node *to_dir = find_parent(m, to, &to_name);
+	struct mem_node *node = find_node(m, from);
+	struct mem_node *old = find_node(m, to);
+	int sys = from_dir == NULL || to_dir == NULL ? ENOENT : check_rename(node, old, how);
+	int rv;
+
+	if (is_below(to, from) || (how == STORE_EXCHANGE && is_below(from, to))) {
+		sys = EINVAL;
+	}
+	if (sys != 0) {
+		errno = sys;
+		return pawl_err_sys(err, "rename %s to %s", from, to);
+	}
+	rv = begin_op(m, err, "%s %s %s", how == STORE_EXCHANGE ? "exchange" : "rename", from, to);
+	if (rv == 0 && node != old) {
+		mem_dir_set(from_dir, m->ops, from_name, how == STORE_EXCHANGE ? old : NULL);
+		mem_dir_set(to_dir, m->ops, to_name, node);
+	}
+	return rv;
+}
+
+/* Each name below path, then path itself: an operation each, as a file system does it. */
+static int remove_node(struct mem_store *m, const char *path, unsigned depth, struct pawl_err *err)
+{
+	const char *name;
+	struct mem_node *parent = find_parent(m, path, &name);
+	struct mem_node *node = find_node(m, path);
+	int rv = 0;
+
+	if (depth > STORE_NEST_MAX) {
+		return pawl_err_set(err, PAWL_ELIMIT, "remove %s: more than %u deep", path,
+			STORE_NEST_MAX);
+	}
+	while (rv == 0 && node->entries != NULL) {
+		char child[STORE_PATH_MAX + STORE_NAME_MAX];
+
+		snprintf(child, sizeof(child), "%s/%s", path, node->entries->name);
+		rv = remove_node(m, child, depth + 1, err);
+	}
+	if (rv == 0) {
+		rv = begin_op(m, err, "remove %s", path);
+	}
+	if (rv == 0) {
+		mem_dir_set(parent, m->ops, name, NULL);
+	}
+	return rv;
+}
+
+static int mem_remove(struct store *store, const char *path, struct pawl_err *err)
+{
+	struct mem_store *m = mem_of(store);
+
+	if (find_node(m, path) == NULL) {
+		return check_power(m, path, err);
+	}
+	return remove_node(m, path, 0, err);
+}
+
+/* ---- the store ---- */
+
+static void mem_close(struct store *store)
+{
+	struct mem_store *m = mem_of(store);
+
+	mem_disk_deinit(&m->disk);
+	wire_out_deinit(&m->trace);
+	free(m);
+}
+
+static const struct store_ops mem_ops = {
+	.name = "mem",
+	.close = mem_close,
+	.mkdir = mem_mkdir,
+	.create = mem_create,
+	.open = mem_open,
+	.submit = mem_submit,
+	.reap = mem_reap,
+	.sync = mem_sync,
+	.close_file = mem_close_file,
+	.sync_dir = mem_sync_dir,
+	.write_small = mem_write_small,
+	.read_small = mem_read_small,
+	.append_small = mem_append_small,
+	.stat = mem_stat,
+	.list = mem_list,
+	.rename = mem_rename,
+	.remove = mem_remove,
+};
+
+int store_mem_open(struct store **store, struct pawl_err *err)
+{
+	struct mem_store *m = calloc(1, sizeof(*m));
+
+	ASSERT(m != NULL);
+	m->store.ops = &mem_ops;
+	mem_disk_init(&m->disk);
+	*store = &m->store;
+	return 0;
+}
+
+void store_mem_cut_at(struct store *store, uint64_t n)
+{
+	struct mem_store *m = mem_of(store);
+
+	m->cut_at = n;
+	m->dead = m->dead && n != 0;
+}
+
+uint64_t store_mem_ops(const struct store *store)
+{
+	return mem_of_const(store)->ops;
+}
+
+int store_mem_after_crash(const struct store *store, enum mem_crash how, struct rng *rng,
+	struct store **after, struct pawl_err *err)
+{
+	int rv = store_mem_open(after, err);
+
+	if (rv == 0) {
+		mem_disk_crash(&mem_of_const(store)->disk, how, rng, &mem_of(*after)->disk);
+	}
+	return rv;
+}
+
+int store_mem_flip(struct store *store, const char *path, uint64_t bit, struct pawl_err *err)
+{
+	struct mem_node *file;
+	uint64_t byte = bit / 8;
+	uint8_t mask = (uint8_t)(1u << (bit % 8));
+	int rv = find_file(mem_of(store), path, &file, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	if (byte >= file->now.len_bytes) {
+		return pawl_err_set(err, PAWL_EINVAL, "flip bit %llu of %s: %zu bytes",
+			(unsigned long long)bit, path, file->now.len_bytes);
+	}
+	file->now.at[byte] ^= mask;
+	if (byte < file->synced.len_bytes) {
+		file->synced.at[byte] ^= mask;
+	}
+	return 0;
+}
+
+const char *store_mem_trace(const struct store *store)
+{
+	const struct mem_store *m = mem_of_const(store);
+
+	return m->trace.len_bytes > 0 ? (const char *)m->trace.bytes : "";
+}

@@ -1,0 +1,506 @@
+/*
+ * A store in a directory: names and small files; posix_io.c has the files for transfers.
+ *
+ * Everything is relative to a descriptor of the root, so a root that is renamed goes on working,
+ * and one that is removed fails every call but remove with PAWL_EIO until the store is opened anew.
+ */
+#include "base/assert.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "store/posix_impl.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FILE_MODE 0666 /* less the umask, as torch.save leaves its files */
+#define DIR_MODE  0777 /* less the umask */
+
+/* "" is the root. */
+static const char *dir_name(const char *path)
+{
+	return path[0] != '\0' ? path : ".";
+}
+
+/* Its descriptor goes on working, but nothing can be found in it or put there. */
+static bool is_root_gone(const struct posix_store *ps)
+{
+	struct stat st;
+
+	return ps->counts_links && (fstat(ps->root_fd, &st) != 0 || st.st_nlink == 0);
+}
+
+int posix_fail(const struct posix_store *ps, struct pawl_err *err, const char *verb,
+	const char *path)
+{
+	int sys = errno;
+
+	if (sys == ENOENT && is_root_gone(ps)) {
+		return pawl_err_set(err, PAWL_EIO, "%s %s: the store's own directory was removed",
+			verb, dir_name(path));
+	}
+	errno = sys;
+	return pawl_err_sys(err, "%s %s", verb, dir_name(path));
+}
+
+int posix_open_regular(const struct posix_store *ps, const char *path, int flags, struct stat *st,
+	struct pawl_err *err)
+{
+	bool create = (flags & O_CREAT) != 0;
+	int fd = FAULT_SYS(create ? "store.create" : "store.open",
+		openat(ps->root_fd, path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, FILE_MODE));
+	int rv;
+
+	if (fd < 0) {
+		return posix_fail(ps, err, create ? "create" : "open", path);
+	}
+	if (FAULT_SYS("store.stat", fstat(fd, st)) != 0) {
+		rv = posix_fail(ps, err, "stat", path);
+		goto close_fd;
+	}
+	if (!S_ISREG(st->st_mode)) {
+		rv = pawl_err_set(err, PAWL_EINVAL, "open %s: not a file", path);
+		goto close_fd;
+	}
+	return fd;
+close_fd:
+	close(fd);
+	return rv;
+}
+
+/* ---- small files ---- */
+
+static int write_all(int fd, const char *bytes, size_t len_bytes)
+{
+	while (len_bytes > 0) {
+		ssize_t n = FAULT_SYS("store.write", write(fd, bytes, len_bytes));
+
+		if (n < 0 && errno != EINTR) {
+			return -1;
+		}
+		if (n > 0) {
+			bytes += n;
+			len_bytes -= (size_t)n;
+		}
+	}
+	return 0;
+}
+
+static int posix_write_small(struct store *store, const char *path, const void *bytes,
+	size_t len_bytes, struct pawl_err *err)
+{
+	struct posix_store *ps = (struct posix_store *)store;
+	struct stat st;
+	int fd = posix_open_regular(ps, path, O_WRONLY | O_CREAT | O_TRUNC, &st, err);
+	int rv = 0;
+
+	if (fd < 0) {
+		return fd;
+	}
+	if (write_all(fd, bytes, len_bytes) != 0) {
+		rv = posix_fail(ps, err, "write", path);
+	} else if (FAULT_SYS("store.sync", fsync(fd)) != 0) {
+		rv = posix_fail(ps, err, "sync", path);
+	}
+	close(fd);
+	return rv;
+}
+
+static int posix_append_small(struct store *store, const char *path, const void *bytes,
+	size_t len_bytes, struct pawl_err *err)
+{
+	struct posix_store *ps = (struct posix_store *)store;
+	struct stat st;
+	int fd = posix_open_regular(ps, path, O_WRONLY | O_CREAT | O_APPEND, &st, err);
+	ssize_t n;
+	int rv = 0;
+
+	if (fd < 0) {
+		return fd;
+	}
+	do {
+		n = FAULT_SYS("store.write", write(fd, bytes, len_bytes));
+	} while (n < 0 && errno == EINTR);
+	if (n < 0) {
+		rv = posix_fail(ps, err, "append to", path);
+	} else if ((size_t)n < len_bytes) {
+		rv = pawl_err_set(err, PAWL_ENOSPC, "append to %s: %zd of %zu bytes written", path,
+			n, len_bytes);
+	} else if (FAULT_SYS("store.sync", fsync(fd)) != 0) {
+		rv = posix_fail(ps, err, "sync", path);
+	}
+	close(fd);
+	return rv;
+}
+
+/* Reads len_bytes, or less where the file ends. Returns how many, or -1. */
+static ssize_t read_all(int fd, char *bytes, size_t len_bytes)
+{
+	size_t done = 0;
+
+	while (done < len_bytes) {
+		ssize_t n = FAULT_SYS("store.read", read(fd, bytes + done, len_bytes - done));
+
+		if (n < 0 && errno != EINTR) {
+			return -1;
+		}
+		if (n == 0) {
+			break;
+		}
+		done += n > 0 ? (size_t)n : 0;
+	}
+	return (ssize_t)done;
+}
+
+static int posix_read_small(struct store *store, const char *path, void **bytes, size_t *len_bytes,
+	size_t max_bytes, struct pawl_err *err)
+{
+	struct posix_store *ps = (struct posix_store *)store;
+	struct stat st;
+	int fd = posix_open_regular(ps, path, O_RDONLY, &st, err);
+	char *copy = NULL;
+	ssize_t n;
+	int rv;
+
+	if (fd < 0) {
+		return fd;
+	}
+	if ((uint64_t)st.st_size > max_bytes) {
+		rv = pawl_err_set(err, PAWL_ELIMIT, "read %s: %lld bytes, at most %zu", path,
+			(long long)st.st_size, max_bytes);
+		goto close_fd;
+	}
+	copy = FAULT_MEM("store.alloc", malloc((size_t)st.st_size + 1));
+	if (copy == NULL) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "read %s: out of memory", path);
+		goto close_fd;
+	}
+	n = read_all(fd, copy, (size_t)st.st_size);
+	if (n < 0) {
+		rv = posix_fail(ps, err, "read", path);
+		goto close_fd;
+	}
+	copy[n] = '\0';
+	*bytes = copy;
+	*len_bytes = (size_t)n;
+	copy = NULL;
+	rv = 0;
+close_fd:
+	free(copy);
+	close(fd);
+	return rv;
+}
+
+/* ---- names ---- */
+
+static int posix_mkdir(struct store *store, const char *path, struct pawl_err *err)
+{
+	struct posix_store *ps = (struct posix_store *)store;
+	struct stat st;
+
+	if (FAULT_SYS("store.mkdir", mkdirat(ps->root_fd, path, DIR_MODE)) == 0) {
+		return 0;
+	}
+	if (errno == EEXIST && fstatat(ps->root_fd, path, &st, 0) == 0 && S_ISDIR(st.st_mode)) {
+		return 0;
+	}
+	return posix_fail(ps, err, "make directory", path);
+}
+
+/* Returns a descriptor, or -1 and errno. The root opens even when it is gone: that is an error
+ * here.
+ */
+static int open_dir_fd(const struct posix_store *ps, const char *path)
+{
+	if (is_root_gone(ps)) {
+		errno = ENOENT;
+		return -1;
+	}
+	return FAULT_SYS("store.open",
+		openat(ps->root_fd, dir_name(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
+static int posix_sync_dir(struct store *store, const char *path, struct pawl_err *err)
+{
+	struct posix_store *ps = (struct posix_store *)store;
+	int fd = open_dir_fd(ps, path);
+	int rv = 0;
+
+	if (fd < 0) {
+		return posix_fail(ps, err, "open directory", path);
+	}
+	if (FAULT_SYS("store.sync_dir", fsync(fd)) != 0) {
+		rv = posix_fail(ps, err, "sync directory", path);
+	}
+	close(fd);
+	return rv;
+}
+
+static int posix_stat(struct store *store, const char *path, enum store_kind *kind,
+	uint64_t *size_bytes, struct pawl_err *err)
+{
+	struct posix_store *ps = (struct posix_store *)store;
+	struct stat st;
+	int rc = FAULT_SYS("store.stat", fstatat(ps->root_fd, dir_name(path), &st, 0));
+
+	if (rc == 0 && path[0] == '\0' && is_root_gone(ps)) {
+		errno = ENOENT;
+		rc = -1;
+	}
+	if (rc != 0) {
+		return posix_fail(ps, err, "stat", path);
+	}
+	*kind = S_ISDIR(st.st_mode) ? STORE_DIR : STORE_FILE;
+	*size_bytes = S_ISDIR(st.st_mode) ? 0 : (uint64_t)st.st_size;
+	return 0;
+}
+
+/* The next name in dir but "." and "..": NULL with errno 0 at the end, or with errno set. */
+static const struct dirent *read_name(DIR *dir)
+{
+	const struct dirent *entry;
+
+	do {
+		errno = 0;
+		entry = FAULT_MEM("store.list", readdir(dir));
+	} while (entry != NULL &&
+		(strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0));
+	return entry;
+}
+
+/* Takes fd, which may be -1 with errno set. NULL and errno on failure. */
+static DIR *read_dir(int fd)
+{
+	DIR *dir = fd >= 0 ? FAULT_MEM("store.alloc", fdopendir(fd)) : NULL;
+	int sys = errno;
+
+	if (fd >= 0 && dir == NULL) {
+		close(fd);
+		errno = sys;
+	}
+	return dir;
+}
+
+static enum store_kind kind_of(DIR *dir, const struct dirent *entry)
+{
+	struct stat st;
+
+	if (entry->d_type != DT_UNKNOWN && entry->d_type != DT_LNK) {
+		return entry->d_type == DT_DIR ? STORE_DIR : STORE_FILE;
+	}
+	if (fstatat(dirfd(dir), entry->d_name, &st, 0) == 0 && S_ISDIR(st.st_mode)) {
+		return STORE_DIR;
+	}
+	return STORE_FILE;
+}
+
+static int posix_list(struct store *store, const char *path, store_list_fn *each, void *user,
+	struct pawl_err *err)
+{
+	struct posix_store *ps = (struct posix_store *)store;
+	DIR *dir = read_dir(open_dir_fd(ps, path));
+	const struct dirent *entry;
+	int rv = 0;
+
+	if (dir == NULL) {
+		return posix_fail(ps, err, "list", path);
+	}
+	while ((entry = read_name(dir)) != NULL) {
+		if (each(user, entry->d_name, kind_of(dir, entry)) != 0) {
+			goto close_dir;
+		}
+	}
+	if (errno != 0) {
+		rv = posix_fail(ps, err, "list", path);
+	}
+close_dir:
+	closedir(dir);
+	return rv;
+}
+
+static int posix_rename(struct store *store, const char *from, const char *to,
+	enum store_rename how, struct pawl_err *err)
+{
+	struct posix_store *ps = (struct posix_store *)store;
+	unsigned flags = how == STORE_EXCHANGE ? RENAME_EXCHANGE : 0;
+	char verb[STORE_PATH_MAX + sizeof("rename  to")];
+
+	snprintf(verb, sizeof(verb), "rename %s to", from);
+	if (FAULT_SYS("store.rename", renameat2(ps->root_fd, from, ps->root_fd, to, flags)) == 0) {
+		return 0;
+	}
+	if (how == STORE_EXCHANGE && (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP)) {
+		return pawl_err_set(err, PAWL_ENOTSUP,
+			"exchange %s and %s: this file system cannot", from, to);
+	}
+	return posix_fail(ps, err, verb, to);
+}
+
+static int remove_dir(const struct posix_store *ps, int at_fd, const char *name, unsigned depth,
+	struct pawl_err *err);
+
+/* A file, a link or a directory; absent is success. */
+static int remove_name(const struct posix_store *ps, int at_fd, const char *name, unsigned depth,
+	struct pawl_err *err)
+{
+	if (FAULT_SYS("store.remove", unlinkat(at_fd, name, 0)) == 0 || errno == ENOENT ||
+		errno == ENOTDIR) {
+		return 0;
+	}
+	if (errno == EISDIR) {
+		return remove_dir(ps, at_fd, name, depth, err);
+	}
+	return posix_fail(ps, err, "remove", name);
+}
+
+static int remove_dir(const struct posix_store *ps, int at_fd, const char *name, unsigned depth,
+	struct pawl_err *err)
+{
+	DIR *dir;
+	const struct dirent *entry;
+	int fd;
+	int rv = 0;
+
+	if (depth > STORE_NEST_MAX) {
+		return pawl_err_set(err, PAWL_ELIMIT, "remove %s: more than %u deep", name,
+			STORE_NEST_MAX);
+	}
+	fd = FAULT_SYS("store.open",
+		openat(at_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+	dir = read_dir(fd);
+	if (dir == NULL) {
+		return posix_fail(ps, err, "list", name);
+	}
+	while (rv == 0 && (entry = read_name(dir)) != NULL) {
+		rv = remove_name(ps, dirfd(dir), entry->d_name, depth + 1, err);
+	}
+	if (rv == 0 && errno != 0) {
+		rv = posix_fail(ps, err, "list", name);
+	}
+	closedir(dir);
+	if (rv == 0 && FAULT_SYS("store.remove", unlinkat(at_fd, name, AT_REMOVEDIR)) != 0) {
+		rv = posix_fail(ps, err, "remove", name);
+	}
+	return rv;
+}
+
+static int posix_remove(struct store *store, const char *path, struct pawl_err *err)
+{
+	struct posix_store *ps = (struct posix_store *)store;
+
+	return remove_name(ps, ps->root_fd, path, 0, err);
+}
+
+/* ---- the store ---- */
+
+static void posix_close(struct store *store)
+{
+	struct posix_store *ps = (struct posix_store *)store;
+
+	aio_close(ps->aio);
+	close(ps->root_fd);
+	free(ps);
+}
+
+static const struct store_ops posix_ops = {
+	.name = "posix",
+	.close = posix_close,
+	.mkdir = posix_mkdir,
+	.create = posix_create,
+	.open = posix_open,
+	.submit = posix_submit,
+	.reap = posix_reap,
+	.sync = posix_sync,
+	.close_file = posix_close_file,
+	.sync_dir = posix_sync_dir,
+	.write_small = posix_write_small,
+	.read_small = posix_read_small,
+	.append_small = posix_append_small,
+	.stat = posix_stat,
+	.list = posix_list,
+	.rename = posix_rename,
+	.remove = posix_remove,
+};
+
+/* Makes the directory and, when it is new, its name durable. */
+static int make_dir(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char parent[PATH_MAX] = ".";
+	int fd;
+	int rc;
+
+	if (FAULT_SYS("store.mkdir", mkdir(path, DIR_MODE)) != 0) {
+		return errno == EEXIST ? 0 : -1;
+	}
+	if (slash != NULL) {
+		snprintf(parent, sizeof(parent), "%.*s", (int)(slash - path) + 1, path);
+	}
+	fd = FAULT_SYS("store.open", open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	if (fd < 0) {
+		return -1;
+	}
+	rc = FAULT_SYS("store.sync_dir", fsync(fd));
+	close(fd);
+	return rc;
+}
+
+/* root and all above it. */
+static int make_root(const char *root, struct pawl_err *err)
+{
+	char path[PATH_MAX];
+	size_t at = 0;
+
+	if (strlen(root) >= sizeof(path)) {
+		return pawl_err_set(err, PAWL_ELIMIT, "store: path of %zu bytes", strlen(root));
+	}
+	while (root[at] != '\0') {
+		at += strspn(root + at, "/");
+		at += strcspn(root + at, "/");
+		snprintf(path, sizeof(path), "%.*s", (int)at, root);
+		if (make_dir(path) != 0) {
+			return pawl_err_sys(err, "store %s: make directory %s", root, path);
+		}
+	}
+	return 0;
+}
+
+int store_posix_open(const char *root, bool create, struct store **store, struct pawl_err *err)
+{
+	struct posix_store *ps;
+	struct stat st;
+	int rv = create ? make_root(root, err) : 0;
+
+	if (rv != 0) {
+		return rv;
+	}
+	ps = FAULT_MEM("store.alloc", calloc(1, sizeof(*ps)));
+	if (ps == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "store %s: out of memory", root);
+	}
+	ps->store.ops = &posix_ops;
+	ps->done_end = &ps->done;
+	ps->root_fd = FAULT_SYS("store.open", open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	if (ps->root_fd < 0) {
+		rv = pawl_err_sys(err, "store %s: open", root);
+		goto free_store;
+	}
+	ps->counts_links = fstat(ps->root_fd, &st) == 0 && st.st_nlink > 0;
+	rv = aio_open(&ps->aio, AIO_AUTO, STORE_DEPTH, err);
+	if (rv != 0) {
+		pawl_err_prefix(err, rv, "store %s", root);
+		goto close_root;
+	}
+	*store = &ps->store;
+	return 0;
+close_root:
+	close(ps->root_fd);
+free_store:
+	free(ps);
+	return rv;
+}

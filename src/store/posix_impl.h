@@ -1,0 +1,47 @@
+/* What posix.c (names, small files) and posix_io.c (files for transfers) share. Not for others. */
+#ifndef STORE_POSIX_IMPL_H
+#define STORE_POSIX_IMPL_H
+
+#include "base/aio.h"
+#include "store/store.h"
+
+#include <sys/stat.h>
+
+/* A transfer in flight; as many as a store takes. */
+struct posix_slot {
+	struct aio_req req;  /* of what is still to be moved */
+	struct store_io *io; /* the caller's; NULL: the slot is free */
+	size_t moved_bytes;  /* of io so far */
+	bool direct;         /* req was started with O_DIRECT */
+};
+
+struct posix_store {
+	struct store store; /* first: what callers hold */
+	int root_fd;        /* the directory that paths are relative to, wherever it is moved */
+	bool counts_links;  /* the file system gives a removed directory 0 links, others more */
+	struct aio *aio;    /* owned */
+	struct posix_slot slots[STORE_DEPTH]; /* in no order */
+	struct store_io *done;      /* finished without a transfer: they were in the page cache */
+	struct store_io **done_end; /* where the next one is hung */
+	unsigned in_flight;         /* submitted, not reaped */
+};
+
+/* Fills err from errno: "<verb> <path>: <reason>". A root that is gone is PAWL_EIO and said, so
+ * that it is not taken for a file that is absent. Returns the code. */
+int posix_fail(const struct posix_store *ps, struct pawl_err *err, const char *verb,
+	const char *path);
+/* Opens a regular file without ever blocking (a FIFO at this name is an error, not a hang). The
+ * descriptor has O_NONBLOCK. Returns it, or a negative PAWL_E code with err filled. */
+int posix_open_regular(const struct posix_store *ps, const char *path, int flags, struct stat *st,
+	struct pawl_err *err);
+
+int posix_create(struct store *store, const char *path, uint64_t size_bytes,
+	struct store_file **file, struct pawl_err *err);
+int posix_open(struct store *store, const char *path, struct store_file **file,
+	uint64_t *size_bytes, struct pawl_err *err);
+int posix_submit(struct store *store, struct store_io *io, struct pawl_err *err);
+struct store_io *posix_reap(struct store *store, int timeout_ms);
+int posix_sync(struct store *store, struct store_file *file, struct pawl_err *err);
+void posix_close_file(struct store *store, struct store_file *file);
+
+#endif

@@ -1,0 +1,356 @@
+/*
+ * Files for transfers in a directory store: see store.h.
+ *
+ * Transfers bypass the page cache (O_DIRECT) where the file system allows it; where it refuses, at
+ * open or at a transfer, the file goes on buffered, silently. A read of what lies in the page cache
+ * anyway is taken from there at memory speed. mincore is asked first: a read with RWF_NOWAIT that
+ * misses makes the kernel read ahead, the same bytes twice from the disk.
+ */
+#include "store/posix_impl.h"
+
+#include "base/assert.h"
+#include "base/err.h"
+#include "base/fault.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define MINCORE_PAGES 256u /* asked at a time */
+#define PAGE_BYTES    4096 /* where they are larger, the page cache is left alone */
+
+struct store_file {
+	int fd;                    /* for transfers and syncs */
+	bool direct;               /* fd has O_DIRECT */
+	unsigned in_flight;        /* transfers not reaped */
+	int cache_fd;              /* the same file, buffered, for reads from the cache; or -1 */
+	char *map;                 /* of cache_fd, for mincore alone: no access, so no SIGBUS */
+	size_t map_bytes;          /* of map; the file's size at open */
+	char path[STORE_PATH_MAX]; /* when it was opened, for messages */
+};
+
+/* ---- opening ---- */
+
+/* Blocking (a regular file always is, but io_uring heeds the flag) and direct if it can be. */
+static void set_direct(struct store_file *file)
+{
+	file->direct = FAULT_SYS("store.direct", fcntl(file->fd, F_SETFL, O_DIRECT)) == 0;
+	if (!file->direct) {
+		fcntl(file->fd, F_SETFL, 0);
+	}
+}
+
+static int new_file(int fd, const char *path, struct store_file **file, struct pawl_err *err)
+{
+	struct store_file *f = FAULT_MEM("store.alloc", calloc(1, sizeof(*f)));
+
+	if (f == NULL) {
+		close(fd);
+		return pawl_err_set(err, PAWL_ENOMEM, "open %s: out of memory", path);
+	}
+	f->fd = fd;
+	f->cache_fd = -1;
+	snprintf(f->path, sizeof(f->path), "%s", path);
+	set_direct(f);
+	*file = f;
+	return 0;
+}
+
+/* Gives the empty file its size, with blocks where the file system can promise them. */
+static int reserve_size(int fd, uint64_t size_bytes)
+{
+	int rc;
+
+	if (size_bytes == 0) {
+		return 0;
+	}
+	do {
+		rc = FAULT_SYS("store.reserve", fallocate(fd, 0, 0, (off_t)size_bytes));
+	} while (rc != 0 && errno == EINTR);
+	if (rc != 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
+		rc = FAULT_SYS("store.reserve", ftruncate(fd, (off_t)size_bytes));
+	}
+	return rc;
+}
+
+int posix_create(struct store *store, const char *path, uint64_t size_bytes,
+	struct store_file **file, struct pawl_err *err)
+{
+	struct posix_store *ps = (struct posix_store *)store;
+	struct stat st;
+	int fd = posix_open_regular(ps, path, O_RDWR | O_CREAT | O_TRUNC, &st, err);
+	int rv;
+
+	if (fd < 0) {
+		return fd;
+	}
+	if (reserve_size(fd, size_bytes) != 0) {
+		rv = posix_fail(ps, err, "reserve", path);
+		close(fd);
+		unlinkat(ps->root_fd, path, 0); /* or it holds what space there was */
+		return rv;
+	}
+	return new_file(fd, path, file, err);
+}
+
+/* A second, buffered description of the same file, and a map of it to ask what is cached. Without
+ * either all reads are direct. */
+static void open_cache(const struct posix_store *ps, struct store_file *file, const struct stat *st)
+{
+	struct stat again;
+	int fd;
+	void *map;
+
+	if (sysconf(_SC_PAGESIZE) != PAGE_BYTES) {
+		return; /* then transfers need not begin at a page, as mincore asks */
+	}
+	fd = FAULT_SYS("store.cache_open",
+		openat(ps->root_fd, file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+	if (fd < 0) {
+		return;
+	}
+	if (fstat(fd, &again) != 0 || again.st_dev != st->st_dev || again.st_ino != st->st_ino) {
+		goto close_fd; /* renamed in between */
+	}
+	map = FAULT_SYS("store.cache_open",
+		mmap(NULL, (size_t)st->st_size, PROT_NONE, MAP_SHARED, fd, 0));
+	if (map == MAP_FAILED) {
+		goto close_fd;
+	}
+	file->cache_fd = fd;
+	file->map = map;
+	file->map_bytes = (size_t)st->st_size;
+	return;
+close_fd:
+	close(fd);
+}
+
+static void close_cache(struct store_file *file)
+{
+	if (file->cache_fd >= 0) {
+		munmap(file->map, file->map_bytes);
+		close(file->cache_fd);
+		file->cache_fd = -1;
+	}
+}
+
+int posix_open(struct store *store, const char *path, struct store_file **file,
+	uint64_t *size_bytes, struct pawl_err *err)
+{
+	struct posix_store *ps = (struct posix_store *)store;
+	struct stat st;
+	int fd = posix_open_regular(ps, path, O_RDONLY, &st, err);
+	int rv;
+
+	if (fd < 0) {
+		return fd;
+	}
+	rv = new_file(fd, path, file, err);
+	if (rv != 0) {
+		return rv;
+	}
+	if ((*file)->direct && st.st_size > 0) {
+		open_cache(ps, *file, &st);
+	}
+	*size_bytes = (uint64_t)st.st_size;
+	return 0;
+}
+
+void posix_close_file(struct store *store, struct store_file *file)
+{
+	ASSERT(file->in_flight == 0);
+	close_cache(file);
+	close(file->fd); /* its result says nothing that fsync has not said */
+	free(file);
+}
+
+/* ---- transfers ---- */
+
+static bool is_cached(const struct store_file *file, uint64_t off_bytes, size_t len_bytes)
+{
+	unsigned char pages[MINCORE_PAGES];
+
+	if (off_bytes > file->map_bytes || len_bytes > file->map_bytes - off_bytes) {
+		return false;
+	}
+	for (size_t at = 0; at < len_bytes; at += sizeof(pages) * PAGE_BYTES) {
+		size_t left = len_bytes - at;
+		size_t n = left < sizeof(pages) * PAGE_BYTES ? left : sizeof(pages) * PAGE_BYTES;
+
+		if (mincore(file->map + off_bytes + at, n, pages) != 0) {
+			return false;
+		}
+		for (size_t i = 0; i < n / PAGE_BYTES; i++) {
+			if ((pages[i] & 1) == 0) {
+				return false;
+			}
+		}
+	}
+	return true;
+}
+
+/* Whether io was satisfied from the page cache. */
+static bool read_cached(const struct store_io *io)
+{
+	struct store_file *file = io->file;
+	struct iovec iov = {.iov_base = io->buf, .iov_len = io->len_bytes};
+	ssize_t n;
+
+	if (file->cache_fd < 0 || !is_cached(file, io->off_bytes, io->len_bytes)) {
+		return false;
+	}
+	n = FAULT_SYS("store.cache_read",
+		preadv2(file->cache_fd, &iov, 1, (off_t)io->off_bytes, RWF_NOWAIT));
+	if (n == (ssize_t)io->len_bytes) {
+		return true;
+	}
+	/* thrown out just now, not supported, or mincore may not tell us: not tried again, since
+	 * each miss makes the kernel read ahead */
+	close_cache(file);
+	return false;
+}
+
+static struct posix_slot *find_free_slot(struct posix_store *ps)
+{
+	unsigned i = 0;
+
+	while (ps->slots[i].io != NULL) {
+		i++;
+		ASSERT(i < STORE_DEPTH); /* in_flight counts them */
+	}
+	return &ps->slots[i];
+}
+
+/* Starts what is left of slot's transfer. */
+static int start_slot(struct posix_store *ps, struct posix_slot *slot, struct pawl_err *err)
+{
+	const struct store_io *io = slot->io;
+
+	slot->direct = io->file->direct;
+	slot->req = (struct aio_req){
+		.buf = (char *)io->buf + slot->moved_bytes,
+		.len_bytes = io->len_bytes - slot->moved_bytes,
+		.off_bytes = io->off_bytes + slot->moved_bytes,
+		.fd = io->file->fd,
+		.write = io->write,
+	};
+	return aio_submit(ps->aio, &slot->req, err);
+}
+
+int posix_submit(struct store *store, struct store_io *io, struct pawl_err *err)
+{
+	struct posix_store *ps = (struct posix_store *)store;
+	struct posix_slot *slot;
+	int rv;
+
+	ASSERT(ps->in_flight < STORE_DEPTH);
+	io->next = NULL;
+	if (!io->write && read_cached(io)) {
+		*ps->done_end = io;
+		ps->done_end = &io->next;
+		goto taken;
+	}
+	slot = find_free_slot(ps);
+	slot->io = io;
+	slot->moved_bytes = 0;
+	rv = start_slot(ps, slot, err);
+	if (rv != 0) {
+		slot->io = NULL;
+		return pawl_err_prefix(err, rv, "%s %s", io->write ? "write" : "read",
+			io->file->path);
+	}
+taken:
+	io->rv = 0;
+	io->sys = 0;
+	io->file->in_flight++;
+	ps->in_flight++;
+	return 0;
+}
+
+/* Bytes moved, or a negative errno. */
+static int64_t take_result(const struct aio_req *req)
+{
+	if (FAULT_SYS(req->write ? "store.write" : "store.read", 0) != 0) {
+		return -errno;
+	}
+	if (req->res > STORE_ALIGN && FAULT_SYS("store.short", 0) != 0) {
+		return STORE_ALIGN; /* the rest, moved already, is moved again */
+	}
+	return req->res;
+}
+
+/* What the result of slot's request means: true when its transfer is over, with io->rv and io->sys
+ * set; false when the rest of it must be started. */
+static bool settle_slot(struct posix_slot *slot)
+{
+	struct store_io *io = slot->io;
+	int64_t res = take_result(&slot->req);
+
+	if (res == -EINTR) {
+		return false;
+	}
+	if (res == -EINVAL && slot->direct) {
+		fcntl(io->file->fd, F_SETFL, 0);
+		io->file->direct = false;
+		return false;
+	}
+	if (res < 0) {
+		io->sys = (int)-res;
+		io->rv = pawl_err_from_sys(io->sys);
+		return true;
+	}
+	if (res == 0) {
+		io->rv = io->write ? PAWL_EIO : PAWL_ECORRUPT; /* the file ends here */
+		return true;
+	}
+	slot->moved_bytes += (size_t)res;
+	return slot->moved_bytes == io->len_bytes;
+}
+
+/* The timeout begins anew with each rest of a short transfer; such are rare. */
+struct store_io *posix_reap(struct store *store, int timeout_ms)
+{
+	struct posix_store *ps = (struct posix_store *)store;
+	struct store_io *io = ps->done;
+
+	if (io != NULL) {
+		ps->done = io->next;
+		ps->done_end = ps->done == NULL ? &ps->done : ps->done_end;
+	}
+	while (io == NULL) {
+		struct pawl_err err;
+		struct aio_req *req = aio_reap(ps->aio, timeout_ms);
+		struct posix_slot *slot = (struct posix_slot *)req; /* its first field */
+
+		if (req == NULL) {
+			return NULL;
+		}
+		if (!settle_slot(slot)) {
+			slot->io->rv = start_slot(ps, slot, &err);
+			if (slot->io->rv == 0) {
+				continue;
+			}
+			slot->io->sys = err.sys;
+		}
+		io = slot->io;
+		slot->io = NULL;
+	}
+	io->next = NULL;
+	io->file->in_flight--;
+	ps->in_flight--;
+	return io;
+}
+
+int posix_sync(struct store *store, struct store_file *file, struct pawl_err *err)
+{
+	/* fsync, not fdatasync: the file is new, its size and blocks with it */
+	if (FAULT_SYS("store.sync", fsync(file->fd)) != 0) {
+		return posix_fail((struct posix_store *)store, err, "sync", file->path);
+	}
+	return 0;
+}

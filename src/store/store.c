@@ -1,0 +1,219 @@
+/* What all stores share: checks of what callers pass, and what is built from a store's own
+ * operations: see store.h.
+ */
+#include "store/store.h"
+
+#include "base/assert.h"
+#include "base/err.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool is_dots(const char *name, size_t len_bytes)
+{
+	return (len_bytes == 1 || len_bytes == 2) && strncmp(name, "..", len_bytes) == 0;
+}
+
+/* Paths come from manifests and from users: checked, not asserted. */
+static int check_path(const char *path, struct pawl_err *err)
+{
+	const char *name = path;
+	size_t depth = 0;
+
+	if (strlen(path) >= STORE_PATH_MAX) {
+		return pawl_err_set(err, PAWL_ELIMIT, "path of %zu bytes: at most %u", strlen(path),
+			STORE_PATH_MAX - 1);
+	}
+	for (;;) {
+		size_t len_bytes = strcspn(name, "/");
+
+		if (len_bytes == 0 || is_dots(name, len_bytes)) {
+			return pawl_err_set(err, PAWL_EINVAL,
+				"path \"%s\": must be relative, without empty names, . or ..",
+				path);
+		}
+		if (len_bytes >= STORE_NAME_MAX || ++depth > STORE_NEST_MAX) {
+			return pawl_err_set(err, PAWL_ELIMIT,
+				"path %s: names of at most %u bytes, at most %u of them", path,
+				STORE_NAME_MAX - 1, STORE_NEST_MAX);
+		}
+		if (name[len_bytes] == '\0') {
+			return 0;
+		}
+		name += len_bytes + 1;
+	}
+}
+
+static int check_dir_path(const char *path, struct pawl_err *err)
+{
+	return path[0] == '\0' ? 0 : check_path(path, err);
+}
+
+void store_close(struct store *store)
+{
+	if (store != NULL) {
+		store->ops->close(store);
+	}
+}
+
+int store_mkdir(struct store *store, const char *path, struct pawl_err *err)
+{
+	int rv = check_path(path, err);
+
+	return rv != 0 ? rv : store->ops->mkdir(store, path, err);
+}
+
+int store_create(struct store *store, const char *path, uint64_t size_bytes,
+	struct store_file **file, struct pawl_err *err)
+{
+	int rv = check_path(path, err);
+
+	return rv != 0 ? rv : store->ops->create(store, path, size_bytes, file, err);
+}
+
+int store_open(struct store *store, const char *path, struct store_file **file,
+	uint64_t *size_bytes, struct pawl_err *err)
+{
+	uint64_t size = 0;
+	int rv = check_path(path, err);
+
+	rv = rv != 0 ? rv : store->ops->open(store, path, file, &size, err);
+	if (rv == 0 && size_bytes != NULL) {
+		*size_bytes = size;
+	}
+	return rv;
+}
+
+int store_submit(struct store *store, struct store_io *io, struct pawl_err *err)
+{
+	ASSERT(io->len_bytes > 0 && io->len_bytes % STORE_ALIGN == 0);
+	ASSERT(io->off_bytes % STORE_ALIGN == 0);
+	ASSERT((uintptr_t)io->buf % STORE_ALIGN == 0);
+	return store->ops->submit(store, io, err);
+}
+
+struct store_io *store_reap(struct store *store, int timeout_ms)
+{
+	return store->ops->reap(store, timeout_ms);
+}
+
+int store_sync(struct store *store, struct store_file *file, struct pawl_err *err)
+{
+	return store->ops->sync(store, file, err);
+}
+
+void store_close_file(struct store *store, struct store_file *file)
+{
+	if (file != NULL) {
+		store->ops->close_file(store, file);
+	}
+}
+
+int store_sync_dir(struct store *store, const char *path, struct pawl_err *err)
+{
+	int rv = check_dir_path(path, err);
+
+	return rv != 0 ? rv : store->ops->sync_dir(store, path, err);
+}
+
+int store_write_small(struct store *store, const char *path, const void *bytes, size_t len_bytes,
+	struct pawl_err *err)
+{
+	int rv = check_path(path, err);
+
+	return rv != 0 ? rv : store->ops->write_small(store, path, bytes, len_bytes, err);
+}
+
+int store_read_small(struct store *store, const char *path, void **bytes, size_t *len_bytes,
+	size_t max_bytes, struct pawl_err *err)
+{
+	int rv = check_path(path, err);
+
+	return rv != 0 ? rv : store->ops->read_small(store, path, bytes, len_bytes, max_bytes, err);
+}
+
+int store_append_small(struct store *store, const char *path, const void *bytes, size_t len_bytes,
+	struct pawl_err *err)
+{
+	int rv = check_path(path, err);
+
+	return rv != 0 ? rv : store->ops->append_small(store, path, bytes, len_bytes, err);
+}
+
+int store_stat(struct store *store, const char *path, enum store_kind *kind, uint64_t *size_bytes,
+	struct pawl_err *err)
+{
+	enum store_kind what = STORE_FILE;
+	uint64_t size = 0;
+	int rv = check_dir_path(path, err);
+
+	rv = rv != 0 ? rv : store->ops->stat(store, path, &what, &size, err);
+	if (rv == 0 && kind != NULL) {
+		*kind = what;
+	}
+	if (rv == 0 && size_bytes != NULL) {
+		*size_bytes = size;
+	}
+	return rv;
+}
+
+int store_list(struct store *store, const char *path, store_list_fn *each, void *user,
+	struct pawl_err *err)
+{
+	int rv = check_dir_path(path, err);
+
+	return rv != 0 ? rv : store->ops->list(store, path, each, user, err);
+}
+
+int store_rename(struct store *store, const char *from, const char *to, enum store_rename how,
+	struct pawl_err *err)
+{
+	int rv = check_path(from, err);
+
+	rv = rv != 0 ? rv : check_path(to, err);
+	return rv != 0 ? rv : store->ops->rename(store, from, to, how, err);
+}
+
+int store_remove(struct store *store, const char *path, struct pawl_err *err)
+{
+	int rv = check_path(path, err);
+
+	return rv != 0 ? rv : store->ops->remove(store, path, err);
+}
+
+/* The directory that holds path's last name. */
+static void parent_of(const char *path, char parent[STORE_PATH_MAX])
+{
+	const char *slash = strrchr(path, '/');
+	size_t len_bytes = slash != NULL ? (size_t)(slash - path) : 0;
+
+	memcpy(parent, path, len_bytes);
+	parent[len_bytes] = '\0';
+}
+
+/*
+ * A crash before the rename leaves path as it was; after it path is new, and the last sync makes
+ * that survive power loss. Without the first sync (write_small's) some file systems publish an
+ * empty file.
+ */
+int store_publish(struct store *store, const char *path, const void *bytes, size_t len_bytes,
+	struct pawl_err *err)
+{
+	char temp[STORE_PATH_MAX + sizeof(".new")];
+	char parent[STORE_PATH_MAX];
+	int rv = check_path(path, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	parent_of(path, parent);
+	snprintf(temp, sizeof(temp), "%s.new", path);
+	rv = store_write_small(store, temp, bytes, len_bytes, err);
+	if (rv == 0) {
+		rv = store_rename(store, temp, path, STORE_REPLACE, err);
+	}
+	if (rv == 0) {
+		rv = store_sync_dir(store, parent, err);
+	}
+	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "publish %s", path);
+}

@@ -1,0 +1,143 @@
+/*
+ * Where bytes live: one interface for directories, memory and (later) object stores.
+ *
+ * Paths are relative to the store's root, '/'-separated, no "." or "..", no name empty or above
+ * STORE_NAME_MAX, at most STORE_PATH_MAX bytes and STORE_NEST_MAX names: else PAWL_EINVAL, or
+ * PAWL_ELIMIT where too long. Any other byte is fine. "" is the root, for sync_dir, list and stat
+ * alone. A store and its files belong to one thread at a time. What was written is durable only
+ * after: file sync (data), and sync_dir of the directory that holds the name (existence, rename).
+ * Nothing else may be relied on after a crash; tests hold the callers to that.
+ */
+#ifndef STORE_STORE_H
+#define STORE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct pawl_err;
+struct store;
+struct store_file;
+
+#define STORE_PATH_MAX 1024u /* bytes, terminator included */
+#define STORE_NAME_MAX 256u  /* bytes of one name in a path, terminator included */
+#define STORE_NEST_MAX 16u   /* names in a path, and how deep below one a remove goes */
+#define STORE_ALIGN    4096u /* offset, length and address of a transfer are multiples of it */
+#define STORE_DEPTH    16u   /* transfers in flight that a store takes */
+
+/* One asynchronous transfer. The caller's, with its buffer, from submit until reap returns it:
+ * exactly once. */
+struct store_io {
+	struct store_file *file; /* open until reaped */
+	void *buf;               /* STORE_ALIGN aligned */
+	size_t len_bytes;        /* multiple of STORE_ALIGN */
+	uint64_t off_bytes;      /* multiple of STORE_ALIGN */
+	bool write;              /* direction */
+	int rv;                  /* when reaped: 0 (all of it moved), or a negative PAWL_E code */
+	int sys;                 /* errno behind rv, or 0 */
+	void *user;              /* the caller's */
+	struct store_io *next;   /* the store's while in flight */
+};
+
+enum store_kind { STORE_FILE, STORE_DIR };
+/* EXCHANGE: both names exist and swap atomically */
+enum store_rename { STORE_REPLACE, STORE_EXCHANGE };
+
+/* Called for each name in a directory, "." and ".." left out, in no order. Must not change the
+ * store. Return nonzero to stop; the list then succeeds. A link is what it leads to; what is
+ * neither file nor directory counts as a file. */
+typedef int store_list_fn(void *user, const char *name, enum store_kind kind);
+
+/* The implementation's table; callers use the functions below. */
+struct store_ops {
+	const char *name; /* of the kind, for people */
+	void (*close)(struct store *store);
+	int (*mkdir)(struct store *store, const char *path, struct pawl_err *err);
+	int (*create)(struct store *store, const char *path, uint64_t size_bytes,
+		struct store_file **file, struct pawl_err *err);
+	int (*open)(struct store *store, const char *path, struct store_file **file,
+		uint64_t *size_bytes, struct pawl_err *err);
+	int (*submit)(struct store *store, struct store_io *io, struct pawl_err *err);
+	struct store_io *(*reap)(struct store *store, int timeout_ms);
+	int (*sync)(struct store *store, struct store_file *file, struct pawl_err *err);
+	void (*close_file)(struct store *store, struct store_file *file);
+	int (*sync_dir)(struct store *store, const char *path, struct pawl_err *err);
+	int (*write_small)(struct store *store, const char *path, const void *bytes,
+		size_t len_bytes, struct pawl_err *err);
+	int (*read_small)(struct store *store, const char *path, void **bytes, size_t *len_bytes,
+		size_t max_bytes, struct pawl_err *err);
+	int (*append_small)(struct store *store, const char *path, const void *bytes,
+		size_t len_bytes, struct pawl_err *err);
+	int (*stat)(struct store *store, const char *path, enum store_kind *kind,
+		uint64_t *size_bytes, struct pawl_err *err);
+	int (*list)(struct store *store, const char *path, store_list_fn *each, void *user,
+		struct pawl_err *err);
+	int (*rename)(struct store *store, const char *from, const char *to, enum store_rename how,
+		struct pawl_err *err);
+	int (*remove)(struct store *store, const char *path, struct pawl_err *err);
+};
+
+struct store {
+	const struct store_ops *ops; /* the kind's; its own fields follow */
+};
+
+/* Opens a directory store at path, creating the root and its parents if asked. Any thread may open
+ * its own. */
+int store_posix_open(const char *root, bool create, struct store **store, struct pawl_err *err);
+
+/* Its files are closed first. NULL is fine; transfers in flight are waited for. */
+void store_close(struct store *store);
+/* One directory; its parent must exist; existing already is success. */
+int store_mkdir(struct store *store, const char *path, struct pawl_err *err);
+/* A file for transfers, reading too; an existing one is truncated. It has size_bytes from the
+ * start, all zeros, with the space reserved where the store can: PAWL_ENOSPC comes now, not in
+ * mid-write. Writes beyond extend it. On error path may be left, empty. */
+int store_create(struct store *store, const char *path, uint64_t size_bytes,
+	struct store_file **file, struct pawl_err *err);
+/* An existing file for reading. PAWL_ENOENT if absent. size_bytes may be NULL. */
+int store_open(struct store *store, const char *path, struct store_file **file,
+	uint64_t *size_bytes, struct pawl_err *err);
+/* Starts a transfer; at most STORE_DEPTH may be in flight. Reads that pass the end of the file fail
+ * with PAWL_ECORRUPT. Transfers may finish in any order. If this fails, io was not taken. */
+int store_submit(struct store *store, struct store_io *io, struct pawl_err *err);
+/* A finished transfer; NULL when none is in flight or none finished in timeout_ms (-1: wait). */
+struct store_io *store_reap(struct store *store, int timeout_ms);
+/* Blocks until what was written and reaped is durable (the data and the size; not the name). */
+int store_sync(struct store *store, struct store_file *file, struct pawl_err *err);
+/* NULL is fine; cannot lose data: sync does that. Its transfers are reaped before. */
+void store_close_file(struct store *store, struct store_file *file);
+/* Makes the names in directory path ("" = the root) durable. */
+int store_sync_dir(struct store *store, const char *path, struct pawl_err *err);
+/* Creates or truncates path with these bytes and syncs its data; not atomic, not the name: see
+ * store_publish. */
+int store_write_small(struct store *store, const char *path, const void *bytes, size_t len_bytes,
+	struct pawl_err *err);
+/* The whole file, malloc'ed with a NUL behind it (not counted); over max_bytes is PAWL_ELIMIT. The
+ * caller frees. */
+int store_read_small(struct store *store, const char *path, void **bytes, size_t *len_bytes,
+	size_t max_bytes, struct pawl_err *err);
+/* Appends with one write, then syncs the data. Creates the file when absent. A failure may leave
+ * part of the bytes behind. */
+int store_append_small(struct store *store, const char *path, const void *bytes, size_t len_bytes,
+	struct pawl_err *err);
+/* kind and size_bytes (0 for a directory) may be NULL. PAWL_ENOENT if absent. */
+int store_stat(struct store *store, const char *path, enum store_kind *kind, uint64_t *size_bytes,
+	struct pawl_err *err);
+int store_list(struct store *store, const char *path, store_list_fn *each, void *user,
+	struct pawl_err *err);
+/* Atomic. REPLACE onto an existing non-empty directory fails with PAWL_EEXIST; EXCHANGE needs both
+ * (PAWL_ENOTSUP where the system lacks it). Across directories, both need a sync_dir. */
+int store_rename(struct store *store, const char *from, const char *to, enum store_rename how,
+	struct pawl_err *err);
+/* A file, or a directory with all in it, never following a link; absent is success. Not atomic. */
+int store_remove(struct store *store, const char *path, struct pawl_err *err);
+
+/* ---- built from the above, the same for every store ---- */
+
+/* Puts a small file in place, whole or not at all, durable on return: path.new, sync, rename,
+ * sync_dir. On error path holds the old bytes or, when only the last step failed, the new ones;
+ * path.new may be left behind and is overwritten by the next call. */
+int store_publish(struct store *store, const char *path, const void *bytes, size_t len_bytes,
+	struct pawl_err *err);
+
+#endif

@@ -1,0 +1,89 @@
+/* Fuzzes manifest_decode, as it is and with length and checksum put right, so that the fields
+ * behind them are reached; what is accepted passes the check and encodes to the same bytes.
+ */
+#include "fuzz.h"
+
+#include "base/assert.h"
+#include "base/crc.h"
+#include "base/wire.h"
+#include "ckpt/manifest.h"
+#include "ckpt/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define HEAD_BYTES 24u /* magic, version, length, checksum: see docs/format.md */
+
+static void decode(const uint8_t *bytes, size_t len_bytes)
+{
+	struct manifest manifest;
+	struct wire_out out = {0};
+
+	if (manifest_decode(&manifest, bytes, len_bytes, NULL) != 0) {
+		return;
+	}
+	ASSERT(manifest_check(&manifest, NULL) == 0);
+	manifest_encode(&manifest, &out);
+	ASSERT(!out.failed && out.len_bytes == len_bytes);
+	ASSERT(memcmp(out.bytes, bytes, len_bytes) == 0);
+	wire_out_deinit(&out);
+	manifest_deinit(&manifest);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len_bytes)
+{
+	struct wire_out copy = {0};
+
+	decode(bytes, len_bytes);
+	if (len_bytes < HEAD_BYTES) {
+		return 0;
+	}
+	wire_put_raw(&copy, bytes, len_bytes);
+	wire_patch_u32(&copy, 12, (uint32_t)(len_bytes - HEAD_BYTES));
+	wire_patch_u32(&copy, 16, 0);
+	wire_patch_u32(&copy, 20, crc32c(0, bytes + HEAD_BYTES, len_bytes - HEAD_BYTES));
+	if (!copy.failed) {
+		decode(copy.bytes, copy.len_bytes);
+	}
+	wire_out_deinit(&copy);
+	return 0;
+}
+
+size_t fuzz_seed(unsigned i, uint8_t *buf)
+{
+	uint32_t chunks[] = {1, 2};
+	uint8_t table[] = "table";
+	struct manifest_part parts[] = {
+		{.name = "model",
+			.file = "model",
+			.rank = MANIFEST_ALL_RANKS,
+			.size_bytes = CKPT_CHUNK + 4096,
+			.chunks_n = 2,
+			.chunks = chunks,
+			.tensors = table,
+			.tensors_bytes = sizeof(table)},
+		{.name = "rng",
+			.file = "rng-rank0",
+			.size_bytes = 4096,
+			.chunks_n = 1,
+			.chunks = chunks},
+	};
+	const struct manifest manifest = {.step = 500,
+		.tag = "global_step500",
+		.job = "job 7",
+		.world = 2,
+		.parts_n = 2 - i,
+		.parts = parts};
+	struct wire_out out = {0};
+	size_t len_bytes;
+
+	if (i > 2) {
+		return 0;
+	}
+	manifest_encode(&manifest, &out);
+	len_bytes = out.len_bytes;
+	ASSERT(!out.failed && len_bytes <= FUZZ_BYTES_MAX);
+	memcpy(buf, out.bytes, len_bytes);
+	wire_out_deinit(&out);
+	return len_bytes;
+}

@@ -1,0 +1,60 @@
+/*
+ * Checkpoints with content made from numbers, for tests: what step 3, attempt 0 holds is known
+ * without keeping it anywhere.
+ */
+#ifndef TEST_SAMPLE_H
+#define TEST_SAMPLE_H
+
+#include "ckpt/manifest.h"
+#include "ckpt/write.h"
+#include "ckpt/zip.h"
+
+struct rng;
+struct store;
+
+/* A partition in memory, as a rank would have it. */
+struct sample_part {
+	const char *name;     /* the caller's */
+	uint32_t storages;    /* without the pickle */
+	uint64_t *sizes;      /* storages + 1, the pickle last */
+	uint8_t **payloads;   /* as many, each of its size */
+	struct zip_plan plan; /* of the file, CRCs filled */
+	uint8_t *image;       /* the file as it must be, made without the writer; sample_chunk needs
+				 all but this */
+};
+
+/* Random payloads of these sizes (storages of them, then the pickle's). */
+void sample_part_init(struct sample_part *part, const char *name, const uint64_t *sizes,
+	uint32_t storages, struct rng *rng);
+void sample_part_deinit(struct sample_part *part);
+
+/* A source for the writer: user is the part. It fills the bounce buffer with rubbish first, so that
+ * glue not laid is found out. */
+int sample_chunk(void *user, uint64_t off, size_t len_bytes, uint8_t *bounce, uint8_t **bytes,
+	struct pawl_err *err);
+
+/* Random sizes up to about size_max, the odd ones included: 0, 1, just below and at each limit. */
+uint32_t sample_sizes(uint64_t *sizes, uint32_t storages_max, uint64_t size_max, struct rng *rng);
+
+#define SAMPLE_PARTS 2u
+
+#define SAMPLE_LARGE_STEP 3u /* whose "optim" has two chunks */
+
+/* Two partitions of a few pages, "model" and "optim". */
+struct sample {
+	uint64_t step;                          /* and */
+	uint32_t attempt;                       /* make the content */
+	struct sample_part parts[SAMPLE_PARTS]; /* sorted by name */
+};
+
+/* The sample of a step and an attempt, made when first asked for and kept until the program ends.
+ */
+const struct sample *sample_get(uint64_t step, uint32_t attempt);
+/* Saves it as a tag the way an agent does: begin, files, publish. */
+int sample_save(const struct sample *sample, struct store *store, struct pawl_err *err);
+/* Opens and reads a tag of a sample. 0: all bytes are those of step and the attempt in the
+ * manifest; PAWL_EMISMATCH if it could be read and is something else; else why not. attempt may be
+ * NULL. */
+int sample_load(struct store *store, const char *tag, uint32_t *attempt, struct pawl_err *err);
+
+#endif

@@ -1,0 +1,86 @@
+"""What the Python tests share: where pawl comes from, and the core it runs on.
+
+Tests that take the fixture `core` run twice: on the plain-Python fake (fakecore.py) and on the real
+extension, which is skipped, and said so, where it is not built.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+if importlib.util.find_spec("pawl") is None:
+    sys.path.insert(0, str(HERE.parent.parent / "python"))
+
+try:
+    real_core: ModuleType | None = importlib.import_module("pawl._core")
+except ImportError:
+    real_core = None
+
+import fakecore  # noqa: E402  (it takes its error class from the real core, if there is one)
+
+if real_core is None:
+    sys.modules["pawl._core"] = fakecore
+    importlib.import_module("pawl")._core = fakecore
+
+SEED = int(os.environ.get("PAWL_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+
+
+def pytest_report_header() -> str:
+    built = "built" if real_core is not None else "not built: only the fake is tested"
+    return f"pawl: PAWL_TEST_SEED={SEED}, real core {built}"
+
+
+def _use(module: ModuleType, patch: pytest.MonkeyPatch) -> None:
+    """Makes every module of pawl that has the core use this one."""
+    for name in ("checkpoint", "loading", "_guard", "_skeleton", "_restore"):
+        patch.setattr(importlib.import_module(f"pawl.{name}"), "_core", module)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModuleType]:
+    """The fake core alone: for tests that look at, or into, the moment of the copy."""
+    _use(fakecore, monkeypatch)
+    monkeypatch.setattr(fakecore, "proof", 1)
+    monkeypatch.setattr(fakecore, "kernel", True)
+    monkeypatch.setattr(fakecore, "environment", {})
+    yield fakecore
+    _close_all()
+
+
+@pytest.fixture(params=["fake", "real"])
+def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Each core in turn: for tests of what a user sees."""
+    if request.param == "real" and real_core is None:
+        pytest.skip("pawl._core is not built here")
+    module = fakecore if request.param == "fake" else real_core
+    assert module is not None
+    _use(module, monkeypatch)
+    yield module
+    _close_all()
+
+
+def _close_all() -> None:
+    """What a test left open. With ranks that never came there is nothing to wait for."""
+    checkpoint = importlib.import_module("pawl.checkpoint")
+    for checkpointer in list(checkpoint._open):
+        checkpointer.close(timeout=10 if checkpointer.world_size == 1 else 0)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    import torch
+
+    random.seed(SEED)
+    torch.manual_seed(SEED)

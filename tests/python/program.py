@@ -1,0 +1,98 @@
+"""The `pawl` program for the tests that run it: where it is, and how to run it and watch it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from pawl import _agent
+
+LIMIT_S = 120  # of one run; a hang must end as a failure
+PYTHON_DIR = Path(_agent.__file__).parent.parent  # where pawl is importable from
+
+
+def find() -> str:
+    """Path of the program; skips the calling test module where there is none."""
+    program = _agent.find_program()
+    if program is None:
+        pytest.skip(
+            "the pawl program is not there (PAWL_PROGRAM names it)", allow_module_level=True
+        )
+    return program
+
+
+def clean_env(**extra: str) -> dict[str, str]:
+    """This process's environment without what launchers set, and with extra."""
+    launcher = re.compile(
+        r"(RANK|WORLD_SIZE|LOCAL_|GROUP_|ROLE_|MASTER_|TORCHELASTIC_|PAWL_|SLURM_|SKYPILOT_|OMPI_|PMIX_"
+        r"|OMP_|TORCH_NCCL|PYTEST_)"
+    )
+    env = {name: value for name, value in os.environ.items() if not launcher.match(name)}
+    path = env.get("PYTHONPATH")
+    env["PYTHONPATH"] = f"{PYTHON_DIR}{os.pathsep}{path}" if path else str(PYTHON_DIR)
+    return {**env, **extra}
+
+
+def run(
+    *args: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs the program to its end."""
+    return subprocess.run(
+        [find(), *map(str, args)],
+        cwd=cwd,
+        env=env or clean_env(),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+
+
+def run_script(
+    script: Path, *options: str, args: Sequence[str] = (), env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """`pawl run options script args`, in the script's directory, by this interpreter."""
+    return run(
+        "run", "--python", sys.executable, *options, script, *args, cwd=script.parent, env=env
+    )
+
+
+def start_script(
+    script: Path, *options: str, env: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
+    """The same without waiting: the caller ends it. stderr goes where stdout goes."""
+    return subprocess.Popen(
+        [find(), "run", "--python", sys.executable, *options, str(script)],
+        cwd=script.parent,
+        env=env or clean_env(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, []),
+    )
+
+
+def wait_until(true: Callable[[], object], what: str, limit_s: float = 30) -> None:
+    """Polls; fails the test if it takes too long."""
+    end = time.monotonic() + limit_s
+    while not true():
+        assert time.monotonic() < end, f"{what}: not within {limit_s} s"
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs (a zombie does not)."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"

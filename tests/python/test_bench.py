@@ -1,0 +1,77 @@
+"""The benchmarks run, say what they should in the form they should, and leave nothing behind.
+
+What they measure is not looked at: the machine is busy with other tests.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import program
+
+BENCH = Path(__file__).parents[2] / "bench"
+LIMIT_S = 300  # of a quick run
+
+program.find()
+
+# Of each row that issues a goal or a bound: what docs/benchmarks.md would lack without it.
+KEYS = {
+    "checkpoint": {
+        "metrics": {
+            "save_ms", "save_p99_ms", "dcp_return_ms", "seen_0.01_upper_s", "torch_0.01_s",
+            "dcp_0.01_s", "tier_excess_mb", "now_s", "now_first_s", "persist_gib_s", "cold_gib_s",
+            "warm_gib_s", "memory_gib_s", "trainer_grown_mb", "trainer_grown_fds", "agent_grown_mb",
+            "agent_grown_fds", "import_ms", "version_ms",
+        },
+        "ratios": {
+            "save_p99_to_median", "seen_0.01_to_torch", "seen_0.01_to_dcp", "seen_0.01_to_memcpy",
+            "python_while_persisting", "matmul_while_persisting", "persist_to_raw",
+            "persist_to_torch", "persist_to_dcp", "cold_to_raw", "cold_to_torch", "warm_to_torch",
+            "memory_to_memcpy",
+        },
+        "bound": {"memcpy_s", "memcpy_now_s", "write_gib_s", "read_gib_s", "memcpy_gib_s"},
+    },
+    "restart": {
+        "metrics": {"pawl_s", "torchrun_s", "pawl_steps_lost", "torchrun_steps_lost"},
+        "ratios": {"pawl_to_torchrun"},
+        "bound": set(),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_quick_run_reports(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(BENCH / f"{name}.py"), "--json", "--quick", f"--dir={tmp_path}"]
+    done = subprocess.run(
+        command, env=program.clean_env(), capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    *table, last = done.stdout.splitlines()
+    assert any("≤" in line and ("met" in line or "MISSED" in line) for line in table)
+    result = json.loads(last)
+    assert set(result) == {"name", "runs", "metrics", "ratios", "bound", "setting"}
+    assert result["name"] == name
+    assert result["runs"] >= 1
+    assert {"loadavg before", "loadavg after", "cores", "torch"} <= set(result["setting"])
+    for part, keys in KEYS[name].items():
+        assert keys <= set(result[part]), part
+        assert all(math.isfinite(value) for value in result[part].values()), part
+    assert all(value > 0 for value in result["bound"].values())
+    assert not list(tmp_path.iterdir())
+
+
+def test_bound_and_percentile() -> None:
+    sys.path.append(str(BENCH))
+    import _report
+
+    values = [float(number) for number in range(1, 101)]
+    assert _report.percentile(values, 99) == 99
+    assert _report.percentile([7.0], 99) == 7
+    # mean 50.5, standard deviation 29.01, so a standard error of 2.901
+    assert _report.upper_bound(values) == pytest.approx(50.5 + 1.66 * 2.9011, abs=1e-3)

@@ -1,0 +1,542 @@
+"""Checkpointer and Save, as a training script uses them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import pawl
+from pawl import Checkpointer, PawlError, _stop
+
+
+def training() -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    one_step(model, optimizer)
+    return model, optimizer
+
+
+def one_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    model(torch.randn(4, 32)).square().sum().backward()
+    optimizer.step()
+
+
+def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+def copy_of(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {key: value.clone() for key, value in state.items()}
+
+
+def eventually(holds: Callable[[], bool], timeout_s: float = 30) -> None:
+    """The agent's own thread touches the store: what it was told shows a little later."""
+    end = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_files_are_what_torch_load_reads(core: Any, tmp_path: Path) -> None:
+    model, optimizer = training()
+    state = {"model": model, "optim": optimizer, "epoch": 3, "best": {"loss": 0.25}}
+    with Checkpointer(tmp_path, persist_every=0) as ckpt:
+        save = ckpt.save(500, state)
+        assert save.wait("durable", timeout=30) and save.level == "durable" and save.error is None
+        assert save.step == 500 and save.stall_s > 0
+    tag = tmp_path / "global_step500"
+    loaded = torch.load(tag / "model", weights_only=True)
+    assert equal(loaded, model.state_dict()) and loaded._metadata == model.state_dict()._metadata
+    assert torch.load(tag / "optim")["param_groups"] == optimizer.state_dict()["param_groups"]
+    assert torch.load(tag / "epoch") == 3 and torch.load(tag / "best") == {"loss": 0.25}
+    assert {"python", "torch"} <= torch.load(tag / "rng", weights_only=True).keys()
+    assert save.level == "durable"  # a closed Checkpointer's saves tell what was known last
+
+
+def test_save_restore_in_the_same_process(core: Any, tmp_path: Path) -> None:
+    model, optimizer = training()
+    state = {"model": model, "optim": optimizer, "epoch": 1}
+    with Checkpointer(tmp_path) as ckpt:
+        assert ckpt.restore(state) is None
+        ckpt.save(1, state).wait("committed", 30)
+        before = copy_of(model.state_dict())
+        one_step(model, optimizer)
+        state["epoch"] = 2
+        assert not equal(before, model.state_dict())
+        assert ckpt.restore(state) == 1
+        assert equal(before, model.state_dict()) and state["epoch"] == 1
+        assert [(c["step"], c["tag"]) for c in ckpt.list()] == [(1, "global_step1")]
+
+
+def test_training_resumes_bit_for_bit(core: Any, tmp_path: Path) -> None:
+    model, optimizer = training()
+    with Checkpointer(tmp_path, persist_every=0, job="first") as ckpt:
+        ckpt.save(1, {"model": model, "optim": optimizer}).wait("durable", 30)
+        one_step(model, optimizer)
+        one_step(model, optimizer)
+    torch.manual_seed(99)
+    again, fresh = training()
+    with Checkpointer(tmp_path, job="first") as ckpt:
+        assert ckpt.restore({"model": again, "optim": fresh}) == 1
+    one_step(again, fresh)
+    one_step(again, fresh)
+    assert equal(again.state_dict(), model.state_dict())
+
+
+def test_levels_are_words_and_wrong_ones_an_error(core: Any, tmp_path: Path) -> None:
+    with Checkpointer(tmp_path) as ckpt:
+        save = ckpt.save(1, {"x": 1})
+        for level in ("staged", "committed", "durable"):
+            assert save.wait(level, 30)
+        with pytest.raises(ValueError, match="staged, committed, durable"):
+            save.wait("done")
+        assert repr(save) == "<pawl.Save step=1 durable>"
+
+
+def test_flush_pin_and_load(core: Any, tmp_path: Path) -> None:
+    model, _ = training()
+    with Checkpointer(tmp_path) as ckpt:
+        ckpt.save(7, {"model": model, "n": 4}).wait("committed", 30)
+        assert ckpt.flush(timeout=30)
+        ckpt.pin(7)
+        eventually(lambda: ckpt.list()[-1]["pinned"])
+        assert ckpt.list()[-1]["level"] == "durable"
+        ckpt.pin(7, False)
+        eventually(lambda: not ckpt.list()[-1]["pinned"])
+    everything = pawl.load(tmp_path)
+    assert set(everything) == {"model", "n", "rng"} and everything["n"] == 4
+    assert equal(pawl.load(tmp_path, partition="model", step=7), model.state_dict())
+    meta = pawl.load(tmp_path, partition="model", map_location="meta")
+    assert all(tensor.is_meta for tensor in meta.values())
+    with pytest.raises(PawlError, match="no partition 'nope': it has model, n, rng"):
+        pawl.load(tmp_path, partition="nope")
+    with pytest.raises(PawlError):
+        pawl.load(tmp_path, step=8)
+
+
+def test_rng_goes_on_where_it_was(core: Any, tmp_path: Path) -> None:
+    import random
+
+    import numpy as np
+
+    def draw() -> tuple[Any, ...]:
+        return random.random(), random.gauss(0, 1), np.random.rand(), torch.rand(2).tolist()
+
+    random.gauss(0, 1)  # leaves one in store
+    with Checkpointer(tmp_path) as ckpt:
+        ckpt.save(1, {}).wait("committed", 30)
+        expected = draw()
+        assert draw() != expected
+        assert ckpt.restore({}) == 1
+        assert draw() == expected
+
+
+def test_rng_of_numpys_other_generators(fake: Any) -> None:
+    import numpy as np
+
+    from pawl import _rng
+
+    before = np.random.get_bit_generator()
+    try:
+        np.random.set_bit_generator(np.random.PCG64(5))
+        state = _rng.capture()
+        expected = np.random.rand()
+        _rng.check(state)
+        _rng.apply(state)
+        assert np.random.rand() == expected
+    finally:
+        np.random.set_bit_generator(before)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("rng", "generators"),
+        ("a/b", "'/'"),
+        ("a\0b", "zero byte"),
+        (".a", "begin with"),
+        ("", "empty"),
+        ("a" * 181, "180 bytes"),
+        ("\u00fc" * 91, "180 bytes"),
+        ("\ud800", "Unicode"),
+        ("complete.txt", "files are called so"),
+        ("model-rank12", "files are called so"),
+        (7, "must be a str, not a int"),
+    ],
+)
+def test_bad_names_are_refused(fake: Any, tmp_path: Path, name: Any, why: str) -> None:
+    with Checkpointer(tmp_path) as ckpt:
+        for act in (lambda s: ckpt.save(1, s), ckpt.restore):
+            with pytest.raises((ValueError, TypeError), match=why):
+                act({name: 1})
+        assert ckpt.list() == []
+
+
+def test_good_names_are_taken(core: Any, tmp_path: Path) -> None:
+    names = ["a" * 180, "ranks", "x-rank", "with space", "new\nline", "\u00fcml\u00e4ut", "rng2"]
+    with Checkpointer(tmp_path, persist_every=0) as ckpt:
+        assert ckpt.save(1, {name: name for name in names}).wait("durable", 30)
+    assert {k: v for k, v in pawl.load(tmp_path).items() if k != "rng"} == {
+        name: name for name in names
+    }
+
+
+@pytest.mark.parametrize("step", [-1, 1 << 63, True, 1.0, "1", None])
+def test_bad_steps_are_refused(fake: Any, tmp_path: Path, step: Any) -> None:
+    with Checkpointer(tmp_path) as ckpt, pytest.raises((TypeError, ValueError), match=r"step|int"):
+        ckpt.save(step, {})
+
+
+def test_numpy_integers_are_steps(fake: Any, tmp_path: Path) -> None:
+    import numpy as np
+
+    with Checkpointer(tmp_path) as ckpt:
+        assert ckpt.save(np.int64(5), {}).step == 5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"copy": "later"},
+        {"keep": -1},
+        {"keep": 1.5},
+        {"persist_every": -1},
+        {"persist_every": float("nan")},
+        {"memory": 0},
+        {"keep_every": -2},
+        {"rank": 1},
+        {"rank": 2, "world_size": 2},
+    ],
+    ids=str,
+)
+def test_bad_options_are_refused(fake: Any, tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        Checkpointer(tmp_path, **options)
+
+
+def test_root_forms(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Checkpointer("runs/gpt") as ckpt:
+        assert ckpt.root == str(tmp_path / "runs/gpt")
+    with pytest.raises(PawlError, match="s3://bucket/x"):
+        Checkpointer("s3://bucket/x")
+    with pytest.raises(TypeError):
+        Checkpointer(b"bytes")  # type: ignore[arg-type]
+
+
+def test_several_nodes_are_refused(fake: Any, tmp_path: Path) -> None:
+    fake.environment.update(nodes=2, world=4, local_world=2, source="torchrun")
+    with pytest.raises(PawlError, match="2 nodes") as caught:
+        Checkpointer(tmp_path)
+    assert caught.value.name == "PAWL_ENOTSUP"
+
+
+def test_rank_comes_from_arguments_then_environment(fake: Any, tmp_path: Path) -> None:
+    fake.environment.update(rank=1, world=2, source="torchrun")
+    with Checkpointer(tmp_path) as ckpt:
+        assert (ckpt.rank, ckpt.world_size) == (1, 2)
+    with Checkpointer(tmp_path, rank=0, world_size=1) as ckpt:
+        assert (ckpt.rank, ckpt.world_size) == (0, 1)
+
+
+def test_job_is_the_argument_the_launchers_or_the_scripts(fake: Any, tmp_path: Path) -> None:
+    def job(root: Path, **options: Any) -> str:
+        with Checkpointer(root, **options) as ckpt:
+            return ckpt._live().job
+
+    plain = job(tmp_path)
+    assert plain.startswith("plain:") and plain == job(tmp_path / "." / "x" / "..")
+    assert plain != job(tmp_path / "other")
+    fake.environment.update(job="slurm-17")
+    assert job(tmp_path) == "slurm-17"
+    assert job(tmp_path, job="mine") == "mine"
+
+
+def test_options_reach_the_core(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAWL_AGENT", "/run/agent.sock")
+    monkeypatch.setenv("PAWL_PROGRAM", sys.executable)
+    with Checkpointer(
+        tmp_path, keep=5, persist_every=0.5, copy="now", memory=1 << 30, keep_every=100
+    ) as ckpt:
+        assert ckpt._live().options == {
+            "keep": 5,
+            "keep_every": 100,
+            "persist_every_ms": 500,
+            "memory_bytes": 1 << 30,
+            "socket": "/run/agent.sock",
+            "program": sys.executable,
+            "watch": False,
+        }
+
+
+def test_a_wrong_pawl_program_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pawl._agent import find_program
+
+    monkeypatch.setenv("PAWL_PROGRAM", str(tmp_path / "missing"))
+    with pytest.raises(PawlError, match="PAWL_PROGRAM"):
+        find_program()
+
+
+def test_notes_are_said_once(
+    fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PAWL_AGENT", "note")
+    with Checkpointer(tmp_path) as ckpt:
+        ckpt.save(1, {})
+    assert [r.message for r in caplog.records].count("a note") == 1
+
+
+def test_imports_are_told_at_the_first_save(fake: Any, tmp_path: Path) -> None:
+    with Checkpointer(tmp_path) as ckpt:
+        assert ckpt._live().told == ""
+        ckpt.save(1, {})
+        assert {"torch", "pawl.checkpoint"} <= set(ckpt._live().told.split("\n"))
+
+
+def test_copy_now_watches_nothing(fake: Any, tmp_path: Path) -> None:
+    model = nn.Linear(256, 256)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1)
+    with Checkpointer(tmp_path, copy="now") as ckpt:
+        save = ckpt.save(1, {"model": model, "optim": optimizer})
+        assert save.level != "staging" and save.proof == "copied"
+    with Checkpointer(tmp_path / "2") as ckpt:
+        save = ckpt.save(1, {"model": model, "optim": optimizer})
+        assert save.level == "staging" and save.proof == "watched"
+
+
+def test_unsaveable_state_changes_nothing(core: Any, tmp_path: Path) -> None:
+    with Checkpointer(tmp_path) as ckpt:
+        assert ckpt.save(1, {"x": 1}).wait("committed", 30)
+        with pytest.raises(PawlError, match=r"state\['x'\]\['y'\] is a .*Path"):
+            ckpt.save(2, {"x": {"y": tmp_path}})
+        assert ckpt.save(3, {"x": 3}).wait("committed", 30)
+        assert ckpt.restore({"x": 0}) == 3
+
+
+def test_trust(core: Any, tmp_path: Path) -> None:
+    state = {"where": tmp_path}
+    with Checkpointer(tmp_path / "r", trust=True) as ckpt:
+        ckpt.save(1, state).wait("durable", 30)
+        state["where"] = None
+        assert ckpt.restore(state) == 1 and state["where"] == tmp_path
+    with pytest.raises(PawlError, match="Path"):
+        pawl.load(tmp_path / "r")
+    assert pawl.load(tmp_path / "r", trust=True, partition="where") == tmp_path
+
+
+def test_closed_and_closed_again(core: Any, tmp_path: Path) -> None:
+    ckpt = Checkpointer(tmp_path)
+    save = ckpt.save(1, {"x": 1})
+    assert ckpt.close() and ckpt.close()
+    assert save.level == "durable"
+    for act in (ckpt.list, lambda: ckpt.save(2, {}), lambda: ckpt.restore({}), ckpt.flush):
+        with pytest.raises(PawlError, match="closed"):
+            act()
+
+
+def test_a_save_of_long_ago_tells_what_was_known(fake: Any, tmp_path: Path) -> None:
+    with Checkpointer(tmp_path) as ckpt:
+        first = ckpt.save(0, {})
+        assert first.level == "committed"
+        for step in range(1, 300):
+            ckpt.save(step, {})
+        assert first.level == "committed" and first.error is None
+
+
+def test_close_says_when_it_gave_up(
+    fake: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ckpt = Checkpointer(tmp_path, rank=0, world_size=2)
+    save = ckpt.save(1, {"x": 1})  # the other rank never comes
+    assert not ckpt.close(timeout=0.05)
+    assert "not durable after 0.05 s" in caplog.text and save.level == "staged"
+
+
+def test_sigterm_is_a_wish(fake: Any, tmp_path: Path) -> None:
+    heard = []
+    before = signal.signal(signal.SIGTERM, lambda *_: heard.append(1))
+    try:
+        first, second = Checkpointer(tmp_path / "1"), Checkpointer(tmp_path / "2")
+        assert not first.stopping
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert first.stopping and second.stopping and heard == [1]
+        os.kill(os.getpid(), signal.SIGTERM)  # sent together with the first: still one wish
+        assert heard == [1]
+        first.close()
+        assert signal.getsignal(signal.SIGTERM) is _stop._on_sigterm
+        second.close()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert heard == [1, 1]
+        with Checkpointer(tmp_path / "3") as third:
+            assert not third.stopping
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_later_sigterm_is_taken_at_its_word(
+    fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = []
+    before = signal.signal(signal.SIGTERM, lambda *_: heard.append(1))
+    monkeypatch.setattr(_stop, "_TOGETHER_S", 0.0)
+    try:
+        with Checkpointer(tmp_path):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert heard == [1, 1]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_notice_from_the_agent_is_a_wish_too(fake: Any, tmp_path: Path) -> None:
+    with Checkpointer(tmp_path) as ckpt:
+        ckpt._live().is_stopping = True
+        assert ckpt.stopping
+
+
+def test_other_threads_leave_sigterm_alone(fake: Any, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def use() -> None:
+        with Checkpointer(tmp_path) as ckpt:
+            ckpt.save(1, {})
+            assert signal.getsignal(signal.SIGTERM) is before
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert fake.root_of(str(tmp_path)).world == {1: 1}
+
+
+def test_a_forked_child_has_no_checkpointer(fake: Any, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with Checkpointer(tmp_path) as ckpt:
+        save = ckpt.save(1, {"x": 1})
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                ckpt.save(2, {})
+            except PawlError as refusal:
+                clean = "forked" in str(refusal) and save.level == "staging"
+                quiet = signal.getsignal(signal.SIGTERM) is before and ckpt.close()
+                code = 0 if clean and quiet else 2
+            os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert ckpt.save(3, {}).wait("committed", 10)
+
+
+def test_data_loader_workers_beside_saves(core: Any, tmp_path: Path) -> None:
+    data = torch.utils.data.TensorDataset(torch.arange(8.0))
+    loader = torch.utils.data.DataLoader(data, batch_size=2, num_workers=1)
+    with Checkpointer(tmp_path) as ckpt:
+        ckpt.save(1, {"x": 1})
+        assert sum(int(batch.sum()) for (batch,) in loader) == 28
+        assert ckpt.save(2, {"x": 2}).wait("committed", 30)
+
+
+def run_python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
+    here = str(Path(__file__).resolve().parent)
+    path = os.pathsep.join([here, *filter(None, sys.path)])
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path, **env},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+USE_FAKE = "import sys, fakecore; sys.modules['pawl._core'] = fakecore\n"
+
+
+def test_exit_closes(tmp_path: Path) -> None:
+    code = USE_FAKE + (
+        "import pawl\n"
+        f"ckpt = pawl.Checkpointer({str(tmp_path)!r})\n"
+        "ckpt.save(1, {'x': [1, 2]})\n"
+        "raise SystemExit(3)\n"
+    )
+    done = run_python(code)
+    assert done.returncode == 3, done.stderr
+    assert torch.load(tmp_path / "global_step1" / "x") == [1, 2]
+
+
+def cpu_seconds(code: str) -> float:
+    """What the timed block of code costs in CPU time: the best of three, the machine is shared."""
+    times = []
+    for _ in range(3):
+        done = run_python(code)
+        assert done.returncode == 0, done.stderr
+        times.append(float(done.stdout))
+        if times[-1] < 0.05:
+            break
+    return min(times)
+
+
+def test_import_is_light() -> None:
+    code = (
+        "import sys, time; began = time.process_time(); import pawl\n"
+        "took = time.process_time() - began\n"
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules, 'heavy'\n"
+        "assert 'pawl._core' not in sys.modules\n"
+        "print(took)\n"
+    )
+    assert cpu_seconds(code) < 0.05
+
+
+def test_import_over_torch_is_cheap() -> None:
+    code = USE_FAKE + (
+        "import time, torch; began = time.process_time()\n"
+        "import pawl; pawl.Checkpointer, pawl.load\n"
+        "print(time.process_time() - began)\n"
+    )
+    assert cpu_seconds(code) < 0.05
+
+
+def test_public_names() -> None:
+    assert set(pawl.__all__) <= set(dir(pawl))
+    assert isinstance(pawl.__version__, str)
+    assert issubclass(pawl.PawlError, RuntimeError)
+    with pytest.raises(AttributeError, match="nonsense"):
+        pawl.nonsense  # noqa: B018
+
+
+def test_steady_save_is_quick(fake: Any, tmp_path: Path, record_property: Any) -> None:
+    """The Python of save() for 640 tensors; generous here, measured in bench/checkpoint."""
+    model = nn.Sequential(*[nn.Linear(8, 8) for _ in range(80)])
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    model(torch.randn(1, 8)).sum().backward()
+    optimizer.step()
+    state = {"model": model, "optim": optimizer}
+    with Checkpointer(tmp_path) as ckpt:
+        session = ckpt._live()
+        session.save = lambda *_: 0
+        session.status = lambda _: (1, 0, "", 0, -1, -1, {})
+        ckpt.save(0, state)
+        times = sorted(ckpt.save(step, state).stall_s for step in range(1, 60))
+        session.close = lambda _: True
+    record_property("median_ms", times[len(times) // 2] * 1e3)
+    assert times[0] < 0.010, f"{times[0] * 1e3:.2f} ms at best"
+
+
+def test_log_of_restore(core: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "pawl")
+    with Checkpointer(tmp_path) as ckpt:
+        ckpt.save(4, {"x": 1}).wait("committed", 30)
+        ckpt.restore({"x": 0})
+    assert "restored step 4 from the memory" in caplog.text

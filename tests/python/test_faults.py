@@ -1,0 +1,246 @@
+"""Storage and machine made to fail: training goes on, the last good checkpoint stays, and all is
+well once the cause is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import killed
+import pawl
+
+SCRIPT = Path(killed.__file__)
+MIB = 1 << 20
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+
+
+def run(*command: object, **kwargs: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(c) for c in command], text=True, capture_output=True, **kwargs)  # type: ignore[call-overload]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 48 MB of its own."""
+    image, mount = tmp_path / "image", tmp_path / "disk"
+    mount.mkdir()
+    with image.open("wb") as file:
+        file.truncate(48 * MIB)
+    if (
+        run("mkfs.ext4", "-q", image).returncode
+        or (why := run("mount", "-o", "loop", image, mount)).returncode
+    ):
+        pytest.skip(f"no loop mount here: {why.stderr.strip()}")
+    yield mount
+    run("fsfreeze", "-u", mount)
+    for _ in range(100):
+        if run("umount", mount).returncode == 0:
+            return
+        time.sleep(0.1)
+    run("umount", "-l", mount)
+
+
+def state_of(step: int, elements: int = 2 * MIB) -> dict[str, torch.Tensor]:
+    """8 MiB that tell their step."""
+    return {"w": torch.full((elements,), float(step))}
+
+
+def step_of(root: Path) -> float:
+    """What the newest durable checkpoint holds."""
+    return pawl.load(root, partition="state")["w"][0].item()
+
+
+def eventually(true: Callable[[], bool], seconds: float = 20) -> bool:
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def durable_steps(ckpt: pawl.Checkpointer) -> list[int]:
+    return [row["step"] for row in ckpt.list() if row["level"] == "durable"]
+
+
+@root_only
+def test_full_disk(disk: Path) -> None:
+    root = disk / "root"
+    with pawl.Checkpointer(root, keep=1, persist_every=0.2, job="full") as ckpt:
+        assert ckpt.save(1, {"state": state_of(1)}).wait("durable", timeout=20)
+        filler = disk / "filler"
+        with filler.open("wb") as file, pytest.raises(OSError):
+            while True:
+                file.write(bytes(MIB))
+                file.flush()
+        save = ckpt.save(2, {"state": state_of(2)})
+        assert not save.wait("durable", timeout=2)
+        assert "No space left" in (save.error or "")
+        begun = time.monotonic()
+        save = ckpt.save(3, {"state": state_of(3)})
+        assert save.wait("committed", timeout=5)
+        assert time.monotonic() - begun < 5
+        assert step_of(root) == 1
+        filler.unlink()
+        assert eventually(lambda: 3 in durable_steps(ckpt))  # by itself
+        assert step_of(root) == 3
+
+
+@root_only
+def test_hung_disk(disk: Path) -> None:
+    root = disk / "root"
+    ckpt = pawl.Checkpointer(root, keep=1, persist_every=0.05, job="hung")
+    assert ckpt.save(1, {"state": state_of(1)}).wait("durable", timeout=20)
+    assert run("fsfreeze", "-f", disk).returncode == 0
+    slowest = 0.0
+    for step in range(2, 12):
+        begun = time.monotonic()
+        save = ckpt.save(step, {"state": state_of(step)})
+        assert save.wait("committed", timeout=10)
+        slowest = max(slowest, time.monotonic() - begun)
+        time.sleep(0.05)
+    assert slowest < 5  # training went on
+    assert not save.wait("durable", timeout=0.5)
+    assert not ckpt.flush(timeout=0.5)
+    assert run("fsfreeze", "-u", disk).returncode == 0
+    assert eventually(lambda: 11 in durable_steps(ckpt))
+    assert run("fsfreeze", "-f", disk).returncode == 0
+    ckpt.save(12, {"state": state_of(12)})
+    begun = time.monotonic()
+    assert not ckpt.close(timeout=1)  # bounded
+    assert time.monotonic() - begun < 10
+    assert run("fsfreeze", "-u", disk).returncode == 0
+    assert eventually(lambda: step_of(root) == 12)  # the agent finishes
+
+
+@root_only
+def test_read_only(disk: Path) -> None:
+    root = disk / "root"
+    with pawl.Checkpointer(root, keep=2, persist_every=0.2, job="ro") as ckpt:
+        assert ckpt.save(1, {"state": state_of(1)}).wait("durable", timeout=20)
+        # open files forbid a remount of the file system, not of a bind mount over it
+        assert run("mount", "--bind", disk, disk).returncode == 0
+        try:
+            assert run("mount", "-o", "remount,bind,ro", disk).returncode == 0
+            with pytest.raises(pawl.PawlError, match="Read-only"):
+                pawl.Checkpointer(disk / "other", job="ro2")
+        finally:
+            run("umount", disk)
+        assert step_of(root) == 1
+
+
+def test_removed_root(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    with pawl.Checkpointer(root, persist_every=0.1, job="removed") as ckpt:
+        assert ckpt.save(1, {"state": state_of(1)}).wait("durable", timeout=20)
+        shutil.rmtree(root)
+        assert ckpt.save(2, {"state": state_of(2)}).wait("durable", timeout=20)
+        assert step_of(root) == 2
+
+
+@pytest.mark.parametrize(
+    "point", ["store.write", "store.sync", "store.rename", "store.open", "store.mkdir"]
+)
+def test_every_kind_of_write_failing_once(tmp_path: Path, point: str) -> None:
+    """The n-th such call of the agent fails: training ends well, and what it ends with is there."""
+    for nth in (1, 2, 5, 9) if os.environ.get("PAWL_LONG") else (1, 4):
+        root = tmp_path / f"{point}{nth}"
+        env = os.environ | {"PAWL_FAULT": f"{point}:{nth}:5"}
+        done = run(sys.executable, SCRIPT, "train", root, "30", env=env, timeout=120)
+        if (
+            done.returncode != 0
+        ):  # the root itself could not be made: said, and nothing else happened
+            assert "Input/output error" in done.stderr
+            continue
+        found = run(sys.executable, SCRIPT, "check", root).stdout.split()
+        assert found == ["step", "30", killed.sha256(killed.make(30))], (point, nth, done.stderr)
+
+
+@pytest.mark.parametrize("without", ["PAWL_NO_URING", "PAWL_NO_UFFD"])
+def test_without_what_a_container_refuses(tmp_path: Path, without: str) -> None:
+    env = os.environ | {without: "1"}
+    done = run(sys.executable, SCRIPT, "train", tmp_path / "root", "20", env=env, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = run(sys.executable, SCRIPT, "check", tmp_path / "root", env=env).stdout.split()
+    assert found == ["step", "20", killed.sha256(killed.make(20))]
+
+
+@root_only
+def test_small_shm_and_memlock(tmp_path: Path) -> None:
+    shell = 'mount -t tmpfs -o size=64m tmpfs /dev/shm && ulimit -l 8192 && exec "$@"'
+    code = (
+        "import torch, pawl\n"
+        f"with pawl.Checkpointer({str(tmp_path / 'root')!r}, persist_every=0, job='shm') as ckpt:\n"
+        "    save = ckpt.save(1, {'state': {'w': torch.ones(50 << 20)}})\n"  # 200 MiB
+        "    assert save.wait('durable', timeout=60), save.error\n"
+    )
+    done = run("unshare", "-m", "sh", "-c", shell, "sh", sys.executable, "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert step_of(tmp_path / "root") == 1
+
+
+@root_only
+def test_memory_limit_of_a_cgroup(tmp_path: Path) -> None:
+    """The state fits, two generations of it do not: saves stream, nobody is killed."""
+    group = Path("/sys/fs/cgroup/memory/pawl-test")
+    limit = group / "memory.limit_in_bytes"
+    if not group.parent.is_dir():
+        group = Path("/sys/fs/cgroup/pawl-test")
+        limit = group / "memory.max"
+    try:
+        group.mkdir()
+        limit.write_text(str(900 * MIB))
+    except OSError as error:
+        pytest.skip(f"no memory cgroup of our own here: {error}")
+    code = (
+        "import os, torch, pawl\n"
+        f"open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n"
+        f"root = {str(tmp_path / 'root')!r}\n"
+        "with pawl.Checkpointer(root, persist_every=3600, job='cgroup') as ckpt:\n"
+        "    state = {'state': {'w': torch.ones(50 << 20)}}\n"
+        "    for step in (1, 2):\n"
+        "        save = ckpt.save(step, state)\n"
+        "        assert save.wait('durable', timeout=60), save.error\n"
+    )
+    try:
+        done = run(sys.executable, "-c", code)
+        assert done.returncode == 0, done.stderr
+        assert "larger than the memory tier may be" in done.stderr
+        assert step_of(tmp_path / "root") == 1
+    finally:
+        for pid in (group / "cgroup.procs").read_text().split():
+            Path(group.parent / "cgroup.procs").write_text(pid)
+        eventually(lambda: not (group / "cgroup.procs").read_text().split(), 5)
+        group.rmdir()
+
+
+@pytest.mark.parametrize("name", ["with space", "new\nline", "日本語 🐾"])
+def test_any_path(tmp_path: Path, name: str) -> None:
+    root = tmp_path / name / "root"
+    with pawl.Checkpointer(root, persist_every=0, job="path") as ckpt:
+        assert ckpt.save(1, {"state": state_of(1)}).wait("durable", timeout=20)
+    assert step_of(root) == 1
+
+
+def test_a_step_saved_again_replaces_the_first(tmp_path: Path) -> None:
+    with pawl.Checkpointer(tmp_path, persist_every=0, job="again") as ckpt:
+        for value in (1, 2, 3):
+            assert ckpt.save(7, {"state": state_of(value)}).wait("durable", timeout=20)
+            assert step_of(tmp_path) == value
+        assert durable_steps(ckpt) == [7]
+
+
+def test_two_jobs_on_one_root(tmp_path: Path) -> None:
+    with (
+        pawl.Checkpointer(tmp_path, job="one"),
+        pytest.raises(pawl.PawlError, match=r"job one .*job two"),
+    ):
+        pawl.Checkpointer(tmp_path, job="two")

@@ -1,0 +1,134 @@
+"""SIGKILL of trainer, agent or both at random instants.
+
+What was durable is there, bit for bit; and what was committed, while the agent lives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import killed
+
+RUNS = 200 if os.environ.get("PAWL_LONG") else 20
+SEED = int(os.environ.get("PAWL_SEED", time.time_ns() % 1_000_000))
+SCRIPT = Path(killed.__file__)
+
+
+class Trainer:
+    """The script in a process, and what it has said so far."""
+
+    def __init__(self, root: Path) -> None:
+        self.said: dict[str, int] = {}
+        self.process = subprocess.Popen(
+            [sys.executable, SCRIPT, "train", root, "100000"], stdout=subprocess.PIPE, text=True
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            word, number = line.split()
+            self.said[word] = max(int(number), self.said.get(word, 0))
+
+    def wait_started(self) -> None:
+        deadline = time.monotonic() + 60
+        while "start" not in self.said and time.monotonic() < deadline:
+            assert self.process.poll() is None
+            time.sleep(0.005)
+
+    def ended(self) -> None:
+        self.process.wait()
+        self._reader.join()
+
+
+def agent_pid(root: Path) -> int:
+    text = (root / ".pawl-lock").read_text()
+    return int(text.split("(pid ")[1].split(" ")[0])
+
+
+def kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def await_gone(pid: int) -> None:
+    """Until a process that is not our child is gone (or a zombie of somebody)."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                return
+        except FileNotFoundError:
+            return
+        time.sleep(0.005)
+
+
+def test_nothing_durable_is_lost(tmp_path: Path) -> None:
+    print(f"seed {SEED}")
+    rng = random.Random(SEED)
+    root = tmp_path / "root"
+    durable = committed = 0
+    for run in range(RUNS):
+        trainer = Trainer(root)
+        trainer.wait_started()
+        agent = agent_pid(root)
+        time.sleep(rng.random() * 0.4)
+        what = rng.choice(("trainer", "agent", "both", "agent first"))
+        if what in ("agent", "both", "agent first"):
+            kill(agent)
+        if what == "agent first":
+            time.sleep(rng.random() * 0.05)
+        kill(trainer.process.pid)
+        trainer.ended()
+        if what != "trainer":
+            await_gone(agent)
+            committed = 0  # memory is gone, and a new agent may have been started meanwhile
+        durable = max(durable, trainer.said.get("durable", 0))
+        if what == "trainer":
+            committed = max(committed, trainer.said.get("committed", 0))
+        found = subprocess.run(
+            [sys.executable, SCRIPT, "check", root], check=True, stdout=subprocess.PIPE, text=True
+        ).stdout.split()
+        at_least = max(durable, committed)
+        assert found[0] == "step" or at_least == 0, (run, what, at_least, found)
+        if found[0] == "step":
+            step = int(found[1])
+            assert step >= at_least, (run, what, durable, committed, step)
+            assert found[2] == killed.sha256(killed.make(step)), (run, what, step)
+    kill(agent_pid(root))
+
+
+@pytest.mark.parametrize("what", ["exit", "raise"])
+def test_leaving_right_after_save_waits(tmp_path: Path, what: str) -> None:
+    """No close, no flush: the last save is there all the same."""
+    end = "raise SystemExit(3)" if what == "exit" else "raise RuntimeError('on purpose')"
+    code = (
+        "import sys, torch, pawl\n"
+        f"sys.path.insert(0, {str(SCRIPT.parent)!r})\n"
+        "from killed import Model\n"
+        f"root = {str(tmp_path / 'root')!r}\n"
+        "model = Model(); ckpt = pawl.Checkpointer(root, persist_every=3600, job='killed')\n"
+        f"model.become(5); ckpt.save(5, {{'model': model}})\n{end}\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    assert done.returncode == (3 if what == "exit" else 1), done.stderr
+    kill(agent_pid(tmp_path / "root"))
+    found = subprocess.run(
+        [sys.executable, SCRIPT, "check", tmp_path / "root"],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout.split()
+    assert found == ["step", "5", killed.sha256(killed.make(5))]
+    kill(agent_pid(tmp_path / "root"))

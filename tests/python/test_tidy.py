@@ -1,0 +1,137 @@
+"""Every rule of tools/tidy.py catches a tiny file that breaks it and passes one that does not."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).parents[2] / "tools"
+sys.path.insert(0, str(TOOLS))
+
+import tidy  # noqa: E402
+
+SAID = "/* What it is. */\n"
+GUARD = "#ifndef BASE_A_H\n#define BASE_A_H\n"
+
+
+def function(lines: int) -> str:
+    """A function of so many lines, signature and braces included."""
+    return SAID + "int f(void)\n{\n" + "\tg();\n" * (lines - 3) + "}\n"
+
+
+def nested(levels: int) -> str:
+    """A function whose deepest statement has so many braces around it."""
+    opened = "".join("\t" * n + "if (a) {\n" for n in range(1, levels))
+    closed = "".join("\t" * n + "}\n" for n in range(levels - 1, 0, -1))
+    return SAID + "int f(void)\n{\n" + opened + closed + "}\n"
+
+
+def called(statement: str) -> str:
+    return SAID + f"int f(void)\n{{\n\t{statement};\n}}\n"
+
+
+# rule, file, text that breaks it, line of the finding, text that does not
+CASES = [
+    ("file-length", "src/base/a.c", SAID + "\n" * 800, 801, SAID + "\n" * 799),
+    ("file-length", "tools/a.py", '"""A."""\n' + "\n" * 800, 801, '"""A."""\n'),
+    ("columns", "src/base/a.c", SAID + "\t" + "x" * 93, 2, SAID + "\t" + "x" * 92),
+    ("opening", "src/base/a.c", "int a;\n" + SAID, 1, SAID),
+    ("opening", "tools/a.py", "A = 1\n", 1, '"""A."""\n'),
+    ("syntax", "tools/a.py", "a b\n", 1, '"""A."""\n'),
+    ("comment", "src/base/a.c", SAID + "int a; // no\n", 2, SAID + 'char *a = "http://x";\n'),
+    ("word", "src/base/a.c", SAID + "/* TODO */\n", 2, SAID + "/* TODOS */\n"),
+    ("guard", "src/base/a.h", SAID + "#ifndef A_H\n#define A_H\n", 2, SAID + GUARD),
+    ("guard", "src/base/a.h", SAID + "#ifndef BASE_A_H\n#define BASE_B_H\n", 2, SAID + GUARD),
+    ("guard", "src/base/a.h", SAID, 1, SAID + GUARD),
+    ("guard", "tests/lib/a.h", SAID + GUARD, 2, SAID + GUARD.replace("BASE", "TEST")),
+    ("guard", "tests/unit/test_a.h", SAID + GUARD, 2, SAID + GUARD.replace("BASE", "TEST")),
+    ("guard", "python/pawl/_a.h", SAID + GUARD, 2, SAID + GUARD.replace("BASE", "PAWL")),
+    ("typedef", "src/base/a.c", SAID + "typedef struct a a;\n", 2, SAID + "struct a;\n"),
+    ("function-length", "src/base/a.c", function(71), 2, function(70)),
+    ("nesting", "src/base/a.c", nested(5), 7, nested(4)),
+    ("call", "src/base/a.c", called("strcpy(a, b)"), 4, called("my_strcpy(a, b)")),
+    ("call", "src/base/a.c", called("assert(a)"), 4, called("ASSERT(a)")),
+    ("call", "src/base/a.c", called("signal(1, f)"), 4, called("loop->signal(1, f)")),
+    ("call", "src/base/a.c", called('printf("a")'), 4, called('snprintf(a, 1, "printf(")')),
+    ("layer", "src/base/a.c", SAID + '#include "store/a.h"', 2, SAID + '#include "base/a.h"'),
+    ("layer", "src/store/a.c", SAID + '#include "ckpt/a.h"', 2, SAID + '#include "base/a.h"'),
+    ("layer", "src/ckpt/a.c", SAID + '#include "agent/a.h"', 2, SAID + '#include "store/a.h"'),
+    ("layer", "src/agent/a.c", SAID + '#include "cli/a.h"', 2, SAID + '#include "ckpt/a.h"'),
+    ("layer", "python/pawl/a.c", SAID + '#include "base/a.h"', 2, SAID + '#include "pawl/a.h"'),
+    ("layer", "include/pawl/a.h", SAID + '#include "base/a.h"', 2, SAID + '#include "pawl/b.h"'),
+    ("layer", "src/unknown/a.c", SAID, 1, None),
+    ("pure", "src/ckpt/zip.c", SAID + "#include <unistd.h>", 2, SAID + "#include <string.h>"),
+    ("pure", "src/ckpt/zip.c", SAID + '#include "base/clock.h"', 2, SAID + '#include "base/err.h"'),
+    ("pure", "src/ckpt/zip.c", SAID + "#include <sys/mman.h>", 2, SAID + '#include "zip.h"'),
+]
+
+
+def findings(root: Path, name: str, text: str) -> list[tuple[str, int]]:
+    """Rule and line of each finding in one file of that name and text."""
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    found = [line.split(":", 3) for line in tidy.check_file(root, name)]
+    return [(rule.strip(), int(line)) for _, line, rule, _ in found]
+
+
+@pytest.mark.parametrize(("rule", "name", "bad", "line", "good"), CASES)
+def test_rule(tmp_path: Path, rule: str, name: str, bad: str, line: int, good: str | None) -> None:
+    assert (rule, line) in findings(tmp_path, name, bad)
+    if good is not None:
+        assert rule not in [found for found, _ in findings(tmp_path, name, good)]
+
+
+@pytest.mark.parametrize("name", sorted(tidy.BANNED))
+def test_banned_call_is_banned_in_tests_too(tmp_path: Path, name: str) -> None:
+    assert ("call", 4) in findings(tmp_path, "tests/unit/a.c", called(f"{name}(a)"))
+
+
+def test_printing_is_for_programs_and_tests(tmp_path: Path) -> None:
+    text = called('printf("a")')
+    assert findings(tmp_path, "src/cli/a.c", text) == []
+    assert findings(tmp_path, "tests/unit/a.c", text) == []
+    assert findings(tmp_path, "src/agent/a.c", text) == [("call", 4)]
+
+
+def test_sleeping_is_for_tests_alone(tmp_path: Path) -> None:
+    text = called("usleep(1)")
+    assert findings(tmp_path, "tests/unit/a.c", text) == []
+    assert findings(tmp_path, "src/cli/a.c", text) == [("call", 4)]
+
+
+def test_bracketed_include_of_ours_is_held_to_the_layers(tmp_path: Path) -> None:
+    findings(tmp_path, "src/store/a.h", SAID)
+    assert ("layer", 2) in findings(tmp_path, "src/base/a.c", SAID + "#include <store/a.h>")
+
+
+def test_pure_file_is_followed_through_our_headers(tmp_path: Path) -> None:
+    findings(tmp_path, "src/ckpt/b.h", SAID + "#include <pthread.h>\n")
+    findings(tmp_path, "src/ckpt/a.h", SAID + '#include "ckpt/b.h"\n#include "ckpt/a.h"\n')
+    assert ("pure", 2) in findings(tmp_path, "src/ckpt/plan.c", SAID + '#include "ckpt/a.h"')
+
+
+def test_initializers_are_not_nesting(tmp_path: Path) -> None:
+    rows = "\tint a[1][1][1][1] = {{{{{0}}}}};\n\tb = (struct b){{{{{0}}}}};\n"
+    assert findings(tmp_path, "src/base/a.c", SAID + "int f(void)\n{\n" + rows + "}\n") == []
+
+
+def test_program_lists_what_git_would_track_and_fails_on_findings(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    for name in tidy.PURE:
+        findings(tmp_path, name, SAID)
+    (tmp_path / ".gitignore").write_text("/build/\n")
+    findings(tmp_path, "build/made.c", "")
+    program = [sys.executable, str(TOOLS / "tidy.py"), str(tmp_path)]
+
+    good = subprocess.run(program, capture_output=True, text=True)
+    assert (good.returncode, good.stdout) == (0, "tidy: nothing to say\n")
+
+    findings(tmp_path, "src/base/bad.c", "int a;\n")
+    (tmp_path / "src/ckpt/zip.c").unlink()
+    bad = subprocess.run(program, capture_output=True, text=True)
+    assert bad.returncode == 1
+    first, second = bad.stdout.splitlines()
+    assert first.startswith("src/base/bad.c:1: opening: ")
+    assert second == "tools/tidy.py:1: pure: the table names src/ckpt/zip.c, which is not there"

@@ -1,0 +1,43 @@
+"""The small tools: docs.py finds dead links, bench.py reads what a benchmark reports."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+
+import bench
+import docs
+
+RESULT = '{"name": "copy", "runs": 3, "metrics": {"s": 0.12345}, "ratios": {}, "setting": {"n": 2}}'
+
+
+@pytest.mark.parametrize(
+    ("link", "wrong"),
+    [
+        ("b.md", None),
+        ("b.md#two-words", None),
+        ("#one", None),
+        ("https://example.org/gone", None),
+        ("gone.md", "gone.md is not there"),
+        ("b.md#three", "b.md has no heading three"),
+        ("#two-words", "a.md has no heading two-words"),
+    ],
+)
+def test_links_are_followed(tmp_path: Path, link: str, wrong: str | None) -> None:
+    (tmp_path / "a.md").write_text(f"# One\n\nSee [it]({link}).\n")
+    (tmp_path / "b.md").write_text("## Two `words`\n")
+    found = docs.check_document(tmp_path, tmp_path / "a.md")
+    assert found == ([f"a.md:3: {wrong}"] if wrong else [])
+
+
+def test_benchmark_reports_in_its_last_line() -> None:
+    program = f"print('a table'); print('''{RESULT}''')"
+    result = bench.run_benchmark([sys.executable, "-c", program])
+    assert "| s | 0.1235 |" in bench.format_report(result).splitlines()
+
+
+def test_failed_benchmark_is_no_result() -> None:
+    with pytest.raises(SystemExit):
+        bench.run_benchmark([sys.executable, "-c", f"print('''{RESULT}'''); exit(3)"])

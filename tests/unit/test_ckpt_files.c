@@ -1,0 +1,374 @@
+/* Partition files, written and read: the bytes on the store are those that the format demands, any
+ * failure on the way is reported and nothing is left in flight, any damage is named. */
+#include "base/crc.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/rng.h"
+#include "ckpt/plan.h"
+#include "ckpt/read.h"
+#include "ckpt/write.h"
+#include "sample.h"
+#include "seed.h"
+#include "store/fault.h"
+#include "store/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#define FILES 30
+
+static uint64_t first_seed; /* of FILES */
+
+/* A file as written: what the manifest would say of it. */
+struct written {
+	struct sample_part part;
+	struct manifest_part entry; /* chunks are owned */
+};
+
+static void written_init(struct written *w, uint64_t seed)
+{
+	struct rng rng = {.state = seed};
+	uint64_t sizes[9];
+	uint32_t n = sample_sizes(sizes, 8, 3u << 20, &rng);
+
+	memset(w, 0, sizeof(*w));
+	sample_part_init(&w->part, "model", sizes, n, &rng);
+	snprintf(w->entry.file, sizeof(w->entry.file), "model");
+	w->entry.size_bytes = w->part.plan.size_bytes;
+	w->entry.chunks_n = ckpt_chunks(w->entry.size_bytes);
+	w->entry.chunks = calloc(w->entry.chunks_n, sizeof(uint32_t));
+}
+
+static void written_deinit(struct written *w)
+{
+	free(w->entry.chunks);
+	sample_part_deinit(&w->part);
+}
+
+/* Writes dir/model with a plan of its own, whose CRCs must come out right. */
+static int write_file(struct written *w, struct writer *writer, const char *dir,
+	struct pawl_err *err)
+{
+	const struct sample_part *part = &w->part;
+	const struct write_source source = {.chunk = sample_chunk, .user = &w->part};
+	uint32_t n = part->storages;
+	struct zip_plan plan;
+	int rv;
+
+	assert_int_equal(zip_plan_init(&plan, part->sizes, n, part->sizes[n], NULL), 0);
+	zip_plan_pickle(&plan)->crc = 99; /* as a plan used before has it */
+	rv = writer_write(writer, dir, "model", &plan, &source, w->entry.chunks, err);
+	if (rv == 0) {
+		assert_memory_equal(plan.entries, part->plan.entries,
+			plan.entries_n * sizeof(*plan.entries));
+	}
+	zip_plan_deinit(&plan);
+	return rv;
+}
+
+static void assert_read(struct store *store, const struct written *w)
+{
+	struct reader *reader;
+	uint8_t *image = image_alloc(w->entry.size_bytes);
+
+	assert_non_null(image);
+	assert_int_equal((uintptr_t)image % STORE_ALIGN, 0);
+	assert_int_equal(reader_open(&reader, store, NULL), 0);
+	assert_int_equal(reader_read(reader, "dir", &w->entry, image, NULL), 0);
+	assert_memory_equal(image, w->part.image, w->entry.size_bytes);
+	reader_close(reader);
+	image_free(image, w->entry.size_bytes);
+}
+
+static void round_trips(struct store *store)
+{
+	struct writer *writer;
+
+	assert_int_equal(store_mkdir(store, "dir", NULL), 0);
+	assert_int_equal(writer_open(&writer, store, true, NULL), 0);
+	for (uint64_t i = 0; i < FILES; i++) {
+		struct written w;
+
+		written_init(&w, first_seed + i);
+		assert_int_equal(write_file(&w, writer, "dir", NULL), 0);
+		for (uint32_t c = 0; c < w.entry.chunks_n; c++) {
+			uint64_t off = (uint64_t)c * CKPT_CHUNK;
+			uint64_t left = w.entry.size_bytes - off;
+
+			assert_int_equal(w.entry.chunks[c],
+				crc32c(0, w.part.image + off,
+					left < CKPT_CHUNK ? left : CKPT_CHUNK));
+		}
+		assert_read(store, &w);
+		written_deinit(&w);
+	}
+	writer_close(writer);
+}
+
+static void round_trips_in_memory(void **state)
+{
+	struct store *store;
+
+	assert_int_equal(store_mem_open(&store, NULL), 0);
+	round_trips(store);
+	store_close(store);
+}
+
+static void round_trips_on_disk(void **state)
+{
+	char root[] = "/tmp/pawl-files-XXXXXX";
+	struct store *store;
+
+	assert_non_null(mkdtemp(root));
+	assert_int_equal(store_posix_open(root, false, &store, NULL), 0);
+	round_trips(store);
+	assert_int_equal(store_remove(store, "dir", NULL), 0);
+	store_close(store);
+	assert_int_equal(rmdir(root), 0);
+}
+
+/* ---- a source with memory of its own ---- */
+
+static int yield_image(void *user, uint64_t off, size_t len_bytes, uint8_t *bounce, uint8_t **bytes,
+	struct pawl_err *err)
+{
+	assert_null(bounce);
+	*bytes = (uint8_t *)user + off;
+	return 0;
+}
+
+/* An arena's image, with its glue missing, needs no second buffer. */
+static void sources_may_keep_their_own_memory(void **state)
+{
+	struct written w;
+	struct store *store;
+	struct writer *writer;
+	struct write_source source = {.chunk = yield_image};
+
+	written_init(&w, first_seed);
+	source.user = image_alloc(w.entry.size_bytes);
+	for (uint64_t off = 0; off < w.entry.size_bytes; off += CKPT_CHUNK) {
+		uint64_t left = w.entry.size_bytes - off;
+		uint8_t *bytes;
+
+		assert_int_equal(sample_chunk(&w.part, off, left < CKPT_CHUNK ? left : CKPT_CHUNK,
+					 (uint8_t *)source.user + off, &bytes, NULL),
+			0);
+	}
+	assert_int_equal(store_mem_open(&store, NULL), 0);
+	assert_int_equal(store_mkdir(store, "dir", NULL), 0);
+	assert_int_equal(writer_open(&writer, store, false, NULL), 0);
+	assert_int_equal(
+		writer_write(writer, "dir", "model", &w.part.plan, &source, w.entry.chunks, NULL),
+		0);
+	assert_read(store, &w);
+	writer_close(writer);
+	store_close(store);
+	image_free(source.user, w.entry.size_bytes);
+	written_deinit(&w);
+}
+
+/* ---- failures ---- */
+
+static int fail_at(void *user, uint64_t off, size_t len_bytes, uint8_t *bounce, uint8_t **bytes,
+	struct pawl_err *err)
+{
+	struct written *w = user;
+
+	if (off == CKPT_CHUNK) {
+		return pawl_err_set(err, PAWL_EPEER, "the arena is gone");
+	}
+	return sample_chunk(&w->part, off, len_bytes, bounce, bytes, err);
+}
+
+static void big_file(struct written *w)
+{
+	const uint64_t sizes[] = {20 * CKPT_CHUNK, 100};
+	struct rng rng = {.state = first_seed};
+
+	written_init(w, first_seed);
+	sample_part_deinit(&w->part);
+	free(w->entry.chunks);
+	sample_part_init(&w->part, "model", sizes, 1, &rng);
+	w->entry.size_bytes = w->part.plan.size_bytes;
+	w->entry.chunks_n = ckpt_chunks(w->entry.size_bytes);
+	w->entry.chunks = calloc(w->entry.chunks_n, sizeof(uint32_t));
+}
+
+static void a_failing_source_ends_the_write(void **state)
+{
+	struct written w;
+	struct store *store;
+	struct writer *writer;
+	struct pawl_err err;
+	const struct write_source source = {.chunk = fail_at, .user = &w};
+	struct zip_plan plan;
+
+	big_file(&w);
+	assert_int_equal(zip_plan_init(&plan, w.part.sizes, 1, w.part.sizes[1], NULL), 0);
+	assert_int_equal(store_mem_open(&store, NULL), 0);
+	assert_int_equal(store_mkdir(store, "dir", NULL), 0);
+	assert_int_equal(writer_open(&writer, store, true, NULL), 0);
+	assert_int_equal(writer_write(writer, "dir", "model", &plan, &source, w.entry.chunks, &err),
+		PAWL_EPEER);
+	zip_plan_deinit(&plan);
+	assert_string_equal(err.msg, "write dir/model: the arena is gone");
+	assert_null(store_reap(store, 0)); /* nothing is in flight */
+	/* and the writer goes on to serve */
+	assert_int_equal(write_file(&w, writer, "dir", NULL), 0);
+	assert_read(store, &w);
+	writer_close(writer);
+	store_close(store);
+	written_deinit(&w);
+}
+
+/* Each operation of a write fails once: reported, nothing in flight, and the next try succeeds. */
+static void writes_may_fail_anywhere(void **state)
+{
+	struct store_fault_plan plan = {.what = STORE_FAULT_FAIL, .code = PAWL_ENOSPC};
+	struct written w;
+	int rv = -1;
+
+	big_file(&w);
+	for (plan.nth = 1; rv != 0; plan.nth++) {
+		struct store *mem, *store;
+		struct writer *writer;
+		struct pawl_err err = {0};
+
+		assert_int_equal(store_mem_open(&mem, NULL), 0);
+		assert_int_equal(store_mkdir(mem, "dir", NULL), 0);
+		assert_int_equal(store_fault_open(mem, &plan, &store, NULL), 0);
+		assert_int_equal(writer_open(&writer, store, true, NULL), 0);
+		rv = write_file(&w, writer, "dir", &err);
+		assert_true(rv == 0 || rv == PAWL_ENOSPC);
+		assert_true(rv == 0 || strstr(err.msg, "dir/model") != NULL);
+		assert_null(store_reap(store, 0));
+		store_fault_set(store, NULL);
+		assert_int_equal(write_file(&w, writer, "dir", NULL), 0);
+		assert_read(store, &w);
+		writer_close(writer);
+		store_close(store);
+	}
+	assert_true(plan.nth > 21);
+	written_deinit(&w);
+}
+
+/* The same for reads; and a disk that lies, with half of a chunk zeros, is found out. */
+static void reads_may_fail_anywhere(void **state)
+{
+	struct store_fault_plan plan = {.what = STORE_FAULT_FAIL, .code = PAWL_EIO};
+	struct written w;
+	struct store *mem, *store;
+	struct writer *writer;
+	struct reader *reader;
+	uint8_t *image;
+
+	big_file(&w);
+	image = image_alloc(w.entry.size_bytes);
+	assert_int_equal(store_mem_open(&mem, NULL), 0);
+	assert_int_equal(store_mkdir(mem, "dir", NULL), 0);
+	assert_int_equal(store_fault_open(mem, NULL, &store, NULL), 0);
+	assert_int_equal(writer_open(&writer, store, true, NULL), 0);
+	assert_int_equal(write_file(&w, writer, "dir", NULL), 0);
+	assert_int_equal(reader_open(&reader, store, NULL), 0);
+	for (plan.nth = 1; plan.nth <= 1 + w.entry.chunks_n; plan.nth++) {
+		struct pawl_err err;
+
+		plan.what = STORE_FAULT_FAIL;
+		store_fault_set(store, &plan);
+		assert_int_equal(reader_read(reader, "dir", &w.entry, image, &err), PAWL_EIO);
+		assert_null(store_reap(store, 0));
+		plan.what = STORE_FAULT_SHORT;
+		store_fault_set(store, &plan);
+		assert_int_equal(reader_read(reader, "dir", &w.entry, image, &err),
+			plan.nth == 1 ? 0 : PAWL_ECORRUPT); /* the first operation is the open */
+		assert_true(plan.nth == 1 || strstr(err.msg, "dir/model: bytes ") != NULL);
+		assert_null(store_reap(store, 0));
+	}
+	store_fault_set(store, NULL);
+	assert_int_equal(reader_read(reader, "dir", &w.entry, image, NULL), 0);
+	assert_memory_equal(image, w.part.image, w.entry.size_bytes);
+	image_free(image, w.entry.size_bytes);
+	reader_close(reader);
+	writer_close(writer);
+	store_close(store);
+	written_deinit(&w);
+}
+
+static void damage_is_named_with_file_and_offset(void **state)
+{
+	struct written w;
+	struct store *store;
+	struct writer *writer;
+	struct reader *reader;
+	struct pawl_err err;
+	uint8_t *image;
+
+	big_file(&w);
+	image = image_alloc(w.entry.size_bytes);
+	assert_int_equal(store_mem_open(&store, NULL), 0);
+	assert_int_equal(store_mkdir(store, "dir", NULL), 0);
+	assert_int_equal(writer_open(&writer, store, true, NULL), 0);
+	assert_int_equal(reader_open(&reader, store, NULL), 0);
+	assert_int_equal(reader_read(reader, "dir", &w.entry, image, NULL), PAWL_ENOENT);
+	assert_int_equal(write_file(&w, writer, "dir", NULL), 0);
+	assert_int_equal(store_mem_flip(store, "dir/model", (3ull * CKPT_CHUNK + 5) * 8, NULL), 0);
+	assert_int_equal(reader_read(reader, "dir", &w.entry, image, &err), PAWL_ECORRUPT);
+	assert_string_equal(err.msg, "dir/model: bytes 3145728..4194303 are not what was written");
+	w.entry.size_bytes += 4096;
+	assert_int_equal(reader_read(reader, "dir", &w.entry, image, &err), PAWL_ECORRUPT);
+	w.entry.size_bytes -= 8192;
+	assert_int_equal(reader_read(reader, "dir", &w.entry, image, &err), PAWL_ECORRUPT);
+	assert_non_null(strstr(err.msg, "were written"));
+	w.entry.size_bytes += 4096;
+	image_free(image, w.entry.size_bytes);
+	reader_close(reader);
+	writer_close(writer);
+	store_close(store);
+	written_deinit(&w);
+}
+
+static void allocations_may_fail(void **state)
+{
+	static const char *const points[] = {"writer.open", "writer.bounce"};
+	struct store *store;
+	struct writer *writer;
+	struct reader *reader;
+
+	assert_int_equal(store_mem_open(&store, NULL), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		fault_arm(points[i], 1, ENOMEM, false);
+		assert_int_equal(writer_open(&writer, store, true, NULL), PAWL_ENOMEM);
+	}
+	fault_arm("reader.open", 1, ENOMEM, false);
+	assert_int_equal(reader_open(&reader, store, NULL), PAWL_ENOMEM);
+	fault_arm("image.alloc", 1, ENOMEM, false);
+	assert_null(image_alloc(1));
+	fault_disarm();
+	writer_close(NULL);
+	reader_close(NULL);
+	image_free(NULL, 0);
+	store_close(store);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(round_trips_in_memory),
+		cmocka_unit_test(round_trips_on_disk),
+		cmocka_unit_test(sources_may_keep_their_own_memory),
+		cmocka_unit_test(a_failing_source_ends_the_write),
+		cmocka_unit_test(writes_may_fail_anywhere),
+		cmocka_unit_test(reads_may_fail_anywhere),
+		cmocka_unit_test(damage_is_named_with_file_and_offset),
+		cmocka_unit_test(allocations_may_fail),
+	};
+	first_seed = test_seed();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

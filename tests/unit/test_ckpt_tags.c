@@ -1,0 +1,532 @@
+/* Tags of a root: what is listed, believed, pinned, put aside and let go; and that each single
+ * thing wrong with a tag is enough to keep it from being believed. */
+#include "base/err.h"
+#include "base/fault.h"
+#include "ckpt/read.h"
+#include "ckpt/retain.h"
+#include "ckpt/tags.h"
+#include "sample.h"
+#include "store/fault.h"
+#include "store/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+static struct store *open_with(const uint64_t *steps, size_t n)
+{
+	struct store *store;
+
+	assert_int_equal(store_mem_open(&store, NULL), 0);
+	for (size_t i = 0; i < n; i++) {
+		assert_int_equal(sample_save(sample_get(steps[i], 0), store, NULL), 0);
+	}
+	return store;
+}
+
+/* The steps of complete tags, as "9 10 ", and of broken ones as "(11) ". */
+static void assert_tags(struct store *store, const char *expected)
+{
+	struct tag_info *tags;
+	char text[256] = "";
+	size_t n;
+
+	assert_int_equal(tags_list(store, true, &tags, &n, NULL), 0);
+	for (size_t i = 0; i < n; i++) {
+		size_t len_bytes = strlen(text);
+
+		snprintf(text + len_bytes, sizeof(text) - len_bytes,
+			tags[i].state == TAG_COMPLETE ? "%llu " : "(%llu) ",
+			(unsigned long long)tags[i].step);
+	}
+	free(tags);
+	assert_string_equal(text, expected);
+}
+
+static bool has(struct store *store, const char *path)
+{
+	return store_stat(store, path, NULL, NULL, NULL) == 0;
+}
+
+/* ---- names ---- */
+
+static void names_are_parsed(void **state)
+{
+	static const char *const bad[] = {"", "global_step", "global_step01", "global_step-1",
+		"global_step+1", "global_step1x", "global_step 1", "xglobal_step1", "global_ste",
+		"global_step18446744073709551616", ".global_step1.new"};
+	char tag[CKPT_TAG_MAX];
+	uint64_t step;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		assert_false(tag_parse(bad[i], &step));
+	}
+	assert_true(tag_parse("global_step0", &step) && step == 0);
+	tag_of_step(tag, sizeof(tag), UINT64_MAX);
+	assert_string_equal(tag, "global_step18446744073709551615");
+	assert_true(tag_parse(tag, &step) && step == UINT64_MAX);
+}
+
+static void what_is_no_tag_is_refused(void **state)
+{
+	struct store *store = open_with(NULL, 0);
+	const struct manifest manifest = {.tag = "../x", .world = 1};
+	struct manifest found;
+	char dir[100];
+
+	assert_int_equal(tag_open(store, "../x", &found, NULL), PAWL_EINVAL);
+	assert_int_equal(tag_open(store, "global_step1", &found, NULL), PAWL_ENOENT);
+	assert_int_equal(tag_begin(store, "../x", dir, sizeof(dir), NULL), PAWL_EINVAL);
+	assert_int_equal(tag_publish(store, "../x", &manifest, NULL), PAWL_EINVAL);
+	assert_int_equal(tag_put_aside(store, "../x", "", NULL), PAWL_EINVAL);
+	store_close(store);
+}
+
+/* ---- listing ---- */
+
+static void tags_are_listed_by_number(void **state)
+{
+	const uint64_t steps[] = {10, 9, 100, 0};
+	struct store *store = open_with(steps, 4);
+	struct tag_info *tags;
+	size_t n;
+
+	assert_int_equal(store_mkdir(store, "other", NULL), 0);
+	assert_int_equal(store_mkdir(store, "global_step007", NULL), 0);
+	assert_int_equal(store_write_small(store, "global_step55", "x", 1, NULL), 0);
+	assert_tags(store, "0 9 10 100 ");
+	assert_int_equal(tags_list(store, true, &tags, &n, NULL), 0);
+	assert_string_equal(tags[2].tag, "global_step10");
+	assert_int_equal(tags[2].world, 1);
+	assert_int_equal(tags[2].created_ns, 1);
+	assert_int_equal(tags[2].size_bytes,
+		sample_get(10, 0)->parts[0].plan.size_bytes +
+			sample_get(10, 0)->parts[1].plan.size_bytes);
+	assert_false(tags[2].pinned);
+	free(tags);
+	store_close(store);
+}
+
+/* ---- each defence by itself ---- */
+
+/* Does one thing to tag 2, all else being right, and expects it to be broken for that reason. */
+static void assert_broken(void (*harm)(struct store *store), const char *why)
+{
+	const uint64_t steps[] = {1, 2};
+	struct store *store = open_with(steps, 2);
+	struct manifest manifest;
+	struct tag_info *tags;
+	struct pawl_err err;
+	size_t n;
+
+	harm(store);
+	assert_int_equal(tag_open(store, "global_step2", &manifest, &err), PAWL_ECORRUPT);
+	assert_non_null(strstr(err.msg, why));
+	assert_int_equal(tags_list(store, true, &tags, &n, NULL), 0);
+	assert_int_equal(tags[1].state, TAG_BROKEN);
+	assert_non_null(strstr(tags[1].why, why));
+	assert_int_equal(tags[0].state, TAG_COMPLETE);
+	free(tags);
+	store_close(store);
+}
+
+static void write_file(struct store *store, const char *path, const char *text)
+{
+	assert_int_equal(store_write_small(store, path, text, strlen(text), NULL), 0);
+}
+
+static void no_complete(struct store *store)
+{
+	assert_int_equal(store_remove(store, "global_step2/complete.txt", NULL), 0);
+}
+
+static void empty_complete(struct store *store)
+{
+	write_file(store, "global_step2/complete.txt", "");
+}
+
+static void short_complete(struct store *store)
+{
+	write_file(store, "global_step2/complete.txt", "O");
+}
+
+static void long_complete(struct store *store)
+{
+	write_file(store, "global_step2/complete.txt", "OK\n");
+}
+
+static void other_complete(struct store *store)
+{
+	write_file(store, "global_step2/complete.txt", "ok");
+}
+
+static void no_manifest(struct store *store)
+{
+	assert_int_equal(store_remove(store, "global_step2/.pawl/manifest", NULL), 0);
+}
+
+static void damaged_manifest(struct store *store)
+{
+	assert_int_equal(store_mem_flip(store, "global_step2/.pawl/manifest", 500, NULL), 0);
+}
+
+static void foreign_manifest(struct store *store)
+{
+	void *bytes;
+	size_t len_bytes;
+
+	assert_int_equal(store_read_small(store, "global_step1/.pawl/manifest", &bytes, &len_bytes,
+				 1 << 20, NULL),
+		0);
+	assert_int_equal(
+		store_write_small(store, "global_step2/.pawl/manifest", bytes, len_bytes, NULL), 0);
+	free(bytes);
+}
+
+static void no_file(struct store *store)
+{
+	assert_int_equal(store_remove(store, "global_step2/model", NULL), 0);
+}
+
+static void short_file(struct store *store)
+{
+	write_file(store, "global_step2/model", "short");
+}
+
+static void directory_for_file(struct store *store)
+{
+	no_file(store);
+	assert_int_equal(store_mkdir(store, "global_step2/model", NULL), 0);
+}
+
+static void long_file(struct store *store)
+{
+	assert_int_equal(store_append_small(store, "global_step2/model", "x", 1, NULL), 0);
+}
+
+static void each_defence_is_enough(void **state)
+{
+	assert_broken(no_complete, "complete.txt is missing");
+	assert_broken(empty_complete, "complete.txt is not OK");
+	assert_broken(short_complete, "complete.txt is not OK");
+	assert_broken(long_complete, "complete.txt is not OK");
+	assert_broken(other_complete, "complete.txt is not OK");
+	assert_broken(no_manifest, "manifest is missing");
+	assert_broken(damaged_manifest, "checksum");
+	assert_broken(foreign_manifest, "is that of global_step1");
+	assert_broken(no_file, "model is missing");
+	assert_broken(short_file, "5 bytes long");
+	assert_broken(long_file, "were written");
+	assert_broken(directory_for_file, "were written");
+}
+
+/* Without looking deep only complete.txt counts. */
+static void a_shallow_list_is_optimistic(void **state)
+{
+	const uint64_t steps[] = {1, 2};
+	struct store *store = open_with(steps, 2);
+	struct tag_info *tags;
+	size_t n;
+
+	no_file(store);
+	assert_int_equal(store_remove(store, "global_step1/complete.txt", NULL), 0);
+	assert_int_equal(tags_list(store, false, &tags, &n, NULL), 0);
+	assert_int_equal(n, 2);
+	assert_int_equal(tags[0].state, TAG_BROKEN);
+	assert_int_equal(tags[1].state, TAG_COMPLETE);
+	free(tags);
+	store_close(store);
+}
+
+/* ---- publishing ---- */
+
+static void a_step_saved_again_is_replaced(void **state)
+{
+	const uint64_t steps[] = {1, 2};
+	struct store *store = open_with(steps, 2);
+	uint32_t attempt;
+
+	assert_int_equal(store_write_small(store, "global_step2/extra", "x", 1, NULL), 0);
+	assert_int_equal(sample_save(sample_get(2, 1), store, NULL), 0);
+	assert_int_equal(sample_load(store, "global_step2", &attempt, NULL), 0);
+	assert_int_equal(attempt, 1);
+	assert_false(has(store, "global_step2/extra"));
+	assert_false(has(store, ".global_step2.new"));
+	assert_tags(store, "1 2 ");
+	store_close(store);
+}
+
+static void a_manifest_that_no_reader_takes_is_not_published(void **state)
+{
+	struct store *store = open_with(NULL, 0);
+	struct manifest_part parts[2] = {{.name = "b", .file = "b"}, {.name = "a", .file = "a"}};
+	const struct manifest manifest = {.tag = "global_step1",
+		.step = 1,
+		.world = 1,
+		.parts_n = 2,
+		.parts = parts};
+	char dir[100];
+
+	assert_int_equal(tag_begin(store, "global_step1", dir, sizeof(dir), NULL), 0);
+	assert_int_equal(tag_publish(store, "global_step1", &manifest, NULL), PAWL_EINVAL);
+	assert_true(has(store, dir));
+	tag_abandon(store, "global_step1");
+	assert_false(has(store, dir));
+	assert_tags(store, "");
+	store_close(store);
+}
+
+/* Each operation of a save fails, once or for good, whole or half done: the save says so or has
+ * happened; no other tag is touched; the next save succeeds by itself when the cause is gone. */
+static void saves_may_fail_anywhere(void **state)
+{
+	static const struct store_fault_plan plans[] = {
+		{.what = STORE_FAULT_FAIL, .code = PAWL_EIO},
+		{.what = STORE_FAULT_FAIL, .code = PAWL_ENOSPC, .forever = true},
+		{.what = STORE_FAULT_TEAR, .code = PAWL_ENOSPC},
+	};
+	const uint64_t steps[] = {1, 2};
+
+	for (size_t p = 0; p < 3; p++) {
+		struct store_fault_plan plan = plans[p];
+		int rv = -1;
+
+		for (plan.nth = 1; rv != 0 || plan.nth < 10; plan.nth++) {
+			struct store *mem = open_with(steps, 2);
+			struct store *store;
+			uint32_t attempt;
+
+			assert_int_equal(store_fault_open(mem, &plan, &store, NULL), 0);
+			rv = sample_save(sample_get(2, 1), store, NULL);
+			store_fault_set(store, NULL);
+			assert_int_equal(sample_load(store, "global_step1", NULL, NULL), 0);
+			assert_int_equal(sample_load(store, "global_step2", &attempt, NULL), 0);
+			assert_true(rv != 0 || attempt == 1);
+			assert_int_equal(sample_save(sample_get(2, 2), store, NULL), 0);
+			assert_int_equal(sample_load(store, "global_step2", &attempt, NULL), 0);
+			assert_int_equal(attempt, 2);
+			assert_tags(store, "1 2 ");
+			assert_false(has(store, ".global_step2.new"));
+			assert_false(has(store, ".global_step2.old"));
+			store_close(store);
+		}
+	}
+}
+
+/* What may lie around after a crash, one state after the other. */
+static void recovery_knows_what_a_hidden_name_means(void **state)
+{
+	const uint64_t steps[] = {1, 2, 3, 4};
+	struct store *store = open_with(steps, 4);
+
+	/* cut off in the middle of a replacement without exchange: the old one is put back */
+	assert_int_equal(
+		store_rename(store, "global_step1", ".global_step1.old", STORE_REPLACE, NULL), 0);
+	assert_int_equal(store_mkdir(store, ".global_step1.new", NULL), 0);
+	/* cut off behind it: the old one goes */
+	assert_int_equal(
+		store_rename(store, "global_step2", ".global_step2.old", STORE_REPLACE, NULL), 0);
+	assert_int_equal(sample_save(sample_get(20, 0), store, NULL), 0);
+	assert_int_equal(store_mkdir(store, "global_step2", NULL), 0);
+	/* let go, and being built */
+	assert_int_equal(
+		store_rename(store, "global_step3", ".global_step3.del", STORE_REPLACE, NULL), 0);
+	assert_int_equal(store_mkdir(store, ".global_step5.new", NULL), 0);
+	/* and what is not ours */
+	assert_int_equal(store_mkdir(store, ".git.new", NULL), 0);
+	assert_int_equal(store_mkdir(store, ".global_step05.new", NULL), 0);
+
+	assert_int_equal(tags_recover(store, NULL), 0);
+	assert_tags(store, "1 (2) 4 20 ");
+	assert_int_equal(sample_load(store, "global_step1", NULL, NULL), 0);
+	assert_false(has(store, ".global_step1.new"));
+	assert_false(has(store, ".global_step2.old"));
+	assert_false(has(store, ".global_step3.del"));
+	assert_false(has(store, ".global_step5.new"));
+	assert_true(has(store, ".git.new"));
+	assert_true(has(store, ".global_step05.new"));
+	store_close(store);
+}
+
+/* ---- pins and retention ---- */
+
+static void pinned_steps_stay(void **state)
+{
+	const uint64_t steps[] = {1, 2, 3, 4};
+	const struct retain_rule rule = {.keep_last = 1};
+	struct store *store = open_with(steps, 4);
+
+	assert_int_equal(tag_pin(store, 7, true, NULL), PAWL_ENOENT);
+	assert_int_equal(tag_pin(store, 2, true, NULL), 0);
+	assert_int_equal(tag_pin(store, 1, true, NULL), 0);
+	assert_int_equal(tag_pin(store, 2, true, NULL), 0); /* twice is once */
+	assert_int_equal(tag_pin(store, 1, false, NULL), 0);
+	assert_int_equal(tag_pin(store, 9, false, NULL), 0);
+	assert_int_equal(tags_retain(store, &rule, NULL), 0);
+	assert_tags(store, "2 4 ");
+	assert_int_equal(tag_pin(store, 2, false, NULL), 0);
+	assert_int_equal(tags_retain(store, &rule, NULL), 0);
+	assert_tags(store, "4 ");
+	store_close(store);
+}
+
+/* A list of pins that cannot be read must not cost what it may name. */
+static void a_damaged_list_of_pins_pins_all(void **state)
+{
+	static const char *const bad[] = {"1", "1\n2", "x\n", "\n", "01\n", "-1\n",
+		"99999999999999999999999\n"};
+	const uint64_t steps[] = {1, 2};
+	const struct retain_rule rule = {.keep_last = 1};
+	struct store *store = open_with(steps, 2);
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		write_file(store, ".pins", bad[i]);
+		assert_int_equal(tags_retain(store, &rule, NULL), 0);
+		assert_tags(store, "1 2 ");
+		assert_int_equal(tag_pin(store, 1, true, NULL), PAWL_ECORRUPT);
+	}
+	write_file(store, ".pins", "");
+	assert_int_equal(tags_retain(store, &rule, NULL), 0);
+	assert_tags(store, "2 ");
+	store_close(store);
+}
+
+/* A broken tag neither counts as one of those kept nor is deleted. */
+static void broken_tags_do_not_count(void **state)
+{
+	const uint64_t steps[] = {1, 2, 3};
+	const struct retain_rule rule = {.keep_last = 1};
+	struct store *store = open_with(steps, 3);
+
+	assert_int_equal(store_mem_flip(store, "global_step3/.pawl/manifest", 300, NULL), 0);
+	assert_int_equal(tags_retain(store, &rule, NULL), 0);
+	assert_tags(store, "2 (3) ");
+	store_close(store);
+}
+
+/* Renames, then one sync of the root, and only then removals. */
+static void what_is_let_go_is_gone_before_it_is_removed(void **state)
+{
+	const uint64_t steps[] = {1, 2, 3};
+	const struct retain_rule rule = {.keep_last = 1};
+	struct store *store = open_with(steps, 3);
+	const char *trace, *renamed, *synced;
+
+	assert_int_equal(tags_retain(store, &rule, NULL), 0);
+	trace = store_mem_trace(store);
+	renamed = strstr(trace, "rename global_step2 .global_step2.del\n");
+	assert_non_null(renamed);
+	assert_true(strstr(trace, "rename global_step1 .global_step1.del\n") < renamed);
+	synced = strstr(renamed, "sync_dir \n");
+	assert_non_null(synced);
+	assert_true(strstr(trace, "remove .global_step1.del/") > synced);
+	assert_true(strstr(trace, "remove .global_step2.del/") > synced);
+	store_close(store);
+}
+
+/* ---- putting aside ---- */
+
+static void bad_tags_are_put_aside_with_the_reason(void **state)
+{
+	const uint64_t steps[] = {1, 2};
+	struct store *store = open_with(steps, 2);
+	void *why;
+	size_t len_bytes;
+
+	assert_int_equal(tag_put_aside(store, "global_step2", "its model is damaged", NULL), 0);
+	assert_tags(store, "1 ");
+	assert_int_equal(
+		store_read_small(store, ".bad/global_step2.1/why.txt", &why, &len_bytes, 100, NULL),
+		0);
+	assert_string_equal(why, "its model is damaged");
+	free(why);
+	assert_true(has(store, ".bad/global_step2.1/optim"));
+	assert_int_equal(tag_put_aside(store, "global_step2", "gone already", NULL), 0);
+	assert_false(has(store, ".bad/global_step2.2"));
+	store_close(store);
+}
+
+static void only_the_newest_bad_ones_are_kept(void **state)
+{
+	const uint64_t steps[] = {5, 1, 2, 3};
+	struct store *store = open_with(steps, 4);
+
+	assert_int_equal(tag_put_aside(store, "global_step5", "", NULL), 0);
+	assert_int_equal(tag_put_aside(store, "global_step2", "", NULL), 0);
+	assert_int_equal(tag_put_aside(store, "global_step1", "", NULL), 0);
+	assert_int_equal(tag_put_aside(store, "global_step3", "", NULL), 0);
+	assert_false(has(store, ".bad/global_step5.1"));
+	assert_true(has(store, ".bad/global_step2.2"));
+	assert_true(has(store, ".bad/global_step1.3"));
+	assert_true(has(store, ".bad/global_step3.4"));
+	store_close(store);
+}
+
+/* On a full disk there is no room for the reason, but the tag is out of the way. */
+static void a_full_disk_does_not_keep_a_bad_tag(void **state)
+{
+	const uint64_t steps[] = {1, 2};
+
+	for (uint64_t nth = 1; nth < 12; nth++) {
+		const struct store_fault_plan plan = {.what = STORE_FAULT_FAIL,
+			.nth = nth,
+			.code = PAWL_ENOSPC};
+		struct store *mem = open_with(steps, 2);
+		struct store *store;
+		int rv;
+
+		assert_int_equal(store_fault_open(mem, &plan, &store, NULL), 0);
+		rv = tag_put_aside(store, "global_step2", "why", NULL);
+		assert_true(rv != 0 || !has(mem, "global_step2"));
+		assert_int_equal(sample_load(mem, "global_step1", NULL, NULL), 0);
+		store_close(store);
+	}
+}
+
+static void allocations_may_fail(void **state)
+{
+	static const char *const points[] = {"tags.names", "tags.list", "tags.retain"};
+	const uint64_t steps[] = {1, 2, 3};
+	const struct retain_rule rule = {.keep_last = 1};
+	struct store *store = open_with(steps, 3);
+
+	for (size_t i = 0; i < 3; i++) {
+		fault_arm(points[i], 1, ENOMEM, false);
+		assert_int_equal(tags_retain(store, &rule, NULL), PAWL_ENOMEM);
+	}
+	fault_arm("tags.retain", 2, ENOMEM, false);
+	assert_int_equal(tags_retain(store, &rule, NULL), PAWL_ENOMEM);
+	fault_arm("tags.pins", 1, ENOMEM, false);
+	assert_int_equal(tags_retain(store, &rule, NULL), 0); /* all count as pinned */
+	fault_disarm();
+	assert_tags(store, "1 2 3 ");
+	store_close(store);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(names_are_parsed),
+		cmocka_unit_test(what_is_no_tag_is_refused),
+		cmocka_unit_test(tags_are_listed_by_number),
+		cmocka_unit_test(each_defence_is_enough),
+		cmocka_unit_test(a_shallow_list_is_optimistic),
+		cmocka_unit_test(a_step_saved_again_is_replaced),
+		cmocka_unit_test(a_manifest_that_no_reader_takes_is_not_published),
+		cmocka_unit_test(saves_may_fail_anywhere),
+		cmocka_unit_test(recovery_knows_what_a_hidden_name_means),
+		cmocka_unit_test(pinned_steps_stay),
+		cmocka_unit_test(a_damaged_list_of_pins_pins_all),
+		cmocka_unit_test(broken_tags_do_not_count),
+		cmocka_unit_test(what_is_let_go_is_gone_before_it_is_removed),
+		cmocka_unit_test(bad_tags_are_put_aside_with_the_reason),
+		cmocka_unit_test(only_the_newest_bad_ones_are_kept),
+		cmocka_unit_test(a_full_disk_does_not_keep_a_bad_tag),
+		cmocka_unit_test(allocations_may_fail),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

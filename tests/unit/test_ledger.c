@@ -1,0 +1,257 @@
+/* The ledger: its rules by example, then its promises under random histories (the seed is printed).
+ */
+#include "agent/ledger.h"
+
+#include "base/rng.h"
+#include "pawl/err.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define MINUTE_NS 60000000000LL
+
+static struct ledger_verdict verdict; /* of the last begin */
+
+static enum ledger_answer begin(struct ledger *ledger, uint32_t rank, uint64_t seq, uint64_t step)
+{
+	struct ledger_ask ask = {.rank = rank, .seq = seq, .step = step, .fits = true};
+
+	return ledger_begin(ledger, &ask, &verdict);
+}
+
+/* A whole save of one rank. Returns its slot. */
+static int save(struct ledger *ledger, uint64_t seq)
+{
+	assert_int_equal(begin(ledger, 0, seq, 100 * seq), LEDGER_GRANT);
+	assert_int_equal(ledger_staged(ledger, 0, seq), verdict.slot);
+	return verdict.slot;
+}
+
+static void commits_when_all_ranks_staged(void **state)
+{
+	struct ledger ledger;
+
+	ledger_init(&ledger, 2, MINUTE_NS, 0);
+	assert_int_equal(begin(&ledger, 0, 1, 100), LEDGER_GRANT);
+	assert_true(verdict.fresh);
+	assert_int_equal(ledger_staged(&ledger, 0, 1), -1);
+	assert_int_equal(ledger_newest(&ledger), -1);
+	assert_int_equal(ledger_missing(&ledger), 1);
+	assert_int_equal(begin(&ledger, 1, 1, 100), LEDGER_GRANT);
+	assert_false(verdict.fresh);
+	assert_int_equal(ledger_staged(&ledger, 1, 1), verdict.slot);
+	assert_int_equal(ledger_newest(&ledger), verdict.slot);
+}
+
+static void next_save_waits_for_slow_rank_then_is_skipped(void **state)
+{
+	struct ledger ledger;
+	struct ledger_ask ask = {.rank = 0,
+		.seq = 2,
+		.step = 200,
+		.fits = true,
+		.waited_ns = LEDGER_WAIT_NS};
+
+	ledger_init(&ledger, 2, MINUTE_NS, 0);
+	assert_int_equal(begin(&ledger, 0, 1, 100), LEDGER_GRANT);
+	ledger_staged(&ledger, 0, 1);
+	assert_int_equal(begin(&ledger, 0, 2, 200), LEDGER_WAIT);
+	assert_int_equal(ledger_begin(&ledger, &ask, &verdict), LEDGER_REFUSE);
+	assert_non_null(strstr(verdict.why, "rank 1 has not staged step 100"));
+	assert_int_equal(begin(&ledger, 1, 1, 100),
+		LEDGER_GRANT); /* late, but not too late for its own */
+	assert_true(ledger_staged(&ledger, 1, 1) >= 0);
+	assert_int_equal(begin(&ledger, 1, 2, 200), LEDGER_REFUSE); /* as rank 0 was told */
+	assert_int_equal(begin(&ledger, 1, 3, 300), LEDGER_GRANT);
+}
+
+static void different_steps_fail_the_save_for_all(void **state)
+{
+	struct ledger ledger;
+	int slot;
+
+	ledger_init(&ledger, 2, MINUTE_NS, 0);
+	begin(&ledger, 0, 1, 100);
+	slot = verdict.slot;
+	assert_int_equal(begin(&ledger, 1, 1, 101), LEDGER_REFUSE);
+	assert_int_equal(verdict.code, PAWL_EMISMATCH);
+	assert_int_equal(verdict.withdrawn, slot);
+	assert_int_equal(ledger_staged(&ledger, 0, 1), -1);
+}
+
+static void hung_storage_costs_no_stall(void **state)
+{
+	struct ledger ledger;
+	int64_t again;
+	int hung;
+
+	ledger_init(&ledger, 1, MINUTE_NS, 0);
+	hung = save(&ledger, 1);
+	assert_int_equal(ledger_persist_next(&ledger, 0, &again), -1);
+	assert_int_equal(again, MINUTE_NS);
+	assert_int_equal(ledger_persist_next(&ledger, MINUTE_NS, &again), hung);
+	for (uint64_t seq = 2; seq < 50; seq++) {
+		assert_int_not_equal(save(&ledger, seq), hung);
+	}
+	ledger_persisted(&ledger, hung, true, 2 * MINUTE_NS);
+	assert_int_equal(save(&ledger, 50), hung);
+}
+
+static void interval_zero_makes_every_save_durable(void **state)
+{
+	struct ledger ledger;
+	int64_t again;
+	int a;
+	int b;
+
+	ledger_init(&ledger, 1, 0, 0);
+	a = save(&ledger, 1);
+	assert_int_equal(ledger_persist_next(&ledger, 0, &again), a);
+	b = save(&ledger, 2);
+	assert_int_not_equal(a, b);
+	assert_int_equal(begin(&ledger, 0, 3, 300), LEDGER_WAIT);
+	ledger_persisted(&ledger, a, true, 1);
+	assert_int_equal(begin(&ledger, 0, 3, 300), LEDGER_GRANT);
+	assert_int_equal(verdict.slot, a);
+	assert_int_equal(ledger_persist_next(&ledger, 1, &again), b);
+}
+
+static void failed_persist_is_retried_and_superseded(void **state)
+{
+	struct ledger ledger;
+	int64_t again;
+	int slot;
+
+	ledger_init(&ledger, 1, MINUTE_NS, 0);
+	save(&ledger, 1);
+	slot = ledger_persist_next(&ledger, MINUTE_NS, &again);
+	ledger_persisted(&ledger, slot, false, MINUTE_NS);
+	slot = save(&ledger, 2);
+	assert_int_equal(ledger_persist_next(&ledger, 2 * MINUTE_NS, &again),
+		slot); /* the newest, not the one that failed */
+	assert_false(ledger_want_durable(&ledger, 77));
+}
+
+static void streamed_saves_are_never_in_memory(void **state)
+{
+	struct ledger ledger;
+	struct ledger_ask ask = {.rank = 0, .seq = 1, .step = 100, .fits = false};
+	int64_t again;
+
+	ledger_init(&ledger, 1, MINUTE_NS, 0);
+	assert_int_equal(ledger_begin(&ledger, &ask, &verdict), LEDGER_GRANT);
+	assert_true(verdict.streamed);
+	assert_int_equal(ledger_staged(&ledger, 0, 1), verdict.slot);
+	assert_int_equal(ledger_newest(&ledger), -1);
+	assert_int_equal(ledger_persist_next(&ledger, 0, &again), verdict.slot); /* at once */
+	ledger_persisted(&ledger, verdict.slot, true, 0);
+	assert_true(ledger_all_durable(&ledger));
+}
+
+/* What must hold after every event. */
+static void check(const struct ledger *ledger, bool ever_committed)
+{
+	uint32_t staging = 0;
+	uint32_t persisting = 0;
+
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		const struct ledger_slot *slot = &ledger->slots[i];
+
+		staging += slot->state == SLOT_STAGING;
+		persisting += slot->persisting;
+		assert_true(slot->state != SLOT_STAGING || !slot->persisting);
+		assert_true(slot->state != SLOT_STAGING || slot->staged <= slot->begun);
+	}
+	assert_true(staging <= 1);
+	assert_true(persisting <= 1);
+	assert_true(
+		!ever_committed || ledger_newest(ledger) >= 0); /* one whole checkpoint, always */
+}
+
+/* Ranks that save, lag, fail and restart; storage that is slow and fails. */
+static void random_history(uint64_t seed)
+{
+	struct rng rng = {seed};
+	struct ledger ledger;
+	uint32_t world = 1 + (uint32_t)rng_below(&rng, 4);
+	uint64_t seq[4] = {1, 1, 1, 1};
+	bool begun[4] = {false};
+	bool committed = false;
+	int64_t now = 0;
+	int64_t again;
+	int persisting = -1;
+
+	ledger_init(&ledger, world, rng_below(&rng, 2) ? MINUTE_NS : 0, now);
+	for (int i = 0; i < 2000; i++) {
+		uint32_t rank = (uint32_t)rng_below(&rng, world);
+		struct ledger_ask ask = {.rank = rank,
+			.seq = seq[rank],
+			.step = seq[rank] * 10,
+			.fits = true,
+			.waited_ns = (int64_t)rng_below(&rng, 40) * 1000000000};
+		enum ledger_answer answer;
+
+		now += (int64_t)rng_below(&rng, MINUTE_NS / 4);
+		if (begun[rank]) {
+			committed = ledger_staged(&ledger, rank, seq[rank]) >= 0 || committed;
+			begun[rank] = false;
+			seq[rank]++;
+		} else {
+			answer = ledger_begin(&ledger, &ask, &verdict);
+			begun[rank] = answer == LEDGER_GRANT;
+			seq[rank] += answer == LEDGER_REFUSE;
+		}
+		if (rng_below(&rng, 100) == 0) {
+			ledger_new_epoch(&ledger, world);
+			for (uint32_t r = 0; r < world; r++) {
+				seq[r] = 1;
+				begun[r] = false;
+			}
+		}
+		if (rng_below(&rng, 50) == 0) {
+			ledger_fail(&ledger, seq[rank], PAWL_ECHANGED, "test");
+		}
+		if (persisting < 0) {
+			persisting = ledger_persist_next(&ledger, now, &again);
+		} else if (rng_below(&rng, 5) == 0) {
+			ledger_persisted(&ledger, persisting, rng_below(&rng, 4) != 0, now);
+			persisting = -1;
+		}
+		check(&ledger, committed);
+	}
+	assert_true(committed);
+}
+
+static void promises_hold_under_random_histories(void **state)
+{
+	uint64_t seed = getenv("PAWL_SEED") ? strtoull(getenv("PAWL_SEED"), NULL, 10)
+					    : (uint64_t)time(NULL);
+
+	printf("seed %llu\n", (unsigned long long)seed);
+	for (uint64_t i = 0; i < 500; i++) {
+		random_history(seed + i);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(commits_when_all_ranks_staged),
+		cmocka_unit_test(next_save_waits_for_slow_rank_then_is_skipped),
+		cmocka_unit_test(different_steps_fail_the_save_for_all),
+		cmocka_unit_test(hung_storage_costs_no_stall),
+		cmocka_unit_test(interval_zero_makes_every_save_durable),
+		cmocka_unit_test(failed_persist_is_retried_and_superseded),
+		cmocka_unit_test(streamed_saves_are_never_in_memory),
+		cmocka_unit_test(promises_hold_under_random_histories),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

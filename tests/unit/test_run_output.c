@@ -1,0 +1,207 @@
+/* What `pawl run` prints: in order, whole, and never in the way. The thread is held up by a pipe
+ * that nobody reads, so that everything comes at once. */
+#include "agent/run_output.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define PIPE_BYTES 4096
+#define LINE_BYTES 8000 /* of a worker's line: more than the pipe holds */
+#define TEXT_MAX   (1u << 20)
+
+static struct run_output *output;
+static int real_out, real_err;
+static int out_fd;     /* where we read what is printed */
+static int workers[2]; /* write ends of two ranks' stderr */
+
+static int add_worker(uint32_t rank, const char *log)
+{
+	struct run_stream stream = {.rank = rank, .is_stderr = true, .log = log};
+	int ends[2];
+
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+	stream.fd = ends[0];
+	assert_int_equal(run_output_add(output, &stream, NULL), 0);
+	return ends[1];
+}
+
+/* stdout and stderr become one small pipe. */
+static int setup(void **state)
+{
+	int ends[2];
+
+	fflush(NULL);
+	real_out = dup(STDOUT_FILENO);
+	real_err = dup(STDERR_FILENO);
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+	fcntl(ends[1], F_SETPIPE_SZ, PIPE_BYTES);
+	dup2(ends[1], STDOUT_FILENO);
+	dup2(ends[1], STDERR_FILENO);
+	close(ends[1]);
+	out_fd = ends[0];
+	return run_output_open(&output, NULL);
+}
+
+static void restore(void)
+{
+	fflush(NULL);
+	dup2(real_out, STDOUT_FILENO);
+	dup2(real_err, STDERR_FILENO);
+	close(real_out);
+	close(real_err);
+}
+
+/* Waits until the thread cannot write any more. */
+static void wait_full(void)
+{
+	int held = 0;
+
+	for (int i = 0; i < 5000 && held < PIPE_BYTES; i++) {
+		poll(NULL, 0, 1);
+		ioctl(out_fd, FIONREAD, &held);
+	}
+	poll(NULL, 0, 20); /* a write that filled it may still be going on */
+}
+
+static size_t read_some(char *text, size_t used, size_t len_bytes)
+{
+	while (len_bytes > 0) {
+		ssize_t len = read(out_fd, text + used, len_bytes);
+
+		if (len <= 0) {
+			break;
+		}
+		used += (size_t)len;
+		len_bytes -= (size_t)len;
+	}
+	text[used] = '\0';
+	return used;
+}
+
+static void print_line(int fd, char letter)
+{
+	char line[LINE_BYTES];
+
+	memset(line, letter, sizeof(line));
+	line[sizeof(line) - 1] = '\n';
+	assert_int_equal(write(fd, line, sizeof(line)), sizeof(line));
+}
+
+/* What a rank printed before a line of ours was logged stands above it, however late it is read. */
+static void output_stands_above_what_is_said_of_it(void **state)
+{
+	static char text[TEXT_MAX];
+	size_t used;
+
+	workers[0] = add_worker(0, NULL);
+	workers[1] = add_worker(1, NULL);
+	print_line(workers[1], 'x');
+	wait_full();                 /* the thread writes x */
+	log_line(LOG_INFO, "first"); /* ready before the worker's pipe is … */
+	print_line(workers[0], 'a');
+	used = read_some(text, 0, LINE_BYTES + strlen("[rank1] "));
+	wait_full(); /* the thread writes a; both are looked at in that order */
+	print_line(workers[0], 'b');
+	log_line(LOG_INFO, "second"); /* … and now after */
+	used = read_some(text, used,
+		2 * (LINE_BYTES + strlen("[rank0] ")) + strlen("pawl: first\n"));
+	used = read_some(text, used, strlen("pawl: second\n"));
+	close(workers[0]);
+	close(workers[1]);
+	run_output_close(output);
+	restore();
+	close(out_fd);
+	assert_non_null(strstr(text, "[rank0] bbb"));
+	assert_non_null(strstr(text, "pawl: second\n"));
+	assert_true(strstr(text, "[rank0] aaa") < strstr(text, "[rank0] bbb"));
+	assert_true(strstr(text, "[rank0] bbb") < strstr(text, "pawl: second\n"));
+	assert_true(strstr(text, "pawl: first\n") < strstr(text, "pawl: second\n"));
+}
+
+/* Seconds to log more than a pipe holds, and then to close, while nobody reads. */
+static void time_stuck(double *log_s, double *close_s)
+{
+	int64_t began_ns = clock_mono_ns();
+
+	for (int i = 0; i < 2000; i++) {
+		log_line(LOG_INFO, "more lines than a pipe holds: the rest is dropped, %d", i);
+	}
+	*log_s = (double)(clock_mono_ns() - began_ns) / NS_PER_S;
+	began_ns = clock_mono_ns();
+	run_output_close(output);
+	*close_s = (double)(clock_mono_ns() - began_ns) / NS_PER_S;
+}
+
+/* A stuck reader stops neither those who log nor the end. In a process of its own, since the
+ * thread stays in its write. */
+static void nobody_waits_for_a_stuck_reader(void **state)
+{
+	pid_t child = fork();
+	int status;
+
+	if (child == 0) {
+		double log_s;
+		double close_s;
+
+		setup(NULL);
+		workers[0] = add_worker(0, NULL);
+		print_line(workers[0], 'x');
+		wait_full();
+		time_stuck(&log_s, &close_s);
+		_exit(log_s < 3 && close_s >= RUN_OUTPUT_WAIT_S && close_s < RUN_OUTPUT_WAIT_S + 5
+				? 0
+				: 1);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
+/* A log that cannot be written is said, once, and the rank goes on. */
+static void a_lost_log_file_stops_nothing(void **state)
+{
+	static char text[TEXT_MAX];
+
+	workers[0] = add_worker(0, "/dev/null/no/such.err");
+	workers[1] = add_worker(1, "/dev/full");
+	assert_int_equal(write(workers[0], "one\n", 4), 4);
+	assert_int_equal(write(workers[1], "two\n", 4), 4);
+	poll(NULL, 0, 200);
+	assert_int_equal(write(workers[1], "three\n", 6), 6);
+	close(workers[0]);
+	close(workers[1]);
+	run_output_close(output);
+	restore();
+	read_some(text, 0, TEXT_MAX - 1);
+	close(out_fd);
+	assert_non_null(strstr(text, "[rank0] one\n"));
+	assert_non_null(strstr(text, "[rank1] two\n"));
+	assert_non_null(strstr(text, "[rank1] three\n"));
+	assert_non_null(strstr(text, "log /dev/null/no/such.err: Not a directory"));
+	assert_non_null(strstr(text, "log /dev/full: No space left"));
+	assert_null(strstr(strstr(text, "log /dev/full") + 1, "log /dev/full"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(output_stands_above_what_is_said_of_it, setup),
+		cmocka_unit_test_setup(a_lost_log_file_stops_nothing, setup),
+		cmocka_unit_test(nobody_waits_for_a_stuck_reader),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

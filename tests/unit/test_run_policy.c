@@ -1,0 +1,318 @@
+/* When `pawl run` restarts, waits, stops and gives up: by example, then over random histories. */
+#include "agent/run_policy.h"
+#include "base/rng.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define S         1000000000LL
+#define HISTORIES 20000u
+#define EVENTS    200u
+
+static struct run_policy policy;
+static int64_t now_ns;
+
+static unsigned step(struct run_event event)
+{
+	event.now_ns = now_ns;
+	return run_policy_step(&policy, &event);
+}
+
+static unsigned begin(uint32_t workers, uint32_t max_restarts)
+{
+	now_ns = 100 * S;
+	policy = (struct run_policy){.workers = workers,
+		.max_restarts = max_restarts,
+		.grace_ns = 25 * S};
+	return step((struct run_event){.kind = RUN_BEGIN});
+}
+
+static unsigned exited(int status)
+{
+	return step((struct run_event){.kind = RUN_EXITED, .status = status});
+}
+
+static unsigned exited_after(int64_t after_ns, int status, uint64_t commits)
+{
+	now_ns += after_ns;
+	return step((struct run_event){.kind = RUN_EXITED, .status = status, .commits = commits});
+}
+
+static unsigned signaled(int number)
+{
+	return step((struct run_event){.kind = RUN_SIGNALED, .signal = number});
+}
+
+static unsigned timeout(void)
+{
+	assert_true(policy.timer_ns != 0);
+	now_ns = policy.timer_ns;
+	return step((struct run_event){.kind = RUN_TIMEOUT});
+}
+
+static unsigned drained(bool ok)
+{
+	return step((struct run_event){.kind = RUN_DRAINED, .ok = ok});
+}
+
+static void all_succeed(void **state)
+{
+	assert_int_equal(begin(2, 3), RUN_DO_START);
+	assert_int_equal(exited(0), 0);
+	assert_int_equal(exited(0), RUN_DO_DRAIN);
+	assert_int_equal(drained(true), RUN_DO_EXIT);
+	assert_int_equal(policy.status, 0);
+	assert_int_equal(exited(0) | signaled(15) | drained(true), 0); /* over is over */
+}
+
+static void a_failure_restarts_the_group_at_once(void **state)
+{
+	begin(3, 1);
+	assert_int_equal(exited_after(60 * S, 137, 0), RUN_DO_KILL);
+	assert_int_equal(exited(137), 0);
+	assert_int_equal(exited(137), RUN_DO_START);
+	assert_int_equal(policy.restarts, 1);
+	exited(0);
+	exited(0);
+	assert_int_equal(exited(0), RUN_DO_DRAIN);
+	drained(true);
+	assert_int_equal(policy.status, 0); /* the failure was made good */
+}
+
+static void the_first_failure_gives_the_status(void **state)
+{
+	begin(2, 1);
+	exited_after(60 * S, 3, 0);
+	exited(137);
+	assert_int_equal(exited_after(60 * S, 9, 0), RUN_DO_KILL);
+	assert_int_equal(exited(137), RUN_DO_DRAIN); /* restarts are used up */
+	assert_int_equal(drained(true), RUN_DO_EXIT);
+	assert_int_equal(policy.status, 9);
+}
+
+static void a_user_error_is_not_restarted(void **state)
+{
+	begin(2, 3);
+	assert_int_equal(exited_after(60 * S, RUN_EXIT_USER, 0), RUN_DO_KILL);
+	assert_int_equal(exited(137), RUN_DO_DRAIN);
+	drained(true);
+	assert_int_equal(policy.status, RUN_EXIT_USER);
+}
+
+static void fast_failures_wait_1_2_4_4_seconds(void **state)
+{
+	static const int64_t waits_s[] = {0, 0, 1, 2, 4, 4};
+
+	begin(1, 100);
+	for (size_t i = 0; i < 6; i++) {
+		if (waits_s[i] == 0) {
+			assert_int_equal(exited_after(S, 1, 0), RUN_DO_START);
+			continue;
+		}
+		assert_int_equal(exited_after(S, 1, 0), 0);
+		assert_int_equal(policy.timer_ns - now_ns, waits_s[i] * S);
+		assert_int_equal(timeout(), RUN_DO_START);
+	}
+	assert_int_equal(exited_after(S, 1, 1), RUN_DO_START); /* a step was committed */
+	exited_after(S, 1, 1);
+	assert_int_equal(exited_after(S, 1, 1), RUN_DO_START);
+	assert_int_equal(exited_after(5 * S, 1, 1), RUN_DO_START); /* it lasted */
+	assert_int_equal(exited_after(S, 1, 1), RUN_DO_START);
+}
+
+static void a_signal_lets_workers_leave(void **state)
+{
+	begin(2, 3);
+	assert_int_equal(signaled(15), RUN_DO_NOTICE);
+	assert_int_equal(policy.timer_ns - now_ns, 22 * S);
+	assert_int_equal(exited_after(S, 143, 0), 0); /* no failure now */
+	assert_int_equal(exited(0), RUN_DO_DRAIN);
+	assert_int_equal(policy.timer_ns - now_ns, 24 * S);
+	assert_int_equal(drained(true), RUN_DO_EXIT);
+	assert_int_equal(policy.status, 143);
+}
+
+static void patience_ends_before_the_deadline(void **state)
+{
+	begin(2, 3);
+	signaled(2);
+	assert_int_equal(timeout(), RUN_DO_KILL);
+	assert_int_equal(policy.timer_ns - now_ns, 3 * S);
+	exited(137);
+	assert_int_equal(exited(137), RUN_DO_DRAIN);
+	assert_int_equal(timeout(), RUN_DO_EXIT);
+	assert_int_equal(policy.status, 130);
+	/* a short grace is halved; without any, they are killed at once */
+	begin(1, 0);
+	policy.grace_ns = 4 * S;
+	signaled(15);
+	assert_int_equal(policy.timer_ns - now_ns, 2 * S);
+	begin(1, 0);
+	policy.grace_ns = 0;
+	signaled(15);
+	assert_int_equal(timeout(), RUN_DO_KILL);
+	assert_int_equal(timeout(), RUN_DO_EXIT); /* one that SIGKILL does not reach */
+}
+
+static void a_second_signal_means_now(void **state)
+{
+	begin(1, 3);
+	signaled(15);
+	assert_int_equal(signaled(15), RUN_DO_KILL);
+	assert_int_equal(exited(137), RUN_DO_DRAIN);
+	assert_int_equal(signaled(2), RUN_DO_EXIT);
+	assert_int_equal(policy.status, 130);
+}
+
+static void a_signal_at_other_times(void **state)
+{
+	begin(2, 3); /* while the group is being ended */
+	exited_after(60 * S, 1, 0);
+	assert_int_equal(signaled(15), 0);
+	assert_int_equal(exited(137), RUN_DO_DRAIN);
+	drained(true);
+	assert_int_equal(policy.status, 143);
+
+	begin(1, 9); /* while a restart waits */
+	exited(1);
+	exited(1);
+	exited(1);
+	assert_int_equal(policy.phase, RUN_WAITING);
+	assert_int_equal(signaled(1), RUN_DO_DRAIN);
+	drained(true);
+	assert_int_equal(policy.status, 129);
+
+	begin(1, 0); /* while draining after success: in time, it is a success */
+	exited(0);
+	assert_int_equal(signaled(15), 0);
+	drained(true);
+	assert_int_equal(policy.status, 0);
+
+	begin(1, 0); /* not in time, it is not */
+	exited(0);
+	signaled(15);
+	assert_int_equal(timeout(), RUN_DO_EXIT);
+	assert_int_equal(policy.status, 143);
+}
+
+static void what_is_not_durable_is_a_failure(void **state)
+{
+	begin(1, 0);
+	exited(0);
+	drained(false);
+	assert_int_equal(policy.status, RUN_EXIT_FAILURE);
+	begin(1, 0);
+	exited(0);
+	assert_int_equal(timeout(), RUN_DO_EXIT); /* bounded */
+	assert_int_equal(policy.status, RUN_EXIT_FAILURE);
+	begin(1, 0);
+	exited(7);
+	drained(false);
+	assert_int_equal(policy.status, 7);
+}
+
+/* What one random history has seen. */
+struct seen {
+	uint32_t starts, drains, exits;
+	bool failed; /* a worker of the present attempt */
+	bool signaled;
+};
+
+static unsigned random_event(struct rng *rng, struct seen *seen)
+{
+	static const int statuses[] = {0, 0, 0, 1, 65, 137};
+	int status = statuses[rng_below(rng, 6)];
+
+	now_ns += (int64_t)rng_below(rng, 8 * S);
+	if (policy.timer_ns != 0 && now_ns >= policy.timer_ns) {
+		return timeout();
+	}
+	if (rng_below(rng, 40) == 0) {
+		seen->signaled = true;
+		return signaled(15);
+	}
+	if (policy.alive > 0 && policy.phase != RUN_WAITING) {
+		seen->failed = seen->failed || status != 0;
+		return exited_after(0, status, rng_below(rng, 2));
+	}
+	if (policy.phase == RUN_DRAINING && rng_below(rng, 4) == 0) {
+		return drained(rng_below(rng, 4) != 0);
+	}
+	return 0;
+}
+
+static void check_actions(unsigned actions, struct seen *seen, bool was_signaled)
+{
+	if (actions & RUN_DO_START) {
+		assert_false(was_signaled);
+		assert_int_equal(policy.alive, policy.workers);
+		seen->starts++;
+		seen->failed = false;
+	}
+	if (actions & RUN_DO_DRAIN) {
+		assert_int_equal(policy.alive, 0);
+		assert_true(policy.timer_ns != 0);
+		seen->drains++;
+	}
+	if (actions & RUN_DO_EXIT) {
+		seen->exits++;
+		assert_true(policy.status != 0 || !seen->failed);
+	}
+	assert_true(seen->starts <= 1 + policy.max_restarts);
+	assert_true(seen->drains <= 1 && seen->exits <= 1);
+}
+
+/* Whatever happens in whatever order: bounded restarts, one drain, one exit, never a lie. */
+static void every_history_ends_well(void **state)
+{
+	const char *given = getenv("PAWL_TEST_SEED");
+	uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : 20261121;
+
+	print_message("seed %llu\n", (unsigned long long)seed);
+	for (uint64_t i = 0; i < HISTORIES; i++) {
+		struct rng rng = {seed + i};
+		struct seen seen = {.starts = 1};
+
+		begin(1 + (uint32_t)rng_below(&rng, 4), (uint32_t)rng_below(&rng, 4));
+		for (uint32_t n = 0; n < EVENTS && seen.exits == 0; n++) {
+			bool was_signaled = seen.signaled;
+			unsigned actions = random_event(&rng, &seen);
+
+			check_actions(actions, &seen, was_signaled || seen.signaled);
+		}
+		/* left alone, deaths and timers bring it to its end */
+		for (uint32_t n = 0; n < EVENTS && seen.exits == 0; n++) {
+			check_actions(policy.phase == RUN_WAITING || policy.alive == 0 ? timeout()
+										       : exited(0),
+				&seen, seen.signaled);
+		}
+		if (seen.exits != 1) {
+			fail_msg("history of seed %llu does not end",
+				(unsigned long long)(seed + i));
+		}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(all_succeed),
+		cmocka_unit_test(a_failure_restarts_the_group_at_once),
+		cmocka_unit_test(the_first_failure_gives_the_status),
+		cmocka_unit_test(a_user_error_is_not_restarted),
+		cmocka_unit_test(fast_failures_wait_1_2_4_4_seconds),
+		cmocka_unit_test(a_signal_lets_workers_leave),
+		cmocka_unit_test(patience_ends_before_the_deadline),
+		cmocka_unit_test(a_second_signal_means_now),
+		cmocka_unit_test(a_signal_at_other_times),
+		cmocka_unit_test(what_is_not_durable_is_a_failure),
+		cmocka_unit_test(every_history_ends_well),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,580 @@
+/* Worker and agent together, over a real socket and a real directory: save, be killed, restore; two
+ * ranks; what ranks disagree on. */
+#include "agent/agent.h"
+#include "base/clock.h"
+#include "base/loop.h"
+#include "base/rng.h"
+#include "ckpt/plan.h"
+#include "ckpt/tags.h"
+#include "pawl/ckpt.h"
+#include "store/store.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define BIG   (5u << 20) /* bytes of the large storage: several chunks */
+#define SMALL 1000u
+
+static char dir[64];    /* of one test */
+static char root[128];  /* the checkpoints' */
+static char sock[128];  /* the agent's */
+static pid_t agent_pid; /* 0: none */
+
+/* The agent is this program again, in a process of its own: a fork of a threaded one would not do.
+ */
+static int run_agent(const char *socket_path)
+{
+	struct agent_options options = {.job = "test", .socket = socket_path, .any_attempt = true};
+	struct loop *loop;
+	struct agent *agent;
+	struct pawl_err err;
+
+	if (loop_open(&loop, &err) != 0 || agent_open(&agent, loop, &options, &err) != 0) {
+		fprintf(stderr, "agent: %s\n", err.msg);
+		return 1;
+	}
+	return loop_run(loop, &err);
+}
+
+static void start_agent(void)
+{
+	agent_pid = fork();
+	assert_true(agent_pid >= 0);
+	if (agent_pid == 0) {
+		execl("/proc/self/exe", "agent", sock, NULL);
+		_exit(1);
+	}
+}
+
+static void kill_agent(void)
+{
+	if (agent_pid > 0) {
+		kill(agent_pid, SIGKILL);
+		waitpid(agent_pid, NULL, 0);
+	}
+	agent_pid = 0;
+	unlink(sock);
+}
+
+static int setup(void **state)
+{
+	snprintf(dir, sizeof(dir), "/var/tmp/pawl-session-XXXXXX");
+	assert_non_null(mkdtemp(dir));
+	snprintf(root, sizeof(root), "%s/with space\n", dir);
+	snprintf(sock, sizeof(sock), "%s/agent.sock", dir);
+	start_agent();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct store *store;
+
+	kill_agent();
+	assert_int_equal(store_posix_open("/var/tmp", false, &store, NULL), 0);
+	assert_int_equal(store_remove(store, strrchr(dir, '/') + 1, NULL), 0);
+	store_close(store);
+	return 0;
+}
+
+/* Connects, waiting for the agent to listen. */
+static struct pawl_ckpt *join(uint32_t rank, uint32_t world, uint64_t memory_bytes)
+{
+	struct pawl_ckpt_options options = {.root = root,
+		.job = "test",
+		.rank = rank,
+		.world = world,
+		.keep = 2,
+		.persist_every_ms = 3600 * 1000,
+		.memory_bytes = memory_bytes,
+		.socket = sock,
+		.watch = true};
+	struct timespec pause = {.tv_nsec = 5 * NS_PER_MS};
+	struct pawl_ckpt *ckpt;
+	struct pawl_err err;
+	int rv;
+
+	do {
+		rv = pawl_ckpt_open(&ckpt, &options, &err);
+		nanosleep(&pause, NULL);
+	} while (rv == PAWL_ENOENT);
+	if (rv != 0) {
+		fail_msg("%s", err.msg);
+	}
+	return ckpt;
+}
+
+/* The state of one rank: "model" (alike or not), and "own". */
+struct state {
+	uint8_t *big;
+	uint8_t small[SMALL];
+	char pickle[64];
+};
+
+static void fill(struct state *state, uint64_t step, uint32_t rank)
+{
+	for (size_t i = 0; i < BIG; i++) {
+		state->big[i] = (uint8_t)(i * 7 + step * 13 + (i >> 12));
+	}
+	memset(state->small, (int)(step + rank), SMALL);
+	snprintf(state->pickle, sizeof(state->pickle), "pickle of step %llu",
+		(unsigned long long)step);
+}
+
+static int save(struct pawl_ckpt *ckpt, struct state *state, uint64_t step, bool shared,
+	uint64_t *id, struct pawl_err *err)
+{
+	struct pawl_ckpt_span model[] = {{(uintptr_t)state->big, BIG, 1}, {0, 0, 0}};
+	struct pawl_ckpt_span own[] = {{(uintptr_t)state->small, SMALL, 0}};
+	struct pawl_ckpt_part parts[] = {
+		{.name = "model",
+			.shared = shared,
+			.pickle = state->pickle,
+			.pickle_bytes = strlen(state->pickle),
+			.spans = model,
+			.spans_n = 2},
+		{.name = "own",
+			.pickle = state->pickle,
+			.pickle_bytes = strlen(state->pickle),
+			.spans = own,
+			.spans_n = 1},
+	};
+
+	return pawl_ckpt_save(ckpt, step, parts, 2, true, id, err);
+}
+
+/* Index of the partition that rank would take. */
+static uint32_t find(const struct pawl_restore *restore, const char *name, uint32_t rank)
+{
+	struct pawl_restore_info info;
+	struct pawl_restore_part part;
+
+	pawl_restore_info(restore, &info);
+	for (uint32_t p = 0; p < info.parts_n; p++) {
+		pawl_restore_part(restore, p, &part);
+		if (strcmp(part.name, name) == 0 && (part.rank < 0 || part.rank == rank)) {
+			return p;
+		}
+	}
+	fail_msg("no partition %s of rank %u", name, rank);
+	return 0;
+}
+
+/* Restores the newest and compares it with what fill made for step. */
+static void expect(struct pawl_ckpt *ckpt, uint32_t rank, uint64_t step, bool memory)
+{
+	struct state want = {.big = malloc(BIG)};
+	struct state got = {.big = calloc(1, BIG)};
+	struct pawl_restore *restore;
+	struct pawl_restore_info info;
+	struct pawl_err err = {0};
+	enum pawl_verdict all;
+	uint32_t model;
+	uint32_t own;
+	uint64_t len;
+	int rv = pawl_ckpt_restore(ckpt, false, 0, 10000, &restore, &err);
+
+	if (rv != 0) {
+		fail_msg("restore: %s", err.msg);
+	}
+	fill(&want, step, rank);
+	pawl_restore_info(restore, &info);
+	assert_int_equal(info.step, step);
+	assert_int_equal(info.memory, memory);
+	model = find(restore, "model", rank);
+	own = find(restore, "own", rank);
+	rv = pawl_restore_read(restore, model, &err) | pawl_restore_read(restore, own, &err);
+	if (rv != 0) {
+		fail_msg("read: %s", err.msg);
+	}
+	assert_int_equal(pawl_restore_storages(restore, model), 2);
+	assert_int_equal(pawl_restore_storage_bytes(restore, model, 0), BIG);
+	assert_memory_equal(pawl_restore_pickle(restore, model, &len), want.pickle,
+		strlen(want.pickle));
+	assert_int_equal(len, strlen(want.pickle));
+	assert_int_equal(pawl_restore_vote(restore, PAWL_VERDICT_GO, "", 10000, &all, &err), 0);
+	assert_int_equal(all, PAWL_VERDICT_GO);
+	assert_int_equal(
+		pawl_restore_copy(restore,
+			(struct pawl_restore_copy[]){{model, 0, 0, (uintptr_t)got.big, BIG},
+				{own, 0, 0, (uintptr_t)got.small, SMALL}},
+			2, &err),
+		0);
+	assert_memory_equal(got.big, want.big, BIG);
+	assert_memory_equal(got.small, want.small, SMALL);
+	assert_int_equal(pawl_restore_copy(restore,
+				 &(struct pawl_restore_copy){model, 0, 1, (uintptr_t)got.big, BIG},
+				 1, &err),
+		PAWL_EINVAL);
+	pawl_restore_close(restore);
+	free(want.big);
+	free(got.big);
+}
+
+/* Until the agent listens. */
+static void wait_for_agent(void)
+{
+	struct timespec pause = {.tv_nsec = 5 * NS_PER_MS};
+
+	for (int i = 0; i < 1000 && access(sock, F_OK) != 0; i++) {
+		nanosleep(&pause, NULL);
+	}
+	nanosleep(&pause, NULL); /* bound, but perhaps not listening */
+}
+
+static void survives_trainer_then_agent(void **unused)
+{
+	struct state state = {.big = aligned_alloc(4096, BIG)};
+	struct pawl_ckpt *ckpt = join(0, 1, 0);
+	struct pawl_restore *restore;
+	struct pawl_err err;
+	uint64_t id;
+
+	assert_int_equal(pawl_ckpt_restore(ckpt, false, 0, 10000, &restore, &err), PAWL_ENOENT);
+	for (uint64_t step = 1; step <= 4; step++) {
+		fill(&state, step, 0);
+		assert_int_equal(save(ckpt, &state, step, false, &id, &err), 0);
+		pawl_ckpt_fence(ckpt, 1);
+		assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, 10000, &err), 0);
+	}
+	expect(ckpt, 0, 4, true);
+	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, 10000, &err), 0);
+	assert_int_equal(pawl_ckpt_close(ckpt, 10000, &err), 0);
+
+	ckpt = join(0, 1, 0); /* the trainer is new, the agent is not */
+	expect(ckpt, 0, 4, true);
+	fill(&state, 5, 0);
+	assert_int_equal(save(ckpt, &state, 5, false, &id, &err), 0);
+	pawl_ckpt_fence(ckpt, 1);
+	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, 10000, &err), 0);
+	expect(ckpt, 0, 5, true);
+
+	kill_agent(); /* and with it step 5, which was never durable */
+	start_agent();
+	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, 10000, &err), PAWL_ECANCELED);
+	wait_for_agent();
+	expect(ckpt, 0, 4, false); /* connects again by itself */
+	pawl_ckpt_close(ckpt, 1000, &err);
+	free(state.big);
+}
+
+/* One rank of a pair, in a thread of its own. */
+struct rank_job {
+	uint32_t rank;
+	void (*run)(uint32_t rank);
+};
+
+static void *run_rank(void *user)
+{
+	struct rank_job *job = user;
+
+	job->run(job->rank);
+	return NULL;
+}
+
+static void run_pair(void (*run)(uint32_t rank))
+{
+	struct rank_job jobs[2] = {{0, run}, {1, run}};
+	pthread_t threads[2];
+
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &jobs[i]), 0);
+	}
+	for (int i = 0; i < 2; i++) {
+		pthread_join(threads[i], NULL);
+	}
+}
+
+static void pair_shares(uint32_t rank)
+{
+	struct state state = {.big = aligned_alloc(4096, BIG)};
+	struct pawl_ckpt *ckpt = join(rank, 2, 0);
+	struct pawl_err err;
+	uint64_t id;
+
+	for (uint64_t step = 10; step <= 12; step++) {
+		fill(&state, step, rank);
+		assert_int_equal(save(ckpt, &state, step, true, &id, &err), 0);
+		pawl_ckpt_fence(ckpt, 1);
+		assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, 10000, &err), 0);
+	}
+	expect(ckpt, rank, 12, true);
+	assert_int_equal(pawl_ckpt_flush(ckpt, 10000, &err), 0);
+	assert_int_equal(pawl_ckpt_close(ckpt, 10000, &err), 0);
+	free(state.big);
+}
+
+static void pair_loads(uint32_t rank)
+{
+	struct pawl_ckpt *ckpt = join(rank, 2, 0);
+	struct pawl_err err;
+
+	expect(ckpt, rank, 12, false);
+	pawl_ckpt_close(ckpt, 1000, &err);
+}
+
+static void two_ranks_write_one_file(void **unused)
+{
+	struct store *store;
+	struct pawl_err err;
+	enum store_kind kind;
+	uint64_t size;
+
+	run_pair(pair_shares);
+	kill_agent();
+	start_agent();
+	run_pair(pair_loads);
+	assert_int_equal(store_posix_open(root, false, &store, &err), 0);
+	assert_int_equal(store_stat(store, "global_step12/model", &kind, &size, &err), 0);
+	assert_int_equal(store_stat(store, "global_step12/own-rank1", &kind, &size, &err), 0);
+	assert_int_equal(store_stat(store, "global_step12/model-rank1", &kind, &size, &err),
+		PAWL_ENOENT);
+	store_close(store);
+}
+
+static void pair_diverges(uint32_t rank)
+{
+	struct state state = {.big = aligned_alloc(4096, BIG)};
+	struct pawl_ckpt *ckpt = join(rank, 2, 0);
+	struct pawl_ckpt_status status;
+	char names[256] = "";
+	struct pawl_err err;
+	uint64_t id;
+
+	fill(&state, 1, rank);
+	state.big[BIG - 1] ^= (uint8_t)rank; /* one bit */
+	assert_int_equal(save(ckpt, &state, 1, true, &id, &err), 0);
+	pawl_ckpt_fence(ckpt, 1);
+	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, 10000, &err),
+		PAWL_ECANCELED);
+	assert_int_equal(pawl_ckpt_status(ckpt, id, &status, &err), 0);
+	assert_int_equal(status.code, PAWL_EMISMATCH);
+	assert_non_null(strstr(status.why, "storage 0"));
+	assert_int_equal(pawl_ckpt_diverged(ckpt, names, sizeof(names)), 1);
+	assert_string_equal(names, "model\n");
+	assert_int_equal(save(ckpt, &state, 2, false, &id, &err), 0); /* every rank its own */
+	pawl_ckpt_fence(ckpt, 1);
+	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, 10000, &err), 0);
+	pawl_ckpt_close(ckpt, 1000, &err);
+	free(state.big);
+}
+
+static void divergence_is_told_never_published(void **unused)
+{
+	run_pair(pair_diverges);
+}
+
+static void pair_disagrees(uint32_t rank)
+{
+	struct state state = {.big = aligned_alloc(4096, BIG)};
+	struct pawl_ckpt *ckpt = join(rank, 2, 0);
+	struct pawl_ckpt_status status;
+	struct pawl_err err;
+	uint64_t id = 0;
+	int rv;
+
+	fill(&state, 1, rank);
+	rv = save(ckpt, &state, 7 + rank, true, &id, &err);
+	pawl_ckpt_fence(ckpt, 1);
+	if (rv == 0) { /* came first: learns it from its status */
+		assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, 10000, &err),
+			PAWL_ECANCELED);
+		assert_int_equal(pawl_ckpt_status(ckpt, id, &status, &err), 0);
+		rv = status.code;
+	}
+	assert_int_equal(rv, PAWL_EMISMATCH);
+	assert_non_null(strstr(err.msg, "step 7"));
+	assert_non_null(strstr(err.msg, "step 8"));
+	pawl_ckpt_close(ckpt, 1000, &err);
+	free(state.big);
+}
+
+static void different_steps_are_refused(void **unused)
+{
+	run_pair(pair_disagrees);
+}
+
+static void pair_streams(uint32_t rank)
+{
+	struct state state = {.big = aligned_alloc(4096, BIG)};
+	struct pawl_ckpt *ckpt = join(rank, 2, 1);
+	struct pawl_err err;
+	uint64_t id;
+
+	for (uint64_t step = 1; step <= 2; step++) {
+		fill(&state, step, rank);
+		assert_int_equal(save(ckpt, &state, step, true, &id, &err), 0);
+		memset(state.big, 0, BIG); /* streamed: all is written when save returns */
+		assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, 10000, &err), 0);
+	}
+	expect(ckpt, rank, 2, false);
+	pawl_ckpt_close(ckpt, 1000, &err);
+	free(state.big);
+}
+
+static void what_does_not_fit_streams(void **unused)
+{
+	run_pair(pair_streams);
+}
+
+static void second_process_of_a_rank_is_refused(void **unused)
+{
+	struct pawl_ckpt *first = join(0, 1, 0);
+	struct pawl_ckpt_options options = {.root = root,
+		.job = "test",
+		.world = 1,
+		.socket = sock};
+	struct pawl_ckpt *second;
+	struct pawl_err err;
+	char pid[16];
+
+	assert_int_equal(pawl_ckpt_open(&second, &options, &err), PAWL_EBUSY);
+	snprintf(pid, sizeof(pid), "%d", (int)getpid());
+	assert_non_null(strstr(err.msg, pid));
+	pawl_ckpt_close(first, 1000, &err);
+}
+
+static void second_job_on_a_root_is_refused(void **unused)
+{
+	struct pawl_ckpt *first = join(0, 1, 0);
+	pid_t first_agent = agent_pid;
+	struct pawl_ckpt_options options = {.root = root,
+		.job = "test",
+		.world = 1,
+		.socket = sock};
+	struct pawl_ckpt *second;
+	struct pawl_err err;
+	int rv;
+
+	snprintf(sock, sizeof(sock), "%s/other.sock", dir);
+	start_agent();
+	do {
+		rv = pawl_ckpt_open(&second, &options, &err);
+	} while (rv == PAWL_ENOENT);
+	assert_int_equal(rv, PAWL_EBUSY);
+	assert_non_null(strstr(err.msg, "in use by job test"));
+	pawl_ckpt_close(first, 1000, &err);
+	kill_agent();
+	agent_pid = first_agent;
+}
+
+/* ---- flipped bits in the arenas ---- */
+
+#define FLIPS 200
+
+/* Flips a bit of one of the agent's arenas, as failing memory would: through its descriptors in
+ * /proc. Returns 0 if it has none. */
+static int flip_arena(struct rng *rng)
+{
+	char path[64];
+	char target[64];
+	int flipped = 0;
+	uint64_t at = CKPT_PAGE +
+		rng_below(rng, BIG); /* the model's payload: its header's page goes before */
+
+	for (int fd = 3; fd < 64; fd++) {
+		ssize_t n;
+		int arena;
+		uint8_t byte;
+
+		snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)agent_pid, fd);
+		n = readlink(path, target, sizeof(target) - 1);
+		target[n > 0 ? n : 0] = '\0';
+		if (!strstr(target, "pawl-arena")) {
+			continue;
+		}
+		arena = open(path, O_RDWR | O_CLOEXEC);
+		assert_true(arena >= 0);
+		assert_int_equal(pread(arena, &byte, 1, (off_t)at), 1);
+		byte ^= (uint8_t)(1u << rng_below(rng, 8));
+		assert_int_equal(pwrite(arena, &byte, 1, (off_t)at), 1);
+		close(arena);
+		flipped++;
+	}
+	return flipped;
+}
+
+/* Both generations lose a bit at the same place: restoring must find it in each, and then take the
+ * older one from the store. */
+static void flipped_bit_in_arena_is_found(void **unused)
+{
+	struct state state = {.big = aligned_alloc(4096, BIG)};
+	struct rng rng = {(uint64_t)time(NULL)};
+	struct pawl_ckpt *ckpt = join(0, 1, 0);
+	struct pawl_restore *restore;
+	struct pawl_err err;
+	enum pawl_verdict all;
+	uint64_t id;
+
+	printf("seed %llu\n", (unsigned long long)rng.state);
+	fill(&state, 1, 0);
+	assert_int_equal(save(ckpt, &state, 1, false, &id, &err), 0);
+	pawl_ckpt_fence(ckpt, 1);
+	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, 10000, &err), 0);
+	for (uint64_t step = 2; step < 2 + FLIPS; step++) {
+		int damaged = 0;
+
+		fill(&state, step, 0);
+		assert_int_equal(save(ckpt, &state, step, false, &id, &err), 0);
+		pawl_ckpt_fence(ckpt, 1);
+		assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, 10000, &err), 0);
+		assert_true(flip_arena(&rng) > 0);
+		for (;;) {
+			uint32_t model;
+			struct pawl_restore_info info;
+
+			assert_int_equal(pawl_ckpt_restore(ckpt, false, 0, 10000, &restore, &err),
+				0);
+			pawl_restore_info(restore, &info);
+			if (!info.memory) {
+				break;
+			}
+			model = find(restore, "model", 0);
+			assert_int_equal(pawl_restore_read(restore, model, &err), PAWL_ECORRUPT);
+			assert_non_null(strstr(err.msg, "model of step"));
+			assert_int_equal(pawl_restore_vote(restore, PAWL_VERDICT_RETRY, err.msg,
+						 10000, &all, &err),
+				0);
+			assert_int_equal(all, PAWL_VERDICT_RETRY);
+			pawl_restore_close(restore);
+			damaged++;
+		}
+		assert_in_range(damaged, 1, 2);
+		assert_int_equal(pawl_restore_vote(restore, PAWL_VERDICT_GO, "", 10000, &all, &err),
+			0);
+		pawl_restore_close(restore);
+	}
+	expect(ckpt, 0, 1, false);
+	pawl_ckpt_close(ckpt, 1000, &err);
+	free(state.big);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(survives_trainer_then_agent, setup, teardown),
+		cmocka_unit_test_setup_teardown(two_ranks_write_one_file, setup, teardown),
+		cmocka_unit_test_setup_teardown(divergence_is_told_never_published, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(different_steps_are_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(what_does_not_fit_streams, setup, teardown),
+		cmocka_unit_test_setup_teardown(second_process_of_a_rank_is_refused, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(second_job_on_a_root_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(flipped_bit_in_arena_is_found, setup, teardown),
+	};
+
+	return argc > 1 ? run_agent(argv[1]) : cmocka_run_group_tests(tests, NULL, NULL);
+}

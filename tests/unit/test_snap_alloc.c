@@ -1,0 +1,91 @@
+/* After the first snapshot of the same memory none allocates: 1,000 of them, by every thread. */
+#include "../lib/seed.h"
+#include "test_snap_world.h"
+
+#define SNAPSHOTS 1000u
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+#ifdef SANITIZED
+int main(void)
+{
+	printf("skipped: the sanitizer has an allocator of its own\n");
+	return 77;
+}
+#else
+
+static atomic_ulong allocations;
+
+/* glibc's own, under the names it keeps for this */
+extern void *__libc_malloc(size_t size_bytes);
+extern void *__libc_calloc(size_t n, size_t size_bytes);
+extern void *__libc_realloc(void *at, size_t size_bytes);
+
+void *malloc(size_t size_bytes)
+{
+	allocations++;
+	return __libc_malloc(size_bytes);
+}
+
+void *calloc(size_t n, size_t size_bytes)
+{
+	allocations++;
+	return __libc_calloc(n, size_bytes);
+}
+
+void *realloc(void *at, size_t size_bytes)
+{
+	allocations++;
+	return __libc_realloc(at, size_bytes);
+}
+
+static void run_snapshots(bool watch, uint64_t groups)
+{
+	struct world w;
+	unsigned long before;
+
+	world_open(&w, 2, 2, 1);
+	for (size_t at = 64; at + (300u << 10) < w.mem_bytes; at += 300u << 10) {
+		world_cut(&w, at, 299u << 10, groups, at);
+	}
+	world_begin(&w, watch);
+	assert_int_equal(world_finish(&w), 0);
+	before = allocations;
+	assert_true(before > 0);
+	for (unsigned i = 0; i < SNAPSHOTS; i++) {
+		world_begin(&w, watch);
+		snap_fence(w.snap, 1);
+		assert_int_equal(world_finish(&w), 0);
+	}
+	assert_int_equal(allocations, before);
+	world_check(&w, false);
+	world_close(&w);
+}
+
+static void watched_snapshots_do_not_allocate(void **state)
+{
+	run_snapshots(true, 3);
+}
+
+static void copied_snapshots_do_not_allocate(void **state)
+{
+	run_snapshots(false, 3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(watched_snapshots_do_not_allocate),
+		cmocka_unit_test(copied_snapshots_do_not_allocate),
+	};
+
+	world_keep_handlers();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#endif

@@ -1,0 +1,137 @@
+/* Memory that is saved again becomes huge pages in idle time, stays so over snapshots, and is
+ * watched as well as before. */
+#include "../lib/seed.h"
+#include "base/clock.h"
+#include "test_snap_world.h"
+
+#include <inttypes.h>
+
+#define UNITS     16u
+#define WAIT_S    8 /* for huge pages; khugepaged sleeps for 10 s */
+#define BUSY_RUNS 40u
+
+static uint64_t seed;
+
+/* Bytes of huge pages in the mapping that begins at or holds at. */
+static size_t huge_bytes_at(const uint8_t *at)
+{
+	FILE *file = fopen("/proc/self/smaps", "re");
+	char line[512];
+	bool inside = false;
+	size_t kib = 0;
+	size_t sum = 0;
+	uintptr_t lo, hi;
+
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file) != NULL) {
+		if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &lo, &hi) == 2) {
+			inside = lo <= (uintptr_t)at && (uintptr_t)at < hi;
+		} else if (inside && sscanf(line, "AnonHugePages: %zu", &kib) == 1) {
+			sum += kib << 10;
+		}
+	}
+	fclose(file);
+	return sum;
+}
+
+static bool wait_huge(const struct world *w, size_t wanted_bytes)
+{
+	int64_t until_ns = clock_mono_ns() + WAIT_S * NS_PER_S;
+
+	while (huge_bytes_at(w->mem + w->mem_bytes / 2) < wanted_bytes) {
+		if (clock_mono_ns() > until_ns) {
+			return false;
+		}
+		usleep(10000);
+	}
+	return true;
+}
+
+static void snapshot(struct world *w)
+{
+	assert_int_equal(world_begin(w, true), SNAP_WATCHED);
+	assert_int_equal(world_finish(w), 0);
+	world_check(w, false);
+}
+
+static void open_small_pages(struct world *w)
+{
+	struct rng rng = {seed};
+
+	world_open(w, UNITS, 1, seed);
+	assert_int_equal(madvise(w->mem, w->mem_bytes, MADV_NOHUGEPAGE), 0);
+	assert_int_equal(madvise(w->mem, w->mem_bytes, MADV_DONTNEED), 0);
+	world_fill(w, &rng);
+	assert_int_equal(huge_bytes_at(w->mem + w->mem_bytes / 2), 0);
+}
+
+static void becomes_and_stays_huge(void **state)
+{
+	struct world w;
+
+	open_small_pages(&w);
+	/* 4 KiB of head and tail; the first and last huge page are not whole */
+	world_cut(&w, CKPT_PAGE, w.mem_bytes - 2 * CKPT_PAGE, 1, 0);
+	snapshot(&w);
+	usleep(50000);
+	assert_int_equal(huge_bytes_at(w.mem + w.mem_bytes / 2), 0); /* saved once: not worth it */
+	snapshot(&w);
+	assert_true(wait_huge(&w, (UNITS - 2) * WORLD_UNIT));
+	for (int i = 0; i < 3; i++) {
+		snapshot(&w);
+		memset(w.mem, i, w.mem_bytes); /* no longer watched: splits nothing */
+		assert_int_equal(huge_bytes_at(w.mem + w.mem_bytes / 2), (UNITS - 2) * WORLD_UNIT);
+	}
+	gate_arm(SNAP_UNIT_TAKEN, w.mem + CKPT_PAGE);
+	world_begin(&w, true);
+	gate_reach();
+	w.mem[5 * WORLD_UNIT + 12345] ^= 1;
+	gate_open();
+	assert_int_equal(world_finish(&w), PAWL_ECHANGED);
+	assert_true(w.pieces[w.piece].src <= w.mem + 5 * WORLD_UNIT + 12345 &&
+		w.mem + 5 * WORLD_UNIT + 12345 <
+			w.pieces[w.piece].src + w.pieces[w.piece].len_bytes);
+	world_close(&w);
+}
+
+/* Snapshots, changes of the list and the end, all in the middle of making huge pages. */
+static void snapshots_do_not_wait_for_it(void **state)
+{
+	struct rng rng = {seed};
+	struct world w;
+
+	open_small_pages(&w);
+	for (unsigned i = 0; i < BUSY_RUNS; i++) {
+		if (i % 8 == 0) {
+			w.n = 0;
+			w.arena_used = 0;
+			world_cut(&w, i * CKPT_PAGE, w.mem_bytes - i * CKPT_PAGE, 1, 0);
+		}
+		snapshot(&w);
+		usleep((useconds_t)rng_below(&rng, 10000));
+	}
+	world_close(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(becomes_and_stays_huge),
+		cmocka_unit_test(snapshots_do_not_wait_for_it),
+	};
+	struct watch watch;
+	struct pawl_err err;
+
+	if (watch_open(&watch, &err) != 0) {
+		printf("skipped: %s\n", err.msg);
+		return 77;
+	}
+	watch_close(&watch);
+	if (access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK) != 0) {
+		printf("skipped: no transparent huge pages\n");
+		return 77;
+	}
+	world_keep_handlers();
+	seed = test_seed();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

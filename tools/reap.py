@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Runs a test program and sees to it that none of its processes outlives it.
+
+A process left behind holds the test's output open, so that whoever reads it waits for ever. Here it
+gets a moment to leave by itself, is then killed and named, and the test has failed. Processes that
+made themselves daemons are found too: the kernel makes them children of this one.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PR_SET_CHILD_SUBREAPER = 36
+GRACE_SECONDS = 2.0
+LOOK_SECONDS = 0.02
+
+
+def list_children() -> list[int]:
+    """Children that run; those that have ended are collected, which makes theirs ours."""
+    while True:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                break
+        except ChildProcessError:
+            return []
+    return [int(pid) for pid in Path("/proc/thread-self/children").read_text().split()]
+
+
+def wait_for_children(seconds: float) -> list[int]:
+    """Those that still run when the time is over."""
+    end = time.monotonic() + seconds
+    children = list_children()
+    while children and time.monotonic() < end:
+        time.sleep(LOOK_SECONDS)
+        children = list_children()
+    return children
+
+
+def name(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+    except OSError:
+        words = []
+    return " ".join([str(pid), *words]).strip()
+
+
+def main() -> int:
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the test's time is over
+    program = subprocess.Popen(sys.argv[1:])
+    try:
+        status = program.wait()
+        left = wait_for_children(GRACE_SECONDS)
+    except KeyboardInterrupt:
+        status, left = -signal.SIGTERM, list_children()
+    if left:
+        print(f"left behind, and killed: {', '.join(name(pid) for pid in left)}", flush=True)
+        status = status or 1
+    while left:  # killing a parent brings its children to us
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        left = wait_for_children(LOOK_SECONDS)
+    if status < 0:  # ended by a signal: so that the caller sees the same
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,333 @@
+#!/usr/bin/env python3
+"""Holds the sources to the rules that a machine can check: layers, sizes, calls, names, words.
+
+Prints `file:line: rule: message` for each finding and exits 1 if there is one. Layout is not its
+business: clang-format and ruff have that. The tables below are the rules; the functions after them
+only apply them. It reads text, not syntax trees, and relies on the layout that clang-format gives:
+a function's braces stand in column 0, a control statement's at the end of its line.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+FILE_LINES_MAX = 800
+FUNCTION_LINES_MAX = 70  # from the first line of the signature to the closing brace
+COLUMNS_MAX = 100  # a tab is 8
+TAB_COLUMNS = 8
+NESTING_MAX = 4  # braces around a statement, the function's own included
+
+# Whose headers a folder may include. Its own, and include/pawl, go without saying.
+LAYERS: dict[str, set[str]] = {
+    "include/pawl": set(),
+    "src/base": set(),
+    "src/store": {"base"},
+    "src/ckpt": {"base", "store"},
+    "src/agent": {"base", "store", "ckpt"},
+    "src/cli": {"base", "store", "ckpt", "agent"},
+    "python": set(),
+}
+
+# Files that decide and never act: given the same arguments they do the same, anywhere.
+PURE = {
+    "src/base/crc.c",
+    "src/base/rng.c",
+    "src/base/wire.c",
+    "src/store/mem_disk.c",
+    "src/ckpt/manifest.c",
+    "src/ckpt/plan.c",
+    "src/ckpt/record.c",
+    "src/ckpt/retain.c",
+    "src/ckpt/snap_list.c",
+    "src/ckpt/tensors.c",
+    "src/ckpt/zip.c",
+    "src/ckpt/zip_read.c",
+    "src/agent/env.c",
+    "src/agent/ledger.c",
+    "src/agent/run_policy.c",
+}
+# What those may not reach, directly or through a header of ours.
+IMPURE = re.compile(
+    r"(time|pthread|threads|stdatomic|unistd|fcntl|poll|signal|spawn|dirent|liburing)\.h$|sys/|linux/"
+    r"|base/(clock|aio|loop|log)\.h$"
+)
+# Fault points are let through: unarmed they decide nothing, and pure code allocates.
+PURE_ENOUGH = {"base/fault.h"}
+
+BANNED = {
+    **dict.fromkeys(["strcpy", "strcat", "stpcpy", "strncpy"], "snprintf or memcpy"),
+    **dict.fromkeys(["sprintf", "vsprintf"], "snprintf"),
+    **dict.fromkeys(["atoi", "atol", "atoll", "atof"], "strtol and friends: they report errors"),
+    **dict.fromkeys(["rand", "srand", "random", "srandom", "drand48"], "base/rng.h"),
+    **dict.fromkeys(["tmpnam", "mktemp", "tempnam"], "mkstemp or mkdtemp"),
+    **dict.fromkeys(["asctime", "ctime", "gmtime", "localtime"], "the _r form"),
+    **dict.fromkeys(["setjmp", "longjmp"], "return an error"),
+    "gets": "fgets",
+    "strtok": "strtok_r",
+    "alloca": "a named limit and an array, or malloc at open",
+    "system": "posix_spawn",
+    "popen": "posix_spawn",
+    "signal": "sigaction or signalfd",
+    "assert": "ASSERT of base/assert.h: it stays on in production",
+}
+# Banned too, but not where the names below begin.
+PRINTS = ["printf", "fprintf", "vprintf", "vfprintf", "dprintf", "puts", "fputs", "putchar", "putc"]
+PRINTS += ["fputc", "perror"]
+SLEEPS = ["usleep", "sleep"]
+RESTRICTED = {
+    **dict.fromkeys(PRINTS, "log_line, or return an error that says it"),
+    **dict.fromkeys(SLEEPS, "a timer of the loop, or a wait with a timeout"),
+}
+TRIALS = ("tests/", "bench/", "demo/", "examples/")
+MAY = {
+    **dict.fromkeys(PRINTS, (*TRIALS, "src/cli/", "src/base/log.c", "src/base/assert.c")),
+    **dict.fromkeys(SLEEPS, TRIALS),
+}
+
+WORDS = {
+    "TODO": "do it, or file it",
+    "FIXME": "fix it, or file it",
+    "XXX": "say what is wrong",
+    "HACK": "say why it must be so",
+    "whitelist": "allow list",
+    "blacklist": "deny list",
+}
+SPEAKS_OF_WORDS = {"tools/tidy.py", "tests/python/test_tidy.py"}
+
+CALL = re.compile(rf"(?<![\w.])(?<!->)({'|'.join(sorted({*BANNED, *RESTRICTED}))})\s*\(")
+WORD = re.compile(rf"\b({'|'.join(WORDS)})\b")
+INCLUDE = re.compile(r'#\s*include\s*([<"])([^>"]+)[>"]')
+# A comment, a string or a character: what must not be mistaken for code.
+LITERAL = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'", re.S)
+# A brace that opens a block (not an initializer), as clang-format writes it.
+BLOCK_OPEN = re.compile(r"(?:^|\) |\belse |\bdo |: )\{$")
+
+Finding = tuple[int, str, str]  # line, rule, message
+
+
+def blank(match: re.Match[str]) -> str:
+    """The same text with everything but its line ends made spaces; an include keeps its name."""
+    return re.sub(r"[^\n]", " ", match[0])
+
+
+class Source:
+    """One file: its place in the tree, its lines, and its lines with comments and strings blank."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.root = root
+        self.name = name
+        self.text = (root / name).read_text(encoding="utf-8", errors="replace")
+        self.lines = self.text.splitlines()
+
+    @cached_property
+    def code(self) -> list[str]:
+        return LITERAL.sub(blank, self.text).splitlines()
+
+    @cached_property
+    def includes(self) -> list[tuple[int, bool, str]]:
+        """Line, whether quoted, and name; a quoted name without a folder is put in this one's."""
+        found = []
+        for number, line in enumerate(self.lines, 1):
+            match = INCLUDE.match(line)
+            if match:
+                quoted, name = match[1] == '"', match[2]
+                if quoted and "/" not in name:
+                    name = f"{Path(self.name).parent.name}/{name}"
+                found.append((number, quoted, name))
+        return found
+
+
+def check_size(source: Source) -> Iterator[Finding]:
+    if len(source.lines) > FILE_LINES_MAX:
+        message = f"{len(source.lines)} lines, {FILE_LINES_MAX} at most"
+        yield FILE_LINES_MAX + 1, "file-length", message
+
+
+def check_columns(source: Source) -> Iterator[Finding]:
+    for number, line in enumerate(source.lines, 1):
+        width = len(line.expandtabs(TAB_COLUMNS))
+        if width > COLUMNS_MAX:
+            yield number, "columns", f"{width} columns, {COLUMNS_MAX} at most"
+
+
+def check_words(source: Source) -> Iterator[Finding]:
+    if source.name in SPEAKS_OF_WORDS:
+        return
+    for number, line in enumerate(source.lines, 1):
+        for match in WORD.finditer(line):
+            yield number, "word", f"{match[0]}: {WORDS[match[0]]}"
+
+
+def check_opening(source: Source) -> Iterator[Finding]:
+    if not source.text.startswith("/*"):
+        yield 1, "opening", "the file does not begin with a comment saying what it is"
+
+
+def check_docstring(source: Source) -> Iterator[Finding]:
+    try:
+        tree = ast.parse(source.text)
+    except SyntaxError as error:
+        yield error.lineno or 1, "syntax", error.msg
+        return
+    if not ast.get_docstring(tree):
+        yield 1, "opening", "the module has no docstring saying what it is"
+
+
+def check_comments(source: Source) -> Iterator[Finding]:
+    for match in LITERAL.finditer(source.text):
+        if match[0].startswith("//"):
+            yield source.text.count("\n", 0, match.start()) + 1, "comment", "write /* … */, not //"
+
+
+def check_guard(source: Source) -> Iterator[Finding]:
+    path = Path(source.name)
+    prefix = "test" if path.parts[0] == "tests" else path.parent.name
+    name = path.name.removeprefix("test_").lstrip("_")
+    guard = re.sub(r"\W", "_", f"{prefix}_{name}").upper()
+    directives = [(n, line) for n, line in enumerate(source.code, 1) if line.startswith("#")]
+    if [line.rstrip() for _, line in directives[:2]] != [f"#ifndef {guard}", f"#define {guard}"]:
+        yield directives[0][0] if directives else 1, "guard", f"the header guard must be {guard}"
+
+
+def check_calls(source: Source) -> Iterator[Finding]:
+    for number, line in enumerate(source.code, 1):
+        for match in CALL.finditer(line):
+            name = match[1]
+            if name in BANNED:
+                yield number, "call", f"{name}: use {BANNED[name]}"
+            elif not source.name.startswith(MAY[name]):
+                yield number, "call", f"{name}: use {RESTRICTED[name]}"
+
+
+def check_typedefs(source: Source) -> Iterator[Finding]:
+    for number, line in enumerate(source.code, 1):
+        if re.match(r"\s*typedef\s+(struct|union|enum)\b", line) and "(" not in line:
+            yield number, "typedef", "name the struct, union or enum itself"
+
+
+def signature_start(source: Source, brace: int) -> int:
+    """Index of the first line of the signature whose opening brace is at index brace."""
+    start = brace
+    while start > 0 and source.code[start - 1].strip() and source.code[start - 1][0] not in "#}":
+        start -= 1
+    return start
+
+
+def check_functions(source: Source) -> Iterator[Finding]:
+    """Length and nesting; a function is what stands between two braces in column 0."""
+    start = None  # index of the function's first line
+    blocks: list[bool] = []  # open braces: does it open a block of statements?
+    for index, line in enumerate(source.code):
+        if line.rstrip() == "{":
+            start, blocks = signature_start(source, index), [True]
+        elif start is not None and line.startswith("}"):
+            length = index - start + 1
+            if length > FUNCTION_LINES_MAX:
+                message = f"{length} lines, {FUNCTION_LINES_MAX} at most"
+                yield start + 1, "function-length", message
+            start = None
+        elif start is not None:
+            yield from check_nesting(index, line, blocks)
+
+
+def check_nesting(index: int, line: str, blocks: list[bool]) -> Iterator[Finding]:
+    """Follows the braces of one line; blocks holds the open ones."""
+    for match in re.finditer(r"[{}]", line):
+        if match[0] == "}":
+            if blocks:
+                blocks.pop()
+            continue
+        blocks.append(BLOCK_OPEN.search(line[: match.end()].strip()) is not None)
+        if blocks[-1] and sum(blocks) == NESTING_MAX + 1:
+            yield index + 1, "nesting", f"deeper than {NESTING_MAX} levels: name the inner part"
+
+
+def check_layers(source: Source) -> Iterator[Finding]:
+    """Arrows between folders. tests, bench and examples may include what they like."""
+    top = source.name.split("/")[0]
+    if top not in ("src", "include", "python"):
+        return
+    home = top if top == "python" else "/".join(source.name.split("/")[:2])
+    if home not in LAYERS:
+        yield 1, "layer", f"{home} is not in the table of layers (tools/tidy.py)"
+        return
+    allowed = LAYERS[home] | {"pawl", Path(source.name).parent.name}
+    for number, quoted, name in source.includes:
+        folder = name.split("/")[0]
+        ours = quoted or (source.root / "src" / name).is_file()
+        if ours and folder not in allowed:
+            yield number, "layer", f"{home} may not include {name}"
+
+
+def impure_include(source: Source, name: str, seen: set[str]) -> str | None:
+    """The first impure header that including name brings in, or None."""
+    if name in PURE_ENOUGH:
+        return None
+    if IMPURE.match(name):
+        return name
+    for folder in ("src", "include"):
+        path = f"{folder}/{name}"
+        if path not in seen and (source.root / path).is_file():
+            seen.add(path)
+            for _, _, inner in Source(source.root, path).includes:
+                found = impure_include(source, inner, seen)
+                if found:
+                    return found
+    return None
+
+
+def check_pure(source: Source) -> Iterator[Finding]:
+    if source.name not in PURE:
+        return
+    for number, _, name in source.includes:
+        found = impure_include(source, name, set())
+        if found:
+            through = "" if found == name else f", through {name}"
+            yield number, "pure", f"a pure file may not include {found}{through}"
+
+
+C_CHECKS = [check_size, check_columns, check_words, check_opening, check_comments, check_calls]
+C_CHECKS += [check_typedefs, check_functions, check_layers, check_pure]
+CHECKS = {
+    ".c": C_CHECKS,
+    ".h": [*C_CHECKS, check_guard],
+    ".py": [check_size, check_words, check_docstring],
+    ".sh": [check_size, check_columns, check_words],
+}
+
+
+def check_file(root: Path, name: str) -> list[str]:
+    """All findings in one file, as the lines that main prints."""
+    source = Source(root, name)
+    findings = [finding for check in CHECKS[Path(name).suffix] for finding in check(source)]
+    return [f"{name}:{line}: {rule}: {message}" for line, rule, message in sorted(findings)]
+
+
+def list_files(root: Path) -> list[str]:
+    """What git tracks or would track, so that build outputs are left alone."""
+    command = ["git", "-C", str(root), "ls-files", "-z", "-co", "--exclude-standard"]
+    names = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\0")
+    return sorted({n for n in names if Path(n).suffix in CHECKS and (root / n).is_file()})
+
+
+def check_tree(root: Path) -> list[str]:
+    """Findings in all files, and what the tables name that is not there."""
+    names = list_files(root)
+    lines = [line for name in names for line in check_file(root, name)]
+    gone = sorted(PURE - set(names))
+    return lines + [f"tools/tidy.py:1: pure: the table names {n}, which is not there" for n in gone]
+
+
+def main() -> int:
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
+    lines = check_tree(root)
+    print("\n".join(lines) if lines else "tidy: nothing to say")
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

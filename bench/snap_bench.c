@@ -28,8 +28,7 @@ struct bench {
 	uint8_t *state;            /* RANGES of bytes, and what lies between them */
 	uint8_t *arena;            /* as many bytes */
 	size_t size_bytes;         /* of each of the two */
-	struct ckpt_piece *pieces; /* of the ranges */
-	size_t pieces_n;           /* of them */
+	struct ckpt_pieces pieces; /* of the ranges */
 	uint64_t payload_bytes;    /* of all pieces */
 };
 
@@ -55,28 +54,30 @@ static int64_t take_median(int64_t *values, size_t n)
 	return values[n / 2];
 }
 
-static void add_piece(struct bench *b, uintptr_t lo, uintptr_t hi, uint64_t groups)
+/* The pieces of a partition file that holds all ranges, as a save has them. */
+static void cut_pieces(struct bench *b, const struct ckpt_span *spans, const uint64_t *sizes)
 {
-	while (lo < hi) {
-		uintptr_t end = hi - lo > CKPT_CHUNK ? lo + CKPT_CHUNK : hi;
+	struct zip_plan plan;
 
-		b->pieces[b->pieces_n++] = (struct ckpt_piece){.src = (const uint8_t *)lo,
-			.dst = b->arena + (lo - (uintptr_t)b->state),
-			.len_bytes = (uint32_t)(end - lo),
-			.groups = groups};
-		b->payload_bytes += end - lo;
-		lo = end;
+	ASSERT(zip_plan_init(&plan, sizes, RANGES, 0, NULL) == 0);
+	ASSERT(plan.size_bytes <= b->size_bytes);
+	ASSERT(ckpt_pieces_add(&b->pieces, &plan, spans, 0, 0, plan.size_bytes, b->arena, NULL) ==
+		0);
+	zip_plan_deinit(&plan);
+	for (size_t i = 0; i < b->pieces.n; i++) {
+		b->payload_bytes += b->pieces.at[i].len_bytes;
 	}
 }
 
-/* Whole pages of each range are watched, its head and tail copied at once; as ckpt/plan does. */
 static void make_state(struct bench *b)
 {
+	static struct ckpt_span spans[RANGES + 1]; /* the last is the pickle */
+	static uint64_t sizes[RANGES];
 	struct rng rng = {1};
-	size_t at = ALIGN;
+	uint8_t *at;
 	int fd = memfd_create("snap_bench", MFD_CLOEXEC);
 
-	b->size_bytes = (size_t)RANGES * (RANGE_BYTES + CKPT_PAGE);
+	b->size_bytes = (size_t)RANGES * (RANGE_BYTES + 2 * CKPT_PAGE);
 	b->state = mmap(NULL, b->size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
 		-1, 0);
 	ASSERT(fd >= 0 && ftruncate(fd, (off_t)b->size_bytes) == 0 && b->state != MAP_FAILED);
@@ -87,24 +88,19 @@ static void make_state(struct bench *b)
 		*(uint64_t *)(void *)(b->state + i) = rng_u64(&rng);
 	}
 	memset(b->arena, 1, b->size_bytes);
-	b->pieces = calloc((size_t)RANGES * 8, sizeof(*b->pieces));
-	ASSERT(b->pieces != NULL);
+	at = b->state;
 	for (unsigned i = 0; i < RANGES; i++) {
 		/* 0.5 to 1.5 times the average, in pairs that sum up to twice it */
-		size_t half = RANGE_BYTES / 2;
-		size_t more = (size_t)(i / 2) * 4 % 4096 * (half / 1024) % (2 * half);
-		size_t bytes = (i % 2 == 0 ? half + more : 3 * half - more) / ALIGN * ALIGN;
-		uintptr_t lo = (uintptr_t)b->state + at;
-		uintptr_t hi = lo + (i == RANGES - 1 ? RANGE_BYTES / ALIGN * ALIGN : bytes);
-		uintptr_t first = (lo + CKPT_PAGE - 1) / CKPT_PAGE * CKPT_PAGE;
-		uintptr_t last = hi / CKPT_PAGE * CKPT_PAGE;
+		size_t more = (size_t)(i / 2) * (RANGE_BYTES / RANGES) * 2;
 
-		add_piece(b, lo, first, 0);
-		add_piece(b, first, last, GROUP);
-		add_piece(b, last, hi, 0);
-		at = hi - (uintptr_t)b->state + ALIGN;
+		sizes[i] = (RANGE_BYTES / 2 + (i % 2 == 0 ? more : RANGE_BYTES - more)) / ALIGN *
+			ALIGN;
+		at += ALIGN; /* as malloc leaves them */
+		spans[i] = (struct ckpt_span){at, sizes[i], GROUP};
+		at += sizes[i];
 	}
-	ASSERT(at <= b->size_bytes);
+	ASSERT(at <= b->state + b->size_bytes);
+	cut_pieces(b, spans, sizes);
 }
 
 static void note_done(void *user, int rv, size_t piece)
@@ -116,7 +112,7 @@ static void time_snapshot(struct snap *snap, struct bench *b, struct costs *cost
 {
 	enum snap_proof proof;
 	int64_t began_ns = clock_mono_ns();
-	int rv = snap_begin(snap, b->pieces, b->pieces_n, true, note_done, NULL, &proof, NULL);
+	int rv = snap_begin(snap, b->pieces.at, b->pieces.n, true, note_done, NULL, &proof, NULL);
 	int64_t back_ns = clock_mono_ns();
 
 	ASSERT(rv == 0);
@@ -129,8 +125,8 @@ static int64_t time_kernel(const struct bench *b)
 {
 	int64_t began_ns = clock_mono_ns();
 
-	for (size_t i = 0; i < b->pieces_n; i++) {
-		const struct ckpt_piece *piece = &b->pieces[i];
+	for (size_t i = 0; i < b->pieces.n; i++) {
+		const struct ckpt_piece *piece = &b->pieces.at[i];
 
 		ASSERT(copy_crc32c(copy_best(), piece->dst, piece->src, piece->len_bytes) ==
 			piece->crc);
@@ -202,6 +198,16 @@ static int64_t measure_watch(const struct bench *b)
 	return take_median(ns, ROUNDS);
 }
 
+static uint64_t count_eager_bytes(const struct bench *b)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < b->pieces.n; i++) {
+		bytes += b->pieces.at[i].groups == 0 ? b->pieces.at[i].len_bytes : 0;
+	}
+	return bytes;
+}
+
 static uint64_t read_huge_bytes(void)
 {
 	FILE *file = fopen("/proc/self/smaps_rollup", "re");
@@ -256,6 +262,8 @@ int main(int argc, char **argv)
 	huge_bytes = wait_huge(&b);
 	huge = measure(snap, &b, ROUNDS);
 	snap_close(snap);
+	printf("%-52s %9zu, %.1f MiB copied before begin returns\n", "pieces", b.pieces.n,
+		(double)count_eager_bytes(&b) / (double)(1u << 20));
 	print_row("first begin (4 KiB pages, makes the list)", first.begin_ns, 0);
 	print_row("second begin (4 KiB pages)", small.begin_ns, 0);
 	print_row("copy by one thread (4 KiB pages)", small.copy_ns, b.payload_bytes);

@@ -119,7 +119,14 @@ int pawl_ckpt_flush(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err
 int pawl_ckpt_pin(struct pawl_ckpt *ckpt, uint64_t step, bool pinned, struct pawl_err *err);
 /* Steps committed in memory and not yet durable, at most two. */
 int pawl_ckpt_pending(struct pawl_ckpt *ckpt, uint64_t steps[2], uint32_t *n, struct pawl_err *err);
-bool pawl_ckpt_stopping(struct pawl_ckpt *ckpt); /* a notice came: finish the step, save, leave */
+/*
+ * Shall this rank stop (finish the step, save, leave), because a notice or a signal came? To be
+ * asked once a step, by all ranks alike: the answer turns to yes at the same question on every
+ * rank, however their steps interleave.
+ */
+bool pawl_ckpt_stopping(struct pawl_ckpt *ckpt);
+/* A signal asked this process to stop: all ranks are to. Not from a signal handler. */
+void pawl_ckpt_stop(struct pawl_ckpt *ckpt);
 /* Appends the names of partitions found different between ranks to buf, one a line. Returns how
  * many. */
 uint32_t pawl_ckpt_diverged(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes);

@@ -452,7 +452,31 @@ static PyObject *session_imports(struct session *self, PyObject *arg)
 
 static PyObject *get_stopping(struct session *self, void *closure)
 {
-	return PyBool_FromLong(self->ckpt && pawl_ckpt_stopping(self->ckpt));
+	struct pawl_ckpt *ckpt = enter(self);
+	bool stop;
+
+	if (!ckpt) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	stop = pawl_ckpt_stopping(ckpt);
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	return PyBool_FromLong(stop);
+}
+
+static PyObject *session_stop(struct session *self, PyObject *unused)
+{
+	struct pawl_ckpt *ckpt = enter(self);
+
+	if (!ckpt) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	pawl_ckpt_stop(ckpt);
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	Py_RETURN_NONE;
 }
 
 static PyObject *get_diverged(struct session *self, void *closure)
@@ -508,6 +532,8 @@ static PyMethodDef session_methods[] = {
 		"pending() -> steps committed in memory, not yet durable"},
 	{"restore", (PyCFunction)session_restore, METH_VARARGS,
 		"restore(step, timeout) -> Restore | None"},
+	{"stop", (PyCFunction)session_stop, METH_NOARGS,
+		"stop(): a signal asked this rank to stop"},
 	{"imports", (PyCFunction)session_imports, METH_O, "imports(names)"},
 	{"close", (PyCFunction)(void (*)(void))session_close, METH_VARARGS | METH_KEYWORDS,
 		"close(timeout=None) -> bool"},

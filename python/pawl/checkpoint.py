@@ -192,6 +192,7 @@ class Checkpointer:
         self._pending: list[Save] = []  # not known to be committed or failed
         self._newest: Save | None = None
         self._told_imports = False
+        self._told_stop = False
         self._forked = False  # this is a child's copy of the parent's object
         self._session: _core.Session | None = _core.Session(
             self.root,
@@ -318,8 +319,18 @@ class Checkpointer:
 
     @property
     def stopping(self) -> bool:
-        """SIGTERM or a notice came: finish the step, save, leave."""
-        return _stop.asked() or self._live().stopping
+        """SIGTERM or a notice came: finish the step, save, leave.
+
+        Ask once a step, on all ranks alike: the answer turns to True at the same question on every
+        rank, so that none leaves the others waiting in a collective.
+        """
+        if self._session is None:
+            return _stop.asked()
+        session = self._live()
+        if _stop.asked() and not self._told_stop:
+            self._told_stop = True
+            session.stop()
+        return session.stopping
 
     def close(self, timeout: float = CLOSE_TIMEOUT_S) -> bool:
         """Waits until the newest save is durable, at most ``timeout`` seconds, and disconnects.

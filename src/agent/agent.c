@@ -403,10 +403,8 @@ void agent_notice(struct agent *agent, const char *why)
 		return;
 	}
 	agent->notice = strdup(why);
-	for (struct agent_conn *conn = agent->conns; agent->notice && conn; conn = conn->next) {
-		if (conn->welcome) {
-			conn_send_stop(conn);
-		}
+	for (struct agent_root *root = agent->roots; root; root = root->next) {
+		root_stop(root);
 	}
 	sweep(agent);
 }

@@ -48,10 +48,8 @@ void conn_reply_error(struct agent_conn *conn, uint32_t id, const struct pawl_er
 
 void conn_send_stop(struct agent_conn *conn)
 {
-	size_t start = conn_start(conn, PROTO_STOP, 0);
-
-	wire_put_str(&conn->agent->scratch, conn->agent->notice);
-	conn_send(conn, start, NULL, 0);
+	conn->stopping = false;
+	conn_send(conn, conn_start(conn, PROTO_STOP, 0), NULL, 0);
 }
 
 void conn_send_welcome(struct agent_conn *conn)
@@ -183,8 +181,8 @@ static void handle_hello(struct agent_conn *conn, uint32_t id, struct wire_in *b
 		return;
 	}
 	conn->hello_id = id;
-	if (conn->agent->notice) {
-		conn_send_stop(conn);
+	if (conn->agent->notice || conn->root->stopping) {
+		root_stop(conn->root); /* asks again, now with this rank */
 	}
 	if (conn->root->state == ROOT_OPEN) {
 		conn_send_welcome(conn);
@@ -322,6 +320,14 @@ static void handle_welcomed(struct agent_conn *conn, struct proto_frame *frame)
 		break;
 	case PROTO_IMPORTS:
 		handle_imports(conn, body);
+		break;
+	case PROTO_NOTICE:
+		root_stop(conn->root);
+		break;
+	case PROTO_STOPPING:
+		conn->stopping = true;
+		conn->polls = wire_get_u64(body);
+		root_agree_stop(conn->root);
 		break;
 	case PROTO_BYE:
 		conn->leaving = true;

@@ -42,6 +42,8 @@ enum proto_type {
 	PROTO_PIN,       /* u64 step, u8 pinned */
 	PROTO_IMPORTS,   /* blob of newline-separated names */
 	PROTO_BYE,       /* nothing: leaving on purpose */
+	PROTO_NOTICE,    /* nothing: a signal asked this worker to stop */
+	PROTO_STOPPING,  /* u64 polls: how often it asked whether to stop when STOP came */
 	/* agent to worker, replies */
 	PROTO_WELCOME = 64, /* u32 agent's pid */
 	PROTO_ERROR,        /* u32 -code, u32 errno, str text */
@@ -57,7 +59,8 @@ enum proto_type {
 	/* agent to worker, events */
 	PROTO_LEVEL = 128, /* u64 seq, u8 level, u32 -code, str why */
 	PROTO_DIVERGED,    /* str partition */
-	PROTO_STOP,        /* str why */
+	PROTO_STOP,        /* nothing: say STOPPING, and hold further polls until STOP_AT */
+	PROTO_STOP_AT,     /* u64 polls: from this poll on the answer is to stop, on every rank */
 };
 
 enum proto_level {

@@ -28,6 +28,8 @@ struct agent_conn {
 	uint32_t rank;              /* valid with root */
 	uint32_t pid;               /* of the worker, as the kernel says */
 	bool welcome;               /* HELLO was answered */
+	bool stopping;              /* answered STOP */
+	uint64_t polls;             /* its answer */
 	bool leaving;               /* said BYE */
 	bool closing;               /* to be freed when the callback returns */
 	uint32_t hello_id;          /* request to answer once the root is open */
@@ -90,6 +92,7 @@ struct agent_root {
 	struct agent_restore restore;    /* round in progress */
 	struct loop_timer tick;          /* next time the ledger wants to be asked */
 	struct loop_timer orphan;        /* after the last worker vanished */
+	bool stopping;                   /* its workers were asked to stop */
 	bool streaming;                  /* the directory for streaming ranks is there */
 	bool has_durable;                /* durable_step is valid */
 	uint64_t durable_step;           /* newest made durable by this agent */
@@ -147,6 +150,14 @@ void root_begin(struct agent_root *root, struct agent_conn *conn);
 /* Does the budget take this rank's state twice, and that of as many ranks like it as there are? */
 bool root_fits(const struct agent_root *root, uint64_t need_bytes);
 void root_staged(struct agent_root *root, struct agent_conn *conn, struct wire_in *body);
+/* Asks the workers to stop, all at the same place: see root_agree_stop. */
+void root_stop(struct agent_root *root);
+/*
+ * Ranks poll "shall I stop?" once a step, and must get the same answer at the same poll, or one
+ * would leave the others waiting in a collective. So each says how often it has polled, and holds
+ * its next poll; the highest count and one more is where all stop.
+ */
+void root_agree_stop(struct agent_root *root);
 void root_fail(struct agent_root *root, uint64_t seq, int code, const char *why);
 void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt);
 /* Asks the ledger again: saves that wait, the next persist. After anything that may have changed an

@@ -132,7 +132,7 @@ static void exec_worker(struct run_group *group, uint32_t rank)
 	};
 	struct pawl_err err;
 	char **env;
-	pid_t pid;
+	pid_t pid = 0;
 	int rv;
 
 	run_vars_put_common(&set, &group->place);

@@ -31,8 +31,7 @@ struct run_stream {
 int run_output_open(struct run_output **output, struct pawl_err *err);
 /* Starts a stream. It ends by itself when its last writer has closed it. On failure fd is closed.
  */
-int run_output_add(struct run_output *output, const struct run_stream *stream,
-	struct pawl_err *err);
+int run_output_add(struct run_output *output, const struct run_stream *from, struct pawl_err *err);
 /* Puts our stderr back and returns when all that was printed is out, or after RUN_OUTPUT_WAIT_S.
  * NULL is fine. Nothing may be added after. */
 void run_output_close(struct run_output *output);

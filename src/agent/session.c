@@ -154,6 +154,22 @@ static void hear_diverged(struct pawl_ckpt *ckpt, struct wire_in *in)
 	pthread_mutex_unlock(&ckpt->state);
 }
 
+/* Answers how often this rank has polled, and holds the next poll until it is known where all stop.
+ */
+static void hear_stop(struct pawl_ckpt *ckpt)
+{
+	struct wire_out out = {0};
+	size_t start = link_start(ckpt->link, &out, PROTO_STOPPING);
+
+	pthread_mutex_lock(&ckpt->state);
+	ckpt->stopping = true;
+	ckpt->stop_at = UINT64_MAX;
+	wire_put_u64(&out, ckpt->polls);
+	pthread_mutex_unlock(&ckpt->state);
+	link_send(ckpt->link, &out, start, NULL);
+	wire_out_deinit(&out);
+}
+
 static void hear(void *user, struct proto_frame *frame)
 {
 	struct pawl_ckpt *ckpt = user;
@@ -170,8 +186,12 @@ static void hear(void *user, struct proto_frame *frame)
 		hear_diverged(ckpt, &frame->body);
 		break;
 	case PROTO_STOP:
+		hear_stop(ckpt);
+		break;
+	case PROTO_STOP_AT:
 		pthread_mutex_lock(&ckpt->state);
-		ckpt->stopping = true;
+		ckpt->stop_at = wire_get_u64(&frame->body);
+		pthread_cond_broadcast(&ckpt->changed);
 		pthread_mutex_unlock(&ckpt->state);
 		break;
 	default:
@@ -599,12 +619,40 @@ int pawl_ckpt_imports(struct pawl_ckpt *ckpt, const char *names, size_t len_byte
 
 bool pawl_ckpt_stopping(struct pawl_ckpt *ckpt)
 {
-	bool stopping;
+	int64_t due_ns = clock_mono_ns() + SESSION_STOP_MS * NS_PER_MS;
+	struct timespec due = {.tv_sec = due_ns / NS_PER_S, .tv_nsec = due_ns % NS_PER_S};
+	bool stop;
 
+	if (session_dead(ckpt, NULL)) {
+		return false;
+	}
 	pthread_mutex_lock(&ckpt->state);
-	stopping = ckpt->stopping;
+	ckpt->polls++;
+	while (ckpt->stopping && ckpt->stop_at == UINT64_MAX) {
+		if (pthread_cond_timedwait(&ckpt->changed, &ckpt->state, &due) != 0) {
+			ckpt->stop_at =
+				ckpt->polls; /* the agent or a rank is gone: stop by ourselves */
+		}
+	}
+	stop = ckpt->stopping && ckpt->polls >= ckpt->stop_at;
 	pthread_mutex_unlock(&ckpt->state);
-	return stopping;
+	return stop;
+}
+
+void pawl_ckpt_stop(struct pawl_ckpt *ckpt)
+{
+	struct wire_out out = {0};
+
+	if (session_dead(ckpt, NULL) || !ckpt->link) {
+		return;
+	}
+	if (link_send(ckpt->link, &out, link_start(ckpt->link, &out, PROTO_NOTICE), NULL) != 0) {
+		pthread_mutex_lock(&ckpt->state);
+		ckpt->stopping = true; /* nobody to agree with */
+		ckpt->stop_at = ckpt->polls;
+		pthread_mutex_unlock(&ckpt->state);
+	}
+	wire_out_deinit(&out);
 }
 
 uint32_t pawl_ckpt_diverged(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes)

@@ -26,6 +26,7 @@
 #define SESSION_SPAWN_MS 10000 /* an agent must listen by then */
 #define SESSION_CHECK_EVERY                                                                        \
 	20 /* saves: on the first and every such one the replicas' checksums are compared */
+#define SESSION_STOP_MS      2000 /* a poll is held so long for the ranks to agree where to stop */
 #define SESSION_NOTES_MAX    8
 #define SESSION_DIVERGED_MAX 64
 
@@ -83,8 +84,10 @@ struct pawl_ckpt {
 	uint64_t last_id;       /* newest save */
 	uint64_t copying_id;    /* save whose copy goes on; 0: none */
 	struct session_status statuses[PAWL_CKPT_STATUS_KEPT]; /* by id modulo */
-	bool withdrawn; /* the save in progress was withdrawn by the caller */
-	bool stopping;  /* a notice came */
+	bool withdrawn;   /* the save in progress was withdrawn by the caller */
+	uint64_t polls;   /* how often pawl_ckpt_stopping was asked */
+	uint64_t stop_at; /* the answer is yes from this poll on; UINT64_MAX: no */
+	bool stopping;    /* a notice came */
 	char notes[SESSION_NOTES_MAX][PAWL_CKPT_WHY_MAX];   /* to tell the user */
 	uint32_t notes_n;                                   /* of them */
 	char diverged[SESSION_DIVERGED_MAX][CKPT_NAME_MAX]; /* partitions whose replicas differ */

@@ -247,11 +247,8 @@ static const struct manifest_part *find_file(const struct manifest *m, const cha
 	}
 	manifest_file_name(file, sizeof(file), name, shared, rank, m->world);
 	part = bsearch(file, m->parts, m->parts_n, sizeof(*m->parts), compare_file);
-	if (part == NULL || strcmp(part->name, name) != 0 ||
-		part->rank != (shared ? MANIFEST_ALL_RANKS : rank)) {
-		return NULL;
-	}
-	return part;
+	/* a name like another one's file of a rank is told from it by whose it is */
+	return part != NULL && part->rank == (shared ? MANIFEST_ALL_RANKS : rank) ? part : NULL;
 }
 
 const struct manifest_part *manifest_find(const struct manifest *manifest, const char *name,

@@ -51,9 +51,8 @@ static void handle_fault(int sig, siginfo_t *info, void *context)
 
 static int install_handlers(struct pawl_err *err)
 {
-	/* NODEFER: handlers are left by a jump, which restores no mask */
 	struct sigaction action = {.sa_sigaction = handle_fault,
-		.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
+		.sa_flags = SA_SIGINFO | SA_ONSTACK};
 
 	sigemptyset(&action.sa_mask);
 	if (sigaction(SIGSEGV, NULL, &before_segv) != 0 ||

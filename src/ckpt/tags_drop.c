@@ -69,7 +69,9 @@ int tag_put_aside(struct store *store, const char *tag, const char *why, struct 
 	}
 	/* before the move, so that what is in .bad has its reason; on a full disk it has none */
 	snprintf(reason, sizeof(reason), "%s/why.txt", tag);
-	store_write_small(store, reason, why, strlen(why), NULL);
+	if (store_write_small(store, reason, why, strlen(why), NULL) == 0) {
+		store_sync_dir(store, tag, NULL);
+	}
 	snprintf(aside, sizeof(aside), TAG_BAD_DIR "/%s.%" PRIu64, tag, number);
 	rv = store_rename(store, tag, aside, STORE_REPLACE, err);
 	if (rv == 0) {

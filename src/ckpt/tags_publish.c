@@ -148,11 +148,7 @@ static int replace_in_steps(struct store *store, const char *tag, const char *di
 	if (rv != 0) {
 		return rv;
 	}
-	/* the second rename must not survive a crash without the first */
-	rv = store_sync_dir(store, "", err);
-	if (rv == 0) {
-		rv = store_rename(store, dir, tag, STORE_REPLACE, err);
-	}
+	rv = store_rename(store, dir, tag, STORE_REPLACE, err);
 	if (rv != 0) {
 		store_rename(store, old, tag, STORE_REPLACE, NULL);
 		return rv;

@@ -57,7 +57,9 @@ json_t *cli_json_text(const char *text)
 	}
 	plain = strdup(text);
 	for (char *c = plain; c != NULL && *c != '\0'; c++) {
-		*c = (unsigned char)*c < 0x80 ? *c : '?';
+		if ((unsigned char)*c >= 0x80) {
+			*c = '?';
+		}
 	}
 	string = json_string(plain != NULL ? plain : "");
 	free(plain);

@@ -216,6 +216,9 @@ class Session:
     def stopping(self) -> bool:
         return self.is_stopping
 
+    def stop(self) -> None:
+        self.is_stopping = True
+
     @property
     def diverged(self) -> list[str]:
         return self._shared.diverged

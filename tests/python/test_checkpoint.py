@@ -326,12 +326,23 @@ def test_unsaveable_state_changes_nothing(core: Any, tmp_path: Path) -> None:
         assert ckpt.restore({"x": 0}) == 3
 
 
+class Total:
+    """Looks at its tensor while it is being unpickled."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor, self.total = tensor, tensor.sum().item()
+
+    def __reduce__(self) -> Any:
+        return Total, (self.tensor,)
+
+
 def test_trust(core: Any, tmp_path: Path) -> None:
-    state = {"where": tmp_path}
+    state: dict[str, Any] = {"where": tmp_path, "total": Total(torch.ones(1000))}
     with Checkpointer(tmp_path / "r", trust=True) as ckpt:
         ckpt.save(1, state).wait("durable", 30)
-        state["where"] = None
+        state["where"] = state["total"] = None
         assert ckpt.restore(state) == 1 and state["where"] == tmp_path
+        assert state["total"].total == 1000
     with pytest.raises(PawlError, match="Path"):
         pawl.load(tmp_path / "r")
     assert pawl.load(tmp_path / "r", trust=True, partition="where") == tmp_path

@@ -7,6 +7,7 @@ version counter move, and what moves without it.
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 from collections.abc import Callable
@@ -223,12 +224,19 @@ def test_replaced_memory_is_held_until_copied(fake: Any, tmp_path: Path, replace
     assert alike(expected, saved(tmp_path, "model"))
 
 
-def test_replaced_optimizer_state_is_held(fake: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["cleared", "data", "loaded"])
+def test_replaced_optimizer_state_is_held(fake: Any, tmp_path: Path, how: str) -> None:
     model, optimizer = training()
     with Checkpointer(tmp_path) as ckpt:
         expected = flat(optimizer.state_dict())
         save = ckpt.save(1, {"model": model, "optim": optimizer})
-        optimizer.state.clear()
+        if how == "cleared":
+            optimizer.state.clear()
+        elif how == "data":  # the tensor stays and lets go of its memory
+            for entry in optimizer.state.values():
+                entry["exp_avg"].data = torch.zeros(1)
+        else:
+            optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
         gc.collect()
         junk = [torch.full((WIDTH, WIDTH), 9.0) for _ in range(50)]
         assert save.wait("durable", 10), save.error
@@ -430,6 +438,19 @@ def test_a_save_inside_inference_mode(fake: Any, tmp_path: Path) -> None:
         one_step(model, optimizer)
         assert save.wait("durable", 10), save.error
     assert alike(expected, saved(tmp_path, "model"))
+
+
+def test_a_restore_waits_for_the_copy(fake: Any, tmp_path: Path) -> None:
+    model, optimizer = training()
+    state = {"model": model, "optim": optimizer}
+    with Checkpointer(tmp_path) as ckpt:
+        assert ckpt.save(1, state).wait("committed", 10)
+        one_step(model, optimizer)
+        expected = flat(model.state_dict())
+        save = ckpt.save(2, state)
+        assert save.level == "staging" and ckpt.restore(state, step=1) == 1
+        assert save.wait("durable", 10), save.error
+    assert alike(expected, flat(torch.load(tmp_path / "global_step2" / "model")))
 
 
 def test_state_that_grows_and_shrinks(fake: Any, tmp_path: Path) -> None:

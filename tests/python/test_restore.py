@@ -121,6 +121,31 @@ def test_a_refusing_rank_stops_all(fake: Any, tmp_path: Path) -> None:
     assert [state["n"] for state in live] == [0, 0]
 
 
+@pytest.mark.parametrize("kind", ["torch", "python", "missing"])
+def test_generators_that_cannot_be_set_change_nothing(
+    fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    from pawl import _rng
+
+    state = _rng.capture()
+    if kind == "torch":
+        state["torch"] = state["torch"][:100].clone()
+    elif kind == "python":
+        state["python"] = (3, b"abcd", None)
+    else:
+        del state["python"]
+    module = nn.Linear(2, 2)
+    with Checkpointer(tmp_path) as ckpt:
+        monkeypatch.setattr(_rng, "capture", lambda: state)
+        ckpt.save(1, {"m": module, "n": 1}).wait("committed", 10)
+        with torch.no_grad():
+            module.weight.zero_()
+        live = {"m": module, "n": 0}
+        with pytest.raises(Exception, match="."):
+            ckpt.restore(live)
+        assert live["n"] == 0 and module.weight.abs().sum() == 0
+
+
 def test_everything_damaged_is_no_checkpoint(fake: Any, tmp_path: Path, caplog: Any) -> None:
     with Checkpointer(tmp_path) as ckpt:
         for step in (1, 2):
@@ -323,8 +348,9 @@ def test_loading_runs_no_code(
 
 def test_a_smuggled_class_is_refused_with_its_name(fake: Any, tmp_path: Path) -> None:
     pickled = b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00true\x85R."
-    with pytest.raises(PawlError, match=r"os\.?system"):
+    with pytest.raises(PawlError, match=r"os\.?system") as caught:
         evil_session(fake, tmp_path, pickled).restore({"x": 0})
+    assert caught.value.name == "PAWL_ENOTSUP"  # its own error, not the vote's
     pickled = b"\x80\x02csubprocess\nPopen\nX\x04\x00\x00\x00true\x85R."
     with pytest.raises(PawlError, match=r"subprocess\.Popen"):
         pawl.load(tmp_path, partition="x") if evil_session(fake, tmp_path, pickled) else None

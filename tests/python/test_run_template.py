@@ -540,6 +540,8 @@ class Watched:
                 self.process.send_signal(signal.SIGTERM)
                 time.sleep(0.1)
                 self.process.send_signal(signal.SIGTERM)
+                self.stopped = time.monotonic()
+        self.ended = time.monotonic()
 
     def end(self) -> tuple[int, str]:
         status = self.process.wait(timeout=60)
@@ -560,4 +562,5 @@ def test_a_template_that_misbehaves(tmp_path: Path) -> None:
     # a worker that comes when all is over is killed as soon as it comes
     status, out = ends["late"]
     assert status == 143, out
+    assert runs["late"].ended - runs["late"].stopped < 10
     assert not program.is_alive(int((tmp_path / "late" / "late").read_text()))

@@ -180,6 +180,52 @@ def test_module_with_load_hooks(ckpt: Checkpointer) -> None:
     assert torch.equal(renamed.fresh, old.w)
 
 
+def test_module_whose_state_is_made_of_copies(ckpt: Checkpointer) -> None:
+    class Halved(nn.Module):
+        """Saves other numbers than it holds."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.full((3,), 8.0))
+
+        def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+            whole = super().state_dict(*args, **kwargs)
+            whole["w"] = whole["w"] / 2
+            return whole
+
+        def _load_from_state_dict(self, state: Any, prefix: str, *args: Any) -> None:
+            super()._load_from_state_dict({**state, "w": state["w"] * 2}, prefix, *args)
+
+    class Cloned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.full((3,), 5.0))
+            self.register_state_dict_post_hook(self.clone)
+
+        @staticmethod
+        def clone(module: nn.Module, state: Any, *_: Any) -> None:
+            state["w"] = state["w"].clone()
+
+    state = {"h": Halved(), "c": Cloned()}
+    save(ckpt, state)
+    for module in state.values():
+        nn.init.zeros_(module.w)
+    assert ckpt.restore(state) == 1
+    assert state["h"].w.tolist() == [8] * 3 and state["c"].w.tolist() == [5] * 3
+
+
+def test_overlapping_destinations_are_found() -> None:
+    plan = _match.Plan(strict=True)
+
+    def destined(*ranges: tuple[int, int]) -> bool:
+        plan.copies = {key: (0, 0, 0, *key) for key in ranges}
+        return plan.overlaps()
+
+    assert not destined((100, 10), (110, 5), (90, 10))
+    assert destined((100, 10), (109, 1)) and destined((100, 10), (100, 20))
+    assert list(plan.spec()) == [0, 0, 0, 100, 10, 0, 0, 0, 100, 20]
+
+
 def test_module_with_sparse_and_quantized_buffers(ckpt: Checkpointer) -> None:
     module = nn.Module()
     module.register_buffer("table", torch.eye(3).to_sparse())
@@ -432,6 +478,9 @@ def test_special_tensors_as_values(ckpt: Checkpointer) -> None:
         "sparse": torch.eye(3).to_sparse(),
         "conj": complex_.conj(),
         "nested": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        "channels": torch.quantize_per_channel(
+            torch.ones(2, 3), torch.tensor([0.5, 0.25]), torch.tensor([1, 2]), 0, torch.qint8
+        ),
         "f8": torch.ones(4).to(torch.float8_e4m3fn),
         "u16": torch.arange(3).to(torch.uint16),
         "empty": torch.empty(0, 3),
@@ -441,6 +490,7 @@ def test_special_tensors_as_values(ckpt: Checkpointer) -> None:
     live = dict.fromkeys(saved)
     assert ckpt.restore(live) == 1
     assert torch.equal(live["sparse"].to_dense(), torch.eye(3))
+    assert torch.equal(live["channels"].dequantize(), torch.ones(2, 3))
     assert torch.equal(live["conj"], complex_.conj()) and live["nested"].unbind()[1].shape == (3,)
     assert live["f8"].float().tolist() == [1] * 4 and live["u16"].tolist() == [0, 1, 2]
     assert live["empty"].shape == (0, 3) and torch.equal(live["param"], saved["param"])

@@ -46,9 +46,10 @@ static const struct action retained[] = {{SAVE, 1, 0}, {SAVE, 2, 0}, {RETAIN, 0,
 static const struct action aside[] = {{SAVE, 1, 0}, {SAVE, 2, 0}, {PUT_ASIDE, 2, 0}, {SAVE, 2, 1},
 	{PUT_ASIDE, 2, 0}, {PUT_ASIDE, 2, 0}, {SAVE, 3, 0}, {END, 0, 0}};
 
-/* What each step holds: ABSENT or an attempt. */
+/* What each step holds, ABSENT or an attempt, and how many were put aside. */
 struct model {
 	int attempt[STEPS];
+	int aside;
 };
 
 static void apply_to_model(struct model *model, const struct action *action)
@@ -60,6 +61,7 @@ static void apply_to_model(struct model *model, const struct action *action)
 		model->attempt[action->step] = (int)action->attempt;
 		break;
 	case PUT_ASIDE:
+		model->aside += model->attempt[action->step] != ABSENT;
 		model->attempt[action->step] = ABSENT;
 		break;
 	case RETAIN:
@@ -158,6 +160,31 @@ static void assert_nothing_hidden(struct store *store)
 	assert_false(found);
 }
 
+static int count_reasons(void *user, const char *name, enum store_kind kind)
+{
+	struct model *found = user;
+
+	found->aside += kind == STORE_DIR;
+	return 0;
+}
+
+/* What was put aside is kept, with the reason. */
+static void assert_aside(struct store *store, const struct run *run)
+{
+	struct model found = {.aside = 0};
+
+	for (int n = 1; n <= run->before.aside; n++) {
+		char path[64];
+
+		snprintf(path, sizeof(path), ".bad/global_step2.%d/why.txt", n);
+		assert_int_equal(store_stat(store, path, NULL, NULL, NULL), 0);
+	}
+	if (store_stat(store, ".bad", NULL, NULL, NULL) == 0) {
+		assert_int_equal(store_list(store, ".bad", count_reasons, &found, NULL), 0);
+	}
+	assert_in_range(found.aside, run->before.aside, run->after.aside);
+}
+
 /* Every tag listed is whole, and each step is what it was before or after. */
 static void assert_state(struct store *store, const struct run *run)
 {
@@ -168,6 +195,7 @@ static void assert_state(struct store *store, const struct run *run)
 	for (int s = 0; s < STEPS; s++) {
 		found.attempt[s] = ABSENT;
 	}
+	assert_aside(store, run);
 	assert_int_equal(tags_list(store, true, &tags, &n, NULL), 0);
 	for (size_t i = 0; i < n; i++) {
 		uint32_t attempt = 0;
@@ -315,6 +343,31 @@ static void crash_twice(const struct run *run, enum mem_crash how)
 	}
 }
 
+/* Only the process dies; the next one recovers, and then the power fails, at every operation. */
+static void die_then_crash(const struct action *actions, uint64_t cut_at, uint64_t no_exchange,
+	enum mem_crash how)
+{
+	for (uint64_t later = 1;; later++) {
+		struct rng rng = {.state = first_seed + cut_at + later};
+		struct run run;
+		struct store *disk;
+		int rv;
+
+		run_history(&run, actions, cut_at, no_exchange);
+		store_mem_cut_at(run.mem, 0);
+		store_mem_cut_at(run.mem, store_mem_ops(run.mem) + later);
+		rv = tags_recover(run.mem, NULL);
+		assert_int_equal(store_mem_after_crash(run.mem, how, &rng, &disk, NULL), 0);
+		assert_int_equal(tags_recover(disk, NULL), 0);
+		assert_state(disk, &run);
+		store_close(disk);
+		store_close(run.store);
+		if (rv == 0) {
+			break;
+		}
+	}
+}
+
 static void crash_everywhere(const struct action *actions, uint64_t no_exchange)
 {
 	bool exchanges = actions == again || actions == aside;
@@ -339,6 +392,10 @@ static void crash_everywhere(const struct action *actions, uint64_t no_exchange)
 		}
 		crash_twice(&run, MEM_KEEP);
 		crash_twice(&run, MEM_LOSE);
+		if (exchanges) {
+			die_then_crash(actions, cut_at, no_exchange,
+				cut_at % 2 ? MEM_LOSE : MEM_TEAR);
+		}
 		store_close(run.store);
 	}
 }

@@ -241,6 +241,11 @@ static void parts_are_found(void **state)
 	assert_null(manifest_find(&f.manifest, "rng", 2));
 	assert_null(manifest_find(&f.manifest, "optim", 0));
 	assert_null(manifest_find(&f.manifest, "rng-rank0", 0));
+	/* alone in its world, a rank's own file has the name of a shared one */
+	f.manifest.world = 1;
+	f.parts[0].rank = 0;
+	assert_ptr_equal(manifest_find(&f.manifest, "model", 0), &f.parts[0]);
+	assert_null(manifest_find(&f.manifest, "model", 1));
 	f.manifest.parts_n = 0;
 	assert_null(manifest_find(&f.manifest, "model", 0));
 	drop(&f);

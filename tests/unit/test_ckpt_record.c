@@ -228,6 +228,9 @@ static void what_cannot_be_is_refused(void **state)
 	assert_refused(&f, "piece longer");
 	f.pieces[2].len_bytes = CKPT_CHUNK;
 	assert_refused(&f, "piece longer");
+	f.parts[0].pieces_n = 1;
+	f.pieces[0].file_off = CKPT_CHUNK + 5; /* into the next chunk */
+	assert_refused(&f, "piece longer");
 	f.pieces[1].len_bytes = 0;
 	assert_refused(&f, "piece longer");
 	f.parts[0].sums_n = 2;

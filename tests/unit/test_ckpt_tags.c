@@ -2,6 +2,7 @@
  * thing wrong with a tag is enough to keep it from being believed. */
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/wire.h"
 #include "ckpt/read.h"
 #include "ckpt/retain.h"
 #include "ckpt/tags.h"
@@ -187,6 +188,30 @@ static void foreign_manifest(struct store *store)
 	free(bytes);
 }
 
+/* A manifest that is whole, but says another tag or step. */
+static void write_manifest(struct store *store, const char *tag, uint64_t step)
+{
+	struct manifest manifest = {.step = step, .world = 1};
+	struct wire_out out = {0};
+
+	memcpy(manifest.tag, tag, strlen(tag) + 1);
+	manifest_encode(&manifest, &out);
+	assert_int_equal(store_write_small(store, "global_step2/.pawl/manifest", out.bytes,
+				 out.len_bytes, NULL),
+		0);
+	wire_out_deinit(&out);
+}
+
+static void manifest_of_other_tag(struct store *store)
+{
+	write_manifest(store, "global_step3", 2);
+}
+
+static void manifest_of_other_step(struct store *store)
+{
+	write_manifest(store, "global_step2", 3);
+}
+
 static void no_file(struct store *store)
 {
 	assert_int_equal(store_remove(store, "global_step2/model", NULL), 0);
@@ -218,6 +243,8 @@ static void each_defence_is_enough(void **state)
 	assert_broken(no_manifest, "manifest is missing");
 	assert_broken(damaged_manifest, "checksum");
 	assert_broken(foreign_manifest, "is that of global_step1");
+	assert_broken(manifest_of_other_tag, "is that of global_step3");
+	assert_broken(manifest_of_other_step, "step 3");
 	assert_broken(no_file, "model is missing");
 	assert_broken(short_file, "5 bytes long");
 	assert_broken(long_file, "were written");
@@ -315,6 +342,38 @@ static void saves_may_fail_anywhere(void **state)
 			store_close(store);
 		}
 	}
+}
+
+/* The same where the system cannot exchange names: nth is the operation that asks for it, and any
+ * other may fail besides. The old tag is put back, or the new one is there. */
+static void replacing_in_steps_may_fail_anywhere(void **state)
+{
+	const uint64_t steps[] = {1, 2};
+	unsigned in_steps = 0;
+
+	for (uint64_t nth = 1; nth < 60; nth++) {
+		for (uint64_t other = nth; other < nth + 8; other++) {
+			const struct store_fault_plan refuse = {.what = STORE_FAULT_FAIL,
+				.nth = nth,
+				.code = PAWL_ENOTSUP};
+			const struct store_fault_plan fail = {.what = STORE_FAULT_FAIL,
+				.nth = other,
+				.code = PAWL_EIO};
+			struct store *mem = open_with(steps, 2);
+			struct store *inner, *outer;
+			uint32_t attempt;
+			int rv;
+
+			assert_int_equal(store_fault_open(mem, &fail, &inner, NULL), 0);
+			assert_int_equal(store_fault_open(inner, &refuse, &outer, NULL), 0);
+			rv = sample_save(sample_get(2, 1), outer, NULL);
+			in_steps += strstr(store_mem_trace(mem), " .global_step2.old") != NULL;
+			assert_int_equal(sample_load(mem, "global_step2", &attempt, NULL), 0);
+			assert_true(rv != 0 || attempt == 1);
+			store_close(outer);
+		}
+	}
+	assert_int_equal(in_steps, 7); /* once it is the first of the two renames that fails */
 }
 
 /* What may lie around after a crash, one state after the other. */
@@ -518,6 +577,7 @@ int main(void)
 		cmocka_unit_test(a_step_saved_again_is_replaced),
 		cmocka_unit_test(a_manifest_that_no_reader_takes_is_not_published),
 		cmocka_unit_test(saves_may_fail_anywhere),
+		cmocka_unit_test(replacing_in_steps_may_fail_anywhere),
 		cmocka_unit_test(recovery_knows_what_a_hidden_name_means),
 		cmocka_unit_test(pinned_steps_stay),
 		cmocka_unit_test(a_damaged_list_of_pins_pins_all),

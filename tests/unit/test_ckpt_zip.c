@@ -306,6 +306,7 @@ static void what_is_not_a_torch_file_is_refused(void **state)
 	assert_refused("data/1", "data/0", true, PAWL_ECORRUPT);  /* one twice */
 	assert_refused("data/1", "data/x", true, PAWL_ECORRUPT);  /* no number */
 	assert_refused("data/1", "data/7", false, PAWL_ECORRUPT); /* unlike its header */
+	assert_refused("data.pkl", "data.pkx", false, PAWL_ECORRUPT);
 	assert_refused("data.pkl", "data.pkx", true, PAWL_ECORRUPT);
 	assert_refused("archive/data/0", "elsewhe/data/0", true, PAWL_ECORRUPT);
 	assert_refused("archive/data/0", "archive.data.0", true, PAWL_ECORRUPT);
@@ -332,6 +333,16 @@ static void compressed_and_big_endian_files_are_named(void **state)
 	sample_part_deinit(&part);
 }
 
+/* The directory record of an entry. */
+static uint8_t *find_record(struct sample_part *part, const char *name)
+{
+	uint64_t tail = part->plan.tail_off;
+	uint8_t *at = memmem(part->image + tail, part->plan.size_bytes - tail, name, strlen(name));
+
+	assert_non_null(at);
+	return at - 46;
+}
+
 /* Two records that share bytes: the second is given the first one's place and size. */
 static void overlapping_entries_are_refused(void **state)
 {
@@ -342,15 +353,78 @@ static void overlapping_entries_are_refused(void **state)
 
 	small_part(&part);
 	second = &part.plan.entries[2];
-	record = memmem(part.image + part.plan.tail_off, part.plan.size_bytes - part.plan.tail_off,
-		"archive/data/2", 14);
-	assert_non_null(record);
-	record -= 46;
+	record = find_record(&part, "archive/data/2");
 	assert_int_equal(record[20], 100);
 	record[20] = record[24] = 200; /* both sizes: it now runs into the next header */
 	assert_true(second->data_off + 200 > part.plan.entries[3].header_off);
 	assert_int_equal(read_plan(&plan, part.image, part.plan.size_bytes), PAWL_ECORRUPT);
 	sample_part_deinit(&part);
+}
+
+/* The last entry has no neighbour to overlap, only the directory. */
+static void payload_in_the_directory_is_refused(void **state)
+{
+	struct sample_part part;
+	struct zip_plan plan;
+	uint8_t *record;
+
+	small_part(&part);
+	record = find_record(&part, "archive/data.pkl");
+	record[21] = record[25] = 0xff; /* both sizes, second byte: 65280 more */
+	assert_int_equal(read_plan(&plan, part.image, part.plan.size_bytes), PAWL_ECORRUPT);
+	sample_part_deinit(&part);
+}
+
+/* Only the local header has another name. */
+static void a_header_of_another_entry_is_refused(void **state)
+{
+	struct sample_part part;
+	struct zip_plan plan;
+
+	small_part(&part);
+	patch(&part, "archive/data/1", "archive/data/2", 0);
+	assert_int_equal(read_plan(&plan, part.image, part.plan.size_bytes), PAWL_ECORRUPT);
+	sample_part_deinit(&part);
+}
+
+/* End records that promise a directory of 2^60 bytes: refused before any memory is asked for. */
+static void a_directory_larger_than_the_file_is_refused(void **state)
+{
+	uint8_t bytes[56 + 20 + 22] = {'P', 'K', 6, 6};
+	struct zip_plan plan;
+
+	bytes[24] = 1;      /* entries */
+	bytes[40 + 7] = 16; /* bytes of the directory: 2^60 */
+	memcpy(bytes + 56, "PK\6\7", 4);
+	memcpy(bytes + 76, "PK\5\6", 4);
+	assert_int_equal(read_plan(&plan, bytes, sizeof(bytes)), PAWL_ECORRUPT);
+}
+
+/* A local header, a directory record and an end record with a name of n bytes. */
+static void names_have_a_limit(void **state)
+{
+	for (size_t n = 500; n < 600; n++) {
+		uint8_t bytes[30 + 600 + 46 + 600 + 22] = {'P', 'K', 3, 4};
+		uint8_t *record = bytes + 30 + n;
+		uint8_t *end = record + 46 + n;
+		struct zip_plan plan;
+
+		memset(bytes + 30, 'n', n);
+		bytes[30 + 10] = '/';
+		bytes[26] = record[28] = (uint8_t)n;
+		bytes[27] = record[29] = (uint8_t)(n >> 8);
+		memcpy(record, "PK\1\2", 4);
+		memcpy(record + 46, bytes + 30, n);
+		memcpy(end, "PK\5\6", 4);
+		end[10] = 1;
+		end[12] = (uint8_t)(46 + n);
+		end[13] = (uint8_t)((46 + n) >> 8);
+		end[16] = (uint8_t)(30 + n);
+		end[17] = (uint8_t)((30 + n) >> 8);
+		/* it has no data.pkl in any case */
+		assert_int_equal(read_plan(&plan, bytes, (uint64_t)(end + 22 - bytes)),
+			PAWL_ECORRUPT);
+	}
 }
 
 static void allocations_may_fail(void **state)
@@ -385,6 +459,10 @@ int main(void)
 		cmocka_unit_test(what_is_not_a_torch_file_is_refused),
 		cmocka_unit_test(compressed_and_big_endian_files_are_named),
 		cmocka_unit_test(overlapping_entries_are_refused),
+		cmocka_unit_test(payload_in_the_directory_is_refused),
+		cmocka_unit_test(a_header_of_another_entry_is_refused),
+		cmocka_unit_test(a_directory_larger_than_the_file_is_refused),
+		cmocka_unit_test(names_have_a_limit),
 		cmocka_unit_test(allocations_may_fail),
 	};
 	first_seed = test_seed();

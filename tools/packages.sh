@@ -5,7 +5,7 @@ set -euo pipefail
 
 packages=(
 	gcc libc6-dev clang clang-tidy pkg-config # compilers; Meson and Ninja come by pip
-	liburing-dev libisal-dev libcmocka-dev    # see ARCHITECTURE.md, "Decisions"
+	liburing-dev libisal-dev libjansson-dev libcmocka-dev    # see ARCHITECTURE.md, "Decisions"
 	python3-dev python3-venv
 )
 # Waits for another apt to finish; tries a download again.

@@ -48,7 +48,9 @@ PURE = {
     "src/ckpt/zip_read.c",
     "src/agent/env.c",
     "src/agent/ledger.c",
+    "src/agent/run_lines.c",
     "src/agent/run_policy.c",
+    "src/agent/run_vars.c",
 }
 # What those may not reach, directly or through a header of ours.
 IMPURE = re.compile(

@@ -28,20 +28,21 @@
 
 static const int stop_signals[] = {SIGTERM, SIGINT, SIGHUP};
 
+/* The whole program. */
 struct run {
-	const struct run_options *options;
-	struct run_plan plan;
-	struct run_policy policy;
-	struct loop *loop;
-	struct run_output *output;
-	struct agent *agent;
-	struct run_group *group;
-	struct loop_source signals;       /* a signalfd */
-	struct loop_timer timer;          /* the policy's */
-	struct loop_timer template_timer; /* TEMPLATE_AFTER_NS after the start of an attempt */
-	char summary[SUMMARY_MAX];        /* the agent's, when a worker last failed */
-	uint64_t progress;                /* times it was another one */
-	bool drained;                     /* all that was committed is durable */
+	const struct run_options *options; /* the caller's */
+	struct run_plan plan;              /* what was found out before the start */
+	struct run_policy policy;          /* decides */
+	struct loop *loop;                 /* of the main thread */
+	struct run_output *output;         /* prints */
+	struct agent *agent;               /* keeps the checkpoints */
+	struct run_group *group;           /* the workers */
+	struct loop_source signals;        /* a signalfd */
+	struct loop_timer timer;           /* the policy's */
+	struct loop_timer template_timer;  /* TEMPLATE_AFTER_NS after the start of an attempt */
+	char summary[SUMMARY_MAX];         /* the agent's, when a worker last failed */
+	uint64_t progress;                 /* times it was another one */
+	bool drained;                      /* all that was committed is durable */
 };
 
 static void on_event(struct run *run, struct run_event *event);

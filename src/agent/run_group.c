@@ -39,29 +39,30 @@ enum worker_state {
 	WORKER_LOST,  /* it could not be started */
 };
 
+/* One rank of the attempt. */
 struct worker {
-	enum worker_state state;
-	bool doomed;        /* killed before it had a pid */
-	pid_t pid;          /* of WORKER_ALIVE */
-	int fds[2];         /* its stdout and stderr, ours while WORKER_ASKED, else -1 */
-	int64_t started_ns; /* monotonic */
+	enum worker_state state; /* see above */
+	bool doomed;             /* killed before it had a pid */
+	pid_t pid;               /* of WORKER_ALIVE */
+	int fds[2];              /* its stdout and stderr, ours while WORKER_ASKED, else -1 */
+	int64_t started_ns;      /* monotonic */
 };
 
 struct run_group {
-	struct run_group_options options;
-	struct run_place place;       /* of the attempt that runs */
-	struct run_template *tmpl;    /* NULL: none */
-	bool tmpl_blind;              /* it did not know what to import */
-	uint32_t templates;           /* started so far */
-	uint32_t asked;               /* workers in WORKER_ASKED */
-	uint32_t from_template;       /* workers of this attempt that it forked */
-	int64_t begun_ns;             /* when this attempt was begun */
-	struct loop_timer ask_timer;  /* the template takes too long */
-	struct loop_timer lost_timer; /* reports WORKER_LOST */
-	char **argv;                  /* of an executed worker; owned, the strings are not */
-	int null_fd;                  /* /dev/null */
-	int port_fd;                  /* holds MASTER_PORT against others; -1: none */
-	struct worker workers[RUN_WORKERS_MAX];
+	struct run_group_options options; /* as given */
+	struct run_place place;           /* of the attempt that runs */
+	struct run_template *tmpl;        /* NULL: none */
+	bool tmpl_blind;                  /* it did not know what to import */
+	uint32_t templates;               /* started so far */
+	uint32_t asked;                   /* workers in WORKER_ASKED */
+	uint32_t from_template;           /* workers of this attempt that it forked */
+	int64_t begun_ns;                 /* when this attempt was begun */
+	struct loop_timer ask_timer;      /* the template takes too long */
+	struct loop_timer lost_timer;     /* reports WORKER_LOST */
+	char **argv;                      /* of an executed worker; owned, the strings are not */
+	int null_fd;                      /* /dev/null */
+	int port_fd;                      /* holds MASTER_PORT against others; -1: none */
+	struct worker workers[RUN_WORKERS_MAX]; /* by rank; the first place.workers */
 };
 
 /*

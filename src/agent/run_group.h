@@ -22,7 +22,7 @@ struct run_output;
 
 /* How a worker ended. */
 struct run_end {
-	uint32_t rank;
+	uint32_t rank;     /* whose end */
 	pid_t pid;         /* it was; 0 if it could not be started */
 	int status;        /* exit code, or 128 + signal */
 	int signal;        /* 0 if it exited */
@@ -31,9 +31,9 @@ struct run_end {
 
 struct run_group_options {
 	const struct run_options *run; /* all of these outlive the group */
-	const struct run_plan *plan;
-	struct loop *loop;
-	struct run_output *output;
+	const struct run_plan *plan;   /* interpreter, job, socket, first attempt */
+	struct loop *loop;             /* of the calling thread */
+	struct run_output *output;     /* takes the workers' pipes */
 	void (*exited)(void *user, const struct run_end *end); /* each started worker, once */
 	void *user;                                            /* passed to it */
 };

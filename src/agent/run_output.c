@@ -47,24 +47,25 @@ struct target {
 
 /* One pipe being read. */
 struct stream {
-	struct loop_source source;
-	struct loop_timer timer; /* active while an unfinished line waits to be shown */
-	struct run_output *output;
-	struct target *target;
-	struct stream *next; /* in output->streams, or output->added */
-	char *log_path;      /* owned; NULL: no log file wanted */
-	int log_fd;          /* -1: none, or it failed */
-	struct run_lines lines;
+	struct loop_source source; /* its read end, owned */
+	struct loop_timer timer;   /* active while an unfinished line waits to be shown */
+	struct run_output *output; /* whose it is */
+	struct target *target;     /* where its lines go */
+	struct stream *next;       /* in output->streams, or output->added */
+	char *log_path;            /* owned; NULL: no log file wanted */
+	int log_fd;                /* -1: none, or it failed */
+	struct run_lines lines;    /* what is not yet printed of it */
 };
 
+/* All of it. */
 struct run_output {
-	pthread_t thread;
-	struct loop *loop; /* the thread's; loop_wake by anybody */
-	pthread_mutex_t added_mutex;
-	struct stream *added;     /* guarded by added_mutex */
-	struct stream *streams;   /* the thread's */
-	struct stream *own;       /* the pipe that is our stderr */
-	struct target targets[2]; /* the thread's: stdout, stderr */
+	pthread_t thread;            /* prints */
+	struct loop *loop;           /* the thread's; loop_wake by anybody */
+	pthread_mutex_t added_mutex; /* a leaf */
+	struct stream *added;        /* guarded by added_mutex */
+	struct stream *streams;      /* the thread's */
+	struct stream *own;          /* the pipe that is our stderr */
+	struct target targets[2];    /* the thread's: stdout, stderr */
 	bool one_target; /* both are one file: only the first is used, so that lines stay whole */
 	int stderr_fd;   /* our real stderr */
 	char bytes[READ_BYTES];     /* the thread's, of one read of a worker's pipe */

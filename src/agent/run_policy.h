@@ -39,17 +39,17 @@ struct run_policy {
 	uint32_t max_restarts; /* of the group */
 	int64_t grace_ns;      /* from a signal to the exit */
 
-	enum run_phase phase;
-	uint32_t alive;      /* workers started and not yet reaped */
-	uint32_t restarts;   /* so far, at most max_restarts */
-	uint32_t fast;       /* failures in a row that came fast and without progress */
-	uint64_t commits;    /* steps committed when the last failure came */
-	int64_t started_ns;  /* of this attempt */
-	int64_t timer_ns;    /* when RUN_TIMEOUT is wanted; 0: not at all */
-	int64_t deadline_ns; /* of the exit; meaningful once signal is set */
-	int signal;          /* that told us to stop, 0 while none did */
-	bool again;          /* in RUN_ENDING: another attempt follows */
-	int status;          /* exit status */
+	enum run_phase phase; /* where it is */
+	uint32_t alive;       /* workers started and not yet reaped */
+	uint32_t restarts;    /* so far, at most max_restarts */
+	uint32_t fast;        /* failures in a row that came fast and without progress */
+	uint64_t commits;     /* steps committed when the last failure came */
+	int64_t started_ns;   /* of this attempt */
+	int64_t timer_ns;     /* when RUN_TIMEOUT is wanted; 0: not at all */
+	int64_t deadline_ns;  /* of the exit; meaningful once signal is set */
+	int signal;           /* that told us to stop, 0 while none did */
+	bool again;           /* in RUN_ENDING: another attempt follows */
+	int status;           /* exit status */
 };
 
 enum run_event_kind {
@@ -60,13 +60,14 @@ enum run_event_kind {
 	RUN_DRAINED,  /* ok */
 };
 
+/* Something that happened. */
 struct run_event {
-	enum run_event_kind kind;
-	int64_t now_ns;   /* monotonic */
-	int status;       /* of the worker: exit code, or 128 + signal */
-	uint64_t commits; /* steps that the agent has seen committed since it opened */
-	int signal;       /* its number */
-	bool ok;          /* all that was committed is durable */
+	enum run_event_kind kind; /* says which of the others count */
+	int64_t now_ns;           /* monotonic */
+	int status;               /* of the worker: exit code, or 128 + signal */
+	uint64_t commits;         /* steps that the agent has seen committed since it opened */
+	int signal;               /* its number */
+	bool ok;                  /* all that was committed is durable */
 };
 
 /* Bits of what run_policy_step returns, to be done in this order. */

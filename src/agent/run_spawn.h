@@ -8,8 +8,10 @@
 
 struct pawl_err;
 
-#define RUN_SPAWN_FDS 5  /* descriptors a program can be given */
-#define RUN_NICE      19 /* of a program that runs beside the training */
+#define RUN_SPAWN_FDS 5 /* descriptors a program can be given */
+#define RUN_NICE                                                                                   \
+	5 /* of a program that runs beside the training: at 19 it would never be ready on a busy   \
+	     machine */
 
 struct run_program {
 	const char *path;       /* of the executable */

@@ -26,13 +26,13 @@
 #define MESSAGE_MAX 512u /* bytes of what the template says, terminator included */
 
 struct run_template {
-	struct run_template_options options;
-	struct loop *loop;
-	struct loop_source source; /* our end of the pair */
-	pid_t pid;
-	bool nice;  /* it runs at low priority until it is ready */
-	bool ready; /* it can be asked */
-	bool ended; /* it has failed for good */
+	struct run_template_options options; /* as given */
+	struct loop *loop;                   /* the caller's */
+	struct loop_source source;           /* our end of the pair */
+	pid_t pid;                           /* of the process, which leads a group of its own */
+	bool nice;                           /* it runs at low priority until it is ready */
+	bool ready;                          /* it can be asked */
+	bool ended;                          /* it has failed for good */
 };
 
 static void put_line(struct wire_out *plan, const char *word, const char *text, size_t len_bytes)

@@ -115,7 +115,9 @@ static void read_chunks(struct job *job)
 
 	for (uint64_t off = 0; off < job->part->size_bytes && job->rv == 0; off += CKPT_CHUNK) {
 		if (r->free_n == 0) {
-			ASSERT(reap_chunk(job));
+			bool reaped = reap_chunk(job);
+
+			ASSERT(reaped); /* all requests are in flight */
 		}
 		if (job->rv == 0) {
 			job->rv = submit_chunk(job, r->free[r->free_n - 1], off);
@@ -175,7 +177,9 @@ void *image_alloc(uint64_t size_bytes)
 		munmap(at, head);
 	}
 	munmap(at + head + len_bytes, HUGE_PAGE - head);
-	madvise(at + head, len_bytes, MADV_HUGEPAGE); /* small pages do as well */
+	if (size_bytes >= HUGE_PAGE) { /* clearing one costs more than reading a small file */
+		madvise(at + head, len_bytes, MADV_HUGEPAGE); /* small pages do as well */
+	}
 	return at + head;
 }
 

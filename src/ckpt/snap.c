@@ -46,26 +46,26 @@ enum engine_state {
 };
 
 struct snap {
-	pid_t pid;               /* the process whose engine it is */
-	struct watch watch;      /* of the kernel */
-	enum snap_proof best;    /* the strongest possible */
-	struct pawl_err why_not; /* a stronger one */
-	enum copy_kernel kernel; /* moves the bytes */
-	struct huge *huge;       /* NULL if best is SNAP_COPIED */
-	pthread_t threads[SNAP_THREADS_MAX];
-	unsigned threads_n; /* started */
+	pid_t pid;                           /* the process whose engine it is */
+	struct watch watch;                  /* of the kernel */
+	enum snap_proof best;                /* the strongest possible */
+	struct pawl_err why_not;             /* a stronger one */
+	enum copy_kernel kernel;             /* moves the bytes */
+	struct huge *huge;                   /* NULL if best is SNAP_COPIED */
+	pthread_t threads[SNAP_THREADS_MAX]; /* of the engine */
+	unsigned threads_n;                  /* started */
 
 	/* The snapshot in progress: written while starting, read only after. */
 	struct snap_list lists[2]; /* by proof, each kept while the pieces stay the same */
 	struct snap_list *list;    /* one of them */
 	struct ckpt_piece *pieces; /* the caller's */
-	snap_done_fn *done;
-	void *user; /* passed to done */
+	snap_done_fn *done;        /* the caller's */
+	void *user;                /* passed to done */
 
-	pthread_mutex_t lock;    /* guards all below */
-	pthread_cond_t work;     /* for engine threads: units, a callback or the end */
-	pthread_cond_t progress; /* for all others: a unit was finished, or the snapshot */
-	enum engine_state state;
+	pthread_mutex_t lock;          /* guards all below */
+	pthread_cond_t work;           /* for engine threads: units, a callback or the end */
+	pthread_cond_t progress;       /* for all others: a unit was finished, or the snapshot */
+	enum engine_state state;       /* of the snapshot */
 	bool closing;                  /* engine threads shall end */
 	size_t next_eager;             /* unit to be taken */
 	size_t next_wanted;            /* unit to look at for wanted groups */
@@ -81,11 +81,11 @@ void (*snap_hook)(enum snap_stage stage, struct snap_range range);
 
 /* A unit being copied. */
 struct unit_copy {
-	const struct snap *snap;
-	const struct snap_unit *unit;
-	struct snap_range range; /* parts of pieces outside are not copied */
-	volatile size_t at;      /* piece being read; survives the jump out of the read */
-	size_t changed;          /* first piece that changed, or NO_PIECE */
+	const struct snap *snap;      /* the engine */
+	const struct snap_unit *unit; /* what is copied */
+	struct snap_range range;      /* parts of pieces outside are not copied */
+	volatile size_t at;           /* piece being read; survives the jump out of the read */
+	size_t changed;               /* first piece that changed, or NO_PIECE */
 };
 
 static bool is_forked(const struct snap *snap)
@@ -446,9 +446,7 @@ static bool watch_pieces(struct snap *snap, const struct ckpt_piece *pieces, siz
 		}
 		began_ns = clock_mono_ns();
 		if (protect_extents(snap)) {
-			if (same) {
-				huge_protected(snap->huge, clock_mono_ns() - began_ns);
-			}
+			huge_protected(snap->huge, clock_mono_ns() - began_ns);
 			snap->list = list;
 			return true;
 		}

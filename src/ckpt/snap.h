@@ -52,9 +52,10 @@ enum snap_proof snap_best(const struct snap *snap, const char **why_not);
 /*
  * Starts a snapshot; the one before must be done (PAWL_EBUSY). pieces stay the caller's and must
  * not move until done was called; crc is filled in each. watch=false copies all before returning
- * (for this snapshot). proof gets what this snapshot has. After the first call with the same memory
- * nothing is allocated. PAWL_ENOMEM, PAWL_ELIMIT (CKPT_PIECES_MAX): nothing was started, done is
- * not called. PAWL_ENOTSUP in a forked child.
+ * (for this snapshot). proof gets what this snapshot has. A watched piece need not be whole pages,
+ * but a change of anything on its pages counts as its own. After the first call with the same
+ * memory nothing is allocated. PAWL_ENOMEM, PAWL_ELIMIT (CKPT_PIECES_MAX): nothing was started,
+ * done is not called. PAWL_ENOTSUP in a forked child.
  */
 int snap_begin(struct snap *snap, struct ckpt_piece *pieces, size_t n, bool watch,
 	snap_done_fn *done, void *user, enum snap_proof *proof, struct pawl_err *err);

@@ -2,7 +2,7 @@
  * Turns watched memory into huge pages: see snap_huge.h for the contract.
  *
  * A round goes over the extents and collapses each huge page's worth that lies wholly inside one.
- * The first round is due when the same memory was protected again, as one that is saved once is not
+ * The first round is due when the same memory is protected again, as one that is saved once is not
  * worth it; another when pages were busy, or when protecting has become slow again because writes
  * split them; HUGE_ROUNDS_MAX in all, so that a program that always splits them is left alone.
  *
@@ -182,11 +182,21 @@ void huge_close(struct huge *huge)
 	free(huge);
 }
 
+static bool is_same(const struct huge *huge, const struct snap_range *extents, size_t n)
+{
+	return n == huge->extents_n && n > 0 &&
+		memcmp(huge->extents, extents, n * sizeof(*extents)) == 0;
+}
+
 void huge_set(struct huge *huge, const struct snap_range *extents, size_t n)
 {
-	struct snap_range *copy = FAULT_MEM("huge.set", malloc((n + 1) * sizeof(*copy)));
+	struct snap_range *copy;
 
 	pthread_mutex_lock(&huge->lock);
+	if (is_same(huge, extents, n)) {
+		goto unlock;
+	}
+	copy = FAULT_MEM("huge.set", malloc((n + 1) * sizeof(*copy)));
 	free(huge->extents);
 	huge->extents = copy;
 	huge->extents_n = copy == NULL ? 0 : n;
@@ -195,24 +205,27 @@ void huge_set(struct huge *huge, const struct snap_range *extents, size_t n)
 	}
 	huge->extent = huge->extents_n;
 	huge->rounds = 0;
+	huge->seen = false;
 	huge->fastest_ns = 0;
 	huge->generation++;
+unlock:
 	pthread_mutex_unlock(&huge->lock);
 }
 
 void huge_protected(struct huge *huge, int64_t took_ns)
 {
 	pthread_mutex_lock(&huge->lock);
-	if (huge->rounds == 0) {
-		start_round(huge);
-	} else if (!is_due(huge)) {
+	if (huge->rounds > 0 && !is_due(huge)) {
 		if (huge->fastest_ns == 0 || took_ns < huge->fastest_ns) {
 			huge->fastest_ns = took_ns;
 		}
 		if (took_ns > HUGE_SLOW_NS && took_ns > HUGE_SLOW_FACTOR * huge->fastest_ns) {
 			start_round(huge);
 		}
+	} else if (huge->rounds == 0 && huge->seen) {
+		start_round(huge);
 	}
+	huge->seen = true;
 	pthread_mutex_unlock(&huge->lock);
 }
 

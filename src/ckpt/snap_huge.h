@@ -13,11 +13,10 @@ struct huge; /* a thread of low priority */
 int huge_open(struct huge **huge, struct pawl_err *err); /* PAWL_ENOMEM, PAWL_EIO */
 void huge_close(struct huge *huge);                      /* NULL is fine */
 
-/* The memory from now on; extents are copied. Nothing is done to it until huge_protected. Without
- * memory for the copy it has none. */
+/* The memory from now on; extents are copied. If they are the same as before nothing changes.
+ * Without memory for the copy it has none. */
 void huge_set(struct huge *huge, const struct snap_range *extents, size_t n);
-/* Says how long protecting all of the memory took, once more after the first time: decides whether
- * a round over it is due. */
+/* Says how long protecting all of the memory took, every time: decides whether a round is due. */
 void huge_protected(struct huge *huge, int64_t took_ns);
 /* Lets it work, or not: false waits for nothing, a step in progress (a huge page, milliseconds) is
  * finished. Starts as false. */

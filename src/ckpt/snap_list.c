@@ -26,8 +26,11 @@ bool snap_list_matches(const struct snap_list *list, const struct ckpt_piece *pi
 	for (size_t i = 0; i < n; i++) {
 		const struct snap_key *key = &list->keys[i];
 
-		if (key->src != pieces[i].src || key->len_bytes != pieces[i].len_bytes ||
-			key->groups != pieces[i].groups) {
+		if (key->groups != pieces[i].groups) {
+			return false;
+		}
+		if (key->groups != 0 &&
+			(key->src != pieces[i].src || key->len_bytes != pieces[i].len_bytes)) {
 			return false;
 		}
 	}
@@ -37,6 +40,15 @@ bool snap_list_matches(const struct snap_list *list, const struct ckpt_piece *pi
 static struct snap_range key_range(const struct snap_key *key)
 {
 	return (struct snap_range){(uintptr_t)key->src, (uintptr_t)key->src + key->len_bytes};
+}
+
+/* The pages a piece touches; whatever else is on them is watched with it. */
+static struct snap_range key_pages(const struct snap_key *key)
+{
+	struct snap_range range = key_range(key);
+
+	return (struct snap_range){range.lo / CKPT_PAGE * CKPT_PAGE,
+		(range.hi + CKPT_PAGE - 1) / CKPT_PAGE * CKPT_PAGE};
 }
 
 static int by_address(const void *a, const void *b, void *user)
@@ -79,7 +91,7 @@ static void find_extents(struct snap_list *list, const struct snap_range *ranges
 	size_t last_r = 0;
 
 	for (size_t i = 0; i < list->watched_n; i++) {
-		struct snap_range piece = key_range(&list->keys[list->order[i]]);
+		struct snap_range piece = key_pages(&list->keys[list->order[i]]);
 
 		while (r < ranges_n && ranges[r].hi <= piece.lo) {
 			r++;
@@ -115,9 +127,6 @@ int snap_list_extents(struct snap_list *list, const struct ckpt_piece *pieces, s
 	for (size_t i = 0; i < n; i++) {
 		const struct ckpt_piece *piece = &pieces[i];
 
-		ASSERT(piece->groups == 0 ||
-			((uintptr_t)piece->src % CKPT_PAGE == 0 &&
-				piece->len_bytes % CKPT_PAGE == 0));
 		list->keys[i] = (struct snap_key){piece->src, piece->groups, piece->len_bytes};
 	}
 	order_pieces(list);
@@ -134,7 +143,7 @@ static size_t drop_unwatched(struct snap_list *list)
 	size_t e = 0;
 
 	for (size_t i = 0; i < list->watched_n; i++) {
-		struct snap_range piece = key_range(&list->keys[list->order[i]]);
+		struct snap_range piece = key_pages(&list->keys[list->order[i]]);
 
 		while (e < list->extents_n && list->extents[e].hi <= piece.lo) {
 			e++;

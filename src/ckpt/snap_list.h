@@ -37,15 +37,17 @@ struct snap_list {
 				       pieces */
 	struct snap_unit *units;    /* eager ones first, then watched ones by address */
 	size_t n;                   /* keys, order */
-	size_t extents_n;
-	size_t units_n;
-	size_t eager_n;       /* units that are not watched */
-	uint64_t eager_bytes; /* of their pieces */
-	size_t watched_n;     /* pieces watched; for the making only */
-	bool valid;           /* made, as opposed to failed half-way */
+	size_t extents_n;           /* of extents */
+	size_t units_n;             /* of units */
+	size_t eager_n;             /* units that are not watched */
+	uint64_t eager_bytes;       /* of their pieces when the list was made */
+	size_t watched_n;           /* pieces watched; for the making only */
+	bool valid;                 /* made, as opposed to failed half-way */
 };
 
 void snap_list_deinit(struct snap_list *list);
+/* Whether the list is right for these pieces, too. Those without groups may be anything: they are
+ * often of this save alone, and where they lie is not in the list. */
 bool snap_list_matches(const struct snap_list *list, const struct ckpt_piece *pieces, size_t n);
 
 /*

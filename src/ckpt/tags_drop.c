@@ -53,12 +53,12 @@ int tag_put_aside(struct store *store, const char *tag, const char *why, struct 
 	bool exists;
 	int rv;
 
-	if ((rv = tags_check_name(tag, err)) != 0 ||
-		(rv = tags_has_path(store, tag, &exists, err)) != 0) {
-		return rv;
+	rv = tags_check_name(tag, err);
+	if (rv == 0) {
+		rv = tags_has_path(store, tag, &exists, err);
 	}
-	if (!exists) {
-		return 0;
+	if (rv != 0 || !exists) {
+		return rv;
 	}
 	rv = store_mkdir(store, TAG_BAD_DIR, err);
 	if (rv == 0) {

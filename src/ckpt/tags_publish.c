@@ -29,36 +29,27 @@
 /* Brings the hidden names of one tag to rest: see the table at the top. */
 static int settle_tag(struct store *store, const char *tag, struct pawl_err *err)
 {
-	char fresh[TAG_NAME_MAX], old[TAG_NAME_MAX], gone[TAG_NAME_MAX];
-	bool has_fresh, has_old, has_gone, has_tag;
-	int rv;
+	enum { NEW, OLD, DEL, HIDDEN };
+	static const char *const suffixes[HIDDEN] = {".new", ".old", ".del"};
+	char names[HIDDEN][TAG_NAME_MAX];
+	bool has[HIDDEN];
+	bool has_tag;
+	int rv = tags_has_path(store, tag, &has_tag, err);
 
-	tags_hide_name(fresh, tag, ".new");
-	tags_hide_name(old, tag, ".old");
-	tags_hide_name(gone, tag, ".del");
-	if ((rv = tags_has_path(store, fresh, &has_fresh, err)) != 0 ||
-		(rv = tags_has_path(store, old, &has_old, err)) != 0 ||
-		(rv = tags_has_path(store, gone, &has_gone, err)) != 0 ||
-		(rv = tags_has_path(store, tag, &has_tag, err)) != 0) {
+	for (int i = 0; i < HIDDEN && rv == 0; i++) {
+		tags_hide_name(names[i], tag, suffixes[i]);
+		rv = tags_has_path(store, names[i], &has[i], err);
+	}
+	if (rv != 0 || (!has[NEW] && !has[OLD] && !has[DEL])) {
 		return rv;
 	}
-	if (!has_fresh && !has_old && !has_gone) {
-		return 0;
-	}
 	rv = store_sync_dir(store, "", err);
-	if (rv == 0 && has_old && !has_tag) {
-		rv = store_rename(store, old, tag, STORE_REPLACE, err);
-		if (rv == 0) {
-			rv = store_sync_dir(store, "", err);
-		}
-	} else if (rv == 0 && has_old) {
-		rv = store_remove(store, old, err);
+	if (rv == 0 && has[OLD] && !has_tag) {
+		rv = store_rename(store, names[OLD], tag, STORE_REPLACE, err);
+		has[OLD] = false;
 	}
-	if (rv == 0 && has_fresh) {
-		rv = store_remove(store, fresh, err);
-	}
-	if (rv == 0 && has_gone) {
-		rv = store_remove(store, gone, err);
+	for (int i = 0; i < HIDDEN && rv == 0; i++) {
+		rv = has[i] ? store_remove(store, names[i], err) : 0;
 	}
 	return rv;
 }

@@ -43,7 +43,6 @@ struct job {
 	struct store_file *file;
 	uint32_t *chunks;     /* results, one a chunk */
 	uint32_t entry;       /* the first entry whose payload is not summed whole */
-	const char *path;     /* for messages */
 	struct pawl_err *err; /* of the first failure, or NULL */
 	int rv;               /* the first failure, or 0 */
 };
@@ -160,8 +159,10 @@ static void write_chunks(struct job *job)
 	for (uint64_t off = 0; off < job->plan->size_bytes && job->rv == 0; off += CKPT_CHUNK) {
 		struct slot *slot;
 
-		while (w->free == NULL) {
-			ASSERT(reap_slot(job));
+		if (w->free == NULL) {
+			bool reaped = reap_slot(job);
+
+			ASSERT(reaped); /* all slots are in flight */
 		}
 		if (job->rv != 0) {
 			break;

@@ -34,8 +34,8 @@ static const struct cli_option options[] = {
 
 /* The process. */
 struct alone {
-	struct loop *loop;
-	struct agent *agent;
+	struct loop *loop;          /* of the only thread that is not the agent's own */
+	struct agent *agent;        /* what it is all about */
 	struct loop_source signals; /* a signalfd */
 	struct loop_timer deadline; /* of making durable, once a signal came */
 	int status;                 /* exit code */

@@ -9,8 +9,8 @@ struct store;
 
 /* A root and the tags in it. Zero-initialise. */
 struct ckpt_root {
-	const char *path;
-	struct store *store;
+	const char *path;      /* as given */
+	struct store *store;   /* over it */
 	struct tag_info *tags; /* ascending by step, checked but for the payload */
 	size_t tags_n;         /* of them */
 };

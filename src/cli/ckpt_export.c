@@ -28,14 +28,14 @@ static const struct cli_option options[] = {
 struct line {
 	const char *args[3];   /* ROOT STEP DEST */
 	const char *partition; /* NULL: all */
-	bool json;
+	bool json;             /* --json */
 };
 
 /* Where files go. */
 struct dest {
-	const char *path;
-	int fd;       /* of the directory */
-	json_t *rows; /* one a file */
+	const char *path; /* as given */
+	int fd;           /* of the directory */
+	json_t *rows;     /* one a file */
 };
 
 static int write_all(int fd, const uint8_t *bytes, uint64_t len_bytes)

@@ -27,19 +27,19 @@ static const struct cli_option options[] = {
 
 /* What is being done, and what came of it. */
 struct check {
-	const struct cli_command *command;
-	struct ckpt_root root;
-	struct reader *reader;
-	bool progress;  /* stderr is a terminal */
-	bool json;      /* results become rows, else lines */
-	json_t *rows;   /* one a tag */
-	size_t damaged; /* tags */
+	const struct cli_command *command; /* for messages */
+	struct ckpt_root root;             /* whose tags are read */
+	struct reader *reader;             /* of that root */
+	bool progress;                     /* stderr is a terminal */
+	bool json;                         /* results become rows, else lines */
+	json_t *rows;                      /* one a tag */
+	size_t damaged;                    /* tags */
 };
 
 /* A file in memory. */
 struct image {
-	const uint8_t *bytes;
-	uint64_t size_bytes;
+	const uint8_t *bytes; /* all of them */
+	uint64_t size_bytes;  /* of the file */
 };
 
 static int read_image(void *user, uint64_t off, void *buf, size_t len_bytes, struct pawl_err *err)

@@ -41,10 +41,10 @@ struct cli_command {
 
 /* Where reading the command line is. Zero-initialise, set the first three. */
 struct cli_reader {
-	const struct cli_command *command;
-	int argc;
-	char **argv;
-	int at;            /* last word read; 0: none yet */
+	const struct cli_command *command; /* whose options they are */
+	int argc;                          /* words, the command's name included */
+	char **argv;                       /* of them */
+	int at;                            /* last word read; 0: none yet */
 	const char *value; /* of the option or the argument that cli_read returned */
 	bool only_args;    /* "--" was read */
 };

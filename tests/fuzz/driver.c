@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RUNS          20000
+#define RUNS          100000
 #define MUTATIONS_MAX 8 /* of one input */
 
 /* Numbers that arithmetic trips over. */

@@ -19,8 +19,8 @@ struct sample_part {
 	uint64_t *sizes;      /* storages + 1, the pickle last */
 	uint8_t **payloads;   /* as many, each of its size */
 	struct zip_plan plan; /* of the file, CRCs filled */
-	uint8_t *image;       /* the file as it must be, made without the writer; sample_chunk needs
-				 all but this */
+	uint8_t *image;       /* the file as it must be, made without the writer */
+	uint8_t *scratch;     /* as large and aligned, for a writer without bounce buffers */
 };
 
 /* Random payloads of these sizes (storages of them, then the pickle's). */
@@ -28,8 +28,8 @@ void sample_part_init(struct sample_part *part, const char *name, const uint64_t
 	uint32_t storages, struct rng *rng);
 void sample_part_deinit(struct sample_part *part);
 
-/* A source for the writer: user is the part. It fills the bounce buffer with rubbish first, so that
- * glue not laid is found out. */
+/* A source for the writer: user is the part, which needs no image, and scratch only where there is
+ * no bounce buffer. It fills either with rubbish first, so that glue not laid is found out. */
 int sample_chunk(void *user, uint64_t off, size_t len_bytes, uint8_t *bounce, uint8_t **bytes,
 	struct pawl_err *err);
 

@@ -135,6 +135,27 @@ def test_module(tmp_path: Path) -> None:
     assert script.exists()
 
 
+def test_interpreter_is_the_one_beside_or_the_first_in_path(tmp_path: Path) -> None:
+    venv = tmp_path / "a venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "pyvenv.cfg").write_text(f"home = {os.path.dirname(os.path.realpath(sys.executable))}")
+    (venv / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
+    shutil.copy(PROGRAM, venv / "bin" / "pawl")
+    script = write(tmp_path / "which.py", "import sys; print(sys.prefix)")
+    env = program.clean_env()
+    command = [venv / "bin" / "pawl", "run", script]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == f"[rank0] {venv}\n"
+    # elsewhere, PATH decides
+    (venv / "pyvenv.cfg").unlink()
+    first = tmp_path / "first"
+    first.mkdir()
+    write(first / "python3", "#!/bin/sh\necho mine\n").chmod(0o755)
+    env["PATH"] = f"{tmp_path}:{first}:{env['PATH']}"
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == "[rank0] mine\n"
+
+
 # ---- what they print ----
 
 
@@ -415,3 +436,33 @@ def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
     assert wrong.returncode == 2 and "RANK=3 contradicts WORLD_SIZE=2" in wrong.stderr
     ranked = program.run_script(script, env=program.clean_env(SLURM_PROCID="1", SLURM_NTASKS="2"))
     assert ranked.returncode == 1 and "rank 1 of 2 already (slurm)" in ranked.stderr
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [
+        ("run.output:1", 1),  # before any worker: nothing is started
+        ("run.pipe:1", 1),
+        ("run.stream:1", 1),
+        ("run.group:1", 1),
+        ("run.argv:1", 1),
+        ("run.pipe:2", 0),  # a worker cannot be started: the group is started again
+        ("run.pipe:5", 0),
+        ("run.stream:3", 0),
+        ("run.env:2:12", 0),
+        ("run.fork:1:11", 0),
+        ("run.fork:2:11", 0),
+        ("run.port:1", 0),  # said, and done without
+        ("run.log:1:28", 0),
+        ("run.fork:1:11:1", 1),  # for good: restarts are used up
+        ("run.pipe:2:24:1", 1),
+    ],
+)
+def test_what_the_system_refuses(tmp_path: Path, fault: str, status: int) -> None:
+    script = write(tmp_path / "short.py", "print('done')")
+    env = program.clean_env(PAWL_FAULT=fault)
+    done = program.run_script(script, "-n", "2", "--log-dir", str(tmp_path / "logs"), env=env)
+    assert done.returncode == status, done.stderr
+    assert re.search(r"^pawl", done.stderr, re.M)
+    if status == 0:
+        assert "[rank0] done" in done.stdout and "[rank1] done" in done.stdout

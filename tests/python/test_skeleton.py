@@ -185,10 +185,11 @@ def test_shared_storage_stays_shared(tmp_path: Path) -> None:
 
 def test_same_object_comes_back_as_one(tmp_path: Path) -> None:
     tensor, param = torch.randn(4), nn.Parameter(torch.randn(4))
-    value = {"a": tensor, "b": [tensor, param], "c": (param, torch.ones(1), tensor)}
+    tensors = {"a": tensor, "b": [tensor, param], "c": (param, torch.ones(1), tensor)}
     partition = Partition("part", False)
     for extra in (0, 5000):  # a longer pickle has a larger memo
-        value["extra"] = [f"text {i}" for i in range(extra)]
+        texts = [f"text {i}" for i in range(extra)]
+        value = {"texts": texts, **tensors, "again": texts.copy()}
         loaded = round_trip(value, tmp_path, partition)
         assert loaded["a"] is loaded["b"][0] is loaded["c"][2]
         assert loaded["b"][1] is loaded["c"][0]
@@ -436,10 +437,21 @@ def test_metadata_changes_behind_the_same_object_are_seen(change: str, tmp_path:
     assert same(round_trip(value, tmp_path, partition), torch_trip(value))
 
 
+def test_other_sharing_of_the_same_storages_is_seen(tmp_path: Path) -> None:
+    a, b, c = torch.zeros(4), torch.ones(4), torch.full((4,), 2.0)
+    partition = Partition("part", False)
+    for one, two, three in ((a, a[:], b), (a, b, b[:]), (a, b, a[:])):
+        value = {"one": one, "two": two, "three": three, "four": c}
+        assert same(round_trip(value, tmp_path, partition), torch_trip(value))
+
+
 def test_a_number_that_looks_like_a_marker(tmp_path: Path) -> None:
     from pawl import _skeleton
 
     value = {"n": [_skeleton._MARK + i for i in range(3)], "t": torch.ones(2)}
+    assert same(round_trip(value, tmp_path), torch_trip(value))
+    inside = b"\1\x8a\x08" + b"\0\0\0" + _skeleton._SECRET + b"Q\1"  # of a longer number
+    value["n"] = [int.from_bytes(inside, "little")]
     assert same(round_trip(value, tmp_path), torch_trip(value))
 
 
@@ -465,6 +477,8 @@ def test_names_and_table() -> None:
         ("again", "float32", (4,), 0, 8),
     ]
     assert build(torch.ones(1)).names == ["part"]
+    partition, tensor = Partition("part", False), torch.ones(1)
+    assert [partition.build({key: tensor}).names for key in "xy"] == [["x"], ["y"]]
     odd = {"a\0b": torch.ones(1), "c\ud800": torch.ones(1)}
     names = [row[0] for row in fakecore.decode_tensors(build(odd).table)]
     assert names == ["a?b", "c?"]

@@ -339,6 +339,24 @@ static void damaged_tables_are_refused_or_within_limits(void **state)
 	wire_out_deinit(&out);
 }
 
+static void tensors_have_a_limit_of_dimensions(void **state)
+{
+	struct pawl_tensor tensor = {.name = "w", .dtype = "int8", .ndim = PAWL_TENSOR_DIMS_MAX};
+	struct wire_out out = {0};
+	size_t off = 0;
+	size_t ndim_off;
+
+	tensor_encode(&tensor, &out);
+	assert_int_equal(pawl_tensor_decode(out.bytes, out.len_bytes, &off, &tensor, NULL), 1);
+	ndim_off = out.len_bytes - PAWL_TENSOR_DIMS_MAX * sizeof(uint64_t) - sizeof(uint32_t);
+	wire_patch_u32(&out, ndim_off, PAWL_TENSOR_DIMS_MAX + 1);
+	wire_put_u64(&out, 1);
+	off = 0;
+	assert_int_equal(pawl_tensor_decode(out.bytes, out.len_bytes, &off, &tensor, NULL),
+		PAWL_ECORRUPT);
+	wire_out_deinit(&out);
+}
+
 static void allocation_may_fail(void **state)
 {
 	struct fixture f;
@@ -363,6 +381,7 @@ int main(void)
 		cmocka_unit_test(files_are_named),
 		cmocka_unit_test(tensors_come_back),
 		cmocka_unit_test(damaged_tables_are_refused_or_within_limits),
+		cmocka_unit_test(tensors_have_a_limit_of_dimensions),
 		cmocka_unit_test(allocation_may_fail),
 	};
 	first_seed = test_seed();

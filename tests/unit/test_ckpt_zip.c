@@ -416,7 +416,7 @@ static void names_have_a_limit(void **state)
 		memcpy(record, "PK\1\2", 4);
 		memcpy(record + 46, bytes + 30, n);
 		memcpy(end, "PK\5\6", 4);
-		end[10] = 1;
+		end[8] = end[10] = 1;
 		end[12] = (uint8_t)(46 + n);
 		end[13] = (uint8_t)((46 + n) >> 8);
 		end[16] = (uint8_t)(30 + n);

@@ -114,33 +114,24 @@ static inline void world_add(struct world *w, const uint8_t *src, size_t len_byt
 	w->arena_used += len_bytes;
 }
 
-/* Cuts [off, off + len) of the memory as ckpt_pieces_add does: at chunks of the file, in which it
- * begins at any place, and into whole pages and what is left of them. */
+/* Cuts [off, off + len) of the memory as a checkpoint does: at chunks of the file, in which it
+ * begins at any place; head and tail, which are not whole pages, have no groups. */
 static inline void world_cut(struct world *w, size_t off, size_t len_bytes, uint64_t groups,
 	uint64_t file_off)
 {
-	while (len_bytes > 0) {
-		size_t part = CKPT_CHUNK - file_off % CKPT_CHUNK;
-		const uint8_t *src = w->mem + off;
-		size_t head, tail;
+	size_t end = off + len_bytes;
+	size_t first = (off + CKPT_PAGE - 1) / CKPT_PAGE * CKPT_PAGE;
+	size_t last = end / CKPT_PAGE * CKPT_PAGE;
 
-		part = part < len_bytes ? part : len_bytes;
-		head = (CKPT_PAGE - (uintptr_t)src % CKPT_PAGE) % CKPT_PAGE;
-		if (groups == 0 || head + CKPT_PAGE > part) {
-			world_add(w, src, part, 0);
-		} else {
-			tail = (part - head) % CKPT_PAGE;
-			if (head > 0) {
-				world_add(w, src, head, 0);
-			}
-			world_add(w, src + head, part - head - tail, groups);
-			if (tail > 0) {
-				world_add(w, src + part - tail, tail, 0);
-			}
-		}
-		off += part;
-		len_bytes -= part;
-		file_off += part;
+	while (off < end) {
+		size_t to = off + (CKPT_CHUNK - file_off % CKPT_CHUNK);
+		bool whole = off >= first && off < last;
+		size_t stop = off < first && first < end ? first : whole ? last : end;
+
+		to = to < stop ? to : stop;
+		world_add(w, w->mem + off, to - off, whole ? groups : 0);
+		file_off += to - off;
+		off = to;
 	}
 }
 

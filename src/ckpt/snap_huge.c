@@ -40,6 +40,7 @@ struct huge {
 	size_t extents_n;
 	size_t extent;       /* being worked on; extents_n: no round is due */
 	uintptr_t at;        /* the next address in it; 0: its beginning */
+	bool seen;           /* these extents were protected once */
 	unsigned rounds;     /* started for these extents */
 	bool busy;           /* of this round: a page was, which may go better next time */
 	int64_t fastest_ns;  /* protecting all of it, after a round; 0: none seen */

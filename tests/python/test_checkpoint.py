@@ -344,7 +344,7 @@ def test_trust(core: Any, tmp_path: Path) -> None:
         assert ckpt.restore(state) == 1 and state["where"] == tmp_path
         assert state["total"].total == 1000
     with pytest.raises(PawlError, match="Path"):
-        pawl.load(tmp_path / "r")
+        pawl.load(tmp_path / "r", partition="where")
     assert pawl.load(tmp_path / "r", trust=True, partition="where") == tmp_path
 
 

@@ -144,6 +144,37 @@ def test_uncounted_changes_are_seen_by_the_kernel(fake: Any, tmp_path: Path, rou
     expect_withdrawn(tmp_path, NOT_COUNTED[route])
 
 
+REPLACING: dict[str, Callable[[nn.Parameter], Any]] = {
+    "data": lambda p: setattr(p, "data", torch.zeros_like(p)),
+    "nothing": lambda p: setattr(p, "data", torch.empty(0)),
+    "resized": lambda p: p.data.resize_(0),
+    "set_": lambda p: p.detach().set_(torch.zeros(4)),
+}
+
+
+@pytest.mark.parametrize("route", sorted(COUNTED | NOT_COUNTED | REPLACING))
+def test_never_wrong(core: Any, tmp_path: Path, route: str) -> None:
+    """Whenever the copy takes place: what is published is what was there when save() was called."""
+    model = nn.Sequential(*[nn.Linear(1024, 1024, bias=False) for _ in range(4)])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    state = {"model": model, "optim": optimizer}
+    change = (COUNTED | NOT_COUNTED | REPLACING)[route]
+    with Checkpointer(tmp_path, persist_every=0) as ckpt:
+        for step in range(2):
+            expected = flat(model.state_dict())
+            save = ckpt.save(step, state)
+            change(model[-1 - step].weight)
+            gc.collect()
+            junk = [torch.full((1024, 1024), 9.0) for _ in range(4)]  # takes what was freed
+            if save.wait("durable", 30):
+                loaded = torch.load(tmp_path / f"global_step{step}" / "model", weights_only=True)
+                assert alike(expected, flat(loaded))
+            else:
+                assert save.error is not None and f"{3 - step}.weight changed" in save.error
+            del junk
+    assert route not in REPLACING or save.error is None
+
+
 def expect_withdrawn(tmp_path: Path, change: Callable[[nn.Parameter], Any]) -> None:
     model, optimizer = training()
     state = {"model": model, "optim": optimizer}
@@ -201,22 +232,13 @@ def test_a_failure_nobody_asked_about_is_still_heard(
         assert ckpt.list()[-1]["step"] == 3
 
 
-@pytest.mark.parametrize(
-    "replace",
-    [
-        lambda p: setattr(p, "data", torch.zeros_like(p)),
-        lambda p: setattr(p, "data", torch.empty(0)),
-        lambda p: p.data.resize_(0),
-        lambda p: p.detach().set_(torch.zeros(4)),
-    ],
-    ids=["other", "nothing", "resized", "set_"],
-)
-def test_replaced_memory_is_held_until_copied(fake: Any, tmp_path: Path, replace: Any) -> None:
+@pytest.mark.parametrize("route", sorted(REPLACING))
+def test_replaced_memory_is_held_until_copied(fake: Any, tmp_path: Path, route: str) -> None:
     model, optimizer = training()
     with Checkpointer(tmp_path) as ckpt:
         expected = flat(model.state_dict())
         save = ckpt.save(1, {"model": model, "optim": optimizer})
-        replace(weight(model))
+        REPLACING[route](weight(model))
         gc.collect()
         junk = [torch.full((WIDTH, WIDTH), 9.0) for _ in range(50)]  # takes what was freed
         assert save.wait("durable", 10), save.error

@@ -143,7 +143,10 @@ def _int(value: int) -> bytes:
 
 
 def _ints(values: tuple[int, ...]) -> bytes:
-    return b"(" + b"".join(map(_int, values)) + b"t" if values else b")"
+    spelled = b"".join(map(_int, values))
+    if len(values) <= 3:
+        return spelled + (b")", b"\x85", b"\x86", b"\x87")[len(values)]
+    return b"(" + spelled + b"t"
 
 
 def _text(value: str) -> bytes:

@@ -62,10 +62,13 @@ class Save:
 
         ``"staged"``: this rank's bytes are copied. ``"committed"``: every rank's are, and the
         checkpoint survives the training processes. ``"durable"``: it is in the store and synced,
-        and survives the machine. False if time ran out or the save failed (see ``error``).
+        and survives the machine. False if time ran out, the save failed (see ``error``), or a
+        newer one was made durable in its place.
         """
         if level not in LEVELS:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}, not {level!r}")
+        if self._owner._session is None:  # closed: nothing will come any more
+            return self._known[0] >= LEVELS[level]
         reached = self._owner._live().wait(self._id, LEVELS[level], timeout)
         self._settle()
         return reached

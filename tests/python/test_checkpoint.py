@@ -352,7 +352,7 @@ def test_closed_and_closed_again(core: Any, tmp_path: Path) -> None:
     ckpt = Checkpointer(tmp_path)
     save = ckpt.save(1, {"x": 1})
     assert ckpt.close() and ckpt.close()
-    assert save.level == "durable"
+    assert save.level == "durable" and save.wait("durable", 1)
     for act in (ckpt.list, lambda: ckpt.save(2, {}), lambda: ckpt.restore({}), ckpt.flush):
         with pytest.raises(PawlError, match="closed"):
             act()

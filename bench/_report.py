@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import statistics
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ class Report:
         self._setting = setting
         self._parts: dict[str, dict[str, float]] = {"metrics": {}, "ratios": {}, "bound": {}}
         self._met: list[bool] = []
+        self._begun_s = time.monotonic()
         print(", ".join(f"{key} {value}" for key, value in setting.items()))
 
     def title(self, text: str) -> None:
@@ -57,8 +59,10 @@ class Report:
         self._print(what, format_value(value, unit), "", "bound", "")
 
     def finish(self, as_json: bool) -> None:
-        print(f"\n{sum(self._met)} of {len(self._met)} goals met", flush=True)
         self._setting["loadavg after"] = read_load()
+        self._setting["seconds"] = round(time.monotonic() - self._begun_s)
+        took = f"{self._setting['seconds']} s, load {self._setting['loadavg after']}"
+        print(f"\n{sum(self._met)} of {len(self._met)} goals met; {took}", flush=True)
         if as_json:
             line = {"name": self._name, "runs": self._runs, **self._parts, "setting": self._setting}
             print(json.dumps(line), flush=True)

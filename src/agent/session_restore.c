@@ -8,18 +8,24 @@
 
 #include "base/crc.h"
 #include "base/err.h"
+#include "base/parallel.h"
 #include "ckpt/read.h"
 #include "ckpt/tags.h"
 #include "store/store.h"
 
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define HUGE_MIN (2u << 20) /* destinations from this size on are worth huge pages */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+#define PREPARE_STEP (8u << 20) /* bytes whose pages are put in by one call */
+#define HUGE_MIN     (2u << 20) /* destinations from this size on are worth huge pages */
 
 /* One partition being read. */
 struct source_part {
@@ -179,9 +185,26 @@ static int read_image(void *user, uint64_t off, void *buf, size_t len_bytes, str
 	return 0;
 }
 
+/* Puts pages into an image ahead of the reader: clearing them takes longer than reading does.
+ * Failure only makes it slower. */
+static void *prepare_image(void *user)
+{
+	const struct source_part *part = user;
+
+	for (uint64_t off = 0; off < part->info.size_bytes; off += PREPARE_STEP) {
+		uint64_t left = part->info.size_bytes - off;
+
+		madvise(part->image + off, left < PREPARE_STEP ? left : PREPARE_STEP,
+			MADV_POPULATE_WRITE);
+	}
+	return NULL;
+}
+
 static int read_from_store(struct pawl_restore *restore, struct source_part *part,
 	struct pawl_err *err)
 {
+	pthread_t preparer;
+	bool preparing;
 	int rv;
 
 	part->image = image_alloc(part->info.size_bytes);
@@ -189,7 +212,12 @@ static int read_from_store(struct pawl_restore *restore, struct source_part *par
 		return pawl_err_sys(err, "memory for %s (%llu bytes)", part->info.name,
 			(unsigned long long)part->info.size_bytes);
 	}
+	preparing = part->info.size_bytes > PREPARE_STEP &&
+		pthread_create(&preparer, NULL, prepare_image, part) == 0;
 	rv = reader_read(restore->reader, restore->manifest.tag, part->manifest, part->image, err);
+	if (preparing) {
+		pthread_join(preparer, NULL);
+	}
 	if (rv == 0) {
 		rv = zip_plan_read(&part->zip, read_image, part->image, part->info.size_bytes, err);
 		rv = rv == 0 ? 0
@@ -293,42 +321,67 @@ static int take_memory(struct pawl_restore *restore, struct link_reply *reply, s
 	return list_memory(restore, err);
 }
 
-/* Checks each piece of every rank's share against what its rank said when it staged it. */
+/* One rank's share being checked, by several threads. */
+struct check {
+	const struct record_part *share; /* what was staged */
+	const uint8_t *base;             /* where byte 0 of the file would be */
+	atomic_uint bad;                 /* the first piece found wrong; pieces_n: none */
+};
+
+static void check_piece(void *user, size_t i)
+{
+	struct check *check = user;
+	const struct record_piece *piece = &check->share->pieces[i];
+	unsigned first = atomic_load(&check->bad);
+
+	if (crc32c(0, check->base + piece->file_off, piece->len_bytes) == piece->crc) {
+		return;
+	}
+	while (i < first && !atomic_compare_exchange_weak(&check->bad, &first, (unsigned)i)) {
+	}
+}
+
+/* Checks each piece of a rank's share against what the rank said when it staged it. */
+static int check_share(const struct pawl_restore *restore, const struct source_part *part,
+	uint32_t r, const struct record_part *share, struct pawl_err *err)
+{
+	const struct source_rank *rank = &restore->ranks[r];
+	struct check check = {.share = share, .base = rank->arena + share->arena_off - share->lo};
+	const struct record_piece *piece;
+
+	if (share->arena_off + (share->hi - share->lo) > rank->size_bytes) {
+		return pawl_err_set(err, PAWL_ECORRUPT,
+			"%s: rank %u's share passes the end of its arena", part->info.name, r);
+	}
+	atomic_init(&check.bad, share->pieces_n);
+	parallel_for(share->pieces_n, check_piece, &check);
+	if (atomic_load(&check.bad) == share->pieces_n) {
+		return 0;
+	}
+	piece = &share->pieces[atomic_load(&check.bad)];
+	return pawl_err_set(err, PAWL_ECORRUPT,
+		"%s of step %llu in memory: bytes %llu..%llu are not what rank %u staged",
+		part->info.name, (unsigned long long)restore->info.step,
+		(unsigned long long)piece->file_off,
+		(unsigned long long)(piece->file_off + piece->len_bytes - 1), r);
+}
+
 static int read_from_memory(struct pawl_restore *restore, struct source_part *part,
 	struct pawl_err *err)
 {
+	const struct record_part *first = part_of(restore, part, part->owner);
+
 	for (uint32_t r = 0; r < restore->info.world; r++) {
-		const struct source_rank *rank = &restore->ranks[r];
 		const struct record_part *share = part_of(restore, part, r);
+		int rv = share && share->lo < share->hi ? check_share(restore, part, r, share, err)
+							: 0;
 
-		if (!share || share->lo == share->hi) {
-			continue;
-		}
-		if (share->arena_off + (share->hi - share->lo) > rank->size_bytes) {
-			return pawl_err_set(err, PAWL_ECORRUPT,
-				"%s: rank %u's share passes the end of its arena", part->info.name,
-				r);
-		}
-		for (uint32_t i = 0; i < share->pieces_n; i++) {
-			const struct record_piece *piece = &share->pieces[i];
-			const uint8_t *at =
-				rank->arena + share->arena_off + (piece->file_off - share->lo);
-
-			if (crc32c(0, at, piece->len_bytes) != piece->crc) {
-				return pawl_err_set(err, PAWL_ECORRUPT,
-					"%s of step %llu in memory: bytes %llu..%llu are not what "
-					"rank %u staged",
-					part->info.name, (unsigned long long)restore->info.step,
-					(unsigned long long)piece->file_off,
-					(unsigned long long)(piece->file_off + piece->len_bytes -
-						1),
-					r);
-			}
+		if (rv != 0) {
+			return rv;
 		}
 	}
-	return zip_plan_init(&part->zip, part_of(restore, part, part->owner)->storage_bytes,
-		part_of(restore, part, part->owner)->storages,
-		part_of(restore, part, part->owner)->pickle_bytes, err);
+	return zip_plan_init(&part->zip, first->storage_bytes, first->storages, first->pickle_bytes,
+		err);
 }
 
 /* The bytes of the file at off: at most *len_bytes of them, contiguous; NULL if no rank holds them.
@@ -545,6 +598,19 @@ static void copy_out(const struct pawl_restore *restore, const struct pawl_resto
 	}
 }
 
+/* Copies being made, by several threads. */
+struct copying {
+	const struct pawl_restore *restore;
+	const struct pawl_restore_copy *copies;
+};
+
+static void copy_one(void *user, size_t i)
+{
+	const struct copying *copying = user;
+
+	copy_out(copying->restore, &copying->copies[i]);
+}
+
 int pawl_restore_copy(const struct pawl_restore *restore, const struct pawl_restore_copy *copies,
 	size_t n, struct pawl_err *err)
 {
@@ -554,8 +620,6 @@ int pawl_restore_copy(const struct pawl_restore *restore, const struct pawl_rest
 				"copy %zu: not within a storage that was read", i);
 		}
 	}
-	for (size_t i = 0; i < n; i++) {
-		copy_out(restore, &copies[i]);
-	}
+	parallel_for(n, copy_one, &(struct copying){restore, copies});
 	return 0;
 }

@@ -1,0 +1,60 @@
+/* A loop over independent pieces of work: see parallel.h. */
+#include "base/parallel.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+
+/* What the threads share: the next piece is whoever takes it. */
+struct work {
+	atomic_size_t next;                 /* first piece nobody has taken */
+	size_t n;                           /* pieces */
+	void (*each)(void *user, size_t i); /* does one */
+	void *user;                         /* for each */
+};
+
+static void *take_pieces(void *user)
+{
+	struct work *work = user;
+	size_t i;
+
+	while ((i = atomic_fetch_add(&work->next, 1)) < work->n) {
+		work->each(work->user, i);
+	}
+	return NULL;
+}
+
+static unsigned count_cores(void)
+{
+	cpu_set_t set;
+	int cores;
+
+	if (sched_getaffinity(0, sizeof(set), &set) != 0) {
+		return 1;
+	}
+	cores = CPU_COUNT(&set);
+	return cores < (int)PARALLEL_THREADS_MAX ? (unsigned)cores : PARALLEL_THREADS_MAX;
+}
+
+void parallel_for(size_t n, void (*each)(void *user, size_t i), void *user)
+{
+	struct work work = {.n = n, .each = each, .user = user};
+	pthread_t threads[PARALLEL_THREADS_MAX];
+	unsigned others = n < 2 ? 0 : count_cores() - 1;
+	unsigned started = 0;
+	sigset_t all;
+	sigset_t old;
+
+	sigfillset(&all); /* signals belong to the caller's threads */
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	while (started < others &&
+		pthread_create(&threads[started], NULL, take_pieces, &work) == 0) {
+		started++;
+	}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	take_pieces(&work);
+	for (unsigned i = 0; i < started; i++) {
+		pthread_join(threads[i], NULL);
+	}
+}

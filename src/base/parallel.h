@@ -1,0 +1,17 @@
+/* A loop over independent pieces of work on all cores this process may use: for restores, when
+ * nothing else runs yet. */
+#ifndef BASE_PARALLEL_H
+#define BASE_PARALLEL_H
+
+#include <stddef.h>
+
+#define PARALLEL_THREADS_MAX 8u /* beyond it memory is the bound */
+
+/*
+ * Calls each(user, i) once for every i below n, from several threads at a time, the caller's among
+ * them, and returns when all have returned. Where no thread can be had the caller does it alone.
+ * Order is not defined.
+ */
+void parallel_for(size_t n, void (*each)(void *user, size_t i), void *user);
+
+#endif

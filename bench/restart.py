@@ -29,6 +29,7 @@ RANKS = 2
 KILLS, WIDTH = 5, 2048  # 33.6 MB of parameters, twice as much of AdamW
 QUICK_KILLS, QUICK_WIDTH = 1, 128
 STEPS_MIN = 12  # before a kill: past the second save
+TAIL_CHARS = 4000  # of what a launcher said, when it fails
 READY = "template: ready"  # `pawl run` says so at PAWL_LOG=debug
 
 
@@ -69,10 +70,12 @@ class Launch:
         lines = self._log.read_text().split("\n")[:-1]  # what follows the last end is not whole
         return [Step(**json.loads(line)) for line in lines]
 
+    def tail(self) -> str:
+        return self._said.read_text(errors="replace")[-TAIL_CHARS:]
+
     def _lives(self) -> None:
         if self._process.poll() is not None:
-            tail = self._said.read_text(errors="replace")[-2000:]
-            raise RuntimeError(f"the launcher ended with {self._process.returncode}:\n{tail}")
+            raise RuntimeError(f"the launcher ended with {self._process.returncode}")
 
     def wait_for_steps(self, number: int, besides: set[int]) -> list[Step]:
         """Steps by other pids than besides, once each rank has completed so many."""
@@ -137,6 +140,8 @@ def measure(folder: Path, width: int, way: str, rank: int, name: str) -> tuple[f
         if way == "pawl":
             wait_until("the template is ready", lambda: launch.says(READY))
         return launch.kill_one(rank)
+    except (RuntimeError, TimeoutError) as reason:
+        raise RuntimeError(f"{name}: {reason}\n{launch.tail()}") from reason
     finally:
         launch.end()
 

@@ -8,6 +8,8 @@
 #include "pawl/env.h"
 #include "pawl/inspect.h"
 
+#include <time.h>
+
 #define NAMES_BYTES (64u << 10) /* of the list of diverged partitions */
 
 static PyObject *pawl_error; /* the exception type */
@@ -119,12 +121,18 @@ static PyObject *session_close(struct session *self, PyObject *args, PyObject *k
 	if (!ckpt) {
 		Py_RETURN_TRUE;
 	}
-	if (self->users > 0) {
-		PyErr_SetString(PyExc_RuntimeError,
-			"close: another thread is in a call on this checkpointer");
-		return NULL;
+	self->ckpt = NULL; /* nobody enters any more; who is in may leave */
+	for (int64_t waited_ms = 0; self->users > 0; waited_ms++) {
+		if (timeout_ms >= 0 && waited_ms > timeout_ms) {
+			self->ckpt = ckpt;
+			PyErr_SetString(PyExc_RuntimeError,
+				"close: another thread is in a call on this checkpointer");
+			return NULL;
+		}
+		Py_BEGIN_ALLOW_THREADS;
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+		Py_END_ALLOW_THREADS;
 	}
-	self->ckpt = NULL;
 	Py_BEGIN_ALLOW_THREADS;
 	rv = pawl_ckpt_close(ckpt, timeout_ms, NULL);
 	Py_END_ALLOW_THREADS;
@@ -489,7 +497,7 @@ static PyObject *get_diverged(struct session *self, void *closure)
 		pawl_ckpt_diverged(self->ckpt, names, NAMES_BYTES);
 	}
 	text = names ? PyUnicode_DecodeFSDefault(names) : PyErr_NoMemory();
-	list = text ? PyObject_CallMethod(text, "split", NULL) : NULL;
+	list = text ? PyObject_CallMethod(text, "splitlines", NULL) : NULL;
 	Py_XDECREF(text);
 	PyMem_Free(names);
 	return list;

@@ -5,6 +5,7 @@
 #include "base/fault.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 
 int snap_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *user,
@@ -27,5 +28,6 @@ int snap_thread_start(pthread_t *thread, const char *name, void *(*run)(void *),
 		return pawl_err_sys(err, "start the thread %s", name);
 	}
 	(void)pthread_setname_np(*thread, name);
+	(void)pthread_setschedparam(*thread, SCHED_BATCH, &(struct sched_param){0});
 	return 0;
 }

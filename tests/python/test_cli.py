@@ -83,15 +83,9 @@ def test_no_command_shows_them_all() -> None:
     assert program.run("ckpt", "--help").returncode == 0
 
 
-def test_version_is_quick() -> None:
-    took = []
-    for _ in range(20):
-        began = time.perf_counter()
-        done = program.run("--version")
-        took.append(time.perf_counter() - began)
-        assert re.fullmatch(r"pawl \d+\.\d+\.\d+\n", done.stdout) and done.returncode == 0
-    print(f"pawl --version, started from Python: {min(took) * 1e3:.1f} ms")
-    assert min(took) < 0.01
+def test_version() -> None:
+    done = program.run("--version")
+    assert re.fullmatch(r"pawl \d+\.\d+\.\d+\n", done.stdout) and done.returncode == 0
     version = json.loads(program.run("version", "--json").stdout)["version"]
     assert f"pawl {version}\n" == program.run("version").stdout
 

@@ -460,14 +460,6 @@ def test_restart_comes_from_the_template(restarted: dict[str, str]) -> None:
     assert re.search(r"attempt 1: 2 workers started in \d+ ms, from the template", restarted["out"])
 
 
-def test_restart_is_quick(restarted: dict[str, str]) -> None:
-    workers = json.loads(restarted["workers"])
-    last = max(at for attempt, at, _, _, _ in workers if attempt == "1")
-    took = last - float(restarted["died"])
-    print(f"killed -> second attempt's first line: {took * 1e3:.0f} ms")
-    assert took < 1
-
-
 def test_nothing_outlives_a_killed_pawl_run(restarted: dict[str, str]) -> None:
     pids = json.loads(restarted["children"])
     assert len(pids) == 3  # two workers of the template, and the template

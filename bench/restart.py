@@ -31,6 +31,13 @@ QUICK_KILLS, QUICK_WIDTH = 1, 128
 STEPS_MIN = 12  # before a kill: past the second save
 TAIL_CHARS = 4000  # of what a launcher said, when it fails
 READY = "template: ready"  # `pawl run` says so at PAWL_LOG=debug
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "PAWL_LOG": "debug",
+    # Otherwise torch 2.13's torchrun keeps its store over a restart, in which the new group finds
+    # the addresses of the dead one: it then fails once more, or hangs.
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+}
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ class Launch:
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(
                 [*command, *script],
-                env={**os.environ, "PAWL_LOG": "debug", "OMP_NUM_THREADS": "1"},
+                env={**os.environ, **ENVIRONMENT},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=said,

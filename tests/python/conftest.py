@@ -10,7 +10,9 @@ import importlib
 import importlib.util
 import os
 import random
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +21,9 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).resolve().parent
+# Agents of this run listen where no other run's do: jobs of tests have fixed names.
+SOCKETS = tempfile.mkdtemp(prefix="pawl-test-", dir="/tmp")
+os.environ["XDG_RUNTIME_DIR"] = SOCKETS
 sys.path.insert(0, str(HERE))
 if importlib.util.find_spec("pawl") is None:
     sys.path.insert(0, str(HERE.parent.parent / "python"))
@@ -35,6 +40,10 @@ if real_core is None:
     importlib.import_module("pawl")._core = fakecore
 
 SEED = int(os.environ.get("PAWL_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(SOCKETS, ignore_errors=True)
 
 
 def pytest_report_header() -> str:

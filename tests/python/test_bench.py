@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -45,7 +46,10 @@ KEYS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", KEYS)
+slow = pytest.mark.skipif(not os.environ.get("PAWL_LONG"), reason="minutes: make test-long")
+
+
+@pytest.mark.parametrize("name", ["checkpoint", pytest.param("restart", marks=slow)])
 def test_quick_run_reports(name: str, tmp_path: Path) -> None:
     command = [sys.executable, str(BENCH / f"{name}.py"), "--json", "--quick", f"--dir={tmp_path}"]
     done = subprocess.run(

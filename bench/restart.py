@@ -110,21 +110,26 @@ class Launch:
         return max(firsts) - killed_s, reached - (min(one.step for one in after) - 1)
 
     def end(self) -> None:
-        """Launcher first, so that it starts nobody again; then all workers, and their agent."""
+        """Ends the launcher, all that it started, and the workers' agent."""
+        self._process.send_signal(signal.SIGSTOP)  # so that it starts nobody meanwhile
+        started = descendants(self._process.pid)
         self._process.kill()
         self._process.wait()
-        for pid in {one.pid for one in self.steps()}:
-            if is_running(pid) and str(SCRIPT).encode() in _command_of(pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                wait_until(f"worker {pid} ends", lambda pid=pid: not is_running(pid))
+        for pid in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            wait_until(f"process {pid} ends", lambda pid=pid: not is_running(pid))
         end_agent(self._root)
 
 
-def _command_of(pid: int) -> bytes:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""
+def descendants(pid: int) -> list[int]:
+    """Processes that pid started, and those that they did."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a process that just ended
+            for child in map(int, task.read_text().split()):
+                found += [child, *descendants(child)]
+    return found
 
 
 def measure(folder: Path, width: int, way: str, rank: int, name: str) -> tuple[float, int]:

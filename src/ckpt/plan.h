@@ -44,6 +44,7 @@ struct ckpt_piece {
 	uint32_t crc;       /* CRC-32C, filled by the copy */
 	uint32_t part;      /* index of the partition */
 	uint32_t storage;   /* index of the storage in it; storages count = the pickle */
+	int device;         /* 0: host memory; n: src is of CUDA device n - 1 */
 	uint64_t groups;    /* as in the span; 0: copied at once. Otherwise src and len_bytes are
 			       multiples of CKPT_PAGE */
 };

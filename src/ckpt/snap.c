@@ -22,6 +22,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "ckpt/copy.h"
+#include "ckpt/cuda.h"
 #include "ckpt/snap_guard.h"
 #include "ckpt/snap_hook.h"
 #include "ckpt/snap_huge.h"
@@ -35,7 +36,12 @@
 #define SNAP_GROUPS_MAX  64u        /* bits of a set of groups */
 #define SNAP_EAGER_ALONE (8u << 20) /* eager bytes that are not worth waking threads for */
 #define SNAP_TRIES_MAX   2          /* of protecting: with the list as it was, and made anew */
-#define NO_PIECE         SIZE_MAX
+
+/* The first piece that went wrong, by index. */
+struct fault {
+	int rv;       /* 0: none did; PAWL_ECHANGED; for devices also what cuda_copy_crc32c says */
+	size_t piece; /* its index */
+};
 
 enum engine_state {
 	ENGINE_IDLE,      /* none in progress */
@@ -52,6 +58,7 @@ struct snap {
 	struct pawl_err why_not;             /* a stronger one */
 	enum copy_kernel kernel;             /* moves the bytes */
 	struct huge *huge;                   /* NULL if best is SNAP_COPIED */
+	struct cuda *cuda;                   /* NULL until a piece lies on a device */
 	pthread_t threads[SNAP_THREADS_MAX]; /* of the engine */
 	unsigned threads_n;                  /* started */
 
@@ -73,8 +80,8 @@ struct snap {
 	uint64_t wanted;               /* groups that a fence asked for */
 	size_t eager_left;             /* eager units not finished */
 	size_t units_left;             /* units not finished, eager ones included */
-	int64_t left[SNAP_GROUPS_MAX]; /* watched units not finished, by group */
-	size_t changed;                /* first piece that changed, or NO_PIECE */
+	int64_t left[SNAP_GROUPS_MAX]; /* units not finished, by group; eager ones have none */
+	struct fault fault;            /* of the units finished */
 };
 
 void (*snap_hook)(enum snap_stage stage, struct snap_range range);
@@ -85,12 +92,19 @@ struct unit_copy {
 	const struct snap_unit *unit; /* what is copied */
 	struct snap_range range;      /* parts of pieces outside are not copied */
 	volatile size_t at;           /* piece being read; survives the jump out of the read */
-	size_t changed;               /* first piece that changed, or NO_PIECE */
+	struct fault fault;           /* of its pieces */
 };
 
 static bool is_forked(const struct snap *snap)
 {
 	return snap->pid != getpid();
+}
+
+static void note_fault(struct fault *fault, int rv, size_t piece)
+{
+	if (rv != 0 && (fault->rv == 0 || piece < fault->piece)) {
+		*fault = (struct fault){rv, piece};
+	}
 }
 
 /* Copies the pieces of a unit, as far as they lie in its range. */
@@ -105,14 +119,21 @@ static void read_unit(void *user)
 		uintptr_t end = src + piece->len_bytes;
 		uintptr_t lo = src > copy->range.lo ? src : copy->range.lo;
 		uintptr_t hi = end < copy->range.hi ? end : copy->range.hi;
-		uint32_t crc;
+		uint8_t *dst = piece->dst == NULL ? NULL : piece->dst + (lo - src);
+		uint32_t crc = 0;
 
 		if (lo >= hi) {
 			continue;
 		}
 		copy->at = snap->list->order[i];
-		crc = copy_crc32c(snap->kernel, piece->dst == NULL ? NULL : piece->dst + (lo - src),
-			piece->src + (lo - src), hi - lo);
+		if (piece->device == 0) {
+			crc = copy_crc32c(snap->kernel, dst, (const void *)lo, hi - lo);
+		} else {
+			int rv = cuda_copy_crc32c(snap->cuda, piece->device - 1, dst,
+				(const void *)lo, hi - lo, &crc, NULL);
+
+			note_fault(&copy->fault, rv, copy->at);
+		}
 		crc = crc32c_combine(crc, 0, end - hi);
 		/* the other part may be under way in another thread */
 		__atomic_fetch_xor(&piece->crc, crc, __ATOMIC_RELAXED);
@@ -128,9 +149,8 @@ static void note_hit(void *user, struct snap_range run)
 		size_t index = snap->list->order[i];
 		uintptr_t src = (uintptr_t)snap->pieces[index].src;
 
-		if (src < run.hi && run.lo < src + snap->pieces[index].len_bytes &&
-			index < copy->changed) {
-			copy->changed = index;
+		if (src < run.hi && run.lo < src + snap->pieces[index].len_bytes) {
+			note_fault(&copy->fault, PAWL_ECHANGED, index);
 		}
 	}
 }
@@ -142,25 +162,24 @@ static void pass_stage(enum snap_stage stage, const struct snap_unit *unit)
 	}
 }
 
-/* Returns the first piece that changed, or NO_PIECE. */
-static size_t copy_unit(const struct snap *snap, const struct snap_unit *unit)
+static struct fault copy_unit(const struct snap *snap, const struct snap_unit *unit)
 {
-	struct unit_copy copy = {snap, unit, {0, UINTPTR_MAX}, NO_PIECE, NO_PIECE};
+	struct unit_copy copy = {snap, unit, {0, UINTPTR_MAX}, 0, {0, 0}};
 
-	if (!unit->watched) {
+	if (unit->kind != SNAP_GUARDED) {
 		read_unit(&copy);
-		return NO_PIECE;
+		return copy.fault;
 	}
 	copy.range = unit->range;
 	pass_stage(SNAP_UNIT_TAKEN, unit);
 	if (!snap_guard(read_unit, &copy, unit->range.lo, unit->range.hi)) {
-		copy.changed = copy.at;
+		note_fault(&copy.fault, PAWL_ECHANGED, copy.at);
 	}
 	pass_stage(SNAP_UNIT_COPIED, unit);
 	watch_scan(&snap->watch, unit->range, note_hit, &copy);
 	watch_lift(&snap->watch, unit->range);
 	pass_stage(SNAP_UNIT_LIFTED, unit);
-	return copy.changed;
+	return copy.fault;
 }
 
 /* The next unit of [*next, end) that nobody has taken and, unless groups is 0, has one of them. */
@@ -200,7 +219,7 @@ static struct snap_unit *take_any(struct snap *snap)
 	return unit != NULL ? unit : scan_units(snap, &snap->next_any, 0);
 }
 
-/* Counts a watched unit in or out of its groups. */
+/* Counts a unit in or out of its groups. */
 static void count_groups(struct snap *snap, const struct snap_unit *unit, int by)
 {
 	for (uint64_t groups = unit->groups; groups != 0; groups &= groups - 1) {
@@ -211,13 +230,13 @@ static void count_groups(struct snap *snap, const struct snap_unit *unit, int by
 /* Copies a taken unit. The lock is held on entry and return, but not between. */
 static void work_unit(struct snap *snap, const struct snap_unit *unit)
 {
-	size_t changed;
+	struct fault fault;
 
 	pthread_mutex_unlock(&snap->lock);
-	changed = copy_unit(snap, unit);
+	fault = copy_unit(snap, unit);
 	pthread_mutex_lock(&snap->lock);
-	snap->changed = changed < snap->changed ? changed : snap->changed;
-	snap->eager_left -= !unit->watched;
+	note_fault(&snap->fault, fault.rv, fault.piece);
+	snap->eager_left -= unit->kind == SNAP_EAGER;
 	count_groups(snap, unit, -1);
 	if (--snap->units_left == 0) {
 		snap->state = ENGINE_COPIED;
@@ -234,12 +253,11 @@ static void end_snapshot(struct snap *snap)
 
 static void report_done(struct snap *snap)
 {
-	size_t changed = snap->changed;
+	struct fault fault = snap->fault;
 
 	snap->state = ENGINE_REPORTING;
 	pthread_mutex_unlock(&snap->lock);
-	snap->done(snap->user, changed == NO_PIECE ? 0 : PAWL_ECHANGED,
-		changed == NO_PIECE ? 0 : changed);
+	snap->done(snap->user, fault.rv, fault.piece);
 	if (snap->huge != NULL) {
 		huge_allow(snap->huge, true);
 	}
@@ -348,6 +366,7 @@ void snap_close(struct snap *snap)
 	huge_close(snap->huge);
 	unregister_extents(snap); /* a forked child may still hold the descriptor */
 	watch_close(&snap->watch);
+	cuda_close(snap->cuda);
 	snap_list_deinit(&snap->lists[SNAP_COPIED]);
 	snap_list_deinit(&snap->lists[SNAP_WATCHED]);
 	pthread_cond_destroy(&snap->progress);
@@ -491,7 +510,6 @@ static void publish_units(struct snap *snap, size_t copied)
 		list->units[i].taken = false;
 		count_groups(snap, &list->units[i], 1);
 	}
-	snap->changed = NO_PIECE;
 	snap->state = snap->units_left == 0 ? ENGINE_COPIED : ENGINE_COPYING;
 	pthread_cond_broadcast(&snap->work);
 	pthread_mutex_unlock(&snap->lock);
@@ -505,7 +523,9 @@ static void run_snapshot(struct snap *snap)
 
 	if (list->eager_bytes <= SNAP_EAGER_ALONE) {
 		for (size_t i = 0; i < list->eager_n; i++) {
-			(void)copy_unit(snap, &list->units[i]);
+			struct fault fault = copy_unit(snap, &list->units[i]);
+
+			note_fault(&snap->fault, fault.rv, fault.piece);
 		}
 		publish_units(snap, list->eager_n);
 		return;
@@ -521,6 +541,39 @@ static void run_snapshot(struct snap *snap)
 	pthread_mutex_unlock(&snap->lock);
 }
 
+static enum snap_proof proof_of(const struct snap_list *list)
+{
+	if (list->units_n == list->eager_n) {
+		return SNAP_COPIED;
+	}
+	return list->units[list->units_n - 1].kind == SNAP_DEVICE ? SNAP_FENCED : SNAP_WATCHED;
+}
+
+/* What devices do after this moment is not in the snapshot. */
+static int mark_devices(struct snap *snap, const struct ckpt_piece *pieces, size_t n,
+	struct pawl_err *err)
+{
+	uint64_t marked = 0; /* bit set */
+	int rv = 0;
+
+	for (size_t i = 0; i < n && rv == 0; i++) {
+		int device = pieces[i].device - 1;
+
+		if (device < 0 || (marked >> device & 1) != 0) {
+			continue;
+		}
+		ASSERT(device < CUDA_DEVICES_MAX);
+		marked |= 1ull << device;
+		if (snap->cuda == NULL) {
+			rv = cuda_open(&snap->cuda, err);
+		}
+		if (rv == 0) {
+			rv = cuda_mark(snap->cuda, device, err);
+		}
+	}
+	return rv;
+}
+
 int snap_begin(struct snap *snap, struct ckpt_piece *pieces, size_t n, bool watch,
 	snap_done_fn *done, void *user, enum snap_proof *proof, struct pawl_err *err)
 {
@@ -532,7 +585,8 @@ int snap_begin(struct snap *snap, struct ckpt_piece *pieces, size_t n, bool watc
 	if (snap->huge != NULL) {
 		huge_allow(snap->huge, false);
 	}
-	if (!watch || snap->best == SNAP_COPIED || !watch_pieces(snap, pieces, n)) {
+	rv = mark_devices(snap, pieces, n, err);
+	if (rv == 0 && (!watch || snap->best == SNAP_COPIED || !watch_pieces(snap, pieces, n))) {
 		rv = make_eager_list(snap, pieces, n, err);
 	}
 	if (rv != 0) {
@@ -544,10 +598,11 @@ int snap_begin(struct snap *snap, struct ckpt_piece *pieces, size_t n, bool watc
 	for (size_t i = 0; i < n; i++) {
 		pieces[i].crc = 0;
 	}
+	snap->fault = (struct fault){0, 0};
 	snap->pieces = pieces;
 	snap->done = done;
 	snap->user = user;
-	*proof = snap->list->units_n > snap->list->eager_n ? SNAP_WATCHED : SNAP_COPIED;
+	*proof = proof_of(snap->list);
 	run_snapshot(snap);
 	return 0;
 }

@@ -31,6 +31,7 @@ struct snap;
 enum snap_proof {
 	SNAP_COPIED,  /* everything was copied before begin returned */
 	SNAP_WATCHED, /* the kernel watched what was copied later */
+	SNAP_FENCED,  /* some of that lay on CUDA devices, which only fences protect */
 };
 
 struct snap_options {
@@ -38,8 +39,9 @@ struct snap_options {
 	bool watch;       /* false: never watch (copy="now") */
 };
 
-/* Called once a snapshot, maybe before begin has returned. rv: 0, or PAWL_ECHANGED with the index
- * of the (first) piece that changed. Engine thread; must not call into the engine. */
+/* Called once a snapshot, maybe before begin has returned. rv: 0, or PAWL_ECHANGED and the index of
+ * the (first) piece that changed, or what the driver of a device failed with and the piece. Engine
+ * thread; must not call into the engine. */
 typedef void snap_done_fn(void *user, int rv, size_t piece);
 
 /* PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL. PAWL_NO_UFFD=1 in the environment refuses the watch. */
@@ -53,9 +55,13 @@ enum snap_proof snap_best(const struct snap *snap, const char **why_not);
  * Starts a snapshot; the one before must be done (PAWL_EBUSY). pieces stay the caller's and must
  * not move until done was called; crc is filled in each. watch=false copies all before returning
  * (for this snapshot). proof gets what this snapshot has. A watched piece need not be whole pages,
- * but a change of anything on its pages counts as its own. After the first call with the same
- * memory nothing is allocated. PAWL_ENOMEM, PAWL_ELIMIT (CKPT_PIECES_MAX): nothing was started,
- * done is not called. PAWL_ENOTSUP in a forked child.
+ * but a change of anything on its pages counts as its own. What lies on a device is copied as it is
+ * when all work queued on its default stream so far is done.
+ *
+ * After the first call with the same watched pieces nothing is allocated; the others may differ.
+ * PAWL_ENOMEM, PAWL_ELIMIT (CKPT_PIECES_MAX), PAWL_ENOTSUP (in a forked child; pieces on a device
+ * and no driver), PAWL_EINVAL and PAWL_EIO (of the driver): nothing was started, done is not
+ * called.
  */
 int snap_begin(struct snap *snap, struct ckpt_piece *pieces, size_t n, bool watch,
 	snap_done_fn *done, void *user, enum snap_proof *proof, struct pawl_err *err);

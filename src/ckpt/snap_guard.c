@@ -2,8 +2,8 @@
  * Reading memory that may vanish: see snap_guard.h for the contract.
  *
  * A tensor's memory can be unmapped while the engine copies it (a storage resized to nothing). The
- * kernel offers no way to prevent that, and reading through it (process_vm_readv) costs half the
- * speed. So a fault in the range that this thread is reading jumps back out of the read.
+ * kernel offers no way to prevent that, and reading through it (process_vm_readv) is much slower.
+ * So a fault in the range that this thread is reading jumps back out of the read.
  */
 #include "ckpt/snap_guard.h"
 

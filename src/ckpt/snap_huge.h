@@ -1,7 +1,5 @@
-/*
- * Turns watched memory into huge pages while nothing else goes on: protecting 1 GiB of them takes
- * 0.25 ms instead of 16. Best effort: nothing here can fail once it is open.
- */
+/* Turns watched memory into huge pages while nothing else goes on, which makes protecting it much
+ * faster. Best effort: nothing here can fail once it is open. */
 #ifndef CKPT_SNAP_HUGE_H
 #define CKPT_SNAP_HUGE_H
 

@@ -26,7 +26,7 @@ bool snap_list_matches(const struct snap_list *list, const struct ckpt_piece *pi
 	for (size_t i = 0; i < n; i++) {
 		const struct snap_key *key = &list->keys[i];
 
-		if (key->groups != pieces[i].groups) {
+		if (key->groups != pieces[i].groups || key->device != pieces[i].device) {
 			return false;
 		}
 		if (key->groups != 0 &&
@@ -51,35 +51,40 @@ static struct snap_range key_pages(const struct snap_key *key)
 		(range.hi + CKPT_PAGE - 1) / CKPT_PAGE * CKPT_PAGE};
 }
 
+/* Host memory by address, then devices. */
 static int by_address(const void *a, const void *b, void *user)
 {
 	const struct snap_key *keys = user;
-	uintptr_t x = (uintptr_t)keys[*(const uint32_t *)a].src;
-	uintptr_t y = (uintptr_t)keys[*(const uint32_t *)b].src;
+	const struct snap_key *x = &keys[*(const uint32_t *)a];
+	const struct snap_key *y = &keys[*(const uint32_t *)b];
 
-	return (x > y) - (x < y);
+	if (x->device != y->device) {
+		return x->device < y->device ? -1 : 1;
+	}
+	return (x->src > y->src) - (x->src < y->src);
 }
 
-/* Splits the pieces: order[0, watched_n) have groups, by address; the others follow as they came.
- */
-static void order_pieces(struct snap_list *list)
+/* Splits the pieces: order[0, guarded_n) may be guarded, order[guarded_n, late_n) lie on devices,
+ * the others follow as they came. */
+static void order_pieces(struct snap_list *list, bool all_eager)
 {
-	size_t watched = 0;
-	size_t eager = list->n;
+	uint32_t *eager = list->order + list->n; /* scratch */
+	size_t eager_n = 0;
 
-	for (size_t i = list->n; i-- > 0;) {
-		if (list->keys[i].groups == 0) {
-			list->order[--eager] = (uint32_t)i;
-		}
-	}
+	list->guarded_n = 0;
+	list->late_n = 0;
 	for (size_t i = 0; i < list->n; i++) {
-		if (list->keys[i].groups != 0) {
-			list->order[watched++] = (uint32_t)i;
+		const struct snap_key *key = &list->keys[i];
+
+		if (all_eager || key->groups == 0) {
+			eager[eager_n++] = (uint32_t)i;
+		} else {
+			list->order[list->late_n++] = (uint32_t)i;
+			list->guarded_n += key->device == 0;
 		}
 	}
-	ASSERT(watched == eager);
-	list->watched_n = watched;
-	qsort_r(list->order, watched, sizeof(*list->order), by_address, list->keys);
+	memcpy(list->order + list->late_n, eager, eager_n * sizeof(*eager));
+	qsort_r(list->order, list->late_n, sizeof(*list->order), by_address, list->keys);
 }
 
 /* Each watchable piece lengthens the last extent, if no more than a gap within the same range lies
@@ -90,7 +95,7 @@ static void find_extents(struct snap_list *list, const struct snap_range *ranges
 	size_t r = 0;
 	size_t last_r = 0;
 
-	for (size_t i = 0; i < list->watched_n; i++) {
+	for (size_t i = 0; i < list->guarded_n; i++) {
 		struct snap_range piece = key_pages(&list->keys[list->order[i]]);
 
 		while (r < ranges_n && ranges[r].hi <= piece.lo) {
@@ -127,22 +132,24 @@ int snap_list_extents(struct snap_list *list, const struct ckpt_piece *pieces, s
 	for (size_t i = 0; i < n; i++) {
 		const struct ckpt_piece *piece = &pieces[i];
 
-		list->keys[i] = (struct snap_key){piece->src, piece->groups, piece->len_bytes};
+		list->keys[i] = (struct snap_key){piece->src, piece->groups, piece->len_bytes,
+			piece->device};
 	}
-	order_pieces(list);
+	order_pieces(list, ranges == NULL);
 	find_extents(list, ranges, ranges_n);
 	return 0;
 }
 
-/* Moves pieces outside of all extents behind the watched ones. Returns how many stay watched. */
-static size_t drop_unwatched(struct snap_list *list)
+/* Moves host memory outside of all extents behind the devices, to the eager pieces. */
+static void drop_unguarded(struct snap_list *list)
 {
-	uint32_t *dropped = list->order + list->n;
-	size_t watched = 0;
+	uint32_t *dropped = list->order + list->n; /* scratch */
+	size_t devices_n = list->late_n - list->guarded_n;
+	size_t kept = 0;
 	size_t dropped_n = 0;
 	size_t e = 0;
 
-	for (size_t i = 0; i < list->watched_n; i++) {
+	for (size_t i = 0; i < list->guarded_n; i++) {
 		struct snap_range piece = key_pages(&list->keys[list->order[i]]);
 
 		while (e < list->extents_n && list->extents[e].hi <= piece.lo) {
@@ -150,50 +157,58 @@ static size_t drop_unwatched(struct snap_list *list)
 		}
 		if (e < list->extents_n && list->extents[e].lo <= piece.lo &&
 			piece.hi <= list->extents[e].hi) {
-			list->order[watched++] = list->order[i];
+			list->order[kept++] = list->order[i];
 		} else {
 			dropped[dropped_n++] = list->order[i];
 		}
 	}
-	memcpy(list->order + watched, dropped, dropped_n * sizeof(*dropped));
-	return watched;
+	memmove(list->order + kept, list->order + list->guarded_n,
+		devices_n * sizeof(*list->order));
+	memcpy(list->order + kept + devices_n, dropped, dropped_n * sizeof(*dropped));
+	list->guarded_n = kept;
+	list->late_n = kept + devices_n;
 }
 
-static void add_eager_units(struct snap_list *list)
+/* Units of whole pieces, order[from, to). Returns their bytes. */
+static uint64_t add_whole_units(struct snap_list *list, size_t from, size_t to, enum snap_kind kind)
 {
 	struct snap_unit *unit = NULL;
 	uint64_t unit_bytes = 0;
+	uint64_t bytes = 0;
 
-	for (size_t i = list->watched_n; i < list->n; i++) {
-		uint32_t len_bytes = list->keys[list->order[i]].len_bytes;
+	for (size_t i = from; i < to; i++) {
+		const struct snap_key *key = &list->keys[list->order[i]];
 
-		if (unit == NULL || unit_bytes + len_bytes > SNAP_UNIT) {
+		if (unit == NULL || unit_bytes + key->len_bytes > SNAP_UNIT) {
 			unit = &list->units[list->units_n++];
-			*unit = (struct snap_unit){.first = (uint32_t)i, .end = (uint32_t)i};
+			*unit = (struct snap_unit){.kind = kind,
+				.first = (uint32_t)i,
+				.end = (uint32_t)i};
 			unit_bytes = 0;
 		}
 		unit->end++;
-		unit_bytes += len_bytes;
-		list->eager_bytes += len_bytes;
+		unit->groups |= kind == SNAP_EAGER ? 0 : key->groups;
+		unit_bytes += key->len_bytes;
+		bytes += key->len_bytes;
 	}
-	list->eager_n = list->units_n;
+	return bytes;
 }
 
-/* Cuts an extent at multiples of SNAP_UNIT. *at is the first watched piece that may reach into it;
+/* Cuts an extent at multiples of SNAP_UNIT. *at is the first guarded piece that may reach into it;
  * pieces reach into two units at most. */
-static void add_watched_units(struct snap_list *list, struct snap_range extent, size_t *at)
+static void add_guarded_units(struct snap_list *list, struct snap_range extent, size_t *at)
 {
 	for (uintptr_t lo = extent.lo; lo < extent.hi;) {
 		uintptr_t next = (lo / SNAP_UNIT + 1) * SNAP_UNIT;
 		struct snap_unit *unit = &list->units[list->units_n++];
 
 		*unit = (struct snap_unit){.range = {lo, next < extent.hi ? next : extent.hi},
-			.watched = true};
+			.kind = SNAP_GUARDED};
 		while (key_range(&list->keys[list->order[*at]]).hi <= lo) {
 			(*at)++;
 		}
 		unit->first = unit->end = (uint32_t)*at;
-		while (unit->end < list->watched_n &&
+		while (unit->end < list->guarded_n &&
 			key_range(&list->keys[list->order[unit->end]]).lo < unit->range.hi) {
 			unit->groups |= list->keys[list->order[unit->end++]].groups;
 		}
@@ -203,7 +218,7 @@ static void add_watched_units(struct snap_list *list, struct snap_range extent, 
 
 static size_t count_units_max(const struct snap_list *list)
 {
-	size_t units = list->n + 1; /* eager: no more than one a piece */
+	size_t units = list->n + 1; /* eager, device: no more than one a piece */
 
 	for (size_t e = 0; e < list->extents_n; e++) {
 		units += (list->extents[e].hi - list->extents[e].lo) / SNAP_UNIT + 2;
@@ -220,11 +235,13 @@ int snap_list_units(struct snap_list *list, struct pawl_err *err)
 	if (list->units == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "list the units of %zu pieces", list->n);
 	}
-	list->watched_n = drop_unwatched(list);
-	add_eager_units(list);
+	drop_unguarded(list);
+	list->eager_bytes = add_whole_units(list, list->late_n, list->n, SNAP_EAGER);
+	list->eager_n = list->units_n;
 	for (size_t e = 0; e < list->extents_n; e++) {
-		add_watched_units(list, list->extents[e], &at);
+		add_guarded_units(list, list->extents[e], &at);
 	}
+	(void)add_whole_units(list, list->guarded_n, list->late_n, SNAP_DEVICE);
 	ASSERT(list->units_n <= units_max);
 	list->valid = true;
 	return 0;

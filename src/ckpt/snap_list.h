@@ -18,30 +18,39 @@ struct snap_key {
 	const uint8_t *src; /* of it */
 	uint64_t groups;    /* of it */
 	uint32_t len_bytes; /* of it */
+	int device;         /* of it */
+};
+
+enum snap_kind {
+	SNAP_EAGER,   /* copied before begin returns */
+	SNAP_GUARDED, /* copied later, watched by the kernel */
+	SNAP_DEVICE,  /* copied later, on a CUDA device, watched by nobody */
 };
 
 /* What one thread copies in one go. */
 struct snap_unit {
-	struct snap_range range; /* watched: the memory, within one multiple of SNAP_UNIT */
-	uint32_t first, end;     /* its pieces are order[first, end); only their parts in range */
-	uint64_t groups;         /* of its watched pieces, together */
-	bool watched;            /* false: its pieces are copied whole, before begin returns */
+	enum snap_kind kind;     /* of all its pieces */
+	struct snap_range range; /* guarded: the memory, within one multiple of SNAP_UNIT */
+	uint32_t first, end;     /* its pieces are order[first, end); guarded: as far as in range */
+	uint64_t groups;         /* of its pieces, together; 0 if eager */
 	bool taken;              /* the engine's */
 };
 
 /* Zero-initialise. */
 struct snap_list {
 	struct snap_key *keys; /* of the pieces it was made from */
-	uint32_t *order;       /* indices of pieces: watched ones by address, then eager ones */
+	uint32_t *order;       /* indices of pieces: guarded ones by address, device, eager; as many
+				  again are scratch */
 	struct snap_range *extents; /* memory to register and protect, ascending; covers the watched
 				       pieces */
-	struct snap_unit *units;    /* eager ones first, then watched ones by address */
+	struct snap_unit *units;    /* eager, guarded by address, device */
 	size_t n;                   /* keys, order */
 	size_t extents_n;           /* of extents */
 	size_t units_n;             /* of units */
-	size_t eager_n;             /* units that are not watched */
+	size_t eager_n;             /* units that are eager */
 	uint64_t eager_bytes;       /* of their pieces when the list was made */
-	size_t watched_n;           /* pieces watched; for the making only */
+	size_t guarded_n;           /* pieces guarded; for the making only */
+	size_t late_n;              /* pieces guarded or on a device; likewise */
 	bool valid;                 /* made, as opposed to failed half-way */
 };
 
@@ -53,11 +62,12 @@ bool snap_list_matches(const struct snap_list *list, const struct ckpt_piece *pi
 /*
  * First half: remembers the pieces and finds the extents, which hold every piece that has groups
  * and lies in ranges (ascending, as from watch_ranges). The caller may then drop extents that
- * cannot be watched, keeping the order. PAWL_ENOMEM, PAWL_ELIMIT (CKPT_PIECES_MAX).
+ * cannot be watched, keeping the order. ranges may be NULL: then everything is eager. PAWL_ENOMEM,
+ * PAWL_ELIMIT (CKPT_PIECES_MAX).
  */
 int snap_list_extents(struct snap_list *list, const struct ckpt_piece *pieces, size_t n,
 	const struct snap_range *ranges, size_t ranges_n, struct pawl_err *err);
-/* Second half: the units; pieces outside of all extents become eager. PAWL_ENOMEM. */
+/* Second half: the units; host memory outside of all extents becomes eager. PAWL_ENOMEM. */
 int snap_list_units(struct snap_list *list, struct pawl_err *err);
 
 #endif

@@ -1,8 +1,5 @@
-/*
- * Starting a thread of the engine: named, deaf to signals meant for the program, and SCHED_BATCH,
- * so that waking it does not take the CPU from the one who wakes it (begin took 5 ms instead of 2
- * on a machine without a free core).
- */
+/* Starting a thread of the engine: named, deaf to signals meant for the program, and SCHED_BATCH,
+ * so that waking it does not take the CPU from the one who wakes it where no core is free. */
 #ifndef CKPT_SNAP_THREAD_H
 #define CKPT_SNAP_THREAD_H
 

@@ -39,6 +39,7 @@ static void make_scene(struct scene *scene, struct rng *rng)
 		struct ckpt_piece *piece = &scene->pieces[i];
 
 		piece->groups = rng_below(rng, 4);
+		piece->device = rng_below(rng, 10) == 0 ? 1 + (int)rng_below(rng, 2) : 0;
 		piece->src = (const uint8_t *)at + rng_below(rng, 64);
 		piece->len_bytes = pages * CKPT_PAGE - (uint32_t)rng_below(rng, 64);
 		if (rng_below(rng, 8) != 0) { /* else the next one begins at the same address */
@@ -95,7 +96,7 @@ static void check_extents(const struct snap_list *list, const struct scene *scen
 	}
 	for (size_t i = 0; i < scene->n; i++) {
 		struct snap_range range = piece_pages(&scene->pieces[i]);
-		bool watchable = scene->pieces[i].groups != 0 &&
+		bool watchable = scene->pieces[i].groups != 0 && scene->pieces[i].device == 0 &&
 			is_inside(range, scene->ranges, scene->ranges_n);
 
 		assert_true(!watchable || is_inside(range, list->extents, list->extents_n));
@@ -109,22 +110,25 @@ static void check_unit(const struct snap_list *list, const struct scene *scene, 
 	const struct snap_unit *unit = &list->units[u];
 	uint64_t groups = 0;
 
-	assert_true(unit->watched == (u >= list->eager_n));
-	assert_true(
-		!unit->watched || unit->range.lo / SNAP_UNIT == (unit->range.hi - 1) / SNAP_UNIT);
-	assert_true(!unit->watched || is_inside(unit->range, list->extents, list->extents_n));
+	assert_true((unit->kind == SNAP_EAGER) == (u < list->eager_n));
+	assert_true(unit->kind != SNAP_GUARDED ||
+		unit->range.lo / SNAP_UNIT == (unit->range.hi - 1) / SNAP_UNIT);
+	assert_true(unit->kind != SNAP_GUARDED ||
+		is_inside(unit->range, list->extents, list->extents_n));
 	for (size_t i = unit->first; i < unit->end; i++) {
 		uint32_t index = list->order[i];
 		struct snap_range range = piece_range(&scene->pieces[index]);
 
-		if (unit->watched) {
+		if (unit->kind == SNAP_GUARDED) {
 			range.lo = range.lo > unit->range.lo ? range.lo : unit->range.lo;
 			range.hi = range.hi < unit->range.hi ? range.hi : unit->range.hi;
 			if (range.lo >= range.hi) {
 				continue;
 			}
-			groups |= scene->pieces[index].groups;
 		}
+		groups |= unit->kind == SNAP_EAGER ? 0 : scene->pieces[index].groups;
+		assert_true((scene->pieces[index].device != 0) == (unit->kind == SNAP_DEVICE) ||
+			unit->kind == SNAP_EAGER);
 		copied[index] += range.hi - range.lo;
 	}
 	assert_true((groups & ~unit->groups) == 0);
@@ -141,7 +145,7 @@ static void check_list(const struct snap_list *list, const struct scene *scene)
 			i++) {
 			eager[list->order[i]] = true;
 		}
-		assert_true(u <= list->eager_n || u == 0 ||
+		assert_true(u <= list->eager_n || list->units[u].kind == SNAP_DEVICE ||
 			list->units[u - 1].range.hi <= list->units[u].range.lo);
 	}
 	for (size_t i = 0; i < scene->n; i++) {
@@ -149,6 +153,7 @@ static void check_list(const struct snap_list *list, const struct scene *scene)
 			is_inside(piece_range(&scene->pieces[i]), list->extents, list->extents_n);
 
 		assert_int_equal(copied[i], scene->pieces[i].len_bytes);
+		inside = inside || scene->pieces[i].device != 0;
 		assert_true(eager[i] == (scene->pieces[i].groups == 0 || !inside));
 	}
 }

@@ -1,0 +1,307 @@
+/*
+ * Copies out of the memory of CUDA devices: see cuda.h for the contract.
+ *
+ * The device copies into page-locked buffers of one chunk each, which are in the cache when the
+ * copy kernel takes them on: so the arena need not be page-locked, which takes long and is limited.
+ * Buffers are kept, as many as there ever were copies at one time.
+ *
+ * The driver's functions are declared here as far as they are used (CUDA driver API) and looked up
+ * by name. A device is prepared when it is first marked: its primary context (the one torch uses),
+ * a stream that does not wait for the default one, and an event for moments of the default stream.
+ *
+ * One lock guards devices and buffers; the driver itself may be called by all threads.
+ */
+#include "ckpt/cuda.h"
+
+#include "base/assert.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "ckpt/copy.h"
+#include "ckpt/plan.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+typedef int cu_result; /* 0: success */
+typedef int cu_device;
+typedef unsigned long long cu_deviceptr;
+struct cu_context; /* the driver's */
+struct cu_stream;
+struct cu_event;
+
+#define CU_STREAM_NON_BLOCKING   1u /* does not wait for the default stream */
+#define CU_EVENT_DISABLE_TIMING  2u
+#define CU_MEMHOSTALLOC_PORTABLE 1u /* for all contexts */
+
+/* name in the library, name here, arguments */
+#define CUDA_CALLS(X)                                                                              \
+	X(cuInit, init, (unsigned flags))                                                          \
+	X(cuGetErrorString, error_string, (cu_result result, const char **text))                   \
+	X(cuDeviceGet, device_get, (cu_device * device, int ordinal))                              \
+	X(cuDevicePrimaryCtxRetain, context_retain,                                                \
+		(struct cu_context * *context, cu_device device))                                  \
+	X(cuDevicePrimaryCtxRelease_v2, context_release, (cu_device device))                       \
+	X(cuCtxPushCurrent_v2, context_push, (struct cu_context * context))                        \
+	X(cuCtxPopCurrent_v2, context_pop, (struct cu_context * *context))                         \
+	X(cuStreamCreate, stream_create, (struct cu_stream * *stream, unsigned flags))             \
+	X(cuStreamDestroy_v2, stream_destroy, (struct cu_stream * stream))                         \
+	X(cuStreamWaitEvent, stream_wait,                                                          \
+		(struct cu_stream * stream, struct cu_event * event, unsigned flags))              \
+	X(cuEventCreate, event_create, (struct cu_event * *event, unsigned flags))                 \
+	X(cuEventDestroy_v2, event_destroy, (struct cu_event * event))                             \
+	X(cuEventRecord, event_record, (struct cu_event * event, struct cu_stream * stream))       \
+	X(cuStreamSynchronize, stream_sync, (struct cu_stream * stream))                           \
+	X(cuMemcpyDtoHAsync_v2, copy,                                                              \
+		(void *dst, cu_deviceptr src, size_t len_bytes, struct cu_stream *stream))         \
+	X(cuMemHostAlloc, host_alloc, (void **at, size_t len_bytes, unsigned flags))               \
+	X(cuMemFreeHost, host_free, (void *at))
+
+/* One device, once it was marked. */
+struct cuda_device {
+	bool ready;                 /* all below is there */
+	cu_device device;           /* the driver's handle */
+	struct cu_context *context; /* retained */
+	struct cu_stream *stream;   /* of the copies */
+	struct cu_event *mark;      /* on the default stream */
+};
+
+struct cuda {
+	void *library; /* of dlopen */
+#define X(symbol, name, args) cu_result(*name) args;
+	CUDA_CALLS(X) /* the driver's functions */
+#undef X
+	pthread_mutex_t lock;                         /* guards all below */
+	struct cuda_device devices[CUDA_DEVICES_MAX]; /* by ordinal; constant once ready */
+	void *buffers[CUDA_COPIES_MAX];               /* page-locked; the first idle_n are idle */
+	unsigned idle_n;                              /* of buffers */
+	unsigned busy_n;                              /* taken */
+};
+
+static int fail(const struct cuda *cuda, struct pawl_err *err, int code, cu_result result,
+	const char *what)
+{
+	const char *text = NULL;
+
+	if (cuda->error_string(result, &text) != 0 || text == NULL) {
+		text = "unknown error";
+	}
+	return pawl_err_set(err, code, "CUDA: %s: %s (%d)", what, text, result);
+}
+
+static int load_driver(struct cuda *cuda, struct pawl_err *err)
+{
+	cu_result result;
+
+	cuda->library = FAULT_MEM("cuda.open",
+		dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE));
+	if (cuda->library == NULL) {
+		return pawl_err_set(err, PAWL_ENOTSUP, "CUDA: libcuda.so.1 cannot be loaded");
+	}
+#define X(symbol, name, args)                                                                      \
+	*(void **)&cuda->name = dlsym(cuda->library, #symbol);                                     \
+	if (cuda->name == NULL) {                                                                  \
+		return pawl_err_set(err, PAWL_ENOTSUP, "CUDA: the driver has no %s", #symbol);     \
+	}
+	CUDA_CALLS(X)
+#undef X
+	result = cuda->init(0);
+	return result == 0 ? 0 : fail(cuda, err, PAWL_ENOTSUP, result, "start the driver");
+}
+
+int cuda_open(struct cuda **cuda, struct pawl_err *err)
+{
+	struct cuda *c = FAULT_MEM("cuda.alloc", calloc(1, sizeof(*c)));
+	int rv;
+
+	if (c == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "open the CUDA driver");
+	}
+	pthread_mutex_init(&c->lock, NULL);
+	rv = load_driver(c, err);
+	if (rv != 0) {
+		cuda_close(c);
+		return rv;
+	}
+	*cuda = c;
+	return 0;
+}
+
+/* Gives back what a device has, also if only half of it is there. */
+static void release_device(const struct cuda *cuda, struct cuda_device *device)
+{
+	struct cu_context *context;
+
+	if (device->context == NULL) {
+		return;
+	}
+	if (cuda->context_push(device->context) == 0) {
+		if (device->mark != NULL) {
+			cuda->event_destroy(device->mark);
+		}
+		if (device->stream != NULL) {
+			cuda->stream_destroy(device->stream);
+		}
+		cuda->context_pop(&context);
+	}
+	cuda->context_release(device->device);
+	*device = (struct cuda_device){0};
+}
+
+void cuda_close(struct cuda *cuda)
+{
+	if (cuda == NULL) {
+		return;
+	}
+	while (cuda->idle_n > 0) {
+		cuda->host_free(cuda->buffers[--cuda->idle_n]);
+	}
+	for (int i = 0; i < CUDA_DEVICES_MAX; i++) {
+		release_device(cuda, &cuda->devices[i]);
+	}
+	if (cuda->library != NULL) {
+		dlclose(cuda->library);
+	}
+	pthread_mutex_destroy(&cuda->lock);
+	free(cuda);
+}
+
+/* On failure the caller releases the device. */
+static int prepare_device(const struct cuda *cuda, struct cuda_device *device, int ordinal)
+{
+	struct cu_context *context;
+	cu_result result = cuda->device_get(&device->device, ordinal);
+
+	if (result == 0) {
+		result = cuda->context_retain(&device->context, device->device);
+	}
+	if (result != 0) {
+		device->context = NULL;
+		return result;
+	}
+	result = cuda->context_push(device->context);
+	if (result != 0) {
+		return result;
+	}
+	result = cuda->stream_create(&device->stream, CU_STREAM_NON_BLOCKING);
+	if (result == 0) {
+		result = cuda->event_create(&device->mark, CU_EVENT_DISABLE_TIMING);
+	}
+	cuda->context_pop(&context);
+	return result;
+}
+
+static int find_device(struct cuda *cuda, int ordinal, struct pawl_err *err)
+{
+	struct cuda_device *device;
+	cu_result result = 0;
+
+	if (ordinal < 0 || ordinal >= CUDA_DEVICES_MAX) {
+		return pawl_err_set(err, PAWL_EINVAL, "CUDA: device %d: 0..%d are possible",
+			ordinal, CUDA_DEVICES_MAX - 1);
+	}
+	device = &cuda->devices[ordinal];
+	pthread_mutex_lock(&cuda->lock);
+	if (!device->ready) {
+		result = prepare_device(cuda, device, ordinal);
+		device->ready = result == 0;
+		if (result != 0) {
+			release_device(cuda, device);
+		}
+	}
+	pthread_mutex_unlock(&cuda->lock);
+	return result == 0 ? 0 : fail(cuda, err, PAWL_EINVAL, result, "prepare a device");
+}
+
+int cuda_mark(struct cuda *cuda, int device, struct pawl_err *err)
+{
+	struct cuda_device *d;
+	struct cu_context *context;
+	cu_result result;
+	int rv = find_device(cuda, device, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	d = &cuda->devices[device];
+	result = cuda->context_push(d->context);
+	if (result == 0) {
+		result = cuda->event_record(d->mark, NULL);
+		if (result == 0) {
+			result = cuda->stream_wait(d->stream, d->mark, 0);
+		}
+		cuda->context_pop(&context);
+	}
+	return result == 0 ? 0 : fail(cuda, err, PAWL_EIO, result, "mark the default stream");
+}
+
+/* A buffer that nobody uses, or a new one; a context must be current. */
+static int take_buffer(struct cuda *cuda, void **buffer, struct pawl_err *err)
+{
+	cu_result result = 0;
+	int rv = 0;
+
+	pthread_mutex_lock(&cuda->lock);
+	if (cuda->idle_n > 0) {
+		*buffer = cuda->buffers[--cuda->idle_n];
+	} else if (cuda->busy_n == CUDA_COPIES_MAX) {
+		rv = pawl_err_set(err, PAWL_ELIMIT, "CUDA: more than %d copies at one time",
+			CUDA_COPIES_MAX);
+	} else {
+		result = cuda->host_alloc(buffer, CKPT_CHUNK, CU_MEMHOSTALLOC_PORTABLE);
+	}
+	cuda->busy_n += rv == 0 && result == 0;
+	pthread_mutex_unlock(&cuda->lock);
+	return result == 0 ? rv : fail(cuda, err, PAWL_ENOMEM, result, "page-lock a buffer");
+}
+
+static void give_buffer(struct cuda *cuda, void *buffer)
+{
+	pthread_mutex_lock(&cuda->lock);
+	cuda->busy_n--;
+	cuda->buffers[cuda->idle_n++] = buffer;
+	pthread_mutex_unlock(&cuda->lock);
+}
+
+/* The device's context is current. */
+static int copy_through_buffer(struct cuda *cuda, const struct cuda_device *device, void *dst,
+	const void *src, size_t len_bytes, uint32_t *crc, struct pawl_err *err)
+{
+	cu_result result;
+	void *buffer;
+	int rv = take_buffer(cuda, &buffer, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	result = cuda->copy(buffer, (uintptr_t)src, len_bytes, device->stream);
+	if (result == 0) {
+		result = cuda->stream_sync(device->stream);
+	}
+	if (result == 0) {
+		*crc = copy_crc32c(copy_best(), dst, buffer, len_bytes);
+	} else {
+		rv = fail(cuda, err, PAWL_EIO, result, "copy to the host");
+	}
+	give_buffer(cuda, buffer);
+	return rv;
+}
+
+int cuda_copy_crc32c(struct cuda *cuda, int device, void *dst, const void *src, size_t len_bytes,
+	uint32_t *crc, struct pawl_err *err)
+{
+	const struct cuda_device *d = &cuda->devices[device];
+	struct cu_context *context;
+	cu_result result;
+	int rv;
+
+	ASSERT(d->ready && len_bytes <= CKPT_CHUNK);
+	result = cuda->context_push(d->context);
+	if (result != 0) {
+		return fail(cuda, err, PAWL_EIO, result, "use a device");
+	}
+	rv = copy_through_buffer(cuda, d, dst, src, len_bytes, crc, err);
+	cuda->context_pop(&context);
+	return rv;
+}

@@ -60,6 +60,7 @@ struct pawl_ckpt_span {
 	uint64_t size_bytes; /* may be 0 */
 	uint64_t groups;     /* bit set of fences that protect it from its writers; 0: copied before
 				save returns */
+	uint64_t device;     /* 0: host memory; n: addr is of CUDA device n - 1 */
 };
 
 struct pawl_ckpt_part {
@@ -77,9 +78,10 @@ struct pawl_ckpt_part {
  * Starts a save. Spans with groups are copied while the caller goes on; their memory must stay
  * allocated until the save is staged or failed, and must not be written to before pawl_ckpt_fence
  * on one of their groups returned (if it is all the same, the save fails; it is never wrong).
- * Everything else is copied on return. *id gets the save's number, also when the save was skipped:
- * then its status says why. Errors are those of the caller (PAWL_EINVAL, PAWL_EMISMATCH: ranks
- * disagree on the step).
+ * Everything else is copied on return. What lies on a device is copied as it is once all work
+ * queued on the device's default stream so far is done; nobody watches it but the fences. *id gets
+ * the save's number, also when the save was skipped: then its status says why. Errors are those of
+ * the caller (PAWL_EINVAL, PAWL_EMISMATCH: ranks disagree on the step).
  */
 int pawl_ckpt_save(struct pawl_ckpt *ckpt, uint64_t step, const struct pawl_ckpt_part *parts,
 	uint32_t parts_n, bool watch, uint64_t *id, struct pawl_err *err);
@@ -96,13 +98,20 @@ enum pawl_ckpt_level {
 	PAWL_CKPT_DURABLE
 };
 
+/* What shows that no byte changed under the copy. */
+enum pawl_ckpt_proof {
+	PAWL_CKPT_COPIED,  /* everything was copied before save returned */
+	PAWL_CKPT_WATCHED, /* the kernel watched what was copied later */
+	PAWL_CKPT_FENCED,  /* some of that lay on CUDA devices, which only fences protect */
+};
+
 #define PAWL_CKPT_STATUS_KEPT 256 /* saves whose status is remembered; older ones: PAWL_ENOENT */
 
 struct pawl_ckpt_status {
 	enum pawl_ckpt_level level;
 	int code; /* PAWL_E code of failure or of trouble with the storage, 0 if none */
 	char why[PAWL_CKPT_WHY_MAX]; /* of code */
-	bool watched;                /* the kernel watched what was copied after save returned */
+	enum pawl_ckpt_proof proof;  /* of what it had copied when save returned */
 	int part, storage;           /* code PAWL_ECHANGED: which span changed; else -1 */
 	uint64_t stall_ns;           /* save took */
 	uint64_t stage_ns;           /* until all was copied; 0 while it is not */

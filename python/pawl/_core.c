@@ -198,7 +198,7 @@ static int borrow_part(PyObject *item, struct borrowed *held, struct pawl_ckpt_p
 	held->held = 3;
 	if (held->spans.len % (Py_ssize_t)sizeof(struct pawl_ckpt_span) != 0 ||
 		held->tensors.len > UINT32_MAX) {
-		PyErr_SetString(PyExc_ValueError, "spans must be triples of uint64");
+		PyErr_SetString(PyExc_ValueError, "spans must be rows of four uint64");
 		return -1;
 	}
 	part->shared = shared;
@@ -304,7 +304,7 @@ static PyObject *session_status(struct session *self, PyObject *arg)
 		return core_raise(&err);
 	}
 	return Py_BuildValue("(iisiii{s:K,s:K})", (int)status.level, status.code, status.why,
-		(int)status.watched, status.part, status.storage, "stall_ns",
+		(int)status.proof, status.part, status.storage, "stall_ns",
 		(unsigned long long)status.stall_ns, "stage_ns",
 		(unsigned long long)status.stage_ns);
 }

@@ -7,8 +7,8 @@ copied. Each optimizer is one bit of a mask; a storage carries the bits of all i
 
 What changes such memory elsewhere breaks the expectation, and is found, not prevented: by the
 kernel's watch, and here by the version counters of tensors not yet copied. That save is withdrawn.
-Neither sees writes by another process or by a device: such memory gets no bits, so that it is
-copied before save returns.
+Neither sees writes by another process: memory shared with one gets no bits, so that it is copied
+before save returns. What lies on a CUDA device has only the fences and the version counters.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ log = logging.getLogger("pawl")
 EVERYTHING: Final = (1 << 64) - 1  # mask of all optimizers
 _OPTIMIZERS_MAX: Final = 63  # with a bit of their own; all later ones share bit 63
 _WATCH_MIN: Final = 64 << 10  # bytes; smaller storages are copied at once, as in src/ckpt/plan.h
+_NEVER: Final = 1 << 64  # bytes; no storage is as large
 
 _version = attrgetter("_version")
 
@@ -115,36 +116,60 @@ def _addresses(tensors: list[torch.Tensor]) -> Iterable[int]:
 class Spans:
     """Where the storages of one partition lie, and which fences guard them."""
 
-    __slots__ = ("groups", "packed")
+    __slots__ = ("devices", "groups", "packed")
 
-    def __init__(self, skeleton: Skeleton, masks: dict[int, int], evicted: set[str]) -> None:
-        """evicted: names of storages that changed under a save; they are copied at once now."""
+    def __init__(
+        self, skeleton: Skeleton, masks: dict[int, int], watch: bool, evicted: set[str]
+    ) -> None:
+        """masks: see guarded(); empty: everything is copied at once. watch: the kernel watches host
+        memory. evicted: names of storages that changed under a save; they are copied at once now.
+        """
         storages = skeleton.storages
         addresses = list(map(torch.UntypedStorage.data_ptr, storages))
         sizes = list(map(torch.UntypedStorage.nbytes, storages))
+        devices = [0] * len(storages)
+        if torch.cuda.is_initialized():
+            devices = [s.device.index + 1 if s.is_cuda else 0 for s in storages]
         if masks:
+            host_min = _WATCH_MIN if watch else _NEVER
             groups = [
-                masks.get(address, 0) if size >= _WATCH_MIN else 0
-                for address, size in zip(addresses, sizes, strict=True)
+                masks.get(address, 0) if device or size >= host_min else 0
+                for address, size, device in zip(addresses, sizes, devices, strict=True)
             ]
-            _clear_unwatchable(groups, skeleton, evicted)
+            _clear_unwatchable(groups, devices, skeleton, evicted)
         else:
             groups = [0] * len(storages)
+        self.devices = devices
         self.groups = groups
-        self.packed = array("Q", bytes(24 * len(groups)))
-        for column, values in enumerate((addresses, sizes, groups)):
-            self.packed[column::3] = array("Q", values)
+        self.packed = array("Q", bytes(32 * len(groups)))
+        for column, values in enumerate((addresses, sizes, groups, devices)):
+            self.packed[column::4] = array("Q", values)
 
 
-def _clear_unwatchable(groups: list[int], skeleton: Skeleton, evicted: set[str]) -> None:
-    """Zeroes the groups of memory that others may write unseen: processes, files, devices."""
+def queue_before_copies(parts: Iterable[Spans]) -> None:
+    """Makes the default stream of each device wait for the stream in use: copies wait for that."""
+    if not torch.cuda.is_initialized():
+        return
+    for device in {number - 1 for spans in parts for number in spans.devices if number}:
+        current = torch.cuda.current_stream(device)
+        default = torch.cuda.default_stream(device)
+        if current != default:
+            default.wait_stream(current)
+
+
+def _clear_unwatchable(
+    groups: list[int], devices: list[int], skeleton: Skeleton, evicted: set[str]
+) -> None:
+    """Zeroes the groups of host memory that others may write unseen: processes, files, devices."""
     storages = skeleton.storages
     shared = list(map(torch.UntypedStorage.is_shared, storages))
-    if any(shared):
-        groups[:] = [0 if others else mask for others, mask in zip(shared, groups, strict=True)]
+    if any(shared):  # torch says so of all that lies on CUDA devices
+        for index, others in enumerate(shared):
+            if others and not devices[index]:
+                groups[index] = 0
     if torch.cuda.is_initialized():
         for index, storage in enumerate(storages):
-            if groups[index] and storage.is_pinned():
+            if groups[index] and not devices[index] and storage.is_pinned():
                 groups[index] = 0
     if evicted:
         for index, name in enumerate(skeleton.names):

@@ -41,6 +41,8 @@ _PLAIN: Final = frozenset({torch.Tensor, torch.nn.Parameter})
 _PLAIN_DTYPES: Final = frozenset(_spell.STORAGE_NAMES) | frozenset(_spell.UNTYPED_DTYPES)
 _COMPLEX: Final = frozenset({torch.complex32, torch.complex64, torch.complex128})
 
+_REACHABLE: Final = frozenset({"cpu", "cuda"})  # kinds of device
+
 _attributes = attrgetter("__dict__")
 _dtype = attrgetter("dtype")
 _requires_grad = attrgetter("requires_grad")
@@ -53,7 +55,7 @@ class Skeleton(NamedTuple):
 
     pickle: bytes  # data.pkl of the torch zip
     table: bytes  # names, dtypes and shapes, encoded by _core.encode_tensors
-    storages: list[torch.UntypedStorage]  # by key "0", "1", ...; in host memory
+    storages: list[torch.UntypedStorage]  # by key "0", "1", ...; in host or CUDA memory
     names: list[str]  # a path inside the partition for each storage
     tensors: Sequence[torch.Tensor | None]  # one that lies on each storage, for its version counter
 
@@ -215,7 +217,7 @@ class Partition:
         same = columns == self._columns
         if not same or placeholder != self._placeholder:
             self._respell(value, tensors, columns, placeholder, same)
-        hosts = storages if columns.places is None else _to_host(storages)
+        hosts = storages if columns.places is None else _reachable(storages)
         on = tensors if firsts is None else [tensors[i] for i in firsts]
         return Skeleton(self._pickle, self._table, hosts, self._names, on)
 
@@ -264,7 +266,7 @@ class Partition:
                 on[key] = tensor
                 names[key] = name or names[key]
         return Skeleton(
-            stream.getvalue(), _core.encode_tensors(rows), _to_host(storages), names, on
+            stream.getvalue(), _core.encode_tensors(rows), _reachable(storages), names, on
         )
 
 
@@ -342,13 +344,9 @@ def _describe(
     return _core.encode_tensors(rows), names
 
 
-def _to_host(storages: list[torch.UntypedStorage]) -> list[torch.UntypedStorage]:
-    """The same bytes in host memory; what lies on a device is copied before this returns.
-
-    For now by torch, on the caller's stream and into pageable memory. Pinned memory and copy
-    streams of our own, which let the copy overlap with training, will replace this function.
-    """
-    return [s if s.device.type == "cpu" else s.cpu() for s in storages]
+def _reachable(storages: list[torch.UntypedStorage]) -> list[torch.UntypedStorage]:
+    """The same bytes where the library can copy them from; torch copies those of other devices."""
+    return [s if s.device.type in _REACHABLE else s.cpu() for s in storages]
 
 
 def _class_of(obj: Any) -> Any:

@@ -31,7 +31,7 @@ log = logging.getLogger("pawl")
 LEVELS: Final = {"staged": 1, "committed": 2, "durable": 3}
 _LEVEL_STAGING: Final = 0
 _LEVEL_NAMES: Final = {-1: "failed", 0: "staging", 1: "staged", 2: "committed", 3: "durable"}
-_PROOFS: Final = ("copied", "watched")
+_PROOFS: Final = ("copied", "watched", "fenced")
 CLOSE_TIMEOUT_S: Final = 60.0  # that leaving waits for the newest save to be durable
 RANKS_TIMEOUT_S: Final = 1800.0  # that a restore waits for the other ranks
 
@@ -103,6 +103,8 @@ class Save:
         ``"copied"``: everything was copied before ``save()`` returned. ``"watched"``: some of it
         was copied later, and the kernel reports every write of this process to those pages; it
         does not see writes by other processes or devices, and such memory was copied at once.
+        ``"fenced"``: some of it lay on CUDA devices, where only the hook before optimizer steps and
+        the tensors' version counters tell of changes.
         """
         return _PROOFS[self._status()[3]]
 
@@ -211,8 +213,8 @@ class Checkpointer:
             program=find_program(),
             watch=self._watch,
         )
-        # Without the kernel's watch the library copies all before save returns: nothing to guard.
-        self._guards = self._watch and self._session.best_proof[0] > 0
+        # Without the kernel's watch the library copies host memory before save returns.
+        self._host_watch = self._session.best_proof[0] > 0
         _guard.install()
         self._holds_signal = _stop.install()
         _open.add(self)
@@ -239,14 +241,15 @@ class Checkpointer:
         self._settle_pending()
         diverged = set(session.diverged) if self.world_size > 1 else set()
         pieces = self._sharing.split(state, diverged)
-        masks = _guard.guarded() if self._guards else {}
+        masks = _guard.guarded() if self._watch else {}
         parts, sent = [], []
         for name, shared, value in [*pieces, (RNG, False, _rng.capture())]:
             skeleton = self._partition(name).build(value)
-            spans = _guard.Spans(skeleton, masks, self._evicted.get(name, set()))
+            spans = _guard.Spans(skeleton, masks, self._host_watch, self._evicted.get(name, set()))
             parts.append((name, skeleton, spans))
             sent.append((name, shared, skeleton.pickle, skeleton.table, spans.packed))
         capture = _guard.Capture(parts)
+        _guard.queue_before_copies(spans for _, _, spans in parts)
         save_id = session.save(step, sent, self._watch)
         capture.started(session, save_id)
         save = Save(self, capture, save_id, step)

@@ -14,6 +14,7 @@
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "ckpt/cuda.h"
 #include "ckpt/plan.h"
 
 #include <errno.h>
@@ -88,6 +89,13 @@ static int check_part(const struct pawl_ckpt_part *in, struct pawl_err *err)
 			"partition name '%.64s': must have 1 to %d bytes, no '/', no leading '.', "
 			"and not be complete.txt or why.txt",
 			in->name, PART_NAME_BYTES);
+	}
+	for (uint32_t s = 0; s < in->spans_n; s++) {
+		if (in->spans[s].device > CUDA_DEVICES_MAX) {
+			return pawl_err_set(err, PAWL_EINVAL, "%s: device %llu: at most %d",
+				in->name, (unsigned long long)in->spans[s].device,
+				CUDA_DEVICES_MAX);
+		}
 	}
 	return 0;
 }
@@ -164,9 +172,9 @@ static void set_spans(struct session_part *part, const struct pawl_ckpt_part *in
 {
 	for (uint32_t s = 0; s < in->spans_n; s++) {
 		part->spans[s] = (struct ckpt_span){(const void *)(uintptr_t)in->spans[s].addr,
-			in->spans[s].size_bytes, in->spans[s].groups};
+			in->spans[s].size_bytes, in->spans[s].groups, (int)in->spans[s].device};
 	}
-	part->spans[in->spans_n] = (struct ckpt_span){in->pickle, in->pickle_bytes, 0};
+	part->spans[in->spans_n] = (struct ckpt_span){in->pickle, in->pickle_bytes, 0, 0};
 }
 
 /* Lays the partitions out, or keeps the layout of the save before. */
@@ -451,8 +459,8 @@ static void tell_failed(struct pawl_ckpt *ckpt, struct wire_out *out, uint64_t i
 static void copied(void *user, int rv, size_t piece)
 {
 	struct pawl_ckpt *ckpt = user;
-	const struct ckpt_piece *changed = rv == 0 ? NULL : &ckpt->pieces.at[piece];
-	char why[256];
+	const struct ckpt_piece *at = rv == 0 ? NULL : &ckpt->pieces.at[piece];
+	char why[CKPT_NAME_MAX + 128];
 	bool withdrawn;
 	uint64_t id;
 
@@ -465,9 +473,12 @@ static void copied(void *user, int rv, size_t piece)
 	if (rv == 0 && !withdrawn) {
 		session_tell_staged(ckpt, id);
 	} else if (rv != 0) {
-		snprintf(why, sizeof(why), "storage %u of %s changed while it was copied (rank %u)",
-			changed->storage, ckpt->records[changed->part].name, ckpt->options.rank);
-		session_set_failed(ckpt, id, rv, why, (int)changed->part, (int)changed->storage);
+		snprintf(why, sizeof(why), "storage %u of %s %s (rank %u)", at->storage,
+			ckpt->records[at->part].name,
+			rv == PAWL_ECHANGED ? "changed while it was copied"
+					    : "could not be copied from its CUDA device",
+			ckpt->options.rank);
+		session_set_failed(ckpt, id, rv, why, (int)at->part, (int)at->storage);
 		tell_failed(ckpt, &ckpt->done_frame, id, rv, why);
 	}
 	pthread_mutex_lock(&ckpt->state);
@@ -496,11 +507,14 @@ static uint64_t new_status(struct pawl_ckpt *ckpt)
 
 static void note_stall(struct pawl_ckpt *ckpt, uint64_t id)
 {
+	static const enum pawl_ckpt_proof proofs[] = {[SNAP_COPIED] = PAWL_CKPT_COPIED,
+		[SNAP_WATCHED] = PAWL_CKPT_WATCHED,
+		[SNAP_FENCED] = PAWL_CKPT_FENCED};
 	struct session_status *entry = &ckpt->statuses[id % PAWL_CKPT_STATUS_KEPT];
 
 	pthread_mutex_lock(&ckpt->state);
 	entry->status.stall_ns = (uint64_t)(clock_mono_ns() - ckpt->begun_ns);
-	entry->status.watched = ckpt->proof == SNAP_WATCHED;
+	entry->status.proof = proofs[ckpt->proof];
 	pthread_mutex_unlock(&ckpt->state);
 }
 

@@ -6,6 +6,7 @@
 #include "agent/session.h"
 
 #include "base/err.h"
+#include "ckpt/cuda.h"
 #include "ckpt/tags.h"
 #include "ckpt/write.h"
 #include "store/store.h"
@@ -14,40 +15,81 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Where the bytes come from. */
+struct live {
+	struct session_part *part; /* being written */
+	struct cuda *cuda;         /* NULL: nothing lies on a device */
+};
+
 /* Copies the part of [off, off + len) of the file that lies in one entry. */
-static void copy_entry(const struct zip_entry *entry, const struct ckpt_span *span, uint64_t off,
-	size_t len_bytes, uint8_t *image)
+static int copy_entry(const struct live *live, const struct zip_entry *entry,
+	const struct ckpt_span *span, uint64_t off, size_t len_bytes, uint8_t *image,
+	struct pawl_err *err)
 {
 	uint64_t lo = entry->data_off > off ? entry->data_off : off;
 	uint64_t hi = entry->data_off + entry->size_bytes;
+	const uint8_t *src = span->addr;
+	uint32_t crc;
 
 	hi = hi < off + len_bytes ? hi : off + len_bytes;
-	if (lo < hi) {
-		memcpy(image + (lo - off), (const uint8_t *)span->addr + (lo - entry->data_off),
-			hi - lo);
+	if (lo >= hi) {
+		return 0;
 	}
+	src += lo - entry->data_off;
+	if (span->device != 0) {
+		return cuda_copy_crc32c(live->cuda, span->device - 1, image + (lo - off), src,
+			hi - lo, &crc, err);
+	}
+	memcpy(image + (lo - off), src, hi - lo);
+	return 0;
 }
 
 /* write_source: payload out of live memory. */
 static int chunk_from_memory(void *user, uint64_t off, size_t len_bytes, uint8_t *bounce,
 	uint8_t **bytes, struct pawl_err *err)
 {
-	const struct session_part *part = user;
+	const struct live *live = user;
+	const struct session_part *part = live->part;
+	uint32_t pickle = part->spans_n - 1;
+	int rv = 0;
 
-	for (uint32_t s = 0; s + 1 < part->spans_n; s++) {
-		copy_entry(&part->zip.entries[s], &part->spans[s], off, len_bytes, bounce);
+	for (uint32_t s = 0; s < part->spans_n && rv == 0; s++) {
+		const struct zip_entry *entry =
+			s < pickle ? &part->zip.entries[s] : zip_plan_pickle(&part->zip);
+
+		rv = copy_entry(live, entry, &part->spans[s], off, len_bytes, bounce, err);
 	}
-	copy_entry(zip_plan_pickle(&part->zip), &part->spans[part->spans_n - 1], off, len_bytes,
-		bounce);
 	*bytes = bounce;
-	return 0;
+	return rv;
+}
+
+/* Waits for what is queued on the devices of a partition. */
+static int mark_devices(struct cuda **cuda, const struct session_part *part, struct pawl_err *err)
+{
+	int rv = 0;
+
+	for (uint32_t s = 0; s < part->spans_n && rv == 0; s++) {
+		int device = part->spans[s].device;
+
+		if (device == 0 || (s > 0 && part->spans[s - 1].device == device)) {
+			continue;
+		}
+		if (*cuda == NULL) {
+			rv = cuda_open(cuda, err);
+		}
+		if (rv == 0) {
+			rv = cuda_mark(*cuda, device - 1, err);
+		}
+	}
+	return rv;
 }
 
 static int write_part(struct pawl_ckpt *ckpt, struct writer *writer, const char *dir,
-	struct session_part *part, struct pawl_err *err)
+	struct live *live, struct pawl_err *err)
 {
+	struct session_part *part = live->part;
 	struct record_part *record = part->record;
-	struct write_source source = {chunk_from_memory, part};
+	struct write_source source = {chunk_from_memory, live};
 	uint32_t chunks_n = ckpt_chunks(record->size_bytes);
 	char file[CKPT_NAME_MAX + 16];
 
@@ -69,6 +111,7 @@ int session_stream(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err)
 {
 	struct store *store = NULL;
 	struct writer *writer = NULL;
+	struct live live = {0};
 	char tag[CKPT_TAG_MAX];
 	char dir[CKPT_TAG_MAX + 8];
 	int rv = store_posix_open(ckpt->options.root, false, &store, err);
@@ -92,8 +135,13 @@ int session_stream(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err)
 			part->record->lo = part->record->hi = 0;
 			continue;
 		}
-		rv = write_part(ckpt, writer, dir, part, err);
+		live.part = part;
+		rv = mark_devices(&live.cuda, part, err);
+		if (rv == 0) {
+			rv = write_part(ckpt, writer, dir, &live, err);
+		}
 	}
+	cuda_close(live.cuda);
 	writer_close(writer);
 	store_close(store);
 	if (rv == 0) {

@@ -25,12 +25,14 @@ void ckpt_share(uint64_t size_bytes, uint32_t rank, uint32_t world, uint64_t *lo
 	*hi = to < size_bytes ? to : size_bytes;
 }
 
-/* What all pieces of one call have in common. */
+/* What all pieces of one call have in common, and then all of one span. */
 struct cutter {
-	struct ckpt_pieces *pieces; /* the caller's */
-	uint64_t lo;                /* of the file: what image begins with */
-	uint8_t *image;             /* or NULL */
-	uint32_t part;              /* index of the partition */
+	struct ckpt_pieces *pieces;   /* the caller's */
+	uint64_t lo;                  /* of the file: what image begins with */
+	uint8_t *image;               /* or NULL */
+	uint32_t part;                /* index of the partition */
+	uint32_t storage;             /* index of the span */
+	const struct ckpt_span *span; /* being cut */
 };
 
 static int grow_pieces(struct ckpt_pieces *pieces, struct pawl_err *err)
@@ -53,7 +55,7 @@ static int grow_pieces(struct ckpt_pieces *pieces, struct pawl_err *err)
 
 /* Appends [src, src + len) as one piece at file_off; nothing if it is empty. */
 static int add_piece(struct cutter *cut, const uint8_t *src, uint64_t len_bytes, uint64_t file_off,
-	uint32_t storage, uint64_t groups, struct pawl_err *err)
+	uint64_t groups, struct pawl_err *err)
 {
 	struct ckpt_pieces *pieces = cut->pieces;
 
@@ -73,53 +75,58 @@ static int add_piece(struct cutter *cut, const uint8_t *src, uint64_t len_bytes,
 		.file_off = file_off,
 		.len_bytes = (uint32_t)len_bytes,
 		.part = cut->part,
-		.storage = storage,
+		.storage = cut->storage,
+		.device = cut->span->device,
 		.groups = groups,
 	};
 	return 0;
 }
 
 /* Adds [src, src + len) of one chunk: whole pages keep the groups, what is left of pages does not.
- */
+ * Devices have no pages of ours. */
 static int cut_run(struct cutter *cut, const uint8_t *src, uint64_t len_bytes, uint64_t file_off,
-	uint32_t storage, uint64_t groups, struct pawl_err *err)
+	struct pawl_err *err)
 {
+	const struct ckpt_span *span = cut->span;
 	uint64_t head = -(uintptr_t)src % CKPT_PAGE;
 	uint64_t body;
 	int rv;
 
-	if (groups == 0 || head + CKPT_PAGE > len_bytes) {
-		return add_piece(cut, src, len_bytes, file_off, storage, 0, err);
+	if (span->device != 0) {
+		return add_piece(cut, src, len_bytes, file_off, span->groups, err);
+	}
+	if (span->groups == 0 || span->size_bytes < CKPT_WATCH_MIN ||
+		head + CKPT_PAGE > len_bytes) {
+		return add_piece(cut, src, len_bytes, file_off, 0, err);
 	}
 	body = (len_bytes - head) / CKPT_PAGE * CKPT_PAGE;
-	rv = add_piece(cut, src, head, file_off, storage, 0, err);
+	rv = add_piece(cut, src, head, file_off, 0, err);
 	if (rv == 0) {
-		rv = add_piece(cut, src + head, body, file_off + head, storage, groups, err);
+		rv = add_piece(cut, src + head, body, file_off + head, span->groups, err);
 	}
 	if (rv == 0) {
 		rv = add_piece(cut, src + head + body, len_bytes - head - body,
-			file_off + head + body, storage, 0, err);
+			file_off + head + body, 0, err);
 	}
 	return rv;
 }
 
-/* Adds what of one span's payload lies in [lo, hi), chunk by chunk. */
-static int cut_span(struct cutter *cut, const struct zip_entry *entry, const struct ckpt_span *span,
-	uint32_t storage, uint64_t hi, struct pawl_err *err)
+/* Adds what of the span's payload lies in [lo, hi), chunk by chunk. */
+static int cut_span(struct cutter *cut, const struct zip_entry *entry, uint64_t hi,
+	struct pawl_err *err)
 {
-	uint64_t groups = span->size_bytes >= CKPT_WATCH_MIN ? span->groups : 0;
+	const uint8_t *addr = cut->span->addr;
 	uint64_t end = entry->data_off + entry->size_bytes;
 	uint64_t off = entry->data_off > cut->lo ? entry->data_off : cut->lo;
 	int rv = 0;
 
-	ASSERT(span->size_bytes == entry->size_bytes);
+	ASSERT(cut->span->size_bytes == entry->size_bytes);
 	end = end < hi ? end : hi;
 	while (off < end && rv == 0) {
 		uint64_t to = (off / CKPT_CHUNK + 1) * CKPT_CHUNK;
 
 		to = to < end ? to : end;
-		rv = cut_run(cut, (const uint8_t *)span->addr + (off - entry->data_off), to - off,
-			off, storage, groups, err);
+		rv = cut_run(cut, addr + (off - entry->data_off), to - off, off, err);
 		off = to;
 	}
 	return rv;
@@ -137,7 +144,9 @@ int ckpt_pieces_add(struct ckpt_pieces *pieces, const struct zip_plan *plan,
 		const struct zip_entry *entry =
 			i < plan->storages ? &plan->entries[i] : zip_plan_pickle(plan);
 
-		rv = cut_span(&cut, entry, &spans[i], i, hi, err);
+		cut.storage = i;
+		cut.span = &spans[i];
+		rv = cut_span(&cut, entry, hi, err);
 	}
 	if (rv != 0) {
 		pieces->n = n_before;

@@ -32,6 +32,7 @@ struct ckpt_span {
 	uint64_t size_bytes; /* of it */
 	uint64_t groups; /* bit set of the fences that wait for it; 0: copied at once, never watched
 			  */
+	int device;      /* 0: host memory; n: CUDA device n - 1 */
 };
 
 /* A run of bytes that is copied and checksummed as one: within one storage, one chunk, and either
@@ -45,8 +46,8 @@ struct ckpt_piece {
 	uint32_t part;      /* index of the partition */
 	uint32_t storage;   /* index of the storage in it; storages count = the pickle */
 	int device;         /* 0: host memory; n: src is of CUDA device n - 1 */
-	uint64_t groups;    /* as in the span; 0: copied at once. Otherwise src and len_bytes are
-			       multiples of CKPT_PAGE */
+	uint64_t groups;    /* as in the span; 0: copied at once. Otherwise, in host memory, src
+			       and len_bytes are multiples of CKPT_PAGE */
 };
 
 /* A growing list of pieces. Zero-initialise. */
@@ -61,7 +62,7 @@ struct ckpt_pieces {
  * spans[plan->storages] its pickle, in the order of plan->entries (storages, …, pickle). image is
  * where byte lo goes (NULL: checksum only). Spans with groups != 0 and at least CKPT_WATCH_MIN
  * bytes are cut at page boundaries of their address: whole pages keep their groups, heads and tails
- * get groups 0. PAWL_ENOMEM.
+ * get groups 0. Spans on devices are cut at chunks only. PAWL_ENOMEM.
  */
 int ckpt_pieces_add(struct ckpt_pieces *pieces, const struct zip_plan *plan,
 	const struct ckpt_span *spans, uint32_t part, uint64_t lo, uint64_t hi, uint8_t *image,

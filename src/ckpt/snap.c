@@ -63,7 +63,7 @@ struct snap {
 	unsigned threads_n;                  /* started */
 
 	/* The snapshot in progress: written while starting, read only after. */
-	struct snap_list lists[2]; /* by proof, each kept while the pieces stay the same */
+	struct snap_list lists[3]; /* by proof, each kept while the pieces stay the same */
 	struct snap_list *list;    /* one of them */
 	struct ckpt_piece *pieces; /* the caller's */
 	snap_done_fn *done;        /* the caller's */
@@ -369,6 +369,7 @@ void snap_close(struct snap *snap)
 	cuda_close(snap->cuda);
 	snap_list_deinit(&snap->lists[SNAP_COPIED]);
 	snap_list_deinit(&snap->lists[SNAP_WATCHED]);
+	snap_list_deinit(&snap->lists[SNAP_FENCED]);
 	pthread_cond_destroy(&snap->progress);
 	pthread_cond_destroy(&snap->work);
 	pthread_mutex_destroy(&snap->lock);
@@ -383,15 +384,17 @@ enum snap_proof snap_best(const struct snap *snap, const char **why_not)
 	return snap->best;
 }
 
-/* The list of these pieces with nothing watched. */
-static int make_eager_list(struct snap *snap, const struct ckpt_piece *pieces, size_t n,
+/* The list of these pieces with nothing watched; late: what lies on devices waits for its fences.
+ */
+static int make_plain_list(struct snap *snap, const struct ckpt_piece *pieces, size_t n, bool late,
 	struct pawl_err *err)
 {
-	struct snap_list *list = &snap->lists[SNAP_COPIED];
+	static const struct snap_range none;
+	struct snap_list *list = &snap->lists[late ? SNAP_FENCED : SNAP_COPIED];
 	int rv = 0;
 
 	if (!snap_list_matches(list, pieces, n)) {
-		rv = snap_list_extents(list, pieces, n, NULL, 0, err);
+		rv = snap_list_extents(list, pieces, n, late ? &none : NULL, 0, err);
 		if (rv == 0) {
 			rv = snap_list_units(list, err);
 		}
@@ -587,7 +590,7 @@ int snap_begin(struct snap *snap, struct ckpt_piece *pieces, size_t n, bool watc
 	}
 	rv = mark_devices(snap, pieces, n, err);
 	if (rv == 0 && (!watch || snap->best == SNAP_COPIED || !watch_pieces(snap, pieces, n))) {
-		rv = make_eager_list(snap, pieces, n, err);
+		rv = make_plain_list(snap, pieces, n, watch, err);
 	}
 	if (rv != 0) {
 		pthread_mutex_lock(&snap->lock);

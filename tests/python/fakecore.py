@@ -58,7 +58,7 @@ class _Part:
     def __init__(self, name: str, shared: bool, pickle: bytes, tensors: bytes, spans: Any) -> None:
         self.name, self.shared, self.pickle, self.tensors = name, shared, pickle, tensors
         flat = memoryview(spans).cast("B").cast("Q").tolist() if len(spans) else []
-        self.spans = list(zip(flat[0::3], flat[1::3], flat[2::3], strict=True))
+        self.spans = list(zip(flat[0::4], flat[1::4], flat[2::4], strict=True))
         self.bytes: list[bytes | None] = [None] * len(self.spans)
         self.sums = [zlib.crc32(_peek(a, n)) for a, n, _ in self.spans]
 

@@ -112,7 +112,7 @@ static uint8_t *scatter(const struct sample_part *part, struct ckpt_span *spans,
 	for (uint32_t i = 0; i <= part->storages; i++) {
 		at += rng_below(rng, CKPT_PAGE);
 		memcpy(at, part->payloads[i], part->sizes[i]);
-		spans[i] = (struct ckpt_span){at, part->sizes[i], rng_below(rng, 3)};
+		spans[i] = (struct ckpt_span){at, part->sizes[i], rng_below(rng, 3), 0};
 		at += part->sizes[i];
 	}
 	return memory;

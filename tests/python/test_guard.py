@@ -300,7 +300,7 @@ def groups_of(state: dict[str, Any], tmp_path: Path) -> dict[str, list[int]]:
         seen = {}
 
         def save(step: int, parts: list[Any], watch: bool) -> int:
-            seen.update({part[0]: list(part[4])[2::3] for part in parts})
+            seen.update({part[0]: list(part[4])[2::4] for part in parts})
             return whole(step, parts, watch)
 
         session.save = save

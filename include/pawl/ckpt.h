@@ -85,6 +85,14 @@ struct pawl_ckpt_part {
  */
 int pawl_ckpt_save(struct pawl_ckpt *ckpt, uint64_t step, const struct pawl_ckpt_part *parts,
 	uint32_t parts_n, bool watch, uint64_t *id, struct pawl_err *err);
+/*
+ * Optional: a save of step is about to come, of as many bytes as the last one; what it needs of the
+ * agent is asked for now, so that the answer is there when it comes.
+ */
+void pawl_ckpt_ask(struct pawl_ckpt *ckpt, uint64_t step);
+/* This rank's next save will not come, asked for or not: the other ranks' saves fail, and the saves
+ * after it still go together. Waits for the answer, if one is under way. */
+void pawl_ckpt_unask(struct pawl_ckpt *ckpt);
 /* Returns when every span with one of these groups is copied. */
 void pawl_ckpt_fence(struct pawl_ckpt *ckpt, uint64_t groups);
 /* The caller saw a span change under the copy: the save fails unless it is committed already. */

@@ -270,6 +270,26 @@ static PyObject *session_fence(struct session *self, PyObject *arg)
 	Py_RETURN_NONE;
 }
 
+static PyObject *session_ask(struct session *self, PyObject *arg)
+{
+	bool back = arg == Py_None;
+	unsigned long long step = back ? 0 : PyLong_AsUnsignedLongLong(arg);
+	struct pawl_ckpt *ckpt;
+
+	if (PyErr_Occurred() || !(ckpt = enter(self))) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	if (back) {
+		pawl_ckpt_unask(ckpt);
+	} else {
+		pawl_ckpt_ask(ckpt, step);
+	}
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	Py_RETURN_NONE;
+}
+
 static PyObject *session_withdraw(struct session *self, PyObject *args)
 {
 	unsigned long long id;
@@ -530,6 +550,7 @@ static PyObject *get_best_proof(struct session *self, void *closure)
 static PyMethodDef session_methods[] = {
 	{"save", (PyCFunction)session_save, METH_VARARGS, "save(step, parts, watch) -> id"},
 	{"fence", (PyCFunction)session_fence, METH_O, "fence(groups)"},
+	{"ask", (PyCFunction)session_ask, METH_O, "ask(step), or ask(None) to take it back"},
 	{"withdraw", (PyCFunction)session_withdraw, METH_VARARGS, "withdraw(id, part, storage)"},
 	{"status", (PyCFunction)session_status, METH_O,
 		"status(id) -> (level, code, message, proof, part, storage, timings)"},

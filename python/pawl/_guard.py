@@ -146,6 +146,9 @@ class Spans:
             self.packed[column::4] = array("Q", values)
 
 
+Part = tuple[str, Skeleton, Spans]  # name, pickle and storages, where they lie
+
+
 def queue_before_copies(parts: Iterable[Spans]) -> None:
     """Makes the default stream of each device wait for the stream in use: copies wait for that."""
     if not torch.cuda.is_initialized():
@@ -180,7 +183,7 @@ def _clear_unwatchable(
 class Capture:
     """A save on its way to staged: holds its memory, fences it, and checks version counters."""
 
-    def __init__(self, parts: list[tuple[str, Skeleton, Spans]]) -> None:
+    def __init__(self, parts: list[Part]) -> None:
         """Reads the version counters: to be made before the copy starts."""
         self._held: Any = parts  # keeps all memory allocated until staged
         self._names = [(name, skeleton.names) for name, skeleton, _ in parts]

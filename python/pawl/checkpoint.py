@@ -239,15 +239,12 @@ class Checkpointer:
         step = check_step(step)
         check_names(state)
         self._settle_pending()
-        diverged = set(session.diverged) if self.world_size > 1 else set()
-        pieces = self._sharing.split(state, diverged)
-        masks = _guard.guarded() if self._watch else {}
-        parts, sent = [], []
-        for name, shared, value in [*pieces, (RNG, False, _rng.capture())]:
-            skeleton = self._partition(name).build(value)
-            spans = _guard.Spans(skeleton, masks, self._host_watch, self._evicted.get(name, set()))
-            parts.append((name, skeleton, spans))
-            sent.append((name, shared, skeleton.pickle, skeleton.table, spans.packed))
+        session.ask(step)
+        try:
+            parts, sent = self._describe(state)
+        except BaseException:
+            session.ask(None)
+            raise
         capture = _guard.Capture(parts)
         _guard.queue_before_copies(spans for _, _, spans in parts)
         save_id = session.save(step, sent, self._watch)
@@ -258,6 +255,21 @@ class Checkpointer:
         self._tell_once(session)
         save.stall_s = time.perf_counter() - began
         return save
+
+    def _describe(self, state: Mapping[str, Any]) -> tuple[list[_guard.Part], list[_core.Part]]:
+        """Every partition's pickle and memory: for the capture, and as Session.save takes them."""
+        session = self._live()
+        diverged = set(session.diverged) if self.world_size > 1 else set()
+        pieces = self._sharing.split(state, diverged)
+        masks = _guard.guarded() if self._watch else {}
+        parts, sent = [], []
+        for name, shared, value in [*pieces, (RNG, False, _rng.capture())]:
+            skeleton = self._partition(name).build(value)
+            evicted = self._evicted.get(name, set())
+            spans = _guard.Spans(skeleton, masks, self._host_watch, evicted)
+            parts.append((name, skeleton, spans))
+            sent.append((name, shared, skeleton.pickle, skeleton.table, spans.packed))
+        return parts, sent
 
     def restore(
         self,

@@ -19,22 +19,13 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Somebody who waits for a reply; on its stack. */
-struct call {
-	uint32_t id;              /* of the request */
-	bool done;                /* reply is filled */
-	bool failed;              /* no memory for the reply */
-	struct link_reply *reply; /* the caller's */
-	struct call *next;        /* of the link */
-};
-
 struct link {
 	struct proto_conn conn;     /* receiving thread's, but for fd */
 	pthread_t thread;           /* receives */
 	pthread_mutex_t send;       /* one frame at a time */
 	pthread_mutex_t calls_lock; /* guards calls, alive, next_id */
 	pthread_cond_t answered;    /* some call is done, or the agent is gone */
-	struct call *calls;         /* waiting */
+	struct link_call *calls;    /* waiting */
 	uint32_t next_id;           /* of requests; 0 is for events */
 	bool alive;                 /* the agent is there */
 	link_event_fn *event;       /* see link.h */
@@ -45,7 +36,7 @@ struct link {
 static void answer(struct link *link, struct proto_frame *frame)
 {
 	pthread_mutex_lock(&link->calls_lock);
-	for (struct call *call = link->calls; call; call = call->next) {
+	for (struct link_call *call = link->calls; call; call = call->next) {
 		if (call->id != frame->id || call->done) {
 			continue;
 		}
@@ -211,9 +202,9 @@ int link_send(struct link *link, struct wire_out *out, size_t start, struct pawl
 	return rv;
 }
 
-static void forget_call(struct link *link, struct call *call)
+static void forget_call(struct link *link, struct link_call *call)
 {
-	struct call **at = &link->calls;
+	struct link_call **at = &link->calls;
 
 	while (*at != call) {
 		at = &(*at)->next;
@@ -223,7 +214,7 @@ static void forget_call(struct link *link, struct call *call)
 
 /* Waits for call to be done, the agent to be gone, or the time to be over. Called with calls_lock.
  */
-static void await(struct link *link, const struct call *call, int timeout_ms)
+static void await(struct link *link, const struct link_call *call, int timeout_ms)
 {
 	int64_t due_ns = clock_mono_ns() + timeout_ms * NS_PER_MS;
 	struct timespec due = {.tv_sec = due_ns / NS_PER_S, .tv_nsec = due_ns % NS_PER_S};
@@ -252,42 +243,58 @@ static int told_error(struct wire_in *in, struct pawl_err *err)
 	return code < 0 ? code : PAWL_EPEER;
 }
 
-int link_call(struct link *link, struct wire_out *out, size_t start, int timeout_ms,
-	struct link_reply *reply, struct wire_in *in, struct pawl_err *err)
+int link_ask(struct link *link, struct link_call *call, struct wire_out *out, size_t start,
+	struct link_reply *reply, struct pawl_err *err)
 {
-	struct call call = {.reply = reply};
 	struct wire_in head;
-	bool alive;
 	int rv;
 
 	wire_in_init(&head, out->bytes + start + 8, 4); /* the id in the header */
-	call.id = wire_get_u32(&head);
+	*call = (struct link_call){.id = wire_get_u32(&head), .reply = reply};
 	reply->fds_n = 0;
 	pthread_mutex_lock(&link->calls_lock);
-	call.next = link->calls;
-	link->calls = &call;
+	call->next = link->calls;
+	link->calls = call;
 	pthread_mutex_unlock(&link->calls_lock);
 	rv = link_send(link, out, start, err);
-	pthread_mutex_lock(&link->calls_lock);
-	if (rv == 0) {
-		await(link, &call, timeout_ms);
+	if (rv != 0) {
+		pthread_mutex_lock(&link->calls_lock);
+		forget_call(link, call);
+		pthread_mutex_unlock(&link->calls_lock);
 	}
-	forget_call(link, &call);
+	return rv;
+}
+
+int link_await(struct link *link, struct link_call *call, int timeout_ms, struct wire_in *in,
+	struct pawl_err *err)
+{
+	struct link_reply *reply = call->reply;
+	bool alive;
+
+	pthread_mutex_lock(&link->calls_lock);
+	await(link, call, timeout_ms);
+	forget_call(link, call);
 	alive = link->alive;
 	pthread_mutex_unlock(&link->calls_lock);
-	if (rv != 0) {
-		return rv;
-	}
-	if (!call.done) {
+	if (!call->done) {
 		return alive ? pawl_err_set(err, PAWL_ETIMEDOUT,
 				       "the agent has not answered within %d ms", timeout_ms)
 			     : pawl_err_set(err, PAWL_EPEER, "the agent is gone");
 	}
-	if (call.failed) {
+	if (call->failed) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the agent's answer");
 	}
 	wire_in_init(in, reply->bytes.bytes, reply->bytes.len_bytes);
 	return reply->type == PROTO_ERROR ? told_error(in, err) : 0;
+}
+
+int link_call(struct link *link, struct wire_out *out, size_t start, int timeout_ms,
+	struct link_reply *reply, struct wire_in *in, struct pawl_err *err)
+{
+	struct link_call call;
+	int rv = link_ask(link, &call, out, start, reply, err);
+
+	return rv == 0 ? link_await(link, &call, timeout_ms, in, err) : rv;
 }
 
 void link_reply_deinit(struct link_reply *reply)

@@ -22,6 +22,15 @@ struct link_reply {
 	uint32_t fds_n;         /* of them */
 };
 
+/* A question on its way. The link knows its address until link_await returns. */
+struct link_call {
+	uint32_t id;              /* of the request */
+	bool done;                /* reply is filled */
+	bool failed;              /* no memory for the reply */
+	struct link_reply *reply; /* the caller's */
+	struct link_call *next;   /* of the link */
+};
+
 /* frame: an event; NULL: the agent is gone, and nothing more will come. */
 typedef void link_event_fn(void *user, struct proto_frame *frame);
 
@@ -34,8 +43,14 @@ bool link_alive(struct link *link);
 size_t link_start(struct link *link, struct wire_out *out, enum proto_type type);
 /* Ends the frame begun at start, sends it and forgets it. */
 int link_send(struct link *link, struct wire_out *out, size_t start, struct pawl_err *err);
-/* Sends it and waits for the reply (timeout_ms -1: for ever). An ERROR reply comes back as its
- * code, in err. Otherwise 0 and reply, with body to be read through in. */
+/* Sends it as a question; unless that fails, link_await must follow, or the link's end. */
+int link_ask(struct link *link, struct link_call *call, struct wire_out *out, size_t start,
+	struct link_reply *reply, struct pawl_err *err);
+/* Waits for the reply (timeout_ms -1: for ever). An ERROR reply comes back as its code, in err.
+ * Otherwise 0 and reply, with body to be read through in. */
+int link_await(struct link *link, struct link_call *call, int timeout_ms, struct wire_in *in,
+	struct pawl_err *err);
+/* Both. */
 int link_call(struct link *link, struct wire_out *out, size_t start, int timeout_ms,
 	struct link_reply *reply, struct wire_in *in, struct pawl_err *err);
 void link_reply_deinit(struct link_reply *reply);

@@ -260,6 +260,7 @@ int session_connect(struct pawl_ckpt *ckpt, struct pawl_err *err)
 
 	session_drop_arenas(ckpt);
 	link_close(ckpt->link);
+	session_forget_asked(ckpt);
 	ckpt->link = NULL;
 	pthread_mutex_lock(&ckpt->state);
 	ckpt->seq_base = ckpt->last_id;
@@ -400,6 +401,7 @@ int pawl_ckpt_close(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err
 		return 0; /* a fork's copy shares everything with its parent: nothing of it may be
 			     ended or freed */
 	}
+	session_take_back(ckpt, "the session is closed");
 	rv = pawl_ckpt_flush(ckpt, timeout_ms, err);
 	session_drop_arenas(ckpt);
 	if (ckpt->link && link_alive(ckpt->link)) {

@@ -40,6 +40,16 @@ struct session_part {
 	size_t piece_lo, piece_hi;  /* its pieces in the session's list */
 };
 
+/* A slot asked for. */
+struct session_asked {
+	bool open;               /* the answer was not heard yet */
+	uint64_t id;             /* of the save */
+	uint64_t step;           /* of it */
+	uint64_t need_bytes;     /* asked for; kept for the next one. 0: never asked */
+	struct link_call call;   /* the question */
+	struct link_reply reply; /* the answer */
+};
+
 /* This process's mapping of one of its arenas. */
 struct session_arena {
 	uint8_t *map;        /* NULL: none */
@@ -70,6 +80,7 @@ struct pawl_ckpt {
 	struct ckpt_pieces pieces;                 /* of the save in progress */
 	struct record_piece *told;                 /* the pieces as told; told_cap of them */
 	size_t told_cap;                           /* allocated */
+	struct session_asked asked;                /* for a slot */
 	struct session_arena arenas[LEDGER_SLOTS]; /* mapped */
 	pthread_t preparer;                        /* puts pages into the other arena */
 	bool preparing;                            /* preparer is to be joined */
@@ -106,9 +117,26 @@ void session_set_failed(struct pawl_ckpt *ckpt, uint64_t id, int code, const cha
 void session_note(struct pawl_ckpt *ckpt, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* ---- session_save.c ---- */
-/* Unmaps the arenas, once nobody writes to them any more. Called with saving, or alone. */
+/* ---- session_slot.c ---- all called with saving, or alone */
+/* Asks for a slot, unless that was done ahead. 0 and the slot (-1: stream), or why there is none.
+ */
+int session_ask_slot(struct pawl_ckpt *ckpt, uint64_t id, uint64_t need_bytes, int *slot,
+	struct pawl_err *err);
+/* What was asked ahead, if anything, will not come. */
+void session_take_back(struct pawl_ckpt *ckpt, const char *why);
+void session_forget_asked(struct pawl_ckpt *ckpt); /* the agent is gone */
+/* Puts pages into the other arena, in the background. */
+void session_prepare_rest(struct pawl_ckpt *ckpt, int slot);
+/* Unmaps the arenas, once nobody writes to them any more. */
 void session_drop_arenas(struct pawl_ckpt *ckpt);
+void session_slot_deinit(struct pawl_ckpt *ckpt);
+
+/* ---- session_save.c ---- */
+/* Number of a new save; what it says is known at once even if it never starts. */
+uint64_t session_new_save(struct pawl_ckpt *ckpt);
+/* This rank's part of the save will not come: the agent tells the others. */
+void session_tell_failed(struct pawl_ckpt *ckpt, struct wire_out *out, uint64_t id, int code,
+	const char *why);
 void session_save_deinit(struct pawl_ckpt *ckpt);
 
 /* ---- session_stream.c ---- */

@@ -17,19 +17,12 @@
 #include "ckpt/cuda.h"
 #include "ckpt/plan.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #define PART_NAME_BYTES                                                                            \
 	180 /* longest name of a partition: "-rank<r>" and ".new" must fit behind it */
-#define POPULATE_STEP (64ULL << 20) /* bytes of an arena whose pages are put in by one call */
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
 
 /* ---- structure ---- */
 
@@ -57,29 +50,10 @@ static void free_parts(struct pawl_ckpt *ckpt)
 
 void session_save_deinit(struct pawl_ckpt *ckpt)
 {
-	session_drop_arenas(ckpt);
+	session_slot_deinit(ckpt);
 	free_parts(ckpt);
 	ckpt_pieces_deinit(&ckpt->pieces);
 	free(ckpt->told);
-}
-
-/* The background preparation of an arena is over. */
-static void join_preparer(struct pawl_ckpt *ckpt)
-{
-	if (ckpt->preparing) {
-		pthread_join(ckpt->preparer, NULL);
-		ckpt->preparing = false;
-	}
-}
-
-void session_drop_arenas(struct pawl_ckpt *ckpt)
-{
-	join_preparer(ckpt);
-	snap_wait(ckpt->snap);
-	for (int s = 0; s < LEDGER_SLOTS; s++) {
-		arena_unmap(ckpt->arenas[s].map, ckpt->arenas[s].size_bytes);
-		ckpt->arenas[s] = (struct session_arena){0};
-	}
 }
 
 static int check_part(const struct pawl_ckpt_part *in, struct pawl_err *err)
@@ -253,83 +227,6 @@ static uint64_t share_out(struct pawl_ckpt *ckpt)
 	return off;
 }
 
-/* ---- arenas ---- */
-
-/* Puts pages into an arena, so that the copy does not have to (fresh pages cost more than the
- * copy). Failure only makes it slower. */
-static void populate(const struct session_arena *arena)
-{
-	for (uint64_t off = 0; off < arena->size_bytes; off += POPULATE_STEP) {
-		uint64_t left = arena->size_bytes - off;
-
-		madvise(arena->map + off, left < POPULATE_STEP ? left : POPULATE_STEP,
-			MADV_POPULATE_WRITE);
-	}
-}
-
-static void *prepare_other(void *user)
-{
-	populate(user);
-	return NULL;
-}
-
-/* Takes over the arenas that came with a grant: the granted one is made ready now, the other one in
- * the background. */
-static int take_arenas(struct pawl_ckpt *ckpt, int slot, struct wire_in *in, struct pawl_err *err)
-{
-	uint32_t n = wire_get_u32(in);
-
-	if (n > 0) {
-		join_preparer(ckpt);
-	}
-	for (uint32_t i = 0; i < n; i++) {
-		uint8_t s = wire_get_u8(in);
-		uint64_t size = wire_get_u64(in);
-
-		if (in->failed || s >= LEDGER_SLOTS || i >= ckpt->reply.fds_n) {
-			return pawl_err_set(err, PAWL_ECORRUPT, "malformed grant");
-		}
-		arena_unmap(ckpt->arenas[s].map, ckpt->arenas[s].size_bytes);
-		ckpt->arenas[s] = (struct session_arena){.size_bytes = size};
-		ckpt->arenas[s].map = arena_map_fd(ckpt->reply.fds[i], size);
-		if (!ckpt->arenas[s].map) {
-			ckpt->arenas[s].size_bytes = 0;
-			return pawl_err_sys(err, "map an arena of %llu bytes",
-				(unsigned long long)size);
-		}
-	}
-	if (!ckpt->arenas[slot].map) {
-		return pawl_err_set(err, PAWL_ECORRUPT,
-			"granted an arena that was not handed over");
-	}
-	if (!ckpt->arenas[slot].ready) {
-		if (ckpt->preparing) {
-			join_preparer(ckpt); /* it has been at this one */
-		} else {
-			populate(&ckpt->arenas[slot]);
-		}
-		ckpt->arenas[slot].ready = true;
-	}
-	return 0;
-}
-
-static void prepare_rest(struct pawl_ckpt *ckpt, int slot)
-{
-	struct session_arena *other = &ckpt->arenas[1 - slot];
-
-	if (other->map && !other->ready && !ckpt->preparing) {
-		ckpt->preparing = pthread_create(&ckpt->preparer, NULL, prepare_other, other) == 0;
-	}
-}
-
-static void close_fds(struct link_reply *reply)
-{
-	for (uint32_t i = 0; i < reply->fds_n; i++) {
-		close(reply->fds[i]);
-	}
-	reply->fds_n = 0;
-}
-
 /* ---- pieces ---- */
 
 /* On a summing save the rest of a shared file is read too, only for its checksums. */
@@ -444,7 +341,7 @@ void session_tell_staged(struct pawl_ckpt *ckpt, uint64_t id)
 }
 
 /* This rank's part of the save will not come: the agent tells the others. */
-static void tell_failed(struct pawl_ckpt *ckpt, struct wire_out *out, uint64_t id, int code,
+void session_tell_failed(struct pawl_ckpt *ckpt, struct wire_out *out, uint64_t id, int code,
 	const char *why)
 {
 	size_t start = link_start(ckpt->link, out, PROTO_FAIL);
@@ -479,7 +376,7 @@ static void copied(void *user, int rv, size_t piece)
 					    : "could not be copied from its CUDA device",
 			ckpt->options.rank);
 		session_set_failed(ckpt, id, rv, why, (int)at->part, (int)at->storage);
-		tell_failed(ckpt, &ckpt->done_frame, id, rv, why);
+		session_tell_failed(ckpt, &ckpt->done_frame, id, rv, why);
 	}
 	pthread_mutex_lock(&ckpt->state);
 	ckpt->copying_id = 0;
@@ -490,7 +387,7 @@ static void copied(void *user, int rv, size_t piece)
 /* ---- saving ---- */
 
 /* A new save in the table; what it says is known at once even if it never starts. */
-static uint64_t new_status(struct pawl_ckpt *ckpt)
+uint64_t session_new_save(struct pawl_ckpt *ckpt)
 {
 	struct session_status *entry;
 	uint64_t id;
@@ -500,7 +397,6 @@ static uint64_t new_status(struct pawl_ckpt *ckpt)
 	entry = &ckpt->statuses[id % PAWL_CKPT_STATUS_KEPT];
 	*entry = (struct session_status){.id = id,
 		.status = {.level = PAWL_CKPT_STAGING, .part = -1, .storage = -1}};
-	ckpt->withdrawn = false;
 	pthread_mutex_unlock(&ckpt->state);
 	return id;
 }
@@ -518,32 +414,6 @@ static void note_stall(struct pawl_ckpt *ckpt, uint64_t id)
 	pthread_mutex_unlock(&ckpt->state);
 }
 
-/* Asks for a slot. 0 and the slot (-1: stream), or why there is none. */
-static int ask_slot(struct pawl_ckpt *ckpt, uint64_t id, uint64_t need_bytes, int *slot,
-	struct pawl_err *err)
-{
-	struct wire_in in;
-	size_t start = link_start(ckpt->link, &ckpt->frame, PROTO_BEGIN);
-	bool streamed;
-	int rv;
-
-	wire_put_u64(&ckpt->frame, id - ckpt->seq_base);
-	wire_put_u64(&ckpt->frame, ckpt->step);
-	wire_put_u64(&ckpt->frame, need_bytes);
-	rv = link_call(ckpt->link, &ckpt->frame, start, SESSION_BEGIN_MS, &ckpt->reply, &in, err);
-	if (rv != 0) {
-		return rv;
-	}
-	*slot = wire_get_u8(&in) & (LEDGER_SLOTS - 1);
-	streamed = wire_get_u8(&in);
-	if (!streamed) {
-		rv = take_arenas(ckpt, *slot, &in, err);
-	}
-	close_fds(&ckpt->reply);
-	*slot = streamed ? -1 : *slot;
-	return rv;
-}
-
 static int stage(struct pawl_ckpt *ckpt, uint64_t id, int slot, bool watch, struct pawl_err *err)
 {
 	int rv = list_pieces(ckpt, ckpt->arenas[slot].map, err);
@@ -557,7 +427,7 @@ static int stage(struct pawl_ckpt *ckpt, uint64_t id, int slot, bool watch, stru
 	rv = snap_begin(ckpt->snap, ckpt->pieces.at, ckpt->pieces.n, watch, copied, ckpt,
 		&ckpt->proof, err);
 	if (rv == 0) {
-		prepare_rest(ckpt, slot);
+		session_prepare_rest(ckpt, slot);
 		return 0;
 	}
 	pthread_mutex_lock(&ckpt->state);
@@ -582,13 +452,13 @@ static int start_save(struct pawl_ckpt *ckpt, uint64_t id, bool watch, struct pa
 		pthread_mutex_unlock(&ckpt->state);
 	}
 	ckpt->summing = ckpt->options.world > 1 && (id - ckpt->seq_base) % SESSION_CHECK_EVERY == 1;
-	rv = ask_slot(ckpt, id, share_out(ckpt), &slot, err);
+	rv = session_ask_slot(ckpt, id, share_out(ckpt), &slot, err);
 	if (rv != 0) {
 		return rv;
 	}
 	rv = slot < 0 ? session_stream(ckpt, id, err) : stage(ckpt, id, slot, watch, err);
 	if (rv != 0) {
-		tell_failed(ckpt, &ckpt->frame, id, rv, err->msg);
+		session_tell_failed(ckpt, &ckpt->frame, id, rv, err->msg);
 	}
 	return rv;
 }
@@ -609,12 +479,21 @@ int pawl_ckpt_save(struct pawl_ckpt *ckpt, uint64_t step, const struct pawl_ckpt
 	pthread_mutex_lock(&ckpt->saving);
 	ckpt->begun_ns = clock_mono_ns();
 	snap_wait(ckpt->snap); /* the save before: its pieces and layout are about to be reused */
+	if (ckpt->asked.open && !link_alive(ckpt->link)) {
+		session_forget_asked(ckpt);
+	} else if (ckpt->asked.open && ckpt->asked.step != step) {
+		session_take_back(ckpt, "another step is saved");
+	}
 	ckpt->step = step;
 	rv = lay_out(ckpt, parts, parts_n, err);
 	if (rv != 0) {
+		session_take_back(ckpt, "it could not be laid out");
 		goto unlock;
 	}
-	*id = new_status(ckpt);
+	*id = ckpt->asked.open ? ckpt->asked.id : session_new_save(ckpt);
+	pthread_mutex_lock(&ckpt->state);
+	ckpt->withdrawn = false;
+	pthread_mutex_unlock(&ckpt->state);
 	rv = start_save(ckpt, *id, watch && ckpt->options.watch, &why);
 	note_stall(ckpt, *id);
 	if (rv != 0) {
@@ -651,6 +530,6 @@ void pawl_ckpt_withdraw(struct pawl_ckpt *ckpt, uint64_t id, int part, int stora
 	snprintf(why, sizeof(why), "storage %d of partition %d changed while it was copied",
 		storage, part);
 	session_set_failed(ckpt, id, PAWL_ECHANGED, why, part, storage);
-	tell_failed(ckpt, &out, id, PAWL_ECHANGED, why);
+	session_tell_failed(ckpt, &out, id, PAWL_ECHANGED, why);
 	wire_out_deinit(&out);
 }

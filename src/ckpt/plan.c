@@ -82,24 +82,34 @@ static int add_piece(struct cutter *cut, const uint8_t *src, uint64_t len_bytes,
 	return 0;
 }
 
-/* Adds [src, src + len) of one chunk: whole pages keep the groups, what is left of pages does not.
- * Devices have no pages of ours. */
+static uintptr_t clamp(uintptr_t at, uintptr_t lo, uintptr_t hi)
+{
+	if (at < lo) {
+		return lo;
+	}
+	return at < hi ? at : hi;
+}
+
+/* Adds [src, src + len) of one chunk: what lies on pages that are all the span's keeps the groups,
+ * what shares a page with others does not. Devices have no pages of ours. */
 static int cut_run(struct cutter *cut, const uint8_t *src, uint64_t len_bytes, uint64_t file_off,
 	struct pawl_err *err)
 {
 	const struct ckpt_span *span = cut->span;
-	uint64_t head = -(uintptr_t)src % CKPT_PAGE;
-	uint64_t body;
+	uintptr_t lo = (uintptr_t)span->addr;
+	uintptr_t at = (uintptr_t)src;
+	uint64_t head, body;
 	int rv;
 
 	if (span->device != 0) {
 		return add_piece(cut, src, len_bytes, file_off, span->groups, err);
 	}
-	if (span->groups == 0 || span->size_bytes < CKPT_WATCH_MIN ||
-		head + CKPT_PAGE > len_bytes) {
+	if (span->groups == 0 || span->size_bytes < CKPT_WATCH_MIN) {
 		return add_piece(cut, src, len_bytes, file_off, 0, err);
 	}
-	body = (len_bytes - head) / CKPT_PAGE * CKPT_PAGE;
+	head = clamp((lo + CKPT_PAGE - 1) / CKPT_PAGE * CKPT_PAGE, at, at + len_bytes) - at;
+	body = clamp((lo + span->size_bytes) / CKPT_PAGE * CKPT_PAGE, at, at + len_bytes) - at -
+		head;
 	rv = add_piece(cut, src, head, file_off, 0, err);
 	if (rv == 0) {
 		rv = add_piece(cut, src + head, body, file_off + head, span->groups, err);

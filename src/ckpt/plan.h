@@ -35,8 +35,8 @@ struct ckpt_span {
 	int device;      /* 0: host memory; n: CUDA device n - 1 */
 };
 
-/* A run of bytes that is copied and checksummed as one: within one storage, one chunk, and either
- * whole pages or none watched. */
+/* A run of bytes that is copied and checksummed as one: within one storage and one chunk, and
+ * watched as a whole or not at all. */
 struct ckpt_piece {
 	const uint8_t *src; /* in the rank's memory */
 	uint8_t *dst;       /* in the arena; NULL: checksum only */
@@ -46,8 +46,8 @@ struct ckpt_piece {
 	uint32_t part;      /* index of the partition */
 	uint32_t storage;   /* index of the storage in it; storages count = the pickle */
 	int device;         /* 0: host memory; n: src is of CUDA device n - 1 */
-	uint64_t groups;    /* as in the span; 0: copied at once. Otherwise, in host memory, src
-			       and len_bytes are multiples of CKPT_PAGE */
+	uint64_t groups;    /* as in the span; 0: copied at once. Otherwise, in host memory, no
+			       page of it has bytes of another storage */
 };
 
 /* A growing list of pieces. Zero-initialise. */
@@ -61,8 +61,9 @@ struct ckpt_pieces {
  * Appends the pieces of [lo, hi) of one partition: spans[0..plan->storages) are its storages and
  * spans[plan->storages] its pickle, in the order of plan->entries (storages, …, pickle). image is
  * where byte lo goes (NULL: checksum only). Spans with groups != 0 and at least CKPT_WATCH_MIN
- * bytes are cut at page boundaries of their address: whole pages keep their groups, heads and tails
- * get groups 0. Spans on devices are cut at chunks only. PAWL_ENOMEM.
+ * bytes are cut where their first page and their last begin to be theirs alone: what lies between
+ * keeps its groups, head and tail get groups 0. Spans on devices are cut at chunks only.
+ * PAWL_ENOMEM.
  */
 int ckpt_pieces_add(struct ckpt_pieces *pieces, const struct zip_plan *plan,
 	const struct ckpt_span *spans, uint32_t part, uint64_t lo, uint64_t hi, uint8_t *image,

@@ -152,6 +152,9 @@ class Session:
             return 3 if save["step"] in self._shared.durable else 2
         return save["level"]
 
+    def ask(self, step: int | None) -> None:
+        self.asked = step
+
     def fence(self, groups: int) -> None:
         self.log.append(f"fence {groups & 0xFFFFFFFFFFFFFFFF:x}")
         if self._saves:

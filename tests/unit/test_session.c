@@ -270,6 +270,64 @@ static void survives_trainer_then_agent(void **unused)
 	free(state.big);
 }
 
+static void commit(struct pawl_ckpt *ckpt, struct state *state, uint64_t step)
+{
+	struct pawl_err err;
+	uint64_t id;
+
+	fill(state, step, 0);
+	assert_int_equal(save(ckpt, state, step, false, &id, &err), 0);
+	pawl_ckpt_fence(ckpt, 1);
+	if (pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, 10000, &err) != 0) {
+		fail_msg("step %llu: %s", (unsigned long long)step, err.msg);
+	}
+	expect(ckpt, 0, step, true);
+}
+
+/* Whatever becomes of a question put ahead, the saves after it are whole. */
+static void asking_ahead(void **unused)
+{
+	struct state state = {.big = aligned_alloc(4096, BIG)};
+	struct pawl_ckpt_span span = {(uintptr_t)state.big, SMALL, 1, 0};
+	struct pawl_ckpt_part part = {.name = "model",
+		.pickle = "p",
+		.pickle_bytes = 1,
+		.spans = &span,
+		.spans_n = 1};
+	struct pawl_ckpt *ckpt = join(0, 1, 0);
+	struct pawl_err err;
+	uint64_t id;
+
+	fill(&state, 0, 0);
+	pawl_ckpt_ask(ckpt, 0); /* the first has nothing to ask for */
+	assert_int_equal(pawl_ckpt_save(ckpt, 0, &part, 1, true, &id, &err), 0);
+	pawl_ckpt_fence(ckpt, 1);
+	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, 10000, &err), 0);
+	for (uint64_t step = 1; step < 6; step++) { /* the first needs more than is asked for */
+		pawl_ckpt_ask(ckpt, step);
+		commit(ckpt, &state, step);
+	}
+	pawl_ckpt_ask(ckpt, 6);
+	commit(ckpt, &state, 7); /* another step */
+	pawl_ckpt_ask(ckpt, 8);
+	pawl_ckpt_ask(ckpt, 9); /* twice */
+	commit(ckpt, &state, 9);
+	pawl_ckpt_ask(ckpt, 10);
+	pawl_ckpt_unask(ckpt);
+	commit(ckpt, &state, 10);
+	pawl_ckpt_unask(ckpt); /* nothing was asked */
+	commit(ckpt, &state, 11);
+
+	pawl_ckpt_ask(ckpt, 14);
+	kill_agent();
+	start_agent();
+	wait_for_agent();
+	commit(ckpt, &state, 14);
+	pawl_ckpt_ask(ckpt, 15);
+	assert_int_equal(pawl_ckpt_close(ckpt, 10000, &err), 0);
+	free(state.big);
+}
+
 /* One rank of a pair, in a thread of its own. */
 struct rank_job {
 	uint32_t rank;
@@ -314,6 +372,38 @@ static void pair_shares(uint32_t rank)
 	assert_int_equal(pawl_ckpt_flush(ckpt, 10000, &err), 0);
 	assert_int_equal(pawl_ckpt_close(ckpt, 10000, &err), 0);
 	free(state.big);
+}
+
+/* What one rank cannot save none does, and the next save is whole again. */
+static void pair_gives_up(uint32_t rank)
+{
+	struct state state = {.big = aligned_alloc(4096, BIG)};
+	struct pawl_ckpt *ckpt = join(rank, 2, 0);
+	struct pawl_err err;
+	uint64_t id;
+
+	for (uint64_t step = 1; step <= 4; step++) {
+		bool gives_up = step % 2 == 1;
+
+		fill(&state, step, rank);
+		pawl_ckpt_ask(ckpt, step);
+		if (gives_up && rank == 0) {
+			pawl_ckpt_unask(ckpt);
+			continue;
+		}
+		assert_int_equal(save(ckpt, &state, step, true, &id, &err), 0);
+		pawl_ckpt_fence(ckpt, 1);
+		assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, 10000, &err),
+			gives_up ? PAWL_ECANCELED : 0);
+	}
+	expect(ckpt, rank, 4, true);
+	pawl_ckpt_close(ckpt, 10000, &err);
+	free(state.big);
+}
+
+static void ranks_give_up_together(void **unused)
+{
+	run_pair(pair_gives_up);
 }
 
 static void pair_loads(uint32_t rank)
@@ -565,6 +655,8 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(survives_trainer_then_agent, setup, teardown),
+		cmocka_unit_test_setup_teardown(asking_ahead, setup, teardown),
+		cmocka_unit_test_setup_teardown(ranks_give_up_together, setup, teardown),
 		cmocka_unit_test_setup_teardown(two_ranks_write_one_file, setup, teardown),
 		cmocka_unit_test_setup_teardown(divergence_is_told_never_published, setup,
 			teardown),

@@ -1,0 +1,236 @@
+/*
+ * Inside a worker: the slot of a save, which is where in the memory tier it goes, and its arenas.
+ *
+ * The agent's answer takes three wake-ups of threads. So a caller who knows that a save is about to
+ * come may have it asked for beforehand (pawl_ckpt_ask), with as many bytes as the last one had,
+ * and describe its state meanwhile. If more turn out to be needed the question is put again.
+ */
+#include "agent/session.h"
+
+#include "base/assert.h"
+#include "base/err.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define POPULATE_STEP (64ULL << 20) /* bytes of an arena whose pages are put in by one call */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* ---- arenas ---- */
+
+/* The background preparation of an arena is over. */
+static void join_preparer(struct pawl_ckpt *ckpt)
+{
+	if (ckpt->preparing) {
+		pthread_join(ckpt->preparer, NULL);
+		ckpt->preparing = false;
+	}
+}
+
+void session_drop_arenas(struct pawl_ckpt *ckpt)
+{
+	join_preparer(ckpt);
+	snap_wait(ckpt->snap);
+	for (int s = 0; s < LEDGER_SLOTS; s++) {
+		arena_unmap(ckpt->arenas[s].map, ckpt->arenas[s].size_bytes);
+		ckpt->arenas[s] = (struct session_arena){0};
+	}
+}
+
+/* Puts pages into an arena, so that the copy does not have to (fresh pages cost more than the
+ * copy). Failure only makes it slower. */
+static void populate(const struct session_arena *arena)
+{
+	for (uint64_t off = 0; off < arena->size_bytes; off += POPULATE_STEP) {
+		uint64_t left = arena->size_bytes - off;
+
+		madvise(arena->map + off, left < POPULATE_STEP ? left : POPULATE_STEP,
+			MADV_POPULATE_WRITE);
+	}
+}
+
+static void *prepare_other(void *user)
+{
+	populate(user);
+	return NULL;
+}
+
+/* Takes over the arenas that came with a grant: the granted one is made ready now, the other one in
+ * the background. */
+static int take_arenas(struct pawl_ckpt *ckpt, int slot, const struct link_reply *reply,
+	struct wire_in *in, struct pawl_err *err)
+{
+	uint32_t n = wire_get_u32(in);
+
+	if (n > 0) {
+		join_preparer(ckpt);
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		uint8_t s = wire_get_u8(in);
+		uint64_t size = wire_get_u64(in);
+
+		if (in->failed || s >= LEDGER_SLOTS || i >= reply->fds_n) {
+			return pawl_err_set(err, PAWL_ECORRUPT, "malformed grant");
+		}
+		arena_unmap(ckpt->arenas[s].map, ckpt->arenas[s].size_bytes);
+		ckpt->arenas[s] = (struct session_arena){.size_bytes = size};
+		ckpt->arenas[s].map = arena_map_fd(reply->fds[i], size);
+		if (!ckpt->arenas[s].map) {
+			ckpt->arenas[s].size_bytes = 0;
+			return pawl_err_sys(err, "map an arena of %llu bytes",
+				(unsigned long long)size);
+		}
+	}
+	if (!ckpt->arenas[slot].map) {
+		return pawl_err_set(err, PAWL_ECORRUPT,
+			"granted an arena that was not handed over");
+	}
+	if (!ckpt->arenas[slot].ready) {
+		if (ckpt->preparing) {
+			join_preparer(ckpt); /* it has been at this one */
+		} else {
+			populate(&ckpt->arenas[slot]);
+		}
+		ckpt->arenas[slot].ready = true;
+	}
+	return 0;
+}
+
+void session_prepare_rest(struct pawl_ckpt *ckpt, int slot)
+{
+	struct session_arena *other = &ckpt->arenas[1 - slot];
+
+	if (other->map && !other->ready && !ckpt->preparing) {
+		ckpt->preparing = pthread_create(&ckpt->preparer, NULL, prepare_other, other) == 0;
+	}
+}
+
+static void close_fds(struct link_reply *reply)
+{
+	for (uint32_t i = 0; i < reply->fds_n; i++) {
+		close(reply->fds[i]);
+	}
+	reply->fds_n = 0;
+}
+
+/* ---- asking ---- */
+
+static int ask(struct pawl_ckpt *ckpt, uint64_t id, uint64_t step, uint64_t need_bytes,
+	struct pawl_err *err)
+{
+	struct session_asked *asked = &ckpt->asked;
+	size_t start = link_start(ckpt->link, &ckpt->frame, PROTO_BEGIN);
+	int rv;
+
+	wire_put_u64(&ckpt->frame, id - ckpt->seq_base);
+	wire_put_u64(&ckpt->frame, step);
+	wire_put_u64(&ckpt->frame, need_bytes);
+	rv = link_ask(ckpt->link, &asked->call, &ckpt->frame, start, &asked->reply, err);
+	asked->open = rv == 0;
+	asked->id = id;
+	asked->step = step;
+	asked->need_bytes = need_bytes;
+	return rv;
+}
+
+/* The answer to what was asked: 0 and the slot (-1: stream), or why there is none. */
+static int hear(struct pawl_ckpt *ckpt, int *slot, struct pawl_err *err)
+{
+	struct session_asked *asked = &ckpt->asked;
+	struct wire_in in;
+	bool streamed;
+	int rv = link_await(ckpt->link, &asked->call, SESSION_BEGIN_MS, &in, err);
+
+	asked->open = false;
+	if (rv != 0) {
+		return rv;
+	}
+	*slot = wire_get_u8(&in) & (LEDGER_SLOTS - 1);
+	streamed = wire_get_u8(&in);
+	if (!streamed) {
+		rv = take_arenas(ckpt, *slot, &asked->reply, &in, err);
+	}
+	close_fds(&asked->reply);
+	*slot = streamed ? -1 : *slot;
+	return rv;
+}
+
+int session_ask_slot(struct pawl_ckpt *ckpt, uint64_t id, uint64_t need_bytes, int *slot,
+	struct pawl_err *err)
+{
+	bool ahead = ckpt->asked.open;
+	int rv = 0;
+
+	ASSERT(!ahead || (ckpt->asked.id == id && ckpt->asked.step == ckpt->step));
+	if (!ahead) {
+		rv = ask(ckpt, id, ckpt->step, need_bytes, err);
+	}
+	if (rv == 0) {
+		rv = hear(ckpt, slot, err);
+	}
+	if (rv == 0 && ahead && ckpt->asked.need_bytes < need_bytes) {
+		rv = ask(ckpt, id, ckpt->step, need_bytes, err);
+		rv = rv == 0 ? hear(ckpt, slot, err) : rv;
+	}
+	return rv;
+}
+
+/* Save id will not come. */
+static void give_up(struct pawl_ckpt *ckpt, uint64_t id, const char *why)
+{
+	int slot;
+
+	session_set_failed(ckpt, id, PAWL_ECANCELED, why, -1, -1);
+	session_tell_failed(ckpt, &ckpt->frame, id, PAWL_ECANCELED, why);
+	if (ckpt->asked.open) {
+		(void)hear(ckpt, &slot, NULL); /* it may hand over arenas, and does so once */
+	}
+}
+
+void session_take_back(struct pawl_ckpt *ckpt, const char *why)
+{
+	if (ckpt->asked.open) {
+		give_up(ckpt, ckpt->asked.id, why);
+	}
+}
+
+void session_forget_asked(struct pawl_ckpt *ckpt)
+{
+	ckpt->asked.open = false;
+	close_fds(&ckpt->asked.reply);
+}
+
+void session_slot_deinit(struct pawl_ckpt *ckpt)
+{
+	session_drop_arenas(ckpt);
+	link_reply_deinit(&ckpt->asked.reply);
+}
+
+void pawl_ckpt_ask(struct pawl_ckpt *ckpt, uint64_t step)
+{
+	if (session_dead(ckpt, NULL)) {
+		return;
+	}
+	pthread_mutex_lock(&ckpt->saving);
+	session_take_back(ckpt, "it was asked for twice");
+	if (ckpt->link && link_alive(ckpt->link) && ckpt->asked.need_bytes > 0) {
+		/* if it fails, saving finds out */
+		(void)ask(ckpt, session_new_save(ckpt), step, ckpt->asked.need_bytes, NULL);
+	}
+	pthread_mutex_unlock(&ckpt->saving);
+}
+
+void pawl_ckpt_unask(struct pawl_ckpt *ckpt)
+{
+	if (session_dead(ckpt, NULL)) {
+		return;
+	}
+	pthread_mutex_lock(&ckpt->saving);
+	if (ckpt->link && link_alive(ckpt->link)) {
+		give_up(ckpt, ckpt->asked.open ? ckpt->asked.id : session_new_save(ckpt),
+			"the state could not be described");
+	}
+	pthread_mutex_unlock(&ckpt->saving);
+}

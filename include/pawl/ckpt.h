@@ -189,11 +189,15 @@ struct pawl_restore_part {
 void pawl_restore_info(const struct pawl_restore *restore, struct pawl_restore_info *info);
 void pawl_restore_part(const struct pawl_restore *restore, uint32_t part,
 	struct pawl_restore_part *out);
-/* Reads the partition whole and verifies every byte. PAWL_ECORRUPT names file and offset. */
+/* Reads and verifies a partition's pickle alone, which takes a small part of the time that all of
+ * it takes. The bytes are valid, and stay the same, until close: they may be looked at while
+ * pawl_restore_read is under way in another thread. Else a restore belongs to one thread at a time.
+ * PAWL_ECORRUPT names file and offset. */
+int pawl_restore_pickle(struct pawl_restore *restore, uint32_t part, const void **pickle,
+	uint64_t *size_bytes, struct pawl_err *err);
+/* Reads the partition whole and verifies every byte. Errors as pawl_restore_pickle. */
 int pawl_restore_read(struct pawl_restore *restore, uint32_t part, struct pawl_err *err);
-/* Of a partition that was read: its pickle, and the sizes of its storages. Valid until close. */
-const void *pawl_restore_pickle(const struct pawl_restore *restore, uint32_t part,
-	uint64_t *size_bytes);
+/* Sizes of the storages of a partition whose pickle, or all, was read; before there are none. */
 uint32_t pawl_restore_storages(const struct pawl_restore *restore, uint32_t part);
 uint64_t pawl_restore_storage_bytes(const struct pawl_restore *restore, uint32_t part,
 	uint32_t storage);

@@ -1,9 +1,14 @@
 /* pawl._core.Restore: a checkpoint being read, by a worker or by a tool. Thin, as _core.c. */
 #include "_core.h"
 
+#include <pthread.h>
+#include <stdbool.h>
+
 struct restore {
 	PyObject_HEAD struct pawl_restore *restore; /* NULL once closed */
 	struct pawl_restore_info info;              /* of it */
+	pthread_mutex_t lock; /* guards restore, which one thread at a time may use, GIL or not;
+				 taken without the GIL, which is below it */
 };
 
 PyObject *core_restore_new(struct pawl_restore *taken)
@@ -15,6 +20,7 @@ PyObject *core_restore_new(struct pawl_restore *taken)
 		return NULL;
 	}
 	self->restore = taken;
+	pthread_mutex_init(&self->lock, NULL);
 	pawl_restore_info(taken, &self->info);
 	return (PyObject *)self;
 }
@@ -22,15 +28,33 @@ PyObject *core_restore_new(struct pawl_restore *taken)
 static void restore_dealloc(struct restore *self)
 {
 	pawl_restore_close(self->restore);
+	pthread_mutex_destroy(&self->lock);
 	PyObject_Free(self);
 }
 
-static int is_open(const struct restore *self)
+static void lock(struct restore *self)
 {
-	if (!self->restore) {
-		PyErr_SetString(PyExc_ValueError, "this restore is closed");
+	Py_BEGIN_ALLOW_THREADS;
+	pthread_mutex_lock(&self->lock);
+	Py_END_ALLOW_THREADS;
+}
+
+/* Waits for the call of another thread, so that close ends nothing that is in use. False with an
+ * exception if it is closed; else leave must follow. */
+static bool enter(struct restore *self)
+{
+	lock(self);
+	if (self->restore) {
+		return true;
 	}
-	return self->restore != NULL;
+	pthread_mutex_unlock(&self->lock);
+	PyErr_SetString(PyExc_ValueError, "this restore is closed");
+	return false;
+}
+
+static void leave(struct restore *self)
+{
+	pthread_mutex_unlock(&self->lock);
 }
 
 /* The partition that arg names by its index; -1 with an exception if there is none. */
@@ -38,7 +62,7 @@ static long take_index(const struct restore *self, PyObject *arg)
 {
 	long index = PyLong_AsLong(arg);
 
-	if (PyErr_Occurred() || !is_open(self)) {
+	if (PyErr_Occurred()) {
 		return -1;
 	}
 	if (index < 0 || index >= (long)self->info.parts_n) {
@@ -48,27 +72,49 @@ static long take_index(const struct restore *self, PyObject *arg)
 	return index;
 }
 
-static PyObject *restore_read(struct restore *self, PyObject *list)
+/* As many indices as list has, to be freed; NULL with an exception. */
+static uint32_t *take_indices(const struct restore *self, PyObject *list, Py_ssize_t *n)
 {
-	struct pawl_err err;
 	PyObject *fast = PySequence_Fast(list, "a sequence of indices");
-	int rv = 0;
+	uint32_t *indices;
 
 	if (!fast) {
 		return NULL;
 	}
-	for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast) && rv == 0; i++) {
+	*n = PySequence_Fast_GET_SIZE(fast);
+	indices = PyMem_New(uint32_t, *n + 1);
+	for (Py_ssize_t i = 0; indices && i < *n; i++) {
 		long index = take_index(self, PySequence_Fast_GET_ITEM(fast, i));
 
 		if (index < 0) {
+			PyMem_Free(indices);
 			Py_DECREF(fast);
 			return NULL;
 		}
-		Py_BEGIN_ALLOW_THREADS;
-		rv = pawl_restore_read(self->restore, (uint32_t)index, &err);
-		Py_END_ALLOW_THREADS;
+		indices[i] = (uint32_t)index;
 	}
 	Py_DECREF(fast);
+	return indices ? indices : (uint32_t *)PyErr_NoMemory();
+}
+
+static PyObject *restore_read(struct restore *self, PyObject *list)
+{
+	struct pawl_err err;
+	Py_ssize_t n = 0;
+	uint32_t *indices = take_indices(self, list, &n);
+	int rv = 0;
+
+	if (!indices || !enter(self)) {
+		PyMem_Free(indices);
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	for (Py_ssize_t i = 0; i < n && rv == 0; i++) {
+		rv = pawl_restore_read(self->restore, indices[i], &err);
+	}
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	PyMem_Free(indices);
 	if (rv != 0) {
 		return core_raise(&err);
 	}
@@ -78,18 +124,23 @@ static PyObject *restore_read(struct restore *self, PyObject *list)
 static PyObject *restore_pickle(struct restore *self, PyObject *arg)
 {
 	long index = take_index(self, arg);
-	uint64_t len = 0;
-	const void *bytes;
+	struct pawl_err err;
+	PyObject *bytes = NULL;
+	const void *pickle;
+	uint64_t len;
+	int rv;
 
-	if (index < 0) {
+	if (index < 0 || !enter(self)) {
 		return NULL;
 	}
-	bytes = pawl_restore_pickle(self->restore, (uint32_t)index, &len);
-	if (!bytes) {
-		PyErr_SetString(PyExc_ValueError, "this partition was not read");
-		return NULL;
+	Py_BEGIN_ALLOW_THREADS;
+	rv = pawl_restore_pickle(self->restore, (uint32_t)index, &pickle, &len, &err);
+	Py_END_ALLOW_THREADS;
+	if (rv == 0) {
+		bytes = PyBytes_FromStringAndSize(pickle, (Py_ssize_t)len);
 	}
-	return PyBytes_FromStringAndSize(bytes, (Py_ssize_t)len);
+	leave(self);
+	return rv == 0 ? bytes : core_raise(&err);
 }
 
 static PyObject *restore_storages(struct restore *self, PyObject *arg)
@@ -97,7 +148,7 @@ static PyObject *restore_storages(struct restore *self, PyObject *arg)
 	long index = take_index(self, arg);
 	PyObject *list;
 
-	if (index < 0) {
+	if (index < 0 || !enter(self)) {
 		return NULL;
 	}
 	list = PyList_New((Py_ssize_t)pawl_restore_storages(self->restore, (uint32_t)index));
@@ -106,6 +157,7 @@ static PyObject *restore_storages(struct restore *self, PyObject *arg)
 			PyLong_FromUnsignedLongLong(pawl_restore_storage_bytes(self->restore,
 				(uint32_t)index, (uint32_t)s)));
 	}
+	leave(self);
 	return list;
 }
 
@@ -113,12 +165,15 @@ static PyObject *restore_tensors(struct restore *self, PyObject *arg)
 {
 	long index = take_index(self, arg);
 	struct pawl_restore_part part;
+	PyObject *bytes;
 
-	if (index < 0) {
+	if (index < 0 || !enter(self)) {
 		return NULL;
 	}
 	pawl_restore_part(self->restore, (uint32_t)index, &part);
-	return PyBytes_FromStringAndSize(part.tensors, (Py_ssize_t)part.tensors_bytes);
+	bytes = PyBytes_FromStringAndSize(part.tensors, (Py_ssize_t)part.tensors_bytes);
+	leave(self);
+	return bytes;
 }
 
 static PyObject *restore_copy(struct restore *self, PyObject *arg)
@@ -127,7 +182,7 @@ static PyObject *restore_copy(struct restore *self, PyObject *arg)
 	Py_buffer spec;
 	int rv;
 
-	if (!is_open(self) || PyObject_GetBuffer(arg, &spec, PyBUF_SIMPLE) != 0) {
+	if (PyObject_GetBuffer(arg, &spec, PyBUF_SIMPLE) != 0) {
 		return NULL;
 	}
 	if (spec.len % (Py_ssize_t)sizeof(struct pawl_restore_copy) != 0) {
@@ -135,10 +190,15 @@ static PyObject *restore_copy(struct restore *self, PyObject *arg)
 		PyErr_SetString(PyExc_ValueError, "copies must be 5-tuples of uint64");
 		return NULL;
 	}
+	if (!enter(self)) {
+		PyBuffer_Release(&spec);
+		return NULL;
+	}
 	Py_BEGIN_ALLOW_THREADS;
 	rv = pawl_restore_copy(self->restore, spec.buf,
 		(size_t)spec.len / sizeof(struct pawl_restore_copy), &err);
 	Py_END_ALLOW_THREADS;
+	leave(self);
 	PyBuffer_Release(&spec);
 	if (rv != 0) {
 		return core_raise(&err);
@@ -156,22 +216,26 @@ static PyObject *restore_vote(struct restore *self, PyObject *args)
 	int timeout_ms;
 	int rv;
 
-	if (!PyArg_ParseTuple(args, "isO", &verdict, &why, &seconds) || !is_open(self) ||
-		(timeout_ms = core_timeout(seconds)) == -2) {
+	if (!PyArg_ParseTuple(args, "isO", &verdict, &why, &seconds) ||
+		(timeout_ms = core_timeout(seconds)) == -2 || !enter(self)) {
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS;
 	rv = pawl_restore_vote(self->restore, (enum pawl_verdict)verdict, why, timeout_ms, &all,
 		&err);
 	Py_END_ALLOW_THREADS;
+	leave(self);
 	return rv == 0 ? PyLong_FromLong((long)all) : core_raise(&err);
 }
 
 static PyObject *restore_close(struct restore *self, PyObject *unused)
 {
-	struct pawl_restore *taken = self->restore;
+	struct pawl_restore *taken;
 
+	lock(self);
+	taken = self->restore;
 	self->restore = NULL;
+	leave(self);
 	Py_BEGIN_ALLOW_THREADS;
 	pawl_restore_close(taken);
 	Py_END_ALLOW_THREADS;
@@ -200,8 +264,12 @@ static PyObject *get_source(struct restore *self, void *closure)
 
 static PyObject *get_parts(struct restore *self, void *closure)
 {
-	PyObject *list = is_open(self) ? PyList_New(0) : NULL;
+	PyObject *list;
 
+	if (!enter(self)) {
+		return NULL;
+	}
+	list = PyList_New(0);
 	for (uint32_t p = 0; list && p < self->info.parts_n; p++) {
 		struct pawl_restore_part part;
 		PyObject *item;
@@ -214,6 +282,7 @@ static PyObject *get_parts(struct restore *self, void *closure)
 		}
 		Py_XDECREF(item);
 	}
+	leave(self);
 	return list;
 }
 
@@ -245,7 +314,8 @@ PyObject *core_open_root(PyObject *module, PyObject *args)
 
 static PyMethodDef restore_methods[] = {
 	{"read", (PyCFunction)restore_read, METH_O, "read(indices): reads and verifies"},
-	{"pickle", (PyCFunction)restore_pickle, METH_O, "pickle(i) -> bytes"},
+	{"pickle", (PyCFunction)restore_pickle, METH_O,
+		"pickle(i) -> bytes, verified; may come before read"},
 	{"storages", (PyCFunction)restore_storages, METH_O, "storages(i) -> sizes in bytes"},
 	{"tensors", (PyCFunction)restore_tensors, METH_O, "tensors(i) -> bytes of the table"},
 	{"copy", (PyCFunction)restore_copy, METH_O,

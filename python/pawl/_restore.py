@@ -1,17 +1,19 @@
 """Carries out one restore: read, verify, compare, vote, and only then change anything.
 
-Happy path: choose this rank's partitions, read them whole and verified into memory of the runtime's
-own, unpickle, match with the live objects, fill what goes into new tensors, make the calls of
-load_state_dict, vote; with all ranks in favour, copy into live tensors and assign.
+Happy path: choose this rank's partitions; read and verify their pickles, then, in a thread, all of
+them; meanwhile unpickle and match with the live objects. When both are done: fill what goes into
+new tensors, make the calls of load_state_dict, vote; with all ranks in favour, copy into live
+tensors and assign.
 
 Failure modes: until the vote is won everything is undone. A damaged checkpoint makes all ranks try
-the one before; a rank whose state does not fit makes all of them raise. After the vote only copies
-between two places in memory are left to be done.
+the one before, also if what was read of it does not fit the live state; a rank whose state does not
+fit makes all of them raise. After the vote only copies between two places in memory are left.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from array import array
 from collections.abc import Callable, MutableMapping
 from functools import partial
@@ -29,6 +31,38 @@ log = logging.getLogger("pawl")
 
 _GO, _DAMAGED, _REFUSED = 0, 1, 2  # verdicts
 _DAMAGES: Final = ("PAWL_ECORRUPT", "PAWL_EIO")
+
+
+class _Reading:
+    """Partitions being read and verified by a thread. Leaving waits for it; its error counts more
+    than any other but an interruption."""
+
+    def __init__(self, found: _core.Restore, indices: list[int]) -> None:
+        self._found = found
+        self._indices = indices
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="pawl-restore")
+
+    def _run(self) -> None:
+        try:
+            self._found.read(self._indices)
+        except Exception as error:
+            self._error = error
+
+    def wait(self) -> None:
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def __enter__(self) -> _Reading:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or issubclass(kind, Exception):
+            self.wait()
+        else:
+            self._thread.join()
 
 
 class Job:
@@ -73,19 +107,23 @@ class Job:
     def _prepare(self, state: MutableMapping[str, Any], names: list[str]) -> None:
         chosen = self._choose(names)
         everything = [index for indices in chosen.values() for index in indices]
-        self._found.read(everything)
-        for name in [name for name, indices in chosen.items() if len(indices) > 1]:
-            self._settle_for_one(name, chosen)
+        pickles = {index: self._found.pickle(index) for index in everything}
+        sizes = {index: self._found.storages(index) for index in everything}
         generators: Any = None
         loadeds = []
-        for name, (index, *_) in chosen.items():
-            loaded = self._load(index, name)
-            loadeds.append(loaded)
-            if name == RNG:
-                loaded.need(loaded.value)
-                generators = loaded.value
-            else:
-                match(self._plan, state, name, loaded)
+        with _Reading(self._found, everything) as reading:
+            for name in [name for name, indices in chosen.items() if len(indices) > 1]:
+                reading.wait()
+                self._settle_for_one(name, chosen)
+            for name, (index, *_) in chosen.items():
+                loaded = Loaded(index, f"{self._found.tag}/{name}", sizes[index])
+                loadeds.append(loaded)
+                self._load(loaded, pickles[index], reading)
+                if name == RNG:
+                    loaded.need(loaded.value)
+                    generators = loaded.value
+                else:
+                    match(self._plan, state, name, loaded)
         if self._plan.problems:
             problems = "; ".join(self._plan.problems)
             raise error("PAWL_EMISMATCH", f"restore step {self._found.step}: {problems}")
@@ -151,15 +189,12 @@ class Job:
                 return False
         return True
 
-    def _load(self, index: int, name: str) -> Loaded:
-        sizes = list(self._found.storages(index))
-        loaded = Loaded(index, f"{self._found.tag}/{name}", sizes)
-        pickled = self._found.pickle(index)
+    def _load(self, loaded: Loaded, pickled: bytes, reading: _Reading) -> None:
         if reads_contents(pickled, self._trust):
-            loaded.to_fill.update(range(len(sizes)))
+            reading.wait()
+            loaded.to_fill.update(range(len(loaded.sizes)))
             self._fill(loaded)
-        loaded.value = unpickle(pickled, sizes, loaded.fetch, loaded.where, self._trust)
-        return loaded
+        loaded.value = unpickle(pickled, loaded.sizes, loaded.fetch, loaded.where, self._trust)
 
     def _fill(self, loaded: Loaded) -> None:
         """Copies the wanted storages of a partition: new memory, which nobody has seen yet."""

@@ -21,18 +21,21 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
-#endif
-#define PREPARE_STEP (8u << 20) /* bytes whose pages are put in by one call */
-#define HUGE_MIN     (2u << 20) /* destinations from this size on are worth huge pages */
+#define HUGE_MIN (2u << 20) /* destinations from this size on are worth huge pages */
+
+/* How much of a partition is verified. */
+enum source_state {
+	SOURCE_UNREAD,
+	SOURCE_LISTED, /* the pickle, and the sizes of the storages */
+	SOURCE_READ,   /* all of it */
+};
 
 /* One partition being read. */
 struct source_part {
 	struct pawl_restore_part info;        /* as shown */
-	bool read;                            /* verified */
-	struct zip_plan zip;                  /* layout; valid once read */
-	uint8_t *image;                       /* store: the file in memory */
+	enum source_state state;              /* of what follows */
+	struct zip_plan zip;                  /* layout; where storages lie only once read */
+	struct part_image *image;             /* store: the file in memory; NULL while unread */
 	const struct manifest_part *manifest; /* store */
 	uint32_t owner; /* memory: the rank whose record describes it (0 if shared) */
 	uint32_t index; /* memory: in that record */
@@ -62,7 +65,7 @@ void pawl_restore_close(struct pawl_restore *restore)
 	}
 	for (uint32_t p = 0; restore->parts && p < restore->info.parts_n; p++) {
 		zip_plan_deinit(&restore->parts[p].zip);
-		image_free(restore->parts[p].image, restore->parts[p].info.size_bytes);
+		part_image_close(restore->parts[p].image);
 	}
 	free(restore->parts);
 	for (uint32_t r = 0; restore->ranks && r < restore->info.world; r++) {
@@ -177,54 +180,69 @@ int pawl_restore_open(const char *root, bool has_step, uint64_t step, struct paw
 	return 0;
 }
 
-/* zip_read_fn over an image in memory. */
+/* A partition's image, as the reader of zips sees it. */
+struct zip_source {
+	struct part_image *image; /* the partition's */
+	bool failed;              /* to be read: the error names the file already */
+};
+
+/* zip_read_fn: reads what is not there yet. */
 static int read_image(void *user, uint64_t off, void *buf, size_t len_bytes, struct pawl_err *err)
 {
-	memcpy(buf, (const uint8_t *)user + off,
-		len_bytes); /* zip_plan_read stays within the size it was given */
-	return 0;
+	struct zip_source *source = user;
+	int rv = part_image_need(source->image, off, len_bytes, err);
+
+	source->failed = rv != 0;
+	if (rv == 0) {
+		memcpy(buf, part_image_at(source->image, off), len_bytes);
+	}
+	return rv;
 }
 
-/* Puts pages into an image ahead of the reader: clearing them takes longer than reading does.
- * Failure only makes it slower. */
-static void *prepare_image(void *user)
+typedef int read_plan_fn(struct zip_plan *plan, zip_read_fn *read, void *user, uint64_t size_bytes,
+	struct pawl_err *err);
+
+/* Takes the layout from the file, by one of zip_plan_read and zip_plan_read_tail. */
+static int read_zip(const struct pawl_restore *restore, struct source_part *part,
+	read_plan_fn *read_plan, struct pawl_err *err)
 {
-	const struct source_part *part = user;
+	struct zip_source source = {.image = part->image};
+	struct zip_plan zip;
+	int rv = read_plan(&zip, read_image, &source, part->info.size_bytes, err);
 
-	for (uint64_t off = 0; off < part->info.size_bytes; off += PREPARE_STEP) {
-		uint64_t left = part->info.size_bytes - off;
-
-		madvise(part->image + off, left < PREPARE_STEP ? left : PREPARE_STEP,
-			MADV_POPULATE_WRITE);
+	if (rv == 0) {
+		zip_plan_deinit(&part->zip);
+		part->zip = zip;
+	} else if (!source.failed) {
+		rv = pawl_err_prefix(err, rv, "%s/%s", restore->manifest.tag, part->manifest->file);
 	}
-	return NULL;
+	return rv;
+}
+
+static int list_from_store(struct pawl_restore *restore, struct source_part *part,
+	struct pawl_err *err)
+{
+	const struct zip_entry *pickle;
+	int rv = 0;
+
+	if (!part->image) {
+		rv = part_image_open(&part->image, restore->reader, restore->manifest.tag,
+			part->manifest, err);
+	}
+	rv = rv == 0 ? read_zip(restore, part, zip_plan_read_tail, err) : rv;
+	if (rv == 0) {
+		pickle = zip_plan_pickle(&part->zip);
+		rv = part_image_need(part->image, pickle->data_off, pickle->size_bytes, err);
+	}
+	return rv;
 }
 
 static int read_from_store(struct pawl_restore *restore, struct source_part *part,
 	struct pawl_err *err)
 {
-	pthread_t preparer;
-	bool preparing;
-	int rv;
+	int rv = part_image_need(part->image, 0, part->info.size_bytes, err);
 
-	part->image = image_alloc(part->info.size_bytes);
-	if (!part->image) {
-		return pawl_err_sys(err, "memory for %s (%llu bytes)", part->info.name,
-			(unsigned long long)part->info.size_bytes);
-	}
-	preparing = part->info.size_bytes > PREPARE_STEP &&
-		pthread_create(&preparer, NULL, prepare_image, part) == 0;
-	rv = reader_read(restore->reader, restore->manifest.tag, part->manifest, part->image, err);
-	if (preparing) {
-		pthread_join(preparer, NULL);
-	}
-	if (rv == 0) {
-		rv = zip_plan_read(&part->zip, read_image, part->image, part->info.size_bytes, err);
-		rv = rv == 0 ? 0
-			     : pawl_err_prefix(err, rv, "%s/%s", restore->manifest.tag,
-				       part->manifest->file);
-	}
-	return rv;
+	return rv == 0 ? read_zip(restore, part, zip_plan_read, err) : rv;
 }
 
 /* ---- from memory ---- */
@@ -321,17 +339,18 @@ static int take_memory(struct pawl_restore *restore, struct link_reply *reply, s
 	return list_memory(restore, err);
 }
 
-/* One rank's share being checked, by several threads. */
+/* Pieces of one rank's share being checked, by several threads. */
 struct check {
-	const struct record_part *share; /* what was staged */
-	const uint8_t *base;             /* where byte 0 of the file would be */
-	atomic_uint bad;                 /* the first piece found wrong; pieces_n: none */
+	const struct record_piece *pieces; /* what was staged */
+	const uint8_t *base;               /* where byte 0 of the file would be */
+	uint32_t pieces_n;                 /* of them */
+	atomic_uint bad;                   /* the first found wrong; pieces_n: none */
 };
 
 static void check_piece(void *user, size_t i)
 {
 	struct check *check = user;
-	const struct record_piece *piece = &check->share->pieces[i];
+	const struct record_piece *piece = &check->pieces[i];
 	unsigned first = atomic_load(&check->bad);
 
 	if (crc32c(0, check->base + piece->file_off, piece->len_bytes) == piece->crc) {
@@ -341,24 +360,34 @@ static void check_piece(void *user, size_t i)
 	}
 }
 
-/* Checks each piece of a rank's share against what the rank said when it staged it. */
+/* Checks each piece of a rank's share that has bytes from lo to before hi of the file against what
+ * the rank said when it staged it. */
 static int check_share(const struct pawl_restore *restore, const struct source_part *part,
-	uint32_t r, const struct record_part *share, struct pawl_err *err)
+	uint32_t r, const struct record_part *share, uint64_t lo, uint64_t hi, struct pawl_err *err)
 {
 	const struct source_rank *rank = &restore->ranks[r];
-	struct check check = {.share = share, .base = rank->arena + share->arena_off - share->lo};
-	const struct record_piece *piece;
+	const struct record_piece *piece = share->pieces;
+	const struct record_piece *end = piece + share->pieces_n;
+	struct check check = {.base = rank->arena + share->arena_off - share->lo};
 
 	if (share->arena_off + (share->hi - share->lo) > rank->size_bytes) {
 		return pawl_err_set(err, PAWL_ECORRUPT,
 			"%s: rank %u's share passes the end of its arena", part->info.name, r);
 	}
-	atomic_init(&check.bad, share->pieces_n);
-	parallel_for(share->pieces_n, check_piece, &check);
-	if (atomic_load(&check.bad) == share->pieces_n) {
+	while (piece < end && piece->file_off + piece->len_bytes <= lo) {
+		piece++;
+	}
+	while (piece < end && end[-1].file_off >= hi) {
+		end--;
+	}
+	check.pieces = piece;
+	check.pieces_n = (uint32_t)(end - piece);
+	atomic_init(&check.bad, check.pieces_n);
+	parallel_for(check.pieces_n, check_piece, &check);
+	if (atomic_load(&check.bad) == check.pieces_n) {
 		return 0;
 	}
-	piece = &share->pieces[atomic_load(&check.bad)];
+	piece = &check.pieces[atomic_load(&check.bad)];
 	return pawl_err_set(err, PAWL_ECORRUPT,
 		"%s of step %llu in memory: bytes %llu..%llu are not what rank %u staged",
 		part->info.name, (unsigned long long)restore->info.step,
@@ -366,22 +395,44 @@ static int check_share(const struct pawl_restore *restore, const struct source_p
 		(unsigned long long)(piece->file_off + piece->len_bytes - 1), r);
 }
 
-static int read_from_memory(struct pawl_restore *restore, struct source_part *part,
+/* Checks what the ranks hold of bytes lo to before hi of the file. */
+static int check_memory(const struct pawl_restore *restore, const struct source_part *part,
+	uint64_t lo, uint64_t hi, struct pawl_err *err)
+{
+	int rv = 0;
+
+	for (uint32_t r = 0; r < restore->info.world && rv == 0; r++) {
+		const struct record_part *share = part_of(restore, part, r);
+
+		if (share && share->lo < share->hi) {
+			rv = check_share(restore, part, r, share, lo, hi, err);
+		}
+	}
+	return rv;
+}
+
+static int list_from_memory(struct pawl_restore *restore, struct source_part *part,
 	struct pawl_err *err)
 {
 	const struct record_part *first = part_of(restore, part, part->owner);
+	const struct zip_entry *pickle;
+	int rv;
 
-	for (uint32_t r = 0; r < restore->info.world; r++) {
-		const struct record_part *share = part_of(restore, part, r);
-		int rv = share && share->lo < share->hi ? check_share(restore, part, r, share, err)
-							: 0;
-
-		if (rv != 0) {
-			return rv;
-		}
-	}
-	return zip_plan_init(&part->zip, first->storage_bytes, first->storages, first->pickle_bytes,
+	zip_plan_deinit(&part->zip);
+	rv = zip_plan_init(&part->zip, first->storage_bytes, first->storages, first->pickle_bytes,
 		err);
+	if (rv != 0) {
+		return rv;
+	}
+	pickle = zip_plan_pickle(&part->zip);
+	return check_memory(restore, part, pickle->data_off, pickle->data_off + pickle->size_bytes,
+		err);
+}
+
+static int read_from_memory(struct pawl_restore *restore, struct source_part *part,
+	struct pawl_err *err)
+{
+	return check_memory(restore, part, 0, part->info.size_bytes, err);
 }
 
 /* The bytes of the file at off: at most *len_bytes of them, contiguous; NULL if no rank holds them.
@@ -390,7 +441,7 @@ static const uint8_t *bytes_at(const struct pawl_restore *restore, const struct 
 	uint64_t off, uint64_t *len_bytes)
 {
 	if (part->image) {
-		return part->image + off;
+		return part_image_at(part->image, off);
 	}
 	for (uint32_t r = 0; r < restore->info.world; r++) {
 		const struct record_part *share = part_of(restore, part, r);
@@ -500,46 +551,63 @@ void pawl_restore_part(const struct pawl_restore *restore, uint32_t part,
 	*out = restore->parts[part].info;
 }
 
-int pawl_restore_read(struct pawl_restore *restore, uint32_t index, struct pawl_err *err)
+/* Reads and verifies a partition as far as state. */
+static int reach(struct pawl_restore *restore, uint32_t index, enum source_state state,
+	struct pawl_err *err)
 {
+	bool memory = restore->info.memory;
 	struct source_part *part;
-	int rv;
+	int rv = 0;
 
 	if (index >= restore->info.parts_n) {
 		return pawl_err_set(err, PAWL_EINVAL, "partition %u of %u", index,
 			restore->info.parts_n);
 	}
 	part = &restore->parts[index];
-	if (part->read) {
-		return 0;
+	if (part->state < SOURCE_LISTED) {
+		rv = memory ? list_from_memory(restore, part, err)
+			    : list_from_store(restore, part, err);
+		part->state = rv == 0 ? SOURCE_LISTED : SOURCE_UNREAD;
 	}
-	rv = restore->info.memory ? read_from_memory(restore, part, err)
-				  : read_from_store(restore, part, err);
-	part->read = rv == 0;
+	if (rv == 0 && part->state < state) {
+		rv = memory ? read_from_memory(restore, part, err)
+			    : read_from_store(restore, part, err);
+		part->state = rv == 0 ? SOURCE_READ : SOURCE_LISTED;
+	}
 	return rv;
 }
 
-const void *pawl_restore_pickle(const struct pawl_restore *restore, uint32_t index,
-	uint64_t *size_bytes)
+int pawl_restore_pickle(struct pawl_restore *restore, uint32_t index, const void **pickle,
+	uint64_t *size_bytes, struct pawl_err *err)
 {
-	const struct source_part *part = &restore->parts[index];
+	int rv = reach(restore, index, SOURCE_LISTED, err);
 	const struct zip_entry *entry;
-	uint64_t len;
 	const uint8_t *at;
+	uint64_t len;
 
-	if (!part->read) {
-		return NULL;
+	if (rv != 0) {
+		return rv;
 	}
-	entry = zip_plan_pickle(&part->zip);
+	entry = zip_plan_pickle(&restore->parts[index].zip);
 	len = entry->size_bytes;
-	at = bytes_at(restore, part, entry->data_off, &len);
-	*size_bytes = entry->size_bytes;
-	return len == entry->size_bytes ? at : NULL; /* rank 0's share holds it whole */
+	at = bytes_at(restore, &restore->parts[index], entry->data_off, &len);
+	if (!at || len != entry->size_bytes) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "%s: no rank's share holds data.pkl whole",
+			restore->parts[index].info.name);
+	}
+	*pickle = at;
+	*size_bytes = len;
+	return 0;
+}
+
+int pawl_restore_read(struct pawl_restore *restore, uint32_t index, struct pawl_err *err)
+{
+	return reach(restore, index, SOURCE_READ, err);
 }
 
 uint32_t pawl_restore_storages(const struct pawl_restore *restore, uint32_t part)
 {
-	return restore->parts[part].read ? restore->parts[part].zip.storages : 0;
+	return restore->parts[part].state >= SOURCE_LISTED ? restore->parts[part].zip.storages : 0;
 }
 
 uint64_t pawl_restore_storage_bytes(const struct pawl_restore *restore, uint32_t part,
@@ -553,7 +621,7 @@ static bool is_within(const struct pawl_restore *restore, const struct pawl_rest
 	const struct source_part *part;
 	uint64_t size;
 
-	if (copy->part >= restore->info.parts_n || !restore->parts[copy->part].read) {
+	if (copy->part >= restore->info.parts_n || restore->parts[copy->part].state < SOURCE_READ) {
 		return false;
 	}
 	part = &restore->parts[copy->part];

@@ -15,12 +15,17 @@
 #include "store/store.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#define HUGE_PAGE (2u << 20) /* bytes: images begin and end at multiples of it */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+#define HUGE_PAGE    (2u << 20) /* bytes: images begin and end at multiples of it */
+#define PREPARE_STEP (8u << 20) /* bytes whose pages are put in by one call */
 
 struct reader {
 	struct store *store;                /* the opener's */
@@ -35,6 +40,7 @@ struct job {
 	const struct manifest_part *part; /* what to expect */
 	struct store_file *file;
 	uint8_t *image;       /* of the whole file */
+	bool *have;           /* one a chunk: it is in the image, verified; or NULL: none is */
 	const char *path;     /* for messages */
 	struct pawl_err *err; /* of the first failure, or NULL */
 	int rv;               /* the first failure, or 0 */
@@ -93,6 +99,9 @@ static bool reap_chunk(struct job *job)
 	r->free[r->free_n++] = io;
 	if (job->rv == 0) {
 		job->rv = check_chunk(job, io);
+		if (job->rv == 0 && job->have != NULL) {
+			job->have[io->off_bytes / CKPT_CHUNK] = true;
+		}
 	}
 	return true;
 }
@@ -109,23 +118,47 @@ static int submit_chunk(struct job *job, struct store_io *io, uint64_t off)
 	return store_submit(job->reader->store, io, job->err);
 }
 
-static void read_chunks(struct job *job)
+/* Reads the chunks from first to before end, but those it has. */
+static int read_chunks(struct job *job, uint64_t first, uint64_t end)
 {
 	struct reader *r = job->reader;
 
-	for (uint64_t off = 0; off < job->part->size_bytes && job->rv == 0; off += CKPT_CHUNK) {
+	for (uint64_t chunk = first; chunk < end && job->rv == 0; chunk++) {
+		if (job->have != NULL && job->have[chunk]) {
+			continue;
+		}
 		if (r->free_n == 0) {
 			bool reaped = reap_chunk(job);
 
 			ASSERT(reaped); /* all requests are in flight */
 		}
 		if (job->rv == 0) {
-			job->rv = submit_chunk(job, r->free[r->free_n - 1], off);
+			job->rv = submit_chunk(job, r->free[r->free_n - 1], chunk * CKPT_CHUNK);
 			r->free_n -= job->rv == 0;
 		}
 	}
 	while (reap_chunk(job)) {
 	}
+	return job->rv;
+}
+
+/* Opens the file of part, and names it in path, STORE_PATH_MAX long. */
+static int open_part(struct store *store, const char *tag, const struct manifest_part *part,
+	char *path, struct store_file **file, struct pawl_err *err)
+{
+	uint64_t size_bytes;
+	int rv;
+
+	ASSERT(part->chunks_n == ckpt_chunks(part->size_bytes));
+	snprintf(path, STORE_PATH_MAX, "%s/%s", tag, part->file);
+	rv = store_open(store, path, file, &size_bytes, err);
+	if (rv == 0 && size_bytes != part->size_bytes) {
+		rv = pawl_err_set(err, PAWL_ECORRUPT,
+			"%s: %" PRIu64 " bytes long, but %" PRIu64 " were written", path,
+			size_bytes, part->size_bytes);
+		store_close_file(store, *file);
+	}
+	return rv;
 }
 
 int reader_read(struct reader *reader, const char *tag, const struct manifest_part *part,
@@ -133,24 +166,13 @@ int reader_read(struct reader *reader, const char *tag, const struct manifest_pa
 {
 	char path[STORE_PATH_MAX];
 	struct job job = {.reader = reader, .part = part, .image = image, .path = path, .err = err};
-	uint64_t size_bytes;
-	int rv;
+	int rv = open_part(reader->store, tag, part, path, &job.file, err);
 
-	ASSERT(part->chunks_n == ckpt_chunks(part->size_bytes));
-	snprintf(path, sizeof(path), "%s/%s", tag, part->file);
-	rv = store_open(reader->store, path, &job.file, &size_bytes, err);
-	if (rv != 0) {
-		return rv;
+	if (rv == 0) {
+		rv = read_chunks(&job, 0, part->chunks_n);
+		store_close_file(reader->store, job.file);
 	}
-	if (size_bytes != part->size_bytes) {
-		job.rv = pawl_err_set(err, PAWL_ECORRUPT,
-			"%s: %" PRIu64 " bytes long, but %" PRIu64 " were written", path,
-			size_bytes, part->size_bytes);
-	} else {
-		read_chunks(&job);
-	}
-	store_close_file(reader->store, job.file);
-	return job.rv;
+	return rv;
 }
 
 /* ---- memory for images ---- */
@@ -188,4 +210,107 @@ void image_free(void *image, uint64_t size_bytes)
 	if (image != NULL) {
 		munmap(image, round_up(size_bytes));
 	}
+}
+
+/* ---- a file in memory, chunk by chunk ---- */
+
+struct part_image {
+	struct reader *reader;            /* the opener's */
+	const struct manifest_part *part; /* the opener's: what to expect */
+	struct store_file *file;          /* open until close, whatever becomes of its name */
+	uint8_t *bytes;                   /* the file */
+	bool *have;                       /* one a chunk: it is in bytes, verified */
+	char path[STORE_PATH_MAX];        /* for messages */
+};
+
+int part_image_open(struct part_image **out, struct reader *reader, const char *tag,
+	const struct manifest_part *part, struct pawl_err *err)
+{
+	struct part_image *image = FAULT_MEM("reader.image", calloc(1, sizeof(*image)));
+	int rv;
+
+	if (image == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "read %s/%s: no memory", tag, part->file);
+	}
+	image->reader = reader;
+	image->part = part;
+	rv = open_part(reader->store, tag, part, image->path, &image->file, err);
+	if (rv != 0) {
+		free(image);
+		return rv;
+	}
+	image->have = FAULT_MEM("reader.image", calloc(part->chunks_n + 1u, sizeof(*image->have)));
+	image->bytes = image->have != NULL ? image_alloc(part->size_bytes) : NULL;
+	if (image->bytes == NULL) {
+		rv = pawl_err_sys(err, "memory for %s (%" PRIu64 " bytes)", image->path,
+			part->size_bytes);
+		part_image_close(image);
+		return rv;
+	}
+	*out = image;
+	return 0;
+}
+
+/* Memory that pages are put into, from lo to before hi. */
+struct preparing {
+	uint8_t *lo, *hi;
+};
+
+/* Puts pages in ahead of the reader: clearing them takes longer than reading does. Failure only
+ * makes it slower. */
+static void *prepare_pages(void *user)
+{
+	const struct preparing *preparing = user;
+
+	for (uint8_t *at = preparing->lo; at < preparing->hi; at += PREPARE_STEP) {
+		size_t left = (size_t)(preparing->hi - at);
+
+		madvise(at, left < PREPARE_STEP ? left : PREPARE_STEP, MADV_POPULATE_WRITE);
+	}
+	return NULL;
+}
+
+int part_image_need(struct part_image *image, uint64_t off, uint64_t len_bytes,
+	struct pawl_err *err)
+{
+	uint64_t size = image->part->size_bytes;
+	uint64_t first = off / CKPT_CHUNK;
+	uint64_t end = len_bytes == 0 ? first : (off + len_bytes - 1) / CKPT_CHUNK + 1;
+	struct preparing preparing = {image->bytes + off, image->bytes + off + len_bytes};
+	struct job job = {.reader = image->reader,
+		.part = image->part,
+		.file = image->file,
+		.image = image->bytes,
+		.have = image->have,
+		.path = image->path,
+		.err = err};
+	pthread_t preparer;
+	bool prepares;
+	int rv;
+
+	ASSERT(off <= size && len_bytes <= size - off);
+	preparing.lo -= off % STORE_ALIGN;
+	prepares = len_bytes > PREPARE_STEP &&
+		pthread_create(&preparer, NULL, prepare_pages, &preparing) == 0;
+	rv = read_chunks(&job, first, end);
+	if (prepares) {
+		pthread_join(preparer, NULL);
+	}
+	return rv;
+}
+
+const uint8_t *part_image_at(const struct part_image *image, uint64_t off)
+{
+	return image->bytes + off;
+}
+
+void part_image_close(struct part_image *image)
+{
+	if (image == NULL) {
+		return;
+	}
+	image_free(image->bytes, image->part->size_bytes);
+	free(image->have);
+	store_close_file(image->reader->store, image->file);
+	free(image);
 }

@@ -6,7 +6,7 @@
 
 struct store;
 
-struct reader; /* requests, reused from file to file; one thread */
+struct reader; /* requests, reused from file to file; one thread at a time */
 
 int reader_open(struct reader **reader, struct store *store, struct pawl_err *err);
 void reader_close(struct reader *reader); /* NULL is fine */
@@ -24,5 +24,22 @@ int reader_read(struct reader *reader, const char *tag, const struct manifest_pa
  * failure. */
 void *image_alloc(uint64_t size_bytes);
 void image_free(void *image, uint64_t size_bytes);
+
+/* ---- a file in memory, chunk by chunk as it is needed ---- */
+
+struct part_image;
+
+/* Opens the file of part in tag; reads nothing. reader and part stay the caller's, and must outlive
+ * the image. Errors as reader_read. */
+int part_image_open(struct part_image **image, struct reader *reader, const char *tag,
+	const struct manifest_part *part, struct pawl_err *err);
+/* Reads and verifies the chunks that hold these bytes, unless they are there already: those are
+ * never touched again. off + len_bytes is at most the file's size. Errors as reader_read. */
+int part_image_need(struct part_image *image, uint64_t off, uint64_t len_bytes,
+	struct pawl_err *err);
+/* Byte off of the file. Only what was needed before may be looked at; it stays until close. Any
+ * thread. */
+const uint8_t *part_image_at(const struct part_image *image, uint64_t off);
+void part_image_close(struct part_image *image); /* before its reader; NULL is fine */
 
 #endif

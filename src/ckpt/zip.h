@@ -74,5 +74,9 @@ typedef int zip_read_fn(void *user, uint64_t off, void *buf, size_t len_bytes,
  */
 int zip_plan_read(struct zip_plan *plan, zip_read_fn *read, void *user, uint64_t size_bytes,
 	struct pawl_err *err);
+/* The same without asking for anything of the storages, so that of our own files only the end is
+ * read: where the pickle lies, and the sizes of the storages. Their data_off is a lower bound. */
+int zip_plan_read_tail(struct zip_plan *plan, zip_read_fn *read, void *user, uint64_t size_bytes,
+	struct pawl_err *err);
 
 #endif

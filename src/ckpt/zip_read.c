@@ -30,6 +30,7 @@ struct source {
 	zip_read_fn *read;   /* the caller's */
 	void *user;          /* passed to read */
 	uint64_t size_bytes; /* of the file */
+	bool tail; /* local headers of storages, which lie all over it, are not asked for */
 };
 
 /* The central directory. */
@@ -279,6 +280,10 @@ static int read_local(const struct source *src, const struct directory *dir, str
 	const uint8_t *local_name;
 	int rv;
 
+	if (src->tail && m->kind == MEMBER_STORAGE) {
+		m->entry.data_off = m->entry.header_off + ZIP_LOCAL_BYTES + name_bytes;
+		return 0;
+	}
 	rv = read_at(src, m->entry.header_off, head, ZIP_LOCAL_BYTES + name_bytes, "a local header",
 		err);
 	if (rv != 0) {
@@ -413,17 +418,15 @@ static int fill_plan(struct zip_plan *plan, const struct member *members, uint64
 	return 0;
 }
 
-int zip_plan_read(struct zip_plan *plan, zip_read_fn *read, void *user, uint64_t size_bytes,
-	struct pawl_err *err)
+static int read_plan(struct zip_plan *plan, const struct source *src, struct pawl_err *err)
 {
-	const struct source src = {.read = read, .user = user, .size_bytes = size_bytes};
-	struct zip_plan p = {.size_bytes = size_bytes};
+	struct zip_plan p = {.size_bytes = src->size_bytes};
 	struct directory dir;
 	struct member *members = NULL;
 	uint8_t *records = NULL;
 	int rv;
 
-	rv = read_end(&src, &dir, err);
+	rv = read_end(src, &dir, err);
 	if (rv != 0) {
 		return rv;
 	}
@@ -434,9 +437,9 @@ int zip_plan_read(struct zip_plan *plan, zip_read_fn *read, void *user, uint64_t
 			dir.members);
 		goto out;
 	}
-	rv = read_at(&src, dir.off, records, dir.size_bytes, "the directory", err);
+	rv = read_at(src, dir.off, records, dir.size_bytes, "the directory", err);
 	if (rv == 0) {
-		rv = read_members(&src, &dir, records, members, err);
+		rv = read_members(src, &dir, records, members, err);
 	}
 	if (rv == 0) {
 		rv = check_overlap(members, dir.members, err);
@@ -455,4 +458,16 @@ out:
 	free(records);
 	free(members);
 	return rv;
+}
+
+int zip_plan_read(struct zip_plan *plan, zip_read_fn *read, void *user, uint64_t size_bytes,
+	struct pawl_err *err)
+{
+	return read_plan(plan, &(struct source){read, user, size_bytes, .tail = false}, err);
+}
+
+int zip_plan_read_tail(struct zip_plan *plan, zip_read_fn *read, void *user, uint64_t size_bytes,
+	struct pawl_err *err)
+{
+	return read_plan(plan, &(struct source){read, user, size_bytes, .tail = true}, err);
 }

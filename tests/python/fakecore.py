@@ -276,6 +276,7 @@ class Restore:
         self.step, self.tag, self.source = step, f"global_step{step}", "memory"
         self.world = root.world[step]
         self._files = _files(root, step)
+        self._listed: set[int] = set()  # partitions whose pickle was read
         self._read: set[int] = set()
 
     @property
@@ -287,15 +288,13 @@ class Restore:
             raise fail(ECORRUPT, f"{self.tag}/{self._files[indices[0]][0]}: bytes 0..9 are wrong")
         self._read.update(indices)
 
-    def _part(self, index: int) -> _Part:
-        assert index in self._read, "not read"
-        return self._files[index][2]
-
     def pickle(self, index: int) -> bytes:
-        return self._part(index).pickle
+        self._listed.add(index)
+        return self._files[index][2].pickle
 
     def storages(self, index: int) -> list[int]:
-        return [len(data) for data in self._part(index).bytes]
+        assert index in self._listed | self._read, "not read"
+        return [len(data) for data in self._files[index][2].bytes]
 
     def tensors(self, index: int) -> bytes:
         return self._files[index][2].tensors
@@ -303,7 +302,8 @@ class Restore:
     def copy(self, spec: Any) -> None:
         flat = memoryview(spec).cast("B").cast("Q").tolist() if len(spec) else []
         for part, storage, offset, destination, size in zip(*[iter(flat)] * 5, strict=True):
-            data = self._part(part).bytes[storage]
+            assert part in self._read, "not read"
+            data = self._files[part][2].bytes[storage]
             assert offset + size <= len(data), "copy beyond a storage"
             ctypes.memmove(destination, data[offset : offset + size], size)
 

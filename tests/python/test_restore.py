@@ -20,7 +20,7 @@ from torch import nn
 
 import pawl
 from conftest import SEED, real_core
-from pawl import Checkpointer, PawlError, _unpickle
+from pawl import Checkpointer, PawlError, _restore, _unpickle
 
 pytestmark = pytest.mark.filterwarnings("ignore:Detected pickle protocol", "ignore:.*torch.jit")
 
@@ -194,6 +194,132 @@ def test_one_step_asked_for(core: Any, tmp_path: Path) -> None:
         live = {"n": 0}
         assert ckpt.restore(live, step=2) == 2 and live["n"] == 2
         assert ckpt.restore(live) == 3 and live["n"] == 3
+
+
+# ---- reading goes on while the pickle is taken apart
+
+
+def with_read(ckpt: Checkpointer, around: Callable[[Callable[[], None]], None]) -> None:
+    """The restores to come read inside of around(read)."""
+    session = ckpt._live()
+    whole = session.restore
+
+    def restore(*args: Any) -> Any:
+        found = whole(*args)
+        if found is not None:
+            read = found.read
+            found.read = lambda indices: around(lambda: read(indices))
+        return found
+
+    session.restore = restore
+
+
+def test_damage_counts_more_than_what_does_not_fit(
+    fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are found at once: the damage late, in the thread that reads."""
+    with Checkpointer(tmp_path) as ckpt:
+        ckpt.save(1, {"m": nn.Linear(2, 2)}).wait("committed", 10)
+        ckpt.save(2, {"m": nn.Linear(3, 3)}).wait("committed", 10)
+        fake.root_of(str(tmp_path)).damaged.add(2)
+        matched = threading.Event()
+        match = _restore.match
+
+        def matching(*args: Any) -> None:
+            match(*args)
+            matched.set()
+
+        monkeypatch.setattr(_restore, "match", matching)
+        with_read(ckpt, lambda read: (matched.wait(10), read()))
+        assert ckpt.restore({"m": nn.Linear(2, 2)}) == 1
+        assert matched.is_set()
+
+
+def test_nothing_is_filled_before_all_is_verified(
+    fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log: list[str] = []
+    with Checkpointer(tmp_path) as ckpt:
+        ckpt.save(1, {"m": nn.Linear(2, 2), "t": torch.ones(3)}).wait("committed", 10)
+        matched = threading.Event()
+        match = _restore.match
+
+        def matching(plan: Any, state: Any, name: str, loaded: Any) -> None:
+            match(plan, state, name, loaded)
+            log.append(f"match {name}")
+            if name == "t":
+                matched.set()
+
+        def around(read: Callable[[], None]) -> None:
+            assert matched.wait(10)
+            read()
+            log.append("read")
+
+        monkeypatch.setattr(_restore, "match", matching)
+        with_read(ckpt, around)
+        copy = fake.Restore.copy
+        monkeypatch.setattr(fake.Restore, "copy", lambda *spec: (log.append("copy"), copy(*spec)))
+        assert ckpt.restore({"m": nn.Linear(2, 2), "t": torch.zeros(3)}) == 1
+    assert log[:3] == ["match m", "match t", "read"] and set(log[3:]) == {"copy"}
+
+
+def test_contents_are_read_before_code_sees_them(fake: Any, tmp_path: Path) -> None:
+    with Checkpointer(tmp_path, trust=True) as ckpt:
+        ckpt.save(1, {"t": torch.arange(5.0)}).wait("committed", 10)
+        read = threading.Event()
+        with_read(ckpt, lambda whole: (threading.Event().wait(0.1), whole(), read.set()))
+        live = {"t": None}
+        assert ckpt.restore(live) == 1 and live["t"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_an_interrupted_restore_waits_for_its_reading(
+    fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log: list[str] = []
+    with Checkpointer(tmp_path) as ckpt:
+        ckpt.save(1, {"n": 1}).wait("committed", 10)
+        interrupted = threading.Event()
+
+        def interrupt(*_: Any) -> None:
+            interrupted.set()
+            raise KeyboardInterrupt
+
+        def around(read: Callable[[], None]) -> None:
+            assert interrupted.wait(10)
+            threading.Event().wait(0.1)
+            read()
+            log.append("read")
+
+        monkeypatch.setattr(_restore, "match", interrupt)
+        monkeypatch.setattr(fake.Restore, "close", lambda _: log.append("close"))
+        with_read(ckpt, around)
+        with pytest.raises(KeyboardInterrupt):
+            ckpt.restore({"n": 0})
+        assert log == ["read", "close"]
+
+
+@pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
+def test_close_waits_for_a_reading_thread(tmp_path: Path) -> None:
+    with Checkpointer(tmp_path, persist_every=0) as ckpt:
+        ckpt.save(1, {"t": torch.zeros(40 << 20, dtype=torch.uint8)}).wait("durable", 30)
+    for _ in range(5):
+        found = real_core.open_root(str(tmp_path), None)
+        said: list[str] = []
+
+        def read(found: Any = found, said: list[str] = said) -> None:
+            try:
+                found.read([0, 1])
+                said.append("read")
+            except ValueError as error:
+                said.append(str(error))
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        found.close()
+        thread.join(30)
+        assert said in (["read"], ["this restore is closed"])
+        with pytest.raises(ValueError, match="closed"):
+            found.pickle(0)
 
 
 # ---- a world of another size

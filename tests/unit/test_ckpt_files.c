@@ -334,12 +334,64 @@ static void damage_is_named_with_file_and_offset(void **state)
 	written_deinit(&w);
 }
 
+/* Each chunk is read when it is first needed, once, and stays as it was verified. */
+static void images_are_read_as_needed(void **state)
+{
+	struct written w;
+	struct store *mem, *store;
+	struct writer *writer;
+	struct reader *reader;
+	struct part_image *image;
+	struct pawl_err err;
+	uint64_t size;
+
+	big_file(&w);
+	size = w.entry.size_bytes;
+	assert_int_equal(store_mem_open(&mem, NULL), 0);
+	assert_int_equal(store_mkdir(mem, "dir", NULL), 0);
+	assert_int_equal(store_fault_open(mem, NULL, &store, NULL), 0);
+	assert_int_equal(writer_open(&writer, store, true, NULL), 0);
+	assert_int_equal(write_file(&w, writer, "dir", NULL), 0);
+	assert_int_equal(reader_open(&reader, store, NULL), 0);
+	store_fault_set(store, NULL);
+	assert_int_equal(part_image_open(&image, reader, "dir", &w.entry, &err), 0);
+	assert_int_equal(store_fault_ops(store), 1);
+	assert_int_equal(part_image_need(image, 7, 0, &err), 0);
+	assert_int_equal(store_fault_ops(store), 1);
+	assert_int_equal(part_image_need(image, size - 10, 10, &err), 0);
+	assert_int_equal(store_fault_ops(store), 2);
+	assert_int_equal(part_image_need(image, 5 * CKPT_CHUNK - 1, 2, &err), 0);
+	assert_int_equal(store_fault_ops(store), 4);
+	assert_memory_equal(part_image_at(image, 5 * CKPT_CHUNK - 1),
+		w.part.image + 5 * CKPT_CHUNK - 1, 2);
+	/* what it has is not looked at again; what is damaged, it never has */
+	assert_int_equal(store_mem_flip(mem, "dir/model", (size - 1) * 8, NULL), 0);
+	assert_int_equal(store_mem_flip(mem, "dir/model", 9ull * CKPT_CHUNK * 8, NULL), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(part_image_need(image, 0, size, &err), PAWL_ECORRUPT);
+		assert_string_equal(err.msg,
+			"dir/model: bytes 9437184..10485759 are not what was written");
+	}
+	assert_int_equal(store_mem_flip(mem, "dir/model", 9ull * CKPT_CHUNK * 8, NULL), 0);
+	assert_int_equal(part_image_need(image, 0, size, &err), 0);
+	assert_memory_equal(part_image_at(image, 0), w.part.image, size);
+	part_image_close(image);
+	reader_close(reader);
+	writer_close(writer);
+	store_close(store);
+	written_deinit(&w);
+}
+
 static void allocations_may_fail(void **state)
 {
 	static const char *const points[] = {"writer.open", "writer.bounce"};
+	static const char *const image_points[] = {"reader.image", "image.alloc"};
+	struct written w;
 	struct store *store;
 	struct writer *writer;
 	struct reader *reader;
+	struct part_image *image;
+	struct pawl_err err;
 
 	assert_int_equal(store_mem_open(&store, NULL), 0);
 	for (unsigned i = 0; i < 2; i++) {
@@ -351,6 +403,22 @@ static void allocations_may_fail(void **state)
 	fault_arm("image.alloc", 1, ENOMEM, false);
 	assert_null(image_alloc(1));
 	fault_disarm();
+	big_file(&w);
+	assert_int_equal(writer_open(&writer, store, true, NULL), 0);
+	assert_int_equal(store_mkdir(store, "dir", NULL), 0);
+	assert_int_equal(write_file(&w, writer, "dir", NULL), 0);
+	assert_int_equal(reader_open(&reader, store, NULL), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		fault_arm(image_points[i / 2], 1 + i % 2, ENOMEM, false);
+		assert_int_equal(part_image_open(&image, reader, "dir", &w.entry, &err),
+			PAWL_ENOMEM);
+		fault_disarm();
+	}
+	assert_int_equal(part_image_open(&image, reader, "none", &w.entry, &err), PAWL_ENOENT);
+	reader_close(reader);
+	writer_close(writer);
+	written_deinit(&w);
+	part_image_close(NULL);
 	writer_close(NULL);
 	reader_close(NULL);
 	image_free(NULL, 0);
@@ -367,6 +435,7 @@ int main(void)
 		cmocka_unit_test(writes_may_fail_anywhere),
 		cmocka_unit_test(reads_may_fail_anywhere),
 		cmocka_unit_test(damage_is_named_with_file_and_offset),
+		cmocka_unit_test(images_are_read_as_needed),
 		cmocka_unit_test(allocations_may_fail),
 	};
 	first_seed = test_seed();

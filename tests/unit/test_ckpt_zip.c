@@ -165,6 +165,36 @@ static void file_is_read_back(void **state)
 	}
 }
 
+/* The end of a file is enough for its pickle and the sizes of its storages. */
+static void tail_tells_of_the_pickle(void **state)
+{
+	for (uint64_t seed = first_seed; seed < first_seed + SEEDS; seed++) {
+		struct rng rng = {seed};
+		uint64_t sizes[STORAGES_MAX + 1];
+		uint32_t n = sample_sizes(sizes, STORAGES_MAX, SIZE_MAX_, &rng);
+		struct sample_part part;
+		struct zip_plan found;
+		struct memory_file file;
+		uint64_t storages_end;
+
+		sample_part_init(&part, "model", sizes, n, &rng);
+		storages_end = part.plan.entries[n].header_off;
+		memset(part.image, 0xee, storages_end);
+		file = (struct memory_file){part.image, part.plan.size_bytes};
+		assert_int_equal(
+			zip_plan_read_tail(&found, read_memory, &file, file.size_bytes, NULL), 0);
+		assert_int_equal(found.storages, n);
+		for (uint32_t i = 0; i < n; i++) {
+			assert_true(found.entries[i].size_bytes == sizes[i]);
+			assert_true(found.entries[i].data_off <= part.plan.entries[i].data_off);
+		}
+		assert_memory_equal(zip_plan_pickle(&found), zip_plan_pickle(&part.plan),
+			sizeof(struct zip_entry));
+		zip_plan_deinit(&found);
+		sample_part_deinit(&part);
+	}
+}
+
 /* ---- files larger than memory: the payload is zeros, the rest is glue ---- */
 
 static int read_virtual(void *user, uint64_t off, void *buf, size_t len_bytes, struct pawl_err *err)
@@ -452,6 +482,7 @@ int main(void)
 		cmocka_unit_test(limits_are_refused),
 		cmocka_unit_test(any_split_gives_the_same_file),
 		cmocka_unit_test(file_is_read_back),
+		cmocka_unit_test(tail_tells_of_the_pickle),
 		cmocka_unit_test(zip64_is_used_where_needed),
 		cmocka_unit_test(zip64_begins_where_the_tail_does),
 		cmocka_unit_test(cut_off_files_are_refused),

@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "ckpt/plan.h"
 #include "ckpt/tags.h"
+#include "ckpt/zip.h"
 #include "pawl/ckpt.h"
 #include "store/store.h"
 
@@ -183,6 +184,7 @@ static void expect(struct pawl_ckpt *ckpt, uint32_t rank, uint64_t step, bool me
 	enum pawl_verdict all;
 	uint32_t model;
 	uint32_t own;
+	const void *pickle;
 	uint64_t len;
 	int rv = pawl_ckpt_restore(ckpt, false, 0, 10000, &restore, &err);
 
@@ -195,15 +197,22 @@ static void expect(struct pawl_ckpt *ckpt, uint32_t rank, uint64_t step, bool me
 	assert_int_equal(info.memory, memory);
 	model = find(restore, "model", rank);
 	own = find(restore, "own", rank);
+	assert_int_equal(pawl_restore_storages(restore, model), 0);
+	assert_int_equal(pawl_restore_pickle(restore, model, &pickle, &len, &err), 0);
+	assert_int_equal(pawl_restore_storages(restore, model), 2);
+	assert_int_equal(pawl_restore_storage_bytes(restore, model, 0), BIG);
+	assert_int_equal(pawl_restore_copy(restore,
+				 &(struct pawl_restore_copy){model, 0, 0, (uintptr_t)got.big, 1}, 1,
+				 &err),
+		PAWL_EINVAL); /* nothing but the pickle was verified */
 	rv = pawl_restore_read(restore, model, &err) | pawl_restore_read(restore, own, &err);
 	if (rv != 0) {
 		fail_msg("read: %s", err.msg);
 	}
 	assert_int_equal(pawl_restore_storages(restore, model), 2);
 	assert_int_equal(pawl_restore_storage_bytes(restore, model, 0), BIG);
-	assert_memory_equal(pawl_restore_pickle(restore, model, &len), want.pickle,
-		strlen(want.pickle));
 	assert_int_equal(len, strlen(want.pickle));
+	assert_memory_equal(pickle, want.pickle, len);
 	assert_int_equal(pawl_restore_vote(restore, PAWL_VERDICT_GO, "", 10000, &all, &err), 0);
 	assert_int_equal(all, PAWL_VERDICT_GO);
 	assert_int_equal(
@@ -564,15 +573,14 @@ static void second_job_on_a_root_is_refused(void **unused)
 
 #define FLIPS 200
 
-/* Flips a bit of one of the agent's arenas, as failing memory would: through its descriptors in
- * /proc. Returns 0 if it has none. */
-static int flip_arena(struct rng *rng)
+/* Flips a bit of the agent's arenas, of what lies from lo to before hi there, as failing memory
+ * would: through its descriptors in /proc. Returns 0 if it has none. */
+static int flip_arena(struct rng *rng, uint64_t lo, uint64_t hi)
 {
 	char path[64];
 	char target[64];
 	int flipped = 0;
-	uint64_t at = CKPT_PAGE +
-		rng_below(rng, BIG); /* the model's payload: its header's page goes before */
+	uint64_t at = lo + rng_below(rng, hi - lo);
 
 	for (int fd = 3; fd < 64; fd++) {
 		ssize_t n;
@@ -596,8 +604,8 @@ static int flip_arena(struct rng *rng)
 	return flipped;
 }
 
-/* Both generations lose a bit at the same place: restoring must find it in each, and then take the
- * older one from the store. */
+/* Both generations lose a bit at the same place, every other time in the pickle: restoring must
+ * find it in each, before it shows the pickle, and then take the older one from the store. */
 static void flipped_bit_in_arena_is_found(void **unused)
 {
 	struct state state = {.big = aligned_alloc(4096, BIG)};
@@ -606,6 +614,8 @@ static void flipped_bit_in_arena_is_found(void **unused)
 	struct pawl_restore *restore;
 	struct pawl_err err;
 	enum pawl_verdict all;
+	struct zip_plan plan;
+	const struct zip_entry *hit;
 	uint64_t id;
 
 	printf("seed %llu\n", (unsigned long long)rng.state);
@@ -613,16 +623,23 @@ static void flipped_bit_in_arena_is_found(void **unused)
 	assert_int_equal(save(ckpt, &state, 1, false, &id, &err), 0);
 	pawl_ckpt_fence(ckpt, 1);
 	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, 10000, &err), 0);
-	for (uint64_t step = 2; step < 2 + FLIPS; step++) {
+	assert_int_equal(zip_plan_init(&plan, (const uint64_t[]){BIG, 0}, 2,
+				 strlen("pickle of step 100"), &err),
+		0); /* the model's, which is first in the arena */
+	for (uint64_t step = 100; step < 100 + FLIPS; step++) {
 		int damaged = 0;
+
+		hit = step % 2 == 0 ? &plan.entries[0] : zip_plan_pickle(&plan);
 
 		fill(&state, step, 0);
 		assert_int_equal(save(ckpt, &state, step, false, &id, &err), 0);
 		pawl_ckpt_fence(ckpt, 1);
 		assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, 10000, &err), 0);
-		assert_true(flip_arena(&rng) > 0);
+		assert_true(flip_arena(&rng, hit->data_off, hit->data_off + hit->size_bytes) > 0);
 		for (;;) {
 			uint32_t model;
+			const void *pickle;
+			uint64_t len;
 			struct pawl_restore_info info;
 
 			assert_int_equal(pawl_ckpt_restore(ckpt, false, 0, 10000, &restore, &err),
@@ -632,6 +649,8 @@ static void flipped_bit_in_arena_is_found(void **unused)
 				break;
 			}
 			model = find(restore, "model", 0);
+			assert_int_equal(pawl_restore_pickle(restore, model, &pickle, &len, &err),
+				step % 2 == 0 ? 0 : PAWL_ECORRUPT);
 			assert_int_equal(pawl_restore_read(restore, model, &err), PAWL_ECORRUPT);
 			assert_non_null(strstr(err.msg, "model of step"));
 			assert_int_equal(pawl_restore_vote(restore, PAWL_VERDICT_RETRY, err.msg,
@@ -648,6 +667,7 @@ static void flipped_bit_in_arena_is_found(void **unused)
 	}
 	expect(ckpt, 0, 1, false);
 	pawl_ckpt_close(ckpt, 1000, &err);
+	zip_plan_deinit(&plan);
 	free(state.big);
 }
 

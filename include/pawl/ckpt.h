@@ -193,10 +193,10 @@ void pawl_restore_part(const struct pawl_restore *restore, uint32_t part,
  * it takes. The bytes are valid, and stay the same, until close: they may be looked at while
  * pawl_restore_read is under way in another thread. Else a restore belongs to one thread at a time.
  * PAWL_ECORRUPT names file and offset. */
-int pawl_restore_pickle(struct pawl_restore *restore, uint32_t part, const void **pickle,
+int pawl_restore_pickle(struct pawl_restore *restore, uint32_t index, const void **pickle,
 	uint64_t *size_bytes, struct pawl_err *err);
 /* Reads the partition whole and verifies every byte. Errors as pawl_restore_pickle. */
-int pawl_restore_read(struct pawl_restore *restore, uint32_t part, struct pawl_err *err);
+int pawl_restore_read(struct pawl_restore *restore, uint32_t index, struct pawl_err *err);
 /* Sizes of the storages of a partition whose pickle, or all, was read; before there are none. */
 uint32_t pawl_restore_storages(const struct pawl_restore *restore, uint32_t part);
 uint64_t pawl_restore_storage_bytes(const struct pawl_restore *restore, uint32_t part,

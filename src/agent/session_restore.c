@@ -360,6 +360,16 @@ static void check_piece(void *user, size_t i)
 	}
 }
 
+static int blame_piece(const struct pawl_restore *restore, const struct source_part *part,
+	uint32_t r, const struct record_piece *piece, struct pawl_err *err)
+{
+	return pawl_err_set(err, PAWL_ECORRUPT,
+		"%s of step %llu in memory: bytes %llu..%llu are not what rank %u staged",
+		part->info.name, (unsigned long long)restore->info.step,
+		(unsigned long long)piece->file_off,
+		(unsigned long long)(piece->file_off + piece->len_bytes - 1), r);
+}
+
 /* Checks each piece of a rank's share that has bytes from lo to before hi of the file against what
  * the rank said when it staged it. */
 static int check_share(const struct pawl_restore *restore, const struct source_part *part,
@@ -387,12 +397,7 @@ static int check_share(const struct pawl_restore *restore, const struct source_p
 	if (atomic_load(&check.bad) == check.pieces_n) {
 		return 0;
 	}
-	piece = &check.pieces[atomic_load(&check.bad)];
-	return pawl_err_set(err, PAWL_ECORRUPT,
-		"%s of step %llu in memory: bytes %llu..%llu are not what rank %u staged",
-		part->info.name, (unsigned long long)restore->info.step,
-		(unsigned long long)piece->file_off,
-		(unsigned long long)(piece->file_off + piece->len_bytes - 1), r);
+	return blame_piece(restore, part, r, &check.pieces[atomic_load(&check.bad)], err);
 }
 
 /* Checks what the ranks hold of bytes lo to before hi of the file. */

@@ -4,6 +4,9 @@
  * Chunks are read straight into the image, STORE_DEPTH in flight; each is verified when it arrives,
  * while the others are still on their way. After the first error nothing more is submitted, and
  * what is in flight is awaited: until then the image belongs to the transfers.
+ *
+ * A file that is in memory already is mapped and verified where it lies: fresh memory to read it
+ * into takes longer to get than the bytes to be looked at.
  */
 #include "ckpt/read.h"
 
@@ -11,11 +14,13 @@
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/parallel.h"
 #include "ckpt/plan.h"
 #include "store/store.h"
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +71,21 @@ void reader_close(struct reader *reader)
 	free(reader);
 }
 
+/* Says which chunk of the file at path is damaged. */
+static int blame_chunk(const char *path, uint64_t off, uint64_t len_bytes, struct pawl_err *err)
+{
+	return pawl_err_set(err, PAWL_ECORRUPT,
+		"%s: bytes %" PRIu64 "..%" PRIu64 " are not what was written", path, off,
+		off + len_bytes - 1);
+}
+
+static uint64_t chunk_bytes(const struct manifest_part *part, uint64_t chunk)
+{
+	uint64_t left = part->size_bytes - chunk * CKPT_CHUNK;
+
+	return left < CKPT_CHUNK ? left : CKPT_CHUNK;
+}
+
 /* Whether the chunk that io brought is what the manifest says. */
 static int check_chunk(struct job *job, const struct store_io *io)
 {
@@ -80,9 +100,7 @@ static int check_chunk(struct job *job, const struct store_io *io)
 		return rv;
 	}
 	if (crc32c(0, io->buf, io->len_bytes) != job->part->chunks[io->off_bytes / CKPT_CHUNK]) {
-		return pawl_err_set(job->err, PAWL_ECORRUPT,
-			"%s: bytes %" PRIu64 "..%" PRIu64 " are not what was written", job->path,
-			io->off_bytes, io->off_bytes + io->len_bytes - 1);
+		return blame_chunk(job->path, io->off_bytes, io->len_bytes, job->err);
 	}
 	return 0;
 }
@@ -108,11 +126,9 @@ static bool reap_chunk(struct job *job)
 
 static int submit_chunk(struct job *job, struct store_io *io, uint64_t off)
 {
-	uint64_t left = job->part->size_bytes - off;
-
 	io->file = job->file;
 	io->buf = job->image + off;
-	io->len_bytes = left < CKPT_CHUNK ? (size_t)left : CKPT_CHUNK;
+	io->len_bytes = chunk_bytes(job->part, off / CKPT_CHUNK);
 	io->off_bytes = off;
 	io->write = false;
 	return store_submit(job->reader->store, io, job->err);
@@ -218,7 +234,8 @@ struct part_image {
 	struct reader *reader;            /* the opener's */
 	const struct manifest_part *part; /* the opener's: what to expect */
 	struct store_file *file;          /* open until close, whatever becomes of its name */
-	uint8_t *bytes;                   /* the file */
+	const uint8_t *bytes;             /* the file */
+	uint8_t *memory;                  /* the same, to be read into; NULL: it is mapped */
 	bool *have;                       /* one a chunk: it is in bytes, verified */
 	char path[STORE_PATH_MAX];        /* for messages */
 };
@@ -240,7 +257,11 @@ int part_image_open(struct part_image **out, struct reader *reader, const char *
 		return rv;
 	}
 	image->have = FAULT_MEM("reader.image", calloc(part->chunks_n + 1u, sizeof(*image->have)));
-	image->bytes = image->have != NULL ? image_alloc(part->size_bytes) : NULL;
+	if (image->have != NULL &&
+		store_map(reader->store, image->file, &image->bytes, NULL) != 0) {
+		image->memory = image_alloc(part->size_bytes);
+		image->bytes = image->memory;
+	}
 	if (image->bytes == NULL) {
 		rv = pawl_err_sys(err, "memory for %s (%" PRIu64 " bytes)", image->path,
 			part->size_bytes);
@@ -270,33 +291,82 @@ static void *prepare_pages(void *user)
 	return NULL;
 }
 
-int part_image_need(struct part_image *image, uint64_t off, uint64_t len_bytes,
+/* Reads chunks from first to before end into memory. */
+static int read_into_memory(struct part_image *image, uint64_t first, uint64_t end,
 	struct pawl_err *err)
 {
 	uint64_t size = image->part->size_bytes;
-	uint64_t first = off / CKPT_CHUNK;
-	uint64_t end = len_bytes == 0 ? first : (off + len_bytes - 1) / CKPT_CHUNK + 1;
-	struct preparing preparing = {image->bytes + off, image->bytes + off + len_bytes};
+	uint64_t hi = end * CKPT_CHUNK < size ? end * CKPT_CHUNK : size;
+	struct preparing preparing = {image->memory + first * CKPT_CHUNK, image->memory + hi};
 	struct job job = {.reader = image->reader,
 		.part = image->part,
 		.file = image->file,
-		.image = image->bytes,
+		.image = image->memory,
 		.have = image->have,
 		.path = image->path,
 		.err = err};
 	pthread_t preparer;
-	bool prepares;
-	int rv;
-
-	ASSERT(off <= size && len_bytes <= size - off);
-	preparing.lo -= off % STORE_ALIGN;
-	prepares = len_bytes > PREPARE_STEP &&
+	bool prepares = end - first > PREPARE_STEP / CKPT_CHUNK &&
 		pthread_create(&preparer, NULL, prepare_pages, &preparing) == 0;
-	rv = read_chunks(&job, first, end);
+	int rv = read_chunks(&job, first, end);
+
 	if (prepares) {
 		pthread_join(preparer, NULL);
 	}
 	return rv;
+}
+
+/* Chunks of a mapped file being verified, by several threads. */
+struct verifying {
+	struct part_image *image;
+	uint64_t first;           /* chunk */
+	atomic_uint_fast64_t bad; /* the first chunk found wrong; UINT64_MAX: none */
+};
+
+static void verify_chunk(void *user, size_t i)
+{
+	struct verifying *verifying = user;
+	struct part_image *image = verifying->image;
+	uint64_t chunk = verifying->first + i;
+	uint64_t bad = atomic_load(&verifying->bad);
+
+	if (image->have[chunk]) {
+		return;
+	}
+	image->have[chunk] = crc32c(0, image->bytes + chunk * CKPT_CHUNK,
+				     chunk_bytes(image->part, chunk)) == image->part->chunks[chunk];
+	while (!image->have[chunk] && chunk < bad &&
+		!atomic_compare_exchange_weak(&verifying->bad, &bad, chunk)) {
+	}
+}
+
+/* Verifies chunks from first to before end where they lie. */
+static int verify_mapped(struct part_image *image, uint64_t first, uint64_t end,
+	struct pawl_err *err)
+{
+	struct verifying verifying = {.image = image, .first = first};
+	uint64_t bad;
+
+	atomic_init(&verifying.bad, UINT64_MAX);
+	parallel_for(end - first, verify_chunk, &verifying);
+	bad = atomic_load(&verifying.bad);
+	if (bad == UINT64_MAX) {
+		return 0;
+	}
+	return blame_chunk(image->path, bad * CKPT_CHUNK, chunk_bytes(image->part, bad), err);
+}
+
+int part_image_need(struct part_image *image, uint64_t off, uint64_t len_bytes,
+	struct pawl_err *err)
+{
+	uint64_t first = off / CKPT_CHUNK;
+
+	ASSERT(off <= image->part->size_bytes && len_bytes <= image->part->size_bytes - off);
+	if (len_bytes == 0) {
+		return 0;
+	}
+	return (image->memory != NULL ? read_into_memory : verify_mapped)(image, first,
+		(off + len_bytes - 1) / CKPT_CHUNK + 1, err);
 }
 
 const uint8_t *part_image_at(const struct part_image *image, uint64_t off)
@@ -309,7 +379,7 @@ void part_image_close(struct part_image *image)
 	if (image == NULL) {
 		return;
 	}
-	image_free(image->bytes, image->part->size_bytes);
+	image_free(image->memory, image->part->size_bytes);
 	free(image->have);
 	store_close_file(image->reader->store, image->file);
 	free(image);

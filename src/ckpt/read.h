@@ -29,9 +29,9 @@ void image_free(void *image, uint64_t size_bytes);
 
 struct part_image;
 
-/* Opens the file of part in tag; reads nothing. reader and part stay the caller's, and must outlive
- * the image. Errors as reader_read. */
-int part_image_open(struct part_image **image, struct reader *reader, const char *tag,
+/* Opens the file of part in tag, and maps it if the store can; reads nothing. reader and part stay
+ * the caller's, and must outlive the image. Errors as reader_read. */
+int part_image_open(struct part_image **out, struct reader *reader, const char *tag,
 	const struct manifest_part *part, struct pawl_err *err);
 /* Reads and verifies the chunks that hold these bytes, unless they are there already: those are
  * never touched again. off + len_bytes is at most the file's size. Errors as reader_read. */

@@ -413,6 +413,7 @@ static const struct store_ops posix_ops = {
 	.mkdir = posix_mkdir,
 	.create = posix_create,
 	.open = posix_open,
+	.map = posix_map,
 	.submit = posix_submit,
 	.reap = posix_reap,
 	.sync = posix_sync,

@@ -39,6 +39,8 @@ int posix_create(struct store *store, const char *path, uint64_t size_bytes,
 	struct store_file **file, struct pawl_err *err);
 int posix_open(struct store *store, const char *path, struct store_file **file,
 	uint64_t *size_bytes, struct pawl_err *err);
+int posix_map(struct store *store, struct store_file *file, const uint8_t **bytes,
+	struct pawl_err *err);
 int posix_submit(struct store *store, struct store_io *io, struct pawl_err *err);
 struct store_io *posix_reap(struct store *store, int timeout_ms);
 int posix_sync(struct store *store, struct store_file *file, struct pawl_err *err);

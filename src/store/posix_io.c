@@ -5,6 +5,10 @@
  * open or at a transfer, the file goes on buffered, silently. A read of what lies in the page cache
  * anyway is taken from there at memory speed. mincore is asked first: a read with RWF_NOWAIT that
  * misses makes the kernel read ahead, the same bytes twice from the disk.
+ *
+ * A file may also be mapped for good. Two things then hold its bytes as they were seen: mlock keeps
+ * the pages, so that none is read again, with an error or other bytes; and a read lease holds up
+ * whoever opens the file for writing or truncates it. What refuses either is read as ever.
  */
 #include "store/posix_impl.h"
 
@@ -14,6 +18,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,15 +27,17 @@
 #include <unistd.h>
 
 #define MINCORE_PAGES 256u /* asked at a time */
+#define MISSING_PART  16u  /* a file lacking more than one page in so many is not mapped */
 #define PAGE_BYTES    4096 /* where they are larger, the page cache is left alone */
 
 struct store_file {
-	int fd;                    /* for transfers and syncs */
-	bool direct;               /* fd has O_DIRECT */
-	unsigned in_flight;        /* transfers not reaped */
-	int cache_fd;              /* the same file, buffered, for reads from the cache; or -1 */
-	char *map;                 /* of cache_fd, for mincore alone: no access, so no SIGBUS */
+	int fd;             /* for transfers and syncs */
+	bool direct;        /* fd has O_DIRECT */
+	unsigned in_flight; /* transfers not reaped */
+	int cache_fd;       /* the same file, buffered, for reads from the cache; or -1 */
+	char *map; /* of cache_fd; while not held for mincore alone: no access, so no SIGBUS */
 	size_t map_bytes;          /* of map; the file's size at open */
+	bool held;                 /* map is readable, its pages are locked, cache_fd has a lease */
 	char path[STORE_PATH_MAX]; /* when it was opened, for messages */
 };
 
@@ -169,30 +176,75 @@ void posix_close_file(struct store *store, struct store_file *file)
 	free(file);
 }
 
-/* ---- transfers ---- */
+/* ---- the page cache ---- */
+
+/* Whether more than most pages of a mapping are not in memory, or the system does not say. */
+static bool lacks_pages(char *map, size_t len_bytes, size_t most)
+{
+	unsigned char pages[MINCORE_PAGES];
+	size_t missing = 0;
+
+	for (size_t at = 0; at < len_bytes; at += sizeof(pages) * PAGE_BYTES) {
+		size_t left = len_bytes - at;
+		size_t chunk =
+			left < sizeof(pages) * PAGE_BYTES ? left : sizeof(pages) * PAGE_BYTES;
+
+		if (mincore(map + at, chunk, pages) != 0) {
+			return true;
+		}
+		for (size_t i = 0; i < (chunk + PAGE_BYTES - 1) / PAGE_BYTES; i++) {
+			missing += (pages[i] & 1) == 0;
+		}
+		if (missing > most) {
+			return true;
+		}
+	}
+	return false;
+}
 
 static bool is_cached(const struct store_file *file, uint64_t off_bytes, size_t len_bytes)
 {
-	unsigned char pages[MINCORE_PAGES];
-
-	if (off_bytes > file->map_bytes || len_bytes > file->map_bytes - off_bytes) {
-		return false;
-	}
-	for (size_t at = 0; at < len_bytes; at += sizeof(pages) * PAGE_BYTES) {
-		size_t left = len_bytes - at;
-		size_t n = left < sizeof(pages) * PAGE_BYTES ? left : sizeof(pages) * PAGE_BYTES;
-
-		if (mincore(file->map + off_bytes + at, n, pages) != 0) {
-			return false;
-		}
-		for (size_t i = 0; i < n / PAGE_BYTES; i++) {
-			if ((pages[i] & 1) == 0) {
-				return false;
-			}
-		}
-	}
-	return true;
+	return off_bytes <= file->map_bytes && len_bytes <= file->map_bytes - off_bytes &&
+		!lacks_pages(file->map + off_bytes, len_bytes, 0);
 }
+
+/* A lease is broken by a signal, SIGIO if nothing else is asked for, which kills: SIGURG is ignored
+ * unless somebody waits for it. */
+static bool take_lease(int fd)
+{
+	return fcntl(fd, F_SETSIG, SIGURG) == 0 &&
+		FAULT_SYS("store.lease", fcntl(fd, F_SETLEASE, F_RDLCK)) == 0;
+}
+
+int posix_map(struct store *store, struct store_file *file, const uint8_t **bytes,
+	struct pawl_err *err)
+{
+	struct stat st;
+
+	if (file->cache_fd < 0 ||
+		lacks_pages(file->map, file->map_bytes,
+			file->map_bytes / PAGE_BYTES / MISSING_PART)) {
+		return pawl_err_set(err, PAWL_ENOTSUP, "map %s: not in the page cache", file->path);
+	}
+	if (!take_lease(file->cache_fd)) {
+		return pawl_err_set(err, PAWL_ENOTSUP, "map %s: cannot hold up writers",
+			file->path);
+	}
+	/* another size: it was cut after it was opened, which the reads will tell */
+	if (fstat(file->cache_fd, &st) != 0 || (uint64_t)st.st_size != file->map_bytes ||
+		mprotect(file->map, file->map_bytes, PROT_READ) != 0 ||
+		FAULT_SYS("store.lock", mlock(file->map, file->map_bytes)) != 0) {
+		munlock(file->map, file->map_bytes);
+		mprotect(file->map, file->map_bytes, PROT_NONE);
+		fcntl(file->cache_fd, F_SETLEASE, F_UNLCK);
+		return pawl_err_set(err, PAWL_ENOTSUP, "map %s: cannot keep its pages", file->path);
+	}
+	file->held = true;
+	*bytes = (const uint8_t *)file->map;
+	return 0;
+}
+
+/* ---- transfers ---- */
 
 /* Whether io was satisfied from the page cache. */
 static bool read_cached(const struct store_io *io)
@@ -211,7 +263,9 @@ static bool read_cached(const struct store_io *io)
 	}
 	/* thrown out just now, not supported, or mincore may not tell us: not tried again, since
 	 * each miss makes the kernel read ahead */
-	close_cache(file);
+	if (!file->held) {
+		close_cache(file);
+	}
 	return false;
 }
 

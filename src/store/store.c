@@ -84,6 +84,16 @@ int store_open(struct store *store, const char *path, struct store_file **file,
 	return rv;
 }
 
+int store_map(struct store *store, struct store_file *file, const uint8_t **bytes,
+	struct pawl_err *err)
+{
+	if (store->ops->map == NULL) {
+		return pawl_err_set(err, PAWL_ENOTSUP, "a store of kind %s maps no files",
+			store->ops->name);
+	}
+	return store->ops->map(store, file, bytes, err);
+}
+
 int store_submit(struct store *store, struct store_io *io, struct pawl_err *err)
 {
 	ASSERT(io->len_bytes > 0 && io->len_bytes % STORE_ALIGN == 0);

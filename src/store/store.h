@@ -57,6 +57,8 @@ struct store_ops {
 		struct store_file **file, struct pawl_err *err);
 	int (*open)(struct store *store, const char *path, struct store_file **file,
 		uint64_t *size_bytes, struct pawl_err *err);
+	int (*map)(struct store *store, struct store_file *file, const uint8_t **bytes,
+		struct pawl_err *err); /* NULL: never */
 	int (*submit)(struct store *store, struct store_io *io, struct pawl_err *err);
 	struct store_io *(*reap)(struct store *store, int timeout_ms);
 	int (*sync)(struct store *store, struct store_file *file, struct pawl_err *err);
@@ -97,6 +99,16 @@ int store_create(struct store *store, const char *path, uint64_t size_bytes,
 /* An existing file for reading. PAWL_ENOENT if absent. size_bytes may be NULL. */
 int store_open(struct store *store, const char *path, struct store_file **file,
 	uint64_t *size_bytes, struct pawl_err *err);
+/*
+ * The whole of an open file as memory to be read, until the file is closed, if that is cheaper than
+ * to transfer it: nearly all of it is in memory already. From now on no read of these bytes fails,
+ * and nobody changes them: their pages are kept, and whoever opens the file for writing is held up
+ * until it is closed here, or for as long as the system lets us (Linux: fs.lease-break-time, 45 s).
+ * PAWL_ENOTSUP, with err saying why, is the usual answer: then transfer it. Transfers go on working
+ * either way.
+ */
+int store_map(struct store *store, struct store_file *file, const uint8_t **bytes,
+	struct pawl_err *err);
 /* Starts a transfer; at most STORE_DEPTH may be in flight. Reads that pass the end of the file fail
  * with PAWL_ECORRUPT. Transfers may finish in any order. If this fails, io was not taken. */
 int store_submit(struct store *store, struct store_io *io, struct pawl_err *err);

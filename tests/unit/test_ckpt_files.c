@@ -12,6 +12,7 @@
 #include "store/fault.h"
 #include "store/mem.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -382,6 +383,90 @@ static void images_are_read_as_needed(void **state)
 	written_deinit(&w);
 }
 
+static void flip(int fd, uint64_t off)
+{
+	char byte;
+
+	assert_int_equal(pread(fd, &byte, 1, (off_t)off), 1);
+	byte ^= 4;
+	assert_int_equal(pwrite(fd, &byte, 1, (off_t)off), 1);
+}
+
+static void fill_cache(int fd, uint64_t size)
+{
+	static char block[1u << 16];
+
+	for (uint64_t off = 0; off < size; off += sizeof(block)) {
+		assert_true(pread(fd, block, sizeof(block), (off_t)off) > 0);
+	}
+}
+
+/* What lies in the page cache is verified there: a flipped bit is found, the first one named. */
+static void cached_files_are_verified_where_they_lie(void **state)
+{
+	char root[] = "/var/tmp/pawl-files-XXXXXX";
+	char path[64];
+	struct written w;
+	struct store *store;
+	struct writer *writer;
+	struct reader *reader;
+	struct part_image *image;
+	struct pawl_err err;
+	int fd;
+
+	big_file(&w);
+	assert_non_null(mkdtemp(root));
+	assert_int_equal(store_posix_open(root, false, &store, NULL), 0);
+	assert_int_equal(store_mkdir(store, "dir", NULL), 0);
+	assert_int_equal(writer_open(&writer, store, true, NULL), 0);
+	assert_int_equal(write_file(&w, writer, "dir", NULL), 0);
+	assert_int_equal(reader_open(&reader, store, NULL), 0);
+	snprintf(path, sizeof(path), "%s/dir/model", root);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0);
+	for (unsigned round = 0; round < 3; round++) {
+		uint64_t size = w.entry.size_bytes;
+		int rv;
+
+		if (round == 1) { /* both chunks are wrong from now on */
+			flip(fd, 17ull * CKPT_CHUNK);
+			flip(fd, 3ull * CKPT_CHUNK + 5);
+		}
+		fill_cache(fd, size);
+		close(fd); /* a file open for writing is not mapped */
+		fault_arm("image.alloc", 1, ENOMEM, true);
+		rv = part_image_open(&image, reader, "dir", &w.entry, &err);
+		fault_disarm();
+		if (rv != 0) {
+			print_message("skipped: no file is mapped here\n");
+			fd = -1;
+			break;
+		}
+		assert_int_equal(part_image_need(image, size - 1, 1, &err), 0);
+		rv = part_image_need(image, 0, size, &err);
+		assert_int_equal(rv, round == 1 ? PAWL_ECORRUPT : 0);
+		if (rv != 0) {
+			assert_string_equal(err.msg,
+				"dir/model: bytes 3145728..4194303 are not what was written");
+		} else {
+			assert_memory_equal(part_image_at(image, 0), w.part.image, size);
+		}
+		part_image_close(image);
+		fd = open(path, O_RDWR | O_CLOEXEC);
+		if (round == 1) {
+			flip(fd, 17ull * CKPT_CHUNK);
+			flip(fd, 3ull * CKPT_CHUNK + 5);
+		}
+	}
+	close(fd);
+	reader_close(reader);
+	writer_close(writer);
+	assert_int_equal(store_remove(store, "dir", NULL), 0);
+	store_close(store);
+	assert_int_equal(rmdir(root), 0);
+	written_deinit(&w);
+}
+
 static void allocations_may_fail(void **state)
 {
 	static const char *const points[] = {"writer.open", "writer.bounce"};
@@ -436,6 +521,7 @@ int main(void)
 		cmocka_unit_test(reads_may_fail_anywhere),
 		cmocka_unit_test(damage_is_named_with_file_and_offset),
 		cmocka_unit_test(images_are_read_as_needed),
+		cmocka_unit_test(cached_files_are_verified_where_they_lie),
 		cmocka_unit_test(allocations_may_fail),
 	};
 	first_seed = test_seed();

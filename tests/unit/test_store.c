@@ -438,6 +438,35 @@ static void read_past_the_end_is_corrupt(void **state)
 	free(buf);
 }
 
+/* Mapped or refused, which is the store's to say: the same bytes, also once the name is gone, and
+ * transfers as before. */
+static void maps_or_refuses(void **state)
+{
+	struct store_file *file;
+	const uint8_t *mapped = NULL;
+	char *buf = aligned(2 * STORE_ALIGN);
+	char text[2 * STORE_ALIGN + 1];
+	int rv;
+
+	memset(text, 'm', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	put("f", text);
+	OK(store_open(store, "f", &file, NULL, &err));
+	rv = store_map(store, file, &mapped, &err);
+	if (rv != 0) {
+		assert_int_equal(rv, PAWL_ENOTSUP);
+		assert_int_equal(err.code, PAWL_ENOTSUP);
+		assert_null(mapped);
+	}
+	OK(store_remove(store, "f", &err));
+	put("f", "another file");
+	assert_true(rv != 0 || memcmp(mapped, text, 2 * STORE_ALIGN) == 0);
+	assert_int_equal(transfer(file, false, buf, 2 * STORE_ALIGN, 0), 0);
+	assert_memory_equal(buf, text, 2 * STORE_ALIGN);
+	store_close_file(store, file);
+	free(buf);
+}
+
 #define BLOCKS 200u
 
 static void fill_block(uint64_t *block, unsigned number)
@@ -567,6 +596,7 @@ static const struct {
 	{"created_file_has_its_size", created_file_has_its_size},
 	{"opens_fail_by_name", opens_fail_by_name},
 	{"read_past_the_end_is_corrupt", read_past_the_end_is_corrupt},
+	{"maps_or_refuses", maps_or_refuses},
 	{"full_queue_exactly_once", full_queue_exactly_once},
 	{"file_survives_its_name", file_survives_its_name},
 };

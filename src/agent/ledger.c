@@ -69,6 +69,11 @@ void ledger_new_epoch(struct ledger *ledger, uint32_t world)
 	}
 }
 
+static bool is_older(const struct ledger_slot *a, const struct ledger_slot *b)
+{
+	return a->seq < b->seq || (a->seq == b->seq && a->step < b->step);
+}
+
 int ledger_newest(const struct ledger *ledger)
 {
 	int best = -1;
@@ -79,13 +84,17 @@ int ledger_newest(const struct ledger *ledger)
 		if (slot->state != SLOT_COMMITTED || slot->streamed) {
 			continue;
 		}
-		if (best < 0 || slot->seq > ledger->slots[best].seq ||
-			(slot->seq == ledger->slots[best].seq &&
-				slot->step > ledger->slots[best].step)) {
+		if (best < 0 || is_older(&ledger->slots[best], slot)) {
 			best = i;
 		}
 	}
 	return best;
+}
+
+/* Somebody was promised that it becomes durable; what was streamed is nowhere else. */
+static bool is_owed(const struct ledger *ledger, const struct ledger_slot *slot)
+{
+	return !slot->durable && (slot->urgent || slot->streamed || ledger->interval_ns == 0);
 }
 
 static bool is_free(const struct ledger *ledger, int i)
@@ -99,10 +108,10 @@ static bool is_free(const struct ledger *ledger, int i)
 	if (slot->state == SLOT_EMPTY) {
 		return true;
 	}
-	if (!slot->durable && (ledger->interval_ns == 0 || slot->urgent)) {
-		return false; /* somebody was promised that it becomes durable */
+	if (is_owed(ledger, slot)) {
+		return false;
 	}
-	return ledger_newest(ledger) != i || other->state == SLOT_COMMITTED;
+	return ledger_newest(ledger) != i || (other->state == SLOT_COMMITTED && !other->streamed);
 }
 
 /* The slot for a new save, or -1. An older or empty one before the newest committed. */
@@ -286,8 +295,8 @@ bool ledger_all_durable(const struct ledger *ledger)
 	return true;
 }
 
-/* The committed slot that is most in need of the store, or -1: streamed, then waited for, then
- * (interval 0: the oldest; else) the newest. */
+/* The committed slot that is next for the store, or -1: the oldest that is owed, else the newest.
+ */
 static int pick_persist(const struct ledger *ledger)
 {
 	int newest = ledger_newest(ledger);
@@ -296,20 +305,12 @@ static int pick_persist(const struct ledger *ledger)
 	for (int i = 0; i < LEDGER_SLOTS; i++) {
 		const struct ledger_slot *slot = &ledger->slots[i];
 
-		if (slot->state != SLOT_COMMITTED || slot->durable) {
-			continue;
-		}
-		if (slot->streamed) {
-			return i;
-		}
-		if (!slot->urgent && ledger->interval_ns != 0 && i != newest) {
-			continue; /* superseded */
-		}
-		if (best < 0 || slot->seq < ledger->slots[best].seq) {
+		if (slot->state == SLOT_COMMITTED && is_owed(ledger, slot) &&
+			(best < 0 || is_older(slot, &ledger->slots[best]))) {
 			best = i;
 		}
 	}
-	return best;
+	return best >= 0 || newest < 0 || ledger->slots[newest].durable ? best : newest;
 }
 
 int ledger_persist_next(struct ledger *ledger, int64_t now_ns, int64_t *again_ns)
@@ -344,20 +345,35 @@ int ledger_persist_next(struct ledger *ledger, int64_t now_ns, int64_t *again_ns
 void ledger_persisted(struct ledger *ledger, int i, bool ok, int64_t now_ns)
 {
 	struct ledger_slot *slot = &ledger->slots[i];
+	struct ledger_slot *other = &ledger->slots[1 - i];
 
 	ASSERT(slot->persisting);
 	slot->persisting = false;
 	slot->durable = ok;
+	if (slot->streamed) {
+		slot->state = SLOT_EMPTY; /* it was never in memory, and what its ranks wrote is
+					     published or lost */
+	}
+	if (ok && slot->streamed && other->state == SLOT_COMMITTED) {
+		other->state = SLOT_EMPTY; /* older, and in memory: a restore must not prefer it */
+	}
 	if (ok) {
 		slot->urgent = false;
 		ledger->flush = ledger->flush && !ledger_all_durable(ledger);
 	} else {
 		ledger->retry_ns = now_ns + LEDGER_RETRY_NS;
 	}
-	if (slot->streamed) {
-		slot->state = SLOT_EMPTY; /* it was never in memory, and what its ranks wrote is
-					     published or lost */
+}
+
+/* What ranks streamed is on its way to durable. */
+static bool is_publishing(const struct ledger *ledger)
+{
+	bool found = false;
+
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		found = found || (ledger->slots[i].streamed && ledger->slots[i].persisting);
 	}
+	return found;
 }
 
 bool ledger_want_durable(struct ledger *ledger, uint64_t seq)
@@ -370,10 +386,11 @@ bool ledger_want_durable(struct ledger *ledger, uint64_t seq)
 	}
 	slot = find_seq(ledger, seq, SLOT_COMMITTED);
 	slot = slot ? slot : find_seq(ledger, seq, SLOT_STAGING);
-	if (slot) {
-		slot->urgent = !slot->durable;
+	if (!slot || (!slot->durable && !slot->streamed && is_publishing(ledger))) {
+		return false; /* the streamed one supersedes it */
 	}
-	return slot;
+	slot->urgent = !slot->durable;
+	return true;
 }
 
 void ledger_drop(struct ledger *ledger, int i)

@@ -10,10 +10,12 @@
  * Two slots. Rules, in the order in which a save meets them:
  *   - one save at a time is being staged; the next waits until all ranks staged it, or it failed;
  *   - a slot being persisted or read by a restoring worker is never given out;
- *   - the newest committed slot is given out only if the other one holds a committed save too (it
- * is being persisted): so from the first commit on there is always one whole checkpoint in memory;
+ *   - the newest committed slot is given out only if the other one holds a committed save in memory
+ * too (it is being persisted): so from the first commit on there is always one whole checkpoint in
+ * memory, or, once saves are streamed, in the store;
  *   - with interval_ns 0 every committed save must become durable: a committed slot is given out
- * only after it is.
+ * only after it is;
+ *   - so must every streamed one. Once it is, what is in memory is older and dropped.
  */
 #ifndef AGENT_LEDGER_H
 #define AGENT_LEDGER_H

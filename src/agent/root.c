@@ -65,6 +65,12 @@ static void forget_record(struct agent_rank *rank, int slot)
 	wire_out_reset(&rank->blobs[slot]);
 }
 
+static void give_back(struct agent_rank *rank, int slot)
+{
+	forget_record(rank, slot);
+	arena_deinit(&rank->arenas[slot]);
+}
+
 /* A save will not be: its directory (if it streamed) goes, and everybody in it is told. */
 static void drop_save(struct agent_root *root, int slot, int code, const char *why)
 {
@@ -195,17 +201,17 @@ static void grant_stream(struct agent_conn *conn)
 	conn_send(conn, start, NULL, 0);
 }
 
-static void begin_stream(struct agent_root *root, struct agent_conn *conn, uint32_t id, bool fresh)
+/* The budget said no: memory is given back, of this slot now and of the other one when what it
+ * holds is older than what is durable. The worker unmaps both. */
+static void begin_stream(struct agent_root *root, struct agent_conn *conn, uint32_t id,
+	const struct ledger_verdict *verdict)
 {
 	struct persist_job *job;
 
 	conn->stream_id = id;
-	for (int s = 0; s < LEDGER_SLOTS; s++) {
-		forget_record(&root->ranks[conn->rank], s);
-		arena_deinit(&root->ranks[conn->rank]
-				      .arenas[s]); /* the budget said no: give back what is there */
-	}
-	if (!fresh) {
+	memset(conn->arena_ids, 0, sizeof(conn->arena_ids));
+	give_back(&root->ranks[conn->rank], verdict->slot);
+	if (!verdict->fresh) {
 		if (root->streaming) {
 			grant_stream(conn);
 		}
@@ -255,7 +261,7 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 	}
 	conn->begin_id = 0;
 	if (answer == LEDGER_GRANT && verdict.streamed) {
-		begin_stream(root, conn, id, verdict.fresh);
+		begin_stream(root, conn, id, &verdict);
 		return;
 	}
 	if (answer == LEDGER_GRANT) {
@@ -371,6 +377,17 @@ static void start_persist(struct agent_root *root, int slot)
 	persist_submit(root->persist, &root->save_job);
 }
 
+static void give_back_empty(struct agent_root *root)
+{
+	for (int s = 0; s < LEDGER_SLOTS; s++) {
+		for (uint32_t r = 0; r < root->ledger.world; r++) {
+			if (root->ledger.slots[s].state == SLOT_EMPTY) {
+				give_back(&root->ranks[r], s);
+			}
+		}
+	}
+}
+
 static void finish_persist(struct agent_root *root, struct persist_job *job)
 {
 	struct ledger_slot *entry = &root->ledger.slots[job->slot];
@@ -382,6 +399,9 @@ static void finish_persist(struct agent_root *root, struct persist_job *job)
 		root->durable_step = job->step;
 		root->trouble[0] = '\0';
 		tell_level(root, entry->seq, LEVEL_DURABLE, 0, "");
+		if (streamed) {
+			give_back_empty(root);
+		}
 		return;
 	}
 	snprintf(root->trouble, sizeof(root->trouble), "%s", job->err.msg);

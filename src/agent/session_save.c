@@ -442,6 +442,7 @@ static int start_save(struct pawl_ckpt *ckpt, uint64_t id, bool watch, struct pa
 	int slot;
 	int rv;
 
+	ckpt->proof = SNAP_COPIED; /* also what is streamed */
 	if (!ckpt->link || !link_alive(ckpt->link)) {
 		rv = session_connect(ckpt, err);
 		if (rv != 0) {

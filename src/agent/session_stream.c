@@ -119,6 +119,8 @@ int session_stream(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err)
 	if (rv != 0) {
 		return rv;
 	}
+	session_drop_arenas(
+		ckpt); /* the agent hands over new ones if it ever grants memory again */
 	session_note(ckpt,
 		"the state is larger than the memory tier may be: saves write to the store "
 		"themselves, and training waits for them");

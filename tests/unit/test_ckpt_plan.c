@@ -180,6 +180,39 @@ static void only_partial_pages_are_eager(void **state)
 	free(memory);
 }
 
+/* What lies on a device has no pages of ours: it is cut at chunks, and all of it keeps its groups,
+ * however small and wherever it begins. */
+static void devices_are_cut_at_chunks_only(void **state)
+{
+	const uint64_t sizes[] = {3 * CKPT_CHUNK + 5, CKPT_WATCH_MIN - 1, 1, 10};
+	uint8_t *memory = aligned_alloc(CKPT_PAGE, 4 * CKPT_CHUNK);
+	const struct ckpt_span spans[] = {{memory + 64, sizes[0], 1, 1},
+		{memory + 1, sizes[1], 2, 2}, {memory, 1, 0, 2}, {memory, 10, 0, 0}};
+	struct ckpt_pieces pieces = {0};
+	uint64_t bytes[4] = {0};
+	struct zip_plan plan;
+
+	assert_int_equal(zip_plan_init(&plan, sizes, 3, sizes[3], NULL), 0);
+	assert_int_equal(ckpt_pieces_add(&pieces, &plan, spans, 0, 0, plan.size_bytes, NULL, NULL),
+		0);
+	for (size_t i = 0; i < pieces.n; i++) {
+		const struct ckpt_piece *piece = &pieces.at[i];
+		const struct ckpt_span *span = &spans[piece->storage];
+		uint64_t end = piece->file_off + piece->len_bytes;
+
+		assert_ptr_equal(piece->src, (const uint8_t *)span->addr + bytes[piece->storage]);
+		assert_int_equal(piece->device, span->device);
+		assert_true(piece->groups == span->groups);
+		bytes[piece->storage] += piece->len_bytes;
+		assert_true(end % CKPT_CHUNK == 0 ||
+			bytes[piece->storage] == span->size_bytes); /* no other cut */
+	}
+	assert_memory_equal(bytes, sizes, sizeof(sizes));
+	ckpt_pieces_deinit(&pieces);
+	zip_plan_deinit(&plan);
+	free(memory);
+}
+
 /* When memory runs out the list is what it was. */
 static void failure_leaves_the_list_alone(void **state)
 {
@@ -214,6 +247,7 @@ int main(void)
 		cmocka_unit_test(shares_cover_and_are_disjoint),
 		cmocka_unit_test(pieces_and_glue_make_the_file),
 		cmocka_unit_test(only_partial_pages_are_eager),
+		cmocka_unit_test(devices_are_cut_at_chunks_only),
 		cmocka_unit_test(failure_leaves_the_list_alone),
 	};
 	first_seed = test_seed();

@@ -1,121 +1,16 @@
 /* Worker and agent together, over a real socket and a real directory: save, be killed, restore; two
  * ranks; what ranks disagree on. */
-#include "agent/agent.h"
-#include "base/clock.h"
-#include "base/loop.h"
 #include "base/rng.h"
 #include "ckpt/plan.h"
 #include "ckpt/tags.h"
 #include "ckpt/zip.h"
-#include "pawl/ckpt.h"
-#include "store/store.h"
+#include "test_session_agent.h"
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-
-#include <cmocka.h>
 
 #define BIG   (5u << 20) /* bytes of the large storage: several chunks */
 #define SMALL 1000u
-
-static char dir[64];    /* of one test */
-static char root[128];  /* the checkpoints' */
-static char sock[128];  /* the agent's */
-static pid_t agent_pid; /* 0: none */
-
-/* The agent is this program again, in a process of its own: a fork of a threaded one would not do.
- */
-static int run_agent(const char *socket_path)
-{
-	struct agent_options options = {.job = "test", .socket = socket_path, .any_attempt = true};
-	struct loop *loop;
-	struct agent *agent;
-	struct pawl_err err;
-
-	if (loop_open(&loop, &err) != 0 || agent_open(&agent, loop, &options, &err) != 0) {
-		fprintf(stderr, "agent: %s\n", err.msg);
-		return 1;
-	}
-	return loop_run(loop, &err);
-}
-
-static void start_agent(void)
-{
-	agent_pid = fork();
-	assert_true(agent_pid >= 0);
-	if (agent_pid == 0) {
-		execl("/proc/self/exe", "agent", sock, NULL);
-		_exit(1);
-	}
-}
-
-static void kill_agent(void)
-{
-	if (agent_pid > 0) {
-		kill(agent_pid, SIGKILL);
-		waitpid(agent_pid, NULL, 0);
-	}
-	agent_pid = 0;
-	unlink(sock);
-}
-
-static int setup(void **state)
-{
-	snprintf(dir, sizeof(dir), "/var/tmp/pawl-session-XXXXXX");
-	assert_non_null(mkdtemp(dir));
-	snprintf(root, sizeof(root), "%s/with space\n", dir);
-	snprintf(sock, sizeof(sock), "%s/agent.sock", dir);
-	start_agent();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct store *store;
-
-	kill_agent();
-	assert_int_equal(store_posix_open("/var/tmp", false, &store, NULL), 0);
-	assert_int_equal(store_remove(store, strrchr(dir, '/') + 1, NULL), 0);
-	store_close(store);
-	return 0;
-}
-
-/* Connects, waiting for the agent to listen. */
-static struct pawl_ckpt *join(uint32_t rank, uint32_t world, uint64_t memory_bytes)
-{
-	struct pawl_ckpt_options options = {.root = root,
-		.job = "test",
-		.rank = rank,
-		.world = world,
-		.keep = 2,
-		.persist_every_ms = 3600 * 1000,
-		.memory_bytes = memory_bytes,
-		.socket = sock,
-		.watch = true};
-	struct timespec pause = {.tv_nsec = 5 * NS_PER_MS};
-	struct pawl_ckpt *ckpt;
-	struct pawl_err err;
-	int rv;
-
-	do {
-		rv = pawl_ckpt_open(&ckpt, &options, &err);
-		nanosleep(&pause, NULL);
-	} while (rv == PAWL_ENOENT);
-	if (rv != 0) {
-		fail_msg("%s", err.msg);
-	}
-	return ckpt;
-}
 
 /* The state of one rank: "model" (alike or not), and "own". */
 struct state {
@@ -154,23 +49,6 @@ static int save(struct pawl_ckpt *ckpt, struct state *state, uint64_t step, bool
 	};
 
 	return pawl_ckpt_save(ckpt, step, parts, 2, true, id, err);
-}
-
-/* Index of the partition that rank would take. */
-static uint32_t find(const struct pawl_restore *restore, const char *name, uint32_t rank)
-{
-	struct pawl_restore_info info;
-	struct pawl_restore_part part;
-
-	pawl_restore_info(restore, &info);
-	for (uint32_t p = 0; p < info.parts_n; p++) {
-		pawl_restore_part(restore, p, &part);
-		if (strcmp(part.name, name) == 0 && (part.rank < 0 || part.rank == rank)) {
-			return p;
-		}
-	}
-	fail_msg("no partition %s of rank %u", name, rank);
-	return 0;
 }
 
 /* Restores the newest and compares it with what fill made for step. */

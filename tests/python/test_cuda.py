@@ -1,0 +1,244 @@
+"""Tensors on CUDA devices: what is asked of the core for them, told by storages that only claim to
+lie on one, and, where there is one, that what comes back is what was there when save() was called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from pawl import Checkpointer, _guard
+
+WIDTH = 1024  # 4 MiB a weight
+BIG, SMALL = 1 << 20, 100  # bytes; SMALL is less than what is watched in host memory
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+
+
+# ---- storages that claim to lie on a device ----
+
+
+class Claimed(torch.UntypedStorage):
+    """Host memory that says it is of device 1."""
+
+    is_cuda = True
+    device = torch.device("cuda", 1)
+
+
+@pytest.fixture
+def claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA is in use, and torch calls its storages shared, as it does."""
+    whole = torch.UntypedStorage.is_shared
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.UntypedStorage, "is_shared", lambda self: self.is_cuda or whole(self))
+
+
+def spans_of(
+    storages: list[torch.UntypedStorage],
+    watch: bool = True,
+    evicted: str = "",
+    guarded: bool = True,
+) -> _guard.Spans:
+    names = [f"t{index}" for index in range(len(storages))]
+    skeleton: Any = SimpleNamespace(storages=storages, names=names)
+    masks = {storage.data_ptr(): 1 << index for index, storage in enumerate(storages)}
+    return _guard.Spans(skeleton, masks if guarded else {}, watch, {evicted})
+
+
+@pytest.mark.usefixtures("claims")
+def test_devices_are_told_and_guarded_whatever_their_size() -> None:
+    storages = [
+        Claimed(BIG),
+        torch.UntypedStorage(BIG),
+        Claimed(SMALL),
+        torch.UntypedStorage(SMALL),
+    ]
+    spans = spans_of(storages)
+    assert spans.devices == [2, 0, 2, 0]
+    assert spans.groups == [1, 2, 4, 0]
+    columns = [spans.packed[column::4].tolist() for column in range(4)]
+    assert columns == [
+        [storage.data_ptr() for storage in storages],
+        [BIG, BIG, SMALL, SMALL],
+        spans.groups,
+        spans.devices,
+    ]
+
+
+@pytest.mark.usefixtures("claims")
+def test_devices_need_no_watch_of_the_kernel() -> None:
+    storages = [Claimed(BIG), torch.UntypedStorage(BIG), Claimed(SMALL)]
+    assert spans_of(storages, watch=False).groups == [1, 0, 4]
+
+
+@pytest.mark.usefixtures("claims")
+def test_what_is_copied_at_once_still_says_its_device() -> None:
+    storages = [Claimed(BIG), torch.UntypedStorage(BIG)]
+    spans = spans_of(storages, guarded=False)  # copy="now", or nobody steps it
+    assert spans.groups == [0, 0] and spans.devices == [2, 0]
+    spans = spans_of(storages, evicted="t0")  # changed under a save once
+    assert spans.groups == [0, 2] and spans.devices == [2, 0]
+
+
+@pytest.mark.usefixtures("claims")
+def test_shared_host_memory_is_cleared_beside_a_device() -> None:
+    """To torch both are shared; only the host's has other processes that may write to it."""
+    shared = nn.Parameter(torch.zeros(BIG)).share_memory_().untyped_storage()
+    assert torch.UntypedStorage.is_shared(Claimed(1))
+    assert spans_of([Claimed(BIG), shared, torch.UntypedStorage(BIG)]).groups == [1, 0, 4]
+
+
+@pytest.mark.usefixtures("claims")
+def test_pinned_host_memory_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Devices write to it unseen."""
+    monkeypatch.setattr(torch.UntypedStorage, "is_pinned", lambda self: self.nbytes() == BIG)
+    assert spans_of([torch.UntypedStorage(BIG), torch.UntypedStorage(2 * BIG)]).groups == [0, 2]
+    assert spans_of([Claimed(BIG)]).groups == [1]
+
+
+def test_the_default_stream_waits_for_the_one_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[tuple[int, str]] = []
+
+    def default_stream(device: int) -> Any:
+        return SimpleNamespace(wait_stream=lambda stream: waits.append((device, stream)))
+
+    defaults = [default_stream(device) for device in range(3)]
+    current = ["side", defaults[1], "unused"]
+    monkeypatch.setattr(torch.cuda, "default_stream", defaults.__getitem__)
+    monkeypatch.setattr(torch.cuda, "current_stream", current.__getitem__)
+    parts: Any = [SimpleNamespace(devices=[0, 1, 2, 1]), SimpleNamespace(devices=[1])]
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    _guard.queue_before_copies(parts)
+    assert waits == []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    _guard.queue_before_copies(parts)
+    assert waits == [(0, "side")]
+
+
+# ---- real devices ----
+
+
+def training() -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(4)]).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    one_step(model, optimizer)
+    return model, optimizer
+
+
+def one_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    model(torch.randn(8, WIDTH, device="cuda")).square().mean().backward()
+    optimizer.step()
+
+
+def flat(value: Any) -> list[torch.Tensor]:
+    """All tensors of a nested state, copied."""
+    if isinstance(value, torch.Tensor):
+        return [value.detach().clone()]
+    if isinstance(value, dict):
+        return [t for item in value.values() for t in flat(item)]
+    if isinstance(value, (list, tuple)):
+        return [t for item in value for t in flat(item)]
+    return []
+
+
+def alike(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return len(one) == len(other) > 0 and all(map(torch.equal, one, other))
+
+
+def contents(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return flat(model.state_dict()) + flat(optimizer.state_dict())
+
+
+def saved(root: Path, step: int) -> list[torch.Tensor]:
+    files = [root / f"global_step{step}" / name for name in ("model", "optim")]
+    return [t for file in files for t in flat(torch.load(file, weights_only=True))]
+
+
+@contextlib.contextmanager
+def side_stream() -> Any:
+    """Everything inside is queued on a stream of its own."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        yield
+    torch.cuda.current_stream().wait_stream(stream)
+
+
+@needs_cuda
+@pytest.mark.parametrize("stream", ["default", "side"])
+@pytest.mark.parametrize("copy", ["overlap", "now"])
+def test_a_save_is_of_its_moment(tmp_path: Path, copy: str, stream: str) -> None:
+    """Work is queued before save() and after it; the bytes are those between the two."""
+    model, optimizer = training()
+    state = {"model": model, "optim": optimizer}
+    with (
+        side_stream() if stream == "side" else contextlib.nullcontext(),
+        Checkpointer(tmp_path, persist_every=0, copy=copy) as ckpt,
+    ):
+        for step in range(1, 5):
+            torch.cuda._sleep(200_000_000)  # cycles: about 0.1 s in which all below waits
+            one_step(model, optimizer)
+            expected = contents(model, optimizer)
+            save = ckpt.save(step, state)
+            one_step(model, optimizer)
+            one_step(model, optimizer)
+            assert save.wait("durable", 60), save.error
+            assert save.proof == ("fenced" if copy == "overlap" else "copied")
+            assert alike(expected, saved(tmp_path, step))
+            assert not alike(expected, contents(model, optimizer))
+
+
+@needs_cuda
+@pytest.mark.parametrize("copy", ["overlap", "now"])
+def test_restored_in_place(tmp_path: Path, copy: str) -> None:
+    """The newest from memory; the oldest, of which memory has no room, from the store."""
+    model, optimizer = training()
+    state = {"model": model, "optim": optimizer}
+    where = [p.data_ptr() for p in model.parameters()]
+    expected = {}
+    with Checkpointer(tmp_path, persist_every=0, copy=copy) as ckpt:
+        for step in (1, 2, 3):
+            expected[step] = contents(model, optimizer)
+            save = ckpt.save(step, state)
+            one_step(model, optimizer)
+            assert save.wait("durable", 60), save.error
+        for step in (3, 1):
+            assert ckpt.restore(state, step=step) == step
+            assert alike(expected[step], contents(model, optimizer))
+    assert where == [p.data_ptr() for p in model.parameters()]
+
+
+@needs_cuda
+def test_a_change_before_the_fence_is_named(tmp_path: Path) -> None:
+    """No kernel watches a device: the version counters do."""
+    model, optimizer = training()
+    state = {"model": model, "optim": optimizer}
+    with Checkpointer(tmp_path) as ckpt:
+        assert ckpt.save(1, state).wait("committed", 60)
+        torch.cuda._sleep(1_000_000_000)  # the copy of the next save has to wait
+        save = ckpt.save(2, state)
+        assert save.level == "staging"
+        model[0].weight.detach().add_(1)
+        one_step(model, optimizer)
+        assert save.level == "failed"
+        assert save.error is not None and "step 2: model: 0.weight changed" in save.error
+        expected = contents(model, optimizer)
+        again = ckpt.save(3, state)  # that tensor is copied at once from now on
+        model[0].weight.detach().add_(1)
+        one_step(model, optimizer)
+        assert again.wait("durable", 60), again.error
+    assert alike(expected, saved(tmp_path, 3))
+
+
+@needs_cuda
+def test_pinned_memory_is_not_left_for_later() -> None:
+    torch.cuda.init()
+    pinned = torch.zeros(BIG, dtype=torch.uint8).pin_memory().untyped_storage()
+    assert spans_of([pinned, torch.UntypedStorage(BIG)]).groups == [0, 2]

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 
 import pytest
 import torch
@@ -119,6 +120,63 @@ def test_hung_disk(disk: Path) -> None:
     assert time.monotonic() - begun < 10
     assert run("fsfreeze", "-u", disk).returncode == 0
     assert eventually(lambda: step_of(root) == 12)  # the agent finishes
+
+
+@pytest.fixture
+def throttle(disk: Path) -> Iterator[Callable[[int], None]]:
+    """Sets the bytes a second that the disk takes, whoever writes; 0: no limit."""
+    device = disk.stat().st_dev
+    file = Path("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device")
+
+    def limit(bytes_per_s: int) -> None:
+        file.write_text(f"{os.major(device)}:{os.minor(device)} {bytes_per_s}")
+
+    try:
+        limit(0)
+    except OSError as error:
+        pytest.skip(f"no disk can be made slow here: {error}")
+    yield limit
+    limit(0)
+
+
+@root_only
+def test_slow_disk(disk: Path, throttle: Callable[[int], None]) -> None:
+    """Written to storage is what it has the time for; training does not wait for the rest."""
+    root = disk / "root"
+    stalls: dict[str, list[float]] = {}
+    saves = []
+
+    def train(disk_is: str, first: int, seconds: float) -> int:
+        step, end = first, time.monotonic() + seconds
+        while time.monotonic() < end:
+            save = ckpt.save(step, {"state": state_of(step)})
+            stalls.setdefault(disk_is, []).append(save.stall_s)
+            assert save.wait("committed", timeout=5), save.error
+            saves.append(save)
+            step += 1
+            time.sleep(0.03)
+        return step
+
+    ckpt = pawl.Checkpointer(root, keep=1, persist_every=0.05, job="slow")
+    step = train("quick", 1, 1)
+    throttle(20_000_000)  # a save takes 0.4 s
+    slow = train("slow", step, 1.5)
+    last = train("still slow", slow, 1.5)
+    assert last - step > 20
+    for later in ("slow", "still slow"):
+        assert median(stalls[later]) < 3 * median(stalls["quick"]) + 0.02, stalls
+    durable = [save.step for save in saves if save.level == "durable"]
+    assert 2 <= sum(made >= step for made in durable) <= 12 < last - step  # 3 s of 20 MB/s
+    passed_over = next(s for s in saves if step < s.step < durable[-1] and s.step not in durable)
+    assert not passed_over.wait("durable", timeout=5)
+    assert durable[-1] <= step_of(root) < last  # good, and of the last second
+    assert step_of(root) > slow
+    ckpt.save(last, {"state": state_of(last)})
+    begun = time.monotonic()
+    assert not ckpt.close(timeout=0.1)
+    assert time.monotonic() - begun < 3  # bounded
+    throttle(0)
+    assert eventually(lambda: step_of(root) == last)  # the agent finishes
 
 
 @root_only

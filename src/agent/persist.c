@@ -6,6 +6,7 @@
  */
 #include "agent/persist.h"
 
+#include "agent/history.h"
 #include "agent/rootlock.h"
 #include "agent/save.h"
 #include "base/clock.h"
@@ -27,9 +28,6 @@
 #include <unistd.h>
 
 #define PERSIST_NICE 10 /* the trainer and the loop go first on a busy machine */
-#define HISTORY_FILE "checkpointHistories.csv"
-#define HISTORY_HEADER                                                                             \
-	"time,job,attempt,step,tag,level,files,bytes,stall_ms,stage_ms,persist_ms,mib_per_s\n"
 
 struct queue {
 	struct persist_job *head; /* oldest */
@@ -75,38 +73,26 @@ static struct persist_job *pop(struct queue *queue)
 	return job;
 }
 
-/* A row for people and tools; a failure to write it is worth a line, not a checkpoint. */
+/* A failure to write the row is worth a line, not a checkpoint. */
 static void write_history(struct persist *persist, const struct persist_job *job,
 	const struct save_result *result, int64_t took_ns)
 {
-	char row[1024];
-	char when[32];
-	time_t now = time(NULL);
-	struct tm tm;
+	struct history_save save = {.at_s = time(NULL),
+		.job = persist->job,
+		.attempt = job->attempt,
+		.step = job->step,
+		.files = result->files,
+		.size_bytes = result->size_bytes};
+	struct history_times times = {.persist_ns = (uint64_t)took_ns};
 	struct pawl_err err;
-	enum store_kind kind;
-	uint64_t size;
-	uint64_t stall_ns = 0;
-	uint64_t stage_ns = 0;
-	int head = 0;
 
 	for (uint32_t r = 0; r < job->world; r++) {
-		stall_ns = job->ranks[r].stall_ns > stall_ns ? job->ranks[r].stall_ns : stall_ns;
-		stage_ns = job->ranks[r].stage_ns > stage_ns ? job->ranks[r].stage_ns : stage_ns;
+		const struct persist_rank *rank = &job->ranks[r];
+
+		times.stall_ns = rank->stall_ns > times.stall_ns ? rank->stall_ns : times.stall_ns;
+		times.stage_ns = rank->stage_ns > times.stage_ns ? rank->stage_ns : times.stage_ns;
 	}
-	gmtime_r(&now, &tm);
-	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &tm);
-	if (store_stat(persist->store, HISTORY_FILE, &kind, &size, NULL) == PAWL_ENOENT) {
-		head = snprintf(row, sizeof(row), "%s", HISTORY_HEADER);
-	}
-	snprintf(row + head, sizeof(row) - (size_t)head,
-		"%s,%s,%u,%llu," TAG_PREFIX "%llu,durable,%u,%llu,%.3f,%.3f,%.3f,%.1f\n", when,
-		persist->job, job->attempt, (unsigned long long)job->step,
-		(unsigned long long)job->step, result->files,
-		(unsigned long long)result->size_bytes, (double)stall_ns / NS_PER_MS,
-		(double)stage_ns / NS_PER_MS, (double)took_ns / NS_PER_MS,
-		(double)result->size_bytes / (1 << 20) / ((double)took_ns / NS_PER_S));
-	if (store_append_small(persist->store, HISTORY_FILE, row, strlen(row), &err) != 0) {
+	if (history_append(persist->store, &save, &times, &err) != 0) {
 		log_line(LOG_WARNING, "history of %s: %s", persist->root, err.msg);
 	}
 }
@@ -125,6 +111,7 @@ static void close_root(struct persist *persist)
 
 static int do_open(struct persist *persist, struct persist_job *job)
 {
+	struct pawl_err err;
 	int rv = store_posix_open(persist->root, true, &persist->store, &job->err);
 
 	if (rv != 0) {
@@ -138,6 +125,9 @@ static int do_open(struct persist *persist, struct persist_job *job)
 	rv = tags_recover(persist->store, &job->err);
 	if (rv == 0) {
 		rv = writer_open(&persist->writer, persist->store, false, &job->err);
+	}
+	if (rv == 0 && history_recover(persist->store, &err) != 0) {
+		log_line(LOG_WARNING, "history of %s: %s", persist->root, err.msg);
 	}
 close_root:
 	if (rv != 0) {

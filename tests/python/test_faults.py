@@ -18,6 +18,7 @@ import torch
 
 import killed
 import pawl
+from test_killed import agent_pid, await_gone, kill
 
 SCRIPT = Path(killed.__file__)
 MIB = 1 << 20
@@ -294,6 +295,38 @@ def test_a_step_saved_again_replaces_the_first(tmp_path: Path) -> None:
             assert ckpt.save(7, {"state": state_of(value)}).wait("durable", timeout=20)
             assert step_of(tmp_path) == value
         assert durable_steps(ckpt) == [7]
+
+
+def test_a_crash_before_the_row_of_the_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent crashes when a checkpoint is published: the next one writes its row, once. A row
+    that was torn is written again on a line of its own."""
+    history = tmp_path / "checkpointHistories.csv"
+
+    def steps() -> list[int]:
+        rows = [line.split(",") for line in history.read_text().splitlines()]
+        return [int(row[3]) for row in rows[1:] if len(row) == len(rows[0])]
+
+    def next_agent(step: int, durable: bool = True) -> None:
+        with pawl.Checkpointer(tmp_path, persist_every=0, job="history") as ckpt:
+            save = ckpt.save(step, {"state": state_of(step)})
+            assert save.wait("durable", timeout=20) == durable
+            agent = agent_pid(tmp_path)
+        kill(agent)
+        await_gone(agent)
+
+    next_agent(1)
+    monkeypatch.setenv("PAWL_FAULT", "agent.crash.published:1:-1")
+    next_agent(2, durable=False)
+    monkeypatch.delenv("PAWL_FAULT")
+    assert steps() == [1]
+    next_agent(3)
+    assert steps() == [1, 2, 3]
+    history.write_bytes(history.read_bytes()[:-50])  # amid the last row
+    next_agent(4)
+    assert steps() == [1, 2, 3, 4]
+    assert history.read_text().count("\n") == 6  # with the header and what is left of a row
 
 
 def test_two_jobs_on_one_root(tmp_path: Path) -> None:

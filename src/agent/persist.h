@@ -61,8 +61,8 @@ struct persist_options {
 };
 
 /* Starts the thread. Finished jobs make it call loop_wake(loop). Strings are copied. */
-int persist_start(struct persist **persist, struct loop *loop,
-	const struct persist_options *options, struct pawl_err *err);
+int persist_start(struct persist **out, struct loop *loop, const struct persist_options *options,
+	struct pawl_err *err);
 void persist_set_rule(struct persist *persist, const struct retain_rule *rule);
 void persist_submit(struct persist *persist, struct persist_job *job);
 /* A finished job, or NULL. */

@@ -139,7 +139,7 @@ void agent_progress(struct agent *agent);
 
 /* ---- root.c ---- */
 int root_open(struct agent *agent, const char *path, uint32_t world,
-	const struct persist_options *options, int64_t interval_ns, struct agent_root **root,
+	const struct persist_options *options, int64_t interval_ns, struct agent_root **out,
 	struct pawl_err *err);
 void root_close(struct agent_root *root);
 /* A worker said HELLO to an open or opening root; PAWL_EBUSY if its rank lives already. */

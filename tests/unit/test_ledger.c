@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "pawl/err.h"
+#include "seed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -286,10 +286,8 @@ static void random_history(uint64_t seed)
 
 static void promises_hold_under_random_histories(void **state)
 {
-	uint64_t seed = getenv("PAWL_SEED") ? strtoull(getenv("PAWL_SEED"), NULL, 10)
-					    : (uint64_t)time(NULL);
+	uint64_t seed = test_seed();
 
-	printf("seed %llu\n", (unsigned long long)seed);
 	for (uint64_t i = 0; i < 500; i++) {
 		random_history(seed + i);
 	}

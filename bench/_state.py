@@ -13,14 +13,14 @@ ROWS = 32  # tokens that an emulated forward and backward pass multiply by
 
 
 class Block(nn.Module):
-    """Eight parameters: the four matrices of a transformer's block and their biases."""
+    """Six parameters: the four matrices of a transformer's block, two of them with a bias."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.qkv = nn.Linear(width, 3 * width)
         self.proj = nn.Linear(width, width)
-        self.up = nn.Linear(width, 4 * width)
-        self.down = nn.Linear(4 * width, width)
+        self.up = nn.Linear(width, 4 * width, bias=False)
+        self.down = nn.Linear(4 * width, width, bias=False)
 
 
 class State:

@@ -107,7 +107,7 @@ int ledger_fail(struct ledger *ledger, uint64_t seq, int code, const char *why);
 /* The slot to make durable now, marked persisting, or -1; then *again_ns is when to ask again
  * (INT64_MAX: only after an event). */
 int ledger_persist_next(struct ledger *ledger, int64_t now_ns, int64_t *again_ns);
-void ledger_persisted(struct ledger *ledger, int slot, bool ok, int64_t now_ns);
+void ledger_persisted(struct ledger *ledger, int i, bool ok, int64_t now_ns);
 /* Somebody waits for seq to be durable (0: for the newest committed). false: it failed or was
  * superseded. */
 bool ledger_want_durable(struct ledger *ledger, uint64_t seq);
@@ -118,6 +118,6 @@ bool ledger_all_durable(const struct ledger *ledger);
 /* The first rank that has not staged what is being staged; world if nothing is. */
 uint32_t ledger_missing(const struct ledger *ledger);
 /* The content of a committed slot is worthless (its bytes failed verification). */
-void ledger_drop(struct ledger *ledger, int slot);
+void ledger_drop(struct ledger *ledger, int i);
 
 #endif

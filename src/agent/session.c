@@ -256,6 +256,7 @@ static int greet(struct pawl_ckpt *ckpt, struct pawl_err *err)
 int session_connect(struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
 	int64_t until_ns = clock_mono_ns() + SESSION_OPEN_MS * NS_PER_MS;
+	bool again;
 	int rv;
 
 	session_drop_arenas(ckpt);
@@ -274,11 +275,12 @@ int session_connect(struct pawl_ckpt *ckpt, struct pawl_err *err)
 		if (rv == 0) {
 			return 0;
 		}
+		/* "try again": see change_world in root.c; or this agent was just ending */
+		again = rv == PAWL_ETIMEDOUT || !link_alive(ckpt->link);
 		link_close(ckpt->link);
 		ckpt->link = NULL;
 		pause_ms(10 * RETRY_MS);
-	} while (rv == PAWL_ETIMEDOUT &&
-		clock_mono_ns() < until_ns); /* "try again": see change_world in root.c */
+	} while (again && clock_mono_ns() < until_ns);
 	return rv;
 }
 

@@ -48,7 +48,7 @@ struct pawl_ckpt_options {
 
 /* PAWL_EBUSY names the job that has the root already. Blocks until the root is open (at most a
  * minute). */
-int pawl_ckpt_open(struct pawl_ckpt **ckpt, const struct pawl_ckpt_options *options,
+int pawl_ckpt_open(struct pawl_ckpt **out, const struct pawl_ckpt_options *options,
 	struct pawl_err *err);
 /* Waits at most timeout_ms (-1: for ever) until the newest save is durable, then leaves. 0, or
  * PAWL_ETIMEDOUT; always frees. NULL is fine. */
@@ -160,14 +160,14 @@ bool pawl_ckpt_can_watch(struct pawl_ckpt *ckpt, const char **why_not);
 
 /*
  * Asks for the newest checkpoint (or step). All ranks get the same one, whichever rank asks first.
- * 0 and *restore; PAWL_ENOENT: there is none. Then: read what is needed, vote, and if the verdict
+ * 0 and *out; PAWL_ENOENT: there is none. Then: read what is needed, vote, and if the verdict
  * is to go on, copy. Nothing of the caller's is touched before.
  */
 int pawl_ckpt_restore(struct pawl_ckpt *ckpt, bool has_step, uint64_t step, int timeout_ms,
-	struct pawl_restore **restore, struct pawl_err *err);
+	struct pawl_restore **out, struct pawl_err *err);
 /* For tools, without an agent or other ranks: the newest complete tag of a root, or step. Votes are
  * not taken. */
-int pawl_restore_open(const char *root, bool has_step, uint64_t step, struct pawl_restore **restore,
+int pawl_restore_open(const char *root, bool has_step, uint64_t step, struct pawl_restore **out,
 	struct pawl_err *err);
 void pawl_restore_close(struct pawl_restore *restore); /* NULL is fine */
 

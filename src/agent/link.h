@@ -34,7 +34,7 @@ struct link_call {
 /* frame: an event; NULL: the agent is gone, and nothing more will come. */
 typedef void link_event_fn(void *user, struct proto_frame *frame);
 
-int link_open(struct link **link, const char *socket, link_event_fn *event, void *user,
+int link_open(struct link **out, const char *socket_path, link_event_fn *event, void *user,
 	struct pawl_err *err);
 /* Ends the connection; calls in progress fail. NULL is fine. */
 void link_close(struct link *link);

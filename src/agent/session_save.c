@@ -151,6 +151,21 @@ static void set_spans(struct session_part *part, const struct pawl_ckpt_part *in
 	part->spans[in->spans_n] = (struct ckpt_span){in->pickle, in->pickle_bytes, 0, 0};
 }
 
+static int alloc_parts(struct pawl_ckpt *ckpt, uint32_t n, struct pawl_err *err)
+{
+	ckpt->parts = calloc(n ? n : 1, sizeof(*ckpt->parts));
+	ckpt->records = calloc(n ? n : 1, sizeof(*ckpt->records));
+	if (!ckpt->parts || !ckpt->records) {
+		pawl_err_set(err, PAWL_ENOMEM, "no memory for %u partitions", n);
+		return PAWL_ENOMEM;
+	}
+	for (uint32_t p = 0; p < n; p++) {
+		ckpt->parts[p].record = &ckpt->records[p];
+	}
+	ckpt->parts_n = n;
+	return 0;
+}
+
 /* Lays the partitions out, or keeps the layout of the save before. */
 static int lay_out(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *in, uint32_t n,
 	struct pawl_err *err)
@@ -164,15 +179,7 @@ static int lay_out(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *in, uint
 	}
 	if (rv == 0 && !same) {
 		free_parts(ckpt);
-		ckpt->parts = calloc(n ? n : 1, sizeof(*ckpt->parts));
-		ckpt->records = calloc(n ? n : 1, sizeof(*ckpt->records));
-		rv = ckpt->parts && ckpt->records
-			? 0
-			: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u partitions", n);
-		ckpt->parts_n = rv == 0 ? n : 0;
-		for (uint32_t p = 0; p < ckpt->parts_n; p++) {
-			ckpt->parts[p].record = &ckpt->records[p];
-		}
+		rv = alloc_parts(ckpt, n, err);
 		for (uint32_t p = 0; p < n && rv == 0; p++) {
 			rv = make_part(ckpt, &ckpt->parts[p], &in[p], err);
 		}
@@ -295,6 +302,7 @@ static void tell_pieces(struct pawl_ckpt *ckpt, struct session_part *part, size_
 				piece->crc, piece->len_bytes);
 		}
 		if (piece->dst) {
+			ASSERT(ckpt->told != NULL); /* list_pieces made room for all */
 			ckpt->told[(*at)++] = (struct record_piece){piece->file_off,
 				piece->len_bytes, piece->crc};
 			record->pieces_n++;

@@ -269,7 +269,7 @@ static int copy_through_buffer(struct cuda *cuda, const struct cuda_device *devi
 	const void *src, size_t len_bytes, uint32_t *crc, struct pawl_err *err)
 {
 	cu_result result;
-	void *buffer;
+	void *buffer = NULL;
 	int rv = take_buffer(cuda, &buffer, err);
 
 	if (rv != 0) {

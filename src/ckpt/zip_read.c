@@ -421,7 +421,7 @@ static int fill_plan(struct zip_plan *plan, const struct member *members, uint64
 static int read_plan(struct zip_plan *plan, const struct source *src, struct pawl_err *err)
 {
 	struct zip_plan p = {.size_bytes = src->size_bytes};
-	struct directory dir;
+	struct directory dir = {0};
 	struct member *members = NULL;
 	uint8_t *records = NULL;
 	int rv;

@@ -161,7 +161,7 @@ static int posix_read_small(struct store *store, const char *path, void **bytes,
 	size_t max_bytes, struct pawl_err *err)
 {
 	struct posix_store *ps = (struct posix_store *)store;
-	struct stat st;
+	struct stat st = {0};
 	int fd = posix_open_regular(ps, path, O_RDONLY, &st, err);
 	char *copy = NULL;
 	ssize_t n;

@@ -20,12 +20,15 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-#define STEPS      5 /* steps 1 to 4 occur */
-#define ABSENT     (-1)
-#define TEAR_SEEDS 4
-#define KEEP_LAST  1u
+#define STEPS           5 /* steps 1 to 4 occur */
+#define ABSENT          (-1)
+#define TEAR_SEEDS      4u   /* ways to tear what was not synced, at each operation */
+#define TEAR_SEEDS_LONG 210u /* with PAWL_LONG=1: over 100,000 in all */
+#define KEEP_LAST       1u
 
 static uint64_t first_seed; /* of what is torn how */
+static uint64_t seeds;      /* at each operation */
+static uint64_t crashes;    /* simulated */
 
 /* ---- histories ---- */
 
@@ -317,6 +320,7 @@ static void crash_once(const struct run *run, enum mem_crash how, uint64_t seed,
 	assert_goes_on(disk);
 	store_close(disk);
 	assert_defences(run, how, seed, exchanges);
+	crashes++;
 }
 
 /* The power fails again, at every operation of the recovery. */
@@ -386,9 +390,8 @@ static void crash_everywhere(const struct action *actions, uint64_t no_exchange)
 		assert_true(!run.done || cut_at > ops - 16);
 		crash_once(&run, MEM_KEEP, 0, exchanges);
 		crash_once(&run, MEM_LOSE, 0, exchanges);
-		for (uint64_t seed = 0; seed < TEAR_SEEDS; seed++) {
-			crash_once(&run, MEM_TEAR, first_seed + cut_at * TEAR_SEEDS + seed,
-				exchanges);
+		for (uint64_t seed = 0; seed < seeds; seed++) {
+			crash_once(&run, MEM_TEAR, first_seed + cut_at * seeds + seed, exchanges);
 		}
 		crash_twice(&run, MEM_KEEP);
 		crash_twice(&run, MEM_LOSE);
@@ -503,6 +506,11 @@ int main(void)
 		cmocka_unit_test(retention_leaves_the_newest),
 		cmocka_unit_test(what_is_put_aside_stays_aside),
 	};
+	int failed;
+
 	first_seed = test_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	seeds = getenv("PAWL_LONG") != NULL ? TEAR_SEEDS_LONG : TEAR_SEEDS;
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	printf("%llu crashes\n", (unsigned long long)crashes);
+	return failed;
 }

@@ -261,7 +261,7 @@ class Checkpointer:
         session = self._live()
         diverged = set(session.diverged) if self.world_size > 1 else set()
         pieces = self._sharing.split(state, diverged)
-        masks = _guard.guarded() if self._watch else {}
+        masks = _guard.guarded() if self._may_wait() else {}
         parts, sent = [], []
         for name, shared, value in [*pieces, (RNG, False, _rng.capture())]:
             skeleton = self._partition(name).build(value)
@@ -387,6 +387,10 @@ class Checkpointer:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _may_wait(self) -> bool:
+        """Whether anything can be copied after save has returned."""
+        return self._host_watch or (self._watch and torch.cuda.is_initialized())
 
     def _live(self) -> _core.Session:
         if self._forked:

@@ -108,10 +108,8 @@ static int append_from_manifest(struct store *store, const char *tag, struct paw
 		.job = manifest.job,
 		.attempt = manifest.attempt,
 		.step = manifest.step,
-		.files = manifest.parts_n};
-	for (uint32_t p = 0; p < manifest.parts_n; p++) {
-		save.size_bytes += manifest.parts[p].size_bytes;
-	}
+		.files = manifest.parts_n,
+		.size_bytes = manifest_bytes(&manifest)};
 	rv = history_append(store, &save, NULL, err);
 	manifest_deinit(&manifest);
 	return rv;

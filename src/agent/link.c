@@ -297,6 +297,14 @@ int link_call(struct link *link, struct wire_out *out, size_t start, int timeout
 	return rv == 0 ? link_await(link, &call, timeout_ms, in, err) : rv;
 }
 
+void link_reply_close(struct link_reply *reply)
+{
+	for (uint32_t i = 0; i < reply->fds_n; i++) {
+		close(reply->fds[i]);
+	}
+	reply->fds_n = 0;
+}
+
 void link_reply_deinit(struct link_reply *reply)
 {
 	wire_out_deinit(&reply->bytes);

@@ -53,6 +53,7 @@ int link_await(struct link *link, struct link_call *call, int timeout_ms, struct
 /* Both. */
 int link_call(struct link *link, struct wire_out *out, size_t start, int timeout_ms,
 	struct link_reply *reply, struct wire_in *in, struct pawl_err *err);
+void link_reply_close(struct link_reply *reply); /* its descriptors */
 void link_reply_deinit(struct link_reply *reply);
 
 #endif

@@ -240,10 +240,7 @@ int save_write(struct store *store, struct writer *writer, const struct persist_
 		pawl_err_prefix(err, rv, "persist step %llu", (unsigned long long)job->step);
 	}
 	result->files = files;
-	result->size_bytes = 0;
-	for (uint32_t i = 0; i < manifest.parts_n; i++) {
-		result->size_bytes += manifest.parts[i].size_bytes;
-	}
+	result->size_bytes = manifest_bytes(&manifest);
 	free(chunks);
 	free(manifest.parts);
 	return rv;

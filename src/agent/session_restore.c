@@ -14,7 +14,6 @@
 #include "store/store.h"
 
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -343,21 +342,14 @@ static int take_memory(struct pawl_restore *restore, struct link_reply *reply, s
 struct check {
 	const struct record_piece *pieces; /* what was staged */
 	const uint8_t *base;               /* where byte 0 of the file would be */
-	uint32_t pieces_n;                 /* of them */
-	atomic_uint bad;                   /* the first found wrong; pieces_n: none */
 };
 
-static void check_piece(void *user, size_t i)
+static bool is_damaged(void *user, size_t i)
 {
-	struct check *check = user;
+	const struct check *check = user;
 	const struct record_piece *piece = &check->pieces[i];
-	unsigned first = atomic_load(&check->bad);
 
-	if (crc32c(0, check->base + piece->file_off, piece->len_bytes) == piece->crc) {
-		return;
-	}
-	while (i < first && !atomic_compare_exchange_weak(&check->bad, &first, (unsigned)i)) {
-	}
+	return crc32c(0, check->base + piece->file_off, piece->len_bytes) != piece->crc;
 }
 
 static int blame_piece(const struct pawl_restore *restore, const struct source_part *part,
@@ -391,13 +383,8 @@ static int check_share(const struct pawl_restore *restore, const struct source_p
 		end--;
 	}
 	check.pieces = piece;
-	check.pieces_n = (uint32_t)(end - piece);
-	atomic_init(&check.bad, check.pieces_n);
-	parallel_for(check.pieces_n, check_piece, &check);
-	if (atomic_load(&check.bad) == check.pieces_n) {
-		return 0;
-	}
-	return blame_piece(restore, part, r, &check.pieces[atomic_load(&check.bad)], err);
+	piece += parallel_find((size_t)(end - piece), is_damaged, &check);
+	return piece == end ? 0 : blame_piece(restore, part, r, piece, err);
 }
 
 /* Checks what the ranks hold of bytes lo to before hi of the file. */
@@ -494,10 +481,7 @@ int pawl_ckpt_restore(struct pawl_ckpt *ckpt, bool has_step, uint64_t step, int 
 		rv = pawl_err_set(err, PAWL_ENOENT, "%s holds no complete checkpoint",
 			ckpt->options.root);
 	}
-	for (uint32_t i = 0; i < ckpt->reply.fds_n; i++) {
-		close(ckpt->reply.fds[i]);
-	}
-	ckpt->reply.fds_n = 0;
+	link_reply_close(&ckpt->reply);
 	pthread_mutex_unlock(&ckpt->saving);
 	if (rv != 0) {
 		pawl_restore_close(restore);

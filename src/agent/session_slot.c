@@ -9,14 +9,7 @@
 
 #include "base/assert.h"
 #include "base/err.h"
-
-#include <sys/mman.h>
-#include <unistd.h>
-
-#define POPULATE_STEP (64ULL << 20) /* bytes of an arena whose pages are put in by one call */
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
+#include "base/pages.h"
 
 /* ---- arenas ---- */
 
@@ -39,21 +32,11 @@ void session_drop_arenas(struct pawl_ckpt *ckpt)
 	}
 }
 
-/* Puts pages into an arena, so that the copy does not have to (fresh pages cost more than the
- * copy). Failure only makes it slower. */
-static void populate(const struct session_arena *arena)
-{
-	for (uint64_t off = 0; off < arena->size_bytes; off += POPULATE_STEP) {
-		uint64_t left = arena->size_bytes - off;
-
-		madvise(arena->map + off, left < POPULATE_STEP ? left : POPULATE_STEP,
-			MADV_POPULATE_WRITE);
-	}
-}
-
 static void *prepare_other(void *user)
 {
-	populate(user);
+	const struct session_arena *arena = user;
+
+	pages_populate(arena->map, arena->size_bytes);
 	return NULL;
 }
 
@@ -91,7 +74,7 @@ static int take_arenas(struct pawl_ckpt *ckpt, int slot, const struct link_reply
 		if (ckpt->preparing) {
 			join_preparer(ckpt); /* it has been at this one */
 		} else {
-			populate(&ckpt->arenas[slot]);
+			pages_populate(ckpt->arenas[slot].map, ckpt->arenas[slot].size_bytes);
 		}
 		ckpt->arenas[slot].ready = true;
 	}
@@ -105,14 +88,6 @@ void session_prepare_rest(struct pawl_ckpt *ckpt, int slot)
 	if (other->map && !other->ready && !ckpt->preparing) {
 		ckpt->preparing = pthread_create(&ckpt->preparer, NULL, prepare_other, other) == 0;
 	}
-}
-
-static void close_fds(struct link_reply *reply)
-{
-	for (uint32_t i = 0; i < reply->fds_n; i++) {
-		close(reply->fds[i]);
-	}
-	reply->fds_n = 0;
 }
 
 /* ---- asking ---- */
@@ -152,7 +127,7 @@ static int hear(struct pawl_ckpt *ckpt, int *slot, struct pawl_err *err)
 	if (!streamed) {
 		rv = take_arenas(ckpt, *slot, &asked->reply, &in, err);
 	}
-	close_fds(&asked->reply);
+	link_reply_close(&asked->reply);
 	*slot = streamed ? -1 : *slot;
 	return rv;
 }
@@ -199,7 +174,7 @@ void session_take_back(struct pawl_ckpt *ckpt, const char *why)
 void session_forget_asked(struct pawl_ckpt *ckpt)
 {
 	ckpt->asked.open = false;
-	close_fds(&ckpt->asked.reply);
+	link_reply_close(&ckpt->asked.reply);
 }
 
 void session_slot_deinit(struct pawl_ckpt *ckpt)

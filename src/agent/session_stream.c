@@ -71,14 +71,8 @@ static int mark_devices(struct cuda **cuda, const struct session_part *part, str
 	for (uint32_t s = 0; s < part->spans_n && rv == 0; s++) {
 		int device = part->spans[s].device;
 
-		if (device == 0 || (s > 0 && part->spans[s - 1].device == device)) {
-			continue;
-		}
-		if (*cuda == NULL) {
-			rv = cuda_open(cuda, err);
-		}
-		if (rv == 0) {
-			rv = cuda_mark(*cuda, device - 1, err);
+		if (device != 0 && (s == 0 || part->spans[s - 1].device != device)) {
+			rv = cuda_mark(cuda, device - 1, err);
 		}
 	}
 	return rv;

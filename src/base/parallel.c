@@ -58,3 +58,31 @@ void parallel_for(size_t n, void (*each)(void *user, size_t i), void *user)
 		pthread_join(threads[i], NULL);
 	}
 }
+
+/* What is looked for, and the least index found so far. */
+struct finding {
+	bool (*test)(void *user, size_t i); /* the caller's */
+	void *user;                         /* for test */
+	atomic_size_t least;                /* n at first */
+};
+
+static void find_one(void *user, size_t i)
+{
+	struct finding *finding = user;
+	size_t least = atomic_load(&finding->least);
+
+	if (!finding->test(finding->user, i)) {
+		return;
+	}
+	while (i < least && !atomic_compare_exchange_weak(&finding->least, &least, i)) {
+	}
+}
+
+size_t parallel_find(size_t n, bool (*test)(void *user, size_t i), void *user)
+{
+	struct finding finding = {.test = test, .user = user};
+
+	atomic_init(&finding.least, n);
+	parallel_for(n, find_one, &finding);
+	return atomic_load(&finding.least);
+}

@@ -3,6 +3,7 @@
 #ifndef BASE_PARALLEL_H
 #define BASE_PARALLEL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define PARALLEL_THREADS_MAX 8u /* beyond it memory is the bound */
@@ -13,5 +14,7 @@
  * Order is not defined.
  */
 void parallel_for(size_t n, void (*each)(void *user, size_t i), void *user);
+/* The least i below n for which test(user, i) is true; n: there is none. Tests all of them. */
+size_t parallel_find(size_t n, bool (*test)(void *user, size_t i), void *user);
 
 #endif

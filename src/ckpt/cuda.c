@@ -110,7 +110,7 @@ static int load_driver(struct cuda *cuda, struct pawl_err *err)
 	return result == 0 ? 0 : fail(cuda, err, PAWL_ENOTSUP, result, "start the driver");
 }
 
-int cuda_open(struct cuda **cuda, struct pawl_err *err)
+static int open_driver(struct cuda **cuda, struct pawl_err *err)
 {
 	struct cuda *c = FAULT_MEM("cuda.alloc", calloc(1, sizeof(*c)));
 	int rv;
@@ -214,17 +214,12 @@ static int find_device(struct cuda *cuda, int ordinal, struct pawl_err *err)
 	return result == 0 ? 0 : fail(cuda, err, PAWL_EINVAL, result, "prepare a device");
 }
 
-int cuda_mark(struct cuda *cuda, int device, struct pawl_err *err)
+/* The device is ready. */
+static int mark_device(const struct cuda *cuda, const struct cuda_device *d, struct pawl_err *err)
 {
-	struct cuda_device *d;
 	struct cu_context *context;
 	cu_result result;
-	int rv = find_device(cuda, device, err);
 
-	if (rv != 0) {
-		return rv;
-	}
-	d = &cuda->devices[device];
 	result = cuda->context_push(d->context);
 	if (result == 0) {
 		result = cuda->event_record(d->mark, NULL);
@@ -234,6 +229,16 @@ int cuda_mark(struct cuda *cuda, int device, struct pawl_err *err)
 		cuda->context_pop(&context);
 	}
 	return result == 0 ? 0 : fail(cuda, err, PAWL_EIO, result, "mark the default stream");
+}
+
+int cuda_mark(struct cuda **cuda, int device, struct pawl_err *err)
+{
+	int rv = *cuda == NULL ? open_driver(cuda, err) : 0;
+
+	if (rv == 0) {
+		rv = find_device(*cuda, device, err);
+	}
+	return rv == 0 ? mark_device(*cuda, &(*cuda)->devices[device], err) : rv;
 }
 
 /* A buffer that nobody uses, or a new one; a context must be current. */

@@ -17,13 +17,13 @@ struct cuda;
 #define CUDA_DEVICES_MAX 64 /* of one machine */
 #define CUDA_COPIES_MAX  72 /* at one time: the engine's threads and some in fences */
 
-/* PAWL_ENOTSUP: no driver, or it does not work; says why. PAWL_ENOMEM. */
-int cuda_open(struct cuda **cuda, struct pawl_err *err);
+/*
+ * Copies of this device that begin from now on see what is on its default stream now. Opens the
+ * driver if *cuda is NULL. Any thread, but the opening. PAWL_ENOTSUP: no driver, or it does not
+ * work; says why. PAWL_EINVAL: no such device; PAWL_EIO, PAWL_ENOMEM.
+ */
+int cuda_mark(struct cuda **cuda, int device, struct pawl_err *err);
 void cuda_close(struct cuda *cuda); /* NULL is fine; no copy may be in progress */
-
-/* Copies of this device that begin from now on see what is on its default stream now. Any thread.
- * PAWL_EINVAL: no such device; PAWL_EIO. */
-int cuda_mark(struct cuda *cuda, int device, struct pawl_err *err);
 
 /*
  * Copies len_bytes, at most CKPT_CHUNK, at src, an address of the device, to dst (NULL: checksum

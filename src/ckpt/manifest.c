@@ -218,6 +218,16 @@ void manifest_deinit(struct manifest *manifest)
 	memset(manifest, 0, sizeof(*manifest));
 }
 
+uint64_t manifest_bytes(const struct manifest *manifest)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t p = 0; p < manifest->parts_n; p++) {
+		bytes += manifest->parts[p].size_bytes;
+	}
+	return bytes;
+}
+
 /* ---- names ---- */
 
 void manifest_file_name(char *buf, size_t cap_bytes, const char *name, bool shared, uint32_t rank,

@@ -44,6 +44,7 @@ int manifest_check(const struct manifest *manifest, struct pawl_err *err);
 int manifest_decode(struct manifest *manifest, const void *bytes, size_t len_bytes,
 	struct pawl_err *err);
 void manifest_deinit(struct manifest *manifest);
+uint64_t manifest_bytes(const struct manifest *manifest); /* of all its files */
 
 /* The part that rank restores for name: its own file, else the shared one; NULL when there is none.
  */

@@ -14,23 +14,20 @@
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/pages.h"
 #include "base/parallel.h"
 #include "ckpt/plan.h"
 #include "store/store.h"
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
-#endif
-#define HUGE_PAGE    (2u << 20) /* bytes: images begin and end at multiples of it */
-#define PREPARE_STEP (8u << 20) /* bytes whose pages are put in by one call */
+#define HUGE_PAGE   (2u << 20) /* bytes: images begin and end at multiples of it */
+#define PREPARE_MIN (8u << 20) /* bytes: pages are put into more than that ahead of the reader */
 
 struct reader {
 	struct store *store;                /* the opener's */
@@ -272,22 +269,16 @@ int part_image_open(struct part_image **out, struct reader *reader, const char *
 	return 0;
 }
 
-/* Memory that pages are put into, from lo to before hi. */
+/* Memory that the reader comes to: putting pages in takes longer than reading does. */
 struct preparing {
-	uint8_t *lo, *hi;
+	uint8_t *lo, *hi; /* hi: behind it */
 };
 
-/* Puts pages in ahead of the reader: clearing them takes longer than reading does. Failure only
- * makes it slower. */
 static void *prepare_pages(void *user)
 {
 	const struct preparing *preparing = user;
 
-	for (uint8_t *at = preparing->lo; at < preparing->hi; at += PREPARE_STEP) {
-		size_t left = (size_t)(preparing->hi - at);
-
-		madvise(at, left < PREPARE_STEP ? left : PREPARE_STEP, MADV_POPULATE_WRITE);
-	}
+	pages_populate(preparing->lo, (uint64_t)(preparing->hi - preparing->lo));
 	return NULL;
 }
 
@@ -306,7 +297,7 @@ static int read_into_memory(struct part_image *image, uint64_t first, uint64_t e
 		.path = image->path,
 		.err = err};
 	pthread_t preparer;
-	bool prepares = end - first > PREPARE_STEP / CKPT_CHUNK &&
+	bool prepares = end - first > PREPARE_MIN / CKPT_CHUNK &&
 		pthread_create(&preparer, NULL, prepare_pages, &preparing) == 0;
 	int rv = read_chunks(&job, first, end);
 
@@ -318,26 +309,22 @@ static int read_into_memory(struct part_image *image, uint64_t first, uint64_t e
 
 /* Chunks of a mapped file being verified, by several threads. */
 struct verifying {
-	struct part_image *image;
+	struct part_image *image; /* of the file */
 	uint64_t first;           /* chunk */
-	atomic_uint_fast64_t bad; /* the first chunk found wrong; UINT64_MAX: none */
 };
 
-static void verify_chunk(void *user, size_t i)
+static bool is_damaged(void *user, size_t i)
 {
-	struct verifying *verifying = user;
+	const struct verifying *verifying = user;
 	struct part_image *image = verifying->image;
 	uint64_t chunk = verifying->first + i;
-	uint64_t bad = atomic_load(&verifying->bad);
 
-	if (image->have[chunk]) {
-		return;
+	if (!image->have[chunk]) {
+		image->have[chunk] =
+			crc32c(0, image->bytes + chunk * CKPT_CHUNK,
+				chunk_bytes(image->part, chunk)) == image->part->chunks[chunk];
 	}
-	image->have[chunk] = crc32c(0, image->bytes + chunk * CKPT_CHUNK,
-				     chunk_bytes(image->part, chunk)) == image->part->chunks[chunk];
-	while (!image->have[chunk] && chunk < bad &&
-		!atomic_compare_exchange_weak(&verifying->bad, &bad, chunk)) {
-	}
+	return !image->have[chunk];
 }
 
 /* Verifies chunks from first to before end where they lie. */
@@ -345,12 +332,9 @@ static int verify_mapped(struct part_image *image, uint64_t first, uint64_t end,
 	struct pawl_err *err)
 {
 	struct verifying verifying = {.image = image, .first = first};
-	uint64_t bad;
+	uint64_t bad = first + parallel_find(end - first, is_damaged, &verifying);
 
-	atomic_init(&verifying.bad, UINT64_MAX);
-	parallel_for(end - first, verify_chunk, &verifying);
-	bad = atomic_load(&verifying.bad);
-	if (bad == UINT64_MAX) {
+	if (bad == end) {
 		return 0;
 	}
 	return blame_chunk(image->path, bad * CKPT_CHUNK, chunk_bytes(image->part, bad), err);

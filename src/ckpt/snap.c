@@ -567,12 +567,7 @@ static int mark_devices(struct snap *snap, const struct ckpt_piece *pieces, size
 		}
 		ASSERT(device < CUDA_DEVICES_MAX);
 		marked |= 1ull << device;
-		if (snap->cuda == NULL) {
-			rv = cuda_open(&snap->cuda, err);
-		}
-		if (rv == 0) {
-			rv = cuda_mark(snap->cuda, device, err);
-		}
+		rv = cuda_mark(&snap->cuda, device, err);
 	}
 	return rv;
 }

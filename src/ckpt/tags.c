@@ -262,9 +262,7 @@ static void fill_info(struct store *store, struct tag_info *info, bool deep)
 	if (rv != 0) {
 		snprintf(info->why, sizeof(info->why), "%.*s", (int)sizeof(info->why) - 1, err.msg);
 	} else if (deep) {
-		for (uint32_t i = 0; i < m.parts_n; i++) {
-			info->size_bytes += m.parts[i].size_bytes;
-		}
+		info->size_bytes = manifest_bytes(&m);
 		info->created_ns = m.created_ns;
 		info->world = m.world;
 		manifest_deinit(&m);

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from pawl import Checkpointer, _guard
+from test_guard import flat
 
 WIDTH = 1024  # 4 MiB a weight
 BIG, SMALL = 1 << 20, 100  # bytes; SMALL is less than what is watched in host memory
@@ -135,17 +136,6 @@ def one_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     optimizer.zero_grad()
     model(torch.randn(8, WIDTH, device="cuda")).square().mean().backward()
     optimizer.step()
-
-
-def flat(value: Any) -> list[torch.Tensor]:
-    """All tensors of a nested state, copied."""
-    if isinstance(value, torch.Tensor):
-        return [value.detach().clone()]
-    if isinstance(value, dict):
-        return [t for item in value.values() for t in flat(item)]
-    if isinstance(value, (list, tuple)):
-        return [t for item in value for t in flat(item)]
-    return []
 
 
 def alike(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:

@@ -1,4 +1,4 @@
-/* parallel_for: every piece once, whatever their number. */
+/* parallel_for: every piece once, whatever their number. parallel_find: the least. */
 #include "base/parallel.h"
 
 #include <setjmp.h>
@@ -29,9 +29,31 @@ static void each_piece_once(void **state)
 	}
 }
 
+static bool is_from(void *user, size_t i)
+{
+	count(done, i);
+	return i >= *(const size_t *)user;
+}
+
+static void least_is_found(void **state)
+{
+	for (size_t n = 0; n < PIECES_MAX; n = 2 * n + 1) {
+		for (size_t from = 0; from <= n; from += 1 + n / 7) {
+			memset(done, 0, sizeof(done));
+			assert_int_equal(parallel_find(n, is_from, &from), from);
+			for (size_t i = 0; i < PIECES_MAX; i++) {
+				assert_int_equal(atomic_load(&done[i]), i < n);
+			}
+		}
+	}
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(each_piece_once)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(each_piece_once),
+		cmocka_unit_test(least_is_found),
+	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

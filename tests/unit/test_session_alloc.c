@@ -1,24 +1,10 @@
 /* From the third save of the same structure on (both generations of memory were used) the worker
  * neither allocates nor frees, in any thread; the agent does once, for the record it decodes. */
+#include "../lib/count_alloc.h"
 #include "test_session_agent.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
+#ifndef SANITIZED
 
-#ifdef SANITIZED
-int main(void)
-{
-	printf("skipped: the sanitizer has an allocator of its own\n");
-	return 77;
-}
-#else
-
-#include <errno.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 
@@ -33,57 +19,11 @@ enum { WORKER, AGENT };
 static atomic_ulong *counts; /* calls of the allocator in both processes; NULL: not counting */
 static int self = WORKER;    /* this process */
 
-/* glibc's own, under the names it keeps for this */
-extern void *__libc_malloc(size_t size_bytes);
-extern void *__libc_calloc(size_t n, size_t size_bytes);
-extern void *__libc_realloc(void *at, size_t size_bytes);
-extern void *__libc_memalign(size_t align_bytes, size_t size_bytes);
-extern void __libc_free(void *at);
-
-static void count(void)
+static void count_call(void)
 {
 	if (counts != NULL) {
 		counts[self]++;
 	}
-}
-
-void *malloc(size_t size_bytes)
-{
-	count();
-	return __libc_malloc(size_bytes);
-}
-
-void *calloc(size_t n, size_t size_bytes)
-{
-	count();
-	return __libc_calloc(n, size_bytes);
-}
-
-void *realloc(void *at, size_t size_bytes)
-{
-	count();
-	return __libc_realloc(at, size_bytes);
-}
-
-int posix_memalign(void **at, size_t align_bytes, size_t size_bytes)
-{
-	count();
-	*at = __libc_memalign(align_bytes, size_bytes);
-	return *at == NULL ? ENOMEM : 0;
-}
-
-void *aligned_alloc(size_t align_bytes, size_t size_bytes)
-{
-	count();
-	return __libc_memalign(align_bytes, size_bytes);
-}
-
-void free(void *at)
-{
-	if (at != NULL) {
-		count();
-	}
-	__libc_free(at);
 }
 
 static atomic_ulong *map_counts(int fd)

@@ -1,48 +1,16 @@
 /* After the first snapshot of the same memory none allocates: 1,000 of them, by every thread. */
-#include "../lib/seed.h"
+#include "../lib/count_alloc.h"
 #include "test_snap_world.h"
 
 #define SNAPSHOTS 1000u
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-
-#ifdef SANITIZED
-int main(void)
-{
-	printf("skipped: the sanitizer has an allocator of its own\n");
-	return 77;
-}
-#else
+#ifndef SANITIZED
 
 static atomic_ulong allocations;
 
-/* glibc's own, under the names it keeps for this */
-extern void *__libc_malloc(size_t size_bytes);
-extern void *__libc_calloc(size_t n, size_t size_bytes);
-extern void *__libc_realloc(void *at, size_t size_bytes);
-
-void *malloc(size_t size_bytes)
+static void count_call(void)
 {
 	allocations++;
-	return __libc_malloc(size_bytes);
-}
-
-void *calloc(size_t n, size_t size_bytes)
-{
-	allocations++;
-	return __libc_calloc(n, size_bytes);
-}
-
-void *realloc(void *at, size_t size_bytes)
-{
-	allocations++;
-	return __libc_realloc(at, size_bytes);
 }
 
 static void run_snapshots(bool watch, uint64_t groups)

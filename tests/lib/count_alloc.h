@@ -1,0 +1,77 @@
+/* Counts the calls of the allocator: a test defines count_call, which each makes, in any thread.
+ * Under a sanitizer, which has an allocator of its own, there is only a main that skips, and
+ * SANITIZED is defined. */
+#ifndef TEST_COUNT_ALLOC_H
+#define TEST_COUNT_ALLOC_H
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+#ifdef SANITIZED
+int main(void)
+{
+	printf("skipped: the sanitizer has an allocator of its own\n");
+	return 77;
+}
+#else
+
+static void count_call(void);
+
+/* glibc's own, under the names it keeps for this */
+extern void *__libc_malloc(size_t size_bytes);
+extern void *__libc_calloc(size_t n, size_t size_bytes);
+extern void *__libc_realloc(void *at, size_t size_bytes);
+extern void *__libc_memalign(size_t align_bytes, size_t size_bytes);
+extern void __libc_free(void *at);
+
+void *malloc(size_t size_bytes)
+{
+	count_call();
+	return __libc_malloc(size_bytes);
+}
+
+void *calloc(size_t n, size_t size_bytes)
+{
+	count_call();
+	return __libc_calloc(n, size_bytes);
+}
+
+void *realloc(void *at, size_t size_bytes)
+{
+	count_call();
+	return __libc_realloc(at, size_bytes);
+}
+
+int posix_memalign(void **at, size_t align_bytes, size_t size_bytes)
+{
+	count_call();
+	*at = __libc_memalign(align_bytes, size_bytes);
+	return *at == NULL ? ENOMEM : 0;
+}
+
+void *aligned_alloc(size_t align_bytes, size_t size_bytes)
+{
+	count_call();
+	return __libc_memalign(align_bytes, size_bytes);
+}
+
+void free(void *at)
+{
+	if (at != NULL) {
+		count_call();
+	}
+	__libc_free(at);
+}
+
+#endif
+#endif

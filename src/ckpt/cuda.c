@@ -116,7 +116,8 @@ static int open_driver(struct cuda **cuda, struct pawl_err *err)
 	int rv;
 
 	if (c == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "open the CUDA driver");
+		pawl_err_set(err, PAWL_ENOMEM, "open the CUDA driver");
+		return PAWL_ENOMEM;
 	}
 	pthread_mutex_init(&c->lock, NULL);
 	rv = load_driver(c, err);

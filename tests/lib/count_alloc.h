@@ -28,49 +28,49 @@ int main(void)
 static void count_call(void);
 
 /* glibc's own, under the names it keeps for this */
-extern void *__libc_malloc(size_t size_bytes);
-extern void *__libc_calloc(size_t n, size_t size_bytes);
-extern void *__libc_realloc(void *at, size_t size_bytes);
-extern void *__libc_memalign(size_t align_bytes, size_t size_bytes);
-extern void __libc_free(void *at);
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t nmemb, size_t size);
+extern void *__libc_realloc(void *ptr, size_t size);
+extern void *__libc_memalign(size_t alignment, size_t size);
+extern void __libc_free(void *ptr);
 
-void *malloc(size_t size_bytes)
+void *malloc(size_t size)
 {
 	count_call();
-	return __libc_malloc(size_bytes);
+	return __libc_malloc(size);
 }
 
-void *calloc(size_t n, size_t size_bytes)
+void *calloc(size_t nmemb, size_t size)
 {
 	count_call();
-	return __libc_calloc(n, size_bytes);
+	return __libc_calloc(nmemb, size);
 }
 
-void *realloc(void *at, size_t size_bytes)
+void *realloc(void *ptr, size_t size)
 {
 	count_call();
-	return __libc_realloc(at, size_bytes);
+	return __libc_realloc(ptr, size);
 }
 
-int posix_memalign(void **at, size_t align_bytes, size_t size_bytes)
+int posix_memalign(void **memptr, size_t alignment, size_t size)
 {
 	count_call();
-	*at = __libc_memalign(align_bytes, size_bytes);
-	return *at == NULL ? ENOMEM : 0;
+	*memptr = __libc_memalign(alignment, size);
+	return *memptr == NULL ? ENOMEM : 0;
 }
 
-void *aligned_alloc(size_t align_bytes, size_t size_bytes)
+void *aligned_alloc(size_t alignment, size_t size)
 {
 	count_call();
-	return __libc_memalign(align_bytes, size_bytes);
+	return __libc_memalign(alignment, size);
 }
 
-void free(void *at)
+void free(void *ptr)
 {
-	if (at != NULL) {
+	if (ptr != NULL) {
 		count_call();
 	}
-	__libc_free(at);
+	__libc_free(ptr);
 }
 
 #endif

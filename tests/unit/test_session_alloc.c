@@ -35,8 +35,13 @@ static atomic_ulong *map_counts(int fd)
 
 static int run_counting_agent(const char *socket_path)
 {
+	const char *fd = getenv(COUNTS_ENV);
+
+	if (fd == NULL) {
+		return 1;
+	}
 	self = AGENT;
-	counts = map_counts((int)strtol(getenv(COUNTS_ENV), NULL, 10));
+	counts = map_counts((int)strtol(fd, NULL, 10));
 	return run_agent(socket_path);
 }
 

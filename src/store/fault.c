@@ -248,6 +248,15 @@ static int fault_open(struct store *store, const char *path, struct store_file *
 	return rv != 0 ? rv : store_open(f->inner, path, file, size_bytes, err);
 }
 
+static int fault_resize(struct store *store, struct store_file *file, uint64_t size_bytes,
+	struct pawl_err *err)
+{
+	struct fault_store *f = fault_of(store);
+	int rv = pass_op(f, "resize", "file", err);
+
+	return rv != 0 ? rv : store_resize(f->inner, file, size_bytes, err);
+}
+
 static int fault_sync(struct store *store, struct store_file *file, struct pawl_err *err)
 {
 	struct fault_store *f = fault_of(store);
@@ -336,6 +345,14 @@ static int fault_rename(struct store *store, const char *from, const char *to,
 	return rv != 0 ? rv : store_rename(f->inner, from, to, how, err);
 }
 
+static int fault_link(struct store *store, const char *from, const char *to, struct pawl_err *err)
+{
+	struct fault_store *f = fault_of(store);
+	int rv = pass_op(f, "link", from, err);
+
+	return rv != 0 ? rv : store_link(f->inner, from, to, err);
+}
+
 static int fault_remove(struct store *store, const char *path, struct pawl_err *err)
 {
 	struct fault_store *f = fault_of(store);
@@ -363,6 +380,7 @@ static const struct store_ops fault_ops = {
 	.open = fault_open,
 	.submit = fault_submit,
 	.reap = fault_reap,
+	.resize = fault_resize,
 	.sync = fault_sync,
 	.close_file = fault_close_file,
 	.sync_dir = fault_sync_dir,
@@ -372,6 +390,7 @@ static const struct store_ops fault_ops = {
 	.stat = fault_stat,
 	.list = fault_list,
 	.rename = fault_rename,
+	.link = fault_link,
 	.remove = fault_remove,
 };
 

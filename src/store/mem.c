@@ -267,14 +267,16 @@ static int write_now(struct mem_store *m, const struct store_io *io)
 static int read_now(struct mem_store *m, const struct store_io *io)
 {
 	const struct mem_bytes *bytes = &io->file->node->now;
+	size_t left;
 
 	if (m->dead) {
 		return PAWL_EIO;
 	}
-	if (io->off_bytes > bytes->len_bytes || bytes->len_bytes - io->off_bytes < io->len_bytes) {
+	left = io->off_bytes < bytes->len_bytes ? bytes->len_bytes - io->off_bytes : 0;
+	if (left < io->len_bytes && (left == 0 || io->len_bytes - left >= STORE_ALIGN)) {
 		return PAWL_ECORRUPT;
 	}
-	memcpy(io->buf, bytes->at + io->off_bytes, io->len_bytes);
+	memcpy(io->buf, bytes->at + io->off_bytes, left < io->len_bytes ? left : io->len_bytes);
 	return 0;
 }
 
@@ -292,6 +294,18 @@ static struct store_io *mem_reap(struct store *store, int timeout_ms)
 	io->rv = io->write ? write_now(m, io) : read_now(m, io);
 	io->sys = 0;
 	return io;
+}
+
+static int mem_resize(struct store *store, struct store_file *file, uint64_t size_bytes,
+	struct pawl_err *err)
+{
+	int rv = begin_op(mem_of(store), err, "resize %s %llu", file->path,
+		(unsigned long long)size_bytes);
+
+	if (rv == 0) {
+		mem_file_resize(file->node, size_bytes);
+	}
+	return rv;
 }
 
 static int mem_sync(struct store *store, struct store_file *file, struct pawl_err *err)
@@ -480,6 +494,32 @@ static int mem_rename(struct store *store, const char *from, const char *to, enu
 	return rv;
 }
 
+/* Both names lead to one file, until a crash: mem_disk.c then makes two of it. */
+static int mem_link(struct store *store, const char *from, const char *to, struct pawl_err *err)
+{
+	struct mem_store *m = mem_of(store);
+	const char *name;
+	struct mem_node *dir = find_parent(m, to, &name);
+	struct mem_node *node = find_node(m, from);
+	int sys = node == NULL || dir == NULL ? ENOENT : 0;
+	int rv;
+
+	if (sys == 0 && node->kind == STORE_DIR) {
+		sys = EPERM;
+	} else if (sys == 0 && find_node(m, to) != NULL) {
+		sys = EEXIST;
+	}
+	if (sys != 0) {
+		errno = sys;
+		return pawl_err_sys(err, "link %s to %s", from, to);
+	}
+	rv = begin_op(m, err, "link %s %s", from, to);
+	if (rv == 0) {
+		mem_dir_set(dir, m->ops, name, node);
+	}
+	return rv;
+}
+
 /* Each name below path, then path itself: an operation each, as a file system does it. */
 static int remove_node(struct mem_store *m, const char *path, unsigned depth, struct pawl_err *err)
 {
@@ -536,6 +576,7 @@ static const struct store_ops mem_ops = {
 	.open = mem_open,
 	.submit = mem_submit,
 	.reap = mem_reap,
+	.resize = mem_resize,
 	.sync = mem_sync,
 	.close_file = mem_close_file,
 	.sync_dir = mem_sync_dir,
@@ -545,6 +586,7 @@ static const struct store_ops mem_ops = {
 	.stat = mem_stat,
 	.list = mem_list,
 	.rename = mem_rename,
+	.link = mem_link,
 	.remove = mem_remove,
 };
 

@@ -271,7 +271,8 @@ static void crash_file(const struct crash *crash, const struct mem_node *from, s
 	}
 }
 
-/* A node that the crash left at two names becomes two nodes: no file system of ours shares them. */
+/* A node that the crash left at two names becomes two nodes, with one fate each: what is linked was
+ * synced before, so they are the same. */
 static void crash_dir(const struct crash *crash, const struct mem_node *from, struct mem_node *to,
 	unsigned depth)
 {

@@ -48,12 +48,18 @@ int posix_fail(const struct posix_store *ps, struct pawl_err *err, const char *v
 	return pawl_err_sys(err, "%s %s", verb, dir_name(path));
 }
 
+int posix_at(const struct posix_store *ps, const char *path)
+{
+	return path[0] == '.' && ps->hidden_fd >= 0 ? ps->hidden_fd : ps->root_fd;
+}
+
 int posix_open_regular(const struct posix_store *ps, const char *path, int flags, struct stat *st,
 	struct pawl_err *err)
 {
 	bool create = (flags & O_CREAT) != 0;
 	int fd = FAULT_SYS(create ? "store.create" : "store.open",
-		openat(ps->root_fd, path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, FILE_MODE));
+		openat(posix_at(ps, path), path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+			FILE_MODE));
 	int rv;
 
 	if (fd < 0) {
@@ -203,10 +209,11 @@ static int posix_mkdir(struct store *store, const char *path, struct pawl_err *e
 	struct posix_store *ps = (struct posix_store *)store;
 	struct stat st;
 
-	if (FAULT_SYS("store.mkdir", mkdirat(ps->root_fd, path, DIR_MODE)) == 0) {
+	if (FAULT_SYS("store.mkdir", mkdirat(posix_at(ps, path), path, DIR_MODE)) == 0) {
 		return 0;
 	}
-	if (errno == EEXIST && fstatat(ps->root_fd, path, &st, 0) == 0 && S_ISDIR(st.st_mode)) {
+	if (errno == EEXIST && fstatat(posix_at(ps, path), path, &st, 0) == 0 &&
+		S_ISDIR(st.st_mode)) {
 		return 0;
 	}
 	return posix_fail(ps, err, "make directory", path);
@@ -222,7 +229,7 @@ static int open_dir_fd(const struct posix_store *ps, const char *path)
 		return -1;
 	}
 	return FAULT_SYS("store.open",
-		openat(ps->root_fd, dir_name(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+		openat(posix_at(ps, path), dir_name(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
 static int posix_sync_dir(struct store *store, const char *path, struct pawl_err *err)
@@ -230,6 +237,13 @@ static int posix_sync_dir(struct store *store, const char *path, struct pawl_err
 	struct posix_store *ps = (struct posix_store *)store;
 	int fd = open_dir_fd(ps, path);
 	int rv = 0;
+
+	if (fd >= 0 && path[0] == '\0' && ps->hidden_fd >= 0 &&
+		FAULT_SYS("store.sync_dir", fsync(ps->hidden_fd)) != 0) {
+		rv = posix_fail(ps, err, "sync directory", path);
+		close(fd);
+		return rv;
+	}
 
 	if (fd < 0) {
 		return posix_fail(ps, err, "open directory", path);
@@ -246,7 +260,7 @@ static int posix_stat(struct store *store, const char *path, enum store_kind *ki
 {
 	struct posix_store *ps = (struct posix_store *)store;
 	struct stat st;
-	int rc = FAULT_SYS("store.stat", fstatat(ps->root_fd, dir_name(path), &st, 0));
+	int rc = FAULT_SYS("store.stat", fstatat(posix_at(ps, path), dir_name(path), &st, 0));
 
 	if (rc == 0 && path[0] == '\0' && is_root_gone(ps)) {
 		errno = ENOENT;
@@ -299,28 +313,49 @@ static enum store_kind kind_of(DIR *dir, const struct dirent *entry)
 	return STORE_FILE;
 }
 
-static int posix_list(struct store *store, const char *path, store_list_fn *each, void *user,
-	struct pawl_err *err)
+/* Which names of a directory are shown. */
+enum names { NAMES_ALL, NAMES_SHOWN, NAMES_HIDDEN };
+
+/* Takes fd, which may be -1 with errno set. 1: each() wants no more. */
+static int list_fd(const struct posix_store *ps, int fd, const char *path, enum names which,
+	store_list_fn *each, void *user, struct pawl_err *err)
 {
-	struct posix_store *ps = (struct posix_store *)store;
-	DIR *dir = read_dir(open_dir_fd(ps, path));
+	DIR *dir = read_dir(fd);
 	const struct dirent *entry;
 	int rv = 0;
 
 	if (dir == NULL) {
 		return posix_fail(ps, err, "list", path);
 	}
-	while ((entry = read_name(dir)) != NULL) {
-		if (each(user, entry->d_name, kind_of(dir, entry)) != 0) {
-			goto close_dir;
+	while (rv == 0 && (entry = read_name(dir)) != NULL) {
+		bool hidden = entry->d_name[0] == '.';
+
+		if (which == NAMES_ALL || hidden == (which == NAMES_HIDDEN)) {
+			rv = each(user, entry->d_name, kind_of(dir, entry)) != 0;
 		}
 	}
-	if (errno != 0) {
+	if (rv == 0 && errno != 0) {
 		rv = posix_fail(ps, err, "list", path);
 	}
-close_dir:
 	closedir(dir);
 	return rv;
+}
+
+static int posix_list(struct store *store, const char *path, store_list_fn *each, void *user,
+	struct pawl_err *err)
+{
+	struct posix_store *ps = (struct posix_store *)store;
+	bool split = path[0] == '\0' && ps->hidden_fd >= 0;
+	int rv = list_fd(ps, open_dir_fd(ps, path), path, split ? NAMES_SHOWN : NAMES_ALL, each,
+		user, err);
+
+	if (rv == 0 && split) {
+		rv = list_fd(ps,
+			FAULT_SYS("store.open",
+				openat(ps->hidden_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
+			path, NAMES_HIDDEN, each, user, err);
+	}
+	return rv < 0 ? rv : 0;
 }
 
 static int posix_rename(struct store *store, const char *from, const char *to,
@@ -331,12 +366,29 @@ static int posix_rename(struct store *store, const char *from, const char *to,
 	char verb[STORE_PATH_MAX + sizeof("rename  to")];
 
 	snprintf(verb, sizeof(verb), "rename %s to", from);
-	if (FAULT_SYS("store.rename", renameat2(ps->root_fd, from, ps->root_fd, to, flags)) == 0) {
+	if (FAULT_SYS("store.rename",
+		    renameat2(posix_at(ps, from), from, posix_at(ps, to), to, flags)) == 0) {
 		return 0;
 	}
 	if (how == STORE_EXCHANGE && (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP)) {
 		return pawl_err_set(err, PAWL_ENOTSUP,
 			"exchange %s and %s: this file system cannot", from, to);
+	}
+	return posix_fail(ps, err, verb, to);
+}
+
+static int posix_link(struct store *store, const char *from, const char *to, struct pawl_err *err)
+{
+	struct posix_store *ps = (struct posix_store *)store;
+	char verb[STORE_PATH_MAX + sizeof("link  to")];
+
+	snprintf(verb, sizeof(verb), "link %s to", from);
+	if (FAULT_SYS("store.link", linkat(posix_at(ps, from), from, posix_at(ps, to), to, 0)) ==
+		0) {
+		return 0;
+	}
+	if (errno == EPERM || errno == ENOSYS || errno == EOPNOTSUPP || errno == EMLINK) {
+		return pawl_err_set(err, PAWL_ENOTSUP, "%s %s: this file system cannot", verb, to);
 	}
 	return posix_fail(ps, err, verb, to);
 }
@@ -393,7 +445,7 @@ static int posix_remove(struct store *store, const char *path, struct pawl_err *
 {
 	struct posix_store *ps = (struct posix_store *)store;
 
-	return remove_name(ps, ps->root_fd, path, 0, err);
+	return remove_name(ps, posix_at(ps, path), path, 0, err);
 }
 
 /* ---- the store ---- */
@@ -404,6 +456,9 @@ static void posix_close(struct store *store)
 
 	aio_close(ps->aio);
 	close(ps->root_fd);
+	if (ps->hidden_fd >= 0) {
+		close(ps->hidden_fd);
+	}
 	free(ps);
 }
 
@@ -416,6 +471,7 @@ static const struct store_ops posix_ops = {
 	.map = posix_map,
 	.submit = posix_submit,
 	.reap = posix_reap,
+	.resize = posix_resize,
 	.sync = posix_sync,
 	.close_file = posix_close_file,
 	.sync_dir = posix_sync_dir,
@@ -425,6 +481,7 @@ static const struct store_ops posix_ops = {
 	.stat = posix_stat,
 	.list = posix_list,
 	.rename = posix_rename,
+	.link = posix_link,
 	.remove = posix_remove,
 };
 
@@ -471,37 +528,61 @@ static int make_root(const char *root, struct pawl_err *err)
 	return 0;
 }
 
-int store_posix_open(const char *root, bool create, struct store **store, struct pawl_err *err)
+/* Opens a directory of the store, made first if asked. */
+static int open_base(const char *path, bool create, int *fd, struct pawl_err *err)
 {
-	struct posix_store *ps;
-	struct stat st;
-	int rv = create ? make_root(root, err) : 0;
+	int rv = create ? make_root(path, err) : 0;
 
 	if (rv != 0) {
 		return rv;
 	}
-	ps = FAULT_MEM("store.alloc", calloc(1, sizeof(*ps)));
+	*fd = FAULT_SYS("store.open", open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	return *fd < 0 ? pawl_err_sys(err, "store %s: open", path) : 0;
+}
+
+int store_posix_open_split(const char *root, const char *hidden, bool create, struct store **store,
+	struct pawl_err *err)
+{
+	struct posix_store *ps = FAULT_MEM("store.alloc", calloc(1, sizeof(*ps)));
+	struct stat st;
+	int rv;
+
 	if (ps == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "store %s: out of memory", root);
 	}
 	ps->store.ops = &posix_ops;
 	ps->done_end = &ps->done;
-	ps->root_fd = FAULT_SYS("store.open", open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-	if (ps->root_fd < 0) {
-		rv = pawl_err_sys(err, "store %s: open", root);
+	ps->hidden_fd = -1;
+	rv = open_base(root, create, &ps->root_fd, err);
+	if (rv != 0) {
 		goto free_store;
+	}
+	if (hidden != NULL) {
+		rv = open_base(hidden, create, &ps->hidden_fd, err);
+	}
+	if (rv != 0) {
+		goto close_root;
 	}
 	ps->counts_links = fstat(ps->root_fd, &st) == 0 && st.st_nlink > 0;
 	rv = aio_open(&ps->aio, AIO_AUTO, STORE_DEPTH, err);
 	if (rv != 0) {
 		pawl_err_prefix(err, rv, "store %s", root);
-		goto close_root;
+		goto close_hidden;
 	}
 	*store = &ps->store;
 	return 0;
+close_hidden:
+	if (ps->hidden_fd >= 0) {
+		close(ps->hidden_fd);
+	}
 close_root:
 	close(ps->root_fd);
 free_store:
 	free(ps);
 	return rv;
+}
+
+int store_posix_open(const char *root, bool create, struct store **store, struct pawl_err *err)
+{
+	return store_posix_open_split(root, NULL, create, store, err);
 }

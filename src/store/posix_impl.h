@@ -18,8 +18,10 @@ struct posix_slot {
 struct posix_store {
 	struct store store; /* first: what callers hold */
 	int root_fd;        /* the directory that paths are relative to, wherever it is moved */
-	bool counts_links;  /* the file system gives a removed directory 0 links, others more */
-	struct aio *aio;    /* owned */
+	int hidden_fd;     /* the directory that paths beginning with a dot are relative to; -1: the
+			      root */
+	bool counts_links; /* the file system gives a removed directory 0 links, others more */
+	struct aio *aio;   /* owned */
 	struct posix_slot slots[STORE_DEPTH]; /* in no order */
 	struct store_io *done;      /* finished without a transfer: they were in the page cache */
 	struct store_io **done_end; /* where the next one is hung */
@@ -30,6 +32,8 @@ struct posix_store {
  * that it is not taken for a file that is absent. Returns the code. */
 int posix_fail(const struct posix_store *ps, struct pawl_err *err, const char *verb,
 	const char *path);
+/* The descriptor that path is relative to. */
+int posix_at(const struct posix_store *ps, const char *path);
 /* Opens a regular file without ever blocking (a FIFO at this name is an error, not a hang). The
  * descriptor has O_NONBLOCK. Returns it, or a negative PAWL_E code with err filled. */
 int posix_open_regular(const struct posix_store *ps, const char *path, int flags, struct stat *st,
@@ -43,6 +47,8 @@ int posix_map(struct store *store, struct store_file *file, const uint8_t **byte
 	struct pawl_err *err);
 int posix_submit(struct store *store, struct store_io *io, struct pawl_err *err);
 struct store_io *posix_reap(struct store *store, int timeout_ms);
+int posix_resize(struct store *store, struct store_file *file, uint64_t size_bytes,
+	struct pawl_err *err);
 int posix_sync(struct store *store, struct store_file *file, struct pawl_err *err);
 void posix_close_file(struct store *store, struct store_file *file);
 

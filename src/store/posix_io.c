@@ -99,7 +99,7 @@ int posix_create(struct store *store, const char *path, uint64_t size_bytes,
 	if (reserve_size(fd, size_bytes) != 0) {
 		rv = posix_fail(ps, err, "reserve", path);
 		close(fd);
-		unlinkat(ps->root_fd, path, 0); /* or it holds what space there was */
+		unlinkat(posix_at(ps, path), path, 0); /* or it holds what space there was */
 		return rv;
 	}
 	return new_file(fd, path, file, err);
@@ -117,7 +117,7 @@ static void open_cache(const struct posix_store *ps, struct store_file *file, co
 		return; /* then transfers need not begin at a page, as mincore asks */
 	}
 	fd = FAULT_SYS("store.cache_open",
-		openat(ps->root_fd, file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+		openat(posix_at(ps, file->path), file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
 	if (fd < 0) {
 		return;
 	}
@@ -202,10 +202,15 @@ static bool lacks_pages(char *map, size_t len_bytes, size_t most)
 	return false;
 }
 
-static bool is_cached(const struct store_file *file, uint64_t off_bytes, size_t len_bytes)
+/* How much of a transfer lies in the file: all of it, but for the file's last block. */
+static size_t within(const struct store_file *file, const struct store_io *io)
 {
-	return off_bytes <= file->map_bytes && len_bytes <= file->map_bytes - off_bytes &&
-		!lacks_pages(file->map + off_bytes, len_bytes, 0);
+	uint64_t left = io->off_bytes < file->map_bytes ? file->map_bytes - io->off_bytes : 0;
+
+	if (left >= io->len_bytes) {
+		return io->len_bytes;
+	}
+	return io->len_bytes - left < STORE_ALIGN ? (size_t)left : 0;
 }
 
 /* A lease is broken by a signal, SIGIO if nothing else is asked for, which kills: SIGURG is ignored
@@ -250,15 +255,16 @@ int posix_map(struct store *store, struct store_file *file, const uint8_t **byte
 static bool read_cached(const struct store_io *io)
 {
 	struct store_file *file = io->file;
-	struct iovec iov = {.iov_base = io->buf, .iov_len = io->len_bytes};
+	size_t len_bytes = file->cache_fd < 0 ? 0 : within(file, io);
+	struct iovec iov = {.iov_base = io->buf, .iov_len = len_bytes};
 	ssize_t n;
 
-	if (file->cache_fd < 0 || !is_cached(file, io->off_bytes, io->len_bytes)) {
+	if (len_bytes == 0 || lacks_pages(file->map + io->off_bytes, len_bytes, 0)) {
 		return false;
 	}
 	n = FAULT_SYS("store.cache_read",
 		preadv2(file->cache_fd, &iov, 1, (off_t)io->off_bytes, RWF_NOWAIT));
-	if (n == (ssize_t)io->len_bytes) {
+	if (n == (ssize_t)len_bytes) {
 		return true;
 	}
 	/* thrown out just now, not supported, or mincore may not tell us: not tried again, since
@@ -338,6 +344,17 @@ static int64_t take_result(const struct aio_req *req)
 	return req->res;
 }
 
+/* Whether a read has come to where the file ends, in its last block. */
+static bool is_last_block(const struct posix_slot *slot)
+{
+	struct stat st;
+
+	return slot->moved_bytes % STORE_ALIGN != 0 &&
+		slot->io->len_bytes - slot->moved_bytes < STORE_ALIGN &&
+		fstat(slot->io->file->fd, &st) == 0 &&
+		slot->io->off_bytes + slot->moved_bytes == (uint64_t)st.st_size;
+}
+
 /* What the result of slot's request means: true when its transfer is over, with io->rv and io->sys
  * set; false when the rest of it must be started. */
 static bool settle_slot(struct posix_slot *slot)
@@ -358,11 +375,14 @@ static bool settle_slot(struct posix_slot *slot)
 		io->rv = pawl_err_from_sys(io->sys);
 		return true;
 	}
+	slot->moved_bytes += (size_t)res;
+	if (!io->write && is_last_block(slot)) {
+		return true;
+	}
 	if (res == 0) {
 		io->rv = io->write ? PAWL_EIO : PAWL_ECORRUPT; /* the file ends here */
 		return true;
 	}
-	slot->moved_bytes += (size_t)res;
 	return slot->moved_bytes == io->len_bytes;
 }
 
@@ -398,6 +418,15 @@ struct store_io *posix_reap(struct store *store, int timeout_ms)
 	io->file->in_flight--;
 	ps->in_flight--;
 	return io;
+}
+
+int posix_resize(struct store *store, struct store_file *file, uint64_t size_bytes,
+	struct pawl_err *err)
+{
+	if (FAULT_SYS("store.resize", ftruncate(file->fd, (off_t)size_bytes)) != 0) {
+		return posix_fail((struct posix_store *)store, err, "resize", file->path);
+	}
+	return 0;
 }
 
 int posix_sync(struct store *store, struct store_file *file, struct pawl_err *err)

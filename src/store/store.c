@@ -107,6 +107,12 @@ struct store_io *store_reap(struct store *store, int timeout_ms)
 	return store->ops->reap(store, timeout_ms);
 }
 
+int store_resize(struct store *store, struct store_file *file, uint64_t size_bytes,
+	struct pawl_err *err)
+{
+	return store->ops->resize(store, file, size_bytes, err);
+}
+
 int store_sync(struct store *store, struct store_file *file, struct pawl_err *err)
 {
 	return store->ops->sync(store, file, err);
@@ -182,6 +188,14 @@ int store_rename(struct store *store, const char *from, const char *to, enum sto
 
 	rv = rv != 0 ? rv : check_path(to, err);
 	return rv != 0 ? rv : store->ops->rename(store, from, to, how, err);
+}
+
+int store_link(struct store *store, const char *from, const char *to, struct pawl_err *err)
+{
+	int rv = check_path(from, err);
+
+	rv = rv != 0 ? rv : check_path(to, err);
+	return rv != 0 ? rv : store->ops->link(store, from, to, err);
 }
 
 int store_remove(struct store *store, const char *path, struct pawl_err *err)

@@ -61,6 +61,8 @@ struct store_ops {
 		struct pawl_err *err); /* NULL: never */
 	int (*submit)(struct store *store, struct store_io *io, struct pawl_err *err);
 	struct store_io *(*reap)(struct store *store, int timeout_ms);
+	int (*resize)(struct store *store, struct store_file *file, uint64_t size_bytes,
+		struct pawl_err *err);
 	int (*sync)(struct store *store, struct store_file *file, struct pawl_err *err);
 	void (*close_file)(struct store *store, struct store_file *file);
 	int (*sync_dir)(struct store *store, const char *path, struct pawl_err *err);
@@ -76,6 +78,7 @@ struct store_ops {
 		struct pawl_err *err);
 	int (*rename)(struct store *store, const char *from, const char *to, enum store_rename how,
 		struct pawl_err *err);
+	int (*link)(struct store *store, const char *from, const char *to, struct pawl_err *err);
 	int (*remove)(struct store *store, const char *path, struct pawl_err *err);
 };
 
@@ -86,6 +89,10 @@ struct store {
 /* Opens a directory store at path, creating the root and its parents if asked. Any thread may open
  * its own. */
 int store_posix_open(const char *root, bool create, struct store **store, struct pawl_err *err);
+/* The same, but all paths that begin with a dot live in hidden, a directory of the same file system
+ * (NULL: in root), so that nothing unfinished lies in root. "" is both together. */
+int store_posix_open_split(const char *root, const char *hidden, bool create, struct store **store,
+	struct pawl_err *err);
 
 /* Its files are closed first. NULL is fine; transfers in flight are waited for. */
 void store_close(struct store *store);
@@ -110,10 +117,15 @@ int store_open(struct store *store, const char *path, struct store_file **file,
 int store_map(struct store *store, struct store_file *file, const uint8_t **bytes,
 	struct pawl_err *err);
 /* Starts a transfer; at most STORE_DEPTH may be in flight. Reads that pass the end of the file fail
- * with PAWL_ECORRUPT. Transfers may finish in any order. If this fails, io was not taken. */
+ * with PAWL_ECORRUPT, but for the last block of a file, which need not be whole: what lies behind
+ * the end is undefined. Transfers may finish in any order. If this fails, io was not taken. */
 int store_submit(struct store *store, struct store_io *io, struct pawl_err *err);
 /* A finished transfer; NULL when none is in flight or none finished in timeout_ms (-1: wait). */
 struct store_io *store_reap(struct store *store, int timeout_ms);
+/* Cuts or extends a file that was created, no transfer being in flight: the last block written may
+ * have been more than the file is to hold. */
+int store_resize(struct store *store, struct store_file *file, uint64_t size_bytes,
+	struct pawl_err *err);
 /* Blocks until what was written and reaped is durable (the data and the size; not the name). */
 int store_sync(struct store *store, struct store_file *file, struct pawl_err *err);
 /* NULL is fine; cannot lose data: sync does that. Its transfers are reaped before. */
@@ -141,6 +153,9 @@ int store_list(struct store *store, const char *path, store_list_fn *each, void 
  * (PAWL_ENOTSUP where the system lacks it). Across directories, both need a sync_dir. */
 int store_rename(struct store *store, const char *from, const char *to, enum store_rename how,
 	struct pawl_err *err);
+/* A second name for a file, not for a directory; needs a sync_dir. PAWL_EEXIST if to exists,
+ * PAWL_ENOTSUP where the system has no such thing. */
+int store_link(struct store *store, const char *from, const char *to, struct pawl_err *err);
 /* A file, or a directory with all in it, never following a link; absent is success. Not atomic. */
 int store_remove(struct store *store, const char *path, struct pawl_err *err);
 

@@ -13,6 +13,7 @@
 #define PAWL_CKPT_H
 
 #include "pawl/err.h"
+#include "pawl/inspect.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,6 +43,9 @@ struct pawl_ckpt_options {
 	const char *socket;  /* the agent's, if it is known; NULL: the job's own, spawned if nobody
 				listens */
 	const char *program; /* the pawl program, to spawn; NULL: never spawn */
+	const char *hidden;  /* directory of root's file system for what is not a finished tag;
+				NULL: root itself */
+	bool named;          /* saves have names, see "saves by tag" below */
 	bool watch; /* let saves return before the copy, where the kernel can prove that nothing
 		       changed */
 };
@@ -53,6 +57,9 @@ int pawl_ckpt_open(struct pawl_ckpt **out, const struct pawl_ckpt_options *optio
 /* Waits at most timeout_ms (-1: for ever) until the newest save is durable, then leaves. 0, or
  * PAWL_ETIMEDOUT; always frees. NULL is fine. */
 int pawl_ckpt_close(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err);
+/* This process is leaving because of an error: a save by tag that some rank has no part in yet must
+ * not be taken for whole when it closes, nor waited for. */
+void pawl_ckpt_abandon(struct pawl_ckpt *ckpt);
 
 /* Memory of one storage of a partition. */
 struct pawl_ckpt_span {
@@ -66,6 +73,7 @@ struct pawl_ckpt_span {
 struct pawl_ckpt_part {
 	const char *name; /* "model"; at most 180 bytes, no '/', no leading '.' */
 	bool shared; /* all ranks hold the same storages: each writes a share, rank 0 the pickle */
+	bool raw;    /* not a torch zip: the file is the spans one behind the other; no pickle */
 	const void *pickle;     /* data.pkl */
 	uint64_t pickle_bytes;  /* of it */
 	const void *tensors;    /* encoded tensor table (pawl_ckpt_tensor_put), may be NULL */
@@ -85,6 +93,34 @@ struct pawl_ckpt_part {
  */
 int pawl_ckpt_save(struct pawl_ckpt *ckpt, uint64_t step, const struct pawl_ckpt_part *parts,
 	uint32_t parts_n, bool watch, uint64_t *id, struct pawl_err *err);
+/*
+ * Saves by tag, for programs that name their checkpoints, or of whose ranks not all save each of
+ * them (options.named; then these replace pawl_ckpt_save). Ranks are matched by tag. A partition's
+ * file has exactly its name, whichever rank saves it; two ranks that use one name fail the save. A
+ * rank that begins another tag, asks for a checkpoint, waits, flushes or leaves has nothing more to
+ * add to the tag before, and neither have ranks that have never saved anything.
+ *
+ * step orders tags (PAWL_STEP_NONE: as high as the newest). again: this process has saved the tag
+ * before; what is saved now is added to it, or takes the place of partitions of the same names.
+ */
+#define PAWL_STEP_NONE UINT64_MAX
+int pawl_ckpt_save_tag(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, bool again,
+	const struct pawl_ckpt_part *parts, uint32_t parts_n, bool watch, uint64_t *id,
+	struct pawl_err *err);
+/*
+ * The same in pieces: begin, any number of partitions, commit. Each partition is copied (or, where
+ * memory does not suffice, written) when pawl_ckpt_add returns. *id is the save's number from begin
+ * on. One such save at a time: until it is committed or dropped, others are PAWL_EBUSY.
+ */
+int pawl_ckpt_begin(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, bool again,
+	uint64_t *id, struct pawl_err *err);
+/* PAWL_EEXIST: the save has a partition of this name. On other errors the save has failed. */
+int pawl_ckpt_add(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *part, struct pawl_err *err);
+/* This rank's part is whole. Errors: the save has failed. */
+int pawl_ckpt_commit(struct pawl_ckpt *ckpt, struct pawl_err *err);
+/* The save in the making will not come: it fails for all ranks. */
+void pawl_ckpt_drop(struct pawl_ckpt *ckpt, const char *why);
+
 /*
  * Optional: a save of step is about to come, of as many bytes as the last one; what it needs of the
  * agent is asked for now, so that the answer is there when it comes.
@@ -133,9 +169,16 @@ int pawl_ckpt_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level lev
 	struct pawl_err *err);
 /* Waits until the newest save is durable. As pawl_ckpt_wait. */
 int pawl_ckpt_flush(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err);
-int pawl_ckpt_pin(struct pawl_ckpt *ckpt, uint64_t step, bool pinned, struct pawl_err *err);
-/* Steps committed in memory and not yet durable, at most two. */
-int pawl_ckpt_pending(struct pawl_ckpt *ckpt, uint64_t steps[2], uint32_t *n, struct pawl_err *err);
+int pawl_ckpt_pin(struct pawl_ckpt *ckpt, const char *tag, bool pinned, struct pawl_err *err);
+/* A tag that is committed in memory and not yet durable. */
+struct pawl_ckpt_pending {
+	char tag[PAWL_TAG_MAX];
+	uint64_t step;
+};
+
+/* At most two. */
+int pawl_ckpt_pending(struct pawl_ckpt *ckpt, struct pawl_ckpt_pending pending[2], uint32_t *n,
+	struct pawl_err *err);
 /*
  * Shall this rank stop (finish the step, save, leave), because a notice or a signal came? To be
  * asked once a step, by all ranks alike: the answer turns to yes at the same question on every
@@ -165,13 +208,20 @@ bool pawl_ckpt_can_watch(struct pawl_ckpt *ckpt, const char **why_not);
  */
 int pawl_ckpt_restore(struct pawl_ckpt *ckpt, bool has_step, uint64_t step, int timeout_ms,
 	struct pawl_restore **out, struct pawl_err *err);
-/* For tools, without an agent or other ranks: the newest complete tag of a root, or step. Votes are
- * not taken. */
+/* For this rank alone, without a vote: a tag, or the newest (NULL). Errors as above; PAWL_ECORRUPT
+ * if the tag is broken. What of it lies in memory stays there until close, and holds up saves. */
+int pawl_ckpt_find(struct pawl_ckpt *ckpt, const char *tag, int timeout_ms,
+	struct pawl_restore **out, struct pawl_err *err);
+/* For tools, without an agent or other ranks: the newest complete tag of a root, or that of step.
+ * Votes are not taken. */
 int pawl_restore_open(const char *root, bool has_step, uint64_t step, struct pawl_restore **out,
+	struct pawl_err *err);
+int pawl_restore_open_tag(const char *root, const char *tag, struct pawl_restore **out,
 	struct pawl_err *err);
 void pawl_restore_close(struct pawl_restore *restore); /* NULL is fine */
 
 struct pawl_restore_info {
+	const char *tag; /* valid until close */
 	uint64_t step;
 	uint32_t world;   /* ranks that saved */
 	uint32_t parts_n; /* partitions, of all ranks */
@@ -180,7 +230,9 @@ struct pawl_restore_info {
 
 struct pawl_restore_part {
 	const char *name;    /* valid until close */
+	const char *file;    /* its name in the tag; valid until close */
 	int64_t rank;        /* whose it is; -1: shared by all */
+	bool raw;            /* no torch zip: no pickle, and one storage, the whole file */
 	uint64_t size_bytes; /* of the file */
 	const void *tensors; /* encoded table */
 	uint32_t tensors_bytes;

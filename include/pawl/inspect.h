@@ -15,9 +15,9 @@ extern "C" {
 
 #define PAWL_TENSOR_NAME_MAX                                                                       \
 	512u /* bytes, terminator included; longer names are cut by whoever encodes */
-#define PAWL_TENSOR_DTYPE_MAX 24u /* "float8_e4m3fn" */
-#define PAWL_TENSOR_DIMS_MAX  64u /* as in torch */
-#define PAWL_TAG_MAX          64u /* bytes of a tag, terminator included */
+#define PAWL_TENSOR_DTYPE_MAX 24u  /* "float8_e4m3fn" */
+#define PAWL_TENSOR_DIMS_MAX  64u  /* as in torch */
+#define PAWL_TAG_MAX          128u /* bytes of a tag, terminator included */
 
 /* A row of a tensor table: what a person wants to know about a tensor without unpickling it. */
 struct pawl_tensor {
@@ -52,8 +52,8 @@ struct pawl_tag {
 	char why[160];       /* what is wrong, if not complete */
 };
 
-/* All tags of a root, ascending by step. The caller frees *tags. PAWL_ENOENT if there is no such
- * root. */
+/* All tags of a root, ascending by step and then by age. The caller frees *tags. PAWL_ENOENT if
+ * there is no such root. */
 int pawl_tags_list(const char *root, struct pawl_tag **tags, size_t *n, struct pawl_err *err);
 
 #pragma GCC visibility pop

@@ -1,4 +1,4 @@
-/* What the two halves of the extension share: errors and the Restore type. */
+/* What the parts of the extension share: errors and the types. */
 #ifndef PAWL_CORE_H
 #define PAWL_CORE_H
 
@@ -13,6 +13,7 @@ PyObject *core_raise(const struct pawl_err *err);
  */
 int core_timeout(PyObject *seconds);
 
+extern PyTypeObject core_session_type;
 extern PyTypeObject core_restore_type;
 /* Takes over restore. */
 PyObject *core_restore_new(struct pawl_restore *restore);

@@ -249,7 +249,13 @@ static PyObject *get_step(struct restore *self, void *closure)
 
 static PyObject *get_tag(struct restore *self, void *closure)
 {
-	return PyUnicode_FromFormat("global_step%llu", (unsigned long long)self->info.step);
+	PyObject *tag = NULL;
+
+	if (enter(self)) {
+		tag = PyUnicode_DecodeFSDefault(self->info.tag);
+		leave(self);
+	}
+	return tag;
 }
 
 static PyObject *get_world(struct restore *self, void *closure)
@@ -286,27 +292,54 @@ static PyObject *get_parts(struct restore *self, void *closure)
 	return list;
 }
 
+static PyObject *get_files(struct restore *self, void *closure)
+{
+	PyObject *list;
+
+	if (!enter(self)) {
+		return NULL;
+	}
+	list = PyList_New(0);
+	for (uint32_t p = 0; list && p < self->info.parts_n; p++) {
+		struct pawl_restore_part part;
+		PyObject *item;
+
+		pawl_restore_part(self->restore, p, &part);
+		item = Py_BuildValue("(sO)", part.file, part.raw ? Py_True : Py_False);
+		if (!item || PyList_Append(list, item) != 0) {
+			Py_CLEAR(list);
+		}
+		Py_XDECREF(item);
+	}
+	leave(self);
+	return list;
+}
+
 PyObject *core_open_root(PyObject *module, PyObject *args)
 {
 	PyObject *root;
-	PyObject *step;
+	PyObject *which;
 	struct pawl_restore *taken;
 	struct pawl_err err;
-	unsigned long long number = 0;
+	const char *tag = NULL;
+	unsigned long long step = 0;
 	int rv;
 
-	if (!PyArg_ParseTuple(args, "O&O", PyUnicode_FSConverter, &root, &step)) {
+	if (!PyArg_ParseTuple(args, "O&O", PyUnicode_FSConverter, &root, &which)) {
 		return NULL;
 	}
-	if (step != Py_None) {
-		number = PyLong_AsUnsignedLongLong(step);
+	if (PyUnicode_Check(which)) {
+		tag = PyUnicode_AsUTF8(which);
+	} else if (which != Py_None) {
+		step = PyLong_AsUnsignedLongLong(which);
 	}
 	if (PyErr_Occurred()) {
 		Py_DECREF(root);
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS;
-	rv = pawl_restore_open(PyBytes_AS_STRING(root), step != Py_None, number, &taken, &err);
+	rv = tag ? pawl_restore_open_tag(PyBytes_AS_STRING(root), tag, &taken, &err)
+		 : pawl_restore_open(PyBytes_AS_STRING(root), which != Py_None, step, &taken, &err);
 	Py_END_ALLOW_THREADS;
 	Py_DECREF(root);
 	return rv == 0 ? core_restore_new(taken) : core_raise(&err);
@@ -332,6 +365,7 @@ static PyGetSetDef restore_getset[] = {
 	{"world", (getter)get_world, NULL, "ranks that saved", NULL},
 	{"source", (getter)get_source, NULL, "memory or store", NULL},
 	{"parts", (getter)get_parts, NULL, "list of (name, rank or -1, bytes)", NULL},
+	{"files", (getter)get_files, NULL, "list of (file's name, whether it is raw)", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 

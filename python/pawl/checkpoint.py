@@ -325,15 +325,11 @@ class Checkpointer:
         only in memory yet, of which ``size`` (bytes) and ``created`` (seconds since 1970) are 0.
         """
         session = self._live()
-        entries = {entry["step"]: entry for entry in _core.list_root(self.root)}
-        for step in session.pending():
-            if step not in entries or entries[step]["level"] == "broken":
-                entries[step] = _only_in_memory(step, self.world_size)
-        return [entries[step] for step in sorted(entries)]
+        return list_tags(session, self.root, self.world_size)
 
     def pin(self, step: int, pinned: bool = True) -> None:
         """Forbids (or allows again) the deletion of a checkpoint by ``keep``."""
-        self._live().pin(check_step(step), pinned)
+        self._live().pin(f"global_step{check_step(step)}", pinned)
 
     @property
     def stopping(self) -> bool:
@@ -431,10 +427,20 @@ class Checkpointer:
             log.warning("%s", note)
 
 
-def _only_in_memory(step: int, world: int) -> _core.Listed:
+def list_tags(session: _core.Session, root: str, world: int) -> list[_core.Listed]:
+    """What is in the store, and what is only in memory yet, oldest first."""
+    entries = {entry["tag"]: entry for entry in _core.list_root(root)}
+    for step, tag in session.pending():
+        if tag not in entries or entries[tag]["level"] == "broken":
+            entries.pop(tag, None)  # newer than all others
+            entries[tag] = _only_in_memory(step, tag, world)
+    return sorted(entries.values(), key=lambda entry: entry["step"])
+
+
+def _only_in_memory(step: int, tag: str, world: int) -> _core.Listed:
     return {
         "step": step,
-        "tag": f"global_step{step}",
+        "tag": tag,
         "level": "committed",
         "size": 0,
         "pinned": False,

@@ -433,16 +433,15 @@ const char *agent_summary(const struct agent *agent, char *buf, size_t cap_bytes
 		len += (size_t)snprintf(buf + len, cap_bytes - len, "%s%s: ", len ? "; " : "",
 			root->path);
 		if (len < cap_bytes && root->has_durable) {
-			len += (size_t)snprintf(buf + len, cap_bytes - len, "step %llu durable",
-				(unsigned long long)root->durable_step);
+			len += (size_t)snprintf(buf + len, cap_bytes - len, "%s durable",
+				root->durable_tag);
 		} else if (len < cap_bytes) {
 			len += (size_t)snprintf(buf + len, cap_bytes - len,
 				"nothing made durable yet");
 		}
 		if (len < cap_bytes && newest >= 0 && !root->ledger.slots[newest].durable) {
 			len += (size_t)snprintf(buf + len, cap_bytes - len,
-				", step %llu committed in memory",
-				(unsigned long long)root->ledger.slots[newest].step);
+				", %s committed in memory", root->ledger.slots[newest].tag);
 		}
 	}
 	return buf;

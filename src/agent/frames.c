@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "ckpt/manifest.h"
+#include "ckpt/tags.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -82,6 +82,8 @@ struct hello {
 	struct retain_rule rule;
 	int64_t interval_ns;
 	uint64_t memory_bytes;
+	bool named;
+	char hidden[PATH_MAX];
 };
 
 static int read_hello(struct agent_conn *conn, struct wire_in *body, struct hello *hello,
@@ -106,6 +108,8 @@ static int read_hello(struct agent_conn *conn, struct wire_in *body, struct hell
 	hello->rule.keep_every = wire_get_u64(body);
 	hello->interval_ns = (int64_t)(wire_get_u64(body) % (1ULL << 40)) * NS_PER_MS;
 	hello->memory_bytes = wire_get_u64(body);
+	hello->named = wire_get_u8(body);
+	wire_get_str(body, hello->hidden, sizeof(hello->hidden));
 	if (!wire_in_done(body) || hello->root[0] != '/') {
 		return pawl_err_set(err, PAWL_EINVAL, "malformed greeting");
 	}
@@ -140,6 +144,7 @@ static int join_root(struct agent_conn *conn, const struct hello *hello, struct 
 	struct agent *agent = conn->agent;
 	struct agent_root *root = find_root(agent, hello->root);
 	struct persist_options options = {.root = hello->root,
+		.hidden = hello->hidden[0] ? hello->hidden : NULL,
 		.job = agent->job,
 		.rule = hello->rule};
 	int rv = check_attempt(agent, root, hello->attempt, err);
@@ -154,8 +159,13 @@ static int join_root(struct agent_conn *conn, const struct hello *hello, struct 
 			return rv;
 		}
 		root->attempt = hello->attempt;
+		root->ledger.named = hello->named;
 		root->next = agent->roots;
 		agent->roots = root;
+	}
+	if (root->ledger.named != hello->named) {
+		return pawl_err_set(err, PAWL_EBUSY,
+			"%s: saved to by step and by tag in one job: use two roots", hello->root);
 	}
 	rv = root_join(root, conn, hello->world, hello->attempt, err);
 	if (rv != 0) {
@@ -195,6 +205,12 @@ static void handle_begin(struct agent_conn *conn, uint32_t id, struct wire_in *b
 	conn->ask.seq = wire_get_u64(body);
 	conn->ask.step = wire_get_u64(body);
 	conn->begin_bytes = wire_get_u64(body);
+	wire_get_str(body, conn->ask.tag, sizeof(conn->ask.tag));
+	conn->ask.again = wire_get_u8(body);
+	if (!wire_in_done(body) || !tag_valid(conn->ask.tag)) {
+		conn->closing = true;
+		return;
+	}
 	conn->ask.fits = root_fits(conn->root, conn->begin_bytes);
 	conn->begin_id = id;
 	conn->begin_ns = clock_mono_ns();
@@ -204,11 +220,13 @@ static void handle_begin(struct agent_conn *conn, uint32_t id, struct wire_in *b
 static void handle_fail(struct agent_conn *conn, struct wire_in *body)
 {
 	char why[PROTO_TEXT_MAX];
+	char tag[CKPT_TAG_MAX] = "";
 	uint64_t seq = wire_get_u64(body);
 	int code = -(int)(wire_get_u32(body) & 0xff);
 
 	wire_get_str(body, why, sizeof(why));
-	root_fail(conn->root, seq, code, why);
+	wire_get_str(body, tag, sizeof(tag));
+	root_fail(conn->root, conn->rank, seq, tag, code, why);
 }
 
 static void handle_vote(struct agent_conn *conn, uint32_t id, struct wire_in *body)
@@ -224,8 +242,12 @@ static void handle_vote(struct agent_conn *conn, uint32_t id, struct wire_in *bo
 static void handle_want(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {
 	struct pawl_err err;
+	uint64_t seq = wire_get_u64(body);
 
-	if (ledger_want_durable(&conn->root->ledger, wire_get_u64(body))) {
+	if (seq == 0) {
+		root_move_on(conn->root, conn->rank, NULL);
+	}
+	if (ledger_want_durable(&conn->root->ledger, seq)) {
 		conn_reply_ok(conn, id);
 	} else {
 		pawl_err_set(&err, PAWL_ECANCELED, "superseded");
@@ -244,6 +266,7 @@ static void handle_list(struct agent_conn *conn, uint32_t id)
 	for (int s = 0; s < LEDGER_SLOTS; s++) {
 		if (ledger->slots[s].state == SLOT_COMMITTED && !ledger->slots[s].durable) {
 			wire_put_u64(&conn->agent->scratch, ledger->slots[s].step);
+			wire_put_str(&conn->agent->scratch, ledger->slots[s].tag);
 			n++;
 		}
 	}
@@ -253,13 +276,26 @@ static void handle_list(struct agent_conn *conn, uint32_t id)
 
 static void handle_pin(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {
-	struct persist_job *job = root_job(conn->root, PERSIST_PIN, wire_get_u64(body));
+	char tag[CKPT_TAG_MAX] = "";
+	struct persist_job *job;
 
+	wire_get_str(body, tag, sizeof(tag));
+	job = root_job(conn->root, PERSIST_PIN, tag);
 	if (job) {
 		job->pinned = wire_get_u8(body);
 		persist_submit(conn->root->persist, job);
 	}
 	conn_reply_ok(conn, id);
+}
+
+static void handle_find(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+{
+	char tag[CKPT_TAG_MAX] = "";
+
+	wire_get_str(body, tag, sizeof(tag));
+	root_move_on(conn->root, conn->rank, NULL);
+	restore_find(conn->root, conn, id, tag);
+	root_turn(conn->root);
 }
 
 static void handle_imports(struct agent_conn *conn, struct wire_in *body)
@@ -330,8 +366,18 @@ static void handle_welcomed(struct agent_conn *conn, struct proto_frame *frame)
 		root_agree_stop(conn->root);
 		break;
 	case PROTO_BYE:
-		conn->leaving = true;
+		conn->leaving = wire_get_u8(body);
+		if (conn->leaving) {
+			root_move_on(conn->root, conn->rank, NULL);
+		}
 		conn_reply_ok(conn, frame->id);
+		break;
+	case PROTO_DONE:
+		root_move_on(conn->root, conn->rank, NULL);
+		root_turn(conn->root);
+		break;
+	case PROTO_FIND:
+		handle_find(conn, frame->id, body);
 		break;
 	default:
 		conn->closing = true; /* nonsense, or a newer protocol that did not say so */

@@ -58,6 +58,9 @@ void ledger_new_epoch(struct ledger *ledger, uint32_t world)
 	ledger->world = world;
 	ledger->refused_seq = 0;
 	ledger->last_seq = 0;
+	ledger->failed.tag[0] = '\0';
+	memset(ledger->began_bits, 0, sizeof(ledger->began_bits));
+	memset(ledger->gone_bits, 0, sizeof(ledger->gone_bits));
 	for (int i = 0; i < LEDGER_SLOTS; i++) {
 		struct ledger_slot *slot = &ledger->slots[i];
 
@@ -71,7 +74,7 @@ void ledger_new_epoch(struct ledger *ledger, uint32_t world)
 
 static bool is_older(const struct ledger_slot *a, const struct ledger_slot *b)
 {
-	return a->seq < b->seq || (a->seq == b->seq && a->step < b->step);
+	return a->order < b->order;
 }
 
 int ledger_newest(const struct ledger *ledger)
@@ -168,7 +171,9 @@ int ledger_fail(struct ledger *ledger, uint64_t seq, int code, const char *why)
 static enum ledger_answer refuse_for_all(struct ledger *ledger, const struct ledger_ask *ask,
 	struct ledger_verdict *verdict, int code)
 {
-	verdict->withdrawn = ledger_fail(ledger, ask->seq, code, verdict->why);
+	verdict->withdrawn = ledger->named
+		? ledger_fail_tag(ledger, ask->rank, ask->tag, code, verdict->why)
+		: ledger_fail(ledger, ask->seq, code, verdict->why);
 	verdict->code = code;
 	return LEDGER_REFUSE;
 }
@@ -177,13 +182,18 @@ static enum ledger_answer refuse_for_all(struct ledger *ledger, const struct led
 static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *slot,
 	const struct ledger_ask *ask, struct ledger_verdict *verdict)
 {
-	if (slot->step != ask->step) {
+	if (!ledger->named && slot->step != ask->step) {
 		snprintf(verdict->why, sizeof(verdict->why),
 			"rank %u saves step %llu where another rank saves step %llu (save number "
 			"%llu of each)",
 			ask->rank, (unsigned long long)ask->step, (unsigned long long)slot->step,
 			(unsigned long long)ask->seq);
 		return refuse_for_all(ledger, ask, verdict, PAWL_EMISMATCH);
+	}
+	if (ledger->named && !slot->streamed && !ask->fits) {
+		verdict->turned = true;
+		slot->streamed = true;
+		ledger->stream = true;
 	}
 	if (!slot->streamed && !ask->fits) {
 		ledger->stream = true;
@@ -193,8 +203,11 @@ static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *s
 			ask->rank);
 		return refuse_for_all(ledger, ask, verdict, PAWL_ELIMIT);
 	}
+	verdict->more = has_bit(slot->begun_bits, ask->rank);
 	slot->begun += set_bit(slot->begun_bits, ask->rank);
+	slot->again = slot->again || ask->again;
 	verdict->slot = (int)(slot - ledger->slots);
+	verdict->seq = slot->seq;
 	verdict->streamed = slot->streamed;
 	return LEDGER_GRANT;
 }
@@ -209,13 +222,12 @@ static enum ledger_answer wait_or_refuse(struct ledger *ledger, const struct led
 	}
 	if (staging) {
 		snprintf(verdict->why, sizeof(verdict->why),
-			"save of step %llu skipped: rank %u has not staged step %llu yet",
-			(unsigned long long)ask->step, ledger_missing(ledger),
-			(unsigned long long)staging->step);
+			"save of %s skipped: rank %u has not staged %s yet", ask->tag,
+			ledger_missing(ledger), staging->tag);
 	} else {
 		snprintf(verdict->why, sizeof(verdict->why),
-			"save of step %llu skipped: the storage has not finished an earlier one",
-			(unsigned long long)ask->step);
+			"save of %s skipped: the storage has not finished an earlier one",
+			ask->tag);
 	}
 	return refuse_for_all(ledger, ask, verdict, PAWL_ETIMEDOUT);
 }
@@ -225,31 +237,163 @@ static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
 {
 	memset(slot, 0, sizeof(*slot));
 	slot->state = SLOT_STAGING;
-	slot->seq = ask->seq;
-	slot->step = ask->step;
+	slot->seq = ledger->named ? ledger->last_seq + 1 : ask->seq;
+	slot->order = ++ledger->orders;
+	slot->step = ask->step == LEDGER_STEP_NONE ? ledger->newest_step : ask->step;
+	snprintf(slot->tag, sizeof(slot->tag), "%s", ask->tag);
+	slot->again = ask->again;
 	slot->streamed = ledger->stream || !ask->fits;
 	slot->begun = set_bit(slot->begun_bits, ask->rank);
 	ledger->stream = slot->streamed;
-	ledger->last_seq = ask->seq;
+	ledger->last_seq = slot->seq;
+	ledger_know_step(ledger, slot->step);
+	if (slot->again) { /* what it adds to must be in the store before it */
+		struct ledger_slot *other = &ledger->slots[slot == ledger->slots];
+
+		slot->urgent = true;
+		other->urgent = other->urgent || strcmp(other->tag, slot->tag) == 0;
+	}
 }
 
-enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *ask,
+void ledger_know_step(struct ledger *ledger, uint64_t step)
+{
+	ledger->newest_step = step > ledger->newest_step ? step : ledger->newest_step;
+}
+
+/* ---- named saves ---- */
+
+static void excuse(struct ledger *ledger, struct ledger_slot *slot, uint32_t rank)
+{
+	if (!has_bit(slot->begun_bits, rank) && !has_bit(ledger->gone_bits, rank)) {
+		slot->staged += set_bit(slot->staged_bits, rank);
+	}
+}
+
+int ledger_move_on(struct ledger *ledger, uint32_t rank, const char *tag)
+{
+	struct ledger_slot *slot = find_staging(ledger);
+
+	if (tag && strcmp(tag, ledger->failed.tag) != 0) {
+		set_bit(ledger->failed.told_bits, rank);
+	}
+	if (!slot || (tag && strcmp(tag, slot->tag) == 0 && !has_bit(slot->staged_bits, rank))) {
+		return -1;
+	}
+	excuse(ledger, slot, rank);
+	for (uint32_t r = 0; r < ledger->world; r++) {
+		if (!has_bit(ledger->began_bits, r)) {
+			excuse(ledger, slot, r);
+		}
+	}
+	if (slot->staged < ledger->world) {
+		return -1;
+	}
+	slot->state = SLOT_COMMITTED;
+	return (int)(slot - ledger->slots);
+}
+
+void ledger_gone(struct ledger *ledger, uint32_t rank)
+{
+	set_bit(ledger->gone_bits, rank);
+}
+
+int ledger_fail_tag(struct ledger *ledger, uint32_t rank, const char *tag, int code,
+	const char *why)
+{
+	struct ledger_slot *slot = find_staging(ledger);
+	struct ledger_failed *failed = &ledger->failed;
+
+	slot = slot && strcmp(slot->tag, tag) == 0 ? slot : NULL;
+	if (strcmp(failed->tag, tag) != 0) {
+		memset(failed, 0, sizeof(*failed));
+		snprintf(failed->tag, sizeof(failed->tag), "%s", tag);
+		failed->code = code;
+		snprintf(failed->why, sizeof(failed->why), "%s", why);
+	}
+	set_bit(failed->told_bits, rank);
+	if (!slot) {
+		return -1;
+	}
+	for (uint32_t i = 0; i < LEDGER_BITS; i++) {
+		failed->told_bits[i] |= slot->begun_bits[i];
+	}
+	slot->state = SLOT_EMPTY;
+	return (int)(slot - ledger->slots);
+}
+
+/* A rank that has saved something and does not know yet that the failed tag failed. */
+static bool is_somebody_untold(const struct ledger *ledger)
+{
+	for (uint32_t r = 0; r < ledger->world; r++) {
+		if (has_bit(ledger->began_bits, r) && !has_bit(ledger->failed.told_bits, r)) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Whether a named save may be started or joined now; LEDGER_GRANT if so. */
+static enum ledger_answer check_failed(struct ledger *ledger, const struct ledger_ask *ask,
 	struct ledger_verdict *verdict)
 {
-	struct ledger_slot *slot = find_seq(ledger, ask->seq, SLOT_STAGING);
-	int i;
+	struct ledger_failed *failed = &ledger->failed;
 
-	ASSERT(ask->rank < ledger->world);
-	memset(verdict, 0, sizeof(*verdict));
-	verdict->withdrawn = -1;
-	if (slot) {
-		return join_save(ledger, slot, ask, verdict);
+	if (failed->tag[0] == '\0' || strcmp(failed->tag, ask->tag) != 0) {
+		return LEDGER_GRANT;
 	}
+	if (!has_bit(failed->told_bits, ask->rank)) {
+		set_bit(failed->told_bits, ask->rank);
+		return refuse(verdict, failed->code, failed->why);
+	}
+	if (is_somebody_untold(ledger)) {
+		return wait_or_refuse(ledger, ask, verdict);
+	}
+	failed->tag[0] = '\0'; /* all know: it is tried again */
+	return LEDGER_GRANT;
+}
+
+/* The tag being staged, if this rank may still have a part in it. */
+static struct ledger_slot *find_tag(struct ledger *ledger, const struct ledger_ask *ask)
+{
+	struct ledger_slot *slot = find_staging(ledger);
+
+	return slot && strcmp(slot->tag, ask->tag) == 0 && !has_bit(slot->staged_bits, ask->rank)
+		? slot
+		: NULL;
+}
+
+/* Whether a save of this number may be started; LEDGER_GRANT if so. */
+static enum ledger_answer check_seq(const struct ledger *ledger, const struct ledger_ask *ask,
+	struct ledger_verdict *verdict)
+{
 	if (ask->seq <= ledger->refused_seq) {
 		return refuse(verdict, ledger->refused_code, ledger->refused_why);
 	}
 	if (ask->seq <= ledger->last_seq) {
 		return refuse(verdict, PAWL_EINVAL, "this save is over already");
+	}
+	return LEDGER_GRANT;
+}
+
+enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *ask,
+	struct ledger_verdict *verdict)
+{
+	struct ledger_slot *slot;
+	enum ledger_answer answer = LEDGER_GRANT;
+	int i;
+
+	ASSERT(ask->rank < ledger->world);
+	memset(verdict, 0, sizeof(*verdict));
+	verdict->withdrawn = -1;
+	set_bit(ledger->began_bits, ask->rank);
+	slot = ledger->named ? find_tag(ledger, ask) : find_seq(ledger, ask->seq, SLOT_STAGING);
+	if (slot) {
+		return join_save(ledger, slot, ask, verdict);
+	}
+	answer = ledger->named ? check_failed(ledger, ask, verdict)
+			       : check_seq(ledger, ask, verdict);
+	if (answer != LEDGER_GRANT) {
+		return answer;
 	}
 	i = find_staging(ledger) ? -1 : pick_slot(ledger);
 	if (i < 0) {
@@ -257,6 +401,7 @@ enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *
 	}
 	start_slot(ledger, &ledger->slots[i], ask);
 	verdict->slot = i;
+	verdict->seq = ledger->slots[i].seq;
 	verdict->streamed = ledger->slots[i].streamed;
 	verdict->fresh = true;
 	return LEDGER_GRANT;
@@ -391,6 +536,11 @@ bool ledger_want_durable(struct ledger *ledger, uint64_t seq)
 	}
 	slot->urgent = !slot->durable;
 	return true;
+}
+
+bool ledger_has_part(const struct ledger *ledger, int i, uint32_t rank)
+{
+	return has_bit(ledger->slots[i].begun_bits, rank);
 }
 
 void ledger_drop(struct ledger *ledger, int i)

@@ -16,9 +16,21 @@
  *   - with interval_ns 0 every committed save must become durable: a committed slot is given out
  * only after it is;
  *   - so must every streamed one. Once it is, what is in memory is older and dropped.
+ *
+ * Named saves (struct ledger.named) are matched by tag instead of by number, for programs in which
+ * not every rank saves every tag:
+ *   - a rank that begins a tag has, by that, nothing more to add to the tag being staged: it counts
+ *     as having staged it;
+ *   - from then on so does every rank that has never begun a save and is not known to have died;
+ *   - the same tag may be saved again, which adds to it. Then both must become durable, the first
+ *     one first;
+ *   - a tag that failed on one rank is refused to every other rank once, so that no part of it is
+ *     taken for the whole.
  */
 #ifndef AGENT_LEDGER_H
 #define AGENT_LEDGER_H
+
+#include "ckpt/manifest.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,8 +40,10 @@
 #define LEDGER_RANKS_MAX 1024u
 #define LEDGER_WAIT_NS                                                                             \
 	30000000000LL /* a begin waits so long for ranks or storage, then the save is skipped */
-#define LEDGER_RETRY_NS 1000000000LL /* shortest pause after a failed persist */
-#define LEDGER_WHY_MAX  256u
+#define LEDGER_RETRY_NS  1000000000LL /* shortest pause after a failed persist */
+#define LEDGER_WHY_MAX   256u
+#define LEDGER_STEP_NONE UINT64_MAX /* of a save that names none: it gets that of the newest */
+#define LEDGER_BITS      (LEDGER_RANKS_MAX / 64) /* words of a set of ranks */
 
 enum slot_state {
 	SLOT_EMPTY,     /* holds nothing of value */
@@ -40,18 +54,29 @@ enum slot_state {
 /* One generation of the memory tier, over all ranks. */
 struct ledger_slot {
 	enum slot_state state;
-	uint64_t seq;  /* which save */
-	uint64_t step; /* its training step */
+	uint64_t seq;           /* which save */
+	uint64_t order;         /* counts starts, over epochs too: which one is older */
+	uint64_t step;          /* its training step */
+	char tag[CKPT_TAG_MAX]; /* its name */
+	bool again;             /* it adds to what the tag holds already */
 	bool streamed; /* too large for the memory tier: the ranks write it to the store themselves
 			*/
-	bool persisting;                             /* the storage thread reads it */
-	bool durable;                                /* complete in the store */
-	bool urgent;                                 /* somebody waits for it to be durable */
-	uint32_t readers;                            /* restoring workers that read it */
-	uint32_t begun;                              /* ranks that began; valid while staging */
-	uint32_t staged;                             /* ranks that staged */
-	uint64_t begun_bits[LEDGER_RANKS_MAX / 64];  /* which */
-	uint64_t staged_bits[LEDGER_RANKS_MAX / 64]; /* which; a subset of begun_bits */
+	bool persisting;                   /* the storage thread reads it */
+	bool durable;                      /* complete in the store */
+	bool urgent;                       /* somebody waits for it to be durable */
+	uint32_t readers;                  /* restoring workers that read it */
+	uint32_t begun;                    /* ranks that began; valid while staging */
+	uint32_t staged;                   /* ranks that staged */
+	uint64_t begun_bits[LEDGER_BITS];  /* which */
+	uint64_t staged_bits[LEDGER_BITS]; /* which; not in begun_bits: it has no part in it */
+};
+
+/* The newest tag that failed, of named saves. */
+struct ledger_failed {
+	char tag[CKPT_TAG_MAX];          /* "": none */
+	uint64_t told_bits[LEDGER_BITS]; /* ranks that know, or went on to another tag */
+	int code;                        /* PAWL_E code */
+	char why[LEDGER_WHY_MAX];        /* for people */
 };
 
 struct ledger {
@@ -64,6 +89,12 @@ struct ledger {
 	int64_t retry_ns;       /* no persist before this: the last one failed */
 	bool flush;             /* make the newest committed durable now */
 	bool stream;            /* the state did not fit once: stream from now on */
+	bool named;             /* saves are matched by tag */
+	uint64_t orders;        /* starts so far */
+	uint64_t newest_step;   /* of all tags known */
+	uint64_t began_bits[LEDGER_BITS]; /* named: ranks that have begun a save in this epoch */
+	uint64_t gone_bits[LEDGER_BITS];  /* named: ranks that died in this epoch */
+	struct ledger_failed failed;      /* named */
 	char refused_why[LEDGER_WHY_MAX]; /* of refused_seq */
 	int refused_code;                 /* PAWL_E code of it */
 };
@@ -77,16 +108,22 @@ enum ledger_answer {
 /* What a rank asks for. */
 struct ledger_ask {
 	uint32_t rank;
-	uint64_t seq; /* from 1 */
+	uint64_t seq; /* from 1; of named saves the ledger gives it */
 	uint64_t step;
+	char tag[CKPT_TAG_MAX];
+	bool again;        /* this rank has saved the tag before, and adds to it */
 	bool fits;         /* the memory budget takes this rank's state twice */
 	int64_t waited_ns; /* since it first asked */
 };
 
 struct ledger_verdict {
 	int slot;      /* granted: which */
+	uint64_t seq;  /* granted: of the save */
 	bool streamed; /* granted: write to the store instead of the arena */
 	bool fresh;    /* granted: this rank is the first of this save */
+	bool turned;   /* granted: it does not fit any more, and is streamed from now on; what was
+			  staged before stays in memory */
+	bool more;     /* granted: the rank was granted it before, and needs more */
 	int code;      /* refused: PAWL_E code */
 	int withdrawn; /* a slot that failed with this answer (tell the ranks in it), or -1 */
 	char why[LEDGER_WHY_MAX]; /* refused: for people */
@@ -98,6 +135,18 @@ void ledger_init(struct ledger *ledger, uint32_t world, int64_t interval_ns, int
 void ledger_new_epoch(struct ledger *ledger, uint32_t world);
 enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *ask,
 	struct ledger_verdict *verdict);
+/*
+ * Named saves: rank has nothing more to add to what is being staged, unless that is tag and it has
+ * not staged it (NULL: whatever it is). Returns the slot if that committed it, else -1.
+ */
+int ledger_move_on(struct ledger *ledger, uint32_t rank, const char *tag);
+/* Named saves: rank died, and may have had a part in what is being staged. */
+void ledger_gone(struct ledger *ledger, uint32_t rank);
+/* Named saves: tag failed on rank, which may not have begun it. Returns as ledger_fail. */
+int ledger_fail_tag(struct ledger *ledger, uint32_t rank, const char *tag, int code,
+	const char *why);
+/* A tag of this step is known. */
+void ledger_know_step(struct ledger *ledger, uint64_t step);
 /* rank staged seq. Returns the slot if that committed it, else -1 (also for a save that failed
  * meanwhile). */
 int ledger_staged(struct ledger *ledger, uint32_t rank, uint64_t seq);
@@ -113,6 +162,8 @@ void ledger_persisted(struct ledger *ledger, int i, bool ok, int64_t now_ns);
 bool ledger_want_durable(struct ledger *ledger, uint64_t seq);
 /* The newest committed slot in memory, or -1. */
 int ledger_newest(const struct ledger *ledger);
+/* Whether rank has a part in what is in a slot. */
+bool ledger_has_part(const struct ledger *ledger, int i, uint32_t rank);
 /* Nothing committed is left that is not durable. */
 bool ledger_all_durable(const struct ledger *ledger);
 /* The first rank that has not staged what is being staged; world if nothing is. */

@@ -36,6 +36,7 @@ struct queue {
 
 struct persist {
 	char *root;              /* owned copy */
+	char *hidden;            /* owned copy, or NULL */
 	char *job;               /* owned copy */
 	struct loop *loop;       /* woken when a job is done */
 	pthread_t thread;        /* touches everything below the queues alone */
@@ -109,10 +110,26 @@ static void close_root(struct persist *persist)
 	persist->lock_fd = -1;
 }
 
+/* The step that tags without one of their own come behind. */
+static int find_newest(struct persist *persist, struct persist_job *job)
+{
+	struct tag_info *tags = NULL;
+	size_t n = 0;
+	int rv = tags_list(persist->store, false, &tags, &n, &job->err);
+
+	if (rv == 0 && n > 0) {
+		job->found = true;
+		job->step = tags[n - 1].step;
+	}
+	free(tags);
+	return rv;
+}
+
 static int do_open(struct persist *persist, struct persist_job *job)
 {
 	struct pawl_err err;
-	int rv = store_posix_open(persist->root, true, &persist->store, &job->err);
+	int rv = store_posix_open_split(persist->root, persist->hidden, true, &persist->store,
+		&job->err);
 
 	if (rv != 0) {
 		return rv;
@@ -128,6 +145,9 @@ static int do_open(struct persist *persist, struct persist_job *job)
 	}
 	if (rv == 0 && history_recover(persist->store, &err) != 0) {
 		log_line(LOG_WARNING, "history of %s: %s", persist->root, err.msg);
+	}
+	if (rv == 0) {
+		rv = find_newest(persist, job);
 	}
 close_root:
 	if (rv != 0) {
@@ -184,19 +204,32 @@ static int do_save(struct persist *persist, struct persist_job *job)
 	return 0;
 }
 
-/* Opens the tag named by the step, to see whether it is whole. */
-static int try_tag(struct persist *persist, uint64_t step, struct pawl_err *err)
+/* Opens a tag, to see whether it is whole. */
+static int try_tag(struct persist *persist, const char *tag, uint64_t *step, struct pawl_err *err)
 {
 	struct manifest manifest;
-	char tag[CKPT_TAG_MAX];
-	int rv;
+	int rv = tag_open(persist->store, tag, &manifest, err);
 
-	tag_of_step(tag, sizeof(tag), step);
-	rv = tag_open(persist->store, tag, &manifest, err);
 	if (rv == 0) {
+		*step = manifest.step;
 		manifest_deinit(&manifest);
 	}
 	return rv;
+}
+
+/* The one tag that was asked for, by step or by name. */
+static int resolve_one(struct persist *persist, struct persist_job *job)
+{
+	int rv = 0;
+
+	if (job->tag[0] == '\0') {
+		rv = tag_find_step(persist->store, job->step, job->tag, &job->err);
+	}
+	if (rv == 0) {
+		rv = try_tag(persist, job->tag, &job->step, &job->err);
+	}
+	job->found = rv == 0;
+	return rv == PAWL_ENOENT ? 0 : rv;
 }
 
 /* From the newest down: the first whole tag. What is damaged on the way is put aside, so that
@@ -209,18 +242,16 @@ static int do_resolve(struct persist *persist, struct persist_job *job)
 	size_t n = 0;
 	int rv;
 
-	if (job->has_step) {
-		rv = try_tag(persist, job->step, &job->err);
-		job->found = rv == 0;
-		return rv == PAWL_ENOENT ? 0 : rv;
+	if (job->has_step || job->tag[0] != '\0') {
+		return resolve_one(persist, job);
 	}
 	rv = tags_list(persist->store, false, &tags, &n, &job->err);
 	while (rv == 0 && n-- > 0 && !job->found) {
-		int bad = try_tag(persist, tags[n].step, &why);
+		int bad = try_tag(persist, tags[n].tag, &job->step, &why);
 
 		if (bad == 0) {
 			job->found = true;
-			job->step = tags[n].step;
+			memcpy(job->tag, tags[n].tag, sizeof(job->tag));
 		} else if (bad == PAWL_ECORRUPT) {
 			log_line(LOG_WARNING, "%s/%s is damaged and put aside: %s", persist->root,
 				tags[n].tag, why.msg);
@@ -238,10 +269,8 @@ static int do_resolve(struct persist *persist, struct persist_job *job)
 
 static int run_job(struct persist *persist, struct persist_job *job)
 {
-	char tag[CKPT_TAG_MAX];
-	char dir[CKPT_TAG_MAX + 8];
+	char dir[STORE_NAME_MAX];
 
-	tag_of_step(tag, sizeof(tag), job->step);
 	if (job->kind == PERSIST_OPEN) {
 		return do_open(persist, job);
 	}
@@ -253,18 +282,18 @@ static int run_job(struct persist *persist, struct persist_job *job)
 	case PERSIST_STREAM_END:
 		return do_save(persist, job);
 	case PERSIST_STREAM_BEGIN:
-		return tag_begin(persist->store, tag, dir, sizeof(dir), &job->err);
+		return tag_begin(persist->store, job->tag, dir, sizeof(dir), &job->err);
 	case PERSIST_STREAM_DROP:
-		tag_abandon(persist->store, tag);
+		tag_abandon(persist->store, job->tag);
 		return 0;
 	case PERSIST_RESOLVE:
 		return do_resolve(persist, job);
 	case PERSIST_ASIDE:
-		log_line(LOG_WARNING, "%s/%s is damaged and put aside: %s", persist->root, tag,
+		log_line(LOG_WARNING, "%s/%s is damaged and put aside: %s", persist->root, job->tag,
 			job->why);
-		return tag_put_aside(persist->store, tag, job->why, &job->err);
+		return tag_put_aside(persist->store, job->tag, job->why, &job->err);
 	default:
-		return tag_pin(persist->store, job->step, job->pinned, &job->err);
+		return tag_pin(persist->store, job->tag, job->pinned, &job->err);
 	}
 }
 
@@ -305,11 +334,12 @@ int persist_start(struct persist **out, struct loop *loop, const struct persist_
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a storage thread");
 	}
 	persist->root = strdup(options->root);
+	persist->hidden = options->hidden ? strdup(options->hidden) : NULL;
 	persist->job = strdup(options->job);
 	persist->loop = loop;
 	persist->rule = options->rule;
 	persist->lock_fd = -1;
-	if (!persist->root || !persist->job) {
+	if (!persist->root || !persist->job || (options->hidden && !persist->hidden)) {
 		pawl_err_set(err, PAWL_ENOMEM, "no memory for a storage thread");
 		goto free_all;
 	}
@@ -328,6 +358,7 @@ int persist_start(struct persist **out, struct loop *loop, const struct persist_
 	pthread_mutex_destroy(&persist->lock);
 free_all:
 	free(persist->root);
+	free(persist->hidden);
 	free(persist->job);
 	free(persist);
 	return err ? err->code : PAWL_EIO;
@@ -382,6 +413,7 @@ bool persist_stop(struct persist *persist, int timeout_ms)
 	pthread_cond_destroy(&persist->changed);
 	pthread_mutex_destroy(&persist->lock);
 	free(persist->root);
+	free(persist->hidden);
 	free(persist->job);
 	free(persist);
 	return true;

@@ -8,7 +8,7 @@
 #ifndef AGENT_PERSIST_H
 #define AGENT_PERSIST_H
 
-#include "ckpt/record.h"
+#include "ckpt/manifest.h"
 #include "ckpt/retain.h"
 #include "pawl/err.h"
 
@@ -23,10 +23,10 @@ enum persist_kind {
 	PERSIST_STREAM_END,   /* their files are written: manifest -> complete.txt -> retention,
 				 history row */
 	PERSIST_STREAM_DROP,  /* they will not be */
-	PERSIST_RESOLVE,      /* the newest complete tag, or step; broken ones newer than it are put
-				 aside */
-	PERSIST_ASIDE,        /* step's payload failed verification: why */
-	PERSIST_PIN,          /* step: pinned */
+	PERSIST_RESOLVE,      /* the newest complete tag, or that of a step or name; broken ones
+				 newer than it are put aside */
+	PERSIST_ASIDE,        /* the tag's payload failed verification: why */
+	PERSIST_PIN,          /* the tag: pinned */
 };
 
 /* What one rank staged. */
@@ -40,8 +40,13 @@ struct persist_rank {
 
 struct persist_job {
 	enum persist_kind kind;
-	uint64_t step;              /* SAVE STREAM_* ASIDE PIN; RESOLVE: if has_step */
+	char tag[CKPT_TAG_MAX];     /* SAVE STREAM_* ASIDE PIN; RESOLVE: that one or none, if not
+				       "" */
+	uint64_t step;              /* SAVE STREAM_END; RESOLVE: if has_step; OPEN: newest found */
 	bool has_step;              /* RESOLVE: that one or none */
+	uint32_t find_id;           /* RESOLVE: for this request of one rank; 0: for all of them */
+	uint32_t find_rank;         /* RESOLVE: that rank */
+	bool again;                 /* SAVE STREAM_END: adds to the tag, if it is there */
 	bool pinned;                /* PIN */
 	uint32_t world;             /* SAVE STREAM_END: ranks */
 	uint32_t attempt;           /* SAVE STREAM_END: for the manifest */
@@ -50,12 +55,13 @@ struct persist_job {
 	int slot;                   /* the submitter's */
 	int rv;                     /* result: 0 or PAWL_E code */
 	struct pawl_err err;        /* result: filled if rv != 0 */
-	bool found;                 /* RESOLVE: step is the answer */
+	bool found;                 /* RESOLVE: tag and step are the answer; OPEN: step is one */
 	struct persist_job *next;   /* the queue's */
 };
 
 struct persist_options {
 	const char *root;        /* absolute path */
+	const char *hidden;      /* directory for what is not finished; NULL: in root */
 	const char *job;         /* id */
 	struct retain_rule rule; /* retention after each save */
 };

@@ -16,7 +16,7 @@
 
 struct pawl_err;
 
-#define PROTO_VERSION 1u
+#define PROTO_VERSION 2u
 #define PROTO_HEADER  12u /* bytes */
 #define PROTO_BODY_MAX                                                                             \
 	(512u << 20)          /* bytes of a body; more is refused and the connection closed        \
@@ -30,32 +30,35 @@ struct pawl_err;
 enum proto_type {
 	/* worker to agent */
 	PROTO_HELLO = 1, /* u16 version, str job, str root, u32 rank, u32 world, u32 attempt, u32
-			    pid, u32 keep, u64 keep_every, u64 interval_ms, u64 memory_bytes */
-	PROTO_BEGIN,     /* u64 seq, u64 step, u64 bytes of arena needed */
+			    pid, u32 keep, u64 keep_every, u64 interval_ms, u64 memory_bytes, u8
+			    named, str hidden */
+	PROTO_BEGIN,     /* u64 seq, u64 step, u64 bytes of arena needed, str tag, u8 again */
 	PROTO_STAGED,    /* u64 seq, u64 stall_ns, u64 stage_ns, blob record */
-	PROTO_FAIL,      /* u64 seq, u32 -code, str why */
+	PROTO_FAIL,      /* u64 seq (named: 0 before the grant), u32 -code, str why, str tag */
 	PROTO_WANT,      /* u64 seq (0: newest committed): make it durable now */
 	PROTO_RESTORE,   /* u8 has_step, u64 step */
 	PROTO_VOTE,      /* u8 verdict, str why */
 	PROTO_RESTORED,  /* nothing: the bytes were copied out */
 	PROTO_LIST,      /* nothing */
-	PROTO_PIN,       /* u64 step, u8 pinned */
+	PROTO_PIN,       /* str tag, u8 pinned */
 	PROTO_IMPORTS,   /* blob of newline-separated names */
-	PROTO_BYE,       /* nothing: leaving on purpose */
+	PROTO_BYE,       /* u8 clean: leaving on purpose; not clean: because of an error */
 	PROTO_NOTICE,    /* nothing: a signal asked this worker to stop */
 	PROTO_STOPPING,  /* u64 polls: how often it asked whether to stop when STOP came */
+	PROTO_DONE,      /* nothing: this rank has nothing more to add to what is being staged */
+	PROTO_FIND,      /* str tag ("": newest): an offer to this rank alone, without a vote */
 	/* agent to worker, replies */
 	PROTO_WELCOME = 64, /* u32 agent's pid */
 	PROTO_ERROR,        /* u32 -code, u32 errno, str text */
 	PROTO_OK,           /* nothing */
-	PROTO_GRANT,        /* u8 slot, u8 streamed, u32 n, n x (u8 slot, u64 bytes): n arenas whose
-			       descriptors come along */
+	PROTO_GRANT,        /* u8 slot, u8 streamed, u64 seq, u32 n, n x (u8 slot, u64 bytes): n
+			       arenas whose descriptors come along */
 	PROTO_FROM_NOTHING, /* nothing: there is nothing to restore */
-	PROTO_FROM_MEMORY,  /* u64 step, u32 world, world x (u64 arena bytes, blob record): world
-			       descriptors */
-	PROTO_FROM_STORE,   /* u64 step */
+	PROTO_FROM_MEMORY,  /* u64 step, str tag, u32 world, world x (u64 arena bytes, blob record):
+			       a descriptor for each that has bytes */
+	PROTO_FROM_STORE,   /* str tag */
 	PROTO_VERDICT,      /* u8 verdict of all, str why */
-	PROTO_LISTED,       /* u32 n, n x u64 step: committed in memory, not yet durable */
+	PROTO_LISTED, /* u32 n, n x (u64 step, str tag): committed in memory, not yet durable */
 	/* agent to worker, events */
 	PROTO_LEVEL = 128, /* u64 seq, u8 level, u32 -code, str why */
 	PROTO_DIVERGED,    /* str partition */

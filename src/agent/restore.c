@@ -33,42 +33,57 @@ static int find_slot(const struct agent_root *root, bool has_step, uint64_t step
 	return -1;
 }
 
-/* A record of every rank and its arena's descriptor. */
-static void send_memory(struct agent_root *root, struct agent_conn *conn)
+/* A record of every rank and its arena's descriptor; of ranks without a part in it, neither. */
+static void send_memory(struct agent_root *root, struct agent_conn *conn, uint32_t id, int slot)
 {
-	int slot = root->restore.slot;
+	const struct ledger_slot *entry = &root->ledger.slots[slot];
 	struct wire_out *out = &root->agent->scratch;
-	size_t start = conn_start(conn, PROTO_FROM_MEMORY, conn->restore_id);
+	size_t start = conn_start(conn, PROTO_FROM_MEMORY, id);
 	int fds[PROTO_RANKS_LOCAL];
+	uint32_t fds_n = 0;
 
-	wire_put_u64(out, root->restore.step);
+	wire_put_u64(out, entry->step);
+	wire_put_str(out, entry->tag);
 	wire_put_u32(out, root->ledger.world);
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		const struct agent_rank *rank = &root->ranks[r];
+		bool has = rank->blobs[slot].len_bytes > 0;
 
-		fds[r] = rank->arenas[slot].fd;
-		wire_put_u64(out, rank->arenas[slot].size_bytes);
+		if (has) {
+			fds[fds_n++] = rank->arenas[slot].fd;
+		}
+		wire_put_u64(out, has ? rank->arenas[slot].size_bytes : 0);
 		wire_put_blob(out, rank->blobs[slot].bytes, (uint32_t)rank->blobs[slot].len_bytes);
 	}
+	restore_done(root, conn); /* what it read before, if anything */
 	conn->reading = slot;
 	root->ledger.slots[slot].readers++;
-	conn_send(conn, start, fds, root->ledger.world);
+	conn_send(conn, start, fds, fds_n);
+}
+
+static void send_nothing(struct agent_conn *conn, uint32_t id)
+{
+	conn_send(conn, conn_start(conn, PROTO_FROM_NOTHING, id), NULL, 0);
+}
+
+static void send_tag(struct agent_root *root, struct agent_conn *conn, uint32_t id, const char *tag)
+{
+	size_t start = conn_start(conn, PROTO_FROM_STORE, id);
+
+	wire_put_str(&root->agent->scratch, tag);
+	conn_send(conn, start, NULL, 0);
 }
 
 static void send_offer(struct agent_root *root, struct agent_conn *conn)
 {
 	struct agent_restore *restore = &root->restore;
-	size_t start;
 
 	if (restore->nothing) { /* nothing to vote on: the round ends when all know */
-		start = conn_start(conn, PROTO_FROM_NOTHING, conn->restore_id);
-		conn_send(conn, start, NULL, 0);
+		send_nothing(conn, conn->restore_id);
 	} else if (restore->slot >= 0) {
-		send_memory(root, conn);
+		send_memory(root, conn, conn->restore_id, restore->slot);
 	} else {
-		start = conn_start(conn, PROTO_FROM_STORE, conn->restore_id);
-		wire_put_u64(&root->agent->scratch, restore->step);
-		conn_send(conn, start, NULL, 0);
+		send_tag(root, conn, conn->restore_id, restore->tag);
 	}
 	conn->restore_id = 0;
 	conn->offered = true;
@@ -136,13 +151,14 @@ static void start_round(struct agent_root *root, struct agent_conn *conn)
 		restore->state = RESTORE_OFFERED;
 		return;
 	}
-	job = root_job(root, PERSIST_RESOLVE, restore->step);
+	job = root_job(root, PERSIST_RESOLVE, "");
 	if (!job) {
 		pawl_err_set(&err, PAWL_ENOMEM, "restore: out of memory");
 		refuse_ask(conn, &err);
 		return;
 	}
 	job->has_step = restore->has_step;
+	job->step = restore->step;
 	restore->state = RESTORE_RESOLVING;
 	persist_submit(root->persist, job);
 }
@@ -170,10 +186,99 @@ void restore_ask(struct agent_root *root, struct agent_conn *conn)
 	}
 }
 
+/* ---- one rank alone ---- */
+
+/* Memory that holds a tag ("": the newest). */
+enum whole {
+	WHOLE_NOWHERE, /* memory has nothing of it */
+	WHOLE_SLOT,    /* one slot has all of it */
+	WHOLE_STORE,   /* it was added to, and the store has all of it */
+	WHOLE_NOT_YET, /* it was added to, and will be whole in the store only */
+};
+
+static enum whole find_whole(const struct ledger *ledger, const char *tag, int *slot)
+{
+	int newest = ledger_newest(ledger);
+	enum whole whole = WHOLE_NOWHERE;
+	bool durable = true;
+
+	if (tag[0] == '\0' && newest >= 0) {
+		tag = ledger->slots[newest].tag;
+	}
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		const struct ledger_slot *at = &ledger->slots[i];
+
+		if (at->state != SLOT_COMMITTED || strcmp(at->tag, tag) != 0) {
+			continue;
+		}
+		whole = whole != WHOLE_NOWHERE || at->again || at->streamed ? WHOLE_STORE
+									    : WHOLE_SLOT;
+		durable = durable && at->durable;
+		*slot = i;
+	}
+	return whole == WHOLE_STORE && !durable ? WHOLE_NOT_YET : whole;
+}
+
+void restore_find(struct agent_root *root, struct agent_conn *conn, uint32_t id, const char *tag)
+{
+	int slot = -1;
+	enum whole whole = find_whole(&root->ledger, tag, &slot);
+	struct persist_job *job;
+	struct pawl_err err;
+
+	if (whole == WHOLE_SLOT) {
+		send_memory(root, conn, id, slot);
+		return;
+	}
+	if (whole == WHOLE_NOT_YET) {
+		ledger_want_durable(&root->ledger, root->ledger.slots[slot].seq);
+		pawl_err_set(&err, PAWL_EBUSY, "%s is being added to",
+			root->ledger.slots[slot].tag);
+		conn_reply_error(conn, id, &err);
+		return;
+	}
+	job = root_job(root, PERSIST_RESOLVE,
+		whole == WHOLE_STORE ? root->ledger.slots[slot].tag : tag);
+	if (!job) {
+		pawl_err_set(&err, PAWL_ENOMEM, "find a checkpoint: out of memory");
+		conn_reply_error(conn, id, &err);
+		return;
+	}
+	job->find_id = id;
+	job->find_rank = conn->rank;
+	conn->find_id = id;
+	persist_submit(root->persist, job);
+}
+
+/* The store's answer, unless who asked is gone. */
+static void found(struct agent_root *root, const struct persist_job *job)
+{
+	struct agent_conn *conn =
+		job->find_rank < root->ledger.world ? root->ranks[job->find_rank].conn : NULL;
+
+	if (!conn || conn->find_id != job->find_id) {
+		return;
+	}
+	conn->find_id = 0;
+	if (job->rv != 0) {
+		conn_reply_error(conn, job->find_id, &job->err);
+	} else if (job->found) {
+		send_tag(root, conn, job->find_id, job->tag);
+	} else {
+		send_nothing(conn, job->find_id);
+	}
+}
+
+/* ---- what the store says ---- */
+
 void restore_resolved(struct agent_root *root, const struct persist_job *job)
 {
 	struct agent_restore *restore = &root->restore;
 
+	if (job->find_id) {
+		found(root, job);
+		return;
+	}
 	if (restore->state != RESTORE_RESOLVING) {
 		return; /* the ranks that asked are gone */
 	}
@@ -188,6 +293,7 @@ void restore_resolved(struct agent_root *root, const struct persist_job *job)
 	}
 	restore->state = RESTORE_OFFERED;
 	restore->step = job->step;
+	memcpy(restore->tag, job->tag, sizeof(job->tag));
 	restore->nothing = !job->found;
 	offer_all(root);
 	finish_if_nothing(root);
@@ -202,7 +308,7 @@ static void finish_round(struct agent_root *root)
 	if (restore->verdict == VERDICT_RETRY && restore->slot >= 0) {
 		ledger_drop(&root->ledger, restore->slot);
 	} else if (restore->verdict == VERDICT_RETRY) {
-		job = root_job(root, PERSIST_ASIDE, restore->step);
+		job = root_job(root, PERSIST_ASIDE, restore->tag);
 		if (job) {
 			snprintf(job->why, sizeof(job->why), "%.255s", restore->why);
 			persist_submit(root->persist,

@@ -14,13 +14,13 @@
 
 #define STOP_MS 2000 /* a hung disk may hold an agent that leaves so long */
 
-struct persist_job *root_job(struct agent_root *root, enum persist_kind kind, uint64_t step)
+struct persist_job *root_job(struct agent_root *root, enum persist_kind kind, const char *tag)
 {
 	struct persist_job *job = calloc(1, sizeof(*job));
 
 	if (job) {
 		job->kind = kind;
-		job->step = step;
+		snprintf(job->tag, sizeof(job->tag), "%s", tag);
 		job->slot = -1;
 		job->attempt = root->attempt;
 	}
@@ -29,9 +29,9 @@ struct persist_job *root_job(struct agent_root *root, enum persist_kind kind, ui
 
 /* Submits a job of which nobody awaits the result. Lost when there is no memory: all such jobs are
  * tidying. */
-static void submit_job(struct agent_root *root, enum persist_kind kind, uint64_t step)
+static void submit_job(struct agent_root *root, enum persist_kind kind, const char *tag)
 {
-	struct persist_job *job = root_job(root, kind, step);
+	struct persist_job *job = root_job(root, kind, tag);
 
 	if (job) {
 		persist_submit(root->persist, job);
@@ -77,17 +77,38 @@ static void drop_save(struct agent_root *root, int slot, int code, const char *w
 	const struct ledger_slot *entry = &root->ledger.slots[slot];
 
 	if (entry->streamed) {
-		submit_job(root, PERSIST_STREAM_DROP, entry->step);
+		submit_job(root, PERSIST_STREAM_DROP, entry->tag);
 	}
-	log_line(LOG_WARNING, "%s: step %llu is not saved: %s", root->path,
-		(unsigned long long)entry->step, why);
+	log_line(LOG_WARNING, "%s: %s is not saved: %s", root->path, entry->tag, why);
 	tell_level(root, entry->seq, LEVEL_FAILED, code, why);
 }
 
-void root_fail(struct agent_root *root, uint64_t seq, int code, const char *why)
+/* The tag of what is being staged under this number, or "". */
+static const char *staging_tag(const struct agent_root *root, uint64_t seq)
 {
-	int slot = ledger_fail(&root->ledger, seq, code, why);
+	for (int i = 0; seq != 0 && i < LEDGER_SLOTS; i++) {
+		const struct ledger_slot *slot = &root->ledger.slots[i];
 
+		if (slot->state == SLOT_STAGING && slot->seq == seq) {
+			return slot->tag;
+		}
+	}
+	return "";
+}
+
+void root_fail(struct agent_root *root, uint32_t rank, uint64_t seq, const char *tag, int code,
+	const char *why)
+{
+	struct ledger *ledger = &root->ledger;
+	char name[CKPT_TAG_MAX];
+	int slot = -1;
+
+	if (!ledger->named) {
+		slot = ledger_fail(ledger, seq, code, why);
+	} else {
+		snprintf(name, sizeof(name), "%s", seq ? staging_tag(root, seq) : tag);
+		slot = name[0] ? ledger_fail_tag(ledger, rank, name, code, why) : -1;
+	}
 	if (slot >= 0) {
 		drop_save(root, slot, code, why);
 	}
@@ -168,7 +189,8 @@ static void grant(struct agent_root *root, struct agent_conn *conn, uint32_t id,
 		if ((s == slot || spare) &&
 			arena_ensure(&rank->arenas[s], conn->begin_bytes, &err) != 0) {
 			conn_reply_error(conn, id, &err);
-			root_fail(root, conn->ask.seq, err.code, err.msg);
+			root_fail(root, conn->rank, root->ledger.slots[slot].seq, "", err.code,
+				err.msg);
 			return;
 		}
 	}
@@ -176,6 +198,7 @@ static void grant(struct agent_root *root, struct agent_conn *conn, uint32_t id,
 	start = conn_start(conn, PROTO_GRANT, id);
 	wire_put_u8(out, (uint8_t)slot);
 	wire_put_u8(out, 0);
+	wire_put_u64(out, root->ledger.slots[slot].seq);
 	wire_put_u32(out, 0);
 	for (int s = 0; s < LEDGER_SLOTS; s++) {
 		if (rank->arenas[s].id == conn->arena_ids[s] || rank->arenas[s].size_bytes == 0) {
@@ -186,7 +209,7 @@ static void grant(struct agent_root *root, struct agent_conn *conn, uint32_t id,
 		wire_put_u8(out, (uint8_t)s);
 		wire_put_u64(out, rank->arenas[s].size_bytes);
 	}
-	wire_patch_u32(out, start + PROTO_HEADER + 2, fds_n);
+	wire_patch_u32(out, start + PROTO_HEADER + 10, fds_n);
 	conn_send(conn, start, fds, fds_n);
 }
 
@@ -196,6 +219,7 @@ static void grant_stream(struct agent_conn *conn)
 
 	wire_put_u8(&conn->agent->scratch, 0);
 	wire_put_u8(&conn->agent->scratch, 1);
+	wire_put_u64(&conn->agent->scratch, conn->begin_seq);
 	wire_put_u32(&conn->agent->scratch, 0);
 	conn->stream_id = 0;
 	conn_send(conn, start, NULL, 0);
@@ -209,17 +233,20 @@ static void begin_stream(struct agent_root *root, struct agent_conn *conn, uint3
 	struct persist_job *job;
 
 	conn->stream_id = id;
+	conn->begin_seq = verdict->seq;
 	memset(conn->arena_ids, 0, sizeof(conn->arena_ids));
-	give_back(&root->ranks[conn->rank], verdict->slot);
-	if (!verdict->fresh) {
+	if (!verdict->more) {
+		give_back(&root->ranks[conn->rank], verdict->slot);
+	}
+	if (!verdict->fresh && !verdict->turned) {
 		if (root->streaming) {
 			grant_stream(conn);
 		}
 		return; /* with the first rank's directory */
 	}
-	job = root_job(root, PERSIST_STREAM_BEGIN, conn->ask.step);
+	job = root_job(root, PERSIST_STREAM_BEGIN, conn->ask.tag);
 	if (!job) {
-		root_fail(root, conn->ask.seq, PAWL_ENOMEM, "out of memory");
+		root_fail(root, conn->rank, verdict->seq, "", PAWL_ENOMEM, "out of memory");
 		return;
 	}
 	root->streaming = false;
@@ -243,7 +270,7 @@ static void streams_ready(struct agent_root *root, const struct persist_job *job
 		}
 		conn_reply_error(conn, conn->stream_id, &err);
 		conn->stream_id = 0;
-		root_fail(root, conn->ask.seq, err.code, err.msg);
+		root_fail(root, r, conn->begin_seq, "", err.code, err.msg);
 	}
 }
 
@@ -254,6 +281,7 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 	enum ledger_answer answer;
 	uint32_t id = conn->begin_id;
 
+	root_move_on(root, conn->rank, conn->ask.tag);
 	conn->ask.waited_ns = clock_mono_ns() - conn->begin_ns;
 	answer = ledger_begin(&root->ledger, &conn->ask, &verdict);
 	if (answer == LEDGER_WAIT) {
@@ -292,7 +320,7 @@ static bool check_commit(struct agent_root *root, int slot)
 	if (save_check(records, root->ledger.world, part, &err) == 0) {
 		return true;
 	}
-	for (uint32_t r = 0; r < root->ledger.world; r++) {
+	for (uint32_t r = 0; part[0] && r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;
 		size_t start;
 
@@ -304,10 +332,44 @@ static bool check_commit(struct agent_root *root, int slot)
 		conn_send(conn, start, NULL, 0);
 	}
 	ledger_drop(&root->ledger, slot);
-	log_line(LOG_ERROR, "%s: step %llu is not saved: %s", root->path,
-		(unsigned long long)root->ledger.slots[slot].step, err.msg);
+	log_line(LOG_ERROR, "%s: %s is not saved: %s", root->path, root->ledger.slots[slot].tag,
+		err.msg);
 	tell_level(root, seq, LEVEL_FAILED, err.code, err.msg);
 	return false;
+}
+
+static void commit(struct agent_root *root, int slot)
+{
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		if (!ledger_has_part(&root->ledger, slot, r)) {
+			forget_record(&root->ranks[r], slot);
+		}
+	}
+	if (check_commit(root, slot)) {
+		tell_level(root, root->ledger.slots[slot].seq, LEVEL_COMMITTED, 0, "");
+	}
+}
+
+void root_move_on(struct agent_root *root, uint32_t rank, const char *tag)
+{
+	int slot = root->ledger.named ? ledger_move_on(&root->ledger, rank, tag) : -1;
+
+	if (slot >= 0) {
+		commit(root, slot);
+	}
+}
+
+/* A save that is over was staged after all: who did it has not heard why. */
+static void tell_over(struct agent_conn *conn, uint64_t seq)
+{
+	size_t start = conn_start(conn, PROTO_LEVEL, 0);
+	struct wire_out *out = &conn->agent->scratch;
+
+	wire_put_u64(out, seq);
+	wire_put_u8(out, LEVEL_FAILED);
+	wire_put_u32(out, (uint32_t)-PAWL_ECANCELED);
+	wire_put_str(out, "another rank's part of it failed");
+	conn_send(conn, start, NULL, 0);
 }
 
 void root_staged(struct agent_root *root, struct agent_conn *conn, struct wire_in *body)
@@ -329,13 +391,14 @@ void root_staged(struct agent_root *root, struct agent_conn *conn, struct wire_i
 			: slot;
 	}
 	if (body->failed || slot < 0) {
-		return; /* failed or over meanwhile */
+		tell_over(conn, seq);
+		return;
 	}
 	forget_record(rank, slot);
 	if (record_decode(&rank->records[slot], bytes, len, &err) != 0 ||
 		rank->records[slot].rank != conn->rank ||
 		rank->records[slot].world != root->ledger.world) {
-		root_fail(root, seq, PAWL_ECORRUPT,
+		root_fail(root, conn->rank, seq, "", PAWL_ECORRUPT,
 			"a rank's record of what it staged is malformed");
 		return;
 	}
@@ -343,10 +406,21 @@ void root_staged(struct agent_root *root, struct agent_conn *conn, struct wire_i
 	rank->stall_ns[slot] = stall_ns;
 	rank->stage_ns[slot] = stage_ns;
 	slot = ledger_staged(&root->ledger, conn->rank, seq);
-	if (slot >= 0 && check_commit(root, slot)) {
-		tell_level(root, seq, LEVEL_COMMITTED, 0, "");
+	if (slot >= 0) {
+		commit(root, slot);
 	}
 	root_turn(root);
+}
+
+/* Whether some of what a rank saved was not written by the rank itself. */
+static bool lies_in_arena(const struct record *record)
+{
+	for (uint32_t p = 0; p < record->parts_n; p++) {
+		if (record->parts[p].chunks_n == 0 && record->parts[p].lo < record->parts[p].hi) {
+			return true;
+		}
+	}
+	return false;
 }
 
 /* Hands a committed slot to the storage thread. The ledger keeps everybody off it until it is
@@ -359,14 +433,17 @@ static void start_persist(struct agent_root *root, int slot)
 	root->save_job =
 		(struct persist_job){.kind = entry->streamed ? PERSIST_STREAM_END : PERSIST_SAVE,
 			.step = entry->step,
+			.again = entry->again,
 			.world = root->ledger.world,
 			.attempt = root->attempt,
 			.ranks = root->save_ranks,
 			.slot = slot};
+	memcpy(root->save_job.tag, entry->tag, sizeof(entry->tag));
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_rank *rank = &root->ranks[r];
 
-		if (!entry->streamed && arena_map(&rank->arenas[slot], &err) != 0) {
+		if (lies_in_arena(&rank->records[slot]) &&
+			arena_map(&rank->arenas[slot], &err) != 0) {
 			ledger_persisted(&root->ledger, slot, false, clock_mono_ns());
 			log_line(LOG_WARNING, "%s: %s", root->path, err.msg);
 			return;
@@ -396,7 +473,7 @@ static void finish_persist(struct agent_root *root, struct persist_job *job)
 	ledger_persisted(&root->ledger, job->slot, job->rv == 0, clock_mono_ns());
 	if (job->rv == 0) {
 		root->has_durable = true;
-		root->durable_step = job->step;
+		memcpy(root->durable_tag, job->tag, sizeof(job->tag));
 		root->trouble[0] = '\0';
 		tell_level(root, entry->seq, LEVEL_DURABLE, 0, "");
 		if (streamed) {
@@ -458,6 +535,9 @@ static void finish_open(struct agent_root *root, const struct persist_job *job)
 {
 	root->state = job->rv == 0 ? ROOT_OPEN : ROOT_FAILED;
 	root->failed = job->err;
+	if (job->found) {
+		ledger_know_step(&root->ledger, job->step);
+	}
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;
 
@@ -556,7 +636,7 @@ void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt)
 	}
 	for (int s = 0; s < LEDGER_SLOTS; s++) {
 		if (root->ledger.slots[s].state == SLOT_STAGING && root->ledger.slots[s].streamed) {
-			submit_job(root, PERSIST_STREAM_DROP, root->ledger.slots[s].step);
+			submit_job(root, PERSIST_STREAM_DROP, root->ledger.slots[s].tag);
 		}
 	}
 	ledger_new_epoch(&root->ledger, world);
@@ -569,6 +649,9 @@ void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt)
  * durable before it goes. */
 static int change_world(struct agent_root *root, uint32_t world, struct pawl_err *err)
 {
+	uint64_t newest_step;
+	bool named;
+
 	if (!ledger_all_durable(&root->ledger)) {
 		ledger_want_durable(&root->ledger, 0);
 		root_turn(root);
@@ -578,7 +661,11 @@ static int change_world(struct agent_root *root, uint32_t world, struct pawl_err
 	}
 	root_new_epoch(root, root->ledger.world, root->attempt);
 	free_ranks(root);
+	named = root->ledger.named;
+	newest_step = root->ledger.newest_step;
 	ledger_init(&root->ledger, world, root->ledger.interval_ns, clock_mono_ns());
+	root->ledger.named = named;
+	ledger_know_step(&root->ledger, newest_step);
 	return make_ranks(root, world, err);
 }
 
@@ -621,6 +708,9 @@ void root_leave(struct agent_root *root, struct agent_conn *conn)
 	bool left = conn->leaving;
 
 	restore_done(root, conn);
+	if (!left) {
+		ledger_gone(&root->ledger, conn->rank);
+	}
 	root->ranks[conn->rank].conn = NULL;
 	conn->root = NULL;
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
@@ -656,7 +746,7 @@ int root_open(struct agent *agent, const char *path, uint32_t world,
 	if (rv != 0) {
 		goto free_ranks;
 	}
-	submit_job(root, PERSIST_OPEN, 0);
+	submit_job(root, PERSIST_OPEN, "");
 	*out = root;
 	return 0;
 free_ranks:

@@ -37,6 +37,8 @@ struct agent_conn {
 	int64_t begin_ns;           /* when it came */
 	uint64_t begin_bytes;       /* arena it needs */
 	struct ledger_ask ask;      /* what it asked */
+	uint64_t begin_seq;         /* granted to stream: of the save */
+	uint32_t find_id;           /* FIND that waits for the store's answer; 0: none */
 	uint32_t stream_id;  /* granted to stream: answered once the directory is there; 0: none */
 	uint32_t restore_id; /* request that waits for an offer; 0: none */
 	uint32_t vote_id;    /* request that waits for the verdict; 0: none */
@@ -67,6 +69,7 @@ struct agent_restore {
 	bool has_step;            /* this step and no other */
 	uint64_t asked;           /* the step asked for, with has_step */
 	uint64_t step;            /* offered */
+	char tag[CKPT_TAG_MAX];   /* offered */
 	uint32_t taken;           /* ranks that have the offer */
 	int slot;                 /* offered from memory; -1: from the store */
 	bool nothing;             /* offered: there is nothing */
@@ -94,8 +97,8 @@ struct agent_root {
 	struct loop_timer orphan;        /* after the last worker vanished */
 	bool stopping;                   /* its workers were asked to stop */
 	bool streaming;                  /* the directory for streaming ranks is there */
-	bool has_durable;                /* durable_step is valid */
-	uint64_t durable_step;           /* newest made durable by this agent */
+	bool has_durable;                /* durable_tag is valid */
+	char durable_tag[CKPT_TAG_MAX];  /* newest made durable by this agent */
 	char trouble[PROTO_TEXT_MAX];    /* why the last persist failed; "" if it did not */
 	struct agent_root *next;         /* of the agent */
 };
@@ -158,7 +161,12 @@ void root_stop(struct agent_root *root);
  * its next poll; the highest count and one more is where all stop.
  */
 void root_agree_stop(struct agent_root *root);
-void root_fail(struct agent_root *root, uint64_t seq, int code, const char *why);
+/* A save of this number, which rank was granted, will not be; of named saves also one that it was
+ * not granted: tag. */
+void root_fail(struct agent_root *root, uint32_t rank, uint64_t seq, const char *tag, int code,
+	const char *why);
+/* Named saves: rank has nothing more to add to what is being staged (but to tag). */
+void root_move_on(struct agent_root *root, uint32_t rank, const char *tag);
 void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt);
 /* Asks the ledger again: saves that wait, the next persist. After anything that may have changed an
  * answer. */
@@ -167,7 +175,7 @@ void root_turn(struct agent_root *root);
 void root_reap(struct agent_root *root);
 /* A new job for the storage thread that is freed when done, unless after() takes it. NULL: no
  * memory. */
-struct persist_job *root_job(struct agent_root *root, enum persist_kind kind, uint64_t step);
+struct persist_job *root_job(struct agent_root *root, enum persist_kind kind, const char *tag);
 
 /* ---- restore.c ---- */
 void restore_ask(struct agent_root *root, struct agent_conn *conn); /* conn->restore_* say what */
@@ -175,5 +183,7 @@ void restore_resolved(struct agent_root *root, const struct persist_job *job);
 void restore_vote(struct agent_root *root, struct agent_conn *conn, uint8_t verdict,
 	const char *why);
 void restore_done(struct agent_root *root, struct agent_conn *conn);
+/* Offers tag ("": the newest) to this rank alone. */
+void restore_find(struct agent_root *root, struct agent_conn *conn, uint32_t id, const char *tag);
 
 #endif

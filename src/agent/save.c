@@ -112,7 +112,9 @@ static int write_part(struct writer *writer, const char *dir, const struct file_
 	const struct record_part *part = &image->job->ranks[image->rank].record->parts[image->part];
 	struct write_source source = {chunk_from_arena, (void *)image};
 	struct zip_plan plan = {0};
-	int rv = zip_plan_init(&plan, part->storage_bytes, part->storages, part->pickle_bytes, err);
+	int rv = part->raw ? zip_plan_init_raw(&plan, part->storage_bytes, part->storages, err)
+			   : zip_plan_init(&plan, part->storage_bytes, part->storages,
+				     part->pickle_bytes, err);
 
 	if (rv != 0) {
 		return rv;
@@ -133,7 +135,9 @@ static void fill_entry(struct manifest_part *out, const struct record_part *part
 	uint32_t world, uint32_t *chunks)
 {
 	snprintf(out->name, sizeof(out->name), "%s", part->name);
-	manifest_file_name(out->file, sizeof(out->file), part->name, part->shared, rank, world);
+	manifest_file_name(out->file, sizeof(out->file), part->name, part->shared || part->exact,
+		rank, world);
+	out->raw = part->raw;
 	out->rank = part->shared ? MANIFEST_ALL_RANKS : rank;
 	out->size_bytes = part->size_bytes;
 	out->chunks_n = ckpt_chunks(part->size_bytes);
@@ -174,10 +178,9 @@ static int compare_files(const void *a, const void *b)
 		((const struct manifest_part *)b)->file);
 }
 
-/* Writes (or, streamed, only lists) all files; manifest->parts has room for them, chunks for their
- * checksums. */
+/* Writes all files; manifest->parts has room for them, chunks for their checksums. */
 static int write_files(struct writer *writer, const char *dir, const struct persist_job *job,
-	bool streamed, struct manifest *manifest, uint32_t *chunks, struct pawl_err *err)
+	struct manifest *manifest, uint32_t *chunks, struct pawl_err *err)
 {
 	for (uint32_t r = 0; r < job->world; r++) {
 		const struct record *record = job->ranks[r].record;
@@ -186,7 +189,7 @@ static int write_files(struct writer *writer, const char *dir, const struct pers
 			const struct record_part *part = &record->parts[p];
 			struct file_image image = {job, part->name, part->shared, r, p};
 			struct manifest_part *out = &manifest->parts[manifest->parts_n];
-			int rv;
+			int rv = 0;
 
 			if (!makes_file(part, r)) {
 				continue;
@@ -194,7 +197,9 @@ static int write_files(struct writer *writer, const char *dir, const struct pers
 			fill_entry(out, part, r, job->world, chunks);
 			chunks += out->chunks_n;
 			manifest->parts_n++;
-			rv = streamed ? 0 : write_part(writer, dir, &image, out, err);
+			if (part->chunks_n == 0) { /* else its rank has written it */
+				rv = write_part(writer, dir, &image, out, err);
+			}
 			if (rv != 0) {
 				return pawl_err_prefix(err, rv, "write %s", out->file);
 			}
@@ -204,6 +209,78 @@ static int write_files(struct writer *writer, const char *dir, const struct pers
 	return 0;
 }
 
+/* ---- adding to a tag ---- */
+
+static const struct manifest_part *find_file(const struct manifest *manifest, const char *file)
+{
+	for (uint32_t i = 0; i < manifest->parts_n; i++) {
+		if (strcmp(manifest->parts[i].file, file) == 0) {
+			return &manifest->parts[i];
+		}
+	}
+	return NULL;
+}
+
+/* What the tag holds already and is not saved anew stays in it, under a second name. The manifest's
+ * parts are reallocated; what they point to in base stays base's. */
+static int add_to(struct store *store, const char *dir, const struct manifest *base,
+	struct manifest *manifest, struct pawl_err *err)
+{
+	uint32_t fresh_n = manifest->parts_n;
+	struct manifest_part *parts = realloc(manifest->parts,
+		((size_t)fresh_n + base->parts_n + 1) * sizeof(*manifest->parts));
+	int rv = 0;
+
+	if (!parts) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a manifest of %u files",
+			fresh_n + base->parts_n);
+	}
+	manifest->parts = parts;
+	for (uint32_t i = 0; i < base->parts_n && rv == 0; i++) {
+		const struct manifest_part *old = &base->parts[i];
+		const struct manifest_part *fresh;
+		char from[STORE_PATH_MAX];
+		char to[STORE_PATH_MAX];
+
+		fresh = find_file(manifest, old->file);
+		if (fresh && fresh->rank != old->rank) {
+			return pawl_err_set(err, PAWL_EMISMATCH,
+				"%s: ranks %u and %u both saved a partition of this name; what "
+				"differs by rank needs names that do",
+				old->file, old->rank, fresh->rank);
+		}
+		if (fresh) {
+			continue;
+		}
+		snprintf(from, sizeof(from), "%s/%s", base->tag, old->file);
+		snprintf(to, sizeof(to), "%s/%s", dir, old->file);
+		rv = store_link(store, from, to, err);
+		parts[manifest->parts_n++] = *old;
+	}
+	manifest->world = base->world > manifest->world ? base->world : manifest->world;
+	qsort(parts, manifest->parts_n, sizeof(*parts), compare_files);
+	return rv;
+}
+
+/* Publishes what was written, with what the tag had before if it is added to. */
+static int publish(struct store *store, const char *dir, const struct persist_job *job,
+	struct manifest *manifest, struct pawl_err *err)
+{
+	struct manifest base = {0};
+	int rv = job->again ? tag_open(store, manifest->tag, &base, err) : PAWL_ENOENT;
+
+	if (rv == 0) {
+		rv = add_to(store, dir, &base, manifest, err);
+	} else if (rv == PAWL_ENOENT) {
+		rv = 0; /* it is new after all */
+	}
+	if (rv == 0) {
+		rv = tag_publish(store, manifest->tag, manifest, err);
+	}
+	manifest_deinit(&base);
+	return rv;
+}
+
 int save_write(struct store *store, struct writer *writer, const struct persist_job *job,
 	const char *job_id, bool streamed, struct save_result *result, struct pawl_err *err)
 {
@@ -211,15 +288,15 @@ int save_write(struct store *store, struct writer *writer, const struct persist_
 		.attempt = job->attempt,
 		.world = job->world,
 		.created_ns = clock_wall_ns()};
-	char dir[CKPT_TAG_MAX + 8];
+	char dir[STORE_NAME_MAX];
 	uint32_t *chunks = NULL;
 	uint32_t files;
 	uint64_t chunks_n;
 	int rv = 0;
 
-	tag_of_step(manifest.tag, sizeof(manifest.tag), job->step);
+	snprintf(manifest.tag, sizeof(manifest.tag), "%s", job->tag);
 	snprintf(manifest.job, sizeof(manifest.job), "%s", job_id);
-	snprintf(dir, sizeof(dir), ".%s.new", manifest.tag);
+	tag_new_dir(dir, sizeof(dir), manifest.tag);
 	count_files(job, &files, &chunks_n);
 	manifest.parts = calloc(files ? files : 1, sizeof(*manifest.parts));
 	chunks = calloc(chunks_n ? chunks_n : 1, sizeof(*chunks));
@@ -230,16 +307,16 @@ int save_write(struct store *store, struct writer *writer, const struct persist_
 		rv = tag_begin(store, manifest.tag, dir, sizeof(dir), err);
 	}
 	if (rv == 0) {
-		rv = write_files(writer, dir, job, streamed, &manifest, chunks, err);
+		rv = write_files(writer, dir, job, &manifest, chunks, err);
 	}
 	if (rv == 0) {
-		rv = tag_publish(store, manifest.tag, &manifest, err);
+		rv = publish(store, dir, job, &manifest, err);
 	}
 	if (rv != 0) {
 		tag_abandon(store, manifest.tag);
-		pawl_err_prefix(err, rv, "persist step %llu", (unsigned long long)job->step);
+		pawl_err_prefix(err, rv, "persist %s", manifest.tag);
 	}
-	result->files = files;
+	result->files = manifest.parts_n;
 	result->size_bytes = manifest_bytes(&manifest);
 	free(chunks);
 	free(manifest.parts);
@@ -290,9 +367,57 @@ static int check_pair(const struct record_part *a, const struct record_part *b, 
 	return 0;
 }
 
+static bool has_part(const struct record *record, const char *name)
+{
+	for (uint32_t p = 0; p < record->parts_n; p++) {
+		if (strcmp(record->parts[p].name, name) == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* The first rank below r that saved a partition of this name, or r. */
+static uint32_t find_owner(const struct record *const *records, uint32_t r, const char *name)
+{
+	uint32_t owner = 0;
+
+	while (owner < r && !has_part(records[owner], name)) {
+		owner++;
+	}
+	return owner;
+}
+
+/* Files that are called just as their partitions: no two ranks may have one of a name. */
+static int check_exact(const struct record *const *records, uint32_t world, struct pawl_err *err)
+{
+	for (uint32_t r = 1; r < world; r++) {
+		for (uint32_t p = 0; p < records[r]->parts_n; p++) {
+			const struct record_part *part = &records[r]->parts[p];
+			uint32_t owner = r;
+
+			if (part->exact && !part->shared) {
+				owner = find_owner(records, r, part->name);
+			}
+			if (owner < r) {
+				return pawl_err_set(err, PAWL_EMISMATCH,
+					"%s: ranks %u and %u both saved a partition of this name; "
+					"what differs by rank needs names that do",
+					part->name, owner, r);
+			}
+		}
+	}
+	return 0;
+}
+
 int save_check(const struct record *const *records, uint32_t world, char *part,
 	struct pawl_err *err)
 {
+	int exact = check_exact(records, world, err);
+
+	if (exact != 0) {
+		return exact;
+	}
 	for (uint32_t p = 0; p < records[0]->parts_n; p++) {
 		const struct record_part *first = &records[0]->parts[p];
 		uint64_t covered = first->hi - first->lo;

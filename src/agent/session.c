@@ -54,6 +54,47 @@ static struct session_status *find_status(struct pawl_ckpt *ckpt, uint64_t id)
 	return id != 0 && status->id == id ? status : NULL;
 }
 
+/* The agent's number for a save. */
+static uint64_t seq_of(const struct pawl_ckpt *ckpt, const struct session_status *entry)
+{
+	return ckpt->options.named ? entry->seq : entry->id - ckpt->seq_base;
+}
+
+/* The save that the agent has this number for. */
+static uint64_t id_of(const struct pawl_ckpt *ckpt, uint64_t seq)
+{
+	for (uint32_t i = 0; ckpt->options.named && i < PAWL_CKPT_STATUS_KEPT; i++) {
+		if (seq != 0 && ckpt->statuses[i].seq == seq) {
+			return ckpt->statuses[i].id;
+		}
+	}
+	return ckpt->options.named ? 0 : seq + ckpt->seq_base;
+}
+
+uint64_t session_seq(struct pawl_ckpt *ckpt, uint64_t id)
+{
+	const struct session_status *entry;
+	uint64_t seq;
+
+	pthread_mutex_lock(&ckpt->state);
+	entry = find_status(ckpt, id);
+	seq = entry ? seq_of(ckpt, entry) : 0;
+	pthread_mutex_unlock(&ckpt->state);
+	return seq;
+}
+
+void session_set_seq(struct pawl_ckpt *ckpt, uint64_t id, uint64_t seq)
+{
+	struct session_status *entry;
+
+	pthread_mutex_lock(&ckpt->state);
+	entry = find_status(ckpt, id);
+	if (entry) {
+		entry->seq = seq;
+	}
+	pthread_mutex_unlock(&ckpt->state);
+}
+
 static void set_failed(struct session_status *entry, int code, const char *why, int part,
 	int storage)
 {
@@ -116,15 +157,19 @@ static void lose_agent(struct pawl_ckpt *ckpt)
 static void hear_level(struct pawl_ckpt *ckpt, struct wire_in *in)
 {
 	char why[PAWL_CKPT_WHY_MAX];
-	uint64_t id = wire_get_u64(in) + ckpt->seq_base;
+	uint64_t seq = wire_get_u64(in);
 	uint8_t level = wire_get_u8(in);
 	int code = -(int)(wire_get_u32(in) & 0xff);
 	struct session_status *entry;
+	uint64_t id;
 
 	wire_get_str(in, why, sizeof(why));
 	if (in->failed) {
 		return;
 	}
+	pthread_mutex_lock(&ckpt->state);
+	id = id_of(ckpt, seq);
+	pthread_mutex_unlock(&ckpt->state);
 	if (level == LEVEL_COMMITTED || level == LEVEL_DURABLE) {
 		session_set_level(ckpt, id,
 			level == LEVEL_COMMITTED ? PAWL_CKPT_COMMITTED : PAWL_CKPT_DURABLE);
@@ -250,6 +295,8 @@ static int greet(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	wire_put_u64(out, options->keep_every);
 	wire_put_u64(out, options->persist_every_ms);
 	wire_put_u64(out, options->memory_bytes);
+	wire_put_u8(out, options->named);
+	wire_put_str(out, options->hidden ? options->hidden : "");
 	return link_call(ckpt->link, out, start, SESSION_OPEN_MS, &ckpt->reply, &in, err);
 }
 
@@ -265,6 +312,9 @@ int session_connect(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	ckpt->link = NULL;
 	pthread_mutex_lock(&ckpt->state);
 	ckpt->seq_base = ckpt->last_id;
+	for (uint32_t i = 0; i < PAWL_CKPT_STATUS_KEPT; i++) {
+		ckpt->statuses[i].seq = 0; /* this agent counts anew */
+	}
 	pthread_mutex_unlock(&ckpt->state);
 	do {
 		rv = reach_agent(ckpt, err);
@@ -329,9 +379,11 @@ static int copy_options(struct pawl_ckpt *ckpt, const struct pawl_ckpt_options *
 	}
 	ckpt->options.job = strdup(options->job);
 	ckpt->options.program = options->program ? strdup(options->program) : NULL;
+	ckpt->options.hidden = options->hidden ? strdup(options->hidden) : NULL;
 	ckpt->socket = strdup(options->socket ? options->socket : path);
 	if (!ckpt->options.root || !ckpt->options.job || !ckpt->socket ||
-		(options->program && !ckpt->options.program)) {
+		(options->program && !ckpt->options.program) ||
+		(options->hidden && !ckpt->options.hidden)) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a checkpointer");
 	}
 	return 0;
@@ -351,6 +403,7 @@ static void free_session(struct pawl_ckpt *ckpt)
 	free((void *)ckpt->options.root);
 	free((void *)ckpt->options.job);
 	free((void *)ckpt->options.program);
+	free((void *)ckpt->options.hidden);
 	free(ckpt->socket);
 	free(ckpt);
 }
@@ -394,21 +447,30 @@ int pawl_ckpt_open(struct pawl_ckpt **out, const struct pawl_ckpt_options *optio
 	return 0;
 }
 
+void pawl_ckpt_abandon(struct pawl_ckpt *ckpt)
+{
+	ckpt->abandoned = true;
+}
+
 int pawl_ckpt_close(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
 {
 	struct wire_in in;
-	int rv;
+	int rv = 0;
 
 	if (!ckpt || ckpt->pid != getpid()) {
 		return 0; /* a fork's copy shares everything with its parent: nothing of it may be
 			     ended or freed */
 	}
 	session_take_back(ckpt, "the session is closed");
-	rv = pawl_ckpt_flush(ckpt, timeout_ms, err);
+	pawl_ckpt_drop(ckpt, "the session is closed");
+	if (!ckpt->abandoned || !ckpt->options.named) {
+		rv = pawl_ckpt_flush(ckpt, timeout_ms, err);
+	}
 	session_drop_arenas(ckpt);
 	if (ckpt->link && link_alive(ckpt->link)) {
 		size_t start = link_start(ckpt->link, &ckpt->frame, PROTO_BYE);
 
+		wire_put_u8(&ckpt->frame, !ckpt->abandoned);
 		link_call(ckpt->link, &ckpt->frame, start, 1000, &ckpt->reply, &in, NULL);
 	}
 	link_close(ckpt->link);
@@ -477,11 +539,13 @@ static void want_durable(struct pawl_ckpt *ckpt, uint64_t id)
 	size_t start;
 	int rv;
 
-	if (!ckpt->link) {
+	uint64_t seq = session_seq(ckpt, id);
+
+	if (!ckpt->link || seq == 0) {
 		return;
 	}
 	start = link_start(ckpt->link, &out, PROTO_WANT);
-	wire_put_u64(&out, id - ckpt->seq_base);
+	wire_put_u64(&out, seq);
 	rv = link_call(ckpt->link, &out, start, SESSION_BEGIN_MS, &reply, &in, NULL);
 	wire_out_deinit(&out);
 	link_reply_deinit(&reply);
@@ -493,6 +557,17 @@ static void want_durable(struct pawl_ckpt *ckpt, uint64_t id)
 	pthread_mutex_unlock(&ckpt->state);
 }
 
+/* Saves by tag: who waits for one has nothing more to add to it. */
+static void tell_done(struct pawl_ckpt *ckpt)
+{
+	struct wire_out out = {0};
+
+	if (ckpt->options.named && ckpt->link) {
+		link_send(ckpt->link, &out, link_start(ckpt->link, &out, PROTO_DONE), NULL);
+		wire_out_deinit(&out);
+	}
+}
+
 int pawl_ckpt_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level level, int timeout_ms,
 	struct pawl_err *err)
 {
@@ -501,6 +576,9 @@ int pawl_ckpt_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level lev
 
 	if (session_dead(ckpt, err)) {
 		return PAWL_EPEER;
+	}
+	if (level >= PAWL_CKPT_COMMITTED) {
+		tell_done(ckpt);
 	}
 	pthread_mutex_lock(&ckpt->state);
 	rv = wait_level(ckpt, id, level < PAWL_CKPT_COMMITTED ? level : PAWL_CKPT_COMMITTED, due_ns,
@@ -561,7 +639,7 @@ static int call_simple(struct pawl_ckpt *ckpt, struct wire_out *out, size_t star
 	return rv;
 }
 
-int pawl_ckpt_pin(struct pawl_ckpt *ckpt, uint64_t step, bool pinned, struct pawl_err *err)
+int pawl_ckpt_pin(struct pawl_ckpt *ckpt, const char *tag, bool pinned, struct pawl_err *err)
 {
 	struct wire_out out = {0};
 	struct link_reply reply = {0};
@@ -570,18 +648,18 @@ int pawl_ckpt_pin(struct pawl_ckpt *ckpt, uint64_t step, bool pinned, struct paw
 	int rv;
 
 	if (session_dead(ckpt, err) || !ckpt->link) {
-		return pawl_err_set(err, PAWL_EPEER, "pin step %llu: no agent",
-			(unsigned long long)step);
+		return pawl_err_set(err, PAWL_EPEER, "pin %s: no agent", tag);
 	}
 	start = link_start(ckpt->link, &out, PROTO_PIN);
-	wire_put_u64(&out, step);
+	wire_put_str(&out, tag);
 	wire_put_u8(&out, pinned);
 	rv = call_simple(ckpt, &out, start, &reply, &in, err);
 	link_reply_deinit(&reply);
 	return rv;
 }
 
-int pawl_ckpt_pending(struct pawl_ckpt *ckpt, uint64_t steps[2], uint32_t *n, struct pawl_err *err)
+int pawl_ckpt_pending(struct pawl_ckpt *ckpt, struct pawl_ckpt_pending pending[2], uint32_t *n,
+	struct pawl_err *err)
 {
 	struct wire_out out = {0};
 	struct link_reply reply = {0};
@@ -597,7 +675,8 @@ int pawl_ckpt_pending(struct pawl_ckpt *ckpt, uint64_t steps[2], uint32_t *n, st
 		*n = wire_get_u32(&in);
 		*n = *n > 2 ? 2 : *n;
 		for (uint32_t i = 0; i < *n; i++) {
-			steps[i] = wire_get_u64(&in);
+			pending[i].step = wire_get_u64(&in);
+			wire_get_str(&in, pending[i].tag, sizeof(pending[i].tag));
 		}
 	}
 	link_reply_deinit(&reply);

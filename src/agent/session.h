@@ -1,6 +1,6 @@
 /*
  * Inside a worker: struct pawl_ckpt, shared by session.c (connecting, levels), session_save.c
- * (saving) and session_restore.c.
+ * (saving), session_build.c (saving in pieces) and session_restore.c.
  *
  * Locks, in order: saving (one save or restore at a time; held through a whole save, not while its
  * copy goes on), then state (statuses, notes, flags; never held across a call to agent or snapshot
@@ -26,6 +26,7 @@
 #define SESSION_SPAWN_MS 10000 /* an agent must listen by then */
 #define SESSION_CHECK_EVERY                                                                        \
 	20 /* saves: on the first and every such one the replicas' checksums are compared */
+#define SESSION_NO_SLOT      (-2)
 #define SESSION_STOP_MS      2000 /* a poll is held so long for the ranks to agree where to stop */
 #define SESSION_NOTES_MAX    8
 #define SESSION_DIVERGED_MAX 64
@@ -61,11 +62,24 @@ struct session_arena {
 struct session_status {
 	uint64_t id;                    /* 0: none */
 	struct pawl_ckpt_status status; /* as told */
-	bool over;                      /* superseded: it will not become durable */
+	uint64_t seq; /* the agent's number for it; 0: not granted. Strict saves: id - seq_base */
+	bool over;    /* superseded: it will not become durable */
+};
+
+/* A save put together partition by partition. */
+struct session_build {
+	bool open;                     /* there is one */
+	uint64_t id;                   /* of it */
+	int slot;                      /* granted; -1: stream; SESSION_NO_SLOT: not asked yet */
+	uint64_t used_bytes;           /* of the arena */
+	uint64_t last_bytes;           /* that the one before used: asked for first */
+	int rv;                        /* of the copy of the newest partition */
+	struct session_stream *stream; /* to the store; NULL: none yet */
 };
 
 struct pawl_ckpt {
 	pid_t pid;                        /* that opened it: forks of it are dead */
+	bool abandoned;                   /* the process leaves because of an error */
 	struct pawl_ckpt_options options; /* strings are owned copies */
 	char *socket;                     /* owned; the agent's */
 	struct link *link;                /* NULL: not connected */
@@ -85,7 +99,10 @@ struct pawl_ckpt {
 	pthread_t preparer;                        /* puts pages into the other arena */
 	bool preparing;                            /* preparer is to be joined */
 	uint64_t seq_base;                         /* id - seq of this connection */
+	struct session_build build;                /* in pieces */
 	uint64_t step;                             /* of the save in progress */
+	char tag[CKPT_TAG_MAX];                    /* of it */
+	bool again;                                /* it adds to the tag */
 	bool summing;                              /* it takes sums */
 	enum snap_proof proof;                     /* it has */
 	int64_t begun_ns;                          /* when save was called */
@@ -114,11 +131,15 @@ int session_connect(struct pawl_ckpt *ckpt, struct pawl_err *err);
 void session_set_level(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level level);
 void session_set_failed(struct pawl_ckpt *ckpt, uint64_t id, int code, const char *why, int part,
 	int storage);
+/* The agent's number for a save; 0: it has none. */
+uint64_t session_seq(struct pawl_ckpt *ckpt, uint64_t id);
+void session_set_seq(struct pawl_ckpt *ckpt, uint64_t id, uint64_t seq);
 void session_note(struct pawl_ckpt *ckpt, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
 /* ---- session_slot.c ---- all called with saving, or alone */
-/* Asks for a slot, unless that was done ahead. 0 and the slot (-1: stream), or why there is none.
+/* Asks for a slot, unless that was done ahead and suffices. 0 and the slot (-1: stream), or why
+ * there is none.
  */
 int session_ask_slot(struct pawl_ckpt *ckpt, uint64_t id, uint64_t need_bytes, int *slot,
 	struct pawl_err *err);
@@ -138,8 +159,27 @@ uint64_t session_new_save(struct pawl_ckpt *ckpt);
 void session_tell_failed(struct pawl_ckpt *ckpt, struct wire_out *out, uint64_t id, int code,
 	const char *why);
 void session_save_deinit(struct pawl_ckpt *ckpt);
+/* Lays out one partition more, of which all is to be saved, behind used_bytes of the arena.
+ * PAWL_EEXIST if there is one of this name. */
+int session_append_part(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *in,
+	uint64_t used_bytes, struct pawl_err *err);
+void session_free_parts(struct pawl_ckpt *ckpt);
+/* Lists the pieces of partition p behind those that are listed. */
+int session_list_part(struct pawl_ckpt *ckpt, uint32_t p, uint8_t *arena, struct pawl_err *err);
+/* Connects if need be, so that id can be the connection's next save. */
+int session_reach(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err);
+/* Takes the lock for a save of tag (NULL: that of step), once the one before is copied. */
+int session_enter(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, bool again,
+	struct pawl_err *err);
+void session_note_stall(struct pawl_ckpt *ckpt, uint64_t id);
 
 /* ---- session_stream.c ---- */
+struct session_stream; /* to the directory that the agent has made for the save in progress */
+int session_stream_open(struct session_stream **out, struct pawl_ckpt *ckpt, struct pawl_err *err);
+/* Writes a partition that is laid out. */
+int session_stream_part(struct session_stream *stream, struct pawl_ckpt *ckpt, uint32_t p,
+	struct pawl_err *err);
+void session_stream_close(struct session_stream *stream); /* NULL is fine */
 /* Writes this rank's partitions to the store itself, and tells the agent. Called with saving, parts
  * laid out. */
 int session_stream(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err);

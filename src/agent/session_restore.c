@@ -6,6 +6,7 @@
  */
 #include "agent/session.h"
 
+#include "base/clock.h"
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/parallel.h"
@@ -18,9 +19,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
-#define HUGE_MIN (2u << 20) /* destinations from this size on are worth huge pages */
+#define FIND_PAUSE_NS 10000000   /* before asking again for a tag that is being added to */
+#define HUGE_MIN      (2u << 20) /* destinations from this size on are worth huge pages */
 
 /* How much of a partition is verified. */
 enum source_state {
@@ -55,6 +58,7 @@ struct pawl_restore {
 	struct store *store;       /* store */
 	struct reader *reader;     /* store */
 	struct manifest manifest;  /* store */
+	char tag[CKPT_TAG_MAX];    /* its name */
 };
 
 void pawl_restore_close(struct pawl_restore *restore)
@@ -91,7 +95,9 @@ static int list_store(struct pawl_restore *restore, struct pawl_err *err)
 {
 	const struct manifest *manifest = &restore->manifest;
 
-	restore->info = (struct pawl_restore_info){.step = manifest->step,
+	memcpy(restore->tag, manifest->tag, sizeof(restore->tag));
+	restore->info = (struct pawl_restore_info){.tag = restore->tag,
+		.step = manifest->step,
 		.world = manifest->world,
 		.parts_n = manifest->parts_n};
 	restore->parts = calloc(manifest->parts_n ? manifest->parts_n : 1, sizeof(*restore->parts));
@@ -104,6 +110,8 @@ static int list_store(struct pawl_restore *restore, struct pawl_err *err)
 
 		restore->parts[p].manifest = part;
 		restore->parts[p].info = (struct pawl_restore_part){.name = part->name,
+			.file = part->file,
+			.raw = part->raw,
 			.rank = part->rank == MANIFEST_ALL_RANKS ? -1 : (int64_t)part->rank,
 			.size_bytes = part->size_bytes,
 			.tensors = part->tensors,
@@ -130,17 +138,16 @@ static int find_newest(struct store *store, struct manifest *manifest, struct pa
 	return rv;
 }
 
-static int open_store(struct pawl_restore *restore, const char *root, bool has_step, uint64_t step,
+/* tag NULL: the newest. */
+static int open_store(struct pawl_restore *restore, const char *root, const char *tag,
 	struct pawl_err *err)
 {
-	char tag[CKPT_TAG_MAX];
 	int rv = store_posix_open(root, false, &restore->store, err);
 
 	if (rv == 0) {
 		rv = reader_open(&restore->reader, restore->store, err);
 	}
-	if (rv == 0 && has_step) {
-		tag_of_step(tag, sizeof(tag), step);
+	if (rv == 0 && tag) {
 		rv = tag_open(restore->store, tag, &restore->manifest, err);
 	} else if (rv == 0) {
 		rv = find_newest(restore->store, &restore->manifest, err);
@@ -161,7 +168,7 @@ static int new_restore(struct pawl_restore **restore, struct pawl_ckpt *ckpt, st
 	return 0;
 }
 
-int pawl_restore_open(const char *root, bool has_step, uint64_t step, struct pawl_restore **out,
+int pawl_restore_open_tag(const char *root, const char *tag, struct pawl_restore **out,
 	struct pawl_err *err)
 {
 	struct pawl_restore *restore;
@@ -170,13 +177,33 @@ int pawl_restore_open(const char *root, bool has_step, uint64_t step, struct paw
 	if (rv != 0) {
 		return rv;
 	}
-	rv = open_store(restore, root, has_step, step, err);
+	rv = open_store(restore, root, tag, err);
 	if (rv != 0) {
 		pawl_restore_close(restore);
 		return pawl_err_prefix(err, rv, "%s", root);
 	}
 	*out = restore;
 	return 0;
+}
+
+int pawl_restore_open(const char *root, bool has_step, uint64_t step, struct pawl_restore **out,
+	struct pawl_err *err)
+{
+	char tag[CKPT_TAG_MAX];
+	struct store *store;
+	int rv = 0;
+
+	if (has_step) {
+		rv = store_posix_open(root, false, &store, err);
+		if (rv == 0) {
+			rv = tag_find_step(store, step, tag, err);
+			store_close(store);
+		}
+	}
+	if (rv != 0) {
+		return pawl_err_prefix(err, rv, "%s", root);
+	}
+	return pawl_restore_open_tag(root, has_step ? tag : NULL, out, err);
 }
 
 /* A partition's image, as the reader of zips sees it. */
@@ -224,11 +251,17 @@ static int list_from_store(struct pawl_restore *restore, struct source_part *par
 	const struct zip_entry *pickle;
 	int rv = 0;
 
-	if (!part->image) {
+	if (part->info.raw) {
+		zip_plan_deinit(&part->zip);
+		rv = zip_plan_init_raw(&part->zip, &part->info.size_bytes, 1, err);
+	}
+	if (rv == 0 && !part->image) {
 		rv = part_image_open(&part->image, restore->reader, restore->manifest.tag,
 			part->manifest, err);
 	}
-	rv = rv == 0 ? read_zip(restore, part, zip_plan_read_tail, err) : rv;
+	if (rv == 0 && !part->info.raw) {
+		rv = read_zip(restore, part, zip_plan_read_tail, err);
+	}
 	if (rv == 0) {
 		pickle = zip_plan_pickle(&part->zip);
 		rv = part_image_need(part->image, pickle->data_off, pickle->size_bytes, err);
@@ -241,7 +274,7 @@ static int read_from_store(struct pawl_restore *restore, struct source_part *par
 {
 	int rv = part_image_need(part->image, 0, part->info.size_bytes, err);
 
-	return rv == 0 ? read_zip(restore, part, zip_plan_read, err) : rv;
+	return rv == 0 && !part->info.raw ? read_zip(restore, part, zip_plan_read, err) : rv;
 }
 
 /* ---- from memory ---- */
@@ -289,11 +322,16 @@ static int list_memory(struct pawl_restore *restore, struct pawl_err *err)
 			if (!shows(part, r)) {
 				continue;
 			}
-			restore->parts[restore->info.parts_n++] = (struct source_part){
-				.info = {part->name, part->shared ? -1 : (int64_t)r,
-					part->size_bytes, part->tensors, part->tensors_bytes},
-				.owner = r,
-				.index = p};
+			restore->parts[restore->info.parts_n++] =
+				(struct source_part){.info = {.name = part->name,
+							     .file = part->name,
+							     .rank = part->shared ? -1 : (int64_t)r,
+							     .raw = part->raw,
+							     .size_bytes = part->size_bytes,
+							     .tensors = part->tensors,
+							     .tensors_bytes = part->tensors_bytes},
+					.owner = r,
+					.index = p};
 		}
 	}
 	return 0;
@@ -302,10 +340,14 @@ static int list_memory(struct pawl_restore *restore, struct pawl_err *err)
 static int take_memory(struct pawl_restore *restore, struct link_reply *reply, struct wire_in *in,
 	struct pawl_err *err)
 {
+	uint32_t fd = 0;
+
 	restore->info.step = wire_get_u64(in);
+	wire_get_str(in, restore->tag, sizeof(restore->tag));
+	restore->info.tag = restore->tag;
 	restore->info.world = wire_get_u32(in);
 	restore->info.memory = true;
-	if (in->failed || restore->info.world != reply->fds_n) {
+	if (in->failed || restore->info.world > PROTO_RANKS_LOCAL) {
 		restore->info.world = 0;
 		return pawl_err_set(err, PAWL_ECORRUPT, "malformed offer to restore from memory");
 	}
@@ -321,15 +363,18 @@ static int take_memory(struct pawl_restore *restore, struct link_reply *reply, s
 
 		rank->size_bytes = wire_get_u64(in);
 		blob = wire_get_blob(in, &len);
-		if (in->failed) {
+		if (in->failed || (len > 0 && fd >= reply->fds_n)) {
 			return pawl_err_set(err, PAWL_ECORRUPT,
 				"malformed offer to restore from memory");
+		}
+		if (len == 0) {
+			continue; /* it has no part in this save */
 		}
 		rv = record_decode(&rank->record, blob, len, err);
 		if (rv != 0) {
 			return rv;
 		}
-		rank->arena = arena_map_fd(reply->fds[r], rank->size_bytes);
+		rank->arena = arena_map_fd(reply->fds[fd++], rank->size_bytes);
 		if (!rank->arena) {
 			rank->size_bytes = 0;
 			return pawl_err_sys(err, "map rank %u's arena", r);
@@ -411,8 +456,9 @@ static int list_from_memory(struct pawl_restore *restore, struct source_part *pa
 	int rv;
 
 	zip_plan_deinit(&part->zip);
-	rv = zip_plan_init(&part->zip, first->storage_bytes, first->storages, first->pickle_bytes,
-		err);
+	rv = part->info.raw ? zip_plan_init_raw(&part->zip, &part->info.size_bytes, 1, err)
+			    : zip_plan_init(&part->zip, first->storage_bytes, first->storages,
+				      first->pickle_bytes, err);
 	if (rv != 0) {
 		return rv;
 	}
@@ -448,6 +494,23 @@ static const uint8_t *bytes_at(const struct pawl_restore *restore, const struct 
 
 /* ---- asking ---- */
 
+/* What the agent offers: what is in the reply. */
+static int take_offer(struct pawl_restore *restore, struct pawl_ckpt *ckpt, struct wire_in *in,
+	struct pawl_err *err)
+{
+	char tag[CKPT_TAG_MAX] = "";
+
+	if (ckpt->reply.type == PROTO_FROM_MEMORY) {
+		return take_memory(restore, &ckpt->reply, in, err);
+	}
+	if (ckpt->reply.type == PROTO_FROM_STORE) {
+		wire_get_str(in, tag, sizeof(tag));
+		return open_store(restore, ckpt->options.root, tag, err);
+	}
+	return pawl_err_set(err, PAWL_ENOENT, "%s holds no such complete checkpoint",
+		ckpt->options.root);
+}
+
 int pawl_ckpt_restore(struct pawl_ckpt *ckpt, bool has_step, uint64_t step, int timeout_ms,
 	struct pawl_restore **out, struct pawl_err *err)
 {
@@ -473,16 +536,62 @@ int pawl_ckpt_restore(struct pawl_ckpt *ckpt, bool has_step, uint64_t step, int 
 		wire_put_u64(&ckpt->frame, step);
 		rv = link_call(ckpt->link, &ckpt->frame, start, timeout_ms, &ckpt->reply, &in, err);
 	}
-	if (rv == 0 && ckpt->reply.type == PROTO_FROM_MEMORY) {
-		rv = take_memory(restore, &ckpt->reply, &in, err);
-	} else if (rv == 0 && ckpt->reply.type == PROTO_FROM_STORE) {
-		rv = open_store(restore, ckpt->options.root, true, wire_get_u64(&in), err);
-	} else if (rv == 0) {
-		rv = pawl_err_set(err, PAWL_ENOENT, "%s holds no complete checkpoint",
-			ckpt->options.root);
-	}
+	rv = rv == 0 ? take_offer(restore, ckpt, &in, err) : rv;
 	link_reply_close(&ckpt->reply);
 	pthread_mutex_unlock(&ckpt->saving);
+	if (rv != 0) {
+		pawl_restore_close(restore);
+		return rv;
+	}
+	*out = restore;
+	return 0;
+}
+
+/* One question; PAWL_EBUSY: the tag is being added to. */
+static int find_once(struct pawl_restore *restore, struct pawl_ckpt *ckpt, const char *tag,
+	int timeout_ms, struct pawl_err *err)
+{
+	struct wire_in in;
+	size_t start;
+	int rv = 0;
+
+	pthread_mutex_lock(&ckpt->saving);
+	if (!ckpt->link || !link_alive(ckpt->link)) {
+		rv = session_connect(ckpt, err);
+	}
+	if (rv == 0) {
+		start = link_start(ckpt->link, &ckpt->frame, PROTO_FIND);
+		wire_put_str(&ckpt->frame, tag ? tag : "");
+		rv = link_call(ckpt->link, &ckpt->frame, start, timeout_ms, &ckpt->reply, &in, err);
+	}
+	rv = rv == 0 ? take_offer(restore, ckpt, &in, err) : rv;
+	link_reply_close(&ckpt->reply);
+	pthread_mutex_unlock(&ckpt->saving);
+	return rv;
+}
+
+int pawl_ckpt_find(struct pawl_ckpt *ckpt, const char *tag, int timeout_ms,
+	struct pawl_restore **out, struct pawl_err *err)
+{
+	const struct timespec pause = {.tv_nsec = FIND_PAUSE_NS};
+	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
+	struct pawl_restore *restore;
+	int rv;
+
+	if (session_dead(ckpt, err)) {
+		return PAWL_EPEER;
+	}
+	rv = new_restore(&restore, ckpt, err);
+	if (rv != 0) {
+		return rv;
+	}
+	for (;;) {
+		rv = find_once(restore, ckpt, tag, timeout_ms, err);
+		if (rv != PAWL_EBUSY || clock_mono_ns() >= due_ns) {
+			break;
+		}
+		nanosleep(&pause, NULL);
+	}
 	if (rv != 0) {
 		pawl_restore_close(restore);
 		return rv;

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "ckpt/cuda.h"
 #include "ckpt/plan.h"
+#include "ckpt/tags.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +37,7 @@ static void free_part(struct session_part *part)
 	zip_plan_deinit(&part->zip);
 }
 
-static void free_parts(struct pawl_ckpt *ckpt)
+void session_free_parts(struct pawl_ckpt *ckpt)
 {
 	for (uint32_t p = 0; p < ckpt->parts_n; p++) {
 		free_part(&ckpt->parts[p]);
@@ -51,7 +52,7 @@ static void free_parts(struct pawl_ckpt *ckpt)
 void session_save_deinit(struct pawl_ckpt *ckpt)
 {
 	session_slot_deinit(ckpt);
-	free_parts(ckpt);
+	session_free_parts(ckpt);
 	ckpt_pieces_deinit(&ckpt->pieces);
 	free(ckpt->told);
 }
@@ -63,6 +64,9 @@ static int check_part(const struct pawl_ckpt_part *in, struct pawl_err *err)
 			"partition name '%.64s': must have 1 to %d bytes, no '/', no leading '.', "
 			"and not be complete.txt or why.txt",
 			in->name, PART_NAME_BYTES);
+	}
+	if (in->raw && in->pickle_bytes > 0) {
+		return pawl_err_set(err, PAWL_EINVAL, "%s: a raw file has no pickle", in->name);
 	}
 	for (uint32_t s = 0; s < in->spans_n; s++) {
 		if (in->spans[s].device > CUDA_DEVICES_MAX) {
@@ -79,7 +83,8 @@ static bool same_layout(const struct session_part *part, const struct pawl_ckpt_
 	const struct record_part *record = part->record;
 
 	if (strcmp(record->name, in->name) != 0 || record->shared != in->shared ||
-		record->storages != in->spans_n || record->pickle_bytes != in->pickle_bytes) {
+		record->raw != in->raw || record->storages != in->spans_n ||
+		record->pickle_bytes != in->pickle_bytes) {
 		return false;
 	}
 	for (uint32_t s = 0; s < in->spans_n; s++) {
@@ -99,6 +104,8 @@ static int make_part(const struct pawl_ckpt *ckpt, struct session_part *part,
 
 	snprintf(record->name, sizeof(record->name), "%s", in->name);
 	record->shared = in->shared && ckpt->options.world > 1;
+	record->raw = in->raw;
+	record->exact = ckpt->options.named;
 	record->pickle_bytes = in->pickle_bytes;
 	record->storages = n;
 	record->storage_bytes = calloc(n + 1, sizeof(*record->storage_bytes));
@@ -111,7 +118,8 @@ static int make_part(const struct pawl_ckpt *ckpt, struct session_part *part,
 	for (uint32_t s = 0; s < n; s++) {
 		record->storage_bytes[s] = in->spans[s].size_bytes;
 	}
-	rv = zip_plan_init(&part->zip, record->storage_bytes, n, in->pickle_bytes, err);
+	rv = in->raw ? zip_plan_init_raw(&part->zip, record->storage_bytes, n, err)
+		     : zip_plan_init(&part->zip, record->storage_bytes, n, in->pickle_bytes, err);
 	if (rv != 0) {
 		return pawl_err_prefix(err, rv, "%s", in->name);
 	}
@@ -178,7 +186,7 @@ static int lay_out(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *in, uint
 		same = same && same_layout(&ckpt->parts[p], &in[p]);
 	}
 	if (rv == 0 && !same) {
-		free_parts(ckpt);
+		session_free_parts(ckpt);
 		rv = alloc_parts(ckpt, n, err);
 		for (uint32_t p = 0; p < n && rv == 0; p++) {
 			rv = make_part(ckpt, &ckpt->parts[p], &in[p], err);
@@ -189,7 +197,54 @@ static int lay_out(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *in, uint
 		set_spans(&ckpt->parts[p], &in[p]);
 	}
 	if (rv != 0) {
-		free_parts(ckpt); /* half of it is no layout */
+		session_free_parts(ckpt); /* half of it is no layout */
+	}
+	return rv;
+}
+
+int session_append_part(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *in,
+	uint64_t used_bytes, struct pawl_err *err)
+{
+	uint32_t n = ckpt->parts_n;
+	struct record_part *records;
+	struct session_part *parts;
+	struct record_part *record;
+	int rv = check_part(in, err);
+
+	for (uint32_t p = 0; p < n && rv == 0; p++) {
+		if (strcmp(ckpt->records[p].name, in->name) == 0) {
+			rv = pawl_err_set(err, PAWL_EEXIST, "%s is in this save already", in->name);
+		}
+	}
+	if (rv == 0 && n >= CKPT_PARTS_MAX) {
+		rv = pawl_err_set(err, PAWL_ELIMIT, "more than %u partitions", CKPT_PARTS_MAX);
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	records = realloc(ckpt->records, (n + 1) * sizeof(*records));
+	ckpt->records = records ? records : ckpt->records;
+	parts = realloc(ckpt->parts, (n + 1) * sizeof(*parts));
+	ckpt->parts = parts ? parts : ckpt->parts;
+	for (uint32_t p = 0; p < n; p++) {
+		ckpt->parts[p].record = &ckpt->records[p];
+	}
+	if (!records || !parts) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u partitions", n + 1);
+	}
+	record = &records[n];
+	memset(record, 0, sizeof(*record));
+	memset(&parts[n], 0, sizeof(parts[n]));
+	parts[n].record = record;
+	ckpt->parts_n = n + 1;
+	rv = make_part(ckpt, &parts[n], in, err);
+	if (rv == 0) {
+		rv = keep_tensors(record, in, err);
+	}
+	if (rv == 0) {
+		set_spans(&parts[n], in);
+		record->hi = record->size_bytes;
+		record->arena_off = used_bytes;
 	}
 	return rv;
 }
@@ -236,8 +291,25 @@ static uint64_t share_out(struct pawl_ckpt *ckpt)
 
 /* ---- pieces ---- */
 
+/* As much room to tell of pieces as there is for them. */
+static int make_told(struct pawl_ckpt *ckpt, struct pawl_err *err)
+{
+	struct record_piece *told;
+
+	if (ckpt->told_cap < ckpt->pieces.cap) {
+		told = realloc(ckpt->told, ckpt->pieces.cap * sizeof(*told));
+		if (!told) {
+			return pawl_err_set(err, PAWL_ENOMEM, "no memory for %zu pieces",
+				ckpt->pieces.cap);
+		}
+		ckpt->told = told;
+		ckpt->told_cap = ckpt->pieces.cap;
+	}
+	return 0;
+}
+
 /* On a summing save the rest of a shared file is read too, only for its checksums. */
-static int list_part(struct pawl_ckpt *ckpt, uint32_t p, uint8_t *arena, struct pawl_err *err)
+int session_list_part(struct pawl_ckpt *ckpt, uint32_t p, uint8_t *arena, struct pawl_err *err)
 {
 	struct session_part *part = &ckpt->parts[p];
 	const struct record_part *record = part->record;
@@ -258,26 +330,16 @@ static int list_part(struct pawl_ckpt *ckpt, uint32_t p, uint8_t *arena, struct 
 			record->size_bytes, NULL, err);
 	}
 	part->piece_hi = pieces->n;
-	return rv;
+	return rv == 0 ? make_told(ckpt, err) : rv;
 }
 
 static int list_pieces(struct pawl_ckpt *ckpt, uint8_t *arena, struct pawl_err *err)
 {
-	struct record_piece *told;
 	int rv = 0;
 
 	ckpt->pieces.n = 0;
 	for (uint32_t p = 0; p < ckpt->parts_n && rv == 0; p++) {
-		rv = list_part(ckpt, p, arena, err);
-	}
-	if (rv == 0 && ckpt->told_cap < ckpt->pieces.cap) {
-		told = realloc(ckpt->told, ckpt->pieces.cap * sizeof(*told));
-		if (!told) {
-			return pawl_err_set(err, PAWL_ENOMEM, "no memory for %zu pieces",
-				ckpt->pieces.cap);
-		}
-		ckpt->told = told;
-		ckpt->told_cap = ckpt->pieces.cap;
+		rv = session_list_part(ckpt, p, arena, err);
 	}
 	return rv;
 }
@@ -328,7 +390,7 @@ void session_tell_staged(struct pawl_ckpt *ckpt, uint64_t id)
 	if (pawl_ckpt_status(ckpt, id, &status, NULL) != 0) {
 		return;
 	}
-	wire_put_u64(out, id - ckpt->seq_base);
+	wire_put_u64(out, session_seq(ckpt, id));
 	wire_put_u64(out,
 		status.stall_ns ? status.stall_ns
 				: took_ns); /* save has not returned yet: all that it took */
@@ -354,9 +416,10 @@ void session_tell_failed(struct pawl_ckpt *ckpt, struct wire_out *out, uint64_t 
 {
 	size_t start = link_start(ckpt->link, out, PROTO_FAIL);
 
-	wire_put_u64(out, id - ckpt->seq_base);
+	wire_put_u64(out, session_seq(ckpt, id));
 	wire_put_u32(out, (uint32_t)-code);
 	wire_put_str(out, why);
+	wire_put_str(out, ckpt->options.named ? ckpt->tag : "");
 	link_send(ckpt->link, out, start, NULL);
 }
 
@@ -409,7 +472,7 @@ uint64_t session_new_save(struct pawl_ckpt *ckpt)
 	return id;
 }
 
-static void note_stall(struct pawl_ckpt *ckpt, uint64_t id)
+void session_note_stall(struct pawl_ckpt *ckpt, uint64_t id)
 {
 	static const enum pawl_ckpt_proof proofs[] = {[SNAP_COPIED] = PAWL_CKPT_COPIED,
 		[SNAP_WATCHED] = PAWL_CKPT_WATCHED,
@@ -444,6 +507,22 @@ static int stage(struct pawl_ckpt *ckpt, uint64_t id, int slot, bool watch, stru
 	return rv;
 }
 
+int session_reach(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err)
+{
+	int rv;
+
+	if (ckpt->link && link_alive(ckpt->link)) {
+		return 0;
+	}
+	rv = session_connect(ckpt, err);
+	if (rv == 0) {
+		pthread_mutex_lock(&ckpt->state);
+		ckpt->seq_base = id - 1; /* this save is the new connection's first */
+		pthread_mutex_unlock(&ckpt->state);
+	}
+	return rv;
+}
+
 /* From a laid-out save to a running snapshot (or a finished stream). */
 static int start_save(struct pawl_ckpt *ckpt, uint64_t id, bool watch, struct pawl_err *err)
 {
@@ -451,16 +530,12 @@ static int start_save(struct pawl_ckpt *ckpt, uint64_t id, bool watch, struct pa
 	int rv;
 
 	ckpt->proof = SNAP_COPIED; /* also what is streamed */
-	if (!ckpt->link || !link_alive(ckpt->link)) {
-		rv = session_connect(ckpt, err);
-		if (rv != 0) {
-			return rv;
-		}
-		pthread_mutex_lock(&ckpt->state);
-		ckpt->seq_base = id - 1; /* this save is the new connection's first */
-		pthread_mutex_unlock(&ckpt->state);
+	rv = session_reach(ckpt, id, err);
+	if (rv != 0) {
+		return rv;
 	}
-	ckpt->summing = ckpt->options.world > 1 && (id - ckpt->seq_base) % SESSION_CHECK_EVERY == 1;
+	ckpt->summing = ckpt->options.world > 1 && !ckpt->options.named &&
+		(id - ckpt->seq_base) % SESSION_CHECK_EVERY == 1;
 	rv = session_ask_slot(ckpt, id, share_out(ckpt), &slot, err);
 	if (rv != 0) {
 		return rv;
@@ -472,20 +547,28 @@ static int start_save(struct pawl_ckpt *ckpt, uint64_t id, bool watch, struct pa
 	return rv;
 }
 
-int pawl_ckpt_save(struct pawl_ckpt *ckpt, uint64_t step, const struct pawl_ckpt_part *parts,
-	uint32_t parts_n, bool watch, uint64_t *id, struct pawl_err *err)
+int session_enter(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, bool again,
+	struct pawl_err *err)
 {
-	struct pawl_err why;
-	int rv;
-
 	if (session_dead(ckpt, err)) {
 		return PAWL_EPEER;
 	}
-	if (parts_n > CKPT_PARTS_MAX) {
-		return pawl_err_set(err, PAWL_ELIMIT, "%u partitions: at most %u", parts_n,
-			CKPT_PARTS_MAX);
+	if ((tag != NULL) != ckpt->options.named) {
+		return pawl_err_set(err, PAWL_EINVAL, "this session saves by %s",
+			ckpt->options.named ? "tag" : "step");
+	}
+	if (tag && !tag_valid(tag)) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"tag '%.64s': must have 1 to %u bytes, no '/', no '.' in front, no control "
+			"characters",
+			tag, CKPT_TAG_MAX - 1);
 	}
 	pthread_mutex_lock(&ckpt->saving);
+	if (ckpt->build.open) {
+		pthread_mutex_unlock(&ckpt->saving);
+		return pawl_err_set(err, PAWL_EBUSY, "a save of %s is being put together",
+			ckpt->tag);
+	}
 	ckpt->begun_ns = clock_mono_ns();
 	snap_wait(ckpt->snap); /* the save before: its pieces and layout are about to be reused */
 	if (ckpt->asked.open && !link_alive(ckpt->link)) {
@@ -494,17 +577,42 @@ int pawl_ckpt_save(struct pawl_ckpt *ckpt, uint64_t step, const struct pawl_ckpt
 		session_take_back(ckpt, "another step is saved");
 	}
 	ckpt->step = step;
+	ckpt->again = again;
+	if (tag) {
+		snprintf(ckpt->tag, sizeof(ckpt->tag), "%s", tag);
+	} else {
+		tag_of_step(ckpt->tag, sizeof(ckpt->tag), step);
+	}
+	pthread_mutex_lock(&ckpt->state);
+	ckpt->withdrawn = false;
+	pthread_mutex_unlock(&ckpt->state);
+	return 0;
+}
+
+/* A save of all partitions at once. */
+static int save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, bool again,
+	const struct pawl_ckpt_part *parts, uint32_t parts_n, bool watch, uint64_t *id,
+	struct pawl_err *err)
+{
+	struct pawl_err why;
+	int rv;
+
+	if (parts_n > CKPT_PARTS_MAX) {
+		return pawl_err_set(err, PAWL_ELIMIT, "%u partitions: at most %u", parts_n,
+			CKPT_PARTS_MAX);
+	}
+	rv = session_enter(ckpt, tag, step, again, err);
+	if (rv != 0) {
+		return rv;
+	}
 	rv = lay_out(ckpt, parts, parts_n, err);
 	if (rv != 0) {
 		session_take_back(ckpt, "it could not be laid out");
 		goto unlock;
 	}
 	*id = ckpt->asked.open ? ckpt->asked.id : session_new_save(ckpt);
-	pthread_mutex_lock(&ckpt->state);
-	ckpt->withdrawn = false;
-	pthread_mutex_unlock(&ckpt->state);
 	rv = start_save(ckpt, *id, watch && ckpt->options.watch, &why);
-	note_stall(ckpt, *id);
+	session_note_stall(ckpt, *id);
 	if (rv != 0) {
 		session_set_failed(ckpt, *id, rv, why.msg, -1, -1);
 		if (rv == PAWL_EMISMATCH) {
@@ -515,7 +623,24 @@ int pawl_ckpt_save(struct pawl_ckpt *ckpt, uint64_t step, const struct pawl_ckpt
 	}
 unlock:
 	pthread_mutex_unlock(&ckpt->saving);
+	return rv;
+}
+
+int pawl_ckpt_save(struct pawl_ckpt *ckpt, uint64_t step, const struct pawl_ckpt_part *parts,
+	uint32_t parts_n, bool watch, uint64_t *id, struct pawl_err *err)
+{
+	int rv = save(ckpt, NULL, step, false, parts, parts_n, watch, id, err);
+
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "save step %llu", (unsigned long long)step);
+}
+
+int pawl_ckpt_save_tag(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, bool again,
+	const struct pawl_ckpt_part *parts, uint32_t parts_n, bool watch, uint64_t *id,
+	struct pawl_err *err)
+{
+	int rv = save(ckpt, tag, step, again, parts, parts_n, watch, id, err);
+
+	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "save %.64s", tag);
 }
 
 void pawl_ckpt_fence(struct pawl_ckpt *ckpt, uint64_t groups)

@@ -10,6 +10,7 @@
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/pages.h"
+#include "ckpt/tags.h"
 
 /* ---- arenas ---- */
 
@@ -97,11 +98,19 @@ static int ask(struct pawl_ckpt *ckpt, uint64_t id, uint64_t step, uint64_t need
 {
 	struct session_asked *asked = &ckpt->asked;
 	size_t start = link_start(ckpt->link, &ckpt->frame, PROTO_BEGIN);
+	char tag[CKPT_TAG_MAX];
 	int rv;
 
 	wire_put_u64(&ckpt->frame, id - ckpt->seq_base);
 	wire_put_u64(&ckpt->frame, step);
 	wire_put_u64(&ckpt->frame, need_bytes);
+	if (ckpt->options.named) {
+		wire_put_str(&ckpt->frame, ckpt->tag);
+	} else {
+		tag_of_step(tag, sizeof(tag), step);
+		wire_put_str(&ckpt->frame, tag);
+	}
+	wire_put_u8(&ckpt->frame, ckpt->options.named && ckpt->again);
 	rv = link_ask(ckpt->link, &asked->call, &ckpt->frame, start, &asked->reply, err);
 	asked->open = rv == 0;
 	asked->id = id;
@@ -124,6 +133,7 @@ static int hear(struct pawl_ckpt *ckpt, int *slot, struct pawl_err *err)
 	}
 	*slot = wire_get_u8(&in) & (LEDGER_SLOTS - 1);
 	streamed = wire_get_u8(&in);
+	session_set_seq(ckpt, asked->id, wire_get_u64(&in));
 	if (!streamed) {
 		rv = take_arenas(ckpt, *slot, &asked->reply, &in, err);
 	}
@@ -190,7 +200,8 @@ void pawl_ckpt_ask(struct pawl_ckpt *ckpt, uint64_t step)
 	}
 	pthread_mutex_lock(&ckpt->saving);
 	session_take_back(ckpt, "it was asked for twice");
-	if (ckpt->link && link_alive(ckpt->link) && ckpt->asked.need_bytes > 0) {
+	if (ckpt->link && link_alive(ckpt->link) && ckpt->asked.need_bytes > 0 &&
+		!ckpt->options.named) {
 		/* if it fails, saving finds out */
 		(void)ask(ckpt, session_new_save(ckpt), step, ckpt->asked.need_bytes, NULL);
 	}
@@ -203,7 +214,7 @@ void pawl_ckpt_unask(struct pawl_ckpt *ckpt)
 		return;
 	}
 	pthread_mutex_lock(&ckpt->saving);
-	if (ckpt->link && link_alive(ckpt->link)) {
+	if (ckpt->link && link_alive(ckpt->link) && !ckpt->options.named) {
 		give_up(ckpt, ckpt->asked.open ? ckpt->asked.id : session_new_save(ckpt),
 			"the state could not be described");
 	}

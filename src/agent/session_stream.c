@@ -78,17 +78,60 @@ static int mark_devices(struct cuda **cuda, const struct session_part *part, str
 	return rv;
 }
 
-static int write_part(struct pawl_ckpt *ckpt, struct writer *writer, const char *dir,
-	struct live *live, struct pawl_err *err)
+/* Where this rank writes by itself. */
+struct session_stream {
+	struct store *store;      /* the root */
+	struct writer *writer;    /* in it */
+	struct cuda *cuda;        /* NULL: nothing lay on a device so far */
+	char dir[STORE_NAME_MAX]; /* that the agent has made */
+};
+
+int session_stream_open(struct session_stream **out, struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
-	struct session_part *part = live->part;
+	struct session_stream *stream = calloc(1, sizeof(*stream));
+	int rv;
+
+	if (!stream) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory to stream");
+	}
+	tag_new_dir(stream->dir, sizeof(stream->dir), ckpt->tag);
+	rv = store_posix_open_split(ckpt->options.root, ckpt->options.hidden, false, &stream->store,
+		err);
+	if (rv == 0) {
+		rv = writer_open(&stream->writer, stream->store, true, err);
+	}
+	if (rv != 0) {
+		session_stream_close(stream);
+		return rv;
+	}
+	session_note(ckpt,
+		"the state is larger than the memory tier may be: saves write to the store "
+		"themselves, and training waits for them");
+	*out = stream;
+	return 0;
+}
+
+void session_stream_close(struct session_stream *stream)
+{
+	if (stream) {
+		cuda_close(stream->cuda);
+		writer_close(stream->writer);
+		store_close(stream->store);
+		free(stream);
+	}
+}
+
+static int write_part(struct session_stream *stream, const struct pawl_ckpt *ckpt,
+	struct session_part *part, struct pawl_err *err)
+{
+	struct live live = {.part = part, .cuda = stream->cuda};
 	struct record_part *record = part->record;
-	struct write_source source = {chunk_from_memory, live};
+	struct write_source source = {chunk_from_memory, &live};
 	uint32_t chunks_n = ckpt_chunks(record->size_bytes);
 	char file[CKPT_NAME_MAX + 16];
 
 	free(record->chunks);
-	record->chunks = calloc(chunks_n, sizeof(*record->chunks));
+	record->chunks = calloc(chunks_n ? chunks_n : 1, sizeof(*record->chunks));
 	if (!record->chunks) {
 		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory for %u checksums",
 			record->name, chunks_n);
@@ -96,50 +139,44 @@ static int write_part(struct pawl_ckpt *ckpt, struct writer *writer, const char 
 	record->chunks_n = chunks_n;
 	record->lo = 0;
 	record->hi = record->size_bytes;
-	manifest_file_name(file, sizeof(file), record->name, record->shared, ckpt->options.rank,
-		ckpt->options.world);
-	return writer_write(writer, dir, file, &part->zip, &source, record->chunks, err);
+	manifest_file_name(file, sizeof(file), record->name, record->shared || record->exact,
+		ckpt->options.rank, ckpt->options.world);
+	return writer_write(stream->writer, stream->dir, file, &part->zip, &source, record->chunks,
+		err);
+}
+
+int session_stream_part(struct session_stream *stream, struct pawl_ckpt *ckpt, uint32_t p,
+	struct pawl_err *err)
+{
+	struct session_part *part = &ckpt->parts[p];
+	int rv;
+
+	part->record->pieces_n = 0;
+	part->record->sums_n = 0;
+	part->piece_lo = part->piece_hi = ckpt->pieces.n;
+	if (part->record->shared && ckpt->options.rank != 0) {
+		part->record->lo = part->record->hi = 0;
+		return 0;
+	}
+	rv = mark_devices(&stream->cuda, part, err);
+	return rv == 0 ? write_part(stream, ckpt, part, err) : rv;
 }
 
 int session_stream(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err)
 {
-	struct store *store = NULL;
-	struct writer *writer = NULL;
-	struct live live = {0};
-	char tag[CKPT_TAG_MAX];
-	char dir[CKPT_TAG_MAX + 8];
-	int rv = store_posix_open(ckpt->options.root, false, &store, err);
+	struct session_stream *stream;
+	int rv = session_stream_open(&stream, ckpt, err);
 
 	if (rv != 0) {
 		return rv;
 	}
 	session_drop_arenas(
 		ckpt); /* the agent hands over new ones if it ever grants memory again */
-	session_note(ckpt,
-		"the state is larger than the memory tier may be: saves write to the store "
-		"themselves, and training waits for them");
-	tag_of_step(tag, sizeof(tag), ckpt->step);
-	snprintf(dir, sizeof(dir), ".%s.new", tag);
-	rv = writer_open(&writer, store, true, err);
+	ckpt->pieces.n = 0;
 	for (uint32_t p = 0; p < ckpt->parts_n && rv == 0; p++) {
-		struct session_part *part = &ckpt->parts[p];
-
-		part->record->pieces_n = 0;
-		part->record->sums_n = 0;
-		part->piece_lo = part->piece_hi = 0;
-		if (part->record->shared && ckpt->options.rank != 0) {
-			part->record->lo = part->record->hi = 0;
-			continue;
-		}
-		live.part = part;
-		rv = mark_devices(&live.cuda, part, err);
-		if (rv == 0) {
-			rv = write_part(ckpt, writer, dir, &live, err);
-		}
+		rv = session_stream_part(stream, ckpt, p, err);
 	}
-	cuda_close(live.cuda);
-	writer_close(writer);
-	store_close(store);
+	session_stream_close(stream);
 	if (rv == 0) {
 		ckpt->summing = false;
 		session_tell_staged(ckpt, id);

@@ -23,12 +23,15 @@ uint64_t arena_round(uint64_t need_bytes)
 int arena_ensure(struct arena *arena, uint64_t need_bytes, struct pawl_err *err)
 {
 	uint64_t size = arena_round(need_bytes ? need_bytes : 1);
-	int fd;
+	bool fresh = arena->size_bytes == 0;
+	int fd = arena->fd;
 
 	if (arena->size_bytes >= size) {
 		return 0;
 	}
-	fd = FAULT_SYS("tier.create", memfd_create("pawl-arena", MFD_CLOEXEC));
+	if (fresh) {
+		fd = FAULT_SYS("tier.create", memfd_create("pawl-arena", MFD_CLOEXEC));
+	}
 	if (fd < 0) {
 		return pawl_err_sys(err, "memory tier: create an arena");
 	}
@@ -36,10 +39,12 @@ int arena_ensure(struct arena *arena, uint64_t need_bytes, struct pawl_err *err)
 		int rv = pawl_err_sys(err, "memory tier: size an arena of %llu bytes",
 			(unsigned long long)size);
 
-		close(fd);
+		if (fresh) {
+			close(fd);
+		}
 		return rv;
 	}
-	arena_deinit(arena);
+	arena_unmap(arena->map, arena->size_bytes);
 	*arena = (struct arena){.fd = fd, .size_bytes = size, .id = next_id++};
 	return 0;
 }

@@ -26,8 +26,8 @@ struct arena {
 	uint8_t *map; /* this process's mapping, NULL until arena_map */
 };
 
-/* Makes arena at least need_bytes large, replacing a smaller one (whose content is lost; workers
- * keep what they mapped). */
+/* Makes arena at least need_bytes large. What is in a smaller one stays, also for who has mapped
+ * it; it gets another id, so that it is mapped anew. */
 int arena_ensure(struct arena *arena, uint64_t need_bytes, struct pawl_err *err);
 /* Maps it into this process. Idempotent. */
 int arena_map(struct arena *arena, struct pawl_err *err);

@@ -21,10 +21,13 @@
 
 #define MANIFEST_MAGIC   "PAWLMANI"
 #define MAGIC_BYTES      8u
-#define MANIFEST_VERSION 1u
+#define MANIFEST_VERSION 2u  /* 1 had no kinds */
 #define HEAD_BYTES       24u /* magic, version, length of the body, checksum of the body */
 #define PART_BYTES_MIN   28u /* of an encoded part with empty names and lists */
 #define PART_LISTS       2u  /* lists of a part, each taken from the block */
+
+/* What kind of file a part is; also the bytes on disk. */
+enum { KIND_ZIP, KIND_RAW, KINDS };
 
 /* ---- encode ---- */
 
@@ -33,6 +36,7 @@ static void put_part(struct wire_out *out, const struct manifest_part *part)
 	wire_put_str(out, part->name);
 	wire_put_str(out, part->file);
 	wire_put_u32(out, part->rank);
+	wire_put_u8(out, part->raw ? KIND_RAW : KIND_ZIP);
 	wire_put_u64(out, part->size_bytes);
 	wire_put_u32(out, part->chunks_n);
 	for (uint32_t i = 0; i < part->chunks_n; i++) {
@@ -75,8 +79,8 @@ static int check_part(const struct manifest *m, uint32_t i, struct pawl_err *err
 	char file[sizeof(part->file)];
 
 	manifest_file_name(file, sizeof(file), part->name, shared, part->rank, m->world);
-	if (!ckpt_name_valid(part->name) || strcmp(file, part->file) != 0 ||
-		(!shared && part->rank >= m->world)) {
+	if (!ckpt_name_valid(part->name) || (!shared && part->rank >= m->world) ||
+		(strcmp(file, part->file) != 0 && strcmp(part->name, part->file) != 0)) {
 		return pawl_err_set(err, PAWL_EINVAL, "file %s cannot hold partition %s",
 			part->file, part->name);
 	}
@@ -84,8 +88,7 @@ static int check_part(const struct manifest *m, uint32_t i, struct pawl_err *err
 		return pawl_err_set(err, PAWL_EINVAL, "file %s is there twice or out of order",
 			part->file);
 	}
-	if (part->size_bytes == 0 || part->size_bytes > ZIP_FILE_MAX ||
-		part->size_bytes % ZIP_ALIGN_LARGE != 0 ||
+	if (!ckpt_size_valid(part->raw, part->size_bytes) ||
 		part->chunks_n != ckpt_chunks(part->size_bytes)) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"file %s: %" PRIu64 " bytes cannot have %u checksums", part->file,
@@ -113,13 +116,18 @@ int manifest_check(const struct manifest *manifest, struct pawl_err *err)
 
 /* ---- decode ---- */
 
-static void get_part(struct wire_in *in, struct block *block, struct manifest_part *part)
+static void get_part(struct wire_in *in, uint32_t version, struct block *block,
+	struct manifest_part *part)
 {
 	const uint8_t *tensors;
+	uint8_t kind;
 
 	wire_get_str(in, part->name, sizeof(part->name));
 	wire_get_str(in, part->file, sizeof(part->file));
 	part->rank = wire_get_u32(in);
+	kind = version > 1 ? wire_get_u8(in) : KIND_ZIP;
+	part->raw = kind == KIND_RAW;
+	in->failed = in->failed || kind >= KINDS;
 	part->size_bytes = wire_get_u64(in);
 	part->chunks_n = wire_get_u32(in);
 	if (part->chunks_n > wire_in_left(in) / sizeof(*part->chunks)) {
@@ -138,7 +146,7 @@ static void get_part(struct wire_in *in, struct block *block, struct manifest_pa
 }
 
 /* Decodes a body whose checksum is right. */
-static int get_body(struct manifest *m, struct wire_in *in, struct pawl_err *err)
+static int get_body(struct manifest *m, struct wire_in *in, uint32_t version, struct pawl_err *err)
 {
 	struct block block;
 	int rv;
@@ -164,7 +172,7 @@ static int get_body(struct manifest *m, struct wire_in *in, struct pawl_err *err
 	m->block = block.at;
 	m->parts = block_take(&block, m->parts_n * sizeof(*m->parts));
 	for (uint32_t i = 0; i < m->parts_n && !in->failed; i++) {
-		get_part(in, &block, &m->parts[i]);
+		get_part(in, version, &block, &m->parts[i]);
 	}
 	if (!wire_in_done(in)) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "manifest: its files do not fill it");
@@ -203,7 +211,7 @@ int manifest_decode(struct manifest *manifest, const void *bytes, size_t len_byt
 		crc32c(0, in.at, wire_in_left(&in)) != sum) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "manifest: its checksum is wrong");
 	}
-	rv = get_body(&m, &in, err);
+	rv = get_body(&m, &in, version, err);
 	if (rv != 0) {
 		manifest_deinit(&m);
 		return rv;
@@ -245,26 +253,29 @@ static int compare_file(const void *key, const void *part)
 	return strcmp(key, ((const struct manifest_part *)part)->file);
 }
 
-/* The part in the file that a partition has when it is shared or not, if it is that partition. */
-static const struct manifest_part *find_file(const struct manifest *m, const char *name,
-	bool shared, uint32_t rank)
+/* The part in a file, if it is that partition. */
+static const struct manifest_part *find_file(const struct manifest *m, const char *file,
+	const char *name)
 {
-	const struct manifest_part *part;
-	char file[sizeof(part->file)];
+	const struct manifest_part *part = NULL;
 
-	if (m->parts_n == 0) {
-		return NULL;
+	if (m->parts_n > 0) {
+		part = bsearch(file, m->parts, m->parts_n, sizeof(*m->parts), compare_file);
 	}
-	manifest_file_name(file, sizeof(file), name, shared, rank, m->world);
-	part = bsearch(file, m->parts, m->parts_n, sizeof(*m->parts), compare_file);
-	/* a name like another one's file of a rank is told from it by whose it is */
-	return part != NULL && part->rank == (shared ? MANIFEST_ALL_RANKS : rank) ? part : NULL;
+	return part != NULL && strcmp(part->name, name) == 0 ? part : NULL;
 }
 
 const struct manifest_part *manifest_find(const struct manifest *manifest, const char *name,
 	uint32_t rank)
 {
-	const struct manifest_part *part = find_file(manifest, name, false, rank);
+	char file[sizeof(manifest->parts->file)];
+	const struct manifest_part *part;
 
-	return part != NULL ? part : find_file(manifest, name, true, rank);
+	manifest_file_name(file, sizeof(file), name, false, rank, manifest->world);
+	part = find_file(manifest, file, name);
+	if (part == NULL) {
+		part = find_file(manifest, name, name);
+	}
+	return part != NULL && (part->rank == rank || part->rank == MANIFEST_ALL_RANKS) ? part
+											: NULL;
 }

@@ -7,17 +7,18 @@
 
 #define MANIFEST_MAX_BYTES (1u << 30) /* of an encoded manifest */
 #define MANIFEST_PARTS_MAX (1u << 20) /* files of one tag */
-#define CKPT_TAG_MAX       64u        /* bytes of a tag, terminator included */
+#define CKPT_TAG_MAX       128u       /* bytes of a tag, terminator included */
 #define CKPT_JOB_MAX       128u       /* bytes of a job id, terminator included */
 #define MANIFEST_ALL_RANKS UINT32_MAX
 
 struct manifest_part {
-	char name[CKPT_NAME_MAX]; /* the name in state: "model" */
-	char file[CKPT_NAME_MAX +
-		16];   /* "model", or "rng-rank1" for what differs by rank in a world of several */
-	uint32_t rank; /* whose it is, or MANIFEST_ALL_RANKS */
-	uint64_t size_bytes;    /* of the file */
-	uint32_t chunks_n;      /* ckpt_chunks(size_bytes) */
+	char name[CKPT_NAME_MAX];      /* the name in state: "model" */
+	char file[CKPT_NAME_MAX + 16]; /* "model", or "rng-rank1" for what differs by rank in a
+					  world of several and was not named file by file */
+	uint32_t rank;                 /* whose it is, or MANIFEST_ALL_RANKS */
+	bool raw;                      /* no torch zip: bytes of the caller's own, and any size */
+	uint64_t size_bytes;           /* of the file */
+	uint32_t chunks_n;             /* ckpt_chunks(size_bytes) */
 	uint32_t *chunks;       /* CRC-32C of each chunk of the file, every byte of it included */
 	uint32_t tensors_bytes; /* of tensors */
 	uint8_t *tensors;       /* table, see tensors.h */

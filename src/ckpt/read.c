@@ -86,6 +86,8 @@ static uint64_t chunk_bytes(const struct manifest_part *part, uint64_t chunk)
 /* Whether the chunk that io brought is what the manifest says. */
 static int check_chunk(struct job *job, const struct store_io *io)
 {
+	uint64_t chunk = io->off_bytes / CKPT_CHUNK;
+	uint64_t len_bytes;
 	int rv;
 
 	if (io->rv != 0) {
@@ -96,8 +98,9 @@ static int check_chunk(struct job *job, const struct store_io *io)
 		}
 		return rv;
 	}
-	if (crc32c(0, io->buf, io->len_bytes) != job->part->chunks[io->off_bytes / CKPT_CHUNK]) {
-		return blame_chunk(job->path, io->off_bytes, io->len_bytes, job->err);
+	len_bytes = chunk_bytes(job->part, chunk);
+	if (crc32c(0, io->buf, len_bytes) != job->part->chunks[chunk]) {
+		return blame_chunk(job->path, io->off_bytes, len_bytes, job->err);
 	}
 	return 0;
 }
@@ -126,6 +129,7 @@ static int submit_chunk(struct job *job, struct store_io *io, uint64_t off)
 	io->file = job->file;
 	io->buf = job->image + off;
 	io->len_bytes = chunk_bytes(job->part, off / CKPT_CHUNK);
+	io->len_bytes += -io->len_bytes % STORE_ALIGN; /* the last block of a raw file */
 	io->off_bytes = off;
 	io->write = false;
 	return store_submit(job->reader->store, io, job->err);

@@ -19,7 +19,7 @@
 #include <string.h>
 
 #define RECORD_MAGIC   0x43455250u /* "PREC" */
-#define RECORD_VERSION 1u
+#define RECORD_VERSION 2u
 #define PART_BYTES_MIN 65u /* of an encoded part with empty name and lists */
 #define PART_LISTS     5u  /* lists of a part, each taken from the block */
 
@@ -34,6 +34,15 @@ bool ckpt_name_valid(const char *name)
 	return strcmp(name, "complete.txt") != 0 && strcmp(name, "why.txt") != 0;
 }
 
+bool ckpt_size_valid(bool raw, uint64_t size_bytes)
+{
+	return size_bytes <= ZIP_FILE_MAX &&
+		(raw || (size_bytes > 0 && size_bytes % ZIP_ALIGN_LARGE == 0));
+}
+
+/* What a part is; bits of one byte. */
+enum { FLAG_SHARED = 1, FLAG_RAW = 2, FLAG_EXACT = 4 };
+
 /* ---- encode ---- */
 
 static void put_u32s(struct wire_out *out, const uint32_t *at, uint32_t n)
@@ -47,7 +56,9 @@ static void put_u32s(struct wire_out *out, const uint32_t *at, uint32_t n)
 static void put_part(struct wire_out *out, const struct record_part *part)
 {
 	wire_put_str(out, part->name);
-	wire_put_u8(out, part->shared);
+	wire_put_u8(out,
+		(uint8_t)((part->shared ? FLAG_SHARED : 0) | (part->raw ? FLAG_RAW : 0) |
+			(part->exact ? FLAG_EXACT : 0)));
 	wire_put_u64(out, part->size_bytes);
 	wire_put_u64(out, part->pickle_bytes);
 	wire_put_u64(out, part->lo);
@@ -87,8 +98,7 @@ static const char *check_sizes(const struct record_part *part)
 {
 	uint64_t left = part->size_bytes;
 
-	if (part->size_bytes == 0 || part->size_bytes > ZIP_FILE_MAX ||
-		part->size_bytes % ZIP_ALIGN_LARGE != 0) {
+	if (!ckpt_size_valid(part->raw, part->size_bytes)) {
 		return "impossible size of the file";
 	}
 	if (part->pickle_bytes > left) {
@@ -201,9 +211,13 @@ static uint32_t *get_u32s(struct wire_in *in, struct block *block, uint32_t *n, 
 static void get_part(struct wire_in *in, struct block *block, struct record_part *part)
 {
 	const uint8_t *tensors;
+	uint8_t flags;
 
 	wire_get_str(in, part->name, sizeof(part->name));
-	part->shared = wire_get_u8(in) != 0;
+	flags = wire_get_u8(in);
+	part->shared = (flags & FLAG_SHARED) != 0;
+	part->raw = (flags & FLAG_RAW) != 0;
+	part->exact = (flags & FLAG_EXACT) != 0;
 	part->size_bytes = wire_get_u64(in);
 	part->pickle_bytes = wire_get_u64(in);
 	part->lo = wire_get_u64(in);

@@ -23,6 +23,8 @@ struct wire_out;
  * (complete.txt, why.txt).
  */
 bool ckpt_name_valid(const char *name);
+/* Whether a file of this kind may be so large. */
+bool ckpt_size_valid(bool raw, uint64_t size_bytes);
 
 /* A piece as staged: see plan.h. */
 struct record_piece {
@@ -35,6 +37,8 @@ struct record_part {
 	char name[CKPT_NAME_MAX];    /* "model"; for what differs by rank the rank is added when the
 					file is named */
 	bool shared;                 /* held alike by all ranks */
+	bool raw;                    /* no torch zip: storages one behind the other */
+	bool exact;                  /* the file has the partition's name, whoever's it is */
 	uint64_t size_bytes;         /* of the file */
 	uint64_t pickle_bytes;       /* size of data.pkl */
 	uint64_t lo, hi;             /* the share of the file that this rank staged */

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define PINS_FILE      ".pins"
-#define PINS_MAX_BYTES (TAGS_MAX * 21u) /* of .pins: a line is at most 20 digits and a newline */
+#define PINS_MAX_BYTES (TAGS_MAX * CKPT_TAG_MAX) /* of .pins */
 
 /* Absence of what a tag must hold makes it broken; other failures stay what they are. */
 static int as_broken(int rv, const char *tag, const char *what, struct pawl_err *err)
@@ -71,7 +71,7 @@ static int read_manifest(struct store *store, const char *tag, struct manifest *
 	if (rv != 0) {
 		return pawl_err_prefix(err, rv, "%s", tag);
 	}
-	if (strcmp(m.tag, tag) != 0 || !tag_parse(tag, &step) || m.step != step) {
+	if (strcmp(m.tag, tag) != 0 || (tag_parse(tag, &step) && m.step != step)) {
 		rv = pawl_err_set(err, PAWL_ECORRUPT,
 			"%s: its manifest is that of %s, step %" PRIu64, tag, m.tag, m.step);
 		manifest_deinit(&m);
@@ -135,11 +135,28 @@ int tag_open(struct store *store, const char *tag, struct manifest *manifest, st
 
 /* ---- pins ---- */
 
-/* Steps that retention must keep. */
+/* Tags that retention must keep. */
 struct pins {
-	uint64_t *steps; /* owned */
-	size_t n;        /* of them */
+	char (*tags)[CKPT_TAG_MAX]; /* owned */
+	size_t n;                   /* of them */
 };
+
+/* A line: the step of a tag that is called by it, else '=' and the tag. */
+static bool parse_pin(char tag[CKPT_TAG_MAX], const char *at, size_t len_bytes)
+{
+	uint64_t step;
+
+	if (tags_parse_number(at, at + len_bytes, &step)) {
+		tag_of_step(tag, CKPT_TAG_MAX, step);
+		return true;
+	}
+	if (len_bytes < 2 || len_bytes > CKPT_TAG_MAX || *at != '=') {
+		return false;
+	}
+	memcpy(tag, at + 1, len_bytes - 1);
+	tag[len_bytes - 1] = '\0';
+	return tag_valid(tag);
+}
 
 static int parse_pins(struct pins *pins, const char *text, size_t len_bytes, struct pawl_err *err)
 {
@@ -149,8 +166,9 @@ static int parse_pins(struct pins *pins, const char *text, size_t len_bytes, str
 	while (at < end) {
 		const char *newline = memchr(at, '\n', (size_t)(end - at));
 
-		if (newline == NULL || !tags_parse_number(at, newline, &pins->steps[pins->n])) {
-			return pawl_err_set(err, PAWL_ECORRUPT, PINS_FILE ": not one step a line");
+		if (newline == NULL ||
+			!parse_pin(pins->tags[pins->n], at, (size_t)(newline - at))) {
+			return pawl_err_set(err, PAWL_ECORRUPT, PINS_FILE ": not one tag a line");
 		}
 		pins->n++;
 		at = newline + 1;
@@ -158,7 +176,17 @@ static int parse_pins(struct pins *pins, const char *text, size_t len_bytes, str
 	return 0;
 }
 
-/* No file means no pins. The caller frees pins->steps, which has room for one more. */
+static size_t count_lines(const char *text, size_t len_bytes)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < len_bytes; i++) {
+		n += text[i] == '\n';
+	}
+	return n;
+}
+
+/* No file means no pins. The caller frees pins->tags, which has room for one more. */
 static int read_pins(struct store *store, struct pins *pins, struct pawl_err *err)
 {
 	void *text = NULL;
@@ -170,25 +198,25 @@ static int read_pins(struct store *store, struct pins *pins, struct pawl_err *er
 	if (rv != 0 && rv != PAWL_ENOENT) {
 		return rv;
 	}
-	/* a line has two bytes at least */
-	pins->steps = FAULT_MEM("tags.pins", calloc(len_bytes / 2 + 2, sizeof(*pins->steps)));
-	if (pins->steps == NULL) {
+	pins->tags = FAULT_MEM("tags.pins",
+		calloc(count_lines(text, len_bytes) + 1, sizeof(*pins->tags)));
+	if (pins->tags == NULL) {
 		rv = pawl_err_set(err, PAWL_ENOMEM, "read " PINS_FILE);
 	} else {
 		rv = parse_pins(pins, text, len_bytes, err);
 	}
 	free(text);
 	if (rv != 0) {
-		free(pins->steps);
+		free(pins->tags);
 		*pins = (struct pins){.n = 0};
 	}
 	return rv;
 }
 
-static bool is_pinned(const struct pins *pins, uint64_t step)
+static bool is_pinned(const struct pins *pins, const char *tag)
 {
 	for (size_t i = 0; i < pins->n; i++) {
-		if (pins->steps[i] == step) {
+		if (strcmp(pins->tags[i], tag) == 0) {
 			return true;
 		}
 	}
@@ -201,8 +229,11 @@ static int write_pins(struct store *store, const struct pins *pins, struct pawl_
 	int rv;
 
 	for (size_t i = 0; i < pins->n; i++) {
-		char line[24];
-		int n = snprintf(line, sizeof(line), "%" PRIu64 "\n", pins->steps[i]);
+		char line[CKPT_TAG_MAX + 24];
+		uint64_t step;
+		int n = tag_parse(pins->tags[i], &step)
+			? snprintf(line, sizeof(line), "%" PRIu64 "\n", step)
+			: snprintf(line, sizeof(line), "=%s\n", pins->tags[i]);
 
 		wire_put_raw(&out, line, (size_t)n);
 	}
@@ -215,19 +246,19 @@ static int write_pins(struct store *store, const struct pins *pins, struct pawl_
 	return rv;
 }
 
-int tag_pin(struct store *store, uint64_t step, bool pinned, struct pawl_err *err)
+int tag_pin(struct store *store, const char *tag, bool pinned, struct pawl_err *err)
 {
-	char tag[CKPT_TAG_MAX];
 	struct pins pins;
 	bool there;
 	size_t n = 0;
 	int rv;
 
-	tag_of_step(tag, sizeof(tag), step);
-	rv = tags_has_path(store, tag, &there, err);
+	rv = tags_check_name(tag, err);
+	if (rv == 0) {
+		rv = tags_has_path(store, tag, &there, err);
+	}
 	if (rv == 0 && pinned && !there) {
-		rv = pawl_err_set(err, PAWL_ENOENT, "pin step %" PRIu64 ": there is no such tag",
-			step);
+		rv = pawl_err_set(err, PAWL_ENOENT, "pin %s: there is no such tag", tag);
 	}
 	if (rv == 0) {
 		rv = read_pins(store, &pins, err);
@@ -236,37 +267,75 @@ int tag_pin(struct store *store, uint64_t step, bool pinned, struct pawl_err *er
 		return rv;
 	}
 	for (size_t i = 0; i < pins.n; i++) {
-		if (pins.steps[i] != step) {
-			pins.steps[n++] = pins.steps[i];
+		if (strcmp(pins.tags[i], tag) != 0) {
+			memmove(pins.tags[n++], pins.tags[i], CKPT_TAG_MAX);
 		}
 	}
 	if (pinned) {
-		pins.steps[n++] = step;
+		snprintf(pins.tags[n++], CKPT_TAG_MAX, "%s", tag);
 	}
 	pins.n = n;
 	rv = write_pins(store, &pins, err);
-	free(pins.steps);
+	free(pins.tags);
 	return rv;
 }
 
 /* ---- listing ---- */
 
+/* What a broken tag that is not called by its step is ordered by: the number it ends with. */
+static uint64_t trailing_number(const char *tag)
+{
+	const char *end = tag + strlen(tag);
+	const char *at = end;
+	uint64_t number = 0;
+
+	while (at > tag && at[-1] >= '0' && at[-1] <= '9') {
+		at--;
+	}
+	while (end - at > 1 && *at == '0') {
+		at++;
+	}
+	return tags_parse_number(at, end, &number) ? number : 0;
+}
+
+/* What is known of the tag info->tag without reading its manifest, or with it (deep). */
 static void fill_info(struct store *store, struct tag_info *info, bool deep)
 {
 	struct manifest m;
 	struct pawl_err err;
+	bool named = tag_parse(info->tag, &info->step);
 	int rv;
 
-	rv = deep ? tag_open(store, info->tag, &m, &err) : check_complete(store, info->tag, &err);
+	if (deep) {
+		rv = tag_open(store, info->tag, &m, &err);
+	} else {
+		rv = check_complete(store, info->tag, &err);
+	}
+	if (rv == 0 && !deep && !named) {
+		rv = read_manifest(store, info->tag, &m, &err);
+	}
 	info->state = rv == 0 ? TAG_COMPLETE : TAG_BROKEN;
 	if (rv != 0) {
 		snprintf(info->why, sizeof(info->why), "%.*s", (int)sizeof(info->why) - 1, err.msg);
-	} else if (deep) {
+		info->step = named ? info->step : trailing_number(info->tag);
+	} else if (deep || !named) {
+		info->step = m.step;
 		info->size_bytes = manifest_bytes(&m);
 		info->created_ns = m.created_ns;
 		info->world = m.world;
 		manifest_deinit(&m);
 	}
+}
+
+static int compare_infos(const void *a, const void *b)
+{
+	const struct tag_info *x = a;
+	const struct tag_info *y = b;
+
+	if (x->step != y->step) {
+		return x->step < y->step ? -1 : 1;
+	}
+	return (x->created_ns > y->created_ns) - (x->created_ns < y->created_ns);
 }
 
 int tags_list(struct store *store, bool deep, struct tag_info **tags, size_t *n,
@@ -276,6 +345,7 @@ int tags_list(struct store *store, bool deep, struct tag_info **tags, size_t *n,
 	struct tag_info *infos;
 	struct pins pins;
 	bool pins_known;
+	size_t found = 0;
 	int rv;
 
 	rv = tags_list_names(store, "", tags_want_tag, &names, err);
@@ -288,15 +358,53 @@ int tags_list(struct store *store, bool deep, struct tag_info **tags, size_t *n,
 		return pawl_err_set(err, PAWL_ENOMEM, "list %zu tags", names.n);
 	}
 	pins_known = read_pins(store, &pins, NULL) == 0;
-	for (size_t i = 0; i < names.n; i++) {
-		infos[i].step = names.at[i].number;
-		tag_of_step(infos[i].tag, sizeof(infos[i].tag), infos[i].step);
-		infos[i].pinned = !pins_known || is_pinned(&pins, infos[i].step);
-		fill_info(store, &infos[i], deep);
+	for (size_t i = 0; i < names.n && rv == 0; i++) {
+		struct tag_info *info = &infos[found];
+		bool ours = false;
+
+		rv = tags_is_ours(store, names.at[i].name, &ours, err);
+		if (rv == 0 && ours) {
+			snprintf(info->tag, sizeof(info->tag), "%.*s", (int)sizeof(info->tag) - 1,
+				names.at[i].name);
+			info->pinned = !pins_known || is_pinned(&pins, info->tag);
+			fill_info(store, info, deep);
+			found++;
+		}
 	}
-	*tags = infos;
-	*n = names.n;
-	free(pins.steps);
+	free(pins.tags);
 	free(names.at);
+	if (rv != 0) {
+		free(infos);
+		return rv;
+	}
+	qsort(infos, found, sizeof(*infos), compare_infos);
+	*tags = infos;
+	*n = found;
 	return 0;
+}
+
+int tag_find_step(struct store *store, uint64_t step, char tag[CKPT_TAG_MAX], struct pawl_err *err)
+{
+	struct tag_info *tags = NULL;
+	size_t n = 0;
+	bool found = false;
+	int rv;
+
+	tag_of_step(tag, CKPT_TAG_MAX, step);
+	rv = tags_is_ours(store, tag, &found, err);
+	if (rv != 0 || found) {
+		return rv;
+	}
+	rv = tags_list(store, false, &tags, &n, err);
+	while (rv == 0 && n-- > 0 && !found) {
+		found = tags[n].step == step;
+		if (found) {
+			memcpy(tag, tags[n].tag, CKPT_TAG_MAX);
+		}
+	}
+	free(tags);
+	if (rv == 0 && !found) {
+		rv = pawl_err_set(err, PAWL_ENOENT, "no tag of step %" PRIu64, step);
+	}
+	return rv;
 }

@@ -5,15 +5,18 @@
  *   <root>/<tag>/<file>…            partitions, valid torch zips
  *   <root>/<tag>/.pawl/manifest     see manifest.h
  *   <root>/<tag>/complete.txt       exactly "OK"
- *   <root>/.<tag>.new/…             being written (or, after an exchange, being deleted)
- *   <root>/.<tag>.old/…             the old one while a new one takes its place in two renames
- *   <root>/.<tag>.del/…             let go by retention, being deleted
+ *   <root>/.pawl.<tag>.new/…             being written (or, after an exchange, being deleted)
+ *   <root>/.pawl.<tag>.old/…             the old one while a new one takes its place in two renames
+ *   <root>/.pawl.<tag>.del/…             let go by retention, being deleted
  *   <root>/.bad/<tag>.<n>/…         put aside, with why.txt; at most TAGS_BAD_MAX are kept
- *   <root>/.pins                    pinned steps, one a line
+ *   <root>/.pins                    pinned tags, one a line: "5" for global_step5, else "=tag"
  *
- * Publishing: all of .<tag>.new made durable in the order data, manifest, complete.txt; then one
- * rename (an exchange when the tag exists) and a sync of the root. So no reader ever sees half a
- * tag under its name, and a step saved again replaces the old one in one instant.
+ * A directory is a tag if it has any name without a dot in front and .pawl in it; others are not
+ * ours, and left alone.
+ *
+ * Publishing: all of .pawl.<tag>.new made durable in the order data, manifest, complete.txt; then
+ * one rename (an exchange when the tag exists) and a sync of the root. So no reader ever sees half
+ * a tag under its name, and a step saved again replaces the old one in one instant.
  */
 #ifndef CKPT_TAGS_H
 #define CKPT_TAGS_H
@@ -24,7 +27,7 @@ struct store;
 
 #define TAGS_MAX     100000u /* tags of one root */
 #define TAGS_BAD_MAX 3u
-#define TAG_PREFIX   "global_step"
+#define TAG_PREFIX   "global_step" /* of tags that are called by their step */
 
 enum tag_state {
 	TAG_COMPLETE, /* complete.txt is OK, manifest valid, every file there with its size; payload
@@ -34,38 +37,45 @@ enum tag_state {
 
 struct tag_info {
 	char tag[CKPT_TAG_MAX];
-	uint64_t step;        /* its trailing number */
+	uint64_t step;        /* of training: what tags are ordered by */
 	enum tag_state state; /* as checked, see above */
 	bool pinned;          /* never deleted by retention */
 	uint64_t size_bytes;  /* of all files in the manifest; 0 if broken */
-	int64_t created_ns;   /* from the manifest */
+	int64_t created_ns;   /* from the manifest; 0 if it was not read */
 	uint32_t world;       /* ranks that saved */
 	char why[160];        /* what is broken */
 };
 
 void tag_of_step(char *buf, size_t cap_bytes, uint64_t step);
-/* true and the step if name is a tag ("global_step" and digits, no leading zero but for 0) */
+/* Where a tag is being built, see tag_begin. */
+void tag_new_dir(char *buf, size_t cap_bytes, const char *tag);
+/* true and the step if name is a tag that is called by its step ("global_step" and digits, no
+ * leading zero but for 0) */
 bool tag_parse(const char *name, uint64_t *step);
+/* Whether a tag may be called so: 1 to CKPT_TAG_MAX - 1 bytes, no '/', no '.' in front, no control
+ * characters. */
+bool tag_valid(const char *name);
 
-/* All tags, ascending by step; the caller frees *tags. deep=false checks names and complete.txt
- * only (state may be optimistic). */
+/* All tags, ascending by step and then by age; the caller frees *tags. deep=false checks names and
+ * complete.txt only (state may be optimistic), and reads the manifest where the name does not say
+ * the step. */
 int tags_list(struct store *store, bool deep, struct tag_info **tags, size_t *n,
 	struct pawl_err *err);
 /* Reads and checks complete.txt, manifest and file sizes. PAWL_ENOENT if there is no such tag,
  * PAWL_ECORRUPT if it is broken. */
 int tag_open(struct store *store, const char *tag, struct manifest *manifest, struct pawl_err *err);
-/* At start, by the one owner of the root: removes .<tag>.new left by a crash (finishing an
+/* At start, by the one owner of the root: removes .pawl.<tag>.new left by a crash (finishing an
  * interrupted replacement first). */
 int tags_recover(struct store *store, struct pawl_err *err);
 
-/* Makes an empty .<tag>.new (removing a leftover); its name goes to dir. */
+/* Makes an empty .pawl.<tag>.new (removing a leftover); its name goes to dir. */
 int tag_begin(struct store *store, const char *tag, char *dir, size_t dir_cap_bytes,
 	struct pawl_err *err);
 /* Manifest, complete.txt, rename, each durable before the next. The partitions must be written and
  * synced. See above. */
 int tag_publish(struct store *store, const char *tag, const struct manifest *manifest,
 	struct pawl_err *err);
-void tag_abandon(struct store *store, const char *tag); /* removes .<tag>.new, best effort */
+void tag_abandon(struct store *store, const char *tag); /* removes .pawl.<tag>.new, best effort */
 
 /* Moves a bad tag to .bad with why.txt. Also right when the tag has vanished. */
 int tag_put_aside(struct store *store, const char *tag, const char *why, struct pawl_err *err);
@@ -73,6 +83,9 @@ int tag_put_aside(struct store *store, const char *tag, const char *why, struct 
  * newer tag is durable. */
 struct retain_rule;
 int tags_retain(struct store *store, const struct retain_rule *rule, struct pawl_err *err);
-int tag_pin(struct store *store, uint64_t step, bool pinned, struct pawl_err *err);
+int tag_pin(struct store *store, const char *tag, bool pinned, struct pawl_err *err);
+/* The newest tag of a step: "global_step<step>" if there is one, else another that says so.
+ * PAWL_ENOENT. */
+int tag_find_step(struct store *store, uint64_t step, char tag[CKPT_TAG_MAX], struct pawl_err *err);
 
 #endif

@@ -44,31 +44,65 @@ bool tag_parse(const char *name, uint64_t *step)
 		tags_parse_number(name + prefix, name + strlen(name), step);
 }
 
+bool tag_valid(const char *name)
+{
+	size_t len_bytes = strlen(name);
+
+	for (size_t i = 0; i < len_bytes; i++) {
+		if ((unsigned char)name[i] < ' ' || name[i] == 0x7f || name[i] == '/') {
+			return false;
+		}
+	}
+	return len_bytes > 0 && len_bytes < CKPT_TAG_MAX && name[0] != '.';
+}
+
 int tags_check_name(const char *tag, struct pawl_err *err)
 {
-	uint64_t step;
+	if (tag_valid(tag)) {
+		return 0;
+	}
+	return pawl_err_set(err, PAWL_EINVAL,
+		"'%s' cannot be a tag: 1 to %u bytes, no '/', no '.' in front, no control "
+		"characters",
+		tag, CKPT_TAG_MAX - 1);
+}
 
-	return tag_parse(tag, &step) ? 0 : pawl_err_set(err, PAWL_EINVAL, "%s is not a tag", tag);
+int tags_is_ours(struct store *store, const char *name, bool *ours, struct pawl_err *err)
+{
+	char inner[TAG_PATH_MAX];
+
+	snprintf(inner, sizeof(inner), "%s/.pawl", name);
+	return tags_has_path(store, inner, ours, err);
 }
 
 void tags_hide_name(char name[TAG_NAME_MAX], const char *tag, const char *suffix)
 {
-	snprintf(name, TAG_NAME_MAX, ".%s%s", tag, suffix);
+	snprintf(name, TAG_NAME_MAX, TAG_HIDDEN "%s%s", tag, suffix);
+}
+
+void tag_new_dir(char *buf, size_t cap_bytes, const char *tag)
+{
+	snprintf(buf, cap_bytes, TAG_HIDDEN "%s.new", tag);
 }
 
 bool tags_parse_hidden(const char *name, char tag[CKPT_TAG_MAX])
 {
+	size_t prefix = strlen(TAG_HIDDEN);
 	const char *suffix = strrchr(name, '.');
-	uint64_t step;
+	size_t len_bytes;
 
-	if (name[0] != '.' || suffix == name || (size_t)(suffix - name) > CKPT_TAG_MAX ||
+	if (strncmp(name, TAG_HIDDEN, prefix) != 0 || suffix < name + prefix ||
 		(strcmp(suffix, ".new") != 0 && strcmp(suffix, ".old") != 0 &&
 			strcmp(suffix, ".del") != 0)) {
 		return false;
 	}
-	memcpy(tag, name + 1, (size_t)(suffix - name) - 1);
-	tag[suffix - name - 1] = '\0';
-	return tag_parse(tag, &step);
+	len_bytes = (size_t)(suffix - name) - prefix;
+	if (len_bytes >= CKPT_TAG_MAX) {
+		return false;
+	}
+	memcpy(tag, name + prefix, len_bytes);
+	tag[len_bytes] = '\0';
+	return tag_valid(tag);
 }
 
 /* ---- lists of names ---- */
@@ -138,7 +172,8 @@ int tags_list_names(struct store *store, const char *dir, bool (*wanted)(struct 
 
 bool tags_want_tag(struct tag_name *name)
 {
-	return tag_parse(name->name, &name->number);
+	name->number = 0;
+	return tag_parse(name->name, &name->number) || tag_valid(name->name);
 }
 
 bool tags_want_hidden(struct tag_name *name)

@@ -10,12 +10,14 @@
 #define TAG_NAME_MAX (CKPT_TAG_MAX + 32u) /* a tag with a dot, suffix or number, and terminator */
 #define TAG_PATH_MAX (2u * TAG_NAME_MAX)  /* of what lies in such a directory */
 #define TAG_BAD_DIR  ".bad"
-#define TAG_OK       "OK" /* complete.txt, whole */
+#define TAG_HIDDEN   ".pawl." /* in front of a tag that is not in place */
+#define TAG_OK       "OK"     /* complete.txt, whole */
 #define TAG_OK_BYTES 2u
 
 struct tag_name {
 	char name[TAG_NAME_MAX];
-	uint64_t number; /* the step of a tag, the number of what was put aside */
+	uint64_t number; /* the step of a tag that is called by it, else 0; the number of what was
+			    put aside */
 };
 
 /* The directories in a directory that are of the kind asked for, ascending by number. */
@@ -31,7 +33,10 @@ struct tag_names {
 bool tags_parse_number(const char *at, const char *end, uint64_t *number);
 /* PAWL_EINVAL for what is not a tag's name. */
 int tags_check_name(const char *tag, struct pawl_err *err);
-/* ".global_step5.new" */
+/* Whether there is a directory of this name (a tag's, or hidden) that we made: it has .pawl in it.
+ */
+int tags_is_ours(struct store *store, const char *name, bool *ours, struct pawl_err *err);
+/* ".pawl.global_step5.new" */
 void tags_hide_name(char name[TAG_NAME_MAX], const char *tag, const char *suffix);
 /* The tag behind such a name; false if it is none. */
 bool tags_parse_hidden(const char *name, char tag[CKPT_TAG_MAX]);

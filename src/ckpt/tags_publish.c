@@ -1,18 +1,19 @@
 /*
  * Publishing a tag, and bringing a root to rest after a crash. See tags.h for the contract.
  *
- * Publishing, in the order in which a crash meets it. Until the rename all happens in .<tag>.new,
- * which no reader looks at; each step is durable before the next begins:
+ * Publishing, in the order in which a crash meets it. Until the rename all happens in
+ * .pawl.<tag>.new, which no reader looks at; each step is durable before the next begins:
  *   partitions (written and synced by the caller), their names, .pawl/manifest, complete.txt, then
- *   .<tag>.new is renamed to <tag>, or exchanged with it, and the root is synced.
- * Where the system cannot exchange: <tag> to .<tag>.old, .<tag>.new to <tag>, remove .<tag>.old.
+ *   .pawl.<tag>.new is renamed to <tag>, or exchanged with it, and the root is synced.
+ * Where the system cannot exchange: <tag> to .pawl.<tag>.old, .pawl.<tag>.new to <tag>, remove
+ * .pawl.<tag>.old.
  *
  * Hidden names and what they mean after a crash (settle_tag):
- *   .<tag>.new   half built, or the old content after an exchange: removed
- *   .<tag>.old   <tag> is there: removed; else the replacement was cut off in the middle: put back
- *   .<tag>.del   let go by retention: removed
- * Nothing is removed before the root is synced: a rename that a killed process left unsynced could
- * still be undone by a power cut, and what it replaced must be there then.
+ *   .pawl.<tag>.new   half built, or the old content after an exchange: removed
+ *   .pawl.<tag>.old   <tag> is there: removed; else the replacement was cut off in the middle: put
+ * back .pawl.<tag>.del   let go by retention: removed Nothing is removed before the root is synced:
+ * a rename that a killed process left unsynced could still be undone by a power cut, and what it
+ * replaced must be there then.
  */
 #include "base/assert.h"
 #include "base/err.h"
@@ -151,6 +152,55 @@ static int replace_in_steps(struct store *store, const char *tag, const char *di
 	return rv;
 }
 
+/* A directory that is in the way of a tag and is not ours: its files. */
+struct foreign {
+	struct store *store;  /* the caller's */
+	const char *tag;      /* the directory */
+	const char *dir;      /* where the tag is being built */
+	struct pawl_err *err; /* of rv */
+	int rv;               /* why the listing stopped, or 0 */
+};
+
+/* store_list_fn; linking changes another directory than the one listed. */
+static int adopt_file(void *user, const char *name, enum store_kind kind)
+{
+	struct foreign *foreign = user;
+	char from[STORE_PATH_MAX];
+	char to[STORE_PATH_MAX];
+
+	if (kind == STORE_DIR) {
+		foreign->rv = pawl_err_set(foreign->err, PAWL_EEXIST,
+			"%s is there, was not written by Pawl, and has a directory %s in it: move "
+			"it away",
+			foreign->tag, name);
+		return 1;
+	}
+	snprintf(from, sizeof(from), "%s/%s", foreign->tag, name);
+	snprintf(to, sizeof(to), "%s/%s", foreign->dir, name);
+	foreign->rv = store_link(foreign->store, from, to, foreign->err);
+	if (foreign->rv == PAWL_EEXIST) {
+		foreign->rv = 0; /* saved anew, as whoever writes over a file means it */
+	}
+	return foreign->rv != 0;
+}
+
+/* What somebody else put into a directory of the tag's name stays in it. */
+static int adopt_foreign(struct store *store, const char *tag, const char *dir,
+	struct pawl_err *err)
+{
+	struct foreign foreign = {.store = store, .tag = tag, .dir = dir, .err = err};
+	bool ours;
+	int rv;
+
+	rv = tags_is_ours(store, tag, &ours, err);
+	if (rv != 0 || ours) {
+		return rv;
+	}
+	rv = store_list(store, tag, adopt_file, &foreign, err);
+	rv = rv == 0 ? foreign.rv : rv;
+	return rv == 0 ? store_sync_dir(store, dir, err) : rv;
+}
+
 /* Gives dir its name for good. */
 static int name_dir(struct store *store, const char *tag, const char *dir, struct pawl_err *err)
 {
@@ -158,6 +208,9 @@ static int name_dir(struct store *store, const char *tag, const char *dir, struc
 	int rv;
 
 	rv = tags_has_path(store, tag, &exists, err);
+	if (rv == 0 && exists) {
+		rv = adopt_foreign(store, tag, dir, err);
+	}
 	if (rv != 0) {
 		return rv;
 	}

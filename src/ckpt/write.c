@@ -134,6 +134,7 @@ static int submit_chunk(struct job *job, struct slot *slot, uint64_t off)
 {
 	uint64_t left = job->plan->size_bytes - off;
 	size_t len_bytes = left < CKPT_CHUNK ? (size_t)left : CKPT_CHUNK;
+	size_t pad_bytes = -len_bytes % STORE_ALIGN; /* of a raw file; cut off at the end */
 	uint8_t *bytes = NULL;
 	int rv;
 
@@ -144,9 +145,10 @@ static int submit_chunk(struct job *job, struct slot *slot, uint64_t off)
 	sum_payload(job, off, len_bytes, bytes);
 	zip_glue(job->plan, off, off + len_bytes, bytes);
 	job->chunks[off / CKPT_CHUNK] = crc32c(0, bytes, len_bytes);
+	memset(bytes + len_bytes, 0, pad_bytes);
 	slot->io.file = job->file;
 	slot->io.buf = bytes;
-	slot->io.len_bytes = len_bytes;
+	slot->io.len_bytes = len_bytes + pad_bytes;
 	slot->io.off_bytes = off;
 	slot->io.write = true;
 	return store_submit(job->writer->store, &slot->io, job->err);
@@ -197,6 +199,9 @@ int writer_write(struct writer *writer, const char *dir, const char *file, struc
 	if (rv == 0) {
 		write_chunks(&job);
 		rv = job.rv;
+	}
+	if (rv == 0 && plan->size_bytes % STORE_ALIGN != 0) {
+		rv = store_resize(writer->store, job.file, plan->size_bytes, err);
 	}
 	if (rv == 0) {
 		rv = store_sync(writer->store, job.file, err);

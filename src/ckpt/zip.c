@@ -203,6 +203,35 @@ int zip_plan_init(struct zip_plan *plan, const uint64_t *storage_bytes, uint32_t
 	return 0;
 }
 
+int zip_plan_init_raw(struct zip_plan *plan, const uint64_t *payload_bytes, uint32_t payloads,
+	struct pawl_err *err)
+{
+	struct zip_plan p = {.storages = payloads, .entries_n = payloads + 1};
+
+	if (payloads > ZIP_STORAGES_MAX) {
+		return pawl_err_set(err, PAWL_ELIMIT, "lay out a file: %u pieces, at most %u",
+			payloads, ZIP_STORAGES_MAX);
+	}
+	p.entries = FAULT_MEM("zip.plan", calloc(p.entries_n, sizeof(*p.entries)));
+	if (p.entries == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "lay out a file of %u pieces", payloads);
+	}
+	for (uint32_t i = 0; i <= payloads; i++) {
+		uint64_t size_bytes = i < payloads ? payload_bytes[i] : 0;
+
+		p.entries[i] = (struct zip_entry){p.size_bytes, p.size_bytes, size_bytes, 0};
+		if (size_bytes > ZIP_FILE_MAX || p.size_bytes + size_bytes > ZIP_FILE_MAX) {
+			zip_plan_deinit(&p);
+			return pawl_err_set(err, PAWL_ELIMIT,
+				"lay out a file of more than %llu bytes", ZIP_FILE_MAX);
+		}
+		p.size_bytes += size_bytes;
+	}
+	p.tail_off = p.size_bytes;
+	*plan = p;
+	return 0;
+}
+
 void zip_plan_deinit(struct zip_plan *plan)
 {
 	free(plan->entries);
@@ -436,8 +465,11 @@ void zip_glue(const struct zip_plan *plan, uint64_t lo, uint64_t hi, uint8_t *im
 	const struct window w = {.image = image, .lo = lo, .hi = hi};
 	uint64_t off;
 
-	ASSERT(plan->entries_n == plan->storages + CONSTANTS + 1);
 	ASSERT(lo <= hi && hi <= plan->size_bytes);
+	if (plan->entries_n == plan->storages + 1) {
+		return; /* raw */
+	}
+	ASSERT(plan->entries_n == plan->storages + CONSTANTS + 1);
 	for (uint32_t i = find_entry(plan, lo);
 		i < plan->entries_n && plan->entries[i].header_off < hi; i++) {
 		lay_entry(&w, plan, i);

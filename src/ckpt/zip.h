@@ -40,23 +40,27 @@ struct zip_entry {
  */
 struct zip_plan {
 	struct zip_entry *entries; /* owned */
-	uint32_t entries_n;        /* storages + constants + 1 */
+	uint32_t entries_n;        /* storages + constants + 1; a raw file has no constants */
 	uint32_t storages;         /* entries that are "data/<i>" */
 	uint64_t tail_off;         /* where the central directory starts */
-	uint64_t size_bytes;       /* of the file, multiple of ZIP_ALIGN_LARGE */
+	uint64_t size_bytes;       /* of the file, multiple of ZIP_ALIGN_LARGE; of a raw one, any */
 };
 
 /* Lays a file out. Deterministic in its arguments. storage_bytes stays the caller's. PAWL_ENOMEM,
  * PAWL_ELIMIT (ZIP_STORAGES_MAX, ZIP_FILE_MAX). */
 int zip_plan_init(struct zip_plan *plan, const uint64_t *storage_bytes, uint32_t storages,
 	uint64_t pickle_bytes, struct pawl_err *err);
+/* A file that is no zip at all: payloads one behind the other, without any glue; its pickle is
+ * empty. Errors as above. */
+int zip_plan_init_raw(struct zip_plan *plan, const uint64_t *payload_bytes, uint32_t payloads,
+	struct pawl_err *err);
 void zip_plan_deinit(struct zip_plan *plan); /* zeroed or initialised */
 struct zip_entry *zip_plan_pickle(const struct zip_plan *plan);
 
 /*
  * Writes all glue bytes in [lo, hi) of the file to image (image[0] is byte lo) and leaves payload
- * bytes of storages and pickle alone. The crc of every entry whose descriptor or directory record
- * begins below hi must be final. Cannot fail.
+ * bytes of storages and pickle alone; a raw file has none. The crc of every entry whose descriptor
+ * or directory record begins below hi must be final. Cannot fail.
  */
 void zip_glue(const struct zip_plan *plan, uint64_t lo, uint64_t hi, uint8_t *image);
 

@@ -202,10 +202,12 @@ class Session:
             return self.wait(len(self._saves) - 1, 3, timeout)
         return True
 
-    def pending(self) -> list[int]:
-        return sorted(set(self._shared.world) - self._shared.durable)
+    def pending(self) -> list[tuple[int, str]]:
+        steps = sorted(set(self._shared.world) - self._shared.durable)
+        return [(step, f"global_step{step}") for step in steps]
 
-    def pin(self, step: int, pinned: bool) -> None:
+    def pin(self, tag: str, pinned: bool) -> None:
+        step = int(tag.removeprefix("global_step"))
         (self._shared.pinned.add if pinned else self._shared.pinned.discard)(step)
 
     def imports(self, names: str) -> None:

@@ -421,7 +421,8 @@ static uint64_t find_exchange(const struct action *actions)
 		bool found;
 
 		run_history(&run, actions, 0, nth);
-		found = strstr(store_mem_trace(run.mem), "rename global_step2 .global_step2.old");
+		found = strstr(store_mem_trace(run.mem),
+			"rename global_step2 .pawl.global_step2.old");
 		store_close(run.store);
 		if (found) {
 			return nth;
@@ -467,15 +468,15 @@ static void each_thing_is_durable_before_the_next(void **state)
 {
 	static const struct action one[] = {{SAVE, 3, 0}, {END, 0, 0}};
 	static const char *const order[] = {
-		"sync .global_step3.new/optim\n",
-		"sync_dir .global_step3.new\n",
-		"create .global_step3.new/.pawl/manifest\n",
-		"sync .global_step3.new/.pawl/manifest\n",
-		"sync_dir .global_step3.new/.pawl\n",
-		"create .global_step3.new/complete.txt\n",
-		"sync .global_step3.new/complete.txt\n",
-		"sync_dir .global_step3.new\n",
-		"rename .global_step3.new global_step3\n",
+		"sync .pawl.global_step3.new/optim\n",
+		"sync_dir .pawl.global_step3.new\n",
+		"create .pawl.global_step3.new/.pawl/manifest\n",
+		"sync .pawl.global_step3.new/.pawl/manifest\n",
+		"sync_dir .pawl.global_step3.new/.pawl\n",
+		"create .pawl.global_step3.new/complete.txt\n",
+		"sync .pawl.global_step3.new/complete.txt\n",
+		"sync_dir .pawl.global_step3.new\n",
+		"rename .pawl.global_step3.new global_step3\n",
 		"sync_dir \n",
 	};
 	struct run run;
@@ -488,11 +489,11 @@ static void each_thing_is_durable_before_the_next(void **state)
 		assert_non_null(at);
 	}
 	/* and no data is written or synced later than that */
-	at = find_line(trace, "create .global_step3.new/.pawl/manifest\n", trace);
-	assert_true(find_line(trace, "sync .global_step3.new/model\n", trace) < at);
-	assert_true(find_line(trace, "write .global_step3.new/optim 1048576+", trace) <
-		find_line(trace, "sync .global_step3.new/optim\n", trace));
-	assert_true(find_line(trace, "sync .global_step3.new/optim\n", trace) < at);
+	at = find_line(trace, "create .pawl.global_step3.new/.pawl/manifest\n", trace);
+	assert_true(find_line(trace, "sync .pawl.global_step3.new/model\n", trace) < at);
+	assert_true(find_line(trace, "write .pawl.global_step3.new/optim 1048576+", trace) <
+		find_line(trace, "sync .pawl.global_step3.new/optim\n", trace));
+	assert_true(find_line(trace, "sync .pawl.global_step3.new/optim\n", trace) < at);
 	store_close(run.store);
 }
 

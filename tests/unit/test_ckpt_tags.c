@@ -59,7 +59,7 @@ static void names_are_parsed(void **state)
 {
 	static const char *const bad[] = {"", "global_step", "global_step01", "global_step-1",
 		"global_step+1", "global_step1x", "global_step 1", "xglobal_step1", "global_ste",
-		"global_step18446744073709551616", ".global_step1.new"};
+		"global_step18446744073709551616", ".pawl.global_step1.new"};
 	char tag[CKPT_TAG_MAX];
 	uint64_t step;
 
@@ -282,7 +282,7 @@ static void a_step_saved_again_is_replaced(void **state)
 	assert_int_equal(sample_load(store, "global_step2", &attempt, NULL), 0);
 	assert_int_equal(attempt, 1);
 	assert_false(has(store, "global_step2/extra"));
-	assert_false(has(store, ".global_step2.new"));
+	assert_false(has(store, ".pawl.global_step2.new"));
 	assert_tags(store, "1 2 ");
 	store_close(store);
 }
@@ -337,8 +337,8 @@ static void saves_may_fail_anywhere(void **state)
 			assert_int_equal(sample_load(store, "global_step2", &attempt, NULL), 0);
 			assert_int_equal(attempt, 2);
 			assert_tags(store, "1 2 ");
-			assert_false(has(store, ".global_step2.new"));
-			assert_false(has(store, ".global_step2.old"));
+			assert_false(has(store, ".pawl.global_step2.new"));
+			assert_false(has(store, ".pawl.global_step2.old"));
 			store_close(store);
 		}
 	}
@@ -367,7 +367,7 @@ static void replacing_in_steps_may_fail_anywhere(void **state)
 			assert_int_equal(store_fault_open(mem, &fail, &inner, NULL), 0);
 			assert_int_equal(store_fault_open(inner, &refuse, &outer, NULL), 0);
 			rv = sample_save(sample_get(2, 1), outer, NULL);
-			in_steps += strstr(store_mem_trace(mem), " .global_step2.old") != NULL;
+			in_steps += strstr(store_mem_trace(mem), " .pawl.global_step2.old") != NULL;
 			assert_int_equal(sample_load(mem, "global_step2", &attempt, NULL), 0);
 			assert_true(rv != 0 || attempt == 1);
 			store_close(outer);
@@ -384,30 +384,34 @@ static void recovery_knows_what_a_hidden_name_means(void **state)
 
 	/* cut off in the middle of a replacement without exchange: the old one is put back */
 	assert_int_equal(
-		store_rename(store, "global_step1", ".global_step1.old", STORE_REPLACE, NULL), 0);
-	assert_int_equal(store_mkdir(store, ".global_step1.new", NULL), 0);
+		store_rename(store, "global_step1", ".pawl.global_step1.old", STORE_REPLACE, NULL),
+		0);
+	assert_int_equal(store_mkdir(store, ".pawl.global_step1.new", NULL), 0);
 	/* cut off behind it: the old one goes */
 	assert_int_equal(
-		store_rename(store, "global_step2", ".global_step2.old", STORE_REPLACE, NULL), 0);
+		store_rename(store, "global_step2", ".pawl.global_step2.old", STORE_REPLACE, NULL),
+		0);
 	assert_int_equal(sample_save(sample_get(20, 0), store, NULL), 0);
 	assert_int_equal(store_mkdir(store, "global_step2", NULL), 0);
+	assert_int_equal(store_mkdir(store, "global_step2/.pawl", NULL), 0);
 	/* let go, and being built */
 	assert_int_equal(
-		store_rename(store, "global_step3", ".global_step3.del", STORE_REPLACE, NULL), 0);
-	assert_int_equal(store_mkdir(store, ".global_step5.new", NULL), 0);
+		store_rename(store, "global_step3", ".pawl.global_step3.del", STORE_REPLACE, NULL),
+		0);
+	assert_int_equal(store_mkdir(store, ".pawl.global_step5.new", NULL), 0);
 	/* and what is not ours */
 	assert_int_equal(store_mkdir(store, ".git.new", NULL), 0);
-	assert_int_equal(store_mkdir(store, ".global_step05.new", NULL), 0);
+	assert_int_equal(store_mkdir(store, ".pawl.new", NULL), 0);
 
 	assert_int_equal(tags_recover(store, NULL), 0);
 	assert_tags(store, "1 (2) 4 20 ");
 	assert_int_equal(sample_load(store, "global_step1", NULL, NULL), 0);
-	assert_false(has(store, ".global_step1.new"));
-	assert_false(has(store, ".global_step2.old"));
-	assert_false(has(store, ".global_step3.del"));
-	assert_false(has(store, ".global_step5.new"));
+	assert_false(has(store, ".pawl.global_step1.new"));
+	assert_false(has(store, ".pawl.global_step2.old"));
+	assert_false(has(store, ".pawl.global_step3.del"));
+	assert_false(has(store, ".pawl.global_step5.new"));
 	assert_true(has(store, ".git.new"));
-	assert_true(has(store, ".global_step05.new"));
+	assert_true(has(store, ".pawl.new"));
 	store_close(store);
 }
 
@@ -419,15 +423,15 @@ static void pinned_steps_stay(void **state)
 	const struct retain_rule rule = {.keep_last = 1};
 	struct store *store = open_with(steps, 4);
 
-	assert_int_equal(tag_pin(store, 7, true, NULL), PAWL_ENOENT);
-	assert_int_equal(tag_pin(store, 2, true, NULL), 0);
-	assert_int_equal(tag_pin(store, 1, true, NULL), 0);
-	assert_int_equal(tag_pin(store, 2, true, NULL), 0); /* twice is once */
-	assert_int_equal(tag_pin(store, 1, false, NULL), 0);
-	assert_int_equal(tag_pin(store, 9, false, NULL), 0);
+	assert_int_equal(tag_pin(store, "global_step7", true, NULL), PAWL_ENOENT);
+	assert_int_equal(tag_pin(store, "global_step2", true, NULL), 0);
+	assert_int_equal(tag_pin(store, "global_step1", true, NULL), 0);
+	assert_int_equal(tag_pin(store, "global_step2", true, NULL), 0); /* twice is once */
+	assert_int_equal(tag_pin(store, "global_step1", false, NULL), 0);
+	assert_int_equal(tag_pin(store, "global_step9", false, NULL), 0);
 	assert_int_equal(tags_retain(store, &rule, NULL), 0);
 	assert_tags(store, "2 4 ");
-	assert_int_equal(tag_pin(store, 2, false, NULL), 0);
+	assert_int_equal(tag_pin(store, "global_step2", false, NULL), 0);
 	assert_int_equal(tags_retain(store, &rule, NULL), 0);
 	assert_tags(store, "4 ");
 	store_close(store);
@@ -446,7 +450,7 @@ static void a_damaged_list_of_pins_pins_all(void **state)
 		write_file(store, ".pins", bad[i]);
 		assert_int_equal(tags_retain(store, &rule, NULL), 0);
 		assert_tags(store, "1 2 ");
-		assert_int_equal(tag_pin(store, 1, true, NULL), PAWL_ECORRUPT);
+		assert_int_equal(tag_pin(store, "global_step1", true, NULL), PAWL_ECORRUPT);
 	}
 	write_file(store, ".pins", "");
 	assert_int_equal(tags_retain(store, &rule, NULL), 0);
@@ -477,13 +481,13 @@ static void what_is_let_go_is_gone_before_it_is_removed(void **state)
 
 	assert_int_equal(tags_retain(store, &rule, NULL), 0);
 	trace = store_mem_trace(store);
-	renamed = strstr(trace, "rename global_step2 .global_step2.del\n");
+	renamed = strstr(trace, "rename global_step2 .pawl.global_step2.del\n");
 	assert_non_null(renamed);
-	assert_true(strstr(trace, "rename global_step1 .global_step1.del\n") < renamed);
+	assert_true(strstr(trace, "rename global_step1 .pawl.global_step1.del\n") < renamed);
 	synced = strstr(renamed, "sync_dir \n");
 	assert_non_null(synced);
-	assert_true(strstr(trace, "remove .global_step1.del/") > synced);
-	assert_true(strstr(trace, "remove .global_step2.del/") > synced);
+	assert_true(strstr(trace, "remove .pawl.global_step1.del/") > synced);
+	assert_true(strstr(trace, "remove .pawl.global_step2.del/") > synced);
 	store_close(store);
 }
 

@@ -3,6 +3,7 @@
 #include "agent/ledger.h"
 
 #include "base/rng.h"
+#include "ckpt/tags.h"
 #include "pawl/err.h"
 #include "seed.h"
 
@@ -23,6 +24,7 @@ static enum ledger_answer begin(struct ledger *ledger, uint32_t rank, uint64_t s
 {
 	struct ledger_ask ask = {.rank = rank, .seq = seq, .step = step, .fits = true};
 
+	tag_of_step(ask.tag, sizeof(ask.tag), step);
 	return ledger_begin(ledger, &ask, &verdict);
 }
 
@@ -56,6 +58,7 @@ static void next_save_waits_for_slow_rank_then_is_skipped(void **state)
 	struct ledger_ask ask = {.rank = 0,
 		.seq = 2,
 		.step = 200,
+		.tag = "global_step200",
 		.fits = true,
 		.waited_ns = LEDGER_WAIT_NS};
 
@@ -64,7 +67,7 @@ static void next_save_waits_for_slow_rank_then_is_skipped(void **state)
 	ledger_staged(&ledger, 0, 1);
 	assert_int_equal(begin(&ledger, 0, 2, 200), LEDGER_WAIT);
 	assert_int_equal(ledger_begin(&ledger, &ask, &verdict), LEDGER_REFUSE);
-	assert_non_null(strstr(verdict.why, "rank 1 has not staged step 100"));
+	assert_non_null(strstr(verdict.why, "rank 1 has not staged global_step100"));
 	assert_int_equal(begin(&ledger, 1, 1, 100),
 		LEDGER_GRANT); /* late, but not too late for its own */
 	assert_true(ledger_staged(&ledger, 1, 1) >= 0);

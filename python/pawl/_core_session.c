@@ -1,0 +1,714 @@
+/* pawl._core.Session: a rank's connection to its agent. See _core.c. */
+#include "_core.h"
+
+#include <time.h>
+
+#define NAMES_BYTES (64u << 10) /* of the list of diverged partitions */
+
+struct session {
+	PyObject_HEAD struct pawl_ckpt *ckpt; /* NULL once closed */
+	int users;                            /* calls in progress without the GIL */
+};
+
+/* Any number of calls may be in libpawl at once, but none may begin after close did. Called with
+ * the GIL, which guards both fields. */
+static struct pawl_ckpt *enter(struct session *self)
+{
+	if (!self->ckpt) {
+		PyErr_SetString(PyExc_ValueError, "this checkpointer is closed");
+		return NULL;
+	}
+	self->users++;
+	return self->ckpt;
+}
+
+static void leave(struct session *self)
+{
+	self->users--;
+}
+
+static int session_init(struct session *self, PyObject *args, PyObject *kwargs)
+{
+	static const char *const names[] = {"root", "job", "rank", "world", "attempt", "keep",
+		"keep_every", "persist_every_ms", "memory_bytes", "socket", "program", "watch",
+		"hidden", "named", NULL};
+	struct pawl_ckpt_options options = {0};
+	struct pawl_err err;
+	struct pawl_ckpt *ckpt;
+	PyObject *root = NULL;
+	unsigned long long keep_every = 0;
+	unsigned long long every_ms = 0;
+	unsigned long long memory = 0;
+	int watch = 0;
+	int named = 0;
+	int rv;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&sIII|$IKKKzzpzp", (char **)names,
+		    PyUnicode_FSConverter, &root, &options.job, &options.rank, &options.world,
+		    &options.attempt, &options.keep, &keep_every, &every_ms, &memory,
+		    &options.socket, &options.program, &watch, &options.hidden, &named)) {
+		return -1;
+	}
+	options.root = PyBytes_AS_STRING(root);
+	options.keep_every = keep_every;
+	options.persist_every_ms = every_ms;
+	options.memory_bytes = memory;
+	options.watch = watch;
+	options.named = named;
+	Py_BEGIN_ALLOW_THREADS;
+	rv = pawl_ckpt_open(&ckpt, &options, &err);
+	Py_END_ALLOW_THREADS;
+	Py_DECREF(root);
+	if (rv != 0) {
+		core_raise(&err);
+		return -1;
+	}
+	self->ckpt = ckpt;
+	return 0;
+}
+
+static PyObject *session_close(struct session *self, PyObject *args, PyObject *kwargs)
+{
+	static const char *const names[] = {"timeout", NULL};
+	PyObject *seconds = Py_None;
+	struct pawl_ckpt *ckpt = self->ckpt;
+	int timeout_ms;
+	int rv;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O", (char **)names, &seconds) ||
+		(timeout_ms = core_timeout(seconds)) == -2) {
+		return NULL;
+	}
+	if (!ckpt) {
+		Py_RETURN_TRUE;
+	}
+	self->ckpt = NULL; /* nobody enters any more; who is in may leave */
+	for (int64_t waited_ms = 0; self->users > 0; waited_ms++) {
+		if (timeout_ms >= 0 && waited_ms > timeout_ms) {
+			self->ckpt = ckpt;
+			PyErr_SetString(PyExc_RuntimeError,
+				"close: another thread is in a call on this checkpointer");
+			return NULL;
+		}
+		Py_BEGIN_ALLOW_THREADS;
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+		Py_END_ALLOW_THREADS;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	rv = pawl_ckpt_close(ckpt, timeout_ms, NULL);
+	Py_END_ALLOW_THREADS;
+	return PyBool_FromLong(rv == 0);
+}
+
+static void session_dealloc(struct session *self)
+{
+	if (self->ckpt) {
+		Py_BEGIN_ALLOW_THREADS;
+		pawl_ckpt_close(self->ckpt, 0, NULL);
+		Py_END_ALLOW_THREADS;
+	}
+	Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+/* A part's buffers, borrowed for one call. */
+struct borrowed {
+	Py_buffer pickle, tensors, spans;
+	int held; /* how many of the three, in this order */
+};
+
+static void release_parts(struct borrowed *held, Py_ssize_t n)
+{
+	for (Py_ssize_t i = 0; held && i < n; i++) {
+		if (held[i].held > 2) {
+			PyBuffer_Release(&held[i].spans);
+		}
+		if (held[i].held > 1) {
+			PyBuffer_Release(&held[i].tensors);
+		}
+		if (held[i].held > 0) {
+			PyBuffer_Release(&held[i].pickle);
+		}
+	}
+	PyMem_Free(held);
+}
+
+static int borrow_part(PyObject *item, struct borrowed *held, struct pawl_ckpt_part *part)
+{
+	PyObject *pickle;
+	PyObject *tensors;
+	PyObject *spans;
+	int shared;
+	int raw = 0;
+
+	if (!PyTuple_Check(item) ||
+		!PyArg_ParseTuple(item, "spOOO|p", &part->name, &shared, &pickle, &tensors, &spans,
+			&raw)) {
+		PyErr_SetString(PyExc_TypeError,
+			"a part is (name, shared, pickle, tensors, spans[, raw])");
+		return -1;
+	}
+	if (PyObject_GetBuffer(pickle, &held->pickle, PyBUF_SIMPLE) != 0) {
+		return -1;
+	}
+	held->held = 1;
+	if (PyObject_GetBuffer(tensors, &held->tensors, PyBUF_SIMPLE) != 0) {
+		return -1;
+	}
+	held->held = 2;
+	if (PyObject_GetBuffer(spans, &held->spans, PyBUF_SIMPLE) != 0) {
+		return -1;
+	}
+	held->held = 3;
+	if (held->spans.len % (Py_ssize_t)sizeof(struct pawl_ckpt_span) != 0 ||
+		held->tensors.len > UINT32_MAX) {
+		PyErr_SetString(PyExc_ValueError, "spans must be rows of four uint64");
+		return -1;
+	}
+	part->shared = shared;
+	part->raw = raw;
+	part->pickle = held->pickle.buf;
+	part->pickle_bytes = (uint64_t)held->pickle.len;
+	part->tensors = held->tensors.buf;
+	part->tensors_bytes = (uint32_t)held->tensors.len;
+	part->spans = held->spans.buf;
+	part->spans_n = (uint32_t)((size_t)held->spans.len / sizeof(struct pawl_ckpt_span));
+	return 0;
+}
+
+/* Which save; tag NULL: that of step. */
+struct which {
+	const char *tag;
+	uint64_t step;
+	bool again;
+	bool watch;
+};
+
+static PyObject *save_parts(struct session *self, PyObject *list, const struct which *which)
+{
+	struct pawl_err err;
+	struct pawl_ckpt *ckpt;
+	PyObject *result = NULL;
+	Py_ssize_t n = PyList_GET_SIZE(list);
+	struct pawl_ckpt_part *parts = PyMem_Calloc((size_t)n + 1, sizeof(*parts));
+	struct borrowed *held = PyMem_Calloc((size_t)n + 1, sizeof(*held));
+	uint64_t id = 0;
+	int rv = 0;
+
+	if (!parts || !held) {
+		PyErr_NoMemory();
+		goto release;
+	}
+	for (Py_ssize_t i = 0; i < n; i++) {
+		if (borrow_part(PyList_GET_ITEM(list, i), &held[i], &parts[i]) != 0) {
+			goto release;
+		}
+	}
+	ckpt = enter(self);
+	if (!ckpt) {
+		goto release;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	rv = which->tag
+		? pawl_ckpt_save_tag(ckpt, which->tag, which->step, which->again, parts,
+			  (uint32_t)n, which->watch, &id, &err)
+		: pawl_ckpt_save(ckpt, which->step, parts, (uint32_t)n, which->watch, &id, &err);
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	result = rv == 0 ? PyLong_FromUnsignedLongLong(id) : core_raise(&err);
+release:
+	release_parts(held, held ? n : 0);
+	PyMem_Free(parts);
+	return result;
+}
+
+static PyObject *session_save(struct session *self, PyObject *args)
+{
+	unsigned long long step;
+	PyObject *list;
+	int watch;
+
+	if (!PyArg_ParseTuple(args, "KO!p", &step, &PyList_Type, &list, &watch)) {
+		return NULL;
+	}
+	return save_parts(self, list, &(struct which){.step = step, .watch = watch});
+}
+
+/* None: no step of its own. False with an exception set if it is no step. */
+static bool read_step(PyObject *step, uint64_t *number)
+{
+	*number = step == Py_None ? PAWL_STEP_NONE : PyLong_AsUnsignedLongLong(step);
+	return !PyErr_Occurred();
+}
+
+static PyObject *session_save_tag(struct session *self, PyObject *args)
+{
+	struct which which = {0};
+	PyObject *step;
+	PyObject *list;
+	int again;
+	int watch;
+
+	if (!PyArg_ParseTuple(args, "sOpO!p", &which.tag, &step, &again, &PyList_Type, &list,
+		    &watch) ||
+		!read_step(step, &which.step)) {
+		return NULL;
+	}
+	which.again = again;
+	which.watch = watch;
+	return save_parts(self, list, &which);
+}
+
+static PyObject *session_begin(struct session *self, PyObject *args)
+{
+	const char *tag;
+	PyObject *step;
+	int again;
+	uint64_t number;
+	uint64_t id = 0;
+	struct pawl_ckpt *ckpt;
+	struct pawl_err err;
+	int rv;
+
+	if (!PyArg_ParseTuple(args, "sOp", &tag, &step, &again) || !read_step(step, &number) ||
+		!(ckpt = enter(self))) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	rv = pawl_ckpt_begin(ckpt, tag, number, again, &id, &err);
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	return rv == 0 ? PyLong_FromUnsignedLongLong(id) : core_raise(&err);
+}
+
+static PyObject *session_add(struct session *self, PyObject *item)
+{
+	struct pawl_ckpt_part part;
+	struct borrowed *held = PyMem_Calloc(1, sizeof(*held));
+	struct pawl_ckpt *ckpt;
+	struct pawl_err err;
+	int rv = -1;
+
+	if (!held) {
+		return PyErr_NoMemory();
+	}
+	if (borrow_part(item, held, &part) == 0 && (ckpt = enter(self))) {
+		Py_BEGIN_ALLOW_THREADS;
+		rv = pawl_ckpt_add(ckpt, &part, &err);
+		Py_END_ALLOW_THREADS;
+		leave(self);
+		if (rv != 0) {
+			core_raise(&err);
+		}
+	}
+	release_parts(held, 1);
+	return rv == 0 ? Py_NewRef(Py_None) : NULL;
+}
+
+static PyObject *session_commit(struct session *self, PyObject *unused)
+{
+	struct pawl_ckpt *ckpt = enter(self);
+	struct pawl_err err;
+	int rv;
+
+	if (!ckpt) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	rv = pawl_ckpt_commit(ckpt, &err);
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	return rv == 0 ? Py_NewRef(Py_None) : core_raise(&err);
+}
+
+static PyObject *session_drop(struct session *self, PyObject *arg)
+{
+	const char *why = PyUnicode_AsUTF8(arg);
+	struct pawl_ckpt *ckpt;
+
+	if (!why || !(ckpt = enter(self))) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	pawl_ckpt_drop(ckpt, why);
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	Py_RETURN_NONE;
+}
+
+static PyObject *session_abandon(struct session *self, PyObject *unused)
+{
+	if (self->ckpt) {
+		pawl_ckpt_abandon(self->ckpt);
+	}
+	Py_RETURN_NONE;
+}
+
+static PyObject *session_fence(struct session *self, PyObject *arg)
+{
+	unsigned long long groups = PyLong_AsUnsignedLongLong(arg);
+	struct pawl_ckpt *ckpt;
+
+	if (PyErr_Occurred() || !(ckpt = enter(self))) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	pawl_ckpt_fence(ckpt, groups);
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	Py_RETURN_NONE;
+}
+
+static PyObject *session_ask(struct session *self, PyObject *arg)
+{
+	bool back = arg == Py_None;
+	unsigned long long step = back ? 0 : PyLong_AsUnsignedLongLong(arg);
+	struct pawl_ckpt *ckpt;
+
+	if (PyErr_Occurred() || !(ckpt = enter(self))) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	if (back) {
+		pawl_ckpt_unask(ckpt);
+	} else {
+		pawl_ckpt_ask(ckpt, step);
+	}
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	Py_RETURN_NONE;
+}
+
+static PyObject *session_withdraw(struct session *self, PyObject *args)
+{
+	unsigned long long id;
+	int part;
+	int storage;
+	struct pawl_ckpt *ckpt;
+
+	if (!PyArg_ParseTuple(args, "Kii", &id, &part, &storage) || !(ckpt = enter(self))) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	pawl_ckpt_withdraw(ckpt, id, part, storage);
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	Py_RETURN_NONE;
+}
+
+static PyObject *session_status(struct session *self, PyObject *arg)
+{
+	unsigned long long id = PyLong_AsUnsignedLongLong(arg);
+	struct pawl_ckpt_status status;
+	struct pawl_ckpt *ckpt;
+	struct pawl_err err;
+	int rv;
+
+	if (PyErr_Occurred() || !(ckpt = enter(self))) {
+		return NULL;
+	}
+	rv = pawl_ckpt_status(ckpt, id, &status, &err);
+	leave(self);
+	if (rv != 0) {
+		return core_raise(&err);
+	}
+	return Py_BuildValue("(iisiii{s:K,s:K})", (int)status.level, status.code, status.why,
+		(int)status.proof, status.part, status.storage, "stall_ns",
+		(unsigned long long)status.stall_ns, "stage_ns",
+		(unsigned long long)status.stage_ns);
+}
+
+/* True, False for the waiting that merely did not succeed, an exception for anything else. */
+static PyObject *yes_no(int rv, const struct pawl_err *err)
+{
+	if (rv == 0) {
+		Py_RETURN_TRUE;
+	}
+	if (rv == PAWL_ETIMEDOUT || rv == PAWL_ECANCELED) {
+		Py_RETURN_FALSE;
+	}
+	return core_raise(err);
+}
+
+static PyObject *session_wait(struct session *self, PyObject *args)
+{
+	unsigned long long id;
+	int level;
+	PyObject *seconds;
+	struct pawl_ckpt *ckpt;
+	struct pawl_err err;
+	int timeout_ms;
+	int rv;
+
+	if (!PyArg_ParseTuple(args, "KiO", &id, &level, &seconds) ||
+		(timeout_ms = core_timeout(seconds)) == -2 || !(ckpt = enter(self))) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	rv = pawl_ckpt_wait(ckpt, id, (enum pawl_ckpt_level)level, timeout_ms, &err);
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	return yes_no(rv, &err);
+}
+
+static PyObject *session_flush(struct session *self, PyObject *seconds)
+{
+	int timeout_ms = core_timeout(seconds);
+	struct pawl_ckpt *ckpt;
+	struct pawl_err err;
+	int rv;
+
+	if (timeout_ms == -2 || !(ckpt = enter(self))) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	rv = pawl_ckpt_flush(ckpt, timeout_ms, &err);
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	return yes_no(rv, &err);
+}
+
+static PyObject *session_pin(struct session *self, PyObject *args)
+{
+	const char *tag;
+	int pinned;
+	struct pawl_ckpt *ckpt;
+	struct pawl_err err;
+	int rv;
+
+	if (!PyArg_ParseTuple(args, "sp", &tag, &pinned) || !(ckpt = enter(self))) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	rv = pawl_ckpt_pin(ckpt, tag, pinned, &err);
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	if (rv != 0) {
+		return core_raise(&err);
+	}
+	Py_RETURN_NONE;
+}
+
+static PyObject *session_pending(struct session *self, PyObject *unused)
+{
+	struct pawl_ckpt_pending pending[2];
+	uint32_t n = 0;
+	struct pawl_ckpt *ckpt = enter(self);
+	struct pawl_err err;
+	PyObject *list;
+	int rv;
+
+	if (!ckpt) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	rv = pawl_ckpt_pending(ckpt, pending, &n, &err);
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	if (rv != 0) {
+		return core_raise(&err);
+	}
+	list = PyList_New(0);
+	for (uint32_t i = 0; list && i < n; i++) {
+		PyObject *item =
+			Py_BuildValue("(Ks)", (unsigned long long)pending[i].step, pending[i].tag);
+
+		if (!item || PyList_Append(list, item) != 0) {
+			Py_CLEAR(list);
+		}
+		Py_XDECREF(item);
+	}
+	return list;
+}
+
+static PyObject *session_restore(struct session *self, PyObject *args)
+{
+	PyObject *step;
+	PyObject *seconds;
+	struct pawl_restore *restore;
+	struct pawl_ckpt *ckpt;
+	struct pawl_err err;
+	unsigned long long number = 0;
+	int timeout_ms;
+	int rv;
+
+	if (!PyArg_ParseTuple(args, "OO", &step, &seconds) ||
+		(timeout_ms = core_timeout(seconds)) == -2) {
+		return NULL;
+	}
+	if (step != Py_None) {
+		number = PyLong_AsUnsignedLongLong(step);
+	}
+	if (PyErr_Occurred() || !(ckpt = enter(self))) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	rv = pawl_ckpt_restore(ckpt, step != Py_None, number, timeout_ms, &restore, &err);
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	if (rv == PAWL_ENOENT) {
+		Py_RETURN_NONE;
+	}
+	return rv == 0 ? core_restore_new(restore) : core_raise(&err);
+}
+
+static PyObject *session_find(struct session *self, PyObject *args)
+{
+	const char *tag;
+	PyObject *seconds;
+	struct pawl_restore *restore;
+	struct pawl_ckpt *ckpt;
+	struct pawl_err err;
+	int timeout_ms;
+	int rv;
+
+	if (!PyArg_ParseTuple(args, "zO", &tag, &seconds) ||
+		(timeout_ms = core_timeout(seconds)) == -2 || !(ckpt = enter(self))) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	rv = pawl_ckpt_find(ckpt, tag, timeout_ms, &restore, &err);
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	if (rv == PAWL_ENOENT) {
+		Py_RETURN_NONE;
+	}
+	return rv == 0 ? core_restore_new(restore) : core_raise(&err);
+}
+
+static PyObject *session_imports(struct session *self, PyObject *arg)
+{
+	Py_ssize_t len;
+	const char *names = PyUnicode_AsUTF8AndSize(arg, &len);
+	struct pawl_ckpt *ckpt;
+
+	if (!names || !(ckpt = enter(self))) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	pawl_ckpt_imports(ckpt, names, (size_t)len, NULL); /* only makes restarts faster */
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	Py_RETURN_NONE;
+}
+
+static PyObject *get_stopping(struct session *self, void *closure)
+{
+	struct pawl_ckpt *ckpt = enter(self);
+	bool stop;
+
+	if (!ckpt) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	stop = pawl_ckpt_stopping(ckpt);
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	return PyBool_FromLong(stop);
+}
+
+static PyObject *session_stop(struct session *self, PyObject *unused)
+{
+	struct pawl_ckpt *ckpt = enter(self);
+
+	if (!ckpt) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	pawl_ckpt_stop(ckpt);
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	Py_RETURN_NONE;
+}
+
+static PyObject *get_diverged(struct session *self, void *closure)
+{
+	char *names = PyMem_Calloc(1, NAMES_BYTES);
+	PyObject *text = NULL;
+	PyObject *list = NULL;
+
+	if (names && self->ckpt) {
+		pawl_ckpt_diverged(self->ckpt, names, NAMES_BYTES);
+	}
+	text = names ? PyUnicode_DecodeFSDefault(names) : PyErr_NoMemory();
+	list = text ? PyObject_CallMethod(text, "splitlines", NULL) : NULL;
+	Py_XDECREF(text);
+	PyMem_Free(names);
+	return list;
+}
+
+static PyObject *get_notes(struct session *self, void *closure)
+{
+	char note[PAWL_CKPT_WHY_MAX];
+	PyObject *list = PyList_New(0);
+
+	while (list && self->ckpt && pawl_ckpt_note(self->ckpt, note, sizeof(note))) {
+		PyObject *text = PyUnicode_DecodeFSDefault(note);
+
+		if (!text || PyList_Append(list, text) != 0) {
+			Py_CLEAR(list);
+		}
+		Py_XDECREF(text);
+	}
+	return list;
+}
+
+static PyObject *get_best_proof(struct session *self, void *closure)
+{
+	const char *why_not = "";
+	bool can = self->ckpt && pawl_ckpt_can_watch(self->ckpt, &why_not);
+
+	return Py_BuildValue("(is)", can, can || !why_not ? "" : why_not);
+}
+
+static PyMethodDef session_methods[] = {
+	{"save", (PyCFunction)session_save, METH_VARARGS, "save(step, parts, watch) -> id"},
+	{"save_tag", (PyCFunction)session_save_tag, METH_VARARGS,
+		"save_tag(tag, step, again, parts, watch) -> id"},
+	{"begin", (PyCFunction)session_begin, METH_VARARGS, "begin(tag, step, again) -> id"},
+	{"add", (PyCFunction)session_add, METH_O, "add(part)"},
+	{"commit", (PyCFunction)session_commit, METH_NOARGS, "commit()"},
+	{"drop", (PyCFunction)session_drop, METH_O, "drop(why)"},
+	{"abandon", (PyCFunction)session_abandon, METH_NOARGS,
+		"abandon(): leaving because of an error"},
+	{"fence", (PyCFunction)session_fence, METH_O, "fence(groups)"},
+	{"ask", (PyCFunction)session_ask, METH_O, "ask(step), or ask(None) to take it back"},
+	{"withdraw", (PyCFunction)session_withdraw, METH_VARARGS, "withdraw(id, part, storage)"},
+	{"status", (PyCFunction)session_status, METH_O,
+		"status(id) -> (level, code, message, proof, part, storage, timings)"},
+	{"wait", (PyCFunction)session_wait, METH_VARARGS, "wait(id, level, timeout) -> bool"},
+	{"flush", (PyCFunction)session_flush, METH_O, "flush(timeout) -> bool"},
+	{"pin", (PyCFunction)session_pin, METH_VARARGS, "pin(tag, pinned)"},
+	{"pending", (PyCFunction)session_pending, METH_NOARGS,
+		"pending() -> (step, tag) of what is committed in memory, not yet durable"},
+	{"restore", (PyCFunction)session_restore, METH_VARARGS,
+		"restore(step, timeout) -> Restore | None"},
+	{"find", (PyCFunction)session_find, METH_VARARGS,
+		"find(tag, timeout) -> Restore | None, of this rank alone"},
+	{"stop", (PyCFunction)session_stop, METH_NOARGS,
+		"stop(): a signal asked this rank to stop"},
+	{"imports", (PyCFunction)session_imports, METH_O, "imports(names)"},
+	{"close", (PyCFunction)(void (*)(void))session_close, METH_VARARGS | METH_KEYWORDS,
+		"close(timeout=None) -> bool"},
+	{NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef session_getset[] = {
+	{"stopping", (getter)get_stopping, NULL, "a notice came", NULL},
+	{"diverged", (getter)get_diverged, NULL, "partitions whose replicas differ", NULL},
+	{"notes", (getter)get_notes, NULL, "things to say once", NULL},
+	{"best_proof", (getter)get_best_proof, NULL, "(1 if the kernel can watch, else 0; why not)",
+		NULL},
+	{NULL, NULL, NULL, NULL, NULL},
+};
+
+PyTypeObject core_session_type = {
+	PyVarObject_HEAD_INIT(NULL, 0).tp_name = "pawl._core.Session",
+	.tp_basicsize = sizeof(struct session),
+	.tp_flags = Py_TPFLAGS_DEFAULT,
+	.tp_doc = "A rank's connection to its agent.",
+	.tp_new = PyType_GenericNew,
+	.tp_init = (initproc)session_init,
+	.tp_dealloc = (destructor)session_dealloc,
+	.tp_methods = session_methods,
+	.tp_getset = session_getset,
+};

@@ -269,6 +269,9 @@ int pawl_restore_copy(const struct pawl_restore *restore, const struct pawl_rest
 
 enum pawl_verdict { PAWL_VERDICT_GO, PAWL_VERDICT_RETRY, PAWL_VERDICT_REFUSED };
 
+/* What was found by pawl_ckpt_find is damaged (PAWL_ECORRUPT): its copy in memory is given up, or
+ * the tag put aside, so that nobody finds it again. */
+void pawl_restore_condemn(struct pawl_restore *restore, const char *why);
 /* Votes, and waits for the other ranks. *all is GO or RETRY (ask again: the damaged copy is out of
  * the way); PAWL_EMISMATCH with the refusing rank's why. */
 int pawl_restore_vote(struct pawl_restore *restore, enum pawl_verdict verdict, const char *why,

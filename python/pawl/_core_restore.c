@@ -228,6 +228,20 @@ static PyObject *restore_vote(struct restore *self, PyObject *args)
 	return rv == 0 ? PyLong_FromLong((long)all) : core_raise(&err);
 }
 
+static PyObject *restore_condemn(struct restore *self, PyObject *arg)
+{
+	const char *why = PyUnicode_AsUTF8(arg);
+
+	if (!why || !enter(self)) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	pawl_restore_condemn(self->restore, why);
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	Py_RETURN_NONE;
+}
+
 static PyObject *restore_close(struct restore *self, PyObject *unused)
 {
 	struct pawl_restore *taken;
@@ -355,6 +369,7 @@ static PyMethodDef restore_methods[] = {
 		"copy(spec): (part, storage, offset, destination, bytes) each"},
 	{"vote", (PyCFunction)restore_vote, METH_VARARGS,
 		"vote(verdict, why, timeout) -> verdict of all"},
+	{"condemn", (PyCFunction)restore_condemn, METH_O, "condemn(why): nobody finds it again"},
 	{"close", (PyCFunction)restore_close, METH_NOARGS, "close()"},
 	{NULL, NULL, 0, NULL},
 };

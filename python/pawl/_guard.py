@@ -125,16 +125,19 @@ class Spans:
         memory. evicted: names of storages that changed under a save; they are copied at once now.
         """
         storages = skeleton.storages
-        addresses = list(map(torch.UntypedStorage.data_ptr, storages))
+        owners = addresses = list(map(torch.UntypedStorage.data_ptr, storages))
         sizes = list(map(torch.UntypedStorage.nbytes, storages))
+        if skeleton.places is not None:
+            addresses = [address for address, _ in skeleton.places]
+            sizes = [size for _, size in skeleton.places]
         devices = [0] * len(storages)
         if torch.cuda.is_initialized():
             devices = [s.device.index + 1 if s.is_cuda else 0 for s in storages]
         if masks:
             host_min = _WATCH_MIN if watch else _NEVER
             groups = [
-                masks.get(address, 0) if device or size >= host_min else 0
-                for address, size, device in zip(addresses, sizes, devices, strict=True)
+                masks.get(owner, 0) if device or size >= host_min else 0
+                for owner, size, device in zip(owners, sizes, devices, strict=True)
             ]
             _clear_unwatchable(groups, devices, skeleton, evicted)
         else:

@@ -58,6 +58,7 @@ class Skeleton(NamedTuple):
     storages: list[torch.UntypedStorage]  # by key "0", "1", ...; in host or CUDA memory
     names: list[str]  # a path inside the partition for each storage
     tensors: Sequence[torch.Tensor | None]  # one that lies on each storage, for its version counter
+    places: Sequence[tuple[int, int]] | None = None  # address, bytes, where not whole storages
 
 
 class _NotPlain(Exception):

@@ -11,7 +11,7 @@ import torch
 from torch.serialization import _get_restore_location
 
 from pawl import _core
-from pawl._unpickle import unpickle
+from pawl._unpickle import Place, unpickle
 from pawl.errors import error
 
 MapLocation = (
@@ -53,7 +53,11 @@ def load(
                 f"{path}/{found.tag} has no partition {partition!r}: it has {', '.join(names)}",
             )
         found.read([names[name] for name in chosen])
-        values = {name: _load_one(found, names[name], name, map_location, trust) for name in chosen}
+        place = _get_restore_location(map_location)
+        values = {
+            name: load_part(found, names[name], f"{found.tag}/{name}", place, trust)
+            for name in chosen
+        }
     finally:
         found.close()
     return values if partition is None else values[partition]
@@ -67,9 +71,10 @@ def _names(found: _core.Restore) -> dict[str, int]:
     return names
 
 
-def _load_one(
-    found: _core.Restore, index: int, name: str, map_location: MapLocation, trust: bool
+def load_part(
+    found: _core.Restore, index: int, where: str, place: Place | None, trust: bool
 ) -> Any:
+    """The object of a partition that was read. where: for messages; place: see unpickle."""
     sizes = found.storages(index)
     storages = [torch.UntypedStorage(size) for size in sizes]
     spec = array("Q")
@@ -77,6 +82,4 @@ def _load_one(
         if sizes[key]:
             spec.extend((index, key, 0, storage.data_ptr(), sizes[key]))
     found.copy(spec)
-    place = _get_restore_location(map_location)
-    where = f"{found.tag}/{name}"
     return unpickle(found.pickle(index), sizes, storages.__getitem__, where, trust, place)

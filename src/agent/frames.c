@@ -245,7 +245,7 @@ static void handle_want(struct agent_conn *conn, uint32_t id, struct wire_in *bo
 	uint64_t seq = wire_get_u64(body);
 
 	if (seq == 0) {
-		root_move_on(conn->root, conn->rank, NULL);
+		root_move_on(conn->root, conn->rank, MOVE_ASKS, NULL);
 	}
 	if (ledger_want_durable(&conn->root->ledger, seq)) {
 		conn_reply_ok(conn, id);
@@ -293,9 +293,22 @@ static void handle_find(struct agent_conn *conn, uint32_t id, struct wire_in *bo
 	char tag[CKPT_TAG_MAX] = "";
 
 	wire_get_str(body, tag, sizeof(tag));
-	root_move_on(conn->root, conn->rank, NULL);
+	root_move_on(conn->root, conn->rank, MOVE_ASKS, NULL);
 	restore_find(conn->root, conn, id, tag);
 	root_turn(conn->root);
+}
+
+static void handle_condemn(struct agent_conn *conn, struct wire_in *body)
+{
+	char tag[CKPT_TAG_MAX] = "";
+	char why[PROTO_TEXT_MAX] = "";
+	bool memory = wire_get_u8(body);
+
+	wire_get_str(body, tag, sizeof(tag));
+	wire_get_str(body, why, sizeof(why));
+	if (tag_valid(tag)) {
+		restore_condemn(conn->root, memory, tag, why);
+	}
 }
 
 static void handle_imports(struct agent_conn *conn, struct wire_in *body)
@@ -368,13 +381,16 @@ static void handle_welcomed(struct agent_conn *conn, struct proto_frame *frame)
 	case PROTO_BYE:
 		conn->leaving = wire_get_u8(body);
 		if (conn->leaving) {
-			root_move_on(conn->root, conn->rank, NULL);
+			root_move_on(conn->root, conn->rank, MOVE_LEAVES, NULL);
 		}
 		conn_reply_ok(conn, frame->id);
 		break;
 	case PROTO_DONE:
-		root_move_on(conn->root, conn->rank, NULL);
+		root_move_on(conn->root, conn->rank, MOVE_ASKS, NULL);
 		root_turn(conn->root);
+		break;
+	case PROTO_CONDEMN:
+		handle_condemn(conn, body);
 		break;
 	case PROTO_FIND:
 		handle_find(conn, frame->id, body);

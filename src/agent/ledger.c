@@ -232,16 +232,33 @@ static enum ledger_answer wait_or_refuse(struct ledger *ledger, const struct led
 	return refuse_for_all(ledger, ask, verdict, PAWL_ETIMEDOUT);
 }
 
+/* Whether the tag was committed in this epoch without this rank. */
+static bool is_late(const struct ledger *ledger, const struct ledger_ask *ask)
+{
+	bool late = false;
+
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		const struct ledger_slot *slot = &ledger->slots[i];
+
+		late = late ||
+			(slot->seq != 0 && strcmp(slot->tag, ask->tag) == 0 &&
+				!has_bit(slot->begun_bits, ask->rank));
+	}
+	return ledger->named && late;
+}
+
 static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
 	const struct ledger_ask *ask)
 {
+	bool late = is_late(ledger, ask);
+
 	memset(slot, 0, sizeof(*slot));
 	slot->state = SLOT_STAGING;
 	slot->seq = ledger->named ? ledger->last_seq + 1 : ask->seq;
 	slot->order = ++ledger->orders;
 	slot->step = ask->step == LEDGER_STEP_NONE ? ledger->newest_step : ask->step;
 	snprintf(slot->tag, sizeof(slot->tag), "%s", ask->tag);
-	slot->again = ask->again;
+	slot->again = ask->again || late;
 	slot->streamed = ledger->stream || !ask->fits;
 	slot->begun = set_bit(slot->begun_bits, ask->rank);
 	ledger->stream = slot->streamed;
@@ -269,14 +286,17 @@ static void excuse(struct ledger *ledger, struct ledger_slot *slot, uint32_t ran
 	}
 }
 
-int ledger_move_on(struct ledger *ledger, uint32_t rank, const char *tag)
+int ledger_move_on(struct ledger *ledger, uint32_t rank, enum ledger_move move, const char *tag)
 {
 	struct ledger_slot *slot = find_staging(ledger);
 
-	if (tag && strcmp(tag, ledger->failed.tag) != 0) {
+	if (move == MOVE_BEGINS && strcmp(tag, ledger->failed.tag) != 0) {
 		set_bit(ledger->failed.told_bits, rank);
 	}
-	if (!slot || (tag && strcmp(tag, slot->tag) == 0 && !has_bit(slot->staged_bits, rank))) {
+	if (!slot ||
+		(move == MOVE_BEGINS && strcmp(tag, slot->tag) == 0 &&
+			!has_bit(slot->staged_bits, rank)) ||
+		(move == MOVE_ASKS && !has_bit(slot->staged_bits, rank))) {
 		return -1;
 	}
 	excuse(ledger, slot, rank);

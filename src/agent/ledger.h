@@ -19,9 +19,11 @@
  *
  * Named saves (struct ledger.named) are matched by tag instead of by number, for programs in which
  * not every rank saves every tag:
- *   - a rank that begins a tag has, by that, nothing more to add to the tag being staged: it counts
- *     as having staged it;
- *   - from then on so does every rank that has never begun a save and is not known to have died;
+ *   - a rank that begins another tag, or leaves, has nothing more to add to the tag being staged:
+ * it counts as having staged it;
+ *   - so does, once a rank that staged it goes on or asks for a checkpoint, every rank that has
+ *     never begun a save and is not known to have died;
+ *   - a rank that comes late for a tag that was committed without it adds to it;
  *   - the same tag may be saved again, which adds to it. Then both must become durable, the first
  *     one first;
  *   - a tag that failed on one rank is refused to every other rank once, so that no part of it is
@@ -135,11 +137,15 @@ void ledger_init(struct ledger *ledger, uint32_t world, int64_t interval_ns, int
 void ledger_new_epoch(struct ledger *ledger, uint32_t world);
 enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *ask,
 	struct ledger_verdict *verdict);
-/*
- * Named saves: rank has nothing more to add to what is being staged, unless that is tag and it has
- * not staged it (NULL: whatever it is). Returns the slot if that committed it, else -1.
- */
-int ledger_move_on(struct ledger *ledger, uint32_t rank, const char *tag);
+/* What a rank does, of what follows that others need not be waited for. */
+enum ledger_move {
+	MOVE_ASKS,   /* for a checkpoint, or waits for one: what it began is whole */
+	MOVE_BEGINS, /* a tag: it has nothing (more) to add to another one */
+	MOVE_LEAVES, /* nothing more to add to any */
+};
+
+/* Named saves: see above. tag: that it begins. Returns the slot if that committed it, else -1. */
+int ledger_move_on(struct ledger *ledger, uint32_t rank, enum ledger_move move, const char *tag);
 /* Named saves: rank died, and may have had a part in what is being staged. */
 void ledger_gone(struct ledger *ledger, uint32_t rank);
 /* Named saves: tag failed on rank, which may not have begun it. Returns as ledger_fail. */

@@ -98,6 +98,12 @@ static void write_history(struct persist *persist, const struct persist_job *job
 	}
 }
 
+/* Where the lock lies: with all else that is not a finished tag. */
+static const char *lock_dir(const struct persist *persist)
+{
+	return persist->hidden ? persist->hidden : persist->root;
+}
+
 static void close_root(struct persist *persist)
 {
 	writer_close(persist->writer);
@@ -134,7 +140,7 @@ static int do_open(struct persist *persist, struct persist_job *job)
 	if (rv != 0) {
 		return rv;
 	}
-	persist->lock_fd = rootlock_take(persist->root, persist->job, &job->err);
+	persist->lock_fd = rootlock_take(lock_dir(persist), persist->job, &job->err);
 	if (persist->lock_fd < 0) {
 		rv = persist->lock_fd;
 		goto close_root;
@@ -172,7 +178,7 @@ static int write_save(struct persist *persist, struct persist_job *job, struct s
 	int rv = save_write(persist->store, persist->writer, job, persist->job, streamed, result,
 		&job->err);
 
-	if (rv != 0 && !streamed && !rootlock_holds(persist->root, persist->lock_fd) &&
+	if (rv != 0 && !streamed && !rootlock_holds(lock_dir(persist), persist->lock_fd) &&
 		reopen_root(persist, job) == 0) {
 		rv = save_write(persist->store, persist->writer, job, persist->job, streamed,
 			result, &job->err);

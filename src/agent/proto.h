@@ -46,6 +46,7 @@ enum proto_type {
 	PROTO_NOTICE,    /* nothing: a signal asked this worker to stop */
 	PROTO_STOPPING,  /* u64 polls: how often it asked whether to stop when STOP came */
 	PROTO_DONE,      /* nothing: this rank has nothing more to add to what is being staged */
+	PROTO_CONDEMN,   /* u8 memory, str tag, str why: its bytes are damaged, here or there */
 	PROTO_FIND,      /* str tag ("": newest): an offer to this rank alone, without a vote */
 	/* agent to worker, replies */
 	PROTO_WELCOME = 64, /* u32 agent's pid */

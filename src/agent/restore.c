@@ -299,21 +299,39 @@ void restore_resolved(struct agent_root *root, const struct persist_job *job)
 	finish_if_nothing(root);
 }
 
+static void put_aside(struct agent_root *root, const char *tag, const char *why)
+{
+	struct persist_job *job = root_job(root, PERSIST_ASIDE, tag);
+
+	if (job) {
+		snprintf(job->why, sizeof(job->why), "%.255s", why);
+		persist_submit(root->persist, job); /* before any later RESOLVE: one queue */
+	}
+}
+
+void restore_condemn(struct agent_root *root, bool memory, const char *tag, const char *why)
+{
+	if (!memory) {
+		put_aside(root, tag, why);
+		return;
+	}
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		if (root->ledger.slots[i].state == SLOT_COMMITTED &&
+			strcmp(root->ledger.slots[i].tag, tag) == 0) {
+			ledger_drop(&root->ledger, i);
+		}
+	}
+}
+
 /* All have voted: carries the verdict out and tells everybody. */
 static void finish_round(struct agent_root *root)
 {
 	struct agent_restore *restore = &root->restore;
-	struct persist_job *job;
 
 	if (restore->verdict == VERDICT_RETRY && restore->slot >= 0) {
 		ledger_drop(&root->ledger, restore->slot);
 	} else if (restore->verdict == VERDICT_RETRY) {
-		job = root_job(root, PERSIST_ASIDE, restore->tag);
-		if (job) {
-			snprintf(job->why, sizeof(job->why), "%.255s", restore->why);
-			persist_submit(root->persist,
-				job); /* before any later RESOLVE: one queue */
-		}
+		put_aside(root, restore->tag, restore->why);
 	}
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;

@@ -281,7 +281,7 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 	enum ledger_answer answer;
 	uint32_t id = conn->begin_id;
 
-	root_move_on(root, conn->rank, conn->ask.tag);
+	root_move_on(root, conn->rank, MOVE_BEGINS, conn->ask.tag);
 	conn->ask.waited_ns = clock_mono_ns() - conn->begin_ns;
 	answer = ledger_begin(&root->ledger, &conn->ask, &verdict);
 	if (answer == LEDGER_WAIT) {
@@ -350,9 +350,9 @@ static void commit(struct agent_root *root, int slot)
 	}
 }
 
-void root_move_on(struct agent_root *root, uint32_t rank, const char *tag)
+void root_move_on(struct agent_root *root, uint32_t rank, enum ledger_move move, const char *tag)
 {
-	int slot = root->ledger.named ? ledger_move_on(&root->ledger, rank, tag) : -1;
+	int slot = root->ledger.named ? ledger_move_on(&root->ledger, rank, move, tag) : -1;
 
 	if (slot >= 0) {
 		commit(root, slot);

@@ -165,8 +165,8 @@ void root_agree_stop(struct agent_root *root);
  * not granted: tag. */
 void root_fail(struct agent_root *root, uint32_t rank, uint64_t seq, const char *tag, int code,
 	const char *why);
-/* Named saves: rank has nothing more to add to what is being staged (but to tag). */
-void root_move_on(struct agent_root *root, uint32_t rank, const char *tag);
+/* Named saves: see ledger_move_on. */
+void root_move_on(struct agent_root *root, uint32_t rank, enum ledger_move move, const char *tag);
 void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt);
 /* Asks the ledger again: saves that wait, the next persist. After anything that may have changed an
  * answer. */
@@ -183,6 +183,8 @@ void restore_resolved(struct agent_root *root, const struct persist_job *job);
 void restore_vote(struct agent_root *root, struct agent_conn *conn, uint8_t verdict,
 	const char *why);
 void restore_done(struct agent_root *root, struct agent_conn *conn);
+/* The bytes of a tag are damaged, in memory or in the store: nobody is to meet it again. */
+void restore_condemn(struct agent_root *root, bool memory, const char *tag, const char *why);
 /* Offers tag ("": the newest) to this rank alone. */
 void restore_find(struct agent_root *root, struct agent_conn *conn, uint32_t id, const char *tag);
 

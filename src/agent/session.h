@@ -186,4 +186,11 @@ int session_stream(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err);
 /* Tells the agent that all is staged. Engine's thread, or saving. */
 void session_tell_staged(struct pawl_ckpt *ckpt, uint64_t id);
 
+/* ---- session_restore.c ---- */
+int session_restore_new(struct pawl_restore **restore, struct pawl_ckpt *ckpt,
+	struct pawl_err *err);
+/* Takes over what the agent offers: what is in ckpt's reply. Called with saving. */
+int session_restore_take(struct pawl_restore *restore, struct pawl_ckpt *ckpt, struct wire_in *in,
+	struct pawl_err *err);
+
 #endif

@@ -6,7 +6,6 @@
  */
 #include "agent/session.h"
 
-#include "base/clock.h"
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/parallel.h"
@@ -19,11 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
-#define FIND_PAUSE_NS 10000000   /* before asking again for a tag that is being added to */
-#define HUGE_MIN      (2u << 20) /* destinations from this size on are worth huge pages */
+#define HUGE_MIN (2u << 20) /* destinations from this size on are worth huge pages */
 
 /* How much of a partition is verified. */
 enum source_state {
@@ -158,7 +155,7 @@ static int open_store(struct pawl_restore *restore, const char *root, const char
 	return rv;
 }
 
-static int new_restore(struct pawl_restore **restore, struct pawl_ckpt *ckpt, struct pawl_err *err)
+int session_restore_new(struct pawl_restore **restore, struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
 	*restore = calloc(1, sizeof(**restore));
 	if (!*restore) {
@@ -172,7 +169,7 @@ int pawl_restore_open_tag(const char *root, const char *tag, struct pawl_restore
 	struct pawl_err *err)
 {
 	struct pawl_restore *restore;
-	int rv = new_restore(&restore, NULL, err);
+	int rv = session_restore_new(&restore, NULL, err);
 
 	if (rv != 0) {
 		return rv;
@@ -494,8 +491,7 @@ static const uint8_t *bytes_at(const struct pawl_restore *restore, const struct 
 
 /* ---- asking ---- */
 
-/* What the agent offers: what is in the reply. */
-static int take_offer(struct pawl_restore *restore, struct pawl_ckpt *ckpt, struct wire_in *in,
+int session_restore_take(struct pawl_restore *restore, struct pawl_ckpt *ckpt, struct wire_in *in,
 	struct pawl_err *err)
 {
 	char tag[CKPT_TAG_MAX] = "";
@@ -511,93 +507,22 @@ static int take_offer(struct pawl_restore *restore, struct pawl_ckpt *ckpt, stru
 		ckpt->options.root);
 }
 
-int pawl_ckpt_restore(struct pawl_ckpt *ckpt, bool has_step, uint64_t step, int timeout_ms,
-	struct pawl_restore **out, struct pawl_err *err)
+void pawl_restore_condemn(struct pawl_restore *restore, const char *why)
 {
-	struct pawl_restore *restore;
-	struct wire_in in;
+	struct wire_out out = {0};
+	char cut[PROTO_TEXT_MAX];
 	size_t start;
-	int rv;
 
-	if (session_dead(ckpt, err)) {
-		return PAWL_EPEER;
+	if (!restore->ckpt || !restore->ckpt->link) {
+		return;
 	}
-	rv = new_restore(&restore, ckpt, err);
-	if (rv != 0) {
-		return rv;
-	}
-	pthread_mutex_lock(&ckpt->saving);
-	if (!ckpt->link || !link_alive(ckpt->link)) {
-		rv = session_connect(ckpt, err);
-	}
-	if (rv == 0) {
-		start = link_start(ckpt->link, &ckpt->frame, PROTO_RESTORE);
-		wire_put_u8(&ckpt->frame, has_step);
-		wire_put_u64(&ckpt->frame, step);
-		rv = link_call(ckpt->link, &ckpt->frame, start, timeout_ms, &ckpt->reply, &in, err);
-	}
-	rv = rv == 0 ? take_offer(restore, ckpt, &in, err) : rv;
-	link_reply_close(&ckpt->reply);
-	pthread_mutex_unlock(&ckpt->saving);
-	if (rv != 0) {
-		pawl_restore_close(restore);
-		return rv;
-	}
-	*out = restore;
-	return 0;
-}
-
-/* One question; PAWL_EBUSY: the tag is being added to. */
-static int find_once(struct pawl_restore *restore, struct pawl_ckpt *ckpt, const char *tag,
-	int timeout_ms, struct pawl_err *err)
-{
-	struct wire_in in;
-	size_t start;
-	int rv = 0;
-
-	pthread_mutex_lock(&ckpt->saving);
-	if (!ckpt->link || !link_alive(ckpt->link)) {
-		rv = session_connect(ckpt, err);
-	}
-	if (rv == 0) {
-		start = link_start(ckpt->link, &ckpt->frame, PROTO_FIND);
-		wire_put_str(&ckpt->frame, tag ? tag : "");
-		rv = link_call(ckpt->link, &ckpt->frame, start, timeout_ms, &ckpt->reply, &in, err);
-	}
-	rv = rv == 0 ? take_offer(restore, ckpt, &in, err) : rv;
-	link_reply_close(&ckpt->reply);
-	pthread_mutex_unlock(&ckpt->saving);
-	return rv;
-}
-
-int pawl_ckpt_find(struct pawl_ckpt *ckpt, const char *tag, int timeout_ms,
-	struct pawl_restore **out, struct pawl_err *err)
-{
-	const struct timespec pause = {.tv_nsec = FIND_PAUSE_NS};
-	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
-	struct pawl_restore *restore;
-	int rv;
-
-	if (session_dead(ckpt, err)) {
-		return PAWL_EPEER;
-	}
-	rv = new_restore(&restore, ckpt, err);
-	if (rv != 0) {
-		return rv;
-	}
-	for (;;) {
-		rv = find_once(restore, ckpt, tag, timeout_ms, err);
-		if (rv != PAWL_EBUSY || clock_mono_ns() >= due_ns) {
-			break;
-		}
-		nanosleep(&pause, NULL);
-	}
-	if (rv != 0) {
-		pawl_restore_close(restore);
-		return rv;
-	}
-	*out = restore;
-	return 0;
+	snprintf(cut, sizeof(cut), "%s", why);
+	start = link_start(restore->ckpt->link, &out, PROTO_CONDEMN);
+	wire_put_u8(&out, restore->info.memory);
+	wire_put_str(&out, restore->tag);
+	wire_put_str(&out, cut);
+	link_send(restore->ckpt->link, &out, start, NULL);
+	wire_out_deinit(&out);
 }
 
 int pawl_restore_vote(struct pawl_restore *restore, enum pawl_verdict verdict, const char *why,

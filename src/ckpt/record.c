@@ -156,8 +156,9 @@ static const char *check_tensors(const struct record_part *part)
 
 	while ((rv = pawl_tensor_decode(part->tensors, part->tensors_bytes, &off, &tensor, NULL)) >
 		0) {
-		if (tensor.storage >= part->storages ||
-			tensor.offset_bytes > part->storage_bytes[tensor.storage]) {
+		if (part->raw ? tensor.storage != 0 || tensor.offset_bytes > part->size_bytes
+			      : tensor.storage >= part->storages ||
+				    tensor.offset_bytes > part->storage_bytes[tensor.storage]) {
 			return "tensor outside of its storage";
 		}
 	}

@@ -18,7 +18,7 @@ void retain_plan(const struct retain_rule *rule, const struct retain_tag *tags, 
 	uint32_t complete_seen = 0;
 
 	for (size_t i = n; i-- > 0;) {
-		ASSERT(i == 0 || tags[i - 1].step < tags[i].step);
+		ASSERT(i == 0 || tags[i - 1].step <= tags[i].step);
 		complete_seen += tags[i].complete;
 		keep[i] = is_protected(rule, &tags[i]) || complete_seen <= rule->keep_last;
 	}

@@ -8,7 +8,7 @@
 
 /* One checkpoint, as retention sees it. */
 struct retain_tag {
-	uint64_t step; /* unique in a list, which is sorted by it, ascending */
+	uint64_t step; /* of training; a list is sorted by it and then by age, ascending */
 	bool complete; /* complete in the store */
 	bool pinned;   /* the user forbade deletion */
 };

@@ -53,7 +53,7 @@ def pytest_report_header() -> str:
 
 def _use(module: ModuleType, patch: pytest.MonkeyPatch) -> None:
     """Makes every module of pawl that has the core use this one."""
-    for name in ("checkpoint", "loading", "_guard", "_skeleton", "_restore"):
+    for name in ("_saver", "checkpoint", "loading", "_guard", "_skeleton", "_restore"):
         patch.setattr(importlib.import_module(f"pawl.{name}"), "_core", module)
 
 
@@ -82,8 +82,8 @@ def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 def _close_all() -> None:
     """What a test left open. With ranks that never came there is nothing to wait for."""
-    checkpoint = importlib.import_module("pawl.checkpoint")
-    for checkpointer in list(checkpoint._open):
+    _saver = importlib.import_module("pawl._saver")
+    for checkpointer in list(_saver._open):
         checkpointer.close(timeout=10 if checkpointer.world_size == 1 else 0)
 
 

@@ -103,7 +103,7 @@ def test_levels_are_words_and_wrong_ones_an_error(core: Any, tmp_path: Path) -> 
             assert save.wait(level, 30)
         with pytest.raises(ValueError, match="staged, committed, durable"):
             save.wait("done")
-        assert repr(save) == "<pawl.Save step=1 durable>"
+        assert repr(save) == "<pawl.Save global_step1 durable>"
 
 
 def test_flush_pin_and_load(core: Any, tmp_path: Path) -> None:
@@ -279,6 +279,8 @@ def test_options_reach_the_core(fake: Any, tmp_path: Path, monkeypatch: pytest.M
             "socket": "/run/agent.sock",
             "program": sys.executable,
             "watch": False,
+            "hidden": None,
+            "named": False,
         }
 
 

@@ -1,0 +1,401 @@
+"""What every way of saving shares: the connection to the agent, saves on their way, leaving.
+
+Checkpointer (by step, all ranks alike) and Engine (by tag) are built on it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import hashlib
+import logging
+import os
+import sys
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+import torch
+
+from pawl import _core, _guard, _stop
+from pawl._agent import find_program
+from pawl._skeleton import Partition
+from pawl.errors import ECHANGED, PawlError, error
+
+log = logging.getLogger("pawl")
+
+LEVELS: Final = {"staged": 1, "committed": 2, "durable": 3}
+_LEVEL_STAGING: Final = 0
+_LEVEL_NAMES: Final = {-1: "failed", 0: "staging", 1: "staged", 2: "committed", 3: "durable"}
+_PROOFS: Final = ("copied", "watched", "fenced")
+CLOSE_TIMEOUT_S: Final = 60.0  # that leaving waits for the newest save to be durable
+
+_PENDING_MAX: Final = 4  # saves still watched for failing before they are committed
+
+# level, code, message, proof, partition, storage, timings: as _core.Session.status gives it
+_Status = tuple[int, int, str, int, int, int, dict[str, Any]]
+
+_open: set[Saver] = set()  # of this process; closed at exit
+
+
+class Save:
+    """One save on its way. Levels: staging, staged, committed, durable; or failed."""
+
+    def __init__(
+        self, owner: Saver, capture: _guard.Capture, save_id: int, step: int | None, tag: str
+    ) -> None:
+        self._owner = owner
+        self._capture = capture
+        self._id = save_id
+        self._known: _Status = (0, 0, "", 0, -1, -1, {})  # the last status heard
+        self._reported = False  # the failure was logged and its tensor noted
+        self.step = step  # None: the tag names none
+        self.tag = tag
+        self.stall_s = 0.0  # seconds that save() took
+
+    def wait(self, level: str = "durable", timeout: float | None = None) -> bool:
+        """Waits until the save has reached a level; at most ``timeout`` seconds, None: no limit.
+
+        ``"staged"``: this rank's bytes are copied. ``"committed"``: every rank's are, and the
+        checkpoint survives the training processes. ``"durable"``: it is in the store and synced,
+        and survives the machine. False if time ran out, the save failed (see ``error``), or a
+        newer one was made durable in its place.
+        """
+        if level not in LEVELS:
+            raise ValueError(f"level must be one of {', '.join(LEVELS)}, not {level!r}")
+        if self._owner._session is None:  # closed: nothing will come any more
+            return self._known[0] >= LEVELS[level]
+        reached = self._owner._live().wait(self._id, LEVELS[level], timeout)
+        self._settle()
+        return reached
+
+    @property
+    def level(self) -> str:
+        """``"staging"``, ``"staged"``, ``"committed"``, ``"durable"`` or ``"failed"``."""
+        return _LEVEL_NAMES[self._settle()[0]]
+
+    @property
+    def error(self) -> str | None:
+        """Why the save failed, or why it is not durable yet although it should be; else None.
+
+        Names the tensor, if one changed under the copy.
+        """
+        _, code, message, _, part, storage, _ = self._settle()
+        if code == 0:
+            return None
+        partition, name = self._capture.name(part, storage)
+        if code == ECHANGED and partition:
+            return (
+                f"save {self.tag}: {partition}: {name} changed while it was copied, outside "
+                "the step of its optimizer; the save is withdrawn, and from now on the tensor is "
+                "copied before save() returns"
+            )
+        return message
+
+    @property
+    def proof(self) -> str:
+        """What shows that no byte changed under the copy.
+
+        ``"copied"``: everything was copied before ``save()`` returned. ``"watched"``: some of it
+        was copied later, and the kernel reports every write of this process to those pages; it
+        does not see writes by other processes or devices, and such memory was copied at once.
+        ``"fenced"``: some of it lay on CUDA devices, where only the hook before optimizer steps and
+        the tensors' version counters tell of changes.
+        """
+        return _PROOFS[self._status()[3]]
+
+    def _status(self) -> _Status:
+        """The status; of a closed Checkpointer, or of one of very long ago, the last one heard."""
+        session = self._owner._session
+        if session is not None and not self._owner._forked:
+            try:
+                self._known = session.status(self._id)
+            except PawlError as reason:
+                if reason.name != "PAWL_ENOENT":
+                    raise
+        return self._known
+
+    def _settle(self) -> _Status:
+        """The status; lets memory go if staged, and reports a failure once."""
+        status = self._status()
+        if status[0] != 0:
+            self._capture.drop()
+        if status[0] < 0 and not self._reported:
+            self._reported = True
+            if status[1] == ECHANGED:
+                self._owner._evict(*self._capture.name(status[4], status[5]))
+            log.warning("%s", self.error)
+        return status
+
+    def _closed(self, durable: bool) -> None:
+        """The session has gone; durable: after it made its newest save so."""
+        self._capture.drop()
+        if durable and self._known[0] >= 0:
+            self._known = (LEVELS["durable"], *self._known[1:])
+
+    def __repr__(self) -> str:
+        return f"<pawl.Save {self.tag} {self.level}>"
+
+
+_Self = TypeVar("_Self", bound="Saver")
+
+
+class Saver:
+    """A connection to the job's agent for one root; see Checkpointer for the options."""
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        keep: int,
+        persist_every: float,
+        copy: str,
+        memory: int | None,
+        trust: bool,
+        rank: int | None,
+        world_size: int | None,
+        job: str | None,
+        keep_every: int,
+        hidden: str | None = None,
+        named: bool = False,
+    ) -> None:
+        path = os.fspath(root)
+        _check_options(path, keep, persist_every, copy, memory, keep_every)
+        env = _core.env()
+        if env["nodes"] > 1:
+            raise error(
+                "PAWL_ENOTSUP",
+                f"{env['nodes']} nodes ({env['source']}: LOCAL_WORLD_SIZE differs from WORLD_SIZE):"
+                " this version saves the ranks of one node",
+            )
+        self.root = os.path.abspath(path)
+        self.rank, self.world_size = _resolve_rank(rank, world_size, env)
+        self._trust = trust
+        self._watch = copy == "overlap"
+        self._partitions: dict[str, Partition] = {}
+        self._evicted: dict[str, set[str]] = {}  # partition -> storages copied at once from now on
+        self._pending: list[Save] = []  # not known to be committed or failed
+        self._newest: Save | None = None
+        self._told_imports = False
+        self._told_stop = False
+        self._forked = False  # this is a child's copy of the parent's object
+        self._session: _core.Session | None = _core.Session(
+            self.root,
+            _job_id(job, env, self.root),
+            self.rank,
+            self.world_size,
+            env["attempt"],
+            keep=keep,
+            keep_every=keep_every,
+            persist_every_ms=round(persist_every * 1000),
+            memory_bytes=memory or 0,
+            socket=os.environ.get("PAWL_AGENT") or None,
+            program=find_program(),
+            watch=self._watch,
+            hidden=hidden,
+            named=named,
+        )
+        # Without the kernel's watch the library copies host memory before save returns.
+        self._host_watch = self._session.best_proof[0] > 0
+        _guard.install()
+        self._holds_signal = _stop.install()
+        _open.add(self)
+        self._tell_notes()
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Makes the newest committed save durable; False if that took longer than ``timeout`` s."""
+        return self._live().flush(timeout)
+
+    def list(self) -> builtins.list[_core.Listed]:
+        """The checkpoints under root, oldest first.
+
+        ``level`` is ``"durable"``, ``"broken"`` (``why`` says how), or ``"committed"`` for what is
+        only in memory yet, of which ``size`` (bytes) and ``created`` (seconds since 1970) are 0.
+        """
+        session = self._live()
+        return list_tags(session, self.root, self.world_size)
+
+    @property
+    def stopping(self) -> bool:
+        """SIGTERM or a notice came: finish the step, save, leave.
+
+        Ask once a step, on all ranks alike: the answer turns to True at the same question on every
+        rank, so that none leaves the others waiting in a collective.
+        """
+        if self._session is None:
+            return _stop.asked()
+        session = self._live()
+        if _stop.asked() and not self._told_stop:
+            self._told_stop = True
+            session.stop()
+        return session.stopping
+
+    def close(self, timeout: float = CLOSE_TIMEOUT_S) -> bool:
+        """Waits until the newest save is durable, at most ``timeout`` seconds, and disconnects.
+
+        False, and a line in the log, if it is not durable then. Calling it again does nothing.
+        """
+        _open.discard(self)
+        session = self._session
+        if session is None or self._forked:
+            return True
+        if self._holds_signal:
+            _stop.uninstall()
+        self._settle_pending()
+        durable = False
+        try:
+            durable = session.close(timeout)
+        finally:
+            self._session = None
+            for save in self._pending:
+                save._closed(False)
+            if self._newest is not None:
+                self._newest._closed(durable)
+        if not durable:
+            log.warning(
+                "%s: the newest save is not durable after %g s of waiting", self.root, timeout
+            )
+        return durable
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _may_wait(self) -> bool:
+        """Whether anything can be copied after save has returned."""
+        return self._host_watch or (self._watch and torch.cuda.is_initialized())
+
+    def _live(self) -> _core.Session:
+        if self._forked:
+            raise error(
+                "PAWL_EINVAL",
+                f"{self.root}: this checkpointer belongs to the process that was forked from",
+            )
+        if self._session is None:
+            raise error("PAWL_EINVAL", f"{self.root}: the checkpointer is closed")
+        return self._session
+
+    def _settle_pending(self) -> None:
+        """Lets no earlier save read memory any more, and hears how the earlier saves fared."""
+        for save in self._pending:
+            save._capture.fence(_guard.EVERYTHING)
+        open_ = (_LEVEL_STAGING, LEVELS["staged"])
+        pending = [save for save in self._pending if save._settle()[0] in open_]
+        self._pending = pending[-_PENDING_MAX:]
+
+    def _partition(self, name: str) -> Partition:
+        partition = self._partitions.get(name)
+        if partition is None:
+            partition = self._partitions[name] = Partition(name, self._trust)
+        return partition
+
+    def _evict(self, partition: str, name: str) -> None:
+        if partition:
+            self._evicted.setdefault(partition, set()).add(name)
+
+    def _tell_once(self, session: _core.Session) -> None:
+        if not self._told_imports:
+            self._told_imports = True
+            session.imports("\n".join(list(sys.modules)))
+        self._tell_notes()
+
+    def _tell_notes(self) -> None:
+        for note in self._live().notes:
+            log.warning("%s", note)
+
+
+def list_tags(session: _core.Session, root: str, world: int) -> list[_core.Listed]:
+    """What is in the store, and what is only in memory yet, oldest first."""
+    entries = {entry["tag"]: entry for entry in _core.list_root(root)}
+    for step, tag in session.pending():
+        if tag not in entries or entries[tag]["level"] == "broken":
+            entries.pop(tag, None)  # newer than all others
+            entries[tag] = _only_in_memory(step, tag, world)
+    return sorted(entries.values(), key=lambda entry: entry["step"])
+
+
+def _only_in_memory(step: int, tag: str, world: int) -> _core.Listed:
+    return {
+        "step": step,
+        "tag": tag,
+        "level": "committed",
+        "size": 0,
+        "pinned": False,
+        "created": 0.0,
+        "world": world,
+        "why": "",
+    }
+
+
+def _check_options(
+    path: Any, keep: int, persist_every: float, copy: str, memory: int | None, keep_every: int
+) -> None:
+    if not isinstance(path, str):
+        raise TypeError(f"root must be a path or str, not {type(path).__qualname__}")
+    if not path or "\0" in path:
+        raise ValueError("root must be a path")
+    if "://" in path:
+        raise error("PAWL_ENOTSUP", f"root {path}: this version writes to directories only")
+    if copy not in ("overlap", "now"):
+        raise ValueError(f"copy must be 'overlap' or 'now', not {copy!r}")
+    for name, value in (("keep", keep), ("keep_every", keep_every)):
+        if not isinstance(value, int) or value < 0:
+            raise ValueError(f"{name} must be an int of at least 0, not {value!r}")
+    if not 0 <= persist_every <= 1e9:
+        raise ValueError(f"persist_every must be seconds from 0 to 1e9, not {persist_every!r}")
+    if memory is not None and (not isinstance(memory, int) or memory < 1):
+        raise ValueError(f"memory must be bytes, at least 1, not {memory!r}")
+
+
+def _resolve_rank(rank: int | None, world_size: int | None, env: _core.Env) -> tuple[int, int]:
+    if (rank is None) != (world_size is None):
+        raise ValueError("rank and world_size go together")
+    if rank is None or world_size is None:
+        distributed = torch.distributed
+        if distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank(), distributed.get_world_size()
+        return env["rank"], env["world"]
+    if not 0 <= rank < world_size:
+        raise ValueError(f"rank must be at least 0 and below world_size, not {rank}/{world_size}")
+    return rank, world_size
+
+
+def _job_id(job: str | None, env: _core.Env, root: str) -> str:
+    """The id under which a restart finds its agent again.
+
+    In a plain script the same script saving to the same root is the same job.
+    """
+    if job is not None:
+        return job
+    if env["job"]:
+        return env["job"]
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    who = os.path.realpath(script) if script else f"interactive:{os.getcwd()}"
+    identity = f"{who}\0{os.path.realpath(root)}".encode(errors="surrogateescape")
+    return f"plain:{hashlib.blake2b(identity, digest_size=8).hexdigest()}"
+
+
+def _close_all() -> None:
+    for checkpointer in list(_open):
+        try:
+            checkpointer.close()
+        except Exception as reason:  # the process is leaving; the others must be closed too
+            log.error("%s: closing failed: %s", checkpointer.root, reason)
+
+
+def _after_fork() -> None:
+    """In a child: its copies of the parent's Checkpointers do nothing any more."""
+    for checkpointer in _open:
+        checkpointer._forked = True
+    _open.clear()
+    _guard.after_fork()
+    _stop.after_fork()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_after_fork)

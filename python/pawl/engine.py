@@ -1,0 +1,371 @@
+"""Engine: saves by tag, for programs and frameworks that name their checkpoints and their files.
+
+A tag is a directory of its name under the root; each partition is a file of exactly its name in it.
+Ranks are matched by tag, and not every rank has to save each of them. Either all partitions at once
+(save: parameters are copied while training goes on), or one by one (begin, add, commit: each is
+copied when add returns).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from array import array
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch.serialization import _get_restore_location
+
+from pawl import _core, _guard
+from pawl._partitions import NAME_MAX_BYTES, check_step, has_state
+from pawl._raw import Raw, Safetensors
+from pawl._saver import Save, Saver
+from pawl._skeleton import Skeleton
+from pawl.errors import PawlError
+from pawl.loading import MapLocation, load_part
+
+__all__ = ["Building", "Engine", "Found", "Raw", "Safetensors"]
+
+_TAGS_KEPT: Final = 1024  # newest saves by tag that are remembered, to be waited for or added to
+_FIND_TIMEOUT_S: Final = 300.0  # for the agent's answer; a tag being added to is waited for
+_TRAILING: Final = re.compile(r"(\d+)\D*$")
+
+
+def step_of(tag: str) -> int | None:
+    """The last number in a tag, by which tags are ordered; None if it has none.
+
+    ``global_step500`` -> 500; ``epoch=2-step=40.ckpt`` -> 40; ``best`` -> None.
+    """
+    found = _TRAILING.search(tag)
+    return int(found[1]) if found and int(found[1]) < 1 << 63 else None
+
+
+def beside(root: str | os.PathLike[str]) -> str:
+    """``.<name>.pawl`` beside root: for what is not finished, if nothing of it may lie in root.
+
+    The `pawl` program looks there, too.
+    """
+    path = os.path.abspath(os.fspath(root))
+    return os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.pawl")
+
+
+class Engine(Saver):
+    """A root of named tags.
+
+    ``hidden``: a directory of root's file system for everything that is not a finished tag, so that
+    nothing lies in root before it is whole (see ``beside``); None: root itself. The other options
+    are those of Checkpointer, but ``keep=0`` keeps all tags, and ``persist_every=0`` makes each one
+    durable.
+
+    Raises PawlError as Checkpointer does. Its methods are for one thread at a time.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        keep: int = 0,
+        persist_every: float = 0.0,
+        copy: str = "overlap",
+        memory: int | None = None,
+        trust: bool = True,
+        rank: int | None = None,
+        world_size: int | None = None,
+        job: str | None = None,
+        keep_every: int = 0,
+        hidden: str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__(
+            root,
+            keep=keep,
+            persist_every=persist_every,
+            copy=copy,
+            memory=memory,
+            trust=trust,
+            rank=rank,
+            world_size=world_size,
+            job=job,
+            keep_every=keep_every,
+            hidden=None if hidden is None else os.path.abspath(os.fspath(hidden)),
+            named=True,
+        )
+        self._saves: OrderedDict[str, Save] = OrderedDict()  # newest of each tag, by this process
+        self._building: Building | None = None
+
+    def save(
+        self,
+        tag: str,
+        parts: Mapping[str, Any],
+        step: int | None = None,
+        overlap: bool = True,
+    ) -> Save:
+        """Saves all partitions of this rank at once, and returns in milliseconds.
+
+        ``parts``: file's name -> Raw, Safetensors, or any object, which becomes a torch zip (of its
+        ``state_dict()``, if it has one). ``step``: orders tags; default: the tag's last number, or
+        as high as the newest tag. ``overlap``: parameters and optimizer tensors are copied while
+        the next forward and backward pass run; see Checkpointer.save. A tag that was saved before
+        by this process is added to.
+
+        Raises PawlError (PAWL_EBUSY: another tag is being put together; PAWL_ENOTSUP naming what
+        cannot be saved), ValueError for bad names. What fails later is in the Save's ``error``.
+        """
+        began = time.perf_counter()
+        session = self._live()
+        step = _check_tag(tag, step)
+        self._settle_pending()
+        masks = _guard.guarded() if overlap and self._may_wait() else {}
+        described = [self._describe_part(name, obj, masks) for name, obj in parts.items()]
+        capture = _guard.Capture([part for part, _ in described])
+        _guard.queue_before_copies(spans for (_, _, spans), _ in described)
+        sent = [row for _, row in described]
+        save_id = session.save_tag(tag, step, tag in self._saves, sent, overlap and self._watch)
+        capture.started(session, save_id)
+        save = self._remember(Save(self, capture, save_id, step, tag))
+        save.stall_s = time.perf_counter() - began
+        return save
+
+    def begin(self, tag: str, step: int | None = None) -> Building:
+        """Starts a tag that is put together partition by partition; as ``save`` otherwise."""
+        session = self._live()
+        step = _check_tag(tag, step)
+        self._settle_pending()
+        save_id = session.begin(tag, step, tag in self._saves)
+        capture = _guard.Capture([])
+        capture.started(session, save_id)
+        save = self._remember(Save(self, capture, save_id, step, tag))
+        self._building = Building(self, save)
+        return self._building
+
+    def find(self, tag: str | None = None) -> Found | None:
+        """The newest complete tag, or this one, in memory or in the store; None if there is none.
+
+        What this process has saved so far is found; a tag being put together is not. A tag that
+        turns out to be broken is as good as none.
+        """
+        try:
+            found = self._live().find(tag, _FIND_TIMEOUT_S)
+        except PawlError as reason:
+            if reason.name == "PAWL_ECORRUPT":
+                return None
+            raise
+        if found is None:
+            return None
+        try:
+            return Found(self, found)
+        finally:
+            found.close()
+
+    def flush(self, timeout: float | None = None, tag: str | None = None) -> bool:
+        """Makes the newest tag, or this one, durable; False if it took longer, or it failed."""
+        if tag is None:
+            return super().flush(timeout)
+        if tag in self._saves:
+            return self._saves[tag].wait("durable", timeout)
+        return any(e["tag"] == tag and e["level"] == "durable" for e in self.list())
+
+    def pin(self, tag: str, pinned: bool = True) -> None:
+        """Forbids (or allows again) the deletion of a tag by ``keep``."""
+        _check_tag(tag, None)
+        self._live().pin(tag, pinned)
+
+    def close(self, timeout: float | None = None) -> bool:
+        """As Checkpointer.close. In a process that ends because of an error, a tag that not all
+        ranks have finished is given up."""
+        if self._session is not None and not self._forked and _is_failing():
+            self._session.abandon()
+        return super().close() if timeout is None else super().close(timeout)
+
+    def _remember(self, save: Save) -> Save:
+        self._pending.append(save)
+        self._newest = save
+        self._saves.pop(save.tag, None)
+        self._saves[save.tag] = save
+        if len(self._saves) > _TAGS_KEPT:
+            self._saves.popitem(last=False)
+        self._tell_once(self._live())
+        return save
+
+    def _describe_part(
+        self, name: str, obj: Any, masks: dict[int, int]
+    ) -> tuple[_guard.Part, _core.Part]:
+        _check_name(name)
+        raw = isinstance(obj, Raw | Safetensors)
+        skeleton: Skeleton
+        if isinstance(obj, Raw | Safetensors):
+            skeleton = obj.skeleton(name)
+        else:
+            skeleton = self._partition(name).build(obj.state_dict() if has_state(obj) else obj)
+        spans = _guard.Spans(skeleton, masks, self._host_watch, self._evicted.get(name, set()))
+        row = (name, False, skeleton.pickle, skeleton.table, spans.packed, raw)
+        return (name, skeleton, spans), row
+
+
+class Building:
+    """A tag that is being put together by this rank."""
+
+    def __init__(self, engine: Engine, save: Save) -> None:
+        self._engine = engine
+        self.save = save
+        self.tag = save.tag
+        self.names: list[str] = []  # added so far
+        self.open = True  # neither committed nor dropped nor failed
+
+    def add(self, name: str, obj: Any) -> None:
+        """Saves a partition; it is copied, or written, when this returns. As Engine.save.
+
+        Raises PawlError: PAWL_EEXIST (there is one of this name), PAWL_ENOTSUP (it cannot be
+        saved); on others the tag has failed.
+        """
+        part, row = self._engine._describe_part(name, obj, {})
+        _guard.queue_before_copies([part[2]])
+        began = time.perf_counter()
+        try:
+            self._engine._live().add(row)
+        except PawlError as reason:
+            self.open = self.open and reason.name == "PAWL_EEXIST"
+            raise
+        self.names.append(name)
+        self.save.stall_s += time.perf_counter() - began
+
+    def commit(self) -> Save:
+        """This rank's part is whole. PawlError if the tag has failed."""
+        self.open = False
+        self._engine._building = None
+        self._engine._live().commit()
+        return self.save
+
+    def drop(self, why: str) -> None:
+        """The tag will not come: it fails on all ranks."""
+        self.open = False
+        self._engine._building = None
+        self._engine._live().drop(why)
+
+
+class _Entry(NamedTuple):
+    index: int  # of the partition
+    raw: bool
+    size: int  # bytes of the file
+
+
+class Found:
+    """A complete tag. It holds nothing: each reading looks for it again, under the same name."""
+
+    def __init__(self, engine: Engine, found: _core.Restore) -> None:
+        self._engine = engine
+        self.tag = found.tag
+        self.step = found.step
+        self.source = found.source  # "memory" or "store"
+        self._entries = _entries(found)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of its files."""
+        return list(self._entries)
+
+    def load(self, name: str, map_location: MapLocation = None, trust: bool = True) -> Any:
+        """The object of a torch zip, verified; ``map_location`` as torch.load has it.
+
+        Raises FileNotFoundError if there is no such partition; OSError naming file and offset if
+        it is damaged (the tag is then put aside), or if the tag is gone meanwhile; PawlError
+        (PAWL_ENOTSUP) naming what would run code, unless ``trust``.
+        """
+        place = _get_restore_location(map_location)
+        found, index = self._open(name, raw=False)
+        try:
+            found.read([index])
+            return load_part(found, index, f"{self.tag}/{name}", place, trust)
+        except PawlError as reason:
+            raise self._blame(found, reason) from reason
+        finally:
+            found.close()
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a raw file, verified. Errors as load."""
+        found, index = self._open(name, raw=True)
+        try:
+            found.read([index])
+            (size,) = found.storages(index)
+            storage = torch.UntypedStorage(size)
+            if size:
+                found.copy(_copies(index, storage))
+            return bytes(torch.empty(0, dtype=torch.uint8).set_(storage).numpy())
+        except PawlError as reason:
+            raise self._blame(found, reason) from reason
+        finally:
+            found.close()
+
+    def _open(self, name: str, raw: bool) -> tuple[_core.Restore, int]:
+        if name not in self._entries:
+            raise FileNotFoundError(
+                f"{self._engine.root}/{self.tag} has no partition {name!r}: it has "
+                f"{', '.join(self._entries)}"
+            )
+        if self._entries[name].raw != raw:
+            how = "read" if self._entries[name].raw else "load"
+            raise ValueError(f"{self.tag}/{name}: use {how}() for it")
+        found = self._engine._live().find(self.tag, _FIND_TIMEOUT_S)
+        if found is None:
+            raise OSError(
+                f"{self._engine.root}/{self.tag} is gone since it was found: it was deleted, put "
+                "aside as damaged, or given up in memory before it was durable"
+            )
+        return found, _entries(found)[name].index
+
+    def _blame(self, found: _core.Restore, reason: PawlError) -> Exception:
+        """What to raise; what is damaged is put aside."""
+        if reason.name != "PAWL_ECORRUPT":
+            return reason
+        found.condemn(str(reason))
+        return OSError(f"{self._engine.root}: {reason}")
+
+    def __repr__(self) -> str:
+        return f"<pawl.Found {self.tag} in {self.source}>"
+
+
+def _entries(found: _core.Restore) -> dict[str, _Entry]:
+    files = zip(found.parts, found.files, strict=True)
+    return {
+        file: _Entry(index, raw, size) for index, ((_, _, size), (file, raw)) in enumerate(files)
+    }
+
+
+def _copies(index: int, storage: torch.UntypedStorage) -> Any:
+    return array("Q", (index, 0, 0, storage.data_ptr(), storage.nbytes()))
+
+
+def _check_tag(tag: Any, step: int | None) -> int | None:
+    """The step of a tag. TypeError or ValueError for what cannot be one."""
+    if not isinstance(tag, str):
+        raise TypeError(f"a tag must be a str, not a {type(tag).__qualname__}")
+    size = len(tag.encode(errors="surrogatepass"))
+    if not 0 < size < 128 or tag.startswith(".") or "/" in tag or not tag.isprintable():
+        raise ValueError(
+            f"tag {tag!r}: must have 1 to 127 bytes, no '/', no '.' in front, and be printable"
+        )
+    return step_of(tag) if step is None else check_step(step)
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"a partition's name must be a str, not a {type(name).__qualname__}")
+    if (
+        not name
+        or name.startswith(".")
+        or "/" in name
+        or "\0" in name
+        or name in ("complete.txt", "why.txt")
+        or len(name.encode(errors="surrogatepass")) > NAME_MAX_BYTES
+    ):
+        raise ValueError(
+            f"partition {name!r}: must have 1 to {NAME_MAX_BYTES} bytes, no '/', no '.' in front, "
+            "and not be complete.txt or why.txt"
+        )
+
+
+def _is_failing() -> bool:
+    """Whether the interpreter is ending because of an exception that nobody caught."""
+    return getattr(sys, "last_type", None) is not None and not hasattr(sys, "ps1")

@@ -193,7 +193,7 @@ def expect_withdrawn(tmp_path: Path, change: Callable[[nn.Parameter], Any]) -> N
         change(weight(model))
         one_step(model, optimizer)
         assert save.level == "failed" and not save.wait("staged", 1)
-        assert save.error is not None and "step 2: model: 0.weight changed" in save.error
+        assert save.error is not None and "step2: model: 0.weight changed" in save.error
         assert [entry["step"] for entry in ckpt.list()] == [1]
         again = ckpt.save(3, state)  # that tensor is copied at once from now on
         expected = flat(model.state_dict())
@@ -234,7 +234,7 @@ def test_a_failure_nobody_asked_about_is_still_heard(
         ckpt.save(1, state)
         weight(model).data.add_(1)
         assert ckpt.save(2, state).wait("committed", 10)
-        assert "step 1: model: 0.weight changed" in caplog.text
+        assert "step1: model: 0.weight changed" in caplog.text
         ckpt.save(3, state)
         weight(model).data.add_(1)
         one_step(model, optimizer)

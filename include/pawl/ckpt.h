@@ -100,11 +100,12 @@ int pawl_ckpt_save(struct pawl_ckpt *ckpt, uint64_t step, const struct pawl_ckpt
  * rank that begins another tag, asks for a checkpoint, waits, flushes or leaves has nothing more to
  * add to the tag before, and neither have ranks that have never saved anything.
  *
- * step orders tags (PAWL_STEP_NONE: as high as the newest). again: this process has saved the tag
- * before; what is saved now is added to it, or takes the place of partitions of the same names.
+ * A tag that was saved before since the ranks started is added to; partitions of the same names are
+ * replaced. step orders tags (PAWL_STEP_NONE: as high as the newest).
  */
 #define PAWL_STEP_NONE UINT64_MAX
-int pawl_ckpt_save_tag(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, bool again,
+#define PAWL_SAVE_ALONE 1u /* no other rank has a part in it */
+int pawl_ckpt_save_tag(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
 	const struct pawl_ckpt_part *parts, uint32_t parts_n, bool watch, uint64_t *id,
 	struct pawl_err *err);
 /*
@@ -112,7 +113,7 @@ int pawl_ckpt_save_tag(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, b
  * memory does not suffice, written) when pawl_ckpt_add returns. *id is the save's number from begin
  * on. One such save at a time: until it is committed or dropped, others are PAWL_EBUSY.
  */
-int pawl_ckpt_begin(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, bool again,
+int pawl_ckpt_begin(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
 	uint64_t *id, struct pawl_err *err);
 /* PAWL_EEXIST: the save has a partition of this name. On other errors the save has failed. */
 int pawl_ckpt_add(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *part, struct pawl_err *err);
@@ -170,6 +171,9 @@ int pawl_ckpt_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level lev
 /* Waits until the newest save is durable. As pawl_ckpt_wait. */
 int pawl_ckpt_flush(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err);
 int pawl_ckpt_pin(struct pawl_ckpt *ckpt, const char *tag, bool pinned, struct pawl_err *err);
+/* Deletes a tag, in memory and in the store, once what is being written is. A tag that is not there
+ * is fine. */
+int pawl_ckpt_remove(struct pawl_ckpt *ckpt, const char *tag, struct pawl_err *err);
 /* A tag that is committed in memory and not yet durable. */
 struct pawl_ckpt_pending {
 	char tag[PAWL_TAG_MAX];

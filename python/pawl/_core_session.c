@@ -179,7 +179,7 @@ static int borrow_part(PyObject *item, struct borrowed *held, struct pawl_ckpt_p
 struct which {
 	const char *tag;
 	uint64_t step;
-	bool again;
+	uint32_t flags;
 	bool watch;
 };
 
@@ -209,7 +209,7 @@ static PyObject *save_parts(struct session *self, PyObject *list, const struct w
 	}
 	Py_BEGIN_ALLOW_THREADS;
 	rv = which->tag
-		? pawl_ckpt_save_tag(ckpt, which->tag, which->step, which->again, parts,
+		? pawl_ckpt_save_tag(ckpt, which->tag, which->step, which->flags, parts,
 			  (uint32_t)n, which->watch, &id, &err)
 		: pawl_ckpt_save(ckpt, which->step, parts, (uint32_t)n, which->watch, &id, &err);
 	Py_END_ALLOW_THREADS;
@@ -245,15 +245,15 @@ static PyObject *session_save_tag(struct session *self, PyObject *args)
 	struct which which = {0};
 	PyObject *step;
 	PyObject *list;
-	int again;
+	unsigned flags;
 	int watch;
 
-	if (!PyArg_ParseTuple(args, "sOpO!p", &which.tag, &step, &again, &PyList_Type, &list,
+	if (!PyArg_ParseTuple(args, "sOIO!p", &which.tag, &step, &flags, &PyList_Type, &list,
 		    &watch) ||
 		!read_step(step, &which.step)) {
 		return NULL;
 	}
-	which.again = again;
+	which.flags = flags;
 	which.watch = watch;
 	return save_parts(self, list, &which);
 }
@@ -262,19 +262,19 @@ static PyObject *session_begin(struct session *self, PyObject *args)
 {
 	const char *tag;
 	PyObject *step;
-	int again;
+	unsigned flags;
 	uint64_t number;
 	uint64_t id = 0;
 	struct pawl_ckpt *ckpt;
 	struct pawl_err err;
 	int rv;
 
-	if (!PyArg_ParseTuple(args, "sOp", &tag, &step, &again) || !read_step(step, &number) ||
+	if (!PyArg_ParseTuple(args, "sOI", &tag, &step, &flags) || !read_step(step, &number) ||
 		!(ckpt = enter(self))) {
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS;
-	rv = pawl_ckpt_begin(ckpt, tag, number, again, &id, &err);
+	rv = pawl_ckpt_begin(ckpt, tag, number, flags, &id, &err);
 	Py_END_ALLOW_THREADS;
 	leave(self);
 	return rv == 0 ? PyLong_FromUnsignedLongLong(id) : core_raise(&err);
@@ -488,6 +488,23 @@ static PyObject *session_pin(struct session *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
+static PyObject *session_remove(struct session *self, PyObject *arg)
+{
+	const char *tag = PyUnicode_AsUTF8(arg);
+	struct pawl_ckpt *ckpt;
+	struct pawl_err err;
+	int rv;
+
+	if (!tag || !(ckpt = enter(self))) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	rv = pawl_ckpt_remove(ckpt, tag, &err);
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	return rv == 0 ? Py_NewRef(Py_None) : core_raise(&err);
+}
+
 static PyObject *session_pending(struct session *self, PyObject *unused)
 {
 	struct pawl_ckpt_pending pending[2];
@@ -663,8 +680,8 @@ static PyObject *get_best_proof(struct session *self, void *closure)
 static PyMethodDef session_methods[] = {
 	{"save", (PyCFunction)session_save, METH_VARARGS, "save(step, parts, watch) -> id"},
 	{"save_tag", (PyCFunction)session_save_tag, METH_VARARGS,
-		"save_tag(tag, step, again, parts, watch) -> id"},
-	{"begin", (PyCFunction)session_begin, METH_VARARGS, "begin(tag, step, again) -> id"},
+		"save_tag(tag, step, flags, parts, watch) -> id"},
+	{"begin", (PyCFunction)session_begin, METH_VARARGS, "begin(tag, step, flags) -> id"},
 	{"add", (PyCFunction)session_add, METH_O, "add(part)"},
 	{"commit", (PyCFunction)session_commit, METH_NOARGS, "commit()"},
 	{"drop", (PyCFunction)session_drop, METH_O, "drop(why)"},
@@ -678,6 +695,7 @@ static PyMethodDef session_methods[] = {
 	{"wait", (PyCFunction)session_wait, METH_VARARGS, "wait(id, level, timeout) -> bool"},
 	{"flush", (PyCFunction)session_flush, METH_O, "flush(timeout) -> bool"},
 	{"pin", (PyCFunction)session_pin, METH_VARARGS, "pin(tag, pinned)"},
+	{"remove", (PyCFunction)session_remove, METH_O, "remove(tag)"},
 	{"pending", (PyCFunction)session_pending, METH_NOARGS,
 		"pending() -> (step, tag) of what is committed in memory, not yet durable"},
 	{"restore", (PyCFunction)session_restore, METH_VARARGS,

@@ -15,7 +15,7 @@ import time
 from array import array
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import torch
 from torch.serialization import _get_restore_location
@@ -28,8 +28,9 @@ from pawl._skeleton import Skeleton
 from pawl.errors import PawlError
 from pawl.loading import MapLocation, load_part
 
-__all__ = ["Building", "Engine", "Found", "Raw", "Safetensors"]
+__all__ = ["AsIs", "Building", "Engine", "Found", "Raw", "Safetensors"]
 
+_ALONE: Final = 1  # as in include/pawl/ckpt.h
 _TAGS_KEPT: Final = 1024  # newest saves by tag that are remembered, to be waited for or added to
 _FIND_TIMEOUT_S: Final = 300.0  # for the agent's answer; a tag being added to is waited for
 _TRAILING: Final = re.compile(r"(\d+)\D*$")
@@ -51,6 +52,12 @@ def beside(root: str | os.PathLike[str]) -> str:
     """
     path = os.path.abspath(os.fspath(root))
     return os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.pawl")
+
+
+class AsIs(NamedTuple):
+    """An object that is pickled itself, and not its ``state_dict()``, as torch.save does."""
+
+    obj: Any
 
 
 class Engine(Saver):
@@ -101,14 +108,16 @@ class Engine(Saver):
         parts: Mapping[str, Any],
         step: int | None = None,
         overlap: bool = True,
+        alone: bool = False,
     ) -> Save:
         """Saves all partitions of this rank at once, and returns in milliseconds.
 
         ``parts``: file's name -> Raw, Safetensors, or any object, which becomes a torch zip (of its
-        ``state_dict()``, if it has one). ``step``: orders tags; default: the tag's last number, or
-        as high as the newest tag. ``overlap``: parameters and optimizer tensors are copied while
-        the next forward and backward pass run; see Checkpointer.save. A tag that was saved before
-        by this process is added to.
+        ``state_dict()``, if it has one and is not wrapped in AsIs). ``step``: orders tags;
+        default: the tag's last number, or as high as the newest tag. ``overlap``: parameters and
+        optimizer tensors are copied while the next forward and backward pass run; see
+        Checkpointer.save. A tag that was saved before since the ranks started is added to.
+        ``alone``: no other rank has a part in it.
 
         Raises PawlError (PAWL_EBUSY: another tag is being put together; PAWL_ENOTSUP naming what
         cannot be saved), ValueError for bad names. What fails later is in the Save's ``error``.
@@ -122,18 +131,19 @@ class Engine(Saver):
         capture = _guard.Capture([part for part, _ in described])
         _guard.queue_before_copies(spans for (_, _, spans), _ in described)
         sent = [row for _, row in described]
-        save_id = session.save_tag(tag, step, tag in self._saves, sent, overlap and self._watch)
+        flags = _ALONE if alone else 0
+        save_id = session.save_tag(tag, step, flags, sent, overlap and self._watch)
         capture.started(session, save_id)
         save = self._remember(Save(self, capture, save_id, step, tag))
         save.stall_s = time.perf_counter() - began
         return save
 
-    def begin(self, tag: str, step: int | None = None) -> Building:
+    def begin(self, tag: str, step: int | None = None, alone: bool = False) -> Building:
         """Starts a tag that is put together partition by partition; as ``save`` otherwise."""
         session = self._live()
         step = _check_tag(tag, step)
         self._settle_pending()
-        save_id = session.begin(tag, step, tag in self._saves)
+        save_id = session.begin(tag, step, _ALONE if alone else 0)
         capture = _guard.Capture([])
         capture.started(session, save_id)
         save = self._remember(Save(self, capture, save_id, step, tag))
@@ -159,6 +169,15 @@ class Engine(Saver):
         finally:
             found.close()
 
+    @property
+    def newest(self) -> Save | None:
+        """The last save of this process; None if there was none."""
+        return self._newest
+
+    def reopen(self, tag: str) -> _core.Restore | None:
+        """The tag's bytes, to be closed by the caller soon: they may hold up saves."""
+        return self._live().find(tag, _FIND_TIMEOUT_S)
+
     def flush(self, timeout: float | None = None, tag: str | None = None) -> bool:
         """Makes the newest tag, or this one, durable; False if it took longer, or it failed."""
         if tag is None:
@@ -171,6 +190,11 @@ class Engine(Saver):
         """Forbids (or allows again) the deletion of a tag by ``keep``."""
         _check_tag(tag, None)
         self._live().pin(tag, pinned)
+
+    def remove(self, tag: str) -> None:
+        """Deletes a tag, in memory and in the store, once what is being written now is durable."""
+        self._live().remove(tag)
+        self._saves.pop(tag, None)
 
     def close(self, timeout: float | None = None) -> bool:
         """As Checkpointer.close. In a process that ends because of an error, a tag that not all
@@ -198,7 +222,11 @@ class Engine(Saver):
         if isinstance(obj, Raw | Safetensors):
             skeleton = obj.skeleton(name)
         else:
-            skeleton = self._partition(name).build(obj.state_dict() if has_state(obj) else obj)
+            if isinstance(obj, AsIs):
+                obj = obj.obj
+            elif has_state(obj):
+                obj = obj.state_dict()
+            skeleton = self._partition(name).build(obj)
         spans = _guard.Spans(skeleton, masks, self._host_watch, self._evicted.get(name, set()))
         row = (name, False, skeleton.pickle, skeleton.table, spans.packed, raw)
         return (name, skeleton, spans), row
@@ -251,11 +279,19 @@ class _Entry(NamedTuple):
     size: int  # bytes of the file
 
 
+class Source(Protocol):
+    """Where a tag was found, and is found again."""
+
+    root: str
+
+    def reopen(self, tag: str) -> _core.Restore | None: ...
+
+
 class Found:
     """A complete tag. It holds nothing: each reading looks for it again, under the same name."""
 
-    def __init__(self, engine: Engine, found: _core.Restore) -> None:
-        self._engine = engine
+    def __init__(self, source: Source, found: _core.Restore) -> None:
+        self._source = source
         self.tag = found.tag
         self.step = found.step
         self.source = found.source  # "memory" or "store"
@@ -301,16 +337,16 @@ class Found:
     def _open(self, name: str, raw: bool) -> tuple[_core.Restore, int]:
         if name not in self._entries:
             raise FileNotFoundError(
-                f"{self._engine.root}/{self.tag} has no partition {name!r}: it has "
+                f"{self._source.root}/{self.tag} has no partition {name!r}: it has "
                 f"{', '.join(self._entries)}"
             )
         if self._entries[name].raw != raw:
             how = "read" if self._entries[name].raw else "load"
             raise ValueError(f"{self.tag}/{name}: use {how}() for it")
-        found = self._engine._live().find(self.tag, _FIND_TIMEOUT_S)
+        found = self._source.reopen(self.tag)
         if found is None:
             raise OSError(
-                f"{self._engine.root}/{self.tag} is gone since it was found: it was deleted, put "
+                f"{self._source.root}/{self.tag} is gone since it was found: it was deleted, put "
                 "aside as damaged, or given up in memory before it was durable"
             )
         return found, _entries(found)[name].index
@@ -320,7 +356,7 @@ class Found:
         if reason.name != "PAWL_ECORRUPT":
             return reason
         found.condemn(str(reason))
-        return OSError(f"{self._engine.root}: {reason}")
+        return OSError(f"{self._source.root}: {reason}")
 
     def __repr__(self) -> str:
         return f"<pawl.Found {self.tag} in {self.source}>"

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "ckpt/tags.h"
+#include "pawl/ckpt.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -206,7 +207,7 @@ static void handle_begin(struct agent_conn *conn, uint32_t id, struct wire_in *b
 	conn->ask.step = wire_get_u64(body);
 	conn->begin_bytes = wire_get_u64(body);
 	wire_get_str(body, conn->ask.tag, sizeof(conn->ask.tag));
-	conn->ask.again = wire_get_u8(body);
+	conn->ask.alone = (wire_get_u8(body) & PAWL_SAVE_ALONE) != 0;
 	if (!wire_in_done(body) || !tag_valid(conn->ask.tag)) {
 		conn->closing = true;
 		return;
@@ -217,7 +218,7 @@ static void handle_begin(struct agent_conn *conn, uint32_t id, struct wire_in *b
 	root_turn(conn->root);
 }
 
-static void handle_fail(struct agent_conn *conn, struct wire_in *body)
+static void handle_fail(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {
 	char why[PROTO_TEXT_MAX];
 	char tag[CKPT_TAG_MAX] = "";
@@ -256,7 +257,7 @@ static void handle_want(struct agent_conn *conn, uint32_t id, struct wire_in *bo
 	root_turn(conn->root);
 }
 
-static void handle_list(struct agent_conn *conn, uint32_t id)
+static void handle_list(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {
 	const struct ledger *ledger = &conn->root->ledger;
 	size_t start = conn_start(conn, PROTO_LISTED, id);
@@ -298,7 +299,7 @@ static void handle_find(struct agent_conn *conn, uint32_t id, struct wire_in *bo
 	root_turn(conn->root);
 }
 
-static void handle_condemn(struct agent_conn *conn, struct wire_in *body)
+static void handle_condemn(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {
 	char tag[CKPT_TAG_MAX] = "";
 	char why[PROTO_TEXT_MAX] = "";
@@ -311,7 +312,25 @@ static void handle_condemn(struct agent_conn *conn, struct wire_in *body)
 	}
 }
 
-static void handle_imports(struct agent_conn *conn, struct wire_in *body)
+static void handle_remove(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+{
+	char tag[CKPT_TAG_MAX] = "";
+	struct persist_job *job;
+
+	wire_get_str(body, tag, sizeof(tag));
+	if (!tag_valid(tag)) {
+		conn->closing = true;
+		return;
+	}
+	restore_condemn(conn->root, true, tag, "");
+	job = root_job(conn->root, PERSIST_REMOVE, tag);
+	if (job) {
+		persist_submit(conn->root->persist, job);
+	}
+	conn_reply_ok(conn, id);
+}
+
+static void handle_imports(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {
 	struct agent *agent = conn->agent;
 	uint32_t len;
@@ -330,83 +349,86 @@ static void handle_imports(struct agent_conn *conn, struct wire_in *body)
 	}
 }
 
-/* Frames of a worker that was welcomed. */
-static void handle_welcomed(struct agent_conn *conn, struct proto_frame *frame)
+static void handle_staged(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {
-	struct wire_in *body = &frame->body;
-
-	switch (frame->type) {
-	case PROTO_BEGIN:
-		handle_begin(conn, frame->id, body);
-		break;
-	case PROTO_STAGED:
-		root_staged(conn->root, conn, body);
-		break;
-	case PROTO_FAIL:
-		handle_fail(conn, body);
-		break;
-	case PROTO_WANT:
-		handle_want(conn, frame->id, body);
-		break;
-	case PROTO_RESTORE:
-		conn->restore_has_step = wire_get_u8(body);
-		conn->restore_step = wire_get_u64(body);
-		conn->restore_id = frame->id;
-		restore_ask(conn->root, conn);
-		break;
-	case PROTO_VOTE:
-		handle_vote(conn, frame->id, body);
-		break;
-	case PROTO_RESTORED:
-		restore_done(conn->root, conn);
-		root_turn(conn->root);
-		break;
-	case PROTO_LIST:
-		handle_list(conn, frame->id);
-		break;
-	case PROTO_PIN:
-		handle_pin(conn, frame->id, body);
-		break;
-	case PROTO_IMPORTS:
-		handle_imports(conn, body);
-		break;
-	case PROTO_NOTICE:
-		root_stop(conn->root);
-		break;
-	case PROTO_STOPPING:
-		conn->stopping = true;
-		conn->polls = wire_get_u64(body);
-		root_agree_stop(conn->root);
-		break;
-	case PROTO_BYE:
-		conn->leaving = wire_get_u8(body);
-		if (conn->leaving) {
-			root_move_on(conn->root, conn->rank, MOVE_LEAVES, NULL);
-		}
-		conn_reply_ok(conn, frame->id);
-		break;
-	case PROTO_DONE:
-		root_move_on(conn->root, conn->rank, MOVE_ASKS, NULL);
-		root_turn(conn->root);
-		break;
-	case PROTO_CONDEMN:
-		handle_condemn(conn, body);
-		break;
-	case PROTO_FIND:
-		handle_find(conn, frame->id, body);
-		break;
-	default:
-		conn->closing = true; /* nonsense, or a newer protocol that did not say so */
-	}
+	root_staged(conn->root, conn, body);
 }
+
+static void handle_restore(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+{
+	conn->restore_has_step = wire_get_u8(body);
+	conn->restore_step = wire_get_u64(body);
+	conn->restore_id = id;
+	restore_ask(conn->root, conn);
+}
+
+static void handle_restored(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+{
+	restore_done(conn->root, conn);
+	root_turn(conn->root);
+}
+
+static void handle_notice(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+{
+	root_stop(conn->root);
+}
+
+static void handle_stopping(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+{
+	conn->stopping = true;
+	conn->polls = wire_get_u64(body);
+	root_agree_stop(conn->root);
+}
+
+static void handle_done(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+{
+	root_move_on(conn->root, conn->rank, MOVE_ASKS, NULL);
+	root_turn(conn->root);
+}
+
+static void handle_bye(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+{
+	conn->leaving = wire_get_u8(body);
+	if (conn->leaving) {
+		root_move_on(conn->root, conn->rank, MOVE_LEAVES, NULL);
+	}
+	conn_reply_ok(conn, id);
+}
+
+typedef void frame_fn(struct agent_conn *conn, uint32_t id, struct wire_in *body);
+
+/* Frames of a worker that was welcomed. */
+static frame_fn *const handlers[] = {
+	[PROTO_BEGIN] = handle_begin,
+	[PROTO_STAGED] = handle_staged,
+	[PROTO_FAIL] = handle_fail,
+	[PROTO_WANT] = handle_want,
+	[PROTO_RESTORE] = handle_restore,
+	[PROTO_VOTE] = handle_vote,
+	[PROTO_RESTORED] = handle_restored,
+	[PROTO_LIST] = handle_list,
+	[PROTO_PIN] = handle_pin,
+	[PROTO_IMPORTS] = handle_imports,
+	[PROTO_BYE] = handle_bye,
+	[PROTO_NOTICE] = handle_notice,
+	[PROTO_STOPPING] = handle_stopping,
+	[PROTO_DONE] = handle_done,
+	[PROTO_CONDEMN] = handle_condemn,
+	[PROTO_REMOVE] = handle_remove,
+	[PROTO_FIND] = handle_find,
+};
+
+#define HANDLERS_N (sizeof(handlers) / sizeof(handlers[0]))
 
 void frame_handle(struct agent_conn *conn, struct proto_frame *frame)
 {
 	if (frame->type == PROTO_HELLO) {
 		handle_hello(conn, frame->id, &frame->body);
-	} else if (conn->root && conn->welcome) {
-		handle_welcomed(conn, frame);
+	} else if (conn->root && conn->welcome && frame->type < HANDLERS_N &&
+		handlers[frame->type]) {
+		handlers[frame->type](conn, frame->id, &frame->body);
 	} else {
-		conn->closing = true; /* out of turn */
+		conn->closing =
+			true; /* out of turn, nonsense, or of a protocol that did not say so */
 	}
 }

@@ -59,6 +59,7 @@ void ledger_new_epoch(struct ledger *ledger, uint32_t world)
 	ledger->refused_seq = 0;
 	ledger->last_seq = 0;
 	ledger->failed.tag[0] = '\0';
+	ledger->tags_n = 0;
 	memset(ledger->began_bits, 0, sizeof(ledger->began_bits));
 	memset(ledger->gone_bits, 0, sizeof(ledger->gone_bits));
 	for (int i = 0; i < LEDGER_SLOTS; i++) {
@@ -205,7 +206,6 @@ static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *s
 	}
 	verdict->more = has_bit(slot->begun_bits, ask->rank);
 	slot->begun += set_bit(slot->begun_bits, ask->rank);
-	slot->again = slot->again || ask->again;
 	verdict->slot = (int)(slot - ledger->slots);
 	verdict->seq = slot->seq;
 	verdict->streamed = slot->streamed;
@@ -232,35 +232,47 @@ static enum ledger_answer wait_or_refuse(struct ledger *ledger, const struct led
 	return refuse_for_all(ledger, ask, verdict, PAWL_ETIMEDOUT);
 }
 
-/* Whether the tag was committed in this epoch without this rank. */
-static bool is_late(const struct ledger *ledger, const struct ledger_ask *ask)
+/* FNV-1a. */
+static uint64_t hash_tag(const char *tag)
 {
-	bool late = false;
+	uint64_t hash = 0xcbf29ce484222325ull;
 
-	for (int i = 0; i < LEDGER_SLOTS; i++) {
-		const struct ledger_slot *slot = &ledger->slots[i];
-
-		late = late ||
-			(slot->seq != 0 && strcmp(slot->tag, ask->tag) == 0 &&
-				!has_bit(slot->begun_bits, ask->rank));
+	for (; *tag; tag++) {
+		hash = (hash ^ (uint8_t)*tag) * 0x100000001b3ull;
 	}
-	return ledger->named && late;
+	return hash;
+}
+
+/* Whether the tag was saved in this epoch before. From now on it was. */
+static bool know_tag(struct ledger *ledger, const char *tag)
+{
+	uint32_t n = ledger->tags_n < LEDGER_TAGS_KNOWN ? ledger->tags_n : LEDGER_TAGS_KNOWN;
+	uint64_t hash = hash_tag(tag);
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (ledger->tags_known[i] == hash) {
+			return true;
+		}
+	}
+	ledger->tags_known[ledger->tags_n++ % LEDGER_TAGS_KNOWN] = hash;
+	return false;
 }
 
 static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
 	const struct ledger_ask *ask)
 {
-	bool late = is_late(ledger, ask);
-
 	memset(slot, 0, sizeof(*slot));
 	slot->state = SLOT_STAGING;
 	slot->seq = ledger->named ? ledger->last_seq + 1 : ask->seq;
 	slot->order = ++ledger->orders;
 	slot->step = ask->step == LEDGER_STEP_NONE ? ledger->newest_step : ask->step;
 	snprintf(slot->tag, sizeof(slot->tag), "%s", ask->tag);
-	slot->again = ask->again || late;
+	slot->again = ledger->named && know_tag(ledger, ask->tag);
 	slot->streamed = ledger->stream || !ask->fits;
 	slot->begun = set_bit(slot->begun_bits, ask->rank);
+	for (uint32_t r = 0; ask->alone && r < ledger->world; r++) {
+		slot->staged += r != ask->rank ? set_bit(slot->staged_bits, r) : 0;
+	}
 	ledger->stream = slot->streamed;
 	ledger->last_seq = slot->seq;
 	ledger_know_step(ledger, slot->step);

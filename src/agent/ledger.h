@@ -23,9 +23,8 @@
  * it counts as having staged it;
  *   - so does, once a rank that staged it goes on or asks for a checkpoint, every rank that has
  *     never begun a save and is not known to have died;
- *   - a rank that comes late for a tag that was committed without it adds to it;
- *   - the same tag may be saved again, which adds to it. Then both must become durable, the first
- *     one first;
+ *   - the same tag may be saved again, also by a rank that comes late for it, which adds to it.
+ * Then both must become durable, the first one first;
  *   - a tag that failed on one rank is refused to every other rank once, so that no part of it is
  *     taken for the whole.
  */
@@ -42,10 +41,11 @@
 #define LEDGER_RANKS_MAX 1024u
 #define LEDGER_WAIT_NS                                                                             \
 	30000000000LL /* a begin waits so long for ranks or storage, then the save is skipped */
-#define LEDGER_RETRY_NS  1000000000LL /* shortest pause after a failed persist */
-#define LEDGER_WHY_MAX   256u
-#define LEDGER_STEP_NONE UINT64_MAX /* of a save that names none: it gets that of the newest */
-#define LEDGER_BITS      (LEDGER_RANKS_MAX / 64) /* words of a set of ranks */
+#define LEDGER_RETRY_NS   1000000000LL /* shortest pause after a failed persist */
+#define LEDGER_WHY_MAX    256u
+#define LEDGER_STEP_NONE  UINT64_MAX /* of a save that names none: it gets that of the newest */
+#define LEDGER_TAGS_KNOWN 256u /* newest tags of an epoch that are added to when saved again */
+#define LEDGER_BITS       (LEDGER_RANKS_MAX / 64) /* words of a set of ranks */
 
 enum slot_state {
 	SLOT_EMPTY,     /* holds nothing of value */
@@ -94,6 +94,8 @@ struct ledger {
 	bool named;             /* saves are matched by tag */
 	uint64_t orders;        /* starts so far */
 	uint64_t newest_step;   /* of all tags known */
+	uint64_t tags_known[LEDGER_TAGS_KNOWN]; /* named: hashes of those of this epoch, a ring */
+	uint32_t tags_n;                        /* named: put into it so far */
 	uint64_t began_bits[LEDGER_BITS]; /* named: ranks that have begun a save in this epoch */
 	uint64_t gone_bits[LEDGER_BITS];  /* named: ranks that died in this epoch */
 	struct ledger_failed failed;      /* named */
@@ -113,7 +115,7 @@ struct ledger_ask {
 	uint64_t seq; /* from 1; of named saves the ledger gives it */
 	uint64_t step;
 	char tag[CKPT_TAG_MAX];
-	bool again;        /* this rank has saved the tag before, and adds to it */
+	bool alone;        /* no other rank has a part in it */
 	bool fits;         /* the memory budget takes this rank's state twice */
 	int64_t waited_ns; /* since it first asked */
 };

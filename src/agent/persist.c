@@ -298,6 +298,8 @@ static int run_job(struct persist *persist, struct persist_job *job)
 		log_line(LOG_WARNING, "%s/%s is damaged and put aside: %s", persist->root, job->tag,
 			job->why);
 		return tag_put_aside(persist->store, job->tag, job->why, &job->err);
+	case PERSIST_REMOVE:
+		return tag_remove(persist->store, job->tag, &job->err);
 	default:
 		return tag_pin(persist->store, job->tag, job->pinned, &job->err);
 	}

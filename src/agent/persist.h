@@ -27,6 +27,7 @@ enum persist_kind {
 				 newer than it are put aside */
 	PERSIST_ASIDE,        /* the tag's payload failed verification: why */
 	PERSIST_PIN,          /* the tag: pinned */
+	PERSIST_REMOVE,       /* the tag: deleted */
 };
 
 /* What one rank staged. */
@@ -40,16 +41,17 @@ struct persist_rank {
 
 struct persist_job {
 	enum persist_kind kind;
-	char tag[CKPT_TAG_MAX];     /* SAVE STREAM_* ASIDE PIN; RESOLVE: that one or none, if not
-				       "" */
-	uint64_t step;              /* SAVE STREAM_END; RESOLVE: if has_step; OPEN: newest found */
-	bool has_step;              /* RESOLVE: that one or none */
-	uint32_t find_id;           /* RESOLVE: for this request of one rank; 0: for all of them */
-	uint32_t find_rank;         /* RESOLVE: that rank */
-	bool again;                 /* SAVE STREAM_END: adds to the tag, if it is there */
-	bool pinned;                /* PIN */
-	uint32_t world;             /* SAVE STREAM_END: ranks */
-	uint32_t attempt;           /* SAVE STREAM_END: for the manifest */
+	char tag[CKPT_TAG_MAX]; /* SAVE STREAM_* ASIDE PIN; RESOLVE: that one or none, if not
+				   "" */
+	uint64_t step;          /* SAVE STREAM_END; RESOLVE: if has_step; OPEN: newest found */
+	bool has_step;          /* RESOLVE: that one or none */
+	uint32_t find_id;       /* RESOLVE: for this request of one rank; 0: for all of them */
+	uint32_t find_rank;     /* RESOLVE: that rank */
+	int64_t since_ns;       /* SAVE STREAM_END: adds to the tag, if one was created since then,
+				   by the wall clock; INT64_MAX: it replaces the tag */
+	bool pinned;            /* PIN */
+	uint32_t world;         /* SAVE STREAM_END: ranks */
+	uint32_t attempt;       /* SAVE STREAM_END: for the manifest */
 	struct persist_rank *ranks; /* SAVE STREAM_END: world of them */
 	char why[256];              /* ASIDE */
 	int slot;                   /* the submitter's */

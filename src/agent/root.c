@@ -340,12 +340,19 @@ static bool check_commit(struct agent_root *root, int slot)
 
 static void commit(struct agent_root *root, int slot)
 {
+	uint64_t seq = root->ledger.slots[slot].seq;
+	uint32_t parts_n = 0;
+
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		if (!ledger_has_part(&root->ledger, slot, r)) {
 			forget_record(&root->ranks[r], slot);
 		}
+		parts_n += root->ranks[r].records[slot].parts_n;
 	}
-	if (check_commit(root, slot)) {
+	if (parts_n == 0 && root->ledger.named) { /* nobody had anything (more) to save */
+		ledger_drop(&root->ledger, slot);
+		tell_level(root, seq, LEVEL_DURABLE, 0, "");
+	} else if (check_commit(root, slot)) {
 		tell_level(root, root->ledger.slots[slot].seq, LEVEL_COMMITTED, 0, "");
 	}
 }
@@ -433,7 +440,7 @@ static void start_persist(struct agent_root *root, int slot)
 	root->save_job =
 		(struct persist_job){.kind = entry->streamed ? PERSIST_STREAM_END : PERSIST_SAVE,
 			.step = entry->step,
-			.again = entry->again,
+			.since_ns = root->ledger.named ? root->epoch_ns : INT64_MAX,
 			.world = root->ledger.world,
 			.attempt = root->attempt,
 			.ranks = root->save_ranks,
@@ -640,6 +647,7 @@ void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt)
 		}
 	}
 	ledger_new_epoch(&root->ledger, world);
+	root->epoch_ns = clock_wall_ns();
 	root->stopping = false;
 	root->restore.state = RESTORE_IDLE;
 	root->attempt = attempt;
@@ -735,6 +743,7 @@ int root_open(struct agent *agent, const char *path, uint32_t world,
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for root %s", path);
 	}
 	root->agent = agent;
+	root->epoch_ns = clock_wall_ns();
 	root->tick = (struct loop_timer){.fired = ticked, .user = root};
 	root->orphan = (struct loop_timer){.fired = orphaned, .user = root};
 	ledger_init(&root->ledger, world, interval_ns, clock_mono_ns());

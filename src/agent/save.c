@@ -267,12 +267,13 @@ static int publish(struct store *store, const char *dir, const struct persist_jo
 	struct manifest *manifest, struct pawl_err *err)
 {
 	struct manifest base = {0};
-	int rv = job->again ? tag_open(store, manifest->tag, &base, err) : PAWL_ENOENT;
+	int rv = job->since_ns < INT64_MAX ? tag_open(store, manifest->tag, &base, NULL)
+					   : PAWL_ENOENT;
 
-	if (rv == 0) {
+	if (rv == 0 && base.created_ns >= job->since_ns) {
 		rv = add_to(store, dir, &base, manifest, err);
-	} else if (rv == PAWL_ENOENT) {
-		rv = 0; /* it is new after all */
+	} else {
+		rv = 0; /* new, of an earlier run, or broken: it is replaced */
 	}
 	if (rv == 0) {
 		rv = tag_publish(store, manifest->tag, manifest, err);

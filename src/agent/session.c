@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "ckpt/manifest.h"
+#include "ckpt/tags.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -639,7 +639,9 @@ static int call_simple(struct pawl_ckpt *ckpt, struct wire_out *out, size_t star
 	return rv;
 }
 
-int pawl_ckpt_pin(struct pawl_ckpt *ckpt, const char *tag, bool pinned, struct pawl_err *err)
+/* Says something of a tag; pinned 0 or 1, or -1 for what has no such field. */
+static int tell_tag(struct pawl_ckpt *ckpt, enum proto_type type, const char *tag, int pinned,
+	struct pawl_err *err)
 {
 	struct wire_out out = {0};
 	struct link_reply reply = {0};
@@ -648,14 +650,29 @@ int pawl_ckpt_pin(struct pawl_ckpt *ckpt, const char *tag, bool pinned, struct p
 	int rv;
 
 	if (session_dead(ckpt, err) || !ckpt->link) {
-		return pawl_err_set(err, PAWL_EPEER, "pin %s: no agent", tag);
+		return pawl_err_set(err, PAWL_EPEER, "%s: no agent", tag);
 	}
-	start = link_start(ckpt->link, &out, PROTO_PIN);
+	if (!tag_valid(tag)) {
+		return pawl_err_set(err, PAWL_EINVAL, "'%.64s' cannot be a tag", tag);
+	}
+	start = link_start(ckpt->link, &out, type);
 	wire_put_str(&out, tag);
-	wire_put_u8(&out, pinned);
+	if (pinned >= 0) {
+		wire_put_u8(&out, (uint8_t)pinned);
+	}
 	rv = call_simple(ckpt, &out, start, &reply, &in, err);
 	link_reply_deinit(&reply);
 	return rv;
+}
+
+int pawl_ckpt_pin(struct pawl_ckpt *ckpt, const char *tag, bool pinned, struct pawl_err *err)
+{
+	return tell_tag(ckpt, PROTO_PIN, tag, pinned, err);
+}
+
+int pawl_ckpt_remove(struct pawl_ckpt *ckpt, const char *tag, struct pawl_err *err)
+{
+	return tell_tag(ckpt, PROTO_REMOVE, tag, -1, err);
 }
 
 int pawl_ckpt_pending(struct pawl_ckpt *ckpt, struct pawl_ckpt_pending pending[2], uint32_t *n,

@@ -102,7 +102,7 @@ struct pawl_ckpt {
 	struct session_build build;                /* in pieces */
 	uint64_t step;                             /* of the save in progress */
 	char tag[CKPT_TAG_MAX];                    /* of it */
-	bool again;                                /* it adds to the tag */
+	uint32_t flags;                            /* PAWL_SAVE_…, of it */
 	bool summing;                              /* it takes sums */
 	enum snap_proof proof;                     /* it has */
 	int64_t begun_ns;                          /* when save was called */
@@ -169,7 +169,7 @@ int session_list_part(struct pawl_ckpt *ckpt, uint32_t p, uint8_t *arena, struct
 /* Connects if need be, so that id can be the connection's next save. */
 int session_reach(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err);
 /* Takes the lock for a save of tag (NULL: that of step), once the one before is copied. */
-int session_enter(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, bool again,
+int session_enter(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
 	struct pawl_err *err);
 void session_note_stall(struct pawl_ckpt *ckpt, uint64_t id);
 

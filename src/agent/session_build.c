@@ -33,10 +33,10 @@ static int fail_build(struct pawl_ckpt *ckpt, int rv, const char *why)
 	return rv;
 }
 
-int pawl_ckpt_begin(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, bool again,
+int pawl_ckpt_begin(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
 	uint64_t *id, struct pawl_err *err)
 {
-	int rv = session_enter(ckpt, tag, step, again, err);
+	int rv = session_enter(ckpt, tag, step, flags, err);
 
 	if (rv != 0) {
 		return rv;

@@ -547,7 +547,7 @@ static int start_save(struct pawl_ckpt *ckpt, uint64_t id, bool watch, struct pa
 	return rv;
 }
 
-int session_enter(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, bool again,
+int session_enter(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
 	struct pawl_err *err)
 {
 	if (session_dead(ckpt, err)) {
@@ -577,7 +577,7 @@ int session_enter(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, bool a
 		session_take_back(ckpt, "another step is saved");
 	}
 	ckpt->step = step;
-	ckpt->again = again;
+	ckpt->flags = flags;
 	if (tag) {
 		snprintf(ckpt->tag, sizeof(ckpt->tag), "%s", tag);
 	} else {
@@ -590,7 +590,7 @@ int session_enter(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, bool a
 }
 
 /* A save of all partitions at once. */
-static int save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, bool again,
+static int save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
 	const struct pawl_ckpt_part *parts, uint32_t parts_n, bool watch, uint64_t *id,
 	struct pawl_err *err)
 {
@@ -601,7 +601,7 @@ static int save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, bool aga
 		return pawl_err_set(err, PAWL_ELIMIT, "%u partitions: at most %u", parts_n,
 			CKPT_PARTS_MAX);
 	}
-	rv = session_enter(ckpt, tag, step, again, err);
+	rv = session_enter(ckpt, tag, step, flags, err);
 	if (rv != 0) {
 		return rv;
 	}
@@ -629,16 +629,16 @@ unlock:
 int pawl_ckpt_save(struct pawl_ckpt *ckpt, uint64_t step, const struct pawl_ckpt_part *parts,
 	uint32_t parts_n, bool watch, uint64_t *id, struct pawl_err *err)
 {
-	int rv = save(ckpt, NULL, step, false, parts, parts_n, watch, id, err);
+	int rv = save(ckpt, NULL, step, 0, parts, parts_n, watch, id, err);
 
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "save step %llu", (unsigned long long)step);
 }
 
-int pawl_ckpt_save_tag(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, bool again,
+int pawl_ckpt_save_tag(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
 	const struct pawl_ckpt_part *parts, uint32_t parts_n, bool watch, uint64_t *id,
 	struct pawl_err *err)
 {
-	int rv = save(ckpt, tag, step, again, parts, parts_n, watch, id, err);
+	int rv = save(ckpt, tag, step, flags, parts, parts_n, watch, id, err);
 
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "save %.64s", tag);
 }

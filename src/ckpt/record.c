@@ -158,7 +158,7 @@ static const char *check_tensors(const struct record_part *part)
 		0) {
 		if (part->raw ? tensor.storage != 0 || tensor.offset_bytes > part->size_bytes
 			      : tensor.storage >= part->storages ||
-				    tensor.offset_bytes > part->storage_bytes[tensor.storage]) {
+					tensor.offset_bytes > part->storage_bytes[tensor.storage]) {
 			return "tensor outside of its storage";
 		}
 	}

@@ -79,6 +79,9 @@ void tag_abandon(struct store *store, const char *tag); /* removes .pawl.<tag>.n
 
 /* Moves a bad tag to .bad with why.txt. Also right when the tag has vanished. */
 int tag_put_aside(struct store *store, const char *tag, const char *why, struct pawl_err *err);
+/* Deletes a tag, pinned or not: first renamed away, then removed. Also right when it is not there.
+ */
+int tag_remove(struct store *store, const char *tag, struct pawl_err *err);
 /* Deletes what the rule (retain.h) lets go: first renamed away, then removed. Called only after a
  * newer tag is durable. */
 struct retain_rule;

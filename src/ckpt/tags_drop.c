@@ -140,6 +140,24 @@ static int drop_tags(struct store *store, const struct tag_info *tags, size_t n,
 	return rv;
 }
 
+int tag_remove(struct store *store, const char *tag, struct pawl_err *err)
+{
+	const bool keep = false;
+	struct tag_info info = {0};
+	bool ours = false;
+	int rv;
+
+	rv = tags_check_name(tag, err);
+	if (rv == 0) {
+		rv = tags_is_ours(store, tag, &ours, err);
+	}
+	if (rv == 0 && ours) {
+		snprintf(info.tag, sizeof(info.tag), "%s", tag);
+		rv = drop_tags(store, &info, 1, &keep, err);
+	}
+	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "remove %s", tag);
+}
+
 int tags_retain(struct store *store, const struct retain_rule *rule, struct pawl_err *err)
 {
 	struct tag_info *tags;

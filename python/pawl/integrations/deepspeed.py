@@ -1,0 +1,200 @@
+"""DeepSpeed's checkpoints through Pawl: ``install(engine)`` after ``deepspeed.initialize``.
+
+`engine.save_checkpoint(dir)` returns when the state is in memory that outlives the process; files
+of the same names and formats as DeepSpeed's own appear under `dir` in the background, each tag
+whole or not at all, and `latest` names a tag only once it is durable. `engine.load_checkpoint(dir)`
+takes the newest complete checkpoint, in memory or in the directory, the same on all ranks,
+verified.
+
+Releases up to 0.19.6 have a `nebula` block in their configuration, which works unmodified through
+`pawl.compat.nebula`; this works with those, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointEngine
+
+from pawl.engine import AsIs, Building, Engine
+from pawl.errors import PawlError
+
+log = logging.getLogger("pawl.deepspeed")
+
+_BLOAT: Final = 1.1  # storages larger than what is saved of them by more are cut to size first
+
+
+def install(engine: Any, **options: Any) -> PawlCheckpointEngine:
+    """Makes a DeepSpeedEngine save and load through Pawl; returns what it does so with.
+
+    ``options``: of pawl.engine.Engine (``persist_every``, ``keep``, ``memory``, ...). The directory
+    given to ``save_checkpoint`` is the root; each one used has its own connection.
+    """
+    ours = PawlCheckpointEngine(**options)
+    engine.checkpoint_engine = ours
+    engine.save_checkpoint = _saving(engine.save_checkpoint, ours)
+    engine.load_checkpoint = _loading(engine.load_checkpoint, ours)
+    return ours
+
+
+class PawlCheckpointEngine(CheckpointEngine):  # type: ignore[misc]  # deepspeed has no types
+    """What DeepSpeed calls for each file; see ``install``."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.name = "PawlCheckpointEngine"
+        self._options = options
+        self._engines: dict[str, Engine] = {}  # by root
+        self._building: Building | None = None
+        self._tag: str | None = None  # being saved
+        self._root = ""  # of it
+        self.inside = False  # in save_checkpoint
+
+    def engine(self, root: str) -> Engine:
+        """The connection for a root, made at first use."""
+        root = os.path.abspath(root)
+        if root not in self._engines:
+            self._engines[root] = Engine(root, **{"copy": "now", **self._options})
+        return self._engines[root]
+
+    # ---- called by DeepSpeed: parameters must keep these names ----
+
+    def create(self, info: Any) -> None:
+        """Begins a tag. info: CheckpointCommitInfo."""
+        self._building = None
+        self._tag = str(info.tag) if self.inside else None
+        self._root = str(info.save_dir)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """A directory of a tag is there when it is whole; others are made."""
+        if not self.inside:
+            os.makedirs(path, exist_ok=exist_ok)
+
+    def save(self, state_dict: Any, path: str) -> None:
+        """Saves one file; the state may be changed when this returns."""
+        if self._tag is None:  # save_16bit_model: a file of the user's own
+            temporary = f"{path}.pawl"
+            torch.save(state_dict, temporary)
+            os.replace(temporary, path)
+            return
+        self._open().add(os.path.basename(path), AsIs(_cut_to_size(state_dict)))
+
+    def commit(self, info: Any) -> bool:
+        """This rank's files are all there. False, and a line in the log, if saving failed."""
+        try:
+            if self._tag is not None:
+                self._open().commit()  # also without files: other ranks have some
+        except PawlError as reason:
+            log.error("%s is not saved: %s", info.tag, reason)
+            return False
+        finally:
+            self._building = self._tag = None
+        return True
+
+    def _open(self) -> Building:
+        if self._building is None:
+            assert self._tag is not None
+            self._building = self.engine(self._root).begin(self._tag)
+        return self._building
+
+    def load(self, path: str, map_location: Any = None) -> Any:
+        """Reads one file, verified; one that Pawl did not write, as torch does."""
+        directory, name = os.path.split(os.path.abspath(path))
+        root, tag = os.path.split(directory)
+        found = self.engine(root).find(tag)
+        if found is None or name not in found.names:
+            return torch.load(path, map_location=map_location, weights_only=False)
+        return found.load(name, map_location)
+
+    def preserves_storage_sharing(self) -> bool:
+        """False: DeepSpeed need not clone every tensor first; see _cut_to_size."""
+        return False
+
+
+def _saving(original: Callable[..., Any], ours: PawlCheckpointEngine) -> Callable[..., Any]:
+    """engine.save_checkpoint, with `latest` written only when what it names is durable."""
+
+    def save_checkpoint(
+        save_dir: str, tag: Any = None, *args: Any, save_latest: bool = True, **kwargs: Any
+    ) -> Any:
+        if len(args) > 1:  # client_state, save_latest
+            save_latest, args = bool(args[1]), (args[0], *args[2:])
+        engine = ours.engine(save_dir)
+        ours.inside = True
+        try:
+            result = original(save_dir, tag, *args, save_latest=False, **kwargs)
+        finally:
+            ours.inside = False
+        save = engine.newest
+        if save_latest and engine.rank == 0 and save is not None:
+            threading.Thread(
+                target=_write_latest, args=(save, save_dir), name="pawl-latest", daemon=True
+            ).start()
+        return result
+
+    return save_checkpoint
+
+
+def _write_latest(save: Any, save_dir: str) -> None:
+    """Once the save is durable: DeepSpeed's `latest`, whole or not at all."""
+    with contextlib.suppress(PawlError, OSError):  # superseded, or the process is ending
+        if save.wait("durable"):
+            path = os.path.join(save_dir, "latest")
+            with open(f"{path}.pawl", "w", encoding="utf-8") as file:
+                file.write(save.tag)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(f"{path}.pawl", path)
+
+
+def _loading(original: Callable[..., Any], ours: PawlCheckpointEngine) -> Callable[..., Any]:
+    """engine.load_checkpoint: without a tag, of the newest complete one.
+
+    DeepSpeed looks for files before it loads any, so what is in memory only is made durable first.
+    """
+
+    def load_checkpoint(load_dir: str, tag: Any = None, *args: Any, **kwargs: Any) -> Any:
+        engine = ours.engine(load_dir)
+        found = engine.find(None if tag is None else str(tag))
+        if found is not None:
+            if found.source == "memory":
+                engine.flush(tag=found.tag)
+            tag = found.tag
+        return original(load_dir, tag, *args, **kwargs)
+
+    return load_checkpoint
+
+
+def _cut_to_size(state: Any) -> Any:
+    """The same, without storages of which most is not saved (views of large flat buffers)."""
+    tensors: list[torch.Tensor] = []
+    _collect(state, tensors)
+    used: dict[int, int] = {}  # storage -> bytes of it that are saved
+    whole: dict[int, int] = {}
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        used[storage.data_ptr()] = used.get(storage.data_ptr(), 0) + tensor.nbytes
+        whole[storage.data_ptr()] = storage.nbytes()
+    if sum(whole.values()) <= _BLOAT * sum(used.values()):
+        return state
+    from deepspeed.checkpoint.utils import clone_tensors_for_torch_save
+
+    return clone_tensors_for_torch_save(state)
+
+
+def _collect(value: Any, tensors: list[torch.Tensor]) -> None:
+    if isinstance(value, torch.Tensor):
+        if value.layout == torch.strided:
+            tensors.append(value)
+    elif isinstance(value, dict):
+        for item in value.values():
+            _collect(item, tensors)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _collect(item, tensors)

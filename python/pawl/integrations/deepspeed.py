@@ -68,12 +68,12 @@ class PawlCheckpointEngine(CheckpointEngine):  # type: ignore[misc]  # deepspeed
     def create(self, info: Any) -> None:
         """Begins a tag. info: CheckpointCommitInfo."""
         self._building = None
-        self._tag = str(info.tag) if self.inside else None
+        self._tag = str(info.tag) if self.inside else None  # else it is save_16bit_model
         self._root = str(info.save_dir)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         """A directory of a tag is there when it is whole; others are made."""
-        if not self.inside:
+        if self._tag is None or os.path.basename(os.path.abspath(path)) != self._tag:
             os.makedirs(path, exist_ok=exist_ok)
 
     def save(self, state_dict: Any, path: str) -> None:

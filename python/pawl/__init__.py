@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+import _pawl_compat
+
 if TYPE_CHECKING:
     from pawl._core import PawlError
     from pawl._core import version as __version__
@@ -24,6 +26,8 @@ _HOME = {  # public name -> module that defines it, name there
     "__version__": ("pawl._core", "version"),
     "load": ("pawl.loading", "load"),
 }
+
+_pawl_compat.install()  # for installations whose .pth file no Python reads
 
 
 def __getattr__(name: str) -> Any:

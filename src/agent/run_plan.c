@@ -70,24 +70,21 @@ static bool find_sibling(char *path, size_t cap_bytes)
 	return (size_t)snprintf(path, cap_bytes, "%s/python", dir) < cap_bytes && is_program(path);
 }
 
-static int find_python(struct run_plan *plan, const char *asked, struct pawl_err *err)
+int run_python_find(char *path, size_t cap_bytes, const char *asked, struct pawl_err *err)
 {
-	char *path = plan->python;
-	size_t cap = sizeof(plan->python);
-
 	if (asked != NULL && strchr(asked, '/') != NULL) {
-		snprintf(path, cap, "%s", asked);
+		snprintf(path, cap_bytes, "%s", asked);
 		return is_program(path) ? 0
 					: pawl_err_set(err, PAWL_ENOENT,
 						  "python %s is no program that can be run", asked);
 	}
 	if (asked != NULL) {
-		return search_path(asked, path, cap)
+		return search_path(asked, path, cap_bytes)
 			? 0
 			: pawl_err_set(err, PAWL_ENOENT, "python %s is not in PATH", asked);
 	}
-	if (find_sibling(path, cap) || search_path("python3", path, cap) ||
-		search_path("python", path, cap)) {
+	if (find_sibling(path, cap_bytes) || search_path("python3", path, cap_bytes) ||
+		search_path("python", path, cap_bytes)) {
 		return 0;
 	}
 	return pawl_err_set(err, PAWL_ENOENT, "no python3 in PATH: name one with --python");
@@ -173,7 +170,7 @@ int run_plan_make(struct run_plan *plan, const struct run_options *options, stru
 	if (!is_module(options) && access(options->worker[0], R_OK) != 0) {
 		return pawl_err_sys(err, "script %s", options->worker[0]);
 	}
-	rv = find_python(plan, options->python, err);
+	rv = run_python_find(plan->python, sizeof(plan->python), options->python, err);
 	if (rv == 0) {
 		rv = read_env(&env, err);
 	}

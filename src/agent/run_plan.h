@@ -21,6 +21,9 @@ struct run_plan {
  */
 int run_plan_make(struct run_plan *plan, const struct run_options *options, struct pawl_err *err);
 
+/* An interpreter as above, asked being options->python. PAWL_ENOENT. */
+int run_python_find(char *path, size_t cap_bytes, const char *asked, struct pawl_err *err);
+
 /* The id of a job that nobody named: the same whenever the same user starts the same script (its
  * real path) or module in the same directory. "train-0123456789abcdef". Pure. */
 void run_job_derive(char *job, size_t cap_bytes, const char *script, const char *cwd, uint32_t uid);

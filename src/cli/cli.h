@@ -96,6 +96,7 @@ extern const struct cli_command cli_ckpt_ls;
 extern const struct cli_command cli_ckpt_show;
 extern const struct cli_command cli_ckpt_verify;
 extern const struct cli_command cli_ckpt_export;
+extern const struct cli_command cli_compat;
 extern const struct cli_command cli_agent;
 extern const struct cli_command cli_env;
 extern const struct cli_command cli_version;

@@ -13,6 +13,7 @@ static const struct cli_command *const commands[] = {
 	&cli_ckpt_show,
 	&cli_ckpt_verify,
 	&cli_ckpt_export,
+	&cli_compat,
 	&cli_env,
 	&cli_agent,
 	&cli_version,

@@ -11,6 +11,7 @@ import importlib.util
 import os
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -85,6 +86,22 @@ def _close_all() -> None:
     _saver = importlib.import_module("pawl._saver")
     for checkpointer in list(_saver._open):
         checkpointer.close(timeout=10 if checkpointer.world_size == 1 else 0)
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the sources; what is compiled already is not compiled again."""
+    root = HERE.parent.parent
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "-q", "wheel", "--no-deps", "--no-build-isolation"]
+    command += ["-C", f"build-dir={root / 'build/wheel'}", "-w", str(folder), str(root)]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = folder.glob("pawl-*.whl")
+    return built
 
 
 @pytest.fixture(autouse=True)

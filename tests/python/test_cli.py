@@ -18,7 +18,8 @@ import pytest
 import program
 
 PROGRAM = program.find()
-COMMANDS = ["run", "ckpt ls", "ckpt show", "ckpt verify", "ckpt export", "env", "agent", "version"]
+COMMANDS = ["run", "ckpt ls", "ckpt show", "ckpt verify", "ckpt export", "compat", "env", "agent"]
+COMMANDS += ["version"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -65,6 +66,10 @@ def test_unknown_options_are_refused(command: str) -> None:
         (["ckpt", "export", "a", "1", "b", "c"], "unexpected argument c"),
         (["agent"], "--job"),
         (["agent", "--job", "x", "y"], "unexpected argument y"),
+        (["compat", "use", "nebulaml"], "use NAME"),
+        (["compat", "use", "nebulaml", "on"], "pawl, other, off"),
+        (["compat", "use", "numpy", "off"], "nebulaml"),
+        (["compat", "use", "nebulaml", "off", "x"], "unexpected argument x"),
         (["env", "x"], "unexpected argument x"),
         (["version", "x"], "unexpected argument x"),
     ],

@@ -45,15 +45,11 @@ def exported(library: Path) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def target(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that pip installed the wheel into; none of the sources is near."""
-    folder = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "--quiet"]
-    build = ["--no-deps", "--no-build-isolation", "-C", f"build-dir={ROOT / 'build/wheel'}"]
-    run(*pip, "wheel", *build, "-w", folder, ROOT)
-    (wheel,) = folder.glob("pawl-*.whl")
-    run(*pip, "install", "--no-deps", "--target", folder / "lib", wheel)
-    return folder / "lib"
+    folder = tmp_path_factory.mktemp("target")
+    run(sys.executable, "-m", "pip", "-q", "install", "--no-deps", "--target", folder, wheel)
+    return folder
 
 
 def test_package_runs_from_a_target_folder(target: Path) -> None:

@@ -1,0 +1,95 @@
+"""Drop-in names: who provides each of them here, and how to change that.
+
+The names, and what finds them, are in ``_pawl_compat``; the modules that they stand for lie beside
+this file.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+from typing import NamedTuple
+
+import _pawl_compat
+
+STUBS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stubs")
+
+
+class Name(NamedTuple):
+    """A drop-in name as it stands in this interpreter."""
+
+    name: str
+    provider: str  # "pawl", "other", or "none"
+    path: str | None  # the module's file, if another package provides it, or could
+    package: str | None  # that package's name and version, if it was installed as one
+    choice: str | None  # "pawl", "other", "off"; None: nothing was chosen
+    chosen_in: str | None  # the file, or the variable's name
+
+
+def names() -> list[Name]:
+    """All drop-in names, in alphabetical order. Imports none of them."""
+    chosen = _pawl_compat.choices()
+    return [_describe(name, *chosen.get(name, (None, None))) for name in sorted(_pawl_compat.NAMES)]
+
+
+def _describe(name: str, choice: str | None, chosen_in: str | None) -> Name:
+    other = _pawl_compat.find_other(name)
+    path = _pawl_compat.where(other) if other is not None else None
+    package = _package(name) if other is not None else None
+    if other is not None and choice != "pawl":
+        provider = "other"
+    else:
+        provider = "none" if choice == "off" else "pawl"
+    return Name(name, provider, path, package, choice, chosen_in)
+
+
+def _package(name: str) -> str | None:
+    found = importlib.metadata.packages_distributions().get(name, [])
+    return ", ".join(f"{each} {importlib.metadata.version(each)}" for each in found) or None
+
+
+def found_by() -> str | None:
+    """What has a script find the names: ``"start"``, ``"stubs"``, or nothing before it says
+    ``import pawl``."""
+    if _pawl_compat.at_start:
+        return "start"
+    stubs = os.path.realpath(STUBS)
+    return "stubs" if any(os.path.realpath(entry) == stubs for entry in sys.path) else None
+
+
+def use(name: str, choice: str) -> None:
+    """Chooses who provides a name from the next start of Python on, for this installation of Pawl.
+
+    ``"pawl"``: Pawl, even where another package has the name. ``"other"``: that package; Pawl where
+    there is none. ``"off"``: never Pawl. PAWL_COMPAT in the environment goes before.
+
+    Raises ValueError, OSError.
+    """
+    if name not in _pawl_compat.NAMES:
+        raise ValueError(f"{name} is none of {', '.join(sorted(_pawl_compat.NAMES))}")
+    if choice not in _pawl_compat.CHOICES:
+        raise ValueError(f"{choice} is none of {', '.join(_pawl_compat.CHOICES)}")
+    file = _pawl_compat.FILE
+    held = {key: kept for key, kept, source in _pawl_compat.words() if source == file}
+    held[name] = choice
+    lines = [f"{key}={value}\n" for key, value in sorted(held.items())]
+    temporary = f"{file}.{os.getpid()}"
+    try:
+        with open(temporary, "w", encoding="utf-8") as out:
+            out.write("".join(lines))
+        os.replace(temporary, file)
+    except OSError:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise
+
+
+def strange() -> list[str]:
+    """What stands in the file or the variable and means nothing, as "PAWL_COMPAT: nebulaml=on"."""
+    known = ("", *_pawl_compat.NAMES)
+    return [
+        f"{source}: {name}={choice}" if name else f"{source}: {choice}"
+        for name, choice, source in _pawl_compat.words()
+        if choice not in _pawl_compat.CHOICES or name not in known
+    ]

@@ -36,15 +36,18 @@ setup: $(PAWL_DONE) ## packages, .venv with torch, and this project in it
 	@echo "setup: done; $(VENV)/bin/python and $(VENV)/bin/pawl are ready"
 
 test: setup ## lint, builds by gcc and clang, C tests plain and sanitized, Python tests
+	@tools/integrations.sh -- $(PIP_ARGS)
 	@$(VENV)/bin/python tools/test.py
 
 test-long: setup ## the same with the long tests, and clang-tidy over all files
+	@tools/integrations.sh --long -- $(PIP_ARGS)
 	@$(VENV)/bin/python tools/test.py --long
 
 demo: setup ## trains, is killed, goes on; a table, and demo/report.png
 	@$(VENV)/bin/python demo/demo.py
 
 bench: setup ## all benchmarks; rewrites docs/benchmarks.md
+	@tools/integrations.sh -- $(PIP_ARGS)
 	@$(VENV)/bin/python tools/bench.py
 
 lint: $(TORCH_DONE) ## layout, tools/tidy.py, ruff, clang-tidy

@@ -1,0 +1,58 @@
+#!/bin/bash
+# Installs what tests of the integrations run against: tools/integrations.txt into the .venv, older
+# releases (tools/releases.txt) beside it; --long: also those that only long tests need. torch and
+# NumPy stay as they are. What cannot be had is named, and its tests skip themselves: a machine
+# without network can run all others. Arguments after -- go to pip.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+python=.venv/bin/python
+when=test
+if [[ ${1:-} == --long ]]; then
+	when='test|long'
+	shift
+fi
+if [[ ${1:-} == -- ]]; then shift; fi
+
+# DeepSpeed compiles its operators when they are first used, if at all; its setup needs the torch
+# that is installed, which an isolated build would not see.
+export DS_BUILD_OPS=0
+pip=("$python" -m pip install --quiet --no-warn-conflicts --no-build-isolation --retries 2 "$@")
+
+failed() {
+	echo "setup: $1 could not be installed: tests that need it will be skipped. pip said:"
+	tail -n 3 build/integrations.log | sed 's/^/setup:     /'
+}
+
+install_newest() {
+	local stamp=.venv/.integrations
+	if cmp -s tools/integrations.txt "$stamp"; then return; fi
+	echo "setup: pip install -r tools/integrations.txt"
+	"$python" -m pip list --format=freeze | grep -E '^(torch|numpy)==' >build/constraints.txt
+	if "${pip[@]}" $(grep -E '^(setuptools|wheel)==' tools/integrations.txt) &&
+		"${pip[@]}" -c build/constraints.txt -r tools/integrations.txt; then
+		cp tools/integrations.txt "$stamp"
+		return
+	fi
+	return 1
+}
+
+install_release() {
+	local name=$1
+	shift
+	if [[ -d build/pkgs/$name ]]; then return; fi
+	echo "setup: pip install $* (into build/pkgs)"
+	rm -rf "build/pkgs/.$name"
+	"${pip[@]}" --no-deps --target "build/pkgs/.$name" "$@" &&
+		mv "build/pkgs/.$name" "build/pkgs/$name"
+}
+
+mkdir -p build/pkgs
+if ! install_newest 2>build/integrations.log; then
+	failed tools/integrations.txt
+	exit 0 # what it is built with is in there
+fi
+while read -r name level packages; do
+	if [[ ! $level =~ ^($when)$ ]]; then continue; fi
+	install_release "$name" $packages 2>build/integrations.log || failed "$name"
+done < <(grep -v '^#' tools/releases.txt)

@@ -1,9 +1,9 @@
-/* Rows of checkpointHistories.csv: see history.h. A line without its end is one that was torn by a
- * crash or a full disk: it does not count as a row, and the next begins on a line of its own. */
+/* Rows of checkpointHistories.csv: see history.h. */
 #include "agent/history.h"
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "ckpt/tags.h"
 #include "store/store.h"
 
@@ -11,124 +11,228 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#define HISTORY_FILE "checkpointHistories.csv"
-#define HISTORY_HEADER                                                                             \
-	"time,job,attempt,step,tag,level,files,bytes,stall_ms,stage_ms,persist_ms,mib_per_s\n"
+/* The header of the first versions, which wrote a job's name as it was, commas and all. */
+#define HEADER_1                                                                                   \
+	"time,job,attempt,step,tag,level,files,bytes,stall_ms,stage_ms,persist_ms,mib_per_s"
+#define COMMAS_1 10u /* behind the job */
 
-int history_append(struct store *store, const struct history_save *save,
-	const struct history_times *times, struct pawl_err *err)
+/* Columns, by place. */
+enum { COL_TIME, COL_STEP = 3, COL_TAG = 4, COL_LEVEL = 5, COLS = 16 };
+
+static const char *const levels[] = {[HISTORY_FAILED] = "failed",
+	[HISTORY_COMMITTED] = "committed",
+	[HISTORY_DURABLE] = "durable"};
+
+static void put_ms(struct wire_out *out, uint64_t ns)
 {
-	char row[1024];
-	char when[32];
-	char took[128] = ",,,";
-	time_t at = (time_t)save->at_s;
-	struct tm tm;
-	int head = 0;
+	if (ns > 0) {
+		rows_put(out, "%.3f", (double)ns / NS_PER_MS);
+	}
+	rows_put(out, ",");
+}
 
-	gmtime_r(&at, &tm);
-	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &tm);
-	if (times) {
-		snprintf(took, sizeof(took), "%.3f,%.3f,%.3f,%.1f",
-			(double)times->stall_ns / NS_PER_MS, (double)times->stage_ns / NS_PER_MS,
-			(double)times->persist_ns / NS_PER_MS,
-			(double)save->size_bytes / (1 << 20) /
-				((double)times->persist_ns / NS_PER_S));
+void history_put(struct wire_out *out, const struct history_row *row, const char *job,
+	int64_t at_ns)
+{
+	char at[ROWS_TIME_MAX];
+	char begun[ROWS_TIME_MAX];
+
+	rows_put(out, "%s,", rows_time(at, at_ns, false));
+	rows_put_text(out, job, false);
+	rows_put(out, "%u,%" PRIu64 ",", row->attempt, row->step);
+	rows_put_text(out, row->tag, false);
+	rows_put(out, "%s,", levels[row->level]);
+	if (row->files > 0) {
+		rows_put(out, "%u,%" PRIu64 ",", row->files, row->size_bytes);
+	} else {
+		rows_put(out, ",,");
 	}
-	if (store_stat(store, HISTORY_FILE, NULL, NULL, NULL) == PAWL_ENOENT) {
-		head = snprintf(row, sizeof(row), "%s", HISTORY_HEADER);
+	put_ms(out, row->stall_ns);
+	put_ms(out, row->stage_ns);
+	put_ms(out, row->persist_ns);
+	if (row->persist_ns > 0) {
+		rows_put(out, "%.1f",
+			(double)row->size_bytes / (1 << 20) / ((double)row->persist_ns / NS_PER_S));
 	}
-	snprintf(row + head, sizeof(row) - (size_t)head,
-		"%s,%s,%u,%" PRIu64 "," TAG_PREFIX "%" PRIu64 ",durable,%u,%" PRIu64 ",%s\n", when,
-		save->job, save->attempt, save->step, save->step, save->files, save->size_bytes,
-		took);
-	return store_append_small(store, HISTORY_FILE, row, strlen(row), err);
+	rows_put(out, ",%s,%u,", rows_time(begun, row->begun_ns, true), row->ranks);
+	rows_put_text(out, row->partitions, false);
+	rows_put_text(out, row->why, true);
+}
+
+bool history_upgrade(struct wire_out *out, char *line)
+{
+	char *job = strchr(line, ',');
+	char *rest = line + strlen(line);
+
+	for (unsigned commas = 0; commas < COMMAS_1; commas++) {
+		rest = memrchr(line, ',', (size_t)(rest - line));
+		if (!rest) {
+			return false;
+		}
+	}
+	if (rest <= job) {
+		return false;
+	}
+	*job++ = '\0';
+	*rest++ = '\0';
+	wire_put_raw(out, line, strlen(line));
+	wire_put_u8(out, ',');
+	rows_put_text(out, job, false);
+	wire_put_raw(out, rest, strlen(rest));
+	rows_put(out, ",,,,\n");
+	return true;
+}
+
+/* Writes the older file anew under this header, in one instant. */
+static int upgrade_file(struct store *store, char *lines, struct pawl_err *err)
+{
+	struct wire_out out = {0};
+	char *line = lines;
+	char *end;
+	int rv;
+
+	rows_put(&out, HISTORY_HEADER);
+	for (; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+		*end = '\0';
+		history_upgrade(&out, line);
+	}
+	rv = out.failed ? pawl_err_set(err, PAWL_ENOMEM, "no memory to rewrite " HISTORY_FILE)
+			: store_publish(store, HISTORY_FILE, out.bytes, out.len_bytes, err);
+	wire_out_deinit(&out);
+	return rv;
+}
+
+/* Reads the file, first bringing it to this header if it has another. PAWL_ENOENT: there is none
+ * (any more). */
+static int read_file(const struct rows *rows, struct store *store, char **text,
+	struct pawl_err *err)
+{
+	void *bytes = NULL;
+	char *end;
+	size_t len;
+	int rv = store_read_small(store, HISTORY_FILE, &bytes, &len, ROWS_FILE_MAX, err);
+
+	if (rv == 0 && strncmp(bytes, HEADER_1 "\n", strlen(HEADER_1) + 1) == 0) {
+		end = strchr(bytes, '\n');
+		rv = upgrade_file(store, end + 1, err);
+		free(bytes);
+		bytes = NULL;
+		rv = rv != 0
+			? rv
+			: store_read_small(store, HISTORY_FILE, &bytes, &len, ROWS_FILE_MAX, err);
+	}
+	if (rv == PAWL_ELIMIT ||
+		(rv == 0 && strncmp(bytes, HISTORY_HEADER, strlen(HISTORY_HEADER)) != 0)) {
+		log_line(LOG_WARNING,
+			HISTORY_FILE ": %s: put aside as *.old.csv, a new one is begun",
+			rv == 0 ? "its header is none of this version" : "it is too long");
+		rv = rows_put_aside(rows, store, err);
+		rv = rv == 0 ? PAWL_ENOENT : rv;
+	}
+	if (rv != 0) {
+		free(bytes);
+		return rv;
+	}
+	*text = bytes;
+	return 0;
 }
 
 /* Clears the state of the tag that a row is of to TAG_BROKEN: it needs none. */
-static void strike_tag(struct tag_info *tags, size_t n, const char *row)
+static void strike_tag(struct tag_info *tags, size_t n, uint64_t step, const char *tag)
 {
-	const char *tag = strstr(row, "," TAG_PREFIX); /* not by count: a job may have commas */
-	uint64_t step;
 	size_t lo = 0;
+	size_t hi = n;
 
-	if (!tag) {
-		return;
-	}
-	step = strtoull(tag + strlen("," TAG_PREFIX), NULL, 10);
-	while (n > 0) { /* ascending: halve what is left */
-		size_t half = n / 2;
+	while (lo < hi) { /* ascending by step: the first that is not below */
+		size_t mid = lo + (hi - lo) / 2;
 
-		if (tags[lo + half].step < step) {
-			lo += half + 1;
-			n -= half + 1;
-		} else if (tags[lo + half].step > step) {
-			n = half;
+		if (tags[mid].step < step) {
+			lo = mid + 1;
 		} else {
-			tags[lo + half].state = TAG_BROKEN;
-			return;
+			hi = mid;
+		}
+	}
+	for (; lo < n && tags[lo].step == step; lo++) {
+		if (strcmp(tags[lo].tag, tag) == 0) {
+			tags[lo].state = TAG_BROKEN;
 		}
 	}
 }
 
-/* Strikes out all tags that have a row. Ends a torn line. */
-static int strike_known(struct store *store, struct tag_info *tags, size_t n, struct pawl_err *err)
+/* Strikes out all tags that have a row that says durable; finds the latest time. Ends a torn line.
+ */
+static int strike_known(struct rows *rows, struct store *store, struct tag_info *tags, size_t n,
+	int64_t *latest_ns, struct pawl_err *err)
 {
-	void *bytes;
-	size_t len;
+	char latest[ROWS_TIME_MAX] = "";
+	char *fields[COLS];
+	char *text = NULL;
 	char *line;
 	char *end;
-	int rv = store_read_small(store, HISTORY_FILE, &bytes, &len, HISTORY_MAX_BYTES, err);
+	int rv = read_file(rows, store, &text, err);
 
 	if (rv != 0) {
 		return rv == PAWL_ENOENT ? 0 : rv;
 	}
-	for (line = bytes; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+	line = text + strlen(HISTORY_HEADER);
+	for (; (end = strchr(line, '\n')) != NULL; line = end + 1) {
 		*end = '\0';
-		strike_tag(tags, n, line);
+		if (rows_split(line, fields, COLS) != COLS) {
+			continue;
+		}
+		if (strcmp(fields[COL_LEVEL], levels[HISTORY_DURABLE]) == 0) {
+			strike_tag(tags, n, strtoull(fields[COL_STEP], NULL, 10), fields[COL_TAG]);
+		}
+		if (strcmp(fields[COL_TIME], latest) > 0) {
+			snprintf(latest, sizeof(latest), "%s", fields[COL_TIME]);
+		}
 	}
-	if (*line != '\0') {
-		rv = store_append_small(store, HISTORY_FILE, "\n", 1, err);
-	}
-	free(bytes);
-	return rv;
+	rows->torn = *line != '\0';
+	*latest_ns = rows_time_ns(latest);
+	free(text);
+	return 0;
 }
 
-static int append_from_manifest(struct store *store, const char *tag, struct pawl_err *err)
+/* The row waits where the thread that runs this takes it from. */
+static int note_from_manifest(struct rows *rows, struct store *store, const char *tag,
+	struct pawl_err *err)
 {
 	struct manifest manifest;
-	struct history_save save;
+	struct history_row row = {.level = HISTORY_DURABLE};
 	int rv = tag_open(store, tag, &manifest, err);
 
 	if (rv != 0) {
 		return rv == PAWL_ENOENT || rv == PAWL_ECORRUPT ? 0 : rv; /* not complete */
 	}
-	save = (struct history_save){.at_s = manifest.created_ns / NS_PER_S,
-		.job = manifest.job,
-		.attempt = manifest.attempt,
-		.step = manifest.step,
-		.files = manifest.parts_n,
-		.size_bytes = manifest_bytes(&manifest)};
-	rv = history_append(store, &save, NULL, err);
+	snprintf(row.tag, sizeof(row.tag), "%s", tag);
+	row.step = manifest.step;
+	row.attempt = manifest.attempt;
+	row.ranks = manifest.world;
+	row.files = manifest.parts_n;
+	row.size_bytes = manifest_bytes(&manifest);
+	history_put(&rows->taken, &row, manifest.job, manifest.created_ns);
 	manifest_deinit(&manifest);
-	return rv;
+	return 0;
 }
 
-int history_recover(struct store *store, struct pawl_err *err)
+int history_recover(struct rows *rows, struct store *store, int64_t *latest_ns,
+	struct pawl_err *err)
 {
 	struct tag_info *tags = NULL;
 	size_t n = 0;
 	int rv = tags_list(store, false, &tags, &n, err);
 
+	*latest_ns = 0;
 	if (rv == 0) {
-		rv = strike_known(store, tags, n, err);
+		rv = strike_known(rows, store, tags, n, latest_ns, err);
 	}
 	for (size_t i = 0; i < n && rv == 0; i++) {
 		if (tags[i].state == TAG_COMPLETE) {
-			rv = append_from_manifest(store, tags[i].tag, err);
+			rv = note_from_manifest(rows, store, tags[i].tag, err);
 		}
 	}
 	free(tags);
+	rows->taken.failed = false; /* without memory a row is lost, no more */
 	return rv;
 }

@@ -1,38 +1,57 @@
-/* checkpointHistories.csv in the root: a row for each time a checkpoint became durable, for people
- * and tools. Nothing of ours reads it but to see what is missing. */
+/*
+ * checkpointHistories.csv in the root: a row for each save, once it is known what became of it. For
+ * people and tools, and for the next agent, which sees what is missing.
+ *
+ * The file is begun by the first save that becomes durable: what was noted before goes in with it,
+ * so that a root holds nothing of the kind while it holds no checkpoint.
+ */
 #ifndef AGENT_HISTORY_H
 #define AGENT_HISTORY_H
 
-#include <stdint.h>
+#include "agent/rows.h"
+#include "ckpt/manifest.h"
 
-struct pawl_err;
-struct store;
+#define HISTORY_FILE "checkpointHistories.csv"
+#define HISTORY_HEADER                                                                             \
+	"time,job,attempt,step,tag,level,files,bytes,stall_ms,stage_ms,persist_ms,mib_per_s,"      \
+	"begun,ranks,partitions,why\n"
+#define HISTORY_TEXT_MAX 256u /* bytes of partitions and of why, terminator included */
 
-/* How long it took. */
-struct history_times {
-	uint64_t stall_ns;   /* save() of the slowest rank */
-	uint64_t stage_ns;   /* until all was copied, likewise */
-	uint64_t persist_ns; /* until it was durable; over 0 */
+enum history_level {
+	HISTORY_FAILED,    /* it was not whole in memory, ever */
+	HISTORY_COMMITTED, /* it was, and a later save took its place */
+	HISTORY_DURABLE,
 };
 
-/* What was saved. */
-struct history_save {
-	int64_t at_s;        /* when it became durable, since 1970 */
-	const char *job;     /* who saved */
-	uint32_t attempt;    /* of the job */
-	uint64_t step;       /* of training */
-	uint32_t files;      /* of the tag */
-	uint64_t size_bytes; /* of them */
+/* What is known of a save. Of times and sizes 0 is "not known": the field stays empty. */
+struct history_row {
+	enum history_level level;          /* that it reached */
+	uint64_t step;                     /* of training */
+	char tag[CKPT_TAG_MAX];            /* its name */
+	uint32_t attempt;                  /* of the job */
+	uint32_t ranks;                    /* that save */
+	int64_t begun_ns;                  /* wall clock: the first rank began */
+	uint64_t stall_ns;                 /* save() of the slowest rank */
+	uint64_t stage_ns;                 /* until all was copied, likewise */
+	uint64_t persist_ns;               /* from the storage thread's beginning to durable */
+	uint32_t files;                    /* of the tag */
+	uint64_t size_bytes;               /* of them */
+	char partitions[HISTORY_TEXT_MAX]; /* rank 0's, joined by spaces; cut: "…" at the end */
+	char why[HISTORY_TEXT_MAX];        /* it failed, or is not durable */
 };
 
-/* times NULL: not known, the fields stay empty. */
-int history_append(struct store *store, const struct history_save *save,
-	const struct history_times *times, struct pawl_err *err);
-/* At start, by the one owner of the root: appends rows for complete tags that have none (a crash
- * came between publishing and the row), by step, from their manifests. PAWL_ELIMIT: the file is
- * over HISTORY_MAX_BYTES, and left alone. */
-int history_recover(struct store *store, struct pawl_err *err);
+/* Appends the row, its end included. at_ns: wall clock, when it became known. Pure. */
+void history_put(struct wire_out *out, const struct history_row *row, const char *job,
+	int64_t at_ns);
+/* A line of the header before this one, made one of this; false: it is none. Changes line. Pure. */
+bool history_upgrade(struct wire_out *out, char *line);
 
-#define HISTORY_MAX_BYTES (64u << 20) /* of the file, to be read at start: half a million rows */
+/*
+ * At start, by the one owner of the root. Brings the file to this header, or puts it aside; appends
+ * rows for complete tags that have none (a crash came between publishing and the row), by step,
+ * from their manifests. *latest_ns gets the latest time in the file, 0 if there is none.
+ */
+int history_recover(struct rows *rows, struct store *store, int64_t *latest_ns,
+	struct pawl_err *err);
 
 #endif

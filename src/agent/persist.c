@@ -6,7 +6,6 @@
  */
 #include "agent/persist.h"
 
-#include "agent/history.h"
 #include "agent/rootlock.h"
 #include "agent/save.h"
 #include "base/clock.h"
@@ -28,6 +27,9 @@
 #include <unistd.h>
 
 #define PERSIST_NICE 10 /* the trainer and the loop go first on a busy machine */
+#define PERSIST_ROWS_NS                                                                            \
+	1000000000 /* rows wait so long for others before they are written alone                   \
+		    */
 
 struct queue {
 	struct persist_job *head; /* oldest */
@@ -40,13 +42,18 @@ struct persist {
 	char *job;               /* owned copy */
 	struct loop *loop;       /* woken when a job is done */
 	pthread_t thread;        /* touches everything below the queues alone */
-	pthread_mutex_t lock;    /* guards todo, done, rule, stop, stopped */
-	pthread_cond_t changed;  /* todo, stop or stopped changed */
+	pthread_mutex_t lock;    /* guards todo, done, rule, stop, stopped, and rows as they say */
+	pthread_cond_t changed;  /* todo, stop, stopped or rows_due_ns changed */
 	struct queue todo;       /* submitted */
 	struct queue done;       /* finished, not reaped */
 	struct retain_rule rule; /* for the next save */
 	bool stop;               /* leave after the job in hand */
 	bool stopped;            /* the thread has left */
+	struct rows history;     /* rows for its file */
+	struct rows events;      /* likewise */
+	int64_t rows_due_ns;     /* lock: they are to be written then; 0: there are none */
+	bool rows_begun;         /* thread's: there is a history, so there is a checkpoint */
+	bool rows_trouble;       /* thread's: the last attempt to write rows failed, and was told */
 	struct store *store;     /* thread's; NULL until PERSIST_OPEN succeeded */
 	struct writer *writer;   /* thread's */
 	int lock_fd;             /* thread's; -1 until then */
@@ -74,28 +81,84 @@ static struct persist_job *pop(struct queue *queue)
 	return job;
 }
 
-/* A failure to write the row is worth a line, not a checkpoint. */
-static void write_history(struct persist *persist, const struct persist_job *job,
+/* A failure to write rows is worth a line, not a checkpoint. */
+static void tell_rows(struct persist *persist, int rv, const struct pawl_err *err)
+{
+	if (rv != 0 && !persist->rows_trouble) {
+		log_line(LOG_WARNING, "history of %s: %s", persist->root, err->msg);
+	}
+	persist->rows_trouble = rv != 0;
+}
+
+/* Writes what was noted; sync: durable on return. */
+static void write_rows(struct persist *persist, bool sync)
+{
+	struct pawl_err err;
+	uint64_t lost;
+	int rv;
+
+	if (!persist->store || (!persist->rows_begun && !sync)) {
+		return;
+	}
+	pthread_mutex_lock(&persist->lock);
+	rows_take(&persist->history);
+	rows_take(&persist->events);
+	lost = persist->history.lost + persist->events.lost;
+	persist->history.lost = 0;
+	persist->events.lost = 0;
+	persist->rows_due_ns = 0;
+	pthread_mutex_unlock(&persist->lock);
+	if (lost > 0) {
+		log_line(LOG_WARNING, "history of %s: %llu rows found no room and are lost",
+			persist->root, (unsigned long long)lost);
+	}
+	rv = rows_write(&persist->history, persist->store, sync, &err);
+	if (rv == 0) {
+		persist->rows_begun = persist->rows_begun || sync;
+		rv = rows_write(&persist->events, persist->store, false, &err);
+	}
+	tell_rows(persist, rv, &err);
+}
+
+/* With the lock: a row was noted. */
+static void set_due(struct persist *persist)
+{
+	if (persist->rows_due_ns == 0) {
+		persist->rows_due_ns = clock_mono_ns() + PERSIST_ROWS_NS;
+		pthread_cond_broadcast(&persist->changed);
+	}
+}
+
+void persist_note(struct persist *persist, const struct history_row *row)
+{
+	pthread_mutex_lock(&persist->lock);
+	history_put(&persist->history.row, row, persist->job, clock_wall_ns());
+	rows_note(&persist->history);
+	set_due(persist);
+	pthread_mutex_unlock(&persist->lock);
+}
+
+void persist_note_event(struct persist *persist, const struct event *event)
+{
+	pthread_mutex_lock(&persist->lock);
+	events_put(&persist->events.row, event, persist->job);
+	rows_note(&persist->events);
+	set_due(persist);
+	pthread_mutex_unlock(&persist->lock);
+}
+
+static void note_durable(struct persist *persist, const struct persist_job *job,
 	const struct save_result *result, int64_t took_ns)
 {
-	struct history_save save = {.at_s = time(NULL),
-		.job = persist->job,
-		.attempt = job->attempt,
-		.step = job->step,
-		.files = result->files,
-		.size_bytes = result->size_bytes};
-	struct history_times times = {.persist_ns = (uint64_t)took_ns};
-	struct pawl_err err;
+	struct history_row row = *job->row;
 
-	for (uint32_t r = 0; r < job->world; r++) {
-		const struct persist_rank *rank = &job->ranks[r];
-
-		times.stall_ns = rank->stall_ns > times.stall_ns ? rank->stall_ns : times.stall_ns;
-		times.stage_ns = rank->stage_ns > times.stage_ns ? rank->stage_ns : times.stage_ns;
-	}
-	if (history_append(persist->store, &save, &times, &err) != 0) {
-		log_line(LOG_WARNING, "history of %s: %s", persist->root, err.msg);
-	}
+	row.level = HISTORY_DURABLE;
+	row.persist_ns = (uint64_t)took_ns;
+	row.files = result->files;
+	row.size_bytes = result->size_bytes;
+	row.why[0] = '\0';
+	persist_note(persist, &row);
+	write_rows(persist, true);
 }
 
 /* Where the lock lies: with all else that is not a finished tag. */
@@ -131,9 +194,26 @@ static int find_newest(struct persist *persist, struct persist_job *job)
 	return rv;
 }
 
-static int do_open(struct persist *persist, struct persist_job *job)
+/* What the last agent left of both files; see history.h and events.h. */
+static void recover_rows(struct persist *persist, struct persist_job *job)
 {
 	struct pawl_err err;
+	int64_t latest_ns;
+	int rv = history_recover(&persist->history, persist->store, &latest_ns, &err);
+
+	if (rv == 0) {
+		rv = events_recover(&persist->events, persist->store, latest_ns, &job->past, &err);
+	}
+	if (rv == 0 && persist->history.taken.len_bytes + persist->events.taken.len_bytes > 0) {
+		write_rows(persist, true);
+	} else {
+		tell_rows(persist, rv, &err);
+	}
+	persist->rows_begun = store_stat(persist->store, HISTORY_FILE, NULL, NULL, NULL) == 0;
+}
+
+static int do_open(struct persist *persist, struct persist_job *job)
+{
 	int rv = store_posix_open_split(persist->root, persist->hidden, true, &persist->store,
 		&job->err);
 
@@ -149,17 +229,16 @@ static int do_open(struct persist *persist, struct persist_job *job)
 	if (rv == 0) {
 		rv = writer_open(&persist->writer, persist->store, false, &job->err);
 	}
-	if (rv == 0 && history_recover(persist->store, &err) != 0) {
-		log_line(LOG_WARNING, "history of %s: %s", persist->root, err.msg);
-	}
 	if (rv == 0) {
 		rv = find_newest(persist, job);
 	}
 close_root:
 	if (rv != 0) {
 		close_root(persist);
+		return rv;
 	}
-	return rv;
+	recover_rows(persist, job);
+	return 0;
 }
 
 /*
@@ -200,7 +279,7 @@ static int do_save(struct persist *persist, struct persist_job *job)
 		return rv;
 	}
 	FAULT_CRASH("agent.crash.published");
-	write_history(persist, job, &result, clock_mono_ns() - start_ns);
+	note_durable(persist, job, &result, clock_mono_ns() - start_ns);
 	pthread_mutex_lock(&persist->lock);
 	rule = persist->rule;
 	pthread_mutex_unlock(&persist->lock);
@@ -305,6 +384,36 @@ static int run_job(struct persist *persist, struct persist_job *job)
 	}
 }
 
+/* With the lock, and nothing to do: waits, or writes rows that have waited long enough. */
+static void idle(struct persist *persist)
+{
+	int64_t due_ns = persist->rows_begun ? persist->rows_due_ns : 0;
+	struct timespec due = {.tv_sec = due_ns / NS_PER_S, .tv_nsec = due_ns % NS_PER_S};
+
+	if (due_ns == 0) {
+		pthread_cond_wait(&persist->changed, &persist->lock);
+	} else if (pthread_cond_timedwait(&persist->changed, &persist->lock, &due) != 0) {
+		pthread_mutex_unlock(&persist->lock);
+		write_rows(persist, false);
+		pthread_mutex_lock(&persist->lock);
+	}
+}
+
+/* Saves that were still to be written when the agent left. */
+static void note_rest(struct persist *persist)
+{
+	const struct persist_job *job;
+
+	do {
+		pthread_mutex_lock(&persist->lock);
+		job = pop(&persist->todo);
+		pthread_mutex_unlock(&persist->lock);
+		if (job && job->row) {
+			persist_note(persist, job->row);
+		}
+	} while (job);
+}
+
 static void *run_thread(void *user)
 {
 	struct persist *persist = user;
@@ -315,7 +424,7 @@ static void *run_thread(void *user)
 		struct persist_job *job = pop(&persist->todo);
 
 		if (!job) {
-			pthread_cond_wait(&persist->changed, &persist->lock);
+			idle(persist);
 			continue;
 		}
 		pthread_mutex_unlock(&persist->lock);
@@ -326,6 +435,10 @@ static void *run_thread(void *user)
 		loop_wake(persist->loop);
 		pthread_mutex_lock(&persist->lock);
 	}
+	pthread_mutex_unlock(&persist->lock);
+	note_rest(persist);
+	write_rows(persist, false);
+	pthread_mutex_lock(&persist->lock);
 	persist->stopped = true;
 	pthread_cond_broadcast(&persist->changed);
 	pthread_mutex_unlock(&persist->lock);
@@ -351,6 +464,10 @@ int persist_start(struct persist **out, struct loop *loop, const struct persist_
 		pawl_err_set(err, PAWL_ENOMEM, "no memory for a storage thread");
 		goto free_all;
 	}
+	if (rows_init(&persist->history, HISTORY_FILE, HISTORY_HEADER, err) != 0 ||
+		rows_init(&persist->events, EVENTS_FILE, EVENTS_HEADER, err) != 0) {
+		goto free_all;
+	}
 	pthread_mutex_init(&persist->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -365,6 +482,8 @@ int persist_start(struct persist **out, struct loop *loop, const struct persist_
 	pthread_cond_destroy(&persist->changed);
 	pthread_mutex_destroy(&persist->lock);
 free_all:
+	rows_deinit(&persist->history);
+	rows_deinit(&persist->events);
 	free(persist->root);
 	free(persist->hidden);
 	free(persist->job);
@@ -418,6 +537,8 @@ bool persist_stop(struct persist *persist, int timeout_ms)
 	}
 	pthread_join(persist->thread, NULL);
 	close_root(persist);
+	rows_deinit(&persist->history);
+	rows_deinit(&persist->events);
 	pthread_cond_destroy(&persist->changed);
 	pthread_mutex_destroy(&persist->lock);
 	free(persist->root);

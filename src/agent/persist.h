@@ -8,6 +8,8 @@
 #ifndef AGENT_PERSIST_H
 #define AGENT_PERSIST_H
 
+#include "agent/events.h"
+#include "agent/history.h"
 #include "ckpt/manifest.h"
 #include "ckpt/retain.h"
 #include "pawl/err.h"
@@ -34,9 +36,7 @@ enum persist_kind {
 struct persist_rank {
 	const struct record *record; /* decoded */
 	const uint8_t
-		*arena;    /* mapping of its arena; NULL when streamed. Glue is written into it */
-	uint64_t stall_ns; /* how long save() took in the rank */
-	uint64_t stage_ns; /* until all was copied */
+		*arena; /* mapping of its arena; NULL when streamed. Glue is written into it */
 };
 
 struct persist_job {
@@ -52,13 +52,15 @@ struct persist_job {
 	bool pinned;            /* PIN */
 	uint32_t world;         /* SAVE STREAM_END: ranks */
 	uint32_t attempt;       /* SAVE STREAM_END: for the manifest */
-	struct persist_rank *ranks; /* SAVE STREAM_END: world of them */
-	char why[256];              /* ASIDE */
-	int slot;                   /* the submitter's */
-	int rv;                     /* result: 0 or PAWL_E code */
-	struct pawl_err err;        /* result: filled if rv != 0 */
-	bool found;                 /* RESOLVE: tag and step are the answer; OPEN: step is one */
-	struct persist_job *next;   /* the queue's */
+	struct persist_rank *ranks;    /* SAVE STREAM_END: world of them */
+	const struct history_row *row; /* SAVE STREAM_END: what is known for the history */
+	char why[256];                 /* ASIDE */
+	int slot;                      /* the submitter's */
+	int rv;                        /* result: 0 or PAWL_E code */
+	struct pawl_err err;           /* result: filled if rv != 0 */
+	bool found;                    /* RESOLVE: tag and step are the answer; OPEN: step is one */
+	struct events_past past;       /* result of OPEN */
+	struct persist_job *next;      /* the queue's */
 };
 
 struct persist_options {
@@ -73,6 +75,13 @@ int persist_start(struct persist **out, struct loop *loop, const struct persist_
 	struct pawl_err *err);
 void persist_set_rule(struct persist *persist, const struct retain_rule *rule);
 void persist_submit(struct persist *persist, struct persist_job *job);
+/*
+ * For the history, and the record of what happened to the workers: written with the next checkpoint
+ * that becomes durable, or when the thread has nothing else to do, but not before there is one.
+ * Never wait; what cannot be written is a line in the log.
+ */
+void persist_note(struct persist *persist, const struct history_row *row);
+void persist_note_event(struct persist *persist, const struct event *event);
 /* A finished job, or NULL. */
 struct persist_job *persist_reap(struct persist *persist);
 /*

@@ -328,8 +328,12 @@ static void finish_round(struct agent_root *root)
 {
 	struct agent_restore *restore = &root->restore;
 
-	if (restore->verdict == VERDICT_RETRY && restore->slot >= 0) {
+	if (restore->verdict == VERDICT_GO) {
+		root_event(root, EVENT_RESTORED, restore->slot >= 0 ? "memory" : "store");
+	} else if (restore->verdict == VERDICT_RETRY && restore->slot >= 0) {
 		ledger_drop(&root->ledger, restore->slot);
+		root->rows[restore->slot].level = HISTORY_FAILED;
+		root_row_end(root, restore->slot, restore->why);
 	} else if (restore->verdict == VERDICT_RETRY) {
 		put_aside(root, restore->tag, restore->why);
 	}

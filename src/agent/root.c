@@ -81,6 +81,8 @@ static void drop_save(struct agent_root *root, int slot, int code, const char *w
 	}
 	log_line(LOG_WARNING, "%s: %s is not saved: %s", root->path, entry->tag, why);
 	tell_level(root, entry->seq, LEVEL_FAILED, code, why);
+	root->row_seq = entry->seq;
+	root_row_end(root, slot, why);
 }
 
 /* The tag of what is being staged under this number, or "". */
@@ -113,42 +115,6 @@ void root_fail(struct agent_root *root, uint32_t rank, uint64_t seq, const char 
 		drop_save(root, slot, code, why);
 	}
 	root_turn(root);
-}
-
-/* ---- stopping ---- */
-
-void root_stop(struct agent_root *root)
-{
-	root->stopping = true;
-	for (uint32_t r = 0; r < root->ledger.world; r++) {
-		if (root->ranks[r].conn) {
-			conn_send_stop(root->ranks[r].conn);
-		}
-	}
-}
-
-void root_agree_stop(struct agent_root *root)
-{
-	uint64_t polls = 0;
-
-	for (uint32_t r = 0; r < root->ledger.world; r++) {
-		const struct agent_conn *conn = root->ranks[r].conn;
-
-		if (conn && !conn->closing && !conn->stopping) {
-			return; /* its answer is still to come */
-		}
-		polls = conn && conn->polls > polls ? conn->polls : polls;
-	}
-	for (uint32_t r = 0; r < root->ledger.world; r++) {
-		struct agent_conn *conn = root->ranks[r].conn;
-		size_t start;
-
-		if (conn) {
-			start = conn_start(conn, PROTO_STOP_AT, 0);
-			wire_put_u64(&root->agent->scratch, polls + 1);
-			conn_send(conn, start, NULL, 0);
-		}
-	}
 }
 
 /* ---- begin ---- */
@@ -288,6 +254,9 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 		return; /* root_turn asks again */
 	}
 	conn->begin_id = 0;
+	if (answer == LEDGER_GRANT && verdict.fresh) {
+		root_row_begin(root, verdict.slot, &conn->ask);
+	}
 	if (answer == LEDGER_GRANT && verdict.streamed) {
 		begin_stream(root, conn, id, &verdict);
 		return;
@@ -300,6 +269,8 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 	conn_reply_error(conn, id, &err);
 	if (verdict.withdrawn >= 0) {
 		drop_save(root, verdict.withdrawn, verdict.code, verdict.why);
+	} else {
+		root_row_refuse(root, &conn->ask, verdict.why);
 	}
 }
 
@@ -335,6 +306,7 @@ static bool check_commit(struct agent_root *root, int slot)
 	log_line(LOG_ERROR, "%s: %s is not saved: %s", root->path, root->ledger.slots[slot].tag,
 		err.msg);
 	tell_level(root, seq, LEVEL_FAILED, err.code, err.msg);
+	root_row_end(root, slot, err.msg);
 	return false;
 }
 
@@ -351,8 +323,10 @@ static void commit(struct agent_root *root, int slot)
 	}
 	if (parts_n == 0 && root->ledger.named) { /* nobody had anything (more) to save */
 		ledger_drop(&root->ledger, slot);
+		root->row_open[slot] = false;
 		tell_level(root, seq, LEVEL_DURABLE, 0, "");
 	} else if (check_commit(root, slot)) {
+		root_row_commit(root, slot);
 		tell_level(root, root->ledger.slots[slot].seq, LEVEL_COMMITTED, 0, "");
 	}
 }
@@ -444,6 +418,7 @@ static void start_persist(struct agent_root *root, int slot)
 			.world = root->ledger.world,
 			.attempt = root->attempt,
 			.ranks = root->save_ranks,
+			.row = &root->rows[slot],
 			.slot = slot};
 	memcpy(root->save_job.tag, entry->tag, sizeof(entry->tag));
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
@@ -455,8 +430,8 @@ static void start_persist(struct agent_root *root, int slot)
 			log_line(LOG_WARNING, "%s: %s", root->path, err.msg);
 			return;
 		}
-		root->save_ranks[r] = (struct persist_rank){&rank->records[slot],
-			rank->arenas[slot].map, rank->stall_ns[slot], rank->stage_ns[slot]};
+		root->save_ranks[r] =
+			(struct persist_rank){&rank->records[slot], rank->arenas[slot].map};
 	}
 	persist_submit(root->persist, &root->save_job);
 }
@@ -482,6 +457,8 @@ static void finish_persist(struct agent_root *root, struct persist_job *job)
 		root->has_durable = true;
 		memcpy(root->durable_tag, job->tag, sizeof(job->tag));
 		root->trouble[0] = '\0';
+		root_row_end(root, job->slot, NULL);
+		root_rows_sweep(root, false);
 		tell_level(root, entry->seq, LEVEL_DURABLE, 0, "");
 		if (streamed) {
 			give_back_empty(root);
@@ -491,9 +468,14 @@ static void finish_persist(struct agent_root *root, struct persist_job *job)
 	snprintf(root->trouble, sizeof(root->trouble), "%s", job->err.msg);
 	log_line(LOG_WARNING, "%s: %s; the last good checkpoint is untouched%s", root->path,
 		job->err.msg, streamed ? "" : ", tried again at the next interval");
+	snprintf(root->rows[job->slot].why, HISTORY_TEXT_MAX, "%.255s", job->err.msg);
 	if (job->rv == PAWL_ECORRUPT) {
 		ledger_drop(&root->ledger,
 			job->slot); /* its bytes in memory are bad: never to be used again */
+	}
+	if (job->rv == PAWL_ECORRUPT || streamed) {
+		root->rows[job->slot].level = HISTORY_FAILED;
+		root_row_end(root, job->slot, job->err.msg);
 	}
 	tell_level(root, entry->seq,
 		streamed || job->rv == PAWL_ECORRUPT ? LEVEL_FAILED : LEVEL_TROUBLE, job->err.code,
@@ -631,6 +613,9 @@ static int make_ranks(struct agent_root *root, uint32_t world, struct pawl_err *
 
 void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt)
 {
+	if (root->running) {
+		root_event(root, EVENT_FAILED, "the ranks began anew");
+	}
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_rank *rank = &root->ranks[r];
 
@@ -642,10 +627,16 @@ void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt)
 		rank->seen = false;
 	}
 	for (int s = 0; s < LEDGER_SLOTS; s++) {
-		if (root->ledger.slots[s].state == SLOT_STAGING && root->ledger.slots[s].streamed) {
+		if (root->ledger.slots[s].state != SLOT_STAGING) {
+			continue;
+		}
+		root_row_end(root, s, "the ranks were gone before all had staged it");
+		if (root->ledger.slots[s].streamed) {
 			submit_job(root, PERSIST_STREAM_DROP, root->ledger.slots[s].tag);
 		}
 	}
+	root->row_seq = 0;
+	root->row_tag[0] = '\0';
 	ledger_new_epoch(&root->ledger, world);
 	root->epoch_ns = clock_wall_ns();
 	root->stopping = false;
@@ -704,6 +695,9 @@ int root_join(struct agent_root *root, struct agent_conn *conn, uint32_t world, 
 	if (attempt != root->attempt || root->ranks[conn->rank].seen) {
 		root_new_epoch(root, world, attempt);
 	}
+	if (!root->running) {
+		root_event(root, EVENT_STARTED, NULL);
+	}
 	conn->root = root;
 	root->ranks[conn->rank].conn = conn;
 	root->ranks[conn->rank].seen = true;
@@ -714,6 +708,7 @@ int root_join(struct agent_root *root, struct agent_conn *conn, uint32_t world, 
 void root_leave(struct agent_root *root, struct agent_conn *conn)
 {
 	bool left = conn->leaving;
+	char why[64];
 
 	restore_done(root, conn);
 	if (!left) {
@@ -721,11 +716,18 @@ void root_leave(struct agent_root *root, struct agent_conn *conn)
 	}
 	root->ranks[conn->rank].conn = NULL;
 	conn->root = NULL;
+	if (!left && root->running) {
+		snprintf(why, sizeof(why), "rank %u (pid %u) is gone", conn->rank, conn->pid);
+		root_event(root, EVENT_FAILED, why);
+	}
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		left = left && !root->ranks[r].conn;
 		if (root->ranks[r].conn) {
 			return;
 		}
+	}
+	if (root->running) {
+		root_event(root, EVENT_ENDED, NULL);
 	}
 	loop_timer_start(root->agent->loop, &root->orphan,
 		clock_mono_ns() + (left ? 0 : ROOT_ORPHAN_NS));
@@ -770,6 +772,7 @@ void root_close(struct agent_root *root)
 {
 	loop_timer_cancel(root->agent->loop, &root->tick);
 	loop_timer_cancel(root->agent->loop, &root->orphan);
+	root_rows_sweep(root, true);
 	if (!persist_stop(root->persist, STOP_MS)) {
 		return; /* the thread hangs in a disk and still points here; the process is leaving
 			 */

@@ -81,27 +81,32 @@ struct agent_restore {
 enum root_state { ROOT_OPENING, ROOT_OPEN, ROOT_FAILED };
 
 struct agent_root {
-	struct agent *agent;             /* whose */
-	char *path;                      /* owned; absolute */
-	enum root_state state;           /* of the storage */
-	struct pawl_err failed;          /* why ROOT_FAILED */
-	uint32_t attempt;                /* of the ranks in this epoch */
-	int64_t epoch_ns;                /* when it began, by the wall clock */
-	uint64_t memory_bytes;           /* asked for the tier; 0: automatic */
-	struct ledger ledger;            /* decisions */
-	struct agent_rank *ranks;        /* ledger.world of them */
-	struct persist *persist;         /* storage thread */
-	struct persist_job save_job;     /* of the slot being persisted */
-	struct persist_rank *save_ranks; /* its ranks */
-	struct agent_restore restore;    /* round in progress */
-	struct loop_timer tick;          /* next time the ledger wants to be asked */
-	struct loop_timer orphan;        /* after the last worker vanished */
-	bool stopping;                   /* its workers were asked to stop */
-	bool streaming;                  /* the directory for streaming ranks is there */
-	bool has_durable;                /* durable_tag is valid */
-	char durable_tag[CKPT_TAG_MAX];  /* newest made durable by this agent */
-	char trouble[PROTO_TEXT_MAX];    /* why the last persist failed; "" if it did not */
-	struct agent_root *next;         /* of the agent */
+	struct agent *agent;                   /* whose */
+	char *path;                            /* owned; absolute */
+	enum root_state state;                 /* of the storage */
+	struct pawl_err failed;                /* why ROOT_FAILED */
+	uint32_t attempt;                      /* of the ranks in this epoch */
+	int64_t epoch_ns;                      /* when it began, by the wall clock */
+	uint64_t memory_bytes;                 /* asked for the tier; 0: automatic */
+	struct ledger ledger;                  /* decisions */
+	struct agent_rank *ranks;              /* ledger.world of them */
+	struct persist *persist;               /* storage thread */
+	struct persist_job save_job;           /* of the slot being persisted */
+	struct persist_rank *save_ranks;       /* its ranks */
+	struct history_row rows[LEDGER_SLOTS]; /* of the save in each slot, as far as it is known */
+	bool row_open[LEDGER_SLOTS];           /* it is not in the history yet */
+	uint64_t row_seq;                      /* newest save that failed and is in it */
+	char row_tag[CKPT_TAG_MAX];            /* its tag */
+	bool running;                 /* workers came, and it is not in the events how they ended */
+	struct agent_restore restore; /* round in progress */
+	struct loop_timer tick;       /* next time the ledger wants to be asked */
+	struct loop_timer orphan;     /* after the last worker vanished */
+	bool stopping;                /* its workers were asked to stop */
+	bool streaming;               /* the directory for streaming ranks is there */
+	bool has_durable;             /* durable_tag is valid */
+	char durable_tag[CKPT_TAG_MAX]; /* newest made durable by this agent */
+	char trouble[PROTO_TEXT_MAX];   /* why the last persist failed; "" if it did not */
+	struct agent_root *next;        /* of the agent */
 };
 
 struct agent {
@@ -154,14 +159,6 @@ void root_begin(struct agent_root *root, struct agent_conn *conn);
 /* Does the budget take this rank's state twice, and that of as many ranks like it as there are? */
 bool root_fits(const struct agent_root *root, uint64_t need_bytes);
 void root_staged(struct agent_root *root, struct agent_conn *conn, struct wire_in *body);
-/* Asks the workers to stop, all at the same place: see root_agree_stop. */
-void root_stop(struct agent_root *root);
-/*
- * Ranks poll "shall I stop?" once a step, and must get the same answer at the same poll, or one
- * would leave the others waiting in a collective. So each says how often it has polled, and holds
- * its next poll; the highest count and one more is where all stop.
- */
-void root_agree_stop(struct agent_root *root);
 /* A save of this number, which rank was granted, will not be; of named saves also one that it was
  * not granted: tag. */
 void root_fail(struct agent_root *root, uint32_t rank, uint64_t seq, const char *tag, int code,
@@ -177,6 +174,31 @@ void root_reap(struct agent_root *root);
 /* A new job for the storage thread that is freed when done, unless after() takes it. NULL: no
  * memory. */
 struct persist_job *root_job(struct agent_root *root, enum persist_kind kind, const char *tag);
+
+/* ---- root_history.c ---- */
+/* A save began in a slot; what was there has been superseded. */
+void root_row_begin(struct agent_root *root, int slot, const struct ledger_ask *ask);
+/* All ranks staged it. */
+void root_row_commit(struct agent_root *root, int slot);
+/* It is in the history, or out of anybody's hands: why says why it is not durable; NULL: the
+ * storage thread wrote its row. */
+void root_row_end(struct agent_root *root, int slot, const char *why);
+/* A save that never had a slot failed. */
+void root_row_refuse(struct agent_root *root, const struct ledger_ask *ask, const char *why);
+/* Slots that were emptied because a later save is durable; or all, because the agent leaves. */
+void root_rows_sweep(struct agent_root *root, bool all);
+/* Something happened to the workers. why may be NULL. */
+void root_event(struct agent_root *root, enum event_kind kind, const char *why);
+
+/* ---- root_stop.c ---- */
+/* Asks the workers to stop, all at the same place: see root_agree_stop. */
+void root_stop(struct agent_root *root);
+/*
+ * Ranks poll "shall I stop?" once a step, and must get the same answer at the same poll, or one
+ * would leave the others waiting in a collective. So each says how often it has polled, and holds
+ * its next poll; the highest count and one more is where all stop.
+ */
+void root_agree_stop(struct agent_root *root);
 
 /* ---- restore.c ---- */
 void restore_ask(struct agent_root *root, struct agent_conn *conn); /* conn->restore_* say what */

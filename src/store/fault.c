@@ -278,29 +278,30 @@ static int fault_sync_dir(struct store *store, const char *path, struct pawl_err
 	return rv != 0 ? rv : store_sync_dir(f->inner, path, err);
 }
 
-/* write_small and append_small: half of the bytes first when they are to be torn. */
-static int put_small(struct store *store, const char *path, const void *bytes, size_t len_bytes,
-	__typeof__(store_write_small) *put, struct pawl_err *err)
+/* Half of the bytes first when they are to be torn. */
+static int fault_write_small(struct store *store, const char *path, const void *bytes,
+	size_t len_bytes, struct pawl_err *err)
 {
 	struct fault_store *f = fault_of(store);
 	int rv = pass_op(f, "write", path, err);
 
 	if (rv != 0 && f->plan.what == STORE_FAULT_TEAR) {
-		put(f->inner, path, bytes, len_bytes / 2, NULL);
+		store_write_small(f->inner, path, bytes, len_bytes / 2, NULL);
 	}
-	return rv != 0 ? rv : put(f->inner, path, bytes, len_bytes, err);
+	return rv != 0 ? rv : store_write_small(f->inner, path, bytes, len_bytes, err);
 }
 
-static int fault_write_small(struct store *store, const char *path, const void *bytes,
-	size_t len_bytes, struct pawl_err *err)
-{
-	return put_small(store, path, bytes, len_bytes, store_write_small, err);
-}
-
+/* Likewise. */
 static int fault_append_small(struct store *store, const char *path, const void *bytes,
-	size_t len_bytes, struct pawl_err *err)
+	size_t len_bytes, bool sync, struct pawl_err *err)
 {
-	return put_small(store, path, bytes, len_bytes, store_append_small, err);
+	struct fault_store *f = fault_of(store);
+	int rv = pass_op(f, "write", path, err);
+
+	if (rv != 0 && f->plan.what == STORE_FAULT_TEAR) {
+		store_append_small(f->inner, path, bytes, len_bytes / 2, sync, NULL);
+	}
+	return rv != 0 ? rv : store_append_small(f->inner, path, bytes, len_bytes, sync, err);
 }
 
 static int fault_read_small(struct store *store, const char *path, void **bytes, size_t *len_bytes,

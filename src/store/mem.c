@@ -336,9 +336,9 @@ static int mem_sync_dir(struct store *store, const char *path, struct pawl_err *
 
 /* ---- small files ---- */
 
-/* Writes at off and syncs, two operations. */
-static int write_and_sync(struct mem_store *m, struct mem_node *file, const char *path,
-	uint64_t off_bytes, const void *bytes, size_t len_bytes, struct pawl_err *err)
+/* Writes at off and, if asked to, syncs: an operation each. */
+static int write_at(struct mem_store *m, struct mem_node *file, const char *path,
+	uint64_t off_bytes, const void *bytes, size_t len_bytes, bool sync, struct pawl_err *err)
 {
 	int rv;
 
@@ -350,6 +350,9 @@ static int write_and_sync(struct mem_store *m, struct mem_node *file, const char
 		return rv;
 	}
 	mem_file_write(file, off_bytes, bytes, len_bytes);
+	if (!sync) {
+		return 0;
+	}
 	rv = begin_op(m, err, "sync %s", path);
 	if (rv == 0) {
 		mem_file_sync(file);
@@ -364,18 +367,18 @@ static int mem_write_small(struct store *store, const char *path, const void *by
 	struct mem_node *file;
 	int rv = make_file(m, path, true, 0, &file, err);
 
-	return rv != 0 ? rv : write_and_sync(m, file, path, 0, bytes, len_bytes, err);
+	return rv != 0 ? rv : write_at(m, file, path, 0, bytes, len_bytes, true, err);
 }
 
 static int mem_append_small(struct store *store, const char *path, const void *bytes,
-	size_t len_bytes, struct pawl_err *err)
+	size_t len_bytes, bool sync, struct pawl_err *err)
 {
 	struct mem_store *m = mem_of(store);
 	struct mem_node *file;
 	int rv = make_file(m, path, false, 0, &file, err);
 
 	return rv != 0 ? rv
-		       : write_and_sync(m, file, path, file->now.len_bytes, bytes, len_bytes, err);
+		       : write_at(m, file, path, file->now.len_bytes, bytes, len_bytes, sync, err);
 }
 
 static int mem_read_small(struct store *store, const char *path, void **bytes, size_t *len_bytes,

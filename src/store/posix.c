@@ -118,7 +118,7 @@ static int posix_write_small(struct store *store, const char *path, const void *
 }
 
 static int posix_append_small(struct store *store, const char *path, const void *bytes,
-	size_t len_bytes, struct pawl_err *err)
+	size_t len_bytes, bool sync, struct pawl_err *err)
 {
 	struct posix_store *ps = (struct posix_store *)store;
 	struct stat st;
@@ -137,7 +137,7 @@ static int posix_append_small(struct store *store, const char *path, const void 
 	} else if ((size_t)n < len_bytes) {
 		rv = pawl_err_set(err, PAWL_ENOSPC, "append to %s: %zd of %zu bytes written", path,
 			n, len_bytes);
-	} else if (FAULT_SYS("store.sync", fsync(fd)) != 0) {
+	} else if (sync && FAULT_SYS("store.sync", fsync(fd)) != 0) {
 		rv = posix_fail(ps, err, "sync", path);
 	}
 	close(fd);

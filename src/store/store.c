@@ -149,11 +149,11 @@ int store_read_small(struct store *store, const char *path, void **bytes, size_t
 }
 
 int store_append_small(struct store *store, const char *path, const void *bytes, size_t len_bytes,
-	struct pawl_err *err)
+	bool sync, struct pawl_err *err)
 {
 	int rv = check_path(path, err);
 
-	return rv != 0 ? rv : store->ops->append_small(store, path, bytes, len_bytes, err);
+	return rv != 0 ? rv : store->ops->append_small(store, path, bytes, len_bytes, sync, err);
 }
 
 int store_stat(struct store *store, const char *path, enum store_kind *kind, uint64_t *size_bytes,

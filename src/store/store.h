@@ -71,7 +71,7 @@ struct store_ops {
 	int (*read_small)(struct store *store, const char *path, void **bytes, size_t *len_bytes,
 		size_t max_bytes, struct pawl_err *err);
 	int (*append_small)(struct store *store, const char *path, const void *bytes,
-		size_t len_bytes, struct pawl_err *err);
+		size_t len_bytes, bool sync, struct pawl_err *err);
 	int (*stat)(struct store *store, const char *path, enum store_kind *kind,
 		uint64_t *size_bytes, struct pawl_err *err);
 	int (*list)(struct store *store, const char *path, store_list_fn *each, void *user,
@@ -140,10 +140,10 @@ int store_write_small(struct store *store, const char *path, const void *bytes, 
  * caller frees. */
 int store_read_small(struct store *store, const char *path, void **bytes, size_t *len_bytes,
 	size_t max_bytes, struct pawl_err *err);
-/* Appends with one write, then syncs the data. Creates the file when absent. A failure may leave
- * part of the bytes behind. */
+/* Appends with one write, then syncs the data if asked to; a later synced append takes what came
+ * before with it. Creates the file when absent. A failure may leave part of the bytes behind. */
 int store_append_small(struct store *store, const char *path, const void *bytes, size_t len_bytes,
-	struct pawl_err *err);
+	bool sync, struct pawl_err *err);
 /* kind and size_bytes (0 for a directory) may be NULL. PAWL_ENOENT if absent. */
 int store_stat(struct store *store, const char *path, enum store_kind *kind, uint64_t *size_bytes,
 	struct pawl_err *err);

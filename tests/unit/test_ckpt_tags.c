@@ -230,7 +230,7 @@ static void directory_for_file(struct store *store)
 
 static void long_file(struct store *store)
 {
-	assert_int_equal(store_append_small(store, "global_step2/model", "x", 1, NULL), 0);
+	assert_int_equal(store_append_small(store, "global_step2/model", "x", 1, true, NULL), 0);
 }
 
 static void each_defence_is_enough(void **state)

@@ -180,8 +180,8 @@ static void small_files(void **state)
 	assert_holds("a", "2");
 	put("a", "");
 	assert_holds("a", "");
-	OK(store_append_small(store, "log", "x,", 2, &err));
-	OK(store_append_small(store, "log", "y", 1, &err));
+	OK(store_append_small(store, "log", "x,", 2, true, &err));
+	OK(store_append_small(store, "log", "y", 1, true, &err));
 	assert_holds("log", "x,y");
 	FAILS(PAWL_ELIMIT, store_read_small(store, "log", &bytes, &len, 2, &err));
 	FAILS(PAWL_ENOENT, store_read_small(store, "none", &bytes, &len, 100, &err));
@@ -364,7 +364,7 @@ static void bad_paths_are_refused(void **state)
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		FAILS(PAWL_EINVAL, store_mkdir(store, bad[i], &err));
 		FAILS(PAWL_EINVAL, store_write_small(store, bad[i], "x", 1, &err));
-		FAILS(PAWL_EINVAL, store_append_small(store, bad[i], "x", 1, &err));
+		FAILS(PAWL_EINVAL, store_append_small(store, bad[i], "x", 1, true, &err));
 		FAILS(PAWL_EINVAL, store_create(store, bad[i], 0, &file, &err));
 		FAILS(PAWL_EINVAL, store_open(store, bad[i], &file, NULL, &err));
 		FAILS(PAWL_EINVAL, store_remove(store, bad[i], &err));

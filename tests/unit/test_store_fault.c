@@ -105,7 +105,7 @@ static unsigned do_everything(int code)
 	n += store_write_small(store, "s", "x", 1, &err) == code;
 	n += store_read_small(store, "s", &bytes, &len, 9, &err) == code;
 	free(bytes);
-	n += store_append_small(store, "s", "y", 1, &err) == code;
+	n += store_append_small(store, "s", "y", 1, true, &err) == code;
 	n += store_stat(store, "s", NULL, NULL, &err) == code;
 	n += store_list(store, "", stop_list, NULL, &err) == code;
 	n += store_rename(store, "s", "t", STORE_REPLACE, &err) == code;
@@ -148,7 +148,7 @@ static void torn_write_does_half(void **state)
 	set_plan(STORE_FAULT_TEAR, 1, false, PAWL_ENOSPC, 0);
 	assert_int_equal(store_write_small(store, "s", "1234", 4, &err), PAWL_ENOSPC);
 	set_plan(STORE_FAULT_TEAR, 1, false, PAWL_EIO, 0);
-	assert_int_equal(store_append_small(store, "s", "abcd", 4, &err), PAWL_EIO);
+	assert_int_equal(store_append_small(store, "s", "abcd", 4, true, &err), PAWL_EIO);
 	assert_int_equal(store_read_small(store, "s", &bytes, &len, 9, &err), 0);
 	assert_string_equal(bytes, "12ab");
 	free(bytes);

@@ -415,7 +415,7 @@ static void removed_root_is_said(void **state)
 	assert_int_equal(store_publish(store, "f", "x", 1, &err), PAWL_EIO);
 	assert_int_equal(store_create(store, "f", 0, &file, &err), PAWL_EIO);
 	assert_int_equal(store_open(store, "f", &file, NULL, &err), PAWL_EIO);
-	assert_int_equal(store_append_small(store, "f", "x", 1, &err), PAWL_EIO);
+	assert_int_equal(store_append_small(store, "f", "x", 1, true, &err), PAWL_EIO);
 	assert_int_equal(store_stat(store, "f", NULL, NULL, &err), PAWL_EIO);
 	assert_int_equal(store_stat(store, "", NULL, NULL, &err), PAWL_EIO);
 	assert_int_equal(store_list(store, "", count_name, &n, &err), PAWL_EIO);
@@ -634,7 +634,7 @@ static int use_store(void)
 	rv = store_mkdir(s, "d", &err);
 	rv = rv != 0 ? rv : write_file(s);
 	rv = rv != 0 ? rv : read_file(s);
-	rv = rv != 0 ? rv : store_append_small(s, "d/log", "line\n", 5, &err);
+	rv = rv != 0 ? rv : store_append_small(s, "d/log", "line\n", 5, true, &err);
 	rv = rv != 0 ? rv : store_list(s, "d", count_name, &n, &err);
 	rv = rv != 0 ? rv : store_stat(s, "d/log", &kind, NULL, &err);
 	rv = rv != 0 ? rv : store_remove(s, "d", &err);

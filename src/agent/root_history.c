@@ -1,0 +1,147 @@
+/* What the history and the events say of a root's saves and workers: see root.h. A row is opened
+ * when a save is granted a slot, and noted once when its fate is known. */
+#include "agent/root.h"
+
+#include "base/clock.h"
+#include "ckpt/tags.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void root_row_begin(struct agent_root *root, int slot, const struct ledger_ask *ask)
+{
+	const struct ledger_slot *entry = &root->ledger.slots[slot];
+	struct history_row *row = &root->rows[slot];
+
+	root_row_end(root, slot, "superseded");
+	*row = (struct history_row){.level = HISTORY_FAILED,
+		.step = entry->step,
+		.attempt = root->attempt,
+		.ranks = root->ledger.world,
+		.begun_ns = clock_wall_ns()};
+	memcpy(row->tag, entry->tag, sizeof(row->tag));
+	root->row_open[slot] = true;
+}
+
+/* Adds a partition's name, or "…" where the room ends. */
+static void add_name(char *names, const char *name)
+{
+	size_t len = strlen(names);
+	size_t need = strlen(name) + 1;
+	size_t spare = strlen(" …") + 1;
+
+	if (len + need + spare <= HISTORY_TEXT_MAX) {
+		snprintf(names + len, HISTORY_TEXT_MAX - len, "%s%s", len > 0 ? " " : "", name);
+	} else if (len < 3 || strcmp(names + len - strlen("…"), "…") != 0) {
+		snprintf(names + len, HISTORY_TEXT_MAX - len, " …");
+	}
+}
+
+void root_row_commit(struct agent_root *root, int slot)
+{
+	struct history_row *row = &root->rows[slot];
+
+	row->level = HISTORY_COMMITTED;
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		const struct agent_rank *rank = &root->ranks[r];
+		const struct record *record = &rank->records[slot];
+
+		row->stall_ns =
+			rank->stall_ns[slot] > row->stall_ns ? rank->stall_ns[slot] : row->stall_ns;
+		row->stage_ns =
+			rank->stage_ns[slot] > row->stage_ns ? rank->stage_ns[slot] : row->stage_ns;
+		for (uint32_t p = 0; p < record->parts_n; p++) {
+			if (record->parts[p].shared && r > 0) {
+				continue; /* rank 0's file */
+			}
+			row->files++;
+			row->size_bytes += record->parts[p].size_bytes;
+			if (r == 0 || record->parts[p].exact) {
+				add_name(row->partitions, record->parts[p].name);
+			}
+		}
+	}
+}
+
+void root_row_end(struct agent_root *root, int slot, const char *why)
+{
+	struct history_row *row = &root->rows[slot];
+
+	if (root->row_open[slot] && why) {
+		if (row->why[0] == '\0') { /* else the storage's trouble says more */
+			snprintf(row->why, sizeof(row->why), "%.255s", why);
+		}
+		persist_note(root->persist, row);
+	}
+	root->row_open[slot] = false;
+}
+
+void root_row_refuse(struct agent_root *root, const struct ledger_ask *ask, const char *why)
+{
+	struct history_row row = {.level = HISTORY_FAILED,
+		.step = ask->step,
+		.attempt = root->attempt,
+		.ranks = root->ledger.world,
+		.begun_ns = clock_wall_ns()};
+
+	if (root->ledger.named ? strcmp(ask->tag, root->row_tag) == 0 : ask->seq <= root->row_seq) {
+		return; /* another rank's answer was the same */
+	}
+	root->row_seq = ask->seq;
+	memcpy(root->row_tag, ask->tag, sizeof(root->row_tag));
+	memcpy(row.tag, ask->tag, sizeof(row.tag));
+	snprintf(row.why, sizeof(row.why), "%.255s", why);
+	persist_note(root->persist, &row);
+}
+
+void root_rows_sweep(struct agent_root *root, bool all)
+{
+	int newest = ledger_newest(&root->ledger);
+	bool safe = newest >= 0 && root->ledger.slots[newest].durable;
+
+	for (int s = 0; s < LEDGER_SLOTS; s++) {
+		const struct ledger_slot *slot = &root->ledger.slots[s];
+
+		if (all && !slot->persisting) { /* else the storage thread has its row */
+			root_row_end(root, s,
+				safe && s != newest ? "superseded"
+						    : "the agent left before it was durable");
+		} else if (slot->state == SLOT_EMPTY) {
+			root_row_end(root, s, "superseded");
+		}
+	}
+}
+
+/* The newest step that any rank began to save; false: none did. */
+static bool newest_step(const struct agent_root *root, uint64_t *step)
+{
+	bool any = false;
+
+	for (int s = 0; s < LEDGER_SLOTS; s++) {
+		const struct history_row *row = &root->rows[s];
+
+		if (row->begun_ns > 0 && (!any || row->step > *step)) {
+			*step = row->step;
+			any = true;
+		}
+	}
+	return any;
+}
+
+void root_event(struct agent_root *root, enum event_kind kind, const char *why)
+{
+	struct event event = {.kind = kind,
+		.at_ns = clock_wall_ns(),
+		.attempt = root->attempt,
+		.ranks = root->ledger.world};
+
+	root->running = kind == EVENT_STARTED || kind == EVENT_RESTORED;
+	if (kind == EVENT_RESTORED) {
+		event.has_step = true;
+		event.step = root->restore.step;
+	} else if (kind != EVENT_STARTED) {
+		event.has_step = newest_step(root, &event.step);
+	}
+	snprintf(event.why, sizeof(event.why), "%.255s", why ? why : "");
+	persist_note_event(root->persist, &event);
+}

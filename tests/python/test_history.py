@@ -1,0 +1,153 @@
+"""A row for every save, and a line for what happens to the workers: complete, whatever breaks."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import pawl
+from conftest import real_core
+from test_faults import eventually, state_of
+from test_killed import agent_pid, await_gone, kill
+
+pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
+
+HEADER = (
+    "time,job,attempt,step,tag,level,files,bytes,stall_ms,stage_ms,persist_ms,mib_per_s,"
+    "begun,ranks,partitions,why"
+)
+
+
+def rows(root: Path, file: str = "checkpointHistories.csv") -> list[dict[str, str]]:
+    path = root / file
+    if not path.exists():
+        return []
+    with path.open(newline="") as lines:
+        found = list(csv.DictReader(lines))
+    assert all(None not in row and None not in row.values() for row in found), "not whole"
+    return found
+
+
+def events(root: Path) -> list[str]:
+    return [row["event"] for row in rows(root, "checkpointEvents.csv")]
+
+
+def end_agent(root: Path) -> None:
+    """As its idle time would, but now."""
+    pid = agent_pid(root)
+    os.kill(pid, signal.SIGTERM)
+    await_gone(pid)
+
+
+def test_a_row_for_every_save(tmp_path: Path) -> None:
+    with pawl.Checkpointer(tmp_path, persist_every=0.5, job="rows") as ckpt:
+        for step in range(1, 41):
+            ckpt.save(step, {"state": state_of(step, 1000), "b,c": 1})
+            time.sleep(0.03)
+    end_agent(tmp_path)
+    found = rows(tmp_path)
+    assert (tmp_path / "checkpointHistories.csv").read_text().splitlines()[0] == HEADER
+    assert sorted(int(row["step"]) for row in found) == list(range(1, 41))
+    durable = [row for row in found if row["level"] == "durable"]
+    over = [row for row in found if row["level"] == "committed"]
+    assert len(durable) + len(over) == 40 and 2 <= len(durable) <= 12
+    assert durable[-1]["step"] == "40"
+    assert all(row["why"] == "superseded" and not row["persist_ms"] for row in over)
+    for row in found:
+        assert row["tag"] == f"global_step{row['step']}" and row["job"] == "rows"
+        assert row["partitions"] == "state b,c rng" and row["files"] == "3"
+        assert row["ranks"] == "1" and row["begun"] <= row["time"][:-1] + ".999Z"
+        assert int(row["bytes"]) >= 4000 and float(row["stall_ms"]) > 0
+    for row in durable:
+        assert row["why"] == "" and float(row["persist_ms"]) > 0 and float(row["mib_per_s"]) > 0
+    assert events(tmp_path) == ["started", "ended"]
+
+
+def test_nothing_is_written_before_there_is_a_checkpoint(tmp_path: Path) -> None:
+    with pawl.Checkpointer(tmp_path, persist_every=600, job="first") as ckpt:
+        for step in range(5):
+            ckpt.save(step, {"state": state_of(step, 1000)})
+        time.sleep(1.5)
+        assert not list(tmp_path.glob("*.csv"))
+        assert ckpt.flush(20)
+        assert eventually(lambda: len(rows(tmp_path)) == 4)  # step 3 is in memory yet
+    end_agent(tmp_path)
+    assert [row["step"] for row in rows(tmp_path)] == ["0", "1", "2", "4", "3"]
+
+
+def test_a_save_that_failed_says_why(tmp_path: Path) -> None:
+    """Two ranks of which the second never comes, then is replaced: no save is without a row."""
+    with pawl.Checkpointer(tmp_path, persist_every=0, job="why") as ckpt:
+        assert ckpt.save(1, {"state": state_of(1, 1000)}).wait(timeout=20)
+    end_agent(tmp_path)
+    first = pawl.Checkpointer(tmp_path, rank=0, world_size=2, job="why")
+    first.save(2, {"state": state_of(2, 1000)})
+    first.close(0)
+    end_agent(tmp_path)
+    last = rows(tmp_path)[-1]
+    assert (last["step"], last["level"], last["ranks"]) == ("2", "failed", "2")
+    assert last["why"] == "the agent left before it was durable"
+
+
+def test_a_root_that_is_removed_hurts_no_save(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "root"
+    with pawl.Checkpointer(root, persist_every=0.2, job="removed") as ckpt:
+        assert ckpt.save(1, {"state": state_of(1, 1000)}).wait(timeout=20)
+        shutil.rmtree(root)
+        for step in range(2, 60):
+            save = ckpt.save(step, {"state": state_of(step, 1000)})
+            assert save.wait("committed", 20)
+            time.sleep(0.03)
+        assert save.wait(timeout=20)
+    assert int(rows(root)[-1]["step"]) == 59
+    assert capfd.readouterr().err.count("history of") <= 1
+
+
+WORKER = """
+import os, sys, time, torch, pawl
+ckpt = pawl.Checkpointer(sys.argv[1], persist_every=0.2)
+state = {"w": torch.zeros(10)}
+begin = (ckpt.restore(state) or 0) + 1
+for step in range(begin, 13):
+    ckpt.save(step, state).wait(timeout=20)
+    if step == int(sys.argv[2]) and begin == 1:
+        os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_happens_to_the_workers(tmp_path: Path) -> None:
+    """Killed after step 5 under `pawl run`, restored from memory; then the agent, too, is killed."""
+    script, root = tmp_path / "worker.py", tmp_path / "root"
+    script.write_text(WORKER)
+    program = [Path(sys.executable).with_name("pawl"), "run", "--max-restarts", "1"]
+    program += ["--no-template", script, root, "5"]
+    subprocess.run([str(word) for word in program], check=True, timeout=120)
+    found = rows(root, "checkpointEvents.csv")
+    assert [row["event"] for row in found] == ["started", "failed", "started", "restored", "ended"]
+    assert [row["attempt"] for row in found] == ["0", "0", "1", "1", "1"]
+    assert [row["step"] for row in found] == ["", "5", "", "5", "12"]
+    assert "is gone" in found[1]["why"] and found[3]["why"] == "memory"
+    assert [row["time"] for row in found] == sorted(row["time"] for row in found)
+    assert [row["step"] for row in rows(root)] == [str(step) for step in range(1, 13)]
+
+    ckpt = pawl.Checkpointer(root, job="next")
+    assert ckpt.save(20, {"w": 1}).wait(timeout=20)
+    assert eventually(lambda: events(root)[-1] == "started")
+    pid = agent_pid(root)
+    kill(pid)
+    await_gone(pid)
+    ckpt.close(1)
+    with pawl.Checkpointer(root, job="next") as ckpt:
+        assert ckpt.restore({"w": 1}) == 20
+    end_agent(root)
+    assert events(root)[-4:] == ["lost", "started", "restored", "ended"]

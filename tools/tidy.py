@@ -27,7 +27,8 @@ LAYERS: dict[str, set[str]] = {
     "src/base": set(),
     "src/store": {"base"},
     "src/ckpt": {"base", "store"},
-    "src/agent": {"base", "store", "ckpt"},
+    "src/adapt": {"base"},
+    "src/agent": {"base", "store", "ckpt", "adapt"},
     "src/cli": {"base", "store", "ckpt", "agent"},
     "python": set(),
 }
@@ -46,6 +47,7 @@ PURE = {
     "src/ckpt/tensors.c",
     "src/ckpt/zip.c",
     "src/ckpt/zip_read.c",
+    "src/adapt/interval.c",
     "src/agent/env.c",
     "src/agent/ledger.c",
     "src/agent/run_lines.c",

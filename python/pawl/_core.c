@@ -232,6 +232,7 @@ PyMODINIT_FUNC PyInit__core(void)
 		"name.",
 		PyExc_RuntimeError, NULL);
 	if (PyModule_AddObjectRef(module, "PawlError", pawl_error) < 0 ||
+		PyModule_AddFunctions(module, core_adapt_functions) < 0 ||
 		PyModule_AddObjectRef(module, "Session", (PyObject *)&core_session_type) < 0 ||
 		PyModule_AddObjectRef(module, "Restore", (PyObject *)&core_restore_type) < 0 ||
 		PyModule_AddStringConstant(module, "version", PAWL_VERSION) < 0) {

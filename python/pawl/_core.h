@@ -1,4 +1,4 @@
-/* What the parts of the extension share: errors and the types. */
+/* What the parts of the extension share: errors, types, functions. */
 #ifndef PAWL_CORE_H
 #define PAWL_CORE_H
 
@@ -18,5 +18,7 @@ extern PyTypeObject core_restore_type;
 /* Takes over restore. */
 PyObject *core_restore_new(struct pawl_restore *restore);
 PyObject *core_open_root(PyObject *module, PyObject *args);
+
+extern PyMethodDef core_adapt_functions[];
 
 #endif

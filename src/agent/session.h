@@ -105,7 +105,8 @@ struct pawl_ckpt {
 	uint32_t flags;                            /* PAWL_SAVE_…, of it */
 	bool summing;                              /* it takes sums */
 	enum snap_proof proof;                     /* it has */
-	int64_t begun_ns;                          /* when save was called */
+	int64_t begun_ns;                          /* when the save in progress began */
+	int64_t asked_ns;                          /* when the next one was asked for; 0: not yet */
 
 	pthread_mutex_t state;  /* see above; guards all below */
 	pthread_cond_t changed; /* a status, or the connection, changed */

@@ -8,6 +8,7 @@
 #include "agent/session.h"
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/pages.h"
 #include "ckpt/tags.h"
@@ -199,6 +200,7 @@ void pawl_ckpt_ask(struct pawl_ckpt *ckpt, uint64_t step)
 		return;
 	}
 	pthread_mutex_lock(&ckpt->saving);
+	ckpt->asked_ns = clock_mono_ns(); /* the caller has begun: its stall counts from here */
 	session_take_back(ckpt, "it was asked for twice");
 	if (ckpt->link && link_alive(ckpt->link) && ckpt->asked.need_bytes > 0 &&
 		!ckpt->options.named) {
@@ -214,7 +216,12 @@ void pawl_ckpt_unask(struct pawl_ckpt *ckpt)
 		return;
 	}
 	pthread_mutex_lock(&ckpt->saving);
+<<<<<<< HEAD
 	if (ckpt->link && link_alive(ckpt->link) && !ckpt->options.named) {
+=======
+	ckpt->asked_ns = 0;
+	if (ckpt->link && link_alive(ckpt->link)) {
+>>>>>>> 5d26863 (report: a page and pictures of a job's checkpoints)
 		give_up(ckpt, ckpt->asked.open ? ckpt->asked.id : session_new_save(ckpt),
 			"the state could not be described");
 	}

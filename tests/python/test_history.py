@@ -126,7 +126,7 @@ for step in range(begin, 13):
 
 
 def test_what_happens_to_the_workers(tmp_path: Path) -> None:
-    """Killed after step 5 under `pawl run`, restored from memory; then the agent, too, is killed."""
+    """Killed after step 5 under `pawl run`, restored from memory; then the agent is killed, too."""
     script, root = tmp_path / "worker.py", tmp_path / "root"
     script.write_text(WORKER)
     program = [Path(sys.executable).with_name("pawl"), "run", "--max-restarts", "1"]

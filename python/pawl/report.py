@@ -1,0 +1,499 @@
+"""``python -m pawl.report ROOT --out DIR``: a page and pictures of a job's checkpoints.
+
+From the two files that the agent keeps in the root (docs/format.md), it draws what saving cost and
+what it was worth: stalls, throughput, sizes and levels over time, the work that each failure cost,
+and the interval between saves that would have cost least. ``pawl report`` is the same.
+
+The page is one file without outside resources; the pictures in it are SVG. Needs matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import html
+import io
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pawl import _core, _history
+from pawl._history import Failure, History
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CONFIDENCE: Final = 0.95
+# What is believed of failures before any was seen, as Checkpointer.due() has it: one a day.
+PRIOR_FAILURES: Final = 1.0
+PRIOR_S: Final = 86400.0
+EXIT_FAILURE, EXIT_NOTHING = 1, 3  # docs/exit-codes.md
+
+
+@dataclass(frozen=True)
+class Interval:
+    """How often it was saved, and how often would have cost least. Seconds, and 1/s."""
+
+    cost: float  # of a save, as training sees it: the mean stall
+    restart: float  # from a failure to the next start, mean
+    failures: int
+    run_s: float  # in which they came
+    rate: float  # of failures: measured; or, if there was none, what is believed then
+    rate_low: float  # bounds of it, at CONFIDENCE
+    rate_high: float
+    young: float  # best interval to first order
+    daly: float  # to higher order
+    daly_low: float  # at rate_high
+    daly_high: float  # at rate_low; inf if that is 0
+    measured: float  # mean work between two usable saves
+    overhead: float  # time lost per time of work, measured
+    predicted: float  # the same, as expected at the measured interval
+    least: float  # as expected at ``daly``
+
+
+def find_interval(history: History, failures: Sequence[Failure]) -> Interval | None:
+    """The arithmetic over what was measured; None if there is too little to say anything.
+
+    Young 1974 (``interval_young``) and Daly 2006, equation 37 (``interval_daly``), with the cost of
+    a save as training sees it and the failures a second of running; expected cost: Daly's equation
+    20 (``interval_overhead``); bounds of the rate: Garwood 1936 (``rate_bounds``). The papers are
+    named in full in ``include/pawl/adapt.h``.
+
+    Without a failure the rate is the mean of what is believed then, (1 + 0) / (1 day + time run).
+    """
+    usable = [row for row in history.rows if row.usable and row.stall]
+    run_s = history.run_s
+    if len(usable) < 2 or run_s <= 0:
+        return None
+    stalls = [row.stall for row in usable if row.stall]
+    cost, saving = statistics.fmean(stalls), sum(stalls)
+    n = len(failures)
+    downs = [f.down_s for f in failures if f.down_s is not None]
+    restart = statistics.fmean(downs) if downs else 0.0
+    low, high = _core.rate_bounds(n, run_s, CONFIDENCE)
+    rate = n / run_s if n else PRIOR_FAILURES / (PRIOR_S + run_s)
+    lost = sum(f.lost_s for f in failures)
+    work = max(run_s - saving - lost, 1e-9)
+    measured = max((run_s - saving) / len(usable), 1e-9)
+    daly = _core.interval_daly(cost, 1 / rate)
+    return Interval(
+        cost=cost,
+        restart=restart,
+        failures=n,
+        run_s=run_s,
+        rate=rate,
+        rate_low=low,
+        rate_high=high,
+        young=_core.interval_young(cost, 1 / rate),
+        daly=daly,
+        daly_low=_core.interval_daly(cost, 1 / high),
+        daly_high=_core.interval_daly(cost, 1 / low) if low > 0 else float("inf"),
+        measured=measured,
+        overhead=(saving + lost + sum(downs)) / work,
+        predicted=_core.interval_overhead(measured, cost, restart, 1 / rate),
+        least=_core.interval_overhead(daly, cost, restart, 1 / rate),
+    )
+
+
+# ---- numbers for people ----
+
+
+def span(seconds: float | None) -> str:
+    """``1.2 ms``, ``3.4 s``, ``2 min 5 s``, ``3 h 20 min``, ``2 d 4 h``."""
+    if seconds is None:
+        return "–"
+    if seconds == float("inf"):
+        return "∞"
+    if seconds < 1:
+        return f"{seconds * 1000:.3g} ms"
+    if seconds < 59.95:
+        return f"{seconds:.3g} s"
+    units = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
+    size, name, part, part_name = next(u for u in units if round(seconds / u[2]) * u[2] >= u[0])
+    whole, rest = divmod(round(seconds / part) * part, size)
+    return f"{whole} {name}" + (f" {rest // part} {part_name}" if rest else "")
+
+
+def size_text(count: float) -> str:
+    """``17 bytes``, ``1.2 GiB``."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def time_text(at: float) -> str:
+    """UTC, to the second."""
+    return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def percent(part: float) -> str:
+    """``0.0123 %`` with three digits that count."""
+    return f"{part * 100:.3g} %"
+
+
+def summarise(
+    history: History, failures: Sequence[Failure], best: Interval | None
+) -> list[tuple[str, str]]:
+    """Name and value of what is said at the top."""
+    rows = history.rows
+    count = {level: sum(row.level == level for row in rows) for level in _LEVELS}
+    stalls = sorted(row.stall for row in rows if row.stall)
+    speeds = [row.size / row.persist for row in rows if row.size and row.persist]
+    sizes = [row.size for row in rows if row.size]
+    facts = [
+        ("job", ", ".join(sorted({row.job for row in rows}))),
+        ("time", f"{time_text(rows[0].begun)} to {time_text(rows[-1].time)} UTC"),
+        ("runs", f"{len(history.runs)}, together {span(history.run_s)}"),
+        ("saves", ", ".join(f"{count[level]} {level}" for level in _LEVELS if count[level])),
+    ]
+    if stalls:
+        worst = stalls[min(len(stalls) - 1, int(len(stalls) * 0.95))]
+        facts.append(
+            ("stall", f"median {span(statistics.median(stalls))}, 95 % below {span(worst)}")
+        )
+    if sizes:
+        facts.append(("size", f"median {size_text(statistics.median(sizes))}"))
+    if speeds:
+        facts.append(("written at", f"median {size_text(statistics.median(speeds))}/s"))
+    lost = sum(f.lost_s for f in failures)
+    facts.append(("failures", f"{len(failures)}, work lost {span(lost)}" if failures else "none"))
+    if best is not None:
+        facts.append(
+            (
+                "saved every",
+                f"{span(best.measured)}; least cost every {span(best.daly)} (Daly), "
+                f"{span(best.young)} (Young)",
+            )
+        )
+    return facts
+
+
+# ---- pictures ----
+
+# Okabe and Ito's colours, told apart by all eyes; each level has a shape of its own besides.
+_LEVELS: Final = {
+    "durable": ("#0072B2", "o", "durable"),
+    "committed": ("#E69F00", "s", "committed in memory, then superseded"),
+    "failed": ("#D55E00", "X", "failed"),
+}
+_FAILURE: Final = "#A3005C"
+_CURVE, _BAND, _POINT = "#0072B2", "#56B4E9", "#D55E00"
+_STYLE: Final = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "figure.facecolor": "white",
+    "legend.frameon": False,
+    "svg.hashsalt": "pawl",
+}
+_MANY: Final = 3000  # points that are drawn as pixels in the SVG, too
+
+
+def _plots() -> Any:
+    """matplotlib, drawing into files; SystemExit naming what to install if it is missing."""
+    try:
+        import matplotlib
+    except ImportError:
+        print(
+            "pawl report: matplotlib draws the pictures and is not installed: "
+            "pip install 'pawl[report]', or pip install matplotlib",
+            file=sys.stderr,
+        )
+        raise SystemExit(EXIT_FAILURE) from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def _dates(seconds: Sequence[float]) -> list[datetime]:
+    return [datetime.fromtimestamp(at, timezone.utc) for at in seconds]
+
+
+def _scatter(axes: Any, history: History, value: str, scale: float) -> None:
+    """A mark for each save of which the value is known."""
+    for level, (color, marker, _) in _LEVELS.items():
+        known = [row for row in history.rows if row.level == level and getattr(row, value)]
+        axes.scatter(
+            _dates([row.begun for row in known]),
+            [getattr(row, value) / scale for row in known],
+            s=16,
+            color=color,
+            marker=marker,
+            linewidths=0,
+            alpha=0.85,
+            rasterized=len(known) > _MANY,
+        )
+
+
+def _mark_runs(axes: Any, history: History) -> None:
+    """Failures as dashed lines; times in which nothing ran as grey."""
+    for run, after in zip(history.runs, [*history.runs[1:], None], strict=True):
+        if run.how in ("failed", "lost"):
+            axes.axvline(_dates([run.ended])[0], color=_FAILURE, lw=1.2, ls="--", zorder=1)
+        if after is not None and after.started > run.ended:
+            axes.axvspan(*_dates([run.ended, after.started]), color="#EEEEEE", lw=0, zorder=0)
+
+
+def _log_if_wide(axes: Any, values: Sequence[float]) -> None:
+    """A logarithmic axis where a linear one would press most of the marks flat."""
+    if values and max(values) > 20 * statistics.median(values):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    else:
+        axes.set_ylim(0, 1.15 * max(values, default=1))
+
+
+def draw_saves(history: History) -> Figure:
+    """Stall, throughput, size and step of every save over time, with the failures."""
+    plots = _plots()
+    from matplotlib import dates, lines
+
+    figure, panels = plots.subplots(4, 1, figsize=(10, 11), sharex=True, layout="constrained")
+    stall, speed, size, step = panels
+    rows = history.rows
+    _scatter(stall, history, "stall", 1e-3)
+    _log_if_wide(stall, [row.stall * 1e3 for row in rows if row.stall])
+    stall.set(title="What training waited for: stall of save()", ylabel="stall, ms")
+    written = [row for row in rows if row.size and row.persist]
+    speeds = [row.size / row.persist / 2**20 for row in written if row.size and row.persist]
+    color, marker, _ = _LEVELS["durable"]
+    speed.scatter(
+        _dates([row.begun for row in written]), speeds, s=16, color=color, marker=marker, lw=0
+    )
+    _log_if_wide(speed, speeds)
+    speed.set(title="How fast it was made durable", ylabel="throughput, MiB/s")
+    _scatter(size, history, "size", 2**20)
+    _log_if_wide(size, [row.size / 2**20 for row in rows if row.size])
+    size.set(title="How much was saved", ylabel="size, MiB")
+    _scatter(step, history, "step", 1)
+    step.set(title="What became of each save", ylabel="training step", xlabel="time, UTC")
+    for axes in panels:
+        _mark_runs(axes, history)
+    locator = dates.AutoDateLocator()
+    step.xaxis.set_major_locator(locator)
+    step.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
+    handles = [
+        lines.Line2D([], [], color=c, marker=m, ls="", label=label)
+        for level, (c, m, label) in _LEVELS.items()
+        if any(row.level == level for row in rows)
+    ]
+    if any(run.how in ("failed", "lost") for run in history.runs):
+        handles.append(lines.Line2D([], [], color=_FAILURE, ls="--", label="workers failed"))
+    figure.legend(handles=handles, loc="outside upper center", ncols=4)
+    return figure
+
+
+def _curve(best: Interval, rate: float, intervals: Sequence[float]) -> list[float]:
+    return [
+        100 * _core.interval_overhead(at, best.cost, best.restart, 1 / rate) for at in intervals
+    ]
+
+
+def draw_interval(best: Interval) -> Figure:
+    """Expected overhead over the interval between saves, with the measured point and the best."""
+    plots = _plots()
+    from matplotlib import ticker
+
+    low = min(best.measured, best.daly_low) / 5
+    high = max(best.measured, best.daly, min(best.daly_high, best.daly * 30)) * 5
+    intervals = [low * (high / low) ** (i / 300) for i in range(301)]
+    figure, axes = plots.subplots(figsize=(10, 5.5), layout="constrained")
+    known = best.failures > 0
+    label = (
+        f"expected, {best.failures} failure{'s' if best.failures > 1 else ''} in {span(best.run_s)}"
+        if known
+        else f"expected, no failure in {span(best.run_s)} (believed: one in {span(1 / best.rate)})"
+    )
+    axes.plot(intervals, _curve(best, best.rate, intervals), color=_CURVE, lw=2, label=label)
+    axes.fill_between(
+        intervals,
+        _curve(best, max(best.rate_low, best.rate * 1e-6), intervals),
+        _curve(best, best.rate_high, intervals),
+        color=_BAND,
+        alpha=0.25,
+        lw=0,
+        label=f"within the {CONFIDENCE:.0%} bounds of the failure rate".replace("%", " %"),
+    )
+    axes.plot(
+        [best.daly],
+        [100 * best.least],
+        marker="v",
+        ms=10,
+        color=_CURVE,
+        ls="",
+        label=f"least: every {span(best.daly)} (Daly), {percent(best.least)}",
+    )
+    axes.plot(
+        [best.measured],
+        [100 * best.overhead],
+        marker="o",
+        ms=10,
+        color=_POINT,
+        ls="",
+        label=f"measured: every {span(best.measured)}, {percent(best.overhead)}",
+    )
+    axes.set(xscale="log", yscale="log", xlim=(low, high))
+    shown = [100 * best.least, 100 * best.overhead, 100 * best.predicted]
+    axes.set_ylim(max(min(s for s in shown if s > 0) / 5, 1e-7), max(shown) * 20)
+    for axis, text in ((axes.xaxis, span), (axes.yaxis, lambda value: f"{value:g} %")):
+        axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5), numticks=15))
+        axis.set_major_formatter(ticker.FuncFormatter(lambda value, _, text=text: text(value)))
+        axis.set_minor_locator(ticker.NullLocator())
+    axes.set_title("What saving and failing cost, by how often is saved")
+    axes.set_xlabel("work between two saves")
+    axes.set_ylabel("time lost per time of work")
+    axes.legend(loc="upper center", fontsize=9)
+    return figure
+
+
+# ---- the page ----
+
+_CSS: Final = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff;
+       max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
+dl { display: grid; grid-template-columns: max-content auto; gap: .15rem 1.5rem; }
+dt { color: #555; } dd { margin: 0; }
+table { border-collapse: collapse; width: 100%; font-size: .9rem; }
+th { text-align: left; color: #555; font-weight: 600; }
+td, th { padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #ddd; vertical-align: top; }
+img { width: 100%; height: auto; } .note { color: #555; font-size: .9rem; }
+"""
+
+
+def _picture(figure: Figure, alt: str) -> str:
+    out = io.BytesIO()
+    figure.savefig(out, format="svg", metadata={"Date": None}, dpi=150)
+    data = base64.b64encode(out.getvalue()).decode()
+    return f'<img alt="{html.escape(alt)}" src="data:image/svg+xml;base64,{data}">'
+
+
+def _failures_table(failures: Sequence[Failure]) -> str:
+    if not failures:
+        return "<p>None of the runs failed.</p>"
+    head = ("when (UTC)", "attempt", "what", "saved up to", "went on from", "work lost", "down")
+    lines = ["<tr>" + "".join(f"<th>{name}</th>" for name in head) + "</tr>"]
+    for failure in failures:
+        run = failure.run
+        steps = "" if failure.lost_steps is None else f", about {failure.lost_steps} steps"
+        cells = (
+            time_text(run.ended),
+            run.attempt,
+            f"{run.how}: {run.why}" if run.why else run.how,
+            "–" if run.saved is None else f"step {run.saved}",
+            "the beginning" if failure.usable is None else f"step {failure.usable}",
+            span(failure.lost_s) + steps,
+            span(failure.down_s),
+        )
+        lines.append("<tr>" + "".join(f"<td>{html.escape(str(c))}</td>" for c in cells) + "</tr>")
+    return f"<table>{''.join(lines)}</table>"
+
+
+def _interval_text(best: Interval) -> str:
+    mtbf = f"one in {span(1 / best.rate)}"
+    if best.failures:
+        bounds = f"one in {span(1 / best.rate_high)} to one in {span(1 / best.rate_low)}"
+        rate = (
+            f"{best.failures} failures in {span(best.run_s)} of running, {mtbf}; so few tell that "
+            f"the rate lies between {bounds} ({CONFIDENCE:.0%}, Garwood)."
+        )
+    else:
+        rate = (
+            f"No failure in {span(best.run_s)} of running tells only that they come less often "
+            f"than one in {span(1 / best.rate_high)} ({CONFIDENCE:.0%}, Garwood). Drawn is "
+            f"{mtbf}: as if one had come in a day before."
+        )
+    return (
+        f"<p>A save cost training {span(best.cost)} on average (its stall; what writing takes from "
+        f"a busy machine is not in it), a restart {span(best.restart)}. {rate}</p>"
+        f"<p>Least is lost by saving every <b>{span(best.daly)}</b> (Daly 2006, equation 37; "
+        f"{span(best.daly_low)} to {span(best.daly_high)} within the bounds), or "
+        f"{span(best.young)} to first order (Young 1974): {percent(best.least)} of the time of "
+        f"work. Saved was every <b>{span(best.measured)}</b>, where {percent(best.predicted)} is "
+        f"expected and {percent(best.overhead)} was measured.</p>"
+    )
+
+
+def write_report(root: Path, out: Path) -> list[tuple[str, str]]:
+    """Writes ``report.html``, ``saves.png`` and ``interval.png`` to ``out``; returns the summary.
+
+    FileNotFoundError if the root has no history.
+    """
+    history = _history.read(root)
+    if not history.rows:
+        raise FileNotFoundError(f"{root}: its history has no rows yet")
+    plots = _plots()
+    failures = history.failures()
+    best = find_interval(history, failures)
+    facts = summarise(history, failures, best)
+    out.mkdir(parents=True, exist_ok=True)
+    with plots.rc_context(_STYLE):
+        saves = draw_saves(history)
+        saves.savefig(out / "saves.png", dpi=130)
+        parts = [
+            f"<h1>Checkpoints of {html.escape(root.name or str(root))}</h1>",
+            "<dl>" + "".join(f"<dt>{n}</dt><dd>{html.escape(v)}</dd>" for n, v in facts) + "</dl>",
+            "<h2>Saves</h2>",
+            _picture(saves, "Stall, throughput, size and step of every save over time"),
+            "<h2>Failures</h2>",
+            _failures_table(failures),
+            "<h2>How often to save</h2>",
+        ]
+        plots.close(saves)
+        if best is None:
+            parts.append("<p>There are too few saves yet to say anything.</p>")
+        else:
+            interval = draw_interval(best)
+            interval.savefig(out / "interval.png", dpi=130)
+            parts += [_interval_text(best), _picture(interval, "Expected overhead by interval")]
+            plots.close(interval)
+    parts.append(
+        f'<p class="note">Made by pawl {html.escape(_core.version)} from '
+        f"{html.escape(str(root))}: {len(history.rows)} rows.</p>"
+    )
+    page = (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        f"<title>Checkpoints of {html.escape(root.name or str(root))}</title>"
+        f"<style>{_CSS}</style><body>{''.join(parts)}</body></html>\n"
+    )
+    (out / "report.html").write_text(page, encoding="utf-8")
+    return facts
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command. Returns an exit code (docs/exit-codes.md)."""
+    parser = argparse.ArgumentParser("pawl report", description="A report on a root's checkpoints.")
+    parser.add_argument("root", type=Path, metavar="ROOT", help="directory of the checkpoints")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="made if missing")
+    options = parser.parse_args(argv)
+    try:
+        facts = write_report(options.root.resolve(), options.out)
+    except FileNotFoundError as reason:
+        print(f"pawl report: {reason}", file=sys.stderr)
+        return EXIT_NOTHING
+    except OSError as reason:
+        print(f"pawl report: {reason}", file=sys.stderr)
+        return EXIT_FAILURE
+    for name, value in facts:
+        print(f"{name:12}{value}")
+    print(f"{'written to':12}{options.out / 'report.html'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

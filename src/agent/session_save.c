@@ -550,13 +550,8 @@ static int start_save(struct pawl_ckpt *ckpt, uint64_t id, bool watch, struct pa
 int session_enter(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
 	struct pawl_err *err)
 {
-<<<<<<< HEAD
-=======
 	int64_t called_ns = clock_mono_ns();
-	struct pawl_err why;
-	int rv;
 
->>>>>>> 5d26863 (report: a page and pictures of a job's checkpoints)
 	if (session_dead(ckpt, err)) {
 		return PAWL_EPEER;
 	}
@@ -571,15 +566,11 @@ int session_enter(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32
 			tag, CKPT_TAG_MAX - 1);
 	}
 	pthread_mutex_lock(&ckpt->saving);
-<<<<<<< HEAD
 	if (ckpt->build.open) {
 		pthread_mutex_unlock(&ckpt->saving);
 		return pawl_err_set(err, PAWL_EBUSY, "a save of %s is being put together",
 			ckpt->tag);
 	}
-	ckpt->begun_ns = clock_mono_ns();
-=======
->>>>>>> 5d26863 (report: a page and pictures of a job's checkpoints)
 	snap_wait(ckpt->snap); /* the save before: its pieces and layout are about to be reused */
 	ckpt->begun_ns = ckpt->asked_ns != 0 ? ckpt->asked_ns : called_ns;
 	ckpt->asked_ns = 0;

@@ -216,12 +216,8 @@ void pawl_ckpt_unask(struct pawl_ckpt *ckpt)
 		return;
 	}
 	pthread_mutex_lock(&ckpt->saving);
-<<<<<<< HEAD
-	if (ckpt->link && link_alive(ckpt->link) && !ckpt->options.named) {
-=======
 	ckpt->asked_ns = 0;
-	if (ckpt->link && link_alive(ckpt->link)) {
->>>>>>> 5d26863 (report: a page and pictures of a job's checkpoints)
+	if (ckpt->link && link_alive(ckpt->link) && !ckpt->options.named) {
 		give_up(ckpt, ckpt->asked.open ? ckpt->asked.id : session_new_save(ckpt),
 			"the state could not be described");
 	}

@@ -96,11 +96,8 @@ extern const struct cli_command cli_ckpt_ls;
 extern const struct cli_command cli_ckpt_show;
 extern const struct cli_command cli_ckpt_verify;
 extern const struct cli_command cli_ckpt_export;
-<<<<<<< HEAD
 extern const struct cli_command cli_compat;
-=======
 extern const struct cli_command cli_report;
->>>>>>> 5d26863 (report: a page and pictures of a job's checkpoints)
 extern const struct cli_command cli_agent;
 extern const struct cli_command cli_env;
 extern const struct cli_command cli_version;

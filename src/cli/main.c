@@ -13,11 +13,8 @@ static const struct cli_command *const commands[] = {
 	&cli_ckpt_show,
 	&cli_ckpt_verify,
 	&cli_ckpt_export,
-<<<<<<< HEAD
 	&cli_compat,
-=======
 	&cli_report,
->>>>>>> 5d26863 (report: a page and pictures of a job's checkpoints)
 	&cli_env,
 	&cli_agent,
 	&cli_version,

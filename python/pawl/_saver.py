@@ -311,7 +311,12 @@ class Saver:
 
 def list_tags(session: _core.Session, root: str, world: int) -> list[_core.Listed]:
     """What is in the store, and what is only in memory yet, oldest first."""
-    entries = {entry["tag"]: entry for entry in _core.list_root(root)}
+    try:
+        entries = {entry["tag"]: entry for entry in _core.list_root(root)}
+    except PawlError as reason:
+        if reason.name != "PAWL_ENOENT":
+            raise
+        entries = {}  # the directory was removed; the next save makes it anew
     for step, tag in session.pending():
         if tag not in entries or entries[tag]["level"] == "broken":
             entries.pop(tag, None)  # newer than all others

@@ -14,8 +14,10 @@ kept; what was never published is decided here, and said in docs/nebula.md:
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import logging
 import os
+import sys
 import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -287,6 +289,18 @@ class Checkpoint:
         return f"<Checkpoint {self.tag}>"
 
 
+def save_alone(tag: str, parts: Mapping[str, Any]) -> None:
+    """Not of Nebula's: a checkpoint that this rank alone saves, complete at once.
+
+    Unlike Checkpoint.save it may return before parameters are copied; the next optimizer step waits
+    for them.
+    """
+    service = _current()
+    service.finish_implicit()
+    wrapped = {name: AsIs(obj) for name, obj in parts.items()}
+    service.saves[tag] = service.engine.save(tag, wrapped, alone=True)
+
+
 def get_checkpoint(
     tag: str = "", persist_path: str | os.PathLike[str] | tuple[str] | None = None
 ) -> Checkpoint | None:
@@ -441,16 +455,22 @@ def _rank() -> tuple[int | None, int | None]:
 
 
 _LIGHTNING: Final[Mapping[str, str]] = {
-    name: name for name in ("NebulaCallback", "NebulaCheckpointIO", "NebulaDeepspeedStrategy")
+    "NebulaCallback": "nebula_callback",
+    "NebulaCheckpointIO": "nebula_checkpoint_io",
+    "NebulaDeepspeedStrategy": "nebula_strategy",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Lightning's classes, when they are asked for: importing it takes seconds."""
     if name in _LIGHTNING:
-        from pawl.integrations import _nebula_lightning
+        from pawl.integrations import _lightning
 
-        return getattr(_nebula_lightning, name)
+        # the package that the script has imported; both: the newer name
+        package = "lightning" if "lightning" in sys.modules else "pytorch_lightning"
+        if importlib.util.find_spec(package) is None:
+            package = "lightning"
+        return getattr(_lightning, _LIGHTNING[name])(package)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -27,16 +27,21 @@ from pawl.errors import PawlError
 
 log = logging.getLogger("pawl.deepspeed")
 
+_LIGHTNING_TAG: Final = "checkpoint"  # in every directory
 _BLOAT: Final = 1.1  # storages larger than what is saved of them by more are cut to size first
 
 
-def install(engine: Any, **options: Any) -> PawlCheckpointEngine:
+def install(
+    engine: Any, root: str | os.PathLike[str] | None = None, **options: Any
+) -> PawlCheckpointEngine:
     """Makes a DeepSpeedEngine save and load through Pawl; returns what it does so with.
 
-    ``options``: of pawl.engine.Engine (``persist_every``, ``keep``, ``memory``, ...). The directory
-    given to ``save_checkpoint`` is the root; each one used has its own connection.
+    ``root``: where all checkpoints go; None: the directory given to ``save_checkpoint``, each with
+    a connection of its own. With a root, checkpoints that have the same tag in several directories
+    (Lightning's) are called by the directory. ``options``: of pawl.engine.Engine
+    (``persist_every``, ``keep``, ``memory``, ...).
     """
-    ours = PawlCheckpointEngine(**options)
+    ours = PawlCheckpointEngine(root, **options)
     engine.checkpoint_engine = ours
     engine.save_checkpoint = _saving(engine.save_checkpoint, ours)
     engine.load_checkpoint = _loading(engine.load_checkpoint, ours)
@@ -46,13 +51,15 @@ def install(engine: Any, **options: Any) -> PawlCheckpointEngine:
 class PawlCheckpointEngine(CheckpointEngine):  # type: ignore[misc]  # deepspeed has no types
     """What DeepSpeed calls for each file; see ``install``."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, root: str | os.PathLike[str] | None = None, **options: Any) -> None:
         super().__init__()
         self.name = "PawlCheckpointEngine"
+        self._fixed = None if root is None else os.path.abspath(os.fspath(root))
         self._options = options
         self._engines: dict[str, Engine] = {}  # by root
         self._building: Building | None = None
         self._tag: str | None = None  # being saved
+        self._theirs = ""  # what DeepSpeed calls it
         self._root = ""  # of it
         self.inside = False  # in save_checkpoint
 
@@ -63,17 +70,27 @@ class PawlCheckpointEngine(CheckpointEngine):  # type: ignore[misc]  # deepspeed
             self._engines[root] = Engine(root, **{"copy": "now", **self._options})
         return self._engines[root]
 
+    def place(self, directory: str, tag: str | None) -> tuple[str, str | None]:
+        """Root and tag of what DeepSpeed calls tag in directory; tag None: the newest."""
+        if self._fixed is None:
+            return directory, tag
+        if tag is None or tag == _LIGHTNING_TAG:
+            tag = os.path.basename(os.path.abspath(directory))
+        return self._fixed, tag
+
     # ---- called by DeepSpeed: parameters must keep these names ----
 
     def create(self, info: Any) -> None:
         """Begins a tag. info: CheckpointCommitInfo."""
         self._building = None
-        self._tag = str(info.tag) if self.inside else None  # else it is save_16bit_model
-        self._root = str(info.save_dir)
+        self._tag = None
+        if self.inside:  # else it is save_16bit_model
+            self._root, self._tag = self.place(str(info.save_dir), str(info.tag))
+        self._theirs = str(info.tag)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         """A directory of a tag is there when it is whole; others are made."""
-        if self._tag is None or os.path.basename(os.path.abspath(path)) != self._tag:
+        if self._tag is None or os.path.basename(os.path.abspath(path)) != self._theirs:
             os.makedirs(path, exist_ok=exist_ok)
 
     def save(self, state_dict: Any, path: str) -> None:
@@ -125,7 +142,7 @@ def _saving(original: Callable[..., Any], ours: PawlCheckpointEngine) -> Callabl
     ) -> Any:
         if len(args) > 1:  # client_state, save_latest
             save_latest, args = bool(args[1]), (args[0], *args[2:])
-        engine = ours.engine(save_dir)
+        engine = ours.engine(ours.place(save_dir, None)[0])
         ours.inside = True
         try:
             result = original(save_dir, tag, *args, save_latest=False, **kwargs)
@@ -160,12 +177,13 @@ def _loading(original: Callable[..., Any], ours: PawlCheckpointEngine) -> Callab
     """
 
     def load_checkpoint(load_dir: str, tag: Any = None, *args: Any, **kwargs: Any) -> Any:
-        engine = ours.engine(load_dir)
-        found = engine.find(None if tag is None else str(tag))
+        root, name = ours.place(load_dir, None if tag is None else str(tag))
+        engine = ours.engine(root)
+        found = engine.find(name)
         if found is not None:
             if found.source == "memory":
                 engine.flush(tag=found.tag)
-            tag = found.tag
+            load_dir, tag = root, found.tag
         return original(load_dir, tag, *args, **kwargs)
 
     return load_checkpoint

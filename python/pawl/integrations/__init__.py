@@ -1,0 +1,1 @@
+"""Pawl inside the frameworks that people train with: one module each."""

@@ -51,8 +51,16 @@ static void close_conn(struct agent_conn *conn)
 	free(conn);
 }
 
-/* Frees what callbacks marked: connections that are over, roots that could not be opened. Called
- * last in every callback of ours. */
+/* Nothing of it is needed any more: its workers left on purpose, and all is durable. `pawl run`
+ * keeps its roots, to say at the end what became of them, and ends itself. */
+static bool is_over(const struct agent *agent, const struct agent_root *root)
+{
+	return agent->idle_exit_ns > 0 && root->state == ROOT_OPEN && root->left &&
+		ledger_all_durable(&root->ledger) && persist_idle(root->persist);
+}
+
+/* Frees what callbacks marked: connections that are over, roots that could not be opened or are
+ * over. Called last in every callback of ours. */
 static void sweep(struct agent *agent)
 {
 	struct agent_conn *conn = agent->conns;
@@ -70,7 +78,7 @@ static void sweep(struct agent *agent)
 	while (*at) {
 		struct agent_root *root = *at;
 
-		if (root->state != ROOT_FAILED) {
+		if (root->state != ROOT_FAILED && !is_over(agent, root)) {
 			at = &root->next;
 			continue;
 		}

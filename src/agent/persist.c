@@ -37,18 +37,20 @@ struct queue {
 };
 
 struct persist {
-	char *root;              /* owned copy */
-	char *hidden;            /* owned copy, or NULL */
-	char *job;               /* owned copy */
-	struct loop *loop;       /* woken when a job is done */
-	pthread_t thread;        /* touches everything below the queues alone */
-	pthread_mutex_t lock;    /* guards todo, done, rule, stop, stopped, and rows as they say */
+	char *root;        /* owned copy */
+	char *hidden;      /* owned copy, or NULL */
+	char *job;         /* owned copy */
+	struct loop *loop; /* woken when a job is done */
+	pthread_t thread;  /* touches everything below the queues alone */
+	pthread_mutex_t
+		lock; /* guards todo, done, rule, stop, stopped, busy, and rows as they say */
 	pthread_cond_t changed;  /* todo, stop, stopped or rows_due_ns changed */
 	struct queue todo;       /* submitted */
 	struct queue done;       /* finished, not reaped */
 	struct retain_rule rule; /* for the next save */
 	bool stop;               /* leave after the job in hand */
 	bool stopped;            /* the thread has left */
+	bool busy;               /* a job is in hand */
 	struct rows history;     /* rows for its file */
 	struct rows events;      /* likewise */
 	int64_t rows_due_ns;     /* lock: they are to be written then; 0: there are none */
@@ -427,9 +429,11 @@ static void *run_thread(void *user)
 			idle(persist);
 			continue;
 		}
+		persist->busy = true;
 		pthread_mutex_unlock(&persist->lock);
 		job->rv = run_job(persist, job);
 		pthread_mutex_lock(&persist->lock);
+		persist->busy = false;
 		push(&persist->done, job);
 		pthread_mutex_unlock(&persist->lock);
 		loop_wake(persist->loop);
@@ -504,6 +508,16 @@ void persist_submit(struct persist *persist, struct persist_job *job)
 	push(&persist->todo, job);
 	pthread_cond_broadcast(&persist->changed);
 	pthread_mutex_unlock(&persist->lock);
+}
+
+bool persist_idle(struct persist *persist)
+{
+	bool idle;
+
+	pthread_mutex_lock(&persist->lock);
+	idle = !persist->busy && !persist->todo.head && !persist->done.head;
+	pthread_mutex_unlock(&persist->lock);
+	return idle;
 }
 
 struct persist_job *persist_reap(struct persist *persist)

@@ -82,6 +82,8 @@ void persist_submit(struct persist *persist, struct persist_job *job);
  */
 void persist_note(struct persist *persist, const struct history_row *row);
 void persist_note_event(struct persist *persist, const struct event *event);
+/* Whether nothing is to be done, being done, or to be reaped. */
+bool persist_idle(struct persist *persist);
 /* A finished job, or NULL. */
 struct persist_job *persist_reap(struct persist *persist);
 /*

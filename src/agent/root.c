@@ -640,6 +640,7 @@ void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt)
 	ledger_new_epoch(&root->ledger, world);
 	root->epoch_ns = clock_wall_ns();
 	root->stopping = false;
+	root->crashed = false;
 	root->restore.state = RESTORE_IDLE;
 	root->attempt = attempt;
 }
@@ -699,6 +700,7 @@ int root_join(struct agent_root *root, struct agent_conn *conn, uint32_t world, 
 		root_event(root, EVENT_STARTED, NULL);
 	}
 	conn->root = root;
+	root->left = false;
 	root->ranks[conn->rank].conn = conn;
 	root->ranks[conn->rank].seen = true;
 	loop_timer_cancel(root->agent->loop, &root->orphan);
@@ -713,6 +715,7 @@ void root_leave(struct agent_root *root, struct agent_conn *conn)
 	restore_done(root, conn);
 	if (!left) {
 		ledger_gone(&root->ledger, conn->rank);
+		root->crashed = true;
 	}
 	root->ranks[conn->rank].conn = NULL;
 	conn->root = NULL;
@@ -729,6 +732,7 @@ void root_leave(struct agent_root *root, struct agent_conn *conn)
 	if (root->running) {
 		root_event(root, EVENT_ENDED, NULL);
 	}
+	root->left = left && !root->crashed;
 	loop_timer_start(root->agent->loop, &root->orphan,
 		clock_mono_ns() + (left ? 0 : ROOT_ORPHAN_NS));
 }

@@ -101,6 +101,8 @@ struct agent_root {
 	struct agent_restore restore; /* round in progress */
 	struct loop_timer tick;       /* next time the ledger wants to be asked */
 	struct loop_timer orphan;     /* after the last worker vanished */
+	bool crashed;                 /* a worker of this epoch went without a word */
+	bool left;                    /* all workers of this epoch have left on purpose */
 	bool stopping;                /* its workers were asked to stop */
 	bool streaming;               /* the directory for streaming ranks is there */
 	bool has_durable;             /* durable_tag is valid */

@@ -1,0 +1,66 @@
+"""Runs a script as several ranks, as a launcher would, and looks at what each of them says."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import program
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def rank_env(rank: int, world: int, port: int, job: str) -> dict[str, str]:
+    """What torchrun sets for a rank, on one node."""
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(world),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "PAWL_JOB_ID": job,
+    }
+
+
+def start_ranks(
+    script: Path, world: int, *args: str, env: Mapping[str, str] | None = None, job: str = ""
+) -> list[subprocess.Popen[str]]:
+    """Starts them; the caller ends them. stderr goes where stdout goes."""
+    port = free_port()
+    job = job or f"test-{secrets.token_hex(4)}"
+    return [
+        subprocess.Popen(
+            [sys.executable, str(script), *args],
+            env={**(env or program.clean_env()), **rank_env(rank, world, port, job)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(world)
+    ]
+
+
+def run_ranks(
+    script: Path, world: int, *args: str, env: Mapping[str, str] | None = None, job: str = ""
+) -> list[list[str]]:
+    """The lines that each rank prints behind "> ". Fails, with all that was said, if one fails."""
+    ranks = start_ranks(script, world, *args, env=env, job=job)
+    said: Sequence[str] = ["" for _ in ranks]
+    try:
+        said = [rank.communicate(timeout=program.LIMIT_S)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    codes = [rank.returncode for rank in ranks]
+    assert codes == [0] * world, "\n".join([f"exit codes {codes}", *said])
+    return [[line[2:] for line in text.splitlines() if line.startswith("> ")] for text in said]

@@ -1,0 +1,87 @@
+"""DeepSpeed through Pawl: the nebula block on the releases that have one, install() on the others.
+
+Real DeepSpeed on two ranks (gloo): what is loaded, and what training makes of it, is compared with
+the run that was not interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+import packages
+import program
+import ranks
+
+pytest.importorskip("deepspeed")
+
+SCRIPT = Path(__file__).with_name("deepspeed_job.py")
+LONG = bool(os.environ.get("PAWL_LONG"))
+
+
+def environment(release: str | None) -> dict[str, str]:
+    extra = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    if release is None:
+        return program.clean_env(**extra)
+    return packages.with_package("deepspeed", release, **extra)
+
+
+def cases() -> list[object]:
+    """How, release and stage; of most of them the stages that differ most, unless long."""
+    all_ = [("nebula", "0.16.9"), ("nebula", "0.19.6"), ("install", "0.19.6"), ("install", None)]
+    stages = {("nebula", "0.19.6"): (0, 1, 2, 3), ("install", None): (0, 1, 2, 3)}
+    chosen = [
+        pytest.param(how, release, stage, id=f"{how}-{release or 'newest'}-zero{stage}")
+        for how, release in all_
+        for stage in stages.get((how, release), (1, 3))
+        if LONG or (release in ("0.19.6", None) and stage in (0, 1, 3))
+    ]
+    return list(chosen)
+
+
+@pytest.mark.parametrize(("how", "release", "stage"), cases())
+def test_training_goes_on_as_if_nothing_had_been(
+    how: str, release: str | None, stage: int, tmp_path: Path
+) -> None:
+    env = environment(release)
+    root = str(tmp_path / "ckpt")
+    saved = ranks.run_ranks(SCRIPT, 2, how, root, str(stage), "save", env=env)
+    loaded = ranks.run_ranks(SCRIPT, 2, how, root, str(stage), "load", env=env)
+    for rank in range(2):
+        assert loaded[rank][0] == "loaded global_step5 5"
+        assert loaded[rank][1:] == saved[rank]  # the same weights
+    files = sorted(p.name for p in (Path(root) / "global_step5").iterdir() if p.suffix == ".pt")
+    for name in files:  # with Pawl uninstalled
+        torch.load(Path(root) / "global_step5" / name, weights_only=False)
+    if stage == 0:
+        assert files == ["mp_rank_00_model_states.pt"]
+    elif stage == 3:
+        assert len(files) == 4
+    else:
+        assert len(files) == 3
+
+
+def test_latest_names_what_is_durable_only(tmp_path: Path) -> None:
+    env = environment(None)
+    root = tmp_path / "ckpt"
+    started = ranks.start_ranks(SCRIPT, 2, "install", str(root), "1", "die", env=env, job="dies")
+    said = [rank.communicate(timeout=program.LIMIT_S)[0] for rank in started]
+    assert [rank.returncode for rank in started] == [-signal.SIGKILL] * 2, "\n".join(said)
+    latest = root / "latest"
+    if latest.exists():
+        tag = latest.read_text()
+        assert (root / tag / "complete.txt").read_text() == "OK"
+    loaded = ranks.run_ranks(SCRIPT, 2, "install", str(root), "1", "load", env=env, job="dies")
+    assert {lines[0] for lines in loaded} == {"loaded global_step8 8"}  # it was in memory
+
+
+def test_the_file_of_16_bit_weights_is_the_users_own(tmp_path: Path) -> None:
+    root = str(tmp_path / "ckpt")
+    ranks.run_ranks(SCRIPT, 2, "install", root, "1", "save", env=environment(None))
+    state = torch.load(f"{root}-16bit/weights.bin", weights_only=True)
+    assert set(state) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    assert not (Path(root) / "global_step5" / "weights.bin").exists()

@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING, Any
 import _pawl_compat
 
 if TYPE_CHECKING:
+    from pawl import recipes
     from pawl._core import PawlError
     from pawl._core import version as __version__
     from pawl.checkpoint import Checkpointer, Save
     from pawl.loading import load
 
-__all__ = ["Checkpointer", "PawlError", "Save", "__version__", "load"]
+__all__ = ["Checkpointer", "PawlError", "Save", "__version__", "load", "recipes"]
 
-_HOME = {  # public name -> module that defines it, name there
+_HOME = {  # public name -> module that defines it, name there ("": the module itself)
     "Checkpointer": ("pawl.checkpoint", "Checkpointer"),
     "PawlError": ("pawl._core", "PawlError"),
     "Save": ("pawl.checkpoint", "Save"),
     "__version__": ("pawl._core", "version"),
     "load": ("pawl.loading", "load"),
+    "recipes": ("pawl.recipes", ""),
 }
 
 _pawl_compat.install()  # for installations whose .pth file no Python reads
@@ -34,7 +36,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'pawl' has no attribute {name!r}")
     module, attribute = _HOME[name]
-    value = getattr(importlib.import_module(module), attribute)
+    home = importlib.import_module(module)
+    value = getattr(home, attribute) if attribute else home
     globals()[name] = value
     return value
 

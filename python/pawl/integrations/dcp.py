@@ -1,0 +1,494 @@
+"""torch.distributed.checkpoint through Pawl: a storage writer, which is a stager too, and a reader.
+
+    writer = PawlWriter("runs/fsdp")
+    future = dcp.async_save(state, storage_writer=writer, checkpoint_id="step-100")
+    tag = pawl.integrations.dcp.load(state, PawlReader("runs/fsdp"))  # the newest that is whole
+
+The checkpoint id is the tag. Each rank's tensors are one partition of it, a torch zip that
+`torch.load` reads; DCP's metadata is another, which rank 0 adds when all others are there. So a tag
+is complete with all of them or not at all.
+
+How ranks share the work, and what of a tensor goes where, is DCP's own planning. Reading, a rank
+verifies all that it needs while its local plan is made, which is before any rank's tensors change.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import logging
+import os
+import uuid
+from array import array
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint import (
+    CheckpointException,
+    LoadPlan,
+    LoadPlanner,
+    Metadata,
+    SavePlan,
+    SavePlanner,
+    StorageReader,
+    StorageWriter,
+)
+from torch.distributed.checkpoint.metadata import MetadataIndex, StorageMeta
+from torch.distributed.checkpoint.planner import LoadItemType, ReadItem, WriteItem, WriteItemType
+from torch.distributed.checkpoint.staging import AsyncStager
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
+
+from pawl import _core
+from pawl.engine import AsIs, Building, Engine
+from pawl.errors import PawlError, error
+from pawl.loading import load_part
+
+log = logging.getLogger("pawl.dcp")
+
+METADATA: Final = "dcp-metadata"  # the partition with DCP's Metadata
+_TRIES_MAX: Final = 16  # damaged tags that one load puts aside before it gives up
+
+# Where an item lies: partition's file, storage, offset in bytes, dtype, shape. Plain values, so
+# that the metadata can be read with Pawl uninstalled.
+_Place = tuple[str, str, int, torch.dtype, tuple[int, ...]]
+
+
+class Damaged(OSError):
+    """What was read is not what was written; the message names file and offset."""
+
+
+def partition(rank: int) -> str:
+    """The file of a rank's tensors in a tag."""
+    return f"dcp-rank{rank}"
+
+
+class PawlStager(AsyncStager):
+    """Copies a state into buffers that the next save uses again, so that no page is ever new.
+
+    They are used again once ``give_back`` said that nobody reads them any more; a state that is
+    staged before gets new ones.
+    """
+
+    _synchronize_after_execute = False
+
+    def __init__(self) -> None:
+        self._buffers: dict[int, torch.Tensor] = {}  # by place in the state
+        self._lent = False  # a staged state may still be read
+        self._next = 0  # place of the next tensor
+
+    def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """The same state, with tensors of its own in host memory."""
+        if self._lent:
+            self._buffers = {}
+        self._lent = True
+        self._next = 0
+        staged: dict[str, Any] = self._copy(state_dict)
+        for place in range(self._next, len(self._buffers)):  # the state has become smaller
+            del self._buffers[place]
+        if torch.cuda.is_initialized():
+            torch.cuda.current_stream().synchronize()
+        return staged
+
+    def give_back(self) -> None:
+        """What was staged last has been read."""
+        self._lent = False
+
+    def close(self) -> None:
+        """Frees the buffers."""
+        self._buffers = {}
+
+    def _copy(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self._copy(inner) for key, inner in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(map(self._copy, value))
+        if type(value) in (torch.Tensor, torch.nn.Parameter):
+            return self._copy_tensor(value)
+        if isinstance(value, torch.Tensor) and hasattr(value, "__tensor_flatten__"):  # DTensor
+            names, context = value.__tensor_flatten__()
+            inner = {name: self._copy(getattr(value, name)) for name in names}
+            return type(value).__tensor_unflatten__(inner, context, value.size(), value.stride())
+        return copy.deepcopy(value)
+
+    def _copy_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        place, self._next = self._next, self._next + 1
+        buffer = self._buffers.get(place)
+        if buffer is None or buffer.shape != tensor.shape or buffer.dtype != tensor.dtype:
+            pinned = tensor.is_cuda
+            buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=pinned)
+            self._buffers[place] = buffer
+        return buffer.copy_(tensor.detach(), non_blocking=True)
+
+
+class PawlWriter(StorageWriter, PawlStager):
+    """Saves what DCP plans through an Engine.
+
+    ``where``: the root, or an Engine that is open. ``tag``: of the checkpoints that are saved
+    without a ``checkpoint_id``. ``level``: what a save waits for before it counts as done:
+    ``"durable"``, or ``"committed"`` for memory that outlives the training processes. ``options``:
+    of the Engine that is made for a root.
+
+    Saving needs all ranks of the job. A save that fails on one rank fails on all, and its tag is
+    never seen. ``async_save`` stages through this object unless told otherwise.
+    """
+
+    def __init__(
+        self,
+        where: str | os.PathLike[str] | Engine,
+        tag: str | None = None,
+        level: str = "durable",
+        **options: Any,
+    ) -> None:
+        PawlStager.__init__(self)
+        if level not in ("committed", "durable"):
+            raise ValueError(f"level must be 'committed' or 'durable', not {level!r}")
+        self.engine = where if isinstance(where, Engine) else Engine(where, **options)
+        self._default = tag
+        self._level = level
+        self._tag: str | None = tag
+        self._alone = False  # no other rank has a part in the tag
+        self._building: Building | None = None
+        self._save_id = ""
+
+    def close(self) -> None:
+        """Frees the staging buffers. The engine stays open."""
+        PawlStager.close(self)
+
+    # ---- called by DCP, in this order; parameters must keep these names ----
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Begins a new checkpoint; one that was not finished is given up."""
+        if self._building is not None and self._building.open:
+            self._building.drop("a rank failed before all had written their part")
+        self._building = None
+        self._tag = _tag_of(checkpoint_id, self.engine.root) or self._default
+        self._save_id = str(uuid.uuid4())
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Refuses what a tag that is whole or absent has no place for."""
+        if not kwargs.get("use_collectives", True):
+            raise error("PAWL_ENOTSUP", "PawlWriter: use_collectives=False: a tag has one metadata")
+        if self._tag is None:
+            raise ValueError("PawlWriter: pass checkpoint_id=<tag> to dcp.save, or a tag to this")
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """As it is."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """As they are, if they are those of all ranks, or of this one alone (no_dist)."""
+        if len(plans) not in (1, self.engine.world_size):
+            raise error(
+                "PAWL_ENOTSUP",
+                f"PawlWriter: {len(plans)} ranks save, of {self.engine.world_size}: a process "
+                "group of some of them needs an Engine of its own, made with its rank and "
+                "world_size",
+            )
+        self._alone = len(plans) == 1
+        return plans
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """Adds this rank's partition; it is copied when this returns."""
+        assert self._tag is not None
+        data: dict[str, torch.Tensor] = {}
+        keys: dict[int, int] = {}  # identity of a storage -> its number in the file
+        results = []
+        name = partition(self.engine.rank)
+        for item in plan.items:
+            tensor = _resolve(planner, item)
+            data[_label(item.index, data)] = tensor
+            key = keys.setdefault(tensor.untyped_storage()._cdata, len(keys))
+            offset = int(tensor.storage_offset()) * tensor.element_size()
+            place: _Place = (name, str(key), offset, tensor.dtype, tuple(tensor.shape))
+            results.append(WriteResult(item.index, tensor.nbytes, place))
+        building = self.engine.begin(self._tag, alone=self._alone)
+        self._building = building
+        building.add(name, AsIs(data))
+        self.give_back()
+        if self.engine.rank != 0 and not self._alone:
+            building.commit()
+        future: Future[list[WriteResult]] = Future()
+        future.set_result(results)
+        return future
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Adds the metadata; then the tag is whole. PawlError if it does not reach its level."""
+        assert self._building is not None
+        metadata.storage_data = {one.index: one.storage_data for rank in results for one in rank}
+        metadata.storage_meta = self.storage_meta()
+        self._building.add(METADATA, AsIs(metadata))
+        save = self._building.commit()
+        if not save.wait(self._level):
+            raise error("PAWL_ECANCELED", save.error or f"{save.tag} is not {self._level}")
+
+    def storage_meta(self) -> StorageMeta:
+        """Where this checkpoint goes."""
+        return StorageMeta(f"{self.engine.root}/{self._tag}", self._save_id)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """False: an id alone does not choose this storage."""
+        return False
+
+
+class PawlReader(StorageReader):
+    """Reads what PawlWriter saved, on any number of ranks.
+
+    ``where``: an Engine that is open, to find what lies in memory as well; or a root, which is read
+    without an agent and while another job saves to it. ``tag``: to be loaded if no
+    ``checkpoint_id`` is given; None: the newest. ``trust``: DCP's metadata is a pickle of torch's
+    classes; False refuses it.
+
+    Raises Damaged before any rank's tensors have changed. A tag that an Engine finds damaged is
+    put aside. A load that failed holds what it had read, which holds up saves, until ``close`` or
+    the next load.
+    """
+
+    def __init__(
+        self,
+        where: str | os.PathLike[str] | Engine,
+        tag: str | None = None,
+        trust: bool = True,
+    ) -> None:
+        super().__init__()
+        self._engine = where if isinstance(where, Engine) else None
+        self.root = where.root if isinstance(where, Engine) else os.path.abspath(os.fspath(where))
+        self._default = tag
+        self._tag: str | None = tag
+        self._trust = trust
+        self._damaged: set[str] = set()  # tags of a root without an agent to put them aside
+        self._found: _core.Restore | None = None
+        self._indices: dict[str, int] = {}  # file -> partition
+        self._places: dict[MetadataIndex, _Place] = {}
+        self._reached: set[int] = set()  # partitions that were read
+
+    def newest(self) -> str | None:
+        """The newest complete tag whose metadata can be read; None if there is none."""
+        for _ in range(_TRIES_MAX):
+            tag = self._newest_tag()
+            if tag is None:
+                return None
+            try:
+                self.reset(tag)
+                self.read_metadata()
+                return tag
+            except Damaged as reason:
+                log.warning("%s is not used: %s", tag, reason)
+                self.give_up(tag)
+            finally:
+                self.close()
+        raise Damaged(f"{self.root}: {_TRIES_MAX} damaged tags, one after the other")
+
+    def give_up(self, tag: str) -> None:
+        """A rank found the tag damaged."""
+        if self._engine is None:  # else the rank that found it has told the agent
+            self._damaged.add(tag)
+
+    def close(self) -> None:
+        """Lets go of what was read."""
+        if self._found is not None:
+            self._found.close()
+        self._found = None
+        self._reached.clear()
+
+    # ---- called by DCP, in this order; parameters must keep these names ----
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Begins to read a checkpoint."""
+        self.close()
+        self._tag = _tag_of(checkpoint_id, self.root) or self._default
+
+    def read_metadata(self) -> Metadata:
+        """DCP's metadata of the tag, verified. FileNotFoundError if there is none; Damaged."""
+        found = self._open()
+        if METADATA not in self._indices:
+            raise FileNotFoundError(f"{self.root}/{found.tag} was not saved by PawlWriter")
+        index = self._indices[METADATA]
+        self._verify([index])
+        metadata: Metadata = load_part(found, index, f"{found.tag}/{METADATA}", None, self._trust)
+        return metadata
+
+    def set_up_storage_reader(
+        self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
+    ) -> None:
+        """Takes where everything lies."""
+        self._places = metadata.storage_data
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """Reads and verifies what the plan needs: no tensor of any rank has changed yet."""
+        self._need(plan)
+        plan.storage_data = self._open().tag
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """As they are, if all ranks read the same tag."""
+        tags = sorted({str(plan.storage_data) for plan in plans})
+        if len(tags) > 1:
+            raise error(
+                "PAWL_EMISMATCH",
+                f"{self.root}: the ranks found different newest tags ({', '.join(tags)}): pass "
+                "checkpoint_id, or use pawl.integrations.dcp.load",
+            )
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Copies into the tensors that the planner names."""
+        found = self._open()
+        self._need(plan)  # a planner may have changed it since
+        for item in plan.items:
+            if item.type == LoadItemType.BYTE_IO:
+                whole = self._whole(found, self._places[item.storage_index])
+                planner.load_bytes(item, io.BytesIO(bytes(whole.numpy())))
+            else:
+                self._load_tensor(found, item, planner)
+        self.close()
+        future: Future[None] = Future()
+        future.set_result(None)
+        return future
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """False: an id alone does not choose this storage."""
+        return False
+
+    def _newest_tag(self) -> str | None:
+        if self._engine is not None:
+            found = self._engine.find()
+            return None if found is None else found.tag
+        if not os.path.isdir(self.root):
+            return None
+        listed = _core.list_root(self.root)
+        tags = [one["tag"] for one in listed if one["level"] == "durable"]
+        return next((tag for tag in reversed(tags) if tag not in self._damaged), None)
+
+    def _open(self) -> _core.Restore:
+        if self._found is not None:
+            return self._found
+        tag = self._tag if self._tag is not None else self._newest_tag()
+        found = None
+        if tag is not None and self._engine is not None:
+            found = self._engine.reopen(tag)
+        elif tag is not None:
+            found = _core.open_root(self.root, tag)
+        if found is None:
+            raise FileNotFoundError(f"{self.root} has no complete checkpoint {self._tag or ''}")
+        self._found = found
+        self._indices = {file: index for index, (file, _) in enumerate(found.files)}
+        return found
+
+    def _need(self, plan: LoadPlan) -> None:
+        files = {self._places[item.storage_index][0] for item in plan.items}
+        missing = sorted(files - self._indices.keys())
+        if missing:
+            raise Damaged(f"{self.root}/{self._open().tag} has no partition {', '.join(missing)}")
+        self._verify([self._indices[file] for file in sorted(files)])
+
+    def _verify(self, indices: list[int]) -> None:
+        found = self._open()
+        try:
+            found.read([index for index in indices if index not in self._reached])
+        except PawlError as reason:
+            if reason.name not in ("PAWL_ECORRUPT", "PAWL_EIO"):
+                raise
+            if reason.name == "PAWL_ECORRUPT" and self._engine is not None:
+                found.condemn(str(reason))
+            raise Damaged(f"{self.root}: {reason}") from reason
+        self._reached.update(indices)
+
+    def _whole(self, found: _core.Restore, place: _Place) -> torch.Tensor:
+        file, key, offset, dtype, shape = place
+        tensor = torch.empty(shape, dtype=dtype)
+        if tensor.nbytes:
+            spec = (self._indices[file], int(key), offset, tensor.data_ptr(), tensor.nbytes)
+            found.copy(array("Q", spec))
+        return tensor
+
+    def _load_tensor(self, found: _core.Restore, item: ReadItem, planner: LoadPlanner) -> None:
+        whole = self._whole(found, self._places[item.storage_index])
+        for dim, (start, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
+            whole = whole.narrow(dim, start, length)
+        target = planner.resolve_tensor(item).detach()
+        if target.size() != whole.size():
+            raise error(
+                "PAWL_EMISMATCH",
+                f"{item.storage_index.fqn}: {tuple(whole.size())} in the checkpoint, "
+                f"{tuple(target.size())} to be loaded",
+            )
+        target.copy_(whole)
+        planner.commit_tensor(item, target)
+
+
+def load(
+    state_dict: dict[str, Any],
+    reader: PawlReader,
+    planner: LoadPlanner | None = None,
+    process_group: dist.ProcessGroup | None = None,
+) -> str | None:
+    """`dcp.load` of the newest complete tag, the same on all ranks; returns it.
+
+    If what any rank needs of it is damaged, all take the tag before, and so on; the tensors change
+    only once all ranks have verified what they need. None, with nothing changed, if there is no
+    checkpoint. Other errors are those of `dcp.load`.
+    """
+    for _ in range(_TRIES_MAX):
+        tag = _agree(reader, process_group)
+        if tag is None:
+            return None
+        try:
+            dcp.load(
+                state_dict,
+                checkpoint_id=tag,
+                storage_reader=reader,
+                planner=planner,
+                process_group=process_group,
+            )
+            return tag
+        except CheckpointException as reason:
+            reader.close()
+            damages = [why for why, _ in reason.failures.values() if isinstance(why, Damaged)]
+            if not damages:
+                raise
+            log.warning("%s is not used: %s", tag, damages[0])
+            reader.give_up(tag)
+    raise Damaged(f"{reader.root}: {_TRIES_MAX} damaged tags, one after the other")
+
+
+def _agree(reader: PawlReader, group: dist.ProcessGroup | None) -> str | None:
+    """The newest tag as the group's first rank sees it."""
+    if not dist.is_available() or not dist.is_initialized():
+        return reader.newest()
+    first = dist.get_rank(group) == 0
+    tags = [reader.newest() if first else None]
+    dist.broadcast_object_list(tags, group=group, group_src=0)
+    return tags[0]
+
+
+def _tag_of(checkpoint_id: str | os.PathLike[str] | None, root: str) -> str | None:
+    """A checkpoint id is a tag, or the path of a tag under root."""
+    if not checkpoint_id:
+        return None
+    path = os.fspath(checkpoint_id)
+    parent, tag = os.path.split(os.path.abspath(path))
+    return tag if "/" in path and parent == root else path
+
+
+def _label(index: MetadataIndex, taken: Mapping[str, Any]) -> str:
+    """Under which name `torch.load` of the partition shows an item."""
+    if index.fqn not in taken or index.offset is None:
+        return index.fqn
+    return f"{index.fqn}@{','.join(map(str, index.offset))}"
+
+
+def _resolve(planner: SavePlanner, item: WriteItem) -> torch.Tensor:
+    """An item's bytes: a contiguous tensor that is most of its storage."""
+    data = planner.resolve_data(item)
+    if item.type == WriteItemType.BYTE_IO:
+        assert isinstance(data, io.BytesIO)
+        return torch.frombuffer(bytearray(data.getvalue()), dtype=torch.uint8)
+    assert isinstance(data, torch.Tensor)
+    tensor = data.detach().contiguous().resolve_conj().resolve_neg()
+    return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()

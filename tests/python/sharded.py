@@ -1,0 +1,265 @@
+"""Ranks of a sharded job, for test_dcp.py and test_reshard.py.
+
+`run(tmp_path, (world, name, args...), ...)` runs function `name` of this module on each rank of a
+world of processes, one world after the other. Torch is imported once: the ranks are forks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
+LIMIT_S = 120
+
+
+def run(tmp_path: Path, *phases: tuple[Any, ...], ok: bool = True) -> str:
+    """What the ranks printed. ok: none of them may fail."""
+    done = subprocess.run(
+        [sys.executable, __file__, str(tmp_path), json.dumps(phases)],
+        capture_output=True, text=True, timeout=LIMIT_S, check=False,
+        env={**os.environ, "PAWL_JOB_ID": f"sharded-{tmp_path}", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert (done.returncode == 0) == ok, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+# ---- what is sharded ----
+
+
+class Net(nn.Module):
+    """Sizes that no number of ranks divides, and fewer rows than ranks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.Linear(37, 53)
+        self.narrow = nn.Linear(53, 3)
+        self.register_buffer("seen", torch.zeros(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen += 1
+        return self.narrow(torch.relu(self.wide(x)))
+
+
+def train(steps: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """An FSDP2 module and its optimizer: the same global values in every world."""
+    torch.manual_seed(0)
+    model = Net()
+    fully_shard(model.wide)
+    fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for step in range(steps):
+        x = torch.randn(4, 37, generator=torch.Generator().manual_seed(step))  # alike on all ranks
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+    return model, optimizer
+
+
+def whole(value: Any) -> Any:
+    """The same with every DTensor made whole."""
+    if isinstance(value, DTensor):
+        return value.full_tensor()
+    if isinstance(value, dict):
+        return {key: whole(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [whole(inner) for inner in value]
+    return value
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    return bool(a == b)
+
+
+SHAPES = {
+    "a": (7, 5),
+    "b": (2, 9),
+    "c": (16, 12, 3),
+    "d": (1,),
+    "e": (),
+    "f": (0, 4),
+    "g": (300, 7),
+}
+
+
+def tensors(kind: str, base: float) -> dict[str, DTensor]:
+    """DTensors of each shape, laid out over all ranks as kind says, filled from base on."""
+    world = dist.get_world_size()
+    flat = init_device_mesh("cpu", (world,))
+    rows = 2 if world % 2 == 0 else 1
+    grid = init_device_mesh("cpu", (rows, world // rows))
+    made = {}
+    for name, shape in SHAPES.items():
+        full = torch.arange(base, base + torch.Size(shape).numel()).reshape(shape)
+        last = max(len(shape) - 1, 0)
+        mesh, placements = {
+            "rows": (flat, [Shard(0)]),
+            "columns": (flat, [Shard(last)]),
+            "grid": (grid, [Shard(0), Shard(last)]),
+            "turned": (grid, [Shard(last), Shard(0)]),
+            "hybrid": (grid, [Replicate(), Shard(0)]),
+            "whole": (flat, [Replicate()]),
+        }[kind]
+        if not shape:
+            placements = [Replicate()] * len(placements)
+        made[name] = distribute_tensor(full, mesh, placements)
+    return made
+
+
+# ---- DCP ----
+
+
+def _state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state, "epoch": 3, "note": "x" * 100}
+
+
+def dcp_save(root: str, tag: str, steps: int, how: str) -> None:
+    """Saves an FSDP2 job and some DTensors; rank 0 keeps the whole of it beside, for dcp_load."""
+    from pawl.integrations.dcp import PawlWriter
+
+    model, optimizer = train(steps)
+    state = _state(model, optimizer) | tensors("grid", steps * 1e6)
+    writer = PawlWriter(root)
+    if how == "async":
+        for name in (f"{tag}-before", tag):  # the second uses the first one's buffers again
+            future = dcp.async_save(state, storage_writer=writer, checkpoint_id=name)
+            with torch.no_grad():  # what is staged must not change with it
+                kept = {name: p.to_local().clone() for name, p in model.named_parameters()}
+                for parameter in model.parameters():
+                    parameter.to_local().fill_(-1)
+            future.result()
+            with torch.no_grad():
+                for name, parameter in model.named_parameters():
+                    parameter.to_local().copy_(kept[name])
+    else:
+        dcp.save(state, storage_writer=writer, checkpoint_id=tag)
+    full = whole(state)
+    if dist.get_rank() == 0:
+        torch.save(full, f"{root}-{tag}.pt")
+    writer.engine.close()
+
+
+def dcp_load(root: str, tag: str, kind: str, where: str) -> None:
+    """Loads into other values, laid out otherwise, and compares with what dcp_save kept."""
+    from pawl.engine import Engine
+    from pawl.integrations.dcp import PawlReader, load
+
+    model, optimizer = train(1)
+    state = _state(model, optimizer) | tensors(kind, -1e6)
+    engine = Engine(root) if where == "engine" else None
+    found = load(state, PawlReader(engine or root))
+    assert found == tag, found
+    full = whole(state)
+    expected = torch.load(f"{root}-{tag}.pt", weights_only=False)
+    for name, value in full.items():
+        assert same(value, expected[name]), f"{kind}: {name}: {value} not {expected[name]}"
+    set_state_dict(
+        model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
+    )
+    if engine is not None:
+        engine.close()
+
+
+def dcp_fail(root: str, tag: str) -> None:
+    """Rank 1 cannot write its part: nobody sees the tag, and the next one works."""
+    from pawl.integrations.dcp import PawlWriter
+
+    state = tensors("rows", 0.0)
+    writer = PawlWriter(root)
+    add = writer.write_data
+    if dist.get_rank() == 1:
+        writer.write_data = lambda plan, planner: 1 / 0
+    try:
+        dcp.save(state, storage_writer=writer, checkpoint_id=tag)
+        raise AssertionError("saved")
+    except dcp.CheckpointException as reason:
+        assert "ZeroDivisionError" in str(reason)
+    writer.write_data = add
+    dcp.save(state, storage_writer=writer, checkpoint_id=f"{tag}-after")
+    assert writer.engine.find(tag) is None
+    writer.engine.close()
+
+
+def dcp_vanish(root: str, tag: str) -> None:
+    """Rank 1 dies before it has written: rank 0 must not make a tag of what there is."""
+    from pawl.integrations.dcp import PawlWriter
+
+    state = tensors("rows", 0.0)
+    writer = PawlWriter(root)
+    if dist.get_rank() == 1:
+        writer.write_data = lambda plan, planner: os._exit(0)
+    try:
+        dcp.save(state, storage_writer=writer, checkpoint_id=tag)
+    except BaseException as reason:
+        print("rank 0 heard", type(reason).__name__)
+        os._exit(0)
+    os._exit(1)
+
+
+# ---- the ranks ----
+
+
+def _rank(rank: int, world: int, folder: str, name: str, args: list[Any]) -> None:
+    os.environ.update(
+        RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(world)
+    )
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    store = dist.FileStore(f"{folder}/store", world)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
+    globals()[name](*args)
+    dist.destroy_process_group()
+
+
+def _world(folder: str, world: int, name: str, args: list[Any]) -> bool:
+    pids = []
+    for rank in range(world):
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                _rank(rank, world, folder, name, args)
+                code = 0
+            except BaseException:
+                print(f"---- {name}{args}: rank {rank} of {world}")
+                traceback.print_exc(file=sys.stdout)
+            finally:
+                sys.stdout.flush()
+                os._exit(code)
+        pids.append(pid)
+    codes = [os.waitpid(pid, 0)[1] for pid in pids]
+    return not any(codes)
+
+
+def main() -> None:
+    for number, (world, name, *args) in enumerate(json.loads(sys.argv[2])):
+        folder = f"{sys.argv[1]}/{number}-{time.monotonic_ns()}"
+        os.mkdir(folder)
+        if not _world(folder, world, name, args):
+            sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""What a framework would write into a checkpoint's folder, taken before it is written.
+
+Frameworks write tensors by torch.save and safetensors.torch.save_file, and everything else (JSON,
+vocabularies) by other means, as small files. So the two functions are replaced for the length of a
+save: what they are to write into the folder is kept as objects, whose tensors are still the live
+ones, and the rest is read from the folder, which is a temporary one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from pawl.engine import Raw, Safetensors
+from pawl.errors import PawlError, error
+
+Files = dict[str, Any]  # name in the folder -> object of torch.save, Safetensors, or Raw
+
+# Modules that have save_file of safetensors under a name of their own.
+_ALIASES: Final = {
+    "safetensors.torch": "save_file",
+    "transformers.modeling_utils": "safe_save_file",
+    "accelerate.utils.other": "safe_save_file",
+}
+
+
+@contextlib.contextmanager
+def capture(folder: Path) -> Iterator[Files]:
+    """Fills the dict with the files that are written into folder until the end of the block.
+
+    Only calls of this thread are taken. PawlError (PAWL_ENOTSUP) at the end if there is a folder
+    in the folder: a checkpoint's files lie side by side.
+    """
+    files: Files = {}
+    thread = threading.get_ident()
+
+    def taken(path: Any, value: Any) -> bool:
+        if threading.get_ident() != thread or not isinstance(path, (str, os.PathLike)):
+            return False
+        target = Path(path)
+        if target.parent != folder:
+            return False
+        files[target.name] = value
+        return True
+
+    with contextlib.ExitStack() as undo:
+        _replace_torch_save(undo, taken)
+        _replace_save_file(undo, taken)
+        yield files
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.is_dir():
+            raise error(
+                "PAWL_ENOTSUP",
+                f"a checkpoint with a folder in it, {path.name}/: Pawl saves files side by side",
+            )
+        files[path.name] = Raw(path.read_bytes())
+
+
+def _replace_torch_save(undo: contextlib.ExitStack, taken: Any) -> None:
+    original = torch.save
+
+    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        if not taken(f, obj):
+            original(obj, f, *args, **kwargs)
+
+    torch.save = save
+    undo.callback(setattr, torch, "save", original)
+
+
+def _replace_save_file(undo: contextlib.ExitStack, taken: Any) -> None:
+    import safetensors.torch
+
+    original = safetensors.torch.save_file
+
+    def save_file(tensors: Any, filename: Any, metadata: dict[str, str] | None = None) -> None:
+        try:
+            done = taken(filename, Safetensors(tensors, metadata))
+        except PawlError:  # a dtype that only safetensors itself knows
+            done = False
+        if not done:
+            original(tensors, filename, metadata)
+
+    for name, attribute in _ALIASES.items():
+        module = sys.modules.get(name)
+        if module is not None and getattr(module, attribute, None) is original:
+            setattr(module, attribute, save_file)
+            undo.callback(setattr, module, attribute, original)

@@ -1,0 +1,282 @@
+"""Trainer of Hugging Face saves and resumes through Pawl; the files stay Trainer's own.
+
+    import pawl.integrations.transformers as pawl_trainer
+    pawl_trainer.enable()
+
+Saving: Trainer's own code for a checkpoint runs unchanged, but into a temporary folder, and what it
+gives to torch.save and safetensors is taken before it is written (_capture). The files then become
+`<output_dir>/checkpoint-<step>`, of the names and forms that they always had, in one instant once
+all of them are durable; model and optimizer are copied while the next forward and backward pass
+run. Old checkpoints go (`save_total_limit`) only after that. What is on its way lies beside
+output_dir, in `.<name>.pawl`.
+
+Resuming: every byte of the newest checkpoint is verified before Trainer reads it. A damaged or
+half-written one is refused with the reason, and the one before it is taken.
+
+Trainers under DeepSpeed, FSDP, SageMaker and XLA, and those that push to a hub, save as ever, which
+is said once: their checkpoints are written by code that is not Trainer's.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from transformers import Trainer, TrainerCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from pawl import _core
+from pawl._saver import Save
+from pawl.engine import Engine, beside
+from pawl.errors import error
+from pawl.integrations import _one_run, _whole
+from pawl.integrations._capture import capture
+
+log = logging.getLogger("pawl")
+
+_NAME: Final = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)$")
+_STATE: Final = "trainer_state.json"
+
+_options: dict[str, Any] = {}  # of enable(), for every engine; empty: not enabled
+_told: set[str] = set()  # what was said once
+
+
+def enable(job: str | None = None, memory: int | None = None) -> None:
+    """Makes every Trainer of this process save and resume through Pawl. Once is enough.
+
+    ``job``: id of the training run, the same over restarts; default: what the launcher says. With
+    one, TensorBoard and W&B (offline) have one run for all of the job's processes.
+    ``memory``: bytes per node for checkpoints in memory; default: as for `pawl.Checkpointer`.
+    """
+    if not _options:
+        _wrap("train", _train)
+        _wrap("_save_checkpoint", _save_checkpoint)
+        _wrap("_load_best_model", _load_best_model)
+    _options.update(job=job, memory=memory)
+    _one_run.install(job or _core.env()["job"])
+
+
+def _wrap(name: str, around: Callable[..., Any]) -> None:
+    original = getattr(Trainer, name)
+
+    @functools.wraps(original)
+    def method(self: Trainer, *args: Any, **kwargs: Any) -> Any:
+        return around(self, functools.partial(original, self), *args, **kwargs)
+
+    setattr(Trainer, name, method)
+
+
+def _train(
+    trainer: Trainer,
+    original: Callable[..., Any],
+    resume_from_checkpoint: str | bool | None = None,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    why = _why_not(trainer)
+    if why is not None:
+        if why not in _told:
+            _told.add(why)
+            log.warning("%s: its checkpoints are saved by transformers, not by Pawl", why)
+        return original(resume_from_checkpoint, *args, **kwargs)
+    saver = _Saver(trainer)
+    trainer.add_callback(saver)
+    trainer._pawl_saver = saver
+    try:
+        if resume_from_checkpoint:
+            resume_from_checkpoint = saver.choose(resume_from_checkpoint)
+        result = original(resume_from_checkpoint, *args, **kwargs)
+    finally:
+        trainer._pawl_saver = None
+        trainer.remove_callback(saver)
+        saver.close()
+    if saver.stopped:
+        log.warning("step %d is saved: leaving, as SIGTERM asked", trainer.state.global_step)
+        signal.raise_signal(signal.SIGTERM)  # what comes after training must not run
+    return result
+
+
+def _save_checkpoint(
+    trainer: Trainer, original: Callable[..., Any], *args: Any, **kwargs: Any
+) -> None:
+    saver: _Saver | None = getattr(trainer, "_pawl_saver", None)
+    if saver is None:
+        original(*args, **kwargs)
+    else:
+        saver.save(original, *args, **kwargs)
+
+
+def _load_best_model(trainer: Trainer, original: Callable[[], None]) -> None:
+    saver: _Saver | None = getattr(trainer, "_pawl_saver", None)
+    if saver is not None:
+        saver.finish()
+        saver.check(Path(trainer.state.best_model_checkpoint))
+    original()
+
+
+def _why_not(trainer: Trainer) -> str | None:
+    """Why this trainer's checkpoints are not Trainer's own code's; None if they are."""
+    if trainer.args.push_to_hub:
+        return "a Trainer with push_to_hub"
+    for flag in ("is_deepspeed_enabled", "is_fsdp_enabled", "is_fsdp_xla_enabled"):
+        if getattr(trainer, flag, False):
+            return f"a Trainer with {flag.removeprefix('is_').removesuffix('_enabled')}"
+    for check in ("is_sagemaker_mp_enabled", "is_torch_xla_available"):
+        if getattr(sys.modules[Trainer.__module__], check, bool)():
+            return f"a Trainer where {check}()"
+    return None
+
+
+class _Saver(TrainerCallback):
+    """The checkpoints of one call of train(). Every rank has one; rank 0 decides and deletes."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self._engine: Engine | None = None
+        self._root = Path()  # of the engine
+        self._pending: list[Save] = []  # not known to be durable or failed
+        self._handled = False  # the program has a handler of its own for SIGTERM
+        self.stopped = False  # training ends before its time, because of a SIGTERM
+
+    # ---- saving ----
+
+    def save(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Trainer's own _save_checkpoint(model, trial), the files going to the engine."""
+        trainer = self._trainer
+        trial = kwargs["trial"] if "trial" in kwargs else args[1]
+        root = Path(os.path.abspath(trainer._get_output_dir(trial=trial)))
+        tag = f"{PREFIX_CHECKPOINT_DIR}-{trainer.state.global_step}"
+        with tempfile.TemporaryDirectory(prefix="pawl-") as name:
+            with capture(Path(name, tag)) as files:
+                trainer._get_output_dir = lambda trial=None: name  # hides the method
+                try:
+                    original(*args, **kwargs)
+                finally:
+                    del trainer._get_output_dir
+                self._name_best(Path(name, tag), root / tag)
+            save = self._open(root).save(tag, files, overlap=True)
+        self._pending.append(save)
+        control, state = trainer.control, trainer.state
+        last = control.should_training_stop or state.global_step >= state.max_steps
+        if last or any(_reads_checkpoint(one) for one in trainer.callback_handler.callbacks):
+            self.finish()
+
+    def _name_best(self, written: Path, folder: Path) -> None:
+        """The state has the name that the checkpoint will have, not that of the temporary one."""
+        state = self._trainer.state
+        if state.best_model_checkpoint == str(written):
+            state.best_model_checkpoint = str(folder)
+            if self._trainer.args.should_save:
+                state.save_to_json(str(written / _STATE))
+
+    def _open(self, root: Path) -> Engine:
+        if self._engine is None or self._root != root:
+            self.close()
+            args = self._trainer.args
+            self._root = root
+            self._handled = callable(signal.getsignal(signal.SIGTERM))
+            self._engine = Engine(
+                root,
+                hidden=beside(root),
+                rank=args.process_index,
+                world_size=args.world_size,
+                **_options,
+            )
+        return self._engine
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """What became durable lets older checkpoints go. SIGTERM: save this step, then leave."""
+        if self._engine is not None and self._engine.stopping and not self._handled:
+            self.stopped = control.should_save = control.should_training_stop = True
+        settled = [save for save in self._pending if save.level in ("durable", "failed")]
+        if settled:
+            self._pending = [save for save in self._pending if save not in settled]
+            self._rotate()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Whoever called train() finds the checkpoints there."""
+        self.finish()
+
+    def finish(self) -> None:
+        """Waits until all that was saved is durable."""
+        for save in self._pending:
+            save.wait("durable")
+        if self._pending:
+            self._pending = []
+            self._rotate()
+
+    def close(self) -> None:
+        """Leaves the engine; what is committed still becomes durable."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    def _rotate(self) -> None:
+        """Deletes what save_total_limit does not keep, as Trainer would have."""
+        args, best = self._trainer.args, self._trainer.state.best_model_checkpoint
+        limit = args.save_total_limit
+        if not args.should_save or limit is None or limit <= 0:
+            return
+        folders = _whole.numbered(self._root, _NAME)[::-1]
+        folders.sort(key=lambda path: path.stat().st_mtime_ns)
+        kept = {folders[-1]} if folders else set()
+        if best is not None:
+            kept.add(Path(os.path.abspath(best)))
+        for folder in [path for path in folders if path not in kept][
+            : max(0, len(folders) - limit)
+        ]:
+            shutil.rmtree(_whole.hide(folder, "del"), ignore_errors=True)
+
+    # ---- resuming ----
+
+    def choose(self, asked: str | bool) -> str:
+        """The checkpoint to resume from: what was asked for, or the newest before it that is whole.
+
+        PawlError (PAWL_ENOENT) with the reasons if there is none.
+        """
+        output = Path(os.path.abspath(self._trainer.args.output_dir))
+        if os.path.isdir(beside(output)):
+            self._open(output).flush()  # of the processes before this one
+        wanted = None if asked is True else Path(os.path.abspath(str(asked)))
+        ours = wanted is None or wanted.parent == output
+
+        def candidates() -> list[Path]:
+            found = _whole.numbered(output, _NAME) if ours else []
+            if wanted is None:
+                return found
+            return found[found.index(wanted) :] if wanted in found else [wanted]
+
+        args = self._trainer.args
+        return str(_whole.choose(candidates, _needed(args), args.process_index, aside=ours))
+
+    def check(self, folder: Path) -> None:
+        """PawlError (PAWL_ECORRUPT) if a checkpoint is not whole."""
+        why = _whole.why_refused(folder, _needed(self._trainer.args))
+        if why is not None:
+            raise error("PAWL_ECORRUPT", f"{folder} is not loaded: {why}")
+
+
+def _reads_checkpoint(callback: TrainerCallback) -> bool:
+    """Whether a callback is told of a save and may want to find it on the disk."""
+    if type(callback).on_save is TrainerCallback.on_save:
+        return False
+    upload = getattr(callback, "_log_model", None)  # of WandbCallback, by default "false"
+    return upload is None or str(getattr(upload, "value", upload)) == "checkpoint"
+
+
+def _needed(args: Any) -> list[str]:
+    """Files without which Trainer would resume, but not where it was."""
+    if getattr(args, "save_only_model", False):
+        return [_STATE]
+    ranks = range(args.world_size)
+    rng = [f"rng_state_{rank}.pth" for rank in ranks] if args.world_size > 1 else ["rng_state.pth"]
+    return [_STATE, "optimizer.pt", "scheduler.pt", *rng]

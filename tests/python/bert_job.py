@@ -1,0 +1,104 @@
+"""Runs examples/bert_qa for the tests: starts it, waits for what it says, kills all of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import program
+
+EXAMPLE = Path(__file__).parents[2] / "examples/bert_qa"
+LIMIT_S = 240.0  # of any wait
+
+ENV = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+# The guide's command line, word for word but for --output_dir and --run_name.
+GUIDE = shlex.split("""
+--model_name_or_path bert-base-uncased --dataset_name squad --do_train --do_eval
+--per_device_train_batch_size 12 --learning_rate 3e-5 --num_train_epochs 50 --max_seq_length 384
+--doc_stride 128 --report_to wandb --save_total_limit 10 --save_steps 1000
+""")
+# What a test of seconds says besides: argparse takes the last word on each.
+SHORT = shlex.split("""
+--num_train_epochs 5 --save_steps 10 --save_total_limit 3 --report_to none --use_cpu
+--logging_steps 1 --disable_tqdm true --do_eval false
+""")
+
+
+class Job:
+    """One process of the job, and the agent behind it."""
+
+    def __init__(self, local: Path, output: Path, *extra: str, env: dict[str, str] | None = None):
+        self.output = output
+        self.hidden = output.with_name(f".{output.name}.pawl")
+        self._log = output.with_name(f"{output.name}.log")
+        script = [EXAMPLE / "run.py", "--local", local]
+        where = ["--output_dir", output, "--run_name", "test"]
+        with self._log.open("ab") as log:
+            self._from = log.tell()
+            self.process = subprocess.Popen(
+                [sys.executable, *script, *GUIDE, *where, *SHORT, *extra],
+                env={
+                    **(env or program.clean_env()),
+                    "HF_HUB_OFFLINE": "1",
+                    "OMP_NUM_THREADS": "1",
+                    "PYTHONUNBUFFERED": "1",
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=output.parent,
+            )
+
+    def said(self) -> str:
+        with self._log.open("rb") as log:
+            log.seek(self._from)
+            return log.read().decode(errors="replace")
+
+    def wait_for(self, what: str, true: Callable[[], bool], every_s: float = 0.01) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while not true():
+            assert self.process.poll() is None, f"ended before {what}: {self.said()[-3000:]}"
+            assert time.monotonic() < deadline, f"{what}: not within {LIMIT_S:g} s"
+            time.sleep(every_s)
+
+    def wait_for_step(self, step: int) -> None:
+        self.wait_for(f"step {step}", lambda: self.said().count("'loss'") >= step)
+
+    def finished(self) -> Job:
+        assert self.process.wait(LIMIT_S) == 0, self.said()[-3000:]
+        return self
+
+    def kill(self) -> None:
+        """All at once, as a machine that loses power: trainer, loggers, agent."""
+        pids = [self.process.pid, *self._agent()]
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGSTOP)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        os.killpg(self.process.pid, signal.SIGKILL)
+        for pid in pids[1:]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        for pid in pids[1:]:
+            self._await_gone(pid)
+
+    def _agent(self) -> list[int]:
+        lock = self.hidden / ".pawl-lock"
+        match = re.search(r"\(pid (\d+) on ", lock.read_text()) if lock.exists() else None
+        return [int(match[1])] if match else []
+
+    def _await_gone(self, pid: int) -> None:
+        deadline = time.monotonic() + 10
+        while program.is_alive(pid) and time.monotonic() < deadline:
+            time.sleep(0.005)

@@ -1,0 +1,178 @@
+"""The question-answering job of the guide: refused, killed, resumed, and logged as one run."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import program
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+pytest.importorskip("pawl._core")
+program.find()
+
+import safetensors.torch  # noqa: E402
+import torch  # noqa: E402
+
+from bert_job import EXAMPLE, LIMIT_S, Job  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny BERT, whose vocabulary is trained once, and a tiny SQuAD."""
+    sys.path.insert(0, str(EXAMPLE))
+    import prepare
+
+    folder = tmp_path_factory.mktemp("qa") / "local"
+    prepare.prepare(folder, train=96, validation=12, hidden=32)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def straight(local: Path) -> Job:
+    """The job undisturbed, logging to both."""
+    return log_job(local, local.parent / "straight", "undisturbed").finished()
+
+
+def log_job(local: Path, output: Path, name: str, *extra: str) -> Job:
+    env = program.clean_env(
+        SKYPILOT_TASK_ID=name, WANDB_MODE="offline", WANDB_DIR=str(output.parent / f"{name}-wandb")
+    )
+    return Job(local, output, "--report_to", "all", *extra, env=env)
+
+
+def same_weights(a: Path, b: Path) -> bool:
+    a, b = (safetensors.torch.load_file(path / "model.safetensors") for path in (a, b))
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def scalars(folder: Path) -> list[tuple[str, int]]:
+    """Tag and step of every scalar in the event files of a folder."""
+    from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    found = []
+    for path in folder.glob("*tfevents*"):
+        for raw in RawEventFileLoader(str(path)).Load():
+            event = Event.FromString(raw)
+            values = [v for v in event.summary.value if not v.tag.endswith("/text_summary")]
+            found += [(value.tag, event.step) for value in values]
+    return sorted(found)
+
+
+def wandb_rows(folder: Path) -> tuple[set[str], list[dict[str, Any]]]:
+    """Ids of the runs that `wandb sync` would take from folder, and the rows of their histories.
+
+    The file: seven bytes, then blocks of 32 KiB with records of checksum, length, kind.
+    """
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    ids, rows = set(), []
+    for path in folder.glob("wandb/offline-run-*/run-*.wandb"):
+        data, at, whole = path.read_bytes(), 7, b""
+        while at + 7 <= len(data):
+            if (left := 32768 - at % 32768) < 7:
+                at += left
+                continue
+            _, size, kind = struct.unpack_from("<IHB", data, at)
+            whole += data[at + 7 : at + 7 + size]
+            at += 7 + size
+            if kind not in (1, 4):  # whole, or the last part
+                continue
+            record, whole = Record.FromString(whole), b""
+            if record.HasField("run"):
+                ids.add(record.run.run_id)
+            if record.HasField("history"):
+                items = record.history.item
+                pairs = [(i.key or "/".join(i.nested_key), i.value_json) for i in items]
+                rows.append({name: json.loads(value) for name, value in pairs})
+    return ids, rows
+
+
+def test_killed_three_times_it_ends_the_same_and_is_one_run(
+    local: Path, straight: Job, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    name = "sky-managed-1_qa_8-0"
+
+    job = log_job(local, output, name)
+    job.wait_for_step(4)
+    job.kill()
+    assert not output.exists() or not list(output.iterdir())  # or the next start would be refused
+
+    job = log_job(local, output, name)
+    building = job.hidden / ".pawl.checkpoint-10.new"
+    job.wait_for("the first checkpoint is being written", building.exists, every_s=0)
+    job.kill()
+    first = {path.name for path in output.iterdir()}
+    assert first <= {"checkpoint-10", "checkpointHistories.csv"}
+
+    job = log_job(local, output, name)
+    job.wait_for("a later checkpoint", (output / "checkpoint-20").exists)
+    job.wait_for_step(15)
+    job.kill()
+
+    job = log_job(local, output, name).finished()
+    assert same_weights(output, straight.output)
+    kept = {path.name for path in output.glob("checkpoint-*")}
+    assert kept == {"checkpoint-20", "checkpoint-30", "checkpoint-40"}
+
+    undisturbed = scalars(straight.output.with_name("straight.runs") / "undisturbed")
+    assert undisturbed
+    assert scalars(tmp_path / "out.runs" / name) == undisturbed
+    ids, rows = wandb_rows(tmp_path / f"{name}-wandb")
+    _, expected = wandb_rows(straight.output.parent / "undisturbed-wandb")
+    assert ids == {name}
+    steps = [row["train/global_step"] for row in expected]
+    assert steps[:40] == list(range(1, 41))
+    assert [row["train/global_step"] for row in rows] == steps
+    losses = [[row.get("train/loss") for row in one] for one in (rows, expected)]
+    assert losses[0] == losses[1]
+
+
+def test_output_directory_with_other_things_is_refused(local: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / "notes.txt").write_text("mine")
+    job = Job(local, output)
+    assert job.process.wait(LIMIT_S) == 1
+    assert f"ValueError: Output directory ({output}) already exists and is not empty." in job.said()
+    assert [path.name for path in output.iterdir()] == ["notes.txt"]
+
+
+def test_score_is_that_of_the_paper() -> None:
+    sys.path.insert(0, str(EXAMPLE))
+    import squad
+
+    examples = [{"answers": {"text": ["the Denver Broncos", "Broncos"]}}] * 4
+    given = ["Denver broncos!", "Broncos", "of Denver", ""]
+    score = squad.score(given, examples)
+    assert score["exact_match"] == pytest.approx(50)
+    assert score["f1"] == pytest.approx(100 * (1 + 1 + 0.5 + 0) / 4)
+
+
+def test_features_point_at_the_answers(local: Path) -> None:
+    sys.path.insert(0, str(EXAMPLE))
+    import squad
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(local / "bert-base-uncased")
+    examples = squad.read("squad", "train", local)
+    for length in (384, 48):
+        windows = squad.features(examples, tokenizer, length, 16)
+        assert (length == 384) == (len(windows) == len(examples))
+        found = set()
+        for window in windows:
+            start, end = window["start_positions"], window["end_positions"]
+            if start:
+                offsets, example = window["offsets"], examples[window["example"]]
+                text = example["context"][offsets[start][0] : offsets[end][1]]
+                assert text == example["answers"]["text"][0]
+                found.add(window["example"])
+        assert len(found) == len(examples)

@@ -1,0 +1,323 @@
+"""Trainer through Pawl: what is saved, what is resumed from, what is refused, what is deleted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import packages
+import program
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+pytest.importorskip("pawl._core")
+program.find()
+
+import safetensors.torch  # noqa: E402
+from transformers import BertForQuestionAnswering, Trainer, TrainerCallback  # noqa: E402
+
+import pawl.integrations.transformers as pawl_trainer  # noqa: E402
+import small_trainer  # noqa: E402
+from pawl import PawlError  # noqa: E402
+
+SCRIPT = Path(small_trainer.__file__)
+FILES = {
+    "config.json", "model.safetensors", "optimizer.pt", "rng_state.pth", "scheduler.pt",
+    "trainer_state.json", "training_args.bin",
+}  # fmt: skip
+OURS = {".pawl", "complete.txt"}
+HISTORY = "checkpointHistories.csv"  # beside the checkpoints, once there is one
+
+
+@pytest.fixture(autouse=True)
+def enabled() -> Iterator[None]:
+    """For the tests of this module only."""
+    originals = {
+        name: getattr(Trainer, name) for name in ("train", "_save_checkpoint", "_load_best_model")
+    }
+    pawl_trainer.enable()
+    yield
+    for name, original in originals.items():
+        setattr(Trainer, name, original)
+    pawl_trainer._options.clear()
+
+
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Checkpoints and final weights of an undisturbed run of Trainer alone."""
+    output = tmp_path_factory.mktemp("stock") / "out"
+    return output, run(output)
+
+
+def run(output: Path, *options: str, env: dict[str, str] | None = None) -> str:
+    """Trains in a process of its own; the SHA-256 of the weights, or "" if it died."""
+    done = subprocess.run(
+        [sys.executable, SCRIPT, output, *options],
+        env=env or program.clean_env(),
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
+    )
+    return done.stdout.partition("weights ")[2].strip()
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} - {HISTORY}
+
+
+def test_checkpoints_are_those_of_trainer(tmp_path: Path, stock: tuple[Path, str]) -> None:
+    output, weights = stock
+    one = small_trainer.trainer(tmp_path / "out")
+    one.train()
+    assert small_trainer.sha256(one.model) == weights
+    assert names(tmp_path / "out") == names(output)
+    for step in (6, 12, 18, 24):
+        theirs, ours = (root / f"checkpoint-{step}" for root in (output, tmp_path / "out"))
+        assert names(theirs) == FILES
+        assert names(ours) == FILES | OURS
+        a, b = (safetensors.torch.load_file(p / "model.safetensors") for p in (theirs, ours))
+        assert a.keys() == b.keys()
+        assert all(torch.equal(a[name], b[name]) for name in a)
+        for name in ("optimizer.pt", "scheduler.pt"):
+            torch.testing.assert_close(
+                torch.load(theirs / name), torch.load(ours / name), rtol=0, atol=0
+            )
+        a, b = (json.loads((p / "trainer_state.json").read_text()) for p in (theirs, ours))
+        assert a["global_step"] == b["global_step"] == step
+
+
+def test_plain_transformers_goes_on_from_it(tmp_path: Path, stock: tuple[Path, str]) -> None:
+    small_trainer.trainer(tmp_path / "read").train()
+    BertForQuestionAnswering.from_pretrained(tmp_path / "read/checkpoint-12")
+    assert run(tmp_path / "out", "--pawl", "--die-at=15") == ""
+    code = "import sys; sys.modules['pawl'] = None; sys.argv = sys.argv[1:]\n"
+    code += "import runpy; runpy.run_path(sys.argv[0], run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", code, SCRIPT, tmp_path / "out"],
+        env=program.clean_env(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert done.stdout.endswith(f"weights {stock[1]}\n")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_killed_and_resumed_is_the_same(
+    tmp_path: Path, ranks: int, stock: tuple[Path, str]
+) -> None:
+    """One rank of two dies: the other is ended by the launcher; nobody restarts them here."""
+
+    def launch(output: Path, *options: str) -> str:
+        if ranks == 1:
+            return run(output, "--pawl", *options)
+        torchrun = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29561"]
+        done = subprocess.run(
+            [sys.executable, *torchrun, SCRIPT, output, "--pawl", *options],
+            env=program.clean_env(OMP_NUM_THREADS="1"),
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=180,
+        )
+        return done.stdout.partition("weights ")[2].strip()
+
+    straight = launch(tmp_path / "straight") if ranks > 1 else stock[1]
+    output = tmp_path / "out"
+    assert launch(output, "--die-at=3") == ""
+    assert not list(output.iterdir())
+    assert launch(output, "--die-at=15") == ""
+    assert "checkpoint-12" in names(output)
+    assert launch(output) == straight
+    rng = {"rng_state.pth"} if ranks == 1 else {"rng_state_0.pth", "rng_state_1.pth"}
+    assert names(output / "checkpoint-24") == FILES - {"rng_state.pth"} | rng | OURS
+
+
+def damage_half(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def damage_byte(folder: Path) -> None:
+    data = bytearray((folder / "optimizer.pt").read_bytes())
+    data[len(data) // 2] ^= 1
+    (folder / "optimizer.pt").write_bytes(data)
+
+
+DAMAGES = {
+    "optimizer.pt": lambda folder: (folder / "optimizer.pt").unlink(),
+    "trainer_state.json": lambda folder: (folder / "trainer_state.json").unlink(),
+    "model.safetensors": damage_half,
+    "rng_state.pth": lambda folder: (folder / "rng_state.pth").write_bytes(b""),
+    "optimizer.pt ": damage_byte,
+}
+
+
+@pytest.mark.parametrize("writer", ["pawl", "stock"])
+@pytest.mark.parametrize("what", DAMAGES)
+@pytest.mark.parametrize("asked", ["newest", "by name"])
+def test_broken_checkpoint_is_refused(
+    tmp_path: Path,
+    stock: tuple[Path, str],
+    writer: str,
+    what: str,
+    asked: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The reason names the file; the one before is taken, and the outcome is the same."""
+    output = tmp_path / "out"
+    if writer == "stock":
+        shutil.copytree(stock[0], output)
+        shutil.rmtree(output / "checkpoint-24")
+    else:
+        first = small_trainer.trainer(output, small_trainer.AtStep(19, stop))
+        with pytest.raises(KeyboardInterrupt):
+            first.train()
+    broken = output / "checkpoint-18"
+    DAMAGES[what](broken)
+    one = small_trainer.trainer(output)
+    one.train(resume_from_checkpoint=True if asked == "newest" else str(broken))
+    (line,) = [r.getMessage() for r in caplog.records if "is not loaded" in r.getMessage()]
+    assert str(broken) in line
+    assert what.strip() in line
+    assert small_trainer.sha256(one.model) == stock[1]
+    assert names(output) == {f"checkpoint-{step}" for step in (6, 12, 18, 24)}
+    assert (tmp_path / ".out.pawl/checkpoint-18.refused/why.txt").is_file()
+
+
+def stop() -> None:
+    raise KeyboardInterrupt
+
+
+def test_stock_accepts_what_is_refused_here(tmp_path: Path, stock: tuple[Path, str]) -> None:
+    """Why all this: without optimizer.pt Trainer goes on, and ends elsewhere."""
+    shutil.copytree(stock[0], tmp_path / "out")
+    shutil.rmtree(tmp_path / "out/checkpoint-24")
+    (tmp_path / "out/checkpoint-18/optimizer.pt").unlink()
+    assert run(tmp_path / "out") not in ("", stock[1])
+
+
+def test_nothing_whole_is_an_error_with_all_reasons(
+    tmp_path: Path, stock: tuple[Path, str]
+) -> None:
+    output = tmp_path / "out"
+    shutil.copytree(stock[0], output)
+    for step in (6, 12, 18, 24):
+        (output / f"checkpoint-{step}/optimizer.pt").unlink()
+    with pytest.raises(PawlError, match=r"checkpoint-24: optimizer\.pt .*checkpoint-6: opt") as got:
+        small_trainer.trainer(output).train(resume_from_checkpoint=True)
+    assert got.value.name == "PAWL_ENOENT"
+    with pytest.raises(PawlError, match="checkpoint-5: is not there"):
+        small_trainer.trainer(output).train(resume_from_checkpoint=str(output / "checkpoint-5"))
+
+
+def test_save_total_limit_keeps_the_newest(tmp_path: Path) -> None:
+    seen: list[set[str]] = []
+    watch = [
+        small_trainer.AtStep(s, lambda: seen.append(names(tmp_path / "out"))) for s in (11, 17)
+    ]
+    small_trainer.trainer(tmp_path / "out", *watch, save_total_limit=2, save_steps=3).train()
+    assert all(len(one) <= 3 for one in seen)
+    assert names(tmp_path / "out") == {"checkpoint-21", "checkpoint-24"}
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_best_model_is_kept_and_loaded(tmp_path: Path, limit: int) -> None:
+    scores = {6: 1.0, 12: 3.0, 18: 2.0, 24: 0.0}
+    one = small_trainer.trainer(
+        tmp_path / "out",
+        save_total_limit=limit,
+        load_best_model_at_end=True,
+        metric_for_best_model="good",
+        greater_is_better=True,
+        eval_strategy="steps",
+        eval_steps=6,
+    )
+    kept: dict[str, torch.Tensor] = {}
+
+    def evaluate(*args: Any, **kwargs: Any) -> dict[str, float]:
+        if one.state.global_step == 12:
+            kept.update({n: t.clone() for n, t in one.model.state_dict().items()})
+        return {"eval_good": scores[one.state.global_step]}
+
+    one.evaluate = evaluate
+    one.train()
+    best = tmp_path / "out/checkpoint-12"
+    assert one.state.best_model_checkpoint == str(best)
+    assert all(torch.equal(t, kept[n]) for n, t in one.model.state_dict().items())
+    assert best.is_dir()
+    assert len(names(tmp_path / "out")) == (1 if limit == 1 else 2)
+    state = json.loads((best / "trainer_state.json").read_text())
+    assert state["best_model_checkpoint"] == str(best)
+
+
+def test_callback_that_reads_the_checkpoint_finds_it(tmp_path: Path) -> None:
+    found = []
+
+    class Upload(TrainerCallback):
+        def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            found.append(names(tmp_path / f"out/checkpoint-{state.global_step}"))
+
+    small_trainer.trainer(tmp_path / "out", Upload()).train()
+    assert found == [FILES | OURS] * 4
+
+
+def test_save_only_model_can_be_resumed(tmp_path: Path) -> None:
+    one = small_trainer.trainer(tmp_path / "out", save_only_model=True)
+    one.train()
+    assert names(tmp_path / "out/checkpoint-24") == OURS | FILES - {
+        "optimizer.pt", "rng_state.pth", "scheduler.pt",
+    }  # fmt: skip
+
+
+def test_sigterm_saves_the_step_and_leaves(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    code = (
+        "import os, signal, small_trainer, pathlib\n"
+        "import pawl.integrations.transformers as p; p.enable()\n"
+        f"term = small_trainer.AtStep(8, lambda: os.kill(os.getpid(), signal.SIGTERM))\n"
+        f"small_trainer.trainer(pathlib.Path({str(output)!r}), term).train()\n"
+        "print('not reached')\n"
+    )
+    env = program.clean_env()
+    env["PYTHONPATH"] = f"{SCRIPT.parent}{os.pathsep}{env['PYTHONPATH']}"
+    done = subprocess.run([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
+    assert done.returncode == -signal.SIGTERM
+    assert "not reached" not in done.stdout
+    (last,) = {int(name.partition("-")[2]) for name in names(output)} - {6}
+    assert 8 <= last < 12  # all ranks stop at the same step, so not at once
+
+
+def test_folder_in_a_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
+    one = small_trainer.trainer(tmp_path / "out")
+    save = one._save
+
+    def with_folder(output_dir: str, *args: Any, **kwargs: Any) -> None:
+        save(output_dir, *args, **kwargs)
+        os.mkdir(f"{output_dir}/1_Pooling")
+
+    one._save = with_folder
+    with pytest.raises(PawlError, match="1_Pooling"):
+        one.train()
+
+
+@pytest.mark.parametrize("release", ["4.47.1"])
+def test_oldest_release(tmp_path: Path, release: str) -> None:
+    env = packages.with_package("transformers", release)
+    straight = run(tmp_path / "straight", env=env)
+    output = tmp_path / "out"
+    assert straight
+    assert run(output, "--pawl", "--die-at=3", env=env) == ""
+    assert names(output) == set()
+    assert run(output, "--pawl", "--die-at=15", env=env) == ""
+    (output / "checkpoint-12/optimizer.pt").unlink()
+    assert run(output, "--pawl", env=env) == straight
+    assert names(output / "checkpoint-24") == FILES | OURS

@@ -19,7 +19,6 @@ is said once: their checkpoints are written by code that is not Trainer's.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import re
@@ -40,6 +39,7 @@ from pawl.engine import Engine, beside
 from pawl.errors import error
 from pawl.integrations import _one_run, _whole
 from pawl.integrations._capture import capture
+from pawl.integrations._patch import wrap
 
 log = logging.getLogger("pawl")
 
@@ -58,21 +58,11 @@ def enable(job: str | None = None, memory: int | None = None) -> None:
     ``memory``: bytes per node for checkpoints in memory; default: as for `pawl.Checkpointer`.
     """
     if not _options:
-        _wrap("train", _train)
-        _wrap("_save_checkpoint", _save_checkpoint)
-        _wrap("_load_best_model", _load_best_model)
+        wrap(Trainer, "train", _train)
+        wrap(Trainer, "_save_checkpoint", _save_checkpoint)
+        wrap(Trainer, "_load_best_model", _load_best_model)
     _options.update(job=job, memory=memory)
     _one_run.install(job or _core.env()["job"])
-
-
-def _wrap(name: str, around: Callable[..., Any]) -> None:
-    original = getattr(Trainer, name)
-
-    @functools.wraps(original)
-    def method(self: Trainer, *args: Any, **kwargs: Any) -> Any:
-        return around(self, functools.partial(original, self), *args, **kwargs)
-
-    setattr(Trainer, name, method)
 
 
 def _train(

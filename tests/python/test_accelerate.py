@@ -1,0 +1,196 @@
+"""Accelerate's save_state and load_state through Pawl."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import packages
+import program
+
+pytest.importorskip("accelerate")
+pytest.importorskip("pawl._core")
+program.find()
+
+from accelerate import Accelerator  # noqa: E402
+from accelerate.utils import ProjectConfiguration  # noqa: E402
+
+import pawl.integrations.accelerate as pawl_accelerate  # noqa: E402
+from pawl import PawlError  # noqa: E402
+
+FILES = {"model.safetensors", "optimizer.bin", "random_states_0.pkl", "scheduler.bin"}
+OURS = {".pawl", "complete.txt"}
+
+
+@pytest.fixture(autouse=True)
+def enabled() -> Iterator[None]:
+    """For the tests of this module only."""
+    changed = ("save_state", "load_state", "end_training")
+    originals = {name: getattr(Accelerator, name) for name in changed}
+    pawl_accelerate.enable()
+    yield
+    pawl_accelerate.close()
+    for name, original in originals.items():
+        setattr(Accelerator, name, original)
+    pawl_accelerate._options.clear()
+
+
+class Job:
+    """A model in training; its weights are a function of how many steps were made."""
+
+    def __init__(self, folder: Path, total_limit: int | None = None) -> None:
+        project = ProjectConfiguration(
+            str(folder),
+            automatic_checkpoint_naming=total_limit is not None,
+            total_limit=total_limit,
+        )
+        self.accelerator = Accelerator(cpu=True, project_config=project)
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(300, 300), torch.nn.Dropout())
+        optimizer = torch.optim.AdamW(model.parameters())
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+        prepared = self.accelerator.prepare(model, optimizer, scheduler)
+        self.model, self.optimizer, self.scheduler = prepared
+
+    def train(self, steps: int) -> list[torch.Tensor]:
+        for _ in range(steps):
+            self.optimizer.zero_grad()
+            self.accelerator.backward(self.model(torch.randn(4, 300)).square().mean())
+            self.optimizer.step()
+            self.scheduler.step()
+        return [p.detach().clone() for p in self.model.parameters()]
+
+
+def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} - {"checkpointHistories.csv"}
+
+
+def test_saved_and_loaded(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.train(3)
+    assert job.accelerator.save_state(tmp_path / "root/five") == tmp_path / "root/five"
+    wanted = job.train(4)
+    again = Job(tmp_path)
+    again.accelerator.load_state(tmp_path / "root/five")
+    assert names(tmp_path / "root") == {"five"}
+    assert names(tmp_path / "root/five") == FILES | OURS
+    assert same(again.train(4), wanted)
+
+
+def test_folder_is_read_by_accelerate_alone(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.train(3)
+    job.accelerator.save_state(tmp_path / "root/five")
+    wanted = job.train(4)
+    pawl_accelerate.wait()
+    again = Job(tmp_path)
+    Accelerator.load_state.__wrapped__(again.accelerator, tmp_path / "root/five")
+    assert same(again.train(4), wanted)
+
+
+def test_automatic_naming_and_limit(tmp_path: Path) -> None:
+    job = Job(tmp_path, total_limit=2)
+    weights = []
+    for _ in range(4):
+        weights.append(job.train(2))
+        job.accelerator.save_state()
+    pawl_accelerate.wait()
+    checkpoints = tmp_path / "checkpoints"
+    program.wait_until(lambda: len(names(checkpoints)) == 2, "older ones are deleted")
+    assert names(checkpoints) == {"checkpoint_2", "checkpoint_3"}
+    again = Job(tmp_path, total_limit=2)
+    again.accelerator.load_state()
+    assert same(again.train(0), weights[3])
+    again.accelerator.project_configuration.iteration = 3
+    with pytest.raises(ValueError, match="checkpoint_3 exists"):
+        again.accelerator.save_state()
+
+
+@pytest.mark.parametrize("what", ["pawl", "stock"])
+def test_damaged_checkpoint_is_refused(
+    tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By name: an error. The newest: the one before it is taken."""
+    job = Job(tmp_path, total_limit=3)
+    save = job.accelerator.save_state
+    if what == "stock":
+        save = Accelerator.save_state.__wrapped__.__get__(job.accelerator)
+    weights = []
+    for _ in range(3):
+        weights.append(job.train(2))
+        save()
+    pawl_accelerate.wait()
+    folder = tmp_path / "checkpoints/checkpoint_2"
+    (folder / "optimizer.bin").write_bytes((folder / "optimizer.bin").read_bytes()[:5000])
+    again = Job(tmp_path, total_limit=3)
+    with pytest.raises(PawlError, match=r"checkpoint_2: .*optimizer\.bin"):
+        again.accelerator.load_state(folder)
+    again.accelerator.load_state()
+    assert "optimizer.bin" in caplog.text
+    assert same(again.train(0), weights[1])
+
+
+SCRIPT = """
+import sys, torch
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+import pawl.integrations.accelerate as p
+p.enable()
+from test_accelerate import Job
+from accelerate import Accelerator
+job = Job(Path(sys.argv[1]), total_limit=2)
+rank, world = job.accelerator.process_index, job.accelerator.num_processes
+if sys.argv[3] == "save":
+    job.train(3)
+    job.accelerator.save_state()
+else:
+    job.accelerator.load_state()
+job.train(int(sys.argv[4]))
+job.accelerator.end_training()
+line = f"rank {rank} of {world}: {[p.sum().item() for p in job.model.parameters()]}\\n"
+sys.stdout.write(line)  # one call: ranks share the pipe
+sys.stdout.flush()
+"""
+
+
+def launch(folder: Path, what: str, ranks: int, steps: int, env: dict[str, str]) -> list[str]:
+    """What each rank ends with, steps after it has saved or loaded."""
+    script = folder / "script.py"
+    script.write_text(SCRIPT)
+    torchrun = ["-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--master-port=29571"]
+    done = subprocess.run(
+        [sys.executable, *torchrun, script, folder, Path(__file__).parent, what, str(steps)],
+        env={**env, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0
+    return sorted(line for line in done.stdout.splitlines() if line.startswith("rank "))
+
+
+def test_two_ranks(tmp_path: Path) -> None:
+    saved = launch(tmp_path, "save", 2, 2, program.clean_env())
+    assert len(saved) == 2
+    folder = tmp_path / "checkpoints/checkpoint_0"
+    assert names(folder) == FILES | OURS | {"random_states_1.pkl"}
+    assert launch(tmp_path, "load", 2, 2, program.clean_env()) == saved
+
+
+def test_oldest_release(tmp_path: Path) -> None:
+    """Accelerate 0.26.1, which lies with the oldest transformers.
+
+    It cannot read its own random generators' file with torch 2.6 or later, and says so.
+    """
+    env = packages.with_package("transformers", "4.47.1")
+    saved = launch(tmp_path, "save", 1, 0, env)
+    assert launch(tmp_path, "load", 1, 0, env) == saved

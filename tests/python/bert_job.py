@@ -35,16 +35,24 @@ SHORT = shlex.split("""
 class Job:
     """One process of the job, and the agent behind it."""
 
-    def __init__(self, local: Path, output: Path, *extra: str, env: dict[str, str] | None = None):
+    def __init__(
+        self,
+        local: Path,
+        output: Path,
+        *extra: str,
+        env: dict[str, str] | None = None,
+        short: bool = True,
+    ) -> None:
         self.output = output
         self.hidden = output.with_name(f".{output.name}.pawl")
         self._log = output.with_name(f"{output.name}.log")
         script = [EXAMPLE / "run.py", "--local", local]
+        short_words = SHORT if short else ["--use_cpu"]
         where = ["--output_dir", output, "--run_name", "test"]
         with self._log.open("ab") as log:
             self._from = log.tell()
             self.process = subprocess.Popen(
-                [sys.executable, *script, *GUIDE, *where, *SHORT, *extra],
+                [sys.executable, *script, *GUIDE, *where, *short_words, *extra],
                 env={
                     **(env or program.clean_env()),
                     "HF_HUB_OFFLINE": "1",

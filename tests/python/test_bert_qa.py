@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ program.find()
 import safetensors.torch  # noqa: E402
 import torch  # noqa: E402
 
-from bert_job import EXAMPLE, LIMIT_S, Job  # noqa: E402
+from bert_job import ENV, EXAMPLE, GUIDE, LIMIT_S, SHORT, Job  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -176,3 +178,61 @@ def test_features_point_at_the_answers(local: Path) -> None:
                 assert text == example["answers"]["text"][0]
                 found.add(window["example"])
         assert len(found) == len(examples)
+
+
+RUN_QA = os.environ.get("PAWL_RUN_QA")
+METRIC = """
+class Metric:
+    def compute(self, predictions, references):
+        return {"exact_match": 0.0, "f1": 0.0}
+
+def load(*args, **kwargs):
+    return Metric()
+"""
+
+
+@pytest.mark.skipif(RUN_QA is None, reason="PAWL_RUN_QA names no copy of transformers' run_qa.py")
+def test_run_qa_unmodified(local: Path, tmp_path: Path) -> None:
+    """Transformers' own example, with trainer_qa.py and utils_qa.py beside it."""
+    (tmp_path / "evaluate.py").write_text(METRIC)  # the real one asks the hub for its metric
+
+    def start(name: str, *resume: str) -> subprocess.Popen[bytes]:
+        files = {split: local / f"squad/{split}.json" for split in ("train", "validation")}
+        words = [word for word in (*GUIDE, *SHORT) if word not in ("--dataset_name", "squad")]
+        options = ["--train_file", files["train"], "--validation_file", files["validation"]]
+        options += ["--model_name_or_path", local / "bert-base-uncased", "--max_seq_length", "96"]
+        options += ["--doc_stride", "32", "--do_eval", "--output_dir", tmp_path / name, *resume]
+        env = program.clean_env(**ENV)
+        env["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{env['PYTHONPATH']}"
+        run = [sys.executable, "-m", "pawl.integrations.transformers", RUN_QA]
+        return subprocess.Popen([*run, *words, *options], env=env, cwd=tmp_path)
+
+    assert start("straight").wait(LIMIT_S) == 0
+    job = start("out")
+    program.wait_until((tmp_path / "out/checkpoint-20").exists, "a checkpoint", LIMIT_S)
+    job.kill()
+    job.wait()
+    newest = f"--resume_from_checkpoint={tmp_path / 'out/checkpoint-20'}"
+    assert start("out", newest).wait(LIMIT_S) == 0
+    assert same_weights(tmp_path / "out", tmp_path / "straight")
+
+
+@pytest.mark.skipif(not os.environ.get("PAWL_LONG"), reason="minutes: make test-long")
+def test_the_guides_own_numbers(tmp_path: Path) -> None:
+    """50 epochs and a checkpoint every 1000 steps, killed once behind the first."""
+    sys.path.insert(0, str(EXAMPLE))
+    import prepare
+
+    folder = tmp_path / "local"
+    prepare.prepare(folder, train=372, validation=12, hidden=32)  # 31 steps an epoch
+    env = program.clean_env(SKYPILOT_TASK_ID="long", WANDB_MODE="offline")
+    job = Job(folder, tmp_path / "straight", env=env, short=False)
+    job.finished()
+    env["SKYPILOT_TASK_ID"] = "long-2"
+    job = Job(folder, tmp_path / "out", env=env, short=False)
+    job.wait_for("a checkpoint", (tmp_path / "out/checkpoint-1000").exists)
+    job.kill()
+    Job(folder, tmp_path / "out", env=env, short=False).finished()
+    assert same_weights(tmp_path / "out", tmp_path / "straight")
+    kept = {path.name for path in (tmp_path / "out").glob("checkpoint-*")}
+    assert kept == {"checkpoint-1000", "checkpoint-1550"}

@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import runpy
 import shutil
 import signal
 import sys
@@ -270,3 +271,19 @@ def _needed(args: Any) -> list[str]:
     ranks = range(args.world_size)
     rng = [f"rng_state_{rank}.pth" for rank in ranks] if args.world_size > 1 else ["rng_state.pth"]
     return [_STATE, "optimizer.pt", "scheduler.pt", *rng]
+
+
+def main() -> None:
+    """Runs a script, unmodified, with enable() called before it."""
+    if len(sys.argv) < 2:
+        sys.exit("usage: python -m pawl.integrations.transformers script.py args…")
+    from pawl.integrations import transformers as module  # this one is called __main__
+
+    module.enable()
+    del sys.argv[0]
+    sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

@@ -39,6 +39,7 @@ PURE = {
     "src/base/rng.c",
     "src/base/wire.c",
     "src/store/mem_disk.c",
+    "src/ckpt/delta.c",
     "src/ckpt/manifest.c",
     "src/ckpt/plan.c",
     "src/ckpt/record.c",

@@ -30,10 +30,12 @@
 #define PREPARE_MIN (8u << 20) /* bytes: pages are put into more than that ahead of the reader */
 
 struct reader {
-	struct store *store;                /* the opener's */
-	struct store_io *free[STORE_DEPTH]; /* requests not in flight, as a stack */
-	uint32_t free_n;                    /* of them */
-	struct store_io ios[STORE_DEPTH];   /* all requests */
+	struct store *store;                         /* the opener's */
+	struct store_io *free[STORE_DEPTH];          /* requests not in flight, as a stack */
+	uint32_t free_n;                             /* of them */
+	void (*arrived)(void *user, uint64_t bytes); /* see reader_watch; NULL: nobody watches */
+	void *arrived_user;
+	struct store_io ios[STORE_DEPTH]; /* all requests */
 };
 
 /* One file being read. */
@@ -66,6 +68,12 @@ int reader_open(struct reader **reader, struct store *store, struct pawl_err *er
 void reader_close(struct reader *reader)
 {
 	free(reader);
+}
+
+void reader_watch(struct reader *reader, void (*arrived)(void *user, uint64_t bytes), void *user)
+{
+	reader->arrived = arrived;
+	reader->arrived_user = user;
 }
 
 /* Says which chunk of the file at path is damaged. */
@@ -119,6 +127,9 @@ static bool reap_chunk(struct job *job)
 		job->rv = check_chunk(job, io);
 		if (job->rv == 0 && job->have != NULL) {
 			job->have[io->off_bytes / CKPT_CHUNK] = true;
+		}
+		if (job->rv == 0 && r->arrived != NULL) {
+			r->arrived(r->arrived_user, io->len_bytes);
 		}
 	}
 	return true;
@@ -238,6 +249,7 @@ struct part_image {
 	const uint8_t *bytes;             /* the file */
 	uint8_t *memory;                  /* the same, to be read into; NULL: it is mapped */
 	bool *have;                       /* one a chunk: it is in bytes, verified */
+	uint64_t dropped;                 /* chunks: those before it were let go once */
 	char path[STORE_PATH_MAX];        /* for messages */
 };
 
@@ -355,6 +367,19 @@ int part_image_need(struct part_image *image, uint64_t off, uint64_t len_bytes,
 	}
 	return (image->memory != NULL ? read_into_memory : verify_mapped)(image, first,
 		(off + len_bytes - 1) / CKPT_CHUNK + 1, err);
+}
+
+void part_image_drop(struct part_image *image, uint64_t end)
+{
+	uint64_t chunk = end / CKPT_CHUNK;
+
+	if (image->memory == NULL || chunk <= image->dropped) {
+		return; /* the page cache is the system's */
+	}
+	madvise(image->memory + image->dropped * CKPT_CHUNK, (chunk - image->dropped) * CKPT_CHUNK,
+		MADV_DONTNEED);
+	memset(image->have + image->dropped, 0, chunk - image->dropped);
+	image->dropped = chunk;
 }
 
 const uint8_t *part_image_at(const struct part_image *image, uint64_t off)

@@ -10,6 +10,8 @@ struct reader; /* requests, reused from file to file; one thread at a time */
 
 int reader_open(struct reader **reader, struct store *store, struct pawl_err *err);
 void reader_close(struct reader *reader); /* NULL is fine */
+/* From now on arrived is told of bytes that were read and verified, on the reading thread. */
+void reader_watch(struct reader *reader, void (*arrived)(void *user, uint64_t bytes), void *user);
 
 /*
  * Reads the whole file of part in tag into image (page aligned, part->size_bytes long), several
@@ -37,6 +39,9 @@ int part_image_open(struct part_image **out, struct reader *reader, const char *
  * never touched again. off + len_bytes is at most the file's size. Errors as reader_read. */
 int part_image_need(struct part_image *image, uint64_t off, uint64_t len_bytes,
 	struct pawl_err *err);
+/* Gives back the memory of what lies before end, in whole chunks, so that a file larger than memory
+ * can be gone through; it is read again if it is needed again. */
+void part_image_drop(struct part_image *image, uint64_t end);
 /* Byte off of the file. Only what was needed before may be looked at; it stays until close. Any
  * thread. */
 const uint8_t *part_image_at(const struct part_image *image, uint64_t off);

@@ -102,7 +102,9 @@ static int check_file(struct store *store, const char *tag, const struct manifes
 	return 0;
 }
 
-int tag_open(struct store *store, const char *tag, struct manifest *manifest, struct pawl_err *err)
+/* sealed: complete.txt is asked for. */
+static int open_tag(struct store *store, const char *tag, bool sealed, struct manifest *manifest,
+	struct pawl_err *err)
 {
 	struct manifest m;
 	enum store_kind kind;
@@ -113,7 +115,7 @@ int tag_open(struct store *store, const char *tag, struct manifest *manifest, st
 	if (rv == 0) {
 		rv = store_stat(store, tag, &kind, &size_bytes, err);
 	}
-	if (rv == 0) {
+	if (rv == 0 && sealed) {
 		rv = check_complete(store, tag, err);
 	}
 	if (rv == 0) {
@@ -131,6 +133,17 @@ int tag_open(struct store *store, const char *tag, struct manifest *manifest, st
 	}
 	*manifest = m;
 	return 0;
+}
+
+int tag_open(struct store *store, const char *tag, struct manifest *manifest, struct pawl_err *err)
+{
+	return open_tag(store, tag, true, manifest, err);
+}
+
+int tag_open_unsealed(struct store *store, const char *tag, struct manifest *manifest,
+	struct pawl_err *err)
+{
+	return open_tag(store, tag, false, manifest, err);
 }
 
 /* ---- pins ---- */
@@ -210,6 +223,15 @@ static int read_pins(struct store *store, struct pins *pins, struct pawl_err *er
 		free(pins->tags);
 		*pins = (struct pins){.n = 0};
 	}
+	return rv;
+}
+
+int tags_check_pins(struct store *store, struct pawl_err *err)
+{
+	struct pins pins;
+	int rv = read_pins(store, &pins, err);
+
+	free(pins.tags);
 	return rv;
 }
 
@@ -323,6 +345,7 @@ static void fill_info(struct store *store, struct tag_info *info, bool deep)
 		info->size_bytes = manifest_bytes(&m);
 		info->created_ns = m.created_ns;
 		info->world = m.world;
+		info->files = m.parts_n;
 		manifest_deinit(&m);
 	}
 }

@@ -43,6 +43,7 @@ struct tag_info {
 	uint64_t size_bytes;  /* of all files in the manifest; 0 if broken */
 	int64_t created_ns;   /* from the manifest; 0 if it was not read */
 	uint32_t world;       /* ranks that saved */
+	uint32_t files;       /* in the manifest */
 	char why[160];        /* what is broken */
 };
 
@@ -64,6 +65,24 @@ int tags_list(struct store *store, bool deep, struct tag_info **tags, size_t *n,
 /* Reads and checks complete.txt, manifest and file sizes. PAWL_ENOENT if there is no such tag,
  * PAWL_ECORRUPT if it is broken. */
 int tag_open(struct store *store, const char *tag, struct manifest *manifest, struct pawl_err *err);
+/* The same, but complete.txt is not asked for: what a tag without it holds. */
+int tag_open_unsealed(struct store *store, const char *tag, struct manifest *manifest,
+	struct pawl_err *err);
+/* Says, durably, that a tag is complete. Called by the one owner of the root, who has verified
+ * every byte of it. */
+int tag_seal(struct store *store, const char *tag, struct pawl_err *err);
+/* PAWL_ECORRUPT if .pins cannot be read as such: then every tag counts as pinned. */
+int tags_check_pins(struct store *store, struct pawl_err *err);
+
+/* A hidden name that a crash left behind, and what tags_recover does about it. */
+struct tag_leftover {
+	char name[CKPT_TAG_MAX + 32]; /* in the root */
+	char tag[CKPT_TAG_MAX];       /* that it belongs to */
+	bool put_back;                /* it is renamed to tag; else removed */
+};
+/* All of them, in no order; the caller frees *left. */
+int tags_leftovers(struct store *store, struct tag_leftover **left, size_t *n,
+	struct pawl_err *err);
 /* At start, by the one owner of the root: removes .pawl.<tag>.new left by a crash (finishing an
  * interrupted replacement first). */
 int tags_recover(struct store *store, struct pawl_err *err);
@@ -82,9 +101,14 @@ int tag_put_aside(struct store *store, const char *tag, const char *why, struct 
 /* Deletes a tag, pinned or not: first renamed away, then removed. Also right when it is not there.
  */
 int tag_remove(struct store *store, const char *tag, struct pawl_err *err);
-/* Deletes what the rule (retain.h) lets go: first renamed away, then removed. Called only after a
- * newer tag is durable. */
+/* Deletes those of n tags that keep does not mark: all are renamed away, durably, then removed. */
+int tags_drop(struct store *store, const struct tag_info *tags, size_t n, const bool *keep,
+	struct pawl_err *err);
+/* Marks in keep what the rule (retain.h) keeps of all tags of a root. */
 struct retain_rule;
+int tags_plan_retain(const struct retain_rule *rule, const struct tag_info *tags, size_t n,
+	bool *keep, struct pawl_err *err);
+/* Deletes what the rule lets go. Called only after a newer tag is durable. */
 int tags_retain(struct store *store, const struct retain_rule *rule, struct pawl_err *err);
 int tag_pin(struct store *store, const char *tag, bool pinned, struct pawl_err *err);
 /* The newest tag of a step: "global_step<step>" if there is one, else another that says so.

@@ -89,8 +89,7 @@ int tag_put_aside(struct store *store, const char *tag, const char *why, struct 
 
 /* ---- retention ---- */
 
-/* Marks in keep what the rule keeps. n entries each. */
-static int plan_retain(const struct retain_rule *rule, const struct tag_info *tags, size_t n,
+int tags_plan_retain(const struct retain_rule *rule, const struct tag_info *tags, size_t n,
 	bool *keep, struct pawl_err *err)
 {
 	struct retain_tag *list = FAULT_MEM("tags.retain", calloc(n + 1, sizeof(*list)));
@@ -108,9 +107,7 @@ static int plan_retain(const struct retain_rule *rule, const struct tag_info *ta
 	return 0;
 }
 
-/* Renames away all that is not kept, makes that durable, and only then removes: a tag is whole or
- * gone. */
-static int drop_tags(struct store *store, const struct tag_info *tags, size_t n, const bool *keep,
+int tags_drop(struct store *store, const struct tag_info *tags, size_t n, const bool *keep,
 	struct pawl_err *err)
 {
 	char gone[TAG_NAME_MAX];
@@ -153,7 +150,7 @@ int tag_remove(struct store *store, const char *tag, struct pawl_err *err)
 	}
 	if (rv == 0 && ours) {
 		snprintf(info.tag, sizeof(info.tag), "%s", tag);
-		rv = drop_tags(store, &info, 1, &keep, err);
+		rv = tags_drop(store, &info, 1, &keep, err);
 	}
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "remove %s", tag);
 }
@@ -173,10 +170,10 @@ int tags_retain(struct store *store, const struct retain_rule *rule, struct pawl
 	if (keep == NULL) {
 		rv = pawl_err_set(err, PAWL_ENOMEM, "%zu tags", n);
 	} else {
-		rv = plan_retain(rule, tags, n, keep, err);
+		rv = tags_plan_retain(rule, tags, n, keep, err);
 	}
 	if (rv == 0) {
-		rv = drop_tags(store, tags, n, keep, err);
+		rv = tags_drop(store, tags, n, keep, err);
 	}
 	free(keep);
 	free(tags);

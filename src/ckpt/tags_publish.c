@@ -17,6 +17,7 @@
  */
 #include "base/assert.h"
 #include "base/err.h"
+#include "base/fault.h"
 #include "base/wire.h"
 #include "ckpt/tags_names.h"
 #include "store/store.h"
@@ -52,6 +53,38 @@ static int settle_tag(struct store *store, const char *tag, struct pawl_err *err
 	for (int i = 0; i < HIDDEN && rv == 0; i++) {
 		rv = has[i] ? store_remove(store, names[i], err) : 0;
 	}
+	return rv;
+}
+
+int tags_leftovers(struct store *store, struct tag_leftover **left, size_t *n, struct pawl_err *err)
+{
+	struct tag_leftover *list;
+	struct tag_names names;
+	int rv = tags_list_names(store, "", tags_want_hidden, &names, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	list = FAULT_MEM("tags.leftovers", calloc(names.n + 1, sizeof(*list)));
+	if (list == NULL) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "list %zu names", names.n);
+	}
+	for (size_t i = 0; i < names.n && rv == 0; i++) {
+		size_t len = strlen(names.at[i].name);
+		bool has_tag;
+
+		ASSERT(tags_parse_hidden(names.at[i].name, list[i].tag));
+		memcpy(list[i].name, names.at[i].name, len + 1);
+		rv = tags_has_path(store, list[i].tag, &has_tag, err);
+		list[i].put_back = !has_tag && strcmp(list[i].name + len - 4, ".old") == 0;
+	}
+	if (rv == 0) {
+		*left = list;
+		*n = names.n;
+	} else {
+		free(list);
+	}
+	free(names.at);
 	return rv;
 }
 
@@ -126,6 +159,16 @@ static int seal_dir(struct store *store, const char *dir, const struct wire_out 
 		rv = store_write_small(store, complete, TAG_OK, TAG_OK_BYTES, err);
 	}
 	return rv == 0 ? store_sync_dir(store, dir, err) : rv;
+}
+
+int tag_seal(struct store *store, const char *tag, struct pawl_err *err)
+{
+	char complete[TAG_PATH_MAX];
+	int rv;
+
+	snprintf(complete, sizeof(complete), "%s/complete.txt", tag);
+	rv = store_write_small(store, complete, TAG_OK, TAG_OK_BYTES, err);
+	return rv == 0 ? store_sync_dir(store, tag, err) : rv;
 }
 
 /* Puts dir in the place of the tag where the system cannot exchange two names. */

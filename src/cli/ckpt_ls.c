@@ -11,20 +11,7 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-/* Files of a tag; 0 if its manifest cannot be read. */
-static uint32_t count_files(struct ckpt_root *root, const struct tag_info *tag)
-{
-	struct manifest manifest;
-	uint32_t files = 0;
-
-	if (tag->state == TAG_COMPLETE && tag_open(root->store, tag->tag, &manifest, NULL) == 0) {
-		files = manifest.parts_n;
-		manifest_deinit(&manifest);
-	}
-	return files;
-}
-
-static int print_json(struct ckpt_root *root)
+static int print_json(const struct ckpt_root *root)
 {
 	json_t *list = json_array();
 	char when[CLI_TEXT_MAX];
@@ -34,8 +21,8 @@ static int print_json(struct ckpt_root *root)
 		bool complete = tag->state == TAG_COMPLETE;
 		json_t *row = json_pack("{s:I, s:s, s:s, s:I, s:i, s:i, s:s?, s:b, s:o}", "step",
 			(json_int_t)tag->step, "tag", tag->tag, "state", ckpt_state_word(tag),
-			"bytes", (json_int_t)tag->size_bytes, "files", (int)count_files(root, tag),
-			"ranks", (int)tag->world, "created",
+			"bytes", (json_int_t)tag->size_bytes, "files", (int)tag->files, "ranks",
+			(int)tag->world, "created",
 			complete ? cli_time(when, tag->created_ns) : NULL, "pinned",
 			(int)tag->pinned, "why", complete ? json_null() : cli_json_text(tag->why));
 
@@ -48,7 +35,7 @@ static int print_json(struct ckpt_root *root)
 	return cli_json(list);
 }
 
-static void print_table(struct ckpt_root *root)
+static void print_table(const struct ckpt_root *root)
 {
 	char size[CLI_TEXT_MAX];
 	char when[CLI_TEXT_MAX];
@@ -61,8 +48,8 @@ static void print_table(struct ckpt_root *root)
 
 		printf("%12llu  %-8s  %10s  %5u  %5u  %-20s  %-6s  %s%s%s\n",
 			(unsigned long long)tag->step, ckpt_state_word(tag),
-			complete ? cli_size(size, tag->size_bytes) : "-", count_files(root, tag),
-			tag->world, complete ? cli_time(when, tag->created_ns) : "-",
+			complete ? cli_size(size, tag->size_bytes) : "-", tag->files, tag->world,
+			complete ? cli_time(when, tag->created_ns) : "-",
 			tag->pinned ? "yes" : "no", tag->tag, complete ? "" : ": ",
 			complete ? "" : tag->why);
 	}

@@ -7,37 +7,22 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#define SHAPE_MAX 512u /* bytes of a shape as text, terminator included */
-
 static const struct cli_option options[] = {
 	{"--json", 0, NULL, "one JSON document"},
 	{NULL},
 };
 
-/* "3 x 4", or "scalar"; cut where it is full. */
-static const char *format_shape(char *buf, const struct pawl_tensor *tensor)
-{
-	size_t used = 0;
-
-	snprintf(buf, SHAPE_MAX, "scalar");
-	for (uint32_t i = 0; i < tensor->ndim && used < SHAPE_MAX; i++) {
-		used += (size_t)snprintf(buf + used, SHAPE_MAX - used, "%s%llu", i > 0 ? " x " : "",
-			(unsigned long long)tensor->shape[i]);
-	}
-	return buf;
-}
-
 static int print_tensors(const struct manifest_part *part, struct pawl_err *err)
 {
 	struct pawl_tensor tensor;
-	char shape[SHAPE_MAX];
+	char shape[CKPT_SHAPE_MAX];
 	size_t off = 0;
 	int rv;
 
 	while ((rv = pawl_tensor_decode(part->tensors, part->tensors_bytes, &off, &tensor, err)) ==
 		1) {
 		printf("    %-48s %-10s %s\n", tensor.name, tensor.dtype,
-			format_shape(shape, &tensor));
+			ckpt_shape(shape, &tensor));
 	}
 	return rv;
 }
@@ -78,14 +63,9 @@ static json_t *make_tensors(const struct manifest_part *part, struct pawl_err *e
 
 	while ((rv = pawl_tensor_decode(part->tensors, part->tensors_bytes, &off, &tensor, err)) ==
 		1) {
-		json_t *shape = json_array();
-
-		for (uint32_t i = 0; i < tensor.ndim; i++) {
-			json_array_append_new(shape, json_integer((json_int_t)tensor.shape[i]));
-		}
 		json_array_append_new(list,
 			json_pack("{s:o, s:s, s:o, s:i, s:I}", "name", cli_json_text(tensor.name),
-				"dtype", tensor.dtype, "shape", shape, "storage",
+				"dtype", tensor.dtype, "shape", ckpt_json_shape(&tensor), "storage",
 				(int)tensor.storage, "offset_bytes",
 				(json_int_t)tensor.offset_bytes));
 	}
@@ -131,7 +111,7 @@ static json_t *make_document(const struct tag_info *tag, const struct manifest *
 }
 
 /* Returns an exit code. */
-static int show(const struct cli_command *command, struct ckpt_root *root, const char *step,
+static int show(const struct cli_command *command, struct ckpt_root *root, const char *name,
 	bool json)
 {
 	const struct tag_info *tag;
@@ -139,7 +119,7 @@ static int show(const struct cli_command *command, struct ckpt_root *root, const
 	struct pawl_err err;
 	int code = CLI_OK;
 
-	if (ckpt_root_pick(root, step, &tag, &err) != 0 ||
+	if (ckpt_root_pick(root, name, &tag, &err) != 0 ||
 		tag_open(root->store, tag->tag, &manifest, &err) != 0) {
 		return cli_fail(command, &err);
 	}
@@ -175,8 +155,9 @@ static int main_show(const struct cli_command *command, int argc, char **argv)
 
 const struct cli_command cli_ckpt_show = {
 	.name = "ckpt show",
-	.args = "ROOT [STEP]",
+	.args = "ROOT [TAG]",
 	.summary = "Show the files and tensors of a checkpoint (the newest)",
+	.details = "TAG is the name of a checkpoint, or its step.\n",
 	.options = options,
 	.main = main_show,
 };

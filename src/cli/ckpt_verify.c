@@ -10,12 +10,12 @@
 #include "ckpt/read.h"
 #include "ckpt/zip.h"
 #include "cli/ckpt.h"
+#include "cli/progress.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum option { JSON, ALL };
 
@@ -30,7 +30,7 @@ struct check {
 	const struct cli_command *command; /* for messages */
 	struct ckpt_root root;             /* whose tags are read */
 	struct reader *reader;             /* of that root */
-	bool progress;                     /* stderr is a terminal */
+	struct progress progress;          /* of reading */
 	bool json;                         /* results become rows, else lines */
 	json_t *rows;                      /* one a tag */
 	size_t damaged;                    /* tags */
@@ -74,7 +74,7 @@ static int check_zip(const struct image *image, struct pawl_err *err)
 	return rv;
 }
 
-static int check_file(struct check *check, const char *tag, const struct manifest_part *part,
+static int check_file(struct reader *reader, const char *tag, const struct manifest_part *part,
 	struct pawl_err *err)
 {
 	char size[CLI_TEXT_MAX];
@@ -85,11 +85,7 @@ static int check_file(struct check *check, const char *tag, const struct manifes
 		return pawl_err_sys(err, "%s/%s: memory for %s", tag, part->file,
 			cli_size(size, part->size_bytes));
 	}
-	if (check->progress) {
-		fprintf(stderr, "\r\033[Kreading %s/%s, %s", tag, part->file,
-			cli_size(size, part->size_bytes));
-	}
-	rv = reader_read(check->reader, tag, part, bytes, err);
+	rv = reader_read(reader, tag, part, bytes, err);
 	if (rv == 0) {
 		const struct image image = {bytes, part->size_bytes};
 
@@ -102,18 +98,34 @@ static int check_file(struct check *check, const char *tag, const struct manifes
 	return rv;
 }
 
+static void on_arrived(void *user, uint64_t bytes)
+{
+	progress_add(user, bytes);
+}
+
+int ckpt_verify_files(struct reader *reader, const struct manifest *manifest,
+	struct progress *progress, struct pawl_err *err)
+{
+	int rv = 0;
+
+	reader_watch(reader, on_arrived, progress);
+	for (uint32_t i = 0; i < manifest->parts_n && rv == 0; i++) {
+		progress_name(progress, manifest->tag, manifest->parts[i].file);
+		rv = check_file(reader, manifest->tag, &manifest->parts[i], err);
+	}
+	progress_wipe(progress);
+	return rv;
+}
+
 static int check_tag(struct check *check, const struct tag_info *tag, struct pawl_err *err)
 {
 	struct manifest manifest;
 	int rv = tag_open(check->root.store, tag->tag, &manifest, err);
 
-	if (rv != 0) {
-		return rv;
+	if (rv == 0) {
+		rv = ckpt_verify_files(check->reader, &manifest, &check->progress, err);
+		manifest_deinit(&manifest);
 	}
-	for (uint32_t i = 0; i < manifest.parts_n && rv == 0; i++) {
-		rv = check_file(check, tag->tag, &manifest.parts[i], err);
-	}
-	manifest_deinit(&manifest);
 	return rv;
 }
 
@@ -124,9 +136,6 @@ static int say(struct check *check, const struct tag_info *tag, int rv, int64_t 
 	double seconds = (double)took_ns / NS_PER_S;
 	char size[CLI_TEXT_MAX];
 
-	if (check->progress) {
-		fprintf(stderr, "\r\033[K");
-	}
 	if (rv != 0 && rv != PAWL_ECORRUPT) {
 		return rv;
 	}
@@ -146,15 +155,20 @@ static int say(struct check *check, const struct tag_info *tag, int rv, int64_t 
 	return 0;
 }
 
-static int verify(struct check *check, const char *step, bool all, struct pawl_err *err)
+static int verify(struct check *check, const char *name, bool all, struct pawl_err *err)
 {
 	const struct tag_info *first;
 	size_t n = all ? check->root.tags_n : 1;
-	int rv = ckpt_root_pick(&check->root, step, &first, err);
+	uint64_t total_bytes = 0;
+	int rv = ckpt_root_pick(&check->root, name, &first, err);
 
 	if (rv == 0) {
 		rv = reader_open(&check->reader, check->root.store, err);
 	}
+	for (size_t i = 0; i < n && rv == 0; i++) {
+		total_bytes += all ? check->root.tags[i].size_bytes : first->size_bytes;
+	}
+	progress_start(&check->progress, "verify", total_bytes);
 	for (size_t i = 0; i < n && rv == 0; i++) {
 		const struct tag_info *tag = all ? &check->root.tags[i] : first;
 		int64_t began_ns = clock_mono_ns();
@@ -166,7 +180,7 @@ static int verify(struct check *check, const char *step, bool all, struct pawl_e
 	return rv;
 }
 
-/* ROOT [STEP] in args. */
+/* ROOT [TAG] in args. */
 static int read_line(struct cli_reader *reader, const char **args, bool *all, bool *json)
 {
 	size_t n = 0;
@@ -183,7 +197,7 @@ static int read_line(struct cli_reader *reader, const char **args, bool *all, bo
 		}
 	}
 	if (what == CLI_END && (n == 0 || (n == 2 && *all))) {
-		cli_usage(reader->command, "ROOT and, at most, STEP or --all are needed");
+		cli_usage(reader->command, "ROOT and, at most, TAG or --all are needed");
 		return CLI_BAD;
 	}
 	return what;
@@ -192,7 +206,7 @@ static int read_line(struct cli_reader *reader, const char **args, bool *all, bo
 static int main_verify(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
-	struct check check = {.command = command, .progress = isatty(STDERR_FILENO)};
+	struct check check = {.command = command};
 	const char *args[2] = {NULL, NULL};
 	struct pawl_err err;
 	bool all = false;
@@ -220,7 +234,7 @@ static int main_verify(const struct cli_command *command, int argc, char **argv)
 
 const struct cli_command cli_ckpt_verify = {
 	.name = "ckpt verify",
-	.args = "ROOT [STEP]",
+	.args = "ROOT [TAG]",
 	.summary = "Read every byte of a checkpoint (the newest) and check it",
 	.details = "Each file is read into memory whole. Exit code 4: something is damaged.\n",
 	.options = options,

@@ -18,7 +18,8 @@ import pytest
 import program
 
 PROGRAM = program.find()
-COMMANDS = ["run", "ckpt ls", "ckpt show", "ckpt verify", "ckpt export", "compat", "env", "agent"]
+CKPT = ["ls", "show", "verify", "diff", "export", "rm", "gc", "repair"]
+COMMANDS = ["run", *(f"ckpt {name}" for name in CKPT), "compat", "env", "agent"]
 COMMANDS += ["version"]
 
 
@@ -64,6 +65,15 @@ def test_unknown_options_are_refused(command: str) -> None:
         (["ckpt", "verify", "a", "1", "--all"], "--all"),
         (["ckpt", "export", "a", "1"], "DEST"),
         (["ckpt", "export", "a", "1", "b", "c"], "unexpected argument c"),
+        (["ckpt", "diff", "a", "1"], "two checkpoints"),
+        (["ckpt", "diff", "a", "1", "2", "3"], "unexpected argument 3"),
+        (["ckpt", "rm", "a"], "TAG"),
+        (["ckpt", "gc"], "ROOT"),
+        (["ckpt", "gc", "a", "b"], "unexpected argument b"),
+        (["ckpt", "gc", "a", "--keep", "0"], "whole number"),
+        (["ckpt", "gc", "a", "--keep-every", "5"], "--keep N"),
+        (["ckpt", "repair"], "ROOT"),
+        (["ckpt", "repair", "a", "b"], "unexpected argument b"),
         (["agent"], "--job"),
         (["agent", "--job", "x", "y"], "unexpected argument y"),
         (["compat", "use", "nebulaml"], "use NAME"),
@@ -293,6 +303,6 @@ def test_what_is_not_there(root: Path, tmp_path: Path) -> None:
     assert program.run("ckpt", "ls", tmp_path, "--json").stdout == "[]\n"
     done = program.run("ckpt", "show", root, "3")
     assert done.returncode == 3 and "step 3" in done.stderr
-    assert program.run("ckpt", "show", root, "three").returncode == 2
+    assert program.run("ckpt", "show", root, "three").returncode == 3
     assert program.run("ckpt", "export", root, "3", tmp_path / "x").returncode == 3
     assert not (tmp_path / "x").exists()

@@ -7,9 +7,11 @@ from typing import Final
 from pawl._core import PawlError
 
 _CODES: Final = {
+    "PAWL_EIO": -2,
     "PAWL_ENOENT": -4,
     "PAWL_EINVAL": -6,
     "PAWL_ECORRUPT": -7,
+    "PAWL_EBUSY": -8,
     "PAWL_ECHANGED": -11,
     "PAWL_EMISMATCH": -12,
     "PAWL_ENOTSUP": -13,

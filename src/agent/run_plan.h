@@ -14,9 +14,13 @@ struct run_plan {
 	uint32_t attempt;       /* number of the first attempt */
 };
 
+/* The interpreter: asked, a path or a name in PATH; without it (NULL) the one beside this program
+ * if that is in a virtual environment, else the first python3, then python, in PATH. PAWL_ENOENT.
+ */
+int run_python_find(char *path, size_t cap_bytes, const char *asked, struct pawl_err *err);
+
 /*
- * The interpreter: options->python; else the one beside this program if that is in a virtual
- * environment; else the first python3, then python, in PATH. The job: options->job; else what the
+ * The interpreter: run_python_find of options->python. The job: options->job; else what the
  * environment says (pawl/env.h); else run_job_derive. Makes options->log_dir. Errors as run_main.
  */
 int run_plan_make(struct run_plan *plan, const struct run_options *options, struct pawl_err *err);

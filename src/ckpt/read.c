@@ -33,7 +33,7 @@ struct reader {
 	struct store *store;                         /* the opener's */
 	struct store_io *free[STORE_DEPTH];          /* requests not in flight, as a stack */
 	uint32_t free_n;                             /* of them */
-	void (*arrived)(void *user, uint64_t bytes); /* see reader_watch; NULL: nobody watches */
+	bool (*arrived)(void *user, uint64_t bytes); /* see reader_watch; NULL: nobody watches */
 	void *arrived_user;
 	struct store_io ios[STORE_DEPTH]; /* all requests */
 };
@@ -70,7 +70,7 @@ void reader_close(struct reader *reader)
 	free(reader);
 }
 
-void reader_watch(struct reader *reader, void (*arrived)(void *user, uint64_t bytes), void *user)
+void reader_watch(struct reader *reader, bool (*arrived)(void *user, uint64_t bytes), void *user)
 {
 	reader->arrived = arrived;
 	reader->arrived_user = user;
@@ -128,8 +128,10 @@ static bool reap_chunk(struct job *job)
 		if (job->rv == 0 && job->have != NULL) {
 			job->have[io->off_bytes / CKPT_CHUNK] = true;
 		}
-		if (job->rv == 0 && r->arrived != NULL) {
-			r->arrived(r->arrived_user, io->len_bytes);
+		if (job->rv == 0 && r->arrived != NULL &&
+			!r->arrived(r->arrived_user, io->len_bytes)) {
+			job->rv = pawl_err_set(job->err, PAWL_ECANCELED, "%s: not read to its end",
+				job->path);
 		}
 	}
 	return true;

@@ -10,8 +10,9 @@ struct reader; /* requests, reused from file to file; one thread at a time */
 
 int reader_open(struct reader **reader, struct store *store, struct pawl_err *err);
 void reader_close(struct reader *reader); /* NULL is fine */
-/* From now on arrived is told of bytes that were read and verified, on the reading thread. */
-void reader_watch(struct reader *reader, void (*arrived)(void *user, uint64_t bytes), void *user);
+/* From now on arrived is told of bytes that were read and verified, on the reading thread; false
+ * ends the reading with PAWL_ECANCELED. */
+void reader_watch(struct reader *reader, bool (*arrived)(void *user, uint64_t bytes), void *user);
 
 /*
  * Reads the whole file of part in tag into image (page aligned, part->size_bytes long), several

@@ -33,6 +33,28 @@ int ckpt_root_open(struct ckpt_root *root, const char *path, struct pawl_err *er
 	return rv == 0 ? ckpt_root_list(root, err) : rv;
 }
 
+/* Takes the lock, and looks at the tags again: they may have changed until it was taken. */
+static int take_root(struct ckpt_root *root, const struct cli_command *command,
+	struct pawl_err *err)
+{
+	char holder[CKPT_HOLDER_MAX];
+	char job[CKPT_JOB_MAX];
+	int rv;
+
+	snprintf(job, sizeof(job), "pawl %s", command->name);
+	rv = rootlock_take(root->path, job, err);
+	if (rv == PAWL_EBUSY) {
+		return pawl_err_set(err, rv, "%s is in use by %s: wait until it has ended",
+			root->path, ckpt_root_holder(root->store, holder) ? holder : "a job");
+	}
+	if (rv < 0) {
+		return rv;
+	}
+	root->owned = true;
+	root->lock_fd = rv;
+	return ckpt_root_list(root, err);
+}
+
 /* Whether Pawl was ever here: its lock file stays for good. */
 static bool is_root(const struct ckpt_root *root)
 {
@@ -42,28 +64,20 @@ static bool is_root(const struct ckpt_root *root)
 int ckpt_root_own(struct ckpt_root *root, const char *path, const struct cli_command *command,
 	struct pawl_err *err)
 {
-	char holder[CKPT_HOLDER_MAX];
-	char job[CKPT_JOB_MAX];
 	int rv = ckpt_root_open(root, path, err);
 
 	if (rv == 0 && !is_root(root)) {
 		rv = pawl_err_set(err, PAWL_ENOENT, "no checkpoint in %s", path);
 	}
-	if (rv != 0) {
-		return rv;
-	}
-	snprintf(job, sizeof(job), "pawl %s", command->name);
-	rv = rootlock_take(path, job, err);
-	if (rv == PAWL_EBUSY) {
-		return pawl_err_set(err, rv, "%s is in use by %s: wait until it has ended", path,
-			ckpt_root_holder(root->store, holder) ? holder : "a job");
-	}
-	if (rv < 0) {
-		return rv;
-	}
-	root->owned = true;
-	root->lock_fd = rv;
-	return ckpt_root_list(root, err); /* it may have changed until it was ours */
+	return rv == 0 ? take_root(root, command, err) : rv;
+}
+
+int ckpt_root_make(struct ckpt_root *root, const char *path, const struct cli_command *command,
+	struct pawl_err *err)
+{
+	int rv = ckpt_root_open(root, path, err);
+
+	return rv == 0 ? take_root(root, command, err) : rv;
 }
 
 void ckpt_root_close(struct ckpt_root *root)

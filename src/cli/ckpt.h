@@ -24,6 +24,9 @@ int ckpt_root_open(struct ckpt_root *root, const char *path, struct pawl_err *er
  * PAWL_ENOENT, too, for a directory in which nothing is Pawl's. Nothing hidden is settled yet. */
 int ckpt_root_own(struct ckpt_root *root, const char *path, const struct cli_command *command,
 	struct pawl_err *err);
+/* The same for a directory that is to become a root, and may hold anything. */
+int ckpt_root_make(struct ckpt_root *root, const char *path, const struct cli_command *command,
+	struct pawl_err *err);
 /* Looks at the tags again. */
 int ckpt_root_list(struct ckpt_root *root, struct pawl_err *err);
 void ckpt_root_close(struct ckpt_root *root); /* zeroed or half open is fine */

@@ -1,50 +1,86 @@
 /*
- * pawl ckpt export: copies a checkpoint's files, verified, to where torch.load can have them.
+ * pawl ckpt export: a checkpoint, verified, as files that need no Pawl.
  *
- * A file appears in DEST under its name when it is whole and synced, and never in place of another:
- * it is written as .<name>.export and then linked, which fails where the name is taken.
+ * As torch's files it is what it was: they are copied. Other formats are written by the packages
+ * they are from, in Python (convert.h), which reads and verifies the checkpoint itself. Either way
+ * the files appear together, when all of them are whole (stage.h).
  */
 #include "base/err.h"
 #include "ckpt/read.h"
 #include "cli/ckpt.h"
+#include "cli/convert.h"
+#include "cli/interrupt.h"
+#include "cli/progress.h"
+#include "cli/stage.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
-enum option { JSON, PARTITION };
+#define WRITE_BYTES (1u << 20) /* at a time: then it is looked whether a signal came */
+
+enum option { JSON, TO, PARTITION, FORCE, PYTHON };
 
 static const struct cli_option options[] = {
 	[JSON] = {"--json", 0, NULL, "one JSON document"},
+	[TO] = {"--to", 0, "FORMAT", "torch (as it is), safetensors, or dcp"},
 	[PARTITION] = {"--partition", 0, "NAME", "only the files of this partition"},
+	[FORCE] = {"--force", 0, NULL, "replace files of the same name in DEST"},
+	[PYTHON] = {"--python", 0, "PATH", "interpreter for other formats (the environment's)"},
 	{NULL},
 };
 
-/* The command line. */
-struct line {
-	const char *args[3];   /* ROOT STEP DEST */
-	const char *partition; /* NULL: all */
-	bool json;             /* --json */
+/* A format. */
+struct format {
+	const char *name;   /* as --to has it */
+	const char *suffix; /* of the file of a partition; NULL: all are in one set of files */
+	const char *last;   /* file that makes the others believed; NULL: each stands for itself */
 };
 
-/* Where files go. */
-struct dest {
-	const char *path; /* as given */
-	int fd;           /* of the directory */
-	json_t *rows;     /* one a file */
+static const struct format formats[] = {
+	{"torch", "", NULL},
+	{"safetensors", ".safetensors", NULL},
+	{"dcp", NULL, ".metadata"},
 };
 
-static int write_all(int fd, const uint8_t *bytes, uint64_t len_bytes)
+/* What is being done. */
+struct export
+{
+	const struct cli_command *command; /* for messages */
+	const char *args[3];               /* ROOT TAG DEST; TAG may be NULL */
+	const char *partition;             /* NULL: all */
+	const char *python;                /* NULL: whichever is found */
+	const struct format *to;           /* --to */
+	bool force;                        /* --force */
+	bool json;                         /* --json */
+	struct ckpt_root root;             /* ROOT */
+	struct manifest manifest;          /* of TAG */
+	struct stage stage;                /* DEST */
+	struct progress progress;          /* of it all */
+	json_t *files;                     /* names of what was written */
+};
+
+static bool is_wanted(const struct export *export, const struct manifest_part *part)
+{
+	return export->partition == NULL || strcmp(part->name, export->partition) == 0;
+}
+
+/* ---- as torch's own files ---- */
+
+static int write_all(int fd, const uint8_t *bytes, uint64_t len_bytes, struct pawl_err *err)
 {
 	while (len_bytes > 0) {
-		ssize_t done = write(fd, bytes, len_bytes);
+		ssize_t done = write(fd, bytes, len_bytes < WRITE_BYTES ? len_bytes : WRITE_BYTES);
 
+		if (interrupt_check(err) != 0) {
+			return PAWL_ECANCELED;
+		}
 		if (done < 0 && errno != EINTR) {
-			return -1;
+			return pawl_err_sys(err, "write");
 		}
 		if (done > 0) {
 			bytes += done;
@@ -54,31 +90,32 @@ static int write_all(int fd, const uint8_t *bytes, uint64_t len_bytes)
 	return 0;
 }
 
-static int put_file(const struct dest *dest, const struct manifest_part *part, const uint8_t *image,
-	struct pawl_err *err)
+static int write_file(const struct export *export, const struct manifest_part *part,
+	const uint8_t *image, struct pawl_err *err)
 {
-	char temp[CKPT_NAME_MAX + 32];
-	int rv = 0;
-	int fd;
+	int fd =
+		openat(export->stage.fd, part->file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	int rv;
 
-	snprintf(temp, sizeof(temp), ".%s.export", part->file);
-	fd = openat(dest->fd, temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
 	if (fd < 0) {
-		return pawl_err_sys(err, "export %s: create %s/%s", part->file, dest->path, temp);
+		return pawl_err_sys(err, "export %s: create it in %s", part->file,
+			export->stage.path);
 	}
-	if (write_all(fd, image, part->size_bytes) != 0 || fsync(fd) != 0) {
-		rv = pawl_err_sys(err, "export %s: write", part->file);
-	} else if (linkat(dest->fd, temp, dest->fd, part->file, 0) != 0) {
-		rv = pawl_err_sys(err, "export %s to %s", part->file, dest->path);
-	}
-	close(fd);
-	unlinkat(dest->fd, temp, 0);
-	return rv;
+	rv = write_all(fd, image, part->size_bytes, err);
+	close(fd); /* whether it is durable is asked later */
+	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "export %s", part->file);
 }
 
-static int export_file(struct dest *dest, struct reader *reader, const char *tag,
-	const struct manifest_part *part, struct pawl_err *err)
+static bool on_arrived(void *user, uint64_t bytes)
 {
+	progress_add(user, bytes);
+	return interrupt_signal() == 0;
+}
+
+static int copy_file(struct export *export, struct reader *reader, const struct manifest_part *part,
+	struct pawl_err *err)
+{
+	const char *tag = export->manifest.tag;
 	char size[CLI_TEXT_MAX];
 	uint8_t *image = image_alloc(part->size_bytes);
 	int rv;
@@ -87,159 +124,223 @@ static int export_file(struct dest *dest, struct reader *reader, const char *tag
 		return pawl_err_sys(err, "%s/%s: memory for %s", tag, part->file,
 			cli_size(size, part->size_bytes));
 	}
+	progress_name(&export->progress, "", part->file);
 	rv = reader_read(reader, tag, part, image, err);
 	if (rv == 0) {
-		rv = put_file(dest, part, image, err);
-	}
-	if (rv == 0) {
-		json_array_append_new(dest->rows, cli_json_text(part->file));
+		rv = write_file(export, part, image, err);
 	}
 	image_free(image, part->size_bytes);
 	return rv;
 }
 
-static bool is_wanted(const struct manifest_part *part, const char *partition)
+static int copy_files(struct export *export, struct pawl_err *err)
 {
-	return partition == NULL || strcmp(part->name, partition) == 0;
-}
-
-/* Nothing is copied if a name is taken, or if there is nothing to copy. */
-static int check_names(const struct dest *dest, const struct manifest *manifest,
-	const char *partition, struct pawl_err *err)
-{
-	uint32_t wanted = 0;
-	struct stat st;
-
-	for (uint32_t i = 0; i < manifest->parts_n; i++) {
-		const struct manifest_part *part = &manifest->parts[i];
-
-		if (!is_wanted(part, partition)) {
-			continue;
-		}
-		wanted++;
-		if (fstatat(dest->fd, part->file, &st, AT_SYMLINK_NOFOLLOW) == 0) {
-			return pawl_err_set(err, PAWL_EEXIST,
-				"%s/%s exists already: nothing was exported", dest->path,
-				part->file);
-		}
-	}
-	return wanted > 0 ? 0
-			  : pawl_err_set(err, PAWL_ENOENT, "%s has no partition %s", manifest->tag,
-				    partition);
-}
-
-static int export_files(struct dest *dest, struct ckpt_root *root, const struct manifest *manifest,
-	const char *partition, struct pawl_err *err)
-{
+	const struct manifest *manifest = &export->manifest;
 	struct reader *reader = NULL;
-	int rv = check_names(dest, manifest, partition, err);
+	int rv = reader_open(&reader, export->root.store, err);
 
 	if (rv == 0) {
-		rv = reader_open(&reader, root->store, err);
+		progress_start(&export->progress, "export", manifest_bytes(manifest));
+		reader_watch(reader, on_arrived, &export->progress);
 	}
 	for (uint32_t i = 0; i < manifest->parts_n && rv == 0; i++) {
-		if (is_wanted(&manifest->parts[i], partition)) {
-			rv = export_file(dest, reader, manifest->tag, &manifest->parts[i], err);
+		const struct manifest_part *part = &manifest->parts[i];
+
+		if (is_wanted(export, part)) {
+			rv = copy_file(export, reader, part, err);
+			json_array_append_new(export->files, cli_json_text(part->file));
 		}
-	}
-	if (rv == 0 && fsync(dest->fd) != 0) {
-		rv = pawl_err_sys(err, "export to %s: sync directory", dest->path);
 	}
 	reader_close(reader);
 	return rv;
 }
 
-static int open_dest(struct dest *dest, const char *path, struct pawl_err *err)
+/* ---- as something else ---- */
+
+/* Whether the disk is full, which not every package says of what it could not write. */
+static bool is_full(const struct export *export)
 {
-	dest->path = path;
-	if (mkdir(path, 0777) != 0 && errno != EEXIST) {
-		return pawl_err_sys(err, "export: make %s", path);
-	}
-	dest->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return dest->fd >= 0 ? 0 : pawl_err_sys(err, "export: open %s", path);
+	struct statvfs fs;
+
+	return fstatvfs(export->stage.fd, &fs) == 0 && fs.f_bavail * fs.f_frsize < WRITE_BYTES;
 }
 
-static int export(struct dest *dest, const struct line *line, struct pawl_err *err)
+static int convert_files(struct export *export, struct pawl_err *err)
 {
-	struct ckpt_root root = {NULL};
-	const struct tag_info *tag;
-	struct manifest manifest;
-	int rv = ckpt_root_open(&root, line->args[0], err);
+	const char *partition = export->partition != NULL ? export->partition : "";
+	const char *const args[] = {"export", export->to->name, export->args[0],
+		export->manifest.tag, export->stage.path, partition, NULL};
+	struct convert convert = {.progress = &export->progress, .command = export->command->name};
+	json_t *message = NULL;
+	int rv;
 
-	if (rv == 0) {
-		rv = ckpt_root_pick(&root, line->args[1], &tag, err);
-	}
-	if (rv == 0) {
-		rv = tag_open(root.store, tag->tag, &manifest, err);
-	}
-	if (rv == 0) {
-		rv = open_dest(dest, line->args[2], err);
-		if (rv == 0) {
-			rv = export_files(dest, &root, &manifest, line->partition, err);
-			close(dest->fd);
+	progress_start(&export->progress, "export", 0);
+	rv = convert_start(&convert, export->python, args, err);
+	while (rv == 0 && (rv = convert_next(&convert, &message, err)) == 0 && message != NULL) {
+		json_t *file = json_object_get(message, "file");
+
+		if (file != NULL) {
+			json_array_append(export->files, file);
 		}
-		manifest_deinit(&manifest);
+		json_decref(message);
 	}
-	ckpt_root_close(&root);
+	convert_stop(&convert);
+	if (rv == PAWL_EIO && is_full(export)) {
+		rv = pawl_err_prefix(err, PAWL_ENOSPC, "%s: no space left", export->args[2]);
+	}
 	return rv;
 }
 
-static int read_line(struct cli_reader *reader, struct line *line)
+/* ---- the command ---- */
+
+/* Before any work: is there something to do, and room for its names? */
+static int check_names(const struct export *export, struct pawl_err *err)
+{
+	const struct manifest *manifest = &export->manifest;
+	char name[sizeof(manifest->parts->file) + 16];
+	uint32_t wanted = 0;
+	int rv = 0;
+
+	for (uint32_t i = 0; i < manifest->parts_n && rv == 0; i++) {
+		const struct manifest_part *part = &manifest->parts[i];
+
+		if (!is_wanted(export, part)) {
+			continue;
+		}
+		wanted++;
+		if (export->to->suffix != NULL) {
+			snprintf(name, sizeof(name), "%s%s", part->file, export->to->suffix);
+			rv = stage_check(&export->stage, name, err);
+		}
+	}
+	if (rv == 0 && wanted == 0) {
+		rv = pawl_err_set(err, PAWL_ENOENT, "%s has no partition %s", manifest->tag,
+			export->partition != NULL ? export->partition : "");
+	}
+	if (rv == 0 && export->to->last != NULL) {
+		rv = stage_check(&export->stage, export->to->last, err);
+	}
+	return rv;
+}
+
+static int export_tag(struct export *export, struct pawl_err *err)
+{
+	const struct tag_info *tag;
+	int rv = ckpt_root_open(&export->root, export->args[0], err);
+
+	if (rv == 0) {
+		rv = ckpt_root_pick(&export->root, export->args[1], &tag, err);
+	}
+	if (rv == 0) {
+		rv = tag_open(export->root.store, tag->tag, &export->manifest, err);
+	}
+	if (rv == 0) {
+		rv = stage_open(&export->stage, export->args[2], export->force, err);
+	}
+	if (rv == 0) {
+		rv = check_names(export, err);
+	}
+	if (rv == 0) {
+		rv = export->to == &formats[0] ? copy_files(export, err)
+					       : convert_files(export, err);
+	}
+	if (rv == 0) {
+		rv = interrupt_check(err);
+	}
+	if (rv == 0) {
+		rv = stage_place(&export->stage, export->to->last, err);
+	}
+	progress_wipe(&export->progress);
+	return rv;
+}
+
+static const struct format *find_format(const struct cli_command *command, const char *name)
+{
+	for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
+		if (strcmp(formats[i].name, name) == 0) {
+			return &formats[i];
+		}
+	}
+	cli_usage(command, "--to %s: torch, safetensors or dcp is needed", name);
+	return NULL;
+}
+
+static int read_line(struct cli_reader *reader, struct export *export)
 {
 	size_t n = 0;
 	int what;
 
 	while ((what = cli_read(reader)) >= CLI_ARG) {
-		if (what == JSON) {
-			line->json = true;
-		} else if (what == PARTITION) {
-			line->partition = reader->value;
+		if (what == JSON || what == FORCE) {
+			*(what == JSON ? &export->json : &export->force) = true;
+		} else if (what == PARTITION || what == PYTHON) {
+			*(what == PARTITION ? &export->partition : &export->python) = reader->value;
+		} else if (what == TO) {
+			export->to = find_format(reader->command, reader->value);
+			if (export->to == NULL) {
+				return CLI_BAD;
+			}
 		} else if (n == 3) {
 			cli_usage(reader->command, "unexpected argument %s", reader->value);
 			return CLI_BAD;
 		} else {
-			line->args[n++] = reader->value;
+			export->args[n++] = reader->value;
 		}
 	}
-	if (what == CLI_END && n < 3) {
-		cli_usage(reader->command, "ROOT, STEP and DEST are needed");
+	if (what == CLI_END && n < 2) {
+		cli_usage(reader->command, "ROOT and DEST are needed");
 		return CLI_BAD;
 	}
+	if (n == 2) { /* without TAG */
+		export->args[2] = export->args[1];
+		export->args[1] = NULL;
+	}
 	return what;
+}
+
+static int print_files(const struct export *export)
+{
+	if (export->json) {
+		return cli_json(json_pack("{s:s, s:s, s:o, s:O}", "tag", export->manifest.tag,
+			"format", export->to->name, "dest", cli_json_text(export->args[2]), "files",
+			export->files));
+	}
+	for (size_t i = 0; i < json_array_size(export->files); i++) {
+		printf("%s/%s\n", export->args[2],
+			json_string_value(json_array_get(export->files, i)));
+	}
+	return CLI_OK;
 }
 
 static int main_export(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
-	struct line line = {{NULL}};
-	struct dest dest = {.fd = -1};
+	struct export export = {.command = command, .to = &formats[0]};
 	struct pawl_err err;
-	int rv = read_line(&reader, &line);
+	int rv = read_line(&reader, &export);
 
 	if (rv != CLI_END) {
 		return cli_leave(rv);
 	}
-	dest.rows = json_array();
-	rv = export(&dest, &line, &err) == 0 ? CLI_OK : cli_fail(command, &err);
-	if (rv == CLI_OK && line.json) {
-		rv = cli_json(json_pack("{s:o, s:O}", "dest", cli_json_text(dest.path), "files",
-			dest.rows));
-	} else if (rv == CLI_OK) {
-		for (size_t i = 0; i < json_array_size(dest.rows); i++) {
-			printf("%s/%s\n", dest.path,
-				json_string_value(json_array_get(dest.rows, i)));
-		}
-	}
-	json_decref(dest.rows);
+	interrupt_catch();
+	export.files = json_array();
+	rv = export_tag(&export, &err);
+	rv = rv == 0 ? print_files(&export) : cli_fail(command, &err);
+	stage_close(&export.stage);
+	manifest_deinit(&export.manifest);
+	ckpt_root_close(&export.root);
+	json_decref(export.files);
 	return rv;
 }
 
 const struct cli_command cli_ckpt_export = {
 	.name = "ckpt export",
-	.args = "ROOT STEP DEST",
-	.summary = "Copy a checkpoint's files, verified, into a directory",
-	.details = "The files are what torch.load reads; Pawl is not needed to read them.\n"
-		   "Nothing in DEST is ever overwritten.\n",
+	.args = "ROOT [TAG] DEST",
+	.summary = "Write a checkpoint (the newest), verified, as files that need no Pawl",
+	.details =
+		"torch: the files that torch.load reads, as they are. safetensors: one file a\n"
+		"partition. dcp: one torch.distributed.checkpoint of all. DEST is a directory; it\n"
+		"appears when all is written, and nothing in one that exists is overwritten.\n",
 	.options = options,
 	.main = main_export,
 };

@@ -98,9 +98,10 @@ static int check_file(struct reader *reader, const char *tag, const struct manif
 	return rv;
 }
 
-static void on_arrived(void *user, uint64_t bytes)
+static bool on_arrived(void *user, uint64_t bytes)
 {
 	progress_add(user, bytes);
+	return true;
 }
 
 int ckpt_verify_files(struct reader *reader, const struct manifest *manifest,

@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
+#include "cli/interrupt.h"
 #include "pawl/err.h"
 
 #include <jansson.h>
@@ -24,6 +25,8 @@ int cli_exit_code(int pawl_code)
 		return CLI_DAMAGED;
 	case PAWL_EBUSY:
 		return CLI_BUSY;
+	case PAWL_ECANCELED:
+		return interrupt_signal() != 0 ? 128 + interrupt_signal() : CLI_FAILURE;
 	default:
 		return CLI_FAILURE;
 	}

@@ -1,0 +1,43 @@
+/*
+ * Files that are to appear in a directory whole, or not at all.
+ *
+ * They are written into a hidden directory, beside the destination or, if that exists already, in
+ * it; then synced; then put in place: by one rename of the directory, or file by file. What a
+ * killed command left hidden is removed by the next one to the same destination.
+ */
+#ifndef CLI_STAGE_H
+#define CLI_STAGE_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+struct pawl_err;
+
+/* Zero-initialise. */
+struct stage {
+	char dest[PATH_MAX];   /* as given, without slashes at its end */
+	char parent[PATH_MAX]; /* of the hidden directory: dest, or the directory it will be in */
+	char name[NAME_MAX];   /* of the hidden directory, in parent */
+	char path[PATH_MAX + NAME_MAX + 1]; /* both */
+	int fd;     /* of the hidden directory, locked: one command at a time */
+	bool open;  /* fd is */
+	bool fresh; /* dest is not there yet */
+	bool force; /* files of the same name are replaced */
+};
+
+/* Makes the hidden directory, empty. PAWL_ENOENT if dest has no parent, PAWL_EBUSY if another
+ * command is at work there. */
+int stage_open(struct stage *stage, const char *dest, bool force, struct pawl_err *err);
+/* PAWL_EEXIST if a file of that name would replace one. To be asked before the work is done. */
+int stage_check(const struct stage *stage, const char *name, struct pawl_err *err);
+/*
+ * Syncs what is in the hidden directory (files, no directories) and puts it in place, durably;
+ * last, if it is there, the one that is called last: it is what makes the others believed, and a
+ * former one is removed first. NULL: none is. Unless all can be put in place (PAWL_EEXIST) none is,
+ * but for those that replaced others before an error of the system.
+ */
+int stage_place(struct stage *stage, const char *last, struct pawl_err *err);
+/* Removes what was not put in place. Zeroed is fine. */
+void stage_close(struct stage *stage);
+
+#endif

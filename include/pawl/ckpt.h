@@ -103,7 +103,7 @@ int pawl_ckpt_save(struct pawl_ckpt *ckpt, uint64_t step, const struct pawl_ckpt
  * A tag that was saved before since the ranks started is added to; partitions of the same names are
  * replaced. step orders tags (PAWL_STEP_NONE: as high as the newest).
  */
-#define PAWL_STEP_NONE UINT64_MAX
+#define PAWL_STEP_NONE  UINT64_MAX
 #define PAWL_SAVE_ALONE 1u /* no other rank has a part in it */
 int pawl_ckpt_save_tag(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
 	const struct pawl_ckpt_part *parts, uint32_t parts_n, bool watch, uint64_t *id,

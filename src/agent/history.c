@@ -236,3 +236,20 @@ int history_recover(struct rows *rows, struct store *store, int64_t *latest_ns,
 	rows->taken.failed = false; /* without memory a row is lost, no more */
 	return rv;
 }
+
+int history_mend(struct store *store, struct pawl_err *err)
+{
+	struct rows rows;
+	int64_t latest_ns;
+	int rv = rows_init(&rows, HISTORY_FILE, HISTORY_HEADER, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	rv = history_recover(&rows, store, &latest_ns, err);
+	if (rv == 0 && rows.taken.len_bytes > 0) {
+		rv = rows_write(&rows, store, true, err);
+	}
+	rows_deinit(&rows);
+	return rv;
+}

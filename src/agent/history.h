@@ -53,5 +53,7 @@ bool history_upgrade(struct wire_out *out, char *line);
  */
 int history_recover(struct rows *rows, struct store *store, int64_t *latest_ns,
 	struct pawl_err *err);
+/* The same by whoever owns the root without an agent, written at once. */
+int history_mend(struct store *store, struct pawl_err *err);
 
 #endif

@@ -295,7 +295,7 @@ static int publish(struct import *import, struct pawl_err *err)
 	}
 	if (rv == 0) {
 		import->begun = false;
-		history_recover(import->root.store, NULL); /* the row can be had later, too */
+		history_mend(import->root.store, NULL); /* the row can be had later, too */
 	}
 	return rv;
 }

@@ -140,30 +140,13 @@ static size_t count_rowless(const struct ckpt_root *root)
 	return rowless;
 }
 
-static int recover_history(struct store *store, struct pawl_err *err)
-{
-	struct rows rows;
-	int64_t latest_ns;
-	int rv = rows_init(&rows, HISTORY_FILE, HISTORY_HEADER, err);
-
-	if (rv != 0) {
-		return rv;
-	}
-	rv = history_recover(&rows, store, &latest_ns, err);
-	if (rv == 0 && rows.taken.len_bytes > 0) {
-		rv = rows_write(&rows, store, true, err);
-	}
-	rows_deinit(&rows);
-	return rv;
-}
-
 static void mend_history(struct repair *repair)
 {
 	size_t rowless = count_rowless(&repair->root);
 	char what[sizeof(HISTORY_FILE) + 64];
 	struct pawl_err why;
 
-	if (!repair->report.dry && recover_history(repair->root.store, &why) != 0) {
+	if (!repair->report.dry && history_mend(repair->root.store, &why) != 0) {
 		leave(repair, HISTORY_FILE, why.msg, "a new one is begun when it is moved away");
 	} else if (rowless > 0) {
 		snprintf(what, sizeof(what), "%zu %s to " HISTORY_FILE, rowless,

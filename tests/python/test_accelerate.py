@@ -71,7 +71,8 @@ def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
 
 
 def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()} - {"checkpointHistories.csv"}
+    tables = {"checkpointHistories.csv", "checkpointEvents.csv"}
+    return {path.name for path in folder.iterdir()} - tables
 
 
 def test_saved_and_loaded(tmp_path: Path) -> None:

@@ -36,7 +36,8 @@ FILES = {
     "trainer_state.json", "training_args.bin",
 }  # fmt: skip
 OURS = {".pawl", "complete.txt"}
-HISTORY = "checkpointHistories.csv"  # beside the checkpoints, once there is one
+# Beside the checkpoints, once there is one.
+TABLES = {"checkpointHistories.csv", "checkpointEvents.csv"}
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +73,7 @@ def run(output: Path, *options: str, env: dict[str, str] | None = None) -> str:
 
 
 def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()} - {HISTORY}
+    return {path.name for path in folder.iterdir()} - TABLES
 
 
 def test_checkpoints_are_those_of_trainer(tmp_path: Path, stock: tuple[Path, str]) -> None:

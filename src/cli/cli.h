@@ -101,6 +101,7 @@ extern const struct cli_command cli_ckpt_import;
 extern const struct cli_command cli_ckpt_rm;
 extern const struct cli_command cli_ckpt_gc;
 extern const struct cli_command cli_ckpt_repair;
+extern const struct cli_command cli_ckpt_watch;
 extern const struct cli_command cli_compat;
 extern const struct cli_command cli_report;
 extern const struct cli_command cli_agent;

@@ -18,6 +18,7 @@ static const struct cli_command *const commands[] = {
 	&cli_ckpt_rm,
 	&cli_ckpt_gc,
 	&cli_ckpt_repair,
+	&cli_ckpt_watch,
 	&cli_compat,
 	&cli_report,
 	&cli_env,

@@ -18,7 +18,7 @@ import pytest
 import program
 
 PROGRAM = program.find()
-CKPT = ["ls", "show", "verify", "diff", "export", "import", "rm", "gc", "repair"]
+CKPT = ["ls", "show", "verify", "diff", "export", "import", "rm", "gc", "repair", "watch"]
 COMMANDS = ["run", *(f"ckpt {name}" for name in CKPT), "compat", "report", "env"]
 COMMANDS += ["agent", "version"]
 
@@ -80,6 +80,9 @@ def test_unknown_options_are_refused(command: str) -> None:
         (["ckpt", "gc", "a", "--keep-every", "5"], "--keep N"),
         (["ckpt", "repair"], "ROOT"),
         (["ckpt", "repair", "a", "b"], "unexpected argument b"),
+        (["ckpt", "watch"], "ROOT"),
+        (["ckpt", "watch", "a", "b"], "unexpected argument b"),
+        (["ckpt", "watch", "a", "--interval", "x"], "seconds"),
         (["agent"], "--job"),
         (["agent", "--job", "x", "y"], "unexpected argument y"),
         (["compat", "use", "nebulaml"], "use NAME"),

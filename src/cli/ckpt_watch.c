@@ -1,0 +1,388 @@
+/*
+ * pawl ckpt watch: follows a root while a job writes to it.
+ *
+ * It looks at the directory, the history and the lock file about once a second, and more closely
+ * only when one of them has changed. On a terminal a table is drawn over itself; elsewhere each
+ * change is a line, or with --json an object.
+ */
+#include "base/clock.h"
+#include "base/err.h"
+#include "cli/interrupt.h"
+#include "cli/watch_look.h"
+
+#include <jansson.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#define INTERVAL_NS    (NS_PER_S / 2) /* between looks */
+#define INTERVAL_MAX_S 3600.0
+#define ROWS_PLAIN     20u /* of the table, where the terminal does not say how many it has */
+#define ROWS_OTHER     4u  /* of the screen, that are not the table's */
+
+enum option { JSON, ONCE, INTERVAL };
+
+static const struct cli_option options[] = {
+	[JSON] = {"--json", 0, NULL, "one JSON object a line, for each event"},
+	[ONCE] = {"--once", 0, NULL, "say what is there, and leave"},
+	[INTERVAL] = {"--interval", 0, "S", "seconds between looks (0.5)"},
+	{NULL},
+};
+
+/* What is going on. */
+struct watch {
+	const char *path;    /* ROOT */
+	bool json;           /* --json */
+	bool once;           /* --once */
+	bool table;          /* stdout is a terminal, or --once: a table, instead of events */
+	int64_t interval_ns; /* --interval */
+	struct look look;    /* what was seen last */
+	bool looked;         /* it is filled */
+	uint64_t stamp;      /* of then */
+	unsigned drawn;      /* lines of the table on the screen */
+};
+
+static const char *const state_words[] =
+	{[LOOK_WRITING] = "writing", [LOOK_COMPLETE] = "durable", [LOOK_BROKEN] = "broken"};
+
+/* ---- events ---- */
+
+/* Prints it and releases it. */
+static void print_event(json_t *event)
+{
+	json_dumpf(event, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6));
+	putchar('\n');
+	fflush(stdout);
+	json_decref(event);
+}
+
+static json_t *make_number(double value)
+{
+	return value >= 0 ? json_real(value) : json_null();
+}
+
+static void tell_tag(const struct watch *watch, const struct look_tag *tag)
+{
+	const struct tag_info *info = &tag->info;
+	bool complete = tag->state == LOOK_COMPLETE;
+	char when[CLI_TEXT_MAX];
+	char size[CLI_TEXT_MAX];
+
+	if (watch->json) {
+		print_event(json_pack("{s:s, s:s, s:I, s:s, s:I, s:s?, s:o, s:o, s:o, s:s?}",
+			"event", "tag", "tag", info->tag, "step", (json_int_t)info->step, "state",
+			state_words[tag->state], "bytes", (json_int_t)info->size_bytes, "created",
+			complete ? cli_time(when, info->created_ns) : NULL, "stall_ms",
+			make_number(tag->stall_ms), "persist_ms", make_number(tag->persist_ms),
+			"mib_per_s", make_number(tag->mib_per_s), "why",
+			tag->state == LOOK_BROKEN ? info->why : NULL));
+		return;
+	}
+	printf("%s %s, %s", info->tag, state_words[tag->state], cli_size(size, info->size_bytes));
+	if (tag->stall_ms >= 0) {
+		printf(", stall %.1f ms", tag->stall_ms);
+	}
+	if (tag->persist_ms >= 0) {
+		printf(", durable after %.0f ms", tag->persist_ms);
+	}
+	printf("%s%s\n", tag->state == LOOK_BROKEN ? ": " : "",
+		tag->state == LOOK_BROKEN ? info->why : "");
+	fflush(stdout);
+}
+
+static void tell_gone(const struct watch *watch, const struct look_tag *tag)
+{
+	if (watch->json) {
+		print_event(json_pack("{s:s, s:s, s:I}", "event", "gone", "tag", tag->info.tag,
+			"step", (json_int_t)tag->info.step));
+	} else {
+		printf("%s gone\n", tag->info.tag);
+		fflush(stdout);
+	}
+}
+
+/* "runs/gpt is not there yet", "runs/gpt: job gpt (pid 1 on host) is running". Returns buf. */
+static const char *describe_job(const struct watch *watch, const struct look *look, char *buf,
+	size_t cap_bytes)
+{
+	if (!look->there) {
+		snprintf(buf, cap_bytes, "%s is not there yet", watch->path);
+	} else if (look->holder[0] == '\0') {
+		snprintf(buf, cap_bytes, "%s: no job has used it yet", watch->path);
+	} else {
+		snprintf(buf, cap_bytes, "%s: %s %s", watch->path, look->holder,
+			look->running ? "is running" : "has ended");
+	}
+	return buf;
+}
+
+static void tell_job(const struct watch *watch, const struct look *look)
+{
+	char text[2 * CKPT_HOLDER_MAX];
+
+	if (watch->json) {
+		print_event(json_pack("{s:s, s:o, s:b, s:o, s:b}", "event", "job", "root",
+			cli_json_text(watch->path), "there", (int)look->there, "holder",
+			look->holder[0] != '\0' ? cli_json_text(look->holder) : json_null(),
+			"running", (int)look->running));
+	} else {
+		printf("%s\n", describe_job(watch, look, text, sizeof(text)));
+		fflush(stdout);
+	}
+}
+
+/* ---- what has changed ---- */
+
+static int compare_names(const void *a, const void *b)
+{
+	const struct look_tag *x = *(struct look_tag *const *)a;
+	const struct look_tag *y = *(struct look_tag *const *)b;
+	int order = strcmp(x->info.tag, y->info.tag);
+
+	/* one that is being replaced stands there twice */
+	return order != 0 ? order : (x->state == LOOK_WRITING) - (y->state == LOOK_WRITING);
+}
+
+/* Its tags by name; the caller frees. NULL: no memory. */
+static struct look_tag **sort_tags(const struct look *look)
+{
+	struct look_tag **sorted = calloc(look->tags_n + 1, sizeof(struct look_tag *));
+
+	for (size_t i = 0; sorted != NULL && i < look->tags_n; i++) {
+		sorted[i] = &look->tags[i];
+	}
+	if (sorted != NULL && look->tags_n > 0) {
+		qsort(sorted, look->tags_n, sizeof(struct look_tag *), compare_names);
+	}
+	return sorted;
+}
+
+static struct look_tag *find_tag(struct look_tag **sorted, size_t n, const struct look_tag *tag)
+{
+	struct look_tag **found =
+		n > 0 ? bsearch(&tag, sorted, n, sizeof(struct look_tag *), compare_names) : NULL;
+
+	return found != NULL ? *found : NULL;
+}
+
+/* Whether it is the same checkpoint in the same state. */
+static bool is_same(const struct look_tag *a, const struct look_tag *b)
+{
+	return a->state == b->state && a->info.created_ns == b->info.created_ns;
+}
+
+/* Whether another look may show more of it: its row comes a moment after the tag, and what seems
+ * broken may just be going. */
+static bool may_change(const struct look *now, const struct look_tag *tag)
+{
+	return now->running &&
+		((tag->state == LOOK_COMPLETE && !tag->has_row) || tag->state == LOOK_BROKEN);
+}
+
+/* Tells of what is new. What may change is given until the next look. */
+static void tell_changes(struct watch *watch, struct look *now, struct look_tag **before,
+	struct look_tag **after)
+{
+	const struct look *old = &watch->look;
+
+	for (size_t i = 0; i < old->tags_n; i++) {
+		if (old->tags[i].told && old->tags[i].state != LOOK_WRITING &&
+			find_tag(after, now->tags_n, &old->tags[i]) == NULL) {
+			tell_gone(watch, &old->tags[i]);
+		}
+	}
+	for (size_t i = 0; i < now->tags_n; i++) {
+		struct look_tag *tag = &now->tags[i];
+		const struct look_tag *was = find_tag(before, old->tags_n, tag);
+		bool known = was != NULL && is_same(was, tag);
+
+		tag->told = known && was->told;
+		if (!tag->told && (known || watch->once || !may_change(now, tag))) {
+			tell_tag(watch, tag);
+			tag->told = true;
+		}
+	}
+}
+
+static void compare(struct watch *watch, struct look *now)
+{
+	struct look_tag **before = sort_tags(&watch->look);
+	struct look_tag **after = sort_tags(now);
+	const struct look *old = &watch->look;
+
+	if (!watch->looked || old->there != now->there || old->running != now->running ||
+		strcmp(old->holder, now->holder) != 0) {
+		tell_job(watch, now);
+	}
+	if (before != NULL && after != NULL) {
+		tell_changes(watch, now, before, after);
+	}
+	free(before);
+	free(after);
+}
+
+/* ---- the table ---- */
+
+/* "12.3", in buf; "-" for what is not known. */
+static const char *format_number(char *buf, double value)
+{
+	if (value < 0) {
+		return "-";
+	}
+	snprintf(buf, CLI_TEXT_MAX, "%.1f", value);
+	return buf;
+}
+
+static void draw(struct watch *watch, const struct look *look)
+{
+	char text[2 * CKPT_HOLDER_MAX];
+	char size[CLI_TEXT_MAX], stall[CLI_TEXT_MAX], persist[CLI_TEXT_MAX], rate[CLI_TEXT_MAX];
+	char when[CLI_TEXT_MAX];
+	struct winsize screen;
+	size_t rows = ROWS_PLAIN;
+	size_t first = 0;
+
+	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &screen) == 0 && screen.ws_row > ROWS_OTHER) {
+		rows = screen.ws_row - ROWS_OTHER;
+	}
+	if (!watch->once && look->tags_n > rows) {
+		first = look->tags_n - rows;
+	}
+	if (watch->drawn > 0) {
+		printf("\033[%uA\r\033[J", watch->drawn);
+	}
+	printf("%s\n%zu checkpoints, %s\n", describe_job(watch, look, text, sizeof(text)),
+		look->tags_n, cli_size(size, look->bytes));
+	printf("%12s  %-8s  %10s  %9s  %10s  %7s  %-20s  %s\n", "STEP", "STATE", "SIZE", "STALL ms",
+		"PERSIST ms", "MiB/s", "WHEN", "TAG");
+	for (size_t i = first; i < look->tags_n; i++) {
+		const struct look_tag *tag = &look->tags[i];
+
+		printf("%12llu  %-8s  %10s  %9s  %10s  %7s  %-20s  %s\n",
+			(unsigned long long)tag->info.step, state_words[tag->state],
+			cli_size(size, tag->info.size_bytes), format_number(stall, tag->stall_ms),
+			format_number(persist, tag->persist_ms),
+			format_number(rate, tag->mib_per_s),
+			tag->info.created_ns != 0 ? cli_time(when, tag->info.created_ns) : "-",
+			tag->info.tag);
+	}
+	fflush(stdout);
+	watch->drawn = 3 + (unsigned)(look->tags_n - first);
+}
+
+/* ---- the command ---- */
+
+/* Something may still come of what was seen, though nothing else changes. */
+static bool is_pending(const struct look *look)
+{
+	for (size_t i = 0; i < look->tags_n; i++) {
+		if (!look->tags[i].told || look->tags[i].state == LOOK_WRITING) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static int look_once(struct watch *watch, struct pawl_err *err)
+{
+	uint64_t stamp = look_stamp(watch->path);
+	struct look now;
+	int rv;
+
+	if (watch->looked && stamp == watch->stamp && !is_pending(&watch->look)) {
+		return 0;
+	}
+	rv = look_take(&now, watch->path, err);
+	if (rv != 0) {
+		look_deinit(&now);
+		return rv;
+	}
+	if (watch->table) {
+		for (size_t i = 0; i < now.tags_n; i++) {
+			now.tags[i].told = true;
+		}
+		draw(watch, &now);
+	} else {
+		compare(watch, &now);
+	}
+	look_deinit(&watch->look);
+	watch->look = now;
+	watch->looked = true;
+	watch->stamp = stamp;
+	return 0;
+}
+
+static int watch_root(struct watch *watch, struct pawl_err *err)
+{
+	const struct timespec wait = {watch->interval_ns / NS_PER_S, watch->interval_ns % NS_PER_S};
+	int rv = look_once(watch, err);
+
+	while (rv == 0 && !watch->once && interrupt_signal() == 0) {
+		ppoll(NULL, 0, &wait, NULL);
+		rv = interrupt_signal() == 0 ? look_once(watch, err) : 0;
+	}
+	return rv;
+}
+
+static int read_line(struct cli_reader *reader, struct watch *watch)
+{
+	int what;
+
+	while ((what = cli_read(reader)) >= CLI_ARG) {
+		if (what == CLI_ARG && watch->path != NULL) {
+			cli_usage(reader->command, "unexpected argument %s", reader->value);
+			return CLI_BAD;
+		}
+		if (what == CLI_ARG) {
+			watch->path = reader->value;
+		} else if (what != INTERVAL) {
+			*(what == ONCE ? &watch->once : &watch->json) = true;
+		} else if (!cli_seconds(reader->command, "--interval", reader->value,
+				   INTERVAL_MAX_S, &watch->interval_ns)) {
+			return CLI_BAD;
+		}
+	}
+	if (what == CLI_END && watch->path == NULL) {
+		cli_usage(reader->command, "ROOT is needed");
+		return CLI_BAD;
+	}
+	return what;
+}
+
+static int main_watch(const struct cli_command *command, int argc, char **argv)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	struct watch watch = {.interval_ns = INTERVAL_NS};
+	struct pawl_err err;
+	int rv = read_line(&reader, &watch);
+
+	if (rv != CLI_END) {
+		return cli_leave(rv);
+	}
+	interrupt_catch();
+	watch.table = !watch.json && (watch.once || isatty(STDOUT_FILENO) == 1);
+	rv = watch_root(&watch, &err) == 0 ? CLI_OK : cli_fail(command, &err);
+	if (rv == CLI_OK && watch.once && !watch.look.there) {
+		rv = CLI_NOTHING;
+	} else if (rv == CLI_OK && interrupt_signal() > SIGINT) {
+		rv = 128 + interrupt_signal();
+	}
+	look_deinit(&watch.look);
+	return rv;
+}
+
+const struct cli_command cli_ckpt_watch = {
+	.name = "ckpt watch",
+	.args = "ROOT",
+	.summary = "Follow a root while a job writes to it",
+	.details =
+		"On a terminal a table, elsewhere a line for each checkpoint that is being "
+		"written,\n"
+		"durable or gone. Begins before the root is there; Ctrl-C ends it, with code 0.\n",
+	.options = options,
+	.main = main_watch,
+};

@@ -1,0 +1,170 @@
+"""`pawl ckpt watch`, beside a job that saves."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import program
+
+pytest.importorskip("torch")
+if importlib.util.find_spec("pawl._core") is None:
+    pytest.skip("pawl._core is not built here", allow_module_level=True)
+program.find()
+
+TRAIN = """
+    import sys, time, torch, pawl
+    state = {"model": torch.nn.Linear(300, 200)}
+    ckpt = pawl.Checkpointer(sys.argv[1], keep=2, persist_every=0)
+    for step in range(1, 5):
+        assert ckpt.save(step, state).wait("durable", timeout=60)
+        time.sleep(0.5)
+    ckpt.close()
+"""
+HEADER = "time,job,attempt,step,tag,level,files,bytes,stall_ms,stage_ms,persist_ms,mib_per_s\n"
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(textwrap.dedent(TRAIN))
+    return path
+
+
+def start(*words: str | Path, stdout: Any = subprocess.PIPE) -> subprocess.Popen[str]:
+    command = [program.find(), "ckpt", "watch", *map(str, words)]
+    return subprocess.Popen(command, env=program.clean_env(), stdout=stdout, text=True)
+
+
+def stop(process: subprocess.Popen[str], number: int = signal.SIGINT) -> str:
+    """Waits for what is still to be told, ends it and returns its output."""
+    time.sleep(1)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=10)
+    return output
+
+
+def test_watch_follows_a_job(script: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    watch = start(root, "--json", "--interval", "0.05")
+    time.sleep(0.2)
+    done = program.run_script(script, "--job", "gpt", args=[str(root)])
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in stop(watch).splitlines()]
+    assert watch.returncode == 0
+    jobs = [event for event in events if event["event"] == "job"]
+    assert not jobs[0]["there"] and jobs[0]["holder"] is None
+    assert any(job["running"] and job["holder"].startswith("job gpt (pid ") for job in jobs)
+    assert jobs[-1]["there"] and not jobs[-1]["running"]
+    tags = [e for e in events if e["event"] == "tag" and e["state"] != "writing"]
+    assert [(tag["step"], tag["state"]) for tag in tags] == [(s, "durable") for s in range(1, 5)]
+    for tag in tags:
+        assert tag["tag"] == f"global_step{tag['step']}" and tag["bytes"] > 240_000
+        assert tag["stall_ms"] >= 0 and tag["persist_ms"] > 0 and tag["mib_per_s"] > 0
+    assert [e["step"] for e in events if e["event"] == "gone"] == [1, 2]
+    rows = (root / "checkpointHistories.csv").read_text().splitlines()[1:]
+    assert [row.split(",")[8] for row in rows] == [f"{tag['stall_ms']:.3f}" for tag in tags]
+
+
+def test_watch_once(script: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    done = program.run("ckpt", "watch", root, "--once")
+    assert done.returncode == 3 and "is not there yet" in done.stdout
+    assert program.run_script(script, "--job", "a, b", args=[str(root)]).returncode == 0
+    (root / "global_step3" / "model").unlink()
+    done = program.run("ckpt", "watch", root, "--once")
+    assert done.returncode == 0 and "job a, b (pid " in done.stdout
+    assert "has ended" in done.stdout and "2 checkpoints" in done.stdout
+    assert re.search(r"^ +3  broken .*global_step3$", done.stdout, re.M)
+    assert re.search(
+        r"^ +4  durable +\d.* +[\d.]+ +[\d.]+ +[\d.]+  .*Z +global_step4$", done.stdout, re.M
+    )
+
+
+def watch_once(root: Path) -> dict[str, Any]:
+    done = program.run("ckpt", "watch", root, "--once", "--json")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    return next(event for event in events if event.get("step") == 4)
+
+
+def test_rows_are_found_by_their_header(script: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    assert program.run_script(script, args=[str(root)]).returncode == 0
+    history = root / "checkpointHistories.csv"
+    for text, stall in (
+        (HEADER + "t,a,0,4,global_step4,durable,1,9,1.5,2,3,4\n", 1.5),
+        (HEADER + "t,with, a, comma,0,4,global_step4,durable,1,9,2.5,2,3,4\n", 2.5),
+        (HEADER + 't,"quoted, job",0,4,global_step4,durable,1,9,3.5,2,3,4\n', 3.5),
+        (HEADER + "t,a,0,4,global_step4,durable,1,9,1,2,3,4\n" * 2 + "torn,4,global_step4,", 1),
+        (HEADER + "t,a,0,4,global_step4,durable,1,9,1,2,3,4\n", 1),
+        ("tag,new,stall_ms\nx,global_step4,7\n,global_step4,\n", None),
+        ("step,tag,new,stall_ms\n4,global_step4,x,7\n4,global_step4,y,8\n", 8),
+        (HEADER + "t,a,0,4,global_step4,durable,1,9,,,,\n", None),
+        ("", None),
+        (",global_step4,\n" * 3, None),
+    ):
+        history.write_text(text)
+        assert watch_once(root)["stall_ms"] == stall, text
+    history.write_bytes(b"\xff\0,global_step4," + bytes(range(256)) * 50)
+    assert watch_once(root)["stall_ms"] is None
+
+
+def test_watch_draws_a_table(script: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    watch = start(root, "--interval", "0.05", stdout=theirs)
+    os.close(theirs)
+    assert program.run_script(script, args=[str(root)]).returncode == 0
+    time.sleep(1)
+    watch.send_signal(signal.SIGTERM)
+    assert watch.wait(timeout=10) == 128 + signal.SIGTERM
+    seen = b""
+    while select.select([ours], [], [], 0.2)[0]:
+        try:
+            seen += os.read(ours, 65536)
+        except OSError:  # EIO: the other end is closed
+            break
+    text = seen.decode().replace("\r\n", "\n")
+    assert re.search(r"\x1b\[\d+A\r\x1b\[J", text)
+    last = re.split(r"\x1b\[\d+A\r\x1b\[J", text)[-1]
+    assert "has ended" in last and "2 checkpoints" in last
+    assert [line.split()[0] for line in last.splitlines()[2:]] == ["STEP", "3", "4"]
+
+
+def test_changing_a_live_root_is_refused(script: Path, tmp_path: Path) -> None:
+    """The others look, and lose nothing, while the job writes."""
+    root = tmp_path / "root"
+    text = (
+        script.read_text()
+        .replace("sys.argv[1]", repr(str(root)))
+        .replace("range(1, 5)", "range(1, 9)")
+    )
+    script.write_text(text)
+    job = program.start_script(script, "--job", "live", env=program.clean_env())
+    try:
+        program.wait_until(lambda: (root / "global_step3").exists(), "the third save")
+        for words in (["rm", root, "3"], ["gc", root, "--keep", "1"], ["repair", root]):
+            done = program.run("ckpt", *words)
+            assert done.returncode == 75 and "job live (pid " in done.stderr
+        assert program.run("ckpt", "ls", root).returncode == 0
+        assert program.run("ckpt", "export", root, tmp_path / "out").returncode in (0, 3, 4)
+    finally:
+        assert "durable" in job.communicate(timeout=60)[0]
+    assert job.returncode == 0
+    assert program.run("ckpt", "verify", root, "--all").returncode == 0

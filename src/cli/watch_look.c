@@ -207,8 +207,7 @@ static int fill(struct look *look, struct store *store, struct pawl_err *err)
 	}
 	if (rv == 0) {
 		/* after the tags: a row is written once its tag is there */
-		store_read_small(store, HISTORY_FILE, &history, &len_bytes, HISTORY_MAX_BYTES,
-			NULL);
+		store_read_small(store, HISTORY_FILE, &history, &len_bytes, ROWS_FILE_MAX, NULL);
 		add_tags(look, tags, tags_n, history);
 		look->tags_n += add_writing(look, store, left, left_n);
 		free(history);

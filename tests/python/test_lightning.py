@@ -1,0 +1,108 @@
+"""Lightning through Pawl and through Nebula's classes, under both names of the package."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import packages
+import program
+from pawl.engine import beside
+
+SCRIPT = Path(__file__).with_name("lightning_job.py")
+NEWEST = [("lightning", None), ("pytorch_lightning", None)]
+OLDEST = [("lightning", "2.1.4"), ("pytorch_lightning", "2.0.9")]
+
+
+@pytest.fixture(params=NEWEST + OLDEST, ids=lambda p: f"{p[0]}-{p[1] or 'newest'}")
+def package(request: pytest.FixtureRequest) -> tuple[str, dict[str, str]]:
+    """Its name, and an environment in which it is that release."""
+    name, release = request.param
+    pytest.importorskip(name)
+    if release is None:
+        return name, program.clean_env()
+    return name, packages.with_package(name.replace("_", "-"), release)
+
+
+def run(package: tuple[str, dict[str, str]], *args: str) -> list[str]:
+    """The lines that rank 0 prints behind "> "."""
+    name, env = package
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), name, *args],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=program.LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [line[2:] for line in done.stdout.splitlines() if line.startswith("> ")]
+
+
+@pytest.mark.parametrize("devices", ["1", "2"])
+def test_files_are_lightnings_own(
+    package: tuple[str, dict[str, str]], devices: str, tmp_path: Path
+) -> None:
+    ours, stock = tmp_path / "ours", tmp_path / "stock"
+    assert (
+        run(package, "pawl", str(ours), devices)[0] == run(package, "stock", str(stock), devices)[0]
+    )
+    names = sorted(p.name for p in ours.iterdir())
+    assert names == sorted(p.name for p in stock.iterdir()) and len(names) == 2
+    for name in names:  # with Pawl uninstalled
+        mine = torch.load(ours / name, weights_only=False)
+        theirs = torch.load(stock / name, weights_only=False)
+        assert mine.keys() == theirs.keys()
+        for key, tensor in theirs["state_dict"].items():
+            assert torch.equal(mine["state_dict"][key], tensor)
+    resumed = run(package, "pawl", str(ours), devices, str(ours / names[0]))
+    assert resumed[0] == run(package, "stock", str(stock), devices, str(stock / names[0]))[0]
+
+
+def test_what_a_killed_run_left_is_put_in_its_place(tmp_path: Path) -> None:
+    package = ("lightning", program.clean_env())
+    pytest.importorskip("lightning")
+    ours = tmp_path / "ours"
+    run(package, "pawl", str(ours), "1")
+    (lost, other) = sorted(ours.iterdir())
+    lost.unlink()  # durable in .ours.pawl, but the process was gone before it was linked
+    assert (Path(beside(ours)) / lost.name / "complete.txt").read_text() == "OK"
+    run(package, "pawl", str(ours), "1", str(lost))
+    run(package, "stock", str(ours), "1", str(other))
+
+
+def test_a_damaged_checkpoint_is_not_loaded(tmp_path: Path) -> None:
+    pytest.importorskip("lightning")
+    from pawl.integrations.lightning import PawlCheckpointIO
+
+    io = PawlCheckpointIO()
+    path = tmp_path / "run" / "step=1.ckpt"
+    io.save_checkpoint({"state_dict": {"w": torch.ones(50_000)}}, path)
+    io.teardown()
+    stored = Path(beside(path.parent)) / "step=1.ckpt" / "checkpoint"
+    data = bytearray(stored.read_bytes())
+    data[100_000] ^= 1
+    stored.write_bytes(data)  # the same file under both names
+    io = PawlCheckpointIO()
+    with pytest.raises(OSError, match="are not what was written"):
+        io.load_checkpoint(path)
+    io.teardown()
+
+
+def test_nebulas_classes(package: tuple[str, dict[str, str]], tmp_path: Path) -> None:
+    root = tmp_path / "nebula"
+    step, latest = run(package, "nebula", str(root), "1")
+    assert step.startswith("16 ")
+    assert latest == f"{root}/example.ckpt/checkpoint"
+    assert torch.load(latest, weights_only=False)["global_step"] == 16
+    tags = {p.name for p in root.iterdir() if p.is_dir()}
+    assert {"epoch=0-step=4.ckpt", "epoch=1-step=16.ckpt", "example.ckpt"} <= tags
+    resumed = run(package, "nebula", str(root), "1", "/anywhere/epoch=1-step=12.ckpt")
+    stock = run(
+        package, "stock", str(tmp_path / "s"), "1", f"{root}/epoch=1-step=12.ckpt/checkpoint"
+    )
+    assert resumed[0] == stock[0]

@@ -181,7 +181,7 @@ def test_rm(root: Path) -> None:
     assert did == {**dry, "dry_run": False}
     assert did["acts"] == [{"act": "remove", "name": "global_step1", "bytes": size, "why": None}]
     assert did["freed_bytes"] == size and tags(root) == ["global_step10", "global_step2"]
-    assert not list(root.glob(".global*"))
+    assert not list(root.glob(".pawl.global*"))
 
 
 def test_rm_refuses(root: Path) -> None:
@@ -218,31 +218,31 @@ def test_rm_of_a_broken_one(root: Path) -> None:
 
 
 def test_gc_removes_what_a_crash_left(root: Path) -> None:
-    for name in (".global_step3.new", ".global_step4.del", ".global_step1.old"):
+    for name in (".pawl.global_step3.new", ".pawl.global_step4.del", ".pawl.global_step1.old"):
         shutil.copytree(root / "global_step1", root / name)
     (root / ".bad" / "global_step9.1").mkdir(parents=True)
     (root / ".bad" / "global_step9.1" / "model").write_bytes(b"x" * 100)
     before = tags(root)
     dry = run_json("gc", root, "--bad", "--dry-run")
-    assert len(list(root.glob(".global*"))) == 3
+    assert len(list(root.glob(".pawl.global*"))) == 3
     assert run_json("gc", root, "--bad") == {**dry, "dry_run": False}
     assert sorted(act["name"] for act in dry["acts"]) == [
         ".bad/global_step9.1",
-        ".global_step1.old",
-        ".global_step3.new",
-        ".global_step4.del",
+        ".pawl.global_step1.old",
+        ".pawl.global_step3.new",
+        ".pawl.global_step4.del",
     ]
-    assert not list(root.glob(".global*")) and not list((root / ".bad").iterdir())
+    assert not list(root.glob(".pawl.global*")) and not list((root / ".bad").iterdir())
     assert tags(root) == before
     done = program.run("ckpt", "gc", root)
     assert done.returncode == 0 and done.stdout == "nothing to do\n"
 
 
 def test_gc_leaves_the_only_copy(root: Path) -> None:
-    (root / "global_step1").rename(root / ".global_step1.old")
+    (root / "global_step1").rename(root / ".pawl.global_step1.old")
     done = program.run("ckpt", "gc", root)
     assert done.returncode == 2 and "pawl ckpt repair first" in done.stderr
-    assert (root / ".global_step1.old" / "model").exists()
+    assert (root / ".pawl.global_step1.old" / "model").exists()
 
 
 def test_gc_by_a_rule(root: Path) -> None:
@@ -257,18 +257,18 @@ def test_gc_by_a_rule(root: Path) -> None:
 
 
 def test_repair(root: Path) -> None:
-    (root / "global_step10").rename(root / ".global_step10.old")
-    shutil.copytree(root / "global_step1", root / ".global_step3.new")
+    (root / "global_step10").rename(root / ".pawl.global_step10.old")
+    shutil.copytree(root / "global_step1", root / ".pawl.global_step3.new")
     (root / "global_step2" / "complete.txt").write_text("O")
     csv = root / "checkpointHistories.csv"
     csv.write_text("".join(csv.read_text().splitlines(keepends=True)[:2]))  # step 1 alone
     dry = program.run("ckpt", "repair", root, "-n")
     assert dry.returncode == 0 and "would complete global_step2" in dry.stdout
-    assert (root / ".global_step10.old").exists()
+    assert (root / ".pawl.global_step10.old").exists()
     done = program.run("ckpt", "repair", root, "--json")
     assert done.returncode == 0, done.stderr
     acts = [(act["act"], act["name"]) for act in json.loads(done.stdout)["acts"]]
-    assert sorted(acts[:2]) == [("put back", "global_step10"), ("remove", ".global_step3.new")]
+    assert sorted(acts[:2]) == [("put back", "global_step10"), ("remove", ".pawl.global_step3.new")]
     assert acts[2:] == [
         ("complete", "global_step2"),
         ("add", "2 rows to checkpointHistories.csv"),

@@ -1,0 +1,89 @@
+"""Ranks for test_nebula.py: nebula_job.py WHAT ROOT. They speak as DeepSpeed's engine does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import nebulaml as nm
+import torch
+import torch.distributed as dist
+
+
+def save(tag: str, value: float, rank: int) -> bool:
+    ck = nm.Checkpoint(tag, -2)
+    if rank == 0:
+        ck.save("model", {"w": torch.full((1000,), value)})
+    if rank != 1:  # one without any partition
+        ck.save(f"optim-{rank}", {"m": torch.full((5000,), value + rank)})
+    return bool(ck.commit())
+
+
+def whole(root: str, rank: int) -> None:
+    """Every rank commits: what one saved every other can read, also with other numbers of ranks."""
+    nm.init(root, persistent_time_interval=0)
+    for step in (9, 10):
+        dist.barrier()
+        assert save(f"global_step{step}", step, rank)
+    dist.barrier()
+    found = nm.get_latest_checkpoint(persist_path=root)
+    assert found is not None
+    values = [found.load(f"optim-{r}", map_location="cpu")["m"][0].item() for r in (0, 2, 3)]
+    print(f"> {found.tag} {values}", flush=True)
+    assert save("global_step10", 10, rank) if rank != 3 else nm.Checkpoint("global_step10").commit()
+    dist.barrier()
+    assert nm.flush_persistence()
+    dist.barrier()
+
+
+def dead(root: str, rank: int) -> None:
+    """Rank 2 dies before it commits the second tag."""
+    nm.init(root, persistent_time_interval=0)
+    dist.barrier()
+    assert save("global_step1", 1, rank)
+    dist.barrier()
+    assert nm.flush_persistence("global_step1")
+    dist.barrier()
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    save("global_step2", 2, rank)
+    time.sleep(1)
+    seen = [nm.get_checkpoint(tag="global_step2", persist_path=root), nm.get_latest_checkpoint()]
+    print(f"> {seen}", flush=True)
+    dist.barrier()  # which fails: the process ends by an exception
+
+
+def alone(root: str, rank: int) -> None:
+    """Only rank 0 saves, as many scripts do."""
+    nm.init(root, persistent_time_interval=0)
+    dist.barrier()
+    if rank == 0:
+        for step in (1, 2):
+            ck = nm.Checkpoint(f"global_step{step}", 1)
+            ck.save("checkpoint", {"step": step})
+    dist.barrier()
+    if rank == 0:
+        assert nm.flush_persistence()
+    dist.barrier()
+    print(f"> {nm.get_latest_checkpoint()}", flush=True)
+
+
+def read(root: str, rank: int) -> None:
+    """Another number of ranks than saved it."""
+    nm.init(root)
+    found = nm.get_latest_checkpoint()
+    assert found is not None
+    values = [found.load(f"optim-{r}")["m"][0].item() for r in (0, 2, 3)]
+    print(f"> {found.tag} {values}", flush=True)
+
+
+def main() -> None:
+    what, root = sys.argv[1:]
+    dist.init_process_group("gloo")
+    {"whole": whole, "dead": dead, "alone": alone, "read": read}[what](root, dist.get_rank())
+
+
+if __name__ == "__main__":
+    main()

@@ -18,6 +18,7 @@ import torch
 
 from pawl import _core, _guard, _stop
 from pawl._agent import find_program
+from pawl._mounts import fleeting
 from pawl._skeleton import Partition
 from pawl.errors import ECHANGED, PawlError, error
 
@@ -34,6 +35,7 @@ _PENDING_MAX: Final = 4  # saves still watched for failing before they are commi
 # level, code, message, proof, partition, storage, timings: as _core.Session.status gives it
 _Status = tuple[int, int, str, int, int, int, dict[str, Any]]
 
+_warned: set[str] = set()  # roots that were said to be fleeting
 _open: set[Saver] = set()  # of this process; closed at exit
 
 
@@ -199,6 +201,10 @@ class Saver:
         self._holds_signal = _stop.install()
         _open.add(self)
         self._tell_notes()
+        why = fleeting(self.root) if self.rank == 0 and self.root not in _warned else None
+        if why is not None:
+            _warned.add(self.root)
+            log.warning("checkpoints in %s lie %s", self.root, why)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Makes the newest committed save durable; False if that took longer than ``timeout`` s."""

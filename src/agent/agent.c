@@ -30,15 +30,11 @@
 
 /* ---- closing ---- */
 
+/* Of a connection that is in no list any more. */
 static void close_conn(struct agent_conn *conn)
 {
 	struct agent *agent = conn->agent;
-	struct agent_conn **at = &agent->conns;
 
-	while (*at != conn) {
-		at = &(*at)->next;
-	}
-	*at = conn->next;
 	if (conn->root) {
 		root_leave(conn->root, conn);
 	}
@@ -59,21 +55,30 @@ static bool is_over(const struct agent *agent, const struct agent_root *root)
 		ledger_all_durable(&root->ledger) && persist_idle(root->persist);
 }
 
+/* Takes the first one that is to be closed out of the list; NULL if there is none. */
+static struct agent_conn *take_closing(struct agent *agent)
+{
+	struct agent_conn **at = &agent->conns;
+	struct agent_conn *conn;
+
+	while (*at && !(*at)->closing) {
+		at = &(*at)->next;
+	}
+	conn = *at;
+	if (conn) {
+		*at = conn->next;
+	}
+	return conn;
+}
+
 /* Frees what callbacks marked: connections that are over, roots that could not be opened or are
  * over. Called last in every callback of ours. */
 static void sweep(struct agent *agent)
 {
-	struct agent_conn *conn = agent->conns;
 	struct agent_root **at = &agent->roots;
 
-	while (conn) {
-		struct agent_conn *next = conn->next;
-
-		if (conn->closing) {
-			close_conn(conn);
-			next = agent->conns; /* closing one may have marked others */
-		}
-		conn = next;
+	for (struct agent_conn *conn; (conn = take_closing(agent));) {
+		close_conn(conn); /* which may mark others */
 	}
 	while (*at) {
 		struct agent_root *root = *at;
@@ -370,8 +375,11 @@ void agent_close(struct agent *agent)
 	agent->drained = NULL;
 	agent->idle_exit_ns = 0;
 	loop_timer_cancel(agent->loop, &agent->idle);
-	while (agent->conns) {
-		close_conn(agent->conns);
+	for (struct agent_conn *conn = agent->conns; conn; conn = conn->next) {
+		conn->closing = true;
+	}
+	for (struct agent_conn *conn; (conn = take_closing(agent));) {
+		close_conn(conn);
 	}
 	while (agent->roots) {
 		struct agent_root *root = agent->roots;

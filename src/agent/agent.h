@@ -29,7 +29,7 @@ struct agent_options {
 
 /* Binds the socket (PAWL_EBUSY naming the pid when an agent of this job lives) and adds itself to
  * the loop. */
-int agent_open(struct agent **agent, struct loop *loop, const struct agent_options *options,
+int agent_open(struct agent **out, struct loop *loop, const struct agent_options *options,
 	struct pawl_err *err);
 void agent_close(struct agent *agent); /* closes connections, frees the arenas, removes the socket;
 					  loses what is not durable */

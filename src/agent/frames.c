@@ -181,7 +181,7 @@ static int join_root(struct agent_conn *conn, const struct hello *hello, struct 
 static void handle_hello(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {
 	struct hello hello;
-	struct pawl_err err;
+	struct pawl_err err = {0};
 
 	if (conn->root) {
 		conn->closing = true;
@@ -242,7 +242,7 @@ static void handle_vote(struct agent_conn *conn, uint32_t id, struct wire_in *bo
 
 static void handle_want(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {
-	struct pawl_err err;
+	struct pawl_err err = {0};
 	uint64_t seq = wire_get_u64(body);
 
 	if (seq == 0) {

@@ -125,6 +125,14 @@ static bool handle(struct convert *convert, json_t *message)
 	return progress != NULL || note != NULL;
 }
 
+/* The text under a key, or another. */
+static const char *text_of(const json_t *json, const char *key, const char *otherwise)
+{
+	const char *text = json_string_value(json_object_get(json, key));
+
+	return text != NULL ? text : otherwise;
+}
+
 int convert_next(struct convert *convert, json_t **message, struct pawl_err *err)
 {
 	for (;;) {
@@ -136,9 +144,9 @@ int convert_next(struct convert *convert, json_t **message, struct pawl_err *err
 			return blame(convert, err);
 		}
 		if (error != NULL) {
-			const char *why = json_string_value(json_object_get(json, "message"));
-			int rv = pawl_err_set(err, code_of(error), "%s", why != NULL ? why : error);
+			int rv = code_of(error);
 
+			pawl_err_set(err, rv, "%s", text_of(json, "message", error));
 			json_decref(json);
 			return rv;
 		}

@@ -117,6 +117,7 @@ static void apply_part(struct mem_bytes *bytes, const struct mem_write *w, size_
 	if (w->off_bytes + to > bytes->len_bytes) {
 		resize_bytes(bytes, w->off_bytes + to);
 	}
+	ASSERT(bytes->at != NULL); /* it has bytes */
 	memcpy(bytes->at + w->off_bytes + from, w->bytes + from, to - from);
 }
 

@@ -143,6 +143,32 @@ def test_diff_equals_torch(made: Path) -> None:
     assert rows["held"]["change"] == "retyped" and rows["held"]["after"]["dtype"] == "float64"
 
 
+def test_diff_reads_again_what_it_let_go(tmp_path: Path) -> None:
+    """The last tensor of the first side lies at the beginning of the second."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        textwrap.dedent("""
+            import sys, torch, pawl
+            state = {"model": {str(i): torch.full((1_000_003,), i + 1.0) for i in range(6)}}
+            ckpt = pawl.Checkpointer(sys.argv[1], keep=0, persist_every=0)
+            for step in (1, 2):
+                assert ckpt.save(step, state).wait("durable", timeout=60)
+                state["model"]["5"] = state["model"]["0"].detach()
+                state["model"]["3"][7] = 6
+            ckpt.close()
+        """)
+    )
+    assert program.run_script(script, args=[str(tmp_path / "root")]).returncode == 0
+    rows = rows_of(run_json("diff", tmp_path / "root", "1", "2"), "model")
+    assert {name: row["max"] for name, row in rows.items()} == {
+        **dict.fromkeys("0124", 0),
+        "3": 2,
+        "5": 5,
+    }
+    assert rows["5"]["changed"] == rows["5"]["elements"] == 1_000_003
+    assert rows["3"]["changed"] == 1
+
+
 def test_diff_of_one_with_itself(made: Path) -> None:
     document = run_json("diff", made, "10", "10")
     assert document["tensors"]["same"] > 8

@@ -81,6 +81,24 @@ def test_watch_follows_a_job(script: Path, tmp_path: Path) -> None:
     assert [row.split(",")[8] for row in rows] == [f"{tag['stall_ms']:.3f}" for tag in tags]
 
 
+def test_a_tag_is_told_of_with_its_row(script: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    assert program.run_script(script, args=[str(root)]).returncode == 0
+    history = root / "checkpointHistories.csv"
+    rows = history.read_text()
+    history.write_text(HEADER)
+    with open(root / ".pawl-lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as if the job were about to write them
+        watch = start(root, "--json", "--interval", "0.05")
+        assert watch.stdout is not None
+        assert json.loads(watch.stdout.readline())["running"]
+        assert not select.select([watch.stdout], [], [], 0.02)[0]
+        history.write_text(rows)
+        events = [json.loads(line) for line in stop(watch).splitlines()]
+    assert [event["step"] for event in events] == [3, 4]
+    assert all(event["stall_ms"] is not None for event in events)
+
+
 def test_watch_once(script: Path, tmp_path: Path) -> None:
     root = tmp_path / "root"
     done = program.run("ckpt", "watch", root, "--once")

@@ -38,6 +38,17 @@ KEYS = {
         },
         "bound": {"memcpy_s", "memcpy_now_s", "write_gib_s", "read_gib_s", "memcpy_gib_s"},
     },
+    "frameworks": {
+        "metrics": {
+            "trainer_stock_s", "trainer_thread_s", "trainer_pawl_s", "lightning_stock_s",
+            "lightning_async_s", "lightning_pawl_s", "deepspeed_torch_s", "deepspeed_pawl_s",
+        },
+        "ratios": {
+            "trainer_to_stock", "trainer_to_thread", "lightning_to_stock", "lightning_to_async",
+            "deepspeed_torch_to_pawl",
+        },
+        "bound": set(),
+    },
     "restart": {
         "metrics": {"pawl_s", "torchrun_s", "pawl_steps_lost", "torchrun_steps_lost"},
         "ratios": {"pawl_to_torchrun"},
@@ -49,7 +60,9 @@ KEYS = {
 slow = pytest.mark.skipif(not os.environ.get("PAWL_LONG"), reason="minutes: make test-long")
 
 
-@pytest.mark.parametrize("name", ["checkpoint", pytest.param("restart", marks=slow)])
+@pytest.mark.parametrize(
+    "name", ["checkpoint", *(pytest.param(name, marks=slow) for name in ("frameworks", "restart"))]
+)
 def test_quick_run_reports(name: str, tmp_path: Path) -> None:
     command = [sys.executable, str(BENCH / f"{name}.py"), "--json", "--quick", f"--dir={tmp_path}"]
     done = subprocess.run(

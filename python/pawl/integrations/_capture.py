@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import torch
 
-from pawl.engine import Raw, Safetensors
+from pawl.engine import AsIs, Raw, Safetensors
 from pawl.errors import PawlError, error
 
-Files = dict[str, Any]  # name in the folder -> object of torch.save, Safetensors, or Raw
+Files = dict[str, Any]  # name in the folder -> AsIs (of torch.save), Safetensors, or Raw
 
 # Modules that have save_file of safetensors under a name of their own.
 _ALIASES: Final = {
@@ -67,7 +67,7 @@ def _replace_torch_save(undo: contextlib.ExitStack, taken: Any) -> None:
     original = torch.save
 
     def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-        if not taken(f, obj):
+        if not taken(f, AsIs(obj)):
             original(obj, f, *args, **kwargs)
 
     torch.save = save

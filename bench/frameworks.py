@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""What saves cost training in the frameworks: each one's own way, its asynchronous one, and Pawl.
+
+Each way runs in processes of its own, in turns, the order alternated. Trainer and Lightning train
+in blocks of 10 steps, every second one with a save in it: what a block takes beyond the one before
+it is what `save_steps=10` costs. DeepSpeed, ZeRO-1 with 2 ranks: how long save_checkpoint takes in
+the slower rank. --quick shows only that it works: its numbers mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from _agent import scratch
+from _report import Report, describe_machine
+
+HERE = Path(__file__).parent
+PROCESS_S_MAX = 900.0  # of one; more is a hang
+TAIL_CHARS = 4000  # of what a process said, when it fails
+
+
+@dataclass(frozen=True)
+class Sizes:
+    rounds: int  # processes of each way
+    saves: int  # measured in each process
+    trainer: tuple[int, int]  # layers and width of the model
+    lightning: tuple[int, int]  # blocks and width
+    deepspeed: tuple[int, int]  # blocks and width
+
+
+FULL = Sizes(rounds=3, saves=5, trainer=(4, 512), lightning=(10, 608), deepspeed=(10, 608))
+QUICK = Sizes(rounds=1, saves=1, trainer=(1, 64), lightning=(1, 64), deepspeed=(1, 64))
+
+
+class Ways:
+    """The processes of a framework's ways to save, and what they measured."""
+
+    def __init__(self, script: str, names: tuple[str, ...], ranks: int = 1) -> None:
+        self.names = names
+        self._script = HERE / script
+        self._ranks = ranks
+        self.size_bytes = 0.0
+        self._found: dict[str, dict[str, list[float]]] = {name: {} for name in names}
+
+    def run(self, sizes: Sizes, shape: tuple[int, int], folder: Path) -> None:
+        for round_ in range(sizes.rounds):
+            for name in self.names[:: -1 if round_ % 2 else 1]:
+                args = [name, folder, *shape, sizes.saves]
+                result = self._process([str(arg) for arg in args])
+                self.size_bytes = result.pop("bytes")
+                for key, values in result.items():
+                    self._found[name].setdefault(key, []).extend(values)
+
+    def _process(self, args: list[str]) -> dict[str, object]:
+        command = [sys.executable, str(self._script), *args]
+        if self._ranks > 1:
+            torchrun = ["-m", "torch.distributed.run", f"--nproc-per-node={self._ranks}"]
+            command = [sys.executable, *torchrun, "--standalone", str(self._script), *args]
+        done = subprocess.run(
+            command,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PROCESS_S_MAX,
+        )
+        if done.returncode != 0:
+            sys.exit(f"frameworks: {' '.join(command[1:])}: {done.stderr[-TAIL_CHARS:]}")
+        return json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1])
+
+    def extra_s(self, name: str) -> list[float]:
+        """Of each pair: what the block with a save took beyond the one without."""
+        found = self._found[name]
+        return [b - a for a, b in zip(found["plain"], found["saved"], strict=True)]
+
+    def stall_s(self, name: str) -> list[float]:
+        return self._found[name]["stall"]
+
+    def plain_s(self) -> float:
+        """Seconds of a block without a save, whatever the way."""
+        return statistics.median(s for found in self._found.values() for s in found["plain"])
+
+
+def measure_blocks(
+    report: Report, key: str, title: str, ways: Ways, goals: dict[str, float]
+) -> None:
+    """Rows of a framework that trains in blocks. goals: ours to each of the others, at most."""
+    *others, ours = ways.names
+    mb = ways.size_bytes / 1e6
+    report.title(f"{title}, {mb:.0f} MB: seconds that 10 steps with a save take more than without")
+    report.note(f"{key}_block_s", "10 steps without a save", ways.plain_s(), "s")
+    extra = {name: statistics.median(ways.extra_s(name)) for name in ways.names}
+    for name, seconds in extra.items():
+        count = len(ways.extra_s(name))
+        report.note(f"{key}_{name}_s", f"{name}, median of {count}", seconds, "s")
+    for name in others:
+        # Where noise made ours cheaper than nothing, it is nothing.
+        ratio = max(0.0, extra[ours]) / extra[name]
+        report.at_most(f"{key}_to_{name}", f"ours to {name}", ratio, goals[name], "x")
+
+
+def measure_deepspeed(report: Report, ways: Ways) -> None:
+    theirs, ours = (statistics.median(ways.stall_s(name)) for name in ways.names)
+    count = len(ways.stall_s("pawl"))
+    mb = ways.size_bytes / 1e6
+    report.title(f"DeepSpeed, ZeRO-1, 2 ranks, {mb:.0f} MB: how long save_checkpoint stalls")
+    report.note("deepspeed_torch_s", f"its torch.save engine, median of {count}", theirs, "s")
+    report.note("deepspeed_pawl_s", f"pawl, median of {count}", ours, "s")
+    report.at_least("deepspeed_torch_to_pawl", "its engine's to ours", theirs / ours, 4, "x")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    parser.add_argument("--quick", action="store_true", help="small models, one save each")
+    parser.add_argument("--dir", default="/var/tmp", help="on the disk to be measured")
+    parser.add_argument("--only", choices=("trainer", "lightning", "deepspeed"), action="append")
+    args = parser.parse_args()
+    sizes = QUICK if args.quick else FULL
+    for name in ("transformers", "lightning", "deepspeed"):
+        if importlib.util.find_spec(name) is None:
+            sys.exit(f"frameworks: {name} is not here: tools/integrations.sh installs it")
+    setting = describe_machine()
+    if args.quick:
+        setting["quick"] = "yes: these numbers mean nothing"
+    report = Report("frameworks", sizes.rounds * sizes.saves, setting)
+    only = args.only or ["trainer", "lightning", "deepspeed"]
+    with scratch(args.dir) as folder:
+        if "trainer" in only:
+            ways = Ways("_trainer.py", ("stock", "thread", "pawl"))
+            ways.run(sizes, sizes.trainer, folder)
+            goals = {"stock": 0.1, "thread": 1.0}
+            measure_blocks(report, "trainer", "transformers' Trainer", ways, goals)
+        if "lightning" in only:
+            ways = Ways("_lightning.py", ("stock", "async", "pawl"))
+            ways.run(sizes, sizes.lightning, folder)
+            goals = {"stock": 0.1, "async": 0.5}
+            measure_blocks(report, "lightning", "Lightning", ways, goals)
+        if "deepspeed" in only:
+            ways = Ways("_deepspeed.py", ("torch", "pawl"), ranks=2)
+            ways.run(sizes, sizes.deepspeed, folder)
+            measure_deepspeed(report, ways)
+    report.finish(args.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

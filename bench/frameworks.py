@@ -4,7 +4,8 @@
 Each way runs in processes of its own, in turns, the order alternated. Trainer and Lightning train
 in blocks of 10 steps, every second one with a save in it: what a block takes beyond the one before
 it is what `save_steps=10` costs. DeepSpeed, ZeRO-1 with 2 ranks: how long save_checkpoint takes in
-the slower rank. --quick shows only that it works: its numbers mean nothing.
+the slower rank. Nebula's calls: what asking takes where a thousand tags lie. --quick shows only
+that it works: its numbers mean nothing.
 """
 
 from __future__ import annotations
@@ -16,13 +17,18 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from _agent import scratch
 from _report import Report, describe_machine
 
+from pawl.compat import nebula
+
 HERE = Path(__file__).parent
+PARTS = ("trainer", "lightning", "deepspeed", "tags")
 PROCESS_S_MAX = 900.0  # of one; more is a hang
 TAIL_CHARS = 4000  # of what a process said, when it fails
 
@@ -34,10 +40,12 @@ class Sizes:
     trainer: tuple[int, int]  # layers and width of the model
     lightning: tuple[int, int]  # blocks and width
     deepspeed: tuple[int, int]  # blocks and width
+    tags: int  # that a root has when it is asked for them
 
 
-FULL = Sizes(rounds=3, saves=5, trainer=(4, 512), lightning=(10, 608), deepspeed=(10, 608))
-QUICK = Sizes(rounds=1, saves=1, trainer=(1, 64), lightning=(1, 64), deepspeed=(1, 64))
+FULL = Sizes(3, 5, trainer=(4, 512), lightning=(10, 608), deepspeed=(10, 608), tags=1000)
+QUICK = Sizes(1, 1, trainer=(1, 64), lightning=(1, 64), deepspeed=(1, 64), tags=20)
+ASKED = 15  # times
 
 
 class Ways:
@@ -117,12 +125,42 @@ def measure_deepspeed(report: Report, ways: Ways) -> None:
     report.at_least("deepspeed_torch_to_pawl", "its engine's to ours", theirs / ours, 4, "x")
 
 
+def measure_tags(report: Report, folder: Path, count: int) -> None:
+    """Listing count tags of 2 partitions each, and opening one of them that is on disk alone."""
+    os.environ["PAWL_KEEP"] = str(count)
+    nebula.init(persistent_storage_path=str(folder / "tags"), persistent_time_interval=0)
+    for step in range(count):
+        building = nebula.Checkpoint(f"global_step{step}", 2)
+        building.save("model.pt", {"weight": torch.full((64,), float(step))})
+        building.save("optimizer.pt", {"moment": torch.full((64,), float(step))})
+        building.commit()
+    if not nebula.flush_persistence(timeout=PROCESS_S_MAX):
+        sys.exit("frameworks: the tags do not become durable")
+    listed = []
+    opened = []
+    for number in range(ASKED):
+        begun = time.perf_counter()
+        tags = nebula.list_checkpoints()
+        listed.append(time.perf_counter() - begun)
+        if len(tags) != count:
+            sys.exit(f"frameworks: {len(tags)} tags of {count}")
+        step = number * count // ASKED
+        begun = time.perf_counter()
+        found = nebula.get_checkpoint(f"global_step{step}")
+        opened.append(time.perf_counter() - begun)
+        if found.load("model.pt")["weight"][0] != step:
+            sys.exit(f"frameworks: global_step{step} holds another step")
+    report.title(f"{count} tags of 2 partitions, small: Nebula's list_checkpoints, get_checkpoint")
+    report.at_most("list_ms", "all tags listed", statistics.median(listed) * 1e3, 50, "ms")
+    report.at_most("get_ms", "a tag opened", statistics.median(opened) * 1e3, 5, "ms")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     parser.add_argument("--quick", action="store_true", help="small models, one save each")
     parser.add_argument("--dir", default="/var/tmp", help="on the disk to be measured")
-    parser.add_argument("--only", choices=("trainer", "lightning", "deepspeed"), action="append")
+    parser.add_argument("--only", choices=PARTS, action="append")
     args = parser.parse_args()
     sizes = QUICK if args.quick else FULL
     for name in ("transformers", "lightning", "deepspeed"):
@@ -132,7 +170,7 @@ def main() -> int:
     if args.quick:
         setting["quick"] = "yes: these numbers mean nothing"
     report = Report("frameworks", sizes.rounds * sizes.saves, setting)
-    only = args.only or ["trainer", "lightning", "deepspeed"]
+    only = args.only or PARTS
     with scratch(args.dir) as folder:
         if "trainer" in only:
             ways = Ways("_trainer.py", ("stock", "thread", "pawl"))
@@ -148,6 +186,8 @@ def main() -> int:
             ways = Ways("_deepspeed.py", ("torch", "pawl"), ranks=2)
             ways.run(sizes, sizes.deepspeed, folder)
             measure_deepspeed(report, ways)
+        if "tags" in only:
+            measure_tags(report, folder, sizes.tags)
     report.finish(args.json)
     return 0
 

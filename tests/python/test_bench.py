@@ -42,6 +42,7 @@ KEYS = {
         "metrics": {
             "trainer_stock_s", "trainer_thread_s", "trainer_pawl_s", "lightning_stock_s",
             "lightning_async_s", "lightning_pawl_s", "deepspeed_torch_s", "deepspeed_pawl_s",
+            "list_ms", "get_ms",
         },
         "ratios": {
             "trainer_to_stock", "trainer_to_thread", "lightning_to_stock", "lightning_to_async",

@@ -9,6 +9,7 @@
  *   <root>/.pawl.<tag>.old/…             the old one while a new one takes its place in two renames
  *   <root>/.pawl.<tag>.del/…             let go by retention, being deleted
  *   <root>/.bad/<tag>.<n>/…         put aside, with why.txt; at most TAGS_BAD_MAX are kept
+ *   <root>/latest                   if there: somebody's own, names a tag that must stay
  *   <root>/.pins                    pinned tags, one a line: "5" for global_step5, else "=tag"
  *
  * A directory is a tag if it has any name without a dot in front and .pawl in it; others are not
@@ -104,10 +105,11 @@ int tag_remove(struct store *store, const char *tag, struct pawl_err *err);
 /* Deletes those of n tags that keep does not mark: all are renamed away, durably, then removed. */
 int tags_drop(struct store *store, const struct tag_info *tags, size_t n, const bool *keep,
 	struct pawl_err *err);
-/* Marks in keep what the rule (retain.h) keeps of all tags of a root. */
+/* Marks in keep what the rule (retain.h) keeps of all tags of a root, and what its file "latest"
+ * names. */
 struct retain_rule;
-int tags_plan_retain(const struct retain_rule *rule, const struct tag_info *tags, size_t n,
-	bool *keep, struct pawl_err *err);
+int tags_plan_retain(struct store *store, const struct retain_rule *rule,
+	const struct tag_info *tags, size_t n, bool *keep, struct pawl_err *err);
 /* Deletes what the rule lets go. Called only after a newer tag is durable. */
 int tags_retain(struct store *store, const struct retain_rule *rule, struct pawl_err *err);
 int tag_pin(struct store *store, const char *tag, bool pinned, struct pawl_err *err);

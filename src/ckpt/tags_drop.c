@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LATEST_FILE "latest"
+
 /* ---- putting aside ---- */
 
 /* Removes all but the newest TAGS_BAD_MAX, best effort. */
@@ -89,18 +91,45 @@ int tag_put_aside(struct store *store, const char *tag, const char *why, struct 
 
 /* ---- retention ---- */
 
-int tags_plan_retain(const struct retain_rule *rule, const struct tag_info *tags, size_t n,
-	bool *keep, struct pawl_err *err)
+/* The tag that the file "latest" in the root names, "" if there is no such file. DeepSpeed's
+ * readers follow it, and a worker that was killed cannot move it on to what became durable after.
+ */
+static int read_latest(struct store *store, char tag[CKPT_TAG_MAX], struct pawl_err *err)
 {
-	struct retain_tag *list = FAULT_MEM("tags.retain", calloc(n + 1, sizeof(*list)));
+	void *text = NULL;
+	size_t len_bytes = 0;
+	int rv = store_read_small(store, LATEST_FILE, &text, &len_bytes, CKPT_TAG_MAX, err);
 
+	tag[0] = '\0';
+	if (rv == PAWL_ENOENT || rv == PAWL_ELIMIT) {
+		return 0; /* what is longer names no tag */
+	}
+	if (rv == 0) {
+		snprintf(tag, CKPT_TAG_MAX, "%s", (const char *)text);
+		tag[strcspn(tag, "\r\n")] = '\0';
+	}
+	free(text);
+	return rv;
+}
+
+int tags_plan_retain(struct store *store, const struct retain_rule *rule,
+	const struct tag_info *tags, size_t n, bool *keep, struct pawl_err *err)
+{
+	char latest[CKPT_TAG_MAX];
+	struct retain_tag *list;
+	int rv = read_latest(store, latest, err);
+
+	if (rv != 0) {
+		return pawl_err_prefix(err, rv, "retain");
+	}
+	list = FAULT_MEM("tags.retain", calloc(n + 1, sizeof(*list)));
 	if (list == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "retain: %zu tags", n);
 	}
 	for (size_t i = 0; i < n; i++) {
 		list[i].step = tags[i].step;
 		list[i].complete = tags[i].state == TAG_COMPLETE;
-		list[i].pinned = tags[i].pinned;
+		list[i].pinned = tags[i].pinned || strcmp(tags[i].tag, latest) == 0;
 	}
 	retain_plan(rule, list, n, keep);
 	free(list);
@@ -170,7 +199,7 @@ int tags_retain(struct store *store, const struct retain_rule *rule, struct pawl
 	if (keep == NULL) {
 		rv = pawl_err_set(err, PAWL_ENOMEM, "%zu tags", n);
 	} else {
-		rv = tags_plan_retain(rule, tags, n, keep, err);
+		rv = tags_plan_retain(store, rule, tags, n, keep, err);
 	}
 	if (rv == 0) {
 		rv = tags_drop(store, tags, n, keep, err);

@@ -122,7 +122,8 @@ static int clean_old(struct cleaning *cleaning, struct pawl_err *err)
 	if (keep == NULL || sizes == NULL) {
 		rv = pawl_err_set(err, PAWL_ENOMEM, "%zu tags", root->tags_n);
 	} else {
-		rv = tags_plan_retain(&cleaning->rule, root->tags, root->tags_n, keep, err);
+		rv = tags_plan_retain(root->store, &cleaning->rule, root->tags, root->tags_n, keep,
+			err);
 	}
 	for (size_t i = 0; i < root->tags_n && rv == 0; i++) {
 		sizes[i] = keep[i] ? 0 : ckpt_measure(root->store, root->tags[i].tag);

@@ -7,7 +7,10 @@ the run that was not interrupted.
 from __future__ import annotations
 
 import os
+import secrets
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,7 @@ import ranks
 pytest.importorskip("deepspeed")
 
 SCRIPT = Path(__file__).with_name("deepspeed_job.py")
+KILLS = Path(__file__).with_name("deepspeed_kills.py")
 LONG = bool(os.environ.get("PAWL_LONG"))
 
 
@@ -77,6 +81,22 @@ def test_latest_names_what_is_durable_only(tmp_path: Path) -> None:
         assert (root / tag / "complete.txt").read_text() == "OK"
     loaded = ranks.run_ranks(SCRIPT, 2, "install", str(root), "1", "load", env=env, job="dies")
     assert {lines[0] for lines in loaded} == {"loaded global_step8 8"}  # it was in memory
+
+
+def test_latest_can_always_be_loaded(tmp_path: Path) -> None:
+    """With one checkpoint kept, what `latest` names is the first to go."""
+    kills, seed = 200 if LONG else 4, secrets.randbelow(1 << 30)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", KILLS, tmp_path / "ckpt", str(kills), str(seed), "1"],
+        env=environment(None),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60 + 30 * kills,
+    )
+    said = f"seed {seed}: {done.stdout[-4000:]}{done.stderr[-4000:]}"
+    assert done.returncode == 0, said
+    assert done.stdout.splitlines()[-1] == f"> 0 of {kills}", said
 
 
 def test_the_file_of_16_bit_weights_is_the_users_own(tmp_path: Path) -> None:

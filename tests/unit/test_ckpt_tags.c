@@ -437,6 +437,40 @@ static void pinned_steps_stay(void **state)
 	store_close(store);
 }
 
+/* DeepSpeed's file, which outlives the worker that would have moved it on. */
+static void what_latest_names_stays(void **state)
+{
+	const uint64_t steps[] = {1, 2, 3, 4};
+	const struct retain_rule rule = {.keep_last = 1};
+	struct store *store = open_with(steps, 4);
+
+	write_file(store, "latest", "global_step2");
+	assert_int_equal(tags_retain(store, &rule, NULL), 0);
+	assert_tags(store, "2 4 ");
+	write_file(store, "latest", "global_step4\n");
+	assert_int_equal(tags_retain(store, &rule, NULL), 0);
+	assert_tags(store, "4 ");
+	store_close(store);
+}
+
+static void a_latest_that_names_no_tag_keeps_none(void **state)
+{
+	const char *const other[] = {"", "global_step", "global_step11", "2",
+		"a line that is longer than any tag can be, since a tag has at most one hundred "
+		"and twenty-seven bytes, as this one has not: it goes on"};
+
+	for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++) {
+		const uint64_t steps[] = {1, 2};
+		const struct retain_rule rule = {.keep_last = 1};
+		struct store *store = open_with(steps, 2);
+
+		write_file(store, "latest", other[i]);
+		assert_int_equal(tags_retain(store, &rule, NULL), 0);
+		assert_tags(store, "2 ");
+		store_close(store);
+	}
+}
+
 /* A list of pins that cannot be read must not cost what it may name. */
 static void a_damaged_list_of_pins_pins_all(void **state)
 {
@@ -584,6 +618,8 @@ int main(void)
 		cmocka_unit_test(replacing_in_steps_may_fail_anywhere),
 		cmocka_unit_test(recovery_knows_what_a_hidden_name_means),
 		cmocka_unit_test(pinned_steps_stay),
+		cmocka_unit_test(what_latest_names_stays),
+		cmocka_unit_test(a_latest_that_names_no_tag_keeps_none),
 		cmocka_unit_test(a_damaged_list_of_pins_pins_all),
 		cmocka_unit_test(broken_tags_do_not_count),
 		cmocka_unit_test(what_is_let_go_is_gone_before_it_is_removed),

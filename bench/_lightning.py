@@ -25,7 +25,7 @@ from lightning.pytorch.plugins.io import AsyncCheckpointIO
 
 BLOCK_STEPS = 10
 ROWS = 1024  # of a batch
-WARM_BLOCKS = 4  # two of them with a save
+WARM_BLOCKS = 6  # three of them with a save
 
 
 class Model(lightning.LightningModule):

@@ -30,7 +30,7 @@ from transformers import (
 
 BLOCK_STEPS = 10
 TOKENS, ROWS = 64, 2
-WARM_BLOCKS = 4  # two of them with a save
+WARM_BLOCKS = 6  # three of them with a save
 
 
 class Rows(torch.utils.data.Dataset[dict[str, Any]]):

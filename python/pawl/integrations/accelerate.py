@@ -110,6 +110,7 @@ def _load_state(
     root = _automatic(accelerator) if folder is None else folder.parent
     if os.path.isdir(beside(root)):
         _open(accelerator, root).flush()  # of the processes before this one
+    accelerator.wait_for_everyone()  # all have looked
     chosen = _whole.choose(
         lambda: [folder] if folder else _whole.numbered(root, _NAME),
         _needed(accelerator),

@@ -235,8 +235,7 @@ class _Saver(TrainerCallback):
         PawlError (PAWL_ENOENT) with the reasons if there is none.
         """
         output = Path(os.path.abspath(self._trainer.args.output_dir))
-        if os.path.isdir(beside(output)):
-            self._open(output).flush()  # of the processes before this one
+        self._open(output).flush()  # of the processes before this one
         wanted = None if asked is True else Path(os.path.abspath(str(asked)))
         ours = wanted is None or wanted.parent == output
 

@@ -108,9 +108,11 @@ def _save_checkpoint(
 
 def _load_best_model(trainer: Trainer, original: Callable[[], None]) -> None:
     saver: _Saver | None = getattr(trainer, "_pawl_saver", None)
+    best = Path(trainer.state.best_model_checkpoint)
     if saver is not None:
         saver.finish()
-        saver.check(Path(trainer.state.best_model_checkpoint))
+        if best.is_dir():  # else Trainer says so, and keeps the weights it has
+            saver.check(best)
     original()
 
 
@@ -143,7 +145,7 @@ class _Saver(TrainerCallback):
     def save(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Trainer's own _save_checkpoint(model, trial), the files going to the engine."""
         trainer = self._trainer
-        trial = kwargs["trial"] if "trial" in kwargs else args[1]
+        trial = kwargs.get("trial", args[1] if len(args) > 1 else None)
         root = Path(os.path.abspath(trainer._get_output_dir(trial=trial)))
         tag = f"{PREFIX_CHECKPOINT_DIR}-{trainer.state.global_step}"
         with tempfile.TemporaryDirectory(prefix="pawl-") as name:
@@ -222,9 +224,8 @@ class _Saver(TrainerCallback):
         kept = {folders[-1]} if folders else set()
         if best is not None:
             kept.add(Path(os.path.abspath(best)))
-        for folder in [path for path in folders if path not in kept][
-            : max(0, len(folders) - limit)
-        ]:
+        spare = [path for path in folders if path not in kept]
+        for folder in spare[: max(0, len(folders) - limit)]:
             shutil.rmtree(_whole.hide(folder, "del"), ignore_errors=True)
 
     # ---- resuming ----

@@ -322,3 +322,15 @@ def test_oldest_release(tmp_path: Path, release: str) -> None:
     (output / "checkpoint-12/optimizer.pt").unlink()
     assert run(output, "--pawl", env=env) == straight
     assert names(output / "checkpoint-24") == FILES | OURS
+
+
+def test_after_training_all_is_there_and_the_rest_deleted(tmp_path: Path) -> None:
+    """Also when the last step is not saved."""
+
+    class Twice(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            control.should_save = state.global_step in (22, 23)
+
+    options = {"save_strategy": "no", "save_total_limit": 1}
+    small_trainer.trainer(tmp_path / "out", Twice(), **options).train()
+    assert names(tmp_path / "out") == {"checkpoint-23"}

@@ -1,0 +1,67 @@
+"""What frameworks write into a checkpoint's folder is taken before it is written."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("safetensors")
+pytest.importorskip("pawl._core")
+
+import safetensors.torch
+
+from pawl import PawlError
+from pawl.engine import AsIs, Raw, Safetensors
+from pawl.integrations._capture import capture
+
+
+def test_tensors_are_taken_and_the_rest_is_read(tmp_path: Path) -> None:
+    folder, other = tmp_path / "new", tmp_path / "other.pt"
+    originals = torch.save, safetensors.torch.save_file
+    weight = torch.ones(3)
+    with capture(folder) as files:
+        folder.mkdir()
+        torch.save({"weight": weight}, folder / "optimizer.pt")
+        safetensors.torch.save_file({"weight": weight}, str(folder / "model.safetensors"))
+        (folder / "config.json").write_text("{}")
+        torch.save(weight, other)
+        thread = threading.Thread(target=torch.save, args=(weight, folder / "theirs.pt"))
+        thread.start()
+        thread.join()
+        assert {path.name for path in folder.iterdir()} == {"config.json", "theirs.pt"}
+    assert (torch.save, safetensors.torch.save_file) == originals
+    assert other.is_file()
+    kinds = {name: type(file) for name, file in files.items()}
+    assert kinds == {
+        "optimizer.pt": AsIs,
+        "model.safetensors": Safetensors,
+        "config.json": Raw,
+        "theirs.pt": Raw,
+    }
+    assert files["optimizer.pt"].obj["weight"] is weight  # not a copy: it is copied later
+
+
+def test_failure_leaves_nothing_replaced(tmp_path: Path) -> None:
+    originals = torch.save, safetensors.torch.save_file
+    with pytest.raises(KeyError), capture(tmp_path):
+        raise KeyError
+    assert (torch.save, safetensors.torch.save_file) == originals
+
+
+def test_folder_in_the_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PawlError, match="inner/"), capture(tmp_path):
+        (tmp_path / "inner").mkdir()
+
+
+def test_what_pawl_cannot_put_into_safetensors_is_written_and_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pawl import _raw
+
+    monkeypatch.delitem(_raw._SAFETENSORS, torch.int8)
+    with capture(tmp_path) as files:
+        safetensors.torch.save_file({"a": torch.ones(2, dtype=torch.int8)}, tmp_path / "x")
+    assert isinstance(files["x"], Raw)

@@ -24,7 +24,7 @@ from _state import Block
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
 
 BLOCK_STEPS = 10
-ROWS = 1024  # of a batch
+ROWS = 64  # of a batch: a step of some 0.2 s
 WARM_BLOCKS = 6  # three of them with a save
 
 

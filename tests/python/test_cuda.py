@@ -47,7 +47,7 @@ def spans_of(
     guarded: bool = True,
 ) -> _guard.Spans:
     names = [f"t{index}" for index in range(len(storages))]
-    skeleton: Any = SimpleNamespace(storages=storages, names=names)
+    skeleton: Any = SimpleNamespace(storages=storages, names=names, places=None)
     masks = {storage.data_ptr(): 1 << index for index, storage in enumerate(storages)}
     return _guard.Spans(skeleton, masks if guarded else {}, watch, {evicted})
 

@@ -22,7 +22,7 @@ size_t conn_start(struct agent_conn *conn, enum proto_type type, uint32_t id)
 
 void conn_send(struct agent_conn *conn, size_t start, const int *fds, uint32_t fds_n)
 {
-	struct pawl_err err;
+	struct pawl_err err = {0};
 
 	proto_end(&conn->agent->scratch, start);
 	if (!conn->closing &&
@@ -393,6 +393,7 @@ static void handle_bye(struct agent_conn *conn, uint32_t id, struct wire_in *bod
 		root_move_on(conn->root, conn->rank, MOVE_LEAVES, NULL);
 	}
 	conn_reply_ok(conn, id);
+	root_turn(conn->root);
 }
 
 typedef void frame_fn(struct agent_conn *conn, uint32_t id, struct wire_in *body);

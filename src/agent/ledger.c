@@ -12,6 +12,11 @@ static bool has_bit(const uint64_t *bits, uint32_t i)
 	return bits[i / 64] >> (i % 64) & 1;
 }
 
+static void clear_bit(uint64_t *bits, uint32_t i)
+{
+	bits[i / 64] &= ~(1ULL << (i % 64));
+}
+
 /* Sets bit i; returns 1 if it was clear. */
 static uint32_t set_bit(uint64_t *bits, uint32_t i)
 {
@@ -31,6 +36,12 @@ static struct ledger_slot *find_seq(struct ledger *ledger, uint64_t seq, enum sl
 		}
 	}
 	return NULL;
+}
+
+/* Whether rank staged its part; false also if it is taken to have none. */
+static bool has_staged(const struct ledger_slot *slot, uint32_t rank)
+{
+	return has_bit(slot->staged_bits, rank) && has_bit(slot->begun_bits, rank);
 }
 
 static struct ledger_slot *find_staging(struct ledger *ledger)
@@ -58,10 +69,11 @@ void ledger_new_epoch(struct ledger *ledger, uint32_t world)
 	ledger->world = world;
 	ledger->refused_seq = 0;
 	ledger->last_seq = 0;
-	ledger->failed.tag[0] = '\0';
 	ledger->tags_n = 0;
+	memset(ledger->failed, 0, sizeof(ledger->failed));
 	memset(ledger->began_bits, 0, sizeof(ledger->began_bits));
 	memset(ledger->gone_bits, 0, sizeof(ledger->gone_bits));
+	memset(ledger->left_bits, 0, sizeof(ledger->left_bits));
 	for (int i = 0; i < LEDGER_SLOTS; i++) {
 		struct ledger_slot *slot = &ledger->slots[i];
 
@@ -179,39 +191,6 @@ static enum ledger_answer refuse_for_all(struct ledger *ledger, const struct led
 	return LEDGER_REFUSE;
 }
 
-/* Another rank began this save already. */
-static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *slot,
-	const struct ledger_ask *ask, struct ledger_verdict *verdict)
-{
-	if (!ledger->named && slot->step != ask->step) {
-		snprintf(verdict->why, sizeof(verdict->why),
-			"rank %u saves step %llu where another rank saves step %llu (save number "
-			"%llu of each)",
-			ask->rank, (unsigned long long)ask->step, (unsigned long long)slot->step,
-			(unsigned long long)ask->seq);
-		return refuse_for_all(ledger, ask, verdict, PAWL_EMISMATCH);
-	}
-	if (ledger->named && !slot->streamed && !ask->fits) {
-		verdict->turned = true;
-		slot->streamed = true;
-		ledger->stream = true;
-	}
-	if (!slot->streamed && !ask->fits) {
-		ledger->stream = true;
-		snprintf(verdict->why, sizeof(verdict->why),
-			"rank %u's state does not fit the memory budget: this save is skipped, "
-			"later ones are streamed",
-			ask->rank);
-		return refuse_for_all(ledger, ask, verdict, PAWL_ELIMIT);
-	}
-	verdict->more = has_bit(slot->begun_bits, ask->rank);
-	slot->begun += set_bit(slot->begun_bits, ask->rank);
-	verdict->slot = (int)(slot - ledger->slots);
-	verdict->seq = slot->seq;
-	verdict->streamed = slot->streamed;
-	return LEDGER_GRANT;
-}
-
 static enum ledger_answer wait_or_refuse(struct ledger *ledger, const struct ledger_ask *ask,
 	struct ledger_verdict *verdict)
 {
@@ -232,6 +211,63 @@ static enum ledger_answer wait_or_refuse(struct ledger *ledger, const struct led
 	return refuse_for_all(ledger, ask, verdict, PAWL_ETIMEDOUT);
 }
 
+/* The generation that holds this tag and is not in the store yet, or NULL. */
+static struct ledger_slot *find_undurable(struct ledger *ledger, const char *tag)
+{
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		struct ledger_slot *slot = &ledger->slots[i];
+
+		if (slot->state == SLOT_COMMITTED && !slot->durable &&
+			strcmp(slot->tag, tag) == 0) {
+			return slot;
+		}
+	}
+	return NULL;
+}
+
+/* Another rank began this save already. */
+static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *slot,
+	const struct ledger_ask *ask, struct ledger_verdict *verdict)
+{
+	if (!ledger->named && slot->step != ask->step) {
+		snprintf(verdict->why, sizeof(verdict->why),
+			"rank %u saves step %llu where another rank saves step %llu (save number "
+			"%llu of each)",
+			ask->rank, (unsigned long long)ask->step, (unsigned long long)slot->step,
+			(unsigned long long)ask->seq);
+		return refuse_for_all(ledger, ask, verdict, PAWL_EMISMATCH);
+	}
+	if (ledger->named && !slot->streamed && !ask->fits) {
+		struct ledger_slot *before = find_undurable(ledger, ask->tag);
+
+		if (before) {
+			before->urgent = true;
+			return wait_or_refuse(ledger, ask, verdict);
+		}
+		verdict->turned = true;
+		slot->streamed = true;
+		ledger->stream = true;
+	}
+	if (!slot->streamed && !ask->fits) {
+		ledger->stream = true;
+		snprintf(verdict->why, sizeof(verdict->why),
+			"rank %u's state does not fit the memory budget: this save is skipped, "
+			"later ones are streamed",
+			ask->rank);
+		return refuse_for_all(ledger, ask, verdict, PAWL_ELIMIT);
+	}
+	verdict->more = has_bit(slot->begun_bits, ask->rank);
+	if (has_bit(slot->staged_bits, ask->rank) && !verdict->more) { /* it has a part after all */
+		clear_bit(slot->staged_bits, ask->rank);
+		slot->staged--;
+	}
+	slot->begun += set_bit(slot->begun_bits, ask->rank);
+	verdict->slot = (int)(slot - ledger->slots);
+	verdict->seq = slot->seq;
+	verdict->streamed = slot->streamed;
+	return LEDGER_GRANT;
+}
+
 /* FNV-1a. */
 static uint64_t hash_tag(const char *tag)
 {
@@ -243,23 +279,32 @@ static uint64_t hash_tag(const char *tag)
 	return hash;
 }
 
-/* Whether the tag was saved in this epoch before. From now on it was. */
-static bool know_tag(struct ledger *ledger, const char *tag)
+/* All ranks have staged it. Returns the slot. */
+static int commit(struct ledger *ledger, struct ledger_slot *slot)
+{
+	slot->state = SLOT_COMMITTED;
+	if (ledger->named && !slot->again) {
+		ledger->tags_known[ledger->tags_n++ % LEDGER_TAGS_KNOWN] = hash_tag(slot->tag);
+	}
+	return (int)(slot - ledger->slots);
+}
+
+/* The place of a tag that was committed in this epoch, or -1. */
+static int find_known(const struct ledger *ledger, const char *tag)
 {
 	uint32_t n = ledger->tags_n < LEDGER_TAGS_KNOWN ? ledger->tags_n : LEDGER_TAGS_KNOWN;
 	uint64_t hash = hash_tag(tag);
 
 	for (uint32_t i = 0; i < n; i++) {
 		if (ledger->tags_known[i] == hash) {
-			return true;
+			return (int)i;
 		}
 	}
-	ledger->tags_known[ledger->tags_n++ % LEDGER_TAGS_KNOWN] = hash;
-	return false;
+	return -1;
 }
 
 static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
-	const struct ledger_ask *ask)
+	const struct ledger_ask *ask, bool again)
 {
 	memset(slot, 0, sizeof(*slot));
 	slot->state = SLOT_STAGING;
@@ -267,21 +312,18 @@ static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
 	slot->order = ++ledger->orders;
 	slot->step = ask->step == LEDGER_STEP_NONE ? ledger->newest_step : ask->step;
 	snprintf(slot->tag, sizeof(slot->tag), "%s", ask->tag);
-	slot->again = ledger->named && know_tag(ledger, ask->tag);
+	slot->again = again;
+	slot->urgent = again;
 	slot->streamed = ledger->stream || !ask->fits;
 	slot->begun = set_bit(slot->begun_bits, ask->rank);
-	for (uint32_t r = 0; ask->alone && r < ledger->world; r++) {
-		slot->staged += r != ask->rank ? set_bit(slot->staged_bits, r) : 0;
+	for (uint32_t r = 0; r < ledger->world; r++) {
+		if (r != ask->rank && (ask->alone || has_bit(ledger->left_bits, r))) {
+			slot->staged += set_bit(slot->staged_bits, r);
+		}
 	}
 	ledger->stream = slot->streamed;
 	ledger->last_seq = slot->seq;
 	ledger_know_step(ledger, slot->step);
-	if (slot->again) { /* what it adds to must be in the store before it */
-		struct ledger_slot *other = &ledger->slots[slot == ledger->slots];
-
-		slot->urgent = true;
-		other->urgent = other->urgent || strcmp(other->tag, slot->tag) == 0;
-	}
 }
 
 void ledger_know_step(struct ledger *ledger, uint64_t step)
@@ -290,6 +332,56 @@ void ledger_know_step(struct ledger *ledger, uint64_t step)
 }
 
 /* ---- named saves ---- */
+
+static struct ledger_failed *find_failed(struct ledger *ledger, const char *tag)
+{
+	for (uint32_t i = 0; i < LEDGER_FAILED; i++) {
+		if (strcmp(ledger->failed[i].tag, tag) == 0) {
+			return &ledger->failed[i];
+		}
+	}
+	return NULL;
+}
+
+/* When the tag failed or, if it did not, was begun first, as slots count; 0: it is new, as far as
+ * is known. One measure for all that failed: or two ranks could wait for each other to go on. */
+static uint64_t find_order(struct ledger *ledger, const char *tag)
+{
+	const struct ledger_failed *failed = find_failed(ledger, tag);
+	uint64_t order = failed ? failed->order : 0;
+
+	for (int i = 0; !failed && i < LEDGER_SLOTS; i++) {
+		const struct ledger_slot *slot = &ledger->slots[i];
+
+		if (slot->seq != 0 && (order == 0 || slot->order < order) &&
+			strcmp(slot->tag, tag) == 0) {
+			order = slot->order;
+		}
+	}
+	return order;
+}
+
+/* A rank that begins a tag knows of those that failed before it, or need not know. */
+static void pass_failed(struct ledger *ledger, uint32_t rank, const char *tag)
+{
+	uint64_t order = find_order(ledger, tag);
+
+	for (uint32_t i = 0; i < LEDGER_FAILED; i++) {
+		struct ledger_failed *failed = &ledger->failed[i];
+
+		if (strcmp(tag, failed->tag) != 0 && (order == 0 || order > failed->order)) {
+			set_bit(failed->told_bits, rank);
+		}
+	}
+}
+
+/* Whether the tag will be refused to this rank, which is behind the others then. */
+static bool is_behind(struct ledger *ledger, uint32_t rank, const char *tag)
+{
+	const struct ledger_failed *failed = find_failed(ledger, tag);
+
+	return failed && !has_bit(failed->told_bits, rank);
+}
 
 static void excuse(struct ledger *ledger, struct ledger_slot *slot, uint32_t rank)
 {
@@ -302,17 +394,19 @@ int ledger_move_on(struct ledger *ledger, uint32_t rank, enum ledger_move move, 
 {
 	struct ledger_slot *slot = find_staging(ledger);
 
-	if (move == MOVE_BEGINS && strcmp(tag, ledger->failed.tag) != 0) {
-		set_bit(ledger->failed.told_bits, rank);
+	if (move == MOVE_BEGINS) {
+		pass_failed(ledger, rank, tag);
 	}
-	if (!slot ||
-		(move == MOVE_BEGINS && strcmp(tag, slot->tag) == 0 &&
-			!has_bit(slot->staged_bits, rank)) ||
+	if (move == MOVE_LEAVES) {
+		set_bit(ledger->left_bits, rank);
+	}
+	if (!slot || (move == MOVE_BEGINS && is_behind(ledger, rank, tag)) ||
+		(move == MOVE_BEGINS && strcmp(tag, slot->tag) == 0 && !has_staged(slot, rank)) ||
 		(move == MOVE_ASKS && !has_bit(slot->staged_bits, rank))) {
 		return -1;
 	}
 	excuse(ledger, slot, rank);
-	for (uint32_t r = 0; r < ledger->world; r++) {
+	for (uint32_t r = 0; has_staged(slot, rank) && r < ledger->world; r++) {
 		if (!has_bit(ledger->began_bits, r)) {
 			excuse(ledger, slot, r);
 		}
@@ -320,8 +414,7 @@ int ledger_move_on(struct ledger *ledger, uint32_t rank, enum ledger_move move, 
 	if (slot->staged < ledger->world) {
 		return -1;
 	}
-	slot->state = SLOT_COMMITTED;
-	return (int)(slot - ledger->slots);
+	return commit(ledger, slot);
 }
 
 void ledger_gone(struct ledger *ledger, uint32_t rank)
@@ -333,12 +426,14 @@ int ledger_fail_tag(struct ledger *ledger, uint32_t rank, const char *tag, int c
 	const char *why)
 {
 	struct ledger_slot *slot = find_staging(ledger);
-	struct ledger_failed *failed = &ledger->failed;
+	struct ledger_failed *failed = find_failed(ledger, tag);
 
 	slot = slot && strcmp(slot->tag, tag) == 0 ? slot : NULL;
-	if (strcmp(failed->tag, tag) != 0) {
+	if (!failed) {
+		failed = &ledger->failed[ledger->failed_at++ % LEDGER_FAILED];
 		memset(failed, 0, sizeof(*failed));
 		snprintf(failed->tag, sizeof(failed->tag), "%s", tag);
+		failed->order = slot ? slot->order : ++ledger->orders;
 		failed->code = code;
 		snprintf(failed->why, sizeof(failed->why), "%s", why);
 	}
@@ -353,11 +448,12 @@ int ledger_fail_tag(struct ledger *ledger, uint32_t rank, const char *tag, int c
 	return (int)(slot - ledger->slots);
 }
 
-/* A rank that has saved something and does not know yet that the failed tag failed. */
-static bool is_somebody_untold(const struct ledger *ledger)
+/* A rank that has saved something and does not know yet that the tag failed. */
+static bool is_somebody_untold(const struct ledger *ledger, const struct ledger_failed *failed)
 {
 	for (uint32_t r = 0; r < ledger->world; r++) {
-		if (has_bit(ledger->began_bits, r) && !has_bit(ledger->failed.told_bits, r)) {
+		if (has_bit(ledger->began_bits, r) && !has_bit(ledger->left_bits, r) &&
+			!has_bit(failed->told_bits, r)) {
 			return true;
 		}
 	}
@@ -368,19 +464,22 @@ static bool is_somebody_untold(const struct ledger *ledger)
 static enum ledger_answer check_failed(struct ledger *ledger, const struct ledger_ask *ask,
 	struct ledger_verdict *verdict)
 {
-	struct ledger_failed *failed = &ledger->failed;
+	struct ledger_failed *failed = find_failed(ledger, ask->tag);
 
-	if (failed->tag[0] == '\0' || strcmp(failed->tag, ask->tag) != 0) {
+	if (ask->seq != 0) {
+		return refuse(verdict, PAWL_ECANCELED, "another rank's part of it failed");
+	}
+	if (!failed) {
 		return LEDGER_GRANT;
 	}
 	if (!has_bit(failed->told_bits, ask->rank)) {
 		set_bit(failed->told_bits, ask->rank);
 		return refuse(verdict, failed->code, failed->why);
 	}
-	if (is_somebody_untold(ledger)) {
+	if (is_somebody_untold(ledger, failed)) {
 		return wait_or_refuse(ledger, ask, verdict);
 	}
-	failed->tag[0] = '\0'; /* all know: it is tried again */
+	memset(failed, 0, sizeof(*failed)); /* all know: it is tried again */
 	return LEDGER_GRANT;
 }
 
@@ -389,7 +488,8 @@ static struct ledger_slot *find_tag(struct ledger *ledger, const struct ledger_a
 {
 	struct ledger_slot *slot = find_staging(ledger);
 
-	return slot && strcmp(slot->tag, ask->tag) == 0 && !has_bit(slot->staged_bits, ask->rank)
+	return slot && strcmp(slot->tag, ask->tag) == 0 && !has_staged(slot, ask->rank) &&
+			(ask->seq == 0 || ask->seq == slot->seq)
 		? slot
 		: NULL;
 }
@@ -407,17 +507,35 @@ static enum ledger_answer check_seq(const struct ledger *ledger, const struct le
 	return LEDGER_GRANT;
 }
 
+/* The slot for a new save, or -1: not now. What it adds to is made durable first. */
+static int find_room(struct ledger *ledger, const struct ledger_ask *ask, bool again)
+{
+	struct ledger_slot *before = find_undurable(ledger, ask->tag);
+
+	if (before) {
+		bool streamed = ledger->stream || !ask->fits;
+
+		before->urgent = before->urgent || again || streamed;
+		if (streamed) {
+			return -1;
+		}
+	}
+	return find_staging(ledger) ? -1 : pick_slot(ledger);
+}
+
 enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *ask,
 	struct ledger_verdict *verdict)
 {
 	struct ledger_slot *slot;
 	enum ledger_answer answer = LEDGER_GRANT;
+	bool again = ledger->named && find_known(ledger, ask->tag) >= 0;
 	int i;
 
 	ASSERT(ask->rank < ledger->world);
 	memset(verdict, 0, sizeof(*verdict));
 	verdict->withdrawn = -1;
 	set_bit(ledger->began_bits, ask->rank);
+	clear_bit(ledger->left_bits, ask->rank); /* it is back */
 	slot = ledger->named ? find_tag(ledger, ask) : find_seq(ledger, ask->seq, SLOT_STAGING);
 	if (slot) {
 		return join_save(ledger, slot, ask, verdict);
@@ -427,11 +545,11 @@ enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *
 	if (answer != LEDGER_GRANT) {
 		return answer;
 	}
-	i = find_staging(ledger) ? -1 : pick_slot(ledger);
+	i = find_room(ledger, ask, again);
 	if (i < 0) {
 		return wait_or_refuse(ledger, ask, verdict);
 	}
-	start_slot(ledger, &ledger->slots[i], ask);
+	start_slot(ledger, &ledger->slots[i], ask, again);
 	verdict->slot = i;
 	verdict->seq = ledger->slots[i].seq;
 	verdict->streamed = ledger->slots[i].streamed;
@@ -450,8 +568,7 @@ int ledger_staged(struct ledger *ledger, uint32_t rank, uint64_t seq)
 	if (slot->staged < ledger->world) {
 		return -1;
 	}
-	slot->state = SLOT_COMMITTED;
-	return (int)(slot - ledger->slots);
+	return commit(ledger, slot);
 }
 
 bool ledger_all_durable(const struct ledger *ledger)
@@ -531,8 +648,8 @@ void ledger_persisted(struct ledger *ledger, int i, bool ok, int64_t now_ns)
 		slot->state = SLOT_EMPTY; /* it was never in memory, and what its ranks wrote is
 					     published or lost */
 	}
-	if (ok && slot->streamed && other->state == SLOT_COMMITTED) {
-		other->state = SLOT_EMPTY; /* older, and in memory: a restore must not prefer it */
+	if (ok && slot->streamed && other->state == SLOT_COMMITTED && is_older(other, slot)) {
+		other->state = SLOT_EMPTY; /* it is in memory: a restore must not prefer it */
 	}
 	if (ok) {
 		slot->urgent = false;
@@ -577,6 +694,11 @@ bool ledger_has_part(const struct ledger *ledger, int i, uint32_t rank)
 
 void ledger_drop(struct ledger *ledger, int i)
 {
-	ledger->slots[i].state =
-		SLOT_EMPTY; /* if it is being persisted, that will find the damage too */
+	struct ledger_slot *slot = &ledger->slots[i];
+	int known = find_known(ledger, slot->tag);
+
+	if (known >= 0 && !slot->again && !slot->durable) {
+		ledger->tags_known[known] = 0; /* there is nothing to add to */
+	}
+	slot->state = SLOT_EMPTY; /* if it is being persisted, that will find the damage too */
 }

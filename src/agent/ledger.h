@@ -20,11 +20,12 @@
  * Named saves (struct ledger.named) are matched by tag instead of by number, for programs in which
  * not every rank saves every tag:
  *   - a rank that begins another tag, or leaves, has nothing more to add to the tag being staged:
- * it counts as having staged it;
+ * it counts as having staged it; who has left, has nothing to add to any later one either;
  *   - so does, once a rank that staged it goes on or asks for a checkpoint, every rank that has
  *     never begun a save and is not known to have died;
  *   - the same tag may be saved again, also by a rank that comes late for it, which adds to it.
- * Then both must become durable, the first one first;
+ *     Then both must become durable, the first one first; ranks that write by themselves wait until
+ *     it is, since both are built in one place;
  *   - a tag that failed on one rank is refused to every other rank once, so that no part of it is
  *     taken for the whole.
  */
@@ -46,6 +47,7 @@
 #define LEDGER_STEP_NONE  UINT64_MAX /* of a save that names none: it gets that of the newest */
 #define LEDGER_TAGS_KNOWN 256u /* newest tags of an epoch that are added to when saved again */
 #define LEDGER_BITS       (LEDGER_RANKS_MAX / 64) /* words of a set of ranks */
+#define LEDGER_FAILED     8 /* failed tags that are remembered: no rank is further behind another */
 
 enum slot_state {
 	SLOT_EMPTY,     /* holds nothing of value */
@@ -56,9 +58,9 @@ enum slot_state {
 /* One generation of the memory tier, over all ranks. */
 struct ledger_slot {
 	enum slot_state state;
-	uint64_t seq;           /* which save */
-	uint64_t order;         /* counts starts, over epochs too: which one is older */
-	uint64_t step;          /* its training step */
+	uint64_t seq;   /* which save */
+	uint64_t order; /* counts starts (and failures), over epochs too: which one is older */
+	uint64_t step;  /* its training step */
 	char tag[CKPT_TAG_MAX]; /* its name */
 	bool again;             /* it adds to what the tag holds already */
 	bool streamed; /* too large for the memory tier: the ranks write it to the store themselves
@@ -73,10 +75,11 @@ struct ledger_slot {
 	uint64_t staged_bits[LEDGER_BITS]; /* which; not in begun_bits: it has no part in it */
 };
 
-/* The newest tag that failed, of named saves. */
+/* A tag that failed, of named saves. */
 struct ledger_failed {
 	char tag[CKPT_TAG_MAX];          /* "": none */
-	uint64_t told_bits[LEDGER_BITS]; /* ranks that know, or went on to another tag */
+	uint64_t order;                  /* when it was begun or given up, as slots count */
+	uint64_t told_bits[LEDGER_BITS]; /* ranks that know, or went on to a newer tag */
 	int code;                        /* PAWL_E code */
 	char why[LEDGER_WHY_MAX];        /* for people */
 };
@@ -98,9 +101,11 @@ struct ledger {
 	uint32_t tags_n;                        /* named: put into it so far */
 	uint64_t began_bits[LEDGER_BITS]; /* named: ranks that have begun a save in this epoch */
 	uint64_t gone_bits[LEDGER_BITS];  /* named: ranks that died in this epoch */
-	struct ledger_failed failed;      /* named */
-	char refused_why[LEDGER_WHY_MAX]; /* of refused_seq */
-	int refused_code;                 /* PAWL_E code of it */
+	uint64_t left_bits[LEDGER_BITS];  /* named: ranks that left in this epoch, on purpose */
+	struct ledger_failed failed[LEDGER_FAILED]; /* named: the newest tags that failed */
+	uint32_t failed_at;                         /* which of them is overwritten next */
+	char refused_why[LEDGER_WHY_MAX];           /* of refused_seq */
+	int refused_code;                           /* PAWL_E code of it */
 };
 
 enum ledger_answer {
@@ -112,7 +117,7 @@ enum ledger_answer {
 /* What a rank asks for. */
 struct ledger_ask {
 	uint32_t rank;
-	uint64_t seq; /* from 1; of named saves the ledger gives it */
+	uint64_t seq; /* from 1; of named saves the ledger gives it: 0, or which one needs more */
 	uint64_t step;
 	char tag[CKPT_TAG_MAX];
 	bool alone;        /* no other rank has a part in it */

@@ -32,13 +32,13 @@ enum proto_type {
 	PROTO_HELLO = 1, /* u16 version, str job, str root, u32 rank, u32 world, u32 attempt, u32
 			    pid, u32 keep, u64 keep_every, u64 interval_ms, u64 memory_bytes, u8
 			    named, str hidden */
-	PROTO_BEGIN,   /* u64 seq, u64 step, u64 bytes of arena needed, str tag, u8 PAWL_SAVE_ flags
-			*/
-	PROTO_STAGED,  /* u64 seq, u64 stall_ns, u64 stage_ns, blob record */
-	PROTO_FAIL,    /* u64 seq (named: 0 before the grant), u32 -code, str why, str tag */
-	PROTO_WANT,    /* u64 seq (0: newest committed): make it durable now */
-	PROTO_RESTORE, /* u8 has_step, u64 step */
-	PROTO_VOTE,    /* u8 verdict, str why */
+	PROTO_BEGIN,    /* u64 seq (named: 0 before the grant), u64 step, u64 bytes of arena needed,
+			   str tag, u8 PAWL_SAVE_ flags */
+	PROTO_STAGED,   /* u64 seq, u64 stall_ns, u64 stage_ns, blob record */
+	PROTO_FAIL,     /* u64 seq (named: 0 before the grant), u32 -code, str why, str tag */
+	PROTO_WANT,     /* u64 seq (0: newest committed): make it durable now */
+	PROTO_RESTORE,  /* u8 has_step, u64 step */
+	PROTO_VOTE,     /* u8 verdict, str why */
 	PROTO_RESTORED, /* nothing: the bytes were copied out */
 	PROTO_LIST,     /* nothing */
 	PROTO_PIN,      /* str tag, u8 pinned */

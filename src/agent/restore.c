@@ -196,14 +196,20 @@ enum whole {
 	WHOLE_NOT_YET, /* it was added to, and will be whole in the store only */
 };
 
-static enum whole find_whole(const struct ledger *ledger, const char *tag, int *slot)
+static enum whole find_whole(const struct ledger *ledger, const char *name, int *slot)
 {
-	int newest = ledger_newest(ledger);
+	const char *tag = name;
+	uint64_t newest = 0;
 	enum whole whole = WHOLE_NOWHERE;
 	bool durable = true;
 
-	if (tag[0] == '\0' && newest >= 0) {
-		tag = ledger->slots[newest].tag;
+	for (int i = 0; i < LEDGER_SLOTS && !name[0]; i++) { /* what is streamed counts too */
+		const struct ledger_slot *at = &ledger->slots[i];
+
+		if (at->state == SLOT_COMMITTED && at->order > newest) {
+			newest = at->order;
+			tag = at->tag;
+		}
 	}
 	for (int i = 0; i < LEDGER_SLOTS; i++) {
 		const struct ledger_slot *at = &ledger->slots[i];

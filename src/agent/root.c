@@ -38,7 +38,7 @@ static void submit_job(struct agent_root *root, enum persist_kind kind, const ch
 	}
 }
 
-static void tell_level(struct agent_root *root, uint64_t seq, enum proto_level level, int code,
+void root_tell_level(struct agent_root *root, uint64_t seq, enum proto_level level, int code,
 	const char *why)
 {
 	for (uint32_t r = 0; seq != 0 && r < root->ledger.world; r++) {
@@ -65,7 +65,7 @@ static void forget_record(struct agent_rank *rank, int slot)
 	wire_out_reset(&rank->blobs[slot]);
 }
 
-static void give_back(struct agent_rank *rank, int slot)
+void root_give_back(struct agent_rank *rank, int slot)
 {
 	forget_record(rank, slot);
 	arena_deinit(&rank->arenas[slot]);
@@ -80,7 +80,7 @@ static void drop_save(struct agent_root *root, int slot, int code, const char *w
 		submit_job(root, PERSIST_STREAM_DROP, entry->tag);
 	}
 	log_line(LOG_WARNING, "%s: %s is not saved: %s", root->path, entry->tag, why);
-	tell_level(root, entry->seq, LEVEL_FAILED, code, why);
+	root_tell_level(root, entry->seq, LEVEL_FAILED, code, why);
 	root->row_seq = entry->seq;
 	root_row_end(root, slot, why);
 }
@@ -202,7 +202,7 @@ static void begin_stream(struct agent_root *root, struct agent_conn *conn, uint3
 	conn->begin_seq = verdict->seq;
 	memset(conn->arena_ids, 0, sizeof(conn->arena_ids));
 	if (!verdict->more) {
-		give_back(&root->ranks[conn->rank], verdict->slot);
+		root_give_back(&root->ranks[conn->rank], verdict->slot);
 	}
 	if (!verdict->fresh && !verdict->turned) {
 		if (root->streaming) {
@@ -223,13 +223,13 @@ static void streams_ready(struct agent_root *root, const struct persist_job *job
 {
 	struct pawl_err err = job->err;
 
-	root->streaming = job->rv == 0;
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;
 
-		if (!conn || !conn->stream_id) {
-			continue;
+		if (!conn || !conn->stream_id || strcmp(conn->ask.tag, job->tag) != 0) {
+			continue; /* waits for another one: this one failed meanwhile */
 		}
+		root->streaming = job->rv == 0;
 		if (job->rv == 0) {
 			grant_stream(conn);
 			continue;
@@ -247,7 +247,9 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 	enum ledger_answer answer;
 	uint32_t id = conn->begin_id;
 
-	root_move_on(root, conn->rank, MOVE_BEGINS, conn->ask.tag);
+	if (conn->ask.seq == 0) { /* else it needs more for what it began */
+		root_move_on(root, conn->rank, MOVE_BEGINS, conn->ask.tag);
+	}
 	conn->ask.waited_ns = clock_mono_ns() - conn->begin_ns;
 	answer = ledger_begin(&root->ledger, &conn->ask, &verdict);
 	if (answer == LEDGER_WAIT) {
@@ -305,7 +307,7 @@ static bool check_commit(struct agent_root *root, int slot)
 	ledger_drop(&root->ledger, slot);
 	log_line(LOG_ERROR, "%s: %s is not saved: %s", root->path, root->ledger.slots[slot].tag,
 		err.msg);
-	tell_level(root, seq, LEVEL_FAILED, err.code, err.msg);
+	root_tell_level(root, seq, LEVEL_FAILED, err.code, err.msg);
 	root_row_end(root, slot, err.msg);
 	return false;
 }
@@ -324,10 +326,10 @@ static void commit(struct agent_root *root, int slot)
 	if (parts_n == 0 && root->ledger.named) { /* nobody had anything (more) to save */
 		ledger_drop(&root->ledger, slot);
 		root->row_open[slot] = false;
-		tell_level(root, seq, LEVEL_DURABLE, 0, "");
+		root_tell_level(root, seq, LEVEL_DURABLE, 0, "");
 	} else if (check_commit(root, slot)) {
 		root_row_commit(root, slot);
-		tell_level(root, root->ledger.slots[slot].seq, LEVEL_COMMITTED, 0, "");
+		root_tell_level(root, root->ledger.slots[slot].seq, LEVEL_COMMITTED, 0, "");
 	}
 }
 
@@ -393,95 +395,6 @@ void root_staged(struct agent_root *root, struct agent_conn *conn, struct wire_i
 	root_turn(root);
 }
 
-/* Whether some of what a rank saved was not written by the rank itself. */
-static bool lies_in_arena(const struct record *record)
-{
-	for (uint32_t p = 0; p < record->parts_n; p++) {
-		if (record->parts[p].chunks_n == 0 && record->parts[p].lo < record->parts[p].hi) {
-			return true;
-		}
-	}
-	return false;
-}
-
-/* Hands a committed slot to the storage thread. The ledger keeps everybody off it until it is
- * reaped. */
-static void start_persist(struct agent_root *root, int slot)
-{
-	const struct ledger_slot *entry = &root->ledger.slots[slot];
-	struct pawl_err err;
-
-	root->save_job =
-		(struct persist_job){.kind = entry->streamed ? PERSIST_STREAM_END : PERSIST_SAVE,
-			.step = entry->step,
-			.since_ns = root->ledger.named ? root->epoch_ns : INT64_MAX,
-			.world = root->ledger.world,
-			.attempt = root->attempt,
-			.ranks = root->save_ranks,
-			.row = &root->rows[slot],
-			.slot = slot};
-	memcpy(root->save_job.tag, entry->tag, sizeof(entry->tag));
-	for (uint32_t r = 0; r < root->ledger.world; r++) {
-		struct agent_rank *rank = &root->ranks[r];
-
-		if (lies_in_arena(&rank->records[slot]) &&
-			arena_map(&rank->arenas[slot], &err) != 0) {
-			ledger_persisted(&root->ledger, slot, false, clock_mono_ns());
-			log_line(LOG_WARNING, "%s: %s", root->path, err.msg);
-			return;
-		}
-		root->save_ranks[r] =
-			(struct persist_rank){&rank->records[slot], rank->arenas[slot].map};
-	}
-	persist_submit(root->persist, &root->save_job);
-}
-
-static void give_back_empty(struct agent_root *root)
-{
-	for (int s = 0; s < LEDGER_SLOTS; s++) {
-		for (uint32_t r = 0; r < root->ledger.world; r++) {
-			if (root->ledger.slots[s].state == SLOT_EMPTY) {
-				give_back(&root->ranks[r], s);
-			}
-		}
-	}
-}
-
-static void finish_persist(struct agent_root *root, struct persist_job *job)
-{
-	struct ledger_slot *entry = &root->ledger.slots[job->slot];
-	bool streamed = entry->streamed;
-
-	ledger_persisted(&root->ledger, job->slot, job->rv == 0, clock_mono_ns());
-	if (job->rv == 0) {
-		root->has_durable = true;
-		memcpy(root->durable_tag, job->tag, sizeof(job->tag));
-		root->trouble[0] = '\0';
-		root_row_end(root, job->slot, NULL);
-		root_rows_sweep(root, false);
-		tell_level(root, entry->seq, LEVEL_DURABLE, 0, "");
-		if (streamed) {
-			give_back_empty(root);
-		}
-		return;
-	}
-	snprintf(root->trouble, sizeof(root->trouble), "%s", job->err.msg);
-	log_line(LOG_WARNING, "%s: %s; the last good checkpoint is untouched%s", root->path,
-		job->err.msg, streamed ? "" : ", tried again at the next interval");
-	snprintf(root->rows[job->slot].why, HISTORY_TEXT_MAX, "%.255s", job->err.msg);
-	if (job->rv == PAWL_ECORRUPT) {
-		ledger_drop(&root->ledger,
-			job->slot); /* its bytes in memory are bad: never to be used again */
-	}
-	if (job->rv == PAWL_ECORRUPT || streamed) {
-		root->rows[job->slot].level = HISTORY_FAILED;
-		root_row_end(root, job->slot, job->err.msg);
-	}
-	tell_level(root, entry->seq,
-		streamed || job->rv == PAWL_ECORRUPT ? LEVEL_FAILED : LEVEL_TROUBLE, job->err.code,
-		job->err.msg);
-}
-
 /* ---- the turn ---- */
 
 static void ticked(struct loop_timer *timer)
@@ -509,7 +422,7 @@ void root_turn(struct agent_root *root)
 	}
 	slot = ledger_persist_next(&root->ledger, now_ns, &again_ns);
 	if (slot >= 0) {
-		start_persist(root, slot);
+		root_persist(root, slot);
 	}
 	if (waiting && again_ns > now_ns + ROOT_ASK_NS) {
 		again_ns = now_ns + ROOT_ASK_NS;
@@ -554,7 +467,7 @@ void root_reap(struct agent_root *root)
 			break;
 		case PERSIST_SAVE:
 		case PERSIST_STREAM_END:
-			finish_persist(root, job);
+			root_persisted(root, job);
 			break;
 		case PERSIST_STREAM_BEGIN:
 			streams_ready(root, job);

@@ -1,7 +1,8 @@
 /*
  * One root as the agent sees it: its ledger, its ranks and their arenas, its storage thread, and
  * the connections of its workers. agent.c accepts and dispatches; root.c carries out what the
- * ledger decides; restore.c lets the ranks agree on what to load. All on the loop's thread.
+ * ledger decides; root_persist.c brings it to the store; root_stop.c lets the ranks stop together;
+ * restore.c lets them agree on what to load. All on the loop's thread.
  */
 #ifndef AGENT_ROOT_H
 #define AGENT_ROOT_H
@@ -176,6 +177,19 @@ void root_reap(struct agent_root *root);
 /* A new job for the storage thread that is freed when done, unless after() takes it. NULL: no
  * memory. */
 struct persist_job *root_job(struct agent_root *root, enum persist_kind kind, const char *tag);
+
+/* Tells the workers what became of a save. */
+void root_tell_level(struct agent_root *root, uint64_t seq, enum proto_level level, int code,
+	const char *why);
+/* Forgets what a rank has in a slot, memory and all. */
+void root_give_back(struct agent_rank *rank, int slot);
+
+/* ---- root_persist.c ---- */
+/* Hands a committed slot to the storage thread. The ledger keeps everybody off it until it is
+ * reaped. */
+void root_persist(struct agent_root *root, int slot);
+/* The storage thread is done with it. */
+void root_persisted(struct agent_root *root, struct persist_job *job);
 
 /* ---- root_history.c ---- */
 /* A save began in a slot; what was there has been superseded. */

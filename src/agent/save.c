@@ -272,6 +272,7 @@ static int publish(struct store *store, const char *dir, const struct persist_jo
 
 	if (rv == 0 && base.created_ns >= job->since_ns) {
 		rv = add_to(store, dir, &base, manifest, err);
+		rv = rv == 0 ? tag_adopt(store, base.tag, &base, err) : rv;
 	} else {
 		rv = 0; /* new, of an earlier run, or broken: it is replaced */
 	}

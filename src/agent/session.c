@@ -310,6 +310,7 @@ int session_connect(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	link_close(ckpt->link);
 	session_forget_asked(ckpt);
 	ckpt->link = NULL;
+	ckpt->build.lost = ckpt->build.open && ckpt->build.slot != SESSION_NO_SLOT;
 	pthread_mutex_lock(&ckpt->state);
 	ckpt->seq_base = ckpt->last_id;
 	for (uint32_t i = 0; i < PAWL_CKPT_STATUS_KEPT; i++) {
@@ -594,14 +595,16 @@ int pawl_ckpt_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level lev
 	return rv;
 }
 
-/* The newest save that did not fail, from at down; 0 if there is none. */
+/* The newest save that did not fail and is all begun, from at down; 0 if there is none. */
 static uint64_t newest_good(struct pawl_ckpt *ckpt, uint64_t at)
 {
 	uint64_t good = 0;
 
 	pthread_mutex_lock(&ckpt->state);
 	for (uint64_t id = at; id > 0 && find_status(ckpt, id) && good == 0; id--) {
-		good = find_status(ckpt, id)->status.level != PAWL_CKPT_FAILED ? id : 0;
+		bool failed = find_status(ckpt, id)->status.level == PAWL_CKPT_FAILED;
+
+		good = failed || id == ckpt->building_id ? 0 : id;
 	}
 	pthread_mutex_unlock(&ckpt->state);
 	return good;

@@ -69,6 +69,7 @@ struct session_status {
 /* A save put together partition by partition. */
 struct session_build {
 	bool open;                     /* there is one */
+	bool lost;                     /* what was staged was with an agent that is gone */
 	uint64_t id;                   /* of it */
 	int slot;                      /* granted; -1: stream; SESSION_NO_SLOT: not asked yet */
 	uint64_t used_bytes;           /* of the arena */
@@ -112,6 +113,7 @@ struct pawl_ckpt {
 	pthread_cond_t changed; /* a status, or the connection, changed */
 	uint64_t last_id;       /* newest save */
 	uint64_t copying_id;    /* save whose copy goes on; 0: none */
+	uint64_t building_id;   /* save that is put together; 0: none */
 	struct session_status statuses[PAWL_CKPT_STATUS_KEPT]; /* by id modulo */
 	bool withdrawn;   /* the save in progress was withdrawn by the caller */
 	uint64_t polls;   /* how often pawl_ckpt_stopping was asked */

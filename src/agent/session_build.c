@@ -13,12 +13,20 @@
 
 #include <stdio.h>
 
+static void set_building(struct pawl_ckpt *ckpt, uint64_t id)
+{
+	pthread_mutex_lock(&ckpt->state);
+	ckpt->building_id = id;
+	pthread_mutex_unlock(&ckpt->state);
+}
+
 /* The save in the making has failed, or is over. */
 static void end_build(struct pawl_ckpt *ckpt)
 {
 	session_stream_close(ckpt->build.stream);
 	ckpt->build.stream = NULL;
 	ckpt->build.open = false;
+	set_building(ckpt, 0);
 }
 
 static int fail_build(struct pawl_ckpt *ckpt, int rv, const char *why)
@@ -46,10 +54,12 @@ int pawl_ckpt_begin(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint
 	ckpt->summing = false;
 	ckpt->proof = SNAP_COPIED;
 	ckpt->build.open = true;
+	ckpt->build.lost = false;
 	ckpt->build.slot = SESSION_NO_SLOT;
 	ckpt->build.used_bytes = 0;
 	ckpt->build.id = session_new_save(ckpt);
 	*id = ckpt->build.id;
+	set_building(ckpt, *id);
 	pthread_mutex_unlock(&ckpt->saving);
 	return 0;
 }
@@ -107,15 +117,27 @@ static int stream(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	int rv = 0;
 
 	if (!ckpt->build.stream) {
+		session_drop_arenas(ckpt); /* the agent has what was staged so far */
 		rv = session_stream_open(&ckpt->build.stream, ckpt, err);
 	}
 	return rv == 0 ? session_stream_part(ckpt->build.stream, ckpt, ckpt->parts_n - 1, err) : rv;
 }
 
-/* Connected to the agent that has what was staged so far. */
+/* Connected to the agent that has what was staged so far, and not told that it is void. */
 static int reach_same(struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
-	if (ckpt->build.slot != SESSION_NO_SLOT && !(ckpt->link && link_alive(ckpt->link))) {
+	const struct session_build *build = &ckpt->build;
+	struct pawl_ckpt_status status;
+	int rv = pawl_ckpt_status(ckpt, build->id, &status, err);
+
+	if (rv == 0 && status.level == PAWL_CKPT_FAILED) {
+		return pawl_err_set(err, status.code, "%s", status.why);
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	if (build->lost ||
+		(build->slot != SESSION_NO_SLOT && !(ckpt->link && link_alive(ckpt->link)))) {
 		return pawl_err_set(err, PAWL_EPEER,
 			"the agent is gone, and what was staged so far with it");
 	}

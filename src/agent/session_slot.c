@@ -102,7 +102,7 @@ static int ask(struct pawl_ckpt *ckpt, uint64_t id, uint64_t step, uint64_t need
 	char tag[CKPT_TAG_MAX];
 	int rv;
 
-	wire_put_u64(&ckpt->frame, id - ckpt->seq_base);
+	wire_put_u64(&ckpt->frame, session_seq(ckpt, id));
 	wire_put_u64(&ckpt->frame, step);
 	wire_put_u64(&ckpt->frame, need_bytes);
 	if (ckpt->options.named) {

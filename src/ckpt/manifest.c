@@ -101,7 +101,7 @@ int manifest_check(const struct manifest *manifest, struct pawl_err *err)
 {
 	int rv = 0;
 
-	if (!ckpt_name_valid(manifest->tag)) {
+	if (manifest->tag[0] == '\0' || manifest->tag[0] == '.' || strchr(manifest->tag, '/')) {
 		return pawl_err_set(err, PAWL_EINVAL, "%s is not a tag", manifest->tag);
 	}
 	if (manifest->world == 0 || manifest->parts_n > MANIFEST_PARTS_MAX) {

@@ -195,14 +195,29 @@ static int replace_in_steps(struct store *store, const char *tag, const char *di
 	return rv;
 }
 
-/* A directory that is in the way of a tag and is not ours: its files. */
+/* A directory in whose place a tag comes: what others put there. */
 struct foreign {
-	struct store *store;  /* the caller's */
-	const char *tag;      /* the directory */
-	const char *dir;      /* where the tag is being built */
-	struct pawl_err *err; /* of rv */
-	int rv;               /* why the listing stopped, or 0 */
+	struct store *store;         /* the caller's */
+	const char *tag;             /* the directory */
+	const char *dir;             /* where the tag is being built */
+	const struct manifest *ours; /* of the tag that it is so far: its files are not theirs */
+	struct pawl_err *err;        /* of rv */
+	int rv;                      /* why the listing stopped, or 0 */
 };
+
+static int compare_file(const void *key, const void *part)
+{
+	return strcmp(key, ((const struct manifest_part *)part)->file);
+}
+
+static bool is_ours(const struct manifest *manifest, const char *name)
+{
+	return strcmp(name, ".pawl") == 0 || strcmp(name, "complete.txt") == 0 ||
+		strcmp(name, "why.txt") == 0 ||
+		(manifest->parts_n > 0 &&
+			bsearch(name, manifest->parts, manifest->parts_n, sizeof(*manifest->parts),
+				compare_file) != NULL);
+}
 
 /* store_list_fn; linking changes another directory than the one listed. */
 static int adopt_file(void *user, const char *name, enum store_kind kind)
@@ -211,10 +226,12 @@ static int adopt_file(void *user, const char *name, enum store_kind kind)
 	char from[STORE_PATH_MAX];
 	char to[STORE_PATH_MAX];
 
+	if (is_ours(foreign->ours, name)) {
+		return 0;
+	}
 	if (kind == STORE_DIR) {
 		foreign->rv = pawl_err_set(foreign->err, PAWL_EEXIST,
-			"%s is there, was not written by Pawl, and has a directory %s in it: move "
-			"it away",
+			"%s has a directory %s in it, which was not written by Pawl: move it away",
 			foreign->tag, name);
 		return 1;
 	}
@@ -227,11 +244,23 @@ static int adopt_file(void *user, const char *name, enum store_kind kind)
 	return foreign->rv != 0;
 }
 
+int tag_adopt(struct store *store, const char *tag, const struct manifest *ours,
+	struct pawl_err *err)
+{
+	char dir[TAG_NAME_MAX];
+	struct foreign foreign = {.store = store, .tag = tag, .dir = dir, .ours = ours, .err = err};
+	int rv;
+
+	tags_hide_name(dir, tag, ".new");
+	rv = store_list(store, tag, adopt_file, &foreign, err);
+	return rv == 0 ? foreign.rv : rv;
+}
+
 /* What somebody else put into a directory of the tag's name stays in it. */
 static int adopt_foreign(struct store *store, const char *tag, const char *dir,
 	struct pawl_err *err)
 {
-	struct foreign foreign = {.store = store, .tag = tag, .dir = dir, .err = err};
+	const struct manifest none = {.parts_n = 0};
 	bool ours;
 	int rv;
 
@@ -239,8 +268,7 @@ static int adopt_foreign(struct store *store, const char *tag, const char *dir,
 	if (rv != 0 || ours) {
 		return rv;
 	}
-	rv = store_list(store, tag, adopt_file, &foreign, err);
-	rv = rv == 0 ? foreign.rv : rv;
+	rv = tag_adopt(store, tag, &none, err);
 	return rv == 0 ? store_sync_dir(store, dir, err) : rv;
 }
 

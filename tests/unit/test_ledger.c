@@ -191,6 +191,25 @@ static void memory_is_kept_until_a_streamed_save_is_durable(void **state)
 	}
 }
 
+/* Both are streamed, and the second is whole before the first is in the store. */
+static void a_streamed_save_is_not_lost_behind_another(void **state)
+{
+	struct ledger ledger;
+	struct ledger_ask ask = {.rank = 0, .seq = 1, .step = 100, .tag = "a", .fits = false};
+	int64_t again;
+	int first, second;
+
+	ledger_init(&ledger, 1, MINUTE_NS, 0);
+	assert_int_equal(ledger_begin(&ledger, &ask, &verdict), LEDGER_GRANT);
+	first = ledger_staged(&ledger, 0, 1);
+	assert_int_equal(ledger_persist_next(&ledger, 0, &again), first);
+	ask = (struct ledger_ask){.rank = 0, .seq = 2, .step = 200, .tag = "b", .fits = false};
+	assert_int_equal(ledger_begin(&ledger, &ask, &verdict), LEDGER_GRANT);
+	second = ledger_staged(&ledger, 0, 2);
+	ledger_persisted(&ledger, first, true, 0);
+	assert_int_equal(ledger_persist_next(&ledger, 0, &again), second);
+}
+
 /* What must hold after every event. */
 static void check(const struct ledger *ledger, bool ever_committed)
 {
@@ -249,6 +268,7 @@ static void random_history(uint64_t seed)
 		enum ledger_answer answer;
 		struct ledger before = ledger;
 
+		tag_of_step(ask.tag, sizeof(ask.tag), ask.step);
 		now += (int64_t)rng_below(&rng, MINUTE_NS / 4);
 		if (begun[rank]) {
 			int slot = ledger_staged(&ledger, rank, seq[rank]);
@@ -307,6 +327,7 @@ int main(void)
 		cmocka_unit_test(failed_persist_is_retried_and_superseded),
 		cmocka_unit_test(streamed_saves_are_never_in_memory),
 		cmocka_unit_test(memory_is_kept_until_a_streamed_save_is_durable),
+		cmocka_unit_test(a_streamed_save_is_not_lost_behind_another),
 		cmocka_unit_test(promises_hold_under_random_histories),
 	};
 

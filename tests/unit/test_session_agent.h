@@ -84,9 +84,26 @@ static inline int teardown(void **state)
 }
 
 /* Connects, waiting for the agent to listen. */
+static inline struct pawl_ckpt *join_as(const struct pawl_ckpt_options *options)
+{
+	struct timespec pause = {.tv_nsec = 5 * NS_PER_MS};
+	struct pawl_ckpt *ckpt;
+	struct pawl_err err;
+	int rv;
+
+	do {
+		rv = pawl_ckpt_open(&ckpt, options, &err);
+		nanosleep(&pause, NULL);
+	} while (rv == PAWL_ENOENT);
+	if (rv != 0) {
+		fail_msg("%s", err.msg);
+	}
+	return ckpt;
+}
+
 static inline struct pawl_ckpt *join(uint32_t rank, uint32_t world, uint64_t memory_bytes)
 {
-	struct pawl_ckpt_options options = {.root = root,
+	const struct pawl_ckpt_options options = {.root = root,
 		.job = "test",
 		.rank = rank,
 		.world = world,
@@ -95,19 +112,8 @@ static inline struct pawl_ckpt *join(uint32_t rank, uint32_t world, uint64_t mem
 		.memory_bytes = memory_bytes,
 		.socket = sock,
 		.watch = true};
-	struct timespec pause = {.tv_nsec = 5 * NS_PER_MS};
-	struct pawl_ckpt *ckpt;
-	struct pawl_err err;
-	int rv;
 
-	do {
-		rv = pawl_ckpt_open(&ckpt, &options, &err);
-		nanosleep(&pause, NULL);
-	} while (rv == PAWL_ENOENT);
-	if (rv != 0) {
-		fail_msg("%s", err.msg);
-	}
-	return ckpt;
+	return join_as(&options);
 }
 
 /* Index of the partition that rank would take. */

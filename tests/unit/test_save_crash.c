@@ -1,0 +1,432 @@
+/*
+ * Power is cut at every operation while tags of any name are written, added to, replaced, and put
+ * where somebody else has files, by the code that the agent writes them with. After recovery each
+ * tag holds just what it held before the action that was cut off, or after it.
+ */
+#include "agent/save.h"
+#include "base/crc.h"
+#include "base/err.h"
+#include "base/rng.h"
+#include "ckpt/plan.h"
+#include "ckpt/read.h"
+#include "ckpt/tags.h"
+#include "ckpt/write.h"
+#include "seed.h"
+#include "store/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#define TAGS       4
+#define FILES      4
+#define TEAR_SEEDS 3u
+
+static uint64_t first_seed; /* of what is torn how */
+static uint64_t crashes;    /* simulated */
+
+/* ---- what is saved: the bytes of file f of a tag, made from numbers ---- */
+
+static const char *const tags[TAGS] = {
+	"epoch=2 step=7, f\xc3\xbcnf",
+	"1234",
+	"ends.new",
+	"a name of very many words, since a name may have one hundred and twenty-seven bytes",
+};
+
+static const struct file {
+	const char *name;
+	bool raw;
+	uint64_t size_bytes; /* of a raw file, or of the storage */
+} files[FILES] = {
+	{"empty.json", true, 0},
+	{"mp_rank_00.pt", false, 5000},
+	{"odd.safetensors", true, CKPT_CHUNK + 1},
+	{"page.bin", true, 4097},
+};
+
+static uint8_t byte_of(uint32_t tag, uint32_t file, uint32_t version, uint64_t i)
+{
+	return (uint8_t)(i * 31 + (i >> 9) + tag * 7 + file * 13 + version * 101);
+}
+
+/* One rank's part of a save: its record, and the arena that the record is of. */
+struct staged {
+	struct record record;
+	struct record_part parts[FILES];
+	uint64_t sizes[FILES];
+	struct record_piece pieces[FILES][8];
+	uint8_t *arena;
+};
+
+static int plan_file(struct zip_plan *plan, uint32_t f)
+{
+	return files[f].raw ? zip_plan_init_raw(plan, &files[f].size_bytes, 1, NULL)
+			    : zip_plan_init(plan, &files[f].size_bytes, 1, 0, NULL);
+}
+
+/* Lays file f behind used_bytes of the arena. Returns where it ends. */
+static uint64_t stage_file(struct staged *staged, uint32_t tag, uint32_t f, uint32_t version,
+	uint64_t used_bytes)
+{
+	struct record_part *part = &staged->parts[staged->record.parts_n];
+	struct record_piece *piece = staged->pieces[staged->record.parts_n++];
+	uint8_t *image = staged->arena + used_bytes;
+	struct zip_plan plan;
+	uint64_t end;
+
+	assert_int_equal(plan_file(&plan, f), 0);
+	staged->sizes[f] = files[f].size_bytes;
+	*part = (struct record_part){.raw = files[f].raw,
+		.exact = true,
+		.size_bytes = plan.size_bytes,
+		.hi = plan.size_bytes,
+		.arena_off = used_bytes,
+		.storages = 1,
+		.storage_bytes = &staged->sizes[f],
+		.pieces = piece};
+	snprintf(part->name, sizeof(part->name), "%s", files[f].name);
+	end = plan.entries[0].data_off + files[f].size_bytes;
+	for (uint64_t off = plan.entries[0].data_off; off < end;) {
+		uint64_t next = (off / CKPT_CHUNK + 1) * CKPT_CHUNK;
+
+		next = next < end ? next : end;
+		for (uint64_t i = off; i < next; i++) {
+			image[i] = byte_of(tag, f, version, i - plan.entries[0].data_off);
+		}
+		*piece++ = (struct record_piece){off, (uint32_t)(next - off),
+			crc32c(0, image + off, next - off)};
+		off = next;
+		part->pieces_n++;
+	}
+	zip_plan_deinit(&plan);
+	return used_bytes + (part->size_bytes + CKPT_PAGE - 1) / CKPT_PAGE * CKPT_PAGE;
+}
+
+/* ---- histories ---- */
+
+enum verb { SAVE, ADD, FOREIGN, END };
+
+struct action {
+	enum verb verb;
+	uint32_t tag;
+	uint32_t mask;    /* of files */
+	uint32_t version; /* of their content */
+};
+
+static const struct action fresh[] = {{SAVE, 0, 0xf, 1}, {SAVE, 3, 0x2, 1}, {SAVE, 1, 0x0, 1},
+	{SAVE, 2, 0x9, 1}, {END, 0, 0, 0}};
+static const struct action replaced[] = {{SAVE, 0, 0xf, 1}, {SAVE, 1, 0x6, 1}, {SAVE, 0, 0x2, 2},
+	{SAVE, 0, 0x9, 3}, {END, 0, 0, 0}};
+static const struct action added[] = {{SAVE, 2, 0x2, 1}, {ADD, 2, 0x1, 2}, {ADD, 3, 0x8, 1},
+	{ADD, 2, 0x6, 3}, {ADD, 2, 0x0, 4}, {END, 0, 0, 0}};
+static const struct action foreign[] = {{FOREIGN, 1, 0, 0}, {FOREIGN, 0, 0, 0}, {SAVE, 1, 0x3, 1},
+	{ADD, 1, 0x8, 2}, {END, 0, 0, 0}};
+
+/* What a tag holds: 0, or a version of each file. */
+struct model {
+	bool there[TAGS];
+	bool foreign[TAGS]; /* what somebody else put there */
+	uint32_t version[TAGS][FILES];
+};
+
+static void apply_to_model(struct model *model, const struct action *action)
+{
+	model->there[action->tag] = model->there[action->tag] || action->verb != FOREIGN;
+	model->foreign[action->tag] = model->foreign[action->tag] || action->verb == FOREIGN;
+	for (uint32_t f = 0; f < FILES; f++) {
+		uint32_t *version = &model->version[action->tag][f];
+
+		*version = action->verb == SAVE ? 0 : *version;
+		*version = action->mask >> f & 1 ? action->version : *version;
+	}
+}
+
+#define ARENA_BYTES (2u << 20)
+
+static int save(struct store *store, const struct action *action)
+{
+	struct staged staged = {.record = {.step = action->version, .world = 1}};
+	struct persist_rank rank = {.record = &staged.record};
+	struct persist_job job = {.kind = PERSIST_SAVE,
+		.step = action->version,
+		.since_ns = action->verb == ADD ? 0 : INT64_MAX,
+		.world = 1,
+		.ranks = &rank};
+	struct save_result result;
+	struct writer *writer;
+	uint64_t used_bytes = 0;
+	int rv;
+
+	staged.record.parts = staged.parts;
+	staged.arena = aligned_alloc(CKPT_PAGE, ARENA_BYTES);
+	rank.arena = staged.arena;
+	snprintf(job.tag, sizeof(job.tag), "%s", tags[action->tag]);
+	for (uint32_t f = 0; f < FILES; f++) {
+		if (action->mask >> f & 1) {
+			used_bytes =
+				stage_file(&staged, action->tag, f, action->version, used_bytes);
+		}
+	}
+	assert_true(used_bytes <= ARENA_BYTES);
+	assert_int_equal(writer_open(&writer, store, false, NULL), 0);
+	rv = save_write(store, writer, &job, "test", false, &result, NULL);
+	writer_close(writer);
+	free(staged.arena);
+	return rv;
+}
+
+/* Somebody else's files, one of them called as one of ours; durable. */
+static int put_foreign(struct store *store, const char *tag)
+{
+	char path[STORE_PATH_MAX];
+	int rv = store_mkdir(store, tag, NULL);
+
+	snprintf(path, sizeof(path), "%s/notes.txt", tag);
+	rv = rv == 0 ? store_write_small(store, path, "theirs", 6, NULL) : rv;
+	snprintf(path, sizeof(path), "%s/%s", tag, files[1].name);
+	rv = rv == 0 ? store_write_small(store, path, "old", 3, NULL) : rv;
+	rv = rv == 0 ? store_sync_dir(store, tag, NULL) : rv;
+	return rv == 0 ? store_sync_dir(store, "", NULL) : rv;
+}
+
+struct run {
+	struct store *mem; /* the disk */
+	struct model before, after;
+	bool done; /* all actions were carried out */
+};
+
+static void run_history(struct run *run, const struct action *actions, uint64_t cut_at)
+{
+	memset(run, 0, sizeof(*run));
+	assert_int_equal(store_mem_open(&run->mem, NULL), 0);
+	store_mem_cut_at(run->mem, cut_at);
+	for (; actions->verb != END; actions++) {
+		run->before = run->after;
+		apply_to_model(&run->after, actions);
+		if ((actions->verb == FOREIGN ? put_foreign(run->mem, tags[actions->tag])
+					      : save(run->mem, actions)) != 0) {
+			return;
+		}
+	}
+	run->before = run->after;
+	run->done = true;
+}
+
+/* ---- what must be true after a crash ---- */
+
+static bool is_file(const uint8_t *image, uint64_t size_bytes, uint32_t tag, uint32_t f,
+	uint32_t version)
+{
+	struct zip_plan plan;
+	bool same;
+
+	assert_int_equal(plan_file(&plan, f), 0);
+	same = plan.size_bytes == size_bytes;
+	for (uint64_t i = 0; same && i < files[f].size_bytes; i++) {
+		same = image[plan.entries[0].data_off + i] == byte_of(tag, f, version, i);
+	}
+	zip_plan_deinit(&plan);
+	return same;
+}
+
+/* The version of a file in a tag that was opened; 0: it is not there. */
+static uint32_t load_version(struct store *store, const struct manifest *manifest, uint32_t tag,
+	uint32_t f)
+{
+	struct reader *reader;
+	uint32_t version = 0;
+
+	for (uint32_t p = 0; p < manifest->parts_n; p++) {
+		const struct manifest_part *part = &manifest->parts[p];
+		uint8_t *image = aligned_alloc(4096, part->size_bytes / 4096 * 4096 + 4096);
+
+		if (strcmp(part->file, files[f].name) == 0) {
+			assert_int_equal(reader_open(&reader, store, NULL), 0);
+			assert_int_equal(part->raw, files[f].raw);
+			assert_int_equal(reader_read(reader, manifest->tag, part, image, NULL), 0);
+			reader_close(reader);
+			for (uint32_t v = 1; v < 8 && version == 0; v++) {
+				bool same = is_file(image, part->size_bytes, tag, f, v);
+
+				version = same ? v : 0;
+			}
+			assert_true(version > 0);
+		}
+		free(image);
+	}
+	return version;
+}
+
+/* Whether the tag is as model says. */
+static bool is_as(struct store *store, uint32_t tag, const struct model *model)
+{
+	struct manifest manifest;
+	bool same = true;
+	uint32_t n = 0;
+
+	if (tag_open(store, tags[tag], &manifest, NULL) != 0) {
+		return !model->there[tag];
+	}
+	for (uint32_t f = 0; f < FILES; f++) {
+		uint32_t version = load_version(store, &manifest, tag, f);
+
+		n += version > 0;
+		/* what is empty is of all versions */
+		same = same &&
+			(files[f].size_bytes > 0 || version == 0 ? version == model->version[tag][f]
+								 : model->version[tag][f] > 0);
+	}
+	assert_int_equal(n, manifest.parts_n);
+	manifest_deinit(&manifest);
+	return same && model->there[tag];
+}
+
+static void assert_foreign(struct store *store, const char *tag)
+{
+	char path[STORE_PATH_MAX];
+	size_t len_bytes;
+	void *text;
+
+	snprintf(path, sizeof(path), "%s/notes.txt", tag);
+	assert_int_equal(store_read_small(store, path, &text, &len_bytes, 100, NULL), 0);
+	assert_int_equal(len_bytes, 6);
+	assert_memory_equal(text, "theirs", 6);
+	free(text);
+}
+
+static int refuse_hidden(void *user, const char *name, enum store_kind kind)
+{
+	assert_true(strncmp(name, ".pawl.", 6) != 0);
+	return 0;
+}
+
+/* All tags are whole; all but one are as they were, and that one is old or new. */
+static void assert_state(struct store *store, const struct run *run)
+{
+	struct tag_info *infos;
+	size_t n;
+
+	assert_int_equal(store_list(store, "", refuse_hidden, NULL, NULL), 0);
+	assert_int_equal(tags_list(store, true, &infos, &n, NULL), 0);
+	for (size_t i = 0; i < n; i++) {
+		assert_int_equal(infos[i].state, TAG_COMPLETE);
+	}
+	free(infos);
+	for (uint32_t t = 0; t < TAGS; t++) {
+		if (!is_as(store, t, &run->before)) {
+			assert_true(is_as(store, t, &run->after));
+		}
+		if (run->before.foreign[t]) {
+			assert_foreign(store, tags[t]);
+		}
+	}
+}
+
+static void crash_once(const struct run *run, enum mem_crash how, uint64_t seed)
+{
+	static const struct action next = {SAVE, 0, 0x6, 6};
+	struct rng rng = {.state = seed};
+	struct run then = *run;
+	struct store *disk;
+
+	assert_int_equal(store_mem_after_crash(run->mem, how, &rng, &disk, NULL), 0);
+	assert_int_equal(tags_recover(disk, NULL), 0);
+	assert_state(disk, run);
+	apply_to_model(&then.before, &next); /* and the root goes on working */
+	apply_to_model(&then.after, &next);
+	assert_int_equal(save(disk, &next), 0);
+	assert_true(is_as(disk, 0, &then.before));
+	store_close(disk);
+	crashes++;
+}
+
+static void crash_everywhere(const struct action *actions)
+{
+	struct run run;
+	uint64_t ops;
+
+	run_history(&run, actions, 0);
+	assert_true(run.done);
+	assert_state(run.mem, &run);
+	ops = store_mem_ops(run.mem);
+	store_close(run.mem);
+	for (uint64_t cut_at = 1; cut_at <= ops + 1; cut_at++) {
+		run_history(&run, actions, cut_at);
+		crash_once(&run, MEM_KEEP, 0);
+		crash_once(&run, MEM_LOSE, 0);
+		for (uint64_t seed = 0; seed < TEAR_SEEDS; seed++) {
+			crash_once(&run, MEM_TEAR, first_seed + cut_at * TEAR_SEEDS + seed);
+		}
+		store_close(run.mem);
+	}
+}
+
+static void tags_of_any_name_survive(void **state)
+{
+	crash_everywhere(fresh);
+}
+
+static void a_tag_saved_anew_is_old_or_new(void **state)
+{
+	crash_everywhere(replaced);
+}
+
+static void a_tag_that_is_added_to_is_old_or_new(void **state)
+{
+	crash_everywhere(added);
+}
+
+static void what_others_put_there_stays(void **state)
+{
+	crash_everywhere(foreign);
+}
+
+/* What a file holds is durable before its second name is, and the second before the first goes. */
+static void second_names_are_durable_before_the_exchange(void **state)
+{
+	static const struct action two[] = {{SAVE, 2, 0x2, 1}, {ADD, 2, 0x8, 2}, {END, 0, 0, 0}};
+	static const char *const order[] = {
+		"sync .pawl.ends.new.new/page.bin\n",
+		"link ends.new/mp_rank_00.pt .pawl.ends.new.new/mp_rank_00.pt\n",
+		"sync_dir .pawl.ends.new.new\n",
+		"sync .pawl.ends.new.new/.pawl/manifest\n",
+		"sync_dir .pawl.ends.new.new/.pawl\n",
+		"sync .pawl.ends.new.new/complete.txt\n",
+		"sync_dir .pawl.ends.new.new\n",
+		"exchange .pawl.ends.new.new ends.new\n",
+		"sync_dir \n",
+		"remove .pawl.ends.new.new/mp_rank_00.pt\n",
+	};
+	struct run run;
+	const char *at;
+
+	run_history(&run, two, 0);
+	at = strstr(store_mem_trace(run.mem), "create .pawl.ends.new.new/page.bin\n");
+	for (size_t i = 0; i < sizeof(order) / sizeof(order[0]) && at; i++) {
+		at = strstr(at, order[i]);
+		assert_non_null(at);
+	}
+	store_close(run.mem);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests_[] = {
+		cmocka_unit_test(second_names_are_durable_before_the_exchange),
+		cmocka_unit_test(tags_of_any_name_survive),
+		cmocka_unit_test(a_tag_saved_anew_is_old_or_new),
+		cmocka_unit_test(a_tag_that_is_added_to_is_old_or_new),
+		cmocka_unit_test(what_others_put_there_stays),
+	};
+	int failed;
+
+	first_seed = test_seed();
+	failed = cmocka_run_group_tests(tests_, NULL, NULL);
+	printf("%llu crashes\n", (unsigned long long)crashes);
+	return failed;
+}

@@ -49,6 +49,7 @@ PURE = {
     "src/ckpt/zip.c",
     "src/ckpt/zip_read.c",
     "src/adapt/interval.c",
+    "src/agent/advice.c",
     "src/agent/env.c",
     "src/agent/ledger.c",
     "src/agent/run_lines.c",

@@ -28,6 +28,7 @@ struct pawl_ckpt;    /* a rank's connection to its agent */
 struct pawl_restore; /* a checkpoint being read */
 
 #define PAWL_CKPT_WHY_MAX 512
+#define PAWL_CKPT_AUTO    UINT64_MAX /* persist_every_ms: what costs least, as measured */
 
 struct pawl_ckpt_options {
 	const char *root; /* directory; made absolute */
@@ -37,7 +38,7 @@ struct pawl_ckpt_options {
 	uint32_t attempt;          /* how often the job was started before, from 0 */
 	uint32_t keep;             /* durable checkpoints to keep, newest first; 0: all */
 	uint64_t keep_every;       /* and every one whose step divides by this; 0: none */
-	uint64_t persist_every_ms; /* between two made durable; 0: every save */
+	uint64_t persist_every_ms; /* between two made durable; 0: every save; or PAWL_CKPT_AUTO */
 	uint64_t memory_bytes;     /* most the memory tier may take on this node; 0: half of what is
 				      free */
 	const char *socket;  /* the agent's, if it is known; NULL: the job's own, spawned if nobody
@@ -58,8 +59,9 @@ int pawl_ckpt_open(struct pawl_ckpt **out, const struct pawl_ckpt_options *optio
  * PAWL_ETIMEDOUT; always frees. NULL is fine. */
 int pawl_ckpt_close(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err);
 /* This process is leaving because of an error: a save by tag that some rank has no part in yet must
- * not be taken for whole when it closes, nor waited for. */
-void pawl_ckpt_abandon(struct pawl_ckpt *ckpt);
+ * not be taken for whole when it closes, nor waited for; and why is for the record of how often the
+ * job fails. */
+void pawl_ckpt_abandon(struct pawl_ckpt *ckpt, const char *why);
 
 /* Memory of one storage of a partition. */
 struct pawl_ckpt_span {
@@ -189,6 +191,12 @@ int pawl_ckpt_pending(struct pawl_ckpt *ckpt, struct pawl_ckpt_pending pending[2
  * rank, however their steps interleave.
  */
 bool pawl_ckpt_stopping(struct pawl_ckpt *ckpt);
+/*
+ * Is a save worth it now, by what saves cost, how often this root's runs failed, and when the last
+ * one was? To be asked once a step, by all ranks alike: the answer turns to yes at the same
+ * question on every rank, and to no with the next save.
+ */
+bool pawl_ckpt_due(struct pawl_ckpt *ckpt);
 /* A signal asked this process to stop: all ranks are to. Not from a signal handler. */
 void pawl_ckpt_stop(struct pawl_ckpt *ckpt);
 /* Appends the names of partitions found different between ranks to buf, one a line. Returns how

@@ -335,10 +335,15 @@ static PyObject *session_drop(struct session *self, PyObject *arg)
 	Py_RETURN_NONE;
 }
 
-static PyObject *session_abandon(struct session *self, PyObject *unused)
+static PyObject *session_abandon(struct session *self, PyObject *arg)
 {
+	const char *why = PyUnicode_AsUTF8(arg);
+
+	if (!why) {
+		return NULL;
+	}
 	if (self->ckpt) {
-		pawl_ckpt_abandon(self->ckpt);
+		pawl_ckpt_abandon(self->ckpt, why);
 	}
 	Py_RETURN_NONE;
 }
@@ -608,19 +613,21 @@ static PyObject *session_imports(struct session *self, PyObject *arg)
 	Py_RETURN_NONE;
 }
 
-static PyObject *get_stopping(struct session *self, void *closure)
+static char ask_due; /* its address is the closure of due; that of stopping is NULL */
+
+static PyObject *get_answer(struct session *self, void *due)
 {
 	struct pawl_ckpt *ckpt = enter(self);
-	bool stop;
+	bool yes;
 
 	if (!ckpt) {
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS;
-	stop = pawl_ckpt_stopping(ckpt);
+	yes = due ? pawl_ckpt_due(ckpt) : pawl_ckpt_stopping(ckpt);
 	Py_END_ALLOW_THREADS;
 	leave(self);
-	return PyBool_FromLong(stop);
+	return PyBool_FromLong(yes);
 }
 
 static PyObject *session_stop(struct session *self, PyObject *unused)
@@ -685,8 +692,8 @@ static PyMethodDef session_methods[] = {
 	{"add", (PyCFunction)session_add, METH_O, "add(part)"},
 	{"commit", (PyCFunction)session_commit, METH_NOARGS, "commit()"},
 	{"drop", (PyCFunction)session_drop, METH_O, "drop(why)"},
-	{"abandon", (PyCFunction)session_abandon, METH_NOARGS,
-		"abandon(): leaving because of an error"},
+	{"abandon", (PyCFunction)session_abandon, METH_O,
+		"abandon(why): leaving because of an error"},
 	{"fence", (PyCFunction)session_fence, METH_O, "fence(groups)"},
 	{"ask", (PyCFunction)session_ask, METH_O, "ask(step), or ask(None) to take it back"},
 	{"withdraw", (PyCFunction)session_withdraw, METH_VARARGS, "withdraw(id, part, storage)"},
@@ -711,7 +718,8 @@ static PyMethodDef session_methods[] = {
 };
 
 static PyGetSetDef session_getset[] = {
-	{"stopping", (getter)get_stopping, NULL, "a notice came", NULL},
+	{"stopping", (getter)get_answer, NULL, "a notice came", NULL},
+	{"due", (getter)get_answer, NULL, "a save is worth it now", &ask_due},
 	{"diverged", (getter)get_diverged, NULL, "partitions whose replicas differ", NULL},
 	{"notes", (getter)get_notes, NULL, "things to say once", NULL},
 	{"best_proof", (getter)get_best_proof, NULL, "(1 if the kernel can watch, else 0; why not)",

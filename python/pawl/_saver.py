@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import torch
 
@@ -28,6 +28,7 @@ LEVELS: Final = {"staged": 1, "committed": 2, "durable": 3}
 _LEVEL_STAGING: Final = 0
 _LEVEL_NAMES: Final = {-1: "failed", 0: "staging", 1: "staged", 2: "committed", 3: "durable"}
 _PROOFS: Final = ("copied", "watched", "fenced")
+_AUTO_MS: Final = (1 << 64) - 1  # PAWL_CKPT_AUTO
 CLOSE_TIMEOUT_S: Final = 60.0  # that leaving waits for the newest save to be durable
 
 _PENDING_MAX: Final = 4  # saves still watched for failing before they are committed
@@ -148,7 +149,7 @@ class Saver:
         self,
         root: str | os.PathLike[str],
         keep: int,
-        persist_every: float,
+        persist_every: float | Literal["auto"],
         copy: str,
         memory: int | None,
         trust: bool,
@@ -178,6 +179,7 @@ class Saver:
         self._newest: Save | None = None
         self._told_imports = False
         self._told_stop = False
+        self._error: BaseException | None = None  # ended the with block
         self._forked = False  # this is a child's copy of the parent's object
         self._session: _core.Session | None = _core.Session(
             self.root,
@@ -187,7 +189,7 @@ class Saver:
             env["attempt"],
             keep=keep,
             keep_every=keep_every,
-            persist_every_ms=round(persist_every * 1000),
+            persist_every_ms=_AUTO_MS if persist_every == "auto" else round(persist_every * 1000),
             memory_bytes=memory or 0,
             socket=os.environ.get("PAWL_AGENT") or None,
             program=find_program(),
@@ -247,6 +249,9 @@ class Saver:
             _stop.uninstall()
         self._settle_pending()
         durable = False
+        error = self._error or _last_error()
+        if isinstance(error, Exception):  # not one that leaves on purpose
+            session.abandon(f"{type(error).__name__}: {error}"[:200])
         try:
             durable = session.close(timeout)
         finally:
@@ -270,6 +275,7 @@ class Saver:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._error = value
         self.close()
 
     def _may_wait(self) -> bool:
@@ -344,7 +350,7 @@ def _only_in_memory(step: int, tag: str, world: int) -> _core.Listed:
 
 
 def _check_options(
-    path: Any, keep: int, persist_every: float, copy: str, memory: int | None, keep_every: int
+    path: Any, keep: int, persist_every: Any, copy: str, memory: int | None, keep_every: int
 ) -> None:
     if not isinstance(path, str):
         raise TypeError(f"root must be a path or str, not {type(path).__qualname__}")
@@ -357,8 +363,12 @@ def _check_options(
     for name, value in (("keep", keep), ("keep_every", keep_every)):
         if not isinstance(value, int) or value < 0:
             raise ValueError(f"{name} must be an int of at least 0, not {value!r}")
-    if not 0 <= persist_every <= 1e9:
-        raise ValueError(f"persist_every must be seconds from 0 to 1e9, not {persist_every!r}")
+    if persist_every != "auto" and (
+        isinstance(persist_every, str) or not 0 <= persist_every <= 1e9
+    ):
+        raise ValueError(
+            f"persist_every must be seconds from 0 to 1e9, or 'auto', not {persist_every!r}"
+        )
     if memory is not None and (not isinstance(memory, int) or memory < 1):
         raise ValueError(f"memory must be bytes, at least 1, not {memory!r}")
 
@@ -389,6 +399,11 @@ def _job_id(job: str | None, env: _core.Env, root: str) -> str:
     who = os.path.realpath(script) if script else f"interactive:{os.getcwd()}"
     identity = f"{who}\0{os.path.realpath(root)}".encode(errors="surrogateescape")
     return f"plain:{hashlib.blake2b(identity, digest_size=8).hexdigest()}"
+
+
+def _last_error() -> BaseException | None:
+    """The exception that nobody caught and that ends the interpreter."""
+    return None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
 
 
 def _close_all() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from array import array
 from collections import OrderedDict
@@ -199,8 +198,6 @@ class Engine(Saver):
     def close(self, timeout: float | None = None) -> bool:
         """As Checkpointer.close. In a process that ends because of an error, a tag that not all
         ranks have finished is given up."""
-        if self._session is not None and not self._forked and _is_failing():
-            self._session.abandon()
         return super().close() if timeout is None else super().close(timeout)
 
     def _remember(self, save: Save) -> Save:
@@ -400,8 +397,3 @@ def _check_name(name: Any) -> None:
             f"partition {name!r}: must have 1 to {NAME_MAX_BYTES} bytes, no '/', no '.' in front, "
             "and not be complete.txt or why.txt"
         )
-
-
-def _is_failing() -> bool:
-    """Whether the interpreter is ending because of an exception that nobody caught."""
-    return getattr(sys, "last_type", None) is not None and not hasattr(sys, "ps1")

@@ -420,7 +420,7 @@ void agent_notice(struct agent *agent, const char *why)
 	}
 	agent->notice = strdup(why);
 	for (struct agent_root *root = agent->roots; root; root = root->next) {
-		root_stop(root);
+		root_hold(root, QUESTION_STOP);
 	}
 	sweep(agent);
 }

@@ -9,6 +9,7 @@
 #include "pawl/ckpt.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,10 +48,13 @@ void conn_reply_error(struct agent_conn *conn, uint32_t id, const struct pawl_er
 	conn_send(conn, start, NULL, 0);
 }
 
-void conn_send_stop(struct agent_conn *conn)
+void conn_send_hold(struct agent_conn *conn, enum proto_question question, uint64_t seq)
 {
-	conn->stopping = false;
-	conn_send(conn, conn_start(conn, PROTO_STOP, 0), NULL, 0);
+	size_t start = conn_start(conn, PROTO_HOLD, 0);
+
+	wire_put_u8(&conn->agent->scratch, (uint8_t)question);
+	wire_put_u64(&conn->agent->scratch, seq);
+	conn_send(conn, start, NULL, 0);
 }
 
 void conn_send_welcome(struct agent_conn *conn)
@@ -81,7 +85,8 @@ struct hello {
 	uint32_t world;
 	uint32_t attempt;
 	struct retain_rule rule;
-	int64_t interval_ns;
+	int64_t interval_ns; /* unless auto_interval */
+	bool auto_interval;
 	uint64_t memory_bytes;
 	bool named;
 	char hidden[PATH_MAX];
@@ -91,6 +96,7 @@ static int read_hello(struct agent_conn *conn, struct wire_in *body, struct hell
 	struct pawl_err *err)
 {
 	uint16_t version = wire_get_u16(body);
+	uint64_t interval_ms;
 
 	if (version != PROTO_VERSION) {
 		return pawl_err_set(err, PAWL_ENOTSUP,
@@ -107,7 +113,9 @@ static int read_hello(struct agent_conn *conn, struct wire_in *body, struct hell
 	wire_get_u32(body); /* its pid as it sees it: the kernel told us better */
 	hello->rule.keep_last = wire_get_u32(body);
 	hello->rule.keep_every = wire_get_u64(body);
-	hello->interval_ns = (int64_t)(wire_get_u64(body) % (1ULL << 40)) * NS_PER_MS;
+	interval_ms = wire_get_u64(body);
+	hello->auto_interval = interval_ms == PAWL_CKPT_AUTO;
+	hello->interval_ns = (int64_t)(interval_ms % (1ULL << 40)) * NS_PER_MS;
 	hello->memory_bytes = wire_get_u64(body);
 	hello->named = wire_get_u8(body);
 	wire_get_str(body, hello->hidden, sizeof(hello->hidden));
@@ -173,7 +181,12 @@ static int join_root(struct agent_conn *conn, const struct hello *hello, struct 
 		return rv;
 	}
 	root->memory_bytes = hello->memory_bytes;
-	root->ledger.interval_ns = hello->interval_ns;
+	root->auto_interval = hello->auto_interval;
+	if (hello->auto_interval) {
+		root_advise(root);
+	} else {
+		root->ledger.interval_ns = hello->interval_ns;
+	}
 	persist_set_rule(root->persist, &hello->rule);
 	return 0;
 }
@@ -192,8 +205,8 @@ static void handle_hello(struct agent_conn *conn, uint32_t id, struct wire_in *b
 		return;
 	}
 	conn->hello_id = id;
-	if (conn->agent->notice || conn->root->stopping) {
-		root_stop(conn->root); /* asks again, now with this rank */
+	if (conn->agent->notice || conn->root->asked[QUESTION_STOP]) {
+		root_hold(conn->root, QUESTION_STOP); /* again, now with this rank */
 	}
 	if (conn->root->state == ROOT_OPEN) {
 		conn_send_welcome(conn);
@@ -213,6 +226,7 @@ static void handle_begin(struct agent_conn *conn, uint32_t id, struct wire_in *b
 		return;
 	}
 	conn->ask.fits = root_fits(conn->root, conn->begin_bytes);
+	root_asked(conn->root, conn->ask.seq);
 	conn->begin_id = id;
 	conn->begin_ns = clock_mono_ns();
 	root_turn(conn->root);
@@ -227,6 +241,7 @@ static void handle_fail(struct agent_conn *conn, uint32_t id, struct wire_in *bo
 
 	wire_get_str(body, why, sizeof(why));
 	wire_get_str(body, tag, sizeof(tag));
+	root_asked(conn->root, seq);
 	root_fail(conn->root, conn->rank, seq, tag, code, why);
 }
 
@@ -370,14 +385,20 @@ static void handle_restored(struct agent_conn *conn, uint32_t id, struct wire_in
 
 static void handle_notice(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {
-	root_stop(conn->root);
+	root_hold(conn->root, QUESTION_STOP);
 }
 
-static void handle_stopping(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_held(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {
-	conn->stopping = true;
-	conn->polls = wire_get_u64(body);
-	root_agree_stop(conn->root);
+	uint8_t question = wire_get_u8(body);
+
+	if (question >= QUESTIONS_N) {
+		conn->closing = true;
+		return;
+	}
+	conn->held[question] = true;
+	conn->polls[question] = wire_get_u64(body);
+	root_agree(conn->root, (enum proto_question)question);
 }
 
 static void handle_done(struct agent_conn *conn, uint32_t id, struct wire_in *body)
@@ -388,7 +409,15 @@ static void handle_done(struct agent_conn *conn, uint32_t id, struct wire_in *bo
 
 static void handle_bye(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {
+	char text[PROTO_TEXT_MAX] = "";
+	char why[EVENTS_WHY_MAX];
+
 	conn->leaving = wire_get_u8(body);
+	wire_get_str(body, text, sizeof(text));
+	if (text[0] != '\0' && conn->root->running) { /* its end is orderly, but not meant */
+		snprintf(why, sizeof(why), "rank %u: %.200s", conn->rank, text);
+		root_event(conn->root, EVENT_FAILED, why);
+	}
 	if (conn->leaving) {
 		root_move_on(conn->root, conn->rank, MOVE_LEAVES, NULL);
 	}
@@ -412,7 +441,7 @@ static frame_fn *const handlers[] = {
 	[PROTO_IMPORTS] = handle_imports,
 	[PROTO_BYE] = handle_bye,
 	[PROTO_NOTICE] = handle_notice,
-	[PROTO_STOPPING] = handle_stopping,
+	[PROTO_HELD] = handle_held,
 	[PROTO_DONE] = handle_done,
 	[PROTO_CONDEMN] = handle_condemn,
 	[PROTO_REMOVE] = handle_remove,

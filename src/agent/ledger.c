@@ -636,6 +636,12 @@ int ledger_persist_next(struct ledger *ledger, int64_t now_ns, int64_t *again_ns
 	return i;
 }
 
+void ledger_set_interval(struct ledger *ledger, int64_t interval_ns)
+{
+	ledger->persist_due_ns += interval_ns - ledger->interval_ns;
+	ledger->interval_ns = interval_ns;
+}
+
 void ledger_persisted(struct ledger *ledger, int i, bool ok, int64_t now_ns)
 {
 	struct ledger_slot *slot = &ledger->slots[i];

@@ -169,6 +169,8 @@ int ledger_fail(struct ledger *ledger, uint64_t seq, int code, const char *why);
 /* The slot to make durable now, marked persisting, or -1; then *again_ns is when to ask again
  * (INT64_MAX: only after an event). */
 int ledger_persist_next(struct ledger *ledger, int64_t now_ns, int64_t *again_ns);
+/* Another interval from now on; what is due is so much earlier or later. */
+void ledger_set_interval(struct ledger *ledger, int64_t interval_ns);
 void ledger_persisted(struct ledger *ledger, int i, bool ok, int64_t now_ns);
 /* Somebody waits for seq to be durable (0: for the newest committed). false: it failed or was
  * superseded. */

@@ -43,9 +43,10 @@ enum proto_type {
 	PROTO_LIST,     /* nothing */
 	PROTO_PIN,      /* str tag, u8 pinned */
 	PROTO_IMPORTS,  /* blob of newline-separated names */
-	PROTO_BYE,      /* u8 clean: leaving on purpose; not clean: because of an error */
+	PROTO_BYE,      /* u8 clean: what this rank was adding to is whole; str why: the error that
+			   ends it, or "" */
 	PROTO_NOTICE,   /* nothing: a signal asked this worker to stop */
-	PROTO_STOPPING, /* u64 polls: how often it asked whether to stop when STOP came */
+	PROTO_HELD,     /* u8 question, u64 polls: how often it had asked when HOLD came */
 	PROTO_DONE,     /* nothing: this rank has nothing more to add to what is being staged */
 	PROTO_CONDEMN,  /* u8 memory, str tag, str why: its bytes are damaged, here or there */
 	PROTO_REMOVE,   /* str tag */
@@ -65,8 +66,17 @@ enum proto_type {
 	/* agent to worker, events */
 	PROTO_LEVEL = 128, /* u64 seq, u8 level, u32 -code, str why */
 	PROTO_DIVERGED,    /* str partition */
-	PROTO_STOP,        /* nothing: say STOPPING, and hold further polls until STOP_AT */
-	PROTO_STOP_AT,     /* u64 polls: from this poll on the answer is to stop, on every rank */
+	PROTO_HOLD,        /* u8 question, u64 seq: say HELD, and hold further such questions until
+			      YES_AT. QUESTION_DUE: if seq is the last save that was asked for */
+	PROTO_YES_AT,      /* u8 question, u64 polls: from this one on the answer is yes, on every
+			      rank */
+};
+
+/* What ranks ask once a step, and must be told alike. */
+enum proto_question {
+	QUESTION_STOP, /* shall I finish the step, save, leave? */
+	QUESTION_DUE,  /* is a save worth it now? Only of roots that are saved to by step */
+	QUESTIONS_N
 };
 
 enum proto_level {

@@ -329,6 +329,7 @@ static void commit(struct agent_root *root, int slot)
 		root_tell_level(root, seq, LEVEL_DURABLE, 0, "");
 	} else if (check_commit(root, slot)) {
 		root_row_commit(root, slot);
+		root_saved(root, root->rows[slot].stall_ns);
 		root_tell_level(root, root->ledger.slots[slot].seq, LEVEL_COMMITTED, 0, "");
 	}
 }
@@ -437,6 +438,7 @@ static void finish_open(struct agent_root *root, const struct persist_job *job)
 {
 	root->state = job->rv == 0 ? ROOT_OPEN : ROOT_FAILED;
 	root->failed = job->err;
+	root_learn(root, &job->past);
 	if (job->found) {
 		ledger_know_step(&root->ledger, job->step);
 	}
@@ -552,7 +554,8 @@ void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt)
 	root->row_tag[0] = '\0';
 	ledger_new_epoch(&root->ledger, world);
 	root->epoch_ns = clock_wall_ns();
-	root->stopping = false;
+	memset(root->asked, 0, sizeof(root->asked));
+	root->asked_seq = 0;
 	root->crashed = false;
 	root->restore.state = RESTORE_IDLE;
 	root->attempt = attempt;
@@ -636,6 +639,7 @@ void root_leave(struct agent_root *root, struct agent_conn *conn)
 		snprintf(why, sizeof(why), "rank %u (pid %u) is gone", conn->rank, conn->pid);
 		root_event(root, EVENT_FAILED, why);
 	}
+	root_agree_rest(root);
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		left = left && !root->ranks[r].conn;
 		if (root->ranks[r].conn) {
@@ -665,6 +669,7 @@ int root_open(struct agent *agent, const char *path, uint32_t world,
 	root->epoch_ns = clock_wall_ns();
 	root->tick = (struct loop_timer){.fired = ticked, .user = root};
 	root->orphan = (struct loop_timer){.fired = orphaned, .user = root};
+	root->due = (struct loop_timer){.fired = root_due_fired, .user = root};
 	ledger_init(&root->ledger, world, interval_ns, clock_mono_ns());
 	rv = make_ranks(root, world, err);
 	if (rv != 0) {
@@ -689,6 +694,7 @@ void root_close(struct agent_root *root)
 {
 	loop_timer_cancel(root->agent->loop, &root->tick);
 	loop_timer_cancel(root->agent->loop, &root->orphan);
+	loop_timer_cancel(root->agent->loop, &root->due);
 	root_rows_sweep(root, true);
 	if (!persist_stop(root->persist, STOP_MS)) {
 		return; /* the thread hangs in a disk and still points here; the process is leaving

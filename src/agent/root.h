@@ -1,12 +1,13 @@
 /*
  * One root as the agent sees it: its ledger, its ranks and their arenas, its storage thread, and
  * the connections of its workers. agent.c accepts and dispatches; root.c carries out what the
- * ledger decides; root_persist.c brings it to the store; root_stop.c lets the ranks stop together;
- * restore.c lets them agree on what to load. All on the loop's thread.
+ * ledger decides; root_persist.c brings it to the store; root_ask.c lets the ranks stop and save
+ * together; restore.c lets them agree on what to load. All on the loop's thread.
  */
 #ifndef AGENT_ROOT_H
 #define AGENT_ROOT_H
 
+#include "agent/advice.h"
 #include "agent/agent.h"
 #include "agent/ledger.h"
 #include "agent/persist.h"
@@ -20,26 +21,26 @@
 
 /* A worker's connection, from accept on. */
 struct agent_conn {
-	struct agent *agent;        /* whose */
-	struct agent_root *root;    /* NULL until HELLO */
-	struct loop_source socket;  /* the connection */
-	struct loop_source process; /* pidfd of the worker; fd -1 if none: forks of the worker may
-				       keep the socket open */
-	struct proto_conn io;       /* received bytes */
-	uint32_t rank;              /* valid with root */
-	uint32_t pid;               /* of the worker, as the kernel says */
-	bool welcome;               /* HELLO was answered */
-	bool stopping;              /* answered STOP */
-	uint64_t polls;             /* its answer */
-	bool leaving;               /* said BYE */
-	bool closing;               /* to be freed when the callback returns */
-	uint32_t hello_id;          /* request to answer once the root is open */
-	uint32_t begin_id;          /* request that waits for a grant; 0: none */
-	int64_t begin_ns;           /* when it came */
-	uint64_t begin_bytes;       /* arena it needs */
-	struct ledger_ask ask;      /* what it asked */
-	uint64_t begin_seq;         /* granted to stream: of the save */
-	uint32_t find_id;           /* FIND that waits for the store's answer; 0: none */
+	struct agent *agent;         /* whose */
+	struct agent_root *root;     /* NULL until HELLO */
+	struct loop_source socket;   /* the connection */
+	struct loop_source process;  /* pidfd of the worker; fd -1 if none: forks of the worker may
+					keep the socket open */
+	struct proto_conn io;        /* received bytes */
+	uint32_t rank;               /* valid with root */
+	uint32_t pid;                /* of the worker, as the kernel says */
+	bool welcome;                /* HELLO was answered */
+	bool held[QUESTIONS_N];      /* answered HOLD */
+	uint64_t polls[QUESTIONS_N]; /* its answer */
+	bool leaving;                /* said BYE */
+	bool closing;                /* to be freed when the callback returns */
+	uint32_t hello_id;           /* request to answer once the root is open */
+	uint32_t begin_id;           /* request that waits for a grant; 0: none */
+	int64_t begin_ns;            /* when it came */
+	uint64_t begin_bytes;        /* arena it needs */
+	struct ledger_ask ask;       /* what it asked */
+	uint64_t begin_seq;          /* granted to stream: of the save */
+	uint32_t find_id;            /* FIND that waits for the store's answer; 0: none */
 	uint32_t stream_id;  /* granted to stream: answered once the directory is there; 0: none */
 	uint32_t restore_id; /* request that waits for an offer; 0: none */
 	uint32_t vote_id;    /* request that waits for the verdict; 0: none */
@@ -104,7 +105,13 @@ struct agent_root {
 	struct loop_timer orphan;     /* after the last worker vanished */
 	bool crashed;                 /* a worker of this epoch went without a word */
 	bool left;                    /* all workers of this epoch have left on purpose */
-	bool stopping;                /* its workers were asked to stop */
+	bool asked[QUESTIONS_N];      /* its workers were told to hold the question */
+	bool agreed[QUESTIONS_N];     /* and when the answer is yes */
+	struct advice advice;         /* how often it is worth it to save */
+	bool auto_interval;           /* the ledger's interval is the advised one */
+	uint64_t asked_seq;           /* newest save that a rank asked for or failed */
+	int64_t asked_ns;             /* when it did; else when the workers came */
+	struct loop_timer due;        /* a save is worth it again */
 	bool streaming;               /* the directory for streaming ranks is there */
 	bool has_durable;             /* durable_tag is valid */
 	char durable_tag[CKPT_TAG_MAX]; /* newest made durable by this agent */
@@ -140,7 +147,7 @@ void conn_send(struct agent_conn *conn, size_t start, const int *fds, uint32_t f
 size_t conn_start(struct agent_conn *conn, enum proto_type type, uint32_t id);
 void conn_reply_ok(struct agent_conn *conn, uint32_t id);
 void conn_reply_error(struct agent_conn *conn, uint32_t id, const struct pawl_err *err);
-void conn_send_stop(struct agent_conn *conn);    /* the notice */
+void conn_send_hold(struct agent_conn *conn, enum proto_question question, uint64_t seq);
 void conn_send_welcome(struct agent_conn *conn); /* answers its HELLO */
 /* Carries a frame out; marks the connection closing if it is nonsense. */
 void frame_handle(struct agent_conn *conn, struct proto_frame *frame);
@@ -206,15 +213,30 @@ void root_rows_sweep(struct agent_root *root, bool all);
 /* Something happened to the workers. why may be NULL. */
 void root_event(struct agent_root *root, enum event_kind kind, const char *why);
 
-/* ---- root_stop.c ---- */
-/* Asks the workers to stop, all at the same place: see root_agree_stop. */
-void root_stop(struct agent_root *root);
+/* ---- root_ask.c ---- */
 /*
- * Ranks poll "shall I stop?" once a step, and must get the same answer at the same poll, or one
- * would leave the others waiting in a collective. So each says how often it has polled, and holds
- * its next poll; the highest count and one more is where all stop.
+ * The answer to a question is to be yes. Ranks ask "shall I stop?" and "is a save due?" once a
+ * step, and must get the same answer at the same place, or one would leave the others waiting in a
+ * collective. So each says how often it has asked, and holds its next question; the highest count
+ * and one more is where all are told yes. A save ends the question whether one is due: which save
+ * came last is said with it, so that a rank that is ahead is not asked twice.
  */
-void root_agree_stop(struct agent_root *root);
+void root_hold(struct agent_root *root, enum proto_question question);
+/* A rank has said how often it asked. */
+void root_agree(struct agent_root *root, enum proto_question question);
+/* One that will not say it has left: the others need not wait. */
+void root_agree_rest(struct agent_root *root);
+/* A rank asked for save seq, or failed it: the next is due a while after the first that does. */
+void root_asked(struct agent_root *root, uint64_t seq);
+/* What the save in progress cost: the next is due by what is known now. */
+void root_saved(struct agent_root *root, uint64_t stall_ns);
+/* Workers came or restored, or (running false) are gone: likewise. */
+void root_ran(struct agent_root *root, bool running);
+/* What earlier agents have seen of this root. */
+void root_learn(struct agent_root *root, const struct events_past *past);
+/* The advised interval goes to the ledger, if it is to decide. */
+void root_advise(struct agent_root *root);
+void root_due_fired(struct loop_timer *timer);
 
 /* ---- restore.c ---- */
 void restore_ask(struct agent_root *root, struct agent_conn *conn); /* conn->restore_* say what */

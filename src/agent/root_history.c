@@ -21,6 +21,7 @@ void root_row_begin(struct agent_root *root, int slot, const struct ledger_ask *
 		.begun_ns = clock_wall_ns()};
 	memcpy(row->tag, entry->tag, sizeof(row->tag));
 	root->row_open[slot] = true;
+	advice_begin(&root->advice, ask->step, clock_mono_ns());
 }
 
 /* Adds a partition's name, or "…" where the room ends. */
@@ -136,6 +137,10 @@ void root_event(struct agent_root *root, enum event_kind kind, const char *why)
 		.ranks = root->ledger.world};
 
 	root->running = kind == EVENT_STARTED || kind == EVENT_RESTORED;
+	if (kind == EVENT_FAILED) {
+		advice_failed(&root->advice);
+	}
+	root_ran(root, root->running);
 	if (kind == EVENT_RESTORED) {
 		event.has_step = true;
 		event.step = root->restore.step;

@@ -46,6 +46,7 @@ void root_persist(struct agent_root *root, int slot)
 		root->save_ranks[r] =
 			(struct persist_rank){&rank->records[slot], rank->arenas[slot].map};
 	}
+	advice_writing(&root->advice, clock_mono_ns());
 	persist_submit(root->persist, &root->save_job);
 }
 
@@ -102,6 +103,7 @@ void root_persisted(struct agent_root *root, struct persist_job *job)
 	bool final = streamed || is_final(job->rv);
 	struct pawl_err err = job->err; /* the job is used anew when something is given up */
 
+	advice_written(&root->advice, job->rv == 0, clock_mono_ns());
 	ledger_persisted(&root->ledger, job->slot, job->rv == 0, clock_mono_ns());
 	if (job->rv == 0) {
 		root->has_durable = true;
@@ -109,6 +111,7 @@ void root_persisted(struct agent_root *root, struct persist_job *job)
 		root->trouble[0] = '\0';
 		root_row_end(root, job->slot, NULL);
 		root_rows_sweep(root, false);
+		root_advise(root);
 		root_tell_level(root, entry->seq, LEVEL_DURABLE, 0, "");
 		if (streamed) {
 			give_back_empty(root);

@@ -150,6 +150,7 @@ static void lose_agent(struct pawl_ckpt *ckpt)
 				-1);
 		}
 	}
+	ckpt->questions[QUESTION_DUE].held = false; /* the next agent decides anew */
 	pthread_cond_broadcast(&ckpt->changed);
 	pthread_mutex_unlock(&ckpt->state);
 }
@@ -199,22 +200,6 @@ static void hear_diverged(struct pawl_ckpt *ckpt, struct wire_in *in)
 	pthread_mutex_unlock(&ckpt->state);
 }
 
-/* Answers how often this rank has polled, and holds the next poll until it is known where all stop.
- */
-static void hear_stop(struct pawl_ckpt *ckpt)
-{
-	struct wire_out out = {0};
-	size_t start = link_start(ckpt->link, &out, PROTO_STOPPING);
-
-	pthread_mutex_lock(&ckpt->state);
-	ckpt->stopping = true;
-	ckpt->stop_at = UINT64_MAX;
-	wire_put_u64(&out, ckpt->polls);
-	pthread_mutex_unlock(&ckpt->state);
-	link_send(ckpt->link, &out, start, NULL);
-	wire_out_deinit(&out);
-}
-
 static void hear(void *user, struct proto_frame *frame)
 {
 	struct pawl_ckpt *ckpt = user;
@@ -230,14 +215,11 @@ static void hear(void *user, struct proto_frame *frame)
 	case PROTO_DIVERGED:
 		hear_diverged(ckpt, &frame->body);
 		break;
-	case PROTO_STOP:
-		hear_stop(ckpt);
+	case PROTO_HOLD:
+		session_hear_hold(ckpt, &frame->body);
 		break;
-	case PROTO_STOP_AT:
-		pthread_mutex_lock(&ckpt->state);
-		ckpt->stop_at = wire_get_u64(&frame->body);
-		pthread_cond_broadcast(&ckpt->changed);
-		pthread_mutex_unlock(&ckpt->state);
+	case PROTO_YES_AT:
+		session_hear_yes_at(ckpt, &frame->body);
 		break;
 	default:
 		break; /* a newer agent may say more */
@@ -448,9 +430,10 @@ int pawl_ckpt_open(struct pawl_ckpt **out, const struct pawl_ckpt_options *optio
 	return 0;
 }
 
-void pawl_ckpt_abandon(struct pawl_ckpt *ckpt)
+void pawl_ckpt_abandon(struct pawl_ckpt *ckpt, const char *why)
 {
 	ckpt->abandoned = true;
+	snprintf(ckpt->abandoned_why, sizeof(ckpt->abandoned_why), "%s", why);
 }
 
 int pawl_ckpt_close(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
@@ -471,7 +454,8 @@ int pawl_ckpt_close(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err
 	if (ckpt->link && link_alive(ckpt->link)) {
 		size_t start = link_start(ckpt->link, &ckpt->frame, PROTO_BYE);
 
-		wire_put_u8(&ckpt->frame, !ckpt->abandoned);
+		wire_put_u8(&ckpt->frame, !ckpt->abandoned || !ckpt->options.named);
+		wire_put_str(&ckpt->frame, ckpt->abandoned_why);
 		link_call(ckpt->link, &ckpt->frame, start, 1000, &ckpt->reply, &in, NULL);
 	}
 	link_close(ckpt->link);
@@ -718,44 +702,6 @@ int pawl_ckpt_imports(struct pawl_ckpt *ckpt, const char *names, size_t len_byte
 	rv = link_send(ckpt->link, &out, start, err);
 	wire_out_deinit(&out);
 	return rv;
-}
-
-bool pawl_ckpt_stopping(struct pawl_ckpt *ckpt)
-{
-	int64_t due_ns = clock_mono_ns() + SESSION_STOP_MS * NS_PER_MS;
-	struct timespec due = {.tv_sec = due_ns / NS_PER_S, .tv_nsec = due_ns % NS_PER_S};
-	bool stop;
-
-	if (session_dead(ckpt, NULL)) {
-		return false;
-	}
-	pthread_mutex_lock(&ckpt->state);
-	ckpt->polls++;
-	while (ckpt->stopping && ckpt->stop_at == UINT64_MAX) {
-		if (pthread_cond_timedwait(&ckpt->changed, &ckpt->state, &due) != 0) {
-			ckpt->stop_at =
-				ckpt->polls; /* the agent or a rank is gone: stop by ourselves */
-		}
-	}
-	stop = ckpt->stopping && ckpt->polls >= ckpt->stop_at;
-	pthread_mutex_unlock(&ckpt->state);
-	return stop;
-}
-
-void pawl_ckpt_stop(struct pawl_ckpt *ckpt)
-{
-	struct wire_out out = {0};
-
-	if (session_dead(ckpt, NULL) || !ckpt->link) {
-		return;
-	}
-	if (link_send(ckpt->link, &out, link_start(ckpt->link, &out, PROTO_NOTICE), NULL) != 0) {
-		pthread_mutex_lock(&ckpt->state);
-		ckpt->stopping = true; /* nobody to agree with */
-		ckpt->stop_at = ckpt->polls;
-		pthread_mutex_unlock(&ckpt->state);
-	}
-	wire_out_deinit(&out);
 }
 
 uint32_t pawl_ckpt_diverged(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes)

@@ -58,6 +58,14 @@ struct session_arena {
 	bool ready;          /* its pages are there */
 };
 
+/* What the ranks ask once a step, to be told alike. */
+struct session_question {
+	uint64_t polls;  /* how often it was asked */
+	bool held;       /* the answer is about to be yes: */
+	uint64_t seq;    /* QUESTION_DUE: while this is the last save that was asked for */
+	uint64_t yes_at; /* from this poll on; UINT64_MAX: not known yet */
+};
+
 /* What is known of one save. */
 struct session_status {
 	uint64_t id;                    /* 0: none */
@@ -79,12 +87,13 @@ struct session_build {
 };
 
 struct pawl_ckpt {
-	pid_t pid;                        /* that opened it: forks of it are dead */
-	bool abandoned;                   /* the process leaves because of an error */
-	struct pawl_ckpt_options options; /* strings are owned copies */
-	char *socket;                     /* owned; the agent's */
-	struct link *link;                /* NULL: not connected */
-	struct snap *snap;                /* the engine */
+	pid_t pid;                          /* that opened it: forks of it are dead */
+	bool abandoned;                     /* the process leaves because of an error */
+	char abandoned_why[PROTO_TEXT_MAX]; /* which; else "" */
+	struct pawl_ckpt_options options;   /* strings are owned copies */
+	char *socket;                       /* owned; the agent's */
+	struct link *link;                  /* NULL: not connected */
+	struct snap *snap;                  /* the engine */
 
 	pthread_mutex_t saving;                    /* see above; guards all up to state */
 	struct wire_out frame;                     /* frames of saving and restoring */
@@ -115,10 +124,8 @@ struct pawl_ckpt {
 	uint64_t copying_id;    /* save whose copy goes on; 0: none */
 	uint64_t building_id;   /* save that is put together; 0: none */
 	struct session_status statuses[PAWL_CKPT_STATUS_KEPT]; /* by id modulo */
-	bool withdrawn;   /* the save in progress was withdrawn by the caller */
-	uint64_t polls;   /* how often pawl_ckpt_stopping was asked */
-	uint64_t stop_at; /* the answer is yes from this poll on; UINT64_MAX: no */
-	bool stopping;    /* a notice came */
+	bool withdrawn; /* the save in progress was withdrawn by the caller */
+	struct session_question questions[QUESTIONS_N];     /* asked once a step */
 	char notes[SESSION_NOTES_MAX][PAWL_CKPT_WHY_MAX];   /* to tell the user */
 	uint32_t notes_n;                                   /* of them */
 	char diverged[SESSION_DIVERGED_MAX][CKPT_NAME_MAX]; /* partitions whose replicas differ */
@@ -139,6 +146,12 @@ uint64_t session_seq(struct pawl_ckpt *ckpt, uint64_t id);
 void session_set_seq(struct pawl_ckpt *ckpt, uint64_t id, uint64_t seq);
 void session_note(struct pawl_ckpt *ckpt, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+
+/* ---- session_ask.c ---- receiving thread */
+/* Answers how often this rank has asked, and holds the next question until it is known where all
+ * are told yes. */
+void session_hear_hold(struct pawl_ckpt *ckpt, struct wire_in *in);
+void session_hear_yes_at(struct pawl_ckpt *ckpt, struct wire_in *in);
 
 /* ---- session_slot.c ---- all called with saving, or alone */
 /* Asks for a slot, unless that was done ahead and suffices. 0 and the slot (-1: stream), or why

@@ -103,6 +103,7 @@ class Session:
         self._saves: list[dict[str, Any]] = []
         self.told = ""
         self.is_stopping = False
+        self.is_due = False
         self.notes_left = ["a note"] if options.get("socket") == "note" else []
         self.log: list[str] = []  # what was called, in order
 
@@ -213,6 +214,9 @@ class Session:
     def imports(self, names: str) -> None:
         self.told = names
 
+    def abandon(self, why: str) -> None:
+        self.log.append(f"abandon {why}")
+
     def close(self, timeout: float | None) -> bool:
         self.log.append("close")
         return self.flush(timeout)
@@ -220,6 +224,10 @@ class Session:
     @property
     def stopping(self) -> bool:
         return self.is_stopping
+
+    @property
+    def due(self) -> bool:
+        return self.is_due
 
     def stop(self) -> None:
         self.is_stopping = True

@@ -151,3 +151,28 @@ def test_what_happens_to_the_workers(tmp_path: Path) -> None:
         assert ckpt.restore({"w": 1}) == 20
     end_agent(root)
     assert events(root)[-4:] == ["lost", "started", "restored", "ended"]
+
+
+FAILS = """
+import sys, torch, pawl
+ckpt = pawl.Checkpointer(sys.argv[1], persist_every=0, job="fails")
+ckpt.save(3, {"w": torch.zeros(10)}).wait(timeout=20)
+if sys.argv[2] == "raise":
+    raise RuntimeError("loss is nan")
+sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "event", "why"),
+    [("raise", "failed", "rank 0: RuntimeError: loss is nan"), ("exit", "ended", "")],
+)
+def test_an_error_is_a_failure_though_the_end_is_orderly(
+    tmp_path: Path, end: str, event: str, why: str
+) -> None:
+    script, root = tmp_path / "fails.py", tmp_path / "root"
+    script.write_text(FAILS)
+    subprocess.run([sys.executable, script, root, end], timeout=60, stderr=subprocess.DEVNULL)
+    end_agent(root)
+    last = rows(root, "checkpointEvents.csv")[-1]
+    assert (last["event"], last["why"], last["step"]) == (event, why, "3")

@@ -262,7 +262,7 @@ static inline void leave(struct pawl_ckpt *ckpt)
 /* Leaves as a process does that dies of an error. */
 static inline void die(struct pawl_ckpt *ckpt)
 {
-	pawl_ckpt_abandon(ckpt);
+	pawl_ckpt_abandon(ckpt, "an error");
 	assert_int_equal(pawl_ckpt_close(ckpt, WAIT_MS, NULL), 0);
 }
 

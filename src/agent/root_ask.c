@@ -1,0 +1,129 @@
+/* What a root's ranks ask once a step and are told alike: whether to stop, and whether a save is
+ * due. See root.h. */
+#include "agent/root.h"
+
+#include "base/clock.h"
+
+#define DUE_AGAIN_S 1.0 /* some rank is not there yet */
+
+void root_hold(struct agent_root *root, enum proto_question question)
+{
+	root->asked[question] = true;
+	root->agreed[question] = false;
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		struct agent_conn *conn = root->ranks[r].conn;
+
+		if (conn) {
+			conn->held[question] = false;
+			conn_send_hold(conn, question, root->asked_seq);
+		}
+	}
+}
+
+void root_agree(struct agent_root *root, enum proto_question question)
+{
+	uint64_t polls = 0;
+
+	if (root->agreed[question]) {
+		return; /* said is said: a rank that has left since may have been ahead */
+	}
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		const struct agent_conn *conn = root->ranks[r].conn;
+
+		if (conn && !conn->closing && !conn->held[question]) {
+			return; /* its answer is still to come */
+		}
+		polls = conn && conn->polls[question] > polls ? conn->polls[question] : polls;
+	}
+	root->agreed[question] = true;
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		struct agent_conn *conn = root->ranks[r].conn;
+		size_t start;
+
+		if (conn) {
+			start = conn_start(conn, PROTO_YES_AT, 0);
+			wire_put_u8(&root->agent->scratch, (uint8_t)question);
+			wire_put_u64(&root->agent->scratch, polls + 1);
+			conn_send(conn, start, NULL, 0);
+		}
+	}
+}
+
+void root_agree_rest(struct agent_root *root)
+{
+	for (int q = 0; q < QUESTIONS_N; q++) {
+		if (root->asked[q]) {
+			root_agree(root, (enum proto_question)q);
+		}
+	}
+}
+
+static void wait_due(struct agent_root *root, double after_s)
+{
+	if (root->ledger.named) {
+		return;
+	}
+	root->asked[QUESTION_DUE] = false;
+	loop_timer_start(root->agent->loop, &root->due,
+		root->asked_ns + (int64_t)(after_s * (double)NS_PER_S));
+}
+
+void root_asked(struct agent_root *root, uint64_t seq)
+{
+	if (seq <= root->asked_seq) {
+		return; /* another rank was first */
+	}
+	root->asked_seq = seq;
+	root->asked_ns = clock_mono_ns();
+	wait_due(root, advice_save_s(&root->advice));
+}
+
+void root_saved(struct agent_root *root, uint64_t stall_ns)
+{
+	advice_saved(&root->advice, (double)stall_ns / NS_PER_S);
+	if (!root->asked[QUESTION_DUE]) {
+		wait_due(root, advice_save_s(&root->advice));
+	}
+}
+
+void root_ran(struct agent_root *root, bool running)
+{
+	root->asked_ns = clock_mono_ns();
+	advice_run(&root->advice, running, root->asked_ns);
+	root_advise(root);
+	if (running) {
+		wait_due(root, advice_save_s(&root->advice));
+	} else {
+		loop_timer_cancel(root->agent->loop, &root->due);
+	}
+}
+
+void root_learn(struct agent_root *root, const struct events_past *past)
+{
+	root->advice.failures += past->failures;
+	root->advice.losses += past->losses;
+	root->advice.run_s += past->run_s;
+	root_ran(root, root->running);
+}
+
+void root_advise(struct agent_root *root)
+{
+	if (root->auto_interval) {
+		ledger_set_interval(&root->ledger,
+			(int64_t)(advice_persist_s(&root->advice) * (double)NS_PER_S));
+	}
+}
+
+void root_due_fired(struct loop_timer *timer)
+{
+	struct agent_root *root = timer->user;
+
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		if (!root->ranks[r].conn || !root->ranks[r].conn->welcome) {
+			root->asked_ns = clock_mono_ns();
+			wait_due(root, DUE_AGAIN_S);
+			return;
+		}
+	}
+	root_hold(root, QUESTION_DUE);
+}

@@ -1,0 +1,136 @@
+"""``due()`` and ``persist_every="auto"``: what a user sees of them, with the real agent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import timeit
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+import pawl
+from conftest import real_core
+from test_history import rows
+
+real = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
+STATE = {"w": torch.zeros(1000)}
+
+
+def fail_often(root: Path, event: str = "failed") -> None:
+    """A past of so many failures that as often as is allowed is best."""
+    root.mkdir()
+    run = f"2026-11-20T10:00:00.000Z,j,0,started,1,,\n2026-11-20T10:00:00.001Z,j,0,{event},1,,\n"
+    header = "time,job,attempt,event,ranks,step,why\n"
+    (root / "checkpointEvents.csv").write_text(header + run * 5000)
+
+
+@real
+def test_a_job_that_saves_when_it_is_due(tmp_path: Path) -> None:
+    """Its past advises a save a second, the least there is."""
+    fail_often(tmp_path / "root")
+    saved: list[float] = []
+    with pawl.Checkpointer(tmp_path / "root", job="due") as ckpt:
+        began = time.monotonic()
+        for step in range(1000):
+            time.sleep(0.005)
+            if ckpt.due():
+                saved.append(time.monotonic() - began)
+                ckpt.save(step, STATE)
+                assert not ckpt.due()
+        gaps = [after - before for before, after in zip([0.0, *saved], saved, strict=False)]
+    # the first rests on what is believed of costs before one was measured: 20 times 0.1 s
+    assert 1.9 < gaps[0] < 3 and len(gaps) >= 3
+    assert all(0.99 < gap < 1.5 for gap in gaps[1:])
+
+
+@real
+def test_due_stays_true_until_the_next_save(tmp_path: Path) -> None:
+    fail_often(tmp_path / "root")
+    with pawl.Checkpointer(tmp_path / "root", job="stays") as ckpt:
+        time.sleep(2.2)
+        assert [ckpt.due() for _ in range(3)][1:] == [True, True]
+        ckpt.save(1, STATE)
+        assert not ckpt.due()
+
+
+@real
+def test_due_takes_microseconds(tmp_path: Path) -> None:
+    with pawl.Checkpointer(tmp_path, job="cheap") as ckpt:
+        ckpt.save(1, STATE)
+        seconds = min(timeit.repeat(ckpt.due, number=1000, repeat=5)) / 1000
+    print(f"{seconds * 1e6:.2f} us")
+    assert seconds < 20e-6
+
+
+@real
+def test_after_a_notice_every_question_is_yes(tmp_path: Path) -> None:
+    with pawl.Checkpointer(tmp_path, job="notice") as ckpt:
+        assert not ckpt.due()
+        os.kill(os.getpid(), signal.SIGTERM)
+        deadline = time.monotonic() + 10
+        while not ckpt.due():
+            assert time.monotonic() < deadline
+        ckpt.save(1, STATE)
+        assert ckpt.due() and ckpt.stopping and ckpt.due()
+
+
+@real
+def test_auto_makes_durable_by_itself(tmp_path: Path) -> None:
+    """Often-lost agents: every ten seconds, the least. A calm past: not within the test's time."""
+    fail_often(tmp_path / "lost", "lost")
+    levels = {}
+    with (
+        pawl.Checkpointer(tmp_path / "lost", persist_every="auto", job="lost") as lost,
+        pawl.Checkpointer(tmp_path / "calm", persist_every="auto", job="calm") as calm,
+    ):
+        began = time.monotonic()
+        while time.monotonic() < began + 11.5:
+            for ckpt in (lost, calm):
+                ckpt.save(int(1000 * (time.monotonic() - began)), STATE)
+            time.sleep(0.1)
+        levels = {
+            name: [row["step"] for row in rows(tmp_path / name) if row["level"] == "durable"]
+            for name in ("lost", "calm")
+        }
+    assert len(levels["lost"]) == 1 and 9900 < int(levels["lost"][0]) < 10900
+    assert levels["calm"] == []
+
+
+def test_of_whom_due_asks(fake: ModuleType, tmp_path: Path) -> None:
+    ckpt = pawl.Checkpointer(tmp_path, persist_every="auto", job="fake")
+    session = ckpt._session
+    assert session is not None and session.options["persist_every_ms"] == (1 << 64) - 1
+    assert not ckpt.due()
+    session.is_due = True
+    assert ckpt.due()
+    session.is_due, session.is_stopping = False, True
+    assert ckpt.due()
+    ckpt.close()
+    assert not ckpt.due()
+
+
+def test_options(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="or 'auto', not 'often'"):
+        pawl.Checkpointer(tmp_path, persist_every="often")  # type: ignore[arg-type]
+
+
+def test_an_error_is_told_when_it_ends_a_with_block(fake: ModuleType, tmp_path: Path) -> None:
+    def log_of(error: BaseException | None) -> list[str]:
+        ckpt = pawl.Checkpointer(tmp_path / str(error), job="with")
+        session = ckpt._session
+        try:
+            with ckpt:
+                if error is not None:
+                    raise error
+        except (ValueError, SystemExit) as raised:
+            assert raised is error
+        return session.log
+
+    assert log_of(None) == ["close"]
+    assert log_of(SystemExit(0)) == ["close"]
+    assert log_of(SystemExit(3)) == ["close"]
+    assert log_of(ValueError("x")) == ["abandon ValueError: x", "close"]

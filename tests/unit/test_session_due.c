@@ -1,0 +1,115 @@
+/* "Is a save due?" gets the same answer at the same question on every rank, however far apart they
+ * are, also while they save of their own accord; and soon after the advised time. */
+#include "test_session_agent.h"
+
+#include "base/rng.h"
+#include "seed.h"
+
+#include <pthread.h>
+#include <sys/stat.h>
+
+#define RANKS     3u
+#define STEPS     450u /* of some 10 ms */
+#define TOGETHER  7u   /* steps between two places where ranks wait for each other */
+#define OWN_EVERY 97u  /* a save that nobody advised */
+
+static bool due[RANKS][STEPS]; /* what each rank was told */
+static pthread_barrier_t barrier;
+static uint64_t seed;
+
+/* Failures by the second, so that the shortest interval is advised: a second. */
+static void write_events(void)
+{
+	char path[sizeof(root) + 64];
+	FILE *file;
+
+	assert_int_equal(mkdir(root, 0700), 0);
+	snprintf(path, sizeof(path), "%s/checkpointEvents.csv", root);
+	file = fopen(path, "w");
+	assert_non_null(file);
+	fputs("time,job,attempt,event,ranks,step,why\n", file);
+	for (int i = 0; i < 2000; i++) {
+		fprintf(file,
+			"2026-11-20T10:00:00.000Z,j,0,started,3,,\n"
+			"2026-11-20T10:00:00.001Z,j,0,failed,3,,\n");
+	}
+	fclose(file);
+}
+
+static void save_nothing(struct pawl_ckpt *ckpt, uint64_t step)
+{
+	struct pawl_ckpt_part part = {.name = "model", .pickle = "p", .pickle_bytes = 1};
+	uint64_t id;
+
+	assert_int_equal(pawl_ckpt_save(ckpt, step, &part, 1, false, &id, NULL), 0);
+}
+
+static void *train(void *user)
+{
+	uint32_t rank = *(uint32_t *)user;
+	struct rng rng = {seed + rank};
+	struct pawl_ckpt *ckpt = join(rank, RANKS, 0);
+
+	for (uint32_t step = 0; step < STEPS; step++) {
+		struct timespec work = {.tv_nsec = (long)rng_below(&rng, 20 * NS_PER_MS)};
+
+		nanosleep(&work, NULL);
+		if (step % TOGETHER == 0) {
+			pthread_barrier_wait(&barrier);
+		}
+		due[rank][step] = pawl_ckpt_due(ckpt);
+		if (due[rank][step] || step % OWN_EVERY == OWN_EVERY - 1) {
+			save_nothing(ckpt, step);
+		}
+	}
+	pawl_ckpt_close(ckpt, 10000, NULL);
+	return NULL;
+}
+
+static void all_ranks_are_told_alike(void **state)
+{
+	uint32_t ranks[RANKS];
+	pthread_t threads[RANKS];
+	unsigned saves = 0;
+
+	seed = test_seed();
+	write_events();
+	pthread_barrier_init(&barrier, NULL, RANKS);
+	for (uint32_t r = 0; r < RANKS; r++) {
+		ranks[r] = r;
+		assert_int_equal(pthread_create(&threads[r], NULL, train, &ranks[r]), 0);
+	}
+	for (uint32_t r = 0; r < RANKS; r++) {
+		pthread_join(threads[r], NULL);
+	}
+	pthread_barrier_destroy(&barrier);
+	for (uint32_t step = 0; step < STEPS; step++) {
+		assert_int_equal(due[0][step], due[1][step]);
+		assert_int_equal(due[0][step], due[2][step]);
+		saves += due[0][step];
+	}
+	assert_in_range(saves, 2, 5); /* in 5 s and more, with four of their own between */
+}
+
+/* Questions are answered without the agent: cheap enough for every step. */
+static void asking_is_cheap(void **state)
+{
+	struct pawl_ckpt *ckpt = join(0, 1, 0);
+	int64_t start_ns = clock_mono_ns();
+
+	for (int i = 0; i < 100000; i++) {
+		assert_false(pawl_ckpt_due(ckpt));
+	}
+	assert_in_range((clock_mono_ns() - start_ns) / 100000, 0, 20000); /* ns; sanitizers too */
+	pawl_ckpt_close(ckpt, 10000, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(all_ranks_are_told_alike, setup, teardown),
+		cmocka_unit_test_setup_teardown(asking_is_cheap, setup, teardown),
+	};
+
+	return argc > 1 ? run_agent(argv[1]) : cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -32,12 +32,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import torch
+from torch.serialization import _get_restore_location
 
-from pawl import _safe
+from pawl import _core, _safe
 from pawl._skeleton import Partition
 from pawl._structure import flatten, rebuild
 from pawl.errors import PawlError, error
-from pawl.loading import load
+from pawl.loading import load_part
 
 CHANNEL_FD: Final = 3
 METADATA_KEY: Final = "pawl"  # of a safetensors file's metadata
@@ -97,17 +98,7 @@ def main() -> int:
 
 
 def _export(channel: Channel, to: str, root: str, tag: str, folder: str, partition: str) -> None:
-    step = int(tag[len(tag.rstrip("0123456789")) :])
-    directory = os.path.join(root, tag)
-    sizes = {
-        entry.name: entry.stat().st_size
-        for entry in sorted(os.scandir(directory), key=lambda entry: entry.name)
-        if entry.is_file() and entry.name not in ("complete.txt", "why.txt")
-    }
-    if partition:
-        ranked = re.compile(re.escape(partition) + r"(-rank\d+)?")
-        sizes = {name: size for name, size in sizes.items() if ranked.fullmatch(name)}
-    values = _Values(channel, root, step, sizes)
+    values = _read_partitions(channel, root, tag, partition)
     if to == "safetensors":
         for name, value in values:
             _write_safetensors(channel, name, value, os.path.join(folder, f"{name}.safetensors"))
@@ -118,23 +109,33 @@ def _export(channel: Channel, to: str, root: str, tag: str, folder: str, partiti
             channel.say(file=name)
 
 
-class _Values:
-    """(name, value) of the partitions, one in memory at a time, if they are not kept."""
+def _read_partitions(
+    channel: Channel, root: str, tag: str, partition: str
+) -> Iterator[tuple[str, Any]]:
+    """(file name, object), verified; in memory is the one that was given last."""
+    found = _core.open_root(root, tag)
+    rows = list(enumerate(zip(found.parts, found.files, strict=True)))
+    found.close()
+    wanted = [row for row in rows if not partition or row[1][0][0] == partition]
+    total = sum(size for _, ((_, _, size), _) in wanted)
+    done = 0
+    for index, ((_, _, size), (file, raw)) in wanted:
+        channel.say(progress=[done, total], name=file)
+        if raw:
+            channel.say(note=f"{file} is no object of Python's, and is left out")
+        else:
+            yield file, _read_partition(root, tag, index, file)
+        done += size
+    channel.say(progress=[done, total], name="")
 
-    def __init__(self, channel: Channel, root: str, step: int, sizes: dict[str, int]) -> None:
-        self._channel = channel
-        self._root = root
-        self._step = step
-        self._sizes = sizes
 
-    def __iter__(self) -> Iterator[tuple[str, Any]]:
-        total = sum(self._sizes.values())
-        done = 0
-        for name, size in self._sizes.items():
-            self._channel.say(progress=[done, total], name=name)
-            yield name, load(self._root, self._step, name, map_location="cpu")
-            done += size
-        self._channel.say(progress=[done, total], name="")
+def _read_partition(root: str, tag: str, index: int, file: str) -> Any:
+    found = _core.open_root(root, tag)
+    try:
+        found.read([index])
+        return load_part(found, index, f"{tag}/{file}", _get_restore_location("cpu"), False)
+    finally:
+        found.close()
 
 
 def _write_safetensors(channel: Channel, name: str, value: Any, path: str) -> None:

@@ -9,9 +9,11 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LOCK_FILE ".pawl-lock"
@@ -24,12 +26,38 @@ int ckpt_root_list(struct ckpt_root *root, struct pawl_err *err)
 	return tags_list(root->store, true, &root->tags, &root->tags_n, err);
 }
 
+const char *ckpt_hidden_dir(const char *root, char *buf)
+{
+	char path[PATH_MAX];
+	const char *name;
+	struct stat st;
+
+	if (realpath(root, path) == NULL) {
+		snprintf(buf, PATH_MAX, "%s", root);
+		return buf;
+	}
+	name = strrchr(path, '/') + 1;
+	if ((size_t)snprintf(buf, PATH_MAX, "%.*s.%s.pawl", (int)(name - path), path, name) >=
+			PATH_MAX ||
+		stat(buf, &st) != 0 || !S_ISDIR(st.st_mode)) {
+		memcpy(buf, path, sizeof(path));
+	}
+	return buf;
+}
+
+int ckpt_store_open(struct store **store, const char *root, struct pawl_err *err)
+{
+	char hidden[PATH_MAX];
+
+	return store_posix_open_split(root, ckpt_hidden_dir(root, hidden), false, store, err);
+}
+
 int ckpt_root_open(struct ckpt_root *root, const char *path, struct pawl_err *err)
 {
 	int rv;
 
 	root->path = path;
-	rv = store_posix_open(path, false, &root->store, err);
+	rv = ckpt_store_open(&root->store, path, err);
 	return rv == 0 ? ckpt_root_list(root, err) : rv;
 }
 
@@ -38,11 +66,12 @@ static int take_root(struct ckpt_root *root, const struct cli_command *command,
 	struct pawl_err *err)
 {
 	char holder[CKPT_HOLDER_MAX];
+	char hidden[PATH_MAX];
 	char job[CKPT_JOB_MAX];
 	int rv;
 
 	snprintf(job, sizeof(job), "pawl %s", command->name);
-	rv = rootlock_take(root->path, job, err);
+	rv = rootlock_take(ckpt_hidden_dir(root->path, hidden), job, err);
 	if (rv == PAWL_EBUSY) {
 		return pawl_err_set(err, rv, "%s is in use by %s: wait until it has ended",
 			root->path, ckpt_root_holder(root->store, holder) ? holder : "a job");

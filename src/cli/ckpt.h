@@ -18,6 +18,12 @@ struct ckpt_root {
 	int lock_fd;           /* holds the lock, if owned */
 };
 
+/* Where a root's names that begin with a dot are, and its lock: .<name>.pawl beside it if there is
+ * such a directory (docs/format.md), else in it. Returns buf, of PATH_MAX bytes. */
+const char *ckpt_hidden_dir(const char *root, char *buf);
+/* The store over both. PAWL_ENOENT if there is no root. */
+int ckpt_store_open(struct store **store, const char *root, struct pawl_err *err);
+
 /* PAWL_ENOENT when there is no such directory. The root may hold no tag at all. */
 int ckpt_root_open(struct ckpt_root *root, const char *path, struct pawl_err *err);
 /* The same, taking the root's lock: to change what is in it. PAWL_EBUSY names who has it;

@@ -31,11 +31,12 @@
 #define RANKS_MAX 65536u       /* a larger number is no rank's */
 #define TABLE_MAX (256u << 20) /* bytes of a tensor table */
 
-enum option { JSON, STEP, FROM, PARTITION, SPLIT, TRUST, FORCE, PYTHON };
+enum option { JSON, STEP, TAG, FROM, PARTITION, SPLIT, TRUST, FORCE, PYTHON };
 
 static const struct cli_option options[] = {
 	[JSON] = {"--json", 0, NULL, "one JSON document"},
 	[STEP] = {"--step", 0, "N", "step of the checkpoint that is made (needed)"},
+	[TAG] = {"--tag", 0, "NAME", "what it is called (global_step<N>)"},
 	[FROM] = {"--from", 0, "FORMAT", "torch, safetensors or dcp (whatever SRC looks like)"},
 	[PARTITION] = {"--partition", 0, "NAME", "all becomes one partition of this name"},
 	[SPLIT] = {"--split", 0, NULL, "keys of a torch file become partitions"},
@@ -51,6 +52,7 @@ struct import {
 	const char *args[2];               /* SRC ROOT */
 	const char *from;                  /* "": to be found out */
 	const char *partition;             /* "": none */
+	const char *tag;                   /* NULL: that of the step */
 	const char *python;                /* NULL: whichever is found */
 	uint64_t step;                     /* --step */
 	bool has_step;                     /* it was given */
@@ -245,6 +247,9 @@ static int begin(struct import *import, struct pawl_err *err)
 		return rv;
 	}
 	tag_of_step(tag, sizeof(import->manifest.tag), import->step);
+	if (import->tag != NULL) {
+		snprintf(tag, sizeof(import->manifest.tag), "%s", import->tag);
+	}
 	if (!import->force && store_stat(import->root.store, tag, NULL, NULL, NULL) == 0) {
 		return pawl_err_set(err, PAWL_EEXIST,
 			"%s/%s exists already: nothing was imported (--force replaces it)",
@@ -403,6 +408,14 @@ static int read_option(struct import *import, struct cli_reader *reader, int wha
 		return 0;
 	case PARTITION:
 		import->partition = value;
+		return 0;
+	case TAG:
+		import->tag = value;
+		if (!tag_valid(value)) {
+			cli_usage(reader->command, "--tag %s: no checkpoint can be called so",
+				value);
+			return CLI_BAD;
+		}
 		return 0;
 	case PYTHON:
 		import->python = value;

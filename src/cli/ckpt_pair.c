@@ -261,16 +261,35 @@ static bool lay_out(struct zip_plan *layout, const struct zip_plan *tail)
 	return same;
 }
 
+/* Of a file of any bytes: it is one storage. */
+static int take_as_storage(struct zip_plan *plan, uint64_t size_bytes, struct pawl_err *err)
+{
+	plan->entries = calloc(1, sizeof(*plan->entries));
+	if (plan->entries == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for its layout");
+	}
+	plan->entries[0].size_bytes = size_bytes;
+	plan->entries_n = 1;
+	plan->storages = 1;
+	plan->size_bytes = size_bytes;
+	return 0;
+}
+
 /* Where the storages lie: from the end of the file, and its one layout. A file of another layout is
  * asked for each of its entries. */
-static int locate_storages(struct side *side, uint64_t size_bytes, struct pawl_err *err)
+static int locate_storages(struct side *side, const struct manifest_part *part,
+	struct pawl_err *err)
 {
-	struct source source = {side->image, size_bytes};
+	struct source source = {side->image, part->size_bytes};
 	struct zip_plan tail = {0};
-	int rv = zip_plan_read_tail(&tail, read_image, &source, size_bytes, err);
+	int rv;
 
+	if (part->raw) {
+		return take_as_storage(&side->zip, part->size_bytes, err);
+	}
+	rv = zip_plan_read_tail(&tail, read_image, &source, part->size_bytes, err);
 	if (rv == 0 && !lay_out(&side->zip, &tail)) {
-		rv = zip_plan_read(&side->zip, read_image, &source, size_bytes, err);
+		rv = zip_plan_read(&side->zip, read_image, &source, part->size_bytes, err);
 	}
 	zip_plan_deinit(&tail);
 	return rv;
@@ -290,7 +309,7 @@ static int open_side(struct side *side, struct reader *reader, const char *tag,
 	if (rv != 0) {
 		return rv;
 	}
-	rv = locate_storages(side, part->size_bytes, err);
+	rv = locate_storages(side, part, err);
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "%s/%s", tag, part->file);
 }
 
@@ -489,32 +508,43 @@ static int compare_pickles(struct comparison *with, struct pair_part *part, stru
 static bool has_same_sums(const struct manifest_part *a, const struct manifest_part *b)
 {
 	return a->size_bytes == b->size_bytes &&
-		memcmp(a->chunks, b->chunks, a->chunks_n * sizeof(*a->chunks)) == 0;
+		(a->chunks_n == 0 ||
+			memcmp(a->chunks, b->chunks, a->chunks_n * sizeof(*a->chunks)) == 0);
 }
 
-/* A file without tensors is held to its checksums. */
+/* What is beside the tensors: the pickle; of files that have none, whatever else has changed. */
+static int compare_others(struct comparison *with, struct pair_part *part, struct pawl_err *err)
+{
+	if (part->tensors_n > 0 && !part->sides[0]->raw && !part->sides[1]->raw) {
+		return compare_pickles(with, part, err);
+	}
+	part->others_changed = !has_same_sums(part->sides[0], part->sides[1]);
+	for (size_t i = 0; i < part->tensors_n; i++) {
+		if (part->tensors[i].state != PAIR_SAME) {
+			part->others_changed = false; /* not known: the sums are of all of it */
+		}
+	}
+	return 0;
+}
+
 static int compare_part(struct pair_part *part, struct reader *reader, const char *const tags[2],
 	struct progress *progress, struct pawl_err *err)
 {
 	struct comparison with = {.progress = progress};
 	int rv = 0;
 
-	if (part->tensors_n == 0) {
-		part->others_changed = !has_same_sums(part->sides[0], part->sides[1]);
-		return 0;
-	}
 	progress_name(progress, part->sides[0]->file, "");
-	for (int i = 0; i < 2 && rv == 0; i++) {
+	for (int i = 0; i < 2 && rv == 0 && part->tensors_n > 0; i++) {
 		rv = open_side(&with.sides[i], reader, tags[i], part->sides[i], err);
 		if (rv == 0) {
 			rv = check_places(part, &with.sides[i], i, err);
 		}
 	}
 	if (rv == 0) {
-		rv = compare_pickles(&with, part, err);
+		rv = compare_tensors(&with, part, err);
 	}
 	if (rv == 0) {
-		rv = compare_tensors(&with, part, err);
+		rv = compare_others(&with, part, err);
 	}
 	close_side(&with.sides[0]);
 	close_side(&with.sides[1]);

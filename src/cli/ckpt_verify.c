@@ -86,7 +86,7 @@ static int check_file(struct reader *reader, const char *tag, const struct manif
 			cli_size(size, part->size_bytes));
 	}
 	rv = reader_read(reader, tag, part, bytes, err);
-	if (rv == 0) {
+	if (rv == 0 && !part->raw) {
 		const struct image image = {bytes, part->size_bytes};
 
 		rv = check_zip(&image, err);

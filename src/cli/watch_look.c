@@ -126,14 +126,15 @@ void look_read_row(struct look_tag *tag, const char *history)
 /* Whether anybody on this machine holds the lock file. */
 static bool is_locked(const char *root)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX + sizeof(LOCK_FILE)];
+	char hidden[PATH_MAX];
 	char line[256];
 	unsigned long inode;
 	struct stat st;
 	bool locked = false;
 	FILE *locks;
 
-	snprintf(path, sizeof(path), "%s/" LOCK_FILE, root);
+	snprintf(path, sizeof(path), "%s/" LOCK_FILE, ckpt_hidden_dir(root, hidden));
 	locks = stat(path, &st) == 0 ? fopen("/proc/locks", "re") : NULL;
 	if (locks == NULL) {
 		return false;
@@ -220,7 +221,7 @@ static int fill(struct look *look, struct store *store, struct pawl_err *err)
 int look_take(struct look *look, const char *root, struct pawl_err *err)
 {
 	struct store *store;
-	int rv = store_posix_open(root, false, &store, err);
+	int rv = ckpt_store_open(&store, root, err);
 
 	*look = (struct look){.there = rv == 0};
 	if (rv == PAWL_ENOENT) {
@@ -244,13 +245,15 @@ void look_deinit(struct look *look)
 
 uint64_t look_stamp(const char *root)
 {
-	static const char *const names[] = {"", HISTORY_FILE, LOCK_FILE};
+	static const char *const names[] = {".", HISTORY_FILE, ".", LOCK_FILE};
 	uint64_t stamp = is_locked(root);
-	char path[PATH_MAX];
+	char path[PATH_MAX + sizeof(HISTORY_FILE)];
+	char hidden[PATH_MAX];
 	struct stat st;
 
+	ckpt_hidden_dir(root, hidden);
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		snprintf(path, sizeof(path), "%s/%s", root, names[i]);
+		snprintf(path, sizeof(path), "%s/%s", i < 2 ? root : hidden, names[i]);
 		if (stat(path, &st) == 0) {
 			stamp = stamp * 1000003 + (uint64_t)st.st_mtim.tv_sec * 1000000007 +
 				(uint64_t)st.st_mtim.tv_nsec + (uint64_t)st.st_size + st.st_ino;

@@ -1,0 +1,132 @@
+"""`pawl ckpt` on roots of named tags: raw files, names beside the root, foreign directories."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import program
+
+torch = pytest.importorskip("torch")
+if importlib.util.find_spec("pawl._core") is None:
+    pytest.skip("pawl._core is not built here", allow_module_level=True)
+
+import pawl  # noqa: E402
+from pawl import convert  # noqa: E402
+from pawl._raw import Raw, Safetensors  # noqa: E402
+from pawl.engine import Engine, beside  # noqa: E402
+
+program.find()
+
+
+def run_json(*words: str | Path) -> Any:
+    done = program.run("ckpt", *words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def fill(root: Path, hidden: str | None = None) -> None:
+    with_steps = {"first": 100, "best": 200, "epoch=2-step=200": 200}
+    engine = Engine(root, hidden=hidden, job="named")
+    for number, (tag, step) in enumerate(with_steps.items()):
+        weights = {"w": torch.full((1000, 3), float(number)), "same": torch.ones(5)}
+        parts = {
+            "model": weights,
+            "config.json": Raw(b'{"n": %d}' % (number // 2)),
+            "model.safetensors": Safetensors(weights),
+        }
+        assert engine.save(tag, parts, step=step).wait("durable", timeout=60)
+    engine.pin("best")
+    engine.close(timeout=60)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    fill(tmp_path / "root")
+    return tmp_path / "root"
+
+
+def test_by_name_or_step(root: Path) -> None:
+    assert [row["tag"] for row in run_json("ls", root)] == ["first", "best", "epoch=2-step=200"]
+    assert run_json("show", root, "100")["tag"] == "first"
+    assert run_json("show", root, "best")["step"] == 200
+    done = program.run("ckpt", "show", root, "200")
+    assert done.returncode == 2 and "best and of epoch=2-step=200: name the tag" in done.stderr
+    done = program.run("ckpt", "verify", root, "--all")
+    assert done.returncode == 0 and done.stdout.count(": ok") == 3
+
+
+def test_diff_of_raw_files(root: Path) -> None:
+    document = run_json("diff", root, "first", "best")
+    files = {part["file"]: part for part in document["files"]}
+    assert not files["config.json"]["others_changed"] and files["config.json"]["tensors"] == []
+    for name in ("model", "model.safetensors"):
+        rows = {row["name"]: row for row in files[name]["tensors"]}
+        assert rows["w"]["norm"] == pytest.approx(3000**0.5), name
+        assert rows["same"]["change"] == "same" and not files[name]["others_changed"], name
+    files = {p["file"]: p for p in run_json("diff", root, "best", "epoch=2-step=200")["files"]}
+    assert files["config.json"]["others_changed"]
+
+
+def test_rm_and_gc(root: Path) -> None:
+    assert program.run("ckpt", "rm", root, "best").returncode == 2
+    dry = run_json("gc", root, "--keep", "1", "-n")
+    assert [act["name"] for act in dry["acts"]] == ["first"]
+    run_json("rm", root, "best", "first", "--force")
+    assert [row["tag"] for row in run_json("ls", root)] == ["epoch=2-step=200"]
+
+
+def test_convert(root: Path, tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    files = convert.to_torch(root, tmp_path / "torch", "best")
+    assert sorted(files) == ["config.json", "model", "model.safetensors"]
+    assert (tmp_path / "torch" / "config.json").read_bytes() == b'{"n": 0}'
+    done = program.run("ckpt", "export", root, "best", tmp_path / "st", "--to", "safetensors")
+    assert done.returncode == 0 and "config.json is no object" in done.stderr
+    assert os.listdir(tmp_path / "st") == ["model.safetensors"]
+    words = ["import", tmp_path / "st", tmp_path / "new", "--step", "7"]
+    assert run_json(*words, "--tag", "release")["tag"] == "release"
+    assert torch.equal(pawl.load(tmp_path / "new", 7)["model"]["w"], torch.full((1000, 3), 1.0))
+    assert program.run("ckpt", *words, "--tag", ".x").returncode == 2
+
+
+def test_what_is_beside_the_root(tmp_path: Path) -> None:
+    """Trainer's directory must hold nothing of ours but finished checkpoints."""
+    root = tmp_path / "out"
+    fill(root, beside(root))
+    (root / "runs").mkdir()
+    names = sorted(os.listdir(root))
+    assert ".pawl-lock" not in names
+    hidden = Path(beside(root))
+    shutil.copytree(root / "first", hidden / ".pawl.late.new")
+    assert program.run("ckpt", "rm", root, "best").returncode == 2  # .pins is there, too
+    engine = Engine(root, hidden=beside(root), job="another")
+    weights = {"w": torch.ones(3)}
+    assert engine.save("late2", {"model": weights}, step=300).wait("durable", timeout=60)
+    done = program.run("ckpt", "rm", root, "first")
+    assert done.returncode == 75 and "job another" in done.stderr
+    assert "job another (pid " in program.run("ckpt", "watch", root, "--once").stdout
+    engine.close(timeout=60)
+    shutil.copytree(root / "first", hidden / ".pawl.late.new")
+    acts = run_json("gc", root)["acts"]
+    assert [act["name"] for act in acts] == [".pawl.late.new"]
+    run_json("rm", root, "late2")
+    assert sorted(os.listdir(root)) == names
+
+
+def test_directories_of_others_are_no_tags(root: Path) -> None:
+    for name in ("runs", "global_step500", ".old.del"):
+        (root / name).mkdir()
+        (root / name / "file").write_text("mine")
+    assert len(run_json("ls", root)) == 3
+    assert program.run("ckpt", "rm", root, "global_step500", "--force").returncode == 3
+    run_json("gc", root, "--keep", "1")
+    assert run_json("repair", root)["acts"] == []
+    for name in ("runs", "global_step500", ".old.del"):
+        assert (root / name / "file").read_text() == "mine"

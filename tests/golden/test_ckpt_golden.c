@@ -88,7 +88,7 @@ static void files_of_torch_are_read(void **state)
 	}
 }
 
-static void tags_of_version_1_are_read(void **state)
+static void check_tag(const char *version)
 {
 	static struct memory_file file;
 	struct manifest manifest;
@@ -97,7 +97,7 @@ static void tags_of_version_1_are_read(void **state)
 	char root[1024];
 	uint8_t *image;
 
-	snprintf(root, sizeof(root), "%s/v1", golden);
+	snprintf(root, sizeof(root), "%s/%s", golden, version);
 	assert_int_equal(store_posix_open(root, false, &store, NULL), 0);
 	assert_int_equal(tag_open(store, "global_step500", &manifest, NULL), 0);
 	assert_int_equal(manifest.step, 500);
@@ -117,11 +117,17 @@ static void tags_of_version_1_are_read(void **state)
 	store_close(store);
 }
 
+static void tags_of_all_versions_are_read(void **state)
+{
+	check_tag("v1");
+	check_tag("v2");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(files_of_torch_are_read),
-		cmocka_unit_test(tags_of_version_1_are_read),
+		cmocka_unit_test(tags_of_all_versions_are_read),
 	};
 
 	golden = getenv("PAWL_GOLDEN_DIR");

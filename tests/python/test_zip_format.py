@@ -159,9 +159,9 @@ def test_golden_bytes_are_written_and_loaded(tmp_path):
     """The writer's bytes have not changed since the release that made the golden ones."""
     made = write(tmp_path, unpack(GOLDEN / "torch_2_13.pt", tmp_path / "parts")).parent
     for name in ("model", ".pawl/manifest", "complete.txt"):
-        assert (made / name).read_bytes() == (GOLDEN / "v1/global_step500" / name).read_bytes()
+        assert (made / name).read_bytes() == (GOLDEN / "v2/global_step500" / name).read_bytes()
     expected = torch.load(GOLDEN / "torch_2_13.pt", weights_only=True)
-    found = torch.load(GOLDEN / "v1/global_step500/model", weights_only=True)
+    found = torch.load(GOLDEN / "v2/global_step500/model", weights_only=True)
     assert_equal(found, expected)
 
 

@@ -314,6 +314,7 @@ static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
 	snprintf(slot->tag, sizeof(slot->tag), "%s", ask->tag);
 	slot->again = again;
 	slot->urgent = again;
+	slot->alone = ask->alone;
 	slot->streamed = ledger->stream || !ask->fits;
 	slot->begun = set_bit(slot->begun_bits, ask->rank);
 	for (uint32_t r = 0; r < ledger->world; r++) {
@@ -489,6 +490,7 @@ static struct ledger_slot *find_tag(struct ledger *ledger, const struct ledger_a
 	struct ledger_slot *slot = find_staging(ledger);
 
 	return slot && strcmp(slot->tag, ask->tag) == 0 && !has_staged(slot, ask->rank) &&
+			(!slot->alone || has_bit(slot->begun_bits, ask->rank)) &&
 			(ask->seq == 0 || ask->seq == slot->seq)
 		? slot
 		: NULL;

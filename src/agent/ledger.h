@@ -63,14 +63,14 @@ struct ledger_slot {
 	uint64_t step;  /* its training step */
 	char tag[CKPT_TAG_MAX]; /* its name */
 	bool again;             /* it adds to what the tag holds already */
-	bool streamed; /* too large for the memory tier: the ranks write it to the store themselves
-			*/
-	bool persisting;                   /* the storage thread reads it */
-	bool durable;                      /* complete in the store */
-	bool urgent;                       /* somebody waits for it to be durable */
-	uint32_t readers;                  /* restoring workers that read it */
-	uint32_t begun;                    /* ranks that began; valid while staging */
-	uint32_t staged;                   /* ranks that staged */
+	bool alone;             /* one rank has a part in it: others wait, and add to it */
+	bool streamed;    /* too large for memory: the ranks write it to the store themselves */
+	bool persisting;  /* the storage thread reads it */
+	bool durable;     /* complete in the store */
+	bool urgent;      /* somebody waits for it to be durable */
+	uint32_t readers; /* restoring workers that read it */
+	uint32_t begun;   /* ranks that began; valid while staging */
+	uint32_t staged;  /* ranks that staged */
 	uint64_t begun_bits[LEDGER_BITS];  /* which */
 	uint64_t staged_bits[LEDGER_BITS]; /* which; not in begun_bits: it has no part in it */
 };

@@ -257,6 +257,7 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 	}
 	conn->begin_id = 0;
 	if (answer == LEDGER_GRANT && verdict.fresh) {
+		root->since_ns[verdict.slot] = root->epoch_ns;
 		root_row_begin(root, verdict.slot, &conn->ask);
 	}
 	if (answer == LEDGER_GRANT && verdict.streamed) {

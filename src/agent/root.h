@@ -89,6 +89,7 @@ struct agent_root {
 	struct pawl_err failed;                /* why ROOT_FAILED */
 	uint32_t attempt;                      /* of the ranks in this epoch */
 	int64_t epoch_ns;                      /* when it began, by the wall clock */
+	int64_t since_ns[LEDGER_SLOTS];        /* that, when what is in a slot was begun */
 	uint64_t memory_bytes;                 /* asked for the tier; 0: automatic */
 	struct ledger ledger;                  /* decisions */
 	struct agent_rank *ranks;              /* ledger.world of them */

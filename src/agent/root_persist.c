@@ -27,7 +27,7 @@ void root_persist(struct agent_root *root, int slot)
 	root->save_job =
 		(struct persist_job){.kind = entry->streamed ? PERSIST_STREAM_END : PERSIST_SAVE,
 			.step = entry->step,
-			.since_ns = root->ledger.named ? root->epoch_ns : INT64_MAX,
+			.since_ns = root->ledger.named ? root->since_ns[slot] : INT64_MAX,
 			.world = root->ledger.world,
 			.attempt = root->attempt,
 			.ranks = root->save_ranks,

@@ -267,13 +267,13 @@ static int publish(struct store *store, const char *dir, const struct persist_jo
 	struct manifest *manifest, struct pawl_err *err)
 {
 	struct manifest base = {0};
-	int rv = job->since_ns < INT64_MAX ? tag_open(store, manifest->tag, &base, NULL)
+	int rv = job->since_ns < INT64_MAX ? tag_open(store, manifest->tag, &base, err)
 					   : PAWL_ENOENT;
 
 	if (rv == 0 && base.created_ns >= job->since_ns) {
 		rv = add_to(store, dir, &base, manifest, err);
 		rv = rv == 0 ? tag_adopt(store, base.tag, &base, err) : rv;
-	} else {
+	} else if (rv == 0 || rv == PAWL_ENOENT || rv == PAWL_ECORRUPT) {
 		rv = 0; /* new, of an earlier run, or broken: it is replaced */
 	}
 	if (rv == 0) {

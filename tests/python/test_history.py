@@ -109,7 +109,7 @@ def test_a_root_that_is_removed_hurts_no_save(
             assert save.wait("committed", 20)
             time.sleep(0.03)
         assert save.wait(timeout=20)
-    assert int(rows(root)[-1]["step"]) == 59
+    assert "59" in {row["step"] for row in rows(root) if row["level"] == "durable"}
     assert capfd.readouterr().err.count("history of") <= 1
 
 

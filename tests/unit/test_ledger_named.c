@@ -147,6 +147,21 @@ static void who_leaves_speaks_for_itself_alone(void **state)
 	assert_true(save(2, "a") >= 0);
 }
 
+static void who_saves_alone_waits_for_nobody(void **state)
+{
+	struct ledger_ask alone = {.rank = 1, .step = 1, .tag = "b", .fits = true, .alone = true};
+
+	start(3, MINUTE_NS);
+	for (uint32_t r = 0; r < 3; r++) {
+		save(r, "a");
+	}
+	assert_int_equal(ask(&alone), LEDGER_GRANT);
+	assert_int_equal(begin(2, "b"), LEDGER_WAIT); /* nor does anybody join it */
+	assert_true(ledger_staged(&ledger, 1, 2) >= 0);
+	assert_int_equal(begin(2, "b"), LEDGER_GRANT);
+	assert_true(ledger.slots[verdict.slot].again);
+}
+
 static void who_died_is_waited_for(void **state)
 {
 	start(2, 0);
@@ -188,16 +203,6 @@ static void who_is_late_adds(void **state)
 	ledger_persisted(&ledger, 0, true, 0);
 	assert_int_equal(begin(0, "b"), LEDGER_GRANT);
 	assert_int_equal(persist(0), 1);
-}
-
-static void who_was_part_of_a_failed_one_is_not_late(void **state)
-{
-	start(2, 0);
-	begin(0, "a");
-	assert_int_equal(ledger_fail_tag(&ledger, 0, "a", PAWL_ECHANGED, "x"), verdict.slot);
-	assert_int_equal(begin(1, "a"), LEDGER_REFUSE);
-	assert_int_equal(begin(1, "a"), LEDGER_GRANT);
-	assert_false(ledger.slots[verdict.slot].again);
 }
 
 static void what_is_added_to_becomes_durable_first(void **state)
@@ -272,7 +277,8 @@ static void what_failed_is_refused_once_to_every_other_rank(void **state)
 	assert_int_equal(begin(2, "a"), LEDGER_REFUSE);
 	assert_int_equal(verdict.code, PAWL_ECHANGED);
 	assert_string_equal(verdict.why, "it changed");
-	assert_int_equal(begin(2, "a"), LEDGER_GRANT); /* tried again, by all */
+	assert_int_equal(begin(2, "a"), LEDGER_GRANT);  /* tried again, by all */
+	assert_false(ledger.slots[verdict.slot].again); /* it never was whole */
 	save(0, "a");
 	assert_int_equal(asks(0), -1);
 	ledger_staged(&ledger, 2, verdict.seq);
@@ -749,10 +755,10 @@ int main(void)
 		cmocka_unit_test(who_goes_on_speaks_for_itself_alone),
 		cmocka_unit_test(who_left_is_not_waited_for),
 		cmocka_unit_test(who_leaves_speaks_for_itself_alone),
+		cmocka_unit_test(who_saves_alone_waits_for_nobody),
 		cmocka_unit_test(who_died_is_waited_for),
 		cmocka_unit_test(who_has_begun_is_waited_for_whatever_others_do),
 		cmocka_unit_test(who_is_late_adds),
-		cmocka_unit_test(who_was_part_of_a_failed_one_is_not_late),
 		cmocka_unit_test(what_is_added_to_becomes_durable_first),
 		cmocka_unit_test(what_is_added_to_is_not_given_out),
 		cmocka_unit_test(who_writes_by_itself_waits_for_the_place),

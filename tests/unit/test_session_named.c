@@ -106,7 +106,7 @@ static void memory_ends_in_the_middle(void **unused)
 	id = save(ckpt, "next8", "a");
 	must_wait(ckpt, id, PAWL_CKPT_DURABLE);
 	expect(ckpt, NULL, false, FILES("a"));
-	must_wait(ckpt, save_as(ckpt, "large7", "b"), PAWL_CKPT_DURABLE);
+	must_wait(ckpt, save(ckpt, "large7", "b"), PAWL_CKPT_DURABLE);
 	restore = must_find(ckpt, "large7");
 	expect_file(restore, "staged", 1000001);
 	expect_file(restore, "b", 5000);
@@ -124,14 +124,13 @@ static void all_at_once_or_in_pieces(void **unused)
 	uint64_t id;
 
 	assert_int_equal(pawl_ckpt_save(ckpt, 1, &part, 1, 0, &id, &err), PAWL_EINVAL);
-	assert_int_equal(pawl_ckpt_save_tag(ckpt, "once", 1, 0, &part, 1, false, &id, &err), 0);
+	assert_int_equal(pawl_ckpt_save_tag(ckpt, "once", 1, 0, &part, 1, 0, &id, &err), 0);
 	must_wait(ckpt, id, PAWL_CKPT_COMMITTED);
 	expect(ckpt, "once", true, FILES("a"));
 	begin(ckpt, "pieces");
 	assert_int_equal(pawl_ckpt_begin(ckpt, "x", 1, 0, &id, &err), PAWL_EBUSY);
 	assert_non_null(strstr(err.msg, "pieces"));
-	assert_int_equal(pawl_ckpt_save_tag(ckpt, "x", 1, 0, &part, 1, false, &id, &err),
-		PAWL_EBUSY);
+	assert_int_equal(pawl_ckpt_save_tag(ckpt, "x", 1, 0, &part, 1, 0, &id, &err), PAWL_EBUSY);
 	must_add(ckpt, "pieces", "a", 5000);
 	assert_int_equal(add(ckpt, "pieces", "a", 1, &err), PAWL_EEXIST);
 	must_add(ckpt, "pieces", "b", 5000);
@@ -183,13 +182,13 @@ static void a_tag_is_added_to(void **unused)
 
 	first = save(ckpt, "t", "a");
 	expect(ckpt, "t", true, FILES("a"));
-	second = save_as(ckpt, "t", "b");
+	second = save(ckpt, "t", "b");
 	expect(ckpt, "t", false, FILES("a", "b")); /* waits until both are in the store */
 	assert_int_equal(level_of(ckpt, first), PAWL_CKPT_DURABLE);
 	assert_int_equal(level_of(ckpt, second), PAWL_CKPT_DURABLE);
 	for (int i = 0; i < 5; i++) {
 		save(ckpt, "other", "x");
-		save_as(ckpt, "t", i % 2 ? "a" : "c");
+		save(ckpt, "t", i % 2 ? "a" : "c");
 	}
 	expect(ckpt, NULL, false, FILES("a", "b", "c"));
 	leave(ckpt);
@@ -207,7 +206,7 @@ static void what_adds_to_what_failed_fails(void **unused)
 	assert_int_equal(mkdir(path, 0777), 0);
 	first = save(ckpt, "t", "a");
 	must_wait(ckpt, first, PAWL_CKPT_COMMITTED);
-	second = save_as(ckpt, "t", "b");
+	second = save(ckpt, "t", "b");
 	must_fail(ckpt, first, PAWL_EEXIST, "move it away");
 	must_fail(ckpt, second, PAWL_EEXIST, "move it away");
 	expect_none(ckpt, NULL);
@@ -226,7 +225,7 @@ static void what_others_put_into_a_tag_stays(void **unused)
 	int fd;
 
 	for (int i = 0; i < 3; i++) {
-		must_wait(ckpt, save_as(ckpt, "t", "a"), PAWL_CKPT_DURABLE);
+		must_wait(ckpt, save(ckpt, "t", "a"), PAWL_CKPT_DURABLE);
 		snprintf(path, sizeof(path), "%s/t/notes%d", root, i);
 		fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
 		assert_true(fd >= 0);

@@ -82,10 +82,10 @@ static void two_ranks_cannot_share_a_name(void **unused)
 
 	must_fail(zero, a, PAWL_EMISMATCH, "ranks 0 and 1 both saved");
 	must_fail(one, b, PAWL_EMISMATCH, "ranks 0 and 1 both saved");
-	a = save(zero, "t", "a");
+	save(zero, "t", "a");
 	must_wait(one, save(one, "t", "b"), PAWL_CKPT_DURABLE);
-	a = save_as(zero, "t", "c"); /* the other one's, of the round before */
-	b = save_as(one, "t", "a");
+	a = save(zero, "t", "c"); /* the other one's, of the round before */
+	b = save(one, "t", "a");
 	must_fail(zero, a, PAWL_EMISMATCH, "ranks 0 and 1 both saved");
 	must_fail(one, b, PAWL_EMISMATCH, "ranks 0 and 1 both saved");
 	expect(zero, "t", true, FILES("a", "b"));
@@ -175,7 +175,7 @@ static void nothing_unfinished_lies_in_root(void **unused)
 	assert_int_equal(count_names(root), 0);
 	assert_int_equal(count_names(hidden), 1); /* the lock */
 	must_wait(ckpt, save(ckpt, "t", "a"), PAWL_CKPT_DURABLE);
-	must_wait(ckpt, save_as(ckpt, "t", "b"), PAWL_CKPT_DURABLE);
+	must_wait(ckpt, save(ckpt, "t", "b"), PAWL_CKPT_DURABLE);
 	expect(ckpt, "t", false, FILES("a", "b"));
 	assert_int_equal(pawl_ckpt_pin(ckpt, "t", true, NULL), 0);
 	leave(ckpt);

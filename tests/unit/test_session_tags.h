@@ -17,7 +17,7 @@
 /* Bytes by which each file is known again. */
 static inline uint8_t *content(const char *tag, const char *name, size_t size_bytes)
 {
-	uint8_t *bytes = malloc(size_bytes + 1);
+	uint8_t *bytes = calloc(1, size_bytes + 1);
 	uint32_t salt = 0;
 
 	for (const char *at = tag; *at; at++) {
@@ -98,18 +98,13 @@ static inline void must_commit(struct pawl_ckpt *ckpt)
 }
 
 /* A tag of one file. */
-static inline uint64_t save_as(struct pawl_ckpt *ckpt, const char *tag, const char *name)
+static inline uint64_t save(struct pawl_ckpt *ckpt, const char *tag, const char *name)
 {
 	uint64_t id = begin(ckpt, tag);
 
 	must_add(ckpt, tag, name, 5000);
 	must_commit(ckpt);
 	return id;
-}
-
-static inline uint64_t save(struct pawl_ckpt *ckpt, const char *tag, const char *name)
-{
-	return save_as(ckpt, tag, name);
 }
 
 static inline void must_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level level)
@@ -159,7 +154,7 @@ static inline struct pawl_restore *must_find(struct pawl_ckpt *ckpt, const char 
 static inline void expect_file(struct pawl_restore *restore, const char *name, size_t size_bytes)
 {
 	struct pawl_restore_info info;
-	struct pawl_restore_part part;
+	struct pawl_restore_part part = {0};
 	uint32_t p = 0;
 	uint8_t *want;
 	uint8_t *got = calloc(1, size_bytes + 1);

@@ -274,8 +274,39 @@ struct pawl_restore_copy {
 	uint64_t len_bytes;
 };
 
-/* PAWL_EINVAL if a copy passes the end of its storage or its partition was not read; then nothing
- * was copied. */
+/*
+ * Reads and verifies what these copies need, which may be a small part of their partitions, in
+ * chunks of 1 MiB; dst is not looked at. Ranks of a node that need the same bytes read them from
+ * the storage once. PAWL_EINVAL as pawl_restore_copy; else as pawl_restore_pickle.
+ */
+int pawl_restore_need(struct pawl_restore *restore, const struct pawl_restore_copy *copies,
+	size_t n, struct pawl_err *err);
+
+/* A part of a tensor that this rank wants, of whatever shards it was saved in. */
+struct pawl_restore_box {
+	const char *part;       /* name of the partition, which several ranks may have saved */
+	const char *tensor;     /* its name in the tensor tables */
+	const char *dtype;      /* as there */
+	uint32_t item_bytes;    /* of an element of that dtype */
+	uint32_t ndim;          /* of the three lists */
+	const uint64_t *global; /* shape of the whole tensor */
+	const uint64_t *start;  /* first element that is wanted */
+	const uint64_t *shape;  /* elements that are wanted */
+	uint64_t dst;           /* where they go, in row-major order */
+};
+
+/*
+ * Appends the copies that fill a box to *copies (malloc'ed, grown by realloc; begin with NULL and
+ * 0), for pawl_restore_need and pawl_restore_copy. The caller frees it. A row of a table that is no
+ * shard counts as the whole tensor: that its elements lie in row-major order is the caller's to
+ * know. PAWL_EMISMATCH: the tensor was saved with another shape or dtype, or not all of it was;
+ * errors of pawl_restore_pickle. Then *copies has no more than before.
+ */
+int pawl_restore_reshard(struct pawl_restore *restore, const struct pawl_restore_box *box,
+	struct pawl_restore_copy **copies, size_t *n, struct pawl_err *err);
+
+/* PAWL_EINVAL if a copy passes the end of its storage, or neither its partition was read nor what
+ * it needs; then nothing was copied. */
 int pawl_restore_copy(const struct pawl_restore *restore, const struct pawl_restore_copy *copies,
 	size_t n, struct pawl_err *err);
 

@@ -28,6 +28,11 @@ struct pawl_tensor {
 	uint64_t offset_bytes;                /* of its first element in the storage */
 	uint32_t ndim;                        /* dimensions */
 	uint64_t shape[PAWL_TENSOR_DIMS_MAX]; /* elements */
+	bool sharded; /* it is a box of a larger tensor, row-major; else the next two are undefined
+		       */
+	uint64_t global[PAWL_TENSOR_DIMS_MAX]; /* shape of that tensor */
+	uint64_t start[PAWL_TENSOR_DIMS_MAX];  /* the box's first element in it; start + shape is
+						  at most global */
 };
 
 /* Appends a row to *table (malloc'ed, grown by realloc; start with NULL and 0). The caller frees

@@ -56,19 +56,42 @@ static PyObject *core_env(PyObject *module, PyObject *unused)
 		env.job, "source", env.source, "job_source", env.job_source);
 }
 
-static int read_shape(PyObject *shape, struct pawl_tensor *tensor)
+bool core_take_list(PyObject *tuple, uint64_t *at, uint32_t ndim)
 {
-	Py_ssize_t n = PyTuple_GET_SIZE(shape);
+	if (PyTuple_GET_SIZE(tuple) != (Py_ssize_t)ndim || ndim > PAWL_TENSOR_DIMS_MAX) {
+		PyErr_SetString(PyExc_ValueError, "too many dimensions, or not as many everywhere");
+		return false;
+	}
+	for (uint32_t i = 0; i < ndim; i++) {
+		at[i] = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(tuple, i));
+	}
+	return !PyErr_Occurred();
+}
 
-	if (n > (Py_ssize_t)PAWL_TENSOR_DIMS_MAX) {
-		PyErr_SetString(PyExc_ValueError, "too many dimensions");
-		return -1;
+/* A row of the table, from (name, dtype, shape, storage, offset) or, of a shard, (…, shape of the
+ * whole, first element). */
+static bool take_tensor(PyObject *item, struct pawl_tensor *tensor)
+{
+	PyObject *shape;
+	PyObject *global = NULL;
+	PyObject *start = NULL;
+	const char *name;
+	const char *dtype;
+	unsigned long long off;
+
+	if (!PyArg_ParseTuple(item, "ssO!IK|O!O!", &name, &dtype, &PyTuple_Type, &shape,
+		    &tensor->storage, &off, &PyTuple_Type, &global, &PyTuple_Type, &start)) {
+		return false;
 	}
-	tensor->ndim = (uint32_t)n;
-	for (Py_ssize_t i = 0; i < n; i++) {
-		tensor->shape[i] = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(shape, i));
-	}
-	return PyErr_Occurred() ? -1 : 0;
+	tensor->offset_bytes = off;
+	tensor->ndim = (uint32_t)PyTuple_GET_SIZE(shape);
+	tensor->sharded = start != NULL;
+	snprintf(tensor->name, sizeof(tensor->name), "%s", name);
+	snprintf(tensor->dtype, sizeof(tensor->dtype), "%s", dtype);
+	return core_take_list(shape, tensor->shape, tensor->ndim) &&
+		(!start ||
+			(core_take_list(global, tensor->global, tensor->ndim) &&
+				core_take_list(start, tensor->start, tensor->ndim)));
 }
 
 static PyObject *core_encode_tensors(PyObject *module, PyObject *list)
@@ -81,23 +104,13 @@ static PyObject *core_encode_tensors(PyObject *module, PyObject *list)
 
 	if (!PyList_Check(list)) {
 		PyErr_SetString(PyExc_TypeError,
-			"a list of (name, dtype, shape, storage, offset_bytes)");
+			"a list of (name, dtype, shape, storage, offset_bytes[, global, start])");
 		return NULL;
 	}
 	for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
-		const char *name;
-		const char *dtype;
-		PyObject *shape;
-		unsigned long long off;
-
-		if (!PyArg_ParseTuple(PyList_GET_ITEM(list, i), "ssO!IK", &name, &dtype,
-			    &PyTuple_Type, &shape, &tensor.storage, &off) ||
-			read_shape(shape, &tensor) != 0) {
+		if (!take_tensor(PyList_GET_ITEM(list, i), &tensor)) {
 			goto free_table;
 		}
-		tensor.offset_bytes = off;
-		snprintf(tensor.name, sizeof(tensor.name), "%s", name);
-		snprintf(tensor.dtype, sizeof(tensor.dtype), "%s", dtype);
 		if (pawl_tensor_append(&table, &table_bytes, &tensor, &err) != 0) {
 			core_raise(&err);
 			goto free_table;
@@ -109,23 +122,31 @@ free_table:
 	return result;
 }
 
+static PyObject *build_list(const uint64_t *at, uint32_t ndim)
+{
+	PyObject *tuple = PyTuple_New((Py_ssize_t)ndim);
+
+	for (uint32_t i = 0; tuple && i < ndim; i++) {
+		PyTuple_SET_ITEM(tuple, (Py_ssize_t)i, PyLong_FromUnsignedLongLong(at[i]));
+	}
+	return tuple;
+}
+
+/* Py_BuildValue takes NULL for an exception, and lets go of the rest. */
 static PyObject *build_tensor(const struct pawl_tensor *tensor)
 {
-	PyObject *shape = PyTuple_New((Py_ssize_t)tensor->ndim);
 	PyObject *name =
 		PyUnicode_DecodeUTF8(tensor->name, (Py_ssize_t)strlen(tensor->name), "replace");
 
-	for (uint32_t i = 0; shape && i < tensor->ndim; i++) {
-		PyTuple_SET_ITEM(shape, (Py_ssize_t)i,
-			PyLong_FromUnsignedLongLong(tensor->shape[i]));
+	if (!tensor->sharded) {
+		return Py_BuildValue("(NsNIK)", name, tensor->dtype,
+			build_list(tensor->shape, tensor->ndim), tensor->storage,
+			(unsigned long long)tensor->offset_bytes);
 	}
-	if (!shape || !name) {
-		Py_XDECREF(shape);
-		Py_XDECREF(name);
-		return NULL;
-	}
-	return Py_BuildValue("(NsNIK)", name, tensor->dtype, shape, tensor->storage,
-		(unsigned long long)tensor->offset_bytes);
+	return Py_BuildValue("(NsNIKNN)", name, tensor->dtype,
+		build_list(tensor->shape, tensor->ndim), tensor->storage,
+		(unsigned long long)tensor->offset_bytes, build_list(tensor->global, tensor->ndim),
+		build_list(tensor->start, tensor->ndim));
 }
 
 static PyObject *core_decode_tensors(PyObject *module, PyObject *arg)

@@ -13,6 +13,9 @@ PyObject *core_raise(const struct pawl_err *err);
  */
 int core_timeout(PyObject *seconds);
 
+/* The numbers of a tuple of ndim; false with an exception. at has PAWL_TENSOR_DIMS_MAX. */
+bool core_take_list(PyObject *tuple, uint64_t *at, uint32_t ndim);
+
 extern PyTypeObject core_session_type;
 extern PyTypeObject core_restore_type;
 /* Takes over restore. */

@@ -33,7 +33,9 @@ class Listed(TypedDict):  # what is only committed knows no size and time: 0
     world: int
     why: str  # what is broken, or ""
 
-Tensor = tuple[str, str, tuple[int, ...], int, int]  # name, dtype, shape, storage, offset in bytes
+Shape = tuple[int, ...]
+# name, dtype, shape, storage, offset in bytes[; of a shard: shape of the whole, first element]
+Tensor = tuple[str, str, Shape, int, int] | tuple[str, str, Shape, int, int, Shape, Shape]
 # name, shared, pickle, tensor table, spans[, raw: the spans are the file]
 Part = tuple[str, bool, bytes, bytes, Buffer] | tuple[str, bool, bytes, bytes, Buffer, bool]
 
@@ -117,7 +119,21 @@ class Restore:  # calls of several threads wait for each other
     def pickle(self, part: int, /) -> bytes: ...  # verified; before read, too
     def storages(self, part: int, /) -> list[int]: ...  # bytes of each, once pickle or read came
     def tensors(self, part: int, /) -> bytes: ...
+    # Copies are 5 uint64 each: part, storage, offset, destination's address, bytes.
+    def need(self, spec: Buffer, /) -> None: ...  # reads and verifies what these copies need
     def copy(self, spec: Buffer, /) -> None: ...
+    def reshard(  # the copies that put a box of a tensor at an address, in row-major order
+        self,
+        part: str,
+        tensor: str,
+        dtype: str,
+        item_bytes: int,
+        shape: Shape,  # of the whole tensor
+        start: Shape,  # of the box
+        box: Shape,
+        address: int,
+        /,
+    ) -> bytes: ...
     def condemn(self, why: str, /) -> None: ...  # nobody finds it again
     def vote(self, verdict: int, why: str, timeout: float, /) -> int: ...
     def close(self) -> None: ...

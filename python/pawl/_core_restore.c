@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdlib.h>
 
 struct restore {
 	PyObject_HEAD struct pawl_restore *restore; /* NULL once closed */
@@ -176,7 +177,18 @@ static PyObject *restore_tensors(struct restore *self, PyObject *arg)
 	return bytes;
 }
 
-static PyObject *restore_copy(struct restore *self, PyObject *arg)
+/* pawl_restore_need or make_copies */
+typedef int copies_fn(struct pawl_restore *restore, const struct pawl_restore_copy *copies,
+	size_t n, struct pawl_err *err);
+
+/* A restore that may change is one that does not. */
+static int make_copies(struct pawl_restore *restore, const struct pawl_restore_copy *copies,
+	size_t n, struct pawl_err *err)
+{
+	return pawl_restore_copy(restore, copies, n, err);
+}
+
+static PyObject *with_copies(struct restore *self, PyObject *arg, copies_fn *call)
 {
 	struct pawl_err err;
 	Py_buffer spec;
@@ -195,8 +207,8 @@ static PyObject *restore_copy(struct restore *self, PyObject *arg)
 		return NULL;
 	}
 	Py_BEGIN_ALLOW_THREADS;
-	rv = pawl_restore_copy(self->restore, spec.buf,
-		(size_t)spec.len / sizeof(struct pawl_restore_copy), &err);
+	rv = call(self->restore, spec.buf, (size_t)spec.len / sizeof(struct pawl_restore_copy),
+		&err);
 	Py_END_ALLOW_THREADS;
 	leave(self);
 	PyBuffer_Release(&spec);
@@ -204,6 +216,55 @@ static PyObject *restore_copy(struct restore *self, PyObject *arg)
 		return core_raise(&err);
 	}
 	Py_RETURN_NONE;
+}
+
+static PyObject *restore_need(struct restore *self, PyObject *arg)
+{
+	return with_copies(self, arg, pawl_restore_need);
+}
+
+static PyObject *restore_copy(struct restore *self, PyObject *arg)
+{
+	return with_copies(self, arg, make_copies);
+}
+
+static PyObject *restore_reshard(struct restore *self, PyObject *args)
+{
+	uint64_t lists[3][PAWL_TENSOR_DIMS_MAX];
+	struct pawl_restore_box box = {.global = lists[0], .start = lists[1], .shape = lists[2]};
+	struct pawl_restore_copy *copies = NULL;
+	PyObject *tuples[3];
+	PyObject *bytes = NULL;
+	unsigned long long dst;
+	struct pawl_err err;
+	size_t n = 0;
+	int rv;
+
+	if (!PyArg_ParseTuple(args, "sssIO!O!O!K", &box.part, &box.tensor, &box.dtype,
+		    &box.item_bytes, &PyTuple_Type, &tuples[0], &PyTuple_Type, &tuples[1],
+		    &PyTuple_Type, &tuples[2], &dst)) {
+		return NULL;
+	}
+	box.ndim = (uint32_t)PyTuple_GET_SIZE(tuples[0]);
+	for (int i = 0; i < 3; i++) {
+		if (!core_take_list(tuples[i], lists[i], box.ndim)) {
+			return NULL;
+		}
+	}
+	box.dst = dst;
+	if (!enter(self)) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	rv = pawl_restore_reshard(self->restore, &box, &copies, &n, &err);
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	if (rv == 0) {
+		bytes = PyBytes_FromStringAndSize((const char *)copies,
+			(Py_ssize_t)(n * sizeof(*copies)));
+	}
+	free(copies);
+	return rv == 0 ? bytes : core_raise(&err);
 }
 
 static PyObject *restore_vote(struct restore *self, PyObject *args)
@@ -365,6 +426,10 @@ static PyMethodDef restore_methods[] = {
 		"pickle(i) -> bytes, verified; may come before read"},
 	{"storages", (PyCFunction)restore_storages, METH_O, "storages(i) -> sizes in bytes"},
 	{"tensors", (PyCFunction)restore_tensors, METH_O, "tensors(i) -> bytes of the table"},
+	{"need", (PyCFunction)restore_need, METH_O,
+		"need(spec): reads and verifies what the copies of spec need"},
+	{"reshard", (PyCFunction)restore_reshard, METH_VARARGS,
+		"reshard(part, tensor, dtype, item_bytes, global, start, shape, dst) -> spec"},
 	{"copy", (PyCFunction)restore_copy, METH_O,
 		"copy(spec): (part, storage, offset, destination, bytes) each"},
 	{"vote", (PyCFunction)restore_vote, METH_VARARGS,

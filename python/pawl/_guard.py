@@ -26,6 +26,7 @@ import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from pawl import _core
+from pawl._shards import local_of
 from pawl._skeleton import Skeleton
 
 log = logging.getLogger("pawl")
@@ -96,7 +97,8 @@ def _tensors_of(optimizer: Optimizer) -> list[torch.Tensor]:
     params = itertools.chain.from_iterable(group["params"] for group in optimizer.param_groups)
     entries = [entry for entry in list(optimizer.state.values()) if isinstance(entry, dict)]
     values = itertools.chain.from_iterable(map(dict.values, entries))
-    return [*params, *(value for value in values if isinstance(value, torch.Tensor))]
+    tensors = [*params, *(value for value in values if isinstance(value, torch.Tensor))]
+    return list(map(local_of, tensors))
 
 
 def _addresses(tensors: list[torch.Tensor]) -> Iterable[int]:

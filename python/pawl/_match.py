@@ -1,8 +1,11 @@
 """Compares a loaded state with the live objects and plans how each gets its bytes.
 
 Nothing here changes a live object. A plan has three parts, carried out by _restore in this order:
-storages of loaded tensors to be filled; calls of load_state_dict, which may fail and are undone if
-anything does; and what cannot fail: raw copies straight into live memory, and assignments.
+new memory to be filled; calls of load_state_dict, which may fail and are undone if anything does;
+and what cannot fail: raw copies straight into live memory, and assignments.
+
+A tensor that was saved in shards, or is one live, gets the box that this rank holds of it, put
+together from whatever shards there are. The loaded tensor only says which tensor it is then.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from pawl._partitions import has_state
+from pawl._shards import Shape, assemble, box_of, is_dtensor, local_of
 
 _PLAIN: Final = (torch.Tensor, nn.Parameter)
 _SCALARS: Final = (str, int, float, bool, complex, bytes, type(None))
@@ -36,6 +40,8 @@ class Loaded:
         self.storages: dict[int, torch.UntypedStorage] = {}  # key -> storage
         self.keys: dict[int, int] = {}  # identity of a storage -> key
         self.to_fill: set[int] = set()  # keys of storages whose bytes are wanted
+        self.shards: dict[int, tuple[str, Shape]] = {}  # id of a shard -> its name, whole's shape
+        self.reshard: Callable[..., bytes] = _no_shards  # as Restore.reshard, for this partition
 
     def fetch(self, key: int) -> torch.UntypedStorage:
         """Storage key, allocated at the first call."""
@@ -48,6 +54,19 @@ class Loaded:
     def key_of(self, tensor: torch.Tensor) -> int:
         return self.keys[tensor.untyped_storage()._cdata]
 
+    def shape(self, tensor: torch.Tensor) -> Shape:
+        """Of the whole tensor."""
+        shard = self.shards.get(id(tensor))
+        return tuple(tensor.shape) if shard is None else shard[1]
+
+    def copies(self, shard: torch.Tensor, start: Shape, box: Shape, address: int) -> array[int]:
+        """The copies that put a box of the whole tensor at an address."""
+        name, whole = self.shards[id(shard)]
+        dtype = str(shard.dtype).removeprefix("torch.")
+        spec = array("Q")
+        spec.frombytes(self.reshard(name, dtype, shard.element_size(), whole, start, box, address))
+        return spec
+
     def need(self, value: Any) -> None:
         """Notes the storages of all tensors in value for filling."""
         seen: set[int] = set()
@@ -57,6 +76,8 @@ class Loaded:
             if isinstance(item, _SCALARS) or id(item) in seen:
                 continue
             seen.add(id(item))
+            if id(item) in self.shards:
+                continue  # put together otherwise
             if isinstance(item, torch.Tensor) and is_simple(item):
                 self.to_fill.add(self.key_of(item))
             elif type(item) in (dict, OrderedDict):
@@ -65,6 +86,10 @@ class Loaded:
                 stack.extend(item)
             else:
                 self.to_fill.update(self.storages)
+
+
+def _no_shards(*_: Any) -> bytes:
+    raise AssertionError("nothing here is sharded")
 
 
 class Call(NamedTuple):
@@ -84,7 +109,9 @@ class Plan:
         self.calls: list[Call] = []
         # by destination (address, bytes): part, storage, offset, address, bytes
         self.copies: dict[tuple[int, int], tuple[int, int, int, int, int]] = {}
-        self.touched: list[torch.Tensor] = []  # destinations of copies
+        self.fills: array[int] = array("Q")  # copies into new memory, before the calls
+        self.boxes: array[int] = array("Q")  # copies of shards into live memory
+        self.touched: list[torch.Tensor] = []  # destinations of copies and boxes
         self.assignments: list[Callable[[], Any]] = []
         self.placed: dict[int, Any] = {}  # id of a loaded container -> the live one it goes into
 
@@ -138,7 +165,14 @@ def is_simple(tensor: torch.Tensor) -> bool:
 
 
 def _match_tensor(plan: Plan, live: torch.Tensor, saved: torch.Tensor, loaded: Loaded) -> None:
-    """Plans live[:] = saved, both simple and of one shape."""
+    """Plans live[:] = saved, both simple, or made of simple parts, and of one shape."""
+    if id(saved) in loaded.shards:
+        _match_shard(plan, live, saved, loaded)
+        return
+    if is_dtensor(live):
+        loaded.need(saved)
+        plan.assignments.append(partial(_copy_into, local_of(live), _cut(saved, live)))
+        return
     size = saved.numel() * saved.element_size()
     if size == 0:
         return
@@ -150,6 +184,77 @@ def _match_tensor(plan: Plan, live: torch.Tensor, saved: torch.Tensor, loaded: L
     else:
         loaded.need(saved)
         plan.assignments.append(partial(_copy_into, live, saved))
+
+
+def _match_shard(plan: Plan, live: torch.Tensor, saved: torch.Tensor, loaded: Loaded) -> None:
+    """Plans that live, or this rank's part of it, gets its box of the whole tensor."""
+    start, box = box_of(live)
+    local = local_of(live)
+    if local.is_cpu and local.dtype == saved.dtype and local.is_contiguous():
+        plan.boxes.extend(loaded.copies(saved, start, box, local.data_ptr()))
+        plan.touched.append(local)
+    else:
+        buffer = torch.empty(box, dtype=saved.dtype)
+        plan.fills.extend(loaded.copies(saved, start, box, buffer.data_ptr()))
+        plan.assignments.append(partial(_copy_into, local, buffer))
+
+
+def _cut(saved: torch.Tensor, live: torch.Tensor) -> torch.Tensor:
+    """What live's rank holds of a tensor that was saved whole."""
+    start, box = box_of(live)
+    for dim, (first, length) in enumerate(zip(start, box, strict=True)):
+        saved = saved.narrow(dim, min(first, saved.shape[dim]), length)
+    return saved
+
+
+def _lay_out(plan: Plan, where: str, saved: Any, like: Any, loaded: Loaded) -> Any:
+    """saved, with every tensor in it laid out as the one of the same path in like: for objects that
+    load it themselves. Shards with nothing like them are a problem: which part is wanted?"""
+    if isinstance(saved, torch.Tensor):
+        return _lay_out_tensor(plan, where, saved, like, loaded)
+    if type(saved) in (dict, OrderedDict):
+        paths = like if isinstance(like, Mapping) else {}
+        items = {
+            key: _lay_out(plan, f"{where}[{key!r}]", value, paths.get(key), loaded)
+            for key, value in saved.items()
+        }
+        if any(items[key] is not saved[key] for key in items):
+            saved = copy.copy(saved)
+            saved.update(items)
+    elif type(saved) in (list, tuple):
+        alike = like if isinstance(like, (list, tuple)) else ()
+        rest = [*alike[: len(saved)], *[None] * (len(saved) - len(alike))]
+        ones = [
+            _lay_out(plan, f"{where}[{index}]", value, rest[index], loaded)
+            for index, value in enumerate(saved)
+        ]
+        if any(a is not b for a, b in zip(ones, saved, strict=True)):
+            saved = type(saved)(ones)
+    return saved
+
+
+def _lay_out_tensor(
+    plan: Plan, where: str, saved: torch.Tensor, like: Any, loaded: Loaded
+) -> torch.Tensor:
+    is_shard = id(saved) in loaded.shards
+    whole = loaded.shape(saved)
+    if not isinstance(like, torch.Tensor) or tuple(like.shape) != whole:
+        if is_shard:
+            has = f"of shape {tuple(like.shape)}" if isinstance(like, torch.Tensor) else "nothing"
+            plan.problems.append(
+                f"{where}: saved in shards of {whole}, live is {has}: there must be a tensor or "
+                "DTensor of that shape, to say which part this rank wants"
+            )
+        return saved
+    if not is_shard and not is_dtensor(like):
+        return saved
+    if is_shard:
+        start, box = box_of(like)
+        part = torch.empty(box, dtype=saved.dtype)
+        plan.fills.extend(loaded.copies(saved, start, box, part.data_ptr()))
+    else:
+        part = _cut(saved, like)
+    return assemble(like, part.to(local_of(like).device)) if is_dtensor(like) else part
 
 
 def _same_order(live: torch.Tensor, saved: torch.Tensor) -> bool:
@@ -178,6 +283,9 @@ def _match_module(plan: Plan, where: str, module: nn.Module, loaded: Loaded) -> 
     live = None if _loads_specially(module) else _plain_tensors(module)
     if live is None or not all(_is_simple_tensor(value) for value in saved.values()):
         loaded.need(saved)
+        like = module.state_dict()
+        if loaded.shards or any(map(is_dtensor, like.values())):
+            saved = _lay_out(plan, where, saved, like, loaded)
         load = partial(module.load_state_dict, saved, strict=plan.strict)
         plan.calls.append(Call(where, load, partial(_remember_object, module)))
         return
@@ -188,13 +296,13 @@ def _match_module(plan: Plan, where: str, module: nn.Module, loaded: Loaded) -> 
         _complain(plan, f"{where}: only in {loaded.where}", unexpected)
     both = [key for key in live if key in saved]
     shapes = [
-        f"{key} (saved {tuple(saved[key].shape)}, live {tuple(live[key].shape)})"
+        f"{key} (saved {loaded.shape(saved[key])}, live {tuple(live[key].shape)})"
         for key in both
-        if saved[key].shape != live[key].shape
+        if loaded.shape(saved[key]) != live[key].shape
     ]
     _complain(plan, f"{where}: of another shape", shapes)
     for key in both:
-        if saved[key].shape == live[key].shape:
+        if loaded.shape(saved[key]) == live[key].shape:
             _match_tensor(plan, live[key], saved[key], loaded)
 
 
@@ -208,12 +316,19 @@ def _is_simple_tensor(value: Any) -> TypeGuard[torch.Tensor]:
     return isinstance(value, torch.Tensor) and is_simple(value)
 
 
+def _has_simple_part(value: Any) -> TypeGuard[torch.Tensor]:
+    """Whether value is simple, or this rank's part of it is."""
+    return isinstance(value, torch.Tensor) and is_simple(local_of(value))
+
+
 def _loads_specially(module: nn.Module) -> bool:
     """Whether load_state_dict of this module does more than copy tensors."""
     if type(module).load_state_dict is not nn.Module.load_state_dict:
         return True
     for inner in module.modules():
-        if inner._load_state_dict_pre_hooks or inner._load_state_dict_post_hooks:
+        hooks = [*inner._load_state_dict_pre_hooks.values()]
+        hooks += inner._load_state_dict_post_hooks.values()
+        if not all(map(_only_gathers_shards, hooks)):
             return True
         load = type(inner)._load_from_state_dict
         # Batch norm's own version only adds a key that checkpoints of old releases lack.
@@ -224,17 +339,24 @@ def _loads_specially(module: nn.Module) -> bool:
     return False
 
 
+def _only_gathers_shards(hook: Any) -> bool:
+    """FSDP2's own hook puts parameters into shards, which state_dict() does as well."""
+    hook = getattr(hook, "hook", hook)
+    return getattr(hook, "__module__", "").startswith("torch.distributed.fsdp._fully_shard.")
+
+
 def _plain_tensors(module: nn.Module) -> dict[str, torch.Tensor] | None:
     """state_dict(), if each entry is a parameter or buffer itself; else None."""
+    live = module.state_dict()  # first: FSDP2 puts its shards in place then
     named: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
     named.update(module.named_buffers(remove_duplicate=False))
-    live = module.state_dict()
     for key, tensor in live.items():
         own = named.get(key)
-        if own is None or not _is_simple_tensor(tensor) or not is_simple(own):
+        if own is None or not _has_simple_part(tensor) or not _has_simple_part(own):
             return None
-        same_place = tensor.data_ptr() == own.data_ptr() and tensor.stride() == own.stride()
-        if not same_place or tensor.shape != own.shape or tensor.dtype != own.dtype:
+        part, mine = local_of(tensor), local_of(own)
+        same_place = part.data_ptr() == mine.data_ptr() and part.stride() == mine.stride()
+        if not same_place or part.shape != mine.shape or part.dtype != mine.dtype:
             return None
     return dict(live)
 
@@ -253,8 +375,11 @@ def _match_optimizer(plan: Plan, where: str, optimizer: Optimizer, loaded: Loade
         plan.problems.append(f"{where}: parameters of each group: saved {theirs}, live {ours}")
         return
     live = optimizer.state_dict()
-    if _has_hooks(optimizer) or not _same_entries(live["state"], saved["state"]):
+    if _has_hooks(optimizer) or not _same_entries(live["state"], saved["state"], loaded):
         loaded.need(saved)
+        params = [param for group in optimizer.param_groups for param in group["params"]]
+        if loaded.shards or any(map(is_dtensor, params)):
+            saved = _lay_out(plan, where, saved, _like_params(saved, params, loaded), loaded)
         load = partial(optimizer.load_state_dict, saved)
         plan.calls.append(Call(where, load, partial(_remember_optimizer, optimizer)))
         return
@@ -266,6 +391,20 @@ def _match_optimizer(plan: Plan, where: str, optimizer: Optimizer, loaded: Loade
         _match_entry(plan, where, group, options, loaded)
 
 
+def _like_params(saved: Any, params: list[torch.Tensor], loaded: Loaded) -> dict[str, Any]:
+    """What the tensors of an optimizer's state are laid out as: those of a parameter's shape as the
+    parameter."""
+    like: dict[Any, Any] = {}
+    for index, entry in saved["state"].items():
+        if isinstance(entry, dict):
+            like[index] = {
+                key: params[index]
+                for key, value in entry.items()
+                if isinstance(value, torch.Tensor) and loaded.shape(value) == params[index].shape
+            }
+    return {"state": like}
+
+
 def _match_entry(
     plan: Plan, where: str, live: dict[Any, Any], saved: dict[Any, Any], loaded: Loaded
 ) -> None:
@@ -274,13 +413,15 @@ def _match_entry(
         old = live.get(key)
         if (
             _is_simple_tensor(value)
-            and _is_simple_tensor(old)
-            and old.shape == value.shape
+            and _has_simple_part(old)
+            and old.shape == loaded.shape(value)
             and old.dtype == value.dtype
         ):
             _match_tensor(plan, old, value, loaded)
         else:
             loaded.need(value)
+            if loaded.shards:
+                value = _lay_out(plan, f"{where}[{key!r}]", value, old, loaded)
             plan.assignments.append(partial(live.__setitem__, key, value))
 
 
@@ -296,7 +437,7 @@ def _has_hooks(optimizer: Optimizer) -> bool:
     )
 
 
-def _same_entries(live: dict[Any, Any], saved: dict[Any, Any]) -> bool:
+def _same_entries(live: dict[Any, Any], saved: dict[Any, Any], loaded: Loaded) -> bool:
     """Whether both states have the same keys, and tensors of the same shapes and dtypes there."""
     if live.keys() != saved.keys():
         return False
@@ -310,9 +451,9 @@ def _same_entries(live: dict[Any, Any], saved: dict[Any, Any]) -> bool:
             if isinstance(value, torch.Tensor) != isinstance(other[key], torch.Tensor):
                 return False
             if isinstance(value, torch.Tensor) and (
-                not is_simple(value)
+                not is_simple(local_of(value))
                 or not is_simple(other[key])
-                or value.shape != other[key].shape
+                or value.shape != loaded.shape(other[key])
                 or value.dtype != other[key].dtype
             ):
                 return False
@@ -326,7 +467,10 @@ def _match_object(plan: Plan, where: str, obj: Any, loaded: Loaded) -> None:
         )
         return
     loaded.need(loaded.value)
-    load = partial(obj.load_state_dict, loaded.value)
+    saved = loaded.value
+    if loaded.shards:
+        saved = _lay_out(plan, where, saved, obj.state_dict(), loaded)
+    load = partial(obj.load_state_dict, saved)
     plan.calls.append(Call(where, load, partial(_remember_object, obj)))
 
 
@@ -348,12 +492,12 @@ def _match_value(plan: Plan, where: str, live: Any, saved: Any, loaded: Loaded) 
     """What will stand where live stands: live itself, changed in place, or what was loaded."""
     if id(saved) in plan.placed:
         return plan.placed[id(saved)]
-    if _is_simple_tensor(live) and _is_simple_tensor(saved):
-        if live.shape == saved.shape:
+    if _has_simple_part(live) and _is_simple_tensor(saved):
+        if live.shape == loaded.shape(saved):
             _match_tensor(plan, live, saved, loaded)
             return live
         if plan.strict:
-            shapes = f"saved {tuple(saved.shape)}, live {tuple(live.shape)}"
+            shapes = f"saved {loaded.shape(saved)}, live {tuple(live.shape)}"
             plan.problems.append(f"{where}: of another shape: {shapes}")
             return live
     elif type(live) in (dict, OrderedDict) and type(live) is type(saved):
@@ -361,7 +505,7 @@ def _match_value(plan: Plan, where: str, live: Any, saved: Any, loaded: Loaded) 
         merged = {
             key: _match_value(plan, f"{where}[{key!r}]", live[key], value, loaded)
             if key in live
-            else _take(value, loaded)
+            else _take(plan, f"{where}[{key!r}]", value, loaded)
             for key, value in saved.items()
         }
         plan.assignments.append(partial(_refill, live, merged))
@@ -371,17 +515,17 @@ def _match_value(plan: Plan, where: str, live: Any, saved: Any, loaded: Loaded) 
         items = [
             _match_value(plan, f"{where}[{index}]", live[index], value, loaded)
             if index < len(live)
-            else _take(value, loaded)
+            else _take(plan, f"{where}[{index}]", value, loaded)
             for index, value in enumerate(saved)
         ]
         plan.assignments.append(partial(live.__setitem__, slice(None), items))
         return live
-    return _take(saved, loaded)
+    return _take(plan, where, saved, loaded)
 
 
-def _take(saved: Any, loaded: Loaded) -> Any:
+def _take(plan: Plan, where: str, saved: Any, loaded: Loaded) -> Any:
     loaded.need(saved)
-    return saved
+    return _lay_out(plan, where, saved, None, loaded) if loaded.shards else saved
 
 
 def _refill(live: dict[Any, Any], items: dict[Any, Any]) -> None:

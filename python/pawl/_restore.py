@@ -3,7 +3,8 @@
 Happy path: choose this rank's partitions; read and verify their pickles, then, in a thread, all of
 them; meanwhile unpickle and match with the live objects. When both are done: fill what goes into
 new tensors, make the calls of load_state_dict, vote; with all ranks in favour, copy into live
-tensors and assign.
+tensors and assign. Of partitions with sharded tensors only what this rank needs is read, once that
+is known.
 
 Failure modes: until the vote is won everything is undone. A damaged checkpoint makes all ranks try
 the one before, also if what was read of it does not fit the live state; a rank whose state does not
@@ -24,6 +25,7 @@ import torch
 from pawl import _core, _rng
 from pawl._match import Loaded, Plan, match
 from pawl._partitions import RNG
+from pawl._paths import tensor_names
 from pawl._unpickle import reads_contents, unpickle
 from pawl.errors import error
 
@@ -106,19 +108,23 @@ class Job:
 
     def _prepare(self, state: MutableMapping[str, Any], names: list[str]) -> None:
         chosen = self._choose(names)
+        sharded = self._sharded(chosen)
         everything = [index for indices in chosen.values() for index in indices]
         pickles = {index: self._found.pickle(index) for index in everything}
         sizes = {index: self._found.storages(index) for index in everything}
         generators: Any = None
         loadeds = []
-        with _Reading(self._found, everything) as reading:
+        whole = [index for index in everything if index not in sharded]
+        with _Reading(self._found, whole) as reading:
             for name in [name for name, indices in chosen.items() if len(indices) > 1]:
                 reading.wait()
                 self._settle_for_one(name, chosen)
             for name, (index, *_) in chosen.items():
                 loaded = Loaded(index, f"{self._found.tag}/{name}", sizes[index])
                 loadeds.append(loaded)
-                self._load(loaded, pickles[index], reading)
+                self._load(loaded, pickles[index], reading, index in sharded)
+                if index in sharded:
+                    self._name_shards(loaded, name)
                 if name == RNG:
                     loaded.need(loaded.value)
                     generators = loaded.value
@@ -127,8 +133,10 @@ class Job:
         if self._plan.problems:
             problems = "; ".join(self._plan.problems)
             raise error("PAWL_EMISMATCH", f"restore step {self._found.step}: {problems}")
+        self._need([loaded for loaded in loadeds if loaded.part in sharded])
         for loaded in loadeds:
             self._fill(loaded)
+        self._found.copy(self._plan.fills)
         if generators is not None:
             _rng.check(generators)
             self._plan.assignments.append(partial(_rng.apply, generators))
@@ -152,12 +160,45 @@ class Job:
                     )
             elif name == RNG:
                 log.info("%s has no generators' state for rank %d", found.tag, self._rank)
+            elif 0 in ranks and self._has_shards(ranks[0]):
+                chosen[name] = [ranks[0]]
             elif ranks:
                 chosen[name] = list(ranks.values())
             elif self._plan.strict:
                 has = ", ".join(sorted(set(there) - {RNG}))
                 self._plan.problems.append(f"{found.tag} has no partition {name!r} (it has {has})")
         return chosen
+
+    def _has_shards(self, index: int) -> bool:
+        return any(len(row) > 5 for row in _core.decode_tensors(self._found.tensors(index)))
+
+    def _sharded(self, chosen: dict[str, list[int]]) -> set[int]:
+        """The chosen partitions that have shards. A rank that did not save takes rank 0's plain
+        values beside them: what a sharded module or optimizer does not shard, it keeps alike.
+        """
+        return {one[0] for one in chosen.values() if len(one) == 1 and self._has_shards(one[0])}
+
+    def _name_shards(self, loaded: Loaded, name: str) -> None:
+        """Tells which loaded tensors are shards, and of what, by their rows in the table."""
+        rows = _core.decode_tensors(self._found.tensors(loaded.part))
+        wholes = {row[0]: row[5] for row in rows if len(row) > 5}
+        paths = tensor_names(loaded.value, name)
+        loaded.shards = {i: (path, wholes[path]) for i, path in paths.items() if path in wholes}
+        loaded.reshard = partial(self._found.reshard, name)
+
+    def _need(self, loadeds: list[Loaded]) -> None:
+        """Reads and verifies what is wanted of partitions with shards."""
+        if not loadeds:
+            return
+        parts = {loaded.part for loaded in loadeds}
+        spec = self._plan.fills + self._plan.boxes
+        for one in self._plan.copies.values():
+            if one[0] in parts:
+                spec.extend(one)
+        for loaded in loadeds:
+            for key in loaded.to_fill:
+                spec.extend((loaded.part, key, 0, 0, loaded.sizes[key]))
+        self._found.need(spec)
 
     def _settle_for_one(self, name: str, chosen: dict[str, list[int]]) -> None:
         """Of partitions that other ranks saved, takes the first if all are alike."""
@@ -189,8 +230,10 @@ class Job:
                 return False
         return True
 
-    def _load(self, loaded: Loaded, pickled: bytes, reading: _Reading) -> None:
+    def _load(self, loaded: Loaded, pickled: bytes, reading: _Reading, is_sharded: bool) -> None:
         if reads_contents(pickled, self._trust):
+            if is_sharded:
+                self._found.read([loaded.part])
             reading.wait()
             loaded.to_fill.update(range(len(loaded.sizes)))
             self._fill(loaded)
@@ -232,6 +275,7 @@ class Job:
                 self._found.copy(array("Q", one))
         else:
             self._found.copy(plan.spec())
+        self._found.copy(plan.boxes)
         for tensor in plan.touched:  # so that autograd notices graphs that used the old values
             if not tensor.is_inference():
                 torch.autograd.graph.increment_version(tensor)

@@ -17,7 +17,7 @@ import io
 import pickle
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +26,7 @@ from torch.serialization import location_tag
 
 from pawl import _core, _safe, _spell
 from pawl._paths import locate, tensor_names
+from pawl._shards import Shard
 from pawl.errors import error
 
 # A marker is an int of 8 bytes: the index of the tensor in the low three, secret bytes above, so
@@ -35,6 +36,7 @@ _MARK: Final = int.from_bytes(b"\0\0\0" + _SECRET, "little")
 _MARKER: Final = re.compile(rb"\x8a\x08(...)" + re.escape(_SECRET) + rb"Q", re.DOTALL)
 _TENSORS_MAX: Final = 1 << 20  # of one partition; what the file format holds of storages
 
+_ROW_NAME_MAX: Final = 511  # bytes of a name in the tensor table
 _INT_LIMIT = 1 << 2039  # beyond it pickle uses an opcode that the safe loader lacks
 _BUILTINS: Final = frozenset({str, float, bool, type(None), dict, list, tuple, set, bytes})
 _PLAIN: Final = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -171,20 +173,25 @@ class Partition:
         self._placeholder = b""  # the last stream of markers
         self._pieces: list[bytes] = []  # the same, cut: piece, index, piece, index, ... piece
         self._columns: _spell.Columns | None = None  # what the spelling was made from
+        self._boxes: list[Shard | None] = []  # one a marker; none at all if nothing is sharded
         self._spelled: list[bytes] = []  # one a marker
         self._pickle = b""
         self._table = b""
         self._names: list[str] = []  # one a storage
 
-    def build(self, value: Any) -> Skeleton:
-        """The skeleton of value. PawlError naming what in it cannot be saved, and where it is."""
+    def build(self, value: Any, shards: Mapping[int, Shard] | None = None) -> Skeleton:
+        """The skeleton of value. shards: id of a tensor in it -> which box of a whole it is.
+
+        PawlError naming what in it cannot be saved, and where it is.
+        """
+        shards = shards or {}
         try:
             if not self._slow:
                 try:
-                    return self._build_fast(value)
+                    return self._build_fast(value, shards)
                 except _NotPlain:
                     self._slow = True
-            return self._build_slow(value)
+            return self._build_slow(value, shards)
         except _Refused as refused:
             raise self._refusal(value, refused) from None
 
@@ -208,14 +215,16 @@ class Partition:
                 "PAWL_ENOTSUP", f"state[{self._name!r}] cannot be pickled: {reason}"
             ) from reason
 
-    def _build_fast(self, value: Any) -> Skeleton:
+    def _build_fast(self, value: Any, shards: Mapping[int, Shard]) -> Skeleton:
         stream = io.BytesIO()
         pickler = _Pickler(stream, self._trust)
         self._dump(pickler, value)
         placeholder = stream.getvalue()
         tensors = pickler.tensors
         columns, storages, firsts = _columns(tensors)
-        same = columns == self._columns
+        boxes = [shards.get(id(tensor)) for tensor in tensors] if shards else []
+        same = columns == self._columns and boxes == self._boxes
+        self._boxes = boxes
         if not same or placeholder != self._placeholder:
             self._respell(value, tensors, columns, placeholder, same)
         hosts = storages if columns.places is None else _reachable(storages)
@@ -238,7 +247,7 @@ class Partition:
             self._spelled = _spell.spell(columns, len(placeholder))
         # Names stand before their tensors: what follows the last tensor cannot change one.
         if not same or pieces[:-1] != self._pieces[:-1]:
-            self._table, self._names = _describe(self._name, value, tensors, columns)
+            self._table, self._names = _describe(self._name, value, tensors, columns, self._boxes)
         self._pieces = pieces
         whole = pieces.copy()
         whole[1::2] = self._spelled
@@ -246,7 +255,7 @@ class Partition:
         self._placeholder = placeholder
         self._columns = columns
 
-    def _build_slow(self, value: Any) -> Skeleton:
+    def _build_slow(self, value: Any, shards: Mapping[int, Shard]) -> Skeleton:
         stream = io.BytesIO()
         pickler = _TorchPickler(stream, self._trust)
         self._dump(pickler, value)
@@ -262,12 +271,13 @@ class Partition:
             name = named.get(id(tensor), "")
             if not name and on[key] is not None:
                 continue  # a parameter's data, seen as the parameter before
-            rows.append(_spell.row(name or names[key], tensor, key))
+            row = _spell.row(name or names[key], tensor, key)
+            rows.append((*row, *shards.get(id(tensor), ())))
             if on[key] is None:
                 on[key] = tensor
                 names[key] = name or names[key]
         return Skeleton(
-            stream.getvalue(), _core.encode_tensors(rows), _reachable(storages), names, on
+            stream.getvalue(), _encode(self._name, rows), _reachable(storages), names, on
         )
 
 
@@ -329,7 +339,11 @@ def _number(identities: list[int]) -> tuple[list[int] | None, list[int] | None]:
 
 
 def _describe(
-    partition: str, value: Any, tensors: list[torch.Tensor], columns: _spell.Columns
+    partition: str,
+    value: Any,
+    tensors: list[torch.Tensor],
+    columns: _spell.Columns,
+    boxes: list[Shard | None],
 ) -> tuple[bytes, list[str]]:
     """The tensor table, and a name for each storage."""
     keys = columns.keys
@@ -339,10 +353,23 @@ def _describe(
     for index, tensor in enumerate(tensors):
         key = index if keys is None else keys[index]
         name = named.get(id(tensor), f"tensor {index}")
-        rows.append(_spell.row(name, tensor, key))
+        box = boxes[index] if boxes else None
+        rows.append((*_spell.row(name, tensor, key), *(box or ())))
         if key == len(names):
             names.append(name)
-    return _core.encode_tensors(rows), names
+    return _encode(partition, rows), names
+
+
+def _encode(partition: str, rows: list[Any]) -> bytes:
+    """The tensor table. By its rows shards are found again, so their names must tell them apart."""
+    sharded = [row[0] for row in rows if len(row) > 5]
+    if len(set(sharded)) < len(sharded) or any(len(n.encode()) > _ROW_NAME_MAX for n in sharded):
+        raise error(
+            "PAWL_ENOTSUP",
+            f"state[{partition!r}]: two sharded tensors have the same path, written with dots, or "
+            f"one of more than {_ROW_NAME_MAX} bytes",
+        )
+    return _core.encode_tensors(rows)
 
 
 def _reachable(storages: list[torch.UntypedStorage]) -> list[torch.UntypedStorage]:

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 from pawl import _core, _guard, _restore, _rng, _stop
 from pawl._partitions import RNG, Sharing, check_names, check_step, only_names
 from pawl._saver import Save, Saver
+from pawl._shards import take_apart
 
 log = logging.getLogger("pawl")
 
@@ -120,7 +121,7 @@ class Checkpointer(Saver):
         masks = _guard.guarded() if self._may_wait() else {}
         parts, sent = [], []
         for name, shared, value in [*pieces, (RNG, False, _rng.capture())]:
-            skeleton = self._partition(name).build(value)
+            skeleton = self._partition(name).build(*take_apart(name, value))
             evicted = self._evicted.get(name, set())
             spans = _guard.Spans(skeleton, masks, self._host_watch, evicted)
             parts.append((name, skeleton, spans))

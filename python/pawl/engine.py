@@ -23,6 +23,7 @@ from pawl import _core, _guard
 from pawl._partitions import NAME_MAX_BYTES, check_step, has_state
 from pawl._raw import Raw, Safetensors
 from pawl._saver import Save, Saver
+from pawl._shards import Shard, take_apart
 from pawl._skeleton import Skeleton
 from pawl.errors import PawlError
 from pawl.loading import MapLocation, load_part
@@ -54,9 +55,14 @@ def beside(root: str | os.PathLike[str]) -> str:
 
 
 class AsIs(NamedTuple):
-    """An object that is pickled itself, and not its ``state_dict()``, as torch.save does."""
+    """An object that is pickled itself, and not its ``state_dict()``, as torch.save does.
+
+    ``shards``: id of a tensor in it -> shape of the whole tensor of which it is a box, in row-major
+    order, and the box's first element.
+    """
 
     obj: Any
+    shards: Mapping[int, Shard] | None = None
 
 
 class Engine(Saver):
@@ -219,11 +225,14 @@ class Engine(Saver):
         if isinstance(obj, Raw | Safetensors):
             skeleton = obj.skeleton(name)
         else:
+            shards = None
             if isinstance(obj, AsIs):
-                obj = obj.obj
+                obj, shards = obj
             elif has_state(obj):
                 obj = obj.state_dict()
-            skeleton = self._partition(name).build(obj)
+            if not shards:
+                obj, shards = take_apart(name, obj)
+            skeleton = self._partition(name).build(obj, shards)
         spans = _guard.Spans(skeleton, masks, self._host_watch, self._evicted.get(name, set()))
         row = (name, False, skeleton.pickle, skeleton.table, spans.packed, raw)
         return (name, skeleton, spans), row

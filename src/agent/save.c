@@ -329,8 +329,7 @@ int save_write(struct store *store, struct writer *writer, const struct persist_
 static void name_tensor(const struct record_part *part, uint32_t storage, char *buf,
 	size_t cap_bytes)
 {
-	static _Thread_local struct pawl_tensor
-		tensor; /* too large for comfort on the stack of a loop */
+	struct pawl_tensor tensor;
 	size_t off = 0;
 
 	while (pawl_tensor_decode(part->tensors, part->tensors_bytes, &off, &tensor, NULL) == 1) {

@@ -4,12 +4,12 @@
  * memory of our own. Either way every byte is verified before anybody is shown any of it, and
  * nothing of the caller's is touched.
  */
-#include "agent/session.h"
+#include "agent/session_source.h"
 
 #include "base/crc.h"
 #include "base/err.h"
+#include "base/fault.h"
 #include "base/parallel.h"
-#include "ckpt/read.h"
 #include "ckpt/tags.h"
 #include "store/store.h"
 
@@ -22,42 +22,6 @@
 
 #define HUGE_MIN (2u << 20) /* destinations from this size on are worth huge pages */
 
-/* How much of a partition is verified. */
-enum source_state {
-	SOURCE_UNREAD,
-	SOURCE_LISTED, /* the pickle, and the sizes of the storages */
-	SOURCE_READ,   /* all of it */
-};
-
-/* One partition being read. */
-struct source_part {
-	struct pawl_restore_part info;        /* as shown */
-	enum source_state state;              /* of what follows */
-	struct zip_plan zip;                  /* layout; where storages lie only once read */
-	struct part_image *image;             /* store: the file in memory; NULL while unread */
-	const struct manifest_part *manifest; /* store */
-	uint32_t owner; /* memory: the rank whose record describes it (0 if shared) */
-	uint32_t index; /* memory: in that record */
-};
-
-/* One rank's share of a checkpoint in memory. */
-struct source_rank {
-	struct record record; /* what it staged */
-	uint8_t *arena;       /* mapped */
-	uint64_t size_bytes;  /* of it */
-};
-
-struct pawl_restore {
-	struct pawl_ckpt *ckpt; /* NULL for tools */
-	struct pawl_restore_info info;
-	struct source_part *parts; /* info.parts_n of them */
-	struct source_rank *ranks; /* memory: info.world of them */
-	struct store *store;       /* store */
-	struct reader *reader;     /* store */
-	struct manifest manifest;  /* store */
-	char tag[CKPT_TAG_MAX];    /* its name */
-};
-
 void pawl_restore_close(struct pawl_restore *restore)
 {
 	if (!restore) {
@@ -65,9 +29,11 @@ void pawl_restore_close(struct pawl_restore *restore)
 	}
 	for (uint32_t p = 0; restore->parts && p < restore->info.parts_n; p++) {
 		zip_plan_deinit(&restore->parts[p].zip);
+		free(restore->parts[p].have);
 		part_image_close(restore->parts[p].image);
 	}
 	free(restore->parts);
+	free(restore->tensors);
 	for (uint32_t r = 0; restore->ranks && r < restore->info.world; r++) {
 		record_deinit(&restore->ranks[r].record);
 		arena_unmap(restore->ranks[r].arena, restore->ranks[r].size_bytes);
@@ -255,6 +221,9 @@ static int list_from_store(struct pawl_restore *restore, struct source_part *par
 	if (rv == 0 && !part->image) {
 		rv = part_image_open(&part->image, restore->reader, restore->manifest.tag,
 			part->manifest, err);
+		if (rv == 0) { /* other ranks may list it, too */
+			part_image_share(part->image, true);
+		}
 	}
 	if (rv == 0 && !part->info.raw) {
 		rv = read_zip(restore, part, zip_plan_read_tail, err);
@@ -266,11 +235,59 @@ static int list_from_store(struct pawl_restore *restore, struct source_part *par
 	return rv;
 }
 
+/* Whether laid is where everything is that zip lists. */
+static bool same_layout(const struct zip_plan *laid, const struct zip_plan *zip)
+{
+	if (laid->size_bytes != zip->size_bytes ||
+		zip_plan_pickle(laid)->data_off != zip_plan_pickle(zip)->data_off) {
+		return false;
+	}
+	for (uint32_t i = 0; i < zip->storages; i++) {
+		if (laid->entries[i].header_off != zip->entries[i].header_off) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* Learns where the storages lie. In our own files it follows from their sizes; else their headers
+ * are read. */
+static int place_in_store(struct pawl_restore *restore, struct source_part *part,
+	struct pawl_err *err)
+{
+	const struct zip_plan *zip = &part->zip;
+	uint64_t *sizes;
+	struct zip_plan laid = {0};
+	int rv;
+
+	if (part->info.raw) {
+		return 0;
+	}
+	sizes = FAULT_MEM("restore.place", calloc(zip->storages + 1u, sizeof(*sizes)));
+	if (sizes == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "place %u storages", zip->storages);
+	}
+	for (uint32_t i = 0; i < zip->storages; i++) {
+		sizes[i] = zip->entries[i].size_bytes;
+	}
+	rv = zip_plan_init(&laid, sizes, zip->storages, zip_plan_pickle(zip)->size_bytes, err);
+	free(sizes);
+	if (rv == 0 && same_layout(&laid, zip)) {
+		zip_plan_deinit(&part->zip);
+		part->zip = laid;
+		return 0;
+	}
+	zip_plan_deinit(&laid);
+	return rv == 0 ? read_zip(restore, part, zip_plan_read, err) : rv;
+}
+
 static int read_from_store(struct pawl_restore *restore, struct source_part *part,
 	struct pawl_err *err)
 {
-	int rv = part_image_need(part->image, 0, part->info.size_bytes, err);
+	int rv;
 
+	part_image_share(part->image, false);
+	rv = part_image_need(part->image, 0, part->info.size_bytes, err);
 	return rv == 0 && !part->info.raw ? read_zip(restore, part, zip_plan_read, err) : rv;
 }
 
@@ -430,7 +447,7 @@ static int check_share(const struct pawl_restore *restore, const struct source_p
 }
 
 /* Checks what the ranks hold of bytes lo to before hi of the file. */
-static int check_memory(const struct pawl_restore *restore, const struct source_part *part,
+int source_check_memory(const struct pawl_restore *restore, const struct source_part *part,
 	uint64_t lo, uint64_t hi, struct pawl_err *err)
 {
 	int rv = 0;
@@ -460,14 +477,14 @@ static int list_from_memory(struct pawl_restore *restore, struct source_part *pa
 		return rv;
 	}
 	pickle = zip_plan_pickle(&part->zip);
-	return check_memory(restore, part, pickle->data_off, pickle->data_off + pickle->size_bytes,
-		err);
+	return source_check_memory(restore, part, pickle->data_off,
+		pickle->data_off + pickle->size_bytes, err);
 }
 
 static int read_from_memory(struct pawl_restore *restore, struct source_part *part,
 	struct pawl_err *err)
 {
-	return check_memory(restore, part, 0, part->info.size_bytes, err);
+	return source_check_memory(restore, part, 0, part->info.size_bytes, err);
 }
 
 /* The bytes of the file at off: at most *len_bytes of them, contiguous; NULL if no rank holds them.
@@ -574,8 +591,7 @@ void pawl_restore_part(const struct pawl_restore *restore, uint32_t part,
 	*out = restore->parts[part].info;
 }
 
-/* Reads and verifies a partition as far as state. */
-static int reach(struct pawl_restore *restore, uint32_t index, enum source_state state,
+int source_reach(struct pawl_restore *restore, uint32_t index, enum source_state state,
 	struct pawl_err *err)
 {
 	bool memory = restore->info.memory;
@@ -592,6 +608,10 @@ static int reach(struct pawl_restore *restore, uint32_t index, enum source_state
 			    : list_from_store(restore, part, err);
 		part->state = rv == 0 ? SOURCE_LISTED : SOURCE_UNREAD;
 	}
+	if (rv == 0 && part->state < SOURCE_PLACED && state == SOURCE_PLACED) {
+		rv = memory ? 0 : place_in_store(restore, part, err);
+		part->state = rv == 0 ? SOURCE_PLACED : SOURCE_LISTED;
+	}
 	if (rv == 0 && part->state < state) {
 		rv = memory ? read_from_memory(restore, part, err)
 			    : read_from_store(restore, part, err);
@@ -603,7 +623,7 @@ static int reach(struct pawl_restore *restore, uint32_t index, enum source_state
 int pawl_restore_pickle(struct pawl_restore *restore, uint32_t index, const void **pickle,
 	uint64_t *size_bytes, struct pawl_err *err)
 {
-	int rv = reach(restore, index, SOURCE_LISTED, err);
+	int rv = source_reach(restore, index, SOURCE_LISTED, err);
 	const struct zip_entry *entry;
 	const uint8_t *at;
 	uint64_t len;
@@ -625,7 +645,7 @@ int pawl_restore_pickle(struct pawl_restore *restore, uint32_t index, const void
 
 int pawl_restore_read(struct pawl_restore *restore, uint32_t index, struct pawl_err *err)
 {
-	return reach(restore, index, SOURCE_READ, err);
+	return source_reach(restore, index, SOURCE_READ, err);
 }
 
 uint32_t pawl_restore_storages(const struct pawl_restore *restore, uint32_t part)
@@ -639,12 +659,27 @@ uint64_t pawl_restore_storage_bytes(const struct pawl_restore *restore, uint32_t
 	return restore->parts[part].zip.entries[storage].size_bytes;
 }
 
+/* Whether the bytes of a copy within its storage are among those that were needed before. */
+static bool has_chunks(const struct source_part *part, const struct pawl_restore_copy *copy)
+{
+	uint64_t off = part->zip.entries[copy->storage].data_off + copy->off_bytes;
+	uint64_t end = (off + copy->len_bytes + CKPT_CHUNK - 1) / CKPT_CHUNK;
+
+	for (uint64_t chunk = off / CKPT_CHUNK; copy->len_bytes > 0 && chunk < end; chunk++) {
+		if (part->have == NULL || !part->have[chunk]) {
+			return false;
+		}
+	}
+	return true;
+}
+
 static bool is_within(const struct pawl_restore *restore, const struct pawl_restore_copy *copy)
 {
 	const struct source_part *part;
 	uint64_t size;
 
-	if (copy->part >= restore->info.parts_n || restore->parts[copy->part].state < SOURCE_READ) {
+	if (copy->part >= restore->info.parts_n ||
+		restore->parts[copy->part].state < SOURCE_PLACED) {
 		return false;
 	}
 	part = &restore->parts[copy->part];
@@ -652,7 +687,8 @@ static bool is_within(const struct pawl_restore *restore, const struct pawl_rest
 		return false;
 	}
 	size = part->zip.entries[copy->storage].size_bytes;
-	return copy->off_bytes <= size && copy->len_bytes <= size - copy->off_bytes;
+	return copy->off_bytes <= size && copy->len_bytes <= size - copy->off_bytes &&
+		(part->state == SOURCE_READ || has_chunks(part, copy));
 }
 
 /* Fresh memory is cheaper to fill by huge pages. Only a hint. */

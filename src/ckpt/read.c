@@ -45,6 +45,8 @@ struct job {
 	struct store_file *file;
 	uint8_t *image;       /* of the whole file */
 	bool *have;           /* one a chunk: it is in the image, verified; or NULL: none is */
+	const bool *want;     /* one a chunk: it is to be read; or NULL: all are */
+	bool shared;          /* as in struct store_io */
 	const char *path;     /* for messages */
 	struct pawl_err *err; /* of the first failure, or NULL */
 	int rv;               /* the first failure, or 0 */
@@ -145,16 +147,18 @@ static int submit_chunk(struct job *job, struct store_io *io, uint64_t off)
 	io->len_bytes += -io->len_bytes % STORE_ALIGN; /* the last block of a raw file */
 	io->off_bytes = off;
 	io->write = false;
+	io->shared = job->shared;
 	return store_submit(job->reader->store, io, job->err);
 }
 
-/* Reads the chunks from first to before end, but those it has. */
+/* Reads the wanted chunks from first to before end, but those it has. */
 static int read_chunks(struct job *job, uint64_t first, uint64_t end)
 {
 	struct reader *r = job->reader;
 
 	for (uint64_t chunk = first; chunk < end && job->rv == 0; chunk++) {
-		if (job->have != NULL && job->have[chunk]) {
+		if ((job->have != NULL && job->have[chunk]) ||
+			(job->want != NULL && !job->want[chunk])) {
 			continue;
 		}
 		if (r->free_n == 0) {
@@ -252,6 +256,7 @@ struct part_image {
 	uint8_t *memory;                  /* the same, to be read into; NULL: it is mapped */
 	bool *have;                       /* one a chunk: it is in bytes, verified */
 	uint64_t dropped;                 /* chunks: those before it were let go once */
+	bool shared;                      /* as in struct store_io */
 	char path[STORE_PATH_MAX];        /* for messages */
 };
 
@@ -287,37 +292,58 @@ int part_image_open(struct part_image **out, struct reader *reader, const char *
 	return 0;
 }
 
-/* Memory that the reader comes to: putting pages in takes longer than reading does. */
-struct preparing {
-	uint8_t *lo, *hi; /* hi: behind it */
+/* Chunks of a file that are needed. */
+struct needing {
+	struct part_image *image; /* of the file */
+	uint64_t first, end;      /* from chunk first to before end */
+	const bool *want;         /* one a chunk of the file, or NULL: all of them */
 };
 
+static bool is_wanted(const struct needing *needing, uint64_t chunk)
+{
+	return needing->want == NULL || needing->want[chunk];
+}
+
+/* Puts pages where the reader will come to: that takes longer than reading does. */
 static void *prepare_pages(void *user)
 {
-	const struct preparing *preparing = user;
+	const struct needing *needing = user;
+	struct part_image *image = needing->image;
+	uint64_t chunk = needing->first;
 
-	pages_populate(preparing->lo, (uint64_t)(preparing->hi - preparing->lo));
+	while (chunk < needing->end) {
+		uint64_t lo = chunk;
+
+		while (chunk < needing->end && is_wanted(needing, chunk)) {
+			chunk++;
+		}
+		if (lo < chunk) {
+			pages_populate(image->memory + lo * CKPT_CHUNK,
+				(chunk - lo - 1) * CKPT_CHUNK +
+					chunk_bytes(image->part, chunk - 1));
+		}
+		chunk++;
+	}
 	return NULL;
 }
 
-/* Reads chunks from first to before end into memory. */
-static int read_into_memory(struct part_image *image, uint64_t first, uint64_t end,
-	struct pawl_err *err)
+/* Reads them into memory. */
+static int read_into_memory(struct needing *needing, struct pawl_err *err)
 {
-	uint64_t size = image->part->size_bytes;
-	uint64_t hi = end * CKPT_CHUNK < size ? end * CKPT_CHUNK : size;
-	struct preparing preparing = {image->memory + first * CKPT_CHUNK, image->memory + hi};
+	struct part_image *image = needing->image;
 	struct job job = {.reader = image->reader,
 		.part = image->part,
 		.file = image->file,
 		.image = image->memory,
 		.have = image->have,
+		.want = needing->want,
+		.shared = image->shared,
 		.path = image->path,
 		.err = err};
 	pthread_t preparer;
-	bool prepares = end - first > PREPARE_MIN / CKPT_CHUNK &&
-		pthread_create(&preparer, NULL, prepare_pages, &preparing) == 0;
-	int rv = read_chunks(&job, first, end);
+	bool prepares = needing->end - needing->first > PREPARE_MIN / CKPT_CHUNK &&
+		pthread_create(&preparer, NULL, prepare_pages, needing) == 0;
+	int rv = read_chunks(&job, needing->first, needing->end);
 
 	if (prepares) {
 		pthread_join(preparer, NULL);
@@ -325,18 +351,16 @@ static int read_into_memory(struct part_image *image, uint64_t first, uint64_t e
 	return rv;
 }
 
-/* Chunks of a mapped file being verified, by several threads. */
-struct verifying {
-	struct part_image *image; /* of the file */
-	uint64_t first;           /* chunk */
-};
-
+/* A chunk of a mapped file being verified, by one of several threads. */
 static bool is_damaged(void *user, size_t i)
 {
-	const struct verifying *verifying = user;
-	struct part_image *image = verifying->image;
-	uint64_t chunk = verifying->first + i;
+	const struct needing *needing = user;
+	struct part_image *image = needing->image;
+	uint64_t chunk = needing->first + i;
 
+	if (!is_wanted(needing, chunk)) {
+		return false;
+	}
 	if (!image->have[chunk]) {
 		image->have[chunk] =
 			crc32c(0, image->bytes + chunk * CKPT_CHUNK,
@@ -345,14 +369,14 @@ static bool is_damaged(void *user, size_t i)
 	return !image->have[chunk];
 }
 
-/* Verifies chunks from first to before end where they lie. */
-static int verify_mapped(struct part_image *image, uint64_t first, uint64_t end,
-	struct pawl_err *err)
+/* Verifies them where they lie. */
+static int verify_mapped(struct needing *needing, struct pawl_err *err)
 {
-	struct verifying verifying = {.image = image, .first = first};
-	uint64_t bad = first + parallel_find(end - first, is_damaged, &verifying);
+	const struct part_image *image = needing->image;
+	uint64_t bad =
+		needing->first + parallel_find(needing->end - needing->first, is_damaged, needing);
 
-	if (bad == end) {
+	if (bad == needing->end) {
 		return 0;
 	}
 	return blame_chunk(image->path, bad * CKPT_CHUNK, chunk_bytes(image->part, bad), err);
@@ -361,14 +385,26 @@ static int verify_mapped(struct part_image *image, uint64_t first, uint64_t end,
 int part_image_need(struct part_image *image, uint64_t off, uint64_t len_bytes,
 	struct pawl_err *err)
 {
-	uint64_t first = off / CKPT_CHUNK;
+	struct needing needing = {.image = image, .first = off / CKPT_CHUNK};
 
 	ASSERT(off <= image->part->size_bytes && len_bytes <= image->part->size_bytes - off);
 	if (len_bytes == 0) {
 		return 0;
 	}
-	return (image->memory != NULL ? read_into_memory : verify_mapped)(image, first,
-		(off + len_bytes - 1) / CKPT_CHUNK + 1, err);
+	needing.end = (off + len_bytes - 1) / CKPT_CHUNK + 1;
+	return (image->memory != NULL ? read_into_memory : verify_mapped)(&needing, err);
+}
+
+int part_image_need_chunks(struct part_image *image, const bool *want, struct pawl_err *err)
+{
+	struct needing needing = {.image = image, .end = image->part->chunks_n, .want = want};
+
+	return (image->memory != NULL ? read_into_memory : verify_mapped)(&needing, err);
+}
+
+void part_image_share(struct part_image *image, bool shared)
+{
+	image->shared = shared;
 }
 
 void part_image_drop(struct part_image *image, uint64_t end)

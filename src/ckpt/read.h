@@ -43,6 +43,11 @@ int part_image_need(struct part_image *image, uint64_t off, uint64_t len_bytes,
 /* Gives back the memory of what lies before end, in whole chunks, so that a file larger than memory
  * can be gone through; it is read again if it is needed again. */
 void part_image_drop(struct part_image *image, uint64_t end);
+/* The same for the chunks that are true in want, which has one for each of the file. */
+int part_image_need_chunks(struct part_image *image, const bool *want, struct pawl_err *err);
+/* Whether other processes are about to read the same bytes, at first not: then they are read
+ * through what the node keeps for all of them. Each still verifies its own copy. */
+void part_image_share(struct part_image *image, bool shared);
 /* Byte off of the file. Only what was needed before may be looked at; it stays until close. Any
  * thread. */
 const uint8_t *part_image_at(const struct part_image *image, uint64_t off);

@@ -1,5 +1,4 @@
-/* The tensor table: see tensors.h for the contract, docs/format.md for the bytes.
- */
+/* The tensor table: see tensors.h for the contract, docs/format.md for the bytes. */
 #include "ckpt/tensors.h"
 
 #include "base/assert.h"
@@ -8,6 +7,15 @@
 
 #include <string.h>
 
+#define SHARDED (1u << 31) /* in the number of dimensions: two more lists follow the shape */
+
+static void put_list(struct wire_out *out, const uint64_t *at, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		wire_put_u64(out, at[i]);
+	}
+}
+
 void tensor_encode(const struct pawl_tensor *tensor, struct wire_out *out)
 {
 	ASSERT(tensor->ndim <= PAWL_TENSOR_DIMS_MAX);
@@ -15,10 +23,31 @@ void tensor_encode(const struct pawl_tensor *tensor, struct wire_out *out)
 	wire_put_str(out, tensor->dtype);
 	wire_put_u32(out, tensor->storage);
 	wire_put_u64(out, tensor->offset_bytes);
-	wire_put_u32(out, tensor->ndim);
-	for (uint32_t d = 0; d < tensor->ndim; d++) {
-		wire_put_u64(out, tensor->shape[d]);
+	wire_put_u32(out, tensor->ndim | (tensor->sharded ? SHARDED : 0));
+	put_list(out, tensor->shape, tensor->ndim);
+	if (tensor->sharded) {
+		put_list(out, tensor->global, tensor->ndim);
+		put_list(out, tensor->start, tensor->ndim);
 	}
+}
+
+static void get_list(struct wire_in *in, uint64_t *at, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		at[i] = wire_get_u64(in);
+	}
+}
+
+/* Whether a shard lies in the tensor that it is one of. */
+static bool is_box(const struct pawl_tensor *tensor)
+{
+	for (uint32_t d = 0; d < tensor->ndim; d++) {
+		if (tensor->start[d] > tensor->global[d] ||
+			tensor->shape[d] > tensor->global[d] - tensor->start[d]) {
+			return false;
+		}
+	}
+	return true;
 }
 
 int pawl_tensor_decode(const void *table, size_t table_bytes, size_t *off,
@@ -36,11 +65,17 @@ int pawl_tensor_decode(const void *table, size_t table_bytes, size_t *off,
 	tensor->storage = wire_get_u32(&in);
 	tensor->offset_bytes = wire_get_u64(&in);
 	tensor->ndim = wire_get_u32(&in);
+	tensor->sharded = (tensor->ndim & SHARDED) != 0;
+	tensor->ndim &= ~SHARDED;
 	if (tensor->ndim > PAWL_TENSOR_DIMS_MAX) {
 		in.failed = true;
+		tensor->ndim = 0;
 	}
-	for (uint32_t d = 0; d < tensor->ndim && !in.failed; d++) {
-		tensor->shape[d] = wire_get_u64(&in);
+	get_list(&in, tensor->shape, tensor->ndim);
+	if (tensor->sharded) {
+		get_list(&in, tensor->global, tensor->ndim);
+		get_list(&in, tensor->start, tensor->ndim);
+		in.failed = in.failed || !is_box(tensor);
 	}
 	if (in.failed) {
 		return pawl_err_set(err, PAWL_ECORRUPT,

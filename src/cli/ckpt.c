@@ -256,26 +256,26 @@ int ckpt_read_line(struct cli_reader *reader, const char **args, size_t least, s
 	return what;
 }
 
-const char *ckpt_shape(char *buf, const struct pawl_tensor *tensor)
+const char *ckpt_shape(char *buf, const uint64_t *shape, uint32_t ndim)
 {
 	size_t used = 0;
 
 	snprintf(buf, CKPT_SHAPE_MAX, "scalar");
-	for (uint32_t i = 0; i < tensor->ndim && used < CKPT_SHAPE_MAX; i++) {
+	for (uint32_t i = 0; i < ndim && used < CKPT_SHAPE_MAX; i++) {
 		used += (size_t)snprintf(buf + used, CKPT_SHAPE_MAX - used, "%s%llu",
-			i > 0 ? " x " : "", (unsigned long long)tensor->shape[i]);
+			i > 0 ? " x " : "", (unsigned long long)shape[i]);
 	}
 	return buf;
 }
 
-json_t *ckpt_json_shape(const struct pawl_tensor *tensor)
+json_t *ckpt_json_shape(const uint64_t *shape, uint32_t ndim)
 {
-	json_t *shape = json_array();
+	json_t *list = json_array();
 
-	for (uint32_t i = 0; i < tensor->ndim; i++) {
-		json_array_append_new(shape, json_integer((json_int_t)tensor->shape[i]));
+	for (uint32_t i = 0; i < ndim; i++) {
+		json_array_append_new(list, json_integer((json_int_t)shape[i]));
 	}
-	return shape;
+	return list;
 }
 
 const char *ckpt_state_word(const struct tag_info *tag)

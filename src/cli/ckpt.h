@@ -66,8 +66,8 @@ int ckpt_read_line(struct cli_reader *reader, const char **args, size_t least, s
 #define CKPT_SHAPE_MAX 512u /* bytes of a shape as text, terminator included */
 
 /* "3 x 4", or "scalar"; cut where it is full. Returns buf, of CKPT_SHAPE_MAX bytes. */
-const char *ckpt_shape(char *buf, const struct pawl_tensor *tensor);
-struct json_t *ckpt_json_shape(const struct pawl_tensor *tensor); /* a list of numbers */
+const char *ckpt_shape(char *buf, const uint64_t *shape, uint32_t ndim);
+struct json_t *ckpt_json_shape(const uint64_t *shape, uint32_t ndim); /* a list of numbers */
 
 const char *ckpt_state_word(const struct tag_info *tag); /* "complete" or "broken" */
 

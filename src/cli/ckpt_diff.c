@@ -55,7 +55,8 @@ static void print_tensor(const struct pair_tensor *tensor)
 	const struct pawl_tensor *any = a != NULL ? a : b;
 	char shape[CKPT_SHAPE_MAX];
 
-	printf("    %-32s  %-9s %-14s", any->name, any->dtype, ckpt_shape(shape, any));
+	printf("    %-32s  %-9s %-14s", any->name, any->dtype,
+		ckpt_shape(shape, any->shape, any->ndim));
 	if (tensor->state == PAIR_CHANGED) {
 		print_delta(tensor);
 	} else {
@@ -64,7 +65,7 @@ static void print_tensor(const struct pair_tensor *tensor)
 	if (tensor->state == PAIR_RETYPED) {
 		printf(" to %s", b->dtype);
 	} else if (tensor->state == PAIR_RESHAPED) {
-		printf(" to %s", ckpt_shape(shape, b));
+		printf(" to %s", ckpt_shape(shape, b->shape, b->ndim));
 	} else if (tensor->why != NULL) {
 		printf(": %s", tensor->why);
 	}
@@ -133,7 +134,8 @@ static json_t *make_side(const struct pawl_tensor *tensor)
 	if (tensor == NULL) {
 		return json_null();
 	}
-	return json_pack("{s:s, s:o}", "dtype", tensor->dtype, "shape", ckpt_json_shape(tensor));
+	return json_pack("{s:s, s:o}", "dtype", tensor->dtype, "shape",
+		ckpt_json_shape(tensor->shape, tensor->ndim));
 }
 
 static json_t *make_tensor(const struct pair_tensor *tensor)

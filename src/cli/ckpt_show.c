@@ -21,8 +21,12 @@ static int print_tensors(const struct manifest_part *part, struct pawl_err *err)
 
 	while ((rv = pawl_tensor_decode(part->tensors, part->tensors_bytes, &off, &tensor, err)) ==
 		1) {
-		printf("    %-48s %-10s %s\n", tensor.name, tensor.dtype,
-			ckpt_shape(shape, &tensor));
+		printf("    %-48s %-10s %s", tensor.name, tensor.dtype,
+			ckpt_shape(shape, tensor.shape, tensor.ndim));
+		if (tensor.sharded) {
+			printf(", of %s", ckpt_shape(shape, tensor.global, tensor.ndim));
+		}
+		putchar('\n');
 	}
 	return rv;
 }
@@ -63,11 +67,19 @@ static json_t *make_tensors(const struct manifest_part *part, struct pawl_err *e
 
 	while ((rv = pawl_tensor_decode(part->tensors, part->tensors_bytes, &off, &tensor, err)) ==
 		1) {
-		json_array_append_new(list,
-			json_pack("{s:o, s:s, s:o, s:i, s:I}", "name", cli_json_text(tensor.name),
-				"dtype", tensor.dtype, "shape", ckpt_json_shape(&tensor), "storage",
-				(int)tensor.storage, "offset_bytes",
-				(json_int_t)tensor.offset_bytes));
+		json_t *row;
+
+		row = json_pack("{s:o, s:s, s:o, s:i, s:I}", "name", cli_json_text(tensor.name),
+			"dtype", tensor.dtype, "shape", ckpt_json_shape(tensor.shape, tensor.ndim),
+			"storage", (int)tensor.storage, "offset_bytes",
+			(json_int_t)tensor.offset_bytes);
+		if (tensor.sharded) {
+			json_object_set_new(row, "global",
+				ckpt_json_shape(tensor.global, tensor.ndim));
+			json_object_set_new(row, "start",
+				ckpt_json_shape(tensor.start, tensor.ndim));
+		}
+		json_array_append_new(list, row);
 	}
 	if (rv < 0) {
 		json_decref(list);

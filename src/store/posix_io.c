@@ -4,7 +4,8 @@
  * Transfers bypass the page cache (O_DIRECT) where the file system allows it; where it refuses, at
  * open or at a transfer, the file goes on buffered, silently. A read of what lies in the page cache
  * anyway is taken from there at memory speed. mincore is asked first: a read with RWF_NOWAIT that
- * misses makes the kernel read ahead, the same bytes twice from the disk.
+ * misses makes the kernel read ahead, the same bytes twice from the disk. What other processes want
+ * as well is read through the page cache: whoever comes first reads the disk, for all.
  *
  * A file may also be mapped for good. Two things then hold its bytes as they were seen: mlock keeps
  * the pages, so that none is read again, with an error or other bytes; and a read lease holds up
@@ -129,6 +130,8 @@ static void open_cache(const struct posix_store *ps, struct store_file *file, co
 	if (map == MAP_FAILED) {
 		goto close_fd;
 	}
+	fcntl(fd, F_SETFL, 0);                      /* io_uring heeds O_NONBLOCK */
+	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM); /* nothing is read that was not asked for */
 	file->cache_fd = fd;
 	file->map = map;
 	file->map_bytes = (size_t)st->st_size;
@@ -291,12 +294,14 @@ static int start_slot(struct posix_store *ps, struct posix_slot *slot, struct pa
 {
 	const struct store_io *io = slot->io;
 
-	slot->direct = io->file->direct;
+	bool cached = io->shared && io->file->cache_fd >= 0;
+
+	slot->direct = io->file->direct && !cached;
 	slot->req = (struct aio_req){
 		.buf = (char *)io->buf + slot->moved_bytes,
 		.len_bytes = io->len_bytes - slot->moved_bytes,
 		.off_bytes = io->off_bytes + slot->moved_bytes,
-		.fd = io->file->fd,
+		.fd = cached ? io->file->cache_fd : io->file->fd,
 		.write = io->write,
 	};
 	return aio_submit(ps->aio, &slot->req, err);

@@ -33,10 +33,12 @@ struct store_io {
 	size_t len_bytes;        /* multiple of STORE_ALIGN */
 	uint64_t off_bytes;      /* multiple of STORE_ALIGN */
 	bool write;              /* direction */
-	int rv;                  /* when reaped: 0 (all of it moved), or a negative PAWL_E code */
-	int sys;                 /* errno behind rv, or 0 */
-	void *user;              /* the caller's */
-	struct store_io *next;   /* the store's while in flight */
+	bool shared; /* a read of what other processes are about to read, too: the store may keep it
+			for them */
+	int rv;      /* when reaped: 0 (all of it moved), or a negative PAWL_E code */
+	int sys;     /* errno behind rv, or 0 */
+	void *user;  /* the caller's */
+	struct store_io *next; /* the store's while in flight */
 };
 
 enum store_kind { STORE_FILE, STORE_DIR };

@@ -33,12 +33,15 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 		.dtype = "bfloat16",
 		.storage = 7,
 		.offset_bytes = 64,
-		.ndim = i,
-		.shape = {3, 4}};
+		.ndim = i % 3,
+		.shape = {3, 4},
+		.sharded = i > 2,
+		.global = {9, 4},
+		.start = {6, 0}};
 	struct wire_out out = {0};
 	size_t len_bytes;
 
-	if (i > 2) {
+	if (i > 5) {
 		return 0;
 	}
 	for (unsigned n = 0; n < 5; n++) {

@@ -25,6 +25,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
+from pawl._shards import local_of
+
 LIMIT_S = 120
 
 
@@ -56,12 +58,13 @@ class Net(nn.Module):
         return self.narrow(torch.relu(self.wide(x)))
 
 
-def train(steps: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+def train(steps: int, sharded: bool = True) -> tuple[nn.Module, torch.optim.Optimizer]:
     """An FSDP2 module and its optimizer: the same global values in every world."""
     torch.manual_seed(0)
     model = Net()
-    fully_shard(model.wide)
-    fully_shard(model)
+    if sharded:
+        fully_shard(model.wide)
+        fully_shard(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for step in range(steps):
         x = torch.randn(4, 37, generator=torch.Generator().manual_seed(step))  # alike on all ranks
@@ -216,6 +219,70 @@ def dcp_vanish(root: str, tag: str) -> None:
         print("rank 0 heard", type(reason).__name__)
         os._exit(0)
     os._exit(1)
+
+
+# ---- Checkpointer ----
+
+
+def ckpt_save(root: str, steps: int, kind: str) -> None:
+    """Saves an FSDP2 job and some DTensors; rank 0 keeps the whole of it beside, for ckpt_load."""
+    import pawl
+
+    model, optimizer = train(steps)
+    state = {"model": model, "optimizer": optimizer, "tensors": tensors(kind, 1.0), "lr": 0.5}
+    ckpt = pawl.Checkpointer(root, persist_every=0)
+    save = ckpt.save(steps, state)
+    optimizer.step()  # what is saved is of before, however long the copy takes
+    assert save.wait("durable", LIMIT_S), save.error
+    ckpt.close()
+    model, optimizer = train(steps)
+    full = whole([model.state_dict(), optimizer.state_dict(), tensors(kind, 1.0)])
+    if dist.get_rank() == 0:
+        torch.save(full, f"{root}-{steps}.pt")
+
+
+def ckpt_load(root: str, steps: int, kind: str, how: str) -> None:
+    """Restores into other values, laid out otherwise, and compares with what ckpt_save kept."""
+    import pawl
+
+    model, optimizer = train(0 if how == "fresh" else 1, sharded=kind != "plain")
+    live: dict[str, torch.Tensor] = dict(tensors(kind if kind != "plain" else "rows", -1e6))
+    if kind == "plain":
+        live = whole(live)
+    state = {"model": model, "optimizer": optimizer, "tensors": live, "lr": 0.1}
+    kept = {name: id(local_of(p)) for name, p in model.named_parameters()}
+    ckpt = pawl.Checkpointer(root, persist_every=0)
+    assert ckpt.restore(state) == steps
+    full = whole([model.state_dict(), optimizer.state_dict(), live])
+    expected = torch.load(f"{root}-{steps}.pt", weights_only=False)
+    for got, wanted in zip(full, expected, strict=True):
+        assert same(got, wanted), f"{kind}: {got} not {wanted}"
+    assert state["lr"] == 0.5
+    assert kept == {name: id(local_of(p)) for name, p in model.named_parameters()}, "not in place"
+    x = torch.ones(4, 37)
+    model(x).square().mean().backward()
+    optimizer.step()  # it is a state to go on from
+    ckpt.close()
+
+
+def ckpt_refused(root: str) -> None:
+    """What cannot be resharded is refused by name, and nothing has changed."""
+    import pawl
+
+    live = tensors("rows", -1e6)
+    before = whole(live)
+    ckpt = pawl.Checkpointer(root, persist_every=0)
+    for change, message in (
+        ({"a": None}, r"state['tensors']['a']: saved in shards of (7, 5)"),
+        ({"a": torch.zeros(5, 7)}, "of another shape: saved (7, 5), live (5, 7)"),
+    ):
+        try:
+            ckpt.restore({"tensors": {**live, **change}}, only=["tensors"])
+            raise AssertionError("restored")
+        except pawl.PawlError as reason:
+            assert reason.name == "PAWL_EMISMATCH" and message in str(reason), reason
+        assert same(whole(live), before)
+    ckpt.close()
 
 
 # ---- the ranks ----

@@ -281,6 +281,11 @@ static void random_tensor(struct pawl_tensor *tensor, struct rng *rng)
 	for (uint32_t d = 0; d < tensor->ndim; d++) {
 		tensor->shape[d] = rng_u64(rng);
 	}
+	tensor->sharded = rng_below(rng, 2) == 1;
+	for (uint32_t d = 0; d < tensor->ndim && tensor->sharded; d++) {
+		tensor->start[d] = rng_below(rng, UINT64_MAX - tensor->shape[d]);
+		tensor->global[d] = tensor->start[d] + tensor->shape[d];
+	}
 }
 
 static void tensors_come_back(void **state)
@@ -306,6 +311,10 @@ static void tensors_come_back(void **state)
 			assert_true(got.offset_bytes == put.offset_bytes);
 			assert_int_equal(got.ndim, put.ndim);
 			assert_memory_equal(got.shape, put.shape, put.ndim * sizeof(put.shape[0]));
+			assert_true(got.sharded == put.sharded);
+			assert_memory_equal(got.global, put.global,
+				put.ndim * sizeof(put.global[0]));
+			assert_memory_equal(got.start, put.start, put.ndim * sizeof(put.start[0]));
 		}
 		assert_int_equal(pawl_tensor_decode(out.bytes, out.len_bytes, &off, &got, NULL), 0);
 		wire_out_deinit(&out);
@@ -336,6 +345,28 @@ static void damaged_tables_are_refused_or_within_limits(void **state)
 		}
 		out.bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
 	}
+	wire_out_deinit(&out);
+}
+
+static void a_shard_lies_in_its_tensor(void **state)
+{
+	struct pawl_tensor tensor = {.name = "w",
+		.dtype = "int8",
+		.ndim = 2,
+		.shape = {1, 2},
+		.sharded = true,
+		.global = {4, 2},
+		.start = {4, 0}};
+	struct wire_out out = {0};
+	size_t off = 0;
+
+	tensor_encode(&tensor, &out);
+	assert_int_equal(pawl_tensor_decode(out.bytes, out.len_bytes, &off, &tensor, NULL),
+		PAWL_ECORRUPT);
+	wire_out_reset(&out);
+	tensor.shape[0] = 0; /* ranks at the end may have nothing */
+	tensor_encode(&tensor, &out);
+	assert_int_equal(pawl_tensor_decode(out.bytes, out.len_bytes, &off, &tensor, NULL), 1);
 	wire_out_deinit(&out);
 }
 
@@ -381,6 +412,7 @@ int main(void)
 		cmocka_unit_test(files_are_named),
 		cmocka_unit_test(tensors_come_back),
 		cmocka_unit_test(damaged_tables_are_refused_or_within_limits),
+		cmocka_unit_test(a_shard_lies_in_its_tensor),
 		cmocka_unit_test(tensors_have_a_limit_of_dimensions),
 		cmocka_unit_test(allocation_may_fail),
 	};

@@ -19,8 +19,7 @@ import io
 import logging
 import os
 import uuid
-from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
@@ -43,6 +42,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from pawl import _core
+from pawl._shards import Shape, Shard
 from pawl.engine import AsIs, Building, Engine
 from pawl.errors import PawlError, error
 from pawl.loading import load_part
@@ -52,9 +52,9 @@ log = logging.getLogger("pawl.dcp")
 METADATA: Final = "dcp-metadata"  # the partition with DCP's Metadata
 _TRIES_MAX: Final = 16  # damaged tags that one load puts aside before it gives up
 
-# Where an item lies: partition's file, storage, offset in bytes, dtype, shape. Plain values, so
-# that the metadata can be read with Pawl uninstalled.
-_Place = tuple[str, str, int, torch.dtype, tuple[int, ...]]
+# Where an item lies: partition's file, name in it, dtype; and which box of a tensor it is: shape of
+# the whole, first element, shape. Plain values, so that the metadata can be read without Pawl.
+_Place = tuple[str, str, torch.dtype, Shape, Shape, Shape]
 
 
 class Damaged(OSError):
@@ -195,19 +195,18 @@ class PawlWriter(StorageWriter, PawlStager):
         """Adds this rank's partition; it is copied when this returns."""
         assert self._tag is not None
         data: dict[str, torch.Tensor] = {}
-        keys: dict[int, int] = {}  # identity of a storage -> its number in the file
+        shards: dict[int, Shard] = {}
         results = []
         name = partition(self.engine.rank)
         for item in plan.items:
-            tensor = _resolve(planner, item)
-            data[_label(item.index, data)] = tensor
-            key = keys.setdefault(tensor.untyped_storage()._cdata, len(keys))
-            offset = int(tensor.storage_offset()) * tensor.element_size()
-            place: _Place = (name, str(key), offset, tensor.dtype, tuple(tensor.shape))
+            label = _label(item.index, data)
+            tensor = data[label] = _resolve(planner, item)
+            shards[id(tensor)] = whole, start = _box(item, tensor)
+            place: _Place = (name, label, tensor.dtype, whole, start, tuple(tensor.shape))
             results.append(WriteResult(item.index, tensor.nbytes, place))
         building = self.engine.begin(self._tag, alone=self._alone)
         self._building = building
-        building.add(name, AsIs(data))
+        building.add(name, AsIs(data, shards))
         self.give_back()
         if self.engine.rank != 0 and not self._alone:
             building.commit()
@@ -264,7 +263,6 @@ class PawlReader(StorageReader):
         self._found: _core.Restore | None = None
         self._indices: dict[str, int] = {}  # file -> partition
         self._places: dict[MetadataIndex, _Place] = {}
-        self._reached: set[int] = set()  # partitions that were read
 
     def newest(self) -> str | None:
         """The newest complete tag whose metadata can be read; None if there is none."""
@@ -293,7 +291,6 @@ class PawlReader(StorageReader):
         if self._found is not None:
             self._found.close()
         self._found = None
-        self._reached.clear()
 
     # ---- called by DCP, in this order; parameters must keep these names ----
 
@@ -308,7 +305,7 @@ class PawlReader(StorageReader):
         if METADATA not in self._indices:
             raise FileNotFoundError(f"{self.root}/{found.tag} was not saved by PawlWriter")
         index = self._indices[METADATA]
-        self._verify([index])
+        self._verify(lambda: found.read([index]))
         metadata: Metadata = load_part(found, index, f"{found.tag}/{METADATA}", None, self._trust)
         return metadata
 
@@ -341,8 +338,7 @@ class PawlReader(StorageReader):
         self._need(plan)  # a planner may have changed it since
         for item in plan.items:
             if item.type == LoadItemType.BYTE_IO:
-                whole = self._whole(found, self._places[item.storage_index])
-                planner.load_bytes(item, io.BytesIO(bytes(whole.numpy())))
+                self._load_bytes(found, item, planner)
             else:
                 self._load_tensor(found, item, planner)
         self.close()
@@ -381,44 +377,53 @@ class PawlReader(StorageReader):
         return found
 
     def _need(self, plan: LoadPlan) -> None:
-        files = {self._places[item.storage_index][0] for item in plan.items}
-        missing = sorted(files - self._indices.keys())
-        if missing:
-            raise Damaged(f"{self.root}/{self._open().tag} has no partition {', '.join(missing)}")
-        self._verify([self._indices[file] for file in sorted(files)])
-
-    def _verify(self, indices: list[int]) -> None:
+        """Reads and verifies what the items need."""
         found = self._open()
+        self._verify(
+            lambda: found.need(b"".join(self._copies(found, item, 0) for item in plan.items))
+        )
+
+    def _copies(self, found: _core.Restore, item: ReadItem, address: int) -> bytes:
+        """The copies that put what an item wants at an address."""
+        file, label, dtype, whole, start, shape = self._places[item.storage_index]
+        if file not in self._indices:
+            raise Damaged(f"{self.root}/{found.tag} has no partition {file}")
+        if item.type != LoadItemType.BYTE_IO:
+            pairs = zip(start, item.storage_offsets, strict=True)
+            start, shape = tuple(a + b for a, b in pairs), tuple(item.lengths)
+        name, _, _ = found.parts[self._indices[file]]
+        text = str(dtype).removeprefix("torch.")
+        return found.reshard(name, label, text, dtype.itemsize, whole, start, shape, address)
+
+    def _verify(self, read: Callable[[], None]) -> None:
         try:
-            found.read([index for index in indices if index not in self._reached])
+            read()
         except PawlError as reason:
             if reason.name not in ("PAWL_ECORRUPT", "PAWL_EIO"):
                 raise
             if reason.name == "PAWL_ECORRUPT" and self._engine is not None:
-                found.condemn(str(reason))
+                self._open().condemn(str(reason))
             raise Damaged(f"{self.root}: {reason}") from reason
-        self._reached.update(indices)
 
-    def _whole(self, found: _core.Restore, place: _Place) -> torch.Tensor:
-        file, key, offset, dtype, shape = place
-        tensor = torch.empty(shape, dtype=dtype)
-        if tensor.nbytes:
-            spec = (self._indices[file], int(key), offset, tensor.data_ptr(), tensor.nbytes)
-            found.copy(array("Q", spec))
-        return tensor
+    def _load_bytes(self, found: _core.Restore, item: ReadItem, planner: LoadPlanner) -> None:
+        data = torch.empty(self._places[item.storage_index][-1], dtype=torch.uint8)
+        found.copy(self._copies(found, item, data.data_ptr()))
+        planner.load_bytes(item, io.BytesIO(bytes(data.numpy())))
 
     def _load_tensor(self, found: _core.Restore, item: ReadItem, planner: LoadPlanner) -> None:
-        whole = self._whole(found, self._places[item.storage_index])
-        for dim, (start, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
-            whole = whole.narrow(dim, start, length)
+        dtype = self._places[item.storage_index][2]
         target = planner.resolve_tensor(item).detach()
-        if target.size() != whole.size():
+        if target.shape != item.lengths:
             raise error(
                 "PAWL_EMISMATCH",
-                f"{item.storage_index.fqn}: {tuple(whole.size())} in the checkpoint, "
-                f"{tuple(target.size())} to be loaded",
+                f"{item.storage_index.fqn}: {tuple(item.lengths)} in the checkpoint, "
+                f"{tuple(target.shape)} to be loaded",
             )
-        target.copy_(whole)
+        direct = target.is_cpu and target.dtype == dtype and target.is_contiguous()
+        buffer = target if direct else torch.empty(tuple(item.lengths), dtype=dtype)
+        found.copy(self._copies(found, item, buffer.data_ptr()))
+        if not direct:
+            target.copy_(buffer)
         planner.commit_tensor(item, target)
 
 
@@ -474,6 +479,13 @@ def _tag_of(checkpoint_id: str | os.PathLike[str] | None, root: str) -> str | No
     path = os.fspath(checkpoint_id)
     parent, tag = os.path.split(os.path.abspath(path))
     return tag if "/" in path and parent == root else path
+
+
+def _box(item: WriteItem, tensor: torch.Tensor) -> Shard:
+    """Shape of the tensor that an item is a part of, and the part's first element."""
+    if item.tensor_data is None:
+        return tuple(tensor.shape), (0,) * tensor.dim()
+    return tuple(item.tensor_data.size), tuple(item.tensor_data.chunk.offsets)
 
 
 def _label(index: MetadataIndex, taken: Mapping[str, Any]) -> str:

@@ -1,0 +1,64 @@
+/* A checkpoint being read, as the files see it that read it: session_restore.c (whole partitions)
+ * and session_reshard.c (what is needed of them). */
+#ifndef AGENT_SESSION_SOURCE_H
+#define AGENT_SESSION_SOURCE_H
+
+#include "agent/session.h"
+#include "ckpt/read.h"
+
+/* How much of a partition is verified. */
+enum source_state {
+	SOURCE_UNREAD,
+	SOURCE_LISTED, /* the pickle, and the sizes of the storages */
+	SOURCE_PLACED, /* and it is known where storages lie */
+	SOURCE_READ,   /* all of it */
+};
+
+/* One partition being read. */
+struct source_part {
+	struct pawl_restore_part info; /* as shown */
+	enum source_state state;       /* of what follows */
+	struct zip_plan zip;           /* layout; where storages lie only once placed */
+	bool *have;               /* one a chunk: verified for pawl_restore_need; NULL: none is */
+	struct part_image *image; /* store: the file in memory; NULL while unread */
+	const struct manifest_part *manifest; /* store */
+	uint32_t owner; /* memory: the rank whose record describes it (0 if shared) */
+	uint32_t index; /* memory: in that record */
+};
+
+/* One rank's share of a checkpoint in memory. */
+struct source_rank {
+	struct record record; /* what it staged */
+	uint8_t *arena;       /* mapped */
+	uint64_t size_bytes;  /* of it */
+};
+
+/* A row of some partition's tensor table. */
+struct source_tensor {
+	const char *name;    /* in the table; not terminated */
+	uint32_t name_bytes; /* of it */
+	uint32_t part;       /* index of the partition */
+	size_t off;          /* of the row in the table */
+};
+
+struct pawl_restore {
+	struct pawl_ckpt *ckpt; /* NULL for tools */
+	struct pawl_restore_info info;
+	struct source_part *parts;     /* info.parts_n of them */
+	struct source_rank *ranks;     /* memory: info.world of them */
+	struct store *store;           /* store */
+	struct reader *reader;         /* store */
+	struct manifest manifest;      /* store */
+	char tag[CKPT_TAG_MAX];        /* its name */
+	struct source_tensor *tensors; /* of all tables, by name; NULL until one is asked for */
+	size_t tensors_n;              /* of them */
+};
+
+/* Reads and verifies a partition as far as state. PAWL_EINVAL: there is no such partition. */
+int source_reach(struct pawl_restore *restore, uint32_t index, enum source_state state,
+	struct pawl_err *err);
+/* Verifies what the ranks hold in memory of bytes lo to before hi of the file. */
+int source_check_memory(const struct pawl_restore *restore, const struct source_part *part,
+	uint64_t lo, uint64_t hi, struct pawl_err *err);
+
+#endif

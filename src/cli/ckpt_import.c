@@ -19,12 +19,10 @@
 #include "cli/progress.h"
 #include "store/store.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define JOB_NAME  "import"     /* in the manifest */
@@ -236,12 +234,15 @@ static int receive_part(struct import *import, json_t *message, struct pawl_err 
 static int begin(struct import *import, struct pawl_err *err)
 {
 	char *tag = import->manifest.tag;
-	int rv;
+	struct store *made;
+	bool there = access(import->args[1], F_OK) == 0;
+	int rv = store_posix_open(import->args[1], true, &made, err);
 
-	import->made_root = mkdir(import->args[1], 0777) == 0;
-	if (!import->made_root && errno != EEXIST) {
-		return pawl_err_sys(err, "make %s", import->args[1]);
+	if (rv != 0) {
+		return rv;
 	}
+	store_close(made);
+	import->made_root = !there;
 	rv = ckpt_root_make(&import->root, import->args[1], import->command, err);
 	if (rv != 0) {
 		return rv;

@@ -349,13 +349,21 @@ class Found:
         if self._entries[name].raw != raw:
             how = "read" if self._entries[name].raw else "load"
             raise ValueError(f"{self.tag}/{name}: use {how}() for it")
-        found = self._source.reopen(self.tag)
-        if found is None:
+        try:
+            found = self._source.reopen(self.tag)
+        except PawlError as reason:
+            if reason.name != "PAWL_ECORRUPT":
+                raise
+            raise OSError(f"{self._source.root}: {reason}") from reason
+        now = _entries(found).get(name) if found is not None else None
+        if found is None or now is None or now.raw != raw:
+            if found is not None:
+                found.close()
             raise OSError(
                 f"{self._source.root}/{self.tag} is gone since it was found: it was deleted, put "
-                "aside as damaged, or given up in memory before it was durable"
+                "aside as damaged, replaced, or given up in memory before it was durable"
             )
-        return found, _entries(found)[name].index
+        return found, now.index
 
     def _blame(self, found: _core.Restore, reason: PawlError) -> Exception:
         """What to raise; what is damaged is put aside."""

@@ -69,7 +69,7 @@ void ledger_new_epoch(struct ledger *ledger, uint32_t world)
 	ledger->world = world;
 	ledger->refused_seq = 0;
 	ledger->last_seq = 0;
-	ledger->tags_n = 0;
+	ledger->known_n = 0;
 	memset(ledger->failed, 0, sizeof(ledger->failed));
 	memset(ledger->began_bits, 0, sizeof(ledger->began_bits));
 	memset(ledger->gone_bits, 0, sizeof(ledger->gone_bits));
@@ -279,32 +279,55 @@ static uint64_t hash_tag(const char *tag)
 	return hash;
 }
 
+/* A tag that was committed in this epoch, or NULL. */
+static struct ledger_known *find_known(struct ledger *ledger, const char *tag)
+{
+	uint32_t n = ledger->known_n < LEDGER_TAGS_KNOWN ? ledger->known_n : LEDGER_TAGS_KNOWN;
+	uint64_t hash = hash_tag(tag);
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (ledger->known[i].hash == hash) {
+			return &ledger->known[i];
+		}
+	}
+	return NULL;
+}
+
+/* Whether rank has its part already in the round that slot adds to. */
+static bool has_its_part(const struct ledger_slot *slot, const struct ledger_known *known,
+	uint32_t rank)
+{
+	return slot->late && known && has_bit(known->part_bits, rank);
+}
+
+/* Who has a part in the tag's newest round, now that slot is committed. */
+static void know_parts(struct ledger *ledger, const struct ledger_slot *slot)
+{
+	struct ledger_known *known = slot->again
+		? find_known(ledger, slot->tag)
+		: &ledger->known[ledger->known_n++ % LEDGER_TAGS_KNOWN];
+
+	if (!known) {
+		return; /* 256 tags ago */
+	}
+	known->hash = hash_tag(slot->tag);
+	for (uint32_t i = 0; i < LEDGER_BITS; i++) {
+		known->part_bits[i] = slot->begun_bits[i] | (slot->late ? known->part_bits[i] : 0);
+	}
+}
+
 /* All ranks have staged it. Returns the slot. */
 static int commit(struct ledger *ledger, struct ledger_slot *slot)
 {
 	slot->state = SLOT_COMMITTED;
-	if (ledger->named && !slot->again) {
-		ledger->tags_known[ledger->tags_n++ % LEDGER_TAGS_KNOWN] = hash_tag(slot->tag);
+	if (ledger->named) {
+		know_parts(ledger, slot);
 	}
 	return (int)(slot - ledger->slots);
 }
 
-/* The place of a tag that was committed in this epoch, or -1. */
-static int find_known(const struct ledger *ledger, const char *tag)
-{
-	uint32_t n = ledger->tags_n < LEDGER_TAGS_KNOWN ? ledger->tags_n : LEDGER_TAGS_KNOWN;
-	uint64_t hash = hash_tag(tag);
-
-	for (uint32_t i = 0; i < n; i++) {
-		if (ledger->tags_known[i] == hash) {
-			return (int)i;
-		}
-	}
-	return -1;
-}
-
 static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
-	const struct ledger_ask *ask, bool again)
+	const struct ledger_ask *ask, const struct ledger_known *known)
 {
 	memset(slot, 0, sizeof(*slot));
 	slot->state = SLOT_STAGING;
@@ -312,13 +335,16 @@ static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
 	slot->order = ++ledger->orders;
 	slot->step = ask->step == LEDGER_STEP_NONE ? ledger->newest_step : ask->step;
 	snprintf(slot->tag, sizeof(slot->tag), "%s", ask->tag);
-	slot->again = again;
-	slot->urgent = again;
+	slot->again = known != NULL;
+	slot->late = known && !has_bit(known->part_bits, ask->rank);
+	slot->urgent = slot->again;
 	slot->alone = ask->alone;
 	slot->streamed = ledger->stream || !ask->fits;
 	slot->begun = set_bit(slot->begun_bits, ask->rank);
 	for (uint32_t r = 0; r < ledger->world; r++) {
-		if (r != ask->rank && (ask->alone || has_bit(ledger->left_bits, r))) {
+		bool done = has_its_part(slot, known, r) && !has_bit(ledger->gone_bits, r);
+
+		if (r != ask->rank && (ask->alone || done || has_bit(ledger->left_bits, r))) {
 			slot->staged += set_bit(slot->staged_bits, r);
 		}
 	}
@@ -488,9 +514,13 @@ static enum ledger_answer check_failed(struct ledger *ledger, const struct ledge
 static struct ledger_slot *find_tag(struct ledger *ledger, const struct ledger_ask *ask)
 {
 	struct ledger_slot *slot = find_staging(ledger);
+	bool shut; /* to who is not in it */
 
-	return slot && strcmp(slot->tag, ask->tag) == 0 && !has_staged(slot, ask->rank) &&
-			(!slot->alone || has_bit(slot->begun_bits, ask->rank)) &&
+	if (!slot || strcmp(slot->tag, ask->tag) != 0 || has_staged(slot, ask->rank)) {
+		return NULL;
+	}
+	shut = slot->alone || has_its_part(slot, find_known(ledger, ask->tag), ask->rank);
+	return (!shut || has_bit(slot->begun_bits, ask->rank)) &&
 			(ask->seq == 0 || ask->seq == slot->seq)
 		? slot
 		: NULL;
@@ -530,7 +560,7 @@ enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *
 {
 	struct ledger_slot *slot;
 	enum ledger_answer answer = LEDGER_GRANT;
-	bool again = ledger->named && find_known(ledger, ask->tag) >= 0;
+	const struct ledger_known *known = ledger->named ? find_known(ledger, ask->tag) : NULL;
 	int i;
 
 	ASSERT(ask->rank < ledger->world);
@@ -547,11 +577,11 @@ enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *
 	if (answer != LEDGER_GRANT) {
 		return answer;
 	}
-	i = find_room(ledger, ask, again);
+	i = find_room(ledger, ask, known != NULL);
 	if (i < 0) {
 		return wait_or_refuse(ledger, ask, verdict);
 	}
-	start_slot(ledger, &ledger->slots[i], ask, again);
+	start_slot(ledger, &ledger->slots[i], ask, known);
 	verdict->slot = i;
 	verdict->seq = ledger->slots[i].seq;
 	verdict->streamed = ledger->slots[i].streamed;
@@ -703,10 +733,10 @@ bool ledger_has_part(const struct ledger *ledger, int i, uint32_t rank)
 void ledger_drop(struct ledger *ledger, int i)
 {
 	struct ledger_slot *slot = &ledger->slots[i];
-	int known = find_known(ledger, slot->tag);
+	struct ledger_known *known = find_known(ledger, slot->tag);
 
-	if (known >= 0 && !slot->again && !slot->durable) {
-		ledger->tags_known[known] = 0; /* there is nothing to add to */
+	if (known && !slot->again && !slot->durable) {
+		known->hash = 0; /* there is nothing to add to */
 	}
 	slot->state = SLOT_EMPTY; /* if it is being persisted, that will find the damage too */
 }

@@ -23,9 +23,12 @@
  * it counts as having staged it; who has left, has nothing to add to any later one either;
  *   - so does, once a rank that staged it goes on or asks for a checkpoint, every rank that has
  *     never begun a save and is not known to have died;
- *   - the same tag may be saved again, also by a rank that comes late for it, which adds to it.
- *     Then both must become durable, the first one first; ranks that write by themselves wait until
- *     it is, since both are built in one place;
+ *   - the same tag may be saved again, which adds to it. Then both must become durable, the first
+ *     one first; ranks that write by themselves wait until it is, since both are built in one
+ * place;
+ *   - who saves a tag again that it has its part in, begins a new round, in which all are waited
+ *     for as in the first. Who has none yet comes late: those that have theirs are not waited for,
+ *     and wait with the next round until it is over;
  *   - a tag that failed on one rank is refused to every other rank once, so that no part of it is
  *     taken for the whole.
  */
@@ -63,6 +66,7 @@ struct ledger_slot {
 	uint64_t step;  /* its training step */
 	char tag[CKPT_TAG_MAX]; /* its name */
 	bool again;             /* it adds to what the tag holds already */
+	bool late;              /* it adds to the newest round of it, begins none */
 	bool alone;             /* one rank has a part in it: others wait, and add to it */
 	bool streamed;    /* too large for memory: the ranks write it to the store themselves */
 	bool persisting;  /* the storage thread reads it */
@@ -73,6 +77,12 @@ struct ledger_slot {
 	uint32_t staged;  /* ranks that staged */
 	uint64_t begun_bits[LEDGER_BITS];  /* which */
 	uint64_t staged_bits[LEDGER_BITS]; /* which; not in begun_bits: it has no part in it */
+};
+
+/* A tag that was committed in this epoch, of named saves. */
+struct ledger_known {
+	uint64_t hash;                   /* of its name; 0: none */
+	uint64_t part_bits[LEDGER_BITS]; /* ranks that have their part in its newest round */
 };
 
 /* A tag that failed, of named saves. */
@@ -97,8 +107,8 @@ struct ledger {
 	bool named;             /* saves are matched by tag */
 	uint64_t orders;        /* starts so far */
 	uint64_t newest_step;   /* of all tags known */
-	uint64_t tags_known[LEDGER_TAGS_KNOWN]; /* named: hashes of those of this epoch, a ring */
-	uint32_t tags_n;                        /* named: put into it so far */
+	struct ledger_known known[LEDGER_TAGS_KNOWN]; /* named: the newest, a ring */
+	uint32_t known_n;                             /* named: put into it so far */
 	uint64_t began_bits[LEDGER_BITS]; /* named: ranks that have begun a save in this epoch */
 	uint64_t gone_bits[LEDGER_BITS];  /* named: ranks that died in this epoch */
 	uint64_t left_bits[LEDGER_BITS];  /* named: ranks that left in this epoch, on purpose */

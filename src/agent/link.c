@@ -199,6 +199,12 @@ int link_send(struct link *link, struct wire_out *out, size_t start, struct pawl
 	pthread_mutex_lock(&link->send);
 	rv = proto_send(link->conn.fd, out, NULL, 0, err);
 	pthread_mutex_unlock(&link->send);
+	if (rv == PAWL_EPEER) { /* nothing gets through any more, or it got through in part */
+		shutdown(link->conn.fd, SHUT_RDWR);
+		pthread_mutex_lock(&link->calls_lock);
+		link->alive = false;
+		pthread_mutex_unlock(&link->calls_lock);
+	}
 	return rv;
 }
 

@@ -11,62 +11,79 @@
 
 #define FIND_PAUSE_NS 10000000 /* before asking again for a tag that is being added to */
 
-int pawl_ckpt_restore(struct pawl_ckpt *ckpt, bool has_step, uint64_t step, int timeout_ms,
-	struct pawl_restore **out, struct pawl_err *err)
-{
-	struct pawl_restore *restore;
-	struct wire_in in;
-	size_t start;
-	int rv;
+/* What is asked for: by all ranks a step, by one of them a tag. */
+struct question {
+	enum proto_type type; /* PROTO_RESTORE, PROTO_FIND */
+	bool has_step;
+	uint64_t step;
+	const char *tag;
+	int timeout_ms;
+};
 
-	if (session_dead(ckpt, err)) {
-		return PAWL_EPEER;
-	}
-	rv = session_restore_new(&restore, ckpt, err);
-	if (rv != 0) {
-		return rv;
-	}
-	pthread_mutex_lock(&ckpt->saving);
-	if (!ckpt->link || !link_alive(ckpt->link)) {
-		rv = session_connect(ckpt, err);
-	}
-	if (rv == 0) {
-		start = link_start(ckpt->link, &ckpt->frame, PROTO_RESTORE);
-		wire_put_u8(&ckpt->frame, has_step);
-		wire_put_u64(&ckpt->frame, step);
-		rv = link_call(ckpt->link, &ckpt->frame, start, timeout_ms, &ckpt->reply, &in, err);
-	}
-	rv = rv == 0 ? session_restore_take(restore, ckpt, &in, err) : rv;
-	link_reply_close(&ckpt->reply);
-	pthread_mutex_unlock(&ckpt->saving);
-	if (rv != 0) {
-		pawl_restore_close(restore);
-		return rv;
-	}
-	*out = restore;
-	return 0;
-}
-
-/* One question; PAWL_EBUSY: the tag is being added to. */
-static int find_once(struct pawl_restore *restore, struct pawl_ckpt *ckpt, const char *tag,
-	int timeout_ms, struct pawl_err *err)
+/* One question to the agent that we are connected to, or can be. Called with saving. */
+static int ask_once(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
+	const struct question *question, struct pawl_err *err)
 {
 	struct wire_in in;
 	size_t start;
 	int rv = 0;
 
-	pthread_mutex_lock(&ckpt->saving);
 	if (!ckpt->link || !link_alive(ckpt->link)) {
 		rv = session_connect(ckpt, err);
 	}
 	if (rv == 0) {
-		start = link_start(ckpt->link, &ckpt->frame, PROTO_FIND);
-		wire_put_str(&ckpt->frame, tag ? tag : "");
-		rv = link_call(ckpt->link, &ckpt->frame, start, timeout_ms, &ckpt->reply, &in, err);
+		start = link_start(ckpt->link, &ckpt->frame, question->type);
+		if (question->type == PROTO_FIND) {
+			wire_put_str(&ckpt->frame, question->tag);
+		} else {
+			wire_put_u8(&ckpt->frame, question->has_step);
+			wire_put_u64(&ckpt->frame, question->step);
+		}
+		rv = link_call(ckpt->link, &ckpt->frame, start, question->timeout_ms, &ckpt->reply,
+			&in, err);
 	}
 	rv = rv == 0 ? session_restore_take(restore, ckpt, &in, err) : rv;
 	link_reply_close(&ckpt->reply);
+	return rv;
+}
+
+/* PAWL_EBUSY: the tag is being added to. */
+static int ask(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
+	const struct question *question, struct pawl_err *err)
+{
+	int rv;
+
+	pthread_mutex_lock(&ckpt->saving);
+	snap_wait(ckpt->snap); /* what was saved so far counts */
+	rv = ask_once(restore, ckpt, question, err);
+	if (rv == PAWL_EPEER) { /* it ended meanwhile: the next one answers */
+		rv = ask_once(restore, ckpt, question, err);
+	}
 	pthread_mutex_unlock(&ckpt->saving);
+	return rv;
+}
+
+int pawl_ckpt_restore(struct pawl_ckpt *ckpt, bool has_step, uint64_t step, int timeout_ms,
+	struct pawl_restore **out, struct pawl_err *err)
+{
+	const struct question question = {.type = PROTO_RESTORE,
+		.has_step = has_step,
+		.step = step,
+		.timeout_ms = timeout_ms};
+	int rv;
+
+	if (session_dead(ckpt, err)) {
+		return PAWL_EPEER;
+	}
+	rv = session_restore_new(out, ckpt, err);
+	if (rv != 0) {
+		return rv;
+	}
+	rv = ask(*out, ckpt, &question, err);
+	if (rv != 0) {
+		pawl_restore_close(*out);
+		*out = NULL;
+	}
 	return rv;
 }
 
@@ -74,28 +91,29 @@ int pawl_ckpt_find(struct pawl_ckpt *ckpt, const char *tag, int timeout_ms,
 	struct pawl_restore **out, struct pawl_err *err)
 {
 	const struct timespec pause = {.tv_nsec = FIND_PAUSE_NS};
+	const struct question question = {.type = PROTO_FIND,
+		.tag = tag ? tag : "",
+		.timeout_ms = timeout_ms};
 	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
-	struct pawl_restore *restore;
 	int rv;
 
 	if (session_dead(ckpt, err)) {
 		return PAWL_EPEER;
 	}
-	rv = session_restore_new(&restore, ckpt, err);
+	rv = session_restore_new(out, ckpt, err);
 	if (rv != 0) {
 		return rv;
 	}
 	for (;;) {
-		rv = find_once(restore, ckpt, tag, timeout_ms, err);
+		rv = ask(*out, ckpt, &question, err);
 		if (rv != PAWL_EBUSY || clock_mono_ns() >= due_ns) {
 			break;
 		}
 		nanosleep(&pause, NULL);
 	}
 	if (rv != 0) {
-		pawl_restore_close(restore);
-		return rv;
+		pawl_restore_close(*out);
+		*out = NULL;
 	}
-	*out = restore;
-	return 0;
+	return rv;
 }

@@ -89,15 +89,18 @@ static void the_formulas_find_the_least_cost(void **state)
 	}
 }
 
-/* What the overhead says happens: failures drawn one by one, work redone, saves interrupted. */
+/* What the overhead says happens: failures drawn one by one, work redone, saves interrupted.
+ * error is the mean's standard error. */
 static double simulate(struct rng *rng, double interval_s, double cost_s, double restart_s,
-	double mtbf_s)
+	double mtbf_s, double *error)
 {
-	double lost_s = 0;
+	double sum = 0;
+	double squares = 0;
 
 	for (unsigned i = 0; i < SEGMENTS; i++) {
 		double left_s = interval_s + cost_s; /* to the next save that is whole */
 		double next_s = -mtbf_s * log(uniform(rng));
+		double lost_s = 0;
 
 		while (next_s < left_s) {
 			lost_s += next_s;
@@ -105,8 +108,12 @@ static double simulate(struct rng *rng, double interval_s, double cost_s, double
 			next_s = -mtbf_s * log(uniform(rng));
 		}
 		lost_s += left_s - interval_s;
+		sum += lost_s / interval_s;
+		squares += lost_s * lost_s / (interval_s * interval_s);
 	}
-	return lost_s / (SEGMENTS * interval_s);
+	sum /= SEGMENTS;
+	*error = sqrt((squares / SEGMENTS - sum * sum) / SEGMENTS);
+	return sum;
 }
 
 static void the_overhead_is_what_failures_cost(void **state)
@@ -122,9 +129,13 @@ static void the_overhead_is_what_failures_cost(void **state)
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		const double *c = cases[i];
+		double error;
+		double cost = simulate(&rng, c[0], c[1], c[2], c[3], &error);
 
-		assert_close(simulate(&rng, c[0], c[1], c[2], c[3]),
-			pawl_interval_overhead(c[0], c[1], c[2], c[3]), 0.02);
+		assert_true(error < 0.015 * cost);
+		/* beyond five standard errors once in two million */
+		assert_close(cost, pawl_interval_overhead(c[0], c[1], c[2], c[3]),
+			5 * error / cost);
 	}
 }
 

@@ -455,9 +455,10 @@ static void what_latest_names_stays(void **state)
 
 static void a_latest_that_names_no_tag_keeps_none(void **state)
 {
-	const char *const other[] = {"", "global_step", "global_step11", "2",
+	const char *const too_long =
 		"a line that is longer than any tag can be, since a tag has at most one hundred "
-		"and twenty-seven bytes, as this one has not: it goes on"};
+		"and twenty-seven bytes, as this one has not: it goes on";
+	const char *const other[] = {"", "global_step", "global_step11", "2", too_long};
 
 	for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++) {
 		const uint64_t steps[] = {1, 2};

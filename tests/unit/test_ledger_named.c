@@ -196,13 +196,35 @@ static void who_is_late_adds(void **state)
 	assert_true(asks(0) >= 0);
 	assert_int_equal(begin(1, "a"), LEDGER_GRANT);
 	assert_true(ledger.slots[verdict.slot].again);
-	assert_true(ledger_staged(&ledger, 1, verdict.seq) < 0); /* 0 may save it too */
-	assert_true(asks(1) < 0);
-	assert_int_equal(begin(0, "b"), LEDGER_WAIT); /* but does not */
-	assert_int_equal(persist(0), 0);              /* in order */
+	assert_int_equal(ledger_staged(&ledger, 1, verdict.seq), 1); /* 0 has its part in it */
+	assert_int_equal(begin(0, "b"), LEDGER_WAIT);
+	assert_int_equal(persist(0), 0); /* in order */
 	ledger_persisted(&ledger, 0, true, 0);
 	assert_int_equal(begin(0, "b"), LEDGER_GRANT);
 	assert_int_equal(persist(0), 1);
+}
+
+/* Rank 0 is a round ahead of rank 1: no round of theirs gets half of another. */
+static void rounds_are_not_mixed(void **state)
+{
+	start(2, 0);
+	save(0, "a");
+	assert_true(asks(0) >= 0);
+	assert_int_equal(begin(1, "a"), LEDGER_GRANT);
+	uint64_t first = verdict.seq;
+
+	assert_int_equal(begin(0, "a"), LEDGER_WAIT); /* that one is the first round's */
+	assert_int_equal(ledger_staged(&ledger, 1, first), 1);
+	assert_int_equal(persist(0), 0);
+	ledger_persisted(&ledger, 0, true, 0);
+	assert_int_equal(begin(0, "a"), LEDGER_GRANT);
+	assert_true(ledger_staged(&ledger, 0, verdict.seq) < 0);
+	assert_true(asks(0) < 0); /* in the second both are waited for */
+	assert_int_equal(persist(0), 1);
+	ledger_persisted(&ledger, 1, true, 0);
+	assert_int_equal(save(1, "a"), 0);
+	assert_int_equal(begin(1, "a"), LEDGER_GRANT); /* and in the third */
+	assert_true(ledger_staged(&ledger, 1, verdict.seq) < 0);
 }
 
 static void what_is_added_to_becomes_durable_first(void **state)
@@ -412,6 +434,7 @@ struct attempt {
 	bool granted[RANKS]; /* began it */
 	bool staged[RANKS];  /* staged it */
 	bool past[RANKS];    /* has begun another tag since it was started */
+	bool late;           /* whose starter had no part in the tag's newest round */
 	bool failed;         /* for all */
 	bool committed;      /* is whole */
 	bool durable;        /* in the store */
@@ -422,6 +445,7 @@ struct world {
 	uint32_t n; /* ranks */
 	struct rank ranks[RANKS];
 	struct attempt attempts[ATTEMPTS]; /* by number */
+	bool in_round[TAGS][RANKS];        /* has a part in the newest round of a tag */
 	uint64_t at[LEDGER_SLOTS];         /* number of what is in a slot */
 	int persisting;                    /* slot; -1: none */
 	int64_t now_ns;                    /* of the agent's clock */
@@ -451,7 +475,14 @@ static void check_whole(int slot)
 		assert_int_equal(ledger_has_part(&ledger, slot, r), has_part);
 		assert_true(!has_part || attempt->staged[r]);
 		assert_true(has_part || rank->doing != DEAD || w.at[slot] <= rank->alive);
-		assert_true(has_part || !rank->saved || rank->doing == LEFT || attempt->past[r]);
+		assert_true(has_part || !rank->saved || rank->doing == LEFT || attempt->past[r] ||
+			(attempt->late && w.in_round[attempt->tag][r]));
+	}
+	for (uint32_t r = 0; r < w.n; r++) {
+		bool *in = &w.in_round[attempt->tag][r];
+
+		assert_false(attempt->late && *in && attempt->granted[r]);
+		*in = attempt->granted[r] || (attempt->late && *in);
 	}
 }
 
@@ -520,6 +551,8 @@ static void note_grant(uint32_t r)
 			strcmp(slot->tag, rank->ask.tag) != 0);
 	}
 	attempt->tag = rank->at;
+	attempt->late = verdict.fresh ? ledger.slots[verdict.slot].again && !w.in_round[rank->at][r]
+				      : attempt->late;
 	attempt->granted[r] = true;
 	w.at[verdict.slot] = verdict.seq;
 	rank->ask.seq = verdict.seq;
@@ -759,6 +792,7 @@ int main(void)
 		cmocka_unit_test(who_died_is_waited_for),
 		cmocka_unit_test(who_has_begun_is_waited_for_whatever_others_do),
 		cmocka_unit_test(who_is_late_adds),
+		cmocka_unit_test(rounds_are_not_mixed),
 		cmocka_unit_test(what_is_added_to_becomes_durable_first),
 		cmocka_unit_test(what_is_added_to_is_not_given_out),
 		cmocka_unit_test(who_writes_by_itself_waits_for_the_place),

@@ -1,0 +1,446 @@
+"""Engine: saves by tag, as integrations and programs use it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import program
+import ranks
+from conftest import real_core
+from pawl import PawlError
+from pawl.engine import AsIs, Engine, Raw, Safetensors, beside, step_of
+
+pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
+
+JOB = Path(__file__).with_name("engine_job.py")
+DTYPES = [
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
+    *(torch.float8_e4m3fn, torch.float8_e5m2, torch.complex64),
+    *(torch.int64, torch.int32, torch.int16, torch.int8),
+    *(torch.uint64, torch.uint32, torch.uint16, torch.uint8, torch.bool),
+]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    with Engine(tmp_path / "root") as engine:
+        yield engine
+
+
+def bits(tensor: torch.Tensor) -> bytes:
+    """Its bytes, whatever NaNs are in it."""
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def agent_pid(folder: Path) -> int:
+    return int((folder / ".pawl-lock").read_text().split("(pid ")[1].split(" ")[0])
+
+
+def kill_agent(folder: Path) -> None:
+    """Until it is gone: it is no child of ours."""
+    pid = agent_pid(folder)
+    os.kill(pid, signal.SIGKILL)
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                return
+        except FileNotFoundError:
+            return
+        time.sleep(0.005)
+
+
+# ---- files ----
+
+
+def test_files_are_what_others_read(engine: Engine, tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.torch")
+    model = nn.Linear(100, 100)
+    save = engine.save(
+        "epoch=1-step=20",
+        {
+            "model.pt": model,
+            "as is": AsIs({"a": 1}),
+            "config.json": Raw(b'{"a": ', b"1}"),
+            "model.safetensors": Safetensors(model.state_dict(), {"format": "pt"}),
+        },
+    )
+    assert save.wait("durable", 30) and save.error is None and save.step == 20
+    tag = tmp_path / "root" / "epoch=1-step=20"
+    assert (tag / "complete.txt").read_text() == "OK"
+    assert (tag / "config.json").read_bytes() == b'{"a": 1}'
+    assert torch.load(tag / "as is") == {"a": 1}
+    for loaded in (
+        torch.load(tag / "model.pt", weights_only=True),
+        safetensors.load_file(tag / "model.safetensors"),
+    ):
+        assert {k: bits(v) for k, v in loaded.items()} == {
+            k: bits(v) for k, v in model.state_dict().items()
+        }
+    with safetensors.safe_open(tag / "model.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt"}
+
+
+def test_safetensors_of_any_kind(engine: Engine, tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.torch")
+    noise = torch.randint(0, 256, (8 * 60,), dtype=torch.uint8)
+    tensors = {str(d): noise[: d.itemsize * 60].clone().view(d) for d in DTYPES[:-1]}
+    tensors["bool"] = noise[:61] > 127
+    tensors["scalar"] = torch.tensor(2.5)
+    tensors["empty"] = torch.empty(0, 3)
+    tensors["transposed"] = torch.arange(12.0).reshape(3, 4).t()
+    tensors["strided"] = torch.arange(100, dtype=torch.int16)[1::3]
+    tensors["conj"] = torch.complex(torch.arange(4.0), torch.ones(4)).conj()
+    tensors["tied"] = tensors["view"] = torch.arange(5000.0)
+    tensors["part"] = tensors["tied"][7:11]
+    tensors["grad"] = nn.Parameter(torch.randn(3))
+    tensors['a"\\\u00fc\n'] = torch.ones(1)
+    engine.save("t", {"a.safetensors": Safetensors(tensors), "none.safetensors": Safetensors({})})
+    assert engine.flush(30)
+    loaded = safetensors.load_file(tmp_path / "root" / "t" / "a.safetensors")
+    assert loaded.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert loaded[name].dtype == tensor.dtype and loaded[name].shape == tensor.shape, name
+        assert bits(loaded[name]) == bits(tensor.resolve_conj()), name
+    assert safetensors.load_file(tmp_path / "root" / "t" / "none.safetensors") == {}
+    for bad in (torch.ones(2).to_sparse(), torch.ones(2, dtype=torch.complex128)):
+        with pytest.raises(PawlError, match="'w'") as caught:
+            Safetensors({"w": bad})
+        assert caught.value.name == "PAWL_ENOTSUP"
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, (1 << 20) - 1, 1 << 20, (1 << 20) + 1])
+def test_raw_files_are_of_any_size(engine: Engine, tmp_path: Path, size: int) -> None:
+    data = torch.randint(0, 256, (size,), dtype=torch.uint8).numpy().tobytes()
+    chunks = [data[: size // 3], memoryview(data)[size // 3 : size // 2]]
+    tensor = torch.frombuffer(bytearray(data[size // 2 :] + b"x"), dtype=torch.uint8)[:-1]
+    engine.save("t", {"raw": Raw(*chunks, tensor)})
+    for source in ("memory", "store"):
+        found = engine.find()
+        assert found is not None and found.names == ["raw"] and found.read("raw") == data
+        assert engine.flush(30) and (tmp_path / "root/t/raw").read_bytes() == data
+        if source == "memory":
+            kill_agent(tmp_path / "root")
+            with contextlib.suppress(PawlError):
+                engine.find()
+
+
+def test_names_and_tags_are_checked(engine: Engine) -> None:
+    for tag in ("", ".x", "a/b", "a\nb", "x" * 128, "\u00fc" * 64):
+        with pytest.raises(ValueError, match="tag"):
+            engine.save(tag, {})
+    with pytest.raises(TypeError, match="a tag must be a str"):
+        engine.begin(5)  # type: ignore[arg-type]
+    for name in ("", ".x", "a/b", "complete.txt", "x" * 181, "a\0b"):
+        with pytest.raises(ValueError, match="partition"):
+            engine.save("t", {name: 1})
+    for tag in ("x" * 127, "17", "a b=\u00fc", "ends.new", "complete.txt", "%s"):
+        engine.save(tag, {"x" * 180: tag})
+    assert engine.flush(30)
+    for tag in ("x" * 127, "17", "a b=\u00fc", "ends.new", "complete.txt", "%s"):
+        found = engine.find(tag)
+        assert found is not None and found.load("x" * 180) == tag
+    assert [step_of(t) for t in ("global_step12", "a=2-b=40.ckpt", "best", "9" * 30)] == [
+        12,
+        40,
+        None,
+        None,
+    ]
+
+
+# ---- in pieces ----
+
+
+def test_a_tag_is_put_together(engine: Engine) -> None:
+    building = engine.begin("t")
+    state = {"w": torch.ones(100_000)}
+    building.add("a.pt", state)
+    state["w"].zero_()  # add has copied
+    with pytest.raises(PawlError) as caught:
+        building.add("a.pt", 1)
+    assert caught.value.name == "PAWL_EEXIST" and building.open
+    with pytest.raises(PawlError, match="being put together") as caught:
+        engine.save("u", {"x": 1})
+    assert caught.value.name == "PAWL_EBUSY"
+    assert engine.find() is None and engine.flush(5)  # of what is whole
+    building.add("b", Raw(b"123"))
+    building.add("c", Safetensors({"x": torch.ones(2)}))
+    save = building.commit()
+    assert building.names == ["a.pt", "b", "c"] and not building.open
+    assert save.wait("committed", 30) and save.stall_s > 0
+    found = engine.find()
+    assert found is not None and found.load("a.pt")["w"].eq(1).all() and found.read("b") == b"123"
+    with pytest.raises(PawlError, match="no save was begun"):
+        building.add("d", 1)
+
+
+def test_a_tag_is_dropped(engine: Engine) -> None:
+    building = engine.begin("t")
+    building.add("a", 1)
+    building.drop("changed my mind")
+    assert building.save.level == "failed" and "changed my mind" in (building.save.error or "")
+    assert engine.find() is None
+    engine.begin("half").add("a", 1)
+    engine.close()  # and with it what is half
+    with Engine(engine.root) as again:
+        assert again.find() is None and [e["tag"] for e in again.list()] == []
+
+
+def test_a_tag_saved_twice_holds_both(engine: Engine) -> None:
+    engine.save("t", {"a": 1, "b": 1})
+    engine.save("t", {"b": 2, "c": 2})
+    found = engine.find("t")
+    assert found is not None and sorted(found.names) == ["a", "b", "c"]
+    assert [found.load(name) for name in "abc"] == [1, 2, 2]
+
+
+# ---- finding ----
+
+
+def test_what_is_found_is_said_or_an_error(engine: Engine, tmp_path: Path) -> None:
+    assert engine.find() is None and engine.find("t") is None
+    engine.save("t", {"obj": 1, "raw": Raw(b"1")})
+    found = engine.find("t")
+    assert found is not None and found.source == "memory" and found.tag == "t"
+    with pytest.raises(FileNotFoundError, match="has no partition 'x': it has obj, raw"):
+        found.load("x")
+    with pytest.raises(ValueError, match=r"use read\(\) for it"):
+        found.load("raw")
+    with pytest.raises(ValueError, match=r"use load\(\) for it"):
+        found.read("obj")
+    assert engine.flush(30)
+    for tag in ("u", "v"):  # of two generations in memory
+        engine.save(tag, {"other": 1})
+    assert engine.flush(30)
+    assert found.load("obj") == 1  # from the store, now
+    shutil.rmtree(tmp_path / "root" / "t")
+    with pytest.raises(OSError, match="t is gone since it was found"):
+        found.read("raw")
+    assert engine.find("t") is None
+
+
+def test_a_tag_that_became_another_is_an_error(engine: Engine, tmp_path: Path) -> None:
+    engine.save("t", {"obj": 1, "raw": Raw(b"1")})
+    assert engine.flush(30)
+    found = engine.find("t")
+    assert found is not None
+    engine.remove("t")
+    end = time.monotonic() + 10
+    while engine.find("t") is not None:
+        assert time.monotonic() < end
+    engine.save("t", {"obj": Raw(b"2")})
+    for read in (lambda: found.read("raw"), lambda: found.load("obj")):
+        with pytest.raises(OSError, match="since it was found"):
+            read()
+    engine.save("u", {"still": 1})
+    assert engine.flush(30)
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_damage_is_named_and_put_aside(engine: Engine, tmp_path: Path, raw: bool) -> None:
+    root = tmp_path / "root"
+    data = torch.ones(300_000)
+    for step in (1, 2, 3, 4):
+        engine.save(f"step{step}", {"x": Raw(data) if raw else data, "y": step})
+        assert engine.flush(30)
+    with (root / "step2" / "x").open("r+b") as file:
+        file.seek((1 << 20) + 77)
+        file.write(b"damage")
+    found = engine.find("step2")
+    assert found is not None and found.load("y") == 2
+    with pytest.raises(OSError, match=r"step2/x: bytes 1048576\.\."):
+        _ = found.read("x") if raw else found.load("x")
+    end = time.monotonic() + 10
+    while engine.find("step2") is not None:
+        assert time.monotonic() < end
+    assert "1048576" in (root / ".bad" / "step2.1" / "why.txt").read_text()
+    with pytest.raises(OSError, match="gone since it was found"):
+        found.load("y")
+    engine.close()
+    (root / "step4" / "y").write_bytes(b"cut")  # its manifest says more
+    (root / "step3" / ".pawl" / "manifest").write_bytes(b"?")
+    with Engine(root, job="another") as again:
+        newest = again.find()
+        assert newest is not None and newest.tag == "step1"
+        assert {e["tag"]: e["level"] for e in again.list()} == {"step1": "durable"}
+
+
+# ---- while training goes on ----
+
+
+@pytest.mark.parametrize("kind", ["zip", "safetensors"])
+def test_training_goes_on_while_it_is_copied(engine: Engine, kind: str) -> None:
+    model = nn.Sequential(nn.Linear(1500, 1500), nn.Linear(1500, 1500))
+    optimizer = torch.optim.Adam(model.parameters())
+    wanted = []
+    for step in range(6):
+        optimizer.zero_grad()
+        model(torch.randn(4, 1500)).square().sum().backward()
+        optimizer.step()
+        wanted.append({k: v.clone() for k, v in model.state_dict().items()})
+        part = model if kind == "zip" else Safetensors(model.state_dict())
+        save = engine.save(f"s{step}", {"m": part, "o": optimizer})
+        for p in model.parameters():
+            p.grad = None
+    assert engine.flush(60) and save.error is None
+    for step, want in enumerate(wanted):
+        found = engine.find(f"s{step}")
+        assert found is not None
+        if kind == "zip":
+            got = found.load("m")
+        else:
+            got = pytest.importorskip("safetensors.torch").load(found.read("m"))
+        assert {k: bits(v) for k, v in got.items()} == {k: bits(v) for k, v in want.items()}
+        assert found.load("o")["state"][0]["step"] == step + 1
+
+
+# ---- what stays ----
+
+
+def test_old_ones_go_and_pinned_ones_stay(tmp_path: Path) -> None:
+    with Engine(tmp_path / "root", keep=2) as engine:
+        for i, tag in enumerate(["best", "a1", "a2", "other", "a3", "a4"]):
+            engine.save(tag, {"x": tag})
+            assert engine.flush(30)
+            if i in (0, 1):
+                engine.pin(tag)
+        engine.pin("a1", False)
+        engine.save("a5", {"x": 5})
+        assert engine.flush(30)
+        end = time.monotonic() + 10
+        while [e["tag"] for e in engine.list()] != ["best", "a4", "a5"]:
+            assert time.monotonic() < end, engine.list()
+            time.sleep(0.01)
+        assert [e["pinned"] for e in engine.list()] == [True, False, False]
+
+
+def test_nothing_unfinished_lies_in_root(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    with Engine(root, hidden=beside(root)) as engine:
+        building = engine.begin("t")
+        building.add("a", torch.ones(1000))
+        assert list(root.iterdir()) == []
+        building.commit()
+        assert engine.flush(30)
+        engine.pin("t")
+        assert not [p.name for p in root.iterdir() if p.name.startswith(".")]
+    assert beside(root) == str(tmp_path / ".root.pawl") and Path(beside(root)).is_dir()
+
+
+# ---- restarts ----
+
+
+def test_a_restart_finds_what_was_committed(tmp_path: Path) -> None:
+    """The process dies without a word; what it had saved is in the agent's memory."""
+    script = (
+        "import os, sys; from pawl.engine import Engine\n"
+        "e = Engine(sys.argv[1], persist_every=3600, job=sys.argv[2])\n"
+        "f = e.find(); print(f and (f.tag, f.load('x'), f.source), flush=True)\n"
+        "e.save(sys.argv[3], {'x': sys.argv[3]}).wait('committed', 30)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    job = f"test-{secrets.token_hex(4)}"
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", script, tmp_path / "root", job, tag],
+            env=program.clean_env(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        ).stdout.strip()
+        for tag in ("t1", "t2", "t3")
+    ]
+    assert said == ["None", "('t1', 't1', 'memory')", "('t2', 't2', 'memory')"]
+    with Engine(tmp_path / "root", job=job) as engine:
+        found = engine.find()
+        assert found is not None and found.tag == "t3"
+
+
+def test_the_agent_is_killed(engine: Engine, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    engine.save("t1", {"x": 1})
+    assert engine.flush(30)
+    building = engine.begin("t2")
+    building.add("x", 2)
+    kill_agent(root)
+    found = engine.find()  # by another one
+    assert found is not None and found.tag == "t1"
+    with pytest.raises(PawlError, match="agent is gone") as caught:
+        building.add("y", 2)
+    assert caught.value.name == "PAWL_EPEER" and building.save.level == "failed"
+    engine.save("t3", {"x": 3})
+    found = engine.find()
+    assert found is not None and found.tag == "t3" and found.names == ["x"]
+
+
+# ---- ranks ----
+
+
+def run(what: str, world: int, tmp_path: Path, **env: str) -> tuple[list[list[str]], list[int]]:
+    """What the ranks said, and how they ended."""
+    processes = ranks.start_ranks(
+        JOB, world, what, str(tmp_path / "root"), env={**program.clean_env(), **env}
+    )
+    try:
+        said = [p.communicate(timeout=program.LIMIT_S)[0] for p in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    print(*said, sep="\n")
+    lines = [[line[2:] for line in text.splitlines() if line.startswith("> ")] for text in said]
+    return lines, [p.returncode for p in processes]
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_ranks_save_together(tmp_path: Path, world: int) -> None:
+    lines, codes = run("together", world, tmp_path)
+    names = sorted(
+        f"{n}_{r}.{e}" for r in range(world) for n, e in (("model", "pt"), ("raw", "bin"))
+    )
+    assert codes == [0] * world
+    assert lines == [["True", f"newest step5 {' '.join(names)}"]] * world
+    for alone in (1, world + 1):  # another number of ranks reads all of it
+        with Engine(tmp_path / "root", rank=0, world_size=alone, job=f"w{alone}") as engine:
+            found = engine.find()
+            assert found is not None and found.tag == "step5" and sorted(found.names) == names
+            assert found.load(f"model_{world - 1}.pt")["w"].eq(50 + world - 1).all()
+
+
+def test_some_ranks_only_read(tmp_path: Path) -> None:
+    lines, codes = run("some", 3, tmp_path)
+    assert codes == [0, 0, 0] and lines == [["a b 3 2"]] * 3
+
+
+def test_a_rank_is_killed_before_its_part_is_whole(tmp_path: Path) -> None:
+    lines, codes = run("killed", 3, tmp_path)
+    assert codes == [0, 0, -signal.SIGKILL]
+    for said in lines[:2]:
+        assert said[0].startswith("committed False") and said[1].startswith("newest step1 ")
+    assert not (tmp_path / "root" / "step2").exists()
+
+
+@pytest.mark.parametrize("begun", ["0", "1"])
+def test_a_rank_that_dies_of_an_error_leaves_no_half_tag(tmp_path: Path, begun: str) -> None:
+    lines, codes = run("raises", 2, tmp_path, BEGUN=begun)
+    assert codes == [0, 1]
+    assert lines[0][0].startswith("committed False") and lines[0][1].startswith("newest step1 ")
+    assert not (tmp_path / "root" / "step2").exists()
+
+
+def test_a_rank_that_leaves_is_not_waited_for(tmp_path: Path) -> None:
+    lines, codes = run("leaves", 2, tmp_path)
+    assert codes == [0, 0] and lines[1] == ["left"]
+    assert lines[0] == ["durable True", "durable True", "newest step3 model_0.pt raw_0.bin"]

@@ -69,6 +69,13 @@ static int persist(int64_t now_ns)
 	return ledger_persist_next(&ledger, now_ns, &again_ns);
 }
 
+/* Its turn is now. */
+static void becomes_durable(int slot, int64_t now_ns)
+{
+	assert_int_equal(persist(now_ns), slot);
+	ledger_persisted(&ledger, slot, true, now_ns);
+}
+
 static const struct ledger_slot *newest(void)
 {
 	int i = ledger_newest(&ledger);
@@ -112,13 +119,15 @@ static void who_goes_on_has_no_part(void **state)
 	assert_true(ledger_has_part(&ledger, ledger_newest(&ledger), 0));
 }
 
-static void who_goes_on_speaks_for_itself_alone(void **state)
+static void who_goes_on_or_leaves_speaks_for_itself_alone(void **state)
 {
 	start(3, 0);
 	assert_int_equal(save(0, "a"), -1);
 	assert_int_equal(begin(1, "b"), LEDGER_WAIT); /* 2 may be about to save a */
 	assert_true(save(2, "a") >= 0);
-	assert_int_equal(begin(1, "b"), LEDGER_GRANT);
+	assert_int_equal(save(1, "b"), -1);
+	assert_int_equal(leaves(0), -1);
+	assert_true(save(2, "b") >= 0);
 }
 
 static void who_left_is_not_waited_for(void **state)
@@ -130,21 +139,11 @@ static void who_left_is_not_waited_for(void **state)
 	assert_int_equal(leaves(2), -1);
 	assert_int_equal(save(0, "b"), -1);
 	assert_true(save(1, "b") >= 0); /* nor for any later one */
-	assert_int_equal(persist(0), 0);
-	ledger_persisted(&ledger, 0, true, 0);
+	becomes_durable(0, 0);
 	assert_int_equal(save(0, "c"), -1);
 	assert_true(leaves(1) >= 0);
-	assert_int_equal(persist(0), 1);
-	ledger_persisted(&ledger, 1, true, 0);
+	becomes_durable(1, 0);
 	assert_true(save(0, "d") >= 0);
-}
-
-static void who_leaves_speaks_for_itself_alone(void **state)
-{
-	start(3, 0);
-	assert_int_equal(save(0, "a"), -1);
-	assert_int_equal(leaves(1), -1);
-	assert_true(save(2, "a") >= 0);
 }
 
 static void who_saves_alone_waits_for_nobody(void **state)
@@ -198,8 +197,7 @@ static void who_is_late_adds(void **state)
 	assert_true(ledger.slots[verdict.slot].again);
 	assert_int_equal(ledger_staged(&ledger, 1, verdict.seq), 1); /* 0 has its part in it */
 	assert_int_equal(begin(0, "b"), LEDGER_WAIT);
-	assert_int_equal(persist(0), 0); /* in order */
-	ledger_persisted(&ledger, 0, true, 0);
+	becomes_durable(0, 0); /* in order */
 	assert_int_equal(begin(0, "b"), LEDGER_GRANT);
 	assert_int_equal(persist(0), 1);
 }
@@ -215,16 +213,13 @@ static void rounds_are_not_mixed(void **state)
 
 	assert_int_equal(begin(0, "a"), LEDGER_WAIT); /* that one is the first round's */
 	assert_int_equal(ledger_staged(&ledger, 1, first), 1);
-	assert_int_equal(persist(0), 0);
-	ledger_persisted(&ledger, 0, true, 0);
+	becomes_durable(0, 0);
 	assert_int_equal(begin(0, "a"), LEDGER_GRANT);
 	assert_true(ledger_staged(&ledger, 0, verdict.seq) < 0);
 	assert_true(asks(0) < 0); /* in the second both are waited for */
-	assert_int_equal(persist(0), 1);
-	ledger_persisted(&ledger, 1, true, 0);
+	becomes_durable(1, 0);
 	assert_int_equal(save(1, "a"), 0);
-	assert_int_equal(begin(1, "a"), LEDGER_GRANT); /* and in the third */
-	assert_true(ledger_staged(&ledger, 1, verdict.seq) < 0);
+	assert_true(save(1, "a") < 0); /* and in the third */
 }
 
 static void what_is_added_to_becomes_durable_first(void **state)
@@ -236,8 +231,7 @@ static void what_is_added_to_becomes_durable_first(void **state)
 	assert_int_equal(begin(0, "b"), LEDGER_WAIT);
 	assert_int_equal(persist(0), 0);
 	ledger_persisted(&ledger, 0, false, 0); /* full, for the moment */
-	assert_int_equal(persist(LEDGER_RETRY_NS), 0);
-	ledger_persisted(&ledger, 0, true, LEDGER_RETRY_NS);
+	becomes_durable(0, LEDGER_RETRY_NS);
 	assert_int_equal(persist(LEDGER_RETRY_NS), 1);
 	assert_int_equal(begin(0, "b"), LEDGER_GRANT);
 }
@@ -281,8 +275,7 @@ static void who_outgrows_memory_waits_for_the_place(void **state)
 	assert_int_equal(begin(0, "a"), LEDGER_GRANT);
 	what.seq = verdict.seq;
 	assert_int_equal(ask(&what), LEDGER_WAIT);
-	assert_int_equal(persist(0), 0);
-	ledger_persisted(&ledger, 0, true, 0);
+	becomes_durable(0, 0);
 	assert_int_equal(ask(&what), LEDGER_GRANT);
 	assert_true(verdict.streamed && verdict.turned && verdict.more);
 	assert_int_equal(verdict.seq, what.seq);
@@ -402,8 +395,7 @@ static void what_has_no_step_is_as_new_as_the_newest(void **state)
 	assert_int_equal(newest()->step, 30);
 	assert_int_equal(ask(&what), LEDGER_GRANT);
 	assert_true(ledger_staged(&ledger, 0, verdict.seq) >= 0);
-	assert_int_equal(persist(0), 0);
-	ledger_persisted(&ledger, 0, true, 0);
+	becomes_durable(0, 0);
 	save(0, "best");
 	assert_int_equal(newest()->step, 70);
 }
@@ -471,18 +463,15 @@ static void check_whole(int slot)
 	for (uint32_t r = 0; r < w.n; r++) {
 		const struct rank *rank = &w.ranks[r];
 		bool has_part = attempt->granted[r];
+		bool *in = &w.in_round[attempt->tag][r];
 
 		assert_int_equal(ledger_has_part(&ledger, slot, r), has_part);
 		assert_true(!has_part || attempt->staged[r]);
 		assert_true(has_part || rank->doing != DEAD || w.at[slot] <= rank->alive);
 		assert_true(has_part || !rank->saved || rank->doing == LEFT || attempt->past[r] ||
-			(attempt->late && w.in_round[attempt->tag][r]));
-	}
-	for (uint32_t r = 0; r < w.n; r++) {
-		bool *in = &w.in_round[attempt->tag][r];
-
-		assert_false(attempt->late && *in && attempt->granted[r]);
-		*in = attempt->granted[r] || (attempt->late && *in);
+			(attempt->late && *in));
+		assert_false(attempt->late && *in && has_part);
+		*in = has_part || (attempt->late && *in);
 	}
 }
 
@@ -785,9 +774,8 @@ int main(void)
 		cmocka_unit_test(who_never_saved_is_not_waited_for_once_somebody_asks),
 		cmocka_unit_test(who_saved_before_is_waited_for),
 		cmocka_unit_test(who_goes_on_has_no_part),
-		cmocka_unit_test(who_goes_on_speaks_for_itself_alone),
+		cmocka_unit_test(who_goes_on_or_leaves_speaks_for_itself_alone),
 		cmocka_unit_test(who_left_is_not_waited_for),
-		cmocka_unit_test(who_leaves_speaks_for_itself_alone),
 		cmocka_unit_test(who_saves_alone_waits_for_nobody),
 		cmocka_unit_test(who_died_is_waited_for),
 		cmocka_unit_test(who_has_begun_is_waited_for_whatever_others_do),

@@ -144,7 +144,7 @@ static void fill_entry(struct manifest_part *out, const struct record_part *part
 	out->chunks = chunks;
 	out->tensors = part->tensors;
 	out->tensors_bytes = part->tensors_bytes;
-	if (part->chunks_n == out->chunks_n) {
+	if (part->chunks_n > 0 && part->chunks_n == out->chunks_n) {
 		memcpy(chunks, part->chunks, part->chunks_n * sizeof(*chunks));
 	}
 }

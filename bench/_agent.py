@@ -27,6 +27,12 @@ def agent_pid(root: Path) -> int:
     return int(match[1])
 
 
+def bytes_written(root: Path) -> float:
+    """By the agent to disks, so far."""
+    text = Path(f"/proc/{agent_pid(root)}/io").read_text()
+    return float(re.search(r"^write_bytes: (\d+)$", text, re.MULTILINE)[1])  # type: ignore[index]
+
+
 def is_running(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

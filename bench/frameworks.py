@@ -4,8 +4,9 @@
 Each way runs in processes of its own, in turns, the order alternated. Trainer and Lightning train
 in blocks of 10 steps, every second one with a save in it: what a block takes beyond the one before
 it is what `save_steps=10` costs. DeepSpeed, ZeRO-1 with 2 ranks: how long save_checkpoint takes in
-the slower rank. Nebula's calls: what asking takes where a thousand tags lie. --quick shows only
-that it works: its numbers mean nothing.
+the slower rank. Nebula's calls: what asking takes where a thousand tags lie. Incremental saves of a
+state whose half is frozen: bytes that go to the disk. --quick shows only that it works: its numbers
+mean nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import importlib.util
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -22,13 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from _agent import scratch
+from _agent import bytes_written, scratch
 from _report import Report, describe_machine
 
+import pawl
 from pawl.compat import nebula
 
 HERE = Path(__file__).parent
-PARTS = ("trainer", "lightning", "deepspeed", "tags")
+PARTS = ("trainer", "lightning", "deepspeed", "tags", "incremental")
 PROCESS_S_MAX = 900.0  # of one; more is a hang
 TAIL_CHARS = 4000  # of what a process said, when it fails
 
@@ -41,10 +44,13 @@ class Sizes:
     lightning: tuple[int, int]  # blocks and width
     deepspeed: tuple[int, int]  # blocks and width
     tags: int  # that a root has when it is asked for them
+    frozen: int  # bytes of a state's half
 
 
-FULL = Sizes(3, 5, trainer=(4, 512), lightning=(10, 608), deepspeed=(10, 608), tags=1000)
-QUICK = Sizes(1, 1, trainer=(1, 64), lightning=(1, 64), deepspeed=(1, 64), tags=20)
+FULL = Sizes(
+    3, 5, trainer=(4, 512), lightning=(10, 608), deepspeed=(10, 608), tags=1000, frozen=256 << 20
+)
+QUICK = Sizes(1, 1, trainer=(1, 64), lightning=(1, 64), deepspeed=(1, 64), tags=20, frozen=8 << 20)
 ASKED = 15  # times
 
 
@@ -155,6 +161,37 @@ def measure_tags(report: Report, folder: Path, count: int) -> None:
     report.at_most("get_ms", "a tag opened", statistics.median(opened) * 1e3, 5, "ms")
 
 
+def measure_incremental(report: Report, folder: Path, half_bytes: int) -> None:
+    """What the agent writes for saves of which a half is as it was, and for whole ones."""
+    written: dict[int, list[float]] = {1: [], 100: []}
+    took: dict[int, list[float]] = {1: [], 100: []}
+    frozen = torch.randn(half_bytes // 4)
+    live = torch.zeros(half_bytes // 4)
+    for full_every in written:
+        root = folder / f"every{full_every}"
+        with pawl.Checkpointer(root, keep=2, persist_every=0, full_every=full_every) as ckpt:
+            for step in range(7):
+                live += 1
+                before = bytes_written(root)
+                save = ckpt.save(step, {"state": {"frozen": frozen, "live": live}})
+                begun = time.perf_counter()
+                if not save.wait("durable", PROCESS_S_MAX):
+                    sys.exit(f"frameworks: step {step} does not become durable: {save.error}")
+                if step > 1:  # the first one is whole, and pages are new
+                    took[full_every].append(time.perf_counter() - begun)
+                    written[full_every].append(bytes_written(root) - before)
+            ckpt.restore({"state": (state := {"frozen": frozen * 0, "live": live * 0})})
+        if not (state["frozen"].equal(frozen) and state["live"].equal(live)):
+            sys.exit("frameworks: what was restored is not what was saved")
+        shutil.rmtree(root)
+    whole, part = (statistics.median(written[n]) for n in written)
+    report.title(f"full_every=100, half of {2 * half_bytes / 1e6:.0f} MB unchanged")
+    report.note("whole_mb", "bytes to the disk, all written", whole / 1e6, "MB")
+    report.at_most("incremental_bytes", "what changed alone, to it", part / whole, 0.55, "x")
+    report.note("whole_s", "until durable, all", statistics.median(took[1]), "s")
+    report.note("incremental_s", "what changed alone", statistics.median(took[100]), "s")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
@@ -188,6 +225,8 @@ def main() -> int:
             measure_deepspeed(report, ways)
         if "tags" in only:
             measure_tags(report, folder, sizes.tags)
+        if "incremental" in only:
+            measure_incremental(report, folder, sizes.frozen)
     report.finish(args.json)
     return 0
 

@@ -34,10 +34,12 @@ struct pawl_ckpt_options {
 	const char *root; /* directory; made absolute */
 	const char *job;  /* who this is: only processes of the same job share a root. At most 127
 			     bytes */
-	uint32_t rank, world;      /* this process, of how many on this node */
-	uint32_t attempt;          /* how often the job was started before, from 0 */
-	uint32_t keep;             /* durable checkpoints to keep, newest first; 0: all */
-	uint64_t keep_every;       /* and every one whose step divides by this; 0: none */
+	uint32_t rank, world; /* this process, of how many on this node */
+	uint32_t attempt;     /* how often the job was started before, from 0 */
+	uint32_t keep;        /* durable checkpoints to keep, newest first; 0: all */
+	uint64_t keep_every;  /* and every one whose step divides by this; 0: none */
+	uint32_t full_every;  /* one of so many durable saves is written whole; the others share
+				 with the one before what did not change. 0, 1: all are whole */
 	uint64_t persist_every_ms; /* between two made durable; 0: every save; or PAWL_CKPT_AUTO */
 	uint64_t memory_bytes;     /* most the memory tier may take on this node; 0: half of what is
 				      free */

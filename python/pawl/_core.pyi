@@ -60,6 +60,7 @@ class Session:
         *,
         keep: int,
         keep_every: int,
+        full_every: int = 1,
         persist_every_ms: int,
         memory_bytes: int,
         socket: str | None,

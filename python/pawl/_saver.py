@@ -157,11 +157,13 @@ class Saver:
         world_size: int | None,
         job: str | None,
         keep_every: int,
+        full_every: int,
         hidden: str | None = None,
         named: bool = False,
     ) -> None:
         path = os.fspath(root)
-        _check_options(path, keep, persist_every, copy, memory, keep_every)
+        counts = {"keep": keep, "keep_every": keep_every, "full_every": full_every}
+        _check_options(path, persist_every, copy, memory, counts)
         env = _core.env()
         if env["nodes"] > 1:
             raise error(
@@ -189,6 +191,7 @@ class Saver:
             env["attempt"],
             keep=keep,
             keep_every=keep_every,
+            full_every=full_every,
             persist_every_ms=_AUTO_MS if persist_every == "auto" else round(persist_every * 1000),
             memory_bytes=memory or 0,
             socket=os.environ.get("PAWL_AGENT") or None,
@@ -350,7 +353,7 @@ def _only_in_memory(step: int, tag: str, world: int) -> _core.Listed:
 
 
 def _check_options(
-    path: Any, keep: int, persist_every: Any, copy: str, memory: int | None, keep_every: int
+    path: Any, persist_every: Any, copy: str, memory: int | None, counts: dict[str, int]
 ) -> None:
     if not isinstance(path, str):
         raise TypeError(f"root must be a path or str, not {type(path).__qualname__}")
@@ -360,8 +363,8 @@ def _check_options(
         raise error("PAWL_ENOTSUP", f"root {path}: this version writes to directories only")
     if copy not in ("overlap", "now"):
         raise ValueError(f"copy must be 'overlap' or 'now', not {copy!r}")
-    for name, value in (("keep", keep), ("keep_every", keep_every)):
-        if not isinstance(value, int) or value < 0:
+    for name, value in counts.items():
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 32:
             raise ValueError(f"{name} must be an int of at least 0, not {value!r}")
     if persist_every != "auto" and (
         isinstance(persist_every, str) or not 0 <= persist_every <= 1e9

@@ -34,6 +34,9 @@ class Checkpointer(Saver):
     ``persist_every``: seconds between checkpoints made durable; 0: every save; ``"auto"``: what
     costs least, see ``due``. All saves are committed to memory that outlives the training
     processes.
+    ``full_every``: of so many durable checkpoints one is written whole; in the others, parameters
+    that are as in the one before (frozen ones) take no second writing, see docs/incremental.md. 1:
+    all are written whole.
     ``copy``: ``"overlap"`` copies parameters and optimizer tensors while the next forward and
     backward pass run; ``"now"`` copies everything before ``save`` returns.
     ``memory``: bytes per node for the memory tier; None: as much as two checkpoints need and the
@@ -62,6 +65,7 @@ class Checkpointer(Saver):
         world_size: int | None = None,
         job: str | None = None,
         keep_every: int = 0,
+        full_every: int = 1,
     ) -> None:
         super().__init__(
             root,
@@ -74,6 +78,7 @@ class Checkpointer(Saver):
             world_size=world_size,
             job=job,
             keep_every=keep_every,
+            full_every=full_every,
         )
         self._sharing = Sharing(self.world_size)
 

@@ -88,6 +88,7 @@ class Engine(Saver):
         world_size: int | None = None,
         job: str | None = None,
         keep_every: int = 0,
+        full_every: int = 1,
         hidden: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__(
@@ -101,6 +102,7 @@ class Engine(Saver):
             world_size=world_size,
             job=job,
             keep_every=keep_every,
+            full_every=full_every,
             hidden=None if hidden is None else os.path.abspath(os.fspath(hidden)),
             named=True,
         )

@@ -84,7 +84,7 @@ struct hello {
 	char root[PATH_MAX];
 	uint32_t world;
 	uint32_t attempt;
-	struct retain_rule rule;
+	struct persist_policy policy;
 	int64_t interval_ns; /* unless auto_interval */
 	bool auto_interval;
 	uint64_t memory_bytes;
@@ -111,14 +111,15 @@ static int read_hello(struct agent_conn *conn, struct wire_in *body, struct hell
 	hello->world = wire_get_u32(body);
 	hello->attempt = wire_get_u32(body);
 	wire_get_u32(body); /* its pid as it sees it: the kernel told us better */
-	hello->rule.keep_last = wire_get_u32(body);
-	hello->rule.keep_every = wire_get_u64(body);
+	hello->policy.rule.keep_last = wire_get_u32(body);
+	hello->policy.rule.keep_every = wire_get_u64(body);
 	interval_ms = wire_get_u64(body);
 	hello->auto_interval = interval_ms == PAWL_CKPT_AUTO;
 	hello->interval_ns = (int64_t)(interval_ms % (1ULL << 40)) * NS_PER_MS;
 	hello->memory_bytes = wire_get_u64(body);
 	hello->named = wire_get_u8(body);
 	wire_get_str(body, hello->hidden, sizeof(hello->hidden));
+	hello->policy.full_every = wire_get_u32(body);
 	if (!wire_in_done(body) || hello->root[0] != '/') {
 		return pawl_err_set(err, PAWL_EINVAL, "malformed greeting");
 	}
@@ -155,7 +156,7 @@ static int join_root(struct agent_conn *conn, const struct hello *hello, struct 
 	struct persist_options options = {.root = hello->root,
 		.hidden = hello->hidden[0] ? hello->hidden : NULL,
 		.job = agent->job,
-		.rule = hello->rule};
+		.policy = hello->policy};
 	int rv = check_attempt(agent, root, hello->attempt, err);
 
 	if (rv != 0) {
@@ -187,7 +188,7 @@ static int join_root(struct agent_conn *conn, const struct hello *hello, struct 
 	} else {
 		root->ledger.interval_ns = hello->interval_ns;
 	}
-	persist_set_rule(root->persist, &hello->rule);
+	persist_set_policy(root->persist, &hello->policy);
 	return 0;
 }
 

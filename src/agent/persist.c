@@ -43,22 +43,23 @@ struct persist {
 	struct loop *loop; /* woken when a job is done */
 	pthread_t thread;  /* touches everything below the queues alone */
 	pthread_mutex_t
-		lock; /* guards todo, done, rule, stop, stopped, busy, and rows as they say */
-	pthread_cond_t changed;  /* todo, stop, stopped or rows_due_ns changed */
-	struct queue todo;       /* submitted */
-	struct queue done;       /* finished, not reaped */
-	struct retain_rule rule; /* for the next save */
-	bool stop;               /* leave after the job in hand */
-	bool stopped;            /* the thread has left */
-	bool busy;               /* a job is in hand */
-	struct rows history;     /* rows for its file */
-	struct rows events;      /* likewise */
-	int64_t rows_due_ns;     /* lock: they are to be written then; 0: there are none */
-	bool rows_begun;         /* thread's: there is a history, so there is a checkpoint */
-	bool rows_trouble;       /* thread's: the last attempt to write rows failed, and was told */
-	struct store *store;     /* thread's; NULL until PERSIST_OPEN succeeded */
-	struct writer *writer;   /* thread's */
-	int lock_fd;             /* thread's; -1 until then */
+		lock; /* guards todo, done, policy, stop, stopped, busy, and rows as they say */
+	pthread_cond_t changed;       /* todo, stop, stopped or rows_due_ns changed */
+	struct queue todo;            /* submitted */
+	struct queue done;            /* finished, not reaped */
+	struct persist_policy policy; /* for the next save */
+	bool stop;                    /* leave after the job in hand */
+	bool stopped;                 /* the thread has left */
+	bool busy;                    /* a job is in hand */
+	struct rows history;          /* rows for its file */
+	struct rows events;           /* likewise */
+	int64_t rows_due_ns;          /* lock: they are to be written then; 0: there are none */
+	char newest[CKPT_TAG_MAX];    /* thread's: durable tag, or "" */
+	bool rows_begun;              /* thread's: there is a history, so there is a checkpoint */
+	bool rows_trouble;     /* thread's: the last attempt to write rows failed, and was told */
+	struct store *store;   /* thread's; NULL until PERSIST_OPEN succeeded */
+	struct writer *writer; /* thread's */
+	int lock_fd;           /* thread's; -1 until then */
 };
 
 static void push(struct queue *queue, struct persist_job *job)
@@ -191,6 +192,7 @@ static int find_newest(struct persist *persist, struct persist_job *job)
 	if (rv == 0 && n > 0) {
 		job->found = true;
 		job->step = tags[n - 1].step;
+		snprintf(persist->newest, sizeof(persist->newest), "%s", tags[n - 1].tag);
 	}
 	free(tags);
 	return rv;
@@ -253,16 +255,21 @@ static int reopen_root(struct persist *persist, struct persist_job *job)
 	return do_open(persist, job);
 }
 
-static int write_save(struct persist *persist, struct persist_job *job, struct save_result *result)
+static int write_save(struct persist *persist, struct persist_job *job, uint32_t full_every,
+	struct save_result *result)
 {
-	bool streamed = job->kind == PERSIST_STREAM_END;
-	int rv = save_write(persist->store, persist->writer, job, persist->job, streamed, result,
-		&job->err);
+	struct save_how how = {.job = persist->job,
+		.base = persist->newest,
+		.full_every = full_every,
+		.streamed = job->kind == PERSIST_STREAM_END};
+	int rv = save_write(persist->store, persist->writer, job, &how, result, &job->err);
 
-	if (rv != 0 && !streamed && !rootlock_holds(lock_dir(persist), persist->lock_fd) &&
+	if (rv != 0 && !how.streamed && !rootlock_holds(lock_dir(persist), persist->lock_fd) &&
 		reopen_root(persist, job) == 0) {
-		rv = save_write(persist->store, persist->writer, job, persist->job, streamed,
-			result, &job->err);
+		rv = save_write(persist->store, persist->writer, job, &how, result, &job->err);
+	}
+	if (rv == 0) {
+		snprintf(persist->newest, sizeof(persist->newest), "%s", job->tag);
 	}
 	return rv;
 }
@@ -270,22 +277,22 @@ static int write_save(struct persist *persist, struct persist_job *job, struct s
 static int do_save(struct persist *persist, struct persist_job *job)
 {
 	struct save_result result;
-	struct retain_rule rule;
+	struct persist_policy policy;
 	struct pawl_err err;
 	int64_t start_ns = clock_mono_ns();
 	int rv;
 
 	FAULT_CRASH("agent.crash.persist");
-	rv = write_save(persist, job, &result);
+	pthread_mutex_lock(&persist->lock);
+	policy = persist->policy;
+	pthread_mutex_unlock(&persist->lock);
+	rv = write_save(persist, job, policy.full_every, &result);
 	if (rv != 0) {
 		return rv;
 	}
 	FAULT_CRASH("agent.crash.published");
 	note_durable(persist, job, &result, clock_mono_ns() - start_ns);
-	pthread_mutex_lock(&persist->lock);
-	rule = persist->rule;
-	pthread_mutex_unlock(&persist->lock);
-	if (tags_retain(persist->store, &rule, &err) != 0) {
+	if (tags_retain(persist->store, &policy.rule, &err) != 0) {
 		log_line(LOG_WARNING, "retention in %s: %s", persist->root, err.msg);
 	}
 	return 0;
@@ -462,7 +469,7 @@ int persist_start(struct persist **out, struct loop *loop, const struct persist_
 	persist->hidden = options->hidden ? strdup(options->hidden) : NULL;
 	persist->job = strdup(options->job);
 	persist->loop = loop;
-	persist->rule = options->rule;
+	persist->policy = options->policy;
 	persist->lock_fd = -1;
 	if (!persist->root || !persist->job || (options->hidden && !persist->hidden)) {
 		pawl_err_set(err, PAWL_ENOMEM, "no memory for a storage thread");
@@ -495,10 +502,10 @@ free_all:
 	return err ? err->code : PAWL_EIO;
 }
 
-void persist_set_rule(struct persist *persist, const struct retain_rule *rule)
+void persist_set_policy(struct persist *persist, const struct persist_policy *policy)
 {
 	pthread_mutex_lock(&persist->lock);
-	persist->rule = *rule;
+	persist->policy = *policy;
 	pthread_mutex_unlock(&persist->lock);
 }
 

@@ -63,17 +63,23 @@ struct persist_job {
 	struct persist_job *next;      /* the queue's */
 };
 
-struct persist_options {
-	const char *root;        /* absolute path */
-	const char *hidden;      /* directory for what is not finished; NULL: in root */
-	const char *job;         /* id */
+/* What workers may change while the thread runs. */
+struct persist_policy {
 	struct retain_rule rule; /* retention after each save */
+	uint32_t full_every;     /* see struct save_how */
+};
+
+struct persist_options {
+	const char *root;   /* absolute path */
+	const char *hidden; /* directory for what is not finished; NULL: in root */
+	const char *job;    /* id */
+	struct persist_policy policy;
 };
 
 /* Starts the thread. Finished jobs make it call loop_wake(loop). Strings are copied. */
 int persist_start(struct persist **out, struct loop *loop, const struct persist_options *options,
 	struct pawl_err *err);
-void persist_set_rule(struct persist *persist, const struct retain_rule *rule);
+void persist_set_policy(struct persist *persist, const struct persist_policy *policy);
 void persist_submit(struct persist *persist, struct persist_job *job);
 /*
  * For the history, and the record of what happened to the workers: written with the next checkpoint

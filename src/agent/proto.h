@@ -16,7 +16,7 @@
 
 struct pawl_err;
 
-#define PROTO_VERSION 2u
+#define PROTO_VERSION 3u
 #define PROTO_HEADER  12u /* bytes */
 #define PROTO_BODY_MAX                                                                             \
 	(512u << 20)          /* bytes of a body; more is refused and the connection closed        \
@@ -31,7 +31,7 @@ enum proto_type {
 	/* worker to agent */
 	PROTO_HELLO = 1, /* u16 version, str job, str root, u32 rank, u32 world, u32 attempt, u32
 			    pid, u32 keep, u64 keep_every, u64 interval_ms, u64 memory_bytes, u8
-			    named, str hidden */
+			    named, str hidden, u32 full_every */
 	PROTO_BEGIN,    /* u64 seq (named: 0 before the grant), u64 step, u64 bytes of arena needed,
 			   str tag, u8 PAWL_SAVE_ flags */
 	PROTO_STAGED,   /* u64 seq, u64 stall_ns, u64 stage_ns, blob record */

@@ -105,10 +105,46 @@ static int chunk_from_arena(void *user, uint64_t off, size_t len_bytes, uint8_t 
 	return 0;
 }
 
+/* The files of a tag being written. */
+struct making {
+	struct writer *writer;
+	const struct persist_job *job;
+	const struct save_how *how;
+	char dir[STORE_NAME_MAX];      /* they go into */
+	struct manifest manifest;      /* of them; base's parts too, once they are added */
+	struct manifest base;          /* of how->base; no parts: there is none */
+	uint32_t *chunks;              /* memory of all checksums */
+	uint32_t *sums;                /* as many second ones, or NULL */
+	struct manifest_place *places; /* and places, or NULL */
+};
+
+static const struct manifest_part *find_file(const struct manifest *manifest, const char *file)
+{
+	for (uint32_t i = 0; i < manifest->parts_n; i++) {
+		if (strcmp(manifest->parts[i].file, file) == 0) {
+			return &manifest->parts[i];
+		}
+	}
+	return NULL;
+}
+
+/* The part that a file may share bytes with, or NULL. */
+static const struct manifest_part *find_base(const struct making *making,
+	const struct manifest_part *out)
+{
+	const struct manifest_part *base = out->sums ? find_file(&making->base, out->file) : NULL;
+
+	return base && base->sums && base->raw == out->raw &&
+			base->depth + 1 < making->how->full_every
+		? base
+		: NULL;
+}
+
 /* Writes one partition from the arenas and fills its checksums. */
-static int write_part(struct writer *writer, const char *dir, const struct file_image *image,
+static int write_part(struct making *making, const struct file_image *image,
 	struct manifest_part *out, struct pawl_err *err)
 {
+	const struct manifest_part *base = find_base(making, out);
 	const struct record_part *part = &image->job->ranks[image->rank].record->parts[image->part];
 	struct write_source source = {chunk_from_arena, (void *)image};
 	struct zip_plan plan = {0};
@@ -122,8 +158,11 @@ static int write_part(struct writer *writer, const char *dir, const struct file_
 	if (plan.size_bytes != part->size_bytes) {
 		rv = pawl_err_set(err, PAWL_EMISMATCH, "%s: rank %u laid it out differently",
 			part->name, image->rank);
+	} else if (base) {
+		rv = writer_update(making->writer, making->dir, out, &plan, &source,
+			making->base.tag, base, err);
 	} else {
-		rv = writer_write(writer, dir, out->file, &plan, &source, out->chunks, err);
+		rv = writer_write(making->writer, making->dir, out, &plan, &source, err);
 	}
 	zip_plan_deinit(&plan);
 	return rv;
@@ -178,10 +217,13 @@ static int compare_files(const void *a, const void *b)
 		((const struct manifest_part *)b)->file);
 }
 
-/* Writes all files; manifest->parts has room for them, chunks for their checksums. */
-static int write_files(struct writer *writer, const char *dir, const struct persist_job *job,
-	struct manifest *manifest, uint32_t *chunks, struct pawl_err *err)
+/* Writes all files. */
+static int write_files(struct making *making, struct pawl_err *err)
 {
+	const struct persist_job *job = making->job;
+	struct manifest *manifest = &making->manifest;
+	size_t chunk = 0;
+
 	for (uint32_t r = 0; r < job->world; r++) {
 		const struct record *record = job->ranks[r].record;
 
@@ -194,12 +236,14 @@ static int write_files(struct writer *writer, const char *dir, const struct pers
 			if (!makes_file(part, r)) {
 				continue;
 			}
-			fill_entry(out, part, r, job->world, chunks);
-			chunks += out->chunks_n;
+			fill_entry(out, part, r, job->world, making->chunks + chunk);
 			manifest->parts_n++;
 			if (part->chunks_n == 0) { /* else its rank has written it */
-				rv = write_part(writer, dir, &image, out, err);
+				out->sums = making->sums ? making->sums + chunk : NULL;
+				out->places = making->places ? making->places + chunk : NULL;
+				rv = write_part(making, &image, out, err);
 			}
+			chunk += out->chunks_n;
 			if (rv != 0) {
 				return pawl_err_prefix(err, rv, "write %s", out->file);
 			}
@@ -211,14 +255,21 @@ static int write_files(struct writer *writer, const char *dir, const struct pers
 
 /* ---- adding to a tag ---- */
 
-static const struct manifest_part *find_file(const struct manifest *manifest, const char *file)
+/* Gives the files of a part second names in dir. */
+static int link_files(struct store *store, const char *dir, const char *tag,
+	const struct manifest_part *part, struct pawl_err *err)
 {
-	for (uint32_t i = 0; i < manifest->parts_n; i++) {
-		if (strcmp(manifest->parts[i].file, file) == 0) {
-			return &manifest->parts[i];
-		}
+	int rv = 0;
+
+	for (uint32_t i = 0; i < manifest_files(part) && rv == 0; i++) {
+		char from[STORE_PATH_MAX];
+		char to[STORE_PATH_MAX];
+
+		manifest_file_path(from, sizeof(from), tag, part, i);
+		manifest_file_path(to, sizeof(to), dir, part, i);
+		rv = store_link(store, from, to, err);
 	}
-	return NULL;
+	return rv;
 }
 
 /* What the tag holds already and is not saved anew stays in it, under a second name. The manifest's
@@ -238,11 +289,8 @@ static int add_to(struct store *store, const char *dir, const struct manifest *b
 	manifest->parts = parts;
 	for (uint32_t i = 0; i < base->parts_n && rv == 0; i++) {
 		const struct manifest_part *old = &base->parts[i];
-		const struct manifest_part *fresh;
-		char from[STORE_PATH_MAX];
-		char to[STORE_PATH_MAX];
+		const struct manifest_part *fresh = find_file(manifest, old->file);
 
-		fresh = find_file(manifest, old->file);
 		if (fresh && fresh->rank != old->rank) {
 			return pawl_err_set(err, PAWL_EMISMATCH,
 				"%s: ranks %u and %u both saved a partition of this name; what "
@@ -252,9 +300,7 @@ static int add_to(struct store *store, const char *dir, const struct manifest *b
 		if (fresh) {
 			continue;
 		}
-		snprintf(from, sizeof(from), "%s/%s", base->tag, old->file);
-		snprintf(to, sizeof(to), "%s/%s", dir, old->file);
-		rv = store_link(store, from, to, err);
+		rv = link_files(store, dir, base->tag, old, err);
 		parts[manifest->parts_n++] = *old;
 	}
 	manifest->world = base->world > manifest->world ? base->world : manifest->world;
@@ -283,45 +329,71 @@ static int publish(struct store *store, const char *dir, const struct persist_jo
 	return rv;
 }
 
-int save_write(struct store *store, struct writer *writer, const struct persist_job *job,
-	const char *job_id, bool streamed, struct save_result *result, struct pawl_err *err)
+/* Memory for the manifest of all files. */
+static int make_room(struct making *making, struct pawl_err *err)
 {
-	struct manifest manifest = {.step = job->step,
-		.attempt = job->attempt,
-		.world = job->world,
-		.created_ns = clock_wall_ns()};
-	char dir[STORE_NAME_MAX];
-	uint32_t *chunks = NULL;
+	bool shares = making->how->full_every > 1;
 	uint32_t files;
 	uint64_t chunks_n;
-	int rv = 0;
 
-	snprintf(manifest.tag, sizeof(manifest.tag), "%s", job->tag);
-	snprintf(manifest.job, sizeof(manifest.job), "%s", job_id);
-	tag_new_dir(dir, sizeof(dir), manifest.tag);
-	count_files(job, &files, &chunks_n);
-	manifest.parts = calloc(files ? files : 1, sizeof(*manifest.parts));
-	chunks = calloc(chunks_n ? chunks_n : 1, sizeof(*chunks));
-	if (!manifest.parts || !chunks) {
-		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for a manifest of %u files", files);
+	count_files(making->job, &files, &chunks_n);
+	chunks_n += chunks_n == 0;
+	making->manifest.parts = calloc(files ? files : 1, sizeof(*making->manifest.parts));
+	making->chunks = calloc(chunks_n, sizeof(*making->chunks));
+	if (shares) {
+		making->sums = calloc(chunks_n, sizeof(*making->sums));
+		making->places = calloc(chunks_n, sizeof(*making->places));
 	}
-	if (rv == 0 && !streamed) {
-		rv = tag_begin(store, manifest.tag, dir, sizeof(dir), err);
+	if (!making->manifest.parts || !making->chunks ||
+		(shares && (!making->sums || !making->places))) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a manifest of %u files",
+			files);
 	}
-	if (rv == 0) {
-		rv = write_files(writer, dir, job, &manifest, chunks, err);
+	return 0;
+}
+
+static void making_deinit(struct making *making)
+{
+	free(making->chunks);
+	free(making->sums);
+	free(making->places);
+	free(making->manifest.parts);
+	manifest_deinit(&making->base);
+}
+
+int save_write(struct store *store, struct writer *writer, const struct persist_job *job,
+	const struct save_how *how, struct save_result *result, struct pawl_err *err)
+{
+	struct making making = {.writer = writer,
+		.job = job,
+		.how = how,
+		.manifest = {.step = job->step,
+			.attempt = job->attempt,
+			.world = job->world,
+			.created_ns = clock_wall_ns()}};
+	struct manifest *manifest = &making.manifest;
+	int rv;
+
+	snprintf(manifest->tag, sizeof(manifest->tag), "%s", job->tag);
+	snprintf(manifest->job, sizeof(manifest->job), "%s", how->job);
+	tag_new_dir(making.dir, sizeof(making.dir), manifest->tag);
+	rv = make_room(&making, err);
+	if (rv == 0 && !how->streamed) {
+		rv = tag_begin(store, manifest->tag, making.dir, sizeof(making.dir), err);
 	}
-	if (rv == 0) {
-		rv = publish(store, dir, job, &manifest, err);
+	if (rv == 0 && making.sums && !how->streamed && how->base[0] != '\0' &&
+		tag_open(store, how->base, &making.base, NULL) != 0) {
+		making.base = (struct manifest){0}; /* gone, or broken: all is written */
 	}
+	rv = rv == 0 ? write_files(&making, err) : rv;
+	rv = rv == 0 ? publish(store, making.dir, job, manifest, err) : rv;
 	if (rv != 0) {
-		tag_abandon(store, manifest.tag);
-		pawl_err_prefix(err, rv, "persist %s", manifest.tag);
+		tag_abandon(store, manifest->tag);
+		pawl_err_prefix(err, rv, "persist %s", manifest->tag);
 	}
-	result->files = manifest.parts_n;
-	result->size_bytes = manifest_bytes(&manifest);
-	free(chunks);
-	free(manifest.parts);
+	result->files = manifest->parts_n;
+	result->size_bytes = manifest_bytes(manifest);
+	making_deinit(&making);
 	return rv;
 }
 

@@ -14,10 +14,19 @@ struct save_result {
 	uint32_t files;      /* partitions */
 };
 
+/* How to write it. */
+struct save_how {
+	const char *job; /* id */
+	const char
+		*base; /* newest durable tag, or "": chunks that are as in it are shared with it */
+	uint32_t full_every; /* of so many saves of a file one shares nothing; at most 1: all */
+	bool streamed;       /* the files are there already */
+};
+
 /* Writes and publishes the tag of job->step. The tag's directory under construction is removed on
- * error. streamed: the files are there already. */
+ * error. */
 int save_write(struct store *store, struct writer *writer, const struct persist_job *job,
-	const char *job_id, bool streamed, struct save_result *result, struct pawl_err *err);
+	const struct save_how *how, struct save_result *result, struct pawl_err *err);
 
 /*
  * Do the ranks' records fit together? Shared partitions must be the same files, their shares must

@@ -279,6 +279,7 @@ static int greet(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	wire_put_u64(out, options->memory_bytes);
 	wire_put_u8(out, options->named);
 	wire_put_str(out, options->hidden ? options->hidden : "");
+	wire_put_u32(out, options->full_every);
 	return link_call(ckpt->link, out, start, SESSION_OPEN_MS, &ckpt->reply, &in, err);
 }
 

@@ -128,7 +128,7 @@ static int write_part(struct session_stream *stream, const struct pawl_ckpt *ckp
 	struct record_part *record = part->record;
 	struct write_source source = {chunk_from_memory, &live};
 	uint32_t chunks_n = ckpt_chunks(record->size_bytes);
-	char file[CKPT_NAME_MAX + 16];
+	struct manifest_part written = {0};
 
 	free(record->chunks);
 	record->chunks = calloc(chunks_n ? chunks_n : 1, sizeof(*record->chunks));
@@ -139,10 +139,10 @@ static int write_part(struct session_stream *stream, const struct pawl_ckpt *ckp
 	record->chunks_n = chunks_n;
 	record->lo = 0;
 	record->hi = record->size_bytes;
-	manifest_file_name(file, sizeof(file), record->name, record->shared || record->exact,
-		ckpt->options.rank, ckpt->options.world);
-	return writer_write(stream->writer, stream->dir, file, &part->zip, &source, record->chunks,
-		err);
+	written.chunks = record->chunks;
+	manifest_file_name(written.file, sizeof(written.file), record->name,
+		record->shared || record->exact, ckpt->options.rank, ckpt->options.world);
+	return writer_write(stream->writer, stream->dir, &written, &part->zip, &source, err);
 }
 
 int session_stream_part(struct session_stream *stream, struct pawl_ckpt *ckpt, uint32_t p,

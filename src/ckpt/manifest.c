@@ -2,8 +2,8 @@
  * Manifests: see manifest.h for the contract, docs/format.md for the bytes.
  *
  * A fixed head (magic, version, length, checksum) stands before the body it covers. The head's own
- * fields need no cover: any other magic or version is refused, and any other length or checksum
- * does not fit the body.
+ * fields need no cover: any other magic is refused, any other length or checksum does not fit the
+ * body, and the version is summed with the body where another one could be taken for it.
  */
 #include "ckpt/manifest.h"
 
@@ -21,17 +21,53 @@
 
 #define MANIFEST_MAGIC   "PAWLMANI"
 #define MAGIC_BYTES      8u
-#define MANIFEST_VERSION 2u  /* 1 had no kinds */
+#define MANIFEST_VERSION 3u  /* 1 had no kinds, 2 nothing that is shared between saves */
 #define HEAD_BYTES       24u /* magic, version, length of the body, checksum of the body */
 #define PART_BYTES_MIN   28u /* of an encoded part with empty names and lists */
-#define PART_LISTS       2u  /* lists of a part, each taken from the block */
+#define PART_LISTS       4u  /* lists of a part, each taken from the block */
 
 /* What kind of file a part is; also the bytes on disk. */
 enum { KIND_ZIP, KIND_RAW, KINDS };
 
 /* ---- encode ---- */
 
-static void put_part(struct wire_out *out, const struct manifest_part *part)
+/* The oldest version that can say all of it, so that releases before this one read it. */
+static uint32_t version_of(const struct manifest *manifest)
+{
+	for (uint32_t i = 0; i < manifest->parts_n; i++) {
+		if (manifest->parts[i].sums || manifest->parts[i].sources_n > 0) {
+			return 3;
+		}
+	}
+	return 2;
+}
+
+static uint32_t sum_body(uint32_t version, const uint8_t *body, size_t len_bytes)
+{
+	uint8_t byte = (uint8_t)version;
+
+	return crc32c(version > 2 ? crc32c(0, &byte, 1) : 0, body, len_bytes);
+}
+
+/* What it shares with other saves, and what later ones need to share with it. */
+static void put_sharing(struct wire_out *out, const struct manifest_part *part)
+{
+	wire_put_u32(out, part->depth);
+	wire_put_u8(out, part->sums != NULL);
+	for (uint32_t i = 0; part->sums && i < part->chunks_n; i++) {
+		wire_put_u32(out, part->sums[i]);
+	}
+	wire_put_u32(out, part->sources_n);
+	for (uint32_t i = 0; i < part->sources_n; i++) {
+		wire_put_u64(out, part->sources[i]);
+	}
+	for (uint32_t i = 0; part->sources_n > 0 && i < part->chunks_n; i++) {
+		wire_put_u32(out, part->places[i].source);
+		wire_put_u32(out, part->places[i].chunk);
+	}
+}
+
+static void put_part(struct wire_out *out, uint32_t version, const struct manifest_part *part)
 {
 	wire_put_str(out, part->name);
 	wire_put_str(out, part->file);
@@ -42,6 +78,9 @@ static void put_part(struct wire_out *out, const struct manifest_part *part)
 	for (uint32_t i = 0; i < part->chunks_n; i++) {
 		wire_put_u32(out, part->chunks[i]);
 	}
+	if (version > 2) {
+		put_sharing(out, part);
+	}
 	wire_put_blob(out, part->tensors, part->tensors_bytes);
 }
 
@@ -49,9 +88,10 @@ void manifest_encode(const struct manifest *manifest, struct wire_out *out)
 {
 	size_t head = out->len_bytes;
 	size_t body = head + HEAD_BYTES;
+	uint32_t version = version_of(manifest);
 
 	wire_put_raw(out, MANIFEST_MAGIC, MAGIC_BYTES);
-	wire_put_u32(out, MANIFEST_VERSION);
+	wire_put_u32(out, version);
 	wire_put_u64(out, 0); /* length, patched below: its upper half stays 0 */
 	wire_put_u32(out, 0); /* checksum, patched below */
 	wire_put_u64(out, manifest->step);
@@ -62,15 +102,38 @@ void manifest_encode(const struct manifest *manifest, struct wire_out *out)
 	wire_put_u64(out, (uint64_t)manifest->created_ns);
 	wire_put_u32(out, manifest->parts_n);
 	for (uint32_t i = 0; i < manifest->parts_n; i++) {
-		put_part(out, &manifest->parts[i]);
+		put_part(out, version, &manifest->parts[i]);
 	}
 	if (!out->failed) {
 		wire_patch_u32(out, head + 12, (uint32_t)(out->len_bytes - body));
-		wire_patch_u32(out, head + 20, crc32c(0, out->bytes + body, out->len_bytes - body));
+		wire_patch_u32(out, head + 20,
+			sum_body(version, out->bytes + body, out->len_bytes - body));
 	}
 }
 
 /* ---- what must hold ---- */
+
+/* Each chunk of a linked part lies in a source that is long enough. */
+static int check_places(const struct manifest_part *part, struct pawl_err *err)
+{
+	if (part->sources_n > MANIFEST_SOURCES || (part->raw && part->sources_n > 0)) {
+		return pawl_err_set(err, PAWL_EINVAL, "file %s cannot have %u sources", part->file,
+			part->sources_n);
+	}
+	for (uint32_t i = 0; part->sources_n > 0 && i < part->chunks_n; i++) {
+		const struct manifest_place *place = &part->places[i];
+		uint64_t off = (uint64_t)i * CKPT_CHUNK;
+		uint64_t left = part->size_bytes - off;
+		uint64_t end = (uint64_t)place->chunk * CKPT_CHUNK +
+			(left < CKPT_CHUNK ? left : CKPT_CHUNK);
+
+		if (place->source >= part->sources_n || part->sources[place->source] < end) {
+			return pawl_err_set(err, PAWL_EINVAL, "file %s: chunk %u is in no source",
+				part->file, i);
+		}
+	}
+	return 0;
+}
 
 static int check_part(const struct manifest *m, uint32_t i, struct pawl_err *err)
 {
@@ -94,7 +157,7 @@ static int check_part(const struct manifest *m, uint32_t i, struct pawl_err *err
 			"file %s: %" PRIu64 " bytes cannot have %u checksums", part->file,
 			part->size_bytes, part->chunks_n);
 	}
-	return 0;
+	return check_places(part, err);
 }
 
 int manifest_check(const struct manifest *manifest, struct pawl_err *err)
@@ -116,6 +179,50 @@ int manifest_check(const struct manifest *manifest, struct pawl_err *err)
 
 /* ---- decode ---- */
 
+/* Room for one item of size_bytes a chunk, if the input has so many; else NULL, and it failed. */
+static void *take_list(struct wire_in *in, struct block *block, const struct manifest_part *part,
+	size_t size_bytes)
+{
+	if (part->chunks_n > wire_in_left(in) / size_bytes) {
+		in->failed = true;
+		return NULL;
+	}
+	return block_take(block, part->chunks_n * size_bytes);
+}
+
+static uint32_t *get_sums(struct wire_in *in, struct block *block, const struct manifest_part *part)
+{
+	uint32_t *sums = take_list(in, block, part, sizeof(*sums));
+
+	for (uint32_t i = 0; sums && i < part->chunks_n; i++) {
+		sums[i] = wire_get_u32(in);
+	}
+	return sums;
+}
+
+static void get_sharing(struct wire_in *in, struct block *block, struct manifest_part *part)
+{
+	part->depth = wire_get_u32(in);
+	if (wire_get_u8(in)) {
+		part->sums = get_sums(in, block, part);
+	}
+	part->sources_n = wire_get_u32(in);
+	if (part->sources_n > MANIFEST_SOURCES) {
+		in->failed = true;
+		return;
+	}
+	for (uint32_t i = 0; i < part->sources_n; i++) {
+		part->sources[i] = wire_get_u64(in);
+	}
+	if (part->sources_n > 0) {
+		part->places = take_list(in, block, part, sizeof(*part->places));
+	}
+	for (uint32_t i = 0; part->places && i < part->chunks_n; i++) {
+		part->places[i].source = wire_get_u32(in);
+		part->places[i].chunk = wire_get_u32(in);
+	}
+}
+
 static void get_part(struct wire_in *in, uint32_t version, struct block *block,
 	struct manifest_part *part)
 {
@@ -130,13 +237,12 @@ static void get_part(struct wire_in *in, uint32_t version, struct block *block,
 	in->failed = in->failed || kind >= KINDS;
 	part->size_bytes = wire_get_u64(in);
 	part->chunks_n = wire_get_u32(in);
-	if (part->chunks_n > wire_in_left(in) / sizeof(*part->chunks)) {
-		in->failed = true;
-		return;
+	part->chunks = get_sums(in, block, part);
+	if (version > 2 && !in->failed) {
+		get_sharing(in, block, part);
 	}
-	part->chunks = block_take(block, part->chunks_n * sizeof(*part->chunks));
-	for (uint32_t i = 0; i < part->chunks_n; i++) {
-		part->chunks[i] = wire_get_u32(in);
+	if (in->failed) {
+		return;
 	}
 	tensors = wire_get_blob(in, &part->tensors_bytes);
 	part->tensors = block_take(block, part->tensors_bytes);
@@ -208,7 +314,7 @@ int manifest_decode(struct manifest *manifest, const void *bytes, size_t len_byt
 			MANIFEST_VERSION);
 	}
 	if (version == 0 || body_bytes != wire_in_left(&in) || len_bytes > MANIFEST_MAX_BYTES ||
-		crc32c(0, in.at, wire_in_left(&in)) != sum) {
+		sum_body(version, in.at, wire_in_left(&in)) != sum) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "manifest: its checksum is wrong");
 	}
 	rv = get_body(&m, &in, version, err);
@@ -234,6 +340,33 @@ uint64_t manifest_bytes(const struct manifest *manifest)
 		bytes += manifest->parts[p].size_bytes;
 	}
 	return bytes;
+}
+
+/* ---- files ---- */
+
+uint32_t manifest_files(const struct manifest_part *part)
+{
+	return part->sources_n > 0 ? part->sources_n : 1;
+}
+
+uint64_t manifest_file_bytes(const struct manifest_part *part, uint32_t i)
+{
+	return part->sources_n > 0 ? part->sources[i] : part->size_bytes;
+}
+
+void manifest_file_path(char *buf, size_t cap_bytes, const char *dir,
+	const struct manifest_part *part, uint32_t i)
+{
+	if (part->sources_n > 0) {
+		snprintf(buf, cap_bytes, "%s/.pawl/%s.%u", dir, part->file, i);
+	} else {
+		snprintf(buf, cap_bytes, "%s/%s", dir, part->file);
+	}
+}
+
+struct manifest_place manifest_place(const struct manifest_part *part, uint32_t chunk)
+{
+	return part->sources_n > 0 ? part->places[chunk] : (struct manifest_place){0, chunk};
 }
 
 /* ---- names ---- */

@@ -38,12 +38,17 @@ struct reader {
 	struct store_io ios[STORE_DEPTH]; /* all requests */
 };
 
-/* One file being read. */
+/* The open files of a part, by number. */
+struct files {
+	struct store_file *at[MANIFEST_SOURCES];
+};
+
+/* One part being read. */
 struct job {
 	struct reader *reader;
 	const struct manifest_part *part; /* what to expect */
-	struct store_file *file;
-	uint8_t *image;       /* of the whole file */
+	const struct files *files;
+	uint8_t *image;       /* of the whole part */
 	bool *have;           /* one a chunk: it is in the image, verified; or NULL: none is */
 	const bool *want;     /* one a chunk: it is to be read; or NULL: all are */
 	bool shared;          /* as in struct store_io */
@@ -93,16 +98,22 @@ static uint64_t chunk_bytes(const struct manifest_part *part, uint64_t chunk)
 	return left < CKPT_CHUNK ? left : CKPT_CHUNK;
 }
 
+static uint64_t chunk_of(const struct job *job, const struct store_io *io)
+{
+	return (uint64_t)((uint8_t *)io->buf - job->image) / CKPT_CHUNK;
+}
+
 /* Whether the chunk that io brought is what the manifest says. */
 static int check_chunk(struct job *job, const struct store_io *io)
 {
-	uint64_t chunk = io->off_bytes / CKPT_CHUNK;
+	uint64_t chunk = chunk_of(job, io);
 	uint64_t len_bytes;
 	int rv;
 
 	if (io->rv != 0) {
 		rv = pawl_err_set(job->err, io->rv, "%s: read at %" PRIu64 ": %s", job->path,
-			io->off_bytes, io->sys != 0 ? strerror(io->sys) : pawl_err_name(io->rv));
+			chunk * CKPT_CHUNK,
+			io->sys != 0 ? strerror(io->sys) : pawl_err_name(io->rv));
 		if (job->err != NULL) {
 			job->err->sys = io->sys;
 		}
@@ -110,7 +121,7 @@ static int check_chunk(struct job *job, const struct store_io *io)
 	}
 	len_bytes = chunk_bytes(job->part, chunk);
 	if (crc32c(0, io->buf, len_bytes) != job->part->chunks[chunk]) {
-		return blame_chunk(job->path, io->off_bytes, len_bytes, job->err);
+		return blame_chunk(job->path, chunk * CKPT_CHUNK, len_bytes, job->err);
 	}
 	return 0;
 }
@@ -128,7 +139,7 @@ static bool reap_chunk(struct job *job)
 	if (job->rv == 0) {
 		job->rv = check_chunk(job, io);
 		if (job->rv == 0 && job->have != NULL) {
-			job->have[io->off_bytes / CKPT_CHUNK] = true;
+			job->have[chunk_of(job, io)] = true;
 		}
 		if (job->rv == 0 && r->arrived != NULL &&
 			!r->arrived(r->arrived_user, io->len_bytes)) {
@@ -139,13 +150,15 @@ static bool reap_chunk(struct job *job)
 	return true;
 }
 
-static int submit_chunk(struct job *job, struct store_io *io, uint64_t off)
+static int submit_chunk(struct job *job, struct store_io *io, uint32_t chunk)
 {
-	io->file = job->file;
-	io->buf = job->image + off;
-	io->len_bytes = chunk_bytes(job->part, off / CKPT_CHUNK);
+	struct manifest_place place = manifest_place(job->part, chunk);
+
+	io->file = job->files->at[place.source];
+	io->buf = job->image + (uint64_t)chunk * CKPT_CHUNK;
+	io->len_bytes = chunk_bytes(job->part, chunk);
 	io->len_bytes += -io->len_bytes % STORE_ALIGN; /* the last block of a raw file */
-	io->off_bytes = off;
+	io->off_bytes = (uint64_t)place.chunk * CKPT_CHUNK;
 	io->write = false;
 	io->shared = job->shared;
 	return store_submit(job->reader->store, io, job->err);
@@ -167,7 +180,7 @@ static int read_chunks(struct job *job, uint64_t first, uint64_t end)
 			ASSERT(reaped); /* all requests are in flight */
 		}
 		if (job->rv == 0) {
-			job->rv = submit_chunk(job, r->free[r->free_n - 1], chunk * CKPT_CHUNK);
+			job->rv = submit_chunk(job, r->free[r->free_n - 1], (uint32_t)chunk);
 			r->free_n -= job->rv == 0;
 		}
 	}
@@ -176,21 +189,36 @@ static int read_chunks(struct job *job, uint64_t first, uint64_t end)
 	return job->rv;
 }
 
-/* Opens the file of part, and names it in path, STORE_PATH_MAX long. */
-static int open_part(struct store *store, const char *tag, const struct manifest_part *part,
-	char *path, struct store_file **file, struct pawl_err *err)
+static void close_files(struct store *store, struct files *files)
 {
-	uint64_t size_bytes;
-	int rv;
+	for (uint32_t i = 0; i < MANIFEST_SOURCES; i++) {
+		store_close_file(store, files->at[i]);
+	}
+}
+
+/* Opens the files of part; on error none is open. */
+static int open_files(struct store *store, const char *tag, const struct manifest_part *part,
+	struct files *files, struct pawl_err *err)
+{
+	int rv = 0;
 
 	ASSERT(part->chunks_n == ckpt_chunks(part->size_bytes));
-	snprintf(path, STORE_PATH_MAX, "%s/%s", tag, part->file);
-	rv = store_open(store, path, file, &size_bytes, err);
-	if (rv == 0 && size_bytes != part->size_bytes) {
-		rv = pawl_err_set(err, PAWL_ECORRUPT,
-			"%s: %" PRIu64 " bytes long, but %" PRIu64 " were written", path,
-			size_bytes, part->size_bytes);
-		store_close_file(store, *file);
+	*files = (struct files){{NULL}};
+	for (uint32_t i = 0; i < manifest_files(part) && rv == 0; i++) {
+		uint64_t want_bytes = manifest_file_bytes(part, i);
+		char path[STORE_PATH_MAX];
+		uint64_t size_bytes;
+
+		manifest_file_path(path, sizeof(path), tag, part, i);
+		rv = store_open(store, path, &files->at[i], &size_bytes, err);
+		if (rv == 0 && size_bytes != want_bytes) {
+			rv = pawl_err_set(err, PAWL_ECORRUPT,
+				"%s: %" PRIu64 " bytes long, but %" PRIu64 " were written", path,
+				size_bytes, want_bytes);
+		}
+	}
+	if (rv != 0) {
+		close_files(store, files);
 	}
 	return rv;
 }
@@ -199,12 +227,19 @@ int reader_read(struct reader *reader, const char *tag, const struct manifest_pa
 	uint8_t *image, struct pawl_err *err)
 {
 	char path[STORE_PATH_MAX];
-	struct job job = {.reader = reader, .part = part, .image = image, .path = path, .err = err};
-	int rv = open_part(reader->store, tag, part, path, &job.file, err);
+	struct files files;
+	struct job job = {.reader = reader,
+		.part = part,
+		.files = &files,
+		.image = image,
+		.path = path,
+		.err = err};
+	int rv = open_files(reader->store, tag, part, &files, err);
 
+	snprintf(path, sizeof(path), "%s/%s", tag, part->file);
 	if (rv == 0) {
 		rv = read_chunks(&job, 0, part->chunks_n);
-		store_close_file(reader->store, job.file);
+		close_files(reader->store, &files);
 	}
 	return rv;
 }
@@ -251,7 +286,7 @@ void image_free(void *image, uint64_t size_bytes)
 struct part_image {
 	struct reader *reader;            /* the opener's */
 	const struct manifest_part *part; /* the opener's: what to expect */
-	struct store_file *file;          /* open until close, whatever becomes of its name */
+	struct files files;               /* open until close, whatever becomes of their names */
 	const uint8_t *bytes;             /* the file */
 	uint8_t *memory;                  /* the same, to be read into; NULL: it is mapped */
 	bool *have;                       /* one a chunk: it is in bytes, verified */
@@ -271,14 +306,16 @@ int part_image_open(struct part_image **out, struct reader *reader, const char *
 	}
 	image->reader = reader;
 	image->part = part;
-	rv = open_part(reader->store, tag, part, image->path, &image->file, err);
+	snprintf(image->path, sizeof(image->path), "%s/%s", tag, part->file);
+	rv = open_files(reader->store, tag, part, &image->files, err);
 	if (rv != 0) {
 		free(image);
 		return rv;
 	}
 	image->have = FAULT_MEM("reader.image", calloc(part->chunks_n + 1u, sizeof(*image->have)));
 	if (image->have != NULL &&
-		store_map(reader->store, image->file, &image->bytes, NULL) != 0) {
+		(part->sources_n > 0 ||
+			store_map(reader->store, image->files.at[0], &image->bytes, NULL) != 0)) {
 		image->memory = image_alloc(part->size_bytes);
 		image->bytes = image->memory;
 	}
@@ -333,7 +370,7 @@ static int read_into_memory(struct needing *needing, struct pawl_err *err)
 	struct part_image *image = needing->image;
 	struct job job = {.reader = image->reader,
 		.part = image->part,
-		.file = image->file,
+		.files = &image->files,
 		.image = image->memory,
 		.have = image->have,
 		.want = needing->want,
@@ -432,6 +469,6 @@ void part_image_close(struct part_image *image)
 	}
 	image_free(image->memory, image->part->size_bytes);
 	free(image->have);
-	store_close_file(image->reader->store, image->file);
+	close_files(image->reader->store, &image->files);
 	free(image);
 }

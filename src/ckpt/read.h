@@ -18,7 +18,7 @@ void reader_watch(struct reader *reader, bool (*arrived)(void *user, uint64_t by
  * Reads the whole file of part in tag into image (page aligned, part->size_bytes long), several
  * chunks in flight, checking each chunk's CRC-32C as it arrives. PAWL_ECORRUPT names tag, file and
  * offset ("global_step500/model: bytes 1048576..2097151 are not what was written"), also for a file
- * that is shorter or longer.
+ * that is shorter or longer. A linked part is read from its sources.
  */
 int reader_read(struct reader *reader, const char *tag, const struct manifest_part *part,
 	uint8_t *image, struct pawl_err *err);
@@ -32,8 +32,8 @@ void image_free(void *image, uint64_t size_bytes);
 
 struct part_image;
 
-/* Opens the file of part in tag, and maps it if the store can; reads nothing. reader and part stay
- * the caller's, and must outlive the image. Errors as reader_read. */
+/* Opens the files of part in tag, and maps it if it is one and the store can; reads nothing. reader
+ * and part stay the caller's, and must outlive the image. Errors as reader_read. */
 int part_image_open(struct part_image **out, struct reader *reader, const char *tag,
 	const struct manifest_part *part, struct pawl_err *err);
 /* Reads and verifies the chunks that hold these bytes, unless they are there already: those are

@@ -81,25 +81,41 @@ static int read_manifest(struct store *store, const char *tag, struct manifest *
 	return 0;
 }
 
+/* One of the files of a part. */
 static int check_file(struct store *store, const char *tag, const struct manifest_part *part,
-	struct pawl_err *err)
+	uint32_t i, struct pawl_err *err)
 {
 	char path[TAG_PATH_MAX + sizeof(part->file)];
 	enum store_kind kind;
 	uint64_t size_bytes;
 	int rv;
 
-	snprintf(path, sizeof(path), "%s/%s", tag, part->file);
+	manifest_file_path(path, sizeof(path), tag, part, i);
 	rv = store_stat(store, path, &kind, &size_bytes, err);
 	if (rv != 0) {
 		return as_broken(rv, tag, part->file, err);
 	}
-	if (kind != STORE_FILE || size_bytes != part->size_bytes) {
+	if (kind != STORE_FILE || size_bytes != manifest_file_bytes(part, i)) {
 		return pawl_err_set(err, PAWL_ECORRUPT,
 			"%s: %" PRIu64 " bytes long, but %" PRIu64 " were written", path,
-			size_bytes, part->size_bytes);
+			size_bytes, manifest_file_bytes(part, i));
 	}
 	return 0;
+}
+
+static int check_files(struct store *store, const char *tag, const struct manifest *manifest,
+	struct pawl_err *err)
+{
+	int rv = 0;
+
+	for (uint32_t p = 0; p < manifest->parts_n; p++) {
+		const struct manifest_part *part = &manifest->parts[p];
+
+		for (uint32_t i = 0; i < manifest_files(part) && rv == 0; i++) {
+			rv = check_file(store, tag, part, i, err);
+		}
+	}
+	return rv;
 }
 
 /* sealed: complete.txt is asked for. */
@@ -124,9 +140,7 @@ static int open_tag(struct store *store, const char *tag, bool sealed, struct ma
 	if (rv != 0) {
 		return rv;
 	}
-	for (uint32_t i = 0; i < m.parts_n && rv == 0; i++) {
-		rv = check_file(store, tag, &m.parts[i], err);
-	}
+	rv = check_files(store, tag, &m, err);
 	if (rv != 0) {
 		manifest_deinit(&m);
 		return rv;

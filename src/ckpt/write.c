@@ -6,6 +6,8 @@
  * to the disk, and the chunk is submitted. Then the rest is awaited and the file synced.
  * Failure: the first error is kept, nothing more is submitted, and every transfer in flight is
  * awaited before return, since the slots and the source's memory are theirs until then.
+ *
+ * An update takes all sums first, and then knows which chunks are to be written, and where to.
  */
 #include "ckpt/write.h"
 
@@ -35,16 +37,17 @@ struct writer {
 	struct slot slots[STORE_DEPTH]; /* all of them */
 };
 
-/* One file being written. */
+/* One part being written. */
 struct job {
 	struct writer *writer;
+	const char *dir;                   /* it goes into */
+	struct manifest_part *part;        /* results */
 	struct zip_plan *plan;             /* entry CRCs grow as chunks pass */
 	const struct write_source *source; /* of the payload */
-	struct store_file *file;
-	uint32_t *chunks;     /* results, one a chunk */
-	uint32_t entry;       /* the first entry whose payload is not summed whole */
-	struct pawl_err *err; /* of the first failure, or NULL */
-	int rv;               /* the first failure, or 0 */
+	struct store_file *file;           /* open, or NULL */
+	uint32_t entry;                    /* the first entry whose payload is not summed whole */
+	struct pawl_err *err;              /* of the first failure, or NULL */
+	int rv;                            /* the first failure, or 0 */
 };
 
 int writer_open(struct writer **writer, struct store *store, bool bounce, struct pawl_err *err)
@@ -105,6 +108,13 @@ static bool reap_slot(struct job *job)
 	return true;
 }
 
+static size_t chunk_bytes(const struct job *job, uint64_t off)
+{
+	uint64_t left = job->plan->size_bytes - off;
+
+	return left < CKPT_CHUNK ? (size_t)left : CKPT_CHUNK;
+}
+
 /* Adds what of payloads lies in [off, off + len) to the CRC-32 of their entries. Constants have
  * theirs. */
 static void sum_payload(struct job *job, uint64_t off, size_t len_bytes, const uint8_t *bytes)
@@ -129,29 +139,59 @@ static void sum_payload(struct job *job, uint64_t off, size_t len_bytes, const u
 	}
 }
 
-/* Makes the chunk at off whole and starts its transfer. */
-static int submit_chunk(struct job *job, struct slot *slot, uint64_t off)
+/* Makes the chunk at off whole and takes its sums. Its bytes, with room for what pads them. */
+static int make_chunk(struct job *job, uint64_t off, uint8_t *bounce, uint8_t **bytes)
 {
-	uint64_t left = job->plan->size_bytes - off;
-	size_t len_bytes = left < CKPT_CHUNK ? (size_t)left : CKPT_CHUNK;
-	size_t pad_bytes = -len_bytes % STORE_ALIGN; /* of a raw file; cut off at the end */
-	uint8_t *bytes = NULL;
+	size_t len_bytes = chunk_bytes(job, off);
+	uint32_t chunk = (uint32_t)(off / CKPT_CHUNK);
 	int rv;
 
-	rv = job->source->chunk(job->source->user, off, len_bytes, slot->bounce, &bytes, job->err);
+	rv = job->source->chunk(job->source->user, off, len_bytes, bounce, bytes, job->err);
 	if (rv != 0) {
 		return rv;
 	}
-	sum_payload(job, off, len_bytes, bytes);
-	zip_glue(job->plan, off, off + len_bytes, bytes);
-	job->chunks[off / CKPT_CHUNK] = crc32c(0, bytes, len_bytes);
+	sum_payload(job, off, len_bytes, *bytes);
+	zip_glue(job->plan, off, off + len_bytes, *bytes);
+	job->part->chunks[chunk] = crc32c(0, *bytes, len_bytes);
+	if (job->part->sums != NULL) {
+		job->part->sums[chunk] = crc32_zip(0, *bytes, len_bytes);
+	}
+	return 0;
+}
+
+/* A free slot, once there is one; NULL after an error. */
+static struct slot *take_slot(struct job *job)
+{
+	struct writer *w = job->writer;
+	struct slot *slot;
+
+	if (w->free == NULL) {
+		bool reaped = reap_slot(job);
+
+		ASSERT(reaped); /* all slots are in flight */
+	}
+	slot = job->rv == 0 ? w->free : NULL;
+	w->free = slot != NULL ? slot->next : w->free;
+	return slot;
+}
+
+/* Starts the transfer of a chunk to place at of the file; slot is free again if that fails. */
+static void submit_chunk(struct job *job, struct slot *slot, uint8_t *bytes, size_t len_bytes,
+	uint64_t at)
+{
+	size_t pad_bytes = -len_bytes % STORE_ALIGN; /* of a raw file; cut off at the end */
+
 	memset(bytes + len_bytes, 0, pad_bytes);
 	slot->io.file = job->file;
 	slot->io.buf = bytes;
 	slot->io.len_bytes = len_bytes + pad_bytes;
-	slot->io.off_bytes = off;
+	slot->io.off_bytes = at;
 	slot->io.write = true;
-	return store_submit(job->writer->store, &slot->io, job->err);
+	job->rv = store_submit(job->writer->store, &slot->io, job->err);
+	if (job->rv != 0) {
+		slot->next = job->writer->free;
+		job->writer->free = slot;
+	}
 }
 
 static void write_chunks(struct job *job)
@@ -159,53 +199,378 @@ static void write_chunks(struct job *job)
 	struct writer *w = job->writer;
 
 	for (uint64_t off = 0; off < job->plan->size_bytes && job->rv == 0; off += CKPT_CHUNK) {
-		struct slot *slot;
+		struct slot *slot = take_slot(job);
+		uint8_t *bytes = NULL;
 
-		if (w->free == NULL) {
-			bool reaped = reap_slot(job);
-
-			ASSERT(reaped); /* all slots are in flight */
-		}
-		if (job->rv != 0) {
+		if (slot == NULL) {
 			break;
 		}
-		slot = w->free;
-		job->rv = submit_chunk(job, slot, off);
+		job->rv = make_chunk(job, off, slot->bounce, &bytes);
 		if (job->rv == 0) {
-			w->free = slot->next;
+			submit_chunk(job, slot, bytes, chunk_bytes(job, off), off);
+		} else {
+			slot->next = w->free;
+			w->free = slot;
 		}
 	}
 	while (reap_slot(job)) {
 	}
 }
 
-int writer_write(struct writer *writer, const char *dir, const char *file, struct zip_plan *plan,
-	const struct write_source *source, uint32_t *chunks, struct pawl_err *err)
+/* Creates the file at path. */
+static int create_file(struct job *job, const char *path, uint64_t size_bytes)
+{
+	return store_create(job->writer->store, path, size_bytes, &job->file, job->err);
+}
+
+/* Cuts off what padded the last chunk of a file that has size_bytes, and syncs it. */
+static int finish_file(struct job *job, uint64_t size_bytes)
+{
+	struct store *store = job->writer->store;
+	int rv = size_bytes % STORE_ALIGN != 0
+		? store_resize(store, job->file, size_bytes, job->err)
+		: 0;
+
+	return rv == 0 ? store_sync(store, job->file, job->err) : rv;
+}
+
+static void close_file(struct job *job)
+{
+	store_close_file(job->writer->store, job->file);
+	job->file = NULL;
+}
+
+static void start_job(struct job *job)
+{
+	for (uint32_t i = 0; i < job->plan->storages; i++) {
+		job->plan->entries[i].crc = 0;
+	}
+	zip_plan_pickle(job->plan)->crc = 0;
+	job->part->depth = 0;
+	job->part->sources_n = 0;
+}
+
+int writer_write(struct writer *writer, const char *dir, struct manifest_part *part,
+	struct zip_plan *plan, const struct write_source *source, struct pawl_err *err)
 {
 	char path[STORE_PATH_MAX];
 	struct job job = {.writer = writer,
+		.dir = dir,
+		.part = part,
 		.plan = plan,
 		.source = source,
-		.chunks = chunks,
 		.err = err};
 	int rv;
 
-	snprintf(path, sizeof(path), "%s/%s", dir, file);
-	for (uint32_t i = 0; i < plan->storages; i++) {
-		plan->entries[i].crc = 0;
-	}
-	zip_plan_pickle(plan)->crc = 0;
-	rv = store_create(writer->store, path, plan->size_bytes, &job.file, err);
+	snprintf(path, sizeof(path), "%s/%s", dir, part->file);
+	start_job(&job);
+	rv = create_file(&job, path, plan->size_bytes);
 	if (rv == 0) {
 		write_chunks(&job);
-		rv = job.rv;
+		rv = job.rv == 0 ? finish_file(&job, plan->size_bytes) : job.rv;
 	}
-	if (rv == 0 && plan->size_bytes % STORE_ALIGN != 0) {
-		rv = store_resize(writer->store, job.file, plan->size_bytes, err);
-	}
-	if (rv == 0) {
-		rv = store_sync(writer->store, job.file, err);
-	}
-	store_close_file(writer->store, job.file);
+	close_file(&job);
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "write %s", path);
+}
+
+/* ---- updates ---- */
+
+/* A chunk that was made. */
+struct made {
+	uint8_t *bytes; /* the source's */
+	bool same;      /* as in the base */
+};
+
+struct update {
+	struct job job;                   /* of the part */
+	const char *base_tag;             /* the tag of the base */
+	const struct manifest_part *base; /* what is there already */
+	struct made *made;                /* one a chunk */
+	uint32_t chunks_n;                /* of the part */
+	uint32_t same_n;                  /* of them */
+};
+
+/* Takes all sums. */
+static int make_all(struct update *update)
+{
+	const struct manifest_part *base = update->base;
+	struct manifest_part *part = update->job.part;
+	int rv = 0;
+
+	for (uint32_t i = 0; i < update->chunks_n && rv == 0; i++) {
+		uint64_t off = (uint64_t)i * CKPT_CHUNK;
+		struct made *made = &update->made[i];
+
+		rv = make_chunk(&update->job, off, NULL, &made->bytes);
+		made->same = rv == 0 && i < base->chunks_n &&
+			(i + 1 < base->chunks_n ||
+				base->size_bytes - off == chunk_bytes(&update->job, off)) &&
+			part->chunks[i] == base->chunks[i] && part->sums[i] == base->sums[i];
+		update->same_n += made->same;
+	}
+	return rv;
+}
+
+/* Writes what changed: each chunk to its own place in the file or, if dense, one behind the other.
+ */
+static int write_changed(struct update *update, bool dense)
+{
+	struct job *job = &update->job;
+	uint64_t end = 0;
+
+	for (uint32_t i = 0; i < update->chunks_n && job->rv == 0; i++) {
+		uint64_t off = (uint64_t)i * CKPT_CHUNK;
+		struct slot *slot = update->made[i].same ? NULL : take_slot(job);
+
+		if (slot != NULL) {
+			submit_chunk(job, slot, update->made[i].bytes, chunk_bytes(job, off),
+				dense ? end : off);
+			end += CKPT_CHUNK;
+		}
+	}
+	while (reap_slot(job)) {
+	}
+	return job->rv;
+}
+
+/* ---- where files share bytes ---- */
+
+/* The end of the run of unchanged chunks from first on that lie in one source one behind the other.
+ */
+static uint32_t find_run(const struct update *update, uint32_t first)
+{
+	struct manifest_place from = manifest_place(update->base, first);
+	uint32_t end = first + 1;
+
+	while (end < update->chunks_n && update->made[end].same) {
+		struct manifest_place place = manifest_place(update->base, end);
+
+		if (place.source != from.source || place.chunk != from.chunk + (end - first)) {
+			break;
+		}
+		end++;
+	}
+	return end;
+}
+
+static int clone_same(struct update *update, struct store_file *const *sources)
+{
+	struct job *job = &update->job;
+	uint32_t i = 0;
+	int rv = 0;
+
+	while (i < update->chunks_n && rv == 0) {
+		uint32_t end = update->made[i].same ? find_run(update, i) : i + 1;
+
+		if (update->made[i].same) {
+			struct manifest_place place = manifest_place(update->base, i);
+			uint64_t off = (uint64_t)i * CKPT_CHUNK;
+			struct store_range to = {job->file, off};
+			struct store_range from = {sources[place.source],
+				(uint64_t)place.chunk * CKPT_CHUNK};
+
+			rv = store_clone(job->writer->store, &to, &from,
+				(uint64_t)(end - i - 1) * CKPT_CHUNK +
+					chunk_bytes(job, (uint64_t)(end - 1) * CKPT_CHUNK),
+				job->err);
+		}
+		i = end;
+	}
+	return rv;
+}
+
+/* A file of its own that shares with the base's what did not change. PAWL_ENOTSUP: none can. */
+static int write_cloned(struct update *update)
+{
+	struct job *job = &update->job;
+	struct store *store = job->writer->store;
+	struct store_file *sources[MANIFEST_SOURCES] = {NULL};
+	char path[STORE_PATH_MAX];
+	int rv = 0;
+
+	for (uint32_t i = 0; i < manifest_files(update->base) && rv == 0; i++) {
+		manifest_file_path(path, sizeof(path), update->base_tag, update->base, i);
+		rv = store_open(store, path, &sources[i], NULL, job->err);
+	}
+	snprintf(path, sizeof(path), "%s/%s", job->dir, job->part->file);
+	rv = rv == 0 ? create_file(job, path, 0) : rv; /* space is taken as it is needed */
+	rv = rv == 0 ? store_resize(store, job->file, job->plan->size_bytes, job->err) : rv;
+	rv = rv == 0 ? clone_same(update, sources) : rv;
+	rv = rv == 0 ? write_changed(update, false) : rv;
+	rv = rv == 0 ? finish_file(job, job->plan->size_bytes) : rv;
+	close_file(job);
+	for (uint32_t i = 0; i < MANIFEST_SOURCES; i++) {
+		store_close_file(store, sources[i]);
+	}
+	if (rv == PAWL_ENOTSUP) {
+		int removed = store_remove(store, path, job->err);
+
+		return removed != 0 ? removed : PAWL_ENOTSUP;
+	}
+	return rv;
+}
+
+/* ---- where they have second names ---- */
+
+/* Says where each chunk will be, and in from which of the base's files are which sources of the
+ * part; false: in too many. What changed is source 0, if anything did. */
+static bool place_chunks(struct update *update, uint32_t *from)
+{
+	struct manifest_part *part = update->job.part;
+	uint32_t source_of[MANIFEST_SOURCES];
+	uint32_t changed_n = 0;
+	uint64_t changed_bytes = 0;
+
+	memset(source_of, 0xff, sizeof(source_of));
+	part->sources_n = update->same_n < update->chunks_n;
+	for (uint32_t i = 0; i < update->chunks_n; i++) {
+		struct manifest_place place;
+
+		if (!update->made[i].same) {
+			part->places[i] = (struct manifest_place){0, changed_n++};
+			changed_bytes += chunk_bytes(&update->job, (uint64_t)i * CKPT_CHUNK);
+			continue;
+		}
+		place = manifest_place(update->base, i);
+		if (source_of[place.source] == UINT32_MAX) {
+			if (part->sources_n == MANIFEST_SOURCES) {
+				return false;
+			}
+			from[part->sources_n] = place.source;
+			part->sources[part->sources_n] =
+				manifest_file_bytes(update->base, place.source);
+			source_of[place.source] = part->sources_n++;
+		}
+		part->places[i] = (struct manifest_place){source_of[place.source], place.chunk};
+	}
+	part->sources[0] = changed_n > 0 ? changed_bytes : part->sources[0];
+	return true;
+}
+
+/* Gives a file of the base a second name, as a file of the part. */
+static int link_file(struct update *update, uint32_t from, uint32_t to)
+{
+	struct job *job = &update->job;
+	char old[STORE_PATH_MAX];
+	char fresh[STORE_PATH_MAX];
+
+	manifest_file_path(old, sizeof(old), update->base_tag, update->base, from);
+	manifest_file_path(fresh, sizeof(fresh), job->dir, job->part, to);
+	return store_link(job->writer->store, old, fresh, job->err);
+}
+
+/* Takes back what names were given, for a file that is whole after all. */
+static void unlink_sources(struct update *update)
+{
+	struct job *job = &update->job;
+	char path[STORE_PATH_MAX];
+
+	for (uint32_t i = 0; i < job->part->sources_n; i++) {
+		manifest_file_path(path, sizeof(path), job->dir, job->part, i);
+		store_remove(job->writer->store, path, NULL); /* else a file that nobody reads */
+	}
+	job->part->sources_n = 0;
+}
+
+static int write_own(struct update *update)
+{
+	struct job *job = &update->job;
+	char path[STORE_PATH_MAX];
+	int rv;
+
+	manifest_file_path(path, sizeof(path), job->dir, job->part, 0);
+	rv = create_file(job, path, job->part->sources[0]);
+	rv = rv == 0 ? write_changed(update, true) : rv;
+	rv = rv == 0 ? finish_file(job, job->part->sources[0]) : rv;
+	close_file(job);
+	return rv;
+}
+
+/* A linked part, or a second name for all of it. PAWL_ENOTSUP: it can be neither. */
+static int write_linked(struct update *update)
+{
+	struct manifest_part *part = update->job.part;
+	uint32_t from[MANIFEST_SOURCES] = {0};
+	bool all = update->same_n == update->chunks_n;
+	int rv = 0;
+
+	if (all && update->base->sources_n == 0 && update->base->size_bytes == part->size_bytes) {
+		return link_file(update, 0, 0);
+	}
+	if (part->raw || !place_chunks(update, from)) {
+		part->sources_n = 0;
+		return PAWL_ENOTSUP;
+	}
+	for (uint32_t i = all ? 0 : 1; i < part->sources_n && rv == 0; i++) {
+		rv = link_file(update, from[i], i);
+	}
+	rv = rv == 0 && !all ? write_own(update) : rv;
+	if (rv == PAWL_ENOTSUP || rv == PAWL_ENOENT) {
+		unlink_sources(update);
+	}
+	return rv;
+}
+
+static int write_whole(struct update *update)
+{
+	struct job *job = &update->job;
+	char path[STORE_PATH_MAX];
+	int rv;
+
+	for (uint32_t i = 0; i < update->chunks_n; i++) {
+		update->made[i].same = false;
+	}
+	snprintf(path, sizeof(path), "%s/%s", job->dir, job->part->file);
+	rv = create_file(job, path, job->plan->size_bytes);
+	rv = rv == 0 ? write_changed(update, false) : rv;
+	rv = rv == 0 ? finish_file(job, job->plan->size_bytes) : rv;
+	close_file(job);
+	return rv;
+}
+
+/* In the way that the store allows; whole also if the base is gone meanwhile. */
+static int write_update(struct update *update)
+{
+	int rv = make_all(update);
+
+	if (rv != 0) {
+		return rv;
+	}
+	rv = update->same_n > 0 ? write_cloned(update) : PAWL_ENOTSUP;
+	if (rv == PAWL_ENOTSUP && update->same_n > 0) {
+		rv = write_linked(update);
+	}
+	if (rv == PAWL_ENOTSUP || rv == PAWL_ENOENT) {
+		return write_whole(update);
+	}
+	update->job.part->depth = update->base->depth + 1;
+	return rv;
+}
+
+int writer_update(struct writer *writer, const char *dir, struct manifest_part *part,
+	struct zip_plan *plan, const struct write_source *source, const char *base_tag,
+	const struct manifest_part *base, struct pawl_err *err)
+{
+	struct update update = {.job = {.writer = writer,
+					.dir = dir,
+					.part = part,
+					.plan = plan,
+					.source = source,
+					.err = err},
+		.base_tag = base_tag,
+		.base = base,
+		.chunks_n = ckpt_chunks(plan->size_bytes)};
+	int rv;
+
+	ASSERT(part->sums != NULL && base->sums != NULL && writer->bounces == NULL);
+	update.made =
+		FAULT_MEM("writer.update", calloc(update.chunks_n + 1u, sizeof(*update.made)));
+	if (update.made == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "write %s: no memory for %u chunks",
+			part->file, update.chunks_n);
+	}
+	start_job(&update.job);
+	rv = write_update(&update);
+	free(update.made);
+	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "write %s/%s", dir, part->file);
 }

@@ -220,9 +220,9 @@ static int receive_part(struct import *import, json_t *message, struct pawl_err 
 		part->size_bytes = in.plan.size_bytes;
 		part->chunks_n = ckpt_chunks(in.plan.size_bytes);
 		part->chunks = calloc(part->chunks_n + 1u, sizeof(*part->chunks));
-		rv = part->chunks != NULL ? writer_write(import->writer, import->dir, part->file,
-						    &in.plan, &source, part->chunks, err)
-					  : pawl_err_set(err, PAWL_ENOMEM, "%s", name);
+		rv = part->chunks != NULL
+			? writer_write(import->writer, import->dir, part, &in.plan, &source, err)
+			: pawl_err_set(err, PAWL_ENOMEM, "%s", name);
 	}
 	zip_plan_deinit(&in.plan);
 	return rv;

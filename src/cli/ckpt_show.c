@@ -48,10 +48,11 @@ static int print_text(const struct tag_info *tag, const struct manifest *manifes
 
 		printf("\n  %s, %s", part->file, cli_size(text, part->size_bytes));
 		if (part->rank == MANIFEST_ALL_RANKS) {
-			printf(", of all ranks\n");
+			printf(", of all ranks");
 		} else {
-			printf(", of rank %u\n", part->rank);
+			printf(", of rank %u", part->rank);
 		}
+		printf("%s\n", part->sources_n > 0 ? ", linked (export makes it one file)" : "");
 		rv = print_tensors(part, err);
 	}
 	return rv;
@@ -102,10 +103,11 @@ static json_t *make_files(const struct manifest *manifest, struct pawl_err *err)
 			return NULL;
 		}
 		json_array_append_new(files,
-			json_pack("{s:o, s:o, s:o, s:I, s:o}", "file", cli_json_text(part->file),
-				"name", cli_json_text(part->name), "rank",
-				shared ? json_null() : json_integer(part->rank), "bytes",
-				(json_int_t)part->size_bytes, "tensors", tensors));
+			json_pack("{s:o, s:o, s:o, s:I, s:b, s:o}", "file",
+				cli_json_text(part->file), "name", cli_json_text(part->name),
+				"rank", shared ? json_null() : json_integer(part->rank), "bytes",
+				(json_int_t)part->size_bytes, "linked", part->sources_n > 0,
+				"tensors", tensors));
 	}
 	return files;
 }

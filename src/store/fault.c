@@ -257,6 +257,15 @@ static int fault_resize(struct store *store, struct store_file *file, uint64_t s
 	return rv != 0 ? rv : store_resize(f->inner, file, size_bytes, err);
 }
 
+static int fault_clone(struct store *store, const struct store_range *to,
+	const struct store_range *from, uint64_t len_bytes, struct pawl_err *err)
+{
+	struct fault_store *f = fault_of(store);
+	int rv = pass_op(f, "clone", "file", err);
+
+	return rv != 0 ? rv : store_clone(f->inner, to, from, len_bytes, err);
+}
+
 static int fault_sync(struct store *store, struct store_file *file, struct pawl_err *err)
 {
 	struct fault_store *f = fault_of(store);
@@ -382,6 +391,7 @@ static const struct store_ops fault_ops = {
 	.submit = fault_submit,
 	.reap = fault_reap,
 	.resize = fault_resize,
+	.clone = fault_clone,
 	.sync = fault_sync,
 	.close_file = fault_close_file,
 	.sync_dir = fault_sync_dir,

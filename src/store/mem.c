@@ -30,6 +30,7 @@ struct mem_store {
 	uint64_t cut_at;        /* the operation that finds the power gone; 0: none */
 	unsigned in_flight;     /* in queue */
 	bool dead;              /* that operation has come */
+	bool clones;            /* files may share bytes */
 };
 
 struct store_file {
@@ -308,6 +309,25 @@ static int mem_resize(struct store *store, struct store_file *file, uint64_t siz
 	return rv;
 }
 
+static int mem_clone(struct store *store, const struct store_range *to,
+	const struct store_range *from, uint64_t len_bytes, struct pawl_err *err)
+{
+	struct mem_store *m = mem_of(store);
+	const struct mem_bytes *now = &from->file->node->now;
+	int rv;
+
+	if (!m->clones) {
+		return pawl_err_set(err, PAWL_ENOTSUP, "clone %s: switched off", from->file->path);
+	}
+	ASSERT(from->off_bytes + len_bytes <= now->len_bytes);
+	rv = begin_op(m, err, "clone %s %llu+%llu", to->file->path,
+		(unsigned long long)to->off_bytes, (unsigned long long)len_bytes);
+	if (rv == 0) {
+		mem_file_write(to->file->node, to->off_bytes, now->at + from->off_bytes, len_bytes);
+	}
+	return rv;
+}
+
 static int mem_sync(struct store *store, struct store_file *file, struct pawl_err *err)
 {
 	int rv = begin_op(mem_of(store), err, "sync %s", file->path);
@@ -580,6 +600,7 @@ static const struct store_ops mem_ops = {
 	.submit = mem_submit,
 	.reap = mem_reap,
 	.resize = mem_resize,
+	.clone = mem_clone,
 	.sync = mem_sync,
 	.close_file = mem_close_file,
 	.sync_dir = mem_sync_dir,
@@ -604,6 +625,11 @@ int store_mem_open(struct store **store, struct pawl_err *err)
 	return 0;
 }
 
+void store_mem_clones(struct store *store, bool clones)
+{
+	mem_of(store)->clones = clones;
+}
+
 void store_mem_cut_at(struct store *store, uint64_t n)
 {
 	struct mem_store *m = mem_of(store);
@@ -624,6 +650,7 @@ int store_mem_after_crash(const struct store *store, enum mem_crash how, struct 
 
 	if (rv == 0) {
 		mem_disk_crash(&mem_of_const(store)->disk, how, rng, &mem_of(*after)->disk);
+		mem_of(*after)->clones = mem_of_const(store)->clones;
 	}
 	return rv;
 }

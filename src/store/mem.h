@@ -29,6 +29,8 @@ enum mem_crash {
 };
 
 int store_mem_open(struct store **store, struct pawl_err *err);
+/* Whether files may share bytes, at first not. */
+void store_mem_clones(struct store *store, bool clones);
 /* From operation n on (0: never) every operation fails with PAWL_EIO "power lost", as does every
  * read. */
 void store_mem_cut_at(struct store *store, uint64_t n);
@@ -41,8 +43,8 @@ int store_mem_after_crash(const struct store *store, enum mem_crash how, struct 
 /* Flips one bit of a file, for corruption tests; PAWL_EINVAL if the file is shorter. */
 int store_mem_flip(struct store *store, const char *path, uint64_t bit, struct pawl_err *err);
 /* The operations that took effect, a line each, for tests of order: mkdir PATH, create PATH, write
- * PATH OFF+LEN, sync PATH, sync_dir PATH, rename FROM TO, exchange FROM TO, remove PATH. Owned by
- * the store, until its next operation. */
+ * PATH OFF+LEN, sync PATH, sync_dir PATH, clone PATH OFF+LEN, rename FROM TO, exchange FROM TO,
+ * remove PATH. Owned by the store, until its next operation. */
 const char *store_mem_trace(const struct store *store);
 
 #endif

@@ -481,6 +481,7 @@ static const struct store_ops posix_ops = {
 	.stat = posix_stat,
 	.list = posix_list,
 	.rename = posix_rename,
+	.clone = posix_clone,
 	.link = posix_link,
 	.remove = posix_remove,
 };

@@ -49,6 +49,8 @@ int posix_submit(struct store *store, struct store_io *io, struct pawl_err *err)
 struct store_io *posix_reap(struct store *store, int timeout_ms);
 int posix_resize(struct store *store, struct store_file *file, uint64_t size_bytes,
 	struct pawl_err *err);
+int posix_clone(struct store *store, const struct store_range *to, const struct store_range *from,
+	uint64_t len_bytes, struct pawl_err *err);
 int posix_sync(struct store *store, struct store_file *file, struct pawl_err *err);
 void posix_close_file(struct store *store, struct store_file *file);
 

@@ -19,10 +19,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -432,6 +434,25 @@ int posix_resize(struct store *store, struct store_file *file, uint64_t size_byt
 		return posix_fail((struct posix_store *)store, err, "resize", file->path);
 	}
 	return 0;
+}
+
+int posix_clone(struct store *store, const struct store_range *to, const struct store_range *from,
+	uint64_t len_bytes, struct pawl_err *err)
+{
+	struct file_clone_range range = {.src_fd = from->file->fd,
+		.src_offset = from->off_bytes,
+		.src_length = len_bytes,
+		.dest_offset = to->off_bytes};
+
+	if (FAULT_SYS("store.clone", ioctl(to->file->fd, FICLONERANGE, &range)) == 0) {
+		return 0;
+	}
+	if (errno == EOPNOTSUPP || errno == ENOTTY || errno == ENOSYS || errno == EXDEV ||
+		errno == EINVAL) { /* the last also from block sizes that do not divide 1 MiB */
+		return pawl_err_set(err, PAWL_ENOTSUP, "clone %s: this file system cannot",
+			from->file->path);
+	}
+	return posix_fail((struct posix_store *)store, err, "clone into", to->file->path);
 }
 
 int posix_sync(struct store *store, struct store_file *file, struct pawl_err *err)

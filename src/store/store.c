@@ -113,6 +113,16 @@ int store_resize(struct store *store, struct store_file *file, uint64_t size_byt
 	return store->ops->resize(store, file, size_bytes, err);
 }
 
+int store_clone(struct store *store, const struct store_range *to, const struct store_range *from,
+	uint64_t len_bytes, struct pawl_err *err)
+{
+	if (store->ops->clone == NULL) {
+		return pawl_err_set(err, PAWL_ENOTSUP, "a store of kind %s clones no bytes",
+			store->ops->name);
+	}
+	return store->ops->clone(store, to, from, len_bytes, err);
+}
+
 int store_sync(struct store *store, struct store_file *file, struct pawl_err *err)
 {
 	return store->ops->sync(store, file, err);

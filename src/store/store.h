@@ -50,6 +50,12 @@ enum store_rename { STORE_REPLACE, STORE_EXCHANGE };
  * neither file nor directory counts as a file. */
 typedef int store_list_fn(void *user, const char *name, enum store_kind kind);
 
+/* A place in an open file. */
+struct store_range {
+	struct store_file *file;
+	uint64_t off_bytes;
+};
+
 /* The implementation's table; callers use the functions below. */
 struct store_ops {
 	const char *name; /* of the kind, for people */
@@ -65,6 +71,9 @@ struct store_ops {
 	struct store_io *(*reap)(struct store *store, int timeout_ms);
 	int (*resize)(struct store *store, struct store_file *file, uint64_t size_bytes,
 		struct pawl_err *err);
+	int (*clone)(struct store *store, const struct store_range *to,
+		const struct store_range *from, uint64_t len_bytes,
+		struct pawl_err *err); /* NULL: never */
 	int (*sync)(struct store *store, struct store_file *file, struct pawl_err *err);
 	void (*close_file)(struct store *store, struct store_file *file);
 	int (*sync_dir)(struct store *store, const char *path, struct pawl_err *err);
@@ -128,6 +137,14 @@ struct store_io *store_reap(struct store *store, int timeout_ms);
  * have been more than the file is to hold. */
 int store_resize(struct store *store, struct store_file *file, uint64_t size_bytes,
 	struct pawl_err *err);
+/*
+ * Lets bytes of an open file appear in another one that was created, without being written: both
+ * share them on disk until one of them changes. Offsets are multiples of 1 MiB, and so is the
+ * length unless both files end there; no transfer of to is in flight. PAWL_ENOTSUP where the file
+ * system has no such thing: the usual answer.
+ */
+int store_clone(struct store *store, const struct store_range *to, const struct store_range *from,
+	uint64_t len_bytes, struct pawl_err *err);
 /* Blocks until what was written and reaped is durable (the data and the size; not the name). */
 int store_sync(struct store *store, struct store_file *file, struct pawl_err *err);
 /* NULL is fine; cannot lose data: sync does that. Its transfers are reaped before. */

@@ -121,6 +121,7 @@ static void tags_of_all_versions_are_read(void **state)
 {
 	check_tag("v1");
 	check_tag("v2");
+	check_tag("v3"); /* a linked file */
 }
 
 int main(void)

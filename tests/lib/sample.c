@@ -166,7 +166,7 @@ static int write_parts(const struct sample *sample, struct store *store, const c
 		parts[i].size_bytes = plan.size_bytes;
 		parts[i].chunks_n = ckpt_chunks(plan.size_bytes);
 		parts[i].chunks = calloc(parts[i].chunks_n, sizeof(uint32_t));
-		rv = writer_write(writer, dir, parts[i].file, &plan, &source, parts[i].chunks, err);
+		rv = writer_write(writer, dir, &parts[i], &plan, &source, err);
 		zip_plan_deinit(&plan);
 	}
 	writer_close(writer);

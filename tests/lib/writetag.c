@@ -65,7 +65,7 @@ static int write_tag(struct store *store, uint64_t step, struct sample_part *par
 		rv = writer_open(&writer, store, true, err);
 	}
 	if (rv == 0) {
-		rv = writer_write(writer, dir, file.file, &part->plan, &source, file.chunks, err);
+		rv = writer_write(writer, dir, &file, &part->plan, &source, err);
 	}
 	if (rv == 0) {
 		rv = tag_publish(store, manifest.tag, &manifest, err);

@@ -11,6 +11,7 @@ import importlib.util
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,12 @@ if real_core is None:
     importlib.import_module("pawl")._core = fakecore
 
 SEED = int(os.environ.get("PAWL_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+
+
+def pytest_configure() -> None:
+    # what the caller ignores (nohup, a job in the background), programs under test would ignore too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_unconfigure() -> None:

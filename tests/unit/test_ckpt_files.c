@@ -64,7 +64,7 @@ static int write_file(struct written *w, struct writer *writer, const char *dir,
 
 	assert_int_equal(zip_plan_init(&plan, part->sizes, n, part->sizes[n], NULL), 0);
 	zip_plan_pickle(&plan)->crc = 99; /* as a plan used before has it */
-	rv = writer_write(writer, dir, "model", &plan, &source, w->entry.chunks, err);
+	rv = writer_write(writer, dir, &w->entry, &plan, &source, err);
 	if (rv == 0) {
 		assert_memory_equal(plan.entries, part->plan.entries,
 			plan.entries_n * sizeof(*plan.entries));
@@ -165,9 +165,7 @@ static void sources_may_keep_their_own_memory(void **state)
 	assert_int_equal(store_mem_open(&store, NULL), 0);
 	assert_int_equal(store_mkdir(store, "dir", NULL), 0);
 	assert_int_equal(writer_open(&writer, store, false, NULL), 0);
-	assert_int_equal(
-		writer_write(writer, "dir", "model", &w.part.plan, &source, w.entry.chunks, NULL),
-		0);
+	assert_int_equal(writer_write(writer, "dir", &w.entry, &w.part.plan, &source, NULL), 0);
 	assert_read(store, &w);
 	writer_close(writer);
 	store_close(store);
@@ -216,8 +214,7 @@ static void a_failing_source_ends_the_write(void **state)
 	assert_int_equal(store_mem_open(&store, NULL), 0);
 	assert_int_equal(store_mkdir(store, "dir", NULL), 0);
 	assert_int_equal(writer_open(&writer, store, true, NULL), 0);
-	assert_int_equal(writer_write(writer, "dir", "model", &plan, &source, w.entry.chunks, &err),
-		PAWL_EPEER);
+	assert_int_equal(writer_write(writer, "dir", &w.entry, &plan, &source, &err), PAWL_EPEER);
 	zip_plan_deinit(&plan);
 	assert_string_equal(err.msg, "write dir/model: the arena is gone");
 	assert_null(store_reap(store, 0)); /* nothing is in flight */

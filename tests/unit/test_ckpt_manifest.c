@@ -168,10 +168,10 @@ static void newer_versions_are_named(void **state)
 	struct pawl_err err;
 
 	make(&f);
-	f.out.bytes[8] = 3;
+	f.out.bytes[8] = 4;
 	assert_int_equal(decode_copy(f.out.bytes, f.out.len_bytes, &err), PAWL_ENOTSUP);
-	assert_non_null(strstr(err.msg, "version 3"));
-	assert_non_null(strstr(err.msg, "than 2"));
+	assert_non_null(strstr(err.msg, "version 4"));
+	assert_non_null(strstr(err.msg, "than 3"));
 	drop(&f);
 }
 

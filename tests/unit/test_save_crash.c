@@ -1,7 +1,8 @@
 /*
- * Power is cut at every operation while tags of any name are written, added to, replaced, and put
- * where somebody else has files, by the code that the agent writes them with. After recovery each
- * tag holds just what it held before the action that was cut off, or after it.
+ * Power is cut at every operation while tags of any name are written, added to, replaced, deleted,
+ * and put where somebody else has files, by the code that the agent writes them with, once whole
+ * and once sharing with the tag before, in both ways. After recovery each tag holds just what it
+ * held before the action that was cut off, or after it.
  */
 #include "agent/save.h"
 #include "base/crc.h"
@@ -23,8 +24,11 @@
 #include <cmocka.h>
 
 #define TAGS       4
-#define FILES      4
+#define FILES      5
 #define TEAR_SEEDS 3u
+
+/* What tags may share with the one before. */
+static enum sharing { NOTHING, NAMES, BYTES, SHARINGS } sharing;
 
 static uint64_t first_seed; /* of what is torn how */
 static uint64_t crashes;    /* simulated */
@@ -47,11 +51,15 @@ static const struct file {
 	{"mp_rank_00.pt", false, 5000},
 	{"odd.safetensors", true, CKPT_CHUNK + 1},
 	{"page.bin", true, 4097},
+	{"three_chunks.pt", false, 2 * CKPT_CHUNK},
 };
 
+/* The first page differs from tag to tag and version to version, what follows seldom. */
 static uint8_t byte_of(uint32_t tag, uint32_t file, uint32_t version, uint64_t i)
 {
-	return (uint8_t)(i * 31 + (i >> 9) + tag * 7 + file * 13 + version * 101);
+	uint32_t changes = i < CKPT_PAGE ? tag * 7 + version * 101 : version / 4;
+
+	return (uint8_t)(i * 31 + (i >> 9) + file * 13 + changes);
 }
 
 /* One rank's part of a save: its record, and the arena that the record is of. */
@@ -109,7 +117,7 @@ static uint64_t stage_file(struct staged *staged, uint32_t tag, uint32_t f, uint
 
 /* ---- histories ---- */
 
-enum verb { SAVE, ADD, FOREIGN, END };
+enum verb { SAVE, ADD, FOREIGN, DROP, END };
 
 struct action {
 	enum verb verb;
@@ -127,6 +135,9 @@ static const struct action added[] = {{SAVE, 2, 0x2, 1}, {ADD, 2, 0x1, 2}, {ADD,
 static const struct action foreign[] = {{FOREIGN, 1, 0, 0}, {FOREIGN, 0, 0, 0}, {SAVE, 1, 0x3, 1},
 	{ADD, 1, 0x8, 2}, {END, 0, 0, 0}};
 
+static const struct action shared[] = {{SAVE, 0, 0x14, 1}, {SAVE, 3, 0x10, 2}, {SAVE, 2, 0x14, 3},
+	{DROP, 3, 0, 0}, {DROP, 0, 0, 0}, {SAVE, 2, 0x10, 5}, {ADD, 2, 0x12, 6}, {END, 0, 0, 0}};
+
 /* What a tag holds: 0, or a version of each file. */
 struct model {
 	bool there[TAGS];
@@ -136,17 +147,31 @@ struct model {
 
 static void apply_to_model(struct model *model, const struct action *action)
 {
-	model->there[action->tag] = model->there[action->tag] || action->verb != FOREIGN;
+	bool ours = action->verb == SAVE || action->verb == ADD;
+
+	model->there[action->tag] = action->verb != DROP && (model->there[action->tag] || ours);
 	model->foreign[action->tag] = model->foreign[action->tag] || action->verb == FOREIGN;
 	for (uint32_t f = 0; f < FILES; f++) {
 		uint32_t *version = &model->version[action->tag][f];
 
-		*version = action->verb == SAVE ? 0 : *version;
+		*version = action->verb == SAVE || action->verb == DROP ? 0 : *version;
 		*version = action->mask >> f & 1 ? action->version : *version;
 	}
 }
 
-#define ARENA_BYTES (2u << 20)
+#define ARENA_BYTES (4u << 20)
+
+/* What the agent takes for the newest tag. */
+static void find_newest(struct store *store, char *tag)
+{
+	struct tag_info *infos;
+	size_t n;
+
+	if (tags_list(store, false, &infos, &n, NULL) == 0) {
+		snprintf(tag, CKPT_TAG_MAX, "%s", n > 0 ? infos[n - 1].tag : "");
+		free(infos);
+	}
+}
 
 static int save(struct store *store, const struct action *action)
 {
@@ -157,6 +182,10 @@ static int save(struct store *store, const struct action *action)
 		.since_ns = action->verb == ADD ? 0 : INT64_MAX,
 		.world = 1,
 		.ranks = &rank};
+	char newest[CKPT_TAG_MAX] = "";
+	const struct save_how how = {.job = "test",
+		.base = newest,
+		.full_every = sharing == NOTHING ? 0 : 5};
 	struct save_result result;
 	struct writer *writer;
 	uint64_t used_bytes = 0;
@@ -174,7 +203,8 @@ static int save(struct store *store, const struct action *action)
 	}
 	assert_true(used_bytes <= ARENA_BYTES);
 	assert_int_equal(writer_open(&writer, store, false, NULL), 0);
-	rv = save_write(store, writer, &job, "test", false, &result, NULL);
+	find_newest(store, newest);
+	rv = save_write(store, writer, &job, &how, &result, NULL);
 	writer_close(writer);
 	free(staged.arena);
 	return rv;
@@ -194,6 +224,18 @@ static int put_foreign(struct store *store, const char *tag)
 	return rv == 0 ? store_sync_dir(store, "", NULL) : rv;
 }
 
+static int act(struct store *store, const struct action *action)
+{
+	switch (action->verb) {
+	case FOREIGN:
+		return put_foreign(store, tags[action->tag]);
+	case DROP:
+		return tag_remove(store, tags[action->tag], NULL);
+	default:
+		return save(store, action);
+	}
+}
+
 struct run {
 	struct store *mem; /* the disk */
 	struct model before, after;
@@ -205,11 +247,11 @@ static void run_history(struct run *run, const struct action *actions, uint64_t 
 	memset(run, 0, sizeof(*run));
 	assert_int_equal(store_mem_open(&run->mem, NULL), 0);
 	store_mem_cut_at(run->mem, cut_at);
+	store_mem_clones(run->mem, sharing == BYTES);
 	for (; actions->verb != END; actions++) {
 		run->before = run->after;
 		apply_to_model(&run->after, actions);
-		if ((actions->verb == FOREIGN ? put_foreign(run->mem, tags[actions->tag])
-					      : save(run->mem, actions)) != 0) {
+		if (act(run->mem, actions) != 0) {
 			return;
 		}
 	}
@@ -345,7 +387,8 @@ static void crash_once(const struct run *run, enum mem_crash how, uint64_t seed)
 	crashes++;
 }
 
-static void crash_everywhere(const struct action *actions)
+/* At every operation or, if stride is 2, at every other one: at which, the seed says. */
+static void crash_at_operations(const struct action *actions, uint64_t stride)
 {
 	struct run run;
 	uint64_t ops;
@@ -355,7 +398,7 @@ static void crash_everywhere(const struct action *actions)
 	assert_state(run.mem, &run);
 	ops = store_mem_ops(run.mem);
 	store_close(run.mem);
-	for (uint64_t cut_at = 1; cut_at <= ops + 1; cut_at++) {
+	for (uint64_t cut_at = 1 + first_seed % stride; cut_at <= ops + 1; cut_at += stride) {
 		run_history(&run, actions, cut_at);
 		crash_once(&run, MEM_KEEP, 0);
 		crash_once(&run, MEM_LOSE, 0);
@@ -364,6 +407,12 @@ static void crash_everywhere(const struct action *actions)
 		}
 		store_close(run.mem);
 	}
+}
+
+static void crash_everywhere(const struct action *actions)
+{
+	sharing = NOTHING;
+	crash_at_operations(actions, 1);
 }
 
 static void tags_of_any_name_survive(void **state)
@@ -384,6 +433,25 @@ static void a_tag_that_is_added_to_is_old_or_new(void **state)
 static void what_others_put_there_stays(void **state)
 {
 	crash_everywhere(foreign);
+}
+
+static void tags_that_share_stand_for_themselves(void **state)
+{
+	static const char *const signs[SHARINGS] = {"create .pawl.1234.new/three_chunks.pt\n",
+		"/.pawl/three_chunks.pt.1\n", "\nclone "};
+
+	for (sharing = NOTHING; sharing < SHARINGS; sharing++) {
+		static const struct action two[] = {{SAVE, 0, 0x10, 1}, {SAVE, 1, 0x10, 2},
+			{END, 0, 0, 0}};
+		struct run run;
+
+		run_history(&run, two, 0);
+		assert_non_null(strstr(store_mem_trace(run.mem), signs[sharing]));
+		store_close(run.mem);
+	}
+	for (sharing = NAMES; sharing < SHARINGS; sharing++) {
+		crash_at_operations(shared, 2);
+	}
 }
 
 /* What a file holds is durable before its second name is, and the second before the first goes. */
@@ -422,6 +490,7 @@ int main(void)
 		cmocka_unit_test(a_tag_saved_anew_is_old_or_new),
 		cmocka_unit_test(a_tag_that_is_added_to_is_old_or_new),
 		cmocka_unit_test(what_others_put_there_stays),
+		cmocka_unit_test(tags_that_share_stand_for_themselves),
 	};
 	int failed;
 

@@ -269,11 +269,18 @@ def test_options_reach_the_core(fake: Any, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PAWL_AGENT", "/run/agent.sock")
     monkeypatch.setenv("PAWL_PROGRAM", sys.executable)
     with Checkpointer(
-        tmp_path, keep=5, persist_every=0.5, copy="now", memory=1 << 30, keep_every=100
+        tmp_path,
+        keep=5,
+        persist_every=0.5,
+        copy="now",
+        memory=1 << 30,
+        keep_every=100,
+        full_every=7,
     ) as ckpt:
         assert ckpt._live().options == {
             "keep": 5,
             "keep_every": 100,
+            "full_every": 7,
             "persist_every_ms": 500,
             "memory_bytes": 1 << 30,
             "socket": "/run/agent.sock",

@@ -153,8 +153,9 @@ class Engine(Saver):
         save_id = session.begin(tag, step, _ALONE if alone else 0)
         capture = _guard.Capture([])
         capture.started(session, save_id)
+        before = self._newest
         save = self._remember(Save(self, capture, save_id, step, tag))
-        self._building = Building(self, save)
+        self._building = Building(self, save, before)
         return self._building
 
     def find(self, tag: str | None = None) -> Found | None:
@@ -187,8 +188,9 @@ class Engine(Saver):
 
     def flush(self, timeout: float | None = None, tag: str | None = None) -> bool:
         """Makes the newest tag, or this one, durable; False if it took longer, or it failed."""
-        if tag is None:
-            return super().flush(timeout)
+        if tag is None:  # a failed one was never committed: the one before it is made durable
+            durable = super().flush(timeout)
+            return durable and (self._newest is None or self._newest.level != "failed")
         if tag in self._saves:
             return self._saves[tag].wait("durable", timeout)
         return any(e["tag"] == tag and e["level"] == "durable" for e in self.list())
@@ -243,8 +245,9 @@ class Engine(Saver):
 class Building:
     """A tag that is being put together by this rank."""
 
-    def __init__(self, engine: Engine, save: Save) -> None:
+    def __init__(self, engine: Engine, save: Save, before: Save | None) -> None:
         self._engine = engine
+        self._before = before  # newest of the engine
         self.save = save
         self.tag = save.tag
         self.names: list[str] = []  # added so far
@@ -278,6 +281,7 @@ class Building:
         """The tag will not come: it fails on all ranks."""
         self.open = False
         self._engine._building = None
+        self._engine._newest = self._before
         self._engine._live().drop(why)
 
 

@@ -191,6 +191,7 @@ def test_a_tag_is_dropped(engine: Engine) -> None:
     building = engine.begin("t")
     building.add("a", 1)
     building.drop("changed my mind")
+    assert engine.flush(5)  # nobody wanted it
     assert building.save.level == "failed" and "changed my mind" in (building.save.error or "")
     assert engine.find() is None
     engine.begin("half").add("a", 1)

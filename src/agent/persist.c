@@ -17,11 +17,13 @@
 #include "ckpt/write.h"
 #include "store/store.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -60,6 +62,8 @@ struct persist {
 	struct store *store;   /* thread's; NULL until PERSIST_OPEN succeeded */
 	struct writer *writer; /* thread's */
 	int lock_fd;           /* thread's; -1 until then */
+	dev_t root_dev;        /* thread's: the directory that store holds */
+	ino_t root_ino;        /* thread's: likewise */
 };
 
 static void push(struct queue *queue, struct persist_job *job)
@@ -199,14 +203,14 @@ static int find_newest(struct persist *persist, struct persist_job *job)
 }
 
 /* What the last agent left of both files; see history.h and events.h. */
-static void recover_rows(struct persist *persist, struct persist_job *job)
+static void recover_rows(struct persist *persist, struct events_past *past)
 {
 	struct pawl_err err;
 	int64_t latest_ns;
 	int rv = history_recover(&persist->history, persist->store, &latest_ns, &err);
 
 	if (rv == 0) {
-		rv = events_recover(&persist->events, persist->store, latest_ns, &job->past, &err);
+		rv = events_recover(&persist->events, persist->store, latest_ns, past, &err);
 	}
 	if (rv == 0 && persist->history.taken.len_bytes + persist->events.taken.len_bytes > 0) {
 		write_rows(persist, true);
@@ -216,66 +220,91 @@ static void recover_rows(struct persist *persist, struct persist_job *job)
 	persist->rows_begun = store_stat(persist->store, HISTORY_FILE, NULL, NULL, NULL) == 0;
 }
 
-static int do_open(struct persist *persist, struct persist_job *job)
+/* Makes and locks the root, and cleans up after a crash. */
+static int open_root(struct persist *persist, struct pawl_err *err)
 {
-	int rv = store_posix_open_split(persist->root, persist->hidden, true, &persist->store,
-		&job->err);
+	struct stat st;
+	int rv = store_posix_open_split(persist->root, persist->hidden, true, &persist->store, err);
 
 	if (rv != 0) {
 		return rv;
 	}
-	persist->lock_fd = rootlock_take(lock_dir(persist), persist->job, &job->err);
+	persist->lock_fd = rootlock_take(lock_dir(persist), persist->job, err);
 	if (persist->lock_fd < 0) {
 		rv = persist->lock_fd;
 		goto close_root;
 	}
-	rv = tags_recover(persist->store, &job->err);
-	if (rv == 0) {
-		rv = writer_open(&persist->writer, persist->store, false, &job->err);
+	if (stat(persist->root, &st) != 0) {
+		rv = pawl_err_sys(err, "root %s", persist->root);
+		goto close_root;
 	}
+	persist->root_dev = st.st_dev;
+	persist->root_ino = st.st_ino;
+	rv = tags_recover(persist->store, err);
 	if (rv == 0) {
-		rv = find_newest(persist, job);
+		rv = writer_open(&persist->writer, persist->store, false, err);
 	}
 close_root:
 	if (rv != 0) {
 		close_root(persist);
+	}
+	return rv;
+}
+
+static int do_open(struct persist *persist, struct persist_job *job)
+{
+	int rv = open_root(persist, &job->err);
+
+	if (rv != 0) {
 		return rv;
 	}
-	recover_rows(persist, job);
+	rv = find_newest(persist, job);
+	if (rv != 0) {
+		close_root(persist);
+		return rv;
+	}
+	recover_rows(persist, &job->past);
 	return 0;
+}
+
+/* Do root and lock still lie where their paths lead? While they are open nothing else can have
+ * their inode numbers. Only what is surely gone counts: storage that fails comes back. */
+static bool holds_root(const struct persist *persist)
+{
+	struct stat there;
+
+	if (stat(persist->root, &there) != 0) {
+		return errno != ENOENT && errno != ENOTDIR;
+	}
+	return there.st_dev == persist->root_dev && there.st_ino == persist->root_ino &&
+		rootlock_holds(lock_dir(persist), persist->lock_fd);
 }
 
 /*
  * A root that was removed, or replaced by another directory, is not the one our descriptors hold:
- * open what is there now (making it if need be).
+ * opens what is there now (making it if need be). If that fails, the next job tries again.
  */
-static int reopen_root(struct persist *persist, struct persist_job *job)
+static int keep_root(struct persist *persist, struct pawl_err *err)
 {
-	close_root(persist);
-	return do_open(persist, job);
-}
+	struct events_past past;
+	int rv;
 
-static int write_save(struct persist *persist, struct persist_job *job, uint32_t full_every,
-	struct save_result *result)
-{
-	struct save_how how = {.job = persist->job,
-		.base = persist->newest,
-		.full_every = full_every,
-		.streamed = job->kind == PERSIST_STREAM_END};
-	int rv = save_write(persist->store, persist->writer, job, &how, result, &job->err);
-
-	if (rv != 0 && !how.streamed && !rootlock_holds(lock_dir(persist), persist->lock_fd) &&
-		reopen_root(persist, job) == 0) {
-		rv = save_write(persist->store, persist->writer, job, &how, result, &job->err);
+	if (persist->store && holds_root(persist)) {
+		return 0;
 	}
+	close_root(persist);
+	rv = open_root(persist, err);
 	if (rv == 0) {
-		snprintf(persist->newest, sizeof(persist->newest), "%s", job->tag);
+		recover_rows(persist, &past);
 	}
 	return rv;
 }
 
 static int do_save(struct persist *persist, struct persist_job *job)
 {
+	struct save_how how = {.job = persist->job,
+		.base = persist->newest,
+		.streamed = job->kind == PERSIST_STREAM_END};
 	struct save_result result;
 	struct persist_policy policy;
 	struct pawl_err err;
@@ -286,10 +315,12 @@ static int do_save(struct persist *persist, struct persist_job *job)
 	pthread_mutex_lock(&persist->lock);
 	policy = persist->policy;
 	pthread_mutex_unlock(&persist->lock);
-	rv = write_save(persist, job, policy.full_every, &result);
+	how.full_every = policy.full_every;
+	rv = save_write(persist->store, persist->writer, job, &how, &result, &job->err);
 	if (rv != 0) {
 		return rv;
 	}
+	snprintf(persist->newest, sizeof(persist->newest), "%s", job->tag);
 	FAULT_CRASH("agent.crash.published");
 	note_durable(persist, job, &result, clock_mono_ns() - start_ns);
 	if (tags_retain(persist->store, &policy.rule, &err) != 0) {
@@ -364,12 +395,16 @@ static int do_resolve(struct persist *persist, struct persist_job *job)
 static int run_job(struct persist *persist, struct persist_job *job)
 {
 	char dir[STORE_NAME_MAX];
+	int rv = 0;
 
 	if (job->kind == PERSIST_OPEN) {
 		return do_open(persist, job);
 	}
-	if (!persist->store) {
-		return pawl_err_set(&job->err, PAWL_EIO, "root %s is not open", persist->root);
+	if (!persist->store || job->kind == PERSIST_SAVE || job->kind == PERSIST_STREAM_BEGIN) {
+		rv = keep_root(persist, &job->err);
+	}
+	if (rv != 0) {
+		return rv;
 	}
 	switch (job->kind) {
 	case PERSIST_SAVE:

@@ -109,6 +109,8 @@ int pawl_ckpt_save(struct pawl_ckpt *ckpt, uint64_t step, const struct pawl_ckpt
  */
 #define PAWL_STEP_NONE  UINT64_MAX
 #define PAWL_SAVE_ALONE 1u /* no other rank has a part in it */
+#define PAWL_SAVE_ADDS                                                                             \
+	2u /* this session has saved the tag before: an agent that came since adds, too */
 int pawl_ckpt_save_tag(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
 	const struct pawl_ckpt_part *parts, uint32_t parts_n, bool watch, uint64_t *id,
 	struct pawl_err *err);

@@ -13,7 +13,7 @@ import re
 import time
 from array import array
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 import torch
@@ -25,12 +25,13 @@ from pawl._raw import Raw, Safetensors
 from pawl._saver import Save, Saver
 from pawl._shards import Shard, take_apart
 from pawl._skeleton import Skeleton
-from pawl.errors import PawlError
+from pawl.errors import PawlError, error
 from pawl.loading import MapLocation, load_part
 
 __all__ = ["AsIs", "Building", "Engine", "Found", "Raw", "Safetensors"]
 
 _ALONE: Final = 1  # as in include/pawl/ckpt.h
+_ADDS: Final = 2
 _TAGS_KEPT: Final = 1024  # newest saves by tag that are remembered, to be waited for or added to
 _FIND_TIMEOUT_S: Final = 300.0  # for the agent's answer; a tag being added to is waited for
 _TRAILING: Final = re.compile(r"(\d+)\D*$")
@@ -106,7 +107,7 @@ class Engine(Saver):
             hidden=None if hidden is None else os.path.abspath(os.fspath(hidden)),
             named=True,
         )
-        self._saves: OrderedDict[str, Save] = OrderedDict()  # newest of each tag, by this process
+        self._tags: OrderedDict[str, list[_Part]] = OrderedDict()  # by this process, oldest first
         self._building: Building | None = None
 
     def save(
@@ -129,6 +130,8 @@ class Engine(Saver):
         Raises PawlError (PAWL_EBUSY: another tag is being put together; PAWL_ENOTSUP naming what
         cannot be saved), ValueError for bad names. What fails later is in the Save's ``error``.
         """
+        if any(not part.names <= parts.keys() for part in self._tags.get(tag, ())):
+            return self._add_to(tag, parts, step, alone)
         began = time.perf_counter()
         session = self._live()
         step = _check_tag(tag, step)
@@ -138,10 +141,12 @@ class Engine(Saver):
         capture = _guard.Capture([part for part, _ in described])
         _guard.queue_before_copies(spans for (_, _, spans), _ in described)
         sent = [row for _, row in described]
-        flags = _ALONE if alone else 0
-        save_id = session.save_tag(tag, step, flags, sent, overlap and self._watch)
+        save_id = session.save_tag(
+            tag, step, self._flags(tag, alone), sent, overlap and self._watch
+        )
         capture.started(session, save_id)
         save = self._remember(Save(self, capture, save_id, step, tag))
+        self._tags[tag] = [_Part(save, set(parts))]
         save.stall_s = time.perf_counter() - began
         return save
 
@@ -150,12 +155,13 @@ class Engine(Saver):
         session = self._live()
         step = _check_tag(tag, step)
         self._settle_pending()
-        save_id = session.begin(tag, step, _ALONE if alone else 0)
+        save_id = session.begin(tag, step, self._flags(tag, alone))
         capture = _guard.Capture([])
         capture.started(session, save_id)
         before = self._newest
         save = self._remember(Save(self, capture, save_id, step, tag))
         self._building = Building(self, save, before)
+        self._tags[tag].append(_Part(save, self._building._names))
         return self._building
 
     def find(self, tag: str | None = None) -> Found | None:
@@ -191,8 +197,8 @@ class Engine(Saver):
         if tag is None:  # a failed one was never committed: the one before it is made durable
             durable = super().flush(timeout)
             return durable and (self._newest is None or self._newest.level != "failed")
-        if tag in self._saves:
-            return self._saves[tag].wait("durable", timeout)
+        if self._tags.get(tag):
+            return self._tags[tag][-1].save.wait("durable", timeout)
         return any(e["tag"] == tag and e["level"] == "durable" for e in self.list())
 
     def pin(self, tag: str, pinned: bool = True) -> None:
@@ -203,7 +209,7 @@ class Engine(Saver):
     def remove(self, tag: str) -> None:
         """Deletes a tag, in memory and in the store, once what is being written now is durable."""
         self._live().remove(tag)
-        self._saves.pop(tag, None)
+        self._tags.pop(tag, None)
 
     def close(self, timeout: float | None = None) -> bool:
         """As Checkpointer.close. In a process that ends because of an error, a tag that not all
@@ -213,12 +219,41 @@ class Engine(Saver):
     def _remember(self, save: Save) -> Save:
         self._pending.append(save)
         self._newest = save
-        self._saves.pop(save.tag, None)
-        self._saves[save.tag] = save
-        if len(self._saves) > _TAGS_KEPT:
-            self._saves.popitem(last=False)
+        self._tags.setdefault(save.tag, [])
+        self._tags.move_to_end(save.tag)
+        if len(self._tags) > _TAGS_KEPT:
+            self._tags.popitem(last=False)
         self._tell_once(self._live())
         return save
+
+    def _flags(self, tag: str, alone: bool) -> int:
+        adds = any(part.save.level != "failed" for part in self._tags.get(tag, ()))
+        return (_ALONE if alone else 0) | (_ADDS if adds else 0)
+
+    def _add_to(self, tag: str, parts: Mapping[str, Any], step: int | None, alone: bool) -> Save:
+        """Saves what makes a whole only with what was saved before: see Building.commit."""
+        building = self.begin(tag, step, alone)
+        try:
+            for name, obj in parts.items():
+                building.add(name, obj)
+            return building.commit()
+        except PawlError:
+            if building.save.level == "failed":
+                return building.save
+            raise
+        finally:
+            if building.open:
+                building.drop("one of its partitions cannot be saved")
+
+    def _forget(self, tag: str, which: Callable[[_Part], bool]) -> None:
+        if tag in self._tags:
+            self._tags[tag] = [part for part in self._tags[tag] if not which(part)]
+
+    def _lost(self, tag: str, names: set[str]) -> set[str]:
+        """What this process saved of a tag and is not there, nor among names."""
+        parts = self._tags.get(tag, ())
+        failed = [part.names for part in parts if part.save.level == "failed"]
+        return set().union(*failed) - names
 
     def _describe_part(
         self, name: str, obj: Any, masks: dict[int, int]
@@ -251,6 +286,7 @@ class Building:
         self.save = save
         self.tag = save.tag
         self.names: list[str] = []  # added so far
+        self._names: set[str] = set()  # likewise, and the one that failed
         self.open = True  # neither committed nor dropped nor failed
 
     def add(self, name: str, obj: Any) -> None:
@@ -260,6 +296,7 @@ class Building:
         saved); on others the tag has failed.
         """
         part, row = self._engine._describe_part(name, obj, {})
+        self._names.add(name)
         _guard.queue_before_copies([part[2]])
         began = time.perf_counter()
         try:
@@ -271,18 +308,38 @@ class Building:
         self.save.stall_s += time.perf_counter() - began
 
     def commit(self) -> Save:
-        """This rank's part is whole. PawlError if the tag has failed."""
+        """This rank's part is whole. PawlError if the tag has failed; also if what this process
+        saved of it before has failed (its agent died, say), and is not among what was added now:
+        what was added would be taken for all of it.
+        """
+        engine = self._engine
         self.open = False
-        self._engine._building = None
-        self._engine._live().commit()
+        engine._building = None
+        lost = engine._lost(self.tag, self._names)
+        if lost:
+            why = f"{', '.join(sorted(lost))} of it was lost or failed: save all of it again"
+            engine._live().drop(why)
+            raise error("PAWL_ECANCELED", f"save {self.tag}: {why}")
+        engine._live().commit()
+        engine._forget(self.tag, lambda part: part.names <= self._names)
+        engine._tags.setdefault(self.tag, []).append(_Part(self.save, self._names))
         return self.save
 
     def drop(self, why: str) -> None:
         """The tag will not come: it fails on all ranks."""
+        engine = self._engine
         self.open = False
-        self._engine._building = None
-        self._engine._newest = self._before
-        self._engine._live().drop(why)
+        engine._building = None
+        engine._newest = self._before
+        engine._forget(self.tag, lambda part: part.save is self.save)
+        engine._live().drop(why)
+
+
+class _Part(NamedTuple):
+    """One save of a tag by this process; a tag may be made of several."""
+
+    save: Save
+    names: set[str]  # of its partitions
 
 
 class _Entry(NamedTuple):

@@ -15,6 +15,7 @@ _CODES: Final = {
     "PAWL_ECHANGED": -11,
     "PAWL_EMISMATCH": -12,
     "PAWL_ENOTSUP": -13,
+    "PAWL_ECANCELED": -14,
 }
 
 __all__ = ["ECHANGED", "PawlError", "error"]

@@ -216,12 +216,17 @@ static void handle_hello(struct agent_conn *conn, uint32_t id, struct wire_in *b
 
 static void handle_begin(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {
+	uint8_t flags;
+
 	conn->ask = (struct ledger_ask){.rank = conn->rank};
 	conn->ask.seq = wire_get_u64(body);
 	conn->ask.step = wire_get_u64(body);
 	conn->begin_bytes = wire_get_u64(body);
 	wire_get_str(body, conn->ask.tag, sizeof(conn->ask.tag));
-	conn->ask.alone = (wire_get_u8(body) & PAWL_SAVE_ALONE) != 0;
+	flags = wire_get_u8(body);
+	conn->ask.alone = (flags & PAWL_SAVE_ALONE) != 0;
+	conn->ask.adds = (flags & PAWL_SAVE_ADDS) != 0;
+	conn->begin_since_ns = (int64_t)wire_get_u64(body);
 	if (!wire_in_done(body) || !tag_valid(conn->ask.tag)) {
 		conn->closing = true;
 		return;

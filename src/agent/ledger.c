@@ -256,6 +256,8 @@ static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *s
 			ask->rank);
 		return refuse_for_all(ledger, ask, verdict, PAWL_ELIMIT);
 	}
+	slot->again = slot->again || ask->adds;
+	slot->urgent = slot->urgent || ask->adds;
 	verdict->more = has_bit(slot->begun_bits, ask->rank);
 	if (has_bit(slot->staged_bits, ask->rank) && !verdict->more) { /* it has a part after all */
 		clear_bit(slot->staged_bits, ask->rank);
@@ -303,12 +305,10 @@ static bool has_its_part(const struct ledger_slot *slot, const struct ledger_kno
 /* Who has a part in the tag's newest round, now that slot is committed. */
 static void know_parts(struct ledger *ledger, const struct ledger_slot *slot)
 {
-	struct ledger_known *known = slot->again
-		? find_known(ledger, slot->tag)
-		: &ledger->known[ledger->known_n++ % LEDGER_TAGS_KNOWN];
+	struct ledger_known *known = find_known(ledger, slot->tag);
 
 	if (!known) {
-		return; /* 256 tags ago */
+		known = &ledger->known[ledger->known_n++ % LEDGER_TAGS_KNOWN];
 	}
 	known->hash = hash_tag(slot->tag);
 	for (uint32_t i = 0; i < LEDGER_BITS; i++) {
@@ -335,7 +335,7 @@ static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
 	slot->order = ++ledger->orders;
 	slot->step = ask->step == LEDGER_STEP_NONE ? ledger->newest_step : ask->step;
 	snprintf(slot->tag, sizeof(slot->tag), "%s", ask->tag);
-	slot->again = known != NULL;
+	slot->again = known || ask->adds;
 	slot->late = known && !has_bit(known->part_bits, ask->rank);
 	slot->urgent = slot->again;
 	slot->alone = ask->alone;
@@ -577,7 +577,7 @@ enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *
 	if (answer != LEDGER_GRANT) {
 		return answer;
 	}
-	i = find_room(ledger, ask, known != NULL);
+	i = find_room(ledger, ask, known || ask->adds);
 	if (i < 0) {
 		return wait_or_refuse(ledger, ask, verdict);
 	}

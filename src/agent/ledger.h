@@ -131,6 +131,7 @@ struct ledger_ask {
 	uint64_t step;
 	char tag[CKPT_TAG_MAX];
 	bool alone;        /* no other rank has a part in it */
+	bool adds;         /* the rank has saved the tag before, perhaps by another agent */
 	bool fits;         /* the memory budget takes this rank's state twice */
 	int64_t waited_ns; /* since it first asked */
 };

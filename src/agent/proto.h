@@ -33,7 +33,8 @@ enum proto_type {
 			    pid, u32 keep, u64 keep_every, u64 interval_ms, u64 memory_bytes, u8
 			    named, str hidden, u32 full_every */
 	PROTO_BEGIN,    /* u64 seq (named: 0 before the grant), u64 step, u64 bytes of arena needed,
-			   str tag, u8 PAWL_SAVE_ flags */
+			   str tag, u8 PAWL_SAVE_ flags, u64 since_ns: PAWL_SAVE_ADDS: the tag is no
+			   older than this by the wall clock */
 	PROTO_STAGED,   /* u64 seq, u64 stall_ns, u64 stage_ns, blob record */
 	PROTO_FAIL,     /* u64 seq (named: 0 before the grant), u32 -code, str why, str tag */
 	PROTO_WANT,     /* u64 seq (0: newest committed): make it durable now */

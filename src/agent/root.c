@@ -260,6 +260,10 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 		root->since_ns[verdict.slot] = root->epoch_ns;
 		root_row_begin(root, verdict.slot, &conn->ask);
 	}
+	if (answer == LEDGER_GRANT && conn->ask.adds &&
+		conn->begin_since_ns < root->since_ns[verdict.slot]) {
+		root->since_ns[verdict.slot] = conn->begin_since_ns;
+	}
 	if (answer == LEDGER_GRANT && verdict.streamed) {
 		begin_stream(root, conn, id, &verdict);
 		return;

@@ -38,6 +38,7 @@ struct agent_conn {
 	uint32_t begin_id;           /* request that waits for a grant; 0: none */
 	int64_t begin_ns;            /* when it came */
 	uint64_t begin_bytes;        /* arena it needs */
+	int64_t begin_since_ns;      /* what it adds to, if it does, is no older */
 	struct ledger_ask ask;       /* what it asked */
 	uint64_t begin_seq;          /* granted to stream: of the save */
 	uint32_t find_id;            /* FIND that waits for the store's answer; 0: none */
@@ -89,7 +90,8 @@ struct agent_root {
 	struct pawl_err failed;                /* why ROOT_FAILED */
 	uint32_t attempt;                      /* of the ranks in this epoch */
 	int64_t epoch_ns;                      /* when it began, by the wall clock */
-	int64_t since_ns[LEDGER_SLOTS];        /* that, when what is in a slot was begun */
+	int64_t since_ns[LEDGER_SLOTS];        /* that, when what is in a slot was begun, or when
+						  the first rank began that adds to it */
 	uint64_t memory_bytes;                 /* asked for the tier; 0: automatic */
 	struct ledger ledger;                  /* decisions */
 	struct agent_rank *ranks;              /* ledger.world of them */

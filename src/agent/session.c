@@ -404,6 +404,7 @@ int pawl_ckpt_open(struct pawl_ckpt **out, const struct pawl_ckpt_options *optio
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a checkpointer");
 	}
 	ckpt->pid = getpid();
+	ckpt->opened_ns = clock_wall_ns();
 	pthread_mutex_init(&ckpt->saving, NULL);
 	pthread_mutex_init(&ckpt->state, NULL);
 	pthread_condattr_init(&attr);

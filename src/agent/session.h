@@ -88,6 +88,7 @@ struct session_build {
 
 struct pawl_ckpt {
 	pid_t pid;                          /* that opened it: forks of it are dead */
+	int64_t opened_ns;                  /* when, by the wall clock */
 	bool abandoned;                     /* the process leaves because of an error */
 	char abandoned_why[PROTO_TEXT_MAX]; /* which; else "" */
 	struct pawl_ckpt_options options;   /* strings are owned copies */

@@ -112,6 +112,7 @@ static int ask(struct pawl_ckpt *ckpt, uint64_t id, uint64_t step, uint64_t need
 		wire_put_str(&ckpt->frame, tag);
 	}
 	wire_put_u8(&ckpt->frame, ckpt->options.named ? (uint8_t)ckpt->flags : 0);
+	wire_put_u64(&ckpt->frame, (uint64_t)ckpt->opened_ns);
 	rv = link_ask(ckpt->link, &asked->call, &ckpt->frame, start, &asked->reply, err);
 	asked->open = rv == 0;
 	asked->id = id;

@@ -208,6 +208,40 @@ def test_a_tag_saved_twice_holds_both(engine: Engine) -> None:
     assert [found.load(name) for name in "abc"] == [1, 2, 2]
 
 
+def test_a_tag_is_added_to_by_another_agent(engine: Engine) -> None:
+    """What became durable before the agent died is there, also while it is being added to."""
+    engine.save("t", {"a": 1, "b": 1})
+    assert engine.flush(30)
+    kill_agent(Path(engine.root))
+    assert engine.find() is not None  # by another one
+    engine.save("t", {"b": 2, "c": 2})
+    found = engine.find("t")
+    assert found is not None and [found.load(name) for name in "abc"] == [1, 2, 2]
+
+
+@pytest.mark.parametrize("pieces", [False, True])
+def test_what_was_lost_is_not_added_to(tmp_path: Path, pieces: bool) -> None:
+    """A part of a tag is not taken for the whole."""
+    with Engine(tmp_path / "root", persist_every=3600) as engine:
+        assert engine.save("t", {"a": 1, "b": 1}).wait("committed", 30)
+        kill_agent(tmp_path / "root")
+        assert engine.find() is None  # in another agent's memory
+        if pieces:
+            building = engine.begin("t")
+            building.add("b", 2)
+            with pytest.raises(PawlError, match="a of it was lost"):
+                building.commit()
+            assert building.save.level == "failed"
+        else:
+            save = engine.save("t", {"b": 2})
+            assert save.level == "failed" and "a of it was lost" in (save.error or "")
+        assert engine.find() is None and not engine.flush(5)
+        engine.save("t", {"c": 3, "b": 3, "a": 3})
+        found = engine.find()
+        assert found is not None and [found.load(name) for name in "abc"] == [3, 3, 3]
+        assert engine.flush(30)
+
+
 # ---- finding ----
 
 

@@ -245,18 +245,21 @@ class Checkpoint:
     def save(self, partition_name: str, obj: Any) -> None:
         """Saves an object as torch.save would; it may be changed when this returns.
 
-        Raises OSError (NebulaSaveError) if it cannot be pickled or copied; trouble with the storage
-        is never an error here.
+        Raises OSError (NebulaSaveError) if it cannot be pickled. Trouble with the storage, or with
+        what keeps the checkpoint in memory, is a line in the log, and commit() is False.
         """
         service = _current()
         service.enter(self.tag, self._files)
         open_ = service.open
         assert open_ is not None
         if open_.failed:
-            raise NebulaSaveError(f"{self.tag} has failed already: {open_.failed}")
+            return  # which was said
         try:
             service.put(open_, partition_name, obj)
         except PawlError as reason:
+            if open_.failed:
+                log.warning("%s/%s is not saved: %s", self.tag, partition_name, reason)
+                return
             raise NebulaSaveError(f"{self.tag}/{partition_name}: {reason}") from reason
         if 0 < open_.files <= open_.saved:
             service.finish()

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +20,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
+import program
 from conftest import real_core
 from pawl.engine import Engine, beside
 from test_engine import kill_agent
@@ -25,6 +29,38 @@ from test_faults import disk as disk  # a fixture
 from test_killed import agent_pid, kill
 
 pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
+
+JOB = Path(__file__).with_name("acceptance_job.py")
+LONG = bool(os.environ.get("PAWL_LONG"))
+SEED = int(os.environ.get("PAWL_SEED", secrets.randbelow(1 << 30)))
+
+
+def job(what: str, *args: object, limit_s: float = program.LIMIT_S) -> list[str]:
+    """The lines that the job prints behind "> "; fails with all it said if it does."""
+    done = subprocess.run(
+        [sys.executable, JOB, what, *map(str, args)],
+        env=program.clean_env(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=limit_s,
+        check=False,
+    )
+    print(done.stdout)
+    assert done.returncode == 0
+    return [line[2:] for line in done.stdout.splitlines() if line.startswith("> ")]
+
+
+# ---- 1: SIGKILL ----
+
+
+def test_nothing_durable_is_lost_by_kills(tmp_path: Path) -> None:
+    """Of the worker, the agent or both at random moments, and at points that may crash."""
+    count = 200 if LONG else 12
+    (said,) = job("kills", tmp_path / "root", count, SEED, limit_s=60 + 10 * count)
+    assert int(said.split()[0]) > count, f"seed {SEED}"
+
 
 # ---- 4: storage that is full, gone, or not to be written ----
 

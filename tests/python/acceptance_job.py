@@ -1,0 +1,293 @@
+"""What test_acceptance.py runs: acceptance_job.py WHAT ROOT ARGS...
+
+The processes that save, and are killed, are forked from this one, which has imported torch but not
+Pawl: importing torch takes longer than all else together, and a fault that the environment asks for
+is armed when Pawl is loaded. What they save tells its tag, its file's name and which commit of the
+tag it belongs to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+import program
+
+torch.set_num_threads(1)
+
+LIMIT_S = 30.0  # of anything that is waited for
+CRASHES = {  # fault point -> after how many passings, at most, the process that passes it crashes
+    "agent.crash.": 12,
+    "aio.submit": 60,
+    "proto.receive": 60,
+    "proto.send": 60,
+    "store.append": 8,
+    "store.mkdir": 6,
+    "store.open": 40,
+    "store.remove": 30,
+    "store.rename": 12,
+    "store.sync": 40,
+    "store.write": 40,
+}
+CRASHED = 99  # exit status of such a crash
+WAYS = ("worker", "agent", "both", "crash", "crash")
+
+
+class Known(NamedTuple):
+    """A tag by its number, and how many of its commits are known to be there."""
+
+    step: int = 0
+    commits: int = 0
+
+
+# ---- what is saved ----
+
+
+def plan(step: int) -> list[list[str]]:
+    """Files of each commit of a tag; one that comes again is replaced."""
+    return [[["a", "b"]], [["a", "b", "c"]], [["a", "b"], ["b", "c"]]][step % 3]
+
+
+def content(step: int, name: str, commit: int) -> dict[str, torch.Tensor]:
+    source = torch.Generator().manual_seed(zlib.crc32(f"{step}/{name}/{commit}".encode()))
+    sizes = (3, 1000, 40_000)
+    return {str(n): torch.randint(0, 256, (n,), dtype=torch.uint8, generator=source) for n in sizes}
+
+
+def same(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def commits_of(found: Any) -> int:
+    """Which commits of its plan a checkpoint holds, each whole, and nothing else; else an error."""
+    step = int(found.tag.removeprefix("global_step"))
+    files: dict[str, dict[str, torch.Tensor]] = {}
+    for name in ("a", "b", "c"):
+        with contextlib.suppress(FileNotFoundError):
+            files[name] = found.load(name)
+    wanted: dict[str, int] = {}  # file -> its newest commit
+    for commit, names in enumerate(plan(step)):
+        wanted.update(dict.fromkeys(names, commit))
+        if wanted.keys() == files.keys() and all(
+            same(files[name], content(step, name, at)) for name, at in wanted.items()
+        ):
+            return commit + 1
+    raise AssertionError(f"{found.tag} is no whole checkpoint: it has {sorted(files)}")
+
+
+# ---- the two ways in ----
+
+
+class ByEngine:
+    """Pawl's own calls. Older tags are deleted."""
+
+    def __init__(self, root: Path) -> None:
+        from pawl.engine import Engine, PawlError
+
+        self.error = PawlError
+        self.engine = Engine(root, keep=3, persist_every=0.02)
+        self.find = self.engine.find
+        self.flush: Callable[[str | None], bool] = lambda tag=None: self.engine.flush(LIMIT_S, tag)
+
+    def commit(self, step: int, commit: int) -> bool:
+        files = {name: content(step, name, commit) for name in plan(step)[commit]}
+        if step % 2:
+            save = self.engine.save(f"global_step{step}", files)
+            return save.wait("committed", LIMIT_S)
+        try:
+            building = self.engine.begin(f"global_step{step}")
+            for name, value in files.items():
+                building.add(name, value)
+            return building.commit().wait("committed", LIMIT_S)
+        except self.error as reason:
+            assert reason.name in ("PAWL_EPEER", "PAWL_ECANCELED"), reason.name  # agent, parts gone
+            return False
+
+    def tags(self) -> list[str]:
+        return [entry["tag"] for entry in self.engine.list() if entry["level"] != "broken"]
+
+    def broken(self) -> list[str]:
+        return [entry["tag"] for entry in self.engine.list() if entry["level"] == "broken"]
+
+
+class ByNebula:
+    """Nebula's module. Nothing is deleted."""
+
+    def __init__(self, root: Path) -> None:
+        self.nm = importlib.import_module("nebulaml")
+        self.nm.init(str(root), persistent_time_interval=0.02)
+
+    def find(self, tag: str | None = None) -> Any:
+        return self.nm.get_checkpoint(tag) if tag else self.nm.get_latest_checkpoint()
+
+    def flush(self, tag: str | None = None) -> bool:
+        return bool(self.nm.flush_persistence(tag, LIMIT_S))
+
+    def commit(self, step: int, commit: int) -> bool:
+        names = plan(step)[commit]
+        files = len(names) if step % 2 else -2
+        checkpoint = self.nm.Checkpoint(f"global_step{step}", files)
+        for name in names:
+            checkpoint.save(name, content(step, name, commit))
+        return bool(checkpoint.commit())
+
+    def tags(self) -> list[str]:
+        return [tag for tag, how in self.nm.list_checkpoints().items() if how["state"] != "broken"]
+
+    def broken(self) -> list[str]:
+        return [tag for tag, how in self.nm.list_checkpoints().items() if how["state"] == "broken"]
+
+
+# ---- kills ----
+
+
+def write(root: Path, told: Path, by: type[ByEngine] | type[ByNebula], seed: int) -> None:
+    """Saves tag after tag until it is killed. What is surely there goes to told."""
+    chance = random.Random(seed)
+    try:
+        way = by(root)
+        newest = way.find()
+    except Exception as reason:
+        assert "PAWL_FAULT" in os.environ and "agent" in str(reason), reason
+        os._exit(CRASHED)  # the agent did, each time
+    step = int(newest.tag.removeprefix("global_step")) if newest else 0
+    with told.open("a", buffering=1) as file:
+        print("begun", file=file)
+        while True:
+            step += 1
+            for commit in range(len(plan(step))):
+                if way.commit(step, commit):
+                    print("committed", step, commit + 1, file=file)
+                if chance.random() < 0.3 and way.flush(f"global_step{step}"):
+                    print("durable", step, commit + 1, file=file)
+            time.sleep(chance.random() * 0.02)
+
+
+def check(root: Path, told: Path, by: type[ByEngine] | type[ByNebula], least: Known) -> None:
+    """The newest checkpoint is whole and not older than least, and so are all that are listed."""
+    way = by(root)
+    found = way.find()
+    assert found is not None or least == Known(), f"nothing is there, but {least} was"
+    with told.open("a", buffering=1) as file:
+        if found is not None:
+            known = Known(int(found.tag.removeprefix("global_step")), commits_of(found))
+            assert known >= least, f"{known} is there, but {least} was"
+            assert way.flush(), "what was found does not become durable"
+            print("durable", *known, file=file)
+    assert way.broken() == []
+    for tag in way.tags():
+        listed = way.find(tag)
+        assert listed is not None, f"{tag} is listed, but cannot be found"
+        commits_of(listed)
+
+
+def fork(run: Callable[[], None], **env: str) -> int:
+    """A process that runs it and exits with 0, or prints why not; its pid."""
+    pid = os.fork()
+    if pid == 0:
+        os.environ.update(env)
+        try:
+            run()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)  # not by this process's own ways out
+    return pid
+
+
+def agent_pid(root: Path) -> int | None:
+    try:
+        return int((root / ".pawl-lock").read_text().split("(pid ")[1].split(" ")[0])
+    except (FileNotFoundError, IndexError):
+        return None
+
+
+def kill_agent(root: Path) -> None:
+    """Until it is gone. It is no child of ours."""
+    pid = agent_pid(root)
+    if pid is None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    program.wait_until(lambda: not program.is_alive(pid), "the agent's end")
+
+
+def ended(pid: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def wait_until(true: Callable[[], bool], limit_s: float) -> bool:
+    end = time.monotonic() + limit_s
+    while not true():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def told_since(told: Path, word: str, seen: int) -> Iterator[Known]:
+    for line in told.read_text()[seen:].splitlines():
+        said, *numbers = line.split()
+        if said == word:
+            yield Known(*map(int, numbers))
+
+
+def kills(root: Path, count: str, seed: str) -> None:
+    chance = random.Random(int(seed))
+    told = Path(f"{root}-told")
+    told.touch()
+    durable = Known()
+    os.environ["PAWL_JOB_ID"] = f"acceptance-{root.parent.name}"
+    for number in range(int(count)):
+        what = chance.choice(WAYS)
+        by: tuple[type[ByEngine], type[ByNebula]] = (ByEngine, ByNebula)
+        writer, reader = chance.choice(by), chance.choice(by)
+        env: dict[str, str] = {}
+        if what == "crash":
+            point = chance.choice(sorted(CRASHES))
+            env["PAWL_FAULT"] = f"{point}:{chance.randint(1, CRASHES[point])}:-1"
+            kill_agent(root)  # the next one hears of it
+        line = f"{number}: {what} {writer.__name__} {reader.__name__} {env.get('PAWL_FAULT', '')}"
+        print(line, flush=True)
+        seen = told.stat().st_size
+        own = chance.randrange(1 << 30)
+        pid = fork(lambda: write(root, told, writer, own), **env)  # noqa: B023  called at once
+        try:
+            begun = wait_until(lambda: "begun" in told.read_text()[seen:] or ended(pid), 5)  # noqa: B023
+            assert begun or what == "crash", "the writer never began"  # agent after agent crashes
+            time.sleep(chance.random() * 0.4)
+            if what in ("agent", "both"):
+                kill_agent(root)
+            if what == "agent":
+                time.sleep(chance.random() * 0.2)
+        finally:
+            os.kill(pid, signal.SIGKILL)
+        status = os.waitpid(pid, 0)[1]
+        assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == CRASHED, f"the writer, {line}"
+        if what == "crash":
+            kill_agent(root)  # it would crash later
+        durable = max([durable, *told_since(told, "durable", seen)])
+        kept = told_since(told, "committed", seen) if what == "worker" else []
+        least = max([durable, *kept])
+        checker = fork(lambda: check(root, told, reader, least))  # noqa: B023
+        assert os.waitpid(checker, 0)[1] == 0, f"after {line}"
+        durable = max([durable, *told_since(told, "durable", seen)])
+    kill_agent(root)
+    print(f"> {durable.step} tags", flush=True)
+
+
+if __name__ == "__main__":
+    what = {"kills": kills}[sys.argv[1]]
+    what(Path(sys.argv[2]), *sys.argv[3:])

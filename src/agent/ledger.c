@@ -309,6 +309,7 @@ static void know_parts(struct ledger *ledger, const struct ledger_slot *slot)
 
 	if (!known) {
 		known = &ledger->known[ledger->known_n++ % LEDGER_TAGS_KNOWN];
+		memset(known, 0, sizeof(*known));
 	}
 	known->hash = hash_tag(slot->tag);
 	for (uint32_t i = 0; i < LEDGER_BITS; i++) {

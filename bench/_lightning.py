@@ -77,7 +77,8 @@ class Blocks(lightning.Callback):
 def settle(io: Any) -> None:
     """Until nothing is being written any more."""
     if isinstance(io, AsyncCheckpointIO):
-        io._executor.submit(int).result()  # one thread: all before it is done
+        if io._executor is not None:  # it has saved: one thread, so all before it is done
+            io._executor.submit(int).result()
     elif io is not None:
         for engine in io._engines.values():
             engine.flush()

@@ -202,12 +202,15 @@ static uint32_t *get_sums(struct wire_in *in, struct block *block, const struct 
 
 static void get_sharing(struct wire_in *in, struct block *block, struct manifest_part *part)
 {
+	uint8_t has_sums;
+
 	part->depth = wire_get_u32(in);
-	if (wire_get_u8(in)) {
+	has_sums = wire_get_u8(in);
+	if (has_sums == 1) {
 		part->sums = get_sums(in, block, part);
 	}
 	part->sources_n = wire_get_u32(in);
-	if (part->sources_n > MANIFEST_SOURCES) {
+	if (has_sums > 1 || part->sources_n > MANIFEST_SOURCES) {
 		in->failed = true;
 		return;
 	}

@@ -44,7 +44,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len_bytes)
 	wire_put_raw(&copy, bytes, len_bytes);
 	wire_patch_u32(&copy, 12, (uint32_t)(len_bytes - HEAD_BYTES));
 	wire_patch_u32(&copy, 16, 0);
-	wire_patch_u32(&copy, 20, crc32c(0, bytes + HEAD_BYTES, len_bytes - HEAD_BYTES));
+	wire_patch_u32(&copy, 20,
+		crc32c(bytes[8] > 2 ? crc32c(0, bytes + 8, 1) : 0, bytes + HEAD_BYTES,
+			len_bytes - HEAD_BYTES));
 	if (!copy.failed) {
 		decode(copy.bytes, copy.len_bytes);
 	}
@@ -55,6 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len_bytes)
 size_t fuzz_seed(unsigned i, uint8_t *buf)
 {
 	uint32_t chunks[] = {1, 2};
+	struct manifest_place places[] = {{1, 0}, {0, 0}};
 	uint8_t table[] = "table";
 	struct manifest_part parts[] = {
 		{.name = "model",
@@ -64,6 +67,10 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 			.size_bytes = CKPT_CHUNK + 4096,
 			.chunks_n = 2,
 			.chunks = chunks,
+			.sums = i == 2 ? chunks : NULL,
+			.sources_n = i == 2 ? 2 : 0,
+			.sources = {4096, CKPT_CHUNK},
+			.places = places,
 			.tensors = table,
 			.tensors_bytes = sizeof(table)},
 		{.name = "rng",
@@ -76,7 +83,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 		.tag = "global_step500",
 		.job = "job 7",
 		.world = 2,
-		.parts_n = 2 - i,
+		.parts_n = i == 1 ? 1 : 2,
 		.parts = parts};
 	struct wire_out out = {0};
 	size_t len_bytes;

@@ -9,6 +9,7 @@
 #include "ckpt/plan.h"
 #include "ckpt/tensors.h"
 #include "seed.h"
+#include "store/store.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,8 @@ struct fixture {
 	struct manifest manifest;
 	struct manifest_part parts[3];
 	uint32_t chunks[3][2];
+	uint32_t sums[2];
+	struct manifest_place places[2];
 	uint8_t table[5];
 	struct wire_out out; /* the encoding */
 };
@@ -73,6 +76,27 @@ static void make(struct fixture *f)
 	encode(f);
 }
 
+/* The same, its first file told by second sums too, and linked. */
+static void make_linked(struct fixture *f)
+{
+	make(f);
+	f->sums[0] = 77;
+	f->sums[1] = 78;
+	f->places[0] = (struct manifest_place){1, 5};
+	f->places[1] = (struct manifest_place){0, 0};
+	f->parts[0].sums = f->sums;
+	f->parts[0].depth = 3;
+	f->parts[0].sources_n = 2;
+	f->parts[0].sources[0] = 4096;
+	f->parts[0].sources[1] = 6 * CKPT_CHUNK;
+	f->parts[0].places = f->places;
+	encode(f);
+}
+
+static void (*const makers[])(struct fixture *f) = {make, make_linked};
+
+#define MAKERS 2
+
 static void drop(struct fixture *f)
 {
 	wire_out_deinit(&f->out);
@@ -117,49 +141,92 @@ static void round_trip(void **state)
 	drop(&f);
 }
 
-static void any_cut_or_addition_is_refused(void **state)
+static void a_linked_file_is_told(void **state)
 {
 	struct fixture f;
+	struct manifest m;
+	struct wire_out again = {0};
+	char path[STORE_PATH_MAX];
 
-	make(&f);
-	for (size_t n = 0; n < f.out.len_bytes; n++) {
-		assert_int_equal(decode_copy(f.out.bytes, n, NULL), PAWL_ECORRUPT);
-	}
-	wire_put_u8(&f.out, 0);
-	assert_int_equal(decode_copy(f.out.bytes, f.out.len_bytes, NULL), PAWL_ECORRUPT);
+	make_linked(&f);
+	assert_int_equal(f.out.bytes[8], 3);
+	assert_int_equal(manifest_decode(&m, f.out.bytes, f.out.len_bytes, NULL), 0);
+	assert_int_equal(m.parts[0].depth, 3);
+	assert_int_equal(m.parts[0].sums[1], 78);
+	assert_int_equal(manifest_files(&m.parts[0]), 2);
+	assert_int_equal(manifest_file_bytes(&m.parts[0], 1), 6 * CKPT_CHUNK);
+	assert_int_equal(manifest_place(&m.parts[0], 0).source, 1);
+	assert_int_equal(manifest_place(&m.parts[0], 0).chunk, 5);
+	manifest_file_path(path, sizeof(path), "dir", &m.parts[0], 1);
+	assert_string_equal(path, "dir/.pawl/model.1");
+	assert_int_equal(manifest_files(&m.parts[1]), 1);
+	assert_int_equal(manifest_place(&m.parts[1], 1).chunk, 1);
+	manifest_file_path(path, sizeof(path), "dir", &m.parts[1], 0);
+	assert_string_equal(path, "dir/rng-rank0");
+	manifest_encode(&m, &again);
+	assert_int_equal(again.len_bytes, f.out.len_bytes);
+	assert_memory_equal(again.bytes, f.out.bytes, again.len_bytes);
+	manifest_deinit(&m);
+	wire_out_deinit(&again);
 	drop(&f);
+}
+
+static void any_cut_or_addition_is_refused(void **state)
+{
+	for (unsigned i = 0; i < MAKERS; i++) {
+		struct fixture f;
+
+		makers[i](&f);
+		for (size_t n = 0; n < f.out.len_bytes; n++) {
+			assert_int_equal(decode_copy(f.out.bytes, n, NULL), PAWL_ECORRUPT);
+		}
+		wire_put_u8(&f.out, 0);
+		assert_int_equal(decode_copy(f.out.bytes, f.out.len_bytes, NULL), PAWL_ECORRUPT);
+		drop(&f);
+	}
 }
 
 static void any_flipped_bit_is_refused(void **state)
 {
-	struct fixture f;
+	for (unsigned i = 0; i < MAKERS; i++) {
+		struct fixture f;
 
-	make(&f);
-	for (size_t bit = 0; bit < f.out.len_bytes * 8; bit++) {
-		f.out.bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
-		assert_int_not_equal(decode_copy(f.out.bytes, f.out.len_bytes, NULL), 0);
-		f.out.bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+		makers[i](&f);
+		for (size_t bit = 0; bit < f.out.len_bytes * 8; bit++) {
+			f.out.bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+			assert_int_not_equal(decode_copy(f.out.bytes, f.out.len_bytes, NULL), 0);
+			f.out.bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+		}
+		drop(&f);
 	}
-	drop(&f);
 }
 
 /* The fields are checked for themselves, with a checksum that is right. */
+/* As a writer of its version would have it. */
+static void put_checksum(struct wire_out *out)
+{
+	uint8_t version = out->bytes[8];
+	uint32_t head = version > 2 ? crc32c(0, &version, 1) : 0;
+
+	wire_patch_u32(out, 20, crc32c(head, out->bytes + HEAD_BYTES, out->len_bytes - HEAD_BYTES));
+}
+
 static void flips_under_a_right_checksum_stay_within_limits(void **state)
 {
-	struct fixture f;
-	unsigned refused = 0;
+	for (unsigned i = 0; i < MAKERS; i++) {
+		struct fixture f;
+		unsigned refused = 0;
 
-	make(&f);
-	for (size_t bit = HEAD_BYTES * 8; bit < f.out.len_bytes * 8; bit++) {
-		uint8_t *body = f.out.bytes + HEAD_BYTES;
-
-		f.out.bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
-		wire_patch_u32(&f.out, 20, crc32c(0, body, f.out.len_bytes - HEAD_BYTES));
-		refused += decode_copy(f.out.bytes, f.out.len_bytes, NULL) != 0;
-		f.out.bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+		makers[i](&f);
+		for (size_t bit = HEAD_BYTES * 8; bit < f.out.len_bytes * 8; bit++) {
+			f.out.bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+			put_checksum(&f.out);
+			refused += decode_copy(f.out.bytes, f.out.len_bytes, NULL) != 0;
+			f.out.bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+		}
+		assert_true(refused > f.out.len_bytes * 2);
+		drop(&f);
 	}
-	assert_true(refused > f.out.len_bytes * 2);
-	drop(&f);
 }
 
 static void newer_versions_are_named(void **state)
@@ -226,6 +293,18 @@ static void what_cannot_be_is_refused(void **state)
 	f.parts[1].rank = MANIFEST_ALL_RANKS;
 	assert_int_equal(manifest_check(&f.manifest, NULL), 0);
 	assert_null(manifest_find(&f.manifest, "rng", 0));
+	drop(&f);
+	make_linked(&f);
+	f.parts[0].raw = true;
+	assert_refused(&f, "sources");
+	f.parts[0].raw = false;
+	f.places[1].source = 2;
+	assert_refused(&f, "chunk 1 is in no source");
+	f.places[1].source = 0;
+	f.places[0].chunk = 6;
+	assert_refused(&f, "chunk 0 is in no source");
+	f.places[0].chunk = UINT32_MAX;
+	assert_refused(&f, "chunk 0 is in no source");
 	drop(&f);
 }
 
@@ -403,6 +482,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(round_trip),
+		cmocka_unit_test(a_linked_file_is_told),
 		cmocka_unit_test(any_cut_or_addition_is_refused),
 		cmocka_unit_test(any_flipped_bit_is_refused),
 		cmocka_unit_test(flips_under_a_right_checksum_stay_within_limits),

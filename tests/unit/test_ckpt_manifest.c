@@ -294,17 +294,22 @@ static void what_cannot_be_is_refused(void **state)
 	assert_int_equal(manifest_check(&f.manifest, NULL), 0);
 	assert_null(manifest_find(&f.manifest, "rng", 0));
 	drop(&f);
+}
+
+static void what_cannot_be_linked_is_refused(void **state)
+{
+	static const struct manifest_place bad[] = {{2, 0}, {0, 1}, {1, 6}, {1, UINT32_MAX}};
+	struct fixture f;
+
 	make_linked(&f);
 	f.parts[0].raw = true;
 	assert_refused(&f, "sources");
-	f.parts[0].raw = false;
-	f.places[1].source = 2;
-	assert_refused(&f, "chunk 1 is in no source");
-	f.places[1].source = 0;
-	f.places[0].chunk = 6;
-	assert_refused(&f, "chunk 0 is in no source");
-	f.places[0].chunk = UINT32_MAX;
-	assert_refused(&f, "chunk 0 is in no source");
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		drop(&f);
+		make_linked(&f);
+		f.places[0] = bad[i];
+		assert_refused(&f, "chunk 0 is in no source");
+	}
 	drop(&f);
 }
 
@@ -488,6 +493,7 @@ int main(void)
 		cmocka_unit_test(flips_under_a_right_checksum_stay_within_limits),
 		cmocka_unit_test(newer_versions_are_named),
 		cmocka_unit_test(what_cannot_be_is_refused),
+		cmocka_unit_test(what_cannot_be_linked_is_refused),
 		cmocka_unit_test(parts_are_found),
 		cmocka_unit_test(files_are_named),
 		cmocka_unit_test(tensors_come_back),

@@ -34,7 +34,9 @@ struct pawl_ckpt_options {
 	const char *root; /* directory; made absolute */
 	const char *job;  /* who this is: only processes of the same job share a root. At most 127
 			     bytes */
-	uint32_t rank, world; /* this process, of how many on this node */
+	uint32_t rank, world; /* this process, of how many */
+	uint32_t host_first;  /* rank of this host; its ranks are one behind the other */
+	uint32_t host_ranks;  /* on this host; 0: all. If not, see "several hosts" below */
 	uint32_t attempt;     /* how often the job was started before, from 0 */
 	uint32_t keep;        /* durable checkpoints to keep, newest first; 0: all */
 	uint64_t keep_every;  /* and every one whose step divides by this; 0: none */
@@ -52,6 +54,13 @@ struct pawl_ckpt_options {
 	bool watch; /* let saves return before the copy, where the kernel can prove that nothing
 		       changed */
 };
+
+/*
+ * Several hosts: each has an agent of its own, and root is one directory that all of them see, in
+ * which the agents agree. Saves by step only; every save is made durable; COMMITTED means that the
+ * ranks of this host have staged it, and it may still fail; restores are from root, and the same on
+ * all hosts. pawl_ckpt_stopping and pawl_ckpt_due answer for this host alone. See docs/limits.md.
+ */
 
 /* PAWL_EBUSY names the job that has the root already. Blocks until the root is open (at most a
  * minute). */

@@ -68,6 +68,8 @@ class Session:
         watch: bool,
         hidden: str | None = None,  # directory for what is not a finished tag
         named: bool = False,  # saves by tag
+        host_first: int = 0,  # rank of this host
+        host_ranks: int = 0,  # on this host, one behind the other; 0: all
     ) -> None: ...
     def save_tag(
         self, tag: str, step: int | None, flags: int, parts: Sequence[Part], watch: bool, /

@@ -31,7 +31,7 @@ static int session_init(struct session *self, PyObject *args, PyObject *kwargs)
 {
 	static const char *const names[] = {"root", "job", "rank", "world", "attempt", "keep",
 		"keep_every", "persist_every_ms", "memory_bytes", "socket", "program", "watch",
-		"hidden", "named", "full_every", NULL};
+		"hidden", "named", "full_every", "host_first", "host_ranks", NULL};
 	struct pawl_ckpt_options options = {0};
 	struct pawl_err err;
 	struct pawl_ckpt *ckpt;
@@ -43,11 +43,11 @@ static int session_init(struct session *self, PyObject *args, PyObject *kwargs)
 	int named = 0;
 	int rv;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&sIII|$IKKKzzpzpI", (char **)names,
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&sIII|$IKKKzzpzpIII", (char **)names,
 		    PyUnicode_FSConverter, &root, &options.job, &options.rank, &options.world,
 		    &options.attempt, &options.keep, &keep_every, &every_ms, &memory,
 		    &options.socket, &options.program, &watch, &options.hidden, &named,
-		    &options.full_every)) {
+		    &options.full_every, &options.host_first, &options.host_ranks)) {
 		return -1;
 	}
 	options.root = PyBytes_AS_STRING(root);

@@ -165,14 +165,10 @@ class Saver:
         counts = {"keep": keep, "keep_every": keep_every, "full_every": full_every}
         _check_options(path, persist_every, copy, memory, counts)
         env = _core.env()
-        if env["nodes"] > 1:
-            raise error(
-                "PAWL_ENOTSUP",
-                f"{env['nodes']} nodes ({env['source']}: LOCAL_WORLD_SIZE differs from WORLD_SIZE):"
-                " this version saves the ranks of one node",
-            )
         self.root = os.path.abspath(path)
         self.rank, self.world_size = _resolve_rank(rank, world_size, env)
+        host_first, host_ranks = _resolve_host(self.rank, self.world_size, env, named)
+        self._spans_hosts = host_ranks < self.world_size
         self._trust = trust
         self._watch = copy == "overlap"
         self._partitions: dict[str, Partition] = {}
@@ -199,11 +195,13 @@ class Saver:
             watch=self._watch,
             hidden=hidden,
             named=named,
+            host_first=host_first,
+            host_ranks=host_ranks,
         )
         # Without the kernel's watch the library copies host memory before save returns.
         self._host_watch = self._session.best_proof[0] > 0
         _guard.install()
-        self._holds_signal = _stop.install()
+        self._holds_signal = not self._spans_hosts and _stop.install()
         _open.add(self)
         self._tell_notes()
         why = fleeting(self.root) if self.rank == 0 and self.root not in _warned else None
@@ -230,7 +228,11 @@ class Saver:
 
         Ask once a step, on all ranks alike: the answer turns to True at the same question on every
         rank, so that none leaves the others waiting in a collective.
+
+        Raises PawlError (PAWL_ENOTSUP) where the ranks span hosts, which cannot be brought to agree
+        within a step: all-reduce a flag of your own there. SIGTERM is left as it is.
         """
+        self._refuse_hosts("stopping")
         if self._session is None:
             return _stop.asked()
         session = self._live()
@@ -280,6 +282,14 @@ class Saver:
     ) -> None:
         self._error = value
         self.close()
+
+    def _refuse_hosts(self, what: str) -> None:
+        if self._spans_hosts:
+            raise error(
+                "PAWL_ENOTSUP",
+                f"{self.root}: {what}: the ranks span hosts, whose answers would differ: "
+                "all-reduce a flag of your own",
+            )
 
     def _may_wait(self) -> bool:
         """Whether anything can be copied after save has returned."""
@@ -387,6 +397,22 @@ def _resolve_rank(rank: int | None, world_size: int | None, env: _core.Env) -> t
     if not 0 <= rank < world_size:
         raise ValueError(f"rank must be at least 0 and below world_size, not {rank}/{world_size}")
     return rank, world_size
+
+
+def _resolve_host(rank: int, world: int, env: _core.Env, named: bool) -> tuple[int, int]:
+    """The first rank of this host, and how many it has: all, unless a launcher says otherwise."""
+    if env["nodes"] == 1:
+        return 0, world
+    where = f"{env['nodes']} nodes ({env['source']}: LOCAL_WORLD_SIZE differs from WORLD_SIZE)"
+    if named:
+        raise error("PAWL_ENOTSUP", f"{where}: saves by tag are of the ranks of one node")
+    if (rank, world) != (env["rank"], env["world"]):
+        raise error(
+            "PAWL_EINVAL",
+            f"{where}: this is rank {rank} of {world}, but the launcher says {env['rank']} of "
+            f"{env['world']}, and only of those it says which are on this node",
+        )
+    return rank - env["local_rank"], env["local_world"]
 
 
 def _job_id(job: str | None, env: _core.Env, root: str) -> str:

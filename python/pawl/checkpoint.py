@@ -47,7 +47,10 @@ class Checkpointer(Saver):
     ``job``: id of the training run, the same over restarts; default: what the launcher says, else
     made of the script's and the root's path.
 
-    Raises PawlError: PAWL_EBUSY (another job saves to root), PAWL_ENOTSUP (several nodes; a URL).
+    Where ranks span hosts, root is a directory that all of them see, and every save is made
+    durable, whatever ``persist_every`` says.
+
+    Raises PawlError: PAWL_EBUSY (another job saves to root), PAWL_ENOTSUP (a URL).
     Its methods are for one thread at a time.
     While one is open in the main thread, SIGTERM sets ``stopping`` instead of ending the process.
     At exit it is closed, which waits for the newest save.
@@ -153,6 +156,7 @@ class Checkpointer(Saver):
         (10 % before that could be told apart). It is at least 10 s and twice the time that writing
         takes, at most an hour.
         """
+        self._refuse_hosts("due")
         if self._session is None:
             return _stop.asked()
         return self.stopping or self._live().due

@@ -28,7 +28,7 @@ void conn_send(struct agent_conn *conn, size_t start, const int *fds, uint32_t f
 	proto_end(&conn->agent->scratch, start);
 	if (!conn->closing &&
 		proto_send(conn->io.fd, &conn->agent->scratch, fds, fds_n, &err) != 0) {
-		log_line(LOG_DEBUG, "rank %u (pid %u): %s", conn->rank, conn->pid, err.msg);
+		log_line(LOG_DEBUG, "rank %u (pid %u): %s", conn->job_rank, conn->pid, err.msg);
 		conn->closing = true;
 	}
 }
@@ -78,11 +78,25 @@ static struct agent_root *find_root(struct agent *agent, const char *path)
 	return NULL;
 }
 
+/* The list without root. */
+static struct agent_root *unlink_root(struct agent_root *roots, const struct agent_root *root)
+{
+	struct agent_root **at = &roots;
+
+	while (*at != root) {
+		at = &(*at)->next;
+	}
+	*at = root->next;
+	return roots;
+}
+
 /* What a worker says about itself. */
 struct hello {
 	char job[CKPT_JOB_MAX];
 	char root[PATH_MAX];
-	uint32_t world;
+	uint32_t world; /* of the job */
+	uint32_t first; /* rank of this host */
+	uint32_t ranks; /* of this host */
 	uint32_t attempt;
 	struct persist_policy policy;
 	int64_t interval_ns; /* unless auto_interval */
@@ -107,7 +121,7 @@ static int read_hello(struct agent_conn *conn, struct wire_in *body, struct hell
 	}
 	wire_get_str(body, hello->job, sizeof(hello->job));
 	wire_get_str(body, hello->root, sizeof(hello->root));
-	conn->rank = wire_get_u32(body);
+	conn->job_rank = wire_get_u32(body);
 	hello->world = wire_get_u32(body);
 	hello->attempt = wire_get_u32(body);
 	wire_get_u32(body); /* its pid as it sees it: the kernel told us better */
@@ -120,6 +134,8 @@ static int read_hello(struct agent_conn *conn, struct wire_in *body, struct hell
 	hello->named = wire_get_u8(body);
 	wire_get_str(body, hello->hidden, sizeof(hello->hidden));
 	hello->policy.full_every = wire_get_u32(body);
+	hello->first = wire_get_u32(body);
+	hello->ranks = wire_get_u32(body);
 	if (!wire_in_done(body) || hello->root[0] != '/') {
 		return pawl_err_set(err, PAWL_EINVAL, "malformed greeting");
 	}
@@ -127,10 +143,19 @@ static int read_hello(struct agent_conn *conn, struct wire_in *body, struct hell
 		return pawl_err_set(err, PAWL_EBUSY, "this agent is job %s's, not job %s's",
 			conn->agent->job, hello->job);
 	}
-	if (hello->world < 1 || hello->world > PROTO_RANKS_LOCAL || conn->rank >= hello->world) {
+	conn->rank = conn->job_rank - hello->first;
+	if (hello->ranks < 1 || hello->ranks > PROTO_RANKS_LOCAL || conn->rank >= hello->ranks ||
+		hello->world < hello->ranks || hello->first > hello->world - hello->ranks) {
 		return pawl_err_set(err, PAWL_ELIMIT,
-			"rank %u of %u: an agent serves up to %u ranks of one node", conn->rank,
-			hello->world, PROTO_RANKS_LOCAL);
+			"rank %u of %u, ranks %u and %u more on this host: an agent serves up to "
+			"%u ranks, one behind the other",
+			conn->job_rank, hello->world, hello->first, hello->ranks - 1,
+			PROTO_RANKS_LOCAL);
+	}
+	if (hello->named && hello->world > hello->ranks) {
+		return pawl_err_set(err, PAWL_ENOTSUP,
+			"%u of %u ranks are on this host: saves by tag are of one host's ranks",
+			hello->ranks, hello->world);
 	}
 	return 0;
 }
@@ -149,6 +174,44 @@ static int check_attempt(const struct agent *agent, const struct agent_root *roo
 	return 0;
 }
 
+/*
+ * Ranks on several hosts that are not those that this agent has the root open for: it is opened
+ * anew, once the old ones are gone.
+ */
+static int change_hosts(struct agent_root **at, const struct hello *hello, struct pawl_err *err)
+{
+	struct agent_root *root = *at;
+
+	if (root->elsewhere == 0 && hello->world == hello->ranks) {
+		return 0;
+	}
+	if (root->first == hello->first && root->ledger.world == hello->ranks &&
+		root->elsewhere == hello->world - hello->ranks) {
+		return 0;
+	}
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		if (root->ranks[r].conn) {
+			return pawl_err_set(err, PAWL_ETIMEDOUT,
+				"%s: ranks %u to %u of %u are on this host, not %u to %u of %u: "
+				"all ranks of a host must have numbers one behind the other",
+				root->path, root->first, root->first + root->ledger.world - 1,
+				root->ledger.world + root->elsewhere, hello->first,
+				hello->first + hello->ranks - 1, hello->world);
+		}
+	}
+	if (!ledger_all_durable(&root->ledger) || !persist_idle(root->persist)) {
+		ledger_want_durable(&root->ledger, 0);
+		root_turn(root);
+		return pawl_err_set(err, PAWL_ETIMEDOUT,
+			"the last checkpoint of the run with %u ranks is being made durable",
+			root->ledger.world + root->elsewhere);
+	}
+	root->agent->roots = unlink_root(root->agent->roots, root);
+	root_close(root);
+	*at = NULL;
+	return 0;
+}
+
 static int join_root(struct agent_conn *conn, const struct hello *hello, struct pawl_err *err)
 {
 	struct agent *agent = conn->agent;
@@ -156,15 +219,20 @@ static int join_root(struct agent_conn *conn, const struct hello *hello, struct 
 	struct persist_options options = {.root = hello->root,
 		.hidden = hello->hidden[0] ? hello->hidden : NULL,
 		.job = agent->job,
-		.policy = hello->policy};
+		.policy = hello->policy,
+		.first = hello->first,
+		.ranks = hello->ranks,
+		.elsewhere = hello->world - hello->ranks};
 	int rv = check_attempt(agent, root, hello->attempt, err);
 
+	if (rv == 0 && root) {
+		rv = change_hosts(&root, hello, err);
+	}
 	if (rv != 0) {
 		return rv;
 	}
 	if (!root) {
-		rv = root_open(agent, hello->root, hello->world, &options, hello->interval_ns,
-			&root, err);
+		rv = root_open(agent, hello->root, &options, hello->interval_ns, &root, err);
 		if (rv != 0) {
 			return rv;
 		}
@@ -177,13 +245,15 @@ static int join_root(struct agent_conn *conn, const struct hello *hello, struct 
 		return pawl_err_set(err, PAWL_EBUSY,
 			"%s: saved to by step and by tag in one job: use two roots", hello->root);
 	}
-	rv = root_join(root, conn, hello->world, hello->attempt, err);
+	rv = root_join(root, conn, hello->ranks, hello->attempt, err);
 	if (rv != 0) {
 		return rv;
 	}
 	root->memory_bytes = hello->memory_bytes;
-	root->auto_interval = hello->auto_interval;
-	if (hello->auto_interval) {
+	root->auto_interval = hello->auto_interval && root->elsewhere == 0;
+	if (root->elsewhere > 0) {
+		root->ledger.interval_ns = 0; /* which saves are, hosts cannot agree on in time */
+	} else if (hello->auto_interval) {
 		root_advise(root);
 	} else {
 		root->ledger.interval_ns = hello->interval_ns;
@@ -298,10 +368,18 @@ static void handle_list(struct agent_conn *conn, uint32_t id, struct wire_in *bo
 
 static void handle_pin(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {
+	struct pawl_err err = {0};
 	char tag[CKPT_TAG_MAX] = "";
 	struct persist_job *job;
 
 	wire_get_str(body, tag, sizeof(tag));
+	if (conn->root->first > 0) {
+		pawl_err_set(&err, PAWL_ENOTSUP,
+			"pin %s: on rank %u, but of several hosts that of rank 0 has the root", tag,
+			conn->job_rank);
+		conn_reply_error(conn, id, &err);
+		return;
+	}
 	job = root_job(conn->root, PERSIST_PIN, tag);
 	if (job) {
 		job->pinned = wire_get_u8(body);
@@ -421,7 +499,7 @@ static void handle_bye(struct agent_conn *conn, uint32_t id, struct wire_in *bod
 	conn->leaving = wire_get_u8(body);
 	wire_get_str(body, text, sizeof(text));
 	if (text[0] != '\0' && conn->root->running) { /* its end is orderly, but not meant */
-		snprintf(why, sizeof(why), "rank %u: %.200s", conn->rank, text);
+		snprintf(why, sizeof(why), "rank %u: %.200s", conn->job_rank, text);
 		root_event(conn->root, EVENT_FAILED, why);
 	}
 	if (conn->leaving) {

@@ -202,7 +202,7 @@ static enum ledger_answer wait_or_refuse(struct ledger *ledger, const struct led
 	if (staging) {
 		snprintf(verdict->why, sizeof(verdict->why),
 			"save of %s skipped: rank %u has not staged %s yet", ask->tag,
-			ledger_missing(ledger), staging->tag);
+			ledger->first + ledger_missing(ledger), staging->tag);
 	} else {
 		snprintf(verdict->why, sizeof(verdict->why),
 			"save of %s skipped: the storage has not finished an earlier one",
@@ -233,8 +233,8 @@ static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *s
 		snprintf(verdict->why, sizeof(verdict->why),
 			"rank %u saves step %llu where another rank saves step %llu (save number "
 			"%llu of each)",
-			ask->rank, (unsigned long long)ask->step, (unsigned long long)slot->step,
-			(unsigned long long)ask->seq);
+			ledger->first + ask->rank, (unsigned long long)ask->step,
+			(unsigned long long)slot->step, (unsigned long long)ask->seq);
 		return refuse_for_all(ledger, ask, verdict, PAWL_EMISMATCH);
 	}
 	if (ledger->named && !slot->streamed && !ask->fits) {
@@ -253,7 +253,7 @@ static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *s
 		snprintf(verdict->why, sizeof(verdict->why),
 			"rank %u's state does not fit the memory budget: this save is skipped, "
 			"later ones are streamed",
-			ask->rank);
+			ledger->first + ask->rank);
 		return refuse_for_all(ledger, ask, verdict, PAWL_ELIMIT);
 	}
 	slot->again = slot->again || ask->adds;

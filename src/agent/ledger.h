@@ -96,6 +96,7 @@ struct ledger_failed {
 
 struct ledger {
 	uint32_t world;      /* ranks that make a save whole, 1..LEDGER_RANKS_MAX */
+	uint32_t first;      /* what people call rank 0 */
 	int64_t interval_ns; /* between persists; 0: every save */
 	struct ledger_slot slots[LEDGER_SLOTS];
 	uint64_t refused_seq;   /* saves up to this one will not be granted any more */

@@ -6,6 +6,7 @@
  */
 #include "agent/persist.h"
 
+#include "agent/hosts_save.h"
 #include "agent/rootlock.h"
 #include "agent/save.h"
 #include "base/clock.h"
@@ -64,6 +65,9 @@ struct persist {
 	int lock_fd;           /* thread's; -1 until then */
 	dev_t root_dev;        /* thread's: the directory that store holds */
 	ino_t root_ino;        /* thread's: likewise */
+	bool lead;             /* the root is ours: we lock it, and alone delete in it */
+	bool spans;            /* the job has ranks on other hosts: */
+	struct hosts hosts;    /* thread's; how it agrees with those */
 };
 
 static void push(struct queue *queue, struct persist_job *job)
@@ -97,14 +101,14 @@ static void tell_rows(struct persist *persist, int rv, const struct pawl_err *er
 	persist->rows_trouble = rv != 0;
 }
 
-/* Writes what was noted; sync: durable on return. */
+/* Writes what was noted; sync: durable on return. Of several hosts only that of rank 0 does. */
 static void write_rows(struct persist *persist, bool sync)
 {
 	struct pawl_err err;
 	uint64_t lost;
 	int rv;
 
-	if (!persist->store || (!persist->rows_begun && !sync)) {
+	if (!persist->store || !persist->lead || (!persist->rows_begun && !sync)) {
 		return;
 	}
 	pthread_mutex_lock(&persist->lock);
@@ -130,7 +134,7 @@ static void write_rows(struct persist *persist, bool sync)
 /* With the lock: a row was noted. */
 static void set_due(struct persist *persist)
 {
-	if (persist->rows_due_ns == 0) {
+	if (persist->rows_due_ns == 0 && persist->lead) {
 		persist->rows_due_ns = clock_mono_ns() + PERSIST_ROWS_NS;
 		pthread_cond_broadcast(&persist->changed);
 	}
@@ -220,6 +224,20 @@ static void recover_rows(struct persist *persist, struct events_past *past)
 	persist->rows_begun = store_stat(persist->store, HISTORY_FILE, NULL, NULL, NULL) == 0;
 }
 
+/* On a host without rank 0: the root is that one's to lock and to clean up. */
+static int open_shared(struct persist *persist, struct pawl_err *err)
+{
+	int rv = writer_open(&persist->writer, persist->store, false, err);
+
+	if (rv == 0) {
+		rv = hosts_open(&persist->hosts, persist->store, err);
+	}
+	if (rv != 0) {
+		close_root(persist);
+	}
+	return rv;
+}
+
 /* Makes and locks the root, and cleans up after a crash. */
 static int open_root(struct persist *persist, struct pawl_err *err)
 {
@@ -228,6 +246,9 @@ static int open_root(struct persist *persist, struct pawl_err *err)
 
 	if (rv != 0) {
 		return rv;
+	}
+	if (!persist->lead) {
+		return open_shared(persist, err);
 	}
 	persist->lock_fd = rootlock_take(lock_dir(persist), persist->job, err);
 	if (persist->lock_fd < 0) {
@@ -244,6 +265,9 @@ static int open_root(struct persist *persist, struct pawl_err *err)
 	if (rv == 0) {
 		rv = writer_open(&persist->writer, persist->store, false, err);
 	}
+	if (rv == 0 && persist->spans) {
+		rv = hosts_open(&persist->hosts, persist->store, err);
+	}
 close_root:
 	if (rv != 0) {
 		close_root(persist);
@@ -255,7 +279,7 @@ static int do_open(struct persist *persist, struct persist_job *job)
 {
 	int rv = open_root(persist, &job->err);
 
-	if (rv != 0) {
+	if (rv != 0 || !persist->lead) {
 		return rv;
 	}
 	rv = find_newest(persist, job);
@@ -294,7 +318,7 @@ static int keep_root(struct persist *persist, struct pawl_err *err)
 	}
 	close_root(persist);
 	rv = open_root(persist, err);
-	if (rv == 0) {
+	if (rv == 0 && persist->lead) {
 		recover_rows(persist, &past);
 	}
 	return rv;
@@ -315,13 +339,17 @@ static int do_save(struct persist *persist, struct persist_job *job)
 	pthread_mutex_lock(&persist->lock);
 	policy = persist->policy;
 	pthread_mutex_unlock(&persist->lock);
-	how.full_every = policy.full_every;
+	how.full_every = persist->spans ? 0 : policy.full_every; /* hosts write all of it */
+	job->hosts = persist->spans ? &persist->hosts : NULL;
 	rv = save_write(persist->store, persist->writer, job, &how, &result, &job->err);
 	if (rv != 0) {
 		return rv;
 	}
 	snprintf(persist->newest, sizeof(persist->newest), "%s", job->tag);
 	FAULT_CRASH("agent.crash.published");
+	if (!persist->lead) {
+		return 0; /* the rest is rank 0's host's */
+	}
 	note_durable(persist, job, &result, clock_mono_ns() - start_ns);
 	if (tags_retain(persist->store, &policy.rule, &err) != 0) {
 		log_line(LOG_WARNING, "retention in %s: %s", persist->root, err.msg);
@@ -392,15 +420,114 @@ static int do_resolve(struct persist *persist, struct persist_job *job)
 	return rv;
 }
 
+/* ---- ranks on several hosts ---- */
+
+/* What a callback of hosts.h works for. */
+struct host_job {
+	struct persist *persist;
+	struct persist_job *job;
+};
+
+/* hosts_find_fn */
+static int find_for_all(void *user, struct note_word *word)
+{
+	const struct host_job *of = user;
+	int rv = do_resolve(of->persist, of->job);
+
+	word->found = of->job->found;
+	word->step = of->job->step;
+	memcpy(word->tag, of->job->tag, sizeof(word->tag));
+	if (rv != 0) {
+		snprintf(word->why, sizeof(word->why), "%.255s", of->job->err.msg);
+	}
+	return rv;
+}
+
+/* store_list_fn: opening the directory was all. */
+static int look_at_none(void *user, const char *name, enum store_kind kind)
+{
+	return 1;
+}
+
+static int resolve_for_all(struct persist *persist, struct persist_job *job)
+{
+	struct host_job of = {persist, job};
+	struct note_word word = {.has_step = job->has_step, .asked = job->step};
+	int rv = hosts_offer(&persist->hosts, &word, find_for_all, &of, &job->err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	job->found = word.found;
+	job->step = word.step;
+	memcpy(job->tag, word.tag, sizeof(job->tag));
+	/* so that on NFS this host's ranks see the tag as it is now */
+	return store_list(persist->store, "", look_at_none, NULL, &job->err);
+}
+
+/* hosts_condemn_fn */
+static void condemn_for_all(void *user, const char *why)
+{
+	const struct host_job *of = user;
+	struct pawl_err err;
+
+	log_line(LOG_WARNING, "%s/%s is damaged and put aside: %s", of->persist->root, of->job->tag,
+		why);
+	if (tag_put_aside(of->persist->store, of->job->tag, why, &err) != 0) {
+		log_line(LOG_WARNING, "%s", err.msg);
+	}
+}
+
+static int vote_for_all(struct persist *persist, struct persist_job *job)
+{
+	struct host_job of = {persist, job};
+	struct note_word word = {.verdict = job->verdict};
+	int rv;
+
+	memcpy(word.why, job->why, sizeof(word.why));
+	rv = hosts_vote(&persist->hosts, &word, condemn_for_all, &of, &job->err);
+	job->verdict = word.verdict;
+	memcpy(job->why, word.why, sizeof(job->why));
+	return rv;
+}
+
+/* hosts_pause_fn: waits, but not when the agent leaves. */
+static bool pause_thread(void *user, int64_t pause_ns)
+{
+	struct persist *persist = user;
+	int64_t due_ns = clock_mono_ns() + pause_ns;
+	struct timespec due = {.tv_sec = due_ns / NS_PER_S, .tv_nsec = due_ns % NS_PER_S};
+	bool stop;
+
+	pthread_mutex_lock(&persist->lock);
+	while (!persist->stop &&
+		pthread_cond_timedwait(&persist->changed, &persist->lock, &due) == 0) {
+	}
+	stop = persist->stop;
+	pthread_mutex_unlock(&persist->lock);
+	return !stop;
+}
+
+/* Where ranks write by themselves. */
+static int begin_stream(struct persist *persist, struct persist_job *job)
+{
+	if (persist->spans) {
+		return hosts_save_begin(&persist->hosts, job->seq, job->dir, sizeof(job->dir),
+			&job->err);
+	}
+	return tag_begin(persist->store, job->tag, job->dir, sizeof(job->dir), &job->err);
+}
+
 static int run_job(struct persist *persist, struct persist_job *job)
 {
-	char dir[STORE_NAME_MAX];
 	int rv = 0;
 
 	if (job->kind == PERSIST_OPEN) {
 		return do_open(persist, job);
 	}
-	if (!persist->store || job->kind == PERSIST_SAVE || job->kind == PERSIST_STREAM_BEGIN) {
+	if (!persist->store ||
+		(!persist->spans &&
+			(job->kind == PERSIST_SAVE || job->kind == PERSIST_STREAM_BEGIN))) {
 		rv = keep_root(persist, &job->err);
 	}
 	if (rv != 0) {
@@ -411,12 +538,22 @@ static int run_job(struct persist *persist, struct persist_job *job)
 	case PERSIST_STREAM_END:
 		return do_save(persist, job);
 	case PERSIST_STREAM_BEGIN:
-		return tag_begin(persist->store, job->tag, dir, sizeof(dir), &job->err);
+		return begin_stream(persist, job);
 	case PERSIST_STREAM_DROP:
-		tag_abandon(persist->store, job->tag);
+		if (!persist->spans) { /* else rank 0's host drops it, when it hears that it fails
+					*/
+			tag_abandon(persist->store, job->tag);
+		}
 		return 0;
 	case PERSIST_RESOLVE:
-		return do_resolve(persist, job);
+		return persist->spans ? resolve_for_all(persist, job) : do_resolve(persist, job);
+	case PERSIST_BEGIN:
+		return hosts_begin(&persist->hosts, &job->err);
+	case PERSIST_UNSAVE:
+		return hosts_save_fail(&persist->hosts, job->seq, NULL, 0, "", &job->why_not,
+			&job->err);
+	case PERSIST_VOTE:
+		return vote_for_all(persist, job);
 	case PERSIST_ASIDE:
 		log_line(LOG_WARNING, "%s/%s is damaged and put aside: %s", persist->root, job->tag,
 			job->why);
@@ -506,6 +643,10 @@ int persist_start(struct persist **out, struct loop *loop, const struct persist_
 	persist->loop = loop;
 	persist->policy = options->policy;
 	persist->lock_fd = -1;
+	persist->lead = options->first == 0;
+	persist->spans = options->elsewhere > 0;
+	hosts_init(&persist->hosts, options->job, options->first, options->ranks,
+		options->ranks + options->elsewhere, pause_thread, persist);
 	if (!persist->root || !persist->job || (options->hidden && !persist->hidden)) {
 		pawl_err_set(err, PAWL_ENOMEM, "no memory for a storage thread");
 		goto free_all;
@@ -593,6 +734,7 @@ bool persist_stop(struct persist *persist, int timeout_ms)
 	}
 	pthread_join(persist->thread, NULL);
 	close_root(persist);
+	hosts_deinit(&persist->hosts);
 	rows_deinit(&persist->history);
 	rows_deinit(&persist->events);
 	pthread_cond_destroy(&persist->changed);

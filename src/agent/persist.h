@@ -13,7 +13,9 @@
 #include "ckpt/manifest.h"
 #include "ckpt/retain.h"
 #include "pawl/err.h"
+#include "store/store.h"
 
+struct hosts;
 struct loop;
 struct persist;
 
@@ -30,6 +32,11 @@ enum persist_kind {
 	PERSIST_ASIDE,        /* the tag's payload failed verification: why */
 	PERSIST_PIN,          /* the tag: pinned */
 	PERSIST_REMOVE,       /* the tag: deleted */
+	/* of a job whose ranks span hosts, see hosts.h: */
+	PERSIST_BEGIN,  /* this host's ranks begin anew */
+	PERSIST_UNSAVE, /* this host's part of save seq will not come: why_not */
+	PERSIST_VOTE,   /* verdict and why of this host's ranks become those of all; the tag is put
+			   aside if all are to ask again */
 };
 
 /* What one rank staged. */
@@ -50,11 +57,22 @@ struct persist_job {
 	int64_t since_ns;       /* SAVE STREAM_END: adds to the tag, if one was created since then,
 				   by the wall clock; INT64_MAX: it replaces the tag */
 	bool pinned;            /* PIN */
-	uint32_t world;         /* SAVE STREAM_END: ranks */
+	uint32_t world;         /* SAVE STREAM_END: ranks, that are here */
+	uint32_t first;         /* SAVE STREAM_END: number of the first of them */
+	uint32_t elsewhere;     /* SAVE STREAM_END: ranks of the job on other hosts */
+	uint64_t seq;           /* SAVE STREAM_BEGIN STREAM_END UNSAVE, if there are such: number
+				   of the save */
+	uint64_t epoch;         /* the submitter's: which start of its ranks it is of */
+	struct hosts *hosts;    /* SAVE STREAM_END: the thread's; NULL: all ranks are here */
+	uint8_t verdict;        /* VOTE: enum proto_verdict */
 	uint32_t attempt;       /* SAVE STREAM_END: for the manifest */
 	struct persist_rank *ranks;    /* SAVE STREAM_END: world of them */
 	const struct history_row *row; /* SAVE STREAM_END: what is known for the history */
-	char why[256];                 /* ASIDE */
+	char why[256];                 /* ASIDE VOTE */
+	struct pawl_err why_not;       /* UNSAVE */
+	char dir[STORE_NAME_MAX];      /* result of STREAM_BEGIN: where the ranks write */
+	char differs[CKPT_NAME_MAX];   /* result of SAVE STREAM_END: a partition that hosts do not
+					  hold   alike, or "" */
 	int slot;                      /* the submitter's */
 	int rv;                        /* result: 0 or PAWL_E code */
 	struct pawl_err err;           /* result: filled if rv != 0 */
@@ -74,6 +92,9 @@ struct persist_options {
 	const char *hidden; /* directory for what is not finished; NULL: in root */
 	const char *job;    /* id */
 	struct persist_policy policy;
+	uint32_t first;     /* number of the first rank here */
+	uint32_t ranks;     /* here */
+	uint32_t elsewhere; /* ranks on other hosts; 0: the root is all ours */
 };
 
 /* Starts the thread. Finished jobs make it call loop_wake(loop). Strings are copied. */

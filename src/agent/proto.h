@@ -31,7 +31,8 @@ enum proto_type {
 	/* worker to agent */
 	PROTO_HELLO = 1, /* u16 version, str job, str root, u32 rank, u32 world, u32 attempt, u32
 			    pid, u32 keep, u64 keep_every, u64 interval_ms, u64 memory_bytes, u8
-			    named, str hidden, u32 full_every */
+			    named, str hidden, u32 full_every, u32 first and u32 ranks: which are
+			    on this host */
 	PROTO_BEGIN,    /* u64 seq (named: 0 before the grant), u64 step, u64 bytes of arena needed,
 			   str tag, u8 PAWL_SAVE_ flags, u64 since_ns: PAWL_SAVE_ADDS: the tag is no
 			   older than this by the wall clock */
@@ -57,7 +58,7 @@ enum proto_type {
 	PROTO_ERROR,        /* u32 -code, u32 errno, str text */
 	PROTO_OK,           /* nothing */
 	PROTO_GRANT,        /* u8 slot, u8 streamed, u64 seq, u32 n, n x (u8 slot, u64 bytes): n
-			       arenas whose descriptors come along */
+			       arenas whose descriptors come along. Streamed: and str directory */
 	PROTO_FROM_NOTHING, /* nothing: there is nothing to restore */
 	PROTO_FROM_MEMORY,  /* u64 step, str tag, u32 world, world x (u64 arena bytes, blob record):
 			       a descriptor for each that has bytes */

@@ -145,7 +145,9 @@ static void start_round(struct agent_root *root, struct agent_conn *conn)
 	*restore = (struct agent_restore){.has_step = conn->restore_has_step,
 		.step = conn->restore_step,
 		.asked = conn->restore_step};
-	restore->slot = find_slot(root, restore->has_step, restore->step);
+	/* what is in memory here is of this host's ranks alone */
+	restore->slot =
+		root->elsewhere > 0 ? -1 : find_slot(root, restore->has_step, restore->step);
 	if (restore->slot >= 0) {
 		restore->step = root->ledger.slots[restore->slot].step;
 		restore->state = RESTORE_OFFERED;
@@ -171,12 +173,15 @@ void restore_ask(struct agent_root *root, struct agent_conn *conn)
 	if (conn->offered) {
 		return; /* the others are a round behind: answered when they have caught up */
 	}
+	if (restore->state == RESTORE_IDLE && !root_hosts_may_restore(root)) {
+		return; /* root_hosts_turn asks again */
+	}
 	if (restore->state == RESTORE_IDLE) {
 		start_round(root, conn);
 	} else if (restore->has_step != conn->restore_has_step ||
 		(restore->has_step && restore->asked != conn->restore_step)) {
 		pawl_err_set(&err, PAWL_EMISMATCH,
-			"rank %u restores another step than the other ranks", conn->rank);
+			"rank %u restores another step than the other ranks", conn->job_rank);
 		refuse_ask(conn, &err);
 		return;
 	}
@@ -288,12 +293,19 @@ void restore_resolved(struct agent_root *root, const struct persist_job *job)
 	if (restore->state != RESTORE_RESOLVING) {
 		return; /* the ranks that asked are gone */
 	}
+	if (job->rv == PAWL_EPEER && root->elsewhere > 0) { /* they will ask again */
+		root_hosts_over(root, root->epoch, job->err.msg);
+		return;
+	}
 	if (job->rv != 0) {
 		restore->state = RESTORE_IDLE;
 		for (uint32_t r = 0; r < root->ledger.world; r++) {
 			if (root->ranks[r].conn && root->ranks[r].conn->restore_id) {
 				refuse_ask(root->ranks[r].conn, &job->err);
 			}
+		}
+		if (job->rv == PAWL_ETIMEDOUT && root->elsewhere > 0) {
+			root_hosts_over(root, root->epoch, job->err.msg);
 		}
 		return;
 	}
@@ -329,8 +341,7 @@ void restore_condemn(struct agent_root *root, bool memory, const char *tag, cons
 	}
 }
 
-/* All have voted: carries the verdict out and tells everybody. */
-static void finish_round(struct agent_root *root)
+void restore_finish(struct agent_root *root)
 {
 	struct agent_restore *restore = &root->restore;
 
@@ -340,7 +351,7 @@ static void finish_round(struct agent_root *root)
 		ledger_drop(&root->ledger, restore->slot);
 		root->rows[restore->slot].level = HISTORY_FAILED;
 		root_row_end(root, restore->slot, restore->why);
-	} else if (restore->verdict == VERDICT_RETRY) {
+	} else if (restore->verdict == VERDICT_RETRY && root->elsewhere == 0) {
 		put_aside(root, restore->tag, restore->why);
 	}
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
@@ -374,11 +385,17 @@ void restore_vote(struct agent_root *root, struct agent_conn *conn, uint8_t verd
 	}
 	if (verdict > restore->verdict) {
 		restore->verdict = verdict;
-		snprintf(restore->why, sizeof(restore->why), "rank %u: %.480s", conn->rank, why);
+		snprintf(restore->why, sizeof(restore->why), "rank %u: %.480s", conn->job_rank,
+			why);
 	}
 	restore->voted++;
-	if (restore->voted == root->ledger.world) {
-		finish_round(root);
+	if (restore->voted < root->ledger.world) {
+		return;
+	}
+	if (root->elsewhere > 0) {
+		root_hosts_vote(root);
+	} else {
+		restore_finish(root);
 	}
 }
 

@@ -98,6 +98,21 @@ static const char *staging_tag(const struct agent_root *root, uint64_t seq)
 	return "";
 }
 
+void root_tell_diverged(struct agent_root *root, const char *part)
+{
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		struct agent_conn *conn = root->ranks[r].conn;
+		size_t start;
+
+		if (!conn) {
+			continue;
+		}
+		start = conn_start(conn, PROTO_DIVERGED, 0);
+		wire_put_str(&root->agent->scratch, part);
+		conn_send(conn, start, NULL, 0);
+	}
+}
+
 void root_fail(struct agent_root *root, uint32_t rank, uint64_t seq, const char *tag, int code,
 	const char *why)
 {
@@ -107,6 +122,7 @@ void root_fail(struct agent_root *root, uint32_t rank, uint64_t seq, const char 
 
 	if (!ledger->named) {
 		slot = ledger_fail(ledger, seq, code, why);
+		root_hosts_unsave(root, seq, code, why);
 	} else {
 		snprintf(name, sizeof(name), "%s", seq ? staging_tag(root, seq) : tag);
 		slot = name[0] ? ledger_fail_tag(ledger, rank, name, code, why) : -1;
@@ -187,6 +203,7 @@ static void grant_stream(struct agent_conn *conn)
 	wire_put_u8(&conn->agent->scratch, 1);
 	wire_put_u64(&conn->agent->scratch, conn->begin_seq);
 	wire_put_u32(&conn->agent->scratch, 0);
+	wire_put_str(&conn->agent->scratch, conn->root->stream_dir);
 	conn->stream_id = 0;
 	conn_send(conn, start, NULL, 0);
 }
@@ -215,6 +232,8 @@ static void begin_stream(struct agent_root *root, struct agent_conn *conn, uint3
 		root_fail(root, conn->rank, verdict->seq, "", PAWL_ENOMEM, "out of memory");
 		return;
 	}
+	job->seq = verdict->seq;
+	job->epoch = root->epoch;
 	root->streaming = false;
 	persist_submit(root->persist, job);
 }
@@ -231,6 +250,7 @@ static void streams_ready(struct agent_root *root, const struct persist_job *job
 		}
 		root->streaming = job->rv == 0;
 		if (job->rv == 0) {
+			memcpy(root->stream_dir, job->dir, sizeof(root->stream_dir));
 			grant_stream(conn);
 			continue;
 		}
@@ -274,6 +294,7 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 	}
 	pawl_err_set(&err, verdict.code, "%s", verdict.why);
 	conn_reply_error(conn, id, &err);
+	root_hosts_unsave(root, conn->ask.seq, verdict.code, verdict.why);
 	if (verdict.withdrawn >= 0) {
 		drop_save(root, verdict.withdrawn, verdict.code, verdict.why);
 	} else {
@@ -295,20 +316,13 @@ static bool check_commit(struct agent_root *root, int slot)
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		records[r] = &root->ranks[r].records[slot];
 	}
-	if (save_check(records, root->ledger.world, part, &err) == 0) {
+	if (save_check(records, root->ledger.world, root->first, part, &err) == 0) {
 		return true;
 	}
-	for (uint32_t r = 0; part[0] && r < root->ledger.world; r++) {
-		struct agent_conn *conn = root->ranks[r].conn;
-		size_t start;
-
-		if (!conn) {
-			continue;
-		}
-		start = conn_start(conn, PROTO_DIVERGED, 0);
-		wire_put_str(&root->agent->scratch, part);
-		conn_send(conn, start, NULL, 0);
+	if (part[0]) {
+		root_tell_diverged(root, part);
 	}
+	root_hosts_unsave(root, seq, err.code, err.msg);
 	ledger_drop(&root->ledger, slot);
 	log_line(LOG_ERROR, "%s: %s is not saved: %s", root->path, root->ledger.slots[slot].tag,
 		err.msg);
@@ -385,8 +399,8 @@ void root_staged(struct agent_root *root, struct agent_conn *conn, struct wire_i
 	}
 	forget_record(rank, slot);
 	if (record_decode(&rank->records[slot], bytes, len, &err) != 0 ||
-		rank->records[slot].rank != conn->rank ||
-		rank->records[slot].world != root->ledger.world) {
+		rank->records[slot].rank != conn->job_rank ||
+		rank->records[slot].world != root->ledger.world + root->elsewhere) {
 		root_fail(root, conn->rank, seq, "", PAWL_ECORRUPT,
 			"a rank's record of what it staged is malformed");
 		return;
@@ -426,6 +440,7 @@ void root_turn(struct agent_root *root)
 			waiting = waiting || conn->begin_id;
 		}
 	}
+	root_hosts_turn(root);
 	slot = ledger_persist_next(&root->ledger, now_ns, &again_ns);
 	if (slot >= 0) {
 		root_persist(root, slot);
@@ -478,9 +493,16 @@ void root_reap(struct agent_root *root)
 			break;
 		case PERSIST_STREAM_BEGIN:
 			streams_ready(root, job);
+			root_hosts_saved(root, job);
 			break;
 		case PERSIST_RESOLVE:
 			restore_resolved(root, job);
+			break;
+		case PERSIST_VOTE:
+			root_hosts_voted(root, job);
+			break;
+		case PERSIST_UNSAVE:
+			root_hosts_saved(root, job);
 			break;
 		default:
 			if (job->rv != 0) {
@@ -557,6 +579,7 @@ void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt)
 	}
 	root->row_seq = 0;
 	root->row_tag[0] = '\0';
+	root_hosts_begin(root);
 	ledger_new_epoch(&root->ledger, world);
 	root->epoch_ns = clock_wall_ns();
 	memset(root->asked, 0, sizeof(root->asked));
@@ -606,7 +629,7 @@ int root_join(struct agent_root *root, struct agent_conn *conn, uint32_t world, 
 			"rank %u of job %s is running already, as pid %u, and saves to %s: stop "
 			"it, or give this run "
 			"another root or PAWL_JOB_ID",
-			conn->rank, root->agent->job, old->pid, root->path);
+			conn->job_rank, root->agent->job, old->pid, root->path);
 	}
 	if (world != root->ledger.world) {
 		rv = change_world(root, world, err);
@@ -641,7 +664,7 @@ void root_leave(struct agent_root *root, struct agent_conn *conn)
 	root->ranks[conn->rank].conn = NULL;
 	conn->root = NULL;
 	if (!left && root->running) {
-		snprintf(why, sizeof(why), "rank %u (pid %u) is gone", conn->rank, conn->pid);
+		snprintf(why, sizeof(why), "rank %u (pid %u) is gone", conn->job_rank, conn->pid);
 		root_event(root, EVENT_FAILED, why);
 	}
 	root_agree_rest(root);
@@ -659,9 +682,8 @@ void root_leave(struct agent_root *root, struct agent_conn *conn)
 		clock_mono_ns() + (left ? 0 : ROOT_ORPHAN_NS));
 }
 
-int root_open(struct agent *agent, const char *path, uint32_t world,
-	const struct persist_options *options, int64_t interval_ns, struct agent_root **out,
-	struct pawl_err *err)
+int root_open(struct agent *agent, const char *path, const struct persist_options *options,
+	int64_t interval_ns, struct agent_root **out, struct pawl_err *err)
 {
 	struct agent_root *root = calloc(1, sizeof(*root));
 	int rv;
@@ -671,12 +693,15 @@ int root_open(struct agent *agent, const char *path, uint32_t world,
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for root %s", path);
 	}
 	root->agent = agent;
+	root->first = options->first;
+	root->elsewhere = options->elsewhere;
 	root->epoch_ns = clock_wall_ns();
 	root->tick = (struct loop_timer){.fired = ticked, .user = root};
 	root->orphan = (struct loop_timer){.fired = orphaned, .user = root};
 	root->due = (struct loop_timer){.fired = root_due_fired, .user = root};
-	ledger_init(&root->ledger, world, interval_ns, clock_mono_ns());
-	rv = make_ranks(root, world, err);
+	ledger_init(&root->ledger, options->ranks, interval_ns, clock_mono_ns());
+	root->ledger.first = options->first;
+	rv = make_ranks(root, options->ranks, err);
 	if (rv != 0) {
 		goto free_root;
 	}
@@ -685,6 +710,7 @@ int root_open(struct agent *agent, const char *path, uint32_t world,
 		goto free_ranks;
 	}
 	submit_job(root, PERSIST_OPEN, "");
+	root_hosts_begin(root);
 	*out = root;
 	return 0;
 free_ranks:

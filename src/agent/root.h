@@ -27,7 +27,8 @@ struct agent_conn {
 	struct loop_source process;  /* pidfd of the worker; fd -1 if none: forks of the worker may
 					keep the socket open */
 	struct proto_conn io;        /* received bytes */
-	uint32_t rank;               /* valid with root */
+	uint32_t rank;               /* place among those of this host; valid with root */
+	uint32_t job_rank;           /* its number in the job */
 	uint32_t pid;                /* of the worker, as the kernel says */
 	bool welcome;                /* HELLO was answered */
 	bool held[QUESTIONS_N];      /* answered HOLD */
@@ -64,7 +65,12 @@ struct agent_rank {
 	uint64_t stage_ns[LEDGER_SLOTS];     /* until all was copied */
 };
 
-enum restore_state { RESTORE_IDLE, RESTORE_RESOLVING, RESTORE_OFFERED };
+enum restore_state {
+	RESTORE_IDLE,
+	RESTORE_RESOLVING, /* the store looks what there is */
+	RESTORE_OFFERED,
+	RESTORE_VOTED, /* all here have; other hosts are asked */
+};
 
 /* All ranks restore the same or nothing: one round of it. */
 struct agent_restore {
@@ -88,7 +94,12 @@ struct agent_root {
 	char *path;                            /* owned; absolute */
 	enum root_state state;                 /* of the storage */
 	struct pawl_err failed;                /* why ROOT_FAILED */
+	uint32_t first;                        /* number of the first rank here */
+	uint32_t elsewhere;                    /* ranks of the job on other hosts */
 	uint32_t attempt;                      /* of the ranks in this epoch */
+	uint64_t epoch;                        /* counts them */
+	uint64_t unsaved_seq;                  /* elsewhere: newest save that the other hosts
+						  were told will not come from here */
 	int64_t epoch_ns;                      /* when it began, by the wall clock */
 	int64_t since_ns[LEDGER_SLOTS];        /* that, when what is in a slot was begun, or when
 						  the first rank began that adds to it */
@@ -115,11 +126,12 @@ struct agent_root {
 	uint64_t asked_seq;           /* newest save that a rank asked for or failed */
 	int64_t asked_ns;             /* when it did; else when the workers came */
 	struct loop_timer due;        /* a save is worth it again */
-	bool streaming;               /* the directory for streaming ranks is there */
-	bool has_durable;             /* durable_tag is valid */
-	char durable_tag[CKPT_TAG_MAX]; /* newest made durable by this agent */
-	char trouble[PROTO_TEXT_MAX];   /* why the last persist failed; "" if it did not */
-	struct agent_root *next;        /* of the agent */
+	bool streaming;               /* the directory for streaming ranks is there: */
+	char stream_dir[STORE_NAME_MAX]; /* its name */
+	bool has_durable;                /* durable_tag is valid */
+	char durable_tag[CKPT_TAG_MAX];  /* newest made durable by this agent */
+	char trouble[PROTO_TEXT_MAX];    /* why the last persist failed; "" if it did not */
+	struct agent_root *next;         /* of the agent */
 };
 
 struct agent {
@@ -160,9 +172,8 @@ void frame_handle(struct agent_conn *conn, struct proto_frame *frame);
 void agent_progress(struct agent *agent);
 
 /* ---- root.c ---- */
-int root_open(struct agent *agent, const char *path, uint32_t world,
-	const struct persist_options *options, int64_t interval_ns, struct agent_root **out,
-	struct pawl_err *err);
+int root_open(struct agent *agent, const char *path, const struct persist_options *options,
+	int64_t interval_ns, struct agent_root **out, struct pawl_err *err);
 void root_close(struct agent_root *root);
 /* A worker said HELLO to an open or opening root; PAWL_EBUSY if its rank lives already. */
 int root_join(struct agent_root *root, struct agent_conn *conn, uint32_t world, uint32_t attempt,
@@ -188,6 +199,8 @@ void root_reap(struct agent_root *root);
  * memory. */
 struct persist_job *root_job(struct agent_root *root, enum persist_kind kind, const char *tag);
 
+/* A partition is not alike on all ranks: it is kept per rank from now on. */
+void root_tell_diverged(struct agent_root *root, const char *part);
 /* Tells the workers what became of a save. */
 void root_tell_level(struct agent_root *root, uint64_t seq, enum proto_level level, int code,
 	const char *why);
@@ -200,6 +213,25 @@ void root_give_back(struct agent_rank *rank, int slot);
 void root_persist(struct agent_root *root, int slot);
 /* The storage thread is done with it. */
 void root_persisted(struct agent_root *root, struct persist_job *job);
+
+/* ---- root_hosts.c: a job whose ranks span hosts, see hosts.h ---- */
+/* The ranks here begin (anew): what the epoch before had committed cannot become durable any more,
+ * unless it is on its way. */
+void root_hosts_begin(struct agent_root *root);
+/* Save seq fails here, so it does everywhere. */
+void root_hosts_unsave(struct agent_root *root, uint64_t seq, int code, const char *why);
+/* A save failed, and the run may be over with it. */
+void root_hosts_saved(struct agent_root *root, const struct persist_job *job);
+/* Whether a round of restoring may start: all here ask, and nothing is on its way to the store. So
+ * all hosts come to it in the same order. */
+bool root_hosts_may_restore(const struct agent_root *root);
+/* Asks again for the ranks that wait for such a round. */
+void root_hosts_turn(struct agent_root *root);
+/* All here have voted. */
+void root_hosts_vote(struct agent_root *root);
+void root_hosts_voted(struct agent_root *root, const struct persist_job *job);
+/* The run is over: the ranks here begin anew, when they next ask for anything. */
+void root_hosts_over(struct agent_root *root, uint64_t epoch, const char *why);
 
 /* ---- root_history.c ---- */
 /* A save began in a slot; what was there has been superseded. */
@@ -246,6 +278,8 @@ void restore_ask(struct agent_root *root, struct agent_conn *conn); /* conn->res
 void restore_resolved(struct agent_root *root, const struct persist_job *job);
 void restore_vote(struct agent_root *root, struct agent_conn *conn, uint8_t verdict,
 	const char *why);
+/* All have voted, here and on other hosts: carries the verdict out and tells everybody. */
+void restore_finish(struct agent_root *root);
 void restore_done(struct agent_root *root, struct agent_conn *conn);
 /* The bytes of a tag are damaged, in memory or in the store: nobody is to meet it again. */
 void restore_condemn(struct agent_root *root, bool memory, const char *tag, const char *why);

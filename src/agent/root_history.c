@@ -17,7 +17,7 @@ void root_row_begin(struct agent_root *root, int slot, const struct ledger_ask *
 	*row = (struct history_row){.level = HISTORY_FAILED,
 		.step = entry->step,
 		.attempt = root->attempt,
-		.ranks = root->ledger.world,
+		.ranks = root->ledger.world + root->elsewhere,
 		.begun_ns = clock_wall_ns()};
 	memcpy(row->tag, entry->tag, sizeof(row->tag));
 	root->row_open[slot] = true;
@@ -52,7 +52,7 @@ void root_row_commit(struct agent_root *root, int slot)
 		row->stage_ns =
 			rank->stage_ns[slot] > row->stage_ns ? rank->stage_ns[slot] : row->stage_ns;
 		for (uint32_t p = 0; p < record->parts_n; p++) {
-			if (record->parts[p].shared && r > 0) {
+			if (record->parts[p].shared && root->first + r > 0) {
 				continue; /* rank 0's file */
 			}
 			row->files++;
@@ -82,7 +82,7 @@ void root_row_refuse(struct agent_root *root, const struct ledger_ask *ask, cons
 	struct history_row row = {.level = HISTORY_FAILED,
 		.step = ask->step,
 		.attempt = root->attempt,
-		.ranks = root->ledger.world,
+		.ranks = root->ledger.world + root->elsewhere,
 		.begun_ns = clock_wall_ns()};
 
 	if (root->ledger.named ? strcmp(ask->tag, root->row_tag) == 0 : ask->seq <= root->row_seq) {
@@ -134,7 +134,7 @@ void root_event(struct agent_root *root, enum event_kind kind, const char *why)
 	struct event event = {.kind = kind,
 		.at_ns = clock_wall_ns(),
 		.attempt = root->attempt,
-		.ranks = root->ledger.world};
+		.ranks = root->ledger.world + root->elsewhere};
 
 	root->running = kind == EVENT_STARTED || kind == EVENT_RESTORED;
 	if (kind == EVENT_FAILED) {

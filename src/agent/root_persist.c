@@ -29,6 +29,10 @@ void root_persist(struct agent_root *root, int slot)
 			.step = entry->step,
 			.since_ns = root->ledger.named ? root->since_ns[slot] : INT64_MAX,
 			.world = root->ledger.world,
+			.first = root->first,
+			.elsewhere = root->elsewhere,
+			.seq = entry->seq,
+			.epoch = root->epoch,
 			.attempt = root->attempt,
 			.ranks = root->save_ranks,
 			.row = &root->rows[slot],
@@ -100,8 +104,8 @@ void root_persisted(struct agent_root *root, struct persist_job *job)
 {
 	struct ledger_slot *entry = &root->ledger.slots[job->slot];
 	bool streamed = entry->streamed;
-	bool final = streamed || is_final(job->rv);
-	struct pawl_err err = job->err; /* the job is used anew when something is given up */
+	bool final = streamed || is_final(job->rv) || root->elsewhere > 0;
+	const struct persist_job ended = *job; /* it is used anew when something is given up */
 
 	advice_written(&root->advice, job->rv == 0, clock_mono_ns());
 	ledger_persisted(&root->ledger, job->slot, job->rv == 0, clock_mono_ns());
@@ -121,9 +125,13 @@ void root_persisted(struct agent_root *root, struct persist_job *job)
 	snprintf(root->trouble, sizeof(root->trouble), "%s", job->err.msg);
 	log_line(LOG_WARNING, "%s: %s; the last good checkpoint is untouched%s", root->path,
 		job->err.msg, final ? "" : ", tried again at the next interval");
-	snprintf(root->rows[job->slot].why, HISTORY_TEXT_MAX, "%.255s", err.msg);
+	snprintf(root->rows[job->slot].why, HISTORY_TEXT_MAX, "%.255s", ended.err.msg);
 	if (final) {
-		give_up(root, job->slot, &err);
+		if (ended.differs[0]) { /* first: the next save is to know */
+			root_tell_diverged(root, ended.differs);
+		}
+		give_up(root, ended.slot, &ended.err);
+		root_hosts_saved(root, &ended);
 		return;
 	}
 	root_tell_level(root, entry->seq, LEVEL_TROUBLE, job->err.code, job->err.msg);

@@ -1,6 +1,7 @@
 /* Making a tag out of what the ranks staged: see save.h. */
 #include "agent/save.h"
 
+#include "agent/hosts_save.h"
 #include "base/clock.h"
 #include "base/crc.h"
 #include "base/err.h"
@@ -98,7 +99,8 @@ static int chunk_from_arena(void *user, uint64_t off, size_t len_bytes, uint8_t 
 				"%s: bytes %llu..%llu changed in rank %u's arena since they were "
 				"staged",
 				image->name, (unsigned long long)piece->file_off,
-				(unsigned long long)(piece->file_off + piece->len_bytes - 1), rank);
+				(unsigned long long)(piece->file_off + piece->len_bytes - 1),
+				image->job->first + rank);
 		}
 	}
 	*bytes = base + off;
@@ -108,7 +110,7 @@ static int chunk_from_arena(void *user, uint64_t off, size_t len_bytes, uint8_t 
 /* The files of a tag being written. */
 struct making {
 	struct writer *writer;
-	const struct persist_job *job;
+	struct persist_job *job;
 	const struct save_how *how;
 	char dir[STORE_NAME_MAX];      /* they go into */
 	struct manifest manifest;      /* of them; base's parts too, once they are added */
@@ -157,7 +159,7 @@ static int write_part(struct making *making, const struct file_image *image,
 	}
 	if (plan.size_bytes != part->size_bytes) {
 		rv = pawl_err_set(err, PAWL_EMISMATCH, "%s: rank %u laid it out differently",
-			part->name, image->rank);
+			part->name, image->job->first + image->rank);
 	} else if (base) {
 		rv = writer_update(making->writer, making->dir, out, &plan, &source,
 			making->base.tag, base, err);
@@ -189,9 +191,9 @@ static void fill_entry(struct manifest_part *out, const struct record_part *part
 }
 
 /* Shared partitions are rank 0's to name; every other rank's copy is only a share of them. */
-static bool makes_file(const struct record_part *part, uint32_t rank)
+static bool makes_file(const struct persist_job *job, const struct record_part *part, uint32_t rank)
 {
-	return !part->shared || rank == 0;
+	return !part->shared || job->first + rank == 0;
 }
 
 /* How many files and chunks the job makes. */
@@ -203,8 +205,8 @@ static void count_files(const struct persist_job *job, uint32_t *files, uint64_t
 		const struct record *record = job->ranks[r].record;
 
 		for (uint32_t p = 0; p < record->parts_n; p++) {
-			*files += makes_file(&record->parts[p], r);
-			*chunks += makes_file(&record->parts[p], r)
+			*files += makes_file(job, &record->parts[p], r);
+			*chunks += makes_file(job, &record->parts[p], r)
 				? ckpt_chunks(record->parts[p].size_bytes)
 				: 0;
 		}
@@ -233,10 +235,11 @@ static int write_files(struct making *making, struct pawl_err *err)
 			struct manifest_part *out = &manifest->parts[manifest->parts_n];
 			int rv = 0;
 
-			if (!makes_file(part, r)) {
+			if (!makes_file(job, part, r)) {
 				continue;
 			}
-			fill_entry(out, part, r, job->world, making->chunks + chunk);
+			fill_entry(out, part, job->first + r, job->world + job->elsewhere,
+				making->chunks + chunk);
 			manifest->parts_n++;
 			if (part->chunks_n == 0) { /* else its rank has written it */
 				out->sums = making->sums ? making->sums + chunk : NULL;
@@ -329,6 +332,42 @@ static int publish(struct store *store, const char *dir, const struct persist_jo
 	return rv;
 }
 
+/* The directory in which the tag is built. */
+static int begin(struct making *making, struct store *store, struct pawl_err *err)
+{
+	const struct persist_job *job = making->job;
+
+	if (job->hosts) {
+		return hosts_save_begin(job->hosts, job->seq, making->dir, sizeof(making->dir),
+			err);
+	}
+	if (making->how->streamed) {
+		tag_new_dir(making->dir, sizeof(making->dir), job->tag);
+		return 0;
+	}
+	return tag_begin(store, job->tag, making->dir, sizeof(making->dir), err);
+}
+
+/* What was written becomes a tag, with what other hosts wrote. */
+static int end(struct making *making, struct store *store, struct save_result *result,
+	struct pawl_err *err)
+{
+	struct persist_job *job = making->job;
+	struct manifest *manifest = &making->manifest;
+	int rv;
+
+	result->files = manifest->parts_n;
+	result->size_bytes = manifest_bytes(manifest);
+	if (job->hosts) {
+		return hosts_save_end(job->hosts, job->seq, manifest, job->ranks[0].record,
+			&result->files, &result->size_bytes, job->differs, err);
+	}
+	rv = publish(store, making->dir, job, manifest, err);
+	result->files = manifest->parts_n;
+	result->size_bytes = manifest_bytes(manifest);
+	return rv;
+}
+
 /* Memory for the manifest of all files. */
 static int make_room(struct making *making, struct pawl_err *err)
 {
@@ -361,7 +400,7 @@ static void making_deinit(struct making *making)
 	manifest_deinit(&making->base);
 }
 
-int save_write(struct store *store, struct writer *writer, const struct persist_job *job,
+int save_write(struct store *store, struct writer *writer, struct persist_job *job,
 	const struct save_how *how, struct save_result *result, struct pawl_err *err)
 {
 	struct making making = {.writer = writer,
@@ -369,30 +408,30 @@ int save_write(struct store *store, struct writer *writer, const struct persist_
 		.how = how,
 		.manifest = {.step = job->step,
 			.attempt = job->attempt,
-			.world = job->world,
+			.world = job->world + job->elsewhere,
 			.created_ns = clock_wall_ns()}};
 	struct manifest *manifest = &making.manifest;
 	int rv;
 
 	snprintf(manifest->tag, sizeof(manifest->tag), "%s", job->tag);
 	snprintf(manifest->job, sizeof(manifest->job), "%s", how->job);
-	tag_new_dir(making.dir, sizeof(making.dir), manifest->tag);
 	rv = make_room(&making, err);
-	if (rv == 0 && !how->streamed) {
-		rv = tag_begin(store, manifest->tag, making.dir, sizeof(making.dir), err);
-	}
+	rv = rv == 0 ? begin(&making, store, err) : rv;
 	if (rv == 0 && making.sums && !how->streamed && how->base[0] != '\0' &&
 		tag_open(store, how->base, &making.base, NULL) != 0) {
 		making.base = (struct manifest){0}; /* gone, or broken: all is written */
 	}
 	rv = rv == 0 ? write_files(&making, err) : rv;
-	rv = rv == 0 ? publish(store, making.dir, job, manifest, err) : rv;
-	if (rv != 0) {
+	rv = rv == 0 ? end(&making, store, result, err) : rv;
+	if (rv != 0 && job->hosts) {
+		hosts_save_fail(job->hosts, job->seq, manifest->parts, manifest->parts_n,
+			job->differs, err, NULL);
+	} else if (rv != 0) {
 		tag_abandon(store, manifest->tag);
+	}
+	if (rv != 0) {
 		pawl_err_prefix(err, rv, "persist %s", manifest->tag);
 	}
-	result->files = manifest->parts_n;
-	result->size_bytes = manifest_bytes(manifest);
 	making_deinit(&making);
 	return rv;
 }
@@ -413,8 +452,9 @@ static void name_tensor(const struct record_part *part, uint32_t storage, char *
 	snprintf(buf, cap_bytes, "storage %u", storage);
 }
 
-static int check_pair(const struct record_part *a, const struct record_part *b, uint32_t rank,
-	struct pawl_err *err)
+/* a is rank first's, b rank's. */
+static int check_pair(const struct record_part *a, const struct record_part *b, uint32_t first,
+	uint32_t rank, struct pawl_err *err)
 {
 	char name[PAWL_TENSOR_NAME_MAX];
 
@@ -422,8 +462,8 @@ static int check_pair(const struct record_part *a, const struct record_part *b, 
 		memcmp(a->storage_bytes, b->storage_bytes,
 			a->storages * sizeof(*a->storage_bytes)) != 0) {
 		return pawl_err_set(err, PAWL_EMISMATCH,
-			"%s: ranks 0 and %u hold tensors of different number or size", a->name,
-			rank);
+			"%s: ranks %u and %u hold tensors of different number or size", a->name,
+			first, rank);
 	}
 	if (a->sums_n == 0 || a->sums_n != b->sums_n) {
 		return 0;
@@ -432,9 +472,9 @@ static int check_pair(const struct record_part *a, const struct record_part *b, 
 		if (a->sums[s] != b->sums[s]) {
 			name_tensor(a, s, name, sizeof(name));
 			return pawl_err_set(err, PAWL_EMISMATCH,
-				"%s: %s differs between rank 0 and rank %u, which should hold it "
+				"%s: %s differs between rank %u and rank %u, which should hold it "
 				"alike; from now on every rank's copy is kept",
-				a->name, name, rank);
+				a->name, name, first, rank);
 		}
 	}
 	return 0;
@@ -462,7 +502,8 @@ static uint32_t find_owner(const struct record *const *records, uint32_t r, cons
 }
 
 /* Files that are called just as their partitions: no two ranks may have one of a name. */
-static int check_exact(const struct record *const *records, uint32_t world, struct pawl_err *err)
+static int check_exact(const struct record *const *records, uint32_t world, uint32_t first,
+	struct pawl_err *err)
 {
 	for (uint32_t r = 1; r < world; r++) {
 		for (uint32_t p = 0; p < records[r]->parts_n; p++) {
@@ -476,47 +517,49 @@ static int check_exact(const struct record *const *records, uint32_t world, stru
 				return pawl_err_set(err, PAWL_EMISMATCH,
 					"%s: ranks %u and %u both saved a partition of this name; "
 					"what differs by rank needs names that do",
-					part->name, owner, r);
+					part->name, first + owner, first + r);
 			}
 		}
 	}
 	return 0;
 }
 
-int save_check(const struct record *const *records, uint32_t world, char *part,
+int save_check(const struct record *const *records, uint32_t world, uint32_t first, char *part,
 	struct pawl_err *err)
 {
-	int exact = check_exact(records, world, err);
+	int exact = check_exact(records, world, first, err);
 
 	if (exact != 0) {
 		return exact;
 	}
 	for (uint32_t p = 0; p < records[0]->parts_n; p++) {
-		const struct record_part *first = &records[0]->parts[p];
-		uint64_t covered = first->hi - first->lo;
+		const struct record_part *lowest = &records[0]->parts[p];
+		uint64_t covered = lowest->hi - lowest->lo;
 
-		if (!first->shared) {
+		if (!lowest->shared) {
 			continue;
 		}
-		snprintf(part, CKPT_NAME_MAX, "%s", first->name);
+		snprintf(part, CKPT_NAME_MAX, "%s", lowest->name);
 		for (uint32_t r = 1; r < world; r++) {
-			const struct record_part *other = find_part(records[r], first->name);
+			const struct record_part *other = find_part(records[r], lowest->name);
 			int rv;
 
 			if (!other) {
 				return pawl_err_set(err, PAWL_EMISMATCH,
-					"%s: rank 0 says all ranks hold it alike, rank %u does not",
-					first->name, r);
+					"%s: rank %u says all ranks hold it alike, rank %u does "
+					"not",
+					lowest->name, first, first + r);
 			}
-			rv = check_pair(first, other, r, err);
+			rv = check_pair(lowest, other, first, first + r, err);
 			if (rv != 0) {
 				return rv;
 			}
 			covered += other->hi - other->lo;
 		}
-		if (first->chunks_n == 0 && covered != first->size_bytes) {
+		/* of a job that spans hosts, that of rank 0 alone writes it */
+		if (lowest->chunks_n == 0 && covered != (first == 0 ? lowest->size_bytes : 0)) {
 			return pawl_err_set(err, PAWL_EMISMATCH,
-				"%s: the ranks' shares do not make up the file", first->name);
+				"%s: the ranks' shares do not make up the file", lowest->name);
 		}
 	}
 	return 0;

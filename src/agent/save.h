@@ -23,17 +23,18 @@ struct save_how {
 	bool streamed;       /* the files are there already */
 };
 
-/* Writes and publishes the tag of job->step. The tag's directory under construction is removed on
- * error. */
-int save_write(struct store *store, struct writer *writer, const struct persist_job *job,
+/* Writes and publishes the tag of job->step, with the other hosts if there are any (then
+ * job->differs may be set). The tag's directory under construction is removed on error. */
+int save_write(struct store *store, struct writer *writer, struct persist_job *job,
 	const struct save_how *how, struct save_result *result, struct pawl_err *err);
 
 /*
- * Do the ranks' records fit together? Shared partitions must be the same files, their shares must
- * cover them once, and where sums were taken they must be equal. 0; or PAWL_EMISMATCH with the
- * partition's name in part (CKPT_NAME_MAX bytes) and the tensor and ranks in err. Pure.
+ * Do the records of the ranks from first on, all that are here, fit together? Shared partitions
+ * must be the same files, their shares must cover them once, and where sums were taken they must be
+ * equal. 0; or PAWL_EMISMATCH with the partition's name in part (CKPT_NAME_MAX bytes) and the
+ * tensor and ranks in err. Pure.
  */
-int save_check(const struct record *const *records, uint32_t world, char *part,
+int save_check(const struct record *const *records, uint32_t world, uint32_t first, char *part,
 	struct pawl_err *err);
 
 #endif

@@ -280,6 +280,8 @@ static int greet(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	wire_put_u8(out, options->named);
 	wire_put_str(out, options->hidden ? options->hidden : "");
 	wire_put_u32(out, options->full_every);
+	wire_put_u32(out, options->host_first);
+	wire_put_u32(out, options->host_ranks);
 	return link_call(ckpt->link, out, start, SESSION_OPEN_MS, &ckpt->reply, &in, err);
 }
 
@@ -345,6 +347,12 @@ static int copy_options(struct pawl_ckpt *ckpt, const struct pawl_ckpt_options *
 		return pawl_err_set(err, PAWL_EINVAL, "job id %.64s…: empty, or over %u bytes",
 			options->job, CKPT_JOB_MAX - 1);
 	}
+	if (options->host_ranks > 0 &&
+		(options->rank < options->host_first ||
+			options->rank - options->host_first >= options->host_ranks)) {
+		return pawl_err_set(err, PAWL_EINVAL, "rank %u is none of %u from %u on",
+			options->rank, options->host_ranks, options->host_first);
+	}
 	if (options->world < 1 || options->rank >= options->world) {
 		return pawl_err_set(err, PAWL_EINVAL, "rank %u of %u", options->rank,
 			options->world);
@@ -357,6 +365,7 @@ static int copy_options(struct pawl_ckpt *ckpt, const struct pawl_ckpt_options *
 		return rv;
 	}
 	ckpt->options = *options;
+	ckpt->options.host_ranks = options->host_ranks ? options->host_ranks : options->world;
 	ckpt->options.root = realpath(root, NULL);
 	if (!ckpt->options.root) {
 		ckpt->options.root = strdup(root); /* not there yet: made by the agent */

@@ -15,6 +15,7 @@
 #include "ckpt/record.h"
 #include "ckpt/snap.h"
 #include "pawl/ckpt.h"
+#include "store/store.h"
 
 #include <pthread.h>
 #include <sys/types.h>
@@ -109,6 +110,7 @@ struct pawl_ckpt {
 	struct session_arena arenas[LEDGER_SLOTS]; /* mapped */
 	pthread_t preparer;                        /* puts pages into the other arena */
 	bool preparing;                            /* preparer is to be joined */
+	char stream_dir[STORE_NAME_MAX];           /* where it is streamed to, if it is */
 	uint64_t seq_base;                         /* id - seq of this connection */
 	struct session_build build;                /* in pieces */
 	uint64_t step;                             /* of the save in progress */

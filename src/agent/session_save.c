@@ -251,7 +251,8 @@ int session_append_part(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *in,
 
 /*
  * The share of a file that this rank stages. The pickle is rank 0's alone, whichever chunks it
- * begins in: ranks may pickle the same values to different bytes.
+ * begins in: ranks may pickle the same values to different bytes. Of several hosts that of rank 0
+ * stages it all.
  */
 static void share_part(const struct pawl_ckpt *ckpt, const struct session_part *part)
 {
@@ -263,7 +264,11 @@ static void share_part(const struct pawl_ckpt *ckpt, const struct session_part *
 	if (!record->shared) {
 		return;
 	}
-	ckpt_share(record->size_bytes, ckpt->options.rank, ckpt->options.world, &record->lo,
+	if (ckpt->options.host_first > 0) {
+		record->hi = 0;
+		return;
+	}
+	ckpt_share(record->size_bytes, ckpt->options.rank, ckpt->options.host_ranks, &record->lo,
 		&record->hi);
 	if (ckpt->options.rank == 0) {
 		record->lo = record->lo < tail ? record->lo : tail;

@@ -138,6 +138,9 @@ static int hear(struct pawl_ckpt *ckpt, int *slot, struct pawl_err *err)
 	session_set_seq(ckpt, asked->id, wire_get_u64(&in));
 	if (!streamed) {
 		rv = take_arenas(ckpt, *slot, &asked->reply, &in, err);
+	} else {
+		wire_get_u32(&in);
+		wire_get_str(&in, ckpt->stream_dir, sizeof(ckpt->stream_dir));
 	}
 	link_reply_close(&asked->reply);
 	*slot = streamed ? -1 : *slot;

@@ -7,7 +7,6 @@
 
 #include "base/err.h"
 #include "ckpt/cuda.h"
-#include "ckpt/tags.h"
 #include "ckpt/write.h"
 #include "store/store.h"
 
@@ -94,7 +93,7 @@ int session_stream_open(struct session_stream **out, struct pawl_ckpt *ckpt, str
 	if (!stream) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory to stream");
 	}
-	tag_new_dir(stream->dir, sizeof(stream->dir), ckpt->tag);
+	memcpy(stream->dir, ckpt->stream_dir, sizeof(stream->dir));
 	rv = store_posix_open_split(ckpt->options.root, ckpt->options.hidden, false, &stream->store,
 		err);
 	if (rv == 0) {

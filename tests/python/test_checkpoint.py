@@ -19,6 +19,7 @@ from torch import nn
 
 import pawl
 from pawl import Checkpointer, PawlError, _stop
+from pawl.engine import Engine
 
 
 def training() -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -237,10 +238,19 @@ def test_root_forms(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         Checkpointer(b"bytes")  # type: ignore[arg-type]
 
 
-def test_several_nodes_are_refused(fake: Any, tmp_path: Path) -> None:
-    fake.environment.update(nodes=2, world=4, local_world=2, source="torchrun")
-    with pytest.raises(PawlError, match="2 nodes") as caught:
-        Checkpointer(tmp_path)
+def test_what_several_nodes_cannot(fake: Any, tmp_path: Path) -> None:
+    fake.environment.update(rank=3, world=4, local_rank=1, local_world=2, nodes=2)
+    with Checkpointer(tmp_path) as ckpt:
+        assert ckpt._live().options["host_first"] == 2
+        assert ckpt._live().options["host_ranks"] == 2
+        for ask in ("stopping", "due"):
+            with pytest.raises(PawlError, match=f"{ask}: the ranks span hosts") as caught:
+                assert getattr(ckpt, ask)()
+            assert caught.value.name == "PAWL_ENOTSUP"
+    with pytest.raises(PawlError, match="rank 0 of 2, but the launcher says 3 of 4"):
+        Checkpointer(tmp_path, rank=0, world_size=2)
+    with pytest.raises(PawlError, match=r"2 nodes .*: saves by tag") as caught:
+        Engine(tmp_path)
     assert caught.value.name == "PAWL_ENOTSUP"
 
 
@@ -288,6 +298,8 @@ def test_options_reach_the_core(fake: Any, tmp_path: Path, monkeypatch: pytest.M
             "watch": False,
             "hidden": None,
             "named": False,
+            "host_first": 0,
+            "host_ranks": 1,
         }
 
 

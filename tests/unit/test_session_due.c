@@ -14,6 +14,7 @@
 #define OWN_EVERY 97u  /* a save that nobody advised */
 
 static bool due[RANKS][STEPS]; /* what each rank was told */
+static int64_t cost_ns[RANKS]; /* most that a save took: none is advised before 20 times that */
 static pthread_barrier_t barrier;
 static uint64_t seed;
 
@@ -59,7 +60,11 @@ static void *train(void *user)
 		}
 		due[rank][step] = pawl_ckpt_due(ckpt);
 		if (due[rank][step] || step % OWN_EVERY == OWN_EVERY - 1) {
+			int64_t begun_ns = clock_mono_ns();
+
 			save_nothing(ckpt, step);
+			begun_ns = clock_mono_ns() - begun_ns;
+			cost_ns[rank] = begun_ns > cost_ns[rank] ? begun_ns : cost_ns[rank];
 		}
 	}
 	pawl_ckpt_close(ckpt, 10000, NULL);
@@ -71,6 +76,7 @@ static void all_ranks_are_told_alike(void **state)
 	uint32_t ranks[RANKS];
 	pthread_t threads[RANKS];
 	unsigned saves = 0;
+	bool busy = false;
 
 	seed = test_seed();
 	write_events();
@@ -81,6 +87,7 @@ static void all_ranks_are_told_alike(void **state)
 	}
 	for (uint32_t r = 0; r < RANKS; r++) {
 		pthread_join(threads[r], NULL);
+		busy = busy || cost_ns[r] > NS_PER_S / 20;
 	}
 	pthread_barrier_destroy(&barrier);
 	for (uint32_t step = 0; step < STEPS; step++) {
@@ -88,7 +95,8 @@ static void all_ranks_are_told_alike(void **state)
 		assert_int_equal(due[0][step], due[2][step]);
 		saves += due[0][step];
 	}
-	assert_in_range(saves, 2, 5); /* in 5 s and more, with four of their own between */
+	/* in 5 s and more, with four of their own between */
+	assert_in_range(saves, busy ? 0 : 2, 5);
 }
 
 /* Questions are answered without the agent: cheap enough for every step. */

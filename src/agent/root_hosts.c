@@ -1,0 +1,149 @@
+/* A root of a job whose ranks span hosts: what the loop does about the other hosts, of which only
+ * the storage thread hears. See root.h and hosts.h. */
+#include "agent/root.h"
+
+#include "base/err.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A job of which nobody awaits the result, unless after() does. */
+static struct persist_job *make_job(struct agent_root *root, enum persist_kind kind)
+{
+	struct persist_job *job = root_job(root, kind, "");
+
+	if (job) {
+		job->epoch = root->epoch;
+	} else {
+		log_line(LOG_WARNING, "%s: no memory to tell the other hosts", root->path);
+	}
+	return job;
+}
+
+void root_hosts_unsave(struct agent_root *root, uint64_t seq, int code, const char *why)
+{
+	struct persist_job *job;
+
+	if (root->elsewhere == 0 || seq == 0 || seq == root->unsaved_seq) {
+		return;
+	}
+	root->unsaved_seq = seq;
+	job = make_job(root, PERSIST_UNSAVE);
+	if (job) {
+		job->seq = seq;
+		pawl_err_set(&job->why_not, code, "%s", why);
+		persist_submit(root->persist, job);
+	}
+}
+
+void root_hosts_begin(struct agent_root *root)
+{
+	struct persist_job *job;
+
+	root->epoch++;
+	if (root->elsewhere == 0) {
+		return;
+	}
+	for (int s = 0; s < LEDGER_SLOTS; s++) {
+		const struct ledger_slot *slot = &root->ledger.slots[s];
+
+		if (slot->state == SLOT_STAGING) {
+			root_hosts_unsave(root, slot->seq, PAWL_EPEER, "its ranks are gone");
+		}
+		if (slot->state == SLOT_COMMITTED && !slot->durable && !slot->persisting) {
+			root_hosts_unsave(root, slot->seq, PAWL_EPEER, "its ranks began anew");
+			ledger_drop(&root->ledger, s);
+			root_row_end(root, s, "the ranks began anew before it was written");
+		}
+	}
+	root->unsaved_seq = 0;
+	job = make_job(root, PERSIST_BEGIN);
+	if (job) {
+		persist_submit(root->persist, job);
+	}
+}
+
+void root_hosts_over(struct agent_root *root, uint64_t epoch, const char *why)
+{
+	if (epoch != root->epoch) {
+		return; /* they have begun anew since */
+	}
+	log_line(LOG_WARNING, "%s: the ranks here begin anew: %s", root->path, why);
+	root_new_epoch(root, root->ledger.world, root->attempt);
+}
+
+/* Whether the hosts are not in one run any more, or never were. Saves are numbered from its
+ * beginning, so to go on is to begin anew. */
+static bool is_over(int rv)
+{
+	return rv == PAWL_EPEER || rv == PAWL_ETIMEDOUT;
+}
+
+void root_hosts_saved(struct agent_root *root, const struct persist_job *job)
+{
+	if (root->elsewhere > 0 && is_over(job->rv)) {
+		root_hosts_over(root, job->epoch, job->err.msg);
+	}
+}
+
+/* ---- restoring ---- */
+
+bool root_hosts_may_restore(const struct agent_root *root)
+{
+	for (uint32_t r = 0; root->elsewhere > 0 && r < root->ledger.world; r++) {
+		if (!root->ranks[r].conn || !root->ranks[r].conn->restore_id) {
+			return false;
+		}
+	}
+	return root->elsewhere == 0 || ledger_all_durable(&root->ledger);
+}
+
+void root_hosts_turn(struct agent_root *root)
+{
+	if (root->elsewhere == 0 || root->restore.state != RESTORE_IDLE ||
+		!root_hosts_may_restore(root)) {
+		return;
+	}
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		restore_ask(root, root->ranks[r].conn);
+	}
+}
+
+void root_hosts_vote(struct agent_root *root)
+{
+	struct agent_restore *restore = &root->restore;
+	struct persist_job *job = make_job(root, PERSIST_VOTE);
+
+	if (!job) {
+		restore->verdict = VERDICT_REFUSED;
+		snprintf(restore->why, sizeof(restore->why), "out of memory");
+		restore_finish(root);
+		return;
+	}
+	memcpy(job->tag, restore->tag, sizeof(job->tag));
+	job->verdict = restore->verdict;
+	snprintf(job->why, sizeof(job->why), "%.255s", restore->why);
+	restore->state = RESTORE_VOTED;
+	persist_submit(root->persist, job);
+}
+
+void root_hosts_voted(struct agent_root *root, const struct persist_job *job)
+{
+	struct agent_restore *restore = &root->restore;
+	bool failed = job->rv != 0;
+
+	if (restore->state != RESTORE_VOTED || job->epoch != root->epoch) {
+		return; /* the ranks that voted are gone */
+	}
+	restore->verdict = job->verdict;
+	if (failed) {
+		restore->verdict = job->rv == PAWL_EPEER ? VERDICT_RETRY : VERDICT_REFUSED;
+	}
+	snprintf(restore->why, sizeof(restore->why), "%.255s", failed ? job->err.msg : job->why);
+	restore_finish(root);
+	if (job->rv == PAWL_ETIMEDOUT) { /* nobody knows in which round the others are */
+		root_hosts_over(root, job->epoch, job->err.msg);
+	}
+}

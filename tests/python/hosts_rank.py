@@ -1,0 +1,108 @@
+"""A rank of a job that spans hosts, for test_hosts.py: does what it is told on its standard input.
+
+Each line is a command; each is answered by one line. What a rank saves at a step follows from its
+number and the step, so that what comes back can be told from what any other rank saved.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import pawl
+
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def fill(state: dict[str, Any], step: int, wrong: bool) -> None:
+    """What this rank has at a step; wrong: not what the other ranks have."""
+    with torch.no_grad():
+        for i, weight in enumerate(state["model"].parameters()):
+            weight.copy_(torch.arange(weight.numel()).view_as(weight) * (i + 1) + step + wrong)
+    state["own"] = {"step": step, "rank": RANK, "values": torch.arange(3000.0) * (RANK + 1) + step}
+
+
+def differs(state: dict[str, Any], step: int) -> str:
+    """Which partitions are not as they were saved at a step."""
+    want = make()
+    fill(want, step, False)
+    wrong = []
+    for a, b in zip(state["model"].parameters(), want["model"].parameters(), strict=True):
+        if not torch.equal(a, b):
+            wrong.append("model")
+    own = state["own"]
+    if (own["step"], own["rank"]) != (step, RANK) or not torch.equal(
+        own["values"], want["own"]["values"]
+    ):
+        wrong.append("own")
+    return " ".join(wrong)
+
+
+def make() -> dict[str, Any]:
+    model = DistributedDataParallel(torch.nn.Linear(300, 40))
+    return {"model": model, "own": {}}
+
+
+class Rank:
+    """The job's one checkpointer in this process, and its newest save."""
+
+    def __init__(self) -> None:
+        self.state = make()
+        self.ckpt: pawl.Checkpointer | None = None
+        self.saved: pawl.Save | None = None
+
+    def open(self, root: str, memory: str = "") -> str:
+        # the process group is this process alone: it is there for DistributedDataParallel
+        limit = int(memory) if memory else None
+        self.ckpt = pawl.Checkpointer(root, rank=RANK, world_size=WORLD, memory=limit)
+        return "open"
+
+    def save(self, step: str, wrong: str = "") -> str:
+        assert self.ckpt
+        fill(self.state, int(step), wrong == "wrong")
+        self.saved = self.ckpt.save(int(step), self.state)
+        return "saving"
+
+    def wait(self, seconds: str = "60") -> str:
+        assert self.saved
+        return "durable" if self.saved.wait("durable", float(seconds)) else f"{self.saved.error}"
+
+    def restore(self, step: str = "") -> str:
+        assert self.ckpt
+        got = self.ckpt.restore(self.state, int(step) if step else None)
+        return "nothing" if got is None else f"{got} {differs(self.state, got)}".strip()
+
+    def pin(self, step: str) -> str:
+        assert self.ckpt
+        self.ckpt.pin(int(step))
+        return "pinned"
+
+    def stopping(self) -> str:
+        assert self.ckpt
+        return str(self.ckpt.stopping)
+
+    def close(self) -> str:
+        assert self.ckpt
+        return str(self.ckpt.close())
+
+
+def main() -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    rank = Rank()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        verb, *args = line.split()
+        try:
+            answer = getattr(rank, verb)(*args)
+        except (pawl.PawlError, AssertionError) as reason:
+            answer = f"error {reason}"
+        print(answer.replace("\n", " "), flush=True)
+
+
+if __name__ == "__main__":
+    main()

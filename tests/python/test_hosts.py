@@ -1,0 +1,358 @@
+"""Jobs whose ranks span hosts: they save to, and restore from, one directory that all of them see.
+
+A host here is a process group of its own with an agent of its own: all that hosts share is the
+directory, and so do these, whose agents' sockets lie in different places.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+import program
+from conftest import SEED
+
+SCRIPT = Path(__file__).with_name("hosts_rank.py")
+KILLS = 12
+
+
+class Host:
+    """The ranks of one host, and its agent."""
+
+    def __init__(self, job: Job, node: int, first: int, ranks: int, **env: str) -> None:
+        self.job, self.node, self.env = job, node, env
+        self.sockets = job.sockets / f"{node}"
+        self.sockets.mkdir(mode=0o700, exist_ok=True)
+        self.ranks = [self._start(first + local, local, ranks) for local in range(ranks)]
+
+    def _start(self, rank: int, local: int, ranks: int) -> subprocess.Popen[str]:
+        env = program.clean_env(
+            RANK=str(rank), WORLD_SIZE=str(self.job.world), LOCAL_RANK=str(local),
+            LOCAL_WORLD_SIZE=str(ranks), GROUP_RANK=str(self.node),
+            GROUP_WORLD_SIZE=str(self.job.nodes), PAWL_JOB_ID=self.job.name,
+            XDG_RUNTIME_DIR=str(self.sockets), PAWL_HOSTS_TIMEOUT=str(self.job.timeout_s),
+            OMP_NUM_THREADS="1", **self.env,
+        )  # fmt: skip
+        with (self.job.folder / f"rank{rank}.log").open("a") as log:
+            return subprocess.Popen(
+                [sys.executable, str(SCRIPT)],
+                env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+            )  # fmt: skip
+
+    def agent(self) -> int:
+        """Its pid."""
+        (lock,) = (self.sockets / "pawl").glob("*.lock")
+        return int(lock.read_text())
+
+    def kill_agent(self) -> None:
+        pid = self.agent()
+        os.kill(pid, signal.SIGKILL)
+        program.wait_until(lambda: not program.is_alive(pid), "the agent's end")
+
+    def end(self) -> None:
+        for rank in self.ranks:
+            rank.kill()
+            rank.communicate()
+        for lock in (self.sockets / "pawl").glob("*.lock"):
+            pid = int(lock.read_text() or 0)
+            if pid and program.is_alive(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+def ask(ranks: Sequence[subprocess.Popen[str]], command: str) -> None:
+    for rank in ranks:
+        assert rank.stdin
+        rank.stdin.write(command + "\n")
+        rank.stdin.flush()
+
+
+def hear(ranks: Sequence[subprocess.Popen[str]]) -> list[str]:
+    answers = []
+    for rank in ranks:
+        assert rank.stdout
+        answers.append(rank.stdout.readline().strip())
+    return answers
+
+
+def tell(ranks: Sequence[subprocess.Popen[str]], command: str) -> list[str]:
+    """All are asked before the first answers."""
+    ask(ranks, command)
+    return hear(ranks)
+
+
+class Job:
+    """A job on some hosts, and the directory that they share."""
+
+    def __init__(self, folder: Path, name: str = "spans", timeout_s: int = 30) -> None:
+        self.folder, self.name, self.timeout_s = folder, name, timeout_s
+        self.sockets = Path(
+            tempfile.mkdtemp(prefix="pawl-hosts-", dir="/tmp")
+        )  # short, as they must
+        self.root = folder / "shared"
+        self.world = self.nodes = 0
+        self.hosts: list[Host] = []
+
+    def start(self, *sizes: int, late: int = 0) -> Job:
+        """Hosts of so many ranks; the last so many do not come yet."""
+        self.end()
+        self.world, self.nodes = sum(sizes), len(sizes)
+        self.sizes, self.firsts = sizes, [sum(sizes[:i]) for i in range(len(sizes))]
+        for node in range(len(sizes) - late):
+            self.come(node)
+        return self
+
+    def come(self, node: int, **env: str) -> Host:
+        """A host comes (again)."""
+        host = Host(self, node, self.firsts[node], self.sizes[node], **env)
+        self.hosts = [h for h in self.hosts if h.node != node] + [host]
+        assert hear(host.ranks) == ["ready"] * len(host.ranks)
+        return host
+
+    @property
+    def ranks(self) -> list[subprocess.Popen[str]]:
+        return [rank for host in sorted(self.hosts, key=lambda h: h.node) for rank in host.ranks]
+
+    def tell(self, command: str) -> list[str]:
+        return tell(self.ranks, command)
+
+    def all(self, command: str, answer: str) -> None:
+        assert self.tell(command) == [answer] * len(self.ranks), self.logs()
+
+    def open(self) -> None:
+        self.all(f"open {self.root}", "open")
+
+    def save(self, step: int) -> None:
+        self.all(f"save {step}", "saving")
+        self.all("wait", "durable")
+
+    def logs(self) -> str:
+        return "\n".join(log.read_text() for log in sorted(self.folder.glob("*.log")))
+
+    def end(self) -> None:
+        for host in self.hosts:
+            host.end()
+        self.hosts = []
+
+
+@pytest.fixture
+def make_job(tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    program.find()
+    jobs: list[Job] = []
+
+    def make(name: str = "spans", timeout_s: int = 30) -> Job:
+        folder = tmp_path / f"{len(jobs)}"
+        folder.mkdir()
+        jobs.append(Job(folder, name, timeout_s))
+        return jobs[-1]
+
+    yield make
+    for job in jobs:
+        job.end()
+        shutil.rmtree(job.sockets)
+
+
+@pytest.fixture
+def job(make_job: Callable[..., Job]) -> Job:
+    return make_job()
+
+
+def is_whole(root: Path) -> None:
+    """All that has a tag's name is one, every byte of it."""
+    listed = program.run("ckpt", "verify", root)
+    assert listed.returncode == 0, listed.stdout + listed.stderr
+
+
+def test_hosts_save_and_restore_together(job: Job) -> None:
+    job.start(2, 1)
+    job.open()
+    job.all("restore", "nothing")
+    for step in (1, 2, 3):
+        job.save(step)
+    files = {p.name for p in (job.root / "global_step3").iterdir()}
+    own = {f"{name}-rank{rank}" for name in ("own", "rng") for rank in range(3)}
+    assert files == {"model", "complete.txt", ".pawl"} | own
+    job.all("restore", "3")
+    job.all("restore 2", "2")
+    job.save(2)  # again: what was there is replaced
+    job.all("close", "True")
+    assert not [p for p in job.root.iterdir() if p.name.startswith(".pawl.")]
+    is_whole(job.root)
+    rows = (job.root / "checkpointHistories.csv").read_text().splitlines()[1:]
+    assert [(row.split(",")[5], row.split(",")[6], row.split(",")[13]) for row in rows] == [
+        ("durable", "7", "3")
+    ] * 4
+
+
+def test_any_hosts_restore_what_others_saved(job: Job) -> None:
+    job.start(2, 1)
+    job.open()
+    job.save(5)
+    for sizes in ((1, 2), (1, 1, 1), (3,), (2, 1)):
+        job.start(*sizes)
+        job.open()
+        job.all("restore", "5")
+    job.save(6)
+    is_whole(job.root)
+
+
+def test_a_host_without_room_streams(job: Job) -> None:
+    job.start(2, 1, 1)
+    few = str(1 << 12)
+    assert tell(job.hosts[0].ranks + job.hosts[1].ranks, f"open {job.root} {few}") == ["open"] * 3
+    assert tell(job.hosts[2].ranks, f"open {job.root}") == ["open"]
+    for step in (1, 2):
+        job.save(step)
+    job.all("restore", "2")
+    is_whole(job.root)
+    assert not [p for p in job.root.iterdir() if p.name.startswith(".pawl.")]
+
+
+def test_what_is_not_alike_on_all_hosts_is_kept_by_rank(job: Job) -> None:
+    job.start(1, 1)
+    job.open()
+    ask(job.ranks[:1], "save 1")
+    ask(job.ranks[1:], "save 1 wrong")
+    assert hear(job.ranks) == ["saving"] * 2
+    for said in job.tell("wait"):
+        assert "model: differs between rank 0 and rank 1" in said
+    assert not (job.root / "global_step1").exists()
+    job.save(2)
+    assert {"model-rank0", "model-rank1"} < {p.name for p in (job.root / "global_step2").iterdir()}
+    job.all("restore", "2")
+
+
+def test_a_host_comes_late(job: Job) -> None:
+    job.start(1, 1, late=1)
+    job.open()
+    ask(job.ranks, "restore")
+    time.sleep(0.5)
+    late = job.come(1)
+    assert tell(late.ranks, f"open {job.root}") == ["open"]
+    ask(late.ranks, "restore")
+    assert hear(job.ranks) == ["nothing"] * 2
+    job.save(1)
+
+
+def test_the_host_of_rank_0_comes_late(job: Job) -> None:
+    job.start(1, 1, late=2)
+    other = job.come(1)
+    assert tell(other.ranks, f"open {job.root}") == ["open"]
+    ask(other.ranks, "restore")
+    time.sleep(0.5)
+    zero = job.come(0)
+    assert tell(zero.ranks, f"open {job.root}") == ["open"]
+    ask(zero.ranks, "restore")
+    assert hear(job.ranks) == ["nothing"] * 2
+    job.save(1)
+
+
+def test_hosts_that_never_come_are_named(make_job: Callable[..., Job]) -> None:
+    job = make_job(timeout_s=1)
+    job.start(1, 1, 2, late=1)
+    job.open()
+    assert job.tell("save 1") == ["saving"] * 2
+    zero, other = job.tell("wait")
+    assert "ranks 2 to 3 of 4 have not come" in zero and "within 1 s" in zero
+    assert "rank 0's host has not named that of rank 1" in other
+    for said in job.tell("restore"):
+        assert said.startswith("error")
+    late = job.come(2)
+    assert tell(late.ranks, f"open {job.root}") == ["open"] * 2
+    job.all("restore", "nothing")
+    job.save(2)
+
+
+def test_one_job_a_root(make_job: Callable[..., Job]) -> None:
+    first, second = make_job("first"), make_job("second", timeout_s=1)
+    first.start(1, 1)
+    first.open()
+    first.save(1)
+    second.root = first.root
+    second.start(1, 1)
+    zero, other = second.tell(f"open {second.root}")
+    assert "in use by job first" in zero and "job second" in zero
+    assert other == "open"  # which nobody answers
+    assert "job second on all hosts?" in tell(second.ranks[1:], "restore")[0]
+    first.save(2)
+    first.all("restore", "2")
+
+
+def test_a_full_disk_on_one_host_fails_the_save_on_all(job: Job) -> None:
+    job.start(1, 1, late=1)
+    job.come(1, PAWL_FAULT="store.reserve:3:28")  # two files a save
+    job.open()
+    job.save(1)
+    job.all("save 2", "saving")
+    for said in job.tell("wait"):
+        assert "No space left" in said
+    assert not (job.root / "global_step2").exists()
+    job.save(3)
+    job.all("restore", "3")
+    assert not [p for p in job.root.iterdir() if p.name.startswith(".pawl.")]
+
+
+def test_what_only_the_host_of_rank_0_can(job: Job) -> None:
+    job.start(1, 1)
+    job.open()
+    job.save(1)
+    zero, other = job.tell("pin 1")
+    assert zero == "pinned" and "of several hosts that of rank 0 has the root" in other
+    for said in job.tell("stopping"):
+        assert "the ranks span hosts" in said
+
+
+def test_a_damaged_tag_is_put_aside_for_all(job: Job) -> None:
+    job.start(1, 1)
+    job.open()
+    job.save(1)
+    job.save(2)
+    with (job.root / "global_step2" / "own-rank1").open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 16)
+    job.all("restore", "1")
+    assert [p.name for p in (job.root / ".bad").iterdir()] == ["global_step2.1"]
+    job.all("restore", "1")
+
+
+def test_kills_leave_a_whole_checkpoint_the_same_for_all(job: Job) -> None:
+    """Ranks and agents of any host die at any moment of a save; all go on from one checkpoint."""
+    rng = random.Random(SEED)
+    job.start(1, 1, 1)
+    job.open()
+    job.save(1)
+    durable, step = 1, 1
+    for _ in range(KILLS):
+        step += 1
+        node, victim = rng.randrange(3), rng.choice(["agent", "rank", "both"])
+        ask(job.ranks, f"save {step}")
+        time.sleep(rng.uniform(0, 0.06))
+        host = next(h for h in job.hosts if h.node == node)
+        if victim != "rank":
+            host.kill_agent()
+        if victim != "agent":
+            host.ranks[0].kill()
+            host.ranks[0].communicate()
+            job.come(node)
+        alive = [rank for h in job.hosts if victim == "agent" or h.node != node for rank in h.ranks]
+        hear(alive)
+        if victim != "agent":
+            new = next(h for h in job.hosts if h.node == node)
+            assert tell(new.ranks, f"open {job.root}") == ["open"]
+        got = job.tell("restore")
+        what = f"seed {SEED}: {victim} of host {node} at step {step}: {got}\n"
+        assert got[0] in (str(durable), str(step)) and len(set(got)) == 1, what + job.logs()
+        step += 1
+        assert job.tell(f"save {step}") == ["saving"] * 3
+        assert job.tell("wait") == ["durable"] * 3, what + job.logs()
+        durable = step
+        is_whole(job.root)

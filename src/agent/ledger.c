@@ -731,6 +731,11 @@ bool ledger_has_part(const struct ledger *ledger, int i, uint32_t rank)
 	return has_bit(ledger->slots[i].begun_bits, rank);
 }
 
+void ledger_pass(struct ledger *ledger, int i)
+{
+	ledger->slots[i].state = SLOT_EMPTY;
+}
+
 void ledger_drop(struct ledger *ledger, int i)
 {
 	struct ledger_slot *slot = &ledger->slots[i];

@@ -195,6 +195,9 @@ bool ledger_has_part(const struct ledger *ledger, int i, uint32_t rank);
 bool ledger_all_durable(const struct ledger *ledger);
 /* The first rank that has not staged what is being staged; world if nothing is. */
 uint32_t ledger_missing(const struct ledger *ledger);
+/* A committed slot holds nothing. Who took part in it is still known: it is not waited for by those
+ * that have something after all. */
+void ledger_pass(struct ledger *ledger, int i);
 /* The content of a committed slot is worthless (its bytes failed verification). */
 void ledger_drop(struct ledger *ledger, int i);
 

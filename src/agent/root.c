@@ -343,7 +343,7 @@ static void commit(struct agent_root *root, int slot)
 		parts_n += root->ranks[r].records[slot].parts_n;
 	}
 	if (parts_n == 0 && root->ledger.named) { /* nobody had anything (more) to save */
-		ledger_drop(&root->ledger, slot);
+		ledger_pass(&root->ledger, slot);
 		root->row_open[slot] = false;
 		root_tell_level(root, seq, LEVEL_DURABLE, 0, "");
 	} else if (check_commit(root, slot)) {

@@ -467,6 +467,23 @@ def test_a_rank_is_killed_before_its_part_is_whole(tmp_path: Path) -> None:
     assert not (tmp_path / "root" / "step2").exists()
 
 
+def test_a_rank_with_nothing_to_save_is_first(tmp_path: Path) -> None:
+    """It goes on at once; the others' parts do not wait for it."""
+    with contextlib.ExitStack() as stack:
+        engines = [
+            stack.enter_context(Engine(tmp_path, rank=rank, world_size=3, job="first"))
+            for rank in range(3)
+        ]
+        assert engines[1].begin("t").commit().wait("durable", 5)
+        buildings = [engines[rank].begin("t") for rank in (0, 2)]
+        for rank, building in zip((0, 2), buildings, strict=True):
+            building.add(f"from {rank}", rank)
+        for save in [building.commit() for building in buildings]:
+            assert save.wait("durable", 5), save.error
+        found = engines[1].find()
+        assert found is not None and sorted(found.names) == ["from 0", "from 2"]
+
+
 @pytest.mark.parametrize("begun", ["0", "1"])
 def test_a_rank_that_dies_of_an_error_leaves_no_half_tag(tmp_path: Path, begun: str) -> None:
     lines, codes = run("raises", 2, tmp_path, BEGUN=begun)

@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -25,6 +23,7 @@ from pathlib import Path
 
 import torch
 from _agent import bytes_written, scratch
+from _process import run_script
 from _report import Report, describe_machine
 
 import pawl
@@ -33,7 +32,6 @@ from pawl.compat import nebula
 HERE = Path(__file__).parent
 PARTS = ("trainer", "lightning", "deepspeed", "tags", "incremental")
 PROCESS_S_MAX = 900.0  # of one; more is a hang
-TAIL_CHARS = 4000  # of what a process said, when it fails
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ ASKED = 15  # times
 class Ways:
     """The processes of a framework's ways to save, and what they measured."""
 
-    def __init__(self, script: str, names: tuple[str, ...], ranks: int = 1) -> None:
+    def __init__(self, script: str, names: tuple[str, ...], ranks: int = 0) -> None:
         self.names = names
         self._script = HERE / script
         self._ranks = ranks
@@ -67,28 +65,16 @@ class Ways:
     def run(self, sizes: Sizes, shape: tuple[int, int], folder: Path) -> None:
         for round_ in range(sizes.rounds):
             for name in self.names[:: -1 if round_ % 2 else 1]:
-                args = [name, folder, *shape, sizes.saves]
-                result = self._process([str(arg) for arg in args])
+                result = run_script(
+                    self._script,
+                    *(name, folder, *shape, sizes.saves),
+                    ranks=self._ranks,
+                    limit_s=PROCESS_S_MAX,
+                    DS_ACCELERATOR="cpu",
+                )
                 self.size_bytes = result.pop("bytes")
                 for key, values in result.items():
                     self._found[name].setdefault(key, []).extend(values)
-
-    def _process(self, args: list[str]) -> dict[str, object]:
-        command = [sys.executable, str(self._script), *args]
-        if self._ranks > 1:
-            torchrun = ["-m", "torch.distributed.run", f"--nproc-per-node={self._ranks}"]
-            command = [sys.executable, *torchrun, "--standalone", str(self._script), *args]
-        done = subprocess.run(
-            command,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PROCESS_S_MAX,
-        )
-        if done.returncode != 0:
-            sys.exit(f"frameworks: {' '.join(command[1:])}: {done.stderr[-TAIL_CHARS:]}")
-        return json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1])
 
     def extra_s(self, name: str) -> list[float]:
         """Of each pair: what the block with a save took beyond the one without."""

@@ -12,11 +12,8 @@ nothing.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import shutil
 import statistics
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +21,7 @@ from typing import Any
 
 from _agent import end_agent, scratch
 from _bound import raw_write
+from _process import run_script
 from _report import Report, describe_machine
 
 SCRIPT = Path(__file__).with_name("_headline.py")
@@ -31,7 +29,6 @@ PARTS = ("sizes", "run")
 WAYS = ("torch", "dcp", "pawl")
 TITLES = {"torch": "torch.save", "dcp": "DCP async_save", "pawl": "pawl"}
 PROCESS_S_MAX = 1200.0  # of one; more is a hang
-TAIL_CHARS = 4000  # of what a process said, when it fails
 
 
 @dataclass(frozen=True)
@@ -58,24 +55,12 @@ QUICK = Sizes({"0.01": (1, 256)}, rounds=1, saves=2, run=(1, 64, 10), worlds=(1,
 def run_way(folder: Path, what: str, way: str, numbers: tuple[int, ...], ranks: int = 0) -> Any:
     """What a process of a way measured, or ranks of them."""
     folder.mkdir()
-    arguments = [what, way, str(folder), *(str(number) for number in numbers)]
-    command = [sys.executable, str(SCRIPT), *arguments]
-    if ranks > 0:
-        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-        command = [sys.executable, *launcher, str(SCRIPT), *arguments]
-    done = subprocess.run(
-        command,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PAWL_JOB_ID": f"headline-{folder.name}"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PROCESS_S_MAX,
-    )
-    if done.returncode != 0:
-        sys.exit(f"headline: {' '.join(command[1:])}: {done.stderr[-TAIL_CHARS:]}")
+    arguments = (what, way, folder, *numbers)
+    job = f"headline-{folder.name}"
+    found = run_script(SCRIPT, *arguments, ranks=ranks, limit_s=PROCESS_S_MAX, PAWL_JOB_ID=job)
     end_agent(folder / "root")
     shutil.rmtree(folder)
-    return json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1])
+    return found
 
 
 def measure_size(report: Report, sizes: Sizes, folder: Path, gb: str) -> None:

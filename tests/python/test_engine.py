@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import shutil
 import signal
@@ -22,6 +21,7 @@ import ranks
 from conftest import real_core
 from pawl import PawlError
 from pawl.engine import AsIs, Engine, Raw, Safetensors, beside, step_of
+from test_killed import agent_pid, await_gone, kill
 
 pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 
@@ -45,22 +45,10 @@ def bits(tensor: torch.Tensor) -> bytes:
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-def agent_pid(folder: Path) -> int:
-    return int((folder / ".pawl-lock").read_text().split("(pid ")[1].split(" ")[0])
-
-
 def kill_agent(folder: Path) -> None:
-    """Until it is gone: it is no child of ours."""
     pid = agent_pid(folder)
-    os.kill(pid, signal.SIGKILL)
-    end = time.monotonic() + 10
-    while time.monotonic() < end:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
-                return
-        except FileNotFoundError:
-            return
-        time.sleep(0.005)
+    kill(pid)
+    await_gone(pid)
 
 
 # ---- files ----

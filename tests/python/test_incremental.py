@@ -18,6 +18,7 @@ import pawl
 import program
 from conftest import real_core
 from pawl.engine import Engine, Raw
+from test_killed import agent_pid
 
 pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 
@@ -85,8 +86,7 @@ class Half(nn.Module):
 
 def bytes_written(root: Path) -> int:
     """By the agent, so far."""
-    pid = (root / ".pawl-lock").read_text().split("(pid ")[1].split(" ")[0]
-    io = Path(f"/proc/{pid}/io").read_text().splitlines()
+    io = Path(f"/proc/{agent_pid(root)}/io").read_text().splitlines()
     return next(int(line.split()[1]) for line in io if line.startswith("write_bytes"))
 
 

@@ -1,0 +1,31 @@
+"""A way of doing something, run in a process of its own, or by torchrun in several."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+TAIL_CHARS = 4000  # of what a process said, when it fails
+
+
+def run_script(script: Path, *args: object, ranks: int = 0, limit_s: float, **env: str) -> Any:
+    """The JSON object that it prints last. ranks: started by torchrun, if not 0."""
+    command = [sys.executable, str(script), *(str(arg) for arg in args)]
+    if ranks > 0:
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        command[1:1] = launcher
+    done = subprocess.run(
+        command,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+    )
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command[1:])}: {done.stderr[-TAIL_CHARS:]}")
+    return json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1])

@@ -525,24 +525,29 @@ static int wait_level(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level 
 	}
 }
 
-/* Asks the agent to make id durable out of turn; notes that it cannot be any more. */
-static void want_durable(struct pawl_ckpt *ckpt, uint64_t id)
+/* Asks the agent to make id durable out of turn; notes that it cannot be any more. An agent that
+ * hangs is waited for no longer than until due_ns. */
+static void want_durable(struct pawl_ckpt *ckpt, uint64_t id, int64_t due_ns)
 {
+	int64_t left_ns = due_ns - clock_mono_ns();
 	struct wire_out out = {0};
 	struct link_reply reply = {0};
 	struct wire_in in;
 	struct session_status *entry;
+	uint64_t seq = session_seq(ckpt, id);
+	int timeout_ms = SESSION_BEGIN_MS;
 	size_t start;
 	int rv;
 
-	uint64_t seq = session_seq(ckpt, id);
-
+	if (left_ns < timeout_ms * NS_PER_MS) {
+		timeout_ms = left_ns > 0 ? (int)(left_ns / NS_PER_MS) : 0;
+	}
 	if (!ckpt->link || seq == 0) {
 		return;
 	}
 	start = link_start(ckpt->link, &out, PROTO_WANT);
 	wire_put_u64(&out, seq);
-	rv = link_call(ckpt->link, &out, start, SESSION_BEGIN_MS, &reply, &in, NULL);
+	rv = link_call(ckpt->link, &out, start, timeout_ms, &reply, &in, NULL);
 	wire_out_deinit(&out);
 	link_reply_deinit(&reply);
 	pthread_mutex_lock(&ckpt->state);
@@ -583,7 +588,7 @@ int pawl_ckpt_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level lev
 	if (rv != 0 || level != PAWL_CKPT_DURABLE) {
 		return rv;
 	}
-	want_durable(ckpt, id); /* again at each call: an attempt may have failed meanwhile */
+	want_durable(ckpt, id, due_ns); /* at each call: an attempt may have failed meanwhile */
 	pthread_mutex_lock(&ckpt->state);
 	rv = wait_level(ckpt, id, level, due_ns, err);
 	pthread_mutex_unlock(&ckpt->state);

@@ -340,7 +340,12 @@ static void handle_want(struct agent_conn *conn, uint32_t id, struct wire_in *bo
 		root_move_on(conn->root, conn->rank, MOVE_ASKS, NULL);
 	}
 	if (ledger_want_durable(&conn->root->ledger, seq)) {
-		conn_reply_ok(conn, id);
+		if (seq == 0 && !ledger_all_durable(&conn->root->ledger)) {
+			pawl_err_set(&err, PAWL_EBUSY, "what is in memory is not durable yet");
+			conn_reply_error(conn, id, &err);
+		} else {
+			conn_reply_ok(conn, id);
+		}
 	} else {
 		pawl_err_set(&err, PAWL_ECANCELED, "superseded");
 		conn_reply_error(conn, id, &err);

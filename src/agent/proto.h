@@ -38,7 +38,8 @@ enum proto_type {
 			   older than this by the wall clock */
 	PROTO_STAGED,   /* u64 seq, u64 stall_ns, u64 stage_ns, blob record */
 	PROTO_FAIL,     /* u64 seq (named: 0 before the grant), u32 -code, str why, str tag */
-	PROTO_WANT,     /* u64 seq (0: newest committed): make it durable now */
+	PROTO_WANT,     /* u64 seq: make it durable now (0: newest committed; PAWL_EBUSY until it
+			   is) */
 	PROTO_RESTORE,  /* u8 has_step, u64 step */
 	PROTO_VOTE,     /* u8 verdict, str why */
 	PROTO_RESTORED, /* nothing: the bytes were copied out */

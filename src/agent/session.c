@@ -447,6 +447,8 @@ void pawl_ckpt_abandon(struct pawl_ckpt *ckpt, const char *why)
 	snprintf(ckpt->abandoned_why, sizeof(ckpt->abandoned_why), "%s", why);
 }
 
+static int flush_own(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err);
+
 int pawl_ckpt_close(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
 {
 	struct wire_in in;
@@ -459,7 +461,7 @@ int pawl_ckpt_close(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err
 	session_take_back(ckpt, "the session is closed");
 	pawl_ckpt_drop(ckpt, "the session is closed");
 	if (!ckpt->abandoned || !ckpt->options.named) {
-		rv = pawl_ckpt_flush(ckpt, timeout_ms, err);
+		rv = flush_own(ckpt, timeout_ms, err);
 	}
 	session_drop_arenas(ckpt);
 	if (ckpt->link && link_alive(ckpt->link)) {
@@ -525,31 +527,38 @@ static int wait_level(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level 
 	}
 }
 
-/* Asks the agent to make id durable out of turn; notes that it cannot be any more. An agent that
- * hangs is waited for no longer than until due_ns. */
-static void want_durable(struct pawl_ckpt *ckpt, uint64_t id, int64_t due_ns)
+/* Asks the agent to make a save (0: the newest committed) durable out of turn. An agent that hangs
+ * is waited for no longer than left_ns. */
+static int ask_durable(struct pawl_ckpt *ckpt, uint64_t seq, int64_t left_ns, struct pawl_err *err)
 {
-	int64_t left_ns = due_ns - clock_mono_ns();
 	struct wire_out out = {0};
 	struct link_reply reply = {0};
 	struct wire_in in;
-	struct session_status *entry;
-	uint64_t seq = session_seq(ckpt, id);
 	int timeout_ms = SESSION_BEGIN_MS;
-	size_t start;
+	size_t start = link_start(ckpt->link, &out, PROTO_WANT);
 	int rv;
 
 	if (left_ns < timeout_ms * NS_PER_MS) {
 		timeout_ms = left_ns > 0 ? (int)(left_ns / NS_PER_MS) : 0;
 	}
+	wire_put_u64(&out, seq);
+	rv = link_call(ckpt->link, &out, start, timeout_ms, &reply, &in, err);
+	wire_out_deinit(&out);
+	link_reply_deinit(&reply);
+	return rv;
+}
+
+/* Has id made durable; notes that it cannot be any more. */
+static void want_durable(struct pawl_ckpt *ckpt, uint64_t id, int64_t due_ns)
+{
+	uint64_t seq = session_seq(ckpt, id);
+	struct session_status *entry;
+	int rv;
+
 	if (!ckpt->link || seq == 0) {
 		return;
 	}
-	start = link_start(ckpt->link, &out, PROTO_WANT);
-	wire_put_u64(&out, seq);
-	rv = link_call(ckpt->link, &out, start, timeout_ms, &reply, &in, NULL);
-	wire_out_deinit(&out);
-	link_reply_deinit(&reply);
+	rv = ask_durable(ckpt, seq, due_ns - clock_mono_ns(), NULL);
 	pthread_mutex_lock(&ckpt->state);
 	entry = find_status(ckpt, id);
 	if (entry && rv == PAWL_ECANCELED) {
@@ -610,15 +619,13 @@ static uint64_t newest_good(struct pawl_ckpt *ckpt, uint64_t at)
 	return good;
 }
 
-int pawl_ckpt_flush(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
+/* The newest save of this session. */
+static int flush_own(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
 {
 	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
 	uint64_t id = newest_good(ckpt, ckpt->last_id);
 	int rv = 0;
 
-	if (session_dead(ckpt, err)) {
-		return PAWL_EPEER;
-	}
 	while (id != 0) {
 		int64_t left_ns = due_ns == INT64_MAX ? 0 : due_ns - clock_mono_ns();
 
@@ -630,6 +637,37 @@ int pawl_ckpt_flush(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err
 		id = newest_good(ckpt, id - 1); /* it failed: the one before is the newest then */
 	}
 	return rv;
+}
+
+/* What the processes before this one have left in the agent's memory. An agent that is gone has
+ * nothing. */
+static int flush_left(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
+{
+	const struct timespec pause = {.tv_nsec = SESSION_PAUSE_NS};
+	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
+	int rv = PAWL_EBUSY;
+
+	while (rv == PAWL_EBUSY && ckpt->link) {
+		int64_t left_ns = due_ns - clock_mono_ns();
+
+		if (left_ns <= 0) {
+			return PAWL_ETIMEDOUT; /* err says what it is waited for */
+		}
+		rv = ask_durable(ckpt, 0, left_ns, err);
+		if (rv == PAWL_EBUSY) {
+			nanosleep(&pause, NULL);
+		}
+	}
+	return rv == PAWL_EBUSY || rv == PAWL_EPEER ? 0 : rv;
+}
+
+int pawl_ckpt_flush(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
+{
+	if (session_dead(ckpt, err)) {
+		return PAWL_EPEER;
+	}
+	return newest_good(ckpt, ckpt->last_id) != 0 ? flush_own(ckpt, timeout_ms, err)
+						     : flush_left(ckpt, timeout_ms, err);
 }
 
 /* A call whose reply says nothing but yes. */

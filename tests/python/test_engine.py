@@ -392,6 +392,22 @@ def test_a_restart_finds_what_was_committed(tmp_path: Path) -> None:
         assert found is not None and found.tag == "t3"
 
 
+def test_flush_takes_what_a_dead_process_left(tmp_path: Path) -> None:
+    script = (
+        "import os, sys; from pawl.engine import Engine\n"
+        "e = Engine(sys.argv[1], persist_every=3600, job=sys.argv[2])\n"
+        "assert e.save('t1', {'x': 1}).wait('committed', 30)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    root, job = tmp_path / "root", f"test-{secrets.token_hex(4)}"
+    command = [sys.executable, "-c", script, root, job]
+    died = subprocess.run(command, env=program.clean_env(), timeout=60)
+    assert died.returncode == -signal.SIGKILL and not (root / "t1").exists()
+    with Engine(root, persist_every=3600, job=job) as engine:
+        assert engine.flush(30)
+        assert (root / "t1/complete.txt").read_text() == "OK"
+
+
 def test_the_agent_is_killed(engine: Engine, tmp_path: Path) -> None:
     root = tmp_path / "root"
     engine.save("t1", {"x": 1})

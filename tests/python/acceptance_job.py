@@ -41,6 +41,7 @@ CRASHES = {  # fault point -> after how many passings, at most, the process that
     "store.sync": 40,
     "store.write": 40,
 }
+HUGE_PAGE = 2 << 20  # bytes that come or go with one allocation
 CRASHED = 99  # exit status of such a crash
 WAYS = ("worker", "agent", "both", "crash", "crash")
 
@@ -249,6 +250,7 @@ def kills(root: Path, count: str, seed: str) -> None:
     told = Path(f"{root}-told")
     told.touch()
     durable = Known()
+    shm = sorted(os.listdir("/dev/shm"))
     os.environ["PAWL_JOB_ID"] = f"acceptance-{root.parent.name}"
     for number in range(int(count)):
         what = chance.choice(WAYS)
@@ -285,9 +287,62 @@ def kills(root: Path, count: str, seed: str) -> None:
         assert os.waitpid(checker, 0)[1] == 0, f"after {line}"
         durable = max([durable, *told_since(told, "durable", seen)])
     kill_agent(root)
+    assert sorted(os.listdir("/dev/shm")) == shm
     print(f"> {durable.step} tags", flush=True)
 
 
+# ---- many saves ----
+
+
+class Used(NamedTuple):
+    """By worker and agent together."""
+
+    memory: int  # bytes
+    fds: int
+    threads: int
+
+    @classmethod
+    def by(cls, pids: list[int]) -> Used:
+        memory = fds = threads = 0
+        for pid in pids:
+            status = Path(f"/proc/{pid}/status").read_text()
+            fields = dict(line.split(":", 1) for line in status.splitlines())
+            kib = sum(int(fields[name].split()[0]) for name in ("RssAnon", "RssShmem"))
+            tasks = [task / "comm" for task in Path(f"/proc/{pid}/task").iterdir()]
+            memory += kib << 10
+            fds += len(os.listdir(f"/proc/{pid}/fd"))
+            threads += sum(not task.read_text().startswith("iou-") for task in tasks)  # io_uring's
+        return cls(memory, fds, threads)
+
+
+def drift(root: Path, count: str) -> None:
+    """What is used in the second half is what was used in the first."""
+    from pawl.engine import Engine
+
+    halves: list[list[Used]] = [[], []]
+    with Engine(root, keep=2, persist_every=0.02) as engine:
+        for number in range(int(count)):
+            state = {"w": torch.full((250_000,), float(number))}
+            if number % 3 == 0:
+                engine.save(f"t{number}", {"a": state, "b": {"number": number}})
+            elif number % 3 == 1:
+                building = engine.begin(f"t{number}")
+                building.add("a", state)
+                building.add("b", {"number": number})
+                building.commit()
+            else:
+                engine.save(f"t{number - 1}", {"c": state})
+            if number % 10 == 9:
+                assert engine.flush(LIMIT_S)
+                agent = agent_pid(root)
+                assert agent is not None
+                halves[2 * number // int(count)].append(Used.by([os.getpid(), agent]))
+    first, last = (Used(*map(max, zip(*half, strict=True))) for half in halves)
+    print(first, last, flush=True)
+    assert last.memory <= 1.01 * first.memory + HUGE_PAGE and last[1:] == first[1:]
+    kill_agent(root)
+
+
 if __name__ == "__main__":
-    what = {"kills": kills}[sys.argv[1]]
+    what = {"kills": kills, "drift": drift}[sys.argv[1]]
     what(Path(sys.argv[2]), *sys.argv[3:])

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,6 +23,8 @@ from accelerate.utils import ProjectConfiguration  # noqa: E402
 
 import pawl.integrations.accelerate as pawl_accelerate  # noqa: E402
 from pawl import PawlError  # noqa: E402
+from pawl.engine import Engine  # noqa: E402
+from pawl.integrations import _whole  # noqa: E402
 
 FILES = {"model.safetensors", "optimizer.bin", "random_states_0.pkl", "scheduler.bin"}
 OURS = {".pawl", "complete.txt"}
@@ -114,6 +117,32 @@ def test_automatic_naming_and_limit(tmp_path: Path) -> None:
     again.accelerator.project_configuration.iteration = 3
     with pytest.raises(ValueError, match="checkpoint_3 exists"):
         again.accelerator.save_state()
+
+
+def test_loading_waits_for_what_is_being_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To wherever it is saved: loading writes to the same tensors."""
+    job = Job(tmp_path)
+    job.train(1)
+    job.accelerator.save_state(tmp_path / "a/one")
+    job.train(1)
+    job.accelerator.save_state(tmp_path / "b/two")
+    engines = pawl_accelerate._engines
+    before: list[str] = []  # roots that were waited for when loading began
+    choose = _whole.choose
+
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        before.extend(calls)
+        return choose(*args, **kwargs)
+
+    calls: list[str] = []
+    flush = Engine.flush
+    monkeypatch.setattr(Engine, "flush", lambda self: calls.append(self.root) or flush(self))
+    monkeypatch.setattr(_whole, "choose", chosen)
+    job.accelerator.load_state(tmp_path / "a/one")
+    assert {str(root) for root in engines} == {str(tmp_path / "a"), str(tmp_path / "b")}
+    assert set(before) == {str(root) for root in engines}
 
 
 @pytest.mark.parametrize("what", ["pawl", "stock"])

@@ -11,9 +11,13 @@ import contextlib
 import os
 import secrets
 import shutil
+import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,23 +26,28 @@ import torch
 
 import program
 from conftest import real_core
+from pawl import PawlError
 from pawl.engine import Engine, beside
 from test_engine import kill_agent
-from test_faults import MIB, eventually, root_only
+from test_faults import MIB, eventually, root_only, run
 from test_faults import disk as disk  # a fixture
-from test_killed import agent_pid, kill
+from test_killed import agent_pid, await_gone, kill
 
 pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 
-JOB = Path(__file__).with_name("acceptance_job.py")
+JOBS = dict.fromkeys(("kills", "drift"), "acceptance_job.py") | dict.fromkeys(
+    ("dead", "deepspeed", "memory"), "acceptance_ranks.py"
+)
 LONG = bool(os.environ.get("PAWL_LONG"))
 SEED = int(os.environ.get("PAWL_SEED", secrets.randbelow(1 << 30)))
 
 
-def job(what: str, *args: object, limit_s: float = program.LIMIT_S) -> list[str]:
+def job(
+    what: str, *args: object, limit_s: float = program.LIMIT_S, before: Sequence[str] = ()
+) -> list[str]:
     """The lines that the job prints behind "> "; fails with all it said if it does."""
     done = subprocess.run(
-        [sys.executable, JOB, what, *map(str, args)],
+        [*before, sys.executable, Path(__file__).with_name(JOBS[what]), what, *map(str, args)],
         env=program.clean_env(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -163,7 +172,7 @@ def test_removed_root_by_tag(tmp_path: Path, hide: bool, memory: int | None) -> 
         root.rename(tmp_path / f"moved{len(agents)}")
         (root / "other").mkdir(parents=True)
 
-    def run(step: int) -> None:
+    def train(step: int) -> None:
         with Engine(root, hidden=hidden, memory=memory, job=f"removed-{tmp_path.name}") as engine:
             agents.append(agent_pid(Path(hidden or root)))
             for change in (lambda: None, lambda: remove(root), move):
@@ -175,9 +184,185 @@ def test_removed_root_by_tag(tmp_path: Path, hide: bool, memory: int | None) -> 
                 assert (root / f"t{step}/complete.txt").read_text() == "OK"
                 assert [e["step"] for e in engine.list()][-1] == step
 
-    run(0)
+    train(0)
     remove(root)
-    run(10)
+    train(10)
     assert values(tmp_path / "moved1", "t2") == [2, 2]
     assert hidden is None or agents[0] == agents[1]  # else the lock went with the root
     kill(agents[-1])
+
+
+# ---- 5: an agent and storage that hang ----
+
+
+def later(seconds: float, what: Callable[[], object]) -> threading.Timer:
+    timer = threading.Timer(seconds, what)
+    timer.start()
+    return timer
+
+
+def test_a_stopped_agent(tmp_path: Path) -> None:
+    """A save waits for it, and is good; nothing takes longer than it may."""
+    root = tmp_path / "root"
+    engine = Engine(root, persist_every=3600, job=f"stopped-{tmp_path.name}")
+    assert engine.save("t1", parts(1)).wait("committed", 20)
+    agent = agent_pid(root)
+    os.kill(agent, signal.SIGSTOP)
+    timer = later(1, lambda: os.kill(agent, signal.SIGCONT))
+    save = engine.save("t2", parts(2))
+    timer.join()
+    assert 0.8 < save.stall_s < 10 and save.wait("committed", 20), save.error
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        begun = time.monotonic()
+        assert not engine.flush(0.5)
+        assert not save.wait("durable", 0.5)
+        assert time.monotonic() - begun < 3
+        assert not engine.close(1)
+        assert time.monotonic() - begun < 8
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    assert eventually(lambda: (root / "t2/complete.txt").exists())  # the agent finishes
+    assert values(root, "t2") == [2, 2]
+    kill(agent)
+
+
+@root_only
+def test_storage_that_hangs_by_tag(small: Path) -> None:
+    """Every tag is to be durable: the third waits for the first, and none is lost."""
+    disk = small.parent
+    with Engine(small) as engine:
+        assert engine.save("t1", parts(1)).wait("durable", 20)
+        assert run("fsfreeze", "-f", disk).returncode == 0
+        timer = later(2, lambda: run("fsfreeze", "-u", disk))
+        try:
+            saves = [engine.save(f"t{n}", parts(n)) for n in (2, 3)]
+            assert all(save.stall_s < 0.5 for save in saves)
+            begun = time.monotonic()
+            assert not engine.flush(0.3) and time.monotonic() - begun < 1
+            saves.append(engine.save("t4", parts(4)))
+        finally:
+            timer.join()
+        assert 0.5 < saves[-1].stall_s < 10
+        assert all(save.wait("durable", 20) for save in saves)
+        assert [values(small, f"t{n}") for n in (1, 2, 3, 4)] == [[n, n] for n in (1, 2, 3, 4)]
+
+
+# ---- 7: memory ----
+
+
+@root_only
+def test_four_ranks_keep_to_their_memory(tmp_path: Path) -> None:
+    """25 MB each for 100 MB, with a small /dev/shm, few locked pages, and a limit that the kernel
+    kills at."""
+    if run("unshare", "-m", "true").returncode != 0:
+        pytest.skip("no mounts of its own here (a chroot whose root is no mount point)")
+    shell = "mount -t tmpfs -o size=64m tmpfs /dev/shm && ulimit -l 8192 || exit 3\n"
+    group = Path(f"/sys/fs/cgroup/memory/pawl-{tmp_path.name}")
+    limit = group / "memory.limit_in_bytes"
+    if not group.parent.is_dir():
+        group = Path(f"/sys/fs/cgroup/pawl-{tmp_path.name}")
+        limit = group / "memory.max"
+    try:
+        group.mkdir()
+        limit.write_text(str(1100 * MIB))
+        shell += f"echo $$ > {group}/cgroup.procs\n"
+    except OSError as error:
+        print(f"without a limit of the kernel's: {error}")
+    try:
+        job(
+            "memory",
+            tmp_path / "root",
+            before=["unshare", "-m", "sh", "-c", shell + 'exec "$@"', "-"],
+        )
+    finally:
+        if (group / "cgroup.procs").exists():
+            eventually(lambda: not (group / "cgroup.procs").read_text().split(), 5)
+        with contextlib.suppress(OSError):
+            group.rmdir()
+
+
+def test_many_saves_leave_nothing_behind(tmp_path: Path) -> None:
+    """Of memory, descriptors and threads, in worker and agent."""
+    job("drift", tmp_path / "root", 2000 if LONG else 300, limit_s=400)
+
+
+# ---- 8: two jobs on one path, and what dead ones left ----
+
+HOLD = """
+import sys, time
+from pawl.engine import Engine
+engine = Engine(sys.argv[1], job="one")
+for n in range(1, 1000000):
+    assert engine.save(f"t{n}", {"x": n}).wait("durable", 30)
+    print(n, flush=True)
+    time.sleep(0.02)
+"""
+SECOND = """
+import sys
+import nebulaml as nm
+nm.init(sys.argv[1])
+nm.Checkpoint("global_step1", 1).save("x", 1)
+"""
+
+
+def test_the_second_job_is_refused_until_the_first_is_dead(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    command = [sys.executable, "-c", HOLD, str(root)]
+    first = subprocess.Popen(command, env=program.clean_env(), stdout=subprocess.PIPE, text=True)
+    assert first.stdout is not None
+    try:
+        assert first.stdout.readline() == "1\n"
+        with pytest.raises(PawlError, match=r"job one .*job two"):
+            Engine(root, job="two")
+        second = run(sys.executable, "-c", SECOND, root, env=program.clean_env(PAWL_JOB_ID="two"))
+        assert second.returncode == 1 and "in use by job one" in second.stderr
+        for _ in range(3):
+            newest = int(first.stdout.readline())  # which nothing has disturbed
+    finally:
+        first.kill()
+    first.communicate()
+    agent = agent_pid(root)
+    with pytest.raises(PawlError, match=r"job one .*job two"):  # its agent has the root
+        Engine(root, job="two")
+    kill(agent)
+    await_gone(agent)
+    with Engine(root, job="two") as engine:
+        found = engine.find()
+        assert found is not None and found.load("x") >= newest
+        entries = engine.list()
+        assert {entry["level"] for entry in entries} == {"durable"}
+        assert [entry["tag"] for entry in entries] == [f"t{n + 1}" for n in range(len(entries))]
+        for entry in entries:
+            assert torch.load(root / entry["tag"] / "x") == entry["step"]
+
+
+def test_what_the_dead_left_is_no_obstacle(tmp_path: Path) -> None:
+    """A lock of a process number that lives again, and half a tag."""
+    (tmp_path / ".pawl-lock").write_text(
+        f"job other (pid {os.getpid()} on {socket.gethostname()})\n"
+    )
+    (tmp_path / ".pawl.t1.new").mkdir()
+    (tmp_path / ".pawl.t1.new/state.pt").write_bytes(b"half")
+    with Engine(tmp_path) as engine:
+        assert engine.find() is None and engine.list() == []
+        assert engine.save("t1", parts(1)).wait("durable", 20)
+    assert values(tmp_path, "t1") == [1, 1]
+    assert not list(tmp_path.glob(".pawl.*"))
+
+
+# ---- 9: ranks ----
+
+
+@pytest.mark.parametrize("die", ["before", "in 0", "in 1"])
+def test_a_rank_is_killed_before_it_commits(tmp_path: Path, die: str) -> None:
+    """The tag is there on no rank, for no file; all go on from the one before, any number can."""
+    job("dead", tmp_path / "root", die)
+
+
+# ---- as DeepSpeed 0.8 to 0.16 called Nebula ----
+
+
+@pytest.mark.parametrize("form", ["object", "cloned", "file"])
+def test_the_calls_of_old_deepspeed(tmp_path: Path, form: str) -> None:
+    job("deepspeed", tmp_path / "root", form)

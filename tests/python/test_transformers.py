@@ -29,6 +29,8 @@ from transformers import BertForQuestionAnswering, Trainer, TrainerCallback  # n
 import pawl.integrations.transformers as pawl_trainer  # noqa: E402
 import small_trainer  # noqa: E402
 from pawl import PawlError  # noqa: E402
+from pawl.engine import Engine  # noqa: E402
+from pawl.integrations import _whole  # noqa: E402
 
 SCRIPT = Path(small_trainer.__file__)
 FILES = {
@@ -95,6 +97,22 @@ def test_checkpoints_are_those_of_trainer(tmp_path: Path, stock: tuple[Path, str
             )
         a, b = (json.loads((p / "trainer_state.json").read_text()) for p in (theirs, ours))
         assert a["global_step"] == b["global_step"] == step
+
+
+def test_resuming_waits_for_what_is_on_its_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process before may have left its newest checkpoint in memory alone."""
+    output = tmp_path / "out"
+    small_trainer.trainer(output).train()
+    order: list[str] = []
+    flush, choose = Engine.flush, _whole.choose
+    monkeypatch.setattr(Engine, "flush", lambda self: order.append(self.root) or flush(self))
+    monkeypatch.setattr(
+        _whole, "choose", lambda *args, **kw: order.append("chosen") or choose(*args, **kw)
+    )
+    small_trainer.trainer(output).train(resume_from_checkpoint=True)
+    assert order[: order.index("chosen")] == [str(output)]
 
 
 def test_plain_transformers_goes_on_from_it(tmp_path: Path, stock: tuple[Path, str]) -> None:

@@ -342,7 +342,13 @@ def list_tags(session: _core.Session, root: str, world: int) -> list[_core.Liste
         if reason.name != "PAWL_ENOENT":
             raise
         entries = {}  # the directory was removed; the next save makes it anew
-    for step, tag in session.pending():
+    try:
+        pending = session.pending()
+    except PawlError as reason:
+        if reason.name != "PAWL_EPEER":
+            raise
+        pending = []  # the agent is gone, and its memory with it
+    for step, tag in pending:
         if tag not in entries or entries[tag]["level"] == "broken":
             entries.pop(tag, None)  # newer than all others
             entries[tag] = _only_in_memory(step, tag, world)

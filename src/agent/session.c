@@ -639,8 +639,7 @@ static int flush_own(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *er
 	return rv;
 }
 
-/* What the processes before this one have left in the agent's memory. An agent that is gone has
- * nothing. */
+/* What the processes before this one have left in the agent's memory, if that is still there. */
 static int flush_left(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
 {
 	const struct timespec pause = {.tv_nsec = SESSION_PAUSE_NS};
@@ -658,7 +657,9 @@ static int flush_left(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *e
 			nanosleep(&pause, NULL);
 		}
 	}
-	return rv == PAWL_EBUSY || rv == PAWL_EPEER ? 0 : rv;
+	return rv == PAWL_EBUSY || rv == PAWL_EPEER
+		? pawl_err_set(err, PAWL_ECANCELED, "the agent is gone, and its memory with it")
+		: rv;
 }
 
 int pawl_ckpt_flush(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)

@@ -201,6 +201,7 @@ def test_a_tag_is_added_to_by_another_agent(engine: Engine) -> None:
     engine.save("t", {"a": 1, "b": 1})
     assert engine.flush(30)
     kill_agent(Path(engine.root))
+    assert [entry["level"] for entry in engine.list()] == ["durable"]
     assert engine.find() is not None  # by another one
     engine.save("t", {"b": 2, "c": 2})
     found = engine.find("t")

@@ -30,14 +30,26 @@ static void name_dir(const struct hosts *hosts, uint64_t n, char *dir, size_t ca
 	tag_new_dir(dir, cap_bytes, name);
 }
 
-int hosts_save_begin(struct hosts *hosts, uint64_t n, char *dir, size_t dir_cap_bytes,
-	struct pawl_err *err)
+/* Saves are numbered from the beginning of the run: where there is none, whatever the reason, this
+ * host must begin anew as if it had been in one. */
+static int enter(struct hosts *hosts, struct pawl_err *err)
 {
-	char inner[STORE_NAME_MAX + 8];
 	int rv;
 
 	hosts->used = true;
 	rv = hosts_enter(hosts, err);
+	if (rv != 0 && err) {
+		err->code = PAWL_EPEER;
+	}
+	return rv == 0 ? 0 : PAWL_EPEER;
+}
+
+int hosts_save_begin(struct hosts *hosts, uint64_t n, char *dir, size_t dir_cap_bytes,
+	struct pawl_err *err)
+{
+	char inner[STORE_NAME_MAX + 8];
+	int rv = enter(hosts, err);
+
 	if (rv != 0) {
 		return rv;
 	}
@@ -278,10 +290,8 @@ int hosts_save_fail(struct hosts *hosts, uint64_t n, const struct manifest_part 
 	struct note_part note = {.word = {.code = why->code}};
 	char path[STORE_NAME_MAX + CKPT_NAME_MAX + 32];
 	char dir[STORE_NAME_MAX];
-	int rv;
+	int rv = n <= hosts->durable ? 0 : enter(hosts, err);
 
-	hosts->used = true;
-	rv = n <= hosts->durable ? 0 : hosts_enter(hosts, err);
 	if (rv != 0 || n <= hosts->durable) {
 		return rv;
 	}

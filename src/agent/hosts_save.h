@@ -10,8 +10,8 @@
 #include "agent/hosts.h"
 #include "ckpt/record.h"
 
-/* Where this host's files of save n go, made if need be. PAWL_EPEER: the run is over;
- * PAWL_ETIMEDOUT: there is none. */
+/* Where this host's files of save n go, made if need be. PAWL_EPEER: there is no
+ * run, or it is over: this host must begin anew. */
 int hosts_save_begin(struct hosts *hosts, uint64_t n, char *dir, size_t dir_cap_bytes,
 	struct pawl_err *err);
 /*
@@ -24,8 +24,8 @@ int hosts_save_end(struct hosts *hosts, uint64_t n, const struct manifest *manif
 	const struct record *record, uint32_t *files, uint64_t *size_bytes, char *part,
 	struct pawl_err *err);
 /* This host's part will not come, or hosts_save_end failed: all hosts are told why, unless they
- * know. parts_n of parts may have been written; part: as above, or "". PAWL_EPEER, PAWL_ETIMEDOUT:
- * there is nobody to tell. */
+ * know. parts_n of parts may have been written; part: as above, or "". PAWL_EPEER: as
+ * above. */
 int hosts_save_fail(struct hosts *hosts, uint64_t n, const struct manifest_part *parts,
 	uint32_t parts_n, const char *part, const struct pawl_err *why, struct pawl_err *err);
 

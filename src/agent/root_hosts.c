@@ -74,16 +74,9 @@ void root_hosts_over(struct agent_root *root, uint64_t epoch, const char *why)
 	root_new_epoch(root, root->ledger.world, root->attempt);
 }
 
-/* Whether the hosts are not in one run any more, or never were. Saves are numbered from its
- * beginning, so to go on is to begin anew. */
-static bool is_over(int rv)
-{
-	return rv == PAWL_EPEER || rv == PAWL_ETIMEDOUT;
-}
-
 void root_hosts_saved(struct agent_root *root, const struct persist_job *job)
 {
-	if (root->elsewhere > 0 && is_over(job->rv)) {
+	if (root->elsewhere > 0 && job->rv == PAWL_EPEER) {
 		root_hosts_over(root, job->epoch, job->err.msg);
 	}
 }

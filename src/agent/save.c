@@ -423,10 +423,10 @@ int save_write(struct store *store, struct writer *writer, struct persist_job *j
 	}
 	rv = rv == 0 ? write_files(&making, err) : rv;
 	rv = rv == 0 ? end(&making, store, result, err) : rv;
-	if (rv != 0 && job->hosts) {
+	if (rv != 0 && job->hosts && job->hosts->in) { /* else there is nobody to tell */
 		hosts_save_fail(job->hosts, job->seq, manifest->parts, manifest->parts_n,
 			job->differs, err, NULL);
-	} else if (rv != 0) {
+	} else if (rv != 0 && !job->hosts) {
 		tag_abandon(store, manifest->tag);
 	}
 	if (rv != 0) {

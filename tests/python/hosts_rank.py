@@ -1,4 +1,4 @@
-"""A rank of a job that spans hosts, for test_hosts.py: does what it is told on its standard input.
+"""A rank of a job that spans hosts, for hosts.py: does what it is told on its standard input.
 
 Each line is a command; each is answered by one line. What a rank saves at a step follows from its
 number and the step, so that what comes back can be told from what any other rank saved.

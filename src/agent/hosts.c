@@ -508,8 +508,9 @@ static int look_parts(struct hosts *hosts, void *what, struct pawl_err *err)
 	if (round->astray < run->members_n && !round->there[round->astray]) {
 		m = round->astray;
 		name_ranks(ranks, sizeof(ranks), run->members[m].first, run->members[m].ranks);
-		return pawl_err_set(err, PAWL_EMISMATCH, "%s %s where rank 0 %s", ranks,
-			round->kind == 's' ? "restore" : "save",
+		return pawl_err_set(err, PAWL_EMISMATCH,
+			"the host of %s %s where that of rank 0 %s", ranks,
+			round->kind == 's' ? "restores" : "saves",
 			round->kind == 's' ? "saves" : "restores");
 	}
 	while (round->there[m]) {

@@ -399,6 +399,70 @@ static void hosts_that_disagree_are_told(void **state)
 	store_close(mem);
 }
 
+/* Nobody offers anything: it does not come to that. */
+static int find_nothing(void *user, struct note_word *word)
+{
+	fail_msg("an offer was made");
+	return 0;
+}
+
+/* Ranks that save on one host and restore on the other are told, not waited for. */
+static void hosts_that_do_different_things_are_told(void **state)
+{
+	for (int saving = 0; saving < 2; saving++) {
+		struct note_word word = {0};
+		struct pawl_err err;
+		struct pair pair;
+		struct store *mem;
+
+		assert_int_equal(store_mem_open(&mem, NULL), 0);
+		init_pair(&pair);
+		assert_int_equal(begin_pair(&pair, mem), 0);
+		assert_int_equal(save_pair(&pair, mem, 1, 1), 0);
+		if (saving) {
+			assert_int_equal(hosts_offer(&pair.one, &word, find_nothing, NULL, &err),
+				PAWL_ECANCELED);
+			assert_int_equal(save_part(&pair.zero, mem, 2, 2), PAWL_EMISMATCH);
+		} else {
+			assert_int_equal(save_part(&pair.one, mem, 2, 2), PAWL_ECANCELED);
+			assert_int_equal(hosts_offer(&pair.zero, &word, find_nothing, NULL, &err),
+				PAWL_EMISMATCH);
+			assert_non_null(
+				strstr(err.msg, "rank 1 saves where that of rank 0 restores"));
+		}
+		deinit_pair(&pair);
+		store_close(mem);
+	}
+}
+
+static int count_name(void *user, const char *name, enum store_kind kind)
+{
+	++*(uint32_t *)user;
+	return 0;
+}
+
+/* What was said long ago is removed: a run of any length has so many notes. */
+static void old_notes_are_forgotten(void **state)
+{
+	struct pair pair;
+	struct store *mem;
+	char path[STORE_PATH_MAX];
+	uint32_t names = 0;
+
+	assert_int_equal(store_mem_open(&mem, NULL), 0);
+	init_pair(&pair);
+	assert_int_equal(begin_pair(&pair, mem), 0);
+	for (uint64_t n = 1; n <= 100; n++) {
+		assert_int_equal(save_pair(&pair, mem, n, n % 3), 0);
+	}
+	snprintf(path, sizeof(path), "%s/%016llx", pair.zero.base,
+		(unsigned long long)pair.zero.run.run);
+	assert_int_equal(store_list(mem, path, count_name, &names, NULL), 0);
+	assert_in_range(names, 2, 2 * 32);
+	deinit_pair(&pair);
+	store_close(mem);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -407,6 +471,8 @@ int main(void)
 		cmocka_unit_test(manifests_merge_or_say_why_not),
 		cmocka_unit_test(who_begins_anew_ends_the_run),
 		cmocka_unit_test(hosts_that_disagree_are_told),
+		cmocka_unit_test(hosts_that_do_different_things_are_told),
+		cmocka_unit_test(old_notes_are_forgotten),
 		cmocka_unit_test(a_save_of_two_hosts_is_whole_or_not_there),
 	};
 	int failed;

@@ -7,7 +7,7 @@ packages=(
 	gcc libc6-dev clang clang-tidy pkg-config # compilers; Meson and Ninja come by pip
 	liburing-dev libisal-dev libjansson-dev libcmocka-dev    # see ARCHITECTURE.md, "Decisions"
 	python3-dev python3-venv
-	xfsprogs # tests on a file system whose files can share bytes
+	xfsprogs iproute2 # tests: files that can share bytes, hosts that are network namespaces
 )
 # Waits for another apt to finish; tries a download again.
 options=(-qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -o Dpkg::Use-Pty=0)

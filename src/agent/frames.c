@@ -252,11 +252,11 @@ static int join_root(struct agent_conn *conn, const struct hello *hello, struct 
 	root->memory_bytes = hello->memory_bytes;
 	root->auto_interval = hello->auto_interval && root->elsewhere == 0;
 	if (root->elsewhere > 0) {
-		root->ledger.interval_ns = 0; /* which saves are, hosts cannot agree on in time */
+		ledger_set_interval(&root->ledger, 0); /* on fewer, hosts cannot agree in time */
 	} else if (hello->auto_interval) {
 		root_advise(root);
 	} else {
-		root->ledger.interval_ns = hello->interval_ns;
+		ledger_set_interval(&root->ledger, hello->interval_ns);
 	}
 	persist_set_policy(root->persist, &hello->policy);
 	return 0;

@@ -1,0 +1,110 @@
+"""torchrun on two hosts, which are namespaces of the network and of names, and one root."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import program
+from conftest import real_core
+
+pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
+
+JOB = Path(__file__).with_name("torchrun_hosts.py")
+HOSTS = 2
+
+
+def ip(*words: str, check: bool = True) -> None:
+    subprocess.run(["ip", *words], check=check, capture_output=True, text=True)
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[str]]:
+    """Names of network namespaces on one bridge, at 10.79.0.1 and on."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("network namespaces need root and ip (apt-get install iproute2)")
+    mark = secrets.token_hex(2)
+    names = [f"pawl{mark}h{i}" for i in range(HOSTS)]
+    bridge = f"pb{mark}"
+    try:
+        try:
+            ip("link", "add", bridge, "type", "bridge")
+            ip("link", "set", bridge, "up")
+            for i, name in enumerate(names):
+                veth = f"pv{mark}{i}"
+                ip("netns", "add", name)
+                ip("link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns", name)
+                ip("link", "set", veth, "master", bridge, "up")
+                ip("-n", name, "addr", "add", f"10.79.0.{i + 1}/24", "dev", "eth0")
+                ip("-n", name, "link", "set", "eth0", "up")
+                ip("-n", name, "link", "set", "lo", "up")
+        except subprocess.CalledProcessError as reason:
+            pytest.skip(f"no network namespaces here: {reason.stderr.strip()}")
+        yield names
+    finally:
+        for name in names:
+            ip("netns", "del", name, check=False)
+        ip("link", "del", bridge, check=False)
+
+
+def torchrun(hosts: list[str], folders: list[str], job: str, *args: object) -> list[str]:
+    """What the ranks said; their codes are torchrun's affair. folders: of each host's agents."""
+    processes = []
+    with contextlib.ExitStack() as stack:
+        for i, (host, folder) in enumerate(zip(hosts, folders, strict=True)):
+            command = ["ip", "netns", "exec", host, "unshare", "-u", "sh", "-c"]
+            command += [f'hostname {host[-2:]} && exec "$@"', "sh", sys.executable, "-m"]
+            command += ["torch.distributed.run", f"--nnodes={HOSTS}", f"--node-rank={i}"]
+            command += ["--nproc-per-node=2", "--master-addr=10.79.0.1", "--master-port=29533"]
+            env = program.clean_env(
+                PAWL_JOB_ID=job, XDG_RUNTIME_DIR=folder, GLOO_SOCKET_IFNAME="eth0"
+            )
+            processes.append(
+                subprocess.Popen(
+                    [*command, str(JOB), *map(str, args)],
+                    env=env,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+            )
+            stack.callback(processes[-1].kill)
+        texts = [process.communicate(timeout=program.LIMIT_S)[0] for process in processes]
+    print(*texts, sep="\n")
+    return sorted(x[2:] for text in texts for x in text.splitlines() if x.startswith("> "))
+
+
+@pytest.fixture
+def folders() -> Iterator[list[str]]:
+    """A short path a host, for the sockets of its agents."""
+    with contextlib.ExitStack() as stack:
+        yield [
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="pawl-")) for _ in range(HOSTS)
+        ]
+
+
+def test_a_job_on_two_hosts_goes_on(hosts: list[str], folders: list[str], tmp_path: Path) -> None:
+    """Its ranks leave, die, and begin again, all from the same step."""
+    job, root = f"test-{secrets.token_hex(4)}", tmp_path / "root"
+    for first, dies in ((0, ()), (3, ("dies",)), (6, ())):
+        said = torchrun(hosts, folders, job, root, *dies)
+        assert said == sorted(
+            line
+            for rank in range(4)
+            for line in (
+                f"{rank} h{rank // 2} from {first} with {100 * first + rank if first else 0}",
+                f"{rank} step {first + 3} durable True None",
+            )
+        )
+    files = {path.name for path in (root / "global_step9").iterdir()}
+    assert {"model", "optimizer", *(f"mine-rank{r}" for r in range(4))} <= files
+    assert program.run("ckpt", "verify", root, "--all").returncode == 0

@@ -46,9 +46,9 @@ test-long: setup ## the same with the long tests, and clang-tidy over all files
 demo: setup ## trains, is killed, goes on; a table, and demo/report.png
 	@$(VENV)/bin/python demo/demo.py
 
-bench: setup ## all benchmarks; rewrites docs/benchmarks.md
+bench: setup ## all benchmarks, or ONLY="reshard restart"; writes docs/benchmarks.md
 	@tools/integrations.sh -- $(PIP_ARGS)
-	@$(VENV)/bin/python tools/bench.py
+	@$(VENV)/bin/python tools/bench.py $(ONLY)
 
 lint: $(TORCH_DONE) ## layout, tools/tidy.py, ruff, clang-tidy
 	@$(VENV)/bin/python tools/test.py --only lint

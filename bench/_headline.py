@@ -1,6 +1,7 @@
 """One way of saving, in a process of its own (or in several, by torchrun), for headline.py.
 
 _headline.py sizes WAY FOLDER BLOCKS WIDTH SAVES
+_headline.py streamed WAY FOLDER BLOCKS WIDTH SAVES
 _headline.py run WAY FOLDER BLOCKS WIDTH STEPS
 """
 
@@ -95,8 +96,9 @@ class Pawl(Saving):
 
     def __init__(self, folder: Path, parts: dict[str, Any], size_bytes: int) -> None:
         super().__init__(folder, parts, size_bytes)
-        memory = round(2.2 * size_bytes)  # two generations: half of this machine's might be less
-        self._ckpt = pawl.Checkpointer(folder / "root", keep=2, persist_every=0, memory=memory)
+        # Two generations: half of this machine's memory might be less. Or none: it is streamed.
+        memory = round(2.2 * size_bytes) or 1
+        self._ckpt = pawl.Checkpointer(folder / "root", keep=1, persist_every=0, memory=memory)
 
     def save(self, step: int) -> Look:
         save = self._ckpt.save(step, self.parts)
@@ -160,6 +162,21 @@ def measure_sizes(way: str, folder: Path, blocks: int, width: int, saves: int) -
     return {"seen": seen, "durable": durable, "bytes": size_bytes}
 
 
+def measure_streamed(way: str, folder: Path, blocks: int, width: int, saves: int) -> dict[str, Any]:
+    """Of each save of a state that leaves no memory for a copy: seconds until it is durable."""
+    state = State(blocks, width)
+    saving = WAYS[way](folder, state.parts, 0)
+    durable: list[float] = []
+    for number in range(saves):
+        begun = time.perf_counter()
+        look = saving.save(2 * number)  # torch.save writes over the same file
+        while not look():
+            time.sleep(0.001)
+        durable.append(time.perf_counter() - begun)
+    saving.close()
+    return {"durable": durable, "bytes": sum(t.nbytes for t in state.tensors())}
+
+
 def measure_run(way: str, folder: Path, blocks: int, width: int, steps: int) -> dict[str, Any]:
     """Seconds of a run with four checkpoints: to its last step, and until all are durable."""
     torch.manual_seed(0)
@@ -204,7 +221,7 @@ def main() -> None:
         dist.init_process_group("gloo")
     else:  # DCP saves asynchronously only in a process group
         dist.init_process_group("gloo", f"file://{folder}/ranks", rank=0, world_size=1)
-    measure = {"sizes": measure_sizes, "run": measure_run}[what]
+    measure = {"sizes": measure_sizes, "streamed": measure_streamed, "run": measure_run}[what]
     result = measure(way, folder, *(int(number) for number in numbers))
     if rank == 0:
         print(json.dumps(result))

@@ -1,18 +1,25 @@
 #!/usr/bin/env python3
-"""Runs the benchmarks of bench/ and writes docs/benchmarks.md from what they report.
+"""Runs the benchmarks of bench/ and writes docs/benchmarks.md from what they print.
 
 A benchmark is an executable or a .py file in bench/ whose name does not begin with "_". Called with
 --json it prints a table for people and, as its last line, one JSON object with name, runs, metrics,
-ratios, bound and setting. Names on the command line run only those, and write nothing.
+ratios, bound and setting. Names on the command line run only those: the sections of others stay.
 """
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+REPORT = ROOT / "docs/benchmarks.md"
+HEAD = """# Benchmarks
+
+Written by `make bench`; do not edit. Each section is one run of one benchmark, at the commit that
+it names; values are medians.
+"""
 BENCH_SECONDS_MAX = 3600  # of one benchmark
 
 
@@ -30,34 +37,39 @@ def list_benchmarks() -> dict[str, list[str]]:
 
 
 def run_benchmark(command: list[str]) -> dict:
-    """Passes the output on as it comes and returns the object of the last line."""
-    last = ""
+    """Passes the table on as it comes; the object of the last line, and the table as "text"."""
+    lines = []
     command = [*command, "--json"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         for line in child.stdout:
             if not line.startswith("{"):
                 print(line, end="", flush=True)
-            last = line
+            lines.append(line)
         status = child.wait(BENCH_SECONDS_MAX)
     if status != 0:
         raise SystemExit(f"bench: {command[-2]} ended with status {status}")
-    return json.loads(last)
+    return {**json.loads(lines[-1]), "text": "".join(lines[:-1]).strip("\n")}
 
 
-def format_value(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def format_report(result: dict) -> str:
+def format_section(result: dict, commit: str) -> str:
     """One benchmark's section of the document."""
-    setting = ", ".join(f"{key} {format_value(v)}" for key, v in result["setting"].items())
-    lines = [f"## {result['name']}", "", f"{result['runs']} runs; medians. {setting}.", ""]
-    for part in ("metrics", "ratios", "bound"):
-        if result.get(part):
-            lines += [f"| {part} | |", "|---|---|"]
-            lines += [f"| {key} | {format_value(v)} |" for key, v in result[part].items()] + [""]
-    return "\n".join(lines)
+    return f"## {result['name']}\n\nAt commit {commit}.\n\n```text\n{result['text']}\n```\n"
+
+
+def write_section(name: str, section: str) -> None:
+    """Puts a section in, or into the place of the one that it had."""
+    text = REPORT.read_text(encoding="utf-8") if REPORT.exists() else ""
+    parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)[1:]
+    sections = {part.split("\n", 1)[0][3:]: part.rstrip("\n") + "\n" for part in parts}
+    sections[name] = section
+    REPORT.write_text("\n".join([HEAD, *(sections[key] for key in sorted(sections))]), "utf-8")
+
+
+def read_commit() -> str:
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
 
 
 def main() -> int:
@@ -67,11 +79,10 @@ def main() -> int:
     if unknown or not names:
         print(f"bench: no such benchmark: {' '.join(unknown) or '(bench/ is empty)'}")
         return 1
-    sections = [format_report(run_benchmark(benchmarks[name])) for name in names]
-    if not sys.argv[1:]:
-        head = "# Benchmarks\n\nWritten by `make bench` on one machine, in one go; do not edit.\n\n"
-        (ROOT / "docs/benchmarks.md").write_text(head + "\n".join(sections), encoding="utf-8")
-        print("bench: docs/benchmarks.md is written")
+    commit = read_commit()
+    for name in names:
+        write_section(name, format_section(run_benchmark(benchmarks[name]), commit))
+        print(f"bench: the section {name} of docs/benchmarks.md is written", flush=True)
     return 0
 
 

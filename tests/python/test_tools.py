@@ -35,7 +35,20 @@ def test_links_are_followed(tmp_path: Path, link: str, wrong: str | None) -> Non
 def test_benchmark_reports_in_its_last_line() -> None:
     program = f"print('a table'); print('''{RESULT}''')"
     result = bench.run_benchmark([sys.executable, "-c", program])
-    assert "| s | 0.1235 |" in bench.format_report(result).splitlines()
+    assert (result["name"], result["metrics"], result["text"]) == (
+        "copy",
+        {"s": 0.12345},
+        "a table",
+    )
+
+
+def test_a_benchmarks_section_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "REPORT", tmp_path / "benchmarks.md")
+    for name, text in (("b", "1"), ("a", "2"), ("b", "3")):
+        section = bench.format_section({"name": name, "text": text}, "c0ffee")
+        bench.write_section(name, section)
+    sections = [f"## {n}\n\nAt commit c0ffee.\n\n```text\n{t}\n```\n" for n, t in ("a2", "b3")]
+    assert (tmp_path / "benchmarks.md").read_text() == "\n".join([bench.HEAD, *sections])
 
 
 def test_failed_benchmark_is_no_result() -> None:

@@ -66,18 +66,23 @@ def choose(
     return answer[0]
 
 
-def hide(folder: Path, ending: str) -> Path:
+def hide(folder: Path, name: str) -> Path:
     """Takes a checkpoint away from among the others in one instant; where it is then."""
     hidden = Path(beside(folder.parent))
     hidden.mkdir(exist_ok=True)
-    target = hidden / f"{folder.name}.{ending}"
+    target = hidden / name
     shutil.rmtree(target, ignore_errors=True)
     return folder.rename(target)
 
 
+def let_go(folder: Path) -> Path:
+    """As hide, of what is to be deleted: of this name, the next agent would delete it too."""
+    return hide(folder, f".pawl.{folder.name}.del")
+
+
 def _put_aside(folder: Path, why: str) -> None:
     """The last few are kept, to be looked at."""
-    aside = hide(folder, "refused")
+    aside = hide(folder, f"{folder.name}.refused")
     (aside / "why.txt").write_text(f"{why}\n", encoding="utf-8")
     old = sorted(aside.parent.glob("*.refused"), key=lambda path: path.stat().st_mtime_ns)
     for path in old[:-_ASIDE_KEPT]:

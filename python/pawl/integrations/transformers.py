@@ -28,6 +28,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -137,7 +138,8 @@ class _Saver(TrainerCallback):
         self._engine: Engine | None = None
         self._root = Path()  # of the engine
         self._pending: list[Save] = []  # not known to be durable or failed
-        self._handled = False  # the program has a handler of its own for SIGTERM
+        self._deleter = ThreadPoolExecutor(1)  # a file of some GB takes its time
+        self._handled = False  # SIGTERM is not ours: the program's, or not the same on all hosts
         self.stopped = False  # training ends before its time, because of a SIGTERM
 
     # ---- saving ----
@@ -173,10 +175,10 @@ class _Saver(TrainerCallback):
 
     def _open(self, root: Path) -> Engine:
         if self._engine is None or self._root != root:
-            self.close()
+            self._leave()
             args = self._trainer.args
             self._root = root
-            self._handled = callable(signal.getsignal(signal.SIGTERM))
+            handled = callable(signal.getsignal(signal.SIGTERM))
             self._engine = Engine(
                 root,
                 hidden=beside(root),
@@ -184,11 +186,12 @@ class _Saver(TrainerCallback):
                 world_size=args.world_size,
                 **_options,
             )
+            self._handled = handled or self._engine.spans_hosts
         return self._engine
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """What became durable lets older checkpoints go. SIGTERM: save this step, then leave."""
-        if self._engine is not None and self._engine.stopping and not self._handled:
+        if self._engine is not None and not self._handled and self._engine.stopping:
             self.stopped = control.should_save = control.should_training_stop = True
         settled = [save for save in self._pending if save.level in ("durable", "failed")]
         if settled:
@@ -209,6 +212,10 @@ class _Saver(TrainerCallback):
 
     def close(self) -> None:
         """Leaves the engine; what is committed still becomes durable."""
+        self._deleter.shutdown()
+        self._leave()
+
+    def _leave(self) -> None:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
@@ -226,7 +233,7 @@ class _Saver(TrainerCallback):
             kept.add(Path(os.path.abspath(best)))
         spare = [path for path in folders if path not in kept]
         for folder in spare[: max(0, len(folders) - limit)]:
-            shutil.rmtree(_whole.hide(folder, "del"), ignore_errors=True)
+            self._deleter.submit(shutil.rmtree, _whole.let_go(folder), ignore_errors=True)
 
     # ---- resuming ----
 

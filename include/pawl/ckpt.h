@@ -57,9 +57,11 @@ struct pawl_ckpt_options {
 
 /*
  * Several hosts: each has an agent of its own, and root is one directory that all of them see, in
- * which the agents agree. Saves by step only; every save is made durable; COMMITTED means that the
- * ranks of this host have staged it, and it may still fail; restores are from root, and the same on
- * all hosts. pawl_ckpt_stopping and pawl_ckpt_due answer for this host alone. See docs/limits.md.
+ * which the agents agree. Every save is made durable; COMMITTED means that the ranks of this host
+ * have staged it, and it may still fail; restores are from root, and the same on all hosts. All
+ * ranks make the same saves in the same order, by tag too: each rank each tag once, with a step, if
+ * only to say that it has no partition of it (else PAWL_ENOTSUP). pawl_ckpt_stopping and
+ * pawl_ckpt_due answer for this host alone. See docs/limits.md.
  */
 
 /* PAWL_EBUSY names the job that has the root already. Blocks until the root is open (at most a

@@ -167,7 +167,7 @@ class Saver:
         env = _core.env()
         self.root = os.path.abspath(path)
         self.rank, self.world_size = _resolve_rank(rank, world_size, env)
-        host_first, host_ranks = _resolve_host(self.rank, self.world_size, env, named)
+        host_first, host_ranks = _resolve_host(self.rank, self.world_size, env)
         self._spans_hosts = host_ranks < self.world_size
         self._trust = trust
         self._watch = copy == "overlap"
@@ -221,6 +221,11 @@ class Saver:
         """
         session = self._live()
         return list_tags(session, self.root, self.world_size)
+
+    @property
+    def spans_hosts(self) -> bool:
+        """Whether the job has ranks on other hosts."""
+        return self._spans_hosts
 
     @property
     def stopping(self) -> bool:
@@ -336,18 +341,18 @@ class Saver:
 
 def list_tags(session: _core.Session, root: str, world: int) -> list[_core.Listed]:
     """What is in the store, and what is only in memory yet, oldest first."""
+    try:  # first: what becomes durable meanwhile is in the store
+        pending = session.pending()
+    except PawlError as reason:
+        if reason.name != "PAWL_EPEER":
+            raise
+        pending = []  # the agent is gone, and its memory with it
     try:
         entries = {entry["tag"]: entry for entry in _core.list_root(root)}
     except PawlError as reason:
         if reason.name != "PAWL_ENOENT":
             raise
         entries = {}  # the directory was removed; the next save makes it anew
-    try:
-        pending = session.pending()
-    except PawlError as reason:
-        if reason.name != "PAWL_EPEER":
-            raise
-        pending = []  # the agent is gone, and its memory with it
     for step, tag in pending:
         if tag not in entries or entries[tag]["level"] == "broken":
             entries.pop(tag, None)  # newer than all others
@@ -381,7 +386,7 @@ def _check_options(
         raise ValueError(f"copy must be 'overlap' or 'now', not {copy!r}")
     for name, value in counts.items():
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 32:
-            raise ValueError(f"{name} must be an int of at least 0, not {value!r}")
+            raise ValueError(f"{name} must be an int in 0 .. {2**32 - 1}, not {value!r}")
     if persist_every != "auto" and (
         isinstance(persist_every, str) or not 0 <= persist_every <= 1e9
     ):
@@ -405,13 +410,11 @@ def _resolve_rank(rank: int | None, world_size: int | None, env: _core.Env) -> t
     return rank, world_size
 
 
-def _resolve_host(rank: int, world: int, env: _core.Env, named: bool) -> tuple[int, int]:
+def _resolve_host(rank: int, world: int, env: _core.Env) -> tuple[int, int]:
     """The first rank of this host, and how many it has: all, unless a launcher says otherwise."""
     if env["nodes"] == 1:
         return 0, world
     where = f"{env['nodes']} nodes ({env['source']}: LOCAL_WORLD_SIZE differs from WORLD_SIZE)"
-    if named:
-        raise error("PAWL_ENOTSUP", f"{where}: saves by tag are of the ranks of one node")
     if (rank, world) != (env["rank"], env["world"]):
         raise error(
             "PAWL_EINVAL",

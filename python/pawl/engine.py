@@ -137,7 +137,11 @@ class Engine(Saver):
         step = _check_tag(tag, step)
         self._settle_pending()
         masks = _guard.guarded() if overlap and self._may_wait() else {}
-        described = [self._describe_part(name, obj, masks) for name, obj in parts.items()]
+        try:
+            described = [self._describe_part(name, obj, masks) for name, obj in parts.items()]
+        except BaseException:
+            session.ask(None)  # where ranks span hosts, the others have this save
+            raise
         capture = _guard.Capture([part for part, _ in described])
         _guard.queue_before_copies(spans for (_, _, spans), _ in described)
         sent = [row for _, row in described]

@@ -38,6 +38,7 @@ static void close_conn(struct agent_conn *conn)
 	if (conn->root) {
 		root_leave(conn->root, conn);
 	}
+	loop_timer_cancel(agent->loop, &conn->asked.timer);
 	loop_remove(agent->loop, &conn->socket);
 	if (conn->process.fd >= 0) {
 		loop_remove(agent->loop, &conn->process);

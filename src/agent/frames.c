@@ -152,11 +152,6 @@ static int read_hello(struct agent_conn *conn, struct wire_in *body, struct hell
 			conn->job_rank, hello->world, hello->first, hello->ranks - 1,
 			PROTO_RANKS_LOCAL);
 	}
-	if (hello->named && hello->world > hello->ranks) {
-		return pawl_err_set(err, PAWL_ENOTSUP,
-			"%u of %u ranks are on this host: saves by tag are of one host's ranks",
-			hello->ranks, hello->world);
-	}
 	return 0;
 }
 
@@ -237,11 +232,12 @@ static int join_root(struct agent_conn *conn, const struct hello *hello, struct 
 			return rv;
 		}
 		root->attempt = hello->attempt;
-		root->ledger.named = hello->named;
+		root->named = hello->named;
+		root->ledger.named = hello->named && root->elsewhere == 0;
 		root->next = agent->roots;
 		agent->roots = root;
 	}
-	if (root->ledger.named != hello->named) {
+	if (root->named != hello->named) {
 		return pawl_err_set(err, PAWL_EBUSY,
 			"%s: saved to by step and by tag in one job: use two roots", hello->root);
 	}
@@ -353,7 +349,42 @@ static void handle_want(struct agent_conn *conn, uint32_t id, struct wire_in *bo
 	root_turn(conn->root);
 }
 
-static void handle_list(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+/* ---- questions about what there is ---- */
+
+/* Called twice: all that was in other sockets when the question came is read between. */
+static void question_due(struct loop_timer *timer)
+{
+	struct agent_conn *conn = timer->user;
+	struct agent_question *asked = &conn->asked;
+
+	if (!asked->read) {
+		asked->read = true;
+		loop_timer_start(conn->agent->loop, timer, clock_mono_ns());
+		return;
+	}
+	asked->answer(conn, asked->id, asked->tag);
+}
+
+/* Answers once other sockets were read. */
+static void put_off(struct agent_conn *conn, uint32_t id, const char *tag,
+	void (*answer)(struct agent_conn *conn, uint32_t id, const char *tag))
+{
+	struct agent_question *asked = &conn->asked;
+
+	if (asked->timer.active) { /* of another thread */
+		loop_timer_cancel(conn->agent->loop, &asked->timer);
+		asked->answer(conn, asked->id, asked->tag);
+	}
+	asked->timer.fired = question_due;
+	asked->timer.user = conn;
+	asked->read = false;
+	asked->answer = answer;
+	asked->id = id;
+	snprintf(asked->tag, sizeof(asked->tag), "%s", tag);
+	loop_timer_start(conn->agent->loop, &asked->timer, clock_mono_ns());
+}
+
+static void answer_list(struct agent_conn *conn, uint32_t id, const char *tag)
 {
 	const struct ledger *ledger = &conn->root->ledger;
 	size_t start = conn_start(conn, PROTO_LISTED, id);
@@ -371,18 +402,33 @@ static void handle_list(struct agent_conn *conn, uint32_t id, struct wire_in *bo
 	conn_send(conn, start, NULL, 0);
 }
 
-static void handle_pin(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+static void handle_list(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+{
+	put_off(conn, id, "", answer_list);
+}
+
+/* What is in the store only rank 0's host changes; else the rank is told. */
+static bool may_change(struct agent_conn *conn, uint32_t id, const char *what, const char *tag)
 {
 	struct pawl_err err = {0};
+
+	if (conn->root->first == 0) {
+		return true;
+	}
+	pawl_err_set(&err, PAWL_ENOTSUP,
+		"%s %s: on rank %u, but of several hosts that of rank 0 has the root", what, tag,
+		conn->job_rank);
+	conn_reply_error(conn, id, &err);
+	return false;
+}
+
+static void handle_pin(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+{
 	char tag[CKPT_TAG_MAX] = "";
 	struct persist_job *job;
 
 	wire_get_str(body, tag, sizeof(tag));
-	if (conn->root->first > 0) {
-		pawl_err_set(&err, PAWL_ENOTSUP,
-			"pin %s: on rank %u, but of several hosts that of rank 0 has the root", tag,
-			conn->job_rank);
-		conn_reply_error(conn, id, &err);
+	if (!may_change(conn, id, "pin", tag)) {
 		return;
 	}
 	job = root_job(conn->root, PERSIST_PIN, tag);
@@ -393,14 +439,19 @@ static void handle_pin(struct agent_conn *conn, uint32_t id, struct wire_in *bod
 	conn_reply_ok(conn, id);
 }
 
+static void answer_find(struct agent_conn *conn, uint32_t id, const char *tag)
+{
+	root_move_on(conn->root, conn->rank, MOVE_ASKS, NULL);
+	restore_find(conn->root, conn, id, tag);
+	root_turn(conn->root);
+}
+
 static void handle_find(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {
 	char tag[CKPT_TAG_MAX] = "";
 
 	wire_get_str(body, tag, sizeof(tag));
-	root_move_on(conn->root, conn->rank, MOVE_ASKS, NULL);
-	restore_find(conn->root, conn, id, tag);
-	root_turn(conn->root);
+	put_off(conn, id, tag, answer_find);
 }
 
 static void handle_condemn(struct agent_conn *conn, uint32_t id, struct wire_in *body)
@@ -411,7 +462,8 @@ static void handle_condemn(struct agent_conn *conn, uint32_t id, struct wire_in 
 
 	wire_get_str(body, tag, sizeof(tag));
 	wire_get_str(body, why, sizeof(why));
-	if (tag_valid(tag)) {
+	if (tag_valid(tag) &&
+		(memory || conn->root->first == 0)) { /* else rank 0's host will see */
 		restore_condemn(conn->root, memory, tag, why);
 	}
 }
@@ -424,6 +476,9 @@ static void handle_remove(struct agent_conn *conn, uint32_t id, struct wire_in *
 	wire_get_str(body, tag, sizeof(tag));
 	if (!tag_valid(tag)) {
 		conn->closing = true;
+		return;
+	}
+	if (!may_change(conn, id, "remove", tag)) {
 		return;
 	}
 	restore_condemn(conn->root, true, tag, "");

@@ -126,8 +126,8 @@ static int await(struct hosts *hosts, look_fn *look, void *what, int64_t timeout
 				(long long)(timeout_ns / NS_PER_S));
 		}
 		if (!hosts->pause(hosts->user, pause_ns)) {
-			return pawl_err_set(err, PAWL_ECANCELED, "the agent leaves, and %s",
-				hosts->late);
+			return pawl_err_set(err, PAWL_ECANCELED,
+				"the agent leaves or its ranks began anew, and %s", hosts->late);
 		}
 		pause_ns = 2 * pause_ns < PAUSE_MAX_NS ? 2 * pause_ns : PAUSE_MAX_NS;
 	}
@@ -159,6 +159,7 @@ void hosts_init(struct hosts *hosts, const char *job, uint32_t first, uint32_t r
 	hosts->own = (struct hosts_member){.first = first, .ranks = ranks};
 	hosts->world = world;
 	hosts->timeout_ns = (s >= 1 && s <= 86400 ? s : HOSTS_WAIT_S) * NS_PER_S;
+	hosts->astray_ns = HOSTS_ASTRAY_NS;
 	hosts->pause = pause;
 	hosts->user = user;
 	snprintf(hosts->job, sizeof(hosts->job), "%s", job);
@@ -181,11 +182,16 @@ static int random_number(uint64_t *number, struct pawl_err *err)
 	return 0;
 }
 
+/* Rank 0's agent, when it comes, may take away the one before the other is made. */
 static int make_dirs(struct hosts *hosts, struct pawl_err *err)
 {
-	int rv = store_mkdir(hosts->store, HOSTS_DIR, err);
+	int rv = PAWL_ENOENT;
 
-	return rv == 0 ? store_mkdir(hosts->store, hosts->base, err) : rv;
+	for (int i = 0; i < CLEARS_MAX && rv == PAWL_ENOENT; i++) {
+		rv = store_mkdir(hosts->store, HOSTS_DIR, err);
+		rv = rv == 0 ? store_mkdir(hosts->store, hosts->base, err) : rv;
+	}
+	return rv;
 }
 
 /* What earlier runs left goes by a rename: hosts that still write there, until they see that their
@@ -448,10 +454,12 @@ struct gathering {
 	uint64_t n;
 	bool there[HOSTS_MAX]; /* members that have said their part, or are past it */
 	uint32_t there_n;
-	uint32_t astray; /* a member that is in a round of another kind; members_n: none */
+	uint32_t astray;  /* a member that is in a round of another kind; members_n: none */
+	int64_t since_ns; /* when the gathering began */
 };
 
-/* Kinds of rounds: saves are numbered from 1, the others from 0. */
+/* What comes after the newest round that is over. Saves have the numbers of persist.c's host_round,
+ * restores and votes count from 0. */
 static bool is_ahead(const struct hosts *hosts, char kind, uint64_t n)
 {
 	return kind == 's' ? n > hosts->saves : n >= hosts->restores;
@@ -505,7 +513,8 @@ static int look_parts(struct hosts *hosts, void *what, struct pawl_err *err)
 	if (rv != 0 || round->there_n == run->members_n) {
 		return rv != 0 ? rv : 1;
 	}
-	if (round->astray < run->members_n && !round->there[round->astray]) {
+	if (round->astray < run->members_n && !round->there[round->astray] &&
+		clock_mono_ns() - round->since_ns >= hosts->astray_ns) {
 		m = round->astray;
 		name_ranks(ranks, sizeof(ranks), run->members[m].first, run->members[m].ranks);
 		return pawl_err_set(err, PAWL_EMISMATCH,
@@ -526,7 +535,10 @@ static int look_parts(struct hosts *hosts, void *what, struct pawl_err *err)
 
 int hosts_gather(struct hosts *hosts, char kind, uint64_t n, struct pawl_err *err)
 {
-	struct gathering round = {.hosts = hosts, .kind = kind, .n = n};
+	struct gathering round = {.hosts = hosts,
+		.kind = kind,
+		.n = n,
+		.since_ns = clock_mono_ns()};
 
 	return await(hosts, look_parts, &round, hosts->timeout_ns, err);
 }
@@ -598,7 +610,7 @@ void hosts_forget(struct hosts *hosts, char kind, uint64_t n)
 {
 	char path[HOSTS_PATH];
 
-	if (n < ROUNDS_KEPT) {
+	if ((uint32_t)n < ROUNDS_KEPT) { /* rounds before a restore stay */
 		return;
 	}
 	for (uint32_t m = 0; m < hosts->run.members_n; m++) {

@@ -26,12 +26,14 @@
 
 struct store;
 
-#define HOSTS_WAIT_S  600 /* for the other hosts, unless PAWL_HOSTS_TIMEOUT says otherwise */
-#define HOSTS_DIR     ".pawl-hosts"
-#define HOSTS_PATH    192u                 /* bytes of a path in it, terminator included */
-#define HOSTS_TIMEOUT "PAWL_HOSTS_TIMEOUT" /* environment: seconds, from 1 to 86400 */
+#define HOSTS_ASTRAY_NS 3000000000LL
+#define HOSTS_WAIT_S    600 /* for the other hosts, unless PAWL_HOSTS_TIMEOUT says otherwise */
+#define HOSTS_DIR       ".pawl-hosts"
+#define HOSTS_PATH      192u                 /* bytes of a path in it, terminator included */
+#define HOSTS_TIMEOUT   "PAWL_HOSTS_TIMEOUT" /* environment: seconds, from 1 to 86400 */
 
-/* Waits so long between two looks; false: give up, the agent leaves. */
+/* Waits so long between two looks; false: give up, the agent leaves or its ranks began
+ * anew. */
 typedef bool hosts_pause_fn(void *user, int64_t pause_ns);
 
 struct hosts {
@@ -41,6 +43,8 @@ struct hosts {
 	uint32_t world;           /* ranks of the job */
 	struct hosts_member own;  /* this host */
 	int64_t timeout_ns;       /* for the other hosts */
+	int64_t astray_ns;        /* for one that does something else: if its ranks began anew, it
+				     says so by then */
 	hosts_pause_fn *pause;    /* see above */
 	void *user;               /* for pause */
 	struct note_run run;      /* that we are in; run.run 0: none. Host of rank 0: of the one

@@ -30,8 +30,8 @@ static void name_dir(const struct hosts *hosts, uint64_t n, char *dir, size_t ca
 	tag_new_dir(dir, cap_bytes, name);
 }
 
-/* Saves are numbered from the beginning of the run: where there is none, whatever the reason, this
- * host must begin anew as if it had been in one. */
+/* Saves are of a run: where there is none, whatever the reason, this host must begin anew as if it
+ * had been in one. */
 static int enter(struct hosts *hosts, struct pawl_err *err)
 {
 	int rv;
@@ -110,16 +110,6 @@ struct parts {
 	uint32_t n;               /* notes that were read */
 };
 
-static const struct record_part *find_shared(const struct record *record, const char *name)
-{
-	for (uint32_t p = 0; p < record->parts_n; p++) {
-		if (record->parts[p].shared && strcmp(record->parts[p].name, name) == 0) {
-			return &record->parts[p];
-		}
-	}
-	return NULL;
-}
-
 /* Whether what a host shares is what rank 0 shares. */
 static int check_shared(const struct record *record, const struct note_part *note, uint32_t rank,
 	char *part, struct pawl_err *err)
@@ -136,7 +126,7 @@ static int check_shared(const struct record *record, const struct note_part *not
 	}
 	for (uint32_t s = 0; s < note->shared_n; s++) {
 		const struct note_shared *shared = &note->shared[s];
-		const struct record_part *own = find_shared(record, shared->name);
+		const struct record_part *own = record_find_shared(record, shared->name);
 		bool differs = !own || own->size_bytes != shared->size_bytes;
 
 		snprintf(part, CKPT_NAME_MAX, "%s", shared->name);
@@ -237,7 +227,7 @@ static int lead_end(struct hosts *hosts, uint64_t n, const char *dir,
 	if (rv == 0) {
 		rv = manifest_merge(parts.hosts, members_n + 1, &whole, err);
 	}
-	if (rv == 0) {
+	if (rv == 0 && whole.parts_n > 0) { /* else nobody had anything to save under this tag */
 		FAULT_CRASH("hosts.crash.merged");
 		rv = publish(hosts, dir, &whole, err);
 	}
@@ -312,4 +302,15 @@ int hosts_save_fail(struct hosts *hosts, uint64_t n, const struct manifest_part 
 		note_put_part(&hosts->out, &note);
 	}
 	return hosts_say(hosts, 's', n, hosts_lead(hosts), err);
+}
+
+int hosts_save_why(struct hosts *hosts, uint64_t n, char *part, struct pawl_err *err)
+{
+	struct note_word word = {0};
+	int rv = hosts_hear(hosts, 's', n, &word, err);
+
+	memcpy(part, word.part, sizeof(word.part));
+	return rv != 0
+		? rv
+		: pawl_err_set(err, PAWL_ENOENT, "the directory that it is written to is gone");
 }

@@ -28,5 +28,8 @@ int hosts_save_end(struct hosts *hosts, uint64_t n, const struct manifest *manif
  * above. */
 int hosts_save_fail(struct hosts *hosts, uint64_t n, const struct manifest_part *parts,
 	uint32_t parts_n, const char *part, const struct pawl_err *why, struct pawl_err *err);
+/* The directory is gone: rank 0's host has removed it, since the save failed, and says why. part as
+ * above. Never 0. */
+int hosts_save_why(struct hosts *hosts, uint64_t n, char *part, struct pawl_err *err);
 
 #endif

@@ -232,9 +232,15 @@ static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *s
 	if (!ledger->named && slot->step != ask->step) {
 		snprintf(verdict->why, sizeof(verdict->why),
 			"rank %u saves step %llu where another rank saves step %llu (save number "
-			"%llu of each)",
+			"%u of each)",
 			ledger->first + ask->rank, (unsigned long long)ask->step,
-			(unsigned long long)slot->step, (unsigned long long)ask->seq);
+			(unsigned long long)slot->step, (uint32_t)ask->seq);
+		return refuse_for_all(ledger, ask, verdict, PAWL_EMISMATCH);
+	}
+	if (!ledger->named && strcmp(slot->tag, ask->tag) != 0) {
+		snprintf(verdict->why, sizeof(verdict->why),
+			"rank %u saves %.64s where another rank saves %.64s",
+			ledger->first + ask->rank, ask->tag, slot->tag);
 		return refuse_for_all(ledger, ask, verdict, PAWL_EMISMATCH);
 	}
 	if (ledger->named && !slot->streamed && !ask->fits) {
@@ -554,6 +560,19 @@ static int find_room(struct ledger *ledger, const struct ledger_ask *ask, bool a
 		}
 	}
 	return find_staging(ledger) ? -1 : pick_slot(ledger);
+}
+
+uint64_t ledger_passed(const struct ledger *ledger, uint32_t rank, uint64_t seq)
+{
+	for (int i = 0; !ledger->named && i < LEDGER_SLOTS; i++) {
+		const struct ledger_slot *slot = &ledger->slots[i];
+
+		if (slot->state == SLOT_STAGING && slot->seq < seq &&
+			!has_bit(slot->begun_bits, rank)) {
+			return slot->seq;
+		}
+	}
+	return 0;
 }
 
 enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *ask,

@@ -3,9 +3,11 @@
  * to it next. Pure: no clock, no I/O, no locks; time comes in as an argument, decisions go out. The
  * agent's shell (root.c) carries them out.
  *
- * A save is known by its sequence number: the n-th save of a rank since it connected. All ranks
- * save in the same order, so the n-th save of every rank is the same checkpoint; if their steps
- * differ the ranks disagree, and that is said instead of guessed around.
+ * A save is known by its sequence number, which grows: the n-th save of a rank since it started, or
+ * since all ranks restored together. All ranks save in the same order, so the same number is the
+ * same checkpoint on every rank; if their steps differ the ranks disagree, and that is said instead
+ * of guessed around. A rank may find itself with a later number than what is being staged: what it
+ * had of that went with another agent (ledger_passed).
  *
  * Two slots. Rules, in the order in which a save meets them:
  *   - one save at a time is being staged; the next waits until all ranks staged it, or it failed;
@@ -152,8 +154,12 @@ struct ledger_verdict {
 
 void ledger_init(struct ledger *ledger, uint32_t world, int64_t interval_ns, int64_t now_ns);
 /* The ranks start anew (restart): saves in the making are forgotten, committed ones stay, sequence
- * numbers begin at 1 again. */
+ * numbers may begin anywhere. */
 void ledger_new_epoch(struct ledger *ledger, uint32_t world);
+/* Ranks save in one order. So rank, who begins seq, will have no part in what is being staged, if
+ * that is an earlier save and it has none yet: its number, else 0. (What the rank had of it was
+ * lost, for example, with an agent that the others never came to.) */
+uint64_t ledger_passed(const struct ledger *ledger, uint32_t rank, uint64_t seq);
 enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *ask,
 	struct ledger_verdict *verdict);
 /* What a rank does, of what follows that others need not be waited for. */

@@ -324,6 +324,13 @@ static int keep_root(struct persist *persist, struct pawl_err *err)
 	return rv;
 }
 
+/* The number of a save among all hosts: that which its ranks have for it, above which is how often
+ * they have restored in this run. (Their own count of that goes no further back than an agent.) */
+static uint64_t host_round(const struct persist *persist, uint64_t seq)
+{
+	return persist->hosts.restores << 32 | (uint32_t)seq;
+}
+
 static int do_save(struct persist *persist, struct persist_job *job)
 {
 	struct save_how how = {.job = persist->job,
@@ -341,6 +348,7 @@ static int do_save(struct persist *persist, struct persist_job *job)
 	pthread_mutex_unlock(&persist->lock);
 	how.full_every = persist->spans ? 0 : policy.full_every; /* hosts write all of it */
 	job->hosts = persist->spans ? &persist->hosts : NULL;
+	job->round = host_round(persist, job->seq);
 	rv = save_write(persist->store, persist->writer, job, &how, &result, &job->err);
 	if (rv != 0) {
 		return rv;
@@ -405,6 +413,8 @@ static int do_resolve(struct persist *persist, struct persist_job *job)
 		if (bad == 0) {
 			job->found = true;
 			memcpy(job->tag, tags[n].tag, sizeof(job->tag));
+		} else if (bad == PAWL_ECORRUPT && !persist->lead) {
+			continue; /* rank 0's host puts it aside, when it sees it */
 		} else if (bad == PAWL_ECORRUPT) {
 			log_line(LOG_WARNING, "%s/%s is damaged and put aside: %s", persist->root,
 				tags[n].tag, why.msg);
@@ -491,29 +501,39 @@ static int vote_for_all(struct persist *persist, struct persist_job *job)
 	return rv;
 }
 
+/* With the lock: whatever other hosts are waited for, it is for ranks that are gone. */
+static bool begins_anew(const struct persist *persist)
+{
+	const struct persist_job *job = persist->todo.head;
+
+	while (job && job->kind != PERSIST_BEGIN) {
+		job = job->next;
+	}
+	return job != NULL;
+}
+
 /* hosts_pause_fn: waits, but not when the agent leaves. */
 static bool pause_thread(void *user, int64_t pause_ns)
 {
 	struct persist *persist = user;
 	int64_t due_ns = clock_mono_ns() + pause_ns;
 	struct timespec due = {.tv_sec = due_ns / NS_PER_S, .tv_nsec = due_ns % NS_PER_S};
-	bool stop;
+	bool go_on;
 
 	pthread_mutex_lock(&persist->lock);
-	while (!persist->stop &&
+	while ((go_on = !persist->stop && !begins_anew(persist)) &&
 		pthread_cond_timedwait(&persist->changed, &persist->lock, &due) == 0) {
 	}
-	stop = persist->stop;
 	pthread_mutex_unlock(&persist->lock);
-	return !stop;
+	return go_on;
 }
 
 /* Where ranks write by themselves. */
 static int begin_stream(struct persist *persist, struct persist_job *job)
 {
 	if (persist->spans) {
-		return hosts_save_begin(&persist->hosts, job->seq, job->dir, sizeof(job->dir),
-			&job->err);
+		return hosts_save_begin(&persist->hosts, host_round(persist, job->seq), job->dir,
+			sizeof(job->dir), &job->err);
 	}
 	return tag_begin(persist->store, job->tag, job->dir, sizeof(job->dir), &job->err);
 }
@@ -546,12 +566,13 @@ static int run_job(struct persist *persist, struct persist_job *job)
 		}
 		return 0;
 	case PERSIST_RESOLVE:
-		return persist->spans ? resolve_for_all(persist, job) : do_resolve(persist, job);
+		return persist->spans && job->find_id == 0 ? resolve_for_all(persist, job)
+							   : do_resolve(persist, job);
 	case PERSIST_BEGIN:
 		return hosts_begin(&persist->hosts, &job->err);
 	case PERSIST_UNSAVE:
-		return hosts_save_fail(&persist->hosts, job->seq, NULL, 0, "", &job->why_not,
-			&job->err);
+		return hosts_save_fail(&persist->hosts, host_round(persist, job->seq), NULL, 0, "",
+			&job->why_not, &job->err);
 	case PERSIST_VOTE:
 		return vote_for_all(persist, job);
 	case PERSIST_ASIDE:

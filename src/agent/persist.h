@@ -62,6 +62,7 @@ struct persist_job {
 	uint32_t elsewhere;     /* SAVE STREAM_END: ranks of the job on other hosts */
 	uint64_t seq;           /* SAVE STREAM_BEGIN STREAM_END UNSAVE, if there are such: number
 				   of the save */
+	uint64_t round;         /* SAVE STREAM_END: its number among all hosts; the thread's */
 	uint64_t epoch;         /* the submitter's: which start of its ranks it is of */
 	struct hosts *hosts;    /* SAVE STREAM_END: the thread's; NULL: all ranks are here */
 	uint8_t verdict;        /* VOTE: enum proto_verdict */

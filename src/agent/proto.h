@@ -16,7 +16,7 @@
 
 struct pawl_err;
 
-#define PROTO_VERSION 3u
+#define PROTO_VERSION 4u
 #define PROTO_HEADER  12u /* bytes */
 #define PROTO_BODY_MAX                                                                             \
 	(512u << 20)          /* bytes of a body; more is refused and the connection closed        \
@@ -60,11 +60,13 @@ enum proto_type {
 	PROTO_OK,           /* nothing */
 	PROTO_GRANT,        /* u8 slot, u8 streamed, u64 seq, u32 n, n x (u8 slot, u64 bytes): n
 			       arenas whose descriptors come along. Streamed: and str directory */
-	PROTO_FROM_NOTHING, /* nothing: there is nothing to restore */
+	PROTO_FROM_NOTHING, /* u32 rounds: there is nothing to restore. How often all ranks have
+			       restored together, this time included: the upper half of the numbers
+			       of saves from now on (RESTORE) */
 	PROTO_FROM_MEMORY,  /* u64 step, str tag, u32 world, world x (u64 arena bytes, blob record):
 			       a descriptor for each that has bytes */
 	PROTO_FROM_STORE,   /* str tag */
-	PROTO_VERDICT,      /* u8 verdict of all, str why */
+	PROTO_VERDICT,      /* u8 verdict of all, str why, u32 rounds: as above, if they go on */
 	PROTO_LISTED, /* u32 n, n x (u64 step, str tag): committed in memory, not yet durable */
 	/* agent to worker, events */
 	PROTO_LEVEL = 128, /* u64 seq, u8 level, u32 -code, str why */

@@ -61,9 +61,12 @@ static void send_memory(struct agent_root *root, struct agent_conn *conn, uint32
 	conn_send(conn, start, fds, fds_n);
 }
 
-static void send_nothing(struct agent_conn *conn, uint32_t id)
+static void send_nothing(struct agent_conn *conn, uint32_t id, uint32_t rounds)
 {
-	conn_send(conn, conn_start(conn, PROTO_FROM_NOTHING, id), NULL, 0);
+	size_t start = conn_start(conn, PROTO_FROM_NOTHING, id);
+
+	wire_put_u32(&conn->agent->scratch, rounds);
+	conn_send(conn, start, NULL, 0);
 }
 
 static void send_tag(struct agent_root *root, struct agent_conn *conn, uint32_t id, const char *tag)
@@ -79,7 +82,7 @@ static void send_offer(struct agent_root *root, struct agent_conn *conn)
 	struct agent_restore *restore = &root->restore;
 
 	if (restore->nothing) { /* nothing to vote on: the round ends when all know */
-		send_nothing(conn, conn->restore_id);
+		send_nothing(conn, conn->restore_id, root->rounds + 1);
 	} else if (restore->slot >= 0) {
 		send_memory(root, conn, conn->restore_id, restore->slot);
 	} else {
@@ -113,6 +116,7 @@ static void finish_if_nothing(struct agent_root *root)
 {
 	if (root->restore.state == RESTORE_OFFERED && root->restore.nothing &&
 		root->restore.taken == root->ledger.world) {
+		root->rounds++;
 		end_round(root);
 	}
 }
@@ -161,6 +165,7 @@ static void start_round(struct agent_root *root, struct agent_conn *conn)
 	}
 	job->has_step = restore->has_step;
 	job->step = restore->step;
+	job->epoch = root->epoch;
 	restore->state = RESTORE_RESOLVING;
 	persist_submit(root->persist, job);
 }
@@ -197,15 +202,17 @@ void restore_ask(struct agent_root *root, struct agent_conn *conn)
 enum whole {
 	WHOLE_NOWHERE, /* memory has nothing of it */
 	WHOLE_SLOT,    /* one slot has all of it */
-	WHOLE_STORE,   /* it was added to, and the store has all of it */
-	WHOLE_NOT_YET, /* it was added to, and will be whole in the store only */
+	WHOLE_STORE,   /* a slot has a part of it, and the store all */
+	WHOLE_NOT_YET, /* a slot has a part of it, and the store will have all */
 };
 
-static enum whole find_whole(const struct ledger *ledger, const char *name, int *slot)
+static enum whole find_whole(const struct agent_root *root, const char *name, int *slot)
 {
+	const struct ledger *ledger = &root->ledger;
 	const char *tag = name;
 	uint64_t newest = 0;
 	enum whole whole = WHOLE_NOWHERE;
+	uint32_t slots_n = 0;
 	bool durable = true;
 
 	for (int i = 0; i < LEDGER_SLOTS && !name[0]; i++) { /* what is streamed counts too */
@@ -222,8 +229,10 @@ static enum whole find_whole(const struct ledger *ledger, const char *name, int 
 		if (at->state != SLOT_COMMITTED || strcmp(at->tag, tag) != 0) {
 			continue;
 		}
-		whole = whole != WHOLE_NOWHERE || at->again || at->streamed ? WHOLE_STORE
-									    : WHOLE_SLOT;
+		whole = WHOLE_SLOT;
+		if (slots_n++ > 0 || at->again || at->streamed || root->elsewhere > 0) {
+			whole = WHOLE_STORE;
+		}
 		durable = durable && at->durable;
 		*slot = i;
 	}
@@ -233,7 +242,7 @@ static enum whole find_whole(const struct ledger *ledger, const char *name, int 
 void restore_find(struct agent_root *root, struct agent_conn *conn, uint32_t id, const char *tag)
 {
 	int slot = -1;
-	enum whole whole = find_whole(&root->ledger, tag, &slot);
+	enum whole whole = find_whole(root, tag, &slot);
 	struct persist_job *job;
 	struct pawl_err err;
 
@@ -276,7 +285,7 @@ static void found(struct agent_root *root, const struct persist_job *job)
 	} else if (job->found) {
 		send_tag(root, conn, job->find_id, job->tag);
 	} else {
-		send_nothing(conn, job->find_id);
+		send_nothing(conn, job->find_id, 0);
 	}
 }
 
@@ -290,7 +299,7 @@ void restore_resolved(struct agent_root *root, const struct persist_job *job)
 		found(root, job);
 		return;
 	}
-	if (restore->state != RESTORE_RESOLVING) {
+	if (restore->state != RESTORE_RESOLVING || job->epoch != root->epoch) {
 		return; /* the ranks that asked are gone */
 	}
 	if (job->rv == PAWL_EPEER && root->elsewhere > 0) { /* they will ask again */
@@ -347,6 +356,7 @@ void restore_finish(struct agent_root *root)
 
 	if (restore->verdict == VERDICT_GO) {
 		root_event(root, EVENT_RESTORED, restore->slot >= 0 ? "memory" : "store");
+		root->rounds++;
 	} else if (restore->verdict == VERDICT_RETRY && restore->slot >= 0) {
 		ledger_drop(&root->ledger, restore->slot);
 		root->rows[restore->slot].level = HISTORY_FAILED;
@@ -364,6 +374,7 @@ void restore_finish(struct agent_root *root)
 		start = conn_start(conn, PROTO_VERDICT, conn->vote_id);
 		wire_put_u8(&root->agent->scratch, restore->verdict);
 		wire_put_str(&root->agent->scratch, restore->why);
+		wire_put_u32(&root->agent->scratch, root->rounds);
 		conn->vote_id = 0;
 		conn_send(conn, start, NULL, 0);
 	}

@@ -113,6 +113,16 @@ void root_tell_diverged(struct agent_root *root, const char *part)
 	}
 }
 
+static void fail_counted(struct agent_root *root, uint64_t seq, int code, const char *why)
+{
+	int slot = ledger_fail(&root->ledger, seq, code, why);
+
+	root_hosts_unsave(root, seq, code, why);
+	if (slot >= 0) {
+		drop_save(root, slot, code, why);
+	}
+}
+
 void root_fail(struct agent_root *root, uint32_t rank, uint64_t seq, const char *tag, int code,
 	const char *why)
 {
@@ -121,8 +131,7 @@ void root_fail(struct agent_root *root, uint32_t rank, uint64_t seq, const char 
 	int slot = -1;
 
 	if (!ledger->named) {
-		slot = ledger_fail(ledger, seq, code, why);
-		root_hosts_unsave(root, seq, code, why);
+		fail_counted(root, seq, code, why);
 	} else {
 		snprintf(name, sizeof(name), "%s", seq ? staging_tag(root, seq) : tag);
 		slot = name[0] ? ledger_fail_tag(ledger, rank, name, code, why) : -1;
@@ -266,9 +275,17 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 	struct pawl_err err;
 	enum ledger_answer answer;
 	uint32_t id = conn->begin_id;
+	char why[LEDGER_WHY_MAX];
+	uint64_t passed;
 
 	if (conn->ask.seq == 0) { /* else it needs more for what it began */
 		root_move_on(root, conn->rank, MOVE_BEGINS, conn->ask.tag);
+	}
+	passed = ledger_passed(&root->ledger, conn->rank, conn->ask.seq);
+	if (passed) {
+		snprintf(why, sizeof(why), "rank %u has no part in it, and saves %.64s already",
+			conn->job_rank, conn->ask.tag);
+		fail_counted(root, passed, PAWL_ECANCELED, why);
 	}
 	conn->ask.waited_ns = clock_mono_ns() - conn->begin_ns;
 	answer = ledger_begin(&root->ledger, &conn->ask, &verdict);
@@ -586,6 +603,7 @@ void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt)
 	root->asked_seq = 0;
 	root->crashed = false;
 	root->restore.state = RESTORE_IDLE;
+	root->rounds = 0;
 	root->attempt = attempt;
 }
 

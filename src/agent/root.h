@@ -19,6 +19,18 @@
 	2000000000LL            /* after the last worker vanished: make durable what is committed */
 #define ROOT_ASK_NS 200000000LL /* a save that waits is reconsidered this often */
 
+struct agent_conn;
+
+/* A question about what there is. What other ranks sent before it may still lie in their sockets:
+ * it is answered when those were read. */
+struct agent_question {
+	struct loop_timer timer; /* active: there is a question */
+	bool read;               /* what came before it */
+	void (*answer)(struct agent_conn *conn, uint32_t id, const char *tag);
+	uint32_t id;            /* of the request */
+	char tag[CKPT_TAG_MAX]; /* asked for */
+};
+
 /* A worker's connection, from accept on. */
 struct agent_conn {
 	struct agent *agent;         /* whose */
@@ -42,6 +54,7 @@ struct agent_conn {
 	int64_t begin_since_ns;      /* what it adds to, if it does, is no older */
 	struct ledger_ask ask;       /* what it asked */
 	uint64_t begin_seq;          /* granted to stream: of the save */
+	struct agent_question asked; /* not answered yet */
 	uint32_t find_id;            /* FIND that waits for the store's answer; 0: none */
 	uint32_t stream_id;  /* granted to stream: answered once the directory is there; 0: none */
 	uint32_t restore_id; /* request that waits for an offer; 0: none */
@@ -96,8 +109,11 @@ struct agent_root {
 	struct pawl_err failed;                /* why ROOT_FAILED */
 	uint32_t first;                        /* number of the first rank here */
 	uint32_t elsewhere;                    /* ranks of the job on other hosts */
+	bool named;                            /* its saves have tags; with ranks elsewhere the
+						  ledger counts them all the same */
 	uint32_t attempt;                      /* of the ranks in this epoch */
 	uint64_t epoch;                        /* counts them */
+	uint32_t rounds;                       /* how often all ranks restored in this one */
 	uint64_t unsaved_seq;                  /* elsewhere: newest save that the other hosts
 						  were told will not come from here */
 	int64_t epoch_ns;                      /* when it began, by the wall clock */

@@ -15,16 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct record_part *find_part(const struct record *record, const char *name)
-{
-	for (uint32_t p = 0; p < record->parts_n; p++) {
-		if (record->parts[p].shared && strcmp(record->parts[p].name, name) == 0) {
-			return &record->parts[p];
-		}
-	}
-	return NULL;
-}
-
 /* A file being written: where its bytes lie. */
 struct file_image {
 	const struct persist_job *job;
@@ -45,7 +35,8 @@ static const struct record_part *share_at(const struct file_image *image, uint64
 		return &job->ranks[image->rank].record->parts[image->part];
 	}
 	for (uint32_t r = 0; r < job->world; r++) {
-		const struct record_part *part = find_part(job->ranks[r].record, image->name);
+		const struct record_part *part =
+			record_find_shared(job->ranks[r].record, image->name);
 
 		if (part && off >= part->lo && off < part->hi) {
 			*rank = r;
@@ -120,21 +111,12 @@ struct making {
 	struct manifest_place *places; /* and places, or NULL */
 };
 
-static const struct manifest_part *find_file(const struct manifest *manifest, const char *file)
-{
-	for (uint32_t i = 0; i < manifest->parts_n; i++) {
-		if (strcmp(manifest->parts[i].file, file) == 0) {
-			return &manifest->parts[i];
-		}
-	}
-	return NULL;
-}
-
 /* The part that a file may share bytes with, or NULL. */
 static const struct manifest_part *find_base(const struct making *making,
 	const struct manifest_part *out)
 {
-	const struct manifest_part *base = out->sums ? find_file(&making->base, out->file) : NULL;
+	const struct manifest_part *base =
+		out->sums ? manifest_file(&making->base, out->file) : NULL;
 
 	return base && base->sums && base->raw == out->raw &&
 			base->depth + 1 < making->how->full_every
@@ -213,12 +195,6 @@ static void count_files(const struct persist_job *job, uint32_t *files, uint64_t
 	}
 }
 
-static int compare_files(const void *a, const void *b)
-{
-	return strcmp(((const struct manifest_part *)a)->file,
-		((const struct manifest_part *)b)->file);
-}
-
 /* Writes all files. */
 static int write_files(struct making *making, struct pawl_err *err)
 {
@@ -252,7 +228,7 @@ static int write_files(struct making *making, struct pawl_err *err)
 			}
 		}
 	}
-	qsort(manifest->parts, manifest->parts_n, sizeof(*manifest->parts), compare_files);
+	manifest_sort(manifest);
 	return 0;
 }
 
@@ -280,19 +256,20 @@ static int link_files(struct store *store, const char *dir, const char *tag,
 static int add_to(struct store *store, const char *dir, const struct manifest *base,
 	struct manifest *manifest, struct pawl_err *err)
 {
-	uint32_t fresh_n = manifest->parts_n;
+	struct manifest saved; /* what is there so far, in order */
 	struct manifest_part *parts = realloc(manifest->parts,
-		((size_t)fresh_n + base->parts_n + 1) * sizeof(*manifest->parts));
+		((size_t)manifest->parts_n + base->parts_n + 1) * sizeof(*manifest->parts));
 	int rv = 0;
 
 	if (!parts) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a manifest of %u files",
-			fresh_n + base->parts_n);
+			manifest->parts_n + base->parts_n);
 	}
 	manifest->parts = parts;
+	saved = *manifest;
 	for (uint32_t i = 0; i < base->parts_n && rv == 0; i++) {
 		const struct manifest_part *old = &base->parts[i];
-		const struct manifest_part *fresh = find_file(manifest, old->file);
+		const struct manifest_part *fresh = manifest_file(&saved, old->file);
 
 		if (fresh && fresh->rank != old->rank) {
 			return pawl_err_set(err, PAWL_EMISMATCH,
@@ -307,7 +284,7 @@ static int add_to(struct store *store, const char *dir, const struct manifest *b
 		parts[manifest->parts_n++] = *old;
 	}
 	manifest->world = base->world > manifest->world ? base->world : manifest->world;
-	qsort(parts, manifest->parts_n, sizeof(*parts), compare_files);
+	manifest_sort(manifest);
 	return rv;
 }
 
@@ -338,7 +315,7 @@ static int begin(struct making *making, struct store *store, struct pawl_err *er
 	const struct persist_job *job = making->job;
 
 	if (job->hosts) {
-		return hosts_save_begin(job->hosts, job->seq, making->dir, sizeof(making->dir),
+		return hosts_save_begin(job->hosts, job->round, making->dir, sizeof(making->dir),
 			err);
 	}
 	if (making->how->streamed) {
@@ -359,7 +336,7 @@ static int end(struct making *making, struct store *store, struct save_result *r
 	result->files = manifest->parts_n;
 	result->size_bytes = manifest_bytes(manifest);
 	if (job->hosts) {
-		return hosts_save_end(job->hosts, job->seq, manifest, job->ranks[0].record,
+		return hosts_save_end(job->hosts, job->round, manifest, job->ranks[0].record,
 			&result->files, &result->size_bytes, job->differs, err);
 	}
 	rv = publish(store, making->dir, job, manifest, err);
@@ -424,8 +401,11 @@ int save_write(struct store *store, struct writer *writer, struct persist_job *j
 	rv = rv == 0 ? write_files(&making, err) : rv;
 	rv = rv == 0 ? end(&making, store, result, err) : rv;
 	if (rv != 0 && job->hosts && job->hosts->in) { /* else there is nobody to tell */
-		hosts_save_fail(job->hosts, job->seq, manifest->parts, manifest->parts_n,
+		hosts_save_fail(job->hosts, job->round, manifest->parts, manifest->parts_n,
 			job->differs, err, NULL);
+		if (rv == PAWL_ENOENT && !hosts_lead(job->hosts)) {
+			rv = hosts_save_why(job->hosts, job->round, job->differs, err);
+		}
 	} else if (rv != 0 && !job->hosts) {
 		tag_abandon(store, manifest->tag);
 	}
@@ -541,7 +521,8 @@ int save_check(const struct record *const *records, uint32_t world, uint32_t fir
 		}
 		snprintf(part, CKPT_NAME_MAX, "%s", lowest->name);
 		for (uint32_t r = 1; r < world; r++) {
-			const struct record_part *other = find_part(records[r], lowest->name);
+			const struct record_part *other =
+				record_find_shared(records[r], lowest->name);
 			int rv;
 
 			if (!other) {

@@ -16,9 +16,8 @@ struct save_result {
 
 /* How to write it. */
 struct save_how {
-	const char *job; /* id */
-	const char
-		*base; /* newest durable tag, or "": chunks that are as in it are shared with it */
+	const char *job;     /* id */
+	const char *base;    /* newest durable tag, or "": chunks as in it are shared with it */
 	uint32_t full_every; /* of so many saves of a file one shares nothing; at most 1: all */
 	bool streamed;       /* the files are there already */
 };

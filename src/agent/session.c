@@ -55,25 +55,28 @@ static struct session_status *find_status(struct pawl_ckpt *ckpt, uint64_t id)
 }
 
 /* The agent's number for a save. */
-static uint64_t seq_of(const struct pawl_ckpt *ckpt, const struct session_status *entry)
+static uint64_t seq_of(const struct pawl_ckpt *ckpt, struct session_status *entry)
 {
-	return ckpt->options.named ? entry->seq : entry->id - ckpt->seq_base;
+	if (ckpt->counted && entry->seq == 0) {
+		entry->seq = session_number(ckpt, entry->id);
+	}
+	return entry->seq;
 }
 
 /* The save that the agent has this number for. */
 static uint64_t id_of(const struct pawl_ckpt *ckpt, uint64_t seq)
 {
-	for (uint32_t i = 0; ckpt->options.named && i < PAWL_CKPT_STATUS_KEPT; i++) {
+	for (uint32_t i = 0; i < PAWL_CKPT_STATUS_KEPT; i++) {
 		if (seq != 0 && ckpt->statuses[i].seq == seq) {
 			return ckpt->statuses[i].id;
 		}
 	}
-	return ckpt->options.named ? 0 : seq + ckpt->seq_base;
+	return 0;
 }
 
 uint64_t session_seq(struct pawl_ckpt *ckpt, uint64_t id)
 {
-	const struct session_status *entry;
+	struct session_status *entry;
 	uint64_t seq;
 
 	pthread_mutex_lock(&ckpt->state);
@@ -297,7 +300,7 @@ int session_connect(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	ckpt->link = NULL;
 	ckpt->build.lost = ckpt->build.open && ckpt->build.slot != SESSION_NO_SLOT;
 	pthread_mutex_lock(&ckpt->state);
-	ckpt->seq_base = ckpt->last_id;
+	ckpt->rounds = 0;
 	for (uint32_t i = 0; i < PAWL_CKPT_STATUS_KEPT; i++) {
 		ckpt->statuses[i].seq = 0; /* this agent counts anew */
 	}
@@ -366,6 +369,7 @@ static int copy_options(struct pawl_ckpt *ckpt, const struct pawl_ckpt_options *
 	}
 	ckpt->options = *options;
 	ckpt->options.host_ranks = options->host_ranks ? options->host_ranks : options->world;
+	ckpt->counted = !options->named || ckpt->options.host_ranks < options->world;
 	ckpt->options.root = realpath(root, NULL);
 	if (!ckpt->options.root) {
 		ckpt->options.root = strdup(root); /* not there yet: made by the agent */

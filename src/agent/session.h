@@ -72,8 +72,8 @@ struct session_question {
 struct session_status {
 	uint64_t id;                    /* 0: none */
 	struct pawl_ckpt_status status; /* as told */
-	uint64_t seq; /* the agent's number for it; 0: not granted. Strict saves: id - seq_base */
-	bool over;    /* superseded: it will not become durable */
+	uint64_t seq;                   /* the agent's number for it; 0: not known to this agent */
+	bool over;                      /* superseded: it will not become durable */
 };
 
 /* A save put together partition by partition. */
@@ -98,29 +98,31 @@ struct pawl_ckpt {
 	struct link *link;                  /* NULL: not connected */
 	struct snap *snap;                  /* the engine */
 
-	pthread_mutex_t saving;                    /* see above; guards all up to state */
-	struct wire_out frame;                     /* frames of saving and restoring */
-	struct link_reply reply;                   /* their replies */
-	struct record_part *records;               /* of the last structure, as told to the agent */
-	struct session_part *parts;                /* of the last structure */
-	uint32_t parts_n;                          /* of them */
-	struct ckpt_pieces pieces;                 /* of the save in progress */
-	struct record_piece *told;                 /* the pieces as told; told_cap of them */
-	size_t told_cap;                           /* allocated */
-	struct session_asked asked;                /* for a slot */
+	pthread_mutex_t saving;      /* see above; guards all up to state */
+	struct wire_out frame;       /* frames of saving and restoring */
+	struct link_reply reply;     /* their replies */
+	struct record_part *records; /* of the last structure, as told to the agent */
+	struct session_part *parts;  /* of the last structure */
+	uint32_t parts_n;            /* of them */
+	struct ckpt_pieces pieces;   /* of the save in progress */
+	struct record_piece *told;   /* the pieces as told; told_cap of them */
+	size_t told_cap;             /* allocated */
+	struct session_asked asked;  /* for a slot */
+	bool counted; /* all ranks make all saves, which are matched by number; else by tag */
 	struct session_arena arenas[LEDGER_SLOTS]; /* mapped */
 	pthread_t preparer;                        /* puts pages into the other arena */
 	bool preparing;                            /* preparer is to be joined */
 	char stream_dir[STORE_NAME_MAX];           /* where it is streamed to, if it is */
-	uint64_t seq_base;                         /* id - seq of this connection */
-	struct session_build build;                /* in pieces */
-	uint64_t step;                             /* of the save in progress */
-	char tag[CKPT_TAG_MAX];                    /* of it */
-	uint32_t flags;                            /* PAWL_SAVE_…, of it */
-	bool summing;                              /* it takes sums */
-	enum snap_proof proof;                     /* it has */
-	int64_t begun_ns;                          /* when the save in progress began */
-	int64_t asked_ns;                          /* when the next one was asked for; 0: not yet */
+	uint64_t seq_base; /* counted: last id before the ranks restored together; 0: never */
+	uint32_t rounds;   /* counted: times they did, since this agent counts */
+	struct session_build build; /* in pieces */
+	uint64_t step;              /* of the save in progress */
+	char tag[CKPT_TAG_MAX];     /* of it */
+	uint32_t flags;             /* PAWL_SAVE_…, of it */
+	bool summing;               /* it takes sums */
+	enum snap_proof proof;      /* it has */
+	int64_t begun_ns;           /* when the save in progress began */
+	int64_t asked_ns;           /* when the next one was asked for; 0: not yet */
 
 	pthread_mutex_t state;  /* see above; guards all below */
 	pthread_cond_t changed; /* a status, or the connection, changed */
@@ -147,6 +149,10 @@ void session_set_failed(struct pawl_ckpt *ckpt, uint64_t id, int code, const cha
 	int storage);
 /* The agent's number for a save; 0: it has none. */
 uint64_t session_seq(struct pawl_ckpt *ckpt, uint64_t id);
+/* With state: that of a counted save. */
+uint64_t session_number(const struct pawl_ckpt *ckpt, uint64_t id);
+/* All ranks have restored together: numbers begin anew. */
+void session_restored(struct pawl_ckpt *ckpt, uint32_t rounds);
 void session_set_seq(struct pawl_ckpt *ckpt, uint64_t id, uint64_t seq);
 void session_note(struct pawl_ckpt *ckpt, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -165,7 +171,10 @@ int session_ask_slot(struct pawl_ckpt *ckpt, uint64_t id, uint64_t need_bytes, i
 	struct pawl_err *err);
 /* What was asked ahead, if anything, will not come. */
 void session_take_back(struct pawl_ckpt *ckpt, const char *why);
+/* This rank's next save will not come. Where ranks count, it has had its number. */
+void session_skip(struct pawl_ckpt *ckpt, const char *why);
 void session_forget_asked(struct pawl_ckpt *ckpt); /* the agent is gone */
+void session_ask_lost(struct pawl_ckpt *ckpt);     /* the same, and its id is free again */
 /* Puts pages into the other arena, in the background. */
 void session_prepare_rest(struct pawl_ckpt *ckpt, int slot);
 /* Unmaps the arenas, once nobody writes to them any more. */
@@ -186,8 +195,8 @@ int session_append_part(struct pawl_ckpt *ckpt, const struct pawl_ckpt_part *in,
 void session_free_parts(struct pawl_ckpt *ckpt);
 /* Lists the pieces of partition p behind those that are listed. */
 int session_list_part(struct pawl_ckpt *ckpt, uint32_t p, uint8_t *arena, struct pawl_err *err);
-/* Connects if need be, so that id can be the connection's next save. */
-int session_reach(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err);
+/* Connects if need be. */
+int session_reach(struct pawl_ckpt *ckpt, struct pawl_err *err);
 /* Takes the lock for a save of tag (NULL: that of step), once the one before is copied. */
 int session_enter(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
 	struct pawl_err *err);

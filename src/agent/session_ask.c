@@ -47,7 +47,7 @@ static bool is_held(const struct pawl_ckpt *ckpt, enum proto_question which)
 	const struct session_question *question = &ckpt->questions[which];
 
 	return question->held &&
-		(which != QUESTION_DUE || question->seq == ckpt->last_id - ckpt->seq_base);
+		(which != QUESTION_DUE || question->seq == session_number(ckpt, ckpt->last_id));
 }
 
 /* With state: waits until it is known where all ranks are told yes. */

@@ -141,7 +141,7 @@ static int reach_same(struct pawl_ckpt *ckpt, struct pawl_err *err)
 		return pawl_err_set(err, PAWL_EPEER,
 			"the agent is gone, and what was staged so far with it");
 	}
-	return session_reach(ckpt, ckpt->build.id, err);
+	return session_reach(ckpt, err);
 }
 
 /* The newest partition, to wherever the save goes. */

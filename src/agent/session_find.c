@@ -20,9 +20,10 @@ struct question {
 	int timeout_ms;
 };
 
-/* One question to the agent that we are connected to, or can be. Called with saving. */
+/* One question to the agent that we are connected to, or can be. Called with saving. PAWL_EBUSY
+ * with adding set: the tag is being added to. */
 static int ask_once(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
-	const struct question *question, struct pawl_err *err)
+	const struct question *question, bool *adding, struct pawl_err *err)
 {
 	struct wire_in in;
 	size_t start;
@@ -41,60 +42,41 @@ static int ask_once(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
 		}
 		rv = link_call(ckpt->link, &ckpt->frame, start, question->timeout_ms, &ckpt->reply,
 			&in, err);
+		*adding = rv == PAWL_EBUSY && question->type == PROTO_FIND;
+	}
+	if (rv == 0 && question->type == PROTO_RESTORE && ckpt->reply.type == PROTO_FROM_NOTHING) {
+		session_restored(ckpt, wire_get_u32(&in));
 	}
 	rv = rv == 0 ? session_restore_take(restore, ckpt, &in, err) : rv;
 	link_reply_close(&ckpt->reply);
 	return rv;
 }
 
-/* PAWL_EBUSY: the tag is being added to. */
 static int ask(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
-	const struct question *question, struct pawl_err *err)
+	const struct question *question, bool *adding, struct pawl_err *err)
 {
 	int rv;
 
+	*adding = false;
 	pthread_mutex_lock(&ckpt->saving);
 	snap_wait(ckpt->snap); /* what was saved so far counts */
-	rv = ask_once(restore, ckpt, question, err);
+	rv = ask_once(restore, ckpt, question, adding, err);
 	if (rv == PAWL_EPEER) { /* it ended meanwhile: the next one answers */
-		rv = ask_once(restore, ckpt, question, err);
+		rv = ask_once(restore, ckpt, question, adding, err);
 	}
 	pthread_mutex_unlock(&ckpt->saving);
 	return rv;
 }
 
-int pawl_ckpt_restore(struct pawl_ckpt *ckpt, bool has_step, uint64_t step, int timeout_ms,
-	struct pawl_restore **out, struct pawl_err *err)
-{
-	const struct question question = {.type = PROTO_RESTORE,
-		.has_step = has_step,
-		.step = step,
-		.timeout_ms = timeout_ms};
-	int rv;
-
-	if (session_dead(ckpt, err)) {
-		return PAWL_EPEER;
-	}
-	rv = session_restore_new(out, ckpt, err);
-	if (rv != 0) {
-		return rv;
-	}
-	rv = ask(*out, ckpt, &question, err);
-	if (rv != 0) {
-		pawl_restore_close(*out);
-		*out = NULL;
-	}
-	return rv;
-}
-
-int pawl_ckpt_find(struct pawl_ckpt *ckpt, const char *tag, int timeout_ms,
+/* Asks, for question->timeout_ms again while the tag is being added to. */
+static int open_answer(struct pawl_ckpt *ckpt, const struct question *question,
 	struct pawl_restore **out, struct pawl_err *err)
 {
 	const struct timespec pause = {.tv_nsec = FIND_PAUSE_NS};
-	const struct question question = {.type = PROTO_FIND,
-		.tag = tag ? tag : "",
-		.timeout_ms = timeout_ms};
-	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
+	int64_t due_ns = question->timeout_ms < 0
+		? INT64_MAX
+		: clock_mono_ns() + question->timeout_ms * NS_PER_MS;
+	bool adding;
 	int rv;
 
 	if (session_dead(ckpt, err)) {
@@ -105,8 +87,8 @@ int pawl_ckpt_find(struct pawl_ckpt *ckpt, const char *tag, int timeout_ms,
 		return rv;
 	}
 	for (;;) {
-		rv = ask(*out, ckpt, &question, err);
-		if (rv != PAWL_EBUSY || clock_mono_ns() >= due_ns) {
+		rv = ask(*out, ckpt, question, &adding, err);
+		if (!adding || clock_mono_ns() >= due_ns) {
 			break;
 		}
 		nanosleep(&pause, NULL);
@@ -116,4 +98,25 @@ int pawl_ckpt_find(struct pawl_ckpt *ckpt, const char *tag, int timeout_ms,
 		*out = NULL;
 	}
 	return rv;
+}
+
+int pawl_ckpt_restore(struct pawl_ckpt *ckpt, bool has_step, uint64_t step, int timeout_ms,
+	struct pawl_restore **out, struct pawl_err *err)
+{
+	const struct question question = {.type = PROTO_RESTORE,
+		.has_step = has_step,
+		.step = step,
+		.timeout_ms = timeout_ms};
+
+	return open_answer(ckpt, &question, out, err);
+}
+
+int pawl_ckpt_find(struct pawl_ckpt *ckpt, const char *tag, int timeout_ms,
+	struct pawl_restore **out, struct pawl_err *err)
+{
+	const struct question question = {.type = PROTO_FIND,
+		.tag = tag ? tag : "",
+		.timeout_ms = timeout_ms};
+
+	return open_answer(ckpt, &question, out, err);
 }

@@ -549,6 +549,7 @@ int pawl_restore_vote(struct pawl_restore *restore, enum pawl_verdict verdict, c
 	char text[PROTO_TEXT_MAX];
 	char cut[PROTO_TEXT_MAX];
 	struct wire_in in;
+	uint32_t rounds;
 	size_t start;
 	int rv;
 
@@ -565,10 +566,13 @@ int pawl_restore_vote(struct pawl_restore *restore, enum pawl_verdict verdict, c
 	if (rv == 0) {
 		*all = (enum pawl_verdict)wire_get_u8(&in);
 		wire_get_str(&in, text, sizeof(text));
+		rounds = wire_get_u32(&in);
 		if (in.failed || *all > PAWL_VERDICT_REFUSED) {
 			rv = pawl_err_set(err, PAWL_ECORRUPT, "malformed verdict");
 		} else if (*all == PAWL_VERDICT_REFUSED) {
 			rv = pawl_err_set(err, PAWL_EMISMATCH, "restore refused by %s", text);
+		} else if (*all == PAWL_VERDICT_GO) {
+			session_restored(ckpt, rounds);
 		}
 	} else if (rv == PAWL_ETIMEDOUT) {
 		rv = pawl_err_set(err, rv, "restore: not all ranks have taken part within %d s",

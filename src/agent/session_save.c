@@ -512,20 +512,9 @@ static int stage(struct pawl_ckpt *ckpt, uint64_t id, int slot, bool watch, stru
 	return rv;
 }
 
-int session_reach(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err)
+int session_reach(struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
-	int rv;
-
-	if (ckpt->link && link_alive(ckpt->link)) {
-		return 0;
-	}
-	rv = session_connect(ckpt, err);
-	if (rv == 0) {
-		pthread_mutex_lock(&ckpt->state);
-		ckpt->seq_base = id - 1; /* this save is the new connection's first */
-		pthread_mutex_unlock(&ckpt->state);
-	}
-	return rv;
+	return ckpt->link && link_alive(ckpt->link) ? 0 : session_connect(ckpt, err);
 }
 
 /* From a laid-out save to a running snapshot (or a finished stream). */
@@ -535,7 +524,7 @@ static int start_save(struct pawl_ckpt *ckpt, uint64_t id, bool watch, struct pa
 	int rv;
 
 	ckpt->proof = SNAP_COPIED; /* also what is streamed */
-	rv = session_reach(ckpt, id, err);
+	rv = session_reach(ckpt, err);
 	if (rv != 0) {
 		return rv;
 	}
@@ -550,6 +539,26 @@ static int start_save(struct pawl_ckpt *ckpt, uint64_t id, bool watch, struct pa
 		session_tell_failed(ckpt, &ckpt->frame, id, rv, err->msg);
 	}
 	return rv;
+}
+
+/* A save by tag of ranks on several hosts, whose agents must come to the same saves. */
+static int check_spanning(const struct pawl_ckpt *ckpt, const char *tag, uint64_t step,
+	uint32_t flags, struct pawl_err *err)
+{
+	const char *wrong = NULL;
+
+	if (flags & PAWL_SAVE_ALONE) {
+		wrong = "it is saved by one rank alone";
+	} else if (flags & PAWL_SAVE_ADDS) {
+		wrong = "it was saved before, and is added to";
+	} else if (step == PAWL_STEP_NONE) {
+		wrong = "it has no number and no step was given";
+	}
+	return wrong ? pawl_err_set(err, PAWL_ENOTSUP,
+			       "tag %.64s: %s: of ranks on several hosts (%u of %u are here) each "
+			       "saves each tag, once, with its step",
+			       tag, wrong, ckpt->options.host_ranks, ckpt->options.world)
+		     : 0;
 }
 
 int session_enter(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
@@ -570,6 +579,13 @@ int session_enter(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32
 			"characters",
 			tag, CKPT_TAG_MAX - 1);
 	}
+	if (tag && ckpt->counted) {
+		int rv = check_spanning(ckpt, tag, step, flags, err);
+
+		if (rv != 0) {
+			return rv;
+		}
+	}
 	pthread_mutex_lock(&ckpt->saving);
 	if (ckpt->build.open) {
 		pthread_mutex_unlock(&ckpt->saving);
@@ -580,7 +596,7 @@ int session_enter(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32
 	ckpt->begun_ns = ckpt->asked_ns != 0 ? ckpt->asked_ns : called_ns;
 	ckpt->asked_ns = 0;
 	if (ckpt->asked.open && !link_alive(ckpt->link)) {
-		session_forget_asked(ckpt);
+		session_ask_lost(ckpt);
 	} else if (ckpt->asked.open && ckpt->asked.step != step) {
 		session_take_back(ckpt, "another step is saved");
 	}
@@ -615,7 +631,7 @@ static int save(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t
 	}
 	rv = lay_out(ckpt, parts, parts_n, err);
 	if (rv != 0) {
-		session_take_back(ckpt, "it could not be laid out");
+		session_skip(ckpt, "it could not be laid out");
 		goto unlock;
 	}
 	*id = ckpt->asked.open ? ckpt->asked.id : session_new_save(ckpt);

@@ -1,5 +1,6 @@
 /*
- * Inside a worker: the slot of a save, which is where in the memory tier it goes, and its arenas.
+ * Inside a worker: the slot of a save, which is where in the memory tier it goes, its arenas, and
+ * the number under which it is asked for.
  *
  * The agent's answer takes three wake-ups of threads. So a caller who knows that a save is about to
  * come may have it asked for beforehand (pawl_ckpt_ask), with as many bytes as the last one had,
@@ -11,7 +12,10 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/pages.h"
+#include "base/parallel.h"
 #include "ckpt/tags.h"
+
+#define POPULATE_BYTES (64u << 20) /* by one thread */
 
 /* ---- arenas ---- */
 
@@ -34,6 +38,31 @@ void session_drop_arenas(struct pawl_ckpt *ckpt)
 	}
 }
 
+/* From the end on: a preparer that is at it comes from the beginning. */
+static void populate_piece(void *user, size_t i)
+{
+	const struct session_arena *arena = user;
+	uint64_t past = (uint64_t)i * POPULATE_BYTES;
+	uint64_t left = arena->size_bytes - past;
+	uint64_t piece_bytes = left < POPULATE_BYTES ? left : POPULATE_BYTES;
+
+	pages_populate(arena->map + left - piece_bytes, piece_bytes);
+}
+
+/* Of the arena that a save waits for: by all cores, since training waits too. */
+static void prepare_now(struct pawl_ckpt *ckpt, struct session_arena *arena)
+{
+	if (ckpt->preparing && pthread_tryjoin_np(ckpt->preparer, NULL) == 0) {
+		ckpt->preparing = false; /* it had the time */
+	} else {
+		parallel_for((arena->size_bytes + POPULATE_BYTES - 1) / POPULATE_BYTES,
+			populate_piece, arena);
+		join_preparer(ckpt);
+	}
+	arena->ready = true;
+}
+
+/* Of the one that the next save will need. */
 static void *prepare_other(void *user)
 {
 	const struct session_arena *arena = user;
@@ -73,12 +102,7 @@ static int take_arenas(struct pawl_ckpt *ckpt, int slot, const struct link_reply
 			"granted an arena that was not handed over");
 	}
 	if (!ckpt->arenas[slot].ready) {
-		if (ckpt->preparing) {
-			join_preparer(ckpt); /* it has been at this one */
-		} else {
-			pages_populate(ckpt->arenas[slot].map, ckpt->arenas[slot].size_bytes);
-		}
-		ckpt->arenas[slot].ready = true;
+		prepare_now(ckpt, &ckpt->arenas[slot]);
 	}
 	return 0;
 }
@@ -90,6 +114,24 @@ void session_prepare_rest(struct pawl_ckpt *ckpt, int slot)
 	if (other->map && !other->ready && !ckpt->preparing) {
 		ckpt->preparing = pthread_create(&ckpt->preparer, NULL, prepare_other, other) == 0;
 	}
+}
+
+/* ---- numbers ---- */
+
+/* Counted saves have one number on all ranks: which one it is since they restored together, which
+ * neither an agent's death nor a failed save changes. Above that, so that numbers only grow, how
+ * often they have. */
+uint64_t session_number(const struct pawl_ckpt *ckpt, uint64_t id)
+{
+	return id > ckpt->seq_base ? (uint64_t)ckpt->rounds << 32 | (id - ckpt->seq_base) : 0;
+}
+
+void session_restored(struct pawl_ckpt *ckpt, uint32_t rounds)
+{
+	pthread_mutex_lock(&ckpt->state);
+	ckpt->seq_base = ckpt->last_id;
+	ckpt->rounds = rounds;
+	pthread_mutex_unlock(&ckpt->state);
 }
 
 /* ---- asking ---- */
@@ -173,7 +215,9 @@ static void give_up(struct pawl_ckpt *ckpt, uint64_t id, const char *why)
 	int slot;
 
 	session_set_failed(ckpt, id, PAWL_ECANCELED, why, -1, -1);
-	session_tell_failed(ckpt, &ckpt->frame, id, PAWL_ECANCELED, why);
+	if (ckpt->link) {
+		session_tell_failed(ckpt, &ckpt->frame, id, PAWL_ECANCELED, why);
+	}
 	if (ckpt->asked.open) {
 		(void)hear(ckpt, &slot, NULL); /* it may hand over arenas, and does so once */
 	}
@@ -186,10 +230,26 @@ void session_take_back(struct pawl_ckpt *ckpt, const char *why)
 	}
 }
 
+void session_skip(struct pawl_ckpt *ckpt, const char *why)
+{
+	if (ckpt->counted) {
+		give_up(ckpt, ckpt->asked.open ? ckpt->asked.id : session_new_save(ckpt), why);
+	}
+}
+
 void session_forget_asked(struct pawl_ckpt *ckpt)
 {
 	ckpt->asked.open = false;
 	link_reply_close(&ckpt->asked.reply);
+}
+
+void session_ask_lost(struct pawl_ckpt *ckpt)
+{
+	pthread_mutex_lock(&ckpt->state);
+	ASSERT(ckpt->last_id == ckpt->asked.id); /* a save comes next */
+	ckpt->last_id--;
+	pthread_mutex_unlock(&ckpt->state);
+	session_forget_asked(ckpt);
 }
 
 void session_slot_deinit(struct pawl_ckpt *ckpt)
@@ -208,8 +268,9 @@ void pawl_ckpt_ask(struct pawl_ckpt *ckpt, uint64_t step)
 	session_take_back(ckpt, "it was asked for twice");
 	if (ckpt->link && link_alive(ckpt->link) && ckpt->asked.need_bytes > 0 &&
 		!ckpt->options.named) {
-		/* if it fails, saving finds out */
-		(void)ask(ckpt, session_new_save(ckpt), step, ckpt->asked.need_bytes, NULL);
+		if (ask(ckpt, session_new_save(ckpt), step, ckpt->asked.need_bytes, NULL) != 0) {
+			session_ask_lost(ckpt); /* saving asks again */
+		}
 	}
 	pthread_mutex_unlock(&ckpt->saving);
 }
@@ -221,9 +282,6 @@ void pawl_ckpt_unask(struct pawl_ckpt *ckpt)
 	}
 	pthread_mutex_lock(&ckpt->saving);
 	ckpt->asked_ns = 0;
-	if (ckpt->link && link_alive(ckpt->link) && !ckpt->options.named) {
-		give_up(ckpt, ckpt->asked.open ? ckpt->asked.id : session_new_save(ckpt),
-			"the state could not be described");
-	}
+	session_skip(ckpt, "the state could not be described");
 	pthread_mutex_unlock(&ckpt->saving);
 }

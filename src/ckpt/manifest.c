@@ -384,20 +384,37 @@ void manifest_file_name(char *buf, size_t cap_bytes, const char *name, bool shar
 	}
 }
 
+static int compare_parts(const void *a, const void *b)
+{
+	return strcmp(((const struct manifest_part *)a)->file,
+		((const struct manifest_part *)b)->file);
+}
+
+void manifest_sort(struct manifest *manifest)
+{
+	if (manifest->parts_n > 0) {
+		qsort(manifest->parts, manifest->parts_n, sizeof(*manifest->parts), compare_parts);
+	}
+}
+
 static int compare_file(const void *key, const void *part)
 {
 	return strcmp(key, ((const struct manifest_part *)part)->file);
+}
+
+const struct manifest_part *manifest_file(const struct manifest *manifest, const char *file)
+{
+	return manifest->parts_n > 0 ? bsearch(file, manifest->parts, manifest->parts_n,
+					       sizeof(*manifest->parts), compare_file)
+				     : NULL;
 }
 
 /* The part in a file, if it is that partition. */
 static const struct manifest_part *find_file(const struct manifest *m, const char *file,
 	const char *name)
 {
-	const struct manifest_part *part = NULL;
+	const struct manifest_part *part = manifest_file(m, file);
 
-	if (m->parts_n > 0) {
-		part = bsearch(file, m->parts, m->parts_n, sizeof(*m->parts), compare_file);
-	}
 	return part != NULL && strcmp(part->name, name) == 0 ? part : NULL;
 }
 

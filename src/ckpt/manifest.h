@@ -61,6 +61,10 @@ int manifest_decode(struct manifest *manifest, const void *bytes, size_t len_byt
 	struct pawl_err *err);
 void manifest_deinit(struct manifest *manifest);
 uint64_t manifest_bytes(const struct manifest *manifest); /* of all its files */
+/* Puts the parts into the order that they must have. */
+void manifest_sort(struct manifest *manifest);
+/* The part in a file, or NULL. The parts must be in order. */
+const struct manifest_part *manifest_file(const struct manifest *manifest, const char *file);
 
 /* The part that rank restores for name: its own file, else the shared one; NULL when there is none.
  */

@@ -6,12 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int compare_files(const void *a, const void *b)
-{
-	return strcmp(((const struct manifest_part *)a)->file,
-		((const struct manifest_part *)b)->file);
-}
-
 static bool owns(const struct merge_host *host, uint32_t rank)
 {
 	if (rank == MANIFEST_ALL_RANKS) {
@@ -78,9 +72,9 @@ int manifest_merge(const struct merge_host *hosts, uint32_t n, struct manifest *
 			merged.parts[merged.parts_n++] = own->parts[p];
 		}
 	}
-	qsort(merged.parts, merged.parts_n, sizeof(*merged.parts), compare_files);
+	manifest_sort(&merged);
 	for (uint32_t p = 1; p < merged.parts_n; p++) {
-		if (compare_files(&merged.parts[p - 1], &merged.parts[p]) == 0) {
+		if (strcmp(merged.parts[p - 1].file, merged.parts[p].file) == 0) {
 			rv = pawl_err_set(err, PAWL_EMISMATCH,
 				"%s: ranks %u and %u both saved a partition of this name",
 				merged.parts[p].file, merged.parts[p - 1].rank,

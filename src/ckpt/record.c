@@ -326,3 +326,13 @@ void record_deinit(struct record *record)
 	free(record->block);
 	memset(record, 0, sizeof(*record));
 }
+
+const struct record_part *record_find_shared(const struct record *record, const char *name)
+{
+	for (uint32_t p = 0; p < record->parts_n; p++) {
+		if (record->parts[p].shared && strcmp(record->parts[p].name, name) == 0) {
+			return &record->parts[p];
+		}
+	}
+	return NULL;
+}

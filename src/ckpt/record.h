@@ -71,5 +71,7 @@ void record_encode(const struct record *record, struct wire_out *out);
  * one block. Input stays the caller's. PAWL_ECORRUPT with what is wrong, PAWL_ENOMEM. */
 int record_decode(struct record *record, const void *bytes, size_t len_bytes, struct pawl_err *err);
 void record_deinit(struct record *record); /* of a decoded or zeroed one */
+/* The shared partition of this name, or NULL. */
+const struct record_part *record_find_shared(const struct record *record, const char *name);
 
 #endif

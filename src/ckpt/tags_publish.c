@@ -205,18 +205,10 @@ struct foreign {
 	int rv;                      /* why the listing stopped, or 0 */
 };
 
-static int compare_file(const void *key, const void *part)
-{
-	return strcmp(key, ((const struct manifest_part *)part)->file);
-}
-
 static bool is_ours(const struct manifest *manifest, const char *name)
 {
 	return strcmp(name, ".pawl") == 0 || strcmp(name, "complete.txt") == 0 ||
-		strcmp(name, "why.txt") == 0 ||
-		(manifest->parts_n > 0 &&
-			bsearch(name, manifest->parts, manifest->parts_n, sizeof(*manifest->parts),
-				compare_file) != NULL);
+		strcmp(name, "why.txt") == 0 || manifest_file(manifest, name) != NULL;
 }
 
 /* store_list_fn; linking changes another directory than the one listed. */

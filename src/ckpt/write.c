@@ -333,6 +333,18 @@ static int write_changed(struct update *update, bool dense)
 	return job->rv;
 }
 
+/* A file at path of what changed: with holes for what did not or, if dense, without. */
+static int write_file(struct update *update, const char *path, uint64_t size_bytes, bool dense)
+{
+	struct job *job = &update->job;
+	int rv = create_file(job, path, size_bytes);
+
+	rv = rv == 0 ? write_changed(update, dense) : rv;
+	rv = rv == 0 ? finish_file(job, size_bytes) : rv;
+	close_file(job);
+	return rv;
+}
+
 /* ---- where files share bytes ---- */
 
 /* The end of the run of unchanged chunks from first on that lie in one source one behind the other.
@@ -472,18 +484,14 @@ static void unlink_sources(struct update *update)
 	job->part->sources_n = 0;
 }
 
+/* The file of what changed. */
 static int write_own(struct update *update)
 {
 	struct job *job = &update->job;
 	char path[STORE_PATH_MAX];
-	int rv;
 
 	manifest_file_path(path, sizeof(path), job->dir, job->part, 0);
-	rv = create_file(job, path, job->part->sources[0]);
-	rv = rv == 0 ? write_changed(update, true) : rv;
-	rv = rv == 0 ? finish_file(job, job->part->sources[0]) : rv;
-	close_file(job);
-	return rv;
+	return write_file(update, path, job->part->sources[0], true);
 }
 
 /* A linked part, or a second name for all of it. PAWL_ENOTSUP: it can be neither. */
@@ -515,17 +523,12 @@ static int write_whole(struct update *update)
 {
 	struct job *job = &update->job;
 	char path[STORE_PATH_MAX];
-	int rv;
 
 	for (uint32_t i = 0; i < update->chunks_n; i++) {
 		update->made[i].same = false;
 	}
 	snprintf(path, sizeof(path), "%s/%s", job->dir, job->part->file);
-	rv = create_file(job, path, job->plan->size_bytes);
-	rv = rv == 0 ? write_changed(update, false) : rv;
-	rv = rv == 0 ? finish_file(job, job->plan->size_bytes) : rv;
-	close_file(job);
-	return rv;
+	return write_file(update, path, job->plan->size_bytes, false);
 }
 
 /* In the way that the store allows; whole also if the base is gone meanwhile. */

@@ -264,14 +264,6 @@ static int begin(struct import *import, struct pawl_err *err)
 	return rv;
 }
 
-static int compare_files(const void *a, const void *b)
-{
-	const struct manifest_part *x = a;
-	const struct manifest_part *y = b;
-
-	return strcmp(x->file, y->file);
-}
-
 /* With one rank alone no file is called by a rank. */
 static int publish(struct import *import, struct pawl_err *err)
 {
@@ -281,7 +273,7 @@ static int publish(struct import *import, struct pawl_err *err)
 	if (manifest->parts_n == 0) {
 		return pawl_err_set(err, PAWL_ENOENT, "nothing to import in %s", import->args[0]);
 	}
-	qsort(manifest->parts, manifest->parts_n, sizeof(*manifest->parts), compare_files);
+	manifest_sort(manifest);
 	manifest->step = import->step;
 	manifest->created_ns = clock_wall_ns();
 	snprintf(manifest->job, sizeof(manifest->job), JOB_NAME);

@@ -119,7 +119,8 @@ class Job:
         return tell(self.ranks, command)
 
     def all(self, command: str, answer: str) -> None:
-        assert self.tell(command) == [answer] * len(self.ranks), self.logs()
+        said = self.tell(command)
+        assert said == [answer] * len(self.ranks), f"{said}\n{self.logs()}"
 
     def open(self) -> None:
         self.all(f"open {self.root}", "open")

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import pawl
+from pawl.engine import Engine
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
@@ -53,7 +54,7 @@ class Rank:
 
     def __init__(self) -> None:
         self.state = make()
-        self.ckpt: pawl.Checkpointer | None = None
+        self.ckpt: pawl.Checkpointer | Engine | None = None
         self.saved: pawl.Save | None = None
 
     def open(self, root: str, memory: str = "") -> str:
@@ -62,23 +63,60 @@ class Rank:
         self.ckpt = pawl.Checkpointer(root, rank=RANK, world_size=WORLD, memory=limit)
         return "open"
 
+    def engine(self, root: str, memory: str = "") -> str:
+        limit = int(memory) if memory else None
+        self.ckpt = Engine(root, rank=RANK, world_size=WORLD, memory=limit)
+        return "open"
+
+    def put(self, tag: str, how: str = "") -> str:
+        """Saves by tag. how: at once, in pieces, nothing, all the same name, alone."""
+        assert isinstance(self.ckpt, Engine)
+        part = {"tag": tag, "rank": RANK, "values": torch.arange(3000.0) + RANK}
+        name = "same" if how == "same" else f"part-{RANK}"
+        if how in ("pieces", "nothing"):
+            building = self.ckpt.begin(tag)
+            for one in (name, f"{name}-too") if how == "pieces" else ():
+                building.add(one, part)
+            self.saved = building.commit()
+        else:
+            self.saved = self.ckpt.save(tag, {name: part}, alone=how == "alone")
+        return "saving"
+
+    def find(self, tag: str = "") -> str:
+        """The tag, and whose files it has; each is read."""
+        assert isinstance(self.ckpt, Engine)
+        found = self.ckpt.find(tag or None)
+        if found is None:
+            return "nothing"
+        for name in found.names:
+            part = found.load(name)
+            own = int(part["rank"])
+            assert part["tag"] == found.tag and name.startswith(("same", f"part-{own}")), part
+            assert torch.equal(part["values"], torch.arange(3000.0) + own), name
+        return f"{found.tag} {' '.join(found.names)}"
+
+    def remove(self, tag: str) -> str:
+        assert isinstance(self.ckpt, Engine)
+        self.ckpt.remove(tag)
+        return "removed"
+
     def save(self, step: str, wrong: str = "") -> str:
-        assert self.ckpt
+        assert isinstance(self.ckpt, pawl.Checkpointer)
         fill(self.state, int(step), wrong == "wrong")
         self.saved = self.ckpt.save(int(step), self.state)
         return "saving"
 
-    def wait(self, seconds: str = "60") -> str:
+    def wait(self, seconds: str = "60", level: str = "durable") -> str:
         assert self.saved
-        return "durable" if self.saved.wait("durable", float(seconds)) else f"{self.saved.error}"
+        return level if self.saved.wait(level, float(seconds)) else f"{self.saved.error}"
 
     def restore(self, step: str = "") -> str:
-        assert self.ckpt
+        assert isinstance(self.ckpt, pawl.Checkpointer)
         got = self.ckpt.restore(self.state, int(step) if step else None)
         return "nothing" if got is None else f"{got} {differs(self.state, got)}".strip()
 
     def pin(self, step: str) -> str:
-        assert self.ckpt
+        assert isinstance(self.ckpt, pawl.Checkpointer)
         self.ckpt.pin(int(step))
         return "pinned"
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
+from pathlib import Path
 
 import nebulaml as nm
 import torch
 import torch.distributed as dist
+
+from acceptance_job import agent_pid
+
+MEETINGS = 60  # in half of the runs one failed, while a tag that became durable could be missed
 
 
 def save(tag: str, value: float, rank: int) -> bool:
@@ -55,6 +61,43 @@ def dead(root: str, rank: int) -> None:
     dist.barrier()  # which fails: the process ends by an exception
 
 
+def met(root: str, rank: int) -> None:
+    """Once all have committed, every rank finds what all have committed."""
+    nm.init(root, persistent_time_interval=0)
+    for step in range(MEETINGS):
+        assert save(f"global_step{step}", step, rank)
+        dist.barrier()
+        found = nm.get_latest_checkpoint()
+        assert found is not None and found.tag == f"global_step{step}", f"{step}: {found}"
+        assert f"global_step{step}" in nm.list_checkpoints()
+        dist.barrier()
+    print("> met", flush=True)
+
+
+def overtaken(root: str, rank: int) -> None:
+    """An agent that was held up reads what rank 0 sent, and asks, before what rank 1 sent."""
+    nm.init(root, persistent_time_interval=0)
+    assert save("global_step1", 1, rank)
+    dist.barrier()
+    assert nm.flush_persistence("global_step1")
+    ck = nm.Checkpoint("global_step2", 2)
+    ck.save(f"part-{rank}", {"w": torch.ones(1000)})
+    dist.barrier()
+    agent = agent_pid(Path(root))
+    assert agent is not None
+    if rank == 0:
+        os.kill(agent, signal.SIGSTOP)
+        assert ck.commit()
+    dist.barrier()
+    if rank == 1:
+        assert ck.commit()
+    dist.barrier()
+    if rank == 0:
+        threading.Timer(0.5, os.kill, (agent, signal.SIGCONT)).start()
+    print(f"> {nm.get_latest_checkpoint()}", flush=True)
+    dist.barrier()
+
+
 def alone(root: str, rank: int) -> None:
     """Only rank 0 saves, as many scripts do."""
     nm.init(root, persistent_time_interval=0)
@@ -82,7 +125,14 @@ def read(root: str, rank: int) -> None:
 def main() -> None:
     what, root = sys.argv[1:]
     dist.init_process_group("gloo")
-    {"whole": whole, "dead": dead, "alone": alone, "read": read}[what](root, dist.get_rank())
+    {
+        "whole": whole,
+        "dead": dead,
+        "met": met,
+        "overtaken": overtaken,
+        "alone": alone,
+        "read": read,
+    }[what](root, dist.get_rank())
 
 
 if __name__ == "__main__":

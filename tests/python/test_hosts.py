@@ -60,6 +60,71 @@ def test_hosts_save_and_restore_together(job: Job) -> None:
     ] * 4
 
 
+def put(job: Job, tag: str, how: str = "") -> list[str]:
+    """What became of it, rank by rank."""
+    said = job.tell(f"put {tag} {how}")
+    return job.tell("wait") if said == ["saving"] * len(said) else said
+
+
+def test_hosts_save_by_tag(job: Job) -> None:
+    job.start(2, 1)
+    job.all(f"engine {job.root}", "open")
+    job.all("find", "nothing")
+    job.all("put step1", "saving")
+    job.all("wait 60 committed", "committed")
+    job.all("find", "step1 part-0 part-1 part-2")  # waits: what is here alone is not whole
+    assert put(job, "step2", "pieces") == ["durable"] * 3
+    names = " ".join(f"part-{rank}{more}" for rank in range(3) for more in ("", "-too"))
+    job.all("find step2", f"step2 {names}")
+    for host, others in ((0, 1), (1, 0)):  # a host of which no rank has anything
+        tag = f"step{3 + host}"
+        ask(job.hosts[host].ranks, f"put {tag} nothing")
+        ask(job.hosts[others].ranks, f"put {tag}")
+        assert hear(job.ranks) == ["saving"] * 3
+        job.all("wait", "durable")
+        job.all("find", f"{tag} part-2" if host == 0 else f"{tag} part-0 part-1")
+    assert put(job, "step5", "nothing") == ["durable"] * 3
+    job.all("find step5", "nothing")
+    job.all("close", "True")
+    assert sorted(p.name for p in job.root.glob("step*")) == ["step1", "step2", "step3", "step4"]
+    is_whole(job.root)
+    job.start(1, 2)
+    job.all(f"engine {job.root}", "open")
+    job.all("find step1", "step1 part-0 part-1 part-2")
+    assert put(job, "step1", "pieces") == ["durable"] * 3  # by new processes: it is replaced
+    job.all("find step1", f"step1 {names}")
+
+
+def test_what_tags_of_several_hosts_cannot(job: Job) -> None:
+    job.start(2, 1)
+    job.all(f"engine {job.root}", "open")
+    assert put(job, "step1") == ["durable"] * 3
+    for tag, how, why in (
+        ("step2", "alone", "it is saved by one rank alone"),
+        ("step1", "", "it was saved before, and is added to"),
+        ("best", "", "it has no number and no step was given"),
+    ):
+        said = put(job, tag, how)
+        assert len(said) == 3
+        assert all(f"tag {tag}: {why}: of ranks on several hosts" in one for one in said), said
+    said = put(job, "step3", "same")
+    assert all("ranks 0 and 1 both saved a partition of this name" in one for one in said), said
+    ask(job.hosts[0].ranks, "put step4")
+    ask(job.hosts[1].ranks, "put step5")
+    assert hear(job.ranks) == ["saving"] * 3
+    said = job.tell("wait")
+    assert all("saves step5, step 5, where rank 0 saves step4" in one for one in said), said
+    ask(job.hosts[0].ranks, "put step6")
+    assert hear(job.hosts[0].ranks) == ["saving"] * 2
+    tell(job.hosts[1].ranks, "put step6 same")
+    job.all("wait", "durable")
+    assert put(job, "step7") == ["durable"] * 3  # all goes on
+    zero, _, other = job.tell("remove step6")
+    assert zero == "removed" and "of several hosts that of rank 0 has the root" in other
+    job.all("close", "True")
+    assert sorted(p.name for p in job.root.glob("step*")) == ["step1", "step7"]
+
+
 def test_any_hosts_restore_what_others_saved(job: Job) -> None:
     job.start(2, 1)
     job.open()
@@ -191,6 +256,32 @@ def test_a_damaged_tag_is_put_aside_for_all(job: Job) -> None:
     job.all("restore", "1")
 
 
+BY_STEP = ("open", "save {}", "restore", "{}")
+BY_TAG = ("engine", "put step{}", "find", "step{} part-0 part-1 part-2")
+
+
+@pytest.mark.parametrize("by", [BY_STEP, BY_TAG], ids=["step", "tag"])
+@pytest.mark.parametrize("node", [0, 1])
+def test_saves_go_on_after_an_agents_death(
+    make_job: Callable[..., Job], node: int, by: tuple[str, ...]
+) -> None:
+    """No rank restores: what is under way fails; then all hosts come to the same saves again."""
+    opens, saves, restores, found = by
+    job = make_job(timeout_s=3).start(1, 1, 1)
+    job.all(f"{opens} {job.root}", "open")
+    if by is BY_STEP:
+        job.all(restores, "nothing")
+    said = []
+    for step in range(1, 6):
+        if step == 2:
+            job.hosts[node].kill_agent()
+        job.all(saves.format(step), "saving")
+        said.append(job.tell("wait"))
+    assert said[3:] == [["durable"] * 3] * 2, f"{said}\n{job.logs()}"
+    job.all(restores, found.format(5))
+    is_whole(job.root)
+
+
 def test_kills_leave_a_whole_checkpoint_the_same_for_all(job: Job) -> None:
     """Ranks and agents of any host die at any moment of a save; all go on from one checkpoint."""
     rng = random.Random(SEED)
@@ -223,3 +314,24 @@ def test_kills_leave_a_whole_checkpoint_the_same_for_all(job: Job) -> None:
         assert job.tell("wait") == ["durable"] * 3, what + job.logs()
         durable = step
         is_whole(job.root)
+
+
+def test_kills_of_a_job_that_saves_by_tag(job: Job) -> None:
+    """A rank of any host dies at any moment of a save, and the launcher starts all again."""
+    rng = random.Random(SEED)
+    durable = step = 0
+    for _ in range(KILLS // 2):
+        job.start(1, 1, 1)
+        job.all(f"engine {job.root}", "open")
+        got = job.tell("find")
+        what = f"seed {SEED}: after step {step} {got}"
+        tags = [f"step{n} part-0 part-1 part-2" if n else "nothing" for n in (durable, step)]
+        assert got[0] in tags and len(set(got)) == 1, f"{what}\n{job.logs()}"
+        step += 1
+        assert put(job, f"step{step}") == ["durable"] * 3, f"{what}\n{job.logs()}"
+        is_whole(job.root)
+        durable = step
+        step += 1
+        ask(job.ranks, f"put step{step}")
+        time.sleep(rng.uniform(0, 0.06))
+        rng.choice(job.ranks).kill()

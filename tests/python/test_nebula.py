@@ -264,6 +264,16 @@ def test_four_ranks_commit_together(tmp_path: Path) -> None:
         assert said == [["global_step10 [10, 12, 13]"]] * world
 
 
+def test_what_all_committed_every_rank_finds_at_once(tmp_path: Path) -> None:
+    said = ranks.run_ranks(SCRIPT, 3, "met", str(tmp_path / "ckpt"), job="nebula-met")
+    assert said == [["met"]] * 3
+
+
+def test_a_question_does_not_overtake_what_another_rank_sent(tmp_path: Path) -> None:
+    said = ranks.run_ranks(SCRIPT, 2, "overtaken", str(tmp_path / "ckpt"), job="nebula-overtaken")
+    assert said == [["<Checkpoint global_step2>"]] * 2
+
+
 def test_a_rank_dead_before_commit_leaves_nothing_visible(tmp_path: Path) -> None:
     started = ranks.start_ranks(SCRIPT, 4, "dead", str(tmp_path / "ckpt"), job="nebula-dead")
     said = [rank.communicate(timeout=program.LIMIT_S)[0] for rank in started]

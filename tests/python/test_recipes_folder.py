@@ -283,8 +283,10 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
     left = names(tmp_path / "checkpoints")
     records = [name for name in left if name.endswith(".json")]
     assert len(records) == 2
-    # The very first save may have been cut off before it was recorded, and loaded all the same.
-    assert len(left) - len(records) <= 3
+    # The very first save may have been cut off before it was recorded, or while it was, and loaded
+    # all the same.
+    assert len([name for name in left if not name.startswith(".")]) - len(records) <= 3
+    assert len([name for name in left if name.startswith(".")]) <= 1
 
 
 def test_ranks_without_a_process_group_are_told(

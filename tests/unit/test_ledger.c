@@ -75,6 +75,21 @@ static void next_save_waits_for_slow_rank_then_is_skipped(void **state)
 	assert_int_equal(begin(&ledger, 1, 3, 300), LEDGER_GRANT);
 }
 
+static void who_goes_past_a_save_has_no_part_in_it(void **state)
+{
+	struct ledger ledger;
+
+	ledger_init(&ledger, 2, MINUTE_NS, 0);
+	assert_int_equal(begin(&ledger, 0, 7, 100), LEDGER_GRANT); /* numbers may begin anywhere */
+	assert_int_equal(ledger_passed(&ledger, 0, 8), 0);         /* it has one */
+	assert_int_equal(ledger_passed(&ledger, 1, 7), 0);         /* it comes to it */
+	assert_int_equal(ledger_passed(&ledger, 1, 8), 7);
+	assert_int_equal(ledger_fail(&ledger, 7, PAWL_ECANCELED, "gone past"), verdict.slot);
+	assert_int_equal(ledger_passed(&ledger, 1, 8), 0);
+	assert_int_equal(begin(&ledger, 1, 8, 200), LEDGER_GRANT);
+	assert_int_equal(begin(&ledger, 0, 8, 200), LEDGER_GRANT);
+}
+
 static void different_steps_fail_the_save_for_all(void **state)
 {
 	struct ledger ledger;
@@ -321,6 +336,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(commits_when_all_ranks_staged),
 		cmocka_unit_test(next_save_waits_for_slow_rank_then_is_skipped),
+		cmocka_unit_test(who_goes_past_a_save_has_no_part_in_it),
 		cmocka_unit_test(different_steps_fail_the_save_for_all),
 		cmocka_unit_test(hung_storage_costs_no_stall),
 		cmocka_unit_test(interval_zero_makes_every_save_durable),

@@ -407,6 +407,23 @@ static void handle_list(struct agent_conn *conn, uint32_t id, struct wire_in *bo
 	put_off(conn, id, "", answer_list);
 }
 
+static void answer_find(struct agent_conn *conn, uint32_t id, const char *tag)
+{
+	root_move_on(conn->root, conn->rank, MOVE_ASKS, NULL);
+	restore_find(conn->root, conn, id, tag);
+	root_turn(conn->root);
+}
+
+static void handle_find(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+{
+	char tag[CKPT_TAG_MAX] = "";
+
+	wire_get_str(body, tag, sizeof(tag));
+	put_off(conn, id, tag, answer_find);
+}
+
+/* ---- what is kept ---- */
+
 /* What is in the store only rank 0's host changes; else the rank is told. */
 static bool may_change(struct agent_conn *conn, uint32_t id, const char *what, const char *tag)
 {
@@ -437,21 +454,6 @@ static void handle_pin(struct agent_conn *conn, uint32_t id, struct wire_in *bod
 		persist_submit(conn->root->persist, job);
 	}
 	conn_reply_ok(conn, id);
-}
-
-static void answer_find(struct agent_conn *conn, uint32_t id, const char *tag)
-{
-	root_move_on(conn->root, conn->rank, MOVE_ASKS, NULL);
-	restore_find(conn->root, conn, id, tag);
-	root_turn(conn->root);
-}
-
-static void handle_find(struct agent_conn *conn, uint32_t id, struct wire_in *body)
-{
-	char tag[CKPT_TAG_MAX] = "";
-
-	wire_get_str(body, tag, sizeof(tag));
-	put_off(conn, id, tag, answer_find);
 }
 
 static void handle_condemn(struct agent_conn *conn, uint32_t id, struct wire_in *body)
@@ -488,6 +490,8 @@ static void handle_remove(struct agent_conn *conn, uint32_t id, struct wire_in *
 	}
 	conn_reply_ok(conn, id);
 }
+
+/* ---- the rest ---- */
 
 static void handle_imports(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {

@@ -9,7 +9,7 @@
  * Each look begins with opening the directory, to list it: on NFS that is what makes the client ask
  * the server anew, where a file that was not there before may stay unseen for half a minute.
  */
-#include "agent/hosts.h"
+#include "agent/hosts_save.h"
 
 #include "base/clock.h"
 #include "base/crc.h"
@@ -454,7 +454,8 @@ struct gathering {
 	uint64_t n;
 	bool there[HOSTS_MAX]; /* members that have said their part, or are past it */
 	uint32_t there_n;
-	uint32_t astray;  /* a member that is in a round of another kind; members_n: none */
+	uint32_t astray;  /* of a save: a member that restores; members_n: none */
+	uint64_t save;    /* of another kind: the oldest save that a member is in; 0: none */
 	int64_t since_ns; /* when the gathering began */
 };
 
@@ -484,8 +485,10 @@ static int take_part(void *user, const char *name, enum store_kind store_kind)
 		if (kind == round->kind && n >= round->n && !round->there[m]) {
 			round->there[m] = true;
 			round->there_n++;
-		} else if ((kind == 's') != (round->kind == 's') &&
-			is_ahead(round->hosts, kind, n)) {
+		} else if (kind == 's' && round->kind != 's' && is_ahead(round->hosts, kind, n) &&
+			(round->save == 0 || n < round->save)) {
+			round->save = n;
+		} else if (kind != 's' && round->kind == 's' && is_ahead(round->hosts, kind, n)) {
 			round->astray = m;
 		}
 	}
@@ -508,8 +511,15 @@ static int look_parts(struct hosts *hosts, void *what, struct pawl_err *err)
 	memset(round->there, 0, sizeof(round->there));
 	round->there_n = 0;
 	round->astray = run->members_n;
+	round->save = 0;
 	rounds_path(hosts, path);
 	rv = store_list(hosts->store, path, take_part, round, err);
+	if (rv == 0 && round->save > 0) { /* in vain: the ranks here have gone past it, or never
+					     came to it. (An agent that is new may still be at a
+					     save of the run before.) */
+		rv = hosts_save_refuse(hosts, round->save,
+			"the ranks of rank 0's host restore, and do not save", err);
+	}
 	if (rv != 0 || round->there_n == run->members_n) {
 		return rv != 0 ? rv : 1;
 	}
@@ -518,9 +528,7 @@ static int look_parts(struct hosts *hosts, void *what, struct pawl_err *err)
 		m = round->astray;
 		name_ranks(ranks, sizeof(ranks), run->members[m].first, run->members[m].ranks);
 		return pawl_err_set(err, PAWL_EMISMATCH,
-			"the host of %s %s where that of rank 0 %s", ranks,
-			round->kind == 's' ? "restores" : "saves",
-			round->kind == 's' ? "saves" : "restores");
+			"the host of %s restores where that of rank 0 saves", ranks);
 	}
 	while (round->there[m]) {
 		m++;

@@ -30,18 +30,16 @@ static void name_dir(const struct hosts *hosts, uint64_t n, char *dir, size_t ca
 	tag_new_dir(dir, cap_bytes, name);
 }
 
-/* Saves are of a run: where there is none, whatever the reason, this host must begin anew as if it
- * had been in one. */
+/* With a run that is over goes the save. Where there is none in time, this host goes on waiting to
+ * be named with the next one: to begin anew would put off those who are about to name it. */
 static int enter(struct hosts *hosts, struct pawl_err *err)
 {
 	int rv;
 
-	hosts->used = true;
+	hosts->used = hosts->used || hosts->in;
 	rv = hosts_enter(hosts, err);
-	if (rv != 0 && err) {
-		err->code = PAWL_EPEER;
-	}
-	return rv == 0 ? 0 : PAWL_EPEER;
+	hosts->used = hosts->used || rv == 0;
+	return rv;
 }
 
 int hosts_save_begin(struct hosts *hosts, uint64_t n, char *dir, size_t dir_cap_bytes,
@@ -274,17 +272,14 @@ int hosts_save_end(struct hosts *hosts, uint64_t n, const struct manifest *manif
 	return rv;
 }
 
-int hosts_save_fail(struct hosts *hosts, uint64_t n, const struct manifest_part *parts,
+/* In the run: this host's part is gone, and all are told why. */
+static int take_back(struct hosts *hosts, uint64_t n, const struct manifest_part *parts,
 	uint32_t parts_n, const char *part, const struct pawl_err *why, struct pawl_err *err)
 {
 	struct note_part note = {.word = {.code = why->code}};
 	char path[STORE_NAME_MAX + CKPT_NAME_MAX + 32];
 	char dir[STORE_NAME_MAX];
-	int rv = n <= hosts->durable ? 0 : enter(hosts, err);
 
-	if (rv != 0 || n <= hosts->durable) {
-		return rv;
-	}
 	hosts->saves = n > hosts->saves ? n : hosts->saves;
 	name_dir(hosts, n, dir, sizeof(dir));
 	if (hosts_lead(hosts)) { /* first of all: on a full disk the note needs the room */
@@ -302,6 +297,23 @@ int hosts_save_fail(struct hosts *hosts, uint64_t n, const struct manifest_part 
 		note_put_part(&hosts->out, &note);
 	}
 	return hosts_say(hosts, 's', n, hosts_lead(hosts), err);
+}
+
+int hosts_save_fail(struct hosts *hosts, uint64_t n, const struct manifest_part *parts,
+	uint32_t parts_n, const char *part, const struct pawl_err *why, struct pawl_err *err)
+{
+	int rv = n <= hosts->durable ? 0 : enter(hosts, err);
+
+	return rv != 0 || n <= hosts->durable ? rv
+					      : take_back(hosts, n, parts, parts_n, part, why, err);
+}
+
+int hosts_save_refuse(struct hosts *hosts, uint64_t n, const char *why, struct pawl_err *err)
+{
+	struct pawl_err reason;
+
+	pawl_err_set(&reason, PAWL_ECANCELED, "%s", why);
+	return take_back(hosts, n, NULL, 0, "", &reason, err);
 }
 
 int hosts_save_why(struct hosts *hosts, uint64_t n, char *part, struct pawl_err *err)

@@ -10,8 +10,8 @@
 #include "agent/hosts.h"
 #include "ckpt/record.h"
 
-/* Where this host's files of save n go, made if need be. PAWL_EPEER: there is no
- * run, or it is over: this host must begin anew. */
+/* Where this host's files of save n go, made if need be. PAWL_EPEER: the run is over, and this host
+ * must begin anew; PAWL_ETIMEDOUT: there is none yet. */
 int hosts_save_begin(struct hosts *hosts, uint64_t n, char *dir, size_t dir_cap_bytes,
 	struct pawl_err *err);
 /*
@@ -24,10 +24,12 @@ int hosts_save_end(struct hosts *hosts, uint64_t n, const struct manifest *manif
 	const struct record *record, uint32_t *files, uint64_t *size_bytes, char *part,
 	struct pawl_err *err);
 /* This host's part will not come, or hosts_save_end failed: all hosts are told why, unless they
- * know. parts_n of parts may have been written; part: as above, or "". PAWL_EPEER: as
- * above. */
+ * know. parts_n of parts may have been written; part: as above, or "". PAWL_EPEER,
+ * PAWL_ETIMEDOUT: as above. */
 int hosts_save_fail(struct hosts *hosts, uint64_t n, const struct manifest_part *parts,
 	uint32_t parts_n, const char *part, const struct pawl_err *why, struct pawl_err *err);
+/* Rank 0's, which is in the run and has no part in this save of another's: all are told why. */
+int hosts_save_refuse(struct hosts *hosts, uint64_t n, const char *why, struct pawl_err *err);
 /* The directory is gone: rank 0's host has removed it, since the save failed, and says why. part as
  * above. Never 0. */
 int hosts_save_why(struct hosts *hosts, uint64_t n, char *part, struct pawl_err *err);

@@ -282,6 +282,26 @@ def test_saves_go_on_after_an_agents_death(
     is_whole(job.root)
 
 
+@pytest.mark.parametrize("node", [0, 2])
+def test_a_save_that_the_others_have_given_up(job: Job, node: int) -> None:
+    """A host's agent dies, and its rank comes to the save when the others restore already."""
+    job.start(1, 1, 1)
+    job.open()
+    job.save(1)
+    late = job.hosts[node]
+    early = [rank for host in job.hosts if host is not late for rank in host.ranks]
+    late.kill_agent()
+    assert tell(early, "save 2") == ["saving"] * 2
+    ask(early, "restore")
+    time.sleep(0.3)
+    assert tell(late.ranks, "save 2") == ["saving"]
+    ask(late.ranks, "restore")
+    said = hear(job.ranks)
+    assert said == ["1"] * 3, f"{said}\n{job.logs()}"
+    job.save(3)
+    is_whole(job.root)
+
+
 def test_kills_leave_a_whole_checkpoint_the_same_for_all(job: Job) -> None:
     """Ranks and agents of any host die at any moment of a save; all go on from one checkpoint."""
     rng = random.Random(SEED)

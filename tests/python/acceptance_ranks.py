@@ -7,10 +7,12 @@ the engines of old DeepSpeed releases do, call by call.
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import signal
 import sys
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,7 +73,7 @@ def is_content(got: Any, step: int, name: str) -> bool:
 
 
 class OldEngine:
-    """NebulaCheckpointEngine as of DeepSpeed 0.8 to 0.16: one Checkpoint for all of a tag."""
+    """NebulaCheckpointEngine as of DeepSpeed 0.7.3 to 0.16: one Checkpoint for all of a tag."""
 
     def __init__(self, nm: Any, root: Path, interval_s: float) -> None:
         self.nm, self.path = nm, str(root)
@@ -129,10 +131,39 @@ class OldestEngine(OldEngine):
         return checkpoint.commit()
 
 
-ENGINES = {"object": OldEngine, "cloned": CloningEngine, "file": OldestEngine}
+def engine_of_release(nm: Any, root: Path, interval_s: float) -> Any:
+    """The class itself, out of the package of DeepSpeed 0.7.3, which runs on no torch of today.
+
+    It is all of that package that is run: the modules that it lies in are empty here.
+    """
+    (folder,) = os.environ["PYTHONPATH"].split(os.pathsep)[:1]
+    for name in ("deepspeed", "deepspeed.runtime", "deepspeed.runtime.checkpoint_engine"):
+        package = sys.modules[name] = types.ModuleType(name)
+        package.__path__ = [str(Path(folder, *name.split(".")))]
+    utils: Any = types.ModuleType("deepspeed.utils")
+    utils.logger, utils.log_dist = logging.getLogger("deepspeed"), lambda *what, **ranks: None
+    sys.modules[utils.__name__] = utils
+    module = importlib.import_module("deepspeed.runtime.checkpoint_engine.nebula_checkpoint_engine")
+    assert module.torch_nebula is nm
+    config = types.SimpleNamespace(
+        enable_nebula_load=True,
+        load_path=None,
+        persistent_storage_path=str(root),
+        persistent_time_interval=interval_s,
+        num_of_version_in_retention=2,
+    )
+    return module.NebulaCheckpointEngine(config)
 
 
-def save_checkpoint(rank: Rank, engine: OldEngine, folder: Path, step: int) -> None:
+ENGINES = {
+    "release": engine_of_release,
+    "object": OldEngine,
+    "cloned": CloningEngine,
+    "file": OldestEngine,
+}
+
+
+def save_checkpoint(rank: Rank, engine: Any, folder: Path, step: int) -> None:
     """DeepSpeedEngine.save_checkpoint."""
     tag = f"global_step{step}"
     if rank.number == 0:
@@ -150,7 +181,7 @@ def save_checkpoint(rank: Rank, engine: OldEngine, folder: Path, step: int) -> N
     rank.meet(f"{tag}-saved")
 
 
-def save_16bit_model(rank: Rank, engine: OldEngine, folder: Path, step: int) -> None:
+def save_16bit_model(rank: Rank, engine: Any, folder: Path, step: int) -> None:
     """DeepSpeedEngine.save_16bit_model: the same tag, opened again."""
     tag = f"global_step{step}"
     engine.create(tag)
@@ -160,7 +191,7 @@ def save_16bit_model(rank: Rank, engine: OldEngine, folder: Path, step: int) -> 
     rank.meet(f"{tag}-16bit")
 
 
-def load_checkpoint(engine: OldEngine, folder: Path) -> dict[str, Any]:
+def load_checkpoint(engine: Any, folder: Path) -> dict[str, Any]:
     """DeepSpeedEngine.load_checkpoint: each file by itself, of the tag that `latest` names."""
     tag = (folder / "latest").read_text()
     return {
@@ -171,7 +202,7 @@ def load_checkpoint(engine: OldEngine, folder: Path) -> dict[str, Any]:
 
 def deepspeed(root: Path, form: str) -> None:
     folder = root.parent / "deepspeed"
-    make = ENGINES[form]
+    make: Callable[[Any, Path, float], Any] = ENGINES[form]
 
     def first(rank: Rank) -> None:
         engine = make(rank.nm, root, 0)

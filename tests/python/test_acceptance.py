@@ -24,6 +24,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
+import packages
 import program
 from conftest import real_core
 from pawl import PawlError
@@ -43,12 +44,16 @@ SEED = int(os.environ.get("PAWL_SEED", secrets.randbelow(1 << 30)))
 
 
 def job(
-    what: str, *args: object, limit_s: float = program.LIMIT_S, before: Sequence[str] = ()
+    what: str,
+    *args: object,
+    limit_s: float = program.LIMIT_S,
+    before: Sequence[str] = (),
+    env: dict[str, str] | None = None,
 ) -> list[str]:
     """The lines that the job prints behind "> "; fails with all it said if it does."""
     done = subprocess.run(
         [*before, sys.executable, Path(__file__).with_name(JOBS[what]), what, *map(str, args)],
-        env=program.clean_env(),
+        env=env or program.clean_env(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -360,9 +365,14 @@ def test_a_rank_is_killed_before_it_commits(tmp_path: Path, die: str) -> None:
     job("dead", tmp_path / "root", die)
 
 
-# ---- as DeepSpeed 0.8 to 0.16 called Nebula ----
+# ---- as DeepSpeed 0.7.3 to 0.16 called Nebula ----
 
 
 @pytest.mark.parametrize("form", ["object", "cloned", "file"])
 def test_the_calls_of_old_deepspeed(tmp_path: Path, form: str) -> None:
     job("deepspeed", tmp_path / "root", form)
+
+
+def test_the_engine_of_old_deepspeed(tmp_path: Path) -> None:
+    env = packages.with_package("deepspeed", "0.7.3")
+    job("deepspeed", tmp_path / "root", "release", env=env)

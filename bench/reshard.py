@@ -113,6 +113,8 @@ def measure_dcp(folder: Path, layers: int, width: int, rounds: int) -> Times:
     def emptied() -> None:
         shutil.rmtree(theirs, ignore_errors=True)
         raw.unlink(missing_ok=True)
+        while any((folder / "ours").glob(".pawl.*")):  # the agent deletes the tag before
+            time.sleep(0.01)
 
     times: Times = {}
 

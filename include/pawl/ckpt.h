@@ -122,6 +122,10 @@ int pawl_ckpt_save(struct pawl_ckpt *ckpt, uint64_t step, const struct pawl_ckpt
 #define PAWL_SAVE_ALONE 1u /* no other rank has a part in it */
 #define PAWL_SAVE_ADDS                                                                             \
 	2u /* this session has saved the tag before: an agent that came since adds, too */
+#define PAWL_SAVE_STREAM                                                                           \
+	4u /* the rank writes it to the store itself, though memory has room for it: for those     \
+	      who wait until it is durable anyway. What another rank began goes where that one's   \
+	      does */
 int pawl_ckpt_save_tag(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32_t flags,
 	const struct pawl_ckpt_part *parts, uint32_t parts_n, bool watch, uint64_t *id,
 	struct pawl_err *err);

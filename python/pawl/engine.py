@@ -32,6 +32,7 @@ __all__ = ["AsIs", "Building", "Engine", "Found", "Raw", "Safetensors"]
 
 _ALONE: Final = 1  # as in include/pawl/ckpt.h
 _ADDS: Final = 2
+_STREAM: Final = 4
 _TAGS_KEPT: Final = 1024  # newest saves by tag that are remembered, to be waited for or added to
 _FIND_TIMEOUT_S: Final = 300.0  # for the agent's answer; a tag being added to is waited for
 _TRAILING: Final = re.compile(r"(\d+)\D*$")
@@ -154,12 +155,19 @@ class Engine(Saver):
         save.stall_s = time.perf_counter() - began
         return save
 
-    def begin(self, tag: str, step: int | None = None, alone: bool = False) -> Building:
-        """Starts a tag that is put together partition by partition; as ``save`` otherwise."""
+    def begin(
+        self, tag: str, step: int | None = None, alone: bool = False, stream: bool = False
+    ) -> Building:
+        """Starts a tag that is put together partition by partition; as ``save`` otherwise.
+
+        ``stream``: this rank writes its partitions to the store as they are added, and not by way
+        of memory: sooner durable, for those who wait for that anyway.
+        """
         session = self._live()
         step = _check_tag(tag, step)
         self._settle_pending()
-        save_id = session.begin(tag, step, self._flags(tag, alone))
+        flags = self._flags(tag, alone) | (_STREAM if stream else 0)
+        save_id = session.begin(tag, step, flags)
         capture = _guard.Capture([])
         capture.started(session, save_id)
         before = self._newest

@@ -292,6 +292,7 @@ static void handle_begin(struct agent_conn *conn, uint32_t id, struct wire_in *b
 	flags = wire_get_u8(body);
 	conn->ask.alone = (flags & PAWL_SAVE_ALONE) != 0;
 	conn->ask.adds = (flags & PAWL_SAVE_ADDS) != 0;
+	conn->ask.streams = (flags & PAWL_SAVE_STREAM) != 0;
 	conn->begin_since_ns = (int64_t)wire_get_u64(body);
 	if (!wire_in_done(body) || !tag_valid(conn->ask.tag)) {
 		conn->closing = true;

@@ -333,6 +333,12 @@ static int commit(struct ledger *ledger, struct ledger_slot *slot)
 	return (int)(slot - ledger->slots);
 }
 
+/* Whether a save that is new is written by the ranks themselves. */
+static bool streams(const struct ledger *ledger, const struct ledger_ask *ask)
+{
+	return ledger->stream || !ask->fits || ask->streams;
+}
+
 static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
 	const struct ledger_ask *ask, const struct ledger_known *known)
 {
@@ -346,7 +352,7 @@ static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
 	slot->late = known && !has_bit(known->part_bits, ask->rank);
 	slot->urgent = slot->again;
 	slot->alone = ask->alone;
-	slot->streamed = ledger->stream || !ask->fits;
+	slot->streamed = streams(ledger, ask);
 	slot->begun = set_bit(slot->begun_bits, ask->rank);
 	for (uint32_t r = 0; r < ledger->world; r++) {
 		bool done = has_its_part(slot, known, r) && !has_bit(ledger->gone_bits, r);
@@ -355,7 +361,7 @@ static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
 			slot->staged += set_bit(slot->staged_bits, r);
 		}
 	}
-	ledger->stream = slot->streamed;
+	ledger->stream = ledger->stream || !ask->fits;
 	ledger->last_seq = slot->seq;
 	ledger_know_step(ledger, slot->step);
 }
@@ -552,7 +558,7 @@ static int find_room(struct ledger *ledger, const struct ledger_ask *ask, bool a
 	struct ledger_slot *before = find_undurable(ledger, ask->tag);
 
 	if (before) {
-		bool streamed = ledger->stream || !ask->fits;
+		bool streamed = streams(ledger, ask);
 
 		before->urgent = before->urgent || again || streamed;
 		if (streamed) {

@@ -136,6 +136,7 @@ struct ledger_ask {
 	bool alone;        /* no other rank has a part in it */
 	bool adds;         /* the rank has saved the tag before, perhaps by another agent */
 	bool fits;         /* the memory budget takes this rank's state twice */
+	bool streams;      /* it is to be streamed though it fits */
 	int64_t waited_ns; /* since it first asked */
 };
 

@@ -53,7 +53,8 @@ struct persist {
 	struct persist_policy policy; /* for the next save */
 	bool stop;                    /* leave after the job in hand */
 	bool stopped;                 /* the thread has left */
-	bool busy;                    /* a job is in hand */
+	bool busy;                    /* a job is in hand, or what comes after it */
+	bool retains;                 /* thread's: that is retention */
 	struct rows history;          /* rows for its file */
 	struct rows events;           /* likewise */
 	int64_t rows_due_ns;          /* lock: they are to be written then; 0: there are none */
@@ -338,7 +339,6 @@ static int do_save(struct persist *persist, struct persist_job *job)
 		.streamed = job->kind == PERSIST_STREAM_END};
 	struct save_result result;
 	struct persist_policy policy;
-	struct pawl_err err;
 	int64_t start_ns = clock_mono_ns();
 	int rv;
 
@@ -359,10 +359,23 @@ static int do_save(struct persist *persist, struct persist_job *job)
 		return 0; /* the rest is rank 0's host's */
 	}
 	note_durable(persist, job, &result, clock_mono_ns() - start_ns);
-	if (tags_retain(persist->store, &policy.rule, &err) != 0) {
+	persist->retains = true;
+	return 0;
+}
+
+/* After a save, once those who wait for it are told: to free a large file's blocks takes long. */
+static void retain(struct persist *persist)
+{
+	struct retain_rule rule;
+	struct pawl_err err;
+
+	pthread_mutex_lock(&persist->lock);
+	rule = persist->policy.rule;
+	pthread_mutex_unlock(&persist->lock);
+	if (persist->store && tags_retain(persist->store, &rule, &err) != 0) {
 		log_line(LOG_WARNING, "retention in %s: %s", persist->root, err.msg);
 	}
-	return 0;
+	persist->retains = false;
 }
 
 /* Opens a tag, to see whether it is whole. */
@@ -633,10 +646,16 @@ static void *run_thread(void *user)
 		pthread_mutex_unlock(&persist->lock);
 		job->rv = run_job(persist, job);
 		pthread_mutex_lock(&persist->lock);
-		persist->busy = false;
 		push(&persist->done, job);
 		pthread_mutex_unlock(&persist->lock);
 		loop_wake(persist->loop);
+		if (persist->retains) {
+			retain(persist);
+		}
+		pthread_mutex_lock(&persist->lock);
+		persist->busy = false;
+		pthread_mutex_unlock(&persist->lock);
+		loop_wake(persist->loop); /* somebody may wait for persist_idle */
 		pthread_mutex_lock(&persist->lock);
 	}
 	pthread_mutex_unlock(&persist->lock);

@@ -103,9 +103,11 @@ int session_stream_open(struct session_stream **out, struct pawl_ckpt *ckpt, str
 		session_stream_close(stream);
 		return rv;
 	}
-	session_note(ckpt,
-		"the state is larger than the memory tier may be: saves write to the store "
-		"themselves, and training waits for them");
+	if (!(ckpt->flags & PAWL_SAVE_STREAM)) {
+		session_note(ckpt,
+			"the state is larger than the memory tier may be: saves write to the store "
+			"themselves, and training waits for them");
+	}
 	*out = stream;
 	return 0;
 }

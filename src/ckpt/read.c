@@ -6,7 +6,8 @@
  * what is in flight is awaited: until then the image belongs to the transfers.
  *
  * A file that is in memory already is mapped and verified where it lies: fresh memory to read it
- * into takes longer to get than the bytes to be looked at.
+ * into takes longer to get than the bytes to be looked at. So is one that other processes of the
+ * node read as well, which must go through the page cache anyway.
  */
 #include "ckpt/read.h"
 
@@ -26,8 +27,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define HUGE_PAGE   (2u << 20) /* bytes: images begin and end at multiples of it */
-#define PREPARE_MIN (8u << 20) /* bytes: pages are put into more than that ahead of the reader */
+#define HUGE_PAGE    (2u << 20) /* bytes: images begin and end at multiples of it */
+#define FILL_CHUNKS  8u         /* of a mapped file: read, then verified by all cores */
+#define AHEAD_CHUNKS 64u        /* so many are being read meanwhile */
+#define PREPARE_MIN  (8u << 20) /* bytes: pages are put into more than that ahead of the reader */
 
 struct reader {
 	struct store *store;                         /* the opener's */
@@ -288,10 +291,12 @@ struct part_image {
 	const struct manifest_part *part; /* the opener's: what to expect */
 	struct files files;               /* open until close, whatever becomes of their names */
 	const uint8_t *bytes;             /* the file */
-	uint8_t *memory;                  /* the same, to be read into; NULL: it is mapped */
+	uint8_t *memory;                  /* it may be read into; NULL: it was mapped at once */
 	bool *have;                       /* one a chunk: it is in bytes, verified */
 	uint64_t dropped;                 /* chunks: those before it were let go once */
 	bool shared;                      /* as in struct store_io */
+	bool unread;                      /* bytes is mapped, and filled chunk by chunk */
+	bool tried;                       /* to map it so */
 	char path[STORE_PATH_MAX];        /* for messages */
 };
 
@@ -341,25 +346,37 @@ static bool is_wanted(const struct needing *needing, uint64_t chunk)
 	return needing->want == NULL || needing->want[chunk];
 }
 
+/* The next wanted chunks that are not in have (NULL: none is), from *lo on and before end: to
+ * before *hi. */
+static bool next_run(const struct needing *needing, const bool *have, uint64_t end, uint64_t *lo,
+	uint64_t *hi)
+{
+	while (*lo < end && ((have && have[*lo]) || !is_wanted(needing, *lo))) {
+		++*lo;
+	}
+	*hi = *lo;
+	while (*hi < end && !(have && have[*hi]) && is_wanted(needing, *hi)) {
+		++*hi;
+	}
+	return *lo < *hi;
+}
+
+/* Bytes of the chunks from lo to before hi. */
+static uint64_t run_bytes(const struct part_image *image, uint64_t lo, uint64_t hi)
+{
+	return (hi - lo - 1) * CKPT_CHUNK + chunk_bytes(image->part, hi - 1);
+}
+
 /* Puts pages where the reader will come to: that takes longer than reading does. */
 static void *prepare_pages(void *user)
 {
 	const struct needing *needing = user;
 	struct part_image *image = needing->image;
-	uint64_t chunk = needing->first;
+	uint64_t hi;
 
-	while (chunk < needing->end) {
-		uint64_t lo = chunk;
-
-		while (chunk < needing->end && is_wanted(needing, chunk)) {
-			chunk++;
-		}
-		if (lo < chunk) {
-			pages_populate(image->memory + lo * CKPT_CHUNK,
-				(chunk - lo - 1) * CKPT_CHUNK +
-					chunk_bytes(image->part, chunk - 1));
-		}
-		chunk++;
+	for (uint64_t lo = needing->first; next_run(needing, NULL, needing->end, &lo, &hi);
+		lo = hi) {
+		pages_populate(image->memory + lo * CKPT_CHUNK, run_bytes(image, lo, hi));
 	}
 	return NULL;
 }
@@ -419,6 +436,71 @@ static int verify_mapped(struct needing *needing, struct pawl_err *err)
 	return blame_chunk(image->path, bad * CKPT_CHUNK, chunk_bytes(image->part, bad), err);
 }
 
+/* Reads them through the page cache, some way ahead, and verifies them where they lie. */
+static int fill_mapped(struct needing *needing, struct pawl_err *err)
+{
+	struct part_image *image = needing->image;
+	struct store *store = image->reader->store;
+	struct store_file *file = image->files.at[0];
+	uint64_t told = needing->first; /* wanted up to here */
+	uint64_t lo, hi;
+	int rv = 0;
+
+	for (uint64_t at = needing->first; at < needing->end && rv == 0; at += FILL_CHUNKS) {
+		struct needing now = {image, at, at + FILL_CHUNKS, needing->want};
+
+		now.end = now.end < needing->end ? now.end : needing->end;
+		for (; told < needing->end && told < at + AHEAD_CHUNKS; told += FILL_CHUNKS) {
+			uint64_t end = told + FILL_CHUNKS;
+
+			end = end < needing->end ? end : needing->end;
+			for (lo = told; next_run(needing, image->have, end, &lo, &hi); lo = hi) {
+				store_want(store, file, lo * CKPT_CHUNK, run_bytes(image, lo, hi));
+			}
+		}
+		for (lo = at; rv == 0 && next_run(needing, image->have, now.end, &lo, &hi);
+			lo = hi) {
+			rv = store_fill(store, file, lo * CKPT_CHUNK, run_bytes(image, lo, hi),
+				err);
+		}
+		rv = rv == 0 ? verify_mapped(&now, err) : rv;
+	}
+	return rv;
+}
+
+static int need(struct needing *needing, struct pawl_err *err)
+{
+	if (needing->image->unread) {
+		return fill_mapped(needing, err);
+	}
+	return (needing->image->memory ? read_into_memory : verify_mapped)(needing, err);
+}
+
+/* What other processes read as well is looked at where the page cache has it, if it can be. What
+ * was read into memory before stays there, for those who look at it. */
+static int try_unread(struct part_image *image, struct pawl_err *err)
+{
+	bool *before = image->have;
+	struct needing again = {image, 0, image->part->chunks_n, before};
+	const uint8_t *bytes;
+	bool *have;
+	int rv;
+
+	image->tried = true;
+	have = FAULT_MEM("reader.image", calloc(image->part->chunks_n + 1u, sizeof(*have)));
+	if (have == NULL || image->part->sources_n > 0 ||
+		store_map_unread(image->reader->store, image->files.at[0], &bytes, NULL) != 0) {
+		free(have);
+		return 0;
+	}
+	image->bytes = bytes;
+	image->unread = true;
+	image->have = have;
+	rv = fill_mapped(&again, err);
+	free(before);
+	return rv;
+}
+
 int part_image_need(struct part_image *image, uint64_t off, uint64_t len_bytes,
 	struct pawl_err *err)
 {
@@ -429,14 +511,18 @@ int part_image_need(struct part_image *image, uint64_t off, uint64_t len_bytes,
 		return 0;
 	}
 	needing.end = (off + len_bytes - 1) / CKPT_CHUNK + 1;
-	return (image->memory != NULL ? read_into_memory : verify_mapped)(&needing, err);
+	return need(&needing, err);
 }
 
 int part_image_need_chunks(struct part_image *image, const bool *want, struct pawl_err *err)
 {
 	struct needing needing = {.image = image, .end = image->part->chunks_n, .want = want};
+	int rv = 0;
 
-	return (image->memory != NULL ? read_into_memory : verify_mapped)(&needing, err);
+	if (image->memory != NULL && image->shared && !image->tried) {
+		rv = try_unread(image, err);
+	}
+	return rv == 0 ? need(&needing, err) : rv;
 }
 
 void part_image_share(struct part_image *image, bool shared)
@@ -448,7 +534,7 @@ void part_image_drop(struct part_image *image, uint64_t end)
 {
 	uint64_t chunk = end / CKPT_CHUNK;
 
-	if (image->memory == NULL || chunk <= image->dropped) {
+	if (image->memory == NULL || image->unread || chunk <= image->dropped) {
 		return; /* the page cache is the system's */
 	}
 	madvise(image->memory + image->dropped * CKPT_CHUNK, (chunk - image->dropped) * CKPT_CHUNK,

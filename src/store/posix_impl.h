@@ -43,7 +43,10 @@ int posix_create(struct store *store, const char *path, uint64_t size_bytes,
 	struct store_file **file, struct pawl_err *err);
 int posix_open(struct store *store, const char *path, struct store_file **file,
 	uint64_t *size_bytes, struct pawl_err *err);
-int posix_map(struct store *store, struct store_file *file, const uint8_t **bytes,
+int posix_map(struct store *store, struct store_file *file, bool unread, const uint8_t **bytes,
+	struct pawl_err *err);
+void posix_want(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes);
+int posix_fill(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,
 	struct pawl_err *err);
 int posix_submit(struct store *store, struct store_io *io, struct pawl_err *err);
 struct store_io *posix_reap(struct store *store, int timeout_ms);

@@ -19,6 +19,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/fs.h>
 #include <signal.h>
 #include <stdio.h>
@@ -29,6 +30,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* sys/mman.h, for headers older than Linux 5.14 */
+#endif
 #define MINCORE_PAGES 256u /* asked at a time */
 #define MISSING_PART  16u  /* a file lacking more than one page in so many is not mapped */
 #define PAGE_BYTES    4096 /* where they are larger, the page cache is left alone */
@@ -226,14 +230,23 @@ static bool take_lease(int fd)
 		FAULT_SYS("store.lease", fcntl(fd, F_SETLEASE, F_RDLCK)) == 0;
 }
 
-int posix_map(struct store *store, struct store_file *file, const uint8_t **bytes,
+/* Keeps the pages of the map: all of them, reading those that are not there; or as they come. */
+static int lock_pages(struct store_file *file, bool as_they_come)
+{
+	return FAULT_SYS("store.lock",
+		as_they_come ? mlock2(file->map, file->map_bytes, MLOCK_ONFAULT)
+			     : mlock(file->map, file->map_bytes));
+}
+
+int posix_map(struct store *store, struct store_file *file, bool unread, const uint8_t **bytes,
 	struct pawl_err *err)
 {
 	struct stat st;
 
 	if (file->cache_fd < 0 ||
-		lacks_pages(file->map, file->map_bytes,
-			file->map_bytes / PAGE_BYTES / MISSING_PART)) {
+		(!unread &&
+			lacks_pages(file->map, file->map_bytes,
+				file->map_bytes / PAGE_BYTES / MISSING_PART))) {
 		return pawl_err_set(err, PAWL_ENOTSUP, "map %s: not in the page cache", file->path);
 	}
 	if (!take_lease(file->cache_fd)) {
@@ -243,7 +256,7 @@ int posix_map(struct store *store, struct store_file *file, const uint8_t **byte
 	/* another size: it was cut after it was opened, which the reads will tell */
 	if (fstat(file->cache_fd, &st) != 0 || (uint64_t)st.st_size != file->map_bytes ||
 		mprotect(file->map, file->map_bytes, PROT_READ) != 0 ||
-		FAULT_SYS("store.lock", mlock(file->map, file->map_bytes)) != 0) {
+		lock_pages(file, unread) != 0) {
 		munlock(file->map, file->map_bytes);
 		mprotect(file->map, file->map_bytes, PROT_NONE);
 		fcntl(file->cache_fd, F_SETLEASE, F_UNLCK);
@@ -252,6 +265,23 @@ int posix_map(struct store *store, struct store_file *file, const uint8_t **byte
 	file->held = true;
 	*bytes = (const uint8_t *)file->map;
 	return 0;
+}
+
+void posix_want(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes)
+{
+	posix_fadvise(file->cache_fd, (off_t)off_bytes, (off_t)len_bytes, POSIX_FADV_WILLNEED);
+}
+
+int posix_fill(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,
+	struct pawl_err *err)
+{
+	ASSERT(file->held);
+	if (FAULT_SYS("store.fill",
+		    madvise(file->map + off_bytes, len_bytes, MADV_POPULATE_READ)) == 0) {
+		return 0;
+	}
+	errno = EIO; /* it says EFAULT of a page that cannot be read */
+	return pawl_err_sys(err, "%s: read at %" PRIu64, file->path, off_bytes);
 }
 
 /* ---- transfers ---- */

@@ -84,14 +84,38 @@ int store_open(struct store *store, const char *path, struct store_file **file,
 	return rv;
 }
 
-int store_map(struct store *store, struct store_file *file, const uint8_t **bytes,
+static int map(struct store *store, struct store_file *file, bool unread, const uint8_t **bytes,
 	struct pawl_err *err)
 {
 	if (store->ops->map == NULL) {
 		return pawl_err_set(err, PAWL_ENOTSUP, "a store of kind %s maps no files",
 			store->ops->name);
 	}
-	return store->ops->map(store, file, bytes, err);
+	return store->ops->map(store, file, unread, bytes, err);
+}
+
+int store_map(struct store *store, struct store_file *file, const uint8_t **bytes,
+	struct pawl_err *err)
+{
+	return map(store, file, false, bytes, err);
+}
+
+int store_map_unread(struct store *store, struct store_file *file, const uint8_t **bytes,
+	struct pawl_err *err)
+{
+	return map(store, file, true, bytes, err);
+}
+
+void store_want(struct store *store, struct store_file *file, uint64_t off_bytes,
+	uint64_t len_bytes)
+{
+	store->ops->want(file, off_bytes, len_bytes);
+}
+
+int store_fill(struct store *store, struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,
+	struct pawl_err *err)
+{
+	return store->ops->fill(file, off_bytes, len_bytes, err);
 }
 
 int store_submit(struct store *store, struct store_io *io, struct pawl_err *err)

@@ -65,7 +65,10 @@ struct store_ops {
 		struct store_file **file, struct pawl_err *err);
 	int (*open)(struct store *store, const char *path, struct store_file **file,
 		uint64_t *size_bytes, struct pawl_err *err);
-	int (*map)(struct store *store, struct store_file *file, const uint8_t **bytes,
+	int (*map)(struct store *store, struct store_file *file, bool unread, const uint8_t **bytes,
+		struct pawl_err *err);
+	void (*want)(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes);
+	int (*fill)(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,
 		struct pawl_err *err); /* NULL: never */
 	int (*submit)(struct store *store, struct store_io *io, struct pawl_err *err);
 	struct store_io *(*reap)(struct store *store, int timeout_ms);
@@ -126,6 +129,17 @@ int store_open(struct store *store, const char *path, struct store_file **file,
  * either way.
  */
 int store_map(struct store *store, struct store_file *file, const uint8_t **bytes,
+	struct pawl_err *err);
+/* The same for a file that is not in memory, at first: only what store_fill has read since may be
+ * looked at. For what other processes of this node read as well. */
+int store_map_unread(struct store *store, struct store_file *file, const uint8_t **bytes,
+	struct pawl_err *err);
+/* Of a file that is mapped so: starts to read these bytes. They begin and end at a multiple of
+ * STORE_ALIGN, or end with the file. */
+void store_want(struct store *store, struct store_file *file, uint64_t off_bytes,
+	uint64_t len_bytes);
+/* Waits until they are there. PAWL_EIO. */
+int store_fill(struct store *store, struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,
 	struct pawl_err *err);
 /* Starts a transfer; at most STORE_DEPTH may be in flight. Reads that pass the end of the file fail
  * with PAWL_ECORRUPT, but for the last block of a file, which need not be whole: what lies behind

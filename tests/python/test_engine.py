@@ -175,6 +175,25 @@ def test_a_tag_is_put_together(engine: Engine) -> None:
         building.add("d", 1)
 
 
+def test_a_tag_is_written_by_the_rank_itself(engine: Engine, tmp_path: Path) -> None:
+    """Though memory has room for it; those before and after it stay in memory."""
+    values = torch.arange(300_000.0)
+    for number, stream in enumerate((False, True, True, False, True, False)):
+        building = engine.begin(f"t{number}", number, stream=stream)
+        building.add("a.pt", {"w": values + number})
+        new = tmp_path / "root" / f".pawl.t{number}.new" / "a.pt"
+        assert new.exists() == stream
+        values[0] = number  # add has copied, or written
+        building.add("b", Raw(b"123"))
+        save = building.commit()
+        assert save.wait("durable" if stream else "committed", 30), save.error
+        found = engine.find()
+        assert found is not None and found.tag == f"t{number}"
+        assert found.load("a.pt")["w"][1:].eq(values[1:] + number).all()
+    assert engine.flush(30)
+    assert [tag["tag"] for tag in engine.list()] == [f"t{number}" for number in range(6)]
+
+
 def test_a_tag_is_dropped(engine: Engine) -> None:
     building = engine.begin("t")
     building.add("a", 1)

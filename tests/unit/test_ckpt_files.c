@@ -464,6 +464,74 @@ static void cached_files_are_verified_where_they_lie(void **state)
 	written_deinit(&w);
 }
 
+/* So is what other processes read as well, whether it lies there or not; what was read into memory
+ * before is verified again, and stays where it was. */
+static void shared_files_are_verified_where_they_lie(void **state)
+{
+	char root[] = "/var/tmp/pawl-files-XXXXXX";
+	char path[64];
+	struct written w;
+	struct store *store;
+	struct writer *writer;
+	struct reader *reader;
+	struct pawl_err err;
+
+	big_file(&w);
+	assert_non_null(mkdtemp(root));
+	assert_int_equal(store_posix_open(root, false, &store, NULL), 0);
+	assert_int_equal(store_mkdir(store, "dir", NULL), 0);
+	assert_int_equal(writer_open(&writer, store, true, NULL), 0);
+	assert_int_equal(write_file(&w, writer, "dir", NULL), 0);
+	assert_int_equal(reader_open(&reader, store, NULL), 0);
+	snprintf(path, sizeof(path), "%s/dir/model", root);
+	for (unsigned round = 0; round < 2; round++) {
+		uint64_t size = w.entry.size_bytes;
+		bool *want = calloc(w.entry.chunks_n, sizeof(*want));
+		struct part_image *image;
+		const uint8_t *tail;
+		int fd = open(path, O_RDWR | O_CLOEXEC);
+
+		assert_true(fd >= 0);
+		if (round == 1) { /* the first is not wanted */
+			flip(fd, 2ull * CKPT_CHUNK);
+			flip(fd, 12ull * CKPT_CHUNK + 5);
+			assert_int_equal(fsync(fd), 0);
+		}
+		assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+		close(fd);
+		assert_int_equal(part_image_open(&image, reader, "dir", &w.entry, &err), 0);
+		assert_int_equal(part_image_need(image, size - 1, 1, &err), 0);
+		tail = part_image_at(image, size - 1);
+		part_image_share(image, true);
+		for (uint64_t chunk = 4; chunk < 14; chunk += chunk == 6 ? 2 : 1) {
+			want[chunk] = true;
+		}
+		if (round == 0) {
+			assert_int_equal(part_image_need_chunks(image, want, &err), 0);
+			assert_memory_equal(part_image_at(image, 8 * CKPT_CHUNK),
+				w.part.image + 8 * CKPT_CHUNK, 6 * CKPT_CHUNK);
+			assert_memory_equal(part_image_at(image, size - 1), w.part.image + size - 1,
+				1);
+			want[0] = true;
+			assert_int_equal(part_image_need_chunks(image, want, &err), 0);
+			assert_memory_equal(part_image_at(image, 0), w.part.image, CKPT_CHUNK);
+		} else {
+			assert_int_equal(part_image_need_chunks(image, want, &err), PAWL_ECORRUPT);
+			assert_string_equal(err.msg,
+				"dir/model: bytes 12582912..13631487 are not what was written");
+		}
+		assert_int_equal(*tail, w.part.image[size - 1]);
+		part_image_close(image);
+		free(want);
+	}
+	reader_close(reader);
+	writer_close(writer);
+	assert_int_equal(store_remove(store, "dir", NULL), 0);
+	store_close(store);
+	assert_int_equal(rmdir(root), 0);
+	written_deinit(&w);
+}
+
 static void allocations_may_fail(void **state)
 {
 	static const char *const points[] = {"writer.open", "writer.bounce"};
@@ -519,6 +587,7 @@ int main(void)
 		cmocka_unit_test(damage_is_named_with_file_and_offset),
 		cmocka_unit_test(images_are_read_as_needed),
 		cmocka_unit_test(cached_files_are_verified_where_they_lie),
+		cmocka_unit_test(shared_files_are_verified_where_they_lie),
 		cmocka_unit_test(allocations_may_fail),
 	};
 	first_seed = test_seed();

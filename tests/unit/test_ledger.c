@@ -173,6 +173,23 @@ static void streamed_saves_are_never_in_memory(void **state)
 	assert_true(ledger_all_durable(&ledger));
 }
 
+/* One that would fit, and is streamed for its own sake, says nothing of the next. */
+static void who_fits_may_stream(void **state)
+{
+	struct ledger ledger;
+	struct ledger_ask ask = {.rank = 0, .seq = 1, .step = 100, .fits = true, .streams = true};
+	int64_t again;
+
+	ledger_init(&ledger, 1, MINUTE_NS, 0);
+	assert_int_equal(ledger_begin(&ledger, &ask, &verdict), LEDGER_GRANT);
+	assert_true(verdict.streamed);
+	assert_int_equal(ledger_staged(&ledger, 0, 1), verdict.slot);
+	assert_int_equal(ledger_persist_next(&ledger, 0, &again), verdict.slot);
+	ledger_persisted(&ledger, verdict.slot, true, 0);
+	assert_int_equal(begin(&ledger, 0, 2, 200), LEDGER_GRANT);
+	assert_false(verdict.streamed);
+}
+
 /* A state that outgrows memory: what is there stays until the first streamed save is durable, and
  * is neither given out nor loaded from then on. */
 static void memory_is_kept_until_a_streamed_save_is_durable(void **state)
@@ -342,6 +359,7 @@ int main(void)
 		cmocka_unit_test(interval_zero_makes_every_save_durable),
 		cmocka_unit_test(failed_persist_is_retried_and_superseded),
 		cmocka_unit_test(streamed_saves_are_never_in_memory),
+		cmocka_unit_test(who_fits_may_stream),
 		cmocka_unit_test(memory_is_kept_until_a_streamed_save_is_durable),
 		cmocka_unit_test(a_streamed_save_is_not_lost_behind_another),
 		cmocka_unit_test(promises_hold_under_random_histories),

@@ -33,15 +33,29 @@ static struct store_file *file;
 static struct pawl_err err;
 static char bytes[FILE_BYTES]; /* of the file */
 
+/* How many pages of it are in the page cache. */
+static unsigned count_cached(int fd)
+{
+	void *map = mmap(NULL, FILE_BYTES, PROT_NONE, MAP_SHARED, fd, 0);
+	unsigned char in[PAGES];
+	unsigned found = 0;
+
+	assert_true(map != MAP_FAILED);
+	assert_int_equal(mincore(map, FILE_BYTES, in), 0);
+	for (unsigned i = 0; i < PAGES; i++) {
+		found += in[i] & 1;
+	}
+	munmap(map, FILE_BYTES);
+	return found;
+}
+
 /* Throws the file out of the page cache, then reads so many of its pages into it, without reading
  * ahead. False if the file system keeps what it has. */
 static bool cache_pages(unsigned n)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	unsigned char in[PAGES];
-	unsigned found = 0;
+	unsigned found;
 	char page[PAGE];
-	void *map;
 
 	assert_true(fd >= 0);
 	assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
@@ -49,13 +63,7 @@ static bool cache_pages(unsigned n)
 	for (unsigned i = 0; i < n; i++) {
 		assert_int_equal(pread(fd, page, PAGE, i * (off_t)PAGE), PAGE);
 	}
-	map = mmap(NULL, FILE_BYTES, PROT_NONE, MAP_SHARED, fd, 0);
-	assert_true(map != MAP_FAILED);
-	assert_int_equal(mincore(map, FILE_BYTES, in), 0);
-	for (unsigned i = 0; i < PAGES; i++) {
-		found += in[i] & 1;
-	}
-	munmap(map, FILE_BYTES);
+	found = count_cached(fd);
 	close(fd);
 	return found == n;
 }
@@ -168,6 +176,33 @@ static void cold_file_is_not_mapped(void **state)
 	assert_memory_equal(map_file(), bytes, FILE_BYTES);
 }
 
+/* Mapped all the same, it is read as far as it is wanted, and that is kept. */
+static void cold_file_is_filled_as_wanted(void **state)
+{
+	const uint8_t *map = NULL;
+	int fd;
+
+	if (!cache_pages(0)) {
+		print_message("skipped: /var/tmp keeps its files in the page cache\n");
+		skip();
+	}
+	if (store_map_unread(store, file, &map, &err) != 0) {
+		print_message("skipped: %s\n", err.msg);
+		skip();
+	}
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(count_cached(fd), 0);
+	store_want(store, file, 8 * PAGE, 4 * PAGE);
+	assert_int_equal(store_fill(store, file, 8 * PAGE, 4 * PAGE, &err), 0);
+	assert_int_equal(count_cached(fd), 4);
+	assert_memory_equal(map + 8 * PAGE, bytes + 8 * PAGE, 4 * PAGE);
+	fault_arm("store.fill", 1, EFAULT, false);
+	assert_int_equal(store_fill(store, file, 0, PAGE, &err), PAWL_EIO);
+	assert_non_null(strstr(err.msg, "f: read at 0"));
+	close(fd);
+}
+
 static void writers_are_held_up(void **state)
 {
 	int fd;
@@ -267,6 +302,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		MAP_TEST(cached_file_is_kept_until_it_is_closed),
 		MAP_TEST(cold_file_is_not_mapped),
+		MAP_TEST(cold_file_is_filled_as_wanted),
 		MAP_TEST(writers_are_held_up),
 		MAP_TEST(file_being_written_is_not_mapped),
 		MAP_TEST(file_that_was_cut_is_not_mapped),

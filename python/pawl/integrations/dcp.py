@@ -192,7 +192,7 @@ class PawlWriter(StorageWriter, PawlStager):
         return plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Adds this rank's partition; it is copied when this returns."""
+        """Adds this rank's partition; it is copied, or written, when this returns."""
         assert self._tag is not None
         data: dict[str, torch.Tensor] = {}
         shards: dict[int, Shard] = {}
@@ -204,7 +204,8 @@ class PawlWriter(StorageWriter, PawlStager):
             shards[id(tensor)] = whole, start = _box(item, tensor)
             place: _Place = (name, label, tensor.dtype, whole, start, tuple(tensor.shape))
             results.append(WriteResult(item.index, tensor.nbytes, place))
-        building = self.engine.begin(self._tag, alone=self._alone)
+        waited = self._level == "durable" and not self._lent  # dcp.save: training stands still
+        building = self.engine.begin(self._tag, alone=self._alone, stream=waited)
         self._building = building
         building.add(name, AsIs(data, shards))
         self.give_back()

@@ -33,9 +33,10 @@
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22 /* sys/mman.h, for headers older than Linux 5.14 */
 #endif
-#define MINCORE_PAGES 256u /* asked at a time */
-#define MISSING_PART  16u  /* a file lacking more than one page in so many is not mapped */
-#define PAGE_BYTES    4096 /* where they are larger, the page cache is left alone */
+#define WANT_BYTES    (512u << 10) /* wanted at a time: of more, Linux reads what is one request */
+#define MINCORE_PAGES 256u         /* asked at a time */
+#define MISSING_PART  16u          /* a file lacking more than one page in so many is not mapped */
+#define PAGE_BYTES    4096         /* where they are larger, the page cache is left alone */
 
 struct store_file {
 	int fd;             /* for transfers and syncs */
@@ -233,6 +234,10 @@ static bool take_lease(int fd)
 /* Keeps the pages of the map: all of them, reading those that are not there; or as they come. */
 static int lock_pages(struct store_file *file, bool as_they_come)
 {
+	if (as_they_come && madvise(file->map, 0, MADV_POPULATE_READ) != 0) {
+		return -1; /* before Linux 5.14 there is no way to have them come without a SIGBUS
+			    */
+	}
 	return FAULT_SYS("store.lock",
 		as_they_come ? mlock2(file->map, file->map_bytes, MLOCK_ONFAULT)
 			     : mlock(file->map, file->map_bytes));
@@ -269,7 +274,11 @@ int posix_map(struct store *store, struct store_file *file, bool unread, const u
 
 void posix_want(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes)
 {
-	posix_fadvise(file->cache_fd, (off_t)off_bytes, (off_t)len_bytes, POSIX_FADV_WILLNEED);
+	for (uint64_t at = 0; at < len_bytes; at += WANT_BYTES) {
+		posix_fadvise(file->cache_fd, (off_t)(off_bytes + at),
+			(off_t)(len_bytes - at < WANT_BYTES ? len_bytes - at : WANT_BYTES),
+			POSIX_FADV_WILLNEED);
+	}
 }
 
 int posix_fill(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,

@@ -485,11 +485,13 @@ static int take_part(void *user, const char *name, enum store_kind store_kind)
 		if (kind == round->kind && n >= round->n && !round->there[m]) {
 			round->there[m] = true;
 			round->there_n++;
-		} else if (kind == 's' && round->kind != 's' && is_ahead(round->hosts, kind, n) &&
-			(round->save == 0 || n < round->save)) {
-			round->save = n;
-		} else if (kind != 's' && round->kind == 's' && is_ahead(round->hosts, kind, n)) {
-			round->astray = m;
+		} else if ((kind == 's') != (round->kind == 's') &&
+			is_ahead(round->hosts, kind, n)) {
+			if (kind != 's') {
+				round->astray = m;
+			} else if (round->save == 0 || n < round->save) {
+				round->save = n;
+			}
 		}
 	}
 	return 0;

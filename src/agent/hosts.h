@@ -26,7 +26,7 @@
 
 struct store;
 
-#define HOSTS_ASTRAY_NS 3000000000LL
+#define HOSTS_ASTRAY_NS 3000000000LL /* astray_ns, unless a test says otherwise */
 #define HOSTS_WAIT_S    600 /* for the other hosts, unless PAWL_HOSTS_TIMEOUT says otherwise */
 #define HOSTS_DIR       ".pawl-hosts"
 #define HOSTS_PATH      192u                 /* bytes of a path in it, terminator included */

@@ -372,10 +372,14 @@ static void retain(struct persist *persist)
 	pthread_mutex_lock(&persist->lock);
 	rule = persist->policy.rule;
 	pthread_mutex_unlock(&persist->lock);
-	if (persist->store && tags_retain(persist->store, &rule, &err) != 0) {
+	if (tags_retain(persist->store, &rule, &err) != 0) {
 		log_line(LOG_WARNING, "retention in %s: %s", persist->root, err.msg);
 	}
 	persist->retains = false;
+	pthread_mutex_lock(&persist->lock);
+	persist->busy = false;
+	pthread_mutex_unlock(&persist->lock);
+	loop_wake(persist->loop); /* somebody may wait for persist_idle */
 }
 
 /* Opens a tag, to see whether it is whole. */
@@ -646,16 +650,13 @@ static void *run_thread(void *user)
 		pthread_mutex_unlock(&persist->lock);
 		job->rv = run_job(persist, job);
 		pthread_mutex_lock(&persist->lock);
+		persist->busy = persist->retains;
 		push(&persist->done, job);
 		pthread_mutex_unlock(&persist->lock);
 		loop_wake(persist->loop);
 		if (persist->retains) {
 			retain(persist);
 		}
-		pthread_mutex_lock(&persist->lock);
-		persist->busy = false;
-		pthread_mutex_unlock(&persist->lock);
-		loop_wake(persist->loop); /* somebody may wait for persist_idle */
 		pthread_mutex_lock(&persist->lock);
 	}
 	pthread_mutex_unlock(&persist->lock);

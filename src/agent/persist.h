@@ -21,11 +21,11 @@ struct persist;
 
 enum persist_kind {
 	PERSIST_OPEN, /* make and lock the root, clean up after a crash: always the first job */
-	PERSIST_SAVE, /* ranks' arenas -> files -> manifest -> complete.txt -> retention, history
-			 row */
+	PERSIST_SAVE, /* ranks' arenas -> files -> manifest -> complete.txt -> history row; then,
+			 when it has been given back, retention */
 	PERSIST_STREAM_BEGIN, /* an empty directory for ranks that write by themselves */
-	PERSIST_STREAM_END,   /* their files are written: manifest -> complete.txt -> retention,
-				 history row */
+	PERSIST_STREAM_END,   /* their files are written: manifest -> complete.txt -> history
+				 row; then retention, likewise */
 	PERSIST_STREAM_DROP,  /* they will not be */
 	PERSIST_RESOLVE,      /* the newest complete tag, or that of a step or name; broken ones
 				 newer than it are put aside */

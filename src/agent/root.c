@@ -217,8 +217,8 @@ static void grant_stream(struct agent_conn *conn)
 	conn_send(conn, start, NULL, 0);
 }
 
-/* The budget said no: memory is given back, of this slot now and of the other one when what it
- * holds is older than what is durable. The worker unmaps both. */
+/* The budget said no, or the rank would rather write: memory is given back, of this slot now and of
+ * the other one when what it holds is older than what is durable. The worker unmaps both. */
 static void begin_stream(struct agent_root *root, struct agent_conn *conn, uint32_t id,
 	const struct ledger_verdict *verdict)
 {

@@ -9,7 +9,9 @@
  *
  * A file may also be mapped for good. Two things then hold its bytes as they were seen: mlock keeps
  * the pages, so that none is read again, with an error or other bytes; and a read lease holds up
- * whoever opens the file for writing or truncates it. What refuses either is read as ever.
+ * whoever opens the file for writing or truncates it. What refuses either is read as ever. A file
+ * that is not in the page cache is mapped so if it is asked for (unread), and comes as it is
+ * filled.
  */
 #include "store/posix_impl.h"
 

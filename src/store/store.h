@@ -66,10 +66,10 @@ struct store_ops {
 	int (*open)(struct store *store, const char *path, struct store_file **file,
 		uint64_t *size_bytes, struct pawl_err *err);
 	int (*map)(struct store *store, struct store_file *file, bool unread, const uint8_t **bytes,
-		struct pawl_err *err);
+		struct pawl_err *err); /* NULL: never, and neither the next two */
 	void (*want)(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes);
 	int (*fill)(struct store_file *file, uint64_t off_bytes, uint64_t len_bytes,
-		struct pawl_err *err); /* NULL: never */
+		struct pawl_err *err);
 	int (*submit)(struct store *store, struct store_io *io, struct pawl_err *err);
 	struct store_io *(*reap)(struct store *store, int timeout_ms);
 	int (*resize)(struct store *store, struct store_file *file, uint64_t size_bytes,

@@ -398,31 +398,52 @@ static void fill_cache(int fd, uint64_t size)
 	}
 }
 
-/* What lies in the page cache is verified there: a flipped bit is found, the first one named. */
-static void cached_files_are_verified_where_they_lie(void **state)
-{
-	char root[] = "/var/tmp/pawl-files-XXXXXX";
-	char path[64];
+/* A big file that was written to a disk. */
+struct on_disk {
+	char root[32];
+	char path[64]; /* of the file */
 	struct written w;
 	struct store *store;
 	struct writer *writer;
 	struct reader *reader;
+};
+
+static void disk_init(struct on_disk *disk)
+{
+	snprintf(disk->root, sizeof(disk->root), "/var/tmp/pawl-files-XXXXXX");
+	assert_non_null(mkdtemp(disk->root));
+	snprintf(disk->path, sizeof(disk->path), "%s/dir/model", disk->root);
+	big_file(&disk->w);
+	assert_int_equal(store_posix_open(disk->root, false, &disk->store, NULL), 0);
+	assert_int_equal(store_mkdir(disk->store, "dir", NULL), 0);
+	assert_int_equal(writer_open(&disk->writer, disk->store, true, NULL), 0);
+	assert_int_equal(write_file(&disk->w, disk->writer, "dir", NULL), 0);
+	assert_int_equal(reader_open(&disk->reader, disk->store, NULL), 0);
+}
+
+static void disk_deinit(struct on_disk *disk)
+{
+	reader_close(disk->reader);
+	writer_close(disk->writer);
+	assert_int_equal(store_remove(disk->store, "dir", NULL), 0);
+	store_close(disk->store);
+	assert_int_equal(rmdir(disk->root), 0);
+	written_deinit(&disk->w);
+}
+
+/* What lies in the page cache is verified there: a flipped bit is found, the first one named. */
+static void cached_files_are_verified_where_they_lie(void **state)
+{
+	struct on_disk disk;
 	struct part_image *image;
 	struct pawl_err err;
 	int fd;
 
-	big_file(&w);
-	assert_non_null(mkdtemp(root));
-	assert_int_equal(store_posix_open(root, false, &store, NULL), 0);
-	assert_int_equal(store_mkdir(store, "dir", NULL), 0);
-	assert_int_equal(writer_open(&writer, store, true, NULL), 0);
-	assert_int_equal(write_file(&w, writer, "dir", NULL), 0);
-	assert_int_equal(reader_open(&reader, store, NULL), 0);
-	snprintf(path, sizeof(path), "%s/dir/model", root);
-	fd = open(path, O_RDWR | O_CLOEXEC);
+	disk_init(&disk);
+	fd = open(disk.path, O_RDWR | O_CLOEXEC);
 	assert_true(fd >= 0);
 	for (unsigned round = 0; round < 3; round++) {
-		uint64_t size = w.entry.size_bytes;
+		uint64_t size = disk.w.entry.size_bytes;
 		int rv;
 
 		if (round == 1) { /* both chunks are wrong from now on */
@@ -432,7 +453,7 @@ static void cached_files_are_verified_where_they_lie(void **state)
 		fill_cache(fd, size);
 		close(fd); /* a file open for writing is not mapped */
 		fault_arm("image.alloc", 1, ENOMEM, true);
-		rv = part_image_open(&image, reader, "dir", &w.entry, &err);
+		rv = part_image_open(&image, disk.reader, "dir", &disk.w.entry, &err);
 		fault_disarm();
 		if (rv != 0) {
 			print_message("skipped: no file is mapped here\n");
@@ -446,50 +467,33 @@ static void cached_files_are_verified_where_they_lie(void **state)
 			assert_string_equal(err.msg,
 				"dir/model: bytes 3145728..4194303 are not what was written");
 		} else {
-			assert_memory_equal(part_image_at(image, 0), w.part.image, size);
+			assert_memory_equal(part_image_at(image, 0), disk.w.part.image, size);
 		}
 		part_image_close(image);
-		fd = open(path, O_RDWR | O_CLOEXEC);
+		fd = open(disk.path, O_RDWR | O_CLOEXEC);
 		if (round == 1) {
 			flip(fd, 17ull * CKPT_CHUNK);
 			flip(fd, 3ull * CKPT_CHUNK + 5);
 		}
 	}
 	close(fd);
-	reader_close(reader);
-	writer_close(writer);
-	assert_int_equal(store_remove(store, "dir", NULL), 0);
-	store_close(store);
-	assert_int_equal(rmdir(root), 0);
-	written_deinit(&w);
+	disk_deinit(&disk);
 }
 
 /* So is what other processes read as well, whether it lies there or not; what was read into memory
  * before is verified again, and stays where it was. */
 static void shared_files_are_verified_where_they_lie(void **state)
 {
-	char root[] = "/var/tmp/pawl-files-XXXXXX";
-	char path[64];
-	struct written w;
-	struct store *store;
-	struct writer *writer;
-	struct reader *reader;
+	struct on_disk disk;
 	struct pawl_err err;
 
-	big_file(&w);
-	assert_non_null(mkdtemp(root));
-	assert_int_equal(store_posix_open(root, false, &store, NULL), 0);
-	assert_int_equal(store_mkdir(store, "dir", NULL), 0);
-	assert_int_equal(writer_open(&writer, store, true, NULL), 0);
-	assert_int_equal(write_file(&w, writer, "dir", NULL), 0);
-	assert_int_equal(reader_open(&reader, store, NULL), 0);
-	snprintf(path, sizeof(path), "%s/dir/model", root);
+	disk_init(&disk);
 	for (unsigned round = 0; round < 2; round++) {
-		uint64_t size = w.entry.size_bytes;
-		bool *want = calloc(w.entry.chunks_n, sizeof(*want));
+		uint64_t size = disk.w.entry.size_bytes;
+		bool *want = calloc(disk.w.entry.chunks_n, sizeof(*want));
 		struct part_image *image;
 		const uint8_t *tail;
-		int fd = open(path, O_RDWR | O_CLOEXEC);
+		int fd = open(disk.path, O_RDWR | O_CLOEXEC);
 
 		assert_true(fd >= 0);
 		if (round == 1) { /* the first is not wanted */
@@ -499,7 +503,8 @@ static void shared_files_are_verified_where_they_lie(void **state)
 		}
 		assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
 		close(fd);
-		assert_int_equal(part_image_open(&image, reader, "dir", &w.entry, &err), 0);
+		assert_int_equal(part_image_open(&image, disk.reader, "dir", &disk.w.entry, &err),
+			0);
 		assert_int_equal(part_image_need(image, size - 1, 1, &err), 0);
 		tail = part_image_at(image, size - 1);
 		part_image_share(image, true);
@@ -509,27 +514,22 @@ static void shared_files_are_verified_where_they_lie(void **state)
 		if (round == 0) {
 			assert_int_equal(part_image_need_chunks(image, want, &err), 0);
 			assert_memory_equal(part_image_at(image, 8 * CKPT_CHUNK),
-				w.part.image + 8 * CKPT_CHUNK, 6 * CKPT_CHUNK);
-			assert_memory_equal(part_image_at(image, size - 1), w.part.image + size - 1,
-				1);
+				disk.w.part.image + 8 * CKPT_CHUNK, 6 * CKPT_CHUNK);
+			assert_memory_equal(part_image_at(image, size - 1),
+				disk.w.part.image + size - 1, 1);
 			want[0] = true;
 			assert_int_equal(part_image_need_chunks(image, want, &err), 0);
-			assert_memory_equal(part_image_at(image, 0), w.part.image, CKPT_CHUNK);
+			assert_memory_equal(part_image_at(image, 0), disk.w.part.image, CKPT_CHUNK);
 		} else {
 			assert_int_equal(part_image_need_chunks(image, want, &err), PAWL_ECORRUPT);
 			assert_string_equal(err.msg,
 				"dir/model: bytes 12582912..13631487 are not what was written");
 		}
-		assert_int_equal(*tail, w.part.image[size - 1]);
+		assert_int_equal(*tail, disk.w.part.image[size - 1]);
 		part_image_close(image);
 		free(want);
 	}
-	reader_close(reader);
-	writer_close(writer);
-	assert_int_equal(store_remove(store, "dir", NULL), 0);
-	store_close(store);
-	assert_int_equal(rmdir(root), 0);
-	written_deinit(&w);
+	disk_deinit(&disk);
 }
 
 static void allocations_may_fail(void **state)

@@ -50,10 +50,9 @@ def name(pid: int) -> str:
 
 def main() -> int:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the test's time is over
-    program = subprocess.Popen(sys.argv[1:])
     try:
-        status = program.wait()
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # the test's time is over
+        status = subprocess.Popen(sys.argv[1:]).wait()
         left = wait_for_children(GRACE_SECONDS)
     except KeyboardInterrupt:
         status, left = -signal.SIGTERM, list_children()

@@ -62,3 +62,24 @@ def test_nothing_is_left_when_the_time_is_over() -> None:
         assert "left behind" in process.stdout.read()
         assert process.wait(60) == -signal.SIGTERM
     assert not is_alive(pid)
+
+
+OVER_WHILE_STARTING = """
+import os, runpy, signal, subprocess, sys
+start = subprocess.Popen._execute_child
+def start_and_end(*arguments):
+    start(*arguments)
+    os.kill(os.getpid(), signal.SIGTERM)
+subprocess.Popen._execute_child = start_and_end
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_nothing_is_left_when_the_time_is_over_at_once() -> None:
+    command = [sys.executable, "-c", OVER_WHILE_STARTING, str(REAP), "sleep", "97"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "sleep 97" in done.stdout
+    assert done.returncode == -signal.SIGTERM
+    pid = int(done.stdout.split(": ")[1].split()[0])
+    assert not is_alive(pid)

@@ -121,15 +121,14 @@ static void time_snapshot(struct snap *snap, struct bench *b, struct costs *cost
 	costs->copy_ns = clock_mono_ns() - back_ns;
 }
 
-static int64_t time_kernel(const struct bench *b)
+static int64_t time_kernel(const struct bench *b, enum copy_kernel kernel)
 {
 	int64_t began_ns = clock_mono_ns();
 
 	for (size_t i = 0; i < b->pieces.n; i++) {
 		const struct ckpt_piece *piece = &b->pieces.at[i];
 
-		ASSERT(copy_crc32c(copy_best(), piece->dst, piece->src, piece->len_bytes) ==
-			piece->crc);
+		ASSERT(copy_crc32c(kernel, piece->dst, piece->src, piece->len_bytes) == piece->crc);
 	}
 	return clock_mono_ns() - began_ns;
 }
@@ -153,7 +152,7 @@ static struct costs measure(struct snap *snap, struct bench *b, size_t rounds)
 		time_snapshot(snap, b, &costs);
 		ns[0][i] = costs.begin_ns;
 		ns[1][i] = costs.copy_ns;
-		ns[2][i] = time_kernel(b);
+		ns[2][i] = time_kernel(b, copy_best());
 		ns[3][i] = time_memcpy(b);
 	}
 	return (struct costs){take_median(ns[0], rounds), take_median(ns[1], rounds),
@@ -245,6 +244,26 @@ static void print_row(const char *what, int64_t ns, uint64_t bytes)
 	printf("\n");
 }
 
+/* The others, to tell whether the best one is. */
+static void print_kernels(const struct bench *b)
+{
+	static const char *const names[] = {[COPY_PLAIN] = "  memcpy and checksum",
+		[COPY_SSE2] = "  SSE2, four pages",
+		[COPY_AVX2] = "  AVX2, four pages",
+		[COPY_AVX2_ROW] = "  AVX2, row"};
+
+	for (enum copy_kernel kernel = COPY_PLAIN; kernel <= COPY_AVX2_ROW; kernel++) {
+		int64_t ns[ROUNDS];
+
+		for (size_t i = 0; i < ROUNDS && copy_has(kernel); i++) {
+			ns[i] = time_kernel(b, kernel);
+		}
+		if (copy_has(kernel)) {
+			print_row(names[kernel], take_median(ns, ROUNDS), b->payload_bytes);
+		}
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const struct snap_options options = {.threads = 1, .watch = true};
@@ -274,6 +293,7 @@ int main(int argc, char **argv)
 	print_row("copy by one thread", huge.copy_ns, b.payload_bytes);
 	print_row("  scan and lift alone", measure_watch(&b), 0);
 	print_row("  copy kernel alone", huge.kernel_ns, b.payload_bytes);
+	print_kernels(&b);
 	print_row("memcpy, one thread", huge.memcpy_ns, b.payload_bytes);
 	if (argc > 1 && strcmp(argv[1], "--json") == 0) {
 		printf("{\"name\":\"snap\",\"runs\":%u,\"metrics\":{\"begin_small_ms\":%.3f,"

@@ -18,14 +18,13 @@ import logging
 import threading
 import weakref
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
-from pawl import _core
 from pawl._shards import local_of
 from pawl._skeleton import Skeleton
 
@@ -33,7 +32,7 @@ log = logging.getLogger("pawl")
 
 EVERYTHING: Final = (1 << 64) - 1  # mask of all optimizers
 _OPTIMIZERS_MAX: Final = 63  # with a bit of their own; all later ones share bit 63
-_WATCH_MIN: Final = 64 << 10  # bytes; smaller storages are copied at once, as in src/ckpt/plan.h
+WATCH_MIN: Final = 64 << 10  # bytes; smaller storages are copied at once, as in src/ckpt/plan.h
 _NEVER: Final = 1 << 64  # bytes; no storage is as large
 
 _version = attrgetter("_version")
@@ -136,7 +135,7 @@ class Spans:
         if torch.cuda.is_initialized():
             devices = [s.device.index + 1 if s.is_cuda else 0 for s in storages]
         if masks:
-            host_min = _WATCH_MIN if watch else _NEVER
+            host_min = WATCH_MIN if watch else _NEVER
             groups = [
                 masks.get(owner, 0) if device or size >= host_min else 0
                 for owner, size, device in zip(owners, sizes, devices, strict=True)
@@ -185,6 +184,16 @@ def _clear_unwatchable(
                 groups[index] = 0
 
 
+class Copying(Protocol):
+    """Who copies: a _core.Session, or what stands for one."""
+
+    def status(self, id: int, /) -> Sequence[Any]: ...  # the first: 0 while save id is copied
+
+    def fence(self, groups: int, /) -> None: ...
+
+    def withdraw(self, id: int, part: int, storage: int, /) -> None: ...
+
+
 class Capture:
     """A save on its way to staged: holds its memory, fences it, and checks version counters."""
 
@@ -192,7 +201,7 @@ class Capture:
         """Reads the version counters: to be made before the copy starts."""
         self._held: Any = parts  # keeps all memory allocated until staged
         self._names = [(name, skeleton.names) for name, skeleton, _ in parts]
-        self._session: _core.Session | None = None  # None: not started, or done
+        self._session: Copying | None = None  # None: not started, or done
         self._id = -1
         self._masks: list[int] = []  # of the watched storages, one an entry of each list below
         self._where: list[tuple[int, int]] = []  # partition, storage
@@ -206,7 +215,7 @@ class Capture:
                     self._tensors.append(tensor)
         self._versions = _versions(self._tensors)
 
-    def started(self, session: _core.Session, save_id: int) -> None:
+    def started(self, session: Copying, save_id: int) -> None:
         """From here on the hook fences this save."""
         global _captures
         self._session = session

@@ -228,6 +228,11 @@ class Saver:
         return self._spans_hosts
 
     @property
+    def watches(self) -> bool:
+        """Whether host memory is copied after a save has returned: if the kernel can watch it."""
+        return self._host_watch
+
+    @property
     def stopping(self) -> bool:
         """SIGTERM or a notice came: finish the step, save, leave.
 

@@ -479,14 +479,11 @@ uint64_t session_new_save(struct pawl_ckpt *ckpt)
 
 void session_note_stall(struct pawl_ckpt *ckpt, uint64_t id)
 {
-	static const enum pawl_ckpt_proof proofs[] = {[SNAP_COPIED] = PAWL_CKPT_COPIED,
-		[SNAP_WATCHED] = PAWL_CKPT_WATCHED,
-		[SNAP_FENCED] = PAWL_CKPT_FENCED};
 	struct session_status *entry = &ckpt->statuses[id % PAWL_CKPT_STATUS_KEPT];
 
 	pthread_mutex_lock(&ckpt->state);
 	entry->status.stall_ns = (uint64_t)(clock_mono_ns() - ckpt->begun_ns);
-	entry->status.proof = proofs[ckpt->proof];
+	entry->status.proof = snap_proof_told(ckpt->proof);
 	pthread_mutex_unlock(&ckpt->state);
 }
 

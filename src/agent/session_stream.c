@@ -1,8 +1,8 @@
 /*
  * Inside a worker: saving a state that the memory tier has no room for, or that is not to go there
- * (PAWL_SAVE_STREAM). The rank writes its
- * partitions to the store itself, chunk by chunk through a few bounce buffers, while training
- * waits; the agent then publishes them. What all ranks hold alike is written by rank 0 alone.
+ * (PAWL_SAVE_STREAM). The rank writes its partitions to the store itself, chunk by chunk through a
+ * few bounce buffers, while training waits; the agent then publishes them. What all ranks hold
+ * alike is written by rank 0 alone.
  */
 #include "agent/session.h"
 

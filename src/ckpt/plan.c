@@ -164,6 +164,20 @@ int ckpt_pieces_add(struct ckpt_pieces *pieces, const struct zip_plan *plan,
 	return rv;
 }
 
+int ckpt_pieces_add_span(struct ckpt_pieces *pieces, const struct ckpt_span *span, uint32_t storage,
+	uint8_t *dst, struct pawl_err *err)
+{
+	const struct zip_entry whole = {.size_bytes = span->size_bytes};
+	struct cutter cut = {.pieces = pieces, .image = dst, .storage = storage, .span = span};
+	size_t n_before = pieces->n;
+	int rv = cut_span(&cut, &whole, span->size_bytes, err);
+
+	if (rv != 0) {
+		pieces->n = n_before;
+	}
+	return rv;
+}
+
 void ckpt_pieces_deinit(struct ckpt_pieces *pieces)
 {
 	free(pieces->at);

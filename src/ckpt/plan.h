@@ -68,6 +68,9 @@ struct ckpt_pieces {
 int ckpt_pieces_add(struct ckpt_pieces *pieces, const struct zip_plan *plan,
 	const struct ckpt_span *spans, uint32_t part, uint64_t lo, uint64_t hi, uint8_t *image,
 	struct pawl_err *err);
+/* Appends the pieces of one span, of partition 0, which goes to dst; cut as above. PAWL_ENOMEM. */
+int ckpt_pieces_add_span(struct ckpt_pieces *pieces, const struct ckpt_span *span, uint32_t storage,
+	uint8_t *dst, struct pawl_err *err);
 void ckpt_pieces_deinit(struct ckpt_pieces *pieces);
 
 #endif

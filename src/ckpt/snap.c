@@ -376,6 +376,15 @@ void snap_close(struct snap *snap)
 	free(snap);
 }
 
+enum pawl_ckpt_proof snap_proof_told(enum snap_proof proof)
+{
+	static const enum pawl_ckpt_proof told[] = {[SNAP_COPIED] = PAWL_CKPT_COPIED,
+		[SNAP_WATCHED] = PAWL_CKPT_WATCHED,
+		[SNAP_FENCED] = PAWL_CKPT_FENCED};
+
+	return told[proof];
+}
+
 enum snap_proof snap_best(const struct snap *snap, const char **why_not)
 {
 	if (why_not != NULL) {

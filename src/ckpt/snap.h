@@ -23,6 +23,7 @@
 #define CKPT_SNAP_H
 
 #include "ckpt/plan.h"
+#include "pawl/ckpt.h"
 
 #define SNAP_THREADS_MAX 64u /* engine threads */
 
@@ -33,6 +34,8 @@ enum snap_proof {
 	SNAP_WATCHED, /* the kernel watched what was copied later */
 	SNAP_FENCED,  /* some of that lay on CUDA devices, which only fences protect */
 };
+
+enum pawl_ckpt_proof snap_proof_told(enum snap_proof proof); /* as the public API names it */
 
 struct snap_options {
 	unsigned threads; /* engine threads, at most SNAP_THREADS_MAX; 0: one */

@@ -6,8 +6,10 @@ world of processes, one world after the other. Torch is imported once: the ranks
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -26,6 +28,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 from pawl._shards import local_of
+from pawl.errors import PawlError
 
 LIMIT_S = 120
 
@@ -183,6 +186,97 @@ def dcp_load(root: str, tag: str, kind: str, where: str) -> None:
     )
     if engine is not None:
         engine.close()
+
+
+def large() -> tuple[nn.Module, torch.optim.Optimizer]:
+    """Sharded, of 3 x 32 MiB in all: enough that a copy of it is not over at once."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*[nn.Linear(1024, 1024, bias=False) for _ in range(8)])
+    for layer in model:
+        fully_shard(layer)
+    fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    model(torch.ones(1, 1024)).sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+def dcp_overlap(root: str) -> None:
+    """The step right after async_save changes nothing of what is saved."""
+    from pawl.integrations.dcp import PawlReader, PawlWriter
+
+    writer = PawlWriter(root)  # first: it learns from an optimizer's steps which memory is its
+    model, optimizer = large()
+    for tag in ("step-1", "step-2", "step-3"):
+        state = _state(model, optimizer)
+        kept = copy.deepcopy(state)
+        future = dcp.async_save(state, storage_writer=writer, checkpoint_id=tag)
+        optimizer.step()
+        future.result()
+        dcp.load(state, storage_reader=PawlReader(writer.engine), checkpoint_id=tag)
+        assert same(whole(state), whole(kept)), tag
+    try:
+        pickle.dumps(writer)  # as async_checkpointer_type=PROCESS does
+        raise AssertionError("pickled")
+    except PawlError as reason:
+        assert "leave it at THREAD" in str(reason), reason
+    writer.close()
+    writer.engine.close()
+
+
+def dcp_changed(root: str) -> None:
+    """What changes under the copy fails the save on all ranks, once, with the tensor's name."""
+    from pawl.integrations.dcp import PawlReader, PawlWriter
+
+    writer = PawlWriter(root)  # first: it learns from an optimizer's steps which memory is its
+    model, optimizer = large()
+    if not writer.engine.watches:
+        print("the kernel does not watch")
+        return
+    last = max(model, key=lambda layer: layer.weight.to_local().data_ptr())  # is copied last
+    start = writer._overlap.start
+
+    def started(copied: list[Any]) -> None:
+        start(copied)
+        if dist.get_rank() == 1:
+            last.weight.to_local().detach().zero_()
+
+    writer._overlap.start = started
+    for tag in ("step-1", "step-2"):
+        state = _state(model, optimizer)
+        kept = copy.deepcopy(state)
+        future = dcp.async_save(state, storage_writer=writer, checkpoint_id=tag)
+        if tag == "step-2":
+            future.result()
+            continue
+        try:
+            future.result()
+            raise AssertionError("saved")
+        except dcp.CheckpointException as reason:
+            assert f"model.{list(model).index(last)}.weight changed" in str(reason), reason
+    assert writer.engine.find("step-1") is None
+    dcp.load(state, storage_reader=PawlReader(root), checkpoint_id="step-2")
+    assert same(whole(state), whole(kept))
+    writer.engine.close()
+
+
+def dcp_planned_once(root: str) -> None:
+    """A planner that sends its plan only when it changed."""
+    from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+
+    from pawl.integrations.dcp import PawlReader, PawlWriter
+
+    writer = PawlWriter(root)
+    for number in range(3):
+        state = tensors("rows", number * 1e3)
+        if number == 2:
+            state["more"] = tensors("columns", 0.0)["g"]
+        planner = DefaultSavePlanner(enable_plan_caching=True)
+        dcp.save(state, storage_writer=writer, checkpoint_id=f"step-{number}", planner=planner)
+        back = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
+        dcp.load(back, storage_reader=PawlReader(root), checkpoint_id=f"step-{number}")
+        assert same(whole(back), whole(state)), number
+    writer.engine.close()
 
 
 def dcp_fail(root: str, tag: str) -> None:

@@ -50,6 +50,19 @@ def test_async_save_is_of_the_moment(tmp_path):
     )
 
 
+def test_async_save_copies_while_training_goes_on(tmp_path):
+    run(tmp_path, (2, "dcp_overlap", str(tmp_path / "root")))
+
+
+def test_what_changes_under_async_save_fails_it(tmp_path):
+    if "does not watch" in run(tmp_path, (2, "dcp_changed", str(tmp_path / "root"))):
+        pytest.skip("the kernel does not watch memory here")
+
+
+def test_plans_that_are_not_sent_again(tmp_path):
+    run(tmp_path, (2, "dcp_planned_once", str(tmp_path / "root")))
+
+
 def damage(tag: Path, how: str) -> None:
     part = tag / "dcp-rank1"
     if how == "absent":

@@ -41,8 +41,9 @@ from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from pawl import _core
-from pawl._shards import Shape, Shard
+from pawl import _core, _guard
+from pawl._overlap import Buffer, Copied, Overlap, copies
+from pawl._shards import Shape, Shard, is_dtensor
 from pawl.engine import AsIs, Building, Engine
 from pawl.errors import PawlError, error
 from pawl.loading import load_part
@@ -71,27 +72,40 @@ class PawlStager(AsyncStager):
 
     They are used again once ``give_back`` said that nobody reads them any more; a state that is
     staged before gets new ones.
+
+    ``watch``: what optimizers own is copied after ``stage`` has returned, where the kernel can tell
+    of changes; whoever reads what was staged calls ``wait`` first, as PawlWriter does.
     """
 
     _synchronize_after_execute = False
 
-    def __init__(self) -> None:
-        self._buffers: dict[int, torch.Tensor] = {}  # by place in the state
+    def __init__(self, watch: bool = False) -> None:
+        self._overlap = Overlap(watch)
+        self._buffers: dict[int, torch.Tensor | Buffer] = {}  # by place in the state
+        self._made: dict[int, tuple[Any, torch.Tensor]] = {}  # of buffers, by place of the first
         self._lent = False  # a staged state may still be read
         self._next = 0  # place of the next tensor
+        self._left: list[Copied] = []  # to be copied when all of the state was seen
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """The same state, with tensors of its own in host memory."""
         if self._lent:
-            self._buffers = {}
+            self._buffers, self._made = {}, {}
         self._lent = True
         self._next = 0
-        staged: dict[str, Any] = self._copy(state_dict)
+        self._left = []
+        staged: dict[str, Any] = self._copy(state_dict, "")
         for place in range(self._next, len(self._buffers)):  # the state has become smaller
             del self._buffers[place]
+            self._made.pop(place, None)
         if torch.cuda.is_initialized():
             torch.cuda.current_stream().synchronize()
+        self._overlap.start(self._left)
         return staged
+
+    def wait(self) -> str | None:
+        """Waits until what was staged last is copied. What went wrong with it; None: nothing."""
+        return self._overlap.wait()
 
     def give_back(self) -> None:
         """What was staged last has been read."""
@@ -99,29 +113,54 @@ class PawlStager(AsyncStager):
 
     def close(self) -> None:
         """Frees the buffers."""
-        self._buffers = {}
+        self.wait()
+        self._buffers, self._made = {}, {}
 
-    def _copy(self, value: Any) -> Any:
+    def _copy(self, value: Any, name: str) -> Any:
         if isinstance(value, dict):
-            return {key: self._copy(inner) for key, inner in value.items()}
+            prefix = f"{name}." if name else ""
+            return {key: self._copy(inner, f"{prefix}{key}") for key, inner in value.items()}
         if type(value) in (list, tuple):
-            return type(value)(map(self._copy, value))
+            return type(value)([self._copy(inner, f"{name}.{i}") for i, inner in enumerate(value)])
         if type(value) in (torch.Tensor, torch.nn.Parameter):
-            return self._copy_tensor(value)
-        if isinstance(value, torch.Tensor) and hasattr(value, "__tensor_flatten__"):  # DTensor
-            names, context = value.__tensor_flatten__()
-            inner = {name: self._copy(getattr(value, name)) for name in names}
-            return type(value).__tensor_unflatten__(inner, context, value.size(), value.stride())
+            return self._copy_tensor(value.detach(), name)
+        if isinstance(value, torch.Tensor) and hasattr(value, "__tensor_flatten__"):
+            return self._copy_parts(value, name)
         return copy.deepcopy(value)
 
-    def _copy_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _copy_parts(self, tensor: Any, name: str) -> torch.Tensor:
+        """A tensor made of others; a DTensor is made anew only if it is another one than before."""
+        place = self._next
+        names, context = tensor.__tensor_flatten__()
+        parts = {one: getattr(tensor, one) for one in names}
+        for one, part in parts.items():
+            if isinstance(part, torch.Tensor):  # else the mesh, which stays what it is
+                parts[one] = self._copy(part, name)
+        size, stride = tensor.size(), tensor.stride()
+        what = (type(tensor), context, size, stride, *map(id, parts.values()))
+        before = self._made.get(place)
+        if before is None or not is_dtensor(tensor) or before[0] != what:
+            made = type(tensor).__tensor_unflatten__(parts, context, size, stride)
+            before = self._made[place] = (what, made)
+        return before[1]
+
+    def _copy_tensor(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
         place, self._next = self._next, self._next + 1
         buffer = self._buffers.get(place)
-        if buffer is None or buffer.shape != tensor.shape or buffer.dtype != tensor.dtype:
+        if copies(tensor):
+            if not isinstance(buffer, Buffer) or not _alike(buffer.tensor, tensor):
+                buffer = self._buffers[place] = Buffer(tensor)
+            self._left.append((name, tensor, buffer))
+            return buffer.tensor
+        if not isinstance(buffer, torch.Tensor) or not _alike(buffer, tensor):
             pinned = tensor.is_cuda
             buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=pinned)
             self._buffers[place] = buffer
-        return buffer.copy_(tensor.detach(), non_blocking=True)
+        return buffer.copy_(tensor, non_blocking=True)
+
+
+def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype
 
 
 class PawlWriter(StorageWriter, PawlStager):
@@ -133,7 +172,8 @@ class PawlWriter(StorageWriter, PawlStager):
     of the Engine that is made for a root.
 
     Saving needs all ranks of the job. A save that fails on one rank fails on all, and its tag is
-    never seen. ``async_save`` stages through this object unless told otherwise.
+    never seen. ``async_save`` stages through this object unless told otherwise, and returns before
+    what optimizers own is copied, as Engine.save does; the engine's ``copy="now"``: after.
     """
 
     def __init__(
@@ -143,20 +183,29 @@ class PawlWriter(StorageWriter, PawlStager):
         level: str = "durable",
         **options: Any,
     ) -> None:
-        PawlStager.__init__(self)
         if level not in ("committed", "durable"):
             raise ValueError(f"level must be 'committed' or 'durable', not {level!r}")
         self.engine = where if isinstance(where, Engine) else Engine(where, **options)
+        PawlStager.__init__(self, self.engine.watches)
         self._default = tag
         self._level = level
         self._tag: str | None = tag
         self._alone = False  # no other rank has a part in the tag
         self._building: Building | None = None
         self._save_id = ""
+        self._changed: str | None = None  # what went wrong with the copy that is being saved
 
     def close(self) -> None:
         """Frees the staging buffers. The engine stays open."""
         PawlStager.close(self)
+
+    def __reduce__(self) -> Any:
+        """Refuses to be sent to another process."""
+        raise error(
+            "PAWL_ENOTSUP",
+            "PawlWriter: AsyncCheckpointerType.PROCESS: leave it at THREAD: the agent, which is a "
+            "process of its own, writes to the storage",
+        )
 
     # ---- called by DCP, in this order; parameters must keep these names ----
 
@@ -167,6 +216,7 @@ class PawlWriter(StorageWriter, PawlStager):
         self._building = None
         self._tag = _tag_of(checkpoint_id, self.engine.root) or self._default
         self._save_id = str(uuid.uuid4())
+        self._changed = self.wait() if self._lent else None  # planners may read what was staged
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Refuses what a tag that is whole or absent has no place for."""
@@ -194,6 +244,9 @@ class PawlWriter(StorageWriter, PawlStager):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Adds this rank's partition; it is copied, or written, when this returns."""
         assert self._tag is not None
+        if self._changed is not None:  # told here, where DCP tells the other ranks
+            self.give_back()
+            raise error("PAWL_ECHANGED", f"save {self._tag}: {self._changed}")
         data: dict[str, torch.Tensor] = {}
         shards: dict[int, Shard] = {}
         results = []
@@ -337,6 +390,7 @@ class PawlReader(StorageReader):
         """Copies into the tensors that the planner names."""
         found = self._open()
         self._need(plan)  # a planner may have changed it since
+        _guard.fence_all()  # a save may still be copying what is about to be overwritten
         for item in plan.items:
             if item.type == LoadItemType.BYTE_IO:
                 self._load_bytes(found, item, planner)

@@ -43,6 +43,12 @@ Times = dict[str, list[float]]
 own: dist.ProcessGroup | None = None  # for what is measured here: DCP is at work in the other one
 
 
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, width: int) -> None:
+    model(torch.ones(1, width)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
 def train(layers: int, width: int) -> tuple[nn.Module, torch.optim.Optimizer]:
     """A sharded module and its optimizer, after a step."""
     torch.manual_seed(0)
@@ -51,9 +57,7 @@ def train(layers: int, width: int) -> tuple[nn.Module, torch.optim.Optimizer]:
         fully_shard(layer)
     fully_shard(model)
     optimizer = torch.optim.AdamW(model.parameters())
-    model(torch.ones(1, width)).sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
+    step(model, optimizer, width)
     return model, optimizer
 
 
@@ -82,19 +86,20 @@ def rotate(names: list[str], by: int) -> list[str]:
 
 
 def measure_dcp(folder: Path, layers: int, width: int, rounds: int) -> Times:
+    writer = PawlWriter(folder / "ours", keep=1)
     model, optimizer = train(layers, width)
     model_state, optimizer_state = get_state_dict(model, optimizer)
     state = {"model": model_state, "optimizer": optimizer_state}
-    writer = PawlWriter(folder / "ours", keep=1)
+    beside = dist.new_group()  # of saves that go on while the model trains in the default one
     theirs, raw = folder / "theirs", folder / "raw"
     size = int(sum(p.to_local().nbytes for p in model.parameters()) * 3 * dist.get_world_size())
     numbers = iter(range(1, 1 << 20))
 
-    def ours(save: Callable[..., Any]) -> Any:
-        return save(state, storage_writer=writer, checkpoint_id=f"step-{next(numbers)}")
+    def ours(save: Callable[..., Any], **options: Any) -> Any:
+        return save(state, storage_writer=writer, checkpoint_id=f"step-{next(numbers)}", **options)
 
-    def stock(save: Callable[..., Any]) -> Any:
-        return save(state, checkpoint_id=theirs)
+    def stock(save: Callable[..., Any], **options: Any) -> Any:
+        return save(state, checkpoint_id=theirs, **options)
 
     def read_ours() -> None:
         dcp.load(state, storage_reader=PawlReader(folder / "ours"))
@@ -126,31 +131,26 @@ def measure_dcp(folder: Path, layers: int, width: int, rounds: int) -> Times:
                 if number > 0:
                     times.setdefault(name, []).append(took)
 
-    def asynchronous(way: Callable[..., Any]) -> Callable[[], None]:
-        def run() -> None:
-            futures.append(way(dcp.async_save))
-
-        return run
-
-    futures: list[Any] = []
-
-    def finished() -> None:
-        """The saves before, on this rank; on all once the barrier is passed."""
-        while futures:
-            futures.pop().result()
-
     take(
         {"save": lambda: ours(dcp.save), "stock_save": lambda: stock(dcp.save), "write": write_raw},
         emptied,
     )
-    ways = {"stall": asynchronous(ours), "stock_stall": asynchronous(stock)}
+    futures: list[Any] = []
+    ways = {
+        "stall": lambda: futures.append(ours(dcp.async_save, process_group=beside)),
+        "stock_stall": lambda: futures.append(stock(dcp.async_save, process_group=beside)),
+        "no_stall": lambda: None,
+    }
     for number in range(rounds + 1):
         for name in rotate(list(ways), number):
             took = slowest(ways[name])
-            finished()
+            then = slowest(lambda: step(model, optimizer, width))
+            while futures:
+                futures.pop().result()
             dist.barrier(own)
             if number > 0:
                 times.setdefault(name, []).append(took)
+                times.setdefault(f"{name}_and_step", []).append(took + then)
     by_first(write_raw)
     cold = {"cold": read_ours, "stock_cold": read_stock, "read": read_raw}
     take(cold, lambda: drop_caches(folder))
@@ -249,6 +249,10 @@ def report_dcp(report: Report, times: Times) -> None:
     beside = f"stock {took['stock_stall'] * 1e3:.0f} ms"
     ratio = took["stall"] / took["stock_stall"]
     report.at_most("stall_to_stock", "to stock", ratio, 0.2, "x", beside)
+    alone = took["no_stall_and_step"]
+    beside = f"stock {(took['stock_stall_and_step'] - alone) * 1e3:.0f} ms, of {alone * 1e3:.0f} ms"
+    cost = (took["stall_and_step"] - alone) * 1e3
+    report.note("step_ms", "async_save, and what it adds to the step after it", cost, "ms", beside)
     report.note("cold_gib_s", "dcp.load, nothing cached", rate["cold"], "GiB/s")
     beside = f"stock {rate['stock_cold']:.2f} GiB/s"
     report.at_least("cold_to_raw", "to the bound", rate["cold"] / rate["read"], 0.85, "x", beside)

@@ -27,6 +27,7 @@ BUILD = ROOT / "build"
 COMMAND_SECONDS_MAX = 3600  # of one command: a hang must end as a failure, not as silence
 LONG_FACTOR = 20  # by which --long stretches the tests' and the commands' limits
 SKIP_STATUS = 77
+PYTHON_WORKERS = 2  # pytests side by side: most tests wait for processes, timers and the disk
 FAILURE_LINES_MAX = 200  # of what a failed test printed; the end says most
 
 
@@ -290,6 +291,7 @@ def run_python(long: bool) -> Outcome:
     report = BUILD / "pytest.xml"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", "--tb=short", f"--junitxml={report}"]
+    command += [f"--numprocesses={PYTHON_WORKERS}", "--dist=loadfile", "--no-loadscope-reorder"]
     status, _ = run(command, live=True)
     outcome = Outcome()
     if report.is_file():

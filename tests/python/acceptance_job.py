@@ -250,7 +250,7 @@ def kills(root: Path, count: str, seed: str) -> None:
     told = Path(f"{root}-told")
     told.touch()
     durable = Known()
-    shm = sorted(os.listdir("/dev/shm"))
+    shm = program.shared_memory()
     os.environ["PAWL_JOB_ID"] = f"acceptance-{root.parent.name}"
     for number in range(int(count)):
         what = chance.choice(WAYS)
@@ -287,7 +287,7 @@ def kills(root: Path, count: str, seed: str) -> None:
         assert os.waitpid(checker, 0)[1] == 0, f"after {line}"
         durable = max([durable, *told_since(told, "durable", seen)])
     kill_agent(root)
-    assert sorted(os.listdir("/dev/shm")) == shm
+    assert program.shared_memory() == shm
     print(f"> {durable.step} tags", flush=True)
 
 

@@ -6,6 +6,7 @@ extension, which is skipped, and said so, where it is not built.
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import importlib.util
 import os
@@ -42,6 +43,7 @@ if real_core is None:
     importlib.import_module("pawl")._core = fakecore
 
 SEED = int(os.environ.get("PAWL_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
+os.environ["PAWL_TEST_SEED"] = str(SEED)  # of the pytests that this one starts, too
 
 
 def pytest_configure() -> None:
@@ -103,9 +105,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "pip", "-q", "wheel", "--no-deps", "--no-build-isolation"]
     command += ["-C", f"build-dir={root / 'build/wheel'}", "-w", str(folder), str(root)]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        command, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
-    )
+    (root / "build").mkdir(exist_ok=True)
+    with open(root / "build/.wheel-lock", "w") as lock:  # a pytest beside this one builds it, too
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(
+            command, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+        )
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = folder.glob("pawl-*.whl")
     return built

@@ -96,3 +96,9 @@ def is_alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+def shared_memory() -> list[str]:
+    """What lies in /dev/shm, but for what torch and multiprocessing put there for a while."""
+    names = os.listdir("/dev/shm")
+    return sorted(name for name in names if not name.startswith(("torch_", "sem.mp-", "psm_")))

@@ -143,7 +143,7 @@ def test_full_disk_by_tag(small: Path, memory: int | None) -> None:
         for tag in ("t1", "t2", "t3"):
             assert engine.save(tag, parts(int(tag[1]))).wait("durable", 20)
         before = [Held.by("self"), Held.by(agent_pid(small))]
-        shm = sorted(os.listdir("/dev/shm"))
+        shm = program.shared_memory()
         filler = fill(small.parent)
         for number in (4,) if memory is None else range(4, 9):
             save = engine.save(f"t{number}", parts(number))
@@ -161,7 +161,7 @@ def test_full_disk_by_tag(small: Path, memory: int | None) -> None:
         assert [e["tag"] for e in engine.list() if e["level"] != "durable"] == []
         for pid, then in zip(("self", agent_pid(small)), before, strict=True):
             assert eventually(lambda: Held.by(pid).within(then), 5), (Held.by(pid), then)  # noqa: B023
-        assert sorted(os.listdir("/dev/shm")) == shm
+        assert program.shared_memory() == shm
 
 
 @pytest.mark.parametrize("hide", [False, True], ids=["inside", "beside"])

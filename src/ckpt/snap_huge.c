@@ -10,6 +10,7 @@
  */
 #include "ckpt/snap_huge.h"
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "ckpt/snap_list.h"
@@ -31,6 +32,8 @@
 #define HUGE_NICE        5         /* of the thread: below training */
 #define HUGE_SLOW_FACTOR 4         /* times the fastest protecting seen, and … */
 #define HUGE_SLOW_NS     1000000LL /* … at least this: pages were split */
+#define HUGE_PAUSE       7 /* times as long as a step took: whoever needs the page, or … */
+#define HUGE_PAUSE_MAX   50000000LL /* … any page fault, waits for a step; nanoseconds */
 
 struct huge {
 	pthread_mutex_t lock;       /* guards all below */
@@ -109,11 +112,25 @@ static void note_step(struct huge *huge, int sys)
 	}
 }
 
+/* Under lock: so that training, which waits for a step if it needs memory, has most of the time. */
+static void pause_step(struct huge *huge, int64_t took_ns)
+{
+	int64_t pause_ns = HUGE_PAUSE * took_ns;
+	int64_t until_ns =
+		clock_mono_ns() + (pause_ns < HUGE_PAUSE_MAX ? pause_ns : HUGE_PAUSE_MAX);
+	struct timespec until = {until_ns / NS_PER_S, until_ns % NS_PER_S};
+
+	while (!huge->closing && clock_mono_ns() < until_ns) {
+		pthread_cond_timedwait(&huge->changed, &huge->lock, &until);
+	}
+}
+
 static void *run_huge(void *user)
 {
 	struct huge *huge = user;
 	struct snap_range step;
 	uint64_t generation;
+	int64_t began_ns;
 	int advice;
 
 	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), getpriority(PRIO_PROCESS, 0) + HUGE_NICE);
@@ -131,6 +148,7 @@ static void *run_huge(void *user)
 			continue;
 		}
 		generation = huge->generation;
+		began_ns = clock_mono_ns();
 		pthread_mutex_unlock(&huge->lock);
 		if (FAULT_SYS("huge.madvise",
 			    madvise((void *)step.lo, step.hi - step.lo, advice)) != 0) {
@@ -141,6 +159,7 @@ static void *run_huge(void *user)
 			note_step(huge, sys);
 		}
 		pthread_cond_broadcast(&huge->changed);
+		pause_step(huge, clock_mono_ns() - began_ns);
 	}
 	pthread_mutex_unlock(&huge->lock);
 	return NULL;
@@ -149,13 +168,17 @@ static void *run_huge(void *user)
 int huge_open(struct huge **huge, struct pawl_err *err)
 {
 	struct huge *h = FAULT_MEM("huge.open", calloc(1, sizeof(*h)));
+	pthread_condattr_t attr;
 	int rv;
 
 	if (h == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "open the huge page thread");
 	}
 	pthread_mutex_init(&h->lock, NULL);
-	pthread_cond_init(&h->changed, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&h->changed, &attr);
+	pthread_condattr_destroy(&attr);
 	rv = snap_thread_start(&h->thread, "pawl-huge", run_huge, h, err);
 	if (rv != 0) {
 		pthread_cond_destroy(&h->changed);

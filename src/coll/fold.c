@@ -1,0 +1,96 @@
+/*
+ * Vectors made one: see fold.h for the contract. Pure.
+ *
+ * All terms go through in blocks that fit the first-level cache, so that memory is read and written
+ * once, however many terms there are; inside a block pairs are added as the tree says.
+ */
+#include "coll/fold.h"
+
+#include "base/assert.h"
+#include "coll/fold_impl.h"
+#include "coll/topo.h"
+
+#include <string.h>
+
+#define BLOCK_BYTES 2048u /* of sums; a multiple of all vector lengths */
+#define LEVELS      13    /* of the tree over COLL_RANKS_MAX terms, and one */
+
+struct folding {
+	const void *const *terms;                          /* the caller's */
+	size_t at_bytes;                                   /* of the block, in each term */
+	size_t n;                                          /* elements of the block */
+	fold_pair_fn *pair;                                /* makes two vectors of sums one */
+	fold_load_fn *load;                                /* makes elements sums; NULL: they are */
+	_Alignas(64) uint8_t scratch[LEVELS][BLOCK_BYTES]; /* of the tree; one a level is in use */
+};
+
+/* terms [lo, lo + n) of the block: where they are, or in out. */
+static const void *fold_terms(struct folding *f, uint32_t lo, uint32_t n, uint32_t level, void *out)
+{
+	const uint8_t *term = (const uint8_t *)f->terms[lo] + f->at_bytes;
+	const void *left;
+	const void *right;
+	uint32_t left_n;
+
+	if (n == 1 && f->load != NULL) {
+		f->load(out, (const uint16_t *)(const void *)term, f->n);
+		return out;
+	}
+	if (n == 1) {
+		return term;
+	}
+	left_n = coll_tree_left(n);
+	left = fold_terms(f, lo, left_n, level, f->scratch[level]);
+	right = fold_terms(f, lo + left_n, n - left_n, level + 1, f->scratch[level + 1]);
+	f->pair(out, left, right, f->n);
+	return out;
+}
+
+size_t coll_type_bytes(enum coll_type type)
+{
+	static const uint8_t sizes[COLL_TYPES_N] = {
+#define X(name, c_type, bytes, torch_name) [COLL_##name] = bytes,
+		COLL_TYPES(X)
+#undef X
+	};
+
+	return sizes[type];
+}
+
+static bool is_half(enum coll_type type)
+{
+	return type == COLL_F16 || type == COLL_BF16;
+}
+
+bool coll_fold_fits(enum coll_fold fold, enum coll_type type)
+{
+	return fold < COLL_FOLDS && type < COLL_TYPES_N && (fold < COLL_AND || type <= COLL_I64);
+}
+
+void coll_fold(enum coll_kernel kernel, enum coll_fold fold, enum coll_type type, void *dst,
+	const void *const *terms, uint32_t terms_n, size_t n)
+{
+	const struct fold_kernels *k = fold_kernels_of(kernel);
+	enum coll_type sums = is_half(type) ? COLL_F32 : type;
+	size_t size = coll_type_bytes(type);
+	size_t block = BLOCK_BYTES / coll_type_bytes(sums);
+	struct folding f = {.terms = terms, .pair = fold_pair_of(kernel, fold, sums)};
+
+	ASSERT(coll_fold_fits(fold, type) && terms_n > 0 && terms_n <= COLL_RANKS_MAX);
+	if (is_half(type)) {
+		f.load = k->load[type - COLL_F16];
+	}
+	for (size_t i = 0; i < n; i += block) {
+		uint8_t *to = (uint8_t *)dst + i * size;
+		const void *made;
+
+		f.at_bytes = i * size;
+		f.n = n - i < block ? n - i : block;
+		made = fold_terms(&f, 0, terms_n, 0, f.load ? f.scratch[0] : to);
+		if (f.load) {
+			k->store[type - COLL_F16]((uint16_t *)(void *)to, made, f.n);
+		} else if (made != to) {
+			memcpy(to, made, f.n * size);
+		}
+	}
+}

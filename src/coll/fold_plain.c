@@ -1,0 +1,128 @@
+/* The kernels in C: what the others are held against. Pure. */
+#include "coll/fold_impl.h"
+
+#include <string.h>
+
+/* One function a type and an operation; a and b are elements. Integers are added and multiplied
+ * as unsigned ones, which wrap. */
+#define PAIR(verb, type, c_type, made)                                                             \
+	static void verb##_##type(void *out, const void *as, const void *bs, size_t n)             \
+	{                                                                                          \
+		for (size_t i = 0; i < n; i++) {                                                   \
+			c_type a = ((const c_type *)as)[i];                                        \
+			c_type b = ((const c_type *)bs)[i];                                        \
+                                                                                                   \
+			((c_type *)out)[i] = (c_type)(made);                                       \
+		}                                                                                  \
+	}
+
+#define INT_PAIRS(type, c_type, bytes, torch_name)                                                 \
+	PAIR(add, type, c_type, (uint64_t)a + (uint64_t)b)                                         \
+	PAIR(mul, type, c_type, (uint64_t)a *(uint64_t)b)                                          \
+	PAIR(min, type, c_type, a < b ? a : b)                                                     \
+	PAIR(max, type, c_type, a > b ? a : b)                                                     \
+	PAIR(and, type, c_type, a &b)                                                              \
+	PAIR(or, type, c_type, a | b)                                                              \
+	PAIR(xor, type, c_type, a ^ b)
+#define FLOAT_PAIRS(type, c_type, bytes, torch_name)                                               \
+	PAIR(add, type, c_type, a + b)                                                             \
+	PAIR(mul, type, c_type, a *b)                                                              \
+	PAIR(min, type, c_type, a < b || a != a ? a : b)                                           \
+	PAIR(max, type, c_type, a > b || a != a ? a : b)
+
+COLL_INTS(INT_PAIRS)
+COLL_FLOATS(FLOAT_PAIRS)
+
+/* ---- 16 bit floats ---- */
+
+static uint32_t bits_of(float f)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &f, sizeof(bits));
+	return bits;
+}
+
+static float float_of(uint32_t bits)
+{
+	float f;
+
+	memcpy(&f, &bits, sizeof(f));
+	return f;
+}
+
+static void load_bf16(float *out, const uint16_t *in, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		out[i] = float_of((uint32_t)in[i] << 16);
+	}
+}
+
+static void store_bf16(uint16_t *out, const float *in, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		uint32_t bits = bits_of(in[i]);
+		uint32_t half = 0x7fff + (bits >> 16 & 1); /* of the last bit kept; ties to even */
+
+		out[i] = (uint16_t)(in[i] != in[i] ? bits >> 16 | 0x40 : (bits + half) >> 16);
+	}
+}
+
+/* The exponent is moved by arithmetic: 2^112 is the distance of the two biases. */
+static void load_f16(float *out, const uint16_t *in, size_t n)
+{
+	const float scale = float_of((uint32_t)(127 + 112) << 23);
+
+	for (size_t i = 0; i < n; i++) {
+		uint32_t bits = (uint32_t)(in[i] & 0x7fff) << 13;
+		uint32_t sign = (uint32_t)(in[i] & 0x8000) << 16;
+		float value = float_of(bits) * scale;
+
+		if (bits >= (uint32_t)0x7c00 << 13) { /* infinite or NaN, which is made quiet */
+			bits |= 0x7f800000 | (bits > (uint32_t)0x7c00 << 13 ? 0x400000 : 0);
+			value = float_of(bits);
+		}
+		out[i] = float_of(bits_of(value) | sign);
+	}
+}
+
+static uint16_t round_f16(float f)
+{
+	const float least = float_of((127 - 14) << 23); /* normal 16 bit float */
+	const float unit = float_of((127 - 1) << 23);   /* whose last bit is that of subnormals */
+	uint32_t bits = bits_of(f) & 0x7fffffff;
+	uint32_t value;
+
+	if (f != f) {
+		value = 0x7e00 | (bits >> 13 & 0x3ff);
+	} else if (float_of(bits) < least) { /* the sum is rounded as it should be */
+		value = bits_of(float_of(bits) + unit) - bits_of(unit);
+	} else {
+		value = bits - (112u << 23);
+		value = (value + 0xfff + (value >> 13 & 1)) >> 13;
+		value = value < 0x7c00 ? value : 0x7c00;
+	}
+	return (uint16_t)(value | (bits_of(f) >> 16 & 0x8000));
+}
+
+static void store_f16(uint16_t *out, const float *in, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		out[i] = round_f16(in[i]);
+	}
+}
+
+#define INT_ROW(type, c_type, bytes, torch_name)                                                   \
+	[COLL_ADD][COLL_##type] = add_##type, [COLL_MUL][COLL_##type] = mul_##type,                \
+	[COLL_MIN][COLL_##type] = min_##type, [COLL_MAX][COLL_##type] = max_##type,                \
+	[COLL_AND][COLL_##type] = and_##type, [COLL_OR][COLL_##type] = or_##type,                  \
+	[COLL_XOR][COLL_##type] = xor_##type,
+#define FLOAT_ROW(type, c_type, bytes, torch_name)                                                 \
+	[COLL_ADD][COLL_##type] = add_##type, [COLL_MUL][COLL_##type] = mul_##type,                \
+	[COLL_MIN][COLL_##type] = min_##type, [COLL_MAX][COLL_##type] = max_##type,
+
+const struct fold_kernels fold_plain = {
+	.pair = {COLL_INTS(INT_ROW) COLL_FLOATS(FLOAT_ROW)},
+	.load = {load_f16, load_bf16},
+	.store = {store_f16, store_bf16},
+};

@@ -1,0 +1,358 @@
+/* Vectors made one: every kernel gives the bits that adding element by element, in the order of the
+ * tree, gives; 16 bit floats are rounded to the nearest. */
+#include "base/rng.h"
+#include "coll/fold.h"
+#include "coll/topo.h"
+#include "seed.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#define TERMS 17
+#define N_MAX 2100 /* elements: some blocks of the smallest */
+#define SHIFT 3    /* elements by which vectors are not aligned */
+
+static uint64_t first_seed;
+
+/* An element, as a number wide enough, and back. */
+union number {
+	uint64_t i;
+	double d;
+};
+
+static bool is_float(enum coll_type type)
+{
+	return type > COLL_I64;
+}
+
+/* ---- 16 bit floats, by their definition ---- */
+
+static double value_of(enum coll_type type, uint16_t bits)
+{
+	int fraction_bits = type == COLL_F16 ? 10 : 7;
+	int bias = type == COLL_F16 ? 15 : 127;
+	int exponent = (bits & 0x7fff) >> fraction_bits;
+	int fraction = bits & ((1 << fraction_bits) - 1);
+	double value = exponent == 0
+		? ldexp(fraction, 1 - bias - fraction_bits)
+		: ldexp(fraction + (1 << fraction_bits), exponent - bias - fraction_bits);
+
+	if (exponent == (type == COLL_F16 ? 31 : 255)) {
+		value = fraction != 0 ? (double)NAN : (double)INFINITY;
+	}
+	return (bits & 0x8000) != 0 ? -value : value;
+}
+
+/* The nearest, by trying: the largest not above, or the one after it. */
+static uint16_t nearest(enum coll_type type, double value)
+{
+	uint16_t infinite = type == COLL_F16 ? 0x7c00 : 0x7f80;
+	uint16_t lo = 0;
+	uint16_t hi = infinite;
+	double up;
+
+	if (isnan(value)) {
+		return (uint16_t)(infinite + 1);
+	}
+	if (isinf(value)) {
+		return infinite;
+	}
+	while (hi - lo > 1) {
+		uint16_t mid = (uint16_t)((lo + hi) / 2);
+
+		if (value_of(type, mid) <= value) {
+			lo = mid;
+		} else {
+			hi = mid;
+		}
+	}
+	/* infinity is as far from the largest as the next number would be */
+	up = hi == infinite ? 2 * value_of(type, lo) - value_of(type, (uint16_t)(lo - 1))
+			    : value_of(type, hi);
+	if (value - value_of(type, lo) == up - value) {
+		return (lo & 1) == 0 ? lo : hi;
+	}
+	return value - value_of(type, lo) < up - value ? lo : hi;
+}
+
+/* ---- the reference ---- */
+
+static union number get(enum coll_type type, const uint8_t *at)
+{
+	union number v = {0};
+	uint16_t half;
+	float f;
+
+	switch (type) {
+	case COLL_U8:
+		v.i = *at;
+		break;
+	case COLL_I8:
+		v.i = (uint64_t)(int64_t) * (const int8_t *)at;
+		break;
+	case COLL_I16: {
+		int16_t i;
+		memcpy(&i, at, sizeof(i));
+		v.i = (uint64_t)(int64_t)i;
+		break;
+	}
+	case COLL_I32: {
+		int32_t i;
+		memcpy(&i, at, sizeof(i));
+		v.i = (uint64_t)(int64_t)i;
+		break;
+	}
+	case COLL_F32:
+		memcpy(&f, at, sizeof(f));
+		v.d = f;
+		break;
+	case COLL_F16:
+	case COLL_BF16:
+		memcpy(&half, at, sizeof(half));
+		v.d = value_of(type, half);
+		break;
+	default:
+		memcpy(&v, at, sizeof(v));
+	}
+	return v;
+}
+
+/* a with b; floats in double, rounded to what sums are kept in. */
+static union number combine(enum coll_fold fold, enum coll_type type, union number a,
+	union number b)
+{
+	union number v = {0};
+	bool nan = is_float(type) && (isnan(a.d) || isnan(b.d));
+	bool less = is_float(type) ? a.d < b.d : (int64_t)a.i < (int64_t)b.i;
+
+	switch (fold) {
+	case COLL_ADD:
+		v = is_float(type) ? (union number){.d = a.d + b.d} : (union number){a.i + b.i};
+		break;
+	case COLL_MUL:
+		v = is_float(type) ? (union number){.d = a.d * b.d} : (union number){a.i * b.i};
+		break;
+	case COLL_MIN:
+		v = less ? a : b;
+		break;
+	case COLL_MAX:
+		v = less ? b : a;
+		break;
+	case COLL_AND:
+		v.i = a.i & b.i;
+		break;
+	case COLL_OR:
+		v.i = a.i | b.i;
+		break;
+	default:
+		v.i = a.i ^ b.i;
+	}
+	if (is_float(type)) {
+		v.d = nan ? (double)NAN : type == COLL_F64 ? v.d : (double)(float)v.d;
+	}
+	return v;
+}
+
+static void put(enum coll_type type, union number v, uint8_t *at)
+{
+	float f = (float)v.d;
+	uint16_t half;
+
+	switch (type) {
+	case COLL_F32:
+		memcpy(at, &f, sizeof(f));
+		break;
+	case COLL_F16:
+	case COLL_BF16:
+		half = nearest(type, fabs(v.d));
+		half |= signbit(v.d) ? 0x8000 : 0;
+		memcpy(at, &half, sizeof(half));
+		break;
+	default:
+		memcpy(at, &v, coll_type_bytes(type)); /* little endian */
+	}
+}
+
+/* Reduces an integer to what its type holds. */
+static union number wrap(enum coll_type type, union number v)
+{
+	uint8_t bytes[8];
+
+	if (is_float(type)) {
+		return v;
+	}
+	memcpy(bytes, &v, sizeof(bytes));
+	return get(type, bytes);
+}
+
+static union number fold_tree(enum coll_fold fold, enum coll_type type, const union number *terms,
+	uint32_t n)
+{
+	uint32_t left = n > 1 ? coll_tree_left(n) : 0;
+
+	return n == 1 ? terms[0]
+		      : wrap(type,
+				combine(fold, type, fold_tree(fold, type, terms, left),
+					fold_tree(fold, type, terms + left, n - left)));
+}
+
+/* ---- tests ---- */
+
+/* Numbers of all sizes; of floats some that are special. */
+static void fill(struct rng *rng, enum coll_type type, uint8_t *at, size_t n)
+{
+	size_t size = coll_type_bytes(type);
+
+	for (size_t i = 0; i < n; i++) {
+		uint64_t bits = rng_u64(rng);
+		union number v = {.d = ldexp((double)(int32_t)bits, (int)rng_below(rng, 12) - 40)};
+
+		if (is_float(type) && rng_below(rng, 50) > 0) {
+			put(type, v, at + i * size);
+		} else {
+			memcpy(at + i * size, &bits, size);
+		}
+	}
+}
+
+static void check_equal(enum coll_type type, const uint8_t *got, const uint8_t *want)
+{
+	union number g = get(type, got);
+	union number w = get(type, want);
+
+	if (is_float(type) && isnan(w.d)) {
+		assert_true(isnan(g.d)); /* which NaN is not said */
+	} else {
+		assert_memory_equal(got, want, coll_type_bytes(type));
+	}
+}
+
+static uint8_t vectors[TERMS + 1][(N_MAX + SHIFT) * 8];
+
+static void try_one(struct rng *rng, enum coll_fold fold, enum coll_type type, uint32_t terms_n,
+	size_t n)
+{
+	const void *terms[TERMS];
+	uint8_t *at[TERMS];
+	size_t size = coll_type_bytes(type);
+	static uint8_t want[N_MAX * 8];
+	static uint8_t kept[N_MAX * 8];
+	uint8_t *dst = vectors[TERMS] + rng_below(rng, SHIFT) * size;
+	uint32_t own = (uint32_t)rng_below(rng, 2 * terms_n); /* in place, if it is a term */
+
+	for (uint32_t t = 0; t < terms_n; t++) {
+		terms[t] = at[t] = vectors[t] + rng_below(rng, SHIFT) * size;
+		fill(rng, type, at[t], n);
+	}
+	for (size_t i = 0; i < n; i++) {
+		union number numbers[TERMS];
+
+		for (uint32_t t = 0; t < terms_n; t++) {
+			numbers[t] = get(type, at[t] + i * size);
+		}
+		put(type, fold_tree(fold, type, numbers, terms_n), want + i * size);
+	}
+	if (own < terms_n) {
+		dst = at[own];
+		memcpy(kept, dst, n * size);
+	}
+	for (enum coll_kernel kernel = COLL_PLAIN; kernel < COLL_KERNELS; kernel++) {
+		if (!coll_kernel_has(kernel)) {
+			continue;
+		}
+		coll_fold(kernel, fold, type, dst, terms, terms_n, n);
+		for (size_t i = 0; i < n; i++) {
+			check_equal(type, dst + i * size, want + i * size);
+		}
+		if (own < terms_n) {
+			memcpy(dst, kept, n * size);
+		}
+	}
+}
+
+/* All operations that fit, on so many elements at most. */
+static void try_all(struct rng *rng, enum coll_type type, size_t most)
+{
+	for (enum coll_fold fold = 0; fold < COLL_FOLDS; fold++) {
+		if (coll_fold_fits(fold, type)) {
+			try_one(rng, fold, type, 1 + (uint32_t)rng_below(rng, TERMS),
+				rng_below(rng, most));
+		}
+	}
+}
+
+static void kernels_agree_with_the_definition(void **state)
+{
+	struct rng rng = {first_seed};
+
+	for (enum coll_type type = 0; type < COLL_TYPES_N; type++) {
+		try_all(&rng, type, 2);
+		try_all(&rng, type, 20);
+		try_all(&rng, type, 300);
+		try_all(&rng, type, N_MAX);
+	}
+	for (uint32_t terms = 1; terms <= TERMS; terms++) {
+		try_one(&rng, COLL_ADD, COLL_F32, terms, 600);
+		try_one(&rng, COLL_ADD, COLL_BF16, terms, 600);
+	}
+}
+
+/* All of them come back as they were. */
+static void check_halves(enum coll_type type, enum coll_kernel kernel)
+{
+	static uint16_t in[1 << 16];
+	static uint16_t out[1 << 16];
+	const void *terms[] = {in};
+
+	for (uint32_t bits = 0; bits < 1 << 16; bits++) {
+		in[bits] = (uint16_t)bits;
+	}
+	coll_fold(kernel, COLL_ADD, type, out, terms, 1, 1 << 16);
+	for (uint32_t bits = 0; bits < 1 << 16; bits++) {
+		check_equal(type, (uint8_t *)&out[bits], (uint8_t *)&in[bits]);
+	}
+}
+
+static void halves_are_rounded_to_the_nearest(void **state)
+{
+	static const enum coll_type types[] = {COLL_F16, COLL_BF16};
+	struct rng rng = {first_seed + 1};
+
+	for (size_t t = 0; t < 2; t++) {
+		for (enum coll_kernel k = COLL_PLAIN; k < COLL_KERNELS; k++) {
+			if (coll_kernel_has(k)) {
+				check_halves(types[t], k);
+			}
+		}
+		for (int i = 0; i < 3000; i++) {
+			try_one(&rng, COLL_ADD, types[t], 2, 16);
+			try_one(&rng, COLL_MUL, types[t], 2, 17);
+		}
+	}
+}
+
+static void what_fits(void **state)
+{
+	assert_true(coll_fold_fits(COLL_XOR, COLL_I64));
+	assert_false(coll_fold_fits(COLL_AND, COLL_F32));
+	assert_false(coll_fold_fits(COLL_ADD, COLL_TYPES_N));
+	assert_true(coll_kernel_has(coll_kernel_best()));
+	assert_true(coll_kernel_has(COLL_PLAIN));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(kernels_agree_with_the_definition),
+		cmocka_unit_test(halves_are_rounded_to_the_nearest),
+		cmocka_unit_test(what_fits),
+	};
+
+	first_seed = test_seed();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

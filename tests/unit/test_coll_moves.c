@@ -1,0 +1,257 @@
+/* Every collective but all-reduce: what comes out is what should, at all ranks, for any hosts. */
+#include "base/err.h"
+#include "seed.h"
+#include "test_coll_machine.h"
+
+#define RANKS  11
+#define ROUNDS 150
+#define LEN    (6 * COLL_GRANULE)
+
+static uint64_t first_seed;
+
+/* Ranks on hosts, at random; what a collective is about. */
+struct round {
+	struct rng rng;
+	struct coll_topo topo;
+	uint32_t ranks;
+	uint32_t root;
+	uint64_t len;
+	enum coll_way way;
+	uint64_t in[MACHINE_ALL], out[MACHINE_ALL]; /* bytes of each rank's */
+	struct machine *m;
+};
+
+static void begin(struct round *round, uint64_t seed)
+{
+	static const enum coll_way ways[] = {COLL_DIRECT, COLL_TREE};
+	uint32_t where[RANKS];
+	uint32_t hosts;
+
+	*round = (struct round){.rng = {seed}, .m = calloc(1, sizeof(*round->m))};
+	round->ranks = 1 + (uint32_t)rng_below(&round->rng, RANKS);
+	round->root = (uint32_t)rng_below(&round->rng, round->ranks);
+	round->len = rng_below(&round->rng, rng_below(&round->rng, 2) == 1 ? 4 : LEN);
+	round->way = ways[rng_below(&round->rng, 2)];
+	hosts = 1 + (uint32_t)rng_below(&round->rng, round->ranks);
+	for (uint32_t r = 0; r < round->ranks; r++) {
+		where[r] = (uint32_t)rng_below(&round->rng, hosts);
+	}
+	assert_int_equal(coll_topo_init(&round->topo, where, round->ranks, 0, NULL), 0);
+	round->m->all = round->ranks;
+	names_commute = false;
+}
+
+static void run(struct round *round, bool in_place)
+{
+	round->m->in_place = in_place;
+	machine_open(round->m, round->in, round->out);
+	machine_run(round->m, &round->rng);
+}
+
+static void end(struct round *round)
+{
+	machine_close(round->m);
+	coll_topo_deinit(&round->topo);
+}
+
+/* Byte b of rank's OUT is byte off of from's IN. */
+static void check_byte(struct round *round, uint32_t rank, uint64_t b, uint32_t from, uint64_t off)
+{
+	assert_true(round->m->areas[rank][COLL_OUT][b] == name_byte(from, off));
+}
+
+static void reduce(void **state)
+{
+	for (uint64_t i = 0; i < ROUNDS; i++) {
+		struct round round;
+
+		begin(&round, first_seed + i);
+		for (uint32_t r = 0; r < round.ranks; r++) {
+			assert_int_equal(coll_plan_reduce(&round.m->plans[r], &round.topo, r,
+						 round.root, round.way, round.len, NULL),
+				0);
+			round.in[r] = round.len;
+			round.out[r] = r == round.root ? round.len : 0;
+		}
+		run(&round, i % 2 == 0);
+		for (uint64_t b = 0; b < round.len; b++) {
+			assert_true(round.m->areas[round.root][COLL_OUT][b] ==
+				name_all(&round.topo, b));
+		}
+		for (uint32_t r = 0; r < round.ranks; r++) { /* what is theirs stays as it was */
+			for (uint64_t b = 0; b < round.len && r != round.root; b++) {
+				assert_true(round.m->areas[r][COLL_IN][b] == name_byte(r, b));
+			}
+		}
+		end(&round);
+	}
+}
+
+static void broadcast(void **state)
+{
+	for (uint64_t i = 0; i < ROUNDS; i++) {
+		struct round round;
+
+		begin(&round, first_seed + i);
+		for (uint32_t r = 0; r < round.ranks; r++) {
+			assert_int_equal(coll_plan_broadcast(&round.m->plans[r], &round.topo, r,
+						 round.root, round.way, round.len, NULL),
+				0);
+			round.in[r] = r == round.root ? round.len : 0;
+			round.out[r] = round.len;
+		}
+		run(&round, true);
+		for (uint64_t b = 0; b < round.ranks * round.len; b++) {
+			check_byte(&round, (uint32_t)(b / round.len), b % round.len, round.root,
+				b % round.len);
+		}
+		end(&round);
+	}
+}
+
+static void all_gather(void **state)
+{
+	for (uint64_t i = 0; i < ROUNDS; i++) {
+		struct round round;
+
+		begin(&round, first_seed + i);
+		for (uint32_t r = 0; r < round.ranks; r++) {
+			assert_int_equal(coll_plan_all_gather(&round.m->plans[r], &round.topo, r,
+						 round.len, NULL),
+				0);
+			round.in[r] = round.len;
+			round.out[r] = round.ranks * round.len;
+		}
+		run(&round, false);
+		for (uint32_t r = 0; r < round.ranks; r++) {
+			for (uint64_t b = 0; b < round.out[r]; b++) {
+				check_byte(&round, r, b, (uint32_t)(b / round.len), b % round.len);
+			}
+		}
+		end(&round);
+	}
+}
+
+static void reduce_scatter(void **state)
+{
+	for (uint64_t i = 0; i < ROUNDS; i++) {
+		struct round round;
+
+		begin(&round, first_seed + i);
+		for (uint32_t r = 0; r < round.ranks; r++) {
+			assert_int_equal(coll_plan_reduce_scatter(&round.m->plans[r], &round.topo,
+						 r, round.len, NULL),
+				0);
+			round.in[r] = round.ranks * round.len;
+			round.out[r] = round.len;
+		}
+		run(&round, false);
+		for (uint64_t b = 0; b < round.ranks * round.len; b++) {
+			uint32_t r = (uint32_t)(b / round.len);
+
+			assert_true(round.m->areas[r][COLL_OUT][b % round.len] ==
+				name_all(&round.topo, b));
+		}
+		end(&round);
+	}
+}
+
+/* Each rank sends every other one another number of bytes, none, too. */
+static void all_to_all(void **state)
+{
+	for (uint64_t i = 0; i < ROUNDS; i++) {
+		struct round round;
+		uint64_t in_at[RANKS][RANKS + 1] = {{0}};
+		uint64_t out_at[RANKS][RANKS + 1] = {{0}};
+
+		begin(&round, first_seed + i);
+		for (uint32_t pair = 0; pair < round.ranks * round.ranks; pair++) {
+			uint32_t from = pair / round.ranks;
+			uint32_t to = pair % round.ranks;
+			uint64_t len = rng_below(&round.rng, 40);
+
+			in_at[from][to + 1] = in_at[from][to] + len;
+			out_at[to][from + 1] = out_at[to][from] + len;
+		}
+		for (uint32_t r = 0; r < round.ranks; r++) {
+			assert_int_equal(coll_plan_all_to_all(&round.m->plans[r], round.ranks, r,
+						 in_at[r], out_at[r], NULL),
+				0);
+			round.in[r] = in_at[r][round.ranks];
+			round.out[r] = out_at[r][round.ranks];
+		}
+		run(&round, false);
+		for (uint32_t pair = 0; pair < round.ranks * round.ranks; pair++) {
+			uint32_t from = pair / round.ranks;
+			uint32_t to = pair % round.ranks;
+
+			for (uint64_t b = in_at[from][to]; b < in_at[from][to + 1]; b++) {
+				check_byte(&round, to, out_at[to][from] + b - in_at[from][to], from,
+					b);
+			}
+		}
+		end(&round);
+	}
+}
+
+static void gather_and_scatter(void **state)
+{
+	for (uint64_t i = 0; i < ROUNDS; i++) {
+		struct round round;
+		bool gather = i % 2 == 0;
+
+		begin(&round, first_seed + i);
+		for (uint32_t r = 0; r < round.ranks; r++) {
+			uint64_t all = r == round.root ? round.ranks * round.len : 0;
+
+			assert_int_equal(
+				(gather ? coll_plan_gather : coll_plan_scatter)(&round.m->plans[r],
+					round.ranks, r, round.root, round.len, NULL),
+				0);
+			round.in[r] = gather ? round.len : all;
+			round.out[r] = gather ? all : round.len;
+		}
+		run(&round, false);
+		for (uint64_t b = 0; b < round.ranks * round.len; b++) {
+			uint32_t r = (uint32_t)(b / round.len);
+
+			if (gather) {
+				check_byte(&round, round.root, b, r, b % round.len);
+			} else {
+				check_byte(&round, r, b % round.len, round.root, b);
+			}
+		}
+		end(&round);
+	}
+}
+
+static void what_cannot_be_is_refused(void **state)
+{
+	const uint32_t where[] = {0, 1};
+	struct coll_topo topo;
+	struct coll_plan plan = {0};
+	struct pawl_err err;
+
+	assert_int_equal(coll_topo_init(&topo, where, 2, 0, NULL), 0);
+	assert_int_equal(coll_plan_reduce(&plan, &topo, 0, 2, COLL_TREE, 8, &err), PAWL_EINVAL);
+	assert_string_equal(err.msg, "reduce: root 2 of 2 ranks");
+	assert_int_equal(coll_plan_broadcast(&plan, &topo, 0, 1, COLL_RING, 8, &err), PAWL_EINVAL);
+	assert_string_equal(err.msg, "broadcast: direct or tree is needed");
+	coll_topo_deinit(&topo);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(reduce),
+		cmocka_unit_test(broadcast),
+		cmocka_unit_test(all_gather),
+		cmocka_unit_test(reduce_scatter),
+		cmocka_unit_test(all_to_all),
+		cmocka_unit_test(gather_and_scatter),
+		cmocka_unit_test(what_cannot_be_is_refused),
+	};
+
+	first_seed = test_seed();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

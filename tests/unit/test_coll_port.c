@@ -1,0 +1,378 @@
+/* What every port must do, tried on those that there are: shared memory. Ranks are threads, or one
+ * thread that is all of them; where one must die they are processes. */
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/rng.h"
+#include "coll/shm.h"
+#include "seed.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#define RANKS 3
+#define BYTES (3u << 20) /* through a stream: many times what it holds */
+
+static uint64_t first_seed;
+
+struct ports {
+	struct coll_port *at[RANKS];
+	char names[RANKS][COLL_SHM_NAME];
+};
+
+static void open_ports(struct ports *ports)
+{
+	const char *names[RANKS];
+
+	for (uint32_t r = 0; r < RANKS; r++) {
+		assert_int_equal(coll_shm_open(&ports->at[r], r, RANKS, ports->names[r], NULL), 0);
+		names[r] = ports->names[r];
+	}
+	for (uint32_t r = 0; r < RANKS; r++) {
+		assert_int_equal(coll_shm_join(ports->at[r], names, NULL), 0);
+	}
+}
+
+static void close_ports(struct ports *ports)
+{
+	for (uint32_t r = 0; r < RANKS; r++) {
+		ports->at[r]->close(ports->at[r]);
+	}
+}
+
+/* Byte i of the stream from a to b. */
+static uint8_t byte_of(uint32_t from, uint32_t to, uint32_t channel, uint64_t i)
+{
+	return (uint8_t)(i * 7 + (i >> 8) + from * 64 + to * 16 + channel);
+}
+
+struct flow {
+	uint64_t sent[RANKS][COLL_CHANNELS];
+	uint64_t received[RANKS][COLL_CHANNELS];
+};
+
+/* Something in both directions, on one stream. Whether any went. */
+static bool move(struct coll_port *port, uint32_t rank, uint32_t peer, uint32_t channel,
+	struct flow *flow, struct rng *rng)
+{
+	uint8_t bytes[5000];
+	uint64_t *sent = &flow->sent[peer][channel];
+	uint64_t *received = &flow->received[peer][channel];
+	size_t n = 1 + rng_below(rng, sizeof(bytes));
+	size_t went;
+	size_t came;
+
+	n = n < BYTES - *sent ? n : BYTES - *sent;
+	for (size_t i = 0; i < n; i++) {
+		bytes[i] = byte_of(rank, peer, channel, *sent + i);
+	}
+	went = n > 0 ? port->send(port, peer, channel, bytes, n) : 0;
+	assert_true(went <= n);
+	*sent += went;
+	came = port->receive(port, peer, channel, bytes, 1 + rng_below(rng, sizeof(bytes)));
+	for (size_t i = 0; i < came; i++) {
+		assert_int_equal(bytes[i], byte_of(peer, rank, channel, *received + i));
+	}
+	*received += came;
+	return went + came > 0;
+}
+
+static bool is_over(const struct flow *flow, uint32_t rank)
+{
+	for (uint32_t i = 0; i < RANKS * COLL_CHANNELS; i++) {
+		uint32_t peer = i / COLL_CHANNELS;
+		uint32_t channel = i % COLL_CHANNELS;
+
+		if (peer != rank &&
+			(flow->sent[peer][channel] < BYTES ||
+				flow->received[peer][channel] < BYTES)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+struct runner {
+	struct coll_port *port;
+	uint32_t rank;
+	pthread_t thread;
+};
+
+static void *run_rank(void *user)
+{
+	struct runner *runner = user;
+	struct coll_port *port = runner->port;
+	struct flow flow = {.sent = {{0}}};
+	struct rng rng = {first_seed + runner->rank};
+
+	while (!is_over(&flow, runner->rank)) {
+		uint32_t seen = port->look(port);
+		bool moved = false;
+
+		for (uint32_t i = 0; i < RANKS * COLL_CHANNELS; i++) {
+			uint32_t peer = i / COLL_CHANNELS;
+
+			if (peer != runner->rank) {
+				moved |= move(port, runner->rank, peer, i % COLL_CHANNELS, &flow,
+					&rng);
+			}
+		}
+		if (!moved) {
+			port->wait(port, seen, 10 * NS_PER_S);
+		}
+	}
+	return NULL;
+}
+
+/* All streams at a time, sleeping in between: nothing is lost, doubled, mixed up or forgotten. */
+static void streams_bring_all_in_order(void **state)
+{
+	struct runner runners[RANKS];
+	struct ports ports;
+
+	open_ports(&ports);
+	for (uint32_t r = 0; r < RANKS; r++) {
+		runners[r] = (struct runner){ports.at[r], r, 0};
+		pthread_create(&runners[r].thread, NULL, run_rank, &runners[r]);
+	}
+	for (uint32_t r = 0; r < RANKS; r++) {
+		pthread_join(runners[r].thread, NULL);
+	}
+	close_ports(&ports);
+}
+
+/* A stream that nobody reads takes what it holds, and then nothing; reading makes room. */
+static void a_full_stream_takes_nothing(void **state)
+{
+	static uint8_t bytes[1 << 16];
+	struct ports ports;
+	struct coll_port *port;
+	uint32_t seen;
+	size_t held = 0;
+	size_t n;
+
+	open_ports(&ports);
+	port = ports.at[0];
+	while ((n = port->send(port, 1, 2, bytes, sizeof(bytes))) > 0) {
+		held += n;
+	}
+	assert_true(held > 0);
+	assert_int_equal(port->send(port, 1, 2, bytes, 1), 0);
+	assert_true(port->send(port, 1, 3, bytes, 1) == 1);
+	seen = port->look(port);
+	assert_int_equal(ports.at[1]->receive(ports.at[1], 0, 2, bytes, 100), 100);
+	assert_int_not_equal(port->look(port), seen);
+	assert_int_equal(port->send(port, 1, 2, bytes, sizeof(bytes)), 100);
+	close_ports(&ports);
+}
+
+static void *wake_soon(void *user)
+{
+	struct coll_port *port = user;
+	const struct timespec pause = {.tv_nsec = 20000000};
+
+	nanosleep(&pause, NULL);
+	port->wake(port);
+	return NULL;
+}
+
+static void waiting_ends(void **state)
+{
+	struct ports ports;
+	struct coll_port *port;
+	pthread_t thread;
+	uint32_t seen;
+
+	open_ports(&ports);
+	port = ports.at[0];
+	seen = port->look(port);
+	port->wait(port, seen, 1000000); /* nothing comes */
+	assert_int_equal(port->look(port), seen);
+	pthread_create(&thread, NULL, wake_soon, port);
+	while (port->look(port) == seen) {
+		port->wait(port, seen, 60 * NS_PER_S);
+	}
+	pthread_join(thread, NULL);
+	seen = port->look(port);
+	assert_int_equal(ports.at[2]->send(ports.at[2], 0, 0, "x", 1), 1);
+	port->wait(port, seen, 60 * NS_PER_S); /* it came before */
+	assert_int_not_equal(port->look(port), seen);
+	close_ports(&ports);
+}
+
+/* Waits until somebody is lost. */
+static uint32_t await_lost(struct coll_port *port, const char **why)
+{
+	int64_t end_ns = clock_mono_ns() + 20 * NS_PER_S;
+
+	while (port->lost(port, why) == COLL_NOBODY && clock_mono_ns() < end_ns) {
+		port->wait(port, port->look(port), NS_PER_S);
+	}
+	return port->lost(port, why);
+}
+
+/* A process that is killed is told of, after what it has sent. */
+static void a_dead_rank_is_told(void **state)
+{
+	char names[2][COLL_SHM_NAME];
+	const char *all[] = {names[0], names[1]};
+	struct coll_port *port;
+	int up[2];
+	int down[2];
+	char byte;
+	const char *why;
+	pid_t pid;
+
+	assert_int_equal(pipe(up) | pipe(down), 0);
+	pid = fork();
+	if (pid == 0) {
+		bool ok = coll_shm_open(&port, 1, 2, names[1], NULL) == 0 &&
+			write(up[1], names[1], COLL_SHM_NAME) == COLL_SHM_NAME &&
+			read(down[0], names[0], COLL_SHM_NAME) == COLL_SHM_NAME &&
+			coll_shm_join(port, all, NULL) == 0 && port->send(port, 0, 0, "z", 1) == 1;
+
+		raise(ok ? SIGKILL : SIGABRT);
+	}
+	assert_int_equal(coll_shm_open(&port, 0, 2, names[0], NULL), 0);
+	assert_int_equal(read(up[0], names[1], COLL_SHM_NAME), COLL_SHM_NAME);
+	assert_int_equal(coll_shm_join(port, all, NULL), 0);
+	assert_int_equal(write(down[1], names[0], COLL_SHM_NAME), COLL_SHM_NAME);
+	assert_int_equal(await_lost(port, &why), 1);
+	assert_string_equal(why, "its process ended");
+	assert_int_equal(port->receive(port, 1, 0, &byte, 1), 1);
+	assert_int_equal(byte, 'z');
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	port->close(port);
+	for (int i = 0; i < 2; i++) {
+		close(up[i]);
+		close(down[i]);
+	}
+}
+
+/* ---- shared memory alone ---- */
+
+static int join_as(const char *name, struct pawl_err *err)
+{
+	struct coll_port *port;
+	char own[COLL_SHM_NAME];
+	const char *names[] = {own, name};
+	int rv;
+
+	assert_int_equal(coll_shm_open(&port, 0, 2, own, NULL), 0);
+	rv = coll_shm_join(port, names, err);
+	port->close(port);
+	return rv;
+}
+
+/* What is said to be a rank's is not believed. */
+static void what_is_no_area_is_refused(void **state)
+{
+	struct coll_port *port;
+	char name[COLL_SHM_NAME];
+	char wrong[COLL_SHM_NAME];
+	struct pawl_err err;
+	int fd = memfd_create("no area", 0);
+
+	assert_int_equal(join_as("nonsense", &err), PAWL_EINVAL);
+	assert_non_null(strstr(err.msg, "rank 1 is said to be at nonsense"));
+	assert_int_equal(join_as("1999999999:3:1", &err), PAWL_EPEER);
+	assert_non_null(strstr(err.msg, "process 1999999999"));
+	snprintf(wrong, sizeof(wrong), "%ld:%d:1", (long)getpid(), fd);
+	assert_int_equal(join_as(wrong, &err), PAWL_EINVAL);
+	assert_int_equal(coll_shm_open(&port, 1, 3, name, NULL), 0); /* of a larger group */
+	assert_int_equal(join_as(name, &err), PAWL_EINVAL);
+	port->close(port);
+	assert_int_equal(coll_shm_open(&port, 1, 2, name, NULL), 0);
+	snprintf(wrong, sizeof(wrong), "%.*s1", (int)strlen(name), name); /* another nonce */
+	assert_int_equal(join_as(wrong, &err), PAWL_EINVAL);
+	assert_non_null(strstr(err.msg, "another group"));
+	assert_int_equal(join_as(name, &err), 0);
+	port->close(port);
+	close(fd);
+	assert_int_equal(coll_shm_open(&port, 0, COLL_SHM_RANKS_MAX + 1, name, &err), PAWL_ELIMIT);
+}
+
+/* What a peer writes into the memory that is shared does no harm but to itself. */
+static void nonsense_is_a_lost_peer(void **state)
+{
+	static uint8_t bytes[1 << 22];
+	struct rng rng = {first_seed};
+	struct ports ports;
+	const char *why;
+	char byte;
+	int fd;
+
+	open_ports(&ports);
+	for (size_t i = 0; i < sizeof(bytes); i++) {
+		bytes[i] = (uint8_t)rng_u64(&rng);
+	}
+	assert_int_equal(sscanf(ports.names[1], "%*d:%d", &fd), 1);
+	assert_true(pwrite(fd, bytes, COLL_SHM_RING * RANKS * COLL_CHANNELS, 192) > 0);
+	for (uint32_t i = 0; i < RANKS * COLL_CHANNELS; i++) {
+		uint32_t channel = i % COLL_CHANNELS;
+
+		assert_int_equal(ports.at[0]->receive(ports.at[0], 1, channel, &byte, 1), 0);
+		assert_int_equal(ports.at[1]->send(ports.at[1], i / COLL_CHANNELS, channel, "x", 1),
+			0);
+	}
+	assert_int_equal(ports.at[0]->lost(ports.at[0], &why), 1);
+	assert_non_null(strstr(why, "nonsense"));
+	assert_int_equal(ports.at[2]->send(ports.at[2], 0, 0, "x", 1), 1);
+	assert_int_equal(ports.at[0]->receive(ports.at[0], 2, 0, &byte, 1), 1);
+	close_ports(&ports);
+}
+
+/* Any call may fail. */
+static void faults(void **state)
+{
+	struct pawl_err err;
+	uint64_t nth = 1;
+	int rv;
+
+	do {
+		struct coll_port *port;
+		struct coll_port *other;
+		char names[2][COLL_SHM_NAME];
+		const char *all[] = {names[0], names[1]};
+
+		assert_int_equal(coll_shm_open(&other, 1, 2, names[1], NULL), 0);
+		fault_arm("coll.shm", nth++, EIO, false);
+		rv = coll_shm_open(&port, 0, 2, names[0], &err);
+		if (rv == 0) {
+			rv = coll_shm_join(port, all, &err);
+			port->close(port);
+		}
+		fault_disarm();
+		other->close(other);
+		assert_true(rv == 0 || err.code == rv);
+	} while (rv != 0);
+	assert_true(nth > 8);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(streams_bring_all_in_order),
+		cmocka_unit_test(a_full_stream_takes_nothing),
+		cmocka_unit_test(waiting_ends),
+		cmocka_unit_test(a_dead_rank_is_told),
+		cmocka_unit_test(what_is_no_area_is_refused),
+		cmocka_unit_test(nonsense_is_a_lost_peer),
+		cmocka_unit_test(faults),
+	};
+
+	first_seed = test_seed();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -3,8 +3,7 @@
  * between. It neither sends nor receives; whoever does asks what, and tells how far it came. Pure.
  *
  * All works on parts: what has come of a message is added, and sent on, before the rest of it is
- * there. One thread at a time. Nothing is allocated but in coll_exec_init, and in coll_exec_start
- * when a plan needs more memory than all before.
+ * there. One thread at a time. Nothing is allocated but in coll_exec_init.
  */
 #ifndef COLL_EXEC_H
 #define COLL_EXEC_H

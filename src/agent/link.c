@@ -124,7 +124,6 @@ int link_open(struct link **out, const char *socket_path, link_event_fn *event, 
 {
 	int fd = connect_to(socket_path, err);
 	struct link *link;
-	pthread_condattr_t attr;
 
 	if (fd < 0) {
 		return fd;
@@ -140,10 +139,7 @@ int link_open(struct link **out, const char *socket_path, link_event_fn *event, 
 	link->alive = true;
 	pthread_mutex_init(&link->send, NULL);
 	pthread_mutex_init(&link->calls_lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&link->answered, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&link->answered);
 	errno = start_quiet(&link->thread, receive, link);
 	if (errno == 0) {
 		*out = link;

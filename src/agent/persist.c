@@ -673,7 +673,6 @@ int persist_start(struct persist **out, struct loop *loop, const struct persist_
 	struct pawl_err *err)
 {
 	struct persist *persist = calloc(1, sizeof(*persist));
-	pthread_condattr_t attr;
 
 	if (!persist) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a storage thread");
@@ -697,10 +696,7 @@ int persist_start(struct persist **out, struct loop *loop, const struct persist_
 		goto free_all;
 	}
 	pthread_mutex_init(&persist->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&persist->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&persist->changed);
 	errno = pthread_create(&persist->thread, NULL, run_thread, persist);
 	if (errno == 0) {
 		*out = persist;

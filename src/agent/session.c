@@ -410,7 +410,6 @@ int pawl_ckpt_open(struct pawl_ckpt **out, const struct pawl_ckpt_options *optio
 {
 	struct pawl_ckpt *ckpt = calloc(1, sizeof(*ckpt));
 	struct snap_options snap = {.threads = 1, .watch = options->watch};
-	pthread_condattr_t attr;
 	int rv;
 
 	if (!ckpt) {
@@ -420,10 +419,7 @@ int pawl_ckpt_open(struct pawl_ckpt **out, const struct pawl_ckpt_options *optio
 	ckpt->opened_ns = clock_wall_ns();
 	pthread_mutex_init(&ckpt->saving, NULL);
 	pthread_mutex_init(&ckpt->state, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&ckpt->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&ckpt->changed);
 	rv = copy_options(ckpt, options, err);
 	if (rv == 0) {
 		rv = snap_open(&ckpt->snap, &snap, err);

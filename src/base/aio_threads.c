@@ -161,15 +161,10 @@ static const struct aio_ops threads_ops = {
 
 static void init_threads(struct aio_threads *t)
 {
-	pthread_condattr_t attr;
-
 	t->aio.ops = &threads_ops;
 	pthread_mutex_init(&t->mutex, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&t->work, NULL);
-	pthread_cond_init(&t->news, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&t->news);
 	init_queue(&t->todo);
 	init_queue(&t->done);
 }

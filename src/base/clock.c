@@ -20,3 +20,13 @@ int64_t clock_wall_ns(void)
 {
 	return read_clock(CLOCK_REALTIME);
 }
+
+void clock_cond_init(pthread_cond_t *cond)
+{
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &attr);
+	pthread_condattr_destroy(&attr);
+}

@@ -3,6 +3,7 @@
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
+#include <pthread.h>
 #include <stdint.h>
 
 #define NS_PER_MS 1000000LL
@@ -10,5 +11,7 @@
 
 int64_t clock_mono_ns(void); /* CLOCK_MONOTONIC: for every timeout and duration */
 int64_t clock_wall_ns(void); /* CLOCK_REALTIME since 1970: for people and records only */
+/* A condition variable whose timed waits go by CLOCK_MONOTONIC. */
+void clock_cond_init(pthread_cond_t *cond);
 
 #endif

@@ -168,17 +168,13 @@ static void *run_huge(void *user)
 int huge_open(struct huge **huge, struct pawl_err *err)
 {
 	struct huge *h = FAULT_MEM("huge.open", calloc(1, sizeof(*h)));
-	pthread_condattr_t attr;
 	int rv;
 
 	if (h == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "open the huge page thread");
 	}
 	pthread_mutex_init(&h->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&h->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&h->changed);
 	rv = snap_thread_start(&h->thread, "pawl-huge", run_huge, h, err);
 	if (rv != 0) {
 		pthread_cond_destroy(&h->changed);

@@ -260,6 +260,14 @@ bool coll_exec_done(const struct coll_exec *exec)
 	return exec->left == 0;
 }
 
+/* Bytes that a step may go on by now; NONE: no step. */
+static size_t count_open(const struct coll_exec *exec, uint32_t s)
+{
+	uint64_t limit = s != NONE ? limit_of(exec, s) : 0;
+
+	return s != NONE && limit > exec->done[s] ? limit - exec->done[s] : 0;
+}
+
 /* The first step to, or from, a peer is so much further. */
 static void go_on(struct coll_exec *exec, uint32_t *first, size_t len_bytes)
 {
@@ -276,14 +284,12 @@ static void go_on(struct coll_exec *exec, uint32_t *first, size_t len_bytes)
 size_t coll_exec_to_send(const struct coll_exec *exec, uint32_t peer, const void **bytes)
 {
 	uint32_t s = exec->sends[peer];
-	uint64_t limit;
+	size_t n = count_open(exec, s);
 
-	if (s == NONE) {
-		return 0;
+	if (n > 0) {
+		*bytes = address(exec, exec->plan->steps[s].at, exec->done[s]);
 	}
-	limit = limit_of(exec, s);
-	*bytes = address(exec, exec->plan->steps[s].at, exec->done[s]);
-	return limit > exec->done[s] ? limit - exec->done[s] : 0;
+	return n;
 }
 
 void coll_exec_sent(struct coll_exec *exec, uint32_t peer, size_t len_bytes)
@@ -294,14 +300,12 @@ void coll_exec_sent(struct coll_exec *exec, uint32_t peer, size_t len_bytes)
 size_t coll_exec_to_receive(const struct coll_exec *exec, uint32_t peer, void **bytes)
 {
 	uint32_t s = exec->recvs[peer];
-	uint64_t limit;
+	size_t n = count_open(exec, s);
 
-	if (s == NONE) {
-		return 0;
+	if (n > 0) {
+		*bytes = target(exec, &exec->plan->steps[s], exec->done[s]);
 	}
-	limit = limit_of(exec, s);
-	*bytes = target(exec, &exec->plan->steps[s], exec->done[s]);
-	return limit > exec->done[s] ? limit - exec->done[s] : 0;
+	return n;
 }
 
 void coll_exec_received(struct coll_exec *exec, uint32_t peer, size_t len_bytes)

@@ -30,9 +30,8 @@
 /* A plan, and the memory of an operation that it is carried out for. */
 struct group_slot {
 	struct coll_call call; /* that it was made for: kind, way, root and length */
-	struct coll_plan plan; /* made; steps NULL: no plan yet */
-	struct coll_exec exec; /* of it */
-	bool made;             /* there is a plan */
+	struct coll_plan plan; /* of it; no plan yet while exec has none */
+	struct coll_exec exec; /* of the plan */
 	bool busy;             /* an operation has it */
 	uint64_t used;         /* when, counted in operations */
 };
@@ -88,10 +87,12 @@ static int make_plan(struct coll_group *group, struct coll_plan *plan, const str
 	}
 }
 
-static bool is_alike(const struct coll_call *a, const struct coll_call *b)
+static bool has_plan(const struct group_slot *slot, const struct coll_call *call)
 {
-	return a->kind == b->kind && a->way == b->way && a->root == b->root &&
-		a->len_bytes == b->len_bytes;
+	const struct coll_call *made = &slot->call;
+
+	return slot->exec.plan != NULL && made->kind == call->kind && made->way == call->way &&
+		made->root == call->root && made->len_bytes == call->len_bytes;
 }
 
 /* A free slot with the call's plan, else the free one that was not used for the longest time. There
@@ -106,7 +107,7 @@ static struct group_slot *find_slot(struct coll_group *group, const struct coll_
 		if (slot->busy) {
 			continue;
 		}
-		if (slot->made && is_alike(&slot->call, call)) {
+		if (has_plan(slot, call)) {
 			return slot;
 		}
 		if (found == NULL || slot->used < found->used) {
@@ -121,16 +122,14 @@ static int take_slot(struct coll_group *group, struct coll_work *work, struct pa
 	struct group_slot *slot = find_slot(group, &work->call);
 	int rv = 0;
 
-	if (!slot->made || !is_alike(&slot->call, &work->call)) {
+	if (!has_plan(slot, &work->call)) {
 		coll_exec_deinit(&slot->exec);
-		slot->made = false;
 		slot->call = work->call;
 		rv = make_plan(group, &slot->plan, &work->call, err);
 		if (rv == 0) {
 			rv = coll_exec_init(&slot->exec, &slot->plan,
 				group->topo->ranks + group->topo->servers, coll_kernel_best(), err);
 		}
-		slot->made = rv == 0;
 	}
 	if (rv == 0) {
 		slot->busy = true;
@@ -328,7 +327,6 @@ int coll_group_open(struct coll_group **out, const struct coll_topo *topo, uint3
 	struct coll_port *port, struct pawl_err *err)
 {
 	struct coll_group *group = FAULT_MEM("coll.group", calloc(1, sizeof(*group)));
-	pthread_condattr_t attr;
 	int sys;
 
 	if (!group) {
@@ -340,11 +338,8 @@ int coll_group_open(struct coll_group **out, const struct coll_topo *topo, uint3
 	group->port = port;
 	pthread_mutex_init(&group->driving, NULL);
 	pthread_mutex_init(&group->state, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&group->over, &attr);
-	pthread_cond_init(&group->work, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&group->over);
+	clock_cond_init(&group->work);
 	sys = FAULT_SYS("coll.group", pthread_create(&group->thread, NULL, run_thread, group));
 	if (sys != 0) {
 		port->close(port);

@@ -5,6 +5,9 @@
  * Who waits for an operation carries it out, and all others under way; while nobody waits a thread
  * of the group's does. So a small operation costs no switch between threads, and a large one goes
  * on beside the caller's work.
+ *
+ * What one rank alone fails at (no memory for a plan) it does not tell the others yet, nor is it
+ * found when ranks do not do the same operations: they wait until their time is over.
  */
 #ifndef COLL_GROUP_H
 #define COLL_GROUP_H

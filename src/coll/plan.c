@@ -157,3 +157,25 @@ struct plan_place plan_find_place(const struct coll_topo *topo, uint32_t rank)
 	}
 	return p;
 }
+
+void plan_add_locals(struct coll_plan *plan, const struct plan_place *p, uint64_t in_off_bytes,
+	struct coll_place to, uint64_t len_bytes)
+{
+	uint64_t tmp = plan_take_tmp(plan, p->locals * len_bytes);
+
+	if (len_bytes == 0) {
+		return;
+	}
+	for (uint32_t d = 1; d < p->locals; d++) {
+		uint32_t i = (p->local + p->locals - d) % p->locals;
+
+		plan_add_recv(plan, plan_before(p, d), COLL_TMP, tmp + i * len_bytes, len_bytes);
+	}
+	plan_add_sum(plan, to.area, to.off_bytes, len_bytes);
+	for (uint32_t i = 0; i < p->locals; i++) {
+		bool own = i == p->local;
+
+		plan_add_term(plan, own ? COLL_IN : COLL_TMP,
+			own ? in_off_bytes : tmp + i * len_bytes);
+	}
+}

@@ -50,6 +50,11 @@ static inline uint32_t plan_before(const struct plan_place *p, uint32_t d)
 	return plan_rank_at(p->topo, p->host, (p->local + p->locals - d) % p->locals);
 }
 
+/* What each rank of the host has at in_off_bytes comes to TMP, and is added in to: this rank's
+ * part. The others send it. */
+void plan_add_locals(struct coll_plan *plan, const struct plan_place *p, uint64_t in_off_bytes,
+	struct coll_place to, uint64_t len_bytes);
+
 /* ---- equals (plan_flat.c) ---- */
 
 /* n ranks that have the bytes [lo, hi) of a vector each, and servers that add for them. */

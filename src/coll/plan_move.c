@@ -68,27 +68,6 @@ int coll_plan_all_gather(struct coll_plan *plan, const struct coll_topo *topo, u
 
 /* ---- reduce-scatter ---- */
 
-/* What the host's ranks have of a block comes to TMP and is added in to. */
-static void add_block(struct coll_plan *plan, const struct plan_place *p, uint32_t block,
-	struct coll_place to, uint64_t len_bytes)
-{
-	uint64_t tmp = plan_take_tmp(plan, p->locals * len_bytes);
-
-	for (uint32_t d = 1; d < p->locals; d++) {
-		uint32_t i = (p->local + p->locals - d) % p->locals;
-
-		plan_add_recv(plan, plan_rank_at(p->topo, p->host, i), COLL_TMP,
-			tmp + i * len_bytes, len_bytes);
-	}
-	plan_add_sum(plan, to.area, to.off_bytes, len_bytes);
-	for (uint32_t i = 0; i < p->locals; i++) {
-		bool own = i == p->local;
-
-		plan_add_term(plan, own ? COLL_IN : COLL_TMP,
-			own ? block * len_bytes : tmp + i * len_bytes);
-	}
-}
-
 /* What this rank has of the blocks that local adds: its own, and those for other hosts. */
 static void give_blocks(struct coll_plan *plan, const struct plan_place *p, uint32_t local,
 	uint64_t len_bytes)
@@ -121,7 +100,7 @@ static void add_abroad(struct coll_plan *plan, const struct plan_place *p, uint6
 
 			if (p->locals > 1) {
 				sum = (struct coll_place){COLL_TMP, plan_take_tmp(plan, len_bytes)};
-				add_block(plan, p, to, sum, len_bytes);
+				plan_add_locals(plan, p, to * len_bytes, sum, len_bytes);
 			}
 			plan_add_send(plan, to, sum.area, sum.off_bytes, len_bytes);
 		}
@@ -147,7 +126,7 @@ int coll_plan_reduce_scatter(struct coll_plan *plan, const struct coll_topo *top
 	for (uint32_t d = 1; d < p.locals; d++) {
 		give_blocks(plan, &p, (p.local + d) % p.locals, len_bytes);
 	}
-	add_block(plan, &p, rank, own, len_bytes);
+	plan_add_locals(plan, &p, rank * len_bytes, own, len_bytes);
 	if (topo->hosts == 1) {
 		return plan_finish(plan, "a reduce-scatter", err);
 	}

@@ -31,34 +31,6 @@ static uint32_t owner_of(const struct lanes *lanes, uint32_t lane)
 	return plan_rank_at(lanes->topo, lanes->place.host, lane % lanes->place.locals);
 }
 
-/* Mine: what the host's ranks have of it, added. */
-static void add_lane(struct lanes *lanes, uint32_t lane)
-{
-	const struct plan_place *p = &lanes->place;
-	uint64_t lo;
-	uint64_t hi;
-	uint64_t tmp;
-
-	cut_lane(lanes, lane, &lo, &hi);
-	if (lo == hi) {
-		return;
-	}
-	tmp = plan_take_tmp(lanes->plan, p->locals * (hi - lo));
-	for (uint32_t d = 1; d < p->locals; d++) {
-		uint32_t from = (p->local + p->locals - d) % p->locals;
-
-		plan_add_recv(lanes->plan, plan_before(p, d), COLL_TMP, tmp + from * (hi - lo),
-			hi - lo);
-	}
-	plan_add_sum(lanes->plan, lanes->out, lo, hi - lo);
-	for (uint32_t i = 0; i < p->locals; i++) {
-		bool own = i == p->local;
-
-		plan_add_term(lanes->plan, own ? COLL_IN : COLL_TMP,
-			own ? lo : tmp + i * (hi - lo));
-	}
-}
-
 static void add_locals(struct lanes *lanes)
 {
 	const struct plan_place *p = &lanes->place;
@@ -73,7 +45,8 @@ static void add_locals(struct lanes *lanes)
 		}
 	}
 	for (uint32_t lane = p->local; lane < lanes->n; lane += p->locals) {
-		add_lane(lanes, lane);
+		cut_lane(lanes, lane, &lo, &hi);
+		plan_add_locals(lanes->plan, p, lo, (struct coll_place){lanes->out, lo}, hi - lo);
 	}
 }
 

@@ -6,7 +6,8 @@
  * tree, then the hosts in a tree. The tree over n terms is coll_tree_left's: the largest power of
  * two below n on the left, the rest on the right, and so on in each half. That is the order in
  * which recursive doubling adds, so that it and a server that has all terms at hand agree bit by
- * bit; and its rounding error grows with log2(n), not n (Higham 1993, pairwise summation).
+ * bit; and its rounding error grows with log2(n), not n (Higham 1993, pairwise summation). 16 bit
+ * floats are rounded by every rank that adds, so for them the bits depend on the way, too.
  */
 #ifndef COLL_TOPO_H
 #define COLL_TOPO_H

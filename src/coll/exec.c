@@ -230,7 +230,7 @@ static uint32_t *first_like(struct coll_exec *exec, const struct coll_step *step
 	}
 }
 
-void coll_exec_start(struct coll_exec *exec, enum coll_fold fold, enum coll_type type,
+void coll_exec_start(struct coll_exec *exec, enum pawl_reduce_op fold, enum pawl_dtype type,
 	const void *in, void *out)
 {
 	const struct coll_plan *plan = exec->plan;
@@ -258,6 +258,16 @@ void coll_exec_start(struct coll_exec *exec, enum coll_fold fold, enum coll_type
 bool coll_exec_done(const struct coll_exec *exec)
 {
 	return exec->left == 0;
+}
+
+bool coll_exec_expects(const struct coll_exec *exec, uint32_t peer)
+{
+	return exec->recvs[peer] != NONE;
+}
+
+bool coll_exec_owes(const struct coll_exec *exec, uint32_t peer)
+{
+	return exec->sends[peer] != NONE;
 }
 
 /* Bytes that a step may go on by now; NONE: no step. */

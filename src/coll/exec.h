@@ -28,8 +28,8 @@ struct coll_exec {
 	uint32_t sums;                /* the first SUM that is not over */
 	uint8_t *tmp;                 /* owned; the plan's */
 	size_t left;                  /* steps that are not over */
-	enum coll_fold fold;          /* of the operation in progress */
-	enum coll_type type;          /* of its elements */
+	enum pawl_reduce_op fold;     /* of the operation in progress */
+	enum pawl_dtype type;         /* of its elements */
 	const uint8_t *in;            /* the caller's; may be out */
 	uint8_t *out;                 /* the caller's */
 };
@@ -41,9 +41,12 @@ void coll_exec_deinit(struct coll_exec *exec);
 
 /* Begins; the vectors are of as many bytes as the plan's, and whole elements. in and out are the
  * same memory or do not overlap; both stay the caller's, and as they are, until it is done. */
-void coll_exec_start(struct coll_exec *exec, enum coll_fold fold, enum coll_type type,
+void coll_exec_start(struct coll_exec *exec, enum pawl_reduce_op fold, enum pawl_dtype type,
 	const void *in, void *out);
 bool coll_exec_done(const struct coll_exec *exec);
+/* Whether something is still to come from a peer, or to go to it. */
+bool coll_exec_expects(const struct coll_exec *exec, uint32_t peer);
+bool coll_exec_owes(const struct coll_exec *exec, uint32_t peer);
 
 /* What may be sent to a peer now; 0: nothing, for now. */
 size_t coll_exec_to_send(const struct coll_exec *exec, uint32_t peer, const void **bytes);

@@ -46,10 +46,10 @@ static const void *fold_terms(struct folding *f, uint32_t lo, uint32_t n, uint32
 	return out;
 }
 
-size_t coll_type_bytes(enum coll_type type)
+size_t coll_type_bytes(enum pawl_dtype type)
 {
-	static const uint8_t sizes[COLL_TYPES_N] = {
-#define X(name, c_type, bytes, torch_name) [COLL_##name] = bytes,
+	static const uint8_t sizes[PAWL_DTYPES] = {
+#define X(name, c_type, bytes, torch_name) [PAWL_##name] = bytes,
 		COLL_TYPES(X)
 #undef X
 	};
@@ -57,28 +57,45 @@ size_t coll_type_bytes(enum coll_type type)
 	return sizes[type];
 }
 
-static bool is_half(enum coll_type type)
+const char *coll_type_name(enum pawl_dtype type)
 {
-	return type == COLL_F16 || type == COLL_BF16;
+	static const char *const names[PAWL_DTYPES] = {
+#define X(name, c_type, bytes, torch_name) [PAWL_##name] = torch_name,
+		COLL_TYPES(X)
+#undef X
+	};
+
+	return names[type];
 }
 
-bool coll_fold_fits(enum coll_fold fold, enum coll_type type)
+bool coll_type_is_float(enum pawl_dtype type)
 {
-	return fold < COLL_FOLDS && type < COLL_TYPES_N && (fold < COLL_AND || type <= COLL_I64);
+	return type > PAWL_INT64;
 }
 
-void coll_fold(enum coll_kernel kernel, enum coll_fold fold, enum coll_type type, void *dst,
+static bool is_half(enum pawl_dtype type)
+{
+	return type == PAWL_FLOAT16 || type == PAWL_BFLOAT16;
+}
+
+bool coll_fold_fits(enum pawl_reduce_op fold, enum pawl_dtype type)
+{
+	return fold < PAWL_REDUCE_OPS && type < PAWL_DTYPES &&
+		(fold < PAWL_BAND || type <= PAWL_INT64);
+}
+
+void coll_fold(enum coll_kernel kernel, enum pawl_reduce_op fold, enum pawl_dtype type, void *dst,
 	const void *const *terms, uint32_t terms_n, size_t n)
 {
 	const struct fold_kernels *k = fold_kernels_of(kernel);
-	enum coll_type sums = is_half(type) ? COLL_F32 : type;
+	enum pawl_dtype sums = is_half(type) ? PAWL_FLOAT32 : type;
 	size_t size = coll_type_bytes(type);
 	size_t block = BLOCK_BYTES / coll_type_bytes(sums);
 	struct folding f = {.terms = terms, .pair = fold_pair_of(kernel, fold, sums)};
 
 	ASSERT(coll_fold_fits(fold, type) && terms_n > 0 && terms_n <= COLL_RANKS_MAX);
 	if (is_half(type)) {
-		f.load = k->load[type - COLL_F16];
+		f.load = k->load[type - PAWL_FLOAT16];
 	}
 	for (size_t i = 0; i < n; i += block) {
 		uint8_t *to = (uint8_t *)dst + i * size;
@@ -88,9 +105,44 @@ void coll_fold(enum coll_kernel kernel, enum coll_fold fold, enum coll_type type
 		f.n = n - i < block ? n - i : block;
 		made = fold_terms(&f, 0, terms_n, 0, f.load ? f.scratch[0] : to);
 		if (f.load) {
-			k->store[type - COLL_F16]((uint16_t *)(void *)to, made, f.n);
+			k->store[type - PAWL_FLOAT16]((uint16_t *)(void *)to, made, f.n);
 		} else if (made != to) {
 			memcpy(to, made, f.n * size);
 		}
+	}
+}
+
+static void divide_halves(enum pawl_dtype type, uint16_t *numbers, size_t n, float by)
+{
+	const struct fold_kernels *k = fold_kernels_of(COLL_PLAIN);
+	float sums[BLOCK_BYTES / sizeof(float)];
+	size_t block = BLOCK_BYTES / sizeof(float);
+
+	for (size_t i = 0; i < n; i += block) {
+		size_t m = n - i < block ? n - i : block;
+
+		k->load[type - PAWL_FLOAT16](sums, numbers + i, m);
+		for (size_t j = 0; j < m; j++) {
+			sums[j] /= by;
+		}
+		k->store[type - PAWL_FLOAT16](numbers + i, sums, m);
+	}
+}
+
+void coll_divide(enum pawl_dtype type, void *numbers, size_t n, uint32_t by)
+{
+	float *floats = numbers;
+	double *doubles = numbers;
+
+	ASSERT(coll_type_is_float(type));
+	if (is_half(type)) {
+		divide_halves(type, numbers, n, (float)by);
+		return;
+	}
+	for (size_t i = 0; i < n && type == PAWL_FLOAT32; i++) {
+		floats[i] /= (float)by;
+	}
+	for (size_t i = 0; i < n && type == PAWL_FLOAT64; i++) {
+		doubles[i] /= by;
 	}
 }

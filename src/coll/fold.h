@@ -7,42 +7,24 @@
 #ifndef COLL_FOLD_H
 #define COLL_FOLD_H
 
-#include <stdbool.h>
+#include "pawl/coll.h"
+
 #include <stddef.h>
-#include <stdint.h>
 
-/* name, C type that is added, bytes of an element, what torch calls it */
+/* name (PAWL_...), C type that is added, bytes of an element, what torch calls it */
 #define COLL_INTS(X)                                                                               \
-	X(U8, uint8_t, 1, "uint8")                                                                 \
-	X(I8, int8_t, 1, "int8")                                                                   \
-	X(I16, int16_t, 2, "int16")                                                                \
-	X(I32, int32_t, 4, "int32")                                                                \
-	X(I64, int64_t, 8, "int64")
+	X(UINT8, uint8_t, 1, "uint8")                                                              \
+	X(INT8, int8_t, 1, "int8")                                                                 \
+	X(INT16, int16_t, 2, "int16")                                                              \
+	X(INT32, int32_t, 4, "int32")                                                              \
+	X(INT64, int64_t, 8, "int64")
 #define COLL_FLOATS(X)                                                                             \
-	X(F32, float, 4, "float32")                                                                \
-	X(F64, double, 8, "float64")
+	X(FLOAT32, float, 4, "float32")                                                            \
+	X(FLOAT64, double, 8, "float64")
 #define COLL_HALVES(X)                                                                             \
-	X(F16, float, 2, "float16")                                                                \
-	X(BF16, float, 2, "bfloat16")
+	X(FLOAT16, float, 2, "float16")                                                            \
+	X(BFLOAT16, float, 2, "bfloat16")
 #define COLL_TYPES(X) COLL_INTS(X) COLL_FLOATS(X) COLL_HALVES(X)
-
-enum coll_type {
-#define X(name, c_type, bytes, torch_name) COLL_##name,
-	COLL_TYPES(X)
-#undef X
-		COLL_TYPES_N
-};
-
-enum coll_fold {
-	COLL_ADD,
-	COLL_MUL,
-	COLL_MIN,
-	COLL_MAX,
-	COLL_AND, /* of bits, as the next two: integers only */
-	COLL_OR,
-	COLL_XOR,
-	COLL_FOLDS
-};
 
 /* How it is computed; all give the same bits. */
 enum coll_kernel {
@@ -55,14 +37,18 @@ enum coll_kernel {
 bool coll_kernel_has(enum coll_kernel kernel); /* whether this processor can */
 enum coll_kernel coll_kernel_best(void);       /* for this processor */
 
-size_t coll_type_bytes(enum coll_type type); /* of an element */
+size_t coll_type_bytes(enum pawl_dtype type);     /* of an element */
+const char *coll_type_name(enum pawl_dtype type); /* "float32" */
+bool coll_type_is_float(enum pawl_dtype type);
 /* Whether there is such an operation on such elements. */
-bool coll_fold_fits(enum coll_fold fold, enum coll_type type);
+bool coll_fold_fits(enum pawl_reduce_op fold, enum pawl_dtype type);
 
 /* dst = the terms made one: n elements, terms_n terms, at least 1. dst may be one of the terms, and
  * overlaps none otherwise. The operation fits the type. Pointers need no alignment beyond
  * that of an element. */
-void coll_fold(enum coll_kernel kernel, enum coll_fold fold, enum coll_type type, void *dst,
+void coll_fold(enum coll_kernel kernel, enum pawl_reduce_op fold, enum pawl_dtype type, void *dst,
 	const void *const *terms, uint32_t terms_n, size_t n);
+/* Divides n elements, which are floats, in place. */
+void coll_divide(enum pawl_dtype type, void *numbers, size_t n, uint32_t by);
 
 #endif

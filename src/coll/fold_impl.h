@@ -11,15 +11,15 @@ typedef void fold_load_fn(float *out, const uint16_t *in, size_t n);
 typedef void fold_store_fn(uint16_t *out, const float *in, size_t n);
 
 struct fold_kernels {
-	fold_pair_fn *pair[COLL_FOLDS][COLL_TYPES_N]; /* NULL: the plain one's */
-	fold_load_fn *load[2];                        /* F16, BF16 */
-	fold_store_fn *store[2];                      /* the same */
+	fold_pair_fn *pair[PAWL_REDUCE_OPS][PAWL_DTYPES]; /* NULL: the plain one's */
+	fold_load_fn *load[2];                            /* F16, BF16 */
+	fold_store_fn *store[2];                          /* the same */
 };
 
 extern const struct fold_kernels fold_plain;
 
 /* The kernel's own, or the plain one. */
-fold_pair_fn *fold_pair_of(enum coll_kernel kernel, enum coll_fold fold, enum coll_type type);
+fold_pair_fn *fold_pair_of(enum coll_kernel kernel, enum pawl_reduce_op fold, enum pawl_dtype type);
 const struct fold_kernels *fold_kernels_of(enum coll_kernel kernel); /* for load and store */
 
 #endif

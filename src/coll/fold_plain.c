@@ -113,13 +113,13 @@ static void store_f16(uint16_t *out, const float *in, size_t n)
 }
 
 #define INT_ROW(type, c_type, bytes, torch_name)                                                   \
-	[COLL_ADD][COLL_##type] = add_##type, [COLL_MUL][COLL_##type] = mul_##type,                \
-	[COLL_MIN][COLL_##type] = min_##type, [COLL_MAX][COLL_##type] = max_##type,                \
-	[COLL_AND][COLL_##type] = and_##type, [COLL_OR][COLL_##type] = or_##type,                  \
-	[COLL_XOR][COLL_##type] = xor_##type,
+	[PAWL_SUM][PAWL_##type] = add_##type, [PAWL_PRODUCT][PAWL_##type] = mul_##type,            \
+	[PAWL_MIN][PAWL_##type] = min_##type, [PAWL_MAX][PAWL_##type] = max_##type,                \
+	[PAWL_BAND][PAWL_##type] = and_##type, [PAWL_BOR][PAWL_##type] = or_##type,                \
+	[PAWL_BXOR][PAWL_##type] = xor_##type,
 #define FLOAT_ROW(type, c_type, bytes, torch_name)                                                 \
-	[COLL_ADD][COLL_##type] = add_##type, [COLL_MUL][COLL_##type] = mul_##type,                \
-	[COLL_MIN][COLL_##type] = min_##type, [COLL_MAX][COLL_##type] = max_##type,
+	[PAWL_SUM][PAWL_##type] = add_##type, [PAWL_PRODUCT][PAWL_##type] = mul_##type,            \
+	[PAWL_MIN][PAWL_##type] = min_##type, [PAWL_MAX][PAWL_##type] = max_##type,
 
 const struct fold_kernels fold_plain = {
 	.pair = {COLL_INTS(INT_ROW) COLL_FLOATS(FLOAT_ROW)},

@@ -23,7 +23,7 @@ AVX2 static void add_f32_avx2(void *out, const void *as, const void *bs, size_t 
 		_mm256_storeu_ps(o + i,
 			_mm256_add_ps(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i)));
 	}
-	fold_plain.pair[COLL_ADD][COLL_F32](o + i, a + i, b + i, n - i);
+	fold_plain.pair[PAWL_SUM][PAWL_FLOAT32](o + i, a + i, b + i, n - i);
 }
 
 AVX2 static void add_f64_avx2(void *out, const void *as, const void *bs, size_t n)
@@ -37,7 +37,7 @@ AVX2 static void add_f64_avx2(void *out, const void *as, const void *bs, size_t 
 		_mm256_storeu_pd(o + i,
 			_mm256_add_pd(_mm256_loadu_pd(a + i), _mm256_loadu_pd(b + i)));
 	}
-	fold_plain.pair[COLL_ADD][COLL_F64](o + i, a + i, b + i, n - i);
+	fold_plain.pair[PAWL_SUM][PAWL_FLOAT64](o + i, a + i, b + i, n - i);
 }
 
 AVX2 static void load_f16_avx2(float *out, const uint16_t *in, size_t n)
@@ -110,7 +110,7 @@ AVX512 static void add_f32_avx512(void *out, const void *as, const void *bs, siz
 		_mm512_storeu_ps(o + i,
 			_mm512_add_ps(_mm512_loadu_ps(a + i), _mm512_loadu_ps(b + i)));
 	}
-	fold_plain.pair[COLL_ADD][COLL_F32](o + i, a + i, b + i, n - i);
+	fold_plain.pair[PAWL_SUM][PAWL_FLOAT32](o + i, a + i, b + i, n - i);
 }
 
 AVX512 static void add_f64_avx512(void *out, const void *as, const void *bs, size_t n)
@@ -124,7 +124,7 @@ AVX512 static void add_f64_avx512(void *out, const void *as, const void *bs, siz
 		_mm512_storeu_pd(o + i,
 			_mm512_add_pd(_mm512_loadu_pd(a + i), _mm512_loadu_pd(b + i)));
 	}
-	fold_plain.pair[COLL_ADD][COLL_F64](o + i, a + i, b + i, n - i);
+	fold_plain.pair[PAWL_SUM][PAWL_FLOAT64](o + i, a + i, b + i, n - i);
 }
 
 AVX512 static void load_f16_avx512(float *out, const uint16_t *in, size_t n)
@@ -184,12 +184,12 @@ AVX512 static void store_bf16_avx512(uint16_t *out, const float *in, size_t n)
 }
 
 static const struct fold_kernels avx2 = {
-	.pair = {[COLL_ADD] = {[COLL_F32] = add_f32_avx2, [COLL_F64] = add_f64_avx2}},
+	.pair = {[PAWL_SUM] = {[PAWL_FLOAT32] = add_f32_avx2, [PAWL_FLOAT64] = add_f64_avx2}},
 	.load = {load_f16_avx2, load_bf16_avx2},
 	.store = {store_f16_avx2, store_bf16_avx2},
 };
 static const struct fold_kernels avx512 = {
-	.pair = {[COLL_ADD] = {[COLL_F32] = add_f32_avx512, [COLL_F64] = add_f64_avx512}},
+	.pair = {[PAWL_SUM] = {[PAWL_FLOAT32] = add_f32_avx512, [PAWL_FLOAT64] = add_f64_avx512}},
 	.load = {load_f16_avx512, load_bf16_avx512},
 	.store = {store_f16_avx512, store_bf16_avx512},
 };
@@ -240,7 +240,7 @@ enum coll_kernel coll_kernel_best(void)
 	return kernel;
 }
 
-fold_pair_fn *fold_pair_of(enum coll_kernel kernel, enum coll_fold fold, enum coll_type type)
+fold_pair_fn *fold_pair_of(enum coll_kernel kernel, enum pawl_reduce_op fold, enum pawl_dtype type)
 {
 	fold_pair_fn *pair = kernels[kernel]->pair[fold][type];
 

@@ -1,292 +1,58 @@
 /*
- * A group of ranks: see group.h for the contract.
+ * A group of ranks: see pawl/coll.h for the contract, group_impl.h for the locks.
  *
- * An operation's channel is its number modulo COLL_CHANNELS, and a channel carries one operation at
- * a time: so the streams of a channel hold the bytes of one operation after another, in the order
- * in which all ranks do them, and need no headers.
- *
- * Locks, in order: driving (the port, plans and what is under way; whoever holds it moves bytes),
- * then state (queues, counts, failure; never held across a call to the port but wake).
+ * A collective's channel is its number modulo COLL_CHANNELS, and a channel carries one at a time:
+ * so the streams of a channel hold the bytes of one after another, in the order in which all ranks
+ * do them.
  */
-#include "coll/group.h"
-
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "coll/group_impl.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#define SLOTS   16u         /* plans kept, with memory for an operation each */
-#define PART    (64u << 10) /* bytes moved at a time, so that all streams get their turn */
-#define WAIT_NS 50000000    /* that a driver waits for the port before it looks around */
-#define LATE_NS 1000000     /* after which what nobody waits for is driven by the thread */
-#define IDLE_NS 100000000   /* without operations: the thread sleeps until it is woken */
-#define LARGE   (64u << 10) /* bytes of a vector for which the thread is woken at once */
+#define LATE_NS    1000000     /* after which what nobody waits for is driven by the thread */
+#define IDLE_NS    100000000   /* without operations: the thread sleeps until it is woken */
+#define LARGE      (64u << 10) /* bytes of a vector for which the thread is woken at once */
+#define BEAT_S     0.5         /* PAWL_HEARTBEAT's default */
+#define GOODBYE_NS 100000000   /* that closing waits for others to hear of it */
 
-/* A plan, and the memory of an operation that it is carried out for. */
-struct group_slot {
-	struct coll_call call; /* that it was made for: kind, way, root and length */
-	struct coll_plan plan; /* of it; no plan yet while exec has none */
-	struct coll_exec exec; /* of the plan */
-	bool busy;             /* an operation has it */
-	uint64_t used;         /* when, counted in operations */
-};
-
-struct coll_group {
-	const struct coll_topo *topo;           /* the caller's */
-	uint32_t rank;                          /* ours */
-	struct coll_port *port;                 /* owned */
-	pthread_mutex_t driving;                /* see above */
-	struct group_slot slots[SLOTS];         /* driving's */
-	pthread_mutex_t state;                  /* see above; guards all that follows */
-	pthread_cond_t over;                    /* an operation, or somebody's turn at driving */
-	pthread_cond_t work;                    /* for the group's thread */
-	struct coll_work *first[COLL_CHANNELS]; /* the one under way, and those that wait for it */
-	struct coll_work *last[COLL_CHANNELS];  /* of them */
-	uint64_t submitted;                     /* operations, ever */
-	uint32_t pending;                       /* not done */
-	uint32_t waiters;        /* threads in wait: the group's own leaves it to them */
-	bool driven;             /* somebody holds driving, or is about to */
-	bool asleep;             /* the group's thread waits for work, however long */
-	bool closing;            /* it is to end */
-	struct pawl_err failure; /* code 0: none */
-	pthread_t thread;        /* the group's own */
-};
-
-/* ---- plans ---- */
-
-static int make_plan(struct coll_group *group, struct coll_plan *plan, const struct coll_call *call,
-	struct pawl_err *err)
+static struct timespec until_of(int64_t until_ns)
 {
-	const struct coll_topo *topo = group->topo;
-
-	switch (call->kind) {
-	case COLL_ALL_REDUCE:
-		return coll_plan_all_reduce(plan, topo, group->rank, call->way, call->len_bytes,
-			err);
-	case COLL_REDUCE:
-		return coll_plan_reduce(plan, topo, group->rank, call->root, call->way,
-			call->len_bytes, err);
-	case COLL_BROADCAST:
-		return coll_plan_broadcast(plan, topo, group->rank, call->root, call->way,
-			call->len_bytes, err);
-	case COLL_ALL_GATHER:
-		return coll_plan_all_gather(plan, topo, group->rank, call->len_bytes, err);
-	case COLL_REDUCE_SCATTER:
-		return coll_plan_reduce_scatter(plan, topo, group->rank, call->len_bytes, err);
-	case COLL_GATHER:
-		return coll_plan_gather(plan, topo->ranks, group->rank, call->root, call->len_bytes,
-			err);
-	default:
-		return coll_plan_scatter(plan, topo->ranks, group->rank, call->root,
-			call->len_bytes, err);
-	}
-}
-
-static bool has_plan(const struct group_slot *slot, const struct coll_call *call)
-{
-	const struct coll_call *made = &slot->call;
-
-	return slot->exec.plan != NULL && made->kind == call->kind && made->way == call->way &&
-		made->root == call->root && made->len_bytes == call->len_bytes;
-}
-
-/* A free slot with the call's plan, else the free one that was not used for the longest time. There
- * are more slots than channels. */
-static struct group_slot *find_slot(struct coll_group *group, const struct coll_call *call)
-{
-	struct group_slot *found = NULL;
-
-	for (uint32_t i = 0; i < SLOTS; i++) {
-		struct group_slot *slot = &group->slots[i];
-
-		if (slot->busy) {
-			continue;
-		}
-		if (has_plan(slot, call)) {
-			return slot;
-		}
-		if (found == NULL || slot->used < found->used) {
-			found = slot;
-		}
-	}
-	return found;
-}
-
-static int take_slot(struct coll_group *group, struct coll_work *work, struct pawl_err *err)
-{
-	struct group_slot *slot = find_slot(group, &work->call);
-	int rv = 0;
-
-	if (!has_plan(slot, &work->call)) {
-		coll_exec_deinit(&slot->exec);
-		slot->call = work->call;
-		rv = make_plan(group, &slot->plan, &work->call, err);
-		if (rv == 0) {
-			rv = coll_exec_init(&slot->exec, &slot->plan,
-				group->topo->ranks + group->topo->servers, coll_kernel_best(), err);
-		}
-	}
-	if (rv == 0) {
-		slot->busy = true;
-		slot->used = work->number + 1;
-		work->slot = slot;
-		coll_exec_start(&slot->exec, work->call.fold, work->call.type, work->call.in,
-			work->call.out);
-	}
-	return rv;
-}
-
-/* ---- driving ---- */
-
-/* The operation is over; the next one of its channel may begin. */
-static void finish_op(struct coll_group *group, uint32_t channel, int code)
-{
-	struct coll_work *work = group->first[channel];
-
-	pthread_mutex_lock(&group->state);
-	group->first[channel] = work->next;
-	if (work->next == NULL) {
-		group->last[channel] = NULL;
-	}
-	if (work->slot) {
-		work->slot->busy = false;
-	}
-	work->code = code;
-	group->pending--;
-	__atomic_store_n(&work->done, true, __ATOMIC_RELEASE); /* the caller may free it now */
-	pthread_cond_broadcast(&group->over);
-	pthread_mutex_unlock(&group->state);
-}
-
-static void fail_all(struct coll_group *group, const struct pawl_err *why)
-{
-	pthread_mutex_lock(&group->state);
-	if (group->failure.code == 0) {
-		group->failure = *why;
-	}
-	pthread_mutex_unlock(&group->state);
-	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
-		while (group->first[c] != NULL) {
-			finish_op(group, c, group->failure.code);
-		}
-	}
-}
-
-/* Bytes of an operation, to and from one peer. Whether any went. */
-static bool move_peer(struct coll_group *group, struct coll_exec *exec, uint32_t peer,
-	uint32_t channel)
-{
-	struct coll_port *port = group->port;
-	const void *from;
-	void *to;
-	size_t n = coll_exec_to_send(exec, peer, &from);
-	bool moved = false;
-
-	if (n > 0) {
-		n = port->send(port, peer, channel, from, n < PART ? n : PART);
-	}
-	if (n > 0) {
-		coll_exec_sent(exec, peer, n);
-		moved = true;
-	}
-	n = coll_exec_to_receive(exec, peer, &to);
-	if (n > 0) {
-		n = port->receive(port, peer, channel, to, n < PART ? n : PART);
-	}
-	if (n > 0) {
-		coll_exec_received(exec, peer, n);
-		moved = true;
-	}
-	return moved;
-}
-
-/* Under driving. */
-static bool move_channel(struct coll_group *group, uint32_t channel)
-{
-	struct coll_work *work;
-	struct pawl_err err;
-	bool moved = false;
-
-	pthread_mutex_lock(&group->state);
-	work = group->first[channel];
-	pthread_mutex_unlock(&group->state);
-	if (work == NULL) {
-		return false;
-	}
-	if (work->slot == NULL && take_slot(group, work, &err) != 0) {
-		fail_all(group, &err);
-		return true;
-	}
-	for (uint32_t peer = 0; peer < work->slot->exec.peers; peer++) {
-		moved |= move_peer(group, &work->slot->exec, peer, channel);
-	}
-	if (coll_exec_done(&work->slot->exec)) {
-		finish_op(group, channel, 0);
-		moved = true;
-	}
-	return moved;
-}
-
-/* Under driving: all that can be moved now, then, if that was nothing, waits for more. */
-static void drive(struct coll_group *group, int64_t wait_ns)
-{
-	struct coll_port *port = group->port;
-	uint32_t seen = port->look(port);
-	struct pawl_err err;
-	const char *why;
-	uint32_t lost;
-	bool moved = false;
-
-	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
-		moved |= move_channel(group, c);
-	}
-	if (moved) {
-		return;
-	}
-	lost = port->lost(port, &why);
-	if (lost != COLL_NOBODY) {
-		pawl_err_set(&err, PAWL_EPEER, "collectives: rank %u is lost: %s", lost, why);
-		fail_all(group, &err);
-	} else if (wait_ns > 0) {
-		port->wait(port, seen, wait_ns < WAIT_NS ? wait_ns : WAIT_NS);
-	}
-}
-
-static struct timespec after(int64_t ns)
-{
-	int64_t until_ns = clock_mono_ns() + ns;
-
 	return (struct timespec){until_ns / NS_PER_S, until_ns % NS_PER_S};
 }
 
-/* Under state: the thread has nothing to do for now. */
-static void rest(struct coll_group *group, int64_t idle_since_ns)
-{
-	struct timespec until = after(LATE_NS);
+/* ---- the group's thread ---- */
 
-	if (clock_mono_ns() - idle_since_ns < IDLE_NS) {
+/* Under state: the thread has nothing to do until due_ns. */
+static void rest(struct pawl_group *group, int64_t now_ns, int64_t idle_since_ns, int64_t due_ns)
+{
+	bool soon = group->waiters == 0 && now_ns - idle_since_ns < IDLE_NS;
+	struct timespec until = until_of(soon ? now_ns + LATE_NS : due_ns);
+
+	group->asleep = !soon;
+	if (!soon && due_ns == NEVER_NS) {
+		pthread_cond_wait(&group->work, &group->state);
+	} else {
 		pthread_cond_timedwait(&group->work, &group->state, &until);
-		return;
 	}
-	group->asleep = true;
-	pthread_cond_wait(&group->work, &group->state);
 	group->asleep = false;
 }
 
 /* Under state: somebody's turn, which nobody else has. */
-static void begin_turn(struct coll_group *group)
+static void begin_turn(struct pawl_group *group)
 {
 	group->driven = true;
 	pthread_mutex_unlock(&group->state);
 	pthread_mutex_lock(&group->driving);
 }
 
-static void end_turn(struct coll_group *group)
+static void end_turn(struct pawl_group *group)
 {
 	pthread_mutex_unlock(&group->driving);
 	pthread_mutex_lock(&group->state);
@@ -295,194 +61,359 @@ static void end_turn(struct coll_group *group)
 }
 
 /*
- * The group's own thread: drives while something is to be done and nobody waits for it. It is not
- * woken for a small operation: whoever submits one mostly waits for it at once, and is quicker
- * alone.
+ * Drives while something is to be done and nobody waits for it, and now and then, so that others
+ * hear of us and we of them. It is not woken for a small operation: whoever submits one mostly
+ * waits for it at once, and is quicker alone.
  */
 static void *run_thread(void *user)
 {
-	struct coll_group *group = user;
+	struct pawl_group *group = user;
 	int64_t idle_since_ns = clock_mono_ns();
+	int64_t due_ns = 0;
 
 	pthread_mutex_lock(&group->state);
 	while (!group->closing) {
-		if (group->pending > 0) {
-			idle_since_ns = clock_mono_ns();
-		}
-		if (group->pending == 0 || group->waiters > 0 || group->driven) {
-			rest(group, idle_since_ns);
+		int64_t now_ns = clock_mono_ns();
+		bool busy = group->pending > 0 && group->waiters == 0;
+
+		if (group->driven || (!busy && now_ns < due_ns)) {
+			rest(group, now_ns, idle_since_ns, due_ns);
 			continue;
 		}
 		begin_turn(group);
-		drive(group, WAIT_NS);
+		group_drive(group, busy ? WAIT_NS : 0);
 		end_turn(group);
+		idle_since_ns = busy ? now_ns : idle_since_ns;
+		due_ns = group->beat_every_ns > 0 ? now_ns + group->beat_every_ns : NEVER_NS;
 	}
 	pthread_mutex_unlock(&group->state);
 	return NULL;
 }
 
-/* ---- for callers ---- */
+/* ---- opening and closing ---- */
 
-int coll_group_open(struct coll_group **out, const struct coll_topo *topo, uint32_t rank,
-	struct coll_port *port, struct pawl_err *err)
+static int read_heartbeat(int64_t *every_ns, struct pawl_err *err)
 {
-	struct coll_group *group = FAULT_MEM("coll.group", calloc(1, sizeof(*group)));
-	int sys;
+	const char *text = getenv("PAWL_HEARTBEAT");
+	char *end = NULL;
+	double s = text ? strtod(text, &end) : BEAT_S;
+
+	if (text && (end == text || *end != '\0' || !(s == 0 || (s >= 0.01 && s <= 3600)))) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"PAWL_HEARTBEAT=%s: seconds between signs of life, 0.01 to 3600, or 0 for "
+			"none",
+			text);
+	}
+	*every_ns = (int64_t)(s * NS_PER_S);
+	return 0;
+}
+
+static void free_group(struct pawl_group *group)
+{
+	for (uint32_t i = 0; i < GROUP_SLOTS; i++) {
+		group_slot_deinit(&group->slots[i]);
+		coll_plan_deinit(&group->slots[i].plan);
+	}
+	coll_talk_deinit(&group->talk);
+	coll_topo_deinit(&group->topo);
+	group->port->close(group->port);
+	pthread_cond_destroy(&group->over);
+	pthread_cond_destroy(&group->work);
+	pthread_cond_destroy(&group->tell);
+	pthread_mutex_destroy(&group->state);
+	pthread_mutex_destroy(&group->driving);
+	free(group->heard_ns);
+	free(group);
+}
+
+int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, struct coll_port *port,
+	struct pawl_err *err)
+{
+	struct pawl_group *group = FAULT_MEM("coll.group", calloc(1, sizeof(*group)));
+	int rv;
 
 	if (!group) {
 		port->close(port);
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a group of ranks");
 	}
-	group->topo = topo;
 	group->rank = rank;
+	group->ranks = ranks;
 	group->port = port;
+	group->pid = getpid();
 	pthread_mutex_init(&group->driving, NULL);
 	pthread_mutex_init(&group->state, NULL);
 	clock_cond_init(&group->over);
 	clock_cond_init(&group->work);
-	sys = FAULT_SYS("coll.group", pthread_create(&group->thread, NULL, run_thread, group));
-	if (sys != 0) {
-		port->close(port);
-		free(group);
-		return pawl_err_set(err, PAWL_EIO, "collectives: start a thread: %s",
-			strerror(sys == -1 ? errno : sys));
+	clock_cond_init(&group->tell);
+	group->heard_ns = FAULT_MEM("coll.group", calloc(ranks, sizeof(*group->heard_ns)));
+	rv = group->heard_ns ? read_heartbeat(&group->beat_every_ns, err)
+			     : pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
+	if (rv == 0) {
+		rv = coll_talk_init(&group->talk, rank, ranks, err);
+	}
+	if (rv != 0) {
+		free_group(group);
+		return rv;
 	}
 	*out = group;
 	return 0;
 }
 
-void coll_group_close(struct coll_group *group)
+int coll_group_start(struct pawl_group *group, const uint32_t *where, struct pawl_err *err)
 {
-	struct pawl_err err;
+	int rv = coll_topo_init(&group->topo, where, group->ranks, 0, err);
+	int sys;
 
-	if (group == NULL) {
-		return;
+	if (rv != 0 || group->ranks == 1) {
+		group->started = rv == 0;
+		return rv;
 	}
-	pawl_err_set(&err, PAWL_ECANCELED, "collectives: the group was closed");
-	pthread_mutex_lock(&group->state);
-	group->closing = true;
-	pthread_cond_broadcast(&group->work);
-	pthread_mutex_unlock(&group->state);
-	group->port->wake(group->port);
-	pthread_join(group->thread, NULL);
-	pthread_mutex_lock(&group->driving);
-	fail_all(group, &err);
-	pthread_mutex_unlock(&group->driving);
-	pthread_mutex_lock(&group->state);
-	while (group->waiters > 0) {
-		pthread_cond_wait(&group->over, &group->state);
+	group->checked_ns = clock_mono_ns();
+	for (uint32_t p = 0; p < group->ranks; p++) {
+		group->heard_ns[p] = group->checked_ns;
 	}
-	pthread_mutex_unlock(&group->state);
-	for (uint32_t i = 0; i < SLOTS; i++) {
-		coll_exec_deinit(&group->slots[i].exec);
-		coll_plan_deinit(&group->slots[i].plan);
+	sys = FAULT_SYS("coll.group", pthread_create(&group->thread, NULL, run_thread, group));
+	if (sys != 0) {
+		return pawl_err_set(err, PAWL_EIO, "collectives: start a thread: %s",
+			strerror(sys == -1 ? errno : sys));
 	}
-	group->port->close(group->port);
-	pthread_cond_destroy(&group->over);
-	pthread_cond_destroy(&group->work);
-	pthread_mutex_destroy(&group->state);
-	pthread_mutex_destroy(&group->driving);
-	free(group);
+	group->started = true;
+	return 0;
 }
 
-static int check_call(const struct coll_call *call, uint32_t ranks, struct pawl_err *err)
+/* Under driving: the others hear that we leave, if they listen. */
+static void say_goodbye(struct pawl_group *group)
 {
-	if (!coll_fold_fits(call->fold, call->type)) {
-		return pawl_err_set(err, PAWL_EINVAL,
-			"collectives: bits of floating-point numbers cannot be combined");
+	int64_t end_ns = clock_mono_ns() + GOODBYE_NS;
+	struct pawl_err err;
+	uint64_t number = group->submitted;
+	bool pending = true;
+
+	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
+		struct pawl_work *first = group->channels[c].first;
+
+		number = first && first->number < number ? first->number : number;
 	}
-	if (call->len_bytes % coll_type_bytes(call->type) != 0) {
-		return pawl_err_set(err, PAWL_EINVAL,
-			"collectives: %llu bytes are no whole number of elements of %zu",
-			(unsigned long long)call->len_bytes, coll_type_bytes(call->type));
+	coll_talk_leave(&group->talk, number);
+	while (pending && clock_mono_ns() < end_ns) {
+		pending = false;
+		group_move_talk(group);
+		for (uint32_t p = 0; p < group->ranks; p++) {
+			pending |= p != group->rank && coll_talk_pending(&group->talk, p) &&
+				!coll_talk_left(&group->talk, p, &(uint64_t){0});
+		}
 	}
-	if (call->root >= ranks) {
-		return pawl_err_set(err, PAWL_EINVAL, "collectives: root %u of %u ranks",
-			call->root, ranks);
+	pawl_err_set(&err, PAWL_ECANCELED, "the group was closed");
+	if (group->talk.failure.code == 0) {
+		group->talk.failure = err; /* which is nobody else's matter */
+	}
+	group_fail(group, &err);
+}
+
+void pawl_group_leave(struct pawl_group *group)
+{
+	bool thread;
+
+	if (group->pid != getpid()) {
+		return;
+	}
+	pthread_mutex_lock(&group->state);
+	thread = group->started && group->ranks > 1 && !group->closing;
+	group->closing = true;
+	pthread_cond_broadcast(&group->work);
+	pthread_cond_broadcast(&group->tell);
+	pthread_mutex_unlock(&group->state);
+	if (thread) {
+		group->port->wake(group->port);
+		pthread_join(group->thread, NULL);
+		pthread_mutex_lock(&group->driving);
+		say_goodbye(group);
+		pthread_mutex_unlock(&group->driving);
+	}
+}
+
+void pawl_group_close(struct pawl_group *group)
+{
+	if (group != NULL) {
+		pawl_group_leave(group);
+		free_group(group);
+	}
+}
+
+/* ---- operations ---- */
+
+/* The only rank has no others to wait for. */
+static void do_alone(struct pawl_work *work)
+{
+	const struct pawl_coll_call *call = &work->call;
+	uint64_t len =
+		call->kind == PAWL_ALL_TO_ALL ? call->in_at[1] - call->in_at[0] : call->len_bytes;
+	uint64_t in_at = call->kind == PAWL_ALL_TO_ALL ? call->in_at[0] : 0;
+	uint64_t out_at = call->kind == PAWL_ALL_TO_ALL ? call->out_at[0] : 0;
+
+	if (call->in != call->out && call->kind != PAWL_BROADCAST && call->kind != PAWL_BARRIER) {
+		memmove((uint8_t *)call->out + out_at, (const uint8_t *)call->in + in_at, len);
+	}
+	__atomic_store_n(&work->done, true, __ATOMIC_RELEASE);
+}
+
+/* Under state. Whether the group can still do something. */
+static int check_group(const struct pawl_group *group, struct pawl_err *err)
+{
+	if (!group->started || group->closing) {
+		return pawl_err_set(err, PAWL_ECANCELED,
+			"collectives: the group is not joined, or closed");
+	}
+	if (group->failure.code != 0) {
+		return pawl_err_set(err, group->failure.code, "collectives: %s",
+			group->failure.msg);
 	}
 	return 0;
 }
 
-int coll_group_submit(struct coll_group *group, struct coll_work *work,
-	const struct coll_call *call, struct pawl_err *err)
+static int refuse_fork(const struct pawl_group *group, struct pawl_err *err)
 {
-	uint32_t channel;
-	int rv = check_call(call, group->topo->ranks, err);
+	return pawl_err_set(err, PAWL_ENOTSUP,
+		"collectives: the group is process %ld's, of which this one is a fork",
+		(long)group->pid);
+}
 
+static void enqueue(struct pawl_group *group, struct pawl_work *work)
+{
+	if (is_message(&work->call)) {
+		work->number = group->messages_n++;
+		group_push(&group->inbox, work);
+	} else {
+		work->number = group->submitted++;
+		group_push(&group->channels[work->number % COLL_CHANNELS], work);
+	}
+	group->pending++;
+	if (group->asleep || work->call.len_bytes >= LARGE) {
+		pthread_cond_signal(&group->work);
+	}
+}
+
+int pawl_group_submit(struct pawl_group *group, struct pawl_work *work,
+	const struct pawl_coll_call *call, struct pawl_err *err)
+{
+	int rv = group_call_check(call, group->rank, group->ranks, err);
+
+	if (rv == 0 && group->pid != getpid()) {
+		rv = refuse_fork(group, err);
+	}
 	if (rv != 0) {
 		return rv;
 	}
-	*work = (struct coll_work){.call = *call};
+	*work = (struct pawl_work){.call = *call, .from = call->root};
+	priv_of(work)->deadline_ns =
+		call->timeout_ns > 0 ? clock_mono_ns() + call->timeout_ns : NEVER_NS;
 	pthread_mutex_lock(&group->state);
-	if (group->failure.code != 0) {
-		rv = pawl_err_set(err, group->failure.code, "%s", group->failure.msg);
-		pthread_mutex_unlock(&group->state);
-		return rv;
-	}
-	work->number = group->submitted++;
-	channel = work->number % COLL_CHANNELS;
-	if (group->last[channel] != NULL) {
-		group->last[channel]->next = work;
-	} else {
-		group->first[channel] = work;
-	}
-	group->last[channel] = work;
-	group->pending++;
-	if (group->asleep || call->len_bytes >= LARGE) {
-		pthread_cond_signal(&group->work);
+	rv = check_group(group, err);
+	if (rv == 0 && group->ranks > 1) {
+		enqueue(group, work);
 	}
 	pthread_mutex_unlock(&group->state);
-	group->port->wake(group->port);
-	return 0;
+	if (rv == 0 && group->ranks == 1) {
+		do_alone(work);
+	} else if (rv == 0) {
+		group->port->wake(group->port);
+	}
+	return rv;
 }
 
-static bool is_done(const struct coll_work *work)
+bool pawl_work_done(const struct pawl_work *work)
 {
 	return __atomic_load_n(&work->done, __ATOMIC_ACQUIRE);
 }
 
 /* Under state: waits a while for another driver, or drives. */
-static void take_turn(struct coll_group *group, struct coll_work *work, int64_t left_ns)
+static void take_turn(struct pawl_group *group, struct pawl_work *work, int64_t until_ns)
 {
-	int64_t wait_ns = left_ns < WAIT_NS ? left_ns : WAIT_NS;
-	int64_t until_ns = clock_mono_ns() + wait_ns;
-	struct timespec until = after(wait_ns);
+	struct timespec until = until_of(until_ns);
 
 	if (group->driven) {
 		pthread_cond_timedwait(&group->over, &group->state, &until);
 		return;
 	}
 	begin_turn(group);
-	while (!is_done(work) && clock_mono_ns() < until_ns) {
-		drive(group, until_ns - clock_mono_ns());
+	while (!pawl_work_done(work) && clock_mono_ns() < until_ns) {
+		group_drive(group, until_ns - clock_mono_ns());
 	}
 	end_turn(group);
 }
 
-int coll_group_wait(struct coll_group *group, struct coll_work *work, int64_t timeout_ns,
+/* Under state: why a work failed, or the group. */
+static int tell_failure(struct pawl_group *group, const struct pawl_work *work,
 	struct pawl_err *err)
 {
-	int64_t end_ns = clock_mono_ns() + timeout_ns;
+	char name[GROUP_CALL_TEXT];
+
+	group_call_name(&work->call, name);
+	return pawl_err_set(err, work->code, "%s (number %llu): %s", name,
+		(unsigned long long)work->number, group->failure.msg);
+}
+
+int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t timeout_ns,
+	struct pawl_err *err)
+{
+	int64_t end_ns = timeout_ns < 0 ? NEVER_NS : clock_mono_ns() + timeout_ns;
 	int rv = 0;
 
+	if (pawl_work_done(work) && work->code == 0) {
+		return 0;
+	}
+	if (group->pid != getpid()) {
+		return refuse_fork(group, err);
+	}
 	pthread_mutex_lock(&group->state);
 	group->waiters++;
-	while (!is_done(work) && rv == 0) {
-		int64_t left_ns = end_ns - clock_mono_ns();
+	while (!pawl_work_done(work) && rv == 0) {
+		int64_t now_ns = clock_mono_ns();
 
-		if (left_ns <= 0) {
+		if (now_ns >= end_ns) {
 			rv = pawl_err_set(err, PAWL_ETIMEDOUT,
-				"collectives: operation %llu is not done after %.1f s",
+				"collectives: number %llu is not done after %.1f s",
 				(unsigned long long)work->number, (double)timeout_ns / NS_PER_S);
 		} else {
-			take_turn(group, work, left_ns);
+			take_turn(group, work,
+				end_ns - now_ns < WAIT_NS ? end_ns : now_ns + WAIT_NS);
 		}
 	}
 	if (rv == 0 && work->code != 0) {
-		rv = pawl_err_set(err, work->code, "%s", group->failure.msg);
+		rv = tell_failure(group, work, err);
 	}
 	group->waiters--;
+	if (group->waiters == 0 && group->pending > 0) {
+		pthread_cond_signal(&group->work);
+	}
 	pthread_cond_broadcast(&group->over);
 	pthread_mutex_unlock(&group->state);
 	return rv;
+}
+
+bool pawl_group_tell(struct pawl_group *group, struct pawl_work *work)
+{
+	bool wanted;
+
+	pthread_mutex_lock(&group->state);
+	wanted = !pawl_work_done(work);
+	work->told = wanted;
+	pthread_mutex_unlock(&group->state);
+	return wanted;
+}
+
+struct pawl_work *pawl_group_next(struct pawl_group *group)
+{
+	struct pawl_work *work;
+
+	pthread_mutex_lock(&group->state);
+	while (group->told.first == NULL && !group->closing) {
+		pthread_cond_wait(&group->tell, &group->state);
+	}
+	work = group->told.first;
+	if (work) {
+		group->told.first = priv_of(work)->next_told;
+	}
+	pthread_mutex_unlock(&group->state);
+	return work;
 }

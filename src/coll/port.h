@@ -2,7 +2,7 @@
  * Streams of bytes between the ranks of a group: what collectives are carried by. Every kind of
  * port keeps this contract, and passes tests/unit/test_coll_port.c.
  *
- * Between any two ranks there are COLL_CHANNELS streams each way. Bytes come in order, once, or not
+ * Between any two ranks there are COLL_STREAMS streams each way. Bytes come in order, once, or not
  * at all; nothing waits for a reader beyond what a stream holds. One thread at a time, but for
  * wake.
  */
@@ -14,24 +14,24 @@
 
 struct pawl_err;
 
-#define COLL_CHANNELS 4u         /* collectives under way at a time */
-#define COLL_NOBODY   UINT32_MAX /* no rank */
+#define COLL_CHANNELS 4u /* collectives under way at a time */
+#define COLL_TALK     4u /* the stream for what is said beside them */
+#define COLL_STREAMS  5u /* all */
 
 struct coll_port {
 	/* Takes some of the bytes for a peer; 0: there is no room now. */
-	size_t (*send)(struct coll_port *port, uint32_t peer, uint32_t channel, const void *bytes,
+	size_t (*send)(struct coll_port *port, uint32_t peer, uint32_t stream, const void *bytes,
 		size_t len_bytes);
 	/* Gives some of what came from a peer; 0: nothing came. */
-	size_t (*receive)(struct coll_port *port, uint32_t peer, uint32_t channel, void *bytes,
+	size_t (*receive)(struct coll_port *port, uint32_t peer, uint32_t stream, void *bytes,
 		size_t len_bytes);
 	/* A count that changes when something comes, or room is made, or wake is called. */
 	uint32_t (*look)(struct coll_port *port);
 	/* Returns when the count is no longer seen, or after timeout_ns, or earlier. */
 	void (*wait)(struct coll_port *port, uint32_t seen, int64_t timeout_ns);
 	void (*wake)(struct coll_port *port); /* from any thread */
-	/* A rank that will send nothing more than what has come, or COLL_NOBODY; *why: static text
-	 */
-	uint32_t (*lost)(struct coll_port *port, const char **why);
+	/* Why a peer will send nothing more than what has come: static text; NULL: it may. */
+	const char *(*lost)(struct coll_port *port, uint32_t peer);
 	void (*close)(struct coll_port *port);
 };
 

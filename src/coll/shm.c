@@ -35,8 +35,7 @@
 
 #define SHM_MAGIC   0x6c6f636c77617031ULL /* "1pawlcol" */
 #define SHM_VERSION 1u
-#define LOOK_NS     100000   /* looked for, before sleeping */
-#define SLEEP_NS    50000000 /* at a time: then it is looked whether somebody died */
+#define LOOK_NS     100000 /* looked for, before sleeping */
 
 struct ring {
 	_Alignas(64) _Atomic uint64_t head; /* bytes ever written; the writer's */
@@ -45,12 +44,12 @@ struct ring {
 };
 
 struct area {
-	uint64_t magic;                          /* SHM_MAGIC */
-	uint64_t nonce;                          /* of the name */
-	uint32_t version, rank, ranks, channels; /* whose it is, and what it is for */
-	_Alignas(64) _Atomic uint32_t bell;      /* see above */
-	_Alignas(64) _Atomic uint32_t sleeping;  /* the owner may wait for the bell */
-	struct ring rings[];                     /* to rank r by channel c: r * COLL_CHANNELS + c */
+	uint64_t magic;                         /* SHM_MAGIC */
+	uint64_t nonce;                         /* of the name */
+	uint32_t version, rank, ranks, streams; /* whose it is, and what it is for */
+	_Alignas(64) _Atomic uint32_t bell;     /* see above */
+	_Alignas(64) _Atomic uint32_t sleeping; /* the owner may wait for the bell */
+	struct ring rings[];                    /* to rank r by stream c: r * COLL_STREAMS + c */
 };
 
 struct shm {
@@ -61,8 +60,7 @@ struct shm {
 	int fd;                /* of ours */
 	struct area **areas;   /* owned; ours from open on, others' from join on */
 	struct pollfd *pids;   /* owned; pidfds of the others, -1 of our own */
-	uint32_t lost;         /* a rank that is, or COLL_NOBODY */
-	const char *why;       /* it is */
+	bool *broken;          /* owned; of each: it does not keep to the rules */
 };
 
 static struct shm *shm_of(struct coll_port *port)
@@ -94,26 +92,12 @@ static void shm_wake(struct coll_port *port)
 	ring_bell(shm->areas[shm->rank]);
 }
 
-static void look_for_dead(struct shm *shm)
-{
-	if (poll(shm->pids, shm->ranks, 0) <= 0) {
-		return;
-	}
-	for (uint32_t r = 0; r < shm->ranks && shm->lost == COLL_NOBODY; r++) {
-		if (shm->pids[r].revents != 0) {
-			shm->lost = r;
-			shm->why = "its process ended";
-		}
-	}
-}
-
 static void shm_wait(struct coll_port *port, uint32_t seen, int64_t timeout_ns)
 {
 	struct shm *shm = shm_of(port);
 	struct area *own = shm->areas[shm->rank];
 	int64_t until_ns = clock_mono_ns() + (timeout_ns < LOOK_NS ? timeout_ns : LOOK_NS);
-	int64_t sleep_ns = timeout_ns < SLEEP_NS ? timeout_ns : SLEEP_NS;
-	struct timespec time = {.tv_nsec = sleep_ns};
+	struct timespec time = {timeout_ns / NS_PER_S, timeout_ns % NS_PER_S};
 
 	while (atomic_load_explicit(&own->bell, memory_order_acquire) == seen) {
 		if (clock_mono_ns() >= until_ns) {
@@ -125,19 +109,18 @@ static void shm_wait(struct coll_port *port, uint32_t seen, int64_t timeout_ns)
 		return;
 	}
 	atomic_store(&own->sleeping, 1);
-	if (syscall(SYS_futex, &own->bell, FUTEX_WAIT, seen, &time, NULL, 0) != 0 &&
-		errno == ETIMEDOUT) {
-		look_for_dead(shm);
-	}
+	syscall(SYS_futex, &own->bell, FUTEX_WAIT, seen, &time, NULL, 0);
 	atomic_store(&own->sleeping, 0);
 }
 
-static uint32_t shm_lost(struct coll_port *port, const char **why)
+static const char *shm_lost(struct coll_port *port, uint32_t peer)
 {
 	struct shm *shm = shm_of(port);
 
-	*why = shm->why;
-	return shm->lost;
+	if (shm->broken[peer]) {
+		return "it wrote nonsense into shared memory";
+	}
+	return poll(&shm->pids[peer], 1, 0) > 0 ? "its process ended" : NULL;
 }
 
 /* ---- rings ---- */
@@ -146,17 +129,16 @@ static uint32_t shm_lost(struct coll_port *port, const char **why)
 static bool is_sane(struct shm *shm, uint32_t peer, uint64_t held)
 {
 	if (held > COLL_SHM_RING) {
-		shm->lost = peer;
-		shm->why = "it wrote nonsense into shared memory";
+		shm->broken[peer] = true;
 	}
 	return held <= COLL_SHM_RING;
 }
 
-static size_t shm_send(struct coll_port *port, uint32_t peer, uint32_t channel, const void *bytes,
+static size_t shm_send(struct coll_port *port, uint32_t peer, uint32_t stream, const void *bytes,
 	size_t len_bytes)
 {
 	struct shm *shm = shm_of(port);
-	struct ring *ring = &shm->areas[shm->rank]->rings[peer * COLL_CHANNELS + channel];
+	struct ring *ring = &shm->areas[shm->rank]->rings[peer * COLL_STREAMS + stream];
 	uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
 	uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
 	size_t room = is_sane(shm, peer, head - tail) ? COLL_SHM_RING - (head - tail) : 0;
@@ -174,11 +156,11 @@ static size_t shm_send(struct coll_port *port, uint32_t peer, uint32_t channel, 
 	return n;
 }
 
-static size_t shm_receive(struct coll_port *port, uint32_t peer, uint32_t channel, void *bytes,
+static size_t shm_receive(struct coll_port *port, uint32_t peer, uint32_t stream, void *bytes,
 	size_t len_bytes)
 {
 	struct shm *shm = shm_of(port);
-	struct ring *ring = &shm->areas[peer]->rings[shm->rank * COLL_CHANNELS + channel];
+	struct ring *ring = &shm->areas[peer]->rings[shm->rank * COLL_STREAMS + stream];
 	uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
 	uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_relaxed);
 	size_t there = is_sane(shm, peer, head - tail) ? head - tail : 0;
@@ -215,6 +197,7 @@ static void shm_close(struct coll_port *port)
 	}
 	free(shm->areas);
 	free(shm->pids);
+	free(shm->broken);
 	free(shm);
 }
 
@@ -243,7 +226,7 @@ static int make_area(struct shm *shm, uint64_t *nonce, struct pawl_err *err)
 	area->version = SHM_VERSION;
 	area->rank = shm->rank;
 	area->ranks = shm->ranks;
-	area->channels = COLL_CHANNELS;
+	area->streams = COLL_STREAMS;
 	return 0;
 }
 
@@ -268,14 +251,14 @@ int coll_shm_open(struct coll_port **out, uint32_t rank, uint32_t ranks, char *n
 	shm->rank = rank;
 	shm->ranks = ranks;
 	shm->fd = -1;
-	shm->lost = COLL_NOBODY;
-	shm->size_bytes = sizeof(struct area) + (size_t)ranks * COLL_CHANNELS * sizeof(struct ring);
+	shm->size_bytes = sizeof(struct area) + (size_t)ranks * COLL_STREAMS * sizeof(struct ring);
 	shm->areas = FAULT_MEM("coll.shm", calloc(ranks, sizeof(struct area *)));
 	shm->pids = FAULT_MEM("coll.shm", calloc(ranks, sizeof(struct pollfd)));
+	shm->broken = FAULT_MEM("coll.shm", calloc(ranks, sizeof(bool)));
 	for (uint32_t r = 0; r < ranks && shm->pids; r++) {
 		shm->pids[r] = (struct pollfd){.fd = -1, .events = POLLIN};
 	}
-	rv = shm->areas && shm->pids
+	rv = shm->areas && shm->pids && shm->broken
 		? make_area(shm, &nonce, err)
 		: pawl_err_set(err, PAWL_ENOMEM, "no memory for collectives of %u ranks", ranks);
 	if (rv != 0) {
@@ -291,7 +274,7 @@ int coll_shm_open(struct coll_port **out, uint32_t rank, uint32_t ranks, char *n
 static bool is_area(const struct shm *shm, const struct area *area, uint32_t rank, uint64_t nonce)
 {
 	return area->magic == SHM_MAGIC && area->version == SHM_VERSION && area->nonce == nonce &&
-		area->rank == rank && area->ranks == shm->ranks && area->channels == COLL_CHANNELS;
+		area->rank == rank && area->ranks == shm->ranks && area->streams == COLL_STREAMS;
 }
 
 /* Maps it, unless it could become smaller. */

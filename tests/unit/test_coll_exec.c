@@ -38,8 +38,8 @@ struct world {
 	struct pipe *pipes;              /* owned; from * all + to */
 };
 
-static void fold_locals(const struct world *w, uint32_t host, enum coll_fold fold,
-	enum coll_type type, uint8_t *dst, size_t n)
+static void fold_locals(const struct world *w, uint32_t host, enum pawl_reduce_op fold,
+	enum pawl_dtype type, uint8_t *dst, size_t n)
 {
 	const void *terms[RANKS];
 	uint32_t locals = coll_topo_locals(&w->topo, host);
@@ -50,7 +50,7 @@ static void fold_locals(const struct world *w, uint32_t host, enum coll_fold fol
 	coll_fold(COLL_PLAIN, fold, type, dst, terms, locals, n);
 }
 
-static void make_wanted(struct world *w, enum coll_fold fold, enum coll_type type, size_t len)
+static void make_wanted(struct world *w, enum pawl_reduce_op fold, enum pawl_dtype type, size_t len)
 {
 	const void *terms[RANKS];
 	uint8_t *hosts = malloc(RANKS * len + 1);
@@ -66,7 +66,7 @@ static void make_wanted(struct world *w, enum coll_fold fold, enum coll_type typ
 }
 
 /* Numbers whose sum depends on the order, and is finite. */
-static void fill(struct rng *rng, enum coll_type type, uint8_t *at, size_t len)
+static void fill(struct rng *rng, enum pawl_dtype type, uint8_t *at, size_t len)
 {
 	float number;
 	double wide;
@@ -76,11 +76,11 @@ static void fill(struct rng *rng, enum coll_type type, uint8_t *at, size_t len)
 
 		number = (float)(int32_t)bits / (float)(1 + rng_below(rng, 1000));
 		wide = (double)number / 3;
-		if (type == COLL_F32) {
+		if (type == PAWL_FLOAT32) {
 			memcpy(at + i, &number, sizeof(number));
-		} else if (type == COLL_F64) {
+		} else if (type == PAWL_FLOAT64) {
 			memcpy(at + i, &wide, sizeof(wide));
-		} else if (type == COLL_BF16) { /* the upper half of a float */
+		} else if (type == PAWL_BFLOAT16) { /* the upper half of a float */
 			memcpy(at + i, (const uint8_t *)&number + 2, 2);
 		} else {
 			memcpy(at + i, &bits, coll_type_bytes(type));
@@ -185,8 +185,8 @@ static void move_all(struct world *w, struct rng *rng)
 }
 
 /* One operation; the same world may do many. */
-static void try_one(struct world *w, struct rng *rng, enum coll_fold fold, enum coll_type type,
-	size_t len)
+static void try_one(struct world *w, struct rng *rng, enum pawl_reduce_op fold,
+	enum pawl_dtype type, size_t len)
 {
 	bool in_place = rng_below(rng, 2) == 1;
 
@@ -220,13 +220,13 @@ static void bits_depend_on_ranks_and_hosts_alone(void **state)
 
 	for (int i = 0; i < 150; i++) {
 		enum coll_way way = (enum coll_way)rng_below(&rng, COLL_RING);
-		enum coll_type type = rng_below(&rng, 2) == 1 ? COLL_F32 : COLL_F64;
+		enum pawl_dtype type = rng_below(&rng, 2) == 1 ? PAWL_FLOAT32 : PAWL_FLOAT64;
 		uint32_t servers = way == COLL_DIRECT ? (uint32_t)rng_below(&rng, 5) : 0;
 		size_t len = rng_below(&rng, i % 10 == 0 ? LEN_MAX : 3000) / 8 * 8;
 		struct world *w = open_world(&rng, servers, way, len);
 
-		try_one(w, &rng, COLL_ADD, type, len);
-		try_one(w, &rng, COLL_ADD, type, len);
+		try_one(w, &rng, PAWL_SUM, type, len);
+		try_one(w, &rng, PAWL_SUM, type, len);
 		close_world(w);
 	}
 }
@@ -238,8 +238,8 @@ static void all_types(void **state)
 	struct rng rng = {first_seed + 1};
 
 	for (int i = 0; i < 60; i++) {
-		enum coll_fold fold = (enum coll_fold)rng_below(&rng, COLL_FOLDS);
-		enum coll_type type = (enum coll_type)rng_below(&rng, COLL_I64 + 1);
+		enum pawl_reduce_op fold = (enum pawl_reduce_op)rng_below(&rng, PAWL_REDUCE_OPS);
+		enum pawl_dtype type = (enum pawl_dtype)rng_below(&rng, PAWL_INT64 + 1);
 		size_t len = rng_below(&rng, 5000) / 8 * 8;
 		struct world *w =
 			open_world(&rng, 0, (enum coll_way)rng_below(&rng, COLL_WAYS), len);
@@ -247,7 +247,7 @@ static void all_types(void **state)
 		try_one(w, &rng, fold, type, len);
 		close_world(w);
 		w = open_world(&rng, (uint32_t)rng_below(&rng, 3), COLL_DIRECT, len);
-		try_one(w, &rng, COLL_ADD, COLL_BF16, len);
+		try_one(w, &rng, PAWL_SUM, PAWL_BFLOAT16, len);
 		close_world(w);
 	}
 }

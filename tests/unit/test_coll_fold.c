@@ -25,33 +25,33 @@ union number {
 	double d;
 };
 
-static bool is_float(enum coll_type type)
+static bool is_float(enum pawl_dtype type)
 {
-	return type > COLL_I64;
+	return type > PAWL_INT64;
 }
 
 /* ---- 16 bit floats, by their definition ---- */
 
-static double value_of(enum coll_type type, uint16_t bits)
+static double value_of(enum pawl_dtype type, uint16_t bits)
 {
-	int fraction_bits = type == COLL_F16 ? 10 : 7;
-	int bias = type == COLL_F16 ? 15 : 127;
+	int fraction_bits = type == PAWL_FLOAT16 ? 10 : 7;
+	int bias = type == PAWL_FLOAT16 ? 15 : 127;
 	int exponent = (bits & 0x7fff) >> fraction_bits;
 	int fraction = bits & ((1 << fraction_bits) - 1);
 	double value = exponent == 0
 		? ldexp(fraction, 1 - bias - fraction_bits)
 		: ldexp(fraction + (1 << fraction_bits), exponent - bias - fraction_bits);
 
-	if (exponent == (type == COLL_F16 ? 31 : 255)) {
+	if (exponent == (type == PAWL_FLOAT16 ? 31 : 255)) {
 		value = fraction != 0 ? (double)NAN : (double)INFINITY;
 	}
 	return (bits & 0x8000) != 0 ? -value : value;
 }
 
 /* The nearest, by trying: the largest not above, or the one after it. */
-static uint16_t nearest(enum coll_type type, double value)
+static uint16_t nearest(enum pawl_dtype type, double value)
 {
-	uint16_t infinite = type == COLL_F16 ? 0x7c00 : 0x7f80;
+	uint16_t infinite = type == PAWL_FLOAT16 ? 0x7c00 : 0x7f80;
 	uint16_t lo = 0;
 	uint16_t hi = infinite;
 	double up;
@@ -82,37 +82,37 @@ static uint16_t nearest(enum coll_type type, double value)
 
 /* ---- the reference ---- */
 
-static union number get(enum coll_type type, const uint8_t *at)
+static union number get(enum pawl_dtype type, const uint8_t *at)
 {
 	union number v = {0};
 	uint16_t half;
 	float f;
 
 	switch (type) {
-	case COLL_U8:
+	case PAWL_UINT8:
 		v.i = *at;
 		break;
-	case COLL_I8:
+	case PAWL_INT8:
 		v.i = (uint64_t)(int64_t) * (const int8_t *)at;
 		break;
-	case COLL_I16: {
+	case PAWL_INT16: {
 		int16_t i;
 		memcpy(&i, at, sizeof(i));
 		v.i = (uint64_t)(int64_t)i;
 		break;
 	}
-	case COLL_I32: {
+	case PAWL_INT32: {
 		int32_t i;
 		memcpy(&i, at, sizeof(i));
 		v.i = (uint64_t)(int64_t)i;
 		break;
 	}
-	case COLL_F32:
+	case PAWL_FLOAT32:
 		memcpy(&f, at, sizeof(f));
 		v.d = f;
 		break;
-	case COLL_F16:
-	case COLL_BF16:
+	case PAWL_FLOAT16:
+	case PAWL_BFLOAT16:
 		memcpy(&half, at, sizeof(half));
 		v.d = value_of(type, half);
 		break;
@@ -123,7 +123,7 @@ static union number get(enum coll_type type, const uint8_t *at)
 }
 
 /* a with b; floats in double, rounded to what sums are kept in. */
-static union number combine(enum coll_fold fold, enum coll_type type, union number a,
+static union number combine(enum pawl_reduce_op fold, enum pawl_dtype type, union number a,
 	union number b)
 {
 	union number v = {0};
@@ -131,44 +131,44 @@ static union number combine(enum coll_fold fold, enum coll_type type, union numb
 	bool less = is_float(type) ? a.d < b.d : (int64_t)a.i < (int64_t)b.i;
 
 	switch (fold) {
-	case COLL_ADD:
+	case PAWL_SUM:
 		v = is_float(type) ? (union number){.d = a.d + b.d} : (union number){a.i + b.i};
 		break;
-	case COLL_MUL:
+	case PAWL_PRODUCT:
 		v = is_float(type) ? (union number){.d = a.d * b.d} : (union number){a.i * b.i};
 		break;
-	case COLL_MIN:
+	case PAWL_MIN:
 		v = less ? a : b;
 		break;
-	case COLL_MAX:
+	case PAWL_MAX:
 		v = less ? b : a;
 		break;
-	case COLL_AND:
+	case PAWL_BAND:
 		v.i = a.i & b.i;
 		break;
-	case COLL_OR:
+	case PAWL_BOR:
 		v.i = a.i | b.i;
 		break;
 	default:
 		v.i = a.i ^ b.i;
 	}
 	if (is_float(type)) {
-		v.d = nan ? (double)NAN : type == COLL_F64 ? v.d : (double)(float)v.d;
+		v.d = nan ? (double)NAN : type == PAWL_FLOAT64 ? v.d : (double)(float)v.d;
 	}
 	return v;
 }
 
-static void put(enum coll_type type, union number v, uint8_t *at)
+static void put(enum pawl_dtype type, union number v, uint8_t *at)
 {
 	float f = (float)v.d;
 	uint16_t half;
 
 	switch (type) {
-	case COLL_F32:
+	case PAWL_FLOAT32:
 		memcpy(at, &f, sizeof(f));
 		break;
-	case COLL_F16:
-	case COLL_BF16:
+	case PAWL_FLOAT16:
+	case PAWL_BFLOAT16:
 		half = nearest(type, fabs(v.d));
 		half |= signbit(v.d) ? 0x8000 : 0;
 		memcpy(at, &half, sizeof(half));
@@ -179,7 +179,7 @@ static void put(enum coll_type type, union number v, uint8_t *at)
 }
 
 /* Reduces an integer to what its type holds. */
-static union number wrap(enum coll_type type, union number v)
+static union number wrap(enum pawl_dtype type, union number v)
 {
 	uint8_t bytes[8];
 
@@ -190,8 +190,8 @@ static union number wrap(enum coll_type type, union number v)
 	return get(type, bytes);
 }
 
-static union number fold_tree(enum coll_fold fold, enum coll_type type, const union number *terms,
-	uint32_t n)
+static union number fold_tree(enum pawl_reduce_op fold, enum pawl_dtype type,
+	const union number *terms, uint32_t n)
 {
 	uint32_t left = n > 1 ? coll_tree_left(n) : 0;
 
@@ -204,7 +204,7 @@ static union number fold_tree(enum coll_fold fold, enum coll_type type, const un
 /* ---- tests ---- */
 
 /* Numbers of all sizes; of floats some that are special. */
-static void fill(struct rng *rng, enum coll_type type, uint8_t *at, size_t n)
+static void fill(struct rng *rng, enum pawl_dtype type, uint8_t *at, size_t n)
 {
 	size_t size = coll_type_bytes(type);
 
@@ -220,7 +220,7 @@ static void fill(struct rng *rng, enum coll_type type, uint8_t *at, size_t n)
 	}
 }
 
-static void check_equal(enum coll_type type, const uint8_t *got, const uint8_t *want)
+static void check_equal(enum pawl_dtype type, const uint8_t *got, const uint8_t *want)
 {
 	union number g = get(type, got);
 	union number w = get(type, want);
@@ -234,8 +234,8 @@ static void check_equal(enum coll_type type, const uint8_t *got, const uint8_t *
 
 static uint8_t vectors[TERMS + 1][(N_MAX + SHIFT) * 8];
 
-static void try_one(struct rng *rng, enum coll_fold fold, enum coll_type type, uint32_t terms_n,
-	size_t n)
+static void try_one(struct rng *rng, enum pawl_reduce_op fold, enum pawl_dtype type,
+	uint32_t terms_n, size_t n)
 {
 	const void *terms[TERMS];
 	uint8_t *at[TERMS];
@@ -276,9 +276,9 @@ static void try_one(struct rng *rng, enum coll_fold fold, enum coll_type type, u
 }
 
 /* All operations that fit, on so many elements at most. */
-static void try_all(struct rng *rng, enum coll_type type, size_t most)
+static void try_all(struct rng *rng, enum pawl_dtype type, size_t most)
 {
-	for (enum coll_fold fold = 0; fold < COLL_FOLDS; fold++) {
+	for (enum pawl_reduce_op fold = 0; fold < PAWL_REDUCE_OPS; fold++) {
 		if (coll_fold_fits(fold, type)) {
 			try_one(rng, fold, type, 1 + (uint32_t)rng_below(rng, TERMS),
 				rng_below(rng, most));
@@ -290,20 +290,20 @@ static void kernels_agree_with_the_definition(void **state)
 {
 	struct rng rng = {first_seed};
 
-	for (enum coll_type type = 0; type < COLL_TYPES_N; type++) {
+	for (enum pawl_dtype type = 0; type < PAWL_DTYPES; type++) {
 		try_all(&rng, type, 2);
 		try_all(&rng, type, 20);
 		try_all(&rng, type, 300);
 		try_all(&rng, type, N_MAX);
 	}
 	for (uint32_t terms = 1; terms <= TERMS; terms++) {
-		try_one(&rng, COLL_ADD, COLL_F32, terms, 600);
-		try_one(&rng, COLL_ADD, COLL_BF16, terms, 600);
+		try_one(&rng, PAWL_SUM, PAWL_FLOAT32, terms, 600);
+		try_one(&rng, PAWL_SUM, PAWL_BFLOAT16, terms, 600);
 	}
 }
 
 /* All of them come back as they were. */
-static void check_halves(enum coll_type type, enum coll_kernel kernel)
+static void check_halves(enum pawl_dtype type, enum coll_kernel kernel)
 {
 	static uint16_t in[1 << 16];
 	static uint16_t out[1 << 16];
@@ -312,7 +312,7 @@ static void check_halves(enum coll_type type, enum coll_kernel kernel)
 	for (uint32_t bits = 0; bits < 1 << 16; bits++) {
 		in[bits] = (uint16_t)bits;
 	}
-	coll_fold(kernel, COLL_ADD, type, out, terms, 1, 1 << 16);
+	coll_fold(kernel, PAWL_SUM, type, out, terms, 1, 1 << 16);
 	for (uint32_t bits = 0; bits < 1 << 16; bits++) {
 		check_equal(type, (uint8_t *)&out[bits], (uint8_t *)&in[bits]);
 	}
@@ -320,7 +320,7 @@ static void check_halves(enum coll_type type, enum coll_kernel kernel)
 
 static void halves_are_rounded_to_the_nearest(void **state)
 {
-	static const enum coll_type types[] = {COLL_F16, COLL_BF16};
+	static const enum pawl_dtype types[] = {PAWL_FLOAT16, PAWL_BFLOAT16};
 	struct rng rng = {first_seed + 1};
 
 	for (size_t t = 0; t < 2; t++) {
@@ -330,17 +330,17 @@ static void halves_are_rounded_to_the_nearest(void **state)
 			}
 		}
 		for (int i = 0; i < 3000; i++) {
-			try_one(&rng, COLL_ADD, types[t], 2, 16);
-			try_one(&rng, COLL_MUL, types[t], 2, 17);
+			try_one(&rng, PAWL_SUM, types[t], 2, 16);
+			try_one(&rng, PAWL_PRODUCT, types[t], 2, 17);
 		}
 	}
 }
 
 static void what_fits(void **state)
 {
-	assert_true(coll_fold_fits(COLL_XOR, COLL_I64));
-	assert_false(coll_fold_fits(COLL_AND, COLL_F32));
-	assert_false(coll_fold_fits(COLL_ADD, COLL_TYPES_N));
+	assert_true(coll_fold_fits(PAWL_BXOR, PAWL_INT64));
+	assert_false(coll_fold_fits(PAWL_BAND, PAWL_FLOAT32));
+	assert_false(coll_fold_fits(PAWL_SUM, PAWL_DTYPES));
 	assert_true(coll_kernel_has(coll_kernel_best()));
 	assert_true(coll_kernel_has(COLL_PLAIN));
 }

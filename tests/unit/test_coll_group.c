@@ -1,4 +1,4 @@
-/* Groups of ranks on one host: threads of one process here, processes where they are killed. */
+/* Groups of ranks on one host: that what they do is right. How they end: test_coll_ends.c. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -6,78 +6,23 @@
 #include "coll/group.h"
 #include "coll/shm.h"
 #include "seed.h"
+#include "test_coll_world.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>
 
-#define RANKS   4
 #define CALLS   120
 #define FLYING  7            /* under way at a time */
 #define LEN_MAX (200u << 10) /* bytes */
-#define LONG_NS (60 * NS_PER_S)
 
 static uint64_t first_seed;
-
-/* ---- a world of threads ---- */
-
-struct member {
-	pthread_t thread;
-	uint32_t rank;
-	struct coll_group *group;
-};
-
-struct world {
-	struct coll_topo topo;
-	struct member members[RANKS];
-};
-
-static void open_world(struct world *w)
-{
-	const uint32_t where[RANKS] = {0};
-	struct coll_port *ports[RANKS];
-	char names[RANKS][COLL_SHM_NAME];
-	const char *all[RANKS];
-
-	assert_int_equal(coll_topo_init(&w->topo, where, RANKS, 0, NULL), 0);
-	for (uint32_t r = 0; r < RANKS; r++) {
-		assert_int_equal(coll_shm_open(&ports[r], r, RANKS, names[r], NULL), 0);
-		all[r] = names[r];
-	}
-	for (uint32_t r = 0; r < RANKS; r++) {
-		assert_int_equal(coll_shm_join(ports[r], all, NULL), 0);
-		w->members[r].rank = r;
-		assert_int_equal(coll_group_open(&w->members[r].group, &w->topo, r, ports[r], NULL),
-			0);
-	}
-}
-
-static void close_world(struct world *w)
-{
-	for (uint32_t r = 0; r < RANKS; r++) {
-		coll_group_close(w->members[r].group);
-	}
-	coll_topo_deinit(&w->topo);
-}
-
-static void run_world(struct world *w, void *(*run)(void *member))
-{
-	for (uint32_t r = 0; r < RANKS; r++) {
-		pthread_create(&w->members[r].thread, NULL, run, &w->members[r]);
-	}
-	for (uint32_t r = 0; r < RANKS; r++) {
-		pthread_join(w->members[r].thread, NULL);
-	}
-}
 
 /* ---- calls: numbers that every rank can tell of every other ---- */
 
@@ -89,72 +34,112 @@ static int32_t number_of(uint32_t call, uint32_t rank, uint64_t i)
 }
 
 struct job {
-	struct coll_work work;
-	struct coll_call call;
+	struct pawl_work work;
+	struct pawl_coll_call call;
 	uint32_t number;
-	int32_t *in, *out; /* owned; in may be out */
+	int32_t *in, *out;                            /* owned */
+	uint64_t in_at[RANKS + 1], out_at[RANKS + 1]; /* of an all-to-all */
 };
 
 /* Call number c, the same at all ranks. */
-static struct coll_call call_of(uint32_t c)
+static struct pawl_coll_call call_of(uint32_t c)
 {
 	struct rng rng = {first_seed + c};
 	uint64_t most = rng_below(&rng, 3) == 0 ? LEN_MAX : 400;
 
-	return (struct coll_call){.kind = (enum coll_kind)rng_below(&rng, COLL_SCATTER + 1),
-		.way = rng_below(&rng, 2) == 0 ? COLL_DIRECT : COLL_TREE,
-		.fold = COLL_ADD,
-		.type = COLL_I32,
+	return (struct pawl_coll_call){.kind = (enum pawl_coll)rng_below(&rng, PAWL_BARRIER + 1),
+		.op = PAWL_SUM,
+		.dtype = PAWL_INT32,
 		.root = (uint32_t)rng_below(&rng, RANKS),
 		.len_bytes = rng_below(&rng, most) / 4 * 4};
 }
 
-static uint64_t blocks_in(const struct coll_call *call, uint32_t rank)
+static uint64_t blocks_in(const struct pawl_coll_call *call, uint32_t rank)
 {
 	bool root = rank == call->root;
 
 	switch (call->kind) {
-	case COLL_REDUCE_SCATTER:
+	case PAWL_REDUCE_SCATTER:
 		return RANKS;
-	case COLL_SCATTER:
+	case PAWL_SCATTER:
 		return root ? RANKS : 0;
-	case COLL_BROADCAST:
+	case PAWL_BROADCAST:
 		return root ? 1 : 0;
+	case PAWL_BARRIER:
+		return 0;
 	default:
 		return 1;
 	}
 }
 
-static uint64_t blocks_out(const struct coll_call *call, uint32_t rank)
+static uint64_t blocks_out(const struct pawl_coll_call *call, uint32_t rank)
 {
 	bool root = rank == call->root;
 
 	switch (call->kind) {
-	case COLL_ALL_GATHER:
+	case PAWL_ALL_GATHER:
 		return RANKS;
-	case COLL_GATHER:
+	case PAWL_GATHER:
 		return root ? RANKS : 0;
-	case COLL_REDUCE:
+	case PAWL_REDUCE:
 		return root ? 1 : 0;
-	case COLL_BROADCAST:
+	case PAWL_BROADCAST:
 		return root ? 0 : 1;
+	case PAWL_BARRIER:
+		return 0;
 	default:
 		return 1;
 	}
+}
+
+/* Numbers of an all-to-all that one rank has for another. */
+static uint64_t part_of(uint32_t number, uint32_t from, uint32_t to)
+{
+	struct rng rng = {first_seed + 31 * number + RANKS * from + to};
+
+	return rng_below(&rng, 3) == 0 ? 0 : rng_below(&rng, 5000);
+}
+
+static void set_parts(struct job *job, uint32_t rank)
+{
+	for (uint32_t r = 0; r < RANKS; r++) {
+		job->in_at[r + 1] = job->in_at[r] + 4 * part_of(job->number, rank, r);
+		job->out_at[r + 1] = job->out_at[r] + 4 * part_of(job->number, r, rank);
+	}
+	job->call.in_at = job->in_at;
+	job->call.out_at = job->out_at;
+	job->call.len_bytes = 0;
+}
+
+/* Numbers of IN; of OUT. */
+static uint64_t count_in(const struct job *job, uint32_t rank)
+{
+	return job->call.kind == PAWL_ALL_TO_ALL
+		? job->in_at[RANKS] / 4
+		: blocks_in(&job->call, rank) * job->call.len_bytes / 4;
+}
+
+static uint64_t count_out(const struct job *job, uint32_t rank)
+{
+	return job->call.kind == PAWL_ALL_TO_ALL
+		? job->out_at[RANKS] / 4
+		: blocks_out(&job->call, rank) * job->call.len_bytes / 4;
 }
 
 static void submit(struct member *member, struct job *job, uint32_t number)
 {
 	*job = (struct job){.call = call_of(number), .number = number};
-	job->in = malloc(blocks_in(&job->call, member->rank) * job->call.len_bytes + 1);
-	job->out = malloc(blocks_out(&job->call, member->rank) * job->call.len_bytes + 1);
-	for (uint64_t i = 0; i < blocks_in(&job->call, member->rank) * job->call.len_bytes / 4;
-		i++) {
+	if (job->call.kind == PAWL_ALL_TO_ALL) {
+		set_parts(job, member->rank);
+	}
+	job->in = malloc(4 * count_in(job, member->rank) + 1);
+	job->out = malloc(4 * count_out(job, member->rank) + 1);
+	for (uint64_t i = 0; i < count_in(job, member->rank); i++) {
 		job->in[i] = number_of(number, member->rank, i);
 	}
 	job->call.in = job->in;
 	job->call.out = job->out;
-	assert_int_equal(coll_group_submit(member->group, &job->work, &job->call, NULL), 0);
+	assert_int_equal(pawl_group_submit(member->group, &job->work, &job->call, NULL), 0);
 }
 
 static int32_t sum_of(uint32_t number, uint64_t i)
@@ -167,22 +152,40 @@ static int32_t sum_of(uint32_t number, uint64_t i)
 	return sum;
 }
 
+/* Number i of a rank's OUT of an all-to-all: it comes from the rank whose part it lies in. */
+static int32_t swapped(const struct job *job, uint32_t rank, uint64_t i)
+{
+	uint32_t from = 0;
+	uint64_t off;
+
+	while (job->out_at[from + 1] <= 4 * i) {
+		from++;
+	}
+	off = i - job->out_at[from] / 4;
+	for (uint32_t r = 0; r < rank; r++) {
+		off += part_of(job->number, from, r);
+	}
+	return number_of(job->number, from, off);
+}
+
 /* What number i of a rank's OUT must be. */
 static int32_t wanted(const struct job *job, uint32_t rank, uint64_t i)
 {
-	const struct coll_call *call = &job->call;
+	const struct pawl_coll_call *call = &job->call;
 	uint64_t block = call->len_bytes / 4;
 
 	switch (call->kind) {
-	case COLL_ALL_REDUCE:
-	case COLL_REDUCE:
+	case PAWL_ALL_REDUCE:
+	case PAWL_REDUCE:
 		return sum_of(job->number, i);
-	case COLL_REDUCE_SCATTER:
+	case PAWL_REDUCE_SCATTER:
 		return sum_of(job->number, rank * block + i);
-	case COLL_BROADCAST:
+	case PAWL_BROADCAST:
 		return number_of(job->number, call->root, i);
-	case COLL_SCATTER:
+	case PAWL_SCATTER:
 		return number_of(job->number, call->root, rank * block + i);
+	case PAWL_ALL_TO_ALL:
+		return swapped(job, rank, i);
 	default:
 		return number_of(job->number, (uint32_t)(i / block), i % block);
 	}
@@ -190,9 +193,9 @@ static int32_t wanted(const struct job *job, uint32_t rank, uint64_t i)
 
 static void finish(struct member *member, struct job *job)
 {
-	uint64_t n = blocks_out(&job->call, member->rank) * job->call.len_bytes / 4;
+	uint64_t n = count_out(job, member->rank);
 
-	assert_int_equal(coll_group_wait(member->group, &job->work, LONG_NS, NULL), 0);
+	assert_int_equal(pawl_group_wait(member->group, &job->work, LONG_NS, NULL), 0);
 	for (uint64_t i = 0; i < n; i++) {
 		assert_int_equal(job->out[i], wanted(job, member->rank, i));
 	}
@@ -272,14 +275,14 @@ static void late_ranks_are_waited_for(void **state)
 	struct pawl_err err;
 	uint32_t number = 0;
 
-	while (call_of(number).kind != COLL_ALL_REDUCE || call_of(number).len_bytes == 0) {
+	while (call_of(number).kind != PAWL_ALL_REDUCE || call_of(number).len_bytes == 0) {
 		number++;
 	}
 	open_world(&w);
 	submit(&w.members[0], &jobs[0], number);
-	assert_int_equal(coll_group_wait(w.members[0].group, &jobs[0].work, 30000000, &err),
+	assert_int_equal(pawl_group_wait(w.members[0].group, &jobs[0].work, 30000000, &err),
 		PAWL_ETIMEDOUT);
-	assert_non_null(strstr(err.msg, "operation 0 is not done"));
+	assert_string_equal(err.msg, "collectives: number 0 is not done after 0.0 s");
 	for (uint32_t r = 1; r < RANKS; r++) {
 		submit(&w.members[r], &jobs[r], number);
 	}
@@ -292,132 +295,334 @@ static void late_ranks_are_waited_for(void **state)
 static void closing_gives_up(void **state)
 {
 	struct world w;
-	struct coll_work work;
-	struct coll_call call = {.kind = COLL_ALL_REDUCE, .type = COLL_F32, .len_bytes = 400};
+	struct pawl_work work;
+	struct pawl_coll_call call = {.kind = PAWL_ALL_REDUCE,
+		.dtype = PAWL_FLOAT32,
+		.len_bytes = 400};
 	float numbers[100] = {0};
 
 	open_world(&w);
 	call.in = call.out = numbers;
-	assert_int_equal(coll_group_submit(w.members[2].group, &work, &call, NULL), 0);
+	assert_int_equal(pawl_group_submit(w.members[2].group, &work, &call, NULL), 0);
+	pawl_group_leave(w.members[2].group);
+	assert_int_equal(pawl_group_wait(w.members[2].group, &work, 0, NULL), PAWL_ECANCELED);
+	assert_int_equal(pawl_group_submit(w.members[2].group, &work, &call, NULL), PAWL_ECANCELED);
 	close_world(&w);
-	assert_true(work.done);
-	assert_int_equal(work.code, PAWL_ECANCELED);
-	coll_group_close(NULL);
+	pawl_group_close(NULL);
 }
 
 static void what_cannot_be_is_refused(void **state)
 {
 	struct world w;
-	struct coll_work work;
+	struct pawl_work work;
 	struct pawl_err err;
-	struct coll_call call = {.kind = COLL_ALL_REDUCE, .type = COLL_F32, .len_bytes = 401};
+	struct pawl_coll_call call = {.kind = PAWL_ALL_REDUCE,
+		.dtype = PAWL_FLOAT32,
+		.len_bytes = 401};
 
 	open_world(&w);
-	assert_int_equal(coll_group_submit(w.members[0].group, &work, &call, &err), PAWL_EINVAL);
+	assert_int_equal(pawl_group_submit(w.members[0].group, &work, &call, &err), PAWL_EINVAL);
 	assert_non_null(strstr(err.msg, "401 bytes"));
-	call = (struct coll_call){.fold = COLL_XOR, .type = COLL_F32, .len_bytes = 400};
-	assert_int_equal(coll_group_submit(w.members[0].group, &work, &call, &err), PAWL_EINVAL);
+	call = (struct pawl_coll_call){.op = PAWL_BXOR, .dtype = PAWL_FLOAT32, .len_bytes = 400};
+	assert_int_equal(pawl_group_submit(w.members[0].group, &work, &call, &err), PAWL_EINVAL);
 	assert_non_null(strstr(err.msg, "floating-point"));
-	call = (struct coll_call){.kind = COLL_GATHER, .root = RANKS, .len_bytes = 400};
-	assert_int_equal(coll_group_submit(w.members[0].group, &work, &call, &err), PAWL_EINVAL);
-	assert_non_null(strstr(err.msg, "root 4 of 4 ranks"));
+	call = (struct pawl_coll_call){.kind = PAWL_GATHER, .root = RANKS, .len_bytes = 400};
+	assert_int_equal(pawl_group_submit(w.members[0].group, &work, &call, &err), PAWL_EINVAL);
+	assert_string_equal(err.msg, "collectives: gather: rank 4 of 4 ranks");
+	call = (struct pawl_coll_call){.dtype = PAWL_INT64, .mean = true};
+	assert_int_equal(pawl_group_submit(w.members[0].group, &work, &call, &err), PAWL_EINVAL);
+	assert_non_null(strstr(err.msg, "only sums of floats have a mean"));
+	call = (struct pawl_coll_call){.kind = PAWL_SEND};
+	assert_int_equal(pawl_group_submit(w.members[0].group, &work, &call, &err), PAWL_EINVAL);
+	assert_non_null(strstr(err.msg, "send: a message to oneself"));
+	call = (struct pawl_coll_call){.kind = PAWL_ALL_TO_ALL};
+	assert_int_equal(pawl_group_submit(w.members[0].group, &work, &call, &err), PAWL_EINVAL);
+	assert_non_null(strstr(err.msg, "all_to_all: no parts"));
 	close_world(&w);
 }
 
-/* ---- processes ---- */
+/* ---- messages ---- */
 
-struct shared {
-	char names[2][COLL_SHM_NAME];
-	uint32_t ready[2]; /* atomic: the name is there */
+#define MESSAGES 40 /* to each other rank */
+
+struct letter {
+	struct pawl_work work;
+	struct pawl_coll_call call;
+	int32_t numbers[3000];
 };
 
-static struct coll_group *join_two(struct shared *shared, uint32_t rank, struct coll_topo *topo)
+static struct pawl_coll_call letter_of(uint32_t from, uint32_t to, uint32_t n)
 {
-	const uint32_t where[2] = {0};
-	const char *all[] = {shared->names[0], shared->names[1]};
-	struct coll_port *port;
-	struct coll_group *group;
+	struct rng rng = {first_seed + 1000 * from + 100 * to + n};
 
-	if (coll_topo_init(topo, where, 2, 0, NULL) != 0 ||
-		coll_shm_open(&port, rank, 2, shared->names[rank], NULL) != 0) {
-		abort();
-	}
-	__atomic_store_n(&shared->ready[rank], 1, __ATOMIC_RELEASE);
-	while (__atomic_load_n(&shared->ready[!rank], __ATOMIC_ACQUIRE) == 0) {
-		sched_yield();
-	}
-	if (coll_shm_join(port, all, NULL) != 0 ||
-		coll_group_open(&group, topo, rank, port, NULL) != 0) {
-		abort();
-	}
-	return group;
+	return (struct pawl_coll_call){.dtype = PAWL_INT32,
+		.tag = (uint32_t)rng_below(&rng, 3),
+		.len_bytes = 4 * rng_below(&rng, 3000)};
 }
 
-/* The other one's process is killed in the middle: whoever waits hears which rank it was, and so
- * does whoever comes later. */
-static void a_dead_rank_is_named(void **state)
+static void post(struct member *member, struct letter *letter, uint32_t peer, uint32_t n, bool send)
 {
-	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	size_t len = 8 << 20;
-	float *numbers = calloc(1, len);
-	struct coll_call call = {.kind = COLL_ALL_REDUCE,
-		.type = COLL_F32,
-		.len_bytes = len,
-		.in = numbers,
-		.out = numbers};
-	struct coll_work works[3];
-	struct coll_topo topo;
-	struct coll_group *group;
-	struct pawl_err err;
-	pid_t pid = fork();
+	uint32_t from = send ? member->rank : peer;
+	uint32_t to = send ? peer : member->rank;
 
-	if (pid == 0) {
-		group = join_two(shared, 1, &topo);
-		if (coll_group_submit(group, &works[0], &call, NULL) == 0) {
-			coll_group_wait(group, &works[0], LONG_NS, NULL);
+	letter->call = letter_of(from, to, n);
+	letter->call.kind = send ? PAWL_SEND : PAWL_RECEIVE;
+	letter->call.root = peer;
+	letter->call.in = letter->call.out = letter->numbers;
+	for (uint64_t i = 0; i < letter->call.len_bytes / 4 && send; i++) {
+		letter->numbers[i] = number_of(n, from, i);
+	}
+	assert_int_equal(pawl_group_submit(member->group, &letter->work, &letter->call, NULL), 0);
+}
+
+static void check_letter(struct member *member, struct letter *letter, uint32_t n)
+{
+	assert_int_equal(pawl_group_wait(member->group, &letter->work, LONG_NS, NULL), 0);
+	assert_int_equal(letter->work.from, letter->call.root);
+	for (uint64_t i = 0; i < letter->call.len_bytes / 4; i++) {
+		assert_int_equal(letter->numbers[i], number_of(n, letter->call.root, i));
+	}
+}
+
+/* All to all others, receives before or after the sends, tags in another order than they are sent
+ * in, collectives beside them. */
+static void *do_messages(void *user)
+{
+	struct member *member = user;
+	struct letter *sent = calloc((size_t)RANKS * MESSAGES, sizeof(*sent));
+	struct letter *got = calloc((size_t)RANKS * MESSAGES, sizeof(*got));
+	struct job job;
+
+	for (uint32_t i = 0; i < 2; i++) {
+		bool send = (i + member->rank) % 2 == 0;
+
+		for (uint32_t n = 0; n < RANKS * MESSAGES; n++) {
+			uint32_t peer = n % RANKS;
+
+			if (peer != member->rank) {
+				post(member, send ? &sent[n] : &got[n], peer, n / RANKS, send);
+			}
 		}
-		raise(SIGKILL);
+		submit(member, &job, i);
+		finish(member, &job);
 	}
-	group = join_two(shared, 0, &topo);
-	for (int i = 0; i < 2; i++) {
-		assert_int_equal(coll_group_submit(group, &works[i], &call, NULL), 0);
+	for (uint32_t n = RANKS * MESSAGES; n-- > 0;) {
+		if (n % RANKS != member->rank) {
+			check_letter(member, &got[n], n / RANKS);
+			assert_int_equal(
+				pawl_group_wait(member->group, &sent[n].work, LONG_NS, NULL), 0);
+		}
 	}
-	assert_int_equal(coll_group_wait(group, &works[0], LONG_NS, &err), 0);
-	assert_int_equal(coll_group_wait(group, &works[1], LONG_NS, &err), PAWL_EPEER);
-	assert_string_equal(err.msg, "collectives: rank 1 is lost: its process ended");
-	assert_int_equal(coll_group_submit(group, &works[2], &call, &err), PAWL_EPEER);
-	assert_string_equal(err.msg, "collectives: rank 1 is lost: its process ended");
-	assert_int_equal(waitpid(pid, NULL, 0), pid);
-	coll_group_close(group);
-	coll_topo_deinit(&topo);
-	munmap(shared, sizeof(*shared));
-	free(numbers);
+	free(sent);
+	free(got);
+	return NULL;
 }
 
+static void messages(void **state)
+{
+	struct world w;
+
+	open_world(&w);
+	run_world(&w, do_messages);
+	close_world(&w);
+}
+
+/* Rank 0 receives from whoever sends; all others send it their number. */
+static void *do_any(void *user)
+{
+	struct member *member = user;
+	struct pawl_work work;
+	uint32_t seen = 0;
+	int32_t number = (int32_t)member->rank;
+	struct pawl_coll_call call = {.kind = member->rank == 0 ? PAWL_RECEIVE : PAWL_SEND,
+		.dtype = PAWL_INT32,
+		.root = member->rank == 0 ? PAWL_ANY_RANK : 0,
+		.len_bytes = 4,
+		.in = &number,
+		.out = &number};
+
+	for (uint32_t n = 0; n < (member->rank == 0 ? RANKS - 1 : 1); n++) {
+		assert_int_equal(pawl_group_submit(member->group, &work, &call, NULL), 0);
+		assert_int_equal(pawl_group_wait(member->group, &work, LONG_NS, NULL), 0);
+		assert_int_equal(work.from, member->rank == 0 ? (uint32_t)number : 0);
+		seen |= 1u << work.from;
+	}
+	assert_int_equal(seen, member->rank == 0 ? (1u << RANKS) - 2 : 1);
+	return NULL;
+}
+
+static void from_any(void **state)
+{
+	struct world w;
+
+	open_world(&w);
+	run_world(&w, do_any);
+	close_world(&w);
+}
+
+/* ---- the rest ---- */
+
+static void *do_mean(void *user)
+{
+	struct member *member = user;
+	const uint16_t half[] = {0x3c00, 0x4000, 0x4200, 0x4400}; /* 1, 2, 3, 4 */
+	float f = (float)member->rank;
+	double d = (double)member->rank;
+	uint16_t h = half[member->rank];
+	struct pawl_coll_call calls[] = {
+		{.dtype = PAWL_FLOAT32, .mean = true, .len_bytes = 4, .in = &f, .out = &f},
+		{.dtype = PAWL_FLOAT64, .mean = true, .len_bytes = 8, .in = &d, .out = &d},
+		{.dtype = PAWL_FLOAT16, .mean = true, .len_bytes = 2, .in = &h, .out = &h}};
+	struct pawl_work works[3];
+
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(pawl_group_submit(member->group, &works[i], &calls[i], NULL), 0);
+	}
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(pawl_group_wait(member->group, &works[i], LONG_NS, NULL), 0);
+	}
+	assert_true(f == 1.5F && d == 1.5);
+	assert_int_equal(h, 0x4100); /* 2.5 */
+	return NULL;
+}
+
+static void means(void **state)
+{
+	struct world w;
+
+	open_world(&w);
+	run_world(&w, do_mean);
+	close_world(&w);
+}
+
+/* What is done is given out, once, to whoever asked for it. */
+static void *do_told(void *user)
+{
+	struct member *member = user;
+	struct job jobs[5];
+	uint32_t given = 0;
+	uint32_t asked = 0;
+
+	for (uint32_t i = 0; i < 5; i++) {
+		submit(member, &jobs[i], i);
+		asked += pawl_group_tell(member->group, &jobs[i].work) ? 1u << i : 0;
+	}
+	while (given != asked) {
+		struct pawl_work *work = pawl_group_next(member->group);
+
+		for (uint32_t i = 0; i < 5; i++) {
+			if (work == &jobs[i].work) {
+				assert_int_equal(given & 1u << i, 0);
+				given |= 1u << i;
+			}
+		}
+	}
+	for (uint32_t i = 0; i < 5; i++) {
+		finish(member, &jobs[i]);
+		assert_false(pawl_group_tell(member->group, &jobs[i].work));
+	}
+	return NULL;
+}
+
+static void *await_next(void *user)
+{
+	struct member *member = user;
+
+	assert_null(pawl_group_next(member->group)); /* until it is closed */
+	return NULL;
+}
+
+static void told(void **state)
+{
+	struct world w;
+	pthread_t thread;
+
+	open_world(&w);
+	run_world(&w, do_told);
+	pthread_create(&thread, NULL, await_next, &w.members[0]);
+	usleep(20000);
+	pawl_group_leave(w.members[0].group);
+	pthread_join(thread, NULL);
+	close_world(&w);
+}
+
+/* A group of one has nobody to wait for. */
+static void alone(void **state)
+{
+	char card[PAWL_CARD_MAX];
+	const char *cards[] = {card};
+	struct pawl_group *group;
+	struct pawl_work work;
+	uint64_t at[] = {0, 8};
+	int32_t in[2] = {3, 4};
+	int32_t out[2] = {0};
+	struct pawl_coll_call call = {.dtype = PAWL_INT32,
+		.len_bytes = 8,
+		.in = in,
+		.out = out,
+		.in_at = at,
+		.out_at = at};
+
+	assert_int_equal(pawl_group_open(&group, 0, 1, card, NULL), 0);
+	assert_int_equal(pawl_group_join(group, cards, NULL), 0);
+	for (call.kind = 0; call.kind < PAWL_SEND; call.kind++) {
+		memset(out, 0, sizeof(out));
+		assert_int_equal(pawl_group_submit(group, &work, &call, NULL), 0);
+		assert_true(pawl_work_done(&work));
+		assert_int_equal(pawl_group_wait(group, &work, 0, NULL), 0);
+		assert_int_equal(out[1],
+			call.kind == PAWL_BROADCAST || call.kind == PAWL_BARRIER ? 0 : 4);
+	}
+	pawl_group_close(group);
+}
+
+static void cards_that_are_none(void **state)
+{
+	char card[PAWL_CARD_MAX];
+	const char *bad[] = {"", "pawl-1", "pawl-2 host 1:2:3", "pawl-1 host 1:2"};
+	const char *cards[] = {card, NULL};
+	struct pawl_group *group;
+	struct pawl_err err;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		assert_int_equal(pawl_group_open(&group, 0, 2, card, NULL), 0);
+		cards[1] = bad[i];
+		assert_int_equal(pawl_group_join(group, cards, &err),
+			i == 3 ? PAWL_ENOTSUP : PAWL_EINVAL);
+		assert_non_null(strstr(err.msg, i == 3 ? "different hosts" : "another version"));
+		pawl_group_close(group);
+	}
+	assert_int_equal(pawl_group_open(&group, 2, 2, card, &err), PAWL_EINVAL);
+	setenv("PAWL_HEARTBEAT", "soon", 1);
+	assert_int_equal(pawl_group_open(&group, 0, 2, card, &err), PAWL_EINVAL);
+	unsetenv("PAWL_HEARTBEAT");
+	assert_non_null(strstr(err.msg, "PAWL_HEARTBEAT=soon"));
+}
+
+/* The N-th allocation fails, for all N, until it opens and joins. */
 static void faults(void **state)
 {
-	const uint32_t where[1] = {0};
-	struct coll_topo topo;
-	struct pawl_err err;
+	const char *const points[] = {"coll.group", "coll.talk", "coll.shm"};
 
-	assert_int_equal(coll_topo_init(&topo, where, 1, 0, NULL), 0);
-	for (uint64_t nth = 1; nth <= 3; nth++) {
-		struct coll_port *port;
-		struct coll_group *group;
-		char name[COLL_SHM_NAME];
-		int rv;
+	for (size_t i = 0; i < 3; i++) {
+		int rv = -1;
 
-		assert_int_equal(coll_shm_open(&port, 0, 1, name, NULL), 0);
-		fault_arm("coll.group", nth, EAGAIN, false);
-		rv = coll_group_open(&group, &topo, 0, port, &err);
-		fault_disarm();
-		assert_int_equal(rv, nth == 1 ? PAWL_ENOMEM : nth == 2 ? PAWL_EIO : 0);
-		if (rv == 0) {
-			coll_group_close(group);
+		for (uint64_t nth = 1; rv != 0; nth++) {
+			char card[PAWL_CARD_MAX];
+			const char *cards[] = {card};
+			struct pawl_group *group = NULL;
+
+			assert_true(nth < 20);
+			fault_arm(points[i], nth, EAGAIN, false);
+			rv = pawl_group_open(&group, 0, 1, card, NULL);
+			if (rv == 0) {
+				rv = pawl_group_join(group, cards, NULL);
+			}
+			fault_disarm();
+			assert_true(rv == 0 || rv == PAWL_ENOMEM || rv == PAWL_EIO);
+			pawl_group_close(rv == 0 || group ? group : NULL);
 		}
 	}
-	coll_topo_deinit(&topo);
 }
 
 int main(void)
@@ -428,7 +633,12 @@ int main(void)
 		cmocka_unit_test(late_ranks_are_waited_for),
 		cmocka_unit_test(closing_gives_up),
 		cmocka_unit_test(what_cannot_be_is_refused),
-		cmocka_unit_test(a_dead_rank_is_named),
+		cmocka_unit_test(messages),
+		cmocka_unit_test(from_any),
+		cmocka_unit_test(means),
+		cmocka_unit_test(told),
+		cmocka_unit_test(alone),
+		cmocka_unit_test(cards_that_are_none),
 		cmocka_unit_test(faults),
 	};
 

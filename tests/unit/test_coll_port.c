@@ -53,37 +53,37 @@ static void close_ports(struct ports *ports)
 }
 
 /* Byte i of the stream from a to b. */
-static uint8_t byte_of(uint32_t from, uint32_t to, uint32_t channel, uint64_t i)
+static uint8_t byte_of(uint32_t from, uint32_t to, uint32_t stream, uint64_t i)
 {
-	return (uint8_t)(i * 7 + (i >> 8) + from * 64 + to * 16 + channel);
+	return (uint8_t)(i * 7 + (i >> 8) + from * 64 + to * 16 + stream);
 }
 
 struct flow {
-	uint64_t sent[RANKS][COLL_CHANNELS];
-	uint64_t received[RANKS][COLL_CHANNELS];
+	uint64_t sent[RANKS][COLL_STREAMS];
+	uint64_t received[RANKS][COLL_STREAMS];
 };
 
 /* Something in both directions, on one stream. Whether any went. */
-static bool move(struct coll_port *port, uint32_t rank, uint32_t peer, uint32_t channel,
+static bool move(struct coll_port *port, uint32_t rank, uint32_t peer, uint32_t stream,
 	struct flow *flow, struct rng *rng)
 {
 	uint8_t bytes[5000];
-	uint64_t *sent = &flow->sent[peer][channel];
-	uint64_t *received = &flow->received[peer][channel];
+	uint64_t *sent = &flow->sent[peer][stream];
+	uint64_t *received = &flow->received[peer][stream];
 	size_t n = 1 + rng_below(rng, sizeof(bytes));
 	size_t went;
 	size_t came;
 
 	n = n < BYTES - *sent ? n : BYTES - *sent;
 	for (size_t i = 0; i < n; i++) {
-		bytes[i] = byte_of(rank, peer, channel, *sent + i);
+		bytes[i] = byte_of(rank, peer, stream, *sent + i);
 	}
-	went = n > 0 ? port->send(port, peer, channel, bytes, n) : 0;
+	went = n > 0 ? port->send(port, peer, stream, bytes, n) : 0;
 	assert_true(went <= n);
 	*sent += went;
-	came = port->receive(port, peer, channel, bytes, 1 + rng_below(rng, sizeof(bytes)));
+	came = port->receive(port, peer, stream, bytes, 1 + rng_below(rng, sizeof(bytes)));
 	for (size_t i = 0; i < came; i++) {
-		assert_int_equal(bytes[i], byte_of(peer, rank, channel, *received + i));
+		assert_int_equal(bytes[i], byte_of(peer, rank, stream, *received + i));
 	}
 	*received += came;
 	return went + came > 0;
@@ -91,13 +91,13 @@ static bool move(struct coll_port *port, uint32_t rank, uint32_t peer, uint32_t 
 
 static bool is_over(const struct flow *flow, uint32_t rank)
 {
-	for (uint32_t i = 0; i < RANKS * COLL_CHANNELS; i++) {
-		uint32_t peer = i / COLL_CHANNELS;
-		uint32_t channel = i % COLL_CHANNELS;
+	for (uint32_t i = 0; i < RANKS * COLL_STREAMS; i++) {
+		uint32_t peer = i / COLL_STREAMS;
+		uint32_t stream = i % COLL_STREAMS;
 
 		if (peer != rank &&
-			(flow->sent[peer][channel] < BYTES ||
-				flow->received[peer][channel] < BYTES)) {
+			(flow->sent[peer][stream] < BYTES ||
+				flow->received[peer][stream] < BYTES)) {
 			return false;
 		}
 	}
@@ -121,11 +121,11 @@ static void *run_rank(void *user)
 		uint32_t seen = port->look(port);
 		bool moved = false;
 
-		for (uint32_t i = 0; i < RANKS * COLL_CHANNELS; i++) {
-			uint32_t peer = i / COLL_CHANNELS;
+		for (uint32_t i = 0; i < RANKS * COLL_STREAMS; i++) {
+			uint32_t peer = i / COLL_STREAMS;
 
 			if (peer != runner->rank) {
-				moved |= move(port, runner->rank, peer, i % COLL_CHANNELS, &flow,
+				moved |= move(port, runner->rank, peer, i % COLL_STREAMS, &flow,
 					&rng);
 			}
 		}
@@ -212,15 +212,15 @@ static void waiting_ends(void **state)
 	close_ports(&ports);
 }
 
-/* Waits until somebody is lost. */
-static uint32_t await_lost(struct coll_port *port, const char **why)
+/* Waits until a peer is lost, and returns why. */
+static const char *await_lost(struct coll_port *port, uint32_t peer)
 {
 	int64_t end_ns = clock_mono_ns() + 20 * NS_PER_S;
 
-	while (port->lost(port, why) == COLL_NOBODY && clock_mono_ns() < end_ns) {
-		port->wait(port, port->look(port), NS_PER_S);
+	while (port->lost(port, peer) == NULL && clock_mono_ns() < end_ns) {
+		sched_yield();
 	}
-	return port->lost(port, why);
+	return port->lost(port, peer);
 }
 
 /* A process that is killed is told of, after what it has sent. */
@@ -232,7 +232,6 @@ static void a_dead_rank_is_told(void **state)
 	int up[2];
 	int down[2];
 	char byte;
-	const char *why;
 	pid_t pid;
 
 	assert_int_equal(pipe(up) | pipe(down), 0);
@@ -249,8 +248,7 @@ static void a_dead_rank_is_told(void **state)
 	assert_int_equal(read(up[0], names[1], COLL_SHM_NAME), COLL_SHM_NAME);
 	assert_int_equal(coll_shm_join(port, all, NULL), 0);
 	assert_int_equal(write(down[1], names[0], COLL_SHM_NAME), COLL_SHM_NAME);
-	assert_int_equal(await_lost(port, &why), 1);
-	assert_string_equal(why, "its process ended");
+	assert_string_equal(await_lost(port, 1), "its process ended");
 	assert_int_equal(port->receive(port, 1, 0, &byte, 1), 1);
 	assert_int_equal(byte, 'z');
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
@@ -310,7 +308,6 @@ static void nonsense_is_a_lost_peer(void **state)
 	static uint8_t bytes[1 << 22];
 	struct rng rng = {first_seed};
 	struct ports ports;
-	const char *why;
 	char byte;
 	int fd;
 
@@ -319,16 +316,16 @@ static void nonsense_is_a_lost_peer(void **state)
 		bytes[i] = (uint8_t)rng_u64(&rng);
 	}
 	assert_int_equal(sscanf(ports.names[1], "%*d:%d", &fd), 1);
-	assert_true(pwrite(fd, bytes, COLL_SHM_RING * RANKS * COLL_CHANNELS, 192) > 0);
-	for (uint32_t i = 0; i < RANKS * COLL_CHANNELS; i++) {
-		uint32_t channel = i % COLL_CHANNELS;
+	assert_true(pwrite(fd, bytes, COLL_SHM_RING * RANKS * COLL_STREAMS, 192) > 0);
+	for (uint32_t i = 0; i < RANKS * COLL_STREAMS; i++) {
+		uint32_t stream = i % COLL_STREAMS;
 
-		assert_int_equal(ports.at[0]->receive(ports.at[0], 1, channel, &byte, 1), 0);
-		assert_int_equal(ports.at[1]->send(ports.at[1], i / COLL_CHANNELS, channel, "x", 1),
+		assert_int_equal(ports.at[0]->receive(ports.at[0], 1, stream, &byte, 1), 0);
+		assert_int_equal(ports.at[1]->send(ports.at[1], i / COLL_STREAMS, stream, "x", 1),
 			0);
 	}
-	assert_int_equal(ports.at[0]->lost(ports.at[0], &why), 1);
-	assert_non_null(strstr(why, "nonsense"));
+	assert_non_null(strstr(ports.at[0]->lost(ports.at[0], 1), "nonsense"));
+	assert_null(ports.at[0]->lost(ports.at[0], 2));
 	assert_int_equal(ports.at[2]->send(ports.at[2], 0, 0, "x", 1), 1);
 	assert_int_equal(ports.at[0]->receive(ports.at[0], 2, 0, &byte, 1), 1);
 	close_ports(&ports);

@@ -1,0 +1,136 @@
+/*
+ * Collective operations and messages between the ranks of a group, and the group itself.
+ *
+ * A rank opens its side, hands its card to all others (through a store, a file, whatever there is),
+ * and joins with theirs. Then all ranks submit the same collectives in the same order, several
+ * under way at a time, and wait for each. The bits of a sum depend on ranks and hosts alone
+ * (ARCHITECTURE.md), and are the same at all ranks.
+ *
+ * A rank that dies, freezes, leaves early, or does something else than the others, ends the group:
+ * every operation of it, under way or to come, fails with a message that names the rank.
+ *
+ * Threads: any, but collectives are submitted in an order that the ranks agree on. After fork, the
+ * child's group is dead: PAWL_ENOTSUP. Who waits for an operation carries all of them out; while
+ * nobody waits, a thread of the group's does.
+ */
+#ifndef PAWL_COLL_H
+#define PAWL_COLL_H
+
+#include "pawl/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+struct pawl_group;
+
+enum pawl_dtype {
+	PAWL_UINT8,
+	PAWL_INT8,
+	PAWL_INT16,
+	PAWL_INT32,
+	PAWL_INT64,
+	PAWL_FLOAT32,
+	PAWL_FLOAT64,
+	PAWL_FLOAT16,  /* added as float32, rounded once: to nearest, ties to even */
+	PAWL_BFLOAT16, /* the same */
+	PAWL_DTYPES
+};
+
+enum pawl_reduce_op {
+	PAWL_SUM,     /* integers wrap */
+	PAWL_PRODUCT, /* the same */
+	PAWL_MIN,     /* NaN, if one is NaN */
+	PAWL_MAX,     /* the same */
+	PAWL_BAND,    /* of bits, as the next two: integers only */
+	PAWL_BOR,
+	PAWL_BXOR,
+	PAWL_REDUCE_OPS
+};
+
+/* What each rank's in and out are; of blocks, block i is rank i's. */
+enum pawl_coll {
+	PAWL_ALL_REDUCE,     /* out: all in, reduced */
+	PAWL_REDUCE,         /* root's out: all in, reduced. The others have no out */
+	PAWL_BROADCAST,      /* the others' out: root's in */
+	PAWL_ALL_GATHER,     /* out, of a block a rank: all in */
+	PAWL_REDUCE_SCATTER, /* out: all in's blocks of this rank, reduced */
+	PAWL_GATHER,         /* root's out, of a block a rank: all in */
+	PAWL_SCATTER,        /* out: this rank's block of root's in */
+	PAWL_ALL_TO_ALL,     /* out: of each rank what it has for this one */
+	PAWL_BARRIER,        /* neither */
+	PAWL_SEND,           /* in, to the rank root. No collective: of two ranks */
+	PAWL_RECEIVE,        /* out, from the rank root, or from any */
+	PAWL_COLLS
+};
+
+#define PAWL_ANY_RANK UINT32_MAX /* root of PAWL_RECEIVE: from whoever sends */
+
+/* What is to be done; of a collective the same at all ranks, but for in and out. Zero what is not
+ * of the kind. */
+struct pawl_coll_call {
+	enum pawl_coll kind;
+	enum pawl_reduce_op op; /* of those that reduce */
+	enum pawl_dtype dtype;  /* of the elements */
+	bool mean;              /* a sum is divided by the number of ranks; floats only */
+	uint32_t root;          /* of those that have one */
+	uint32_t tag;           /* of messages: the same at both ends */
+	uint64_t len_bytes;     /* of the vector, of a block, or of a message */
+	const void *in;         /* the caller's, and as it is, until it is done */
+	void *out;              /* the same; may be in, or, of those with blocks, be this rank's
+				   block of in, or have in as it; not of PAWL_ALL_TO_ALL */
+	const uint64_t *in_at;  /* PAWL_ALL_TO_ALL: bytes in_at[i] .. in_at[i + 1] of in are for
+				   rank i. The caller's until it is done */
+	const uint64_t *out_at; /* the same of out, from rank i */
+	int64_t timeout_ns;     /* if it is not done then, the group ends; 0: never */
+};
+
+/* An operation under way. Caller's memory from submit until done. */
+struct pawl_work {
+	struct pawl_coll_call call; /* as submitted */
+	uint64_t number;            /* of the group's collectives, or of its messages; from 0 */
+	uint32_t from;              /* PAWL_RECEIVE: whose message it was */
+	int code;                   /* atomic: 0 or what it failed with, once done */
+	bool done;                  /* atomic */
+	bool told;                  /* pawl_group_tell was asked for it */
+	void *priv[12];             /* the group's */
+};
+
+#define PAWL_CARD_MAX 192u /* bytes of a card, terminator included */
+
+/* PAWL_ELIMIT, PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL (PAWL_HEARTBEAT). */
+int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, char *card,
+	struct pawl_err *err);
+/* cards[r]: rank r's; once, before anything is submitted. PAWL_EPEER: a rank is gone or cannot be
+ * reached; PAWL_EINVAL: a card is none; PAWL_ENOTSUP: ranks are on several hosts; PAWL_ENOMEM,
+ * PAWL_EIO. The group can only be closed then. */
+int pawl_group_join(struct pawl_group *group, const char *const *cards, struct pawl_err *err);
+/* Ends it here, and tells the others: what is under way fails with PAWL_ECANCELED, and so does what
+ * is to come. Any thread, any number of times; nothing happens in a fork. */
+void pawl_group_leave(struct pawl_group *group);
+/* Leaves, and frees. Nobody is in another call. NULL is fine. */
+void pawl_group_close(struct pawl_group *group);
+
+/* PAWL_EINVAL, PAWL_ENOTSUP; PAWL_EPEER and others: the group has ended. Then nothing was begun. */
+int pawl_group_submit(struct pawl_group *group, struct pawl_work *work,
+	const struct pawl_coll_call *call, struct pawl_err *err);
+/* 0: it is done. PAWL_ETIMEDOUT with work->done false: not yet; may be waited for again. Else what
+ * it failed with: PAWL_EPEER (a rank is lost), PAWL_EMISMATCH (ranks disagree), PAWL_ETIMEDOUT (its
+ * own time is over), PAWL_ECANCELED (closed), PAWL_ENOMEM. timeout_ns below 0: for ever. */
+int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t timeout_ns,
+	struct pawl_err *err);
+bool pawl_work_done(const struct pawl_work *work); /* whether it is; any thread */
+/* Has it given out by pawl_group_next once it is done. False: it is done already. */
+bool pawl_group_tell(struct pawl_group *group, struct pawl_work *work);
+/* The next of those, once each; waits for one. NULL: the group is being closed. */
+struct pawl_work *pawl_group_next(struct pawl_group *group);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+#endif

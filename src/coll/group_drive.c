@@ -1,0 +1,486 @@
+/*
+ * Moving the bytes of a group's operations, and finding out who no longer takes part: see
+ * group_impl.h for the locks.
+ *
+ * What a rank said is always heard before it is looked at whether it still lives: so one that names
+ * the culprit, and then ends itself, is not taken for it.
+ */
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "coll/group_impl.h"
+
+#include <stddef.h>
+#include <stdio.h>
+
+#define PART     (64u << 10) /* bytes moved at a time, so that all streams get their turn */
+#define SILENCES 4           /* beats that may be missed */
+
+/* ---- ends ---- */
+
+void group_push(struct group_queue *queue, struct pawl_work *work)
+{
+	priv_of(work)->next = NULL;
+	if (queue->last) {
+		priv_of(queue->last)->next = work;
+	} else {
+		queue->first = work;
+	}
+	queue->last = work;
+}
+
+static void remove_work(struct group_queue *queue, struct pawl_work *work)
+{
+	struct pawl_work *before = NULL;
+
+	for (struct pawl_work *w = queue->first; w != work; w = priv_of(w)->next) {
+		ASSERT(w != NULL);
+		before = w;
+	}
+	if (before) {
+		priv_of(before)->next = priv_of(work)->next;
+	} else {
+		queue->first = priv_of(work)->next;
+	}
+	if (queue->last == work) {
+		queue->last = before;
+	}
+}
+
+static struct group_queue *queue_of(struct pawl_group *group, const struct pawl_work *work)
+{
+	return is_message(&work->call) ? &group->messages
+				       : &group->channels[work->number % COLL_CHANNELS];
+}
+
+/* Under state. */
+static void push_told(struct pawl_group *group, struct pawl_work *work)
+{
+	struct pawl_work *last = group->told.last;
+
+	priv_of(work)->next_told = NULL;
+	if (group->told.first) {
+		priv_of(last)->next_told = work;
+	} else {
+		group->told.first = work;
+	}
+	group->told.last = work;
+	pthread_cond_signal(&group->tell);
+}
+
+void group_finish(struct pawl_group *group, struct pawl_work *work, int code)
+{
+	const struct pawl_coll_call *call = &work->call;
+
+	if (code == 0 && call->mean && (call->kind != PAWL_REDUCE || call->root == group->rank)) {
+		coll_divide(call->dtype, call->out, call->len_bytes / coll_type_bytes(call->dtype),
+			group->ranks);
+	}
+	pthread_mutex_lock(&group->state);
+	remove_work(queue_of(group, work), work);
+	if (!is_message(call) && priv_of(work)->slot) {
+		priv_of(work)->slot->busy = false;
+	}
+	work->code = code;
+	group->pending--;
+	if (work->told) {
+		push_told(group, work);
+	}
+	__atomic_store_n(&work->done, true, __ATOMIC_RELEASE); /* the caller may free it now */
+	pthread_cond_broadcast(&group->over);
+	pthread_mutex_unlock(&group->state);
+}
+
+void group_fail(struct pawl_group *group, const struct pawl_err *why)
+{
+	coll_talk_fail(&group->talk, why);
+	group_take_inbox(group);
+	while (coll_talk_give_up(&group->talk) != NULL) {
+	}
+	pthread_mutex_lock(&group->state);
+	if (group->failure.code == 0) {
+		group->failure = *why;
+	}
+	pthread_mutex_unlock(&group->state);
+	while (group->messages.first) {
+		group_finish(group, group->messages.first, group->failure.code);
+	}
+	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
+		while (group->channels[c].first) {
+			group_finish(group, group->channels[c].first, group->failure.code);
+		}
+	}
+	group_move_talk(group); /* tells the others */
+}
+
+/* ---- messages ---- */
+
+void group_take_inbox(struct pawl_group *group)
+{
+	struct pawl_work *next;
+
+	pthread_mutex_lock(&group->state);
+	next = group->inbox.first;
+	group->inbox = (struct group_queue){0};
+	pthread_mutex_unlock(&group->state);
+	while (next) {
+		struct pawl_work *work = next;
+		const struct pawl_coll_call *call = &work->call;
+		bool receive = call->kind == PAWL_RECEIVE;
+
+		next = priv_of(work)->next;
+		group_push(&group->messages, work);
+		priv_of(work)->message = (struct coll_message){
+			.bytes = receive ? call->out : (uint8_t *)(uintptr_t)call->in,
+			.len_bytes = call->len_bytes,
+			.peer = call->root,
+			.tag = call->tag,
+			.receive = receive};
+		coll_talk_post(&group->talk, &priv_of(work)->message);
+	}
+}
+
+static struct pawl_work *work_of(struct coll_message *message)
+{
+	uint8_t *priv = (uint8_t *)message - offsetof(struct group_work, message);
+
+	return (struct pawl_work *)(void *)(priv - offsetof(struct pawl_work, priv));
+}
+
+/* Whatever goes, and came, between us and one peer. */
+static bool talk_with(struct pawl_group *group, uint32_t peer)
+{
+	struct coll_port *port = group->port;
+	const void *from;
+	void *to;
+	size_t n = coll_talk_to_send(&group->talk, peer, &from);
+	bool moved = false;
+
+	if (n > 0) {
+		n = port->send(port, peer, COLL_TALK, from, n < PART ? n : PART);
+	}
+	if (n > 0) {
+		coll_talk_sent(&group->talk, peer, n);
+		moved = true;
+	}
+	n = coll_talk_to_receive(&group->talk, peer, &to);
+	n = port->receive(port, peer, COLL_TALK, to, n < PART ? n : PART);
+	if (n > 0) {
+		coll_talk_received(&group->talk, peer, n);
+		group->heard_ns[peer] = group->now_ns;
+		moved = true;
+	}
+	return moved;
+}
+
+bool group_move_talk(struct pawl_group *group)
+{
+	struct coll_message *message;
+	bool moved = false;
+
+	for (uint32_t p = 0; p < group->ranks; p++) {
+		while (p != group->rank && talk_with(group, p)) {
+			moved = true;
+		}
+	}
+	while ((message = coll_talk_take(&group->talk)) != NULL) {
+		work_of(message)->from = message->peer;
+		group_finish(group, work_of(message), 0);
+	}
+	return moved;
+}
+
+/* ---- collectives ---- */
+
+/* Our head to a peer, then the bytes. */
+static bool send_some(struct pawl_group *group, struct pawl_work *work, uint32_t peer)
+{
+	struct group_slot *slot = priv_of(work)->slot;
+	struct group_head *head = &slot->heads[peer];
+	uint32_t channel = work->number % COLL_CHANNELS;
+	struct coll_port *port = group->port;
+	uint8_t ours[COLL_HEAD_BYTES];
+	const void *from;
+	size_t n;
+
+	if (head->goes && head->sent < COLL_HEAD_BYTES) {
+		group_head_encode(ours, work, peer);
+		n = port->send(port, peer, channel, ours + head->sent,
+			COLL_HEAD_BYTES - head->sent);
+		head->sent = (uint8_t)(head->sent + n);
+		return n > 0;
+	}
+	n = coll_exec_to_send(&slot->exec, peer, &from);
+	if (n > 0) {
+		n = port->send(port, peer, channel, from, n < PART ? n : PART);
+	}
+	if (n > 0) {
+		coll_exec_sent(&slot->exec, peer, n);
+	}
+	return n > 0;
+}
+
+/* The peer's head, and what it says is looked at, then the bytes. False after a failure, too. */
+static bool receive_some(struct pawl_group *group, struct pawl_work *work, uint32_t peer)
+{
+	struct group_slot *slot = priv_of(work)->slot;
+	struct group_head *head = &slot->heads[peer];
+	uint32_t channel = work->number % COLL_CHANNELS;
+	struct coll_port *port = group->port;
+	struct pawl_err err;
+	void *to;
+	size_t n;
+
+	if (head->comes && head->got < COLL_HEAD_BYTES) {
+		n = port->receive(port, peer, channel, head->bytes + head->got,
+			COLL_HEAD_BYTES - head->got);
+		head->got = (uint8_t)(head->got + n);
+		if (n > 0 && head->got == COLL_HEAD_BYTES &&
+			group_head_check(head->bytes, work, group->rank, peer, &err) != 0) {
+			group_fail(group, &err);
+		}
+		return n > 0;
+	}
+	n = coll_exec_to_receive(&slot->exec, peer, &to);
+	if (n > 0) {
+		n = port->receive(port, peer, channel, to, n < PART ? n : PART);
+	}
+	if (n > 0) {
+		coll_exec_received(&slot->exec, peer, n);
+		group->heard_ns[peer] = group->now_ns;
+	}
+	return n > 0;
+}
+
+static struct pawl_work *first_of(struct pawl_group *group, uint32_t channel)
+{
+	struct pawl_work *work;
+
+	pthread_mutex_lock(&group->state);
+	work = group->channels[channel].first;
+	pthread_mutex_unlock(&group->state);
+	return work;
+}
+
+static bool move_channel(struct pawl_group *group, uint32_t channel)
+{
+	struct pawl_work *work = first_of(group, channel);
+	struct coll_exec *exec;
+	struct pawl_err err;
+	bool moved = false;
+
+	if (work == NULL) {
+		return false;
+	}
+	if (priv_of(work)->slot == NULL && group_slot_take(group, work, &err) != 0) {
+		group_fail(group, &err);
+		return true;
+	}
+	exec = &priv_of(work)->slot->exec;
+	for (uint32_t peer = 0; peer < exec->peers; peer++) {
+		moved |= send_some(group, work, peer);
+		moved |= receive_some(group, work, peer);
+		if (group->failure.code != 0) {
+			return true; /* the work is its caller's again */
+		}
+	}
+	if (coll_exec_done(exec)) {
+		group_finish(group, work, 0);
+		moved = true;
+	}
+	return moved;
+}
+
+/* ---- who no longer takes part ---- */
+
+/* The work's name, for messages about it. */
+static void fail_work(struct pawl_group *group, const struct pawl_work *work, int code,
+	const char *why)
+{
+	char name[GROUP_CALL_TEXT];
+	struct pawl_err err;
+
+	group_call_name(&work->call, name);
+	pawl_err_set(&err, code, "%s: %s", name, why);
+	group_fail(group, &err);
+}
+
+/* A collective that a rank left before; a message to or from one that left. */
+static bool misses_left(struct pawl_group *group, const struct pawl_work *work, uint32_t peer)
+{
+	uint64_t number;
+
+	if (!coll_talk_left(&group->talk, peer, &number)) {
+		return false;
+	}
+	return is_message(&work->call) ? work->call.root == peer : work->number >= number;
+}
+
+/* Whether it failed. */
+static bool fail_left(struct pawl_group *group, const struct pawl_work *work)
+{
+	char why[64];
+
+	for (uint32_t p = 0; p < group->ranks && work; p++) {
+		if (misses_left(group, work, p)) {
+			snprintf(why, sizeof(why), "rank %u has left the group", p);
+			fail_work(group, work, PAWL_EPEER, why);
+			return true;
+		}
+	}
+	return false;
+}
+
+/* The first rank that a collective still waits for, and whether it has begun it. */
+static uint32_t find_late(const struct pawl_group *group, struct pawl_work *work, bool *begun)
+{
+	const struct group_slot *slot = is_message(&work->call) ? NULL : priv_of(work)->slot;
+	uint32_t late = PAWL_ANY_RANK;
+
+	*begun = true;
+	for (uint32_t p = 0; slot && p < group->ranks && *begun; p++) {
+		if (slot->heads[p].comes && slot->heads[p].got < COLL_HEAD_BYTES) {
+			*begun = false;
+			late = p;
+		} else if (late == PAWL_ANY_RANK && coll_exec_expects(&slot->exec, p)) {
+			late = p;
+		}
+	}
+	return late;
+}
+
+static void fail_late(struct pawl_group *group, struct pawl_work *work)
+{
+	char why[128];
+	int n = snprintf(why, sizeof(why), "not done after %.1f s",
+		(double)work->call.timeout_ns / NS_PER_S);
+	bool begun;
+	uint32_t late = find_late(group, work, &begun);
+
+	if (late != PAWL_ANY_RANK) {
+		snprintf(why + n, sizeof(why) - (size_t)n, ": rank %u has %s", late,
+			begun ? "not gone on" : "not begun it");
+	}
+	fail_work(group, work, PAWL_ETIMEDOUT, why);
+}
+
+/* What waits in vain, in one queue. Whether something did. */
+static bool fail_queue(struct pawl_group *group, struct pawl_work *first)
+{
+	for (struct pawl_work *w = first; w; w = priv_of(w)->next) {
+		if (fail_left(group, w)) {
+			return true;
+		}
+		if (group->now_ns >= priv_of(w)->deadline_ns) {
+			fail_late(group, w);
+			return true;
+		}
+		if (!is_message(&w->call)) {
+			break; /* those behind it have not begun */
+		}
+	}
+	return false;
+}
+
+static void fail_vain(struct pawl_group *group)
+{
+	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
+		if (fail_queue(group, first_of(group, c))) {
+			return;
+		}
+	}
+	fail_queue(group, group->messages.first);
+}
+
+static void fail_silent(struct pawl_group *group)
+{
+	int64_t most_ns = SILENCES * group->beat_every_ns;
+	struct pawl_err err;
+	uint64_t number;
+
+	for (uint32_t p = 0; p < group->ranks && most_ns > 0; p++) {
+		int64_t silent_ns = group->now_ns - group->heard_ns[p];
+
+		if (p != group->rank && silent_ns > most_ns &&
+			!coll_talk_left(&group->talk, p, &number)) {
+			pawl_err_set(&err, PAWL_EPEER,
+				"rank %u is lost: not a sign of it for %.1f s: is its process "
+				"stopped, or its host?",
+				p, (double)silent_ns / NS_PER_S);
+			group_fail(group, &err);
+			return;
+		}
+	}
+}
+
+/* Whether it failed, for a rank that is dead or another reason. */
+static bool fail_dead(struct pawl_group *group, uint32_t peer)
+{
+	const char *why = group->port->lost(group->port, peer);
+	struct pawl_err err;
+	uint64_t number;
+
+	if (!why) {
+		return false;
+	}
+	group_move_talk(group); /* its last words */
+	if (group->talk.failure.code == 0 && !coll_talk_left(&group->talk, peer, &number)) {
+		pawl_err_set(&err, PAWL_EPEER, "rank %u is lost: %s", peer, why);
+		group_fail(group, &err);
+	}
+	return group->talk.failure.code != 0;
+}
+
+/* Now and then; nothing moves at the moment. */
+static void look_around(struct pawl_group *group)
+{
+	bool away = group->now_ns - group->checked_ns > SILENCES / 2 * group->beat_every_ns;
+
+	if (group->now_ns - group->checked_ns < WAIT_NS) {
+		return;
+	}
+	group->checked_ns = group->now_ns;
+	for (uint32_t p = 0; p < group->ranks && away; p++) {
+		group->heard_ns[p] = group->now_ns; /* it was us who were stopped */
+	}
+	for (uint32_t p = 0; p < group->ranks; p++) {
+		if (p != group->rank && fail_dead(group, p)) {
+			return;
+		}
+	}
+	fail_silent(group);
+	if (group->failure.code == 0) {
+		fail_vain(group);
+	}
+}
+
+void group_drive(struct pawl_group *group, int64_t wait_ns)
+{
+	struct coll_port *port = group->port;
+	uint32_t seen = port->look(port);
+	bool moved;
+
+	group->now_ns = clock_mono_ns();
+	if (group->beat_every_ns > 0 && group->now_ns - group->beat_ns >= group->beat_every_ns) {
+		group->beat_ns = group->now_ns;
+		coll_talk_beat(&group->talk);
+	}
+	group_take_inbox(group);
+	moved = group_move_talk(group);
+	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
+		moved |= move_channel(group, c);
+	}
+	if (group->talk.failure.code != 0 && group->failure.code == 0) {
+		group_fail(group, &group->talk.failure);
+		return;
+	}
+	if (moved) {
+		return;
+	}
+	if (group->failure.code == 0) {
+		look_around(group);
+	}
+	if (wait_ns > 0) {
+		port->wait(port, seen, wait_ns < WAIT_NS ? wait_ns : WAIT_NS);
+	}
+}

@@ -1,0 +1,114 @@
+/*
+ * What the parts of a group share: see group.c.
+ *
+ * Locks, in order: driving (the port, plans, talk and what is under way; whoever holds it moves
+ * bytes), then state (queues, counts, failure; never held across a call to the port but wake).
+ */
+#ifndef COLL_GROUP_IMPL_H
+#define COLL_GROUP_IMPL_H
+
+#include "coll/exec.h"
+#include "coll/group.h"
+#include "coll/group_call.h"
+#include "coll/talk.h"
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#define GROUP_SLOTS 16u       /* plans kept, with memory for an operation each */
+#define WAIT_NS     20000000  /* that a driver waits for the port before it looks around */
+#define NEVER_NS    INT64_MAX /* no deadline */
+
+/* What goes before the bytes of a collective, between each two ranks that exchange some: by it they
+ * know that they do the same. */
+struct group_head {
+	uint8_t bytes[COLL_HEAD_BYTES]; /* the peer's */
+	uint8_t got;                    /* of them */
+	uint8_t sent;                   /* of ours */
+	bool comes, goes;               /* there is one from the peer; to it */
+};
+
+/* A plan, and the memory of an operation that it is carried out for. */
+struct group_slot {
+	struct pawl_coll_call call; /* that it was made for: kind, root and length */
+	struct coll_plan plan;      /* of it; no plan yet while exec has none */
+	struct coll_exec exec;      /* of the plan */
+	struct group_head *heads;   /* owned; of each peer */
+	uint8_t nothing;            /* what a barrier reduces */
+	bool busy;                  /* an operation has it */
+	uint64_t used;              /* when, counted in operations */
+};
+
+/* What struct pawl_work has in priv. */
+struct group_work {
+	struct pawl_work *next; /* on its channel, in the inbox, or of the messages under way */
+	struct pawl_work *next_told; /* to be given out */
+	struct group_slot *slot;     /* of a collective; NULL: it waits for its channel */
+	int64_t deadline_ns;         /* NEVER_NS: none */
+	struct coll_message message; /* of PAWL_SEND and PAWL_RECEIVE */
+};
+
+struct group_queue {
+	struct pawl_work *first, *last;
+};
+
+struct pawl_group {
+	uint32_t rank, ranks;    /* ours; all */
+	struct coll_topo topo;   /* owned; from start on */
+	struct coll_port *port;  /* owned */
+	pid_t pid;               /* whose the group is */
+	int64_t beat_every_ns;   /* 0: neither beats nor silence */
+	bool started;            /* it has a thread, unless it is of one rank */
+	pthread_mutex_t driving; /* see above; guards what follows */
+	struct group_slot slots[GROUP_SLOTS];
+	struct coll_talk talk;       /* with all others */
+	struct group_queue messages; /* under way */
+	int64_t *heard_ns;           /* owned; of each rank: when something came */
+	int64_t beat_ns, checked_ns; /* when last */
+	int64_t now_ns;              /* when the driver began to look */
+	pthread_mutex_t state;       /* see above; guards all that follows */
+	pthread_cond_t over;         /* an operation, or somebody's turn at driving */
+	pthread_cond_t work;         /* for the group's thread */
+	pthread_cond_t tell;         /* for pawl_group_next */
+	struct group_queue channels[COLL_CHANNELS]; /* the one under way, and those behind it */
+	struct group_queue inbox;                   /* messages that were submitted */
+	struct group_queue told;                    /* done, to be given out */
+	uint64_t submitted;                         /* collectives, ever */
+	uint64_t messages_n;                        /* the same */
+	uint32_t pending;                           /* not done */
+	uint32_t waiters;        /* threads in wait: the group's own leaves it to them */
+	bool driven;             /* somebody holds driving, or is about to */
+	bool asleep;             /* the group's thread waits for work */
+	bool closing;            /* it is to end */
+	struct pawl_err failure; /* code 0: none */
+	pthread_t thread;        /* the group's own */
+};
+
+static inline struct group_work *priv_of(struct pawl_work *work)
+{
+	_Static_assert(sizeof(struct group_work) <= sizeof(work->priv), "priv is too small");
+	return (struct group_work *)(void *)work->priv;
+}
+
+void group_push(struct group_queue *queue, struct pawl_work *work);
+
+/* group_drive.c; all under driving */
+
+/* All that can be moved now, then, if that was nothing, waits for more. */
+void group_drive(struct pawl_group *group, int64_t wait_ns);
+/* The operation is over. It may be the caller's again when this returns. */
+void group_finish(struct pawl_group *group, struct pawl_work *work, int code);
+/* The group ends, and with it all that is under way. */
+void group_fail(struct pawl_group *group, const struct pawl_err *why);
+/* What was submitted of messages begins. */
+void group_take_inbox(struct pawl_group *group);
+/* Bytes beside those of collectives. Whether any went. */
+bool group_move_talk(struct pawl_group *group);
+
+/* group_slot.c; all under driving */
+
+/* A slot with the work's plan, begun. PAWL_ENOMEM. */
+int group_slot_take(struct pawl_group *group, struct pawl_work *work, struct pawl_err *err);
+void group_slot_deinit(struct group_slot *slot);
+
+#endif

@@ -1,0 +1,132 @@
+/* Plans that are kept, and the memory to carry them out: see group_impl.h. */
+#include "base/assert.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "coll/group_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FEW_BYTES 16384u /* of a vector: hops cost more than bytes */
+
+/* Inside a host: the sum of many bytes is shared out, the way between hosts does not matter yet. */
+static int make_plan(struct pawl_group *group, struct coll_plan *plan,
+	const struct pawl_coll_call *call, struct pawl_err *err)
+{
+	const struct coll_topo *topo = &group->topo;
+	enum coll_way way = call->len_bytes <= FEW_BYTES ? COLL_TREE : COLL_DIRECT;
+
+	switch (call->kind) {
+	case PAWL_ALL_REDUCE:
+		return coll_plan_all_reduce(plan, topo, group->rank, COLL_DIRECT, call->len_bytes,
+			err);
+	case PAWL_REDUCE:
+		return coll_plan_reduce(plan, topo, group->rank, call->root, way, call->len_bytes,
+			err);
+	case PAWL_BROADCAST:
+		return coll_plan_broadcast(plan, topo, group->rank, call->root, way,
+			call->len_bytes, err);
+	case PAWL_ALL_GATHER:
+		return coll_plan_all_gather(plan, topo, group->rank, call->len_bytes, err);
+	case PAWL_REDUCE_SCATTER:
+		return coll_plan_reduce_scatter(plan, topo, group->rank, call->len_bytes, err);
+	case PAWL_GATHER:
+		return coll_plan_gather(plan, topo->ranks, group->rank, call->root, call->len_bytes,
+			err);
+	case PAWL_SCATTER:
+		return coll_plan_scatter(plan, topo->ranks, group->rank, call->root,
+			call->len_bytes, err);
+	case PAWL_ALL_TO_ALL:
+		return coll_plan_all_to_all(plan, topo->ranks, group->rank, call->in_at,
+			call->out_at, err);
+	default:
+		ASSERT(call->kind == PAWL_BARRIER);
+		return coll_plan_all_reduce(plan, topo, group->rank, COLL_DIRECT, 1, err);
+	}
+}
+
+static bool has_plan(const struct group_slot *slot, const struct pawl_coll_call *call)
+{
+	const struct pawl_coll_call *made = &slot->call;
+
+	return slot->exec.plan != NULL && made->kind == call->kind && made->root == call->root &&
+		made->len_bytes == call->len_bytes && call->kind != PAWL_ALL_TO_ALL;
+}
+
+/* A free slot with the call's plan, else the free one that was not used for the longest time. There
+ * are more slots than channels. */
+static struct group_slot *find_slot(struct pawl_group *group, const struct pawl_coll_call *call)
+{
+	struct group_slot *found = NULL;
+
+	for (uint32_t i = 0; i < GROUP_SLOTS; i++) {
+		struct group_slot *slot = &group->slots[i];
+
+		if (slot->busy) {
+			continue;
+		}
+		if (has_plan(slot, call)) {
+			return slot;
+		}
+		if (found == NULL || slot->used < found->used) {
+			found = slot;
+		}
+	}
+	return found;
+}
+
+static int fill_slot(struct pawl_group *group, struct group_slot *slot,
+	const struct pawl_coll_call *call, struct pawl_err *err)
+{
+	uint32_t peers = group->topo.ranks + group->topo.servers;
+	int rv;
+
+	group_slot_deinit(slot);
+	slot->call = *call;
+	rv = make_plan(group, &slot->plan, call, err);
+	if (rv == 0) {
+		rv = coll_exec_init(&slot->exec, &slot->plan, peers, coll_kernel_best(), err);
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	slot->heads = FAULT_MEM("coll.group", calloc(peers, sizeof(*slot->heads)));
+	if (!slot->heads) {
+		coll_exec_deinit(&slot->exec);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a collective of %u ranks",
+			peers);
+	}
+	return 0;
+}
+
+int group_slot_take(struct pawl_group *group, struct pawl_work *work, struct pawl_err *err)
+{
+	const struct pawl_coll_call *call = &work->call;
+	struct group_slot *slot = find_slot(group, call);
+	bool barrier = call->kind == PAWL_BARRIER;
+	int rv = has_plan(slot, call) ? 0 : fill_slot(group, slot, call, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	slot->busy = true;
+	slot->used = work->number + 1;
+	priv_of(work)->slot = slot;
+	if (barrier) {
+		coll_exec_start(&slot->exec, PAWL_SUM, PAWL_UINT8, &slot->nothing, &slot->nothing);
+	} else {
+		coll_exec_start(&slot->exec, call->op, call->dtype, call->in, call->out);
+	}
+	for (uint32_t p = 0; p < slot->exec.peers; p++) {
+		slot->heads[p] = (struct group_head){.comes = coll_exec_expects(&slot->exec, p),
+			.goes = coll_exec_owes(&slot->exec, p)};
+	}
+	return 0;
+}
+
+void group_slot_deinit(struct group_slot *slot)
+{
+	coll_exec_deinit(&slot->exec);
+	free(slot->heads);
+	slot->heads = NULL;
+}

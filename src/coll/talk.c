@@ -1,0 +1,597 @@
+/*
+ * What ranks say beside collectives: see talk.h for the contract. Pure.
+ *
+ * A message sent goes: to_offer, offered (the other one knows of it), to_send (it asked), over. One
+ * received: posted, to_ask (there is an offer for it), asked, over. Each of these is a list of the
+ * peer's, but for posted, which one from anybody may be in.
+ */
+#include "coll/talk.h"
+
+#include "base/assert.h"
+#include "base/err.h"
+#include "base/fault.h"
+
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum frame_kind {
+	FRAME_OFFER = 1, /* a: tag, b: bytes, id */
+	FRAME_ASK,       /* id */
+	FRAME_DATA,      /* id, b: bytes, which follow */
+	FRAME_BEAT,      /* nothing */
+	FRAME_LEAVE,     /* b: the number of the first collective that is not done */
+	FRAME_FAIL,      /* a: code, negated, b: bytes of text, which follow */
+	FRAME_KINDS
+};
+
+struct frame {
+	enum frame_kind kind; /* of it */
+	uint32_t id;          /* of a message, as its sender counts */
+	uint32_t a;           /* see above */
+	uint64_t b;           /* see above */
+};
+
+struct talk_peer {
+	struct talk_list to_offer, offered, to_send; /* see above */
+	struct talk_list to_ask, asked;              /* see above */
+	uint32_t ids;                                /* messages offered to it, ever */
+	bool beat, leave, fail;                      /* to be told to it */
+	bool left;                                   /* it has told us that it leaves */
+	uint64_t left_at;                            /* with this number */
+	uint64_t leave_at;                           /* what it is told when we leave */
+	/* the frame on its way out */
+	uint8_t out_head[COLL_HEAD_BYTES];
+	size_t out_head_at;          /* sent of it; COLL_HEAD_BYTES: there is no frame */
+	const uint8_t *out_bytes;    /* that follow */
+	uint64_t out_left;           /* of them */
+	struct coll_message *out_of; /* whose they are, or NULL */
+	uint8_t *rest;               /* owned; bytes of one that was given up, or NULL */
+	/* the frame on its way in */
+	uint8_t in_head[COLL_HEAD_BYTES];
+	size_t in_head_at;          /* received of it */
+	uint8_t *in_bytes;          /* where what follows goes */
+	uint64_t in_left;           /* of it */
+	struct coll_message *in_of; /* whose it is, or NULL */
+	struct pawl_err heard;      /* a failure on its way in; code 0: what follows is none */
+};
+
+/* Something that may be received, and nobody receives yet. */
+struct talk_offer {
+	uint64_t len_bytes; /* of it */
+	uint32_t peer;      /* whose */
+	uint32_t tag, id;   /* of it */
+};
+
+/* ---- lists ---- */
+
+static void push(struct talk_list *list, struct coll_message *message)
+{
+	message->next = NULL;
+	if (list->last) {
+		list->last->next = message;
+	} else {
+		list->first = message;
+	}
+	list->last = message;
+}
+
+static void drop(struct talk_list *list, struct coll_message *message)
+{
+	struct coll_message *before = NULL;
+
+	for (struct coll_message *m = list->first; m != message; m = m->next) {
+		ASSERT(m != NULL);
+		before = m;
+	}
+	if (before) {
+		before->next = message->next;
+	} else {
+		list->first = message->next;
+	}
+	if (list->last == message) {
+		list->last = before;
+	}
+}
+
+static struct coll_message *pop(struct talk_list *list)
+{
+	struct coll_message *message = list->first;
+
+	if (message) {
+		drop(list, message);
+	}
+	return message;
+}
+
+static struct coll_message *find_id(const struct talk_list *list, uint32_t id)
+{
+	struct coll_message *m = list->first;
+
+	while (m && m->id != id) {
+		m = m->next;
+	}
+	return m;
+}
+
+/* ---- frames ---- */
+
+static void encode_frame(uint8_t *head, const struct frame *frame)
+{
+	uint32_t words[3] = {htole32((uint32_t)frame->kind), htole32(frame->id), htole32(frame->a)};
+	uint64_t b = htole64(frame->b);
+
+	memset(head, 0, COLL_HEAD_BYTES);
+	memcpy(head, words, sizeof(words));
+	memcpy(head + 16, &b, sizeof(b));
+}
+
+static struct frame decode_frame(const uint8_t *head)
+{
+	uint32_t words[3];
+	uint64_t b;
+
+	memcpy(words, head, sizeof(words));
+	memcpy(&b, head + 16, sizeof(b));
+	return (struct frame){(enum frame_kind)le32toh(words[0]), le32toh(words[1]),
+		le32toh(words[2]), le64toh(b)};
+}
+
+/* ---- opening ---- */
+
+int coll_talk_init(struct coll_talk *talk, uint32_t rank, uint32_t ranks, struct pawl_err *err)
+{
+	talk->rank = rank;
+	talk->ranks = ranks;
+	talk->peers = FAULT_MEM("coll.talk", calloc(ranks, sizeof(*talk->peers)));
+	if (!talk->peers) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
+	}
+	for (uint32_t p = 0; p < ranks; p++) {
+		talk->peers[p].out_head_at = COLL_HEAD_BYTES;
+	}
+	return 0;
+}
+
+void coll_talk_deinit(struct coll_talk *talk)
+{
+	for (uint32_t p = 0; p < talk->ranks && talk->peers; p++) {
+		free(talk->peers[p].rest);
+	}
+	free(talk->peers);
+	free(talk->offers);
+	*talk = (struct coll_talk){0};
+}
+
+/* ---- failures ---- */
+
+void coll_talk_fail(struct coll_talk *talk, const struct pawl_err *why)
+{
+	if (talk->failure.code != 0) {
+		return;
+	}
+	talk->failure = *why;
+	for (uint32_t p = 0; p < talk->ranks; p++) {
+		talk->peers[p].fail = true;
+	}
+}
+
+/* A peer that does not keep to docs/protocol.md. */
+static void fail_nonsense(struct coll_talk *talk, uint32_t peer, const char *what)
+{
+	struct pawl_err err;
+
+	pawl_err_set(&err, PAWL_EPEER, "rank %u is lost: it sent %s", peer, what);
+	coll_talk_fail(talk, &err);
+}
+
+/* ---- messages ---- */
+
+static bool fits_offer(const struct coll_message *message, const struct talk_offer *offer)
+{
+	return message->tag == offer->tag &&
+		(message->peer == PAWL_ANY_RANK || message->peer == offer->peer);
+}
+
+/* A receive and an offer have found each other. */
+static void match(struct coll_talk *talk, struct coll_message *message,
+	const struct talk_offer *offer)
+{
+	struct pawl_err err;
+
+	if (message->len_bytes != offer->len_bytes) {
+		pawl_err_set(&err, PAWL_EMISMATCH,
+			"rank %u sends %llu bytes with tag %u, and rank %u receives %llu",
+			offer->peer, (unsigned long long)offer->len_bytes, offer->tag, talk->rank,
+			(unsigned long long)message->len_bytes);
+		coll_talk_fail(talk, &err);
+		push(&talk->posted, message); /* to be given up */
+		return;
+	}
+	message->peer = offer->peer;
+	message->id = offer->id;
+	push(&talk->peers[offer->peer].to_ask, message);
+}
+
+static void post_receive(struct coll_talk *talk, struct coll_message *message)
+{
+	for (uint32_t i = 0; i < talk->offers_n; i++) {
+		struct talk_offer *offer = &talk->offers[i];
+
+		if (fits_offer(message, offer)) {
+			match(talk, message, offer);
+			talk->offers_n--;
+			memmove(offer, offer + 1, (talk->offers_n - i) * sizeof(*offer));
+			return;
+		}
+	}
+	push(&talk->posted, message);
+}
+
+void coll_talk_post(struct coll_talk *talk, struct coll_message *message)
+{
+	message->over_bytes = 0;
+	if (message->receive) {
+		post_receive(talk, message);
+	} else {
+		ASSERT(message->peer < talk->ranks && message->peer != talk->rank);
+		message->id = talk->peers[message->peer].ids++;
+		push(&talk->peers[message->peer].to_offer, message);
+	}
+}
+
+struct coll_message *coll_talk_take(struct coll_talk *talk)
+{
+	return pop(&talk->over);
+}
+
+/* The frame that it is in goes on without it, so that others can follow. */
+static void let_go(struct talk_peer *peer, const struct coll_message *message)
+{
+	if (peer->in_of == message) {
+		peer->in_of = NULL;
+	}
+	if (peer->out_of == message) {
+		peer->out_of = NULL;
+		peer->rest = FAULT_MEM("coll.talk", malloc(peer->out_left + 1));
+		if (peer->rest) {
+			memcpy(peer->rest, peer->out_bytes, peer->out_left);
+		}
+		peer->out_bytes = peer->rest; /* NULL: nothing more is said to it */
+	}
+}
+
+#define PEER_LISTS 5
+
+struct coll_message *coll_talk_give_up(struct coll_talk *talk)
+{
+	struct coll_message *message = pop(&talk->posted);
+
+	for (uint32_t p = 0; p < talk->ranks && message == NULL; p++) {
+		struct talk_peer *peer = &talk->peers[p];
+		struct talk_list *lists[PEER_LISTS] = {&peer->to_offer, &peer->offered,
+			&peer->to_send, &peer->to_ask, &peer->asked};
+
+		for (int i = 0; i < PEER_LISTS && message == NULL; i++) {
+			message = pop(lists[i]);
+		}
+		if (message) {
+			let_go(peer, message);
+		}
+	}
+	return message;
+}
+
+/* ---- saying ---- */
+
+void coll_talk_beat(struct coll_talk *talk)
+{
+	for (uint32_t p = 0; p < talk->ranks; p++) {
+		talk->peers[p].beat = true;
+	}
+}
+
+void coll_talk_leave(struct coll_talk *talk, uint64_t number)
+{
+	for (uint32_t p = 0; p < talk->ranks; p++) {
+		talk->peers[p].leave = true;
+		talk->peers[p].leave_at = number;
+	}
+}
+
+bool coll_talk_left(const struct coll_talk *talk, uint32_t peer, uint64_t *number)
+{
+	*number = talk->peers[peer].left_at;
+	return talk->peers[peer].left;
+}
+
+bool coll_talk_pending(const struct coll_talk *talk, uint32_t peer)
+{
+	const struct talk_peer *p = &talk->peers[peer];
+
+	return p->out_head_at < COLL_HEAD_BYTES || (p->out_left > 0 && p->out_bytes) || p->fail ||
+		(talk->failure.code == 0 &&
+			(p->to_offer.first || p->to_send.first || p->to_ask.first || p->beat ||
+				p->leave));
+}
+
+/* A part of the first message that was asked for. */
+static void say_data(struct talk_peer *peer, struct frame *frame)
+{
+	struct coll_message *message = peer->to_send.first;
+	uint64_t left = message->len_bytes - message->over_bytes;
+
+	frame->kind = FRAME_DATA;
+	frame->id = message->id;
+	frame->b = left < TALK_PART ? left : TALK_PART;
+	peer->out_bytes = message->bytes + message->over_bytes;
+	peer->out_left = frame->b;
+	peer->out_of = message;
+}
+
+static void say_fail(const struct coll_talk *talk, struct talk_peer *peer, struct frame *frame)
+{
+	*frame = (struct frame){FRAME_FAIL, 0, (uint32_t)-talk->failure.code,
+		strlen(talk->failure.msg)};
+	peer->fail = false;
+	peer->out_bytes = (const uint8_t *)talk->failure.msg;
+	peer->out_left = frame->b;
+}
+
+/* What is short goes first. False: there is nothing to say. */
+static bool say_usual(struct coll_talk *talk, struct talk_peer *peer, struct frame *frame)
+{
+	struct coll_message *message;
+
+	if (peer->to_ask.first) {
+		message = pop(&peer->to_ask);
+		*frame = (struct frame){FRAME_ASK, message->id, 0, 0};
+		push(message->len_bytes > 0 ? &peer->asked : &talk->over, message);
+	} else if (peer->to_offer.first) {
+		message = pop(&peer->to_offer);
+		*frame = (struct frame){FRAME_OFFER, message->id, message->tag, message->len_bytes};
+		push(&peer->offered, message);
+	} else if (peer->leave) {
+		peer->leave = false;
+		*frame = (struct frame){FRAME_LEAVE, 0, 0, peer->leave_at};
+	} else if (peer->beat) {
+		peer->beat = false;
+		frame->kind = FRAME_BEAT;
+	} else if (peer->to_send.first) {
+		say_data(peer, frame);
+	} else {
+		return false;
+	}
+	return true;
+}
+
+/* The next frame for a peer; after a failure only that. */
+static bool say_next(struct coll_talk *talk, struct talk_peer *peer)
+{
+	struct frame frame = {0};
+
+	if (peer->fail) {
+		say_fail(talk, peer, &frame);
+	} else if (talk->failure.code != 0 || !say_usual(talk, peer, &frame)) {
+		return false;
+	}
+	encode_frame(peer->out_head, &frame);
+	peer->out_head_at = 0;
+	return true;
+}
+
+size_t coll_talk_to_send(struct coll_talk *talk, uint32_t p, const void **bytes)
+{
+	struct talk_peer *peer = &talk->peers[p];
+
+	if (peer->out_head_at == COLL_HEAD_BYTES && peer->out_left > 0) {
+		*bytes = peer->out_bytes;
+		return peer->out_bytes ? peer->out_left : 0;
+	}
+	if (peer->out_head_at == COLL_HEAD_BYTES && !say_next(talk, peer)) {
+		return 0;
+	}
+	*bytes = peer->out_head + peer->out_head_at;
+	return COLL_HEAD_BYTES - peer->out_head_at;
+}
+
+void coll_talk_sent(struct coll_talk *talk, uint32_t p, size_t len_bytes)
+{
+	struct talk_peer *peer = &talk->peers[p];
+	struct coll_message *message = peer->out_of;
+
+	if (peer->out_head_at < COLL_HEAD_BYTES) {
+		peer->out_head_at += len_bytes;
+		ASSERT(peer->out_head_at <= COLL_HEAD_BYTES);
+	} else {
+		ASSERT(len_bytes <= peer->out_left);
+		peer->out_bytes += len_bytes;
+		peer->out_left -= len_bytes;
+		if (message) {
+			message->over_bytes += len_bytes;
+		}
+	}
+	if (peer->out_head_at == COLL_HEAD_BYTES && peer->out_left == 0 && message) {
+		peer->out_of = NULL;
+		drop(&peer->to_send, message);
+		push(message->over_bytes == message->len_bytes ? &talk->over : &peer->to_send,
+			message);
+	}
+}
+
+/* ---- hearing ---- */
+
+static bool keep_offer(struct coll_talk *talk, const struct talk_offer *offer)
+{
+	if (talk->offers_n == talk->offers_cap) {
+		uint32_t cap = talk->offers_cap > 0 ? 2 * talk->offers_cap : 16;
+		struct talk_offer *more = NULL;
+
+		if (cap <= TALK_OFFERS_MAX) {
+			more = FAULT_MEM("coll.talk",
+				realloc(talk->offers, cap * sizeof(*talk->offers)));
+		}
+		if (!more) {
+			return false;
+		}
+		talk->offers = more;
+		talk->offers_cap = cap;
+	}
+	talk->offers[talk->offers_n++] = *offer;
+	return true;
+}
+
+static void hear_offer(struct coll_talk *talk, const struct talk_offer *offer)
+{
+	struct pawl_err err;
+
+	for (struct coll_message *m = talk->posted.first; m; m = m->next) {
+		if (fits_offer(m, offer)) {
+			drop(&talk->posted, m);
+			match(talk, m, offer);
+			return;
+		}
+	}
+	if (!keep_offer(talk, offer)) {
+		pawl_err_set(&err, PAWL_ENOMEM,
+			"rank %u has no room for what is sent to it, and it does not receive: %u "
+			"messages",
+			talk->rank, talk->offers_n);
+		coll_talk_fail(talk, &err);
+	}
+}
+
+static void hear_ask(struct coll_talk *talk, uint32_t p, uint32_t id)
+{
+	struct talk_peer *peer = &talk->peers[p];
+	struct coll_message *message = find_id(&peer->offered, id);
+
+	if (!message) {
+		fail_nonsense(talk, p, "for a message that it was not offered");
+		return;
+	}
+	drop(&peer->offered, message);
+	push(message->len_bytes > 0 ? &peer->to_send : &talk->over, message);
+}
+
+/* It has asked, and of a message without bytes there is nothing to come. */
+static void hear_data(struct coll_talk *talk, uint32_t p, const struct frame *frame)
+{
+	struct talk_peer *peer = &talk->peers[p];
+	struct coll_message *message = find_id(&peer->asked, frame->id);
+
+	if (!message || frame->b == 0 || frame->b > message->len_bytes - message->over_bytes) {
+		fail_nonsense(talk, p, "what it was not asked for");
+		return;
+	}
+	peer->in_of = message;
+	peer->in_bytes = message->bytes + message->over_bytes;
+	peer->in_left = frame->b;
+}
+
+static void hear_fail(struct coll_talk *talk, uint32_t p, const struct frame *frame)
+{
+	struct talk_peer *peer = &talk->peers[p];
+
+	if (frame->b == 0 || frame->b >= PAWL_ERR_MSG_MAX || frame->a == 0 || frame->a > 255) {
+		fail_nonsense(talk, p, "a failure that is none");
+		return;
+	}
+	peer->heard = (struct pawl_err){.code = -(int)frame->a};
+	peer->in_bytes = (uint8_t *)peer->heard.msg;
+	peer->in_left = frame->b;
+}
+
+static void hear(struct coll_talk *talk, uint32_t p)
+{
+	struct talk_peer *peer = &talk->peers[p];
+	struct frame frame = decode_frame(peer->in_head);
+	struct talk_offer offer = {frame.b, p, frame.a, frame.id};
+
+	switch (frame.kind) {
+	case FRAME_OFFER:
+		hear_offer(talk, &offer);
+		break;
+	case FRAME_ASK:
+		hear_ask(talk, p, frame.id);
+		break;
+	case FRAME_DATA:
+		hear_data(talk, p, &frame);
+		break;
+	case FRAME_BEAT:
+		break;
+	case FRAME_LEAVE:
+		peer->left = true;
+		peer->left_at = frame.b;
+		break;
+	case FRAME_FAIL:
+		hear_fail(talk, p, &frame);
+		break;
+	default:
+		fail_nonsense(talk, p, "a frame of no kind: is it another version of Pawl?");
+	}
+}
+
+/* All of what follows a frame is there. */
+static void end_bytes(struct coll_talk *talk, struct talk_peer *peer)
+{
+	struct coll_message *message = peer->in_of;
+
+	if (peer->heard.code != 0) {
+		for (char *c = peer->heard.msg; *c != '\0'; c++) {
+			if (*c < ' ' || *c > '~') {
+				*c = '?';
+			}
+		}
+		if (talk->failure.code == 0) {
+			talk->failure = peer->heard;
+		}
+		peer->heard.code = 0;
+	} else if (message && message->over_bytes == message->len_bytes) {
+		drop(&peer->asked, message);
+		push(&talk->over, message);
+	}
+	peer->in_of = NULL;
+}
+
+size_t coll_talk_to_receive(struct coll_talk *talk, uint32_t p, void **bytes)
+{
+	struct talk_peer *peer = &talk->peers[p];
+
+	if (peer->in_left > 0 && !peer->in_of && peer->heard.code == 0) {
+		*bytes = talk->sink;
+		return peer->in_left < sizeof(talk->sink) ? peer->in_left : sizeof(talk->sink);
+	}
+	if (peer->in_left > 0) {
+		*bytes = peer->in_bytes;
+		return peer->in_left;
+	}
+	*bytes = peer->in_head + peer->in_head_at;
+	return COLL_HEAD_BYTES - peer->in_head_at;
+}
+
+void coll_talk_received(struct coll_talk *talk, uint32_t p, size_t len_bytes)
+{
+	struct talk_peer *peer = &talk->peers[p];
+
+	if (peer->in_left == 0) {
+		peer->in_head_at += len_bytes;
+		ASSERT(peer->in_head_at <= COLL_HEAD_BYTES);
+		if (peer->in_head_at == COLL_HEAD_BYTES) {
+			peer->in_head_at = 0;
+			hear(talk, p);
+		}
+		return;
+	}
+	ASSERT(len_bytes <= peer->in_left);
+	peer->in_left -= len_bytes;
+	if (peer->in_of || peer->heard.code != 0) {
+		peer->in_bytes += len_bytes;
+	}
+	if (peer->in_of) {
+		peer->in_of->over_bytes += len_bytes;
+	}
+	if (peer->in_left == 0) {
+		end_bytes(talk, peer);
+	}
+}

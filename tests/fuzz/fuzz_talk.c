@@ -1,0 +1,94 @@
+/* Fuzzes what a rank hears: frames of the talk, and heads of collectives. Whatever comes, memory is
+ * left alone, and what it answers can be drained. */
+#include "fuzz.h"
+
+#include "base/assert.h"
+#include "coll/group_call.h"
+
+#include <string.h>
+
+#define MESSAGES 4
+
+static void hear(struct coll_talk *talk, const uint8_t *bytes, size_t len_bytes)
+{
+	while (len_bytes > 0) {
+		void *to;
+		size_t n = coll_talk_to_receive(talk, 1, &to);
+
+		ASSERT(n > 0);
+		n = n < len_bytes ? n : len_bytes;
+		memcpy(to, bytes, n);
+		coll_talk_received(talk, 1, n);
+		bytes += n;
+		len_bytes -= n;
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len_bytes)
+{
+	struct coll_talk talk = {0};
+	struct coll_message messages[MESSAGES] = {0};
+	uint8_t memory[MESSAGES][300];
+	struct pawl_work work = {.call = {.len_bytes = 300}, .number = 7};
+	const void *out;
+	size_t n;
+
+	if (len_bytes >= COLL_HEAD_BYTES) {
+		group_head_check(bytes, &work, 0, 1, NULL);
+	}
+	if (coll_talk_init(&talk, 0, 2, NULL) != 0) {
+		return 0;
+	}
+	for (uint32_t i = 0; i < MESSAGES; i++) {
+		messages[i] = (struct coll_message){.bytes = memory[i],
+			.len_bytes = 100 * i,
+			.peer = i == 3 ? PAWL_ANY_RANK : 1,
+			.tag = i,
+			.receive = i % 2 == 1};
+		coll_talk_post(&talk, &messages[i]);
+	}
+	hear(&talk, bytes, len_bytes);
+	while ((n = coll_talk_to_send(&talk, 1, &out)) > 0) {
+		coll_talk_sent(&talk, 1, n);
+	}
+	while (coll_talk_take(&talk) || coll_talk_give_up(&talk)) {
+	}
+	coll_talk_deinit(&talk);
+	return 0;
+}
+
+/* What the other end of such a talk would say. */
+size_t fuzz_seed(unsigned i, uint8_t *buf)
+{
+	struct coll_talk talk = {0};
+	struct coll_message messages[MESSAGES] = {0};
+	uint8_t memory[300] = {1, 2, 3};
+	const struct pawl_err why = {.code = PAWL_EPEER, .msg = "rank 1 is lost"};
+	const void *out;
+	size_t len = 0;
+	size_t n;
+
+	if (i > 1 || coll_talk_init(&talk, 1, 2, NULL) != 0) {
+		return 0;
+	}
+	for (uint32_t m = 0; m < MESSAGES; m++) {
+		messages[m] = (struct coll_message){.bytes = memory,
+			.len_bytes = 100 * m,
+			.peer = 0,
+			.tag = m,
+			.receive = m % 2 == 0};
+		coll_talk_post(&talk, &messages[m]);
+	}
+	coll_talk_beat(&talk);
+	coll_talk_leave(&talk, 5);
+	if (i == 1) {
+		coll_talk_fail(&talk, &why);
+	}
+	while ((n = coll_talk_to_send(&talk, 0, &out)) > 0) {
+		memcpy(buf + len, out, n);
+		coll_talk_sent(&talk, 0, n);
+		len += n;
+	}
+	coll_talk_deinit(&talk);
+	return len;
+}

@@ -1,0 +1,360 @@
+/* How groups end: a rank dies, freezes, leaves, comes late, or does something else than the others;
+ * every other one hears who it was. Processes where they are killed, threads otherwise. */
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "test_coll_world.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* ---- processes ---- */
+
+#define PROCESSES 3
+
+struct shared {
+	char cards[PROCESSES][PAWL_CARD_MAX];
+	uint32_t ready[PROCESSES]; /* atomic: the card is there */
+	uint32_t done;             /* atomic: ranks but 2 that have done the first sum */
+};
+
+static struct pawl_group *join_processes(struct shared *shared, uint32_t rank)
+{
+	const char *all[PROCESSES];
+	struct pawl_group *group;
+
+	if (pawl_group_open(&group, rank, PROCESSES, shared->cards[rank], NULL) != 0) {
+		abort();
+	}
+	__atomic_store_n(&shared->ready[rank], 1, __ATOMIC_RELEASE);
+	for (uint32_t r = 0; r < PROCESSES; r++) {
+		all[r] = shared->cards[r];
+		while (__atomic_load_n(&shared->ready[r], __ATOMIC_ACQUIRE) == 0) {
+			sched_yield();
+		}
+	}
+	if (pawl_group_join(group, all, NULL) != 0) {
+		abort();
+	}
+	return group;
+}
+
+static float numbers[2 << 20];
+
+static struct pawl_coll_call big_sum(void)
+{
+	return (struct pawl_coll_call){.kind = PAWL_ALL_REDUCE,
+		.dtype = PAWL_FLOAT32,
+		.len_bytes = sizeof(numbers),
+		.in = numbers,
+		.out = numbers};
+}
+
+static int sum_once(struct pawl_group *group, struct pawl_err *err)
+{
+	struct pawl_coll_call call = big_sum();
+	struct pawl_work work;
+	int rv = pawl_group_submit(group, &work, &call, err);
+
+	return rv == 0 ? pawl_group_wait(group, &work, LONG_NS, err) : rv;
+}
+
+/* Rank 2 ends after one sum, in the way that last says; rank 1 goes on until that fails, and must
+ * hear of rank 2, too. */
+static void be_process(struct shared *shared, uint32_t rank, void (*last)(void))
+{
+	struct pawl_group *group = join_processes(shared, rank);
+	struct pawl_err err;
+	int rv = sum_once(group, &err);
+
+	while (rank == 2 && __atomic_load_n(&shared->done, __ATOMIC_ACQUIRE) < 2) {
+		sched_yield();
+	}
+	if (rank == 2) {
+		last();
+		_exit(0);
+	}
+	__atomic_fetch_add(&shared->done, 1, __ATOMIC_RELEASE);
+	while (rv == 0) {
+		rv = sum_once(group, &err);
+	}
+	_exit(rv == PAWL_EPEER && strstr(err.msg, "rank 2 is lost") ? 0 : 1);
+}
+
+static void kill_me(void)
+{
+	raise(SIGKILL);
+}
+
+static void stop_me(void)
+{
+	raise(SIGSTOP);
+}
+
+static void lose_rank_2(void (*last)(void), const char *why, int64_t most_ns)
+{
+	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct pawl_group *group;
+	struct pawl_err err;
+	pid_t pids[PROCESSES];
+	int64_t start_ns;
+	int status;
+
+	for (uint32_t r = 1; r < PROCESSES; r++) {
+		pids[r] = fork();
+		if (pids[r] == 0) {
+			be_process(shared, r, last);
+		}
+	}
+	group = join_processes(shared, 0);
+	assert_int_equal(sum_once(group, &err), 0);
+	__atomic_fetch_add(&shared->done, 1, __ATOMIC_RELEASE);
+	start_ns = clock_mono_ns();
+	assert_int_equal(sum_once(group, &err), PAWL_EPEER);
+	assert_true(clock_mono_ns() - start_ns < most_ns);
+	assert_non_null(strstr(err.msg, why));
+	assert_non_null(strstr(err.msg, "all_reduce(sum) of 2097152 float32 (number 1)"));
+	assert_int_equal(sum_once(group, &err), PAWL_EPEER); /* whoever comes later hears it, too */
+	assert_non_null(strstr(err.msg, why));
+	assert_int_equal(waitpid(pids[1], &status, 0), pids[1]);
+	assert_int_equal(status, 0);
+	kill(pids[2], SIGKILL);
+	assert_int_equal(waitpid(pids[2], NULL, 0), pids[2]);
+	pawl_group_close(group);
+	munmap(shared, sizeof(*shared));
+}
+
+static void a_dead_rank_is_named(void **state)
+{
+	lose_rank_2(kill_me, "rank 2 is lost: its process ended", 10 * NS_PER_S);
+}
+
+static void a_stopped_rank_is_named(void **state)
+{
+	setenv("PAWL_HEARTBEAT", "0.1", 1);
+	lose_rank_2(stop_me, "rank 2 is lost: not a sign of it for 0.", 10 * NS_PER_S);
+	unsetenv("PAWL_HEARTBEAT");
+}
+
+static void a_fork_is_refused(void **state)
+{
+	char card[PAWL_CARD_MAX];
+	const char *cards[] = {card};
+	struct pawl_group *group;
+	struct pawl_err err;
+	int status;
+	pid_t pid;
+
+	assert_int_equal(pawl_group_open(&group, 0, 1, card, NULL), 0);
+	assert_int_equal(pawl_group_join(group, cards, NULL), 0);
+	pid = fork();
+	if (pid == 0) {
+		_exit(sum_once(group, &err) == PAWL_ENOTSUP && strstr(err.msg, "fork") ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	pawl_group_close(group);
+}
+
+/* ---- threads ---- */
+
+struct other {
+	struct pawl_coll_call usual, odd; /* what all call; and one rank */
+	const char *text;                 /* of the error, at least at one rank */
+};
+
+static struct other other; /* of the test */
+static uint8_t bytes[RANKS][RANKS * 4000];
+
+static void *call_other(void *user)
+{
+	struct member *member = user;
+	struct pawl_coll_call call = member->rank == 2 ? other.odd : other.usual;
+	struct pawl_work works[5];
+	uint32_t n = 0;
+
+	call.in = call.out = bytes[member->rank];
+	member->rv = 0;
+	while (n < 5 && member->rv == 0) { /* whoever only sends hears of it by the fifth */
+		member->rv = pawl_group_submit(member->group, &works[n], &call, &member->err);
+		n += member->rv == 0;
+		if (member->rv == 0) {
+			member->rv = pawl_group_wait(member->group, &works[n - 1], LONG_NS,
+				&member->err);
+		}
+	}
+	return NULL;
+}
+
+static void one_does_something_else(void **state)
+{
+	const struct pawl_coll_call usual = {.kind = PAWL_ALL_REDUCE,
+		.dtype = PAWL_FLOAT32,
+		.len_bytes = 4000};
+	struct pawl_coll_call longer = usual;
+	struct pawl_coll_call max = usual;
+	struct pawl_coll_call doubles = usual;
+	struct pawl_coll_call root = {.kind = PAWL_BROADCAST, .root = 1, .len_bytes = 4000};
+	struct pawl_coll_call barrier = {.kind = PAWL_BARRIER};
+	const struct other others[] = {
+		{usual, longer, "all_reduce(sum) of 1000 float32"},
+		{usual, max, "all_reduce(max) of 1000 float32"},
+		{usual, doubles, "all_reduce(sum) of 500 float64"},
+		{usual, root, "broadcast of 4000 uint8 from rank 1"},
+		{usual, barrier, "calls barrier"},
+	};
+
+	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
+		bool found = false;
+		struct world w;
+
+		other = others[i];
+		other.odd.len_bytes += i == 0 ? 4 : 0;
+		other.odd.op = i == 1 ? PAWL_MAX : PAWL_SUM;
+		other.odd.dtype = i == 2 ? PAWL_FLOAT64 : other.odd.dtype;
+		open_world(&w);
+		run_world(&w, call_other);
+		for (uint32_t r = 0; r < RANKS; r++) {
+			assert_int_equal(w.members[r].rv, PAWL_EMISMATCH);
+			assert_non_null(strstr(w.members[r].err.msg, "rank 2 "));
+			found |= strstr(w.members[r].err.msg, other.text) != NULL;
+		}
+		assert_true(found);
+		close_world(&w);
+	}
+}
+
+/* Three sums at ranks 0 to 2, two at rank 3, which leaves then. */
+static void *leave_early(void *user)
+{
+	struct member *member = user;
+	struct pawl_coll_call call = {.dtype = PAWL_FLOAT32, .len_bytes = 4000};
+	struct pawl_work work;
+
+	call.in = call.out = bytes[member->rank];
+	for (uint32_t n = 0; n < (member->rank == 3 ? 2 : 3); n++) {
+		assert_int_equal(pawl_group_submit(member->group, &work, &call, NULL), 0);
+		member->rv = pawl_group_wait(member->group, &work, LONG_NS, &member->err);
+		assert_int_equal(member->rv, n < 2 ? 0 : PAWL_EPEER);
+	}
+	if (member->rank == 3) {
+		pawl_group_close(member->group);
+		member->group = NULL;
+	} else {
+		assert_non_null(strstr(member->err.msg, "rank 3 has left the group"));
+	}
+	return NULL;
+}
+
+static void one_leaves_early(void **state)
+{
+	struct world w;
+
+	open_world(&w);
+	run_world(&w, leave_early);
+	close_world(&w);
+}
+
+/* Rank 1 does not come, and time runs out. */
+static void *be_late(void *user)
+{
+	struct member *member = user;
+	struct pawl_coll_call call = {.dtype = PAWL_FLOAT32,
+		.len_bytes = 4000,
+		.timeout_ns = 200 * NS_PER_MS};
+	struct pawl_work work;
+
+	call.in = call.out = bytes[member->rank];
+	if (member->rank == 1) {
+		return NULL;
+	}
+	assert_int_equal(pawl_group_submit(member->group, &work, &call, NULL), 0);
+	assert_int_equal(pawl_group_wait(member->group, &work, LONG_NS, &member->err),
+		PAWL_ETIMEDOUT);
+	assert_true(pawl_work_done(&work));
+	assert_non_null(strstr(member->err.msg, "not done after 0.2 s: rank 1 has not begun it"));
+	return NULL;
+}
+
+static void one_is_late(void **state)
+{
+	struct world w;
+
+	open_world(&w);
+	run_world(&w, be_late);
+	close_world(&w);
+}
+
+static void messages_of_another_length(void **state)
+{
+	struct world w;
+	struct pawl_work works[2];
+	struct pawl_err err;
+	struct pawl_coll_call call = {.kind = PAWL_SEND,
+		.root = 1,
+		.tag = 7,
+		.len_bytes = 100,
+		.in = bytes[0],
+		.out = bytes[1]};
+
+	open_world(&w);
+	assert_int_equal(pawl_group_submit(w.members[0].group, &works[0], &call, NULL), 0);
+	call.kind = PAWL_RECEIVE;
+	call.root = 0;
+	call.len_bytes = 101;
+	assert_int_equal(pawl_group_submit(w.members[1].group, &works[1], &call, NULL), 0);
+	for (uint32_t r = 0; r < 2; r++) {
+		assert_int_equal(pawl_group_wait(w.members[r].group, &works[r], LONG_NS, &err),
+			PAWL_EMISMATCH);
+		assert_non_null(strstr(err.msg,
+			"rank 0 sends 100 bytes with tag 7, and rank 1 receives 101"));
+	}
+	close_world(&w);
+}
+
+/* No memory for a plan at one rank: the others hear of it. */
+static void one_has_no_memory(void **state)
+{
+	struct world w;
+	struct pawl_work works[RANKS];
+	struct pawl_err err;
+	struct pawl_coll_call call = {.dtype = PAWL_FLOAT32, .len_bytes = 4000};
+
+	open_world(&w);
+	fault_arm("coll.exec", 1, ENOMEM, false);
+	for (uint32_t r = 0; r < RANKS; r++) {
+		call.in = call.out = bytes[r];
+		assert_int_equal(pawl_group_submit(w.members[r].group, &works[r], &call, NULL), 0);
+	}
+	for (uint32_t r = 0; r < RANKS; r++) {
+		assert_int_equal(pawl_group_wait(w.members[r].group, &works[r], LONG_NS, &err),
+			PAWL_ENOMEM);
+		assert_non_null(strstr(err.msg, "no memory for a collective"));
+	}
+	fault_disarm();
+	close_world(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_dead_rank_is_named),
+		cmocka_unit_test(a_stopped_rank_is_named),
+		cmocka_unit_test(a_fork_is_refused),
+		cmocka_unit_test(one_does_something_else),
+		cmocka_unit_test(one_leaves_early),
+		cmocka_unit_test(one_is_late),
+		cmocka_unit_test(messages_of_another_length),
+		cmocka_unit_test(one_has_no_memory),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

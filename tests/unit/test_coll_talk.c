@@ -1,0 +1,228 @@
+/* What ranks say beside collectives, without any port: in pieces of any size, and nonsense. */
+#include "base/rng.h"
+#include "coll/talk.h"
+#include "seed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#define LEN_MAX 3000u
+#define LETTERS 60
+
+static uint64_t first_seed;
+
+struct pair {
+	struct coll_talk talks[2];
+	struct rng rng;
+};
+
+static void open_pair(struct pair *p)
+{
+	*p = (struct pair){.rng = {first_seed}};
+	assert_int_equal(coll_talk_init(&p->talks[0], 0, 2, NULL), 0);
+	assert_int_equal(coll_talk_init(&p->talks[1], 1, 2, NULL), 0);
+}
+
+static void close_pair(struct pair *p)
+{
+	coll_talk_deinit(&p->talks[0]);
+	coll_talk_deinit(&p->talks[1]);
+}
+
+/* Some of what one has to say goes to the other. Whether there was any. */
+static bool carry(struct pair *p, uint32_t from)
+{
+	struct coll_talk *a = &p->talks[from];
+	struct coll_talk *b = &p->talks[!from];
+	const void *bytes;
+	size_t n = coll_talk_to_send(a, !from, &bytes);
+	size_t left = n > 0 ? 1 + rng_below(&p->rng, n) : 0;
+
+	n = left;
+	while (left > 0) {
+		void *to;
+		size_t room = coll_talk_to_receive(b, from, &to);
+		size_t some = 1 + rng_below(&p->rng, room < left ? room : left);
+
+		memcpy(to, (const uint8_t *)bytes + (n - left), some);
+		coll_talk_received(b, from, some);
+		left -= some;
+	}
+	if (n > 0) {
+		coll_talk_sent(a, !from, n);
+	}
+	return n > 0;
+}
+
+static void carry_all(struct pair *p)
+{
+	while (carry(p, 0) || carry(p, 1)) {
+	}
+}
+
+struct letter {
+	struct coll_message message;
+	uint8_t bytes[LEN_MAX];
+};
+
+/* Message n of rank 0: its length, its tag, its bytes. */
+static void write_letter(struct letter *letter, uint32_t n, bool receive)
+{
+	struct rng rng = {first_seed + n};
+
+	letter->message = (struct coll_message){.bytes = letter->bytes,
+		.len_bytes = rng_below(&rng, 4) == 0 ? 0 : rng_below(&rng, LEN_MAX),
+		.tag = (uint32_t)rng_below(&rng, 3),
+		.peer = receive ? 0 : 1,
+		.receive = receive};
+	for (uint64_t i = 0; i < letter->message.len_bytes; i++) {
+		letter->bytes[i] = receive ? 0 : (uint8_t)rng_u64(&rng);
+	}
+}
+
+static void messages_arrive(void **state)
+{
+	struct letter *sent = calloc(LETTERS, sizeof(*sent));
+	struct letter *got = calloc(LETTERS, sizeof(*got));
+	struct pair p;
+	uint32_t out = 0;
+	uint32_t in = 0;
+
+	open_pair(&p);
+	while (out < LETTERS || in < LETTERS) {
+		bool send = in == LETTERS || (out < LETTERS && rng_below(&p.rng, 2) == 0);
+
+		if (send) {
+			write_letter(&sent[out], out, false);
+			coll_talk_post(&p.talks[0], &sent[out++].message);
+		} else {
+			write_letter(&got[in], in, true);
+			coll_talk_post(&p.talks[1], &got[in++].message);
+		}
+		coll_talk_beat(&p.talks[rng_below(&p.rng, 2)]);
+		for (uint32_t i = (uint32_t)rng_below(&p.rng, 5); i > 0; i--) {
+			carry(&p, (uint32_t)rng_below(&p.rng, 2));
+		}
+	}
+	carry_all(&p);
+	for (uint32_t n = 0; n < LETTERS; n++) {
+		assert_memory_equal(sent[n].bytes, got[n].bytes, sent[n].message.len_bytes);
+		assert_non_null(coll_talk_take(&p.talks[0]));
+		assert_non_null(coll_talk_take(&p.talks[1]));
+	}
+	assert_null(coll_talk_take(&p.talks[0]));
+	assert_null(coll_talk_give_up(&p.talks[1]));
+	assert_int_equal(p.talks[0].failure.code, 0);
+	close_pair(&p);
+	free(sent);
+	free(got);
+}
+
+static void leaving_is_heard(void **state)
+{
+	struct pair p;
+	uint64_t number;
+
+	open_pair(&p);
+	assert_false(coll_talk_left(&p.talks[1], 0, &number));
+	coll_talk_leave(&p.talks[0], 123);
+	assert_true(coll_talk_pending(&p.talks[0], 1));
+	carry_all(&p);
+	assert_false(coll_talk_pending(&p.talks[0], 1));
+	assert_true(coll_talk_left(&p.talks[1], 0, &number));
+	assert_int_equal(number, 123);
+	close_pair(&p);
+}
+
+/* In the middle of a message, which is given up at both ends: its memory is not touched any more,
+ * and the reason still gets through. */
+static void failing_is_heard(void **state)
+{
+	const struct pawl_err why = {.code = PAWL_ENOMEM, .msg = "no memory\nat rank 0"};
+
+	for (uint32_t giver = 0; giver < 3; giver++) { /* 2: both */
+		struct letter *sent = calloc(1, sizeof(*sent));
+		struct letter *got = calloc(1, sizeof(*got));
+		struct pair p;
+
+		open_pair(&p);
+		for (uint32_t n = 0; sent->message.len_bytes < 1000; n++) {
+			write_letter(sent, n, false);
+			write_letter(got, n, true);
+		}
+		coll_talk_post(&p.talks[0], &sent->message);
+		coll_talk_post(&p.talks[1], &got->message);
+		while (got->message.over_bytes == 0) {
+			carry(&p, 0);
+			carry(&p, 1);
+		}
+		if (got->message.over_bytes == got->message.len_bytes) {
+			giver = 3; /* it went in one piece: nothing to be given up */
+		}
+		if (giver == 0 || giver == 2) {
+			assert_ptr_equal(coll_talk_give_up(&p.talks[0]), &sent->message);
+			free(sent);
+			sent = NULL;
+		}
+		if (giver == 1 || giver == 2) {
+			assert_ptr_equal(coll_talk_give_up(&p.talks[1]), &got->message);
+			free(got);
+			got = NULL;
+		}
+		coll_talk_fail(&p.talks[0], &why);
+		carry_all(&p);
+		assert_int_equal(p.talks[1].failure.code, PAWL_ENOMEM);
+		assert_string_equal(p.talks[1].failure.msg, "no memory?at rank 0");
+		close_pair(&p);
+		free(sent);
+		free(got);
+	}
+}
+
+/* Frames as no rank sends them: kind, id, a, b. */
+static void frames_that_are_none(void **state)
+{
+	const uint64_t frames[][4] = {
+		{0, 0, 0, 0}, {7, 0, 0, 0}, {2, 5, 0, 0}, /* asks for what it was not offered */
+		{3, 5, 0, 10},                            /* sends what it was not asked for */
+		{6, 0, 0, 10},                            /* fails without a code */
+		{6, 0, 1, 0},                             /* … a text */
+		{6, 0, 1, 100000},                        /* … an end */
+	};
+
+	for (size_t i = 0; i < sizeof(frames) / sizeof(*frames); i++) {
+		uint8_t head[COLL_HEAD_BYTES] = {(uint8_t)frames[i][0], [4] = (uint8_t)frames[i][1],
+			[8] = (uint8_t)frames[i][2]};
+		struct pair p;
+
+		open_pair(&p);
+		memcpy(head + 16, &frames[i][3], 8);
+		for (size_t at = 0; at < sizeof(head); at++) {
+			void *to;
+
+			coll_talk_to_receive(&p.talks[0], 1, &to);
+			*(uint8_t *)to = head[at];
+			coll_talk_received(&p.talks[0], 1, 1);
+		}
+		assert_int_equal(p.talks[0].failure.code, PAWL_EPEER);
+		assert_non_null(strstr(p.talks[0].failure.msg, "rank 1 is lost: it sent"));
+		close_pair(&p);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(messages_arrive),
+		cmocka_unit_test(leaving_is_heard),
+		cmocka_unit_test(failing_is_heard),
+		cmocka_unit_test(frames_that_are_none),
+	};
+
+	first_seed = test_seed();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

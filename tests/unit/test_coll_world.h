@@ -1,0 +1,64 @@
+/* A group whose ranks are threads of one process, for tests. */
+#ifndef TEST_COLL_WORLD_H
+#define TEST_COLL_WORLD_H
+
+#include "base/clock.h"
+
+#include "pawl/coll.h"
+
+#include <pthread.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#define RANKS   4
+#define LONG_NS (60 * NS_PER_S)
+
+struct member {
+	pthread_t thread;
+	uint32_t rank;
+	struct pawl_group *group;
+	int rv;              /* for tests: what its last call returned */
+	struct pawl_err err; /* the same */
+};
+
+struct world {
+	struct member members[RANKS];
+};
+
+static inline void open_world(struct world *w)
+{
+	char cards[RANKS][PAWL_CARD_MAX];
+	const char *all[RANKS];
+
+	for (uint32_t r = 0; r < RANKS; r++) {
+		assert_int_equal(pawl_group_open(&w->members[r].group, r, RANKS, cards[r], NULL),
+			0);
+		all[r] = cards[r];
+		w->members[r].rank = r;
+	}
+	for (uint32_t r = 0; r < RANKS; r++) {
+		assert_int_equal(pawl_group_join(w->members[r].group, all, NULL), 0);
+	}
+}
+
+static inline void close_world(struct world *w)
+{
+	for (uint32_t r = 0; r < RANKS; r++) {
+		pawl_group_close(w->members[r].group);
+	}
+}
+
+static inline void run_world(struct world *w, void *(*run)(void *member))
+{
+	for (uint32_t r = 0; r < RANKS; r++) {
+		pthread_create(&w->members[r].thread, NULL, run, &w->members[r]);
+	}
+	for (uint32_t r = 0; r < RANKS; r++) {
+		pthread_join(w->members[r].thread, NULL);
+	}
+}
+
+#endif

@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, Any
 import _pawl_compat
 
 if TYPE_CHECKING:
-    from pawl import recipes
+    from pawl import distributed, recipes
     from pawl._core import PawlError
     from pawl._core import version as __version__
     from pawl.checkpoint import Checkpointer, Save
     from pawl.loading import load
 
-__all__ = ["Checkpointer", "PawlError", "Save", "__version__", "load", "recipes"]
+__all__ = ["Checkpointer", "PawlError", "Save", "__version__", "distributed", "load", "recipes"]
 
 _HOME = {  # public name -> module that defines it, name there ("": the module itself)
     "Checkpointer": ("pawl.checkpoint", "Checkpointer"),
     "PawlError": ("pawl._core", "PawlError"),
     "Save": ("pawl.checkpoint", "Save"),
     "__version__": ("pawl._core", "version"),
+    "distributed": ("pawl.distributed", ""),
     "load": ("pawl.loading", "load"),
     "recipes": ("pawl.recipes", ""),
 }

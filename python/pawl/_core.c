@@ -244,7 +244,8 @@ PyMODINIT_FUNC PyInit__core(void)
 	PyObject *module = PyModule_Create(&core_module);
 
 	if (!module || PyType_Ready(&core_session_type) < 0 ||
-		PyType_Ready(&core_restore_type) < 0 || PyType_Ready(&core_copier_type) < 0) {
+		PyType_Ready(&core_restore_type) < 0 || PyType_Ready(&core_copier_type) < 0 ||
+		PyType_Ready(&core_group_type) < 0 || PyType_Ready(&core_operation_type) < 0) {
 		Py_XDECREF(module);
 		return NULL;
 	}
@@ -257,6 +258,7 @@ PyMODINIT_FUNC PyInit__core(void)
 		PyModule_AddObjectRef(module, "Session", (PyObject *)&core_session_type) < 0 ||
 		PyModule_AddObjectRef(module, "Restore", (PyObject *)&core_restore_type) < 0 ||
 		PyModule_AddObjectRef(module, "Copier", (PyObject *)&core_copier_type) < 0 ||
+		PyModule_AddObjectRef(module, "Group", (PyObject *)&core_group_type) < 0 ||
 		PyModule_AddStringConstant(module, "version", PAWL_VERSION) < 0) {
 		Py_DECREF(module);
 		return NULL;

@@ -19,6 +19,8 @@ bool core_take_list(PyObject *tuple, uint64_t *at, uint32_t ndim);
 extern PyTypeObject core_session_type;
 extern PyTypeObject core_restore_type;
 extern PyTypeObject core_copier_type;
+extern PyTypeObject core_group_type;
+extern PyTypeObject core_operation_type;
 /* Takes over restore. */
 PyObject *core_restore_new(struct pawl_restore *restore);
 PyObject *core_open_root(PyObject *module, PyObject *args);

@@ -152,3 +152,37 @@ class Copier:  # begin is for one thread at a time
 
 def open_root(root: str, which: int | str | None, /) -> Restore: ...  # step, tag, newest
 def list_root(root: str, /) -> list[Listed]: ...
+
+class Operation:
+    done: bool
+    failed: bool
+    source: int  # of a message received
+
+    def wait(self, timeout: float | None = None, /) -> None: ...
+    def tell(self) -> bool: ...  # False: it is done already
+
+# include/pawl/coll.h says what each is. Numbers of kinds, operations and types: pawl/_coll.py.
+class Group:
+    card: str
+
+    def __init__(self, rank: int, ranks: int) -> None: ...
+    def join(self, cards: Sequence[str], /) -> None: ...
+    def submit(
+        self,
+        kind: int,
+        op: int,
+        dtype: int,
+        mean: bool,
+        root: int,
+        tag: int,
+        nbytes: int,
+        in_: int,  # addresses
+        out: int,
+        timeout: float,  # seconds; 0: never
+        keep: object,  # as long as it is under way; what next returns
+        in_at: Buffer = ...,  # uint64 offsets in bytes, of an all-to-all
+        out_at: Buffer = ...,
+        /,
+    ) -> Operation: ...
+    def next(self) -> Any: ...  # waits; None: the group was left
+    def leave(self) -> None: ...

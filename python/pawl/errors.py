@@ -12,6 +12,7 @@ _CODES: Final = {
     "PAWL_EINVAL": -6,
     "PAWL_ECORRUPT": -7,
     "PAWL_EBUSY": -8,
+    "PAWL_ETIMEDOUT": -9,
     "PAWL_ECHANGED": -11,
     "PAWL_EMISMATCH": -12,
     "PAWL_ENOTSUP": -13,

@@ -462,6 +462,7 @@ int run_group_open(struct run_group **group, const struct run_group_options *opt
 		.job = options->plan->job,
 		.agent = options->plan->socket,
 		.one_thread = options->run->workers > 1 && getenv("OMP_NUM_THREADS") == NULL,
+		.our_backend = options->run->our_backend,
 		.nccl_async = getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL,
 	};
 	g->port_fd = -1;

@@ -45,6 +45,9 @@ void run_vars_put_common(struct wire_out *set, const struct run_place *place)
 	if (place->one_thread) {
 		put(set, "OMP_NUM_THREADS=1");
 	}
+	if (place->our_backend) {
+		put(set, "PAWL_BACKEND=pawl");
+	}
 	if (place->nccl_async) {
 		put(set, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
 	}

@@ -19,6 +19,7 @@ struct run_place {
 	const char *job;       /* id */
 	const char *agent;     /* path of its socket */
 	bool one_thread;       /* OMP_NUM_THREADS is to be 1, as torchrun has it */
+	bool our_backend;      /* PAWL_BACKEND is to be pawl */
 	bool nccl_async;       /* TORCH_NCCL_ASYNC_ERROR_HANDLING is to be 1, likewise */
 };
 

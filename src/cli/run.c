@@ -11,11 +11,13 @@
 #define RESTARTS_DEFAULT 3u
 #define GRACE_DEFAULT_NS (25 * NS_PER_S)
 
-enum option { WORKERS, RESTARTS, LOG_DIR, JOB, GRACE, NO_TEMPLATE, PYTHON, MODULE };
+enum option { WORKERS, RESTARTS, BACKEND, LOG_DIR, JOB, GRACE, NO_TEMPLATE, PYTHON, MODULE };
 
 static const struct cli_option options[] = {
 	[WORKERS] = {"--workers", 'n', "N", "worker processes, ranks 0 to N-1 (1)"},
 	[RESTARTS] = {"--max-restarts", 0, "R", "times the group is started again (3)"},
+	[BACKEND] = {"--backend", 0, "NAME",
+		"what torch.distributed uses, whatever the script asks for: pawl"},
 	[LOG_DIR] = {"--log-dir", 0, "DIR", "also write DIR/attempt<k>/rank<r>.{out,err}"},
 	[JOB] = {"--job", 0, "ID", "the job's id, the same over all restarts"},
 	[GRACE] = {"--grace", 0, "S", "seconds from SIGTERM to the exit (25)"},
@@ -46,6 +48,15 @@ static bool take_option(const struct cli_command *command, enum option option, c
 	case GRACE:
 		return cli_seconds(command, "--grace", value, (double)RUN_GRACE_MAX_NS / NS_PER_S,
 			&run->grace_ns);
+	case BACKEND:
+		if (strcmp(value, "pawl") != 0) {
+			cli_usage(command,
+				"--backend: pawl is the only one; without it the "
+				"script's own choice holds");
+			return false;
+		}
+		run->our_backend = true;
+		return true;
 	case LOG_DIR:
 		run->log_dir = value;
 		return true;

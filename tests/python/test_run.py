@@ -102,6 +102,26 @@ def test_ranks_meet_at_the_master_port(tmp_path: Path) -> None:
     assert lines_of(done.stdout, 0) == lines_of(done.stdout, 1) == ["3.0"]
 
 
+def test_ranks_meet_in_our_backend(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    script = write(
+        tmp_path / "meet.py",
+        """
+        import torch
+        from torch.distributed import all_reduce, get_backend, get_rank, init_process_group
+        init_process_group("gloo")
+        mine = torch.tensor([1.0 + get_rank()])
+        all_reduce(mine)
+        print(mine.item(), get_backend())
+        """,
+    )
+    done = program.run_script(script, "-n", "2", "--max-restarts", "0", "--backend", "pawl")
+    assert done.returncode == 0, done.stderr
+    assert lines_of(done.stdout, 0) == lines_of(done.stdout, 1) == ["3.0 pawl"]
+    refused = program.run_script(script, "--backend", "mpi")
+    assert refused.returncode == 2 and "pawl is the only one" in refused.stderr
+
+
 def test_job_is_the_same_when_started_again(tmp_path: Path) -> None:
     script = write(tmp_path / "train.py", 'import os; print(os.environ["PAWL_JOB_ID"])')
     first, second = program.run_script(script), program.run_script(script)

@@ -1,0 +1,80 @@
+"""The numbers of include/pawl/coll.h, and which of them torch's types and operations are."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch.distributed import ReduceOp
+
+from pawl.errors import error
+
+ALL_REDUCE: Final = 0
+REDUCE: Final = 1
+BROADCAST: Final = 2
+ALL_GATHER: Final = 3
+REDUCE_SCATTER: Final = 4
+GATHER: Final = 5
+SCATTER: Final = 6
+ALL_TO_ALL: Final = 7
+BARRIER: Final = 8
+SEND: Final = 9
+RECEIVE: Final = 10
+ANY_RANK: Final = 0xFFFFFFFF
+
+SUM: Final = 0
+_PRODUCT: Final = 1
+_MIN: Final = 2
+_MAX: Final = 3
+_BAND: Final = 4
+_BOR: Final = 5
+_BXOR: Final = 6
+
+_BYTES: Final = 0
+DTYPES: Final = {
+    torch.uint8: 0,
+    torch.int8: 1,
+    torch.int16: 2,
+    torch.int32: 3,
+    torch.int64: 4,
+    torch.float32: 5,
+    torch.float64: 6,
+    torch.float16: 7,
+    torch.bfloat16: 8,
+    torch.bool: 0,
+    torch.complex64: 5,  # added part by part
+    torch.complex128: 6,
+}
+
+_Op = ReduceOp.RedOpType
+_OPS: Final = {
+    _Op.SUM: (SUM, False),
+    _Op.AVG: (SUM, True),
+    _Op.PRODUCT: (_PRODUCT, False),
+    _Op.MIN: (_MIN, False),
+    _Op.MAX: (_MAX, False),
+    _Op.BAND: (_BAND, False),
+    _Op.BOR: (_BOR, False),
+    _Op.BXOR: (_BXOR, False),
+}
+# Of what is 0 or 1: a sum is true where one is, as NCCL has it.
+_BOOLS: Final = {SUM: _BOR, _MAX: _BOR, _PRODUCT: _BAND, _MIN: _BAND}
+_COMPLEX: Final = (torch.complex64, torch.complex128)
+
+
+def dtype_of(tensor: torch.Tensor) -> int:
+    """The number of a tensor's elements, for what only moves them."""
+    return DTYPES.get(tensor.dtype, _BYTES)
+
+
+def reduction(reduce_op: ReduceOp, dtype: torch.dtype) -> tuple[int, int, bool]:
+    """(operation, type of the elements, whether the mean), or PawlError."""
+    found = _OPS.get(reduce_op.op)
+    if found is None:
+        raise error("PAWL_ENOTSUP", f"collectives: {reduce_op.op} is not supported: scale before")
+    op, mean = found
+    if dtype not in DTYPES or (dtype in _COMPLEX and op != SUM):
+        raise error("PAWL_ENOTSUP", f"collectives: no {reduce_op.op} of {dtype}")
+    if dtype is torch.bool:
+        op = _BOOLS.get(op, op)
+    return op, DTYPES[dtype], mean

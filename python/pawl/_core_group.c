@@ -1,0 +1,356 @@
+/*
+ * pawl._core.Group and Operation: ranks that do collectives. See _core.c and pawl/coll.h.
+ *
+ * An operation's memory must stay until it is over, whether Python still looks at it or not: so the
+ * group holds those that are not, in the order of their submission, and lets go of the first ones
+ * that are over whenever it takes a new one. keep is what the operation works on, kept as long.
+ */
+#include "_core.h"
+
+#include "pawl/coll.h"
+
+#include <stddef.h>
+
+#define SLICE_NS 100000000 /* waited at a time, so that Ctrl-C is heard */
+
+struct group {
+	PyObject_HEAD struct pawl_group *group; /* NULL: it did not open */
+	unsigned int ranks;                     /* of it */
+	char card[PAWL_CARD_MAX];               /* its own */
+	struct operation *first, *last;         /* owned; not known to be over */
+};
+
+struct operation {
+	PyObject_HEAD struct pawl_work work; /* the library's until it is done */
+	struct group *group;                 /* owned */
+	struct operation *next;              /* of the group's */
+	PyObject *keep;                      /* owned; see above. NULL: let go */
+	Py_buffer in_at, out_at;             /* of an all-to-all; else without obj */
+	bool told;                           /* Group.next is still to give keep out */
+};
+
+/* ---- Operation ---- */
+
+/* Its memory is the caller's again. */
+static void let_go(struct operation *op)
+{
+	if (!op->told) {
+		Py_CLEAR(op->keep);
+	}
+	PyBuffer_Release(&op->in_at);
+	PyBuffer_Release(&op->out_at);
+}
+
+static void operation_dealloc(struct operation *op)
+{
+	op->told = false;
+	let_go(op);
+	Py_CLEAR(op->group);
+	Py_TYPE(op)->tp_free((PyObject *)op);
+}
+
+static int wait_slice(struct operation *op, int64_t timeout_ns, struct pawl_err *err)
+{
+	int rv;
+
+	Py_BEGIN_ALLOW_THREADS;
+	rv = pawl_group_wait(op->group->group, &op->work, timeout_ns, err);
+	Py_END_ALLOW_THREADS;
+	return rv;
+}
+
+static PyObject *operation_wait(struct operation *op, PyObject *const *args, Py_ssize_t n)
+{
+	double s = n > 0 && args[0] != Py_None ? PyFloat_AsDouble(args[0]) : -1;
+	int64_t left_ns = s >= 0 && s < 9e9 ? (int64_t)(s * 1e9) : INT64_MAX;
+	struct pawl_err err;
+	int rv = 0;
+
+	if (PyErr_Occurred()) {
+		return NULL;
+	}
+	while (!pawl_work_done(&op->work) || op->work.code != 0) {
+		bool was_done = pawl_work_done(&op->work);
+		int64_t slice_ns = left_ns < SLICE_NS ? left_ns : SLICE_NS;
+
+		rv = wait_slice(op, slice_ns, &err);
+		left_ns -= slice_ns;
+		if (rv != PAWL_ETIMEDOUT || was_done || left_ns <= 0) {
+			break;
+		}
+		rv = 0; /* it is not done yet, or was not then */
+		if (PyErr_CheckSignals() != 0) {
+			return NULL;
+		}
+	}
+	if (pawl_work_done(&op->work)) {
+		let_go(op);
+	}
+	if (rv != 0) {
+		return core_raise(&err);
+	}
+	Py_RETURN_NONE;
+}
+
+static PyObject *operation_tell(struct operation *op, PyObject *unused)
+{
+	if (!op->told && pawl_group_tell(op->group->group, &op->work)) {
+		op->told = true;
+		Py_INCREF(op); /* next's */
+	}
+	return PyBool_FromLong(op->told);
+}
+
+static PyObject *get_done(struct operation *op, void *closure)
+{
+	return PyBool_FromLong(pawl_work_done(&op->work));
+}
+
+static PyObject *get_failed(struct operation *op, void *closure)
+{
+	return PyBool_FromLong(pawl_work_done(&op->work) && op->work.code != 0);
+}
+
+static PyObject *get_source(struct operation *op, void *closure)
+{
+	return PyLong_FromUnsignedLong(op->work.from);
+}
+
+static PyMethodDef operation_methods[] = {
+	{"wait", (PyCFunction)(void (*)(void))operation_wait, METH_FASTCALL, "wait(timeout=None)"},
+	{"tell", (PyCFunction)operation_tell, METH_NOARGS,
+		"tell() -> whether Group.next will give it out"},
+	{NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef operation_getset[] = {
+	{"done", (getter)get_done, NULL, "it is over, well or not", NULL},
+	{"failed", (getter)get_failed, NULL, "it is over, and not well", NULL},
+	{"source", (getter)get_source, NULL, "of a message received: its sender", NULL},
+	{NULL, NULL, NULL, NULL, NULL},
+};
+
+PyTypeObject core_operation_type = {
+	PyVarObject_HEAD_INIT(NULL, 0).tp_name = "pawl._core.Operation",
+	.tp_basicsize = sizeof(struct operation),
+	.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	.tp_doc = "A collective or a message under way.",
+	.tp_dealloc = (destructor)operation_dealloc,
+	.tp_methods = operation_methods,
+	.tp_getset = operation_getset,
+};
+
+/* ---- Group ---- */
+
+static PyObject *group_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	static const char *const names[] = {"rank", "ranks", NULL};
+	struct group *self;
+	struct pawl_err err;
+	unsigned int rank;
+	unsigned int ranks;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "II", (char **)names, &rank, &ranks)) {
+		return NULL;
+	}
+	self = (struct group *)type->tp_alloc(type, 0);
+	if (self) {
+		self->ranks = ranks;
+	}
+	if (self && pawl_group_open(&self->group, rank, ranks, self->card, &err) != 0) {
+		Py_DECREF(self);
+		return core_raise(&err);
+	}
+	return (PyObject *)self;
+}
+
+/* Lets go of the first ones that are over. */
+static void reap(struct group *self)
+{
+	while (self->first && pawl_work_done(&self->first->work)) {
+		struct operation *op = self->first;
+
+		self->first = op->next;
+		let_go(op);
+		Py_DECREF(op);
+	}
+}
+
+/* Operations hold their group: there are none. */
+static void group_dealloc(struct group *self)
+{
+	Py_BEGIN_ALLOW_THREADS;
+	pawl_group_close(self->group);
+	Py_END_ALLOW_THREADS;
+	Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyObject *group_join(struct group *self, PyObject *list)
+{
+	PyObject *fast = PySequence_Fast(list, "join takes a list of cards");
+	Py_ssize_t n = fast ? PySequence_Fast_GET_SIZE(fast) : 0;
+	const char **cards = PyMem_Calloc((size_t)n + 1, sizeof(*cards));
+	struct pawl_err err;
+	bool ok = fast && cards && n == (Py_ssize_t)self->ranks;
+	int rv = 0;
+
+	for (Py_ssize_t i = 0; i < n && ok; i++) {
+		cards[i] = PyUnicode_AsUTF8(PySequence_Fast_GET_ITEM(fast, i));
+		ok = cards[i] != NULL;
+	}
+	if (ok) {
+		Py_BEGIN_ALLOW_THREADS;
+		rv = pawl_group_join(self->group, cards, &err);
+		Py_END_ALLOW_THREADS;
+	}
+	PyMem_Free(cards);
+	Py_XDECREF(fast);
+	if (!ok) {
+		PyErr_Occurred() ? (void)0 : PyErr_SetString(PyExc_ValueError, "a card a rank");
+		return NULL;
+	}
+	return rv == 0 ? Py_NewRef(Py_None) : core_raise(&err);
+}
+
+/* The numbers of a call, in the order in which submit takes them; false with an exception. */
+static bool take_call(struct pawl_coll_call *call, PyObject *const *args)
+{
+	unsigned long long in;
+	unsigned long long out;
+	double timeout;
+
+	call->kind = (enum pawl_coll)PyLong_AsLong(args[0]);
+	call->op = (enum pawl_reduce_op)PyLong_AsLong(args[1]);
+	call->dtype = (enum pawl_dtype)PyLong_AsLong(args[2]);
+	call->mean = PyObject_IsTrue(args[3]) == 1;
+	call->root = (uint32_t)PyLong_AsUnsignedLongMask(args[4]);
+	call->tag = (uint32_t)PyLong_AsUnsignedLongMask(args[5]);
+	call->len_bytes = PyLong_AsUnsignedLongLong(args[6]);
+	in = PyLong_AsUnsignedLongLong(args[7]);
+	out = PyLong_AsUnsignedLongLong(args[8]);
+	timeout = PyFloat_AsDouble(args[9]);
+	call->in = (const void *)(uintptr_t)in;
+	call->out = (void *)(uintptr_t)out;
+	call->timeout_ns = timeout < 9e9 ? (int64_t)(timeout * 1e9) : 0;
+	return !PyErr_Occurred();
+}
+
+/* One of the two tables of an all-to-all. */
+static bool take_parts(const struct group *self, Py_buffer *at, PyObject *bytes,
+	const uint64_t **parts)
+{
+	if (PyObject_GetBuffer(bytes, at, PyBUF_SIMPLE) != 0) {
+		return false;
+	}
+	*parts = at->buf;
+	if ((size_t)at->len != (self->ranks + 1) * sizeof(uint64_t)) {
+		PyErr_SetString(PyExc_ValueError, "parts are one uint64 a rank, and one");
+		return false;
+	}
+	return true;
+}
+
+static bool submit(struct group *self, struct operation *op, PyObject *const *args, bool parts)
+{
+	struct pawl_coll_call call = {0};
+	struct pawl_err err;
+
+	if (!take_call(&call, args) ||
+		(parts &&
+			(!take_parts(self, &op->in_at, args[11], &call.in_at) ||
+				!take_parts(self, &op->out_at, args[12], &call.out_at)))) {
+		return false;
+	}
+	if (pawl_group_submit(self->group, &op->work, &call, &err) != 0) {
+		core_raise(&err);
+		return false;
+	}
+	return true;
+}
+
+static PyObject *group_submit(struct group *self, PyObject *const *args, Py_ssize_t n)
+{
+	struct operation *op;
+
+	if (n != 11 && n != 13) {
+		PyErr_SetString(PyExc_TypeError, "submit takes 11 arguments, or 13");
+		return NULL;
+	}
+	reap(self);
+	op = (struct operation *)core_operation_type.tp_alloc(&core_operation_type, 0);
+	if (!op) {
+		return NULL;
+	}
+	op->group = (struct group *)Py_NewRef(self);
+	op->keep = Py_NewRef(args[10]);
+	if (!submit(self, op, args, n == 13)) {
+		Py_DECREF(op);
+		return NULL;
+	}
+	if (self->first) {
+		self->last->next = op;
+	} else {
+		self->first = op;
+	}
+	self->last = (struct operation *)Py_NewRef(op);
+	return (PyObject *)op;
+}
+
+static PyObject *group_next(struct group *self, PyObject *unused)
+{
+	struct pawl_work *work;
+	struct operation *op;
+	PyObject *keep;
+
+	Py_BEGIN_ALLOW_THREADS;
+	work = pawl_group_next(self->group);
+	Py_END_ALLOW_THREADS;
+	if (!work) {
+		Py_RETURN_NONE;
+	}
+	op = (struct operation *)(void *)((char *)work - offsetof(struct operation, work));
+	op->told = false;
+	keep = Py_XNewRef(op->keep);
+	Py_DECREF(op);
+	return keep;
+}
+
+static PyObject *group_leave(struct group *self, PyObject *unused)
+{
+	Py_BEGIN_ALLOW_THREADS;
+	pawl_group_leave(self->group);
+	Py_END_ALLOW_THREADS;
+	reap(self);
+	Py_RETURN_NONE;
+}
+
+static PyObject *get_card(struct group *self, void *closure)
+{
+	return PyUnicode_FromString(self->card);
+}
+
+static PyMethodDef group_methods[] = {
+	{"join", (PyCFunction)group_join, METH_O, "join(cards)"},
+	{"submit", (PyCFunction)(void (*)(void))group_submit, METH_FASTCALL,
+		"submit(kind, op, dtype, mean, root, tag, nbytes, in, out, timeout, keep[, in_at, "
+		"out_at]) -> Operation"},
+	{"next", (PyCFunction)group_next, METH_NOARGS, "next() -> keep of a told one, or None"},
+	{"leave", (PyCFunction)group_leave, METH_NOARGS, "leave()"},
+	{NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef group_getset[] = {
+	{"card", (getter)get_card, NULL, "for the other ranks' join", NULL},
+	{NULL, NULL, NULL, NULL, NULL},
+};
+
+PyTypeObject core_group_type = {
+	PyVarObject_HEAD_INIT(NULL, 0).tp_name = "pawl._core.Group",
+	.tp_basicsize = sizeof(struct group),
+	.tp_flags = Py_TPFLAGS_DEFAULT,
+	.tp_doc = "Ranks that do collectives.",
+	.tp_new = group_new,
+	.tp_dealloc = (destructor)group_dealloc,
+	.tp_methods = group_methods,
+	.tp_getset = group_getset,
+};

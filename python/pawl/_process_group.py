@@ -1,0 +1,789 @@
+"""The process group of torch.distributed's backend "pawl".
+
+A subclass of torch's ProcessGroup in Python, which torch then uses as the group itself, for all
+devices. Every method checks its tensors, hands addresses to libpawl and returns a Work.
+What is not contiguous host memory goes through a copy of ours. What another backend was named for
+(``"cpu:gloo,cuda:pawl"``) goes to that one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import sys
+import time
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from pawl import _coll, _core
+from pawl._work import Completers, Work
+from pawl.errors import error
+
+Tensors = list[torch.Tensor]
+_F = TypeVar("_F", bound=Callable[..., Any])
+_WARN_S = 30.0  # waited for a rank that does not come, before it is named
+
+
+def create(options: Any, pg_options: Any) -> ProcessGroup:
+    """What torch calls for ``init_process_group("pawl")`` and ``new_group``."""
+    return ProcessGroup(options)
+
+
+# ---- finding each other ----
+
+
+def _exchange(store: dist.Store, rank: int, ranks: int, card: str, timeout: timedelta) -> list[str]:
+    """Hands out a card and takes those of all others.
+
+    A store may be there longer than a group: so the keys carry how often this was done.
+    """
+    turn = store.add(f"pawl/turn/{rank}", 1)
+    store.set(f"pawl/{turn}/{rank}", card)
+    end = time.monotonic() + timeout.total_seconds()
+    return [_take_card(store, f"pawl/{turn}/{r}", r, end) for r in range(ranks)]
+
+
+def _take_card(store: dist.Store, key: str, rank: int, end: float) -> str:
+    warned = False
+    while True:
+        left = end - time.monotonic()
+        try:
+            store.wait([key], timedelta(seconds=max(0.01, min(left, _WARN_S))))
+            return str(store.get(key).decode())
+        except dist.DistStoreError:
+            if left <= _WARN_S:
+                raise error(
+                    "PAWL_ETIMEDOUT", f"collectives: rank {rank} has not come to the group"
+                ) from None
+        if not warned:
+            print(f"pawl: waiting for rank {rank} to come to the group", file=sys.stderr)
+            warned = True
+
+
+# ---- other backends beside ours ----
+
+
+def _device_map() -> dict[str, str]:
+    """Which backend was named for which device, of the call that makes this group.
+
+    torch does not tell a creator, and drops whatever else was named once it has got a ProcessGroup:
+    so it is looked up in torch's own frame.
+    """
+    frame = sys._getframe()
+    while frame is not None and frame.f_code.co_name != "_new_process_group_helper":
+        frame = frame.f_back
+    config = frame.f_locals.get("backend_config") if frame is not None else None
+    return dict(config.get_device_backend_map()) if config is not None else {}
+
+
+def _other_backend(name: str, options: Any) -> tuple[Any, Any]:
+    """(type, backend) of another name in a string like "cpu:pawl,cuda:nccl"."""
+    store = dist.PrefixStore(f"pawl/{name}/", options.store)
+    rank, size = options.group_rank, options.group_size
+    kinds = dist.ProcessGroup.BackendType
+    if name == "gloo":
+        made = dist.ProcessGroupGloo(store, rank, size, options.timeout)
+        return kinds.GLOO, made
+    if name == "nccl" and dist.is_nccl_available():
+        nccl = dist.ProcessGroupNCCL.Options()
+        nccl._timeout = options.timeout
+        return kinds.NCCL, dist.ProcessGroupNCCL(store, rank, size, nccl)
+    raise error(
+        "PAWL_ENOTSUP",
+        f"collectives: backend {name!r} beside pawl is not supported: gloo and nccl are",
+    )
+
+
+def _first(values: Any) -> torch.Tensor | None:
+    """The first tensor in arguments, or in lists in them."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            return value
+        if isinstance(value, (list, tuple)) and (found := _first(value)) is not None:
+            return found
+    return None
+
+
+def _routed(old_name: str) -> Callable[[_F], _F]:
+    """Hands a call to the other backend of its tensors' device, which has it under old_name."""
+
+    def decorate(method: _F) -> _F:
+        @functools.wraps(method)
+        def call(self: ProcessGroup, *args: Any, **kwargs: Any) -> Any:
+            if self._others:
+                tensor = _first(args)
+                device = tensor.device.type if tensor is not None else self._barrier_device
+                if device in self._others:
+                    return getattr(self._others[device], old_name)(*args, **kwargs)
+            return method(self, *args, **kwargs)
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+# ---- tensors ----
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether its elements lie in host memory in the order that it says."""
+    return (
+        tensor.is_cpu
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+        and not (tensor.is_conj() or tensor.is_neg())
+    )
+
+
+def _host(work: Work, tensor: torch.Tensor, copy: bool) -> torch.Tensor:
+    """The tensor, or memory of ours for it; with its content if ``copy``."""
+    if _is_plain(tensor):
+        return tensor
+    if tensor.layout is not torch.strided:
+        raise error(
+            "PAWL_ENOTSUP", f"collectives: tensors of layout {tensor.layout}: make it dense"
+        )
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+    if copy:
+        host.copy_(tensor.detach())
+    work.keep.append(host)
+    return host
+
+
+def _block(work: Work, tensors: Sequence[torch.Tensor], copy: bool) -> torch.Tensor:
+    """Memory of ours for tensors of the same size, one behind the other."""
+    first = tensors[0]
+    block = torch.empty(len(tensors), first.numel(), dtype=first.dtype, pin_memory=first.is_cuda)
+    if copy:
+        for row, tensor in zip(block, tensors, strict=True):
+            row.copy_(tensor.detach().reshape(-1))
+    work.keep.append(block)
+    return block
+
+
+def _spread(block: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
+    for row, tensor in zip(block, tensors, strict=True):
+        tensor.detach().copy_(row.view(tensor.shape))
+
+
+def _check_sizes(what: str, whole: torch.Tensor, part: torch.Tensor, ranks: int) -> None:
+    if whole.dtype != part.dtype or whole.numel() != part.numel() * ranks:
+        raise error(
+            "PAWL_EINVAL",
+            f"collectives: {what} of {ranks} ranks: {whole.numel()} {whole.dtype} are not "
+            f"{ranks} x {part.numel()} {part.dtype}",
+        )
+
+
+def _check_alike(what: str, tensors: Sequence[torch.Tensor], ranks: int) -> None:
+    if len(tensors) != ranks or any(t.dtype != tensors[0].dtype for t in tensors):
+        raise error(
+            "PAWL_EINVAL",
+            f"collectives: {what} of {ranks} ranks: takes as many tensors, of one type; got "
+            f"{len(tensors)}",
+        )
+
+
+def _one(what: str, tensors: Sequence[Any]) -> Any:
+    if len(tensors) != 1:
+        raise error("PAWL_EINVAL", f"collectives: {what} takes one tensor, not {len(tensors)}")
+    return tensors[0]
+
+
+def _offsets(sizes: Iterator[int]) -> array[int]:
+    """Where each part begins, and the end of all."""
+    at = array("Q", [0])
+    for size in sizes:
+        at.append(at[-1] + size)
+    return at
+
+
+def _rows(tensor: torch.Tensor, splits: Sequence[int], ranks: int, what: str) -> array[int]:
+    """Bytes at which each rank's rows of a tensor begin; without splits they are shared equally."""
+    rows = tensor.shape[0] if tensor.dim() > 0 else 0
+    if not splits:
+        if rows % ranks != 0:
+            raise error(
+                "PAWL_EINVAL",
+                f"collectives: all_to_all: {rows} rows of the {what} are not shared equally by "
+                f"{ranks} ranks: give the sizes",
+            )
+        splits = [rows // ranks] * ranks
+    if len(splits) != ranks or sum(splits) != rows or min(splits) < 0:
+        raise error(
+            "PAWL_EINVAL",
+            f"collectives: all_to_all: sizes {list(splits)} of the {what} are not {rows} rows for "
+            f"{ranks} ranks",
+        )
+    row = tensor.nbytes // rows if rows else 0
+    return _offsets(size * row for size in splits)
+
+
+class ProcessGroup(dist.ProcessGroup):
+    """Ranks that do collectives by libpawl. Made by torch; errors are pawl.PawlError.
+
+    Threads: as torch has it, all ranks call in the same order.
+    """
+
+    def __init__(self, options: Any) -> None:
+        rank, ranks = options.group_rank, options.group_size
+        super().__init__(rank, ranks)
+        self._rank, self._ranks = rank, ranks
+        self._store = options.store
+        self._timeout_s = options.timeout.total_seconds()
+        self._name = self._desc = ""
+        self._coalesced: list[Work] | None = None
+        self._others: dict[str, Any] = {}  # device type -> backend that is not ours
+        self._barrier_device = "cpu"
+        self._devices = self._route(options)
+        self._group = _core.Group(rank, ranks)
+        self._completers = Completers(self._group)
+        atexit.register(self.shutdown)
+        self._group.join(
+            _exchange(self._store, rank, ranks, self._group.card, options.timeout)
+            if ranks > 1
+            else [self._group.card]
+        )
+        self._work_of([], _coll.BARRIER).wait()  # nobody is gone before all have joined
+
+    def _route(self, options: Any) -> list[torch.device]:
+        """Makes the other backends that were named; returns the devices that are known."""
+        devices = [torch.device("cpu")]
+        for device, name in _device_map().items():
+            if device != "cpu":
+                devices.append(torch.device(device))
+            if name != "pawl":
+                kind, made = _other_backend(name, options)
+                self._others[device] = made
+                self._register_backend(torch.device(device), kind, made)
+        if "cuda" in map(str, devices) and not torch.cuda.is_available():
+            devices = [d for d in devices if d.type != "cuda"]
+        return devices
+
+    # ---- operations ----
+
+    def _submit(
+        self,
+        work: Work,
+        kind: int,
+        opts: Any = None,
+        *,
+        op: int = 0,
+        dtype: int = 0,
+        mean: bool = False,
+        root: int = 0,
+        tag: int = 0,
+        nbytes: int = 0,
+        source: torch.Tensor | None = None,
+        target: torch.Tensor | None = None,
+        parts: tuple[array[int], array[int]] | tuple[()] = (),
+    ) -> None:
+        """One operation of a work; ``source`` and ``target`` are host memory."""
+        timeout = opts.timeout.total_seconds() if opts is not None else 0.0
+        work.keep += (source, target)  # the caller may forget its tensors
+        if work.operation is not None:
+            work.before.append(work.operation)
+        work.operation = self._group.submit(
+            kind,
+            op,
+            dtype,
+            mean,
+            root,
+            tag,
+            nbytes,
+            source.data_ptr() if source is not None else 0,
+            target.data_ptr() if target is not None else 0,
+            timeout if timeout > 0 else self._timeout_s,
+            work,
+            *parts,
+        )
+
+    def _work(self, outputs: Sequence[torch.Tensor]) -> Work:
+        work = Work(outputs, self._completers)
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        return work
+
+    def _work_of(self, outputs: Sequence[torch.Tensor], kind: int, opts: Any = None) -> Work:
+        work = self._work(outputs)
+        self._submit(work, kind, opts)
+        return work
+
+    def _reduce_all(self, work: Work, tensor: torch.Tensor, opts: Any) -> None:
+        op, dtype, mean = _coll.reduction(opts.reduceOp, tensor.dtype)
+        host = _host(work, tensor, copy=True)
+        self._submit(
+            work,
+            _coll.ALL_REDUCE,
+            opts,
+            op=op,
+            dtype=dtype,
+            mean=mean,
+            nbytes=host.nbytes,
+            source=host,
+            target=host,
+        )
+        if host is not tensor:
+            work.finish_with(lambda: tensor.detach().copy_(host))
+
+    @_routed("allreduce")
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
+        """All ranks' sum, or the like, in place."""
+        work = self._work(tensors)
+        self._reduce_all(work, _one("all_reduce", tensors), opts or dist.AllreduceOptions())
+        return work
+
+    @_routed("allreduce_coalesced")
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
+        """The same of several."""
+        work = self._work(tensors)
+        for tensor in tensors:
+            self._reduce_all(work, tensor, opts or dist.AllreduceOptions())
+        return work
+
+    @_routed("reduce")
+    def reduce(self, tensors: Tensors, opts: Any) -> Work:
+        """All ranks' sum, in place at the root; the others' tensors stay as they are."""
+        tensor = _one("reduce", tensors)
+        work = self._work(tensors)
+        op, dtype, mean = _coll.reduction(opts.reduceOp, tensor.dtype)
+        host = _host(work, tensor, copy=True)
+        root = opts.rootRank == self._rank
+        self._submit(
+            work,
+            _coll.REDUCE,
+            opts,
+            op=op,
+            dtype=dtype,
+            mean=mean,
+            root=opts.rootRank,
+            nbytes=host.nbytes,
+            source=host,
+            target=host if root else None,
+        )
+        if root and host is not tensor:
+            work.finish_with(lambda: tensor.detach().copy_(host))
+        return work
+
+    @_routed("broadcast")
+    def broadcast(self, tensors: Tensors, opts: Any) -> Work:
+        """The root's tensor, to all others."""
+        tensor = _one("broadcast", tensors)
+        work = self._work(tensors)
+        root = opts.rootRank == self._rank
+        host = _host(work, tensor, copy=root)
+        self._broadcast(work, host, opts.rootRank, opts)
+        if not root and host is not tensor:
+            work.finish_with(lambda: tensor.detach().copy_(host))
+        return work
+
+    def _broadcast(self, work: Work, host: torch.Tensor, root: int, opts: Any) -> None:
+        self._submit(
+            work,
+            _coll.BROADCAST,
+            opts,
+            dtype=_coll.dtype_of(host),
+            root=root,
+            nbytes=host.nbytes,
+            source=host if root == self._rank else None,
+            target=None if root == self._rank else host,
+        )
+
+    # ---- blocks ----
+
+    def _gather_all(
+        self, work: Work, output: torch.Tensor, tensor: torch.Tensor, opts: Any
+    ) -> None:
+        self._submit(
+            work,
+            _coll.ALL_GATHER,
+            opts,
+            dtype=_coll.dtype_of(tensor),
+            nbytes=tensor.nbytes,
+            source=tensor,
+            target=output,
+        )
+
+    def _gather_uneven(
+        self, work: Work, outputs: Sequence[torch.Tensor], tensor: torch.Tensor, opts: Any
+    ) -> None:
+        """Ranks bring tensors of different sizes: each is broadcast."""
+        own = outputs[self._rank]
+        if own.numel() != tensor.numel():
+            raise error(
+                "PAWL_EINVAL",
+                f"collectives: all_gather: rank {self._rank} brings {tensor.numel()} elements, and "
+                f"has room for {own.numel()}",
+            )
+        hosts = [_host(work, output, copy=False) for output in outputs]
+        hosts[self._rank].detach().copy_(tensor.detach().view(own.shape))
+        for root, host in enumerate(hosts):
+            self._broadcast(work, host, root, opts)
+
+        def finish() -> None:
+            for output, host in zip(outputs, hosts, strict=True):
+                if host is not output:
+                    output.detach().copy_(host)
+
+        work.finish_with(finish)
+
+    @_routed("allgather")
+    def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
+        """All ranks' tensors, in a list."""
+        return self._gather_list(self._work(outputs[0]), outputs, inputs, opts)
+
+    def _gather_list(self, work: Work, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
+        into, tensor = _one("all_gather", outputs), _one("all_gather", inputs)
+        _check_alike("all_gather", into, self._ranks)
+        if any(t.numel() != tensor.numel() for t in into):
+            self._gather_uneven(work, into, tensor, opts)
+            return work
+        block = _block(work, into, copy=False)
+        self._gather_all(work, block, _host(work, tensor, copy=True), opts)
+        work.finish_with(lambda: _spread(block, into))
+        return work
+
+    @_routed("allgather_coalesced")
+    def allgather_coalesced(
+        self, outputs: list[Tensors], inputs: Tensors, opts: Any = None
+    ) -> Work:
+        """``outputs[r][i]``: tensor i of rank r."""
+        works = [
+            self._gather_list(
+                self._work([row[i] for row in outputs]), [[row[i] for row in outputs]], [t], opts
+            )
+            for i, t in enumerate(inputs)
+        ]
+        return self._all_of(works)
+
+    def _gather_single(
+        self, work: Work, output: torch.Tensor, tensor: torch.Tensor, opts: Any
+    ) -> None:
+        _check_sizes("all_gather", output, tensor, self._ranks)
+        host = _host(work, output, copy=False)
+        self._gather_all(work, host, _host(work, tensor, copy=True), opts)
+        if host is not output:
+            work.finish_with(lambda: output.detach().copy_(host))
+
+    @_routed("_allgather_base")
+    def all_gather_single(
+        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
+    ) -> Work:
+        """All ranks' tensors, one behind the other."""
+        work = self._work([output])
+        self._gather_single(work, output, tensor, opts)
+        return work
+
+    @_routed("allgather_into_tensor_coalesced")
+    def all_gather_single_coalesced(
+        self, outputs: Tensors, inputs: Tensors, opts: Any = None
+    ) -> Work:
+        """The same of several."""
+        return self._all_of(
+            [self.all_gather_single(o, i, opts) for o, i in zip(outputs, inputs, strict=True)]
+        )
+
+    def _reduce_block(
+        self, work: Work, output: torch.Tensor, block: torch.Tensor, opts: Any
+    ) -> None:
+        """``output``: this rank's part of the sum of all blocks, which are host memory."""
+        op, dtype, mean = _coll.reduction(opts.reduceOp, output.dtype)
+        host = _host(work, output, copy=False)
+        self._submit(
+            work,
+            _coll.REDUCE_SCATTER,
+            opts,
+            op=op,
+            dtype=dtype,
+            mean=mean,
+            nbytes=host.nbytes,
+            source=block,
+            target=host,
+        )
+        if host is not output:
+            work.finish_with(lambda: output.detach().copy_(host))
+
+    def _reduce_uneven(
+        self, work: Work, output: torch.Tensor, inputs: Sequence[torch.Tensor], opts: Any
+    ) -> None:
+        """Ranks get sums of different sizes: each is reduced to its rank."""
+        op, dtype, mean = _coll.reduction(opts.reduceOp, output.dtype)
+        host = _host(work, output, copy=False)
+        for root, tensor in enumerate(inputs):
+            source = _host(work, tensor, copy=True)
+            self._submit(
+                work,
+                _coll.REDUCE,
+                opts,
+                op=op,
+                dtype=dtype,
+                mean=mean,
+                root=root,
+                nbytes=source.nbytes,
+                source=source,
+                target=host if root == self._rank else None,
+            )
+        if host is not output:
+            work.finish_with(lambda: output.detach().copy_(host))
+
+    @_routed("reduce_scatter")
+    def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work:
+        """This rank's of the sums of all ranks' lists."""
+        output, parts = _one("reduce_scatter", outputs), _one("reduce_scatter", inputs)
+        _check_alike("reduce_scatter", parts, self._ranks)
+        work = self._work(outputs)
+        if any(part.numel() != output.numel() for part in parts):
+            _check_sizes("reduce_scatter", parts[self._rank], output, 1)
+            self._reduce_uneven(work, output, parts, opts)
+        else:
+            self._reduce_block(work, output, _block(work, parts, copy=True), opts)
+        return work
+
+    @_routed("_reduce_scatter_base")
+    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Work:
+        """The same of a tensor that has the parts one behind the other."""
+        _check_sizes("reduce_scatter", tensor, output, self._ranks)
+        work = self._work([output])
+        self._reduce_block(work, output, _host(work, tensor, copy=True), opts)
+        return work
+
+    @_routed("reduce_scatter_tensor_coalesced")
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
+        """The same of several."""
+        return self._all_of(
+            [self.reduce_scatter_single(o, i, opts) for o, i in zip(outputs, inputs, strict=True)]
+        )
+
+    @_routed("gather")
+    def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
+        """All ranks' tensors, in a list at the root."""
+        tensor = _one("gather", inputs)
+        root = opts.rootRank == self._rank
+        into = _one("gather", outputs) if root else []
+        work = self._work(into)
+        block = None
+        if root:
+            _check_alike("gather", into, self._ranks)
+            _check_sizes("gather", into[0], tensor, 1)
+            block = _block(work, into, copy=False)
+        self._submit(
+            work,
+            _coll.GATHER,
+            opts,
+            dtype=_coll.dtype_of(tensor),
+            root=opts.rootRank,
+            nbytes=tensor.nbytes,
+            source=_host(work, tensor, copy=True),
+            target=block,
+        )
+        if block is not None:
+            work.finish_with(lambda: _spread(block, into))
+        return work
+
+    @_routed("scatter")
+    def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work:
+        """This rank's of a list at the root."""
+        output = _one("scatter", outputs)
+        work = self._work(outputs)
+        block = None
+        if opts.rootRank == self._rank:
+            parts = _one("scatter", inputs)
+            _check_alike("scatter", parts, self._ranks)
+            _check_sizes("scatter", parts[0], output, 1)
+            block = _block(work, parts, copy=True)
+        host = _host(work, output, copy=False)
+        self._submit(
+            work,
+            _coll.SCATTER,
+            opts,
+            dtype=_coll.dtype_of(output),
+            root=opts.rootRank,
+            nbytes=output.nbytes,
+            source=block,
+            target=host,
+        )
+        if host is not output:
+            work.finish_with(lambda: output.detach().copy_(host))
+        return work
+
+    def _swap(
+        self,
+        work: Work,
+        output: torch.Tensor,
+        tensor: torch.Tensor,
+        parts: tuple[array[int], array[int]],
+        opts: Any,
+    ) -> None:
+        self._submit(
+            work,
+            _coll.ALL_TO_ALL,
+            opts,
+            dtype=_coll.dtype_of(tensor),
+            source=tensor,
+            target=output,
+            parts=parts,
+        )
+
+    @_routed("alltoall_base")
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        tensor: torch.Tensor,
+        output_splits: Sequence[int],
+        input_splits: Sequence[int],
+        opts: Any = None,
+    ) -> Work:
+        """Rows of a tensor to each rank, and theirs back."""
+        parts = (
+            _rows(tensor, input_splits, self._ranks, "input"),
+            _rows(output, output_splits, self._ranks, "output"),
+        )
+        work = self._work([output])
+        host = _host(work, output, copy=False)
+        self._swap(work, host, _host(work, tensor, copy=True), parts, opts)
+        if host is not output:
+            work.finish_with(lambda: output.detach().copy_(host))
+        return work
+
+    @_routed("alltoall")
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+        """A tensor to each rank, and theirs back."""
+        _check_alike("all_to_all", outputs, self._ranks)
+        _check_alike("all_to_all", inputs, self._ranks)
+        work = self._work(outputs)
+        flat = torch.cat([t.detach().reshape(-1).cpu() for t in inputs])
+        into = torch.empty(sum(t.numel() for t in outputs), dtype=outputs[0].dtype)
+        work.keep += [flat, into]
+        parts = _offsets(t.nbytes for t in inputs), _offsets(t.nbytes for t in outputs)
+        self._swap(work, into, flat, parts, opts)
+
+        def finish() -> None:
+            for tensor, row in zip(outputs, into.split([t.numel() for t in outputs]), strict=True):
+                tensor.detach().copy_(row.view(tensor.shape))
+
+        work.finish_with(finish)
+        return work
+
+    # ---- messages ----
+
+    @_routed("send")
+    def send(self, tensors: Tensors, peer: int, tag: int) -> Work:
+        """A tensor to one rank, which receives it with the same tag."""
+        tensor = _one("send", tensors)
+        work = self._work(tensors)
+        self._submit(
+            work,
+            _coll.SEND,
+            dtype=_coll.dtype_of(tensor),
+            root=peer,
+            tag=tag,
+            nbytes=tensor.nbytes,
+            source=_host(work, tensor, copy=True),
+        )
+        return work
+
+    def _receive(self, tensors: Tensors, peer: int, tag: int) -> Work:
+        tensor = _one("recv", tensors)
+        work = self._work(tensors)
+        host = _host(work, tensor, copy=False)
+        self._submit(
+            work,
+            _coll.RECEIVE,
+            dtype=_coll.dtype_of(tensor),
+            root=peer,
+            tag=tag,
+            nbytes=tensor.nbytes,
+            target=host,
+        )
+        if host is not tensor:
+            work.finish_with(lambda: tensor.detach().copy_(host))
+        return work
+
+    @_routed("recv")
+    def recv(self, tensors: Tensors, peer: int, tag: int) -> Work:
+        """A tensor from one rank."""
+        return self._receive(tensors, peer, tag)
+
+    @_routed("recv_anysource")
+    def recv_anysource(self, tensors: Tensors, tag: int) -> Work:
+        """A tensor from whoever sends one."""
+        return self._receive(tensors, _coll.ANY_RANK, tag)
+
+    # ---- the rest ----
+
+    @_routed("barrier")
+    def barrier(self, opts: Any = None) -> Work:
+        """Until all ranks are there."""
+        return self._work_of([], _coll.BARRIER, opts)
+
+    def _all_of(self, works: Sequence[Work]) -> Work:
+        """One that is over when all of these are."""
+        work = Work([t for w in works for t in w.outputs], self._completers)
+        work.operation = works[-1].operation if works else None
+        work.finish_with(lambda: [w.wait() for w in works])
+        return work
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self._coalesced = []
+
+    def _end_coalescing(self, device: torch.device) -> Work:
+        works, self._coalesced = self._coalesced or [], None
+        return self._all_of(works)
+
+    def shutdown(self) -> None:
+        """Leaves the group: what is under way fails, and the others are told."""
+        atexit.unregister(self.shutdown)
+        self._group.leave()
+        self._completers.join()
+        for other in self._others.values():
+            other.shutdown()
+
+    def abort(self) -> None:
+        """The same."""
+        self.shutdown()
+
+    def getBackendName(self) -> str:  # torch's name
+        """As registered."""
+        return "pawl"
+
+    name = getBackendName
+
+    def get_group_store(self) -> dist.Store:
+        """The store that the ranks met by."""
+        return self._store
+
+    def _set_group_name(self, name: str) -> None:
+        self._name = name
+
+    def _set_group_desc(self, desc: str) -> None:
+        self._desc = desc
+
+    @property
+    def group_name(self) -> str:
+        """torch's name of the group."""
+        return self._name
+
+    @property
+    def group_desc(self) -> str:
+        """torch's description of the group."""
+        return self._desc
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return self._devices
+
+    # Up to torch 2.12 these have other names.
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+    # … and those of torch from 2.14 on.
+    recvAnysource = recv_anysource
+    start_coalescing = _start_coalescing
+    end_coalescing = _end_coalescing

@@ -1,0 +1,68 @@
+"""A rank of the backend "pawl" in a group that ends badly. Usage: group_end_rank.py HOW
+
+Rank 1 does what HOW says after a few steps; every other one prints "> ERROR-TYPE: MESSAGE" of what
+it gets, and how long that took as "> SECONDS".
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+HOW = sys.argv[1]
+
+
+def end_badly() -> None:
+    if HOW in ("kill", "backward"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif HOW == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif HOW == "leave":
+        dist.destroy_process_group()
+        sys.exit(0)
+    elif HOW == "exit":
+        sys.exit(0)  # without a word to torch
+    elif HOW == "shape":
+        dist.all_reduce(torch.ones(1001))
+    elif HOW == "order":
+        dist.broadcast(torch.ones(1000), 0)
+    elif HOW == "skip":
+        dist.barrier()
+    elif HOW == "late":
+        time.sleep(20)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    limit = 1 if HOW == "late" else 600
+    dist.init_process_group("pawl", timeout=timedelta(seconds=limit))
+    model = DDP(nn.Linear(2000, 500))
+    start = time.monotonic()
+    try:
+        for step in range(200):
+            if step == 5 and dist.get_rank() == 1 and HOW != "backward":
+                end_badly()
+            if step == 5:
+                start = time.monotonic()
+            if HOW != "backward":
+                dist.all_reduce(torch.ones(1000))
+            loss = model(torch.ones(4, 2000)).sum()
+            if step == 5 and dist.get_rank() == 1:
+                end_badly()  # the others are in the backward pass
+            loss.backward()
+    except RuntimeError as error:
+        print(f"> {type(error).__name__}: {error}", flush=True)
+        print(f"> {time.monotonic() - start:.2f}", flush=True)
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""torch.distributed's backend "pawl", on one host."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import program
+import ranks
+
+HERE = Path(__file__).parent
+COLLECTIVES = [
+    "all_reduce", "operations", "what_cannot_be", "layouts", "rooted", "gathered", "scattered",
+    "swapped", "messages", "objects", "coalesced", "futures", "groups",
+    "bits_are_the_same_everywhere",
+]  # fmt: skip
+TORCH = [
+    "ddp", "ddp_bucket_views", "ddp_unused", "ddp_static_graph", "ddp_without_buffers",
+    "ddp_no_sync", "ddp_hooks", "our_hook", "ddp_uneven", "like_one_process",
+    "zero_redundancy", "fsdp2", "fsdp1", "hybrid", "dtensor", "functional", "compiled",
+    "checkpoints", "pipelining",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_every_collective(world: int) -> None:
+    for said in ranks.run_ranks(HERE / "group_rank.py", world):
+        assert said == COLLECTIVES
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_what_torch_builds_on_groups(world: int) -> None:
+    for said in ranks.run_ranks(HERE / "group_torch_rank.py", world):
+        assert said == TORCH
+
+
+def end(how: str, world: int = 3, **env: str) -> list[list[str]]:
+    """What the ranks but 1 say when that one ends badly."""
+    started = ranks.start_ranks(
+        HERE / "group_end_rank.py", world, how, env=program.clean_env() | env
+    )
+    said = []
+    try:
+        for rank, process in enumerate(started):
+            if rank != 1:
+                text = process.communicate(timeout=60)[0]
+                said.append([x[2:] for x in text.splitlines() if x.startswith("> ")])
+                assert len(said[-1]) == 2, text
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+    return said
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("kill", "rank 1 is lost: its process ended"),
+        ("leave", "rank 1 has left the group"),
+        ("exit", "rank 1 has left the group"),
+        ("shape", "all_reduce(sum) of 1001 float32"),
+        ("order", "broadcast of 1000 float32 from rank 0"),
+        ("skip", "barrier"),
+    ],
+)
+def test_whoever_ends_badly_is_named(how: str, text: str) -> None:
+    said = end(how)
+    assert all(error.startswith("PawlError: ") and "rank 1" in error for error, _ in said), said
+    assert any(text in error for error, _ in said), said
+    assert all(float(seconds) < 3 for _, seconds in said)
+
+
+def test_a_stopped_rank_is_named() -> None:
+    for error, seconds in end("stop", PAWL_HEARTBEAT="0.2"):
+        assert "rank 1 is lost: not a sign of it for" in error
+        assert float(seconds) < 3
+
+
+def test_a_late_rank_is_named() -> None:
+    for error, _ in end("late"):
+        assert "not done after 1.0 s: rank 1 has not begun it" in error
+
+
+def test_a_rank_killed_in_the_backward_pass() -> None:
+    """It comes through DDP's future, which keeps the message and not the class."""
+    for error, seconds in end("backward"):
+        assert "rank 1 is lost: its process ended" in error
+        assert float(seconds) < 3
+
+
+def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
+    variables = program.clean_env() | ranks.rank_env(0, 1, ranks.free_port(), "") | env
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=program.LIMIT_S,
+    )
+
+
+def test_torch_knows_the_backend_by_itself() -> None:
+    """And loads nothing of ours but the few lines that say so."""
+    done = python(
+        "import sys, torch\n"
+        "print(sorted(m for m in sys.modules if m.startswith('pawl')))\n"
+        "import torch.distributed as dist\n"
+        "dist.init_process_group('pawl')\n"
+        "t = torch.ones(3)\n"
+        "dist.all_reduce(t)\n"
+        "print(t.tolist(), dist.get_backend())\n"
+    )
+    assert done.stdout.splitlines() == [
+        "['pawl', 'pawl._register']",
+        "[1.0, 1.0, 1.0] pawl",
+    ], done.stderr
+
+
+def test_other_backends_beside() -> None:
+    """torch hands a mixed string to us whole: host tensors go where the string says."""
+    code = (
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('{}')\n"
+        "group = dist.group.WORLD\n"
+        "print(type(group).__name__, sorted(group._others))\n"
+        "t = torch.ones(2)\n"
+        "dist.all_reduce(t)\n"
+        "into = [torch.zeros(2)]\n"
+        "dist.all_gather(into, t)\n"
+        "print(into[0].tolist())\n"
+        "dist.destroy_process_group()\n"
+    )
+    done = python(code.format("cpu:gloo,cuda:pawl"))
+    assert done.stdout.splitlines() == ["ProcessGroup ['cpu']", "[1.0, 1.0]"], done.stderr
+    done = python(code.format("cpu:pawl"))
+    assert done.stdout.splitlines() == ["ProcessGroup []", "[1.0, 1.0]"], done.stderr
+    done = python(code.format("cpu:pawl,cuda:mpi"))
+    assert "backend 'mpi' beside pawl is not supported" in done.stderr
+
+
+def test_forks_are_refused_and_left_alone() -> None:
+    done = python(
+        "import os, torch, torch.distributed as dist\n"
+        "dist.init_process_group('pawl')\n"
+        "if os.fork() == 0:\n"
+        "    try:\n"
+        "        dist.all_reduce(torch.ones(1))\n"
+        "    except RuntimeError as error:\n"
+        "        print(error, flush=True)\n"
+        "    raise SystemExit  # runs what is registered for the end\n"
+        "os.wait()\n"
+        "dist.all_reduce(torch.ones(1))\n"
+        "print('fine')\n"
+    )
+    assert "of which this one is a fork\nfine\n" in done.stdout, done.stderr
+
+
+def test_leaving_in_the_middle() -> None:
+    """Without destroy, with operations under way that nobody waits for."""
+    done = python(
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('pawl')\n"
+        "works = [dist.all_reduce(torch.ones(100), async_op=True) for _ in range(100)]\n"
+        "for work in works:\n"
+        "    work.get_future()\n"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_many_times_in_one_process() -> None:
+    done = python(
+        "import torch, torch.distributed as dist\n"
+        "for _ in range(6):\n"
+        "    dist.init_process_group('pawl')\n"
+        "    dist.barrier()\n"
+        "    dist.destroy_process_group()\n"
+        "print('fine')\n"
+    )
+    assert done.stdout == "fine\n", done.stderr

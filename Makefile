@@ -47,6 +47,7 @@ demo: setup ## trains, is killed, goes on; a table, and demo/report.png
 	@$(VENV)/bin/python demo/demo.py
 
 bench: setup ## all benchmarks, or ONLY="reshard restart"; writes docs/benchmarks.md
+	@tools/packages.sh --bench
 	@tools/integrations.sh -- $(PIP_ARGS)
 	@$(VENV)/bin/python tools/bench.py $(ONLY)
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Installs the Debian or Ubuntu packages that building and testing Pawl needs: only those missing,
 # as root or through sudo. Where neither is possible it prints the line to run and stops.
+# --bench: what benchmarks compare with, too.
 set -euo pipefail
 
 packages=(
@@ -9,6 +10,9 @@ packages=(
 	python3-dev python3-venv
 	xfsprogs iproute2 # tests: files that can share bytes, hosts that are network namespaces
 )
+if [[ ${1:-} == --bench ]]; then
+	packages+=(openmpi-bin libopenmpi-dev) # peers that are measured beside us
+fi
 # Waits for another apt to finish; tries a download again.
 options=(-qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -o Dpkg::Use-Pty=0)
 

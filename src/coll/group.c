@@ -76,6 +76,9 @@ static void *run_thread(void *user)
 		int64_t now_ns = clock_mono_ns();
 		bool busy = group->pending > 0 && group->waiters == 0;
 
+		if (group->driven && now_ns >= due_ns) {
+			due_ns = now_ns + group->beat_every_ns; /* whoever drives sees to it */
+		}
 		if (group->driven || (!busy && now_ns < due_ns)) {
 			rest(group, now_ns, idle_since_ns, due_ns);
 			continue;

@@ -8,18 +8,19 @@
 #include <string.h>
 
 #define FEW_BYTES 16384u /* of a vector: hops cost more than bytes */
+#define FEW_ALL   65536u /* of all ranks' vectors: the same, where everyone adds all of them */
 
-/* Inside a host: the sum of many bytes is shared out, the way between hosts does not matter yet. */
+/* For ranks on one host. */
 static int make_plan(struct pawl_group *group, struct coll_plan *plan,
 	const struct pawl_coll_call *call, struct pawl_err *err)
 {
 	const struct coll_topo *topo = &group->topo;
 	enum coll_way way = call->len_bytes <= FEW_BYTES ? COLL_TREE : COLL_DIRECT;
+	enum coll_way all = call->len_bytes <= FEW_ALL / topo->ranks ? COLL_TREE : COLL_DIRECT;
 
 	switch (call->kind) {
 	case PAWL_ALL_REDUCE:
-		return coll_plan_all_reduce(plan, topo, group->rank, COLL_DIRECT, call->len_bytes,
-			err);
+		return coll_plan_all_reduce(plan, topo, group->rank, all, call->len_bytes, err);
 	case PAWL_REDUCE:
 		return coll_plan_reduce(plan, topo, group->rank, call->root, way, call->len_bytes,
 			err);
@@ -41,7 +42,7 @@ static int make_plan(struct pawl_group *group, struct coll_plan *plan,
 			call->out_at, err);
 	default:
 		ASSERT(call->kind == PAWL_BARRIER);
-		return coll_plan_all_reduce(plan, topo, group->rank, COLL_DIRECT, 1, err);
+		return coll_plan_all_reduce(plan, topo, group->rank, COLL_TREE, 1, err);
 	}
 }
 

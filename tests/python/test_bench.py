@@ -38,6 +38,13 @@ KEYS = {
         },
         "bound": {"memcpy_s", "memcpy_now_s", "write_gib_s", "read_gib_s", "memcpy_gib_s"},
     },
+    "allreduce": {
+        "metrics": {"one4_ms", "many4_ms", "small4_ms", "one2_ms", "binding_us", "import_s"},
+        "ratios": {
+            "one4_to_gloo", "many4_to_gloo", "small4_to_gloo", "one2_to_gloo", "binding_to_gloo",
+        },
+        "bound": {"copy4_ms"},
+    },
     "frameworks": {
         "metrics": {
             "trainer_stock_s", "trainer_thread_s", "trainer_pawl_s", "lightning_stock_s",

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <setjmp.h>
@@ -264,6 +265,30 @@ static void unattended(void **state)
 
 	open_world(&w);
 	run_world(&w, do_unattended);
+	close_world(&w);
+}
+
+/* While a rank waits, for longer than signs of life are apart, nothing spins. */
+static void waiting_costs_nothing(void **state)
+{
+	struct world w;
+	struct pawl_work work;
+	struct pawl_coll_call call = {.kind = PAWL_BARRIER};
+	struct timespec before;
+	struct timespec after;
+	double used_s;
+
+	setenv("PAWL_HEARTBEAT", "0.05", 1);
+	open_world(&w);
+	unsetenv("PAWL_HEARTBEAT");
+	assert_int_equal(pawl_group_submit(w.members[0].group, &work, &call, NULL), 0);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+	assert_int_equal(pawl_group_wait(w.members[0].group, &work, 600000000, NULL),
+		PAWL_ETIMEDOUT);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+	used_s = (double)(after.tv_sec - before.tv_sec) +
+		(double)(after.tv_nsec - before.tv_nsec) / 1e9;
+	assert_true(used_s < 0.2);
 	close_world(&w);
 }
 
@@ -630,6 +655,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(many_at_a_time),
 		cmocka_unit_test(unattended),
+		cmocka_unit_test(waiting_costs_nothing),
 		cmocka_unit_test(late_ranks_are_waited_for),
 		cmocka_unit_test(closing_gives_up),
 		cmocka_unit_test(what_cannot_be_is_refused),

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""All-reduce of 32 bit floats between the ranks of one host: ours beside Gloo and OpenMPI.
+
+In each run all take their turns, in another order from run to run; a time is that of the slowest
+rank, and beside it stand the CPU seconds of all ranks. OpenMPI is called from C, the others through
+torch.distributed. --quick shows only that it works: its numbers mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from _process import run_script
+from _report import Report, describe_machine
+
+HERE = Path(__file__).parent
+LIMIT_S = 300
+MIB = 1 << 20
+
+# key, what, numbers, operations, rounds, each waited for; goals: at most so many times OpenMPI's
+# time, at least so many times as fast as Gloo
+CASES = [
+    ("one", "25 MiB", 25 * MIB // 4, 1, 10, True, 1.0, 3.0),
+    ("many", "25 x 1 MiB, all at once", MIB // 4, 25, 5, False, None, 4.0),
+    ("small", "1,000 x 4 KiB, each waited for", 1024, 1000, 1, True, None, 5.0),
+]
+Times = dict[str, dict[str, list[tuple[float, float]]]]  # who -> case -> (seconds, CPU seconds)
+
+
+def case_of(numbers: int, count: int, times: int, wait: bool) -> str:
+    return f"{numbers},{count},{times},{int(wait)}"
+
+
+class OpenMpi:
+    """OpenMPI over shared memory, if it is here."""
+
+    def __init__(self, folder: Path) -> None:
+        self._program = folder / "mpi_allreduce"
+        self.here = shutil.which("mpicc") is not None and shutil.which("mpirun") is not None
+        if self.here:
+            source = HERE / "mpi_allreduce.c"
+            subprocess.run(["mpicc", "-O2", "-o", self._program, source], check=True)
+
+    def run(self, ranks: int, case: str) -> tuple[float, float]:
+        options = ["--oversubscribe", "--allow-run-as-root", "--mca", "btl", "self,vader"]
+        options += ["--mca", "pml", "ob1", "-np", str(ranks)]
+        done = subprocess.run(
+            ["mpirun", *options, self._program, *case.split(",")],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+        )
+        if done.returncode != 0:
+            sys.exit(f"mpirun: {done.stderr[-2000:]}")
+        found = json.loads(done.stdout.splitlines()[-1])
+        return found["wall"], found["cpu"]
+
+
+def collect(mpi: OpenMpi, ranks: int, cases: list[str], runs: int) -> tuple[Times, list[float]]:
+    """All results, and the seconds of the copies."""
+    found: Times = {who: {case: [] for case in cases} for who in ("pawl", "gloo", "OpenMPI")}
+    copies: list[float] = []
+    for run in range(runs):
+        order = ["pawl,gloo", "gloo,pawl"][run % 2]
+
+        def run_torch(order: str = order) -> None:
+            said = run_script(HERE / "_reduce.py", order, *cases, ranks=ranks, limit_s=LIMIT_S)
+            for who in ("pawl", "gloo"):
+                for case in cases:
+                    found[who][case].append(tuple(said[who][case]))
+            copies.extend(said["memcpy"].values())
+
+        def run_mpi() -> None:
+            for case in cases if mpi.here else []:
+                found["OpenMPI"][case].append(mpi.run(ranks, case))
+
+        for work in (run_torch, run_mpi) if run // 2 % 2 == 0 else (run_mpi, run_torch):
+            work()
+    return found, copies
+
+
+def ratio(found: Times, case: str, over: str, under: str) -> float:
+    """The median of the ratios of times, run by run."""
+    pairs = zip(found[over][case], found[under][case], strict=True)
+    return statistics.median(a[0] / b[0] for a, b in pairs)
+
+
+def describe(results: list[tuple[float, float]], count: int) -> str:
+    wall = statistics.median(r[0] for r in results)
+    cpu = statistics.median(r[1] for r in results)
+    each = f", {wall / count * 1e6:.0f} µs each" if count > 1 else ""
+    return f"{wall * 1e3:.1f} ms{each}; {cpu * 1e3:.0f} CPU ms"
+
+
+def report_cases(report: Report, mpi: OpenMpi, ranks: int, runs: int) -> None:
+    rows = [(case_of(*row[2:6]), row) for row in CASES]
+    found, copies = collect(mpi, ranks, [case for case, _ in rows], runs)
+    report.title(f"{ranks} ranks on one host")
+    copy_s = statistics.median(copies)
+    report.bound(f"copy{ranks}_ms", "copying 25 MiB, all ranks at once", copy_s * 1e3, "ms")
+    for case, (name, what, _, count, _, _, over_mpi, over_gloo) in rows:
+        key = f"{name}{ranks}"
+        wall = statistics.median(r[0] for r in found["pawl"][case])
+        report.note(f"{key}_ms", what, wall * 1e3, "ms", describe(found["pawl"][case], count))
+        beside = describe(found["gloo"][case], count)
+        times = ratio(found, case, "gloo", "pawl")
+        report.at_least(f"{key}_to_gloo", "  Gloo's time to ours", times, over_gloo, "x", beside)
+        if mpi.here:
+            beside = describe(found["OpenMPI"][case], count)
+            times = ratio(found, case, "pawl", "OpenMPI")
+            if over_mpi is None:
+                report.note(f"{key}_to_openmpi", "  ours to OpenMPI's", times, "x", beside)
+            else:
+                report.at_most(
+                    f"{key}_to_openmpi", "  ours to OpenMPI's", times, over_mpi, "x", beside
+                )
+
+
+def report_binding(report: Report, runs: int) -> None:
+    """What a call costs, and what loading us costs."""
+    report.title("the binding: 4 bytes, begun and waited for through dist.all_reduce")
+    case = case_of(1, 2000, 1, True)
+    for ranks, what in ((2, "2 ranks, ours to Gloo's"), (1, "alone")):
+        mine, gloo = [], []
+        for run in range(runs):
+            order = ["pawl,gloo", "gloo,pawl"][run % 2]
+            said = run_script(HERE / "_reduce.py", order, case, ranks=ranks, limit_s=LIMIT_S)
+            mine.append(said["pawl"][case][0] / 2000 * 1e6)
+            gloo.append(said["gloo"][case][0] / 2000 * 1e6)
+        us, theirs = statistics.median(mine), statistics.median(gloo)
+        beside = f"{us:.1f} µs, Gloo {theirs:.1f} µs"
+        if ranks == 2:
+            times = statistics.median(a / b for a, b in zip(mine, gloo, strict=True))
+            report.at_most("binding_to_gloo", what, times, 0.5, "x", beside)
+        else:
+            report.at_most("binding_us", what, us, 8, "µs", beside)
+    with_us, without = [], []
+    for _ in range(runs):
+        for auto, into in (("1", with_us), ("0", without)):
+            begun = time.perf_counter()
+            subprocess.run(
+                [sys.executable, "-c", "import torch"],
+                check=True,
+                env={"TORCH_DEVICE_BACKEND_AUTOLOAD": auto},
+            )
+            into.append(time.perf_counter() - begun)
+    more = statistics.median(with_us) - statistics.median(without)
+    report.at_most("import_s", "import torch, with us and without", more, 0.1, "s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    parser.add_argument("--quick", action="store_true", help="one run: shows that it works")
+    options = parser.parse_args()
+    runs = 1 if options.quick else 7
+    with tempfile.TemporaryDirectory() as folder:
+        mpi = OpenMpi(Path(folder))
+        setting = describe_machine()
+        setting["OpenMPI"] = "over shared memory" if mpi.here else "not installed: not compared"
+        report = Report("allreduce", runs, setting)
+        for ranks in (4, 2):
+            report_cases(report, mpi, ranks, runs)
+    report_binding(report, runs)
+    report.finish(options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -26,7 +26,7 @@ def cpu_s() -> float:
 def run_round(tensors: list[torch.Tensor], wait: bool, group: dist.ProcessGroup) -> None:
     if wait:
         for tensor in tensors:
-            dist.all_reduce(tensor, group=group)
+            dist.all_reduce(tensor, group=group, async_op=True).wait()
         return
     for work in [dist.all_reduce(t, group=group, async_op=True) for t in tensors]:
         work.wait()

@@ -128,14 +128,14 @@ def report_cases(report: Report, mpi: OpenMpi, ranks: int, runs: int) -> None:
 def report_binding(report: Report, runs: int) -> None:
     """What a call costs, and what loading us costs."""
     report.title("the binding: 4 bytes, begun and waited for through dist.all_reduce")
-    case = case_of(1, 2000, 1, True)
+    case = case_of(1, 200, 10, True)
     for ranks, what in ((2, "2 ranks, ours to Gloo's"), (1, "alone")):
         mine, gloo = [], []
         for run in range(runs):
             order = ["pawl,gloo", "gloo,pawl"][run % 2]
             said = run_script(HERE / "_reduce.py", order, case, ranks=ranks, limit_s=LIMIT_S)
-            mine.append(said["pawl"][case][0] / 2000 * 1e6)
-            gloo.append(said["gloo"][case][0] / 2000 * 1e6)
+            mine.append(said["pawl"][case][0] / 200 * 1e6)
+            gloo.append(said["gloo"][case][0] / 200 * 1e6)
         us, theirs = statistics.median(mine), statistics.median(gloo)
         beside = f"{us:.1f} µs, Gloo {theirs:.1f} µs"
         if ranks == 2:

@@ -100,15 +100,18 @@ struct pawl_work {
 	void *priv[12];             /* the group's */
 };
 
-#define PAWL_CARD_MAX 192u /* bytes of a card, terminator included */
+#define PAWL_CARD_MAX 288u /* bytes of a card, terminator included */
 
-/* PAWL_ELIMIT, PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL (PAWL_HEARTBEAT). */
-int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, char *card,
+/* toward: a host or address that all ranks know; on the interface that leads there, or that
+ * PAWL_IFNAME names, others will reach this rank. NULL: all ranks are on one host. PAWL_ELIMIT,
+ * PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL (PAWL_HEARTBEAT, PAWL_IFNAME). */
+int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, const char *toward,
+	char *card, struct pawl_err *err);
+/* cards[r]: rank r's; once, before anything is submitted. PAWL_EPEER: a rank is gone, or cannot be
+ * reached in time; PAWL_EINVAL: a card is none; PAWL_ENOTSUP: ranks are on several hosts, and one
+ * has no address; PAWL_ENOMEM, PAWL_EIO. The group can only be closed then. */
+int pawl_group_join(struct pawl_group *group, const char *const *cards, int64_t timeout_ns,
 	struct pawl_err *err);
-/* cards[r]: rank r's; once, before anything is submitted. PAWL_EPEER: a rank is gone or cannot be
- * reached; PAWL_EINVAL: a card is none; PAWL_ENOTSUP: ranks are on several hosts; PAWL_ENOMEM,
- * PAWL_EIO. The group can only be closed then. */
-int pawl_group_join(struct pawl_group *group, const char *const *cards, struct pawl_err *err);
 /* Ends it here, and tells the others: what is under way fails with PAWL_ECANCELED, and so does what
  * is to come. Any thread, any number of times; nothing happens in a fork. */
 void pawl_group_leave(struct pawl_group *group);

@@ -144,20 +144,22 @@ PyTypeObject core_operation_type = {
 
 static PyObject *group_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-	static const char *const names[] = {"rank", "ranks", NULL};
+	static const char *const names[] = {"rank", "ranks", "toward", NULL};
+	const char *toward = NULL;
 	struct group *self;
 	struct pawl_err err;
 	unsigned int rank;
 	unsigned int ranks;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "II", (char **)names, &rank, &ranks)) {
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "II|z", (char **)names, &rank, &ranks,
+		    &toward)) {
 		return NULL;
 	}
 	self = (struct group *)type->tp_alloc(type, 0);
 	if (self) {
 		self->ranks = ranks;
 	}
-	if (self && pawl_group_open(&self->group, rank, ranks, self->card, &err) != 0) {
+	if (self && pawl_group_open(&self->group, rank, ranks, toward, self->card, &err) != 0) {
 		Py_DECREF(self);
 		return core_raise(&err);
 	}
@@ -185,9 +187,13 @@ static void group_dealloc(struct group *self)
 	Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-static PyObject *group_join(struct group *self, PyObject *list)
+static PyObject *group_join(struct group *self, PyObject *args)
 {
-	PyObject *fast = PySequence_Fast(list, "join takes a list of cards");
+	PyObject *list;
+	double s;
+	PyObject *fast = PyArg_ParseTuple(args, "Od", &list, &s)
+		? PySequence_Fast(list, "join takes a list of cards")
+		: NULL;
 	Py_ssize_t n = fast ? PySequence_Fast_GET_SIZE(fast) : 0;
 	const char **cards = PyMem_Calloc((size_t)n + 1, sizeof(*cards));
 	struct pawl_err err;
@@ -200,7 +206,7 @@ static PyObject *group_join(struct group *self, PyObject *list)
 	}
 	if (ok) {
 		Py_BEGIN_ALLOW_THREADS;
-		rv = pawl_group_join(self->group, cards, &err);
+		rv = pawl_group_join(self->group, cards, (int64_t)(s * 1e9), &err);
 		Py_END_ALLOW_THREADS;
 	}
 	PyMem_Free(cards);
@@ -330,7 +336,7 @@ static PyObject *get_card(struct group *self, void *closure)
 }
 
 static PyMethodDef group_methods[] = {
-	{"join", (PyCFunction)group_join, METH_O, "join(cards)"},
+	{"join", (PyCFunction)group_join, METH_VARARGS, "join(cards, timeout)"},
 	{"submit", (PyCFunction)(void (*)(void))group_submit, METH_FASTCALL,
 		"submit(kind, op, dtype, mean, root, tag, nbytes, in, out, timeout, keep[, in_at, "
 		"out_at]) -> Operation"},

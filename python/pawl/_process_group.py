@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import sys
 import time
 from array import array
@@ -26,6 +27,7 @@ from pawl.errors import error
 
 Tensors = list[torch.Tensor]
 _F = TypeVar("_F", bound=Callable[..., Any])
+_JOIN_S = 60.0  # for connections, once all have come
 _WARN_S = 30.0  # waited for a rank that does not come, before it is named
 
 
@@ -35,6 +37,13 @@ def create(options: Any, pg_options: Any) -> ProcessGroup:
 
 
 # ---- finding each other ----
+
+
+def _meeting_place(store: dist.Store) -> str | None:
+    """The host that the store is at, which all ranks know: others are reached on the way there."""
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    return store.host if isinstance(store, dist.TCPStore) else os.environ.get("MASTER_ADDR")
 
 
 def _exchange(store: dist.Store, rank: int, ranks: int, card: str, timeout: timedelta) -> list[str]:
@@ -241,14 +250,13 @@ class ProcessGroup(dist.ProcessGroup):
         self._others: dict[str, Any] = {}  # device type -> backend that is not ours
         self._barrier_device = "cpu"
         self._devices = self._route(options)
-        self._group = _core.Group(rank, ranks)
+        self._group = _core.Group(rank, ranks, _meeting_place(self._store))
         self._completers = Completers(self._group)
         atexit.register(self.shutdown)
-        self._group.join(
-            _exchange(self._store, rank, ranks, self._group.card, options.timeout)
-            if ranks > 1
-            else [self._group.card]
-        )
+        cards = [self._group.card]
+        if ranks > 1:
+            cards = _exchange(self._store, rank, ranks, self._group.card, options.timeout)
+        self._group.join(cards, min(self._timeout_s, _JOIN_S))
         self._work_of([], _coll.BARRIER).wait()  # nobody is gone before all have joined
 
     def _route(self, options: Any) -> list[torch.device]:

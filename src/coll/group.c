@@ -111,6 +111,13 @@ static int read_heartbeat(int64_t *every_ns, struct pawl_err *err)
 	return 0;
 }
 
+static void close_port(struct coll_port *port)
+{
+	if (port) {
+		port->close(port);
+	}
+}
+
 static void free_group(struct pawl_group *group)
 {
 	for (uint32_t i = 0; i < GROUP_SLOTS; i++) {
@@ -119,7 +126,9 @@ static void free_group(struct pawl_group *group)
 	}
 	coll_talk_deinit(&group->talk);
 	coll_topo_deinit(&group->topo);
-	group->port->close(group->port);
+	close_port(group->port);
+	close_port(group->shm);
+	close_port(group->tcp);
 	pthread_cond_destroy(&group->over);
 	pthread_cond_destroy(&group->work);
 	pthread_cond_destroy(&group->tell);
@@ -129,19 +138,16 @@ static void free_group(struct pawl_group *group)
 	free(group);
 }
 
-int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, struct coll_port *port,
-	struct pawl_err *err)
+int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, struct pawl_err *err)
 {
 	struct pawl_group *group = FAULT_MEM("coll.group", calloc(1, sizeof(*group)));
 	int rv;
 
 	if (!group) {
-		port->close(port);
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a group of ranks");
 	}
 	group->rank = rank;
 	group->ranks = ranks;
-	group->port = port;
 	group->pid = getpid();
 	pthread_mutex_init(&group->driving, NULL);
 	pthread_mutex_init(&group->state, NULL);
@@ -162,11 +168,13 @@ int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, stru
 	return 0;
 }
 
-int coll_group_start(struct pawl_group *group, const uint32_t *where, struct pawl_err *err)
+int coll_group_start(struct pawl_group *group, struct coll_port *port, const uint32_t *where,
+	struct pawl_err *err)
 {
 	int rv = coll_topo_init(&group->topo, where, group->ranks, 0, err);
 	int sys;
 
+	group->port = port;
 	if (rv != 0 || group->ranks == 1) {
 		group->started = rv == 0;
 		return rv;

@@ -9,10 +9,10 @@
 
 #include "pawl/coll.h"
 
-/* Takes the port, also when it fails. PAWL_ENOMEM; PAWL_EINVAL: PAWL_HEARTBEAT is no time. */
-int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, struct coll_port *port,
+/* PAWL_ENOMEM; PAWL_EINVAL: PAWL_HEARTBEAT is no time. */
+int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, struct pawl_err *err);
+/* Takes the port, also when it fails. where: as of coll_topo_init. PAWL_ENOMEM, PAWL_EIO. */
+int coll_group_start(struct pawl_group *group, struct coll_port *port, const uint32_t *where,
 	struct pawl_err *err);
-/* where: as of coll_topo_init. PAWL_ENOMEM, PAWL_EIO. */
-int coll_group_start(struct pawl_group *group, const uint32_t *where, struct pawl_err *err);
 
 #endif

@@ -31,6 +31,7 @@ struct group_head {
 /* A plan, and the memory of an operation that it is carried out for. */
 struct group_slot {
 	struct pawl_coll_call call; /* that it was made for: kind, root and length */
+	enum coll_way way;          /* the same */
 	struct coll_plan plan;      /* of it; no plan yet while exec has none */
 	struct coll_exec exec;      /* of the plan */
 	struct group_head *heads;   /* owned; of each peer */
@@ -55,7 +56,9 @@ struct group_queue {
 struct pawl_group {
 	uint32_t rank, ranks;    /* ours; all */
 	struct coll_topo topo;   /* owned; from start on */
-	struct coll_port *port;  /* owned */
+	struct coll_port *port;  /* owned; from start on */
+	struct coll_port *shm;   /* owned; until start, then port's */
+	struct coll_port *tcp;   /* owned; the same */
 	pid_t pid;               /* whose the group is */
 	int64_t beat_every_ns;   /* 0: neither beats nor silence */
 	bool started;            /* it has a thread, unless it is of one rank */

@@ -10,17 +10,29 @@
 #define FEW_BYTES 16384u /* of a vector: hops cost more than bytes */
 #define FEW_ALL   65536u /* of all ranks' vectors: the same, where everyone adds all of them */
 
-/* For ranks on one host. */
-static int make_plan(struct pawl_group *group, struct coll_plan *plan,
+/* By the length, since few bytes cost hops and many cost the network. 16-bit floats are rounded by
+ * each rank that adds: between hosts they always go the way on which the fewest do. */
+static enum coll_way choose_way(const struct pawl_group *group, const struct pawl_coll_call *call)
+{
+	bool half = call->dtype == PAWL_FLOAT16 || call->dtype == PAWL_BFLOAT16;
+
+	if (call->kind == PAWL_REDUCE || call->kind == PAWL_BROADCAST) {
+		return call->len_bytes <= FEW_BYTES ? COLL_TREE : COLL_DIRECT;
+	}
+	if (group->topo.hosts == 1) {
+		return call->len_bytes <= FEW_ALL / group->ranks ? COLL_TREE : COLL_DIRECT;
+	}
+	return call->len_bytes <= FEW_BYTES && !half ? COLL_DOUBLING : COLL_DIRECT;
+}
+
+static int make_plan(struct pawl_group *group, struct coll_plan *plan, enum coll_way way,
 	const struct pawl_coll_call *call, struct pawl_err *err)
 {
 	const struct coll_topo *topo = &group->topo;
-	enum coll_way way = call->len_bytes <= FEW_BYTES ? COLL_TREE : COLL_DIRECT;
-	enum coll_way all = call->len_bytes <= FEW_ALL / topo->ranks ? COLL_TREE : COLL_DIRECT;
 
 	switch (call->kind) {
 	case PAWL_ALL_REDUCE:
-		return coll_plan_all_reduce(plan, topo, group->rank, all, call->len_bytes, err);
+		return coll_plan_all_reduce(plan, topo, group->rank, way, call->len_bytes, err);
 	case PAWL_REDUCE:
 		return coll_plan_reduce(plan, topo, group->rank, call->root, way, call->len_bytes,
 			err);
@@ -42,21 +54,24 @@ static int make_plan(struct pawl_group *group, struct coll_plan *plan,
 			call->out_at, err);
 	default:
 		ASSERT(call->kind == PAWL_BARRIER);
-		return coll_plan_all_reduce(plan, topo, group->rank, COLL_TREE, 1, err);
+		return coll_plan_all_reduce(plan, topo, group->rank, way, 1, err);
 	}
 }
 
-static bool has_plan(const struct group_slot *slot, const struct pawl_coll_call *call)
+static bool has_plan(const struct group_slot *slot, const struct pawl_coll_call *call,
+	enum coll_way way)
 {
 	const struct pawl_coll_call *made = &slot->call;
 
 	return slot->exec.plan != NULL && made->kind == call->kind && made->root == call->root &&
-		made->len_bytes == call->len_bytes && call->kind != PAWL_ALL_TO_ALL;
+		slot->way == way && made->len_bytes == call->len_bytes &&
+		call->kind != PAWL_ALL_TO_ALL;
 }
 
 /* A free slot with the call's plan, else the free one that was not used for the longest time. There
  * are more slots than channels. */
-static struct group_slot *find_slot(struct pawl_group *group, const struct pawl_coll_call *call)
+static struct group_slot *find_slot(struct pawl_group *group, const struct pawl_coll_call *call,
+	enum coll_way way)
 {
 	struct group_slot *found = NULL;
 
@@ -66,7 +81,7 @@ static struct group_slot *find_slot(struct pawl_group *group, const struct pawl_
 		if (slot->busy) {
 			continue;
 		}
-		if (has_plan(slot, call)) {
+		if (has_plan(slot, call, way)) {
 			return slot;
 		}
 		if (found == NULL || slot->used < found->used) {
@@ -76,7 +91,7 @@ static struct group_slot *find_slot(struct pawl_group *group, const struct pawl_
 	return found;
 }
 
-static int fill_slot(struct pawl_group *group, struct group_slot *slot,
+static int fill_slot(struct pawl_group *group, struct group_slot *slot, enum coll_way way,
 	const struct pawl_coll_call *call, struct pawl_err *err)
 {
 	uint32_t peers = group->topo.ranks + group->topo.servers;
@@ -84,7 +99,8 @@ static int fill_slot(struct pawl_group *group, struct group_slot *slot,
 
 	group_slot_deinit(slot);
 	slot->call = *call;
-	rv = make_plan(group, &slot->plan, call, err);
+	slot->way = way;
+	rv = make_plan(group, &slot->plan, way, call, err);
 	if (rv == 0) {
 		rv = coll_exec_init(&slot->exec, &slot->plan, peers, coll_kernel_best(), err);
 	}
@@ -103,9 +119,10 @@ static int fill_slot(struct pawl_group *group, struct group_slot *slot,
 int group_slot_take(struct pawl_group *group, struct pawl_work *work, struct pawl_err *err)
 {
 	const struct pawl_coll_call *call = &work->call;
-	struct group_slot *slot = find_slot(group, call);
+	enum coll_way way = choose_way(group, call);
+	struct group_slot *slot = find_slot(group, call, way);
 	bool barrier = call->kind == PAWL_BARRIER;
-	int rv = has_plan(slot, call) ? 0 : fill_slot(group, slot, call, err);
+	int rv = has_plan(slot, call, way) ? 0 : fill_slot(group, slot, way, call, err);
 
 	if (rv != 0) {
 		return rv;

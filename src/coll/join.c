@@ -7,8 +7,11 @@
  */
 #include "base/err.h"
 #include "base/fault.h"
+#include "coll/address.h"
 #include "coll/group_impl.h"
+#include "coll/mixed.h"
 #include "coll/shm.h"
+#include "coll/tcp.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -42,94 +45,177 @@ static int name_host(char *host, struct pawl_err *err)
 	return 0;
 }
 
-int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, char *card,
+/* Listens where others can reach this rank, and adds that to the card; "-": nowhere. */
+static int open_network(struct pawl_group *group, const char *toward, char *name,
 	struct pawl_err *err)
 {
-	struct coll_port *port;
+	char address[COLL_ADDRESS];
+	int rv;
+
+	if (!toward || group->ranks == 1) {
+		snprintf(name, COLL_TCP_NAME, "-");
+		return 0;
+	}
+	rv = coll_address_find(toward, address, err);
+	return rv == 0 ? coll_tcp_open(&group->tcp, group->rank, group->ranks, address, name, err)
+		       : rv;
+}
+
+int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, const char *toward,
+	char *card, struct pawl_err *err)
+{
+	struct pawl_group *group = NULL;
 	char host[HOST_MAX];
-	char name[COLL_SHM_NAME];
+	char shm[COLL_SHM_NAME];
+	char tcp[COLL_TCP_NAME];
 	int rv;
 
 	if (rank >= ranks || ranks > COLL_RANKS_MAX) {
 		return pawl_err_set(err, PAWL_EINVAL, "collectives: rank %u of %u; %u at most",
 			rank, ranks, COLL_RANKS_MAX);
 	}
-	rv = name_host(host, err);
+	rv = coll_group_make(&group, rank, ranks, err);
 	if (rv == 0) {
-		rv = coll_shm_open(&port, rank, ranks, name, err);
+		rv = name_host(host, err);
 	}
 	if (rv == 0) {
-		rv = coll_group_make(out, rank, ranks, port, err);
+		rv = coll_shm_open(&group->shm, rank, ranks, shm, err);
 	}
 	if (rv == 0) {
-		snprintf(card, PAWL_CARD_MAX, "%s %s %s", CARD_KIND, host, name);
+		rv = open_network(group, toward, tcp, err);
 	}
-	return rv;
+	if (rv != 0) {
+		pawl_group_close(group);
+		return rv;
+	}
+	snprintf(card, PAWL_CARD_MAX, "%s %s %s %s", CARD_KIND, host, shm, tcp);
+	*out = group;
+	return 0;
 }
 
-/* The host on a card, and where on it. */
-static int read_card(const char *card, uint32_t rank, char *host, char *name, struct pawl_err *err)
+/* What cards say. */
+struct cards {
+	struct card {
+		char host[HOST_MAX], shm[COLL_SHM_NAME], tcp[COLL_TCP_NAME];
+	} * at;                  /* owned */
+	uint32_t *where;         /* owned; of each rank's host, its least rank */
+	const char **shm, **tcp; /* owned; names of those that are reached so; else NULL */
+	bool *local;             /* owned; on our host */
+	uint32_t locals;         /* of them */
+};
+
+static void free_cards(struct cards *cards)
+{
+	free(cards->at);
+	free(cards->where);
+	free(cards->shm);
+	free(cards->tcp);
+	free(cards->local);
+}
+
+static int make_cards(struct cards *cards, uint32_t ranks, struct pawl_err *err)
+{
+	cards->at = FAULT_MEM("coll.group", calloc(ranks, sizeof(*cards->at)));
+	cards->where = FAULT_MEM("coll.group", calloc(ranks, sizeof(*cards->where)));
+	cards->shm = FAULT_MEM("coll.group", calloc(ranks, sizeof(*cards->shm)));
+	cards->tcp = FAULT_MEM("coll.group", calloc(ranks, sizeof(*cards->tcp)));
+	cards->local = FAULT_MEM("coll.group", calloc(ranks, sizeof(*cards->local)));
+	return cards->at && cards->where && cards->shm && cards->tcp && cards->local
+		? 0
+		: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
+}
+
+static int read_card(const char *text, uint32_t rank, struct card *card, struct pawl_err *err)
 {
 	char kind[16];
 
-	if (strlen(card) >= PAWL_CARD_MAX ||
-		sscanf(card, "%15s %95s %63s", kind, host, name) != 3 ||
+	if (strlen(text) >= PAWL_CARD_MAX ||
+		sscanf(text, "%15s %95s %63s %95s", kind, card->host, card->shm, card->tcp) != 4 ||
 		strcmp(kind, CARD_KIND) != 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"collectives: rank %u says that it is at \"%.60s\": is it another version "
 			"of Pawl?",
-			rank, card);
+			rank, text);
 	}
 	return 0;
 }
 
-/* names: where each rank is reached; where: of its host, the least rank. */
-static int read_cards(const char *const *cards, uint32_t ranks, char (*names)[COLL_SHM_NAME],
-	uint32_t *where, struct pawl_err *err)
+static int read_cards(struct cards *cards, const struct pawl_group *group, const char *const *texts,
+	struct pawl_err *err)
 {
-	char(*hosts)[HOST_MAX] = FAULT_MEM("coll.group", calloc(ranks, HOST_MAX));
-	int rv = hosts ? 0 : pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
+	int rv = make_cards(cards, group->ranks, err);
 
-	for (uint32_t r = 0; r < ranks && rv == 0; r++) {
-		rv = read_card(cards[r], r, hosts[r], names[r], err);
-		for (where[r] = 0; rv == 0 && strcmp(hosts[where[r]], hosts[r]) != 0; where[r]++) {
-		}
-		if (rv == 0 && where[r] != 0) {
-			rv = pawl_err_set(err, PAWL_ENOTSUP,
-				"collectives: ranks 0 and %u are on different hosts (or "
-				"containers), "
-				"and this version of Pawl reduces inside one",
-				r);
+	for (uint32_t r = 0; r < group->ranks && rv == 0; r++) {
+		rv = read_card(texts[r], r, &cards->at[r], err);
+		while (rv == 0 && strcmp(cards->at[cards->where[r]].host, cards->at[r].host) != 0) {
+			cards->where[r]++;
 		}
 	}
-	free(hosts);
+	for (uint32_t r = 0; r < group->ranks && rv == 0; r++) {
+		cards->local[r] = cards->where[r] == cards->where[group->rank];
+		cards->locals += cards->local[r];
+		cards->shm[r] = cards->local[r] ? cards->at[r].shm : NULL;
+		cards->tcp[r] = cards->local[r] ? NULL : cards->at[r].tcp;
+		if (!cards->local[r] && (strcmp(cards->tcp[r], "-") == 0 || !group->tcp)) {
+			rv = pawl_err_set(err, PAWL_ENOTSUP,
+				"collectives: ranks %u and %u are on different hosts (or "
+				"containers), and have no network between them: PAWL_IFNAME names "
+				"an interface",
+				group->rank, r);
+		}
+	}
 	return rv;
 }
 
-int pawl_group_join(struct pawl_group *group, const char *const *cards, struct pawl_err *err)
+static void drop_port(struct coll_port **port)
 {
-	uint32_t n = group->ranks;
-	char(*names)[COLL_SHM_NAME] = FAULT_MEM("coll.group", calloc(n, COLL_SHM_NAME));
-	uint32_t *where = FAULT_MEM("coll.group", calloc(n, sizeof(*where)));
-	const char **at = FAULT_MEM("coll.group", calloc(n, sizeof(*at)));
-	int rv;
+	if (*port) {
+		(*port)->close(*port);
+	}
+	*port = NULL;
+}
 
-	if (!names || !where || !at) {
-		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", n);
+/* The group's port: memory, network, or both; what is not needed is closed. */
+static int join_ports(struct pawl_group *group, const struct cards *cards, int64_t timeout_ns,
+	struct coll_port **port, struct pawl_err *err)
+{
+	int rv = 0;
+
+	if (cards->locals > 1 || group->ranks == 1) {
+		rv = coll_shm_join(group->shm, cards->shm, err);
 	} else {
-		rv = read_cards(cards, n, names, where, err);
+		drop_port(&group->shm);
 	}
-	for (uint32_t r = 0; r < n && rv == 0; r++) {
-		at[r] = names[r];
+	if (cards->locals == group->ranks) {
+		drop_port(&group->tcp);
+	} else if (rv == 0) {
+		rv = coll_tcp_join(group->tcp, cards->tcp, timeout_ns, err);
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	if (group->shm && group->tcp) {
+		rv = coll_mixed_open(port, group->shm, group->tcp, cards->local, group->ranks, err);
+	} else {
+		*port = group->shm ? group->shm : group->tcp;
+	}
+	group->shm = group->tcp = NULL; /* the port's */
+	return rv;
+}
+
+int pawl_group_join(struct pawl_group *group, const char *const *cards, int64_t timeout_ns,
+	struct pawl_err *err)
+{
+	struct cards all = {0};
+	struct coll_port *port;
+	int rv = read_cards(&all, group, cards, err);
+
+	if (rv == 0) {
+		rv = join_ports(group, &all, timeout_ns, &port, err);
 	}
 	if (rv == 0) {
-		rv = coll_shm_join(group->port, at, err);
+		rv = coll_group_start(group, port, all.where, err);
 	}
-	if (rv == 0) {
-		rv = coll_group_start(group, where, err);
-	}
-	free(names);
-	free(where);
-	free(at);
+	free_cards(&all);
 	return rv;
 }

@@ -340,7 +340,7 @@ int coll_shm_join(struct coll_port *port, const char *const *names, struct pawl_
 	int rv = 0;
 
 	for (uint32_t r = 0; r < shm->ranks && rv == 0; r++) {
-		if (r != shm->rank) {
+		if (r != shm->rank && names[r]) {
 			rv = join_rank(shm, r, names[r], err);
 		}
 	}

@@ -17,8 +17,9 @@
 /* PAWL_ELIMIT, PAWL_ENOMEM, PAWL_EIO. */
 int coll_shm_open(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
 	struct pawl_err *err);
-/* names[r]: of rank r. PAWL_EPEER: rank r is gone, or cannot be reached from here; PAWL_EINVAL:
- * what is there is no such area. Either leaves the port to be closed. */
+/* names[r]: of rank r; NULL: nothing is exchanged with it. PAWL_EPEER: rank r is gone, or cannot be
+ * reached from here; PAWL_EINVAL: what is there is no such area. Either leaves the port to be
+ * closed. */
 int coll_shm_join(struct coll_port *port, const char *const *names, struct pawl_err *err);
 
 #endif

@@ -71,13 +71,13 @@ def test_whoever_ends_badly_is_named(how: str, text: str) -> None:
     said = end(how)
     assert all(error.startswith("PawlError: ") and "rank 1" in error for error, _ in said), said
     assert any(text in error for error, _ in said), said
-    assert all(float(seconds) < 3 for _, seconds in said)
+    assert all(float(seconds) < 20 for _, seconds in said)
 
 
 def test_a_stopped_rank_is_named() -> None:
     for error, seconds in end("stop", PAWL_HEARTBEAT="0.2"):
         assert "rank 1 is lost: not a sign of it for" in error
-        assert float(seconds) < 3
+        assert float(seconds) < 20
 
 
 def test_a_late_rank_is_named() -> None:
@@ -89,7 +89,7 @@ def test_a_rank_killed_in_the_backward_pass() -> None:
     """It comes through DDP's future, which keeps the message and not the class."""
     for error, seconds in end("backward"):
         assert "rank 1 is lost: its process ended" in error
-        assert float(seconds) < 3
+        assert float(seconds) < 20
 
 
 def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import netns
 import program
 from conftest import real_core
 
@@ -23,37 +22,10 @@ JOB = Path(__file__).with_name("torchrun_hosts.py")
 HOSTS = 2
 
 
-def ip(*words: str, check: bool = True) -> None:
-    subprocess.run(["ip", *words], check=check, capture_output=True, text=True)
-
-
 @pytest.fixture
 def hosts() -> Iterator[list[str]]:
-    """Names of network namespaces on one bridge, at 10.79.0.1 and on."""
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("network namespaces need root and ip (apt-get install iproute2)")
-    mark = secrets.token_hex(2)
-    names = [f"pawl{mark}h{i}" for i in range(HOSTS)]
-    bridge = f"pb{mark}"
-    try:
-        try:
-            ip("link", "add", bridge, "type", "bridge")
-            ip("link", "set", bridge, "up")
-            for i, name in enumerate(names):
-                veth = f"pv{mark}{i}"
-                ip("netns", "add", name)
-                ip("link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns", name)
-                ip("link", "set", veth, "master", bridge, "up")
-                ip("-n", name, "addr", "add", f"10.79.0.{i + 1}/24", "dev", "eth0")
-                ip("-n", name, "link", "set", "eth0", "up")
-                ip("-n", name, "link", "set", "lo", "up")
-        except subprocess.CalledProcessError as reason:
-            pytest.skip(f"no network namespaces here: {reason.stderr.strip()}")
+    with netns.hosts(HOSTS) as names:
         yield names
-    finally:
-        for name in names:
-            ip("netns", "del", name, check=False)
-        ip("link", "del", bridge, check=False)
 
 
 def torchrun(hosts: list[str], folders: list[str], job: str, *args: object) -> list[str]:

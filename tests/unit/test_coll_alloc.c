@@ -83,14 +83,14 @@ int main(void)
 	pthread_t threads[RANKS];
 
 	for (uint32_t r = 0; r < RANKS; r++) {
-		if (pawl_group_open(&groups[r], r, RANKS, cards[r], NULL) != 0) {
+		if (pawl_group_open(&groups[r], r, RANKS, NULL, cards[r], NULL) != 0) {
 			return 1;
 		}
 		all[r] = cards[r];
 	}
 	pthread_barrier_init(&barrier, NULL, RANKS);
 	for (uint32_t r = 0; r < RANKS; r++) {
-		if (pawl_group_join(groups[r], all, NULL) != 0) {
+		if (pawl_group_join(groups[r], all, 60 * NS_PER_S, NULL) != 0) {
 			return 1;
 		}
 	}

@@ -30,7 +30,7 @@ static struct pawl_group *join_processes(struct shared *shared, uint32_t rank)
 	const char *all[PROCESSES];
 	struct pawl_group *group;
 
-	if (pawl_group_open(&group, rank, PROCESSES, shared->cards[rank], NULL) != 0) {
+	if (pawl_group_open(&group, rank, PROCESSES, NULL, shared->cards[rank], NULL) != 0) {
 		abort();
 	}
 	__atomic_store_n(&shared->ready[rank], 1, __ATOMIC_RELEASE);
@@ -40,7 +40,7 @@ static struct pawl_group *join_processes(struct shared *shared, uint32_t rank)
 			sched_yield();
 		}
 	}
-	if (pawl_group_join(group, all, NULL) != 0) {
+	if (pawl_group_join(group, all, LONG_NS, NULL) != 0) {
 		abort();
 	}
 	return group;
@@ -153,8 +153,8 @@ static void a_fork_is_refused(void **state)
 	int status;
 	pid_t pid;
 
-	assert_int_equal(pawl_group_open(&group, 0, 1, card, NULL), 0);
-	assert_int_equal(pawl_group_join(group, cards, NULL), 0);
+	assert_int_equal(pawl_group_open(&group, 0, 1, NULL, card, NULL), 0);
+	assert_int_equal(pawl_group_join(group, cards, LONG_NS, NULL), 0);
 	pid = fork();
 	if (pid == 0) {
 		_exit(sum_once(group, &err) == PAWL_ENOTSUP && strstr(err.msg, "fork") ? 0 : 1);

@@ -588,8 +588,8 @@ static void alone(void **state)
 		.in_at = at,
 		.out_at = at};
 
-	assert_int_equal(pawl_group_open(&group, 0, 1, card, NULL), 0);
-	assert_int_equal(pawl_group_join(group, cards, NULL), 0);
+	assert_int_equal(pawl_group_open(&group, 0, 1, NULL, card, NULL), 0);
+	assert_int_equal(pawl_group_join(group, cards, LONG_NS, NULL), 0);
 	for (call.kind = 0; call.kind < PAWL_SEND; call.kind++) {
 		memset(out, 0, sizeof(out));
 		assert_int_equal(pawl_group_submit(group, &work, &call, NULL), 0);
@@ -604,22 +604,22 @@ static void alone(void **state)
 static void cards_that_are_none(void **state)
 {
 	char card[PAWL_CARD_MAX];
-	const char *bad[] = {"", "pawl-1", "pawl-2 host 1:2:3", "pawl-1 host 1:2"};
+	const char *bad[] = {"", "pawl-1", "pawl-2 host 1:2:3 -", "pawl-1 host 1:2 -"};
 	const char *cards[] = {card, NULL};
 	struct pawl_group *group;
 	struct pawl_err err;
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
-		assert_int_equal(pawl_group_open(&group, 0, 2, card, NULL), 0);
+		assert_int_equal(pawl_group_open(&group, 0, 2, NULL, card, NULL), 0);
 		cards[1] = bad[i];
-		assert_int_equal(pawl_group_join(group, cards, &err),
+		assert_int_equal(pawl_group_join(group, cards, LONG_NS, &err),
 			i == 3 ? PAWL_ENOTSUP : PAWL_EINVAL);
 		assert_non_null(strstr(err.msg, i == 3 ? "different hosts" : "another version"));
 		pawl_group_close(group);
 	}
-	assert_int_equal(pawl_group_open(&group, 2, 2, card, &err), PAWL_EINVAL);
+	assert_int_equal(pawl_group_open(&group, 2, 2, NULL, card, &err), PAWL_EINVAL);
 	setenv("PAWL_HEARTBEAT", "soon", 1);
-	assert_int_equal(pawl_group_open(&group, 0, 2, card, &err), PAWL_EINVAL);
+	assert_int_equal(pawl_group_open(&group, 0, 2, NULL, card, &err), PAWL_EINVAL);
 	unsetenv("PAWL_HEARTBEAT");
 	assert_non_null(strstr(err.msg, "PAWL_HEARTBEAT=soon"));
 }
@@ -639,9 +639,9 @@ static void faults(void **state)
 
 			assert_true(nth < 20);
 			fault_arm(points[i], nth, EAGAIN, false);
-			rv = pawl_group_open(&group, 0, 1, card, NULL);
+			rv = pawl_group_open(&group, 0, 1, NULL, card, NULL);
 			if (rv == 0) {
-				rv = pawl_group_join(group, cards, NULL);
+				rv = pawl_group_join(group, cards, LONG_NS, NULL);
 			}
 			fault_disarm();
 			assert_true(rv == 0 || rv == PAWL_ENOMEM || rv == PAWL_EIO);

@@ -1,12 +1,15 @@
-/* What every port must do, tried on those that there are: shared memory. Ranks are threads, or one
- * thread that is all of them; where one must die they are processes. */
+/* What every port must do, tried on those that there are: shared memory, TCP. Ranks are threads, or
+ * one thread that is all of them; where one must die they are processes. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/rng.h"
+#include "coll/mixed.h"
 #include "coll/shm.h"
+#include "coll/tcp.h"
 #include "seed.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -15,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,28 +31,144 @@
 
 static uint64_t first_seed;
 
-struct ports {
-	struct coll_port *at[RANKS];
-	char names[RANKS][COLL_SHM_NAME];
+#define NAME 96 /* bytes of the longest name of any kind */
+
+/* A kind of port. */
+struct kind {
+	int (*open)(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
+		struct pawl_err *err);
+	/* may make another port of it */
+	int (*join)(struct coll_port **port, const char *const *names, struct pawl_err *err);
+	const char *dead; /* why a rank is lost whose process was killed */
 };
 
-static void open_ports(struct ports *ports)
+static int join_shm(struct coll_port **port, const char *const *names, struct pawl_err *err)
 {
+	return coll_shm_join(*port, names, err);
+}
+
+static int open_tcp(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
+	struct pawl_err *err)
+{
+	return coll_tcp_open(out, rank, ranks, "127.0.0.1", name, err);
+}
+
+static int join_tcp(struct coll_port **port, const char *const *names, struct pawl_err *err)
+{
+	return coll_tcp_join(*port, names, 30 * NS_PER_S, err);
+}
+
+/* Of mixed ports, ranks 0 and 1 are on one host. Until they are joined they are memory's, and this
+ * is the rest of them. */
+static struct half {
+	struct coll_port *shm, *tcp;
+	uint32_t rank, ranks;
+} halves[RANKS];
+
+static int open_mixed(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
+	struct pawl_err *err)
+{
+	char shm[COLL_SHM_NAME];
+	char tcp[COLL_TCP_NAME];
+	struct half *half = &halves[rank];
+
+	assert_int_equal(coll_shm_open(&half->shm, rank, ranks, shm, err), 0);
+	assert_int_equal(coll_tcp_open(&half->tcp, rank, ranks, "127.0.0.1", tcp, err), 0);
+	half->rank = rank;
+	half->ranks = ranks;
+	*out = half->shm;
+	return snprintf(name, NAME, "%s %s", shm, tcp) < NAME ? 0 : -1;
+}
+
+static int join_mixed(struct coll_port **port, const char *const *names, struct pawl_err *err)
+{
+	char shm[RANKS][COLL_SHM_NAME];
+	char tcp[RANKS][COLL_TCP_NAME];
+	const char *shms[RANKS];
+	const char *tcps[RANKS];
+	bool local[RANKS];
+	struct half *half = halves;
+
+	while (half->shm != *port) {
+		half++;
+	}
+	for (uint32_t r = 0; r < half->ranks; r++) {
+		assert_int_equal(sscanf(names[r], "%63s %95s", shm[r], tcp[r]), 2);
+		local[r] = (r < 2) == (half->rank < 2);
+		shms[r] = local[r] ? shm[r] : NULL;
+		tcps[r] = local[r] ? NULL : tcp[r];
+	}
+	assert_int_equal(coll_shm_join(half->shm, shms, err), 0);
+	assert_int_equal(coll_tcp_join(half->tcp, tcps, 30 * NS_PER_S, err), 0);
+	return coll_mixed_open(port, half->shm, half->tcp, local, half->ranks, err);
+}
+
+static struct kind shm = {coll_shm_open, join_shm, "its process ended"};
+static struct kind tcp = {open_tcp, join_tcp, "its connection was closed"};
+static struct kind mixed = {open_mixed, join_mixed, "its process ended"};
+
+struct ports {
+	const struct kind *kind;
+	struct coll_port *at[RANKS];
+	char names[RANKS][NAME];
+};
+
+struct joiner {
+	struct ports *ports;
+	uint32_t rank;
+	pthread_t thread;
+	int rv;
+};
+
+static void *join_rank(void *user)
+{
+	struct joiner *joiner = user;
+	struct ports *ports = joiner->ports;
 	const char *names[RANKS];
 
 	for (uint32_t r = 0; r < RANKS; r++) {
-		assert_int_equal(coll_shm_open(&ports->at[r], r, RANKS, ports->names[r], NULL), 0);
 		names[r] = ports->names[r];
 	}
+	joiner->rv = ports->kind->join(&ports->at[joiner->rank], names, NULL);
+	return NULL;
+}
+
+static void open_ports(struct ports *ports, const struct kind *kind)
+{
+	struct joiner joiners[RANKS];
+
+	ports->kind = kind;
 	for (uint32_t r = 0; r < RANKS; r++) {
-		assert_int_equal(coll_shm_join(ports->at[r], names, NULL), 0);
+		assert_int_equal(kind->open(&ports->at[r], r, RANKS, ports->names[r], NULL), 0);
+	}
+	for (uint32_t r = 0; r < RANKS; r++) {
+		joiners[r] = (struct joiner){.ports = ports, .rank = r};
+		pthread_create(&joiners[r].thread, NULL, join_rank, &joiners[r]);
+	}
+	for (uint32_t r = 0; r < RANKS; r++) {
+		pthread_join(joiners[r].thread, NULL);
+		assert_int_equal(joiners[r].rv, 0);
 	}
 }
 
+static void *close_port(void *user)
+{
+	struct coll_port *port = user;
+
+	port->close(port);
+	return NULL;
+}
+
+/* All at once: TCP waits a while for others to close. */
 static void close_ports(struct ports *ports)
 {
+	pthread_t threads[RANKS];
+
 	for (uint32_t r = 0; r < RANKS; r++) {
-		ports->at[r]->close(ports->at[r]);
+		pthread_create(&threads[r], NULL, close_port, ports->at[r]);
+	}
+	for (uint32_t r = 0; r < RANKS; r++) {
+		pthread_join(threads[r], NULL);
 	}
 }
 
@@ -142,7 +262,7 @@ static void streams_bring_all_in_order(void **state)
 	struct runner runners[RANKS];
 	struct ports ports;
 
-	open_ports(&ports);
+	open_ports(&ports, *state);
 	for (uint32_t r = 0; r < RANKS; r++) {
 		runners[r] = (struct runner){ports.at[r], r, 0};
 		pthread_create(&runners[r].thread, NULL, run_rank, &runners[r]);
@@ -159,12 +279,14 @@ static void a_full_stream_takes_nothing(void **state)
 	static uint8_t bytes[1 << 16];
 	struct ports ports;
 	struct coll_port *port;
+	int64_t end_ns = clock_mono_ns() + 20 * NS_PER_S;
 	uint32_t seen;
 	size_t held = 0;
 	size_t n;
 
-	open_ports(&ports);
+	open_ports(&ports, *state);
 	port = ports.at[0];
+	port->look(port);
 	while ((n = port->send(port, 1, 2, bytes, sizeof(bytes))) > 0) {
 		held += n;
 	}
@@ -172,9 +294,14 @@ static void a_full_stream_takes_nothing(void **state)
 	assert_int_equal(port->send(port, 1, 2, bytes, 1), 0);
 	assert_true(port->send(port, 1, 3, bytes, 1) == 1);
 	seen = port->look(port);
-	assert_int_equal(ports.at[1]->receive(ports.at[1], 0, 2, bytes, 100), 100);
-	assert_int_not_equal(port->look(port), seen);
-	assert_int_equal(port->send(port, 1, 2, bytes, sizeof(bytes)), 100);
+	while (port->send(port, 1, 2, bytes, 1) == 0) {
+		assert_true(clock_mono_ns() < end_ns);
+		ports.at[1]->look(ports.at[1]);
+		if (ports.at[1]->receive(ports.at[1], 0, 2, bytes, sizeof(bytes)) == 0) {
+			port->wait(port, seen, NS_PER_MS);
+			seen = port->look(port);
+		}
+	}
 	close_ports(&ports);
 }
 
@@ -195,7 +322,7 @@ static void waiting_ends(void **state)
 	pthread_t thread;
 	uint32_t seen;
 
-	open_ports(&ports);
+	open_ports(&ports, *state);
 	port = ports.at[0];
 	seen = port->look(port);
 	port->wait(port, seen, 1000000); /* nothing comes */
@@ -206,18 +333,22 @@ static void waiting_ends(void **state)
 	}
 	pthread_join(thread, NULL);
 	seen = port->look(port);
+	ports.at[2]->look(ports.at[2]);
 	assert_int_equal(ports.at[2]->send(ports.at[2], 0, 0, "x", 1), 1);
 	port->wait(port, seen, 60 * NS_PER_S); /* it came before */
 	assert_int_not_equal(port->look(port), seen);
 	close_ports(&ports);
 }
 
-/* Waits until a peer is lost, and returns why. */
+/* Waits until a peer is lost, and returns why. Whoever has a group always listens to the talk. */
 static const char *await_lost(struct coll_port *port, uint32_t peer)
 {
 	int64_t end_ns = clock_mono_ns() + 20 * NS_PER_S;
+	char byte;
 
 	while (port->lost(port, peer) == NULL && clock_mono_ns() < end_ns) {
+		port->look(port);
+		assert_int_equal(port->receive(port, peer, COLL_TALK, &byte, 1), 0);
 		sched_yield();
 	}
 	return port->lost(port, peer);
@@ -226,7 +357,8 @@ static const char *await_lost(struct coll_port *port, uint32_t peer)
 /* A process that is killed is told of, after what it has sent. */
 static void a_dead_rank_is_told(void **state)
 {
-	char names[2][COLL_SHM_NAME];
+	const struct kind *kind = *state;
+	char names[2][NAME];
 	const char *all[] = {names[0], names[1]};
 	struct coll_port *port;
 	int up[2];
@@ -237,18 +369,23 @@ static void a_dead_rank_is_told(void **state)
 	assert_int_equal(pipe(up) | pipe(down), 0);
 	pid = fork();
 	if (pid == 0) {
-		bool ok = coll_shm_open(&port, 1, 2, names[1], NULL) == 0 &&
-			write(up[1], names[1], COLL_SHM_NAME) == COLL_SHM_NAME &&
-			read(down[0], names[0], COLL_SHM_NAME) == COLL_SHM_NAME &&
-			coll_shm_join(port, all, NULL) == 0 && port->send(port, 0, 0, "z", 1) == 1;
+		bool ok = kind->open(&port, 1, 2, names[1], NULL) == 0 &&
+			write(up[1], names[1], NAME) == NAME &&
+			read(down[0], names[0], NAME) == NAME && kind->join(&port, all, NULL) == 0;
 
+		if (ok) {
+			port->look(port);
+			ok = port->send(port, 0, 0, "z", 1) == 1 &&
+				read(down[0], &byte, 1) == 1; /* the other one has joined */
+		}
 		raise(ok ? SIGKILL : SIGABRT);
 	}
-	assert_int_equal(coll_shm_open(&port, 0, 2, names[0], NULL), 0);
-	assert_int_equal(read(up[0], names[1], COLL_SHM_NAME), COLL_SHM_NAME);
-	assert_int_equal(coll_shm_join(port, all, NULL), 0);
-	assert_int_equal(write(down[1], names[0], COLL_SHM_NAME), COLL_SHM_NAME);
-	assert_string_equal(await_lost(port, 1), "its process ended");
+	assert_int_equal(kind->open(&port, 0, 2, names[0], NULL), 0);
+	assert_int_equal(read(up[0], names[1], NAME), NAME);
+	assert_int_equal(write(down[1], names[0], NAME), NAME);
+	assert_int_equal(kind->join(&port, all, NULL), 0);
+	assert_int_equal(write(down[1], "j", 1), 1);
+	assert_string_equal(await_lost(port, 1), kind->dead);
 	assert_int_equal(port->receive(port, 1, 0, &byte, 1), 1);
 	assert_int_equal(byte, 'z');
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
@@ -311,7 +448,7 @@ static void nonsense_is_a_lost_peer(void **state)
 	char byte;
 	int fd;
 
-	open_ports(&ports);
+	open_ports(&ports, &shm);
 	for (size_t i = 0; i < sizeof(bytes); i++) {
 		bytes[i] = (uint8_t)rng_u64(&rng);
 	}
@@ -358,13 +495,121 @@ static void faults(void **state)
 	assert_true(nth > 8);
 }
 
+/* ---- TCP alone ---- */
+
+static int connect_to(const char *name)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	unsigned port;
+
+	assert_int_equal(sscanf(name, "127.0.0.1:%u", &port), 1);
+	at.sin_port = htons((uint16_t)port);
+	assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+	return fd;
+}
+
+/* Strangers who say nothing, or nonsense, or the right words without the number, while ranks
+ * join. */
+static void who_is_no_rank_is_sent_away(void **state)
+{
+	uint8_t hello[32] = "pawptcp1 but not the number";
+	struct ports ports = {.kind = &tcp};
+	struct joiner joiners[RANKS];
+	int fds[200];
+
+	for (uint32_t r = 0; r < RANKS; r++) {
+		assert_int_equal(tcp.open(&ports.at[r], r, RANKS, ports.names[r], NULL), 0);
+	}
+	for (uint32_t i = 0; i < 200; i++) {
+		fds[i] = connect_to(ports.names[2]);
+		if (i % 3 > 0) {
+			assert_true(write(fds[i], hello, i % 3 == 1 ? sizeof(hello) : 7) > 0);
+		}
+	}
+	for (uint32_t r = 0; r < RANKS; r++) {
+		joiners[r] = (struct joiner){.ports = &ports, .rank = r};
+		pthread_create(&joiners[r].thread, NULL, join_rank, &joiners[r]);
+	}
+	for (uint32_t r = 0; r < RANKS; r++) {
+		pthread_join(joiners[r].thread, NULL);
+		assert_int_equal(joiners[r].rv, 0);
+	}
+	for (uint32_t i = 0; i < 200; i++) {
+		close(fds[i]);
+	}
+	close_ports(&ports);
+}
+
+static void ranks_that_cannot_be_reached(void **state)
+{
+	struct coll_port *port;
+	char own[COLL_TCP_NAME];
+	const char *names[] = {own, NULL};
+	const char *bad[] = {"nonsense", "127.0.0.1:1:5 ", "127.0.0.1:1", "::1:1:5", "[::1]:1"};
+	struct pawl_err err;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		assert_int_equal(open_tcp(&port, 0, 2, own, NULL), 0);
+		names[1] = bad[i];
+		assert_int_equal(coll_tcp_join(port, names, NS_PER_S, &err), PAWL_EINVAL);
+		port->close(port);
+	}
+	assert_int_equal(open_tcp(&port, 0, 2, own, NULL), 0);
+	names[1] = "127.0.0.1:1:5"; /* nobody listens there */
+	assert_int_equal(coll_tcp_join(port, names, 10 * NS_PER_S, &err), PAWL_EPEER);
+	assert_non_null(strstr(err.msg, "rank 1 cannot be reached at 127.0.0.1:1:5: Connection"));
+	port->close(port);
+	assert_int_equal(open_tcp(&port, 1, 2, own, NULL), 0);
+	names[0] = "127.0.0.1:1:5"; /* it does not come */
+	names[1] = own;
+	assert_int_equal(coll_tcp_join(port, names, NS_PER_S / 5, &err), PAWL_EPEER);
+	assert_non_null(strstr(err.msg, "rank 0, at 127.0.0.1:1:5, and rank 1 do not reach"));
+	port->close(port);
+	assert_int_equal(coll_tcp_open(&port, 0, 2, "here", own, &err), PAWL_EINVAL);
+}
+
+static void faults_of_tcp(void **state)
+{
+	struct pawl_err err;
+	uint64_t nth = 1;
+	int rv;
+
+	do {
+		struct coll_port *port;
+		char name[COLL_TCP_NAME];
+		const char *names[] = {name};
+
+		fault_arm("coll.tcp", nth++, EIO, false);
+		rv = open_tcp(&port, 0, 1, name, &err);
+		if (rv == 0) {
+			rv = coll_tcp_join(port, names, NS_PER_S, &err);
+			port->close(port);
+		}
+		fault_disarm();
+		assert_true(rv == 0 || err.code == rv);
+	} while (rv != 0);
+	assert_true(nth > 8);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(streams_bring_all_in_order),
-		cmocka_unit_test(a_full_stream_takes_nothing),
-		cmocka_unit_test(waiting_ends),
-		cmocka_unit_test(a_dead_rank_is_told),
+		cmocka_unit_test_prestate(streams_bring_all_in_order, &shm),
+		cmocka_unit_test_prestate(a_full_stream_takes_nothing, &shm),
+		cmocka_unit_test_prestate(waiting_ends, &shm),
+		cmocka_unit_test_prestate(a_dead_rank_is_told, &shm),
+		cmocka_unit_test_prestate(streams_bring_all_in_order, &tcp),
+		cmocka_unit_test_prestate(a_full_stream_takes_nothing, &tcp),
+		cmocka_unit_test_prestate(waiting_ends, &tcp),
+		cmocka_unit_test_prestate(a_dead_rank_is_told, &tcp),
+		cmocka_unit_test_prestate(streams_bring_all_in_order, &mixed),
+		cmocka_unit_test_prestate(a_full_stream_takes_nothing, &mixed),
+		cmocka_unit_test_prestate(waiting_ends, &mixed),
+		cmocka_unit_test_prestate(a_dead_rank_is_told, &mixed),
+		cmocka_unit_test(who_is_no_rank_is_sent_away),
+		cmocka_unit_test(ranks_that_cannot_be_reached),
+		cmocka_unit_test(faults_of_tcp),
 		cmocka_unit_test(what_is_no_area_is_refused),
 		cmocka_unit_test(nonsense_is_a_lost_peer),
 		cmocka_unit_test(faults),

@@ -34,13 +34,13 @@ static inline void open_world(struct world *w)
 	const char *all[RANKS];
 
 	for (uint32_t r = 0; r < RANKS; r++) {
-		assert_int_equal(pawl_group_open(&w->members[r].group, r, RANKS, cards[r], NULL),
-			0);
+		assert_int_equal(
+			pawl_group_open(&w->members[r].group, r, RANKS, NULL, cards[r], NULL), 0);
 		all[r] = cards[r];
 		w->members[r].rank = r;
 	}
 	for (uint32_t r = 0; r < RANKS; r++) {
-		assert_int_equal(pawl_group_join(w->members[r].group, all, NULL), 0);
+		assert_int_equal(pawl_group_join(w->members[r].group, all, LONG_NS, NULL), 0);
 	}
 }
 

@@ -1,0 +1,178 @@
+/*
+ * A port of two: see mixed.h and port.h for the contracts.
+ *
+ * Waiting is the memory's: on its bell. A thread waits for the network and rings that bell: it is
+ * told once of each change (edge-triggered), and touches nothing else.
+ */
+#include "coll/mixed.h"
+
+#include "base/err.h"
+#include "base/fault.h"
+#include "coll/tcp.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+struct mixed {
+	struct coll_port port; /* what others see */
+	struct coll_port *shm; /* owned; NULL once closed */
+	struct coll_port *tcp; /* owned */
+	bool *local;           /* owned; of each rank: it is the memory's */
+	int epoll, stop;       /* of the thread: the network's events, and its end */
+	pthread_t thread;      /* see above */
+	bool started;          /* it runs */
+	atomic_bool closing;   /* it is to end */
+};
+
+static struct mixed *mixed_of(struct coll_port *port)
+{
+	return (struct mixed *)(void *)port;
+}
+
+static struct coll_port *port_to(struct coll_port *port, uint32_t peer)
+{
+	struct mixed *mixed = mixed_of(port);
+
+	return mixed->local[peer] ? mixed->shm : mixed->tcp;
+}
+
+static size_t send_mixed(struct coll_port *port, uint32_t peer, uint32_t stream, const void *bytes,
+	size_t len_bytes)
+{
+	struct coll_port *to = port_to(port, peer);
+
+	return to->send(to, peer, stream, bytes, len_bytes);
+}
+
+static size_t receive_mixed(struct coll_port *port, uint32_t peer, uint32_t stream, void *bytes,
+	size_t len_bytes)
+{
+	struct coll_port *from = port_to(port, peer);
+
+	return from->receive(from, peer, stream, bytes, len_bytes);
+}
+
+static uint32_t look_mixed(struct coll_port *port)
+{
+	struct mixed *mixed = mixed_of(port);
+
+	return mixed->tcp->look(mixed->tcp) + mixed->shm->look(mixed->shm);
+}
+
+/* Something may have come by the network since: then the bell has been rung, or will be. */
+static void wait_mixed(struct coll_port *port, uint32_t seen, int64_t timeout_ns)
+{
+	struct mixed *mixed = mixed_of(port);
+	uint32_t tcp = mixed->tcp->look(mixed->tcp);
+	uint32_t shm = mixed->shm->look(mixed->shm);
+
+	if (tcp + shm == seen) {
+		mixed->shm->wait(mixed->shm, shm, timeout_ns);
+	}
+}
+
+static void wake_mixed(struct coll_port *port)
+{
+	struct mixed *mixed = mixed_of(port);
+
+	mixed->shm->wake(mixed->shm);
+}
+
+static const char *lost_mixed(struct coll_port *port, uint32_t peer)
+{
+	struct coll_port *of = port_to(port, peer);
+
+	return of->lost(of, peer);
+}
+
+static void close_mixed(struct coll_port *port)
+{
+	struct mixed *mixed = mixed_of(port);
+
+	if (mixed->started) {
+		atomic_store(&mixed->closing, true);
+		eventfd_write(mixed->stop, 1);
+		pthread_join(mixed->thread, NULL);
+	}
+	if (mixed->epoll >= 0) {
+		close(mixed->epoll);
+	}
+	if (mixed->stop >= 0) {
+		close(mixed->stop);
+	}
+	mixed->tcp->close(mixed->tcp);
+	mixed->shm->close(mixed->shm);
+	free(mixed->local);
+	free(mixed);
+}
+
+static void *ring(void *user)
+{
+	struct mixed *mixed = user;
+	struct epoll_event event;
+
+	while (!atomic_load(&mixed->closing)) {
+		if (epoll_wait(mixed->epoll, &event, 1, -1) > 0) {
+			mixed->shm->wake(mixed->shm);
+		}
+	}
+	return NULL;
+}
+
+static int start_ringing(struct mixed *mixed, struct pawl_err *err)
+{
+	struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+	int sys;
+
+	mixed->epoll = FAULT_SYS("coll.mixed", epoll_create1(EPOLL_CLOEXEC));
+	mixed->stop = FAULT_SYS("coll.mixed", eventfd(0, EFD_CLOEXEC));
+	if (mixed->epoll < 0 || mixed->stop < 0 ||
+		epoll_ctl(mixed->epoll, EPOLL_CTL_ADD, coll_tcp_events(mixed->tcp), &event) != 0 ||
+		epoll_ctl(mixed->epoll, EPOLL_CTL_ADD, mixed->stop, &event) != 0) {
+		return pawl_err_sys(err, "collectives: make a port");
+	}
+	sys = FAULT_SYS("coll.mixed", pthread_create(&mixed->thread, NULL, ring, mixed));
+	if (sys != 0) {
+		return pawl_err_set(err, PAWL_EIO, "collectives: start a thread: %s",
+			strerror(sys == -1 ? errno : sys));
+	}
+	mixed->started = true;
+	return 0;
+}
+
+int coll_mixed_open(struct coll_port **out, struct coll_port *shm, struct coll_port *tcp,
+	const bool *local, uint32_t ranks, struct pawl_err *err)
+{
+	struct mixed *mixed = FAULT_MEM("coll.mixed", calloc(1, sizeof(*mixed)));
+	int rv;
+
+	if (!mixed) {
+		shm->close(shm);
+		tcp->close(tcp);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for collectives");
+	}
+	mixed->port = (struct coll_port){send_mixed, receive_mixed, look_mixed, wait_mixed,
+		wake_mixed, lost_mixed, close_mixed};
+	mixed->shm = shm;
+	mixed->tcp = tcp;
+	mixed->epoll = mixed->stop = -1;
+	mixed->local = FAULT_MEM("coll.mixed", malloc(ranks));
+	if (!mixed->local) {
+		close_mixed(&mixed->port);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for collectives");
+	}
+	memcpy(mixed->local, local, ranks);
+	rv = start_ringing(mixed, err);
+	if (rv != 0) {
+		close_mixed(&mixed->port);
+		return rv;
+	}
+	*out = &mixed->port;
+	return 0;
+}

@@ -1,0 +1,467 @@
+/*
+ * The connections of the TCP port: see tcp.h for the contract.
+ *
+ * Who connects greets: docs/protocol.md has the bytes. The other one looks whether that is a rank
+ * of this group, and answers. Whatever else connects meanwhile is let in no further: it has a few
+ * seconds to greet, there are few places for such, and the oldest gives way.
+ */
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "coll/tcp_impl.h"
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define HELLO_BYTES 32u                   /* of a greeting, and of its answer */
+#define HELLO_MAGIC 0x3170637470776170ULL /* "pawptcp1" */
+#define GUESTS_MAX  64u                   /* who connected and has not greeted */
+#define GUEST_NS    (5 * NS_PER_S)        /* for that */
+#define BACKLOG     1024
+
+/* Connected, and not known yet. */
+struct guest {
+	int fd;                     /* -1: the place is free */
+	int64_t since_ns;           /* when */
+	uint8_t hello[HELLO_BYTES]; /* so far */
+	size_t got;                 /* of it */
+};
+
+struct joining {
+	struct tcp *tcp;                 /* the caller's */
+	const char *const *names;        /* the caller's */
+	uint64_t *nonces;                /* owned; of each rank's name */
+	struct guest guests[GUESTS_MAX]; /* see above */
+	uint32_t left;                   /* links that are still to come */
+	struct pollfd *polls;            /* owned; room for all */
+	int64_t end_ns;                  /* when time is over */
+};
+
+/* ---- addresses ---- */
+
+/* "10.0.0.1" and "4567" of "10.0.0.1:4567:nonce", "[fe80::1]:4567:nonce". */
+static int parse_name(const char *name, struct addrinfo **address, uint64_t *nonce)
+{
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+		.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+	char host[64];
+	char port[8];
+	int n = 0;
+
+	if (sscanf(name, "[%63[^]]]:%7[0-9]:%" SCNx64 "%n", host, port, nonce, &n) != 3 &&
+		sscanf(name, "%63[^:[]:%7[0-9]:%" SCNx64 "%n", host, port, nonce, &n) != 3) {
+		return -1;
+	}
+	return name[n] == '\0' && getaddrinfo(host, port, &hints, address) == 0 ? 0 : -1;
+}
+
+/* ---- opening ---- */
+
+static int listen_at(struct tcp *tcp, const char *address, char *name, struct pawl_err *err)
+{
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+		.ai_flags = AI_NUMERICHOST | AI_PASSIVE};
+	struct sockaddr_storage bound;
+	socklen_t len = sizeof(bound);
+	struct addrinfo *at = NULL;
+	char port[8];
+	bool six = strchr(address, ':') != NULL;
+	int rv = 0;
+
+	if (getaddrinfo(address, "0", &hints, &at) != 0) {
+		return pawl_err_set(err, PAWL_EINVAL, "collectives: %s is no address", address);
+	}
+	tcp->listener = FAULT_SYS("coll.tcp",
+		socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+	if (tcp->listener < 0 || bind(tcp->listener, at->ai_addr, at->ai_addrlen) != 0 ||
+		FAULT_SYS("coll.tcp", listen(tcp->listener, BACKLOG)) != 0 ||
+		getsockname(tcp->listener, (struct sockaddr *)&bound, &len) != 0 ||
+		getnameinfo((struct sockaddr *)&bound, len, NULL, 0, port, sizeof(port),
+			NI_NUMERICSERV) != 0) {
+		rv = pawl_err_sys(err, "collectives: listen at %s", address);
+	} else {
+		snprintf(name, COLL_TCP_NAME, "%s%s%s:%s:%" PRIx64, six ? "[" : "", address,
+			six ? "]" : "", port, tcp->nonce);
+	}
+	freeaddrinfo(at);
+	return rv;
+}
+
+static int open_events(struct tcp *tcp, struct pawl_err *err)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.u64 = TCP_WAKE};
+
+	tcp->epoll = FAULT_SYS("coll.tcp", epoll_create1(EPOLL_CLOEXEC));
+	tcp->event = FAULT_SYS("coll.tcp", eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	if (tcp->epoll < 0 || tcp->event < 0 ||
+		epoll_ctl(tcp->epoll, EPOLL_CTL_ADD, tcp->event, &event) != 0 ||
+		getrandom(&tcp->nonce, sizeof(tcp->nonce), 0) != sizeof(tcp->nonce)) {
+		return pawl_err_sys(err, "collectives: make a port");
+	}
+	return 0;
+}
+
+int coll_tcp_open(struct coll_port **out, uint32_t rank, uint32_t ranks, const char *address,
+	char *name, struct pawl_err *err)
+{
+	struct tcp *tcp = FAULT_MEM("coll.tcp", calloc(1, sizeof(*tcp)));
+	int rv;
+
+	ASSERT(rank < ranks);
+	if (!tcp) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for collectives");
+	}
+	*tcp = (struct tcp){.port = tcp_port,
+		.rank = rank,
+		.ranks = ranks,
+		.listener = -1,
+		.epoll = -1,
+		.event = -1};
+	tcp->links =
+		FAULT_MEM("coll.tcp", calloc((size_t)ranks * COLL_STREAMS, sizeof(*tcp->links)));
+	for (uint32_t i = 0; i < ranks * COLL_STREAMS && tcp->links; i++) {
+		tcp->links[i].fd = -1;
+	}
+	rv = tcp->links
+		? open_events(tcp, err)
+		: pawl_err_set(err, PAWL_ENOMEM, "no memory for collectives of %u ranks", ranks);
+	if (rv == 0) {
+		rv = listen_at(tcp, address, name, err);
+	}
+	if (rv != 0) {
+		tcp->port.close(&tcp->port);
+		return rv;
+	}
+	*out = &tcp->port;
+	return 0;
+}
+
+/* ---- greetings ---- */
+
+/* nonce: of the name of whom it is for. */
+static void write_hello(uint8_t *hello, uint32_t from, uint32_t to, uint32_t stream, uint64_t nonce)
+{
+	uint64_t words[2] = {htole64(HELLO_MAGIC), htole64(nonce)};
+	uint32_t numbers[4] = {htole32(from), htole32(to), htole32(stream), 0};
+
+	memcpy(hello, words, sizeof(words));
+	memcpy(hello + sizeof(words), numbers, sizeof(numbers));
+}
+
+/* The link that a greeting is for, or NULL. */
+static struct tcp_link *read_hello(struct joining *j, const uint8_t *hello)
+{
+	struct tcp *tcp = j->tcp;
+	uint64_t words[2];
+	uint32_t numbers[4];
+	uint32_t from;
+	uint32_t stream;
+
+	memcpy(words, hello, sizeof(words));
+	memcpy(numbers, hello + sizeof(words), sizeof(numbers));
+	from = le32toh(numbers[0]);
+	stream = le32toh(numbers[2]);
+	if (le64toh(words[0]) != HELLO_MAGIC || le64toh(words[1]) != tcp->nonce ||
+		le32toh(numbers[1]) != tcp->rank || from >= tcp->rank || !j->names[from] ||
+		stream >= COLL_STREAMS || tcp_link(tcp, from, stream)->fd >= 0) {
+		return NULL;
+	}
+	return tcp_link(tcp, from, stream);
+}
+
+/* A link is there: the kernel tells of it from now on. */
+static int link_up(struct joining *j, struct tcp_link *link, int fd)
+{
+	const int one = 1;
+	struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+		.data.u64 = (uint64_t)(link - j->tcp->links)};
+
+	link->fd = fd;
+	link->connected = true;
+	j->left--;
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	return epoll_ctl(j->tcp->epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+/* ---- who connects to us ---- */
+
+static void forget_guest(struct guest *guest)
+{
+	close(guest->fd);
+	guest->fd = -1;
+}
+
+static void take_guests(struct joining *j)
+{
+	int fd;
+
+	while ((fd = accept4(j->tcp->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
+		struct guest *place = &j->guests[0];
+
+		for (uint32_t g = 0; g < GUESTS_MAX && place->fd >= 0; g++) {
+			if (j->guests[g].fd < 0 || j->guests[g].since_ns < place->since_ns) {
+				place = &j->guests[g];
+			}
+		}
+		if (place->fd >= 0) {
+			forget_guest(place);
+		}
+		*place = (struct guest){.fd = fd, .since_ns = clock_mono_ns()};
+	}
+}
+
+static int hear_guest(struct joining *j, struct guest *guest)
+{
+	struct tcp_link *link;
+	uint8_t answer[HELLO_BYTES];
+	ssize_t n = recv(guest->fd, guest->hello + guest->got, HELLO_BYTES - guest->got, 0);
+
+	if (n <= 0) {
+		if (n == 0 || errno != EAGAIN) {
+			forget_guest(guest);
+		}
+		return 0;
+	}
+	guest->got += (size_t)n;
+	if (guest->got < HELLO_BYTES) {
+		return 0;
+	}
+	link = read_hello(j, guest->hello);
+	if (!link) {
+		forget_guest(guest);
+		return 0;
+	}
+	write_hello(answer, j->tcp->rank, (uint32_t)((link - j->tcp->links) / COLL_STREAMS),
+		(uint32_t)((link - j->tcp->links) % COLL_STREAMS), j->tcp->nonce);
+	if (send(guest->fd, answer, HELLO_BYTES, MSG_NOSIGNAL) != (ssize_t)HELLO_BYTES) {
+		forget_guest(guest);
+		return 0;
+	}
+	n = link_up(j, link, guest->fd);
+	guest->fd = -1;
+	return (int)n;
+}
+
+/* ---- whom we connect to ---- */
+
+static int begin_connect(struct joining *j, uint32_t peer, const struct addrinfo *at,
+	struct pawl_err *err)
+{
+	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
+		struct tcp_link *link = tcp_link(j->tcp, peer, s);
+
+		link->fd = FAULT_SYS("coll.tcp",
+			socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+		if (link->fd < 0 ||
+			(connect(link->fd, at->ai_addr, at->ai_addrlen) != 0 &&
+				errno != EINPROGRESS)) {
+			return pawl_err_set(err, PAWL_EPEER,
+				"collectives: rank %u cannot be reached at %s: %s", peer,
+				j->names[peer], strerror(errno));
+		}
+	}
+	return 0;
+}
+
+/* A connection is made, or refused: greets. */
+static int greet(struct joining *j, uint32_t peer, uint32_t stream, struct pawl_err *err)
+{
+	struct tcp_link *link = tcp_link(j->tcp, peer, stream);
+	uint8_t hello[HELLO_BYTES];
+	int sys = 0;
+	socklen_t len = sizeof(sys);
+
+	getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &sys, &len);
+	write_hello(hello, j->tcp->rank, peer, stream, j->nonces[peer]);
+	if (sys == 0 && send(link->fd, hello, HELLO_BYTES, MSG_NOSIGNAL) != (ssize_t)HELLO_BYTES) {
+		sys = errno;
+	}
+	link->out = true; /* greeted */
+	return sys == 0
+		? 0
+		: pawl_err_set(err, PAWL_EPEER, "collectives: rank %u cannot be reached at %s: %s",
+			  peer, j->names[peer], strerror(sys));
+}
+
+static int hear_answer(struct joining *j, uint32_t peer, uint32_t stream, struct pawl_err *err)
+{
+	struct tcp_link *link = tcp_link(j->tcp, peer, stream);
+	uint8_t answer[HELLO_BYTES];
+	uint8_t expected[HELLO_BYTES];
+	ssize_t n = recv(link->fd, answer, HELLO_BYTES, MSG_PEEK);
+
+	if (n < 0 && errno == EAGAIN) {
+		return 0;
+	}
+	if (n > 0 && n < (ssize_t)HELLO_BYTES) {
+		return 0;
+	}
+	write_hello(expected, peer, j->tcp->rank, stream, j->nonces[peer]);
+	if (n != (ssize_t)HELLO_BYTES || memcmp(answer, expected, HELLO_BYTES) != 0) {
+		return pawl_err_set(err, PAWL_EPEER,
+			"collectives: what answers at %s is not rank %u", j->names[peer], peer);
+	}
+	(void)!recv(link->fd, answer, HELLO_BYTES, 0);
+	return link_up(j, link, link->fd) == 0
+		? 0
+		: pawl_err_sys(err, "collectives: join rank %u", peer);
+}
+
+/* ---- joining ---- */
+
+static int begin(struct joining *j, struct pawl_err *err)
+{
+	int rv = 0;
+
+	for (uint32_t p = 0; p < j->tcp->ranks && rv == 0; p++) {
+		struct addrinfo *at = NULL;
+
+		if (p == j->tcp->rank || !j->names[p]) {
+			continue;
+		}
+		j->left += COLL_STREAMS;
+		if (parse_name(j->names[p], &at, &j->nonces[p]) != 0) {
+			rv = pawl_err_set(err, PAWL_EINVAL,
+				"collectives: rank %u is said to be at %s", p, j->names[p]);
+		} else if (p > j->tcp->rank) {
+			rv = begin_connect(j, p, at, err);
+		}
+		if (at) {
+			freeaddrinfo(at);
+		}
+	}
+	return rv;
+}
+
+/* What may go on now: the listener, guests, then links, each with its place in polls. */
+static nfds_t list_polls(struct joining *j)
+{
+	struct tcp *tcp = j->tcp;
+	nfds_t n = 0;
+
+	j->polls[n++] = (struct pollfd){.fd = tcp->listener, .events = POLLIN};
+	for (uint32_t g = 0; g < GUESTS_MAX; g++) {
+		j->polls[n++] = (struct pollfd){.fd = j->guests[g].fd, .events = POLLIN};
+	}
+	for (uint32_t i = 0; i < tcp->ranks * COLL_STREAMS; i++) {
+		const struct tcp_link *link = &tcp->links[i];
+
+		j->polls[n++] = (struct pollfd){.fd = link->connected ? -1 : link->fd,
+			.events = link->out ? POLLIN : POLLOUT};
+	}
+	return n;
+}
+
+static int go_on(struct joining *j, struct pawl_err *err)
+{
+	const struct pollfd *polls = j->polls + 1;
+	int rv = 0;
+
+	for (uint32_t g = 0; g < GUESTS_MAX && rv == 0; g++) {
+		struct guest *guest = &j->guests[g];
+
+		if (guest->fd >= 0 && polls[g].revents != 0 && hear_guest(j, guest) != 0) {
+			rv = pawl_err_sys(err, "collectives: join");
+		} else if (guest->fd >= 0 && clock_mono_ns() - guest->since_ns > GUEST_NS) {
+			forget_guest(guest);
+		}
+	}
+	polls += GUESTS_MAX;
+	for (uint32_t i = 0; i < j->tcp->ranks * COLL_STREAMS && rv == 0; i++) {
+		const struct tcp_link *link = &j->tcp->links[i];
+		uint32_t peer = i / COLL_STREAMS;
+
+		if (polls[i].revents == 0 || link->connected) {
+			continue;
+		}
+		rv = link->out ? hear_answer(j, peer, i % COLL_STREAMS, err)
+			       : greet(j, peer, i % COLL_STREAMS, err);
+	}
+	if (rv == 0 && j->polls[0].revents != 0) {
+		take_guests(j);
+	}
+	return rv;
+}
+
+static int refuse_late(const struct joining *j, struct pawl_err *err)
+{
+	uint32_t i = 0;
+
+	/* every rank with a name has links, and one is missing */
+	while (j->tcp->links[i].connected || i / COLL_STREAMS == j->tcp->rank ||
+		!j->names[i / COLL_STREAMS]) {
+		i++;
+		ASSERT(i < j->tcp->ranks * COLL_STREAMS);
+	}
+	return pawl_err_set(err, PAWL_EPEER,
+		"collectives: rank %u, at %s, and rank %u do not reach each other: is a firewall "
+		"between them, or is it the wrong interface (PAWL_IFNAME)?",
+		i / COLL_STREAMS, j->names[i / COLL_STREAMS], j->tcp->rank);
+}
+
+static int connect_all(struct joining *j, struct pawl_err *err)
+{
+	int rv = begin(j, err);
+
+	while (rv == 0 && j->left > 0) {
+		int64_t left_ms = (j->end_ns - clock_mono_ns()) / NS_PER_MS;
+
+		if (left_ms <= 0) {
+			rv = refuse_late(j, err);
+		} else if (poll(j->polls, list_polls(j), left_ms < 1000 ? (int)left_ms : 1000) >=
+			0) {
+			rv = go_on(j, err);
+		}
+	}
+	return rv;
+}
+
+int coll_tcp_join(struct coll_port *port, const char *const *names, int64_t timeout_ns,
+	struct pawl_err *err)
+{
+	struct tcp *tcp = tcp_of(port);
+	struct joining *j = FAULT_MEM("coll.tcp", calloc(1, sizeof(*j)));
+	int rv;
+
+	if (!j) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory to join a group");
+	}
+	j->tcp = tcp;
+	j->names = names;
+	j->end_ns = clock_mono_ns() + timeout_ns;
+	j->nonces = FAULT_MEM("coll.tcp", calloc(tcp->ranks, sizeof(*j->nonces)));
+	j->polls = FAULT_MEM("coll.tcp",
+		calloc(1 + GUESTS_MAX + (size_t)tcp->ranks * COLL_STREAMS, sizeof(*j->polls)));
+	for (uint32_t g = 0; g < GUESTS_MAX; g++) {
+		j->guests[g].fd = -1;
+	}
+	rv = j->nonces && j->polls ? connect_all(j, err)
+				   : pawl_err_set(err, PAWL_ENOMEM, "no memory to join a group");
+	for (uint32_t g = 0; g < GUESTS_MAX; g++) {
+		if (j->guests[g].fd >= 0) {
+			forget_guest(&j->guests[g]);
+		}
+	}
+	close(tcp->listener);
+	tcp->listener = -1;
+	free(j->nonces);
+	free(j->polls);
+	free(j);
+	return rv;
+}

@@ -1,0 +1,115 @@
+"""torch.distributed's backend "pawl" between hosts, which are network namespaces."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import netns
+import program
+from conftest import real_core
+from test_group import COLLECTIVES, HERE, TORCH
+
+pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
+PORT = "29541"
+
+
+def start(
+    hosts: list[str], where: Sequence[int], script: Path, *args: str, **env: str
+) -> list[subprocess.Popen[str]]:
+    """A rank for each number in where, which says on which host."""
+    return [
+        subprocess.Popen(
+            ["ip", "netns", "exec", hosts[host], sys.executable, str(script), *args],
+            env=program.clean_env(
+                RANK=str(rank), WORLD_SIZE=str(len(where)), MASTER_ADDR=netns.address(where[0]),
+                MASTER_PORT=PORT, LOCAL_RANK=str(list(where[:rank]).count(host)),
+                GLOO_SOCKET_IFNAME="eth0", **env,
+            ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank, host in enumerate(where)
+    ]  # fmt: skip
+
+
+def say(text: str) -> list[str]:
+    return [line[2:] for line in text.splitlines() if line.startswith("> ")]
+
+
+def run(where: Sequence[int], script: str, *args: str, **env: str) -> list[list[str]]:
+    """What each rank says."""
+    with netns.hosts(max(where) + 1) as hosts:
+        started = start(hosts, where, HERE / script, *args, **env)
+        try:
+            texts = [process.communicate(timeout=program.LIMIT_S)[0] for process in started]
+        finally:
+            for process in started:
+                process.kill()
+        codes = [process.returncode for process in started]
+        assert codes == [0] * len(where), "\n".join([f"exit codes {codes}", *texts])
+    return [say(text) for text in texts]
+
+
+@pytest.mark.parametrize("where", [(0, 1), (0, 1, 2), (0, 0, 1, 1), (0, 1, 0), (0, 0, 0, 1)])
+def test_every_collective(where: tuple[int, ...]) -> None:
+    for said in run(where, "group_rank.py"):
+        assert said == COLLECTIVES
+
+
+@pytest.mark.parametrize("where", [(0, 0, 1, 1)])
+def test_what_torch_builds_on_groups(where: tuple[int, ...]) -> None:
+    for said in run(where, "group_torch_rank.py"):
+        assert said == TORCH
+
+
+@pytest.mark.parametrize(
+    ("how", "text", "heartbeat"),
+    [
+        ("kill", "rank 1 is lost: its connection ", "0.5"),
+        ("exit", "rank 1 has left the group", "0.5"),
+        ("shape", "all_reduce(sum) of 1001 float32", "0.5"),
+        ("stop", "rank 1 is lost: not a sign of it for", "0.2"),
+        ("link", "rank 1 is lost: not a sign of it for", "0.2"),
+    ],
+)
+def test_whoever_ends_badly_is_named(how: str, text: str, heartbeat: str) -> None:
+    """Rank 1 is on a host of its own; link: its cable is pulled."""
+    with netns.hosts(2) as hosts:
+        at = "late" if how == "link" else how
+        started = start(
+            hosts, (0, 1, 0), HERE / "group_end_rank.py", at,
+            PAWL_HEARTBEAT=heartbeat, LIMIT="60" if how == "link" else "",
+        )  # fmt: skip
+        if how == "link":
+            assert started[1].stdout is not None
+            while "late" not in started[1].stdout.readline():
+                assert started[1].poll() is None
+            netns.ip("-n", hosts[1], "link", "set", "eth0", "down")
+        said = []
+        try:
+            for rank in (0, 2):
+                output = started[rank].communicate(timeout=60)[0]
+                said.append(say(output))
+                assert len(said[-1]) == 2, output
+        finally:
+            for process in started:
+                process.kill()
+                process.communicate()
+    assert all("rank 1" in error for error, _ in said), said
+    assert any(text in error for error, _ in said), said
+    assert all(float(seconds) < 20 for _, seconds in said)
+
+
+def test_hosts_without_a_network_between_them() -> None:
+    """A wrong interface is named; so are ranks that cannot reach each other."""
+    with netns.hosts(2) as hosts:
+        started = start(hosts, (0, 1), HERE / "group_rank.py", PAWL_IFNAME="eth7")
+        texts = [process.communicate(timeout=60)[0] for process in started]
+    assert all("PAWL_IFNAME=eth7: there is no such interface" in text for text in texts)

@@ -75,7 +75,7 @@ def test_whoever_ends_badly_is_named(how: str, text: str) -> None:
 
 
 def test_a_stopped_rank_is_named() -> None:
-    for error, seconds in end("stop", PAWL_HEARTBEAT="0.2"):
+    for error, seconds in end("stop"):
         assert "rank 1 is lost: not a sign of it for" in error
         assert float(seconds) < 20
 

@@ -126,7 +126,7 @@ def _routed(old_name: str) -> Callable[[_F], _F]:
         def call(self: ProcessGroup, *args: Any, **kwargs: Any) -> Any:
             if self._others:
                 tensor = _first(args)
-                device = tensor.device.type if tensor is not None else self._barrier_device
+                device = tensor.device.type if tensor is not None else "cpu"  # a barrier
                 if device in self._others:
                     return getattr(self._others[device], old_name)(*args, **kwargs)
             return method(self, *args, **kwargs)
@@ -149,7 +149,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     )
 
 
-def _host(work: Work, tensor: torch.Tensor, copy: bool) -> torch.Tensor:
+def _host(tensor: torch.Tensor, copy: bool) -> torch.Tensor:
     """The tensor, or memory of ours for it; with its content if ``copy``."""
     if _is_plain(tensor):
         return tensor
@@ -160,18 +160,22 @@ def _host(work: Work, tensor: torch.Tensor, copy: bool) -> torch.Tensor:
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
     if copy:
         host.copy_(tensor.detach())
-    work.keep.append(host)
     return host
 
 
-def _block(work: Work, tensors: Sequence[torch.Tensor], copy: bool) -> torch.Tensor:
+def _put_back(work: Work, tensor: torch.Tensor, host: torch.Tensor) -> None:
+    """Once the work is over, what came into memory of ours goes to the tensor that it is for."""
+    if host is not tensor:
+        work.finish_with(lambda: tensor.detach().copy_(host))
+
+
+def _block(tensors: Sequence[torch.Tensor], copy: bool) -> torch.Tensor:
     """Memory of ours for tensors of the same size, one behind the other."""
     first = tensors[0]
     block = torch.empty(len(tensors), first.numel(), dtype=first.dtype, pin_memory=first.is_cuda)
     if copy:
         for row, tensor in zip(block, tensors, strict=True):
             row.copy_(tensor.detach().reshape(-1))
-    work.keep.append(block)
     return block
 
 
@@ -248,7 +252,6 @@ class ProcessGroup(dist.ProcessGroup):
         self._name = self._desc = ""
         self._coalesced: list[Work] | None = None
         self._others: dict[str, Any] = {}  # device type -> backend that is not ours
-        self._barrier_device = "cpu"
         self._devices = self._route(options)
         self._group = _core.Group(rank, ranks, _meeting_place(self._store))
         self._completers = Completers(self._group)
@@ -322,22 +325,34 @@ class ProcessGroup(dist.ProcessGroup):
         self._submit(work, kind, opts)
         return work
 
-    def _reduce_all(self, work: Work, tensor: torch.Tensor, opts: Any) -> None:
-        op, dtype, mean = _coll.reduction(opts.reduceOp, tensor.dtype)
-        host = _host(work, tensor, copy=True)
+    def _submit_reduction(
+        self,
+        work: Work,
+        kind: int,
+        opts: Any,
+        source: torch.Tensor,
+        target: torch.Tensor | None,
+        nbytes: int,
+        root: int = 0,
+    ) -> None:
+        op, dtype, mean = _coll.reduction(opts.reduceOp, source.dtype)
         self._submit(
             work,
-            _coll.ALL_REDUCE,
+            kind,
             opts,
             op=op,
             dtype=dtype,
             mean=mean,
-            nbytes=host.nbytes,
-            source=host,
-            target=host,
+            root=root,
+            nbytes=nbytes,
+            source=source,
+            target=target,
         )
-        if host is not tensor:
-            work.finish_with(lambda: tensor.detach().copy_(host))
+
+    def _reduce_all(self, work: Work, tensor: torch.Tensor, opts: Any) -> None:
+        host = _host(tensor, copy=True)
+        self._submit_reduction(work, _coll.ALL_REDUCE, opts, host, host, host.nbytes)
+        _put_back(work, tensor, host)
 
     @_routed("allreduce")
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
@@ -359,24 +374,17 @@ class ProcessGroup(dist.ProcessGroup):
         """All ranks' sum, in place at the root; the others' tensors stay as they are."""
         tensor = _one("reduce", tensors)
         work = self._work(tensors)
-        op, dtype, mean = _coll.reduction(opts.reduceOp, tensor.dtype)
-        host = _host(work, tensor, copy=True)
-        root = opts.rootRank == self._rank
-        self._submit(
-            work,
-            _coll.REDUCE,
-            opts,
-            op=op,
-            dtype=dtype,
-            mean=mean,
-            root=opts.rootRank,
-            nbytes=host.nbytes,
-            source=host,
-            target=host if root else None,
-        )
-        if root and host is not tensor:
-            work.finish_with(lambda: tensor.detach().copy_(host))
+        host = _host(tensor, copy=True)
+        self._reduce_to(work, host, host, opts.rootRank, opts)
+        if opts.rootRank == self._rank:
+            _put_back(work, tensor, host)
         return work
+
+    def _reduce_to(
+        self, work: Work, source: torch.Tensor, target: torch.Tensor, root: int, opts: Any
+    ) -> None:
+        into = target if root == self._rank else None
+        self._submit_reduction(work, _coll.REDUCE, opts, source, into, source.nbytes, root)
 
     @_routed("broadcast")
     def broadcast(self, tensors: Tensors, opts: Any) -> Work:
@@ -384,10 +392,10 @@ class ProcessGroup(dist.ProcessGroup):
         tensor = _one("broadcast", tensors)
         work = self._work(tensors)
         root = opts.rootRank == self._rank
-        host = _host(work, tensor, copy=root)
+        host = _host(tensor, copy=root)
         self._broadcast(work, host, opts.rootRank, opts)
-        if not root and host is not tensor:
-            work.finish_with(lambda: tensor.detach().copy_(host))
+        if not root:
+            _put_back(work, tensor, host)
         return work
 
     def _broadcast(self, work: Work, host: torch.Tensor, root: int, opts: Any) -> None:
@@ -428,17 +436,11 @@ class ProcessGroup(dist.ProcessGroup):
                 f"collectives: all_gather: rank {self._rank} brings {tensor.numel()} elements, and "
                 f"has room for {own.numel()}",
             )
-        hosts = [_host(work, output, copy=False) for output in outputs]
+        hosts = [_host(output, copy=False) for output in outputs]
         hosts[self._rank].detach().copy_(tensor.detach().view(own.shape))
         for root, host in enumerate(hosts):
             self._broadcast(work, host, root, opts)
-
-        def finish() -> None:
-            for output, host in zip(outputs, hosts, strict=True):
-                if host is not output:
-                    output.detach().copy_(host)
-
-        work.finish_with(finish)
+            _put_back(work, outputs[root], host)
 
     @_routed("allgather")
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
@@ -451,8 +453,8 @@ class ProcessGroup(dist.ProcessGroup):
         if any(t.numel() != tensor.numel() for t in into):
             self._gather_uneven(work, into, tensor, opts)
             return work
-        block = _block(work, into, copy=False)
-        self._gather_all(work, block, _host(work, tensor, copy=True), opts)
+        block = _block(into, copy=False)
+        self._gather_all(work, block, _host(tensor, copy=True), opts)
         work.finish_with(lambda: _spread(block, into))
         return work
 
@@ -469,22 +471,16 @@ class ProcessGroup(dist.ProcessGroup):
         ]
         return self._all_of(works)
 
-    def _gather_single(
-        self, work: Work, output: torch.Tensor, tensor: torch.Tensor, opts: Any
-    ) -> None:
-        _check_sizes("all_gather", output, tensor, self._ranks)
-        host = _host(work, output, copy=False)
-        self._gather_all(work, host, _host(work, tensor, copy=True), opts)
-        if host is not output:
-            work.finish_with(lambda: output.detach().copy_(host))
-
     @_routed("_allgather_base")
     def all_gather_single(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
     ) -> Work:
         """All ranks' tensors, one behind the other."""
+        _check_sizes("all_gather", output, tensor, self._ranks)
         work = self._work([output])
-        self._gather_single(work, output, tensor, opts)
+        host = _host(output, copy=False)
+        self._gather_all(work, host, _host(tensor, copy=True), opts)
+        _put_back(work, output, host)
         return work
 
     @_routed("allgather_into_tensor_coalesced")
@@ -500,44 +496,18 @@ class ProcessGroup(dist.ProcessGroup):
         self, work: Work, output: torch.Tensor, block: torch.Tensor, opts: Any
     ) -> None:
         """``output``: this rank's part of the sum of all blocks, which are host memory."""
-        op, dtype, mean = _coll.reduction(opts.reduceOp, output.dtype)
-        host = _host(work, output, copy=False)
-        self._submit(
-            work,
-            _coll.REDUCE_SCATTER,
-            opts,
-            op=op,
-            dtype=dtype,
-            mean=mean,
-            nbytes=host.nbytes,
-            source=block,
-            target=host,
-        )
-        if host is not output:
-            work.finish_with(lambda: output.detach().copy_(host))
+        host = _host(output, copy=False)
+        self._submit_reduction(work, _coll.REDUCE_SCATTER, opts, block, host, host.nbytes)
+        _put_back(work, output, host)
 
     def _reduce_uneven(
         self, work: Work, output: torch.Tensor, inputs: Sequence[torch.Tensor], opts: Any
     ) -> None:
         """Ranks get sums of different sizes: each is reduced to its rank."""
-        op, dtype, mean = _coll.reduction(opts.reduceOp, output.dtype)
-        host = _host(work, output, copy=False)
+        host = _host(output, copy=False)
         for root, tensor in enumerate(inputs):
-            source = _host(work, tensor, copy=True)
-            self._submit(
-                work,
-                _coll.REDUCE,
-                opts,
-                op=op,
-                dtype=dtype,
-                mean=mean,
-                root=root,
-                nbytes=source.nbytes,
-                source=source,
-                target=host if root == self._rank else None,
-            )
-        if host is not output:
-            work.finish_with(lambda: output.detach().copy_(host))
+            self._reduce_to(work, _host(tensor, copy=True), host, root, opts)
+        _put_back(work, output, host)
 
     @_routed("reduce_scatter")
     def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work:
@@ -549,7 +519,7 @@ class ProcessGroup(dist.ProcessGroup):
             _check_sizes("reduce_scatter", parts[self._rank], output, 1)
             self._reduce_uneven(work, output, parts, opts)
         else:
-            self._reduce_block(work, output, _block(work, parts, copy=True), opts)
+            self._reduce_block(work, output, _block(parts, copy=True), opts)
         return work
 
     @_routed("_reduce_scatter_base")
@@ -557,7 +527,7 @@ class ProcessGroup(dist.ProcessGroup):
         """The same of a tensor that has the parts one behind the other."""
         _check_sizes("reduce_scatter", tensor, output, self._ranks)
         work = self._work([output])
-        self._reduce_block(work, output, _host(work, tensor, copy=True), opts)
+        self._reduce_block(work, output, _host(tensor, copy=True), opts)
         return work
 
     @_routed("reduce_scatter_tensor_coalesced")
@@ -578,7 +548,7 @@ class ProcessGroup(dist.ProcessGroup):
         if root:
             _check_alike("gather", into, self._ranks)
             _check_sizes("gather", into[0], tensor, 1)
-            block = _block(work, into, copy=False)
+            block = _block(into, copy=False)
         self._submit(
             work,
             _coll.GATHER,
@@ -586,7 +556,7 @@ class ProcessGroup(dist.ProcessGroup):
             dtype=_coll.dtype_of(tensor),
             root=opts.rootRank,
             nbytes=tensor.nbytes,
-            source=_host(work, tensor, copy=True),
+            source=_host(tensor, copy=True),
             target=block,
         )
         if block is not None:
@@ -603,8 +573,8 @@ class ProcessGroup(dist.ProcessGroup):
             parts = _one("scatter", inputs)
             _check_alike("scatter", parts, self._ranks)
             _check_sizes("scatter", parts[0], output, 1)
-            block = _block(work, parts, copy=True)
-        host = _host(work, output, copy=False)
+            block = _block(parts, copy=True)
+        host = _host(output, copy=False)
         self._submit(
             work,
             _coll.SCATTER,
@@ -615,8 +585,7 @@ class ProcessGroup(dist.ProcessGroup):
             source=block,
             target=host,
         )
-        if host is not output:
-            work.finish_with(lambda: output.detach().copy_(host))
+        _put_back(work, output, host)
         return work
 
     def _swap(
@@ -652,10 +621,9 @@ class ProcessGroup(dist.ProcessGroup):
             _rows(output, output_splits, self._ranks, "output"),
         )
         work = self._work([output])
-        host = _host(work, output, copy=False)
-        self._swap(work, host, _host(work, tensor, copy=True), parts, opts)
-        if host is not output:
-            work.finish_with(lambda: output.detach().copy_(host))
+        host = _host(output, copy=False)
+        self._swap(work, host, _host(tensor, copy=True), parts, opts)
+        _put_back(work, output, host)
         return work
 
     @_routed("alltoall")
@@ -666,7 +634,6 @@ class ProcessGroup(dist.ProcessGroup):
         work = self._work(outputs)
         flat = torch.cat([t.detach().reshape(-1).cpu() for t in inputs])
         into = torch.empty(sum(t.numel() for t in outputs), dtype=outputs[0].dtype)
-        work.keep += [flat, into]
         parts = _offsets(t.nbytes for t in inputs), _offsets(t.nbytes for t in outputs)
         self._swap(work, into, flat, parts, opts)
 
@@ -691,14 +658,14 @@ class ProcessGroup(dist.ProcessGroup):
             root=peer,
             tag=tag,
             nbytes=tensor.nbytes,
-            source=_host(work, tensor, copy=True),
+            source=_host(tensor, copy=True),
         )
         return work
 
     def _receive(self, tensors: Tensors, peer: int, tag: int) -> Work:
         tensor = _one("recv", tensors)
         work = self._work(tensors)
-        host = _host(work, tensor, copy=False)
+        host = _host(tensor, copy=False)
         self._submit(
             work,
             _coll.RECEIVE,
@@ -708,8 +675,7 @@ class ProcessGroup(dist.ProcessGroup):
             nbytes=tensor.nbytes,
             target=host,
         )
-        if host is not tensor:
-            work.finish_with(lambda: tensor.detach().copy_(host))
+        _put_back(work, tensor, host)
         return work
 
     @_routed("recv")

@@ -29,7 +29,7 @@ class Work(TorchWork):
         self.operation: _core.Operation | None = None  # the last one; None: there was nothing to do
         self.before: list[_core.Operation] = []  # the others
         self.keep: list[torch.Tensor | None] = []  # what they work on
-        self.after: Callable[[], None] | None = None  # once all are over: copies to where it goes
+        self.after: list[Callable[[], object]] = []  # once all are over: copies to where it goes
         self._lock: threading.Lock | None = None  # for after; a small call does without
         self._future: Future[Any] | None = None
         self._base: Future[None] | None = None
@@ -42,22 +42,22 @@ class Work(TorchWork):
             operation.wait(seconds)
         if self.operation is not None:
             self.operation.wait(seconds)
-        if self.after is not None:
+        if self.after:
             self._finish()
         return True
 
-    def finish_with(self, after: Callable[[], None]) -> None:
-        """Has something done once all operations are over, before anyone sees the outputs."""
-        self.after = after
-        self._lock = threading.Lock()
+    def finish_with(self, after: Callable[[], object]) -> None:
+        """Has something more done once all operations are over, before anyone sees the outputs."""
+        self.after.append(after)
+        self._lock = self._lock or threading.Lock()
 
     def _finish(self) -> None:
         assert self._lock is not None
         with self._lock:
-            if self.after is not None:
-                self.after()
-                self.after = None
-                self.keep.clear()
+            for after in self.after:
+                after()
+            self.after.clear()
+            self.keep.clear()
 
     def get_future(self) -> Future[Any]:
         """Holds the outputs; an error arrives in it as RuntimeError, with the message."""

@@ -60,6 +60,12 @@ static void end_turn(struct pawl_group *group)
 	pthread_cond_broadcast(&group->over);
 }
 
+/* When the thread has to see to signs of life, if somebody did now. */
+static int64_t next_beat_ns(const struct pawl_group *group, int64_t now_ns)
+{
+	return group->beat_every_ns > 0 ? now_ns + group->beat_every_ns : NEVER_NS;
+}
+
 /*
  * Drives while something is to be done and nobody waits for it, and now and then, so that others
  * hear of us and we of them. It is not woken for a small operation: whoever submits one mostly
@@ -77,7 +83,7 @@ static void *run_thread(void *user)
 		bool busy = group->pending > 0 && group->waiters == 0;
 
 		if (group->driven && now_ns >= due_ns) {
-			due_ns = now_ns + group->beat_every_ns; /* whoever drives sees to it */
+			due_ns = next_beat_ns(group, now_ns); /* whoever drives sees to it */
 		}
 		if (group->driven || (!busy && now_ns < due_ns)) {
 			rest(group, now_ns, idle_since_ns, due_ns);
@@ -87,7 +93,7 @@ static void *run_thread(void *user)
 		group_drive(group, busy ? WAIT_NS : 0);
 		end_turn(group);
 		idle_since_ns = busy ? now_ns : idle_since_ns;
-		due_ns = group->beat_every_ns > 0 ? now_ns + group->beat_every_ns : NEVER_NS;
+		due_ns = next_beat_ns(group, now_ns);
 	}
 	pthread_mutex_unlock(&group->state);
 	return NULL;

@@ -265,6 +265,11 @@ def coalesced() -> None:
             dist.all_reduce(tensor)
     for tensor, n in zip(tensors, (1, 500, 3), strict=True):
         same(tensor, all_numbers(n).sum(0))
+    base = torch.stack([numbers(6), numbers(6), numbers(6)])  # columns: not contiguous
+    dist.group.WORLD.allreduce_coalesced([base[:, 0], base[:, 1], base[:, 5]]).wait()
+    for column, changed in enumerate([True, True, False, False, False, True]):
+        wanted = all_numbers(6).sum(0) if changed else numbers(6)
+        same(base[:, column].contiguous(), wanted[column].expand(3).contiguous())
     tensors = [numbers(n) for n in (2, 400)]
     with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as manager:
         for tensor in tensors:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,19 @@ def run_script(script: Path, *args: object, ranks: int = 0, limit_s: float, **en
     if ranks > 0:
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         command[1:1] = launcher
+    return run_command(command, limit_s=limit_s, OMP_NUM_THREADS="1", **env)
+
+
+def run_command(command: Sequence[str | Path], *, limit_s: float, **env: str) -> Any:
+    """The JSON object that it prints last."""
     done = subprocess.run(
         command,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **env},
+        env={**os.environ, **env},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=limit_s,
     )
     if done.returncode != 0:
-        sys.exit(f"{' '.join(command[1:])}: {done.stderr[-TAIL_CHARS:]}")
+        sys.exit(f"{' '.join(map(str, command))}: {done.stderr[-TAIL_CHARS:]}")
     return json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1])

@@ -9,7 +9,6 @@ torch.distributed. --quick shows only that it works: its numbers mean nothing.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import statistics
 import subprocess
@@ -18,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from _process import run_script
+from _process import run_command, run_script
 from _report import Report, describe_machine
 
 HERE = Path(__file__).parent
@@ -52,16 +51,8 @@ class OpenMpi:
     def run(self, ranks: int, case: str) -> tuple[float, float]:
         options = ["--oversubscribe", "--allow-run-as-root", "--mca", "btl", "self,vader"]
         options += ["--mca", "pml", "ob1", "-np", str(ranks)]
-        done = subprocess.run(
-            ["mpirun", *options, self._program, *case.split(",")],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-        )
-        if done.returncode != 0:
-            sys.exit(f"mpirun: {done.stderr[-2000:]}")
-        found = json.loads(done.stdout.splitlines()[-1])
+        command = ["mpirun", *options, self._program, *case.split(",")]
+        found = run_command(command, limit_s=LIMIT_S)
         return found["wall"], found["cpu"]
 
 

@@ -7,32 +7,18 @@ held.
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
-CHECKS: dict[str, Callable[[], None]] = {}
+from group_checks import check, rank, run_checks, world
+
 DTYPES = [
     torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
     torch.float32, torch.float64, torch.float16, torch.bfloat16,
 ]  # fmt: skip
-gloo: dist.ProcessGroup
-
-
-def check(function: Callable[[], None]) -> Callable[[], None]:
-    CHECKS[function.__name__] = function
-    return function
-
-
-def rank() -> int:
-    return dist.get_rank()
-
-
-def world() -> int:
-    return dist.get_world_size()
 
 
 def numbers(*shape: int, dtype: torch.dtype = torch.float32, of: int | None = None) -> torch.Tensor:
@@ -334,14 +320,11 @@ def bits_are_the_same_everywhere() -> None:
 
 
 def main() -> None:
-    global gloo
     torch.set_num_threads(1)
     backend = os.environ.get("BACKEND", "pawl")
     dist.init_process_group(backend, timeout=timedelta(seconds=60))
     assert dist.get_backend() == backend
-    for name in sys.argv[1:] or CHECKS:
-        CHECKS[name]()
-        print(f"> {name}", flush=True)
+    run_checks()
     dist.destroy_process_group()
 
 

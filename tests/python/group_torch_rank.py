@@ -6,9 +6,7 @@ that held. The peer is one process with the whole batch, or gloo in the same run
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,21 +15,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-CHECKS: dict[str, Callable[[], None]] = {}
+from group_checks import check, rank, run_checks, world
+
 gloo: dist.ProcessGroup
-
-
-def check(function: Callable[[], None]) -> Callable[[], None]:
-    CHECKS[function.__name__] = function
-    return function
-
-
-def rank() -> int:
-    return dist.get_rank()
-
-
-def world() -> int:
-    return dist.get_world_size()
 
 
 class Net(nn.Module):
@@ -352,9 +338,7 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("pawl", timeout=timedelta(seconds=60))
     gloo = dist.new_group(backend="gloo")
-    for name in sys.argv[1:] or CHECKS:
-        CHECKS[name]()
-        print(f"> {name}", flush=True)
+    run_checks()
     dist.destroy_process_group()
 
 

@@ -54,7 +54,16 @@ def run_ranks(
     script: Path, world: int, *args: str, env: Mapping[str, str] | None = None, job: str = ""
 ) -> list[list[str]]:
     """The lines that each rank prints behind "> ". Fails, with all that was said, if one fails."""
-    ranks = start_ranks(script, world, *args, env=env, job=job)
+    return hear_ranks(start_ranks(script, world, *args, env=env, job=job))
+
+
+def say(text: str) -> list[str]:
+    """The lines behind "> "."""
+    return [line[2:] for line in text.splitlines() if line.startswith("> ")]
+
+
+def hear_ranks(ranks: Sequence[subprocess.Popen[str]]) -> list[list[str]]:
+    """What run_ranks says, of ranks that were started; ends them."""
     said: Sequence[str] = ["" for _ in ranks]
     try:
         said = [rank.communicate(timeout=program.LIMIT_S)[0] for rank in ranks]
@@ -62,5 +71,5 @@ def run_ranks(
         for rank in ranks:
             rank.kill()
     codes = [rank.returncode for rank in ranks]
-    assert codes == [0] * world, "\n".join([f"exit codes {codes}", *said])
-    return [[line[2:] for line in text.splitlines() if line.startswith("> ")] for text in said]
+    assert codes == [0] * len(ranks), "\n".join([f"exit codes {codes}", *said])
+    return [say(text) for text in said]

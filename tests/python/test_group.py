@@ -47,7 +47,7 @@ def end(how: str, world: int = 3, **env: str) -> list[list[str]]:
         for rank, process in enumerate(started):
             if rank != 1:
                 text = process.communicate(timeout=60)[0]
-                said.append([x[2:] for x in text.splitlines() if x.startswith("> ")])
+                said.append(ranks.say(text))
                 assert len(said[-1]) == 2, text
     finally:
         for process in started:

@@ -11,6 +11,7 @@ import pytest
 
 import netns
 import program
+import ranks
 from conftest import real_core
 from test_group import COLLECTIVES, HERE, TORCH
 
@@ -39,22 +40,10 @@ def start(
     ]  # fmt: skip
 
 
-def say(text: str) -> list[str]:
-    return [line[2:] for line in text.splitlines() if line.startswith("> ")]
-
-
 def run(where: Sequence[int], script: str, *args: str, **env: str) -> list[list[str]]:
     """What each rank says."""
     with netns.hosts(max(where) + 1) as hosts:
-        started = start(hosts, where, HERE / script, *args, **env)
-        try:
-            texts = [process.communicate(timeout=program.LIMIT_S)[0] for process in started]
-        finally:
-            for process in started:
-                process.kill()
-        codes = [process.returncode for process in started]
-        assert codes == [0] * len(where), "\n".join([f"exit codes {codes}", *texts])
-    return [say(text) for text in texts]
+        return ranks.hear_ranks(start(hosts, where, HERE / script, *args, **env))
 
 
 @pytest.mark.parametrize("where", [(0, 1), (0, 1, 2), (0, 0, 1, 1), (0, 1, 0), (0, 0, 0, 1)])
@@ -95,7 +84,7 @@ def test_whoever_ends_badly_is_named(how: str, text: str) -> None:
         try:
             for rank in (0, 2):
                 output = started[rank].communicate(timeout=60)[0]
-                said.append(say(output))
+                said.append(ranks.say(output))
                 assert len(said[-1]) == 2, output
         finally:
             for process in started:

@@ -34,4 +34,9 @@ def run_command(command: Sequence[str | Path], *, limit_s: float, **env: str) ->
     )
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}: {done.stderr[-TAIL_CHARS:]}")
-    return json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1])
+    return read_json(done.stdout)
+
+
+def read_json(said: str) -> Any:
+    """The last JSON object of what a process printed."""
+    return json.loads([line for line in said.splitlines() if line.startswith("{")][-1])

@@ -1,26 +1,41 @@
 """A rank that times all-reduces: _reduce.py ORDER CASE..., each case NUMBERS,COUNT,TIMES,WAIT.
 
 ORDER: backends in the order in which they take their turns. Prints, as the first rank, a JSON
-object: {backend: {case: [seconds a round in the slowest rank, CPU seconds a round of all ranks]}},
-and under "memcpy" the seconds that copying a vector takes while all ranks do so.
+object: {backend: {case: RESULT}}, and under "memcpy" the seconds that copying a vector takes while
+all ranks do so. A RESULT is of a round: seconds in the slowest rank, CPU seconds of all ranks,
+bytes that all hosts sent, and that the busiest one did.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
+from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 
 import torch
 import torch.distributed as dist
 
-Result = tuple[float, float]
+Result = tuple[float, float, float, float]
+WARM = 4  # rounds before: connections are made, all of ours were used, and TCP knows the network
+SUM, MAX = dist.ReduceOp.SUM, dist.ReduceOp.MAX
+COUNTERS = Path("/proc/self/net/dev")  # of this network namespace
+SENT_COLUMN = 8
 
 
 def cpu_s() -> float:
     use = getrusage(RUSAGE_SELF)
     return use.ru_utime + use.ru_stime
+
+
+def sent_bytes() -> int:
+    """By this host, to others; 0 if another rank of it says so."""
+    if int(os.environ.get("LOCAL_RANK", "0")) != 0:
+        return 0
+    rows = [line.partition(":") for line in COUNTERS.read_text().splitlines()[2:]]
+    return sum(int(row[2].split()[SENT_COLUMN]) for row in rows if row[0].strip() != "lo")
 
 
 def run_round(tensors: list[torch.Tensor], wait: bool, group: dist.ProcessGroup) -> None:
@@ -32,28 +47,32 @@ def run_round(tensors: list[torch.Tensor], wait: bool, group: dist.ProcessGroup)
         work.wait()
 
 
-def over_ranks(wall: float, cpu: float, group: dist.ProcessGroup) -> Result:
-    slowest = torch.tensor(wall, dtype=torch.float64)
-    total = torch.tensor(cpu, dtype=torch.float64)
-    dist.all_reduce(slowest, dist.ReduceOp.MAX, group)
-    dist.all_reduce(total, group=group)
-    return float(slowest), float(total)
+def over_ranks(value: float, op: dist.ReduceOp, group: dist.ProcessGroup) -> float:
+    total = torch.tensor(value, dtype=torch.float64)
+    dist.all_reduce(total, op, group)
+    return float(total)
 
 
 def measure(case: str, group: dist.ProcessGroup) -> Result:
     numbers, count, times, wait = map(int, case.split(","))
     tensors = [torch.full((numbers,), float(dist.get_rank())) for _ in range(count)]
-    run_round(tensors, wait == 1, group)  # connects
+    run_round(tensors, wait == 1, group)
     want = sum(range(dist.get_world_size()))
     assert all(float(t[0]) == want == float(t[-1]) for t in tensors)
     for tensor in tensors:
         tensor.zero_()
+    for _ in range(WARM - 1):
+        run_round(tensors, wait == 1, group)
     dist.barrier(group)
-    begun, used = time.perf_counter(), cpu_s()
+    begun, used, sent = time.perf_counter(), cpu_s(), sent_bytes()
     for _ in range(times):
         run_round(tensors, wait == 1, group)
     wall, cpu = time.perf_counter() - begun, cpu_s() - used
-    return over_ranks(wall / times, cpu / times, group)
+    dist.barrier(group)
+    sent = sent_bytes() - sent
+    found = [(wall, MAX), (cpu, SUM), (sent, SUM), (sent, MAX)]
+    first, second, third, fourth = (over_ranks(value / times, op, group) for value, op in found)
+    return first, second, third, fourth
 
 
 def measure_memcpy(case: str, group: dist.ProcessGroup) -> float:
@@ -63,7 +82,7 @@ def measure_memcpy(case: str, group: dist.ProcessGroup) -> float:
     begun = time.perf_counter()
     for _ in range(5):
         target.copy_(source)
-    return over_ranks((time.perf_counter() - begun) / 5, 0.0, group)[0]
+    return over_ranks((time.perf_counter() - begun) / 5, MAX, group)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ packages=(
 	xfsprogs iproute2 # tests: files that can share bytes, hosts that are network namespaces
 )
 if [[ ${1:-} == --bench ]]; then
-	packages+=(openmpi-bin libopenmpi-dev) # peers that are measured beside us
+	packages+=(openmpi-bin libopenmpi-dev iperf3) # peers that are measured beside us
 fi
 # Waits for another apt to finish; tries a download again.
 options=(-qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -o Dpkg::Use-Pty=0)

@@ -302,6 +302,13 @@ size_t coll_exec_to_send(const struct coll_exec *exec, uint32_t peer, const void
 	return n;
 }
 
+uint32_t coll_exec_turn(const struct coll_exec *exec, uint32_t peer)
+{
+	uint32_t s = exec->sends[peer];
+
+	return count_open(exec, s) > 0 ? s : UINT32_MAX;
+}
+
 void coll_exec_sent(struct coll_exec *exec, uint32_t peer, size_t len_bytes)
 {
 	go_on(exec, &exec->sends[peer], len_bytes);

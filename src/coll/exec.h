@@ -50,6 +50,9 @@ bool coll_exec_owes(const struct coll_exec *exec, uint32_t peer);
 
 /* What may be sent to a peer now; 0: nothing, for now. */
 size_t coll_exec_to_send(const struct coll_exec *exec, uint32_t peer, const void **bytes);
+/* The place in the list of the step by which something may be sent to a peer now; UINT32_MAX: none.
+ */
+uint32_t coll_exec_turn(const struct coll_exec *exec, uint32_t peer);
 void coll_exec_sent(struct coll_exec *exec, uint32_t peer, size_t len_bytes);
 /* Where the next bytes of a peer go, and how many have room there; 0: none, for now. */
 size_t coll_exec_to_receive(const struct coll_exec *exec, uint32_t peer, void **bytes);

@@ -192,6 +192,11 @@ bool group_move_talk(struct pawl_group *group)
 
 /* ---- collectives ---- */
 
+static bool is_far(const struct pawl_group *group, uint32_t peer)
+{
+	return group->topo.host_of[peer] != group->topo.host_of[group->rank];
+}
+
 /* Our head to a peer, then the bytes. */
 static bool send_some(struct pawl_group *group, struct pawl_work *work, uint32_t peer)
 {
@@ -209,6 +214,10 @@ static bool send_some(struct pawl_group *group, struct pawl_work *work, uint32_t
 			COLL_HEAD_BYTES - head->sent);
 		head->sent = (uint8_t)(head->sent + n);
 		return n > 0;
+	}
+	if (is_far(group, peer) &&
+		(group->turn.number != work->number || group->turn.peer != peer)) {
+		return false;
 	}
 	n = coll_exec_to_send(&slot->exec, peer, &from);
 	if (n > 0) {
@@ -260,6 +269,34 @@ static struct pawl_work *first_of(struct pawl_group *group, uint32_t channel)
 	work = group->channels[channel].first;
 	pthread_mutex_unlock(&group->state);
 	return work;
+}
+
+/* Of the collectives under way the first that has bytes for another host, and of its messages the
+ * first in its list. Lists begin with another host each, so at any time each host is sent to by
+ * one, and what its network takes is not fought for. */
+static struct group_turn find_turn(struct pawl_group *group)
+{
+	struct group_turn turn = {UINT64_MAX, group->rank};
+
+	for (uint32_t c = 0; c < COLL_CHANNELS && group->topo.hosts > 1; c++) {
+		struct pawl_work *work = first_of(group, c);
+		const struct group_slot *slot = work ? priv_of(work)->slot : NULL;
+		uint32_t first = UINT32_MAX;
+
+		if (!slot || work->number > turn.number) {
+			continue;
+		}
+		for (uint32_t p = 0; p < group->ranks; p++) {
+			uint32_t at =
+				is_far(group, p) ? coll_exec_turn(&slot->exec, p) : UINT32_MAX;
+
+			if (at < first) {
+				first = at;
+				turn = (struct group_turn){work->number, p};
+			}
+		}
+	}
+	return turn;
 }
 
 static bool move_channel(struct pawl_group *group, uint32_t channel)
@@ -467,6 +504,7 @@ void group_drive(struct pawl_group *group, int64_t wait_ns)
 	}
 	group_take_inbox(group);
 	moved = group_move_talk(group);
+	group->turn = find_turn(group);
 	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
 		moved |= move_channel(group, c);
 	}

@@ -53,6 +53,12 @@ struct group_queue {
 	struct pawl_work *first, *last;
 };
 
+/* Whose bytes go to another host now. */
+struct group_turn {
+	uint64_t number; /* of the collective; UINT64_MAX: nobody's */
+	uint32_t peer;   /* to whom */
+};
+
 struct pawl_group {
 	uint32_t rank, ranks;    /* ours; all */
 	struct coll_topo topo;   /* owned; from start on */
@@ -66,6 +72,7 @@ struct pawl_group {
 	struct group_slot slots[GROUP_SLOTS];
 	struct coll_talk talk;       /* with all others */
 	struct group_queue messages; /* under way */
+	struct group_turn turn;      /* see above */
 	int64_t *heard_ns;           /* owned; of each rank: when something came */
 	int64_t beat_ns, checked_ns; /* when last */
 	int64_t now_ns;              /* when the driver began to look */

@@ -79,8 +79,9 @@ struct channel {
 };
 
 struct machine {
-	uint32_t all;                        /* ranks and servers */
-	bool in_place;                       /* IN and OUT are one */
+	uint32_t all;  /* ranks and servers */
+	bool in_place; /* IN and OUT are one */
+	bool narrow;   /* a rank sends one message at a time, into room at its receiver */
 	struct coll_plan plans[MACHINE_ALL]; /* owned; of each */
 	uint64_t *areas[MACHINE_ALL][3];     /* owned; a name a byte */
 	uint64_t room[MACHINE_ALL][3];       /* bytes of them */
@@ -169,24 +170,59 @@ static inline bool machine_holds(const struct machine *m, const struct coll_plan
 				machine_overlap(m, a->at, a->len_bytes, b->at, b->len_bytes)));
 }
 
-static inline bool machine_ready(const struct machine *m, uint32_t rank, size_t s)
+/* No earlier step holds it up. */
+static inline bool machine_open_step(const struct machine *m, uint32_t rank, size_t s)
 {
 	const struct coll_plan *plan = &m->plans[rank];
-	const struct coll_step *step = &plan->steps[s];
 
-	if (step->op == COLL_RECV) {
-		const struct channel *channel = &m->channels[step->peer * m->all + rank];
-
-		if (channel->taken == channel->n) {
-			return false;
-		}
-	}
 	for (size_t before = 0; before < s; before++) {
-		if (!m->done[rank][before] && machine_holds(m, plan, &plan->steps[before], step)) {
+		if (!m->done[rank][before] &&
+			machine_holds(m, plan, &plan->steps[before], &plan->steps[s])) {
 			return false;
 		}
 	}
 	return true;
+}
+
+/* The next message from a rank to another has room there. */
+static inline bool machine_has_room(const struct machine *m, uint32_t from, uint32_t to)
+{
+	const struct channel *channel = &m->channels[from * m->all + to];
+	const struct coll_plan *plan = &m->plans[to];
+	size_t s = 0;
+
+	while (s < plan->steps_n &&
+		(m->done[to][s] || plan->steps[s].op != COLL_RECV || plan->steps[s].peer != from)) {
+		s++;
+	}
+	return channel->taken == channel->n && s < plan->steps_n && machine_open_step(m, to, s);
+}
+
+/* No earlier one may go. */
+static inline bool machine_has_turn(const struct machine *m, uint32_t rank, size_t s)
+{
+	for (size_t before = 0; before < s; before++) {
+		if (!m->done[rank][before] && m->plans[rank].steps[before].op == COLL_SEND &&
+			machine_open_step(m, rank, before)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+static inline bool machine_ready(const struct machine *m, uint32_t rank, size_t s)
+{
+	const struct coll_step *step = &m->plans[rank].steps[s];
+	const struct channel *channel = &m->channels[step->peer * m->all + rank];
+
+	if (step->op == COLL_RECV && channel->taken == channel->n) {
+		return false;
+	}
+	if (step->op == COLL_SEND && m->narrow &&
+		(!machine_has_turn(m, rank, s) || !machine_has_room(m, rank, step->peer))) {
+		return false;
+	}
+	return machine_open_step(m, rank, s);
 }
 
 static inline void machine_check(const struct machine *m, uint32_t rank,

@@ -44,6 +44,7 @@ static void begin(struct round *round, uint64_t seed)
 static void run(struct round *round, bool in_place)
 {
 	round->m->in_place = in_place;
+	round->m->narrow = rng_below(&round->rng, 2) == 1;
 	machine_open(round->m, round->in, round->out);
 	machine_run(round->m, &round->rng);
 }

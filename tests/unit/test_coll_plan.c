@@ -24,6 +24,7 @@ static void try_one(struct rng *rng, const uint32_t *where, uint32_t ranks, uint
 	assert_int_equal(coll_topo_init(&topo, where, ranks, servers, NULL), 0);
 	m->all = ranks + servers;
 	m->in_place = rng_below(rng, 2) == 1;
+	m->narrow = rng_below(rng, 2) == 1;
 	for (uint32_t r = 0; r < m->all; r++) {
 		assert_int_equal(coll_plan_all_reduce(&m->plans[r], &topo, r, way, len, NULL), 0);
 		lens[r] = r < ranks ? len : 0;

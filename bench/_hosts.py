@@ -1,0 +1,121 @@
+"""Ranks on hosts that are network namespaces with shaped links: what carries them and the bound."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from _process import read_json, run_command
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+import namespaces
+from namespaces import NoHosts, address
+
+__all__ = ["Hosts", "NoHosts", "make_hosts"]
+STORE_PORT = 29551
+IPERF_PORT = 5299
+# mpirun's way to another host, in place of ssh: its address is a namespace's.
+AGENT = """#!/bin/bash
+while [[ $1 == -* ]]; do shift; done
+host=$1; shift
+case $host in
+{cases}
+esac
+exec ip netns exec "$name" unshare --uts /bin/sh -c "hostname $name; $*"
+"""
+
+
+class Hosts:
+    """Made by make_hosts."""
+
+    def __init__(self, names: list[str], folder: Path) -> None:
+        self._names = names
+        self._agent = folder / "agent.sh"
+        cases = [f"{address(i)}) name={name} ;;" for i, name in enumerate(names)]
+        self._agent.write_text(AGENT.replace("{cases}", "\n".join(cases)))
+        self._agent.chmod(0o755)
+
+    def measure_goodput(self, seconds: float = 3) -> float:
+        """Bytes a second that one host sends another by TCP: iperf3's."""
+        server = subprocess.Popen(
+            [*self._at(1), "iperf3", "-s", "-1", "-p", str(IPERF_PORT)], stdout=subprocess.DEVNULL
+        )
+        time.sleep(0.5)
+        command = [*self._at(0), "iperf3", "-c", address(1), "-p", str(IPERF_PORT), "-J"]
+        try:
+            done = subprocess.run(
+                [*command, "-t", str(seconds)], check=True, capture_output=True, text=True
+            )
+        finally:
+            server.terminate()
+            server.wait()
+        return float(json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"]) / 8
+
+    def run_torch(
+        self, where: Sequence[int], script: Path, *args: object, limit_s: float, **env: str
+    ) -> Any:
+        """The JSON object that rank 0 prints last. where: the host of each rank."""
+        started = []
+        for rank, host in enumerate(where):
+            rank_env = {
+                "RANK": rank, "WORLD_SIZE": len(where), "LOCAL_RANK": where[:rank].count(host),
+                "MASTER_ADDR": address(where[0]), "MASTER_PORT": STORE_PORT,
+                "GLOO_SOCKET_IFNAME": "eth0", "PAWL_IFNAME": "eth0", "OMP_NUM_THREADS": 1,
+                "TORCH_CPP_LOG_LEVEL": "ERROR", **env,
+            }  # fmt: skip
+            started.append(
+                subprocess.Popen(
+                    [*self._at(host), sys.executable, script, *map(str, args)],
+                    env={**os.environ, **{key: str(value) for key, value in rank_env.items()}},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
+                    stderr=None,
+                    text=True,
+                )
+            )
+        try:
+            said = started[0].communicate(timeout=limit_s)[0]
+            statuses = [process.wait(limit_s) for process in started]
+        finally:
+            for process in started:
+                process.kill()
+                process.wait()
+        if any(statuses):
+            sys.exit(f"{script.name}: ranks ended with {statuses}")
+        return read_json(said)
+
+    def run_mpi(
+        self, where: Sequence[int], command: Sequence[object], options: Sequence[str] = (), *,
+        limit_s: float,
+    ) -> Any:  # fmt: skip
+        counts = [f"{address(host)}:{where.count(host)}" for host in sorted(set(where))]
+        network = ["btl_tcp_if_include", "oob_tcp_if_include"]
+        settings = [word for key in network for word in ("--mca", key, "eth0")]
+        settings += ["--mca", "btl", "tcp,vader,self", "--mca", "pml", "ob1"]
+        settings += ["--mca", "plm_rsh_agent", str(self._agent), "--allow-run-as-root"]
+        mpirun = ["mpirun", *settings, *options, "--host", ",".join(counts)]
+        return run_command(
+            [*self._at(where[0]), *mpirun, "-np", str(len(where)), *map(str, command)],
+            limit_s=limit_s,
+        )
+
+    def _at(self, host: int) -> list[str]:
+        return ["ip", "netns", "exec", self._names[host]]
+
+
+@contextlib.contextmanager
+def make_hosts(count: int, rate: str, folder: Path) -> Iterator[Hosts]:
+    """rate: of each host's link, each way ("1gbit"). NoHosts: why there can be none."""
+    if shutil.which("iperf3") is None:
+        raise NoHosts("iperf3 is not installed: make bench does that")
+    with namespaces.hosts(count, rate) as names:
+        yield Hosts(names, folder)

@@ -60,6 +60,23 @@ class Hosts:
             server.wait()
         return float(json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"]) / 8
 
+    @contextlib.contextmanager
+    def serve(self, hosts: Sequence[int]) -> Iterator[str]:
+        """`pawl serve` on each; PAWL_SERVERS for the ranks."""
+        pawl = Path(sys.executable).parent / "pawl"
+        with contextlib.ExitStack() as stack:
+            names = []
+            for host in hosts:
+                command = [*self._at(host), pawl, "serve", "--listen", address(host)]
+                server = subprocess.Popen(
+                    command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+                )
+                stack.callback(server.wait)
+                stack.callback(server.terminate)
+                assert server.stdout is not None
+                names.append(server.stdout.readline().strip())
+            yield ",".join(names)
+
     def run_torch(
         self, where: Sequence[int], script: Path, *args: object, limit_s: float, **env: str
     ) -> Any:

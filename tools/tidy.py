@@ -30,7 +30,7 @@ LAYERS: dict[str, set[str]] = {
     "src/adapt": {"base"},
     "src/coll": {"base"},
     "src/agent": {"base", "store", "ckpt", "adapt"},
-    "src/cli": {"base", "store", "ckpt", "agent"},
+    "src/cli": {"base", "store", "ckpt", "agent", "coll"},
     "python": set(),
 }
 

@@ -22,6 +22,7 @@ static const struct cli_command *const commands[] = {
 	&cli_compat,
 	&cli_report,
 	&cli_env,
+	&cli_serve,
 	&cli_agent,
 	&cli_version,
 };

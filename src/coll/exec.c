@@ -13,8 +13,9 @@
 
 #include <stdlib.h>
 
-#define NONE     UINT32_MAX
-#define FOLD_MIN 8192u /* bytes added at a time, unless they are the last */
+#define NONE       UINT32_MAX
+#define FOLD_MIN   8192u /* bytes added at a time, unless they are the last */
+#define EVEN_PARTS 4096u /* of what goes to a peer: so finely the peers are compared */
 
 /* A step may go on to byte ahead_bytes + (bytes of before that are over); with all of before over:
  * to its end. */
@@ -112,14 +113,21 @@ int coll_exec_init(struct coll_exec *exec, const struct coll_plan *plan, uint32_
 	exec->waits_at = FAULT_MEM("coll.exec", calloc(n + 1, sizeof(*exec->waits_at)));
 	exec->sends = FAULT_MEM("coll.exec", calloc(2 * (size_t)peers, sizeof(*exec->sends)));
 	exec->tmp = FAULT_MEM("coll.exec", malloc(plan->tmp_bytes + 1));
-	if (!exec->done || !exec->next || !exec->waits_at || !exec->sends || !exec->tmp ||
-		list_waits(exec) != 0) {
+	exec->goes = FAULT_MEM("coll.exec", calloc(2 * (size_t)peers, sizeof(*exec->goes)));
+	if (!exec->goes || !exec->done || !exec->next || !exec->waits_at || !exec->sends ||
+		!exec->tmp || list_waits(exec) != 0) {
 		coll_exec_deinit(exec);
 		return pawl_err_set(err, PAWL_ENOMEM,
 			"no memory for a collective of %zu steps and %llu bytes", n,
 			(unsigned long long)plan->tmp_bytes);
 	}
 	exec->recvs = exec->sends + peers;
+	exec->went = exec->goes + peers;
+	for (size_t s = 0; s < n; s++) {
+		const struct coll_step *step = &plan->steps[s];
+
+		exec->goes[step->peer] += step->op == COLL_SEND ? step->len_bytes : 0;
+	}
 	return 0;
 }
 
@@ -130,6 +138,7 @@ void coll_exec_deinit(struct coll_exec *exec)
 	free(exec->waits_at);
 	free(exec->waits);
 	free(exec->sends);
+	free(exec->goes);
 	free(exec->tmp);
 	*exec = (struct coll_exec){0};
 }
@@ -244,6 +253,7 @@ void coll_exec_start(struct coll_exec *exec, enum pawl_reduce_op fold, enum pawl
 	exec->sums = NONE;
 	for (uint32_t p = 0; p < exec->peers; p++) {
 		exec->sends[p] = exec->recvs[p] = NONE;
+		exec->went[p] = 0;
 	}
 	for (uint32_t s = (uint32_t)plan->steps_n; s-- > 0;) {
 		uint32_t *first = first_like(exec, &plan->steps[s]);
@@ -302,15 +312,23 @@ size_t coll_exec_to_send(const struct coll_exec *exec, uint32_t peer, const void
 	return n;
 }
 
-uint32_t coll_exec_turn(const struct coll_exec *exec, uint32_t peer)
+uint64_t coll_exec_turn(const struct coll_exec *exec, uint32_t peer)
 {
 	uint32_t s = exec->sends[peer];
+	uint64_t before = 0;
 
-	return count_open(exec, s) > 0 ? s : UINT32_MAX;
+	if (count_open(exec, s) == 0) {
+		return UINT64_MAX;
+	}
+	if (exec->plan->even) {
+		before = exec->went[peer] * EVEN_PARTS / exec->goes[peer];
+	}
+	return before << 32 | s;
 }
 
 void coll_exec_sent(struct coll_exec *exec, uint32_t peer, size_t len_bytes)
 {
+	exec->went[peer] += len_bytes;
 	go_on(exec, &exec->sends[peer], len_bytes);
 }
 

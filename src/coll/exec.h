@@ -24,6 +24,7 @@ struct coll_exec {
 	struct exec_wait *waits;      /* owned; what it waits for */
 	uint32_t *sends;              /* owned; of each peer the first SEND that is not over */
 	uint32_t *recvs;              /* owned; RECV */
+	uint64_t *goes, *went;        /* owned; bytes to each peer, all; gone */
 	uint32_t peers;               /* of sends and of recvs */
 	uint32_t sums;                /* the first SUM that is not over */
 	uint8_t *tmp;                 /* owned; the plan's */
@@ -50,9 +51,9 @@ bool coll_exec_owes(const struct coll_exec *exec, uint32_t peer);
 
 /* What may be sent to a peer now; 0: nothing, for now. */
 size_t coll_exec_to_send(const struct coll_exec *exec, uint32_t peer, const void **bytes);
-/* The place in the list of the step by which something may be sent to a peer now; UINT32_MAX: none.
- */
-uint32_t coll_exec_turn(const struct coll_exec *exec, uint32_t peer);
+/* Of peers that something may be sent to now, the one with the least turn is next; UINT64_MAX: not
+ * this one. */
+uint64_t coll_exec_turn(const struct coll_exec *exec, uint32_t peer);
 void coll_exec_sent(struct coll_exec *exec, uint32_t peer, size_t len_bytes);
 /* Where the next bytes of a peer go, and how many have room there; 0: none, for now. */
 size_t coll_exec_to_receive(const struct coll_exec *exec, uint32_t peer, void **bytes);

@@ -141,11 +141,14 @@ static void free_group(struct pawl_group *group)
 	pthread_mutex_destroy(&group->state);
 	pthread_mutex_destroy(&group->driving);
 	free(group->heard_ns);
+	free(group->heads);
 	free(group);
 }
 
-int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, struct pawl_err *err)
+int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t servers,
+	struct pawl_err *err)
 {
+	uint32_t peers = ranks + servers;
 	struct pawl_group *group = FAULT_MEM("coll.group", calloc(1, sizeof(*group)));
 	int rv;
 
@@ -154,17 +157,19 @@ int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, stru
 	}
 	group->rank = rank;
 	group->ranks = ranks;
+	group->servers = servers;
+	group->peers = peers;
 	group->pid = getpid();
 	pthread_mutex_init(&group->driving, NULL);
 	pthread_mutex_init(&group->state, NULL);
 	clock_cond_init(&group->over);
 	clock_cond_init(&group->work);
 	clock_cond_init(&group->tell);
-	group->heard_ns = FAULT_MEM("coll.group", calloc(ranks, sizeof(*group->heard_ns)));
+	group->heard_ns = FAULT_MEM("coll.group", calloc(peers, sizeof(*group->heard_ns)));
 	rv = group->heard_ns ? read_heartbeat(&group->beat_every_ns, err)
 			     : pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
 	if (rv == 0) {
-		rv = coll_talk_init(&group->talk, rank, ranks, err);
+		rv = coll_talk_init(&group->talk, rank, peers, err);
 	}
 	if (rv != 0) {
 		free_group(group);
@@ -177,17 +182,24 @@ int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, stru
 int coll_group_start(struct pawl_group *group, struct coll_port *port, const uint32_t *where,
 	struct pawl_err *err)
 {
-	int rv = coll_topo_init(&group->topo, where, group->ranks, 0, err);
+	int rv = coll_topo_init(&group->topo, where, group->ranks, group->servers, err);
 	int sys;
 
 	group->port = port;
+	if (rv == 0 && group->rank >= group->ranks) {
+		rv = group_heads_init(group, err);
+	}
 	if (rv != 0 || group->ranks == 1) {
 		group->started = rv == 0;
 		return rv;
 	}
 	group->checked_ns = clock_mono_ns();
-	for (uint32_t p = 0; p < group->ranks; p++) {
+	for (uint32_t p = 0; p < group->peers; p++) {
 		group->heard_ns[p] = group->checked_ns;
+	}
+	if (group->heads) {
+		group->started = true; /* its caller drives */
+		return 0;
 	}
 	sys = FAULT_SYS("coll.group", pthread_create(&group->thread, NULL, run_thread, group));
 	if (sys != 0) {
@@ -215,8 +227,8 @@ static void say_goodbye(struct pawl_group *group)
 	while (pending && clock_mono_ns() < end_ns) {
 		pending = false;
 		group_move_talk(group);
-		for (uint32_t p = 0; p < group->ranks; p++) {
-			pending |= p != group->rank && coll_talk_pending(&group->talk, p) &&
+		for (uint32_t p = 0; p < group->peers; p++) {
+			pending |= group_meets(group, p) && coll_talk_pending(&group->talk, p) &&
 				!coll_talk_left(&group->talk, p, &(uint64_t){0});
 		}
 	}
@@ -229,20 +241,22 @@ static void say_goodbye(struct pawl_group *group)
 
 void pawl_group_leave(struct pawl_group *group)
 {
-	bool thread;
+	bool joined;
 
 	if (group->pid != getpid()) {
 		return;
 	}
 	pthread_mutex_lock(&group->state);
-	thread = group->started && group->ranks > 1 && !group->closing;
+	joined = group->started && group->ranks > 1 && !group->closing;
 	group->closing = true;
 	pthread_cond_broadcast(&group->work);
 	pthread_cond_broadcast(&group->tell);
 	pthread_mutex_unlock(&group->state);
-	if (thread) {
+	if (joined && !group->heads) {
 		group->port->wake(group->port);
 		pthread_join(group->thread, NULL);
+	}
+	if (joined) {
 		pthread_mutex_lock(&group->driving);
 		say_goodbye(group);
 		pthread_mutex_unlock(&group->driving);
@@ -322,6 +336,7 @@ int pawl_group_submit(struct pawl_group *group, struct pawl_work *work,
 		return rv;
 	}
 	*work = (struct pawl_work){.call = *call, .from = call->root};
+	priv_of(work)->caller = group->rank;
 	priv_of(work)->deadline_ns =
 		call->timeout_ns > 0 ? clock_mono_ns() + call->timeout_ns : NEVER_NS;
 	pthread_mutex_lock(&group->state);

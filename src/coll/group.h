@@ -9,10 +9,17 @@
 
 #include "pawl/coll.h"
 
-/* PAWL_ENOMEM; PAWL_EINVAL: PAWL_HEARTBEAT is no time. */
-int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, struct pawl_err *err);
+#include <stdatomic.h>
+
+/* rank: from ranks on, a server that only adds. PAWL_ENOMEM; PAWL_EINVAL: PAWL_HEARTBEAT is no
+ * time. */
+int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t servers,
+	struct pawl_err *err);
 /* Takes the port, also when it fails. where: as of coll_topo_init. PAWL_ENOMEM, PAWL_EIO. */
 int coll_group_start(struct pawl_group *group, struct coll_port *port, const uint32_t *where,
 	struct pawl_err *err);
+/* Of a server, once it is started: adds for the ranks, until all have left or *stop is true (0), or
+ * the group has failed, which the ranks are told. */
+int coll_group_serve(struct pawl_group *group, const atomic_bool *stop, struct pawl_err *err);
 
 #endif

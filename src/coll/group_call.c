@@ -169,25 +169,52 @@ static int refuse_other(const struct pawl_work *work, const struct pawl_coll_cal
 		(unsigned long long)work->number, rank, ours_text, peer, theirs_text);
 }
 
+/* 0; PAWL_EPEER. */
+static int read_head(const uint8_t *head, uint32_t peer, struct pawl_coll_call *call,
+	uint64_t *number, struct pawl_err *err)
+{
+	*call = (struct pawl_coll_call){.kind = (enum pawl_coll)head[8],
+		.op = (enum pawl_reduce_op)head[9],
+		.dtype = (enum pawl_dtype)head[10],
+		.mean = head[11] & HEAD_MEAN};
+	memcpy(number, head, 8);
+	memcpy(&call->root, head + 12, 4);
+	memcpy(&call->len_bytes, head + 16, 8);
+	*number = le64toh(*number);
+	call->root = le32toh(call->root);
+	call->len_bytes = le64toh(call->len_bytes);
+	if (call->kind >= PAWL_COLLS || call->dtype >= PAWL_DTYPES) {
+		return pawl_err_set(err, PAWL_EPEER,
+			"rank %u is lost: it sent nonsense: is it another version of Pawl?", peer);
+	}
+	return 0;
+}
+
+int group_head_decode(const uint8_t *head, uint32_t peer, struct pawl_coll_call *call,
+	uint64_t *number, struct pawl_err *err)
+{
+	int rv = read_head(head, peer, call, number, err);
+
+	if (rv == 0 &&
+		(call->kind != PAWL_ALL_REDUCE || call->op >= PAWL_REDUCE_OPS ||
+			!coll_fold_fits(call->op, call->dtype) ||
+			call->len_bytes % coll_type_bytes(call->dtype) != 0)) {
+		rv = pawl_err_set(err, PAWL_EPEER, "rank %u wants a server for %s", peer,
+			kind_name(call->kind));
+	}
+	return rv;
+}
+
 int group_head_check(const uint8_t *head, const struct pawl_work *work, uint32_t rank,
 	uint32_t peer, struct pawl_err *err)
 {
 	const struct pawl_coll_call *ours = &work->call;
-	struct pawl_coll_call theirs = {.kind = (enum pawl_coll)head[8],
-		.op = (enum pawl_reduce_op)head[9],
-		.dtype = (enum pawl_dtype)head[10],
-		.mean = head[11] & HEAD_MEAN};
+	struct pawl_coll_call theirs;
 	uint64_t number;
+	int rv = read_head(head, peer, &theirs, &number, err);
 
-	memcpy(&number, head, 8);
-	memcpy(&theirs.root, head + 12, 4);
-	memcpy(&theirs.len_bytes, head + 16, 8);
-	number = le64toh(number);
-	theirs.root = le32toh(theirs.root);
-	theirs.len_bytes = le64toh(theirs.len_bytes);
-	if (theirs.kind >= PAWL_COLLS || theirs.dtype >= PAWL_DTYPES) {
-		return pawl_err_set(err, PAWL_EPEER,
-			"rank %u is lost: it sent nonsense: is it another version of Pawl?", peer);
+	if (rv != 0) {
+		return rv;
 	}
 	if (number != work->number) {
 		char text[GROUP_CALL_TEXT];

@@ -21,6 +21,10 @@ int group_call_check(const struct pawl_coll_call *call, uint32_t rank, uint32_t 
 void group_call_name(const struct pawl_coll_call *call, char *text);
 /* What goes before the bytes of a collective to a peer: COLL_HEAD_BYTES. */
 void group_head_encode(uint8_t *head, const struct pawl_work *work, uint32_t peer);
+/* What a head says of an all-reduce, for a server: 0; PAWL_EPEER: it is nonsense, or another
+ * collective. */
+int group_head_decode(const uint8_t *head, uint32_t peer, struct pawl_coll_call *call,
+	uint64_t *number, struct pawl_err *err);
 /* What comes from a peer before them: 0; PAWL_EMISMATCH, PAWL_EPEER: it is nonsense. */
 int group_head_check(const uint8_t *head, const struct pawl_work *work, uint32_t rank,
 	uint32_t peer, struct pawl_err *err);

@@ -16,6 +16,15 @@
 #define PART     (64u << 10) /* bytes moved at a time, so that all streams get their turn */
 #define SILENCES 4           /* beats that may be missed */
 
+static const char *peer_name(const struct pawl_group *group, uint32_t peer, char *text)
+{
+	bool rank = peer < group->ranks;
+
+	snprintf(text, PEER_TEXT, "%s %u", rank ? "rank" : "server",
+		rank ? peer : peer - group->ranks);
+	return text;
+}
+
 /* ---- ends ---- */
 
 void group_push(struct group_queue *queue, struct pawl_work *work)
@@ -72,7 +81,8 @@ void group_finish(struct pawl_group *group, struct pawl_work *work, int code)
 {
 	const struct pawl_coll_call *call = &work->call;
 
-	if (code == 0 && call->mean && (call->kind != PAWL_REDUCE || call->root == group->rank)) {
+	if (code == 0 && call->mean && call->out &&
+		(call->kind != PAWL_REDUCE || call->root == group->rank)) {
 		coll_divide(call->dtype, call->out, call->len_bytes / coll_type_bytes(call->dtype),
 			group->ranks);
 	}
@@ -178,8 +188,8 @@ bool group_move_talk(struct pawl_group *group)
 	struct coll_message *message;
 	bool moved = false;
 
-	for (uint32_t p = 0; p < group->ranks; p++) {
-		while (p != group->rank && talk_with(group, p)) {
+	for (uint32_t p = 0; p < group->peers; p++) {
+		while (group_meets(group, p) && talk_with(group, p)) {
 			moved = true;
 		}
 	}
@@ -194,7 +204,9 @@ bool group_move_talk(struct pawl_group *group)
 
 static bool is_far(const struct pawl_group *group, uint32_t peer)
 {
-	return group->topo.host_of[peer] != group->topo.host_of[group->rank];
+	bool ranks = peer < group->ranks && group->rank < group->ranks;
+
+	return !ranks || group->topo.host_of[peer] != group->topo.host_of[group->rank];
 }
 
 /* Our head to a peer, then the bytes. */
@@ -245,7 +257,8 @@ static bool receive_some(struct pawl_group *group, struct pawl_work *work, uint3
 			COLL_HEAD_BYTES - head->got);
 		head->got = (uint8_t)(head->got + n);
 		if (n > 0 && head->got == COLL_HEAD_BYTES &&
-			group_head_check(head->bytes, work, group->rank, peer, &err) != 0) {
+			group_head_check(head->bytes, work, priv_of(work)->caller, peer, &err) !=
+				0) {
 			group_fail(group, &err);
 		}
 		return n > 0;
@@ -281,14 +294,14 @@ static struct group_turn find_turn(struct pawl_group *group)
 	for (uint32_t c = 0; c < COLL_CHANNELS && group->topo.hosts > 1; c++) {
 		struct pawl_work *work = first_of(group, c);
 		const struct group_slot *slot = work ? priv_of(work)->slot : NULL;
-		uint32_t first = UINT32_MAX;
+		uint64_t first = UINT64_MAX;
 
 		if (!slot || work->number > turn.number) {
 			continue;
 		}
-		for (uint32_t p = 0; p < group->ranks; p++) {
-			uint32_t at =
-				is_far(group, p) ? coll_exec_turn(&slot->exec, p) : UINT32_MAX;
+		for (uint32_t p = 0; p < group->peers; p++) {
+			uint64_t at =
+				is_far(group, p) ? coll_exec_turn(&slot->exec, p) : UINT64_MAX;
 
 			if (at < first) {
 				first = at;
@@ -357,10 +370,12 @@ static bool misses_left(struct pawl_group *group, const struct pawl_work *work, 
 static bool fail_left(struct pawl_group *group, const struct pawl_work *work)
 {
 	char why[64];
+	char name[PEER_TEXT];
 
-	for (uint32_t p = 0; p < group->ranks && work; p++) {
+	for (uint32_t p = 0; p < group->peers && work; p++) {
 		if (misses_left(group, work, p)) {
-			snprintf(why, sizeof(why), "rank %u has left the group", p);
+			snprintf(why, sizeof(why), "%s has left the group",
+				peer_name(group, p, name));
 			fail_work(group, work, PAWL_EPEER, why);
 			return true;
 		}
@@ -375,7 +390,7 @@ static uint32_t find_late(const struct pawl_group *group, struct pawl_work *work
 	uint32_t late = PAWL_ANY_RANK;
 
 	*begun = true;
-	for (uint32_t p = 0; slot && p < group->ranks && *begun; p++) {
+	for (uint32_t p = 0; slot && p < group->peers && *begun; p++) {
 		if (slot->heads[p].comes && slot->heads[p].got < COLL_HEAD_BYTES) {
 			*begun = false;
 			late = p;
@@ -388,6 +403,7 @@ static uint32_t find_late(const struct pawl_group *group, struct pawl_work *work
 
 static void fail_late(struct pawl_group *group, struct pawl_work *work)
 {
+	char name[PEER_TEXT];
 	char why[128];
 	int n = snprintf(why, sizeof(why), "not done after %.1f s",
 		(double)work->call.timeout_ns / NS_PER_S);
@@ -395,8 +411,8 @@ static void fail_late(struct pawl_group *group, struct pawl_work *work)
 	uint32_t late = find_late(group, work, &begun);
 
 	if (late != PAWL_ANY_RANK) {
-		snprintf(why + n, sizeof(why) - (size_t)n, ": rank %u has %s", late,
-			begun ? "not gone on" : "not begun it");
+		snprintf(why + n, sizeof(why) - (size_t)n, ": %s has %s",
+			peer_name(group, late, name), begun ? "not gone on" : "not begun it");
 	}
 	fail_work(group, work, PAWL_ETIMEDOUT, why);
 }
@@ -432,18 +448,19 @@ static void fail_vain(struct pawl_group *group)
 static void fail_silent(struct pawl_group *group)
 {
 	int64_t most_ns = SILENCES * group->beat_every_ns;
+	char name[PEER_TEXT];
 	struct pawl_err err;
 	uint64_t number;
 
-	for (uint32_t p = 0; p < group->ranks && most_ns > 0; p++) {
+	for (uint32_t p = 0; p < group->peers && most_ns > 0; p++) {
 		int64_t silent_ns = group->now_ns - group->heard_ns[p];
 
-		if (p != group->rank && silent_ns > most_ns &&
+		if (group_meets(group, p) && silent_ns > most_ns &&
 			!coll_talk_left(&group->talk, p, &number)) {
 			pawl_err_set(&err, PAWL_EPEER,
-				"rank %u is lost: not a sign of it for %.1f s: is its process "
+				"%s is lost: not a sign of it for %.1f s: is its process "
 				"stopped, or its host?",
-				p, (double)silent_ns / NS_PER_S);
+				peer_name(group, p, name), (double)silent_ns / NS_PER_S);
 			group_fail(group, &err);
 			return;
 		}
@@ -454,6 +471,7 @@ static void fail_silent(struct pawl_group *group)
 static bool fail_dead(struct pawl_group *group, uint32_t peer)
 {
 	const char *why = group->port->lost(group->port, peer);
+	char name[PEER_TEXT];
 	struct pawl_err err;
 	uint64_t number;
 
@@ -462,7 +480,7 @@ static bool fail_dead(struct pawl_group *group, uint32_t peer)
 	}
 	group_move_talk(group); /* its last words */
 	if (group->talk.failure.code == 0 && !coll_talk_left(&group->talk, peer, &number)) {
-		pawl_err_set(&err, PAWL_EPEER, "rank %u is lost: %s", peer, why);
+		pawl_err_set(&err, PAWL_EPEER, "%s is lost: %s", peer_name(group, peer, name), why);
 		group_fail(group, &err);
 	}
 	return group->talk.failure.code != 0;
@@ -477,11 +495,11 @@ static void look_around(struct pawl_group *group)
 		return;
 	}
 	group->checked_ns = group->now_ns;
-	for (uint32_t p = 0; p < group->ranks && away; p++) {
+	for (uint32_t p = 0; p < group->peers && away; p++) {
 		group->heard_ns[p] = group->now_ns; /* it was us who were stopped */
 	}
-	for (uint32_t p = 0; p < group->ranks; p++) {
-		if (p != group->rank && fail_dead(group, p)) {
+	for (uint32_t p = 0; p < group->peers; p++) {
+		if (group_meets(group, p) && fail_dead(group, p)) {
 			return;
 		}
 	}
@@ -504,6 +522,7 @@ void group_drive(struct pawl_group *group, int64_t wait_ns)
 	}
 	group_take_inbox(group);
 	moved = group_move_talk(group);
+	moved |= group->heads && group_hear_heads(group);
 	group->turn = find_turn(group);
 	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
 		moved |= move_channel(group, c);

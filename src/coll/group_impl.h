@@ -46,8 +46,14 @@ struct group_work {
 	struct pawl_work *next_told; /* to be given out */
 	struct group_slot *slot;     /* of a collective; NULL: it waits for its channel */
 	int64_t deadline_ns;         /* NEVER_NS: none */
+	uint32_t caller;             /* whose call it is: at a server, of who was first */
 	struct coll_message message; /* of PAWL_SEND and PAWL_RECEIVE */
 };
+
+/* Room for the name of a peer: "server 4294967295". */
+#define PEER_TEXT 24u
+
+struct group_heads;
 
 struct group_queue {
 	struct pawl_work *first, *last;
@@ -60,15 +66,18 @@ struct group_turn {
 };
 
 struct pawl_group {
-	uint32_t rank, ranks;    /* ours; all */
-	struct coll_topo topo;   /* owned; from start on */
-	struct coll_port *port;  /* owned; from start on */
-	struct coll_port *shm;   /* owned; until start, then port's */
-	struct coll_port *tcp;   /* owned; the same */
-	pid_t pid;               /* whose the group is */
-	int64_t beat_every_ns;   /* 0: neither beats nor silence */
-	bool started;            /* it has a thread, unless it is of one rank */
-	pthread_mutex_t driving; /* see above; guards what follows */
+	uint32_t rank, ranks;      /* ours (of server i: ranks + i); all */
+	uint32_t servers;          /* as of topo; asked for, until start */
+	uint32_t peers;            /* ranks and servers */
+	struct coll_topo topo;     /* owned; from start on */
+	struct coll_port *port;    /* owned; from start on */
+	struct group_heads *heads; /* owned; of a server only */
+	struct coll_port *shm;     /* owned; until start, then port's */
+	struct coll_port *tcp;     /* owned; the same */
+	pid_t pid;                 /* whose the group is */
+	int64_t beat_every_ns;     /* 0: neither beats nor silence */
+	bool started;              /* it has a thread, unless it is of one rank */
+	pthread_mutex_t driving;   /* see above; guards what follows */
 	struct group_slot slots[GROUP_SLOTS];
 	struct coll_talk talk;       /* with all others */
 	struct group_queue messages; /* under way */
@@ -102,6 +111,12 @@ static inline struct group_work *priv_of(struct pawl_work *work)
 
 void group_push(struct group_queue *queue, struct pawl_work *work);
 
+/* Whether bytes go between us and a peer: servers say nothing to each other. */
+static inline bool group_meets(const struct pawl_group *group, uint32_t peer)
+{
+	return peer != group->rank && (peer < group->ranks || group->rank < group->ranks);
+}
+
 /* group_drive.c; all under driving */
 
 /* All that can be moved now, then, if that was nothing, waits for more. */
@@ -120,5 +135,12 @@ bool group_move_talk(struct pawl_group *group);
 /* A slot with the work's plan, begun. PAWL_ENOMEM. */
 int group_slot_take(struct pawl_group *group, struct pawl_work *work, struct pawl_err *err);
 void group_slot_deinit(struct group_slot *slot);
+
+/* group_serve.c; of a server; all under driving */
+
+/* PAWL_ENOMEM. */
+int group_heads_init(struct pawl_group *group, struct pawl_err *err);
+/* What ranks begin with us. Whether something came. */
+bool group_hear_heads(struct pawl_group *group);
 
 #endif

@@ -28,11 +28,14 @@ static enum coll_way choose_way(const struct pawl_group *group, const struct paw
 static int make_plan(struct pawl_group *group, struct coll_plan *plan, enum coll_way way,
 	const struct pawl_coll_call *call, struct pawl_err *err)
 {
-	const struct coll_topo *topo = &group->topo;
+	struct coll_topo bare = group->topo; /* without servers */
+	const struct coll_topo *topo = &bare;
 
+	bare.servers = 0;
 	switch (call->kind) {
 	case PAWL_ALL_REDUCE:
-		return coll_plan_all_reduce(plan, topo, group->rank, way, call->len_bytes, err);
+		return coll_plan_all_reduce(plan, way == COLL_DIRECT ? &group->topo : topo,
+			group->rank, way, call->len_bytes, err);
 	case PAWL_REDUCE:
 		return coll_plan_reduce(plan, topo, group->rank, call->root, way, call->len_bytes,
 			err);
@@ -94,7 +97,7 @@ static struct group_slot *find_slot(struct pawl_group *group, const struct pawl_
 static int fill_slot(struct pawl_group *group, struct group_slot *slot, enum coll_way way,
 	const struct pawl_coll_call *call, struct pawl_err *err)
 {
-	uint32_t peers = group->topo.ranks + group->topo.servers;
+	uint32_t peers = group->peers;
 	int rv;
 
 	group_slot_deinit(slot);
@@ -122,8 +125,13 @@ int group_slot_take(struct pawl_group *group, struct pawl_work *work, struct paw
 	enum coll_way way = choose_way(group, call);
 	struct group_slot *slot = find_slot(group, call, way);
 	bool barrier = call->kind == PAWL_BARRIER;
-	int rv = has_plan(slot, call, way) ? 0 : fill_slot(group, slot, way, call, err);
+	int rv;
 
+	if (group->heads && way != COLL_DIRECT) {
+		return pawl_err_set(err, PAWL_EPEER, "rank %u wants a server for %llu bytes",
+			priv_of(work)->caller, (unsigned long long)call->len_bytes);
+	}
+	rv = has_plan(slot, call, way) ? 0 : fill_slot(group, slot, way, call, err);
 	if (rv != 0) {
 		return rv;
 	}

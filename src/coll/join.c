@@ -5,15 +5,19 @@
  * A host is a kernel, with the process and network namespaces: what cannot open each other's
  * memory, or has another network, is another host.
  */
+#include "base/crc.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "coll/address.h"
 #include "coll/group_impl.h"
 #include "coll/mixed.h"
+#include "coll/serve.h"
 #include "coll/shm.h"
 #include "coll/tcp.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +49,45 @@ static int name_host(char *host, struct pawl_err *err)
 	return 0;
 }
 
+/* ---- servers ---- */
+
+/* How many PAWL_SERVERS lists, separated by commas. */
+static int count_servers(uint32_t *n, struct pawl_err *err)
+{
+	const char *text = getenv("PAWL_SERVERS");
+
+	*n = text && *text ? 1 : 0;
+	for (; *n > 0 && *text; text++) {
+		*n += *text == ',';
+	}
+	return *n <= COLL_SERVERS_MAX
+		? 0
+		: pawl_err_set(err, PAWL_EINVAL, "PAWL_SERVERS: %u servers, %u at most", *n,
+			  COLL_SERVERS_MAX);
+}
+
+/* By it ranks know that they list the same. */
+static uint32_t digest_servers(const struct pawl_group *group)
+{
+	const char *text = getenv("PAWL_SERVERS");
+
+	return group->servers > 0 && text ? crc32c(0, text, strlen(text)) : 0;
+}
+
+/* The i-th of the list. */
+static void name_server(uint32_t i, char *name)
+{
+	const char *text = getenv("PAWL_SERVERS");
+
+	for (; text && i > 0; i--) {
+		text = strchr(text, ',');
+		text = text ? text + 1 : NULL;
+	}
+	snprintf(name, COLL_TCP_NAME, "%.*s", text ? (int)strcspn(text, ",") : 0, text ? text : "");
+}
+
+/* ---- opening ---- */
+
 /* Listens where others can reach this rank, and adds that to the card; "-": nowhere. */
 static int open_network(struct pawl_group *group, const char *toward, char *name,
 	struct pawl_err *err)
@@ -57,7 +100,7 @@ static int open_network(struct pawl_group *group, const char *toward, char *name
 		return 0;
 	}
 	rv = coll_address_find(toward, address, err);
-	return rv == 0 ? coll_tcp_open(&group->tcp, group->rank, group->ranks, address, name, err)
+	return rv == 0 ? coll_tcp_open(&group->tcp, group->rank, group->peers, address, name, err)
 		       : rv;
 }
 
@@ -68,13 +111,17 @@ int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, cons
 	char host[HOST_MAX];
 	char shm[COLL_SHM_NAME];
 	char tcp[COLL_TCP_NAME];
+	uint32_t servers = 0;
 	int rv;
 
 	if (rank >= ranks || ranks > COLL_RANKS_MAX) {
 		return pawl_err_set(err, PAWL_EINVAL, "collectives: rank %u of %u; %u at most",
 			rank, ranks, COLL_RANKS_MAX);
 	}
-	rv = coll_group_make(&group, rank, ranks, err);
+	rv = toward && ranks > 1 ? count_servers(&servers, err) : 0;
+	if (rv == 0) {
+		rv = coll_group_make(&group, rank, ranks, servers, err);
+	}
 	if (rv == 0) {
 		rv = name_host(host, err);
 	}
@@ -88,7 +135,8 @@ int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, cons
 		pawl_group_close(group);
 		return rv;
 	}
-	snprintf(card, PAWL_CARD_MAX, "%s %s %s %s", CARD_KIND, host, shm, tcp);
+	snprintf(card, PAWL_CARD_MAX, "%s %s %s %s %08" PRIx32, CARD_KIND, host, shm, tcp,
+		digest_servers(group));
 	*out = group;
 	return 0;
 }
@@ -97,11 +145,13 @@ int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, cons
 struct cards {
 	struct card {
 		char host[HOST_MAX], shm[COLL_SHM_NAME], tcp[COLL_TCP_NAME];
-	} * at;                  /* owned */
-	uint32_t *where;         /* owned; of each rank's host, its least rank */
-	const char **shm, **tcp; /* owned; names of those that are reached so; else NULL */
-	bool *local;             /* owned; on our host */
-	uint32_t locals;         /* of them */
+		uint32_t servers;     /* digest */
+	} * at;                       /* owned */
+	uint32_t *where;              /* owned; of each rank's host, its least rank */
+	const char **shm, **tcp;      /* owned; names of peers that are reached so; else NULL */
+	bool *local;                  /* owned; of each peer: on our host */
+	uint32_t locals;              /* of them */
+	char (*sides)[COLL_TCP_NAME]; /* owned; of each server */
 };
 
 static void free_cards(struct cards *cards)
@@ -111,16 +161,21 @@ static void free_cards(struct cards *cards)
 	free(cards->shm);
 	free(cards->tcp);
 	free(cards->local);
+	free(cards->sides);
 }
 
-static int make_cards(struct cards *cards, uint32_t ranks, struct pawl_err *err)
+static int make_cards(struct cards *cards, const struct pawl_group *group, struct pawl_err *err)
 {
+	uint32_t ranks = group->ranks;
+	uint32_t peers = group->peers;
+
 	cards->at = FAULT_MEM("coll.group", calloc(ranks, sizeof(*cards->at)));
 	cards->where = FAULT_MEM("coll.group", calloc(ranks, sizeof(*cards->where)));
-	cards->shm = FAULT_MEM("coll.group", calloc(ranks, sizeof(*cards->shm)));
-	cards->tcp = FAULT_MEM("coll.group", calloc(ranks, sizeof(*cards->tcp)));
-	cards->local = FAULT_MEM("coll.group", calloc(ranks, sizeof(*cards->local)));
-	return cards->at && cards->where && cards->shm && cards->tcp && cards->local
+	cards->shm = FAULT_MEM("coll.group", calloc(peers, sizeof(*cards->shm)));
+	cards->tcp = FAULT_MEM("coll.group", calloc(peers, sizeof(*cards->tcp)));
+	cards->local = FAULT_MEM("coll.group", calloc(peers, sizeof(*cards->local)));
+	cards->sides = FAULT_MEM("coll.group", calloc(peers, sizeof(*cards->sides)));
+	return cards->at && cards->where && cards->shm && cards->tcp && cards->local && cards->sides
 		? 0
 		: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
 }
@@ -130,7 +185,8 @@ static int read_card(const char *text, uint32_t rank, struct card *card, struct 
 	char kind[16];
 
 	if (strlen(text) >= PAWL_CARD_MAX ||
-		sscanf(text, "%15s %95s %63s %95s", kind, card->host, card->shm, card->tcp) != 4 ||
+		sscanf(text, "%15s %95s %63s %95s %8" SCNx32, kind, card->host, card->shm,
+			card->tcp, &card->servers) != 5 ||
 		strcmp(kind, CARD_KIND) != 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"collectives: rank %u says that it is at \"%.60s\": is it another version "
@@ -143,10 +199,16 @@ static int read_card(const char *text, uint32_t rank, struct card *card, struct 
 static int read_cards(struct cards *cards, const struct pawl_group *group, const char *const *texts,
 	struct pawl_err *err)
 {
-	int rv = make_cards(cards, group->ranks, err);
+	int rv = make_cards(cards, group, err);
 
 	for (uint32_t r = 0; r < group->ranks && rv == 0; r++) {
 		rv = read_card(texts[r], r, &cards->at[r], err);
+		if (rv == 0 && cards->at[r].servers != digest_servers(group)) {
+			rv = pawl_err_set(err, PAWL_EINVAL,
+				"collectives: ranks %u and %u have other servers: PAWL_SERVERS "
+				"must be the same",
+				group->rank, r);
+		}
 		while (rv == 0 && strcmp(cards->at[cards->where[r]].host, cards->at[r].host) != 0) {
 			cards->where[r]++;
 		}
@@ -163,6 +225,38 @@ static int read_cards(struct cards *cards, const struct pawl_group *group, const
 				"an interface",
 				group->rank, r);
 		}
+	}
+	return rv;
+}
+
+/* Each server makes its side of the group, which only its ranks know the number of. Without a
+ * network there are none. */
+static int ask_servers(struct pawl_group *group, struct cards *cards, int64_t timeout_ns,
+	struct pawl_err *err)
+{
+	struct coll_ask ask = {.rank = group->rank,
+		.ranks = group->ranks,
+		.servers = group->servers,
+		.where = cards->where};
+	char name[COLL_TCP_NAME];
+	struct addrinfo *at = NULL;
+	int rv = 0;
+
+	if (cards->locals == group->ranks) {
+		group->servers = 0;
+		group->peers = group->ranks;
+	}
+	if (group->servers > 0 && coll_tcp_parse(cards->at[0].tcp, &at, &ask.group) != 0) {
+		return pawl_err_set(err, PAWL_EINVAL, "collectives: rank 0 is said to be at %s",
+			cards->at[0].tcp);
+	}
+	if (at) {
+		freeaddrinfo(at);
+	}
+	for (; ask.server < group->servers && rv == 0; ask.server++) {
+		name_server(ask.server, name);
+		rv = coll_serve_ask(name, &ask, timeout_ns, cards->sides[ask.server], err);
+		cards->tcp[group->ranks + ask.server] = cards->sides[ask.server];
 	}
 	return rv;
 }
@@ -189,13 +283,13 @@ static int join_ports(struct pawl_group *group, const struct cards *cards, int64
 	if (cards->locals == group->ranks) {
 		drop_port(&group->tcp);
 	} else if (rv == 0) {
-		rv = coll_tcp_join(group->tcp, cards->tcp, timeout_ns, err);
+		rv = coll_tcp_join(group->tcp, cards->tcp, timeout_ns, NULL, err);
 	}
 	if (rv != 0) {
 		return rv;
 	}
 	if (group->shm && group->tcp) {
-		rv = coll_mixed_open(port, group->shm, group->tcp, cards->local, group->ranks, err);
+		rv = coll_mixed_open(port, group->shm, group->tcp, cards->local, group->peers, err);
 	} else {
 		*port = group->shm ? group->shm : group->tcp;
 	}
@@ -210,6 +304,9 @@ int pawl_group_join(struct pawl_group *group, const char *const *cards, int64_t 
 	struct coll_port *port;
 	int rv = read_cards(&all, group, cards, err);
 
+	if (rv == 0) {
+		rv = ask_servers(group, &all, timeout_ns, err);
+	}
 	if (rv == 0) {
 		rv = join_ports(group, &all, timeout_ns, &port, err);
 	}

@@ -119,6 +119,7 @@ void plan_reset(struct coll_plan *plan, bool apart)
 	plan->steps_n = plan->terms_n = 0;
 	plan->tmp_bytes = 0;
 	plan->apart = apart;
+	plan->even = false;
 	plan->failed = false;
 }
 

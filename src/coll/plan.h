@@ -66,6 +66,7 @@ struct coll_plan {
 	size_t terms_cap;         /* allocated */
 	uint64_t tmp_bytes;       /* of TMP */
 	bool apart;               /* IN and OUT are not the same memory */
+	bool even;                /* better all peers' bytes at one pace than each message whole */
 	bool failed;              /* no memory */
 };
 

@@ -65,24 +65,39 @@ static void serve(struct flat *f, uint64_t lo, uint64_t hi, uint32_t whom)
 	}
 }
 
-/* Every member begins with another server, so that none is sent to by all at once. */
+/* The d-th that a member sends to, or hears from: servers, then members. Every member begins with
+ * another one, so that none is sent to by all at once. */
+static uint32_t direct_peer(const struct flat *f, uint32_t d, bool to)
+{
+	uint32_t k = f->servers;
+	uint32_t n = f->n;
+
+	if (d < k) {
+		return n + (f->me + d) % k;
+	}
+	d -= k;
+	return (to ? f->me + 1 + d : f->me + n - 1 - d) % n;
+}
+
 static void add_direct(struct flat *f, uint32_t whom)
 {
-	uint32_t all = f->n + f->servers;
+	uint32_t others = f->n + f->servers - 1;
 	bool member = f->me < f->n;
 	uint64_t lo;
 	uint64_t hi;
 
-	for (uint32_t d = 1; d < all && member; d++) {
-		cut_direct(f, (f->me + d) % all, &lo, &hi);
-		plan_add_send(f->plan, rank_of(f, (f->me + d) % all), f->in, lo, hi - lo);
+	for (uint32_t d = 0; d < others && member; d++) {
+		uint32_t to = direct_peer(f, d, true);
+
+		cut_direct(f, to, &lo, &hi);
+		plan_add_send(f->plan, rank_of(f, to), f->in, lo, hi - lo);
 	}
 	cut_direct(f, f->me, &lo, &hi);
 	if (lo < hi) {
 		serve(f, lo, hi, whom);
 	}
-	for (uint32_t d = 1; d < all && member && (whom == EVERYBODY || whom == f->me); d++) {
-		uint32_t from = (f->me + all - d) % all;
+	for (uint32_t d = 0; d < others && member && (whom == EVERYBODY || whom == f->me); d++) {
+		uint32_t from = direct_peer(f, d, false);
 
 		cut_direct(f, from, &lo, &hi);
 		plan_add_recv(f->plan, rank_of(f, from), f->out, lo, hi - lo);

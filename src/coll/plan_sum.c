@@ -176,6 +176,7 @@ int coll_plan_all_reduce(struct coll_plan *plan, const struct coll_topo *topo, u
 			"all-reduce: %u servers only add, which is the direct way's",
 			topo->servers);
 	}
+	plan->even = topo->servers > 0; /* which send on while they receive */
 	if (rank < topo->ranks) {
 		plan_member(&lanes, way, who);
 	}

@@ -34,9 +34,10 @@
 #define GUESTS_MAX  64u                   /* who connected and has not greeted */
 #define GUEST_NS    (5 * NS_PER_S)        /* for that */
 #define BACKLOG     1024
-/* That the kernel holds and has not sent: a millisecond or two of 1 Gbit/s for a thread to come
- * back in, and no more, so that what we send is what goes over the network now. */
-#define UNSENT_BYTES (256 << 10)
+#define LOOK_MS     100 /* waited at a time: guests grow old */
+/* That the kernel holds and has not sent: a millisecond of 1 Gbit/s, for a thread to come back in,
+ * and no more, so that what we send is what goes over the network now. */
+#define UNSENT_BYTES (128 << 10)
 
 /* Connected, and not known yet. */
 struct guest {
@@ -54,12 +55,13 @@ struct joining {
 	uint32_t left;                   /* links that are still to come */
 	struct pollfd *polls;            /* owned; room for all */
 	int64_t end_ns;                  /* when time is over */
+	const atomic_bool *stop;         /* the caller's; NULL: never */
 };
 
 /* ---- addresses ---- */
 
 /* "10.0.0.1" and "4567" of "10.0.0.1:4567:nonce", "[fe80::1]:4567:nonce". */
-static int parse_name(const char *name, struct addrinfo **address, uint64_t *nonce)
+int coll_tcp_parse(const char *name, struct addrinfo **address, uint64_t *nonce)
 {
 	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
 		.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
@@ -76,34 +78,44 @@ static int parse_name(const char *name, struct addrinfo **address, uint64_t *non
 
 /* ---- opening ---- */
 
-static int listen_at(struct tcp *tcp, const char *address, char *name, struct pawl_err *err)
+int coll_tcp_listen(const char *address, uint16_t port, uint64_t nonce, char *name,
+	struct pawl_err *err)
 {
 	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-		.ai_flags = AI_NUMERICHOST | AI_PASSIVE};
+		.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
+	const int one = 1;
 	struct sockaddr_storage bound;
 	socklen_t len = sizeof(bound);
 	struct addrinfo *at = NULL;
-	char port[8];
+	char text[8];
 	bool six = strchr(address, ':') != NULL;
-	int rv = 0;
+	int fd;
 
-	if (getaddrinfo(address, "0", &hints, &at) != 0) {
+	snprintf(text, sizeof(text), "%u", (unsigned int)port);
+	if (getaddrinfo(address, text, &hints, &at) != 0) {
 		return pawl_err_set(err, PAWL_EINVAL, "collectives: %s is no address", address);
 	}
-	tcp->listener = FAULT_SYS("coll.tcp",
+	fd = FAULT_SYS("coll.tcp",
 		socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-	if (tcp->listener < 0 || bind(tcp->listener, at->ai_addr, at->ai_addrlen) != 0 ||
-		FAULT_SYS("coll.tcp", listen(tcp->listener, BACKLOG)) != 0 ||
-		getsockname(tcp->listener, (struct sockaddr *)&bound, &len) != 0 ||
-		getnameinfo((struct sockaddr *)&bound, len, NULL, 0, port, sizeof(port),
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0 ||
+		bind(fd, at->ai_addr, at->ai_addrlen) != 0 ||
+		FAULT_SYS("coll.tcp", listen(fd, BACKLOG)) != 0 ||
+		getsockname(fd, (struct sockaddr *)&bound, &len) != 0 ||
+		getnameinfo((struct sockaddr *)&bound, len, NULL, 0, text, sizeof(text),
 			NI_NUMERICSERV) != 0) {
-		rv = pawl_err_sys(err, "collectives: listen at %s", address);
-	} else {
-		snprintf(name, COLL_TCP_NAME, "%s%s%s:%s:%" PRIx64, six ? "[" : "", address,
-			six ? "]" : "", port, tcp->nonce);
+		int rv = pawl_err_sys(err, "collectives: listen at %s, port %s", address,
+			port == 0 ? "any" : text);
+
+		freeaddrinfo(at);
+		if (fd >= 0) {
+			close(fd);
+		}
+		return rv;
 	}
 	freeaddrinfo(at);
-	return rv;
+	snprintf(name, COLL_TCP_NAME, "%s%s%s:%s:%" PRIx64, six ? "[" : "", address, six ? "]" : "",
+		text, nonce);
+	return fd;
 }
 
 static int open_events(struct tcp *tcp, struct pawl_err *err)
@@ -145,7 +157,8 @@ int coll_tcp_open(struct coll_port **out, uint32_t rank, uint32_t ranks, const c
 		? open_events(tcp, err)
 		: pawl_err_set(err, PAWL_ENOMEM, "no memory for collectives of %u ranks", ranks);
 	if (rv == 0) {
-		rv = listen_at(tcp, address, name, err);
+		tcp->listener = coll_tcp_listen(address, 0, tcp->nonce, name, err);
+		rv = tcp->listener < 0 ? tcp->listener : 0;
 	}
 	if (rv != 0) {
 		tcp->port.close(&tcp->port);
@@ -341,10 +354,13 @@ static int begin(struct joining *j, struct pawl_err *err)
 			continue;
 		}
 		j->left += COLL_STREAMS;
-		if (parse_name(j->names[p], &at, &j->nonces[p]) != 0) {
+		if (p < j->tcp->rank) {
+			continue;
+		}
+		if (coll_tcp_parse(j->names[p], &at, &j->nonces[p]) != 0) {
 			rv = pawl_err_set(err, PAWL_EINVAL,
 				"collectives: rank %u is said to be at %s", p, j->names[p]);
-		} else if (p > j->tcp->rank) {
+		} else {
 			rv = begin_connect(j, p, at, err);
 		}
 		if (at) {
@@ -429,8 +445,10 @@ static int connect_all(struct joining *j, struct pawl_err *err)
 
 		if (left_ms <= 0) {
 			rv = refuse_late(j, err);
-		} else if (poll(j->polls, list_polls(j), left_ms < 1000 ? (int)left_ms : 1000) >=
-			0) {
+		} else if (j->stop && atomic_load(j->stop)) {
+			rv = pawl_err_set(err, PAWL_ECANCELED, "collectives: joining was stopped");
+		} else if (poll(j->polls, list_polls(j),
+				   left_ms < LOOK_MS ? (int)left_ms : LOOK_MS) >= 0) {
 			rv = go_on(j, err);
 		}
 	}
@@ -438,7 +456,7 @@ static int connect_all(struct joining *j, struct pawl_err *err)
 }
 
 int coll_tcp_join(struct coll_port *port, const char *const *names, int64_t timeout_ns,
-	struct pawl_err *err)
+	const atomic_bool *stop, struct pawl_err *err)
 {
 	struct tcp *tcp = tcp_of(port);
 	struct joining *j = FAULT_MEM("coll.tcp", calloc(1, sizeof(*j)));
@@ -449,6 +467,7 @@ int coll_tcp_join(struct coll_port *port, const char *const *names, int64_t time
 	}
 	j->tcp = tcp;
 	j->names = names;
+	j->stop = stop;
 	j->end_ns = clock_mono_ns() + timeout_ns;
 	j->nonces = FAULT_MEM("coll.tcp", calloc(tcp->ranks, sizeof(*j->nonces)));
 	j->polls = FAULT_MEM("coll.tcp",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -93,6 +95,66 @@ def test_whoever_ends_badly_is_named(how: str, text: str) -> None:
     assert all("rank 1" in error for error, _ in said), said
     assert any(text in error for error, _ in said), said
     assert all(float(seconds) < 20 for _, seconds in said)
+
+
+@contextlib.contextmanager
+def serve(hosts: Sequence[str], where: Sequence[int]) -> Iterator[list[subprocess.Popen[str]]]:
+    """`pawl serve` on hosts."""
+    with contextlib.ExitStack() as stack:
+        servers = []
+        for host in where:
+            command = [program.find(), "serve", "--listen", netns.address(host)]
+            server = subprocess.Popen(
+                ["ip", "netns", "exec", hosts[host], *command], env=program.clean_env(),
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            )  # fmt: skip
+            stack.callback(server.communicate)
+            stack.callback(server.kill)
+            servers.append(server)
+        yield servers
+
+
+def list_servers(servers: Sequence[subprocess.Popen[str]]) -> str:
+    """PAWL_SERVERS."""
+    lines = [server.stdout.readline().strip() for server in servers if server.stdout is not None]
+    return ",".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("where", "others"), [((0, 1), (2,)), ((0, 1, 0), (2, 3)), ((0, 1, 2), (3, 4, 5))]
+)
+def test_servers_add(where: tuple[int, ...], others: tuple[int, ...]) -> None:
+    with netns.hosts(max(others) + 1) as hosts, serve(hosts, others) as servers:
+        env = {"PAWL_SERVERS": list_servers(servers)}
+        for said in ranks.hear_ranks(start(hosts, where, HERE / "group_rank.py", **env)):
+            assert said == COLLECTIVES
+        for server in servers:
+            server.terminate()
+            assert server.stdout is not None
+            assert "all have left" in server.stdout.read()
+            assert server.wait(20) == 128 + signal.SIGTERM
+
+
+def test_a_server_that_dies_is_named() -> None:
+    with netns.hosts(3) as hosts, serve(hosts, (2,)) as (server,):
+        env = {"PAWL_SERVERS": list_servers([server]), "LIMIT": "60"}
+        started = start(hosts, (0, 1, 0), HERE / "group_end_rank.py", "late", **env)
+        assert started[1].stdout is not None
+        while "late" not in started[1].stdout.readline():
+            assert started[1].poll() is None
+        server.kill()
+        for error, seconds in ranks.hear_ranks(started):
+            assert "server 0 is lost: its connection " in error
+            assert float(seconds) < 25
+
+
+def test_servers_that_are_not_there_are_named() -> None:
+    with netns.hosts(2) as hosts:
+        started = start(
+            hosts, (0, 1), HERE / "group_rank.py", PAWL_SERVERS=f"{netns.address(0)}:5:5"
+        )
+        texts = [process.communicate(timeout=60)[0] for process in started]
+    assert all(f"server 0 cannot be reached at {netns.address(0)}:5:5: " in text for text in texts)
 
 
 def test_hosts_without_a_network_between_them() -> None:

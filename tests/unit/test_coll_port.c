@@ -55,7 +55,7 @@ static int open_tcp(struct coll_port **out, uint32_t rank, uint32_t ranks, char 
 
 static int join_tcp(struct coll_port **port, const char *const *names, struct pawl_err *err)
 {
-	return coll_tcp_join(*port, names, 30 * NS_PER_S, err);
+	return coll_tcp_join(*port, names, 30 * NS_PER_S, NULL, err);
 }
 
 /* Of mixed ports, ranks 0 and 1 are on one host. Until they are joined they are memory's, and this
@@ -99,7 +99,7 @@ static int join_mixed(struct coll_port **port, const char *const *names, struct 
 		tcps[r] = local[r] ? NULL : tcp[r];
 	}
 	assert_int_equal(coll_shm_join(half->shm, shms, err), 0);
-	assert_int_equal(coll_tcp_join(half->tcp, tcps, 30 * NS_PER_S, err), 0);
+	assert_int_equal(coll_tcp_join(half->tcp, tcps, 30 * NS_PER_S, NULL, err), 0);
 	return coll_mixed_open(port, half->shm, half->tcp, local, half->ranks, err);
 }
 
@@ -552,18 +552,18 @@ static void ranks_that_cannot_be_reached(void **state)
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		assert_int_equal(open_tcp(&port, 0, 2, own, NULL), 0);
 		names[1] = bad[i];
-		assert_int_equal(coll_tcp_join(port, names, NS_PER_S, &err), PAWL_EINVAL);
+		assert_int_equal(coll_tcp_join(port, names, NS_PER_S, NULL, &err), PAWL_EINVAL);
 		port->close(port);
 	}
 	assert_int_equal(open_tcp(&port, 0, 2, own, NULL), 0);
 	names[1] = "127.0.0.1:1:5"; /* nobody listens there */
-	assert_int_equal(coll_tcp_join(port, names, 10 * NS_PER_S, &err), PAWL_EPEER);
+	assert_int_equal(coll_tcp_join(port, names, 10 * NS_PER_S, NULL, &err), PAWL_EPEER);
 	assert_non_null(strstr(err.msg, "rank 1 cannot be reached at 127.0.0.1:1:5: Connection"));
 	port->close(port);
 	assert_int_equal(open_tcp(&port, 1, 2, own, NULL), 0);
 	names[0] = "127.0.0.1:1:5"; /* it does not come */
 	names[1] = own;
-	assert_int_equal(coll_tcp_join(port, names, NS_PER_S / 5, &err), PAWL_EPEER);
+	assert_int_equal(coll_tcp_join(port, names, NS_PER_S / 5, NULL, &err), PAWL_EPEER);
 	assert_non_null(strstr(err.msg, "rank 0, at 127.0.0.1:1:5, and rank 1 do not reach"));
 	port->close(port);
 	assert_int_equal(coll_tcp_open(&port, 0, 2, "here", own, &err), PAWL_EINVAL);
@@ -583,7 +583,7 @@ static void faults_of_tcp(void **state)
 		fault_arm("coll.tcp", nth++, EIO, false);
 		rv = open_tcp(&port, 0, 1, name, &err);
 		if (rv == 0) {
-			rv = coll_tcp_join(port, names, NS_PER_S, &err);
+			rv = coll_tcp_join(port, names, NS_PER_S, NULL, &err);
 			port->close(port);
 		}
 		fault_disarm();

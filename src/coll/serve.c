@@ -1,0 +1,364 @@
+/*
+ * A server: see serve.h for the contract.
+ *
+ * One thread hears who asks. The first rank of a group to ask makes the server's side of it: a port
+ * at an address of its own, whose name is the answer to all of them, and a thread that joins them
+ * there and adds. Who has not said what it wants within a few seconds, or is the oldest of too many
+ * such, is sent away.
+ */
+#include "coll/serve.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "coll/group.h"
+#include "coll/serve_impl.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ASKERS_MAX 256u            /* who are asking */
+#define ASKER_NS   (5 * NS_PER_S)  /* for that */
+#define SIDES_MAX  256u            /* groups at a time */
+#define JOIN_NS    (30 * NS_PER_S) /* that all ranks of a group have to come */
+
+/* Connected, and has not said everything. */
+struct asker {
+	int fd;           /* -1: the place is free */
+	int64_t since_ns; /* when */
+	uint8_t *bytes;   /* owned; so far */
+	size_t got, want; /* of them */
+};
+
+/* Of one group. */
+struct side {
+	struct coll_server *server; /* whose */
+	struct coll_ask ask;        /* of the rank that asked first; where is owned */
+	char name[COLL_TCP_NAME];   /* where it is joined */
+	struct coll_port *port;     /* the thread's */
+	pthread_t thread;           /* see above */
+	atomic_bool over;           /* it can be joined */
+};
+
+struct coll_server {
+	char address[64];                /* where it listens, and sides do */
+	uint64_t key;                    /* who asks knows it */
+	int listener;                    /* see above */
+	struct asker askers[ASKERS_MAX]; /* see above */
+	struct side *sides[SIDES_MAX];   /* owned; NULL: the place is free */
+	struct pollfd polls[ASKERS_MAX + 1];
+	atomic_bool stop;      /* all sides leave */
+	coll_serve_tell *tell; /* the caller's */
+	void *user;            /* for it */
+};
+
+/* ---- a side ---- */
+
+static int join_side(struct side *side, struct pawl_group *group, struct pawl_err *err)
+{
+	const struct coll_ask *ask = &side->ask;
+	uint32_t peers = ask->ranks + ask->servers;
+	const char **names = FAULT_MEM("coll.serve", calloc(peers, sizeof(*names)));
+	int rv;
+
+	for (uint32_t r = 0; r < ask->ranks && names; r++) {
+		names[r] = "an unknown address";
+	}
+	rv = names ? coll_tcp_join(side->port, names, JOIN_NS, &side->server->stop, err)
+		   : pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", peers);
+	free(names);
+	if (rv != 0) {
+		side->port->close(side->port);
+		return rv;
+	}
+	return coll_group_start(group, side->port, ask->where, err);
+}
+
+static void tell_of(const struct side *side, const char *what)
+{
+	char line[sizeof(((struct pawl_err *)NULL)->msg) + 80];
+
+	snprintf(line, sizeof(line), "a group of %u ranks, server %u of %u: %s", side->ask.ranks,
+		side->ask.server, side->ask.servers, what);
+	side->server->tell(side->server->user, line);
+}
+
+static void *serve_side(void *user)
+{
+	struct side *side = user;
+	const struct coll_ask *ask = &side->ask;
+	struct pawl_group *group = NULL;
+	struct pawl_err err;
+	int rv = coll_group_make(&group, ask->ranks + ask->server, ask->ranks, ask->servers, &err);
+
+	if (rv != 0) {
+		side->port->close(side->port);
+	} else {
+		rv = join_side(side, group, &err);
+	}
+	if (rv == 0) {
+		tell_of(side, "begins");
+		rv = coll_group_serve(group, &side->server->stop, &err);
+	}
+	pawl_group_close(group);
+	tell_of(side, rv == 0 ? "all have left" : err.msg);
+	atomic_store(&side->over, true);
+	return NULL;
+}
+
+static void free_side(struct side *side)
+{
+	free((void *)(uintptr_t)side->ask.where);
+	free(side);
+}
+
+/* Takes the ask's where. */
+static int start_side(struct coll_server *server, struct side **place, const struct coll_ask *ask,
+	struct pawl_err *err)
+{
+	struct side *side = FAULT_MEM("coll.serve", calloc(1, sizeof(*side)));
+	int rv;
+	int sys;
+
+	if (!side) {
+		free((void *)(uintptr_t)ask->where);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for another group");
+	}
+	side->server = server;
+	side->ask = *ask;
+	rv = coll_tcp_open(&side->port, ask->ranks + ask->server, ask->ranks + ask->servers,
+		server->address, side->name, err);
+	if (rv != 0) {
+		free_side(side);
+		return rv;
+	}
+	sys = FAULT_SYS("coll.serve", pthread_create(&side->thread, NULL, serve_side, side));
+	if (sys != 0) {
+		side->port->close(side->port);
+		free_side(side);
+		return pawl_err_set(err, PAWL_EIO, "start a thread: %s",
+			strerror(sys == -1 ? errno : sys));
+	}
+	*place = side;
+	return 0;
+}
+
+static void reap_sides(struct coll_server *server, bool all)
+{
+	for (uint32_t i = 0; i < SIDES_MAX; i++) {
+		struct side *side = server->sides[i];
+
+		if (side && (all || atomic_load(&side->over))) {
+			pthread_join(side->thread, NULL);
+			free_side(side);
+			server->sides[i] = NULL;
+		}
+	}
+}
+
+static bool same_group(const struct coll_ask *a, const struct coll_ask *b)
+{
+	return a->ranks == b->ranks && a->server == b->server && a->servers == b->servers &&
+		memcmp(a->where, b->where, a->ranks * sizeof(*a->where)) == 0;
+}
+
+/* The side of a group, which is made if it has none. Takes the ask's where. */
+static int find_side(struct coll_server *server, const struct coll_ask *ask, struct side **found,
+	struct pawl_err *err)
+{
+	struct side **place = NULL;
+	int rv;
+
+	reap_sides(server, false);
+	for (uint32_t i = 0; i < SIDES_MAX; i++) {
+		struct side *side = server->sides[i];
+
+		if (side && side->ask.group == ask->group) {
+			bool same = same_group(&side->ask, ask);
+
+			free((void *)(uintptr_t)ask->where);
+			*found = side;
+			return same ? 0
+				    : pawl_err_set(err, PAWL_EPEER,
+					      "ranks %u and %u have other servers (PAWL_SERVERS)",
+					      side->ask.rank, ask->rank);
+		}
+		place = side ? place : &server->sides[i];
+	}
+	if (!place) {
+		free((void *)(uintptr_t)ask->where);
+		return pawl_err_set(err, PAWL_EPEER, "it serves %u groups, and no more", SIDES_MAX);
+	}
+	rv = start_side(server, place, ask, err);
+	*found = *place;
+	return rv;
+}
+
+/* ---- who asks ---- */
+
+static void forget(struct asker *asker)
+{
+	close(asker->fd);
+	free(asker->bytes);
+	*asker = (struct asker){.fd = -1};
+}
+
+static void take_asker(struct coll_server *server)
+{
+	struct asker *place = &server->askers[0];
+	int fd = accept4(server->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd < 0) {
+		return;
+	}
+	for (uint32_t i = 0; i < ASKERS_MAX && place->fd >= 0; i++) {
+		if (server->askers[i].fd < 0 || server->askers[i].since_ns < place->since_ns) {
+			place = &server->askers[i];
+		}
+	}
+	if (place->fd >= 0) {
+		forget(place);
+	}
+	*place = (struct asker){.fd = fd,
+		.since_ns = clock_mono_ns(),
+		.bytes = FAULT_MEM("coll.serve", malloc(ASK_BYTES)),
+		.want = ASK_BYTES};
+	if (!place->bytes) {
+		forget(place);
+	}
+}
+
+/* Everything has come. */
+static void answer(struct coll_server *server, struct asker *asker, struct coll_ask *ask)
+{
+	uint8_t bytes[1 + ANSWER_TEXT] = {0};
+	uint32_t *where = FAULT_MEM("coll.serve", malloc(ask->ranks * sizeof(*where)));
+	struct side *side = NULL;
+	struct pawl_err err;
+	int rv;
+
+	if (!where) {
+		return;
+	}
+	memcpy(where, asker->bytes + ASK_BYTES, ask->ranks * sizeof(*where));
+	for (uint32_t r = 0; r < ask->ranks; r++) {
+		where[r] = le32toh(where[r]);
+	}
+	ask->where = where;
+	rv = find_side(server, ask, &side, &err);
+	bytes[0] = rv == 0;
+	snprintf((char *)bytes + 1, ANSWER_TEXT, "%.199s", rv == 0 ? side->name : err.msg);
+	(void)!send(asker->fd, bytes, sizeof(bytes), MSG_NOSIGNAL);
+}
+
+/* What came of an ask; false: it is over. */
+static bool hear(struct coll_server *server, struct asker *asker)
+{
+	ssize_t n = recv(asker->fd, asker->bytes + asker->got, asker->want - asker->got, 0);
+	struct coll_ask ask;
+	uint8_t *bytes;
+
+	if (n <= 0) {
+		return n < 0 && errno == EAGAIN;
+	}
+	asker->got += (size_t)n;
+	if (asker->got < asker->want) {
+		return true;
+	}
+	if (serve_decode_ask(asker->bytes, server->key, &ask) != 0) {
+		return false;
+	}
+	if (asker->want > ASK_BYTES) {
+		answer(server, asker, &ask);
+		return false;
+	}
+	asker->want = ASK_BYTES + ask.ranks * sizeof(uint32_t);
+	bytes = FAULT_MEM("coll.serve", realloc(asker->bytes, asker->want));
+	asker->bytes = bytes ? bytes : asker->bytes;
+	return bytes != NULL;
+}
+
+int coll_server_turn(struct coll_server *server, int64_t timeout_ns, struct pawl_err *err)
+{
+	struct pollfd *polls = server->polls;
+	int64_t now_ns;
+
+	polls[ASKERS_MAX] = (struct pollfd){.fd = server->listener, .events = POLLIN};
+	for (uint32_t i = 0; i < ASKERS_MAX; i++) {
+		polls[i] = (struct pollfd){.fd = server->askers[i].fd, .events = POLLIN};
+	}
+	if (poll(polls, ASKERS_MAX + 1, (int)(timeout_ns / NS_PER_MS)) < 0) {
+		return errno == EINTR ? 0 : pawl_err_sys(err, "listen");
+	}
+	now_ns = clock_mono_ns();
+	for (uint32_t i = 0; i < ASKERS_MAX; i++) {
+		struct asker *asker = &server->askers[i];
+
+		if (asker->fd >= 0 &&
+			((polls[i].revents != 0 && !hear(server, asker)) ||
+				now_ns - asker->since_ns > ASKER_NS)) {
+			forget(asker);
+		}
+	}
+	if (polls[ASKERS_MAX].revents != 0) {
+		take_asker(server);
+	}
+	reap_sides(server, false);
+	return 0;
+}
+
+/* ---- opening and closing ---- */
+
+int coll_server_open(struct coll_server **out, const char *address, uint16_t port, char *name,
+	coll_serve_tell *tell, void *user, struct pawl_err *err)
+{
+	struct coll_server *server = FAULT_MEM("coll.serve", calloc(1, sizeof(*server)));
+
+	if (!server) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a server");
+	}
+	server->tell = tell;
+	server->user = user;
+	for (uint32_t i = 0; i < ASKERS_MAX; i++) {
+		server->askers[i].fd = -1;
+	}
+	snprintf(server->address, sizeof(server->address), "%s", address);
+	if (getrandom(&server->key, sizeof(server->key), 0) != sizeof(server->key)) {
+		free(server);
+		return pawl_err_sys(err, "make a key");
+	}
+	server->listener = coll_tcp_listen(address, port, server->key, name, err);
+	if (server->listener < 0) {
+		int rv = server->listener;
+
+		free(server);
+		return rv;
+	}
+	*out = server;
+	return 0;
+}
+
+void coll_server_close(struct coll_server *server)
+{
+	if (!server) {
+		return;
+	}
+	atomic_store(&server->stop, true);
+	reap_sides(server, true);
+	for (uint32_t i = 0; i < ASKERS_MAX; i++) {
+		if (server->askers[i].fd >= 0) {
+			forget(&server->askers[i]);
+		}
+	}
+	close(server->listener);
+	free(server);
+}

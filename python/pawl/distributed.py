@@ -14,10 +14,11 @@ from torch import nn
 from torch.futures import Future
 
 from pawl import _powersgd, _register
+from pawl._param_server import ParameterServer
 from pawl._powersgd import PowerSGD
 from pawl.errors import error
 
-__all__ = ["PowerSGD", "hook", "powersgd"]
+__all__ = ["ParameterServer", "PowerSGD", "hook", "powersgd"]
 
 _WIRES = {
     None: None,

@@ -132,12 +132,12 @@ class Vector:
 
 
 def lay_out(optimizer: Optimizer) -> list[Vector]:
-    """All parameters of an optimizer."""
+    """All parameters of an optimizer that are trained."""
     vectors = []
     for number, group in enumerate(optimizer.param_groups):
         by_type: dict[torch.dtype, list[nn.Parameter]] = {}
         for parameter in group["params"]:
-            if parameter.numel() > 0:
+            if parameter.requires_grad and parameter.numel() > 0:
                 by_type.setdefault(parameter.dtype, []).append(parameter)
         vectors += [Vector(number, parameters) for parameters in by_type.values()]
     return vectors

@@ -29,7 +29,7 @@ LR = 0.05
 
 
 class Net(nn.Module):
-    """Large and small, odd sizes, another order of memory, another type, one that is not used."""
+    """Large and small, odd sizes, another order of memory, another type, unused, not trained."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,6 +40,7 @@ class Net(nn.Module):
         self.scale = nn.Parameter(torch.ones(3, dtype=torch.float64))
         self.unused = nn.Parameter(torch.ones(2))
         self.none = nn.Parameter(torch.ones(0))
+        self.frozen = nn.Parameter(torch.ones(3), requires_grad=False)
         self.wide = nn.Linear(123, 171)
         self.last = nn.Linear(171, 3)
 
@@ -93,7 +94,7 @@ def synchronous(
             total = torch.zeros_like(p)
             for replica in grads:
                 total += replica.grad if replica.grad is not None else 0
-            p.grad = total / workers
+            p.grad = total / workers if p.requires_grad else None
         optimizer.step()
         scheduler.step()
     return model

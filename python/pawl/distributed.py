@@ -10,12 +10,15 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.futures import Future
 
-from pawl import _register
+from pawl import _powersgd, _register
+from pawl._param_server import ParameterServer
+from pawl._powersgd import PowerSGD
 from pawl.errors import error
 
-__all__ = ["hook"]
+__all__ = ["ParameterServer", "PowerSGD", "hook", "powersgd"]
 
 _WIRES = {
     None: None,
@@ -62,3 +65,42 @@ def _reduce(state: _State, bucket: dist.GradBucket) -> Future[torch.Tensor]:
     if sent is buffer:
         return future.then(lambda done: done.value()[0])
     return future.then(lambda done: buffer.copy_(done.value()[0]))
+
+
+def powersgd(
+    model: nn.Module,
+    rank: int = 1,
+    *,
+    start_iter: int = 1000,
+    min_compression_rate: float = 2.0,
+    warm_start: bool = True,
+    seed: int = 0,
+    group: dist.ProcessGroup | None = None,
+) -> tuple[PowerSGD, Callable[[PowerSGD, dist.GradBucket], Future[torch.Tensor]]]:
+    """State and hook for DDP: gradients go as matrices of low rank, with error feedback.
+
+        state, hook = pawl.distributed.powersgd(ddp, rank=2, start_iter=500)
+        ddp.register_comm_hook(state, hook)
+
+    PowerSGD (Vogels et al. 2019, arXiv:1905.13727): of a gradient seen as an n x m matrix, ranks
+    reduce ``rank`` columns of n and of m elements. What those miss, each rank adds to its next
+    gradient. Sums are begun in one order at all ranks, however many buckets DDP has.
+
+    ``model``: as it is or in DDP, on the devices that it is trained on. ``start_iter``: so many
+    backward passes first go uncompressed. A parameter is compressed if that makes it more than
+    ``min_compression_rate`` times smaller; others, and vectors, go whole. ``warm_start``: a step
+    begins with the last one's result, instead of random numbers of ``seed``. ``group``: DDP's
+    (default: all ranks), of any backend. Arguments are the same at all ranks.
+
+    The state has state_dict and load_state_dict, for checkpoints, and ``compression_ratio``.
+
+    Raises PawlError for wrong arguments.
+    """
+    if rank < 1 or start_iter < 0 or seed < 0 or not min_compression_rate > 0:
+        raise error(
+            "PAWL_EINVAL",
+            f"powersgd: rank={rank}, start_iter={start_iter}, seed={seed}, min_compression_rate="
+            f"{min_compression_rate}: at least 1, 0 and 0, and more than 0",
+        )
+    state = PowerSGD(model, rank, start_iter, min_compression_rate, warm_start, seed, group)
+    return state, _powersgd.reduce

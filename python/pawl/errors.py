@@ -13,6 +13,7 @@ _CODES: Final = {
     "PAWL_ECORRUPT": -7,
     "PAWL_EBUSY": -8,
     "PAWL_ETIMEDOUT": -9,
+    "PAWL_EPEER": -10,
     "PAWL_ECHANGED": -11,
     "PAWL_EMISMATCH": -12,
     "PAWL_ENOTSUP": -13,

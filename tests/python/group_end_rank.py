@@ -17,11 +17,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
+from pawl import distributed
+
 HOW = sys.argv[1]
+BACKWARD = ("backward", "compressed")  # then the others wait in DDP
 
 
 def end_badly() -> None:
-    if HOW in ("kill", "backward"):
+    if HOW in ("kill", *BACKWARD):
         os.kill(os.getpid(), signal.SIGKILL)
     elif HOW == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -46,14 +49,16 @@ def main() -> None:
     limit = int(os.environ.get("LIMIT") or (1 if HOW == "late" else 600))
     dist.init_process_group("pawl", timeout=timedelta(seconds=limit))
     model = DDP(nn.Linear(2000, 500))
+    if HOW == "compressed":
+        model.register_comm_hook(*distributed.powersgd(model, start_iter=0))
     start = time.monotonic()
     try:
         for step in range(200):
-            if step == 5 and dist.get_rank() == 1 and HOW != "backward":
+            if step == 5 and dist.get_rank() == 1 and HOW not in BACKWARD:
                 end_badly()
             if step == 5:
                 start = time.monotonic()
-            if HOW != "backward":
+            if HOW not in BACKWARD:
                 dist.all_reduce(torch.ones(1000))
             loss = model(torch.ones(4, 2000)).sum()
             if step == 5 and dist.get_rank() == 1:

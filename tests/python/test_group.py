@@ -85,10 +85,13 @@ def test_a_late_rank_is_named() -> None:
         assert "not done after 1.0 s: rank 1 has not begun it" in error
 
 
-def test_a_rank_killed_in_the_backward_pass() -> None:
-    """It comes through DDP's future, which keeps the message and not the class."""
-    for error, seconds in end("backward"):
-        assert "rank 1 is lost: its process ended" in error
+@pytest.mark.parametrize(
+    ("how", "kind"), [("backward", "RuntimeError"), ("compressed", "PawlError")]
+)
+def test_a_rank_killed_in_the_backward_pass(how: str, kind: str) -> None:
+    """It comes through DDP's future, which keeps the message and not the class; or from a hook."""
+    for error, seconds in end(how):
+        assert error.startswith(f"{kind}: ") and "rank 1 is lost: its process ended" in error
         assert float(seconds) < 20
 
 

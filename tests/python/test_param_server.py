@@ -1,0 +1,99 @@
+"""pawl.distributed.ParameterServer: what it computes, its bound, and what comes of the dead."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import program
+import ranks
+from conftest import real_core
+
+pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
+SCRIPT = Path(__file__).parent / "param_server_rank.py"
+CHECKS = [
+    "like_synchronous", "same_bits", "rate", "announced", "converges", "balanced", "bound",
+    "uneven", "checkpoint", "wrong",
+]  # fmt: skip
+
+
+def test_parameter_server() -> None:
+    for said in ranks.run_ranks(SCRIPT, 4):
+        assert said == CHECKS
+
+
+def test_beside_gloo() -> None:
+    env = program.clean_env(BACKEND="gloo")
+    for said in ranks.run_ranks(SCRIPT, 3, "same_bits", "wrong", env=env):
+        assert said == ["same_bits", "wrong"]
+
+
+def test_between_hosts() -> None:
+    from test_group_hosts import run
+
+    for said in run((0, 1, 1, 2), "param_server_rank.py", "same_bits"):
+        assert said == ["same_bits"]
+
+
+def end(how: str, of: int, staleness: int) -> list[subprocess.Popen[str]]:
+    """Three workers and two servers, of which rank ``of`` ends badly."""
+    return ranks.start_ranks(SCRIPT, 5, "end", how, str(of), str(staleness))
+
+
+def hear(process: subprocess.Popen[str]) -> list[str]:
+    text = process.communicate(timeout=60)[0]
+    assert process.returncode == 0, text
+    return ranks.say(text)
+
+
+@pytest.mark.parametrize(("of", "staleness"), [(1, 0), (0, 0), (2, 3)])
+def test_a_worker_dies_and_the_others_go_on(of: int, staleness: int) -> None:
+    """Rank 0's process also has torch's store."""
+    started = end("SIGKILL", of, staleness)
+    try:
+        for worker in {0, 1, 2} - {of}:
+            assert hear(started[worker]) == ["40 steps"]
+        for server in (3, 4):
+            lost = f"parameter server: worker rank {of} is lost: its process ended"
+            assert hear(started[server]) == [lost]
+        assert started[of].wait(20) == -signal.SIGKILL
+    finally:
+        stop(started)
+
+
+@pytest.mark.parametrize(("of", "staleness"), [(3, 3), (4, 0)])
+def test_a_server_dies_and_every_worker_names_it(of: int, staleness: int) -> None:
+    started = end("SIGKILL", of, staleness)
+    try:
+        for worker in range(3):
+            (text,) = hear(started[worker])
+            lost = f"PawlError: parameter server: server rank {of} is lost: its process ended"
+            assert text == lost
+        assert len(hear(started[7 - of])) == 3  # which loses all workers then
+    finally:
+        stop(started)
+
+
+def test_a_worker_freezes_and_the_others_go_on() -> None:
+    """And hears why, when it wakes up."""
+    started = end("SIGSTOP", 1, 1)
+    try:
+        assert hear(started[0]) == hear(started[2]) == ["40 steps"]
+        for server in (3, 4):
+            (text,) = hear(started[server])
+            assert "worker rank 1 is lost: not a sign of it for" in text
+        os.kill(started[1].pid, signal.SIGCONT)
+        (text,) = hear(started[1])
+        assert "PawlError: parameter server: server rank 3 took this rank for lost: not a" in text
+    finally:
+        stop(started)
+
+
+def stop(started: list[subprocess.Popen[str]]) -> None:
+    for process in started:
+        process.kill()
+        process.communicate()

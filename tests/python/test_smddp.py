@@ -19,6 +19,7 @@ from torch import nn
 import netns
 import program
 import ranks
+import slurm
 from conftest import real_core
 from pawl.compat.smdistributed.dataparallel.torch import _device
 
@@ -164,6 +165,17 @@ def test_mpirun_away_from_rank_0(tmp_path: Path) -> None:
         assert done.returncode != 0 and text in done.stderr, done.stderr
         master = f"MASTER_ADDR={netns.address(1)}"
         all_held(mpirun_hosts(hosts, where, tmp_path, "-x", master), 2)
+
+
+@pytest.mark.skipif("PAWL_LONG" not in os.environ, reason="long: PAWL_LONG=1")
+def test_slurm(tmp_path: Path) -> None:
+    """Two nodes, which are namespaces; names that nobody resolves."""
+    with slurm.cluster(tmp_path, 2) as cluster:
+        srun = cluster.inside(0, "srun", "-N2", "--ntasks-per-node=2", sys.executable)
+        all_held(call([*srun, HERE / "smddp_rank.py"], **cluster.env), 4)
+        one = cluster.inside(0, "srun", "-N1", f"-n{WORLD}", sys.executable)
+        for job in JOBS:
+            run_job(job, one, tmp_path, **cluster.env)
 
 
 # ---- names ----

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # stub in pawl/compat/stubs.
 NAMES = {
     "nebulaml": "pawl.compat.nebula",
+    "smdistributed": "pawl.compat.smdistributed",
     "torch_nebula": "pawl.compat.nebula",
 }
 CHOICES = ("pawl", "other", "off")

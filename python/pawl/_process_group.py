@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from pawl import _coll, _core
+from pawl import _coll, _core, _register
 from pawl._work import Completers, Work
 from pawl.errors import error
 
@@ -268,7 +268,7 @@ class ProcessGroup(dist.ProcessGroup):
         for device, name in _device_map().items():
             if device != "cpu":
                 devices.append(torch.device(device))
-            if name != "pawl":
+            if name not in _register.OURS:
                 kind, made = _other_backend(name, options)
                 self._others[device] = made
                 self._register_backend(torch.device(device), kind, made)

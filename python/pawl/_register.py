@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
 from typing import Any
 
 NAME = "pawl"
+SMDDP = "smddp"  # the same under SMDDP's name, once its module was imported
+OURS = (NAME, SMDDP)
 VARIABLE = "PAWL_BACKEND"  # set by `pawl run --backend pawl`
 REPLACED = {"gloo", "nccl"}  # by ours, then
 
@@ -18,12 +21,19 @@ def autoload() -> None:
         replace()
 
 
-def register() -> None:
-    """Registers the backend, once."""
+def create(options: Any, pg_options: Any) -> Any:
+    """What torch calls for a group of the backend."""
+    from pawl._process_group import create
+
+    return create(options, pg_options)
+
+
+def register(name: str = NAME, create: Callable[[Any, Any], Any] = create) -> None:
+    """Registers the backend under one of its names, once."""
     import torch.distributed as dist
 
-    if dist.is_available() and NAME.upper() not in dist.Backend._plugins:
-        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
+    if dist.is_available() and name.upper() not in dist.Backend._plugins:
+        dist.Backend.register_backend(name, create, extended_api=True, devices=["cpu", "cuda"])
 
 
 def replace() -> None:
@@ -39,9 +49,3 @@ def replace() -> None:
         original(NAME if named <= REPLACED | {""} else backend, *args, **kwargs)
 
     c10d.init_process_group = dist.init_process_group = init_process_group
-
-
-def _create(options: Any, pg_options: Any) -> Any:
-    from pawl._process_group import create
-
-    return create(options, pg_options)

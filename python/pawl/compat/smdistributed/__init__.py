@@ -1,0 +1,1 @@
+"""Amazon SageMaker's ``smdistributed``: of its packages, ``dataparallel``. See docs/smddp.md."""

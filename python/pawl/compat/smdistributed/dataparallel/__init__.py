@@ -1,0 +1,1 @@
+"""SageMaker's library of data parallelism, SMDDP; of its frameworks, ``torch``."""

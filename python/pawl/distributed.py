@@ -6,6 +6,7 @@
 # No postponed annotations: DDP looks at those of a hook.
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.futures import Future
 
-from pawl import _powersgd, _register
+from pawl import _powersgd, _process_group
 from pawl._param_server import ParameterServer
 from pawl._powersgd import PowerSGD
 from pawl.errors import error
@@ -41,17 +42,26 @@ def hook(
 
         ddp.register_comm_hook(*pawl.distributed.hook())
 
-    All ranks of ``group`` (default: all) call it, in the same order as other collectives: it makes
-    a process group of the backend "pawl" for them. Gradients are averaged. ``wire``: "bfloat16" or
+    All ranks of ``group`` (default: all), and no others, call it: it makes a process group of the
+    backend "pawl" for them. Gradients are averaged. ``wire``: "bfloat16" or
     "float16" halves the bytes of 32 bit gradients; sums are made in 32 bits and rounded once.
 
     Raises PawlError for another ``wire``.
     """
     if wire not in _WIRES:
         raise error("PAWL_EINVAL", f"wire {wire!r}: one of {', '.join(map(repr, _WIRES))}")
-    _register.register()
-    members = dist.get_process_group_ranks(group or dist.group.WORLD)
-    made = dist.new_group(members, backend="pawl", use_local_synchronization=group is not None)
+    beside = group or dist.group.WORLD
+    # Not by new_group: all ranks would have to call it, or torch names the group of some ranks by
+    # how many groups each of them has.
+    options = SimpleNamespace(
+        store=dist.PrefixStore(
+            "pawl-hook/", dist.distributed_c10d._get_process_group_store(beside)
+        ),
+        group_rank=dist.get_rank(beside),
+        group_size=dist.get_world_size(beside),
+        timeout=dist.default_pg_timeout,
+    )
+    made = _process_group.create(options, None)
     return _State(made, _WIRES[wire]), _reduce
 
 
@@ -59,9 +69,9 @@ def _reduce(state: _State, bucket: dist.GradBucket) -> Future[torch.Tensor]:
     """The mean of a bucket over all ranks."""
     buffer = bucket.buffer()
     sent = buffer if state.wire is None else buffer.to(state.wire)
-    work = dist.all_reduce(sent, dist.ReduceOp.AVG, group=state.group, async_op=True)
-    assert work is not None
-    future = work.get_future()
+    options = dist.AllreduceOptions()
+    options.reduceOp = dist.ReduceOp.AVG
+    future = state.group.allreduce([sent], options).get_future()
     if sent is buffer:
         return future.then(lambda done: done.value()[0])
     return future.then(lambda done: buffer.copy_(done.value()[0]))

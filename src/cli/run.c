@@ -2,6 +2,8 @@
  */
 #include "agent/run.h"
 
+#include "agent/node_frame.h"
+
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "pawl/err.h"
@@ -10,11 +12,35 @@
 
 #define RESTARTS_DEFAULT 3u
 #define GRACE_DEFAULT_NS (25 * NS_PER_S)
+#define NODES_DEFAULT_NS (600 * NS_PER_S)
 
-enum option { WORKERS, RESTARTS, BACKEND, LOG_DIR, JOB, GRACE, NO_TEMPLATE, PYTHON, MODULE };
+enum option {
+	WORKERS,
+	NODES,
+	RENDEZVOUS,
+	NODE_RANK,
+	NODE_TIMEOUT,
+	TOKEN_FILE,
+	RESTARTS,
+	BACKEND,
+	LOG_DIR,
+	JOB,
+	GRACE,
+	NO_TEMPLATE,
+	PYTHON,
+	MODULE
+};
 
 static const struct cli_option options[] = {
-	[WORKERS] = {"--workers", 'n', "N", "worker processes, ranks 0 to N-1 (1)"},
+	[WORKERS] = {"--workers", 'n', "N", "worker processes of this node (1)"},
+	[NODES] = {"--nnodes", 0, "N", "nodes of the job, on each of which this is started (1)"},
+	[RENDEZVOUS] = {"--rendezvous", 0, "HOST:PORT",
+		"where they meet, an address of one of them; or several, with commas"},
+	[NODE_RANK] = {"--node-rank", 0, "K", "this node's, from 0 (in order of arrival)"},
+	[NODE_TIMEOUT] = {"--node-timeout", 0, "S",
+		"seconds to wait for nodes that are missing (600)"},
+	[TOKEN_FILE] = {"--token-file", 0, "PATH",
+		"holds the secret that nodes must share (PAWL_TOKEN)"},
 	[RESTARTS] = {"--max-restarts", 0, "R", "times the group is started again (3)"},
 	[BACKEND] = {"--backend", 0, "NAME",
 		"what torch.distributed uses, whatever the script asks for: pawl"},
@@ -38,6 +64,27 @@ static bool take_option(const struct cli_command *command, enum option option, c
 			return false;
 		}
 		run->workers = (uint32_t)number;
+		return true;
+	case NODES:
+		if (!cli_number(command, "--nnodes", value, 1, NODES_MAX, &number)) {
+			return false;
+		}
+		run->nodes = (uint32_t)number;
+		return true;
+	case NODE_RANK:
+		if (!cli_number(command, "--node-rank", value, 0, NODES_MAX - 1, &number)) {
+			return false;
+		}
+		run->node_rank = (uint32_t)number;
+		return true;
+	case NODE_TIMEOUT:
+		return cli_seconds(command, "--node-timeout", value,
+			(double)RUN_NODES_WAIT_MAX_NS / NS_PER_S, &run->node_timeout_ns);
+	case RENDEZVOUS:
+		run->rendezvous = value;
+		return true;
+	case TOKEN_FILE:
+		run->token_file = value;
 		return true;
 	case RESTARTS:
 		if (!cli_number(command, "--max-restarts", value, 0, RUN_RESTARTS_MAX, &number)) {
@@ -108,6 +155,8 @@ static int main_run(const struct cli_command *command, int argc, char **argv)
 {
 	struct run_options run = {
 		.workers = 1,
+		.node_rank = NODE_NONE,
+		.node_timeout_ns = NODES_DEFAULT_NS,
 		.max_restarts = RESTARTS_DEFAULT,
 		.grace_ns = GRACE_DEFAULT_NS,
 		.use_template = true,

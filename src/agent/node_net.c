@@ -380,13 +380,12 @@ static void try_address(struct conn *c);
 
 static void next_address(struct conn *c, const char *why)
 {
-	snprintf(c->why, sizeof(c->why), "%s", why);
 	close_socket(c);
 	c->address = c->address != NULL ? c->address->ai_next : NULL;
 	if (c->address != NULL) {
 		try_address(c);
 	} else {
-		break_conn(c, c->why);
+		break_conn(c, why);
 	}
 }
 
@@ -542,7 +541,7 @@ static void shed_stranger(struct node_net *net)
 	uint32_t strangers = 0;
 
 	for (struct conn *c = net->conns; c != NULL; c = c->next) {
-		if (!c->ours && !c->spoken && c->state < CONN_BROKEN) {
+		if (!c->ours && c->state < CONN_OPEN) {
 			strangers++;
 			oldest = c; /* new ones are put in front */
 		}

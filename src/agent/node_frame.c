@@ -141,6 +141,10 @@ static bool code_from_member(struct coder *c, struct node_frame *f)
 	case NODE_DRAINED:
 		code_bool(c, &f->ok);
 		return true;
+	case NODE_BEGUN:
+		code_u64(c, &f->who);
+		code_str(c, f->text, sizeof(f->text));
+		return true;
 	case NODE_BEAT:
 		return true;
 	default:
@@ -182,6 +186,10 @@ static bool code_from_coordinator(struct coder *c, struct node_frame *f)
 		return true;
 	case NODE_EXIT:
 		code_i32(c, &f->status);
+		return true;
+	case NODE_TOLD:
+		code_u64(c, &f->who);
+		code_str(c, f->text, sizeof(f->text));
 		return true;
 	default:
 		return false;

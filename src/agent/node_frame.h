@@ -25,6 +25,7 @@ enum node_frame_kind {
 	NODE_EXITED,   /* generation, rank, status, commits, text */
 	NODE_SIGNAL,   /* signal */
 	NODE_DRAINED,  /* ok */
+	NODE_BEGUN,    /* who, text: its agent has begun in a root of this path, with this number */
 	/* coordinator to member */
 	NODE_WELCOME = 16, /* beat_ns */
 	NODE_REFUSE,       /* final, text */
@@ -34,6 +35,7 @@ enum node_frame_kind {
 	NODE_NOTICE,       /* generation, signal, left_ns */
 	NODE_DRAIN,        /* status, signal, left_ns */
 	NODE_EXIT,         /* status */
+	NODE_TOLD,         /* as NODE_BEGUN, which it passes on */
 	/* both */
 	NODE_BEAT = 32, /* nothing: I am alive */
 };
@@ -49,7 +51,7 @@ struct node_ledger {
 
 struct node_frame {
 	enum node_frame_kind kind; /* says which of the others count */
-	uint64_t who;              /* random number of a `pawl run` */
+	uint64_t who;              /* random number, of a `pawl run` or of a start of its ranks */
 	uint32_t nodes;            /* of the job, as its sender was told */
 	uint32_t workers;          /* of the node */
 	uint32_t wanted;           /* node rank that it was given, or NODE_NONE */

@@ -5,6 +5,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 void nodes_say(struct nodes *n, bool bad, const char *fmt, ...)
 {
@@ -154,6 +155,7 @@ static void take_signal(struct nodes *n, int signal)
 	const struct node_frame frame = {.kind = NODE_SIGNAL, .signal = signal};
 
 	if (n->role == NODES_MEMBER) {
+		n->signal = signal;
 		n->options.ops->send(n->options.user, n->conn, &frame);
 	} else {
 		nodes_decide(n, (struct run_event){.kind = RUN_SIGNALED, .signal = signal});
@@ -170,6 +172,22 @@ static void take_drained(struct nodes *n, bool ok)
 		n->options.ops->send(n->options.user, n->conn, &frame);
 	} else {
 		nodes_lead_drained(n);
+	}
+}
+
+static void take_begun(struct nodes *n, const struct nodes_event *event)
+{
+	struct node_frame frame = {.kind = NODE_BEGUN, .who = event->nonce};
+
+	if (n->options.nodes == 1 || strlen(event->text) >= sizeof(frame.text)) {
+		return;
+	}
+	memcpy(frame.text, event->text, strlen(event->text));
+	if (n->role == NODES_MEMBER) {
+		n->options.ops->send(n->options.user, n->conn, &frame);
+	} else {
+		frame.kind = NODE_TOLD;
+		nodes_lead_tell(n, &frame);
 	}
 }
 
@@ -275,6 +293,9 @@ void nodes_step(struct nodes *n, const struct nodes_event *event)
 		break;
 	case NODES_DRAINED:
 		take_drained(n, event->ok);
+		break;
+	case NODES_BEGUN:
+		take_begun(n, event);
 		break;
 	}
 	n->ticked_ns = n->now_ns;

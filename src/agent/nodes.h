@@ -55,7 +55,8 @@ struct nodes_ops {
 	void (*start)(void *user, const struct node_frame *start);
 	void (*notice)(void *user, int signal, int64_t left_ns);
 	void (*kill)(void *user);
-	void (*drain)(void *user); /* NODES_DRAINED follows */
+	void (*told)(void *user, const char *path, uint64_t nonce); /* as agent_told */
+	void (*drain)(void *user);                                  /* NODES_DRAINED follows */
 	void (*exit)(void *user, int status);
 	void (*say)(void *user, bool bad, const char *text); /* to people */
 };
@@ -112,6 +113,7 @@ struct nodes {
 	struct node_ledger ledger;    /* how far the job is */
 	uint32_t held;                /* our rank in the last generation, or NODE_NONE */
 	uint32_t alive;               /* our workers that have not ended */
+	int signal;                   /* we were sent, as a member, and know of no answer; 0 */
 	bool drained, drained_ok;     /* our agent has answered, and what */
 	uint64_t commits;             /* of all nodes, for the policy */
 	int64_t now_ns;               /* of the event in hand */
@@ -145,6 +147,7 @@ enum nodes_event_kind {
 	NODES_EXITED,    /* a worker here: rank, status, commits, text */
 	NODES_SIGNALED,  /* signal, that we were sent */
 	NODES_DRAINED,   /* ok */
+	NODES_BEGUN,     /* nonce, text: the agent here has begun in a root of this path */
 };
 
 struct nodes_event {
@@ -152,7 +155,8 @@ struct nodes_event {
 	int64_t now_ns;                 /* monotonic */
 	uint32_t conn;                  /* number */
 	const struct node_frame *frame; /* the caller's */
-	const char *text;               /* why, for people; the caller's */
+	const char *text;               /* why, for people, or a path; the caller's */
+	uint64_t nonce;                 /* of the start of our ranks */
 	uint32_t rank;                  /* of the worker, in the job */
 	int status;                     /* exit status of the worker */
 	uint64_t commits;               /* of this node, so far */

@@ -178,6 +178,7 @@ static void take_notice(struct nodes *n, const struct node_frame *frame)
 		return;
 	}
 	p->phase = RUN_LEAVING;
+	n->signal = 0;
 	p->signal = frame->signal;
 	p->status = 128 + frame->signal;
 	p->again = false;
@@ -201,6 +202,7 @@ static void take_drain(struct nodes *n, const struct node_frame *frame)
 {
 	struct run_policy *p = &n->policy;
 
+	n->signal = 0;
 	p->phase = RUN_DRAINING;
 	p->signal = frame->signal;
 	p->status = frame->status;
@@ -233,6 +235,9 @@ static void follow(struct nodes *n, const struct node_frame *frame)
 	case NODE_EXIT:
 		n->policy.status = frame->status;
 		nodes_exit(n);
+		break;
+	case NODE_TOLD:
+		n->options.ops->told(n->options.user, frame->text, frame->who);
 		break;
 	case NODE_BEAT:
 		break;
@@ -313,6 +318,9 @@ static void lose_coordinator(struct nodes *n, const char *why)
 	p->counted = false;
 	p->timer_ns = 0;
 	p->alive = n->alive;
+	if (n->signal != 0) { /* it may not have heard of it, and nobody else will */
+		nodes_decide(n, (struct run_event){.kind = RUN_SIGNALED, .signal = n->signal});
+	}
 	if (n->alive > 0) {
 		n->options.ops->kill(n->options.user);
 	} else {

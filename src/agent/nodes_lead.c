@@ -504,6 +504,21 @@ void nodes_lead_drained(struct nodes *n)
 	nodes_decide(n, (struct run_event){.kind = RUN_DRAINED, .ok = n->drained_ok});
 }
 
+/* Of the node of rank 0: the others are to look whether they see what it wrote. */
+static void take_begun(struct nodes *n, const struct nodes_member *m,
+	const struct node_frame *frame)
+{
+	struct node_frame told = *frame;
+
+	told.kind = NODE_TOLD;
+	for (uint32_t i = 1; i < NODES_MAX; i++) {
+		if (n->members[i].in && &n->members[i] != m) {
+			n->options.ops->send(n->options.user, n->members[i].conn, &told);
+		}
+	}
+	n->options.ops->told(n->options.user, frame->text, frame->who);
+}
+
 void nodes_lead_frame(struct nodes *n, uint32_t conn, const struct node_frame *frame)
 {
 	struct nodes_member *m = find_conn(n, conn);
@@ -535,6 +550,9 @@ void nodes_lead_frame(struct nodes *n, uint32_t conn, const struct node_frame *f
 		m->drained = true;
 		n->drained_ok = n->drained_ok && frame->ok;
 		nodes_lead_drained(n);
+		break;
+	case NODE_BEGUN:
+		take_begun(n, m, frame);
 		break;
 	case NODE_BEAT:
 		break;

@@ -131,6 +131,13 @@ static void on_drain_timer(struct loop_timer *timer)
 	agent_drain(run->agent, on_drained, run);
 }
 
+static void tell_agent(void *user, const char *path, uint64_t nonce)
+{
+	struct run *run = user;
+
+	agent_told(run->agent, path, nonce);
+}
+
 static void drain(void *user)
 {
 	struct run *run = user;
@@ -223,6 +230,7 @@ static const struct nodes_ops ops = {
 	.start = start_group,
 	.notice = notice_workers,
 	.kill = kill_workers,
+	.told = tell_agent,
 	.drain = drain,
 	.exit = end_run,
 	.say = say,
@@ -324,6 +332,11 @@ static void on_template_timer(struct loop_timer *timer)
 	}
 }
 
+static void on_begun(void *user, const char *path, uint64_t nonce)
+{
+	step(user, (struct nodes_event){.kind = NODES_BEGUN, .text = path, .nonce = nonce});
+}
+
 static void on_imports(void *user)
 {
 	struct run *run = user;
@@ -371,6 +384,7 @@ static int open_agent(struct run *run, struct pawl_err *err)
 
 	if (rv == 0) {
 		agent_on_imports(run->agent, on_imports, run);
+		agent_on_begun(run->agent, on_begun, run);
 	}
 	return rv;
 }

@@ -26,7 +26,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 {
 	static const enum node_frame_kind kinds[] = {NODE_JOIN, NODE_READY, NODE_EXITED,
 		NODE_SIGNAL, NODE_DRAINED, NODE_WELCOME, NODE_REFUSE, NODE_NEWS, NODE_START,
-		NODE_KILL, NODE_NOTICE, NODE_DRAIN, NODE_EXIT, NODE_BEAT};
+		NODE_KILL, NODE_NOTICE, NODE_DRAIN, NODE_EXIT, NODE_BEGUN, NODE_TOLD, NODE_BEAT};
 	struct node_frame frame = {.who = 77,
 		.nodes = 3,
 		.workers = 4,

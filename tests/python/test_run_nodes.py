@@ -153,6 +153,18 @@ def test_a_lost_host_is_replaced_by_an_empty_one(tmp_path: Path, backend: str, l
     assert {f"mine-rank{rank}" for rank in range(4)} <= last
 
 
+def test_a_root_that_is_not_shared_is_refused(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    with nodes.job(tmp_path, 2, TRAIN, str(root), "3") as job:
+        job.start(0, "--max-restarts", "0", "--node-rank", "0")
+        job.prepare = f"mount -t tmpfs none {root} &&"
+        second = job.start(1, "--max-restarts", "0")
+        assert job.end() == [1, 1], job.texts()
+        assert "is not the one of that name on rank 0's host" in second.text()
+        assert not list(root.glob("global_step*"))
+
+
 # ---- who is let in ----
 
 

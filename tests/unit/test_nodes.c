@@ -218,6 +218,31 @@ static void workers_that_do_not_leave_are_killed(void **state)
 	all_left_with(143);
 }
 
+/* What the node of rank 0 wrote is told to all others. */
+static void a_root_is_told_to_the_others(void **state)
+{
+	for (uint32_t at = 0; at < 2; at++) {
+		start_all(3, 1);
+		happen(at, MS_NS,
+			(struct nodes_event){.kind = NODES_BEGUN, .nonce = 77, .text = "/root"},
+			NULL);
+		run_for(S_NS);
+		for (uint32_t h = 0; h < 3; h++) {
+			assert_int_equal(w.hosts[h].told, h == at ? 0 : 77);
+		}
+	}
+}
+
+/* The node that is told to stop loses the coordinator before that answers. */
+static void a_signal_is_not_forgotten(void **state)
+{
+	start_all(2, 1);
+	w.cut[0] = true;
+	happen(1, MS_NS, (struct nodes_event){.kind = NODES_SIGNALED, .signal = 15}, NULL);
+	run_for(5 * S_NS);
+	assert_int_equal(w.hosts[1].status, 143);
+}
+
 /* The coordinator dies while the others leave: they end by themselves, in time. */
 static void leaving_needs_no_coordinator(void **state)
 {
@@ -437,6 +462,8 @@ int main(void)
 		cmocka_unit_test(the_first_place_has_precedence),
 		cmocka_unit_test(a_signal_at_one_node_is_a_notice_on_all),
 		cmocka_unit_test(workers_that_do_not_leave_are_killed),
+		cmocka_unit_test(a_root_is_told_to_the_others),
+		cmocka_unit_test(a_signal_is_not_forgotten),
 		cmocka_unit_test(leaving_needs_no_coordinator),
 		cmocka_unit_test(missing_nodes_are_told_and_the_wait_ends),
 		cmocka_unit_test(without_a_coordinator_the_wait_ends_too),

@@ -51,6 +51,7 @@ struct host {
 	uint32_t generation; /* started last */
 	struct node_frame start;
 	bool alive[WORKERS];
+	uint64_t told;   /* number; 0 */
 	int noticed;     /* signal; 0 */
 	int status;      /* it left with; -1: it did not */
 	char said[4096]; /* all that it told people */
@@ -244,6 +245,11 @@ static void do_kill(void *user)
 	}
 }
 
+static void do_told(void *user, const char *path, uint64_t nonce)
+{
+	host_of(user)->told = nonce;
+}
+
 static void do_drain(void *user)
 {
 	happen(index_of(user), MS_NS, (struct nodes_event){.kind = NODES_DRAINED, .ok = true},
@@ -293,6 +299,7 @@ static const struct nodes_ops ops = {.listen = do_listen,
 	.start = do_start,
 	.notice = do_notice,
 	.kill = do_kill,
+	.told = do_told,
 	.drain = do_drain,
 	.exit = do_exit,
 	.say = do_say};
@@ -332,6 +339,7 @@ static void start_host_as(uint32_t h, struct nodes_options options)
 	host->on = true;
 	host->generation = 0;
 	host->noticed = 0;
+	host->told = 0;
 	host->status = -1;
 	host->listening = -1;
 	host->said[0] = '\0';

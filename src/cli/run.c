@@ -176,17 +176,32 @@ static int main_run(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_run = {
 	.name = "run",
 	.args = "SCRIPT [ARGS …]",
-	.summary = "Run a script on N ranks of this node; restart it when one fails",
-	.details = "The ranks find what torchrun sets (RANK, WORLD_SIZE, MASTER_PORT …), and\n"
-		   "PAWL_JOB_ID, PAWL_ATTEMPT, PAWL_AGENT. stdin is empty: it could not be read "
-		   "again.\n"
-		   "A rank that fails ends the attempt; the others are killed at once, since what "
-		   "was\n"
-		   "committed is in memory outside of them. Exit code 65 of a rank means: no "
-		   "restart.\n"
-		   "SIGTERM, SIGINT or SIGHUP: finish the step, save, leave within --grace.\n"
-		   "The job's id: --job, PAWL_JOB_ID, TORCHELASTIC_RUN_ID, SKYPILOT_TASK_ID,\n"
-		   "SLURM_JOB_ID, else made from script, directory and user.\n",
+	.summary = "Run a script on N ranks of this node, or of several; restart it when one fails",
+	.details =
+		"The ranks find what torchrun sets (RANK, WORLD_SIZE, MASTER_PORT …), and\n"
+		"PAWL_JOB_ID, PAWL_ATTEMPT, PAWL_AGENT. stdin is empty: it could not be read "
+		"again.\n"
+		"A rank that fails ends the attempt; the others are killed at once, since what "
+		"was\n"
+		"committed is in memory outside of them. Exit code 65 of a rank means: no "
+		"restart.\n"
+		"SIGTERM, SIGINT or SIGHUP: finish the step, save, leave within --grace.\n"
+		"\n"
+		"Several nodes: start this on each, with --nnodes N and --rendezvous HOST:PORT,\n"
+		"an address of one of them, which coordinates. They start, fail and stop "
+		"together;\n"
+		"a node that is lost is waited for, and any other may take its place. With "
+		"several\n"
+		"addresses, a:29400,b:29400, the next takes over when the first one's node dies.\n"
+		"Under srun --ntasks-per-node=1 no flags are needed. Checkpoints go to a "
+		"directory\n"
+		"that all nodes share. PAWL_TOKEN or --token-file, the same on all nodes, keeps\n"
+		"others out (openssl rand -hex 32 makes one); without it whoever reaches the port\n"
+		"can join. PAWL_IFNAME names the interface, if not the one toward HOST;\n"
+		"PAWL_HEARTBEAT the seconds between signs of life (0.5; four missed: lost).\n"
+		"\n"
+		"The job's id: --job, PAWL_JOB_ID, TORCHELASTIC_RUN_ID, SKYPILOT_TASK_ID,\n"
+		"SLURM_JOB_ID, else made from script, directory and user.\n",
 	.options = options,
 	.main = main_run,
 };

@@ -33,9 +33,9 @@ enum option {
 
 static const struct cli_option options[] = {
 	[WORKERS] = {"--workers", 'n', "N", "worker processes of this node (1)"},
-	[NODES] = {"--nnodes", 0, "N", "nodes of the job, on each of which this is started (1)"},
-	[RENDEZVOUS] = {"--rendezvous", 0, "HOST:PORT",
-		"where they meet, an address of one of them; or several, with commas"},
+	[NODES] = {"--nnodes", 0, "N", "nodes of the job; start this on each (1)"},
+	[RENDEZVOUS] = {"--rendezvous", 0, "ADDR",
+		"where they meet: host:port of one of them (or a,b,c)"},
 	[NODE_RANK] = {"--node-rank", 0, "K", "this node's, from 0 (in order of arrival)"},
 	[NODE_TIMEOUT] = {"--node-timeout", 0, "S",
 		"seconds to wait for nodes that are missing (600)"},

@@ -12,7 +12,8 @@
  * The addresses of the rendezvous are places, in order. Who can listen at one, while none before
  * it answers, coordinates: it keeps the list of members, gives ranks, and its run_policy decides
  * for the job; the others do what they are told, and tell what their workers do. A job starts
- * only with all its nodes, each of which belongs to one coordinator: so there are never two groups.
+ * only with all its nodes, each of which belongs to one coordinator: so there are two groups of it
+ * only if there are twice as many nodes, and two places where they cannot reach each other.
  *
  * Each start has a number, its generation. What was said in another one is ignored, and a start
  * that is not newer than the last is refused. All members know how far the job is (node_ledger), so
@@ -122,13 +123,14 @@ struct nodes {
 	int64_t beat_ns;              /* between signs of life; 0: none */
 	int64_t beat_due_ns;          /* of our next */
 
-	uint32_t place;    /* being tried, or where we joined or lead */
-	uint32_t conn;     /* seeking, joining, member: to the coordinator */
-	int64_t heard_ns;  /* member: when the last came from there */
-	int64_t due_ns;    /* seeking without conn: of the next try; joining: of the answer;
-			      closing: of the end */
-	int64_t sought_ns; /* since when we seek */
-	int64_t said_ns;   /* when we last said that we do */
+	uint32_t place;            /* being tried, or where we joined or lead */
+	uint32_t conn;             /* seeking, joining, member: to the coordinator */
+	char address[ADDRESS_MAX]; /* joining, member: ours */
+	int64_t heard_ns;          /* member: when the last came from there */
+	int64_t due_ns;            /* seeking without conn: of the next try; joining: of the answer;
+				      closing: of the end */
+	int64_t sought_ns;         /* since when we seek */
+	int64_t said_ns;           /* when we last said that we do */
 	char why[NODES_PLACES_MAX][NODES_WHY_MAX]; /* each place did not do */
 
 	struct nodes_member members[NODES_MAX]; /* leading: the nodes */

@@ -110,6 +110,7 @@ void nodes_join(struct nodes *n, uint32_t conn)
 	}
 	join.port = n->options.ops->port(n->options.user, join.address);
 	snprintf(join.job, sizeof(join.job), "%s", n->options.job);
+	memcpy(n->address, join.address, sizeof(n->address));
 	n->role = NODES_JOINING;
 	n->conn = conn;
 	n->due_ns = n->now_ns + NODES_ANSWER_NS;
@@ -265,17 +266,15 @@ void nodes_join_exited(struct nodes *n, const struct nodes_event *event)
 		.rank = event->rank,
 		.status = event->status,
 		.commits = event->commits};
-	char address[ADDRESS_MAX];
 
 	n->policy.alive = n->alive;
 	snprintf(frame.text, sizeof(frame.text), "%s", event->text);
 	n->options.ops->send(n->options.user, n->conn, &frame);
 	if (n->alive == 0) {
-		struct node_frame ready = {.kind = NODE_READY, .generation = n->ledger.generation};
+		const struct node_frame ready = {.kind = NODE_READY,
+			.generation = n->ledger.generation,
+			.port = n->options.ops->port(n->options.user, n->address)};
 
-		if (n->options.ops->address(n->options.user, n->place, address, NULL) == 0) {
-			ready.port = n->options.ops->port(n->options.user, address);
-		}
 		n->options.ops->send(n->options.user, n->conn, &ready);
 	}
 }

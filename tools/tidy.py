@@ -67,7 +67,12 @@ PURE = {
     "src/agent/env.c",
     "src/agent/hosts_note.c",
     "src/agent/ledger.c",
+    "src/agent/node_frame.c",
+    "src/agent/nodes.c",
+    "src/agent/nodes_join.c",
+    "src/agent/nodes_lead.c",
     "src/agent/run_lines.c",
+    "src/agent/run_places.c",
     "src/agent/run_policy.c",
     "src/agent/run_vars.c",
 }

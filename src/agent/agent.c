@@ -400,6 +400,9 @@ void agent_close(struct agent *agent)
 	wire_out_deinit(&agent->scratch);
 	free(agent->notice);
 	free(agent->imports);
+	for (uint32_t i = 0; i < AGENT_TOLD_MAX; i++) {
+		free(agent->told[i].path);
+	}
 	free(agent->job);
 	free(agent->socket);
 	free(agent);
@@ -473,4 +476,31 @@ void agent_on_imports(struct agent *agent, void (*imported)(void *user), void *u
 {
 	agent->imported = imported;
 	agent->imported_user = user;
+}
+
+void agent_on_begun(struct agent *agent,
+	void (*begun)(void *user, const char *path, uint64_t nonce), void *user)
+{
+	agent->begun = begun;
+	agent->begun_user = user;
+}
+
+void agent_told(struct agent *agent, const char *path, uint64_t nonce)
+{
+	char *copy = strdup(path);
+	uint32_t i = 0;
+
+	if (copy == NULL) {
+		return; /* it is found out later, by the time-out */
+	}
+	while (i < AGENT_TOLD_MAX - 1 && agent->told[i].path != NULL &&
+		strcmp(agent->told[i].path, path) != 0) {
+		i++;
+	}
+	free(agent->told[i].path);
+	memmove(agent->told + 1, agent->told, i * sizeof(agent->told[0]));
+	agent->told[0] = (struct agent_told){.path = copy, .nonce = nonce};
+	for (struct agent_root *root = agent->roots; root; root = root->next) {
+		root_hosts_told(root);
+	}
 }

@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define AGENT_TOLD_MAX 16u
+
 struct pawl_err;
 struct loop;
 struct agent;
@@ -51,6 +53,14 @@ const char *agent_summary(const struct agent *agent, char *buf, size_t cap_bytes
 const char *agent_imports(const struct agent *agent);
 /* Called (if set) when a worker reports its imports, once an attempt. */
 void agent_on_imports(struct agent *agent, void (*imported)(void *user), void *user);
+
+/* Called (if set) when ranks of this host begin (anew) in a root, rank 0 among them, in a job whose
+ * ranks span hosts: its path, and a random number that is written there. */
+void agent_on_begun(struct agent *agent,
+	void (*begun)(void *user, const char *path, uint64_t nonce), void *user);
+/* That was said on another host. A root of that path here in which the number does not soon appear
+ * is another directory, and refused. Of AGENT_TOLD_MAX roots the newest is known. */
+void agent_told(struct agent *agent, const char *path, uint64_t nonce);
 
 /* The socket of a job: $XDG_RUNTIME_DIR/pawl/<hash>.sock, else /tmp/pawl-<uid>/<hash>.sock; the
  * directory is made 0700 and must be ours. */

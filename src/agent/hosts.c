@@ -2,6 +2,7 @@
  * Agents of several hosts that agree through the store: see hosts.h.
  *
  *   .pawl-hosts/<job>/join.<k>     the host whose lowest rank is k has begun
+ *   .pawl-hosts/<job>/lead         that of rank 0 has begun
  *   .pawl-hosts/<job>/run          who is in the run, by rank 0's host
  *   .pawl-hosts/<job>/<run>/x<n>.k what it says in round n of kind x
  *   .pawl-hosts/<job>/<run>/x<n>   what came of that round
@@ -41,6 +42,11 @@ static void join_path(const struct hosts *hosts, uint32_t first, char path[HOSTS
 	snprintf(path, HOSTS_PATH, "%.100s/join.%" PRIu32, hosts->base, first);
 }
 
+static void lead_path(const struct hosts *hosts, char path[HOSTS_PATH])
+{
+	snprintf(path, HOSTS_PATH, "%.100s/lead", hosts->base);
+}
+
 static void run_path(const struct hosts *hosts, char path[HOSTS_PATH])
 {
 	snprintf(path, HOSTS_PATH, "%.100s/run", hosts->base);
@@ -72,15 +78,13 @@ static int put_note(struct hosts *hosts, const char *path, struct pawl_err *err)
 	return store_publish(hosts->store, path, hosts->out.bytes, hosts->out.len_bytes, err);
 }
 
-static int read_join(struct hosts *hosts, uint32_t first, struct note_join *join,
+static int read_join_at(struct hosts *hosts, const char *path, struct note_join *join,
 	struct pawl_err *err)
 {
-	char path[HOSTS_PATH];
 	void *bytes;
 	size_t len_bytes;
 	int rv;
 
-	join_path(hosts, first, path);
 	rv = store_read_small(hosts->store, path, &bytes, &len_bytes, NOTE_MAX, err);
 	if (rv != 0) {
 		return rv;
@@ -88,6 +92,15 @@ static int read_join(struct hosts *hosts, uint32_t first, struct note_join *join
 	rv = note_get_join(bytes, len_bytes, join, err);
 	free(bytes);
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "%s", path);
+}
+
+static int read_join(struct hosts *hosts, uint32_t first, struct note_join *join,
+	struct pawl_err *err)
+{
+	char path[HOSTS_PATH];
+
+	join_path(hosts, first, path);
+	return read_join_at(hosts, path, join, err);
 }
 
 static int read_run(struct hosts *hosts, struct note_run *run, struct pawl_err *err)
@@ -240,11 +253,15 @@ static int say_begun(struct hosts *hosts, struct pawl_err *err)
 		if (rv == 0 && hosts->run.run) {
 			store_remove(hosts->store, path, NULL); /* some may still write there */
 		}
-		return rv;
+		if (rv != 0) {
+			return rv;
+		}
+		lead_path(hosts, path);
+	} else {
+		join_path(hosts, hosts->own.first, path);
 	}
 	memcpy(join.job, hosts->job, sizeof(join.job));
 	note_put_join(&hosts->out, &join);
-	join_path(hosts, hosts->own.first, path);
 	return put_note(hosts, path, err);
 }
 
@@ -344,6 +361,32 @@ static int look_joined(struct hosts *hosts, void *what, struct pawl_err *err)
 	return rv == 0 ? 1 : rv;
 }
 
+void hosts_told(struct hosts *hosts, uint64_t nonce)
+{
+	hosts->told_ns = clock_mono_ns();
+	hosts->told_nonce = nonce;
+}
+
+/* PAWL_EINVAL if rank 0's host says that it began in a root of this name, but not in this one. */
+static int check_shared(struct hosts *hosts, struct pawl_err *err)
+{
+	uint64_t nonce = hosts->told_nonce;
+	struct note_join lead;
+	char path[HOSTS_PATH];
+
+	if (nonce == 0 || clock_mono_ns() - hosts->told_ns < HOSTS_SHARED_NS) {
+		return 0;
+	}
+	lead_path(hosts, path);
+	if (read_join_at(hosts, path, &lead, NULL) == 0 && lead.member.nonce == nonce) {
+		hosts->told_nonce = 0;
+		return 0;
+	}
+	return pawl_err_set(err, PAWL_EINVAL,
+		"this directory is not the one of that name on rank 0's host: several hosts save "
+		"to one that all of them share (NFS, say)");
+}
+
 /* look_fn of the others: what is there is a run with us in it. */
 static int look_named(struct hosts *hosts, void *what, struct pawl_err *err)
 {
@@ -369,7 +412,7 @@ static int look_named(struct hosts *hosts, void *what, struct pawl_err *err)
 		rv = say_begun(hosts, err); /* rank 0's agent came later, and cleaned up */
 		return rv == PAWL_ENOENT ? 0 : rv;
 	}
-	return 0;
+	return check_shared(hosts, err);
 }
 
 /* PAWL_EPEER if a host of the run has begun anew since. */

@@ -26,7 +26,8 @@
 
 struct store;
 
-#define HOSTS_ASTRAY_NS 3000000000LL /* astray_ns, unless a test says otherwise */
+#define HOSTS_ASTRAY_NS 3000000000LL  /* astray_ns, unless a test says otherwise */
+#define HOSTS_SHARED_NS 15000000000LL /* for what another host wrote to be seen here */
 #define HOSTS_WAIT_S    600 /* for the other hosts, unless PAWL_HOSTS_TIMEOUT says otherwise */
 #define HOSTS_DIR       ".pawl-hosts"
 #define HOSTS_PATH      192u                 /* bytes of a path in it, terminator included */
@@ -37,25 +38,27 @@ struct store;
 typedef bool hosts_pause_fn(void *user, int64_t pause_ns);
 
 struct hosts {
-	struct store *store;      /* the root's; the caller's */
-	char job[CKPT_JOB_MAX];   /* id */
-	char base[HOSTS_PATH];    /* directory of the job's notes */
-	uint32_t world;           /* ranks of the job */
-	struct hosts_member own;  /* this host */
-	int64_t timeout_ns;       /* for the other hosts */
-	int64_t astray_ns;        /* for one that does something else: if its ranks began anew, it
-				     says so by then */
-	hosts_pause_fn *pause;    /* see above */
-	void *user;               /* for pause */
-	struct note_run run;      /* that we are in; run.run 0: none. Host of rank 0: of the one
-				     before too, for its members */
-	bool in;                  /* run is in force, as far as is known */
-	bool used;                /* something was done in it: its end means to begin anew */
-	uint64_t saves;           /* newest save whose round is over */
-	uint64_t durable;         /* newest that is */
-	uint64_t restores;        /* rounds of restoring that are over */
-	char late[HOSTS_WHY_MAX]; /* what is being waited for, for people */
-	struct wire_out out;      /* notes are built here */
+	struct store *store;     /* the root's; the caller's */
+	char job[CKPT_JOB_MAX];  /* id */
+	char base[HOSTS_PATH];   /* directory of the job's notes */
+	uint32_t world;          /* ranks of the job */
+	struct hosts_member own; /* this host */
+	int64_t timeout_ns;      /* for the other hosts */
+	int64_t astray_ns;       /* for one that does something else: if its ranks began anew, it
+				    says so by then */
+	hosts_pause_fn *pause;   /* see above */
+	void *user;              /* for pause */
+	struct note_run run;     /* that we are in; run.run 0: none. Host of rank 0: of the one
+				    before too, for its members */
+	bool in;                 /* run is in force, as far as is known */
+	bool used;               /* something was done in it: its end means to begin anew */
+	uint64_t saves;          /* newest save whose round is over */
+	uint64_t durable;        /* newest that is */
+	uint64_t restores;       /* rounds of restoring that are over */
+	_Atomic uint64_t told_nonce; /* of rank 0's host, see hosts_told; 0: none */
+	_Atomic int64_t told_ns;     /* when */
+	char late[HOSTS_WHY_MAX];    /* what is being waited for, for people */
+	struct wire_out out;         /* notes are built here */
 };
 
 /* Zeroed before. Fills in what is fixed; no store yet. */
@@ -67,6 +70,9 @@ void hosts_deinit(struct hosts *hosts);
 int hosts_open(struct hosts *hosts, struct store *store, struct pawl_err *err);
 /* This host's ranks begin (anew). */
 int hosts_begin(struct hosts *hosts, struct pawl_err *err);
+/* Rank 0's host says by another way than the store that its ranks began, with this nonce, in a root
+ * of this name. If that is not seen here soon, this is another root: PAWL_EINVAL. Any thread. */
+void hosts_told(struct hosts *hosts, uint64_t nonce);
 /* In a run that is in force, waiting for it if need be. PAWL_EPEER: the one we were in is over, and
  * something was done in it; PAWL_ETIMEDOUT: ranks are missing, and which. */
 int hosts_enter(struct hosts *hosts, struct pawl_err *err);

@@ -586,7 +586,9 @@ static int run_job(struct persist *persist, struct persist_job *job)
 		return persist->spans && job->find_id == 0 ? resolve_for_all(persist, job)
 							   : do_resolve(persist, job);
 	case PERSIST_BEGIN:
-		return hosts_begin(&persist->hosts, &job->err);
+		job->rv = hosts_begin(&persist->hosts, &job->err);
+		job->seq = persist->hosts.own.nonce;
+		return job->rv;
 	case PERSIST_UNSAVE:
 		return hosts_save_fail(&persist->hosts, host_round(persist, job->seq), NULL, 0, "",
 			&job->why_not, &job->err);
@@ -728,6 +730,11 @@ void persist_submit(struct persist *persist, struct persist_job *job)
 	push(&persist->todo, job);
 	pthread_cond_broadcast(&persist->changed);
 	pthread_mutex_unlock(&persist->lock);
+}
+
+void persist_told(struct persist *persist, uint64_t nonce)
+{
+	hosts_told(&persist->hosts, nonce);
 }
 
 bool persist_idle(struct persist *persist)

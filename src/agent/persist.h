@@ -33,7 +33,7 @@ enum persist_kind {
 	PERSIST_PIN,          /* the tag: pinned */
 	PERSIST_REMOVE,       /* the tag: deleted */
 	/* of a job whose ranks span hosts, see hosts.h: */
-	PERSIST_BEGIN,  /* this host's ranks begin anew */
+	PERSIST_BEGIN,  /* this host's ranks begin anew; seq becomes their nonce */
 	PERSIST_UNSAVE, /* this host's part of save seq will not come: why_not */
 	PERSIST_VOTE,   /* verdict and why of this host's ranks become those of all; the tag is put
 			   aside if all are to ask again */
@@ -110,6 +110,8 @@ void persist_submit(struct persist *persist, struct persist_job *job);
  */
 void persist_note(struct persist *persist, const struct history_row *row);
 void persist_note_event(struct persist *persist, const struct event *event);
+/* As hosts_told. */
+void persist_told(struct persist *persist, uint64_t nonce);
 /* Whether nothing is to be done, being done, or to be reaped. */
 bool persist_idle(struct persist *persist);
 /* A finished job, or NULL. */

@@ -521,6 +521,9 @@ void root_reap(struct agent_root *root)
 		case PERSIST_UNSAVE:
 			root_hosts_saved(root, job);
 			break;
+		case PERSIST_BEGIN:
+			root_hosts_begun(root, job);
+			break;
 		default:
 			if (job->rv != 0) {
 				log_line(LOG_WARNING, "%s: %s", root->path, job->err.msg);

@@ -100,6 +100,12 @@ struct agent_restore {
 	char why[PROTO_TEXT_MAX]; /* of the worst */
 };
 
+/* Rank 0's host has begun in a root of this path. */
+struct agent_told {
+	char *path;     /* owned; NULL: nothing */
+	uint64_t nonce; /* of its start */
+};
+
 enum root_state { ROOT_OPENING, ROOT_OPEN, ROOT_FAILED };
 
 struct agent_root {
@@ -167,7 +173,10 @@ struct agent {
 	char *imports;                /* as reported, or NULL */
 	void (*imported)(void *user); /* see agent_on_imports */
 	void *imported_user;
-	void (*drained)(void *user, bool ok); /* see agent_drain; NULL: not draining */
+	void (*begun)(void *user, const char *path, uint64_t nonce); /* see agent_on_begun */
+	void *begun_user;
+	struct agent_told told[AGENT_TOLD_MAX]; /* newest first, by path */
+	void (*drained)(void *user, bool ok);   /* see agent_drain; NULL: not draining */
 	void *drained_user;
 	struct wire_out scratch; /* frames are built here */
 };
@@ -234,6 +243,10 @@ void root_persisted(struct agent_root *root, struct persist_job *job);
 /* The ranks here begin (anew): what the epoch before had committed cannot become durable any more,
  * unless it is on its way. */
 void root_hosts_begin(struct agent_root *root);
+/* The job that this made is done. */
+void root_hosts_begun(struct agent_root *root, const struct persist_job *job);
+/* What agent_told heard, if it is about this root. */
+void root_hosts_told(struct agent_root *root);
 /* Save seq fails here, so it does everywhere. */
 void root_hosts_unsave(struct agent_root *root, uint64_t seq, int code, const char *why);
 /* A save failed, and the run may be over with it. */

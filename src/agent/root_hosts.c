@@ -65,6 +65,31 @@ void root_hosts_begin(struct agent_root *root)
 	}
 }
 
+void root_hosts_told(struct agent_root *root)
+{
+	const struct agent *agent = root->agent;
+
+	for (uint32_t i = 0; i < AGENT_TOLD_MAX; i++) {
+		if (root->elsewhere > 0 && root->first > 0 && agent->told[i].path != NULL &&
+			strcmp(agent->told[i].path, root->path) == 0) {
+			persist_told(root->persist, agent->told[i].nonce);
+		}
+	}
+}
+
+void root_hosts_begun(struct agent_root *root, const struct persist_job *job)
+{
+	struct agent *agent = root->agent;
+
+	if (job->rv != 0) {
+		log_line(LOG_WARNING, "%s: %s", root->path, job->err.msg);
+	} else if (root->first == 0 && agent->begun != NULL) {
+		agent->begun(agent->begun_user, root->path, job->seq);
+	} else {
+		root_hosts_told(root);
+	}
+}
+
 void root_hosts_over(struct agent_root *root, uint64_t epoch, const char *why)
 {
 	if (epoch != root->epoch) {

@@ -1,14 +1,18 @@
-/* `pawl run`: see run.h. What the policy decides is carried out here.
+/* `pawl run`: see run.h. What is decided is carried out here.
  */
 #include "agent/run.h"
 
 #include "agent/agent.h"
+#include "agent/node_net.h"
+#include "agent/nodes.h"
 #include "agent/run_group.h"
 #include "agent/run_output.h"
 #include "agent/run_plan.h"
-#include "agent/run_policy.h"
+#include "agent/run_port.h"
+#include "base/address.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/heartbeat.h"
 #include "base/log.h"
 #include "base/loop.h"
 
@@ -20,6 +24,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -32,107 +37,209 @@ static const int stop_signals[] = {SIGTERM, SIGINT, SIGHUP};
 struct run {
 	const struct run_options *options; /* the caller's */
 	struct run_plan plan;              /* what was found out before the start */
-	struct run_policy policy;          /* decides */
+	struct nodes nodes;                /* decides */
+	struct node_net *net;              /* to the other nodes; NULL: there are none */
+	int port_fd;                       /* holds MASTER_PORT against others; -1: none */
+	uint32_t attempt;                  /* that the agent knows of */
+	uint32_t restarts;                 /* that were mentioned */
 	struct loop *loop;                 /* of the main thread */
 	struct run_output *output;         /* prints */
 	struct agent *agent;               /* keeps the checkpoints */
 	struct run_group *group;           /* the workers */
 	struct loop_source signals;        /* a signalfd */
-	struct loop_timer timer;           /* the policy's */
+	struct loop_timer timer;           /* that of nodes */
+	struct loop_timer drain_timer;     /* asks the agent at once */
 	struct loop_timer template_timer;  /* TEMPLATE_AFTER_NS after the start of an attempt */
 	char summary[SUMMARY_MAX];         /* the agent's, when a worker last failed */
 	uint64_t progress;                 /* times it was another one */
 	bool drained;                      /* all that was committed is durable */
 };
 
-static void on_event(struct run *run, struct run_event *event);
-
 /* ---- carrying out ---- */
 
-static void on_drained(void *user, bool ok)
+static void step(struct run *run, struct nodes_event event)
 {
-	struct run *run = user;
-	struct run_event event = {.kind = RUN_DRAINED, .ok = ok};
-
-	run->drained = ok;
-	on_event(run, &event);
+	event.now_ns = clock_mono_ns();
+	nodes_step(&run->nodes, &event);
+	if (run->nodes.timer_ns != 0) {
+		loop_timer_start(run->loop, &run->timer, run->nodes.timer_ns);
+	} else {
+		loop_timer_cancel(run->loop, &run->timer);
+	}
 }
 
-static void start_group(struct run *run)
+static void start_group(void *user, const struct node_frame *start)
 {
-	if (run->policy.restarts > 0) {
-		log_line(LOG_INFO, "restart %u of %u", run->policy.restarts,
-			run->policy.max_restarts);
-		agent_set_attempt(run->agent, run->plan.attempt + run->policy.restarts);
+	struct run *run = user;
+	uint32_t attempt = nodes_attempt(&run->nodes);
+	const struct run_start place = {.first = start->first,
+		.world = start->world,
+		.node = start->node,
+		.nodes = start->nodes,
+		.attempt = attempt,
+		.restarts = start->ledger.restarts,
+		.port = start->port,
+		.master = start->address};
+
+	if (place.restarts != run->restarts) {
+		log_line(LOG_INFO, "restart %u of %u", place.restarts, run->options->max_restarts);
+		run->restarts = place.restarts;
 	}
-	run_group_start(run->group, run->policy.restarts);
+	if (attempt != run->attempt) {
+		agent_set_attempt(run->agent, attempt);
+		run->attempt = attempt;
+	}
+	run_group_start(run->group, &place);
 	if (run->options->use_template) {
 		loop_timer_start(run->loop, &run->template_timer,
 			clock_mono_ns() + TEMPLATE_AFTER_NS);
 	}
 }
 
-static void notice_workers(struct run *run)
+static void notice_workers(void *user, int signal, int64_t left_ns)
 {
+	struct run *run = user;
 	char why[16];
 
-	snprintf(why, sizeof(why), "SIG%s", sigabbrev_np(run->policy.signal));
+	snprintf(why, sizeof(why), "SIG%s", sigabbrev_np(signal));
 	log_line(LOG_INFO, "%s: workers have %.0f s to finish their step, save and leave", why,
-		(double)(run->policy.timer_ns - clock_mono_ns()) / NS_PER_S);
+		(double)left_ns / NS_PER_S);
 	agent_notice(run->agent, why);
 	run_group_kill(run->group, SIGTERM);
 }
 
-/* The last line: what a later start will find. */
-static void log_end(struct run *run)
+static void kill_workers(void *user)
 {
+	struct run *run = user;
+
+	run_group_kill(run->group, SIGKILL);
+}
+
+static void on_drained(void *user, bool ok)
+{
+	struct run *run = user;
+
+	run->drained = ok;
+	step(run, (struct nodes_event){.kind = NODES_DRAINED, .ok = ok});
+}
+
+/* The agent may answer at once, but nodes.c is not done yet: so it is asked a moment later. */
+static void on_drain_timer(struct loop_timer *timer)
+{
+	struct run *run = timer->user;
+
+	agent_drain(run->agent, on_drained, run);
+}
+
+static void tell_agent(void *user, const char *path, uint64_t nonce)
+{
+	struct run *run = user;
+
+	agent_told(run->agent, path, nonce);
+}
+
+static void drain(void *user)
+{
+	struct run *run = user;
+
+	loop_timer_cancel(run->loop, &run->template_timer);
+	loop_timer_start(run->loop, &run->drain_timer, clock_mono_ns());
+}
+
+/* The last line: what a later start will find. */
+static void end_run(void *user, int status)
+{
+	struct run *run = user;
 	char summary[SUMMARY_MAX];
 
 	agent_summary(run->agent, summary, sizeof(summary));
 	log_line(run->drained ? LOG_INFO : LOG_ERROR, "%s with status %d%s%s%s",
-		run->policy.signal != 0 ? "stopped" : "ended", run->policy.status,
+		run->nodes.policy.signal != 0 ? "stopped" : "ended", status,
 		run->drained ? "" : ", not all that was committed is durable",
 		summary[0] != '\0' ? ": " : "", summary);
+	loop_stop(run->loop);
 }
 
-static void carry_out(struct run *run, unsigned actions)
+static void say(void *user, bool bad, const char *text)
 {
-	if (actions & RUN_DO_NOTICE) {
-		notice_workers(run);
-	}
-	if (actions & RUN_DO_KILL) {
-		run_group_kill(run->group, SIGKILL);
-	}
-	if (actions & RUN_DO_START) {
-		start_group(run);
-	}
-	if (actions & RUN_DO_DRAIN) {
-		loop_timer_cancel(run->loop, &run->template_timer);
-		agent_drain(run->agent, on_drained, run);
-	}
-	if (actions & RUN_DO_EXIT) {
-		log_end(run);
-		loop_stop(run->loop);
-	}
+	log_line(bad ? LOG_ERROR : LOG_INFO, "%s", text);
 }
 
-static void on_event(struct run *run, struct run_event *event)
+static uint32_t hold_port(void *user, const char *address)
 {
-	unsigned actions;
+	struct run *run = user;
+	struct pawl_err err;
+	uint32_t port = 0;
 
-	event->now_ns = clock_mono_ns();
-	actions = run_policy_step(&run->policy, event);
-	if (run->policy.timer_ns != 0) {
-		loop_timer_start(run->loop, &run->timer, run->policy.timer_ns);
-	} else {
-		loop_timer_cancel(run->loop, &run->timer);
+	if (run_port_hold(&run->port_fd, address, &port, &err) != 0) {
+		log_line(LOG_WARNING, "%s: MASTER_PORT is %u", err.msg, port);
 	}
-	carry_out(run, actions);
+	return port;
 }
+
+static int find_address(void *user, uint32_t place, char *address, struct pawl_err *err)
+{
+	struct run *run = user;
+
+	return address_find(run->plan.places.at[place].host, address, err);
+}
+
+static int listen_for_nodes(void *user, uint32_t place, struct pawl_err *err)
+{
+	struct run *run = user;
+
+	return node_net_listen(run->net, place, err);
+}
+
+static void unlisten(void *user)
+{
+	struct run *run = user;
+
+	node_net_unlisten(run->net);
+}
+
+static uint32_t connect_to(void *user, uint32_t place)
+{
+	struct run *run = user;
+
+	return node_net_connect(run->net, place);
+}
+
+static void send_frame(void *user, uint32_t conn, const struct node_frame *frame)
+{
+	struct run *run = user;
+
+	node_net_send(run->net, conn, frame);
+}
+
+static void drop(void *user, uint32_t conn)
+{
+	struct run *run = user;
+
+	node_net_drop(run->net, conn);
+}
+
+static const struct nodes_ops ops = {
+	.listen = listen_for_nodes,
+	.unlisten = unlisten,
+	.connect = connect_to,
+	.send = send_frame,
+	.close = drop,
+	.address = find_address,
+	.port = hold_port,
+	.start = start_group,
+	.notice = notice_workers,
+	.kill = kill_workers,
+	.told = tell_agent,
+	.drain = drain,
+	.exit = end_run,
+	.say = say,
+};
 
 /* ---- what happens ---- */
 
-static void log_failure(const struct run *run, const struct run_end *end)
+/* "attempt 0: rank 1 (pid 7) was killed by SIGKILL after 2.0 s" */
+static void tell_failure(const struct run *run, const struct run_end *end, char *text, size_t cap)
 {
 	char how[64];
 
@@ -142,9 +249,8 @@ static void log_failure(const struct run *run, const struct run_end *end)
 		snprintf(how, sizeof(how), "exited with code %d%s", end->status,
 			end->status == RUN_EXIT_USER ? " (user error: no restart)" : "");
 	}
-	log_line(LOG_ERROR,
-		"attempt %u: rank %u (pid %d) %s after %.1f s; its last lines are above",
-		run->plan.attempt + run->policy.restarts, end->rank, (int)end->pid, how,
+	snprintf(text, cap, "attempt %u: rank %u (pid %d) %s after %.1f s",
+		nodes_attempt(&run->nodes), end->rank, (int)end->pid, how,
 		(double)end->lasted_ns / NS_PER_S);
 }
 
@@ -163,16 +269,21 @@ static void note_progress(struct run *run)
 static void on_exited(void *user, const struct run_end *end)
 {
 	struct run *run = user;
-	struct run_event event = {.kind = RUN_EXITED, .status = end->status};
+	char text[NODE_TEXT_MAX] = "";
 
-	if (end->status != 0 && run->policy.phase == RUN_WORKING) {
-		log_failure(run, end);
+	if (end->status != 0 && run->nodes.policy.phase == RUN_WORKING) {
+		tell_failure(run, end, text, sizeof(text));
+		log_line(LOG_ERROR, "%s; its last lines are above", text);
 		note_progress(run);
 	} else {
 		log_line(LOG_DEBUG, "rank %u ended with status %d", end->rank, end->status);
 	}
-	event.commits = run->progress;
-	on_event(run, &event);
+	step(run,
+		(struct nodes_event){.kind = NODES_EXITED,
+			.rank = end->rank,
+			.status = end->status,
+			.commits = run->progress,
+			.text = text});
 }
 
 static void on_signals(struct loop_source *source, uint32_t events)
@@ -186,33 +297,51 @@ static void on_signals(struct loop_source *source, uint32_t events)
 	if (info.ssi_signo == SIGCHLD) {
 		run_group_reap(run->group);
 	} else {
-		struct run_event event = {.kind = RUN_SIGNALED, .signal = (int)info.ssi_signo};
-
-		on_event(run, &event);
+		step(run,
+			(struct nodes_event){.kind = NODES_SIGNALED,
+				.signal = (int)info.ssi_signo});
 	}
 }
 
 static void on_timer(struct loop_timer *timer)
 {
-	struct run_event event = {.kind = RUN_TIMEOUT};
+	step(timer->user, (struct nodes_event){.kind = NODES_TICK});
+}
 
-	on_event(timer->user, &event);
+static void on_connected(void *user, uint32_t conn)
+{
+	step(user, (struct nodes_event){.kind = NODES_CONNECTED, .conn = conn});
+}
+
+static void on_closed(void *user, uint32_t conn, const char *why)
+{
+	step(user, (struct nodes_event){.kind = NODES_CLOSED, .conn = conn, .text = why});
+}
+
+static void on_frame(void *user, uint32_t conn, const struct node_frame *frame)
+{
+	step(user, (struct nodes_event){.kind = NODES_FRAME, .conn = conn, .frame = frame});
 }
 
 static void on_template_timer(struct loop_timer *timer)
 {
 	struct run *run = timer->user;
 
-	if (run->policy.phase == RUN_WORKING) {
+	if (run->nodes.policy.phase == RUN_WORKING) {
 		run_group_prepare(run->group, agent_imports(run->agent));
 	}
+}
+
+static void on_begun(void *user, const char *path, uint64_t nonce)
+{
+	step(user, (struct nodes_event){.kind = NODES_BEGUN, .text = path, .nonce = nonce});
 }
 
 static void on_imports(void *user)
 {
 	struct run *run = user;
 
-	if (run->options->use_template && run->policy.phase == RUN_WORKING) {
+	if (run->options->use_template && run->nodes.policy.phase == RUN_WORKING) {
 		run_group_prepare(run->group, agent_imports(run->agent));
 	}
 }
@@ -255,6 +384,7 @@ static int open_agent(struct run *run, struct pawl_err *err)
 
 	if (rv == 0) {
 		agent_on_imports(run->agent, on_imports, run);
+		agent_on_begun(run->agent, on_begun, run);
 	}
 	return rv;
 }
@@ -273,6 +403,45 @@ static int open_group(struct run *run, struct pawl_err *err)
 	return run_group_open(&run->group, &options, err);
 }
 
+/* What decides, and what reaches the other nodes. */
+static int open_nodes(struct run *run, struct pawl_err *err)
+{
+	const struct run_options *o = run->options;
+	const struct run_plan *plan = &run->plan;
+	struct nodes_options options = {.nodes = plan->nodes,
+		.workers = o->workers,
+		.wanted = plan->node_rank,
+		.places = plan->places.n,
+		.place = plan->places.text,
+		.job = plan->job,
+		.attempt = plan->attempt,
+		.max_restarts = o->max_restarts,
+		.grace_ns = o->grace_ns,
+		.timeout_ns = o->node_timeout_ns,
+		.ops = &ops,
+		.user = run};
+	const struct node_net_options net = {.loop = run->loop,
+		.places = plan->places.at,
+		.token = plan->has_token ? plan->token : NULL,
+		.connected = on_connected,
+		.closed = on_closed,
+		.frame = on_frame,
+		.user = run};
+	int rv = 0;
+
+	if (plan->nodes > 1) {
+		rv = heartbeat_read(&options.beat_ns, err);
+		if (rv == 0 &&
+			getrandom(&options.who, sizeof(options.who), 0) !=
+				(ssize_t)sizeof(options.who)) {
+			rv = pawl_err_sys(err, "get a random number");
+		}
+		rv = rv == 0 ? node_net_open(&run->net, &net, err) : rv;
+	}
+	nodes_init(&run->nodes, &options);
+	return rv;
+}
+
 static int open_run(struct run *run, struct pawl_err *err)
 {
 	int rv = loop_open(&run->loop, err);
@@ -289,12 +458,16 @@ static int open_run(struct run *run, struct pawl_err *err)
 	if (rv == 0) {
 		rv = open_group(run, err);
 	}
-	return rv;
+	return rv == 0 ? open_nodes(run, err) : rv;
 }
 
 static void close_run(struct run *run)
 {
+	node_net_close(run->net);
 	run_group_close(run->group);
+	if (run->port_fd >= 0) {
+		close(run->port_fd);
+	}
 	agent_close(run->agent);
 	run_output_close(run->output);
 	if (run->signals.fd >= 0) {
@@ -319,18 +492,16 @@ static void fill_stdio(void)
 int run_main(const struct run_options *options, int *status, struct pawl_err *err)
 {
 	struct run *run = calloc(1, sizeof(*run));
-	struct run_event begin = {.kind = RUN_BEGIN};
 	int rv;
 
 	if (run == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "run: out of memory");
 	}
 	run->options = options;
-	run->policy = (struct run_policy){.workers = options->workers,
-		.max_restarts = options->max_restarts,
-		.grace_ns = options->grace_ns};
+	run->port_fd = -1;
 	run->signals = (struct loop_source){-1, on_signals, run};
 	run->timer = (struct loop_timer){.fired = on_timer, .user = run};
+	run->drain_timer = (struct loop_timer){.fired = on_drain_timer, .user = run};
 	run->template_timer = (struct loop_timer){.fired = on_template_timer, .user = run};
 	fill_stdio();
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -343,9 +514,10 @@ int run_main(const struct run_options *options, int *status, struct pawl_err *er
 			log_line(LOG_INFO, "OMP_NUM_THREADS is not set: 1 for each of %u workers",
 				options->workers);
 		}
-		on_event(run, &begin);
+		run->attempt = run->plan.attempt;
+		step(run, (struct nodes_event){.kind = NODES_BEGIN});
 		rv = loop_run(run->loop, err);
-		*status = run->policy.status;
+		*status = run->nodes.policy.status;
 	}
 	close_run(run);
 	free(run);

@@ -1,5 +1,6 @@
 /*
- * `pawl run`: supervises the workers of a job on this node, and is their agent.
+ * `pawl run`: supervises the workers of a job on this node, and is their agent. With the `pawl run`
+ * of other nodes it makes up the group of a job (nodes.h).
  *
  * Happy path: an agent opens, N workers start, all exit with 0, the agent makes durable what was
  * committed. A worker that fails ends its group: the others would wait for it in a collective, so
@@ -9,11 +10,13 @@
  * SIGTERM, SIGINT, SIGHUP: the workers are told (agent_notice, and SIGTERM to each), may finish
  * their step, save and leave; what is committed by the deadline is made durable.
  *
+ * A failure, a signal or a lost node on one node is one on all of them.
+ *
  * What is left when `pawl run` itself is killed: nothing. Workers and template die with it
  * (PR_SET_PDEATHSIG); what was durable is, what was only in memory is lost.
  *
- * run_policy.h decides, run_vars.h says what workers find in their environment, run_output.h
- * prints.
+ * nodes.h and run_policy.h decide, run_vars.h says what workers find in their environment,
+ * run_output.h prints.
  */
 #ifndef AGENT_RUN_H
 #define AGENT_RUN_H
@@ -23,20 +26,26 @@
 
 struct pawl_err;
 
-#define RUN_WORKERS_MAX  64u /* on a node; PROTO_RANKS_LOCAL */
-#define RUN_RESTARTS_MAX 1000000u
-#define RUN_GRACE_MAX_NS 86400000000000LL /* a day */
+#define RUN_WORKERS_MAX       64u /* on a node; PROTO_RANKS_LOCAL */
+#define RUN_RESTARTS_MAX      1000000u
+#define RUN_GRACE_MAX_NS      86400000000000LL  /* a day */
+#define RUN_NODES_WAIT_MAX_NS 604800000000000LL /* a week */
 
 /* Strings and arrays stay the caller's. */
 struct run_options {
-	uint32_t workers;      /* 1 to RUN_WORKERS_MAX */
-	uint32_t max_restarts; /* at most RUN_RESTARTS_MAX */
-	int64_t grace_ns;      /* from a signal to the exit, 0 to RUN_GRACE_MAX_NS */
-	const char *log_dir;   /* also write attempt<k>/rank<r>.{out,err} there; NULL: no */
-	const char *job;       /* id; NULL: from the environment, else derived */
-	const char *python;    /* interpreter, a path or a name for PATH; NULL: see run_plan.h */
-	bool use_template;     /* for restarts */
-	bool our_backend;      /* torch.distributed is to use ours, whatever the script asks for */
+	uint32_t workers;       /* of this node, 1 to RUN_WORKERS_MAX */
+	uint32_t nodes;         /* of the job; 0: what the launcher says, else 1 */
+	uint32_t node_rank;     /* of this one; NODE_NONE: what the launcher says, else any */
+	const char *rendezvous; /* "host:port,…" of several nodes; NULL: what the launcher says */
+	const char *token_file; /* it holds the token; NULL: PAWL_TOKEN, else none */
+	int64_t node_timeout_ns; /* how long nodes are waited for */
+	uint32_t max_restarts;   /* at most RUN_RESTARTS_MAX */
+	int64_t grace_ns;        /* from a signal to the exit, 0 to RUN_GRACE_MAX_NS */
+	const char *log_dir;     /* also write attempt<k>/rank<r>.{out,err} there; NULL: no */
+	const char *job;         /* id; NULL: from the environment, else derived */
+	const char *python;      /* interpreter, a path or a name for PATH; NULL: see run_plan.h */
+	bool use_template;       /* for restarts */
+	bool our_backend; /* torch.distributed is to use ours, whatever the script asks for */
 	char *const
 		*worker; /* script and its arguments, or "-m", module and its; NULL-terminated */
 };
@@ -45,8 +54,8 @@ struct run_options {
  * Runs the job to its end. Blocks; takes over the stderr of the process meanwhile, and its signals
  * for good: call it last. *status is the exit status for the process, as docs/exit-codes.md has it.
  * An error means that no worker was started: PAWL_ENOENT (script, interpreter), PAWL_EBUSY (an
- * agent of this job lives), PAWL_EINVAL (environment), PAWL_ENOTSUP (started once a rank instead of
- * once a node), PAWL_EIO, PAWL_ENOMEM.
+ * agent of this job lives), PAWL_EINVAL (environment, rendezvous, token), PAWL_ENOTSUP (started
+ * once a rank instead of once a node), PAWL_EIO, PAWL_ENOMEM.
  */
 int run_main(const struct run_options *options, int *status, struct pawl_err *err);
 

@@ -23,12 +23,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,7 +37,7 @@ enum worker_state {
 	WORKER_LOST,  /* it could not be started */
 };
 
-/* One rank of the attempt. */
+/* One rank of the attempt. Ranks here are local, but for what people are told. */
 struct worker {
 	enum worker_state state; /* see above */
 	bool doomed;             /* killed before it had a pid */
@@ -61,33 +59,10 @@ struct run_group {
 	struct loop_timer lost_timer;     /* reports WORKER_LOST */
 	char **argv;                      /* of an executed worker; owned, the strings are not */
 	int null_fd;                      /* /dev/null */
-	int port_fd;                      /* holds MASTER_PORT against others; -1: none */
-	struct worker workers[RUN_WORKERS_MAX]; /* by rank; the first place.workers */
+	char master[ADDRESS_MAX];         /* place.master */
+	struct wire_out tmpl_common;      /* what the template was told */
+	struct worker workers[RUN_WORKERS_MAX]; /* by local rank; the first place.workers */
 };
-
-/*
- * A port nobody listens on, held by binding it without listening: others are not given it, and a
- * listener that sets SO_REUSEADDR, as every rendezvous store does, still gets it.
- */
-static int hold_port(struct run_group *group, struct pawl_err *err)
-{
-	struct sockaddr_in at = {.sin_family = AF_INET};
-	socklen_t len = sizeof(at);
-	const int yes = 1;
-	int fd = FAULT_SYS("run.port", socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-
-	if (group->port_fd >= 0) {
-		close(group->port_fd);
-	}
-	group->port_fd = fd;
-	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0 ||
-		bind(fd, (struct sockaddr *)&at, len) != 0 ||
-		getsockname(fd, (struct sockaddr *)&at, &len) != 0) {
-		return pawl_err_sys(err, "find a free port");
-	}
-	group->place.port = ntohs(at.sin_port);
-	return 0;
-}
 
 static void close_fds(struct worker *worker)
 {
@@ -103,7 +78,7 @@ static void lose_worker(struct run_group *group, uint32_t rank, const char *why)
 {
 	struct worker *worker = &group->workers[rank];
 
-	log_line(LOG_ERROR, "rank %u: %s", rank, why);
+	log_line(LOG_ERROR, "rank %u: %s", group->place.first + rank, why);
 	close_fds(worker);
 	worker->state = WORKER_LOST;
 	loop_timer_start(group->options.loop, &group->lost_timer, clock_mono_ns());
@@ -178,13 +153,14 @@ static bool ask_template(struct run_group *group, uint32_t rank)
 static int open_stream(struct run_group *group, uint32_t rank, int which, struct pawl_err *err)
 {
 	const char *log_dir = group->options.run->log_dir;
-	struct run_stream stream = {.rank = rank, .is_stderr = which == 1};
+	uint32_t global = group->place.first + rank;
+	struct run_stream stream = {.rank = global, .is_stderr = which == 1};
 	char log[PATH_MAX];
 	int ends[2];
 
 	if (log_dir != NULL) {
 		int len = snprintf(log, sizeof(log), "%s/attempt%u/rank%u.%s", log_dir,
-			group->place.attempt, rank, which == 1 ? "err" : "out");
+			group->place.attempt, global, which == 1 ? "err" : "out");
 
 		if (len < 0 || (size_t)len >= sizeof(log)) {
 			return pawl_err_set(err, PAWL_ELIMIT, "log directory: path too long");
@@ -222,23 +198,47 @@ static void log_start(const struct run_group *group)
 {
 	const struct run_place *place = &group->place;
 
-	log_line(LOG_INFO, "job %s: attempt %u: %u worker%s started in %.0f ms, %s", place->job,
-		place->attempt, place->workers, place->workers == 1 ? "" : "s",
+	char node[64] = "";
+
+	if (place->nodes > 1) {
+		snprintf(node, sizeof(node), "node %u of %u: ", place->node, place->nodes);
+	}
+	log_line(LOG_INFO, "job %s: attempt %u: %s%u worker%s started in %.0f ms, %s", place->job,
+		place->attempt, node, place->workers, place->workers == 1 ? "" : "s",
 		(double)(clock_mono_ns() - group->begun_ns) / NS_PER_MS,
 		group->from_template > 0 ? "from the template" : "afresh");
 }
 
-void run_group_start(struct run_group *group, uint32_t restarts)
+/* What it read when it imported is no longer so, if the job has other nodes than then. */
+static void check_template(struct run_group *group)
 {
-	struct pawl_err err;
+	struct wire_out common = {NULL};
+
+	run_vars_put_common(&common, &group->place);
+	if (group->tmpl != NULL &&
+		(common.failed || common.len_bytes != group->tmpl_common.len_bytes ||
+			memcmp(common.bytes, group->tmpl_common.bytes, common.len_bytes) != 0)) {
+		run_template_close(group->tmpl);
+		group->tmpl = NULL;
+	}
+	wire_out_deinit(&common);
+}
+
+void run_group_start(struct run_group *group, const struct run_start *start)
+{
+	struct run_place *place = &group->place;
 
 	group->begun_ns = clock_mono_ns();
-	group->place.restarts = restarts;
-	group->place.attempt = group->options.plan->attempt + restarts;
+	place->first = start->first;
+	place->world = start->world;
+	place->node = start->node;
+	place->nodes = start->nodes;
+	place->restarts = start->restarts;
+	place->attempt = start->attempt;
+	place->port = start->port;
+	snprintf(group->master, sizeof(group->master), "%s", start->master);
 	group->from_template = 0;
-	if (hold_port(group, &err) != 0) {
-		log_line(LOG_WARNING, "%s: MASTER_PORT stays %u", err.msg, group->place.port);
-	}
+	check_template(group);
 	for (uint32_t rank = 0; rank < group->place.workers; rank++) {
 		start_worker(group, rank);
 	}
@@ -307,7 +307,7 @@ static void report(struct run_group *group, uint32_t rank, int status, int signa
 {
 	struct worker *worker = &group->workers[rank];
 	const struct run_end end = {
-		.rank = rank,
+		.rank = group->place.first + rank,
 		.pid = worker->pid,
 		.status = status,
 		.signal = signal,
@@ -394,7 +394,7 @@ void run_group_prepare(struct run_group *group, const char *imports)
 {
 	const char *level = getenv("PAWL_LOG");
 	bool debug = level != NULL && strcmp(level, "debug") == 0;
-	struct wire_out common = {NULL};
+	struct wire_out *common = &group->tmpl_common;
 	struct run_template_options options = {
 		.python = group->options.plan->python,
 		.worker = group->options.run->worker,
@@ -416,14 +416,14 @@ void run_group_prepare(struct run_group *group, const char *imports)
 	group->tmpl = NULL;
 	group->tmpl_blind = imports == NULL;
 	group->templates++;
-	run_vars_put_common(&common, &group->place);
-	env = FAULT_MEM("run.env", run_vars_merge(environ, &common));
+	wire_out_reset(common);
+	run_vars_put_common(common, &group->place);
+	env = FAULT_MEM("run.env", run_vars_merge(environ, common));
 	options.env = env;
 	if (env != NULL && run_template_open(&group->tmpl, group->options.loop, &options, &err)) {
 		log_line(LOG_WARNING, "%s: restarts will start afresh", err.msg);
 	}
 	free(env);
-	wire_out_deinit(&common);
 }
 
 static int make_argv(struct run_group *group, struct pawl_err *err)
@@ -464,8 +464,8 @@ int run_group_open(struct run_group **group, const struct run_group_options *opt
 		.one_thread = options->run->workers > 1 && getenv("OMP_NUM_THREADS") == NULL,
 		.our_backend = options->run->our_backend,
 		.nccl_async = getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL,
+		.master = g->master,
 	};
-	g->port_fd = -1;
 	g->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	rv = g->null_fd < 0 ? pawl_err_sys(err, "open /dev/null") : make_argv(g, err);
 	if (rv != 0) {
@@ -493,9 +493,7 @@ void run_group_close(struct run_group *group)
 	if (group->null_fd >= 0) {
 		close(group->null_fd);
 	}
-	if (group->port_fd >= 0) {
-		close(group->port_fd);
-	}
+	wire_out_deinit(&group->tmpl_common);
 	free(group->argv);
 	free(group);
 }

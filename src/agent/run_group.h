@@ -9,6 +9,7 @@
 #define AGENT_RUN_GROUP_H
 
 #include "agent/run_plan.h"
+#include "base/address.h"
 
 #include <sys/types.h>
 
@@ -22,18 +23,30 @@ struct run_output;
 
 /* How a worker ended. */
 struct run_end {
-	uint32_t rank;     /* whose end */
+	uint32_t rank;     /* whose end, in the job */
 	pid_t pid;         /* it was; 0 if it could not be started */
 	int status;        /* exit code, or 128 + signal */
 	int signal;        /* 0 if it exited */
 	int64_t lasted_ns; /* since its start */
 };
 
+/* Where in the job the workers of this node are. Strings stay the caller's. */
+struct run_start {
+	uint32_t first;     /* the lowest of their ranks */
+	uint32_t world;     /* ranks of the job */
+	uint32_t node;      /* this one's rank */
+	uint32_t nodes;     /* of the job */
+	uint32_t attempt;   /* its number */
+	uint32_t restarts;  /* counted so far */
+	uint32_t port;      /* MASTER_PORT */
+	const char *master; /* MASTER_ADDR */
+};
+
 struct run_group_options {
-	const struct run_options *run; /* all of these outlive the group */
-	const struct run_plan *plan;   /* interpreter, job, socket, first attempt */
-	struct loop *loop;             /* of the calling thread */
-	struct run_output *output;     /* takes the workers' pipes */
+	const struct run_options *run;                         /* all of these outlive the group */
+	const struct run_plan *plan;                           /* interpreter, job, socket */
+	struct loop *loop;                                     /* of the calling thread */
+	struct run_output *output;                             /* takes the workers' pipes */
 	void (*exited)(void *user, const struct run_end *end); /* each started worker, once */
 	void *user;                                            /* passed to it */
 };
@@ -42,9 +55,9 @@ int run_group_open(struct run_group **group, const struct run_group_options *opt
 	struct pawl_err *err);
 void run_group_close(struct run_group *group); /* kills what is left; NULL is fine */
 
-/* Starts all ranks, as attempt plan->attempt + restarts. What cannot be started is reported as
+/* Starts all workers of this node. What cannot be started is reported as
  * exited with 1. Only when none of the attempt before is left. */
-void run_group_start(struct run_group *group, uint32_t restarts);
+void run_group_start(struct run_group *group, const struct run_start *start);
 /* Sends a signal to every worker that lives: SIGKILL to its whole process group. */
 void run_group_kill(struct run_group *group, int signal);
 /* Waits for whoever has died, without blocking. */

@@ -145,7 +145,7 @@ static int find_job(struct run_plan *plan, const struct run_options *options, co
 	return 0;
 }
 
-/* What launched us, if anything, must have done so once: we start the ranks. */
+/* What launched us, if anything, must have done so once a node: we start the ranks. */
 static int read_env(struct pawl_env *env, struct pawl_err *err)
 {
 	int rv = pawl_env_resolve(NULL, NULL, env, err);
@@ -153,13 +153,120 @@ static int read_env(struct pawl_env *env, struct pawl_err *err)
 	if (rv != 0) {
 		return pawl_err_prefix(err, rv, "environment");
 	}
-	if (env->world > 1) {
+	if (env->world != env->nodes) {
 		return pawl_err_set(err, PAWL_ENOTSUP,
-			"this is rank %u of %u already (%s): pawl run starts the ranks of one node "
-			"itself, so start it once, or unset those variables",
+			"this is rank %u of %u already (%s): pawl run starts the ranks of a node "
+			"itself, so start it once a node (srun --ntasks-per-node=1), or unset "
+			"those variables",
 			env->rank, env->world, env->source);
 	}
 	return 0;
+}
+
+/* ---- several nodes ---- */
+
+/* One token of what a file or a variable holds. */
+static int take_token(struct run_plan *plan, const char *text, size_t len, const char *source,
+	struct pawl_err *err)
+{
+	while (len > 0 && isspace((unsigned char)text[len - 1])) {
+		len--;
+	}
+	if (len < NODE_TOKEN_MIN || len > NODE_TOKEN_MAX) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"%s: a token has %u to %u bytes, this one has %zu; `openssl rand -hex 32` "
+			"makes one",
+			source, NODE_TOKEN_MIN, NODE_TOKEN_MAX, len);
+	}
+	memcpy(plan->token, text, len);
+	plan->token[len] = '\0';
+	plan->has_token = true;
+	return 0;
+}
+
+static int read_token(struct run_plan *plan, const char *path, struct pawl_err *err)
+{
+	const char *text = getenv("PAWL_TOKEN");
+	char bytes[NODE_TOKEN_MAX + 2];
+	FILE *file;
+	size_t len;
+
+	if (path == NULL) {
+		return text == NULL || text[0] == '\0'
+			? 0
+			: take_token(plan, text, strlen(text), "PAWL_TOKEN", err);
+	}
+	file = fopen(path, "re");
+	if (file == NULL) {
+		return pawl_err_sys(err, "token %s", path);
+	}
+	len = fread(bytes, 1, sizeof(bytes), file);
+	fclose(file);
+	return take_token(plan, bytes, len, path, err);
+}
+
+/* Launchers that name their nodes' addresses; the port differs between jobs on the same nodes. */
+static bool find_rendezvous(char *text, size_t cap_bytes)
+{
+	const char *slurm = getenv("SLURM_JOB_NODELIST");
+	const char *id = getenv("SLURM_JOB_ID");
+	const char *ips = getenv("SKYPILOT_NODE_IPS");
+	char host[RUN_HOST_MAX];
+
+	if (ips != NULL && ips[0] != '\0') {
+		snprintf(text, cap_bytes, "%.*s", (int)strcspn(ips, "\n"), ips);
+		return true;
+	}
+	if (slurm == NULL || !run_places_first(slurm, host)) {
+		return false;
+	}
+	snprintf(text, cap_bytes, "%s:%lu", host,
+		29400 + (id != NULL ? strtoul(id, NULL, 10) : 0) % 1000);
+	return true;
+}
+
+static int find_places(struct run_plan *plan, const char *asked, struct pawl_err *err)
+{
+	char text[RUN_HOST_MAX + 8];
+
+	if (asked != NULL) {
+		return run_places_parse(&plan->places, asked, err);
+	}
+	if (!find_rendezvous(text, sizeof(text))) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"%u nodes: --rendezvous HOST:PORT is needed, an address of one of them",
+			plan->nodes);
+	}
+	return run_places_parse(&plan->places, text, err);
+}
+
+static int find_nodes(struct run_plan *plan, const struct run_options *options,
+	const struct pawl_env *env, struct pawl_err *err)
+{
+	int rv;
+
+	plan->nodes = options->nodes != 0 ? options->nodes : env->nodes;
+	plan->node_rank = options->node_rank;
+	if (plan->node_rank == NODE_NONE && env->nodes == plan->nodes) {
+		plan->node_rank = env->nodes > 1 ? env->node_rank : NODE_NONE;
+	}
+	if (plan->nodes > NODES_MAX) {
+		return pawl_err_set(err, PAWL_EINVAL, "%u nodes: %u at most", plan->nodes,
+			NODES_MAX);
+	}
+	if (plan->nodes == 1) {
+		plan->node_rank = NODE_NONE;
+		return options->rendezvous == NULL && options->node_rank == NODE_NONE
+			? 0
+			: pawl_err_set(err, PAWL_EINVAL,
+				  "--rendezvous and --node-rank go with --nnodes");
+	}
+	if (plan->node_rank != NODE_NONE && plan->node_rank >= plan->nodes) {
+		return pawl_err_set(err, PAWL_EINVAL, "--node-rank %u of %u nodes: from 0 to %u",
+			plan->node_rank, plan->nodes, plan->nodes - 1);
+	}
+	rv = find_places(plan, options->rendezvous, err);
+	return rv == 0 ? read_token(plan, options->token_file, err) : rv;
 }
 
 int run_plan_make(struct run_plan *plan, const struct run_options *options, struct pawl_err *err)
@@ -173,6 +280,9 @@ int run_plan_make(struct run_plan *plan, const struct run_options *options, stru
 	rv = run_python_find(plan->python, sizeof(plan->python), options->python, err);
 	if (rv == 0) {
 		rv = read_env(&env, err);
+	}
+	if (rv == 0) {
+		rv = find_nodes(plan, options, &env, err);
 	}
 	if (rv == 0) {
 		rv = find_job(plan, options, env.job, err);

@@ -2,16 +2,23 @@
 #ifndef AGENT_RUN_PLAN_H
 #define AGENT_RUN_PLAN_H
 
+#include "agent/node_tls.h"
 #include "agent/run.h"
+#include "agent/run_places.h"
 #include "ckpt/manifest.h"
 
 #include <limits.h>
 
 struct run_plan {
-	char python[PATH_MAX];  /* path of the interpreter */
-	char job[CKPT_JOB_MAX]; /* id */
-	char socket[PATH_MAX];  /* of the agent */
-	uint32_t attempt;       /* number of the first attempt */
+	char python[PATH_MAX];          /* path of the interpreter */
+	char job[CKPT_JOB_MAX];         /* id */
+	char socket[PATH_MAX];          /* of the agent */
+	uint32_t attempt;               /* number of the first attempt */
+	uint32_t nodes;                 /* of the job */
+	uint32_t node_rank;             /* of this one, or NODE_NONE: any */
+	struct run_places places;       /* where several nodes meet */
+	bool has_token;                 /* token is one */
+	char token[NODE_TOKEN_MAX + 1]; /* of the job */
 };
 
 /* The interpreter: asked, a path or a name in PATH; without it (NULL) the one beside this program
@@ -21,12 +28,10 @@ int run_python_find(char *path, size_t cap_bytes, const char *asked, struct pawl
 
 /*
  * The interpreter: run_python_find of options->python. The job: options->job; else what the
- * environment says (pawl/env.h); else run_job_derive. Makes options->log_dir. Errors as run_main.
+ * environment says (pawl/env.h); else run_job_derive. The nodes: options->nodes; else those of a
+ * launcher that starts one process a node. Makes options->log_dir. Errors as run_main.
  */
 int run_plan_make(struct run_plan *plan, const struct run_options *options, struct pawl_err *err);
-
-/* An interpreter as above, asked being options->python. PAWL_ENOENT. */
-int run_python_find(char *path, size_t cap_bytes, const char *asked, struct pawl_err *err);
 
 /* The id of a job that nobody named: the same whenever the same user starts the same script (its
  * real path) or module in the same directory. "train-0123456789abcdef". Pure. */

@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 
-static unsigned start(struct run_policy *p, int64_t now_ns)
+static unsigned work(struct run_policy *p, int64_t now_ns)
 {
 	p->phase = RUN_WORKING;
 	p->alive = p->workers;
@@ -12,6 +12,16 @@ static unsigned start(struct run_policy *p, int64_t now_ns)
 	p->timer_ns = 0;
 	p->status = 0;
 	return RUN_DO_START;
+}
+
+static unsigned start(struct run_policy *p, int64_t now_ns)
+{
+	if (!p->gathers) {
+		return work(p, now_ns);
+	}
+	p->phase = RUN_GATHERING;
+	p->timer_ns = now_ns + p->gather_max_ns;
+	return RUN_DO_GATHER;
 }
 
 static unsigned leave(struct run_policy *p)
@@ -49,7 +59,7 @@ static unsigned end(struct run_policy *p, int64_t now_ns)
 	if (!p->again) {
 		return drain(p, now_ns);
 	}
-	p->restarts++;
+	p->restarts += p->counted;
 	if (wait_ns == 0) {
 		return start(p, now_ns);
 	}
@@ -58,16 +68,22 @@ static unsigned end(struct run_policy *p, int64_t now_ns)
 	return 0;
 }
 
-/* A worker failed and none had before. */
-static unsigned fail(struct run_policy *p, const struct run_event *event)
+static void count_fast(struct run_policy *p, const struct run_event *event)
 {
 	bool progress = event->commits != p->commits;
 	bool fast = event->now_ns - p->started_ns < RUN_FAST_NS;
 
 	p->fast = fast && !progress ? p->fast + 1 : 0;
 	p->commits = event->commits;
+}
+
+/* A worker failed and none had before. */
+static unsigned fail(struct run_policy *p, const struct run_event *event)
+{
+	count_fast(p, event);
 	p->status = event->status;
 	p->again = event->status != RUN_EXIT_USER && p->restarts < p->max_restarts;
+	p->counted = true;
 	p->phase = RUN_ENDING;
 	return p->alive > 0 ? RUN_DO_KILL : end(p, event->now_ns);
 }
@@ -85,6 +101,24 @@ static unsigned worker_exited(struct run_policy *p, const struct run_event *even
 	return p->phase == RUN_ENDING ? end(p, event->now_ns) : drain(p, event->now_ns);
 }
 
+/* No fault of the job's: it is not one of max_restarts. */
+static unsigned node_lost(struct run_policy *p, const struct run_event *event)
+{
+	ASSERT(event->workers <= p->alive);
+	p->alive -= event->workers;
+	if (p->phase == RUN_WORKING) {
+		count_fast(p, event);
+		p->again = true;
+		p->counted = false;
+		p->phase = RUN_ENDING;
+		return p->alive > 0 ? RUN_DO_KILL : end(p, event->now_ns);
+	}
+	if (p->alive == 0 && p->phase == RUN_ENDING) {
+		return end(p, event->now_ns);
+	}
+	return p->alive == 0 && p->phase == RUN_LEAVING ? drain(p, event->now_ns) : 0;
+}
+
 static unsigned first_signal(struct run_policy *p, const struct run_event *event)
 {
 	int64_t reserve_ns = p->grace_ns / 2 < RUN_RESERVE_NS ? p->grace_ns / 2 : RUN_RESERVE_NS;
@@ -98,7 +132,7 @@ static unsigned first_signal(struct run_policy *p, const struct run_event *event
 		return 0; /* the workers were done: their status stands if this ends in time */
 	}
 	p->status = 128 + event->signal;
-	if (phase == RUN_WAITING) {
+	if (phase == RUN_WAITING || phase == RUN_GATHERING) {
 		return drain(p, event->now_ns);
 	}
 	if (phase == RUN_WORKING) {
@@ -137,6 +171,9 @@ static unsigned timed_out(struct run_policy *p, int64_t now_ns)
 	switch (p->phase) {
 	case RUN_WAITING:
 		return start(p, now_ns);
+	case RUN_GATHERING:
+		p->status = RUN_EXIT_NODES;
+		return drain(p, now_ns);
 	case RUN_LEAVING:
 		return cut_short(p);
 	case RUN_ENDING: /* killed, but not dead by the deadline: stuck in the kernel */
@@ -157,8 +194,18 @@ unsigned run_policy_step(struct run_policy *p, const struct run_event *event)
 	}
 	switch (event->kind) {
 	case RUN_BEGIN:
-		ASSERT(p->phase == RUN_IDLE && p->workers > 0);
+		ASSERT(p->phase == RUN_IDLE && (p->workers > 0 || p->gathers));
 		return start(p, event->now_ns);
+	case RUN_GATHERED:
+		ASSERT(p->phase == RUN_GATHERING && event->workers > 0);
+		p->workers = event->workers;
+		return work(p, event->now_ns);
+	case RUN_REFUSED:
+		ASSERT(p->phase == RUN_GATHERING);
+		p->status = event->status;
+		return drain(p, event->now_ns);
+	case RUN_LOST:
+		return node_lost(p, event);
 	case RUN_EXITED:
 		return worker_exited(p, event);
 	case RUN_SIGNALED:

@@ -6,6 +6,8 @@
  *    ├──────► ending ──restarts left──► waiting ──► working
  *    │ signal   │ (the rest is killed)                   │
  *    └► leaving ┴──none left, or stopping────────────────┘
+ *
+ * With several nodes, gathering comes before each working: until all nodes are there.
  */
 #ifndef AGENT_RUN_POLICY_H
 #define AGENT_RUN_POLICY_H
@@ -13,7 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define RUN_FAST_NS        5000000000LL    /* a worker failing sooner after its start failed fast */
+#define RUN_FAST_NS                                                                                \
+	5000000000LL /* a worker failing sooner after its start, or a node lost so, is fast */
 #define RUN_FAST_MAX       3u              /* fast failures in a row from which on restarts wait */
 #define RUN_BACKOFF_NS     1000000000LL    /* first wait; doubled each time */
 #define RUN_BACKOFF_MAX_NS 4000000000LL    /* longest wait */
@@ -21,23 +24,28 @@
 #define RUN_DRAIN_MAX_NS   1800000000000LL /* making durable takes no longer after a normal end */
 
 #define RUN_EXIT_FAILURE 1  /* what was committed could not be made durable */
+#define RUN_EXIT_USAGE   2  /* nodes were told things that contradict each other */
 #define RUN_EXIT_USER    65 /* a worker says: the user's error, do not start again */
+#define RUN_EXIT_NODES   75 /* nodes did not come in time */
 
 enum run_phase {
-	RUN_IDLE,     /* before the first event */
-	RUN_WORKING,  /* the group runs */
-	RUN_ENDING,   /* the rest of the group was killed and is waited for */
-	RUN_WAITING,  /* all are dead; the next attempt starts when the timer fires */
-	RUN_LEAVING,  /* told to stop: workers finish their step, save and leave */
-	RUN_DRAINING, /* all are gone; the agent makes durable what was committed */
+	RUN_IDLE,      /* before the first event */
+	RUN_GATHERING, /* none runs; the next attempt starts when all nodes are there */
+	RUN_WORKING,   /* the group runs */
+	RUN_ENDING,    /* the rest of the group was killed and is waited for */
+	RUN_WAITING,   /* all are dead; the next attempt starts when the timer fires */
+	RUN_LEAVING,   /* told to stop: workers finish their step, save and leave */
+	RUN_DRAINING,  /* all are gone; the agent makes durable what was committed */
 	RUN_OVER,
 };
 
-/* Zero-initialise, set the first three. */
+/* Zero-initialise, set the first five. */
 struct run_policy {
-	uint32_t workers;      /* of the group, at least 1 */
+	uint32_t workers;      /* of the group, at least 1; gathers: as RUN_GATHERED says */
 	uint32_t max_restarts; /* of the group */
 	int64_t grace_ns;      /* from a signal to the exit */
+	bool gathers;          /* there are several nodes */
+	int64_t gather_max_ns; /* how long nodes are waited for */
 
 	enum run_phase phase; /* where it is */
 	uint32_t alive;       /* workers started and not yet reaped */
@@ -49,12 +57,16 @@ struct run_policy {
 	int64_t deadline_ns;  /* of the exit; meaningful once signal is set */
 	int signal;           /* that told us to stop, 0 while none did */
 	bool again;           /* in RUN_ENDING: another attempt follows */
+	bool counted;         /* in RUN_ENDING: it is one of max_restarts */
 	int status;           /* exit status */
 };
 
 enum run_event_kind {
 	RUN_BEGIN,    /* once, first */
+	RUN_GATHERED, /* in RUN_GATHERING: all nodes are there, with so many workers */
+	RUN_REFUSED,  /* in RUN_GATHERING: we cannot take part; status */
 	RUN_EXITED,   /* a worker ended: status, commits */
+	RUN_LOST,     /* a node is lost, with so many workers that had not ended: commits */
 	RUN_SIGNALED, /* signal */
 	RUN_TIMEOUT,  /* timer_ns was reached */
 	RUN_DRAINED,  /* ok */
@@ -64,7 +76,8 @@ enum run_event_kind {
 struct run_event {
 	enum run_event_kind kind; /* says which of the others count */
 	int64_t now_ns;           /* monotonic */
-	int status;               /* of the worker: exit code, or 128 + signal */
+	uint32_t workers;         /* how many */
+	int status;               /* of the worker: exit code, or 128 + signal; or ours */
 	uint64_t commits;         /* steps that the agent has seen committed since it opened */
 	int signal;               /* its number */
 	bool ok;                  /* all that was committed is durable */
@@ -74,9 +87,10 @@ struct run_event {
 enum run_action {
 	RUN_DO_NOTICE = 1, /* tell the workers to stop */
 	RUN_DO_KILL = 2,   /* SIGKILL to every worker that lives */
-	RUN_DO_START = 4,  /* start the group, attempt number base + restarts */
-	RUN_DO_DRAIN = 8,  /* let the agent make durable what it has */
-	RUN_DO_EXIT = 16,  /* leave with status */
+	RUN_DO_GATHER = 4, /* say RUN_GATHERED once all nodes are there */
+	RUN_DO_START = 8,  /* start the group */
+	RUN_DO_DRAIN = 16, /* let the agent make durable what it has */
+	RUN_DO_EXIT = 32,  /* leave with status */
 };
 
 /* Advances the machine. Returns run_action bits; the caller then sets its timer to timer_ns. */

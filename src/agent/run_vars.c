@@ -30,13 +30,13 @@ __attribute__((format(printf, 2, 3))) static void put(struct wire_out *set, cons
 
 void run_vars_put_common(struct wire_out *set, const struct run_place *place)
 {
-	put(set, "WORLD_SIZE=%u", place->workers);
+	put(set, "WORLD_SIZE=%u", place->world);
 	put(set, "LOCAL_WORLD_SIZE=%u", place->workers);
-	put(set, "ROLE_WORLD_SIZE=%u", place->workers);
+	put(set, "ROLE_WORLD_SIZE=%u", place->world);
 	put(set, "ROLE_NAME=default");
-	put(set, "GROUP_RANK=0");
-	put(set, "GROUP_WORLD_SIZE=1");
-	put(set, "MASTER_ADDR=127.0.0.1");
+	put(set, "GROUP_RANK=%u", place->node);
+	put(set, "GROUP_WORLD_SIZE=%u", place->nodes);
+	put(set, "MASTER_ADDR=%s", place->master);
 	put(set, "TORCHELASTIC_MAX_RESTARTS=%u", place->max_restarts);
 	put(set, "TORCHELASTIC_RUN_ID=%s", place->job);
 	put(set, "TORCHELASTIC_USE_AGENT_STORE=False"); /* rank 0 listens on MASTER_PORT itself */
@@ -53,11 +53,11 @@ void run_vars_put_common(struct wire_out *set, const struct run_place *place)
 	}
 }
 
-void run_vars_put_varying(struct wire_out *set, const struct run_place *place, uint32_t rank)
+void run_vars_put_varying(struct wire_out *set, const struct run_place *place, uint32_t local)
 {
-	put(set, "RANK=%u", rank);
-	put(set, "LOCAL_RANK=%u", rank);
-	put(set, "ROLE_RANK=%u", rank);
+	put(set, "RANK=%u", place->first + local);
+	put(set, "LOCAL_RANK=%u", local);
+	put(set, "ROLE_RANK=%u", place->first + local);
 	put(set, "MASTER_PORT=%u", place->port);
 	put(set, "TORCHELASTIC_RESTART_COUNT=%u", place->restarts);
 	put(set, "PAWL_ATTEMPT=%u", place->attempt);
@@ -82,7 +82,7 @@ static bool is_set(const struct wire_out *set, const char *var)
 			return true;
 		}
 	}
-	return is_same_name(var, "PAWL_RANK");
+	return is_same_name(var, "PAWL_RANK") || is_same_name(var, "PAWL_TOKEN");
 }
 
 char **run_vars_merge(char *const *base, const struct wire_out *set)

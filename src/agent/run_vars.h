@@ -11,11 +11,16 @@
 
 /* What they say. Strings stay the caller's. */
 struct run_place {
-	uint32_t workers;      /* on this node, which is the whole job */
+	uint32_t workers;      /* on this node */
+	uint32_t first;        /* the lowest rank of them */
+	uint32_t world;        /* ranks of the job */
+	uint32_t node;         /* this one's rank */
+	uint32_t nodes;        /* of the job */
 	uint32_t max_restarts; /* as asked for */
-	uint32_t restarts;     /* of this `pawl run` so far */
+	uint32_t restarts;     /* of those, so far */
 	uint32_t attempt;      /* of the job, restarts included */
 	uint32_t port;         /* MASTER_PORT, another one each attempt */
+	const char *master;    /* MASTER_ADDR: of the node with rank 0 */
 	const char *job;       /* id */
 	const char *agent;     /* path of its socket */
 	bool one_thread;       /* OMP_NUM_THREADS is to be 1, as torchrun has it */
@@ -28,12 +33,13 @@ extern const char *const run_vars_varying[];
 
 /* Adds the variables that are the same for every rank and attempt; then those that vary. */
 void run_vars_put_common(struct wire_out *set, const struct run_place *place);
-void run_vars_put_varying(struct wire_out *set, const struct run_place *place, uint32_t rank);
+void run_vars_put_varying(struct wire_out *set, const struct run_place *place, uint32_t local);
 
 /*
- * An environ for exec: base without what set sets, what varies, and PAWL_RANK (it would outrank
- * torchrun's); then set. A NULL-terminated array that points into base and set, which must outlive
- * it; the caller frees the array alone. NULL if memory is short, or set has failed.
+ * An environ for exec: base without what set sets, what varies, PAWL_RANK (it would outrank
+ * torchrun's) and PAWL_TOKEN (it is not for them); then set. A NULL-terminated array that points
+ * into base and set, which must outlive it; the caller frees the array alone. NULL if memory is
+ * short, or set has failed.
  */
 char **run_vars_merge(char *const *base, const struct wire_out *set);
 

@@ -2,6 +2,8 @@
  */
 #include "agent/run.h"
 
+#include "agent/node_frame.h"
+
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "pawl/err.h"
@@ -10,11 +12,35 @@
 
 #define RESTARTS_DEFAULT 3u
 #define GRACE_DEFAULT_NS (25 * NS_PER_S)
+#define NODES_DEFAULT_NS (600 * NS_PER_S)
 
-enum option { WORKERS, RESTARTS, BACKEND, LOG_DIR, JOB, GRACE, NO_TEMPLATE, PYTHON, MODULE };
+enum option {
+	WORKERS,
+	NODES,
+	RENDEZVOUS,
+	NODE_RANK,
+	NODE_TIMEOUT,
+	TOKEN_FILE,
+	RESTARTS,
+	BACKEND,
+	LOG_DIR,
+	JOB,
+	GRACE,
+	NO_TEMPLATE,
+	PYTHON,
+	MODULE
+};
 
 static const struct cli_option options[] = {
-	[WORKERS] = {"--workers", 'n', "N", "worker processes, ranks 0 to N-1 (1)"},
+	[WORKERS] = {"--workers", 'n', "N", "worker processes of this node (1)"},
+	[NODES] = {"--nnodes", 0, "N", "nodes of the job; start this on each (1)"},
+	[RENDEZVOUS] = {"--rendezvous", 0, "ADDR",
+		"where they meet: host:port of one of them (or a,b,c)"},
+	[NODE_RANK] = {"--node-rank", 0, "K", "this node's, from 0 (in order of arrival)"},
+	[NODE_TIMEOUT] = {"--node-timeout", 0, "S",
+		"seconds to wait for nodes that are missing (600)"},
+	[TOKEN_FILE] = {"--token-file", 0, "PATH",
+		"holds the secret that nodes must share (PAWL_TOKEN)"},
 	[RESTARTS] = {"--max-restarts", 0, "R", "times the group is started again (3)"},
 	[BACKEND] = {"--backend", 0, "NAME",
 		"what torch.distributed uses, whatever the script asks for: pawl"},
@@ -38,6 +64,27 @@ static bool take_option(const struct cli_command *command, enum option option, c
 			return false;
 		}
 		run->workers = (uint32_t)number;
+		return true;
+	case NODES:
+		if (!cli_number(command, "--nnodes", value, 1, NODES_MAX, &number)) {
+			return false;
+		}
+		run->nodes = (uint32_t)number;
+		return true;
+	case NODE_RANK:
+		if (!cli_number(command, "--node-rank", value, 0, NODES_MAX - 1, &number)) {
+			return false;
+		}
+		run->node_rank = (uint32_t)number;
+		return true;
+	case NODE_TIMEOUT:
+		return cli_seconds(command, "--node-timeout", value,
+			(double)RUN_NODES_WAIT_MAX_NS / NS_PER_S, &run->node_timeout_ns);
+	case RENDEZVOUS:
+		run->rendezvous = value;
+		return true;
+	case TOKEN_FILE:
+		run->token_file = value;
 		return true;
 	case RESTARTS:
 		if (!cli_number(command, "--max-restarts", value, 0, RUN_RESTARTS_MAX, &number)) {
@@ -108,6 +155,8 @@ static int main_run(const struct cli_command *command, int argc, char **argv)
 {
 	struct run_options run = {
 		.workers = 1,
+		.node_rank = NODE_NONE,
+		.node_timeout_ns = NODES_DEFAULT_NS,
 		.max_restarts = RESTARTS_DEFAULT,
 		.grace_ns = GRACE_DEFAULT_NS,
 		.use_template = true,
@@ -127,17 +176,32 @@ static int main_run(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_run = {
 	.name = "run",
 	.args = "SCRIPT [ARGS …]",
-	.summary = "Run a script on N ranks of this node; restart it when one fails",
-	.details = "The ranks find what torchrun sets (RANK, WORLD_SIZE, MASTER_PORT …), and\n"
-		   "PAWL_JOB_ID, PAWL_ATTEMPT, PAWL_AGENT. stdin is empty: it could not be read "
-		   "again.\n"
-		   "A rank that fails ends the attempt; the others are killed at once, since what "
-		   "was\n"
-		   "committed is in memory outside of them. Exit code 65 of a rank means: no "
-		   "restart.\n"
-		   "SIGTERM, SIGINT or SIGHUP: finish the step, save, leave within --grace.\n"
-		   "The job's id: --job, PAWL_JOB_ID, TORCHELASTIC_RUN_ID, SKYPILOT_TASK_ID,\n"
-		   "SLURM_JOB_ID, else made from script, directory and user.\n",
+	.summary = "Run a script on N ranks of this node, or of several; restart it when one fails",
+	.details =
+		"The ranks find what torchrun sets (RANK, WORLD_SIZE, MASTER_PORT …), and\n"
+		"PAWL_JOB_ID, PAWL_ATTEMPT, PAWL_AGENT. stdin is empty: it could not be read "
+		"again.\n"
+		"A rank that fails ends the attempt; the others are killed at once, since what "
+		"was\n"
+		"committed is in memory outside of them. Exit code 65 of a rank means: no "
+		"restart.\n"
+		"SIGTERM, SIGINT or SIGHUP: finish the step, save, leave within --grace.\n"
+		"\n"
+		"Several nodes: start this on each, with --nnodes N and --rendezvous HOST:PORT,\n"
+		"an address of one of them, which coordinates. They start, fail and stop "
+		"together;\n"
+		"a node that is lost is waited for, and any other may take its place. With "
+		"several\n"
+		"addresses, a:29400,b:29400, the next takes over when the first one's node dies.\n"
+		"Under srun --ntasks-per-node=1 no flags are needed. Checkpoints go to a "
+		"directory\n"
+		"that all nodes share. PAWL_TOKEN or --token-file, the same on all nodes, keeps\n"
+		"others out (openssl rand -hex 32 makes one); without it whoever reaches the port\n"
+		"can join. PAWL_IFNAME names the interface, if not the one toward HOST;\n"
+		"PAWL_HEARTBEAT the seconds between signs of life (0.5; four missed: lost).\n"
+		"\n"
+		"The job's id: --job, PAWL_JOB_ID, TORCHELASTIC_RUN_ID, SKYPILOT_TASK_ID,\n"
+		"SLURM_JOB_ID, else made from script, directory and user.\n",
 	.options = options,
 	.main = main_run,
 };

@@ -2,11 +2,11 @@
  */
 #include "coll/serve.h"
 
+#include "base/address.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/interrupt.h"
-#include "coll/address.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -32,10 +32,10 @@ static void say(void *user, const char *line)
 static int find_address(const char *asked, const char *toward, char *address, struct pawl_err *err)
 {
 	if (asked) {
-		snprintf(address, COLL_ADDRESS, "%s", asked);
+		snprintf(address, ADDRESS_MAX, "%s", asked);
 		return 0;
 	}
-	return coll_address_find(toward, address, err);
+	return address_find(toward, address, err);
 }
 
 static int serve(const struct cli_command *command, const char *address, uint16_t port)
@@ -63,7 +63,7 @@ static int serve(const struct cli_command *command, const char *address, uint16_
 static int main_serve(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
-	char address[COLL_ADDRESS];
+	char address[ADDRESS_MAX];
 	const char *asked = NULL;
 	const char *toward = "192.0.2.1"; /* somewhere else (RFC 5737): the default route */
 	uint64_t port = 0;

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/heartbeat.h"
 #include "coll/group_impl.h"
 
 #include <errno.h>
@@ -19,7 +20,6 @@
 #define LATE_NS    1000000     /* after which what nobody waits for is driven by the thread */
 #define IDLE_NS    100000000   /* without operations: the thread sleeps until it is woken */
 #define LARGE      (64u << 10) /* bytes of a vector for which the thread is woken at once */
-#define BEAT_S     0.5         /* PAWL_HEARTBEAT's default */
 #define GOODBYE_NS 100000000   /* that closing waits for others to hear of it */
 
 static struct timespec until_of(int64_t until_ns)
@@ -101,22 +101,6 @@ static void *run_thread(void *user)
 
 /* ---- opening and closing ---- */
 
-static int read_heartbeat(int64_t *every_ns, struct pawl_err *err)
-{
-	const char *text = getenv("PAWL_HEARTBEAT");
-	char *end = NULL;
-	double s = text ? strtod(text, &end) : BEAT_S;
-
-	if (text && (end == text || *end != '\0' || !(s == 0 || (s >= 0.01 && s <= 3600)))) {
-		return pawl_err_set(err, PAWL_EINVAL,
-			"PAWL_HEARTBEAT=%s: seconds between signs of life, 0.01 to 3600, or 0 for "
-			"none",
-			text);
-	}
-	*every_ns = (int64_t)(s * NS_PER_S);
-	return 0;
-}
-
 static void close_port(struct coll_port *port)
 {
 	if (port) {
@@ -166,7 +150,7 @@ int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint
 	clock_cond_init(&group->work);
 	clock_cond_init(&group->tell);
 	group->heard_ns = FAULT_MEM("coll.group", calloc(peers, sizeof(*group->heard_ns)));
-	rv = group->heard_ns ? read_heartbeat(&group->beat_every_ns, err)
+	rv = group->heard_ns ? heartbeat_read(&group->beat_every_ns, err)
 			     : pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
 	if (rv == 0) {
 		rv = coll_talk_init(&group->talk, rank, peers, err);

@@ -5,10 +5,10 @@
  * A host is a kernel, with the process and network namespaces: what cannot open each other's
  * memory, or has another network, is another host.
  */
+#include "base/address.h"
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/fault.h"
-#include "coll/address.h"
 #include "coll/group_impl.h"
 #include "coll/mixed.h"
 #include "coll/serve.h"
@@ -92,16 +92,16 @@ static void name_server(uint32_t i, char *name)
 static int open_network(struct pawl_group *group, const char *toward, char *name,
 	struct pawl_err *err)
 {
-	char address[COLL_ADDRESS];
+	char address[ADDRESS_MAX];
 	int rv;
 
 	if (!toward || group->ranks == 1) {
 		snprintf(name, COLL_TCP_NAME, "-");
 		return 0;
 	}
-	rv = coll_address_find(toward, address, err);
+	rv = address_find(toward, address, err);
 	return rv == 0 ? coll_tcp_open(&group->tcp, group->rank, group->peers, address, name, err)
-		       : rv;
+		       : pawl_err_prefix(err, rv, "collectives");
 }
 
 int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, const char *toward,

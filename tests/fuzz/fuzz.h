@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FUZZ_SEEDS_MAX 4u          /* valid inputs of a target */
+#define FUZZ_SEEDS_MAX 16u         /* valid inputs of a target */
 #define FUZZ_BYTES_MAX (64u << 10) /* of an input that the driver makes */
 
 /* Decodes the bytes; aborts if what comes out breaks a promise. Returns 0. */

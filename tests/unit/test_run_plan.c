@@ -1,6 +1,7 @@
 /* What a worker finds in its environment, and what a job that nobody named is called. */
 #include "agent/run_plan.h"
 #include "agent/run_vars.h"
+#include "pawl/err.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +13,11 @@
 
 static const struct run_place place = {
 	.workers = 4,
+	.first = 8,
+	.world = 12,
+	.node = 2,
+	.nodes = 3,
+	.master = "10.79.0.1",
 	.max_restarts = 3,
 	.restarts = 1,
 	.attempt = 6,
@@ -38,12 +44,13 @@ static const char *find(char *const *env, const char *name)
 static void workers_find_what_torchrun_sets(void **state)
 {
 	char *base[] = {(char[]){"HOME=/root"}, (char[]){"RANK=9"}, (char[]){"WORLD_SIZE=9"},
-		(char[]){"PAWL_RANK=9"}, (char[]){"RANKING=1"}, (char[]){"EMPTY="}, NULL};
+		(char[]){"PAWL_RANK=9"}, (char[]){"PAWL_TOKEN=x"}, (char[]){"RANKING=1"},
+		(char[]){"EMPTY="}, NULL};
 	static const char *const expected[][2] = {{"HOME", "/root"}, {"RANKING", "1"},
-		{"EMPTY", ""}, {"RANK", "2"}, {"LOCAL_RANK", "2"}, {"ROLE_RANK", "2"},
-		{"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "4"}, {"ROLE_WORLD_SIZE", "4"},
-		{"ROLE_NAME", "default"}, {"GROUP_RANK", "0"}, {"GROUP_WORLD_SIZE", "1"},
-		{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "12345"},
+		{"EMPTY", ""}, {"RANK", "10"}, {"LOCAL_RANK", "2"}, {"ROLE_RANK", "10"},
+		{"WORLD_SIZE", "12"}, {"LOCAL_WORLD_SIZE", "4"}, {"ROLE_WORLD_SIZE", "12"},
+		{"ROLE_NAME", "default"}, {"GROUP_RANK", "2"}, {"GROUP_WORLD_SIZE", "3"},
+		{"MASTER_ADDR", "10.79.0.1"}, {"MASTER_PORT", "12345"},
 		{"TORCHELASTIC_RESTART_COUNT", "1"}, {"TORCHELASTIC_MAX_RESTARTS", "3"},
 		{"TORCHELASTIC_RUN_ID", "gpt"}, {"TORCHELASTIC_USE_AGENT_STORE", "False"},
 		{"OMP_NUM_THREADS", "1"}, {"PAWL_JOB_ID", "gpt"}, {"PAWL_ATTEMPT", "6"},
@@ -60,6 +67,7 @@ static void workers_find_what_torchrun_sets(void **state)
 		assert_string_equal(find(env, expected[i][0]), expected[i][1]);
 	}
 	assert_null(find(env, "PAWL_RANK"));
+	assert_null(find(env, "PAWL_TOKEN")); /* it is not for them */
 	assert_null(find(env, "TORCH_NCCL_ASYNC_ERROR_HANDLING"));
 	free(env);
 	wire_out_deinit(&set);
@@ -119,11 +127,53 @@ static void a_derived_job_is_the_same_for_the_same_start(void **state)
 	assert_null(strpbrk(job[5], " \n/"));
 }
 
+static void a_place_is_a_host_and_a_port(void **state)
+{
+	static const char *const good[][3] = {{"gpu1", "gpu1", "29400"}, {"gpu1:7", "gpu1", "7"},
+		{"10.0.0.1:65535", "10.0.0.1", "65535"}, {"[fd00::1]:80", "fd00::1", "80"},
+		{"[fd00::1]", "fd00::1", "29400"}, {"fd00::1", "fd00::1", "29400"}};
+	static const char *const bad[] = {"", ",", ":80", "gpu1:", "gpu1:0", "gpu1:65536", "gpu1:x",
+		"[fd00::1", "[fd00::1]80", "[]", "0.0.0.0:80", "[::]:80", "gpu1,", "gpu1:123456",
+		"a,b,c,d,e,f,g,h,i"};
+	struct run_places places;
+
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		assert_int_equal(run_places_parse(&places, good[i][0], NULL), 0);
+		assert_int_equal(places.n, 1);
+		assert_string_equal(places.at[0].host, good[i][1]);
+		assert_string_equal(places.at[0].port, good[i][2]);
+	}
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		assert_int_equal(run_places_parse(&places, bad[i], NULL), PAWL_EINVAL);
+	}
+	assert_int_equal(run_places_parse(&places, "a:1,[fd00::1]:2", NULL), 0);
+	assert_int_equal(places.n, 2);
+	assert_string_equal(places.text[1], "[fd00::1]:2");
+}
+
+static void the_first_of_slurms_nodes(void **state)
+{
+	static const char *const lists[][2] = {{"login1", "login1"}, {"a,b", "a"},
+		{"gpu[03-05,9],x", "gpu03"}, {"gpu[7]", "gpu7"}, {"r[1-2]n", "r1n"},
+		{"r[1-2]-gpu,x", "r1-gpu"}, {"r[1-2]n[3-4]", NULL}, {"gpu[", NULL},
+		{"gpu[x]", NULL}, {"", NULL}};
+	char host[RUN_HOST_MAX];
+
+	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+		assert_int_equal(run_places_first(lists[i][0], host), lists[i][1] != NULL);
+		if (lists[i][1] != NULL) {
+			assert_string_equal(host, lists[i][1]);
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(workers_find_what_torchrun_sets),
 		cmocka_unit_test(the_template_finds_nothing_that_varies),
+		cmocka_unit_test(a_place_is_a_host_and_a_port),
+		cmocka_unit_test(the_first_of_slurms_nodes),
 		cmocka_unit_test(a_derived_job_is_the_same_for_the_same_start),
 	};
 

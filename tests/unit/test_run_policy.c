@@ -298,6 +298,84 @@ static void every_history_ends_well(void **state)
 	}
 }
 
+static unsigned begin_nodes(void)
+{
+	unsigned actions;
+
+	now_ns = 100 * S;
+	policy = (struct run_policy){.max_restarts = 1,
+		.grace_ns = 25 * S,
+		.gathers = true,
+		.gather_max_ns = 600 * S};
+	actions = step((struct run_event){.kind = RUN_BEGIN});
+	assert_int_equal(policy.phase, RUN_GATHERING);
+	assert_int_equal(policy.timer_ns, now_ns + 600 * S);
+	return actions;
+}
+
+static unsigned gathered(uint32_t workers)
+{
+	return step((struct run_event){.kind = RUN_GATHERED, .workers = workers});
+}
+
+static unsigned lost_after(int64_t after_ns, uint32_t workers)
+{
+	now_ns += after_ns;
+	return step((struct run_event){.kind = RUN_LOST, .workers = workers});
+}
+
+static void a_lost_node_is_waited_for_and_not_counted(void **state)
+{
+	assert_int_equal(begin_nodes(), RUN_DO_GATHER);
+	assert_int_equal(gathered(4), RUN_DO_START);
+	assert_int_equal(lost_after(60 * S, 2), RUN_DO_KILL);
+	exited(137);
+	assert_int_equal(exited(137), RUN_DO_GATHER);
+	assert_int_equal(policy.restarts, 0);
+	assert_int_equal(gathered(3), RUN_DO_START);            /* the new one has fewer */
+	assert_int_equal(lost_after(60 * S, 3), RUN_DO_GATHER); /* nobody is left */
+	assert_int_equal(gathered(4), RUN_DO_START);
+	exited_after(60 * S, 9, 0);
+	lost_after(0, 2);
+	assert_int_equal(exited(137), RUN_DO_GATHER);
+	assert_int_equal(policy.restarts, 1);
+	timeout();
+	assert_int_equal(policy.status, RUN_EXIT_NODES);
+	assert_int_equal(drained(true), RUN_DO_EXIT);
+}
+
+/* Else nodes that lose each other at once would start for ever, as fast as they can. */
+static void nodes_lost_fast_wait_too(void **state)
+{
+	begin_nodes();
+	for (uint32_t i = 1; i < RUN_FAST_MAX; i++) {
+		gathered(1);
+		assert_int_equal(lost_after(S, 1), RUN_DO_GATHER);
+	}
+	gathered(1);
+	assert_int_equal(lost_after(S, 1), 0);
+	assert_int_equal(policy.phase, RUN_WAITING);
+	assert_int_equal(timeout(), RUN_DO_GATHER);
+}
+
+static void a_lost_node_does_not_hold_up_leaving(void **state)
+{
+	begin_nodes();
+	gathered(4);
+	assert_int_equal(signaled(15), RUN_DO_NOTICE);
+	exited(0);
+	exited(0);
+	assert_int_equal(lost_after(S, 2), RUN_DO_DRAIN);
+	drained(false);
+	assert_int_equal(policy.status, 128 + 15);
+	begin_nodes();
+	assert_int_equal(signaled(15), RUN_DO_DRAIN); /* nothing runs */
+	begin_nodes();
+	assert_int_equal(step((struct run_event){.kind = RUN_REFUSED, .status = 2}), RUN_DO_DRAIN);
+	drained(true);
+	assert_int_equal(policy.status, 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -312,6 +390,9 @@ int main(void)
 		cmocka_unit_test(a_signal_at_other_times),
 		cmocka_unit_test(what_is_not_durable_is_a_failure),
 		cmocka_unit_test(every_history_ends_well),
+		cmocka_unit_test(a_lost_node_is_waited_for_and_not_counted),
+		cmocka_unit_test(nodes_lost_fast_wait_too),
+		cmocka_unit_test(a_lost_node_does_not_hold_up_leaving),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

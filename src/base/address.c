@@ -1,5 +1,5 @@
 /* Addresses of this host: see address.h for the contract. */
-#include "coll/address.h"
+#include "base/address.h"
 
 #include "base/err.h"
 
@@ -19,7 +19,7 @@ static bool write_address(const struct sockaddr *at, char *address)
 	socklen_t len = at->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
 						  : sizeof(struct sockaddr_in);
 
-	return getnameinfo(at, len, address, COLL_ADDRESS, NULL, 0, NI_NUMERICHOST) == 0;
+	return getnameinfo(at, len, address, ADDRESS_MAX, NULL, 0, NI_NUMERICHOST) == 0;
 }
 
 /* IPv4 before IPv6, whatever the order. */
@@ -29,7 +29,7 @@ static int find_interface(const char *name, char *address, struct pawl_err *err)
 	bool found = false;
 
 	if (getifaddrs(&all) != 0) {
-		return pawl_err_sys(err, "collectives: list interfaces");
+		return pawl_err_sys(err, "list interfaces");
 	}
 	for (int family = AF_INET; !found; family = AF_INET6) {
 		for (const struct ifaddrs *i = all; i && !found; i = i->ifa_next) {
@@ -44,7 +44,7 @@ static int find_interface(const char *name, char *address, struct pawl_err *err)
 	freeifaddrs(all);
 	return found ? 0
 		     : pawl_err_set(err, PAWL_EINVAL,
-			       "collectives: PAWL_IFNAME=%s: there is no such interface, or it has "
+			       "PAWL_IFNAME=%s: there is no such interface, or it has "
 			       "no address",
 			       name);
 }
@@ -65,7 +65,7 @@ static bool find_route(const struct addrinfo *to, char *address)
 	return found;
 }
 
-int coll_address_find(const char *toward, char *address, struct pawl_err *err)
+int address_find(const char *toward, char *address, struct pawl_err *err)
 {
 	const struct addrinfo hints = {.ai_socktype = SOCK_DGRAM};
 	const char *name = getenv("PAWL_IFNAME");
@@ -78,8 +78,7 @@ int coll_address_find(const char *toward, char *address, struct pawl_err *err)
 	}
 	rv = getaddrinfo(toward, "9", &hints, &to);
 	if (rv != 0) {
-		return pawl_err_set(err, PAWL_ENOENT, "collectives: %s: %s", toward,
-			gai_strerror(rv));
+		return pawl_err_set(err, PAWL_ENOENT, "%s: %s", toward, gai_strerror(rv));
 	}
 	for (const struct addrinfo *i = to; i && !found; i = i->ai_next) {
 		found = find_route(i, address);
@@ -87,7 +86,7 @@ int coll_address_find(const char *toward, char *address, struct pawl_err *err)
 	freeaddrinfo(to);
 	return found ? 0
 		     : pawl_err_set(err, PAWL_ENOENT,
-			       "collectives: no interface leads toward %s: name one with "
+			       "no interface leads toward %s: name one with "
 			       "PAWL_IFNAME",
 			       toward);
 }

@@ -1,0 +1,52 @@
+/* What the parts of nodes.c share: see nodes.h. */
+#ifndef AGENT_NODES_IMPL_H
+#define AGENT_NODES_IMPL_H
+
+#include "agent/nodes.h"
+
+/* ---- nodes.c ---- */
+
+/* The policy's turn: what it decides is carried out, here and at the members. */
+void nodes_decide(struct nodes *nodes, struct run_event event);
+/* Does it, where another has decided. */
+void nodes_carry_out(struct nodes *nodes, unsigned actions);
+__attribute__((format(printf, 3, 4))) void nodes_say(struct nodes *nodes, bool bad, const char *fmt,
+	...);
+/* Our workers of a new generation. */
+void nodes_start_own(struct nodes *nodes, const struct node_frame *start);
+void nodes_exit(struct nodes *nodes);
+
+/* ---- nodes_lead.c: the coordinator ---- */
+
+/* Coordinates from now on, alone at first. */
+void nodes_lead(struct nodes *nodes);
+void nodes_lead_frame(struct nodes *nodes, uint32_t conn, const struct node_frame *frame);
+void nodes_lead_closed(struct nodes *nodes, uint32_t conn, const char *why);
+/* A worker of ours. */
+void nodes_lead_exited(struct nodes *nodes, const struct nodes_event *event);
+/* Goes on if all agents have answered. */
+void nodes_lead_drained(struct nodes *nodes);
+/* An earlier place answers: two who coordinate are one too many, so this one joins there. */
+void nodes_lead_probed(struct nodes *nodes, uint32_t conn);
+void nodes_lead_tick(struct nodes *nodes);
+/* Starts the group, if all are there; else (wait) says who is missing. */
+void nodes_lead_wait(struct nodes *nodes);
+void nodes_lead_gather(struct nodes *nodes);
+/* Nodes did not come in time. */
+void nodes_lead_late(struct nodes *nodes);
+void nodes_lead_start(struct nodes *nodes);
+void nodes_lead_tell(struct nodes *nodes, const struct node_frame *frame); /* all members */
+void nodes_lead_finish(struct nodes *nodes);
+
+/* ---- nodes_join.c: the others ---- */
+
+void nodes_seek(struct nodes *nodes);
+/* Wants to be a member of whoever answers at nodes->place. */
+void nodes_join(struct nodes *nodes, uint32_t conn);
+void nodes_join_frame(struct nodes *nodes, const struct node_frame *frame);
+void nodes_join_closed(struct nodes *nodes, const char *why);
+void nodes_join_exited(struct nodes *nodes, const struct nodes_event *event);
+void nodes_join_tick(struct nodes *nodes);
+void nodes_join_late(struct nodes *nodes);
+
+#endif

@@ -1,0 +1,17 @@
+/* A port for the ranks to meet at. */
+#ifndef AGENT_RUN_PORT_H
+#define AGENT_RUN_PORT_H
+
+#include <stdint.h>
+
+struct pawl_err;
+
+/*
+ * Finds a port nobody listens on, of the kind that address is (IPv4, IPv6), and holds it by binding
+ * it without listening: others are not given it, and a listener that sets SO_REUSEADDR, as every
+ * rendezvous store does, still gets it. *fd is the socket, to be closed by the caller; the one
+ * before (-1: none) is closed.
+ */
+int run_port_hold(int *fd, const char *address, uint32_t *port, struct pawl_err *err);
+
+#endif

@@ -1,0 +1,14 @@
+/* Which of this host's addresses others reach it by. */
+#ifndef BASE_ADDRESS_H
+#define BASE_ADDRESS_H
+
+struct pawl_err;
+
+#define ADDRESS_MAX 64u /* bytes of an address, terminator included */
+
+/* Of the interface that PAWL_IFNAME names; else the one that leads toward a host or address, which
+ * all who ask know. Numeric, IPv4 or IPv6. PAWL_EINVAL: there is no such interface, or it has no
+ * address; PAWL_ENOENT: nothing leads there. */
+int address_find(const char *toward, char *address, struct pawl_err *err);
+
+#endif

@@ -1,0 +1,492 @@
+/* Jobs of several nodes, by example, then over random histories with deaths, delays, partitions. */
+#include "test_nodes_world.h"
+
+#include "seed.h"
+
+#define HISTORIES 300u
+
+static uint64_t first_seed;
+
+/* Hosts from 0 on come, and the group starts. */
+static void start_all(uint32_t nodes, uint32_t places)
+{
+	begin_world(first_seed, nodes, places);
+	for (uint32_t h = 0; h < nodes; h++) {
+		start_host(h);
+	}
+	run_for(10 * S_NS);
+	check_group();
+}
+
+static void end_all_workers(int status)
+{
+	for (uint32_t h = 0; h < HOSTS; h++) {
+		for (uint32_t i = 0; i < WORKERS; i++) {
+			end_worker(h, i, status, MS_NS);
+		}
+	}
+}
+
+static void all_left_with(int status)
+{
+	for (uint32_t h = 0; h < HOSTS; h++) {
+		assert_false(w.hosts[h].on);
+		if (w.hosts[h].life > 0) {
+			assert_int_equal(w.hosts[h].status, status);
+		}
+	}
+}
+
+static void nodes_start_and_end_together(void **state)
+{
+	start_all(3, 1);
+	assert_int_equal(w.hosts[0].start.node, 0); /* the coordinator came first */
+	end_all_workers(0);
+	run_for(5 * S_NS);
+	all_left_with(0);
+}
+
+static void ranks_are_those_that_were_given(void **state)
+{
+	struct nodes_options options;
+
+	begin_world(first_seed, 3, 1);
+	for (uint32_t h = 0; h < 3; h++) {
+		options = usual();
+		options.wanted = 2 - h;
+		start_host_as(h, options);
+	}
+	run_for(10 * S_NS);
+	check_group();
+	for (uint32_t h = 0; h < 3; h++) {
+		assert_int_equal(w.hosts[h].start.node, 2 - h);
+	}
+}
+
+static void a_worker_that_fails_restarts_all(void **state)
+{
+	uint32_t ranks[3];
+
+	start_all(3, 1);
+	for (uint32_t h = 0; h < 3; h++) {
+		ranks[h] = w.hosts[h].start.node;
+	}
+	end_worker(2, 1, 7, MS_NS);
+	run_for(S_NS);
+	check_group();
+	for (uint32_t h = 0; h < 3; h++) {
+		assert_int_equal(w.hosts[h].generation, 2);
+		assert_int_equal(w.hosts[h].start.ledger.restarts, 1);
+		assert_int_equal(w.hosts[h].start.node, ranks[h]); /* as before */
+		assert_true(h == 2 || has_said(h, "a worker failed"));
+	}
+	assert_int_not_equal(w.hosts[0].start.port, 0);
+}
+
+static void restarts_are_counted_once_for_the_job(void **state)
+{
+	start_all(2, 1);
+	for (uint32_t i = 0; i < 3; i++) {
+		run_for(10 * S_NS);
+		end_worker(i % 2, 0, 9, MS_NS);
+		run_for(10 * S_NS);
+		check_group();
+	}
+	end_worker(1, 0, 9, MS_NS);
+	run_for(20 * S_NS);
+	all_left_with(9);
+}
+
+static void a_users_error_ends_it_everywhere(void **state)
+{
+	start_all(2, 1);
+	end_worker(1, 0, RUN_EXIT_USER, MS_NS);
+	run_for(5 * S_NS);
+	all_left_with(RUN_EXIT_USER);
+}
+
+static void a_lost_node_is_named_and_replaced(void **state)
+{
+	start_all(3, 1);
+	end_host(2, true);
+	run_for(4 * S_NS);
+	assert_int_equal(count_working(), 0);
+	for (uint32_t h = 0; h < 2; h++) {
+		assert_true(has_said(h, "(host2) is lost: not a sign of it for 2."));
+		assert_true(has_said(h, "2 of 3 nodes are here"));
+		assert_true(has_said(h, "which was host2"));
+	}
+	start_host(5);
+	run_for(5 * S_NS);
+	check_group();
+	assert_int_equal(w.hosts[5].start.node, w.hosts[2].start.node);
+	assert_int_equal(w.hosts[5].start.ledger.restarts, 0); /* nobody's fault */
+	assert_int_equal(w.hosts[5].generation, 2);
+	end_all_workers(0);
+	run_for(5 * S_NS);
+	assert_int_equal(w.hosts[0].status, 0);
+	assert_int_equal(w.hosts[5].status, 0);
+}
+
+/* Cut off, it kills its workers itself, and is taken back. */
+static void a_node_that_was_cut_off_comes_back(void **state)
+{
+	start_all(2, 1);
+	w.cut[1] = true;
+	run_for(5 * S_NS);
+	assert_int_equal(count_working(), 0);
+	assert_true(has_said(1, "the coordinator at a:1 is lost: not a sign of it"));
+	assert_true(has_said(1, "only a node with that address can take its place"));
+	w.cut[1] = false;
+	run_for(10 * S_NS);
+	check_group();
+	assert_int_equal(w.hosts[1].start.node, 1);
+}
+
+static void the_next_place_takes_over(void **state)
+{
+	start_all(3, 2);
+	assert_int_equal(w.hosts[0].nodes.role, NODES_LEADING);
+	end_worker(1, 0, 9, MS_NS);
+	run_for(2 * S_NS);
+	end_host(0, true);
+	run_for(8 * S_NS);
+	assert_int_equal(w.hosts[1].nodes.role, NODES_LEADING);
+	assert_int_equal(w.hosts[2].nodes.role, NODES_MEMBER);
+	start_host(4); /* it has no place's address */
+	run_for(10 * S_NS);
+	check_group();
+	assert_int_equal(w.hosts[4].generation, 3); /* it goes on from what the members knew */
+	assert_int_equal(w.hosts[4].start.ledger.restarts, 1);
+	end_all_workers(0);
+	run_for(5 * S_NS);
+	assert_int_equal(w.hosts[4].status, 0);
+}
+
+/* A new, empty node has the first place's address: it coordinates, and learns from the others. */
+static void a_new_coordinator_learns_how_far_the_job_is(void **state)
+{
+	start_all(3, 2);
+	end_worker(1, 0, 9, MS_NS);
+	run_for(2 * S_NS);
+	end_host(0, true);
+	run_for(8 * S_NS);
+	w.place_of[0] = 6;
+	start_host(6);
+	run_for(10 * S_NS);
+	check_group();
+	assert_int_equal(w.hosts[6].nodes.role, NODES_LEADING);
+	assert_int_equal(w.hosts[6].generation, 3);
+	assert_int_equal(w.hosts[6].start.ledger.restarts, 1);
+}
+
+/* The second place's host is there first; once the first one is, it gives way. */
+static void the_first_place_has_precedence(void **state)
+{
+	begin_world(first_seed, 3, 2);
+	start_host(1);
+	start_host(2);
+	run_for(5 * S_NS);
+	assert_int_equal(w.hosts[1].nodes.role, NODES_LEADING);
+	start_host(0);
+	run_for(10 * S_NS);
+	check_group();
+	assert_int_equal(w.hosts[0].nodes.role, NODES_LEADING);
+}
+
+static void a_signal_at_one_node_is_a_notice_on_all(void **state)
+{
+	start_all(3, 1);
+	happen(2, MS_NS, (struct nodes_event){.kind = NODES_SIGNALED, .signal = 15}, NULL);
+	run_for(S_NS);
+	for (uint32_t h = 0; h < 3; h++) {
+		assert_int_equal(w.hosts[h].noticed, 15);
+	}
+	check_group(); /* they may finish */
+	end_all_workers(0);
+	run_for(5 * S_NS);
+	all_left_with(143);
+}
+
+static void workers_that_do_not_leave_are_killed(void **state)
+{
+	start_all(2, 1);
+	happen(1, MS_NS, (struct nodes_event){.kind = NODES_SIGNALED, .signal = 15}, NULL);
+	run_for(16 * S_NS);
+	check_group();
+	run_for(3 * S_NS);
+	all_left_with(143);
+}
+
+/* What the node of rank 0 wrote is told to all others. */
+static void a_root_is_told_to_the_others(void **state)
+{
+	for (uint32_t at = 0; at < 2; at++) {
+		start_all(3, 1);
+		happen(at, MS_NS,
+			(struct nodes_event){.kind = NODES_BEGUN, .nonce = 77, .text = "/root"},
+			NULL);
+		run_for(S_NS);
+		for (uint32_t h = 0; h < 3; h++) {
+			assert_int_equal(w.hosts[h].told, h == at ? 0 : 77);
+		}
+	}
+}
+
+/* The node that is told to stop loses the coordinator before that answers. */
+static void a_signal_is_not_forgotten(void **state)
+{
+	start_all(2, 1);
+	w.cut[0] = true;
+	happen(1, MS_NS, (struct nodes_event){.kind = NODES_SIGNALED, .signal = 15}, NULL);
+	run_for(5 * S_NS);
+	assert_int_equal(w.hosts[1].status, 143);
+}
+
+/* The coordinator dies while the others leave: they end by themselves, in time. */
+static void leaving_needs_no_coordinator(void **state)
+{
+	start_all(3, 1);
+	happen(0, MS_NS, (struct nodes_event){.kind = NODES_SIGNALED, .signal = 15}, NULL);
+	run_for(S_NS);
+	end_host(0, true);
+	run_for(5 * S_NS);
+	assert_int_equal(count_working(), 2);
+	end_worker(1, 0, 0, MS_NS);
+	end_worker(1, 1, 0, MS_NS);
+	run_for(S_NS);
+	assert_int_equal(w.hosts[1].status, 143);
+	run_for(15 * S_NS);
+	assert_int_equal(w.hosts[2].status, 143); /* its own were killed at the deadline */
+}
+
+static void missing_nodes_are_told_and_the_wait_ends(void **state)
+{
+	begin_world(first_seed, 3, 1);
+	start_host(0);
+	start_host(1);
+	run_for(30 * S_NS);
+	assert_true(has_said(0, "2 of 3 nodes are here: host0 (2 workers), host1 (2 workers)"));
+	run_for(600 * S_NS);
+	assert_true(has_said(1, "only 2 of 3 nodes came within 600 s"));
+	all_left_with(RUN_EXIT_NODES);
+}
+
+static void without_a_coordinator_the_wait_ends_too(void **state)
+{
+	begin_world(first_seed, 2, 1);
+	w.place_of[0] = NOBODY;
+	start_host(3);
+	run_for(601 * S_NS);
+	assert_true(has_said(3, "no coordinator within 600 s: a:1 (Connection refused)"));
+	all_left_with(RUN_EXIT_NODES);
+}
+
+static void who_does_not_fit_is_refused(void **state)
+{
+	struct nodes_options options;
+
+	start_all(2, 1);
+	options = usual();
+	options.nodes = 3;
+	start_host_as(3, options);
+	options = usual();
+	options.job = "another";
+	start_host_as(4, options);
+	start_host(5); /* one too many: it waits */
+	run_for(5 * S_NS);
+	assert_int_equal(w.hosts[3].status, RUN_EXIT_USAGE);
+	assert_true(has_said(3, "--nnodes is 3 there and 2 here"));
+	assert_int_equal(w.hosts[4].status, RUN_EXIT_USAGE);
+	assert_true(has_said(4, "the job is another there and job here"));
+	assert_true(w.hosts[5].on && has_said(5, "the job has its 2 nodes"));
+	end_host(1, true);
+	run_for(10 * S_NS);
+	check_group();
+	assert_true(w.hosts[5].alive[0]);
+}
+
+/* A coordinator that stood still takes nobody for lost because of it; but its members do. */
+static void who_stood_still_blames_nobody(void **state)
+{
+	struct nodes *n;
+
+	start_all(2, 1);
+	n = &w.hosts[0].nodes;
+	w.now_ns += 1900 * MS_NS; /* shorter than what members wait */
+	step_host(0, (struct nodes_event){.kind = NODES_TICK});
+	assert_int_equal(n->policy.phase, RUN_WORKING);
+	w.now_ns += 60 * S_NS;
+	step_host(0, (struct nodes_event){.kind = NODES_TICK});
+	assert_int_equal(n->policy.phase, RUN_WORKING);
+}
+
+/* A start of a generation that is over, and what its workers did, count for nothing. */
+static void what_is_old_is_refused(void **state)
+{
+	struct node_frame old;
+	uint32_t conn;
+
+	start_all(2, 1);
+	old = w.hosts[1].start;
+	end_worker(1, 0, 9, MS_NS);
+	run_for(5 * S_NS);
+	check_group();
+	conn = w.hosts[1].nodes.conn;
+	happen(0, MS_NS, (struct nodes_event){.kind = NODES_FRAME, .conn = conn},
+		&(struct node_frame){.kind = NODE_EXITED, .generation = 1, .status = 1});
+	run_for(S_NS);
+	assert_int_equal(w.hosts[0].generation, 2);
+	happen(1, MS_NS, (struct nodes_event){.kind = NODES_FRAME, .conn = conn}, &old);
+	run_for(10 * S_NS);
+	assert_true(has_said(1, "its start is an old one"));
+	check_group();
+	assert_int_equal(w.hosts[1].generation, 3);
+}
+
+/* ---- random histories ---- */
+
+static uint32_t count_on(void)
+{
+	uint32_t on = 0;
+
+	for (uint32_t h = 0; h < HOSTS; h++) {
+		on += w.hosts[h].on;
+	}
+	return on;
+}
+
+/* Something bad happens to somebody. */
+static void disturb(void)
+{
+	uint32_t h = (uint32_t)rng_below(&w.rng, HOSTS);
+	struct host *host = &w.hosts[h];
+
+	switch (rng_below(&w.rng, 6)) {
+	case 0:
+		if (host->on) {
+			end_host(h, true);
+		}
+		break;
+	case 1:
+		if (host->on) {
+			end_host(h, false);
+		}
+		break;
+	case 2:
+		w.cut[h] = !w.cut[h];
+		break;
+	case 3: /* fewer than two jobs need: halves of a network must not both be whole */
+		if (!host->on && count_on() < 2 * w.nodes - 1) {
+			start_host(h);
+		}
+		break;
+	case 4:
+		if (count_working() == w.nodes && rng_below(&w.rng, 4) == 0) {
+			end_all_workers(0);
+		}
+		break;
+	default:
+		end_worker(h, (uint32_t)rng_below(&w.rng, WORKERS), 9, MS_NS);
+	}
+}
+
+/* Everything is well again: as many hosts as needed, on one network, one with each place. */
+static void heal(void)
+{
+	uint32_t on = count_on();
+
+	memset(w.cut, 0, sizeof(w.cut));
+	for (uint32_t h = 0; h < HOSTS; h++) {
+		if (!w.hosts[h].on && on < w.nodes) {
+			start_host(h);
+			on++;
+		}
+	}
+	for (uint32_t p = 0; p < w.places; p++) {
+		for (uint32_t h = 0; h < HOSTS && !w.hosts[w.place_of[p]].on; h++) {
+			w.place_of[p] = h;
+		}
+	}
+}
+
+static void tell_history(uint64_t seed)
+{
+	print_error("history %llu, %u nodes, %u places\n", (unsigned long long)seed, w.nodes,
+		w.places);
+	for (uint32_t h = 0; h < HOSTS; h++) {
+		const struct nodes *n = &w.hosts[h].nodes;
+		size_t len = strlen(w.hosts[h].said);
+
+		if (w.hosts[h].on) {
+			print_error("host %u: role %d, phase %d, generation %u, alive %u: …%s", h,
+				n->role, n->policy.phase, n->ledger.generation, n->alive,
+				w.hosts[h].said + (len > 400 ? len - 400 : 0));
+		}
+	}
+}
+
+static void every_history_ends_well(void **state)
+{
+	bool worked[HOSTS];
+
+	for (uint32_t i = 0; i < HISTORIES; i++) {
+		uint32_t nodes = 2 + i % 3;
+
+		begin_world(first_seed + i, nodes, 1 + i % PLACES);
+		w.max_restarts = 1000000;
+		for (uint32_t h = 0; h < nodes; h++) {
+			start_host(h);
+		}
+		for (uint32_t e = rng_below(&w.rng, 12); e > 0; e--) {
+			run_for((int64_t)rng_below(&w.rng, 4000) * MS_NS);
+			disturb();
+		}
+		heal();
+		run_for(60 * S_NS);
+		heal(); /* a group whose workers had all ended well has left */
+		run_for(60 * S_NS);
+		if (count_working() != nodes) {
+			tell_history(first_seed + i);
+		}
+		check_group();
+		for (uint32_t h = 0; h < HOSTS; h++) {
+			worked[h] = w.hosts[h].on && w.hosts[h].alive[0];
+		}
+		end_all_workers(0);
+		run_for(10 * S_NS);
+		for (uint32_t h = 0; h < HOSTS; h++) {
+			assert_true(!worked[h] || w.hosts[h].status == 0);
+		}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nodes_start_and_end_together),
+		cmocka_unit_test(ranks_are_those_that_were_given),
+		cmocka_unit_test(a_worker_that_fails_restarts_all),
+		cmocka_unit_test(restarts_are_counted_once_for_the_job),
+		cmocka_unit_test(a_users_error_ends_it_everywhere),
+		cmocka_unit_test(a_lost_node_is_named_and_replaced),
+		cmocka_unit_test(a_node_that_was_cut_off_comes_back),
+		cmocka_unit_test(the_next_place_takes_over),
+		cmocka_unit_test(a_new_coordinator_learns_how_far_the_job_is),
+		cmocka_unit_test(the_first_place_has_precedence),
+		cmocka_unit_test(a_signal_at_one_node_is_a_notice_on_all),
+		cmocka_unit_test(workers_that_do_not_leave_are_killed),
+		cmocka_unit_test(a_root_is_told_to_the_others),
+		cmocka_unit_test(a_signal_is_not_forgotten),
+		cmocka_unit_test(leaving_needs_no_coordinator),
+		cmocka_unit_test(missing_nodes_are_told_and_the_wait_ends),
+		cmocka_unit_test(without_a_coordinator_the_wait_ends_too),
+		cmocka_unit_test(who_does_not_fit_is_refused),
+		cmocka_unit_test(who_stood_still_blames_nobody),
+		cmocka_unit_test(what_is_old_is_refused),
+		cmocka_unit_test(every_history_ends_well),
+	};
+
+	first_seed = test_seed();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

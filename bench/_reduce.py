@@ -1,5 +1,6 @@
 """A rank that times all-reduces: _reduce.py ORDER CASE..., each case NUMBERS,COUNT,TIMES,WAIT.
 
+NUMBERS: lengths of vectors, separated by "/", of each of which there are COUNT.
 ORDER: backends in the order in which they take their turns. Prints, as the first rank, a JSON
 object: {backend: {case: RESULT}}, and under "memcpy" the seconds that copying a vector takes while
 all ranks do so. A RESULT is of a round: seconds in the slowest rank, CPU seconds of all ranks,
@@ -54,8 +55,9 @@ def over_ranks(value: float, op: dist.ReduceOp, group: dist.ProcessGroup) -> flo
 
 
 def measure(case: str, group: dist.ProcessGroup) -> Result:
-    numbers, count, times, wait = map(int, case.split(","))
-    tensors = [torch.full((numbers,), float(dist.get_rank())) for _ in range(count)]
+    numbers = [int(length) for length in case.split(",")[0].split("/")]
+    count, times, wait = map(int, case.split(",")[1:])
+    tensors = [torch.full((length,), float(dist.get_rank())) for length in numbers * count]
     run_round(tensors, wait == 1, group)
     want = sum(range(dist.get_world_size()))
     assert all(float(t[0]) == want == float(t[-1]) for t in tensors)
@@ -76,7 +78,7 @@ def measure(case: str, group: dist.ProcessGroup) -> Result:
 
 
 def measure_memcpy(case: str, group: dist.ProcessGroup) -> float:
-    source = torch.zeros(int(case.split(",")[0]))
+    source = torch.zeros(int(case.split(",")[0].split("/")[0]))
     target = torch.zeros_like(source)
     dist.barrier(group)
     begun = time.perf_counter()

@@ -71,6 +71,7 @@ PURE = {
     "src/agent/nodes.c",
     "src/agent/nodes_join.c",
     "src/agent/nodes_lead.c",
+    "src/agent/nodes_serve.c",
     "src/agent/run_lines.c",
     "src/agent/run_places.c",
     "src/agent/run_policy.c",

@@ -110,6 +110,7 @@ static void code_start(struct coder *c, struct node_frame *f)
 	code_u32(c, &f->first);
 	code_u32(c, &f->world);
 	code_place(c, f);
+	code_str(c, f->text, sizeof(f->text));
 }
 
 static void code_exited(struct coder *c, struct node_frame *f)
@@ -142,6 +143,7 @@ static bool code_from_member(struct coder *c, struct node_frame *f)
 		code_bool(c, &f->ok);
 		return true;
 	case NODE_BEGUN:
+	case NODE_SERVE:
 		code_u64(c, &f->who);
 		code_str(c, f->text, sizeof(f->text));
 		return true;
@@ -208,6 +210,9 @@ static bool is_sound(const struct node_frame *f)
 			f->address[0] != '\0';
 	case NODE_READY:
 		return f->port <= UINT16_MAX;
+	case NODE_SERVE:
+		return f->text[0] != '\0' && strlen(f->text) < NODE_SERVER_MAX &&
+			strchr(f->text, ',') == NULL;
 	case NODE_EXITED:
 		return f->rank < RANKS_MAX && f->status >= 0 && f->status <= 255;
 	case NODE_START:

@@ -11,12 +11,14 @@
 #include "base/wire.h"
 #include "ckpt/manifest.h"
 
-#define NODE_FRAME_HEAD 4u    /* bytes before a body: its length */
-#define NODE_FRAME_MAX  2048u /* bytes of a body */
-#define NODE_TEXT_MAX   512u  /* bytes of a text for people, terminator included */
-#define NODES_MAX       256u  /* of a job */
-#define NODE_NONE       UINT32_MAX
-#define NODE_WORKERS    64u /* of a node; RUN_WORKERS_MAX */
+#define NODE_FRAME_HEAD  4u    /* bytes before a body: its length */
+#define NODE_FRAME_MAX   2048u /* bytes of a body */
+#define NODE_TEXT_MAX    1200u /* bytes of a text, terminator included */
+#define NODES_MAX        256u  /* of a job */
+#define NODE_SERVERS_MAX 16u   /* hosts that only add, likewise */
+#define NODE_NONE        UINT32_MAX
+#define NODE_SERVER_MAX  72u /* bytes of a server's name, terminator included */
+#define NODE_WORKERS     64u /* of a node; RUN_WORKERS_MAX */
 
 enum node_frame_kind {
 	/* member to coordinator */
@@ -26,11 +28,12 @@ enum node_frame_kind {
 	NODE_SIGNAL,   /* signal */
 	NODE_DRAINED,  /* ok */
 	NODE_BEGUN,    /* who, text: its agent has begun in a root of this path, with this number */
+	NODE_SERVE,    /* who, text: no node, but a server that only adds, of this name */
 	/* coordinator to member */
 	NODE_WELCOME = 16, /* beat_ns */
 	NODE_REFUSE,       /* final, text */
 	NODE_NEWS,         /* bad, text */
-	NODE_START,        /* node, nodes, first, world, address, port, ledger */
+	NODE_START,        /* node, nodes, first, world, address, port, ledger, text: servers */
 	NODE_KILL,         /* generation, again, status */
 	NODE_NOTICE,       /* generation, signal, left_ns */
 	NODE_DRAIN,        /* status, signal, left_ns */
@@ -74,7 +77,7 @@ struct node_frame {
 	bool again;                /* another start follows */
 	bool final;                /* there is no use in trying again */
 	bool bad;                  /* the text is an error */
-	char text[NODE_TEXT_MAX];  /* for people */
+	char text[NODE_TEXT_MAX];  /* for people, or what its kind says */
 };
 
 /* Appends a frame, head and body. */

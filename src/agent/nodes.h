@@ -19,6 +19,9 @@
  * that is not newer than the last is refused. All members know how far the job is (node_ledger), so
  * that whoever coordinates next goes on from there.
  *
+ * Hosts that only add connect to the coordinator, too; a start waits for them, and one that is
+ * lost ends the group as a lost node does.
+ *
  * A member that loses the coordinator kills its workers and seeks again; unless the job is ending,
  * then it ends alone. With one node there is nobody to seek: that is `pawl run` of one node.
  */
@@ -65,6 +68,7 @@ struct nodes_ops {
 struct nodes_options {
 	uint32_t nodes;           /* of the job; 1: no places, no connections */
 	uint32_t workers;         /* of this node */
+	uint32_t servers;         /* that ranks are to have, if we coordinate */
 	uint32_t wanted;          /* its rank, or NODE_NONE: what is free */
 	uint32_t places;          /* of the rendezvous */
 	const char *const *place; /* them, for people */
@@ -106,6 +110,15 @@ struct nodes_member {
 	int64_t heard_ns;          /* when the last of it came */
 };
 
+/* A host that only adds (`pawl serve`): no node, but waited for as one. */
+struct nodes_server {
+	bool in;                    /* else it is lost, or was never there */
+	uint32_t conn;              /* of it */
+	uint64_t who;               /* its random number */
+	char name[NODE_SERVER_MAX]; /* for PAWL_SERVERS */
+	int64_t heard_ns;           /* when the last of it came */
+};
+
 /* Zeroed before nodes_init. */
 struct nodes {
 	struct nodes_options options; /* as given */
@@ -133,11 +146,12 @@ struct nodes {
 	int64_t said_ns;           /* when we last said that we do */
 	char why[NODES_PLACES_MAX][NODES_WHY_MAX]; /* each place did not do */
 
-	struct nodes_member members[NODES_MAX]; /* leading: the nodes */
-	uint64_t arrivals;                      /* so far */
-	uint32_t probe;                         /* connection to an earlier place, or NODE_NONE */
-	uint32_t probed;                        /* which */
-	int64_t probe_due_ns;                   /* of the next; 0: none */
+	struct nodes_member members[NODES_MAX];        /* leading: the nodes */
+	struct nodes_server servers[NODE_SERVERS_MAX]; /* likewise */
+	uint64_t arrivals;                             /* so far */
+	uint32_t probe;       /* connection to an earlier place, or NODE_NONE */
+	uint32_t probed;      /* which */
+	int64_t probe_due_ns; /* of the next; 0: none */
 };
 
 enum nodes_event_kind {

@@ -38,6 +38,31 @@ void nodes_lead_start(struct nodes *nodes);
 void nodes_lead_tell(struct nodes *nodes, const struct node_frame *frame); /* all members */
 void nodes_lead_finish(struct nodes *nodes);
 
+/* ---- nodes_serve.c: the coordinator's servers ---- */
+
+uint32_t nodes_servers_in(const struct nodes *nodes);
+uint32_t nodes_servers_missing(const struct nodes *nodes);
+/* A connection says that it is one. */
+void nodes_serve_join(struct nodes *nodes, uint32_t conn, const struct node_frame *serve);
+/* Whether the connection is a server's, which this is for. */
+bool nodes_serve_frame(struct nodes *nodes, uint32_t conn, const struct node_frame *frame);
+bool nodes_serve_closed(struct nodes *nodes, uint32_t conn, const char *why);
+void nodes_serve_beat(struct nodes *nodes); /* and who is silent is lost */
+void nodes_serve_tell(struct nodes *nodes, const struct node_frame *frame);
+/* None is ours any more: they look for whoever coordinates. */
+void nodes_serve_drop(struct nodes *nodes);
+/* PAWL_SERVERS, of NODE_TEXT_MAX bytes. */
+void nodes_serve_list(const struct nodes *nodes, char *text);
+/* ---- nodes_lead.c, for it ---- */
+
+/* Said here, and at all members. */
+__attribute__((format(printf, 3, 4))) void nodes_lead_announce(struct nodes *nodes, bool bad,
+	const char *fmt, ...);
+/* Someone is lost, with so many workers that had not ended. */
+void nodes_lead_lost(struct nodes *nodes, uint32_t alive);
+/* All who were told of the end may have closed. */
+void nodes_lead_closing(struct nodes *nodes);
+
 /* ---- nodes_join.c: the others ---- */
 
 void nodes_seek(struct nodes *nodes);

@@ -72,6 +72,17 @@ __attribute__((format(printf, 4, 5))) static void announce(struct nodes *n, bool
 	}
 }
 
+void nodes_lead_announce(struct nodes *n, bool bad, const char *fmt, ...)
+{
+	char text[NODE_TEXT_MAX];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	announce(n, bad, NULL, "%s", text);
+}
+
 /* ---- who is there ---- */
 
 /* "10.79.0.1 (2 workers), 10.79.0.2 (2 workers)" */
@@ -114,17 +125,23 @@ static void list_missing(const struct nodes *n, char *text, size_t cap_bytes)
 static void tell_count(struct nodes *n)
 {
 	uint32_t missing = n->options.nodes - count_in(n);
+	char servers[64] = "";
 	char here[256];
 	char lost[160];
 
-	if (missing == 0 || n->policy.phase != RUN_GATHERING) {
+	if (missing + nodes_servers_missing(n) == 0 || n->policy.phase != RUN_GATHERING) {
 		return;
 	}
 	list_members(n, here, sizeof(here));
 	list_missing(n, lost, sizeof(lost));
-	announce(n, false, NULL, "%u of %u nodes are here: %s; waiting up to %.0f s for %u more%s",
-		count_in(n), n->options.nodes, here, (double)(n->policy.timer_ns - n->now_ns) / 1e9,
-		missing, lost);
+	if (nodes_servers_missing(n) > 0) {
+		snprintf(servers, sizeof(servers), ", and for %u of %u servers",
+			nodes_servers_missing(n), n->options.servers);
+	}
+	announce(n, false, NULL,
+		"%u of %u nodes are here: %s; waiting up to %.0f s for %u more%s%s", count_in(n),
+		n->options.nodes, here, (double)(n->policy.timer_ns - n->now_ns) / 1e9, missing,
+		lost, servers);
 }
 
 void nodes_lead_late(struct nodes *n)
@@ -134,9 +151,10 @@ void nodes_lead_late(struct nodes *n)
 
 	list_members(n, here, sizeof(here));
 	list_missing(n, lost, sizeof(lost));
-	announce(n, true, NULL, "only %u of %u nodes came within %.0f s: %s; %u missing%s",
+	announce(n, true, NULL,
+		"only %u of %u nodes came within %.0f s: %s; %u missing%s, and %u of %u servers",
 		count_in(n), n->options.nodes, (double)n->options.timeout_ns / 1e9, here,
-		n->options.nodes - count_in(n), lost);
+		n->options.nodes - count_in(n), lost, nodes_servers_missing(n), n->options.servers);
 }
 
 void nodes_lead(struct nodes *n)
@@ -145,6 +163,7 @@ void nodes_lead(struct nodes *n)
 	struct pawl_err err;
 
 	memset(n->members, 0, sizeof(n->members));
+	memset(n->servers, 0, sizeof(n->servers));
 	*self = (struct nodes_member){.in = true,
 		.conn = NODE_NONE,
 		.who = n->options.who,
@@ -185,6 +204,7 @@ void nodes_lead_probed(struct nodes *n, uint32_t conn)
 			n->options.ops->close(n->options.user, n->members[m].conn);
 		}
 	}
+	nodes_serve_drop(n);
 	n->options.ops->unlisten(n->options.user);
 	memset(n->members, 0, sizeof(n->members));
 	n->probe = NODE_NONE;
@@ -391,6 +411,7 @@ void nodes_lead_start(struct nodes *n)
 	start.world = n->policy.workers;
 	start.port = master->port;
 	memcpy(start.address, master->address, sizeof(start.address));
+	nodes_serve_list(n, start.text);
 	n->probe_due_ns = 0;
 	for (uint32_t node = 0, first = 0; node < n->options.nodes; node++) {
 		struct nodes_member *m = find_node(n, node);
@@ -423,7 +444,7 @@ void nodes_lead_gather(struct nodes *n)
 	if (n->policy.phase != RUN_GATHERING) {
 		return;
 	}
-	if (count_in(n) < n->options.nodes) {
+	if (count_in(n) < n->options.nodes || nodes_servers_missing(n) > 0) {
 		n->probe_due_ns = n->place > 0 && n->probe_due_ns == 0 ? n->now_ns + NODES_PROBE_NS
 								       : n->probe_due_ns;
 		return;
@@ -524,8 +545,13 @@ void nodes_lead_frame(struct nodes *n, uint32_t conn, const struct node_frame *f
 	struct nodes_member *m = find_conn(n, conn);
 
 	if (m == NULL) {
+		if (nodes_serve_frame(n, conn, frame)) {
+			return;
+		}
 		if (frame->kind == NODE_JOIN) {
 			take_join(n, conn, frame);
+		} else if (frame->kind == NODE_SERVE) {
+			nodes_serve_join(n, conn, frame);
 		} else if (conn != n->probe) {
 			n->options.ops->close(n->options.user, conn);
 		}
@@ -567,15 +593,12 @@ void nodes_lead_frame(struct nodes *n, uint32_t conn, const struct node_frame *f
 static void lose(struct nodes *n, struct nodes_member *m, const char *why)
 {
 	uint32_t alive = m->alive;
-	bool gathering;
 	char name[96];
 
 	m->in = false;
 	m->alive = 0;
 	if (n->role == NODES_CLOSING) {
-		if (count_in(n) == 1) {
-			nodes_exit(n);
-		}
+		nodes_lead_closing(n);
 		return;
 	}
 	name_member(m, name, sizeof(name));
@@ -585,7 +608,13 @@ static void lose(struct nodes *n, struct nodes_member *m, const char *why)
 		nodes_lead_drained(n);
 		return;
 	}
-	gathering = n->policy.phase == RUN_GATHERING;
+	nodes_lead_lost(n, alive);
+}
+
+void nodes_lead_lost(struct nodes *n, uint32_t alive)
+{
+	bool gathering = n->policy.phase == RUN_GATHERING;
+
 	nodes_decide(n,
 		(struct run_event){.kind = RUN_LOST, .workers = alive, .commits = n->commits});
 	if (gathering) {
@@ -601,6 +630,8 @@ void nodes_lead_closed(struct nodes *n, uint32_t conn, const char *why)
 		n->probe = NODE_NONE;
 	} else if (m != NULL) {
 		lose(n, m, why);
+	} else {
+		nodes_serve_closed(n, conn, why);
 	}
 }
 
@@ -609,12 +640,17 @@ void nodes_lead_finish(struct nodes *n)
 	const struct node_frame exit = {.kind = NODE_EXIT, .status = n->policy.status};
 
 	nodes_lead_tell(n, &exit);
-	if (count_in(n) <= 1) {
-		nodes_exit(n);
-		return;
-	}
+	nodes_serve_tell(n, &exit);
 	n->role = NODES_CLOSING;
 	n->due_ns = n->now_ns + NODES_CLOSE_NS;
+	nodes_lead_closing(n);
+}
+
+void nodes_lead_closing(struct nodes *n)
+{
+	if (n->role == NODES_CLOSING && count_in(n) <= 1 && nodes_servers_in(n) == 0) {
+		nodes_exit(n);
+	}
 }
 
 static void beat(struct nodes *n)
@@ -624,6 +660,7 @@ static void beat(struct nodes *n)
 
 	n->beat_due_ns = n->now_ns + n->beat_ns;
 	nodes_lead_tell(n, &frame);
+	nodes_serve_beat(n);
 	for (uint32_t i = 1; i < NODES_MAX; i++) {
 		struct nodes_member *m = &n->members[i];
 

@@ -79,7 +79,8 @@ static void start_group(void *user, const struct node_frame *start)
 		.attempt = attempt,
 		.restarts = start->ledger.restarts,
 		.port = start->port,
-		.master = start->address};
+		.master = start->address,
+		.servers = start->text};
 
 	if (place.restarts != run->restarts) {
 		log_line(LOG_INFO, "restart %u of %u", place.restarts, run->options->max_restarts);
@@ -410,6 +411,7 @@ static int open_nodes(struct run *run, struct pawl_err *err)
 	const struct run_plan *plan = &run->plan;
 	struct nodes_options options = {.nodes = plan->nodes,
 		.workers = o->workers,
+		.servers = o->servers,
 		.wanted = plan->node_rank,
 		.places = plan->places.n,
 		.place = plan->places.text,
@@ -422,7 +424,7 @@ static int open_nodes(struct run *run, struct pawl_err *err)
 		.user = run};
 	const struct node_net_options net = {.loop = run->loop,
 		.places = plan->places.at,
-		.token = plan->has_token ? plan->token : NULL,
+		.token = plan->token[0] != '\0' ? plan->token : NULL,
 		.connected = on_connected,
 		.closed = on_closed,
 		.frame = on_frame,

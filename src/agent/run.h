@@ -37,6 +37,7 @@ struct run_options {
 	uint32_t nodes;         /* of the job; 0: what the launcher says, else 1 */
 	uint32_t node_rank;     /* of this one; NODE_NONE: what the launcher says, else any */
 	const char *rendezvous; /* "host:port,…" of several nodes; NULL: what the launcher says */
+	uint32_t servers;       /* hosts that only add, at most NODE_SERVERS_MAX */
 	const char *token_file; /* it holds the token; NULL: PAWL_TOKEN, else none */
 	int64_t node_timeout_ns; /* how long nodes are waited for */
 	uint32_t max_restarts;   /* at most RUN_RESTARTS_MAX */

@@ -60,6 +60,7 @@ struct run_group {
 	char **argv;                      /* of an executed worker; owned, the strings are not */
 	int null_fd;                      /* /dev/null */
 	char master[ADDRESS_MAX];         /* place.master */
+	char servers[NODE_TEXT_MAX];      /* place.servers */
 	struct wire_out tmpl_common;      /* what the template was told */
 	struct worker workers[RUN_WORKERS_MAX]; /* by local rank; the first place.workers */
 };
@@ -237,6 +238,7 @@ void run_group_start(struct run_group *group, const struct run_start *start)
 	place->attempt = start->attempt;
 	place->port = start->port;
 	snprintf(group->master, sizeof(group->master), "%s", start->master);
+	snprintf(group->servers, sizeof(group->servers), "%s", start->servers);
 	group->from_template = 0;
 	check_template(group);
 	for (uint32_t rank = 0; rank < group->place.workers; rank++) {
@@ -465,6 +467,7 @@ int run_group_open(struct run_group **group, const struct run_group_options *opt
 		.our_backend = options->run->our_backend,
 		.nccl_async = getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL,
 		.master = g->master,
+		.servers = g->servers,
 	};
 	g->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	rv = g->null_fd < 0 ? pawl_err_sys(err, "open /dev/null") : make_argv(g, err);

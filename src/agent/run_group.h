@@ -32,14 +32,15 @@ struct run_end {
 
 /* Where in the job the workers of this node are. Strings stay the caller's. */
 struct run_start {
-	uint32_t first;     /* the lowest of their ranks */
-	uint32_t world;     /* ranks of the job */
-	uint32_t node;      /* this one's rank */
-	uint32_t nodes;     /* of the job */
-	uint32_t attempt;   /* its number */
-	uint32_t restarts;  /* counted so far */
-	uint32_t port;      /* MASTER_PORT */
-	const char *master; /* MASTER_ADDR */
+	uint32_t first;      /* the lowest of their ranks */
+	uint32_t world;      /* ranks of the job */
+	uint32_t node;       /* this one's rank */
+	uint32_t nodes;      /* of the job */
+	uint32_t attempt;    /* its number */
+	uint32_t restarts;   /* counted so far */
+	uint32_t port;       /* MASTER_PORT */
+	const char *master;  /* MASTER_ADDR */
+	const char *servers; /* PAWL_SERVERS, if it is not empty */
 };
 
 struct run_group_options {

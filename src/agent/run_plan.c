@@ -166,7 +166,7 @@ static int read_env(struct pawl_env *env, struct pawl_err *err)
 /* ---- several nodes ---- */
 
 /* One token of what a file or a variable holds. */
-static int take_token(struct run_plan *plan, const char *text, size_t len, const char *source,
+static int take_token(char *token, const char *text, size_t len, const char *source,
 	struct pawl_err *err)
 {
 	while (len > 0 && isspace((unsigned char)text[len - 1])) {
@@ -178,23 +178,23 @@ static int take_token(struct run_plan *plan, const char *text, size_t len, const
 			"makes one",
 			source, NODE_TOKEN_MIN, NODE_TOKEN_MAX, len);
 	}
-	memcpy(plan->token, text, len);
-	plan->token[len] = '\0';
-	plan->has_token = true;
+	memcpy(token, text, len);
+	token[len] = '\0';
 	return 0;
 }
 
-static int read_token(struct run_plan *plan, const char *path, struct pawl_err *err)
+int run_token_read(char *token, const char *path, struct pawl_err *err)
 {
 	const char *text = getenv("PAWL_TOKEN");
 	char bytes[NODE_TOKEN_MAX + 2];
 	FILE *file;
 	size_t len;
 
+	token[0] = '\0';
 	if (path == NULL) {
 		return text == NULL || text[0] == '\0'
 			? 0
-			: take_token(plan, text, strlen(text), "PAWL_TOKEN", err);
+			: take_token(token, text, strlen(text), "PAWL_TOKEN", err);
 	}
 	file = fopen(path, "re");
 	if (file == NULL) {
@@ -202,7 +202,7 @@ static int read_token(struct run_plan *plan, const char *path, struct pawl_err *
 	}
 	len = fread(bytes, 1, sizeof(bytes), file);
 	fclose(file);
-	return take_token(plan, bytes, len, path, err);
+	return take_token(token, bytes, len, path, err);
 }
 
 /* Launchers that name their nodes' addresses; the port differs between jobs on the same nodes. */
@@ -256,17 +256,18 @@ static int find_nodes(struct run_plan *plan, const struct run_options *options,
 	}
 	if (plan->nodes == 1) {
 		plan->node_rank = NODE_NONE;
-		return options->rendezvous == NULL && options->node_rank == NODE_NONE
+		return options->rendezvous == NULL && options->node_rank == NODE_NONE &&
+				options->servers == 0
 			? 0
 			: pawl_err_set(err, PAWL_EINVAL,
-				  "--rendezvous and --node-rank go with --nnodes");
+				  "--rendezvous, --node-rank and --servers go with --nnodes");
 	}
 	if (plan->node_rank != NODE_NONE && plan->node_rank >= plan->nodes) {
 		return pawl_err_set(err, PAWL_EINVAL, "--node-rank %u of %u nodes: from 0 to %u",
 			plan->node_rank, plan->nodes, plan->nodes - 1);
 	}
 	rv = find_places(plan, options->rendezvous, err);
-	return rv == 0 ? read_token(plan, options->token_file, err) : rv;
+	return rv == 0 ? run_token_read(plan->token, options->token_file, err) : rv;
 }
 
 int run_plan_make(struct run_plan *plan, const struct run_options *options, struct pawl_err *err)

@@ -17,8 +17,7 @@ struct run_plan {
 	uint32_t nodes;                 /* of the job */
 	uint32_t node_rank;             /* of this one, or NODE_NONE: any */
 	struct run_places places;       /* where several nodes meet */
-	bool has_token;                 /* token is one */
-	char token[NODE_TOKEN_MAX + 1]; /* of the job */
+	char token[NODE_TOKEN_MAX + 1]; /* of the job; empty: none */
 };
 
 /* The interpreter: asked, a path or a name in PATH; without it (NULL) the one beside this program
@@ -32,6 +31,10 @@ int run_python_find(char *path, size_t cap_bytes, const char *asked, struct pawl
  * launcher that starts one process a node. Makes options->log_dir. Errors as run_main.
  */
 int run_plan_make(struct run_plan *plan, const struct run_options *options, struct pawl_err *err);
+
+/* Of a file, or (NULL) PAWL_TOKEN; "" without one. token: NODE_TOKEN_MAX + 1 bytes. PAWL_EINVAL,
+ * PAWL_ENOENT and others of opening it. */
+int run_token_read(char *token, const char *path, struct pawl_err *err);
 
 /* The id of a job that nobody named: the same whenever the same user starts the same script (its
  * real path) or module in the same directory. "train-0123456789abcdef". Pure. */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VAR_MAX 512u /* bytes of one variable of ours, terminator included */
+#define VAR_MAX 1280u /* bytes of one variable of ours, terminator included */
 
 const char *const run_vars_varying[] = {"RANK", "LOCAL_RANK", "ROLE_RANK", "MASTER_PORT",
 	"TORCHELASTIC_RESTART_COUNT", "PAWL_ATTEMPT", NULL};
@@ -47,6 +47,9 @@ void run_vars_put_common(struct wire_out *set, const struct run_place *place)
 	}
 	if (place->our_backend) {
 		put(set, "PAWL_BACKEND=pawl");
+	}
+	if (place->servers[0] != '\0') {
+		put(set, "PAWL_SERVERS=%s", place->servers);
 	}
 	if (place->nccl_async) {
 		put(set, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");

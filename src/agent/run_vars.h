@@ -21,6 +21,7 @@ struct run_place {
 	uint32_t attempt;      /* of the job, restarts included */
 	uint32_t port;         /* MASTER_PORT, another one each attempt */
 	const char *master;    /* MASTER_ADDR: of the node with rank 0 */
+	const char *servers;   /* PAWL_SERVERS, if it is not empty */
 	const char *job;       /* id */
 	const char *agent;     /* path of its socket */
 	bool one_thread;       /* OMP_NUM_THREADS is to be 1, as torchrun has it */

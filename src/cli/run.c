@@ -20,6 +20,7 @@ enum option {
 	RENDEZVOUS,
 	NODE_RANK,
 	NODE_TIMEOUT,
+	SERVERS,
 	TOKEN_FILE,
 	RESTARTS,
 	BACKEND,
@@ -39,6 +40,7 @@ static const struct cli_option options[] = {
 	[NODE_RANK] = {"--node-rank", 0, "K", "this node's, from 0 (in order of arrival)"},
 	[NODE_TIMEOUT] = {"--node-timeout", 0, "S",
 		"seconds to wait for nodes that are missing (600)"},
+	[SERVERS] = {"--servers", 0, "K", "hosts more that only add gradients: pawl serve there"},
 	[TOKEN_FILE] = {"--token-file", 0, "PATH",
 		"holds the secret that nodes must share (PAWL_TOKEN)"},
 	[RESTARTS] = {"--max-restarts", 0, "R", "times the group is started again (3)"},
@@ -53,30 +55,31 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-static bool take_option(const struct cli_command *command, enum option option, const char *value,
-	struct run_options *run)
+static bool take_number(const struct cli_command *command, const char *what, const char *value,
+	uint64_t least, uint64_t most, uint32_t *into)
 {
 	uint64_t number;
 
+	if (!cli_number(command, what, value, least, most, &number)) {
+		return false;
+	}
+	*into = (uint32_t)number;
+	return true;
+}
+
+static bool take_option(const struct cli_command *command, enum option option, const char *value,
+	struct run_options *run)
+{
 	switch (option) {
 	case WORKERS:
-		if (!cli_number(command, "-n", value, 1, RUN_WORKERS_MAX, &number)) {
-			return false;
-		}
-		run->workers = (uint32_t)number;
-		return true;
+		return take_number(command, "-n", value, 1, RUN_WORKERS_MAX, &run->workers);
 	case NODES:
-		if (!cli_number(command, "--nnodes", value, 1, NODES_MAX, &number)) {
-			return false;
-		}
-		run->nodes = (uint32_t)number;
-		return true;
+		return take_number(command, "--nnodes", value, 1, NODES_MAX, &run->nodes);
 	case NODE_RANK:
-		if (!cli_number(command, "--node-rank", value, 0, NODES_MAX - 1, &number)) {
-			return false;
-		}
-		run->node_rank = (uint32_t)number;
-		return true;
+		return take_number(command, "--node-rank", value, 0, NODES_MAX - 1,
+			&run->node_rank);
+	case SERVERS:
+		return take_number(command, "--servers", value, 0, NODE_SERVERS_MAX, &run->servers);
 	case NODE_TIMEOUT:
 		return cli_seconds(command, "--node-timeout", value,
 			(double)RUN_NODES_WAIT_MAX_NS / NS_PER_S, &run->node_timeout_ns);
@@ -87,11 +90,8 @@ static bool take_option(const struct cli_command *command, enum option option, c
 		run->token_file = value;
 		return true;
 	case RESTARTS:
-		if (!cli_number(command, "--max-restarts", value, 0, RUN_RESTARTS_MAX, &number)) {
-			return false;
-		}
-		run->max_restarts = (uint32_t)number;
-		return true;
+		return take_number(command, "--max-restarts", value, 0, RUN_RESTARTS_MAX,
+			&run->max_restarts);
 	case GRACE:
 		return cli_seconds(command, "--grace", value, (double)RUN_GRACE_MAX_NS / NS_PER_S,
 			&run->grace_ns);

@@ -2,73 +2,142 @@
  */
 #include "coll/serve.h"
 
+#include "agent/run_plan.h"
+#include "agent/serve_run.h"
 #include "base/address.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/interrupt.h"
 
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
-#include <string.h>
 
 #define TURN_NS (NS_PER_S / 5)
 
-enum option { LISTEN, PORT, TOWARD };
+enum option { LISTEN, PORT, RENDEZVOUS, TOKEN_FILE };
 
 static const struct cli_option options[] = {
-	[LISTEN] = {"--listen", 0, "ADDRESS", "of this host, numeric (PAWL_IFNAME's, or below)"},
+	[LISTEN] = {"--listen", 0, "ADDRESS",
+		"of this host, numeric (PAWL_IFNAME's; else where the way to the job begins)"},
 	[PORT] = {"--port", 0, "PORT", "to listen at (any that is free)"},
-	[TOWARD] = {"--toward", 0, "HOST", "listen where the way to that host begins"},
+	[RENDEZVOUS] = {"--rendezvous", 0, "ADDR",
+		"of the job's pawl run: serve that job, and leave when it ends"},
+	[TOKEN_FILE] = {"--token-file", 0, "PATH", "holds the job's secret (PAWL_TOKEN)"},
 	{NULL},
 };
 
-static void say(void *user, const char *line)
+/* What was asked for. */
+struct serve {
+	const char *listen, *rendezvous, *token_file;
+	uint64_t port;
+	struct run_places places;       /* of rendezvous */
+	char token[NODE_TOKEN_MAX + 1]; /* empty: none */
+	char name[COLL_TCP_NAME];       /* of the server */
+	struct coll_server *server;     /* owned */
+	atomic_bool stop;               /* the thread that hears who asks is to end */
+};
+
+static void say(const char *line)
 {
-	(void)user;
 	fprintf(stderr, "pawl serve: %s\n", line);
 }
 
-static int find_address(const char *asked, const char *toward, char *address, struct pawl_err *err)
+static void say_of_group(void *user, const char *line)
 {
-	if (asked) {
-		snprintf(address, ADDRESS_MAX, "%s", asked);
-		return 0;
-	}
-	return address_find(toward, address, err);
+	(void)user;
+	say(line);
 }
 
-static int serve(const struct cli_command *command, const char *address, uint16_t port)
+static int open_server(struct serve *serve, struct pawl_err *err)
 {
-	struct coll_server *server = NULL;
-	char name[COLL_TCP_NAME];
-	struct pawl_err err;
-	int rv = coll_server_open(&server, address, port, name, say, NULL, &err);
+	const char *toward = "192.0.2.1"; /* somewhere else (RFC 5737): the default route */
+	char address[ADDRESS_MAX];
+	int rv = 0;
 
+	if (serve->rendezvous) {
+		rv = run_places_parse(&serve->places, serve->rendezvous, err);
+		toward = serve->places.at[0].host;
+	}
 	if (rv == 0) {
-		printf("%s\n", name);
-		fflush(stdout);
-		interrupt_catch();
+		rv = run_token_read(serve->token, serve->token_file, err);
 	}
+	if (rv == 0 && serve->listen) {
+		snprintf(address, sizeof(address), "%s", serve->listen);
+	} else if (rv == 0) {
+		rv = address_find(toward, address, err);
+	}
+	return rv == 0 ? coll_server_open(&serve->server, address, (uint16_t)serve->port,
+				 serve->name, say_of_group, NULL, err)
+		       : rv;
+}
+
+static void *hear(void *user)
+{
+	struct serve *serve = user;
+	struct pawl_err err;
+
+	while (!atomic_load(&serve->stop) && coll_server_turn(serve->server, TURN_NS, &err) == 0) {
+	}
+	return NULL;
+}
+
+/* For whoever has the name, until a signal comes. */
+static int serve_all(struct serve *serve, int *status, struct pawl_err *err)
+{
+	int rv = 0;
+
+	printf("%s\n", serve->name);
+	fflush(stdout);
+	interrupt_catch();
 	while (rv == 0 && interrupt_signal() == 0) {
-		rv = coll_server_turn(server, TURN_NS, &err);
+		rv = coll_server_turn(serve->server, TURN_NS, err);
 	}
-	coll_server_close(server);
-	if (rv != 0) {
-		return cli_fail(command, &err);
+	*status = 128 + interrupt_signal();
+	return rv;
+}
+
+/* For one job. */
+static int serve_job(struct serve *serve, int *status, struct pawl_err *err)
+{
+	const struct serve_run_options job = {.places = &serve->places,
+		.token = serve->token[0] != '\0' ? serve->token : NULL,
+		.name = serve->name,
+		.say = say};
+	pthread_t thread;
+	int rv;
+
+	if (pthread_create(&thread, NULL, hear, serve) != 0) {
+		return pawl_err_set(err, PAWL_EIO, "start a thread");
 	}
-	return interrupt_signal() == SIGINT ? CLI_OK : 128 + interrupt_signal();
+	rv = serve_run(&job, status, err);
+	atomic_store(&serve->stop, true);
+	pthread_join(thread, NULL);
+	return rv;
+}
+
+/* For threads, too, which inherit it: serve_run hears of signals otherwise. */
+static void block_signals(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
 static int main_serve(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
-	char address[ADDRESS_MAX];
-	const char *asked = NULL;
-	const char *toward = "192.0.2.1"; /* somewhere else (RFC 5737): the default route */
-	uint64_t port = 0;
+	static struct serve serve;
 	struct pawl_err err;
+	int status = 0;
 	int what;
+	int rv;
 
 	while ((what = cli_read(&reader)) != CLI_END) {
 		if (what == CLI_ARG) {
@@ -78,32 +147,45 @@ static int main_serve(const struct cli_command *command, int argc, char **argv)
 			return cli_leave(what);
 		}
 		if (what == LISTEN) {
-			asked = reader.value;
-		} else if (what == TOWARD) {
-			toward = reader.value;
-		} else if (!cli_number(command, "--port", reader.value, 0, UINT16_MAX, &port)) {
+			serve.listen = reader.value;
+		} else if (what == RENDEZVOUS) {
+			serve.rendezvous = reader.value;
+		} else if (what == TOKEN_FILE) {
+			serve.token_file = reader.value;
+		} else if (!cli_number(command, "--port", reader.value, 0, UINT16_MAX,
+				   &serve.port)) {
 			return CLI_USAGE;
 		}
 	}
-	if (find_address(asked, toward, address, &err) != 0) {
-		return cli_fail(command, &err);
+	if (serve.rendezvous) {
+		block_signals();
 	}
-	return serve(command, address, (uint16_t)port);
+	rv = open_server(&serve, &err);
+	if (rv == 0) {
+		rv = serve.rendezvous ? serve_job(&serve, &status, &err)
+				      : serve_all(&serve, &status, &err);
+	}
+	coll_server_close(serve.server);
+	return rv == 0 ? status : cli_fail(command, &err);
 }
 
 const struct cli_command cli_serve = {
 	.name = "serve",
 	.args = "",
 	.summary = "Add gradients for jobs on other hosts: a server without a GPU, or torch",
-	.details = "Prints its name, ADDRESS:PORT:KEY, and serves until it is asked to leave. The "
-		   "ranks\n"
-		   "of a job on several hosts find it by PAWL_SERVERS, a list of such names "
-		   "separated\n"
-		   "by commas, the same at all ranks. Each server needs a host of its own. Who "
-		   "knows the\n"
-		   "key may use it. With n hosts of ranks, k servers make an all-reduce of many "
-		   "bytes\n"
-		   "up to 1 + k/n - 2k/n^2 times as fast: 1.5 times for 4 beside 4.\n",
+	.details =
+		"With --rendezvous, as the nodes of the job have it: they were started by\n"
+		"pawl run --nnodes N --servers K and wait for K of these.\n"
+		"\n"
+		"Without it prints its name, ADDRESS:PORT:KEY, and serves whoever knows that, "
+		"until\n"
+		"it is asked to leave. The ranks of a job on several hosts find it by "
+		"PAWL_SERVERS, a\n"
+		"list of such names separated by commas, the same at all ranks.\n"
+		"\n"
+		"Each server needs a host of its own. Beside n hosts of ranks, k servers make an\n"
+		"all-reduce of many bytes up to 1 + k/n - 2k/n^2 times as fast: 1.5 times for 4\n"
+		"beside 4.\n",
 	.options = options,
 	.main = main_serve,
 };

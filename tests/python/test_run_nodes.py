@@ -58,6 +58,73 @@ def test_a_script_runs_on_nodes_of_different_size(tmp_path: Path, backend: str) 
         assert second.said() == ["6.0 2 0 3 1 1 2 10.79.0.1"]
 
 
+SERVED = """
+    import os, sys, time, torch
+    import torch.distributed as dist
+    print("> servers", len(os.environ["PAWL_SERVERS"].split(",")), flush=True)
+    dist.init_process_group("pawl")
+    for step in range(int(sys.argv[1])):
+        mine = torch.full((100_000,), 1.0 + dist.get_rank())
+        dist.all_reduce(mine)
+        assert mine.eq(3).all()
+        if step == 3:
+            print("> sums", os.environ["PAWL_ATTEMPT"], flush=True)
+        time.sleep(0.05)
+"""
+
+
+def serve(job: nodes.Nodes, host: int, token: str = nodes.TOKEN) -> subprocess.Popen[str]:
+    command = ["ip", "netns", "exec", job.hosts[host], program.find(), "serve"]
+    return subprocess.Popen(
+        [*command, "--rendezvous", f"{netns.address(0)}:{nodes.PORT}"],
+        env=program.clean_env(PAWL_TOKEN=token), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def test_servers_are_waited_for(tmp_path: Path) -> None:
+    with nodes.job(tmp_path, 3, write(tmp_path / "served.py", SERVED), "10") as job:
+        ranks = [job.start(host, "--servers", "1") for host in (0, 1)]
+        ranks[0].hear("and for 1 of 1 servers")
+        server = serve(job, 2)
+        assert job.end() == [0, 0], job.texts()
+        said = server.communicate(timeout=program.LIMIT_S)[0]
+        assert server.returncode == 0, said
+        assert all(rank.said() == ["servers 1", "sums 0"] for rank in ranks)
+    assert "serves the job at" in said
+    assert "a group of 2 ranks, server 0 of 1: begins" in said
+    assert "the job ended with status 0" in said
+
+
+def test_a_lost_server_is_replaced(tmp_path: Path) -> None:
+    with nodes.job(tmp_path, 4, write(tmp_path / "served.py", SERVED), "200") as job:
+        ranks = [job.start(host, "--servers", "1", "--max-restarts", "0") for host in (0, 1)]
+        server = serve(job, 2)
+        ranks[1].hear("> sums 0")
+        server.kill()
+        server.communicate()
+        ranks[1].hear("server 10.79.0.3:.* is lost")
+        other = serve(job, 3)
+        ranks[1].hear("> sums 1")
+        ranks[0].signal(signal.SIGTERM)
+        assert job.end() == [143, 143], job.texts()
+        other.communicate(timeout=program.LIMIT_S)
+        assert other.returncode == 143
+
+
+def test_a_server_with_another_token_is_not_let_in(tmp_path: Path) -> None:
+    with nodes.job(tmp_path, 3, write(tmp_path / "served.py", SERVED), "10") as job:
+        first = job.start(0, "--servers", "1")
+        first.hear("coordinating at")
+        server = serve(job, 2, token="another token of more than sixteen")
+        assert server.stdout is not None
+        assert "looking for the coordinator" in server.stdout.readline()
+        server.terminate()
+        server.communicate()
+        assert server.returncode == 128 + signal.SIGTERM
+        assert "servers" in first.text()
+
+
 def test_nodes_meet_by_ipv6(tmp_path: Path) -> None:
     with nodes.job(tmp_path, 2, write(tmp_path / "meet.py", MEET)) as job:
         for i, host in enumerate(job.hosts):

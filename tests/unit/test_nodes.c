@@ -307,6 +307,63 @@ static void who_does_not_fit_is_refused(void **state)
 }
 
 /* A coordinator that stood still takes nobody for lost because of it; but its members do. */
+static void servers_are_waited_for_and_replaced(void **state)
+{
+	struct nodes_options options;
+
+	begin_world(first_seed, 2, 1);
+	options = usual();
+	options.servers = 2;
+	start_host_as(0, options);
+	start_host_as(1, options);
+	run_for(2 * S_NS);
+	start_server(5);
+	run_for(5 * S_NS);
+	assert_int_equal(count_working(), 0);
+	assert_true(has_said(1, "and for 1 of 2 servers"));
+	start_server(6);
+	run_for(5 * S_NS);
+	check_group();
+	for (uint32_t h = 0; h < 2; h++) {
+		assert_non_null(strstr(w.hosts[h].start.text, "server5:1:5"));
+		assert_non_null(strstr(w.hosts[h].start.text, "server6:1:5"));
+	}
+	start_server(7); /* one too many */
+	run_for(S_NS);
+	assert_true(has_said(7, "the job has its servers"));
+	w.hosts[5].silent = true;
+	run_for(4 * S_NS);
+	assert_true(has_said(1, "server server5:1:5 is lost: not a sign of it for 2."));
+	assert_int_equal(count_working(), 0);
+	start_server(7);
+	run_for(5 * S_NS);
+	check_group();
+	assert_string_equal(w.hosts[1].start.text, "server7:1:5,server6:1:5");
+	assert_int_equal(w.hosts[1].start.ledger.restarts, 0); /* nobody's fault */
+	end_host(6, false);
+	run_for(S_NS);
+	assert_true(has_said(1, "server server6:1:5 is lost: its connection ended"));
+	start_server(6);
+	run_for(5 * S_NS);
+	check_group();
+	end_all_workers(3);
+	run_for(40 * S_NS);
+	end_all_workers(0);
+	run_for(5 * S_NS);
+	assert_int_equal(w.hosts[0].status, w.hosts[6].status); /* they hear of the end */
+	assert_int_equal(w.hosts[0].status, w.hosts[7].status);
+	assert_false(w.hosts[0].on);
+}
+
+static void a_job_without_servers_refuses_them(void **state)
+{
+	start_all(2, 1);
+	start_server(5);
+	run_for(S_NS);
+	assert_true(has_said(5, "the job wants no servers"));
+	check_group();
+}
+
 static void who_stood_still_blames_nobody(void **state)
 {
 	struct nodes *n;
@@ -482,6 +539,8 @@ int main(void)
 		cmocka_unit_test(missing_nodes_are_told_and_the_wait_ends),
 		cmocka_unit_test(without_a_coordinator_the_wait_ends_too),
 		cmocka_unit_test(who_does_not_fit_is_refused),
+		cmocka_unit_test(servers_are_waited_for_and_replaced),
+		cmocka_unit_test(a_job_without_servers_refuses_them),
 		cmocka_unit_test(who_stood_still_blames_nobody),
 		cmocka_unit_test(what_is_old_is_refused),
 		cmocka_unit_test(every_history_ends_well),

@@ -45,6 +45,8 @@ struct line {
 struct host {
 	struct nodes nodes;
 	bool on;             /* it runs */
+	bool serves;         /* it is no node, but only adds */
+	bool silent;         /* it says nothing any more */
 	uint32_t life;       /* how often it was started */
 	int listening;       /* place, or -1 */
 	uint32_t ports;      /* given out */
@@ -364,8 +366,44 @@ static void start_host(uint32_t h)
 	start_host_as(h, usual());
 }
 
+/* A host that only adds begins to serve the job. */
+static void start_server(uint32_t h)
+{
+	struct host *host = &w.hosts[h];
+
+	host->life++;
+	host->on = true;
+	host->serves = true;
+	host->silent = false;
+	host->status = -1;
+	host->said[0] = '\0';
+	do_connect(host, 0);
+}
+
+/* What `pawl serve` does. */
+static void step_server(struct host *host, const struct nodes_event *event)
+{
+	struct node_frame frame = {.kind = NODE_SERVE, .who = 1 + index_of(host)};
+
+	if (event->kind == NODES_CONNECTED) {
+		snprintf(frame.text, sizeof(frame.text), "server%u:1:5", index_of(host));
+		do_send(host, event->conn, &frame);
+	} else if (event->kind == NODES_FRAME && event->frame->kind == NODE_BEAT && !host->silent) {
+		frame = (struct node_frame){.kind = NODE_BEAT};
+		do_send(host, event->conn, &frame);
+	} else if (event->kind == NODES_FRAME && event->frame->kind == NODE_REFUSE) {
+		do_say(host, true, event->frame->text);
+	} else if (event->kind == NODES_FRAME && event->frame->kind == NODE_EXIT) {
+		do_exit(host, event->frame->status);
+	}
+}
+
 static void step_host(uint32_t h, struct nodes_event event)
 {
+	if (w.hosts[h].serves) {
+		step_server(&w.hosts[h], &event);
+		return;
+	}
 	event.now_ns = w.now_ns;
 	nodes_step(&w.hosts[h].nodes, &event);
 }
@@ -389,7 +427,8 @@ static bool step_world(int64_t until_ns)
 		}
 	}
 	for (uint32_t h = 0; h < HOSTS; h++) {
-		int64_t timer_ns = w.hosts[h].on ? w.hosts[h].nodes.timer_ns : 0;
+		bool node = w.hosts[h].on && !w.hosts[h].serves;
+		int64_t timer_ns = node ? w.hosts[h].nodes.timer_ns : 0;
 
 		if (timer_ns != 0 && timer_ns < at_ns) {
 			ticking = h;

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 static const struct run_place place = {
+	.servers = "10.0.0.9:7:5,10.0.0.10:7:6",
 	.workers = 4,
 	.first = 8,
 	.world = 12,
@@ -54,7 +55,7 @@ static void workers_find_what_torchrun_sets(void **state)
 		{"TORCHELASTIC_RESTART_COUNT", "1"}, {"TORCHELASTIC_MAX_RESTARTS", "3"},
 		{"TORCHELASTIC_RUN_ID", "gpt"}, {"TORCHELASTIC_USE_AGENT_STORE", "False"},
 		{"OMP_NUM_THREADS", "1"}, {"PAWL_JOB_ID", "gpt"}, {"PAWL_ATTEMPT", "6"},
-		{"PAWL_AGENT", "/run/a b.sock"}};
+		{"PAWL_AGENT", "/run/a b.sock"}, {"PAWL_SERVERS", "10.0.0.9:7:5,10.0.0.10:7:6"}};
 	struct wire_out set = {NULL};
 	char **env;
 

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""DDP over a slow network: how much of reducing hides behind computing, ours beside Gloo.
+
+Two hosts, network namespaces with links of 200 Mbit/s, a rank on each, a core for a rank. Computing
+takes as long as reducing does. --quick shows only that it works: its numbers mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from pathlib import Path
+
+from _hosts import NoHosts, make_hosts
+from _report import Report, describe_machine
+
+HERE = Path(__file__).parent
+LIMIT_S = 300
+RATE = "200mbit"
+RANKS = 2
+Found = dict[str, dict[str, list[float]]]  # who -> what -> a value a run
+
+
+def collect(folder: Path, runs: int, steps: int) -> tuple[Found, float]:
+    """What was measured, and the goodput in bytes a second."""
+    found: Found = {who: {} for who in ("pawl", "gloo")}
+    with make_hosts(RANKS, RATE, folder) as hosts:
+        goodput = hosts.measure_goodput()
+        for run in range(runs):
+            order = ["pawl,gloo", "gloo,pawl"][run % 2]
+            said = hosts.run_torch(
+                list(range(RANKS)), HERE / "_overlap.py", order, steps, limit_s=LIMIT_S
+            )
+            for who, kinds in found.items():
+                for what, value in said[who].items():
+                    kinds.setdefault(what, []).append(value)
+    return found, goodput
+
+
+def ideal_s(run: dict[str, float]) -> float:
+    """Of a step: computing, with what reducing costs its core; or reducing, if that is longer."""
+    return max(run["compute"] + run["cpu"] / RANKS, run["reduce"])
+
+
+def each_run(kinds: dict[str, list[float]]) -> list[dict[str, float]]:
+    return [dict(zip(kinds, values, strict=True)) for values in zip(*kinds.values(), strict=True)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    parser.add_argument("--quick", action="store_true", help="one run: shows that it works")
+    parser.add_argument("--dir", type=Path, help="for small files (a temporary one)")
+    options = parser.parse_args()
+    runs, steps = (1, 2) if options.quick else (7, 5)
+    report = Report("ddp", runs, describe_machine())
+    try:
+        with tempfile.TemporaryDirectory(dir=options.dir) as folder:
+            found, goodput = collect(Path(folder), runs, steps)
+    except NoHosts as reason:
+        report.title(f"not measured: {reason}")
+        report.finish(options.json)
+        return
+    report.title("2 hosts of 1 rank, links of 200 Mbit/s, 21 MB of gradients, DDP's own buckets")
+    report.bound("goodput", "iperf3's goodput", goodput * 8 / 1e6, "Mbit/s")
+    shares = {}
+    for who, kinds in found.items():
+        share = [ideal_s(run) / run["step"] for run in each_run(kinds)]
+        shares[who] = statistics.median(share)
+        middle = {what: statistics.median(values) for what, values in kinds.items()}
+        beside = ", ".join(f"{what} {middle[what] * 1e3:.0f} ms" for what in ("compute", "reduce"))
+        beside += f", CPU {middle['cpu'] / RANKS * 1e3:.0f} ms a rank"
+        report.note(f"{who}_step_ms", f"a step: {who}", middle["step"] * 1e3, "ms", beside)
+    report.at_least(
+        "overlap", "  of what computing and its CPU allow", shares["pawl"], 0.9, "x",
+        f"Gloo {shares['gloo']:.3f}",
+    )  # fmt: skip
+    pairs = zip(found["gloo"]["step"], found["pawl"]["step"], strict=True)
+    times = statistics.median(a / b for a, b in pairs)
+    report.at_least("step_to_gloo", "  Gloo's step to ours", times, 1.0, "x")
+    report.finish(options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+/*
+ * `pawl serve --rendezvous`: tells the coordinator of a job (nodes.h) that here is a host that only
+ * adds, for as long as the job is there.
+ */
+#ifndef AGENT_SERVE_RUN_H
+#define AGENT_SERVE_RUN_H
+
+#include "agent/run_places.h"
+
+struct serve_run_options {
+	const struct run_places *places; /* where the job's nodes meet */
+	const char *token;               /* NULL: none */
+	const char *name;                /* of the server, for PAWL_SERVERS */
+	void (*say)(const char *line);   /* to people */
+};
+
+/* Blocks until the job ends (*status is its exit status), or one of SIGTERM, SIGINT, SIGHUP, which
+ * the caller has blocked in all threads, comes (128 + its number); or the job wants no server
+ * (PAWL_EINVAL). A coordinator that is lost or not there yet is looked for. PAWL_ENOMEM, PAWL_EIO.
+ */
+int serve_run(const struct serve_run_options *options, int *status, struct pawl_err *err);
+
+#endif

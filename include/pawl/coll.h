@@ -118,6 +118,18 @@ void pawl_group_leave(struct pawl_group *group);
 /* Leaves, and frees. Nobody is in another call. NULL is fine. */
 void pawl_group_close(struct pawl_group *group);
 
+/*
+ * Goes on without the ranks that are gone. Those that are left all call it, agree on who they are,
+ * and join a group of their own, with ranks in the same order: ranks[i] is what its rank i was in
+ * group, *n are how many; ranks has room for all of group. Servers are left behind. group, whose
+ * operations all fail from then on, stays open until *out is closed; both can be shrunk again.
+ * least: of ranks, or it is not done; more than half of them, and no two parts of a network that
+ * has parted can both go on. PAWL_EPEER: too few are left, or the others go on without this one;
+ * PAWL_ETIMEDOUT: a rank has not come; what open and join return.
+ */
+int pawl_group_shrink(struct pawl_group **out, struct pawl_group *group, uint32_t least,
+	uint32_t *ranks, uint32_t *n, int64_t timeout_ns, struct pawl_err *err);
+
 /* PAWL_EINVAL, PAWL_ENOTSUP; PAWL_EPEER and others: the group has ended. Then nothing was begun. */
 int pawl_group_submit(struct pawl_group *group, struct pawl_work *work,
 	const struct pawl_coll_call *call, struct pawl_err *err);

@@ -45,14 +45,14 @@ static void rest(struct pawl_group *group, int64_t now_ns, int64_t idle_since_ns
 }
 
 /* Under state: somebody's turn, which nobody else has. */
-static void begin_turn(struct pawl_group *group)
+void group_begin_turn(struct pawl_group *group)
 {
 	group->driven = true;
 	pthread_mutex_unlock(&group->state);
 	pthread_mutex_lock(&group->driving);
 }
 
-static void end_turn(struct pawl_group *group)
+void group_end_turn(struct pawl_group *group)
 {
 	pthread_mutex_unlock(&group->driving);
 	pthread_mutex_lock(&group->state);
@@ -89,9 +89,9 @@ static void *run_thread(void *user)
 			rest(group, now_ns, idle_since_ns, due_ns);
 			continue;
 		}
-		begin_turn(group);
+		group_begin_turn(group);
 		group_drive(group, busy ? WAIT_NS : 0);
-		end_turn(group);
+		group_end_turn(group);
 		idle_since_ns = busy ? now_ns : idle_since_ns;
 		due_ns = next_beat_ns(group, now_ns);
 	}
@@ -126,6 +126,9 @@ static void free_group(struct pawl_group *group)
 	pthread_mutex_destroy(&group->driving);
 	free(group->heard_ns);
 	free(group->heads);
+	free(group->gone);
+	free(group->toward);
+	free(group->base_rank);
 	free(group);
 }
 
@@ -150,8 +153,10 @@ int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint
 	clock_cond_init(&group->work);
 	clock_cond_init(&group->tell);
 	group->heard_ns = FAULT_MEM("coll.group", calloc(peers, sizeof(*group->heard_ns)));
-	rv = group->heard_ns ? heartbeat_read(&group->beat_every_ns, err)
-			     : pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
+	group->gone = FAULT_MEM("coll.group", calloc(peers, sizeof(*group->gone)));
+	rv = group->heard_ns && group->gone
+		? heartbeat_read(&group->beat_every_ns, err)
+		: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
 	if (rv == 0) {
 		rv = coll_talk_init(&group->talk, rank, peers, err);
 	}
@@ -351,11 +356,11 @@ static void take_turn(struct pawl_group *group, struct pawl_work *work, int64_t 
 		pthread_cond_timedwait(&group->over, &group->state, &until);
 		return;
 	}
-	begin_turn(group);
+	group_begin_turn(group);
 	while (!pawl_work_done(work) && clock_mono_ns() < until_ns) {
 		group_drive(group, until_ns - clock_mono_ns());
 	}
-	end_turn(group);
+	group_end_turn(group);
 }
 
 /* Under state: why a work failed, or the group. */

@@ -374,6 +374,7 @@ static bool fail_left(struct pawl_group *group, const struct pawl_work *work)
 
 	for (uint32_t p = 0; p < group->peers && work; p++) {
 		if (misses_left(group, work, p)) {
+			group->gone[p] = true;
 			snprintf(why, sizeof(why), "%s has left the group",
 				peer_name(group, p, name));
 			fail_work(group, work, PAWL_EPEER, why);
@@ -457,6 +458,7 @@ static void fail_silent(struct pawl_group *group)
 
 		if (group_meets(group, p) && silent_ns > most_ns &&
 			!coll_talk_left(&group->talk, p, &number)) {
+			group->gone[p] = true;
 			pawl_err_set(&err, PAWL_EPEER,
 				"%s is lost: not a sign of it for %.1f s: is its process "
 				"stopped, or its host?",
@@ -480,6 +482,7 @@ static bool fail_dead(struct pawl_group *group, uint32_t peer)
 	}
 	group_move_talk(group); /* its last words */
 	if (group->talk.failure.code == 0 && !coll_talk_left(&group->talk, peer, &number)) {
+		group->gone[peer] = true;
 		pawl_err_set(&err, PAWL_EPEER, "%s is lost: %s", peer_name(group, peer, name), why);
 		group_fail(group, &err);
 	}

@@ -72,12 +72,18 @@ struct pawl_group {
 	struct coll_topo topo;     /* owned; from start on */
 	struct coll_port *port;    /* owned; from start on */
 	struct group_heads *heads; /* owned; of a server only */
-	struct coll_port *shm;     /* owned; until start, then port's */
-	struct coll_port *tcp;     /* owned; the same */
-	pid_t pid;                 /* whose the group is */
-	int64_t beat_every_ns;     /* 0: neither beats nor silence */
-	bool started;              /* it has a thread, unless it is of one rank */
-	pthread_mutex_t driving;   /* see above; guards what follows */
+	bool *gone;                /* owned; of each peer: it took no part any more */
+	char *toward;              /* owned; as it was opened; NULL: nowhere */
+	/* of one that another was shrunk to */
+	struct pawl_group *base; /* the first of them, whose streams are used to agree; or NULL */
+	uint32_t *base_rank;     /* owned; of each rank, there */
+	uint32_t round;          /* of a base: how often it was shrunk */
+	struct coll_port *shm;   /* owned; until start, then port's */
+	struct coll_port *tcp;   /* owned; the same */
+	pid_t pid;               /* whose the group is */
+	int64_t beat_every_ns;   /* 0: neither beats nor silence */
+	bool started;            /* it has a thread, unless it is of one rank */
+	pthread_mutex_t driving; /* see above; guards what follows */
 	struct group_slot slots[GROUP_SLOTS];
 	struct coll_talk talk;       /* with all others */
 	struct group_queue messages; /* under way */
@@ -129,6 +135,19 @@ void group_fail(struct pawl_group *group, const struct pawl_err *why);
 void group_take_inbox(struct pawl_group *group);
 /* Bytes beside those of collectives. Whether any went. */
 bool group_move_talk(struct pawl_group *group);
+
+/* group.c */
+
+/* Under state: somebody's turn at driving, which nobody else has; and its end, under state again.
+ */
+void group_begin_turn(struct pawl_group *group);
+void group_end_turn(struct pawl_group *group);
+
+/* join.c */
+
+/* As pawl_group_open, with so many servers of PAWL_SERVERS. */
+int group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t servers,
+	const char *toward, char *card, struct pawl_err *err);
 
 /* group_slot.c; all under driving */
 

@@ -104,23 +104,23 @@ static int open_network(struct pawl_group *group, const char *toward, char *name
 		       : pawl_err_prefix(err, rv, "collectives");
 }
 
-int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, const char *toward,
-	char *card, struct pawl_err *err)
+int group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t servers,
+	const char *toward, char *card, struct pawl_err *err)
 {
 	struct pawl_group *group = NULL;
 	char host[HOST_MAX];
 	char shm[COLL_SHM_NAME];
 	char tcp[COLL_TCP_NAME];
-	uint32_t servers = 0;
 	int rv;
 
 	if (rank >= ranks || ranks > COLL_RANKS_MAX) {
 		return pawl_err_set(err, PAWL_EINVAL, "collectives: rank %u of %u; %u at most",
 			rank, ranks, COLL_RANKS_MAX);
 	}
-	rv = toward && ranks > 1 ? count_servers(&servers, err) : 0;
-	if (rv == 0) {
-		rv = coll_group_make(&group, rank, ranks, servers, err);
+	rv = coll_group_make(&group, rank, ranks, servers, err);
+	if (rv == 0 && toward) {
+		group->toward = FAULT_MEM("coll.group", strdup(toward));
+		rv = group->toward ? 0 : pawl_err_set(err, PAWL_ENOMEM, "no memory for a group");
 	}
 	if (rv == 0) {
 		rv = name_host(host, err);
@@ -139,6 +139,15 @@ int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, cons
 		digest_servers(group));
 	*out = group;
 	return 0;
+}
+
+int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, const char *toward,
+	char *card, struct pawl_err *err)
+{
+	uint32_t servers = 0;
+	int rv = toward && ranks > 1 ? count_servers(&servers, err) : 0;
+
+	return rv == 0 ? group_open(out, rank, ranks, servers, toward, card, err) : rv;
 }
 
 /* What cards say. */

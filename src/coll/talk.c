@@ -22,6 +22,7 @@ enum frame_kind {
 	FRAME_BEAT,      /* nothing */
 	FRAME_LEAVE,     /* b: the number of the first collective that is not done */
 	FRAME_FAIL,      /* a: code, negated, b: bytes of text, which follow */
+	FRAME_NOTE,      /* b: bytes, which follow */
 	FRAME_KINDS
 };
 
@@ -32,7 +33,15 @@ struct frame {
 	uint64_t b;           /* see above */
 };
 
+/* Notes to and from a peer. */
+struct talk_notes {
+	uint8_t next[TALK_NOTE_MAX], out[TALK_NOTE_MAX]; /* to be told; being told */
+	uint8_t in[TALK_NOTE_MAX], last[TALK_NOTE_MAX];  /* on its way in; all there */
+	size_t next_len, in_len, last_len;               /* of them; 0: none */
+};
+
 struct talk_peer {
+	struct talk_notes *notes;                    /* owned; NULL: none yet */
 	struct talk_list to_offer, offered, to_send; /* see above */
 	struct talk_list to_ask, asked;              /* see above */
 	uint32_t ids;                                /* messages offered to it, ever */
@@ -157,6 +166,7 @@ void coll_talk_deinit(struct coll_talk *talk)
 {
 	for (uint32_t p = 0; p < talk->ranks && talk->peers; p++) {
 		free(talk->peers[p].rest);
+		free(talk->peers[p].notes);
 	}
 	free(talk->peers);
 	free(talk->offers);
@@ -299,6 +309,36 @@ void coll_talk_leave(struct coll_talk *talk, uint64_t number)
 	}
 }
 
+static struct talk_notes *notes_of(struct talk_peer *peer)
+{
+	if (!peer->notes) {
+		peer->notes = FAULT_MEM("coll.talk", calloc(1, sizeof(*peer->notes)));
+	}
+	return peer->notes;
+}
+
+int coll_talk_note(struct coll_talk *talk, uint32_t p, const void *bytes, size_t len_bytes,
+	struct pawl_err *err)
+{
+	struct talk_notes *notes = notes_of(&talk->peers[p]);
+
+	ASSERT(len_bytes > 0 && len_bytes <= TALK_NOTE_MAX);
+	if (!notes) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a note to rank %u", p);
+	}
+	memcpy(notes->next, bytes, len_bytes);
+	notes->next_len = len_bytes;
+	return 0;
+}
+
+const uint8_t *coll_talk_noted(const struct coll_talk *talk, uint32_t peer, size_t *len_bytes)
+{
+	const struct talk_notes *notes = talk->peers[peer].notes;
+
+	*len_bytes = notes ? notes->last_len : 0;
+	return *len_bytes > 0 ? notes->last : NULL;
+}
+
 bool coll_talk_left(const struct coll_talk *talk, uint32_t peer, uint64_t *number)
 {
 	*number = talk->peers[peer].left_at;
@@ -310,6 +350,7 @@ bool coll_talk_pending(const struct coll_talk *talk, uint32_t peer)
 	const struct talk_peer *p = &talk->peers[peer];
 
 	return p->out_head_at < COLL_HEAD_BYTES || (p->out_left > 0 && p->out_bytes) || p->fail ||
+		(p->notes && p->notes->next_len > 0) ||
 		(talk->failure.code == 0 &&
 			(p->to_offer.first || p->to_send.first || p->to_ask.first || p->beat ||
 				p->leave));
@@ -336,6 +377,17 @@ static void say_fail(const struct coll_talk *talk, struct talk_peer *peer, struc
 	peer->fail = false;
 	peer->out_bytes = (const uint8_t *)talk->failure.msg;
 	peer->out_left = frame->b;
+}
+
+static void say_note(struct talk_peer *peer, struct frame *frame)
+{
+	struct talk_notes *notes = peer->notes;
+
+	*frame = (struct frame){FRAME_NOTE, 0, 0, notes->next_len};
+	memcpy(notes->out, notes->next, notes->next_len);
+	peer->out_bytes = notes->out;
+	peer->out_left = notes->next_len;
+	notes->next_len = 0;
 }
 
 /* What is short goes first. False: there is nothing to say. */
@@ -365,13 +417,15 @@ static bool say_usual(struct coll_talk *talk, struct talk_peer *peer, struct fra
 	return true;
 }
 
-/* The next frame for a peer; after a failure only that. */
+/* The next frame for a peer; after a failure only that, and notes. */
 static bool say_next(struct coll_talk *talk, struct talk_peer *peer)
 {
 	struct frame frame = {0};
 
 	if (peer->fail) {
 		say_fail(talk, peer, &frame);
+	} else if (peer->notes && peer->notes->next_len > 0) {
+		say_note(peer, &frame);
 	} else if (talk->failure.code != 0 || !say_usual(talk, peer, &frame)) {
 		return false;
 	}
@@ -502,6 +556,19 @@ static void hear_fail(struct coll_talk *talk, uint32_t p, const struct frame *fr
 	peer->in_left = frame->b;
 }
 
+static void hear_note(struct coll_talk *talk, uint32_t p, const struct frame *frame)
+{
+	struct talk_peer *peer = &talk->peers[p];
+
+	if (frame->b == 0 || frame->b > TALK_NOTE_MAX || !notes_of(peer)) {
+		fail_nonsense(talk, p, "a note that is none");
+		return;
+	}
+	peer->notes->in_len = frame->b;
+	peer->in_bytes = peer->notes->in;
+	peer->in_left = frame->b;
+}
+
 static void hear(struct coll_talk *talk, uint32_t p)
 {
 	struct talk_peer *peer = &talk->peers[p];
@@ -527,9 +594,17 @@ static void hear(struct coll_talk *talk, uint32_t p)
 	case FRAME_FAIL:
 		hear_fail(talk, p, &frame);
 		break;
+	case FRAME_NOTE:
+		hear_note(talk, p, &frame);
+		break;
 	default:
 		fail_nonsense(talk, p, "a frame of no kind: is it another version of Pawl?");
 	}
+}
+
+static bool in_note(const struct talk_peer *peer)
+{
+	return peer->notes && peer->notes->in_len > 0;
 }
 
 /* All of what follows a frame is there. */
@@ -537,7 +612,11 @@ static void end_bytes(struct coll_talk *talk, struct talk_peer *peer)
 {
 	struct coll_message *message = peer->in_of;
 
-	if (peer->heard.code != 0) {
+	if (in_note(peer)) {
+		memcpy(peer->notes->last, peer->notes->in, peer->notes->in_len);
+		peer->notes->last_len = peer->notes->in_len;
+		peer->notes->in_len = 0;
+	} else if (peer->heard.code != 0) {
 		for (char *c = peer->heard.msg; *c != '\0'; c++) {
 			if (*c < ' ' || *c > '~') {
 				*c = '?';
@@ -558,7 +637,7 @@ size_t coll_talk_to_receive(struct coll_talk *talk, uint32_t p, void **bytes)
 {
 	struct talk_peer *peer = &talk->peers[p];
 
-	if (peer->in_left > 0 && !peer->in_of && peer->heard.code == 0) {
+	if (peer->in_left > 0 && !peer->in_of && peer->heard.code == 0 && !in_note(peer)) {
 		*bytes = talk->sink;
 		return peer->in_left < sizeof(talk->sink) ? peer->in_left : sizeof(talk->sink);
 	}
@@ -585,7 +664,7 @@ void coll_talk_received(struct coll_talk *talk, uint32_t p, size_t len_bytes)
 	}
 	ASSERT(len_bytes <= peer->in_left);
 	peer->in_left -= len_bytes;
-	if (peer->in_of || peer->heard.code != 0) {
+	if (peer->in_of || peer->heard.code != 0 || in_note(peer)) {
 		peer->in_bytes += len_bytes;
 	}
 	if (peer->in_of) {

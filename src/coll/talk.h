@@ -21,6 +21,7 @@
 #define COLL_HEAD_BYTES 24u          /* of a frame, and of what begins a collective */
 #define TALK_OFFERS_MAX (1u << 20)   /* waiting for a receive; more is taken for nonsense */
 #define TALK_PART       (256u << 10) /* bytes of a message in one frame: others get their turn */
+#define TALK_NOTE_MAX   1024u        /* bytes of a note */
 
 /* A message to or from another rank. Caller's memory from post until it is taken, or given up. */
 struct coll_message {
@@ -74,6 +75,13 @@ void coll_talk_fail(struct coll_talk *talk, const struct pawl_err *why);
 bool coll_talk_left(const struct coll_talk *talk, uint32_t peer, uint64_t *number);
 /* Whether something is still to be said to a peer. */
 bool coll_talk_pending(const struct coll_talk *talk, uint32_t peer);
+
+/* A peer is told this, even after a failure, and instead of what it was to be told and has not
+ * been. At most TALK_NOTE_MAX bytes, at least 1. PAWL_ENOMEM. */
+int coll_talk_note(struct coll_talk *talk, uint32_t peer, const void *bytes, size_t len_bytes,
+	struct pawl_err *err);
+/* What a peer told last, and how long it is; NULL: nothing yet. */
+const uint8_t *coll_talk_noted(const struct coll_talk *talk, uint32_t peer, size_t *len_bytes);
 
 /* What is to be sent to a peer now; 0: nothing. */
 size_t coll_talk_to_send(struct coll_talk *talk, uint32_t peer, const void **bytes);

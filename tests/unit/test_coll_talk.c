@@ -1,8 +1,11 @@
 /* What ranks say beside collectives, without any port: in pieces of any size, and nonsense. */
+#include "base/err.h"
+#include "base/fault.h"
 #include "base/rng.h"
 #include "coll/talk.h"
 #include "seed.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -183,15 +186,52 @@ static void failing_is_heard(void **state)
 	}
 }
 
+/* Also after a failure; of several that were not told yet, the last. */
+static void notes_are_told(void **state)
+{
+	uint8_t note[TALK_NOTE_MAX] = {1, 2, 3};
+	const uint8_t *got;
+	struct pawl_err err;
+	struct pair p;
+	size_t len;
+
+	open_pair(&p);
+	assert_null(coll_talk_noted(&p.talks[1], 0, &len));
+	fault_arm("coll.talk", 1, ENOMEM, false);
+	assert_int_equal(coll_talk_note(&p.talks[1], 0, note, 3, NULL), PAWL_ENOMEM);
+	fault_disarm();
+	assert_int_equal(coll_talk_note(&p.talks[0], 1, note, 3, NULL), 0);
+	assert_true(coll_talk_pending(&p.talks[0], 1));
+	carry_all(&p);
+	assert_false(coll_talk_pending(&p.talks[0], 1));
+	got = coll_talk_noted(&p.talks[1], 0, &len);
+	assert_int_equal(len, 3);
+	assert_memory_equal(got, note, 3);
+	pawl_err_set(&err, PAWL_EPEER, "it is over");
+	coll_talk_fail(&p.talks[0], &err);
+	assert_int_equal(coll_talk_note(&p.talks[0], 1, note, 3, NULL), 0);
+	note[0] = 9;
+	assert_int_equal(coll_talk_note(&p.talks[0], 1, note, sizeof(note), NULL), 0);
+	carry_all(&p);
+	assert_int_equal(p.talks[1].failure.code, PAWL_EPEER);
+	got = coll_talk_noted(&p.talks[1], 0, &len);
+	assert_int_equal(len, sizeof(note));
+	assert_memory_equal(got, note, sizeof(note));
+	assert_null(coll_talk_noted(&p.talks[0], 1, &len));
+	close_pair(&p);
+}
+
 /* Frames as no rank sends them: kind, id, a, b. */
 static void frames_that_are_none(void **state)
 {
 	const uint64_t frames[][4] = {
-		{0, 0, 0, 0}, {7, 0, 0, 0}, {2, 5, 0, 0}, /* asks for what it was not offered */
+		{0, 0, 0, 0}, {8, 0, 0, 0}, {2, 5, 0, 0}, /* asks for what it was not offered */
 		{3, 5, 0, 10},                            /* sends what it was not asked for */
 		{6, 0, 0, 10},                            /* fails without a code */
 		{6, 0, 1, 0},                             /* … a text */
 		{6, 0, 1, 100000},                        /* … an end */
+		{7, 0, 0, 0},                             /* a note of nothing */
+		{7, 0, 0, TALK_NOTE_MAX + 1},             /* … that is too long */
 	};
 
 	for (size_t i = 0; i < sizeof(frames) / sizeof(*frames); i++) {
@@ -220,6 +260,7 @@ int main(void)
 		cmocka_unit_test(messages_arrive),
 		cmocka_unit_test(leaving_is_heard),
 		cmocka_unit_test(failing_is_heard),
+		cmocka_unit_test(notes_are_told),
 		cmocka_unit_test(frames_that_are_none),
 	};
 

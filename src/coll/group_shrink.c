@@ -1,0 +1,380 @@
+/*
+ * Going on without ranks that are gone: see pawl_group_shrink.
+ *
+ * What ranks tell each other is always on the streams of the first group, by notes: which round it
+ * is, who they think is left, and their card for the group of those. Such a set only ever gets
+ * smaller: by who is gone, and by whom another one of it leaves out. When all of a set have told
+ * the same, they are the new group; if one of them is gone before that has done its first barrier,
+ * they begin again. So one that has got further than another comes back to it, on the same streams,
+ * as soon as it hears that somebody is gone: which it does, as that was a rank of its group, too.
+ */
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "coll/group_impl.h"
+
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SET_BYTES  (COLL_RANKS_MAX / 8) /* a bit a rank */
+#define NOTE_BYTES (4u + SET_BYTES + PAWL_CARD_MAX)
+#define JOIN_NS    (10 * NS_PER_S) /* for ranks that have just told their cards */
+#define GONE_NS    (2 * NS_PER_S)  /* to hear who is gone, if joining failed */
+
+struct shrink {
+	struct pawl_group *base;  /* the caller's */
+	uint32_t least;           /* ranks that must be left */
+	int64_t end_ns;           /* when time is over */
+	uint8_t set[SET_BYTES];   /* of base's ranks, those that are left */
+	char card[PAWL_CARD_MAX]; /* ours in their group; empty: not yet */
+	bool told;                /* the others have been sent that */
+};
+
+_Static_assert(NOTE_BYTES <= TALK_NOTE_MAX, "a note is too long");
+
+static bool has(const uint8_t *set, uint32_t rank)
+{
+	return (set[rank / 8] >> rank % 8 & 1) != 0;
+}
+
+static uint32_t count(const struct shrink *s)
+{
+	uint32_t n = 0;
+
+	for (uint32_t r = 0; r < s->base->ranks; r++) {
+		n += has(s->set, r);
+	}
+	return n;
+}
+
+static void leave_out(struct shrink *s, uint32_t rank)
+{
+	if (has(s->set, rank)) {
+		s->set[rank / 8] &= (uint8_t) ~(1u << rank % 8);
+		s->card[0] = '\0';
+		s->told = false;
+	}
+}
+
+/* What rank said last: the round, the set, the card. NULL: nothing. */
+static const uint8_t *note_of(const struct shrink *s, uint32_t rank, uint32_t *round)
+{
+	size_t len;
+	const uint8_t *note = coll_talk_noted(&s->base->talk, rank, &len);
+
+	if (!note || len != NOTE_BYTES || note[NOTE_BYTES - 1] != '\0') {
+		return NULL;
+	}
+	memcpy(round, note, 4);
+	*round = le32toh(*round);
+	return note + 4;
+}
+
+/* ---- under driving ---- */
+
+/* Who is gone, and what the others say. PAWL_EPEER: they leave us out. */
+static int look(struct shrink *s, struct pawl_err *err)
+{
+	struct pawl_group *base = s->base;
+	uint64_t number;
+
+	for (uint32_t r = 0; r < base->ranks; r++) {
+		uint32_t round = 0;
+		const uint8_t *note;
+
+		if (r == base->rank || !has(s->set, r)) {
+			continue;
+		}
+		if (base->gone[r] || base->port->lost(base->port, r) ||
+			coll_talk_left(&base->talk, r, &number)) {
+			leave_out(s, r);
+			continue;
+		}
+		note = note_of(s, r, &round);
+		if (!note || round < base->round) {
+			continue;
+		}
+		if (round > base->round) {
+			base->round = round;
+			s->told = false;
+		}
+		if (!has(note, base->rank)) {
+			return pawl_err_set(err, PAWL_EPEER,
+				"collectives: rank %u goes on without this rank", r);
+		}
+		for (uint32_t q = 0; q < base->ranks; q++) {
+			if (!has(note, q)) {
+				leave_out(s, q);
+			}
+		}
+	}
+	return 0;
+}
+
+/* All hear what we think, those that we think are gone, too: they may have stood still. */
+static int tell(struct shrink *s, struct pawl_err *err)
+{
+	struct pawl_group *base = s->base;
+	uint8_t note[NOTE_BYTES] = {0};
+	uint32_t round = htole32(base->round);
+	int rv = 0;
+
+	memcpy(note, &round, 4);
+	memcpy(note + 4, s->set, SET_BYTES);
+	memcpy(note + 4 + SET_BYTES, s->card, sizeof(s->card));
+	for (uint32_t r = 0; r < base->ranks && rv == 0; r++) {
+		if (r != base->rank) {
+			rv = coll_talk_note(&base->talk, r, note, sizeof(note), err);
+		}
+	}
+	s->told = rv == 0;
+	return rv;
+}
+
+/* The first of the set that has not said the same, with a card if we have one; base->ranks: none.
+ */
+static uint32_t find_other(const struct shrink *s)
+{
+	uint32_t r = 0;
+
+	for (; r < s->base->ranks; r++) {
+		uint32_t round;
+		const uint8_t *note =
+			r == s->base->rank || !has(s->set, r) ? NULL : note_of(s, r, &round);
+
+		if (r == s->base->rank || !has(s->set, r)) {
+			continue;
+		}
+		if (!note || round != s->base->round || memcmp(note, s->set, SET_BYTES) != 0 ||
+			(s->card[0] != '\0' && note[SET_BYTES] == '\0')) {
+			break;
+		}
+	}
+	return r;
+}
+
+/* Whether all of the set have been sent what they were told. */
+static bool is_sent(const struct shrink *s)
+{
+	bool sent = s->told;
+
+	for (uint32_t r = 0; r < s->base->ranks; r++) {
+		sent &= r == s->base->rank || !has(s->set, r) ||
+			!coll_talk_pending(&s->base->talk, r);
+	}
+	return sent;
+}
+
+/* Until all of the set have said the same; with cards, if we have one (1: but the set is another
+ * one now). */
+static int agree(struct shrink *s, struct pawl_err *err)
+{
+	struct pawl_group *base = s->base;
+	bool with_cards = s->card[0] != '\0';
+	uint32_t other = 0;
+
+	while (other < base->ranks || !is_sent(s)) {
+		int rv = look(s, err);
+
+		if (rv == 0 && !s->told) {
+			rv = tell(s, err);
+		}
+		if (rv != 0) {
+			return rv;
+		}
+		if (with_cards && s->card[0] == '\0') {
+			return 1;
+		}
+		group_drive(base, WAIT_NS);
+		other = find_other(s);
+		if (other < base->ranks && clock_mono_ns() >= s->end_ns) {
+			return pawl_err_set(err, PAWL_ETIMEDOUT,
+				"collectives: rank %u has not come to shrink the group", other);
+		}
+	}
+	return 0;
+}
+
+static void begin_turn(struct pawl_group *group)
+{
+	pthread_mutex_lock(&group->state);
+	while (group->driven) {
+		pthread_cond_wait(&group->over, &group->state);
+	}
+	group_begin_turn(group);
+}
+
+static void end_turn(struct pawl_group *group)
+{
+	group_end_turn(group);
+	pthread_mutex_unlock(&group->state);
+}
+
+/* ---- the new group ---- */
+
+/* Opened by each of the set, with cards told. 1: the set is another one now. */
+static int open_next(struct shrink *s, struct pawl_group **next, struct pawl_err *err)
+{
+	uint32_t rank = 0;
+	int rv;
+
+	for (uint32_t r = 0; r < s->base->rank; r++) {
+		rank += has(s->set, r);
+	}
+	if (count(s) < s->least) {
+		return pawl_err_set(err, PAWL_EPEER,
+			"collectives: %u of %u ranks are left, and %u must be", count(s),
+			s->base->ranks, s->least);
+	}
+	rv = group_open(next, rank, count(s), 0, s->base->toward, s->card, err);
+	if (rv != 0) {
+		return rv;
+	}
+	s->told = false;
+	begin_turn(s->base);
+	rv = agree(s, err);
+	end_turn(s->base);
+	return rv;
+}
+
+static int join_next(struct shrink *s, struct pawl_group *next, struct pawl_err *err)
+{
+	const char **cards = FAULT_MEM("coll.group", calloc(next->ranks, sizeof(*cards)));
+	const struct pawl_coll_call barrier = {.kind = PAWL_BARRIER, .timeout_ns = JOIN_NS};
+	struct pawl_work work;
+	uint32_t n = 0;
+	int rv;
+
+	next->base_rank = FAULT_MEM("coll.group", calloc(next->ranks, sizeof(*next->base_rank)));
+	if (!cards || !next->base_rank) {
+		free(cards);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", next->ranks);
+	}
+	for (uint32_t r = 0; r < s->base->ranks; r++) {
+		uint32_t round;
+
+		if (has(s->set, r)) {
+			cards[n] = r == s->base->rank
+				? s->card
+				: (const char *)note_of(s, r, &round) + SET_BYTES;
+			next->base_rank[n++] = r;
+		}
+	}
+	next->base = s->base;
+	rv = pawl_group_join(next, cards, JOIN_NS, err);
+	free(cards);
+	if (rv == 0) {
+		rv = pawl_group_submit(next, &work, &barrier, err);
+	}
+	return rv == 0 ? pawl_group_wait(next, &work, -1, err) : rv;
+}
+
+/* Whether, since joining failed, somebody is gone, or another one has begun again. */
+static bool lost_another(struct shrink *s)
+{
+	int64_t end_ns = clock_mono_ns() + GONE_NS;
+	uint32_t before = count(s);
+	struct pawl_err err;
+	uint32_t round;
+	bool changed = false;
+
+	s->card[0] = '\0';
+	s->told = false;
+	begin_turn(s->base);
+	round = ++s->base->round;
+	while (!changed && clock_mono_ns() < end_ns && look(s, &err) == 0) {
+		changed = count(s) < before || s->base->round > round;
+		group_drive(s->base, WAIT_NS);
+	}
+	end_turn(s->base);
+	return changed;
+}
+
+/* What group knows of who is gone, its base is told. */
+static void pass_on(struct pawl_group *group)
+{
+	struct pawl_group *base = group->base;
+
+	for (uint32_t p = 0; p < group->ranks && base; p++) {
+		uint64_t number;
+
+		if (p != group->rank &&
+			(group->gone[p] || group->port->lost(group->port, p) ||
+				coll_talk_left(&group->talk, p, &number))) {
+			base->gone[group->base_rank[p]] = true;
+		}
+	}
+}
+
+/* All that is under way fails; from now on there are only notes. */
+static void end_group(struct pawl_group *group)
+{
+	struct pawl_err why;
+
+	begin_turn(group);
+	pawl_err_set(&why, PAWL_ECANCELED, "rank %u shrinks the group", group->rank);
+	group_fail(group, &why);
+	pass_on(group);
+	end_turn(group);
+}
+
+/* Ranks of the new group, as those of the old one. */
+static void list_ranks(const struct pawl_group *next, const struct pawl_group *group,
+	uint32_t *ranks)
+{
+	for (uint32_t i = 0, r = 0; i < next->ranks; i++) {
+		while (group->base && group->base_rank[r] != next->base_rank[i]) {
+			r++;
+		}
+		ranks[i] = group->base ? r : next->base_rank[i];
+	}
+}
+
+int pawl_group_shrink(struct pawl_group **out, struct pawl_group *group, uint32_t least,
+	uint32_t *ranks, uint32_t *n, int64_t timeout_ns, struct pawl_err *err)
+{
+	struct shrink s = {.base = group->base ? group->base : group,
+		.least = least,
+		.end_ns = clock_mono_ns() + timeout_ns};
+	struct pawl_group *next = NULL;
+	int rv = 1;
+
+	if (!group->started || group->closing || group->ranks == 1 || group->pid != getpid()) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"collectives: a group that is closed, not joined, or of one rank cannot be "
+			"shrunk");
+	}
+	for (uint32_t r = 0; r < group->ranks; r++) {
+		uint32_t at = group->base ? group->base_rank[r] : r;
+
+		s.set[at / 8] |= (uint8_t)(1u << at % 8);
+	}
+	end_group(group);
+	begin_turn(s.base);
+	s.base->round++;
+	end_turn(s.base);
+	while (rv == 1) {
+		begin_turn(s.base);
+		rv = agree(&s, err);
+		end_turn(s.base);
+		rv = rv == 0 ? open_next(&s, &next, err) : rv;
+		if (rv == 0) {
+			rv = join_next(&s, next, err);
+			rv = rv != 0 && lost_another(&s) ? 1 : rv;
+		}
+		if (rv != 0) {
+			pawl_group_close(next);
+			next = NULL;
+		}
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	list_ranks(next, group, ranks);
+	*n = next->ranks;
+	*out = next;
+	return 0;
+}

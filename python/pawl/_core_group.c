@@ -18,6 +18,7 @@ struct group {
 	unsigned int ranks;                     /* of it */
 	char card[PAWL_CARD_MAX];               /* its own */
 	struct operation *first, *last;         /* owned; not known to be over */
+	struct group *base;                     /* owned; what it was shrunk from, or NULL */
 };
 
 struct operation {
@@ -184,6 +185,7 @@ static void group_dealloc(struct group *self)
 	Py_BEGIN_ALLOW_THREADS;
 	pawl_group_close(self->group);
 	Py_END_ALLOW_THREADS;
+	Py_CLEAR(self->base);
 	Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -330,6 +332,46 @@ static PyObject *group_leave(struct group *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
+/* (a new Group, the ranks here of its ranks) */
+static PyObject *group_shrink(struct group *self, PyObject *args)
+{
+	struct pawl_group *next = NULL;
+	struct group *made;
+	unsigned int least;
+	uint32_t *ranks;
+	uint32_t n = 0;
+	struct pawl_err err;
+	PyObject *list;
+	double s;
+	int rv;
+
+	if (!PyArg_ParseTuple(args, "Id", &least, &s)) {
+		return NULL;
+	}
+	ranks = PyMem_Calloc(self->ranks, sizeof(*ranks));
+	if (!ranks) {
+		return PyErr_NoMemory();
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	rv = pawl_group_shrink(&next, self->group, least, ranks, &n, (int64_t)(s * 1e9), &err);
+	Py_END_ALLOW_THREADS;
+	made = rv == 0 ? (struct group *)core_group_type.tp_alloc(&core_group_type, 0) : NULL;
+	list = made ? PyList_New(n) : NULL;
+	for (uint32_t i = 0; i < n && list; i++) {
+		PyList_SET_ITEM(list, i, PyLong_FromUnsignedLong(ranks[i]));
+	}
+	PyMem_Free(ranks);
+	if (!list) {
+		pawl_group_close(next);
+		Py_XDECREF(made);
+		return rv == 0 ? PyErr_NoMemory() : core_raise(&err);
+	}
+	made->group = next;
+	made->ranks = n;
+	made->base = (struct group *)Py_NewRef(self);
+	return Py_BuildValue("(NN)", made, list);
+}
+
 static PyObject *get_card(struct group *self, void *closure)
 {
 	return PyUnicode_FromString(self->card);
@@ -341,6 +383,7 @@ static PyMethodDef group_methods[] = {
 		"submit(kind, op, dtype, mean, root, tag, nbytes, in, out, timeout, keep[, in_at, "
 		"out_at]) -> Operation"},
 	{"next", (PyCFunction)group_next, METH_NOARGS, "next() -> keep of a told one, or None"},
+	{"shrink", (PyCFunction)group_shrink, METH_VARARGS, "shrink(least, timeout)"},
 	{"leave", (PyCFunction)group_leave, METH_NOARGS, "leave()"},
 	{NULL, NULL, 0, NULL},
 };

@@ -49,3 +49,25 @@ def replace() -> None:
         original(NAME if named <= REPLACED | {""} else backend, *args, **kwargs)
 
     c10d.init_process_group = dist.init_process_group = init_process_group
+
+
+def enroll(made: Any, like: Any, ranks: list[int], store: Any) -> None:
+    """torch is to know a group as it knows another one: with those of its ranks.
+
+    As torch's _register_pg_in_world does, which is not in every version.
+    """
+    from torch.distributed import distributed_c10d as c10d
+
+    world = c10d._world
+    if like not in world.pg_map:
+        return
+    name = f"{world.pg_names[like]}/{'.'.join(map(str, ranks))}"
+    of_all = {rank: number for number, rank in world.pg_group_ranks[like].items()}
+    made._set_group_name(name)
+    c10d._register_process_group(name, made)
+    world.pg_map[made] = (world.pg_map[like][0], store)
+    world.pg_names[made] = name
+    world.pg_group_ranks[made] = {of_all[rank]: i for i, rank in enumerate(ranks)}
+    world.pg_backend_config[made] = world.pg_backend_config[like]
+    world.tags_to_pg.setdefault(f"ptd:{name}", []).append(made)
+    world.pg_to_tag[made] = f"ptd:{name}"

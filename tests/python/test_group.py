@@ -184,3 +184,38 @@ def test_many_times_in_one_process() -> None:
         "print('fine')\n"
     )
     assert done.stdout == "fine\n", done.stderr
+
+
+def shrink(how: str, victims: list[int], world: int, **env: str) -> list[list[str]]:
+    """What the ranks say that are left."""
+    words = [str(rank) for rank in victims]
+    started = ranks.start_ranks(
+        HERE / "group_shrink_rank.py", world, how, *words, env=program.clean_env() | env
+    )
+    try:
+        left = [process for rank, process in enumerate(started) if rank not in victims]
+        return ranks.hear_ranks(left)
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.parametrize("victims", [[1], [0], [3, 0], [0, 2, 1]])
+def test_survivors_go_on(victims: list[int]) -> None:
+    """Also without rank 0, which has torch's store."""
+    said = shrink("kill", victims, 4)
+    ends = [lines[-1] for lines in said]
+    assert [end.split(":")[0] for end in ends] == [
+        f"{rank} of {4 - len(victims)}" for rank in range(4 - len(victims))
+    ]
+    assert len({end.split(": ")[1] for end in ends}) == 1
+    for lines in said:
+        assert len(lines) > len(victims)
+        assert any(f"rank {victims[0]} is lost: its process ended" in line for line in lines), lines
+
+
+def test_survivors_go_on_without_who_stands_still() -> None:
+    said = shrink("stop", [1], 3, PAWL_HEARTBEAT="0.5")
+    assert [lines[-1].split(":")[0] for lines in said] == ["0 of 2", "1 of 2"]
+    assert all("rank 1 is lost: not a sign of it" in lines[0] for lines in said)

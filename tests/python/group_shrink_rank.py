@@ -1,0 +1,91 @@
+"""A rank that goes on without those that are gone. Usage: group_shrink_rank.py HOW VICTIM...
+
+Victims end by HOW ("kill", "stop") one after another, some steps apart. Every other rank trains
+on, and prints "> NAMED ERROR" of each failure and "> RANK of RANKS: SUM" of its weights at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+HOW, VICTIMS = sys.argv[1], [int(word) for word in sys.argv[2:]]
+STEPS = 30
+
+
+def end_if_victim(step: int) -> None:
+    rank = dist.get_rank()
+    if rank in VICTIMS and step == 5 * (1 + VICTIMS.index(rank)):
+        os.kill(os.getpid(), signal.SIGKILL if HOW == "kill" else signal.SIGSTOP)
+
+
+def train(model: nn.Module, group: dist.ProcessGroup) -> None:
+    model.zero_grad()
+    model(torch.full((4, 100), 1.0)).square().mean().backward()
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    for gradient in gradients:
+        dist.all_reduce(gradient, dist.ReduceOp.AVG, group=group)
+    with torch.no_grad():
+        for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+            parameter -= 0.01 * gradient
+
+
+def go_back(step: int, group: dist.ProcessGroup) -> int:
+    """Some may have done the step in which others failed: all go on with the first of them."""
+    lowest = torch.tensor(step)
+    dist.all_reduce(lowest, dist.ReduceOp.MIN, group=group)
+    return int(lowest)
+
+
+def check(model: nn.Module, group: dist.ProcessGroup) -> None:
+    """All have the same, and torch builds on the group as on any."""
+    assert dist.get_world_size(group) == dist.get_world_size() - len(VICTIMS)
+    assert dist.get_process_group_ranks(group)[dist.get_rank(group)] == dist.get_rank()
+    weights = [torch.empty(10, 100) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(weights, next(model.parameters()).detach(), group=group)
+    assert all(torch.equal(weights[0], other) for other in weights)
+    wrapped = DDP(nn.Linear(100, 10), process_group=group)
+    wrapped(torch.ones(1, 100)).sum().backward()
+    objects: list[object] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(objects, dist.get_rank(), group=group)
+    assert objects == dist.get_process_group_ranks(group)
+    print(f"> {dist.get_rank(group)} of {dist.get_world_size(group)}: {weights[0].sum():.6f}")
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(5)
+    dist.init_process_group("pawl", timeout=timedelta(seconds=60))
+    group = dist.group.WORLD
+    assert group is not None
+    groups = [group]  # they live as long as those that they were shrunk to
+    model = nn.Linear(100, 10)
+    states = {}  # before each step
+    step, lost = 0, False
+    while step < STEPS:
+        try:
+            if lost:
+                group = groups[-1].shrink(least=1)  # type: ignore[attr-defined]
+                groups.append(group)
+                lost = False
+                step = go_back(step, group)
+                model.load_state_dict(states[step])
+            states[step] = {name: value.clone() for name, value in model.state_dict().items()}
+            end_if_victim(step)
+            train(model, group)
+            step += 1
+        except RuntimeError as error:
+            print(f"> NAMED {error}", flush=True)
+            lost = True
+    check(model, group)
+
+
+if __name__ == "__main__":
+    main()

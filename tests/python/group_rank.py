@@ -273,9 +273,13 @@ def futures() -> None:
     same(halved.wait(), all_numbers(100).sum(0) / 2)
     assert work.is_completed() and work.is_success() and work.exception() is None
 
+    # Callbacks run when they may, in another order at each rank: on a group of their own, where all
+    # of them do the same.
+    inside = dist.new_group()
+
     def again(future: torch.futures.Future) -> torch.Tensor:
         inner = future.value()[0].clone()
-        dist.all_reduce(inner)  # waits for a collective inside a callback, as PowerSGD does
+        dist.all_reduce(inner, group=inside)  # waits inside a callback, as PowerSGD does
         return inner
 
     futures = [dist.all_reduce(numbers(9), async_op=True).get_future().then(again) for _ in "abc"]

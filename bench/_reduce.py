@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 Result = tuple[float, float, float, float]
-WARM = 4  # rounds before: connections are made, all of ours were used, and TCP knows the network
+WARM = 4  # operations before: all connections were used, and TCP knows the network
 SUM, MAX = dist.ReduceOp.SUM, dist.ReduceOp.MAX
 COUNTERS = Path("/proc/self/net/dev")  # of this network namespace
 SENT_COLUMN = 8
@@ -63,7 +63,7 @@ def measure(case: str, group: dist.ProcessGroup) -> Result:
     assert all(float(t[0]) == want == float(t[-1]) for t in tensors)
     for tensor in tensors:
         tensor.zero_()
-    for _ in range(WARM - 1):
+    for _ in range(WARM - len(tensors)):
         run_round(tensors, wait == 1, group)
     dist.barrier(group)
     begun, used, sent = time.perf_counter(), cpu_s(), sent_bytes()

@@ -35,9 +35,9 @@
 #define GUEST_NS    (5 * NS_PER_S)        /* for that */
 #define BACKLOG     1024
 #define LOOK_MS     100 /* waited at a time: guests grow old */
-/* That the kernel holds and has not sent: a millisecond of 1 Gbit/s, for a thread to come back in,
- * and no more, so that what we send is what goes over the network now. */
-#define UNSENT_BYTES (128 << 10)
+/* That the kernel holds and has not sent: a millisecond or two of 1 Gbit/s, for a thread to come
+ * back in, and no more, so that what we send is what goes over the network now. */
+#define UNSENT_BYTES (256 << 10)
 
 /* Connected, and not known yet. */
 struct guest {

@@ -55,9 +55,12 @@ void nodes_serve_drop(struct nodes *nodes);
 void nodes_serve_list(const struct nodes *nodes, char *text);
 /* ---- nodes_lead.c, for it ---- */
 
-/* Said here, and at all members. */
-__attribute__((format(printf, 3, 4))) void nodes_lead_announce(struct nodes *nodes, bool bad,
-	const char *fmt, ...);
+/* Said here, and at all members but one (NULL: none), who knows. */
+__attribute__((format(printf, 4, 5))) void nodes_lead_announce(struct nodes *nodes, bool bad,
+	const struct nodes_member *but, const char *fmt, ...);
+/* Tells a connection that it is not taken, and closes it. */
+__attribute__((format(printf, 4, 5))) void nodes_lead_refuse(struct nodes *nodes, uint32_t conn,
+	bool final, const char *fmt, ...);
 /* Someone is lost, with so many workers that had not ended. */
 void nodes_lead_lost(struct nodes *nodes, uint32_t alive);
 /* All who were told of the end may have closed. */

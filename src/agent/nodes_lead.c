@@ -54,9 +54,8 @@ void nodes_lead_tell(struct nodes *n, const struct node_frame *frame)
 	}
 }
 
-/* Said here, and at all members but one, who knows. */
-__attribute__((format(printf, 4, 5))) static void announce(struct nodes *n, bool bad,
-	const struct nodes_member *but, const char *fmt, ...)
+void nodes_lead_announce(struct nodes *n, bool bad, const struct nodes_member *but, const char *fmt,
+	...)
 {
 	struct node_frame news = {.kind = NODE_NEWS, .bad = bad};
 	va_list args;
@@ -70,17 +69,6 @@ __attribute__((format(printf, 4, 5))) static void announce(struct nodes *n, bool
 			n->options.ops->send(n->options.user, n->members[m].conn, &news);
 		}
 	}
-}
-
-void nodes_lead_announce(struct nodes *n, bool bad, const char *fmt, ...)
-{
-	char text[NODE_TEXT_MAX];
-	va_list args;
-
-	va_start(args, fmt);
-	vsnprintf(text, sizeof(text), fmt, args);
-	va_end(args);
-	announce(n, bad, NULL, "%s", text);
 }
 
 /* ---- who is there ---- */
@@ -138,7 +126,7 @@ static void tell_count(struct nodes *n)
 		snprintf(servers, sizeof(servers), ", and for %u of %u servers",
 			nodes_servers_missing(n), n->options.servers);
 	}
-	announce(n, false, NULL,
+	nodes_lead_announce(n, false, NULL,
 		"%u of %u nodes are here: %s; waiting up to %.0f s for %u more%s%s", count_in(n),
 		n->options.nodes, here, (double)(n->policy.timer_ns - n->now_ns) / 1e9, missing,
 		lost, servers);
@@ -151,7 +139,7 @@ void nodes_lead_late(struct nodes *n)
 
 	list_members(n, here, sizeof(here));
 	list_missing(n, lost, sizeof(lost));
-	announce(n, true, NULL,
+	nodes_lead_announce(n, true, NULL,
 		"only %u of %u nodes came within %.0f s: %s; %u missing%s, and %u of %u servers",
 		count_in(n), n->options.nodes, (double)n->options.timeout_ns / 1e9, here,
 		n->options.nodes - count_in(n), lost, nodes_servers_missing(n), n->options.servers);
@@ -215,10 +203,7 @@ void nodes_lead_probed(struct nodes *n, uint32_t conn)
 
 /* ---- joining ---- */
 
-static void refuse(struct nodes *n, uint32_t conn, bool final, const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
-
-static void refuse(struct nodes *n, uint32_t conn, bool final, const char *fmt, ...)
+void nodes_lead_refuse(struct nodes *n, uint32_t conn, bool final, const char *fmt, ...)
 {
 	struct node_frame no = {.kind = NODE_REFUSE, .final = final};
 	va_list args;
@@ -247,20 +232,21 @@ static bool may_join(struct nodes *n, uint32_t conn, const struct node_frame *jo
 	const struct nodes_member *other = find_wanting(n, join->wanted);
 
 	if (join->nodes != n->options.nodes) {
-		refuse(n, conn, true, "--nnodes is %u there and %u here", join->nodes,
+		nodes_lead_refuse(n, conn, true, "--nnodes is %u there and %u here", join->nodes,
 			n->options.nodes);
 	} else if (strcmp(join->job, n->options.job) != 0) {
-		refuse(n, conn, true, "the job is %s there and %s here: give all the same --job",
-			join->job, n->options.job);
+		nodes_lead_refuse(n, conn, true,
+			"the job is %s there and %s here: give all the same --job", join->job,
+			n->options.job);
 	} else if (join->who == n->options.who) {
-		refuse(n, conn, false, "it is this node itself");
+		nodes_lead_refuse(n, conn, false, "it is this node itself");
 	} else if (n->role != NODES_LEADING || phase == RUN_LEAVING || phase == RUN_DRAINING ||
 		(phase == RUN_ENDING && !n->policy.again)) {
-		refuse(n, conn, false, "the job is ending");
+		nodes_lead_refuse(n, conn, false, "the job is ending");
 	} else if (count_in(n) == n->options.nodes) {
-		refuse(n, conn, false, "the job has its %u nodes", n->options.nodes);
+		nodes_lead_refuse(n, conn, false, "the job has its %u nodes", n->options.nodes);
 	} else if (other != NULL) {
-		refuse(n, conn, false, "--node-rank %u is that of %s", join->wanted,
+		nodes_lead_refuse(n, conn, false, "--node-rank %u is that of %s", join->wanted,
 			other->address);
 	} else {
 		return true;
@@ -483,7 +469,7 @@ static void take_exited(struct nodes *n, struct nodes_member *m, const struct no
 	}
 	m->alive--;
 	if (frame->status != 0 && n->policy.phase == RUN_WORKING) {
-		announce(n, true, m, "%s", frame->text);
+		nodes_lead_announce(n, true, m, "%s", frame->text);
 	}
 	decide_exit(n, m, frame->status, frame->commits);
 }
@@ -602,7 +588,7 @@ static void lose(struct nodes *n, struct nodes_member *m, const char *why)
 		return;
 	}
 	name_member(m, name, sizeof(name));
-	announce(n, true, NULL, "%s is lost: %s", name, why);
+	nodes_lead_announce(n, true, NULL, "%s is lost: %s", name, why);
 	if (n->policy.phase == RUN_DRAINING) {
 		n->drained_ok = false;
 		nodes_lead_drained(n);

@@ -29,20 +29,11 @@ uint32_t nodes_servers_missing(const struct nodes *n)
 	return n->options.servers - nodes_servers_in(n);
 }
 
-static void refuse(struct nodes *n, uint32_t conn, bool final, const char *why)
-{
-	struct node_frame no = {.kind = NODE_REFUSE, .final = final};
-
-	snprintf(no.text, sizeof(no.text), "%s", why);
-	n->options.ops->send(n->options.user, conn, &no);
-	n->options.ops->close(n->options.user, conn);
-}
-
 static void lose(struct nodes *n, struct nodes_server *server, const char *why)
 {
 	server->in = false;
 	if (n->role == NODES_LEADING) {
-		nodes_lead_announce(n, true, "server %s is lost: %s", server->name, why);
+		nodes_lead_announce(n, true, NULL, "server %s is lost: %s", server->name, why);
 		nodes_lead_lost(n, 0);
 	} else {
 		nodes_lead_closing(n);
@@ -64,15 +55,15 @@ void nodes_serve_join(struct nodes *n, uint32_t conn, const struct node_frame *s
 		place = server->in ? place : server;
 	}
 	if (n->options.servers == 0) {
-		refuse(n, conn, true, "the job wants no servers: pawl run --servers K");
+		nodes_lead_refuse(n, conn, true, "the job wants no servers: pawl run --servers K");
 		return;
 	}
 	if (n->role != NODES_LEADING) {
-		refuse(n, conn, false, "the job is ending");
+		nodes_lead_refuse(n, conn, false, "the job is ending");
 		return;
 	}
 	if (nodes_servers_missing(n) == 0) {
-		refuse(n, conn, false, "the job has its servers");
+		nodes_lead_refuse(n, conn, false, "the job has its servers");
 		return;
 	}
 	*place = (struct nodes_server){.in = true,

@@ -167,32 +167,44 @@ static void on_signals(struct loop_source *source, uint32_t events)
 	}
 }
 
+static void list_signals(sigset_t *set)
+{
+	sigemptyset(set);
+	sigaddset(set, SIGTERM);
+	sigaddset(set, SIGINT);
+	sigaddset(set, SIGHUP);
+}
+
+void serve_run_block_signals(void)
+{
+	sigset_t set;
+
+	list_signals(&set);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
 static int open_all(struct serving *s, struct pawl_err *err)
 {
-	const struct node_net_options net = {.places = s->options->places->at,
+	struct node_net_options net = {.places = s->options->places->at,
 		.token = s->options->token,
 		.connected = on_connected,
 		.closed = on_closed,
 		.frame = on_frame,
 		.user = s};
-	struct node_net_options options = net;
 	sigset_t set;
 	int rv = loop_open(&s->loop, err);
 
 	if (rv != 0) {
 		return rv;
 	}
-	sigemptyset(&set);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGHUP);
+	list_signals(&set);
 	s->signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (s->signals.fd < 0 || getrandom(&s->who, sizeof(s->who), 0) != sizeof(s->who)) {
 		return pawl_err_sys(err, "receive signals");
 	}
 	rv = loop_add(s->loop, &s->signals, EPOLLIN, err);
-	options.loop = s->loop;
-	return rv == 0 ? node_net_open(&s->net, &options, err) : rv;
+	net.loop = s->loop;
+	return rv == 0 ? node_net_open(&s->net, &net, err) : rv;
 }
 
 int serve_run(const struct serve_run_options *options, int *status, struct pawl_err *err)

@@ -11,7 +11,6 @@
 #include "cli/interrupt.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
@@ -118,18 +117,6 @@ static int serve_job(struct serve *serve, int *status, struct pawl_err *err)
 	return rv;
 }
 
-/* For threads, too, which inherit it: serve_run hears of signals otherwise. */
-static void block_signals(void)
-{
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGHUP);
-	pthread_sigmask(SIG_BLOCK, &set, NULL);
-}
-
 static int main_serve(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
@@ -158,7 +145,7 @@ static int main_serve(const struct cli_command *command, int argc, char **argv)
 		}
 	}
 	if (serve.rendezvous) {
-		block_signals();
+		serve_run_block_signals();
 	}
 	rv = open_server(&serve, &err);
 	if (rv == 0) {

@@ -342,7 +342,8 @@ int pawl_group_shrink(struct pawl_group **out, struct pawl_group *group, uint32_
 	struct pawl_group *next = NULL;
 	int rv = 1;
 
-	if (!group->started || group->closing || group->ranks == 1 || group->pid != getpid()) {
+	if (!group->started || group->closing || s.base->closing || group->ranks == 1 ||
+		group->pid != getpid()) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"collectives: a group that is closed, not joined, or of one rank cannot be "
 			"shrunk");

@@ -51,13 +51,20 @@ static int name_host(char *host, struct pawl_err *err)
 
 /* ---- servers ---- */
 
-/* How many PAWL_SERVERS lists, separated by commas. */
-static int count_servers(uint32_t *n, struct pawl_err *err)
+/* PAWL_SERVERS: names, separated by commas. */
+static const char *list_servers(void)
 {
 	const char *text = getenv("PAWL_SERVERS");
 
-	*n = text && *text ? 1 : 0;
-	for (; *n > 0 && *text; text++) {
+	return text ? text : "";
+}
+
+static int count_servers(uint32_t *n, struct pawl_err *err)
+{
+	const char *text = list_servers();
+
+	*n = *text != '\0';
+	for (; *text != '\0'; text++) {
 		*n += *text == ',';
 	}
 	return *n <= COLL_SERVERS_MAX
@@ -69,21 +76,19 @@ static int count_servers(uint32_t *n, struct pawl_err *err)
 /* By it ranks know that they list the same. */
 static uint32_t digest_servers(const struct pawl_group *group)
 {
-	const char *text = getenv("PAWL_SERVERS");
-
-	return group->servers > 0 && text ? crc32c(0, text, strlen(text)) : 0;
+	return group->servers > 0 ? crc32c(0, list_servers(), strlen(list_servers())) : 0;
 }
 
-/* The i-th of the list. */
+/* The i-th of the list, of more than i. */
 static void name_server(uint32_t i, char *name)
 {
-	const char *text = getenv("PAWL_SERVERS");
+	const char *text = list_servers();
 
-	for (; text && i > 0; i--) {
-		text = strchr(text, ',');
-		text = text ? text + 1 : NULL;
+	for (; i > 0; i--) {
+		text += strcspn(text, ",");
+		text += *text == ',';
 	}
-	snprintf(name, COLL_TCP_NAME, "%.*s", text ? (int)strcspn(text, ",") : 0, text ? text : "");
+	snprintf(name, COLL_TCP_NAME, "%.*s", (int)strcspn(text, ","), text);
 }
 
 /* ---- opening ---- */

@@ -130,6 +130,35 @@ void pawl_group_close(struct pawl_group *group);
 int pawl_group_shrink(struct pawl_group **out, struct pawl_group *group, uint32_t least,
 	uint32_t *ranks, uint32_t *n, int64_t timeout_ns, struct pawl_err *err);
 
+/*
+ * Grows a running group. A rank has a door (any may, also several), whose name newcomers are told
+ * by whoever starts them; who knows it may become a rank. At times all ranks call admit, at the
+ * same place in their collectives; it costs one all-gather of 4 bytes a rank while nobody waits.
+ */
+struct pawl_door;
+
+#define PAWL_DOOR_NAME 96u /* bytes of a name, terminator included: "10.0.0.1:4567:3f0c…" */
+
+/* Listens; toward: as of pawl_group_open (NULL: for newcomers on this host). A door is no group's,
+ * and can be used for one after the other. PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL. */
+int pawl_door_open(struct pawl_door **out, const char *toward, char *name, struct pawl_err *err);
+/* Who waits is sent away. NULL is fine. */
+void pawl_door_close(struct pawl_door *door);
+/* door: this rank's, or NULL. *out: a new group of all ranks, with the same numbers, and of
+ * newcomers behind them, at most `most` in all; group can be closed then. NULL: nobody waits, or it
+ * did not succeed (which is logged, and the newcomers are sent away): group goes on as it was. What
+ * collectives of group return, if that fails; PAWL_ENOMEM, which ends group here. */
+int pawl_group_admit(struct pawl_group **out, struct pawl_group *group, struct pawl_door *door,
+	uint32_t most, int64_t timeout_ns, struct pawl_err *err);
+/* A newcomer's side: waits until it is admitted. PAWL_EINVAL: name is none; PAWL_EPEER: the door
+ * cannot be reached, is closed, or the others could not join; PAWL_ETIMEDOUT; what open and join
+ * return. */
+int pawl_group_knock(struct pawl_group **out, const char *name, int64_t timeout_ns,
+	struct pawl_err *err);
+/* Which rank of how many. */
+uint32_t pawl_group_rank(const struct pawl_group *group);
+uint32_t pawl_group_ranks(const struct pawl_group *group);
+
 /* PAWL_EINVAL, PAWL_ENOTSUP; PAWL_EPEER and others: the group has ended. Then nothing was begun. */
 int pawl_group_submit(struct pawl_group *group, struct pawl_work *work,
 	const struct pawl_coll_call *call, struct pawl_err *err);

@@ -228,6 +228,7 @@ static PyMethodDef core_functions[] = {
 	{"open_root", core_open_root, METH_VARARGS,
 		"open_root(root, step | tag | None) -> Restore"},
 	{"list_root", core_list_root, METH_VARARGS, "list_root(root) -> list of dict"},
+	{"knock", core_knock, METH_VARARGS, "knock(door's name, timeout) -> Group"},
 	{NULL, NULL, 0, NULL},
 };
 
@@ -245,7 +246,8 @@ PyMODINIT_FUNC PyInit__core(void)
 
 	if (!module || PyType_Ready(&core_session_type) < 0 ||
 		PyType_Ready(&core_restore_type) < 0 || PyType_Ready(&core_copier_type) < 0 ||
-		PyType_Ready(&core_group_type) < 0 || PyType_Ready(&core_operation_type) < 0) {
+		PyType_Ready(&core_group_type) < 0 || PyType_Ready(&core_operation_type) < 0 ||
+		PyType_Ready(&core_door_type) < 0) {
 		Py_XDECREF(module);
 		return NULL;
 	}
@@ -259,6 +261,7 @@ PyMODINIT_FUNC PyInit__core(void)
 		PyModule_AddObjectRef(module, "Restore", (PyObject *)&core_restore_type) < 0 ||
 		PyModule_AddObjectRef(module, "Copier", (PyObject *)&core_copier_type) < 0 ||
 		PyModule_AddObjectRef(module, "Group", (PyObject *)&core_group_type) < 0 ||
+		PyModule_AddObjectRef(module, "Door", (PyObject *)&core_door_type) < 0 ||
 		PyModule_AddStringConstant(module, "version", PAWL_VERSION) < 0) {
 		Py_DECREF(module);
 		return NULL;

@@ -6,6 +6,7 @@
 #include <Python.h>
 
 #include "pawl/ckpt.h"
+#include "pawl/coll.h"
 
 /* Raises pawl._core.PawlError from err (with .code and .name) and returns NULL. */
 PyObject *core_raise(const struct pawl_err *err);
@@ -21,9 +22,15 @@ extern PyTypeObject core_restore_type;
 extern PyTypeObject core_copier_type;
 extern PyTypeObject core_group_type;
 extern PyTypeObject core_operation_type;
+extern PyTypeObject core_door_type;
 /* Takes over restore. */
 PyObject *core_restore_new(struct pawl_restore *restore);
 PyObject *core_open_root(PyObject *module, PyObject *args);
+/* Takes over group, which has joined. */
+PyObject *core_group_wrap(struct pawl_group *group);
+/* A Door's; NULL: it is None. */
+struct pawl_door *core_door(PyObject *door);
+PyObject *core_knock(PyObject *module, PyObject *args);
 
 extern PyMethodDef core_adapt_functions[];
 

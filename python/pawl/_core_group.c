@@ -7,8 +7,6 @@
  */
 #include "_core.h"
 
-#include "pawl/coll.h"
-
 #include <stddef.h>
 
 #define SLICE_NS 100000000 /* waited at a time, so that Ctrl-C is heard */
@@ -333,6 +331,40 @@ static PyObject *group_leave(struct group *self, PyObject *unused)
 }
 
 /* (a new Group, the ranks here of its ranks) */
+PyObject *core_group_wrap(struct pawl_group *group)
+{
+	struct group *made = (struct group *)core_group_type.tp_alloc(&core_group_type, 0);
+
+	if (!made) {
+		pawl_group_close(group);
+		return PyErr_NoMemory();
+	}
+	made->group = group;
+	made->ranks = pawl_group_ranks(group);
+	return (PyObject *)made;
+}
+
+static PyObject *group_admit(struct group *self, PyObject *args)
+{
+	struct pawl_group *next = NULL;
+	struct pawl_err err;
+	unsigned int most;
+	PyObject *door;
+	double s;
+	int rv;
+
+	if (!PyArg_ParseTuple(args, "OId", &door, &most, &s)) {
+		return NULL;
+	}
+	Py_BEGIN_ALLOW_THREADS;
+	rv = pawl_group_admit(&next, self->group, core_door(door), most, (int64_t)(s * 1e9), &err);
+	Py_END_ALLOW_THREADS;
+	if (rv != 0) {
+		return core_raise(&err);
+	}
+	return next ? core_group_wrap(next) : Py_NewRef(Py_None);
+}
+
 static PyObject *group_shrink(struct group *self, PyObject *args)
 {
 	struct pawl_group *next = NULL;
@@ -355,21 +387,28 @@ static PyObject *group_shrink(struct group *self, PyObject *args)
 	Py_BEGIN_ALLOW_THREADS;
 	rv = pawl_group_shrink(&next, self->group, least, ranks, &n, (int64_t)(s * 1e9), &err);
 	Py_END_ALLOW_THREADS;
-	made = rv == 0 ? (struct group *)core_group_type.tp_alloc(&core_group_type, 0) : NULL;
+	made = rv == 0 ? (struct group *)core_group_wrap(next) : NULL;
 	list = made ? PyList_New(n) : NULL;
 	for (uint32_t i = 0; i < n && list; i++) {
 		PyList_SET_ITEM(list, i, PyLong_FromUnsignedLong(ranks[i]));
 	}
 	PyMem_Free(ranks);
 	if (!list) {
-		pawl_group_close(next);
 		Py_XDECREF(made);
-		return rv == 0 ? PyErr_NoMemory() : core_raise(&err);
+		return rv == 0 ? NULL : core_raise(&err);
 	}
-	made->group = next;
-	made->ranks = n;
 	made->base = (struct group *)Py_NewRef(self);
 	return Py_BuildValue("(NN)", made, list);
+}
+
+static PyObject *get_rank(struct group *self, void *closure)
+{
+	return PyLong_FromUnsignedLong(pawl_group_rank(self->group));
+}
+
+static PyObject *get_ranks(struct group *self, void *closure)
+{
+	return PyLong_FromUnsignedLong(self->ranks);
 }
 
 static PyObject *get_card(struct group *self, void *closure)
@@ -384,12 +423,16 @@ static PyMethodDef group_methods[] = {
 		"out_at]) -> Operation"},
 	{"next", (PyCFunction)group_next, METH_NOARGS, "next() -> keep of a told one, or None"},
 	{"shrink", (PyCFunction)group_shrink, METH_VARARGS, "shrink(least, timeout)"},
+	{"admit", (PyCFunction)group_admit, METH_VARARGS,
+		"admit(door or None, most, timeout) -> Group, or None"},
 	{"leave", (PyCFunction)group_leave, METH_NOARGS, "leave()"},
 	{NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef group_getset[] = {
 	{"card", (getter)get_card, NULL, "for the other ranks' join", NULL},
+	{"rank", (getter)get_rank, NULL, "this one's number", NULL},
+	{"ranks", (getter)get_ranks, NULL, "how many there are", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 

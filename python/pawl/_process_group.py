@@ -16,13 +16,13 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from pawl import _coll, _core, _register
+from pawl._membership import Membership
 from pawl._work import Completers, Work
 from pawl.errors import error
 
@@ -238,14 +238,14 @@ def _rows(tensor: torch.Tensor, splits: Sequence[int], ranks: int, what: str) ->
     return _offsets(size * row for size in splits)
 
 
-class ProcessGroup(dist.ProcessGroup):
+class ProcessGroup(Membership, dist.ProcessGroup):
     """Ranks that do collectives by libpawl. Made by torch; errors are pawl.PawlError.
 
     Threads: as torch has it, all ranks call in the same order.
     """
 
     def __init__(self, options: Any, joined: _core.Group | None = None) -> None:
-        """``joined``: what it is made of, if it was shrunk."""
+        """``joined``: what it is made of, if other ranks went or came."""
         rank, ranks = options.group_rank, options.group_size
         super().__init__(rank, ranks)
         self._rank, self._ranks = rank, ranks
@@ -255,7 +255,8 @@ class ProcessGroup(dist.ProcessGroup):
         self._coalesced: list[Work] | None = None
         self._others: dict[str, Any] = {}  # device type -> backend that is not ours
         self._devices = self._route(options)
-        self._group = joined or _core.Group(rank, ranks, _meeting_place(self._store))
+        self._toward = options.toward if joined else _meeting_place(self._store)
+        self._group = joined or _core.Group(rank, ranks, self._toward)
         self._completers = Completers(self._group)
         atexit.register(self.shutdown)
         if joined is not None:
@@ -279,31 +280,6 @@ class ProcessGroup(dist.ProcessGroup):
         if "cuda" in map(str, devices) and not torch.cuda.is_available():
             devices = [d for d in devices if d.type != "cuda"]
         return devices
-
-    def shrink(self, least: int | None = None, timeout: timedelta | None = None) -> ProcessGroup:
-        """Goes on without the ranks that are gone: a group of those that are left, in their order.
-
-        All that are left call it, mostly when an operation has failed. It needs no store: the ranks
-        agree by themselves. ``least``: of ranks (default: half of them); where fewer are left, or a
-        rank was taken for lost and the others go on without it, PawlError is raised. The new group
-        is for ``group=`` of torch.distributed's functions, for DDP and DeviceMesh; this one, all of
-        whose operations fail from then on, is to be kept until the new one is no longer needed.
-        """
-        if self._others:
-            raise error("PAWL_ENOTSUP", "collectives: a group with other backends cannot shrink")
-        wanted = (self._ranks + 1) // 2 if least is None else least
-        seconds = self._timeout_s if timeout is None else timeout.total_seconds()
-        joined, ranks = self._group.shrink(wanted, seconds)
-        options = SimpleNamespace(
-            store=dist.PrefixStore(f"shrunk/{'.'.join(map(str, ranks))}/", self._store),
-            group_rank=ranks.index(self._rank),
-            group_size=len(ranks),
-            timeout=timedelta(seconds=self._timeout_s),
-        )
-        made = ProcessGroup(options, joined)
-        made._devices = self._devices
-        _register.enroll(made, self, ranks, options.store)
-        return made
 
     # ---- operations ----
 

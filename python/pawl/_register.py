@@ -52,7 +52,7 @@ def replace() -> None:
 
 
 def enroll(made: Any, like: Any, ranks: list[int], store: Any) -> None:
-    """torch is to know a group as it knows another one: with those of its ranks.
+    """torch is to know a group as it knows another one. ``ranks``: of all, as torch numbers them.
 
     As torch's _register_pg_in_world does, which is not in every version.
     """
@@ -62,12 +62,35 @@ def enroll(made: Any, like: Any, ranks: list[int], store: Any) -> None:
     if like not in world.pg_map:
         return
     name = f"{world.pg_names[like]}/{'.'.join(map(str, ranks))}"
-    of_all = {rank: number for number, rank in world.pg_group_ranks[like].items()}
+    _enter(made, name, world.pg_map[like][0], world.pg_backend_config[like], ranks, store)
+
+
+def enroll_first(made: Any, store: Any) -> None:
+    """The same where no process group has been initialized: it becomes the default group."""
+    from torch.distributed import distributed_c10d as c10d
+
+    ranks = list(range(made.size()))
+    _enter(made, "joined", NAME, str(c10d.BackendConfig(c10d.Backend(NAME))), ranks, store)
+    c10d._update_default_pg(made)
+
+
+def _enter(made: Any, name: str, backend: str, config: Any, ranks: list[int], store: Any) -> None:
+    from torch.distributed import distributed_c10d as c10d
+
+    world = c10d._world
     made._set_group_name(name)
     c10d._register_process_group(name, made)
-    world.pg_map[made] = (world.pg_map[like][0], store)
+    world.pg_map[made] = (backend, store)
     world.pg_names[made] = name
-    world.pg_group_ranks[made] = {of_all[rank]: i for i, rank in enumerate(ranks)}
-    world.pg_backend_config[made] = world.pg_backend_config[like]
+    world.pg_group_ranks[made] = {rank: i for i, rank in enumerate(ranks)}
+    world.pg_backend_config[made] = config
     world.tags_to_pg.setdefault(f"ptd:{name}", []).append(made)
     world.pg_to_tag[made] = f"ptd:{name}"
+
+
+def numbers(group: Any) -> list[int]:
+    """Of its ranks, as torch numbers them; empty if it does not know the group."""
+    from torch.distributed import distributed_c10d as c10d
+
+    known = c10d._world.pg_group_ranks.get(group, {})
+    return sorted(known, key=known.__getitem__)

@@ -6,6 +6,7 @@
 # No postponed annotations: DDP looks at those of a hook.
 
 from collections.abc import Callable
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,12 +15,12 @@ import torch.distributed as dist
 from torch import nn
 from torch.futures import Future
 
-from pawl import _powersgd, _process_group
+from pawl import _membership, _powersgd, _process_group
 from pawl._param_server import ParameterServer
 from pawl._powersgd import PowerSGD
 from pawl.errors import error
 
-__all__ = ["ParameterServer", "PowerSGD", "hook", "powersgd"]
+__all__ = ["ParameterServer", "PowerSGD", "hook", "join", "powersgd"]
 
 _WIRES = {
     None: None,
@@ -114,3 +115,17 @@ def powersgd(
         )
     state = PowerSGD(model, rank, start_iter, min_compression_rate, warm_start, seed, group)
     return state, _powersgd.reduce
+
+
+def join(door: str, timeout: timedelta = dist.default_pg_timeout) -> dist.ProcessGroup:
+    """Makes this process a rank of a running group: it waits until the ranks admit it.
+
+        group = pawl.distributed.join(name)      # name: what group.door() returned at a rank
+
+    Instead of init_process_group: the group becomes torch's default one here. What the others are
+    at (the state, the step) they have to tell, by broadcast. ``timeout``: for being admitted, and
+    then of the group's operations.
+
+    Raises PawlError if the door is closed or cannot be reached, or nobody is admitted in time.
+    """
+    return _membership.join(door, timeout)

@@ -260,6 +260,16 @@ void pawl_group_close(struct pawl_group *group)
 	}
 }
 
+uint32_t pawl_group_rank(const struct pawl_group *group)
+{
+	return group->rank;
+}
+
+uint32_t pawl_group_ranks(const struct pawl_group *group)
+{
+	return group->ranks;
+}
+
 /* ---- operations ---- */
 
 /* The only rank has no others to wait for. */

@@ -2,15 +2,14 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "coll/dial.h"
 #include "coll/serve_impl.h"
 
 #include <endian.h>
 #include <errno.h>
 #include <netdb.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 size_t serve_encode_ask(uint8_t *bytes, uint64_t key, const struct coll_ask *ask)
@@ -48,87 +47,15 @@ int serve_decode_ask(const uint8_t *bytes, uint64_t key, struct coll_ask *ask)
 		: -1;
 }
 
-/* Waits until a socket is ready for events; false: not in time. */
-static bool await(int fd, short events, int64_t end_ns)
-{
-	struct pollfd poll_fd = {.fd = fd, .events = events};
-	int64_t left_ms = (end_ns - clock_mono_ns()) / NS_PER_MS;
-
-	return left_ms > 0 && poll(&poll_fd, 1, left_ms < INT32_MAX ? (int)left_ms : INT32_MAX) > 0;
-}
-
-static int connect_to(const struct addrinfo *at, int64_t end_ns)
-{
-	int fd = FAULT_SYS("coll.serve",
-		socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-	int sys = 0;
-	socklen_t len = sizeof(sys);
-
-	if (fd < 0) {
-		return -1;
-	}
-	if (connect(fd, at->ai_addr, at->ai_addrlen) != 0 && errno != EINPROGRESS) {
-		sys = errno;
-	} else if (!await(fd, POLLOUT, end_ns)) {
-		sys = ETIMEDOUT;
-	} else {
-		getsockopt(fd, SOL_SOCKET, SO_ERROR, &sys, &len);
-	}
-	if (sys == 0) {
-		return fd;
-	}
-	close(fd);
-	errno = sys;
-	return -1;
-}
-
-/* All of it, or false with errno. */
-static bool send_all(int fd, const uint8_t *bytes, size_t len_bytes, int64_t end_ns)
-{
-	while (len_bytes > 0) {
-		ssize_t n = send(fd, bytes, len_bytes, MSG_NOSIGNAL);
-
-		if (n < 0 && errno != EAGAIN) {
-			return false;
-		}
-		bytes += n > 0 ? n : 0;
-		len_bytes -= n > 0 ? (size_t)n : 0;
-		if (n < 0 && !await(fd, POLLOUT, end_ns)) {
-			errno = ETIMEDOUT;
-			return false;
-		}
-	}
-	return true;
-}
-
-static bool receive_all(int fd, uint8_t *bytes, size_t len_bytes, int64_t end_ns)
-{
-	while (len_bytes > 0) {
-		ssize_t n = recv(fd, bytes, len_bytes, 0);
-
-		if (n == 0 || (n < 0 && errno != EAGAIN)) {
-			errno = n == 0 ? ECONNRESET : errno;
-			return false;
-		}
-		bytes += n > 0 ? n : 0;
-		len_bytes -= n > 0 ? (size_t)n : 0;
-		if (n < 0 && !await(fd, POLLIN, end_ns)) {
-			errno = ETIMEDOUT;
-			return false;
-		}
-	}
-	return true;
-}
-
 /* The answer: whether the server is willing, and its side's name, or why not. */
 static int ask_at(int fd, uint64_t key, const struct coll_ask *ask, int64_t end_ns, char *answer)
 {
 	size_t cap = ASK_BYTES + ask->ranks * sizeof(uint32_t);
 	uint8_t *bytes = FAULT_MEM("coll.serve", malloc(cap));
 	uint8_t willing = 0;
-	bool heard = bytes && send_all(fd, bytes, serve_encode_ask(bytes, key, ask), end_ns) &&
-		receive_all(fd, &willing, 1, end_ns) &&
-		receive_all(fd, (uint8_t *)answer, ANSWER_TEXT, end_ns);
+	bool heard = bytes && dial_send(fd, bytes, serve_encode_ask(bytes, key, ask), end_ns) &&
+		dial_receive(fd, &willing, 1, end_ns) &&
+		dial_receive(fd, answer, ANSWER_TEXT, end_ns);
 	int sys = bytes ? errno : ENOMEM;
 
 	free(bytes);
@@ -153,7 +80,7 @@ int coll_serve_ask(const char *name, const struct coll_ask *ask, int64_t timeout
 			"prints it",
 			name);
 	}
-	fd = connect_to(at, end_ns);
+	fd = dial_connect(at, end_ns);
 	freeaddrinfo(at);
 	if (fd >= 0) {
 		willing = ask_at(fd, key, ask, end_ns, answer);

@@ -1,11 +1,14 @@
-"""What the ranks of test_group.py share: named checks, run in order or as the command line says."""
+"""What ranks of tests share: named checks, in order or as the command line says; a small job."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 
+import torch
 import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 CHECKS: dict[str, Callable[[], None]] = {}
 
@@ -28,3 +31,45 @@ def rank() -> int:
 
 def world() -> int:
     return dist.get_world_size()
+
+
+def refused(call: Callable[[], object], why: str) -> None:
+    try:
+        call()
+    except RuntimeError as error:
+        assert why in str(error), error
+    else:
+        raise AssertionError(f"not refused: {why}")
+
+
+def train(model: nn.Module, group: dist.ProcessGroup) -> None:
+    """A step, with gradients reduced by hand: DDP could not change its group."""
+    model.zero_grad()
+    model(torch.full((4, 100), 1.0)).square().mean().backward()
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    for gradient in gradients:
+        dist.all_reduce(gradient, dist.ReduceOp.AVG, group=group)
+    with torch.no_grad():
+        for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+            parameter -= 0.01 * gradient
+
+
+def go_back(step: int, group: dist.ProcessGroup) -> int:
+    """Some may have done the step in which others failed: all go on with the first of them."""
+    lowest = torch.tensor(step)
+    dist.all_reduce(lowest, dist.ReduceOp.MIN, group=group)
+    return int(lowest)
+
+
+def compare(model: nn.Module, group: dist.ProcessGroup) -> None:
+    """All have the same, and torch builds on the group as on any. Prints "> RANK of RANKS: SUM"."""
+    at, of = dist.get_rank(group), dist.get_world_size(group)
+    weights = [torch.empty(10, 100) for _ in range(of)]
+    dist.all_gather(weights, next(model.parameters()).detach(), group=group)
+    assert all(torch.equal(weights[0], other) for other in weights)
+    wrapped = DDP(nn.Linear(100, 10), process_group=group)
+    wrapped(torch.ones(1, 100)).sum().backward()
+    objects: list[object] = [None] * of
+    dist.all_gather_object(objects, at, group=group)
+    assert objects == list(range(of))
+    print(f"> {at} of {of}: {weights[0].sum():.6f}")

@@ -14,7 +14,8 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel as DDP
+
+from group_checks import compare, go_back, train
 
 HOW, VICTIMS = sys.argv[1], [int(word) for word in sys.argv[2:]]
 STEPS = 30
@@ -24,39 +25,6 @@ def end_if_victim(step: int) -> None:
     rank = dist.get_rank()
     if rank in VICTIMS and step == 5 * (1 + VICTIMS.index(rank)):
         os.kill(os.getpid(), signal.SIGKILL if HOW == "kill" else signal.SIGSTOP)
-
-
-def train(model: nn.Module, group: dist.ProcessGroup) -> None:
-    model.zero_grad()
-    model(torch.full((4, 100), 1.0)).square().mean().backward()
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    for gradient in gradients:
-        dist.all_reduce(gradient, dist.ReduceOp.AVG, group=group)
-    with torch.no_grad():
-        for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-            parameter -= 0.01 * gradient
-
-
-def go_back(step: int, group: dist.ProcessGroup) -> int:
-    """Some may have done the step in which others failed: all go on with the first of them."""
-    lowest = torch.tensor(step)
-    dist.all_reduce(lowest, dist.ReduceOp.MIN, group=group)
-    return int(lowest)
-
-
-def check(model: nn.Module, group: dist.ProcessGroup) -> None:
-    """All have the same, and torch builds on the group as on any."""
-    assert dist.get_world_size(group) == dist.get_world_size() - len(VICTIMS)
-    assert dist.get_process_group_ranks(group)[dist.get_rank(group)] == dist.get_rank()
-    weights = [torch.empty(10, 100) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(weights, next(model.parameters()).detach(), group=group)
-    assert all(torch.equal(weights[0], other) for other in weights)
-    wrapped = DDP(nn.Linear(100, 10), process_group=group)
-    wrapped(torch.ones(1, 100)).sum().backward()
-    objects: list[object] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(objects, dist.get_rank(), group=group)
-    assert objects == dist.get_process_group_ranks(group)
-    print(f"> {dist.get_rank(group)} of {dist.get_world_size(group)}: {weights[0].sum():.6f}")
 
 
 def main() -> None:
@@ -84,7 +52,9 @@ def main() -> None:
         except RuntimeError as error:
             print(f"> NAMED {error}", flush=True)
             lost = True
-    check(model, group)
+    assert dist.get_world_size(group) == dist.get_world_size() - len(VICTIMS)
+    assert dist.get_process_group_ranks(group)[dist.get_rank(group)] == dist.get_rank()
+    compare(model, group)
 
 
 if __name__ == "__main__":

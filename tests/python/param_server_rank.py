@@ -13,7 +13,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from group_checks import check, rank, run_checks, world
+from group_checks import check, rank, refused, run_checks, world
 from pawl import _param_server
 from pawl.distributed import ParameterServer
 
@@ -376,15 +376,6 @@ def wrong() -> None:
         table(torch.tensor([1])).sum().backward()
         refused(server.step, "sparse")
         server.leave()
-
-
-def refused(call: Callable[[], object], why: str) -> None:
-    try:
-        call()
-    except RuntimeError as error:
-        assert why in str(error), error
-    else:
-        raise AssertionError(f"not refused: {why}")
 
 
 def end(how: str, of: int, staleness: int) -> None:

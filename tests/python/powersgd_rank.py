@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from group_checks import check, rank, run_checks, world
+from group_checks import check, rank, refused, run_checks, world
 from pawl import distributed
 
 gloo: dist.ProcessGroup
@@ -405,15 +405,6 @@ def wrong() -> None:
     refused(lambda: state.load_state_dict(other.state_dict()), "the state is of another model")
     narrow, _ = distributed.powersgd(Net(), 2)
     refused(lambda: state.load_state_dict(narrow.state_dict()), "of other arguments")
-
-
-def refused(call: Callable[[], object], why: str) -> None:
-    try:
-        call()
-    except RuntimeError as error:
-        assert why in str(error), error
-    else:
-        raise AssertionError(f"not refused: {why}")
 
 
 def main() -> None:

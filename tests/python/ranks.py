@@ -73,3 +73,10 @@ def hear_ranks(ranks: Sequence[subprocess.Popen[str]]) -> list[list[str]]:
     codes = [rank.returncode for rank in ranks]
     assert codes == [0] * len(ranks), "\n".join([f"exit codes {codes}", *said])
     return [say(text) for text in said]
+
+
+def stop(started: Sequence[subprocess.Popen[str]]) -> None:
+    """Ends ranks, those that have ended too."""
+    for process in started:
+        process.kill()
+        process.communicate()

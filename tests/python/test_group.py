@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -50,9 +51,7 @@ def end(how: str, world: int = 3, **env: str) -> list[list[str]]:
                 said.append(ranks.say(text))
                 assert len(said[-1]) == 2, text
     finally:
-        for process in started:
-            process.kill()
-            process.communicate()
+        ranks.stop(started)
     return said
 
 
@@ -196,9 +195,7 @@ def shrink(how: str, victims: list[int], world: int, **env: str) -> list[list[st
         left = [process for rank, process in enumerate(started) if rank not in victims]
         return ranks.hear_ranks(left)
     finally:
-        for process in started:
-            process.kill()
-            process.communicate()
+        ranks.stop(started)
 
 
 @pytest.mark.parametrize("victims", [[1], [0], [3, 0], [0, 2, 1]])
@@ -219,3 +216,21 @@ def test_survivors_go_on_without_who_stands_still() -> None:
     said = shrink("stop", [1], 3, PAWL_HEARTBEAT="0.5")
     assert [lines[-1].split(":")[0] for lines in said] == ["0 of 2", "1 of 2"]
     assert all("rank 1 is lost: not a sign of it" in lines[0] for lines in said)
+
+
+def test_a_newcomer_takes_the_place_of_one_that_was_lost(tmp_path: Path) -> None:
+    """Nobody else is started again."""
+    script = HERE / "group_admit_rank.py"
+    started = ranks.start_ranks(script, 3, str(tmp_path), env=program.clean_env())
+    try:
+        started[1].wait(60)
+        while not (tmp_path / "door").exists():
+            assert started[0].poll() is None
+            time.sleep(0.05)
+        started += ranks.start_ranks(script, 1, str(tmp_path), "join", env=program.clean_env())
+        said = ranks.hear_ranks([started[0], *started[2:]])
+    finally:
+        ranks.stop(started)
+    ends = [lines[-1].split(": ") for lines in said]
+    assert [end[0] for end in ends] == ["0 of 3", "1 of 3", "2 of 3"]
+    assert len({end[1] for end in ends}) == 1

@@ -89,9 +89,7 @@ def test_whoever_ends_badly_is_named(how: str, text: str) -> None:
                 said.append(ranks.say(output))
                 assert len(said[-1]) == 2, output
         finally:
-            for process in started:
-                process.kill()
-                process.communicate()
+            ranks.stop(started)
     assert all("rank 1" in error for error, _ in said), said
     assert any(text in error for error, _ in said), said
     assert all(float(seconds) < 20 for _, seconds in said)

@@ -62,7 +62,7 @@ def test_a_worker_dies_and_the_others_go_on(of: int, staleness: int) -> None:
             assert hear(started[server]) == [lost]
         assert started[of].wait(20) == -signal.SIGKILL
     finally:
-        stop(started)
+        ranks.stop(started)
 
 
 @pytest.mark.parametrize(("of", "staleness"), [(3, 3), (4, 0)])
@@ -75,7 +75,7 @@ def test_a_server_dies_and_every_worker_names_it(of: int, staleness: int) -> Non
             assert text == lost
         assert len(hear(started[7 - of])) == 3  # which loses all workers then
     finally:
-        stop(started)
+        ranks.stop(started)
 
 
 def test_a_worker_freezes_and_the_others_go_on() -> None:
@@ -90,7 +90,7 @@ def test_a_worker_freezes_and_the_others_go_on() -> None:
         (text,) = hear(started[1])
         assert "PawlError: parameter server: server rank 3 took this rank for lost: not a" in text
     finally:
-        stop(started)
+        ranks.stop(started)
 
 
 def stop(started: list[subprocess.Popen[str]]) -> None:

@@ -1,0 +1,150 @@
+"""Ranks that go and come while a group runs: what a process group of ours can do beside torch's."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from pawl import _core, _register
+from pawl.errors import error
+
+if TYPE_CHECKING:
+    from pawl._process_group import ProcessGroup
+
+_POLL_S = 0.2  # between looks for Ctrl-C
+
+
+class Membership:
+    """The part of ProcessGroup that makes groups of other ranks out of it."""
+
+    _rank: int
+    _ranks: int
+    _store: dist.Store
+    _toward: str | None
+    _timeout_s: float
+    _others: dict[str, Any]
+    _devices: list[torch.device]
+    _group: _core.Group
+    _door: _core.Door | None = None
+
+    def shrink(self, least: int | None = None, timeout: timedelta | None = None) -> ProcessGroup:
+        """Goes on without the ranks that are gone: a group of those that are left, in their order.
+
+        All that are left call it, mostly when an operation has failed. It needs no store: the ranks
+        agree by themselves. ``least``: of ranks (default: half of them); where fewer are left, or a
+        rank was taken for lost and the others go on without it, PawlError is raised. The new group
+        is for ``group=`` of torch.distributed's functions, for DDP and DeviceMesh; this one, all of
+        whose operations fail from then on, is to be kept until the new one is no longer needed.
+        """
+        self._refuse_others()
+        wanted = (self._ranks + 1) // 2 if least is None else least
+        joined, ranks = self._group.shrink(wanted, self._seconds(timeout))
+        known = _register.numbers(self)
+        return self._succeed(joined, [known[r] for r in ranks] if known else ranks)
+
+    def door(self) -> str:
+        """Opens a door for newcomers at this rank, once: what they are told to find it.
+
+        The text holds a secret: who knows it may become a rank. Mostly rank 0 does it; any rank
+        may, and several. A door goes with the rank from group to group, until ``close_door``.
+        """
+        if self._door is None:
+            self._door = _core.Door(self._toward)
+        return self._door.name
+
+    def close_door(self) -> None:
+        """Sends away who waits."""
+        if self._door is not None:
+            self._door.close()
+            self._door = None
+
+    def admit(self, most: int | None = None, timeout: timedelta | None = None) -> ProcessGroup:
+        """Lets newcomers in: a group of all ranks, with their numbers, and newcomers behind them.
+
+        All ranks call it, at the same place in their operations, as often as they like: it costs a
+        small all-gather. If nobody waits at a door, or ``most`` ranks are there, this group is
+        returned, and also if a newcomer fails to join, which is logged. Else this one may be
+        destroyed. Newcomers have torch's numbers (for ``src=`` and ``dst=``) behind those of all
+        other ranks; better use ``group_src=``. Raises PawlError when a rank is lost meanwhile.
+        """
+        self._refuse_others()
+        limit = 0xFFFFFFFF if most is None else most
+        joined = self._group.admit(self._door, limit, self._seconds(timeout))
+        if joined is None:
+            return self  # type: ignore[return-value]
+        known = _register.numbers(self) or list(range(self._ranks))
+        free = max([*known, dist.get_world_size() - 1 if dist.is_initialized() else 0]) + 1
+        newcomers = range(free, free + joined.ranks - self._ranks)
+        return self._succeed(joined, [*known, *newcomers])
+
+    def _refuse_others(self) -> None:
+        if self._others:
+            raise error(
+                "PAWL_ENOTSUP", "collectives: the ranks of a group with other backends are fixed"
+            )
+
+    def _seconds(self, timeout: timedelta | None) -> float:
+        return self._timeout_s if timeout is None else timeout.total_seconds()
+
+    def _succeed(self, joined: _core.Group, ranks: list[int]) -> ProcessGroup:
+        """The group that comes after this one. ``ranks``: as torch numbers them."""
+        store = dist.PrefixStore(f"{'.'.join(map(str, ranks))}/", self._store)
+        made = make(joined, store, self._toward, self._timeout_s)
+        made._devices = self._devices
+        made._door, self._door = self._door, None
+        _register.enroll(made, self, ranks, store)
+        return made
+
+
+def make(
+    joined: _core.Group, store: dist.Store, toward: str | None, timeout_s: float
+) -> ProcessGroup:
+    from pawl._process_group import ProcessGroup
+
+    options = SimpleNamespace(
+        store=store,
+        toward=toward,
+        group_rank=joined.rank,
+        group_size=joined.ranks,
+        timeout=timedelta(seconds=timeout_s),
+    )
+    return ProcessGroup(options, joined)
+
+
+def join(door: str, timeout: timedelta) -> ProcessGroup:
+    """See pawl.distributed.join."""
+    if dist.is_initialized():
+        raise error("PAWL_EINVAL", "join: this process has a default process group already")
+    joined = _knock(door, timeout.total_seconds())
+    made = make(
+        joined,
+        dist.HashStore(),
+        door.rpartition(":")[0].rpartition(":")[0].strip("[]"),
+        timeout.total_seconds(),
+    )
+    _register.enroll_first(made, made._store)
+    return made
+
+
+def _knock(door: str, seconds: float) -> _core.Group:
+    """In a thread, so that Ctrl-C is heard."""
+    found: list[_core.Group | Exception] = []
+
+    def knock() -> None:
+        try:
+            found.append(_core.knock(door, seconds))
+        except Exception as failed:
+            found.append(failed)
+
+    thread = threading.Thread(target=knock, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_POLL_S)
+    if isinstance(found[0], Exception):
+        raise found[0]
+    return found[0]

@@ -1,0 +1,226 @@
+/* See door.h for the contract. */
+#include "coll/door.h"
+
+#include "base/address.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "coll/dial.h"
+#include "coll/tcp.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define KNOCK_NS (5 * NS_PER_S) /* that who connects has for it */
+
+/* Connected. */
+struct waiter {
+	int fd;                     /* its connection */
+	int64_t since_ns;           /* when we saw it first */
+	uint8_t knock[KNOCK_BYTES]; /* so far */
+	size_t got;                 /* of it */
+};
+
+struct pawl_door {
+	int listener;                        /* blocks nobody */
+	uint64_t key;                        /* who knocks knows it */
+	struct waiter waiters[DOOR_WAITERS]; /* those that have knocked first */
+	uint32_t waiters_n;                  /* of them */
+	uint32_t knocked;                    /* who have */
+};
+
+int pawl_door_open(struct pawl_door **out, const char *toward, char *name, struct pawl_err *err)
+{
+	struct pawl_door *door = FAULT_MEM("coll.door", calloc(1, sizeof(*door)));
+	char address[ADDRESS_MAX];
+	int rv;
+
+	_Static_assert(COLL_TCP_NAME <= PAWL_DOOR_NAME, "no room for a name");
+	if (!door) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a door");
+	}
+	rv = address_find(toward ? toward : "127.0.0.1", address, err);
+	if (rv == 0 && getrandom(&door->key, sizeof(door->key), 0) != sizeof(door->key)) {
+		rv = pawl_err_sys(err, "random number");
+	}
+	if (rv == 0) {
+		door->listener = coll_tcp_listen(address, 0, door->key, name, err);
+		rv = door->listener < 0 ? door->listener : 0;
+	}
+	if (rv != 0) {
+		free(door);
+		return pawl_err_prefix(err, rv, "collectives: a door");
+	}
+	*out = door;
+	return 0;
+}
+
+/* The last one takes its place. */
+static void drop(struct pawl_door *door, uint32_t i)
+{
+	close(door->waiters[i].fd);
+	if (i < door->knocked) {
+		door->knocked--;
+		door->waiters[i] = door->waiters[door->knocked];
+		i = door->knocked;
+	}
+	door->waiters[i] = door->waiters[--door->waiters_n];
+}
+
+void pawl_door_close(struct pawl_door *door)
+{
+	if (door) {
+		while (door->waiters_n > 0) {
+			drop(door, 0);
+		}
+		close(door->listener);
+		free(door);
+	}
+}
+
+/* ---- who comes ---- */
+
+/* Who came first of those that have not knocked gives way. False: all have. */
+static bool make_room(struct pawl_door *door)
+{
+	uint32_t oldest = door->knocked;
+
+	if (door->knocked == DOOR_WAITERS) {
+		return false;
+	}
+	for (uint32_t i = oldest; i < door->waiters_n; i++) {
+		oldest = door->waiters[i].since_ns < door->waiters[oldest].since_ns ? i : oldest;
+	}
+	if (door->waiters_n == DOOR_WAITERS) {
+		drop(door, oldest);
+	}
+	return true;
+}
+
+static void let_in(struct pawl_door *door, int64_t now_ns)
+{
+	int fd;
+
+	while ((fd = FAULT_SYS("coll.door",
+			accept4(door->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK))) >= 0) {
+		if (!make_room(door)) {
+			close(fd); /* it may come again when others are in */
+			continue;
+		}
+		door->waiters[door->waiters_n++] = (struct waiter){.fd = fd, .since_ns = now_ns};
+	}
+}
+
+/* What has come of a knock. False: it is none, or comes too slowly. */
+static bool hear(const struct pawl_door *door, struct waiter *w, int64_t now_ns)
+{
+	const uint64_t right[2] = {htole64(KNOCK_MAGIC), htole64(door->key)};
+	ssize_t n = recv(w->fd, w->knock + w->got, KNOCK_BYTES - w->got, 0);
+
+	w->got += n > 0 ? (size_t)n : 0;
+	if (w->got < KNOCK_BYTES) {
+		return n != 0 && now_ns - w->since_ns < KNOCK_NS;
+	}
+	return memcmp(w->knock, right, KNOCK_BYTES) == 0;
+}
+
+/* Who has knocked says nothing until it is asked. */
+static bool is_there(const struct waiter *w)
+{
+	uint8_t byte;
+
+	return recv(w->fd, &byte, 1, MSG_PEEK) < 0;
+}
+
+uint32_t door_count(struct pawl_door *door)
+{
+	int64_t now_ns = clock_mono_ns();
+
+	if (!door) {
+		return 0;
+	}
+	let_in(door, now_ns);
+	for (uint32_t i = door->knocked; i-- > 0;) {
+		if (!is_there(&door->waiters[i])) {
+			drop(door, i);
+		}
+	}
+	for (uint32_t i = door->waiters_n; i-- > door->knocked;) {
+		if (!hear(door, &door->waiters[i], now_ns)) {
+			drop(door, i);
+		}
+	}
+	for (uint32_t i = door->knocked; i < door->waiters_n; i++) {
+		if (door->waiters[i].got == KNOCK_BYTES) {
+			struct waiter w = door->waiters[i];
+
+			door->waiters[i] = door->waiters[door->knocked];
+			door->waiters[door->knocked++] = w;
+		}
+	}
+	return door->knocked;
+}
+
+/* ---- those that are admitted ---- */
+
+/* A waiter that does not take it fails to answer. */
+static void say(struct pawl_door *door, uint32_t i, const struct door_says *says)
+{
+	uint8_t head[DOOR_HEAD];
+
+	door_encode(head, says);
+	dial_send(door->waiters[i].fd, head, sizeof(head), clock_mono_ns() + DOOR_NS);
+}
+
+void door_invite(struct pawl_door *door, uint32_t n, uint32_t first, uint32_t ranks, char *cards)
+{
+	int64_t end_ns = clock_mono_ns() + DOOR_NS;
+
+	for (uint32_t i = 0; i < n; i++) {
+		say(door, i, &(struct door_says){DOOR_INVITE, first + i, ranks});
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		char *card = cards + (size_t)i * PAWL_CARD_MAX;
+
+		if (!dial_receive(door->waiters[i].fd, card, PAWL_CARD_MAX, end_ns)) {
+			card[0] = '\0';
+		}
+		card[PAWL_CARD_MAX - 1] = '\0';
+	}
+}
+
+void door_hand_out(struct pawl_door *door, uint32_t n, const char *cards, uint32_t ranks)
+{
+	int64_t end_ns = clock_mono_ns() + DOOR_NS;
+
+	for (uint32_t i = 0; i < n; i++) {
+		say(door, i, &(struct door_says){DOOR_CARDS, 0, ranks});
+		dial_send(door->waiters[i].fd, cards, (size_t)ranks * PAWL_CARD_MAX, end_ns);
+	}
+}
+
+bool door_all_joined(struct pawl_door *door, uint32_t n)
+{
+	int64_t end_ns = clock_mono_ns() + DOOR_NS;
+	bool all = true;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint8_t joined = 0;
+
+		all &= dial_receive(door->waiters[i].fd, &joined, 1, end_ns) && joined == 1;
+	}
+	return all;
+}
+
+void door_dismiss(struct pawl_door *door, uint32_t n, bool in)
+{
+	while (n-- > 0) {
+		if (in) {
+			say(door, n, &(struct door_says){.word = DOOR_WELCOME});
+		}
+		drop(door, n);
+	}
+}

@@ -1,0 +1,62 @@
+/*
+ * Where processes wait that want to be ranks of a running group: the side of the rank that has the
+ * door (see pawl_door_open), and the bytes. docs/protocol.md describes them.
+ *
+ * Newcomers connect and knock. When the ranks admit some, each of those is told its number, answers
+ * with its card, gets all cards, says whether it joined, and is told that it is in. Where that
+ * fails the connection is closed, and the newcomer may knock again. One thread at a time.
+ */
+#ifndef COLL_DOOR_H
+#define COLL_DOOR_H
+
+#include "pawl/coll.h"
+
+#include <endian.h>
+#include <stdint.h>
+
+#define KNOCK_MAGIC  0x31726f6f64776170ULL /* "pawdoor1" */
+#define KNOCK_BYTES  16u                   /* the magic, and the door's key */
+#define DOOR_HEAD    16u                   /* bytes before what the door says */
+#define DOOR_WAITERS 64u                   /* who may wait at a door, or connect to it */
+#define DOOR_NS      (10 * NS_PER_S)       /* that a newcomer has for each answer, and to join */
+
+enum door_word {
+	DOOR_INVITE = 1, /* rank and ranks are the newcomer's */
+	DOOR_CARDS,      /* followed by all cards */
+	DOOR_WELCOME,    /* it is in */
+};
+
+/* What the door says. */
+struct door_says {
+	uint32_t word;        /* enum door_word */
+	uint32_t rank, ranks; /* the newcomer's; all */
+};
+
+static inline void door_encode(uint8_t *bytes, const struct door_says *says)
+{
+	uint32_t words[4] = {htole32(says->word), htole32(says->rank), htole32(says->ranks), 0};
+
+	__builtin_memcpy(bytes, words, sizeof(words));
+}
+
+static inline void door_decode(const uint8_t *bytes, struct door_says *says)
+{
+	uint32_t words[4];
+
+	__builtin_memcpy(words, bytes, sizeof(words));
+	*says = (struct door_says){le32toh(words[0]), le32toh(words[1]), le32toh(words[2])};
+}
+
+/* How many have knocked, and wait. NULL: no door. */
+uint32_t door_count(struct pawl_door *door);
+/* The first n of them become ranks from first on; cards: PAWL_CARD_MAX bytes each, empty of those
+ * that do not answer. */
+void door_invite(struct pawl_door *door, uint32_t n, uint32_t first, uint32_t ranks, char *cards);
+/* They get the cards of all. */
+void door_hand_out(struct pawl_door *door, uint32_t n, const char *cards, uint32_t ranks);
+/* Whether they all joined. */
+bool door_all_joined(struct pawl_door *door, uint32_t n);
+/* They are in, or are to knock again; either way they wait no more. */
+void door_dismiss(struct pawl_door *door, uint32_t n, bool in);
+
+#endif

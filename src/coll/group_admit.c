@@ -1,0 +1,354 @@
+/*
+ * Newcomers become ranks: see pawl_group_admit and pawl_group_knock.
+ *
+ * The ranks of a group tell each other, by its own collectives, how many wait at their doors, then
+ * the cards of the new group, and at last whether all have joined it: so all decide alike. Until
+ * then the group is as it was, and so it stays if that fails.
+ */
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "coll/dial.h"
+#include "coll/door.h"
+#include "coll/group_impl.h"
+#include "coll/tcp.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define KNOCKS_MAX 3u /* a newcomer's attempts: another one may be why they fail */
+
+/* ---- the ranks ---- */
+
+struct admission {
+	struct pawl_group *group; /* the caller's */
+	struct pawl_door *door;   /* the caller's; or NULL */
+	int64_t end_ns;           /* when time is over */
+	uint32_t *guests;         /* owned; of each rank, who are admitted at its door */
+	uint32_t guests_max;      /* of them */
+	uint32_t first;           /* what ours will be */
+	uint32_t ranks;           /* of the next group */
+	char *cards;              /* owned; of all of those */
+};
+
+static int gather(struct admission *a, const void *in, void *out, size_t len_bytes,
+	struct pawl_err *err)
+{
+	const struct pawl_coll_call call = {.kind = PAWL_ALL_GATHER,
+		.dtype = PAWL_UINT8,
+		.len_bytes = len_bytes,
+		.in = in,
+		.out = out,
+		.timeout_ns = a->end_ns - clock_mono_ns()};
+	struct pawl_work work;
+	int rv = call.timeout_ns > 0
+		? pawl_group_submit(a->group, &work, &call, err)
+		: pawl_err_set(err, PAWL_ETIMEDOUT, "collectives: no time is left to admit ranks");
+
+	return rv == 0 ? pawl_group_wait(a->group, &work, -1, err) : rv;
+}
+
+/* How many there will be, at most so many. */
+static int count_guests(struct admission *a, uint32_t most, struct pawl_err *err)
+{
+	uint32_t ranks = a->group->ranks;
+	uint32_t ours = htole32(door_count(a->door));
+	int rv;
+
+	a->guests = FAULT_MEM("coll.door", calloc(ranks, sizeof(*a->guests)));
+	rv = a->guests ? gather(a, &ours, a->guests, sizeof(ours), err)
+		       : pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
+	if (rv != 0) {
+		return rv;
+	}
+	a->ranks = ranks;
+	for (uint32_t r = 0; r < ranks; r++) {
+		uint32_t room = most > a->ranks ? most - a->ranks : 0;
+		uint32_t n = le32toh(a->guests[r]);
+
+		a->guests[r] = n < room ? n : room;
+		a->first = r == a->group->rank ? a->ranks : a->first;
+		a->guests_max = a->guests[r] > a->guests_max ? a->guests[r] : a->guests_max;
+		a->ranks += a->guests[r];
+	}
+	return 0;
+}
+
+/* Everyone's card, in the order of ranks. Those of a rank's newcomers stand behind its own. */
+static int gather_cards(struct admission *a, const char *card, struct pawl_err *err)
+{
+	uint32_t n = a->group->ranks;
+	size_t block = (size_t)(1 + a->guests_max) * PAWL_CARD_MAX;
+	uint32_t at = n;
+	char *ours;
+	char *all;
+	int rv;
+
+	ASSERT(n > 0 && a->ranks > n);
+	ours = FAULT_MEM("coll.door", calloc(1, block));
+	all = FAULT_MEM("coll.door", calloc(n, block));
+	a->cards = FAULT_MEM("coll.door", calloc(a->ranks, PAWL_CARD_MAX));
+	if (!ours || !all || !a->cards) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for the cards of %u ranks",
+			a->ranks);
+		goto out;
+	}
+	memcpy(ours, card, PAWL_CARD_MAX);
+	door_invite(a->door, a->guests[a->group->rank], a->first, a->ranks, ours + PAWL_CARD_MAX);
+	rv = gather(a, ours, all, block, err);
+	for (uint32_t r = 0; r < n && rv == 0; r++) {
+		const char *from = all + r * block;
+
+		memcpy(a->cards + (size_t)r * PAWL_CARD_MAX, from, PAWL_CARD_MAX);
+		memcpy(a->cards + (size_t)at * PAWL_CARD_MAX, from + PAWL_CARD_MAX,
+			(size_t)a->guests[r] * PAWL_CARD_MAX);
+		at += a->guests[r];
+	}
+out:
+	free(ours);
+	free(all);
+	return rv;
+}
+
+/* Joins with all cards, and meets all. */
+static int join_all(struct pawl_group *group, const char *cards, struct pawl_err *err)
+{
+	const struct pawl_coll_call barrier = {.kind = PAWL_BARRIER, .timeout_ns = DOOR_NS};
+	const char **at = FAULT_MEM("coll.door", calloc(group->ranks, sizeof(*at)));
+	struct pawl_work work;
+	int rv;
+
+	for (uint32_t r = 0; r < group->ranks && at; r++) {
+		at[r] = cards + (size_t)r * PAWL_CARD_MAX;
+	}
+	rv = at ? pawl_group_join(group, at, DOOR_NS, err)
+		: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", group->ranks);
+	free(at);
+	if (rv == 0) {
+		rv = pawl_group_submit(group, &work, &barrier, err);
+	}
+	return rv == 0 ? pawl_group_wait(group, &work, -1, err) : rv;
+}
+
+/* The first rank that cannot go on, each for its own reason; as many as there are: all can. */
+static int agree(struct admission *a, bool can, uint32_t *first, struct pawl_err *err)
+{
+	uint8_t *each = FAULT_MEM("coll.door", calloc(a->group->ranks, 1));
+	uint8_t ours = can;
+	int rv = each ? gather(a, &ours, each, 1, err)
+		      : pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", a->group->ranks);
+
+	for (*first = 0; rv == 0 && *first < a->group->ranks && each[*first]; ++*first) {
+	}
+	free(each);
+	return rv;
+}
+
+/* The next group, or NULL where some rank could not join it. */
+static int open_next(struct admission *a, struct pawl_group **out, struct pawl_err *err)
+{
+	uint32_t ranks = a->group->ranks;
+	uint32_t guests = a->guests[a->group->rank];
+	uint32_t culprit = ranks;
+	char card[PAWL_CARD_MAX] = "";
+	struct pawl_group *next = NULL;
+	struct pawl_err why = {0};
+	int joined = pawl_group_open(&next, a->group->rank, a->ranks, a->group->toward, card, &why);
+	int rv = gather_cards(a, card, err);
+
+	for (uint32_t r = 0; r < a->ranks && rv == 0 && joined == 0; r++) {
+		if (a->cards[(size_t)r * PAWL_CARD_MAX] == '\0') {
+			joined = pawl_err_set(&why, PAWL_EPEER, "rank %u has not answered", r);
+		}
+	}
+	if (rv == 0) {
+		rv = agree(a, joined == 0, &culprit, err);
+	}
+	if (rv == 0 && culprit == ranks) {
+		door_hand_out(a->door, guests, a->cards, a->ranks);
+		joined = join_all(next, a->cards, &why);
+		if (joined == 0 && !door_all_joined(a->door, guests)) {
+			joined = pawl_err_set(&why, PAWL_EPEER, "one could not join");
+		}
+		rv = agree(a, joined == 0, &culprit, err);
+	}
+	door_dismiss(a->door, guests, rv == 0 && culprit == ranks);
+	if (rv == 0 && culprit == a->group->rank) {
+		log_line(LOG_WARNING, "collectives: %u newcomers are not admitted: %s",
+			a->ranks - ranks, why.msg);
+	}
+	if (rv != 0 || culprit < ranks) {
+		pawl_group_close(next);
+		return rv;
+	}
+	*out = next;
+	return 0;
+}
+
+static bool has_failed(struct pawl_group *group)
+{
+	bool failed;
+
+	pthread_mutex_lock(&group->state);
+	failed = group->failure.code != 0;
+	pthread_mutex_unlock(&group->state);
+	return failed;
+}
+
+int pawl_group_admit(struct pawl_group **out, struct pawl_group *group, struct pawl_door *door,
+	uint32_t most, int64_t timeout_ns, struct pawl_err *err)
+{
+	struct admission a = {.group = group, .door = door, .end_ns = clock_mono_ns() + timeout_ns};
+	uint32_t room = most < COLL_RANKS_MAX ? most : COLL_RANKS_MAX;
+	int rv = count_guests(&a, room, err);
+
+	*out = NULL;
+	if (rv == 0 && a.ranks > group->ranks) {
+		rv = open_next(&a, out, err);
+	}
+	if (rv != 0 && !has_failed(group)) {
+		pawl_group_leave(group); /* the others would wait for us */
+	}
+	free(a.guests);
+	free(a.cards);
+	return rv;
+}
+
+/* ---- a newcomer ---- */
+
+struct newcomer {
+	const char *name;        /* the door's; the caller's */
+	char toward[64];         /* its address */
+	int fd;                  /* connected to it; -1: not */
+	bool invited;            /* it let us in */
+	struct pawl_group *next; /* being joined; or NULL */
+};
+
+static int lose_door(const struct newcomer *n, struct pawl_err *err)
+{
+	bool late = errno == ETIMEDOUT;
+
+	return pawl_err_set(err, late ? PAWL_ETIMEDOUT : PAWL_EPEER,
+		"collectives: the door at %s: %s", n->name,
+		late ? "nobody was admitted in time" : strerror(errno));
+}
+
+static int hear(const struct newcomer *n, enum door_word word, struct door_says *says,
+	int64_t end_ns, struct pawl_err *err)
+{
+	uint8_t head[DOOR_HEAD];
+
+	if (!dial_receive(n->fd, head, sizeof(head), end_ns)) {
+		return lose_door(n, err);
+	}
+	door_decode(head, says);
+	return says->word == (uint32_t)word
+		? 0
+		: pawl_err_set(err, PAWL_EINVAL,
+			  "collectives: the door at %s says what is not expected: is it another "
+			  "version of Pawl?",
+			  n->name);
+}
+
+static int knock(struct newcomer *n, int64_t end_ns, struct pawl_err *err)
+{
+	struct addrinfo *at = NULL;
+	uint64_t words[2] = {htole64(KNOCK_MAGIC)};
+	uint64_t key;
+
+	if (coll_tcp_parse(n->name, &at, &key) != 0 ||
+		getnameinfo(at->ai_addr, at->ai_addrlen, n->toward, sizeof(n->toward), NULL, 0,
+			NI_NUMERICHOST) != 0) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"collectives: \"%.60s\" is no door: ADDRESS:PORT:KEY", n->name);
+	}
+	words[1] = htole64(key);
+	n->fd = dial_connect(at, end_ns);
+	freeaddrinfo(at);
+	return n->fd >= 0 && dial_send(n->fd, words, sizeof(words), end_ns) ? 0 : lose_door(n, err);
+}
+
+/* Invited, our card given, and all cards read. */
+static int meet(struct newcomer *n, char **cards, int64_t end_ns, struct pawl_err *err)
+{
+	char card[PAWL_CARD_MAX] = "";
+	struct door_says says;
+	int rv = hear(n, DOOR_INVITE, &says, end_ns, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	n->invited = true;
+	if (says.ranks > COLL_RANKS_MAX || says.rank >= says.ranks) {
+		return pawl_err_set(err, PAWL_EINVAL, "collectives: invited as rank %u of %u",
+			says.rank, says.ranks);
+	}
+	rv = pawl_group_open(&n->next, says.rank, says.ranks, n->toward, card, err);
+	if (!dial_send(n->fd, card, sizeof(card), end_ns) && rv == 0) {
+		rv = lose_door(n, err);
+	}
+	rv = rv == 0 ? hear(n, DOOR_CARDS, &says, end_ns, err) : rv;
+	if (rv != 0) {
+		return rv;
+	}
+	*cards = FAULT_MEM("coll.door", calloc(n->next->ranks, PAWL_CARD_MAX));
+	if (!*cards) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", n->next->ranks);
+	}
+	return dial_receive(n->fd, *cards, (size_t)n->next->ranks * PAWL_CARD_MAX, end_ns)
+		? 0
+		: lose_door(n, err);
+}
+
+/* One attempt. */
+static int try_to_join(struct newcomer *n, int64_t end_ns, struct pawl_err *err)
+{
+	char *cards = NULL;
+	struct door_says says;
+	uint8_t joined;
+	int rv = knock(n, end_ns, err);
+
+	rv = rv == 0 ? meet(n, &cards, end_ns, err) : rv;
+	for (uint32_t r = 0; rv == 0 && r < n->next->ranks; r++) {
+		cards[(size_t)(r + 1) * PAWL_CARD_MAX - 1] = '\0';
+	}
+	if (rv == 0) {
+		rv = join_all(n->next, cards, err);
+		joined = rv == 0;
+		dial_send(n->fd, &joined, 1, end_ns);
+	}
+	rv = rv == 0 ? hear(n, DOOR_WELCOME, &says, end_ns, err) : rv;
+	free(cards);
+	if (n->fd >= 0) {
+		close(n->fd);
+	}
+	return rv;
+}
+
+int pawl_group_knock(struct pawl_group **out, const char *name, int64_t timeout_ns,
+	struct pawl_err *err)
+{
+	int64_t end_ns = clock_mono_ns() + timeout_ns;
+	int rv = PAWL_EPEER;
+
+	for (uint32_t i = 0; i < KNOCKS_MAX && rv == PAWL_EPEER; i++) {
+		struct newcomer n = {.name = name, .fd = -1};
+
+		rv = try_to_join(&n, end_ns, err);
+		if (rv == 0) {
+			*out = n.next;
+		} else {
+			pawl_group_close(n.next);
+		}
+		if (!n.invited) {
+			break;
+		}
+	}
+	return rv;
+}

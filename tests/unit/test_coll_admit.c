@@ -1,0 +1,419 @@
+/* Newcomers to a running group: processes that knock, are let in, and die at any time; and
+ * strangers at the door. */
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/rng.h"
+#include "coll/dial.h"
+#include "coll/door.h"
+#include "coll/tcp.h"
+#include "seed.h"
+#include "test_coll_procs.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#define MOST       6 /* ranks */
+#define HISTORIES  8
+#define GROUPS_MAX 64 /* one after the other */
+#define TURNED_OFF 8  /* exit status of a newcomer that was not let in */
+
+static uint64_t first_seed;
+
+/* ---- processes ---- */
+
+/* Groups that were shrunk hang together; an admission makes one that stands alone. */
+struct groups {
+	struct pawl_group *at[GROUPS_MAX];
+	uint32_t n;
+};
+
+static struct pawl_group *last_of(const struct groups *groups)
+{
+	return groups->at[groups->n - 1];
+}
+
+static void close_all(struct groups *groups)
+{
+	while (groups->n > 0) {
+		pawl_group_close(groups->at[--groups->n]);
+	}
+}
+
+static void publish_door(struct shared *shared, struct pawl_door **door)
+{
+	if (pawl_door_open(door, NULL, shared->door, NULL) != 0) {
+		_exit(9);
+	}
+	__atomic_add_fetch(&shared->doors, 1, __ATOMIC_RELEASE);
+}
+
+static int admit(struct groups *groups, struct pawl_door *door, struct pawl_err *err)
+{
+	uint32_t rank = pawl_group_rank(last_of(groups));
+	struct pawl_group *next;
+	int rv = pawl_group_admit(&next, last_of(groups), door, MOST, LONG_NS, err);
+
+	if (rv == 0 && next) {
+		if (pawl_group_rank(next) != rank) {
+			_exit(10);
+		}
+		close_all(groups);
+		groups->at[groups->n++] = next;
+	}
+	return rv;
+}
+
+static void shrink(struct groups *groups, struct pawl_err *err)
+{
+	uint32_t ranks[MOST];
+	uint32_t n;
+	struct pawl_group *next;
+	uint32_t least = pawl_group_ranks(last_of(groups)) / 2 + 1;
+	int rv = pawl_group_shrink(&next, last_of(groups), least, ranks, &n, LONG_NS, err);
+
+	if (rv != 0) {
+		_exit(rv == PAWL_EPEER || rv == PAWL_EINVAL ? LEFT_OUT : 6);
+	}
+	if (groups->n == GROUPS_MAX) {
+		_exit(5);
+	}
+	groups->at[groups->n++] = next;
+}
+
+/* Sums, lets in who waits, goes on without who is gone, until all want to end. */
+static void run_steps(struct shared *shared, struct groups *groups)
+{
+	struct pawl_door *door = NULL;
+	struct pawl_err err;
+	bool over = false;
+
+	while (!over) {
+		int rv;
+
+		if (!door && pawl_group_rank(last_of(groups)) == 0) {
+			publish_door(shared, &door);
+		}
+		rv = sum(shared, last_of(groups), &over, &err);
+		if (rv == 0 && !over) {
+			rv = admit(groups, door, &err);
+		}
+		if (rv != 0) {
+			shrink(groups, &err);
+		}
+	}
+	pawl_door_close(door);
+	close_all(groups);
+	_exit(0);
+}
+
+static void run_alone(struct shared *shared, uint32_t rank)
+{
+	run_steps(shared, &(struct groups){{join_all(shared, rank, 1)}, 1});
+}
+
+static void run_three(struct shared *shared, uint32_t rank)
+{
+	run_steps(shared, &(struct groups){{join_all(shared, rank, 3)}, 1});
+}
+
+static void run_newcomer(struct shared *shared)
+{
+	struct groups groups = {.n = 1};
+	struct pawl_err err;
+
+	while (__atomic_load_n(&shared->doors, __ATOMIC_ACQUIRE) == 0) {
+		sched_yield();
+	}
+	if (pawl_group_knock(&groups.at[0], shared->door, LONG_NS, &err) != 0) {
+		_exit(TURNED_OFF);
+	}
+	run_steps(shared, &groups);
+}
+
+static pid_t add(struct shared *shared)
+{
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		run_newcomer(shared);
+	}
+	return pid;
+}
+
+static void await_ranks(const struct shared *shared, uint32_t n)
+{
+	int64_t end_ns = clock_mono_ns() + LONG_NS;
+
+	while (__atomic_load_n(&shared->ranks, __ATOMIC_RELAXED) != n) {
+		assert_true(clock_mono_ns() < end_ns);
+		usleep(200);
+	}
+	await_steps(shared, 10 * n);
+}
+
+static void newcomers_become_ranks(void **state)
+{
+	pid_t pids[MOST + 1];
+	struct shared *shared = start(pids, 1, 1, run_alone);
+
+	pids[1] = add(shared);
+	await_ranks(shared, 2);
+	pids[2] = add(shared);
+	pids[3] = add(shared);
+	await_ranks(shared, 4);
+	kill(pids[0], SIGKILL); /* the rank with the door: another one opens it */
+	assert_int_equal(status_of(pids[0]), 128 + SIGKILL);
+	await_ranks(shared, 3);
+	for (uint32_t i = 4; i < 7; i++) {
+		pids[i] = add(shared);
+	}
+	await_ranks(shared, MOST);
+	pids[0] = add(shared); /* one more than may be */
+	await_steps(shared, 100);
+	assert_int_equal(shared->ranks, MOST);
+	__atomic_store_n(&shared->stop, 1, __ATOMIC_RELEASE);
+	assert_int_equal(status_of(pids[0]), TURNED_OFF);
+	for (uint32_t i = 1; i < 7; i++) {
+		assert_int_equal(status_of(pids[i]), 0);
+	}
+	munmap(shared, sizeof(*shared));
+}
+
+/* At any time of knocking, joining, and afterwards; nobody else is hurt. */
+static void newcomers_that_die_hurt_nobody(void **state)
+{
+	for (uint32_t h = 0; h < HISTORIES; h++) {
+		struct rng rng = {first_seed + h};
+		pid_t pids[3];
+		struct shared *shared = start(pids, 3, 1, run_three);
+
+		await_steps(shared, 10);
+		for (uint32_t i = 0; i < 6; i++) {
+			pid_t one = add(shared);
+			pid_t other = rng_below(&rng, 2) == 0 ? add(shared) : 0;
+
+			usleep((useconds_t)rng_below(&rng, 12000));
+			kill(one, SIGKILL);
+			status_of(one);
+			await_steps(shared, 10);
+			if (other) {
+				kill(other, SIGKILL);
+				status_of(other);
+			}
+		}
+		__atomic_store_n(&shared->stop, 1, __ATOMIC_RELEASE);
+		for (uint32_t r = 0; r < 3; r++) {
+			assert_int_equal(status_of(pids[r]), 0);
+		}
+		munmap(shared, sizeof(*shared));
+	}
+}
+
+/* Ranks, too, at any time of letting others in. None hangs, and no sum is wrong; one may be left
+ * out that was told less than others when a rank died. */
+static void ranks_that_die_hang_nobody(void **state)
+{
+	for (uint32_t h = 0; h < HISTORIES; h++) {
+		struct rng rng = {first_seed + 1000 + h};
+		pid_t pids[MOST];
+		bool dead[MOST] = {false};
+		struct shared *shared = start(pids, 3, 1, run_three);
+
+		await_steps(shared, 10);
+		for (uint32_t i = 3; i < MOST; i++) {
+			pids[i] = add(shared);
+			usleep((useconds_t)rng_below(&rng, 6000));
+			if (rng_below(&rng, 2) == 0) {
+				uint32_t victim = (uint32_t)rng_below(&rng, 3);
+
+				kill(pids[victim], SIGKILL);
+				dead[victim] = true;
+			}
+		}
+		usleep(20000);
+		__atomic_store_n(&shared->stop, 1, __ATOMIC_RELEASE);
+		for (uint32_t r = 0; r < MOST; r++) {
+			int status = status_of(pids[r]);
+
+			if (dead[r]) {
+				assert_true(status == 128 + SIGKILL || status == 0 ||
+					status == LEFT_OUT);
+			} else {
+				assert_true(
+					status == 0 || status == LEFT_OUT || status == TURNED_OFF);
+			}
+		}
+		munmap(shared, sizeof(*shared));
+	}
+}
+
+/* ---- at the door ---- */
+
+static int connect_to(const char *name, uint64_t *key)
+{
+	struct addrinfo *at;
+	int fd;
+
+	assert_int_equal(coll_tcp_parse(name, &at, key), 0);
+	fd = dial_connect(at, clock_mono_ns() + LONG_NS);
+	freeaddrinfo(at);
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static void await_count(struct pawl_door *door, uint32_t n)
+{
+	int64_t end_ns = clock_mono_ns() + LONG_NS;
+
+	while (door_count(door) != n) {
+		assert_true(clock_mono_ns() < end_ns);
+		usleep(1000);
+	}
+}
+
+/* Sent away at once. */
+static void assert_closed(struct pawl_door *door, int fd)
+{
+	uint8_t byte;
+
+	await_count(door, 0);
+	assert_false(dial_receive(fd, &byte, 1, clock_mono_ns() + LONG_NS));
+	assert_int_equal(errno, ECONNRESET);
+	close(fd);
+}
+
+static void strangers_do_not_get_in(void **state)
+{
+	char name[PAWL_DOOR_NAME];
+	uint64_t words[2] = {htole64(KNOCK_MAGIC)};
+	int silent[DOOR_WAITERS];
+	struct pawl_door *door;
+	uint64_t key;
+	int fd;
+
+	assert_int_equal(pawl_door_open(&door, NULL, name, NULL), 0);
+	for (uint32_t i = 0; i < DOOR_WAITERS; i++) {
+		silent[i] = connect_to(name, &key);
+	}
+	assert_int_equal(door_count(door), 0);
+	fd = connect_to(name, &key);
+	words[1] = htole64(key + 1);
+	assert_true(dial_send(fd, words, sizeof(words), clock_mono_ns() + LONG_NS));
+	assert_closed(door, fd);
+	fd = connect_to(name, &key);
+	assert_true(dial_send(fd, "GET / HTTP/1.1\r\n\r\n", 18, clock_mono_ns() + LONG_NS));
+	assert_closed(door, fd);
+	fd = connect_to(name, &key);
+	words[1] = htole64(key);
+	assert_true(dial_send(fd, words, 7, clock_mono_ns() + LONG_NS));
+	assert_int_equal(door_count(door), 0);
+	assert_true(dial_send(fd, (uint8_t *)words + 7, 9, clock_mono_ns() + LONG_NS));
+	await_count(door, 1);
+	close(fd);
+	await_count(door, 0);
+	for (uint32_t i = 0; i < DOOR_WAITERS; i++) {
+		close(silent[i]);
+	}
+	pawl_door_close(door);
+}
+
+static void what_is_no_door_is_refused(void **state)
+{
+	char name[PAWL_DOOR_NAME];
+	struct pawl_door *door;
+	struct pawl_group *group;
+
+	assert_int_equal(pawl_group_knock(&group, "somewhere", NS_PER_S, NULL), PAWL_EINVAL);
+	assert_int_equal(pawl_door_open(&door, NULL, name, NULL), 0);
+	assert_int_equal(pawl_group_knock(&group, name, NS_PER_S / 100, NULL), PAWL_ETIMEDOUT);
+	pawl_door_close(door);
+	assert_int_equal(pawl_group_knock(&group, name, NS_PER_S, NULL), PAWL_EPEER);
+}
+
+/* ---- faults ---- */
+
+struct knocking {
+	const char *name;
+	struct pawl_group *group;
+	int rv;
+};
+
+static void *knock(void *user)
+{
+	struct knocking *k = user;
+
+	k->rv = pawl_group_knock(&k->group, k->name, LONG_NS, NULL);
+	return NULL;
+}
+
+static struct pawl_group *join_alone(void)
+{
+	char card[PAWL_CARD_MAX];
+	const char *cards[] = {card};
+	struct pawl_group *group;
+
+	assert_int_equal(pawl_group_open(&group, 0, 1, NULL, card, NULL), 0);
+	assert_int_equal(pawl_group_join(group, cards, LONG_NS, NULL), 0);
+	return group;
+}
+
+/* One attempt to let somebody in, with the n-th allocation or call refused: whether there was one.
+ */
+static bool admit_with_fault(uint64_t nth)
+{
+	char name[PAWL_DOOR_NAME];
+	struct knocking k = {.name = name};
+	struct pawl_group *group = join_alone();
+	struct pawl_group *next = NULL;
+	struct pawl_door *door;
+	pthread_t thread;
+	uint64_t passed;
+	int rv;
+
+	assert_int_equal(pawl_door_open(&door, NULL, name, NULL), 0);
+	pthread_create(&thread, NULL, knock, &k);
+	await_count(door, 1);
+	fault_arm("coll.", nth, ENOMEM, false);
+	rv = pawl_group_admit(&next, group, door, MOST, LONG_NS, NULL);
+	passed = fault_count();
+	fault_disarm();
+	pawl_door_close(door);
+	pthread_join(thread, NULL);
+	assert_true((rv == 0 && next != NULL) == (k.rv == 0));
+	if (next) {
+		assert_int_equal(pawl_group_ranks(next), 2);
+		assert_int_equal(pawl_group_rank(k.group), 1);
+		pawl_group_close(k.group);
+		pawl_group_close(next);
+	}
+	pawl_group_close(group);
+	return passed >= nth;
+}
+
+static void what_is_refused_hangs_nobody(void **state)
+{
+	uint64_t nth = 1;
+
+	while (admit_with_fault(nth)) {
+		nth++;
+	}
+	assert_true(nth > 5);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(newcomers_become_ranks),
+		cmocka_unit_test(newcomers_that_die_hurt_nobody),
+		cmocka_unit_test(ranks_that_die_hang_nobody),
+		cmocka_unit_test(strangers_do_not_get_in),
+		cmocka_unit_test(what_is_no_door_is_refused),
+		cmocka_unit_test(what_is_refused_hangs_nobody),
+	};
+
+	first_seed = test_seed();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,140 @@
+/* Ranks that are processes, which may be killed, and what they share with the test. */
+#ifndef TEST_COLL_PROCS_H
+#define TEST_COLL_PROCS_H
+
+#include "base/clock.h"
+
+#include "pawl/coll.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#define PROCS_MAX 8
+#define LONG_NS   (60 * NS_PER_S)
+#define NUMBERS   100000
+#define LEFT_OUT  7 /* exit status of one that the others go on without */
+
+/* Between the processes of a history. */
+struct shared {
+	char cards[PROCS_MAX][PAWL_CARD_MAX];
+	uint32_t ready[PROCS_MAX]; /* atomic: the card is there */
+	uint32_t steps;            /* atomic: sums that ranks have done */
+	uint32_t least;            /* that must be left */
+	uint32_t stop;             /* atomic: ranks are to end once all know */
+	uint32_t ranks;            /* atomic: of the last sum */
+	uint32_t doors;            /* atomic: how many were opened */
+	char door[PAWL_DOOR_NAME]; /* the last of them */
+};
+
+static float numbers[NUMBERS];
+
+static inline struct pawl_group *join_all(struct shared *shared, uint32_t rank, uint32_t ranks)
+{
+	const char *all[PROCS_MAX];
+	struct pawl_group *group;
+
+	if (pawl_group_open(&group, rank, ranks, NULL, shared->cards[rank], NULL) != 0) {
+		_exit(2);
+	}
+	__atomic_store_n(&shared->ready[rank], 1, __ATOMIC_RELEASE);
+	for (uint32_t r = 0; r < ranks; r++) {
+		all[r] = shared->cards[r];
+		while (__atomic_load_n(&shared->ready[r], __ATOMIC_ACQUIRE) == 0) {
+			sched_yield();
+		}
+	}
+	if (pawl_group_join(group, all, LONG_NS, NULL) != 0) {
+		_exit(3);
+	}
+	return group;
+}
+
+/* The first number says how many ranks, the last how many want to end: whether all do. */
+static inline int sum(struct shared *shared, struct pawl_group *group, bool *over,
+	struct pawl_err *err)
+{
+	const struct pawl_coll_call call = {.kind = PAWL_ALL_REDUCE,
+		.dtype = PAWL_FLOAT32,
+		.len_bytes = sizeof(numbers),
+		.in = numbers,
+		.out = numbers,
+		.timeout_ns = LONG_NS};
+	float n = (float)pawl_group_ranks(group);
+	struct pawl_work work;
+	int rv;
+
+	for (uint32_t i = 0; i < NUMBERS; i++) {
+		numbers[i] = 1;
+	}
+	numbers[NUMBERS - 1] = __atomic_load_n(&shared->stop, __ATOMIC_ACQUIRE) != 0 ? 1 : 0;
+	rv = pawl_group_submit(group, &work, &call, err);
+	rv = rv == 0 ? pawl_group_wait(group, &work, -1, err) : rv;
+	for (uint32_t i = 0; i < NUMBERS - 1 && rv == 0; i++) {
+		if (numbers[i] != n) {
+			_exit(4);
+		}
+	}
+	if (rv == 0) {
+		*over = numbers[NUMBERS - 1] == n;
+		__atomic_store_n(&shared->ranks, (uint32_t)n, __ATOMIC_RELAXED);
+		__atomic_add_fetch(&shared->steps, 1, __ATOMIC_RELAXED);
+	}
+	return rv;
+}
+
+/* A process a rank, which never returns from run. */
+static inline struct shared *start(pid_t *pids, uint32_t ranks, uint32_t least,
+	void (*run)(struct shared *shared, uint32_t rank))
+{
+	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(shared != MAP_FAILED);
+	shared->least = least;
+	for (uint32_t r = 0; r < ranks; r++) {
+		pids[r] = fork();
+		assert_true(pids[r] >= 0);
+		if (pids[r] == 0) {
+			run(shared, r);
+		}
+	}
+	return shared;
+}
+
+/* Waits for so many more sums, of all ranks together. */
+static inline void await_steps(const struct shared *shared, uint32_t more)
+{
+	uint32_t want = __atomic_load_n(&shared->steps, __ATOMIC_RELAXED) + more;
+	int64_t end_ns = clock_mono_ns() + LONG_NS;
+
+	while ((int32_t)(__atomic_load_n(&shared->steps, __ATOMIC_RELAXED) - want) < 0) {
+		assert_true(clock_mono_ns() < end_ns);
+		usleep(200);
+	}
+}
+
+/* One that does not end is killed after a while. */
+static inline int status_of(pid_t pid)
+{
+	int64_t end_ns = clock_mono_ns() + LONG_NS;
+	int status;
+
+	while (waitpid(pid, &status, WNOHANG) == 0) {
+		if (clock_mono_ns() >= end_ns) {
+			kill(pid, SIGKILL);
+		}
+		usleep(1000);
+	}
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+#endif

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 
 from _hosts import Hosts, NoHosts, make_hosts
-from _report import Report
+from _report import Report, ratio_of
 
 HERE = Path(__file__).parent
 LIMIT_S = 300
@@ -22,7 +23,7 @@ EMBEDDING = f"{NUMBERS * 4 // 5}" + f"/{NUMBERS // 500}" * 100 + f",1,{ROUNDS},0
 RING = ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm"]
 MPI = {"OpenMPI": [], "OpenMPI-ring": [*RING, "5"]}
 # seconds a round, CPU seconds; and of torch's: bytes that all hosts sent, and the busiest one
-Result = list[float]
+Result = Sequence[float]
 
 
 @dataclasses.dataclass
@@ -32,12 +33,14 @@ class Layout:
     hosts: int
     ranks: int  # on each
     servers: int  # on hosts of their own
+    control: str  # of TCP's congestion; "": the machine's own
     of_bound: float  # at least
     to_gloo: float  # Gloo's time to ours, at least
 
     @property
     def key(self) -> str:
-        return f"{self.hosts}x{self.ranks}" + (f"+{self.servers}" if self.servers else "")
+        servers = f"+{self.servers}" if self.servers else ""
+        return f"{self.hosts}x{self.ranks}{servers}" + (f"_{self.control}" if self.control else "")
 
     @property
     def where(self) -> list[int]:
@@ -51,10 +54,12 @@ class Layout:
 
 
 LAYOUTS = [
-    Layout(4, 1, 0, 0.98, 1 / 1.01),
-    Layout(2, 4, 0, 0.92, 1.6),
-    Layout(4, 1, 2, 0.92, 1.14),
-    Layout(4, 1, 4, 0.92, 1.38),
+    Layout(4, 1, 0, "", 0.98, 1 / 1.01),
+    Layout(4, 1, 0, "reno", 0.98, 1 / 1.01),
+    Layout(2, 4, 0, "", 0.92, 1.6),
+    Layout(2, 4, 0, "reno", 0.92, 1.6),
+    Layout(4, 1, 2, "", 0.92, 1.14),
+    Layout(4, 1, 4, "", 0.92, 1.38),
 ]
 
 
@@ -84,21 +89,26 @@ def collect(
     return found
 
 
-def ratio(found: dict[str, list[Result]], over: str, under: str) -> float:
-    pairs = zip(found[over], found[under], strict=True)
-    return statistics.median(a[0] / b[0] for a, b in pairs)
+def ratio(over: Sequence[Result], under: Sequence[Result]) -> float:
+    """Of their times."""
+    return ratio_of([result[0] for result in over], [result[0] for result in under])
 
 
-def describe(results: list[Result]) -> str:
+def describe(results: Sequence[Result], count: int = 1) -> str:
+    """count: of operations in each."""
     wall, cpu = (statistics.median(r[i] for r in results) for i in (0, 1))
-    return f"{wall * 1e3:.1f} ms; {cpu * 1e3:.0f} CPU ms"
+    each = f", {wall / count * 1e6:.0f} µs each" if count > 1 else ""
+    return f"{wall * 1e3:.1f} ms{each}; {cpu * 1e3:.0f} CPU ms"
 
 
 def report_layout(
     report: Report, hosts: Hosts, layout: Layout, program: Path | None, runs: int
 ) -> None:
     also = f" and {layout.servers} that only add" if layout.servers else ""
-    report.title(f"{layout.hosts} hosts of {layout.ranks} ranks{also}, 25 MiB, links of 1 Gbit/s")
+    control = hosts.set_congestion(layout.control)
+    report.title(
+        f"{layout.hosts} hosts of {layout.ranks} ranks{also}, 25 MiB, 1 Gbit/s, TCP's {control}"
+    )
     goodputs = [hosts.measure_goodput()]
     found = collect(hosts, layout, None if layout.servers else program, runs)
     goodputs.append(hosts.measure_goodput())
@@ -110,16 +120,18 @@ def report_layout(
     report.note(f"{key}_ms", "ours", wall * 1e3, "ms", describe(found["pawl"]))
     what, share = "  of what the goodput allows", bound_s / wall
     report.at_least(f"{key}_of_bound", what, share, layout.of_bound, "x")
-    what, times = "  Gloo's time to ours", ratio(found, "gloo", "pawl")
+    what, times = "  Gloo's time to ours", ratio(found["gloo"], found["pawl"])
     beside = describe(found["gloo"])
     report.at_least(f"{key}_to_gloo", what, times, layout.to_gloo, "x", beside)
     for who in MPI if "OpenMPI" in found else []:
-        times, beside = ratio(found, who, "pawl"), describe(found[who])
+        times, beside = ratio(found[who], found["pawl"]), describe(found[who])
         name = f"{key}_to_{who.lower()}"
         if who == "OpenMPI" and layout.ranks == 1:
             report.at_least(name, f"  {who}'s time to ours", times, 1.9, "x", beside)
         else:
             report.note(name, f"  {who}'s time to ours", times, "x", beside)
+    if layout.servers == 2:
+        report_parameter_server(report, hosts, layout, found["pawl"], runs)
     for who, what in (("pawl", "25 MiB"), ("embedding", "one 80 % embedding, 100 more")):
         short = "" if who == "pawl" else "_embedding"
         must = layout.host_bytes() * layout.hosts
@@ -132,11 +144,29 @@ def report_layout(
         report.at_most(name, text, most, 1.001, "x", beside)
 
 
+def report_parameter_server(
+    report: Report, hosts: Hosts, layout: Layout, ours: Sequence[Result], runs: int
+) -> None:
+    """What SMDDP was set against: all gradients to servers, all parameters back."""
+    where = list(range(layout.hosts + layout.servers))
+    found = []
+    for _ in range(runs):
+        said = hosts.run_torch(
+            where, HERE / "_server.py", NUMBERS, layout.servers, ROUNDS, limit_s=LIMIT_S
+        )
+        found.append([said["wall"], said["cpu"]])
+    what = "  an asynchronous parameter server's step to ours"
+    times = ratio(found, ours)
+    report.note(f"{layout.key}_to_parameter_server", what, times, "x", describe(found))
+
+
 def report_hosts(report: Report, folder: Path, program: Path | None, runs: int) -> None:
     """program: OpenMPI's, if it is here."""
     try:
         for layout in LAYOUTS:
             with make_hosts(layout.hosts + layout.servers, RATE, folder) as hosts:
-                report_layout(report, hosts, layout, program, runs)
+                # OpenMPI is compared once
+                beside = None if layout.control else program
+                report_layout(report, hosts, layout, beside, runs)
     except NoHosts as reason:
         report.title(f"between hosts: not measured: {reason}")

@@ -44,6 +44,14 @@ class Hosts:
         self._agent.write_text(AGENT.replace("{cases}", "\n".join(cases)))
         self._agent.chmod(0o755)
 
+    def set_congestion(self, control: str) -> str:
+        """Of TCP, at all hosts; "": as it is. Says which it is."""
+        key = "net.ipv4.tcp_congestion_control"
+        for host in range(len(self._names) if control else 0):
+            subprocess.run([*self._at(host), "sysctl", "-qw", f"{key}={control}"], check=True)
+        command = [*self._at(0), "sysctl", "-n", key]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
     def measure_goodput(self, seconds: float = 3) -> float:
         """Bytes a second that one host sends another by TCP: iperf3's."""
         server = subprocess.Popen(

@@ -3,14 +3,18 @@
 ORDER: backends in the order in which they take their turns. How much a step computes is chosen so
 that it takes as long as Gloo's reducing of its gradients. Prints, as the first rank, a JSON object:
 {backend: {"compute", "reduce", "step": seconds in the slowest rank, "cpu": CPU seconds of all ranks
-for one reducing}}.
+for one reducing, "beside": a computing of the first rank while the others only reduce,
+to one when nothing is}}.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,6 +23,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 WIDTH, LAYERS = 512, 20  # 21 MB of gradients
+SLOWED = 5  # times with and without
+WARM = 3  # rounds before: TCP knows what the network allows
 PROBE = 64  # samples, to see how long computing takes
 
 
@@ -37,7 +43,8 @@ def compute(model: nn.Module, batch: torch.Tensor) -> None:
 def time_rounds(rounds: int, work: object, group: dist.ProcessGroup) -> float:
     """Seconds a round in the slowest rank."""
     assert callable(work)
-    work()
+    for _ in range(WARM):
+        work()
     dist.barrier(group)
     begun = time.perf_counter()
     for _ in range(rounds):
@@ -57,8 +64,11 @@ def measure(
         with model.no_sync():
             compute(model, batch)
 
+    def begin() -> list[Any]:
+        return [dist.all_reduce(b, group=group, async_op=True) for b in buckets]
+
     def reduce() -> None:
-        for work in [dist.all_reduce(b, group=group, async_op=True) for b in buckets]:
+        for work in begin():
             work.wait()
 
     found = {
@@ -67,8 +77,27 @@ def measure(
     }
     used = cpu_s()
     found["reduce"] = time_rounds(steps, reduce, gloo)
-    found["cpu"] = over_ranks((cpu_s() - used) / (steps + 1), SUM, gloo)
+    found["cpu"] = over_ranks((cpu_s() - used) / (steps + WARM), SUM, gloo)
+    beside = slow_down(compute_alone, begin, gloo)
+    found["beside"] = over_ranks(beside if dist.get_rank() == 0 else 0, MAX, gloo)
     return found
+
+
+def slow_down(
+    compute_alone: Callable[[], None], reduce: Callable[[], list[Any]], gloo: dist.ProcessGroup
+) -> float:
+    """Of the first rank's computing, by reducing on the core that the others leave free."""
+    first, times = dist.get_rank() == 0, []
+    for beside in (False, True) * SLOWED:
+        dist.barrier(gloo)
+        works = reduce() if beside else []
+        begun = time.perf_counter()
+        if first:
+            compute_alone()
+        times.append(time.perf_counter() - begun)
+        for work in works:
+            work.wait()
+    return statistics.median(times[1::2]) / statistics.median(times[::2])
 
 
 def choose_batch(gloo: dist.ProcessGroup) -> torch.Tensor:

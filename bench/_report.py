@@ -102,6 +102,11 @@ def read_load() -> str:
     return " ".join(Path("/proc/loadavg").read_text().split()[:3])
 
 
+def ratio_of(over: Sequence[float], under: Sequence[float]) -> float:
+    """The median of the ratios, run by run."""
+    return statistics.median(a / b for a, b in zip(over, under, strict=True))
+
+
 def describe_machine() -> dict[str, Any]:
     cpu = [
         line.partition(":")[2].strip()

@@ -15,12 +15,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from _between import report_hosts
+from _between import Result, describe, ratio, report_hosts
 from _process import run_command, run_script
-from _report import Report, describe_machine
+from _report import Report, describe_machine, ratio_of
 
 HERE = Path(__file__).parent
 LIMIT_S = 300
@@ -33,7 +32,12 @@ CASES = [
     ("many", "25 x 1 MiB, all at once", MIB // 4, 25, 5, False, None, 4.0),
     ("small", "1,000 x 4 KiB, each waited for", 1024, 1000, 1, True, None, 5.0),
 ]
-Times = dict[str, dict[str, list[tuple[float, float]]]]  # who -> case -> (seconds, CPU seconds)
+# what torch does at the end of its import, unless told not to
+IMPORT = """import time, torch
+begun = time.perf_counter()
+torch._import_device_backends()
+print(time.perf_counter() - begun)"""
+Times = dict[str, dict[str, list[Result]]]  # who -> case -> a result a run
 
 
 def case_of(numbers: int, count: int, times: int, wait: bool) -> str:
@@ -69,7 +73,7 @@ def collect(mpi: OpenMpi, ranks: int, cases: list[str], runs: int) -> tuple[Time
             said = run_script(HERE / "_reduce.py", order, *cases, ranks=ranks, limit_s=LIMIT_S)
             for who in ("pawl", "gloo"):
                 for case in cases:
-                    found[who][case].append(tuple(said[who][case][:2]))
+                    found[who][case].append(said[who][case])
             copies.extend(said["memcpy"].values())
 
         def run_mpi() -> None:
@@ -79,19 +83,6 @@ def collect(mpi: OpenMpi, ranks: int, cases: list[str], runs: int) -> tuple[Time
         for work in (run_torch, run_mpi) if run // 2 % 2 == 0 else (run_mpi, run_torch):
             work()
     return found, copies
-
-
-def ratio(found: Times, case: str, over: str, under: str) -> float:
-    """The median of the ratios of times, run by run."""
-    pairs = zip(found[over][case], found[under][case], strict=True)
-    return statistics.median(a[0] / b[0] for a, b in pairs)
-
-
-def describe(results: list[tuple[float, float]], count: int) -> str:
-    wall = statistics.median(r[0] for r in results)
-    cpu = statistics.median(r[1] for r in results)
-    each = f", {wall / count * 1e6:.0f} µs each" if count > 1 else ""
-    return f"{wall * 1e3:.1f} ms{each}; {cpu * 1e3:.0f} CPU ms"
 
 
 def report_cases(report: Report, mpi: OpenMpi, ranks: int, runs: int) -> None:
@@ -105,11 +96,11 @@ def report_cases(report: Report, mpi: OpenMpi, ranks: int, runs: int) -> None:
         wall = statistics.median(r[0] for r in found["pawl"][case])
         report.note(f"{key}_ms", what, wall * 1e3, "ms", describe(found["pawl"][case], count))
         beside = describe(found["gloo"][case], count)
-        times = ratio(found, case, "gloo", "pawl")
+        times = ratio(found["gloo"][case], found["pawl"][case])
         report.at_least(f"{key}_to_gloo", "  Gloo's time to ours", times, over_gloo, "x", beside)
         if mpi.here:
             beside = describe(found["OpenMPI"][case], count)
-            times = ratio(found, case, "pawl", "OpenMPI")
+            times = ratio(found["pawl"][case], found["OpenMPI"][case])
             if over_mpi is None:
                 report.note(f"{key}_to_openmpi", "  ours to OpenMPI's", times, "x", beside)
             else:
@@ -132,22 +123,21 @@ def report_binding(report: Report, runs: int) -> None:
         us, theirs = statistics.median(mine), statistics.median(gloo)
         beside = f"{us:.1f} µs, Gloo {theirs:.1f} µs"
         if ranks == 2:
-            times = statistics.median(a / b for a, b in zip(mine, gloo, strict=True))
-            report.at_most("binding_to_gloo", what, times, 0.5, "x", beside)
+            report.at_most("binding_to_gloo", what, ratio_of(mine, gloo), 0.5, "x", beside)
         else:
             report.at_most("binding_us", what, us, 8, "µs", beside)
-    with_us, without = [], []
+    more = []
     for _ in range(runs):
-        for auto, into in (("1", with_us), ("0", without)):
-            begun = time.perf_counter()
-            subprocess.run(
-                [sys.executable, "-c", "import torch"],
-                check=True,
-                env={"TORCH_DEVICE_BACKEND_AUTOLOAD": auto},
-            )
-            into.append(time.perf_counter() - begun)
-    more = statistics.median(with_us) - statistics.median(without)
-    report.at_most("import_s", "import torch, with us and without", more, 0.1, "s")
+        done = subprocess.run(
+            [sys.executable, "-c", IMPORT],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        )
+        more.append(float(done.stdout))
+    what = "import torch: finding backends, and ours"
+    report.at_most("import_s", what, statistics.median(more), 0.1, "s")
 
 
 def main() -> None:

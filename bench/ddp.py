@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from _hosts import NoHosts, make_hosts
-from _report import Report, describe_machine
+from _report import Report, describe_machine, ratio_of
 
 HERE = Path(__file__).parent
 LIMIT_S = 300
@@ -76,9 +76,14 @@ def main() -> None:
         "overlap", "  of what computing and its CPU allow", shares["pawl"], 0.9, "x",
         f"Gloo {shares['gloo']:.3f}",
     )  # fmt: skip
-    pairs = zip(found["gloo"]["step"], found["pawl"]["step"], strict=True)
-    times = statistics.median(a / b for a, b in pairs)
+    times = ratio_of(found["gloo"]["step"], found["pawl"]["step"])
     report.at_least("step_to_gloo", "  Gloo's step to ours", times, 1.0, "x")
+    slower = statistics.median(found["pawl"]["beside"])
+    theirs = statistics.median(found["gloo"]["beside"])
+    report.at_most(
+        "slow_down", "  computing while others reduce, to alone", slower, 1.05, "x",
+        f"Gloo {theirs:.3f}",
+    )  # fmt: skip
     report.finish(options.json)
 
 

@@ -20,7 +20,7 @@ COLLECTIVES = [
 ]  # fmt: skip
 TORCH = [
     "ddp", "ddp_bucket_views", "ddp_unused", "ddp_static_graph", "ddp_without_buffers",
-    "ddp_no_sync", "ddp_hooks", "our_hook", "ddp_uneven", "like_one_process",
+    "ddp_no_sync", "ddp_hooks", "our_hook", "ddp_uneven", "like_one_process", "like_another_order",
     "zero_redundancy", "fsdp2", "fsdp1", "hybrid", "dtensor", "functional", "compiled",
     "checkpoints", "pipelining",
 ]  # fmt: skip

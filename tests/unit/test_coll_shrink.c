@@ -117,6 +117,27 @@ static void several_who_stood_still_are_left_out(void **state)
 	leave_out(victims, 2);
 }
 
+/* It hears that they went on without it, though nobody is left who says so. */
+static void who_wakes_up_last_does_not_go_on_alone(void **state)
+{
+	pid_t pids[RANKS];
+	struct shared *shared;
+
+	setenv("PAWL_HEARTBEAT", "0.25", 1);
+	shared = start(pids, RANKS, 1, run_rank);
+	await_steps(shared, 20);
+	kill(pids[2], SIGSTOP);
+	await_steps(shared, 50);
+	__atomic_store_n(&shared->stop, 1, __ATOMIC_RELEASE);
+	for (uint32_t r = 0; r < RANKS; r++) {
+		assert_int_equal(r == 2 ? 0 : status_of(pids[r]), 0);
+	}
+	kill(pids[2], SIGCONT);
+	assert_int_equal(status_of(pids[2]), LEFT_OUT);
+	unsetenv("PAWL_HEARTBEAT");
+	munmap(shared, sizeof(*shared));
+}
+
 static void too_few_do_not_go_on(void **state)
 {
 	pid_t pids[RANKS];
@@ -156,6 +177,7 @@ int main(void)
 		cmocka_unit_test(survivors_of_kills_go_on),
 		cmocka_unit_test(who_stood_still_is_left_out),
 		cmocka_unit_test(several_who_stood_still_are_left_out),
+		cmocka_unit_test(who_wakes_up_last_does_not_go_on_alone),
 		cmocka_unit_test(too_few_do_not_go_on),
 		cmocka_unit_test(what_cannot_be_shrunk_is_refused),
 	};

@@ -217,7 +217,7 @@ def check_no_wrong_results(case: Case) -> None:
 
 
 def check_all_go_on(case: Case) -> None:
-    time.sleep(2.5)  # as long as it would take to accuse one
+    time.sleep(1)  # some operations more
     (case.folder / "end").touch()
     wait_all(case, case.ranks, "done", "error", "wrong")
     for rank in case.ranks:

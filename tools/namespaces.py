@@ -27,6 +27,12 @@ def address(host: int) -> str:
     return f"10.79.0.{host + 1}"
 
 
+def silence(name: str) -> None:
+    """What a host sends, and is sent, goes nowhere from now on, though its link is up."""
+    mark, _, number = name.removeprefix("pawl").partition("h")
+    ip("link", "set", f"pb{mark}{number}", "nomaster")
+
+
 def _shape(name: str, veth: str, rate: str) -> None:
     """A token bucket each way."""
     bucket = ["root", "tbf", "rate", rate, "burst", str(BURST_BYTES), "latency", QUEUE]

@@ -446,25 +446,35 @@ static void fail_vain(struct pawl_group *group)
 	fail_queue(group, group->messages.first);
 }
 
-static void fail_silent(struct pawl_group *group)
+/* The last beat's end is not waited for, so that all have the name when it would have come. */
+static bool is_silent(const struct pawl_group *group, uint32_t peer)
 {
-	int64_t most_ns = SILENCES * group->beat_every_ns;
-	char name[PEER_TEXT];
-	struct pawl_err err;
+	int64_t most_ns = SILENCES * group->beat_every_ns - group->beat_every_ns / 16;
 	uint64_t number;
 
-	for (uint32_t p = 0; p < group->peers && most_ns > 0; p++) {
-		int64_t silent_ns = group->now_ns - group->heard_ns[p];
+	return group_meets(group, peer) && group->beat_every_ns > 0 &&
+		group->now_ns - group->heard_ns[peer] > most_ns &&
+		!coll_talk_left(&group->talk, peer, &number);
+}
 
-		if (group_meets(group, p) && silent_ns > most_ns &&
-			!coll_talk_left(&group->talk, p, &number)) {
-			group->gone[p] = true;
+/* The first ends the group; the others must be known, too, to whoever shrinks it. */
+static void fail_silent(struct pawl_group *group)
+{
+	char name[PEER_TEXT];
+	struct pawl_err err;
+
+	for (uint32_t p = 0; p < group->peers; p++) {
+		if (!is_silent(group, p)) {
+			continue;
+		}
+		group->gone[p] = true;
+		if (group->failure.code == 0) {
 			pawl_err_set(&err, PAWL_EPEER,
 				"%s is lost: not a sign of it for %.1f s: is its process "
 				"stopped, or its host?",
-				peer_name(group, p, name), (double)silent_ns / NS_PER_S);
+				peer_name(group, p, name),
+				(double)(group->now_ns - group->heard_ns[p]) / NS_PER_S);
 			group_fail(group, &err);
-			return;
 		}
 	}
 }
@@ -501,7 +511,7 @@ static void look_around(struct pawl_group *group)
 	for (uint32_t p = 0; p < group->peers && away; p++) {
 		group->heard_ns[p] = group->now_ns; /* it was us who were stopped */
 	}
-	for (uint32_t p = 0; p < group->peers; p++) {
+	for (uint32_t p = 0; p < group->peers && group->failure.code == 0; p++) {
 		if (group_meets(group, p) && fail_dead(group, p)) {
 			return;
 		}
@@ -537,9 +547,7 @@ void group_drive(struct pawl_group *group, int64_t wait_ns)
 	if (moved) {
 		return;
 	}
-	if (group->failure.code == 0) {
-		look_around(group);
-	}
+	look_around(group);
 	if (wait_ns > 0) {
 		port->wait(port, seen, wait_ns < WAIT_NS ? wait_ns : WAIT_NS);
 	}

@@ -75,43 +75,58 @@ static const uint8_t *note_of(const struct shrink *s, uint32_t rank, uint32_t *r
 
 /* ---- under driving ---- */
 
-/* Who is gone, and what the others say. PAWL_EPEER: they leave us out. */
-static int look(struct shrink *s, struct pawl_err *err)
+static bool is_gone(const struct shrink *s, uint32_t rank)
 {
-	struct pawl_group *base = s->base;
+	const struct pawl_group *base = s->base;
 	uint64_t number;
 
-	for (uint32_t r = 0; r < base->ranks; r++) {
-		uint32_t round = 0;
-		const uint8_t *note;
+	return base->gone[rank] || base->port->lost(base->port, rank) ||
+		coll_talk_left(&base->talk, rank, &number);
+}
 
-		if (r == base->rank || !has(s->set, r)) {
-			continue;
-		}
-		if (base->gone[r] || base->port->lost(base->port, r) ||
-			coll_talk_left(&base->talk, r, &number)) {
-			leave_out(s, r);
-			continue;
-		}
-		note = note_of(s, r, &round);
-		if (!note || round < base->round) {
-			continue;
-		}
-		if (round > base->round) {
-			base->round = round;
-			s->told = false;
-		}
-		if (!has(note, base->rank)) {
-			return pawl_err_set(err, PAWL_EPEER,
-				"collectives: rank %u goes on without this rank", r);
-		}
-		for (uint32_t q = 0; q < base->ranks; q++) {
-			if (!has(note, q)) {
-				leave_out(s, q);
-			}
+static int hear(struct shrink *s, uint32_t rank, struct pawl_err *err)
+{
+	struct pawl_group *base = s->base;
+	uint32_t round = 0;
+	const uint8_t *note = note_of(s, rank, &round);
+
+	if (!note || round < base->round) {
+		return 0;
+	}
+	if (round > base->round) {
+		base->round = round;
+		s->told = false;
+	}
+	if (!has(note, base->rank)) {
+		return pawl_err_set(err, PAWL_EPEER,
+			"collectives: rank %u goes on without this rank", rank);
+	}
+	for (uint32_t q = 0; q < base->ranks; q++) {
+		if (!has(note, q)) {
+			leave_out(s, q);
 		}
 	}
 	return 0;
+}
+
+/* Who is gone, and what the others say: also those that are, who may have gone on without us while
+ * we stood still, and be through. PAWL_EPEER: they leave us out. */
+static int look(struct shrink *s, struct pawl_err *err)
+{
+	struct pawl_group *base = s->base;
+	int rv = 0;
+
+	group_move_talk(base); /* their last words */
+	for (uint32_t r = 0; r < base->ranks && rv == 0; r++) {
+		if (r == base->rank || !has(s->set, r)) {
+			continue;
+		}
+		rv = hear(s, r, err);
+		if (is_gone(s, r)) {
+			leave_out(s, r);
+		}
+	}
+	return rv;
 }
 
 /* All hear what we think, those that we think are gone, too: they may have stood still. */

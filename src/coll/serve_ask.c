@@ -89,9 +89,10 @@ int coll_serve_ask(const char *name, const struct coll_ask *ask, int64_t timeout
 		memcpy(side, answer, COLL_TCP_NAME);
 		side[COLL_TCP_NAME - 1] = '\0';
 	} else {
-		pawl_err_set(err, PAWL_EPEER, "collectives: server %u %s %s: %s", ask->server,
+		pawl_err_set(err, PAWL_EPEER, "collectives: server %u %s %s: %s%s", ask->server,
 			willing == 0 ? "is not willing, at" : "cannot be reached at", name,
-			willing == 0 ? answer : strerror(errno));
+			willing == 0 ? answer : strerror(errno),
+			willing < 0 && errno == ETIMEDOUT ? ": is a firewall between?" : "");
 	}
 	if (fd >= 0) {
 		close(fd);

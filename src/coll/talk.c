@@ -417,7 +417,16 @@ static bool say_usual(struct coll_talk *talk, struct talk_peer *peer, struct fra
 	return true;
 }
 
-/* The next frame for a peer; after a failure only that, and notes. */
+static bool say_beat(struct talk_peer *peer, struct frame *frame)
+{
+	bool beat = peer->beat;
+
+	peer->beat = false;
+	frame->kind = FRAME_BEAT;
+	return beat;
+}
+
+/* The next frame for a peer; after a failure only that, notes, and signs of life. */
 static bool say_next(struct coll_talk *talk, struct talk_peer *peer)
 {
 	struct frame frame = {0};
@@ -426,7 +435,8 @@ static bool say_next(struct coll_talk *talk, struct talk_peer *peer)
 		say_fail(talk, peer, &frame);
 	} else if (peer->notes && peer->notes->next_len > 0) {
 		say_note(peer, &frame);
-	} else if (talk->failure.code != 0 || !say_usual(talk, peer, &frame)) {
+	} else if (talk->failure.code != 0 ? !say_beat(peer, &frame)
+					   : !say_usual(talk, peer, &frame)) {
 		return false;
 	}
 	encode_frame(peer->out_head, &frame);

@@ -56,6 +56,14 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(SOCKETS, ignore_errors=True)
 
 
+SUMMARY: list[str] = []  # what tests measured and hold to no bound: printed at the end
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    for line in SUMMARY:
+        terminalreporter.write_line(line)
+
+
 def pytest_report_header() -> str:
     built = "built" if real_core is not None else "not built: only the fake is tested"
     return f"pawl: PAWL_TEST_SEED={SEED}, real core {built}"

@@ -7,6 +7,7 @@ held.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -115,6 +116,23 @@ def layouts() -> None:
     dist.broadcast(strided if rank() else numbers(10, of=0), 0)
     if rank():
         same(strided.contiguous(), numbers(10, of=0))
+
+
+@check
+def other_types() -> None:
+    """What is only moved, of 1,000 bytes; and the sum of the wider complex numbers."""
+    for dtype in (torch.bool, torch.complex64, torch.complex128, torch.uint16):
+        n = 1000 // dtype.itemsize
+        tensor = numbers(n, dtype=dtype)
+        dist.broadcast(tensor, 1)
+        same(tensor, numbers(n, dtype=dtype, of=1), f"{dtype}")
+        into = [torch.empty(n, dtype=dtype) for _ in range(world())]
+        dist.all_gather(into, numbers(n, dtype=dtype))
+        for r, part in enumerate(into):
+            same(part, numbers(n, dtype=dtype, of=r), f"{dtype}")
+    parts = torch.complex(numbers(6, dtype=torch.float64), numbers(6, dtype=torch.float64))
+    dist.all_reduce(parts)
+    same(parts.imag.contiguous(), all_numbers(6, dtype=torch.float64).sum(0))
 
 
 @check
@@ -304,6 +322,30 @@ def groups() -> None:
     if local is not None:
         dist.barrier(group=local)
         dist.destroy_process_group(local)
+
+
+def beyond_32_bits() -> None:
+    """More bytes than 32 bits can count; not among the others, for the memory that it takes."""
+    n = (1 << 32) + 13
+    tensor = torch.ones(n, dtype=torch.int8)
+    tensor[-1] = rank()
+    dist.all_reduce(tensor)
+    assert tensor[-1] == world() * (world() - 1) // 2
+    assert tensor[: 1 << 20].min() == world() == tensor[-(1 << 20) : -1].max()
+    tensor[-1] = tensor[0] = 5 + rank()
+    dist.broadcast(tensor, 1)
+    assert tensor[0] == 6 == tensor[-1]
+    if rank() == 0:
+        tensor[-1] = 9
+        dist.send(tensor, 1)
+    elif rank() == 1:
+        dist.recv(tensor, 0)
+        assert tensor[-1] == 9
+    dist.barrier()
+
+
+if sys.argv[1:] == ["beyond_32_bits"]:
+    check(beyond_32_bits)
 
 
 @check

@@ -7,6 +7,7 @@ that held. The peer is one process with the whole batch, or gloo in the same run
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -165,32 +166,72 @@ def ddp_uneven() -> None:
             model(batch(step)).sum().backward()
 
 
+OPTIMIZERS = {
+    "AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2),
+    "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+}
+
+
+def small_net(dtype: torch.dtype) -> nn.Module:
+    torch.manual_seed(9)
+    return nn.Sequential(nn.Linear(12, 30, dtype=dtype), nn.Tanh(), nn.Linear(30, 3, dtype=dtype))
+
+
+def losses_of(model: nn.Module, name: str, rows: Callable[[int], torch.Tensor]) -> torch.Tensor:
+    """Of 200 steps."""
+    optimizer = OPTIMIZERS[name](model.parameters())
+    losses = []
+    for step in range(200):
+        loss = model(rows(step)).square().mean()
+        loss.backward()
+        losses.append(loss.detach())
+        optimizer.step()
+        optimizer.zero_grad()
+    return torch.stack(losses).double()
+
+
+def whole_losses(name: str, dtype: torch.dtype, order: int = 0) -> torch.Tensor:
+    """One process that has all ranks' batches; order: of their rows, 0 as it is."""
+    at = torch.arange(8 * world())
+    if order:
+        at = torch.randperm(len(at), generator=torch.Generator().manual_seed(order))
+    return losses_of(
+        small_net(dtype),
+        name,
+        lambda step: torch.cat([batch(step, of=r, dtype=dtype) for r in range(world())])[at],
+    )
+
+
+def ddp_losses(name: str, dtype: torch.dtype) -> torch.Tensor:
+    model = DDP(small_net(dtype), bucket_cap_mb=0.002)
+    mean = losses_of(model, name, lambda step: batch(step, dtype=dtype))
+    dist.all_reduce(mean, dist.ReduceOp.AVG)
+    return mean
+
+
+def distance(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    return float((found / wanted - 1).abs().max())
+
+
 @check
 def like_one_process() -> None:
     """The loss of DDP in doubles, 200 steps, against one process that has the whole batch."""
-    torch.manual_seed(3)
-    double = torch.float64
+    for name in OPTIMIZERS:
+        wanted = whole_losses(name, torch.float64)
+        found = ddp_losses(name, torch.float64)
+        assert distance(found, wanted) < 1e-10, (name, distance(found, wanted))
 
-    def make() -> nn.Module:
-        torch.manual_seed(9)
-        return nn.Sequential(
-            nn.Linear(12, 30, dtype=double), nn.Tanh(), nn.Linear(30, 3, dtype=double)
-        )
 
-    model, whole = DDP(make(), bucket_cap_mb=0.002), make()
-    pair = [torch.optim.AdamW(m.parameters(), lr=1e-2) for m in (model, whole)]
-    for step in range(200):
-        loss = model(batch(step, dtype=double)).square().mean()
-        loss.backward()
-        every = torch.cat([batch(step, of=r, dtype=double) for r in range(world())])
-        wanted = whole(every).square().mean()
-        wanted.backward()
-        mean = loss.detach().clone()
-        dist.all_reduce(mean, dist.ReduceOp.AVG)
-        assert abs(mean.item() / wanted.item() - 1) < 1e-10, (step, mean.item(), wanted.item())
-        for optimizer in pair:
-            optimizer.step()
-            optimizer.zero_grad()
+@check
+def like_another_order() -> None:
+    """In 32 bits: no farther from one process with the rows in some order than two orders of them
+    are from each other."""
+    for name in OPTIMIZERS:
+        orders = [whole_losses(name, torch.float32, order) for order in range(4)]
+        spread = max(distance(a, b) for a in orders for b in orders)
+        found = ddp_losses(name, torch.float32)
+        far = min(distance(found, order) for order in orders)
+        assert far <= spread, (name, far, spread)
 
 
 @check

@@ -45,6 +45,13 @@ KEYS = {
         },
         "bound": {"copy4_ms"},
     },
+    "faults": {
+        "metrics": {
+            "kill_named_s", "kill_next_s", "stop_named_s", "stop_next_s", "accused",
+        },
+        "ratios": set(),
+        "bound": set(),
+    },
     "frameworks": {
         "metrics": {
             "trainer_stock_s", "trainer_thread_s", "trainer_pawl_s", "lightning_stock_s",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -14,13 +15,13 @@ import ranks
 
 HERE = Path(__file__).parent
 COLLECTIVES = [
-    "all_reduce", "operations", "what_cannot_be", "layouts", "rooted", "gathered", "scattered",
-    "swapped", "messages", "objects", "coalesced", "futures", "groups",
+    "all_reduce", "operations", "what_cannot_be", "layouts", "other_types", "rooted", "gathered",
+    "scattered", "swapped", "messages", "objects", "coalesced", "futures", "groups",
     "bits_are_the_same_everywhere",
 ]  # fmt: skip
 TORCH = [
     "ddp", "ddp_bucket_views", "ddp_unused", "ddp_static_graph", "ddp_without_buffers",
-    "ddp_no_sync", "ddp_hooks", "our_hook", "ddp_uneven", "like_one_process",
+    "ddp_no_sync", "ddp_hooks", "our_hook", "ddp_uneven", "like_one_process", "like_another_order",
     "zero_redundancy", "fsdp2", "fsdp1", "hybrid", "dtensor", "functional", "compiled",
     "checkpoints", "pipelining",
 ]  # fmt: skip
@@ -30,6 +31,12 @@ TORCH = [
 def test_every_collective(world: int) -> None:
     for said in ranks.run_ranks(HERE / "group_rank.py", world):
         assert said == COLLECTIVES
+
+
+@pytest.mark.skipif(not os.environ.get("PAWL_LONG"), reason="9 GB of memory: make test-long")
+def test_more_bytes_than_32_bits_count() -> None:
+    for said in ranks.run_ranks(HERE / "group_rank.py", 2, "beyond_32_bits"):
+        assert said == ["beyond_32_bits"]
 
 
 @pytest.mark.parametrize("world", [2, 4])

@@ -31,8 +31,8 @@ def start(
             env=program.clean_env(
                 RANK=str(rank), WORLD_SIZE=str(len(where)), MASTER_ADDR=netns.address(where[0]),
                 MASTER_PORT=PORT, LOCAL_RANK=str(list(where[:rank]).count(host)),
-                GLOO_SOCKET_IFNAME="eth0", **env,
-            ),
+                GLOO_SOCKET_IFNAME="eth0",
+            ) | env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -96,12 +96,14 @@ def test_whoever_ends_badly_is_named(how: str, text: str) -> None:
 
 
 @contextlib.contextmanager
-def serve(hosts: Sequence[str], where: Sequence[int]) -> Iterator[list[subprocess.Popen[str]]]:
+def serve(
+    hosts: Sequence[str], where: Sequence[int], addresses: Sequence[str] = ()
+) -> Iterator[list[subprocess.Popen[str]]]:
     """`pawl serve` on hosts."""
     with contextlib.ExitStack() as stack:
         servers = []
-        for host in where:
-            command = [program.find(), "serve", "--listen", netns.address(host)]
+        for host, address in zip(where, addresses or map(netns.address, where), strict=True):
+            command = [program.find(), "serve", "--listen", address]
             server = subprocess.Popen(
                 ["ip", "netns", "exec", hosts[host], *command], env=program.clean_env(),
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

@@ -74,23 +74,66 @@ static void survivors_of_kills_go_on(void **state)
 	}
 }
 
-static void who_stood_still_is_left_out(void **state)
+/* The victims stand still, of ranks that can do without them, and hear of it when they wake up. */
+static void leave_out(const uint32_t *victims, uint32_t n)
 {
+	bool out[RANKS] = {false};
 	pid_t pids[RANKS];
 	struct shared *shared;
 
 	setenv("PAWL_HEARTBEAT", "0.25", 1);
 	shared = start(pids, RANKS, 3, run_rank);
 	await_steps(shared, 20);
+	for (uint32_t i = 0; i < n; i++) {
+		kill(pids[victims[i]], SIGSTOP);
+		out[victims[i]] = true;
+	}
+	await_steps(shared, 50); /* there are few that they had begun */
+	for (uint32_t i = 0; i < n; i++) {
+		kill(pids[victims[i]], SIGCONT);
+		assert_int_equal(status_of(pids[victims[i]]), LEFT_OUT);
+	}
+	await_steps(shared, 50);
+	__atomic_store_n(&shared->stop, 1, __ATOMIC_RELEASE);
+	for (uint32_t r = 0; r < RANKS; r++) {
+		assert_int_equal(out[r] ? 0 : status_of(pids[r]), 0);
+	}
+	unsetenv("PAWL_HEARTBEAT");
+	munmap(shared, sizeof(*shared));
+}
+
+static void who_stood_still_is_left_out(void **state)
+{
+	const uint32_t victims[] = {2};
+
+	leave_out(victims, 1);
+}
+
+/* As the ranks of a host whose link is lost: one of them is named, and all must be left out. */
+static void several_who_stood_still_are_left_out(void **state)
+{
+	const uint32_t victims[] = {3, 1};
+
+	leave_out(victims, 2);
+}
+
+/* It hears that they went on without it, though nobody is left who says so. */
+static void who_wakes_up_last_does_not_go_on_alone(void **state)
+{
+	pid_t pids[RANKS];
+	struct shared *shared;
+
+	setenv("PAWL_HEARTBEAT", "0.25", 1);
+	shared = start(pids, RANKS, 1, run_rank);
+	await_steps(shared, 20);
 	kill(pids[2], SIGSTOP);
-	await_steps(shared, 50); /* there are few that it had begun */
-	kill(pids[2], SIGCONT);
-	assert_int_equal(status_of(pids[2]), LEFT_OUT);
 	await_steps(shared, 50);
 	__atomic_store_n(&shared->stop, 1, __ATOMIC_RELEASE);
 	for (uint32_t r = 0; r < RANKS; r++) {
 		assert_int_equal(r == 2 ? 0 : status_of(pids[r]), 0);
 	}
+	kill(pids[2], SIGCONT);
+	assert_int_equal(status_of(pids[2]), LEFT_OUT);
 	unsetenv("PAWL_HEARTBEAT");
 	munmap(shared, sizeof(*shared));
 }
@@ -133,6 +176,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(survivors_of_kills_go_on),
 		cmocka_unit_test(who_stood_still_is_left_out),
+		cmocka_unit_test(several_who_stood_still_are_left_out),
+		cmocka_unit_test(who_wakes_up_last_does_not_go_on_alone),
 		cmocka_unit_test(too_few_do_not_go_on),
 		cmocka_unit_test(what_cannot_be_shrunk_is_refused),
 	};

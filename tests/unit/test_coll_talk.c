@@ -221,6 +221,22 @@ static void notes_are_told(void **state)
 	close_pair(&p);
 }
 
+/* Who is not there yet to go on without the one that is lost must not be taken for lost, too. */
+static void signs_of_life_go_on_after_a_failure(void **state)
+{
+	struct pawl_err err;
+	struct pair p;
+
+	open_pair(&p);
+	pawl_err_set(&err, PAWL_EPEER, "it is over");
+	coll_talk_fail(&p.talks[0], &err);
+	carry_all(&p);
+	assert_false(carry(&p, 0));
+	coll_talk_beat(&p.talks[0]);
+	assert_true(carry(&p, 0));
+	close_pair(&p);
+}
+
 /* Frames as no rank sends them: kind, id, a, b. */
 static void frames_that_are_none(void **state)
 {
@@ -261,6 +277,7 @@ int main(void)
 		cmocka_unit_test(leaving_is_heard),
 		cmocka_unit_test(failing_is_heard),
 		cmocka_unit_test(notes_are_told),
+		cmocka_unit_test(signs_of_life_go_on_after_a_failure),
 		cmocka_unit_test(frames_that_are_none),
 	};
 

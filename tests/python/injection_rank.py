@@ -1,0 +1,346 @@
+"""Ranks that something is done to: see test_injections.py, which says what, and watches.
+
+Without arguments a nursery: it has torch loaded and no threads, reads an order (a line of JSON,
+struct Order) after the other, and forks a rank for each. With a file of one as its argument: a rank
+that a launcher has started. A rank writes what becomes of it into a file, as lines of JSON.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import itertools
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch._dynamo  # which DDP imports when it is made
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+import pawl
+
+CLONE_NEWNET = 0x40000000
+VOTE_EVERY = 16  # operations
+
+
+@dataclass
+class Order:
+    """What a rank is told."""
+
+    seed: int
+    folder: str  # for what ranks write; "end" in it: all may stop
+    saves: bool = False  # checkpoints, too
+    least: int = 1  # ranks that must be left to go on
+    how: str = ""  # what the victim does by itself, and before which operation
+    victim: int = -1
+    at: int = 0
+    limit_s: float = 60
+    network: str = ""  # namespace
+    env: dict[str, str] = field(default_factory=dict)
+
+
+# ---- operations: each is done by all ranks, and knows what must come of it ----
+
+Operation = Callable[["Run", int, int, torch.dtype], None]
+OPERATIONS: dict[str, Operation] = {}
+PLAIN = ["all_reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter"]
+
+
+def operation(function: Operation) -> Operation:
+    OPERATIONS[function.__name__] = function
+    return function
+
+
+def pattern(size: int, rank: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Small whole numbers: their sums are exact in every type."""
+    return ((torch.arange(size) + 3 * rank) % 7).to(dtype)
+
+
+def same(a: torch.Tensor, b: torch.Tensor, what: str) -> None:
+    if not torch.equal(a, b):
+        raise AssertionError(f"{what}: a wrong result")
+
+
+class Run:
+    """What a rank has."""
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        self.every = range(self.ranks)
+        self.model = DDP(nn.Linear(30, 70, bias=False))
+        self.ckpt = pawl.Checkpointer(Path(order.folder) / "root", keep=2) if order.saves else None
+
+
+def sum_of(run: Run, size: int, dtype: torch.dtype, shift: int = 0) -> torch.Tensor:
+    return sum((pattern(size, r + shift, dtype) for r in run.every), torch.zeros(size, dtype=dtype))
+
+
+@operation
+def all_reduce(run: Run, number: int, size: int, dtype: torch.dtype) -> None:
+    tensor = pattern(size, run.rank, dtype)
+    dist.all_reduce(tensor)
+    same(tensor, sum_of(run, size, dtype), "all_reduce")
+
+
+@operation
+def broadcast(run: Run, number: int, size: int, dtype: torch.dtype) -> None:
+    root = number % run.ranks
+    tensor = pattern(size, run.rank, dtype)
+    dist.broadcast(tensor, root)
+    same(tensor, pattern(size, root, dtype), "broadcast")
+
+
+@operation
+def all_gather(run: Run, number: int, size: int, dtype: torch.dtype) -> None:
+    into = [torch.empty(size, dtype=dtype) for _ in run.every]
+    dist.all_gather(into, pattern(size, run.rank, dtype))
+    for r, part in enumerate(into):
+        same(part, pattern(size, r, dtype), "all_gather")
+
+
+@operation
+def reduce_scatter(run: Run, number: int, size: int, dtype: torch.dtype) -> None:
+    output = torch.empty(size, dtype=dtype)
+    dist.reduce_scatter(output, [pattern(size, run.rank + to, dtype) for to in run.every])
+    same(output, sum_of(run, size, dtype, run.rank), "reduce_scatter")
+
+
+@operation
+def gather(run: Run, number: int, size: int, dtype: torch.dtype) -> None:
+    root = number % run.ranks
+    parts = [torch.empty(size, dtype=dtype) for _ in run.every] if run.rank == root else None
+    dist.gather(pattern(size, run.rank, dtype), parts, dst=root)
+    for r, part in enumerate(parts or []):
+        same(part, pattern(size, r, dtype), "gather")
+
+
+@operation
+def scatter(run: Run, number: int, size: int, dtype: torch.dtype) -> None:
+    root = number % run.ranks
+    output = torch.empty(size, dtype=dtype)
+    parts = [pattern(size, to, dtype) for to in run.every] if run.rank == root else None
+    dist.scatter(output, parts, src=root)
+    same(output, pattern(size, run.rank, dtype), "scatter")
+
+
+@operation
+def all_to_all(run: Run, number: int, size: int, dtype: torch.dtype) -> None:
+    output = torch.empty(run.ranks * size, dtype=dtype)
+    dist.all_to_all_single(
+        output, torch.cat([pattern(size, run.rank + r, dtype) for r in run.every])
+    )
+    same(output, torch.cat([pattern(size, r + run.rank, dtype) for r in run.every]), "all_to_all")
+
+
+@operation
+def barrier(run: Run, number: int, size: int, dtype: torch.dtype) -> None:
+    dist.barrier()
+
+
+@operation
+def messages(run: Run, number: int, size: int, dtype: torch.dtype) -> None:
+    """Round the ring."""
+    after, before = (run.rank + 1) % run.ranks, (run.rank - 1) % run.ranks
+    into = torch.empty(size, dtype=dtype)
+    works = [
+        dist.irecv(into, before, tag=number),
+        dist.isend(pattern(size, run.rank, dtype), after, tag=number),
+    ]
+    for work in works:
+        work.wait()
+    same(into, pattern(size, before, dtype), "messages")
+
+
+@operation
+def step(run: Run, number: int, size: int, dtype: torch.dtype) -> None:
+    run.model.zero_grad()
+    run.model(torch.full((2, 30), float(run.rank + 1))).sum().backward()
+    gradient = next(run.model.parameters()).grad
+    assert gradient is not None
+    wanted = torch.full((70, 30), run.ranks + 1.0)  # 2 rows of the mean rank
+    if not torch.allclose(gradient, wanted, rtol=2e-6, atol=0):  # DDP divides by the ranks before
+        raise AssertionError(f"DDP: {gradient.flatten()[0]} for {wanted[0, 0]}")
+
+
+@operation
+def save(run: Run, number: int, size: int, dtype: torch.dtype) -> None:
+    if run.ckpt is not None:
+        run.ckpt.save(number, {"weights": torch.full((1000,), float(number))})
+
+
+@operation
+def vote(run: Run, number: int, size: int, dtype: torch.dtype) -> None:
+    """Whether all may stop: they must do so before the same operation."""
+    over = torch.tensor((Path(run.order.folder) / "end").exists())
+    dist.all_reduce(over, dist.ReduceOp.MAX)
+    if over:
+        raise StopIteration
+
+
+Call = tuple[str, int, int, torch.dtype]
+
+
+def draw_calls(order: Order) -> Iterator[Call]:
+    """The same for all ranks. No two neighbours are alike: who skips one cannot go unnoticed."""
+    rng = random.Random(order.seed)
+    for number in itertools.count():
+        name = rng.choice(list(OPERATIONS)[:-1])
+        if number % VOTE_EVERY == VOTE_EVERY - 1:
+            name = "vote"
+        if order.how and abs(number - order.at) <= 1:
+            name = rng.choice(PLAIN)
+        size = rng.choice((1, 50, 1000, 40_000)) + number % 50
+        dtype = rng.choice((torch.float32, torch.bfloat16, torch.int64))
+        yield name, number, size, dtype
+
+
+# ---- what a victim does by itself ----
+
+
+def call(run: Run, one: Call) -> None:
+    name, number, size, dtype = one
+    OPERATIONS[name](run, number, size, dtype)
+
+
+def misbehave(run: Run, how: str, one: Call, following: Call) -> None:
+    name, number, size, dtype = one
+    say(run.order, run.rank, "misbehaves", what=f"{how} at {name} of {size} {dtype}")
+    if how == "exit":
+        sys.exit(0)
+    elif how == "leave":
+        dist.destroy_process_group()
+        sys.exit(0)
+    elif how == "skip":
+        pass
+    elif how == "kind":
+        other = PLAIN[(PLAIN.index(name) + 1 + size % (len(PLAIN) - 1)) % len(PLAIN)]
+        OPERATIONS[other](run, number, size, dtype)
+    elif how == "shape":
+        OPERATIONS[name](run, number, size + 1, dtype)
+    elif how == "dtype":  # as many bytes
+        OPERATIONS[name](
+            run, number, size, {8: torch.float64, 4: torch.int32, 2: torch.int16}[dtype.itemsize]
+        )
+    elif how == "order":
+        call(run, following)
+        call(run, one)
+
+
+# ---- a rank ----
+
+
+def say(order: Order, rank: int, said: str, **more: object) -> None:
+    line = json.dumps({"said": said, "pid": os.getpid(), "t": time.monotonic(), **more})
+    with open(f"{order.folder}/rank{rank}", "a") as out:
+        out.write(line + "\n")
+
+
+def go_on(order: Order) -> None:
+    """Without who is gone: one correct sum."""
+    rank = dist.get_rank()
+    group = dist.group.WORLD.shrink(least=order.least, timeout=timedelta(seconds=order.limit_s))
+    left = dist.get_process_group_ranks(group)
+    tensor = pattern(1000, rank)
+    dist.all_reduce(tensor, group=group)
+    same(tensor, sum(pattern(1000, r) for r in left), f"all_reduce of {left}")
+    say(order, rank, "shrunk", left=left)
+    group.shutdown()
+
+
+def train(run: Run) -> None:
+    calls = draw_calls(run.order)
+    one, following = next(calls), next(calls)
+    while True:
+        if run.order.how and run.rank == run.order.victim and one[1] == run.order.at:
+            misbehave(run, run.order.how, one, following)
+            if run.order.how == "order":
+                following = next(calls)
+        else:
+            call(run, one)
+        one, following = following, next(calls)
+
+
+def run_rank(order: Order) -> None:
+    rank = int(os.environ["RANK"])
+    folder = Path(order.folder)
+    stacks = os.open(folder / f"stacks{rank}", os.O_WRONLY | os.O_CREAT, 0o600)
+    faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
+    say(order, rank, "starts")
+    dist.init_process_group("pawl", timeout=timedelta(seconds=order.limit_s))
+    run = None
+    try:
+        run = Run(order)
+        say(order, rank, "begins")
+        train(run)
+    except StopIteration:
+        say(order, rank, "done")
+    except RuntimeError as error:
+        say(order, rank, "error", text=str(error))
+        try:
+            go_on(order)
+        except RuntimeError as second:
+            say(order, rank, "alone", text=str(second))
+    except AssertionError as wrong:
+        say(order, rank, "wrong", text=str(wrong))
+    if run is not None and run.ckpt is not None:
+        run.ckpt.close(timeout=0.1)
+    dist.destroy_process_group()
+    say(order, rank, "ends")
+
+
+# ---- the nursery ----
+
+
+def enter(network: str) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(f"/var/run/netns/{network}") as file:
+        if libc.setns(file.fileno(), CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), f"enter {network}")
+
+
+def become(order: Order) -> None:
+    """A child of the nursery, as a rank that was started by itself."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.environ.update(order.env)
+    if order.network:
+        enter(order.network)
+    out = os.open(f"{order.folder}/output", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    null = os.open(os.devnull, os.O_RDONLY)
+    for fd, of in ((0, null), (1, out), (2, out)):
+        os.dup2(of, fd)
+    run_rank(order)
+
+
+def nurse() -> None:
+    """Says that it is ready, then the process number of each; nobody waits for them."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    print("ready", flush=True)
+    for line in iter(sys.stdin.readline, ""):
+        pid = os.fork()
+        if pid == 0:
+            become(Order(**json.loads(line)))
+            os._exit(0)  # what torch does at exit takes longer than most runs
+        print(pid, flush=True)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    if len(sys.argv) > 1:
+        run_rank(Order(**json.loads(Path(sys.argv[1]).read_text())))
+    else:
+        nurse()
+
+
+if __name__ == "__main__":
+    main()

@@ -34,11 +34,16 @@ def silence(name: str) -> None:
 
 
 def _shape(name: str, veth: str, rate: str) -> None:
-    """A token bucket each way."""
+    """A token bucket each way, in place of one that is there."""
     bucket = ["root", "tbf", "rate", rate, "burst", str(BURST_BYTES), "latency", QUEUE]
     for where, device in (([], veth), (["-n", name], "eth0")):
-        command = ["tc", *where, "qdisc", "add", "dev", device, *bucket]
+        command = ["tc", *where, "qdisc", "replace", "dev", device, *bucket]
         subprocess.run(command, check=True, capture_output=True, text=True)
+
+
+def shape(names: list[str], host: int, rate: str) -> None:
+    """Another rate for one of the hosts that hosts() gave."""
+    _shape(names[host], f"pb{names[host].removeprefix('pawl').partition('h')[0]}{host}", rate)
 
 
 def _make(names: list[str], bridge: str, rate: str) -> None:

@@ -61,6 +61,8 @@ PURE = {
     "src/coll/plan_flat.c",
     "src/coll/plan_move.c",
     "src/coll/plan_sum.c",
+    "src/coll/probe_order.c",
+    "src/coll/survey.c",
     "src/coll/talk.c",
     "src/coll/topo.c",
     "src/agent/advice.c",

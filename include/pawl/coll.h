@@ -104,7 +104,8 @@ struct pawl_work {
 
 /* toward: a host or address that all ranks know; on the interface that leads there, or that
  * PAWL_IFNAME names, others will reach this rank. NULL: all ranks are on one host. PAWL_ELIMIT,
- * PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL (PAWL_HEARTBEAT, PAWL_IFNAME). */
+ * PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL (PAWL_HEARTBEAT, PAWL_IFNAME,
+ * PAWL_LINK). */
 int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, const char *toward,
 	char *card, struct pawl_err *err);
 /* cards[r]: rank r's; once, before anything is submitted. PAWL_EPEER: a rank is gone, or cannot be

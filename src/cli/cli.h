@@ -106,6 +106,7 @@ extern const struct cli_command cli_compat;
 extern const struct cli_command cli_report;
 extern const struct cli_command cli_agent;
 extern const struct cli_command cli_serve;
+extern const struct cli_command cli_net;
 extern const struct cli_command cli_env;
 extern const struct cli_command cli_version;
 

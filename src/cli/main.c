@@ -23,6 +23,7 @@ static const struct cli_command *const commands[] = {
 	&cli_report,
 	&cli_env,
 	&cli_serve,
+	&cli_net,
 	&cli_agent,
 	&cli_version,
 };

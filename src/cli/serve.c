@@ -88,8 +88,6 @@ static int serve_all(struct serve *serve, int *status, struct pawl_err *err)
 {
 	int rv = 0;
 
-	printf("%s\n", serve->name);
-	fflush(stdout);
 	interrupt_catch();
 	while (rv == 0 && interrupt_signal() == 0) {
 		rv = coll_server_turn(serve->server, TURN_NS, err);
@@ -149,6 +147,8 @@ static int main_serve(const struct cli_command *command, int argc, char **argv)
 	}
 	rv = open_server(&serve, &err);
 	if (rv == 0) {
+		printf("%s\n", serve.name);
+		fflush(stdout);
 		rv = serve.rendezvous ? serve_job(&serve, &status, &err)
 				      : serve_all(&serve, &status, &err);
 	}
@@ -164,11 +164,13 @@ const struct cli_command cli_serve = {
 		"With --rendezvous, as the nodes of the job have it: they were started by\n"
 		"pawl run --nnodes N --servers K and wait for K of these.\n"
 		"\n"
-		"Without it prints its name, ADDRESS:PORT:KEY, and serves whoever knows that, "
+		"Without it serves whoever knows its name, ADDRESS:PORT:KEY, which it prints, "
 		"until\n"
 		"it is asked to leave. The ranks of a job on several hosts find it by "
 		"PAWL_SERVERS, a\n"
-		"list of such names separated by commas, the same at all ranks.\n"
+		"list of such names separated by commas, the same at all ranks; pawl net "
+		"measures the\n"
+		"network between such hosts.\n"
 		"\n"
 		"Each server needs a host of its own. Beside n hosts of ranks, k servers make an\n"
 		"all-reduce of many bytes up to 1 + k/n - 2k/n^2 times as fast: 1.5 times for 4\n"

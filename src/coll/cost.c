@@ -3,6 +3,38 @@
 
 #include "base/assert.h"
 
+#include <stdio.h>
+
+#define MARGIN 0.9 /* of direct's cost: what the model leaves out, direct has least of */
+
+const struct coll_link coll_link_default = {125e6, 85e-6, 42.6e-6};
+
+bool coll_link_valid(const struct coll_link *link)
+{
+	return link->bytes_per_s >= 1e3 && link->bytes_per_s <= 1e13 && link->latency_s >= 0 &&
+		link->latency_s <= 10 && link->message_s >= 0 && link->message_s <= 1;
+}
+
+bool coll_link_parse(const char *text, struct coll_link *link)
+{
+	struct coll_link read;
+	int n = 0;
+
+	if (sscanf(text, "%lf:%lf:%lf%n", &read.bytes_per_s, &read.latency_s, &read.message_s,
+		    &n) != 3 ||
+		text[n] != '\0' || !coll_link_valid(&read)) {
+		return false;
+	}
+	*link = read;
+	return true;
+}
+
+void coll_link_print(const struct coll_link *link, char *text)
+{
+	snprintf(text, COLL_LINK_TEXT, "%.4g:%.3g:%.3g", link->bytes_per_s, link->latency_s,
+		link->message_s);
+}
+
 /* Bytes through the busiest host, each way, for a byte of the vector. */
 static double least_share(const struct coll_hosts *hosts)
 {
@@ -15,29 +47,27 @@ static double least_share(const struct coll_hosts *hosts)
 	return k < n ? 2 * n * (n - 1) / (n * n + k * n - 2 * k) : 1;
 }
 
+/* log2(n), rounded up */
+static uint32_t count_rounds(uint32_t n)
+{
+	return n > 1 ? 32 - (uint32_t)__builtin_clz(n - 1) : 0;
+}
+
 /* Messages of the whole vector one behind the other in recursive doubling: both halves of the tree,
- * and one more, or as many as the right half sends to serve the left one. */
+ * of which the left one is of a power of two, and one more, or as many as the right half sends to
+ * serve the left one. */
 static uint32_t count_doubling(uint32_t n)
 {
 	uint32_t left_n = n > 1 ? coll_tree_left(n) : n;
 	uint32_t right_n = n - left_n;
-	uint32_t left;
+	uint32_t left = count_rounds(left_n) + 1;
 	uint32_t right;
 
 	if (right_n == 0) {
 		return 0;
 	}
-	left = count_doubling(left_n);
-	right = count_doubling(right_n);
-	left = (left > right ? left : right) + 1;
-	right += (left_n + right_n - 1) / right_n;
+	right = count_doubling(right_n) + (left_n + right_n - 1) / right_n;
 	return left > right ? left : right;
-}
-
-/* log2(n), rounded up */
-static uint32_t count_rounds(uint32_t n)
-{
-	return n > 1 ? 32 - (uint32_t)__builtin_clz(n - 1) : 0;
 }
 
 double coll_cost_s(const struct coll_link *link, const struct coll_hosts *hosts, enum coll_way way,
@@ -47,7 +77,7 @@ double coll_cost_s(const struct coll_link *link, const struct coll_hosts *hosts,
 	double rounds = count_rounds(hosts->n);
 	double hops = 2 * rounds; /* of halving */
 	double sends = hops;
-	double share = least_share(hosts);
+	double share = least_share(&(struct coll_hosts){hosts->n, 0});
 
 	ASSERT(coll_way_fits(way, hosts->n));
 	if (n == 1) {
@@ -57,6 +87,7 @@ double coll_cost_s(const struct coll_link *link, const struct coll_hosts *hosts,
 	case COLL_DIRECT:
 		hops = 2;
 		sends = 2 * (n - 1) + hosts->servers;
+		share = least_share(hosts);
 		break;
 	case COLL_DOUBLING:
 		hops = rounds;
@@ -86,12 +117,16 @@ enum coll_way coll_choose(const struct coll_link *link, const struct coll_hosts 
 	uint64_t len_bytes)
 {
 	enum coll_way best = COLL_DIRECT;
+	double least_s = MARGIN * coll_cost_s(link, hosts, COLL_DIRECT, len_bytes);
 
-	for (enum coll_way way = COLL_DIRECT; way < COLL_RING && hosts->servers == 0; way++) {
-		if (coll_way_fits(way, hosts->n) &&
-			coll_cost_s(link, hosts, way, len_bytes) <
-				coll_cost_s(link, hosts, best, len_bytes)) {
+	for (enum coll_way way = COLL_DOUBLING; way < COLL_RING; way++) {
+		double cost_s = coll_way_fits(way, hosts->n)
+			? coll_cost_s(link, hosts, way, len_bytes)
+			: least_s;
+
+		if (cost_s < least_s) {
 			best = way;
+			least_s = cost_s;
 		}
 	}
 	return best;

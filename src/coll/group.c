@@ -146,6 +146,7 @@ int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint
 	group->ranks = ranks;
 	group->servers = servers;
 	group->peers = peers;
+	group->link = coll_link_default;
 	group->pid = getpid();
 	pthread_mutex_init(&group->driving, NULL);
 	pthread_mutex_init(&group->state, NULL);
@@ -197,6 +198,13 @@ int coll_group_start(struct pawl_group *group, struct coll_port *port, const uin
 	}
 	group->started = true;
 	return 0;
+}
+
+void coll_group_link(struct pawl_group *group, const struct coll_link *link)
+{
+	pthread_mutex_lock(&group->driving);
+	group->link = *link;
+	pthread_mutex_unlock(&group->driving);
 }
 
 /* Under driving: the others hear that we leave, if they listen. */

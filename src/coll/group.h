@@ -4,6 +4,7 @@
 #ifndef COLL_GROUP_H
 #define COLL_GROUP_H
 
+#include "coll/cost.h"
 #include "coll/port.h"
 #include "coll/topo.h"
 
@@ -18,6 +19,9 @@ int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint
 /* Takes the port, also when it fails. where: as of coll_topo_init. PAWL_ENOMEM, PAWL_EIO. */
 int coll_group_start(struct pawl_group *group, struct coll_port *port, const uint32_t *where,
 	struct pawl_err *err);
+/* The network by which ways are chosen from now on, in place of coll_link_default or PAWL_LINK:
+ * before start, or while nothing is under way, and at all ranks. */
+void coll_group_link(struct pawl_group *group, const struct coll_link *link);
 /* Of a server, once it is started: adds for the ranks, until all have left or *stop is true (0), or
  * the group has failed, which the ranks are told. */
 int coll_group_serve(struct pawl_group *group, const atomic_bool *stop, struct pawl_err *err);

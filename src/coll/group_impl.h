@@ -7,6 +7,7 @@
 #ifndef COLL_GROUP_IMPL_H
 #define COLL_GROUP_IMPL_H
 
+#include "coll/cost.h"
 #include "coll/exec.h"
 #include "coll/group.h"
 #include "coll/group_call.h"
@@ -70,6 +71,7 @@ struct pawl_group {
 	uint32_t servers;          /* as of topo; asked for, until start */
 	uint32_t peers;            /* ranks and servers */
 	struct coll_topo topo;     /* owned; from start on */
+	struct coll_link link;     /* by which ways are chosen; the same at all ranks */
 	struct coll_port *port;    /* owned; from start on */
 	struct group_heads *heads; /* owned; of a server only */
 	bool *gone;                /* owned; of each peer: it took no part any more */

@@ -11,18 +11,23 @@
 #define FEW_ALL   65536u /* of all ranks' vectors: the same, where everyone adds all of them */
 
 /* By the length, since few bytes cost hops and many cost the network. 16-bit floats are rounded by
- * each rank that adds: between hosts they always go the way on which the fewest do. */
+ * each rank that adds: between hosts they always go the way on which the fewest do. Servers are
+ * asked for that way only. */
 static enum coll_way choose_way(const struct pawl_group *group, const struct pawl_coll_call *call)
 {
+	const struct coll_hosts hosts = {group->topo.hosts, group->topo.servers};
 	bool half = call->dtype == PAWL_FLOAT16 || call->dtype == PAWL_BFLOAT16;
 
+	if (group->heads) {
+		return COLL_DIRECT;
+	}
 	if (call->kind == PAWL_REDUCE || call->kind == PAWL_BROADCAST) {
 		return call->len_bytes <= FEW_BYTES ? COLL_TREE : COLL_DIRECT;
 	}
 	if (group->topo.hosts == 1) {
 		return call->len_bytes <= FEW_ALL / group->ranks ? COLL_TREE : COLL_DIRECT;
 	}
-	return call->len_bytes <= FEW_BYTES && !half ? COLL_DOUBLING : COLL_DIRECT;
+	return half ? COLL_DIRECT : coll_choose(&group->link, &hosts, call->len_bytes);
 }
 
 static int make_plan(struct pawl_group *group, struct coll_plan *plan, enum coll_way way,
@@ -127,10 +132,6 @@ int group_slot_take(struct pawl_group *group, struct pawl_work *work, struct paw
 	bool barrier = call->kind == PAWL_BARRIER;
 	int rv;
 
-	if (group->heads && way != COLL_DIRECT) {
-		return pawl_err_set(err, PAWL_EPEER, "rank %u wants a server for %llu bytes",
-			priv_of(work)->caller, (unsigned long long)call->len_bytes);
-	}
 	rv = has_plan(slot, call, way) ? 0 : fill_slot(group, slot, way, call, err);
 	if (rv != 0) {
 		return rv;

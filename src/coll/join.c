@@ -49,6 +49,27 @@ static int name_host(char *host, struct pawl_err *err)
 	return 0;
 }
 
+/* ---- the network ---- */
+
+/* PAWL_LINK: what was measured, empty if nothing. */
+static const char *link_text(void)
+{
+	const char *text = getenv("PAWL_LINK");
+
+	return text ? text : "";
+}
+
+static int read_link(struct pawl_group *group, struct pawl_err *err)
+{
+	const char *text = link_text();
+
+	return *text == '\0' || coll_link_parse(text, &group->link)
+		? 0
+		: pawl_err_set(err, PAWL_EINVAL,
+			  "PAWL_LINK=%.80s: BYTES_PER_S:LATENCY_S:MESSAGE_S, as pawl net prints it",
+			  text);
+}
+
 /* ---- servers ---- */
 
 /* PAWL_SERVERS: names, separated by commas. */
@@ -73,10 +94,14 @@ static int count_servers(uint32_t *n, struct pawl_err *err)
 			  COLL_SERVERS_MAX);
 }
 
-/* By it ranks know that they list the same. */
-static uint32_t digest_servers(const struct pawl_group *group)
+/* By it ranks know that they list the same, and choose ways alike. */
+static uint32_t digest_settings(const struct pawl_group *group)
 {
-	return group->servers > 0 ? crc32c(0, list_servers(), strlen(list_servers())) : 0;
+	const char *link = link_text();
+	uint32_t digest =
+		group->servers > 0 ? crc32c(0, list_servers(), strlen(list_servers())) : 0;
+
+	return *link != '\0' ? crc32c(digest, link, strlen(link)) : digest;
 }
 
 /* The i-th of the list, of more than i. */
@@ -128,6 +153,9 @@ int group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t 
 		rv = group->toward ? 0 : pawl_err_set(err, PAWL_ENOMEM, "no memory for a group");
 	}
 	if (rv == 0) {
+		rv = read_link(group, err);
+	}
+	if (rv == 0) {
 		rv = name_host(host, err);
 	}
 	if (rv == 0) {
@@ -141,7 +169,7 @@ int group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t 
 		return rv;
 	}
 	snprintf(card, PAWL_CARD_MAX, "%s %s %s %s %08" PRIx32, CARD_KIND, host, shm, tcp,
-		digest_servers(group));
+		digest_settings(group));
 	*out = group;
 	return 0;
 }
@@ -159,7 +187,7 @@ int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, cons
 struct cards {
 	struct card {
 		char host[HOST_MAX], shm[COLL_SHM_NAME], tcp[COLL_TCP_NAME];
-		uint32_t servers;     /* digest */
+		uint32_t settings;    /* digest */
 	} * at;                       /* owned */
 	uint32_t *where;              /* owned; of each rank's host, its least rank */
 	const char **shm, **tcp;      /* owned; names of peers that are reached so; else NULL */
@@ -200,7 +228,7 @@ static int read_card(const char *text, uint32_t rank, struct card *card, struct 
 
 	if (strlen(text) >= PAWL_CARD_MAX ||
 		sscanf(text, "%15s %95s %63s %95s %8" SCNx32, kind, card->host, card->shm,
-			card->tcp, &card->servers) != 5 ||
+			card->tcp, &card->settings) != 5 ||
 		strcmp(kind, CARD_KIND) != 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"collectives: rank %u says that it is at \"%.60s\": is it another version "
@@ -217,10 +245,10 @@ static int read_cards(struct cards *cards, const struct pawl_group *group, const
 
 	for (uint32_t r = 0; r < group->ranks && rv == 0; r++) {
 		rv = read_card(texts[r], r, &cards->at[r], err);
-		if (rv == 0 && cards->at[r].servers != digest_servers(group)) {
+		if (rv == 0 && cards->at[r].settings != digest_settings(group)) {
 			rv = pawl_err_set(err, PAWL_EINVAL,
-				"collectives: ranks %u and %u have other servers: PAWL_SERVERS "
-				"must be the same",
+				"collectives: ranks %u and %u have other servers, or another link: "
+				"PAWL_SERVERS and PAWL_LINK must be the same",
 				group->rank, r);
 		}
 		while (rv == 0 && strcmp(cards->at[cards->where[r]].host, cards->at[r].host) != 0) {

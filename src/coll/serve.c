@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "coll/group.h"
+#include "coll/probe.h"
 #include "coll/serve_impl.h"
 
 #include <endian.h>
@@ -42,10 +43,11 @@ struct asker {
 /* Of one group. */
 struct side {
 	struct coll_server *server; /* whose */
-	struct coll_ask ask;        /* of the rank that asked first; where is owned */
+	struct coll_ask ask;        /* of the rank that asked first; where and names are owned */
 	char name[COLL_TCP_NAME];   /* where it is joined */
 	struct coll_port *port;     /* the thread's */
 	pthread_t thread;           /* see above */
+	atomic_bool begun;          /* its ranks have come */
 	atomic_bool over;           /* it can be joined */
 };
 
@@ -63,6 +65,12 @@ struct coll_server {
 
 /* ---- a side ---- */
 
+/* Which rank of its group the server is. */
+static uint32_t rank_of(const struct coll_ask *ask)
+{
+	return ask->probe ? ask->rank : ask->ranks + ask->server;
+}
+
 static int join_side(struct side *side, struct pawl_group *group, struct pawl_err *err)
 {
 	const struct coll_ask *ask = &side->ask;
@@ -71,7 +79,9 @@ static int join_side(struct side *side, struct pawl_group *group, struct pawl_er
 	int rv;
 
 	for (uint32_t r = 0; r < ask->ranks && names; r++) {
-		names[r] = "an unknown address";
+		names[r] = ask->probe && r > ask->rank
+			? ask->names + (size_t)(r - ask->rank - 1) * COLL_TCP_NAME
+			: "an unknown address";
 	}
 	rv = names ? coll_tcp_join(side->port, names, JOIN_NS, &side->server->stop, err)
 		   : pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", peers);
@@ -87,8 +97,13 @@ static void tell_of(const struct side *side, const char *what)
 {
 	char line[sizeof(((struct pawl_err *)NULL)->msg) + 80];
 
-	snprintf(line, sizeof(line), "a group of %u ranks, server %u of %u: %s", side->ask.ranks,
-		side->ask.server, side->ask.servers, what);
+	if (side->ask.probe) {
+		snprintf(line, sizeof(line), "measuring %u hosts, as rank %u: %s", side->ask.ranks,
+			side->ask.rank, what);
+	} else {
+		snprintf(line, sizeof(line), "a group of %u ranks, server %u of %u: %s",
+			side->ask.ranks, side->ask.server, side->ask.servers, what);
+	}
 	side->server->tell(side->server->user, line);
 }
 
@@ -98,7 +113,7 @@ static void *serve_side(void *user)
 	const struct coll_ask *ask = &side->ask;
 	struct pawl_group *group = NULL;
 	struct pawl_err err;
-	int rv = coll_group_make(&group, ask->ranks + ask->server, ask->ranks, ask->servers, &err);
+	int rv = coll_group_make(&group, rank_of(ask), ask->ranks, ask->servers, &err);
 
 	if (rv != 0) {
 		side->port->close(side->port);
@@ -106,8 +121,10 @@ static void *serve_side(void *user)
 		rv = join_side(side, group, &err);
 	}
 	if (rv == 0) {
+		atomic_store(&side->begun, true);
 		tell_of(side, "begins");
-		rv = coll_group_serve(group, &side->server->stop, &err);
+		rv = ask->probe ? coll_probe_obey(group, &side->server->stop, &err)
+				: coll_group_serve(group, &side->server->stop, &err);
 	}
 	pawl_group_close(group);
 	tell_of(side, rv == 0 ? "all have left" : err.msg);
@@ -115,13 +132,19 @@ static void *serve_side(void *user)
 	return NULL;
 }
 
+static void free_lists(const struct coll_ask *ask)
+{
+	free((void *)(uintptr_t)ask->where);
+	free((void *)(uintptr_t)ask->names);
+}
+
 static void free_side(struct side *side)
 {
-	free((void *)(uintptr_t)side->ask.where);
+	free_lists(&side->ask);
 	free(side);
 }
 
-/* Takes the ask's where. */
+/* Takes the ask's lists. */
 static int start_side(struct coll_server *server, struct side **place, const struct coll_ask *ask,
 	struct pawl_err *err)
 {
@@ -130,13 +153,13 @@ static int start_side(struct coll_server *server, struct side **place, const str
 	int sys;
 
 	if (!side) {
-		free((void *)(uintptr_t)ask->where);
+		free_lists(ask);
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for another group");
 	}
 	side->server = server;
 	side->ask = *ask;
-	rv = coll_tcp_open(&side->port, ask->ranks + ask->server, ask->ranks + ask->servers,
-		server->address, side->name, err);
+	rv = coll_tcp_open(&side->port, rank_of(ask), ask->ranks + ask->servers, server->address,
+		side->name, err);
 	if (rv != 0) {
 		free_side(side);
 		return rv;
@@ -167,11 +190,19 @@ static void reap_sides(struct coll_server *server, bool all)
 
 static bool same_group(const struct coll_ask *a, const struct coll_ask *b)
 {
-	return a->ranks == b->ranks && a->server == b->server && a->servers == b->servers &&
+	return !a->probe && !b->probe && a->ranks == b->ranks && a->server == b->server &&
+		a->servers == b->servers &&
 		memcmp(a->where, b->where, a->ranks * sizeof(*a->where)) == 0;
 }
 
-/* The side of a group, which is made if it has none. Takes the ask's where. */
+/* Whether what goes on forbids it: two measurements would measure each other. */
+static bool is_disturbed(const struct side *side, const struct coll_ask *ask)
+{
+	return ask->probe && side->ask.probe && atomic_load(&side->begun) &&
+		!atomic_load(&side->over);
+}
+
+/* The side of a group, which is made if it has none. Takes the ask's lists. */
 static int find_side(struct coll_server *server, const struct coll_ask *ask, struct side **found,
 	struct pawl_err *err)
 {
@@ -182,10 +213,14 @@ static int find_side(struct coll_server *server, const struct coll_ask *ask, str
 	for (uint32_t i = 0; i < SIDES_MAX; i++) {
 		struct side *side = server->sides[i];
 
+		if (side && is_disturbed(side, ask)) {
+			free_lists(ask);
+			return pawl_err_set(err, PAWL_EPEER, "it is being measured for another");
+		}
 		if (side && side->ask.group == ask->group) {
 			bool same = same_group(&side->ask, ask);
 
-			free((void *)(uintptr_t)ask->where);
+			free_lists(ask);
 			*found = side;
 			return same ? 0
 				    : pawl_err_set(err, PAWL_EPEER,
@@ -195,7 +230,7 @@ static int find_side(struct coll_server *server, const struct coll_ask *ask, str
 		place = side ? place : &server->sides[i];
 	}
 	if (!place) {
-		free((void *)(uintptr_t)ask->where);
+		free_lists(ask);
 		return pawl_err_set(err, PAWL_EPEER, "it serves %u groups, and no more", SIDES_MAX);
 	}
 	rv = start_side(server, place, ask, err);
@@ -237,23 +272,40 @@ static void take_asker(struct coll_server *server)
 	}
 }
 
+/* What follows an ask: names, and each rank is on a host of its own; or the hosts of ranks. */
+static int read_lists(const uint8_t *bytes, struct coll_ask *ask)
+{
+	size_t names_n = ask->probe ? ask->ranks - ask->rank - 1 : 0;
+	uint32_t *where = FAULT_MEM("coll.serve", calloc(ask->ranks, sizeof(*where)));
+	char *names = FAULT_MEM("coll.serve", calloc(names_n + 1, COLL_TCP_NAME));
+
+	ask->where = where;
+	ask->names = names;
+	if (!where || !names) {
+		free_lists(ask);
+		return -1;
+	}
+	memcpy(ask->probe ? (void *)names : where, bytes, serve_more_bytes(ask));
+	for (uint32_t r = 0; r < ask->ranks; r++) {
+		where[r] = ask->probe ? r : le32toh(where[r]);
+	}
+	for (size_t i = 0; i < names_n; i++) {
+		names[(i + 1) * COLL_TCP_NAME - 1] = '\0';
+	}
+	return 0;
+}
+
 /* Everything has come. */
 static void answer(struct coll_server *server, struct asker *asker, struct coll_ask *ask)
 {
 	uint8_t bytes[1 + ANSWER_TEXT] = {0};
-	uint32_t *where = FAULT_MEM("coll.serve", malloc(ask->ranks * sizeof(*where)));
 	struct side *side = NULL;
 	struct pawl_err err;
 	int rv;
 
-	if (!where) {
+	if (read_lists(asker->bytes + ASK_BYTES, ask) != 0) {
 		return;
 	}
-	memcpy(where, asker->bytes + ASK_BYTES, ask->ranks * sizeof(*where));
-	for (uint32_t r = 0; r < ask->ranks; r++) {
-		where[r] = le32toh(where[r]);
-	}
-	ask->where = where;
 	rv = find_side(server, ask, &side, &err);
 	bytes[0] = rv == 0;
 	snprintf((char *)bytes + 1, ANSWER_TEXT, "%.199s", rv == 0 ? side->name : err.msg);
@@ -277,11 +329,11 @@ static bool hear(struct coll_server *server, struct asker *asker)
 	if (serve_decode_ask(asker->bytes, server->key, &ask) != 0) {
 		return false;
 	}
-	if (asker->want > ASK_BYTES) {
+	if (asker->want == ASK_BYTES + serve_more_bytes(&ask)) {
 		answer(server, asker, &ask);
 		return false;
 	}
-	asker->want = ASK_BYTES + ask.ranks * sizeof(uint32_t);
+	asker->want = ASK_BYTES + serve_more_bytes(&ask);
 	bytes = FAULT_MEM("coll.serve", realloc(asker->bytes, asker->want));
 	asker->bytes = bytes ? bytes : asker->bytes;
 	return bytes != NULL;

@@ -8,14 +8,21 @@
 #include "coll/tcp.h"
 #include "coll/topo.h"
 
+#include <stdbool.h>
+
 #define COLL_SERVERS_MAX 64u /* of a group */
 
-/* What a rank asks of a server: the same from all ranks, but for rank. */
+/* What a rank asks of a server: the same from all ranks, but for rank. Or, by rank 0 of those who
+ * measure the network (probe.h), to take part in that as a rank. */
 struct coll_ask {
 	uint64_t group;           /* a number that only its ranks know */
-	uint32_t rank, ranks;     /* who asks; all */
-	uint32_t server, servers; /* whom, from 0; all */
-	const uint32_t *where;    /* of each rank: as of coll_topo_init; the caller's */
+	bool probe;               /* the latter */
+	uint32_t rank, ranks;     /* who asks, or which rank the server is to be; all */
+	uint32_t server, servers; /* whom, from 0; all. Of a probe both 0 */
+	const uint32_t
+		*where;    /* of each rank: as of coll_topo_init; the caller's. Not of a probe */
+	const char *names; /* of a probe: of ranks rank + 1 .. ranks - 1, COLL_TCP_NAME bytes each;
+			      the caller's */
 };
 
 /* name: of the server, "10.0.0.5:7001:3f0c…". Gives the name, COLL_TCP_NAME bytes, by which its

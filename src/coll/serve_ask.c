@@ -12,20 +12,41 @@
 #include <string.h>
 #include <unistd.h>
 
+size_t serve_more_bytes(const struct coll_ask *ask)
+{
+	return ask->probe ? (size_t)(ask->ranks - ask->rank - 1) * COLL_TCP_NAME
+			  : ask->ranks * sizeof(uint32_t);
+}
+
 size_t serve_encode_ask(uint8_t *bytes, uint64_t key, const struct coll_ask *ask)
 {
-	uint64_t words[3] = {htole64(ASK_MAGIC), htole64(key), htole64(ask->group)};
+	uint64_t words[3] = {htole64(ask->probe ? ASK_PROBE : ASK_MAGIC), htole64(key),
+		htole64(ask->group)};
 	uint32_t numbers[4] = {htole32(ask->rank), htole32(ask->ranks), htole32(ask->server),
 		htole32(ask->servers)};
 
 	memcpy(bytes, words, sizeof(words));
 	memcpy(bytes + sizeof(words), numbers, sizeof(numbers));
-	for (uint32_t r = 0; r < ask->ranks; r++) {
+	if (ask->probe && ask->rank + 1 < ask->ranks) {
+		memcpy(bytes + ASK_BYTES, ask->names, serve_more_bytes(ask));
+	}
+	for (uint32_t r = 0; r < ask->ranks && !ask->probe; r++) {
 		uint32_t where = htole32(ask->where[r]);
 
 		memcpy(bytes + ASK_BYTES + r * sizeof(where), &where, sizeof(where));
 	}
-	return ASK_BYTES + ask->ranks * sizeof(uint32_t);
+	return ASK_BYTES + serve_more_bytes(ask);
+}
+
+static bool is_sane(const struct coll_ask *ask)
+{
+	if (ask->probe) {
+		return ask->ranks > 1 && ask->ranks <= SURVEY_HOSTS_MAX && ask->rank > 0 &&
+			ask->rank < ask->ranks && ask->server == 0 && ask->servers == 0;
+	}
+	return ask->ranks > 1 && ask->ranks <= COLL_RANKS_MAX - COLL_SERVERS_MAX &&
+		ask->rank < ask->ranks && ask->server < ask->servers &&
+		ask->servers <= COLL_SERVERS_MAX;
 }
 
 int serve_decode_ask(const uint8_t *bytes, uint64_t key, struct coll_ask *ask)
@@ -36,13 +57,13 @@ int serve_decode_ask(const uint8_t *bytes, uint64_t key, struct coll_ask *ask)
 	memcpy(words, bytes, sizeof(words));
 	memcpy(numbers, bytes + sizeof(words), sizeof(numbers));
 	*ask = (struct coll_ask){.group = le64toh(words[2]),
+		.probe = le64toh(words[0]) == ASK_PROBE,
 		.rank = le32toh(numbers[0]),
 		.ranks = le32toh(numbers[1]),
 		.server = le32toh(numbers[2]),
 		.servers = le32toh(numbers[3])};
-	return le64toh(words[0]) == ASK_MAGIC && le64toh(words[1]) == key && ask->ranks > 1 &&
-			ask->ranks <= COLL_RANKS_MAX - COLL_SERVERS_MAX && ask->rank < ask->ranks &&
-			ask->server < ask->servers && ask->servers <= COLL_SERVERS_MAX
+	return (ask->probe || le64toh(words[0]) == ASK_MAGIC) && le64toh(words[1]) == key &&
+			is_sane(ask)
 		? 0
 		: -1;
 }
@@ -50,8 +71,7 @@ int serve_decode_ask(const uint8_t *bytes, uint64_t key, struct coll_ask *ask)
 /* The answer: whether the server is willing, and its side's name, or why not. */
 static int ask_at(int fd, uint64_t key, const struct coll_ask *ask, int64_t end_ns, char *answer)
 {
-	size_t cap = ASK_BYTES + ask->ranks * sizeof(uint32_t);
-	uint8_t *bytes = FAULT_MEM("coll.serve", malloc(cap));
+	uint8_t *bytes = FAULT_MEM("coll.serve", malloc(ASK_BYTES + serve_more_bytes(ask)));
 	uint8_t willing = 0;
 	bool heard = bytes && dial_send(fd, bytes, serve_encode_ask(bytes, key, ask), end_ns) &&
 		dial_receive(fd, &willing, 1, end_ns) &&
@@ -62,6 +82,25 @@ static int ask_at(int fd, uint64_t key, const struct coll_ask *ask, int64_t end_
 	errno = sys;
 	answer[ANSWER_TEXT - 1] = '\0';
 	return heard ? willing : -1;
+}
+
+/* answer: of a server that is not willing; NULL: errno says what came between. */
+static void refuse(const char *name, const struct coll_ask *ask, const char *answer,
+	struct pawl_err *err)
+{
+	if (ask->probe) {
+		pawl_err_set(err, PAWL_EPEER, "%s %s: %s%s", name,
+			answer ? "is not willing" : "cannot be reached",
+			answer ? answer : strerror(errno),
+			answer ? ""
+			       : ": does pawl serve run there, of this version, and with that "
+				 "key?");
+		return;
+	}
+	pawl_err_set(err, PAWL_EPEER, "collectives: server %u %s %s: %s%s", ask->server,
+		answer ? "is not willing, at" : "cannot be reached at", name,
+		answer ? answer : strerror(errno),
+		!answer && errno == ETIMEDOUT ? ": is a firewall between?" : "");
 }
 
 int coll_serve_ask(const char *name, const struct coll_ask *ask, int64_t timeout_ns, char *side,
@@ -76,9 +115,8 @@ int coll_serve_ask(const char *name, const struct coll_ask *ask, int64_t timeout
 
 	if (coll_tcp_parse(name, &at, &key) != 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"PAWL_SERVERS: \"%.60s\" is no server: ADDRESS:PORT:KEY, as pawl serve "
-			"prints it",
-			name);
+			"%s\"%.60s\" is no server: ADDRESS:PORT:KEY, as pawl serve prints it",
+			ask->probe ? "" : "PAWL_SERVERS: ", name);
 	}
 	fd = dial_connect(at, end_ns);
 	freeaddrinfo(at);
@@ -89,10 +127,7 @@ int coll_serve_ask(const char *name, const struct coll_ask *ask, int64_t timeout
 		memcpy(side, answer, COLL_TCP_NAME);
 		side[COLL_TCP_NAME - 1] = '\0';
 	} else {
-		pawl_err_set(err, PAWL_EPEER, "collectives: server %u %s %s: %s%s", ask->server,
-			willing == 0 ? "is not willing, at" : "cannot be reached at", name,
-			willing == 0 ? answer : strerror(errno),
-			willing < 0 && errno == ETIMEDOUT ? ": is a firewall between?" : "");
+		refuse(name, ask, willing == 0 ? answer : NULL, err);
 	}
 	if (fd >= 0) {
 		close(fd);

@@ -3,14 +3,18 @@
 #define COLL_SERVE_IMPL_H
 
 #include "coll/serve.h"
+#include "coll/survey.h"
 
 #define ASK_MAGIC   0x3170767377617073ULL /* "spawsvp1" */
-#define ASK_BYTES   40u                   /* of an ask, without where */
+#define ASK_PROBE   0x3174656e6c776170ULL /* "pawlnet1": of a probe */
+#define ASK_BYTES   40u                   /* of an ask, without where or names */
 #define ANSWER_TEXT 200u /* bytes of the answer after its first: a name, or why not */
 
-/* ASK_BYTES, then 4 a rank. Pure. */
+/* What follows ASK_BYTES: 4 a rank; of a probe COLL_TCP_NAME for each rank after. Pure. */
+size_t serve_more_bytes(const struct coll_ask *ask);
+/* All of it; returns how many bytes. Pure. */
 size_t serve_encode_ask(uint8_t *bytes, uint64_t key, const struct coll_ask *ask);
-/* All but where, of ASK_BYTES; -1: it is nonsense, or has another key. Pure. */
+/* All but where and names, of ASK_BYTES; -1: it is nonsense, or has another key. Pure. */
 int serve_decode_ask(const uint8_t *bytes, uint64_t key, struct coll_ask *ask);
 
 #endif

@@ -12,15 +12,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 import namespaces
-from namespaces import address, ip, silence  # noqa: F401  for tests
+from namespaces import address, ip, shape, silence  # noqa: F401  for tests
 
 
 @contextlib.contextmanager
-def hosts(count: int) -> Iterator[list[str]]:
-    """Their names."""
+def hosts(count: int, rate: str = "") -> Iterator[list[str]]:
+    """Their names. rate: as of namespaces.hosts."""
     with contextlib.ExitStack() as stack:
         try:
-            names = stack.enter_context(namespaces.hosts(count))
+            names = stack.enter_context(namespaces.hosts(count, rate))
         except namespaces.NoHosts as reason:
             pytest.skip(str(reason))
         yield names

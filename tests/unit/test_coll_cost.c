@@ -133,17 +133,21 @@ static void predictions(void **state)
 	}
 }
 
-/* The best of what is ours. */
-static void check_choice(uint32_t n, uint64_t len)
+/* The best of what is ours; direct, if it is within a tenth of that. */
+static void check_choice(const struct coll_link *link, uint32_t n, uint64_t len)
 {
 	struct coll_hosts hosts = {n, 0};
-	enum coll_way best = coll_choose(&gigabit, &hosts, len);
+	enum coll_way best = coll_choose(link, &hosts, len);
+	double best_s = coll_cost_s(link, &hosts, best, len);
 
 	assert_int_not_equal(best, COLL_RING);
+	assert_true(
+		best == COLL_DIRECT || best_s < 0.9 * coll_cost_s(link, &hosts, COLL_DIRECT, len));
 	for (enum coll_way way = 0; way < COLL_RING; way++) {
 		if (coll_way_fits(way, n)) {
-			assert_true(coll_cost_s(&gigabit, &hosts, best, len) <=
-				coll_cost_s(&gigabit, &hosts, way, len));
+			double least_s = best == COLL_DIRECT ? 0.9 * best_s : best_s;
+
+			assert_true(least_s <= coll_cost_s(link, &hosts, way, len));
 		}
 	}
 }
@@ -151,16 +155,72 @@ static void check_choice(uint32_t n, uint64_t len)
 /* Few bytes in few messages, many bytes once. */
 static void choices(void **state)
 {
+	static const struct coll_link dear = {125e6, 10e-6, 20e-6}; /* messages are */
+
 	for (uint32_t n = 1; n <= 64; n++) {
 		for (uint64_t len = 64; len <= 1ULL << 30; len *= 4) {
-			check_choice(n, len);
+			check_choice(&gigabit, n, len);
+			check_choice(&coll_link_default, n, len);
 		}
-		assert_int_equal(coll_choose(&gigabit, &(struct coll_hosts){n, 1}, 64),
-			COLL_DIRECT);
 	}
 	assert_int_equal(coll_choose(&gigabit, &(struct coll_hosts){4, 0}, 64), COLL_DOUBLING);
 	assert_int_equal(coll_choose(&gigabit, &(struct coll_hosts){4, 0}, 25 << 20), COLL_DIRECT);
 	assert_int_equal(coll_choose(&gigabit, &(struct coll_hosts){1, 0}, 25 << 20), COLL_DIRECT);
+	assert_int_equal(coll_choose(&dear, &(struct coll_hosts){64, 0}, 16 << 10), COLL_HALVING);
+}
+
+/* Servers are asked for what is long enough: the rest has other ways. */
+static void choices_with_servers(void **state)
+{
+	for (uint32_t n = 2; n <= 64; n *= 2) {
+		struct coll_hosts hosts = {n, n / 2};
+		struct coll_hosts alone = {n, 0};
+
+		assert_int_equal(coll_choose(&gigabit, &hosts, 64), COLL_DOUBLING);
+		assert_int_equal(coll_choose(&gigabit, &hosts, 25 << 20), COLL_DIRECT);
+		assert_true(coll_cost_s(&gigabit, &hosts, COLL_DOUBLING, 64) ==
+			coll_cost_s(&gigabit, &alone, COLL_DOUBLING, 64));
+		assert_true(n == 2 ||
+			coll_cost_s(&gigabit, &hosts, COLL_DIRECT, 25 << 20) <
+				0.95 * coll_cost_s(&gigabit, &alone, COLL_DIRECT, 25 << 20));
+	}
+}
+
+static void changes_without_a_measured_link(void **state)
+{
+	const struct coll_hosts four = {4, 0};
+
+	assert_int_equal(coll_choose(&coll_link_default, &four, 24000), COLL_DOUBLING);
+	assert_int_equal(coll_choose(&coll_link_default, &four, 25000), COLL_DIRECT);
+	for (uint32_t n = 2; n <= 16; n++) {
+		const struct coll_hosts hosts = {n, 0};
+
+		assert_int_equal(coll_choose(&coll_link_default, &hosts, 1 << 10), COLL_DOUBLING);
+		assert_int_equal(coll_choose(&coll_link_default, &hosts, 256 << 10), COLL_DIRECT);
+	}
+}
+
+/* ---- links ---- */
+
+static void links_are_read(void **state)
+{
+	static const char *const none[] = {"", "1e8", "1e8:1e-4", "1e8:1e-4:", "1e8:1e-4:1e-5:1",
+		"1e8:1e-4:1e-5 ", "0:1e-4:1e-5", "-1e8:1e-4:1e-5", "1e8:-1e-4:1e-5", "1e8:11:1e-5",
+		"1e8:1e-4:2", "nan:1e-4:1e-5", "1e8:nan:1e-5", "inf:1e-4:1e-5", "1e99:1e-4:1e-5"};
+	char text[COLL_LINK_TEXT];
+	struct coll_link link;
+
+	assert_true(coll_link_parse("118000000:8.5e-05:2.1e-05", &link));
+	assert_true(
+		link.bytes_per_s == 118e6 && link.latency_s == 8.5e-5 && link.message_s == 2.1e-5);
+	coll_link_print(&link, text);
+	assert_string_equal(text, "1.18e+08:8.5e-05:2.1e-05");
+	assert_true(coll_link_parse(text, &link));
+	for (size_t i = 0; i < sizeof(none) / sizeof(*none); i++) {
+		assert_false(coll_link_parse(none[i], &link));
+	}
+	assert_true(link.bytes_per_s == 118e6); /* as it was */
+	assert_true(coll_link_valid(&coll_link_default));
 }
 
 int main(void)
@@ -168,6 +228,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(predictions),
 		cmocka_unit_test(choices),
+		cmocka_unit_test(choices_with_servers),
+		cmocka_unit_test(changes_without_a_measured_link),
+		cmocka_unit_test(links_are_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -334,12 +334,14 @@ static void who_asks_wrongly_is_refused(void **state)
 	char side[COLL_TCP_NAME];
 	char other[COLL_TCP_NAME];
 	char wrong[COLL_TCP_NAME];
+	char *last;
 	struct pawl_err err;
 	struct host host;
 
 	open_host(&host);
 	snprintf(wrong, sizeof(wrong), "%s", host.name);
-	wrong[strlen(wrong) - 1] ^= 1;
+	last = &wrong[strlen(wrong) - 1];
+	*last = *last == '0' ? '1' : '0';
 	assert_int_equal(coll_serve_ask(wrong, &ask, LONG_NS, side, &err), PAWL_EPEER);
 	assert_int_equal(coll_serve_ask("10.0.0.1", &ask, LONG_NS, side, &err), PAWL_EINVAL);
 	assert_non_null(strstr(err.msg, "PAWL_SERVERS"));

@@ -1,0 +1,334 @@
+/* pawl net: measures the network between hosts, and predicts what an all-reduce takes over it.
+ */
+#include "cli/net.h"
+
+#include "base/address.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "cli/cli.h"
+#include "coll/fold.h"
+#include "coll/probe.h"
+#include "coll/serve.h"
+
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ASK_NS      (10 * NS_PER_S)    /* that a server has to answer, and all to join */
+#define MODEL_BYTES (100ull * 1000000) /* of a gradient, where nothing is said: 25M of float32 */
+#define MODEL_MAX   1e16
+#define TRY_S       10.0 /* predicted: what takes longer is not tried */
+#define ROW_S       0.3  /* that all-reduces of one size are tried for */
+#define BUCKET_S    2.0  /* the same of the last size */
+
+enum option { MODEL, BYTES, DTYPE, SERVERS, LISTEN, JSON };
+
+static const struct cli_option options[] = {
+	[MODEL] = {"--model", 0, "N", "parameters of the model, as 25M or 7B (25M)"},
+	[BYTES] = {"--bytes", 0, "N", "of its gradient instead, as 100M or 64MiB"},
+	[DTYPE] = {"--dtype", 0, "TYPE", "of gradients: float32, float64, float16, bfloat16"},
+	[SERVERS] = {"--servers", 0, "K", "what if K more hosts only added"},
+	[LISTEN] = {"--listen", 0, "ADDRESS",
+		"of this host, numeric (PAWL_IFNAME's; else where the way to the first NAME "
+		"begins)"},
+	[JSON] = {"--json", 0, NULL, "one JSON document"},
+	{NULL},
+};
+
+/* What was asked for. */
+struct asked {
+	const char *names[SURVEY_HOSTS_MAX]; /* of servers, from 1 */
+	uint32_t n;                          /* of them, and this host */
+	const char *listen;                  /* NULL: to be found out */
+	double numbers;                      /* --model; 0: not said */
+	double bytes;                        /* --bytes; 0: not said */
+	bool json;                           /* see above */
+};
+
+/* ---- the command line ---- */
+
+/* "25M": a number and what it is times. */
+static bool read_scaled(const struct cli_command *command, const char *what, const char *text,
+	double *number)
+{
+	static const struct {
+		const char *suffix;
+		double times;
+	} scales[] = {{"", 1}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"B", 1e9}, {"T", 1e12},
+		{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}};
+	char *end;
+	double read = strtod(text, &end);
+
+	for (size_t i = 0; i < sizeof(scales) / sizeof(*scales) && end != text; i++) {
+		if (strcmp(end, scales[i].suffix) == 0 && read * scales[i].times >= 1 &&
+			read * scales[i].times <= MODEL_MAX) {
+			*number = read * scales[i].times;
+			return true;
+		}
+	}
+	cli_usage(command, "%s %s: a number is needed, as 25M, 7B or 64MiB", what, text);
+	return false;
+}
+
+static bool read_dtype(const struct cli_command *command, const char *text, enum pawl_dtype *dtype)
+{
+	for (enum pawl_dtype d = 0; d < PAWL_DTYPES; d++) {
+		if (coll_type_is_float(d) && strcmp(text, coll_type_name(d)) == 0) {
+			*dtype = d;
+			return true;
+		}
+	}
+	cli_usage(command, "--dtype %s: float32, float64, float16 or bfloat16", text);
+	return false;
+}
+
+static bool read_name(const struct cli_command *command, struct asked *asked, const char *name)
+{
+	struct addrinfo *at;
+	uint64_t key;
+
+	if (coll_tcp_parse(name, &at, &key) != 0) {
+		cli_usage(command, "%s is no server: ADDRESS:PORT:KEY, as pawl serve prints it",
+			name);
+		return false;
+	}
+	freeaddrinfo(at);
+	for (uint32_t i = 1; i < asked->n; i++) {
+		if (strcmp(asked->names[i], name) == 0) {
+			cli_usage(command, "%s is named twice", name);
+			return false;
+		}
+	}
+	if (asked->n == SURVEY_HOSTS_MAX) {
+		cli_usage(command, "more than %u hosts", SURVEY_HOSTS_MAX);
+		return false;
+	}
+	asked->names[asked->n++] = name;
+	return true;
+}
+
+static bool read_option(const struct cli_command *command, int what, const char *value,
+	struct asked *asked, struct net *net)
+{
+	uint64_t servers;
+
+	switch (what) {
+	case CLI_ARG:
+		return read_name(command, asked, value);
+	case MODEL:
+		return read_scaled(command, "--model", value, &asked->numbers);
+	case BYTES:
+		return read_scaled(command, "--bytes", value, &asked->bytes);
+	case DTYPE:
+		return read_dtype(command, value, &net->dtype);
+	case SERVERS:
+		if (!cli_number(command, "--servers", value, 1, COLL_SERVERS_MAX, &servers)) {
+			return false;
+		}
+		net->servers = (uint32_t)servers;
+		return true;
+	case LISTEN:
+		asked->listen = value;
+		return true;
+	default:
+		asked->json = true;
+		return true;
+	}
+}
+
+/* ---- hosts ---- */
+
+/* "10.0.0.1" of "10.0.0.1:4567:3f0c…", "fe80::1" of "[fe80::1]:4567:3f0c…". */
+static void name_host(const char *name, char *host)
+{
+	bool six = name[0] == '[';
+
+	snprintf(host, COLL_TCP_NAME, "%.*s", (int)strcspn(name + six, six ? "]" : ":"),
+		name + six);
+}
+
+static int list_hosts(const struct asked *asked, struct net *net, struct pawl_err *err)
+{
+	int rv = 0;
+
+	for (uint32_t i = 1; i < asked->n; i++) {
+		name_host(asked->names[i], net->hosts[i]);
+	}
+	if (asked->listen) {
+		snprintf(net->hosts[0], COLL_TCP_NAME, "%s", asked->listen);
+	} else {
+		rv = address_find(net->hosts[1], net->hosts[0], err);
+	}
+	for (uint32_t i = 0; i < asked->n && rv == 0; i++) {
+		for (uint32_t j = i + 1; j < asked->n; j++) {
+			if (strcmp(net->hosts[i], net->hosts[j]) == 0) {
+				fprintf(stderr,
+					"pawl net: two at %s: what is between them is no network\n",
+					net->hosts[i]);
+			}
+		}
+	}
+	return rv;
+}
+
+/* In a message of a group, whose ranks nobody knows, hosts. */
+static void name_ranks(const struct net *net, uint32_t n, struct pawl_err *err)
+{
+	char named[PAWL_ERR_MSG_MAX] = "";
+	const char *at = err->msg;
+	size_t len = 0;
+
+	while (*at != '\0' && len < sizeof(named)) {
+		const char *rank = strstr(at, "rank ");
+		char *end = NULL;
+		unsigned long number = rank ? strtoul(rank + 5, &end, 10) : 0;
+		bool known = rank && end != rank + 5 && number < n;
+		int until = rank ? (int)(rank - at) + (known ? 0 : 5) : (int)strlen(at);
+
+		len += (size_t)snprintf(named + len, sizeof(named) - len, "%.*s%s", until, at,
+			known ? net->hosts[number] : "");
+		at = known ? end : at + until;
+	}
+	snprintf(err->msg, sizeof(err->msg), "%s", named);
+}
+
+/* ---- measuring ---- */
+
+static void say(void *user, const char *line)
+{
+	(void)user;
+	fprintf(stderr, "pawl net: %s\n", line);
+}
+
+void net_predict(const struct net *net, uint32_t servers, struct net_row *row)
+{
+	const struct coll_hosts hosts = {net->survey.n, servers};
+
+	/* 16-bit floats go one way: see group_slot.c */
+	row->way = coll_type_bytes(net->dtype) == 2
+		? COLL_DIRECT
+		: coll_choose(&net->link, &hosts, row->len_bytes);
+	row->predicted_s = coll_cost_s(&net->link, &hosts, row->way, row->len_bytes);
+}
+
+static int try_row(struct net *net, struct pawl_group *group, struct net_row *row, double budget_s,
+	struct pawl_err *err)
+{
+	net_predict(net, 0, row);
+	return row->predicted_s > TRY_S ? 0
+					: coll_probe_sum(group, &net->link, net->dtype,
+						  row->len_bytes, budget_s, &row->measured_s, err);
+}
+
+double net_predict_model(const struct net *net, uint32_t servers)
+{
+	struct net_row bucket = {.len_bytes = NET_BUCKET_BYTES};
+	uint64_t buckets = net->model_bytes / NET_BUCKET_BYTES;
+	struct net_row rest = {.len_bytes = net->model_bytes % NET_BUCKET_BYTES};
+
+	net_predict(net, servers, &bucket);
+	net_predict(net, servers, &rest);
+	return bucket.predicted_s * (double)buckets + (rest.len_bytes > 0 ? rest.predicted_s : 0);
+}
+
+static int try_sums(struct net *net, struct pawl_group *group, struct pawl_err *err)
+{
+	uint64_t last = net->model_bytes < NET_BUCKET_BYTES ? net->model_bytes : NET_BUCKET_BYTES;
+	int rv = 0;
+
+	say(NULL, "all-reduces");
+	for (uint64_t len = 1 << 10; rv == 0 && net->rows_n < NET_ROWS_MAX; len *= 16) {
+		struct net_row *row = &net->rows[net->rows_n++];
+
+		row->len_bytes = len < last ? len : last;
+		rv = try_row(net, group, row, len < last ? ROW_S : BUCKET_S, err);
+		if (len >= last) {
+			break;
+		}
+	}
+	return rv;
+}
+
+static int measure(struct net *net, const struct asked *asked, struct pawl_err *err)
+{
+	struct pawl_group *group;
+	int rv = coll_probe_open(&group, net->hosts[0], asked->names, asked->n, ASK_NS, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	rv = coll_probe_survey(group, &net->survey, say, NULL, err);
+	if (rv == 0) {
+		coll_survey_link(&net->survey, &net->link);
+		rv = coll_link_valid(&net->link)
+			? try_sums(net, group, err)
+			: pawl_err_set(err, PAWL_EPEER, "what was measured is of no network");
+	}
+	if (rv == 0) {
+		coll_probe_end(group);
+	}
+	pawl_group_close(group);
+	return rv;
+}
+
+static int main_net(const struct cli_command *command, int argc, char **argv)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	static struct net net = {.dtype = PAWL_FLOAT32};
+	static struct asked asked = {.n = 1};
+	struct pawl_err err;
+	int what;
+	int rv;
+
+	while ((what = cli_read(&reader)) != CLI_END) {
+		if (what == CLI_HELP || what == CLI_BAD) {
+			return cli_leave(what);
+		}
+		if (!read_option(command, what, reader.value, &asked, &net)) {
+			return CLI_USAGE;
+		}
+	}
+	if (asked.n == 1) {
+		return cli_usage(command, "which hosts? NAME is what pawl serve prints there");
+	}
+	net.model_bytes = asked.bytes > 0 ? (uint64_t)asked.bytes
+		: asked.numbers > 0       ? (uint64_t)asked.numbers * coll_type_bytes(net.dtype)
+					  : MODEL_BYTES;
+	net.model_bytes -= net.model_bytes % coll_type_bytes(net.dtype);
+	if (net.model_bytes == 0) {
+		return cli_usage(command, "a gradient of not one number");
+	}
+	rv = coll_survey_init(&net.survey, asked.n, &err);
+	if (rv == 0) {
+		rv = list_hosts(&asked, &net, &err);
+	}
+	if (rv == 0) {
+		rv = measure(&net, &asked, &err);
+	}
+	if (rv != 0) {
+		name_ranks(&net, asked.n, &err);
+		rv = cli_fail(command, &err);
+	} else {
+		rv = asked.json ? net_print_json(&net) : net_print(&net);
+	}
+	coll_survey_deinit(&net.survey);
+	return rv;
+}
+
+const struct cli_command cli_net = {
+	.name = "net",
+	.args = "NAME…",
+	.summary = "Measure the network between hosts, and predict what an all-reduce takes",
+	.details =
+		"On each other host runs pawl serve; NAME is what it prints, ADDRESS:PORT:KEY.\n"
+		"This host takes part, too. Nothing else should use the network meanwhile: some\n"
+		"seconds, more with many hosts.\n"
+		"\n"
+		"Measured are latency, what each pair of hosts moves, and all of them at once. A\n"
+		"host that is slower than the others is named. Then all-reduces are tried, each\n"
+		"beside what was predicted of it. PAWL_LINK, as it is printed, has the ranks of a\n"
+		"job choose ways by it; docs/net.md says more.\n",
+	.options = options,
+	.main = main_net,
+};

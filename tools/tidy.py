@@ -63,6 +63,7 @@ PURE = {
     "src/coll/plan_sum.c",
     "src/coll/talk.c",
     "src/coll/topo.c",
+    "src/coll/trace.c",
     "src/agent/advice.c",
     "src/agent/env.c",
     "src/agent/hosts_note.c",

@@ -211,7 +211,7 @@ struct pawl_stats {
 };
 
 /* Any thread. peers[0 .. n-1] are filled, ranks first, then servers, this rank's own with zeros;
- * how many there are is returned. */
+ * how many there are is returned. In a fork: zeros, and 0. */
 uint32_t pawl_group_stats(struct pawl_group *group, struct pawl_stats *stats,
 	struct pawl_peer_stats *peers, uint32_t n);
 

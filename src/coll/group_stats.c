@@ -10,6 +10,7 @@
 #include "coll/group_trace.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #define CLOCKED (16u << 10) /* bytes that are added on the clock */
 
@@ -192,8 +193,11 @@ void group_stats_waited(struct pawl_group *group, const struct pawl_work *work, 
 uint32_t pawl_group_stats(struct pawl_group *group, struct pawl_stats *stats,
 	struct pawl_peer_stats *peers, uint32_t n)
 {
+	*stats = (struct pawl_stats){.now_ns = clock_mono_ns()};
+	if (group->pid != getpid()) {
+		return 0;
+	}
 	pthread_mutex_lock(&group->state);
-	stats->now_ns = clock_mono_ns();
 	memcpy(stats->kinds, group->kinds, sizeof(stats->kinds));
 	n = n < group->peers ? n : group->peers;
 	for (uint32_t p = 0; p < n; p++) {

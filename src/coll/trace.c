@@ -17,6 +17,8 @@
 #define TIMES_AT  40u
 #define BUSY_AT   88u
 #define RANKS_MAX (2 * COLL_RANKS_MAX) /* and servers */
+#define MONO_MAX  (1LL << 60)          /* ns; so that whoever reads can add and subtract */
+#define WALL_MAX  (1LL << 62)          /* the same */
 
 static void put_u32(uint8_t *at, uint32_t v)
 {
@@ -112,8 +114,8 @@ int trace_head_decode(const uint8_t *bytes, struct trace_head *head, struct pawl
 		!get_text(bytes + TEXTS_AT, head->hostname) ||
 		!get_text(bytes + TEXTS_AT + TRACE_TEXT, head->job) || head->rank >= head->ranks ||
 		head->ranks > head->peers || head->peers > RANKS_MAX || head->host >= head->hosts ||
-		head->hosts > head->ranks || head->mono_ns < 0 || head->mono_ns > INT64_MAX / 2 ||
-		head->wall_ns < head->mono_ns || head->wall_ns > INT64_MAX / 2) {
+		head->hosts > head->ranks || head->mono_ns < 0 || head->mono_ns > MONO_MAX ||
+		head->wall_ns < head->mono_ns || head->wall_ns > WALL_MAX) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "the head of this trace is damaged");
 	}
 	return 0;
@@ -148,7 +150,7 @@ static bool check_times(const struct trace_record *record)
 	bool good = true;
 
 	for (int t = 0; t < TRACE_ATS; t++) {
-		good &= record->at_ns[t] >= before_ns && record->at_ns[t] <= INT64_MAX / 2;
+		good &= record->at_ns[t] >= before_ns && record->at_ns[t] <= MONO_MAX;
 		before_ns = record->at_ns[t];
 	}
 	return good && record->busy_ns >= 0 &&

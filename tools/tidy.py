@@ -65,6 +65,7 @@ PURE = {
     "src/coll/survey.c",
     "src/coll/talk.c",
     "src/coll/topo.c",
+    "src/coll/trace.c",
     "src/agent/advice.c",
     "src/agent/env.c",
     "src/agent/hosts_note.c",
@@ -78,6 +79,7 @@ PURE = {
     "src/agent/run_places.c",
     "src/agent/run_policy.c",
     "src/agent/run_vars.c",
+    "src/cli/explain_sum.c",
 }
 # What those may not reach, directly or through a header of ours.
 IMPURE = re.compile(

@@ -174,6 +174,48 @@ bool pawl_group_tell(struct pawl_group *group, struct pawl_work *work);
 /* The next of those, once each; waits for one. NULL: the group is being closed. */
 struct pawl_work *pawl_group_next(struct pawl_group *group);
 
+/* ---- where the time went ---- */
+
+/* What the time of a collective goes for, from submit until it is done: one after another, so that
+ * their sum is the whole. */
+enum pawl_phase {
+	PAWL_QUEUED,  /* others before it on its channel */
+	PAWL_IDLE,    /* nobody moved bytes: nobody waited, and the group's thread slept */
+	PAWL_LATE,    /* until the last rank that it exchanges bytes with had begun it */
+	PAWL_NETWORK, /* then until the last byte from or to another host; less adding */
+	PAWL_MEMORY,  /* then until it was done; less adding */
+	PAWL_ADDING,  /* of parts of at least 16 KiB, once all had begun; the rest is moving */
+	PAWL_PHASES
+};
+
+/* Operations of a kind that are done, and well. */
+struct pawl_kind_stats {
+	uint64_t count;                 /* of them */
+	uint64_t bytes;                 /* sum of len_bytes; of an all-to-all, what in has */
+	uint64_t blocked_ns;            /* that threads spent in pawl_group_wait for them */
+	uint64_t phase_ns[PAWL_PHASES]; /* of messages only PAWL_NETWORK or PAWL_MEMORY, which is
+					    then waiting for the other one, too */
+};
+
+/* Between us and another rank, or server. */
+struct pawl_peer_stats {
+	uint64_t sent_bytes;     /* of operations that are done */
+	uint64_t received_bytes; /* the same */
+	uint64_t sending_ns;     /* that it was this peer's turn to be sent to; of other hosts */
+	uint64_t last_n;         /* collectives for which it was the last to begin, of our peers */
+	uint64_t late_ns;        /* that we waited then, since we had begun ourselves */
+};
+
+struct pawl_stats {
+	int64_t now_ns; /* CLOCK_MONOTONIC; all others count from the group's beginning */
+	struct pawl_kind_stats kinds[PAWL_COLLS];
+};
+
+/* Any thread. peers[0 .. n-1] are filled, ranks first, then servers, this rank's own with zeros;
+ * how many there are is returned. In a fork: zeros, and 0. */
+uint32_t pawl_group_stats(struct pawl_group *group, struct pawl_stats *stats,
+	struct pawl_peer_stats *peers, uint32_t n);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

@@ -21,6 +21,10 @@ BARRIER: Final = 8
 SEND: Final = 9
 RECEIVE: Final = 10
 ANY_RANK: Final = 0xFFFFFFFF
+KINDS: Final = (
+    "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter",
+    "all_to_all", "barrier", "send", "recv",
+)  # fmt: skip
 
 SUM: Final = 0
 _PRODUCT: Final = 1

@@ -190,6 +190,13 @@ class Group:
     def shrink(self, least: int, timeout: float, /) -> tuple[Group, list[int]]: ...
     def admit(self, door: Door | None, most: int, timeout: float, /) -> Group | None: ...
     def leave(self) -> None: ...
+    def stats(
+        self,
+    ) -> tuple[  # ns and bytes; pawl._stats names them
+        int,
+        tuple[tuple[int, int, int, tuple[int, ...]], ...],
+        tuple[tuple[int, int, int, int, int], ...],
+    ]: ...
 
 class Door:
     name: str

@@ -411,6 +411,52 @@ static PyObject *get_ranks(struct group *self, void *closure)
 	return PyLong_FromUnsignedLong(self->ranks);
 }
 
+/* (clock, (count, bytes, blocked, phases) of each kind, (sent, received, sending, last, late) of
+ * each peer); times in ns */
+static PyObject *group_stats(struct group *self, PyObject *unused)
+{
+	struct pawl_stats stats;
+	uint32_t n = pawl_group_stats(self->group, &stats, NULL, 0);
+	struct pawl_peer_stats *peers = PyMem_Calloc(n, sizeof(*peers));
+	PyObject *kinds = PyTuple_New(PAWL_COLLS);
+	PyObject *others = PyTuple_New(n);
+
+	if (!peers || !kinds || !others) {
+		PyMem_Free(peers);
+		Py_XDECREF(kinds);
+		Py_XDECREF(others);
+		return PyErr_NoMemory();
+	}
+	pawl_group_stats(self->group, &stats, peers, n);
+	for (int k = 0; k < PAWL_COLLS; k++) {
+		const struct pawl_kind_stats *kind = &stats.kinds[k];
+		PyObject *phases = PyTuple_New(PAWL_PHASES);
+
+		for (int p = 0; p < PAWL_PHASES && phases; p++) {
+			PyTuple_SET_ITEM(phases, p, PyLong_FromUnsignedLongLong(kind->phase_ns[p]));
+		}
+		PyTuple_SET_ITEM(kinds, k,
+			Py_BuildValue("(KKKN)", (unsigned long long)kind->count,
+				(unsigned long long)kind->bytes,
+				(unsigned long long)kind->blocked_ns, phases));
+	}
+	for (uint32_t p = 0; p < n; p++) {
+		PyTuple_SET_ITEM(others, p,
+			Py_BuildValue("(KKKKK)", (unsigned long long)peers[p].sent_bytes,
+				(unsigned long long)peers[p].received_bytes,
+				(unsigned long long)peers[p].sending_ns,
+				(unsigned long long)peers[p].last_n,
+				(unsigned long long)peers[p].late_ns));
+	}
+	PyMem_Free(peers);
+	if (PyErr_Occurred()) {
+		Py_DECREF(kinds);
+		Py_DECREF(others);
+		return NULL;
+	}
+	return Py_BuildValue("(LNN)", (long long)stats.now_ns, kinds, others);
+}
+
 static PyObject *get_card(struct group *self, void *closure)
 {
 	return PyUnicode_FromString(self->card);
@@ -426,6 +472,7 @@ static PyMethodDef group_methods[] = {
 	{"admit", (PyCFunction)group_admit, METH_VARARGS,
 		"admit(door or None, most, timeout) -> Group, or None"},
 	{"leave", (PyCFunction)group_leave, METH_NOARGS, "leave()"},
+	{"stats", (PyCFunction)group_stats, METH_NOARGS, "stats() -> (clock, kinds, peers)"},
 	{NULL, NULL, 0, NULL},
 };
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from pawl import _coll, _core, _register
+from pawl import _coll, _core, _register, _stats
 from pawl._membership import Membership
 from pawl._work import Completers, Work
 from pawl.errors import error
@@ -280,6 +280,10 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         if "cuda" in map(str, devices) and not torch.cuda.is_available():
             devices = [d for d in devices if d.type != "cuda"]
         return devices
+
+    def stats(self) -> _stats.Stats:
+        """What was done so far, and where the time went; of two, the later less the earlier."""
+        return _stats.take(self._group)
 
     # ---- operations ----
 

@@ -18,9 +18,19 @@ from torch.futures import Future
 from pawl import _membership, _powersgd, _process_group
 from pawl._param_server import ParameterServer
 from pawl._powersgd import PowerSGD
+from pawl._stats import KindStats, PeerStats, Stats
 from pawl.errors import error
 
-__all__ = ["ParameterServer", "PowerSGD", "hook", "join", "powersgd"]
+__all__ = [
+    "KindStats",
+    "ParameterServer",
+    "PeerStats",
+    "PowerSGD",
+    "Stats",
+    "hook",
+    "join",
+    "powersgd",
+]
 
 _WIRES = {
     None: None,

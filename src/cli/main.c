@@ -21,6 +21,7 @@ static const struct cli_command *const commands[] = {
 	&cli_ckpt_watch,
 	&cli_compat,
 	&cli_report,
+	&cli_explain,
 	&cli_env,
 	&cli_serve,
 	&cli_net,

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "cli/cli.h"
+#include "cli/run_explain.h"
 #include "pawl/err.h"
 
 #include <string.h>
@@ -28,6 +29,7 @@ enum option {
 	JOB,
 	GRACE,
 	NO_TEMPLATE,
+	EXPLAIN,
 	PYTHON,
 	MODULE
 };
@@ -50,10 +52,13 @@ static const struct cli_option options[] = {
 	[JOB] = {"--job", 0, "ID", "the job's id, the same over all restarts"},
 	[GRACE] = {"--grace", 0, "S", "seconds from SIGTERM to the exit (25)"},
 	[NO_TEMPLATE] = {"--no-template", 0, NULL, "restart without a template process"},
+	[EXPLAIN] = {"--explain", 0, NULL, "at the end say why steps were slow: pawl explain"},
 	[PYTHON] = {"--python", 0, "PATH", "interpreter (the environment's)"},
 	[MODULE] = {"--module", 'm', "MODULE", "run a module, as python -m does"},
 	{NULL},
 };
+
+static bool explain; /* --explain was given */
 
 static bool take_number(const struct cli_command *command, const char *what, const char *value,
 	uint64_t least, uint64_t most, uint32_t *into)
@@ -113,6 +118,9 @@ static bool take_option(const struct cli_command *command, enum option option, c
 	case NO_TEMPLATE:
 		run->use_template = false;
 		return true;
+	case EXPLAIN:
+		explain = true;
+		return true;
 	case PYTHON:
 		run->python = value;
 		return true;
@@ -163,14 +171,19 @@ static int main_run(const struct cli_command *command, int argc, char **argv)
 	};
 	struct pawl_err err;
 	int status = read_line(command, argc, argv, &run);
+	int rv;
 
 	if (run.worker == NULL) {
 		return status;
 	}
-	if (run_main(&run, &status, &err) != 0) {
+	if (explain && run_explain_begin(&err) != 0) {
 		return cli_fail(command, &err);
 	}
-	return status;
+	rv = run_main(&run, &status, &err);
+	if (explain) {
+		run_explain_end();
+	}
+	return rv == 0 ? status : cli_fail(command, &err);
 }
 
 const struct cli_command cli_run = {

@@ -113,7 +113,7 @@ int coll_exec_init(struct coll_exec *exec, const struct coll_plan *plan, uint32_
 	exec->waits_at = FAULT_MEM("coll.exec", calloc(n + 1, sizeof(*exec->waits_at)));
 	exec->sends = FAULT_MEM("coll.exec", calloc(2 * (size_t)peers, sizeof(*exec->sends)));
 	exec->tmp = FAULT_MEM("coll.exec", malloc(plan->tmp_bytes + 1));
-	exec->goes = FAULT_MEM("coll.exec", calloc(2 * (size_t)peers, sizeof(*exec->goes)));
+	exec->goes = FAULT_MEM("coll.exec", calloc(3 * (size_t)peers, sizeof(*exec->goes)));
 	if (!exec->goes || !exec->done || !exec->next || !exec->waits_at || !exec->sends ||
 		!exec->tmp || list_waits(exec) != 0) {
 		coll_exec_deinit(exec);
@@ -123,10 +123,12 @@ int coll_exec_init(struct coll_exec *exec, const struct coll_plan *plan, uint32_
 	}
 	exec->recvs = exec->sends + peers;
 	exec->went = exec->goes + peers;
+	exec->comes = exec->went + peers;
 	for (size_t s = 0; s < n; s++) {
 		const struct coll_step *step = &plan->steps[s];
 
 		exec->goes[step->peer] += step->op == COLL_SEND ? step->len_bytes : 0;
+		exec->comes[step->peer] += step->op == COLL_RECV ? step->len_bytes : 0;
 	}
 	return 0;
 }

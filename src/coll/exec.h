@@ -25,6 +25,7 @@ struct coll_exec {
 	uint32_t *sends;              /* owned; of each peer the first SEND that is not over */
 	uint32_t *recvs;              /* owned; RECV */
 	uint64_t *goes, *went;        /* owned; bytes to each peer, all; gone */
+	uint64_t *comes;              /* owned; from each peer, all */
 	uint32_t peers;               /* of sends and of recvs */
 	uint32_t sums;                /* the first SUM that is not over */
 	uint8_t *tmp;                 /* owned; the plan's */

@@ -11,6 +11,7 @@
 #include "base/fault.h"
 #include "base/heartbeat.h"
 #include "coll/group_impl.h"
+#include "coll/group_trace.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -124,6 +125,8 @@ static void free_group(struct pawl_group *group)
 	pthread_cond_destroy(&group->tell);
 	pthread_mutex_destroy(&group->state);
 	pthread_mutex_destroy(&group->driving);
+	group_trace_close(group->trace);
+	free(group->peer_stats);
 	free(group->heard_ns);
 	free(group->heads);
 	free(group->gone);
@@ -155,7 +158,8 @@ int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint
 	clock_cond_init(&group->tell);
 	group->heard_ns = FAULT_MEM("coll.group", calloc(peers, sizeof(*group->heard_ns)));
 	group->gone = FAULT_MEM("coll.group", calloc(peers, sizeof(*group->gone)));
-	rv = group->heard_ns && group->gone
+	group->peer_stats = FAULT_MEM("coll.group", calloc(peers, sizeof(*group->peer_stats)));
+	rv = group->heard_ns && group->gone && group->peer_stats
 		? heartbeat_read(&group->beat_every_ns, err)
 		: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
 	if (rv == 0) {
@@ -281,7 +285,7 @@ uint32_t pawl_group_ranks(const struct pawl_group *group)
 /* ---- operations ---- */
 
 /* The only rank has no others to wait for. */
-static void do_alone(struct pawl_work *work)
+static void do_alone(struct pawl_group *group, struct pawl_work *work)
 {
 	const struct pawl_coll_call *call = &work->call;
 	uint64_t len =
@@ -292,6 +296,10 @@ static void do_alone(struct pawl_work *work)
 	if (call->in != call->out && call->kind != PAWL_BROADCAST && call->kind != PAWL_BARRIER) {
 		memmove((uint8_t *)call->out + out_at, (const uint8_t *)call->in + in_at, len);
 	}
+	pthread_mutex_lock(&group->state);
+	group->now_ns = clock_mono_ns();
+	group_stats_done(group, work);
+	pthread_mutex_unlock(&group->state);
 	__atomic_store_n(&work->done, true, __ATOMIC_RELEASE);
 }
 
@@ -334,6 +342,7 @@ static void enqueue(struct pawl_group *group, struct pawl_work *work)
 int pawl_group_submit(struct pawl_group *group, struct pawl_work *work,
 	const struct pawl_coll_call *call, struct pawl_err *err)
 {
+	int64_t now_ns = clock_mono_ns();
 	int rv = group_call_check(call, group->rank, group->ranks, err);
 
 	if (rv == 0 && group->pid != getpid()) {
@@ -344,8 +353,8 @@ int pawl_group_submit(struct pawl_group *group, struct pawl_work *work,
 	}
 	*work = (struct pawl_work){.call = *call, .from = call->root};
 	priv_of(work)->caller = group->rank;
-	priv_of(work)->deadline_ns =
-		call->timeout_ns > 0 ? clock_mono_ns() + call->timeout_ns : NEVER_NS;
+	priv_of(work)->submitted_ns = now_ns;
+	priv_of(work)->deadline_ns = call->timeout_ns > 0 ? now_ns + call->timeout_ns : NEVER_NS;
 	pthread_mutex_lock(&group->state);
 	rv = check_group(group, err);
 	if (rv == 0 && group->ranks > 1) {
@@ -353,7 +362,7 @@ int pawl_group_submit(struct pawl_group *group, struct pawl_work *work,
 	}
 	pthread_mutex_unlock(&group->state);
 	if (rv == 0 && group->ranks == 1) {
-		do_alone(work);
+		do_alone(group, work);
 	} else if (rv == 0) {
 		group->port->wake(group->port);
 	}
@@ -366,7 +375,8 @@ bool pawl_work_done(const struct pawl_work *work)
 }
 
 /* Under state: waits a while for another driver, or drives. */
-static void take_turn(struct pawl_group *group, struct pawl_work *work, int64_t until_ns)
+static void take_turn(struct pawl_group *group, struct pawl_work *work, int64_t now_ns,
+	int64_t until_ns)
 {
 	struct timespec until = until_of(until_ns);
 
@@ -375,8 +385,9 @@ static void take_turn(struct pawl_group *group, struct pawl_work *work, int64_t 
 		return;
 	}
 	group_begin_turn(group);
-	while (!pawl_work_done(work) && clock_mono_ns() < until_ns) {
-		group_drive(group, until_ns - clock_mono_ns());
+	while (!pawl_work_done(work) && now_ns < until_ns) {
+		group_drive(group, until_ns - now_ns);
+		now_ns = pawl_work_done(work) ? until_ns : clock_mono_ns();
 	}
 	group_end_turn(group);
 }
@@ -395,7 +406,9 @@ static int tell_failure(struct pawl_group *group, const struct pawl_work *work,
 int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t timeout_ns,
 	struct pawl_err *err)
 {
-	int64_t end_ns = timeout_ns < 0 ? NEVER_NS : clock_mono_ns() + timeout_ns;
+	int64_t from_ns;
+	int64_t now_ns;
+	int64_t end_ns;
 	int rv = 0;
 
 	if (pawl_work_done(work) && work->code == 0) {
@@ -404,23 +417,24 @@ int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t ti
 	if (group->pid != getpid()) {
 		return refuse_fork(group, err);
 	}
+	from_ns = now_ns = clock_mono_ns();
+	end_ns = timeout_ns < 0 ? NEVER_NS : from_ns + timeout_ns;
 	pthread_mutex_lock(&group->state);
 	group->waiters++;
-	while (!pawl_work_done(work) && rv == 0) {
-		int64_t now_ns = clock_mono_ns();
-
-		if (now_ns >= end_ns) {
-			rv = pawl_err_set(err, PAWL_ETIMEDOUT,
-				"collectives: number %llu is not done after %.1f s",
-				(unsigned long long)work->number, (double)timeout_ns / NS_PER_S);
-		} else {
-			take_turn(group, work,
-				end_ns - now_ns < WAIT_NS ? end_ns : now_ns + WAIT_NS);
-		}
+	while (!pawl_work_done(work) && now_ns < end_ns) {
+		take_turn(group, work, now_ns,
+			end_ns - now_ns < WAIT_NS ? end_ns : now_ns + WAIT_NS);
+		now_ns = pawl_work_done(work) ? now_ns : clock_mono_ns();
+	}
+	if (!pawl_work_done(work)) {
+		rv = pawl_err_set(err, PAWL_ETIMEDOUT,
+			"collectives: number %llu is not done after %.1f s",
+			(unsigned long long)work->number, (double)timeout_ns / NS_PER_S);
 	}
 	if (rv == 0 && work->code != 0) {
 		rv = tell_failure(group, work, err);
 	}
+	group_stats_waited(group, work, from_ns);
 	group->waiters--;
 	if (group->waiters == 0 && group->pending > 0) {
 		pthread_cond_signal(&group->work);

@@ -86,8 +86,12 @@ void group_finish(struct pawl_group *group, struct pawl_work *work, int code)
 		coll_divide(call->dtype, call->out, call->len_bytes / coll_type_bytes(call->dtype),
 			group->ranks);
 	}
+	group->now_ns = clock_mono_ns();
 	pthread_mutex_lock(&group->state);
 	remove_work(queue_of(group, work), work);
+	if (code == 0) {
+		group_stats_done(group, work);
+	}
 	if (!is_message(call) && priv_of(work)->slot) {
 		priv_of(work)->slot->busy = false;
 	}
@@ -202,13 +206,6 @@ bool group_move_talk(struct pawl_group *group)
 
 /* ---- collectives ---- */
 
-static bool is_far(const struct pawl_group *group, uint32_t peer)
-{
-	bool ranks = peer < group->ranks && group->rank < group->ranks;
-
-	return !ranks || group->topo.host_of[peer] != group->topo.host_of[group->rank];
-}
-
 /* Our head to a peer, then the bytes. */
 static bool send_some(struct pawl_group *group, struct pawl_work *work, uint32_t peer)
 {
@@ -227,7 +224,7 @@ static bool send_some(struct pawl_group *group, struct pawl_work *work, uint32_t
 		head->sent = (uint8_t)(head->sent + n);
 		return n > 0;
 	}
-	if (is_far(group, peer) &&
+	if (group_is_far(group, peer) &&
 		(group->turn.number != work->number || group->turn.peer != peer)) {
 		return false;
 	}
@@ -237,6 +234,7 @@ static bool send_some(struct pawl_group *group, struct pawl_work *work, uint32_t
 	}
 	if (n > 0) {
 		coll_exec_sent(&slot->exec, peer, n);
+		group_stats_moved(group, slot, peer);
 	}
 	return n > 0;
 }
@@ -256,10 +254,12 @@ static bool receive_some(struct pawl_group *group, struct pawl_work *work, uint3
 		n = port->receive(port, peer, channel, head->bytes + head->got,
 			COLL_HEAD_BYTES - head->got);
 		head->got = (uint8_t)(head->got + n);
-		if (n > 0 && head->got == COLL_HEAD_BYTES &&
-			group_head_check(head->bytes, work, priv_of(work)->caller, peer, &err) !=
-				0) {
-			group_fail(group, &err);
+		if (n > 0 && head->got == COLL_HEAD_BYTES) {
+			group_stats_head(group, slot, peer);
+			if (group_head_check(head->bytes, work, priv_of(work)->caller, peer,
+				    &err) != 0) {
+				group_fail(group, &err);
+			}
 		}
 		return n > 0;
 	}
@@ -268,7 +268,8 @@ static bool receive_some(struct pawl_group *group, struct pawl_work *work, uint3
 		n = port->receive(port, peer, channel, to, n < PART ? n : PART);
 	}
 	if (n > 0) {
-		coll_exec_received(&slot->exec, peer, n);
+		group_stats_add(group, slot, peer, n);
+		group_stats_moved(group, slot, peer);
 		group->heard_ns[peer] = group->now_ns;
 	}
 	return n > 0;
@@ -300,8 +301,8 @@ static struct group_turn find_turn(struct pawl_group *group)
 			continue;
 		}
 		for (uint32_t p = 0; p < group->peers; p++) {
-			uint64_t at =
-				is_far(group, p) ? coll_exec_turn(&slot->exec, p) : UINT64_MAX;
+			uint64_t at = group_is_far(group, p) ? coll_exec_turn(&slot->exec, p)
+							     : UINT64_MAX;
 
 			if (at < first) {
 				first = at;
@@ -526,6 +527,7 @@ void group_drive(struct pawl_group *group, int64_t wait_ns)
 {
 	struct coll_port *port = group->port;
 	uint32_t seen = port->look(port);
+	int64_t before_ns = group->now_ns;
 	bool moved;
 
 	group->now_ns = clock_mono_ns();
@@ -536,6 +538,10 @@ void group_drive(struct pawl_group *group, int64_t wait_ns)
 	group_take_inbox(group);
 	moved = group_move_talk(group);
 	moved |= group->heads && group_hear_heads(group);
+	if (group->turn.number != UINT64_MAX) {
+		group_stats_turn(group, first_of(group, group->turn.number % COLL_CHANNELS),
+			before_ns);
+	}
 	group->turn = find_turn(group);
 	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
 		moved |= move_channel(group, c);

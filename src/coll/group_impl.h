@@ -27,6 +27,19 @@ struct group_head {
 	uint8_t got;                    /* of them */
 	uint8_t sent;                   /* of ours */
 	bool comes, goes;               /* there is one from the peer; to it */
+	int64_t sending_ns;             /* that it was the peer's turn to be sent to, */
+	int64_t from_ns, to_ns;         /* from when until when */
+};
+
+/* When what of an operation was; by the clock of now_ns, so one after another. */
+struct group_times {
+	int64_t begun_ns;     /* somebody took it up */
+	int64_t together_ns;  /* the last peer's head had come */
+	int64_t far_ns;       /* the last byte from or to another host had; 0: none yet */
+	int64_t added_ns;     /* spent on adding, since together_ns */
+	int64_t far_added_ns; /* of it, until far_ns */
+	uint32_t missing;     /* heads that have not come */
+	uint32_t last;        /* whose came last; PAWL_ANY_RANK: none was waited for */
 };
 
 /* A plan, and the memory of an operation that it is carried out for. */
@@ -36,6 +49,7 @@ struct group_slot {
 	struct coll_plan plan;      /* of it; no plan yet while exec has none */
 	struct coll_exec exec;      /* of the plan */
 	struct group_head *heads;   /* owned; of each peer */
+	struct group_times times;   /* of the operation */
 	uint8_t nothing;            /* what a barrier reduces */
 	bool busy;                  /* an operation has it */
 	uint64_t used;              /* when, counted in operations */
@@ -46,6 +60,7 @@ struct group_work {
 	struct pawl_work *next; /* on its channel, in the inbox, or of the messages under way */
 	struct pawl_work *next_told; /* to be given out */
 	struct group_slot *slot;     /* of a collective; NULL: it waits for its channel */
+	int64_t submitted_ns;        /* when */
 	int64_t deadline_ns;         /* NEVER_NS: none */
 	uint32_t caller;             /* whose call it is: at a server, of who was first */
 	struct coll_message message; /* of PAWL_SEND and PAWL_RECEIVE */
@@ -55,6 +70,7 @@ struct group_work {
 #define PEER_TEXT 24u
 
 struct group_heads;
+struct group_trace;
 
 struct group_queue {
 	struct pawl_work *first, *last;
@@ -92,7 +108,7 @@ struct pawl_group {
 	struct group_turn turn;      /* see above */
 	int64_t *heard_ns;           /* owned; of each rank: when something came */
 	int64_t beat_ns, checked_ns; /* when last */
-	int64_t now_ns;              /* when the driver began to look */
+	int64_t now_ns;              /* when the driver began to look, or finished something */
 	pthread_mutex_t state;       /* see above; guards all that follows */
 	pthread_cond_t over;         /* an operation, or somebody's turn at driving */
 	pthread_cond_t work;         /* for the group's thread */
@@ -100,6 +116,10 @@ struct pawl_group {
 	struct group_queue channels[COLL_CHANNELS]; /* the one under way, and those behind it */
 	struct group_queue inbox;                   /* messages that were submitted */
 	struct group_queue told;                    /* done, to be given out */
+	struct pawl_kind_stats kinds[PAWL_COLLS];   /* what was done */
+	struct pawl_peer_stats *peer_stats;         /* owned; the same, by peer */
+	int64_t free_ns[COLL_CHANNELS];             /* when the channel's last one was done */
+	struct group_trace *trace;                  /* owned; NULL: not wanted */
 	uint64_t submitted;                         /* collectives, ever */
 	uint64_t messages_n;                        /* the same */
 	uint32_t pending;                           /* not done */
@@ -123,6 +143,14 @@ void group_push(struct group_queue *queue, struct pawl_work *work);
 static inline bool group_meets(const struct pawl_group *group, uint32_t peer)
 {
 	return peer != group->rank && (peer < group->ranks || group->rank < group->ranks);
+}
+
+/* Whether a peer is on another host. */
+static inline bool group_is_far(const struct pawl_group *group, uint32_t peer)
+{
+	bool ranks = peer < group->ranks && group->rank < group->ranks;
+
+	return !ranks || group->topo.host_of[peer] != group->topo.host_of[group->rank];
 }
 
 /* group_drive.c; all under driving */
@@ -156,6 +184,24 @@ int group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t 
 /* A slot with the work's plan, begun. PAWL_ENOMEM. */
 int group_slot_take(struct pawl_group *group, struct pawl_work *work, struct pawl_err *err);
 void group_slot_deinit(struct group_slot *slot);
+
+/* group_stats.c */
+
+/* Under driving, of a collective: it has been taken up, and its slot knows which heads come. */
+void group_stats_begin(const struct pawl_group *group, struct pawl_work *work);
+/* The same: a peer's head has come. */
+void group_stats_head(const struct pawl_group *group, struct group_slot *slot, uint32_t peer);
+/* The same: bytes that have come are added; on the clock, if they are many. */
+void group_stats_add(struct pawl_group *group, struct group_slot *slot, uint32_t peer, size_t n);
+/* The same: bytes have come from, or gone to, a peer. */
+void group_stats_moved(const struct pawl_group *group, struct group_slot *slot, uint32_t peer);
+/* The same, of the first one on the channel of group->turn, or NULL: that was the turn from
+ * before_ns to now_ns. */
+void group_stats_turn(const struct pawl_group *group, struct pawl_work *work, int64_t before_ns);
+/* Under driving and state: it is done, and well, at now_ns. */
+void group_stats_done(struct pawl_group *group, struct pawl_work *work);
+/* Under state: a thread has waited for it since from_ns. */
+void group_stats_waited(struct pawl_group *group, const struct pawl_work *work, int64_t from_ns);
 
 /* group_serve.c; of a server; all under driving */
 

@@ -148,6 +148,7 @@ int group_slot_take(struct pawl_group *group, struct pawl_work *work, struct paw
 		slot->heads[p] = (struct group_head){.comes = coll_exec_expects(&slot->exec, p),
 			.goes = coll_exec_owes(&slot->exec, p)};
 	}
+	group_stats_begin(group, work);
 	return 0;
 }
 

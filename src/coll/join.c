@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "coll/group_impl.h"
+#include "coll/group_trace.h"
 #include "coll/mixed.h"
 #include "coll/serve.h"
 #include "coll/shm.h"
@@ -354,6 +355,9 @@ int pawl_group_join(struct pawl_group *group, const char *const *cards, int64_t 
 	}
 	if (rv == 0) {
 		rv = coll_group_start(group, port, all.where, err);
+	}
+	if (rv == 0) {
+		group_trace_open(group, cards);
 	}
 	free_cards(&all);
 	return rv;

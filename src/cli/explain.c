@@ -1,0 +1,500 @@
+/* pawl explain: why steps were slow, from the traces that PAWL_TRACE left.
+ */
+#include "cli/explain.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "cli/cli.h"
+#include "coll/group_call.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GROUPS_SHOWN 3u    /* without --group */
+#define RANKS_SHOWN  12u   /* the latest ones */
+#define STEPS_SHOWN  3u    /* the slowest ones */
+#define LINKS_SHOWN  6u    /* the slowest ones */
+#define SLOW_LINK    0.5   /* of the median link */
+#define BLAMED_SHARE 0.5   /* of all lateness, to be called late */
+#define BLAMED_TIME  0.02  /* of all time, the same */
+#define CLOCKED      20000 /* records written to see what one costs */
+
+enum option { TRACE, GROUP };
+
+static const struct cli_option options[] = {
+	[TRACE] = {"--trace", 0, "FILE", "write all of it, for chrome://tracing and Perfetto"},
+	[GROUP] = {"--group", 0, "ID", "of this group only (of the three that took longest)"},
+	{NULL},
+};
+
+static double ms_of(int64_t ns)
+{
+	return (double)ns / 1e6;
+}
+
+static double percent(double part, double whole)
+{
+	return whole > 0 ? 100 * part / whole : 0;
+}
+
+/* ---- what was slow ---- */
+
+static int compare_ns(const void *a, const void *b)
+{
+	int64_t x = ((const struct explain_step *)a)->ns;
+	int64_t y = ((const struct explain_step *)b)->ns;
+
+	return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* What of a step's operations made it so much longer than the others. */
+static void print_cause(const struct explain_sum *sum, const struct explain_step *step,
+	int64_t usual_ns)
+{
+	size_t n = sum->step_ops > 0 ? sum->step_ops : 1;
+	const struct explain_op *latest = &sum->ops[step->first];
+	const struct explain_op *longest = latest;
+	int64_t most_ns = (step->ns - usual_ns) / 2;
+	char name[GROUP_CALL_TEXT];
+
+	for (size_t i = step->first; i < step->first + n; i++) {
+		const struct explain_op *op = &sum->ops[i];
+
+		latest = op->late_ns > latest->late_ns ? op : latest;
+		longest = op->end_ns - op->together_ns > longest->end_ns - longest->together_ns
+			? op
+			: longest;
+	}
+	if (latest->late_ns >= most_ns && latest->late_ns >= EXPLAIN_LATE_NS) {
+		explain_name(latest->record, name);
+		printf("rank %u came %.1f ms late to number %" PRIu64 ", %s\n", latest->last,
+			ms_of(latest->late_ns), latest->record->number, name);
+	} else if (longest->end_ns - longest->together_ns >= most_ns) {
+		explain_name(longest->record, name);
+		printf("number %" PRIu64 ", %s, took %.1f ms once all ranks had begun it\n",
+			longest->record->number, name,
+			ms_of(longest->end_ns - longest->together_ns));
+	} else {
+		printf("between the operations: all ranks computed, or waited for data\n");
+	}
+}
+
+static void print_steps(const struct explain_sum *sum)
+{
+	struct explain_step *sorted = calloc(sum->steps_n + 1, sizeof(*sorted));
+	int64_t usual_ns;
+
+	if (!sorted || sum->steps_n == 0) {
+		free(sorted);
+		return;
+	}
+	memcpy(sorted, sum->steps, sum->steps_n * sizeof(*sorted));
+	qsort(sorted, sum->steps_n, sizeof(*sorted), compare_ns);
+	usual_ns = sorted[sum->steps_n / 2].ns;
+	if (sum->step_ops > 0) {
+		printf("\n%zu steps of %zu operations, as they repeat; median %.1f ms, slowest:\n",
+			sum->steps_n, sum->step_ops, ms_of(usual_ns));
+	} else {
+		printf("\nno steps: operations do not repeat; median %.1f ms from one to the next, "
+		       "slowest:\n",
+			ms_of(usual_ns));
+	}
+	for (size_t i = 0; i < sum->steps_n && i < STEPS_SHOWN; i++) {
+		printf("%10.1f ms  from number %" PRIu64 " on: ", ms_of(sorted[i].ns),
+			sum->ops[sorted[i].first].record->number);
+		print_cause(sum, &sorted[i], usual_ns);
+	}
+	free(sorted);
+}
+
+static void print_phases(const struct explain_sum *sum, const struct explain_group *group)
+{
+	static const char *const words[EXPLAIN_PHASES] = {
+		[EXPLAIN_QUEUED] = "behind others",
+		[EXPLAIN_IDLE] = "nobody moved bytes: nobody waited yet",
+		[EXPLAIN_LATE] = "until the last rank had begun",
+		[EXPLAIN_NETWORK] = "then: bytes between hosts",
+		[EXPLAIN_MEMORY] = "then: bytes inside a host",
+	};
+	double all_s = 0;
+
+	for (int p = 0; p < EXPLAIN_PHASES; p++) {
+		all_s += sum->phase_s[p];
+	}
+	printf("\nwhere the time of an operation went, of %.3f ms from submit to done:\n",
+		1e3 * all_s / (double)sum->ops_n / group->there);
+	for (int p = 0; p < EXPLAIN_PHASES; p++) {
+		if (p != EXPLAIN_NETWORK || group->hosts > 1) {
+			printf("%10.1f %%  %s\n", percent(sum->phase_s[p], all_s), words[p]);
+		}
+	}
+	printf("%10.1f %%  of the whole was adding, as far as measured\n",
+		percent(sum->adding_s, all_s));
+}
+
+/* ---- who was late ---- */
+
+/* The rank with the most lateness of those that have less than the one before; ranks: nobody. */
+static uint32_t find_next(const struct explain_sum *sum, uint32_t ranks, const bool *shown)
+{
+	uint32_t next = ranks;
+
+	for (uint32_t r = 0; r < ranks; r++) {
+		if (!shown[r] &&
+			(next == ranks || sum->ranks[r].late_s > sum->ranks[next].late_s)) {
+			next = r;
+		}
+	}
+	return next;
+}
+
+static void print_verdict(const struct explain_sum *sum, const struct explain_group *group,
+	uint32_t worst)
+{
+	const struct explain_rank *rank = &sum->ranks[worst];
+	const struct trace_head *head = &group->traces[worst].head;
+	double all_s = 0;
+
+	for (uint32_t r = 0; r < group->ranks; r++) {
+		all_s += sum->ranks[r].late_s;
+	}
+	if (rank->late_s >= BLAMED_SHARE * all_s && rank->late_s >= BLAMED_TIME * sum->elapsed_s &&
+		rank->last_n > 1) {
+		printf("rank %u (%s, process %u) is late again and again: that is %.0f %% of all "
+		       "lateness, and %.0f %% of the time\n",
+			worst, head->hostname, head->pid, percent(rank->late_s, all_s),
+			percent(rank->late_s, sum->elapsed_s));
+	} else {
+		printf("no rank is late again and again\n");
+	}
+}
+
+static void print_ranks(const struct explain_sum *sum, const struct explain_group *group)
+{
+	bool *shown = calloc(group->ranks, sizeof(*shown));
+	uint32_t worst = group->ranks;
+
+	printf("\nwho came last, by %.1f ms or more, and how late then:\n", ms_of(EXPLAIN_LATE_NS));
+	printf("%6s  %-20s  %9s  %11s  %11s  %9s\n", "RANK", "HOST", "LAST", "MEDIAN", "MOST",
+		"IN ALL");
+	for (uint32_t i = 0; i < group->ranks && i < RANKS_SHOWN && shown; i++) {
+		uint32_t r = find_next(sum, group->ranks, shown);
+		const struct explain_rank *rank = &sum->ranks[r];
+		const struct trace_head *head = &group->traces[r].head;
+
+		worst = i == 0 ? r : worst;
+		shown[r] = true;
+		printf("%6u  %-20s  %7.1f %%  %8.1f ms  %8.1f ms  %7.2f s\n", r,
+			head->ranks > 0 ? head->hostname : "(no trace)",
+			percent((double)rank->last_n, (double)sum->ops_n),
+			ms_of(rank->late_median_ns), ms_of(rank->late_most_ns), rank->late_s);
+	}
+	if (worst < group->ranks) {
+		print_verdict(sum, group, worst);
+	}
+	free(shown);
+}
+
+/* ---- links ---- */
+
+static void print_host(const struct explain_group *group, uint32_t host)
+{
+	for (uint32_t r = 0; r < group->ranks; r++) {
+		const struct trace_head *head = &group->traces[r].head;
+
+		if (head->ranks > 0 && head->host == host) {
+			printf("%-20s", head->hostname);
+			return;
+		}
+	}
+	printf("server %-13u", host - group->hosts);
+}
+
+static void print_links(const struct explain_sum *sum, const struct explain_group *group)
+{
+	const struct explain_link *middle = &sum->links[sum->links_n / 2];
+
+	if (sum->links_n == 0) {
+		return;
+	}
+	printf("\nbetween hosts, while it was a host's turn to be sent to; slowest first:\n");
+	for (size_t i = 0; i < sum->links_n && i < LINKS_SHOWN; i++) {
+		const struct explain_link *link = &sum->links[i];
+		bool slow = link->bytes / link->s < SLOW_LINK * middle->bytes / middle->s;
+
+		printf("  ");
+		print_host(group, link->from);
+		printf(" to ");
+		print_host(group, link->to);
+		printf("%10.1f MB/s%s\n", link->bytes / link->s / 1e6,
+			slow ? "  slow: the median link is twice as fast, or more" : "");
+	}
+}
+
+/* ---- a group ---- */
+
+/* What writing so many records costs, on this machine. */
+static double clock_records(uint64_t n)
+{
+	uint8_t bytes[TRACE_RECORD_BYTES];
+	struct trace_record record = {0};
+	int64_t from_ns = clock_mono_ns();
+
+	for (uint64_t i = 0; i < CLOCKED; i++) {
+		record.number = i;
+		trace_record_encode(bytes, &record, i);
+		__asm__ volatile("" : : "r"(bytes) : "memory");
+	}
+	return (double)(clock_mono_ns() - from_ns) / CLOCKED * (double)n;
+}
+
+static void print_head(const struct explain_sum *sum, const struct explain_group *group)
+{
+	uint64_t written = 0;
+	uint64_t gone = 0;
+
+	for (uint32_t r = 0; r < group->ranks; r++) {
+		const struct trace *trace = &group->traces[r];
+
+		written = trace->written > written ? trace->written : written;
+		gone = trace->written - trace->n > gone ? trace->written - trace->n : gone;
+	}
+	printf("group %016" PRIx64 ": %u ranks on %u host%s; %zu collectives in %.2f s\n",
+		group->id, group->ranks, group->hosts, group->hosts == 1 ? "" : "s", sum->ops_n,
+		sum->elapsed_s);
+	printf("a rank's threads waited for operations %.2f s; recording took about %.2f ms\n",
+		sum->blocked_s / group->there, clock_records(written) / 1e6);
+	if (group->there < group->ranks) {
+		printf("%u of %u ranks left no trace: what they did is not known\n",
+			group->ranks - group->there, group->ranks);
+	}
+	if (gone > 0) {
+		printf("%" PRIu64 " older records of a rank are gone: a trace keeps %u\n", gone,
+			TRACE_CAP);
+	}
+	if (group->apart_ns > 0) {
+		printf("clocks of hosts were apart by %.1f ms or more, and were put right by what "
+		       "must have been after what\n",
+			ms_of(group->apart_ns));
+	}
+}
+
+static void print_group(const struct explain_sum *sum, const struct explain_group *group)
+{
+	print_head(sum, group);
+	if (sum->ops_n == 0) {
+		printf("there is no collective that all of them have\n");
+		return;
+	}
+	print_phases(sum, group);
+	print_steps(sum);
+	print_ranks(sum, group);
+	print_links(sum, group);
+}
+
+/* ---- all of them ---- */
+
+/* A group in the files, and how long threads waited for it. */
+struct row {
+	size_t first;     /* of the files */
+	double blocked_s; /* all ranks together */
+	bool shown;       /* printed already */
+};
+
+struct explain {
+	struct explain_files files;
+	struct row *rows;  /* owned; of each group */
+	size_t rows_n;     /* of them */
+	int64_t begin_ns;  /* of the first thing in any */
+	const char *only;  /* --group; NULL: none */
+	const char *trace; /* --trace; NULL: none */
+};
+
+/* Loads a group, with clocks put right. */
+static int load(const struct explain *explain, size_t first, struct explain_group *group, size_t *n,
+	struct pawl_err *err)
+{
+	int rv = explain_group_load(group, &explain->files, first, n, err);
+
+	if (rv == 0) {
+		explain_align(group);
+	}
+	return rv;
+}
+
+static int list_groups(struct explain *explain, struct pawl_err *err)
+{
+	size_t n = 0;
+	int rv = 0;
+
+	explain->begin_ns = INT64_MAX;
+	explain->rows = calloc(explain->files.n, sizeof(*explain->rows));
+	if (!explain->rows) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %zu traces", explain->files.n);
+	}
+	for (size_t first = 0; first < explain->files.n && rv == 0; first += n) {
+		struct explain_group group;
+		struct explain_sum sum;
+		char id[32];
+
+		rv = load(explain, first, &group, &n, err);
+		if (rv != 0) {
+			break;
+		}
+		snprintf(id, sizeof(id), "%016" PRIx64, group.id);
+		rv = explain_sum_init(&sum, &group, err);
+		if (rv == 0 && (!explain->only || strcmp(id, explain->only) == 0)) {
+			int64_t begin_ns = explain_group_begin(&group);
+
+			explain->rows[explain->rows_n++] =
+				(struct row){first, sum.blocked_s, false};
+			explain->begin_ns =
+				begin_ns < explain->begin_ns ? begin_ns : explain->begin_ns;
+		}
+		explain_sum_deinit(&sum);
+		explain_group_deinit(&group);
+	}
+	if (rv == 0 && explain->rows_n == 0) {
+		rv = pawl_err_set(err, PAWL_ENOENT, "no group %s", explain->only);
+	}
+	return rv;
+}
+
+static int print_all(struct explain *explain, struct pawl_err *err)
+{
+	int rv = 0;
+
+	for (size_t i = 0; i < explain->rows_n && i < GROUPS_SHOWN && rv == 0; i++) {
+		struct row *most = NULL;
+		struct explain_group group;
+		struct explain_sum sum;
+		size_t n;
+
+		for (size_t k = 0; k < explain->rows_n; k++) {
+			struct row *row = &explain->rows[k];
+
+			most = !row->shown && (!most || row->blocked_s > most->blocked_s) ? row
+											  : most;
+		}
+		most->shown = true;
+		rv = load(explain, most->first, &group, &n, err);
+		if (rv != 0) {
+			break;
+		}
+		rv = explain_sum_init(&sum, &group, err);
+		if (rv == 0) {
+			printf("%s", i > 0 ? "\n" : "");
+			print_group(&sum, &group);
+			explain_sum_deinit(&sum);
+		}
+		explain_group_deinit(&group);
+	}
+	if (rv == 0 && explain->rows_n > GROUPS_SHOWN) {
+		printf("\n%zu groups more, whose operations were waited for less: --group "
+		       "shows one\n",
+			explain->rows_n - GROUPS_SHOWN);
+	}
+	return rv;
+}
+
+static int write_trace(const struct explain *explain, struct pawl_err *err)
+{
+	struct explain_json json = {.to = fopen(explain->trace, "we"),
+		.begin_ns = explain->begin_ns};
+	int rv = 0;
+
+	if (!json.to) {
+		return pawl_err_sys(err, "%s", explain->trace);
+	}
+	explain_json_begin(&json);
+	for (size_t i = 0; i < explain->rows_n && rv == 0; i++) {
+		struct explain_group group;
+		size_t n;
+
+		rv = load(explain, explain->rows[i].first, &group, &n, err);
+		if (rv == 0) {
+			explain_json_group(&json, &group);
+			explain_group_deinit(&group);
+		}
+	}
+	if (!explain_json_end(&json) && rv == 0) {
+		rv = pawl_err_sys(err, "write %s", explain->trace);
+	}
+	fclose(json.to);
+	return rv;
+}
+
+static int explain_folder(struct explain *explain, const char *path, struct pawl_err *err)
+{
+	int rv = explain_files_open(&explain->files, path, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	if (explain->files.bad_n > 0) {
+		fprintf(stderr, "pawl explain: passed over %zu file%s: %s\n", explain->files.bad_n,
+			explain->files.bad_n == 1 ? "" : "s", explain->files.bad);
+	}
+	rv = list_groups(explain, err);
+	if (rv == 0) {
+		rv = print_all(explain, err);
+	}
+	if (rv == 0 && explain->trace) {
+		rv = write_trace(explain, err);
+	}
+	free(explain->rows);
+	explain_files_close(&explain->files);
+	return rv;
+}
+
+int explain_print(const char *path, struct pawl_err *err)
+{
+	struct explain explain = {.files = {.folder = -1}};
+
+	return explain_folder(&explain, path, err);
+}
+
+static int main_explain(const struct cli_command *command, int argc, char **argv)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	struct explain explain = {.files = {.folder = -1}};
+	const char *path = NULL;
+	struct pawl_err err;
+	int what;
+
+	while ((what = cli_read(&reader)) != CLI_END) {
+		if (what == CLI_ARG && path) {
+			return cli_usage(command, "unexpected argument %s", reader.value);
+		}
+		if (what < 0 && what != CLI_ARG) {
+			return cli_leave(what);
+		}
+		if (what == CLI_ARG) {
+			path = reader.value;
+		} else if (what == TRACE) {
+			explain.trace = reader.value;
+		} else {
+			explain.only = reader.value;
+		}
+	}
+	if (!path) {
+		return cli_usage(command, "which directory? The one that PAWL_TRACE named");
+	}
+	if (explain_folder(&explain, path, &err) != 0) {
+		return cli_fail(command, &err);
+	}
+	return CLI_OK;
+}
+
+const struct cli_command cli_explain = {
+	.name = "explain",
+	.args = "DIR",
+	.summary = "Say why steps were slow: who came late, which phase, which link",
+	.details =
+		"DIR holds the traces of a job that ran, or runs, with PAWL_TRACE=DIR: all of its\n"
+		"ranks' last operations. Copy what several hosts left into one directory.\n",
+	.options = options,
+	.main = main_explain,
+};

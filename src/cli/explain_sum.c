@@ -1,0 +1,512 @@
+/* pawl explain: what a group's traces say together. Pure.
+ */
+#include "cli/explain.h"
+
+#include "base/err.h"
+#include "coll/group_call.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NS_PER_S       1e9
+#define APART_MAX_NS   (1LL << 50) /* clocks further apart are left as they are */
+#define STEP_OPS_MAX   2048u       /* operations of a step */
+#define STEPS_MIN      4u          /* that must be alike, to be taken for steps */
+#define ODD_SHARE      20u         /* of so many operations one may be another than expected */
+#define LINK_HOSTS_MAX 1024u       /* more hosts are not compared */
+
+void explain_name(const struct trace_record *record, char *text)
+{
+	const struct pawl_coll_call call = {.kind = record->kind,
+		.op = record->op,
+		.dtype = record->dtype,
+		.mean = record->mean,
+		.root = record->root,
+		.len_bytes = record->bytes};
+
+	group_call_name(&call, text);
+}
+
+/* ---- the collectives that all ranks have ---- */
+
+/* A rank's, by number. */
+struct table {
+	const struct trace_record **at; /* owned; NULL: not this one */
+	uint64_t from;                  /* the number of the first */
+	size_t n;                       /* of numbers */
+};
+
+static bool is_collective(const struct trace_record *record)
+{
+	return record->what == TRACE_OPERATION && record->kind < PAWL_SEND;
+}
+
+/* Numbers that no rank's file has lost, as far as can be seen from the first and the last. */
+static void find_range(const struct explain_group *group, uint64_t *from, uint64_t *to)
+{
+	*from = 0;
+	*to = UINT64_MAX;
+	for (uint32_t r = 0; r < group->ranks; r++) {
+		const struct trace *trace = &group->traces[r];
+		uint64_t least = UINT64_MAX;
+		uint64_t most = 0;
+
+		for (size_t i = 0; i < trace->n; i++) {
+			const struct trace_record *record = &trace->records[i];
+
+			if (is_collective(record)) {
+				least = record->number < least ? record->number : least;
+				most = record->number > most ? record->number : most;
+			}
+		}
+		if (trace->head.ranks != 0) {
+			*from = least > *from ? least : *from;
+			*to = most < *to ? most : *to;
+		}
+	}
+	if (*to >= *from && *to - *from >= TRACE_CAP) {
+		*from = *to - TRACE_CAP + 1;
+	}
+}
+
+static struct table *make_tables(const struct explain_group *group)
+{
+	struct table *tables = calloc(group->ranks, sizeof(*tables));
+	uint64_t from;
+	uint64_t to;
+
+	find_range(group, &from, &to);
+	for (uint32_t r = 0; r < group->ranks && tables && to >= from; r++) {
+		const struct trace *trace = &group->traces[r];
+		struct table *table = &tables[r];
+
+		table->from = from;
+		table->n = (size_t)(to - from) + 1;
+		table->at = calloc(table->n, sizeof(struct trace_record *));
+		for (size_t i = 0; i < trace->n && table->at; i++) {
+			const struct trace_record *record = &trace->records[i];
+
+			if (is_collective(record) && record->number >= from &&
+				record->number <= to) {
+				table->at[record->number - from] = record;
+			}
+		}
+	}
+	return tables;
+}
+
+static void free_tables(struct table *tables, uint32_t n)
+{
+	for (uint32_t r = 0; r < n && tables; r++) {
+		free(tables[r].at);
+	}
+	free(tables);
+}
+
+static bool tables_whole(const struct table *tables, uint32_t n)
+{
+	bool whole = tables != NULL;
+
+	for (uint32_t r = 0; r < n && whole; r++) {
+		whole = tables[r].n == 0 || tables[r].at != NULL;
+	}
+	return whole;
+}
+
+/* Whether all that left a trace have number i. */
+static bool all_have(const struct explain_group *group, const struct table *tables, size_t i)
+{
+	for (uint32_t r = 0; r < group->ranks; r++) {
+		if (group->traces[r].head.ranks != 0 && tables[r].at[i] == NULL) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* ---- clocks ---- */
+
+static bool waits_for_all(enum pawl_coll kind)
+{
+	return kind == PAWL_ALL_REDUCE || kind == PAWL_ALL_GATHER || kind == PAWL_REDUCE_SCATTER ||
+		kind == PAWL_BARRIER;
+}
+
+/* By how much clock b is ahead of a: nothing is done at one before the other has begun it. */
+static int64_t find_apart(const struct explain_group *group, const struct table *tables, uint32_t a,
+	uint32_t b)
+{
+	int64_t least = -APART_MAX_NS;
+	int64_t most = APART_MAX_NS;
+
+	for (size_t i = 0; i < tables[a].n; i++) {
+		const struct trace_record *x = tables[a].at[i];
+		const struct trace_record *y = tables[b].at[i];
+		int64_t base_ns = group->base_ns[b] - group->base_ns[a];
+
+		if (x && y && waits_for_all(x->kind) && y->kind == x->kind) {
+			int64_t lo = base_ns + y->at_ns[TRACE_BEGUN] - x->at_ns[TRACE_DONE];
+			int64_t hi = base_ns + y->at_ns[TRACE_DONE] - x->at_ns[TRACE_BEGUN];
+
+			least = lo > least ? lo : least;
+			most = hi < most ? hi : most;
+		}
+	}
+	if (least > most || (least <= 0 && most >= 0)) {
+		return 0; /* nothing is wrong, or all */
+	}
+	return least / 2 + most / 2;
+}
+
+void explain_align(struct explain_group *group)
+{
+	struct table *tables = make_tables(group);
+	uint32_t first = 0;
+
+	while (first < group->ranks && group->traces[first].head.ranks == 0) {
+		first++;
+	}
+	for (uint32_t r = first + 1; r < group->ranks && tables_whole(tables, group->ranks); r++) {
+		int64_t apart_ns;
+
+		if (group->traces[r].head.ranks == 0 ||
+			group->traces[r].head.host == group->traces[first].head.host) {
+			continue;
+		}
+		apart_ns = find_apart(group, tables, first, r);
+		group->base_ns[r] -= apart_ns;
+		apart_ns = apart_ns < 0 ? -apart_ns : apart_ns;
+		group->apart_ns = apart_ns > group->apart_ns ? apart_ns : group->apart_ns;
+	}
+	free_tables(tables, group->ranks);
+}
+
+/* ---- operations ---- */
+
+static int compare_times(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a;
+	int64_t y = *(const int64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* times: room for one a rank. */
+static struct explain_op describe(const struct explain_group *group, const struct table *tables,
+	size_t i, int64_t *times)
+{
+	struct explain_op op = {.begin_ns = INT64_MAX, .together_ns = INT64_MIN};
+	uint32_t n = 0;
+
+	for (uint32_t r = 0; r < group->ranks; r++) {
+		const struct trace_record *record = tables[r].at[i];
+		int64_t base_ns = group->base_ns[r];
+
+		if (!record) {
+			continue;
+		}
+		op.record = op.record ? op.record : record;
+		times[n] = base_ns + record->at_ns[TRACE_BEGUN];
+		if (times[n] > op.together_ns) {
+			op.together_ns = times[n];
+			op.last = r;
+		}
+		if (base_ns + record->at_ns[TRACE_SUBMITTED] < op.begin_ns) {
+			op.begin_ns = base_ns + record->at_ns[TRACE_SUBMITTED];
+		}
+		if (base_ns + record->at_ns[TRACE_DONE] > op.end_ns) {
+			op.end_ns = base_ns + record->at_ns[TRACE_DONE];
+		}
+		n++;
+	}
+	qsort(times, n, sizeof(*times), compare_times);
+	op.late_ns = op.together_ns - times[(n - 1) / 2];
+	return op;
+}
+
+static int64_t within(int64_t ns, int64_t least, int64_t most)
+{
+	return ns < least ? least : ns > most ? most : ns;
+}
+
+/* One rank's part of an operation; together_ns by its own clock. */
+static void add_phases(struct explain_sum *sum, const struct trace_record *record,
+	int64_t together_ns)
+{
+	const int64_t *at = record->at_ns;
+	int64_t all_ns = within(together_ns, at[TRACE_TOGETHER], at[TRACE_DONE]);
+	int64_t far_ns = within(at[TRACE_FAR], all_ns, at[TRACE_DONE]);
+
+	sum->phase_s[EXPLAIN_QUEUED] += (double)(at[TRACE_FIRST] - at[TRACE_SUBMITTED]) / NS_PER_S;
+	sum->phase_s[EXPLAIN_IDLE] += (double)(at[TRACE_BEGUN] - at[TRACE_FIRST]) / NS_PER_S;
+	sum->phase_s[EXPLAIN_LATE] += (double)(all_ns - at[TRACE_BEGUN]) / NS_PER_S;
+	sum->phase_s[EXPLAIN_NETWORK] += (double)(far_ns - all_ns) / NS_PER_S;
+	sum->phase_s[EXPLAIN_MEMORY] += (double)(at[TRACE_DONE] - far_ns) / NS_PER_S;
+	sum->adding_s += (double)record->busy_ns / NS_PER_S;
+}
+
+static int list_ops(struct explain_sum *sum, const struct explain_group *group,
+	const struct table *tables, struct pawl_err *err)
+{
+	int64_t *times = calloc(group->ranks, sizeof(*times));
+	size_t most = 0;
+
+	for (uint32_t r = 0; r < group->ranks; r++) {
+		most = tables[r].n > most ? tables[r].n : most;
+	}
+	sum->ops = calloc(most + 1, sizeof(*sum->ops));
+	if (!times || !sum->ops) {
+		free(times);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %zu operations", most);
+	}
+	for (size_t i = 0; i < most; i++) {
+		struct explain_op op;
+
+		if (!all_have(group, tables, i)) {
+			continue;
+		}
+		op = describe(group, tables, i, times);
+		sum->ops[sum->ops_n++] = op;
+		for (uint32_t r = 0; r < group->ranks; r++) {
+			if (tables[r].at[i]) {
+				add_phases(sum, tables[r].at[i],
+					op.together_ns - group->base_ns[r]);
+			}
+		}
+	}
+	free(times);
+	return 0;
+}
+
+/* ---- steps ---- */
+
+static bool is_alike(const struct explain_op *a, const struct explain_op *b)
+{
+	const struct trace_record *x = a->record;
+	const struct trace_record *y = b->record;
+
+	return x->kind == y->kind && x->op == y->op && x->dtype == y->dtype && x->bytes == y->bytes;
+}
+
+/* After how many operations the same ones come again; 0: they do not. */
+static size_t find_period(const struct explain_sum *sum)
+{
+	for (size_t n = 1; n <= STEP_OPS_MAX && n * STEPS_MIN <= sum->ops_n; n++) {
+		size_t odd = 0;
+
+		for (size_t i = n; i < sum->ops_n && odd * ODD_SHARE <= sum->ops_n; i++) {
+			odd += !is_alike(&sum->ops[i], &sum->ops[i - n]);
+		}
+		if (odd * ODD_SHARE <= sum->ops_n) {
+			return n;
+		}
+	}
+	return 0;
+}
+
+/* A step's first operation: most often the longest pause is before it. */
+static size_t find_first(const struct explain_sum *sum, size_t period)
+{
+	size_t *votes = calloc(period, sizeof(*votes));
+	size_t best = 0;
+
+	for (size_t i = 1; i + period <= sum->ops_n && votes; i += period) {
+		size_t longest = i;
+
+		for (size_t k = i; k < i + period; k++) {
+			int64_t pause = sum->ops[k].begin_ns - sum->ops[k - 1].end_ns;
+
+			if (pause > sum->ops[longest].begin_ns - sum->ops[longest - 1].end_ns) {
+				longest = k;
+			}
+		}
+		votes[longest % period]++;
+	}
+	for (size_t k = 1; k < period && votes; k++) {
+		best = votes[k] > votes[best] ? k : best;
+	}
+	free(votes);
+	return best;
+}
+
+static int list_steps(struct explain_sum *sum, struct pawl_err *err)
+{
+	size_t period = find_period(sum);
+	size_t n = period > 0 ? period : 1;
+	size_t first = find_first(sum, n);
+
+	sum->step_ops = period;
+	sum->steps = calloc(sum->ops_n / n + 1, sizeof(*sum->steps));
+	if (!sum->steps) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for steps");
+	}
+	for (size_t i = first > 0 ? first : n; i + n <= sum->ops_n; i += n) {
+		struct explain_step *step = &sum->steps[sum->steps_n++];
+
+		step->first = i;
+		step->ns = sum->ops[i + n - 1].end_ns - sum->ops[i - 1].end_ns;
+	}
+	return 0;
+}
+
+/* ---- ranks ---- */
+
+static int list_ranks(struct explain_sum *sum, const struct explain_group *group,
+	struct pawl_err *err)
+{
+	int64_t *late = calloc(sum->ops_n + 1, sizeof(*late));
+
+	sum->ranks = calloc(group->ranks, sizeof(*sum->ranks));
+	if (!late || !sum->ranks) {
+		free(late);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", group->ranks);
+	}
+	for (uint32_t r = 0; r < group->ranks; r++) {
+		struct explain_rank *rank = &sum->ranks[r];
+
+		for (size_t i = 0; i < sum->ops_n; i++) {
+			if (sum->ops[i].last == r && sum->ops[i].late_ns >= EXPLAIN_LATE_NS) {
+				late[rank->last_n++] = sum->ops[i].late_ns;
+				rank->late_s += (double)sum->ops[i].late_ns / NS_PER_S;
+			}
+		}
+		if (rank->last_n > 0) {
+			qsort(late, rank->last_n, sizeof(*late), compare_times);
+			rank->late_median_ns = late[rank->last_n / 2];
+			rank->late_most_ns = late[rank->last_n - 1];
+		}
+	}
+	free(late);
+	return 0;
+}
+
+/* ---- links ---- */
+
+static int compare_links(const void *a, const void *b)
+{
+	const struct explain_link *one = a;
+	const struct explain_link *two = b;
+	double x = one->bytes * two->s;
+	double y = two->bytes * one->s;
+
+	return x < y ? -1 : x > y;
+}
+
+/* The host of a rank, or server; LINK_HOSTS_MAX: unknown. */
+static uint32_t host_of(const struct explain_group *group, uint32_t peer)
+{
+	if (peer >= group->ranks) {
+		return group->hosts + (peer - group->ranks);
+	}
+	return group->traces[peer].head.ranks != 0 ? group->traces[peer].head.host : LINK_HOSTS_MAX;
+}
+
+static int list_links(struct explain_sum *sum, const struct explain_group *group,
+	struct pawl_err *err)
+{
+	uint32_t hosts = group->hosts;
+	struct explain_link *links;
+
+	for (uint32_t r = 0; r < group->ranks; r++) {
+		const struct trace_head *head = &group->traces[r].head;
+
+		if (head->ranks != 0 && group->hosts + head->peers - group->ranks > hosts) {
+			hosts = group->hosts + head->peers - group->ranks;
+		}
+	}
+	if (hosts == 1 || hosts > LINK_HOSTS_MAX) {
+		return 0;
+	}
+	links = calloc((size_t)hosts * hosts, sizeof(*links));
+	if (!links) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u hosts", hosts);
+	}
+	for (uint32_t r = 0; r < group->ranks; r++) {
+		const struct trace *trace = &group->traces[r];
+
+		for (size_t i = 0; i < trace->n; i++) {
+			const struct trace_record *record = &trace->records[i];
+			uint32_t to = record->what == TRACE_LINK ? host_of(group, record->peer)
+								 : LINK_HOSTS_MAX;
+
+			if (to < hosts) {
+				struct explain_link *link = &links[trace->head.host * hosts + to];
+
+				link->bytes += (double)record->bytes;
+				link->s += (double)record->busy_ns / NS_PER_S;
+			}
+		}
+	}
+	sum->links = links;
+	for (uint32_t i = 0; i < hosts * hosts; i++) {
+		if (links[i].s > 0) {
+			struct explain_link link = {i / hosts, i % hosts, links[i].bytes,
+				links[i].s};
+
+			links[sum->links_n++] = link;
+		}
+	}
+	qsort(links, sum->links_n, sizeof(*links), compare_links);
+	return 0;
+}
+
+/* ---- all of it ---- */
+
+static void add_waits(struct explain_sum *sum, const struct explain_group *group)
+{
+	for (uint32_t r = 0; r < group->ranks; r++) {
+		const struct trace *trace = &group->traces[r];
+
+		for (size_t i = 0; i < trace->n; i++) {
+			const struct trace_record *record = &trace->records[i];
+			bool wait = record->what == TRACE_WAIT;
+
+			sum->blocked_s += wait ? (double)(record->at_ns[TRACE_DONE] -
+							 record->at_ns[TRACE_SUBMITTED]) /
+					NS_PER_S
+					       : 0;
+		}
+	}
+}
+
+int explain_sum_init(struct explain_sum *sum, const struct explain_group *group,
+	struct pawl_err *err)
+{
+	struct table *tables = make_tables(group);
+	int rv = tables_whole(tables, group->ranks)
+		? 0
+		: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", group->ranks);
+
+	*sum = (struct explain_sum){0};
+	if (rv == 0) {
+		rv = list_ops(sum, group, tables, err);
+	}
+	if (rv == 0) {
+		rv = list_steps(sum, err);
+	}
+	if (rv == 0) {
+		rv = list_ranks(sum, group, err);
+	}
+	if (rv == 0) {
+		rv = list_links(sum, group, err);
+	}
+	add_waits(sum, group);
+	if (rv == 0 && sum->ops_n > 0) {
+		sum->elapsed_s =
+			(double)(sum->ops[sum->ops_n - 1].end_ns - sum->ops[0].begin_ns) / NS_PER_S;
+	}
+	free_tables(tables, group->ranks);
+	if (rv != 0) {
+		explain_sum_deinit(sum);
+	}
+	return rv;
+}
+
+void explain_sum_deinit(struct explain_sum *sum)
+{
+	free(sum->ops);
+	free(sum->steps);
+	free(sum->ranks);
+	free(sum->links);
+	*sum = (struct explain_sum){0};
+}

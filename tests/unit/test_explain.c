@@ -1,0 +1,151 @@
+/* What `pawl explain` finds in traces that are made up: two ranks, each on a host of its own. */
+#include "cli/explain.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#define RANKS    2
+#define STEPS    8
+#define STEP_OPS 2
+#define MS       1000000LL
+#define STEP_NS  (20 * MS)
+#define TAKES_NS (1 * MS) /* an operation, once both have begun it */
+#define APART_NS (5000 * MS)
+#define SLOW     5 /* step to which rank 1 comes late, */
+#define LATE_NS  (7 * MS)
+#define RECORDS  (STEPS * STEP_OPS + 1)
+
+static struct trace traces[RANKS];
+static struct trace_record records[RANKS][RECORDS];
+static int64_t bases_ns[RANKS];
+
+/* When a rank begins operation i, and when all have; of a clock that both have. */
+static int64_t begins_ns(uint32_t rank, uint64_t i)
+{
+	int64_t at_ns = (int64_t)(i / STEP_OPS) * STEP_NS + (int64_t)(i % STEP_OPS) * 2 * MS;
+
+	at_ns += i / STEP_OPS > SLOW ? LATE_NS : 0;
+	return 1000 * MS + at_ns + (rank == 1 && i == SLOW * STEP_OPS ? LATE_NS : 0) +
+		(i / STEP_OPS == SLOW && i % STEP_OPS > 0 ? LATE_NS : 0);
+}
+
+static struct explain_group make_group(void)
+{
+	for (uint32_t r = 0; r < RANKS; r++) {
+		for (uint64_t i = 0; i < STEPS * STEP_OPS; i++) {
+			int64_t begun_ns = begins_ns(r, i);
+			int64_t all_ns = begins_ns(1, i);
+
+			records[r][i] = (struct trace_record){.kind = PAWL_ALL_REDUCE,
+				.dtype = PAWL_FLOAT32,
+				.number = i,
+				.bytes = 4000 * (1 + i % STEP_OPS),
+				.at_ns = {begun_ns, begun_ns, begun_ns, all_ns, all_ns + TAKES_NS,
+					all_ns + TAKES_NS},
+				.peer = PAWL_ANY_RANK};
+		}
+		records[r][STEPS * STEP_OPS] = (struct trace_record){.what = TRACE_LINK,
+			.peer = 1 - r,
+			.bytes = r == 0 ? 1000000 : 400000,
+			.at_ns = {0, 0, 0, 0, 0, 20 * MS},
+			.busy_ns = 10 * MS};
+		traces[r] = (struct trace){.head = {.rank = r,
+						   .ranks = RANKS,
+						   .peers = RANKS,
+						   .host = r,
+						   .hosts = RANKS,
+						   .hostname = "a"},
+			.records = records[r],
+			.n = RECORDS,
+			.written = RECORDS};
+		bases_ns[r] = (int64_t)r * APART_NS;
+	}
+	return (struct explain_group){.ranks = RANKS,
+		.hosts = RANKS,
+		.there = RANKS,
+		.traces = traces,
+		.base_ns = bases_ns};
+}
+
+/* A clock that is five seconds ahead is put right, to within what an operation takes. */
+static void clocks_are_put_right(void **state)
+{
+	struct explain_group group = make_group();
+
+	explain_align(&group);
+	assert_true(llabs(group.apart_ns - APART_NS) <= TAKES_NS);
+	assert_true(llabs(group.base_ns[1] - group.base_ns[0]) <= TAKES_NS);
+	explain_align(&group); /* they are right now */
+	assert_true(llabs(group.base_ns[1] - group.base_ns[0]) <= TAKES_NS);
+}
+
+static void the_slow_step_and_who_was_late_are_found(void **state)
+{
+	struct explain_group group = make_group();
+	struct explain_sum sum;
+	size_t slow = 0;
+
+	bases_ns[1] = 0;
+	assert_int_equal(explain_sum_init(&sum, &group, NULL), 0);
+	assert_int_equal(sum.ops_n, STEPS * STEP_OPS);
+	assert_int_equal(sum.step_ops, STEP_OPS);
+	assert_int_equal(sum.steps_n, STEPS - 1); /* before the first is nothing */
+	for (size_t i = 0; i < sum.steps_n; i++) {
+		slow = sum.steps[i].ns > sum.steps[slow].ns ? i : slow;
+		assert_int_equal(sum.steps[i].ns,
+			STEP_NS + (sum.steps[i].first == SLOW * STEP_OPS ? LATE_NS : 0));
+	}
+	assert_int_equal(sum.steps[slow].first, SLOW * STEP_OPS);
+	assert_int_equal(sum.ops[SLOW * STEP_OPS].last, 1);
+	assert_int_equal(sum.ops[SLOW * STEP_OPS].late_ns, LATE_NS);
+	assert_int_equal(sum.ranks[1].last_n, 1);
+	assert_int_equal(sum.ranks[1].late_most_ns, LATE_NS);
+	assert_int_equal(sum.ranks[0].last_n, 0);
+	assert_true(sum.phase_s[EXPLAIN_LATE] > 0.0069 && sum.phase_s[EXPLAIN_LATE] < 0.0071);
+	assert_true(sum.phase_s[EXPLAIN_NETWORK] > 0.0319 && sum.phase_s[EXPLAIN_NETWORK] < 0.0321);
+	explain_sum_deinit(&sum);
+}
+
+static void the_slower_link_comes_first(void **state)
+{
+	struct explain_group group = make_group();
+	struct explain_sum sum;
+
+	assert_int_equal(explain_sum_init(&sum, &group, NULL), 0);
+	assert_int_equal(sum.links_n, 2);
+	assert_int_equal(sum.links[0].from, 1);
+	assert_int_equal(sum.links[0].to, 0);
+	assert_true(sum.links[0].bytes / sum.links[0].s < 41e6);
+	assert_int_equal(sum.links[1].from, 0);
+	explain_sum_deinit(&sum);
+}
+
+/* Of operations that one rank has lost nothing is said. */
+static void what_one_rank_has_not_is_left_out(void **state)
+{
+	struct explain_group group = make_group();
+	struct explain_sum sum;
+
+	traces[0].records += 3;
+	traces[0].n -= 3;
+	assert_int_equal(explain_sum_init(&sum, &group, NULL), 0);
+	assert_int_equal(sum.ops_n, STEPS * STEP_OPS - 3);
+	assert_int_equal(sum.ops[0].record->number, 3);
+	explain_sum_deinit(&sum);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(clocks_are_put_right),
+		cmocka_unit_test(the_slow_step_and_who_was_late_are_found),
+		cmocka_unit_test(the_slower_link_comes_first),
+		cmocka_unit_test(what_one_rank_has_not_is_left_out),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

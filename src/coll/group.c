@@ -168,6 +168,12 @@ int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint
 	return 0;
 }
 
+/* Its caller drives. */
+static bool has_no_thread(const struct pawl_group *group)
+{
+	return group->heads || group->port->now_ns;
+}
+
 int coll_group_start(struct pawl_group *group, struct coll_port *port, const uint32_t *where,
 	struct pawl_err *err)
 {
@@ -182,12 +188,12 @@ int coll_group_start(struct pawl_group *group, struct coll_port *port, const uin
 		group->started = rv == 0;
 		return rv;
 	}
-	group->checked_ns = clock_mono_ns();
+	group->checked_ns = group_clock_ns(group);
 	for (uint32_t p = 0; p < group->peers; p++) {
 		group->heard_ns[p] = group->checked_ns;
 	}
-	if (group->heads) {
-		group->started = true; /* its caller drives */
+	if (has_no_thread(group)) {
+		group->started = true;
 		return 0;
 	}
 	sys = FAULT_SYS("coll.group", pthread_create(&group->thread, NULL, run_thread, group));
@@ -202,7 +208,8 @@ int coll_group_start(struct pawl_group *group, struct coll_port *port, const uin
 /* Under driving: the others hear that we leave, if they listen. */
 static void say_goodbye(struct pawl_group *group)
 {
-	int64_t end_ns = clock_mono_ns() + GOODBYE_NS;
+	struct coll_port *port = group->port;
+	int64_t end_ns = group_clock_ns(group) + GOODBYE_NS;
 	struct pawl_err err;
 	uint64_t number = group->submitted;
 	bool pending = true;
@@ -213,12 +220,17 @@ static void say_goodbye(struct pawl_group *group)
 		number = first && first->number < number ? first->number : number;
 	}
 	coll_talk_leave(&group->talk, number);
-	while (pending && clock_mono_ns() < end_ns) {
+	while (pending && group_clock_ns(group) < end_ns) {
+		uint32_t seen = port->look(port);
+
 		pending = false;
 		group_move_talk(group);
 		for (uint32_t p = 0; p < group->peers; p++) {
 			pending |= group_meets(group, p) && coll_talk_pending(&group->talk, p) &&
 				!coll_talk_left(&group->talk, p, &(uint64_t){0});
+		}
+		if (pending) {
+			port->wait(port, seen, NS_PER_MS);
 		}
 	}
 	pawl_err_set(&err, PAWL_ECANCELED, "the group was closed");
@@ -241,7 +253,7 @@ void pawl_group_leave(struct pawl_group *group)
 	pthread_cond_broadcast(&group->work);
 	pthread_cond_broadcast(&group->tell);
 	pthread_mutex_unlock(&group->state);
-	if (joined && !group->heads) {
+	if (joined && !has_no_thread(group)) {
 		group->port->wake(group->port);
 		pthread_join(group->thread, NULL);
 	}
@@ -337,7 +349,7 @@ int pawl_group_submit(struct pawl_group *group, struct pawl_work *work,
 	*work = (struct pawl_work){.call = *call, .from = call->root};
 	priv_of(work)->caller = group->rank;
 	priv_of(work)->deadline_ns =
-		call->timeout_ns > 0 ? clock_mono_ns() + call->timeout_ns : NEVER_NS;
+		call->timeout_ns > 0 ? group_clock_ns(group) + call->timeout_ns : NEVER_NS;
 	pthread_mutex_lock(&group->state);
 	rv = check_group(group, err);
 	if (rv == 0 && group->ranks > 1) {
@@ -367,8 +379,8 @@ static void take_turn(struct pawl_group *group, struct pawl_work *work, int64_t 
 		return;
 	}
 	group_begin_turn(group);
-	while (!pawl_work_done(work) && clock_mono_ns() < until_ns) {
-		group_drive(group, until_ns - clock_mono_ns());
+	while (!pawl_work_done(work) && group_clock_ns(group) < until_ns) {
+		group_drive(group, until_ns - group_clock_ns(group));
 	}
 	group_end_turn(group);
 }
@@ -387,7 +399,7 @@ static int tell_failure(struct pawl_group *group, const struct pawl_work *work,
 int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t timeout_ns,
 	struct pawl_err *err)
 {
-	int64_t end_ns = timeout_ns < 0 ? NEVER_NS : clock_mono_ns() + timeout_ns;
+	int64_t end_ns = timeout_ns < 0 ? NEVER_NS : group_clock_ns(group) + timeout_ns;
 	int rv = 0;
 
 	if (pawl_work_done(work) && work->code == 0) {
@@ -399,7 +411,7 @@ int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t ti
 	pthread_mutex_lock(&group->state);
 	group->waiters++;
 	while (!pawl_work_done(work) && rv == 0) {
-		int64_t now_ns = clock_mono_ns();
+		int64_t now_ns = group_clock_ns(group);
 
 		if (now_ns >= end_ns) {
 			rv = pawl_err_set(err, PAWL_ETIMEDOUT,

@@ -6,7 +6,6 @@
  * the culprit, and then ends itself, is not taken for it.
  */
 #include "base/assert.h"
-#include "base/clock.h"
 #include "base/err.h"
 #include "coll/group_impl.h"
 
@@ -518,7 +517,7 @@ void group_drive(struct pawl_group *group, int64_t wait_ns)
 	uint32_t seen = port->look(port);
 	bool moved;
 
-	group->now_ns = clock_mono_ns();
+	group->now_ns = group_clock_ns(group);
 	if (group->beat_every_ns > 0 && group->now_ns - group->beat_ns >= group->beat_every_ns) {
 		group->beat_ns = group->now_ns;
 		coll_talk_beat(&group->talk);

@@ -256,8 +256,8 @@ static bool receive_some(struct pawl_group *group, struct pawl_work *work, uint3
 			COLL_HEAD_BYTES - head->got);
 		head->got = (uint8_t)(head->got + n);
 		if (n > 0 && head->got == COLL_HEAD_BYTES &&
-			group_head_check(head->bytes, work, priv_of(work)->caller, peer, &err) !=
-				0) {
+			group_head_check(head->bytes, work, priv_of(work)->caller, peer,
+				group->ranks, &err) != 0) {
 			group_fail(group, &err);
 		}
 		return n > 0;

@@ -173,6 +173,12 @@ int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint
 	return 0;
 }
 
+/* Its caller drives. */
+static bool has_no_thread(const struct pawl_group *group)
+{
+	return group->heads || group->port->now_ns;
+}
+
 int coll_group_start(struct pawl_group *group, struct coll_port *port, const uint32_t *where,
 	struct pawl_err *err)
 {
@@ -187,12 +193,12 @@ int coll_group_start(struct pawl_group *group, struct coll_port *port, const uin
 		group->started = rv == 0;
 		return rv;
 	}
-	group->checked_ns = clock_mono_ns();
+	group->checked_ns = group_clock_ns(group);
 	for (uint32_t p = 0; p < group->peers; p++) {
 		group->heard_ns[p] = group->checked_ns;
 	}
-	if (group->heads) {
-		group->started = true; /* its caller drives */
+	if (has_no_thread(group)) {
+		group->started = true;
 		return 0;
 	}
 	sys = FAULT_SYS("coll.group", pthread_create(&group->thread, NULL, run_thread, group));
@@ -214,7 +220,8 @@ void coll_group_link(struct pawl_group *group, const struct coll_link *link)
 /* Under driving: the others hear that we leave, if they listen. */
 static void say_goodbye(struct pawl_group *group)
 {
-	int64_t end_ns = clock_mono_ns() + GOODBYE_NS;
+	struct coll_port *port = group->port;
+	int64_t end_ns = group_clock_ns(group) + GOODBYE_NS;
 	struct pawl_err err;
 	uint64_t number = group->submitted;
 	bool pending = true;
@@ -225,12 +232,17 @@ static void say_goodbye(struct pawl_group *group)
 		number = first && first->number < number ? first->number : number;
 	}
 	coll_talk_leave(&group->talk, number);
-	while (pending && clock_mono_ns() < end_ns) {
+	while (pending && group_clock_ns(group) < end_ns) {
+		uint32_t seen = port->look(port);
+
 		pending = false;
 		group_move_talk(group);
 		for (uint32_t p = 0; p < group->peers; p++) {
 			pending |= group_meets(group, p) && coll_talk_pending(&group->talk, p) &&
 				!coll_talk_left(&group->talk, p, &(uint64_t){0});
+		}
+		if (pending) {
+			port->wait(port, seen, NS_PER_MS);
 		}
 	}
 	pawl_err_set(&err, PAWL_ECANCELED, "the group was closed");
@@ -253,7 +265,7 @@ void pawl_group_leave(struct pawl_group *group)
 	pthread_cond_broadcast(&group->work);
 	pthread_cond_broadcast(&group->tell);
 	pthread_mutex_unlock(&group->state);
-	if (joined && !group->heads) {
+	if (joined && !has_no_thread(group)) {
 		group->port->wake(group->port);
 		pthread_join(group->thread, NULL);
 	}
@@ -297,7 +309,7 @@ static void do_alone(struct pawl_group *group, struct pawl_work *work)
 		memmove((uint8_t *)call->out + out_at, (const uint8_t *)call->in + in_at, len);
 	}
 	pthread_mutex_lock(&group->state);
-	group->now_ns = clock_mono_ns();
+	group->now_ns = group_clock_ns(group);
 	group_stats_done(group, work);
 	pthread_mutex_unlock(&group->state);
 	__atomic_store_n(&work->done, true, __ATOMIC_RELEASE);
@@ -342,7 +354,7 @@ static void enqueue(struct pawl_group *group, struct pawl_work *work)
 int pawl_group_submit(struct pawl_group *group, struct pawl_work *work,
 	const struct pawl_coll_call *call, struct pawl_err *err)
 {
-	int64_t now_ns = clock_mono_ns();
+	int64_t now_ns = group_clock_ns(group);
 	int rv = group_call_check(call, group->rank, group->ranks, err);
 
 	if (rv == 0 && group->pid != getpid()) {
@@ -387,7 +399,7 @@ static void take_turn(struct pawl_group *group, struct pawl_work *work, int64_t 
 	group_begin_turn(group);
 	while (!pawl_work_done(work) && now_ns < until_ns) {
 		group_drive(group, until_ns - now_ns);
-		now_ns = pawl_work_done(work) ? until_ns : clock_mono_ns();
+		now_ns = pawl_work_done(work) ? until_ns : group_clock_ns(group);
 	}
 	group_end_turn(group);
 }
@@ -417,14 +429,14 @@ int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t ti
 	if (group->pid != getpid()) {
 		return refuse_fork(group, err);
 	}
-	from_ns = now_ns = clock_mono_ns();
+	from_ns = now_ns = group_clock_ns(group);
 	end_ns = timeout_ns < 0 ? NEVER_NS : from_ns + timeout_ns;
 	pthread_mutex_lock(&group->state);
 	group->waiters++;
 	while (!pawl_work_done(work) && now_ns < end_ns) {
 		take_turn(group, work, now_ns,
 			end_ns - now_ns < WAIT_NS ? end_ns : now_ns + WAIT_NS);
-		now_ns = pawl_work_done(work) ? now_ns : clock_mono_ns();
+		now_ns = pawl_work_done(work) ? now_ns : group_clock_ns(group);
 	}
 	if (!pawl_work_done(work)) {
 		rv = pawl_err_set(err, PAWL_ETIMEDOUT,

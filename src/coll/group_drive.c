@@ -6,7 +6,6 @@
  * the culprit, and then ends itself, is not taken for it.
  */
 #include "base/assert.h"
-#include "base/clock.h"
 #include "base/err.h"
 #include "coll/group_impl.h"
 
@@ -86,7 +85,7 @@ void group_finish(struct pawl_group *group, struct pawl_work *work, int code)
 		coll_divide(call->dtype, call->out, call->len_bytes / coll_type_bytes(call->dtype),
 			group->ranks);
 	}
-	group->now_ns = clock_mono_ns();
+	group->now_ns = group_clock_ns(group);
 	pthread_mutex_lock(&group->state);
 	remove_work(queue_of(group, work), work);
 	if (code == 0) {
@@ -257,7 +256,7 @@ static bool receive_some(struct pawl_group *group, struct pawl_work *work, uint3
 		if (n > 0 && head->got == COLL_HEAD_BYTES) {
 			group_stats_head(group, slot, peer);
 			if (group_head_check(head->bytes, work, priv_of(work)->caller, peer,
-				    &err) != 0) {
+				    group->ranks, &err) != 0) {
 				group_fail(group, &err);
 			}
 		}
@@ -530,7 +529,7 @@ void group_drive(struct pawl_group *group, int64_t wait_ns)
 	int64_t before_ns = group->now_ns;
 	bool moved;
 
-	group->now_ns = clock_mono_ns();
+	group->now_ns = group_clock_ns(group);
 	if (group->beat_every_ns > 0 && group->now_ns - group->beat_ns >= group->beat_every_ns) {
 		group->beat_ns = group->now_ns;
 		coll_talk_beat(&group->talk);

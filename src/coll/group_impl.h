@@ -7,6 +7,7 @@
 #ifndef COLL_GROUP_IMPL_H
 #define COLL_GROUP_IMPL_H
 
+#include "base/clock.h"
 #include "coll/cost.h"
 #include "coll/exec.h"
 #include "coll/group.h"
@@ -135,6 +136,13 @@ static inline struct group_work *priv_of(struct pawl_work *work)
 {
 	_Static_assert(sizeof(struct group_work) <= sizeof(work->priv), "priv is too small");
 	return (struct group_work *)(void *)work->priv;
+}
+
+/* Of its port, once it has one. */
+static inline int64_t group_clock_ns(const struct pawl_group *group)
+{
+	return group->port && group->port->now_ns ? group->port->now_ns(group->port)
+						  : clock_mono_ns();
 }
 
 void group_push(struct group_queue *queue, struct pawl_work *work);

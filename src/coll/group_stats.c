@@ -5,7 +5,6 @@
  * The clock is read once an operation more than without, and around adding what is large enough for
  * that not to matter; everything else is stamped with the time at which the driver began to look.
  */
-#include "base/clock.h"
 #include "coll/group_impl.h"
 #include "coll/group_trace.h"
 
@@ -54,9 +53,9 @@ void group_stats_add(struct pawl_group *group, struct group_slot *slot, uint32_t
 		coll_exec_received(&slot->exec, peer, n);
 		return;
 	}
-	from_ns = clock_mono_ns();
+	from_ns = group_clock_ns(group);
 	coll_exec_received(&slot->exec, peer, n);
-	group->now_ns = clock_mono_ns();
+	group->now_ns = group_clock_ns(group);
 	slot->times.added_ns += group->now_ns - from_ns;
 }
 
@@ -173,7 +172,7 @@ void group_stats_done(struct pawl_group *group, struct pawl_work *work)
 static int64_t find_end(const struct pawl_group *group, const struct pawl_work *work)
 {
 	if (!pawl_work_done(work) || work->code != 0 || is_message(&work->call)) {
-		return clock_mono_ns();
+		return group_clock_ns(group);
 	}
 	return group->free_ns[work->number % COLL_CHANNELS];
 }
@@ -193,7 +192,7 @@ void group_stats_waited(struct pawl_group *group, const struct pawl_work *work, 
 uint32_t pawl_group_stats(struct pawl_group *group, struct pawl_stats *stats,
 	struct pawl_peer_stats *peers, uint32_t n)
 {
-	*stats = (struct pawl_stats){.now_ns = clock_mono_ns()};
+	*stats = (struct pawl_stats){.now_ns = group_clock_ns(group)};
 	if (group->pid != getpid()) {
 		return 0;
 	}

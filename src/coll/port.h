@@ -33,6 +33,9 @@ struct coll_port {
 	/* Why a peer will send nothing more than what has come: static text; NULL: it may. */
 	const char *(*lost)(struct coll_port *port, uint32_t peer);
 	void (*close)(struct coll_port *port);
+	/* The time that its waits go by, of a port whose time is not CLOCK_MONOTONIC: then a group
+	 * has no thread of its own, and moves only while its caller waits. Else NULL. */
+	int64_t (*now_ns)(struct coll_port *port);
 };
 
 #endif

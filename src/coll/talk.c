@@ -632,9 +632,7 @@ static void end_bytes(struct coll_talk *talk, struct talk_peer *peer)
 				*c = '?';
 			}
 		}
-		if (talk->failure.code == 0) {
-			talk->failure = peer->heard;
-		}
+		coll_talk_fail(talk, &peer->heard);
 		peer->heard.code = 0;
 	} else if (message && message->over_bytes == message->len_bytes) {
 		drop(&peer->asked, message);

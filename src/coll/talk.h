@@ -69,7 +69,9 @@ struct coll_message *coll_talk_give_up(struct coll_talk *talk);
 void coll_talk_beat(struct coll_talk *talk);
 /* … that it leaves, and does no collective from number on. */
 void coll_talk_leave(struct coll_talk *talk, uint64_t number);
-/* … that all is over, and why; only the first time, and not what was heard of another. */
+/* … that all is over, and why; only the first time. What is heard of a peer is passed on: so
+ * whoever ends because of it has said why, and is not taken for the culprit by who hears of that
+ * first. */
 void coll_talk_fail(struct coll_talk *talk, const struct pawl_err *why);
 /* Whether a peer has left, and with which number. */
 bool coll_talk_left(const struct coll_talk *talk, uint32_t peer, uint64_t *number);

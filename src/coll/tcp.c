@@ -126,19 +126,16 @@ static size_t tcp_receive(struct coll_port *port, uint32_t peer, uint32_t stream
 	return 0;
 }
 
+/* Connections overtake each other: it is the end of the talk that comes after a peer's last words.
+ */
 static const char *lost(struct coll_port *port, uint32_t peer)
 {
 	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
-		const struct tcp_link *link = tcp_link(tcp_of(port), peer, s);
-
-		if (link->broken) {
+		if (tcp_link(tcp_of(port), peer, s)->broken) {
 			return "its connection broke";
 		}
-		if (link->ended) {
-			return "its connection was closed";
-		}
 	}
-	return NULL;
+	return tcp_link(tcp_of(port), peer, COLL_TALK)->ended ? "its connection was closed" : NULL;
 }
 
 /* ---- the end ---- */

@@ -1,5 +1,6 @@
-/* What every port must do, tried on those that there are: shared memory, TCP. Ranks are threads, or
- * one thread that is all of them; where one must die they are processes. */
+/* What every port must do, tried on those that there are: shared memory, TCP, both, and simulated
+ * ones. Ranks are threads (simulated: turns on one), or one thread that is all of them; where one
+ * must die they are processes. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -7,7 +8,9 @@
 #include "coll/mixed.h"
 #include "coll/shm.h"
 #include "coll/tcp.h"
+#include "coll/tcp_impl.h"
 #include "seed.h"
+#include "sim.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -39,8 +42,22 @@ struct kind {
 		struct pawl_err *err);
 	/* may make another port of it */
 	int (*join)(struct coll_port **port, const char *const *names, struct pawl_err *err);
+	/* does something as each rank, at the same time */
+	void (*all)(void *(*run)(void *user), void *const *users);
 	const char *dead; /* why a rank is lost whose process was killed */
 };
+
+static void run_threads(void *(*run)(void *user), void *const *users)
+{
+	pthread_t threads[RANKS];
+
+	for (uint32_t r = 0; r < RANKS; r++) {
+		assert_int_equal(pthread_create(&threads[r], NULL, run, users[r]), 0);
+	}
+	for (uint32_t r = 0; r < RANKS; r++) {
+		pthread_join(threads[r], NULL);
+	}
+}
 
 static int join_shm(struct coll_port **port, const char *const *names, struct pawl_err *err)
 {
@@ -103,9 +120,58 @@ static int join_mixed(struct coll_port **port, const char *const *names, struct 
 	return coll_mixed_open(port, half->shm, half->tcp, local, half->ranks, err);
 }
 
-static struct kind shm = {coll_shm_open, join_shm, "its process ended"};
-static struct kind tcp = {open_tcp, join_tcp, "its connection was closed"};
-static struct kind mixed = {open_mixed, join_mixed, "its process ended"};
+static struct sim *world; /* of simulated ports; of the test before, until the next one */
+
+static int open_simulated(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
+	struct pawl_err *err)
+{
+	static const struct sim_net net = {1e9, 50000, 20000, 3000000, 100000, 64u << 10, 100000};
+	static const uint32_t host_of[RANKS] = {0, 0, 1};
+
+	if (rank == 0 && world) {
+		sim_close(world);
+	}
+	if (rank == 0) {
+		world = sim_open(&net, host_of, ranks, first_seed);
+	}
+	*out = sim_port(world, rank);
+	snprintf(name, NAME, "simulated");
+	return 0;
+}
+
+static int join_simulated(struct coll_port **port, const char *const *names, struct pawl_err *err)
+{
+	return 0;
+}
+
+/* What a simulated rank does. */
+struct turn {
+	void *(*run)(void *user);
+	void *user;
+};
+
+static void take_turn(void *user)
+{
+	struct turn *turn = user;
+
+	turn->run(turn->user);
+}
+
+static void run_simulated(void *(*run)(void *user), void *const *users)
+{
+	struct turn turns[RANKS];
+
+	for (uint32_t r = 0; r < RANKS; r++) {
+		turns[r] = (struct turn){run, users[r]};
+		sim_spawn(world, r, take_turn, &turns[r]);
+	}
+	assert_true(sim_run(world, sim_now_ns(world) + 1000 * NS_PER_S));
+}
+
+static struct kind shm = {coll_shm_open, join_shm, run_threads, "its process ended"};
+static struct kind tcp = {open_tcp, join_tcp, run_threads, "its connection was closed"};
+static struct kind mixed = {open_mixed, join_mixed, run_threads, "its process ended"};
+static struct kind simulated = {open_simulated, join_simulated, run_simulated, NULL};
 
 struct ports {
 	const struct kind *kind;
@@ -116,7 +182,6 @@ struct ports {
 struct joiner {
 	struct ports *ports;
 	uint32_t rank;
-	pthread_t thread;
 	int rv;
 };
 
@@ -136,6 +201,7 @@ static void *join_rank(void *user)
 static void open_ports(struct ports *ports, const struct kind *kind)
 {
 	struct joiner joiners[RANKS];
+	void *users[RANKS];
 
 	ports->kind = kind;
 	for (uint32_t r = 0; r < RANKS; r++) {
@@ -143,10 +209,10 @@ static void open_ports(struct ports *ports, const struct kind *kind)
 	}
 	for (uint32_t r = 0; r < RANKS; r++) {
 		joiners[r] = (struct joiner){.ports = ports, .rank = r};
-		pthread_create(&joiners[r].thread, NULL, join_rank, &joiners[r]);
+		users[r] = &joiners[r];
 	}
+	kind->all(join_rank, users);
 	for (uint32_t r = 0; r < RANKS; r++) {
-		pthread_join(joiners[r].thread, NULL);
 		assert_int_equal(joiners[r].rv, 0);
 	}
 }
@@ -162,14 +228,12 @@ static void *close_port(void *user)
 /* All at once: TCP waits a while for others to close. */
 static void close_ports(struct ports *ports)
 {
-	pthread_t threads[RANKS];
+	void *users[RANKS];
 
 	for (uint32_t r = 0; r < RANKS; r++) {
-		pthread_create(&threads[r], NULL, close_port, ports->at[r]);
+		users[r] = ports->at[r];
 	}
-	for (uint32_t r = 0; r < RANKS; r++) {
-		pthread_join(threads[r], NULL);
-	}
+	ports->kind->all(close_port, users);
 }
 
 /* Byte i of the stream from a to b. */
@@ -227,7 +291,6 @@ static bool is_over(const struct flow *flow, uint32_t rank)
 struct runner {
 	struct coll_port *port;
 	uint32_t rank;
-	pthread_t thread;
 };
 
 static void *run_rank(void *user)
@@ -260,16 +323,15 @@ static void *run_rank(void *user)
 static void streams_bring_all_in_order(void **state)
 {
 	struct runner runners[RANKS];
+	void *users[RANKS];
 	struct ports ports;
 
 	open_ports(&ports, *state);
 	for (uint32_t r = 0; r < RANKS; r++) {
-		runners[r] = (struct runner){ports.at[r], r, 0};
-		pthread_create(&runners[r].thread, NULL, run_rank, &runners[r]);
+		runners[r] = (struct runner){ports.at[r], r};
+		users[r] = &runners[r];
 	}
-	for (uint32_t r = 0; r < RANKS; r++) {
-		pthread_join(runners[r].thread, NULL);
-	}
+	ports.kind->all(run_rank, users);
 	close_ports(&ports);
 }
 
@@ -347,9 +409,10 @@ static const char *await_lost(struct coll_port *port, uint32_t peer)
 	char byte;
 
 	while (port->lost(port, peer) == NULL && clock_mono_ns() < end_ns) {
-		port->look(port);
+		uint32_t seen = port->look(port);
+
 		assert_int_equal(port->receive(port, peer, COLL_TALK, &byte, 1), 0);
-		sched_yield();
+		port->wait(port, seen, NS_PER_MS);
 	}
 	return port->lost(port, peer);
 }
@@ -393,6 +456,35 @@ static void a_dead_rank_is_told(void **state)
 	for (int i = 0; i < 2; i++) {
 		close(up[i]);
 		close(down[i]);
+	}
+}
+
+/* The same of a simulated one, in each way that it can die. */
+static void a_simulated_death_is_told(void **state)
+{
+	const char *const why[] =
+		{[SIM_CLOSED] = "its connection was closed", [SIM_RESET] = "its connection broke"};
+
+	for (enum sim_death death = SIM_CLOSED; death <= SIM_SILENT; death++) {
+		struct ports ports;
+		struct coll_port *port;
+		char byte;
+
+		open_ports(&ports, &simulated);
+		port = ports.at[0];
+		assert_int_equal(ports.at[2]->send(ports.at[2], 0, 0, "z", 1), 1);
+		port->wait(port, port->look(port), NS_PER_S);
+		sim_kill(world, 2, death);
+		if (death == SIM_SILENT) {
+			port->wait(port, port->look(port), 100 * NS_PER_S);
+			assert_null(port->lost(port, 2));
+		} else {
+			assert_string_equal(await_lost(port, 2), why[death]);
+		}
+		assert_int_equal(port->receive(port, 2, 0, &byte, 1), 1);
+		assert_int_equal(byte, 'z');
+		assert_int_equal(port->now_ns(port), sim_now_ns(world));
+		close_ports(&ports);
 	}
 }
 
@@ -516,6 +608,7 @@ static void who_is_no_rank_is_sent_away(void **state)
 	uint8_t hello[32] = "pawptcp1 but not the number";
 	struct ports ports = {.kind = &tcp};
 	struct joiner joiners[RANKS];
+	void *users[RANKS];
 	int fds[200];
 
 	for (uint32_t r = 0; r < RANKS; r++) {
@@ -529,15 +622,45 @@ static void who_is_no_rank_is_sent_away(void **state)
 	}
 	for (uint32_t r = 0; r < RANKS; r++) {
 		joiners[r] = (struct joiner){.ports = &ports, .rank = r};
-		pthread_create(&joiners[r].thread, NULL, join_rank, &joiners[r]);
+		users[r] = &joiners[r];
 	}
+	run_threads(join_rank, users);
 	for (uint32_t r = 0; r < RANKS; r++) {
-		pthread_join(joiners[r].thread, NULL);
 		assert_int_equal(joiners[r].rv, 0);
 	}
 	for (uint32_t i = 0; i < 200; i++) {
 		close(fds[i]);
 	}
+	close_ports(&ports);
+}
+
+/* A peer that has closed all but one connection is there until that ends, too: on it come its last
+ * words, which others may overtake. */
+static void last_words_are_heard(void **state)
+{
+	struct ports ports;
+	struct coll_port *port;
+	struct tcp *peer;
+	char byte;
+
+	open_ports(&ports, &tcp);
+	port = ports.at[0];
+	peer = tcp_of(ports.at[1]);
+	for (uint32_t s = 0; s < COLL_TALK; s++) {
+		shutdown(tcp_link(peer, 0, s)->fd, SHUT_WR);
+		while (!tcp_link(tcp_of(port), 1, s)->ended) {
+			port->wait(port, port->look(port), NS_PER_MS);
+			assert_int_equal(port->receive(port, 1, s, &byte, 1), 0);
+		}
+	}
+	assert_null(port->lost(port, 1));
+	ports.at[1]->look(ports.at[1]);
+	assert_int_equal(ports.at[1]->send(ports.at[1], 0, COLL_TALK, "x", 1), 1);
+	while (port->receive(port, 1, COLL_TALK, &byte, 1) == 0) {
+		port->wait(port, port->look(port), NS_PER_MS);
+	}
+	shutdown(tcp_link(peer, 0, COLL_TALK)->fd, SHUT_WR);
+	assert_string_equal(await_lost(port, 1), "its connection was closed");
 	close_ports(&ports);
 }
 
@@ -607,7 +730,12 @@ int main(void)
 		cmocka_unit_test_prestate(a_full_stream_takes_nothing, &mixed),
 		cmocka_unit_test_prestate(waiting_ends, &mixed),
 		cmocka_unit_test_prestate(a_dead_rank_is_told, &mixed),
+		cmocka_unit_test_prestate(streams_bring_all_in_order, &simulated),
+		cmocka_unit_test_prestate(a_full_stream_takes_nothing, &simulated),
+		cmocka_unit_test_prestate(waiting_ends, &simulated),
+		cmocka_unit_test(a_simulated_death_is_told),
 		cmocka_unit_test(who_is_no_rank_is_sent_away),
+		cmocka_unit_test(last_words_are_heard),
 		cmocka_unit_test(ranks_that_cannot_be_reached),
 		cmocka_unit_test(faults_of_tcp),
 		cmocka_unit_test(what_is_no_area_is_refused),

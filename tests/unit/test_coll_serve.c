@@ -288,7 +288,7 @@ static void who_disagrees_is_named(void **state)
 
 		assert_int_equal(w->members[r].rv, PAWL_EMISMATCH);
 		assert_non_null(strstr(msg, "rank 2 calls all_reduce(sum) of 300000 float32"));
-		assert_non_null(strstr(msg, "calls all_reduce(sum) of 300001 float32"));
+		assert_non_null(strstr(msg, " all_reduce(sum) of 300001 float32"));
 	}
 	close_world(w);
 }

@@ -186,6 +186,25 @@ static void failing_is_heard(void **state)
 	}
 }
 
+/* To a third one, too: it may hear that this one ends before it hears of the failure from the
+ * first. */
+static void what_is_heard_is_passed_on(void **state)
+{
+	struct pair p;
+	struct pawl_err why;
+
+	open_pair(&p);
+	coll_talk_deinit(&p.talks[1]);
+	assert_int_equal(coll_talk_init(&p.talks[1], 1, 3, NULL), 0);
+	pawl_err_set(&why, PAWL_EPEER, "rank 7 is lost");
+	coll_talk_fail(&p.talks[0], &why);
+	assert_false(coll_talk_pending(&p.talks[1], 2));
+	carry_all(&p);
+	assert_true(coll_talk_pending(&p.talks[1], 2));
+	assert_string_equal(p.talks[1].failure.msg, "rank 7 is lost");
+	close_pair(&p);
+}
+
 /* Also after a failure; of several that were not told yet, the last. */
 static void notes_are_told(void **state)
 {
@@ -276,6 +295,7 @@ int main(void)
 		cmocka_unit_test(messages_arrive),
 		cmocka_unit_test(leaving_is_heard),
 		cmocka_unit_test(failing_is_heard),
+		cmocka_unit_test(what_is_heard_is_passed_on),
 		cmocka_unit_test(notes_are_told),
 		cmocka_unit_test(signs_of_life_go_on_after_a_failure),
 		cmocka_unit_test(frames_that_are_none),

@@ -214,11 +214,12 @@ static void print_host(const struct explain_group *group, uint32_t host)
 
 static void print_links(const struct explain_sum *sum, const struct explain_group *group)
 {
-	const struct explain_link *middle = &sum->links[sum->links_n / 2];
+	const struct explain_link *middle;
 
 	if (sum->links_n == 0) {
 		return;
 	}
+	middle = &sum->links[(sum->links_n - 1) / 2]; /* of two, the slower one: neither is slow */
 	printf("\nbetween hosts, while it was a host's turn to be sent to; slowest first:\n");
 	for (size_t i = 0; i < sum->links_n && i < LINKS_SHOWN; i++) {
 		const struct explain_link *link = &sum->links[i];

@@ -19,7 +19,7 @@ SLEEP_S = 0.02
 def main() -> None:
     dist.init_process_group("pawl")
     group = dist.group.WORLD
-    small, large = torch.ones(1000), torch.ones(100_000)
+    small, large = torch.ones(1000), torch.ones(1_000_000)
     before = group.stats()
     for _ in range(int(sys.argv[1])):
         dist.all_reduce(small)

@@ -10,6 +10,7 @@ import pytest
 
 import program
 import ranks
+import test_group_hosts
 
 RANK = Path(__file__).parent / "explain_rank.py"
 STEPS = 12
@@ -31,7 +32,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[st
 def test_statistics_name_who_is_late(traced: tuple[Path, list[list[str]]]) -> None:
     for rank, (counts, whole, late) in enumerate(traced[1]):
         names = "['all_reduce', 'barrier']"
-        assert counts == f"counts {2 * STEPS} {STEPS * 4 * 101_000} {STEPS} {names}"
+        assert counts == f"counts {2 * STEPS} {STEPS * 4 * 1_001_000} {STEPS} {names}"
         assert whole == "whole True True"
         _, last, late_s, sent = late.split()
         if rank != 1:
@@ -46,7 +47,7 @@ def test_explain_names_who_is_late(traced: tuple[Path, list[list[str]]]) -> None
     assert "3 ranks on 1 host" in said
     assert "steps of 3 operations" in said
     assert "rank 1 (" in said and "is late again and again" in said
-    assert "rank 1 came" in said and "all_reduce(sum) of 100000 float32" in said
+    assert "rank 1 came" in said and "all_reduce(sum) of 1000000 float32" in said
 
 
 def test_a_trace_is_what_browsers_load(
@@ -80,6 +81,18 @@ def check_nesting(row: list[tuple[float, float]]) -> None:
             inside.pop()
         assert not inside or end <= inside[-1] + 0.0005
         inside.append(end)
+
+
+def test_links_between_hosts_are_told(tmp_path: Path) -> None:
+    test_group_hosts.run((0, 1, 1), RANK.name, str(STEPS), PAWL_TRACE=str(tmp_path))
+    said = explain(tmp_path).stdout
+    assert "3 ranks on 2 hosts" in said and "then: bytes between hosts" in said
+    assert said.count(" MB/s") == 2
+    assert "is late again and again" in said
+    assert explain(tmp_path, "--trace", tmp_path / "out.json").returncode == 0
+    events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+    assert {"to rank 0", "to rank 1"} <= {e["name"] for e in events if e.get("cat") == "link"}
+    assert any(e["name"] == "network" for e in events)
 
 
 def test_a_killed_rank_leaves_its_trace(tmp_path: Path) -> None:

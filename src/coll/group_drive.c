@@ -9,8 +9,10 @@
 #include "base/err.h"
 #include "coll/group_impl.h"
 
+#include <endian.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 #define PART     (64u << 10) /* bytes moved at a time, so that all streams get their turn */
 #define SILENCES 4           /* beats that may be missed */
@@ -499,6 +501,58 @@ static bool fail_dead(struct pawl_group *group, uint32_t peer)
 	return group->talk.failure.code != 0;
 }
 
+/* The collective that all others wait for. NULL: none is under way. */
+static struct pawl_work *find_oldest(struct pawl_group *group)
+{
+	struct pawl_work *oldest = NULL;
+
+	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
+		struct pawl_work *work = first_of(group, c);
+
+		oldest = work && (!oldest || work->number < oldest->number) ? work : oldest;
+	}
+	return oldest;
+}
+
+/* We live, and what we do. */
+static void beat(struct pawl_group *group)
+{
+	const struct pawl_work *work = find_oldest(group);
+	uint8_t head[COLL_HEAD_BYTES];
+
+	coll_talk_beat(&group->talk);
+	for (uint32_t p = 0; p < group->ranks && work && group->rank < group->ranks; p++) {
+		if (p != group->rank) {
+			group_head_encode(head, work, p);
+			coll_talk_do(&group->talk, p, head);
+		}
+	}
+}
+
+/* Ranks that do different things may both wait for the other one, and nothing goes between them but
+ * this. */
+static void fail_different(struct pawl_group *group)
+{
+	struct pawl_err err;
+
+	for (uint32_t p = 0; p < group->ranks && group->failure.code == 0; p++) {
+		const uint8_t *head = coll_talk_does(&group->talk, p);
+		struct pawl_work *work = NULL;
+		uint64_t number;
+
+		if (head) {
+			memcpy(&number, head, sizeof(number));
+			number = le64toh(number);
+			work = first_of(group, number % COLL_CHANNELS);
+		}
+		if (work && work->number == number &&
+			group_head_check(head, work, priv_of(work)->caller, p, group->ranks,
+				&err) != 0) {
+			group_fail(group, &err);
+		}
+	}
+}
+
 /* Now and then; nothing moves at the moment. */
 static void look_around(struct pawl_group *group)
 {
@@ -518,6 +572,9 @@ static void look_around(struct pawl_group *group)
 	}
 	fail_silent(group);
 	if (group->failure.code == 0) {
+		fail_different(group);
+	}
+	if (group->failure.code == 0) {
 		fail_vain(group);
 	}
 }
@@ -532,7 +589,7 @@ void group_drive(struct pawl_group *group, int64_t wait_ns)
 	group->now_ns = group_clock_ns(group);
 	if (group->beat_every_ns > 0 && group->now_ns - group->beat_ns >= group->beat_every_ns) {
 		group->beat_ns = group->now_ns;
-		coll_talk_beat(&group->talk);
+		beat(group);
 	}
 	group_take_inbox(group);
 	moved = group_move_talk(group);

@@ -19,7 +19,7 @@ enum frame_kind {
 	FRAME_OFFER = 1, /* a: tag, b: bytes, id */
 	FRAME_ASK,       /* id */
 	FRAME_DATA,      /* id, b: bytes, which follow */
-	FRAME_BEAT,      /* nothing */
+	FRAME_BEAT,      /* b: bytes of a head, which follow, or 0 */
 	FRAME_LEAVE,     /* b: the number of the first collective that is not done */
 	FRAME_FAIL,      /* a: code, negated, b: bytes of text, which follow */
 	FRAME_NOTE,      /* b: bytes, which follow */
@@ -46,9 +46,12 @@ struct talk_peer {
 	struct talk_list to_ask, asked;              /* see above */
 	uint32_t ids;                                /* messages offered to it, ever */
 	bool beat, leave, fail;                      /* to be told to it */
-	bool left;                                   /* it has told us that it leaves */
-	uint64_t left_at;                            /* with this number */
-	uint64_t leave_at;                           /* what it is told when we leave */
+	bool doing, heard_doing, in_doing;           /* there is; … was; … is on its way in */
+	uint8_t does[COLL_HEAD_BYTES], out_does[COLL_HEAD_BYTES];      /* to be told; being told */
+	uint8_t in_does[COLL_HEAD_BYTES], heard_does[COLL_HEAD_BYTES]; /* on its way in; heard */
+	bool left;         /* it has told us that it leaves */
+	uint64_t left_at;  /* with this number */
+	uint64_t leave_at; /* what it is told when we leave */
 	/* the frame on its way out */
 	uint8_t out_head[COLL_HEAD_BYTES];
 	size_t out_head_at;          /* sent of it; COLL_HEAD_BYTES: there is no frame */
@@ -339,6 +342,17 @@ const uint8_t *coll_talk_noted(const struct coll_talk *talk, uint32_t peer, size
 	return *len_bytes > 0 ? notes->last : NULL;
 }
 
+void coll_talk_do(struct coll_talk *talk, uint32_t peer, const uint8_t *head)
+{
+	memcpy(talk->peers[peer].does, head, COLL_HEAD_BYTES);
+	talk->peers[peer].doing = true;
+}
+
+const uint8_t *coll_talk_does(const struct coll_talk *talk, uint32_t peer)
+{
+	return talk->peers[peer].heard_doing ? talk->peers[peer].heard_does : NULL;
+}
+
 bool coll_talk_left(const struct coll_talk *talk, uint32_t peer, uint64_t *number)
 {
 	*number = talk->peers[peer].left_at;
@@ -390,6 +404,22 @@ static void say_note(struct talk_peer *peer, struct frame *frame)
 	notes->next_len = 0;
 }
 
+/* With what we do, if that is known. */
+static bool say_beat(struct talk_peer *peer, struct frame *frame)
+{
+	if (!peer->beat) {
+		return false;
+	}
+	frame->kind = FRAME_BEAT;
+	if (peer->doing) {
+		memcpy(peer->out_does, peer->does, COLL_HEAD_BYTES);
+		peer->out_bytes = peer->out_does;
+		peer->out_left = frame->b = COLL_HEAD_BYTES;
+	}
+	peer->beat = peer->doing = false;
+	return true;
+}
+
 /* What is short goes first. False: there is nothing to say. */
 static bool say_usual(struct coll_talk *talk, struct talk_peer *peer, struct frame *frame)
 {
@@ -406,24 +436,12 @@ static bool say_usual(struct coll_talk *talk, struct talk_peer *peer, struct fra
 	} else if (peer->leave) {
 		peer->leave = false;
 		*frame = (struct frame){FRAME_LEAVE, 0, 0, peer->leave_at};
-	} else if (peer->beat) {
-		peer->beat = false;
-		frame->kind = FRAME_BEAT;
-	} else if (peer->to_send.first) {
+	} else if (peer->to_send.first && !peer->beat) {
 		say_data(peer, frame);
 	} else {
-		return false;
+		return say_beat(peer, frame);
 	}
 	return true;
-}
-
-static bool say_beat(struct talk_peer *peer, struct frame *frame)
-{
-	bool beat = peer->beat;
-
-	peer->beat = false;
-	frame->kind = FRAME_BEAT;
-	return beat;
 }
 
 /* The next frame for a peer; after a failure only that, notes, and signs of life. */
@@ -579,6 +597,20 @@ static void hear_note(struct coll_talk *talk, uint32_t p, const struct frame *fr
 	peer->in_left = frame->b;
 }
 
+static void hear_beat(struct coll_talk *talk, uint32_t p, const struct frame *frame)
+{
+	struct talk_peer *peer = &talk->peers[p];
+
+	peer->heard_doing = false;
+	if (frame->b == COLL_HEAD_BYTES) {
+		peer->in_doing = true;
+		peer->in_bytes = peer->in_does;
+		peer->in_left = frame->b;
+	} else if (frame->b != 0) {
+		fail_nonsense(talk, p, "a sign of life that is none");
+	}
+}
+
 static void hear(struct coll_talk *talk, uint32_t p)
 {
 	struct talk_peer *peer = &talk->peers[p];
@@ -596,6 +628,7 @@ static void hear(struct coll_talk *talk, uint32_t p)
 		hear_data(talk, p, &frame);
 		break;
 	case FRAME_BEAT:
+		hear_beat(talk, p, &frame);
 		break;
 	case FRAME_LEAVE:
 		peer->left = true;
@@ -617,6 +650,12 @@ static bool in_note(const struct talk_peer *peer)
 	return peer->notes && peer->notes->in_len > 0;
 }
 
+/* Whether there is room for what follows a frame: not of a message that was given up. */
+static bool has_room(const struct talk_peer *peer)
+{
+	return peer->in_of || peer->heard.code != 0 || in_note(peer) || peer->in_doing;
+}
+
 /* All of what follows a frame is there. */
 static void end_bytes(struct coll_talk *talk, struct talk_peer *peer)
 {
@@ -626,6 +665,10 @@ static void end_bytes(struct coll_talk *talk, struct talk_peer *peer)
 		memcpy(peer->notes->last, peer->notes->in, peer->notes->in_len);
 		peer->notes->last_len = peer->notes->in_len;
 		peer->notes->in_len = 0;
+	} else if (peer->in_doing) {
+		memcpy(peer->heard_does, peer->in_does, COLL_HEAD_BYTES);
+		peer->heard_doing = true;
+		peer->in_doing = false;
 	} else if (peer->heard.code != 0) {
 		for (char *c = peer->heard.msg; *c != '\0'; c++) {
 			if (*c < ' ' || *c > '~') {
@@ -645,7 +688,7 @@ size_t coll_talk_to_receive(struct coll_talk *talk, uint32_t p, void **bytes)
 {
 	struct talk_peer *peer = &talk->peers[p];
 
-	if (peer->in_left > 0 && !peer->in_of && peer->heard.code == 0 && !in_note(peer)) {
+	if (peer->in_left > 0 && !has_room(peer)) {
 		*bytes = talk->sink;
 		return peer->in_left < sizeof(talk->sink) ? peer->in_left : sizeof(talk->sink);
 	}
@@ -672,7 +715,7 @@ void coll_talk_received(struct coll_talk *talk, uint32_t p, size_t len_bytes)
 	}
 	ASSERT(len_bytes <= peer->in_left);
 	peer->in_left -= len_bytes;
-	if (peer->in_of || peer->heard.code != 0 || in_note(peer)) {
+	if (has_room(peer)) {
 		peer->in_bytes += len_bytes;
 	}
 	if (peer->in_of) {

@@ -73,6 +73,10 @@ void coll_talk_leave(struct coll_talk *talk, uint64_t number);
  * whoever ends because of it has said why, and is not taken for the culprit by who hears of that
  * first. */
 void coll_talk_fail(struct coll_talk *talk, const struct pawl_err *why);
+/* A peer is told with the next sign of life what this one does: COLL_HEAD_BYTES. */
+void coll_talk_do(struct coll_talk *talk, uint32_t peer, const uint8_t *head);
+/* What a peer did when it last gave a sign of life; NULL: nothing, or it has not said. */
+const uint8_t *coll_talk_does(const struct coll_talk *talk, uint32_t peer);
 /* Whether a peer has left, and with which number. */
 bool coll_talk_left(const struct coll_talk *talk, uint32_t peer, uint64_t *number);
 /* Whether something is still to be said to a peer. */

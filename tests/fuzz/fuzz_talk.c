@@ -80,6 +80,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 		coll_talk_post(&talk, &messages[m]);
 	}
 	coll_talk_beat(&talk);
+	coll_talk_do(&talk, 0, memory);
 	coll_talk_leave(&talk, 5);
 	if (i == 1) {
 		coll_talk_fail(&talk, &why);

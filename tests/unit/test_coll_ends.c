@@ -232,6 +232,25 @@ static void one_does_something_else(void **state)
 	}
 }
 
+/* Nothing goes between them but signs of life. */
+static void two_that_wait_for_each_other_are_named(void **state)
+{
+	struct world w;
+
+	setenv("PAWL_HEARTBEAT", "0.1", 1);
+	other = (struct other){{.kind = PAWL_GATHER, .root = 1, .len_bytes = 4000},
+		{.kind = PAWL_SCATTER, .root = 1, .len_bytes = 4000}, NULL};
+	open_world(&w);
+	run_world(&w, call_other);
+	for (uint32_t r = 1; r < 3; r++) {
+		assert_int_equal(w.members[r].rv, PAWL_EMISMATCH);
+		assert_non_null(strstr(w.members[r].err.msg, "calls gather"));
+		assert_non_null(strstr(w.members[r].err.msg, "rank 2 calls scatter"));
+	}
+	close_world(&w);
+	unsetenv("PAWL_HEARTBEAT");
+}
+
 /* Three sums at ranks 0 to 2, two at rank 3, which leaves then. */
 static void *leave_early(void *user)
 {
@@ -350,6 +369,7 @@ int main(void)
 		cmocka_unit_test(a_stopped_rank_is_named),
 		cmocka_unit_test(a_fork_is_refused),
 		cmocka_unit_test(one_does_something_else),
+		cmocka_unit_test(two_that_wait_for_each_other_are_named),
 		cmocka_unit_test(one_leaves_early),
 		cmocka_unit_test(one_is_late),
 		cmocka_unit_test(messages_of_another_length),

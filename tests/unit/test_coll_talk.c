@@ -256,12 +256,31 @@ static void signs_of_life_go_on_after_a_failure(void **state)
 	close_pair(&p);
 }
 
+static void signs_of_life_say_what_is_done(void **state)
+{
+	uint8_t head[COLL_HEAD_BYTES];
+	struct pair p;
+
+	memset(head, 7, sizeof(head));
+	open_pair(&p);
+	assert_null(coll_talk_does(&p.talks[1], 0));
+	coll_talk_beat(&p.talks[0]);
+	coll_talk_do(&p.talks[0], 1, head);
+	carry_all(&p);
+	assert_memory_equal(coll_talk_does(&p.talks[1], 0), head, sizeof(head));
+	coll_talk_beat(&p.talks[0]);
+	carry_all(&p);
+	assert_null(coll_talk_does(&p.talks[1], 0));
+	close_pair(&p);
+}
+
 /* Frames as no rank sends them: kind, id, a, b. */
 static void frames_that_are_none(void **state)
 {
 	const uint64_t frames[][4] = {
 		{0, 0, 0, 0}, {8, 0, 0, 0}, {2, 5, 0, 0}, /* asks for what it was not offered */
 		{3, 5, 0, 10},                            /* sends what it was not asked for */
+		{4, 0, 0, 7},                             /* lives by part of a head */
 		{6, 0, 0, 10},                            /* fails without a code */
 		{6, 0, 1, 0},                             /* … a text */
 		{6, 0, 1, 100000},                        /* … an end */
@@ -298,6 +317,7 @@ int main(void)
 		cmocka_unit_test(what_is_heard_is_passed_on),
 		cmocka_unit_test(notes_are_told),
 		cmocka_unit_test(signs_of_life_go_on_after_a_failure),
+		cmocka_unit_test(signs_of_life_say_what_is_done),
 		cmocka_unit_test(frames_that_are_none),
 	};
 

@@ -149,9 +149,8 @@ void group_head_encode(uint8_t *head, const struct pawl_work *work, uint32_t pee
 }
 
 static int refuse_other(const struct pawl_work *work, const struct pawl_coll_call *theirs,
-	uint32_t rank, uint32_t peer, uint32_t ranks, struct pawl_err *err)
+	uint32_t rank, uint32_t peer, struct pawl_err *err)
 {
-	bool server = peer >= ranks; /* which does what the first rank asked it for */
 	char ours_text[GROUP_CALL_TEXT];
 	char theirs_text[GROUP_CALL_TEXT];
 
@@ -166,9 +165,8 @@ static int refuse_other(const struct pawl_work *work, const struct pawl_coll_cal
 			(unsigned long long)head_bytes(&work->call, work->call.out_at, peer));
 	}
 	return pawl_err_set(err, PAWL_EMISMATCH,
-		"ranks disagree in collective %llu: rank %u calls %s, %s %u %s %s",
-		(unsigned long long)work->number, rank, ours_text, server ? "server" : "rank",
-		server ? peer - ranks : peer, server ? "was asked for" : "calls", theirs_text);
+		"ranks disagree in collective %llu: rank %u calls %s, rank %u calls %s",
+		(unsigned long long)work->number, rank, ours_text, peer, theirs_text);
 }
 
 /* 0; PAWL_EPEER. */
@@ -208,7 +206,7 @@ int group_head_decode(const uint8_t *head, uint32_t peer, struct pawl_coll_call 
 }
 
 int group_head_check(const uint8_t *head, const struct pawl_work *work, uint32_t rank,
-	uint32_t peer, uint32_t ranks, struct pawl_err *err)
+	uint32_t peer, struct pawl_err *err)
 {
 	const struct pawl_coll_call *ours = &work->call;
 	struct pawl_coll_call theirs;
@@ -230,7 +228,7 @@ int group_head_check(const uint8_t *head, const struct pawl_work *work, uint32_t
 	if (theirs.kind != ours->kind || theirs.op != ours->op || theirs.dtype != ours->dtype ||
 		theirs.mean != ours->mean || theirs.root != ours->root ||
 		theirs.len_bytes != head_bytes(ours, ours->out_at, peer)) {
-		return refuse_other(work, &theirs, rank, peer, ranks, err);
+		return refuse_other(work, &theirs, rank, peer, err);
 	}
 	return 0;
 }

@@ -25,9 +25,8 @@ void group_head_encode(uint8_t *head, const struct pawl_work *work, uint32_t pee
  * collective. */
 int group_head_decode(const uint8_t *head, uint32_t peer, struct pawl_coll_call *call,
 	uint64_t *number, struct pawl_err *err);
-/* What comes from a peer, of so many ranks or a server, before them: 0; PAWL_EMISMATCH, PAWL_EPEER:
- * it is nonsense. */
+/* What comes from a peer before them: 0; PAWL_EMISMATCH, PAWL_EPEER: it is nonsense. */
 int group_head_check(const uint8_t *head, const struct pawl_work *work, uint32_t rank,
-	uint32_t peer, uint32_t ranks, struct pawl_err *err);
+	uint32_t peer, struct pawl_err *err);
 
 #endif

@@ -240,6 +240,16 @@ static bool send_some(struct pawl_group *group, struct pawl_work *work, uint32_t
 	return n > 0;
 }
 
+/* A server does what it was asked for first. If that is not what we do, it hears of us, too, before
+ * it sends anything more, and then tells all who asked for what. */
+static bool is_wrong(const struct pawl_group *group, struct pawl_work *work, const uint8_t *head,
+	uint32_t peer, struct pawl_err *err)
+{
+	int rv = group_head_check(head, work, priv_of(work)->caller, peer, err);
+
+	return rv != 0 && (rv != PAWL_EMISMATCH || peer < group->ranks);
+}
+
 /* The peer's head, and what it says is looked at, then the bytes. False after a failure, too. */
 static bool receive_some(struct pawl_group *group, struct pawl_work *work, uint32_t peer)
 {
@@ -257,8 +267,7 @@ static bool receive_some(struct pawl_group *group, struct pawl_work *work, uint3
 		head->got = (uint8_t)(head->got + n);
 		if (n > 0 && head->got == COLL_HEAD_BYTES) {
 			group_stats_head(group, slot, peer);
-			if (group_head_check(head->bytes, work, priv_of(work)->caller, peer,
-				    group->ranks, &err) != 0) {
+			if (is_wrong(group, work, head->bytes, peer, &err)) {
 				group_fail(group, &err);
 			}
 		}
@@ -545,9 +554,7 @@ static void fail_different(struct pawl_group *group)
 			number = le64toh(number);
 			work = first_of(group, number % COLL_CHANNELS);
 		}
-		if (work && work->number == number &&
-			group_head_check(head, work, priv_of(work)->caller, p, group->ranks,
-				&err) != 0) {
+		if (work && work->number == number && is_wrong(group, work, head, p, &err)) {
 			group_fail(group, &err);
 		}
 	}

@@ -50,8 +50,7 @@ static int hand_over(struct pawl_group *group, struct pawl_work *work, struct pa
 		ours[p].got = theirs[p].got;
 		theirs[p].got = 0;
 		if (ours[p].got == COLL_HEAD_BYTES) {
-			rv = group_head_check(ours[p].bytes, work, priv_of(work)->caller, p,
-				group->ranks, err);
+			rv = group_head_check(ours[p].bytes, work, priv_of(work)->caller, p, err);
 		}
 		if (rv == 0 && ours[p].got > 0 && !ours[p].comes) {
 			rv = pawl_err_set(err, PAWL_EPEER, "rank %u takes a server for another", p);

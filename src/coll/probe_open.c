@@ -24,7 +24,7 @@ static int ask_all(const char *const *names, uint32_t n, int64_t timeout_ns,
 		return pawl_err_sys(err, "make a number");
 	}
 	for (ask.rank = n - 1; ask.rank > 0 && rv == 0; ask.rank--) {
-		ask.names = sides[0] + (size_t)(ask.rank + 1) * COLL_TCP_NAME;
+		ask.names = (const char *)(sides + ask.rank + 1);
 		rv = coll_serve_ask(names[ask.rank], &ask, timeout_ns, sides[ask.rank], err);
 	}
 	return rv;

@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len_bytes)
 	size_t n;
 
 	if (len_bytes >= COLL_HEAD_BYTES) {
-		group_head_check(bytes, &work, 0, 1, 2, NULL);
+		group_head_check(bytes, &work, 0, 1, NULL);
 	}
 	if (coll_talk_init(&talk, 0, 2, NULL) != 0) {
 		return 0;

@@ -300,14 +300,19 @@ static void act(void *user)
 
 /* ---- what came of it ---- */
 
-/* "rank 3 " or "server 0 " is in the text, with what stands behind it. */
+/* "rank 3" or "server 0" is in the text, and not "rank 31", with what stands behind it. */
 static bool names(const struct story *s, const char *text, uint32_t peer, const char *what)
 {
 	char name[64];
+	size_t n =
+		(size_t)snprintf(name, sizeof(name), "%s %u%s", peer < s->ranks ? "rank" : "server",
+			peer < s->ranks ? peer : peer - s->ranks, what);
+	const char *at = strstr(text, name);
 
-	snprintf(name, sizeof(name), "%s %u %s", peer < s->ranks ? "rank" : "server",
-		peer < s->ranks ? peer : peer - s->ranks, what);
-	return strstr(text, name) != NULL;
+	while (at && at[n] >= '0' && at[n] <= '9') {
+		at = strstr(at + 1, name);
+	}
+	return at != NULL;
 }
 
 /* Whether a rank's error blames who is to blame. */
@@ -324,7 +329,7 @@ static bool is_just(const struct world *w, const struct actor *a)
 					     /* fall through */
 	case FATE_CLOSED:
 	case FATE_RESET:
-		return just || names(s, text, s->victim, "is lost: ");
+		return just || names(s, text, s->victim, " is lost: ");
 	case FATE_SILENT:
 	case FATE_PART:
 		for (uint32_t p = 0; p < s->peers; p++) {
@@ -334,18 +339,15 @@ static bool is_just(const struct world *w, const struct actor *a)
 				? true
 				: s->side[s->host_of[p]] != s->side[s->host_of[a->rank]];
 
-			just |= theirs && names(s, text, p, "is lost: ");
+			just |= theirs && names(s, text, p, " is lost: ");
 		}
 		return just;
 	case FATE_ODD:
 	case FATE_SKIP:
-		for (uint32_t p = s->ranks; p < s->peers; p++) {
-			just |= names(s, text, p, "was asked for "); /* by the victim */
-		}
 		return just || a->rank == s->victim || names(s, text, s->victim, "") ||
-			a->err.code == PAWL_ETIMEDOUT; /* where those that differ do not meet */
+			a->err.code == PAWL_ETIMEDOUT; /* it has gone on from what differs */
 	case FATE_EARLY:
-		return names(s, text, s->victim, "has left the group");
+		return names(s, text, s->victim, " has left the group");
 	case FATE_LATE:
 		return a->err.code == PAWL_ETIMEDOUT && strstr(text, "not done after 2.0 s");
 	default:
@@ -448,7 +450,7 @@ static void histories(void **state)
 	uint64_t n = getenv("PAWL_LONG") ? 10000 : HISTORIES;
 
 	for (uint64_t i = 0; i < n; i++) {
-		live(first_seed + i, 18);
+		live(first_seed + i, (first_seed + i) % 8 == 0 ? 18 : 14);
 	}
 }
 

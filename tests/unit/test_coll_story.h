@@ -139,8 +139,9 @@ static inline void story_fold(const struct story *s, uint32_t i, uint8_t *to, ui
 {
 	const struct pawl_coll_call *call = &s->ops[i].call;
 	uint64_t n = len / coll_type_bytes(call->dtype);
-	uint8_t *all = malloc((RANKS + RANKS) * (len + 1));
-	uint8_t *hosts = all + RANKS * (len + 1);
+	size_t room = (len + sizeof(double)) / sizeof(double) * sizeof(double); /* aligned */
+	uint8_t *all = malloc((RANKS + RANKS) * room);
+	uint8_t *hosts = all + RANKS * room;
 	const void *terms[RANKS];
 
 	for (uint32_t h = 0; h < s->topo.hosts; h++) {

@@ -101,18 +101,17 @@ static int begin_call(struct probe *probe, struct pawl_work *work, struct pawl_c
 	return pawl_group_submit(probe->group, work, &call, err);
 }
 
-/* The work is nobody's any more when this returns. */
+/* The work is nobody's any more when this returns. What it came to is asked for when it is done: a
+ * wait whose time is over may be over just before the work is. */
 static int end_call(struct probe *probe, struct pawl_work *work, struct pawl_err *err)
 {
-	int rv;
-
-	do {
-		rv = pawl_group_wait(probe->group, work, probe->stop ? LOOK_NS : -1, err);
-		if (probe->stop && atomic_load(probe->stop)) {
+	while (probe->stop && !pawl_work_done(work)) {
+		(void)pawl_group_wait(probe->group, work, LOOK_NS, NULL);
+		if (atomic_load(probe->stop)) {
 			pawl_group_leave(probe->group);
 		}
-	} while (rv != 0 && !pawl_work_done(work));
-	return rv;
+	}
+	return pawl_group_wait(probe->group, work, -1, err);
 }
 
 static int do_call(struct probe *probe, struct pawl_coll_call call, struct pawl_err *err)

@@ -5,6 +5,7 @@
 #ifndef TEST_COLL_STORY_H
 #define TEST_COLL_STORY_H
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "coll/fold.h"
@@ -251,6 +252,7 @@ static inline void story_make_op(struct story *s, struct rng *rng, uint32_t i, u
 	call->len_bytes = call->kind == PAWL_BARRIER || call->kind == PAWL_ALL_TO_ALL
 		? 0
 		: n * coll_type_bytes(call->dtype);
+	ASSERT(s->ranks > 1);
 	op->from = (call->root + 1 + (uint32_t)rng_below(rng, s->ranks - 1)) % s->ranks;
 	op->last = i + 1 == s->ops_n || rng_below(rng, 3) == 0;
 	for (uint32_t r = 0; r < s->ranks; r++) {

@@ -1,11 +1,5 @@
-/*
- * The cost model against plans carried out in virtual time: hosts send one message after the other,
- * and receive one after the other, at the link's rate.
- */
-#include "coll/cost.h"
-
-#include <stdlib.h>
-#include <string.h>
+/* The cost model against plans carried out on paper. */
+#include "carry.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,92 +8,6 @@
 #define RANKS 16
 
 static const struct coll_link gigabit = {125e6, 50e-6, 5e-6};
-
-/* One rank a host. */
-struct world {
-	struct coll_topo topo;
-	struct coll_plan plans[RANKS]; /* of each */
-	size_t at[RANKS];              /* next step */
-	double now[RANKS];             /* when the steps before are over */
-	double out_free[RANKS];        /* when the network takes the next message */
-	double in_free[RANKS];         /* when it has brought the last one */
-	double *sent[RANKS][RANKS];    /* owned; when each message to a rank has left */
-	size_t sent_n[RANKS][RANKS];   /* of them */
-	size_t taken[RANKS][RANKS];    /* received */
-};
-
-static void send_at(struct world *w, uint32_t rank, const struct coll_step *step)
-{
-	size_t *n = &w->sent_n[rank][step->peer];
-	double start = w->now[rank] > w->out_free[rank] ? w->now[rank] : w->out_free[rank];
-
-	w->out_free[rank] =
-		start + gigabit.message_s + (double)step->len_bytes / gigabit.bytes_per_s;
-	w->sent[rank][step->peer] = realloc(w->sent[rank][step->peer], (*n + 1) * sizeof(double));
-	w->sent[rank][step->peer][(*n)++] = w->out_free[rank];
-}
-
-/* False: it was not sent yet. Its bytes come while they are sent, unless others' do. */
-static bool receive_at(struct world *w, uint32_t rank, const struct coll_step *step)
-{
-	double left;
-	double busy;
-
-	if (w->taken[step->peer][rank] == w->sent_n[step->peer][rank]) {
-		return false;
-	}
-	left = w->sent[step->peer][rank][w->taken[step->peer][rank]++] + gigabit.latency_s;
-	busy = w->in_free[rank] + (double)step->len_bytes / gigabit.bytes_per_s;
-	w->in_free[rank] = left > busy ? left : busy;
-	w->now[rank] = w->now[rank] > w->in_free[rank] ? w->now[rank] : w->in_free[rank];
-	return true;
-}
-
-/* Seconds until the last rank is done; each does its list in order, but does not wait for what it
- * sends. */
-static double carry_out(uint32_t ranks, enum coll_way way, uint64_t len)
-{
-	struct world *w = calloc(1, sizeof(*w));
-	uint32_t where[RANKS];
-	double last = 0;
-	bool more = true;
-
-	for (uint32_t r = 0; r < ranks; r++) {
-		where[r] = r;
-	}
-	assert_int_equal(coll_topo_init(&w->topo, where, ranks, 0, NULL), 0);
-	for (uint32_t r = 0; r < ranks; r++) {
-		assert_int_equal(coll_plan_all_reduce(&w->plans[r], &w->topo, r, way, len, NULL),
-			0);
-	}
-	while (more) {
-		more = false;
-		for (uint32_t r = 0; r < ranks; r++) {
-			const struct coll_step *step = &w->plans[r].steps[w->at[r]];
-
-			if (w->at[r] == w->plans[r].steps_n ||
-				(step->op == COLL_RECV && !receive_at(w, r, step))) {
-				continue;
-			}
-			if (step->op == COLL_SEND) {
-				send_at(w, r, step);
-			}
-			w->at[r]++;
-			more = true;
-		}
-	}
-	for (uint32_t r = 0; r < ranks; r++) {
-		assert_int_equal(w->at[r], w->plans[r].steps_n);
-		last = w->now[r] > last ? w->now[r] : last;
-		for (uint32_t q = 0; q < ranks; q++) {
-			free(w->sent[r][q]);
-		}
-		coll_plan_deinit(&w->plans[r]);
-	}
-	coll_topo_deinit(&w->topo);
-	free(w);
-	return last;
-}
 
 /* The model is not far from what comes of it, by all ways. */
 static void check_predictions(uint32_t n, uint64_t len)
@@ -113,7 +21,7 @@ static void check_predictions(uint32_t n, uint64_t len)
 		if (!coll_way_fits(way, n)) {
 			continue;
 		}
-		took = carry_out(n, way, len);
+		carry_all_reduce(&took, &gigabit, 1, n, way, len);
 		said = coll_cost_s(&gigabit, &hosts, way, len);
 		if (took > 1.3 * said || said > 1.3 * took) {
 			fail_msg("%u hosts, %llu bytes, %s: %g s, predicted %g s", n,
@@ -130,6 +38,10 @@ static void predictions(void **state)
 		check_predictions(n, 64);
 		check_predictions(n, 64 << 10);
 		check_predictions(n, 25 << 20);
+	}
+	for (uint32_t n = 64; n <= 256; n *= 2) {
+		check_predictions(n, 64 << 10);
+		check_predictions(n, 1 << 20);
 	}
 }
 

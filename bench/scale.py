@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""All-reduce on 64 to 4,096 hosts, on paper: the plans' own lists of steps, carried out in virtual
+time, beside the cost model and the bound. Nothing is measured; docs/scale.md says what is left out.
+
+--quick goes up to 256 hosts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+from _report import Report
+
+ROOT = Path(__file__).parent.parent
+BUILD = ROOT / "build" / "bench"
+PROGRAM = "bench/scale_plans"
+GRANULE = 64  # bytes: the smallest share
+OURS = ("direct", "doubling", "halving", "tree")
+SIZES = {4096: "4 KiB", 1 << 20: "1 MiB", 25 << 20: "25 MiB", 1 << 30: "1 GiB"}
+
+# Name, bytes a second each way (the nominal rate), seconds of latency, and seconds that a message
+# keeps a host busy. Latencies are those of small messages between two processes, from one to the
+# other; what a message costs is assumed: a few system calls for TCP, a descriptor for the others.
+LINKS = [
+    # RTT 100 µs: a common figure for kernel TCP through one switch, with interrupts
+    ("1 Gbit/s, TCP", 125e6, 50e-6, 5e-6),
+    # RTT 50 µs: the same, with a faster network card; assumed
+    ("25 Gbit/s, TCP", 3.125e9, 25e-6, 5e-6),
+    # 15.5 µs: MPI on c5n.18xlarge, AWS's announcement of EFA, 2019
+    ("100 Gbit/s, EFA", 12.5e9, 15.5e-6, 1e-6),
+    # 1 to 2 µs: osu_latency with MPI in vendors' guides (QLogic's shows 1.06, Cisco's usNIC 1.93)
+    ("200 Gbit/s, InfiniBand", 25e9, 1.5e-6, 0.3e-6),
+]
+
+# way -> whether a group takes it; seconds simulated, by the model, bound
+Times = dict[str, tuple[bool, float, float, float]]
+
+
+def build() -> None:
+    if not (BUILD / "build.ninja").exists():
+        subprocess.run(["meson", "setup", BUILD], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["ninja", "-C", BUILD, PROGRAM], check=True, stdout=subprocess.DEVNULL)
+
+
+def run_plans(hosts_max: int) -> dict[tuple[int, int, int], Times]:
+    """By link, hosts and bytes. Ways with servers are called by how many."""
+    numbers = [str(number) for link in LINKS for number in link[1:]]
+    done = subprocess.run(
+        [BUILD / PROGRAM, str(hosts_max), *numbers], check=True, capture_output=True, text=True
+    )
+    found: dict[tuple[int, int, int], Times] = defaultdict(dict)
+    for line in done.stdout.splitlines():
+        hosts, link, way, size, servers, chosen, *numbers = line.split()
+        name = way if servers == "0" else f"+{servers}"
+        took, model, bound = map(float, numbers)
+        found[int(link), int(hosts), int(size)][name] = (chosen == "1", took, model, bound)
+    return found
+
+
+def format_time(seconds: float) -> str:
+    scale, unit = ((1e6, "µs"), (1e3, "ms"), (1.0, "s"))[(seconds >= 1e-3) + (seconds >= 1)]
+    value = seconds * scale
+    return f"{value:.{2 - min(2, len(str(int(value))) - 1)}f} {unit}"
+
+
+def seconds(times: Times, way: str) -> float:
+    """As carried out, or by the model."""
+    return times[way][1] or times[way][2]
+
+
+def describe(times: Times) -> str:
+    """All ways; by the model alone where they were not carried out, in brackets."""
+    parts = []
+    for way, (_, took, model, _) in times.items():
+        parts.append(f"{way} {format_time(took)}" if took else f"{way} ({format_time(model)})")
+    return ", ".join(parts)
+
+
+def off_by(times: Times, shares: bool) -> float:
+    """How far the model is from what was carried out, by the worst way of ours; direct only where
+    there is a share for each, which it takes for granted."""
+    found = [times[way] for way in OURS if way in times and (way != "direct" or shares)]
+    return max(max(took / model, model / took) for _, took, model, _ in found if took)
+
+
+def lost(times: Times) -> float:
+    """By how much the way that a group takes is slower than the fastest of ours."""
+    chosen = next(seconds(times, way) for way in OURS if way in times and times[way][0])
+    return chosen / min(seconds(times, way) for way in OURS if way in times)
+
+
+def report_link(report: Report, link: int, found: dict[tuple[int, int, int], Times]) -> None:
+    report.title(f"{LINKS[link][0]}: the fastest way of ours")
+    for (at, hosts, size), times in found.items():
+        if at != link:
+            continue
+        best = min(seconds(times, way) for way in OURS if way in times)
+        bound = times["direct"][3]
+        key = f"link{link}_{hosts}_{size}"
+        beside = f"bound {format_time(bound)}; {describe(times)}"
+        what = f"{hosts:,} hosts, {SIZES[size]}"
+        report.note(f"{key}_us", what, best * 1e6, "µs", beside)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    parser.add_argument("--quick", action="store_true", help="256 hosts at most")
+    options = parser.parse_args()
+    build()
+    report = Report("scale", 1, {"all of it": "simulated", "hosts": "one rank each"})
+    found = run_plans(256 if options.quick else 4096)
+    for link in range(len(LINKS)):
+        report_link(report, link, found)
+    report.title("the cost model (src/coll/cost.h), over all of the above")
+    worst = max(off_by(times, size >= GRANULE * hosts) for (_, hosts, size), times in found.items())
+    report.at_most("model", "furthest from what was carried out", worst, 1.3, "x")
+    slowest = max(map(lost, found.values()))
+    report.at_most("choice", "what a group takes, to the fastest way", slowest, 1.15, "x")
+    report.finish(options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+/*
+ * What an all-reduce takes on 64 to 4,096 hosts, on paper (tests/lib/carry.h), beside the cost
+ * model and the bound. A line each: hosts, link, way, bytes, servers, whether it is the way
+ * that a group takes, seconds simulated (0: not), by the model, bound. For bench/scale.py, which
+ * gives the links: bytes a second, latency, and what a message keeps a host busy for, each in a
+ * group of three.
+ */
+#include "carry.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LINKS_MAX  8
+#define DIRECT_MAX 1024u /* hosts; each sends to each: beyond that the model alone */
+
+static const uint64_t sizes[] = {4096, 1 << 20, 25 << 20, 1 << 30};
+
+static struct coll_link links[LINKS_MAX];
+static uint32_t links_n;
+
+static void print_line(uint32_t link, const struct coll_hosts *hosts, enum coll_way way,
+	uint64_t len, double took_s)
+{
+	printf("%u %u %s %llu %u %d %.9g %.9g %.9g\n", hosts->n, link, coll_way_name(way),
+		(unsigned long long)len, hosts->servers,
+		coll_choose(&links[link], hosts, len) == way, took_s,
+		coll_cost_s(&links[link], hosts, way, len), coll_bound_s(&links[link], hosts, len));
+}
+
+static void do_way(uint32_t n, enum coll_way way, uint64_t len)
+{
+	const struct coll_hosts hosts = {n, 0};
+	bool everybody = way == COLL_DIRECT || way == COLL_RING;
+	double took_s[LINKS_MAX] = {0};
+
+	if (!everybody || n <= DIRECT_MAX) {
+		carry_all_reduce(took_s, links, links_n, n, way, len);
+	}
+	for (uint32_t link = 0; link < links_n; link++) {
+		print_line(link, &hosts, way, len, took_s[link]);
+	}
+}
+
+/* Half as many servers as hosts, and as many: by the model. */
+static void do_servers(uint32_t n, uint64_t len)
+{
+	for (uint32_t servers = n / 2; servers <= n && n + servers <= COLL_RANKS_MAX;
+		servers += n / 2) {
+		const struct coll_hosts hosts = {n, servers};
+
+		for (uint32_t link = 0; link < links_n; link++) {
+			print_line(link, &hosts, COLL_DIRECT, len, 0);
+		}
+	}
+}
+
+int main(int argc, char **argv)
+{
+	uint32_t hosts_max = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 0;
+
+	for (int i = 2; i + 2 < argc && links_n < LINKS_MAX; i += 3) {
+		links[links_n++] = (struct coll_link){strtod(argv[i], NULL),
+			strtod(argv[i + 1], NULL), strtod(argv[i + 2], NULL)};
+	}
+	for (uint32_t n = 64; n <= hosts_max; n *= 4) {
+		for (size_t s = 0; s < sizeof(sizes) / sizeof(*sizes); s++) {
+			for (enum coll_way way = 0; way < COLL_WAYS; way++) {
+				do_way(n, way, sizes[s]);
+			}
+			do_servers(n, sizes[s]);
+		}
+	}
+	return 0;
+}

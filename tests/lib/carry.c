@@ -1,0 +1,206 @@
+/* Plans on paper: see carry.h for the model. */
+#include "carry.h"
+
+#include "base/assert.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+
+/* A message on its way, or a place for one. */
+struct letter {
+	double left_s; /* when it had left its sender */
+	uint32_t next; /* of the same two hosts, or of the free ones */
+};
+
+/* A step, without sums, which take no time. */
+struct move {
+	uint32_t peer;      /* of the step */
+	bool send;          /* else it receives */
+	uint64_t len_bytes; /* of it */
+};
+
+struct host {
+	struct move *moves; /* owned */
+	size_t n, at;       /* of them; the next one */
+	double now_s;       /* when those before are over */
+	double out_s;       /* when the network takes the next message */
+	double in_s;        /* when it has brought the last one */
+	uint32_t waits_for; /* whose message comes next; NONE: it has not begun to wait */
+};
+
+struct paper {
+	const struct coll_link *link; /* the caller's */
+	struct host *hosts;           /* owned */
+	uint32_t n;                   /* of them */
+	uint32_t *first, *last;       /* owned; letters, from * n + to */
+	struct letter *letters;       /* owned */
+	uint32_t letters_n, free;     /* ever used; the first one that is free */
+	uint32_t letters_cap;         /* allocated */
+	uint32_t *due;                /* owned; hosts that may go on, a stack */
+	uint32_t due_n;               /* of them */
+};
+
+static uint32_t take_letter(struct paper *p)
+{
+	uint32_t l = p->free;
+
+	if (l != NONE) {
+		p->free = p->letters[l].next;
+		return l;
+	}
+	if (p->letters_n == p->letters_cap) {
+		p->letters_cap = 2 * p->letters_cap + 1024;
+		p->letters = realloc(p->letters, p->letters_cap * sizeof(*p->letters));
+		ASSERT(p->letters != NULL);
+	}
+	return p->letters_n++;
+}
+
+static void send_move(struct paper *p, uint32_t from, const struct move *move)
+{
+	struct host *host = &p->hosts[from];
+	struct host *peer = &p->hosts[move->peer];
+	size_t way = (size_t)from * p->n + move->peer;
+	uint32_t l = take_letter(p);
+	double start_s = host->now_s > host->out_s ? host->now_s : host->out_s;
+
+	host->out_s = start_s + p->link->message_s + (double)move->len_bytes / p->link->bytes_per_s;
+	p->letters[l] = (struct letter){host->out_s, NONE};
+	if (p->first[way] == NONE) {
+		p->first[way] = l;
+	} else {
+		p->letters[p->last[way]].next = l;
+	}
+	p->last[way] = l;
+	if (peer->waits_for == from) {
+		peer->waits_for = NONE;
+		p->due[p->due_n++] = move->peer;
+	}
+}
+
+/* False: it was not sent yet. Its bytes come while they are sent, unless others' do. */
+static bool receive_move(struct paper *p, uint32_t to, const struct move *move)
+{
+	struct host *host = &p->hosts[to];
+	size_t way = (size_t)move->peer * p->n + to;
+	uint32_t l = p->first[way];
+	double came_s;
+	double busy_s = host->in_s + (double)move->len_bytes / p->link->bytes_per_s;
+
+	if (l == NONE) {
+		host->waits_for = move->peer;
+		return false;
+	}
+	came_s = p->letters[l].left_s + p->link->latency_s;
+	p->first[way] = p->letters[l].next;
+	p->letters[l].next = p->free;
+	p->free = l;
+	host->in_s = came_s > busy_s ? came_s : busy_s;
+	host->now_s = host->now_s > host->in_s ? host->now_s : host->in_s;
+	return true;
+}
+
+static void go_on(struct paper *p, uint32_t h)
+{
+	struct host *host = &p->hosts[h];
+
+	for (; host->at < host->n; host->at++) {
+		const struct move *move = &host->moves[host->at];
+
+		if (move->send) {
+			send_move(p, h, move);
+		} else if (!receive_move(p, h, move)) {
+			return;
+		}
+	}
+}
+
+/* Seconds until the last one is done: each does its list in order, but does not wait for what it
+ * sends. */
+static double carry_out(struct paper *p, const struct coll_link *link)
+{
+	double last_s = 0;
+
+	p->link = link;
+	p->due_n = 0;
+	for (uint32_t h = p->n; h-- > 0;) {
+		struct host *host = &p->hosts[h];
+
+		host->at = 0;
+		host->now_s = host->out_s = host->in_s = 0;
+		host->waits_for = NONE;
+		p->due[p->due_n++] = h;
+	}
+	while (p->due_n > 0) {
+		go_on(p, p->due[--p->due_n]);
+	}
+	for (uint32_t h = 0; h < p->n; h++) {
+		ASSERT(p->hosts[h].at == p->hosts[h].n);
+		last_s = p->hosts[h].now_s > last_s ? p->hosts[h].now_s : last_s;
+	}
+	return last_s;
+}
+
+static void take_moves(struct host *host, const struct coll_plan *plan)
+{
+	host->moves = malloc((plan->steps_n + 1) * sizeof(*host->moves));
+	ASSERT(host->moves != NULL);
+	for (size_t s = 0; s < plan->steps_n; s++) {
+		const struct coll_step *step = &plan->steps[s];
+
+		if (step->op != COLL_SUM) {
+			host->moves[host->n++] =
+				(struct move){step->peer, step->op == COLL_SEND, step->len_bytes};
+		}
+	}
+}
+
+static struct paper *open_paper(uint32_t hosts, enum coll_way way, uint64_t len_bytes)
+{
+	struct paper *p = calloc(1, sizeof(*p));
+	size_t ways = (size_t)hosts * hosts;
+	struct coll_plan plan = {0};
+	struct coll_topo topo;
+
+	ASSERT(p != NULL);
+	p->n = hosts;
+	p->free = NONE;
+	p->hosts = calloc(hosts, sizeof(*p->hosts));
+	p->first = malloc(ways * sizeof(*p->first));
+	p->last = malloc(ways * sizeof(*p->last));
+	p->due = calloc(hosts, sizeof(*p->due));
+	ASSERT(p->hosts && p->first && p->last && p->due);
+	memset(p->first, 0xff, ways * sizeof(*p->first));
+	for (uint32_t h = 0; h < hosts; h++) {
+		p->due[h] = h;
+	}
+	ASSERT(coll_topo_init(&topo, p->due, hosts, 0, NULL) == 0);
+	for (uint32_t h = 0; h < hosts; h++) {
+		ASSERT(coll_plan_all_reduce(&plan, &topo, h, way, len_bytes, NULL) == 0);
+		take_moves(&p->hosts[h], &plan);
+	}
+	coll_plan_deinit(&plan);
+	coll_topo_deinit(&topo);
+	return p;
+}
+
+void carry_all_reduce(double *took_s, const struct coll_link *links, uint32_t links_n,
+	uint32_t hosts, enum coll_way way, uint64_t len_bytes)
+{
+	struct paper *p = open_paper(hosts, way, len_bytes);
+
+	for (uint32_t i = 0; i < links_n; i++) {
+		took_s[i] = carry_out(p, &links[i]);
+	}
+	for (uint32_t h = 0; h < hosts; h++) {
+		free(p->hosts[h].moves);
+	}
+	free(p->hosts);
+	free(p->first);
+	free(p->last);
+	free(p->letters);
+	free(p->due);
+	free(p);
+}

@@ -1,0 +1,16 @@
+/*
+ * Plans of an all-reduce carried out on paper, in virtual time: hosts send one message after the
+ * other, in the order of their lists, and receive one after the other, at the link's rate; a
+ * message is sent on when all of it has come, and adding takes no time.
+ */
+#ifndef TEST_CARRY_H
+#define TEST_CARRY_H
+
+#include "coll/cost.h"
+
+/* Seconds until the last of so many hosts is done, without servers; way fits. links_n times, once
+ * for each link, since the lists are the same for all. */
+void carry_all_reduce(double *took_s, const struct coll_link *links, uint32_t links_n,
+	uint32_t hosts, enum coll_way way, uint64_t len_bytes);
+
+#endif

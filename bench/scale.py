@@ -21,17 +21,16 @@ GRANULE = 64  # bytes: the smallest share
 OURS = ("direct", "doubling", "halving", "tree")
 SIZES = {4096: "4 KiB", 1 << 20: "1 MiB", 25 << 20: "25 MiB", 1 << 30: "1 GiB"}
 
-# Name, bytes a second each way (the nominal rate), seconds of latency, and seconds that a message
-# keeps a host busy. Latencies are those of small messages between two processes, from one to the
-# other; what a message costs is assumed: a few system calls for TCP, a descriptor for the others.
+# Name, bytes a second each way (the nominal rate), seconds of latency from one process to another,
+# and seconds that a message keeps a host busy.
 LINKS = [
-    # RTT 100 µs: a common figure for kernel TCP through one switch, with interrupts
-    ("1 Gbit/s, TCP", 125e6, 50e-6, 5e-6),
-    # RTT 50 µs: the same, with a faster network card; assumed
+    # coll_link_default (src/coll/cost.c), from measurements between virtual machines
+    ("1 Gbit/s, TCP", 125e6, 85e-6, 42.6e-6),
+    # assumed: physical machines, the kernel's TCP, one switch
     ("25 Gbit/s, TCP", 3.125e9, 25e-6, 5e-6),
-    # 15.5 µs: MPI on c5n.18xlarge, AWS's announcement of EFA, 2019
-    ("100 Gbit/s, EFA", 12.5e9, 15.5e-6, 1e-6),
-    # 1 to 2 µs: osu_latency with MPI in vendors' guides (QLogic's shows 1.06, Cisco's usNIC 1.93)
+    # about what AWS named for MPI on c5n.18xlarge when it announced EFA (2019); the message assumed
+    ("100 Gbit/s, EFA", 12.5e9, 15e-6, 1e-6),
+    # HDR; latency as of MPI in vendors' guides (osu_latency: 1.06 µs, QLogic); the message assumed
     ("200 Gbit/s, InfiniBand", 25e9, 1.5e-6, 0.3e-6),
 ]
 

@@ -562,6 +562,10 @@ static void hear_data(struct coll_talk *talk, uint32_t p, const struct frame *fr
 	struct talk_peer *peer = &talk->peers[p];
 	struct coll_message *message = find_id(&peer->asked, frame->id);
 
+	if (!message && talk->failure.code != 0 && frame->b <= TALK_PART) {
+		peer->in_left = frame->b; /* we had asked for it before, and gave it up */
+		return;
+	}
 	if (!message || frame->b == 0 || frame->b > message->len_bytes - message->over_bytes) {
 		fail_nonsense(talk, p, "what it was not asked for");
 		return;

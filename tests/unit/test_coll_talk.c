@@ -256,6 +256,39 @@ static void signs_of_life_go_on_after_a_failure(void **state)
 	close_pair(&p);
 }
 
+/* What comes of it is none of what follows. */
+static void what_was_asked_for_and_given_up_is_skipped(void **state)
+{
+	struct letter sent;
+	struct letter got;
+	struct pawl_err err;
+	struct pair p;
+	size_t len;
+	uint32_t n = 0;
+
+	do {
+		write_letter(&sent, n, false);
+		write_letter(&got, n++, true);
+	} while (sent.message.len_bytes < 2 * COLL_HEAD_BYTES);
+	open_pair(&p);
+	coll_talk_post(&p.talks[0], &sent.message);
+	coll_talk_post(&p.talks[1], &got.message);
+	while (carry(&p, 0)) { /* the offer */
+	}
+	while (carry(&p, 1)) { /* that it is wanted */
+	}
+	pawl_err_set(&err, PAWL_EPEER, "it is over");
+	coll_talk_fail(&p.talks[1], &err);
+	assert_ptr_equal(coll_talk_give_up(&p.talks[1]), &got.message);
+	while (carry(&p, 0)) { /* it has not heard of that */
+	}
+	assert_int_equal(coll_talk_note(&p.talks[0], 1, "note", 4, NULL), 0);
+	carry_all(&p);
+	assert_non_null(coll_talk_noted(&p.talks[1], 0, &len));
+	assert_int_equal(len, 4);
+	close_pair(&p);
+}
+
 static void signs_of_life_say_what_is_done(void **state)
 {
 	uint8_t head[COLL_HEAD_BYTES];
@@ -317,6 +350,7 @@ int main(void)
 		cmocka_unit_test(what_is_heard_is_passed_on),
 		cmocka_unit_test(notes_are_told),
 		cmocka_unit_test(signs_of_life_go_on_after_a_failure),
+		cmocka_unit_test(what_was_asked_for_and_given_up_is_skipped),
 		cmocka_unit_test(signs_of_life_say_what_is_done),
 		cmocka_unit_test(frames_that_are_none),
 	};

@@ -251,7 +251,7 @@ static int open_root(struct persist *persist, struct pawl_err *err)
 	if (!persist->lead) {
 		return open_shared(persist, err);
 	}
-	persist->lock_fd = rootlock_take(lock_dir(persist), persist->job, err);
+	persist->lock_fd = rootlock_await(lock_dir(persist), persist->job, err);
 	if (persist->lock_fd < 0) {
 		rv = persist->lock_fd;
 		goto close_root;

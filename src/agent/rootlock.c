@@ -2,6 +2,7 @@
  * process (close-on-exec ends it). */
 #include "agent/rootlock.h"
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
 
@@ -12,7 +13,11 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+#define WAIT_NS  (2 * NS_PER_S)
+#define PAUSE_NS 20000000
 
 /* Who holds the lock, as it wrote itself down; "another job" if it has not yet. */
 static void read_holder(int fd, char *buf, size_t cap_bytes)
@@ -62,6 +67,18 @@ int rootlock_take(const char *root, const char *job, struct pawl_err *err)
 	return fd;
 close_file:
 	close(fd);
+	return rv;
+}
+
+int rootlock_await(const char *root, const char *job, struct pawl_err *err)
+{
+	const struct timespec pause = {.tv_nsec = PAUSE_NS};
+	int64_t due_ns = clock_mono_ns() + WAIT_NS;
+	int rv;
+
+	while ((rv = rootlock_take(root, job, err)) == PAWL_EBUSY && clock_mono_ns() < due_ns) {
+		nanosleep(&pause, NULL);
+	}
 	return rv;
 }
 

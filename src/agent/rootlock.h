@@ -13,6 +13,10 @@ struct pawl_err;
  */
 int rootlock_take(const char *root, const char *job, struct pawl_err *err);
 
+/* The same; waits up to 2 s for another job to let go: its agent does when the job has ended and
+ * all is durable and old tags are deleted, but not in that instant. */
+int rootlock_await(const char *root, const char *job, struct pawl_err *err);
+
 /* Is the lock file of the root still the one that fd holds? Not if the root was removed, or another
  * directory put in its place. */
 bool rootlock_holds(const char *root, int fd);

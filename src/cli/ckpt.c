@@ -3,7 +3,6 @@
 #include "cli/ckpt.h"
 
 #include "agent/rootlock.h"
-#include "base/clock.h"
 #include "base/err.h"
 #include "pawl/inspect.h"
 #include "store/store.h"
@@ -15,12 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#define LOCK_FILE     ".pawl-lock"
-#define LOCK_WAIT_NS  (2 * NS_PER_S)
-#define LOCK_PAUSE_NS 20000000
+#define LOCK_FILE ".pawl-lock"
 
 int ckpt_root_list(struct ckpt_root *root, struct pawl_err *err)
 {
@@ -65,19 +61,6 @@ int ckpt_root_open(struct ckpt_root *root, const char *path, struct pawl_err *er
 	return rv == 0 ? ckpt_root_list(root, err) : rv;
 }
 
-/* An agent lets go of a root when its job has ended and all is durable, but not in that instant. */
-static int await_lock(const char *dir, const char *job, struct pawl_err *err)
-{
-	const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
-	int64_t due_ns = clock_mono_ns() + LOCK_WAIT_NS;
-	int rv;
-
-	while ((rv = rootlock_take(dir, job, err)) == PAWL_EBUSY && clock_mono_ns() < due_ns) {
-		nanosleep(&pause, NULL);
-	}
-	return rv;
-}
-
 /* Takes the lock, and looks at the tags again: they may have changed until it was taken. */
 static int take_root(struct ckpt_root *root, const struct cli_command *command,
 	struct pawl_err *err)
@@ -88,7 +71,7 @@ static int take_root(struct ckpt_root *root, const struct cli_command *command,
 	int rv;
 
 	snprintf(job, sizeof(job), "pawl %s", command->name);
-	rv = await_lock(ckpt_hidden_dir(root->path, hidden), job, err);
+	rv = rootlock_await(ckpt_hidden_dir(root->path, hidden), job, err);
 	if (rv == PAWL_EBUSY) {
 		return pawl_err_set(err, rv, "%s is in use by %s: wait until it has ended",
 			root->path, ckpt_root_holder(root->store, holder) ? holder : "a job");

@@ -88,7 +88,7 @@ def some(engine: Engine, signs: Signs) -> None:
     signs.meet("open")
     if RANK == 0:
         engine.save("last", {"a": 1}, alone=True).wait("committed", LIMIT_S)
-        engine.save("last", {"b": 2, "a": 3}, alone=True)
+        engine.save("last", {"b": 2, "a": 3}, alone=True).wait("committed", LIMIT_S)
         signs.put("saved")
     signs.wait("saved", range(1))
     found = engine.find("last")

@@ -1,5 +1,6 @@
 /* Worker and agent together, over a real socket and a real directory: save, be killed, restore; two
  * ranks; what ranks disagree on. */
+#include "agent/rootlock.h"
 #include "base/rng.h"
 #include "ckpt/plan.h"
 #include "ckpt/tags.h"
@@ -8,6 +9,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/stat.h>
 
 #define BIG   (5u << 20) /* bytes of the large storage: several chunks */
 #define SMALL 1000u
@@ -447,6 +449,31 @@ static void second_job_on_a_root_is_refused(void **unused)
 	agent_pid = first_agent;
 }
 
+static void *let_go(void *user)
+{
+	const struct timespec pause = {.tv_nsec = 200 * NS_PER_MS};
+
+	nanosleep(&pause, NULL);
+	close(*(int *)user);
+	return NULL;
+}
+
+static void job_that_lets_go_of_a_root_is_waited_for(void **unused)
+{
+	struct pawl_err err;
+	struct pawl_ckpt *ckpt;
+	pthread_t thread;
+	int fd;
+
+	mkdir(root, 0700); /* or it is there */
+	fd = rootlock_take(root, "before", &err);
+	assert_true(fd >= 0);
+	assert_int_equal(pthread_create(&thread, NULL, let_go, &fd), 0);
+	ckpt = join(0, 1, 0);
+	pthread_join(thread, NULL);
+	pawl_ckpt_close(ckpt, 1000, &err);
+}
+
 /* ---- flipped bits in the arenas ---- */
 
 #define FLIPS 200
@@ -563,6 +590,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(second_process_of_a_rank_is_refused, setup,
 			teardown),
 		cmocka_unit_test_setup_teardown(second_job_on_a_root_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(job_that_lets_go_of_a_root_is_waited_for, setup,
+			teardown),
 		cmocka_unit_test_setup_teardown(flipped_bit_in_arena_is_found, setup, teardown),
 	};
 

@@ -200,7 +200,9 @@ def configure(build: Build) -> str:
     stamp = folder / ".configured"
     wanted = " ".join([build.compiler, *command])
     if stamp.is_file() and stamp.read_text() == wanted:
-        return ""
+        # New files are known only to meson.build until it runs again.
+        status, output = run(["ninja", "-C", str(folder), "build.ninja"])
+        return output if status != 0 else ""
     shutil.rmtree(folder, ignore_errors=True)
     status, output = run(command, env={"CC": build.compiler})
     if status != 0:

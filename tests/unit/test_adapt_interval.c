@@ -1,38 +1,12 @@
 /* How often to save: the printed values of the papers, then each formula against a slow and plain
  * reference: simulated failures, a search for the least cost, and sums of probabilities. */
-#include "base/rng.h"
 #include "pawl/adapt.h"
 #include "seed.h"
+#include "test_adapt.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-/* after the standard headers it needs */
-#include <cmocka.h>
 
 #define SEGMENTS 400000u /* of work, simulated */
-
-static void assert_close(double got, double expected, double relative)
-{
-	if (!(fabs(got - expected) <= relative * fabs(expected))) {
-		fail_msg("%.12g is not within %g of %.12g", got, relative, expected);
-	}
-}
-
-/* Even in (0, 1). */
-static double uniform(struct rng *rng)
-{
-	return ((double)(rng_u64(rng) >> 11) + 0.5) / 9007199254740992.0;
-}
-
-/* From least to most, each order of magnitude alike. */
-static double log_uniform(struct rng *rng, double least, double most)
-{
-	return least * pow(most / least, uniform(rng));
-}
 
 /* ---- the optimum ---- */
 

@@ -1,0 +1,143 @@
+/* What a step takes, and what it is worth: see pawl/adapt.h for the formulas and where they are
+ * from. Pure. */
+#include "adapt/perf.h"
+#include "base/assert.h"
+
+#include <math.h>
+
+#define ROUNDING 1e-8 /* of a quotient that should be whole */
+
+uint64_t pawl_batch_total(const struct pawl_place *place, const struct pawl_batch *batch)
+{
+	return (uint64_t)place->replicas * batch->atomic * (batch->accum + 1u);
+}
+
+/* ---- time ---- */
+
+static double grad_s(const struct pawl_perf *perf, uint32_t atomic)
+{
+	return perf->alpha_c + perf->beta_c * atomic;
+}
+
+void adapt_weigh_reduce(const struct pawl_place *place, double *times)
+{
+	bool one = place->nodes < 2;
+	double more = place->replicas - 2.0;
+	uint32_t most = place->most;
+
+	for (int i = ALPHA_R; i <= DELTA_N; i++) {
+		times[i] = 0;
+	}
+	if (place->replicas < 2) {
+		return;
+	}
+	if (most == 0) {
+		most = (place->replicas + place->nodes - 1) / place->nodes;
+	}
+	times[one ? ALPHA_R : ALPHA_N] = 1;
+	times[one ? BETA_R : BETA_N] = more;
+	times[DELTA_N] = one ? 0 : most - 1.0;
+}
+
+static double reduce_s(const struct pawl_perf *perf, const struct pawl_place *place)
+{
+	double times[PARAMETERS];
+
+	adapt_weigh_reduce(place, times);
+	return perf->alpha_r * times[ALPHA_R] + perf->beta_r * times[BETA_R] +
+		perf->alpha_n * times[ALPHA_N] + perf->beta_n * times[BETA_N] +
+		perf->delta_n * times[DELTA_N];
+}
+
+/* (a^gamma + b^gamma)^(1 / gamma), whatever their size. */
+static double overlap(double a, double b, double gamma)
+{
+	double large = a > b ? a : b;
+	double small = a > b ? b : a;
+
+	return small <= 0 ? large : large * pow(1 + pow(small / large, gamma), 1 / gamma);
+}
+
+double pawl_step_s(const struct pawl_perf *perf, const struct pawl_place *place,
+	const struct pawl_batch *batch)
+{
+	double grad = grad_s(perf, batch->atomic);
+
+	return batch->accum * grad + overlap(grad, reduce_s(perf, place), perf->gamma);
+}
+
+/* ---- worth ---- */
+
+double pawl_gain(const struct pawl_noise *noise, double scale)
+{
+	double less = noise->var / scale + noise->sqr;
+
+	return less > 0 ? (noise->var + noise->sqr) / less : 1;
+}
+
+double pawl_goodput(const struct pawl_perf *perf, const struct pawl_noise *noise, uint32_t init,
+	const struct pawl_place *place, const struct pawl_batch *batch)
+{
+	double scale = (double)pawl_batch_total(place, batch) / init;
+
+	return init * pawl_gain(noise, scale) / pawl_step_s(perf, place, batch);
+}
+
+/* ---- choice ---- */
+
+/* Not below 1. */
+static uint32_t round_up(double number)
+{
+	double up = ceil(number - ROUNDING);
+
+	return up > 1 ? (uint32_t)up : 1;
+}
+
+/* About so many samples of all replicas. False: the bounds do not allow it. */
+static bool divide(const struct pawl_batch_bounds *bounds, const struct pawl_place *place,
+	double total, struct pawl_batch *batch)
+{
+	double each = total / place->replicas;
+	uint32_t parts = bounds->accumulate ? round_up(each / bounds->most) : 1;
+	uint64_t room;
+
+	if (place->replicas == 1 && total > bounds->init) {
+		parts = parts < 2 ? 2 : parts;
+		if (!bounds->accumulate) {
+			return false;
+		}
+	}
+	batch->accum = parts - 1;
+	batch->atomic = round_up(each / parts);
+	room = bounds->max / ((uint64_t)place->replicas * parts);
+	batch->atomic = batch->atomic < room ? batch->atomic : (uint32_t)room;
+	batch->atomic = batch->atomic > bounds->least ? batch->atomic : bounds->least;
+	return batch->atomic <= bounds->most && batch->atomic <= room;
+}
+
+bool pawl_batch_choose(const struct pawl_perf *perf, const struct pawl_noise *noise,
+	const struct pawl_batch_bounds *bounds, const struct pawl_place *place,
+	struct pawl_batch *batch, double *goodput)
+{
+	double least = (double)place->replicas * bounds->least;
+	double total = least > bounds->init ? least : bounds->init;
+	double ratio = pow(bounds->max / total, 1.0 / (PAWL_BATCHES - 1));
+	bool found = false;
+
+	ASSERT(bounds->init > 0 && bounds->init <= bounds->max && place->replicas > 0);
+	for (int i = 0; i < PAWL_BATCHES && total <= bounds->max * (1 + ROUNDING); i++) {
+		struct pawl_batch one;
+		double worth;
+
+		if (divide(bounds, place, total, &one)) {
+			worth = pawl_goodput(perf, noise, bounds->init, place, &one);
+			if (!found || worth > *goodput) {
+				*batch = one;
+				*goodput = worth;
+				found = true;
+			}
+		}
+		total *= ratio;
+	}
+	return found;
+}

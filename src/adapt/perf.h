@@ -1,0 +1,15 @@
+/* The parameters of struct pawl_perf, in its order: for what deals with all of them alike. */
+#ifndef ADAPT_PERF_H
+#define ADAPT_PERF_H
+
+#include "pawl/adapt.h"
+
+enum { ALPHA_C, BETA_C, ALPHA_R, BETA_R, ALPHA_N, BETA_N, DELTA_N, GAMMA, PARAMETERS };
+
+_Static_assert(sizeof(struct pawl_perf) == PARAMETERS * sizeof(double), "one for each");
+
+/* How often each of ALPHA_R to DELTA_N counts for what it takes to reduce at a place. The others of
+ * times stay as they are. */
+void adapt_weigh_reduce(const struct pawl_place *place, double *times);
+
+#endif

@@ -1,0 +1,179 @@
+/* The gradient's noise, of gradients whose moments are known: sums of a fixed vector and of normal
+ * numbers, as many as a batch has samples. All seeds are fixed, so results do not vary. */
+#include "pawl/adapt.h"
+#include "test_adapt.h"
+
+#define SIZE  10    /* of a gradient */
+#define SEEDS 2000u /* runs, */
+#define STEPS 150u  /* of so many steps each */
+
+/* Box and Muller 1958; two at a time. */
+static void draw_normal(struct rng *rng, double *two)
+{
+	double radius = sqrt(-2 * log(uniform(rng)));
+	double angle = 6.283185307179586 * uniform(rng);
+
+	two[0] = radius * cos(angle);
+	two[1] = radius * sin(angle);
+}
+
+/* One step of count gradients, each of a share of an initial batch: |G|^2 is 1, and tr(Sigma) of an
+ * initial batch is phi. */
+static struct pawl_gns_step draw_step(struct rng *rng, uint32_t count, double share, double phi)
+{
+	double sigma = sqrt(phi / share / SIZE);
+	double mean[SIZE] = {0};
+	struct pawl_gns_step step = {.count = count, .scale = share * count};
+
+	for (uint32_t i = 0; i < count; i++) {
+		double g[SIZE];
+
+		for (uint32_t d = 0; d < SIZE; d += 2) {
+			draw_normal(rng, &g[d]);
+		}
+		for (uint32_t d = 0; d < SIZE; d++) {
+			g[d] = g[d] * sigma + sqrt(1.0 / SIZE);
+			mean[d] += g[d] / count;
+			step.local += g[d] * g[d] / count;
+		}
+	}
+	for (uint32_t d = 0; d < SIZE; d++) {
+		step.total += mean[d] * mean[d];
+	}
+	return step;
+}
+
+/* Both moments of single steps, averaged: unbiased for any count and share. */
+static void moments_are_unbiased(void **state)
+{
+	static const struct {
+		uint32_t count;
+		double share, phi;
+	} cases[] = {{2, 0.5, 3}, {4, 0.25, 0.2}, {4, 1, 10}, {16, 0.125, 5}, {3, 2, 1}};
+	struct rng rng = {7};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		double sqr = 0;
+		double var = 0;
+
+		for (uint32_t n = 0; n < 200000; n++) {
+			struct pawl_gns_step step =
+				draw_step(&rng, cases[i].count, cases[i].share, cases[i].phi);
+			struct pawl_gns one = {0};
+
+			assert_true(pawl_gns_add(&one, &step));
+			sqr += one.sqr / one.weight / 200000;
+			var += one.var / one.weight / 200000;
+		}
+		assert_close(sqr, 1, 0.03);
+		assert_close(var, cases[i].phi, 0.01);
+	}
+}
+
+/* 95 % intervals hold what they should in 93 to 97 % of the runs; the ratio is biased by at most
+ * 2 %. */
+static void intervals_cover(void **state)
+{
+	static const struct {
+		uint32_t count;
+		double share, phi;
+	} cases[] = {{4, 0.5, 1}, {8, 0.25, 4}, {2, 1, 0.3}};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		uint32_t covered = 0;
+		double ratio = 0;
+
+		for (uint32_t seed = 0; seed < SEEDS; seed++) {
+			struct rng rng = {seed * 1000003ull + i};
+			struct pawl_gns gns = {0};
+			struct pawl_noise noise;
+			double low;
+			double high;
+
+			for (uint32_t n = 0; n < STEPS; n++) {
+				struct pawl_gns_step step = draw_step(&rng, cases[i].count,
+					cases[i].share, cases[i].phi);
+
+				pawl_gns_add(&gns, &step);
+			}
+			assert_true(pawl_gns_interval(&gns, &low, &high));
+			covered += low <= cases[i].phi && cases[i].phi <= high;
+			pawl_gns_noise(&gns, &noise);
+			ratio += noise.var / noise.sqr / SEEDS;
+		}
+		assert_in_range(covered, SEEDS * 93 / 100, SEEDS * 97 / 100);
+		assert_close(ratio, cases[i].phi, 0.02);
+	}
+}
+
+/* Four replicas and one that accumulates four gradients tell the same. */
+static void only_the_gradients_count(void **state)
+{
+	const struct pawl_gns_step steps[] = {{2, 0.9, 4, 2}, {2, 0.8, 4, 2}, {2.5, 0.7, 4, 2}};
+	struct pawl_gns gns = {0};
+	struct pawl_noise noise;
+
+	for (size_t i = 0; i < 3; i++) {
+		assert_true(pawl_gns_add(&gns, &steps[i]));
+	}
+	pawl_gns_noise(&gns, &noise);
+	assert_close(noise.sqr, (4 * 0.8 - 6.5 / 3) / 3, 0.01);
+	assert_close(noise.var, (6.5 / 3 - 0.8) * 2 / 3, 0.01);
+}
+
+static void what_is_not_finite_is_left_out(void **state)
+{
+	const struct pawl_gns_step good = {2, 1, 4, 1};
+	struct pawl_gns_step bad = good;
+	struct pawl_gns gns = {0};
+	struct pawl_gns before;
+	struct pawl_noise noise;
+	double low;
+	double high;
+
+	pawl_gns_noise(&gns, &noise);
+	assert_true(noise.sqr == 1 && noise.var == 0);
+	assert_false(pawl_gns_interval(&gns, &low, &high));
+	assert_true(pawl_gns_add(&gns, &good));
+	assert_false(pawl_gns_interval(&gns, &low, &high));
+	before = gns;
+	bad.local = INFINITY;
+	assert_false(pawl_gns_add(&gns, &bad));
+	bad = good;
+	bad.total = NAN;
+	assert_false(pawl_gns_add(&gns, &bad));
+	assert_memory_equal(&gns, &before, sizeof(gns));
+}
+
+/* Gradients that are nothing but noise: sqr cannot be told from 0. */
+static void a_gradient_of_noise(void **state)
+{
+	struct rng rng = {11};
+	struct pawl_gns gns = {0};
+	struct pawl_noise noise;
+	double low;
+	double high;
+
+	for (uint32_t n = 0; n < 20; n++) {
+		struct pawl_gns_step step = draw_step(&rng, 4, 1, 1e4);
+
+		pawl_gns_add(&gns, &step);
+	}
+	assert_true(pawl_gns_interval(&gns, &low, &high));
+	assert_true(isinf(high) && low > 0 && low < 1e4);
+	pawl_gns_noise(&gns, &noise);
+	assert_true(noise.sqr >= 0 && noise.var > 1e3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(moments_are_unbiased),
+		cmocka_unit_test(intervals_cover),
+		cmocka_unit_test(only_the_gradients_count),
+		cmocka_unit_test(what_is_not_finite_is_left_out),
+		cmocka_unit_test(a_gradient_of_noise),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

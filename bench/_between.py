@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import dataclasses
 import statistics
 from collections.abc import Sequence
@@ -33,14 +34,14 @@ class Layout:
     hosts: int
     ranks: int  # on each
     servers: int  # on hosts of their own
-    control: str  # of TCP's congestion; "": the machine's own
     of_bound: float  # at least
     to_gloo: float  # Gloo's time to ours, at least
+    fabric: bool = False  # also over libfabric, if it is here
 
     @property
     def key(self) -> str:
         servers = f"+{self.servers}" if self.servers else ""
-        return f"{self.hosts}x{self.ranks}{servers}" + (f"_{self.control}" if self.control else "")
+        return f"{self.hosts}x{self.ranks}{servers}"
 
     @property
     def where(self) -> list[int]:
@@ -54,25 +55,23 @@ class Layout:
 
 
 LAYOUTS = [
-    Layout(4, 1, 0, "", 0.98, 1 / 1.01),
-    Layout(4, 1, 0, "reno", 0.98, 1 / 1.01),
-    Layout(2, 4, 0, "", 0.92, 1.6),
-    Layout(2, 4, 0, "reno", 0.92, 1.6),
-    Layout(4, 1, 2, "", 0.92, 1.14),
-    Layout(4, 1, 4, "", 0.92, 1.38),
+    Layout(4, 1, 0, 0.98, 1 / 1.01, ctypes.util.find_library("fabric") is not None),
+    Layout(2, 4, 0, 0.92, 1.6),
+    Layout(4, 1, 2, 0.92, 1.14),
+    Layout(4, 1, 4, 0.92, 1.38),
 ]
 
 
 def collect(
     hosts: Hosts, layout: Layout, program: Path | None, runs: int
 ) -> dict[str, list[Result]]:
-    """By who it was; "embedding": ours, of such a model."""
+    """By who it was; "embedding": ours, of such a model; "libfabric": ours, over that."""
     found: dict[str, list[Result]] = {}
     others = range(layout.hosts, layout.hosts + layout.servers)
     with hosts.serve(others) as servers:
         for run in range(runs):
             order = ["pawl,gloo", "gloo,pawl"][run % 2]
-            turns = ["torch", *(MPI if program else [])]
+            turns = ["torch", *(["libfabric"] if layout.fabric else []), *(MPI if program else [])]
             for turn in turns if run // 2 % 2 == 0 else reversed(turns):
                 if turn == "torch":
                     said = hosts.run_torch(
@@ -82,6 +81,12 @@ def collect(
                     for who in order.split(","):
                         found.setdefault(who, []).append(said[who][WHOLE])
                     found.setdefault("embedding", []).append(said["pawl"][EMBEDDING])
+                elif turn == "libfabric":
+                    said = hosts.run_torch(
+                        layout.where, HERE / "_reduce.py", "pawl", WHOLE,
+                        limit_s=LIMIT_S, PAWL_TRANSPORT="fabric",
+                    )  # fmt: skip
+                    found.setdefault(turn, []).append(said["pawl"][WHOLE])
                 else:
                     command = [program, *WHOLE.split(",")]
                     one = hosts.run_mpi(layout.where, command, MPI[turn], limit_s=LIMIT_S)
@@ -105,10 +110,7 @@ def report_layout(
     report: Report, hosts: Hosts, layout: Layout, program: Path | None, runs: int
 ) -> None:
     also = f" and {layout.servers} that only add" if layout.servers else ""
-    control = hosts.set_congestion(layout.control)
-    report.title(
-        f"{layout.hosts} hosts of {layout.ranks} ranks{also}, 25 MiB, 1 Gbit/s, TCP's {control}"
-    )
+    report.title(f"{layout.hosts} hosts of {layout.ranks} ranks{also}, 25 MiB, links of 1 Gbit/s")
     goodputs = [hosts.measure_goodput()]
     found = collect(hosts, layout, None if layout.servers else program, runs)
     goodputs.append(hosts.measure_goodput())
@@ -123,6 +125,12 @@ def report_layout(
     what, times = "  Gloo's time to ours", ratio(found["gloo"], found["pawl"])
     beside = describe(found["gloo"])
     report.at_least(f"{key}_to_gloo", what, times, layout.to_gloo, "x", beside)
+    if layout.fabric:
+        wall = statistics.median(r[0] for r in found["libfabric"])
+        beside = describe(found["libfabric"])
+        report.note(f"{key}_fabric_ms", "  over libfabric", wall * 1e3, "ms", beside)
+        times = ratio(found["libfabric"], found["pawl"])
+        report.note(f"{key}_fabric", "  its time to ours over sockets", times, "x")
     for who in MPI if "OpenMPI" in found else []:
         times, beside = ratio(found[who], found["pawl"]), describe(found[who])
         name = f"{key}_to_{who.lower()}"
@@ -165,8 +173,6 @@ def report_hosts(report: Report, folder: Path, program: Path | None, runs: int) 
     try:
         for layout in LAYOUTS:
             with make_hosts(layout.hosts + layout.servers, RATE, folder) as hosts:
-                # OpenMPI is compared once
-                beside = None if layout.control else program
-                report_layout(report, hosts, layout, beside, runs)
+                report_layout(report, hosts, layout, program, runs)
     except NoHosts as reason:
         report.title(f"between hosts: not measured: {reason}")

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 import namespaces
 from namespaces import NoHosts, address
 
-__all__ = ["Hosts", "NoHosts", "make_hosts"]
+__all__ = ["Hosts", "NoHosts", "make_hosts", "rank_env"]
 STORE_PORT = 29551
 IPERF_PORT = 5299
 # mpirun's way to another host, in place of ssh: its address is a namespace's.
@@ -34,6 +34,16 @@ exec ip netns exec "$name" unshare --uts /bin/sh -c "hostname $name; $*"
 """
 
 
+def rank_env(where: Sequence[int], rank: int, master: str, port: int) -> dict[str, str]:
+    """What init_process_group reads. where: the host of each rank; master: the first one's."""
+    env = {
+        "RANK": rank, "WORLD_SIZE": len(where), "LOCAL_RANK": where[:rank].count(where[rank]),
+        "MASTER_ADDR": master, "MASTER_PORT": port,
+        "OMP_NUM_THREADS": 1, "TORCH_CPP_LOG_LEVEL": "ERROR",
+    }  # fmt: skip
+    return {key: str(value) for key, value in env.items()}
+
+
 class Hosts:
     """Made by make_hosts."""
 
@@ -43,14 +53,6 @@ class Hosts:
         cases = [f"{address(i)}) name={name} ;;" for i, name in enumerate(names)]
         self._agent.write_text(AGENT.replace("{cases}", "\n".join(cases)))
         self._agent.chmod(0o755)
-
-    def set_congestion(self, control: str) -> str:
-        """Of TCP, at all hosts; "": as it is. Says which it is."""
-        key = "net.ipv4.tcp_congestion_control"
-        for host in range(len(self._names) if control else 0):
-            subprocess.run([*self._at(host), "sysctl", "-qw", f"{key}={control}"], check=True)
-        command = [*self._at(0), "sysctl", "-n", key]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     def measure_goodput(self, seconds: float = 3) -> float:
         """Bytes a second that one host sends another by TCP: iperf3's."""
@@ -91,16 +93,12 @@ class Hosts:
         """The JSON object that rank 0 prints last. where: the host of each rank."""
         started = []
         for rank, host in enumerate(where):
-            rank_env = {
-                "RANK": rank, "WORLD_SIZE": len(where), "LOCAL_RANK": where[:rank].count(host),
-                "MASTER_ADDR": address(where[0]), "MASTER_PORT": STORE_PORT,
-                "GLOO_SOCKET_IFNAME": "eth0", "PAWL_IFNAME": "eth0", "OMP_NUM_THREADS": 1,
-                "TORCH_CPP_LOG_LEVEL": "ERROR", **env,
-            }  # fmt: skip
+            names = rank_env(where, rank, address(where[0]), STORE_PORT)
+            names |= {"GLOO_SOCKET_IFNAME": "eth0", "PAWL_IFNAME": "eth0", **env}
             started.append(
                 subprocess.Popen(
                     [*self._at(host), sys.executable, script, *map(str, args)],
-                    env={**os.environ, **{key: str(value) for key, value in rank_env.items()}},
+                    env=os.environ | names,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
                     stderr=None,

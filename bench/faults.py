@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from _hosts import rank_env
 from _report import Report, describe_machine
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
@@ -75,17 +76,13 @@ class Ranks:
         for rank, file in enumerate(self._files):
             file.unlink(missing_ok=True)
             host = where[rank]
-            env = {
-                "RANK": rank, "WORLD_SIZE": len(where), "LOCAL_RANK": where[:rank].count(host),
-                "MASTER_ADDR": address(where[0]) if hosts else "127.0.0.1", "MASTER_PORT": PORT,
-                "OMP_NUM_THREADS": 1, "TORCH_CPP_LOG_LEVEL": "ERROR",
-                **({"GLOO_SOCKET_IFNAME": "eth0"} if hosts else {}),
-            }  # fmt: skip
+            env = rank_env(where, rank, address(where[0]) if hosts else "127.0.0.1", PORT)
+            env |= {"GLOO_SOCKET_IFNAME": "eth0"} if hosts else {}
             enter = ["ip", "netns", "exec", hosts[host]] if hosts else []
             command = [*enter, sys.executable, HERE / "_faults.py", backend, file, str(seconds)]
             self.processes.append(
                 subprocess.Popen(
-                    command, env={**os.environ, **{k: str(v) for k, v in env.items()}},
+                    command, env=os.environ | env,
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 )
             )  # fmt: skip

@@ -87,6 +87,7 @@ struct pawl_coll_call {
 				   rank i. The caller's until it is done */
 	const uint64_t *out_at; /* the same of out, from rank i */
 	int64_t timeout_ns;     /* if it is not done then, the group ends; 0: never */
+	bool held;              /* in and out are not ready before pawl_group_release */
 };
 
 /* An operation under way. Caller's memory from submit until done. */
@@ -95,6 +96,7 @@ struct pawl_work {
 	uint64_t number;            /* of the group's collectives, or of its messages; from 0 */
 	uint32_t from;              /* PAWL_RECEIVE: whose message it was */
 	int code;                   /* atomic: 0 or what it failed with, once done */
+	bool held;                  /* atomic: not begun before pawl_group_release */
 	bool done;                  /* atomic */
 	bool told;                  /* pawl_group_tell was asked for it */
 	void *priv[12];             /* the group's */
@@ -105,7 +107,7 @@ struct pawl_work {
 /* toward: a host or address that all ranks know; on the interface that leads there, or that
  * PAWL_IFNAME names, others will reach this rank. NULL: all ranks are on one host. PAWL_ELIMIT,
  * PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL (PAWL_HEARTBEAT, PAWL_IFNAME,
- * PAWL_LINK). */
+ * PAWL_LINK, PAWL_CONGESTION). */
 int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, const char *toward,
 	char *card, struct pawl_err *err);
 /* cards[r]: rank r's; once, before anything is submitted. PAWL_EPEER: a rank is gone, or cannot be
@@ -163,6 +165,10 @@ uint32_t pawl_group_ranks(const struct pawl_group *group);
 /* PAWL_EINVAL, PAWL_ENOTSUP; PAWL_EPEER and others: the group has ended. Then nothing was begun. */
 int pawl_group_submit(struct pawl_group *group, struct pawl_work *work,
 	const struct pawl_coll_call *call, struct pawl_err *err);
+/* Once each, for those that were submitted held: they have their place in the order, as what a
+ * device is still to deliver, and begin now. Any thread; work->done may be true already (the group
+ * has ended), but its memory must be there. */
+void pawl_group_release(struct pawl_group *group, struct pawl_work *work);
 /* 0: it is done. PAWL_ETIMEDOUT with work->done false: not yet; may be waited for again. Else what
  * it failed with: PAWL_EPEER (a rank is lost), PAWL_EMISMATCH (ranks disagree), PAWL_ETIMEDOUT (its
  * own time is over), PAWL_ECANCELED (closed), PAWL_ENOMEM. timeout_ns below 0: for ever. */
@@ -180,7 +186,8 @@ struct pawl_work *pawl_group_next(struct pawl_group *group);
  * their sum is the whole. */
 enum pawl_phase {
 	PAWL_QUEUED,  /* others before it on its channel */
-	PAWL_IDLE,    /* nobody moved bytes: nobody waited, and the group's thread slept */
+	PAWL_IDLE,    /* nobody moved bytes: nobody waited, and the group's thread slept; or it was
+			 held */
 	PAWL_LATE,    /* until the last rank that it exchanges bytes with had begun it */
 	PAWL_NETWORK, /* then until the last byte from or to another host; less adding */
 	PAWL_MEMORY,  /* then until it was done; less adding */

@@ -160,6 +160,7 @@ class Operation:
 
     def wait(self, timeout: float | None = None, /) -> None: ...
     def tell(self) -> bool: ...  # False: it is done already
+    def release(self) -> None: ...  # once, if submitted held
 
 # include/pawl/coll.h says what each is. Numbers of kinds, operations and types: pawl/_coll.py.
 class Group:
@@ -181,6 +182,7 @@ class Group:
         in_: int,  # addresses
         out: int,
         timeout: float,  # seconds; 0: never
+        held: bool,  # it begins when it is released
         keep: object,  # as long as it is under way; what next returns
         in_at: Buffer = ...,  # uint64 offsets in bytes, of an all-to-all
         out_at: Buffer = ...,

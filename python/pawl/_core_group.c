@@ -100,6 +100,14 @@ static PyObject *operation_tell(struct operation *op, PyObject *unused)
 	return PyBool_FromLong(op->told);
 }
 
+static PyObject *operation_release(struct operation *op, PyObject *unused)
+{
+	Py_BEGIN_ALLOW_THREADS;
+	pawl_group_release(op->group->group, &op->work);
+	Py_END_ALLOW_THREADS;
+	Py_RETURN_NONE;
+}
+
 static PyObject *get_done(struct operation *op, void *closure)
 {
 	return PyBool_FromLong(pawl_work_done(&op->work));
@@ -119,6 +127,7 @@ static PyMethodDef operation_methods[] = {
 	{"wait", (PyCFunction)(void (*)(void))operation_wait, METH_FASTCALL, "wait(timeout=None)"},
 	{"tell", (PyCFunction)operation_tell, METH_NOARGS,
 		"tell() -> whether Group.next will give it out"},
+	{"release", (PyCFunction)operation_release, METH_NOARGS, "release(), once, if held"},
 	{NULL, NULL, 0, NULL},
 };
 
@@ -238,6 +247,7 @@ static bool take_call(struct pawl_coll_call *call, PyObject *const *args)
 	call->in = (const void *)(uintptr_t)in;
 	call->out = (void *)(uintptr_t)out;
 	call->timeout_ns = timeout < 9e9 ? (int64_t)(timeout * 1e9) : 0;
+	call->held = PyObject_IsTrue(args[10]) == 1;
 	return !PyErr_Occurred();
 }
 
@@ -263,8 +273,8 @@ static bool submit(struct group *self, struct operation *op, PyObject *const *ar
 
 	if (!take_call(&call, args) ||
 		(parts &&
-			(!take_parts(self, &op->in_at, args[11], &call.in_at) ||
-				!take_parts(self, &op->out_at, args[12], &call.out_at)))) {
+			(!take_parts(self, &op->in_at, args[12], &call.in_at) ||
+				!take_parts(self, &op->out_at, args[13], &call.out_at)))) {
 		return false;
 	}
 	if (pawl_group_submit(self->group, &op->work, &call, &err) != 0) {
@@ -278,8 +288,8 @@ static PyObject *group_submit(struct group *self, PyObject *const *args, Py_ssiz
 {
 	struct operation *op;
 
-	if (n != 11 && n != 13) {
-		PyErr_SetString(PyExc_TypeError, "submit takes 11 arguments, or 13");
+	if (n != 12 && n != 14) {
+		PyErr_SetString(PyExc_TypeError, "submit takes 12 arguments, or 14");
 		return NULL;
 	}
 	reap(self);
@@ -288,8 +298,8 @@ static PyObject *group_submit(struct group *self, PyObject *const *args, Py_ssiz
 		return NULL;
 	}
 	op->group = (struct group *)Py_NewRef(self);
-	op->keep = Py_NewRef(args[10]);
-	if (!submit(self, op, args, n == 13)) {
+	op->keep = Py_NewRef(args[11]);
+	if (!submit(self, op, args, n == 14)) {
 		Py_DECREF(op);
 		return NULL;
 	}
@@ -465,8 +475,8 @@ static PyObject *get_card(struct group *self, void *closure)
 static PyMethodDef group_methods[] = {
 	{"join", (PyCFunction)group_join, METH_VARARGS, "join(cards, timeout)"},
 	{"submit", (PyCFunction)(void (*)(void))group_submit, METH_FASTCALL,
-		"submit(kind, op, dtype, mean, root, tag, nbytes, in, out, timeout, keep[, in_at, "
-		"out_at]) -> Operation"},
+		"submit(kind, op, dtype, mean, root, tag, nbytes, in, out, timeout, held, keep[, "
+		"in_at, out_at]) -> Operation"},
 	{"next", (PyCFunction)group_next, METH_NOARGS, "next() -> keep of a told one, or None"},
 	{"shrink", (PyCFunction)group_shrink, METH_VARARGS, "shrink(least, timeout)"},
 	{"admit", (PyCFunction)group_admit, METH_VARARGS,

@@ -2,8 +2,8 @@
 
 A subclass of torch's ProcessGroup in Python, which torch then uses as the group itself, for all
 devices. Every method checks its tensors, hands addresses to libpawl and returns a Work.
-What is not contiguous host memory goes through a copy of ours. What another backend was named for
-(``"cpu:gloo,cuda:pawl"``) goes to that one.
+What is not contiguous host memory goes through a copy of ours (_staging.py). What another backend
+was named for (``"cpu:gloo,cuda:pawl"``) goes to that one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from pawl import _coll, _core, _register, _stats
+from pawl import _coll, _core, _register, _staging, _stats
 from pawl._membership import Membership
+from pawl._staging import block, host, put_back, spread
 from pawl._work import Completers, Work
 from pawl.errors import error
 
@@ -140,51 +141,6 @@ def _routed(old_name: str) -> Callable[[_F], _F]:
 # ---- tensors ----
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether its elements lie in host memory in the order that it says."""
-    return (
-        tensor.is_cpu
-        and tensor.layout is torch.strided
-        and tensor.is_contiguous()
-        and not (tensor.is_conj() or tensor.is_neg())
-    )
-
-
-def _host(tensor: torch.Tensor, copy: bool) -> torch.Tensor:
-    """The tensor, or memory of ours for it; with its content if ``copy``."""
-    if _is_plain(tensor):
-        return tensor
-    if tensor.layout is not torch.strided:
-        raise error(
-            "PAWL_ENOTSUP", f"collectives: tensors of layout {tensor.layout}: make it dense"
-        )
-    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
-    if copy:
-        host.copy_(tensor.detach())
-    return host
-
-
-def _put_back(work: Work, tensor: torch.Tensor, host: torch.Tensor) -> None:
-    """Once the work is over, what came into memory of ours goes to the tensor that it is for."""
-    if host is not tensor:
-        work.finish_with(lambda: tensor.detach().copy_(host))
-
-
-def _block(tensors: Sequence[torch.Tensor], copy: bool) -> torch.Tensor:
-    """Memory of ours for tensors of the same size, one behind the other."""
-    first = tensors[0]
-    block = torch.empty(len(tensors), first.numel(), dtype=first.dtype, pin_memory=first.is_cuda)
-    if copy:
-        for row, tensor in zip(block, tensors, strict=True):
-            row.copy_(tensor.detach().reshape(-1))
-    return block
-
-
-def _spread(block: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
-    for row, tensor in zip(block, tensors, strict=True):
-        tensor.detach().copy_(row.view(tensor.shape))
-
-
 def _check_sizes(what: str, whole: torch.Tensor, part: torch.Tensor, ranks: int) -> None:
     if whole.dtype != part.dtype or whole.numel() != part.numel() * ranks:
         raise error(
@@ -258,6 +214,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         self._toward = options.toward if joined else _meeting_place(self._store)
         self._group = joined or _core.Group(rank, ranks, self._toward)
         self._completers = Completers(self._group)
+        self._releaser = _staging.Releaser(self._group.leave)
         atexit.register(self.shutdown)
         if joined is not None:
             return
@@ -307,7 +264,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         timeout = opts.timeout.total_seconds() if opts is not None else 0.0
         work.keep += (source, target)  # the caller may forget its tensors
         if work.operation is not None:
-            work.before.append(work.operation)
+            work.before += (work.operation,)
         work.operation = self._group.submit(
             kind,
             op,
@@ -319,9 +276,12 @@ class ProcessGroup(Membership, dist.ProcessGroup):
             source.data_ptr() if source is not None else 0,
             target.data_ptr() if target is not None else 0,
             timeout if timeout > 0 else self._timeout_s,
+            work.ready is not None,
             work,
             *parts,
         )
+        if work.ready is not None:
+            self._releaser.add(work.ready, work.operation)
 
     def _work(self, outputs: Sequence[torch.Tensor]) -> Work:
         work = Work(outputs, self._completers)
@@ -359,9 +319,9 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         )
 
     def _reduce_all(self, work: Work, tensor: torch.Tensor, opts: Any) -> None:
-        host = _host(tensor, copy=True)
-        self._submit_reduction(work, _coll.ALL_REDUCE, opts, host, host, host.nbytes)
-        _put_back(work, tensor, host)
+        memory = host(work, tensor, copy=True)
+        self._submit_reduction(work, _coll.ALL_REDUCE, opts, memory, memory, memory.nbytes)
+        put_back(work, tensor, memory)
 
     @_routed("allreduce")
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
@@ -383,10 +343,10 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         """All ranks' sum, in place at the root; the others' tensors stay as they are."""
         tensor = _one("reduce", tensors)
         work = self._work(tensors)
-        host = _host(tensor, copy=True)
-        self._reduce_to(work, host, host, opts.rootRank, opts)
+        memory = host(work, tensor, copy=True)
+        self._reduce_to(work, memory, memory, opts.rootRank, opts)
         if opts.rootRank == self._rank:
-            _put_back(work, tensor, host)
+            put_back(work, tensor, memory)
         return work
 
     def _reduce_to(
@@ -401,22 +361,22 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         tensor = _one("broadcast", tensors)
         work = self._work(tensors)
         root = opts.rootRank == self._rank
-        host = _host(tensor, copy=root)
-        self._broadcast(work, host, opts.rootRank, opts)
+        memory = host(work, tensor, copy=root)
+        self._broadcast(work, memory, opts.rootRank, opts)
         if not root:
-            _put_back(work, tensor, host)
+            put_back(work, tensor, memory)
         return work
 
-    def _broadcast(self, work: Work, host: torch.Tensor, root: int, opts: Any) -> None:
+    def _broadcast(self, work: Work, memory: torch.Tensor, root: int, opts: Any) -> None:
         self._submit(
             work,
             _coll.BROADCAST,
             opts,
-            dtype=_coll.dtype_of(host),
+            dtype=_coll.dtype_of(memory),
             root=root,
-            nbytes=host.nbytes,
-            source=host if root == self._rank else None,
-            target=None if root == self._rank else host,
+            nbytes=memory.nbytes,
+            source=memory if root == self._rank else None,
+            target=None if root == self._rank else memory,
         )
 
     # ---- blocks ----
@@ -445,11 +405,11 @@ class ProcessGroup(Membership, dist.ProcessGroup):
                 f"collectives: all_gather: rank {self._rank} brings {tensor.numel()} elements, and "
                 f"has room for {own.numel()}",
             )
-        hosts = [_host(output, copy=False) for output in outputs]
-        hosts[self._rank].detach().copy_(tensor.detach().view(own.shape))
-        for root, host in enumerate(hosts):
-            self._broadcast(work, host, root, opts)
-            _put_back(work, outputs[root], host)
+        memories = [host(work, output, copy=False) for output in outputs]
+        _staging.fetch(work, [(memories[self._rank].detach(), tensor.view(own.shape))])
+        for root, memory in enumerate(memories):
+            self._broadcast(work, memory, root, opts)
+            put_back(work, outputs[root], memory)
 
     @_routed("allgather")
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
@@ -462,9 +422,9 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         if any(t.numel() != tensor.numel() for t in into):
             self._gather_uneven(work, into, tensor, opts)
             return work
-        block = _block(into, copy=False)
-        self._gather_all(work, block, _host(tensor, copy=True), opts)
-        work.finish_with(lambda: _spread(block, into))
+        memory = block(work, into, copy=False)
+        self._gather_all(work, memory, host(work, tensor, copy=True), opts)
+        spread(work, memory, into)
         return work
 
     @_routed("allgather_coalesced")
@@ -487,9 +447,9 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         """All ranks' tensors, one behind the other."""
         _check_sizes("all_gather", output, tensor, self._ranks)
         work = self._work([output])
-        host = _host(output, copy=False)
-        self._gather_all(work, host, _host(tensor, copy=True), opts)
-        _put_back(work, output, host)
+        memory = host(work, output, copy=False)
+        self._gather_all(work, memory, host(work, tensor, copy=True), opts)
+        put_back(work, output, memory)
         return work
 
     @_routed("allgather_into_tensor_coalesced")
@@ -502,21 +462,21 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         )
 
     def _reduce_block(
-        self, work: Work, output: torch.Tensor, block: torch.Tensor, opts: Any
+        self, work: Work, output: torch.Tensor, source: torch.Tensor, opts: Any
     ) -> None:
         """``output``: this rank's part of the sum of all blocks, which are host memory."""
-        host = _host(output, copy=False)
-        self._submit_reduction(work, _coll.REDUCE_SCATTER, opts, block, host, host.nbytes)
-        _put_back(work, output, host)
+        memory = host(work, output, copy=False)
+        self._submit_reduction(work, _coll.REDUCE_SCATTER, opts, source, memory, memory.nbytes)
+        put_back(work, output, memory)
 
     def _reduce_uneven(
         self, work: Work, output: torch.Tensor, inputs: Sequence[torch.Tensor], opts: Any
     ) -> None:
         """Ranks get sums of different sizes: each is reduced to its rank."""
-        host = _host(output, copy=False)
+        memory = host(work, output, copy=False)
         for root, tensor in enumerate(inputs):
-            self._reduce_to(work, _host(tensor, copy=True), host, root, opts)
-        _put_back(work, output, host)
+            self._reduce_to(work, host(work, tensor, copy=True), memory, root, opts)
+        put_back(work, output, memory)
 
     @_routed("reduce_scatter")
     def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work:
@@ -528,7 +488,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
             _check_sizes("reduce_scatter", parts[self._rank], output, 1)
             self._reduce_uneven(work, output, parts, opts)
         else:
-            self._reduce_block(work, output, _block(parts, copy=True), opts)
+            self._reduce_block(work, output, block(work, parts, copy=True), opts)
         return work
 
     @_routed("_reduce_scatter_base")
@@ -536,7 +496,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         """The same of a tensor that has the parts one behind the other."""
         _check_sizes("reduce_scatter", tensor, output, self._ranks)
         work = self._work([output])
-        self._reduce_block(work, output, _host(tensor, copy=True), opts)
+        self._reduce_block(work, output, host(work, tensor, copy=True), opts)
         return work
 
     @_routed("reduce_scatter_tensor_coalesced")
@@ -553,11 +513,11 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         root = opts.rootRank == self._rank
         into = _one("gather", outputs) if root else []
         work = self._work(into)
-        block = None
+        memory = None
         if root:
             _check_alike("gather", into, self._ranks)
             _check_sizes("gather", into[0], tensor, 1)
-            block = _block(into, copy=False)
+            memory = block(work, into, copy=False)
         self._submit(
             work,
             _coll.GATHER,
@@ -565,11 +525,11 @@ class ProcessGroup(Membership, dist.ProcessGroup):
             dtype=_coll.dtype_of(tensor),
             root=opts.rootRank,
             nbytes=tensor.nbytes,
-            source=_host(tensor, copy=True),
-            target=block,
+            source=host(work, tensor, copy=True),
+            target=memory,
         )
-        if block is not None:
-            work.finish_with(lambda: _spread(block, into))
+        if memory is not None:
+            spread(work, memory, into)
         return work
 
     @_routed("scatter")
@@ -577,13 +537,13 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         """This rank's of a list at the root."""
         output = _one("scatter", outputs)
         work = self._work(outputs)
-        block = None
+        source = None
         if opts.rootRank == self._rank:
             parts = _one("scatter", inputs)
             _check_alike("scatter", parts, self._ranks)
             _check_sizes("scatter", parts[0], output, 1)
-            block = _block(parts, copy=True)
-        host = _host(output, copy=False)
+            source = block(work, parts, copy=True)
+        memory = host(work, output, copy=False)
         self._submit(
             work,
             _coll.SCATTER,
@@ -591,10 +551,10 @@ class ProcessGroup(Membership, dist.ProcessGroup):
             dtype=_coll.dtype_of(output),
             root=opts.rootRank,
             nbytes=output.nbytes,
-            source=block,
-            target=host,
+            source=source,
+            target=memory,
         )
-        _put_back(work, output, host)
+        put_back(work, output, memory)
         return work
 
     def _swap(
@@ -630,9 +590,9 @@ class ProcessGroup(Membership, dist.ProcessGroup):
             _rows(output, output_splits, self._ranks, "output"),
         )
         work = self._work([output])
-        host = _host(output, copy=False)
-        self._swap(work, host, _host(tensor, copy=True), parts, opts)
-        _put_back(work, output, host)
+        memory = host(work, output, copy=False)
+        self._swap(work, memory, host(work, tensor, copy=True), parts, opts)
+        put_back(work, output, memory)
         return work
 
     @_routed("alltoall")
@@ -641,16 +601,10 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         _check_alike("all_to_all", outputs, self._ranks)
         _check_alike("all_to_all", inputs, self._ranks)
         work = self._work(outputs)
-        flat = torch.cat([t.detach().reshape(-1).cpu() for t in inputs])
-        into = torch.empty(sum(t.numel() for t in outputs), dtype=outputs[0].dtype)
+        into = block(work, outputs, copy=False)
         parts = _offsets(t.nbytes for t in inputs), _offsets(t.nbytes for t in outputs)
-        self._swap(work, into, flat, parts, opts)
-
-        def finish() -> None:
-            for tensor, row in zip(outputs, into.split([t.numel() for t in outputs]), strict=True):
-                tensor.detach().copy_(row.view(tensor.shape))
-
-        work.finish_with(finish)
+        self._swap(work, into, block(work, inputs, copy=True), parts, opts)
+        spread(work, into, outputs)
         return work
 
     # ---- messages ----
@@ -667,14 +621,14 @@ class ProcessGroup(Membership, dist.ProcessGroup):
             root=peer,
             tag=tag,
             nbytes=tensor.nbytes,
-            source=_host(tensor, copy=True),
+            source=host(work, tensor, copy=True),
         )
         return work
 
     def _receive(self, tensors: Tensors, peer: int, tag: int) -> Work:
         tensor = _one("recv", tensors)
         work = self._work(tensors)
-        host = _host(tensor, copy=False)
+        memory = host(work, tensor, copy=False)
         self._submit(
             work,
             _coll.RECEIVE,
@@ -682,9 +636,9 @@ class ProcessGroup(Membership, dist.ProcessGroup):
             root=peer,
             tag=tag,
             nbytes=tensor.nbytes,
-            target=host,
+            target=memory,
         )
-        _put_back(work, tensor, host)
+        put_back(work, tensor, memory)
         return work
 
     @_routed("recv")
@@ -708,7 +662,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         """One that is over when all of these are."""
         work = Work([t for w in works for t in w.outputs], self._completers)
         work.operation = works[-1].operation if works else None
-        work.finish_with(lambda: [w.wait() for w in works])
+        work.parts = works
         return work
 
     def _start_coalescing(self, device: torch.device) -> None:
@@ -723,6 +677,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         atexit.unregister(self.shutdown)
         self._group.leave()
         self._completers.join()
+        self._releaser.end()
         for other in self._others.values():
             other.shutdown()
 

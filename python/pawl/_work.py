@@ -12,6 +12,7 @@ from torch._C._distributed_c10d import Work as TorchWork
 from torch.futures import Future
 
 from pawl import _core
+from pawl._staging import Lane
 
 NO_TIMEOUT = timedelta(0)
 
@@ -23,16 +24,21 @@ class Work(TorchWork):
     do that, too.
     """
 
+    # Of the class, until there is something: a small call's time is mostly that of making this.
+    operation: _core.Operation | None = None  # the last one; None: there was nothing to do
+    before: tuple[_core.Operation, ...] = ()  # the others
+    parts: Sequence[Work] = ()  # works that this one is made of
+    keep: tuple[torch.Tensor | None, ...] = ()  # what they work on
+    ready: Any = None  # event: a device has delivered what they begin with; see _staging
+    after: tuple[Callable[[], object], ...] = ()  # once all are over: copies to where it goes
+    brought: tuple[tuple[Lane, Any], ...] = ()  # events behind those to devices
+    _lock: threading.Lock | None = None  # for after
+    _future: Future[Any] | None = None
+    _base: Future[None] | None = None
+
     def __init__(self, outputs: Sequence[torch.Tensor], completers: Completers) -> None:
         super().__init__()
         self.outputs = outputs
-        self.operation: _core.Operation | None = None  # the last one; None: there was nothing to do
-        self.before: list[_core.Operation] = []  # the others
-        self.keep: list[torch.Tensor | None] = []  # what they work on
-        self.after: list[Callable[[], object]] = []  # once all are over: copies to where it goes
-        self._lock: threading.Lock | None = None  # for after; a small call does without
-        self._future: Future[Any] | None = None
-        self._base: Future[None] | None = None
         self._completers = completers
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
@@ -42,13 +48,15 @@ class Work(TorchWork):
             operation.wait(seconds)
         if self.operation is not None:
             self.operation.wait(seconds)
-        if self.after:
+        for part in self.parts:
+            part.wait(timeout)
+        if self.after or self.brought:
             self._finish()
         return True
 
     def finish_with(self, after: Callable[[], object]) -> None:
         """Has something more done once all operations are over, before anyone sees the outputs."""
-        self.after.append(after)
+        self.after += (after,)
         self._lock = self._lock or threading.Lock()
 
     def _finish(self) -> None:
@@ -56,13 +64,16 @@ class Work(TorchWork):
         with self._lock:
             for after in self.after:
                 after()
-            self.after.clear()
-            self.keep.clear()
+            self.after = ()
+            self.keep = ()
+        for lane, event in self.brought:
+            lane.follow(event)
 
     def get_future(self) -> Future[Any]:
         """Holds the outputs; an error arrives in it as RuntimeError, with the message."""
         if self._future is None:
-            self._base = Future()
+            devices = {t.device for t in self.outputs if t.is_cuda}
+            self._base = Future(devices=sorted(devices, key=str))
             self._future = self._base.then(self._value)
             if self.operation is None or not self._completers.await_(self.operation):
                 self.complete()

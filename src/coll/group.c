@@ -55,9 +55,16 @@ void group_begin_turn(struct pawl_group *group)
 
 void group_end_turn(struct pawl_group *group)
 {
+	struct coll_port *port = group->port;
+	bool unsent = port->busy && port->busy(port);
+
 	pthread_mutex_unlock(&group->driving);
 	pthread_mutex_lock(&group->state);
 	group->driven = false;
+	group->unsent = unsent;
+	if (unsent && group->asleep) {
+		pthread_cond_signal(&group->work);
+	}
 	pthread_cond_broadcast(&group->over);
 }
 
@@ -81,7 +88,7 @@ static void *run_thread(void *user)
 	pthread_mutex_lock(&group->state);
 	while (!group->closing) {
 		int64_t now_ns = clock_mono_ns();
-		bool busy = group->pending > 0 && group->waiters == 0;
+		bool busy = (group->pending > 0 || group->unsent) && group->waiters == 0;
 
 		if (group->driven && now_ns >= due_ns) {
 			due_ns = next_beat_ns(group, now_ns); /* whoever drives sees to it */
@@ -119,7 +126,7 @@ static void free_group(struct pawl_group *group)
 	coll_topo_deinit(&group->topo);
 	close_port(group->port);
 	close_port(group->shm);
-	close_port(group->tcp);
+	close_port(group->net);
 	pthread_cond_destroy(&group->over);
 	pthread_cond_destroy(&group->work);
 	pthread_cond_destroy(&group->tell);
@@ -363,7 +370,7 @@ int pawl_group_submit(struct pawl_group *group, struct pawl_work *work,
 	if (rv != 0) {
 		return rv;
 	}
-	*work = (struct pawl_work){.call = *call, .from = call->root};
+	*work = (struct pawl_work){.call = *call, .from = call->root, .held = call->held};
 	priv_of(work)->caller = group->rank;
 	priv_of(work)->submitted_ns = now_ns;
 	priv_of(work)->deadline_ns = call->timeout_ns > 0 ? now_ns + call->timeout_ns : NEVER_NS;
@@ -373,12 +380,28 @@ int pawl_group_submit(struct pawl_group *group, struct pawl_work *work,
 		enqueue(group, work);
 	}
 	pthread_mutex_unlock(&group->state);
-	if (rv == 0 && group->ranks == 1) {
+	if (rv == 0 && group->ranks == 1 && !call->held) {
 		do_alone(group, work);
 	} else if (rv == 0) {
 		group->port->wake(group->port);
 	}
 	return rv;
+}
+
+void pawl_group_release(struct pawl_group *group, struct pawl_work *work)
+{
+	if (group->pid != getpid()) {
+		return;
+	}
+	if (group->ranks == 1) {
+		do_alone(group, work);
+		return;
+	}
+	pthread_mutex_lock(&group->state);
+	__atomic_store_n(&work->held, false, __ATOMIC_RELEASE);
+	pthread_cond_signal(&group->work);
+	pthread_mutex_unlock(&group->state);
+	group->port->wake(group->port);
 }
 
 bool pawl_work_done(const struct pawl_work *work)

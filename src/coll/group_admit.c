@@ -5,6 +5,7 @@
  * the cards of the new group, and at last whether all have joined it: so all decide alike. Until
  * then the group is as it was, and so it stays if that fails.
  */
+#include "base/address.h"
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -116,24 +117,18 @@ out:
 	return rv;
 }
 
-/* Joins with all cards, and meets all. */
-static int join_all(struct pawl_group *group, const char *cards, struct pawl_err *err)
+static int meet_all(struct pawl_group *group, const char *cards, struct pawl_err *err)
 {
-	const struct pawl_coll_call barrier = {.kind = PAWL_BARRIER, .timeout_ns = DOOR_NS};
 	const char **at = FAULT_MEM("coll.door", calloc(group->ranks, sizeof(*at)));
-	struct pawl_work work;
 	int rv;
 
 	for (uint32_t r = 0; r < group->ranks && at; r++) {
 		at[r] = cards + (size_t)r * PAWL_CARD_MAX;
 	}
-	rv = at ? pawl_group_join(group, at, DOOR_NS, err)
+	rv = at ? group_meet(group, at, DOOR_NS, err)
 		: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", group->ranks);
 	free(at);
-	if (rv == 0) {
-		rv = pawl_group_submit(group, &work, &barrier, err);
-	}
-	return rv == 0 ? pawl_group_wait(group, &work, -1, err) : rv;
+	return rv;
 }
 
 /* The first rank that cannot go on, each for its own reason; as many as there are: all can. */
@@ -172,7 +167,7 @@ static int open_next(struct admission *a, struct pawl_group **out, struct pawl_e
 	}
 	if (rv == 0 && culprit == ranks) {
 		door_hand_out(a->door, guests, a->cards, a->ranks);
-		joined = join_all(next, a->cards, &why);
+		joined = meet_all(next, a->cards, &why);
 		if (joined == 0 && !door_all_joined(a->door, guests)) {
 			joined = pawl_err_set(&why, PAWL_EPEER, "one could not join");
 		}
@@ -223,11 +218,11 @@ int pawl_group_admit(struct pawl_group **out, struct pawl_group *group, struct p
 /* ---- a newcomer ---- */
 
 struct newcomer {
-	const char *name;        /* the door's; the caller's */
-	char toward[64];         /* its address */
-	int fd;                  /* connected to it; -1: not */
-	bool invited;            /* it let us in */
-	struct pawl_group *next; /* being joined; or NULL */
+	const char *name;         /* the door's; the caller's */
+	char toward[ADDRESS_MAX]; /* its address */
+	int fd;                   /* connected to it; -1: not */
+	bool invited;             /* it let us in */
+	struct pawl_group *next;  /* being joined; or NULL */
 };
 
 static int lose_door(const struct newcomer *n, struct pawl_err *err)
@@ -275,7 +270,7 @@ static int knock(struct newcomer *n, int64_t end_ns, struct pawl_err *err)
 }
 
 /* Invited, our card given, and all cards read. */
-static int meet(struct newcomer *n, char **cards, int64_t end_ns, struct pawl_err *err)
+static int exchange(struct newcomer *n, char **cards, int64_t end_ns, struct pawl_err *err)
 {
 	char card[PAWL_CARD_MAX] = "";
 	struct door_says says;
@@ -314,12 +309,12 @@ static int try_to_join(struct newcomer *n, int64_t end_ns, struct pawl_err *err)
 	uint8_t joined;
 	int rv = knock(n, end_ns, err);
 
-	rv = rv == 0 ? meet(n, &cards, end_ns, err) : rv;
+	rv = rv == 0 ? exchange(n, &cards, end_ns, err) : rv;
 	for (uint32_t r = 0; rv == 0 && r < n->next->ranks; r++) {
 		cards[(size_t)(r + 1) * PAWL_CARD_MAX - 1] = '\0';
 	}
 	if (rv == 0) {
-		rv = join_all(n->next, cards, err);
+		rv = meet_all(n->next, cards, err);
 		joined = rv == 0;
 		dial_send(n->fd, &joined, 1, end_ns);
 	}

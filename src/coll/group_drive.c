@@ -132,13 +132,19 @@ void group_fail(struct pawl_group *group, const struct pawl_err *why)
 
 void group_take_inbox(struct pawl_group *group)
 {
+	bool failed = group->talk.failure.code != 0;
 	struct pawl_work *next;
+	struct pawl_work *end;
 
 	pthread_mutex_lock(&group->state);
+	end = group->inbox.first;
+	while (end && (failed || !group_work_held(end))) {
+		end = priv_of(end)->next;
+	}
 	next = group->inbox.first;
-	group->inbox = (struct group_queue){0};
+	group->inbox = end ? (struct group_queue){end, group->inbox.last} : (struct group_queue){0};
 	pthread_mutex_unlock(&group->state);
-	while (next) {
+	while (next != end) {
 		struct pawl_work *work = next;
 		const struct pawl_coll_call *call = &work->call;
 		bool receive = call->kind == PAWL_RECEIVE;
@@ -330,7 +336,7 @@ static bool move_channel(struct pawl_group *group, uint32_t channel)
 	struct pawl_err err;
 	bool moved = false;
 
-	if (work == NULL) {
+	if (work == NULL || group_work_held(work)) {
 		return false;
 	}
 	if (priv_of(work)->slot == NULL && group_slot_take(group, work, &err) != 0) {
@@ -422,7 +428,9 @@ static void fail_late(struct pawl_group *group, struct pawl_work *work)
 	bool begun;
 	uint32_t late = find_late(group, work, &begun);
 
-	if (late != PAWL_ANY_RANK) {
+	if (group_work_held(work)) {
+		snprintf(why + n, sizeof(why) - (size_t)n, ": this rank's data is not ready");
+	} else if (late != PAWL_ANY_RANK) {
 		snprintf(why + n, sizeof(why) - (size_t)n, ": %s has %s",
 			peer_name(group, late, name), begun ? "not gone on" : "not begun it");
 	}
@@ -449,12 +457,20 @@ static bool fail_queue(struct pawl_group *group, struct pawl_work *first)
 
 static void fail_vain(struct pawl_group *group)
 {
+	struct pawl_work *held;
+
 	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
 		if (fail_queue(group, first_of(group, c))) {
 			return;
 		}
 	}
-	fail_queue(group, group->messages.first);
+	pthread_mutex_lock(&group->state);
+	held = group->inbox.first;
+	pthread_mutex_unlock(&group->state);
+	if (!fail_queue(group, group->messages.first) && held &&
+		group->now_ns >= priv_of(held)->deadline_ns) {
+		fail_late(group, held);
+	}
 }
 
 /* The last beat's end is not waited for, so that all have the name when it would have come. */

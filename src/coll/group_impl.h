@@ -98,7 +98,8 @@ struct pawl_group {
 	uint32_t *base_rank;     /* owned; of each rank, there */
 	uint32_t round;          /* of a base: how often it was shrunk */
 	struct coll_port *shm;   /* owned; until start, then port's */
-	struct coll_port *tcp;   /* owned; the same */
+	struct coll_port *net;   /* owned; the same */
+	bool fabric;             /* net is libfabric's, else TCP's */
 	pid_t pid;               /* whose the group is */
 	int64_t beat_every_ns;   /* 0: neither beats nor silence */
 	bool started;            /* it has a thread, unless it is of one rank */
@@ -127,6 +128,7 @@ struct pawl_group {
 	uint32_t waiters;        /* threads in wait: the group's own leaves it to them */
 	bool driven;             /* somebody holds driving, or is about to */
 	bool asleep;             /* the group's thread waits for work */
+	bool unsent;             /* the port is busy */
 	bool closing;            /* it is to end */
 	struct pawl_err failure; /* code 0: none */
 	pthread_t thread;        /* the group's own */
@@ -136,6 +138,12 @@ static inline struct group_work *priv_of(struct pawl_work *work)
 {
 	_Static_assert(sizeof(struct group_work) <= sizeof(work->priv), "priv is too small");
 	return (struct group_work *)(void *)work->priv;
+}
+
+/* What it works on is not ready. */
+static inline bool group_work_held(const struct pawl_work *work)
+{
+	return __atomic_load_n(&work->held, __ATOMIC_ACQUIRE);
 }
 
 /* Of its port, once it has one. */
@@ -186,6 +194,9 @@ void group_end_turn(struct pawl_group *group);
 /* As pawl_group_open, with so many servers of PAWL_SERVERS. */
 int group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t servers,
 	const char *toward, char *card, struct pawl_err *err);
+/* Joins with all cards, then meets all others; each for timeout_ns. As pawl_group_join. */
+int group_meet(struct pawl_group *group, const char *const *cards, int64_t timeout_ns,
+	struct pawl_err *err);
 
 /* group_slot.c; all under driving */
 

@@ -258,8 +258,6 @@ static int open_next(struct shrink *s, struct pawl_group **next, struct pawl_err
 static int join_next(struct shrink *s, struct pawl_group *next, struct pawl_err *err)
 {
 	const char **cards = FAULT_MEM("coll.group", calloc(next->ranks, sizeof(*cards)));
-	const struct pawl_coll_call barrier = {.kind = PAWL_BARRIER, .timeout_ns = JOIN_NS};
-	struct pawl_work work;
 	uint32_t n = 0;
 	int rv;
 
@@ -279,12 +277,9 @@ static int join_next(struct shrink *s, struct pawl_group *next, struct pawl_err 
 		}
 	}
 	next->base = s->base;
-	rv = pawl_group_join(next, cards, JOIN_NS, err);
+	rv = group_meet(next, cards, JOIN_NS, err);
 	free(cards);
-	if (rv == 0) {
-		rv = pawl_group_submit(next, &work, &barrier, err);
-	}
-	return rv == 0 ? pawl_group_wait(next, &work, -1, err) : rv;
+	return rv;
 }
 
 /* Whether, since joining failed, somebody is gone, or another one has begun again. */

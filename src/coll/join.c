@@ -9,6 +9,7 @@
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "coll/fabric.h"
 #include "coll/group_impl.h"
 #include "coll/group_trace.h"
 #include "coll/mixed.h"
@@ -27,6 +28,9 @@
 
 #define CARD_KIND "pawl-1" /* the version of cards, and of all that is said afterwards */
 #define HOST_MAX  96u      /* bytes of a host's name, terminator included */
+#define NET_NAME  96u      /* bytes of a name in the network, of either transport */
+
+_Static_assert(COLL_TCP_NAME <= NET_NAME && COLL_FABRIC_NAME <= NET_NAME, "no room for a name");
 
 /* "3f0c…:4026531836:4026531840" */
 static int name_host(char *host, struct pawl_err *err)
@@ -71,6 +75,23 @@ static int read_link(struct pawl_group *group, struct pawl_err *err)
 			  text);
 }
 
+/* PAWL_TRANSPORT: what carries bytes between hosts. */
+static int read_transport(struct pawl_group *group, struct pawl_err *err)
+{
+	const char *text = getenv("PAWL_TRANSPORT");
+
+	group->fabric = text && strcmp(text, "fabric") == 0;
+	if (text && *text != '\0' && !group->fabric && strcmp(text, "tcp") != 0) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"PAWL_TRANSPORT=%.80s: tcp (sockets) or fabric (libfabric)", text);
+	}
+	return group->fabric && group->servers > 0
+		? pawl_err_set(err, PAWL_ENOTSUP,
+			  "PAWL_TRANSPORT=fabric: servers (PAWL_SERVERS) are reached by "
+			  "PAWL_TRANSPORT=tcp only")
+		: 0;
+}
+
 /* ---- servers ---- */
 
 /* PAWL_SERVERS: names, separated by commas. */
@@ -95,14 +116,15 @@ static int count_servers(uint32_t *n, struct pawl_err *err)
 			  COLL_SERVERS_MAX);
 }
 
-/* By it ranks know that they list the same, and choose ways alike. */
+/* By it ranks know that they list the same, choose ways alike, and speak the same. */
 static uint32_t digest_settings(const struct pawl_group *group)
 {
 	const char *link = link_text();
 	uint32_t digest =
 		group->servers > 0 ? crc32c(0, list_servers(), strlen(list_servers())) : 0;
 
-	return *link != '\0' ? crc32c(digest, link, strlen(link)) : digest;
+	digest = *link != '\0' ? crc32c(digest, link, strlen(link)) : digest;
+	return group->fabric ? crc32c(digest, "fabric", strlen("fabric")) : digest;
 }
 
 /* The i-th of the list, of more than i. */
@@ -127,12 +149,16 @@ static int open_network(struct pawl_group *group, const char *toward, char *name
 	int rv;
 
 	if (!toward || group->ranks == 1) {
-		snprintf(name, COLL_TCP_NAME, "-");
+		snprintf(name, NET_NAME, "-");
 		return 0;
 	}
 	rv = address_find(toward, address, err);
-	return rv == 0 ? coll_tcp_open(&group->tcp, group->rank, group->peers, address, name, err)
-		       : pawl_err_prefix(err, rv, "collectives");
+	if (rv != 0) {
+		return pawl_err_prefix(err, rv, "collectives");
+	}
+	return group->fabric
+		? coll_fabric_open(&group->net, group->rank, group->peers, address, name, err)
+		: coll_tcp_open(&group->net, group->rank, group->peers, address, name, err);
 }
 
 int group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t servers,
@@ -141,7 +167,7 @@ int group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t 
 	struct pawl_group *group = NULL;
 	char host[HOST_MAX];
 	char shm[COLL_SHM_NAME];
-	char tcp[COLL_TCP_NAME];
+	char net[NET_NAME];
 	int rv;
 
 	if (rank >= ranks || ranks > COLL_RANKS_MAX) {
@@ -157,19 +183,22 @@ int group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t 
 		rv = read_link(group, err);
 	}
 	if (rv == 0) {
+		rv = read_transport(group, err);
+	}
+	if (rv == 0) {
 		rv = name_host(host, err);
 	}
 	if (rv == 0) {
 		rv = coll_shm_open(&group->shm, rank, ranks, shm, err);
 	}
 	if (rv == 0) {
-		rv = open_network(group, toward, tcp, err);
+		rv = open_network(group, toward, net, err);
 	}
 	if (rv != 0) {
 		pawl_group_close(group);
 		return rv;
 	}
-	snprintf(card, PAWL_CARD_MAX, "%s %s %s %s %08" PRIx32, CARD_KIND, host, shm, tcp,
+	snprintf(card, PAWL_CARD_MAX, "%s %s %s %s %08" PRIx32, CARD_KIND, host, shm, net,
 		digest_settings(group));
 	*out = group;
 	return 0;
@@ -187,11 +216,11 @@ int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, cons
 /* What cards say. */
 struct cards {
 	struct card {
-		char host[HOST_MAX], shm[COLL_SHM_NAME], tcp[COLL_TCP_NAME];
+		char host[HOST_MAX], shm[COLL_SHM_NAME], net[NET_NAME];
 		uint32_t settings;    /* digest */
 	} * at;                       /* owned */
 	uint32_t *where;              /* owned; of each rank's host, its least rank */
-	const char **shm, **tcp;      /* owned; names of peers that are reached so; else NULL */
+	const char **shm, **net;      /* owned; names of peers that are reached so; else NULL */
 	bool *local;                  /* owned; of each peer: on our host */
 	uint32_t locals;              /* of them */
 	char (*sides)[COLL_TCP_NAME]; /* owned; of each server */
@@ -202,7 +231,7 @@ static void free_cards(struct cards *cards)
 	free(cards->at);
 	free(cards->where);
 	free(cards->shm);
-	free(cards->tcp);
+	free(cards->net);
 	free(cards->local);
 	free(cards->sides);
 }
@@ -215,10 +244,10 @@ static int make_cards(struct cards *cards, const struct pawl_group *group, struc
 	cards->at = FAULT_MEM("coll.group", calloc(ranks, sizeof(*cards->at)));
 	cards->where = FAULT_MEM("coll.group", calloc(ranks, sizeof(*cards->where)));
 	cards->shm = FAULT_MEM("coll.group", calloc(peers, sizeof(*cards->shm)));
-	cards->tcp = FAULT_MEM("coll.group", calloc(peers, sizeof(*cards->tcp)));
+	cards->net = FAULT_MEM("coll.group", calloc(peers, sizeof(*cards->net)));
 	cards->local = FAULT_MEM("coll.group", calloc(peers, sizeof(*cards->local)));
 	cards->sides = FAULT_MEM("coll.group", calloc(peers, sizeof(*cards->sides)));
-	return cards->at && cards->where && cards->shm && cards->tcp && cards->local && cards->sides
+	return cards->at && cards->where && cards->shm && cards->net && cards->local && cards->sides
 		? 0
 		: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
 }
@@ -229,7 +258,7 @@ static int read_card(const char *text, uint32_t rank, struct card *card, struct 
 
 	if (strlen(text) >= PAWL_CARD_MAX ||
 		sscanf(text, "%15s %95s %63s %95s %8" SCNx32, kind, card->host, card->shm,
-			card->tcp, &card->settings) != 5 ||
+			card->net, &card->settings) != 5 ||
 		strcmp(kind, CARD_KIND) != 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"collectives: rank %u says that it is at \"%.60s\": is it another version "
@@ -248,8 +277,9 @@ static int read_cards(struct cards *cards, const struct pawl_group *group, const
 		rv = read_card(texts[r], r, &cards->at[r], err);
 		if (rv == 0 && cards->at[r].settings != digest_settings(group)) {
 			rv = pawl_err_set(err, PAWL_EINVAL,
-				"collectives: ranks %u and %u have other servers, or another link: "
-				"PAWL_SERVERS and PAWL_LINK must be the same",
+				"collectives: ranks %u and %u have other servers, another link, or "
+				"another transport: PAWL_SERVERS, PAWL_LINK and PAWL_TRANSPORT "
+				"must be the same",
 				group->rank, r);
 		}
 		while (rv == 0 && strcmp(cards->at[cards->where[r]].host, cards->at[r].host) != 0) {
@@ -260,8 +290,8 @@ static int read_cards(struct cards *cards, const struct pawl_group *group, const
 		cards->local[r] = cards->where[r] == cards->where[group->rank];
 		cards->locals += cards->local[r];
 		cards->shm[r] = cards->local[r] ? cards->at[r].shm : NULL;
-		cards->tcp[r] = cards->local[r] ? NULL : cards->at[r].tcp;
-		if (!cards->local[r] && (strcmp(cards->tcp[r], "-") == 0 || !group->tcp)) {
+		cards->net[r] = cards->local[r] ? NULL : cards->at[r].net;
+		if (!cards->local[r] && (strcmp(cards->net[r], "-") == 0 || !group->net)) {
 			rv = pawl_err_set(err, PAWL_ENOTSUP,
 				"collectives: ranks %u and %u are on different hosts (or "
 				"containers), and have no network between them: PAWL_IFNAME names "
@@ -289,9 +319,9 @@ static int ask_servers(struct pawl_group *group, struct cards *cards, int64_t ti
 		group->servers = 0;
 		group->peers = group->ranks;
 	}
-	if (group->servers > 0 && coll_tcp_parse(cards->at[0].tcp, &at, &ask.group) != 0) {
+	if (group->servers > 0 && coll_tcp_parse(cards->at[0].net, &at, &ask.group) != 0) {
 		return pawl_err_set(err, PAWL_EINVAL, "collectives: rank 0 is said to be at %s",
-			cards->at[0].tcp);
+			cards->at[0].net);
 	}
 	if (at) {
 		freeaddrinfo(at);
@@ -299,7 +329,7 @@ static int ask_servers(struct pawl_group *group, struct cards *cards, int64_t ti
 	for (; ask.server < group->servers && rv == 0; ask.server++) {
 		name_server(ask.server, name);
 		rv = coll_serve_ask(name, &ask, timeout_ns, cards->sides[ask.server], err);
-		cards->tcp[group->ranks + ask.server] = cards->sides[ask.server];
+		cards->net[group->ranks + ask.server] = cards->sides[ask.server];
 	}
 	return rv;
 }
@@ -316,6 +346,7 @@ static void drop_port(struct coll_port **port)
 static int join_ports(struct pawl_group *group, const struct cards *cards, int64_t timeout_ns,
 	struct coll_port **port, struct pawl_err *err)
 {
+	int events;
 	int rv = 0;
 
 	if (cards->locals > 1 || group->ranks == 1) {
@@ -324,19 +355,23 @@ static int join_ports(struct pawl_group *group, const struct cards *cards, int64
 		drop_port(&group->shm);
 	}
 	if (cards->locals == group->ranks) {
-		drop_port(&group->tcp);
+		drop_port(&group->net);
 	} else if (rv == 0) {
-		rv = coll_tcp_join(group->tcp, cards->tcp, timeout_ns, NULL, err);
+		rv = group->fabric ? coll_fabric_join(group->net, cards->net, timeout_ns, NULL, err)
+				   : coll_tcp_join(group->net, cards->net, timeout_ns, NULL, err);
 	}
 	if (rv != 0) {
 		return rv;
 	}
-	if (group->shm && group->tcp) {
-		rv = coll_mixed_open(port, group->shm, group->tcp, cards->local, group->peers, err);
+	if (group->shm && group->net) {
+		events = group->fabric ? coll_fabric_events(group->net)
+				       : coll_tcp_events(group->net);
+		rv = coll_mixed_open(port, group->shm, group->net, events, cards->local,
+			group->peers, err);
 	} else {
-		*port = group->shm ? group->shm : group->tcp;
+		*port = group->shm ? group->shm : group->net;
 	}
-	group->shm = group->tcp = NULL; /* the port's */
+	group->shm = group->net = NULL; /* the port's */
 	return rv;
 }
 
@@ -361,4 +396,17 @@ int pawl_group_join(struct pawl_group *group, const char *const *cards, int64_t 
 	}
 	free_cards(&all);
 	return rv;
+}
+
+int group_meet(struct pawl_group *group, const char *const *cards, int64_t timeout_ns,
+	struct pawl_err *err)
+{
+	const struct pawl_coll_call barrier = {.kind = PAWL_BARRIER, .timeout_ns = timeout_ns};
+	struct pawl_work work;
+	int rv = pawl_group_join(group, cards, timeout_ns, err);
+
+	if (rv == 0) {
+		rv = pawl_group_submit(group, &work, &barrier, err);
+	}
+	return rv == 0 ? pawl_group_wait(group, &work, -1, err) : rv;
 }

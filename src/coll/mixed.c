@@ -2,13 +2,13 @@
  * A port of two: see mixed.h and port.h for the contracts.
  *
  * Waiting is the memory's: on its bell. A thread waits for the network and rings that bell: it is
- * told once of each change (edge-triggered), and touches nothing else.
+ * told once of each change (edge-triggered), and touches nothing else. Where the network has no
+ * descriptor to wait for there is no thread, and waiting is short.
  */
 #include "coll/mixed.h"
 
 #include "base/err.h"
 #include "base/fault.h"
-#include "coll/tcp.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -19,10 +19,12 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#define NAP_NS 50000 /* waited at a time without a thread */
+
 struct mixed {
 	struct coll_port port; /* what others see */
 	struct coll_port *shm; /* owned; NULL once closed */
-	struct coll_port *tcp; /* owned */
+	struct coll_port *net; /* owned */
 	bool *local;           /* owned; of each rank: it is the memory's */
 	int epoll, stop;       /* of the thread: the network's events, and its end */
 	pthread_t thread;      /* see above */
@@ -39,7 +41,7 @@ static struct coll_port *port_to(struct coll_port *port, uint32_t peer)
 {
 	struct mixed *mixed = mixed_of(port);
 
-	return mixed->local[peer] ? mixed->shm : mixed->tcp;
+	return mixed->local[peer] ? mixed->shm : mixed->net;
 }
 
 static size_t send_mixed(struct coll_port *port, uint32_t peer, uint32_t stream, const void *bytes,
@@ -62,18 +64,19 @@ static uint32_t look_mixed(struct coll_port *port)
 {
 	struct mixed *mixed = mixed_of(port);
 
-	return mixed->tcp->look(mixed->tcp) + mixed->shm->look(mixed->shm);
+	return mixed->net->look(mixed->net) + mixed->shm->look(mixed->shm);
 }
 
 /* Something may have come by the network since: then the bell has been rung, or will be. */
 static void wait_mixed(struct coll_port *port, uint32_t seen, int64_t timeout_ns)
 {
 	struct mixed *mixed = mixed_of(port);
-	uint32_t tcp = mixed->tcp->look(mixed->tcp);
+	uint32_t net = mixed->net->look(mixed->net);
 	uint32_t shm = mixed->shm->look(mixed->shm);
 
-	if (tcp + shm == seen) {
-		mixed->shm->wait(mixed->shm, shm, timeout_ns);
+	if (net + shm == seen) {
+		mixed->shm->wait(mixed->shm, shm,
+			mixed->started || timeout_ns < NAP_NS ? timeout_ns : NAP_NS);
 	}
 }
 
@@ -91,6 +94,13 @@ static const char *lost_mixed(struct coll_port *port, uint32_t peer)
 	return of->lost(of, peer);
 }
 
+static bool busy_mixed(struct coll_port *port)
+{
+	struct mixed *mixed = mixed_of(port);
+
+	return mixed->net->busy && mixed->net->busy(mixed->net);
+}
+
 static void close_mixed(struct coll_port *port)
 {
 	struct mixed *mixed = mixed_of(port);
@@ -106,7 +116,7 @@ static void close_mixed(struct coll_port *port)
 	if (mixed->stop >= 0) {
 		close(mixed->stop);
 	}
-	mixed->tcp->close(mixed->tcp);
+	mixed->net->close(mixed->net);
 	mixed->shm->close(mixed->shm);
 	free(mixed->local);
 	free(mixed);
@@ -125,7 +135,7 @@ static void *ring(void *user)
 	return NULL;
 }
 
-static int start_ringing(struct mixed *mixed, struct pawl_err *err)
+static int start_ringing(struct mixed *mixed, int events, struct pawl_err *err)
 {
 	struct epoll_event event = {.events = EPOLLIN | EPOLLET};
 	int sys;
@@ -133,7 +143,7 @@ static int start_ringing(struct mixed *mixed, struct pawl_err *err)
 	mixed->epoll = FAULT_SYS("coll.mixed", epoll_create1(EPOLL_CLOEXEC));
 	mixed->stop = FAULT_SYS("coll.mixed", eventfd(0, EFD_CLOEXEC));
 	if (mixed->epoll < 0 || mixed->stop < 0 ||
-		epoll_ctl(mixed->epoll, EPOLL_CTL_ADD, coll_tcp_events(mixed->tcp), &event) != 0 ||
+		epoll_ctl(mixed->epoll, EPOLL_CTL_ADD, events, &event) != 0 ||
 		epoll_ctl(mixed->epoll, EPOLL_CTL_ADD, mixed->stop, &event) != 0) {
 		return pawl_err_sys(err, "collectives: make a port");
 	}
@@ -146,21 +156,21 @@ static int start_ringing(struct mixed *mixed, struct pawl_err *err)
 	return 0;
 }
 
-int coll_mixed_open(struct coll_port **out, struct coll_port *shm, struct coll_port *tcp,
-	const bool *local, uint32_t ranks, struct pawl_err *err)
+int coll_mixed_open(struct coll_port **out, struct coll_port *shm, struct coll_port *net,
+	int events, const bool *local, uint32_t ranks, struct pawl_err *err)
 {
 	struct mixed *mixed = FAULT_MEM("coll.mixed", calloc(1, sizeof(*mixed)));
 	int rv;
 
 	if (!mixed) {
 		shm->close(shm);
-		tcp->close(tcp);
+		net->close(net);
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for collectives");
 	}
 	mixed->port = (struct coll_port){send_mixed, receive_mixed, look_mixed, wait_mixed,
-		wake_mixed, lost_mixed, close_mixed};
+		wake_mixed, lost_mixed, close_mixed, NULL, busy_mixed};
 	mixed->shm = shm;
-	mixed->tcp = tcp;
+	mixed->net = net;
 	mixed->epoll = mixed->stop = -1;
 	mixed->local = FAULT_MEM("coll.mixed", malloc(ranks));
 	if (!mixed->local) {
@@ -168,7 +178,7 @@ int coll_mixed_open(struct coll_port **out, struct coll_port *shm, struct coll_p
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for collectives");
 	}
 	memcpy(mixed->local, local, ranks);
-	rv = start_ringing(mixed, err);
+	rv = events >= 0 ? start_ringing(mixed, events, err) : 0;
 	if (rv != 0) {
 		close_mixed(&mixed->port);
 		return rv;

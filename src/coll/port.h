@@ -9,6 +9,7 @@
 #ifndef COLL_PORT_H
 #define COLL_PORT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,6 +37,8 @@ struct coll_port {
 	/* The time that its waits go by, of a port whose time is not CLOCK_MONOTONIC: then a group
 	 * has no thread of its own, and moves only while its caller waits. Else NULL. */
 	int64_t (*now_ns)(struct coll_port *port);
+	/* Whether some of what it took goes on only while somebody looks or waits; NULL: never. */
+	bool (*busy)(struct coll_port *port);
 };
 
 #endif

@@ -78,6 +78,25 @@ int coll_tcp_parse(const char *name, struct addrinfo **address, uint64_t *nonce)
 
 /* ---- opening ---- */
 
+/* Of a socket that is not connected yet, and of those that a listening one will accept. BBR takes
+ * what a connection had to send for what the network allows, and collectives send now and then. */
+static int choose_congestion(int fd)
+{
+	const char *wanted = getenv("PAWL_CONGESTION");
+	char now[16] = "";
+	socklen_t len = sizeof(now) - 1;
+
+	if (wanted && *wanted != '\0') {
+		return setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, wanted,
+			(socklen_t)strlen(wanted));
+	}
+	getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, now, &len);
+	if (strncmp(now, "bbr", 3) == 0) {
+		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5); /* else it stays */
+	}
+	return 0;
+}
+
 int coll_tcp_listen(const char *address, uint16_t port, uint64_t nonce, char *name,
 	struct pawl_err *err)
 {
@@ -89,6 +108,7 @@ int coll_tcp_listen(const char *address, uint16_t port, uint64_t nonce, char *na
 	struct addrinfo *at = NULL;
 	char text[8];
 	bool six = strchr(address, ':') != NULL;
+	bool chosen;
 	int fd;
 
 	snprintf(text, sizeof(text), "%u", (unsigned int)port);
@@ -97,14 +117,18 @@ int coll_tcp_listen(const char *address, uint16_t port, uint64_t nonce, char *na
 	}
 	fd = FAULT_SYS("coll.tcp",
 		socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0 ||
+	chosen = fd >= 0 && choose_congestion(fd) == 0;
+	if (!chosen || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0 ||
 		bind(fd, at->ai_addr, at->ai_addrlen) != 0 ||
 		FAULT_SYS("coll.tcp", listen(fd, BACKLOG)) != 0 ||
 		getsockname(fd, (struct sockaddr *)&bound, &len) != 0 ||
 		getnameinfo((struct sockaddr *)&bound, len, NULL, 0, text, sizeof(text),
 			NI_NUMERICSERV) != 0) {
-		int rv = pawl_err_sys(err, "collectives: listen at %s, port %s", address,
-			port == 0 ? "any" : text);
+		int rv = fd < 0 || chosen
+			? pawl_err_sys(err, "collectives: listen at %s, port %s", address,
+				  port == 0 ? "any" : text)
+			: pawl_err_set(err, PAWL_EINVAL, "collectives: PAWL_CONGESTION=%.15s: %s",
+				  getenv("PAWL_CONGESTION"), strerror(errno));
 
 		freeaddrinfo(at);
 		if (fd >= 0) {
@@ -286,7 +310,7 @@ static int begin_connect(struct joining *j, uint32_t peer, const struct addrinfo
 
 		link->fd = FAULT_SYS("coll.tcp",
 			socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-		if (link->fd < 0 ||
+		if (link->fd < 0 || choose_congestion(link->fd) != 0 ||
 			(connect(link->fd, at->ai_addr, at->ai_addrlen) != 0 &&
 				errno != EINPROGRESS)) {
 			return pawl_err_set(err, PAWL_EPEER,

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -225,19 +226,30 @@ def test_survivors_go_on_without_who_stands_still() -> None:
     assert all("rank 1 is lost: not a sign of it" in lines[0] for lines in said)
 
 
-def test_a_newcomer_takes_the_place_of_one_that_was_lost(tmp_path: Path) -> None:
-    """Nobody else is started again."""
-    script = HERE / "group_admit_rank.py"
-    started = ranks.start_ranks(script, 3, str(tmp_path), env=program.clean_env())
+Started = list[subprocess.Popen[str]]
+
+
+def take_in(folder: Path, started: Started, join: Callable[[], Started]) -> None:
+    """Of three ranks of group_admit_rank.py the second dies, and who joins takes its place."""
     try:
         started[1].wait(60)
-        while not (tmp_path / "door").exists():
-            assert started[0].poll() is None
+        while not (folder / "door").exists():
+            assert started[0].poll() is None, started[0].communicate()[0]
             time.sleep(0.05)
-        started += ranks.start_ranks(script, 1, str(tmp_path), "join", env=program.clean_env())
+        started += join()
         said = ranks.hear_ranks([started[0], *started[2:]])
     finally:
         ranks.stop(started)
     ends = [lines[-1].split(": ") for lines in said]
     assert [end[0] for end in ends] == ["0 of 3", "1 of 3", "2 of 3"]
     assert len({end[1] for end in ends}) == 1
+
+
+def test_a_newcomer_takes_the_place_of_one_that_was_lost(tmp_path: Path) -> None:
+    """Nobody else is started again."""
+
+    def start(world: int, *args: str) -> Started:
+        script = HERE / "group_admit_rank.py"
+        return ranks.start_ranks(script, world, str(tmp_path), *args, env=program.clean_env())
+
+    take_in(tmp_path, start(3), lambda: start(1, "join"))

@@ -110,12 +110,12 @@ static void run_steps(struct shared *shared, struct groups *groups)
 
 static void run_alone(struct shared *shared, uint32_t rank)
 {
-	run_steps(shared, &(struct groups){{join_all(shared, rank, 1)}, 1});
+	run_steps(shared, &(struct groups){{join_by_cards(&shared->cards, rank, 1)}, 1});
 }
 
 static void run_three(struct shared *shared, uint32_t rank)
 {
-	run_steps(shared, &(struct groups){{join_all(shared, rank, 3)}, 1});
+	run_steps(shared, &(struct groups){{join_by_cards(&shared->cards, rank, 3)}, 1});
 }
 
 static void run_newcomer(struct shared *shared)

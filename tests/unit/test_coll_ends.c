@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "test_coll_cards.h"
 #include "test_coll_world.h"
 
 #include <errno.h>
@@ -20,31 +21,9 @@
 #define PROCESSES 3
 
 struct shared {
-	char cards[PROCESSES][PAWL_CARD_MAX];
-	uint32_t ready[PROCESSES]; /* atomic: the card is there */
-	uint32_t done;             /* atomic: ranks but 2 that have done the first sum */
+	struct test_cards cards;
+	uint32_t done; /* atomic: ranks but 2 that have done the first sum */
 };
-
-static struct pawl_group *join_processes(struct shared *shared, uint32_t rank)
-{
-	const char *all[PROCESSES];
-	struct pawl_group *group;
-
-	if (pawl_group_open(&group, rank, PROCESSES, NULL, shared->cards[rank], NULL) != 0) {
-		abort();
-	}
-	__atomic_store_n(&shared->ready[rank], 1, __ATOMIC_RELEASE);
-	for (uint32_t r = 0; r < PROCESSES; r++) {
-		all[r] = shared->cards[r];
-		while (__atomic_load_n(&shared->ready[r], __ATOMIC_ACQUIRE) == 0) {
-			sched_yield();
-		}
-	}
-	if (pawl_group_join(group, all, LONG_NS, NULL) != 0) {
-		abort();
-	}
-	return group;
-}
 
 static float numbers[2 << 20];
 
@@ -70,7 +49,7 @@ static int sum_once(struct pawl_group *group, struct pawl_err *err)
  * hear of rank 2, too. */
 static void be_process(struct shared *shared, uint32_t rank, void (*last)(void))
 {
-	struct pawl_group *group = join_processes(shared, rank);
+	struct pawl_group *group = join_by_cards(&shared->cards, rank, PROCESSES);
 	struct pawl_err err;
 	int rv = sum_once(group, &err);
 
@@ -114,7 +93,7 @@ static void lose_rank_2(void (*last)(void), const char *why, int64_t most_ns)
 			be_process(shared, r, last);
 		}
 	}
-	group = join_processes(shared, 0);
+	group = join_by_cards(&shared->cards, 0, PROCESSES);
 	assert_int_equal(sum_once(group, &err), 0);
 	__atomic_fetch_add(&shared->done, 1, __ATOMIC_RELEASE);
 	start_ns = clock_mono_ns();

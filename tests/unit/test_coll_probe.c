@@ -9,8 +9,8 @@
 #include "coll/fold.h"
 #include "coll/group.h"
 #include "coll/probe.h"
-#include "coll/serve_impl.h"
 #include "seed.h"
+#include "test_coll_host.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -20,48 +20,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <cmocka.h>
 
 #define HOSTS_MAX 9u
 #define LONG_NS   (60 * NS_PER_S)
 
-struct host {
-	struct coll_server *server;
-	char name[COLL_TCP_NAME];
-	pthread_t thread;
-	atomic_bool stop;
-};
-
 static void ignore(void *user, const char *line)
 {
-}
-
-static void *run_host(void *user)
-{
-	struct host *host = user;
-
-	while (!atomic_load(&host->stop)) {
-		assert_int_equal(coll_server_turn(host->server, NS_PER_S / 100, NULL), 0);
-	}
-	coll_server_close(host->server);
-	return NULL;
-}
-
-static void open_host(struct host *host)
-{
-	*host = (struct host){0};
-	assert_int_equal(
-		coll_server_open(&host->server, "127.0.0.1", 0, host->name, ignore, host, NULL), 0);
-	pthread_create(&host->thread, NULL, run_host, host);
-}
-
-static void close_host(struct host *host)
-{
-	if (!atomic_exchange(&host->stop, true)) {
-		pthread_join(host->thread, NULL);
-	}
 }
 
 /* All but the first, which is this thread. */

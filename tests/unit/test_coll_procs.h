@@ -3,10 +3,10 @@
 #define TEST_COLL_PROCS_H
 
 #include "base/clock.h"
+#include "test_coll_cards.h"
 
 #include "pawl/coll.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,15 +18,13 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-#define PROCS_MAX 8
-#define LONG_NS   (60 * NS_PER_S)
-#define NUMBERS   100000
-#define LEFT_OUT  7 /* exit status of one that the others go on without */
+#define LONG_NS  (60 * NS_PER_S)
+#define NUMBERS  100000
+#define LEFT_OUT 7 /* exit status of one that the others go on without */
 
 /* Between the processes of a history. */
 struct shared {
-	char cards[PROCS_MAX][PAWL_CARD_MAX];
-	uint32_t ready[PROCS_MAX]; /* atomic: the card is there */
+	struct test_cards cards;
 	uint32_t steps;            /* atomic: sums that ranks have done */
 	uint32_t least;            /* that must be left */
 	uint32_t stop;             /* atomic: ranks are to end once all know */
@@ -36,27 +34,6 @@ struct shared {
 };
 
 static float numbers[NUMBERS];
-
-static inline struct pawl_group *join_all(struct shared *shared, uint32_t rank, uint32_t ranks)
-{
-	const char *all[PROCS_MAX];
-	struct pawl_group *group;
-
-	if (pawl_group_open(&group, rank, ranks, NULL, shared->cards[rank], NULL) != 0) {
-		_exit(2);
-	}
-	__atomic_store_n(&shared->ready[rank], 1, __ATOMIC_RELEASE);
-	for (uint32_t r = 0; r < ranks; r++) {
-		all[r] = shared->cards[r];
-		while (__atomic_load_n(&shared->ready[r], __ATOMIC_ACQUIRE) == 0) {
-			sched_yield();
-		}
-	}
-	if (pawl_group_join(group, all, LONG_NS, NULL) != 0) {
-		_exit(3);
-	}
-	return group;
-}
 
 /* The first number says how many ranks, the last how many want to end: whether all do. */
 static inline int sum(struct shared *shared, struct pawl_group *group, bool *over,

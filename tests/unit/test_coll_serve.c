@@ -6,8 +6,8 @@
 #include "base/fault.h"
 #include "base/rng.h"
 #include "coll/group.h"
-#include "coll/serve_impl.h"
 #include "seed.h"
+#include "test_coll_host.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,61 +18,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <cmocka.h>
 
 #define RANKS   4
 #define SERVERS 4
 #define LONG_NS (60 * NS_PER_S)
 #define GROUP   77
-
-/* ---- servers ---- */
-
-struct host {
-	struct coll_server *server;
-	char name[COLL_TCP_NAME];
-	pthread_t thread;
-	atomic_bool stop;
-	pthread_mutex_t mutex;
-	char told[1024]; /* lines, the last of them first; under mutex */
-};
-
-static void note(void *user, const char *line)
-{
-	struct host *host = user;
-
-	pthread_mutex_lock(&host->mutex);
-	snprintf(host->told, sizeof(host->told), "%s", line);
-	pthread_mutex_unlock(&host->mutex);
-}
-
-static void *run_host(void *user)
-{
-	struct host *host = user;
-
-	while (!atomic_load(&host->stop)) {
-		assert_int_equal(coll_server_turn(host->server, NS_PER_S / 100, NULL), 0);
-	}
-	coll_server_close(host->server);
-	return NULL;
-}
-
-static void open_host(struct host *host)
-{
-	*host = (struct host){0};
-	pthread_mutex_init(&host->mutex, NULL);
-	assert_int_equal(
-		coll_server_open(&host->server, "127.0.0.1", 0, host->name, note, host, NULL), 0);
-	pthread_create(&host->thread, NULL, run_host, host);
-}
-
-static void close_host(struct host *host)
-{
-	if (!atomic_exchange(&host->stop, true)) {
-		pthread_join(host->thread, NULL);
-	}
-}
 
 /* ---- ranks ---- */
 

@@ -15,7 +15,7 @@ static uint64_t first_seed;
 /* Steps, and goes on without who is gone, until all that are left want to end. */
 static void run_rank(struct shared *shared, uint32_t rank)
 {
-	struct pawl_group *groups[RANKS] = {join_all(shared, rank, RANKS)};
+	struct pawl_group *groups[RANKS] = {join_by_cards(&shared->cards, rank, RANKS)};
 	uint32_t at = 0;
 	uint32_t ranks[RANKS];
 	uint32_t n;

@@ -143,7 +143,8 @@ static void check_result(struct actor *a, uint32_t i)
 		s->want[i] = malloc(call->len_bytes);
 		memcpy(s->want[i], a->out[i], call->len_bytes);
 	} else if ((!half || call->kind == PAWL_ALL_REDUCE) &&
-		memcmp(story_want(s, i, a->rank), a->out[i], story_out_bytes(s, i, a->rank)) != 0) {
+		memcmp(story_want(s, i, a->rank), a->out[i], story_bytes(s, i, a->rank, true)) !=
+			0) {
 		BLAME(w, "rank %u got a wrong result of operation %u, kind %d", a->rank, i,
 			(int)call->kind);
 	}
@@ -181,8 +182,8 @@ static void set_parts(struct actor *a, uint32_t i, struct pawl_coll_call *call)
 static bool make_call(struct actor *a, uint32_t i, struct pawl_coll_call *call)
 {
 	const struct story *s = &a->world->story;
-	uint64_t in = story_in_bytes(s, i, a->rank);
-	uint64_t out = story_out_bytes(s, i, a->rank);
+	uint64_t in = story_bytes(s, i, a->rank, false);
+	uint64_t out = story_bytes(s, i, a->rank, true);
 	bool message = s->ops[i].call.kind == PAWL_SEND;
 
 	*call = s->ops[i].call;

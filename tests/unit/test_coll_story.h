@@ -104,32 +104,19 @@ static inline void story_fill(const struct story *s, uint32_t i, uint32_t rank, 
 	}
 }
 
-/* Bytes of what each rank brings, and gets. */
-static inline uint64_t story_in_bytes(const struct story *s, uint32_t i, uint32_t rank)
+/* Bytes of what each rank brings, or gets. */
+static inline uint64_t story_bytes(const struct story *s, uint32_t i, uint32_t rank, bool gets)
 {
 	const struct op *op = &s->ops[i];
-	bool blocks = op->call.kind == PAWL_REDUCE_SCATTER || op->call.kind == PAWL_SCATTER;
+	enum pawl_coll kind = op->call.kind;
+	bool blocks = gets ? kind == PAWL_ALL_GATHER || kind == PAWL_GATHER
+			   : kind == PAWL_REDUCE_SCATTER || kind == PAWL_SCATTER;
 	uint64_t len = op->call.len_bytes * (blocks ? s->ranks : 1);
 
-	if (op->call.kind == PAWL_ALL_TO_ALL) {
+	if (kind == PAWL_ALL_TO_ALL) {
 		len = 0;
 		for (uint32_t r = 0; r < s->ranks; r++) {
-			len += op->parts[rank][r];
-		}
-	}
-	return len;
-}
-
-static inline uint64_t story_out_bytes(const struct story *s, uint32_t i, uint32_t rank)
-{
-	const struct op *op = &s->ops[i];
-	bool blocks = op->call.kind == PAWL_ALL_GATHER || op->call.kind == PAWL_GATHER;
-	uint64_t len = op->call.len_bytes * (blocks ? s->ranks : 1);
-
-	if (op->call.kind == PAWL_ALL_TO_ALL) {
-		len = 0;
-		for (uint32_t r = 0; r < s->ranks; r++) {
-			len += op->parts[r][rank];
+			len += gets ? op->parts[r][rank] : op->parts[rank][r];
 		}
 	}
 	return len;
@@ -177,7 +164,7 @@ static inline const uint8_t *story_want(struct story *s, uint32_t i, uint32_t ra
 	if (call->kind == PAWL_ALL_TO_ALL) {
 		room = 1;
 		for (uint32_t r = 0; r < s->ranks; r++) {
-			room += story_in_bytes(s, i, r);
+			room += story_bytes(s, i, r, false);
 		}
 	} else if (want) {
 		block = call->kind == PAWL_REDUCE_SCATTER || call->kind == PAWL_SCATTER ? rank : 0;
@@ -203,13 +190,13 @@ static inline const uint8_t *story_want(struct story *s, uint32_t i, uint32_t ra
 		break;
 	case PAWL_ALL_TO_ALL:
 		for (uint32_t r = 0, at = 0; r < s->ranks; at += op->parts[r++][rank]) {
-			uint8_t *theirs = malloc(story_in_bytes(s, i, r) + 1);
+			uint8_t *theirs = malloc(story_bytes(s, i, r, false) + 1);
 			uint64_t from = 0;
 
 			for (uint32_t q = 0; q < rank; q++) {
 				from += op->parts[r][q];
 			}
-			story_fill(s, i, r, theirs, story_in_bytes(s, i, r));
+			story_fill(s, i, r, theirs, story_bytes(s, i, r, false));
 			memcpy(want + at, theirs + from, op->parts[r][rank]);
 			free(theirs);
 		}

@@ -87,7 +87,7 @@ static void all_ranks_are_told_alike(void **state)
 	}
 	for (uint32_t r = 0; r < RANKS; r++) {
 		pthread_join(threads[r], NULL);
-		busy = busy || cost_ns[r] > NS_PER_S / 20;
+		busy = busy || cost_ns[r] > NS_PER_S / 100; /* twenty times that puts it off */
 	}
 	pthread_barrier_destroy(&barrier);
 	for (uint32_t step = 0; step < STEPS; step++) {

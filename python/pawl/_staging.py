@@ -1,0 +1,206 @@
+"""What a collective works on: tensors in host memory, or copies of theirs there.
+
+CUDA tensors go through page-locked memory, on streams beside the caller's: the operation has its
+place in the order at once and begins when its data has come (pawl_group_release); what comes of it
+is copied back when it is over, and the stream of whoever waits then waits for that copy. So a host
+never waits for a device to compute, and a device goes on computing while hosts reduce. Whatever
+else is not contiguous host memory is copied at once.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pawl import _core
+from pawl.errors import error
+
+if TYPE_CHECKING:
+    from pawl._work import Work
+
+Copy = tuple[torch.Tensor, torch.Tensor]  # to, from
+
+
+class Lane:
+    """A device's copies to and from the host: two streams, on which they wait for the caller's."""
+
+    def __init__(self, down: Any, up: Any) -> None:
+        self._down, self._up = down, up
+
+    def current(self) -> Any:
+        """The caller's stream."""
+        raise NotImplementedError
+
+    def copy(self, copies: Sequence[Copy], stream: Any) -> None:
+        """Has the stream make the copies."""
+        raise NotImplementedError
+
+    def mark(self) -> Any:
+        """An event behind all that the caller has queued."""
+        return self.current().record_event()
+
+    def fetch(self, copies: Sequence[Copy]) -> Any:
+        """Device to host; an event behind it."""
+        return self._copy(copies, self._down, self.mark())
+
+    def bring(self, copies: Sequence[Copy], after: Any) -> Any:
+        """Host to device, behind the event ``after``; an event behind it."""
+        return self._copy(copies, self._up, after)
+
+    def _copy(self, copies: Sequence[Copy], stream: Any, after: Any) -> Any:
+        stream.wait_event(after)
+        self.copy(copies, stream)
+        return stream.record_event()
+
+    def follow(self, event: Any) -> None:
+        """What the caller queues from now on comes behind the event."""
+        self.current().wait_event(event)
+
+
+class CudaLane(Lane):
+    """Of a CUDA device."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(torch.cuda.Stream(device), torch.cuda.Stream(device))
+        self._device = device
+
+    def current(self) -> torch.cuda.Stream:
+        """See Lane."""
+        return torch.cuda.current_stream(self._device)
+
+    def copy(self, copies: Sequence[Copy], stream: torch.cuda.Stream) -> None:
+        """See Lane. torch gives neither end's memory to others before the copy is made."""
+        with torch.cuda.stream(stream):
+            for to, of in copies:
+                to.copy_(of, non_blocking=True)
+                (to if to.is_cuda else of).record_stream(stream)
+
+
+_lanes: dict[torch.device, Lane] = {}
+
+
+def lane_of(tensor: torch.Tensor) -> Lane | None:
+    """That of a tensor's device; None: copies are made at once."""
+    if not tensor.is_cuda:
+        return None
+    lane = _lanes.get(tensor.device)
+    if lane is None:
+        lane = _lanes.setdefault(tensor.device, CudaLane(tensor.device))
+    return lane
+
+
+def _make(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+    """Host memory that a device can copy to and from. torch keeps it for the next one."""
+    return torch.empty(shape, dtype=like.dtype, device="cpu", pin_memory=like.is_cuda)
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether its elements lie in host memory in the order that it says."""
+    return (
+        tensor.is_cpu
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+        and not (tensor.is_conj() or tensor.is_neg())
+    )
+
+
+def host(work: Work, tensor: torch.Tensor, copy: bool) -> torch.Tensor:
+    """The tensor, or memory of ours for it; with its content if ``copy``."""
+    if is_plain(tensor):
+        return tensor
+    if tensor.layout is not torch.strided:
+        raise error(
+            "PAWL_ENOTSUP", f"collectives: tensors of layout {tensor.layout}: make it dense"
+        )
+    made = _make(tensor.shape, tensor)
+    if copy:
+        fetch(work, [(made, tensor)])
+    return made
+
+
+def block(work: Work, tensors: Sequence[torch.Tensor], copy: bool) -> torch.Tensor:
+    """Memory of ours for several, one behind the other; with their content if ``copy``."""
+    made = _make([sum(t.numel() for t in tensors)], tensors[0])
+    if copy:
+        fetch(work, list(zip(_views(made, tensors), tensors, strict=True)))
+    return made
+
+
+def _views(memory: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    parts = memory.view(-1).split([t.numel() for t in tensors])
+    return [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]
+
+
+def fetch(work: Work, copies: Sequence[Copy]) -> None:
+    """Copies what the work's operations begin with, from tensors of one device."""
+    copies = [(to, of.detach()) for to, of in copies]
+    lane = lane_of(copies[0][1])
+    if lane is not None:
+        work.ready = lane.fetch(copies)
+        return
+    for to, of in copies:
+        to.copy_(of)
+
+
+def put_back(work: Work, tensor: torch.Tensor, host: torch.Tensor) -> None:
+    """Once the work is over, what came into memory of ours goes to the tensor that it is for."""
+    if host is not tensor:
+        _bring(work, [(tensor.detach(), host)])
+
+
+def spread(work: Work, memory: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
+    """The same of memory that block made."""
+    views = _views(memory, tensors)
+    _bring(work, [(t.detach(), view) for t, view in zip(tensors, views, strict=True)])
+
+
+def _bring(work: Work, copies: Sequence[Copy]) -> None:
+    lane = lane_of(copies[0][0])
+    after = lane.mark() if lane is not None else None
+
+    def run() -> None:
+        if lane is not None:
+            work.brought += ((lane, lane.bring(copies, after)),)
+            return
+        for to, of in copies:
+            to.copy_(of)
+
+    work.finish_with(run)
+
+
+class Releaser:
+    """A thread that lets operations begin when their data has come, in their order."""
+
+    def __init__(self, fail: Callable[[], None]) -> None:
+        self._fail = fail  # ends the group
+        self._queue: queue.SimpleQueue[tuple[Any, _core.Operation] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def add(self, ready: Any, operation: _core.Operation) -> None:
+        """``operation``: submitted held; it begins once the event has come."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="pawl-releaser", daemon=True)
+            self._thread.start()
+        self._queue.put((ready, operation))
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            ready, operation = item
+            try:
+                ready.synchronize()
+            except RuntimeError as why:  # the device has failed: nothing of it can be used
+                print(f"pawl: collectives: copying from a device: {why}", file=sys.stderr)
+                self._fail()
+            operation.release()
+            del item, operation, ready
+
+    def end(self) -> None:
+        """Once nothing more is added: until the thread has ended, but for a device that hangs."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join(timeout=1)

@@ -1,0 +1,42 @@
+/* How processes that share memory become ranks of a group. */
+#ifndef TEST_COLL_CARDS_H
+#define TEST_COLL_CARDS_H
+
+#include "base/clock.h"
+
+#include "pawl/coll.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+#define PROCS_MAX 8
+
+/* Shared by the processes; zeroed before. */
+struct test_cards {
+	char text[PROCS_MAX][PAWL_CARD_MAX];
+	uint32_t ready[PROCS_MAX]; /* atomic: the card is there */
+};
+
+static inline struct pawl_group *join_by_cards(struct test_cards *cards, uint32_t rank,
+	uint32_t ranks)
+{
+	const char *all[PROCS_MAX];
+	struct pawl_group *group;
+
+	if (pawl_group_open(&group, rank, ranks, NULL, cards->text[rank], NULL) != 0) {
+		abort();
+	}
+	__atomic_store_n(&cards->ready[rank], 1, __ATOMIC_RELEASE);
+	for (uint32_t r = 0; r < ranks; r++) {
+		all[r] = cards->text[r];
+		while (__atomic_load_n(&cards->ready[r], __ATOMIC_ACQUIRE) == 0) {
+			sched_yield();
+		}
+	}
+	if (pawl_group_join(group, all, 60 * NS_PER_S, NULL) != 0) {
+		abort();
+	}
+	return group;
+}
+
+#endif

@@ -1,0 +1,485 @@
+/* What is libfabric's alone of its port: see test_coll_port.c for what all must do. */
+#include "base/fault.h"
+#include "base/rng.h"
+#include "coll/fabric_impl.h"
+#include "coll/group.h"
+#include "seed.h"
+#include "test_coll_kinds.h"
+
+#include "pawl/coll.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define LONG_NS (60 * NS_PER_S)
+
+/* What libfabric 1.17 keeps of connections that were refused, or cut off while they were made; the
+ * address sanitizer's alone. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+	return "leak:libfabric.so.1\n";
+}
+
+static void handle(int signal)
+{
+}
+
+/* The first test, so that it does. */
+static void loading_leaves_signals_alone(void **state)
+{
+	const int signals[] = {SIGINT, SIGTERM, SIGSEGV, SIGABRT};
+	const struct sigaction ours = {.sa_handler = handle};
+	struct sigaction before[4];
+	struct sigaction now;
+	struct coll_port *port;
+	struct pawl_err err;
+	char name[NAME];
+
+	fault_arm("coll.fabric.open", 1, ENOENT, false); /* nor does it fail for good */
+	assert_int_equal(fabric.open(&port, 0, 1, name, &err), PAWL_ENOTSUP);
+	fault_disarm();
+	assert_non_null(strstr(err.msg, "libfabric.so.1 cannot be loaded: install libfabric"));
+	for (size_t i = 0; i < sizeof(signals) / sizeof(*signals); i++) {
+		sigaction(signals[i], &ours, &before[i]);
+	}
+	want(&fabric);
+	for (size_t i = 0; i < sizeof(signals) / sizeof(*signals); i++) {
+		sigaction(signals[i], NULL, &now);
+		assert_true(now.sa_handler == handle);
+		sigaction(signals[i], &before[i], NULL);
+	}
+}
+
+/* ---- who is not let in ---- */
+
+static void names_that_are_none(void **state)
+{
+	const char *const bad[] = {"nonsense", "127.0.0.1:1:5", "fi2:02:5:tcp", "fi1:0:5:tcp",
+		"fi1:02:5:", "fi1::5:tcp", "fi1:02:5:tcp more"};
+	struct coll_port *port;
+	char own[NAME];
+	const char *names[] = {own, NULL};
+	struct pawl_err err;
+
+	want(&fabric);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		assert_int_equal(fabric.open(&port, 0, 2, own, NULL), 0);
+		names[1] = bad[i];
+		assert_int_equal(coll_fabric_join(port, names, NS_PER_S, NULL, &err), PAWL_EINVAL);
+		assert_non_null(strstr(err.msg, "rank 1 is said to be at"));
+		port->close(port);
+	}
+	assert_int_equal(fabric.open(&port, 0, 2, own, NULL), 0);
+	names[1] = "fi1:02:5:another";
+	assert_int_equal(coll_fabric_join(port, names, NS_PER_S, NULL, &err), PAWL_EINVAL);
+	assert_non_null(strstr(err.msg, "rank 1 uses another: FI_PROVIDER must be the same"));
+	port->close(port);
+	assert_int_equal(coll_fabric_open(&port, 0, 2, "here", own, &err), PAWL_ENOTSUP);
+	assert_non_null(strstr(err.msg, "PAWL_TRANSPORT=fabric: libfabric has no provider"));
+}
+
+/* It is gone before the others join, or never comes. */
+static void a_rank_that_does_not_come_is_named(void **state)
+{
+	struct coll_port *port;
+	struct coll_port *other;
+	char text[2][NAME];
+	const char *names[] = {text[0], text[1]};
+	atomic_bool stop = true;
+	struct pawl_err err;
+
+	want(&fabric);
+	for (int gone = 0; gone < 2; gone++) {
+		assert_int_equal(fabric.open(&port, 0, 2, text[0], NULL), 0);
+		assert_int_equal(fabric.open(&other, 1, 2, text[1], NULL), 0);
+		if (gone) {
+			other->close(other);
+		}
+		assert_int_equal(coll_fabric_join(port, names, NS_PER_S / 3, NULL, &err),
+			PAWL_EPEER);
+		assert_non_null(strstr(err.msg, "rank 1"));
+		assert_non_null(strstr(err.msg, text[1]));
+		port->close(port);
+		if (!gone) {
+			assert_int_equal(coll_fabric_join(other, names, NS_PER_S, &stop, &err),
+				PAWL_ECANCELED);
+			other->close(other);
+		}
+	}
+}
+
+/* One that says that it is rank 1, and greets and sends with another key than that of the names. */
+static void who_has_no_key_gets_nothing(void **state)
+{
+	struct ports ports = {.kind = &fabric};
+	struct joiner joiners[RANKS];
+	void *users[RANKS];
+	char text[NAME];
+	char wrong[NAME];
+	char *key;
+	const char *names[RANKS] = {wrong, text};
+	struct coll_port *stranger;
+	struct pawl_err err;
+	char byte;
+
+	want(&fabric);
+	for (uint32_t r = 0; r < RANKS; r++) {
+		assert_int_equal(fabric.open(&ports.at[r], r, RANKS, ports.names[r], NULL), 0);
+	}
+	assert_int_equal(fabric.open(&stranger, 1, RANKS, text, NULL), 0);
+	snprintf(wrong, sizeof(wrong), "%s", ports.names[0]);
+	key = strchr(strchr(wrong, ':') + 1, ':') + 1;
+	*key = *key == '1' ? '2' : '1';
+	assert_int_equal(coll_fabric_join(stranger, names, NS_PER_S / 5, NULL, &err), PAWL_EPEER);
+	for (uint32_t r = 0; r < RANKS; r++) {
+		joiners[r] = (struct joiner){.ports = &ports, .rank = r};
+		users[r] = &joiners[r];
+	}
+	run_threads(join_rank, users);
+	assert_int_equal(stranger->send(stranger, 0, 1, "x", 1), 1);
+	for (uint32_t i = 0; i < 50; i++) {
+		stranger->wait(stranger, stranger->look(stranger), NS_PER_MS);
+		ports.at[0]->wait(ports.at[0], ports.at[0]->look(ports.at[0]), NS_PER_MS);
+		assert_int_equal(ports.at[0]->receive(ports.at[0], 1, 1, &byte, 1), 0);
+	}
+	assert_null(ports.at[0]->lost(ports.at[0], 1));
+	for (uint32_t r = 0; r < RANKS; r++) {
+		assert_int_equal(joiners[r].rv, 0);
+		assert_false(fabric_of(stranger)->peers[r].heard);
+	}
+	stranger->close(stranger);
+	close_ports(&ports);
+}
+
+/* ---- messages ---- */
+
+/* A message of the peer's, as if it had come. */
+static void tell(struct fabric *port, struct fabric_head head, const uint8_t *bytes)
+{
+	static uint8_t message[FABRIC_MESSAGE];
+
+	fabric_encode_head(message, &head);
+	memcpy(message + FABRIC_HEAD, bytes, head.len_bytes);
+	fabric_take_message(port, message, FABRIC_HEAD + head.len_bytes);
+}
+
+static void messages_come_in_any_order(void **state)
+{
+	static uint8_t sent[FABRIC_WINDOW_MAX];
+	static uint8_t came[sizeof(sent)];
+	struct rng rng = {first_seed};
+	struct ports ports;
+	struct fabric *port;
+	struct fabric_head heads[FABRIC_AHEAD - 1];
+	uint64_t off = 0;
+
+	open_ports(&ports, &fabric);
+	port = fabric_of(ports.at[0]);
+	for (size_t i = 0; i < sizeof(sent); i++) {
+		sent[i] = (uint8_t)rng_u64(&rng);
+	}
+	for (uint32_t i = 0; i < FABRIC_AHEAD - 1; i++) {
+		heads[i] = (struct fabric_head){.key = port->key,
+			.from = 2,
+			.kind = FABRIC_DATA,
+			.stream = 3,
+			.number = i,
+			.len_bytes = (uint32_t)(1 + rng_below(&rng, 2000)),
+			.off_bytes = off};
+		off += heads[i].len_bytes;
+	}
+	for (uint32_t i = FABRIC_AHEAD - 1; i > 0; i--) {
+		uint32_t j = (uint32_t)rng_below(&rng, i);
+		struct fabric_head head = heads[j];
+
+		heads[j] = heads[i - 1];
+		heads[i - 1] = head;
+		tell(port, heads[i - 1], sent + heads[i - 1].off_bytes);
+	}
+	assert_null(port->port.lost(&port->port, 2));
+	assert_int_equal(port->port.receive(&port->port, 2, 3, came, sizeof(came)), off);
+	assert_memory_equal(came, sent, off);
+	close_ports(&ports);
+}
+
+/* What a peer may not send, and what it sends twice, is the end of it, and of nobody else. */
+static void nonsense_is_a_lost_peer(void **state)
+{
+	static const uint8_t bytes[FABRIC_MESSAGE];
+	const struct fabric_head bad[] = {
+		{.kind = FABRIC_DATA, .stream = COLL_STREAMS, .len_bytes = 1},
+		{.kind = FABRIC_DATA, .number = FABRIC_AHEAD, .len_bytes = 1},
+		{.kind = FABRIC_DATA, .number = 1, .len_bytes = 1, .off_bytes = UINT64_MAX},
+		{.kind = FABRIC_DATA,
+			.number = 1,
+			.len_bytes = 2,
+			.off_bytes = FABRIC_WINDOW_MAX - 1},
+		{.kind = FABRIC_DATA, .len_bytes = 1, .off_bytes = 1},
+		{.kind = FABRIC_DATA},
+		{.kind = FABRIC_HELLO},
+		{.kind = FABRIC_CREDIT, .len_bytes = 7},
+		{.kind = FABRIC_BYE, .len_bytes = 7},
+		{.kind = 9},
+	};
+	struct ports ports;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		struct fabric_head head = bad[i];
+		struct fabric *port;
+
+		open_ports(&ports, &fabric);
+		port = fabric_of(ports.at[0]);
+		head.key = port->key;
+		head.from = 2;
+		tell(port, head, bytes);
+		assert_string_equal(port->port.lost(&port->port, 2), "it sends nonsense");
+		assert_int_equal(port->port.send(&port->port, 2, 0, "x", 1), 0);
+		assert_null(port->port.lost(&port->port, 1));
+		close_ports(&ports);
+	}
+}
+
+/* Heads of any bits, with the key. */
+static void any_message_does_no_harm(void **state)
+{
+	static uint8_t bytes[FABRIC_MESSAGE];
+	struct rng rng = {first_seed};
+	struct ports ports;
+	struct fabric *port;
+
+	open_ports(&ports, &fabric);
+	port = fabric_of(ports.at[0]);
+	for (uint32_t i = 0; i < 100000; i++) {
+		struct fabric_head head = {.key = port->key,
+			.from = (uint32_t)rng_below(&rng, 4),
+			.kind = (uint8_t)rng_below(&rng, 6),
+			.stream = (uint8_t)rng_below(&rng, 6),
+			.number = (uint32_t)rng_below(&rng, 70),
+			.len_bytes = (uint32_t)rng_below(&rng, FABRIC_MESSAGE - FABRIC_HEAD),
+			.off_bytes =
+				rng_below(&rng, 2) == 0 ? rng_below(&rng, 600000) : rng_u64(&rng)};
+
+		tell(port, head, bytes);
+		fabric_take_message(port, bytes, rng_below(&rng, 40));
+		if (rng_below(&rng, 3) == 0) {
+			port->port.receive(&port->port, head.from % 2 + 1, head.number % 5, bytes,
+				head.len_bytes);
+		}
+		port->peers[1].broken = port->peers[2].broken = NULL;
+	}
+	close_ports(&ports);
+}
+
+/* ---- ends ---- */
+
+static void what_was_said_before_closing_comes(void **state)
+{
+	static uint8_t bytes[100000];
+	struct ports ports;
+	struct coll_port *port;
+	size_t came = 0;
+	size_t sent;
+
+	open_ports(&ports, &fabric);
+	port = ports.at[0];
+	sent = ports.at[1]->send(ports.at[1], 0, COLL_TALK, bytes, sizeof(bytes));
+	assert_true(sent > 0);
+	ports.at[1]->close(ports.at[1]);
+	while (port->lost(port, 1) == NULL) {
+		port->wait(port, port->look(port), NS_PER_MS);
+	}
+	assert_string_equal(port->lost(port, 1), "its connection was closed");
+	while (came < sent) {
+		size_t n = port->receive(port, 1, COLL_TALK, bytes, sizeof(bytes));
+
+		assert_true(n > 0);
+		came += n;
+	}
+	assert_int_equal(came, sent);
+	ports.at[2]->close(ports.at[2]);
+	port->close(port);
+}
+
+/* ---- any call may fail ---- */
+
+struct attempt {
+	struct coll_port *port;
+	const char *const *names;
+	atomic_bool *stop;
+	struct pawl_err err;
+	int rv;
+};
+
+static void *attempt(void *user)
+{
+	struct attempt *a = user;
+
+	a->rv = coll_fabric_join(a->port, a->names, LONG_NS, a->stop, &a->err);
+	if (a->rv != 0) {
+		atomic_store(a->stop, true);
+	}
+	a->port->close(a->port);
+	return NULL;
+}
+
+/* Whether all went well. */
+static bool try_with_fault(const char *point, uint64_t nth)
+{
+	char text[2][NAME];
+	const char *names[] = {text[0], text[1]};
+	atomic_bool stop = false;
+	struct attempt a[2];
+	pthread_t threads[2];
+	struct pawl_err err;
+	int rv;
+
+	for (uint32_t r = 0; r < 2; r++) {
+		a[r] = (struct attempt){.names = names, .stop = &stop};
+	}
+	assert_int_equal(fabric.open(&a[1].port, 1, 2, text[1], NULL), 0);
+	fault_arm(point, nth, EIO, false);
+	rv = fabric.open(&a[0].port, 0, 2, text[0], &err);
+	if (rv != 0) {
+		fault_disarm();
+		assert_int_equal(err.code, rv);
+		a[1].port->close(a[1].port);
+		return false;
+	}
+	for (uint32_t r = 0; r < 2; r++) {
+		pthread_create(&threads[r], NULL, attempt, &a[r]);
+	}
+	for (uint32_t r = 0; r < 2; r++) {
+		pthread_join(threads[r], NULL);
+		assert_true(a[r].rv == 0 || a[r].err.code == a[r].rv);
+	}
+	fault_disarm();
+	return fault_count() < nth;
+}
+
+static void faults(void **state)
+{
+	uint64_t nth = 1;
+
+	want(&fabric);
+	while (!try_with_fault("coll.fabric.open", nth)) {
+		nth++;
+	}
+	assert_true(nth > 12);
+	for (nth = 1; nth < 40; nth++) {
+		try_with_fault("coll.fabric.move", nth);
+	}
+}
+
+/* ---- groups ---- */
+
+struct member {
+	struct ports *ports;
+	uint32_t rank;
+	struct pawl_group *group;
+	float *numbers;
+	int rv;
+};
+
+#define NUMBERS 1000003
+
+static void *sum(void *user)
+{
+	static const uint32_t where[RANKS] = {0, 1, 2};
+	struct member *m = user;
+	struct pawl_coll_call call = {.kind = PAWL_ALL_REDUCE,
+		.dtype = PAWL_FLOAT32,
+		.len_bytes = NUMBERS * sizeof(float),
+		.in = m->numbers,
+		.out = m->numbers,
+		.timeout_ns = LONG_NS};
+	struct pawl_work work;
+	struct pawl_err err = {0};
+
+	m->rv = coll_group_make(&m->group, m->rank, RANKS, 0, &err);
+	if (m->rv == 0) {
+		m->rv = coll_group_start(m->group, m->ports->at[m->rank], where, &err);
+	}
+	for (uint32_t i = 0; i < 5 && m->rv == 0; i++) {
+		m->rv = pawl_group_submit(m->group, &work, &call, &err);
+		m->rv = m->rv == 0 ? pawl_group_wait(m->group, &work, -1, &err) : m->rv;
+	}
+	pawl_group_close(m->group);
+	return NULL;
+}
+
+static void a_group_adds(void **state)
+{
+	struct ports ports;
+	struct member members[RANKS];
+	void *users[RANKS];
+
+	open_ports(&ports, &fabric);
+	for (uint32_t r = 0; r < RANKS; r++) {
+		members[r] = (struct member){.ports = &ports,
+			.rank = r,
+			.numbers = malloc(NUMBERS * sizeof(float))};
+		for (uint32_t i = 0; i < NUMBERS; i++) {
+			members[r].numbers[i] = (float)(i % 1000 + r);
+		}
+		users[r] = &members[r];
+	}
+	run_threads(sum, users);
+	for (uint32_t r = 0; r < RANKS; r++) {
+		assert_int_equal(members[r].rv, 0);
+		for (uint32_t i = 0; i < NUMBERS; i++) {
+			assert_true(members[r].numbers[i] == (float)(3 * (i % 1000) + 3) * 81);
+		}
+		free(members[r].numbers);
+	}
+}
+
+static void settings_are_read(void **state)
+{
+	char cards[2][PAWL_CARD_MAX];
+	const char *all[] = {cards[0], cards[1]};
+	struct pawl_group *groups[2];
+	struct pawl_group *group;
+	struct pawl_err err;
+
+	want(&fabric);
+	setenv("PAWL_TRANSPORT", "udp", 1);
+	assert_int_equal(pawl_group_open(&group, 0, 2, "127.0.0.1", cards[0], &err), PAWL_EINVAL);
+	assert_string_equal(err.msg, "PAWL_TRANSPORT=udp: tcp (sockets) or fabric (libfabric)");
+	setenv("PAWL_TRANSPORT", "fabric", 1);
+	setenv("PAWL_SERVERS", "127.0.0.1:1:1", 1);
+	assert_int_equal(pawl_group_open(&group, 0, 2, "127.0.0.1", cards[0], &err), PAWL_ENOTSUP);
+	assert_non_null(strstr(err.msg, "servers (PAWL_SERVERS)"));
+	unsetenv("PAWL_SERVERS");
+	assert_int_equal(pawl_group_open(&groups[0], 0, 2, "127.0.0.1", cards[0], &err), 0);
+	setenv("PAWL_TRANSPORT", "tcp", 1);
+	assert_int_equal(pawl_group_open(&groups[1], 1, 2, "127.0.0.1", cards[1], &err), 0);
+	unsetenv("PAWL_TRANSPORT");
+	for (uint32_t r = 0; r < 2; r++) {
+		assert_int_equal(pawl_group_join(groups[r], all, NS_PER_S, &err), PAWL_EINVAL);
+		assert_non_null(strstr(err.msg, "PAWL_TRANSPORT must be the same"));
+		pawl_group_close(groups[r]);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(loading_leaves_signals_alone),
+		cmocka_unit_test(names_that_are_none),
+		cmocka_unit_test(a_rank_that_does_not_come_is_named),
+		cmocka_unit_test(who_has_no_key_gets_nothing),
+		cmocka_unit_test(messages_come_in_any_order),
+		cmocka_unit_test(nonsense_is_a_lost_peer),
+		cmocka_unit_test(any_message_does_no_harm),
+		cmocka_unit_test(what_was_said_before_closing_comes),
+		cmocka_unit_test(faults),
+		cmocka_unit_test(a_group_adds),
+		cmocka_unit_test(settings_are_read),
+	};
+
+	first_seed = test_seed();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,339 @@
+/* The kinds of ports that there are, and ranks on them, for tests: threads (simulated: turns on
+ * one), or one thread that is all of them. */
+#ifndef TEST_COLL_KINDS_H
+#define TEST_COLL_KINDS_H
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "coll/fabric.h"
+#include "coll/mixed.h"
+#include "coll/shm.h"
+#include "coll/tcp.h"
+#include "sim.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#define RANKS 3
+static uint64_t first_seed; /* set by main */
+
+#define NAME 160 /* bytes of the longest name of any kind */
+
+/* A kind of port. */
+struct kind {
+	int (*open)(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
+		struct pawl_err *err);
+	/* may make another port of it */
+	int (*join)(struct coll_port **port, const char *const *names, struct pawl_err *err);
+	/* does something as each rank, at the same time */
+	void (*all)(void *(*run)(void *user), void *const *users);
+	const char
+		*dead;  /* why a rank is lost whose process was killed; NULL: it may not be told */
+	bool of_fabric; /* libfabric has to be here */
+};
+
+static inline void run_threads(void *(*run)(void *user), void *const *users)
+{
+	pthread_t threads[RANKS];
+
+	for (uint32_t r = 0; r < RANKS; r++) {
+		assert_int_equal(pthread_create(&threads[r], NULL, run, users[r]), 0);
+	}
+	for (uint32_t r = 0; r < RANKS; r++) {
+		pthread_join(threads[r], NULL);
+	}
+}
+
+static inline int join_shm(struct coll_port **port, const char *const *names, struct pawl_err *err)
+{
+	return coll_shm_join(*port, names, err);
+}
+
+static inline int open_tcp(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
+	struct pawl_err *err)
+{
+	return coll_tcp_open(out, rank, ranks, "127.0.0.1", name, err);
+}
+
+static inline int join_tcp(struct coll_port **port, const char *const *names, struct pawl_err *err)
+{
+	return coll_tcp_join(*port, names, 30 * NS_PER_S, NULL, err);
+}
+
+static inline int open_fabric(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
+	struct pawl_err *err)
+{
+	return coll_fabric_open(out, rank, ranks, "127.0.0.1", name, err);
+}
+
+/* As of a provider whose queues have no descriptors. */
+static inline int open_blind(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
+	struct pawl_err *err)
+{
+	int rv;
+
+	fault_arm("coll.fabric.fd", 1, ENOSYS, true);
+	rv = open_fabric(out, rank, ranks, name, err);
+	fault_disarm();
+	return rv;
+}
+
+static inline int join_fabric(struct coll_port **port, const char *const *names,
+	struct pawl_err *err)
+{
+	return coll_fabric_join(*port, names, 30 * NS_PER_S, NULL, err);
+}
+
+/* Of mixed ports, ranks 0 and 1 are on one host. Until they are joined they are memory's, and this
+ * is the rest of them. */
+static struct half {
+	struct coll_port *shm, *net;
+	uint32_t rank, ranks;
+} halves[RANKS];
+
+static inline int open_half(struct coll_port **out, const struct kind *net, uint32_t rank,
+	uint32_t ranks, char *name, struct pawl_err *err)
+{
+	char shm[COLL_SHM_NAME];
+	char far[NAME];
+	struct half *half = &halves[rank];
+
+	assert_int_equal(coll_shm_open(&half->shm, rank, ranks, shm, err), 0);
+	for (uint32_t r = 0; r < RANKS; r++) { /* of the test before, which may have lain there */
+		halves[r].shm = r != rank && halves[r].shm == half->shm ? NULL : halves[r].shm;
+	}
+	assert_int_equal(net->open(&half->net, rank, ranks, far, err), 0);
+	half->rank = rank;
+	half->ranks = ranks;
+	*out = half->shm;
+	return snprintf(name, NAME, "%s %s", shm, far) < NAME ? 0 : -1;
+}
+
+static inline int join_half(struct coll_port **port, const struct kind *net,
+	const char *const *names, struct pawl_err *err)
+{
+	char shm[RANKS][COLL_SHM_NAME];
+	char far[RANKS][COLL_TCP_NAME];
+	const char *shms[RANKS];
+	const char *fars[RANKS];
+	int events;
+	bool local[RANKS];
+	struct half *half = halves;
+
+	while (half->shm != *port) {
+		half++;
+	}
+	for (uint32_t r = 0; r < half->ranks; r++) {
+		assert_int_equal(sscanf(names[r], "%63s %95s", shm[r], far[r]), 2);
+		local[r] = (r < 2) == (half->rank < 2);
+		shms[r] = local[r] ? shm[r] : NULL;
+		fars[r] = local[r] ? NULL : far[r];
+	}
+	assert_int_equal(coll_shm_join(half->shm, shms, err), 0);
+	assert_int_equal(net->join(&half->net, fars, err), 0);
+	events = net->of_fabric ? coll_fabric_events(half->net) : coll_tcp_events(half->net);
+	return coll_mixed_open(port, half->shm, half->net, events, local, half->ranks, err);
+}
+
+__attribute__((unused)) static struct kind tcp = {open_tcp, join_tcp, run_threads,
+	"its connection was closed", false};
+__attribute__((unused)) static struct kind fabric = {open_fabric, join_fabric, run_threads, NULL,
+	true};
+__attribute__((unused)) static struct kind blind = {open_blind, join_fabric, run_threads, NULL,
+	true};
+
+static inline int open_mixed(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
+	struct pawl_err *err)
+{
+	return open_half(out, &tcp, rank, ranks, name, err);
+}
+
+static inline int join_mixed(struct coll_port **port, const char *const *names,
+	struct pawl_err *err)
+{
+	return join_half(port, &tcp, names, err);
+}
+
+static inline int open_mixed_blind(struct coll_port **out, uint32_t rank, uint32_t ranks,
+	char *name, struct pawl_err *err)
+{
+	return open_half(out, &blind, rank, ranks, name, err);
+}
+
+static inline int open_mixed_fabric(struct coll_port **out, uint32_t rank, uint32_t ranks,
+	char *name, struct pawl_err *err)
+{
+	return open_half(out, &fabric, rank, ranks, name, err);
+}
+
+static inline int join_mixed_fabric(struct coll_port **port, const char *const *names,
+	struct pawl_err *err)
+{
+	return join_half(port, &fabric, names, err);
+}
+
+static struct sim *world; /* of simulated ports; of the test before, until the next one */
+
+static inline int open_simulated(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
+	struct pawl_err *err)
+{
+	static const struct sim_net net = {1e9, 50000, 20000, 3000000, 100000, 64u << 10, 100000};
+	static const uint32_t host_of[RANKS] = {0, 0, 1};
+
+	if (rank == 0 && world) {
+		sim_close(world);
+	}
+	if (rank == 0) {
+		world = sim_open(&net, host_of, ranks, first_seed);
+	}
+	*out = sim_port(world, rank);
+	snprintf(name, NAME, "simulated");
+	return 0;
+}
+
+static inline int join_simulated(struct coll_port **port, const char *const *names,
+	struct pawl_err *err)
+{
+	return 0;
+}
+
+/* What a simulated rank does. */
+struct turn {
+	void *(*run)(void *user);
+	void *user;
+};
+
+static inline void take_turn(void *user)
+{
+	struct turn *turn = user;
+
+	turn->run(turn->user);
+}
+
+static inline void run_simulated(void *(*run)(void *user), void *const *users)
+{
+	struct turn turns[RANKS];
+
+	for (uint32_t r = 0; r < RANKS; r++) {
+		turns[r] = (struct turn){run, users[r]};
+		sim_spawn(world, r, take_turn, &turns[r]);
+	}
+	assert_true(sim_run(world, sim_now_ns(world) + 1000 * NS_PER_S));
+}
+
+__attribute__((unused)) static struct kind shm = {coll_shm_open, join_shm, run_threads,
+	"its process ended", false};
+__attribute__((unused)) static struct kind mixed = {open_mixed, join_mixed, run_threads,
+	"its process ended", false};
+__attribute__((unused)) static struct kind mixed_fabric = {open_mixed_fabric, join_mixed_fabric,
+	run_threads, "its process ended", true};
+__attribute__((unused)) static struct kind mixed_blind = {open_mixed_blind, join_mixed_fabric,
+	run_threads, "its process ended", true};
+__attribute__((unused)) static struct kind simulated = {open_simulated, join_simulated,
+	run_simulated, NULL, false};
+
+/* Skips the test where it cannot be. */
+static inline void want(const struct kind *kind)
+{
+	struct pawl_err err;
+	struct coll_port *port;
+	char name[NAME];
+
+	if (!kind->of_fabric) {
+		return;
+	}
+	if (coll_fabric_open(&port, 0, 1, "127.0.0.1", name, &err) == PAWL_ENOTSUP) {
+		printf("skipped: %s\n", err.msg);
+		skip();
+	}
+	port->close(port);
+}
+
+struct ports {
+	const struct kind *kind;
+	struct coll_port *at[RANKS];
+	char names[RANKS][NAME];
+};
+
+struct joiner {
+	struct ports *ports;
+	uint32_t rank;
+	int rv;
+};
+
+static inline void *join_rank(void *user)
+{
+	struct joiner *joiner = user;
+	struct ports *ports = joiner->ports;
+	const char *names[RANKS];
+
+	for (uint32_t r = 0; r < RANKS; r++) {
+		names[r] = ports->names[r];
+	}
+	joiner->rv = ports->kind->join(&ports->at[joiner->rank], names, NULL);
+	return NULL;
+}
+
+static inline void open_ports(struct ports *ports, const struct kind *kind)
+{
+	struct joiner joiners[RANKS];
+	void *users[RANKS];
+
+	want(kind);
+	ports->kind = kind;
+	for (uint32_t r = 0; r < RANKS; r++) {
+		assert_int_equal(kind->open(&ports->at[r], r, RANKS, ports->names[r], NULL), 0);
+	}
+	for (uint32_t r = 0; r < RANKS; r++) {
+		joiners[r] = (struct joiner){.ports = ports, .rank = r};
+		users[r] = &joiners[r];
+	}
+	kind->all(join_rank, users);
+	for (uint32_t r = 0; r < RANKS; r++) {
+		assert_int_equal(joiners[r].rv, 0);
+	}
+}
+
+static inline void *close_port(void *user)
+{
+	struct coll_port *port = user;
+
+	port->close(port);
+	return NULL;
+}
+
+/* All at once: TCP waits a while for others to close. */
+static inline void close_ports(struct ports *ports)
+{
+	void *users[RANKS];
+
+	for (uint32_t r = 0; r < RANKS; r++) {
+		users[r] = ports->at[r];
+	}
+	ports->kind->all(close_port, users);
+}
+
+/* Waits until a peer is lost, and returns why. Whoever has a group always listens to the talk. */
+static inline const char *await_lost(struct coll_port *port, uint32_t peer)
+{
+	int64_t end_ns = clock_mono_ns() + 20 * NS_PER_S;
+	char byte;
+
+	while (port->lost(port, peer) == NULL && clock_mono_ns() < end_ns) {
+		uint32_t seen = port->look(port);
+
+		assert_int_equal(port->receive(port, peer, COLL_TALK, &byte, 1), 0);
+		port->wait(port, seen, NS_PER_MS);
+	}
+	return port->lost(port, peer);
+}
+
+#endif

@@ -95,6 +95,7 @@ def test_ranks_meet_at_the_master_port(tmp_path: Path) -> None:
         mine = torch.tensor([1.0 + dist.get_rank()])
         dist.all_reduce(mine)
         print(mine.item())
+        dist.destroy_process_group()  # or gloo's threads may abort a process that ends
         """,
     )
     done = program.run_script(script, "-n", "2", "--max-restarts", "0")

@@ -38,6 +38,7 @@ MEET = """
     print(">", mine.item(), *(os.environ[name] for name in names.split()), flush=True)
     assert "PAWL_TOKEN" not in os.environ
     dist.barrier()
+    dist.destroy_process_group()  # or gloo's threads may abort a process that ends
 """
 
 SLEEP = """

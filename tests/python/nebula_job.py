@@ -133,6 +133,7 @@ def main() -> None:
         "alone": alone,
         "read": read,
     }[what](root, dist.get_rank())
+    dist.destroy_process_group()  # or gloo's threads may abort a process that ends
 
 
 if __name__ == "__main__":

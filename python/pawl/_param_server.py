@@ -223,10 +223,8 @@ def _is_over(work: dist.Work) -> bool:
     """Waits a while. Raises what it failed with."""
     try:
         return work.wait(_LOOK)
-    except PawlError:
-        if work.is_completed():
-            raise
-        return False
+    except PawlError:  # for it was not over, which it may be by now
+        return work.is_completed() and work.wait()
 
 
 # ---- a server ----

@@ -39,6 +39,26 @@ def test_between_hosts() -> None:
         assert said == ["same_bits"]
 
 
+def test_what_ends_as_it_was_waited_for() -> None:
+    """Between the end of waiting a while and looking whether it is over, it may be over."""
+    from pawl._param_server import _is_over
+    from pawl.errors import error
+
+    class Ends:
+        waits = 0
+
+        def wait(self, *_: object) -> bool:
+            self.waits += 1
+            if self.waits == 1:
+                raise error("PAWL_ETIMEDOUT", "not done after 0.1 s")
+            return True
+
+        def is_completed(self) -> bool:
+            return True
+
+    assert _is_over(Ends())  # type: ignore[arg-type]
+
+
 def end(how: str, of: int, staleness: int) -> list[subprocess.Popen[str]]:
     """Three workers and two servers, of which rank ``of`` ends badly."""
     return ranks.start_ranks(SCRIPT, 5, "end", how, str(of), str(staleness))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # Import name -> module of ours that it stands for. A name comes in when its module is there, with a
 # stub in pawl/compat/stubs.
 NAMES = {
+    "adaptdl": "pawl.compat.adaptdl",
     "nebulaml": "pawl.compat.nebula",
     "smdistributed": "pawl.compat.smdistributed",
     "torch_nebula": "pawl.compat.nebula",

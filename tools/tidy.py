@@ -64,6 +64,7 @@ PURE = {
     "src/coll/plan_move.c",
     "src/coll/plan_sum.c",
     "src/coll/probe_order.c",
+    "src/coll/squares.c",
     "src/coll/survey.c",
     "src/coll/talk.c",
     "src/coll/topo.c",

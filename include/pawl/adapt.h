@@ -11,6 +11,11 @@
  *   Learning, OSDI 2021.
  * AdaScale: T. Johnson and others, AdaScale SGD, ICML 2020.
  * McCandlish: S. McCandlish and others, An Empirical Model of Large-Batch Training, 2018.
+ * Goyal: P. Goyal and others, Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour, 2017.
+ * Krizhevsky: A. Krizhevsky, One weird trick for parallelizing convolutional neural networks, 2014.
+ * Malladi: S. Malladi and others, On the SDEs and Scaling Rules for Adaptive Gradient Algorithms,
+ *   NeurIPS 2022.
+ * You: Y. You and others, Large-Batch Training for LSTM and Beyond, SC 2019.
  * Fieller: E. C. Fieller, Some problems in interval estimation, Journal of the Royal Statistical
  *   Society B 16(2), 175-185, 1954.
  */
@@ -161,6 +166,24 @@ double pawl_step_s(const struct pawl_perf *perf, const struct pawl_place *place,
 	const struct pawl_batch *batch);
 /* Steps of init samples that one of scale * init is worth: AdaScale's gain, 1 to scale. */
 double pawl_gain(const struct pawl_noise *noise, double scale);
+/*
+ * How much larger the learning rate is, where steps are of scale * init samples:
+ *   x^power min(1, progress / (warmup scale)),   x: the gain if by_gain, else scale.
+ *   AdaScale        gain, power 1      (Johnson and others)
+ *   AdamScale       gain, power 0.5    for Adam, and all that divide by a root of squares:
+ * AdaptDL's; where noise is all, the square root of scale (Malladi) linear          scale, power 1
+ * (Goyal) square root     scale, power 0.5   (Krizhevsky) LEGW            scale, power 0.5, warmup
+ * (You and others)
+ */
+struct pawl_lr_rule {
+	bool by_gain;
+	double power;
+	double warmup; /* steps of init samples in which it rises at scale 1; 0: it does not */
+};
+
+/* progress: steps of init samples that those so far were worth. */
+double pawl_lr_factor(const struct pawl_lr_rule *rule, const struct pawl_noise *noise, double scale,
+	double progress);
 /* Samples a second, times what each is worth beside one of a step of init: Pollux (6) and (7). */
 double pawl_goodput(const struct pawl_perf *perf, const struct pawl_noise *noise, uint32_t init,
 	const struct pawl_place *place, const struct pawl_batch *batch);

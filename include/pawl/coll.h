@@ -52,6 +52,20 @@ enum pawl_reduce_op {
 	PAWL_REDUCE_OPS
 };
 
+/* What gradients are divided by, element by element, before their norm is taken: of Adam and its
+ * kin, sqrt(second * by) + eps, where by is 1 / (1 - beta2^t). */
+struct pawl_white {
+	const void *second; /* as many elements of the same type */
+	double by;
+	double eps;
+};
+
+/* The squared norm, added in double, of n floats; white: NULL, or as above. Floats of 16 and 32
+ * bits are divided in 32. The bits depend on the numbers alone, not on the processor. Any thread.
+ */
+double pawl_squares(enum pawl_dtype type, const void *x, uint64_t n,
+	const struct pawl_white *white);
+
 /* What each rank's in and out are; of blocks, block i is rank i's. */
 enum pawl_coll {
 	PAWL_ALL_REDUCE,     /* out: all in, reduced */
@@ -145,6 +159,8 @@ struct pawl_door;
 /* Listens; toward: as of pawl_group_open (NULL: for newcomers on this host). A door is no group's,
  * and can be used for one after the other. PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL. */
 int pawl_door_open(struct pawl_door **out, const char *toward, char *name, struct pawl_err *err);
+/* How many have knocked, and wait; 0 of NULL. Not while ranks are admitted at it. */
+uint32_t pawl_door_waiting(struct pawl_door *door);
 /* Who waits is sent away. NULL is fine. */
 void pawl_door_close(struct pawl_door *door);
 /* door: this rank's, or NULL. *out: a new group of all ranks, with the same numbers, and of

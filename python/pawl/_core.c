@@ -247,7 +247,7 @@ PyMODINIT_FUNC PyInit__core(void)
 	if (!module || PyType_Ready(&core_session_type) < 0 ||
 		PyType_Ready(&core_restore_type) < 0 || PyType_Ready(&core_copier_type) < 0 ||
 		PyType_Ready(&core_group_type) < 0 || PyType_Ready(&core_operation_type) < 0 ||
-		PyType_Ready(&core_door_type) < 0) {
+		PyType_Ready(&core_door_type) < 0 || PyType_Ready(&core_noise_type) < 0) {
 		Py_XDECREF(module);
 		return NULL;
 	}
@@ -257,11 +257,13 @@ PyMODINIT_FUNC PyInit__core(void)
 		PyExc_RuntimeError, NULL);
 	if (PyModule_AddObjectRef(module, "PawlError", pawl_error) < 0 ||
 		PyModule_AddFunctions(module, core_adapt_functions) < 0 ||
+		PyModule_AddFunctions(module, core_goodput_functions) < 0 ||
 		PyModule_AddObjectRef(module, "Session", (PyObject *)&core_session_type) < 0 ||
 		PyModule_AddObjectRef(module, "Restore", (PyObject *)&core_restore_type) < 0 ||
 		PyModule_AddObjectRef(module, "Copier", (PyObject *)&core_copier_type) < 0 ||
 		PyModule_AddObjectRef(module, "Group", (PyObject *)&core_group_type) < 0 ||
 		PyModule_AddObjectRef(module, "Door", (PyObject *)&core_door_type) < 0 ||
+		PyModule_AddObjectRef(module, "Noise", (PyObject *)&core_noise_type) < 0 ||
 		PyModule_AddStringConstant(module, "version", PAWL_VERSION) < 0) {
 		Py_DECREF(module);
 		return NULL;

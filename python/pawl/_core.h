@@ -23,6 +23,7 @@ extern PyTypeObject core_copier_type;
 extern PyTypeObject core_group_type;
 extern PyTypeObject core_operation_type;
 extern PyTypeObject core_door_type;
+extern PyTypeObject core_noise_type;
 /* Takes over restore. */
 PyObject *core_restore_new(struct pawl_restore *restore);
 PyObject *core_open_root(PyObject *module, PyObject *args);
@@ -33,5 +34,6 @@ struct pawl_door *core_door(PyObject *door);
 PyObject *core_knock(PyObject *module, PyObject *args);
 
 extern PyMethodDef core_adapt_functions[];
+extern PyMethodDef core_goodput_functions[];
 
 #endif

@@ -30,6 +30,11 @@ static PyObject *door_close(struct door *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
+static PyObject *door_waiting(struct door *self, PyObject *unused)
+{
+	return PyLong_FromUnsignedLong(pawl_door_waiting(self->door));
+}
+
 static void door_dealloc(struct door *self)
 {
 	pawl_door_close(self->door);
@@ -65,6 +70,7 @@ PyObject *core_knock(PyObject *module, PyObject *args)
 
 static PyMethodDef door_methods[] = {
 	{"close", (PyCFunction)door_close, METH_NOARGS, "close()"},
+	{"waiting", (PyCFunction)door_waiting, METH_NOARGS, "waiting() -> how many"},
 	{NULL, NULL, 0, NULL},
 };
 

@@ -57,6 +57,10 @@ class Membership:
             self._door = _core.Door(self._toward)
         return self._door.name
 
+    def waiting(self) -> int:
+        """Newcomers that wait at this rank's door."""
+        return self._door.waiting() if self._door is not None else 0
+
     def close_door(self) -> None:
         """Sends away who waits."""
         if self._door is not None:
@@ -116,9 +120,9 @@ def make(
     return ProcessGroup(options, joined)
 
 
-def join(door: str, timeout: timedelta) -> ProcessGroup:
-    """See pawl.distributed.join."""
-    if dist.is_initialized():
+def join(door: str, timeout: timedelta, instead: bool = False) -> ProcessGroup:
+    """See pawl.distributed.join. ``instead``: of the default process group that there is."""
+    if dist.is_initialized() and not instead:
         raise error("PAWL_EINVAL", "join: this process has a default process group already")
     joined = _knock(door, timeout.total_seconds())
     made = make(

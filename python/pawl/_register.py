@@ -74,6 +74,24 @@ def enroll_first(made: Any, store: Any) -> None:
     c10d._update_default_pg(made)
 
 
+def enroll_alone(made: Any, store: Any) -> None:
+    """The same of a group of this process alone, which no other rank knows."""
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d as c10d
+
+    name = f"alone/{len(c10d._world.pg_map)}"
+    config = str(c10d.BackendConfig(c10d.Backend(NAME)))
+    _enter(made, name, NAME, config, [dist.get_rank()], store)
+
+
+def replace_default(was: Any, made: Any) -> None:
+    """Makes a group torch's default one, if the one before was."""
+    from torch.distributed import distributed_c10d as c10d
+
+    if c10d.GroupMember.WORLD is was:
+        c10d._update_default_pg(made)
+
+
 def _enter(made: Any, name: str, backend: str, config: Any, ranks: list[int], store: Any) -> None:
     from torch.distributed import distributed_c10d as c10d
 

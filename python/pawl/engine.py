@@ -383,6 +383,10 @@ class Found:
         """Names of its files."""
         return list(self._entries)
 
+    def is_raw(self, name: str) -> bool:
+        """Whether it is a file of bytes, for ``read``; KeyError if there is none."""
+        return self._entries[name].raw
+
     def load(self, name: str, map_location: MapLocation = None, trust: bool = True) -> Any:
         """The object of a torch zip, verified; ``map_location`` as torch.load has it.
 

@@ -75,6 +75,15 @@ double pawl_gain(const struct pawl_noise *noise, double scale)
 	return less > 0 ? (noise->var + noise->sqr) / less : 1;
 }
 
+double pawl_lr_factor(const struct pawl_lr_rule *rule, const struct pawl_noise *noise, double scale,
+	double progress)
+{
+	double factor = pow(rule->by_gain ? pawl_gain(noise, scale) : scale, rule->power);
+	double warmup = rule->warmup * scale;
+
+	return warmup > progress ? factor * progress / warmup : factor;
+}
+
 double pawl_goodput(const struct pawl_perf *perf, const struct pawl_noise *noise, uint32_t init,
 	const struct pawl_place *place, const struct pawl_batch *batch)
 {

@@ -135,7 +135,7 @@ static bool is_there(const struct waiter *w)
 	return recv(w->fd, &byte, 1, MSG_PEEK) < 0;
 }
 
-uint32_t door_count(struct pawl_door *door)
+uint32_t pawl_door_waiting(struct pawl_door *door)
 {
 	int64_t now_ns = clock_mono_ns();
 

@@ -47,8 +47,6 @@ static inline void door_decode(const uint8_t *bytes, struct door_says *says)
 	*says = (struct door_says){le32toh(words[0]), le32toh(words[1]), le32toh(words[2])};
 }
 
-/* How many have knocked, and wait. NULL: no door. */
-uint32_t door_count(struct pawl_door *door);
 /* The first n of them become ranks from first on; cards: PAWL_CARD_MAX bytes each, empty of those
  * that do not answer. */
 void door_invite(struct pawl_door *door, uint32_t n, uint32_t first, uint32_t ranks, char *cards);

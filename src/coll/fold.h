@@ -48,6 +48,9 @@ bool coll_fold_fits(enum pawl_reduce_op fold, enum pawl_dtype type);
  * that of an element. */
 void coll_fold(enum coll_kernel kernel, enum pawl_reduce_op fold, enum pawl_dtype type, void *dst,
 	const void *const *terms, uint32_t terms_n, size_t n);
+/* pawl_squares, so computed. */
+double coll_squares(enum coll_kernel kernel, enum pawl_dtype type, const void *x, size_t n,
+	const struct pawl_white *white);
 /* Divides n elements, which are floats, in place. */
 void coll_divide(enum pawl_dtype type, void *numbers, size_t n, uint32_t by);
 

@@ -10,10 +10,20 @@ typedef void fold_pair_fn(void *out, const void *a, const void *b, size_t n);
 typedef void fold_load_fn(float *out, const uint16_t *in, size_t n);
 typedef void fold_store_fn(uint16_t *out, const float *in, size_t n);
 
+/* Each sum of squares is kept in so many: element i of x is added to lanes[i % FOLD_LANES]. Squares
+ * of 32 bit floats are exact in double, so all kernels give the same bits. */
+#define FOLD_LANES 16u
+typedef void fold_squares_fn(double *lanes, const float *x, size_t n);
+/* out[i] = x[i] / (sqrt(v[i] * by) + eps); out may be x */
+typedef void fold_whiten_fn(float *out, const float *x, const float *v, size_t n, float by,
+	float eps);
+
 struct fold_kernels {
 	fold_pair_fn *pair[PAWL_REDUCE_OPS][PAWL_DTYPES]; /* NULL: the plain one's */
 	fold_load_fn *load[2];                            /* F16, BF16 */
 	fold_store_fn *store[2];                          /* the same */
+	fold_squares_fn *squares;
+	fold_whiten_fn *whiten;
 };
 
 extern const struct fold_kernels fold_plain;

@@ -1,6 +1,7 @@
 /* The kernels in C: what the others are held against. Pure. */
 #include "coll/fold_impl.h"
 
+#include <math.h>
 #include <string.h>
 
 /* One function a type and an operation; a and b are elements. Integers are added and multiplied
@@ -112,6 +113,22 @@ static void store_f16(uint16_t *out, const float *in, size_t n)
 	}
 }
 
+/* ---- squares ---- */
+
+static void squares(double *lanes, const float *x, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		lanes[i % FOLD_LANES] += (double)x[i] * x[i];
+	}
+}
+
+static void whiten(float *out, const float *x, const float *v, size_t n, float by, float eps)
+{
+	for (size_t i = 0; i < n; i++) {
+		out[i] = x[i] / (sqrtf(v[i] * by) + eps);
+	}
+}
+
 #define INT_ROW(type, c_type, bytes, torch_name)                                                   \
 	[PAWL_SUM][PAWL_##type] = add_##type, [PAWL_PRODUCT][PAWL_##type] = mul_##type,            \
 	[PAWL_MIN][PAWL_##type] = min_##type, [PAWL_MAX][PAWL_##type] = max_##type,                \
@@ -125,4 +142,6 @@ const struct fold_kernels fold_plain = {
 	.pair = {COLL_INTS(INT_ROW) COLL_FLOATS(FLOAT_ROW)},
 	.load = {load_f16, load_bf16},
 	.store = {store_f16, store_bf16},
+	.squares = squares,
+	.whiten = whiten,
 };

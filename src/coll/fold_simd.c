@@ -97,6 +97,43 @@ AVX2 static void store_bf16_avx2(uint16_t *out, const float *in, size_t n)
 	fold_plain.store[1](out + i, in + i, n - i);
 }
 
+AVX2 static void squares_avx2(double *lanes, const float *x, size_t n)
+{
+	__m256d sums[FOLD_LANES / 4];
+	size_t i = 0;
+
+	for (size_t l = 0; l < FOLD_LANES / 4; l++) {
+		sums[l] = _mm256_loadu_pd(lanes + 4 * l);
+	}
+	for (; i + FOLD_LANES <= n; i += FOLD_LANES) {
+		for (size_t l = 0; l < FOLD_LANES / 4; l++) {
+			__m256d v = _mm256_cvtps_pd(_mm_loadu_ps(x + i + 4 * l));
+
+			sums[l] = _mm256_add_pd(sums[l], _mm256_mul_pd(v, v));
+		}
+	}
+	for (size_t l = 0; l < FOLD_LANES / 4; l++) {
+		_mm256_storeu_pd(lanes + 4 * l, sums[l]);
+	}
+	fold_plain.squares(lanes, x + i, n - i);
+}
+
+AVX2 static void whiten_avx2(float *out, const float *x, const float *v, size_t n, float by,
+	float eps)
+{
+	__m256 scale = _mm256_set1_ps(by);
+	__m256 least = _mm256_set1_ps(eps);
+	size_t i = 0;
+
+	for (; i + 8 <= n; i += 8) {
+		__m256 root = _mm256_sqrt_ps(_mm256_mul_ps(_mm256_loadu_ps(v + i), scale));
+
+		_mm256_storeu_ps(out + i,
+			_mm256_div_ps(_mm256_loadu_ps(x + i), _mm256_add_ps(root, least)));
+	}
+	fold_plain.whiten(out + i, x + i, v + i, n - i, by, eps);
+}
+
 /* ---- AVX-512 ---- */
 
 AVX512 static void add_f32_avx512(void *out, const void *as, const void *bs, size_t n)
@@ -183,15 +220,53 @@ AVX512 static void store_bf16_avx512(uint16_t *out, const float *in, size_t n)
 	fold_plain.store[1](out + i, in + i, n - i);
 }
 
+AVX512 static void squares_avx512(double *lanes, const float *x, size_t n)
+{
+	__m512d low = _mm512_loadu_pd(lanes);
+	__m512d high = _mm512_loadu_pd(lanes + 8);
+	size_t i = 0;
+
+	for (; i + FOLD_LANES <= n; i += FOLD_LANES) {
+		__m512d v = _mm512_cvtps_pd(_mm256_loadu_ps(x + i));
+		__m512d w = _mm512_cvtps_pd(_mm256_loadu_ps(x + i + 8));
+
+		low = _mm512_add_pd(low, _mm512_mul_pd(v, v));
+		high = _mm512_add_pd(high, _mm512_mul_pd(w, w));
+	}
+	_mm512_storeu_pd(lanes, low);
+	_mm512_storeu_pd(lanes + 8, high);
+	fold_plain.squares(lanes, x + i, n - i);
+}
+
+AVX512 static void whiten_avx512(float *out, const float *x, const float *v, size_t n, float by,
+	float eps)
+{
+	__m512 scale = _mm512_set1_ps(by);
+	__m512 least = _mm512_set1_ps(eps);
+	size_t i = 0;
+
+	for (; i + 16 <= n; i += 16) {
+		__m512 root = _mm512_sqrt_ps(_mm512_mul_ps(_mm512_loadu_ps(v + i), scale));
+
+		_mm512_storeu_ps(out + i,
+			_mm512_div_ps(_mm512_loadu_ps(x + i), _mm512_add_ps(root, least)));
+	}
+	fold_plain.whiten(out + i, x + i, v + i, n - i, by, eps);
+}
+
 static const struct fold_kernels avx2 = {
 	.pair = {[PAWL_SUM] = {[PAWL_FLOAT32] = add_f32_avx2, [PAWL_FLOAT64] = add_f64_avx2}},
 	.load = {load_f16_avx2, load_bf16_avx2},
 	.store = {store_f16_avx2, store_bf16_avx2},
+	.squares = squares_avx2,
+	.whiten = whiten_avx2,
 };
 static const struct fold_kernels avx512 = {
 	.pair = {[PAWL_SUM] = {[PAWL_FLOAT32] = add_f32_avx512, [PAWL_FLOAT64] = add_f64_avx512}},
 	.load = {load_f16_avx512, load_bf16_avx512},
 	.store = {store_f16_avx512, store_bf16_avx512},
+	.squares = squares_avx512,
+	.whiten = whiten_avx512,
 };
 
 /* clang's __builtin_cpu_supports does not know it. */

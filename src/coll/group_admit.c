@@ -59,7 +59,7 @@ static int gather(struct admission *a, const void *in, void *out, size_t len_byt
 static int count_guests(struct admission *a, uint32_t most, struct pawl_err *err)
 {
 	uint32_t ranks = a->group->ranks;
-	uint32_t ours = htole32(door_count(a->door));
+	uint32_t ours = htole32(pawl_door_waiting(a->door));
 	int rv;
 
 	a->guests = FAULT_MEM("coll.door", calloc(ranks, sizeof(*a->guests)));

@@ -83,6 +83,28 @@ static void gain_lies_between_one_and_scale(void **state)
 	assert_close(pawl_gain(&nothing, 8), 1, 1e-12);
 }
 
+static void learning_rates_by_hand(void **state)
+{
+	const struct pawl_lr_rule adascale = {.by_gain = true, .power = 1};
+	const struct pawl_lr_rule adam = {.by_gain = true, .power = 0.5};
+	const struct pawl_lr_rule linear = {.power = 1};
+	const struct pawl_lr_rule root = {.power = 0.5};
+	const struct pawl_lr_rule legw = {.power = 0.5, .warmup = 100};
+	struct pawl_noise even = {1, 1}; /* a gain of 2 / (1 + 1 / 4) at 4 */
+	struct pawl_noise loud = {0, 1};
+
+	assert_close(pawl_lr_factor(&adascale, &even, 4, 7), 1.6, 1e-12);
+	assert_close(pawl_lr_factor(&adam, &even, 4, 7), sqrt(1.6), 1e-12);
+	assert_close(pawl_lr_factor(&adam, &loud, 4, 7), 2, 1e-12);
+	assert_close(pawl_lr_factor(&linear, &even, 4, 7), 4, 1e-12);
+	assert_close(pawl_lr_factor(&root, &even, 4, 7), 2, 1e-12);
+	assert_close(pawl_lr_factor(&legw, &even, 4, 0), 0, 1e-12);
+	assert_close(pawl_lr_factor(&legw, &even, 4, 100), 0.5, 1e-12);
+	assert_close(pawl_lr_factor(&legw, &even, 4, 400), 2, 1e-12);
+	assert_close(pawl_lr_factor(&legw, &even, 4, 1e9), 2, 1e-12);
+	assert_close(pawl_lr_factor(&legw, &even, 1, 50), 0.5, 1e-12);
+}
+
 /* ---- choice ---- */
 
 struct job {
@@ -203,6 +225,7 @@ int main(void)
 		cmocka_unit_test(steps_by_hand),
 		cmocka_unit_test(goodput_is_throughput_times_efficiency),
 		cmocka_unit_test(gain_lies_between_one_and_scale),
+		cmocka_unit_test(learning_rates_by_hand),
 		cmocka_unit_test(choice_is_nearly_the_best),
 		cmocka_unit_test(what_fits_no_bounds),
 	};

@@ -336,6 +336,76 @@ static void halves_are_rounded_to_the_nearest(void **state)
 	}
 }
 
+/* The sum of squares by its definition; how far it may be off is told by the terms. */
+static double sum_squares(enum pawl_dtype type, const uint8_t *x, size_t n,
+	const struct pawl_white *white)
+{
+	size_t size = coll_type_bytes(type);
+	double sum = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		double v = get(type, x + i * size).d;
+		const uint8_t *second = white ? (const uint8_t *)white->second + i * size : NULL;
+
+		v /= white ? sqrt(get(type, second).d * white->by) + white->eps : 1;
+		sum += v * v;
+	}
+	return sum;
+}
+
+static void try_squares(struct rng *rng, enum pawl_dtype type, size_t n, bool by_second)
+{
+	size_t size = coll_type_bytes(type);
+	uint8_t *x = vectors[0] + rng_below(rng, SHIFT) * size;
+	uint8_t *second = vectors[1] + rng_below(rng, SHIFT) * size;
+	struct pawl_white white = {second, 1 / (1 - 0.999), 1e-8};
+	double want;
+	double first;
+
+	for (size_t i = 0; i < n; i++) {
+		double v = ldexp((double)(int32_t)rng_u64(rng), -31);
+
+		put(type, (union number){.d = v}, x + i * size);
+		v = ldexp((double)(uint32_t)rng_u64(rng), -42);
+		put(type, (union number){.d = v}, second + i * size);
+	}
+	want = sum_squares(type, x, n, by_second ? &white : NULL);
+	first = coll_squares(COLL_PLAIN, type, x, n, by_second ? &white : NULL);
+	if (fabs(first - want) > (by_second ? 1e-5 : 1e-13) * want) {
+		fail_msg("%s: %g for %g", coll_type_name(type), first, want);
+	}
+	for (enum coll_kernel k = COLL_PLAIN + 1; k < COLL_KERNELS; k++) {
+		if (coll_kernel_has(k)) {
+			double got = coll_squares(k, type, x, n, by_second ? &white : NULL);
+
+			assert_memory_equal(&got, &first, sizeof(got));
+		}
+	}
+}
+
+static void squares_are_what_they_are_by_definition(void **state)
+{
+	struct rng rng = {first_seed + 2};
+
+	for (enum pawl_dtype type = PAWL_FLOAT32; type < PAWL_DTYPES; type++) {
+		for (int i = 0; i < 50; i++) {
+			try_squares(&rng, type, rng_below(&rng, i < 25 ? 40 : N_MAX), i % 2 == 0);
+		}
+	}
+}
+
+static void squares_of_what_is_no_number(void **state)
+{
+	float x[] = {1, INFINITY, 2, 3e38f, 1e-30f};
+
+	assert_true(isinf(pawl_squares(PAWL_FLOAT32, x, 3, NULL)));
+	x[1] = NAN;
+	assert_true(isnan(pawl_squares(PAWL_FLOAT32, x, 3, NULL)));
+	assert_true(pawl_squares(PAWL_FLOAT32, x + 3, 1, NULL) > 8.9e76); /* it fits in double */
+	assert_true(pawl_squares(PAWL_FLOAT32, x + 4, 1, NULL) > 0);
+	assert_true(pawl_squares(PAWL_FLOAT32, x, 0, NULL) == 0);
+}
+
 static void what_fits(void **state)
 {
 	assert_true(coll_fold_fits(PAWL_BXOR, PAWL_INT64));
@@ -350,6 +420,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(kernels_agree_with_the_definition),
 		cmocka_unit_test(halves_are_rounded_to_the_nearest),
+		cmocka_unit_test(squares_are_what_they_are_by_definition),
+		cmocka_unit_test(squares_of_what_is_no_number),
 		cmocka_unit_test(what_fits),
 	};
 

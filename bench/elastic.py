@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Ranks go and come while a model of 100 MB is trained: how long the others make no step.
+
+4 ranks on this host. One is killed and three go on; then one joins. Beside it torchrun, which
+starts all ranks again, with DDP over Gloo. --quick shows only that it works: its numbers mean
+nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from _report import Report, describe_machine, ratio_of
+
+HERE = Path(__file__).parent
+SCRIPT = HERE / "_elastic.py"
+RANKS = 4
+PORT = 29571
+LIMIT_S = 120.0
+SECONDS = 100.0  # that a run lasts at most
+QUIET = 6  # steps before something is done
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not what():
+        if time.monotonic() > end:
+            raise SystemExit("elastic: a step that was to come did not")
+        time.sleep(0.01)
+
+
+def steps_of(folder: Path, pid: int) -> list[float]:
+    """When each of its steps was done; the last line may be half written."""
+    path = folder / f"{pid}.steps"
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []
+    return [float(line) for line in lines]
+
+
+def longest_gap(steps: list[float], since: float) -> float:
+    """Between two steps, from the last one before a moment on."""
+    first = max([i for i, step in enumerate(steps) if step <= since], default=0)
+    return max(b - a for a, b in itertools.pairwise(steps[first:]))
+
+
+def start_rank(folder: Path, rank: int, **more: str) -> subprocess.Popen[bytes]:
+    env = os.environ | {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(RANKS),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(RANKS),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(PORT),
+        "PAWL_ELASTIC_DOOR": str(folder / "door"),
+        "PAWL_JOB_ID": "bench-elastic",
+        **more,
+    }
+    command = [sys.executable, str(SCRIPT), "elastic", str(folder), str(SECONDS)]
+    return subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL)
+
+
+def in_place(folder: Path) -> dict[str, float]:
+    ranks = [start_rank(folder, rank) for rank in range(RANKS)]
+    here = ranks[0].pid
+
+    def wait_for_steps() -> list[float]:
+        """Some more of rank 0."""
+        before = len(steps_of(folder, here))
+        wait_for(lambda: len(steps_of(folder, here)) > before + QUIET)
+        return steps_of(folder, here)
+
+    try:
+        step = statistics.median(b - a for a, b in itertools.pairwise(wait_for_steps()))
+        ranks[1].kill()
+        killed = time.monotonic()
+        shrunk = longest_gap(wait_for_steps(), killed)
+        ranks.append(start_rank(folder, 0, PAWL_ELASTIC_JOIN="1"))
+        asked, newcomer = time.monotonic(), ranks[-1].pid
+        wait_for(lambda: len(steps_of(folder, newcomer)) > QUIET)
+        grown = longest_gap(steps_of(folder, here), asked)
+        first = steps_of(folder, newcomer)[0] - asked
+        return {"step": step, "shrink": shrunk - step, "grow": grown - step, "start": first}
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+
+
+def by_torchrun(folder: Path) -> dict[str, float]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS)]
+    command += ["--master-port", str(PORT), "--max-restarts", "1", "--monitor-interval", "0.1"]
+    command += [str(SCRIPT), "plain", str(folder), str(SECONDS)]
+    run = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+
+    def found() -> dict[int, list[float]]:
+        """Ranks that have made steps."""
+        steps = {int(p.stem): steps_of(folder, int(p.stem)) for p in folder.glob("*.steps")}
+        return {pid: done for pid, done in steps.items() if done}
+
+    try:
+        wait_for(lambda: sum(len(done) > QUIET for done in found().values()) == RANKS)
+        first = set(found())
+        os.kill(min(first), signal.SIGKILL)
+        killed = time.monotonic()
+        wait_for(lambda: bool(found().keys() - first))
+        begun = [done[0] for pid, done in found().items() if pid not in first]
+        return {"restart": min(begun) - killed}
+    finally:
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    parser.add_argument("--quick", action="store_true", help="one run: shows that it works")
+    parser.add_argument("--dir", type=Path, help="for small files (a temporary one)")
+    options = parser.parse_args()
+    runs = 1 if options.quick else 5
+    report = Report("elastic", runs, describe_machine())
+    found: dict[str, list[float]] = {}
+    for run in range(runs):
+        turns = [in_place, by_torchrun]
+        for turn in turns if run % 2 == 0 else reversed(turns):
+            with tempfile.TemporaryDirectory(dir=options.dir) as folder:
+                for what, value in turn(Path(folder)).items():
+                    found.setdefault(what, []).append(value)
+    middle = {what: statistics.median(values) for what, values in found.items()}
+    report.title(f"{RANKS} ranks on one host, 100 MB of weights, in place")
+    report.note("step", "a step", middle["step"] * 1e3, "ms")
+    what = "4 to 3 ranks, one killed: a step takes longer by"
+    report.at_most("shrink", what, middle["shrink"], 0.2, "s", "the one that is done again")
+    report.at_most("grow", "3 to 4 ranks: a step takes longer by", middle["grow"], 1.0, "s")
+    report.note("start", "  from its start to a newcomer's first step", middle["start"], "s")
+    what = "  torchrun, which starts all again: to the next step"
+    report.note("restart", what, middle["restart"], "s")
+    share = ratio_of(found["shrink"], found["restart"])
+    report.at_most("to_torchrun", "  of that, in place", share, 0.1, "x")
+    report.finish(options.json)
+
+
+if __name__ == "__main__":
+    main()

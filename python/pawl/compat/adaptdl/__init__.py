@@ -1,0 +1,5 @@
+"""AdaptDL's ``adaptdl``, as of 0.2.11: its library for training. See docs/elastic.md."""
+
+from pawl.elastic._start import VERSION as __version__
+
+__all__ = ["__version__"]

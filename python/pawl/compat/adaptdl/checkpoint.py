@@ -1,0 +1,26 @@
+"""``adaptdl.checkpoint``: states that outlive a restart."""
+
+from __future__ import annotations
+
+import os
+
+from pawl.elastic import _context, _states
+from pawl.elastic._states import State, load_state
+
+__all__ = ["State", "load_state", "save_all_states", "save_state"]
+
+
+def save_all_states() -> None:
+    """Saves all of them, in a checkpoint; all replicas call it."""
+    for state in _states.every():
+        state.sync()
+    _context.save(last=False)
+
+
+def save_state(state: State, checkpoint_dir: str, sync: bool = True) -> None:
+    """Saves one, to a file of its name in a folder that is there; all replicas call it."""
+    if sync:
+        state.sync()
+    if _context.job().rank == 0:
+        with open(os.path.join(checkpoint_dir, state.name), "wb") as file:
+            state.save(file)

@@ -1,0 +1,57 @@
+"""``adaptdl.collective``: objects of all replicas made one."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from pawl.elastic import _context
+
+
+def _add(a: Any, b: Any) -> Any:
+    a += b
+    return a
+
+
+class _Done:
+    """A result that is there already."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def result(self) -> Any:
+        """The value."""
+        return self._value
+
+
+def initialize(
+    master_addr: str | None = None,
+    master_port: int | None = None,
+    replica_rank: int | None = None,
+    num_replicas: int | None = None,
+) -> None:
+    """Has the replicas meet, if they have not; where, the launcher's variables say."""
+    _context.job()
+
+
+def teardown() -> None:
+    """As AdaptDL's: raises NotImplementedError."""
+    raise NotImplementedError
+
+
+def allreduce(value: Any, reduce_fn: Callable[[Any, Any], Any] = _add) -> Any:
+    """All replicas' values made one, in their order; a value is not changed."""
+    values = [copy.deepcopy(value) for value in _context.job().agree_objects(value)]
+    return functools.reduce(reduce_fn, values)
+
+
+def allreduce_async(value: Any, reduce_fn: Callable[[Any, Any], Any] = _add) -> _Done:
+    """The same, as a future that is there at once."""
+    return _Done(allreduce(value, reduce_fn))
+
+
+def broadcast(value: Any) -> Any:
+    """Rank 0's value."""
+    return _context.job().agree_objects(value)[0]

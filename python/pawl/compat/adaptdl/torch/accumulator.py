@@ -1,0 +1,5 @@
+"""``adaptdl.torch.accumulator``."""
+
+from pawl.elastic import Accumulator
+
+__all__ = ["Accumulator"]

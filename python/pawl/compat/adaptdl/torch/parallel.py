@@ -1,0 +1,5 @@
+"""``adaptdl.torch.parallel``."""
+
+from pawl.elastic import AdaptiveDataParallel
+
+__all__ = ["AdaptiveDataParallel"]

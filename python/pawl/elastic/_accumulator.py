@@ -1,0 +1,181 @@
+"""Sums over all ranks' samples, as a dictionary."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pawl.elastic import _context, _data, _epochs, _states
+
+
+class _Slot:
+    """``a[key]`` while adding: only ``+=`` and ``-=`` make sense."""
+
+    def __init__(self) -> None:
+        self.added: list[tuple[Any, int]] = []
+
+    def __iadd__(self, value: Any) -> _Slot:
+        self.added.append((value, 1))
+        return self
+
+    def __isub__(self, value: Any) -> _Slot:
+        self.added.append((value, -1))
+        return self
+
+
+class _History(_states.State):
+    """What an accumulator was synchronized to, so that it is not summed twice."""
+
+    made: Final[dict[int | None, int]] = {}
+
+    def __init__(self, accumulator: Accumulator) -> None:
+        epoch = _epochs.current_epoch()
+        number = self.made.get(epoch, 0)
+        self.made[epoch] = number + 1
+        super().__init__(f"adaptdl-accumulator-epoch{epoch}-{number}")
+        self._of = accumulator
+        self.results: dict[int | None, list[dict[Any, Any]]] = {}  # outside of loops, by epoch
+        _states.load_state(self)
+
+    def save(self, fileobj: _states.Writer) -> None:
+        fileobj.write(pickle.dumps((self.results, self._of._results, self._of._updates)))
+
+    def load(self, fileobj: _states.Reader) -> None:
+        self.results, self._of._results, self._of._updates = pickle.loads(fileobj.read())
+
+    def sync(self) -> None:
+        self._of._sum()
+
+
+class Accumulator(MutableMapping[Any, Any]):
+    """Statistics of all ranks' samples, wherever they were computed.
+
+        stats = Accumulator()
+        for batch in loader:
+            stats["loss"] += loss.item() * len(batch)
+            stats["samples"] += len(batch)
+        with stats.synchronized():
+            print(stats["loss"] / stats["samples"])
+
+    Outside of ``synchronized`` it is only added to: reads find nothing, and ``stats["a"] = b``
+    raises TypeError. Inside it is a dictionary, of all ranks' sums, to be changed alike at all
+    ranks. What a rank has added since is lost with that rank.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._results: dict[Any, Any] = dict(*args, **kwargs)
+        self._updates: dict[Any, Any] = {}  # of this rank, not summed yet
+        self._tried: dict[Any, Any] = {}  # the same, in a step that may have to be done again
+        self._open = False
+        self._replayed: dict[int | None, int] = {}
+        self._history = _History(self)
+
+    # ---- adding ----
+
+    def update(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        """Adds values, key by key; in ``synchronized``, as a dictionary's."""
+        if self._open:
+            self._results.update(*args, **kwargs)
+        else:
+            self._add(dict(*args, **kwargs), 1)
+
+    def subtract(self, *args: Any, **kwargs: Any) -> None:
+        """Subtracts values, key by key."""
+        self._add(dict(*args, **kwargs), -1)
+
+    def __iadd__(self, other: Mapping[Any, Any]) -> Accumulator:
+        self._add(other, 1)
+        return self
+
+    def __isub__(self, other: Mapping[Any, Any]) -> Accumulator:
+        self._add(other, -1)
+        return self
+
+    def _add(self, other: Mapping[Any, Any], sign: int) -> None:
+        into = self._results
+        if not self._open:
+            loop = _data.training_loop()
+            into = self._updates if loop is None else self._tried
+            if loop is not None:
+                loop.tell_after(self._try_is_over)
+        _add_to(into, other if sign > 0 else {key: -value for key, value in other.items()})
+
+    def _try_is_over(self, well: bool) -> None:
+        """The step is over in which something was added; if it is done again, so is that."""
+        if well:
+            _add_to(self._updates, self._tried)
+        self._tried = {}
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._results[key] if self._open else _Slot()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if self._open:
+            self._results[key] = value
+            return
+        if not isinstance(value, _Slot):
+            raise TypeError(f"accumulator: {key!r} can only be added to, with += and -=")
+        for term, sign in value.added:
+            self._add({key: term}, sign)
+
+    # ---- reading ----
+
+    def __delitem__(self, key: Any) -> None:
+        del self._visible()[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._visible())
+
+    def __len__(self) -> int:
+        return len(self._visible())
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._visible()
+
+    def __repr__(self) -> str:
+        return f"Accumulator({self._visible()!r})"
+
+    def _visible(self) -> dict[Any, Any]:
+        return self._results if self._open else {}
+
+    @contextmanager
+    def synchronized(self) -> Iterator[Accumulator]:
+        """Sums what all have added; all ranks call it. Raises RuntimeError if it is open."""
+        if self._open:
+            raise RuntimeError("accumulator: it is synchronized already")
+        if _data.current_dataloader() is None:
+            self._replay_or_sum()
+        else:
+            self._sum()
+        self._open = True
+        try:
+            yield self
+        finally:
+            self._open = False
+
+    def _replay_or_sum(self) -> None:
+        """Between loops: after a restart, what it was then; its samples are not computed again."""
+        epoch = _epochs.current_epoch()
+        done = self._history.results.setdefault(epoch, [])
+        at = self._replayed.get(epoch, 0)
+        self._replayed[epoch] = at + 1
+        if at < len(done):
+            self._updates.clear()
+            self._results = dict(done[at])
+            return
+        self._sum()
+        done.append(dict(self._results))
+
+    def _sum(self) -> None:
+        """All ranks' updates go into the results, at all ranks."""
+        self._try_is_over(True)
+        for updates in _context.job().agree_objects(self._updates):
+            _add_to(self._results, updates)
+        self._updates = {}
+
+
+def _add_to(into: dict[Any, Any], other: Mapping[Any, Any]) -> None:
+    for key, value in other.items():
+        into[key] = into[key] + value if key in into else value

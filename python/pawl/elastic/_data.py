@@ -1,0 +1,503 @@
+"""Loops over data: where each is, for all ranks together, and what a step of it is made of."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from pawl.elastic import _context, _epochs, _metrics, _states
+from pawl.elastic._plan import Batch, Micro, cut, order
+
+_WISHES: Final = 3
+_WORDS: Final = 5 + _WISHES  # of a rank, at each step: see words()
+
+_loop: AdaptiveDataLoaderHelper | None = None  # under way
+_training: AdaptiveDataLoaderHelper | None = None  # of the loader that is trained with
+
+
+def current_dataloader() -> AdaptiveDataLoaderHelper | None:
+    """The helper of the loader whose loop is under way; None: there is none."""
+    return _loop
+
+
+def training_loop() -> AdaptiveDataLoaderHelper | None:
+    """The loop under way, if it is the one that trains."""
+    return _loop if _loop is not None and _loop is _training else None
+
+
+class _Position(_states.State):
+    """Where a loop is; named after its place in its epoch."""
+
+    made: Final[dict[int | None, int]] = {}  # of each epoch
+
+    def __init__(self, helper: AdaptiveDataLoaderHelper) -> None:
+        epoch = _epochs.current_epoch()
+        number = self.made.get(epoch, 0)
+        self.made[epoch] = number + 1
+        super().__init__(f"adaptdl-dataloader-epoch{epoch}-{number}")
+        self._helper = helper
+        self.current = 0  # samples that all ranks have taken, since the loop began
+        self.end = 0
+        self.began = -1.0  # the job's progress when the loop began; below 0: it has not
+        self.last: dict[str, int] = {}  # by epoch: the last loop that was finished in it
+        _states.load_state(self)
+
+    def save(self, fileobj: _states.Writer) -> None:
+        of = self._helper
+        words = [self.current, self.end, self.began, self.last, of._chosen, of.training]
+        fileobj.write(json.dumps(words).encode())
+
+    def load(self, fileobj: _states.Reader) -> None:
+        words = json.loads(fileobj.read())
+        self.current, self.end, self.began, self.last, chosen, training = words
+        self._helper._chosen = tuple(chosen) if chosen else None
+        if training:
+            self._helper.train()
+
+
+class AdaptiveDataLoaderHelper:
+    """What a loader needs to be adaptive: AdaptiveDataLoader has one; so may loaders of your own.
+
+    ``batch_size``: samples of a step of all ranks together, for which the learning rate was chosen.
+    """
+
+    position: Final[dict[int | None, int]] = {}  # loops begun in this run, by epoch
+
+    def __init__(self, batch_size: int = 1) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size={batch_size}: at least 1")
+        self.batch_size = batch_size
+        self.max_batch_size: int | None = None
+        self.local_bsz_bounds: tuple[int, int] | None = None
+        self._accumulate = False
+        self._chosen: tuple[int, int, int] | None = None  # atomic, accum, for how many ranks
+        self._micro: Micro | None = None
+        self._redo = False
+        self._wished = [False] * _WISHES
+        self._next: tuple[int, int, int] | None = None  # chosen, from the next step on
+        self._gains: list[float] = []  # of the step under way, a model each
+        self._listeners: set[Callable[[bool], None]] = set()
+        self._measured = (0.0, 0.0, 0)  # gradient, step, atomic batch: to be told
+        self._wait_s = 0.0
+        self._scale = self._share = 1.0
+        self._even = True
+        self._state = _Position(self)
+        self._job = _context.job()
+        self._generation = self._job.generation
+
+    # ---- what is told ----
+
+    @property
+    def current_index(self) -> int:
+        """Samples that all ranks together have taken since the loop began."""
+        return self._state.current
+
+    @current_index.setter
+    def current_index(self, index: int) -> None:
+        self._state.current = index
+
+    @property
+    def end_index(self) -> int:
+        return self._state.end
+
+    @end_index.setter
+    def end_index(self, index: int) -> None:
+        self._state.end = index
+
+    @property
+    def training(self) -> bool:
+        """Whether it is the loader that a model is trained with."""
+        return _training is self
+
+    def train(self) -> None:
+        """Makes it that, unless there is one: the first loader whose loop calls a model."""
+        global _training
+        if _training is None:
+            _training = self
+
+    @property
+    def batch(self) -> Batch:
+        """What a full step is of now."""
+        ranks = self._job.ranks
+        if not self.training or self.max_batch_size is None:
+            return Batch(-(-self.batch_size // ranks), 0, self.batch_size)
+        if self._chosen is None:
+            return self._divide(self.batch_size)
+        atomic, accum, chosen_for = self._chosen
+        if chosen_for != ranks:  # until a better one is chosen
+            return self._divide(chosen_for * atomic * (accum + 1))
+        return Batch(atomic, accum, ranks * atomic * (accum + 1))
+
+    def _divide(self, total: int) -> Batch:
+        """About so many samples, over the ranks that there are, within bounds."""
+        ranks = self._job.ranks
+        _, most, least_local, most_local, accumulate = self._bounds()
+        each = max(1, total // ranks)
+        parts = -(-each // most_local) if accumulate else 1
+        atomic = min(max(each // parts, least_local), most_local, max(1, most // ranks // parts))
+        return Batch(atomic, parts - 1, ranks * atomic * parts)
+
+    @property
+    def current_local_bsz(self) -> int | None:
+        """Samples of this rank at once; None: outside of its loop."""
+        return self.batch.atomic if _loop is self else None
+
+    @property
+    def current_batch_size(self) -> int | None:
+        """Samples of a step of all ranks; None: outside of its loop."""
+        return self.batch.total if _loop is self else None
+
+    @property
+    def accumulation_steps(self) -> int:
+        """Gradients that are added before that of the step."""
+        return self._micro.parts - 1 if self._micro is not None else self.batch.accum
+
+    @property
+    def scale(self) -> float:
+        """Initial batches in the step under way; of the rest of a pass, in a whole part of it."""
+        return self._scale
+
+    @property
+    def progress(self) -> float:
+        """Steps of an initial batch that those of this loop were worth."""
+        return _metrics.current().progress - self._state.began
+
+    @property
+    def share(self) -> float:
+        """What this rank's gradient counts in the mean over the samples of the step."""
+        return self._share
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all ranks' gradients are of nearly as many samples as they should be."""
+        return self._even
+
+    def is_optim_step(self) -> bool:
+        """Whether the optimizer steps after the gradient under way."""
+        return self._micro is None or self._micro.last
+
+    def is_accum_step(self) -> bool:
+        """Whether there are more gradients to come first."""
+        return not self.is_optim_step()
+
+    def to_tensorboard(self, writer: Any, global_step: int, tag_prefix: str = "") -> None:
+        """Writes the batch of now to a SummaryWriter."""
+        batch, prefix = self.batch, f"{tag_prefix}/" if tag_prefix else ""
+        writer.add_scalar(f"{prefix}Total_Batch_Size", batch.total, global_step)
+        writer.add_scalar(f"{prefix}Local_Batch_Size", batch.atomic, global_step)
+        writer.add_scalar(f"{prefix}Accumulation_Steps", batch.accum, global_step)
+
+    # ---- what is chosen ----
+
+    def autoscale_batch_size(
+        self,
+        max_batch_size: int,
+        local_bsz_bounds: tuple[int, int] | None = None,
+        gradient_accumulation: bool = False,
+    ) -> None:
+        """Lets the batch of all ranks be from batch_size to ``max_batch_size``, which is never
+        exceeded; a rank's own at once within ``local_bsz_bounds``.
+
+        Raises ValueError for bounds that do not fit each other.
+        """
+        if not isinstance(max_batch_size, int) or max_batch_size < self.batch_size:
+            raise ValueError(
+                f"max_batch_size={max_batch_size}: an int, at least batch_size={self.batch_size}"
+            )
+        if local_bsz_bounds is not None:
+            low, high = local_bsz_bounds
+            if (low is not None and low > self.batch_size) or (
+                high is not None and high < self.batch_size
+            ):
+                raise ValueError(
+                    f"local_bsz_bounds={local_bsz_bounds}: batch_size={self.batch_size} is not "
+                    "within"
+                )
+        low, high = local_bsz_bounds or (None, None)
+        self.max_batch_size = max_batch_size
+        self.local_bsz_bounds = (low or 1, high or max_batch_size)
+        self._accumulate = gradient_accumulation
+
+    def _bounds(self) -> tuple[int, int, int, int, bool]:
+        assert self.max_batch_size is not None and self.local_bsz_bounds is not None
+        return (self.batch_size, self.max_batch_size, *self.local_bsz_bounds, self._accumulate)
+
+    def _decide(self) -> tuple[int, int]:
+        """Rank 0: what the next steps are of; (0, 0): as they are."""
+        metrics = _metrics.current()
+        if self.max_batch_size is None or self._job.rank != 0 or not metrics.is_due():
+            return 0, 0
+        if not metrics.fit():
+            return 0, 0
+        metrics.tell(self._bounds())
+        now = (self.batch.atomic, self.batch.accum)
+        return metrics.choose(self._bounds(), self._job.place, now) or (0, 0)
+
+    # ---- steps ----
+
+    def words(self, wait_s: float) -> list[float]:
+        """What this rank says when a step is complete. ``wait_s``: for others' gradients."""
+        self._wait_s = wait_s
+        if self._job.generation != self._generation:
+            self._generation = self._job.generation
+            self._measured = (0.0, 0.0, 0)  # it was of other ranks
+            _metrics.current().hurry()
+        return [*self._measured, *self._decide(), *self._wishes()]
+
+    def listen(self, rows: torch.Tensor) -> None:
+        """What all have said."""
+        grad_s, step_s, measured = rows[:, :3].mean(0).tolist()
+        if rows[:, 2].min() > 0 and len(rows) == self._job.ranks:
+            _metrics.current().record(self._job.place, round(measured), grad_s, step_s)
+        self._measured = (0.0, 0.0, 0)
+        atomic, accum = (int(word) for word in rows[0, 3:5].tolist())
+        if atomic > 0:
+            self._next = (atomic, accum, len(rows))
+        self._wished = (rows[:, 5:_WORDS] > 0).any(0).tolist()
+
+    def _wishes(self) -> list[float]:
+        """Newcomers are there; a checkpoint is due; this process is to end."""
+        checkpoints = _context.checkpoints()
+        due = self._job.rank == 0 and checkpoints.is_due()
+        return [float(self._job.arrivals()), float(due), float(checkpoints.is_last())]
+
+    def boundary(self) -> None:
+        """Between two steps: what all have heard is to be done now."""
+        if self._next is not None:
+            self._chosen, self._next = self._next, None
+        arrivals, due, ends = self._wished
+        self._wished = [False] * _WISHES
+        if arrivals or due or ends:
+            for state in _states.every():
+                state.sync()
+        if due or ends:
+            _context.save(ends)
+        if arrivals:
+            self._job.admit(_states.pack)
+
+    def redo(self) -> None:
+        """The step under way comes to nothing: its samples come again."""
+        self._redo = True
+
+    def tell_after(self, listener: Callable[[bool], None]) -> None:
+        """Calls it when the step under way is over: with False if it is done again."""
+        self._listeners.add(listener)
+
+    def gain(self, gain: float) -> None:
+        """A model has made a step in this one, worth so many of an initial batch."""
+        self._gains.append(gain)
+
+    def _end_step(self) -> None:
+        if self._gains:
+            _metrics.current().advance(sum(self._gains) / len(self._gains))
+            self._gains.clear()
+        for listener in self._listeners:
+            listener(not self._redo)
+        self._listeners.clear()
+
+    @contextmanager
+    def context(self) -> Iterator[None]:
+        """Around a loop. Raises RuntimeError if another one is under way."""
+        global _loop
+        if _loop is not None:
+            raise RuntimeError("overlapping dataloader iterations")
+        epoch = _epochs.current_epoch()
+        self.position[epoch] = self.position.get(epoch, -1) + 1
+        _loop = self
+        if self._state.began < 0:
+            self._state.began = _metrics.current().progress
+        try:
+            yield
+        finally:
+            self._end_step()
+            self._state.last[str(epoch)] = self.position[epoch]
+            self._state.current = 0
+            self._state.began = -1.0
+            self._micro = None
+            _loop = None
+
+    def skipdone(self) -> bool:
+        """Whether this loop was finished before a restart; then it is not to be run."""
+        epoch = _epochs.current_epoch()
+        return self._state.last.get(str(epoch), -1) >= self.position[epoch]
+
+    def _begin(self, micro: Micro | None) -> None:
+        batch, job = self.batch, self._job
+        part = batch.total // (batch.accum + 1)
+        parts = micro.parts if micro is not None else batch.accum + 1
+        self._micro = micro
+        self._redo = False
+        self._scale = part * parts / self.batch_size
+        self._share = 1 / (job.ranks * parts)
+        self._even = True
+        if micro is not None:
+            self._share = micro.share(job.rank, job.ranks)
+            self._even = micro.n == part and micro.even(job.ranks)
+
+    @contextmanager
+    def profile(self, commit: bool, micro: Micro | None = None) -> Iterator[None]:
+        """Around what is done with a batch. ``commit``: whether its time counts."""
+        self._begin(micro)
+        begin = time.monotonic()
+        yield
+        took = time.monotonic() - begin
+        if self.is_optim_step():
+            self._end_step()
+        if commit and self.training and self.is_optim_step() and self.is_even and not self._redo:
+            self._measured = (max(took - self._wait_s, 1e-9), took, self.batch.atomic)
+
+
+class ElasticSampler(Sampler[int]):
+    """A rank's part of a pass, for loaders of your own: every n-th sample, for n ranks."""
+
+    def __init__(self, dataset: Any, shuffle: bool = True) -> None:
+        self.dataset = dataset
+        self.shuffle = shuffle
+        self.epoch = self.index = 0
+
+    def set_epoch(self, epoch: int, index: int = 0) -> None:
+        """Begins at a sample of a pass, which may be behind others: ``index`` counts on."""
+        self.epoch, self.index = epoch, index
+
+    def __iter__(self) -> Iterator[int]:
+        job, n = _context.job(), len(self.dataset)
+        turn, first = divmod(self.index, n)
+        left = order(n, self.epoch, turn, self.shuffle)[first:].tolist()
+        own = left[job.rank :: job.ranks]
+        yield from own
+        if len(own) < len(self):  # so that all have as many
+            yield left[job.rank % len(left)]
+
+    def __len__(self) -> int:
+        left = len(self.dataset) - self.index % len(self.dataset)
+        return -(-left // _context.job().ranks)
+
+
+class AdaptiveDataLoaderMixin:
+    """For loaders of your own: ``_elastic`` is the helper, whose ways to be asked it has, too."""
+
+    def __init__(self, batch_size: int) -> None:
+        self._elastic = AdaptiveDataLoaderHelper(batch_size)
+
+    def autoscale_batch_size(
+        self,
+        max_batch_size: int,
+        local_bsz_bounds: tuple[int, int] | None = None,
+        gradient_accumulation: bool = False,
+    ) -> None:
+        """See AdaptiveDataLoaderHelper."""
+        self._elastic.autoscale_batch_size(max_batch_size, local_bsz_bounds, gradient_accumulation)
+
+    @property
+    def current_local_bsz(self) -> int | None:
+        return self._elastic.current_local_bsz
+
+    @property
+    def accumulation_steps(self) -> int:
+        return self._elastic.accumulation_steps
+
+    def to_tensorboard(self, writer: Any, global_step: int, tag_prefix: str = "") -> None:
+        """Writes the batch of now to a SummaryWriter."""
+        self._elastic.to_tensorboard(writer, global_step, tag_prefix)
+
+    @property
+    def training(self) -> bool:
+        return self._elastic.training
+
+    @property
+    def current_batch_size(self) -> int | None:
+        return self._elastic.current_batch_size
+
+
+class _Batches(Sampler[list[int]]):
+    """This rank's part of what is left of a pass."""
+
+    def __init__(self, helper: AdaptiveDataLoaderHelper, n: int, shuffle: bool) -> None:
+        self._helper = helper
+        self._n = n
+        self._shuffle = shuffle
+        self._turn = (-1, -1)  # epoch and pass of what is in _order
+        self._order = torch.empty(0)
+
+    def micros(self) -> Iterator[Micro]:
+        """From where the loop is to the end of the pass."""
+        at = self._helper.current_index
+        return cut(at, at - at % self._n + self._n, self._helper.batch)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        job = self._helper._job
+        turn = (_epochs.current_epoch() or 0, self._helper.current_index // self._n)
+        if turn != self._turn:
+            self._order = order(self._n, *turn, self._shuffle)
+            self._turn = turn
+        for micro in self.micros():
+            own = micro.of(job.rank, job.ranks) or range(micro.begin, micro.begin + 1)
+            first = own.start % self._n
+            yield self._order[first : first + len(own)].tolist()
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.micros())
+
+
+class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
+    """A DataLoader whose batches are of all ranks together, and may change.
+
+    Each sample of a pass comes once, at one of the ranks, however their number and the batch change
+    meanwhile. Where a pass ends with fewer samples than ranks, those without one see one of the
+    others' samples, whose gradient counts nothing.
+    """
+
+    def __init__(
+        self, dataset: Dataset[Any], batch_size: int = 1, shuffle: bool = False, **kwargs: Any
+    ) -> None:
+        """``batch_size``: of all ranks, for which the learning rate was chosen. ``kwargs``:
+        DataLoader's, but for sampler, batch_sampler and drop_last."""
+        for name in ("sampler", "batch_sampler"):
+            if kwargs.pop(name, None) is not None:
+                raise ValueError(f"AdaptiveDataLoader has its own {name}")
+        kwargs.pop("drop_last", None)
+        AdaptiveDataLoaderMixin.__init__(self, batch_size)
+        self._batches = _Batches(self._elastic, len(dataset), shuffle)  # type: ignore[arg-type]
+        if kwargs.get("num_workers", 0) > 0:
+            kwargs.setdefault("persistent_workers", True)
+        super().__init__(dataset, batch_sampler=self._batches, **kwargs)
+
+    def __iter__(self) -> Iterator[Any]:
+        if _epochs.current_epoch() is None:
+            raise RuntimeError("AdaptiveDataLoader: loop over it inside remaining_epochs_until")
+        helper = self._elastic
+        with helper.context():
+            if helper.skipdone():
+                return
+            while not self._is_over():
+                yield from self._run()
+
+    def _is_over(self) -> bool:
+        helper, n = self._elastic, len(self.dataset)  # type: ignore[arg-type]
+        if helper.max_batch_size is None or not helper.training:
+            return helper.current_index >= n
+        return helper.progress >= n / helper.batch_size
+
+    def _run(self) -> Iterator[Any]:
+        """Until a pass ends, or something changes."""
+        helper = self._elastic
+        helper._job.open_door()
+        generation, chosen = helper._job.generation, helper._chosen
+        micros = self._batches.micros()
+        for number, (micro, batch) in enumerate(zip(micros, super().__iter__(), strict=False)):
+            with helper.profile(number > 0, micro):
+                yield batch
+            if helper._redo:
+                return
+            if not micro.last:
+                continue
+            helper.current_index += micro.size
+            helper.boundary()
+            if (generation, chosen) != (helper._job.generation, helper._chosen) or self._is_over():
+                return

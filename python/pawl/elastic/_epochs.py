@@ -1,0 +1,62 @@
+"""Passes over the data that a job does once, however often it is interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pawl.elastic import _context, _states
+
+
+class _Epochs(_states.State):
+    """How many are finished."""
+
+    def __init__(self) -> None:
+        super().__init__(".adaptdl-epoch")
+        self.finished = 0
+        self.current: int | None = None
+        _states.load_state(self)
+
+    def save(self, fileobj: _states.Writer) -> None:
+        fileobj.write(str(self.finished).encode())
+
+    def load(self, fileobj: _states.Reader) -> None:
+        self.finished = int(fileobj.read().decode())
+
+
+_epochs: _Epochs | None = None
+
+
+def _state() -> _Epochs:
+    global _epochs
+    if _epochs is None:
+        _epochs = _Epochs()
+    return _epochs
+
+
+def remaining_epochs_until(epoch: int) -> Iterator[int]:
+    """Yields each epoch below ``epoch`` that was not finished yet, in this run or one before.
+
+    An epoch is finished however its body is left. Code before the loop, and in its body before each
+    loop over a loader, is run again after a restart.
+    """
+    state = _state()
+    _context.job().enter(_states.unpack)
+    if state.current is not None:
+        raise RuntimeError("overlapping epoch loops: an epoch is under way")
+    while state.finished < epoch:
+        state.current = state.finished
+        try:
+            yield state.current
+        finally:
+            state.finished += 1
+            state.current = None
+
+
+def current_epoch() -> int | None:
+    """The epoch under way; None: outside of the loop."""
+    return _state().current
+
+
+def finished_epochs() -> int:
+    """So many were finished, in all runs of the job."""
+    return _state().finished

@@ -1,0 +1,69 @@
+"""What a job tells a scheduler: how fast it is where, what its batches are worth, what is left."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import urllib.request
+from typing import Any, Final
+
+_URL: Final = "ADAPTDL_SUPERVISOR_URL"
+_POST_S: Final = 10.0
+# AdaptDL's name, and where it is in pawl's; see struct pawl_perf
+_PERF: Final = ("alpha_c", "beta_c", "alpha_r", "beta_r", "alpha_n", "beta_n", "delta_n", "gamma")
+
+log = logging.getLogger("pawl")
+_told = False
+_busy = threading.Lock()
+
+
+def make(
+    perf: tuple[float, ...],
+    noise: tuple[float, float],
+    bounds: tuple[int, int, int, int, bool],
+    replicas: int,
+) -> dict[str, Any]:
+    """The words of AdaptDL's ``PUT /hints``. ``replicas``: the most that were measured."""
+    init, most, least_local, most_local, accumulate = bounds
+    sqr, var = noise
+    known = dict(zip(_PERF, perf, strict=True))
+    return {
+        "initBatchSize": init,
+        "localBszBounds": [least_local, most_local],
+        "maxBatchSize": most,
+        "maxProfiledReplicas": replicas,
+        "gradientAccumulation": accumulate,
+        "gradParams": {"norm": sqr, "var": var},
+        "perfParams": {name: known[name] for name in _PERF if name != "delta_n"},
+    }
+
+
+def post(hints: dict[str, Any], job: str = "") -> None:
+    """Tells the supervisor that a variable names, if one does, in the background; a failure costs
+    a line, once. ``job``: "namespace/name", default as a variable says."""
+    url = os.environ.get(_URL)
+    if url and _busy.acquire(blocking=False):
+        job = job or os.environ.get("ADAPTDL_JOB_ID", "")
+        where = f"{url.rstrip('/')}/hints/{job}"
+        threading.Thread(target=_put, args=(where, hints), daemon=True).start()
+
+
+def _put(where: str, hints: dict[str, Any]) -> None:
+    global _told
+    try:
+        put = urllib.request.Request(
+            where,
+            data=json.dumps(hints).encode(),
+            headers={"Content-Type": "application/json"},
+            method="PUT",
+        )
+        with urllib.request.urlopen(put, timeout=_POST_S):
+            pass
+    except OSError as failed:
+        if not _told:
+            log.warning("elastic: %s does not take hints: %s", where, failed)
+        _told = True
+    finally:
+        _busy.release()

@@ -1,0 +1,299 @@
+"""The ranks of a job, and what they agree on while some of them go and come.
+
+Between two steps all ranks are told the same things, by *agreements*: numbered collectives of ours.
+When a rank is lost, the others settle which of them were complete anywhere, so that what one rank
+has done all do; see ``Job.settle``.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from pawl import _membership, _register
+from pawl._membership import Membership
+from pawl.errors import PawlError, error
+
+_T = TypeVar("_T")
+_DOOR: Final = "PAWL_ELASTIC_DOOR"  # a file with the name of rank 0's door
+_KNOCK_S: Final = 600.0
+_PAUSE_S: Final = 0.1  # between knocks
+# What a group of ours goes on after; all else is a mistake in the program.
+_GONE: Final = {"PAWL_EPEER", "PAWL_ETIMEDOUT", "PAWL_ECANCELED"}
+
+
+class Skipped(Exception):
+    """A rank was lost before all had the gradients of this step: it is done again."""
+
+
+def _host() -> int:
+    """The same for ranks of a host: the kernel and its network are the same."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return zlib.crc32((file.read() + os.readlink("/proc/self/ns/net")).encode())
+
+
+class Job:
+    """This process among the ranks of its job. Not thread-safe: of the training thread."""
+
+    group: Any  # a ProcessGroup of torch, or of ours
+
+    def __init__(self, group: dist.ProcessGroup, newcomer: bool = False) -> None:
+        """``group``: of all ranks; of another backend than ours they are fixed. ``newcomer``: it is
+        of this process alone, which is to join the others."""
+        self.group = group
+        self.newcomer = newcomer
+        self.generation = 0  # how often ranks have gone or come
+        self._lost: tuple[PawlError, int] | None = None  # gradients, in which generation
+        self._agreed = 0  # agreements that are complete here
+        self._last: Any = None  # what the last one told
+        self._kept: list[dist.ProcessGroup] = []  # those that were shrunk; they carry the next one
+        self._door_name = ""
+        self._meet()
+
+    def _meet(self, *row: int) -> list[list[int]]:
+        """Finds out who is there, and what each of them says."""
+        self.rank, self.ranks = self.group.rank(), self.group.size()
+        table = self._gather(torch.tensor([_host(), *row])).tolist()
+        hosts = Counter(host for host, *_ in table)
+        self.place = (len(hosts), self.ranks, max(hosts.values()))
+        return [said for _, *said in table]
+
+    def let_go(self) -> None:
+        """Before the process ends: gloo aborts one in which its group outlives the interpreter."""
+        self.group = None
+        self._kept.clear()
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether it survives the loss of a rank."""
+        return isinstance(self.group, Membership)
+
+    # ---- agreements ----
+
+    def agree(self, row: Sequence[float]) -> torch.Tensor:
+        """All ranks' rows of numbers, of one length: ranks x numbers, in float64.
+
+        Raises Skipped, PawlError if it cannot go on.
+        """
+        mine = torch.tensor(row, dtype=torch.float64)
+        return self._agree(lambda: self._gather(mine))
+
+    def agree_objects(self, mine: Any) -> list[Any]:
+        """All ranks' objects, in their order. Errors as agree."""
+        return self._agree(lambda: self._gather_objects(mine))
+
+    def _agree(self, act: Callable[[], _T]) -> _T:
+        while True:
+            try:
+                result = act()
+            except PawlError as lost:
+                found = self.settle(lost, waiting=True)
+                if not found:
+                    continue
+                result = found[0]
+            self._agreed += 1
+            self._last = result
+            return result
+
+    def lose(self, lost: PawlError) -> None:
+        """Gradients could not be reduced: the step is done again, when all have come to its end.
+        Raises the error if the job cannot go on."""
+        self._check_survivable(lost)
+        self._lost = (lost, self.generation)
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether that is so."""
+        return self._lost is not None
+
+    def check_gradients(self) -> None:
+        """At the end of a step: raises Skipped if they are not all there."""
+        if self._lost is None:
+            return
+        (lost, generation), self._lost = self._lost, None
+        if generation == self.generation:
+            self.settle(lost, waiting=False)
+        raise Skipped
+
+    def settle(self, lost: PawlError, waiting: bool) -> list[Any]:
+        """Goes on without who is gone. ``waiting``: in an agreement, with all gradients at hand.
+
+        An agreement may be complete at some ranks and not at others: they are told, and [result]
+        is returned to them. Else: [], and it is made again. Where some ranks wait in one, and
+        others have lost gradients, nobody has completed it: Skipped is raised to those that wait.
+        """
+        while True:
+            self._check_survivable(lost)
+            try:
+                self._shrink()
+                table = self._meet(self._agreed, int(waiting))
+                top = max(agreed for agreed, _ in table)
+                behind = any(agreed < top for agreed, _ in table)
+                first = next(r for r, (agreed, _) in enumerate(table) if agreed == top)
+                told = self.tell(self._last, first) if behind else None
+                break
+            except PawlError as again:
+                lost = again
+        if self._agreed < top:
+            return [told]
+        if waiting and not behind and not all(waits for _, waits in table):
+            raise Skipped
+        return []
+
+    def _check_survivable(self, lost: PawlError) -> None:
+        if lost.name not in _GONE or not self.can_go_on:
+            raise lost
+
+    def _shrink(self) -> None:
+        was = self.group
+        self._succeed(was.shrink(least=1))
+        self._kept.append(was)
+
+    def _succeed(self, group: dist.ProcessGroup) -> None:
+        _register.replace_default(self.group, group)
+        self.group = group
+        self.generation += 1
+
+    # ---- newcomers ----
+
+    def open_door(self) -> None:
+        """Rank 0: lets newcomers find the job, by the file that they are told of."""
+        path = os.environ.get(_DOOR)
+        if path and self.rank == 0 and not self.newcomer and self.can_go_on:
+            name = self.group.door()
+            if name != self._door_name:
+                _write(Path(path), name)
+                self._door_name = name
+
+    def arrivals(self) -> int:
+        """How many wait at this rank's door."""
+        return self.group.waiting() if self.can_go_on else 0
+
+    def admit(self, pack: Callable[[], dict[str, bytes]]) -> None:
+        """All ranks: lets in who waits, and tells them what ``pack`` has."""
+        try:
+            joined = self.group.admit()
+            if joined is self.group:
+                return
+            before, was = self.ranks, [*self._kept, self.group]
+            self._succeed(joined)
+            self._meet()
+            for group in was:
+                group.shutdown()
+            self._kept.clear()
+            mine = [r for r in range(before, self.ranks) if (r - before) % before == self.rank]
+            if mine:
+                told = _encode((self._agreed, pack()))
+                size = torch.tensor([told.numel()])
+                for newcomer in mine:
+                    dist.send(size, group=self.group, group_dst=newcomer)
+                    dist.send(told, group=self.group, group_dst=newcomer)
+        except PawlError as lost:  # whoever it is, the next step fails, and is done without
+            self.lose(lost)
+
+    def enter(self, unpack: Callable[[dict[str, bytes]], None]) -> None:
+        """A newcomer: joins the others, and takes over what they tell."""
+        if not self.newcomer:
+            return
+        self._succeed(_knock(Path(os.environ[_DOOR])))
+        self.newcomer = False
+        self._meet()
+        size = torch.empty(1, dtype=torch.int64)
+        dist.recv(size, group=self.group)
+        told = torch.empty(int(size), dtype=torch.uint8)
+        dist.recv(told, group=self.group)
+        self._agreed, packed = _decode(told)
+        unpack(packed)
+
+    # ---- collectives ----
+
+    def _device(self) -> torch.device:
+        backend = dist.get_backend(self.group)
+        return torch.device("cuda" if backend == "nccl" else "cpu")
+
+    def _gather(self, mine: torch.Tensor) -> torch.Tensor:
+        if self.ranks == 1:
+            return mine[None]
+        device = self._device()
+        found = torch.empty(self.ranks, mine.numel(), dtype=mine.dtype, device=device)
+        dist.all_gather(list(found), mine.to(device), group=self.group)
+        return found.cpu()
+
+    def _gather_objects(self, mine: Any) -> list[Any]:
+        data = _encode(mine)
+        sizes = self._gather(torch.tensor([data.numel()])).flatten().tolist()
+        padded = torch.zeros(max(sizes), dtype=torch.uint8)
+        padded[: data.numel()] = data
+        rows = self._gather(padded)
+        return [_decode(row[:size]) for row, size in zip(rows, sizes, strict=True)]
+
+    def tell(self, mine: Any, root: int = 0) -> Any:
+        """Root's object, at all ranks."""
+        data = _encode(mine) if self.rank == root else torch.empty(0, dtype=torch.uint8)
+        size = torch.tensor([data.numel()])
+        self._broadcast(size, root)
+        if self.rank != root:
+            data = torch.empty(int(size), dtype=torch.uint8)
+        self._broadcast(data, root)
+        return mine if self.rank == root else _decode(data)
+
+    def _broadcast(self, tensor: torch.Tensor, root: int) -> None:
+        if self.ranks == 1:
+            return
+        there = tensor.to(self._device())
+        dist.broadcast(there, group=self.group, group_src=root)
+        tensor.copy_(there)
+
+    def broadcast(self, tensor: torch.Tensor) -> None:
+        """Rank 0's, to all others, in place; where nobody is lost in between."""
+        if self.ranks > 1:
+            dist.broadcast(tensor, group=self.group, group_src=0)
+
+    def barrier(self) -> None:
+        """Until all ranks are here."""
+        self._gather(torch.zeros(1))
+
+    def sum(self, tensor: torch.Tensor) -> Any:
+        """Begins a sum over all ranks, in place; not where there is but one."""
+        return dist.all_reduce(tensor, group=self.group, async_op=True)
+
+
+def _encode(value: Any) -> torch.Tensor:
+    return torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
+
+
+def _decode(data: torch.Tensor) -> Any:
+    """Of a rank of the job, which runs the same program."""
+    return pickle.loads(data.numpy().tobytes())
+
+
+def _write(path: Path, text: str) -> None:
+    """For this user's processes only, whole or not at all."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.touch(mode=0o600)
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def _knock(path: Path) -> dist.ProcessGroup:
+    """Waits until it is let in: whoever has the door may be another one meanwhile."""
+    end = time.monotonic() + _KNOCK_S
+    while True:
+        try:
+            return _membership.join(path.read_text(), timedelta(seconds=_KNOCK_S), instead=True)
+        except (FileNotFoundError, PawlError) as why:
+            if time.monotonic() > end:
+                raise error(
+                    "PAWL_ETIMEDOUT", f"elastic: nobody let this rank in at {path}: {why}"
+                ) from why
+        time.sleep(_PAUSE_S)

@@ -1,0 +1,115 @@
+"""What a job has measured of itself, and which batch that makes the best."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Final
+
+from pawl import _core
+from pawl.elastic import _hints, _states
+
+if TYPE_CHECKING:
+    from pawl.elastic._model import AdaptiveDataParallel
+
+_REFIT_S: Final = 30.0
+_BETTER: Final = 1.05  # a batch must be, to be worth a change
+
+Key = tuple[tuple[int, int, int], int]  # a place, and an atomic batch
+
+
+class Metrics(_states.State):
+    """Times of steps, the fit to them, and the worth of what was done. The same at all ranks."""
+
+    def __init__(self) -> None:
+        super().__init__("adaptdl-metrics")
+        self.progress = 0.0  # in steps of an initial batch
+        self.steps = 0  # of any batch
+        self.perf: _core.Perf | None = None
+        self._profile: dict[Key, list[float]] = {}  # steps, seconds of gradients, of steps
+        self._models: list[AdaptiveDataParallel] = []
+        self._refit_due = time.monotonic() + _REFIT_S
+        _states.load_state(self)
+
+    def enroll(self, model: AdaptiveDataParallel) -> None:
+        """A model that is trained."""
+        self._models.append(model)
+
+    def advance(self, gain: float) -> None:
+        """A step was made."""
+        self.progress += gain
+        self.steps += 1
+
+    def moments(self) -> _core.Moments:
+        """Of all models together."""
+        sqr, var = zip(*(model.noise.moments() for model in self._models), strict=True)
+        return sum(sqr), sum(var)
+
+    def record(self, place: _core.Place, atomic: int, grad_s: float, step_s: float) -> None:
+        """A step's times: of its last gradient alone, and with what is reduced beside it."""
+        row = self._profile.setdefault((place, atomic), [0.0, 0.0, 0.0])
+        for i, value in enumerate((1.0, grad_s, step_s)):
+            row[i] += value
+
+    def fit(self) -> bool:
+        """Fits what steps take to what they took. False: nothing was measured yet."""
+        profiles = [
+            (place, atomic, grad / n, step / n)
+            for (place, atomic), (n, grad, step) in self._profile.items()
+        ]
+        if profiles:
+            self.perf = _core.perf_fit(self.perf, profiles)
+        return bool(profiles)
+
+    def is_due(self) -> bool:
+        """Whether it is time to look for a better batch."""
+        if time.monotonic() < self._refit_due:
+            return False
+        self._refit_due = time.monotonic() + _REFIT_S
+        return True
+
+    def tell(self, bounds: tuple[int, int, int, int, bool]) -> None:
+        """Tells a scheduler of the last fit, if there is one."""
+        assert self.perf is not None
+        replicas = max(place[1] for place, _ in self._profile)
+        _hints.post(_hints.make(self.perf, self.moments(), bounds, replicas))
+
+    def hurry(self) -> None:
+        """Ranks have gone or come: what was best may not be."""
+        self._refit_due = time.monotonic()
+
+    def choose(
+        self,
+        bounds: tuple[int, int, int, int, bool],
+        place: _core.Place,
+        now: tuple[int, int],
+    ) -> tuple[int, int] | None:
+        """(atomic, accum) of the best batch; None: none is much better than ``now``, or may be."""
+        assert self.perf is not None
+        noise = self.moments()
+        best = _core.batch_choose(self.perf, noise, bounds, place)
+        if best is None:
+            return None
+        atomic, accum, worth = best
+        was = _core.goodput(self.perf, noise, bounds[0], place, now)
+        return (atomic, accum) if worth > was * _BETTER else None
+
+    def save(self, fileobj: _states.Writer) -> None:
+        rows = [[place, atomic, row] for (place, atomic), row in self._profile.items()]
+        fileobj.write(json.dumps([self.progress, self.steps, self.perf, rows]).encode())
+
+    def load(self, fileobj: _states.Reader) -> None:
+        self.progress, self.steps, perf, rows = json.loads(fileobj.read())
+        self.perf = tuple(perf) if perf else None
+        self._profile = {(tuple(place), atomic): row for place, atomic, row in rows}
+
+
+_current: Metrics | None = None
+
+
+def current() -> Metrics:
+    """Of this process's job."""
+    global _current
+    if _current is None:
+        _current = Metrics()
+    return _current

@@ -1,0 +1,369 @@
+"""AdaptiveDataParallel: DDP whose reducing is ours, and an optimizer that steps when all agree."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+import warnings
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+
+from pawl import _core, _register
+from pawl.elastic import _context, _data, _metrics, _rules, _states
+from pawl.elastic._gradients import Norms, Pair, Span
+from pawl.elastic._job import Skipped
+from pawl.elastic._noise import NoiseScale
+from pawl.errors import PawlError
+
+# DDP's own reducer only fills buckets. Their layout never changes, so that newcomers have the same
+# ones; gradients are what lies in them, whatever it takes to be unused.
+_FIXED = {
+    "find_unused_parameters": True,
+    "gradient_as_bucket_view": True,
+    "init_sync": False,
+}
+_SYNC_BUFFERS = ("forward_sync_buffers", "broadcast_buffers")  # the first from torch 2.13 on
+_COALESCED_BYTES = 250 << 20  # of buffers, as DDP has it
+
+
+def _alone() -> dist.ProcessGroup:
+    """A group of this process, for DDP: it may not know the others, who go and come."""
+    from pawl._process_group import ProcessGroup
+
+    store = dist.HashStore()
+    options = SimpleNamespace(
+        store=store, group_rank=0, group_size=1, timeout=dist.default_pg_timeout
+    )
+    made = ProcessGroup(options)
+    _register.enroll_alone(made, store)
+    return made
+
+
+class _ModelState(_states.ObjectState):
+    """A model, with all that its training needs."""
+
+    def __init__(self, of: AdaptiveDataParallel) -> None:
+        super().__init__(of.key)
+        parts = {
+            "model": of.module,
+            "optimizer": of.optimizer,
+            "lr_scheduler": of.lr_scheduler,
+            "mp_scaler": of.mp_scaler,
+            "noise": of.noise,
+        }
+        self._parts = {name: part for name, part in parts.items() if part is not None}
+        _states.load_state(self)
+
+    def pack(self) -> Any:
+        return {name: part.state_dict() for name, part in self._parts.items()}
+
+    def unpack(self, saved: Any) -> None:
+        for name, part in self._parts.items():
+            part.load_state_dict(saved[name])
+
+
+class _Scaler:
+    """A GradScaler that looks for infinities only in gradients that are whole, and everywhere."""
+
+    def __init__(self, of: AdaptiveDataParallel, scaler: Any) -> None:
+        self._of = of
+        self._plain_step, self._plain_update = scaler.step, scaler.update
+        self._looked = True
+        self.stepping = False  # in the optimizer's step, which it calls
+        scaler.step, scaler.update = self._step, self._update
+
+    def _step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+        loop = _data.training_loop()
+        if optimizer is not self._of.optimizer or loop is None:
+            return self._plain_step(optimizer, *args, **kwargs)
+        self._looked = self._of.complete(loop)
+        if not self._looked:
+            return None
+        self.stepping = True
+        try:
+            return self._plain_step(optimizer, *args, **kwargs)
+        finally:
+            self.stepping = False
+
+    def _update(self, *args: Any, **kwargs: Any) -> None:
+        if self._looked:
+            self._plain_update(*args, **kwargs)
+
+
+class AdaptiveDataParallel(DistributedDataParallel):
+    """A model whose batch size, learning rate and ranks may change while it is trained.
+
+    As torch's DistributedDataParallel, which it is; the optimizer's ``step`` and ``zero_grad`` are
+    replaced: they do nothing in between, where gradients are accumulated.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        lr_scheduler: Any = None,
+        mp_scaler: Any = None,
+        scaling_rule: _rules.ScalingRuleBase | None = None,
+        name: str = "adaptdl-dataparallel",
+        **ddp_kwargs: Any,
+    ) -> None:
+        """``lr_scheduler`` and ``mp_scaler`` (a GradScaler) are saved with the model.
+
+        ``scaling_rule``: default AdaScale, or AdamScale for Adam and its like. ``name``: another
+        one for each model. ``ddp_kwargs``: DDP's.
+        """
+        for key in ("process_group", "device_mesh", "static_graph"):
+            if ddp_kwargs.get(key):
+                raise ValueError(f"AdaptiveDataParallel has no {key}: its ranks change")
+        self._job = _context.job()
+        asked = [ddp_kwargs.pop(name, None) for name in _SYNC_BUFFERS]
+        known = inspect.signature(DistributedDataParallel).parameters
+        off = next(name for name in _SYNC_BUFFERS if name in known)
+        super().__init__(model, process_group=_alone(), **{**ddp_kwargs, **_FIXED, off: False})
+        self._buffers_alike = False not in asked
+        self.optimizer = optimizer
+        self.key = name
+        self.mp_scaler = mp_scaler
+        self.lr_scheduler = lr_scheduler
+        self.scaling_rule = scaling_rule or _rules.default_for(optimizer)
+        whitens = isinstance(self.scaling_rule, _rules.AdamScale)
+        self._norms = Norms(
+            optimizer,
+            functools.partial(_rules.second_moment, optimizer) if whitens else lambda *_: None,
+        )
+        self.noise = NoiseScale(self._norms.groups)
+        self._first: list[float] | None = None  # norms of a step's first gradient, alone
+        self._pair = Pair(self._norms, list(self.module.parameters()))
+        self._buckets: list[tuple[torch.Tensor, list[Span]]] = []  # of the last backward pass
+        self._reduced_ns = 0  # when the last bucket was handed over
+        self._may_zero = True
+        self._scaler = None if mp_scaler is None else _Scaler(self, mp_scaler)
+        self._patch(optimizer)
+        self.scaling_rule.initialize(self, optimizer)
+        self.register_comm_hook(None, lambda _, bucket: self._reduce(bucket))
+        if not self._job.newcomer:
+            self._send_first()
+        self._state = _ModelState(self)
+        _metrics.current().enroll(self)
+
+    # ---- what is told ----
+
+    @property
+    def gain(self) -> float:
+        """Initial batches that a step is worth, as of the last one."""
+        return _core.gain(self.noise.moments(), self.scale)
+
+    @property
+    def scale(self) -> float:
+        """Initial batches in one of now."""
+        loop = _data.training_loop()
+        return loop.scale if loop is not None else 1.0
+
+    @property
+    def initial_batch(self) -> int:
+        """Samples, of all ranks, for which the learning rate was chosen."""
+        loop = _data.training_loop()
+        return loop.batch_size if loop is not None else 1
+
+    @property
+    def progress(self) -> float:
+        """Steps of an initial batch that those so far were worth."""
+        return _metrics.current().progress
+
+    def to_tensorboard(self, writer: Any, global_step: int, tag_prefix: str = "") -> None:
+        """Writes what is known of gradients and progress to a SummaryWriter."""
+        sqr, var = self.noise.moments()
+        factors = self.scaling_rule.scale_lr(self.scale)
+        factor = factors if isinstance(factors, (int, float)) else factors[0]
+        values = {
+            "Gradient_Norm_Sqr": sqr,
+            "Gradient_Variance": var,
+            "Gain": self.gain,
+            "Learning_Rate_Factor": factor,
+            "Accum_Scale": self.scale,
+            "Progress": self.progress,
+        }
+        for name, value in values.items():
+            writer.add_scalar(f"{tag_prefix}/{name}" if tag_prefix else name, value, global_step)
+
+    # ---- forward and backward ----
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        loop = _data.current_dataloader()
+        if torch.is_grad_enabled() and self.training and loop is not None:
+            loop.train()
+            self.require_backward_grad_sync = loop.is_optim_step()
+            if self._buffers_alike and self.require_backward_grad_sync:
+                self._send_buffers()
+        return super().forward(*args, **kwargs)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Does nothing, with a warning: gradients may be in the middle of a step."""
+        warnings.warn("model.zero_grad() does nothing: use the optimizer's", stacklevel=2)
+
+    def _send_first(self) -> None:
+        """All begin as rank 0 did."""
+        for tensor in [*self.module.parameters(), *self.module.buffers()]:
+            self._job.broadcast(tensor.detach())
+
+    def _send_buffers(self) -> None:
+        """Rank 0's, as DDP does."""
+        buffers = [buffer.detach() for buffer in self.module.buffers()]
+        if self._job.ranks > 1 and buffers and not self._job.has_lost:
+            try:
+                dist._broadcast_coalesced(self._job.group, buffers, _COALESCED_BYTES, 0)
+            except PawlError as lost:
+                self._job.lose(lost)
+
+    def _reduce(self, bucket: dist.GradBucket) -> Future[torch.Tensor]:
+        """DDP's hook: the mean of a bucket, each rank's by how many samples it has."""
+        loop = _data.training_loop()
+        if loop is None:
+            raise RuntimeError("backpropagation outside AdaptiveDataLoader")
+        buffer = bucket.buffer()
+        job, norms = self._job, self._norms
+        layout = norms.layout(bucket)
+        if bucket.index() == 0:
+            norms.restart()
+            self._buckets.clear()
+        self._buckets.append((buffer, layout))
+        self._reduced_ns = time.monotonic_ns()
+        if loop.share != 1:
+            buffer.mul_(loop.share)
+        if job.ranks == 1:
+            norms.add_total(buffer, layout, 0, 1)
+        if job.ranks == 1 or job.has_lost:
+            return _done(buffer)
+        norms.add_local(buffer, layout)
+        try:
+            work = job.sum(buffer)
+        except PawlError as lost:
+            job.lose(lost)
+            return _done(buffer)
+
+        def finish(done: Future[Any]) -> torch.Tensor:
+            try:
+                if job.can_go_on:
+                    work.wait()  # it is over: for the error that it had
+                done.value()
+                norms.add_total(buffer, layout, job.rank, job.ranks)
+            except PawlError as lost:
+                job.lose(lost)
+            return buffer
+
+        return work.get_future().then(finish)  # type: ignore[no-any-return]
+
+    # ---- the step ----
+
+    def _patch(self, optimizer: torch.optim.Optimizer) -> None:
+        self._plain_step = optimizer.step
+        self._plain_zero_grad = optimizer.zero_grad
+
+        @functools.wraps(optimizer.step)  # with what a scheduler has written on it
+        def step(*args: Any, **kwargs: Any) -> Any:
+            return self._step(*args, **kwargs)
+
+        optimizer.step = step  # type: ignore[method-assign]
+        optimizer.zero_grad = self._zero_grad  # type: ignore[method-assign]
+
+    def _zero_grad(self, set_to_none: bool = True) -> None:
+        if self._may_zero:  # to None: what is used by no rank in a step has no gradient
+            self._plain_zero_grad(set_to_none=True)
+
+    def _step(self, *args: Any, **kwargs: Any) -> Any:
+        loop = _data.training_loop()
+        if loop is None:
+            return self._plain_step(*args, **kwargs)
+        if self._scaler is not None and self._scaler.stepping:
+            return self._scaled_step(loop, args, kwargs)
+        return self._scaled_step(loop, args, kwargs) if self.complete(loop) else None
+
+    def complete(self, loop: Any) -> bool:
+        """Whether the optimizer may step: its gradients are all there, at all ranks."""
+        self._may_zero = loop.is_optim_step()
+        if not self._may_zero:
+            if self._job.ranks == 1 and self._first is None:
+                parameters = list(self.module.parameters())
+                self._first = self._norms.of(parameters, [p.grad for p in parameters])
+            return False
+        if not self._commit(loop):
+            self._plain_zero_grad()
+            return False
+        return True
+
+    def _scaled_step(self, loop: Any, args: Any, kwargs: Any) -> Any:
+        """The optimizer's own, with the learning rate as the rule has it."""
+        factors = self.scaling_rule.scale_lr(loop.scale)
+        groups = self.optimizer.param_groups
+        if isinstance(factors, (int, float)):
+            factors = [factors] * len(groups)
+        rates = [group["lr"] for group in groups]
+        try:
+            for group, rate, factor in zip(groups, rates, factors, strict=True):
+                group["lr"] = rate * float(factor)
+            return self._plain_step(*args, **kwargs)
+        finally:
+            for group, rate in zip(groups, rates, strict=True):
+                group["lr"] = rate
+
+    def _commit(self, loop: Any) -> bool:
+        """Whether all ranks have this step's gradients; what they tell of it is taken in."""
+        wait_s = (time.monotonic_ns() - self._reduced_ns) / 1e9
+        norms = self._norms
+        first, self._first = self._first, None
+        try:
+            self._job.check_gradients()
+            ranks = self._job.ranks
+            lacks = [span for _, layout in self._buckets for span in layout if span.lacks]
+            words = [*loop.words(wait_s), float(len(lacks) > 0)]
+            rows = self._job.agree([*words, *norms.local, *norms.total])
+            loop.listen(rows)
+            told = len(words)
+            if ranks > 1 and rows[:, told - 1].any():
+                self._take_unused()
+            if len(rows) == ranks:  # else they lack those of ranks that are gone
+                self._take_norms(loop, ranks, rows[:, told:].sum(0).tolist(), first)
+            loop.gain(_core.gain(self.noise.moments(), loop.scale))
+            return True
+        except Skipped:
+            loop.redo()
+            return False
+
+    def _take_unused(self) -> None:
+        """Gives parameters a gradient that have one at other ranks only, as DDP does. (Here its
+        reducer takes them to be used by nobody.)"""
+        spans = [(buffer, span) for buffer, layout in self._buckets for span in layout]
+        used = self._job.agree_objects([not span.lacks for _, span in spans])
+        for (buffer, span), anywhere in zip(spans, map(any, zip(*used, strict=True)), strict=True):
+            if span.lacks and anywhere:
+                mean = buffer[span.first : span.first + span.n].clone()
+                span.parameter.grad = mean.view_as(span.parameter)
+
+    def _take_norms(
+        self, loop: Any, ranks: int, sums: list[float], first: list[float] | None
+    ) -> None:
+        n, parts = self._norms.groups, loop.accumulation_steps + 1
+        square = 1 / (self.mp_scaler.get_scale() if self.mp_scaler is not None else 1.0) ** 2
+        total = [norm * square for norm in sums[n:]]
+        if not loop.is_even or not self._norms.known:
+            pass  # gradients of fewer samples say little, and not the same
+        elif ranks > 1:
+            local = [norm * square * ranks for norm in sums[:n]]  # they were divided by ranks
+            self.noise.add(local, total, ranks, loop.scale)
+        elif parts > 1 and first is not None:
+            self.noise.add([norm * square for norm in first], total, parts, loop.scale)
+        elif (told := self._pair.next(total, square)) is not None:
+            self.noise.add(*told, 2, 2 * loop.scale, differences=True)
+
+
+def _done(buffer: torch.Tensor) -> Future[torch.Tensor]:
+    future: Future[torch.Tensor] = Future()
+    future.set_result(buffer)
+    return future

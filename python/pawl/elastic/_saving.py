@@ -1,0 +1,84 @@
+"""A job's checkpoints: what rank 0 writes of all states, and what a new start reads."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from typing import Any, Final
+
+import torch
+
+from pawl import _stop
+from pawl.elastic import _metrics, _states
+from pawl.engine import AsIs, Engine, Found, Raw
+
+ROOT: Final = ("PAWL_ELASTIC_ROOT", "ADAPTDL_CHECKPOINT_PATH")
+_INTERVAL: Final = "PAWL_ELASTIC_INTERVAL"  # seconds between two saves
+_INTERVAL_S: Final = 60.0
+_KEEP: Final = 2
+_FLUSH_S: Final = 600.0  # for the last one, before the process ends
+PREEMPTED: Final = 143  # exit code: it saved, and wants to be started again
+
+
+class Checkpoints:
+    """Of one job; ``root`` "": there are none."""
+
+    def __init__(self) -> None:
+        self.root = next((os.environ[name] for name in ROOT if os.environ.get(name)), "")
+        self._interval_s = float(os.environ.get(_INTERVAL) or _INTERVAL_S)
+        self._due = time.monotonic() + self._interval_s
+        self._engine: Engine | None = None
+        self._listens = bool(self.root) and _stop.install()
+
+    def is_due(self) -> bool:
+        """Whether it is time for the next one."""
+        return bool(self.root) and time.monotonic() >= self._due
+
+    def is_last(self) -> bool:
+        """Whether this process was told to end, by SIGTERM."""
+        return self._listens and _stop.asked()
+
+    def read(self) -> dict[str, bytes]:
+        """What the newest one holds, by name; nothing, if there is none."""
+        found = self._open().find() if self.root else None
+        return {} if found is None else {name: _bytes_of(found, name) for name in found.names}
+
+    def save(self) -> None:
+        """Saves all states, in milliseconds. At rank 0."""
+        parts = {_file_of(state.name): _part_of(state) for state in _states.every()}
+        tag = f"checkpoint-{_metrics.current().steps}"
+        self._open().save(tag, parts, alone=True)
+        self._due = time.monotonic() + self._interval_s
+
+    def finish(self) -> None:
+        """What was saved last is durable when this returns."""
+        if self._engine is not None:
+            self._engine.flush(_FLUSH_S)
+            self._engine.close()
+
+    def _open(self) -> Engine:
+        """One process saves for all: they are not the engine's ranks, who go and come."""
+        if self._engine is None:
+            self._engine = Engine(self.root, keep=_KEEP, rank=0, world_size=1)
+        return self._engine
+
+
+def _file_of(name: str) -> str:
+    return name.lstrip(".")
+
+
+def _part_of(state: _states.State) -> Any:
+    if isinstance(state, _states.ObjectState):
+        return AsIs(state.pack())
+    buffer = io.BytesIO()
+    state.save(buffer)
+    return Raw(buffer.getvalue())
+
+
+def _bytes_of(found: Found, name: str) -> bytes:
+    if found.is_raw(name):
+        return found.read(name)
+    buffer = io.BytesIO()
+    torch.save(found.load(name), buffer)
+    return buffer.getvalue()

@@ -1,0 +1,93 @@
+"""Where AdaptDL's ranks meet: its variables, or a supervisor that knows."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+import urllib.error
+import urllib.request
+from typing import Any, Final
+
+import torch.distributed as dist
+
+from pawl import _register, _rendezvous
+from pawl.errors import error
+
+VERSION: Final = "0.2.11"  # of AdaptDL, whose names and protocols these are
+_DISCOVER_S: Final = 600.0  # for a supervisor to know where all ranks are
+_ASK_S: Final = 60.0  # for one answer
+
+
+def init_process_group(
+    backend: str | None = None,
+    init_method: str | None = None,
+    world_size: int | None = None,
+    rank: int | None = None,
+    **kwargs: Any,
+) -> None:
+    """torch's init_process_group, with what is not given from a launcher's variables, or AdaptDL's.
+
+    ``backend``: default "pawl", whose ranks may go and come. Raises PawlError if a supervisor does
+    not say where rank 0 is, or is of another major version.
+    """
+    if "ADAPTDL_NUM_REPLICAS" in os.environ or "ADAPTDL_SUPERVISOR_URL" in os.environ:
+        _set_variables()
+    else:
+        _rendezvous.set_variables()
+    world = int(os.environ.get("WORLD_SIZE") or 1) if world_size is None else world_size
+    number = int(os.environ.get("RANK") or 0) if rank is None else rank
+    where: dict[str, Any] = {"init_method": init_method or "env://"}
+    if world == 1 and init_method is None:
+        where = {"store": dist.HashStore()}
+    dist.init_process_group(
+        backend or _register.NAME, rank=number, world_size=world, **where, **kwargs
+    )
+
+
+def _set_variables() -> None:
+    """torch's own variables, out of AdaptDL's; those win."""
+    env = os.environ
+    env["RANK"] = env.get("ADAPTDL_REPLICA_RANK", "0")
+    env["WORLD_SIZE"] = env.get("ADAPTDL_NUM_REPLICAS", "1")
+    address, port = env.get("ADAPTDL_MASTER_ADDR", ""), env.get("ADAPTDL_MASTER_PORT", "")
+    if env.get("ADAPTDL_SUPERVISOR_URL"):
+        _check_version(env.get("ADAPTDL_SCHED_VERSION", ""))
+        address = _discover(env["ADAPTDL_SUPERVISOR_URL"], int(env["WORLD_SIZE"]))
+    if address:
+        env["MASTER_ADDR"] = address
+    if port not in ("", "0"):
+        env["MASTER_PORT"] = port
+
+
+def _check_version(scheduler: str) -> None:
+    found = re.match(r"(\d+)\.\d+\.\d+", scheduler)
+    if found is None or scheduler == "0.0.0" or found[1] == VERSION.split(".")[0]:
+        return
+    raise error(
+        "PAWL_ENOTSUP", f"elastic: the scheduler is of version {scheduler}, this is as {VERSION}"
+    )
+
+
+def _discover(url: str, ranks: int) -> str:
+    """The address of rank 0; a supervisor answers 408 until it knows."""
+    job, group = os.environ.get("ADAPTDL_JOB_ID", ""), os.environ.get("ADAPTDL_NUM_RESTARTS", "0")
+    ask = f"{url.rstrip('/')}/discover/{job}/{group}"
+    end = time.monotonic() + _DISCOVER_S
+    why: object = "408 Request Timeout"
+    while time.monotonic() < end:
+        try:
+            with urllib.request.urlopen(ask, timeout=_ASK_S) as answer:
+                found = json.load(answer)
+            if isinstance(found, list) and len(found) == ranks:
+                return str(found[0])
+            why = f"it names {found!r}, for {ranks} ranks"
+        except urllib.error.HTTPError as refused:
+            why = refused
+            if refused.code != 408:
+                break
+        except (OSError, ValueError) as failed:
+            why = failed
+            time.sleep(1)
+    raise error("PAWL_EPEER", f"elastic: {ask} does not say where the ranks are: {why}")

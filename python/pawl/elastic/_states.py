@@ -1,0 +1,94 @@
+"""What a job saves and loads by name, wherever it goes on."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, Protocol
+
+import torch
+
+
+class Writer(Protocol):
+    def write(self, data: bytes, /) -> object: ...
+
+
+class Reader(Protocol):
+    def read(self, n: int = ..., /) -> bytes: ...
+
+
+_states: dict[str, State] = {}
+_pending: dict[str, bytes] = {}  # told by a rank or read from a checkpoint, of states to come
+
+
+class State:
+    """Something that outlives a restart; override ``save``, ``load`` and, if need be, ``sync``."""
+
+    def __init__(self, name: str) -> None:
+        """``name``: unique in the job. Raises ValueError if it is taken."""
+        if name in _states:
+            raise ValueError(f"State {name!r} already exists")
+        self.name = name
+        _states[name] = self
+
+    def save(self, fileobj: Writer) -> None:
+        """Called at rank 0."""
+
+    def load(self, fileobj: Reader) -> None:
+        """Called at all ranks, with what was saved."""
+
+    def sync(self) -> None:
+        """Called at all ranks before rank 0 saves."""
+
+
+class ObjectState(State):
+    """One whose value is an object of tensors, which checkpoints copy while training goes on."""
+
+    def pack(self) -> Any:
+        """What is saved."""
+        raise NotImplementedError
+
+    def unpack(self, saved: Any) -> None:
+        """Takes it back."""
+        raise NotImplementedError
+
+    def save(self, fileobj: Writer) -> None:
+        torch.save(self.pack(), fileobj)
+
+    def load(self, fileobj: Reader) -> None:
+        self.unpack(torch.load(fileobj, weights_only=False))
+
+
+def load_state(state: State) -> bool:
+    """Loads what there is for a state; False: there is nothing."""
+    data = _pending.pop(state.name.lstrip("."), None)
+    if data is None:
+        return False
+    state.load(io.BytesIO(data))
+    return True
+
+
+def every() -> list[State]:
+    """All there are, in the order in which they were made."""
+    return list(_states.values())
+
+
+def pack() -> dict[str, bytes]:
+    """All states, as they are."""
+    packed = {}
+    for name, state in _states.items():
+        buffer = io.BytesIO()
+        state.save(buffer)
+        packed[name.lstrip(".")] = buffer.getvalue()
+    return packed
+
+
+def promise(packed: dict[str, bytes]) -> None:
+    """They are loaded when their states are made."""
+    _pending.update(packed)
+
+
+def unpack(packed: dict[str, bytes]) -> None:
+    """Loads them: those that are to come when they do."""
+    _pending.update(packed)
+    for state in list(_states.values()):
+        load_state(state)

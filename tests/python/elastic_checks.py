@@ -1,0 +1,290 @@
+"""Ranks of an elastic job that compare with plain DDP: named checks, each "> NAME" if it held."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import TensorDataset
+
+import pawl.elastic as el
+from group_checks import check, rank, refused, run_checks, world
+from pawl.elastic import _states
+
+BACKEND = os.environ.get("BACKEND", "pawl")
+N, BATCH = 96, 24
+_made = 0
+
+
+def data(dtype: torch.dtype = torch.float32) -> TensorDataset:
+    generator = torch.Generator().manual_seed(9)
+    x = torch.randn(N, 6, generator=generator, dtype=dtype)
+    noise = torch.randn(N, 1, generator=generator, dtype=dtype)
+    return TensorDataset(x, x.sum(1, keepdim=True) + noise)
+
+
+def net(dtype: torch.dtype = torch.float32) -> nn.Module:
+    torch.manual_seed(4)
+    return nn.Sequential(nn.Linear(6, 20), nn.Tanh(), nn.Linear(20, 1)).to(dtype)
+
+
+def adaptive(model: nn.Module, optimizer: torch.optim.Optimizer, **options: Any) -> Any:
+    global _made
+    _made += 1
+    return el.AdaptiveDataParallel(
+        model, optimizer, name=f"model{_made}", bucket_cap_mb=0.0005, **options
+    )
+
+
+def loader_of(
+    batch: int = BATCH, dtype: torch.dtype = torch.float32, shuffle: bool = True
+) -> el.AdaptiveDataLoader:
+    """It trains: as in a program that has no other one."""
+    from pawl.elastic import _data
+
+    loader = el.AdaptiveDataLoader(data(dtype), batch_size=batch, shuffle=shuffle)
+    _data._training = loader._elastic
+    return loader
+
+
+def epochs(n: int = 2) -> Iterator[int]:
+    """The next ones of this process, which has one job for all checks."""
+    yield from el.remaining_epochs_until(el.finished_epochs() + n)
+
+
+def weights(model: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def same_everywhere(model: nn.Module) -> None:
+    mine = weights(model)
+    every = [torch.empty_like(mine) for _ in range(world())]
+    dist.all_gather(every, mine)
+    assert all(other.equal(mine) for other in every)
+
+
+def train_both(
+    make: Callable[[], nn.Module],
+    make_optimizer: Callable[[Any], torch.optim.Optimizer],
+    forward: Callable[[nn.Module, torch.Tensor], torch.Tensor] = lambda model, x: model(x),
+    **options: Any,
+) -> tuple[Any, DDP]:
+    """Ours, and DDP with the batches that ours has."""
+    ours, theirs = make(), DDP(make(), bucket_cap_mb=0.0005, **options)
+    mine, other = make_optimizer(ours.parameters()), make_optimizer(theirs.parameters())
+    adapted = adaptive(ours, mine)
+    loader = loader_of()
+    for _ in epochs():
+        for x, y in loader:
+            for model, optimizer in ((adapted, mine), (theirs, other)):
+                optimizer.zero_grad()
+                (forward(model, x) - y).square().mean().backward()
+                optimizer.step()
+    return adapted, theirs
+
+
+def sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+
+
+def adamw(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=0.01)
+
+
+@check
+def like_ddp() -> None:
+    """To the bit."""
+    for make in (sgd, adamw):
+        ours, theirs = train_both(net, make)
+        assert weights(ours).equal(weights(theirs))
+        same_everywhere(ours)
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(6)
+        self.body = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x)
+
+
+@check
+def buffers() -> None:
+    """Running averages are rank 0's, as in DDP."""
+    ours, theirs = train_both(Normed, sgd)
+    assert weights(ours).equal(weights(theirs))
+    for a, b in zip(ours.module.buffers(), theirs.module.buffers(), strict=True):
+        assert a.equal(b)
+
+
+class Branches(nn.Module):
+    """A rank uses but one of two layers; a third one is used by nobody."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(7)
+        self.layers = nn.ModuleList(nn.Linear(6, 1) for _ in range(3))
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.layers[(rank() + self.calls) % 2](x)
+
+
+@check
+def unused() -> None:
+    ours, theirs = train_both(Branches, adamw, find_unused_parameters=True)
+    assert weights(ours).equal(weights(theirs))
+    assert all(p.grad is None for p in ours.module.layers[2].parameters())
+    same_everywhere(ours)
+
+
+@check
+def accumulated() -> None:
+    """Steps of four parts are as those of one, but for rounding."""
+    found = []
+    for accum in (0, 3):
+        model = net(torch.float64)
+        optimizer = sgd(model.parameters())
+        adapted = adaptive(model, optimizer)
+        loader = loader_of(world() * 8, torch.float64, shuffle=False)
+        loader.autoscale_batch_size(world() * 8, (1, world() * 8), True)
+        loader._elastic._chosen = (8 // (accum + 1), accum, world())
+        seen = 0
+        for _ in epochs(1):
+            for x, y in loader:
+                assert len(x) <= 8 // (accum + 1)
+                seen += len(x)
+                optimizer.zero_grad()
+                (adapted(x) - y).square().mean().backward()
+                optimizer.step()
+        assert seen == N / world()
+        found.append(weights(model))
+        same_everywhere(adapted)
+    assert (found[0] - found[1]).abs().max() < 1e-12
+
+
+@check
+def scaled() -> None:
+    """With a GradScaler, and an infinite gradient at one rank in one step, in accumulated ones."""
+    model = net()
+    optimizer = sgd(model.parameters())
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    adapted = adaptive(model, optimizer, mp_scaler=scaler)
+    loader = loader_of(world() * 8)
+    loader.autoscale_batch_size(world() * 8, (1, world() * 8), True)
+    loader._elastic._chosen = (4, 1, world())
+    number, changed = 0, []
+    for _ in epochs(1):
+        for x, y in loader:
+            number += 1
+            before = weights(model)
+            optimizer.zero_grad()
+            loss = (adapted(x) - y).square().mean()
+            if number == 4 and rank() == world() - 1:
+                loss = loss * float("inf")
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            changed.append(not weights(model).equal(before))
+    full = N // (world() * 8)
+    assert changed[: 2 * full] == [i % 2 == 1 and i != 3 for i in range(2 * full)]
+    assert scaler.get_scale() == 512.0
+    same_everywhere(adapted)
+    sqr, _ = adapted.noise.moments()
+    assert sqr < 1e4  # not of scaled gradients
+
+
+@check
+def two_models() -> None:
+    """As of a GAN: each with an optimizer, in one loop."""
+    maker, judge = net(), net()
+    optimizers = [sgd(maker.parameters()), adamw(judge.parameters())]
+    makes, judges = (adaptive(m, o) for m, o in zip((maker, judge), optimizers, strict=True))
+    for _ in epochs():
+        for x, _y in loader_of():
+            optimizers[1].zero_grad()
+            judges(x).square().mean().backward()
+            judges(x + makes(x).detach()).mean().backward()
+            optimizers[1].step()
+            optimizers[0].zero_grad()
+            (makes(x) - judges(x)).square().mean().backward()
+            optimizers[0].step()
+    same_everywhere(makes)
+    same_everywhere(judges)
+
+
+@check
+def schedules() -> None:
+    """A scheduler sees the learning rates that it has set, and steps are made with others."""
+    model = net()
+    optimizer = sgd(model.parameters())
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    adapted = adaptive(model, optimizer, lr_scheduler=schedule, scaling_rule=el.LinearScale())
+    loader = loader_of(world() * 4)
+    loader.autoscale_batch_size(world() * 8, (1, 48))
+    loader._elastic._chosen = (8, 0, world())
+    rates = []
+    plain = adapted._plain_step
+    adapted._plain_step = lambda: (rates.append(optimizer.param_groups[0]["lr"]), plain())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in epochs(2):
+            for x, y in loader:
+                optimizer.zero_grad()
+                (adapted(x) - y).square().mean().backward()
+                optimizer.step()
+                assert optimizer.param_groups[0]["lr"] == schedule.get_last_lr()[0]
+            schedule.step()
+    assert set(rates) == {0.1, 0.05}
+
+
+@check
+def what_is_refused() -> None:
+    model = net()
+    optimizer = sgd(model.parameters())
+    adapted = adaptive(model, optimizer)
+    x, _ = data()[:4]
+    refused(lambda: adapted(x).mean().backward(), "outside AdaptiveDataLoader")
+    refused(lambda: list(loader_of()), "inside remaining_epochs_until")
+    loader = loader_of()
+    for _ in epochs(1):
+        refused(lambda: list(epochs(1)), "overlapping epoch loops")
+        for _x in loader:
+            refused(lambda: list(loader_of()), "overlapping dataloader iterations")
+            break
+    for bad in (lambda: loader.autoscale_batch_size(BATCH - 1), lambda: loader_of(0)):
+        try:
+            bad()
+        except ValueError:
+            continue
+        raise AssertionError("not refused")
+    try:
+        _states.State(adapted.key)
+    except ValueError as why:
+        assert "already exists" in str(why)
+    else:
+        raise AssertionError("not refused")
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    el.init_process_group(BACKEND)
+    run_checks()
+    dist.destroy_process_group()
+    if BACKEND == "gloo":  # DDP keeps its group: gloo aborts now and then as Python ends
+        sys.stdout.flush()
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

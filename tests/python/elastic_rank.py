@@ -1,0 +1,117 @@
+"""A rank of an elastic job, in an unmodified loop. Usage: elastic_rank.py [OPTION=VALUE...]
+
+`kill=RANK@STEP,...`: that rank ends itself there, in its backward pass or (`at=forward`, `at=step`)
+before or behind it. `pause=SECONDS` in each step. Every rank prints "> TRY FIRST: SAMPLES" before a
+step, "> DID FIRST" behind it, and at the end "> END RANK of RANKS: WEIGHTS", their norm, "> SAMPLES
+N" that its statistics have, and "> NOISE" with what is known of that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+import time
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+import pawl.elastic as el
+
+OPTIONS = dict(word.split("=", 1) for word in sys.argv[1:])
+N = int(OPTIONS.get("n", "230"))
+EPOCHS = int(OPTIONS.get("epochs", "2"))
+BATCH = int(OPTIONS.get("batch", "24"))
+VICTIMS = [
+    (int(who), int(when))
+    for who, when in (w.split("@") for w in OPTIONS.get("kill", "").split(",") if w)
+]
+RANK = int(os.environ.get("RANK", "0"))
+
+
+class Numbers(Dataset):
+    """Sample i: its number, a vector and what is to be learned of it."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(1)
+        self.x = torch.randn(N, 8, generator=generator, dtype=torch.float64)
+        self.y = self.x.sum(1, keepdim=True) + torch.randn(N, 1, generator=generator).double()
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, i: int) -> tuple[int, torch.Tensor, torch.Tensor]:
+        return i, self.x[i], self.y[i]
+
+
+class Die(torch.autograd.Function):
+    """Ends the process in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: object, grad: torch.Tensor) -> torch.Tensor:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return grad
+
+
+def say(*words: object) -> None:
+    print(">", *words, flush=True)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(3)
+    model: nn.Module = nn.Sequential(nn.Linear(8, 50), nn.Tanh(), nn.Linear(50, 1)).double()
+    kind = getattr(torch.optim, OPTIONS.get("optimizer", "SGD"))
+    optimizer = kind(model.parameters(), lr=0.01)
+    # small buckets: there are several
+    model = el.AdaptiveDataParallel(model, optimizer, bucket_cap_mb=0.001)
+    loader = el.AdaptiveDataLoader(
+        Numbers(), batch_size=BATCH, shuffle=True, num_workers=int(OPTIONS.get("workers", "0"))
+    )
+    stats = el.Accumulator()
+    step = 0
+    for epoch in el.remaining_epochs_until(EPOCHS):
+        for numbers, x, y in loader:
+            dies = (RANK, step) in VICTIMS
+            at = OPTIONS.get("at", "backward")
+            helper = loader._elastic
+            first = f"{epoch}:{helper.current_index}"
+            micro = helper._micro
+            own = numbers[: len(micro.of(helper._job.rank, helper._job.ranks))].tolist()
+            say(f"TRY {first}: {' '.join(map(str, own))}")
+            if dies and at == "forward":
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(float(OPTIONS.get("pause", "0")))
+            optimizer.zero_grad()
+            out = model(x)
+            if dies and at == "backward":
+                out = Die.apply(out)
+            loss = (out - y).square().mean()
+            loss.backward()
+            stats["samples"] += len(own)
+            if dies and at == "step":
+                os.kill(os.getpid(), signal.SIGKILL)
+            optimizer.step()
+            if not helper._redo:
+                say(f"DID {first}")
+            step += 1
+    job = loader._elastic._job
+    weights = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
+    digest = hashlib.sha256(weights).hexdigest()[:16]
+    say(f"END {job.rank} of {job.ranks}: {digest}")
+    norm = sum(float(p.detach().square().sum()) for p in model.parameters())
+    say(f"WEIGHTS {norm:.9f}")
+    with stats.synchronized():
+        say(f"SAMPLES {stats['samples']}")
+    sqr, var = model.noise.moments()
+    say(f"NOISE {sqr > 0} {var > 0} {model.progress:.6f}")
+
+
+if __name__ == "__main__":
+    main()

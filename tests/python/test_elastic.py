@@ -1,0 +1,192 @@
+"""Elastic training: every sample once, however ranks go, and all survivors alike."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+import signal
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import program
+import ranks
+
+HERE = Path(__file__).parent
+SCRIPT = HERE / "elastic_rank.py"
+N, EPOCHS = 230, 2
+
+
+def start(world: int, *options: str, job: str = "", **env: str) -> list[subprocess.Popen[str]]:
+    clean = program.clean_env(PAWL_HEARTBEAT="0.5", **env)
+    return ranks.start_ranks(SCRIPT, world, *options, env=clean, job=job)
+
+
+def hear(started: list[subprocess.Popen[str]], victims: int = 0, code: int = 0) -> list[list[str]]:
+    """What each rank said; so many were killed, and the others ended with a code."""
+    try:
+        said = [rank.communicate(timeout=program.LIMIT_S)[0] for rank in started]
+    finally:
+        ranks.stop(started)
+    codes = sorted(rank.returncode for rank in started)
+    expected = [-9] * victims + [code] * (len(started) - victims)
+    assert codes == expected, "\n".join([str(codes), *said])
+    return [ranks.say(text) for text in said]
+
+
+def run(world: int, *options: str, victims: int = 0) -> list[list[str]]:
+    return hear(start(world, *options), victims)
+
+
+def steps(said: list[str]) -> tuple[dict[str, list[int]], list[str]]:
+    """(a step's first sample: this rank's samples when it was tried last, steps that were done)."""
+    tried, done = {}, []
+    for line in said:
+        word, _, rest = line.partition(" ")
+        if word == "TRY":
+            first, _, samples = rest.partition(": ")
+            tried[first] = [int(i) for i in samples.split()]
+        elif word == "DID":
+            done.append(rest)
+    return tried, done
+
+
+def check_each_once(said: list[list[str]], dead: tuple[int, ...] = ()) -> None:
+    """Every sample once in each epoch, of the steps of a rank that was there all the time. What one
+    that is gone had tried counts where the others have tried it no more often: they had its
+    gradients. Those that came later have done all that was left."""
+    whole = next(lines for rank, lines in enumerate(said) if rank not in dead)
+    done = steps(whole)[1]
+    assert len(set(done)) == len(done)
+    tries = [
+        Counter(line.split()[1] for line in lines if line.startswith("TRY ")) for lines in said
+    ]
+    most = tries[said.index(whole)]
+    taken: Counter[tuple[str, int]] = Counter()
+    for rank, lines in enumerate(said):
+        tried, own = steps(lines)
+        assert rank in dead or own == done[len(done) - len(own) :]
+        for first in done:
+            here = f"{first}:"
+            if first in tried and (rank not in dead or tries[rank][here] == most[here]):
+                taken.update((first.split(":")[0], i) for i in tried[first])
+    assert set(taken.values()) == {1} and len(taken) == N * EPOCHS
+
+
+def ends(said: list[list[str]], word: str) -> list[str]:
+    return [
+        line.split(" ", 1)[1] for lines in said for line in lines if line.startswith(f"{word} ")
+    ]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+def test_every_sample_once(world: int) -> None:
+    said = run(world)
+    check_each_once(said)
+    check_weights(said)
+    assert len({end.split(": ")[1] for end in ends(said, "END")}) == 1
+    assert set(ends(said, "SAMPLES")) == {str(N * EPOCHS)}
+
+
+@pytest.mark.parametrize("at", ["forward", "backward", "step"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_rank_is_killed(at: str, workers: int) -> None:
+    said = run(3, "kill=1@7", f"at={at}", f"workers={workers}", victims=1)
+    check_each_once(said, dead=(1,))
+    check_weights(said)
+    assert [end.split(": ")[0] for end in ends(said, "END")] == ["0 of 2", "1 of 2"]
+    assert len({end.split(": ")[1] for end in ends(said, "END")}) == 1
+
+
+def test_all_but_one_are_killed() -> None:
+    """Rank 0 among them, one after another."""
+    said = run(4, "kill=0@2,2@5,1@9", victims=3)
+    check_each_once(said, dead=(0, 1, 2))
+    check_weights(said)
+    assert [end.split(": ")[0] for end in ends(said, "END")] == ["0 of 1"]
+
+
+@functools.cache
+def undisturbed() -> float:
+    """The norm of the weights, of a rank that is alone."""
+    return float(ends(run(1), "WEIGHTS")[0])
+
+
+def check_weights(said: list[list[str]]) -> None:
+    """As if nothing had happened, but for rounding."""
+    for weights in ends(said, "WEIGHTS"):
+        assert float(weights) == pytest.approx(undisturbed(), abs=1e-8)
+
+
+def test_adam_with_noise() -> None:
+    said = run(2, "optimizer=Adam", "epochs=2")
+    assert all(line.startswith("True True") for line in ends(said, "NOISE"))
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_ranks_come_while_it_runs(tmp_path: Path, world: int) -> None:
+    door = str(tmp_path / "door")
+    started = start(world, "pause=0.15", PAWL_ELASTIC_DOOR=door)
+    joined = start(1, "pause=0.15", PAWL_ELASTIC_DOOR=door, PAWL_ELASTIC_JOIN="1")
+    said = hear([*started, *joined])
+    check_each_once(said)
+    check_weights(said)
+    assert 0 < len(steps(said[-1])[1]) < len(steps(said[0])[1])
+    assert ends(said, "END")[-1].startswith(f"{world} of {world + 1}: ")
+    assert len({end.split(": ")[1] for end in ends(said, "END")}) == 1
+    assert set(ends(said, "SAMPLES")) == {str(N * EPOCHS)}
+
+
+def test_one_goes_and_one_comes(tmp_path: Path) -> None:
+    """Rank 0 goes, and its door with it; the next one opens another."""
+    door = str(tmp_path / "door")
+    started = start(3, "pause=0.3", "kill=0@3", PAWL_ELASTIC_DOOR=door)
+    joined = start(1, "pause=0.3", PAWL_ELASTIC_DOOR=door, PAWL_ELASTIC_JOIN="1")
+    said = hear([*started, *joined], victims=1)
+    check_weights(said)
+    assert len({end.split(": ")[1] for end in ends(said, "END")}) == 1
+    assert {end.split(": ")[0].split()[-1] for end in ends(said, "END")} == {"3"}
+
+
+def test_it_is_preempted_and_goes_on(tmp_path: Path) -> None:
+    """With another number of ranks, behind the step at which it ended."""
+    root = str(tmp_path / "root")
+    started = start(2, "pause=0.1", PAWL_ELASTIC_ROOT=root)
+    assert started[1].stdout is not None
+    said = []
+    while "DID 0:72" not in "".join(said):
+        said.append(started[1].stdout.readline())
+    started[1].send_signal(signal.SIGTERM)
+    before = hear(started, code=143)
+    after = hear(start(3, PAWL_ELASTIC_ROOT=root))
+    both = [before[0] + after[0], *after[1:], ranks.say("".join(said)) + before[1]]
+    check_each_once(both, dead=(3,))
+    check_weights(after)
+    assert set(ends(after, "SAMPLES")) == {str(N * EPOCHS)}
+
+
+def test_all_are_killed_and_go_on(tmp_path: Path) -> None:
+    """From a checkpoint that was made in passing."""
+    root = str(tmp_path / "root")
+    env = {"PAWL_ELASTIC_ROOT": root, "PAWL_ELASTIC_INTERVAL": "0.2"}
+    job = f"killed-{secrets.token_hex(4)}"  # the same: its agent has what was committed
+    hear(start(2, "pause=0.1", "kill=0@9,1@9", job=job, **env), victims=2)
+    after = hear(start(1, job=job, **env))
+    assert 0 < len(steps(after[0])[1]) < 20
+    check_weights(after)
+    assert set(ends(after, "SAMPLES")) == {str(N * EPOCHS)}
+
+
+CHECKS = [
+    "like_ddp", "buffers", "unused", "accumulated", "scaled", "two_models", "schedules",
+    "what_is_refused",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("backend", "world"), [("pawl", 1), ("pawl", 2), ("pawl", 3), ("gloo", 2)])
+def test_beside_ddp(backend: str, world: int) -> None:
+    env = program.clean_env(BACKEND=backend)
+    for said in ranks.run_ranks(HERE / "elastic_checks.py", world, env=env):
+        assert said == CHECKS

@@ -179,6 +179,7 @@ def main() -> None:
     parser.add_argument(
         "--traces", type=Path, default=os.environ.get("PAWL_TRACES"), help="published step times"
     )
+    parser.add_argument("--dir", type=Path, help="as other benchmarks have it; no file is needed")
     options = parser.parse_args()
     rounds, seeds = (5, 200) if options.quick else (50, 2000)
     report = Report("adapt", rounds, describe_machine())

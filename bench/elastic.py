@@ -97,7 +97,7 @@ def in_place(folder: Path) -> dict[str, float]:
 
 def by_torchrun(folder: Path) -> dict[str, float]:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS)]
-    command += ["--master-port", str(PORT), "--max-restarts", "1", "--monitor-interval", "0.1"]
+    command += ["--standalone", "--max-restarts", "1", "--monitor-interval", "0.1"]
     command += [str(SCRIPT), "plain", str(folder), str(SECONDS)]
     run = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
 

@@ -16,7 +16,7 @@ from torch.utils.data import TensorDataset
 
 import pawl.elastic as el
 from group_checks import check, rank, refused, run_checks, world
-from pawl.elastic import _states
+from pawl.elastic import _gradients, _states
 
 BACKEND = os.environ.get("BACKEND", "pawl")
 N, BATCH = 96, 24
@@ -173,6 +173,76 @@ def accumulated() -> None:
     assert (found[0] - found[1]).abs().max() < 1e-12
 
 
+def noise_by_step(dtype: torch.dtype = torch.float64) -> list[tuple[float, ...]]:
+    model = net(dtype)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    adapted = adaptive(model, optimizer)
+    found = []
+    for _ in epochs(2):
+        for x, y in loader_of(dtype=dtype, shuffle=False):
+            optimizer.zero_grad()
+            (adapted(x) - y).square().mean().backward()
+            optimizer.step()
+            found.append(adapted.noise.moments())
+    return found
+
+
+@check
+def late() -> None:
+    """As a device computes norms: the same, a step later."""
+    at_once = noise_by_step()
+    plain, _gradients.is_host = _gradients.is_host, lambda tensor: False
+    try:
+        later = noise_by_step()
+    finally:
+        _gradients.is_host = plain
+    if world() > 1:
+        assert later[0] == (1.0, 0.0)
+        for a, b in zip(at_once, later[1:], strict=False):
+            assert abs(a[0] / b[0] - 1) < 1e-5 and abs(a[1] / b[1] - 1) < 1e-5, (a, b)
+
+
+class Point(nn.Module):
+    """Its gradient at a sample is the way from there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = nn.Parameter(torch.full((20,), 0.3, dtype=torch.float64))
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        return (self.at - z).square().sum(1).mean() / 2
+
+
+@check
+def noise_is_known() -> None:
+    """Of all ranks' gradients, of accumulated ones, and, alone, of successive ones."""
+    from pawl.elastic import _data
+
+    z = torch.randn(4096, 20, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    z *= torch.linspace(0.5, 2, 20)
+    batch = 8 * world()
+    sqr = (0.3 - z.mean(0)).square().sum().item()
+    var = (z - z.mean(0)).square().sum(1).mean().item() / batch
+    for accum in (0, 3):
+        model = Point()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        adapted = adaptive(model, optimizer)
+        loader = el.AdaptiveDataLoader(TensorDataset(z), batch_size=batch, shuffle=True)
+        loader.autoscale_batch_size(batch, (1, batch), True)
+        loader._elastic._chosen = (8 // (accum + 1), accum, world())
+        _data._training = loader._elastic
+        for _ in epochs(5 if world() > 1 or accum else 20):
+            for (x,) in loader:
+                optimizer.zero_grad()
+                adapted(x).backward()
+                optimizer.step()
+        told = adapted.noise.moments()
+        low, high = adapted.noise.interval()
+        assert abs(told[0] / sqr - 1) < 0.25 and abs(told[1] / var - 1) < 0.15, (told, sqr, var)
+        assert low < var / sqr < high and high < 2 * low, (low, var / sqr, high)
+        assert adapted.noise.biased == (world() == 1 and accum == 0)
+
+
 @check
 def scaled() -> None:
     """With a GradScaler, and an infinite gradient at one rank in one step, in accumulated ones."""
@@ -221,6 +291,64 @@ def two_models() -> None:
             optimizers[0].step()
     same_everywhere(makes)
     same_everywhere(judges)
+
+
+class Slices(el.AdaptiveDataLoaderMixin):
+    """A loader as users write them."""
+
+    def __init__(self, x: torch.Tensor, batch_size: int) -> None:
+        super().__init__(batch_size)
+        self.x = x
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        helper = self._elastic
+        with helper.context():
+            if helper.skipdone():
+                return
+            while helper.current_index < len(self.x):
+                each = helper.current_local_bsz
+                first = helper.current_index + rank() * each
+                with helper.profile(self.training):
+                    yield self.x[first : first + each]
+                    helper.current_index += world() * each
+
+
+@check
+def loaders_of_users() -> None:
+    model = net()
+    optimizer = sgd(model.parameters())
+    adapted = adaptive(model, optimizer)
+    loader = Slices(data()[:][0], world() * 4)
+    loader.autoscale_batch_size(world() * 8, (1, 48), True)
+    loader._elastic._chosen = (4, 1, world())
+    loader._elastic.train()
+    from pawl.elastic import _data
+
+    _data._training = loader._elastic
+    changed = []
+    for _ in epochs(1):
+        for x in loader:
+            before = weights(model)
+            optimizer.zero_grad()
+            adapted(x).square().mean().backward()
+            optimizer.step()
+            changed.append(not weights(model).equal(before))
+    assert changed == [False, True] * (N // world() // 8)
+    same_everywhere(adapted)
+
+
+@check
+def validation() -> None:
+    """Loops without a step; each sample is seen once, by a model that is not wrapped, too."""
+    seen = el.Accumulator()
+    model = net()
+    for _ in epochs(2):
+        for x, _y in el.AdaptiveDataLoader(data(), batch_size=world() * 7):
+            with torch.no_grad():
+                model(x)
+            seen["n"] += len(x)
+    with seen.synchronized():
+        assert seen["n"] >= 2 * N  # where some have none left they see another one's
 
 
 @check

@@ -1,9 +1,10 @@
 """A rank of an elastic job, in an unmodified loop. Usage: elastic_rank.py [OPTION=VALUE...]
 
 `kill=RANK@STEP,...`: that rank ends itself there, in its backward pass or (`at=forward`, `at=step`)
-before or behind it. `pause=SECONDS` in each step. Every rank prints "> TRY FIRST: SAMPLES" before a
-step, "> DID FIRST" behind it, and at the end "> END RANK of RANKS: WEIGHTS", their norm, "> SAMPLES
-N" that its statistics have, and "> NOISE" with what is known of that.
+before or behind it. `pause=SECONDS` in each step. `mark=FILE` is made behind the fourth one. Every
+rank prints "> TRY FIRST: SAMPLES" before a step, "> DID FIRST" behind it, and at the end "> END
+RANK of RANKS: WEIGHTS", their norm, "> SAMPLES N" that its statistics have, and "> NOISE" with what
+is known of that.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -69,11 +71,11 @@ def main() -> None:
     model: nn.Module = nn.Sequential(nn.Linear(8, 50), nn.Tanh(), nn.Linear(50, 1)).double()
     kind = getattr(torch.optim, OPTIONS.get("optimizer", "SGD"))
     optimizer = kind(model.parameters(), lr=0.01)
-    # small buckets: there are several
-    model = el.AdaptiveDataParallel(model, optimizer, bucket_cap_mb=0.001)
     loader = el.AdaptiveDataLoader(
         Numbers(), batch_size=BATCH, shuffle=True, num_workers=int(OPTIONS.get("workers", "0"))
     )
+    # small buckets: there are several
+    model = el.AdaptiveDataParallel(model, optimizer, bucket_cap_mb=0.001)
     stats = el.Accumulator()
     step = 0
     for epoch in el.remaining_epochs_until(EPOCHS):
@@ -100,6 +102,8 @@ def main() -> None:
             optimizer.step()
             if not helper._redo:
                 say(f"DID {first}")
+            if step == 3 and "mark" in OPTIONS:
+                Path(OPTIONS["mark"]).touch()
             step += 1
     job = loader._elastic._job
     weights = b"".join(p.detach().numpy().tobytes() for p in model.parameters())

@@ -38,6 +38,16 @@ KEYS = {
         },
         "bound": {"memcpy_s", "memcpy_now_s", "write_gib_s", "read_gib_s", "memcpy_gib_s"},
     },
+    "adapt": {
+        "metrics": {"fit_cold", "fit_warm", "choose", "quadratic_bias", "logistic_cover"},
+        "ratios": set(),
+        "bound": set(),
+    },
+    "elastic": {
+        "metrics": {"step", "shrink", "grow", "start", "restart"},
+        "ratios": {"to_torchrun"},
+        "bound": set(),
+    },
     "allreduce": {
         "metrics": {"one4_ms", "many4_ms", "small4_ms", "one2_ms", "binding_us", "import_s"},
         "ratios": {
@@ -86,7 +96,8 @@ slow = pytest.mark.skipif(not os.environ.get("PAWL_LONG"), reason="minutes: make
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "checkpoint" else slow) for name in KEYS]
+    "name",
+    [pytest.param(name, marks=() if name in ("checkpoint", "adapt") else slow) for name in KEYS],
 )
 def test_quick_run_reports(name: str, tmp_path: Path) -> None:
     command = [sys.executable, str(BENCH / f"{name}.py"), "--json", "--quick", f"--dir={tmp_path}"]

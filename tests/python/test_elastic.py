@@ -6,6 +6,7 @@ import functools
 import secrets
 import signal
 import subprocess
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -34,6 +35,13 @@ def hear(started: list[subprocess.Popen[str]], victims: int = 0, code: int = 0) 
     expected = [-9] * victims + [code] * (len(started) - victims)
     assert codes == expected, "\n".join([str(codes), *said])
     return [ranks.say(text) for text in said]
+
+
+def wait_for(mark: Path) -> None:
+    end = time.monotonic() + program.LIMIT_S
+    while not mark.exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def run(world: int, *options: str, victims: int = 0) -> list[list[str]]:
@@ -150,18 +158,32 @@ def test_one_goes_and_one_comes(tmp_path: Path) -> None:
     assert {end.split(": ")[0].split()[-1] for end in ends(said, "END")} == {"3"}
 
 
+def test_a_rank_is_told_to_leave(tmp_path: Path) -> None:
+    """It ends well, and nothing is done again; the last one stays."""
+    mark = tmp_path / "mark"
+    started = start(3, "pause=0.1", f"mark={mark}", PAWL_ELASTIC_DOOR=str(tmp_path / "door"))
+    wait_for(mark)
+    for rank in started[:2]:
+        rank.send_signal(signal.SIGUSR1)
+    heard = hear(started)
+    check_each_once(heard, dead=(0, 1))
+    check_weights(heard)
+    assert [end.split(": ")[0] for end in ends(heard, "END")] == ["0 of 1"]
+    assert ends(heard, "SAMPLES") == [str(N * EPOCHS)]
+    tries = [line for line in heard[2] if line.startswith("TRY")]
+    assert len(tries) == len(steps(heard[2])[1])
+
+
 def test_it_is_preempted_and_goes_on(tmp_path: Path) -> None:
     """With another number of ranks, behind the step at which it ended."""
     root = str(tmp_path / "root")
-    started = start(2, "pause=0.1", PAWL_ELASTIC_ROOT=root)
-    assert started[1].stdout is not None
-    said = []
-    while "DID 0:72" not in "".join(said):
-        said.append(started[1].stdout.readline())
+    mark = tmp_path / "mark"
+    started = start(2, "pause=0.1", f"mark={mark}", PAWL_ELASTIC_ROOT=root)
+    wait_for(mark)
     started[1].send_signal(signal.SIGTERM)
     before = hear(started, code=143)
     after = hear(start(3, PAWL_ELASTIC_ROOT=root))
-    both = [before[0] + after[0], *after[1:], ranks.say("".join(said)) + before[1]]
+    both = [before[0] + after[0], *after[1:], before[1]]
     check_each_once(both, dead=(3,))
     check_weights(after)
     assert set(ends(after, "SAMPLES")) == {str(N * EPOCHS)}
@@ -175,13 +197,16 @@ def test_all_are_killed_and_go_on(tmp_path: Path) -> None:
     hear(start(2, "pause=0.1", "kill=0@9,1@9", job=job, **env), victims=2)
     after = hear(start(1, job=job, **env))
     assert 0 < len(steps(after[0])[1]) < 20
-    check_weights(after)
-    assert set(ends(after, "SAMPLES")) == {str(N * EPOCHS)}
+    again = hear(start(3, job=job, **env))  # all is done
+    assert [steps(lines)[0] for lines in again] == [{}] * 3
+    for said in (after, again):
+        check_weights(said)
+        assert set(ends(said, "SAMPLES")) == {str(N * EPOCHS)}
 
 
 CHECKS = [
-    "like_ddp", "buffers", "unused", "accumulated", "scaled", "two_models", "schedules",
-    "what_is_refused",
+    "like_ddp", "buffers", "unused", "accumulated", "late", "noise_is_known", "scaled",
+    "two_models", "loaders_of_users", "validation", "schedules", "what_is_refused",
 ]  # fmt: skip
 
 

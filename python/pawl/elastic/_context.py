@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
+import threading
+from types import FrameType
 from typing import Final
 
 import torch.distributed as dist
 
 from pawl import _register
 from pawl.elastic import _states
-from pawl.elastic._job import Job
+from pawl.elastic._job import DOOR, Job
 from pawl.elastic._saving import PREEMPTED, Checkpoints
 
 _JOIN: Final = "PAWL_ELASTIC_JOIN"  # set: this process is to join a job that runs
 
 _job: Job | None = None
 _checkpoints: Checkpoints | None = None
+_told_to_leave = False
 
 
 def job() -> Job:
@@ -29,6 +33,7 @@ def job() -> Job:
         newcomer = bool(os.environ.get(_JOIN))
         _job = Job(_find_group(newcomer), newcomer)
         atexit.register(_job.let_go)
+        _listen()
         if not newcomer:
             _states.promise(_job.tell(checkpoints().read() if _job.rank == 0 else None))
     return _job
@@ -42,9 +47,32 @@ def checkpoints() -> Checkpoints:
     return _checkpoints
 
 
+def is_to_leave() -> bool:
+    """Whether this rank was told to leave the others, by SIGUSR1."""
+    return _told_to_leave
+
+
+def _listen() -> None:
+    """Where ranks may come, they may be told to go."""
+    if DOOR in os.environ and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGUSR1, _on_signal)
+
+
+def _on_signal(number: int, frame: FrameType | None) -> None:
+    global _told_to_leave
+    _told_to_leave = True
+
+
+def checkpoint() -> None:
+    """All ranks: a checkpoint of all states, if a root is known."""
+    for state in _states.every():
+        state.sync()
+    save(last=False)
+
+
 def save(last: bool) -> None:
-    """All ranks: a checkpoint, of what rank 0 has. If it is the last one the process ends."""
-    if job().rank == 0:
+    """The same, of states that are synchronized. If it is the last one the process ends."""
+    if job().rank == 0 and checkpoints().root:
         checkpoints().save()
     if last:
         checkpoints().finish()
@@ -56,7 +84,8 @@ def _find_group(newcomer: bool) -> dist.ProcessGroup:
     if not dist.is_initialized():
         from pawl import _rendezvous
 
-        _rendezvous.set_variables()
+        if not newcomer:
+            _rendezvous.set_variables()
         if newcomer or int(os.environ.get("WORLD_SIZE") or 1) == 1:
             dist.init_process_group(_register.NAME, store=dist.HashStore(), rank=0, world_size=1)
         else:

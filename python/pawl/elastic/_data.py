@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from pawl.elastic import _context, _epochs, _metrics, _states
+from pawl.elastic._job import Skipped
 from pawl.elastic._plan import Batch, Micro, cut, order
 
-_WISHES: Final = 3
+_WISHES: Final = 4
 _WORDS: Final = 5 + _WISHES  # of a rank, at each step: see words()
 
 _loop: AdaptiveDataLoaderHelper | None = None  # under way
@@ -77,9 +78,12 @@ class AdaptiveDataLoaderHelper:
         self.local_bsz_bounds: tuple[int, int] | None = None
         self._accumulate = False
         self._chosen: tuple[int, int, int] | None = None  # atomic, accum, for how many ranks
-        self._micro: Micro | None = None
+        self._micro: Micro | None = None  # of ours; loops of others count:
+        self._count = 0  # gradients of the step under way, before this one
         self._redo = False
-        self._wished = [False] * _WISHES
+        self._said_as = (0, 1)  # rank, of how many: when it last said what it wishes
+        self._wished = [False] * 3  # newcomers, checkpoint, end: by any rank
+        self._parting: tuple[bool, int] | None = None  # this rank leaves; how many stay
         self._next: tuple[int, int, int] | None = None  # chosen, from the next step on
         self._gains: list[float] = []  # of the step under way, a model each
         self._listeners: set[Callable[[bool], None]] = set()
@@ -180,7 +184,7 @@ class AdaptiveDataLoaderHelper:
 
     def is_optim_step(self) -> bool:
         """Whether the optimizer steps after the gradient under way."""
-        return self._micro is None or self._micro.last
+        return self._micro.last if self._micro is not None else self._count >= self.batch.accum
 
     def is_accum_step(self) -> bool:
         """Whether there are more gradients to come first."""
@@ -259,27 +263,51 @@ class AdaptiveDataLoaderHelper:
         atomic, accum = (int(word) for word in rows[0, 3:5].tolist())
         if atomic > 0:
             self._next = (atomic, accum, len(rows))
-        self._wished = (rows[:, 5:_WORDS] > 0).any(0).tolist()
+        self._hear(rows[:, _WORDS - _WISHES : _WORDS])
 
     def _wishes(self) -> list[float]:
-        """Newcomers are there; a checkpoint is due; this process is to end."""
-        checkpoints = _context.checkpoints()
-        due = self._job.rank == 0 and checkpoints.is_due()
-        return [float(self._job.arrivals()), float(due), float(checkpoints.is_last())]
+        """Newcomers are there; a checkpoint is due; all are to end; this rank is to leave."""
+        job, checkpoints = self._job, _context.checkpoints()
+        self._said_as = (job.rank, job.ranks)
+        due = job.rank == 0 and checkpoints.is_due()
+        leaves = job.can_go_on and _context.is_to_leave()
+        wishes = (job.arrivals() > 0, due, checkpoints.is_last(), leaves)
+        return [float(wish) for wish in wishes]
 
-    def boundary(self) -> None:
-        """Between two steps: what all have heard is to be done now."""
+    def _hear(self, wishes: torch.Tensor) -> None:
+        """Rows are of those that have said it; some may be gone, and numbers be others since."""
+        *self._wished, _ = (wishes > 0).any(0).tolist()
+        rank, ranks = self._said_as
+        rank = rank if len(wishes) == ranks else self._job.rank
+        leavers = wishes[:, -1].nonzero().flatten().tolist()
+        if len(leavers) == len(wishes):
+            leavers.pop()  # one stays
+        self._parting = (rank in leavers, len(wishes) - len(leavers)) if leavers else None
+
+    def _do_wishes(self) -> None:
+        """What all have heard."""
         if self._next is not None:
             self._chosen, self._next = self._next, None
         arrivals, due, ends = self._wished
-        self._wished = [False] * _WISHES
-        if arrivals or due or ends:
+        parting, self._parting = self._parting, None
+        self._wished = [False] * 3
+        if arrivals or due or ends or parting:
             for state in _states.every():
                 state.sync()
         if due or ends:
             _context.save(ends)
+        if parting:
+            self._job.part(*parting)
         if arrivals:
             self._job.admit(_states.pack)
+
+    def end_step(self) -> None:
+        """Between two steps: what was heard in the last one is done. Where nothing is trained it
+        has yet to be heard."""
+        if not self.training:
+            with contextlib.suppress(Skipped):
+                self._hear(self._job.agree(self._wishes()))
+        self._do_wishes()
 
     def redo(self) -> None:
         """The step under way comes to nothing: its samples come again."""
@@ -301,7 +329,7 @@ class AdaptiveDataLoaderHelper:
             listener(not self._redo)
         self._listeners.clear()
 
-    @contextmanager
+    @contextlib.contextmanager
     def context(self) -> Iterator[None]:
         """Around a loop. Raises RuntimeError if another one is under way."""
         global _loop
@@ -340,9 +368,10 @@ class AdaptiveDataLoaderHelper:
             self._share = micro.share(job.rank, job.ranks)
             self._even = micro.n == part and micro.even(job.ranks)
 
-    @contextmanager
+    @contextlib.contextmanager
     def profile(self, commit: bool, micro: Micro | None = None) -> Iterator[None]:
-        """Around what is done with a batch. ``commit``: whether its time counts."""
+        """Around what is done with a batch. ``commit``: whether its time counts. ``micro``: what it
+        is of, in loops of ours, which see to the rest themselves."""
         self._begin(micro)
         begin = time.monotonic()
         yield
@@ -351,6 +380,11 @@ class AdaptiveDataLoaderHelper:
             self._end_step()
         if commit and self.training and self.is_optim_step() and self.is_even and not self._redo:
             self._measured = (max(took - self._wait_s, 1e-9), took, self.batch.atomic)
+        if micro is None:
+            whole = self.is_optim_step()
+            self._count = 0 if whole else self._count + 1
+            if whole:
+                self.end_step()
 
 
 class ElasticSampler(Sampler[int]):
@@ -498,6 +532,6 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
             if not micro.last:
                 continue
             helper.current_index += micro.size
-            helper.boundary()
+            helper.end_step()
             if (generation, chosen) != (helper._job.generation, helper._chosen) or self._is_over():
                 return

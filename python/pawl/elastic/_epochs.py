@@ -43,6 +43,7 @@ def remaining_epochs_until(epoch: int) -> Iterator[int]:
     _context.job().enter(_states.unpack)
     if state.current is not None:
         raise RuntimeError("overlapping epoch loops: an epoch is under way")
+    begun = state.finished
     while state.finished < epoch:
         state.current = state.finished
         try:
@@ -50,6 +51,8 @@ def remaining_epochs_until(epoch: int) -> Iterator[int]:
         finally:
             state.finished += 1
             state.current = None
+    if state.finished > begun:  # or a new start would do the last minute again
+        _context.checkpoint()
 
 
 def current_epoch() -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from pawl import _coll, _core
 
+_SUM = torch.float64
 # (tensor, factor, eps) that a parameter's gradient is divided by; see _rules.second_moment
 Whiten = Callable[[dict[str, Any], torch.Tensor], Any]
 
@@ -31,18 +32,35 @@ class Span:
         return self.parameter.grad is None
 
 
+Cut = tuple[Span, int, int]  # a part of it: elements of the bucket
+
+
+@dataclass(frozen=True)
+class Step:
+    """What norms are of."""
+
+    ranks: int
+    parts: int  # gradients of each rank
+    scale: float  # initial batches
+    even: bool  # the ranks' gradients are of nearly as many samples as each other's
+    square: float  # what norms are to be multiplied by, for a loss that was scaled
+    generation: int  # of the ranks
+
+
 class Norms:
-    """Of one model and optimizer: for each group of parameters the sum of what was added."""
+    """Of one model and optimizer: for each group of parameters the sum of what was added.
+
+    Those of a device's memory are computed there, and told a step late: nobody waits for it.
+    """
 
     def __init__(self, optimizer: torch.optim.Optimizer, whiten: Whiten) -> None:
         self._optimizer = optimizer
         self._whiten = whiten
         self._layouts: dict[tuple[int, int], list[Span]] = {}  # by bucket and its size
         self._lock = threading.Lock()
-        self.known = True  # they are of host memory
-        self.local: list[float] = []
-        self.total: list[float] = []
-        self.restart()
+        self._sums = [0.0] * (2 * self.groups)  # of each rank's own, then of all ranks' mean
+        self._there: list[torch.Tensor] = []  # the same, a device's, to be added up
+        self._late: tuple[torch.Tensor, Any, Step] | None = None  # the last step's, on their way
 
     @property
     def groups(self) -> int:
@@ -51,28 +69,42 @@ class Norms:
 
     def restart(self) -> None:
         """Before a step."""
-        self.local = [0.0] * self.groups
-        self.total = [0.0] * self.groups
+        self._sums = [0.0] * (2 * self.groups)
+        self._there = []
 
     def add_local(self, buffer: torch.Tensor, layout: list[Span]) -> None:
         """What this rank has, of a bucket."""
-        self._add(self.local, buffer, layout, 0, buffer.numel())
+        self._add(0, buffer, layout, 0, buffer.numel())
 
     def add_total(self, buffer: torch.Tensor, layout: list[Span], share: int, shares: int) -> None:
         """What all have, of one of ``shares`` equal parts of a bucket: another rank has another."""
         n = buffer.numel()
-        self._add(self.total, buffer, layout, n * share // shares, n * (share + 1) // shares)
+        first, last = n * share // shares, n * (share + 1) // shares
+        self._add(self.groups, buffer, layout, first, last)
+
+    def take(self, step: Step) -> tuple[list[float], Step | None]:
+        """The sums, of each rank's own and then of the mean, and the step that they are of, which
+        is the one before where a device computes them. None: there are none."""
+        if not self._there:
+            self._late = None
+            return self._sums, step
+        late, self._late = self._late, (*_bring(torch.stack(self._there).sum(0)), step)
+        if late is None or late[2].generation != step.generation:
+            return [0.0] * len(self._sums), None
+        values, event, of = late
+        if event is not None:
+            event.synchronize()
+        return values.tolist(), of
 
     def of(self, parameters: Sequence[torch.Tensor], gradients: Sequence[Any]) -> list[float]:
-        """Of gradients that are in no bucket, None for parameters that have none; they are added to
-        nothing."""
+        """Of gradients in host memory that are in no bucket, None for parameters that have none;
+        they are added to nothing."""
         sums = [0.0] * self.groups
-        if not self.known:
-            return sums
         given = {id(p): g for p, g in zip(parameters, gradients, strict=True)}
         for span in self._spans(parameters):
             if (g := given[id(span.parameter)]) is not None:
-                sums[span.group] += self._squares(g, g.data_ptr(), span, 0, span.n)
+                alone = replace(span, first=0)
+                sums[span.group] += self._squares(g.flatten(), [(alone, 0, span.n)])[span.group]
         return sums
 
     def layout(self, bucket: dist.GradBucket) -> list[Span]:
@@ -96,31 +128,70 @@ class Norms:
         return spans
 
     def _add(
-        self, sums: list[float], buffer: torch.Tensor, layout: list[Span], begin: int, end: int
+        self, where: int, buffer: torch.Tensor, layout: list[Span], begin: int, end: int
     ) -> None:
-        self.known = buffer.device.type == "cpu"
-        if not self.known:
+        """Elements [begin, end) of a bucket."""
+        cuts = [
+            (span, max(span.first, begin), min(span.first + span.n, end))
+            for span in layout
+            if span.first < end and begin < span.first + span.n
+        ]
+        if not is_host(buffer):
+            self._there.append(self._add_there(where, buffer, cuts))
             return
-        size = buffer.element_size()
-        found = [0.0] * self.groups
-        for span in layout:
-            first, last = max(span.first, begin), min(span.first + span.n, end)
-            if first < last:
-                at = buffer.data_ptr() + first * size
-                found[span.group] += self._squares(
-                    buffer, at, span, first - span.first, last - first
-                )
+        found = self._squares(buffer, cuts)
         with self._lock:  # buckets are reduced by several threads
-            for group, value in enumerate(found):
-                sums[group] += value
+            for group, value in found.items():
+                self._sums[where + group] += value
 
-    def _squares(self, like: torch.Tensor, at: int, span: Span, first: int, n: int) -> float:
-        """Of n elements at an address: a parameter's, from its first on."""
+    def _second(self, span: Span, dtype: torch.dtype) -> Any:
+        """What a parameter's gradient is divided by; None: by nothing, or it does not match."""
         by = self._whiten(self._optimizer.param_groups[span.group], span.parameter)
-        second, factor, eps = 0, 0.0, 0.0
-        if by is not None and by[0].dtype == like.dtype and by[0].numel() == span.n:
-            second, factor, eps = by[0].data_ptr() + first * like.element_size(), by[1], by[2]
-        return _core.squares(_coll.DTYPES[like.dtype], [(at, n, second, factor, eps)])
+        fits = by is not None and by[0].dtype == dtype and by[0].numel() == span.n
+        return by if fits else None
+
+    def _squares(self, flat: torch.Tensor, cuts: list[Cut]) -> dict[int, float]:
+        """Of host memory, by group; neighbours that are divided by nothing go as one."""
+        size, start = flat.element_size(), flat.data_ptr()
+        rows: dict[int, list[tuple[int, int, int, float, float]]] = {}
+        for span, first, last in cuts:
+            row = rows.setdefault(span.group, [])
+            by = self._second(span, flat.dtype)
+            at, n = start + first * size, last - first
+            if by is not None:
+                row.append((at, n, by[0].data_ptr() + (first - span.first) * size, by[1], by[2]))
+            elif row and row[-1][2] == 0 and row[-1][0] + row[-1][1] * size == at:
+                row[-1] = (row[-1][0], row[-1][1] + n, 0, 0.0, 0.0)
+            else:
+                row.append((at, n, 0, 0.0, 0.0))
+        dtype = _coll.DTYPES[flat.dtype]
+        return {group: _core.squares(dtype, row) for group, row in rows.items()}
+
+    def _add_there(self, where: int, buffer: torch.Tensor, cuts: list[Cut]) -> torch.Tensor:
+        """Of a device's memory, computed there: for each group of both kinds."""
+        found = [torch.zeros((), dtype=_SUM, device=buffer.device) for _ in self._sums]
+        for span, first, last in cuts:
+            values = buffer[first:last].float()
+            if (by := self._second(span, buffer.dtype)) is not None:
+                part = by[0].flatten()[first - span.first : last - span.first].float()
+                values = values / ((part * by[1]).sqrt() + by[2])
+            found[where + span.group] += values.square().sum(dtype=_SUM)
+        return torch.stack(found)
+
+
+def is_host(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu"
+
+
+def _bring(sums: torch.Tensor) -> tuple[torch.Tensor, Any]:
+    """To host memory, and an event behind that; None: they are there."""
+    if not sums.is_cuda:
+        return sums.cpu(), None
+    values = torch.empty(sums.shape, dtype=sums.dtype, pin_memory=True)
+    values.copy_(sums, non_blocking=True)
+    event = torch.cuda.Event()
+    event.record()
+    return values, event
 
 
 class Pair:

@@ -25,7 +25,7 @@ from pawl._membership import Membership
 from pawl.errors import PawlError, error
 
 _T = TypeVar("_T")
-_DOOR: Final = "PAWL_ELASTIC_DOOR"  # a file with the name of rank 0's door
+DOOR: Final = "PAWL_ELASTIC_DOOR"  # a file with the name of rank 0's door
 _KNOCK_S: Final = 600.0
 _PAUSE_S: Final = 0.1  # between knocks
 # What a group of ours goes on after; all else is a mistake in the program.
@@ -69,9 +69,12 @@ class Job:
         return [said for _, *said in table]
 
     def let_go(self) -> None:
-        """Before the process ends: gloo aborts one in which its group outlives the interpreter."""
+        """Before the process ends: gloo aborts some in which its group outlives the interpreter."""
+        ours = self.can_go_on
         self.group = None
         self._kept.clear()
+        if not ours and dist.is_initialized():
+            dist.destroy_process_group()
 
     @property
     def can_go_on(self) -> bool:
@@ -164,11 +167,19 @@ class Job:
         self.group = group
         self.generation += 1
 
+    def part(self, leaves: bool, stay: int) -> None:
+        """All ranks: those that leave end here, the others, so many, go on without them."""
+        if leaves:
+            self.group.shutdown()
+            raise SystemExit(0)
+        while self.ranks > stay:  # one that leaves may have settled that another one did
+            self.settle(error("PAWL_EPEER", "elastic: ranks leave"), waiting=False)
+
     # ---- newcomers ----
 
     def open_door(self) -> None:
         """Rank 0: lets newcomers find the job, by the file that they are told of."""
-        path = os.environ.get(_DOOR)
+        path = os.environ.get(DOOR)
         if path and self.rank == 0 and not self.newcomer and self.can_go_on:
             name = self.group.door()
             if name != self._door_name:
@@ -205,7 +216,7 @@ class Job:
         """A newcomer: joins the others, and takes over what they tell."""
         if not self.newcomer:
             return
-        self._succeed(_knock(Path(os.environ[_DOOR])))
+        self._succeed(_knock(Path(os.environ[DOOR])))
         self.newcomer = False
         self._meet()
         size = torch.empty(1, dtype=torch.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,7 @@ from pawl.elastic import _hints, _states
 if TYPE_CHECKING:
     from pawl.elastic._model import AdaptiveDataParallel
 
+_REFIT: Final = "PAWL_ELASTIC_REFIT"  # seconds between two looks for a better batch
 _REFIT_S: Final = 30.0
 _BETTER: Final = 1.05  # a batch must be, to be worth a change
 
@@ -28,7 +30,8 @@ class Metrics(_states.State):
         self.perf: _core.Perf | None = None
         self._profile: dict[Key, list[float]] = {}  # steps, seconds of gradients, of steps
         self._models: list[AdaptiveDataParallel] = []
-        self._refit_due = time.monotonic() + _REFIT_S
+        self._refit_s = float(os.environ.get(_REFIT) or _REFIT_S)
+        self._refit_due = time.monotonic() + self._refit_s
         _states.load_state(self)
 
     def enroll(self, model: AdaptiveDataParallel) -> None:
@@ -65,7 +68,7 @@ class Metrics(_states.State):
         """Whether it is time to look for a better batch."""
         if time.monotonic() < self._refit_due:
             return False
-        self._refit_due = time.monotonic() + _REFIT_S
+        self._refit_due = time.monotonic() + self._refit_s
         return True
 
     def tell(self, bounds: tuple[int, int, int, int, bool]) -> None:

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from pawl import _core, _register
 from pawl.elastic import _context, _data, _metrics, _rules, _states
-from pawl.elastic._gradients import Norms, Pair, Span
+from pawl.elastic._gradients import Norms, Pair, Span, Step, is_host
 from pawl.elastic._job import Skipped
 from pawl.elastic._noise import NoiseScale
 from pawl.errors import PawlError
@@ -66,7 +66,8 @@ class _ModelState(_states.ObjectState):
 
     def unpack(self, saved: Any) -> None:
         for name, part in self._parts.items():
-            part.load_state_dict(saved[name])
+            if saved.get(name) is not None:
+                part.load_state_dict(saved[name])
 
 
 class _Scaler:
@@ -141,6 +142,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
         self.noise = NoiseScale(self._norms.groups)
         self._first: list[float] | None = None  # norms of a step's first gradient, alone
         self._pair = Pair(self._norms, list(self.module.parameters()))
+        self._on_host = all(is_host(p) for p in self.module.parameters())
         self._buckets: list[tuple[torch.Tensor, list[Span]]] = []  # of the last backward pass
         self._reduced_ns = 0  # when the last bucket was handed over
         self._may_zero = True
@@ -289,7 +291,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
         """Whether the optimizer may step: its gradients are all there, at all ranks."""
         self._may_zero = loop.is_optim_step()
         if not self._may_zero:
-            if self._job.ranks == 1 and self._first is None:
+            if self._job.ranks == 1 and self._first is None and self._on_host:
                 parameters = list(self.module.parameters())
                 self._first = self._norms.of(parameters, [p.grad for p in parameters])
             return False
@@ -316,20 +318,28 @@ class AdaptiveDataParallel(DistributedDataParallel):
     def _commit(self, loop: Any) -> bool:
         """Whether all ranks have this step's gradients; what they tell of it is taken in."""
         wait_s = (time.monotonic_ns() - self._reduced_ns) / 1e9
-        norms = self._norms
+        job = self._job
         first, self._first = self._first, None
+        step = Step(
+            ranks=job.ranks,
+            parts=loop.accumulation_steps + 1,
+            scale=loop.scale,
+            even=loop.is_even,
+            square=1 / (1.0 if self.mp_scaler is None else self.mp_scaler.get_scale()) ** 2,
+            generation=job.generation,
+        )
         try:
-            self._job.check_gradients()
-            ranks = self._job.ranks
+            job.check_gradients()
             lacks = [span for _, layout in self._buckets for span in layout if span.lacks]
             words = [*loop.words(wait_s), float(len(lacks) > 0)]
-            rows = self._job.agree([*words, *norms.local, *norms.total])
+            sums, of = self._norms.take(step)
+            rows = job.agree([*words, *sums])
             loop.listen(rows)
-            told = len(words)
-            if ranks > 1 and rows[:, told - 1].any():
+            if step.ranks > 1 and rows[:, len(words) - 1].any():
                 self._take_unused()
-            if len(rows) == ranks:  # else they lack those of ranks that are gone
-                self._take_norms(loop, ranks, rows[:, told:].sum(0).tolist(), first)
+            if of is not None and len(rows) == of.ranks:  # else those of the dead are missing
+                total = rows[:, len(words) :].sum(0).tolist()
+                self._take_norms(of, total, first if of is step else None)
             loop.gain(_core.gain(self.noise.moments(), loop.scale))
             return True
         except Skipped:
@@ -346,21 +356,21 @@ class AdaptiveDataParallel(DistributedDataParallel):
                 mean = buffer[span.first : span.first + span.n].clone()
                 span.parameter.grad = mean.view_as(span.parameter)
 
-    def _take_norms(
-        self, loop: Any, ranks: int, sums: list[float], first: list[float] | None
-    ) -> None:
-        n, parts = self._norms.groups, loop.accumulation_steps + 1
-        square = 1 / (self.mp_scaler.get_scale() if self.mp_scaler is not None else 1.0) ** 2
-        total = [norm * square for norm in sums[n:]]
-        if not loop.is_even or not self._norms.known:
-            pass  # gradients of fewer samples say little, and not the same
-        elif ranks > 1:
-            local = [norm * square * ranks for norm in sums[:n]]  # they were divided by ranks
-            self.noise.add(local, total, ranks, loop.scale)
-        elif parts > 1 and first is not None:
-            self.noise.add([norm * square for norm in first], total, parts, loop.scale)
-        elif (told := self._pair.next(total, square)) is not None:
-            self.noise.add(*told, 2, 2 * loop.scale, differences=True)
+    def _take_norms(self, step: Step, sums: list[float], first: list[float] | None) -> None:
+        n = self._norms.groups
+        total = [norm * step.square for norm in sums[n:]]
+        if not step.even:
+            return  # gradients of fewer samples say little, and not the same
+        if step.ranks == 1 and not self._on_host:
+            return  # the other ways wait for the device
+        if step.ranks > 1:
+            each = step.square * step.ranks  # they were divided by ranks
+            self.noise.add([norm * each for norm in sums[:n]], total, step.ranks, step.scale)
+        elif step.parts > 1 and first is not None:
+            local = [norm * step.square for norm in first]
+            self.noise.add(local, total, step.parts, step.scale)
+        elif step.parts == 1 and (told := self._pair.next(total, step.square)) is not None:
+            self.noise.add(*told, 2, 2 * step.scale, differences=True)
 
 
 def _done(buffer: torch.Tensor) -> Future[torch.Tensor]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 
 from pawl import _stop
-from pawl.elastic import _metrics, _states
+from pawl.elastic import _adaptdl, _metrics, _states
 from pawl.engine import AsIs, Engine, Found, Raw
 
 ROOT: Final = ("PAWL_ELASTIC_ROOT", "ADAPTDL_CHECKPOINT_PATH")
@@ -40,14 +40,18 @@ class Checkpoints:
         return self._listens and _stop.asked()
 
     def read(self) -> dict[str, bytes]:
-        """What the newest one holds, by name; nothing, if there is none."""
-        found = self._open().find() if self.root else None
-        return {} if found is None else {name: _bytes_of(found, name) for name in found.names}
+        """What the newest one holds, by name, or AdaptDL's newest; nothing, if there is none."""
+        if not self.root:
+            return {}
+        found = self._open().find()
+        if found is None:
+            return _adaptdl.read(self.root)
+        return {name: _bytes_of(found, name) for name in found.names}
 
     def save(self) -> None:
         """Saves all states, in milliseconds. At rank 0."""
         parts = {_file_of(state.name): _part_of(state) for state in _states.every()}
-        tag = f"checkpoint-{_metrics.current().steps}"
+        tag = f"elastic-{_metrics.current().steps}"
         self._open().save(tag, parts, alone=True)
         self._due = time.monotonic() + self._interval_s
 

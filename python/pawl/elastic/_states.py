@@ -60,6 +60,9 @@ class ObjectState(State):
 
 def load_state(state: State) -> bool:
     """Loads what there is for a state; False: there is nothing."""
+    from pawl.elastic import _context  # which needs this module
+
+    _context.job()  # it knows what there is
     data = _pending.pop(state.name.lstrip("."), None)
     if data is None:
         return False

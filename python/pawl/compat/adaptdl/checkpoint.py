@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from pawl.elastic import _context, _states
+from pawl.elastic import _context
 from pawl.elastic._states import State, load_state
 
 __all__ = ["State", "load_state", "save_all_states", "save_state"]
@@ -12,9 +12,7 @@ __all__ = ["State", "load_state", "save_all_states", "save_state"]
 
 def save_all_states() -> None:
     """Saves all of them, in a checkpoint; all replicas call it."""
-    for state in _states.every():
-        state.sync()
-    _context.save(last=False)
+    _context.checkpoint()
 
 
 def save_state(state: State, checkpoint_dir: str, sync: bool = True) -> None:

@@ -1,0 +1,87 @@
+"""Reads AdaptDL's own checkpoints: a folder ``checkpoint-N`` of pickles, one a state."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import pickle
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+log = logging.getLogger("pawl")
+_FOLDER: Final = re.compile(r"checkpoint-(\d+)$")
+_EPOCH: Final = ".adaptdl-epoch"
+
+
+def read(root: str) -> dict[str, bytes]:
+    """What the newest of them holds, as states of ours save it; nothing, if there is none.
+
+    As AdaptDL does, it unpickles what it finds there. Raises what pickle and torch.load raise.
+    """
+    found = [
+        (int(match[1]), path)
+        for path in Path(root).glob("checkpoint-*")
+        if (match := _FOLDER.match(path.name)) and (path / _EPOCH).is_file()
+    ]
+    if not found:
+        return {}
+    _, newest = max(found)
+    log.info("elastic: goes on from AdaptDL's %s", newest)
+    return {path.name.lstrip("."): _convert(path) for path in newest.iterdir()}
+
+
+def _convert(path: Path) -> bytes:
+    for prefix, convert in _KINDS.items():
+        if path.name.startswith(prefix):
+            with path.open("rb") as file:
+                return convert(file)
+    return path.read_bytes()  # of the program's own
+
+
+def _epoch(file: Any) -> bytes:
+    return str(pickle.load(file)).encode()
+
+
+def _loader(file: Any) -> bytes:
+    current, end, last = pickle.load(file)
+    words = [current, end, -1.0, {str(epoch): n for epoch, n in last.items()}, None, False]
+    return json.dumps(words).encode()
+
+
+def _accumulator(file: Any) -> bytes:
+    history, results = pickle.load(file)
+    return pickle.dumps(({epoch: list(done) for epoch, done in history.items()}, results, {}))
+
+
+def _metrics(file: Any) -> bytes:
+    """Its progress; what was measured was of another program."""
+    *_, progress = [pickle.load(file) for _ in range(8)]
+    return json.dumps([float(progress), 0, None, []]).encode()
+
+
+def _model(file: Any) -> bytes:
+    (model, optimizer, schedule, scaler), *_ = torch.load(file, weights_only=False)
+    optimizer["state"].pop("gns", None)  # its noise scale, which is told anew
+    saved = {
+        "model": {name.removeprefix("module."): value for name, value in model.items()},
+        "optimizer": optimizer,
+        "lr_scheduler": schedule,
+        "mp_scaler": scaler,
+    }
+    buffer = io.BytesIO()
+    torch.save(saved, buffer)
+    return buffer.getvalue()
+
+
+_KINDS: Final[dict[str, Callable[[Any], bytes]]] = {
+    _EPOCH: _epoch,
+    "adaptdl-dataloader-": _loader,
+    "adaptdl-accumulator-": _accumulator,
+    "adaptdl-metrics": _metrics,
+    "adaptdl-dataparallel": _model,
+}

@@ -44,8 +44,8 @@ KEYS = {
         "bound": set(),
     },
     "elastic": {
-        "metrics": {"step", "shrink", "grow", "start", "restart"},
-        "ratios": {"to_torchrun"},
+        "metrics": {"step", "shrink", "grow", "start"},
+        "ratios": set(),
         "bound": set(),
     },
     "allreduce": {

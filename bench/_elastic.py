@@ -1,7 +1,7 @@
 """A rank of elastic.py: trains a model of 100 MB, and notes when each of its steps was done.
 
-Usage: _elastic.py MODE FOLDER SECONDS. MODE: elastic (pawl.elastic, in place), plain (DDP over
-Gloo, as torchrun restarts it; rank 0 saves what it needs to go on). Steps go into FOLDER/PID, a
+Usage: _elastic.py MODE FOLDER SECONDS. MODE: elastic (pawl.elastic, in place), plain (DDP, as
+torchrun restarts it; rank 0 saves what it needs to go on). Steps go into FOLDER/PID, a
 line each, with the machine's monotonic clock.
 """
 
@@ -45,7 +45,8 @@ def train_in_place(note: object) -> None:
 
 
 def train_plainly(note: object) -> None:
-    dist.init_process_group("gloo")
+    # Not Gloo: after a restart its ranks ask for the dead one's address until they time out.
+    dist.init_process_group("pawl")
     model = make_model()
     saved = FOLDER / "model.pt"
     if saved.exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -18,6 +19,17 @@ STUDENT_95 = 1.66  # one-sided 95 % point of Student's t at 99 degrees of freedo
 _WHAT_COLUMNS = 54
 _MEASURED_COLUMNS = 11
 _GOAL_COLUMNS = 12
+
+
+def make_parser(doc: str | None, quick: str, folder: str = "", default: str | None = None) -> Any:
+    """What all benchmarks take. ``quick``: what --quick is; ``folder``: what --dir is for, if there
+    is one; ``default``: where it is, or a temporary one."""
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    parser.add_argument("--quick", action="store_true", help=quick)
+    if folder:
+        parser.add_argument("--dir", default=default, help=folder)
+    return parser
 
 
 class Report:

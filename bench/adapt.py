@@ -9,7 +9,6 @@ Noise is told of problems whose answer is known. --quick: fewer seeds and rounds
 
 from __future__ import annotations
 
-import argparse
 import csv
 import os
 import statistics
@@ -18,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from _report import Report, describe_machine, percentile
+from _report import Report, describe_machine, make_parser, percentile
 
 from pawl import _core
 
@@ -173,13 +172,12 @@ def say_noise(report: Report, seeds: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    parser.add_argument("--quick", action="store_true", help="fewer seeds and rounds")
+    parser = make_parser(
+        __doc__, "fewer seeds and rounds", "as other benchmarks have it; no file is needed"
+    )
     parser.add_argument(
         "--traces", type=Path, default=os.environ.get("PAWL_TRACES"), help="published step times"
     )
-    parser.add_argument("--dir", type=Path, help="as other benchmarks have it; no file is needed")
     options = parser.parse_args()
     rounds, seeds = (5, 200) if options.quick else (50, 2000)
     report = Report("adapt", rounds, describe_machine())

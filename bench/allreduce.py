@@ -9,7 +9,6 @@ torch.distributed. Hosts are network namespaces with links of 1 Gbit/s, where th
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import statistics
 import subprocess
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from _between import Result, describe, ratio, report_hosts
 from _process import run_command, run_script
-from _report import Report, describe_machine, ratio_of
+from _report import Report, describe_machine, make_parser, ratio_of
 
 HERE = Path(__file__).parent
 LIMIT_S = 300
@@ -141,11 +140,9 @@ def report_binding(report: Report, runs: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    parser.add_argument("--quick", action="store_true", help="one run: shows that it works")
-    parser.add_argument("--dir", type=Path, help="for a program that is compiled (a temporary one)")
-    options = parser.parse_args()
+    options = make_parser(
+        __doc__, "one run: shows that it works", "for a program that is compiled (a temporary one)"
+    ).parse_args()
     runs = 1 if options.quick else 7
     with tempfile.TemporaryDirectory(dir=options.dir) as folder:
         mpi = OpenMpi(Path(folder))

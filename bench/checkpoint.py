@@ -7,7 +7,6 @@ same run, the order alternated. --quick shows only that it works: its numbers me
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
 
@@ -17,7 +16,7 @@ from _agent import scratch
 from _bound import Memcpy
 from _costs import measure_growth, measure_starts
 from _peers import init_dcp
-from _report import Report, describe_machine
+from _report import Report, describe_machine, make_parser
 from _saving import measure_background, measure_now, measure_overlap
 from _sizes import FULL, QUICK
 from _state import State, Training
@@ -25,11 +24,9 @@ from _storing import fork_server, measure_persist, measure_restore
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    parser.add_argument("--quick", action="store_true", help="a small state, few repeats")
-    parser.add_argument("--dir", default="/var/tmp", help="on the disk to be measured")
-    args = parser.parse_args()
+    args = make_parser(
+        __doc__, "a small state, few repeats", "on the disk to be measured", "/var/tmp"
+    ).parse_args()
     sizes = QUICK if args.quick else FULL
     logging.getLogger("pawl").setLevel(logging.ERROR)
     context = fork_server()

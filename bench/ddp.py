@@ -10,14 +10,13 @@ its numbers mean nothing.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 from pathlib import Path
 
 from _hosts import NoHosts, make_hosts
 from _overlap import CAPS_MB
-from _report import Report, describe_machine, ratio_of
+from _report import Report, describe_machine, make_parser, ratio_of
 
 HERE = Path(__file__).parent
 LIMIT_S = 300
@@ -76,11 +75,9 @@ def say_steps(report: Report, found: Found, cap: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    parser.add_argument("--quick", action="store_true", help="one run: shows that it works")
-    parser.add_argument("--dir", type=Path, help="for small files (a temporary one)")
-    options = parser.parse_args()
+    options = make_parser(
+        __doc__, "one run: shows that it works", "for small files (a temporary one)"
+    ).parse_args()
     runs, steps = (1, 2) if options.quick else (7, 3)
     report = Report("ddp", runs, describe_machine())
     try:

@@ -2,13 +2,11 @@
 """Ranks go and come while a model of 100 MB is trained: how long the others make no step.
 
 4 ranks on this host. One is killed and three go on; then one joins. Beside it torchrun, which
-starts all ranks again, with DDP over Gloo. --quick shows only that it works: its numbers mean
-nothing.
+starts all ranks again, with DDP. --quick shows only that it works: its numbers mean nothing.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 import signal
@@ -20,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from _report import Report, describe_machine, ratio_of
+from _report import Report, describe_machine, make_parser, ratio_of
 
 HERE = Path(__file__).parent
 SCRIPT = HERE / "_elastic.py"
@@ -83,13 +81,16 @@ def in_place(folder: Path) -> dict[str, float]:
         step = statistics.median(b - a for a, b in itertools.pairwise(wait_for_steps()))
         ranks[1].kill()
         killed = time.monotonic()
-        shrunk = longest_gap(wait_for_steps(), killed)
+        steps = wait_for_steps()
+        shrunk = longest_gap(steps, killed)
+        again = next(done for done in steps if done > killed) - killed
         ranks.append(start_rank(folder, 0, PAWL_ELASTIC_JOIN="1"))
         asked, newcomer = time.monotonic(), ranks[-1].pid
         wait_for(lambda: len(steps_of(folder, newcomer)) > QUIET)
         grown = longest_gap(steps_of(folder, here), asked)
         first = steps_of(folder, newcomer)[0] - asked
-        return {"step": step, "shrink": shrunk - step, "grow": grown - step, "start": first}
+        gaps = {"shrink": shrunk - step, "grow": grown - step}
+        return gaps | {"step": step, "again": again, "start": first}
     finally:
         for rank in ranks:
             rank.kill()
@@ -124,11 +125,9 @@ def by_torchrun(folder: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    parser.add_argument("--quick", action="store_true", help="one run: shows that it works")
-    parser.add_argument("--dir", type=Path, help="for small files (a temporary one)")
-    options = parser.parse_args()
+    options = make_parser(
+        __doc__, "one run: shows that it works", "for small files (a temporary one)"
+    ).parse_args()
     runs = 1 if options.quick else 5
     report = Report("elastic", runs, describe_machine())
     found: dict[str, list[float]] = {}
@@ -148,7 +147,7 @@ def main() -> None:
     if len(found.get("restart", [])) == runs:
         what = "  torchrun, which starts all again: to the next step"
         report.note("restart", what, middle["restart"], "s")
-        share = ratio_of(found["shrink"], found["restart"])
+        share = ratio_of(found["again"], found["restart"])
         report.at_most("to_torchrun", "  of that, in place", share, 0.1, "x")
     else:
         report.title(f"torchrun: its ranks made no step within {LIMIT_S:.0f} s of one's end")

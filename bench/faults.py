@@ -9,7 +9,6 @@ numbers mean nothing.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from _hosts import rank_env
-from _report import Report, describe_machine
+from _report import Report, describe_machine, make_parser
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
@@ -198,11 +197,10 @@ def report_accusations(report: Report, folder: Path, seconds: float) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    parser.add_argument("--quick", action="store_true", help="one run: shows that it works")
+    parser = make_parser(
+        __doc__, "one run: shows that it works", "for small files (a temporary one)"
+    )
     parser.add_argument("--hour", action="store_true", help="accusations for an hour, not a minute")
-    parser.add_argument("--dir", type=Path, help="for small files (a temporary one)")
     options = parser.parse_args()
     runs, seconds = (1, 2.0) if options.quick else (7, 3600.0 if options.hour else 60.0)
     report = Report("faults", runs, describe_machine())

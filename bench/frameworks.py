@@ -11,7 +11,6 @@ this, mounted from files. --quick shows only that it works: its numbers mean not
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib.util
 import os
@@ -27,7 +26,7 @@ from pathlib import Path
 import torch
 from _agent import bytes_written, scratch
 from _process import run_script
-from _report import Report, describe_machine
+from _report import Report, describe_machine, make_parser
 
 import pawl
 from pawl.compat import nebula
@@ -206,10 +205,9 @@ def measure_incremental(report: Report, folder: Path, half_bytes: int, disk: str
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    parser.add_argument("--quick", action="store_true", help="small models, one save each")
-    parser.add_argument("--dir", default="/var/tmp", help="on the disk to be measured")
+    parser = make_parser(
+        __doc__, "small models, one save each", "on the disk to be measured", "/var/tmp"
+    )
     parser.add_argument("--only", choices=PARTS, action="append")
     args = parser.parse_args()
     sizes = QUICK if args.quick else FULL

@@ -12,7 +12,6 @@ works: its numbers mean nothing.
 
 from __future__ import annotations
 
-import argparse
 import re
 import shutil
 import statistics
@@ -24,7 +23,7 @@ from typing import Any
 from _agent import end_agent, scratch
 from _bound import raw_write
 from _process import run_script
-from _report import Report, describe_machine
+from _report import Report, describe_machine, make_parser
 
 SCRIPT = Path(__file__).with_name("_headline.py")
 PARTS = ("sizes", "streamed", "run")
@@ -160,10 +159,9 @@ def measure_runs(report: Report, sizes: Sizes, folder: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    parser.add_argument("--quick", action="store_true", help="a small model, one round")
-    parser.add_argument("--dir", default="/var/tmp", help="on the disk to be measured")
+    parser = make_parser(
+        __doc__, "a small model, one round", "on the disk to be measured", "/var/tmp"
+    )
     parser.add_argument("--only", choices=PARTS, action="append")
     parser.add_argument(
         "--gb", choices=FULL.shapes, action="append", help="of the sizes only these"

@@ -8,7 +8,6 @@ beside the raw disk, in one run, the order alternated; a time is that of the slo
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import os
@@ -27,7 +26,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from _agent import end_agent, scratch, settle
 from _bound import drop_caches, files_under, fill_cache, raw_read, raw_write
-from _report import Report, describe_machine
+from _report import Report, describe_machine, make_parser
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.fsdp import fully_shard
@@ -277,11 +276,9 @@ def report_reshard(report: Report, same: list[Times], fewer: list[Times], size: 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    parser.add_argument("--quick", action="store_true", help="a small state, few repeats")
-    parser.add_argument("--dir", default="/var/tmp", help="on the disk to be measured")
-    args = parser.parse_args()
+    args = make_parser(
+        __doc__, "a small state, few repeats", "on the disk to be measured", "/var/tmp"
+    ).parse_args()
     layers, width, rounds = (2, 512, 1) if args.quick else (32, 1672, 5)
     os.environ.update(PAWL_JOB_ID="bench-reshard", OMP_NUM_THREADS="1")
     setting = describe_machine() | {"layers": layers, "width": width, "ranks": RANKS}

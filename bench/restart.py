@@ -7,7 +7,6 @@ a step counts when both ranks have completed it. --quick kills once, with a smal
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from _agent import end_agent, is_running, scratch, wait_until
-from _report import Report, describe_machine
+from _report import Report, describe_machine, make_parser
 
 from pawl._agent import find_program
 
@@ -159,11 +158,9 @@ def measure(folder: Path, width: int, way: str, rank: int, name: str) -> tuple[f
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    parser.add_argument("--quick", action="store_true", help="one kill, a small state")
-    parser.add_argument("--dir", default="/var/tmp", help="where checkpoints go")
-    args = parser.parse_args()
+    args = make_parser(
+        __doc__, "one kill, a small state", "where checkpoints go", "/var/tmp"
+    ).parse_args()
     kills, width = (QUICK_KILLS, QUICK_WIDTH) if args.quick else (KILLS, WIDTH)
     took: dict[str, list[float]] = {"pawl": [], "torchrun": []}
     lost: dict[str, list[int]] = {"pawl": [], "torchrun": []}

@@ -7,12 +7,11 @@ time, beside the cost model and the bound. Nothing is measured; docs/scale.md sa
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 from collections import defaultdict
 from pathlib import Path
 
-from _report import Report
+from _report import Report, make_parser
 
 ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build" / "bench"
@@ -105,10 +104,7 @@ def report_link(report: Report, link: int, found: dict[tuple[int, int, int], Tim
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    parser.add_argument("--quick", action="store_true", help="256 hosts at most")
-    options = parser.parse_args()
+    options = make_parser(__doc__, "256 hosts at most").parse_args()
     build()
     report = Report("scale", 1, {"all of it": "simulated", "hosts": "one rank each"})
     found = run_plans(256 if options.quick else 4096)

@@ -24,7 +24,6 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any, Final
 
 import torch
@@ -35,7 +34,7 @@ from torch.optim.optimizer import Optimizer
 
 from pawl import _register
 from pawl._core import PawlError
-from pawl._process_group import create
+from pawl._process_group import make
 from pawl.errors import error
 
 # These treat each element by itself, so that cuts may lie anywhere.
@@ -189,14 +188,8 @@ class Link:
         self._peer = 1 if at_worker else 0
         self._name = f"rank {self._peer} "  # what the group calls it
         self._whose = f"server rank {server}" if at_worker else f"worker rank {worker}"
-        # Not by new_group: torch names groups of some ranks by how many groups each rank has.
-        options = SimpleNamespace(
-            store=dist.PrefixStore(f"{worker}/{server}/", store),
-            group_rank=1 - self._peer,
-            group_size=2,
-            timeout=_ALWAYS,
-        )
-        self._group = create(options, None)
+        store = dist.PrefixStore(f"{worker}/{server}/", store)
+        self._group = make(store, 1 - self._peer, 2, _ALWAYS)
 
     def send(self, tensor: torch.Tensor, tag: int) -> dist.Work:
         return self._group.send([tensor], self._peer, tag)

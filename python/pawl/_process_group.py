@@ -16,6 +16,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
@@ -36,6 +37,16 @@ _WARN_S = 30.0  # waited for a rank that does not come, before it is named
 def create(options: Any, pg_options: Any) -> ProcessGroup:
     """What torch calls for ``init_process_group("pawl")`` and ``new_group``."""
     return ProcessGroup(options)
+
+
+def make(
+    store: dist.Store, rank: int, ranks: int, timeout: timedelta = dist.default_pg_timeout
+) -> ProcessGroup:
+    """One of some ranks, beside what torch knows. Not by new_group: all ranks would have to call
+    it, or torch names the group of some ranks by how many groups each of them has."""
+    return ProcessGroup(
+        SimpleNamespace(store=store, group_rank=rank, group_size=ranks, timeout=timeout)
+    )
 
 
 # ---- finding each other ----

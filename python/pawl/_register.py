@@ -69,8 +69,7 @@ def enroll_first(made: Any, store: Any) -> None:
     """The same where no process group has been initialized: it becomes the default group."""
     from torch.distributed import distributed_c10d as c10d
 
-    ranks = list(range(made.size()))
-    _enter(made, "joined", NAME, str(c10d.BackendConfig(c10d.Backend(NAME))), ranks, store)
+    _enter_new(made, "joined", list(range(made.size())), store)
     c10d._update_default_pg(made)
 
 
@@ -79,9 +78,14 @@ def enroll_alone(made: Any, store: Any) -> None:
     import torch.distributed as dist
     from torch.distributed import distributed_c10d as c10d
 
-    name = f"alone/{len(c10d._world.pg_map)}"
-    config = str(c10d.BackendConfig(c10d.Backend(NAME)))
-    _enter(made, name, NAME, config, [dist.get_rank()], store)
+    _enter_new(made, f"alone/{len(c10d._world.pg_map)}", [dist.get_rank()], store)
+
+
+def _enter_new(made: Any, name: str, ranks: list[int], store: Any) -> None:
+    """One that comes after no other."""
+    from torch.distributed import distributed_c10d as c10d
+
+    _enter(made, name, NAME, str(c10d.BackendConfig(c10d.Backend(NAME))), ranks, store)
 
 
 def replace_default(was: Any, made: Any) -> None:

@@ -7,7 +7,6 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -62,17 +61,10 @@ def hook(
     if wire not in _WIRES:
         raise error("PAWL_EINVAL", f"wire {wire!r}: one of {', '.join(map(repr, _WIRES))}")
     beside = group or dist.group.WORLD
-    # Not by new_group: all ranks would have to call it, or torch names the group of some ranks by
-    # how many groups each of them has.
-    options = SimpleNamespace(
-        store=dist.PrefixStore(
-            "pawl-hook/", dist.distributed_c10d._get_process_group_store(beside)
-        ),
-        group_rank=dist.get_rank(beside),
-        group_size=dist.get_world_size(beside),
-        timeout=dist.default_pg_timeout,
+    store = dist.distributed_c10d._get_process_group_store(beside)
+    made = _process_group.make(
+        dist.PrefixStore("pawl-hook/", store), dist.get_rank(beside), dist.get_world_size(beside)
     )
-    made = _process_group.create(options, None)
     return _State(made, _WIRES[wire]), _reduce
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 from pawl.elastic import _context, _data, _epochs, _states
 
@@ -28,13 +28,8 @@ class _Slot:
 class _History(_states.State):
     """What an accumulator was synchronized to, so that it is not summed twice."""
 
-    made: Final[dict[int | None, int]] = {}
-
     def __init__(self, accumulator: Accumulator) -> None:
-        epoch = _epochs.current_epoch()
-        number = self.made.get(epoch, 0)
-        self.made[epoch] = number + 1
-        super().__init__(f"adaptdl-accumulator-epoch{epoch}-{number}")
+        super().__init__(_epochs.name_here("adaptdl-accumulator"))
         self._of = accumulator
         self.results: dict[int | None, list[dict[Any, Any]]] = {}  # outside of loops, by epoch
         _states.load_state(self)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import pickle
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+
+from pawl.elastic import _states
 
 log = logging.getLogger("pawl")
 _FOLDER: Final = re.compile(r"checkpoint-(\d+)$")
@@ -32,7 +33,7 @@ def read(root: str) -> dict[str, bytes]:
         return {}
     _, newest = max(found)
     log.info("elastic: goes on from AdaptDL's %s", newest)
-    return {path.name.lstrip("."): _convert(path) for path in newest.iterdir()}
+    return {_states.file_of(path.name): _convert(path) for path in newest.iterdir()}
 
 
 def _convert(path: Path) -> bytes:
@@ -73,9 +74,7 @@ def _model(file: Any) -> bytes:
         "lr_scheduler": schedule,
         "mp_scaler": scaler,
     }
-    buffer = io.BytesIO()
-    torch.save(saved, buffer)
-    return buffer.getvalue()
+    return _states.zipped(saved)
 
 
 _KINDS: Final[dict[str, Callable[[Any], bytes]]] = {

@@ -7,16 +7,13 @@ import os
 import signal
 import threading
 from types import FrameType
-from typing import Final
 
 import torch.distributed as dist
 
-from pawl import _register
 from pawl.elastic import _states
 from pawl.elastic._job import DOOR, Job
 from pawl.elastic._saving import PREEMPTED, Checkpoints
-
-_JOIN: Final = "PAWL_ELASTIC_JOIN"  # set: this process is to join a job that runs
+from pawl.elastic._start import init_process_group, is_newcomer
 
 _job: Job | None = None
 _checkpoints: Checkpoints | None = None
@@ -30,11 +27,10 @@ def job() -> Job:
     """
     global _job
     if _job is None:
-        newcomer = bool(os.environ.get(_JOIN))
-        _job = Job(_find_group(newcomer), newcomer)
+        _job = Job(_find_group(), is_newcomer())
         atexit.register(_job.let_go)
         _listen()
-        if not newcomer:
+        if not _job.newcomer:
             _states.promise(_job.tell(checkpoints().read() if _job.rank == 0 else None))
     return _job
 
@@ -80,15 +76,8 @@ def save(last: bool) -> None:
         raise SystemExit(PREEMPTED)
 
 
-def _find_group(newcomer: bool) -> dist.ProcessGroup:
+def _find_group() -> dist.ProcessGroup:
     if not dist.is_initialized():
-        from pawl import _rendezvous
-
-        if not newcomer:
-            _rendezvous.set_variables()
-        if newcomer or int(os.environ.get("WORLD_SIZE") or 1) == 1:
-            dist.init_process_group(_register.NAME, store=dist.HashStore(), rank=0, world_size=1)
-        else:
-            dist.init_process_group(_register.NAME)
+        init_process_group()
     assert dist.group.WORLD is not None
     return dist.group.WORLD

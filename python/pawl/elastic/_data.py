@@ -35,31 +35,24 @@ def training_loop() -> AdaptiveDataLoaderHelper | None:
 class _Position(_states.State):
     """Where a loop is; named after its place in its epoch."""
 
-    made: Final[dict[int | None, int]] = {}  # of each epoch
-
     def __init__(self, helper: AdaptiveDataLoaderHelper) -> None:
-        epoch = _epochs.current_epoch()
-        number = self.made.get(epoch, 0)
-        self.made[epoch] = number + 1
-        super().__init__(f"adaptdl-dataloader-epoch{epoch}-{number}")
-        self._helper = helper
-        self.current = 0  # samples that all ranks have taken, since the loop began
-        self.end = 0
+        super().__init__(_epochs.name_here("adaptdl-dataloader"))
+        self._of = helper
         self.began = -1.0  # the job's progress when the loop began; below 0: it has not
         self.last: dict[str, int] = {}  # by epoch: the last loop that was finished in it
         _states.load_state(self)
 
     def save(self, fileobj: _states.Writer) -> None:
-        of = self._helper
-        words = [self.current, self.end, self.began, self.last, of._chosen, of.training]
+        of = self._of
+        words = [of.current_index, of.end_index, self.began, self.last, of._chosen, of.training]
         fileobj.write(json.dumps(words).encode())
 
     def load(self, fileobj: _states.Reader) -> None:
-        words = json.loads(fileobj.read())
-        self.current, self.end, self.began, self.last, chosen, training = words
-        self._helper._chosen = tuple(chosen) if chosen else None
+        of, words = self._of, json.loads(fileobj.read())
+        of.current_index, of.end_index, self.began, self.last, chosen, training = words
+        of._chosen = tuple(chosen) if chosen else None
         if training:
-            self._helper.train()
+            of.train()
 
 
 class AdaptiveDataLoaderHelper:
@@ -76,6 +69,8 @@ class AdaptiveDataLoaderHelper:
         self.batch_size = batch_size
         self.max_batch_size: int | None = None
         self.local_bsz_bounds: tuple[int, int] | None = None
+        self.current_index = 0  # samples that all ranks have taken, since the loop began
+        self.end_index = 0
         self._accumulate = False
         self._chosen: tuple[int, int, int] | None = None  # atomic, accum, for how many ranks
         self._micro: Micro | None = None  # of ours; loops of others count:
@@ -89,30 +84,15 @@ class AdaptiveDataLoaderHelper:
         self._listeners: set[Callable[[bool], None]] = set()
         self._measured = (0.0, 0.0, 0)  # gradient, step, atomic batch: to be told
         self._wait_s = 0.0
-        self._scale = self._share = 1.0
-        self._even = True
+        # Of the step under way:
+        self.scale = 1.0  # initial batches in it; of the rest of a pass, in a whole part of it
+        self.share = 1.0  # what this rank's gradient counts in the mean over its samples
+        self.is_even = True  # all ranks' gradients are of nearly as many samples as they should be
         self._state = _Position(self)
         self._job = _context.job()
         self._generation = self._job.generation
 
     # ---- what is told ----
-
-    @property
-    def current_index(self) -> int:
-        """Samples that all ranks together have taken since the loop began."""
-        return self._state.current
-
-    @current_index.setter
-    def current_index(self, index: int) -> None:
-        self._state.current = index
-
-    @property
-    def end_index(self) -> int:
-        return self._state.end
-
-    @end_index.setter
-    def end_index(self, index: int) -> None:
-        self._state.end = index
 
     @property
     def training(self) -> bool:
@@ -163,24 +143,9 @@ class AdaptiveDataLoaderHelper:
         return self._micro.parts - 1 if self._micro is not None else self.batch.accum
 
     @property
-    def scale(self) -> float:
-        """Initial batches in the step under way; of the rest of a pass, in a whole part of it."""
-        return self._scale
-
-    @property
     def progress(self) -> float:
         """Steps of an initial batch that those of this loop were worth."""
         return _metrics.current().progress - self._state.began
-
-    @property
-    def share(self) -> float:
-        """What this rank's gradient counts in the mean over the samples of the step."""
-        return self._share
-
-    @property
-    def is_even(self) -> bool:
-        """Whether all ranks' gradients are of nearly as many samples as they should be."""
-        return self._even
 
     def is_optim_step(self) -> bool:
         """Whether the optimizer steps after the gradient under way."""
@@ -192,10 +157,12 @@ class AdaptiveDataLoaderHelper:
 
     def to_tensorboard(self, writer: Any, global_step: int, tag_prefix: str = "") -> None:
         """Writes the batch of now to a SummaryWriter."""
-        batch, prefix = self.batch, f"{tag_prefix}/" if tag_prefix else ""
-        writer.add_scalar(f"{prefix}Total_Batch_Size", batch.total, global_step)
-        writer.add_scalar(f"{prefix}Local_Batch_Size", batch.atomic, global_step)
-        writer.add_scalar(f"{prefix}Accumulation_Steps", batch.accum, global_step)
+        values = {
+            "Total_Batch_Size": self.batch.total,
+            "Local_Batch_Size": self.batch.atomic,
+            "Accumulation_Steps": self.batch.accum,
+        }
+        _metrics.write_scalars(writer, values, global_step, tag_prefix)
 
     # ---- what is chosen ----
 
@@ -345,7 +312,7 @@ class AdaptiveDataLoaderHelper:
         finally:
             self._end_step()
             self._state.last[str(epoch)] = self.position[epoch]
-            self._state.current = 0
+            self.current_index = 0
             self._state.began = -1.0
             self._micro = None
             _loop = None
@@ -361,12 +328,12 @@ class AdaptiveDataLoaderHelper:
         parts = micro.parts if micro is not None else batch.accum + 1
         self._micro = micro
         self._redo = False
-        self._scale = part * parts / self.batch_size
-        self._share = 1 / (job.ranks * parts)
-        self._even = True
+        self.scale = part * parts / self.batch_size
+        self.share = 1 / (job.ranks * parts)
+        self.is_even = True
         if micro is not None:
-            self._share = micro.share(job.rank, job.ranks)
-            self._even = micro.n == part and micro.even(job.ranks)
+            self.share = micro.share(job.rank, job.ranks)
+            self.is_even = micro.n == part and micro.even(job.ranks)
 
     @contextlib.contextmanager
     def profile(self, commit: bool, micro: Micro | None = None) -> Iterator[None]:

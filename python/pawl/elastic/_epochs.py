@@ -33,6 +33,17 @@ def _state() -> _Epochs:
     return _epochs
 
 
+_made: dict[tuple[str, int | None], int] = {}  # states of a kind, in each epoch
+
+
+def name_here(kind: str) -> str:
+    """A state's that is made now: the same in each run of a program, by its place in its epoch."""
+    epoch = current_epoch()
+    number = _made.get((kind, epoch), 0)
+    _made[kind, epoch] = number + 1
+    return f"{kind}-epoch{epoch}-{number}"
+
+
 def remaining_epochs_until(epoch: int) -> Iterator[int]:
     """Yields each epoch below ``epoch`` that was not finished yet, in this run or one before.
 

@@ -11,12 +11,19 @@ from typing import Any, Final
 
 _URL: Final = "ADAPTDL_SUPERVISOR_URL"
 _POST_S: Final = 10.0
-# AdaptDL's name, and where it is in pawl's; see struct pawl_perf
-_PERF: Final = ("alpha_c", "beta_c", "alpha_r", "beta_r", "alpha_n", "beta_n", "delta_n", "gamma")
+# What a step takes, as struct pawl_perf has it; AdaptDL's has no delta_n, and another order.
+PERF: Final = ("alpha_c", "beta_c", "alpha_r", "beta_r", "alpha_n", "beta_n", "delta_n", "gamma")
+ADAPTDL_PERF: Final = ("alpha_c", "beta_c", "alpha_n", "beta_n", "alpha_r", "beta_r", "gamma")
 
 log = logging.getLogger("pawl")
 _told = False
 _busy = threading.Lock()
+
+
+def adaptdl_perf(perf: tuple[float, ...]) -> dict[str, float]:
+    """Of a model of pawl's what AdaptDL's has, by name."""
+    known = dict(zip(PERF, perf, strict=True))
+    return {name: known[name] for name in ADAPTDL_PERF}
 
 
 def make(
@@ -28,7 +35,6 @@ def make(
     """The words of AdaptDL's ``PUT /hints``. ``replicas``: the most that were measured."""
     init, most, least_local, most_local, accumulate = bounds
     sqr, var = noise
-    known = dict(zip(_PERF, perf, strict=True))
     return {
         "initBatchSize": init,
         "localBszBounds": [least_local, most_local],
@@ -36,7 +42,7 @@ def make(
         "maxProfiledReplicas": replicas,
         "gradientAccumulation": accumulate,
         "gradParams": {"norm": sqr, "var": var},
-        "perfParams": {name: known[name] for name in _PERF if name != "delta_n"},
+        "perfParams": adaptdl_perf(perf),
     }
 
 

@@ -51,6 +51,7 @@ class Job:
         """``group``: of all ranks; of another backend than ours they are fixed. ``newcomer``: it is
         of this process alone, which is to join the others."""
         self.group = group
+        self._device = torch.device("cuda" if dist.get_backend(group) == "nccl" else "cpu")
         self.newcomer = newcomer
         self.generation = 0  # how often ranks have gone or come
         self._lost: tuple[PawlError, int] | None = None  # gradients, in which generation
@@ -228,16 +229,11 @@ class Job:
 
     # ---- collectives ----
 
-    def _device(self) -> torch.device:
-        backend = dist.get_backend(self.group)
-        return torch.device("cuda" if backend == "nccl" else "cpu")
-
     def _gather(self, mine: torch.Tensor) -> torch.Tensor:
         if self.ranks == 1:
             return mine[None]
-        device = self._device()
-        found = torch.empty(self.ranks, mine.numel(), dtype=mine.dtype, device=device)
-        dist.all_gather(list(found), mine.to(device), group=self.group)
+        found = torch.empty(self.ranks, mine.numel(), dtype=mine.dtype, device=self._device)
+        dist.all_gather(list(found), mine.to(self._device), group=self.group)
         return found.cpu()
 
     def _gather_objects(self, mine: Any) -> list[Any]:
@@ -252,23 +248,20 @@ class Job:
         """Root's object, at all ranks."""
         data = _encode(mine) if self.rank == root else torch.empty(0, dtype=torch.uint8)
         size = torch.tensor([data.numel()])
-        self._broadcast(size, root)
+        self.broadcast(size, root)
         if self.rank != root:
             data = torch.empty(int(size), dtype=torch.uint8)
-        self._broadcast(data, root)
+        self.broadcast(data, root)
         return mine if self.rank == root else _decode(data)
 
-    def _broadcast(self, tensor: torch.Tensor, root: int) -> None:
+    def broadcast(self, tensor: torch.Tensor, root: int = 0) -> None:
+        """Root's, to all others, in place. Raises what the group does if a rank is lost."""
         if self.ranks == 1:
             return
-        there = tensor.to(self._device())
+        there = tensor.to(self._device)
         dist.broadcast(there, group=self.group, group_src=root)
-        tensor.copy_(there)
-
-    def broadcast(self, tensor: torch.Tensor) -> None:
-        """Rank 0's, to all others, in place; where nobody is lost in between."""
-        if self.ranks > 1:
-            dist.broadcast(tensor, group=self.group, group_src=0)
+        if there is not tensor:
+            tensor.copy_(there)
 
     def barrier(self) -> None:
         """Until all ranks are here."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pawl import _core
 from pawl.elastic import _hints, _states
@@ -105,6 +105,12 @@ class Metrics(_states.State):
         self.progress, self.steps, perf, rows = json.loads(fileobj.read())
         self.perf = tuple(perf) if perf else None
         self._profile = {(tuple(place), atomic): row for place, atomic, row in rows}
+
+
+def write_scalars(writer: Any, values: dict[str, float], step: int, prefix: str) -> None:
+    """To a SummaryWriter of TensorBoard, under a prefix, if there is one."""
+    for name, value in values.items():
+        writer.add_scalar(f"{prefix}/{name}" if prefix else name, value, step)
 
 
 _current: Metrics | None = None

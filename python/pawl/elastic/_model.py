@@ -6,7 +6,6 @@ import functools
 import inspect
 import time
 import warnings
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from torch import nn
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from pawl import _core, _register
+from pawl import _core, _process_group, _register
 from pawl.elastic import _context, _data, _metrics, _rules, _states
 from pawl.elastic._gradients import Norms, Pair, Span, Step, is_host
 from pawl.elastic._job import Skipped
@@ -35,13 +34,8 @@ _COALESCED_BYTES = 250 << 20  # of buffers, as DDP has it
 
 def _alone() -> dist.ProcessGroup:
     """A group of this process, for DDP: it may not know the others, who go and come."""
-    from pawl._process_group import ProcessGroup
-
     store = dist.HashStore()
-    options = SimpleNamespace(
-        store=store, group_rank=0, group_size=1, timeout=dist.default_pg_timeout
-    )
-    made = ProcessGroup(options)
+    made = _process_group.make(store, 0, 1)
     _register.enroll_alone(made, store)
     return made
 
@@ -192,8 +186,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
             "Accum_Scale": self.scale,
             "Progress": self.progress,
         }
-        for name, value in values.items():
-            writer.add_scalar(f"{tag_prefix}/{name}" if tag_prefix else name, value, global_step)
+        _metrics.write_scalars(writer, values, global_step, tag_prefix)
 
     # ---- forward and backward ----
 
@@ -283,9 +276,8 @@ class AdaptiveDataParallel(DistributedDataParallel):
         loop = _data.training_loop()
         if loop is None:
             return self._plain_step(*args, **kwargs)
-        if self._scaler is not None and self._scaler.stepping:
-            return self._scaled_step(loop, args, kwargs)
-        return self._scaled_step(loop, args, kwargs) if self.complete(loop) else None
+        agreed = self._scaler is not None and self._scaler.stepping
+        return self._scaled_step(loop, args, kwargs) if agreed or self.complete(loop) else None
 
     def complete(self, loop: Any) -> bool:
         """Whether the optimizer may step: its gradients are all there, at all ranks."""
@@ -330,8 +322,8 @@ class AdaptiveDataParallel(DistributedDataParallel):
         )
         try:
             job.check_gradients()
-            lacks = [span for _, layout in self._buckets for span in layout if span.lacks]
-            words = [*loop.words(wait_s), float(len(lacks) > 0)]
+            lacks = any(span.lacks for _, layout in self._buckets for span in layout)
+            words = [*loop.words(wait_s), float(lacks)]
             sums, of = self._norms.take(step)
             rows = job.agree([*words, *sums])
             loop.listen(rows)

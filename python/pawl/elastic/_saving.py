@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import os
 import time
 from typing import Any, Final
-
-import torch
 
 from pawl import _stop
 from pawl.elastic import _adaptdl, _metrics, _states
@@ -50,7 +47,7 @@ class Checkpoints:
 
     def save(self) -> None:
         """Saves all states, in milliseconds. At rank 0."""
-        parts = {_file_of(state.name): _part_of(state) for state in _states.every()}
+        parts = {_states.file_of(state.name): _part_of(state) for state in _states.every()}
         tag = f"elastic-{_metrics.current().steps}"
         self._open().save(tag, parts, alone=True)
         self._due = time.monotonic() + self._interval_s
@@ -68,21 +65,11 @@ class Checkpoints:
         return self._engine
 
 
-def _file_of(name: str) -> str:
-    return name.lstrip(".")
-
-
 def _part_of(state: _states.State) -> Any:
     if isinstance(state, _states.ObjectState):
         return AsIs(state.pack())
-    buffer = io.BytesIO()
-    state.save(buffer)
-    return Raw(buffer.getvalue())
+    return Raw(_states.bytes_of(state))
 
 
 def _bytes_of(found: Found, name: str) -> bytes:
-    if found.is_raw(name):
-        return found.read(name)
-    buffer = io.BytesIO()
-    torch.save(found.load(name), buffer)
-    return buffer.getvalue()
+    return found.read(name) if found.is_raw(name) else _states.zipped(found.load(name))

@@ -15,9 +15,16 @@ import torch.distributed as dist
 from pawl import _register, _rendezvous
 from pawl.errors import error
 
+_JOIN: Final = "PAWL_ELASTIC_JOIN"  # set: see is_newcomer
 VERSION: Final = "0.2.11"  # of AdaptDL, whose names and protocols these are
 _DISCOVER_S: Final = 600.0  # for a supervisor to know where all ranks are
 _ASK_S: Final = 60.0  # for one answer
+_PAUSE_S: Final = 0.2  # between two questions: not every supervisor waits before it says 408
+
+
+def is_newcomer() -> bool:
+    """Whether this process is to join a job that runs: it is alone until it is let in."""
+    return bool(os.environ.get(_JOIN))
 
 
 def init_process_group(
@@ -32,7 +39,9 @@ def init_process_group(
     ``backend``: default "pawl", whose ranks may go and come. Raises PawlError if a supervisor does
     not say where rank 0 is, or is of another major version.
     """
-    if "ADAPTDL_NUM_REPLICAS" in os.environ or "ADAPTDL_SUPERVISOR_URL" in os.environ:
+    if is_newcomer():
+        rank, world_size, init_method = 0, 1, None
+    elif "ADAPTDL_NUM_REPLICAS" in os.environ or "ADAPTDL_SUPERVISOR_URL" in os.environ:
         _set_variables()
     else:
         _rendezvous.set_variables()
@@ -89,5 +98,5 @@ def _discover(url: str, ranks: int) -> str:
                 break
         except (OSError, ValueError) as failed:
             why = failed
-            time.sleep(1)
+        time.sleep(_PAUSE_S)
     raise error("PAWL_EPEER", f"elastic: {ask} does not say where the ranks are: {why}")

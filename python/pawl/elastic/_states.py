@@ -20,6 +20,18 @@ _states: dict[str, State] = {}
 _pending: dict[str, bytes] = {}  # told by a rank or read from a checkpoint, of states to come
 
 
+def file_of(name: str) -> str:
+    """A state's, in a checkpoint; none begins with a dot there."""
+    return name.lstrip(".")
+
+
+def zipped(saved: Any) -> bytes:
+    """As torch.save writes it."""
+    buffer = io.BytesIO()
+    torch.save(saved, buffer)
+    return buffer.getvalue()
+
+
 class State:
     """Something that outlives a restart; override ``save``, ``load`` and, if need be, ``sync``."""
 
@@ -38,6 +50,13 @@ class State:
 
     def sync(self) -> None:
         """Called at all ranks before rank 0 saves."""
+
+
+def bytes_of(state: State) -> bytes:
+    """What it saves."""
+    buffer = io.BytesIO()
+    state.save(buffer)
+    return buffer.getvalue()
 
 
 class ObjectState(State):
@@ -63,7 +82,7 @@ def load_state(state: State) -> bool:
     from pawl.elastic import _context  # which needs this module
 
     _context.job()  # it knows what there is
-    data = _pending.pop(state.name.lstrip("."), None)
+    data = _pending.pop(file_of(state.name), None)
     if data is None:
         return False
     state.load(io.BytesIO(data))
@@ -76,13 +95,8 @@ def every() -> list[State]:
 
 
 def pack() -> dict[str, bytes]:
-    """All states, as they are."""
-    packed = {}
-    for name, state in _states.items():
-        buffer = io.BytesIO()
-        state.save(buffer)
-        packed[name.lstrip(".")] = buffer.getvalue()
-    return packed
+    """All states, as they are, by file."""
+    return {file_of(state.name): bytes_of(state) for state in every()}
 
 
 def promise(packed: dict[str, bytes]) -> None:
@@ -92,6 +106,6 @@ def promise(packed: dict[str, bytes]) -> None:
 
 def unpack(packed: dict[str, bytes]) -> None:
     """Loads them: those that are to come when they do."""
-    _pending.update(packed)
-    for state in list(_states.values()):
+    promise(packed)
+    for state in every():
         load_state(state)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pawl import _core
+from pawl.elastic import _hints
 
 
 class PerfParams(NamedTuple):
@@ -29,8 +30,8 @@ class GradParams(NamedTuple):
     var: float
 
 
-def _perf(p: PerfParams) -> _core.Perf:
-    return (p.alpha_c, p.beta_c, p.alpha_r, p.beta_r, p.alpha_n, p.beta_n, 0.0, p.gamma)
+def _perf(params: PerfParams) -> _core.Perf:
+    return tuple(getattr(params, name, 0.0) for name in _hints.PERF)
 
 
 class GoodputFunction:
@@ -126,5 +127,4 @@ def fit_perf_params(
         ((int(n), int(k), 0), int(m), float(accum), float(optim))
         for n, k, m, accum, optim in columns
     ]
-    alpha_c, beta_c, alpha_r, beta_r, alpha_n, beta_n, _, gamma = _core.perf_fit(None, profiles)
-    return PerfParams(alpha_c, beta_c, alpha_n, beta_n, alpha_r, beta_r, gamma)
+    return PerfParams(**_hints.adaptdl_perf(_core.perf_fit(None, profiles)))

@@ -7,9 +7,7 @@ from typing import Any
 
 from pawl.elastic import _hints
 
-PERF_PARAMS = dict.fromkeys(
-    ["alpha_c", "beta_c", "alpha_n", "beta_n", "alpha_r", "beta_r", "gamma"]
-)
+PERF_PARAMS = dict.fromkeys(_hints.ADAPTDL_PERF)
 SCHED_HINTS = dict.fromkeys(
     [
         "initBatchSize",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -120,11 +121,14 @@ def make(
     return ProcessGroup(options, joined)
 
 
-def join(door: str, timeout: timedelta, instead: bool = False) -> ProcessGroup:
-    """See pawl.distributed.join. ``instead``: of the default process group that there is."""
-    if dist.is_initialized() and not instead:
+def join(
+    door: str, timeout: timedelta, meanwhile: Callable[[], None] | None = None
+) -> ProcessGroup:
+    """See pawl.distributed.join. ``meanwhile``: called now and then, and what it raises ends the
+    wait; the group comes instead of the default one that there is."""
+    if dist.is_initialized() and meanwhile is None:
         raise error("PAWL_EINVAL", "join: this process has a default process group already")
-    joined = _knock(door, timeout.total_seconds())
+    joined = _knock(door, timeout.total_seconds(), meanwhile)
     made = make(
         joined,
         dist.HashStore(),
@@ -135,7 +139,7 @@ def join(door: str, timeout: timedelta, instead: bool = False) -> ProcessGroup:
     return made
 
 
-def _knock(door: str, seconds: float) -> _core.Group:
+def _knock(door: str, seconds: float, meanwhile: Callable[[], None] | None) -> _core.Group:
     """In a thread, so that Ctrl-C is heard."""
     found: list[_core.Group | Exception] = []
 
@@ -149,6 +153,8 @@ def _knock(door: str, seconds: float) -> _core.Group:
     thread.start()
     while thread.is_alive():
         thread.join(_POLL_S)
+        if meanwhile is not None:
+            meanwhile()
     if isinstance(found[0], Exception):
         raise found[0]
     return found[0]

@@ -411,6 +411,8 @@ void agent_close(struct agent *agent)
 void agent_set_attempt(struct agent *agent, uint32_t attempt)
 {
 	agent->attempt = attempt;
+	free(agent->notice);
+	agent->notice = NULL;
 	for (struct agent_root *root = agent->roots; root; root = root->next) {
 		root_new_epoch(root, root->ledger.world, attempt);
 	}
@@ -483,6 +485,14 @@ void agent_on_begun(struct agent *agent,
 {
 	agent->begun = begun;
 	agent->begun_user = user;
+}
+
+void agent_on_scale(struct agent *agent,
+	int (*scale)(void *user, uint32_t wanted, struct agent_scale *now, struct pawl_err *err),
+	void *user)
+{
+	agent->scale = scale;
+	agent->scale_user = user;
 }
 
 void agent_told(struct agent *agent, const char *path, uint64_t nonce)

@@ -37,7 +37,7 @@ void agent_close(struct agent *agent); /* closes connections, frees the arenas, 
 					  loses what is not durable */
 
 /* The workers' group was restarted: connections of older attempts are dropped, their uncommitted
- * saves forgotten, committed ones kept. */
+ * saves forgotten, committed ones kept; the notice was not for the new ones. */
 void agent_set_attempt(struct agent *agent, uint32_t attempt);
 /* Tells every worker to stop: finish the step, save, leave (their ckpt.stopping turns true).
  * Workers that connect later hear it too. */
@@ -61,6 +61,19 @@ void agent_on_begun(struct agent *agent,
 /* That was said on another host. A root of that path here in which the number does not soon appear
  * is another directory, and refused. Of AGENT_TOLD_MAX roots the newest is known. */
 void agent_told(struct agent *agent, const char *path, uint64_t nonce);
+
+/* How many ranks a job has. */
+struct agent_scale {
+	uint32_t alive;       /* that run */
+	uint32_t wanted;      /* that are to */
+	uint32_t least, most; /* that may */
+};
+
+/* Who can start and end ranks: asked by `pawl scale`. wanted 0 only asks. Without it, and with
+ * PAWL_ENOTSUP from it, a job's ranks are fixed. */
+void agent_on_scale(struct agent *agent,
+	int (*scale)(void *user, uint32_t wanted, struct agent_scale *now, struct pawl_err *err),
+	void *user);
 
 /* The socket of a job: $XDG_RUNTIME_DIR/pawl/<hash>.sock, else /tmp/pawl-<uid>/<hash>.sock; the
  * directory is made 0700 and must be ours. */

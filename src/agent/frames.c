@@ -574,6 +574,45 @@ static void handle_bye(struct agent_conn *conn, uint32_t id, struct wire_in *bod
 	root_turn(conn->root);
 }
 
+/* Of `pawl scale`, which is no rank. */
+static void handle_scale(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+{
+	const struct agent *agent = conn->agent;
+	struct agent_scale now = {0};
+	struct pawl_err err = {0};
+	char job[CKPT_JOB_MAX] = "";
+	struct wire_out *out = &conn->agent->scratch;
+	uint32_t wanted;
+	size_t start;
+	int rv;
+
+	wire_get_str(body, job, sizeof(job));
+	wanted = wire_get_u32(body);
+	if (!wire_in_done(body)) {
+		conn->closing = true;
+		return;
+	}
+	if (strcmp(job, agent->job) != 0) {
+		rv = pawl_err_set(&err, PAWL_ENOENT, "here is job %s, not %s", agent->job, job);
+	} else if (agent->scale == NULL) {
+		rv = pawl_err_set(&err, PAWL_ENOTSUP,
+			"job %s was not started by pawl run: its ranks are others' to start",
+			agent->job);
+	} else {
+		rv = agent->scale(agent->scale_user, wanted, &now, &err);
+	}
+	if (rv != 0) {
+		conn_reply_error(conn, id, &err);
+		return;
+	}
+	start = conn_start(conn, PROTO_SCALED, id);
+	wire_put_u32(out, now.alive);
+	wire_put_u32(out, now.wanted);
+	wire_put_u32(out, now.least);
+	wire_put_u32(out, now.most);
+	conn_send(conn, start, NULL, 0);
+}
+
 typedef void frame_fn(struct agent_conn *conn, uint32_t id, struct wire_in *body);
 
 /* Frames of a worker that was welcomed. */
@@ -603,6 +642,8 @@ void frame_handle(struct agent_conn *conn, struct proto_frame *frame)
 {
 	if (frame->type == PROTO_HELLO) {
 		handle_hello(conn, frame->id, &frame->body);
+	} else if (frame->type == PROTO_SCALE && !conn->root) {
+		handle_scale(conn, frame->id, &frame->body);
 	} else if (conn->root && conn->welcome && frame->type < HANDLERS_N &&
 		handlers[frame->type]) {
 		handlers[frame->type](conn, frame->id, &frame->body);

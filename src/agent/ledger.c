@@ -196,13 +196,14 @@ static enum ledger_answer wait_or_refuse(struct ledger *ledger, const struct led
 {
 	const struct ledger_slot *staging = find_staging(ledger);
 
-	if (ask->waited_ns < LEDGER_WAIT_NS) {
+	if (ask->waited_ns < LEDGER_WAIT_NS && !ask->stopped) {
 		return LEDGER_WAIT;
 	}
 	if (staging) {
 		snprintf(verdict->why, sizeof(verdict->why),
-			"save of %s skipped: rank %u has not staged %s yet", ask->tag,
-			ledger->first + ledger_missing(ledger), staging->tag);
+			"save of %s skipped: rank %u has not staged %s yet%s", ask->tag,
+			ledger->first + ledger_missing(ledger), staging->tag,
+			ask->stopped ? ": its process is stopped" : "");
 	} else {
 		snprintf(verdict->why, sizeof(verdict->why),
 			"save of %s skipped: the storage has not finished an earlier one",

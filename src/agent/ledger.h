@@ -138,6 +138,8 @@ struct ledger_ask {
 	bool fits;         /* the memory budget takes this rank's state twice */
 	bool streams;      /* it is to be streamed though it fits */
 	int64_t waited_ns; /* since it first asked */
+	bool stopped; /* the process of a rank that is waited for is, and was not only for a moment
+		       */
 };
 
 struct ledger_verdict {

@@ -28,6 +28,7 @@ void nodes_init(struct nodes *n, const struct nodes_options *options)
 	n->options = *options;
 	n->policy = (struct run_policy){
 		.workers = options->workers,
+		.least = options->least,
 		.max_restarts = options->max_restarts,
 		.grace_ns = options->grace_ns,
 		.gathers = options->nodes > 1,
@@ -114,6 +115,19 @@ void nodes_carry_out(struct nodes *n, unsigned actions)
 	}
 	if (actions & RUN_DO_START) {
 		nodes_lead_start(n);
+	}
+	if (actions & RUN_DO_ADD) {
+		nodes_lead_add(n);
+	}
+	if (actions & RUN_DO_PART) {
+		n->options.ops->part(n->options.user, n->policy.change);
+	}
+	if (actions & RUN_DO_SETTLE) {
+		nodes_say(n, true,
+			"workers fail as soon as they are started: %u go on, and no more is added "
+			"until pawl scale asks for it",
+			n->policy.workers);
+		n->options.workers = n->policy.workers;
 	}
 	if (actions & RUN_DO_DRAIN) {
 		drain(n);
@@ -290,6 +304,9 @@ void nodes_step(struct nodes *n, const struct nodes_event *event)
 		break;
 	case NODES_SIGNALED:
 		take_signal(n, event->signal);
+		break;
+	case NODES_SCALED:
+		nodes_lead_scaled(n, event);
 		break;
 	case NODES_DRAINED:
 		take_drained(n, event->ok);

@@ -59,6 +59,8 @@ struct nodes_ops {
 	void (*start)(void *user, const struct node_frame *start);
 	void (*notice)(void *user, int signal, int64_t left_ns);
 	void (*kill)(void *user);
+	void (*add)(void *user, uint32_t n);  /* so many more, which join the others */
+	void (*part)(void *user, uint32_t n); /* so many are to leave the others */
 	void (*told)(void *user, const char *path, uint64_t nonce); /* as agent_told */
 	void (*drain)(void *user);                                  /* NODES_DRAINED follows */
 	void (*exit)(void *user, int status);
@@ -68,6 +70,7 @@ struct nodes_ops {
 struct nodes_options {
 	uint32_t nodes;           /* of the job; 1: no places, no connections */
 	uint32_t workers;         /* of this node */
+	uint32_t least;           /* of them that can go on; 0: all. Of one node only */
 	uint32_t servers;         /* that ranks are to have, if we coordinate */
 	uint32_t wanted;          /* its rank, or NODE_NONE: what is free */
 	uint32_t places;          /* of the rendezvous */
@@ -160,10 +163,12 @@ enum nodes_event_kind {
 	NODES_CONNECTED, /* conn, that connect began */
 	NODES_CLOSED,    /* conn, of either side; text */
 	NODES_FRAME,     /* conn, frame; of one that we did not begin: it is there with the first */
-	NODES_EXITED,    /* a worker here: rank, status, commits, text */
-	NODES_SIGNALED,  /* signal, that we were sent */
-	NODES_DRAINED,   /* ok */
-	NODES_BEGUN,     /* nonce, text: the agent here has begun in a root of this path */
+	NODES_EXITED,   /* a worker here: rank, status, parted, survivable, lasted_ns, commits, text
+			 */
+	NODES_SIGNALED, /* signal, that we were sent */
+	NODES_SCALED,   /* workers, survivable: if run_policy_can_scale */
+	NODES_DRAINED,  /* ok */
+	NODES_BEGUN,    /* nonce, text: the agent here has begun in a root of this path */
 };
 
 struct nodes_event {
@@ -174,7 +179,10 @@ struct nodes_event {
 	const char *text;               /* why, for people, or a path; the caller's */
 	uint64_t nonce;                 /* of the start of our ranks */
 	uint32_t rank;                  /* of the worker, in the job */
+	uint32_t workers;               /* that there are to be */
 	int status;                     /* exit status of the worker */
+	bool parted, survivable;        /* as in struct run_event */
+	int64_t lasted_ns;              /* likewise */
 	uint64_t commits;               /* of this node, so far */
 	int signal;                     /* its number */
 	bool ok;                        /* all that was committed is durable */

@@ -24,6 +24,9 @@ void nodes_lead_frame(struct nodes *nodes, uint32_t conn, const struct node_fram
 void nodes_lead_closed(struct nodes *nodes, uint32_t conn, const char *why);
 /* A worker of ours. */
 void nodes_lead_exited(struct nodes *nodes, const struct nodes_event *event);
+/* There are to be more or fewer of ours. */
+void nodes_lead_scaled(struct nodes *nodes, const struct nodes_event *event);
+void nodes_lead_add(struct nodes *nodes); /* as the policy has decided */
 /* Goes on if all agents have answered. */
 void nodes_lead_drained(struct nodes *nodes);
 /* An earlier place answers: two who coordinate are one too many, so this one joins there. */

@@ -454,12 +454,13 @@ void nodes_lead_gather(struct nodes *n)
 
 /* ---- what members tell ---- */
 
-static void decide_exit(struct nodes *n, struct nodes_member *m, int status, uint64_t commits)
+static void decide_exit(struct nodes *n, struct nodes_member *m, struct run_event exited)
 {
-	n->commits += commits != m->commits;
-	m->commits = commits;
-	nodes_decide(n,
-		(struct run_event){.kind = RUN_EXITED, .status = status, .commits = n->commits});
+	n->commits += exited.commits != m->commits;
+	m->commits = exited.commits;
+	exited.kind = RUN_EXITED;
+	exited.commits = n->commits;
+	nodes_decide(n, exited);
 }
 
 static void take_exited(struct nodes *n, struct nodes_member *m, const struct node_frame *frame)
@@ -471,7 +472,7 @@ static void take_exited(struct nodes *n, struct nodes_member *m, const struct no
 	if (frame->status != 0 && n->policy.phase == RUN_WORKING) {
 		nodes_lead_announce(n, true, m, "%s", frame->text);
 	}
-	decide_exit(n, m, frame->status, frame->commits);
+	decide_exit(n, m, (struct run_event){.status = frame->status, .commits = frame->commits});
 }
 
 void nodes_lead_exited(struct nodes *n, const struct nodes_event *event)
@@ -494,7 +495,30 @@ void nodes_lead_exited(struct nodes *n, const struct nodes_event *event)
 		self->port = n->options.ops->port(n->options.user, self->address);
 		self->ready = true;
 	}
-	decide_exit(n, self, event->status, event->commits);
+	decide_exit(n, self,
+		(struct run_event){.status = event->status,
+			.parted = event->parted,
+			.survivable = event->survivable,
+			.lasted_ns = event->lasted_ns,
+			.commits = event->commits});
+}
+
+void nodes_lead_scaled(struct nodes *n, const struct nodes_event *event)
+{
+	own(n)->workers = event->workers;
+	n->options.workers = event->workers;
+	nodes_decide(n,
+		(struct run_event){.kind = RUN_SCALED,
+			.workers = event->workers,
+			.survivable = event->survivable});
+}
+
+void nodes_lead_add(struct nodes *n)
+{
+	own(n)->alive += n->policy.change;
+	own(n)->ready = false;
+	n->alive += n->policy.change;
+	n->options.ops->add(n->options.user, n->policy.change);
 }
 
 /* All agents have answered. */

@@ -54,6 +54,7 @@ enum proto_type {
 	PROTO_CONDEMN,  /* u8 memory, str tag, str why: its bytes are damaged, here or there */
 	PROTO_REMOVE,   /* str tag */
 	PROTO_FIND,     /* str tag ("": newest): an offer to this rank alone, without a vote */
+	PROTO_SCALE,    /* of nobody who said HELLO: str job, u32 ranks wanted, 0: only asks */
 	/* agent to worker, replies */
 	PROTO_WELCOME = 64, /* u32 agent's pid */
 	PROTO_ERROR,        /* u32 -code, u32 errno, str text */
@@ -68,6 +69,7 @@ enum proto_type {
 	PROTO_FROM_STORE,   /* str tag */
 	PROTO_VERDICT,      /* u8 verdict of all, str why, u32 rounds: as above, if they go on */
 	PROTO_LISTED, /* u32 n, n x (u64 step, str tag): committed in memory, not yet durable */
+	PROTO_SCALED, /* u32 ranks that run, u32 wanted, u32 least, u32 most */
 	/* agent to worker, events */
 	PROTO_LEVEL = 128, /* u64 seq, u8 level, u32 -code, str why */
 	PROTO_DIVERGED,    /* str partition */

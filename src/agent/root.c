@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/proc.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -269,6 +270,16 @@ static void streams_ready(struct agent_root *root, const struct persist_job *job
 	}
 }
 
+/* Whether it is in vain to wait for the rank that has not staged: a debugger may have it, or a
+ * SIGSTOP; on other hosts their agents know. */
+static bool is_missing_stopped(const struct agent_root *root)
+{
+	uint32_t r = ledger_missing(&root->ledger);
+
+	return r < root->ledger.world && root->ranks[r].conn != NULL &&
+		proc_is_stopped(root->ranks[r].conn->pid);
+}
+
 void root_begin(struct agent_root *root, struct agent_conn *conn)
 {
 	struct ledger_verdict verdict;
@@ -288,6 +299,7 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 		fail_counted(root, passed, PAWL_ECANCELED, why);
 	}
 	conn->ask.waited_ns = clock_mono_ns() - conn->begin_ns;
+	conn->ask.stopped = conn->ask.waited_ns > ROOT_STOPPED_NS && is_missing_stopped(root);
 	answer = ledger_begin(&root->ledger, &conn->ask, &verdict);
 	if (answer == LEDGER_WAIT) {
 		return; /* root_turn asks again */

@@ -16,8 +16,9 @@
 #include "base/loop.h"
 
 #define ROOT_ORPHAN_NS                                                                             \
-	2000000000LL            /* after the last worker vanished: make durable what is committed */
-#define ROOT_ASK_NS 200000000LL /* a save that waits is reconsidered this often */
+	2000000000LL /* after the last worker vanished: make durable what is committed */
+#define ROOT_ASK_NS     200000000LL  /* a save that waits is reconsidered this often */
+#define ROOT_STOPPED_NS 2000000000LL /* it does so for a process that is stopped */
 
 struct agent_conn;
 
@@ -174,6 +175,8 @@ struct agent {
 	void (*imported)(void *user); /* see agent_on_imports */
 	void *imported_user;
 	void (*begun)(void *user, const char *path, uint64_t nonce); /* see agent_on_begun */
+	int (*scale)(void *user, uint32_t wanted, struct agent_scale *now, struct pawl_err *err);
+	void *scale_user;
 	void *begun_user;
 	struct agent_told told[AGENT_TOLD_MAX]; /* newest first, by path */
 	void (*drained)(void *user, bool ok);   /* see agent_drain; NULL: not draining */

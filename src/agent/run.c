@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #define SUMMARY_MAX       1024u         /* bytes of the agent's summary, terminator included */
+#define DOOR_MAX          4096u         /* bytes of a file that says where ranks join */
 #define TEMPLATE_AFTER_NS 10000000000LL /* start one even if no worker said what it imports */
 
 static const int stop_signals[] = {SIGTERM, SIGINT, SIGHUP};
@@ -52,15 +53,32 @@ struct run {
 	struct loop_timer template_timer;  /* TEMPLATE_AFTER_NS after the start of an attempt */
 	char summary[SUMMARY_MAX];         /* the agent's, when a worker last failed */
 	uint64_t progress;                 /* times it was another one */
+	bool door_closed;                  /* to who would join: the job is coming to its end */
 	bool drained;                      /* all that was committed is durable */
 };
 
 /* ---- carrying out ---- */
 
+/* Who waits to be let in ends; nobody else does that any more. */
+static void close_door(struct run *run)
+{
+	static const char over[] = "over\n";
+	FILE *door = run->plan.door[0] != '\0' ? fopen(run->plan.door, "we") : NULL;
+
+	run->door_closed = true;
+	if (door != NULL) {
+		(void)fwrite(over, 1, sizeof(over) - 1, door);
+		fclose(door);
+	}
+}
+
 static void step(struct run *run, struct nodes_event event)
 {
 	event.now_ns = clock_mono_ns();
 	nodes_step(&run->nodes, &event);
+	if (run->nodes.policy.finishing && !run->door_closed) {
+		close_door(run);
+	}
 	if (run->nodes.timer_ns != 0) {
 		loop_timer_start(run->loop, &run->timer, run->nodes.timer_ns);
 	} else {
@@ -72,7 +90,8 @@ static void start_group(void *user, const struct node_frame *start)
 {
 	struct run *run = user;
 	uint32_t attempt = nodes_attempt(&run->nodes);
-	const struct run_start place = {.first = start->first,
+	const struct run_start place = {.workers = run->nodes.options.workers,
+		.first = start->first,
 		.world = start->world,
 		.node = start->node,
 		.nodes = start->nodes,
@@ -90,6 +109,10 @@ static void start_group(void *user, const struct node_frame *start)
 		agent_set_attempt(run->agent, attempt);
 		run->attempt = attempt;
 	}
+	if (run->plan.door[0] != '\0') {
+		unlink(run->plan.door); /* of the attempt before, or of a run that was killed */
+		run->door_closed = false;
+	}
 	run_group_start(run->group, &place);
 	if (run->options->use_template) {
 		loop_timer_start(run->loop, &run->template_timer,
@@ -100,9 +123,11 @@ static void start_group(void *user, const struct node_frame *start)
 static void notice_workers(void *user, int signal, int64_t left_ns)
 {
 	struct run *run = user;
-	char why[16];
+	char why[16] = "scaled";
 
-	snprintf(why, sizeof(why), "SIG%s", sigabbrev_np(signal));
+	if (signal != 0) {
+		snprintf(why, sizeof(why), "SIG%s", sigabbrev_np(signal));
+	}
 	log_line(LOG_INFO, "%s: workers have %.0f s to finish their step, save and leave", why,
 		(double)left_ns / NS_PER_S);
 	agent_notice(run->agent, why);
@@ -114,6 +139,22 @@ static void kill_workers(void *user)
 	struct run *run = user;
 
 	run_group_kill(run->group, SIGKILL);
+}
+
+static void add_workers(void *user, uint32_t n)
+{
+	struct run *run = user;
+
+	run_group_add(run->group, n);
+}
+
+static void part_workers(void *user, uint32_t n)
+{
+	struct run *run = user;
+
+	log_line(LOG_INFO, "%u worker%s told to leave the others behind this step", n,
+		n == 1 ? " is" : "s are");
+	run_group_part(run->group, n);
 }
 
 static void on_drained(void *user, bool ok)
@@ -231,6 +272,8 @@ static const struct nodes_ops ops = {
 	.start = start_group,
 	.notice = notice_workers,
 	.kill = kill_workers,
+	.add = add_workers,
+	.part = part_workers,
 	.told = tell_agent,
 	.drain = drain,
 	.exit = end_run,
@@ -255,6 +298,25 @@ static void tell_failure(const struct run *run, const struct run_end *end, char 
 		(double)end->lasted_ns / NS_PER_S);
 }
 
+/* Whether ranks can come and go: the first of them has written where they join, and the numbers of
+ * those that train, one of which lives. */
+static bool can_go_on(const struct run *run)
+{
+	FILE *door = run->plan.door[0] != '\0' ? fopen(run->plan.door, "re") : NULL;
+	char text[DOOR_MAX] = "";
+	bool found = false;
+
+	if (door == NULL) {
+		return false;
+	}
+	for (char *at = fgets(text, sizeof(text), door); !found && at != NULL;) {
+		at = strchr(at, ' ');
+		found = at != NULL && run_group_has(run->group, (uint32_t)strtoul(at + 1, &at, 10));
+	}
+	fclose(door);
+	return found;
+}
+
 /* A step was committed, or made durable, since the last look. */
 static void note_progress(struct run *run)
 {
@@ -272,7 +334,9 @@ static void on_exited(void *user, const struct run_end *end)
 	struct run *run = user;
 	char text[NODE_TEXT_MAX] = "";
 
-	if (end->status != 0 && run->nodes.policy.phase == RUN_WORKING) {
+	if (end->parted) {
+		log_line(LOG_INFO, "rank %u has left the others", end->rank);
+	} else if (end->status != 0 && run->nodes.policy.phase == RUN_WORKING) {
 		tell_failure(run, end, text, sizeof(text));
 		log_line(LOG_ERROR, "%s; its last lines are above", text);
 		note_progress(run);
@@ -283,6 +347,9 @@ static void on_exited(void *user, const struct run_end *end)
 		(struct nodes_event){.kind = NODES_EXITED,
 			.rank = end->rank,
 			.status = end->status,
+			.parted = end->parted,
+			.survivable = can_go_on(run),
+			.lasted_ns = end->lasted_ns,
 			.commits = run->progress,
 			.text = text});
 }
@@ -347,6 +414,44 @@ static void on_imports(void *user)
 	}
 }
 
+/* `pawl scale`. */
+static int on_scale(void *user, uint32_t wanted, struct agent_scale *now, struct pawl_err *err)
+{
+	struct run *run = user;
+	const struct run_options *options = run->options;
+	const struct run_policy *policy = &run->nodes.policy;
+	uint32_t stay = policy->alive - policy->parting;
+	uint32_t more = wanted > stay ? wanted - stay : 0;
+
+	if (options->most == 0) {
+		return pawl_err_set(err, PAWL_ENOTSUP,
+			"job %s cannot have more or fewer ranks: pawl run --elastic MIN:MAX starts "
+			"one that can",
+			run->plan.job);
+	}
+	if (wanted != 0 && (wanted < options->least || wanted > options->most)) {
+		return pawl_err_set(err, PAWL_EINVAL, "%u ranks: job %s has from %u to %u", wanted,
+			run->plan.job, options->least, options->most);
+	}
+	if (wanted != 0 && !run_policy_can_scale(policy)) {
+		return pawl_err_set(err, PAWL_EBUSY, "job %s is coming to its end", run->plan.job);
+	}
+	if (policy->alive + more > RUN_WORKERS_MAX) {
+		return pawl_err_set(err, PAWL_EBUSY, "%u ranks are still leaving: ask again soon",
+			policy->parting);
+	}
+	if (wanted != 0) {
+		log_line(LOG_INFO, "%u rank%s wanted, %u run", wanted, wanted == 1 ? "" : "s",
+			stay);
+		step(run,
+			(struct nodes_event){.kind = NODES_SCALED,
+				.workers = wanted,
+				.survivable = can_go_on(run)});
+	}
+	*now = (struct agent_scale){stay, policy->workers, options->least, options->most};
+	return 0;
+}
+
 /* ---- start and end ---- */
 
 /* Signals come as a descriptor. One that whoever started us ignores (nohup) stays ignored. */
@@ -386,6 +491,7 @@ static int open_agent(struct run *run, struct pawl_err *err)
 	if (rv == 0) {
 		agent_on_imports(run->agent, on_imports, run);
 		agent_on_begun(run->agent, on_begun, run);
+		agent_on_scale(run->agent, on_scale, run);
 	}
 	return rv;
 }
@@ -411,6 +517,7 @@ static int open_nodes(struct run *run, struct pawl_err *err)
 	const struct run_plan *plan = &run->plan;
 	struct nodes_options options = {.nodes = plan->nodes,
 		.workers = o->workers,
+		.least = o->least,
 		.servers = o->servers,
 		.wanted = plan->node_rank,
 		.places = plan->places.n,
@@ -471,6 +578,9 @@ static void close_run(struct run *run)
 		close(run->port_fd);
 	}
 	agent_close(run->agent);
+	if (run->plan.door[0] != '\0') {
+		unlink(run->plan.door);
+	}
 	run_output_close(run->output);
 	if (run->signals.fd >= 0) {
 		close(run->signals.fd);

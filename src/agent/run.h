@@ -34,6 +34,7 @@ struct pawl_err;
 /* Strings and arrays stay the caller's. */
 struct run_options {
 	uint32_t workers;       /* of this node, 1 to RUN_WORKERS_MAX */
+	uint32_t least, most;   /* that it may have while it runs; 0: workers, for good */
 	uint32_t nodes;         /* of the job; 0: what the launcher says, else 1 */
 	uint32_t node_rank;     /* of this one; NODE_NONE: what the launcher says, else any */
 	const char *rendezvous; /* "host:port,…" of several nodes; NULL: what the launcher says */

@@ -30,6 +30,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define JOINS RUN_WORKERS_MAX
+
 enum worker_state {
 	WORKER_NONE,  /* not started, or waited for */
 	WORKER_ASKED, /* the template was asked for it */
@@ -41,6 +43,8 @@ enum worker_state {
 struct worker {
 	enum worker_state state; /* see above */
 	bool doomed;             /* killed before it had a pid */
+	uint32_t number;         /* its place; from JOINS on: it joins an attempt that runs */
+	bool parts;              /* it was told to leave the others */
 	pid_t pid;               /* of WORKER_ALIVE */
 	int fds[2];              /* its stdout and stderr, ours while WORKER_ASKED, else -1 */
 	int64_t started_ns;      /* monotonic */
@@ -53,8 +57,11 @@ struct run_group {
 	bool tmpl_blind;                  /* it did not know what to import */
 	uint32_t templates;               /* started so far */
 	uint32_t asked;                   /* workers in WORKER_ASKED */
-	uint32_t from_template;           /* workers of this attempt that it forked */
-	int64_t begun_ns;                 /* when this attempt was begun */
+	uint32_t used;                    /* places of this attempt that had a worker */
+	uint32_t begun;                   /* workers that were begun together, last */
+	uint32_t from_template;           /* of those, it forked */
+	uint32_t joined;                  /* workers that joined this attempt */
+	int64_t begun_ns;                 /* when they were */
 	struct loop_timer ask_timer;      /* the template takes too long */
 	struct loop_timer lost_timer;     /* reports WORKER_LOST */
 	char **argv;                      /* of an executed worker; owned, the strings are not */
@@ -62,7 +69,7 @@ struct run_group {
 	char master[ADDRESS_MAX];         /* place.master */
 	char servers[NODE_TEXT_MAX];      /* place.servers */
 	struct wire_out tmpl_common;      /* what the template was told */
-	struct worker workers[RUN_WORKERS_MAX]; /* by local rank; the first place.workers */
+	struct worker workers[RUN_WORKERS_MAX]; /* by local rank; the first used */
 };
 
 static void close_fds(struct worker *worker)
@@ -94,12 +101,28 @@ static void settle_worker(struct run_group *group, uint32_t rank, pid_t pid)
 	worker->state = WORKER_ALIVE;
 	if (worker->doomed) {
 		kill(-pid, SIGKILL);
+	} else if (worker->parts) {
+		kill(pid, SIGUSR1);
 	}
+}
+
+/* Of the attempt; of a worker that joins it, with what it makes of its sizes. */
+static struct run_place place_of(const struct run_group *group, uint32_t rank)
+{
+	struct run_place place = group->place;
+
+	if (group->workers[rank].number >= JOINS) {
+		place.joins = group->workers[rank].number;
+		place.workers = group->used;
+		place.world = group->used;
+	}
+	return place;
 }
 
 static void exec_worker(struct run_group *group, uint32_t rank)
 {
 	struct worker *worker = &group->workers[rank];
+	const struct run_place place = place_of(group, rank);
 	struct wire_out set = {NULL};
 	struct run_program program = {
 		.path = group->options.plan->python,
@@ -112,8 +135,8 @@ static void exec_worker(struct run_group *group, uint32_t rank)
 	pid_t pid = 0;
 	int rv;
 
-	run_vars_put_common(&set, &group->place);
-	run_vars_put_varying(&set, &group->place, rank);
+	run_vars_put_common(&set, &place);
+	run_vars_put_varying(&set, &place, rank);
 	env = FAULT_MEM("run.env", run_vars_merge(environ, &set));
 	program.env = env;
 	rv = env != NULL ? run_spawn(&program, &pid, &err)
@@ -131,6 +154,7 @@ static void exec_worker(struct run_group *group, uint32_t rank)
 static bool ask_template(struct run_group *group, uint32_t rank)
 {
 	struct worker *worker = &group->workers[rank];
+	const struct run_place place = place_of(group, rank);
 	struct wire_out varying = {NULL};
 	struct pawl_err err;
 	int rv;
@@ -138,7 +162,7 @@ static bool ask_template(struct run_group *group, uint32_t rank)
 	if (!run_template_is_ready(group->tmpl)) {
 		return false;
 	}
-	run_vars_put_varying(&varying, &group->place, rank);
+	run_vars_put_varying(&varying, &place, rank);
 	rv = run_template_start(group->tmpl, rank, worker->fds[0], worker->fds[1], &varying, &err);
 	wire_out_deinit(&varying);
 	if (rv != 0) {
@@ -176,14 +200,14 @@ static int open_stream(struct run_group *group, uint32_t rank, int which, struct
 	return run_output_add(group->options.output, &stream, err);
 }
 
-static void start_worker(struct run_group *group, uint32_t rank)
+static void start_worker(struct run_group *group, uint32_t rank, uint32_t number)
 {
 	struct worker *worker = &group->workers[rank];
 	struct pawl_err err;
 	int rv;
 
 	ASSERT(worker->state == WORKER_NONE);
-	*worker = (struct worker){.fds = {-1, -1}, .started_ns = clock_mono_ns()};
+	*worker = (struct worker){.number = number, .fds = {-1, -1}, .started_ns = clock_mono_ns()};
 	rv = open_stream(group, rank, 0, &err);
 	if (rv == 0) {
 		rv = open_stream(group, rank, 1, &err);
@@ -204,8 +228,9 @@ static void log_start(const struct run_group *group)
 	if (place->nodes > 1) {
 		snprintf(node, sizeof(node), "node %u of %u: ", place->node, place->nodes);
 	}
-	log_line(LOG_INFO, "job %s: attempt %u: %s%u worker%s started in %.0f ms, %s", place->job,
-		place->attempt, node, place->workers, place->workers == 1 ? "" : "s",
+	log_line(LOG_INFO, "job %s: attempt %u: %s%u %sworker%s started in %.0f ms, %s", place->job,
+		place->attempt, node, group->begun, group->joined > 0 ? "more " : "",
+		group->begun == 1 ? "" : "s",
 		(double)(clock_mono_ns() - group->begun_ns) / NS_PER_MS,
 		group->from_template > 0 ? "from the template" : "afresh");
 }
@@ -225,11 +250,38 @@ static void check_template(struct run_group *group)
 	wire_out_deinit(&common);
 }
 
+/* So many, in free places from the first on. */
+static void begin(struct run_group *group, uint32_t n, bool joins)
+{
+	uint32_t rank = 0;
+
+	group->begun_ns = clock_mono_ns();
+	group->begun = n;
+	group->from_template = 0;
+	for (; n > 0 && rank < RUN_WORKERS_MAX; rank++) {
+		if (rank < group->used && group->workers[rank].state != WORKER_NONE) {
+			continue;
+		}
+		group->used = rank < group->used ? group->used : rank + 1;
+		group->workers[rank].state = WORKER_NONE;
+		start_worker(group, rank, joins ? JOINS + group->joined : rank);
+		group->joined += joins;
+		n--;
+	}
+	ASSERT(n == 0);
+	if (group->asked > 0) {
+		loop_timer_start(group->options.loop, &group->ask_timer,
+			group->begun_ns + RUN_ASK_MAX_NS);
+	} else {
+		log_start(group);
+	}
+}
+
 void run_group_start(struct run_group *group, const struct run_start *start)
 {
 	struct run_place *place = &group->place;
 
-	group->begun_ns = clock_mono_ns();
+	place->workers = start->workers;
 	place->first = start->first;
 	place->world = start->world;
 	place->node = start->node;
@@ -239,16 +291,41 @@ void run_group_start(struct run_group *group, const struct run_start *start)
 	place->port = start->port;
 	snprintf(group->master, sizeof(group->master), "%s", start->master);
 	snprintf(group->servers, sizeof(group->servers), "%s", start->servers);
-	group->from_template = 0;
+	group->used = 0;
+	group->joined = 0;
 	check_template(group);
-	for (uint32_t rank = 0; rank < group->place.workers; rank++) {
-		start_worker(group, rank);
+	begin(group, place->workers, false);
+}
+
+void run_group_add(struct run_group *group, uint32_t n)
+{
+	begin(group, n, true);
+}
+
+bool run_group_has(const struct run_group *group, uint32_t number)
+{
+	for (uint32_t rank = 0; rank < group->used; rank++) {
+		if (group->workers[rank].state == WORKER_ALIVE &&
+			group->workers[rank].number == number) {
+			return true;
+		}
 	}
-	if (group->asked > 0) {
-		loop_timer_start(group->options.loop, &group->ask_timer,
-			group->begun_ns + RUN_ASK_MAX_NS);
-	} else {
-		log_start(group);
+	return false;
+}
+
+void run_group_part(struct run_group *group, uint32_t n)
+{
+	for (uint32_t rank = group->used; n > 0 && rank > 0; rank--) {
+		struct worker *worker = &group->workers[rank - 1];
+
+		if (worker->parts || worker->state == WORKER_NONE) {
+			continue;
+		}
+		worker->parts = true;
+		if (worker->state == WORKER_ALIVE) {
+			kill(worker->pid, SIGUSR1);
+		}
+		n--;
 	}
 }
 
@@ -266,7 +343,7 @@ static void on_template_started(void *user, uint32_t rank, pid_t pid)
 {
 	struct run_group *group = user;
 
-	if (rank >= group->place.workers || group->workers[rank].state != WORKER_ASKED) {
+	if (rank >= group->used || group->workers[rank].state != WORKER_ASKED) {
 		kill(-pid, SIGKILL); /* it came after it was given up */
 		return;
 	}
@@ -279,7 +356,7 @@ static void on_template_failed(void *user, uint32_t failed_rank)
 {
 	struct run_group *group = user;
 
-	for (uint32_t rank = 0; rank < group->place.workers; rank++) {
+	for (uint32_t rank = 0; rank < group->used; rank++) {
 		struct worker *worker = &group->workers[rank];
 
 		if (worker->state != WORKER_ASKED ||
@@ -313,6 +390,7 @@ static void report(struct run_group *group, uint32_t rank, int status, int signa
 		.pid = worker->pid,
 		.status = status,
 		.signal = signal,
+		.parted = worker->parts,
 		.lasted_ns = clock_mono_ns() - worker->started_ns,
 	};
 
@@ -325,10 +403,10 @@ static void on_lost(struct loop_timer *timer)
 	struct run_group *group = timer->user;
 	uint32_t rank = 0;
 
-	while (rank < group->place.workers && group->workers[rank].state != WORKER_LOST) {
+	while (rank < group->used && group->workers[rank].state != WORKER_LOST) {
 		rank++;
 	}
-	if (rank < group->place.workers) {
+	if (rank < group->used) {
 		loop_timer_start(group->options.loop, timer, clock_mono_ns()); /* for the next */
 		report(group, rank, 1, 0);
 	}
@@ -336,7 +414,7 @@ static void on_lost(struct loop_timer *timer)
 
 void run_group_kill(struct run_group *group, int signal)
 {
-	for (uint32_t rank = 0; rank < group->place.workers; rank++) {
+	for (uint32_t rank = 0; rank < group->used; rank++) {
 		struct worker *worker = &group->workers[rank];
 
 		if (worker->state == WORKER_ALIVE) {
@@ -349,7 +427,7 @@ void run_group_kill(struct run_group *group, int signal)
 
 static struct worker *find_worker(struct run_group *group, pid_t pid)
 {
-	for (uint32_t rank = 0; rank < group->place.workers; rank++) {
+	for (uint32_t rank = 0; rank < group->used; rank++) {
 		if (group->workers[rank].state == WORKER_ALIVE && group->workers[rank].pid == pid) {
 			return &group->workers[rank];
 		}
@@ -463,7 +541,10 @@ int run_group_open(struct run_group **group, const struct run_group_options *opt
 		.max_restarts = options->run->max_restarts,
 		.job = options->plan->job,
 		.agent = options->plan->socket,
-		.one_thread = options->run->workers > 1 && getenv("OMP_NUM_THREADS") == NULL,
+		.door = options->plan->door[0] != '\0' ? options->plan->door : NULL,
+		.least = options->run->least,
+		.one_thread = (options->run->workers > 1 || options->run->most > 1) &&
+			getenv("OMP_NUM_THREADS") == NULL,
 		.our_backend = options->run->our_backend,
 		.nccl_async = getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL,
 		.master = g->master,
@@ -488,7 +569,7 @@ void run_group_close(struct run_group *group)
 	run_group_kill(group, SIGKILL);
 	loop_timer_cancel(group->options.loop, &group->ask_timer);
 	loop_timer_cancel(group->options.loop, &group->lost_timer);
-	for (uint32_t rank = 0; rank < group->place.workers; rank++) {
+	for (uint32_t rank = 0; rank < group->used; rank++) {
 		if (group->workers[rank].state == WORKER_ASKED) {
 			close_fds(&group->workers[rank]);
 		}

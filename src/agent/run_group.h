@@ -27,11 +27,13 @@ struct run_end {
 	pid_t pid;         /* it was; 0 if it could not be started */
 	int status;        /* exit code, or 128 + signal */
 	int signal;        /* 0 if it exited */
+	bool parted;       /* it was told to leave the others */
 	int64_t lasted_ns; /* since its start */
 };
 
 /* Where in the job the workers of this node are. Strings stay the caller's. */
 struct run_start {
+	uint32_t workers;    /* of this node */
 	uint32_t first;      /* the lowest of their ranks */
 	uint32_t world;      /* ranks of the job */
 	uint32_t node;       /* this one's rank */
@@ -59,6 +61,13 @@ void run_group_close(struct run_group *group); /* kills what is left; NULL is fi
 /* Starts all workers of this node. What cannot be started is reported as
  * exited with 1. Only when none of the attempt before is left. */
 void run_group_start(struct run_group *group, const struct run_start *start);
+/* Starts so many workers more, in places that are free, which join the others. Errors as of
+ * run_group_start. */
+void run_group_add(struct run_group *group, uint32_t n);
+/* Whether a worker lives that was given this number: its place, or PAWL_ELASTIC_JOIN. */
+bool run_group_has(const struct run_group *group, uint32_t number);
+/* Tells so many, from the last place down, to leave the others: SIGUSR1. */
+void run_group_part(struct run_group *group, uint32_t n);
 /* Sends a signal to every worker that lives: SIGKILL to its whole process group. */
 void run_group_kill(struct run_group *group, int signal);
 /* Waits for whoever has died, without blocking. */

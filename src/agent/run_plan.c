@@ -254,6 +254,11 @@ static int find_nodes(struct run_plan *plan, const struct run_options *options,
 		return pawl_err_set(err, PAWL_EINVAL, "%u nodes: %u at most", plan->nodes,
 			NODES_MAX);
 	}
+	if (plan->nodes > 1 && options->most != 0) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"--elastic is of one node: with %u, nodes that are lost are waited for",
+			plan->nodes);
+	}
 	if (plan->nodes == 1) {
 		plan->node_rank = NODE_NONE;
 		return options->rendezvous == NULL && options->node_rank == NODE_NONE &&
@@ -268,6 +273,14 @@ static int find_nodes(struct run_plan *plan, const struct run_options *options,
 	}
 	rv = find_places(plan, options->rendezvous, err);
 	return rv == 0 ? run_token_read(plan->token, options->token_file, err) : rv;
+}
+
+/* Beside the agent's socket, for our user alone. */
+static void find_door(struct run_plan *plan)
+{
+	int stem = (int)(strlen(plan->socket) - strlen(".sock"));
+
+	snprintf(plan->door, sizeof(plan->door), "%.*s.door", stem, plan->socket);
 }
 
 int run_plan_make(struct run_plan *plan, const struct run_options *options, struct pawl_err *err)
@@ -295,6 +308,9 @@ int run_plan_make(struct run_plan *plan, const struct run_options *options, stru
 		return rv;
 	}
 	plan->attempt = env.attempt;
+	if (options->most != 0) {
+		find_door(plan);
+	}
 	if (options->log_dir != NULL && mkdir(options->log_dir, 0777) != 0 && errno != EEXIST) {
 		return pawl_err_sys(err, "log directory %s", options->log_dir);
 	}

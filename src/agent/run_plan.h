@@ -13,6 +13,7 @@ struct run_plan {
 	char python[PATH_MAX];          /* path of the interpreter */
 	char job[CKPT_JOB_MAX];         /* id */
 	char socket[PATH_MAX];          /* of the agent */
+	char door[PATH_MAX];            /* of an elastic job, for who joins it; empty: it is none */
 	uint32_t attempt;               /* number of the first attempt */
 	uint32_t nodes;                 /* of the job */
 	uint32_t node_rank;             /* of this one, or NODE_NONE: any */

@@ -8,6 +8,8 @@ static unsigned work(struct run_policy *p, int64_t now_ns)
 {
 	p->phase = RUN_WORKING;
 	p->alive = p->workers;
+	p->parting = 0;
+	p->finishing = false;
 	p->started_ns = now_ns;
 	p->timer_ns = 0;
 	p->status = 0;
@@ -88,15 +90,113 @@ static unsigned fail(struct run_policy *p, const struct run_event *event)
 	return p->alive > 0 ? RUN_DO_KILL : end(p, event->now_ns);
 }
 
-static unsigned worker_exited(struct run_policy *p, const struct run_event *event)
+/* ---- more and fewer ---- */
+
+/* As many as are wanted. */
+static unsigned add(struct run_policy *p)
 {
-	ASSERT(p->alive > 0);
-	p->alive--;
-	if (p->phase == RUN_WORKING && event->status != 0) {
+	uint32_t stay = p->alive - p->parting;
+
+	p->timer_ns = 0;
+	if (p->finishing || stay >= p->workers) {
+		return 0;
+	}
+	p->change = p->workers - stay;
+	p->alive += p->change;
+	return RUN_DO_ADD;
+}
+
+/* The same, in a moment if those that were added before have failed fast. */
+static unsigned refill(struct run_policy *p, int64_t now_ns)
+{
+	int64_t wait_ns = backoff_ns(p->fast);
+
+	if (wait_ns == 0) {
+		return add(p);
+	}
+	p->timer_ns = now_ns + wait_ns;
+	return 0;
+}
+
+/* A worker failed, and the others go on. */
+static unsigned replace(struct run_policy *p, const struct run_event *event)
+{
+	bool progress = event->commits != p->commits;
+	uint32_t stay = p->alive - p->parting;
+
+	p->fast = event->lasted_ns < RUN_FAST_NS && !progress ? p->fast + 1 : 0;
+	p->commits = event->commits;
+	if (p->fast > p->max_restarts && stay >= p->least) {
+		p->workers = stay;
+		p->fast = 0;
+		p->timer_ns = 0;
+		return RUN_DO_SETTLE;
+	}
+	if (p->fast > p->max_restarts) {
 		return fail(p, event);
 	}
+	return refill(p, event->now_ns);
+}
+
+bool run_policy_can_scale(const struct run_policy *p)
+{
+	return p->least > 0 && p->signal == 0 && !p->finishing && p->phase != RUN_DRAINING &&
+		p->phase != RUN_OVER;
+}
+
+static unsigned scaled(struct run_policy *p, const struct run_event *event)
+{
+	uint32_t stay = p->alive - p->parting;
+
+	ASSERT(run_policy_can_scale(p) && event->workers > 0);
+	p->workers = event->workers;
+	p->fast = 0;
+	if (p->phase != RUN_WORKING) {
+		return 0; /* the next start is of so many */
+	}
+	if (!event->survivable) {
+		if (p->alive == event->workers) {
+			return 0;
+		}
+		p->phase = RUN_LEAVING;
+		p->again = true;
+		p->counted = false;
+		p->deadline_ns = event->now_ns + p->grace_ns;
+		p->timer_ns = p->deadline_ns;
+		return RUN_DO_NOTICE;
+	}
+	if (stay <= event->workers) {
+		return refill(p, event->now_ns);
+	}
+	p->timer_ns = 0;
+	p->change = stay - event->workers;
+	p->parting += p->change;
+	return RUN_DO_PART;
+}
+
+/* ---- ends of workers ---- */
+
+static unsigned worker_exited(struct run_policy *p, const struct run_event *event)
+{
+	bool failed = event->status != 0 && !event->parted;
+
+	ASSERT(p->alive > 0);
+	p->alive--;
+	if (p->parting > 0 && event->parted) {
+		p->parting--;
+	}
+	if (p->phase == RUN_WORKING && failed) {
+		return p->least > 0 && event->survivable && p->alive > p->parting &&
+				event->status != RUN_EXIT_USER
+			? replace(p, event)
+			: fail(p, event);
+	}
+	p->finishing = p->finishing || (p->phase == RUN_WORKING && !event->parted);
 	if (p->alive > 0) {
 		return 0;
+	}
+	if (p->phase == RUN_LEAVING && p->again) {
+		return end(p, event->now_ns);
 	}
 	return p->phase == RUN_ENDING ? end(p, event->now_ns) : drain(p, event->now_ns);
 }
@@ -126,7 +226,7 @@ static unsigned first_signal(struct run_policy *p, const struct run_event *event
 
 	p->signal = event->signal;
 	p->deadline_ns = event->now_ns + p->grace_ns;
-	p->timer_ns = p->deadline_ns;
+	p->timer_ns = p->deadline_ns - (phase == RUN_LEAVING ? reserve_ns : 0);
 	p->again = false;
 	if (phase == RUN_DRAINING) {
 		return 0; /* the workers were done: their status stands if this ends in time */
@@ -171,6 +271,9 @@ static unsigned timed_out(struct run_policy *p, int64_t now_ns)
 	switch (p->phase) {
 	case RUN_WAITING:
 		return start(p, now_ns);
+	case RUN_WORKING:
+		p->timer_ns = 0;
+		return add(p);
 	case RUN_GATHERING:
 		p->status = RUN_EXIT_NODES;
 		return drain(p, now_ns);
@@ -210,6 +313,8 @@ unsigned run_policy_step(struct run_policy *p, const struct run_event *event)
 		return worker_exited(p, event);
 	case RUN_SIGNALED:
 		return signaled(p, event);
+	case RUN_SCALED:
+		return scaled(p, event);
 	case RUN_TIMEOUT:
 		return timed_out(p, event->now_ns);
 	case RUN_DRAINED:

@@ -8,6 +8,10 @@
  *    └► leaving ┴──none left, or stopping────────────────┘
  *
  * With several nodes, gathering comes before each working: until all nodes are there.
+ *
+ * An elastic group goes on working without a worker that fails, if the others can (pawl.elastic has
+ * opened its door), and gets another one in its place; it can be given more, or fewer. Where they
+ * cannot, more or fewer means leaving, and working again.
  */
 #ifndef AGENT_RUN_POLICY_H
 #define AGENT_RUN_POLICY_H
@@ -39,9 +43,10 @@ enum run_phase {
 	RUN_OVER,
 };
 
-/* Zero-initialise, set the first five. */
+/* Zero-initialise, set the first six. */
 struct run_policy {
-	uint32_t workers;      /* of the group, at least 1; gathers: as RUN_GATHERED says */
+	uint32_t workers; /* of the group, at least 1; gathers: as RUN_GATHERED says */
+	uint32_t least;   /* workers that can do without the others; 0: not elastic. No gathers */
 	uint32_t max_restarts; /* of the group */
 	int64_t grace_ns;      /* from a signal to the exit */
 	bool gathers;          /* there are several nodes */
@@ -49,6 +54,9 @@ struct run_policy {
 
 	enum run_phase phase; /* where it is */
 	uint32_t alive;       /* workers started and not yet reaped */
+	uint32_t parting;     /* of those, told to leave the others */
+	uint32_t change;      /* workers that RUN_DO_ADD, RUN_DO_PART are of */
+	bool finishing;       /* a worker has come to the job's end: no more are added */
 	uint32_t restarts;    /* so far, at most max_restarts */
 	uint32_t fast;        /* failures in a row that came fast and without progress */
 	uint64_t commits;     /* steps committed when the last failure came */
@@ -68,6 +76,7 @@ enum run_event_kind {
 	RUN_EXITED,   /* a worker ended: status, commits */
 	RUN_LOST,     /* a node is lost, with so many workers that had not ended: commits */
 	RUN_SIGNALED, /* signal */
+	RUN_SCALED,   /* there are to be so many workers: survivable */
 	RUN_TIMEOUT,  /* timer_ns was reached */
 	RUN_DRAINED,  /* ok */
 };
@@ -78,6 +87,9 @@ struct run_event {
 	int64_t now_ns;           /* monotonic */
 	uint32_t workers;         /* how many */
 	int status;               /* of the worker: exit code, or 128 + signal; or ours */
+	bool parted;              /* the worker was told to leave the others */
+	bool survivable;          /* others can go on without a worker, and with more */
+	int64_t lasted_ns;        /* the worker has; elastic */
 	uint64_t commits;         /* steps that the agent has seen committed since it opened */
 	int signal;               /* its number */
 	bool ok;                  /* all that was committed is durable */
@@ -85,14 +97,19 @@ struct run_event {
 
 /* Bits of what run_policy_step returns, to be done in this order. */
 enum run_action {
-	RUN_DO_NOTICE = 1, /* tell the workers to stop */
-	RUN_DO_KILL = 2,   /* SIGKILL to every worker that lives */
-	RUN_DO_GATHER = 4, /* say RUN_GATHERED once all nodes are there */
-	RUN_DO_START = 8,  /* start the group */
-	RUN_DO_DRAIN = 16, /* let the agent make durable what it has */
-	RUN_DO_EXIT = 32,  /* leave with status */
+	RUN_DO_NOTICE = 1,   /* tell the workers to stop */
+	RUN_DO_KILL = 2,     /* SIGKILL to every worker that lives */
+	RUN_DO_GATHER = 4,   /* say RUN_GATHERED once all nodes are there */
+	RUN_DO_START = 8,    /* start the group */
+	RUN_DO_DRAIN = 16,   /* let the agent make durable what it has */
+	RUN_DO_EXIT = 32,    /* leave with status */
+	RUN_DO_ADD = 64,     /* start change workers more, which join the others */
+	RUN_DO_PART = 128,   /* tell change workers to leave the others */
+	RUN_DO_SETTLE = 256, /* tell people that a worker is not replaced: those fail at once */
 };
 
+/* Whether more or fewer workers make sense now. */
+bool run_policy_can_scale(const struct run_policy *policy);
 /* Advances the machine. Returns run_action bits; the caller then sets its timer to timer_ns. */
 unsigned run_policy_step(struct run_policy *policy, const struct run_event *event);
 

@@ -9,8 +9,9 @@
 
 #define VAR_MAX 1280u /* bytes of one variable of ours, terminator included */
 
-const char *const run_vars_varying[] = {"RANK", "LOCAL_RANK", "ROLE_RANK", "MASTER_PORT",
-	"TORCHELASTIC_RESTART_COUNT", "PAWL_ATTEMPT", NULL};
+const char *const run_vars_varying[] = {"RANK", "LOCAL_RANK", "ROLE_RANK", "WORLD_SIZE",
+	"LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
+	"PAWL_ATTEMPT", "PAWL_ELASTIC_JOIN", NULL};
 
 __attribute__((format(printf, 2, 3))) static void put(struct wire_out *set, const char *fmt, ...)
 {
@@ -30,9 +31,6 @@ __attribute__((format(printf, 2, 3))) static void put(struct wire_out *set, cons
 
 void run_vars_put_common(struct wire_out *set, const struct run_place *place)
 {
-	put(set, "WORLD_SIZE=%u", place->world);
-	put(set, "LOCAL_WORLD_SIZE=%u", place->workers);
-	put(set, "ROLE_WORLD_SIZE=%u", place->world);
 	put(set, "ROLE_NAME=default");
 	put(set, "GROUP_RANK=%u", place->node);
 	put(set, "GROUP_WORLD_SIZE=%u", place->nodes);
@@ -42,6 +40,10 @@ void run_vars_put_common(struct wire_out *set, const struct run_place *place)
 	put(set, "TORCHELASTIC_USE_AGENT_STORE=False"); /* rank 0 listens on MASTER_PORT itself */
 	put(set, "PAWL_JOB_ID=%s", place->job);
 	put(set, "PAWL_AGENT=%s", place->agent);
+	if (place->door != NULL) {
+		put(set, "PAWL_ELASTIC_DOOR=%s", place->door);
+		put(set, "PAWL_ELASTIC_MIN=%u", place->least);
+	}
 	if (place->one_thread) {
 		put(set, "OMP_NUM_THREADS=1");
 	}
@@ -61,9 +63,15 @@ void run_vars_put_varying(struct wire_out *set, const struct run_place *place, u
 	put(set, "RANK=%u", place->first + local);
 	put(set, "LOCAL_RANK=%u", local);
 	put(set, "ROLE_RANK=%u", place->first + local);
+	put(set, "WORLD_SIZE=%u", place->world);
+	put(set, "LOCAL_WORLD_SIZE=%u", place->workers);
+	put(set, "ROLE_WORLD_SIZE=%u", place->world);
 	put(set, "MASTER_PORT=%u", place->port);
 	put(set, "TORCHELASTIC_RESTART_COUNT=%u", place->restarts);
 	put(set, "PAWL_ATTEMPT=%u", place->attempt);
+	if (place->joins > 0) {
+		put(set, "PAWL_ELASTIC_JOIN=%u", place->joins);
+	}
 }
 
 static bool is_same_name(const char *var, const char *name)

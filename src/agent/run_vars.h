@@ -24,9 +24,13 @@ struct run_place {
 	const char *servers;   /* PAWL_SERVERS, if it is not empty */
 	const char *job;       /* id */
 	const char *agent;     /* path of its socket */
-	bool one_thread;       /* OMP_NUM_THREADS is to be 1, as torchrun has it */
-	bool our_backend;      /* PAWL_BACKEND is to be pawl */
-	bool nccl_async;       /* TORCH_NCCL_ASYNC_ERROR_HANDLING is to be 1, likewise */
+	const char *door;      /* PAWL_ELASTIC_DOOR; NULL: ranks do not come and go */
+	uint32_t least;        /* PAWL_ELASTIC_MIN, likewise */
+	uint32_t joins; /* PAWL_ELASTIC_JOIN, its number: it is one more, of a group that runs; or 0
+			 */
+	bool one_thread;  /* OMP_NUM_THREADS is to be 1, as torchrun has it */
+	bool our_backend; /* PAWL_BACKEND is to be pawl */
+	bool nccl_async;  /* TORCH_NCCL_ASYNC_ERROR_HANDLING is to be 1, likewise */
 };
 
 /* Names of those that differ between ranks or attempts; NULL-terminated. */

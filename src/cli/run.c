@@ -9,6 +9,7 @@
 #include "cli/run_explain.h"
 #include "pawl/err.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define RESTARTS_DEFAULT 3u
@@ -17,6 +18,7 @@
 
 enum option {
 	WORKERS,
+	ELASTIC,
 	NODES,
 	RENDEZVOUS,
 	NODE_RANK,
@@ -36,6 +38,8 @@ enum option {
 
 static const struct cli_option options[] = {
 	[WORKERS] = {"--workers", 'n', "N", "worker processes of this node (1)"},
+	[ELASTIC] = {"--elastic", 0, "MIN:MAX",
+		"workers may come and go; -n of them at first (MAX)"},
 	[NODES] = {"--nnodes", 0, "N", "nodes of the job; start this on each (1)"},
 	[RENDEZVOUS] = {"--rendezvous", 0, "ADDR",
 		"where they meet: host:port of one of them (or a,b,c)"},
@@ -72,12 +76,52 @@ static bool take_number(const struct cli_command *command, const char *what, con
 	return true;
 }
 
+/* "2:8". */
+static bool take_range(const struct cli_command *command, const char *value,
+	struct run_options *run)
+{
+	char least[16];
+	size_t len = strcspn(value, ":");
+
+	if (value[len] != ':' || len >= sizeof(least)) {
+		cli_usage(command, "--elastic %s: MIN:MAX, as in 1:8", value);
+		return false;
+	}
+	snprintf(least, sizeof(least), "%.*s", (int)len, value);
+	if (!take_number(command, "--elastic MIN", least, 1, RUN_WORKERS_MAX, &run->least) ||
+		!take_number(command, "--elastic MAX", value + len + 1, 1, RUN_WORKERS_MAX,
+			&run->most)) {
+		return false;
+	}
+	if (run->least > run->most) {
+		cli_usage(command, "--elastic %s: MIN is more than MAX", value);
+		return false;
+	}
+	return true;
+}
+
+/* -n is within --elastic, wherever it stands. */
+static bool settle_workers(const struct cli_command *command, struct run_options *run)
+{
+	if (run->workers == 0) {
+		run->workers = run->most != 0 ? run->most : 1;
+	}
+	if (run->most != 0 && (run->workers < run->least || run->workers > run->most)) {
+		cli_usage(command, "-n %u: --elastic is from %u to %u", run->workers, run->least,
+			run->most);
+		return false;
+	}
+	return true;
+}
+
 static bool take_option(const struct cli_command *command, enum option option, const char *value,
 	struct run_options *run)
 {
 	switch (option) {
 	case WORKERS:
 		return take_number(command, "-n", value, 1, RUN_WORKERS_MAX, &run->workers);
+	case ELASTIC:
+		return take_range(command, value, run);
 	case NODES:
 		return take_number(command, "--nnodes", value, 1, NODES_MAX, &run->nodes);
 	case NODE_RANK:
@@ -155,6 +199,9 @@ static int read_line(const struct cli_command *command, int argc, char **argv,
 		reader.at--;
 		argv[reader.at] = module_word;
 	}
+	if (!settle_workers(command, run)) {
+		return CLI_USAGE;
+	}
 	run->worker = argv + reader.at;
 	return CLI_OK;
 }
@@ -162,7 +209,6 @@ static int read_line(const struct cli_command *command, int argc, char **argv,
 static int main_run(const struct cli_command *command, int argc, char **argv)
 {
 	struct run_options run = {
-		.workers = 1,
 		.node_rank = NODE_NONE,
 		.node_timeout_ns = NODES_DEFAULT_NS,
 		.max_restarts = RESTARTS_DEFAULT,
@@ -199,6 +245,9 @@ const struct cli_command cli_run = {
 		"committed is in memory outside of them. Exit code 65 of a rank means: no "
 		"restart.\n"
 		"SIGTERM, SIGINT or SIGHUP: finish the step, save, leave within --grace.\n"
+		"\n"
+		"--elastic, for scripts of pawl.elastic: the others train on without a rank that\n"
+		"fails, another takes its place, and pawl scale asks for more or fewer.\n"
 		"\n"
 		"Several nodes: start this on each, with --nnodes N and --rendezvous HOST:PORT,\n"
 		"an address of one of them, which coordinates. They start, fail and stop "

@@ -1,10 +1,11 @@
 """A rank of an elastic job, in an unmodified loop. Usage: elastic_rank.py [OPTION=VALUE...]
 
 `kill=RANK@STEP,...`: that rank ends itself there, in its backward pass or (`at=forward`, `at=step`)
-before or behind it. `pause=SECONDS` in each step. `mark=FILE` is made behind the fourth one. Every
-rank prints "> TRY FIRST: SAMPLES" before a step, "> DID FIRST" behind it, and at the end "> END
-RANK of RANKS: WEIGHTS", their norm, "> SAMPLES N" that its statistics have, and "> NOISE" with what
-is known of that.
+before or behind it. `pause=SECONDS` in each step. `mark=FILE` is made behind the fourth one.
+`logs=DIR`: a file there for each process has what it prints, too. `hold=FILE`: newcomers wait for
+it before they join; it is made behind the last step. Every rank prints "> TRY FIRST: SAMPLES"
+before a step, "> DID FIRST" behind it, and at the end "> END RANK of RANKS: WEIGHTS", their norm,
+"> SAMPLES N" that its statistics have, and "> NOISE" with what is known of that.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ OPTIONS = dict(word.split("=", 1) for word in sys.argv[1:])
 N = int(OPTIONS.get("n", "230"))
 EPOCHS = int(OPTIONS.get("epochs", "2"))
 BATCH = int(OPTIONS.get("batch", "24"))
+NEWCOMER = bool(os.environ.get("PAWL_ELASTIC_JOIN"))
 VICTIMS = [
     (int(who), int(when))
     for who, when in (w.split("@") for w in OPTIONS.get("kill", "").split(",") if w)
+    if not NEWCOMER
 ]
+BEGUN = time.monotonic_ns()
 RANK = int(os.environ.get("RANK", "0"))
 
 
@@ -63,6 +67,9 @@ class Die(torch.autograd.Function):
 
 def say(*words: object) -> None:
     print(">", *words, flush=True)
+    if "logs" in OPTIONS:
+        with Path(OPTIONS["logs"], f"{BEGUN}-{os.getpid()}").open("a") as log:
+            print(*words, file=log)
 
 
 def main() -> None:
@@ -78,6 +85,8 @@ def main() -> None:
     model = el.AdaptiveDataParallel(model, optimizer, bucket_cap_mb=0.001)
     stats = el.Accumulator()
     step = 0
+    while NEWCOMER and "hold" in OPTIONS and not Path(OPTIONS["hold"]).exists():
+        time.sleep(0.05)
     for epoch in el.remaining_epochs_until(EPOCHS):
         for numbers, x, y in loader:
             dies = (RANK, step) in VICTIMS
@@ -105,6 +114,8 @@ def main() -> None:
             if step == 3 and "mark" in OPTIONS:
                 Path(OPTIONS["mark"]).touch()
             step += 1
+    if "hold" in OPTIONS:
+        Path(OPTIONS["hold"]).touch()
     job = loader._elastic._job
     weights = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
     digest = hashlib.sha256(weights).hexdigest()[:16]

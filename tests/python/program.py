@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -66,19 +67,24 @@ def run_script(
 
 
 def start_script(
-    script: Path, *options: str, env: Mapping[str, str] | None = None
+    script: Path,
+    *options: str,
+    args: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    to: Path | None = None,
 ) -> subprocess.Popen[str]:
-    """The same without waiting: the caller ends it. stderr goes where stdout goes."""
-    return subprocess.Popen(
-        [find(), "run", "--python", sys.executable, *options, str(script)],
-        cwd=script.parent,
-        env=env or clean_env(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, []),
-    )
+    """The same without waiting: the caller ends it. stdout and stderr go to ``to``, or a pipe."""
+    with contextlib.ExitStack() as files:
+        return subprocess.Popen(
+            [find(), "run", "--python", sys.executable, *options, str(script), *args],
+            cwd=script.parent,
+            env=env or clean_env(),
+            stdin=subprocess.DEVNULL,
+            stdout=files.enter_context(to.open("w")) if to is not None else subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, []),
+        )
 
 
 def wait_until(true: Callable[[], object], what: str, limit_s: float = 30) -> None:
@@ -93,7 +99,7 @@ def is_alive(pid: int) -> bool:
     """Whether a process runs (a zombie does not)."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
 

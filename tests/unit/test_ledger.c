@@ -68,11 +68,32 @@ static void next_save_waits_for_slow_rank_then_is_skipped(void **state)
 	assert_int_equal(begin(&ledger, 0, 2, 200), LEDGER_WAIT);
 	assert_int_equal(ledger_begin(&ledger, &ask, &verdict), LEDGER_REFUSE);
 	assert_non_null(strstr(verdict.why, "rank 1 has not staged global_step100"));
+	assert_null(strstr(verdict.why, "stopped"));
 	assert_int_equal(begin(&ledger, 1, 1, 100),
 		LEDGER_GRANT); /* late, but not too late for its own */
 	assert_true(ledger_staged(&ledger, 1, 1) >= 0);
 	assert_int_equal(begin(&ledger, 1, 2, 200), LEDGER_REFUSE); /* as rank 0 was told */
 	assert_int_equal(begin(&ledger, 1, 3, 300), LEDGER_GRANT);
+}
+
+static void a_stopped_rank_is_not_waited_for(void **state)
+{
+	struct ledger ledger;
+	struct ledger_ask ask = {.rank = 0,
+		.seq = 2,
+		.step = 200,
+		.tag = "global_step200",
+		.fits = true,
+		.stopped = true};
+
+	ledger_init(&ledger, 2, MINUTE_NS, 0);
+	begin(&ledger, 0, 1, 100);
+	ledger_staged(&ledger, 0, 1);
+	assert_int_equal(ledger_begin(&ledger, &ask, &verdict), LEDGER_REFUSE);
+	assert_string_equal(verdict.why,
+		"save of global_step200 skipped: rank 1 has not staged global_step100 yet: its "
+		"process is stopped");
+	assert_int_equal(verdict.code, PAWL_ETIMEDOUT);
 }
 
 static void who_goes_past_a_save_has_no_part_in_it(void **state)
@@ -353,6 +374,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(commits_when_all_ranks_staged),
 		cmocka_unit_test(next_save_waits_for_slow_rank_then_is_skipped),
+		cmocka_unit_test(a_stopped_rank_is_not_waited_for),
 		cmocka_unit_test(who_goes_past_a_save_has_no_part_in_it),
 		cmocka_unit_test(different_steps_fail_the_save_for_all),
 		cmocka_unit_test(hung_storage_costs_no_stall),

@@ -25,6 +25,9 @@ static const struct run_place place = {
 	.port = 12345,
 	.job = "gpt",
 	.agent = "/run/a b.sock",
+	.door = "/run/a b.door",
+	.least = 2,
+	.joins = 65,
 	.one_thread = true,
 };
 
@@ -55,7 +58,9 @@ static void workers_find_what_torchrun_sets(void **state)
 		{"TORCHELASTIC_RESTART_COUNT", "1"}, {"TORCHELASTIC_MAX_RESTARTS", "3"},
 		{"TORCHELASTIC_RUN_ID", "gpt"}, {"TORCHELASTIC_USE_AGENT_STORE", "False"},
 		{"OMP_NUM_THREADS", "1"}, {"PAWL_JOB_ID", "gpt"}, {"PAWL_ATTEMPT", "6"},
-		{"PAWL_AGENT", "/run/a b.sock"}, {"PAWL_SERVERS", "10.0.0.9:7:5,10.0.0.10:7:6"}};
+		{"PAWL_AGENT", "/run/a b.sock"}, {"PAWL_SERVERS", "10.0.0.9:7:5,10.0.0.10:7:6"},
+		{"PAWL_ELASTIC_DOOR", "/run/a b.door"}, {"PAWL_ELASTIC_MIN", "2"},
+		{"PAWL_ELASTIC_JOIN", "65"}};
 	struct wire_out set = {NULL};
 	char **env;
 

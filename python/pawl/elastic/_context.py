@@ -48,6 +48,14 @@ def is_to_leave() -> bool:
     return _told_to_leave
 
 
+def check_ending() -> None:
+    """While nothing is trained: ends the process if it was told to end, or to leave."""
+    if checkpoints().is_last():
+        raise SystemExit(PREEMPTED)
+    if is_to_leave():
+        raise SystemExit(0)
+
+
 def _listen() -> None:
     """Where ranks may come, they may be told to go."""
     if DOOR in os.environ and threading.current_thread() is threading.main_thread():

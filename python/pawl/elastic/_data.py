@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -15,6 +16,9 @@ from pawl.elastic import _context, _epochs, _metrics, _states
 from pawl.elastic._job import Skipped
 from pawl.elastic._plan import Batch, Micro, cut, order
 
+log = logging.getLogger("pawl")
+
+_WAIT_S: Final = 0.1  # between looks for ranks that lack
 _WISHES: Final = 4
 _WORDS: Final = 5 + _WISHES  # of a rank, at each step: see words()
 
@@ -276,6 +280,20 @@ class AdaptiveDataLoaderHelper:
                 self._hear(self._job.agree(self._wishes()))
         self._do_wishes()
 
+    def settle_ranks(self) -> None:
+        """Before a step: lets newcomers find the job, and where there are fewer ranks than it needs
+        waits for them."""
+        job, said = self._job, False
+        job.open_door()
+        while job.ranks < job.least:
+            if not said and job.rank == 0:
+                log.warning("elastic: waits for ranks: %d of at least %d", job.ranks, job.least)
+            said = True
+            self._hear(job.agree(self._wishes()))
+            self._do_wishes()
+            job.open_door()
+            time.sleep(_WAIT_S)
+
     def redo(self) -> None:
         """The step under way comes to nothing: its samples come again."""
         self._redo = True
@@ -339,6 +357,8 @@ class AdaptiveDataLoaderHelper:
     def profile(self, commit: bool, micro: Micro | None = None) -> Iterator[None]:
         """Around what is done with a batch. ``commit``: whether its time counts. ``micro``: what it
         is of, in loops of ours, which see to the rest themselves."""
+        if micro is None and self._count == 0:
+            self.settle_ranks()
         self._begin(micro)
         begin = time.monotonic()
         yield
@@ -488,7 +508,7 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
     def _run(self) -> Iterator[Any]:
         """Until a pass ends, or something changes."""
         helper = self._elastic
-        helper._job.open_door()
+        helper.settle_ranks()
         generation, chosen = helper._job.generation, helper._chosen
         micros = self._batches.micros()
         for number, (micro, batch) in enumerate(zip(micros, super().__iter__(), strict=False)):

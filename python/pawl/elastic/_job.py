@@ -8,7 +8,6 @@ has done all do; see ``Job.settle``.
 from __future__ import annotations
 
 import os
-import pickle
 import time
 import zlib
 from collections import Counter
@@ -22,10 +21,15 @@ import torch.distributed as dist
 
 from pawl import _membership, _register
 from pawl._membership import Membership
+from pawl.elastic import _wire
 from pawl.errors import PawlError, error
 
 _T = TypeVar("_T")
-DOOR: Final = "PAWL_ELASTIC_DOOR"  # a file with the name of rank 0's door
+# A file with the name of rank 0's door, and the numbers of all ranks, for whoever starts more.
+DOOR: Final = "PAWL_ELASTIC_DOOR"
+_OVER: Final = "over"  # it says instead when the job comes to its end
+JOIN: Final = "PAWL_ELASTIC_JOIN"  # set: this process is to join, by this number; else it has RANK
+_LEAST: Final = "PAWL_ELASTIC_MIN"  # ranks, below which nothing is trained
 _KNOCK_S: Final = 600.0
 _PAUSE_S: Final = 0.1  # between knocks
 # What a group of ours goes on after; all else is a mistake in the program.
@@ -57,17 +61,21 @@ class Job:
         self._lost: tuple[PawlError, int] | None = None  # gradients, in which generation
         self._agreed = 0  # agreements that are complete here
         self._last: Any = None  # what the last one told
+        self.least = int(os.environ.get(_LEAST) or 1)
         self._kept: list[dist.ProcessGroup] = []  # those that were shrunk; they carry the next one
-        self._door_name = ""
+        self._number = int(os.environ.get(JOIN) or os.environ.get("RANK") or 0)
+        self._numbers: list[int] = []  # of all ranks
+        self._told_door = ""
         self._meet()
 
     def _meet(self, *row: int) -> list[list[int]]:
         """Finds out who is there, and what each of them says."""
         self.rank, self.ranks = self.group.rank(), self.group.size()
-        table = self._gather(torch.tensor([_host(), *row])).tolist()
+        table = self._gather(torch.tensor([_host(), self._number, *row])).tolist()
         hosts = Counter(host for host, *_ in table)
         self.place = (len(hosts), self.ranks, max(hosts.values()))
-        return [said for _, *said in table]
+        self._numbers = [number for _, number, *_ in table]
+        return [said for _, _, *said in table]
 
     def let_go(self) -> None:
         """Before the process ends: gloo aborts some in which its group outlives the interpreter."""
@@ -182,16 +190,16 @@ class Job:
         """Rank 0: lets newcomers find the job, by the file that they are told of."""
         path = os.environ.get(DOOR)
         if path and self.rank == 0 and not self.newcomer and self.can_go_on:
-            name = self.group.door()
-            if name != self._door_name:
-                _write(Path(path), name)
-                self._door_name = name
+            text = " ".join(map(str, [self.group.door(), *self._numbers]))
+            if text != self._told_door:
+                _write(Path(path), text)
+                self._told_door = text
 
     def arrivals(self) -> int:
         """How many wait at this rank's door."""
         return self.group.waiting() if self.can_go_on else 0
 
-    def admit(self, pack: Callable[[], dict[str, bytes]]) -> None:
+    def admit(self, pack: Callable[[], dict[str, Any]]) -> None:
         """All ranks: lets in who waits, and tells them what ``pack`` has."""
         try:
             joined = self.group.admit()
@@ -205,26 +213,34 @@ class Job:
             self._kept.clear()
             mine = [r for r in range(before, self.ranks) if (r - before) % before == self.rank]
             if mine:
-                told = _encode((self._agreed, pack()))
-                size = torch.tensor([told.numel()])
+                head, tensors = _wire.take_apart((self._agreed, pack()))
+                told = [torch.tensor([head.numel()]), head, *tensors]
                 for newcomer in mine:
-                    dist.send(size, group=self.group, group_dst=newcomer)
-                    dist.send(told, group=self.group, group_dst=newcomer)
+                    sent = [dist.isend(t, group=self.group, group_dst=newcomer) for t in told]
+                    for work in sent:
+                        work.wait()
         except PawlError as lost:  # whoever it is, the next step fails, and is done without
             self.lose(lost)
 
-    def enter(self, unpack: Callable[[dict[str, bytes]], None]) -> None:
-        """A newcomer: joins the others, and takes over what they tell."""
+    def enter(
+        self, unpack: Callable[[dict[str, Any]], None], meanwhile: Callable[[], None]
+    ) -> None:
+        """A newcomer: joins the others, and takes over what they tell. ``meanwhile``: called while
+        it waits; it may raise. Ends the process if the job comes to its end first."""
         if not self.newcomer:
             return
-        self._succeed(_knock(Path(os.environ[DOOR])))
+        self._succeed(_knock(Path(os.environ[DOOR]), meanwhile))
         self.newcomer = False
         self._meet()
         size = torch.empty(1, dtype=torch.int64)
-        dist.recv(size, group=self.group)
-        told = torch.empty(int(size), dtype=torch.uint8)
-        dist.recv(told, group=self.group)
-        self._agreed, packed = _decode(told)
+        sender = dist.recv(size, group=self.group)
+        head = torch.empty(int(size), dtype=torch.uint8)
+        dist.recv(head, sender, group=self.group)
+        tensors = [torch.empty(shape, dtype=dtype) for dtype, shape in _wire.rooms(head)]
+        received = [dist.irecv(tensor, sender, group=self.group) for tensor in tensors]
+        for work in received:
+            work.wait()
+        self._agreed, packed = _wire.put_together(head, tensors)
         unpack(packed)
 
     # ---- collectives ----
@@ -237,22 +253,22 @@ class Job:
         return found.cpu()
 
     def _gather_objects(self, mine: Any) -> list[Any]:
-        data = _encode(mine)
+        data = _wire.dump(mine)
         sizes = self._gather(torch.tensor([data.numel()])).flatten().tolist()
-        padded = torch.zeros(max(sizes), dtype=torch.uint8)
+        padded = torch.zeros(_wire.aligned(max(sizes)), dtype=torch.uint8)
         padded[: data.numel()] = data
         rows = self._gather(padded)
-        return [_decode(row[:size]) for row, size in zip(rows, sizes, strict=True)]
+        return [_wire.load(row[:size]) for row, size in zip(rows, sizes, strict=True)]
 
     def tell(self, mine: Any, root: int = 0) -> Any:
         """Root's object, at all ranks."""
-        data = _encode(mine) if self.rank == root else torch.empty(0, dtype=torch.uint8)
+        data = _wire.dump(mine) if self.rank == root else torch.empty(0, dtype=torch.uint8)
         size = torch.tensor([data.numel()])
         self.broadcast(size, root)
         if self.rank != root:
             data = torch.empty(int(size), dtype=torch.uint8)
         self.broadcast(data, root)
-        return mine if self.rank == root else _decode(data)
+        return mine if self.rank == root else _wire.load(data)
 
     def broadcast(self, tensor: torch.Tensor, root: int = 0) -> None:
         """Root's, to all others, in place. Raises what the group does if a rank is lost."""
@@ -272,15 +288,6 @@ class Job:
         return dist.all_reduce(tensor, group=self.group, async_op=True)
 
 
-def _encode(value: Any) -> torch.Tensor:
-    return torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
-
-
-def _decode(data: torch.Tensor) -> Any:
-    """Of a rank of the job, which runs the same program."""
-    return pickle.loads(data.numpy().tobytes())
-
-
 def _write(path: Path, text: str) -> None:
     """For this user's processes only, whole or not at all."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
@@ -289,12 +296,16 @@ def _write(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def _knock(path: Path) -> dist.ProcessGroup:
+def _knock(path: Path, meanwhile: Callable[[], None]) -> dist.ProcessGroup:
     """Waits until it is let in: whoever has the door may be another one meanwhile."""
     end = time.monotonic() + _KNOCK_S
     while True:
+        meanwhile()
         try:
-            return _membership.join(path.read_text(), timedelta(seconds=_KNOCK_S), instead=True)
+            door, *_ = path.read_text().split()
+            if door == _OVER:
+                raise SystemExit(0)
+            return _membership.join(door, timedelta(seconds=_KNOCK_S), meanwhile)
         except (FileNotFoundError, PawlError) as why:
             if time.monotonic() > end:
                 raise error(

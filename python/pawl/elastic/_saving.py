@@ -6,8 +6,10 @@ import os
 import time
 from typing import Any, Final
 
+import torch
+
 from pawl import _stop
-from pawl.elastic import _adaptdl, _metrics, _states
+from pawl.elastic import _adaptdl, _metrics, _states, _wire
 from pawl.engine import AsIs, Engine, Found, Raw
 
 ROOT: Final = ("PAWL_ELASTIC_ROOT", "ADAPTDL_CHECKPOINT_PATH")
@@ -36,14 +38,17 @@ class Checkpoints:
         """Whether this process was told to end, by SIGTERM."""
         return self._listens and _stop.asked()
 
-    def read(self) -> dict[str, bytes]:
-        """What the newest one holds, by name, or AdaptDL's newest; nothing, if there is none."""
+    def read(self) -> dict[str, torch.Tensor]:
+        """The bytes of what the newest one holds, by name, or AdaptDL's newest; nothing, if there
+        is none."""
         if not self.root:
             return {}
         found = self._open().find()
         if found is None:
-            return _adaptdl.read(self.root)
-        return {name: _bytes_of(found, name) for name in found.names}
+            files = _adaptdl.read(self.root)
+        else:
+            files = {name: _bytes_of(found, name) for name in found.names}
+        return {name: _wire.raw(data) for name, data in files.items()}
 
     def save(self) -> None:
         """Saves all states, in milliseconds. At rank 0."""

@@ -13,9 +13,9 @@ from typing import Any, Final
 import torch.distributed as dist
 
 from pawl import _register, _rendezvous
+from pawl.elastic._job import JOIN
 from pawl.errors import error
 
-_JOIN: Final = "PAWL_ELASTIC_JOIN"  # set: see is_newcomer
 VERSION: Final = "0.2.11"  # of AdaptDL, whose names and protocols these are
 _DISCOVER_S: Final = 600.0  # for a supervisor to know where all ranks are
 _ASK_S: Final = 60.0  # for one answer
@@ -24,7 +24,7 @@ _PAUSE_S: Final = 0.2  # between two questions: not every supervisor waits befor
 
 def is_newcomer() -> bool:
     """Whether this process is to join a job that runs: it is alone until it is let in."""
-    return bool(os.environ.get(_JOIN))
+    return bool(os.environ.get(JOIN))
 
 
 def init_process_group(

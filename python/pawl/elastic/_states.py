@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 import torch
 
+from pawl.elastic import _wire
+
 
 class Writer(Protocol):
     def write(self, data: bytes, /) -> object: ...
@@ -17,7 +19,9 @@ class Reader(Protocol):
 
 
 _states: dict[str, State] = {}
-_pending: dict[str, bytes] = {}  # told by a rank or read from a checkpoint, of states to come
+# Told by a rank, or read from a checkpoint, of states to come: bytes as a tensor, or the object of
+# an ObjectState.
+_pending: dict[str, Any] = {}
 
 
 def file_of(name: str) -> str:
@@ -82,10 +86,13 @@ def load_state(state: State) -> bool:
     from pawl.elastic import _context  # which needs this module
 
     _context.job()  # it knows what there is
-    data = _pending.pop(file_of(state.name), None)
-    if data is None:
+    told = _pending.pop(file_of(state.name), None)
+    if told is None:
         return False
-    state.load(io.BytesIO(data))
+    if isinstance(state, ObjectState) and not isinstance(told, torch.Tensor):
+        state.unpack(told)
+    else:
+        state.load(io.BytesIO(told.numpy().tobytes()))
     return True
 
 
@@ -94,17 +101,22 @@ def every() -> list[State]:
     return list(_states.values())
 
 
-def pack() -> dict[str, bytes]:
-    """All states, as they are, by file."""
-    return {file_of(state.name): bytes_of(state) for state in every()}
+def pack() -> dict[str, Any]:
+    """All states, as they are, by file: to be promised to another rank."""
+    return {
+        file_of(state.name): state.pack()
+        if isinstance(state, ObjectState)
+        else _wire.raw(bytes_of(state))
+        for state in every()
+    }
 
 
-def promise(packed: dict[str, bytes]) -> None:
+def promise(packed: dict[str, Any]) -> None:
     """They are loaded when their states are made."""
     _pending.update(packed)
 
 
-def unpack(packed: dict[str, bytes]) -> None:
+def unpack(packed: dict[str, Any]) -> None:
     """Loads them: those that are to come when they do."""
     promise(packed)
     for state in every():

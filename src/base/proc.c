@@ -1,0 +1,27 @@
+/* Reads /proc (proc(5)).
+ */
+#include "base/proc.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+bool proc_is_stopped(uint32_t pid)
+{
+	char path[32];
+	char text[256]; /* "pid (name) state …"; a name has 15 bytes at most, any of them */
+	const char *after;
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+	if (fd >= 0) {
+		close(fd);
+	}
+	text[n > 0 ? n : 0] = '\0';
+	after = strrchr(text, ')');
+	return after != NULL && strncmp(after, ") T ", 4) == 0;
+}

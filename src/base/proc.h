@@ -1,0 +1,11 @@
+/* What the kernel tells of another process. */
+#ifndef BASE_PROC_H
+#define BASE_PROC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Whether it was stopped by a signal, and waits for SIGCONT; false if that cannot be told. */
+bool proc_is_stopped(uint32_t pid);
+
+#endif

@@ -1,0 +1,67 @@
+"""What ranks of elastic_rank.py have said: was every sample taken once, and is the result right?"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import ranks
+
+N, EPOCHS = 230, 2  # elastic_rank.py's own
+
+
+def steps(said: list[str]) -> tuple[dict[str, list[int]], list[str]]:
+    """(a step's first sample: this rank's samples when it was tried last, steps that were done)."""
+    tried, done = {}, []
+    for line in said:
+        word, _, rest = line.partition(" ")
+        if word == "TRY":
+            first, _, samples = rest.partition(": ")
+            tried[first] = [int(i) for i in samples.split()]
+        elif word == "DID":
+            done.append(rest)
+    return tried, done
+
+
+def check_each_once(said: list[list[str]], dead: tuple[int, ...] = ()) -> None:
+    """Every sample once in each epoch, of the steps of a rank that was there all the time. What one
+    that is gone had tried counts where the others have tried it no more often: they had its
+    gradients. Those that came later have done all that was left."""
+    whole = next(lines for rank, lines in enumerate(said) if rank not in dead)
+    done = steps(whole)[1]
+    assert len(set(done)) == len(done)
+    tries = [
+        Counter(line.split()[1] for line in lines if line.startswith("TRY ")) for lines in said
+    ]
+    most = tries[said.index(whole)]
+    taken: Counter[tuple[str, int]] = Counter()
+    for rank, lines in enumerate(said):
+        tried, own = steps(lines)
+        assert rank in dead or own == done[len(done) - len(own) :]
+        for first in done:
+            here = f"{first}:"
+            if first in tried and (rank not in dead or tries[rank][here] == most[here]):
+                taken.update((first.split(":")[0], i) for i in tried[first])
+    assert set(taken.values()) == {1} and len(taken) == N * EPOCHS
+
+
+def ends(said: list[list[str]], word: str) -> list[str]:
+    return [
+        line.split(" ", 1)[1] for lines in said for line in lines if line.startswith(f"{word} ")
+    ]
+
+
+@functools.cache
+def undisturbed() -> float:
+    """The norm of the weights, of a rank that is alone."""
+    alone = ranks.run_ranks(Path(__file__).with_name("elastic_rank.py"), 1)
+    return float(ends(alone, "WEIGHTS")[0])
+
+
+def check_weights(said: list[list[str]]) -> None:
+    """As if nothing had happened, but for rounding."""
+    for weights in ends(said, "WEIGHTS"):
+        assert float(weights) == pytest.approx(undisturbed(), abs=1e-8)

@@ -1,0 +1,259 @@
+"""`pawl run --elastic` and `pawl scale`: ranks are replaced, come and go; all is trained once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import program
+import ranks
+from conftest import SEED
+from elastic_said import EPOCHS, N, check_each_once, check_weights, ends
+
+program.find()
+SCRIPT = Path(__file__).with_name("elastic_rank.py")
+EVENTS = 50 if os.environ.get("PAWL_LONG") else 6
+
+
+class Run:
+    """A job of `pawl run --elastic`."""
+
+    def __init__(
+        self, folder: Path, limits: str, *args: str, script: Path = SCRIPT, **env: str
+    ) -> None:
+        self.job = f"elastic-{secrets.token_hex(4)}"
+        self.logs = folder / "logs"
+        self.logs.mkdir()
+        self._out = folder / "out"
+        own = [f"logs={self.logs}"] if script == SCRIPT else []
+        options = ["--elastic", *limits.split(), "--job", self.job]
+        self.process = program.start_script(
+            script,
+            *options,
+            args=[*own, *args],
+            env=program.clean_env(PAWL_HEARTBEAT="0.5", **env),
+            to=self._out,
+        )
+
+    def scale(self, *wanted: int) -> subprocess.CompletedProcess[str]:
+        return program.run("scale", self.job, *map(str, wanted))
+
+    def said(self) -> list[list[str]]:
+        """What each process has said, in the order of their starts."""
+        return [path.read_text().splitlines() for path in sorted(self.logs.iterdir())]
+
+    def pids(self) -> list[int]:
+        """Of processes that train, in the order of their starts."""
+        found = [int(path.name.split("-")[1]) for path in sorted(self.logs.iterdir())]
+        return [pid for pid in found if program.is_alive(pid)]
+
+    def out(self) -> str:
+        return self._out.read_text()
+
+    def wait_for(self, pattern: str, times: int = 1) -> None:
+        program.wait_until(
+            lambda: len(re.findall(pattern, self.out())) >= times, pattern, program.LIMIT_S
+        )
+
+    def wait_for_trained(self, processes: int) -> None:
+        """So many have begun a step."""
+        program.wait_until(
+            lambda: sum(any("TRY" in line for line in said) for said in self.said()) >= processes,
+            f"{processes} processes train",
+            program.LIMIT_S,
+        )
+
+    def end(self, code: int = 0) -> list[list[str]]:
+        self.process.wait(timeout=program.LIMIT_S)
+        assert self.process.returncode == code, self.out()
+        return self.said()
+
+
+@contextlib.contextmanager
+def running(folder: Path, limits: str, *args: str, **more: str) -> Iterator[Run]:
+    run = Run(folder, limits, *args, **more)  # type: ignore[arg-type]
+    try:
+        yield run
+    finally:
+        run.process.kill()
+        run.process.wait()
+
+
+def test_a_rank_that_is_killed_is_replaced(tmp_path: Path) -> None:
+    with running(tmp_path, "1:3", "pause=0.3", "kill=1@4") as run:
+        run.wait_for_trained(4)
+        said = run.end()
+    assert len(said) == 4
+    assert "was killed by SIGKILL" in run.out() and "restart" not in run.out()
+    check_each_once(said, dead=tuple(i for i in range(4) if not ends([said[i]], "END")))
+    check_weights(said)
+    assert {end.split(": ")[0].split()[-1] for end in ends(said, "END")} == {"3"}
+
+
+def test_ranks_are_more_and_fewer(tmp_path: Path) -> None:
+    with running(tmp_path, "1:4 -n 2", "pause=0.3") as run:
+        run.wait_for_trained(2)
+        asked = run.scale(3)
+        assert asked.stdout == f"{run.job}: 2 ranks, 3 wanted, from 1 to 4\n"
+        run.wait_for_trained(3)
+        assert run.scale().stdout == f"{run.job}: 3 ranks, 3 wanted, from 1 to 4\n"
+        run.scale(1)
+        run.wait_for("has left the others", 2)
+        said = run.end()
+    assert "attempt 1" not in run.out()
+    assert len(ends(said, "END")) == 1
+    check_each_once(said, dead=tuple(i for i in range(3) if not ends([said[i]], "END")))
+    check_weights(said)
+    assert ends(said, "SAMPLES") == [str(N * EPOCHS)]
+
+
+def test_below_the_minimum_it_waits(tmp_path: Path) -> None:
+    with running(tmp_path, "2:2", "pause=0.1", "kill=0@4") as run:
+        said = run.end()
+    assert "waits for ranks: 1 of at least 2" in run.out()
+    check_weights(said)
+    assert {end.split(": ")[0].split()[-1] for end in ends(said, "END")} == {"2"}
+
+
+def test_who_comes_too_late_ends(tmp_path: Path) -> None:
+    with running(tmp_path, "1:2 -n 1", "pause=0.1", f"hold={tmp_path / 'hold'}") as run:
+        run.wait_for_trained(1)
+        run.scale(2)
+        said = run.end()
+    assert len(said) <= 2 and len(ends(said, "END")) == 1
+    check_weights(said)
+
+
+def test_all_are_killed(tmp_path: Path) -> None:
+    """Then it is a restart as ever, from the last checkpoint."""
+    env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root"), "PAWL_ELASTIC_INTERVAL": "0.2"}
+    with running(tmp_path, "1:2", "pause=0.1", "kill=0@9,1@9", **env) as run:
+        said = run.end()
+    assert "restart 1 of 3" in run.out()
+    check_weights(said)
+    assert set(ends(said, "SAMPLES")) == {str(N * EPOCHS)}
+
+
+def test_it_is_preempted_and_goes_on(tmp_path: Path) -> None:
+    env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root")}
+    with running(tmp_path, "1:4 -n 2", "pause=0.3", **env) as run:
+        run.wait_for_trained(2)
+        run.process.send_signal(signal.SIGTERM)
+        before = run.end(143)
+    (tmp_path / "again").mkdir()
+    with running(tmp_path / "again", "1:4 -n 3", **env) as run:
+        after = run.end()
+    assert not ends(before, "END") and len(ends(after, "END")) == 3
+    check_weights(after)
+
+
+def test_who_waits_at_a_door_can_be_told_to_end(tmp_path: Path) -> None:
+    """Before there is one."""
+    door = str(tmp_path / "door")
+    env = program.clean_env(
+        PAWL_ELASTIC_JOIN="1", PAWL_ELASTIC_DOOR=door, PAWL_ELASTIC_ROOT=str(tmp_path / "root")
+    )
+    (waiting,) = ranks.start_ranks(SCRIPT, 1, env=env)
+    caught = Path(f"/proc/{waiting.pid}/status")
+    bit = 1 << (signal.SIGTERM - 1)
+
+    def listens() -> bool:
+        found = re.search(r"SigCgt:\s*(\w+)", caught.read_text())
+        return found is not None and bool(int(found[1], 16) & bit)
+
+    program.wait_until(listens, "SIGTERM is heard", program.LIMIT_S)
+    waiting.terminate()
+    assert waiting.wait(program.LIMIT_S) == 143
+    waiting.communicate()
+
+
+PLAIN = """
+import os, pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *args: sys.exit(143))
+here = pathlib.Path(f"world{os.environ['WORLD_SIZE']}.rank{os.environ['RANK']}")
+here.touch()
+while not pathlib.Path("end").exists():
+    time.sleep(0.05)
+"""
+
+
+def test_another_script_starts_again_with_so_many(tmp_path: Path) -> None:
+    script = tmp_path / "plain.py"
+    script.write_text(PLAIN)
+
+    def begun(world: int) -> bool:
+        return len(list(tmp_path.glob(f"world{world}.rank*"))) == world
+
+    with running(tmp_path, "1:3 -n 2", script=script) as run:  # type: ignore[arg-type]
+        program.wait_until(lambda: begun(2), "two ranks")
+        run.scale(3)
+        program.wait_until(lambda: begun(3), "three ranks")
+        run.scale(1)
+        program.wait_until(lambda: begun(1), "one rank")
+        (tmp_path / "end").touch()
+        run.end()
+    assert "restart" not in run.out()
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    script = tmp_path / "plain.py"
+    script.write_text(PLAIN)
+    for options, code, text in [
+        (["--elastic", "3:2"], 2, "MIN is more than MAX"),
+        (["--elastic", "2"], 2, "MIN:MAX, as in 1:8"),
+        (["--elastic", "0:2"], 2, "from 1 to 64"),
+        (["--elastic", "1:2", "-n", "3"], 2, "from 1 to 2"),
+        (["--elastic", "1:2", "--nnodes", "2", "--rendezvous", "::1:1"], 2, "of one node"),
+    ]:
+        done = program.run_script(script, *options)
+        assert (done.returncode, text in done.stderr) == (code, True), done.stderr
+    with running(tmp_path, "1:2", script=script) as run:  # type: ignore[arg-type]
+        program.wait_until(lambda: len(list(tmp_path.glob("world2.*"))) == 2, "two ranks")
+        for words, code, text in [
+            ([run.job, "3"], 2, f"3 ranks: job {run.job} has from 1 to 2"),
+            ([run.job, "1", "2"], 2, "one job and one number"),
+            ([run.job, "x"], 2, "a whole number"),
+            ([], 2, "of which job?"),
+            (["another"], 3, "job another does not run here"),
+        ]:
+            done = program.run("scale", *words)
+            assert (done.returncode, text in done.stderr) == (code, True), done.stderr
+        (tmp_path / "end").touch()
+        run.end()
+    (tmp_path / "end").unlink()
+    fixed = program.start_script(script, "--job", run.job)
+    program.wait_until(lambda: len(list(tmp_path.glob("world1.*"))) == 1, "one rank")
+    done = program.run("scale", run.job, "2")
+    assert done.returncode == 1 and "cannot have more or fewer" in done.stderr
+    (tmp_path / "end").touch()
+    fixed.communicate(timeout=program.LIMIT_S)
+
+
+def test_anything_happens(tmp_path: Path) -> None:
+    """Ranks are killed, added and sent away at random: what comes out is what one rank makes."""
+    rng = random.Random(SEED)
+    with running(tmp_path, "1:4 -n 3", "pause=0.4") as run:
+        run.wait_for_trained(3)
+        happened = []
+        for _ in range(EVENTS):
+            time.sleep(rng.uniform(0, 1.5))
+            pids = run.pids()
+            if rng.random() < 0.5 or len(pids) < 2:
+                happened.append(f"scale {(wanted := rng.randint(1, 4))}")
+                run.scale(wanted)
+            else:
+                happened.append(f"kill {(pid := rng.choice(pids))}")
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        print(happened)
+        said = run.end()
+    check_weights(said)
+    assert len({end.split(": ")[1] for end in ends(said, "END")}) == 1

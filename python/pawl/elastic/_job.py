@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -33,6 +34,8 @@ _LEAST: Final = "PAWL_ELASTIC_MIN"  # ranks, below which nothing is trained
 _KNOCK_S: Final = 600.0
 _PAUSE_S: Final = 0.1  # between knocks
 # What a group of ours goes on after; all else is a mistake in the program.
+_GIVE_BACK_S: Final = 1.0  # at most, for what the group still holds
+_GIVE_BACK_PAUSE_S: Final = 0.001
 _GONE: Final = {"PAWL_EPEER", "PAWL_ETIMEDOUT", "PAWL_ECANCELED"}
 
 
@@ -61,6 +64,7 @@ class Job:
         self._lost: tuple[PawlError, int] | None = None  # gradients, in which generation
         self._agreed = 0  # agreements that are complete here
         self._last: Any = None  # what the last one told
+        self._lent: list[weakref.ref[torch.Tensor]] = []  # that the group may still hold
         self.least = int(os.environ.get(_LEAST) or 1)
         self._kept: list[dist.ProcessGroup] = []  # those that were shrunk; they carry the next one
         self._number = int(os.environ.get(JOIN) or os.environ.get("RANK") or 0)
@@ -78,8 +82,12 @@ class Job:
         return [said for _, _, *said in table]
 
     def let_go(self) -> None:
-        """Before the process ends: gloo aborts some in which its group outlives the interpreter."""
+        """Before the process ends: gloo aborts some in which its group outlives the interpreter,
+        or in which its thread has yet to give a tensor back, which takes the interpreter."""
         ours = self.can_go_on
+        end = time.monotonic() + _GIVE_BACK_S
+        while any(ref() is not None for ref in self._lent) and time.monotonic() < end:
+            time.sleep(_GIVE_BACK_PAUSE_S)
         self.group = None
         self._kept.clear()
         if not ours and dist.is_initialized():
@@ -249,7 +257,10 @@ class Job:
         if self.ranks == 1:
             return mine[None]
         found = torch.empty(self.ranks, mine.numel(), dtype=mine.dtype, device=self._device)
-        dist.all_gather(list(found), mine.to(self._device), group=self.group)
+        tensors = [mine.to(self._device), *found]
+        dist.all_gather(tensors[1:], tensors[0], group=self.group)
+        self._lent = [ref for ref in self._lent if ref() is not None]
+        self._lent += map(weakref.ref, tensors)
         return found.cpu()
 
     def _gather_objects(self, mine: Any) -> list[Any]:

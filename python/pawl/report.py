@@ -1,8 +1,9 @@
-"""``python -m pawl.report ROOT --out DIR``: a page and pictures of a job's checkpoints.
+"""``python -m pawl.report ROOT --out DIR``: a page and pictures of a job.
 
 From the two files that the agent keeps in the root (docs/format.md), it draws what saving cost and
 what it was worth: stalls, throughput, sizes and levels over time, the work that each failure cost,
-and the interval between saves that would have cost least. ``pawl report`` is the same.
+and the interval between saves that would have cost least; from the one that an elastic job keeps
+there, its batch, noise scale, goodput and ranks over time. ``pawl report`` is the same.
 
 The page is one file without outside resources; the pictures in it are SVG. Needs matplotlib.
 """
@@ -10,19 +11,18 @@ The page is one file without outside resources; the pictures in it are SVG. Need
 from __future__ import annotations
 
 import argparse
-import base64
 import html
-import io
 import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pawl import _core, _history
+from pawl import _core, _drawing, _history, _training, _training_report
+from pawl._drawing import EXIT_FAILURE, percent, size_text, span, time_text
 from pawl._history import Failure, History
+from pawl._training_report import Told
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +31,7 @@ CONFIDENCE: Final = 0.95
 # What is believed of failures before any was seen, as Checkpointer.due() has it: one a day.
 PRIOR_FAILURES: Final = 1.0
 PRIOR_S: Final = 86400.0
-EXIT_FAILURE, EXIT_NOTHING = 1, 3  # docs/exit-codes.md
+EXIT_NOTHING: Final = 3  # docs/exit-codes.md
 
 
 @dataclass(frozen=True)
@@ -99,44 +99,6 @@ def find_interval(history: History, failures: Sequence[Failure]) -> Interval | N
     )
 
 
-# ---- numbers for people ----
-
-
-def span(seconds: float | None) -> str:
-    """``1.2 ms``, ``3.4 s``, ``2 min 5 s``, ``3 h 20 min``, ``2 d 4 h``."""
-    if seconds is None:
-        return "–"
-    if seconds == float("inf"):
-        return "∞"
-    if seconds < 1:
-        return f"{seconds * 1000:.3g} ms"
-    if seconds < 59.95:
-        return f"{seconds:.3g} s"
-    units = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
-    size, name, part, part_name = next(u for u in units if round(seconds / u[2]) * u[2] >= u[0])
-    whole, rest = divmod(round(seconds / part) * part, size)
-    return f"{whole} {name}" + (f" {rest // part} {part_name}" if rest else "")
-
-
-def size_text(count: float) -> str:
-    """``17 bytes``, ``1.2 GiB``."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
-
-
-def time_text(at: float) -> str:
-    """UTC, to the second."""
-    return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def percent(part: float) -> str:
-    """``0.0123 %`` with three digits that count."""
-    return f"{part * 100:.3g} %"
-
-
 def summarise(
     history: History, failures: Sequence[Failure], best: Interval | None
 ) -> list[tuple[str, str]]:
@@ -184,44 +146,7 @@ _LEVELS: Final = {
 }
 _FAILURE: Final = "#A3005C"
 _CURVE, _BAND, _POINT = "#0072B2", "#56B4E9", "#D55E00"
-_STYLE: Final = {
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "axes.titlesize": 11,
-    "axes.titlelocation": "left",
-    "axes.titleweight": "bold",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#DDDDDD",
-    "grid.linewidth": 0.6,
-    "axes.axisbelow": True,
-    "figure.facecolor": "white",
-    "legend.frameon": False,
-    "svg.hashsalt": "pawl",
-}
 _MANY: Final = 3000  # points that are drawn as pixels in the SVG, too
-
-
-def _plots() -> Any:
-    """matplotlib, drawing into files; SystemExit naming what to install if it is missing."""
-    try:
-        import matplotlib
-    except ImportError:
-        print(
-            "pawl report: matplotlib draws the pictures and is not installed: "
-            "pip install 'pawl[report]', or pip install matplotlib",
-            file=sys.stderr,
-        )
-        raise SystemExit(EXIT_FAILURE) from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
-
-
-def _dates(seconds: Sequence[float]) -> list[datetime]:
-    return [datetime.fromtimestamp(at, timezone.utc) for at in seconds]
 
 
 def _scatter(axes: Any, history: History, value: str, scale: float) -> None:
@@ -229,7 +154,7 @@ def _scatter(axes: Any, history: History, value: str, scale: float) -> None:
     for level, (color, marker, _) in _LEVELS.items():
         known = [row for row in history.rows if row.level == level and getattr(row, value)]
         axes.scatter(
-            _dates([row.begun for row in known]),
+            _drawing.dates([row.begun for row in known]),
             [getattr(row, value) / scale for row in known],
             s=16,
             color=color,
@@ -244,9 +169,11 @@ def _mark_runs(axes: Any, history: History) -> None:
     """Failures as dashed lines; times in which nothing ran as grey."""
     for run, after in zip(history.runs, [*history.runs[1:], None], strict=True):
         if run.how in ("failed", "lost"):
-            axes.axvline(_dates([run.ended])[0], color=_FAILURE, lw=1.2, ls="--", zorder=1)
+            axes.axvline(_drawing.dates([run.ended])[0], color=_FAILURE, lw=1.2, ls="--", zorder=1)
         if after is not None and after.started > run.ended:
-            axes.axvspan(*_dates([run.ended, after.started]), color="#EEEEEE", lw=0, zorder=0)
+            axes.axvspan(
+                *_drawing.dates([run.ended, after.started]), color="#EEEEEE", lw=0, zorder=0
+            )
 
 
 def _log_if_wide(axes: Any, values: Sequence[float]) -> None:
@@ -260,7 +187,7 @@ def _log_if_wide(axes: Any, values: Sequence[float]) -> None:
 
 def draw_saves(history: History) -> Figure:
     """Stall, throughput, size and step of every save over time, with the failures."""
-    plots = _plots()
+    plots = _drawing.plots()
     from matplotlib import dates, lines
 
     figure, panels = plots.subplots(4, 1, figsize=(10, 11), sharex=True, layout="constrained")
@@ -273,7 +200,12 @@ def draw_saves(history: History) -> Figure:
     speeds = [row.size / row.persist / 2**20 for row in written if row.size and row.persist]
     color, marker, _ = _LEVELS["durable"]
     speed.scatter(
-        _dates([row.begun for row in written]), speeds, s=16, color=color, marker=marker, lw=0
+        _drawing.dates([row.begun for row in written]),
+        speeds,
+        s=16,
+        color=color,
+        marker=marker,
+        lw=0,
     )
     _log_if_wide(speed, speeds)
     speed.set(title="How fast it was made durable", ylabel="throughput, MiB/s")
@@ -306,7 +238,7 @@ def _curve(best: Interval, rate: float, intervals: Sequence[float]) -> list[floa
 
 def draw_interval(best: Interval) -> Figure:
     """Expected overhead over the interval between saves, with the measured point and the best."""
-    plots = _plots()
+    plots = _drawing.plots()
     from matplotlib import ticker
 
     low = min(best.measured, best.daly_low) / 5
@@ -363,25 +295,6 @@ def draw_interval(best: Interval) -> Figure:
 
 # ---- the page ----
 
-_CSS: Final = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff;
-       max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
-dl { display: grid; grid-template-columns: max-content auto; gap: .15rem 1.5rem; }
-dt { color: #555; } dd { margin: 0; }
-table { border-collapse: collapse; width: 100%; font-size: .9rem; }
-th { text-align: left; color: #555; font-weight: 600; }
-td, th { padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #ddd; vertical-align: top; }
-img { width: 100%; height: auto; } .note { color: #555; font-size: .9rem; }
-"""
-
-
-def _picture(figure: Figure, alt: str) -> str:
-    out = io.BytesIO()
-    figure.savefig(out, format="svg", metadata={"Date": None}, dpi=150)
-    data = base64.b64encode(out.getvalue()).decode()
-    return f'<img alt="{html.escape(alt)}" src="data:image/svg+xml;base64,{data}">'
-
 
 def _failures_table(failures: Sequence[Failure]) -> str:
     if not failures:
@@ -429,47 +342,80 @@ def _interval_text(best: Interval) -> str:
     )
 
 
-def write_report(root: Path, out: Path) -> list[tuple[str, str]]:
-    """Writes ``report.html``, ``saves.png`` and ``interval.png`` to ``out``; returns the summary.
-
-    FileNotFoundError if the root has no history.
-    """
-    history = _history.read(root)
-    if not history.rows:
-        raise FileNotFoundError(f"{root}: its history has no rows yet")
-    plots = _plots()
+def _checkpoints(history: History, out: Path) -> tuple[list[tuple[str, str]], list[str]]:
+    """Draws what saving cost: the summary, and parts of the page."""
+    plots = _drawing.plots()
     failures = history.failures()
     best = find_interval(history, failures)
-    facts = summarise(history, failures, best)
+    saves = draw_saves(history)
+    saves.savefig(out / "saves.png", dpi=130)
+    parts = [
+        "<h2>Saves</h2>",
+        _drawing.picture(saves, "Stall, throughput, size and step of every save over time"),
+        "<h2>Failures</h2>",
+        _failures_table(failures),
+        "<h2>How often to save</h2>",
+    ]
+    plots.close(saves)
+    if best is None:
+        parts.append("<p>There are too few saves yet to say anything.</p>")
+    else:
+        interval = draw_interval(best)
+        interval.savefig(out / "interval.png", dpi=130)
+        picture = _drawing.picture(interval, "Expected overhead by interval")
+        parts += [_interval_text(best), picture]
+        plots.close(interval)
+    return summarise(history, failures, best), parts
+
+
+def _read(root: Path) -> tuple[History, Told | None]:
+    """FileNotFoundError if there is nothing of either."""
+    told = _training_report.read(root)
+    try:
+        history = _history.read(root)
+    except FileNotFoundError:
+        if told is None:
+            raise
+        return History(), told
+    if not history.rows and told is None:
+        raise FileNotFoundError(f"{root}: its history has no rows yet")
+    return history, told
+
+
+def write_report(root: Path, out: Path, beside: Sequence[Path] = ()) -> list[tuple[str, str]]:
+    """Writes ``report.html`` and its pictures to ``out``; returns the summary.
+
+    ``beside``: other runs of elastic training, drawn beside that of ``root``. FileNotFoundError if
+    there is nothing to tell of one of them.
+    """
+    history, told = _read(root)
+    runs = [(root, told), *((place, _training_report.read(place)) for place in beside)]
+    for place, run in runs if beside else []:
+        if run is None:
+            raise FileNotFoundError(f"{place}: there is no {_training.FILE}: nothing was trained")
+    facts: list[tuple[str, str]] = []
+    parts: list[str] = []
+    plots = _drawing.plots()
     out.mkdir(parents=True, exist_ok=True)
-    with plots.rc_context(_STYLE):
-        saves = draw_saves(history)
-        saves.savefig(out / "saves.png", dpi=130)
-        parts = [
-            f"<h1>Checkpoints of {html.escape(root.name or str(root))}</h1>",
-            "<dl>" + "".join(f"<dt>{n}</dt><dd>{html.escape(v)}</dd>" for n, v in facts) + "</dl>",
-            "<h2>Saves</h2>",
-            _picture(saves, "Stall, throughput, size and step of every save over time"),
-            "<h2>Failures</h2>",
-            _failures_table(failures),
-            "<h2>How often to save</h2>",
-        ]
-        plots.close(saves)
-        if best is None:
-            parts.append("<p>There are too few saves yet to say anything.</p>")
-        else:
-            interval = draw_interval(best)
-            interval.savefig(out / "interval.png", dpi=130)
-            parts += [_interval_text(best), _picture(interval, "Expected overhead by interval")]
-            plots.close(interval)
-    parts.append(
+    with plots.rc_context(_drawing.STYLE):
+        if told is not None:
+            facts += _training_report.summarise(told)
+            parts.append(_training_report.section([run for _, run in runs if run], out))
+        if history.rows:
+            of_saves, pictures = _checkpoints(history, out)
+            facts += of_saves
+            parts += pictures
+    name = html.escape(root.name or str(root))
+    rows = len(history.rows) + (len(told.rows) if told is not None else 0)
+    listed = "".join(f"<dt>{n}</dt><dd>{html.escape(v)}</dd>" for n, v in facts)
+    note = (
         f'<p class="note">Made by pawl {html.escape(_core.version)} from '
-        f"{html.escape(str(root))}: {len(history.rows)} rows.</p>"
+        f"{html.escape(str(root))}: {rows} rows.</p>"
     )
     page = (
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
-        f"<title>Checkpoints of {html.escape(root.name or str(root))}</title>"
-        f"<style>{_CSS}</style><body>{''.join(parts)}</body></html>\n"
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{name}</title>'
+        f"<style>{_drawing.CSS}</style><body><h1>{name}</h1><dl>{listed}</dl>"
+        f"{''.join(parts)}{note}</body></html>\n"
     )
     (out / "report.html").write_text(page, encoding="utf-8")
     return facts
@@ -477,12 +423,21 @@ def write_report(root: Path, out: Path) -> list[tuple[str, str]]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command. Returns an exit code (docs/exit-codes.md)."""
-    parser = argparse.ArgumentParser("pawl report", description="A report on a root's checkpoints.")
+    parser = argparse.ArgumentParser("pawl report", description="A report on a job's root.")
     parser.add_argument("root", type=Path, metavar="ROOT", help="directory of the checkpoints")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="made if missing")
+    parser.add_argument(
+        "--beside",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="ROOT",
+        help="another run of elastic training, drawn beside it; may be given again",
+    )
     options = parser.parse_args(argv)
     try:
-        facts = write_report(options.root.resolve(), options.out)
+        beside = [place.resolve() for place in options.beside]
+        facts = write_report(options.root.resolve(), options.out, beside)
     except FileNotFoundError as reason:
         print(f"pawl report: {reason}", file=sys.stderr)
         return EXIT_NOTHING

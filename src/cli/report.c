@@ -7,19 +7,26 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum option { OUT, PYTHON };
+enum option { OUT, BESIDE, PYTHON };
+
+/* Runs that are drawn beside another one: more than a picture can tell apart. */
+#define BESIDE_MAX 16
 
 static const struct cli_option options[] = {
 	[OUT] = {"--out", 'o', "DIR", "where report.html and the pictures go; made if missing"},
+	[BESIDE] = {"--beside", 0, "ROOT",
+		"another run of elastic training, drawn beside it; may be given again"},
 	[PYTHON] = {"--python", 0, "PATH", "the interpreter that has pawl and matplotlib"},
 	{NULL},
 };
 
 /* The command line. */
 struct line {
-	const char *root;   /* ROOT */
-	const char *out;    /* --out */
-	const char *python; /* --python; NULL: as pawl run finds it */
+	const char *root;               /* ROOT */
+	const char *out;                /* --out */
+	const char *python;             /* --python; NULL: as pawl run finds it */
+	const char *beside[BESIDE_MAX]; /* --beside */
+	int beside_n;
 };
 
 static int read_line(struct cli_reader *reader, struct line *line)
@@ -32,6 +39,12 @@ static int read_line(struct cli_reader *reader, struct line *line)
 		}
 		if (what == OUT) {
 			line->out = reader->value;
+		} else if (what == BESIDE) {
+			if (line->beside_n == BESIDE_MAX) {
+				return cli_usage(reader->command, "--beside %s: at most %d of them",
+					reader->value, BESIDE_MAX);
+			}
+			line->beside[line->beside_n++] = reader->value;
 		} else if (what == PYTHON) {
 			line->python = reader->value;
 		} else if (line->root != NULL) {
@@ -45,6 +58,22 @@ static int read_line(struct cli_reader *reader, struct line *line)
 			line->root == NULL ? "ROOT" : "--out DIR");
 	}
 	return CLI_END;
+}
+
+/* Returns only if the interpreter can't be run. */
+static void become(const char *python, const struct line *line)
+{
+	const char *words[6 + 2 * BESIDE_MAX + 2] = {python, "-m", "pawl.report", "--out",
+		line->out};
+	int n = 5;
+
+	for (int i = 0; i < line->beside_n; i++) {
+		words[n++] = "--beside";
+		words[n++] = line->beside[i];
+	}
+	words[n++] = "--";
+	words[n++] = line->root;
+	execv(python, (char *const *)words);
 }
 
 static int main_report(const struct cli_command *command, int argc, char **argv)
@@ -62,8 +91,7 @@ static int main_report(const struct cli_command *command, int argc, char **argv)
 		return cli_fail(command, &err);
 	}
 	setenv("PYTHONSAFEPATH", "1", 1); /* no pawl.py or torch.py of the working directory */
-	execl(python, python, "-m", "pawl.report", "--out", line.out, "--", line.root,
-		(char *)NULL);
+	become(python, &line);
 	pawl_err_sys(&err, "run %s", python);
 	return cli_fail(command, &err);
 }
@@ -71,11 +99,13 @@ static int main_report(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_report = {
 	.name = "report",
 	.args = "ROOT --out DIR",
-	.summary = "Draw what a job's checkpoints cost, and how often it should save",
+	.summary = "Draw what a job's checkpoints cost, and what its elastic training did",
 	.details =
 		"Writes report.html, saves.png and interval.png from the history of ROOT: stall,\n"
 		"throughput, size and level over time, the work lost at each failure, and the\n"
-		"interval between saves that would have cost least. Needs matplotlib.\n",
+		"interval between saves that would have cost least; and training.png, of an "
+		"elastic\n"
+		"job: batch, noise scale, goodput and ranks over time. Needs matplotlib.\n",
 	.options = options,
 	.main = main_report,
 };

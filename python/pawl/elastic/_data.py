@@ -12,7 +12,8 @@ from typing import Any, Final
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from pawl.elastic import _context, _epochs, _metrics, _states
+from pawl._training import Row
+from pawl.elastic import _context, _epochs, _metrics, _record, _states
 from pawl.elastic._job import Skipped
 from pawl.elastic._plan import Batch, Micro, cut, order
 
@@ -205,14 +206,48 @@ class AdaptiveDataLoaderHelper:
 
     def _decide(self) -> tuple[int, int]:
         """Rank 0: what the next steps are of; (0, 0): as they are."""
+        if self._job.rank != 0:
+            return 0, 0
+        if not _record.current().begun:
+            self._write_down(_metrics.Choice(None, None, "as it was given"))
+        if not _metrics.current().is_due():
+            return 0, 0
+        choice = self._choose()
+        self._write_down(choice)
+        return choice.batch or (0, 0)
+
+    def _choose(self) -> _metrics.Choice:
         metrics = _metrics.current()
-        if self.max_batch_size is None or self._job.rank != 0 or not metrics.is_due():
-            return 0, 0
+        if self.max_batch_size is None:
+            return _metrics.Choice(None, None, "it is fixed")
         if not metrics.fit():
-            return 0, 0
+            return _metrics.Choice(None, None, "nothing was measured yet")
         metrics.tell(self._bounds())
         now = (self.batch.atomic, self.batch.accum)
-        return metrics.choose(self._bounds(), self._job.place, now) or (0, 0)
+        return metrics.choose(self._bounds(), self._job.place, now)
+
+    def _write_down(self, choice: _metrics.Choice) -> None:
+        metrics, batch, place = _metrics.current(), self.batch, self._job.place
+        atomic, accum = choice.batch or (batch.atomic, batch.accum)
+        row = Row(
+            step=metrics.steps,
+            epoch=_epochs.current_epoch(),
+            progress=metrics.progress,
+            ranks=place[1],
+            nodes=place[0],
+            batch=place[1] * atomic * (accum + 1) if choice.batch else batch.total,
+            atomic=atomic,
+            accum=accum,
+            predicted=choice.goodput,
+            why=choice.why,
+        )
+        sqr, var = metrics.moments()
+        if sqr > 0 and var > 0:
+            row.noise = self.batch_size * var / sqr
+            low, high = metrics.noise_interval() or (None, None)
+            row.noise_low = None if low is None else low * self.batch_size
+            row.noise_high = None if high is None else high * self.batch_size
+        _record.current().add(row, metrics.samples, self.batch_size)
 
     # ---- steps ----
 
@@ -308,7 +343,8 @@ class AdaptiveDataLoaderHelper:
 
     def _end_step(self) -> None:
         if self._gains:
-            _metrics.current().advance(sum(self._gains) / len(self._gains))
+            samples = self._micro.size if self._micro is not None else self.batch.total
+            _metrics.current().advance(sum(self._gains) / len(self._gains), samples)
             self._gains.clear()
         for listener in self._listeners:
             listener(not self._redo)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pawl.elastic import _context, _states
+from pawl.elastic import _context, _metrics, _record, _states
 
 
 class _Epochs(_states.State):
@@ -64,6 +64,8 @@ def remaining_epochs_until(epoch: int) -> Iterator[int]:
             state.current = None
     if state.finished > begun:  # or a new start would do the last minute again
         _context.checkpoint()
+        metrics = _metrics.current()
+        _record.current().end(metrics.steps, metrics.progress, metrics.samples)
 
 
 def current_epoch() -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pawl import _core
@@ -20,6 +21,15 @@ _BETTER: Final = 1.05  # a batch must be, to be worth a change
 Key = tuple[tuple[int, int, int], int]  # a place, and an atomic batch
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What a look for a better batch has found."""
+
+    batch: tuple[int, int] | None  # atomic, accum; None: as it was
+    goodput: float | None  # predicted, of what is from now on; None: not known
+    why: str
+
+
 class Metrics(_states.State):
     """Times of steps, the fit to them, and the worth of what was done. The same at all ranks."""
 
@@ -27,6 +37,7 @@ class Metrics(_states.State):
         super().__init__("adaptdl-metrics")
         self.progress = 0.0  # in steps of an initial batch
         self.steps = 0  # of any batch
+        self.samples = 0  # in them, in this run
         self.perf: _core.Perf | None = None
         self._profile: dict[Key, list[float]] = {}  # steps, seconds of gradients, of steps
         self._models: list[AdaptiveDataParallel] = []
@@ -38,15 +49,21 @@ class Metrics(_states.State):
         """A model that is trained."""
         self._models.append(model)
 
-    def advance(self, gain: float) -> None:
+    def advance(self, gain: float, samples: int) -> None:
         """A step was made."""
         self.progress += gain
         self.steps += 1
+        self.samples += samples
 
     def moments(self) -> _core.Moments:
         """Of all models together."""
         sqr, var = zip(*(model.noise.moments() for model in self._models), strict=True)
         return sum(sqr), sum(var)
+
+    def noise_interval(self) -> tuple[float, float] | None:
+        """Where the noise scale lies with 95 %, in initial batches; None: it is too early, or of
+        several models."""
+        return self._models[0].noise.interval() if len(self._models) == 1 else None
 
     def record(self, place: _core.Place, atomic: int, grad_s: float, step_s: float) -> None:
         """A step's times: of its last gradient alone, and with what is reduced beside it."""
@@ -86,16 +103,24 @@ class Metrics(_states.State):
         bounds: tuple[int, int, int, int, bool],
         place: _core.Place,
         now: tuple[int, int],
-    ) -> tuple[int, int] | None:
-        """(atomic, accum) of the best batch; None: none is much better than ``now``, or may be."""
+    ) -> Choice:
+        """The best batch, if it is much better than ``now``."""
         assert self.perf is not None
         noise = self.moments()
         best = _core.batch_choose(self.perf, noise, bounds, place)
-        if best is None:
-            return None
-        atomic, accum, worth = best
         was = _core.goodput(self.perf, noise, bounds[0], place, now)
-        return (atomic, accum) if worth > was * _BETTER else None
+        if best is None:
+            return Choice(None, was, "so many ranks can have no batch within the bounds")
+        atomic, accum, worth = best
+        if (atomic, accum) == now:
+            return Choice(None, was, "it is the best")
+        better = f"{100 * (worth / was - 1):.2g} % better" if was > 0 else "better"
+        if worth > was * _BETTER:
+            return Choice(
+                (atomic, accum), worth, f"{better} than {place[1] * now[0] * (now[1] + 1)}"
+            )
+        other = place[1] * atomic * (accum + 1)
+        return Choice(None, was, f"{other} would be {better} only")
 
     def save(self, fileobj: _states.Writer) -> None:
         rows = [[place, atomic, row] for (place, atomic), row in self._profile.items()]

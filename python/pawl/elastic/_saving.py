@@ -20,11 +20,16 @@ _FLUSH_S: Final = 600.0  # for the last one, before the process ends
 PREEMPTED: Final = 143  # exit code: it saved, and wants to be started again
 
 
+def root() -> str:
+    """Where a job's checkpoints are; "": it has none."""
+    return next((os.environ[name] for name in ROOT if os.environ.get(name)), "")
+
+
 class Checkpoints:
     """Of one job; ``root`` "": there are none."""
 
     def __init__(self) -> None:
-        self.root = next((os.environ[name] for name in ROOT if os.environ.get(name)), "")
+        self.root = root()
         self._interval_s = float(os.environ.get(_INTERVAL) or _INTERVAL_S)
         self._due = time.monotonic() + self._interval_s
         self._engine: Engine | None = None

@@ -3,9 +3,10 @@
 `kill=RANK@STEP,...`: that rank ends itself there, in its backward pass or (`at=forward`, `at=step`)
 before or behind it. `pause=SECONDS` in each step. `mark=FILE` is made behind the fourth one.
 `logs=DIR`: a file there for each process has what it prints, too. `hold=FILE`: newcomers wait for
-it before they join; it is made behind the last step. Every rank prints "> TRY FIRST: SAMPLES"
-before a step, "> DID FIRST" behind it, and at the end "> END RANK of RANKS: WEIGHTS", their norm,
-"> SAMPLES N" that its statistics have, and "> NOISE" with what is known of that.
+it before they join; it is made behind the last step. `own=1`: by a loader as users write them.
+Every rank prints "> TRY FIRST: SAMPLES" before a step, "> DID FIRST" behind it, and at the end
+"> END RANK of RANKS: WEIGHTS", their norm, "> SAMPLES N" that its statistics have, and "> NOISE"
+with what is known of that.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -52,6 +54,27 @@ class Numbers(Dataset):
         return i, self.x[i], self.y[i]
 
 
+class Own(el.AdaptiveDataLoaderMixin):
+    """A loader as users write them: in order."""
+
+    def __init__(self, numbers: Numbers, batch_size: int) -> None:
+        super().__init__(batch_size)
+        self.numbers = numbers
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        helper = self._elastic
+        with helper.context():
+            while not helper.skipdone() and helper.current_index < len(self.numbers):
+                with helper.profile(self.training):
+                    each = helper.current_local_bsz
+                    job = helper._job
+                    whole = job.ranks * each  # before the step, in which there may come to be fewer
+                    at = helper.current_index + job.rank * each
+                    numbers = torch.arange(at, min(at + each, len(self.numbers)))
+                    yield numbers, self.numbers.x[numbers], self.numbers.y[numbers]
+                    helper.current_index += whole
+
+
 class Die(torch.autograd.Function):
     """Ends the process in the backward pass."""
 
@@ -78,8 +101,12 @@ def main() -> None:
     model: nn.Module = nn.Sequential(nn.Linear(8, 50), nn.Tanh(), nn.Linear(50, 1)).double()
     kind = getattr(torch.optim, OPTIONS.get("optimizer", "SGD"))
     optimizer = kind(model.parameters(), lr=0.01)
-    loader = el.AdaptiveDataLoader(
-        Numbers(), batch_size=BATCH, shuffle=True, num_workers=int(OPTIONS.get("workers", "0"))
+    loader = (
+        Own(Numbers(), BATCH)
+        if "own" in OPTIONS
+        else el.AdaptiveDataLoader(
+            Numbers(), batch_size=BATCH, shuffle=True, num_workers=int(OPTIONS.get("workers", "0"))
+        )
     )
     # small buckets: there are several
     model = el.AdaptiveDataParallel(model, optimizer, bucket_cap_mb=0.001)
@@ -94,7 +121,8 @@ def main() -> None:
             helper = loader._elastic
             first = f"{epoch}:{helper.current_index}"
             micro = helper._micro
-            own = numbers[: len(micro.of(helper._job.rank, helper._job.ranks))].tolist()
+            share = micro.of(helper._job.rank, helper._job.ranks) if micro else numbers
+            own = numbers[: len(share)].tolist()
             say(f"TRY {first}: {' '.join(map(str, own))}")
             if dies and at == "forward":
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -26,7 +26,7 @@ def steps(said: list[str]) -> tuple[dict[str, list[int]], list[str]]:
     return tried, done
 
 
-def check_each_once(said: list[list[str]], dead: tuple[int, ...] = ()) -> None:
+def check_each_once(said: list[list[str]], dead: tuple[int, ...] = (), n: int = N) -> None:
     """Every sample once in each epoch, of the steps of a rank that was there all the time. What one
     that is gone had tried counts where the others have tried it no more often: they had its
     gradients. Those that came later have done all that was left."""
@@ -45,7 +45,7 @@ def check_each_once(said: list[list[str]], dead: tuple[int, ...] = ()) -> None:
             here = f"{first}:"
             if first in tried and (rank not in dead or tries[rank][here] == most[here]):
                 taken.update((first.split(":")[0], i) for i in tried[first])
-    assert set(taken.values()) == {1} and len(taken) == N * EPOCHS
+    assert set(taken.values()) == {1} and len(taken) == n * EPOCHS
 
 
 def ends(said: list[list[str]], word: str) -> list[str]:

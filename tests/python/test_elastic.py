@@ -65,6 +65,14 @@ def test_a_rank_is_killed(at: str, workers: int) -> None:
     assert len({end.split(": ")[1] for end in ends(said, "END")}) == 1
 
 
+@pytest.mark.parametrize("at", ["forward", "backward", "step"])
+def test_a_rank_of_a_loader_of_users_is_killed(at: str) -> None:
+    """The position that it counts itself is set back where a step is done again."""
+    said = run(4, "own=1", "n=240", "kill=1@3", f"at={at}", victims=1)
+    check_each_once(said, dead=(1,), n=240)
+    assert len({end.split(": ")[1] for end in ends(said, "END")}) == 1
+
+
 def test_all_but_one_are_killed() -> None:
     """Rank 0 among them, one after another."""
     said = run(4, "kill=0@2,2@5,1@9", victims=3)

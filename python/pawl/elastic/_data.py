@@ -80,6 +80,7 @@ class AdaptiveDataLoaderHelper:
         self._chosen: tuple[int, int, int] | None = None  # atomic, accum, for how many ranks
         self._micro: Micro | None = None  # of ours; loops of others count:
         self._count = 0  # gradients of the step under way, before this one
+        self._begun_at = 0  # current_index, where the step under way began
         self._redo = False
         self._said_as = (0, 1)  # rank, of how many: when it last said what it wishes
         self._wished = [False] * 3  # newcomers, checkpoint, end: by any rank
@@ -391,10 +392,12 @@ class AdaptiveDataLoaderHelper:
 
     @contextlib.contextmanager
     def profile(self, commit: bool, micro: Micro | None = None) -> Iterator[None]:
-        """Around what is done with a batch. ``commit``: whether its time counts. ``micro``: what it
-        is of, in loops of ours, which see to the rest themselves."""
+        """Around what is done with a batch, and ``current_index`` set to what follows it: it is set
+        back where a step is to be done again. ``commit``: whether its time counts. ``micro``: what
+        the batch is of, in loops of ours, which see to the rest themselves."""
         if micro is None and self._count == 0:
             self.settle_ranks()
+            self._begun_at = self.current_index
         self._begin(micro)
         begin = time.monotonic()
         yield
@@ -407,6 +410,8 @@ class AdaptiveDataLoaderHelper:
             whole = self.is_optim_step()
             self._count = 0 if whole else self._count + 1
             if whole:
+                if self._redo:
+                    self.current_index = self._begun_at
                 self.end_step()
 
 

@@ -22,6 +22,9 @@ class _Odd:
     def __init__(self, word: str) -> None:
         self.word = word
 
+    def __repr__(self) -> str:  # a test's name, the same in all processes
+        return f"_Odd({self.word!r})"
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Odd) and other.word == self.word
 

@@ -14,8 +14,7 @@ enum option { OUT, BESIDE, PYTHON };
 
 static const struct cli_option options[] = {
 	[OUT] = {"--out", 'o', "DIR", "where report.html and the pictures go; made if missing"},
-	[BESIDE] = {"--beside", 0, "ROOT",
-		"another run, drawn beside it; may be given again"},
+	[BESIDE] = {"--beside", 0, "ROOT", "another run, drawn beside it; may be given again"},
 	[PYTHON] = {"--python", 0, "PATH", "the interpreter that has pawl and matplotlib"},
 	{NULL},
 };

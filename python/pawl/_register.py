@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
@@ -12,11 +13,14 @@ SMDDP = "smddp"  # the same under SMDDP's name, once its module was imported
 OURS = (NAME, SMDDP)
 VARIABLE = "PAWL_BACKEND"  # set by `pawl run --backend pawl`
 REPLACED = {"gloo", "nccl"}  # by ours, then
+JOIN = "PAWL_ELASTIC_JOIN"  # set: this process is to join a job that runs, by this number
 
 
 def autoload() -> None:
     """For torch's import; see _pawl_torch.py."""
     register()
+    if os.environ.get(JOIN):
+        begin_alone()
     if os.environ.get(VARIABLE) == NAME:
         replace()
 
@@ -47,6 +51,26 @@ def replace() -> None:
     def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> None:
         named = {part.rpartition(":")[2] for part in (backend or "").lower().split(",")}
         original(NAME if named <= REPLACED | {""} else backend, *args, **kwargs)
+
+    c10d.init_process_group = dist.init_process_group = init_process_group
+
+
+def begin_alone() -> None:
+    """Makes init_process_group give a group of this process alone, where a script names no store:
+    it is to join others later, who have a group already."""
+    import torch.distributed as dist
+    import torch.distributed.distributed_c10d as c10d
+
+    original = c10d.init_process_group
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
+        bound = signature.bind(*args, **kwargs)
+        if bound.arguments.get("store") is None:
+            bound.arguments.pop("init_method", None)
+            bound.arguments |= {"rank": 0, "world_size": 1, "store": dist.HashStore()}
+        original(*bound.args, **bound.kwargs)
 
     c10d.init_process_group = dist.init_process_group = init_process_group
 

@@ -12,6 +12,7 @@ The names are those of AdaptDL's ``adaptdl.torch``.
 """
 
 from pawl.elastic._accumulator import Accumulator
+from pawl.elastic._boundary import step_boundary
 from pawl.elastic._data import (
     AdaptiveDataLoader,
     AdaptiveDataLoaderHelper,
@@ -52,4 +53,5 @@ __all__ = [
     "init_process_group",
     "load_state",
     "remaining_epochs_until",
+    "step_boundary",
 ]

@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 # A file with the name of rank 0's door, and the numbers of all ranks, for whoever starts more.
 DOOR: Final = "PAWL_ELASTIC_DOOR"
 _OVER: Final = "over"  # it says instead when the job comes to its end
-JOIN: Final = "PAWL_ELASTIC_JOIN"  # set: this process is to join, by this number; else it has RANK
+JOIN: Final = _register.JOIN  # without it a process has RANK
 _LEAST: Final = "PAWL_ELASTIC_MIN"  # ranks, below which nothing is trained
 _KNOCK_S: Final = 600.0
 _PAUSE_S: Final = 0.1  # between knocks
@@ -70,6 +70,7 @@ class Job:
         self._number = int(os.environ.get(JOIN) or os.environ.get("RANK") or 0)
         self._numbers: list[int] = []  # of all ranks
         self._told_door = ""
+        self._fixed = ""  # why its ranks cannot go and come
         self._meet()
 
     def _meet(self, *row: int) -> list[list[int]]:
@@ -84,7 +85,7 @@ class Job:
     def let_go(self) -> None:
         """Before the process ends: gloo aborts some in which its group outlives the interpreter,
         or in which its thread has yet to give a tensor back, which takes the interpreter."""
-        ours = self.can_go_on
+        ours = isinstance(self.group, Membership)
         end = time.monotonic() + _GIVE_BACK_S
         while any(ref() is not None for ref in self._lent) and time.monotonic() < end:
             time.sleep(_GIVE_BACK_PAUSE_S)
@@ -96,7 +97,11 @@ class Job:
     @property
     def can_go_on(self) -> bool:
         """Whether it survives the loss of a rank."""
-        return isinstance(self.group, Membership)
+        return not self._fixed and isinstance(self.group, Membership)
+
+    def fix(self, why: str) -> None:
+        """Its ranks cannot go and come from now on; "": they can."""
+        self._fixed = why
 
     # ---- agreements ----
 

@@ -28,7 +28,7 @@ _FIXED = {
     "gradient_as_bucket_view": True,
     "init_sync": False,
 }
-_SYNC_BUFFERS = ("forward_sync_buffers", "broadcast_buffers")  # the first from torch 2.13 on
+SYNC_BUFFERS = ("forward_sync_buffers", "broadcast_buffers")  # the first from torch 2.13 on
 _COALESCED_BYTES = 250 << 20  # of buffers, as DDP has it
 
 
@@ -118,9 +118,9 @@ class AdaptiveDataParallel(DistributedDataParallel):
             if ddp_kwargs.get(key):
                 raise ValueError(f"AdaptiveDataParallel has no {key}: its ranks change")
         self._job = _context.job()
-        asked = [ddp_kwargs.pop(name, None) for name in _SYNC_BUFFERS]
+        asked = [ddp_kwargs.pop(name, None) for name in SYNC_BUFFERS]
         known = inspect.signature(DistributedDataParallel).parameters
-        off = next(name for name in _SYNC_BUFFERS if name in known)
+        off = next(name for name in SYNC_BUFFERS if name in known)
         super().__init__(model, process_group=_alone(), **{**ddp_kwargs, **_FIXED, off: False})
         self._buffers_alike = False not in asked
         self.optimizer = optimizer
@@ -194,7 +194,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
         loop = _data.current_dataloader()
         if torch.is_grad_enabled() and self.training and loop is not None:
             loop.train()
-            self.require_backward_grad_sync = loop.is_optim_step()
+            self._choose_sync(loop)
             if self._buffers_alike and self.require_backward_grad_sync:
                 self._send_buffers()
         return super().forward(*args, **kwargs)
@@ -202,6 +202,10 @@ class AdaptiveDataParallel(DistributedDataParallel):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Does nothing, with a warning: gradients may be in the middle of a step."""
         warnings.warn("model.zero_grad() does nothing: use the optimizer's", stacklevel=2)
+
+    def _choose_sync(self, loop: Any) -> None:
+        """Whether gradients are to be reduced behind the backward pass to come."""
+        self.require_backward_grad_sync = loop.is_optim_step()
 
     def _send_first(self) -> None:
         """All begin as rank 0 did."""

@@ -1,0 +1,78 @@
+"""Jobs of `pawl run --elastic` for tests: started, watched, scaled and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import program
+
+SCRIPT = Path(__file__).with_name("elastic_rank.py")
+
+
+class Run:
+    """A job of `pawl run --elastic`."""
+
+    def __init__(
+        self, folder: Path, limits: str, *args: str, script: Path = SCRIPT, **env: str
+    ) -> None:
+        self.job = f"elastic-{secrets.token_hex(4)}"
+        self.logs = folder / "logs"
+        self.logs.mkdir()
+        self._out = folder / "out"
+        own = [f"logs={self.logs}"] if script.parent == SCRIPT.parent else []
+        options = ["--elastic", *limits.split(), "--job", self.job]
+        self.process = program.start_script(
+            script,
+            *options,
+            args=[*own, *args],
+            env=program.clean_env(PAWL_HEARTBEAT="0.5", **env),
+            to=self._out,
+        )
+
+    def scale(self, *wanted: int) -> subprocess.CompletedProcess[str]:
+        return program.run("scale", self.job, *map(str, wanted))
+
+    def said(self) -> list[list[str]]:
+        """What each process has said, in the order of their starts."""
+        return [path.read_text().splitlines() for path in sorted(self.logs.iterdir())]
+
+    def pids(self) -> list[int]:
+        """Of processes that train, in the order of their starts."""
+        found = [int(path.name.split("-")[1]) for path in sorted(self.logs.iterdir())]
+        return [pid for pid in found if program.is_alive(pid)]
+
+    def out(self) -> str:
+        return self._out.read_text()
+
+    def wait_for(self, pattern: str, times: int = 1) -> None:
+        program.wait_until(
+            lambda: len(re.findall(pattern, self.out())) >= times, pattern, program.LIMIT_S
+        )
+
+    def wait_for_trained(self, processes: int) -> None:
+        """So many have begun a step."""
+        program.wait_until(
+            lambda: sum(any("TRY" in line for line in said) for said in self.said()) >= processes,
+            f"{processes} processes train",
+            program.LIMIT_S,
+        )
+
+    def end(self, code: int = 0) -> list[list[str]]:
+        self.process.wait(timeout=program.LIMIT_S)
+        assert self.process.returncode == code, self.out()
+        return self.said()
+
+
+@contextlib.contextmanager
+def running(folder: Path, limits: str, *args: str, **more: str) -> Iterator[Run]:
+    run = Run(folder, limits, *args, **more)  # type: ignore[arg-type]
+    try:
+        yield run
+    finally:
+        run.process.kill()
+        run.process.wait()

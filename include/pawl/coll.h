@@ -52,8 +52,10 @@ enum pawl_reduce_op {
 	PAWL_REDUCE_OPS
 };
 
-/* What gradients are divided by, element by element, before their norm is taken: of Adam and its
- * kin, sqrt(second * by) + eps, where by is 1 / (1 - beta2^t). */
+/* What gradients g are divided by, element by element, before their norm is taken. Adam and its kin
+ * step by g / d, with d = sqrt(second * by) + eps and by = 1 / (1 - beta2^t): as SGD does on
+ * weights that are multiplied by sqrt(d), where the gradient is g / sqrt(d). So that is what they
+ * are divided by here. */
 struct pawl_white {
 	const void *second; /* as many elements of the same type */
 	double by;

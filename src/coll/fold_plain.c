@@ -125,7 +125,7 @@ static void squares(double *lanes, const float *x, size_t n)
 static void whiten(float *out, const float *x, const float *v, size_t n, float by, float eps)
 {
 	for (size_t i = 0; i < n; i++) {
-		out[i] = x[i] / (sqrtf(v[i] * by) + eps);
+		out[i] = x[i] / sqrtf(sqrtf(v[i] * by) + eps);
 	}
 }
 

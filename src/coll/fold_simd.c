@@ -129,7 +129,8 @@ AVX2 static void whiten_avx2(float *out, const float *x, const float *v, size_t 
 		__m256 root = _mm256_sqrt_ps(_mm256_mul_ps(_mm256_loadu_ps(v + i), scale));
 
 		_mm256_storeu_ps(out + i,
-			_mm256_div_ps(_mm256_loadu_ps(x + i), _mm256_add_ps(root, least)));
+			_mm256_div_ps(_mm256_loadu_ps(x + i),
+				_mm256_sqrt_ps(_mm256_add_ps(root, least))));
 	}
 	fold_plain.whiten(out + i, x + i, v + i, n - i, by, eps);
 }
@@ -249,7 +250,8 @@ AVX512 static void whiten_avx512(float *out, const float *x, const float *v, siz
 		__m512 root = _mm512_sqrt_ps(_mm512_mul_ps(_mm512_loadu_ps(v + i), scale));
 
 		_mm512_storeu_ps(out + i,
-			_mm512_div_ps(_mm512_loadu_ps(x + i), _mm512_add_ps(root, least)));
+			_mm512_div_ps(_mm512_loadu_ps(x + i),
+				_mm512_sqrt_ps(_mm512_add_ps(root, least))));
 	}
 	fold_plain.whiten(out + i, x + i, v + i, n - i, by, eps);
 }

@@ -13,7 +13,7 @@ static double squares_f64(const double *x, size_t n, const struct pawl_white *wh
 	double sum = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		double v = white ? x[i] / (sqrt(second[i] * white->by) + white->eps) : x[i];
+		double v = white ? x[i] / sqrt(sqrt(second[i] * white->by) + white->eps) : x[i];
 
 		sum += v * v;
 	}

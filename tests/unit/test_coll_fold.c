@@ -347,7 +347,7 @@ static double sum_squares(enum pawl_dtype type, const uint8_t *x, size_t n,
 		double v = get(type, x + i * size).d;
 		const uint8_t *second = white ? (const uint8_t *)white->second + i * size : NULL;
 
-		v /= white ? sqrt(get(type, second).d * white->by) + white->eps : 1;
+		v /= white ? sqrt(sqrt(get(type, second).d * white->by) + white->eps) : 1;
 		sum += v * v;
 	}
 	return sum;

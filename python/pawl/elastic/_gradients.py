@@ -174,7 +174,7 @@ class Norms:
             values = buffer[first:last].float()
             if (by := self._second(span, buffer.dtype)) is not None:
                 part = by[0].flatten()[first - span.first : last - span.first].float()
-                values = values / ((part * by[1]).sqrt() + by[2])
+                values = values / ((part * by[1]).sqrt() + by[2]).sqrt()
             found[where + span.group] += values.square().sum(dtype=_SUM)
         return torch.stack(found)
 

@@ -99,7 +99,8 @@ def default_for(optimizer: torch.optim.Optimizer) -> ScalingRuleBase:
 
 
 def second_moment(optimizer: torch.optim.Optimizer, group: dict[str, Any], p: Any) -> Any:
-    """(tensor, factor, eps) of what a step divides a gradient by: sqrt(tensor * factor) + eps.
+    """(tensor, factor, eps) of what a step divides a gradient by: sqrt(tensor * factor) + eps. See
+    struct pawl_white for what norms make of it.
 
     None: by nothing, or it is too early, as AdaptDL has it: with Adam, before the fifth step.
     """

@@ -2,12 +2,15 @@
 """Ranks go and come while a model of 100 MB is trained: how long the others make no step.
 
 4 ranks on this host. One is killed and three go on; then one joins. Beside it torchrun, which
-starts all ranks again, with DDP. --quick shows only that it works: its numbers mean nothing.
+starts all ranks again, with DDP. And what the statistics of gradients cost a GPT, in CPU seconds of
+all ranks: blocks of steps with them and without, in turns. --quick shows only that it works: its
+numbers mean nothing.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import statistics
@@ -22,6 +25,7 @@ from _report import Report, describe_machine, make_parser, ratio_of
 
 HERE = Path(__file__).parent
 SCRIPT = HERE / "_elastic.py"
+NORMS = HERE / "_norms.py"
 RANKS = 4
 PORT = 29571
 LIMIT_S = 60.0
@@ -51,7 +55,8 @@ def longest_gap(steps: list[float], since: float) -> float:
     return max(b - a for a, b in itertools.pairwise(steps[first:]))
 
 
-def start_rank(folder: Path, rank: int, **more: str) -> subprocess.Popen[bytes]:
+def start_rank(folder: Path, rank: int, *command: object, **more: str) -> subprocess.Popen[bytes]:
+    """``command``: instead of training in place."""
     env = os.environ | {
         "RANK": str(rank),
         "WORLD_SIZE": str(RANKS),
@@ -63,8 +68,8 @@ def start_rank(folder: Path, rank: int, **more: str) -> subprocess.Popen[bytes]:
         "PAWL_JOB_ID": "bench-elastic",
         **more,
     }
-    command = [sys.executable, str(SCRIPT), "elastic", str(folder), str(SECONDS)]
-    return subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL)
+    words = command or (SCRIPT, "elastic", folder, SECONDS)
+    return subprocess.Popen([sys.executable, *map(str, words)], env=env, stderr=subprocess.DEVNULL)
 
 
 def in_place(folder: Path) -> dict[str, float]:
@@ -124,6 +129,21 @@ def by_torchrun(folder: Path) -> dict[str, float]:
         run.wait()
 
 
+def statistics_cost(folder: Path, pairs: int, steps: int) -> list[float]:
+    """Of all ranks' CPU time, by pair of blocks of so many steps."""
+    ranks = [start_rank(folder, r, NORMS, folder, pairs, steps) for r in range(RANKS)]
+    try:
+        if any(rank.wait(LIMIT_S * 10) for rank in ranks):
+            sys.exit(f"{NORMS.name}: a rank failed")
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    said = [json.loads((folder / str(rank)).read_text()) for rank in range(RANKS)]
+    both = [[sum(times) for times in zip(*pair, strict=True)] for pair in zip(*said, strict=True)]
+    return [with_them / without - 1 for with_them, without in both]
+
+
 def main() -> None:
     options = make_parser(
         __doc__, "one run: shows that it works", "for small files (a temporary one)"
@@ -151,6 +171,15 @@ def main() -> None:
         report.at_most("to_torchrun", "  of that, in place", share, 0.1, "x")
     else:
         report.title(f"torchrun: its ranks made no step within {LIMIT_S:.0f} s of one's end")
+    pairs, steps = (2, 1) if options.quick else (20, 2)
+    with tempfile.TemporaryDirectory(dir=options.dir) as folder:
+        costs = statistics_cost(Path(folder), pairs, steps)
+    report.title(f"the gradient's noise told at each step, a GPT of 13 MB, {RANKS} ranks")
+    cost = statistics.median(costs) * 100
+    beside = "quarters " + " and ".join(
+        f"{100 * edge:.2f}" for edge in statistics.quantiles(costs)[::2]
+    )
+    report.at_most("statistics", "CPU time that it costs, of all", cost, 1.0, "%", beside)
     report.finish(options.json)
 
 

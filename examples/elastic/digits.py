@@ -12,6 +12,29 @@ from torch.utils.data import TensorDataset
 
 import pawl.elastic as el
 
+TRAINED = 1500  # of 1797; the others are for validation
+Part = tuple[torch.Tensor, torch.Tensor]  # images of 1 x 8 x 8, digits
+
+
+def load() -> tuple[Part, Part]:
+    """For training and for validation, the same in each run."""
+    found = load_digits()
+    x = torch.tensor(found.images / 16, dtype=torch.float32)[:, None]
+    y = torch.tensor(found.target)
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+    train, valid = order[:TRAINED], order[TRAINED:]
+    return (x[train], y[train]), (x[valid], y[valid])
+
+
+class Digits(nn.Sequential):
+    """Two convolutions and two layers behind them."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU()),
+            *(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32 * 9, 64), nn.ReLU(), nn.Linear(64, 10)),
+        )
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -25,20 +48,13 @@ def main() -> None:
     torch.set_num_threads(1)
     el.init_process_group()
 
-    found = load_digits()
-    x = torch.tensor(found.images / 16, dtype=torch.float32)[:, None]
-    y = torch.tensor(found.target)
-    order = torch.randperm(len(x))
-    train, valid = order[:1500], order[1500:]
-    loader = el.AdaptiveDataLoader(TensorDataset(x[train], y[train]), args.batch, shuffle=True)
+    train, valid = load()
+    loader = el.AdaptiveDataLoader(TensorDataset(*train), args.batch, shuffle=True)
     if args.max_batch:
         loader.autoscale_batch_size(args.max_batch, (8, 256), gradient_accumulation=True)
-    checker = el.AdaptiveDataLoader(TensorDataset(x[valid], y[valid]), batch_size=297)
+    checker = el.AdaptiveDataLoader(TensorDataset(*valid), batch_size=len(valid[0]))
 
-    model: nn.Module = nn.Sequential(
-        *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU()),
-        *(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32 * 9, 64), nn.ReLU(), nn.Linear(64, 10)),
-    )
+    model: nn.Module = Digits()
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.9)
     model = el.AdaptiveDataParallel(model, optimizer, schedule)

@@ -44,7 +44,7 @@ KEYS = {
         "bound": set(),
     },
     "elastic": {
-        "metrics": {"step", "shrink", "grow", "start"},
+        "metrics": {"step", "shrink", "grow", "start", "statistics"},
         "ratios": set(),
         "bound": set(),
     },

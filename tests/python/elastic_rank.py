@@ -4,6 +4,7 @@
 before or behind it. `pause=SECONDS` in each step. `mark=FILE` is made behind the fourth one.
 `logs=DIR`: a file there for each process has what it prints, too. `hold=FILE`: newcomers wait for
 it before they join; it is made behind the last step. `own=1`: by a loader as users write them.
+`short=RANK`: that rank lacks a sample.
 Every rank prints "> TRY FIRST: SAMPLES" before a step, "> DID FIRST" behind it, and at the end
 "> END RANK of RANKS: WEIGHTS", their norm, "> SAMPLES N" that its statistics have, and "> NOISE"
 with what is known of that.
@@ -37,6 +38,7 @@ VICTIMS = [
 ]
 BEGUN = time.monotonic_ns()
 RANK = int(os.environ.get("RANK", "0"))
+N -= int(OPTIONS.get("short", "-1")) == RANK
 
 
 class Numbers(Dataset):

@@ -55,6 +55,13 @@ def test_every_sample_once(world: int) -> None:
     assert set(ends(said, "SAMPLES")) == {str(N * EPOCHS)}
 
 
+def test_a_rank_with_another_dataset_is_named() -> None:
+    started = start(2, "short=1")
+    said = [rank.communicate(timeout=program.LIMIT_S)[0] for rank in started]
+    why = f"rank 1 has a dataset of {N - 1} samples, rank 0 one of {N}"
+    assert all(rank.returncode == 1 for rank in started) and all(why in text for text in said)
+
+
 @pytest.mark.parametrize("at", ["forward", "backward", "step"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_rank_is_killed(at: str, workers: int) -> None:

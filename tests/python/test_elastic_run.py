@@ -31,6 +31,25 @@ def test_a_rank_that_is_killed_is_replaced(tmp_path: Path) -> None:
     assert {end.split(": ")[0].split()[-1] for end in ends(said, "END")} == {"3"}
 
 
+def test_a_frozen_rank_is_left_behind_and_replaced(tmp_path: Path) -> None:
+    with running(tmp_path, "1:3", "pause=0.4") as run:
+        run.wait_for_trained(3)
+        frozen = run.pids()[2]
+        os.kill(frozen, signal.SIGSTOP)
+
+        def begun() -> int:
+            """Steps of the others."""
+            return sum("TRY" in line for said in run.said()[:2] for line in said)
+
+        before = begun()
+        program.wait_until(lambda: begun() >= before + 6, "the others train", program.LIMIT_S)
+        os.kill(frozen, signal.SIGCONT)
+        said = run.end()
+    assert "attempt 1" not in run.out() and f"(pid {frozen}) exited with code" in run.out()
+    check_each_once(said, dead=tuple(i for i in range(len(said)) if not ends([said[i]], "END")))
+    check_weights(said)
+
+
 def test_ranks_are_more_and_fewer(tmp_path: Path) -> None:
     with running(tmp_path, "1:4 -n 2", "pause=0.3") as run:
         run.wait_for_trained(2)
@@ -85,6 +104,22 @@ def test_it_is_preempted_and_goes_on(tmp_path: Path) -> None:
     with running(tmp_path / "again", "1:4 -n 3", **env) as run:
         after = run.end()
     assert not ends(before, "END") and len(ends(after, "END")) == 3
+    check_weights(after)
+
+
+def test_rank_0_is_killed_and_another_one_saves(tmp_path: Path) -> None:
+    env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root"), "PAWL_ELASTIC_INTERVAL": "0.2"}
+    with running(tmp_path, "1:2", "pause=0.4", "kill=0@3", **env) as run:
+        run.wait_for_trained(3)
+        run.process.send_signal(signal.SIGTERM)
+        before = run.end(143)
+    (tmp_path / "again").mkdir()
+    with running(tmp_path / "again", "1:4 -n 3", **env) as run:
+        after = run.end()
+    assert "attempt 1" not in run.out() and not ends(before, "END")
+    done = {line for said in before for line in said if line.startswith("DID")}
+    again = {line for said in after for line in said if line.startswith("DID")}
+    assert len(done) > 3 and not done & again  # what was saved last is behind all that was done
     check_weights(after)
 
 

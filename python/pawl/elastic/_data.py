@@ -16,11 +16,12 @@ from pawl._training import Row
 from pawl.elastic import _context, _epochs, _metrics, _record, _states
 from pawl.elastic._job import Skipped
 from pawl.elastic._plan import Batch, Micro, cut, order
+from pawl.errors import error
 
 log = logging.getLogger("pawl")
 
 _WAIT_S: Final = 0.1  # between looks for ranks that lack
-_WISHES: Final = 4
+_WISHES: Final = 5
 _WORDS: Final = 5 + _WISHES  # of a rank, at each step: see words()
 
 _loop: AdaptiveDataLoaderHelper | None = None  # under way
@@ -76,6 +77,7 @@ class AdaptiveDataLoaderHelper:
         self.local_bsz_bounds: tuple[int, int] | None = None
         self.current_index = 0  # samples that all ranks have taken, since the loop began
         self.end_index = 0
+        self.samples = 0  # of the dataset; 0: it is not known
         self._accumulate = False
         self._chosen: tuple[int, int, int] | None = None  # atomic, accum, for how many ranks
         self._micro: Micro | None = None  # of ours; loops of others count:
@@ -273,16 +275,25 @@ class AdaptiveDataLoaderHelper:
         self._hear(rows[:, _WORDS - _WISHES : _WORDS])
 
     def _wishes(self) -> list[float]:
-        """Newcomers are there; a checkpoint is due; all are to end; this rank is to leave."""
+        """Newcomers are there; a checkpoint is due; all are to end; this rank is to leave; and how
+        many samples it has, which must be the same everywhere."""
         job, checkpoints = self._job, _context.checkpoints()
         self._said_as = (job.rank, job.ranks)
         due = job.rank == 0 and checkpoints.is_due()
         leaves = job.can_go_on and _context.is_to_leave()
         wishes = (job.arrivals() > 0, due, checkpoints.is_last(), leaves)
-        return [float(wish) for wish in wishes]
+        return [*map(float, wishes), float(self.samples)]
 
     def _hear(self, wishes: torch.Tensor) -> None:
         """Rows are of those that have said it; some may be gone, and numbers be others since."""
+        wishes, lengths = wishes[:, :-1], wishes[:, -1].tolist()
+        for rank, length in enumerate(lengths):
+            if length != lengths[0]:
+                raise error(
+                    "PAWL_EINVAL",
+                    f"elastic: rank {rank} has a dataset of {length:.0f} samples, rank 0 one of "
+                    f"{lengths[0]:.0f}: all ranks need the same",
+                )
         *self._wished, _ = (wishes > 0).any(0).tolist()
         rank, ranks = self._said_as
         rank = rank if len(wishes) == ranks else self._job.rank
@@ -525,7 +536,8 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
                 raise ValueError(f"AdaptiveDataLoader has its own {name}")
         kwargs.pop("drop_last", None)
         AdaptiveDataLoaderMixin.__init__(self, batch_size)
-        self._batches = _Batches(self._elastic, len(dataset), shuffle)  # type: ignore[arg-type]
+        self._elastic.samples = len(dataset)  # type: ignore[arg-type]
+        self._batches = _Batches(self._elastic, self._elastic.samples, shuffle)
         if kwargs.get("num_workers", 0) > 0:
             kwargs.setdefault("persistent_workers", True)
         super().__init__(dataset, batch_sampler=self._batches, **kwargs)

@@ -159,8 +159,8 @@ class Job:
         """
         while True:
             self._check_survivable(lost)
+            self._shrink()  # what it raises is not to be tried again: the others go on without us
             try:
-                self._shrink()
                 table = self._meet(self._agreed, int(waiting))
                 top = max(agreed for agreed, _ in table)
                 behind = any(agreed < top for agreed, _ in table)

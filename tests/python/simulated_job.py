@@ -1,20 +1,25 @@
-"""A job of pawl.elastic in one process, from a seed: ranks die, freeze, come and leave at any time.
+"""A job of pawl.elastic in one process, from a seed: what happens to ranks happens in the midst.
 
 Each rank is a thread with its own copy of the package's modules, in which torch.distributed and the
 group are ours: everything else is what it is. One thread runs at a time; who is next is drawn at
-each operation between ranks. An operation that lacks a rank that is gone fails at all who wait in
-it; one that all have come to before one of them was gone may be over at some ranks and fail at
-others.
+each operation between ranks. Groups have the rules of src/coll: a collective may be over at any
+part of the ranks when one dies; after its first failure a group only fails; ranks that shrink it
+agree on who is left, and one of which the others think that it is gone is left out; an admission is
+three collectives, and costs nothing where it fails before the last one. Ranks also end and start
+again from what was saved. What happens, and within which operation, is drawn.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
+import os
 import random
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -26,7 +31,15 @@ from pawl._membership import Membership
 from pawl.errors import PawlError, error
 
 PACKAGE = "pawl.elastic"
-TURNS = 100_000  # more are a job that does not end
+TURNS_MAX = 30_000  # a sequence has some hundreds
+SPAN = 260  # turns, in which events fall
+RESTARTS_MAX = 2
+PREEMPTED = 143
+SPOTS = ("gather", "sum", "broadcast", "shrink", "admit", "joined", "send", "recv", "save")
+EVENTS = (
+    "die", "die", "die", "die two", "only one is left", "freeze", "freeze", "come", "come",
+    "come two", "leave", "leave two", "end", "all die",
+)  # fmt: skip
 
 
 class Killed(BaseException):
@@ -48,22 +61,25 @@ def _copy() -> dict[str, ModuleType]:
     return made
 
 
-class Rank:
-    """One process, so to speak."""
+class Node:
+    """A process, and what others know of it."""
 
-    def __init__(self, world: World, number: int, script: Callable[[Rank], None]) -> None:
-        self.world, self.number = world, number
+    def __init__(self, sim: Sim, number: int, script: Callable[[Any], None], joins: bool) -> None:
+        self.sim, self.number, self.joins = sim, number, joins
         self.modules = _copy()
-        self.joins = False
-        self.joined: Group | None = None
+        self.spot = ""  # the operation that it is in
+        self.until: Callable[[], bool] | None = None  # what it waits for
         self.gone = self.doomed = False
-        self.frozen = self.was_frozen = self.leaves = False
-        self.until: Callable[[], bool] | None = None
-        self.failed: BaseException | None = None
-        self.begin: Callable[[], Any] = lambda: None  # makes its Job
+        self.frozen = self.was_frozen = False
+        self.noticed = False  # it was frozen for so long that it is taken for lost
+        self.leaves = False  # it was told to, by SIGUSR1
+        self.terminated = False  # by SIGTERM
+        self.entered = not joins
         self.trains = False  # it has built its model: until then a death is the start's failure
-        self.made: dict[str, list[Rank]] = {}  # steps, and who was in its group then
-        self.weights: torch.Tensor | None = None  # in the end
+        self.trained = False  # all of it
+        self.speed = sim.rng.choice([0.1, 1, 1, 5])
+        self.failed: BaseException | None = None
+        self.final: Any = None  # what it has in the end
         self.turn = threading.Semaphore(0)
         self.thread = threading.Thread(target=self._run, args=(script,), daemon=True)
         self.thread.start()
@@ -77,18 +93,24 @@ class Rank:
     def is_ready(self) -> bool:
         return not self.frozen and (self.doomed or self.until is None or self.until())
 
-    def pause(self, until: Callable[[], bool] | None = None) -> None:
+    def wait(self, spot: str, until: Callable[[], bool] | None = None) -> None:
         """Lets others go on, until something is so."""
         if self.doomed:
             raise Killed
-        self.until = until
-        self.world.back.release()
+        self.spot, self.until = spot, until
+        self.sim.back.release()
         self.turn.acquire()
         self.until = None
         if self.doomed:
             raise Killed
+        self.spot = ""
 
-    def _run(self, script: Callable[[Rank], None]) -> None:
+    @property
+    def is_out(self) -> bool:
+        """What others find, when they look."""
+        return self.gone or self.doomed or self.noticed
+
+    def _run(self, script: Callable[[Any], None]) -> None:
         self.turn.acquire()
         try:
             if not self.doomed:
@@ -101,31 +123,96 @@ class Rank:
             self.failed = failed
         finally:
             self.gone = True
-            self.world.back.release()
+            self.sim.back.release()
+
+
+@dataclass
+class Family:
+    """A group and those that came of it by shrinking: they agree on the first one's streams."""
+
+    inside: dict[Node, Shared] = field(default_factory=dict)  # in shrink, of which group
+    given: dict[Node, Shared] = field(default_factory=dict)  # the next one
+    without: set[Node] = field(default_factory=set)  # others have told that they go on so
+    closed: set[Node] = field(default_factory=set)
+    moved: set[Node] = field(default_factory=set)  # to a group with newcomers
+
+    def view(self, node: Node) -> list[Node]:
+        """Who is left, as far as this one knows."""
+        for told in self.inside:
+            self.without |= {n for n in self.inside[told].members if n.noticed and n is not told}
+        out = self.without | self.closed
+        return [
+            n
+            for n in self.inside[node].members
+            if n is node or not (n.is_out or n in out)
+        ]  # fmt: skip
+
+    def settle(self, node: Node) -> bool:
+        """Whether shrinking is over for one that is in it."""
+        if node in self.given or node in self.without:
+            return True
+        left = self.view(node)
+        before = 0
+        while len(left) != before:
+            before = len(left)
+            if not all(n in self.inside for n in left):
+                return False
+            left = [n for n in left if all(n in self.view(other) for other in left)]
+        if node not in left:
+            self.without.add(node)
+            return True
+        members = self.inside[node].members
+        node.sim.parted |= any(n in self.moved for n in members)
+        made = Shared(node.sim, left, self)
+        for member in left:
+            self.given[member] = made
+            del self.inside[member]
+        return True
 
 
 class Shared:
     """What all ranks of a group know of it."""
 
-    def __init__(self, members: list[Rank]) -> None:
-        self.members = members
-        self.left: set[Rank] = set()  # ended, or on their way to another group
-        self.ops: dict[int, tuple[str, dict[Rank, Any]]] = {}
-        self.next: Shared | None = None  # after a shrink
-        self.joined: dict[int, Shared] = {}  # after an admission
-        self.mail: dict[tuple[Rank, Rank], list[torch.Tensor]] = {}
+    def __init__(self, sim: Sim, members: list[Node], family: Family | None = None) -> None:
+        self.members, self.family = members, family or Family()
+        self.is_first = family is None
+        self.number = len(sim.groups)
+        sim.groups.append(self)
+        self.left: set[Node] = set()  # they closed it
+        self.failed: tuple[str, str] | None = None  # code, why
+        self.ops: dict[int, tuple[str, dict[Node, Any]]] = {}
+        self.mail: dict[tuple[Node, Node], list[list[Any]]] = {}  # tensor, was it taken
+        self.joined: dict[int, Shared] = {}  # by admission
 
-    def lacks(self, rank: Rank) -> bool:
-        return rank.gone or rank.frozen or rank in self.left
+    def lost(self) -> list[Node]:
+        """Who is gone and did not leave. Who is alone does not miss itself."""
+        return [n for n in self.members if len(self.members) > 1 and (n.noticed or n.doomed)]
+
+    def lacks(self, node: Node) -> bool:
+        return node.is_out or node in self.left
+
+    @property
+    def is_failing(self) -> bool:
+        return self.failed is not None or bool(self.lost())
+
+    def fail(self, code: str, why: str) -> None:
+        if self.failed is None:
+            self.failed = code, why
 
 
 class Group(Membership):
     """As Job uses it."""
 
-    def __init__(self, me: Rank, shared: Shared) -> None:
+    def __init__(self, me: Node, shared: Shared) -> None:
         self.me, self.shared = me, shared
         self.number = 0  # of the next operation
         self.lost: PawlError | None = None
+
+    def __del__(self) -> None:
+        """Its process can forget it."""
+        self.shared.left.add(self.me)
+        if self.shared.is_first:
+            self.shared.family.closed.add(self.me)
 
     def rank(self) -> int:
         return self.shared.members.index(self.me)
@@ -133,125 +220,187 @@ class Group(Membership):
     def size(self) -> int:
         return len(self.shared.members)
 
-    def meet(self, kind: str, mine: Any = None) -> dict[Rank, Any]:
-        """What all ranks have brought."""
-        shared, number, rng = self.shared, self.number, self.me.world.rng
+    def _fail(self, lacking: Iterable[Node]) -> PawlError:
+        """Keeps the first error, names who is missing, and tells the others."""
+        named = next(iter(self.shared.lost() or lacking), self.me)
+        code = "PAWL_ETIMEDOUT" if named.noticed else "PAWL_EPEER"
+        self.shared.fail(code, f"collectives: {named} is lost")
+        assert self.shared.failed is not None
+        self.lost = error(*self.shared.failed)
+        return self.lost
+
+    def _end(self, spot: str, is_over: Callable[[], bool], lacking: Callable[[], Any]) -> None:
+        """Waits for an operation that may fail when somebody is gone, though it could be over."""
+        if self.lost is not None:
+            raise self.lost
+        shared = self.shared
+        self.me.wait(
+            spot,
+            lambda: is_over() or shared.is_failing or any(map(shared.lacks, lacking())),
+        )
+        if not is_over() or (shared.is_failing and self.me.sim.rng.random() < 0.5):
+            raise self._fail([n for n in lacking() if shared.lacks(n)])
+
+    def meet(self, spot: str, kind: str, mine: Any, root: int | None = None) -> dict[Node, Any]:
+        """What all have brought, or the one of ``root``."""
+        shared, number = self.shared, self.number
         self.number += 1
         if self.lost is not None:
             raise self.lost
         what, brought = shared.ops.setdefault(number, (kind, {}))
-        assert what == kind, f"{self.me} is in {kind}, others in {what}"
+        assert what == kind, f"{self.me} is in {kind!r}, others in {what!r}"
         brought[self.me] = mine
+        needed = shared.members if root is None else [shared.members[root]]
 
-        def missing() -> list[Rank]:
-            return [r for r in shared.members if r not in brought]
+        def lacking() -> list[Node]:
+            return [n for n in needed if n not in brought]
 
-        self.me.pause(lambda: not missing() or any(map(shared.lacks, missing())))
-        gone = [r for r in shared.members if shared.lacks(r)]
-        if missing() or (gone and rng.random() < 0.5):
-            self.lost = error("PAWL_EPEER", f"collectives: {gone} are gone")
-            raise self.lost
-        return {r: brought[r] for r in shared.members}
+        self._end(spot, lambda: not lacking(), lacking)
+        return {n: brought.get(n) for n in shared.members}
 
     def shrink(self, least: int | None = None, timeout: Any = None) -> Group:  # type: ignore[override]
-        shared = self.shared
-        shared.left.add(self.me)
-
-        def is_over() -> bool:
-            if shared.next is None and all(map(shared.lacks, shared.members)):
-                shared.next = Shared([r for r in shared.members if not (r.gone or r.frozen)])
-            return shared.next is not None
-
-        self.me.pause(is_over)
-        assert shared.next is not None
-        if self.me not in shared.next.members:
-            raise error("PAWL_EPEER", f"collectives: {shared.next.members} go on without this one")
-        return Group(self.me, shared.next)
+        me, shared, family = self.me, self.shared, self.shared.family
+        if len(shared.members) == 1:
+            raise error("PAWL_EINVAL", "collectives: a group of one rank cannot be shrunk")
+        while True:
+            shared.fail("PAWL_ECANCELED", f"collectives: {me} shrinks the group")
+            assert shared.failed is not None
+            self.lost = self.lost or error(*shared.failed)
+            family.inside[me] = shared
+            me.wait("shrink", lambda: family.settle(me))
+            if me not in family.given:
+                del family.inside[me]
+                family.closed.add(me)
+                raise error("PAWL_EPEER", f"collectives: others go on without {me}")
+            shared = family.given.pop(me)
+            # who is gone before the new group is joined is left out at once, or soon
+            if not shared.lost() or me.sim.rng.random() < 0.5:
+                return Group(me, shared)
 
     def shutdown(self) -> None:
         self.shared.left.add(self.me)
+        self.shared.family.closed.add(self.me)
+
+    def door(self) -> str:
+        return f"door{self.me.number}"
 
     def waiting(self) -> int:
-        return len(self.me.world.waiting()) if self.rank() == 0 else 0
+        return len(self.me.sim.at_door(self.me))
 
     def admit(self, most: int | None = None, timeout: Any = None) -> Group:  # type: ignore[override]
-        number = self.number
-        self.meet("admit")
-        shared, waiting = self.shared, self.me.world.waiting()
-        if number not in shared.joined and waiting:
-            shared.joined[number] = joined = Shared([*shared.members, *waiting])
-            for newcomer in waiting:
-                newcomer.joined = Group(newcomer, joined)
-        if number not in shared.joined:
-            shared.joined[number] = shared
-        joined = shared.joined[number]
-        return self if joined is shared else Group(self.me, joined)
+        number, me, shared = self.number, self.me, self.shared
+        counts = self.meet("admit", "admit", me.sim.at_door(me))
+        guests = [guest for at in counts.values() for guest in at]
+        if not guests:
+            return self
+        made = shared.joined.setdefault(
+            number, Shared(me.sim, [*shared.members, *guests])
+        )  # the first one's
+        try:
+            self.meet("admit", "cards", None)
+            can = self.meet("joined", "joined", not any(g.is_out or g.frozen for g in guests))
+            well = all(can.values())
+        except PawlError:
+            made.left.add(me)
+            made.left.update(counts[me])
+            me.sim.send_away(counts[me])
+            raise
+        if not well:
+            me.sim.send_away(counts[me])
+            return self
+        for guest in counts[me]:
+            me.sim.welcomed[guest] = made
+        shared.family.moved.add(me)
+        return Group(me, made)
 
 
 class Work:
-    """Of an operation that is over."""
+    """Of an operation: ``end`` waits for it."""
 
-    def __init__(self, tensor: torch.Tensor, lost: PawlError | None = None) -> None:
-        self._tensor, self._lost = tensor, lost
+    def __init__(self, end: Callable[[], torch.Tensor]) -> None:
+        self._end = end
+        self._over: torch.Tensor | PawlError | None = None
 
     def wait(self) -> None:
-        if self._lost is not None:
-            raise self._lost
+        if self._over is None:
+            try:
+                self._over = self._end()
+            except PawlError as lost:
+                self._over = lost
+        if isinstance(self._over, PawlError):
+            raise self._over
 
     def get_future(self) -> Future[torch.Tensor]:
+        """Of one that is over: DDP would wait for it in C++."""
         future: Future[torch.Tensor] = Future()
-        future.set_result(self._tensor)
+        try:
+            self.wait()
+            future.set_result(self._over)
+        except PawlError as lost:
+            future.set_exception(RuntimeError(str(lost)))
         return future
 
 
 def all_gather(tensors: list[torch.Tensor], mine: torch.Tensor, group: Group) -> None:
-    found = group.meet(f"gather {mine.numel()}", mine.clone())
+    found = group.meet("gather", f"gather {mine.numel()}", mine.clone())
     for tensor, theirs in zip(tensors, found.values(), strict=True):
         tensor.copy_(theirs)
 
 
 def broadcast(tensor: torch.Tensor, group: Group, group_src: int) -> None:
-    found = group.meet(f"broadcast {tensor.numel()} of {group_src}", tensor.clone())
+    what = f"broadcast of {group_src}"
+    found = group.meet("broadcast", what, tensor.clone(), group_src)
     tensor.copy_(list(found.values())[group_src])
 
 
 def all_reduce(tensor: torch.Tensor, group: Group, async_op: bool) -> Work:
-    try:
-        found = group.meet(f"sum {tensor.numel()}", tensor.clone())
-    except PawlError as lost:
-        if group.me.world.rng.random() < 0.5:
-            raise
-        return Work(tensor.fill_(float("nan")), lost)
-    tensor.copy_(sum(found.values()))
-    return Work(tensor)
+    mine = tensor.clone()
+    if group.lost is not None:
+        raise group.lost
+
+    def end() -> torch.Tensor:
+        tensor.fill_(float("nan"))  # what a sum that fails leaves
+        found = group.meet("sum", f"sum {mine.numel()}", mine)
+        return tensor.copy_(sum(found.values()))
+
+    return Work(end)
 
 
 def isend(tensor: torch.Tensor, group: Group, group_dst: int) -> Work:
+    """Over when it was taken."""
     to = group.shared.members[group_dst]
-    group.me.pause()
-    if to.gone:
-        raise error("PAWL_EPEER", f"collectives: {to} is gone")
-    group.shared.mail.setdefault((group.me, to), []).append(tensor.clone())
-    return Work(tensor)
+    if group.lost is not None:
+        raise group.lost
+    letter = [tensor.clone(), False]
+    group.shared.mail.setdefault((group.me, to), []).append(letter)
+
+    def end() -> torch.Tensor:
+        group._end("send", lambda: letter[1], lambda: [to])
+        return tensor
+
+    return Work(end)
 
 
 def recv(tensor: torch.Tensor, src: int | None = None, group: Any = None) -> int:
     shared, me = group.shared, group.me
+    senders = shared.members if src is None else [shared.members[src]]
 
-    def found() -> list[int]:
-        return [
-            i for i, r in enumerate(shared.members)
-            if src in (None, i) and shared.mail.get((r, me))
-        ]  # fmt: skip
+    def letters() -> list[tuple[Node, list[Any]]]:
+        return [(n, m) for n in senders for m in shared.mail.get((n, me), []) if not m[1]]
 
-    def cannot() -> bool:
-        return any(map(shared.lacks, shared.members))
+    group._end("recv", lambda: bool(letters()), lambda: [] if letters() else senders)
+    sender, letter = letters()[0]
+    letter[1] = True
+    tensor.copy_(letter[0])
+    return shared.members.index(sender)
 
-    me.pause(lambda: bool(found()) or cannot())
-    if not found():
-        raise error("PAWL_EPEER", "collectives: a rank is gone")
-    tensor.copy_(shared.mail[shared.members[found()[0]], me].pop(0))
-    return found()[0] if src is None and found() else src or 0
+
+def irecv(tensor: torch.Tensor, src: int, group: Group) -> Work:
+    def end() -> torch.Tensor:
+        recv(tensor, src, group)
+        return tensor
+
+    return Work(end)
 
 
 DIST = SimpleNamespace(
@@ -260,118 +409,292 @@ DIST = SimpleNamespace(
     all_reduce=all_reduce,
     isend=isend,
     recv=recv,
-    irecv=lambda tensor, src, group: Work(tensor) if recv(tensor, src, group) is not None else None,
+    irecv=irecv,
     get_backend=lambda group: "pawl",
-    is_initialized=lambda: True,
+    is_initialized=lambda: False,
     ProcessGroup=dist.ProcessGroup,
 )
 
 
-class World:
-    """All ranks, and what happens to them."""
+class Saves:
+    """In place of Checkpoints."""
 
-    def __init__(self, seed: int, script: Callable[[Rank], None], ranks: int) -> None:
+    root = "there is one"
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def is_due(self) -> bool:
+        return self.node.sim.rng.random() < self.node.sim.saves
+
+    def is_last(self) -> bool:
+        return self.node.terminated
+
+    def read(self) -> dict[str, torch.Tensor]:
+        wire = self.node.module("_wire")
+        return {name: wire.raw(data) for name, data in self.node.sim.saved.items()}
+
+    def save(self) -> None:
+        states = self.node.module("_states")
+        self.node.sim.saved = {states.file_of(s.name): states.bytes_of(s) for s in states.every()}
+        self.node.wait("save")
+
+    def finish(self) -> None:
+        self.node.wait("save")
+
+
+class Door:
+    """The file that says where the door is, in place of Path."""
+
+    def __init__(self, sim: Sim) -> None:
+        self.sim = sim
+
+    def read_text(self) -> str:
+        if self.sim.is_over():
+            return "over\n"
+        if not self.sim.door:
+            raise FileNotFoundError
+        return self.sim.door
+
+
+@dataclass
+class Event:
+    """Something that happens, at a turn or within the so-manieth operation of a kind."""
+
+    what: str
+    turn: int = 0
+    spot: str = ""
+    nth: int = 0
+
+
+class Sim:
+    """A job, from its first start to its end."""
+
+    def __init__(self, seed: int, script: Callable[[Any], None], events: int) -> None:
         self.rng = random.Random(seed)
         self.back = threading.Semaphore(0)
+        self.script = script
+        self.groups: list[Shared] = []
+        self.nodes: list[Node] = []  # all there ever were
+        self.here: list[Node] = []  # those of this start
         self.happened: list[str] = []
-        self._script = script
-        self.ranks: list[Rank] = []
-        first = Shared([])
-        for _ in range(ranks):
-            first.members.append(self._start())
-        for rank in first.members:
-            self._begin(rank, Group(rank, first))
+        self.saved: dict[str, bytes] = {}
+        self.door = ""
+        self.knocking: dict[Node, str] = {}
+        # Some came into a group with newcomers and others went on without them. That can be: see
+        # "Newcomers are admitted by the group" in ARCHITECTURE.md.
+        self.parted = False
+        self.sent_away: set[Node] = set()
+        self.welcomed: dict[Node, Shared] = {}
+        self.least = self.rng.choice([1, 1, 1, 2])
+        self.saves = self.rng.choice([0, 0.1, 0.5])  # how often one is due
+        self.due = [self._draw() for _ in range(events)]
 
-    def _start(self) -> Rank:
-        rank = Rank(self, len(self.ranks), self._script)
-        self.ranks.append(rank)
-        return rank
+    def _draw(self) -> Event:
+        what = self.rng.choice(EVENTS)
+        if self.rng.random() < 0.5:
+            return Event(what, turn=self.rng.randrange(SPAN))
+        spot = self.rng.choice(SPOTS)
+        nth = self.rng.choice([1, 2, 3, 5, 8, 20] if spot not in ("gather", "sum") else [5, 20, 60])
+        return Event(what, turn=SPAN * 10, spot=spot, nth=nth)
 
-    def _begin(self, rank: Rank, group: Group, joins: bool = False) -> None:
-        rank.joins = joins
-        job = rank.module("_job")
+    # ---- processes ----
+
+    def _new(self, joins: bool) -> Node:
+        node = Node(self, len(self.nodes), self.script, joins)
+        self.nodes.append(node)
+        self.here.append(node)
+        return node
+
+    def _furnish(self, node: Node, group: Group) -> None:
+        """Puts the simulation in place of what a process has around it."""
+        context, job = node.module("_context"), node.module("_job")
+        clock = SimpleNamespace(
+            sleep=lambda seconds: node.wait("sleep"),
+            monotonic=lambda: 0.0,
+            monotonic_ns=lambda: 0,
+            time=lambda: 0.0,
+        )
+        for name in ("_job", "_data", "_metrics", "_model", "_record"):
+            node.module(name).time = clock
         job.dist = DIST
         job._register = SimpleNamespace(replace_default=lambda was, made: None)
-        job.time = rank.module("_data").time = SimpleNamespace(
-            sleep=lambda seconds: rank.pause(), monotonic=lambda: 0.0, monotonic_ns=lambda: 0
-        )
-        job._knock = lambda path, meanwhile: self._knock(rank)
-        rank.begin = lambda: job.Job(group, joins)
+        job._membership = SimpleNamespace(join=lambda door, *_: self._join(node, door))
+        job._host = lambda: node.number % 2
+        names = {"PAWL_ELASTIC_DOOR": "door", "PAWL_ELASTIC_MIN": str(self.least)}
+        job.os = SimpleNamespace(environ={**names, "RANK": str(node.number)}, getpid=os.getpid)
+        job.Path = lambda path: Door(self)
+        job._write = lambda path, text: setattr(self, "door", text)
+        plain = job.Job.enter
 
-    def _knock(self, rank: Rank) -> Group:
-        rank.pause(lambda: rank.joined is not None or self._is_over())
-        if rank.joined is None:
-            raise SystemExit(0)
-        return rank.joined
+        def enter(*args: Any) -> None:
+            plain(*args)
+            node.entered = True
 
-    def _is_over(self) -> bool:
-        return all(r.gone or (r.joins and r.joined is None) for r in self.ranks)
+        job.Job.enter = enter
+        context._find_group = lambda: group
+        context.is_newcomer = lambda: node.joins
+        context.atexit = SimpleNamespace(register=lambda act: None)
+        context._checkpoints = Saves(node)
+        node.module("_metrics").Metrics.is_due = lambda _: self.rng.random() < 0.2
 
-    def waiting(self) -> list[Rank]:
-        """Newcomers."""
-        return [r for r in self.ranks if r.joins and r.joined is None and not r.gone and r.until]
-
-    def fit(self) -> list[Rank]:
-        """Ranks that will not be gone by themselves: the job needs one."""
+    def at_door(self, node: Node) -> list[Node]:
+        """Who waits there."""
+        door = f"door{node.number}"
         return [
-            r
-            for r in self.ranks
-            if not (r.gone or r.doomed or r.was_frozen or r.leaves) and (not r.joins or r.joined)
+            n
+            for n, at in self.knocking.items()
+            if at == door and not n.is_out and n not in self.welcomed and n not in self.sent_away
         ]
 
-    def _happen(self) -> None:
-        """Something."""
-        what = self.rng.choice(["die", "die", "come", "leave", "freeze", "wake"])
-        one = self.rng.choice([r for r in self.ranks if not r.gone])
-        if what == "come":
-            one = self._start()
-            self._begin(one, Group(one, Shared([one])), joins=True)
-        elif what == "wake":
-            self._wake()
-        elif self.fit() == [one]:
-            return
-        elif what == "leave":
-            one.module("_context")._told_to_leave = one.leaves = True
-        elif what == "die":
-            one.doomed = True
-            one.frozen = False
+    def send_away(self, guests: list[Node]) -> None:
+        """They knock again."""
+        self.sent_away.update(guests)
+
+    def _join(self, node: Node, door: str) -> Group:
+        self.knocking[node] = door
+        owner = self.nodes[int(door.removeprefix("door"))]
+        heard = (self.welcomed, self.sent_away)
+        node.wait("door", lambda: any(node in h for h in heard) or owner.is_out or node.terminated)
+        del self.knocking[node]
+        self.sent_away.discard(node)
+        if node in self.welcomed:
+            return Group(node, self.welcomed.pop(node))
+        raise error("PAWL_EPEER", "collectives: the door is lost")
+
+    def is_over(self) -> bool:
+        """Whether nobody is left who could let others in."""
+        return all(n.gone or not n.entered for n in self.here)
+
+    # ---- events ----
+
+    def alive(self) -> list[Node]:
+        return [n for n in self.here if not (n.gone or n.doomed)]
+
+    def fit(self) -> list[Node]:
+        """Those of whom one must be left, or the job is lost."""
+        told = [n for n in self.alive() if n.entered and not n.was_frozen]
+        return [n for n in told if not n.leaves]
+
+    def _kill(self, node: Node) -> None:
+        node.doomed, node.frozen = True, False
+
+    def happen(self, what: str, at: Node) -> None:
+        """One event; ``at`` whom it was drawn."""
+        kind, _, more = what.partition(" ")
+        self.happened.append(f"{what} at {at}.{at.spot}")
+        if kind == "come":
+            for _ in range(2 if more else 1):
+                self._come()
+        elif what == "end":
+            at.terminated = True
+            for node in self.here:
+                node.terminated |= not node.entered
+        elif what == "all die":
+            for node in self.alive():
+                self._kill(node)
         else:
-            one.frozen = one.was_frozen = True
-        self.happened.append(f"{what} {one}")
+            n = {"two": 2, "is left": len(self.here)}.get(more.removeprefix("one "), 1)
+            others = self.alive()
+            self.rng.shuffle(others)
+            for node in ([at] + [o for o in others if o is not at])[:n]:
+                self._strike(kind, node)
 
-    def _wake(self) -> None:
-        for rank in self.ranks:
-            rank.frozen = False
+    def _come(self) -> None:
+        node = self._new(joins=True)
+        self._furnish(node, Group(node, Shared(self, [node])))
 
-    def run(self, events: int) -> None:
+    def _strike(self, kind: str, node: Node) -> None:
+        if node.gone or self.fit() in ([node], []):
+            return
+        self.happened.append(f"({kind} {node})")
+        if kind == "leave":
+            node.module("_context")._told_to_leave = node.leaves = True
+        elif kind == "freeze":
+            node.frozen = node.was_frozen = True
+        else:
+            self._kill(node)
+
+    def _look(self, ran: Node, turn: int) -> None:
+        """Fires what is due, after a turn of one rank."""
+        for event in list(self.due):
+            if event.spot and event.spot == ran.spot:
+                event.nth -= 1
+            if event.turn <= turn or (event.spot and event.nth <= 0):
+                self.due.remove(event)
+                near = event.spot and self.rng.random() < 0.6
+                at = ran if near or not self.alive() else self.rng.choice(self.alive())
+                self.happen(event.what, at)
+        for node in self.here:
+            if node.frozen and self.rng.random() < 0.02:
+                node.noticed |= self.rng.random() < 0.7
+            if node.frozen and self.rng.random() < 0.01:
+                node.frozen = False
+
+    # ---- the scheduler ----
+
+    def run(self) -> None:
         """To its end. AssertionError: it hangs."""
         was = _loaded()
+        gc.disable()  # groups are forgotten at the same turn each time
         try:
-            self._run(events)
+            for start in range(RESTARTS_MAX + 1):
+                self.here, self.door = [], ""
+                first = Shared(self, [])
+                first.members += [self._new(False) for _ in range(self.rng.choice([1, 2, 3, 4]))]
+                for node in first.members:
+                    self._furnish(node, Group(node, first))
+                self._run_start()
+                if any(n.trained for n in self.here):
+                    return
+                self.happened.append(f"start {start + 1} is over")
+                self.due = [e for e in self.due if e.what not in ("end", "all die")]
+            raise AssertionError(f"it was lost: {[n.failed for n in self.nodes]}")
         finally:
             sys.modules.update(was)
+            gc.enable()
 
-    def _run(self, events: int) -> None:
-        due = sorted(self.rng.randrange(400) for _ in range(events))
-        for turn in range(TURNS):
-            while due and due[0] <= turn and all(r.trains or r.joins for r in self.ranks):
-                due.pop(0)
-                if self.fit():
-                    self._happen()
-            left = [r for r in self.ranks if not r.gone]
+    def _run_start(self) -> None:
+        begun = 0
+        for turn in range(TURNS_MAX):
+            left = [n for n in self.here if not n.gone]
             if not left:
                 return
-            if all(r.frozen or (r.joins and r.joined is None) for r in left):
-                self._wake()
-            ready = [r for r in left if r.is_ready()]
-            assert ready, f"{left} wait for ever after {self.happened}:\n{self._stacks(left)}"
-            one = self.rng.choice(ready)
+            ready = self._ready(left)
+            one = self.rng.choices(ready, [n.speed for n in ready])[0]
             sys.modules.update(one.modules)
             one.turn.release()
             self.back.acquire()
-        raise AssertionError(f"it does not end, after {self.happened}")
+            if all(n.trains or n.joins for n in self.here):
+                begun = begun or turn
+                self._look(one, turn - begun)
+                self._feed()
+        raise AssertionError(f"it does not end: {self.happened}\n{self._stacks(self.alive())}")
 
-    def _stacks(self, left: list[Rank]) -> str:
+    def _feed(self) -> None:
+        """The launcher: where too few are left it starts another one."""
+        if any(n.trained for n in self.here) or self.is_over():
+            return
+        if len([n for n in self.alive() if not n.was_frozen and not n.leaves]) < self.least:
+            self._come()
+
+    def _ready(self, left: list[Node]) -> list[Node]:
+        """Who can go on. Where nobody can, who is frozen is noticed, and then wakes."""
+        sleeps = ("sleep", "door")
+        while True:
+            ready = [n for n in left if n.is_ready()]
+            frozen = [n for n in left if n.frozen]
+            if ready and (not frozen or any(n.spot not in sleeps for n in ready)):
+                return ready
+            if not frozen:
+                raise AssertionError(f"they hang: {self.happened}\n{self._stacks(left)}")
+            one = self.rng.choice(frozen)
+            one.frozen, one.noticed = not one.noticed, True
+
+    def _stacks(self, left: list[Node]) -> str:
         frames = sys._current_frames()
-        stacks = [traceback.format_stack(frames[r.thread.ident or 0])[-9:] for r in left]
-        return "\n".join(f"{r}:\n{''.join(s)}" for r, s in zip(left, stacks, strict=True))
+        found = []
+        for node in left:
+            stack = traceback.format_stack(frames[node.thread.ident or 0])[-9:]
+            found.append(f"{node} in {node.spot!r}:\n{''.join(stack)}")
+        return "\n".join(found)

@@ -9,7 +9,7 @@ import gc
 import logging
 import zlib
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,7 +23,6 @@ from pawl.errors import error
 
 log = logging.getLogger("pawl")
 
-_T = TypeVar("_T")
 _MIB = 1 << 20
 
 
@@ -85,15 +84,16 @@ class _Boundary:
 
     def __init__(self, in_place: bool | None) -> None:
         self._job = job = _context.job()
-        scalers = _alive(torch.amp.GradScaler)
-        for key, model in _by_key(_alive(DistributedDataParallel)):
-            _convert(key, model, scalers)
+        models, *beside = _alive(
+            DistributedDataParallel, torch.optim.Optimizer, LRScheduler, torch.amp.GradScaler
+        )
+        for key, model in _by_key(models):
+            _convert(key, model, *beside)
         self._in_place = True if job.newcomer else in_place  # the others have found out
         self._count = _Count()
         self._questions = _Questions()
         job.enter(_states.unpack, _context.check_ending)
-        if self._in_place is not True:
-            job.fix("its ranks have not made a step yet")
+        job.fixed = self._in_place is not True  # until its first step has shown
         self._loop = _Loop(job.ranks)
         self._loop.train()
         self._open = contextlib.ExitStack()
@@ -116,13 +116,13 @@ class _Boundary:
     def _look(self) -> None:
         """Behind the first step: whether the script stays right when ranks go and come."""
         why = ""
-        if _alive(DistributedSampler):
+        if _alive(DistributedSampler)[0]:
             why = "a DistributedSampler keeps the rank that it was made with"
         elif not self._questions.asked:
             why = "it does not ask torch for its rank, or how many there are, in each step"
         found = [said for said in self._job.agree_objects(why) if said]
         self._in_place = not found
-        self._job.fix(found[0] if found else "")
+        self._job.fixed = bool(found)
         if found and self._job.rank == 0:
             log.warning("elastic: all ranks start again when others are wanted: %s", found[0])
 
@@ -152,10 +152,15 @@ def step_boundary(in_place: bool | None = None) -> int:
     return _boundary.next()
 
 
-def _alive(kind: type[_T]) -> list[_T]:
-    """All objects of a class, or of one of its subclasses. (By type(): to ask some for their class
-    runs code of theirs.)"""
-    return [found for found in gc.get_objects() if issubclass(type(found), kind)]
+def _alive(*kinds: type) -> list[list[Any]]:
+    """All objects of each class, or of one of its subclasses. (By type(): to ask some for their
+    class runs code of theirs.)"""
+    found: list[list[Any]] = [[] for _ in kinds]
+    for one in gc.get_objects():
+        for kind, row in zip(kinds, found, strict=True):
+            if issubclass(type(one), kind):
+                row.append(one)
+    return found
 
 
 def _by_key(models: list[DistributedDataParallel]) -> list[tuple[str, DistributedDataParallel]]:
@@ -170,18 +175,22 @@ def _by_key(models: list[DistributedDataParallel]) -> list[tuple[str, Distribute
     return sorted(keys.items())
 
 
-def _convert(key: str, model: DistributedDataParallel, scalers: list[Any]) -> None:
-    """Makes a model elastic where it is."""
+def _convert(
+    key: str,
+    model: DistributedDataParallel,
+    optimizers: list[Any],
+    schedulers: list[Any],
+    scalers: list[Any],
+) -> None:
+    """Makes a model elastic where it is. What is beside it may be of others."""
     own = {id(p) for p in model.parameters()}
     optimizers = [
         found
-        for found in _alive(torch.optim.Optimizer)
+        for found in optimizers
         if any(id(p) in own for group in found.param_groups for p in group["params"])
     ]
-    parts = {id(part) for s in _alive(LRScheduler) for part in getattr(s, "_schedulers", ())}
-    schedulers = [
-        s for s in _alive(LRScheduler) if s.optimizer in optimizers and id(s) not in parts
-    ]
+    parts = {id(part) for s in schedulers for part in getattr(s, "_schedulers", ())}
+    schedulers = [s for s in schedulers if s.optimizer in optimizers and id(s) not in parts]
     for what, n, most in (
         ("optimizers", len(optimizers), 1),
         ("schedulers", len(schedulers), 1),

@@ -76,12 +76,22 @@ def checkpoint() -> None:
 
 def save(last: bool) -> None:
     """The same, of states that are synchronized. If it is the last one the process ends."""
-    if job().rank == 0 and checkpoints().root:
-        checkpoints().save()
     if last:
-        checkpoints().finish()
-        job().barrier()  # nobody ends, and is missed, before it is durable
-        raise SystemExit(PREEMPTED)
+        _save_last()
+    elif job().rank == 0 and checkpoints().root:
+        checkpoints().save()
+
+
+def _save_last() -> None:
+    """Nobody ends, and is missed, before it is durable; if rank 0 is lost, the next one saves."""
+    saved = False
+    while True:
+        if job().rank == 0 and not saved:
+            checkpoints().save()
+            checkpoints().finish()
+            saved = True
+        if job().agree([float(saved)]).any():
+            raise SystemExit(PREEMPTED)
 
 
 def _find_group() -> dist.ProcessGroup:

@@ -84,7 +84,7 @@ class AdaptiveDataLoaderHelper:
         self._count = 0  # gradients of the step under way, before this one
         self._begun_at = 0  # current_index, where the step under way began
         self._redo = False
-        self._said_as = (0, 1)  # rank, of how many: when it last said what it wishes
+        self._said_as = (0, (1, 1, 1))  # rank, and Job.place: when it last said what it wishes
         self._wished = [False] * 3  # newcomers, checkpoint, end: by any rank
         self._parting: tuple[bool, int] | None = None  # this rank leaves; how many stay
         self._next: tuple[int, int, int] | None = None  # chosen, from the next step on
@@ -266,8 +266,9 @@ class AdaptiveDataLoaderHelper:
     def listen(self, rows: torch.Tensor) -> None:
         """What all have said."""
         grad_s, step_s, measured = rows[:, :3].mean(0).tolist()
-        if rows[:, 2].min() > 0 and len(rows) == self._job.ranks:
-            _metrics.current().record(self._job.place, round(measured), grad_s, step_s)
+        place = self._said_as[1]
+        if rows[:, 2].min() > 0 and len(rows) == place[1]:  # of all who made the step
+            _metrics.current().record(place, round(measured), grad_s, step_s)
         self._measured = (0.0, 0.0, 0)
         atomic, accum = (int(word) for word in rows[0, 3:5].tolist())
         if atomic > 0:
@@ -278,7 +279,7 @@ class AdaptiveDataLoaderHelper:
         """Newcomers are there; a checkpoint is due; all are to end; this rank is to leave; and how
         many samples it has, which must be the same everywhere."""
         job, checkpoints = self._job, _context.checkpoints()
-        self._said_as = (job.rank, job.ranks)
+        self._said_as = (job.rank, job.place)
         due = job.rank == 0 and checkpoints.is_due()
         leaves = job.can_go_on and _context.is_to_leave()
         wishes = (job.arrivals() > 0, due, checkpoints.is_last(), leaves)
@@ -295,8 +296,8 @@ class AdaptiveDataLoaderHelper:
                     f"{lengths[0]:.0f}: all ranks need the same",
                 )
         *self._wished, _ = (wishes > 0).any(0).tolist()
-        rank, ranks = self._said_as
-        rank = rank if len(wishes) == ranks else self._job.rank
+        rank, place = self._said_as
+        rank = rank if len(wishes) == place[1] else self._job.rank
         leavers = wishes[:, -1].nonzero().flatten().tolist()
         if len(leavers) == len(wishes):
             leavers.pop()  # one stays

@@ -7,6 +7,7 @@ has done all do; see ``Job.settle``.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import weakref
@@ -70,7 +71,7 @@ class Job:
         self._number = int(os.environ.get(JOIN) or os.environ.get("RANK") or 0)
         self._numbers: list[int] = []  # of all ranks
         self._told_door = ""
-        self._fixed = ""  # why its ranks cannot go and come
+        self.fixed = False  # its ranks cannot go and come
         self._meet()
 
     def _meet(self, *row: int) -> list[list[int]]:
@@ -97,11 +98,7 @@ class Job:
     @property
     def can_go_on(self) -> bool:
         """Whether it survives the loss of a rank."""
-        return not self._fixed and isinstance(self.group, Membership)
-
-    def fix(self, why: str) -> None:
-        """Its ranks cannot go and come from now on; "": they can."""
-        self._fixed = why
+        return not self.fixed and isinstance(self.group, Membership)
 
     # ---- agreements ----
 
@@ -195,16 +192,18 @@ class Job:
             self.group.shutdown()
             raise SystemExit(0)
         while self.ranks > stay:  # one that leaves may have settled that another one did
-            self.settle(error("PAWL_EPEER", "elastic: ranks leave"), waiting=False)
+            with contextlib.suppress(Skipped):  # others are in the next step, and lost it
+                self.settle(error("PAWL_EPEER", "elastic: ranks leave"), waiting=True)
 
     # ---- newcomers ----
 
     def open_door(self) -> None:
-        """Rank 0: lets newcomers find the job, by the file that they are told of."""
+        """Rank 0: lets newcomers find the job, by the file that they are told of. One that stood
+        still while the others went on may have written there what it thought."""
         path = os.environ.get(DOOR)
         if path and self.rank == 0 and not self.newcomer and self.can_go_on:
             text = " ".join(map(str, [self.group.door(), *self._numbers]))
-            if text != self._told_door:
+            if text != self._told_door or _read(Path(path)) not in (text, _OVER):
                 _write(Path(path), text)
                 self._told_door = text
 
@@ -213,27 +212,41 @@ class Job:
         return self.group.waiting() if self.can_go_on else 0
 
     def admit(self, pack: Callable[[], dict[str, Any]]) -> None:
-        """All ranks: lets in who waits, and tells them what ``pack`` has."""
-        try:
-            joined = self.group.admit()
-            if joined is self.group:
-                return
-            before, was = self.ranks, [*self._kept, self.group]
-            self._succeed(joined)
-            self._meet()
-            for group in was:
-                group.shutdown()
-            self._kept.clear()
-            mine = [r for r in range(before, self.ranks) if (r - before) % before == self.rank]
-            if mine:
-                head, tensors = _wire.take_apart((self._agreed, pack()))
-                told = [torch.tensor([head.numel()]), head, *tensors]
-                for newcomer in mine:
-                    sent = [dist.isend(t, group=self.group, group_dst=newcomer) for t in told]
-                    for work in sent:
-                        work.wait()
-        except PawlError as lost:  # whoever it is, the next step fails, and is done without
-            self.lose(lost)
+        """All ranks: lets in who waits, and tells them what ``pack`` has.
+
+        Whether anybody comes is agreed on: where it fails at one rank, another one may not have
+        come to it yet, and all try again.
+        """
+        joined: list[dist.ProcessGroup] = []
+
+        def admit() -> None:
+            found = self.group.admit()
+            if found is not self.group:
+                joined.append(found)
+
+        self._agree(admit)
+        if joined:
+            try:
+                self._welcome(joined[0], pack)
+            except PawlError as lost:  # whoever it is, the next step fails, and is done without
+                self.lose(lost)
+
+    def _welcome(self, joined: dist.ProcessGroup, pack: Callable[[], dict[str, Any]]) -> None:
+        """Goes on in a group with newcomers, and tells those of this rank's."""
+        before, was = self.ranks, [*self._kept, self.group]
+        self._succeed(joined)
+        self._meet()
+        for group in was:
+            group.shutdown()
+        self._kept.clear()
+        mine = [r for r in range(before, self.ranks) if (r - before) % before == self.rank]
+        if mine:
+            head, tensors = _wire.take_apart((self._agreed, pack()))
+            told = [torch.tensor([head.numel()]), head, *tensors]
+            for newcomer in mine:
+                sent = [dist.isend(t, group=self.group, group_dst=newcomer) for t in told]
+                for work in sent:
+                    work.wait()
 
     def enter(
         self, unpack: Callable[[dict[str, Any]], None], meanwhile: Callable[[], None]
@@ -295,13 +308,17 @@ class Job:
         if there is not tensor:
             tensor.copy_(there)
 
-    def barrier(self) -> None:
-        """Until all ranks are here."""
-        self._gather(torch.zeros(1))
-
     def sum(self, tensor: torch.Tensor) -> Any:
         """Begins a sum over all ranks, in place; not where there is but one."""
         return dist.all_reduce(tensor, group=self.group, async_op=True)
+
+
+def _read(path: Path) -> str:
+    """What a door's file says; "": there is none."""
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        return ""
 
 
 def _write(path: Path, text: str) -> None:

@@ -89,7 +89,7 @@ def test_a_stopped_rank_is_named() -> None:
 
 def test_a_late_rank_is_named() -> None:
     for error, _ in end("late"):
-        assert "not done after 1.0 s: rank 1 has not begun it" in error
+        assert "not done after 6.0 s: rank 1 has not begun it" in error
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ struct pawl_work {
 	void *priv[12];             /* the group's */
 };
 
-#define PAWL_CARD_MAX 288u /* bytes of a card, terminator included */
+#define PAWL_CARD_MAX 352u /* bytes of a card, terminator included */
 
 /* toward: a host or address that all ranks know; on the interface that leads there, or that
  * PAWL_IFNAME names, others will reach this rank. NULL: all ranks are on one host. PAWL_ELIMIT,

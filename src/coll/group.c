@@ -138,6 +138,7 @@ static void free_group(struct pawl_group *group)
 	free(group->heads);
 	free(group->gone);
 	free(group->toward);
+	free(group->places);
 	free(group->base_rank);
 	free(group);
 }

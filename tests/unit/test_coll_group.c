@@ -614,11 +614,11 @@ static void cards_that_are_none(void **state)
 		const char *card;
 		int code;
 		const char *text;
-	} bad[] = {{"", PAWL_EINVAL, "another version"}, {"pawl-1", PAWL_EINVAL, "another version"},
+	} bad[] = {{"", PAWL_EINVAL, "another version"},
+		{"pawl-1 host 1:2 - 0 here", PAWL_EINVAL, "another version"},
 		{"pawl-2 host 1:2:3 - 0", PAWL_EINVAL, "another version"},
-		{"pawl-1 host 1:2:3 -", PAWL_EINVAL, "another version"},
-		{"pawl-1 host 1:2 - 0", PAWL_ENOTSUP, "different hosts"},
-		{"pawl-1 host 1:2 - 5", PAWL_EINVAL, "other servers"}};
+		{"pawl-2 host 1:2 - 0 here", PAWL_ENOTSUP, "different hosts"},
+		{"pawl-2 host 1:2 - 5 here", PAWL_EINVAL, "other servers"}};
 	const char *cards[] = {card, NULL};
 	struct pawl_group *group;
 	struct pawl_err err;

@@ -9,6 +9,7 @@
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/heartbeat.h"
 #include "coll/fabric.h"
 #include "coll/group_impl.h"
 #include "coll/group_trace.h"
@@ -136,6 +137,9 @@ static uint32_t digest_settings(const struct pawl_group *group)
 		group->servers > 0 ? crc32c(0, list_servers(), strlen(list_servers())) : 0;
 
 	digest = *link != '\0' ? crc32c(digest, link, strlen(link)) : digest;
+	if (group->beat_every_ns != HEARTBEAT_NS) {
+		digest = crc32c(digest, &group->beat_every_ns, sizeof(group->beat_every_ns));
+	}
 	return group->fabric ? crc32c(digest, "fabric", strlen("fabric")) : digest;
 }
 
@@ -291,9 +295,9 @@ static int read_cards(struct cards *cards, const struct pawl_group *group, const
 		rv = read_card(texts[r], r, &cards->at[r], err);
 		if (rv == 0 && cards->at[r].settings != digest_settings(group)) {
 			rv = pawl_err_set(err, PAWL_EINVAL,
-				"collectives: ranks %u and %u have other servers, another link, or "
-				"another transport: PAWL_SERVERS, PAWL_LINK and PAWL_TRANSPORT "
-				"must be the same",
+				"collectives: ranks %u and %u have other servers, another link, "
+				"transport or heartbeat: PAWL_SERVERS, PAWL_LINK, PAWL_TRANSPORT "
+				"and PAWL_HEARTBEAT must be the same",
 				group->rank, r);
 		}
 		while (rv == 0 && strcmp(cards->at[cards->where[r]].host, cards->at[r].host) != 0) {

@@ -288,6 +288,7 @@ void pawl_group_close(struct pawl_group *group)
 {
 	if (group != NULL) {
 		pawl_group_leave(group);
+		pawl_group_close(group->grown);
 		free_group(group);
 	}
 }

@@ -101,6 +101,9 @@ struct pawl_group {
 	struct pawl_group *base; /* the first of them, whose streams are used to agree; or NULL */
 	uint32_t *base_rank;     /* owned; of each rank, there */
 	uint32_t round;          /* of a base: how often it was shrunk */
+	/* owned; the next one with newcomers, if this one failed before we heard that all had
+	 * joined it: others may have heard it; or NULL */
+	struct pawl_group *grown;
 	struct coll_port *shm;   /* owned; until start, then port's */
 	struct coll_port *net;   /* owned; the same */
 	bool fabric;             /* net is libfabric's, else TCP's */
@@ -192,6 +195,12 @@ bool group_move_talk(struct pawl_group *group);
  */
 void group_begin_turn(struct pawl_group *group);
 void group_end_turn(struct pawl_group *group);
+
+/* group_shrink.c */
+
+/* All ranks of the group, and those that it was shrunk from, are told that this one has gone on in
+ * another group: who shrinks it follows to group->grown, or is left out. PAWL_ENOMEM. */
+int group_tell_moved(struct pawl_group *group, struct pawl_err *err);
 
 /* join.c */
 

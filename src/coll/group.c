@@ -158,6 +158,7 @@ int coll_group_make(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint
 	group->servers = servers;
 	group->peers = peers;
 	group->link = coll_link_default;
+	memset(group->said, 0xff, sizeof(group->said));
 	group->pid = getpid();
 	pthread_mutex_init(&group->driving, NULL);
 	pthread_mutex_init(&group->state, NULL);
@@ -239,6 +240,7 @@ static void say_goodbye(struct pawl_group *group)
 
 		number = first && first->number < number ? first->number : number;
 	}
+	group_beat(group);
 	coll_talk_leave(&group->talk, number);
 	while (pending && group_clock_ns(group) < end_ns) {
 		uint32_t seen = port->look(port);
@@ -352,6 +354,8 @@ static void enqueue(struct pawl_group *group, struct pawl_work *work)
 		group_push(&group->inbox, work);
 	} else {
 		work->number = group->submitted++;
+		priv_of(work)->digest = group->digest;
+		group->digest = group_call_digest(group->digest, &work->call);
 		group_push(&group->channels[work->number % COLL_CHANNELS], work);
 	}
 	group->pending++;

@@ -1,6 +1,7 @@
 /* Calls: see group_call.h for the contract, docs/protocol.md for the bytes. Pure. */
 #include "coll/group_call.h"
 
+#include "base/crc.h"
 #include "base/err.h"
 #include "coll/fold.h"
 
@@ -8,7 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define HEAD_MEAN 1u /* of the flags */
+#define HEAD_MEAN    1u   /* of the flags */
+#define SIGN_AT      8u   /* in a head: what is called, then */
+#define DIGEST_AT    24u  /* the digest of all before, then */
+#define BEFORE_AT    28u  /* what was called before */
+#define SIGN_BYTES   16u  /* of what is called */
+#define SIGN_NOTHING 255u /* its first byte, if that is not known */
 
 static const char *kind_name(enum pawl_coll kind)
 {
@@ -127,60 +133,29 @@ void group_call_name(const struct pawl_coll_call *call, char *text)
 
 /* ---- whether two ranks mean the same ---- */
 
-/* Bytes that a head speaks of: of an all-to-all, those for the peer. */
-static uint64_t head_bytes(const struct pawl_coll_call *call, const uint64_t *at, uint32_t peer)
+/* What all ranks must say of a call: SIGN_BYTES. */
+static void encode_sign(uint8_t *sign, const struct pawl_coll_call *call)
 {
-	return call->kind == PAWL_ALL_TO_ALL ? at[peer + 1] - at[peer] : call->len_bytes;
-}
-
-void group_head_encode(uint8_t *head, const struct pawl_work *work, uint32_t peer)
-{
-	const struct pawl_coll_call *call = &work->call;
-	uint64_t number = htole64(work->number);
 	uint32_t root = htole32(call->root);
-	uint64_t len = htole64(head_bytes(call, call->in_at, peer));
+	uint64_t len = htole64(call->kind == PAWL_ALL_TO_ALL ? 0 : call->len_bytes);
 	uint8_t bytes[4] = {(uint8_t)call->kind, (uint8_t)call->op, (uint8_t)call->dtype,
 		call->mean ? HEAD_MEAN : 0};
 
-	memcpy(head, &number, 8);
-	memcpy(head + 8, bytes, 4);
-	memcpy(head + 12, &root, 4);
-	memcpy(head + 16, &len, 8);
-}
-
-static int refuse_other(const struct pawl_work *work, const struct pawl_coll_call *theirs,
-	uint32_t rank, uint32_t peer, struct pawl_err *err)
-{
-	char ours_text[GROUP_CALL_TEXT];
-	char theirs_text[GROUP_CALL_TEXT];
-
-	group_call_name(&work->call, ours_text);
-	group_call_name(theirs, theirs_text);
-	if (theirs->kind == PAWL_ALL_TO_ALL && work->call.kind == PAWL_ALL_TO_ALL) {
-		return pawl_err_set(err, PAWL_EMISMATCH,
-			"ranks disagree in collective %llu, all_to_all: rank %u sends %llu bytes "
-			"to rank %u, which expects %llu",
-			(unsigned long long)work->number, peer,
-			(unsigned long long)theirs->len_bytes, rank,
-			(unsigned long long)head_bytes(&work->call, work->call.out_at, peer));
-	}
-	return pawl_err_set(err, PAWL_EMISMATCH,
-		"ranks disagree in collective %llu: rank %u calls %s, rank %u calls %s",
-		(unsigned long long)work->number, rank, ours_text, peer, theirs_text);
+	memcpy(sign, bytes, 4);
+	memcpy(sign + 4, &root, 4);
+	memcpy(sign + 8, &len, 8);
 }
 
 /* 0; PAWL_EPEER. */
-static int read_head(const uint8_t *head, uint32_t peer, struct pawl_coll_call *call,
-	uint64_t *number, struct pawl_err *err)
+static int decode_sign(const uint8_t *sign, uint32_t peer, struct pawl_coll_call *call,
+	struct pawl_err *err)
 {
-	*call = (struct pawl_coll_call){.kind = (enum pawl_coll)head[8],
-		.op = (enum pawl_reduce_op)head[9],
-		.dtype = (enum pawl_dtype)head[10],
-		.mean = head[11] & HEAD_MEAN};
-	memcpy(number, head, 8);
-	memcpy(&call->root, head + 12, 4);
-	memcpy(&call->len_bytes, head + 16, 8);
-	*number = le64toh(*number);
+	*call = (struct pawl_coll_call){.kind = (enum pawl_coll)sign[0],
+		.op = (enum pawl_reduce_op)sign[1],
+		.dtype = (enum pawl_dtype)sign[2],
+		.mean = sign[3] & HEAD_MEAN};
+	memcpy(&call->root, sign + 4, 4);
+	memcpy(&call->len_bytes, sign + 8, 8);
 	call->root = le32toh(call->root);
 	call->len_bytes = le64toh(call->len_bytes);
 	if (call->kind >= PAWL_COLLS || call->dtype >= PAWL_DTYPES) {
@@ -190,11 +165,53 @@ static int read_head(const uint8_t *head, uint32_t peer, struct pawl_coll_call *
 	return 0;
 }
 
+uint32_t group_call_digest(uint32_t digest, const struct pawl_coll_call *call)
+{
+	uint8_t sign[SIGN_BYTES];
+
+	encode_sign(sign, call);
+	return crc32c(digest, sign, sizeof(sign));
+}
+
+void group_head_encode(uint8_t *head, const struct pawl_work *work, uint32_t digest,
+	const uint8_t *before)
+{
+	uint64_t number = htole64(work->number);
+
+	digest = htole32(digest);
+	memcpy(head, &number, 8);
+	encode_sign(head + SIGN_AT, &work->call);
+	memcpy(head + DIGEST_AT, &digest, 4);
+	if (before) {
+		memcpy(head + BEFORE_AT, before + SIGN_AT, SIGN_BYTES);
+	} else {
+		memset(head + BEFORE_AT, SIGN_NOTHING, SIGN_BYTES);
+	}
+}
+
+void group_head_address(uint8_t *head, const struct pawl_coll_call *call, uint32_t peer)
+{
+	if (call->kind == PAWL_ALL_TO_ALL) {
+		uint64_t len = htole64(call->in_at[peer + 1] - call->in_at[peer]);
+
+		memcpy(head + SIGN_AT + 8, &len, 8);
+	}
+}
+
+uint64_t group_head_number(const uint8_t *head)
+{
+	uint64_t number;
+
+	memcpy(&number, head, 8);
+	return le64toh(number);
+}
+
 int group_head_decode(const uint8_t *head, uint32_t peer, struct pawl_coll_call *call,
 	uint64_t *number, struct pawl_err *err)
 {
-	int rv = read_head(head, peer, call, number, err);
+	int rv = decode_sign(head + SIGN_AT, peer, call, err);
 
+	*number = group_head_number(head);
 	if (rv == 0 &&
 		(call->kind != PAWL_ALL_REDUCE || call->op >= PAWL_REDUCE_OPS ||
 			!coll_fold_fits(call->op, call->dtype) ||
@@ -205,30 +222,99 @@ int group_head_decode(const uint8_t *head, uint32_t peer, struct pawl_coll_call 
 	return rv;
 }
 
-int group_head_check(const uint8_t *head, const struct pawl_work *work, uint32_t rank,
+/* 0; PAWL_EMISMATCH, PAWL_EPEER: it is nonsense. */
+static int compare_signs(uint64_t number, const uint8_t *ours, const uint8_t *theirs, uint32_t rank,
 	uint32_t peer, struct pawl_err *err)
 {
-	const struct pawl_coll_call *ours = &work->call;
+	char texts[2][GROUP_CALL_TEXT];
+	struct pawl_coll_call a;
+	struct pawl_coll_call b;
+	int rv = decode_sign(ours, rank, &a, err);
+
+	rv = rv == 0 ? decode_sign(theirs, peer, &b, err) : rv;
+	if (rv != 0 ||
+		(a.kind == b.kind && a.op == b.op && a.dtype == b.dtype && a.mean == b.mean &&
+			a.root == b.root &&
+			(a.kind == PAWL_ALL_TO_ALL || a.len_bytes == b.len_bytes))) {
+		return rv;
+	}
+	group_call_name(&a, texts[0]);
+	group_call_name(&b, texts[1]);
+	return pawl_err_set(err, PAWL_EMISMATCH,
+		"ranks disagree in collective %llu: rank %u calls %s, rank %u calls %s",
+		(unsigned long long)number, rank, texts[0], peer, texts[1]);
+}
+
+/* All before the collective of which both say the same. */
+static int compare_digests(const uint8_t *ours, const uint8_t *theirs, uint32_t rank, uint32_t peer,
+	struct pawl_err *err)
+{
+	char text[GROUP_CALL_TEXT];
+	struct pawl_coll_call call;
+
+	if (memcmp(ours + DIGEST_AT, theirs + DIGEST_AT, 4) == 0 ||
+		decode_sign(ours + SIGN_AT, rank, &call, err) != 0) {
+		return 0;
+	}
+	group_call_name(&call, text);
+	return pawl_err_set(err, PAWL_EMISMATCH,
+		"ranks disagree before collective %llu: rank %u and rank %u both call %s now, but "
+		"have not called the same until then",
+		(unsigned long long)group_head_number(ours), rank, peer, text);
+}
+
+int group_said_check(const uint8_t *theirs, const uint8_t *ours, uint32_t rank, uint32_t peer,
+	struct pawl_err *err)
+{
+	uint64_t number = group_head_number(ours);
+	int rv = compare_signs(number, ours + SIGN_AT, theirs + SIGN_AT, rank, peer, err);
+
+	return rv == 0 ? compare_digests(ours, theirs, rank, peer, err) : rv;
+}
+
+/* Of an all-to-all: what the peer sends us. */
+static int compare_parts(const uint8_t *theirs, const uint8_t *ours,
+	const struct pawl_coll_call *call, uint32_t rank, uint32_t peer, struct pawl_err *err)
+{
+	uint64_t expected = call->out_at[peer + 1] - call->out_at[peer];
+	uint64_t len;
+
+	memcpy(&len, theirs + SIGN_AT + 8, 8);
+	len = le64toh(len);
+	return len == expected
+		? 0
+		: pawl_err_set(err, PAWL_EMISMATCH,
+			  "ranks disagree in collective %llu, all_to_all: rank %u sends %llu bytes "
+			  "to rank %u, which expects %llu",
+			  (unsigned long long)group_head_number(ours), peer,
+			  (unsigned long long)len, rank, (unsigned long long)expected);
+}
+
+int group_head_check(const uint8_t *head, const uint8_t *ours, const struct pawl_coll_call *call,
+	uint32_t rank, uint32_t peer, struct pawl_err *err)
+{
+	uint64_t number = group_head_number(ours);
+	char text[GROUP_CALL_TEXT];
 	struct pawl_coll_call theirs;
-	uint64_t number;
-	int rv = read_head(head, peer, &theirs, &number, err);
+	int rv = decode_sign(head + SIGN_AT, peer, &theirs, err);
 
 	if (rv != 0) {
 		return rv;
 	}
-	if (number != work->number) {
-		char text[GROUP_CALL_TEXT];
-
-		group_call_name(ours, text);
+	if (group_head_number(head) != number) {
+		group_call_name(call, text);
 		return pawl_err_set(err, PAWL_EMISMATCH,
 			"ranks disagree: rank %u is at collective %llu, %s, and rank %u at %llu",
-			rank, (unsigned long long)work->number, text, peer,
-			(unsigned long long)number);
+			rank, (unsigned long long)number, text, peer,
+			(unsigned long long)group_head_number(head));
 	}
-	if (theirs.kind != ours->kind || theirs.op != ours->op || theirs.dtype != ours->dtype ||
-		theirs.mean != ours->mean || theirs.root != ours->root ||
-		theirs.len_bytes != head_bytes(ours, ours->out_at, peer)) {
-		return refuse_other(work, &theirs, rank, peer, err);
+	rv = compare_signs(number, ours + SIGN_AT, head + SIGN_AT, rank, peer, err);
+	if (rv == 0 && memcmp(ours + DIGEST_AT, head + DIGEST_AT, 4) != 0 &&
+		ours[BEFORE_AT] != SIGN_NOTHING && head[BEFORE_AT] != SIGN_NOTHING) {
+		rv = compare_signs(number - 1, ours + BEFORE_AT, head + BEFORE_AT, rank, peer, err);
 	}
-	return 0;
+	if (rv == 0 && call->kind == PAWL_ALL_TO_ALL) {
+		rv = compare_parts(head, ours, call, rank, peer, err);
+	}
+	return rv == 0 ? compare_digests(ours, head, rank, peer, err) : rv;
 }

@@ -231,15 +231,17 @@ static bool send_some(struct pawl_group *group, struct pawl_work *work, uint32_t
 	struct group_head *head = &slot->heads[peer];
 	uint32_t channel = work->number % COLL_CHANNELS;
 	struct coll_port *port = group->port;
-	uint8_t ours[COLL_HEAD_BYTES];
+	uint8_t ours[GROUP_HEAD_BYTES];
 	const void *from;
 	size_t n;
 
-	if (head->goes && head->sent < COLL_HEAD_BYTES) {
-		group_head_encode(ours, work, peer);
+	if (head->goes && head->sent < GROUP_HEAD_BYTES) {
+		memcpy(ours, slot->head, sizeof(ours));
+		group_head_address(ours, &work->call, peer);
 		n = port->send(port, peer, channel, ours + head->sent,
-			COLL_HEAD_BYTES - head->sent);
+			GROUP_HEAD_BYTES - head->sent);
 		head->sent = (uint8_t)(head->sent + n);
+		slot->heads_left -= head->sent == GROUP_HEAD_BYTES;
 		return n > 0;
 	}
 	if (group_is_far(group, peer) &&
@@ -257,19 +259,34 @@ static bool send_some(struct pawl_group *group, struct pawl_work *work, uint32_t
 	return n > 0;
 }
 
-/* A server does what it was asked for first. If that is not what we do, it hears of us, too, before
- * it sends anything more, and then tells all who asked for what. */
-static bool is_wrong(const struct pawl_group *group, struct pawl_work *work, const uint8_t *head,
-	uint32_t peer, struct pawl_err *err)
+/* Two ranks have not said the same. */
+static void fail_disagreed(struct pawl_group *group, uint32_t rank, uint32_t peer,
+	struct pawl_err *err)
 {
-	uint32_t caller = priv_of(work)->caller;
-	int rv = group_head_check(head, work, caller, peer, err);
+	add_place(group, rank, err);
+	add_place(group, peer, err);
+	group_fail(group, err);
+}
 
-	if (rv != 0) {
-		add_place(group, caller, err);
-		add_place(group, peer, err);
+/* A server does what it was asked for first. If that is not what we do, it hears of us, too, before
+ * it sends anything more, and then tells all who asked for what. What a peer began before, and we
+ * have done without it, we may still know. */
+static void check_head(struct pawl_group *group, struct pawl_work *work, uint32_t peer)
+{
+	const struct group_slot *slot = priv_of(work)->slot;
+	const uint8_t *head = slot->heads[peer].bytes;
+	uint64_t number = group_head_number(head);
+	const uint8_t *ours = number < work->number ? group_said(group, number) : NULL;
+	uint32_t caller = priv_of(work)->caller;
+	struct pawl_err err;
+	int rv = ours ? group_said_check(head, ours, caller, peer, &err) : 0;
+
+	if (rv == 0) {
+		rv = group_head_check(head, slot->head, &work->call, caller, peer, &err);
 	}
-	return rv != 0 && (rv != PAWL_EMISMATCH || peer < group->ranks);
+	if (rv != 0 && (rv != PAWL_EMISMATCH || peer < group->ranks)) {
+		fail_disagreed(group, caller, peer, &err);
+	}
 }
 
 /* The peer's head, and what it says is looked at, then the bytes. False after a failure, too. */
@@ -279,19 +296,17 @@ static bool receive_some(struct pawl_group *group, struct pawl_work *work, uint3
 	struct group_head *head = &slot->heads[peer];
 	uint32_t channel = work->number % COLL_CHANNELS;
 	struct coll_port *port = group->port;
-	struct pawl_err err;
 	void *to;
 	size_t n;
 
-	if (head->comes && head->got < COLL_HEAD_BYTES) {
+	if (head->comes && head->got < GROUP_HEAD_BYTES) {
 		n = port->receive(port, peer, channel, head->bytes + head->got,
-			COLL_HEAD_BYTES - head->got);
+			GROUP_HEAD_BYTES - head->got);
 		head->got = (uint8_t)(head->got + n);
-		if (n > 0 && head->got == COLL_HEAD_BYTES) {
+		if (n > 0 && head->got == GROUP_HEAD_BYTES) {
+			slot->heads_left--;
 			group_stats_head(group, slot, peer);
-			if (is_wrong(group, work, head->bytes, peer, &err)) {
-				group_fail(group, &err);
-			}
+			check_head(group, work, peer);
 		}
 		return n > 0;
 	}
@@ -348,7 +363,7 @@ static struct group_turn find_turn(struct pawl_group *group)
 static bool move_channel(struct pawl_group *group, uint32_t channel)
 {
 	struct pawl_work *work = first_of(group, channel);
-	struct coll_exec *exec;
+	struct group_slot *slot;
 	struct pawl_err err;
 	bool moved = false;
 
@@ -359,15 +374,15 @@ static bool move_channel(struct pawl_group *group, uint32_t channel)
 		group_fail(group, &err);
 		return true;
 	}
-	exec = &priv_of(work)->slot->exec;
-	for (uint32_t peer = 0; peer < exec->peers; peer++) {
+	slot = priv_of(work)->slot;
+	for (uint32_t peer = 0; peer < slot->exec.peers; peer++) {
 		moved |= send_some(group, work, peer);
 		moved |= receive_some(group, work, peer);
 		if (group->failure.code != 0) {
 			return true; /* the work is its caller's again */
 		}
 	}
-	if (coll_exec_done(exec)) {
+	if (slot->heads_left == 0 && coll_exec_done(&slot->exec)) {
 		group_finish(group, work, 0);
 		moved = true;
 	}
@@ -426,7 +441,7 @@ static uint32_t find_late(const struct pawl_group *group, struct pawl_work *work
 
 	*begun = true;
 	for (uint32_t p = 0; slot && p < group->peers && *begun; p++) {
-		if (slot->heads[p].comes && slot->heads[p].got < COLL_HEAD_BYTES) {
+		if (slot->heads[p].comes && slot->heads[p].got < GROUP_HEAD_BYTES) {
 			*begun = false;
 			late = p;
 		} else if (late == PAWL_ANY_RANK && coll_exec_expects(&slot->exec, p)) {
@@ -545,52 +560,42 @@ static bool fail_dead(struct pawl_group *group, uint32_t peer)
 	return group->talk.failure.code != 0;
 }
 
-/* The collective that all others wait for. NULL: none is under way. */
-static struct pawl_work *find_oldest(struct pawl_group *group)
+void group_beat(struct pawl_group *group)
 {
-	struct pawl_work *oldest = NULL;
-
-	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
-		struct pawl_work *work = first_of(group, c);
-
-		oldest = work && (!oldest || work->number < oldest->number) ? work : oldest;
-	}
-	return oldest;
+	coll_talk_beat(&group->talk, group->said, sizeof(group->said));
 }
 
-/* We live, and what we do. */
-static void beat(struct pawl_group *group)
+/* The first collective, of those that a peer told of, of which we have said something else. */
+static const uint8_t *find_different(const struct pawl_group *group, uint32_t peer)
 {
-	const struct pawl_work *work = find_oldest(group);
-	uint8_t head[COLL_HEAD_BYTES];
+	const uint8_t *found = NULL;
+	size_t len;
+	const uint8_t *does = coll_talk_does(&group->talk, peer, &len);
 
-	coll_talk_beat(&group->talk);
-	for (uint32_t p = 0; p < group->ranks && work && group->rank < group->ranks; p++) {
-		if (p != group->rank) {
-			group_head_encode(head, work, p);
-			coll_talk_do(&group->talk, p, head);
+	for (size_t at = 0; at + GROUP_SAID_BYTES <= len; at += GROUP_SAID_BYTES) {
+		uint64_t number = group_head_number(does + at);
+		const uint8_t *ours = group_said(group, number);
+
+		if (ours && memcmp(ours, does + at, GROUP_SAID_BYTES) != 0 &&
+			(!found || number < group_head_number(found))) {
+			found = does + at;
 		}
 	}
+	return found;
 }
 
-/* Ranks that do different things may both wait for the other one, and nothing goes between them but
- * this. */
+/* Ranks that do different things may wait for each other, or go on without each other, and nothing
+ * goes between them but this. */
 static void fail_different(struct pawl_group *group)
 {
 	struct pawl_err err;
 
 	for (uint32_t p = 0; p < group->ranks && group->failure.code == 0; p++) {
-		const uint8_t *head = coll_talk_does(&group->talk, p);
-		struct pawl_work *work = NULL;
-		uint64_t number;
+		const uint8_t *theirs = find_different(group, p);
+		const uint8_t *ours = theirs ? group_said(group, group_head_number(theirs)) : NULL;
 
-		if (head) {
-			memcpy(&number, head, sizeof(number));
-			number = le64toh(number);
-			work = first_of(group, number % COLL_CHANNELS);
-		}
-		if (work && work->number == number && is_wrong(group, work, head, p, &err)) {
-			group_fail(group, &err);
+		if (ours && group_said_check(theirs, ours, group->rank, p, &err) != 0) {
+			fail_disagreed(group, group->rank, p, &err);
 		}
 	}
 }
@@ -631,10 +636,14 @@ void group_drive(struct pawl_group *group, int64_t wait_ns)
 	group->now_ns = group_clock_ns(group);
 	if (group->beat_every_ns > 0 && group->now_ns - group->beat_ns >= group->beat_every_ns) {
 		group->beat_ns = group->now_ns;
-		beat(group);
+		group_beat(group);
 	}
 	group_take_inbox(group);
 	moved = group_move_talk(group);
+	if (group->talk.heard_doing) {
+		group->talk.heard_doing = false;
+		fail_different(group);
+	}
 	moved |= group->heads && group_hear_heads(group);
 	if (group->turn.number != UINT64_MAX) {
 		group_stats_turn(group, first_of(group, group->turn.number % COLL_CHANNELS),

@@ -20,16 +20,17 @@
 #define GROUP_SLOTS 16u       /* plans kept, with memory for an operation each */
 #define WAIT_NS     20000000  /* that a driver waits for the port before it looks around */
 #define NEVER_NS    INT64_MAX /* no deadline */
+#define GROUP_SAID  16u       /* collectives of which it is known what was said */
 
-/* What goes before the bytes of a collective, between each two ranks that exchange some: by it they
- * know that they do the same. */
+/* What goes before the bytes of a collective, between each two ranks that exchange some, and of an
+ * all-to-all between all: by it they know that they do the same. */
 struct group_head {
-	uint8_t bytes[COLL_HEAD_BYTES]; /* the peer's */
-	uint8_t got;                    /* of them */
-	uint8_t sent;                   /* of ours */
-	bool comes, goes;               /* there is one from the peer; to it */
-	int64_t sending_ns;             /* that it was the peer's turn to be sent to, */
-	int64_t from_ns, to_ns;         /* from when until when */
+	uint8_t bytes[GROUP_HEAD_BYTES]; /* the peer's */
+	uint8_t got;                     /* of them */
+	uint8_t sent;                    /* of ours */
+	bool comes, goes;                /* there is one from the peer; to it */
+	int64_t sending_ns;              /* that it was the peer's turn to be sent to, */
+	int64_t from_ns, to_ns;          /* from when until when */
 };
 
 /* When what of an operation was; by the clock of now_ns, so one after another. */
@@ -45,15 +46,17 @@ struct group_times {
 
 /* A plan, and the memory of an operation that it is carried out for. */
 struct group_slot {
-	struct pawl_coll_call call; /* that it was made for: kind, root and length */
-	enum coll_way way;          /* the same */
-	struct coll_plan plan;      /* of it; no plan yet while exec has none */
-	struct coll_exec exec;      /* of the plan */
-	struct group_head *heads;   /* owned; of each peer */
-	struct group_times times;   /* of the operation */
-	uint8_t nothing;            /* what a barrier reduces */
-	bool busy;                  /* an operation has it */
-	uint64_t used;              /* when, counted in operations */
+	struct pawl_coll_call call;     /* that it was made for: kind, root and length */
+	enum coll_way way;              /* the same */
+	struct coll_plan plan;          /* of it; no plan yet while exec has none */
+	struct coll_exec exec;          /* of the plan */
+	struct group_head *heads;       /* owned; of each peer */
+	uint32_t heads_left;            /* that have not come, or gone */
+	uint8_t head[GROUP_HEAD_BYTES]; /* ours, to whomever; at a server, of who was first */
+	struct group_times times;       /* of the operation */
+	uint8_t nothing;                /* what a barrier reduces */
+	bool busy;                      /* an operation has it */
+	uint64_t used;                  /* when, counted in operations */
 };
 
 /* What struct pawl_work has in priv. */
@@ -64,6 +67,7 @@ struct group_work {
 	int64_t submitted_ns;        /* when */
 	int64_t deadline_ns;         /* NEVER_NS: none */
 	uint32_t caller;             /* whose call it is: at a server, of who was first */
+	uint32_t digest;             /* of the collectives before it */
 	struct coll_message message; /* of PAWL_SEND and PAWL_RECEIVE */
 };
 
@@ -115,6 +119,9 @@ struct pawl_group {
 	struct coll_talk talk;       /* with all others */
 	struct group_queue messages; /* under way */
 	struct group_turn turn;      /* see above */
+	/* of collective n, from when it is taken up, at n mod GROUP_SAID; number UINT64_MAX: none
+	 */
+	uint8_t said[GROUP_SAID][GROUP_SAID_BYTES];
 	int64_t *heard_ns;           /* owned; of each rank: when something came */
 	int64_t beat_ns, checked_ns; /* when last */
 	int64_t now_ns;              /* when the driver began to look, or finished something */
@@ -130,6 +137,7 @@ struct pawl_group {
 	int64_t free_ns[COLL_CHANNELS];             /* when the channel's last one was done */
 	struct group_trace *trace;                  /* owned; NULL: not wanted */
 	uint64_t submitted;                         /* collectives, ever */
+	uint32_t digest;                            /* of all of them */
 	uint64_t messages_n;                        /* the same */
 	uint32_t pending;                           /* not done */
 	uint32_t waiters;        /* threads in wait: the group's own leaves it to them */
@@ -188,6 +196,8 @@ void group_fail(struct pawl_group *group, const struct pawl_err *why);
 void group_take_inbox(struct pawl_group *group);
 /* Bytes beside those of collectives. Whether any went. */
 bool group_move_talk(struct pawl_group *group);
+/* All hear that we live, and what we do. */
+void group_beat(struct pawl_group *group);
 
 /* group.c */
 
@@ -213,6 +223,8 @@ int group_meet(struct pawl_group *group, const char *const *cards, int64_t timeo
 
 /* group_slot.c; all under driving */
 
+/* What was said of a collective; NULL: that is not known, or no longer. */
+const uint8_t *group_said(const struct pawl_group *group, uint64_t number);
 /* A slot with the work's plan, begun. PAWL_ENOMEM. */
 int group_slot_take(struct pawl_group *group, struct pawl_work *work, struct pawl_err *err);
 void group_slot_deinit(struct group_slot *slot);

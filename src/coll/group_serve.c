@@ -42,15 +42,18 @@ static int hand_over(struct pawl_group *group, struct pawl_work *work, struct pa
 {
 	struct group_head *theirs =
 		&group->heads->heads[work->number % COLL_CHANNELS * group->ranks];
-	struct group_head *ours = priv_of(work)->slot->heads;
+	struct group_slot *slot = priv_of(work)->slot;
+	struct group_head *ours = slot->heads;
 	int rv = 0;
 
 	for (uint32_t p = 0; p < group->ranks && rv == 0; p++) {
-		memcpy(ours[p].bytes, theirs[p].bytes, COLL_HEAD_BYTES);
+		memcpy(ours[p].bytes, theirs[p].bytes, GROUP_HEAD_BYTES);
 		ours[p].got = theirs[p].got;
 		theirs[p].got = 0;
-		if (ours[p].got == COLL_HEAD_BYTES) {
-			rv = group_head_check(ours[p].bytes, work, priv_of(work)->caller, p, err);
+		if (ours[p].got == GROUP_HEAD_BYTES) {
+			slot->heads_left--;
+			rv = group_head_check(ours[p].bytes, slot->head, &work->call,
+				priv_of(work)->caller, p, err);
 		}
 		if (rv == 0 && ours[p].got > 0 && !ours[p].comes) {
 			rv = pawl_err_set(err, PAWL_EPEER, "rank %u takes a server for another", p);
@@ -82,6 +85,7 @@ static int begin(struct pawl_group *group, uint32_t channel, uint32_t rank, stru
 	heads->next[channel] = number + COLL_CHANNELS;
 	rv = group_slot_take(group, work, err);
 	if (rv == 0) {
+		memcpy(priv_of(work)->slot->head, head, GROUP_HEAD_BYTES);
 		rv = hand_over(group, work, err);
 	}
 	pthread_mutex_lock(&group->state);
@@ -101,11 +105,11 @@ static bool hear_channel(struct pawl_group *group, uint32_t channel)
 	for (uint32_t p = 0; p < group->ranks; p++) {
 		struct group_head *head = &group->heads->heads[channel * group->ranks + p];
 		size_t n = port->receive(port, p, channel, head->bytes + head->got,
-			COLL_HEAD_BYTES - head->got);
+			GROUP_HEAD_BYTES - head->got);
 
 		head->got = (uint8_t)(head->got + n);
 		moved |= n > 0;
-		if (head->got == COLL_HEAD_BYTES) {
+		if (head->got == GROUP_HEAD_BYTES) {
 			if (begin(group, channel, p, &err) != 0) {
 				group_fail(group, &err);
 			}

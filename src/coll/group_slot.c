@@ -127,6 +127,38 @@ static int fill_slot(struct pawl_group *group, struct group_slot *slot, enum col
 	return 0;
 }
 
+const uint8_t *group_said(const struct pawl_group *group, uint64_t number)
+{
+	const uint8_t *said = group->said[number % GROUP_SAID];
+
+	return number != UINT64_MAX && group_head_number(said) == number ? said : NULL;
+}
+
+/* Who has no bytes for another one in an all-to-all says so, since that one may wait for some. What
+ * is said here is kept; a server says what it is told. Entries of collectives that are under way
+ * stay: the next one there is of the same channel. */
+static void begin_heads(struct pawl_group *group, struct pawl_work *work, struct group_slot *slot)
+{
+	bool all = work->call.kind == PAWL_ALL_TO_ALL;
+
+	_Static_assert(GROUP_SAID % COLL_CHANNELS == 0, "of another channel");
+	_Static_assert(sizeof(group->said) <= TALK_DOES_MAX, "more than can be told");
+	slot->heads_left = 0;
+	for (uint32_t p = 0; p < slot->exec.peers; p++) {
+		bool both = all && p < group->ranks && p != group->rank;
+
+		slot->heads[p] =
+			(struct group_head){.comes = both || coll_exec_expects(&slot->exec, p),
+				.goes = both || coll_exec_owes(&slot->exec, p)};
+		slot->heads_left += (uint32_t)slot->heads[p].comes + slot->heads[p].goes;
+	}
+	group_head_encode(slot->head, work, priv_of(work)->digest,
+		group_said(group, work->number - 1));
+	if (!group->heads) {
+		memcpy(group->said[work->number % GROUP_SAID], slot->head, GROUP_SAID_BYTES);
+	}
+}
+
 int group_slot_take(struct pawl_group *group, struct pawl_work *work, struct pawl_err *err)
 {
 	const struct pawl_coll_call *call = &work->call;
@@ -147,10 +179,7 @@ int group_slot_take(struct pawl_group *group, struct pawl_work *work, struct paw
 	} else {
 		coll_exec_start(&slot->exec, call->op, call->dtype, call->in, call->out);
 	}
-	for (uint32_t p = 0; p < slot->exec.peers; p++) {
-		slot->heads[p] = (struct group_head){.comes = coll_exec_expects(&slot->exec, p),
-			.goes = coll_exec_owes(&slot->exec, p)};
-	}
+	begin_heads(group, work, slot);
 	group_stats_begin(group, work);
 	return 0;
 }

@@ -19,7 +19,7 @@ enum frame_kind {
 	FRAME_OFFER = 1, /* a: tag, b: bytes, id */
 	FRAME_ASK,       /* id */
 	FRAME_DATA,      /* id, b: bytes, which follow */
-	FRAME_BEAT,      /* b: bytes of a head, which follow, or 0 */
+	FRAME_BEAT,      /* b: bytes of what the rank does, which follow, or 0 */
 	FRAME_LEAVE,     /* b: the number of the first collective that is not done */
 	FRAME_FAIL,      /* a: code, negated, b: bytes of text, which follow */
 	FRAME_NOTE,      /* b: bytes, which follow */
@@ -46,21 +46,22 @@ struct talk_peer {
 	struct talk_list to_ask, asked;              /* see above */
 	uint32_t ids;                                /* messages offered to it, ever */
 	bool beat, leave, fail;                      /* to be told to it */
-	bool doing, heard_doing, in_doing;           /* there is; … was; … is on its way in */
-	uint8_t does[COLL_HEAD_BYTES], out_does[COLL_HEAD_BYTES];      /* to be told; being told */
-	uint8_t in_does[COLL_HEAD_BYTES], heard_does[COLL_HEAD_BYTES]; /* on its way in; heard */
-	bool left;         /* it has told us that it leaves */
-	uint64_t left_at;  /* with this number */
-	uint64_t leave_at; /* what it is told when we leave */
+	uint8_t out_does[TALK_DOES_MAX];             /* what we do, being told to it */
+	uint8_t in_does[TALK_DOES_MAX];              /* what it does, on its way in */
+	uint8_t heard_does[TALK_DOES_MAX];           /* the same, heard */
+	uint32_t in_does_len, heard_does_len;        /* bytes of them; 0: none */
+	bool left;                                   /* it has told us that it leaves */
+	uint64_t left_at;                            /* with this number */
+	uint64_t leave_at;                           /* what it is told when we leave */
 	/* the frame on its way out */
-	uint8_t out_head[COLL_HEAD_BYTES];
-	size_t out_head_at;          /* sent of it; COLL_HEAD_BYTES: there is no frame */
+	uint8_t out_head[TALK_FRAME_BYTES];
+	size_t out_head_at;          /* sent of it; TALK_FRAME_BYTES: there is no frame */
 	const uint8_t *out_bytes;    /* that follow */
 	uint64_t out_left;           /* of them */
 	struct coll_message *out_of; /* whose they are, or NULL */
 	uint8_t *rest;               /* owned; bytes of one that was given up, or NULL */
 	/* the frame on its way in */
-	uint8_t in_head[COLL_HEAD_BYTES];
+	uint8_t in_head[TALK_FRAME_BYTES];
 	size_t in_head_at;          /* received of it */
 	uint8_t *in_bytes;          /* where what follows goes */
 	uint64_t in_left;           /* of it */
@@ -133,7 +134,7 @@ static void encode_frame(uint8_t *head, const struct frame *frame)
 	uint32_t words[3] = {htole32((uint32_t)frame->kind), htole32(frame->id), htole32(frame->a)};
 	uint64_t b = htole64(frame->b);
 
-	memset(head, 0, COLL_HEAD_BYTES);
+	memset(head, 0, TALK_FRAME_BYTES);
 	memcpy(head, words, sizeof(words));
 	memcpy(head + 16, &b, sizeof(b));
 }
@@ -160,7 +161,7 @@ int coll_talk_init(struct coll_talk *talk, uint32_t rank, uint32_t ranks, struct
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
 	}
 	for (uint32_t p = 0; p < ranks; p++) {
-		talk->peers[p].out_head_at = COLL_HEAD_BYTES;
+		talk->peers[p].out_head_at = TALK_FRAME_BYTES;
 	}
 	return 0;
 }
@@ -297,8 +298,11 @@ struct coll_message *coll_talk_give_up(struct coll_talk *talk)
 
 /* ---- saying ---- */
 
-void coll_talk_beat(struct coll_talk *talk)
+void coll_talk_beat(struct coll_talk *talk, const void *does, size_t len_bytes)
 {
+	ASSERT(len_bytes <= TALK_DOES_MAX);
+	memcpy(talk->does, does, len_bytes);
+	talk->does_len = (uint32_t)len_bytes;
 	for (uint32_t p = 0; p < talk->ranks; p++) {
 		talk->peers[p].beat = true;
 	}
@@ -342,15 +346,10 @@ const uint8_t *coll_talk_noted(const struct coll_talk *talk, uint32_t peer, size
 	return *len_bytes > 0 ? notes->last : NULL;
 }
 
-void coll_talk_do(struct coll_talk *talk, uint32_t peer, const uint8_t *head)
+const uint8_t *coll_talk_does(const struct coll_talk *talk, uint32_t peer, size_t *len_bytes)
 {
-	memcpy(talk->peers[peer].does, head, COLL_HEAD_BYTES);
-	talk->peers[peer].doing = true;
-}
-
-const uint8_t *coll_talk_does(const struct coll_talk *talk, uint32_t peer)
-{
-	return talk->peers[peer].heard_doing ? talk->peers[peer].heard_does : NULL;
+	*len_bytes = talk->peers[peer].heard_does_len;
+	return *len_bytes > 0 ? talk->peers[peer].heard_does : NULL;
 }
 
 bool coll_talk_left(const struct coll_talk *talk, uint32_t peer, uint64_t *number)
@@ -363,7 +362,7 @@ bool coll_talk_pending(const struct coll_talk *talk, uint32_t peer)
 {
 	const struct talk_peer *p = &talk->peers[peer];
 
-	return p->out_head_at < COLL_HEAD_BYTES || (p->out_left > 0 && p->out_bytes) || p->fail ||
+	return p->out_head_at < TALK_FRAME_BYTES || (p->out_left > 0 && p->out_bytes) || p->fail ||
 		(p->notes && p->notes->next_len > 0) ||
 		(talk->failure.code == 0 &&
 			(p->to_offer.first || p->to_send.first || p->to_ask.first || p->beat ||
@@ -404,19 +403,17 @@ static void say_note(struct talk_peer *peer, struct frame *frame)
 	notes->next_len = 0;
 }
 
-/* With what we do, if that is known. */
-static bool say_beat(struct talk_peer *peer, struct frame *frame)
+/* With what we do. */
+static bool say_beat(const struct coll_talk *talk, struct talk_peer *peer, struct frame *frame)
 {
 	if (!peer->beat) {
 		return false;
 	}
 	frame->kind = FRAME_BEAT;
-	if (peer->doing) {
-		memcpy(peer->out_does, peer->does, COLL_HEAD_BYTES);
-		peer->out_bytes = peer->out_does;
-		peer->out_left = frame->b = COLL_HEAD_BYTES;
-	}
-	peer->beat = peer->doing = false;
+	memcpy(peer->out_does, talk->does, talk->does_len);
+	peer->out_bytes = peer->out_does;
+	peer->out_left = frame->b = talk->does_len;
+	peer->beat = false;
 	return true;
 }
 
@@ -433,13 +430,13 @@ static bool say_usual(struct coll_talk *talk, struct talk_peer *peer, struct fra
 		message = pop(&peer->to_offer);
 		*frame = (struct frame){FRAME_OFFER, message->id, message->tag, message->len_bytes};
 		push(&peer->offered, message);
-	} else if (peer->leave) {
+	} else if (peer->leave && !peer->beat) { /* what we did is the last that it hears */
 		peer->leave = false;
 		*frame = (struct frame){FRAME_LEAVE, 0, 0, peer->leave_at};
 	} else if (peer->to_send.first && !peer->beat) {
 		say_data(peer, frame);
 	} else {
-		return say_beat(peer, frame);
+		return say_beat(talk, peer, frame);
 	}
 	return true;
 }
@@ -453,7 +450,7 @@ static bool say_next(struct coll_talk *talk, struct talk_peer *peer)
 		say_fail(talk, peer, &frame);
 	} else if (peer->notes && peer->notes->next_len > 0) {
 		say_note(peer, &frame);
-	} else if (talk->failure.code != 0 ? !say_beat(peer, &frame)
+	} else if (talk->failure.code != 0 ? !say_beat(talk, peer, &frame)
 					   : !say_usual(talk, peer, &frame)) {
 		return false;
 	}
@@ -466,15 +463,15 @@ size_t coll_talk_to_send(struct coll_talk *talk, uint32_t p, const void **bytes)
 {
 	struct talk_peer *peer = &talk->peers[p];
 
-	if (peer->out_head_at == COLL_HEAD_BYTES && peer->out_left > 0) {
+	if (peer->out_head_at == TALK_FRAME_BYTES && peer->out_left > 0) {
 		*bytes = peer->out_bytes;
 		return peer->out_bytes ? peer->out_left : 0;
 	}
-	if (peer->out_head_at == COLL_HEAD_BYTES && !say_next(talk, peer)) {
+	if (peer->out_head_at == TALK_FRAME_BYTES && !say_next(talk, peer)) {
 		return 0;
 	}
 	*bytes = peer->out_head + peer->out_head_at;
-	return COLL_HEAD_BYTES - peer->out_head_at;
+	return TALK_FRAME_BYTES - peer->out_head_at;
 }
 
 void coll_talk_sent(struct coll_talk *talk, uint32_t p, size_t len_bytes)
@@ -482,9 +479,9 @@ void coll_talk_sent(struct coll_talk *talk, uint32_t p, size_t len_bytes)
 	struct talk_peer *peer = &talk->peers[p];
 	struct coll_message *message = peer->out_of;
 
-	if (peer->out_head_at < COLL_HEAD_BYTES) {
+	if (peer->out_head_at < TALK_FRAME_BYTES) {
 		peer->out_head_at += len_bytes;
-		ASSERT(peer->out_head_at <= COLL_HEAD_BYTES);
+		ASSERT(peer->out_head_at <= TALK_FRAME_BYTES);
 	} else {
 		ASSERT(len_bytes <= peer->out_left);
 		peer->out_bytes += len_bytes;
@@ -493,7 +490,7 @@ void coll_talk_sent(struct coll_talk *talk, uint32_t p, size_t len_bytes)
 			message->over_bytes += len_bytes;
 		}
 	}
-	if (peer->out_head_at == COLL_HEAD_BYTES && peer->out_left == 0 && message) {
+	if (peer->out_head_at == TALK_FRAME_BYTES && peer->out_left == 0 && message) {
 		peer->out_of = NULL;
 		drop(&peer->to_send, message);
 		push(message->over_bytes == message->len_bytes ? &talk->over : &peer->to_send,
@@ -605,14 +602,13 @@ static void hear_beat(struct coll_talk *talk, uint32_t p, const struct frame *fr
 {
 	struct talk_peer *peer = &talk->peers[p];
 
-	peer->heard_doing = false;
-	if (frame->b == COLL_HEAD_BYTES) {
-		peer->in_doing = true;
-		peer->in_bytes = peer->in_does;
-		peer->in_left = frame->b;
-	} else if (frame->b != 0) {
+	if (frame->b > TALK_DOES_MAX) {
 		fail_nonsense(talk, p, "a sign of life that is none");
+		return;
 	}
+	peer->in_does_len = (uint32_t)frame->b;
+	peer->in_bytes = peer->in_does;
+	peer->in_left = frame->b;
 }
 
 static void hear(struct coll_talk *talk, uint32_t p)
@@ -657,7 +653,7 @@ static bool in_note(const struct talk_peer *peer)
 /* Whether there is room for what follows a frame: not of a message that was given up. */
 static bool has_room(const struct talk_peer *peer)
 {
-	return peer->in_of || peer->heard.code != 0 || in_note(peer) || peer->in_doing;
+	return peer->in_of || peer->heard.code != 0 || in_note(peer) || peer->in_does_len > 0;
 }
 
 /* All of what follows a frame is there. */
@@ -669,10 +665,11 @@ static void end_bytes(struct coll_talk *talk, struct talk_peer *peer)
 		memcpy(peer->notes->last, peer->notes->in, peer->notes->in_len);
 		peer->notes->last_len = peer->notes->in_len;
 		peer->notes->in_len = 0;
-	} else if (peer->in_doing) {
-		memcpy(peer->heard_does, peer->in_does, COLL_HEAD_BYTES);
-		peer->heard_doing = true;
-		peer->in_doing = false;
+	} else if (peer->in_does_len > 0) {
+		memcpy(peer->heard_does, peer->in_does, peer->in_does_len);
+		peer->heard_does_len = peer->in_does_len;
+		peer->in_does_len = 0;
+		talk->heard_doing = true;
 	} else if (peer->heard.code != 0) {
 		for (char *c = peer->heard.msg; *c != '\0'; c++) {
 			if (*c < ' ' || *c > '~') {
@@ -701,7 +698,7 @@ size_t coll_talk_to_receive(struct coll_talk *talk, uint32_t p, void **bytes)
 		return peer->in_left;
 	}
 	*bytes = peer->in_head + peer->in_head_at;
-	return COLL_HEAD_BYTES - peer->in_head_at;
+	return TALK_FRAME_BYTES - peer->in_head_at;
 }
 
 void coll_talk_received(struct coll_talk *talk, uint32_t p, size_t len_bytes)
@@ -710,8 +707,8 @@ void coll_talk_received(struct coll_talk *talk, uint32_t p, size_t len_bytes)
 
 	if (peer->in_left == 0) {
 		peer->in_head_at += len_bytes;
-		ASSERT(peer->in_head_at <= COLL_HEAD_BYTES);
-		if (peer->in_head_at == COLL_HEAD_BYTES) {
+		ASSERT(peer->in_head_at <= TALK_FRAME_BYTES);
+		if (peer->in_head_at == TALK_FRAME_BYTES) {
 			peer->in_head_at = 0;
 			hear(talk, p);
 		}

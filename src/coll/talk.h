@@ -18,10 +18,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define COLL_HEAD_BYTES 24u          /* of a frame, and of what begins a collective */
-#define TALK_OFFERS_MAX (1u << 20)   /* waiting for a receive; more is taken for nonsense */
-#define TALK_PART       (256u << 10) /* bytes of a message in one frame: others get their turn */
-#define TALK_NOTE_MAX   1024u        /* bytes of a note */
+#define TALK_FRAME_BYTES 24u          /* of what begins each frame */
+#define TALK_DOES_MAX    448u         /* bytes of what a rank does, told with signs of life */
+#define TALK_OFFERS_MAX  (1u << 20)   /* waiting for a receive; more is taken for nonsense */
+#define TALK_PART        (256u << 10) /* bytes of a message in one frame: others get their turn */
+#define TALK_NOTE_MAX    1024u        /* bytes of a note */
 
 /* A message to or from another rank. Caller's memory from post until it is taken, or given up. */
 struct coll_message {
@@ -44,15 +45,18 @@ struct talk_offer;
 
 /* Zeroed before coll_talk_init. */
 struct coll_talk {
-	uint32_t rank, ranks;      /* ours; all */
-	struct talk_peer *peers;   /* owned; ours is not used */
-	struct talk_list posted;   /* to be received, and not offered yet */
-	struct talk_offer *offers; /* owned; not to be received yet; in order of arrival */
-	uint32_t offers_n;         /* of them */
-	uint32_t offers_cap;       /* allocated */
-	struct talk_list over;     /* for coll_talk_take */
-	struct pawl_err failure;   /* the first that was heard of, or told; code 0: none */
-	uint8_t sink[4096];        /* for what comes and was given up */
+	uint32_t rank, ranks;        /* ours; all */
+	struct talk_peer *peers;     /* owned; ours is not used */
+	struct talk_list posted;     /* to be received, and not offered yet */
+	struct talk_offer *offers;   /* owned; not to be received yet; in order of arrival */
+	uint32_t offers_n;           /* of them */
+	uint32_t offers_cap;         /* allocated */
+	struct talk_list over;       /* for coll_talk_take */
+	struct pawl_err failure;     /* the first that was heard of, or told; code 0: none */
+	bool heard_doing;            /* what somebody does; the caller takes it back */
+	uint8_t does[TALK_DOES_MAX]; /* what this one does */
+	uint32_t does_len;           /* bytes of it */
+	uint8_t sink[4096];          /* for what comes and was given up */
 };
 
 int coll_talk_init(struct coll_talk *talk, uint32_t rank, uint32_t ranks, struct pawl_err *err);
@@ -65,18 +69,17 @@ struct coll_message *coll_talk_take(struct coll_talk *talk);
 /* One that is not over, which is given up; NULL: there is none. */
 struct coll_message *coll_talk_give_up(struct coll_talk *talk);
 
-/* All peers are told that this one is alive. */
-void coll_talk_beat(struct coll_talk *talk);
+/* All peers are told that this one is alive, and what it does: at most TALK_DOES_MAX bytes. */
+void coll_talk_beat(struct coll_talk *talk, const void *does, size_t len_bytes);
 /* … that it leaves, and does no collective from number on. */
 void coll_talk_leave(struct coll_talk *talk, uint64_t number);
 /* … that all is over, and why; only the first time. What is heard of a peer is passed on: so
  * whoever ends because of it has said why, and is not taken for the culprit by who hears of that
  * first. */
 void coll_talk_fail(struct coll_talk *talk, const struct pawl_err *why);
-/* A peer is told with the next sign of life what this one does: COLL_HEAD_BYTES. */
-void coll_talk_do(struct coll_talk *talk, uint32_t peer, const uint8_t *head);
-/* What a peer did when it last gave a sign of life; NULL: nothing, or it has not said. */
-const uint8_t *coll_talk_does(const struct coll_talk *talk, uint32_t peer);
+/* What a peer did when it last gave a sign of life, and how long that is; NULL: it has not said.
+ */
+const uint8_t *coll_talk_does(const struct coll_talk *talk, uint32_t peer, size_t *len_bytes);
 /* Whether a peer has left, and with which number. */
 bool coll_talk_left(const struct coll_talk *talk, uint32_t peer, uint64_t *number);
 /* Whether something is still to be said to a peer. */

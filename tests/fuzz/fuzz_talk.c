@@ -33,8 +33,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len_bytes)
 	const void *out;
 	size_t n;
 
-	if (len_bytes >= COLL_HEAD_BYTES) {
-		group_head_check(bytes, &work, 0, 1, NULL);
+	if (len_bytes >= GROUP_HEAD_BYTES) {
+		uint8_t ours[GROUP_HEAD_BYTES];
+
+		group_head_encode(ours, &work, 1, NULL);
+		group_head_check(bytes, ours, &work.call, 0, 1, NULL);
+		group_said_check(bytes, ours, 0, 1, NULL);
 	}
 	if (coll_talk_init(&talk, 0, 2, NULL) != 0) {
 		return 0;
@@ -79,8 +83,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf)
 			.receive = m % 2 == 0};
 		coll_talk_post(&talk, &messages[m]);
 	}
-	coll_talk_beat(&talk);
-	coll_talk_do(&talk, 0, memory);
+	coll_talk_beat(&talk, memory, GROUP_SAID_BYTES);
 	coll_talk_leave(&talk, 5);
 	if (i == 1) {
 		coll_talk_fail(&talk, &why);

@@ -45,6 +45,25 @@ def end_badly() -> None:
         time.sleep(LATE_S + 20)
 
 
+def differ(odd: bool) -> None:
+    """What all call, one of them with something else in it."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    n = 0 if odd else 1000
+    if HOW == "empty":
+        dist.all_reduce(torch.ones(n))
+    elif HOW == "gathered":
+        dist.all_gather_into_tensor(torch.ones(n * world), torch.ones(n))
+    elif HOW == "scattered":
+        dist.reduce_scatter_tensor(torch.ones(n), torch.ones(n * world))
+    elif HOW == "received":
+        dist.broadcast(torch.ones(n), 0)
+    elif HOW == "roots":
+        dist.broadcast(torch.ones(1000), rank)
+    elif HOW == "rows":  # rank 1 sends as many as the others, and expects none of rank 0
+        rows = [0 if odd and r == 0 else 2 for r in range(world)]
+        dist.all_to_all_single(torch.ones(sum(rows)), torch.ones(2 * world), rows, [2] * world)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     limit = int(os.environ.get("LIMIT") or (LATE_S if HOW == "late" else 600))
@@ -59,6 +78,7 @@ def main() -> None:
                 end_badly()
             if step == 5:
                 start = time.monotonic()
+                differ(dist.get_rank() == 1)
             if HOW not in BACKWARD:
                 dist.all_reduce(torch.ones(1000))
             loss = model(torch.ones(4, 2000)).sum()

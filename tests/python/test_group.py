@@ -82,6 +82,23 @@ def test_whoever_ends_badly_is_named(how: str, text: str) -> None:
     assert all(float(seconds) < 20 for _, seconds in said)
 
 
+@pytest.mark.parametrize(
+    ("how", "texts"),
+    [
+        ("empty", ["all_reduce(sum) of 0 float32", "all_reduce(sum) of 1000 float32"]),
+        ("gathered", ["all_gather of 0 float32", "all_gather of 1000 float32"]),
+        ("scattered", ["reduce_scatter(sum) of 0 ", "reduce_scatter(sum) of 1000 "]),
+        ("received", ["broadcast of 0 float32", "broadcast of 1000 float32"]),
+        ("roots", ["calls broadcast of 1000 float32 from rank"]),
+        ("rows", ["rank 0 sends 8 bytes to rank 1, which expects 0"]),
+    ],
+)
+def test_empty_tensors_and_other_roots_are_named(how: str, texts: list[str]) -> None:
+    for error, seconds in end(how, PAWL_HEARTBEAT="0.5"):
+        assert all(text in error for text in texts), error
+        assert float(seconds) < 10
+
+
 def test_a_stopped_rank_is_named() -> None:
     for error, seconds in end("stop"):
         assert "rank 1 is lost: not a sign of it for" in error

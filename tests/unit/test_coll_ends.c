@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "coll/group_call.h"
 #include "test_coll_cards.h"
 #include "test_coll_world.h"
 
@@ -152,6 +153,7 @@ struct other {
 
 static struct other other; /* of the test */
 static uint8_t bytes[RANKS][RANKS * 4000];
+static uint8_t out_bytes[RANKS][RANKS * 4000];
 
 static void *call_other(void *user)
 {
@@ -228,6 +230,211 @@ static void two_that_wait_for_each_other_are_named(void **state)
 	}
 	close_world(&w);
 	unsetenv("PAWL_HEARTBEAT");
+}
+
+/* ---- what no bytes tell ---- */
+
+/* What rank 2 calls as the second collective, and all others do. */
+struct odd_call {
+	struct pawl_coll_call call; /* in the others' words */
+	bool own_root;              /* each rank's root is itself; else rank 2 has nothing */
+	bool silent;                /* all are done with it */
+	const char *texts[2];       /* in the error of each rank */
+};
+
+static const struct odd_call *odd_call; /* of the test */
+static bool odd_goes_on;                /* it is looked for at the next collective only */
+static bool odd_leaves;                 /* rank 2 leaves behind it */
+
+static int call_once(struct member *member, struct pawl_coll_call call)
+{
+	struct pawl_work work;
+	int rv;
+
+	call.in = bytes[member->rank];
+	call.out = call.kind == PAWL_ALL_TO_ALL ? out_bytes[member->rank] : bytes[member->rank];
+	rv = pawl_group_submit(member->group, &work, &call, &member->err);
+	return rv == 0 ? pawl_group_wait(member->group, &work, LONG_NS, &member->err) : rv;
+}
+
+static void *call_odd(void *user)
+{
+	struct member *member = user;
+	struct pawl_coll_call barrier = {.kind = PAWL_BARRIER};
+	struct pawl_coll_call call = odd_call->call;
+
+	member->rv = call_once(member, barrier);
+	if (member->rv != 0) {
+		return NULL; /* another one is further, and has found it */
+	}
+	if (odd_call->own_root) {
+		call.root = member->rank;
+	} else if (member->rank == 2) {
+		call.len_bytes = 0;
+	}
+	member->rv = call_once(member, call);
+	if (member->rank == 2 && odd_leaves) {
+		pawl_group_close(member->group);
+		member->group = NULL;
+	} else if (member->rv == 0 && !odd_goes_on) {
+		usleep(800 * 1000); /* eight signs of life, on a machine that has much to do */
+		member->rv = pawl_group_submit(member->group, &(struct pawl_work){0}, &barrier,
+			&member->err);
+	} else if (member->rv == 0) {
+		member->rv = call_once(member, barrier);
+	}
+	return NULL;
+}
+
+static void check_odd(const struct odd_call *call, const char *beat)
+{
+	int64_t start_ns = clock_mono_ns();
+	struct world w;
+
+	odd_call = call;
+	setenv("PAWL_HEARTBEAT", beat, 1);
+	open_world(&w);
+	run_world(&w, call_odd);
+	for (uint32_t r = 0; r < RANKS; r++) {
+		const char *msg = w.members[r].err.msg;
+		const char *at;
+
+		if (w.members[r].group == NULL) {
+			continue;
+		}
+		assert_int_equal(w.members[r].rv, PAWL_EMISMATCH);
+		assert_non_null(strstr(msg, "ranks disagree in collective 1: "));
+		at = strstr(msg, call->texts[0]);
+		assert_non_null(at);
+		assert_non_null(strstr(call->own_root ? at + 1 : msg, call->texts[1]));
+	}
+	assert_true(clock_mono_ns() - start_ns < 10 * NS_PER_S);
+	close_world(&w);
+	unsetenv("PAWL_HEARTBEAT");
+}
+
+#define FLOATS(KIND, ROOT)                                                                         \
+	{                                                                                          \
+		.kind = KIND, .root = ROOT, .dtype = PAWL_FLOAT32, .len_bytes = 4000               \
+	}
+
+static const struct odd_call odd_calls[] = {
+	{FLOATS(PAWL_ALL_REDUCE, 0), false, false,
+		{"rank 2 calls all_reduce(sum) of 0 float32", "all_reduce(sum) of 1000 float32"}},
+	{FLOATS(PAWL_ALL_GATHER, 0), false, false,
+		{"rank 2 calls all_gather of 0 float32", "all_gather of 1000 float32"}},
+	{FLOATS(PAWL_REDUCE_SCATTER, 0), false, false,
+		{"rank 2 calls reduce_scatter(sum) of 0 float32",
+			"reduce_scatter(sum) of 1000 float32"}},
+	{FLOATS(PAWL_BROADCAST, 1), false, true,
+		{"rank 2 calls broadcast of 0 float32 from rank 1",
+			"calls broadcast of 1000 float32 from rank 1"}},
+	{FLOATS(PAWL_BROADCAST, 0), true, true,
+		{"calls broadcast of 1000 float32 from rank",
+			"calls broadcast of 1000 float32 from rank"}},
+	{FLOATS(PAWL_SCATTER, 0), true, true,
+		{"calls scatter of 1000 float32 from rank",
+			"calls scatter of 1000 float32 from rank"}},
+	{FLOATS(PAWL_GATHER, 0), true, false,
+		{"calls gather of 1000 float32 to rank", "calls gather of 1000 float32 to rank"}},
+	{FLOATS(PAWL_REDUCE, 0), true, false,
+		{"calls reduce(sum) of 1000 float32 to rank",
+			"calls reduce(sum) of 1000 float32 to rank"}},
+};
+
+#define ODD_CALLS (sizeof(odd_calls) / sizeof(*odd_calls))
+
+/* Some wait for what will not come; others are done, and do nothing more. */
+static void signs_of_life_tell_who_called_something_else(void **state)
+{
+	odd_goes_on = odd_leaves = false;
+	for (size_t i = 0; i < ODD_CALLS; i++) {
+		check_odd(&odd_calls[i], "0.1");
+	}
+}
+
+static void the_next_collective_tells_who_called_something_else(void **state)
+{
+	odd_goes_on = true;
+	odd_leaves = false;
+	for (size_t i = 0; i < ODD_CALLS; i++) {
+		check_odd(&odd_calls[i], odd_calls[i].silent ? "0" : "0.1");
+	}
+}
+
+static void whoever_leaves_has_told_what_it_called(void **state)
+{
+	odd_goes_on = odd_leaves = true;
+	for (size_t i = 0; i < ODD_CALLS; i++) {
+		if (!odd_calls[i].own_root) {
+			check_odd(&odd_calls[i], "100");
+		}
+	}
+}
+
+/* Rank 2 has nothing for rank 1, which expects something, or the other way round. */
+static void *call_parts(void *user)
+{
+	struct member *member = user;
+	uint64_t at[RANKS + 1] = {0, 1000, 2000, 3000, 4000};
+	uint64_t less[RANKS + 1] = {0, 1000, 1000, 2000, 3000};
+	struct pawl_coll_call call = {.kind = PAWL_ALL_TO_ALL, .in_at = at, .out_at = at};
+
+	if (member->rank == 2) {
+		*(odd_leaves ? &call.in_at : &call.out_at) = less;
+	}
+	member->rv = call_once(member, call);
+	if (member->rv == 0) { /* it had done its part */
+		member->rv = call_once(member, (struct pawl_coll_call){.kind = PAWL_BARRIER});
+	}
+	return NULL;
+}
+
+static void parts_of_nothing_are_told(void **state)
+{
+	const char *const texts[] = {"rank 1 sends 1000 bytes to rank 2, which expects 0",
+		"rank 2 sends 0 bytes to rank 1, which expects 1000"};
+
+	setenv("PAWL_HEARTBEAT", "0", 1);
+	for (int i = 0; i < 2; i++) {
+		struct world w;
+
+		odd_leaves = i == 1;
+		open_world(&w);
+		run_world(&w, call_parts);
+		for (uint32_t r = 0; r < RANKS; r++) {
+			assert_int_equal(w.members[r].rv, PAWL_EMISMATCH);
+			assert_non_null(strstr(w.members[r].err.msg, texts[i]));
+		}
+		close_world(&w);
+	}
+	unsetenv("PAWL_HEARTBEAT");
+}
+
+static void heads_tell_of_what_was_before(void **state)
+{
+	struct pawl_work works[2] = {{.call = FLOATS(PAWL_BROADCAST, 0), .number = 8},
+		{.call = FLOATS(PAWL_ALL_REDUCE, 0), .number = 9}};
+	uint8_t heads[4][GROUP_HEAD_BYTES];
+	struct pawl_err err;
+
+	group_head_encode(heads[0], &works[0], 5, NULL);
+	works[0].call.root = 1;
+	group_head_encode(heads[1], &works[0], 5, NULL);
+	group_head_encode(heads[2], &works[1], 6, heads[0]);
+	group_head_encode(heads[3], &works[1], 7, heads[1]);
+	assert_int_equal(group_head_check(heads[2], heads[2], &works[1].call, 0, 1, &err), 0);
+	assert_int_equal(group_head_check(heads[3], heads[2], &works[1].call, 0, 1, &err),
+		PAWL_EMISMATCH);
+	assert_non_null(strstr(err.msg,
+		"in collective 8: rank 0 calls broadcast of 1000 float32 from rank 0, rank 1 "
+		"calls broadcast of 1000 float32 from rank 1"));
+	group_head_encode(heads[3], &works[1], 7, NULL);
+	assert_int_equal(group_head_check(heads[3], heads[2], &works[1].call, 0, 1, &err),
+		PAWL_EMISMATCH);
+	assert_non_null(strstr(err.msg,
+		"before collective 9: rank 0 and rank 1 both call all_reduce(sum) of 1000 "
+		"float32 now, but have not called the same until then"));
 }
 
 /* Three sums at ranks 0 to 2, two at rank 3, which leaves then. */
@@ -349,6 +556,11 @@ int main(void)
 		cmocka_unit_test(a_fork_is_refused),
 		cmocka_unit_test(one_does_something_else),
 		cmocka_unit_test(two_that_wait_for_each_other_are_named),
+		cmocka_unit_test(signs_of_life_tell_who_called_something_else),
+		cmocka_unit_test(the_next_collective_tells_who_called_something_else),
+		cmocka_unit_test(whoever_leaves_has_told_what_it_called),
+		cmocka_unit_test(parts_of_nothing_are_told),
+		cmocka_unit_test(heads_tell_of_what_was_before),
 		cmocka_unit_test(one_leaves_early),
 		cmocka_unit_test(one_is_late),
 		cmocka_unit_test(messages_of_another_length),

@@ -150,6 +150,14 @@ static void check_result(struct actor *a, uint32_t i)
 	}
 }
 
+/* What its rank called was something else. */
+static bool is_odd(const struct actor *a, uint32_t i)
+{
+	const struct story *s = &a->world->story;
+
+	return s->fate == FATE_ODD && a->rank == s->victim && i == s->at;
+}
+
 static void await_all(struct actor *a)
 {
 	struct pawl_err err;
@@ -159,7 +167,7 @@ static void await_all(struct actor *a)
 
 		if (rv != 0) {
 			note_error(a, &err);
-		} else if (!sim_died(a->world->sim, a->rank)) {
+		} else if (!sim_died(a->world->sim, a->rank) && !is_odd(a, a->ops[a->waited])) {
 			check_result(a, a->ops[a->waited]);
 		}
 	}
@@ -209,10 +217,22 @@ static bool make_call(struct actor *a, uint32_t i, struct pawl_coll_call *call)
 	return true;
 }
 
+static bool has_root(enum pawl_coll kind)
+{
+	return kind == PAWL_REDUCE || kind == PAWL_BROADCAST || kind == PAWL_GATHER ||
+		kind == PAWL_SCATTER;
+}
+
 /* As a rank does whose program is wrong. */
 static void make_odd(struct actor *a, struct pawl_coll_call *call)
 {
-	if (call->kind == PAWL_ALL_REDUCE && a->world->story.one_way) {
+	uint32_t how = (uint32_t)(a->world->story.seed / 3 % 3);
+
+	if (how == 0 && call->len_bytes > 0) {
+		call->len_bytes = 0;
+	} else if (how == 1 && has_root(call->kind)) {
+		call->root = (call->root + 1) % a->world->story.ranks;
+	} else if (call->kind == PAWL_ALL_REDUCE && a->world->story.one_way) {
 		call->op = call->op == PAWL_SUM ? PAWL_MAX : PAWL_SUM;
 		call->mean = false;
 	} else if (call->kind == PAWL_BARRIER) {
@@ -265,7 +285,7 @@ static void act_rank(struct actor *a)
 			compute(a, 2 * TIMEOUT_NS);
 		}
 		if (!now || !wrong || s->fate != FATE_SKIP) {
-			do_op(a, i, now && wrong && s->fate == FATE_ODD);
+			do_op(a, i, is_odd(a, i));
 		}
 		if (s->ops[i].last) {
 			await_all(a);
@@ -345,8 +365,7 @@ static bool is_just(const struct world *w, const struct actor *a)
 		return just;
 	case FATE_ODD:
 	case FATE_SKIP:
-		return just || a->rank == s->victim || names(s, text, s->victim, "") ||
-			a->err.code == PAWL_ETIMEDOUT; /* it has gone on from what differs */
+		return a->rank == s->victim || names(s, text, s->victim, "");
 	case FATE_EARLY:
 		return names(s, text, s->victim, " has left the group");
 	case FATE_LATE:

@@ -236,6 +236,7 @@ static inline void story_make_op(struct story *s, struct rng *rng, uint32_t i, u
 		bits -= 4; /* it is a block a rank */
 	}
 	n = 2 * story_size(rng, bits) - i % 2; /* two behind each other are not alike */
+	n = rng_below(rng, 8) == 0 && (i == 0 || s->ops[i - 1].call.len_bytes > 0) ? 0 : n;
 	call->len_bytes = call->kind == PAWL_BARRIER || call->kind == PAWL_ALL_TO_ALL
 		? 0
 		: n * coll_type_bytes(call->dtype);

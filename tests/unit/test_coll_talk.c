@@ -106,7 +106,7 @@ static void messages_arrive(void **state)
 			write_letter(&got[in], in, true);
 			coll_talk_post(&p.talks[1], &got[in++].message);
 		}
-		coll_talk_beat(&p.talks[rng_below(&p.rng, 2)]);
+		coll_talk_beat(&p.talks[rng_below(&p.rng, 2)], "", 0);
 		for (uint32_t i = (uint32_t)rng_below(&p.rng, 5); i > 0; i--) {
 			carry(&p, (uint32_t)rng_below(&p.rng, 2));
 		}
@@ -251,7 +251,7 @@ static void signs_of_life_go_on_after_a_failure(void **state)
 	coll_talk_fail(&p.talks[0], &err);
 	carry_all(&p);
 	assert_false(carry(&p, 0));
-	coll_talk_beat(&p.talks[0]);
+	coll_talk_beat(&p.talks[0], "", 0);
 	assert_true(carry(&p, 0));
 	close_pair(&p);
 }
@@ -269,7 +269,7 @@ static void what_was_asked_for_and_given_up_is_skipped(void **state)
 	do {
 		write_letter(&sent, n, false);
 		write_letter(&got, n++, true);
-	} while (sent.message.len_bytes < 2 * COLL_HEAD_BYTES);
+	} while (sent.message.len_bytes < 2 * TALK_FRAME_BYTES);
 	open_pair(&p);
 	coll_talk_post(&p.talks[0], &sent.message);
 	coll_talk_post(&p.talks[1], &got.message);
@@ -291,19 +291,24 @@ static void what_was_asked_for_and_given_up_is_skipped(void **state)
 
 static void signs_of_life_say_what_is_done(void **state)
 {
-	uint8_t head[COLL_HEAD_BYTES];
+	uint8_t does[TALK_DOES_MAX];
 	struct pair p;
+	size_t len;
 
-	memset(head, 7, sizeof(head));
+	memset(does, 7, sizeof(does));
 	open_pair(&p);
-	assert_null(coll_talk_does(&p.talks[1], 0));
-	coll_talk_beat(&p.talks[0]);
-	coll_talk_do(&p.talks[0], 1, head);
+	assert_null(coll_talk_does(&p.talks[1], 0, &len));
+	coll_talk_beat(&p.talks[0], does, sizeof(does));
 	carry_all(&p);
-	assert_memory_equal(coll_talk_does(&p.talks[1], 0), head, sizeof(head));
-	coll_talk_beat(&p.talks[0]);
-	carry_all(&p);
-	assert_null(coll_talk_does(&p.talks[1], 0));
+	assert_memory_equal(coll_talk_does(&p.talks[1], 0, &len), does, sizeof(does));
+	assert_int_equal(len, sizeof(does));
+	assert_true(p.talks[1].heard_doing);
+	coll_talk_beat(&p.talks[0], "more", 4);
+	coll_talk_leave(&p.talks[0], 5); /* which is heard behind it */
+	while (!coll_talk_left(&p.talks[1], 0, &(uint64_t){0}) && carry(&p, 0)) {
+	}
+	assert_memory_equal(coll_talk_does(&p.talks[1], 0, &len), "more", 4);
+	assert_int_equal(len, 4);
 	close_pair(&p);
 }
 
@@ -313,7 +318,7 @@ static void frames_that_are_none(void **state)
 	const uint64_t frames[][4] = {
 		{0, 0, 0, 0}, {8, 0, 0, 0}, {2, 5, 0, 0}, /* asks for what it was not offered */
 		{3, 5, 0, 10},                            /* sends what it was not asked for */
-		{4, 0, 0, 7},                             /* lives by part of a head */
+		{4, 0, 0, TALK_DOES_MAX + 1},             /* lives by doing too much */
 		{6, 0, 0, 10},                            /* fails without a code */
 		{6, 0, 1, 0},                             /* … a text */
 		{6, 0, 1, 100000},                        /* … an end */
@@ -322,8 +327,8 @@ static void frames_that_are_none(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof(frames) / sizeof(*frames); i++) {
-		uint8_t head[COLL_HEAD_BYTES] = {(uint8_t)frames[i][0], [4] = (uint8_t)frames[i][1],
-			[8] = (uint8_t)frames[i][2]};
+		uint8_t head[TALK_FRAME_BYTES] = {(uint8_t)frames[i][0],
+			[4] = (uint8_t)frames[i][1], [8] = (uint8_t)frames[i][2]};
 		struct pair p;
 
 		open_pair(&p);

@@ -92,6 +92,14 @@ def train_both(
     return adapted, theirs
 
 
+def train_with(adapted: Any, optimizer: torch.optim.Optimizer, loader: Any) -> None:
+    """One loop."""
+    for x, y in loader:
+        optimizer.zero_grad()
+        (adapted(x) - y).square().mean().backward()
+        optimizer.step()
+
+
 def sgd(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
 
@@ -148,6 +156,51 @@ def unused() -> None:
     assert weights(ours).equal(weights(theirs))
     assert all(p.grad is None for p in ours.module.layers[2].parameters())
     same_everywhere(ours)
+
+
+class Images(nn.Module):
+    """Convolutions whose weights are channels_last, if asked; of two a rank uses but one."""
+
+    def __init__(self, memory: torch.memory_format, branches: int = 2) -> None:
+        super().__init__()
+        torch.manual_seed(8)
+        self.layers = nn.ModuleList(nn.Conv2d(3, 8, 2) for _ in range(branches))
+        self.last = nn.Linear(8, 1)
+        self.calls = 0
+        self.double().to(memory_format=memory)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        layer = self.layers[(rank() + self.calls) % len(self.layers)]
+        images = torch.stack([x, x.square(), x.sin()], 1).reshape(len(x), 3, 2, 3)
+        return self.last(layer(images.to(self.last.weight.dtype)).tanh().mean((2, 3)))
+
+
+@check
+def channels_last() -> None:
+    """Gradients that only some ranks have, in the order of a weight's memory."""
+    ours, theirs = train_both(lambda: Images(torch.channels_last), sgd, find_unused_parameters=True)
+    assert weights(ours).equal(weights(theirs))
+    same_everywhere(ours)
+
+
+@check
+def noise_of_channels_last() -> None:
+    """Adam's second moments and gradients go together: noise is that of weights in any order."""
+    for accum in (0, 1):
+        found = []
+        for memory in (torch.contiguous_format, torch.channels_last):
+            model = Images(memory, branches=1)
+            optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+            adapted = adaptive(model, optimizer)
+            loader = loader_of(world() * 4, torch.float64, shuffle=False)
+            loader.autoscale_batch_size(world() * 4, (1, world() * 4), True)
+            loader._elastic._chosen = (4 // (accum + 1), accum, world())
+            for _ in epochs(1):
+                train_with(adapted, optimizer, loader)
+            found.append(adapted.noise.moments())
+        for a, b in zip(*found, strict=True):
+            assert a != 0 and abs(a / b - 1) < 1e-9, found
 
 
 @check

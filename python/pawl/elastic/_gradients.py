@@ -103,8 +103,8 @@ class Norms:
         given = {id(p): g for p, g in zip(parameters, gradients, strict=True)}
         for span in self._spans(parameters):
             if (g := given[id(span.parameter)]) is not None:
-                alone = replace(span, first=0)
-                sums[span.group] += self._squares(g.flatten(), [(alone, 0, span.n)])[span.group]
+                alone, flat = replace(span, first=0), flatten(g, span.parameter)
+                sums[span.group] += self._squares(flat, [(alone, 0, span.n)])[span.group]
         return sums
 
     def layout(self, bucket: dist.GradBucket) -> list[Span]:
@@ -145,20 +145,24 @@ class Norms:
                 self._sums[where + group] += value
 
     def _second(self, span: Span, dtype: torch.dtype) -> Any:
-        """What a parameter's gradient is divided by; None: by nothing, or it does not match."""
+        """What a parameter's gradient is divided by, flat as that is; None: by nothing, or it does
+        not match."""
         by = self._whiten(self._optimizer.param_groups[span.group], span.parameter)
-        fits = by is not None and by[0].dtype == dtype and by[0].numel() == span.n
-        return by if fits else None
+        if by is None or by[0].dtype != dtype or by[0].shape != span.parameter.shape:
+            return None
+        return flatten(by[0], span.parameter), by[1], by[2]
 
     def _squares(self, flat: torch.Tensor, cuts: list[Cut]) -> dict[int, float]:
         """Of host memory, by group; neighbours that are divided by nothing go as one."""
         size, start = flat.element_size(), flat.data_ptr()
         rows: dict[int, list[tuple[int, int, int, float, float]]] = {}
+        held = []  # rows have addresses only
         for span, first, last in cuts:
             row = rows.setdefault(span.group, [])
             by = self._second(span, flat.dtype)
             at, n = start + first * size, last - first
             if by is not None:
+                held.append(by[0])
                 row.append((at, n, by[0].data_ptr() + (first - span.first) * size, by[1], by[2]))
             elif row and row[-1][2] == 0 and row[-1][0] + row[-1][1] * size == at:
                 row[-1] = (row[-1][0], row[-1][1] + n, 0, 0.0, 0.0)
@@ -173,10 +177,30 @@ class Norms:
         for span, first, last in cuts:
             values = buffer[first:last].float()
             if (by := self._second(span, buffer.dtype)) is not None:
-                part = by[0].flatten()[first - span.first : last - span.first].float()
+                part = by[0][first - span.first : last - span.first].float()
                 values = values / ((part * by[1]).sqrt() + by[2]).sqrt()
             found[where + span.group] += values.square().sum(dtype=_SUM)
         return torch.stack(found)
+
+
+def _dims(parameter: torch.Tensor) -> list[int] | None:
+    """Its dimensions in the order of its memory (channels_last has another one than their own);
+    None: that has gaps."""
+    dims = sorted(range(parameter.dim()), key=lambda dim: -parameter.stride(dim))
+    return dims if parameter.permute(dims).is_contiguous() else None
+
+
+def flatten(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """Flat, in the order in which DDP's buckets have a parameter's gradient: its memory's."""
+    dims = _dims(parameter)
+    return (tensor if dims is None else tensor.permute(dims)).reshape(-1)
+
+
+def unflatten(flat: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """The other way round. ``flat``: memory of its own."""
+    if _dims(parameter) is None:
+        return flat.view(parameter.shape)
+    return flat.as_strided(parameter.shape, parameter.stride())
 
 
 def is_host(tensor: torch.Tensor) -> bool:

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from pawl import _core, _process_group, _register
 from pawl.elastic import _context, _data, _metrics, _rules, _states
-from pawl.elastic._gradients import Norms, Pair, Span, Step, is_host
+from pawl.elastic._gradients import Norms, Pair, Span, Step, is_host, unflatten
 from pawl.elastic._job import Skipped
 from pawl.elastic._noise import NoiseScale
 from pawl.errors import PawlError
@@ -350,7 +350,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
         for (buffer, span), anywhere in zip(spans, map(any, zip(*used, strict=True)), strict=True):
             if span.lacks and anywhere:
                 mean = buffer[span.first : span.first + span.n].clone()
-                span.parameter.grad = mean.view_as(span.parameter)
+                span.parameter.grad = unflatten(mean, span.parameter)
 
     def _take_norms(self, step: Step, sums: list[float], first: list[float] | None) -> None:
         n = self._norms.groups

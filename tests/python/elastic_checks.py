@@ -158,51 +158,6 @@ def unused() -> None:
     same_everywhere(ours)
 
 
-class Images(nn.Module):
-    """Convolutions whose weights are channels_last, if asked; of two a rank uses but one."""
-
-    def __init__(self, memory: torch.memory_format, branches: int = 2) -> None:
-        super().__init__()
-        torch.manual_seed(8)
-        self.layers = nn.ModuleList(nn.Conv2d(3, 8, 2) for _ in range(branches))
-        self.last = nn.Linear(8, 1)
-        self.calls = 0
-        self.double().to(memory_format=memory)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        layer = self.layers[(rank() + self.calls) % len(self.layers)]
-        images = torch.stack([x, x.square(), x.sin()], 1).reshape(len(x), 3, 2, 3)
-        return self.last(layer(images.to(self.last.weight.dtype)).tanh().mean((2, 3)))
-
-
-@check
-def channels_last() -> None:
-    """Gradients that only some ranks have, in the order of a weight's memory."""
-    ours, theirs = train_both(lambda: Images(torch.channels_last), sgd, find_unused_parameters=True)
-    assert weights(ours).equal(weights(theirs))
-    same_everywhere(ours)
-
-
-@check
-def noise_of_channels_last() -> None:
-    """Adam's second moments and gradients go together: noise is that of weights in any order."""
-    for accum in (0, 1):
-        found = []
-        for memory in (torch.contiguous_format, torch.channels_last):
-            model = Images(memory, branches=1)
-            optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-            adapted = adaptive(model, optimizer)
-            loader = loader_of(world() * 4, torch.float64, shuffle=False)
-            loader.autoscale_batch_size(world() * 4, (1, world() * 4), True)
-            loader._elastic._chosen = (4 // (accum + 1), accum, world())
-            for _ in epochs(1):
-                train_with(adapted, optimizer, loader)
-            found.append(adapted.noise.moments())
-        for a, b in zip(*found, strict=True):
-            assert a != 0 and abs(a / b - 1) < 1e-9, found
-
-
 @check
 def accumulated() -> None:
     """Steps of four parts are as those of one, but for rounding."""
@@ -298,9 +253,8 @@ def noise_is_known() -> None:
         assert adapted.noise.biased == (world() == 1 and accum == 0)
 
 
-@check
-def scaled() -> None:
-    """With a GradScaler, and an infinite gradient at one rank in one step, in accumulated ones."""
+def train_scaled(meanwhile: Callable[[Any, Any, torch.optim.Optimizer], None]) -> None:
+    """``meanwhile``: what the script does between backward and step."""
     model = net()
     optimizer = sgd(model.parameters())
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
@@ -318,6 +272,7 @@ def scaled() -> None:
             if number == 4 and rank() == world() - 1:
                 loss = loss * float("inf")
             scaler.scale(loss).backward()
+            meanwhile(adapted, scaler, optimizer)
             scaler.step(optimizer)
             scaler.update()
             changed.append(not weights(model).equal(before))
@@ -327,6 +282,12 @@ def scaled() -> None:
     same_everywhere(adapted)
     sqr, _ = adapted.noise.moments()
     assert sqr < 1e4  # not of scaled gradients
+
+
+@check
+def scaled() -> None:
+    """With a GradScaler, and an infinite gradient at one rank in one step, in accumulated ones."""
+    train_scaled(lambda adapted, scaler, optimizer: None)
 
 
 @check
@@ -537,6 +498,131 @@ def fewer_samples_than_ranks() -> None:
         beside.step()
     torch.testing.assert_close(weights(model), weights(alone), rtol=1e-12, atol=1e-14)
     same_everywhere(adapted)
+
+
+class Images(nn.Module):
+    """Convolutions whose weights are channels_last, if asked; of two a rank uses but one."""
+
+    def __init__(self, memory: torch.memory_format, branches: int = 2) -> None:
+        super().__init__()
+        torch.manual_seed(8)
+        self.layers = nn.ModuleList(nn.Conv2d(3, 8, 2) for _ in range(branches))
+        self.last = nn.Linear(8, 1)
+        self.calls = 0
+        self.double().to(memory_format=memory)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        layer = self.layers[(rank() + self.calls) % len(self.layers)]
+        images = torch.stack([x, x.square(), x.sin()], 1).reshape(len(x), 3, 2, 3)
+        return self.last(layer(images.to(self.last.weight.dtype)).tanh().mean((2, 3)))
+
+
+@check
+def channels_last() -> None:
+    """Gradients that only some ranks have, in the order of a weight's memory."""
+    ours, theirs = train_both(lambda: Images(torch.channels_last), sgd, find_unused_parameters=True)
+    assert weights(ours).equal(weights(theirs))
+    same_everywhere(ours)
+
+
+@check
+def noise_of_channels_last() -> None:
+    """Adam's second moments and gradients go together: noise is that of weights in any order."""
+    for accum in (0, 1):
+        found = []
+        for memory in (torch.contiguous_format, torch.channels_last):
+            model = Images(memory, branches=1)
+            optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+            adapted = adaptive(model, optimizer)
+            loader = loader_of(world() * 4, torch.float64, shuffle=False)
+            loader.autoscale_batch_size(world() * 4, (1, world() * 4), True)
+            loader._elastic._chosen = (4 // (accum + 1), accum, world())
+            for _ in epochs(1):
+                train_with(adapted, optimizer, loader)
+            found.append(adapted.noise.moments())
+        for a, b in zip(*found, strict=True):
+            assert a != 0 and abs(a / b - 1) < 1e-9, found
+
+
+def clipped(adapted: Any, optimizer: torch.optim.Optimizer, loader: Any) -> None:
+    """One loop of a script that clips, in each part, too."""
+    for x, y in loader:
+        optimizer.zero_grad()
+        (adapted(x) - y).square().mean().backward()
+        nn.utils.clip_grad_norm_(adapted.parameters(), 0.5)
+        optimizer.step()
+
+
+@check
+def clipping() -> None:
+    """Of accumulated gradients the whole is clipped, as if there were one part; and noise is that
+    of what was not clipped."""
+    found = []
+    for accum in (0, 3):
+        model = net(torch.float64)
+        optimizer = sgd(model.parameters())
+        adapted = adaptive(model, optimizer)
+        loader = loader_of(world() * 8, torch.float64, shuffle=False)
+        loader.autoscale_batch_size(world() * 8, (1, world() * 8), True)
+        loader._elastic._chosen = (8 // (accum + 1), accum, world())
+        for _ in epochs(1):
+            clipped(adapted, optimizer, loader)
+        found.append(weights(model))
+        same_everywhere(adapted)
+    assert (found[0] - found[1]).abs().max() < 1e-12
+
+
+@check
+def noise_of_clipped() -> None:
+    """It is that of gradients before a script clips them, a rank's that is alone, too."""
+    for accum in (0, 3):
+        found = []
+        for loop in (train_with, clipped):
+            model = net(torch.float64)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+            adapted = adaptive(model, optimizer)
+            loader = loader_of(world() * 4, torch.float64, shuffle=False)
+            loader.autoscale_batch_size(world() * 4, (1, world() * 4), True)
+            loader._elastic._chosen = (4 // (accum + 1), accum, world())
+            for _ in epochs(1):
+                loop(adapted, optimizer, loader)
+            found.append(adapted.noise.moments())
+        assert found[0] == found[1] != (1.0, 0.0), found
+
+
+@check
+def left_in_a_part() -> None:
+    """A loop that is left between two parts of a step: what they had is forgotten."""
+    model = net(torch.float64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    adapted = adaptive(model, optimizer)
+    loader = loader_of(world() * 4, torch.float64, shuffle=False)
+    loader.autoscale_batch_size(world() * 4, (1, world() * 4), True)
+    loader._elastic._chosen = (1, 3, world())
+    found = []
+    for _ in epochs(2):
+        for part, (x, y) in enumerate(loader):
+            optimizer.zero_grad()
+            (adapted(x) - y).square().mean().backward()
+            optimizer.step()
+            if part == 3:
+                found.append([p.grad.clone() for p in model.parameters()])
+            elif part == 5:
+                break
+    for a, b in zip(*found, strict=True):
+        assert a.equal(b)
+
+
+@check
+def unscaled() -> None:
+    """The same by a script that unscales gradients itself, to clip them."""
+
+    def clip(adapted: Any, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(adapted.parameters(), 1.0)
+
+    train_scaled(clip)
 
 
 @check

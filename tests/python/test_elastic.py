@@ -165,10 +165,10 @@ def test_all_are_killed_and_go_on(tmp_path: Path) -> None:
 
 
 CHECKS = [
-    "like_ddp", "buffers", "unused", "channels_last", "noise_of_channels_last", "accumulated",
-    "late", "noise_is_known", "scaled", "two_models", "loaders_of_users", "validation",
-    "schedules", "every_schedule", "gradients_of_nothing", "fewer_samples_than_ranks",
-    "what_is_refused",
+    "like_ddp", "buffers", "unused", "accumulated", "late", "noise_is_known", "scaled",
+    "two_models", "loaders_of_users", "validation", "schedules", "every_schedule",
+    "gradients_of_nothing", "fewer_samples_than_ranks", "channels_last", "noise_of_channels_last",
+    "clipping", "noise_of_clipped", "left_in_a_part", "unscaled", "what_is_refused",
 ]  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -96,16 +96,11 @@ class Norms:
             event.synchronize()
         return values.tolist(), of
 
-    def of(self, parameters: Sequence[torch.Tensor], gradients: Sequence[Any]) -> list[float]:
-        """Of gradients in host memory that are in no bucket, None for parameters that have none;
-        they are added to nothing."""
-        sums = [0.0] * self.groups
-        given = {id(p): g for p, g in zip(parameters, gradients, strict=True)}
-        for span in self._spans(parameters):
-            if (g := given[id(span.parameter)]) is not None:
-                alone, flat = replace(span, first=0), flatten(g, span.parameter)
-                sums[span.group] += self._squares(flat, [(alone, 0, span.n)])[span.group]
-        return sums
+    def squares(self, flat: torch.Tensor, layout: list[Span]) -> list[float]:
+        """Of a bucket's elements in host memory, by group; they are added to nothing."""
+        cuts = [(span, span.first, span.first + span.n) for span in layout]
+        found = self._squares(flat, cuts)
+        return [found.get(group, 0.0) for group in range(self.groups)]
 
     def layout(self, bucket: dist.GradBucket) -> list[Span]:
         """Which parameters' gradients a bucket holds, and where."""
@@ -218,32 +213,74 @@ def _bring(sums: torch.Tensor) -> tuple[torch.Tensor, Any]:
     return values, event
 
 
+class Parts:
+    """Sums of gradients of a step's parts but the last one, bucket by bucket. They are kept out of
+    ``.grad``, where a script would clip what is not whole."""
+
+    def __init__(self, norms: Norms) -> None:
+        self._norms = norms
+        self._sums: dict[int, tuple[torch.Tensor, list[Span]]] = {}  # by bucket
+        self.first: list[float] | None = None  # norms of the first part alone
+
+    def put(self, index: int, buffer: torch.Tensor, layout: list[Span]) -> None:
+        """Of one part: what is in a bucket, and 0 there after it."""
+        if index in self._sums:
+            self._sums[index][0].add_(buffer)
+        else:
+            self._sums[index] = (buffer.clone(), layout)
+        buffer.zero_()
+
+    def take(self, index: int, buffer: torch.Tensor) -> None:
+        """In the last one: adds to a bucket what the others had."""
+        if index in self._sums:
+            buffer.add_(self._sums.pop(index)[0])
+
+    def end(self) -> None:
+        """Of a part, in host memory."""
+        if self.first is None:
+            rows = [self._norms.squares(*row) for row in self._sums.values()]
+            self.first = [sum(row) for row in zip(*rows, strict=True)]
+
+    def clear(self) -> None:
+        """The step is over, whether it was made or not."""
+        self._sums.clear()
+        self.first = None
+
+
 class Pair:
     """The gradients of two steps, one after the other: the noise of a rank that is alone and has
     but one gradient a step. Of some pairs only, since the first one has to be kept."""
 
     _EVERY = 8  # steps
 
-    def __init__(self, norms: Norms, parameters: list[torch.Tensor]) -> None:
+    def __init__(self, norms: Norms) -> None:
         self._norms = norms
-        self._parameters = parameters
         self._step = 0
-        self._kept: list[torch.Tensor | None] | None = None
-        self._local: list[float] = []  # the first one's norms
+        self._seen: dict[int, torch.Tensor] = {}  # buckets of the step under way, to be kept
+        self._kept: dict[int, torch.Tensor] = {}  # of the one before, if it is one of a pair
+        self._local: list[float] = []  # its norms
+        self._total: list[float] = []  # norms of the mean of both
+
+    def see(self, index: int, buffer: torch.Tensor, layout: list[Span]) -> None:
+        """A bucket of the step under way, before the script can change it."""
+        if index == 0:
+            self._seen, self._total = {}, [0.0] * self._norms.groups
+        if self._kept:
+            mean = torch.add(self._kept[index], buffer).div_(2)
+            norms = self._norms.squares(mean, layout)
+            self._total = [a + b for a, b in zip(self._total, norms, strict=True)]
+        elif (self._step + 1) % self._EVERY == 0:
+            self._seen[index] = buffer.clone()
 
     def next(self, own: list[float], square: float) -> tuple[list[float], list[float]] | None:
-        """What a step's gradient, as it is in ``.grad``, and the one before it tell: norms of each,
-        and of their mean. ``own``: its norms, which were multiplied by ``square``."""
-        kept, self._kept = self._kept, None
+        """What a step's gradient and the one before it tell: norms of each, and of their mean.
+        ``own``: its norms, which were multiplied by ``square``."""
+        kept, self._kept = self._kept, {}
         self._step += 1
-        if kept is not None:
-            means = [
-                None if a is None or b.grad is None else torch.add(a, b.grad).div_(2)
-                for a, b in zip(kept, self._parameters, strict=True)
-            ]
-            total = [norm * square for norm in self._norms.of(self._parameters, means)]
+        if kept:
+            total = [norm * square for norm in self._total]
             return [(a + b) / 2 for a, b in zip(self._local, own, strict=True)], total
         if self._step % self._EVERY == 0:
-            self._kept = [None if p.grad is None else p.grad.clone() for p in self._parameters]
+            self._kept, self._seen = self._seen, {}
             self._local = own
         return None

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from pawl import _core, _process_group, _register
 from pawl.elastic import _context, _data, _metrics, _rules, _states
-from pawl.elastic._gradients import Norms, Pair, Span, Step, is_host, unflatten
+from pawl.elastic._gradients import Norms, Pair, Parts, Span, Step, is_host, unflatten
 from pawl.elastic._job import Skipped
 from pawl.elastic._noise import NoiseScale
 from pawl.errors import PawlError
@@ -70,16 +70,36 @@ class _Scaler:
     def __init__(self, of: AdaptiveDataParallel, scaler: Any) -> None:
         self._of = of
         self._plain_step, self._plain_update = scaler.step, scaler.update
+        self._plain_unscale = scaler.unscale_
         self._looked = True
+        self.unscaled = False  # these gradients, so that it is known whether they are whole
         self.stepping = False  # in the optimizer's step, which it calls
         scaler.step, scaler.update = self._step, self._update
+        scaler.unscale_ = self._unscale
+
+    def _is_of(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether that is the model's, and it trains."""
+        return optimizer is self._of.optimizer and _data.training_loop() is not None
+
+    def _unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._is_of(optimizer) and not self.stepping:
+            whole = self.look()
+            self.unscaled = True
+            if not whole:
+                return
+        self._plain_unscale(optimizer)
+
+    def look(self) -> bool:
+        """Whether gradients are whole, everywhere: asked once for each."""
+        if not self.unscaled:
+            self._looked = self._of.complete(_data.training_loop())
+        self.unscaled = False
+        return self._looked
 
     def _step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-        loop = _data.training_loop()
-        if optimizer is not self._of.optimizer or loop is None:
+        if not self._is_of(optimizer):
             return self._plain_step(optimizer, *args, **kwargs)
-        self._looked = self._of.complete(loop)
-        if not self._looked:
+        if not self.look():
             return None
         self.stepping = True
         try:
@@ -134,8 +154,8 @@ class AdaptiveDataParallel(DistributedDataParallel):
             functools.partial(_rules.second_moment, optimizer) if whitens else lambda *_: None,
         )
         self.noise = NoiseScale(self._norms.groups)
-        self._first: list[float] | None = None  # norms of a step's first gradient, alone
-        self._pair = Pair(self._norms, list(self.module.parameters()))
+        self._parts = Parts(self._norms)  # of the step under way
+        self._pair = Pair(self._norms)
         self._on_host = all(is_host(p) for p in self.module.parameters())
         self._buckets: list[tuple[torch.Tensor, list[Span]]] = []  # of the last backward pass
         self._reduced_ns = 0  # when the last bucket was handed over
@@ -194,18 +214,14 @@ class AdaptiveDataParallel(DistributedDataParallel):
         loop = _data.current_dataloader()
         if torch.is_grad_enabled() and self.training and loop is not None:
             loop.train()
-            self._choose_sync(loop)
-            if self._buffers_alike and self.require_backward_grad_sync:
+            syncs = self.require_backward_grad_sync and loop.is_optim_step()
+            if self._buffers_alike and syncs:
                 self._send_buffers()
         return super().forward(*args, **kwargs)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Does nothing, with a warning: gradients may be in the middle of a step."""
         warnings.warn("model.zero_grad() does nothing: use the optimizer's", stacklevel=2)
-
-    def _choose_sync(self, loop: Any) -> None:
-        """Whether gradients are to be reduced behind the backward pass to come."""
-        self.require_backward_grad_sync = loop.is_optim_step()
 
     def _send_first(self) -> None:
         """All begin as rank 0 did."""
@@ -228,8 +244,15 @@ class AdaptiveDataParallel(DistributedDataParallel):
             raise RuntimeError("backpropagation outside AdaptiveDataLoader")
         buffer = bucket.buffer()
         job, norms = self._job, self._norms
-        layout = norms.layout(bucket)
-        if bucket.index() == 0:
+        index, layout = bucket.index(), norms.layout(bucket)
+        if self._scaler is not None:
+            self._scaler.unscaled = False
+        if loop.is_accum_step():
+            loop.tell_after(self._end_parts)
+            self._parts.put(index, buffer, layout)
+            return _done(buffer)
+        self._parts.take(index, buffer)
+        if index == 0:
             norms.restart()
             self._buckets.clear()
         self._buckets.append((buffer, layout))
@@ -238,6 +261,8 @@ class AdaptiveDataParallel(DistributedDataParallel):
             buffer.mul_(loop.share)
         if job.ranks == 1:
             norms.add_total(buffer, layout, 0, 1)
+            if self._on_host and loop.accumulation_steps == 0:
+                self._pair.see(index, buffer, layout)
         if job.ranks == 1 or job.has_lost:
             return _done(buffer)
         norms.add_local(buffer, layout)
@@ -280,21 +305,30 @@ class AdaptiveDataParallel(DistributedDataParallel):
         loop = _data.training_loop()
         if loop is None:
             return self._plain_step(*args, **kwargs)
-        agreed = self._scaler is not None and self._scaler.stepping
-        return self._scaled_step(loop, args, kwargs) if agreed or self.complete(loop) else None
+        return self._scaled_step(loop, args, kwargs) if self._is_whole(loop) else None
+
+    def _is_whole(self, loop: Any) -> bool:
+        """As complete, which a scaler has asked already."""
+        if self._scaler is None:
+            return self.complete(loop)
+        return self._scaler.stepping or self._scaler.look()
 
     def complete(self, loop: Any) -> bool:
         """Whether the optimizer may step: its gradients are all there, at all ranks."""
         self._may_zero = loop.is_optim_step()
         if not self._may_zero:
-            if self._job.ranks == 1 and self._first is None and self._on_host:
-                parameters = list(self.module.parameters())
-                self._first = self._norms.of(parameters, [p.grad for p in parameters])
+            if self._job.ranks == 1 and self._on_host:
+                self._parts.end()
             return False
         if not self._commit(loop):
             self._plain_zero_grad()
             return False
         return True
+
+    def _end_parts(self, _was_made: bool) -> None:
+        """Those of a step that is over, or that its loop was left in."""
+        self._parts.clear()
+        self._may_zero = True
 
     def _scaled_step(self, loop: Any, args: Any, kwargs: Any) -> Any:
         """The optimizer's own, with the learning rate as the rule has it."""
@@ -315,7 +349,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
         """Whether all ranks have this step's gradients; what they tell of it is taken in."""
         wait_s = (time.monotonic_ns() - self._reduced_ns) / 1e9
         job = self._job
-        first, self._first = self._first, None
+        first = self._parts.first
         step = Step(
             ranks=job.ranks,
             parts=loop.accumulation_steps + 1,

@@ -626,6 +626,32 @@ def unscaled() -> None:
 
 
 @check
+def a_group_is_added() -> None:
+    """Between two steps, and parts of one; behind a backward pass, too."""
+    for accum, before_backward in ((0, True), (0, False), (1, True), (1, False)):
+        model = net()
+        optimizer = sgd(model[0].parameters())
+        adapted = adaptive(model, optimizer, scaling_rule=el.LinearScale())
+        loader = loader_of(world() * 4)
+        loader.autoscale_batch_size(world() * 4, (1, world() * 4), True)
+        loader._elastic._chosen = (4 // (accum + 1), accum, world())
+        before, number = weights(model[2]), 0
+        for _ in epochs(2):
+            for x, y in loader:
+                number += 1
+                loss = (adapted(x) - y).square().mean()
+                if number == 9 and before_backward:
+                    optimizer.add_param_group({"params": model[2].parameters(), "lr": 0.01})
+                optimizer.zero_grad()
+                loss.backward()
+                if number == 9 and not before_backward:
+                    optimizer.add_param_group({"params": model[2].parameters(), "lr": 0.01})
+                optimizer.step()
+        assert len(adapted.noise.of_groups()) == 2 and not weights(model[2]).equal(before)
+        same_everywhere(adapted)
+
+
+@check
 def what_is_refused() -> None:
     model = net()
     optimizer = sgd(model.parameters())

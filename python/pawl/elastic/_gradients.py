@@ -56,16 +56,22 @@ class Norms:
     def __init__(self, optimizer: torch.optim.Optimizer, whiten: Whiten) -> None:
         self._optimizer = optimizer
         self._whiten = whiten
+        self.groups = len(optimizer.param_groups)  # of parameters
         self._layouts: dict[tuple[int, int], list[Span]] = {}  # by bucket and its size
         self._lock = threading.Lock()
         self._sums = [0.0] * (2 * self.groups)  # of each rank's own, then of all ranks' mean
         self._there: list[torch.Tensor] = []  # the same, a device's, to be added up
         self._late: tuple[torch.Tensor, Any, Step] | None = None  # the last step's, on their way
 
-    @property
-    def groups(self) -> int:
-        """Of parameters."""
-        return len(self._optimizer.param_groups)
+    def regroup(self) -> bool:
+        """Between two steps: whether the optimizer has more groups of parameters than it had."""
+        if self.groups == len(self._optimizer.param_groups):
+            return False
+        self.groups = len(self._optimizer.param_groups)
+        self._layouts.clear()
+        self._late = None
+        self.restart()
+        return True
 
     def restart(self) -> None:
         """Before a step."""
@@ -220,7 +226,7 @@ class Parts:
     def __init__(self, norms: Norms) -> None:
         self._norms = norms
         self._sums: dict[int, tuple[torch.Tensor, list[Span]]] = {}  # by bucket
-        self.first: list[float] | None = None  # norms of the first part alone
+        self.first: list[float] | None = None  # norms of the first part alone; []: of no use
 
     def put(self, index: int, buffer: torch.Tensor, layout: list[Span]) -> None:
         """Of one part: what is in a bucket, and 0 there after it."""
@@ -271,6 +277,10 @@ class Pair:
             self._total = [a + b for a, b in zip(self._total, norms, strict=True)]
         elif (self._step + 1) % self._EVERY == 0:
             self._seen[index] = buffer.clone()
+
+    def forget(self) -> None:
+        """The first one."""
+        self._seen, self._kept = {}, {}
 
     def next(self, own: list[float], square: float) -> tuple[list[float], list[float]] | None:
         """What a step's gradient and the one before it tell: norms of each, and of their mean.

@@ -244,6 +244,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
             raise RuntimeError("backpropagation outside AdaptiveDataLoader")
         buffer = bucket.buffer()
         job, norms = self._job, self._norms
+        self._regroup()
         index, layout = bucket.index(), norms.layout(bucket)
         if self._scaler is not None:
             self._scaler.unscaled = False
@@ -325,6 +326,13 @@ class AdaptiveDataParallel(DistributedDataParallel):
             return False
         return True
 
+    def _regroup(self) -> None:
+        """Takes in that groups were added to the optimizer, by all ranks."""
+        if self._norms.regroup():
+            self.noise.grow(self._norms.groups)
+            self._parts.first = []
+            self._pair.forget()
+
     def _end_parts(self, _was_made: bool) -> None:
         """Those of a step that is over, or that its loop was left in."""
         self._parts.clear()
@@ -370,6 +378,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
             if of is not None and len(rows) == of.ranks:  # else those of the dead are missing
                 total = rows[:, len(words) :].sum(0).tolist()
                 self._take_norms(of, total, first if of is step else None)
+            self._regroup()
             loop.gain(_core.gain(self.noise.moments(), loop.scale))
             return True
         except Skipped:
@@ -396,7 +405,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
         if step.ranks > 1:
             each = step.square * step.ranks  # they were divided by ranks
             self.noise.add([norm * each for norm in sums[:n]], total, step.ranks, step.scale)
-        elif step.parts > 1 and first is not None:
+        elif step.parts > 1 and first:
             local = [norm * step.square for norm in first]
             self.noise.add(local, total, step.parts, step.scale)
         elif step.parts == 1 and (told := self._pair.next(total, step.square)) is not None:

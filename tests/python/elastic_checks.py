@@ -652,6 +652,57 @@ def a_group_is_added() -> None:
 
 
 @check
+def closures() -> None:
+    """As a script without: also where ranks agree, and where gradients are accumulated."""
+    for accum in (0, 1):
+        found = []
+        for with_closure in (False, True):
+            model = net()
+            optimizer = sgd(model.parameters())
+            adapted = adaptive(model, optimizer)
+            loader = loader_of(world() * 4, shuffle=False)
+            loader.autoscale_batch_size(world() * 4, (1, world() * 4), True)
+            loader._elastic._chosen = (4 // (accum + 1), accum, world())
+            for _ in epochs(1):
+                if not with_closure:
+                    train_with(adapted, optimizer, loader)
+                    continue
+                for x, y in loader:
+
+                    def closure(x: torch.Tensor = x, y: torch.Tensor = y) -> torch.Tensor:
+                        optimizer.zero_grad()  # noqa: B023
+                        loss = (adapted(x) - y).square().mean()  # noqa: B023
+                        loss.backward()
+                        return loss
+
+                    assert optimizer.step(closure) > 0
+            found.append((weights(model), adapted.noise.moments()))
+        assert found[0][0].equal(found[1][0]) and found[0][1] == found[1][1], found
+
+
+class Rows(nn.Module):
+    """An embedding with a sparse gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Embedding(8, 4, sparse=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.rows(x.long().abs() % 8).sum((1, 2))[:, None]
+
+
+@check
+def sparse() -> None:
+    model = Rows()
+    optimizer = sgd(model.parameters())
+    adapted = adaptive(model, optimizer)
+    for _ in epochs(1):
+        for x, _y in loader_of():
+            refused(lambda x=x: adapted(x).mean().backward(), "rows.weight is sparse", ValueError)
+            break
+
+
+@check
 def what_is_refused() -> None:
     model = net()
     optimizer = sgd(model.parameters())
@@ -665,6 +716,8 @@ def what_is_refused() -> None:
         for _x in loader:
             refused(lambda: list(loader_of()), "overlapping dataloader iterations")
             break
+    searches = torch.optim.LBFGS(net().parameters())
+    refused(lambda: adaptive(net(), searches), "LBFGS", ValueError)
     for bad in (lambda: loader.autoscale_batch_size(BATCH - 1), lambda: loader_of(0)):
         try:
             bad()

@@ -137,6 +137,11 @@ class AdaptiveDataParallel(DistributedDataParallel):
         for key in ("process_group", "device_mesh", "static_graph"):
             if ddp_kwargs.get(key):
                 raise ValueError(f"AdaptiveDataParallel has no {key}: its ranks change")
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise ValueError(
+                "AdaptiveDataParallel: LBFGS needs several gradients of the same samples in a "
+                "step, of which ranks reduce one: use SGD, Adam or another that needs but one"
+            )
         self._job = _context.job()
         asked = [ddp_kwargs.pop(name, None) for name in SYNC_BUFFERS]
         known = inspect.signature(DistributedDataParallel).parameters
@@ -243,6 +248,8 @@ class AdaptiveDataParallel(DistributedDataParallel):
         if loop is None:
             raise RuntimeError("backpropagation outside AdaptiveDataLoader")
         buffer = bucket.buffer()
+        if buffer.layout is not torch.strided:
+            raise self._not_dense(bucket)
         job, norms = self._job, self._norms
         self._regroup()
         index, layout = bucket.index(), norms.layout(bucket)
@@ -285,6 +292,14 @@ class AdaptiveDataParallel(DistributedDataParallel):
 
         return work.get_future().then(finish)  # type: ignore[no-any-return]
 
+    def _not_dense(self, bucket: dist.GradBucket) -> Exception:
+        own = {id(p) for p in bucket.parameters()}
+        names = [name for name, p in self.module.named_parameters() if id(p) in own]
+        return ValueError(
+            f"AdaptiveDataParallel: the gradient of {', '.join(names)} is sparse: make it dense "
+            "(nn.Embedding's sparse=False)"
+        )
+
     # ---- the step ----
 
     def _patch(self, optimizer: torch.optim.Optimizer) -> None:
@@ -306,7 +321,14 @@ class AdaptiveDataParallel(DistributedDataParallel):
         loop = _data.training_loop()
         if loop is None:
             return self._plain_step(*args, **kwargs)
-        return self._scaled_step(loop, args, kwargs) if self._is_whole(loop) else None
+        closure, args, kwargs = _closure_of(*args, **kwargs)
+        if closure is None:
+            return self._scaled_step(loop, args, kwargs) if self._is_whole(loop) else None
+        with torch.enable_grad():
+            loss = closure()
+        if self._is_whole(loop):
+            self._scaled_step(loop, (_Once(loss), *args), kwargs)
+        return loss
 
     def _is_whole(self, loop: Any) -> bool:
         """As complete, which a scaler has asked already."""
@@ -410,6 +432,25 @@ class AdaptiveDataParallel(DistributedDataParallel):
             self.noise.add(local, total, step.parts, step.scale)
         elif step.parts == 1 and (told := self._pair.next(total, step.square)) is not None:
             self.noise.add(*told, 2, 2 * step.scale, differences=True)
+
+
+def _closure_of(closure: Any = None, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+    """Of what optimizer.step() was given: the closure, and all else."""
+    return closure, args, kwargs
+
+
+class _Once:
+    """A closure that was called before it was known whether all have its gradients."""
+
+    def __init__(self, loss: Any) -> None:
+        self._loss: Any = loss
+        self._called = False
+
+    def __call__(self) -> Any:
+        if self._called:
+            raise ValueError("an optimizer that calls its closure twice cannot be elastic")
+        self._called = True
+        return self._loss
 
 
 def _done(buffer: torch.Tensor) -> Future[torch.Tensor]:

@@ -730,6 +730,39 @@ def a_short_step() -> None:
     assert math.isclose(adapted.progress - before, N / batch)
 
 
+class Written(dict[str, float]):
+    """A SummaryWriter."""
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        self[name] = value
+
+
+@check
+def what_is_written() -> None:
+    """Behind a loop: what the last step was."""
+    model = net()
+    optimizer = sgd(model.parameters())
+    adapted = adaptive(model, optimizer, scaling_rule=el.SqrtScale())
+    loader = loader_of(world() * 2)
+    loader.autoscale_batch_size(world() * 8, (1, 16), True)
+    loader._elastic._chosen = (4, 1, world())
+    for _ in epochs(1):
+        for x, y in loader:
+            optimizer.zero_grad()
+            (adapted(x) - y).square().mean().backward()
+            optimizer.step()
+            inside = adapted.gain
+        written = Written()
+        adapted.to_tensorboard(written, 1, "AdaptDL/Model/")
+        loader.to_tensorboard(written, 1, "AdaptDL/Data")
+    assert adapted.scale == 4.0 and adapted.initial_batch == world() * 2
+    told = {name.removeprefix("AdaptDL/Model/"): value for name, value in written.items()}
+    assert told["Gain"] == adapted.gain == inside > 1.0
+    assert told["Learning_Rate_Factor"] == 2.0
+    assert told["Accum_Scale"] == 2.0 and told["Accum_Count"] == 2
+    assert "AdaptDL/Data/Total_Batch_Size" in told and not any("//" in name for name in written)
+
+
 @check
 def what_is_refused() -> None:
     model = net()

@@ -169,7 +169,7 @@ CHECKS = [
     "two_models", "loaders_of_users", "validation", "schedules", "every_schedule",
     "gradients_of_nothing", "fewer_samples_than_ranks", "channels_last", "noise_of_channels_last",
     "clipping", "noise_of_clipped", "left_in_a_part", "unscaled", "a_group_is_added",
-    "closures", "sparse", "a_short_step", "what_is_refused",
+    "closures", "sparse", "a_short_step", "what_is_written", "what_is_refused",
 ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import functools
 import inspect
 import time
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -112,6 +113,16 @@ class _Scaler:
             self._plain_update(*args, **kwargs)
 
 
+@dataclass
+class _Last:
+    """What the last step was."""
+
+    scale: float = 1.0  # initial batches
+    parts: int = 1
+    factor: float = 1.0  # on the learning rate, of the first group
+    initial_batch: int = 1  # samples
+
+
 class AdaptiveDataParallel(DistributedDataParallel):
     """A model whose batch size, learning rate and ranks may change while it is trained.
 
@@ -162,6 +173,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
         self._parts = Parts(self._norms)  # of the step under way
         self._pair = Pair(self._norms)
         self._on_host = all(is_host(p) for p in self.module.parameters())
+        self._last = _Last()
         self._buckets: list[tuple[torch.Tensor, list[Span]]] = []  # of the last backward pass
         self._reduced_ns = 0  # when the last bucket was handed over
         self._may_zero = True
@@ -183,15 +195,15 @@ class AdaptiveDataParallel(DistributedDataParallel):
 
     @property
     def scale(self) -> float:
-        """Initial batches in one of now."""
+        """Initial batches in one of now; outside of the loop that trains: in its last one."""
         loop = _data.training_loop()
-        return loop.scale if loop is not None else 1.0
+        return loop.scale if loop is not None else self._last.scale
 
     @property
     def initial_batch(self) -> int:
         """Samples, of all ranks, for which the learning rate was chosen."""
         loop = _data.training_loop()
-        return loop.batch_size if loop is not None else 1
+        return loop.batch_size if loop is not None else self._last.initial_batch
 
     @property
     def progress(self) -> float:
@@ -201,16 +213,17 @@ class AdaptiveDataParallel(DistributedDataParallel):
     def to_tensorboard(self, writer: Any, global_step: int, tag_prefix: str = "") -> None:
         """Writes what is known of gradients and progress to a SummaryWriter."""
         sqr, var = self.noise.moments()
-        factors = self.scaling_rule.scale_lr(self.scale)
-        factor = factors if isinstance(factors, (int, float)) else factors[0]
+        last = self._last
         values = {
             "Gradient_Norm_Sqr": sqr,
             "Gradient_Variance": var,
             "Gain": self.gain,
-            "Learning_Rate_Factor": factor,
-            "Accum_Scale": self.scale,
+            "Learning_Rate_Factor": last.factor,
+            "Accum_Scale": last.scale / last.parts,
             "Progress": self.progress,
         }
+        if last.parts > 1:
+            values["Accum_Count"] = last.parts
         _metrics.write_scalars(writer, values, global_step, tag_prefix)
 
     # ---- forward and backward ----
@@ -362,10 +375,12 @@ class AdaptiveDataParallel(DistributedDataParallel):
 
     def _scaled_step(self, loop: Any, args: Any, kwargs: Any) -> Any:
         """The optimizer's own, with the learning rate as the rule has it."""
+        self._last = last = _Last(loop.scale, loop.accumulation_steps + 1, 1.0, loop.batch_size)
         factors = self.scaling_rule.scale_lr(loop.scale)
         groups = self.optimizer.param_groups
         if isinstance(factors, (int, float)):
             factors = [factors] * len(groups)
+        last.factor = float(factors[0])
         rates = [group["lr"] for group in groups]
         try:
             for group, rate, factor in zip(groups, rates, factors, strict=True):

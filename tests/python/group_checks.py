@@ -33,10 +33,10 @@ def world() -> int:
     return dist.get_world_size()
 
 
-def refused(call: Callable[[], object], why: str) -> None:
+def refused(call: Callable[[], object], why: str, kind: type[Exception] = RuntimeError) -> None:
     try:
         call()
-    except RuntimeError as error:
+    except kind as error:
         assert why in str(error), error
     else:
         raise AssertionError(f"not refused: {why}")

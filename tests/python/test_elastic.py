@@ -169,10 +169,24 @@ CHECKS = [
     "two_models", "loaders_of_users", "validation", "schedules", "every_schedule",
     "gradients_of_nothing", "fewer_samples_than_ranks", "what_is_refused",
 ]  # fmt: skip
+OF_SCRIPTS = [
+    "channels_last", "noise_of_channels_last", "clipping", "noise_of_clipped", "left_in_a_part",
+    "unscaled", "a_group_is_added", "closures", "sparse", "a_short_step", "what_is_written",
+]  # fmt: skip
+WORLDS = [("pawl", 1), ("pawl", 2), ("pawl", 3), ("gloo", 2)]
 
 
-@pytest.mark.parametrize(("backend", "world"), [("pawl", 1), ("pawl", 2), ("pawl", 3), ("gloo", 2)])
-def test_beside_ddp(backend: str, world: int) -> None:
+def check_ranks(script: str, backend: str, world: int, checks: list[str]) -> None:
     env = program.clean_env(BACKEND=backend, PAWL_ELASTIC_REFIT="1e9")  # batches are the checks'
-    for said in ranks.run_ranks(HERE / "elastic_checks.py", world, env=env):
-        assert said == CHECKS
+    for said in ranks.run_ranks(HERE / script, world, *checks, env=env):
+        assert said == checks
+
+
+@pytest.mark.parametrize(("backend", "world"), WORLDS)
+def test_beside_ddp(backend: str, world: int) -> None:
+    check_ranks("elastic_checks.py", backend, world, CHECKS)
+
+
+@pytest.mark.parametrize(("backend", "world"), WORLDS)
+def test_what_scripts_do(backend: str, world: int) -> None:
+    check_ranks("elastic_model_checks.py", backend, world, OF_SCRIPTS)

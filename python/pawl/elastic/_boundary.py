@@ -32,9 +32,6 @@ class _Plain(AdaptiveDataParallel):
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.optimizer.zero_grad()
 
-    def _choose_sync(self, loop: Any) -> None:
-        """That is its own business, by no_sync()."""
-
 
 class _Loop(_data.AdaptiveDataLoaderHelper):
     """The script's own: its batch is its business."""

@@ -93,7 +93,7 @@ class AdaptiveDataLoaderHelper:
         self._measured = (0.0, 0.0, 0)  # gradient, step, atomic batch: to be told
         self._wait_s = 0.0
         # Of the step under way:
-        self.scale = 1.0  # initial batches in it; of the rest of a pass, in a whole part of it
+        self.scale = 1.0  # initial batches in it: the rest of a pass has fewer samples
         self.share = 1.0  # what this rank's gradient counts in the mean over its samples
         self.is_even = True  # all ranks' gradients are of nearly as many samples as they should be
         self._state = _Position(self)
@@ -402,7 +402,7 @@ class AdaptiveDataLoaderHelper:
         parts = micro.parts if micro is not None else batch.accum + 1
         self._micro = micro
         self._redo = False
-        self.scale = part * parts / self.batch_size
+        self.scale = (micro.size if micro is not None else part * parts) / self.batch_size
         self.share = 1 / (job.ranks * parts)
         self.is_even = True
         if micro is not None:
@@ -564,7 +564,7 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
         helper, n = self._elastic, len(self.dataset)  # type: ignore[arg-type]
         if helper.max_batch_size is None or not helper.training:
             return helper.current_index >= n
-        return helper.progress >= n / helper.batch_size
+        return helper.progress * helper.batch_size > n - 0.5  # a sample, but for rounding
 
     def _run(self) -> Iterator[Any]:
         """Until a pass ends, or something changes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -56,16 +56,22 @@ class Norms:
     def __init__(self, optimizer: torch.optim.Optimizer, whiten: Whiten) -> None:
         self._optimizer = optimizer
         self._whiten = whiten
+        self.groups = len(optimizer.param_groups)  # of parameters
         self._layouts: dict[tuple[int, int], list[Span]] = {}  # by bucket and its size
         self._lock = threading.Lock()
         self._sums = [0.0] * (2 * self.groups)  # of each rank's own, then of all ranks' mean
         self._there: list[torch.Tensor] = []  # the same, a device's, to be added up
         self._late: tuple[torch.Tensor, Any, Step] | None = None  # the last step's, on their way
 
-    @property
-    def groups(self) -> int:
-        """Of parameters."""
-        return len(self._optimizer.param_groups)
+    def regroup(self) -> bool:
+        """Between two steps: whether the optimizer has more groups of parameters than it had."""
+        if self.groups == len(self._optimizer.param_groups):
+            return False
+        self.groups = len(self._optimizer.param_groups)
+        self._layouts.clear()
+        self._late = None
+        self.restart()
+        return True
 
     def restart(self) -> None:
         """Before a step."""
@@ -96,16 +102,11 @@ class Norms:
             event.synchronize()
         return values.tolist(), of
 
-    def of(self, parameters: Sequence[torch.Tensor], gradients: Sequence[Any]) -> list[float]:
-        """Of gradients in host memory that are in no bucket, None for parameters that have none;
-        they are added to nothing."""
-        sums = [0.0] * self.groups
-        given = {id(p): g for p, g in zip(parameters, gradients, strict=True)}
-        for span in self._spans(parameters):
-            if (g := given[id(span.parameter)]) is not None:
-                alone = replace(span, first=0)
-                sums[span.group] += self._squares(g.flatten(), [(alone, 0, span.n)])[span.group]
-        return sums
+    def squares(self, flat: torch.Tensor, layout: list[Span]) -> list[float]:
+        """Of a bucket's elements in host memory, by group; they are added to nothing."""
+        cuts = [(span, span.first, span.first + span.n) for span in layout]
+        found = self._squares(flat, cuts)
+        return [found.get(group, 0.0) for group in range(self.groups)]
 
     def layout(self, bucket: dist.GradBucket) -> list[Span]:
         """Which parameters' gradients a bucket holds, and where."""
@@ -145,20 +146,24 @@ class Norms:
                 self._sums[where + group] += value
 
     def _second(self, span: Span, dtype: torch.dtype) -> Any:
-        """What a parameter's gradient is divided by; None: by nothing, or it does not match."""
+        """What a parameter's gradient is divided by, flat as that is; None: by nothing, or it does
+        not match."""
         by = self._whiten(self._optimizer.param_groups[span.group], span.parameter)
-        fits = by is not None and by[0].dtype == dtype and by[0].numel() == span.n
-        return by if fits else None
+        if by is None or by[0].dtype != dtype or by[0].shape != span.parameter.shape:
+            return None
+        return flatten(by[0], span.parameter), by[1], by[2]
 
     def _squares(self, flat: torch.Tensor, cuts: list[Cut]) -> dict[int, float]:
         """Of host memory, by group; neighbours that are divided by nothing go as one."""
         size, start = flat.element_size(), flat.data_ptr()
         rows: dict[int, list[tuple[int, int, int, float, float]]] = {}
+        held = []  # rows have addresses only
         for span, first, last in cuts:
             row = rows.setdefault(span.group, [])
             by = self._second(span, flat.dtype)
             at, n = start + first * size, last - first
             if by is not None:
+                held.append(by[0])
                 row.append((at, n, by[0].data_ptr() + (first - span.first) * size, by[1], by[2]))
             elif row and row[-1][2] == 0 and row[-1][0] + row[-1][1] * size == at:
                 row[-1] = (row[-1][0], row[-1][1] + n, 0, 0.0, 0.0)
@@ -173,10 +178,30 @@ class Norms:
         for span, first, last in cuts:
             values = buffer[first:last].float()
             if (by := self._second(span, buffer.dtype)) is not None:
-                part = by[0].flatten()[first - span.first : last - span.first].float()
+                part = by[0][first - span.first : last - span.first].float()
                 values = values / ((part * by[1]).sqrt() + by[2]).sqrt()
             found[where + span.group] += values.square().sum(dtype=_SUM)
         return torch.stack(found)
+
+
+def _dims(parameter: torch.Tensor) -> list[int] | None:
+    """Its dimensions in the order of its memory (channels_last has another one than their own);
+    None: that has gaps."""
+    dims = sorted(range(parameter.dim()), key=lambda dim: -parameter.stride(dim))
+    return dims if parameter.permute(dims).is_contiguous() else None
+
+
+def flatten(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """Flat, in the order in which DDP's buckets have a parameter's gradient: its memory's."""
+    dims = _dims(parameter)
+    return (tensor if dims is None else tensor.permute(dims)).reshape(-1)
+
+
+def unflatten(flat: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """The other way round. ``flat``: memory of its own."""
+    if _dims(parameter) is None:
+        return flat.view(parameter.shape)
+    return flat.as_strided(parameter.shape, parameter.stride())
 
 
 def is_host(tensor: torch.Tensor) -> bool:
@@ -194,32 +219,78 @@ def _bring(sums: torch.Tensor) -> tuple[torch.Tensor, Any]:
     return values, event
 
 
+class Parts:
+    """Sums of gradients of a step's parts but the last one, bucket by bucket. They are kept out of
+    ``.grad``, where a script would clip what is not whole."""
+
+    def __init__(self, norms: Norms) -> None:
+        self._norms = norms
+        self._sums: dict[int, tuple[torch.Tensor, list[Span]]] = {}  # by bucket
+        self.first: list[float] | None = None  # norms of the first part alone; []: of no use
+
+    def put(self, index: int, buffer: torch.Tensor, layout: list[Span]) -> None:
+        """Of one part: what is in a bucket, and 0 there after it."""
+        if index in self._sums:
+            self._sums[index][0].add_(buffer)
+        else:
+            self._sums[index] = (buffer.clone(), layout)
+        buffer.zero_()
+
+    def take(self, index: int, buffer: torch.Tensor) -> None:
+        """In the last one: adds to a bucket what the others had."""
+        if index in self._sums:
+            buffer.add_(self._sums.pop(index)[0])
+
+    def end(self) -> None:
+        """Of a part, in host memory."""
+        if self.first is None:
+            rows = [self._norms.squares(*row) for row in self._sums.values()]
+            self.first = [sum(row) for row in zip(*rows, strict=True)]
+
+    def clear(self) -> None:
+        """The step is over, whether it was made or not."""
+        self._sums.clear()
+        self.first = None
+
+
 class Pair:
     """The gradients of two steps, one after the other: the noise of a rank that is alone and has
     but one gradient a step. Of some pairs only, since the first one has to be kept."""
 
     _EVERY = 8  # steps
 
-    def __init__(self, norms: Norms, parameters: list[torch.Tensor]) -> None:
+    def __init__(self, norms: Norms) -> None:
         self._norms = norms
-        self._parameters = parameters
         self._step = 0
-        self._kept: list[torch.Tensor | None] | None = None
-        self._local: list[float] = []  # the first one's norms
+        self._seen: dict[int, torch.Tensor] = {}  # buckets of the step under way, to be kept
+        self._kept: dict[int, torch.Tensor] = {}  # of the one before, if it is one of a pair
+        self._local: list[float] = []  # its norms
+        self._total: list[float] = []  # norms of the mean of both
+
+    def see(self, index: int, buffer: torch.Tensor, layout: list[Span]) -> None:
+        """A bucket of the step under way, before the script can change it."""
+        if index == 0:
+            self._seen, self._total = {}, [0.0] * self._norms.groups
+        if self._kept:
+            mean = torch.add(self._kept[index], buffer).div_(2)
+            norms = self._norms.squares(mean, layout)
+            self._total = [a + b for a, b in zip(self._total, norms, strict=True)]
+        elif (self._step + 1) % self._EVERY == 0:
+            self._seen[index] = buffer.clone()
+
+    def forget(self) -> None:
+        """The first one."""
+        self._seen, self._kept = {}, {}
 
     def next(self, own: list[float], square: float) -> tuple[list[float], list[float]] | None:
-        """What a step's gradient, as it is in ``.grad``, and the one before it tell: norms of each,
-        and of their mean. ``own``: its norms, which were multiplied by ``square``."""
-        kept, self._kept = self._kept, None
+        """What a step's gradient and the one before it tell: norms of each, and of their mean.
+        ``own``: its norms, which were multiplied by ``square``."""
+        kept, self._kept = self._kept, {}
         self._step += 1
-        if kept is not None:
-            means = [
-                None if a is None or b.grad is None else torch.add(a, b.grad).div_(2)
-                for a, b in zip(kept, self._parameters, strict=True)
-            ]
-            total = [norm * square for norm in self._norms.of(self._parameters, means)]
+        if kept:
+            total = [norm * square for norm in self._total]
             return [(a + b) / 2 for a, b in zip(self._local, own, strict=True)], total
         if self._step % self._EVERY == 0:
-            self._kept = [None if p.grad is None else p.grad.clone() for p in self._parameters]
+            self._kept, self._seen = self._seen, {}
             self._local = own
         return None

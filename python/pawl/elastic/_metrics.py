@@ -143,7 +143,8 @@ class Metrics(_states.State):
 
 
 def write_scalars(writer: Any, values: dict[str, float], step: int, prefix: str) -> None:
-    """To a SummaryWriter of TensorBoard, under a prefix, if there is one."""
+    """To a SummaryWriter of TensorBoard, under a prefix, if there is one; it may end with "/"."""
+    prefix = prefix.rstrip("/")
     for name, value in values.items():
         writer.add_scalar(f"{prefix}/{name}" if prefix else name, value, step)
 

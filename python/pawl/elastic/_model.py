@@ -6,6 +6,7 @@ import functools
 import inspect
 import time
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from pawl import _core, _process_group, _register
 from pawl.elastic import _context, _data, _metrics, _rules, _states
-from pawl.elastic._gradients import Norms, Pair, Span, Step, is_host
+from pawl.elastic._gradients import Norms, Pair, Parts, Span, Step, is_host, unflatten
 from pawl.elastic._job import Skipped
 from pawl.elastic._noise import NoiseScale
 from pawl.errors import PawlError
@@ -70,16 +71,36 @@ class _Scaler:
     def __init__(self, of: AdaptiveDataParallel, scaler: Any) -> None:
         self._of = of
         self._plain_step, self._plain_update = scaler.step, scaler.update
+        self._plain_unscale = scaler.unscale_
         self._looked = True
+        self.unscaled = False  # these gradients, so that it is known whether they are whole
         self.stepping = False  # in the optimizer's step, which it calls
         scaler.step, scaler.update = self._step, self._update
+        scaler.unscale_ = self._unscale
+
+    def _is_of(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether that is the model's, and it trains."""
+        return optimizer is self._of.optimizer and _data.training_loop() is not None
+
+    def _unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._is_of(optimizer) and not self.stepping:
+            whole = self.look()
+            self.unscaled = True
+            if not whole:
+                return
+        self._plain_unscale(optimizer)
+
+    def look(self) -> bool:
+        """Whether gradients are whole, everywhere: asked once for each."""
+        if not self.unscaled:
+            self._looked = self._of.complete(_data.training_loop())
+        self.unscaled = False
+        return self._looked
 
     def _step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-        loop = _data.training_loop()
-        if optimizer is not self._of.optimizer or loop is None:
+        if not self._is_of(optimizer):
             return self._plain_step(optimizer, *args, **kwargs)
-        self._looked = self._of.complete(loop)
-        if not self._looked:
+        if not self.look():
             return None
         self.stepping = True
         try:
@@ -90,6 +111,16 @@ class _Scaler:
     def _update(self, *args: Any, **kwargs: Any) -> None:
         if self._looked:
             self._plain_update(*args, **kwargs)
+
+
+@dataclass
+class _Last:
+    """What the last step was."""
+
+    scale: float = 1.0  # initial batches
+    parts: int = 1
+    factor: float = 1.0  # on the learning rate, of the first group
+    initial_batch: int = 1  # samples
 
 
 class AdaptiveDataParallel(DistributedDataParallel):
@@ -117,6 +148,11 @@ class AdaptiveDataParallel(DistributedDataParallel):
         for key in ("process_group", "device_mesh", "static_graph"):
             if ddp_kwargs.get(key):
                 raise ValueError(f"AdaptiveDataParallel has no {key}: its ranks change")
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise ValueError(
+                "AdaptiveDataParallel: LBFGS needs several gradients of the same samples in a "
+                "step, of which ranks reduce one: use SGD, Adam or another that needs but one"
+            )
         self._job = _context.job()
         asked = [ddp_kwargs.pop(name, None) for name in SYNC_BUFFERS]
         known = inspect.signature(DistributedDataParallel).parameters
@@ -134,9 +170,10 @@ class AdaptiveDataParallel(DistributedDataParallel):
             functools.partial(_rules.second_moment, optimizer) if whitens else lambda *_: None,
         )
         self.noise = NoiseScale(self._norms.groups)
-        self._first: list[float] | None = None  # norms of a step's first gradient, alone
-        self._pair = Pair(self._norms, list(self.module.parameters()))
+        self._parts = Parts(self._norms)  # of the step under way
+        self._pair = Pair(self._norms)
         self._on_host = all(is_host(p) for p in self.module.parameters())
+        self._last = _Last()
         self._buckets: list[tuple[torch.Tensor, list[Span]]] = []  # of the last backward pass
         self._reduced_ns = 0  # when the last bucket was handed over
         self._may_zero = True
@@ -158,15 +195,15 @@ class AdaptiveDataParallel(DistributedDataParallel):
 
     @property
     def scale(self) -> float:
-        """Initial batches in one of now."""
+        """Initial batches in one of now; outside of the loop that trains: in its last one."""
         loop = _data.training_loop()
-        return loop.scale if loop is not None else 1.0
+        return loop.scale if loop is not None else self._last.scale
 
     @property
     def initial_batch(self) -> int:
         """Samples, of all ranks, for which the learning rate was chosen."""
         loop = _data.training_loop()
-        return loop.batch_size if loop is not None else 1
+        return loop.batch_size if loop is not None else self._last.initial_batch
 
     @property
     def progress(self) -> float:
@@ -176,16 +213,17 @@ class AdaptiveDataParallel(DistributedDataParallel):
     def to_tensorboard(self, writer: Any, global_step: int, tag_prefix: str = "") -> None:
         """Writes what is known of gradients and progress to a SummaryWriter."""
         sqr, var = self.noise.moments()
-        factors = self.scaling_rule.scale_lr(self.scale)
-        factor = factors if isinstance(factors, (int, float)) else factors[0]
+        last = self._last
         values = {
             "Gradient_Norm_Sqr": sqr,
             "Gradient_Variance": var,
             "Gain": self.gain,
-            "Learning_Rate_Factor": factor,
-            "Accum_Scale": self.scale,
+            "Learning_Rate_Factor": last.factor,
+            "Accum_Scale": last.scale / last.parts,
             "Progress": self.progress,
         }
+        if last.parts > 1:
+            values["Accum_Count"] = last.parts
         _metrics.write_scalars(writer, values, global_step, tag_prefix)
 
     # ---- forward and backward ----
@@ -194,18 +232,14 @@ class AdaptiveDataParallel(DistributedDataParallel):
         loop = _data.current_dataloader()
         if torch.is_grad_enabled() and self.training and loop is not None:
             loop.train()
-            self._choose_sync(loop)
-            if self._buffers_alike and self.require_backward_grad_sync:
+            syncs = self.require_backward_grad_sync and loop.is_optim_step()
+            if self._buffers_alike and syncs:
                 self._send_buffers()
         return super().forward(*args, **kwargs)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Does nothing, with a warning: gradients may be in the middle of a step."""
         warnings.warn("model.zero_grad() does nothing: use the optimizer's", stacklevel=2)
-
-    def _choose_sync(self, loop: Any) -> None:
-        """Whether gradients are to be reduced behind the backward pass to come."""
-        self.require_backward_grad_sync = loop.is_optim_step()
 
     def _send_first(self) -> None:
         """All begin as rank 0 did."""
@@ -227,9 +261,19 @@ class AdaptiveDataParallel(DistributedDataParallel):
         if loop is None:
             raise RuntimeError("backpropagation outside AdaptiveDataLoader")
         buffer = bucket.buffer()
+        if buffer.layout is not torch.strided:
+            raise self._not_dense(bucket)
         job, norms = self._job, self._norms
-        layout = norms.layout(bucket)
-        if bucket.index() == 0:
+        self._regroup()
+        index, layout = bucket.index(), norms.layout(bucket)
+        if self._scaler is not None:
+            self._scaler.unscaled = False
+        if loop.is_accum_step():
+            loop.tell_after(self._end_parts)
+            self._parts.put(index, buffer, layout)
+            return _done(buffer)
+        self._parts.take(index, buffer)
+        if index == 0:
             norms.restart()
             self._buckets.clear()
         self._buckets.append((buffer, layout))
@@ -238,6 +282,8 @@ class AdaptiveDataParallel(DistributedDataParallel):
             buffer.mul_(loop.share)
         if job.ranks == 1:
             norms.add_total(buffer, layout, 0, 1)
+            if self._on_host and loop.accumulation_steps == 0:
+                self._pair.see(index, buffer, layout)
         if job.ranks == 1 or job.has_lost:
             return _done(buffer)
         norms.add_local(buffer, layout)
@@ -258,6 +304,14 @@ class AdaptiveDataParallel(DistributedDataParallel):
             return buffer
 
         return work.get_future().then(finish)  # type: ignore[no-any-return]
+
+    def _not_dense(self, bucket: dist.GradBucket) -> Exception:
+        own = {id(p) for p in bucket.parameters()}
+        names = [name for name, p in self.module.named_parameters() if id(p) in own]
+        return ValueError(
+            f"AdaptiveDataParallel: the gradient of {', '.join(names)} is sparse: make it dense "
+            "(nn.Embedding's sparse=False)"
+        )
 
     # ---- the step ----
 
@@ -280,28 +334,53 @@ class AdaptiveDataParallel(DistributedDataParallel):
         loop = _data.training_loop()
         if loop is None:
             return self._plain_step(*args, **kwargs)
-        agreed = self._scaler is not None and self._scaler.stepping
-        return self._scaled_step(loop, args, kwargs) if agreed or self.complete(loop) else None
+        closure, args, kwargs = _closure_of(*args, **kwargs)
+        if closure is None:
+            return self._scaled_step(loop, args, kwargs) if self._is_whole(loop) else None
+        with torch.enable_grad():
+            loss = closure()
+        if self._is_whole(loop):
+            self._scaled_step(loop, (_Once(loss), *args), kwargs)
+        return loss
+
+    def _is_whole(self, loop: Any) -> bool:
+        """As complete, which a scaler has asked already."""
+        if self._scaler is None:
+            return self.complete(loop)
+        return self._scaler.stepping or self._scaler.look()
 
     def complete(self, loop: Any) -> bool:
         """Whether the optimizer may step: its gradients are all there, at all ranks."""
         self._may_zero = loop.is_optim_step()
         if not self._may_zero:
-            if self._job.ranks == 1 and self._first is None and self._on_host:
-                parameters = list(self.module.parameters())
-                self._first = self._norms.of(parameters, [p.grad for p in parameters])
+            if self._job.ranks == 1 and self._on_host:
+                self._parts.end()
             return False
         if not self._commit(loop):
             self._plain_zero_grad()
             return False
         return True
 
+    def _regroup(self) -> None:
+        """Takes in that groups were added to the optimizer, by all ranks."""
+        if self._norms.regroup():
+            self.noise.grow(self._norms.groups)
+            self._parts.first = []
+            self._pair.forget()
+
+    def _end_parts(self, _was_made: bool) -> None:
+        """Those of a step that is over, or that its loop was left in."""
+        self._parts.clear()
+        self._may_zero = True
+
     def _scaled_step(self, loop: Any, args: Any, kwargs: Any) -> Any:
         """The optimizer's own, with the learning rate as the rule has it."""
+        self._last = last = _Last(loop.scale, loop.accumulation_steps + 1, 1.0, loop.batch_size)
         factors = self.scaling_rule.scale_lr(loop.scale)
         groups = self.optimizer.param_groups
         if isinstance(factors, (int, float)):
             factors = [factors] * len(groups)
+        last.factor = float(factors[0])
         rates = [group["lr"] for group in groups]
         try:
             for group, rate, factor in zip(groups, rates, factors, strict=True):
@@ -315,7 +394,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
         """Whether all ranks have this step's gradients; what they tell of it is taken in."""
         wait_s = (time.monotonic_ns() - self._reduced_ns) / 1e9
         job = self._job
-        first, self._first = self._first, None
+        first = self._parts.first
         step = Step(
             ranks=job.ranks,
             parts=loop.accumulation_steps + 1,
@@ -336,6 +415,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
             if of is not None and len(rows) == of.ranks:  # else those of the dead are missing
                 total = rows[:, len(words) :].sum(0).tolist()
                 self._take_norms(of, total, first if of is step else None)
+            self._regroup()
             loop.gain(_core.gain(self.noise.moments(), loop.scale))
             return True
         except Skipped:
@@ -350,7 +430,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
         for (buffer, span), anywhere in zip(spans, map(any, zip(*used, strict=True)), strict=True):
             if span.lacks and anywhere:
                 mean = buffer[span.first : span.first + span.n].clone()
-                span.parameter.grad = mean.view_as(span.parameter)
+                span.parameter.grad = unflatten(mean, span.parameter)
 
     def _take_norms(self, step: Step, sums: list[float], first: list[float] | None) -> None:
         n = self._norms.groups
@@ -362,11 +442,30 @@ class AdaptiveDataParallel(DistributedDataParallel):
         if step.ranks > 1:
             each = step.square * step.ranks  # they were divided by ranks
             self.noise.add([norm * each for norm in sums[:n]], total, step.ranks, step.scale)
-        elif step.parts > 1 and first is not None:
+        elif step.parts > 1 and first:
             local = [norm * step.square for norm in first]
             self.noise.add(local, total, step.parts, step.scale)
         elif step.parts == 1 and (told := self._pair.next(total, step.square)) is not None:
             self.noise.add(*told, 2, 2 * step.scale, differences=True)
+
+
+def _closure_of(closure: Any = None, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+    """Of what optimizer.step() was given: the closure, and all else."""
+    return closure, args, kwargs
+
+
+class _Once:
+    """A closure that was called before it was known whether all have its gradients."""
+
+    def __init__(self, loss: Any) -> None:
+        self._loss: Any = loss
+        self._called = False
+
+    def __call__(self) -> Any:
+        if self._called:
+            raise ValueError("an optimizer that calls its closure twice cannot be elastic")
+        self._called = True
+        return self._loss
 
 
 def _done(buffer: torch.Tensor) -> Future[torch.Tensor]:

@@ -22,6 +22,11 @@ class NoiseScale:
         self._averages = [_core.Noise() for _ in range(self._groups)]
         self._whole = _core.Noise()
 
+    def grow(self, groups: int) -> None:
+        """Groups of parameters were added: nothing is known of those."""
+        self._groups = groups
+        self._averages += [_core.Noise() for _ in range(groups - len(self._averages))]
+
     def add(
         self,
         local: Sequence[float],

@@ -10,7 +10,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from torch import nn  # noqa: E402
 
 pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 SCRIPT = Path(__file__).parent / "adaptdl_job.py"
+TUTORIAL = Path(__file__).parent / "adaptdl_tutorial.py"
 
 
 class Supervisor(http.server.ThreadingHTTPServer):
@@ -71,12 +72,14 @@ def supervising(replicas: int) -> Iterator[Supervisor]:
         server.shutdown()
 
 
-def start(replicas: int, **env: str) -> list[subprocess.Popen[str]]:
+def start(
+    replicas: int, script: Path = SCRIPT, args: Sequence[str] = (), **env: str
+) -> list[subprocess.Popen[str]]:
     """Replicas as AdaptDL's controller starts them: no other launcher's variables."""
     port = ranks.free_port()
     return [
         subprocess.Popen(
-            [sys.executable, str(SCRIPT)],
+            [sys.executable, str(script), *args],
             env=program.clean_env(
                 ADAPTDL_REPLICA_RANK=str(rank),
                 ADAPTDL_NUM_REPLICAS=str(replicas),
@@ -112,6 +115,31 @@ def test_under_pawl_run() -> None:
     done = program.run_script(SCRIPT, "-n", "2", "--max-restarts", "0", env=env)
     assert done.returncode == 0, done.stderr
     check([line.removeprefix("[rank0] > ") for line in done.stdout.splitlines() if "> " in line])
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_order_of_the_tutorial(replicas: int) -> None:
+    """Its loaders need ranks before it says how they meet."""
+    pytest.importorskip("sklearn")
+    for said in ranks.hear_ranks(start(replicas, TUTORIAL)):
+        epochs = [line.split() for line in said if line.startswith("EPOCH")]
+        assert [int(words[1]) for words in epochs] == list(range(4))
+        assert float(epochs[-1][2]) < float(epochs[0][2]) and int(epochs[-1][3]) > 200
+        assert said[-1] == "END pawl"
+
+
+def test_a_group_of_other_ranks_than_those_that_met_is_refused(tmp_path: Path) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(
+        "import adaptdl.torch as adl\n"
+        "loader = adl.AdaptiveDataLoader([1.0, 2.0], batch_size=2)\n"
+        "adl.init_process_group('gloo', world_size=1, rank=0)\n"
+        "adl.init_process_group('gloo', world_size=3, rank=2)\n"
+    )
+    (replica,) = start(1, script)
+    said = replica.communicate(timeout=60)[0]
+    assert replica.returncode == 1
+    assert "ValueError: init_process_group: rank 2 of 3; a loader or model" in said
 
 
 def test_a_supervisor_says_where_replicas_are_and_takes_hints() -> None:

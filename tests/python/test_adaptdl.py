@@ -142,6 +142,21 @@ def test_a_group_of_other_ranks_than_those_that_met_is_refused(tmp_path: Path) -
     assert "ValueError: init_process_group: rank 2 of 3; a loader or model" in said
 
 
+def test_a_package_has_its_modules() -> None:
+    """Scripts say `import adaptdl.torch` and then `adaptdl.env.replica_rank()`."""
+    names = ["checkpoint.State", "collective.allreduce", "env.replica_rank", "goodput.PerfParams"]
+    names += ["sched_hints.SCHED_HINTS", "torch.data.AdaptiveDataLoaderHelper"]
+    names += ["torch.parallel.AdaptiveDataParallel", "torch.epoch.current_epoch"]
+    names += ["torch.accumulator.Accumulator", "torch.scaling_rules.AdaScale"]
+    code = "".join(f"adaptdl.{name}\n" for name in names)
+    subprocess.run(
+        [sys.executable, "-c", f"import adaptdl, adaptdl.torch\n{code}"],
+        env=program.clean_env(),
+        check=True,
+        timeout=program.LIMIT_S,
+    )
+
+
 def test_a_supervisor_says_where_replicas_are_and_takes_hints() -> None:
     with supervising(2) as supervisor:
         said = ranks.hear_ranks(start(2, ADAPTDL_SUPERVISOR_URL=supervisor.url))

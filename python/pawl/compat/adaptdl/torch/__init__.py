@@ -1,5 +1,6 @@
 """``adaptdl.torch``: AdaptDL's names, of pawl.elastic."""
 
+from pawl.compat.adaptdl.torch import accumulator, data, epoch, parallel, scaling_rules
 from pawl.elastic import (
     Accumulator,
     AdaptiveDataLoader,
@@ -17,9 +18,14 @@ __all__ = [
     "AdaptiveDataLoader",
     "AdaptiveDataParallel",
     "ElasticSampler",
+    "accumulator",
     "current_dataloader",
     "current_epoch",
+    "data",
+    "epoch",
     "finished_epochs",
     "init_process_group",
+    "parallel",
     "remaining_epochs_until",
+    "scaling_rules",
 ]

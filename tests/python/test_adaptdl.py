@@ -223,6 +223,53 @@ def test_it_goes_on_from_a_checkpoint_of_adaptdl(tmp_path: Path) -> None:
     assert (root / "checkpoint-2" / ".adaptdl-epoch").is_file()
 
 
+def test_all_states_are_durable_when_they_were_saved(tmp_path: Path) -> None:
+    """The process ends behind it, without leave."""
+    script = tmp_path / "job.py"
+    script.write_text(SAVING)
+    env = {"ADAPTDL_CHECKPOINT_PATH": str(tmp_path / "root"), "PAWL_ELASTIC_INTERVAL": "3600"}
+    for at, then in (0, 3), (3, 5), (5, 7):
+        (replica,) = start(1, script, [str(then)], **env)
+        said = replica.communicate(timeout=program.LIMIT_S)[0]
+        assert replica.returncode == 7, said
+        assert ranks.say(said) == [f"FROM {at}", f"SAVED {then}"]
+
+
+SAVING = """
+import os, sys
+import adaptdl.torch as adl, adaptdl.checkpoint as checkpoint
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+adl.init_process_group("gloo")
+net = nn.Linear(256, 8192)
+optimizer = torch.optim.Adam(net.parameters())
+model = adl.AdaptiveDataParallel(net, optimizer)
+loader = adl.AdaptiveDataLoader(TensorDataset(torch.randn(64, 256)), batch_size=4)
+
+class Count(checkpoint.State):
+    n = 0
+    def save(self, fileobj): fileobj.write(str(self.n).encode())
+    def load(self, fileobj): self.n = int(fileobj.read().decode())
+
+count = Count("count")
+checkpoint.load_state(count)
+print("> FROM", count.n, flush=True)
+for epoch in adl.remaining_epochs_until(2):
+    for (x,) in loader:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+        count.n += 1
+        if count.n == int(sys.argv[1]):
+            checkpoint.save_state(count, None)
+            checkpoint.save_all_states()
+            print("> SAVED", count.n, flush=True)
+            os._exit(7)
+"""
+
+
 def test_goodput() -> None:
     """The names of adaptdl.goodput, and that they are what pawl computes."""
     from pawl.compat.adaptdl.goodput import GoodputFunction, GradParams, PerfParams, fit_perf_params

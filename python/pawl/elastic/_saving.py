@@ -62,10 +62,14 @@ class Checkpoints:
         self._open().save(tag, parts, alone=True)
         self._due = time.monotonic() + self._interval_s
 
+    def flush(self) -> bool:
+        """What was saved last is durable when this returns; False: it is not."""
+        return self._engine is None or self._engine.flush(_FLUSH_S)
+
     def finish(self) -> None:
-        """What was saved last is durable when this returns."""
+        """The same, of the last one that there is."""
+        self.flush()
         if self._engine is not None:
-            self._engine.flush(_FLUSH_S)
             self._engine.close()
 
     def _open(self) -> Engine:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import collections
 import contextlib
 import http.server
+import io
 import json
 import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import program
@@ -186,33 +188,49 @@ def test_a_supervisor_of_another_version_is_refused() -> None:
     assert replica.returncode == 1 and "the scheduler is of version 1.2.3" in said
 
 
-def leave_checkpoint(root: Path) -> None:
+def digits_net() -> nn.Module:
+    """The script's."""
+    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+
+
+def leave_checkpoint(root: Path, make: Callable[[], nn.Module] = digits_net) -> None:
     """As AdaptDL's scheduler finds it when the job was preempted in its fourth epoch."""
+    from pawl.compat.adaptdl.goodput import PerfParams
+
     folder = root / "checkpoint-2"
     folder.mkdir(parents=True)
     torch.manual_seed(0)
     torch.randn(512, 16)
-    net = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+    net = make()
     optimizer = torch.optim.SGD([{"params": [p]} for p in net.parameters()], lr=0.1, momentum=0.9)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [3, 5], 0.3)
     for _ in range(3):
         optimizer.step()
         schedule.step()
-    optimizer.state["gns"] = {"progress": 96.0}  # type: ignore[index]
-    model = {f"module.{name}": value for name, value in net.state_dict().items()}
-    states = [model, optimizer.state_dict(), schedule.state_dict(), None]
+    groups = len(optimizer.param_groups)
+    optimizer.state["gns"] = {  # type: ignore[index]
+        "progress": 112.0,
+        "prev_scale": 0.0,
+        "sqr_avg": np.ones(groups),
+        "var_avg": np.zeros(groups),
+        "biased": False,
+    }
+    states = [net.state_dict(), optimizer.state_dict(), schedule.state_dict(), None]
     torch.save((states, 1.0, 1.0), folder / "adaptdl-dataparallel")
-    pickles = {
+    profile = collections.defaultdict(collections.Counter)
+    profile[1, 1, 16].update(optim_step_time=1.5, optim_sync_time=0.5, optim_count=9)
+    perf = PerfParams(0.1, 0.01, 0.5, 0.05, 0.2, 0.02, 1.5)
+    pickles: dict[str, list[Any]] = {
         ".adaptdl-epoch": [3],
-        "adaptdl-dataloader-epochNone-0": [(256, 0, collections.Counter())],
-        "adaptdl-dataloader-epochNone-1": [(0, 0, collections.Counter({0: 1, 1: 1, 2: 1}))],
+        "adaptdl-dataloader-epochNone-0": [(256, 0, {})],
+        "adaptdl-dataloader-epochNone-1": [(0, 0, {0: 1, 1: 1, 2: 1})],
         "adaptdl-accumulator-epoch3-0": [(collections.defaultdict(list), {"total": 256})],
-        "adaptdl-metrics": [{}, None, None, 16, 256, (4, 64), True, 112.0],
+        "adaptdl-metrics": [profile, perf, (1.0, 2.0), 16, 256, (4, 64), True, 112.0],
     }
     for name, values in pickles.items():
         with (folder / name).open("wb") as file:
             for value in values:
-                pickle.dump(value, file)
+                file.write(pickle.dumps(value, 0).replace(b"pawl.compat.adaptdl", b"adaptdl"))
 
 
 def test_it_goes_on_from_a_checkpoint_of_adaptdl(tmp_path: Path) -> None:
@@ -221,6 +239,24 @@ def test_it_goes_on_from_a_checkpoint_of_adaptdl(tmp_path: Path) -> None:
     (said,) = ranks.hear_ranks(start(1, ADAPTDL_CHECKPOINT_PATH=str(root)))
     assert [line.split()[1] for line in said if line.startswith("EPOCH")] == ["3", "4", "5"]
     assert (root / "checkpoint-2" / ".adaptdl-epoch").is_file()
+
+
+class Wrapped(nn.Module):
+    """A model that has one of its own called ``module``, and nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = digits_net()
+
+
+def test_a_model_of_adaptdl_keeps_its_names(tmp_path: Path) -> None:
+    """AdaptDL saves the one that it was given, not the one in DDP."""
+    from pawl.elastic import _adaptdl
+
+    leave_checkpoint(tmp_path, Wrapped)
+    files = _adaptdl.read(str(tmp_path))
+    saved = torch.load(io.BytesIO(files["adaptdl-dataparallel"]), weights_only=False)
+    assert list(saved["model"]) == list(Wrapped().state_dict())
 
 
 def test_all_states_are_durable_when_they_were_saved(tmp_path: Path) -> None:

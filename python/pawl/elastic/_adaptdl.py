@@ -69,7 +69,7 @@ def _model(file: Any) -> bytes:
     (model, optimizer, schedule, scaler), *_ = torch.load(file, weights_only=False)
     optimizer["state"].pop("gns", None)  # its noise scale, which is told anew
     saved = {
-        "model": {name.removeprefix("module."): value for name, value in model.items()},
+        "model": model,  # the script's own, not the one in DDP: names have no prefix of DDP's
         "optimizer": optimizer,
         "lr_scheduler": schedule,
         "mp_scaler": scaler,

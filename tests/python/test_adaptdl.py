@@ -7,7 +7,9 @@ import contextlib
 import http.server
 import io
 import json
+import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -304,6 +306,79 @@ for epoch in adl.remaining_epochs_until(2):
             print("> SAVED", count.n, flush=True)
             os._exit(7)
 """
+
+
+INTERRUPTED = """
+import sys, time
+import adaptdl.torch as adl
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+adl.init_process_group("gloo")
+net = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+model = adl.AdaptiveDataParallel(net, optimizer)
+loader = adl.AdaptiveDataLoader(TensorDataset(torch.randn(4000, 4)), 4, num_workers=1)
+for epoch in adl.remaining_epochs_until(1):
+    for step, (x,) in enumerate(loader):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+        if step == 2:
+            print("> AT", adl.current_dataloader().current_index, flush=True)
+            time.sleep(float(sys.argv[1]))
+        time.sleep(0.01)
+"""
+
+
+def interrupt(script: Path, times: int, **env: str) -> tuple[int, list[str]]:
+    """Ctrl-C in a terminal, which all processes hear, in a step that takes a minute, or a second if
+    it is to come to its end. The code, and what was said."""
+    script.write_text(INTERRUPTED)
+    job = subprocess.Popen(
+        [sys.executable, str(script), "60" if times > 1 else "1"],
+        env=program.clean_env(**env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # type: ignore[arg-type,return-value]
+    )
+    assert job.stdout is not None
+    said = []
+    try:
+        for line in job.stdout:
+            said.append(line)
+            if line.startswith("> AT") or "another SIGINT" in line:
+                times -= 1
+                if times >= 0:
+                    os.killpg(job.pid, signal.SIGINT)
+        return job.wait(program.LIMIT_S), said
+    finally:
+        job.kill()
+
+
+def test_an_interrupt_is_a_notice_once(tmp_path: Path) -> None:
+    script, env = tmp_path / "job.py", {"ADAPTDL_CHECKPOINT_PATH": str(tmp_path / "root")}
+    code, first = interrupt(script, 1, **env)
+    assert code == 143, first
+    code, second = interrupt(script, 1, **env)
+    assert code == 143, second
+    where = [
+        int(line.split()[2]) for said in (first, second) for line in said if line[:4] == "> AT"
+    ]
+    assert 0 < where[0] < where[1]
+
+
+def test_a_second_interrupt_ends_it_at_once(tmp_path: Path) -> None:
+    code, said = interrupt(tmp_path / "job.py", 2, ADAPTDL_CHECKPOINT_PATH=str(tmp_path / "root"))
+    assert code == -signal.SIGINT and "KeyboardInterrupt" in said[-1], said
+
+
+def test_without_a_root_an_interrupt_ends_it_at_once(tmp_path: Path) -> None:
+    code, said = interrupt(tmp_path / "job.py", 1)
+    assert code == -signal.SIGINT and "KeyboardInterrupt" in said[-1], said
 
 
 def test_goodput() -> None:

@@ -308,6 +308,74 @@ for epoch in adl.remaining_epochs_until(2):
 """
 
 
+RULE = """
+import adaptdl.torch as adl, numpy as np, torch
+from adaptdl.torch.gradient_noise_scale import AdamGradientNoiseScale, GradientNoiseScale
+from adaptdl.torch.scaling_rules import AdaScale, ScalingRuleBase
+from torch import nn
+from torch.utils.data import TensorDataset
+
+class Rule(ScalingRuleBase):
+    calls = 0
+    def scale_lr(self, scale):
+        gns = self.adp.gns
+        assert np.isclose(gns.accum_scale * gns.accum_count, scale)
+        var, sqr = np.maximum(gns.raw_var_avg, 1e-6), np.maximum(gns.raw_sqr_avg, 0.0)
+        same = AdaScale()
+        same.adp = self.adp
+        factors = (var + sqr) / (var / scale + sqr)
+        assert np.allclose(factors, same.scale_lr(scale), rtol=1e-3), (factors, scale)
+        self.calls += 1
+        return factors
+
+rule = Rule()
+try:
+    rule.step()
+except ValueError:
+    print("> NOT YET")
+adl.init_process_group("gloo")
+net = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1))
+optimizer = torch.optim.SGD([{"params": part.parameters()} for part in net], lr=0.05)
+model = adl.AdaptiveDataParallel(net, optimizer, scaling_rule=rule)
+loader = adl.AdaptiveDataLoader(TensorDataset(torch.randn(2000, 4)), 8, shuffle=True)
+loader.autoscale_batch_size(32, (4, 8), gradient_accumulation=True)
+before = net[0].weight.detach().clone()
+for epoch in adl.remaining_epochs_until(1):
+    for (x,) in loader:
+        rule.zero_grad()
+        (model(x) - x.sum(1, keepdim=True)).square().mean().backward()
+        rule.step()
+gns = GradientNoiseScale(model, optimizer)
+assert isinstance(AdamGradientNoiseScale(model, optimizer), GradientNoiseScale)
+assert len(gns.raw_sqr_avg) == len(gns.raw_var_avg) == 2
+assert gns.sqr_avg() > 0 and gns.var_avg() > 0 and gns.should_zero_grad
+scale = 2.0
+want = (gns.var_avg() + gns.sqr_avg()) / (gns.var_avg() / scale + gns.sqr_avg())
+assert np.isclose(gns.gain(scale), want)
+progress = gns.get_progress()
+gns.set_progress(progress + 1)
+assert gns.get_progress() == progress + 1 > 1
+assert not torch.equal(before, net[0].weight)
+print("> END", rule.calls > 0, flush=True)
+"""
+
+
+def test_a_scaling_rule_of_ones_own(tmp_path: Path) -> None:
+    """Its formula out of adp.gns is AdaScale's; its step and zero_grad are the optimizer's."""
+    script = tmp_path / "job.py"
+    script.write_text(RULE)
+    said = ranks.hear_ranks(start(2, script))
+    assert said == [["NOT YET", "END True"]] * 2
+
+
+def test_an_iterator_of_torchtext_is_refused_by_name() -> None:
+    from pawl import PawlError
+    from pawl.compat.adaptdl.torch.iterator import AdaptiveBPTTIterator
+
+    with pytest.raises(PawlError, match="AdaptiveDataLoaderMixin takes its place"):
+        AdaptiveBPTTIterator(None, 8, 35)
+
+
 INTERRUPTED = """
 import sys, time
 import adaptdl.torch as adl

@@ -1,6 +1,14 @@
 """``adaptdl.torch``: AdaptDL's names, of pawl.elastic."""
 
-from pawl.compat.adaptdl.torch import accumulator, data, epoch, parallel, scaling_rules
+from pawl.compat.adaptdl.torch import (
+    accumulator,
+    data,
+    epoch,
+    gradient_noise_scale,
+    iterator,
+    parallel,
+    scaling_rules,
+)
 from pawl.elastic import (
     Accumulator,
     AdaptiveDataLoader,
@@ -24,7 +32,9 @@ __all__ = [
     "data",
     "epoch",
     "finished_epochs",
+    "gradient_noise_scale",
     "init_process_group",
+    "iterator",
     "parallel",
     "remaining_epochs_until",
     "scaling_rules",

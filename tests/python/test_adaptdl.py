@@ -9,6 +9,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -114,11 +115,57 @@ def test_alone() -> None:
     check(said)
 
 
+def heard(text: str) -> list[str]:
+    """What the first replica said: launchers write names of ranks before it."""
+    return [line.partition("> ")[2] for line in text.splitlines() if "> " in line]
+
+
+def torchrun() -> list[str]:
+    options = ["--standalone", "--nproc-per-node=2"]
+    return [sys.executable, "-m", "torch.distributed.run", *options]
+
+
+def mpirun() -> list[str]:
+    if shutil.which("mpirun") is None:
+        pytest.skip("no mpirun (apt-get install openmpi-bin)")
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    return ["mpirun", *root, "--oversubscribe", "-np", "2", sys.executable]
+
+
+@pytest.mark.parametrize("launcher", [torchrun, mpirun])
+def test_under_other_launchers(launcher: Callable[[], list[str]]) -> None:
+    done = subprocess.run(
+        [*launcher(), str(SCRIPT)],
+        env=program.clean_env(PAWL_ELASTIC_REFIT="0.05", OMP_NUM_THREADS="1"),
+        capture_output=True,
+        text=True,
+        timeout=program.LIMIT_S,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    check(heard(done.stdout))
+
+
+@pytest.mark.parametrize("backend", ["", "pawl"])
+def test_pawl_run_says_whether_its_ranks_come_and_go(backend: str, tmp_path: Path) -> None:
+    """Whatever backend the script names."""
+    script = tmp_path / "job.py"
+    script.write_text(
+        "import adaptdl.torch as adl\n"
+        "adl.init_process_group('gloo')\n"
+        "from pawl.elastic import _context\n"
+        "print('>', _context.job().can_go_on, flush=True)\n"
+    )
+    options = ["-n", "2", "--max-restarts", "0", *(["--backend", backend] if backend else [])]
+    done = program.run_script(script, *options)
+    assert done.returncode == 0, done.stderr
+    assert heard(done.stdout) == [str(backend == "pawl")] * 2
+
+
 def test_under_pawl_run() -> None:
     env = program.clean_env(PAWL_ELASTIC_REFIT="0.05")
     done = program.run_script(SCRIPT, "-n", "2", "--max-restarts", "0", env=env)
     assert done.returncode == 0, done.stderr
-    check([line.removeprefix("[rank0] > ") for line in done.stdout.splitlines() if "> " in line])
+    check(heard(done.stdout))
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

@@ -308,6 +308,21 @@ def test_a_model_of_adaptdl_keeps_its_names(tmp_path: Path) -> None:
     assert list(saved["model"]) == list(Wrapped().state_dict())
 
 
+def test_models_of_adaptdl_may_have_any_name(tmp_path: Path) -> None:
+    """As those of a GAN have; states of the program's own are left as they are."""
+    from pawl.elastic import _adaptdl
+
+    leave_checkpoint(tmp_path)
+    folder = tmp_path / "checkpoint-2"
+    (folder / "adaptdl-dataparallel").rename(folder / "generator")
+    torch.save({"model": torch.ones(3)}, folder / "zipped")
+    (folder / "plain").write_bytes(b"12")
+    files = _adaptdl.read(str(tmp_path))
+    saved = torch.load(io.BytesIO(files["generator"]), weights_only=False)
+    assert list(saved["model"]) == list(digits_net().state_dict())
+    assert files["zipped"] == (folder / "zipped").read_bytes() and files["plain"] == b"12"
+
+
 def test_all_states_are_durable_when_they_were_saved(tmp_path: Path) -> None:
     """The process ends behind it, without leave."""
     script = tmp_path / "job.py"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import pickle
 import re
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -41,7 +43,15 @@ def _convert(path: Path) -> bytes:
         if path.name.startswith(prefix):
             with path.open("rb") as file:
                 return convert(file)
-    return path.read_bytes()  # of the program's own
+    return _other(path)
+
+
+def _other(path: Path) -> bytes:
+    """A model's of a name that the program gave it, or of the program's own, as it is."""
+    if zipfile.is_zipfile(path):  # torch.save's
+        with contextlib.suppress(Exception), path.open("rb") as file:  # it need not be a model's
+            return _model(file)
+    return path.read_bytes()
 
 
 def _epoch(file: Any) -> bytes:
@@ -69,7 +79,7 @@ def _model(file: Any) -> bytes:
     (model, optimizer, schedule, scaler), *_ = torch.load(file, weights_only=False)
     optimizer["state"].pop("gns", None)  # its noise scale, which is told anew
     saved = {
-        "model": {name.removeprefix("module."): value for name, value in model.items()},
+        "model": model,  # the script's own, not the one in DDP: names have no prefix of DDP's
         "optimizer": optimizer,
         "lr_scheduler": schedule,
         "mp_scaler": scaler,

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from pawl.elastic import _states
 from pawl.elastic._job import DOOR, Job
 from pawl.elastic._saving import PREEMPTED, Checkpoints
-from pawl.elastic._start import init_process_group, is_newcomer
+from pawl.elastic._start import begin, is_newcomer
 
 _job: Job | None = None
 _checkpoints: Checkpoints | None = None
@@ -96,6 +96,6 @@ def _save_last() -> None:
 
 def _find_group() -> dist.ProcessGroup:
     if not dist.is_initialized():
-        init_process_group()
+        begin()
     assert dist.group.WORLD is not None
     return dist.group.WORLD

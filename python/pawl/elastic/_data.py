@@ -151,6 +151,11 @@ class AdaptiveDataLoaderHelper:
         return self._micro.parts - 1 if self._micro is not None else self.batch.accum
 
     @property
+    def gradients(self) -> int:
+        """Of the step under way, with the one under way."""
+        return (self._micro.index if self._micro is not None else self._count) + 1
+
+    @property
     def progress(self) -> float:
         """Steps of an initial batch that those of this loop were worth."""
         return _metrics.current().progress - self._state.began

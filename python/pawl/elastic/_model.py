@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from pawl import _core, _process_group, _register
 from pawl.elastic import _context, _data, _metrics, _rules, _states
+from pawl.elastic._gns import GradientNoiseScale
 from pawl.elastic._gradients import Norms, Pair, Parts, Span, Step, is_host, unflatten
 from pawl.elastic._job import Skipped
 from pawl.elastic._noise import NoiseScale
@@ -209,6 +210,11 @@ class AdaptiveDataParallel(DistributedDataParallel):
     def progress(self) -> float:
         """Steps of an initial batch that those so far were worth."""
         return _metrics.current().progress
+
+    @property
+    def gns(self) -> GradientNoiseScale:
+        """The noise scale, as AdaptDL's scaling rules ask for it."""
+        return GradientNoiseScale(self, self.optimizer)
 
     def to_tensorboard(self, writer: Any, global_step: int, tag_prefix: str = "") -> None:
         """Writes what is known of gradients and progress to a SummaryWriter."""

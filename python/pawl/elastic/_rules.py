@@ -32,6 +32,19 @@ class ScalingRuleBase:
         """The factor, or one for each group of parameters, of ``scale`` initial batches a step."""
         raise NotImplementedError
 
+    def step(self, *args: Any, **kwargs: Any) -> Any:
+        """The optimizer's. Raises ValueError before AdaptiveDataParallel has the rule."""
+        return self._optimizer().step(*args, **kwargs)
+
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        """The optimizer's. Raises ValueError before AdaptiveDataParallel has the rule."""
+        self._optimizer().zero_grad(*args, **kwargs)
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        if self.adp is None:
+            raise ValueError("a scaling rule is given to AdaptiveDataParallel first")
+        return self.adp.optimizer
+
     def _of_groups(self, by_gain: bool, power: float, warmup: float, scale: float) -> list[float]:
         assert self.adp is not None, "a scaling rule is given to AdaptiveDataParallel"
         progress = self.adp.progress

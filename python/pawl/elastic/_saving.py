@@ -33,14 +33,14 @@ class Checkpoints:
         self._interval_s = float(os.environ.get(_INTERVAL) or _INTERVAL_S)
         self._due = time.monotonic() + self._interval_s
         self._engine: Engine | None = None
-        self._listens = bool(self.root) and _stop.install()
+        self._listens = bool(self.root) and _stop.install(interrupt=True)
 
     def is_due(self) -> bool:
         """Whether it is time for the next one."""
         return bool(self.root) and time.monotonic() >= self._due
 
     def is_last(self) -> bool:
-        """Whether this process was told to end, by SIGTERM."""
+        """Whether this process was told to end, by SIGTERM or SIGINT."""
         return self._listens and _stop.asked()
 
     def read(self) -> dict[str, torch.Tensor]:
@@ -62,10 +62,14 @@ class Checkpoints:
         self._open().save(tag, parts, alone=True)
         self._due = time.monotonic() + self._interval_s
 
+    def flush(self) -> bool:
+        """What was saved last is durable when this returns; False: it is not."""
+        return self._engine is None or self._engine.flush(_FLUSH_S)
+
     def finish(self) -> None:
-        """What was saved last is durable when this returns."""
+        """The same, of the last one that there is."""
+        self.flush()
         if self._engine is not None:
-            self._engine.flush(_FLUSH_S)
             self._engine.close()
 
     def _open(self) -> Engine:

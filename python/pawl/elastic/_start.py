@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import time
@@ -16,10 +17,15 @@ from pawl import _register, _rendezvous
 from pawl.elastic._job import JOIN
 from pawl.errors import error
 
+log = logging.getLogger("pawl")
+
 VERSION: Final = "0.2.11"  # of AdaptDL, whose names and protocols these are
 _DISCOVER_S: Final = 600.0  # for a supervisor to know where all ranks are
 _ASK_S: Final = 60.0  # for one answer
 _PAUSE_S: Final = 0.2  # between two questions: not every supervisor waits before it says 408
+
+
+_begun = False  # begin() was called, by what needed ranks before the script said how they meet
 
 
 def is_newcomer() -> bool:
@@ -36,9 +42,13 @@ def init_process_group(
 ) -> None:
     """torch's init_process_group, with what is not given from a launcher's variables, or AdaptDL's.
 
-    ``backend``: default "pawl", whose ranks may go and come. Raises PawlError if a supervisor does
-    not say where rank 0 is, or is of another major version.
+    ``backend``: default "pawl", whose ranks may go and come. Where a loader was made first the
+    ranks have met already, and it only says so. Raises PawlError if a supervisor does not say where
+    rank 0 is, or is of another major version; ValueError if the ranks that have met are others.
     """
+    if _begun and dist.is_initialized():
+        _keep(backend, world_size, rank)
+        return
     if is_newcomer():
         rank, world_size, init_method = 0, 1, None
     elif "ADAPTDL_NUM_REPLICAS" in os.environ or "ADAPTDL_SUPERVISOR_URL" in os.environ:
@@ -55,6 +65,26 @@ def init_process_group(
     )
 
 
+def begin() -> None:
+    """Has the ranks meet with what launchers say, before the script asked for it."""
+    global _begun
+    init_process_group()
+    _begun = True
+
+
+def _keep(backend: str | None, world_size: int | None, rank: int | None) -> None:
+    """The group that begin() made is the one that the script asks for, if it is of these ranks."""
+    have = dist.get_rank(), dist.get_world_size()
+    want = have[0] if rank is None else rank, have[1] if world_size is None else world_size
+    if want != have and not is_newcomer():
+        raise ValueError(
+            f"init_process_group: rank {want[0]} of {want[1]}; a loader or model made before it is "
+            f"of rank {have[0]} of {have[1]}, as the launcher says"
+        )
+    if backend not in (None, _register.NAME):
+        log.info("elastic: the ranks have met already, with backend pawl in %s's place", backend)
+
+
 def _set_variables() -> None:
     """torch's own variables, out of AdaptDL's; those win."""
     env = os.environ
@@ -66,6 +96,8 @@ def _set_variables() -> None:
         address = _discover(env["ADAPTDL_SUPERVISOR_URL"], int(env["WORLD_SIZE"]))
     if address:
         env["MASTER_ADDR"] = address
+    else:
+        env.setdefault("MASTER_ADDR", "127.0.0.1")  # AdaptDL's own default is this host, too
     if port not in ("", "0"):
         env["MASTER_PORT"] = port
 

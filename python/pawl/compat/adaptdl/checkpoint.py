@@ -6,19 +6,24 @@ import os
 
 from pawl.elastic import _context
 from pawl.elastic._states import State, load_state
+from pawl.errors import error
 
 __all__ = ["State", "load_state", "save_all_states", "save_state"]
 
 
 def save_all_states() -> None:
-    """Saves all of them, in a checkpoint; all replicas call it."""
+    """Saves all of them, in a checkpoint, which is durable when rank 0 returns; all replicas call
+    it. Raises PawlError if it could not be made durable."""
     _context.checkpoint()
+    if _context.job().rank == 0 and not _context.checkpoints().flush():
+        raise error("PAWL_EIO", "save_all_states: what was saved is not durable")
 
 
-def save_state(state: State, checkpoint_dir: str, sync: bool = True) -> None:
-    """Saves one, to a file of its name in a folder that is there; all replicas call it."""
+def save_state(state: State, checkpoint_dir: str | None, sync: bool = True) -> None:
+    """Saves one, to a file of its name in a folder that is there; None: nowhere. All replicas call
+    it."""
     if sync:
         state.sync()
-    if _context.job().rank == 0:
+    if checkpoint_dir is not None and _context.job().rank == 0:
         with open(os.path.join(checkpoint_dir, state.name), "wb") as file:
             state.save(file)

@@ -1,5 +1,14 @@
 """``adaptdl.torch``: AdaptDL's names, of pawl.elastic."""
 
+from pawl.compat.adaptdl.torch import (
+    accumulator,
+    data,
+    epoch,
+    gradient_noise_scale,
+    iterator,
+    parallel,
+    scaling_rules,
+)
 from pawl.elastic import (
     Accumulator,
     AdaptiveDataLoader,
@@ -17,9 +26,16 @@ __all__ = [
     "AdaptiveDataLoader",
     "AdaptiveDataParallel",
     "ElasticSampler",
+    "accumulator",
     "current_dataloader",
     "current_epoch",
+    "data",
+    "epoch",
     "finished_epochs",
+    "gradient_noise_scale",
     "init_process_group",
+    "iterator",
+    "parallel",
     "remaining_epochs_until",
+    "scaling_rules",
 ]

@@ -1,0 +1,20 @@
+"""``adaptdl.torch.iterator``: one of torchtext's iterators, which torchtext has no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pawl.errors import error
+
+__all__ = ["AdaptiveBPTTIterator"]
+
+
+class AdaptiveBPTTIterator:
+    """Raises PawlError: torchtext 0.12 dropped the BPTTIterator that it was made of."""
+
+    def __init__(self, dataset: Any, batch_size: int, bptt_len: int, **kwargs: Any) -> None:
+        raise error(
+            "PAWL_ENOTSUP",
+            "AdaptiveBPTTIterator: torchtext has no BPTTIterator since 0.12; an iterator of your "
+            "own with adaptdl.torch.data.AdaptiveDataLoaderMixin takes its place",
+        )

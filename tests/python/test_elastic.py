@@ -62,6 +62,24 @@ def test_a_rank_with_another_dataset_is_named() -> None:
     assert all(rank.returncode == 1 for rank in started) and all(why in text for text in said)
 
 
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        ("batch", "rank 1 has batch_size=25, rank 0 batch_size=24"),
+        ("bounds", "rank 1 has autoscale_batch_size with other arguments than rank 0"),
+        ("loop:2", "rank 1 is in epoch 1, rank 0 in epoch 0"),
+        ("loop:12", "rank 1 calls all_gather"),  # its last loop
+        ("epochs", "rank 1 calls all_gather"),
+    ],
+)
+def test_a_rank_that_does_something_else_is_named(odd: str, why: str) -> None:
+    """It does not train on wrongly, nor do the others without it."""
+    started = start(2, f"odd={odd}")
+    said = [rank.communicate(timeout=program.LIMIT_S)[0] for rank in started]
+    assert all(rank.returncode == 1 for rank in started), said
+    assert all(why in text for text in said), said
+
+
 @pytest.mark.parametrize("at", ["forward", "backward", "step"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_rank_is_killed(at: str, workers: int) -> None:

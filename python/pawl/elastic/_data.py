@@ -13,15 +13,14 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from pawl._training import Row
-from pawl.elastic import _context, _epochs, _metrics, _record, _states
+from pawl.elastic import _alike, _context, _epochs, _metrics, _record, _states
 from pawl.elastic._job import Skipped
 from pawl.elastic._plan import Batch, Micro, cut, order
-from pawl.errors import error
 
 log = logging.getLogger("pawl")
 
 _WAIT_S: Final = 0.1  # between looks for ranks that lack
-_WISHES: Final = 5
+_WISHES: Final = _epochs.WISHES + _alike.N
 _WORDS: Final = 5 + _WISHES  # of a rank, at each step: see words()
 
 _loop: AdaptiveDataLoaderHelper | None = None  # under way
@@ -283,25 +282,26 @@ class AdaptiveDataLoaderHelper:
         self._hear(rows[:, _WORDS - _WISHES : _WORDS])
 
     def _wishes(self) -> list[float]:
-        """Newcomers are there; a checkpoint is due; all are to end; this rank is to leave; and how
-        many samples it has, which must be the same everywhere."""
+        """Newcomers are there; a checkpoint is due; all are to end; this rank is to leave; and
+        what must be alike everywhere."""
         job, checkpoints = self._job, _context.checkpoints()
         self._said_as = (job.rank, job.place)
         due = job.rank == 0 and checkpoints.is_due()
         leaves = job.can_go_on and _context.is_to_leave()
         wishes = (job.arrivals() > 0, due, checkpoints.is_last(), leaves)
-        return [*map(float, wishes), float(self.samples)]
+        return [*map(float, wishes), *self._whereabouts()]
+
+    def _whereabouts(self) -> list[float]:
+        """Words of _alike."""
+        epoch = _epochs.current_epoch()
+        bounds = _alike.checksum((self.max_batch_size, self.local_bsz_bounds, self._accumulate))
+        words = [-1 if epoch is None else epoch, self.position.get(epoch, -1), self.samples]
+        return [*map(float, words), float(self.batch_size), bounds, float(self.current_index)]
 
     def _hear(self, wishes: torch.Tensor) -> None:
         """Rows are of those that have said it; some may be gone, and numbers be others since."""
-        wishes, lengths = wishes[:, :-1], wishes[:, -1].tolist()
-        for rank, length in enumerate(lengths):
-            if length != lengths[0]:
-                raise error(
-                    "PAWL_EINVAL",
-                    f"elastic: rank {rank} has a dataset of {length:.0f} samples, rank 0 one of "
-                    f"{lengths[0]:.0f}: all ranks need the same",
-                )
+        _alike.check(wishes[:, -_alike.N :].tolist())
+        wishes = wishes[:, : -_alike.N]
         *self._wished, _ = (wishes > 0).any(0).tolist()
         rank, place = self._said_as
         rank = rank if len(wishes) == place[1] else self._job.rank

@@ -487,6 +487,26 @@ def fewer_samples_than_ranks() -> None:
 
 
 @check
+def states_of_past_epochs_go() -> None:
+    """A checkpoint has as many after the last epoch as after the first."""
+    begun, kept = el.finished_epochs(), el.Accumulator()
+    counts = []
+    _states.promise({f"adaptdl-accumulator-epoch{begun}-999": torch.empty(0)})
+    for _ in epochs(3):
+        sums = el.Accumulator()
+        for x, _y in el.AdaptiveDataLoader(data(), BATCH):
+            sums["n"] += len(x)
+            kept["n"] += len(x)
+        for of in (sums, kept):
+            with of.synchronized():
+                assert of["n"] > 0
+        counts.append(len(_states.every()))
+    assert counts[0] == counts[-1] == len(_states.every()) + 2, counts
+    assert list(kept._history.results) == [begun + 2]
+    assert not any(f"epoch{begun}-" in name for name in _states._pending)
+
+
+@check
 def what_is_refused() -> None:
     model = net()
     optimizer = sgd(model.parameters())

@@ -43,6 +43,10 @@ class _History(_states.State):
     def sync(self) -> None:
         self._of._sum()
 
+    def drop_before(self, epoch: int) -> None:
+        """Epochs that are over do not come again."""
+        self.results = {e: r for e, r in self.results.items() if e is None or e >= epoch}
+
 
 class Accumulator(MutableMapping[Any, Any]):
     """Statistics of all ranks' samples, wherever they were computed.
@@ -153,6 +157,7 @@ class Accumulator(MutableMapping[Any, Any]):
     def _replay_or_sum(self) -> None:
         """Between loops: after a restart, what it was then; its samples are not computed again."""
         epoch = _epochs.current_epoch()
+        self._history.drop_before(_epochs.finished_epochs())
         done = self._history.results.setdefault(epoch, [])
         at = self._replayed.get(epoch, 0)
         self._replayed[epoch] = at + 1

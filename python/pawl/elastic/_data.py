@@ -44,7 +44,7 @@ class _Position(_states.State):
         super().__init__(_epochs.name_here("adaptdl-dataloader"))
         self._of = helper
         self.began = -1.0  # the job's progress when the loop began; below 0: it has not
-        self.last: dict[str, int] = {}  # by epoch: the last loop that was finished in it
+        self.last: dict[str, int] = {}  # finished loop, of this epoch and outside of all
         _states.load_state(self)
 
     def save(self, fileobj: _states.Writer) -> None:
@@ -385,7 +385,8 @@ class AdaptiveDataLoaderHelper:
             yield
         finally:
             self._end_step()
-            self._state.last[str(epoch)] = self.position[epoch]
+            outside = {e: at for e, at in self._state.last.items() if e == "None"}
+            self._state.last = {**outside, str(epoch): self.position[epoch]}
             self.current_index = 0
             self._state.began = -1.0
             self._micro = None

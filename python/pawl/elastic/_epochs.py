@@ -61,6 +61,7 @@ def remaining_epochs_until(epoch: int) -> Iterator[int]:
     if state.current is not None:
         raise RuntimeError("overlapping epoch loops: an epoch is under way")
     begun, state.until = state.finished, epoch
+    _states.drop_before(begun)
     while state.finished < epoch:
         state.current = state.finished
         try:
@@ -68,6 +69,7 @@ def remaining_epochs_until(epoch: int) -> Iterator[int]:
         finally:
             state.finished += 1
             state.current = None
+            _states.drop_before(state.finished)
     if state.finished > begun:
         _agree_on_end(state.finished)
         # or a new start would do the last minute again

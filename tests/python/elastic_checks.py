@@ -487,6 +487,35 @@ def fewer_samples_than_ranks() -> None:
 
 
 @check
+def any_loop_trains() -> None:
+    """Loaders made in each epoch, two of them, and a model in eval mode; the one that is
+    autoscaled decides on batches where it trains."""
+    model = net(torch.float64).eval()
+    optimizer = sgd(model.parameters())
+    adapted = adaptive(model, optimizer)
+    kept = el.AdaptiveDataLoader(data(torch.float64), BATCH)
+    kept.autoscale_batch_size(2 * BATCH, (1, 2 * BATCH))
+    kept._elastic._chosen = (2 * BATCH // world(), 0, world())
+    totals: list[int] = []
+    for number, _ in enumerate(epochs(3)):
+        adapted.train(number == 1)
+        for loader in (el.AdaptiveDataLoader(data(torch.float64), BATCH), kept):
+            for x, y in loader:
+                optimizer.zero_grad()
+                before = weights(model)
+                (adapted(x) - y).square().mean().backward()
+                optimizer.step()
+                assert loader.training and not before.equal(weights(model))
+                totals.append(loader._elastic._micro.size)
+        with torch.no_grad():
+            for x, _y in el.AdaptiveDataLoader(data(torch.float64), BATCH):
+                adapted(x)
+        assert kept.training
+    assert totals.count(2 * BATCH) > 3, totals
+    same_everywhere(adapted)
+
+
+@check
 def states_of_past_epochs_go() -> None:
     """A checkpoint has as many after the last epoch as after the first."""
     begun, kept = el.finished_epochs(), el.Accumulator()

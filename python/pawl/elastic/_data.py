@@ -49,15 +49,14 @@ class _Position(_states.State):
 
     def save(self, fileobj: _states.Writer) -> None:
         of = self._of
-        words = [of.current_index, of.end_index, self.began, self.last, of._chosen, of.training]
+        words = [of.current_index, of.end_index, self.began, self.last, of._chosen, of._has_trained]
         fileobj.write(json.dumps(words).encode())
 
     def load(self, fileobj: _states.Reader) -> None:
         of, words = self._of, json.loads(fileobj.read())
         of.current_index, of.end_index, self.began, self.last, chosen, training = words
         of._chosen = tuple(chosen) if chosen else None
-        if training:
-            of.train()
+        of._has_trained = training
 
 
 class AdaptiveDataLoaderHelper:
@@ -78,6 +77,7 @@ class AdaptiveDataLoaderHelper:
         self.end_index = 0
         self.samples = 0  # of the dataset; 0: it is not known
         self._accumulate = False
+        self._has_trained = False
         self._chosen: tuple[int, int, int] | None = None  # atomic, accum, for how many ranks
         self._micro: Micro | None = None  # of ours; loops of others count:
         self._count = 0  # gradients of the step under way, before this one
@@ -107,10 +107,17 @@ class AdaptiveDataLoaderHelper:
         return _training is self
 
     def train(self) -> None:
-        """Makes it that, unless there is one: the first loader whose loop calls a model."""
+        """Makes it that, unless there is one: the first loader whose loop calls a model. One of an
+        epoch that is over is none."""
         global _training
-        if _training is None:
+        if _training is None or (_training is not self and not _states.is_kept(_training._state)):
             _training = self
+
+    def take_over(self) -> None:
+        """Its loop back-propagates: it is that from here on, whenever its loop is under way."""
+        global _training
+        _training = self
+        self._has_trained = True
 
     @property
     def batch(self) -> Batch:
@@ -379,6 +386,8 @@ class AdaptiveDataLoaderHelper:
         epoch = _epochs.current_epoch()
         self.position[epoch] = self.position.get(epoch, -1) + 1
         _loop = self
+        if self._has_trained:
+            self.take_over()
         if self._state.began < 0:
             self._state.began = _metrics.current().progress
         try:
@@ -396,6 +405,11 @@ class AdaptiveDataLoaderHelper:
         """Whether this loop was finished before a restart; then it is not to be run."""
         epoch = _epochs.current_epoch()
         return self._state.last.get(str(epoch), -1) >= self.position[epoch]
+
+    def made_of(self) -> tuple[Any, ...]:
+        """What decides on batches: when it is another one they are cut anew."""
+        scales = self.max_batch_size is not None and self.training
+        return self._job.generation, self._chosen, scales
 
     def _begin(self, micro: Micro | None) -> None:
         batch, job = self.batch, self._job
@@ -571,7 +585,7 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
         """Until a pass ends, or something changes."""
         helper = self._elastic
         helper.settle_ranks()
-        generation, chosen = helper._job.generation, helper._chosen
+        begun_as = helper.made_of()
         micros = self._batches.micros()
         for number, (micro, batch) in enumerate(zip(micros, super().__iter__(), strict=False)):
             with helper.profile(number > 0, micro):
@@ -582,5 +596,5 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
                 continue
             helper.current_index += micro.size
             helper.end_step()
-            if (generation, chosen) != (helper._job.generation, helper._chosen) or self._is_over():
+            if helper.made_of() != begun_as or self._is_over():
                 return

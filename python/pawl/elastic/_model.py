@@ -192,10 +192,11 @@ class AdaptiveDataParallel(DistributedDataParallel):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         loop = _data.current_dataloader()
-        if torch.is_grad_enabled() and self.training and loop is not None:
-            loop.train()
+        if torch.is_grad_enabled() and loop is not None:
+            if self.training:
+                loop.train()
             self._choose_sync(loop)
-            if self._buffers_alike and self.require_backward_grad_sync:
+            if self.training and self._buffers_alike and self.require_backward_grad_sync:
                 self._send_buffers()
         return super().forward(*args, **kwargs)
 
@@ -223,9 +224,10 @@ class AdaptiveDataParallel(DistributedDataParallel):
 
     def _reduce(self, bucket: dist.GradBucket) -> Future[torch.Tensor]:
         """DDP's hook: the mean of a bucket, each rank's by how many samples it has."""
-        loop = _data.training_loop()
+        loop = _data.current_dataloader()
         if loop is None:
             raise RuntimeError("backpropagation outside AdaptiveDataLoader")
+        loop.take_over()
         buffer = bucket.buffer()
         job, norms = self._job, self._norms
         layout = norms.layout(bucket)

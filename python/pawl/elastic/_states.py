@@ -108,6 +108,11 @@ def drop_before(epoch: int) -> None:
                 del names[name]
 
 
+def is_kept(state: State) -> bool:
+    """Whether it was not dropped."""
+    return _states.get(state.name) is state
+
+
 def every() -> list[State]:
     """All there are, in the order in which they were made."""
     return list(_states.values())

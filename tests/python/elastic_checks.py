@@ -516,6 +516,31 @@ def any_loop_trains() -> None:
 
 
 @check
+def sums_go_on() -> None:
+    """What one block is shown again after a restart leaves the sums of later loops as they are."""
+    sums = el.Accumulator()
+    for _ in epochs(1):
+        sums += [("a", 1), ("b", 2)]
+        sums -= {"b": 1}
+        with sums.synchronized():
+            sums.update(a=10)
+            with sums.synchronized():
+                assert dict(sums) == {"a": world() + 10, "b": world()}
+            assert sums["a"] == world() + 10
+            sums.clear()
+        sums["a"] += 5
+        sums._history.sync()
+        saved = _states.bytes_of(sums._history)
+        sums._results, sums._replayed = {}, {}
+        sums._history.load(io.BytesIO(saved))
+        with sums.synchronized():  # as a new start comes to it
+            assert dict(sums) == {"a": world(), "b": world()}
+            sums.clear()
+        with sums.synchronized():
+            assert dict(sums) == {"a": 5 * world()}
+
+
+@check
 def states_of_past_epochs_go() -> None:
     """A checkpoint has as many after the last epoch as after the first."""
     begun, kept = el.finished_epochs(), el.Accumulator()
@@ -543,11 +568,13 @@ def what_is_refused() -> None:
     x, _ = data()[:4]
     refused(lambda: adapted(x).mean().backward(), "outside AdaptiveDataLoader")
     refused(lambda: list(loader_of()), "inside remaining_epochs_until")
-    loader = loader_of()
+    loader, other = loader_of(), loader_of()
     for _ in epochs(1):
         refused(lambda: list(epochs(1)), "overlapping epoch loops")
         for _x in loader:
-            refused(lambda: list(loader_of()), "overlapping dataloader iterations")
+            refused(lambda: list(other), "overlapping dataloader iterations")
+            refused(loader_of, "a loader may not be made inside of a loop")
+            refused(el.Accumulator, "an Accumulator may not be made inside of a loop")
             break
     for bad in (lambda: loader.autoscale_batch_size(BATCH - 1), lambda: loader_of(0)):
         try:

@@ -185,8 +185,8 @@ def test_all_are_killed_and_go_on(tmp_path: Path) -> None:
 CHECKS = [
     "like_ddp", "buffers", "unused", "accumulated", "late", "noise_is_known", "scaled",
     "two_models", "loaders_of_users", "validation", "schedules", "every_schedule",
-    "gradients_of_nothing", "fewer_samples_than_ranks", "any_loop_trains", "states_of_past_epochs_go",
-    "what_is_refused",
+    "gradients_of_nothing", "fewer_samples_than_ranks", "any_loop_trains", "sums_go_on",
+    "states_of_past_epochs_go", "what_is_refused",
 ]  # fmt: skip
 
 

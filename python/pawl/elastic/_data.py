@@ -32,6 +32,12 @@ def current_dataloader() -> AdaptiveDataLoaderHelper | None:
     return _loop
 
 
+def refuse_in_loop(what: str) -> None:
+    """After a restart the step in which it was made would not come again."""
+    if _loop is not None:
+        raise RuntimeError(f"{what} may not be made inside of a loop over a loader: do so before")
+
+
 def training_loop() -> AdaptiveDataLoaderHelper | None:
     """The loop under way, if it is the one that trains."""
     return _loop if _loop is not None and _loop is _training else None
@@ -70,6 +76,7 @@ class AdaptiveDataLoaderHelper:
     def __init__(self, batch_size: int = 1) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size}: at least 1")
+        refuse_in_loop("a loader")
         self.batch_size = batch_size
         self.max_batch_size: int | None = None
         self.local_bsz_bounds: tuple[int, int] | None = None

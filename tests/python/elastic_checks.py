@@ -5,16 +5,18 @@ from __future__ import annotations
 import io
 import math
 import os
+import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 import pawl.elastic as el
 from group_checks import check, rank, refused, run_checks, world
@@ -538,6 +540,40 @@ def sums_go_on() -> None:
             sums.clear()
         with sums.synchronized():
             assert dict(sums) == {"a": 5 * world()}
+
+
+class Drawn(Dataset[Any]):
+    """What workers draw, and how the dataset was when they began."""
+
+    def __init__(self) -> None:
+        self.version = 0
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, i: int) -> Any:
+        numbers = [random.random(), numpy.random.random(), torch.rand(1).item()]
+        return os.getpid(), self.version, torch.tensor(numbers, dtype=torch.float64)
+
+
+@check
+def workers() -> None:
+    """Other seeds at each rank; others in each loop, unless they are asked to stay."""
+    for stays in (False, True):
+        dataset = Drawn()
+        loader = el.AdaptiveDataLoader(
+            dataset, world() * 2, num_workers=1, persistent_workers=stays
+        )
+        seen = []
+        for _ in epochs(2):
+            seen += list(loader)
+            dataset.version += 1
+        pids, versions = ([batch[i][0].item() for batch in seen] for i in range(2))
+        drawn = seen[-1][2]
+        every = [torch.empty_like(drawn) for _ in range(world())]
+        dist.all_gather(every, drawn)
+        assert len({row.item() for of in every for row in of.flatten()}) == 6 * world()
+        assert (len(set(pids)), set(versions)) == ((1, {0}) if stays else (2, {0, 1}))
 
 
 @check

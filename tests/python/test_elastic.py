@@ -186,7 +186,7 @@ CHECKS = [
     "like_ddp", "buffers", "unused", "accumulated", "late", "noise_is_known", "scaled",
     "two_models", "loaders_of_users", "validation", "schedules", "every_schedule",
     "gradients_of_nothing", "fewer_samples_than_ranks", "any_loop_trains", "sums_go_on",
-    "states_of_past_epochs_go", "what_is_refused",
+    "workers", "states_of_past_epochs_go", "what_is_refused",
 ]  # fmt: skip
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import random
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
 from pawl._training import Row
 from pawl.elastic import _alike, _context, _epochs, _metrics, _record, _states
@@ -548,6 +549,28 @@ class _Batches(Sampler[list[int]]):
         return sum(1 for _ in self.micros())
 
 
+class _Seeds:
+    """A worker's, which torch has the same at all ranks; then the user's ``worker_init_fn``."""
+
+    def __init__(self, then: Callable[[int], None] | None) -> None:
+        self.rank = 0
+        self._then = then
+
+    def __call__(self, worker: int) -> None:
+        info = get_worker_info()
+        assert info is not None
+        seed = info.seed + self.rank * info.num_workers
+        if self.rank > 0:
+            random.seed(seed)
+            torch.manual_seed(seed)
+            with contextlib.suppress(ImportError):
+                import numpy
+
+                numpy.random.seed(seed % (1 << 32))
+        if self._then is not None:
+            self._then(worker)
+
+
 class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
     """A DataLoader whose batches are of all ranks together, and may change.
 
@@ -568,9 +591,11 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
         AdaptiveDataLoaderMixin.__init__(self, batch_size)
         self._elastic.samples = len(dataset)  # type: ignore[arg-type]
         self._batches = _Batches(self._elastic, self._elastic.samples, shuffle)
+        self._seeds = _Seeds(kwargs.pop("worker_init_fn", None))
+        self._keeps_workers = bool(kwargs.get("persistent_workers"))
         if kwargs.get("num_workers", 0) > 0:
-            kwargs.setdefault("persistent_workers", True)
-        super().__init__(dataset, batch_sampler=self._batches, **kwargs)
+            kwargs["persistent_workers"] = True  # within a loop
+        super().__init__(dataset, batch_sampler=self._batches, worker_init_fn=self._seeds, **kwargs)
 
     def __iter__(self) -> Iterator[Any]:
         if _epochs.current_epoch() is None:
@@ -579,8 +604,18 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
         with helper.context():
             if helper.skipdone():
                 return
-            while not self._is_over():
-                yield from self._run()
+            try:
+                while not self._is_over():
+                    yield from self._run()
+            finally:
+                if not self._keeps_workers:
+                    self._end_workers()
+
+    def _end_workers(self) -> None:
+        """So that the next loop sees the dataset as it is then."""
+        iterator, self._iterator = self._iterator, None
+        if iterator is not None:
+            iterator._shutdown_workers()  # type: ignore[attr-defined]
 
     def _is_over(self) -> bool:
         helper, n = self._elastic, len(self.dataset)  # type: ignore[arg-type]
@@ -593,6 +628,7 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
         helper = self._elastic
         helper.settle_ranks()
         begun_as = helper.made_of()
+        self._seeds.rank = helper._job.rank
         micros = self._batches.micros()
         for number, (micro, batch) in enumerate(zip(micros, super().__iter__(), strict=False)):
             with helper.profile(number > 0, micro):

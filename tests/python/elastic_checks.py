@@ -8,7 +8,7 @@ import os
 import random
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy
@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import pawl.elastic as el
 from group_checks import check, rank, refused, run_checks, world
@@ -596,6 +596,22 @@ def states_of_past_epochs_go() -> None:
     assert not any(f"epoch{begun}-" in name for name in _states._pending)
 
 
+class Endless(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(8))
+
+
+def wrong(call: Callable[[Any], object], values: Sequence[Any], why: str = "") -> None:
+    """Each is refused by name."""
+    for value in values:
+        try:
+            call(value)
+        except (ValueError, TypeError) as told:
+            assert (why or f"{value!r}") in str(told), told
+            continue
+        raise AssertionError(f"not refused: {value!r}")
+
+
 @check
 def what_is_refused() -> None:
     model = net()
@@ -612,12 +628,15 @@ def what_is_refused() -> None:
             refused(loader_of, "a loader may not be made inside of a loop")
             refused(el.Accumulator, "an Accumulator may not be made inside of a loop")
             break
-    for bad in (lambda: loader.autoscale_batch_size(BATCH - 1), lambda: loader_of(0)):
-        try:
-            bad()
-        except ValueError:
-            continue
-        raise AssertionError("not refused")
+    wrong(loader.autoscale_batch_size, (BATCH - 1, 24.5, "48", True, 1 << 40))
+    bounds = ((-3, 24), (0, 24), (25, 30), (1, 23), (8.5, 30.5), (8,), 8, (1, 1 << 40), (True, 24))
+    wrong(lambda bad: loader.autoscale_batch_size(2 * BATCH, bad), bounds)
+    wrong(loader_of, (0, -1, 2.5, "8", True, None, 1 << 31))
+    loader.autoscale_batch_size(numpy.int64(2 * BATCH), (None, BATCH))
+    assert loader._elastic._bounds() == (BATCH, 2 * BATCH, 1, BATCH, False)
+    wrong(lambda bad: el.AdaptiveDataLoader(bad, BATCH), ([],), "at least 1 sample")
+    endless = (Endless(), iter([1]))
+    wrong(lambda bad: el.AdaptiveDataLoader(bad, BATCH), endless, "AdaptiveDataLoaderHelper")
     try:
         _states.State(adapted.key)
     except ValueError as why:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import operator
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
 
 from pawl._training import Row
 from pawl.elastic import _alike, _context, _epochs, _metrics, _record, _states
@@ -20,6 +21,7 @@ from pawl.elastic._plan import Batch, Micro, cut, order
 
 log = logging.getLogger("pawl")
 
+_MOST: Final = (1 << 31) - 1  # samples of a step
 _WAIT_S: Final = 0.1  # between looks for ranks that lack
 _WISHES: Final = _epochs.WISHES + _alike.N
 _WORDS: Final = 5 + _WISHES  # of a rank, at each step: see words()
@@ -31,6 +33,17 @@ _training: AdaptiveDataLoaderHelper | None = None  # of the loader that is train
 def current_dataloader() -> AdaptiveDataLoaderHelper | None:
     """The helper of the loader whose loop is under way; None: there is none."""
     return _loop
+
+
+def _whole(name: str, value: Any, least: int, most: int) -> int:
+    """An int; NumPy's are, but no bool."""
+    try:
+        found = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        found = None
+    if found is None or not least <= found <= most:
+        raise ValueError(f"{name}={value!r}: an int from {least} to {most}")
+    return found
 
 
 def refuse_in_loop(what: str) -> None:
@@ -75,10 +88,8 @@ class AdaptiveDataLoaderHelper:
     position: Final[dict[int | None, int]] = {}  # loops begun in this run, by epoch
 
     def __init__(self, batch_size: int = 1) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size={batch_size}: at least 1")
         refuse_in_loop("a loader")
-        self.batch_size = batch_size
+        self.batch_size = _whole("batch_size", batch_size, 1, _MOST)
         self.max_batch_size: int | None = None
         self.local_bsz_bounds: tuple[int, int] | None = None
         self.current_index = 0  # samples that all ranks have taken, since the loop began
@@ -195,27 +206,21 @@ class AdaptiveDataLoaderHelper:
         gradient_accumulation: bool = False,
     ) -> None:
         """Lets the batch of all ranks be from batch_size to ``max_batch_size``, which is never
-        exceeded; a rank's own at once within ``local_bsz_bounds``.
+        exceeded; a rank's own at once within ``local_bsz_bounds``, of which each may be None.
 
-        Raises ValueError for bounds that do not fit each other.
+        Raises ValueError for what is no int, or bounds that do not fit each other.
         """
-        if not isinstance(max_batch_size, int) or max_batch_size < self.batch_size:
-            raise ValueError(
-                f"max_batch_size={max_batch_size}: an int, at least batch_size={self.batch_size}"
-            )
-        if local_bsz_bounds is not None:
-            low, high = local_bsz_bounds
-            if (low is not None and low > self.batch_size) or (
-                high is not None and high < self.batch_size
-            ):
-                raise ValueError(
-                    f"local_bsz_bounds={local_bsz_bounds}: batch_size={self.batch_size} is not "
-                    "within"
-                )
-        low, high = local_bsz_bounds or (None, None)
-        self.max_batch_size = max_batch_size
-        self.local_bsz_bounds = (low or 1, high or max_batch_size)
-        self._accumulate = gradient_accumulation
+        most = _whole("max_batch_size", max_batch_size, self.batch_size, _MOST)
+        bounds = (None, None) if local_bsz_bounds is None else local_bsz_bounds
+        if not isinstance(bounds, Sequence) or len(bounds) != 2:
+            raise ValueError(f"local_bsz_bounds={bounds!r}: a pair of ints, (lowest, highest)")
+        low, high = bounds
+        of, batch = f"local_bsz_bounds={bounds!r}, of which", self.batch_size
+        low = 1 if low is None else _whole(f"{of} the lowest", low, 1, batch)
+        high = most if high is None else _whole(f"{of} the highest", high, batch, _MOST)
+        self.max_batch_size = most
+        self.local_bsz_bounds = (low, high)
+        self._accumulate = bool(gradient_accumulation)
 
     def _bounds(self) -> tuple[int, int, int, int, bool]:
         assert self.max_batch_size is not None and self.local_bsz_bounds is not None
@@ -549,6 +554,19 @@ class _Batches(Sampler[list[int]]):
         return sum(1 for _ in self.micros())
 
 
+def _length(dataset: Any) -> int:
+    kind = type(dataset).__name__
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        raise TypeError(
+            f"AdaptiveDataLoader: {kind} is an IterableDataset, or has no len(): give it one with "
+            "len() and numbered samples, or write a loader with AdaptiveDataLoaderHelper"
+        )
+    n = len(dataset)
+    if n < 1:
+        raise ValueError(f"AdaptiveDataLoader: {kind} has len() {n}: at least 1 sample")
+    return n
+
+
 class _Seeds:
     """A worker's, which torch has the same at all ranks; then the user's ``worker_init_fn``."""
 
@@ -589,7 +607,7 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
                 raise ValueError(f"AdaptiveDataLoader has its own {name}")
         kwargs.pop("drop_last", None)
         AdaptiveDataLoaderMixin.__init__(self, batch_size)
-        self._elastic.samples = len(dataset)  # type: ignore[arg-type]
+        self._elastic.samples = _length(dataset)
         self._batches = _Batches(self._elastic, self._elastic.samples, shuffle)
         self._seeds = _Seeds(kwargs.pop("worker_init_fn", None))
         self._keeps_workers = bool(kwargs.get("persistent_workers"))

@@ -5,7 +5,8 @@ before or behind it. `pause=SECONDS` in each step. `mark=FILE` is made behind th
 `logs=DIR`: a file there for each process has what it prints, too. `hold=FILE`: newcomers wait for
 it before they join; it is made behind the last step. `own=1`: by a loader as users write them.
 `short=RANK`: that rank lacks a sample. `odd=WHAT` is otherwise at rank 1: batch, bounds, or where
-it leaves: `odd=loop:STEP` that loop, at that step, `odd=epochs` all epochs but the first.
+it leaves: `odd=loop:STEP` that loop, at that step, `odd=epochs` all epochs but the first,
+`odd=end` the program behind that.
 Every rank prints "> TRY FIRST: SAMPLES" before a step, "> DID FIRST" behind it, and at the end
 "> END RANK of RANKS: WEIGHTS", their norm, "> SAMPLES N" that its statistics have, and "> NOISE"
 with what is known of that.
@@ -154,6 +155,8 @@ def main() -> None:
             if step == 3 and "mark" in OPTIONS:
                 Path(OPTIONS["mark"]).touch()
             step += 1
+        if ODD == "end":
+            sys.exit()
     if "hold" in OPTIONS:
         Path(OPTIONS["hold"]).touch()
     job = loader._elastic._job

@@ -80,6 +80,14 @@ def test_a_rank_that_does_something_else_is_named(odd: str, why: str) -> None:
     assert all(why in text for text in said), said
 
 
+def test_a_rank_that_ends_early_is_named() -> None:
+    """The other one goes on, as without one that died, and says so."""
+    started = start(2, "odd=end")
+    said = [rank.communicate(timeout=program.LIMIT_S)[0] for rank in started]
+    assert started[0].returncode == 0
+    assert "rank 1 has left" in said[0] and "1 of 2 ranks go on" in said[0], said
+
+
 @pytest.mark.parametrize("at", ["forward", "backward", "step"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_rank_is_killed(at: str, workers: int) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import io
 import math
 import os
+import random
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import pawl.elastic as el
 from group_checks import check, rank, refused, run_checks, world
@@ -512,6 +514,130 @@ def fewer_samples_than_ranks() -> None:
 
 
 @check
+def any_loop_trains() -> None:
+    """Loaders made in each epoch, two of them, and a model in eval mode; the one that is
+    autoscaled decides on batches where it trains."""
+    model = net(torch.float64).eval()
+    optimizer = sgd(model.parameters())
+    adapted = adaptive(model, optimizer)
+    kept = el.AdaptiveDataLoader(data(torch.float64), BATCH)
+    kept.autoscale_batch_size(2 * BATCH, (1, 2 * BATCH))
+    kept._elastic._chosen = (2 * BATCH // world(), 0, world())
+    totals: list[int] = []
+    for number, _ in enumerate(epochs(3)):
+        adapted.train(number == 1)
+        for loader in (el.AdaptiveDataLoader(data(torch.float64), BATCH), kept):
+            for x, y in loader:
+                optimizer.zero_grad()
+                before = weights(model)
+                (adapted(x) - y).square().mean().backward()
+                optimizer.step()
+                assert loader.training and not before.equal(weights(model))
+                totals.append(loader._elastic._micro.size)
+        with torch.no_grad():
+            for x, _y in el.AdaptiveDataLoader(data(torch.float64), BATCH):
+                adapted(x)
+        assert kept.training
+    assert totals.count(2 * BATCH) > 3, totals
+    same_everywhere(adapted)
+
+
+@check
+def sums_go_on() -> None:
+    """What one block is shown again after a restart leaves the sums of later loops as they are."""
+    sums = el.Accumulator()
+    for _ in epochs(1):
+        sums += [("a", 1), ("b", 2)]
+        sums -= {"b": 1}
+        with sums.synchronized():
+            sums.update(a=10)
+            with sums.synchronized():
+                assert dict(sums) == {"a": world() + 10, "b": world()}
+            assert sums["a"] == world() + 10
+            sums.clear()
+        sums["a"] += 5
+        sums._history.sync()
+        saved = _states.bytes_of(sums._history)
+        sums._results, sums._replayed = {}, {}
+        sums._history.load(io.BytesIO(saved))
+        with sums.synchronized():  # as a new start comes to it
+            assert dict(sums) == {"a": world(), "b": world()}
+            sums.clear()
+        with sums.synchronized():
+            assert dict(sums) == {"a": 5 * world()}
+
+
+class Drawn(Dataset[Any]):
+    """What workers draw, and how the dataset was when they began."""
+
+    def __init__(self) -> None:
+        self.version = 0
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, i: int) -> Any:
+        numbers = [random.random(), numpy.random.random(), torch.rand(1).item()]
+        return os.getpid(), self.version, torch.tensor(numbers, dtype=torch.float64)
+
+
+@check
+def workers() -> None:
+    """Other seeds at each rank; others in each loop, unless they are asked to stay."""
+    for stays in (False, True):
+        dataset = Drawn()
+        loader = el.AdaptiveDataLoader(
+            dataset, world() * 2, num_workers=1, persistent_workers=stays
+        )
+        seen = []
+        for _ in epochs(2):
+            seen += list(loader)
+            dataset.version += 1
+        pids, versions = ([batch[i][0].item() for batch in seen] for i in range(2))
+        drawn = seen[-1][2]
+        every = [torch.empty_like(drawn) for _ in range(world())]
+        dist.all_gather(every, drawn)
+        assert len({row.item() for of in every for row in of.flatten()}) == 6 * world()
+        assert (len(set(pids)), set(versions)) == ((1, {0}) if stays else (2, {0, 1}))
+
+
+@check
+def states_of_past_epochs_go() -> None:
+    """A checkpoint has as many after the last epoch as after the first."""
+    begun, kept = el.finished_epochs(), el.Accumulator()
+    counts = []
+    _states.promise({f"adaptdl-accumulator-epoch{begun}-999": torch.empty(0)})
+    for _ in epochs(3):
+        sums = el.Accumulator()
+        for x, _y in el.AdaptiveDataLoader(data(), BATCH):
+            sums["n"] += len(x)
+            kept["n"] += len(x)
+        for of in (sums, kept):
+            with of.synchronized():
+                assert of["n"] > 0
+        counts.append(len(_states.every()))
+    assert counts[0] == counts[-1] == len(_states.every()) + 2, counts
+    assert list(kept._history.results) == [begun + 2]
+    assert not any(f"epoch{begun}-" in name for name in _states._pending)
+
+
+class Endless(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(8))
+
+
+def wrong(call: Callable[[Any], object], values: Sequence[Any], why: str = "") -> None:
+    """Each is refused by name."""
+    for value in values:
+        try:
+            call(value)
+        except (ValueError, TypeError) as told:
+            assert (why or f"{value!r}") in str(told), told
+            continue
+        raise AssertionError(f"not refused: {value!r}")
+
+
+@check
 def what_is_refused() -> None:
     model = net()
     optimizer = sgd(model.parameters())
@@ -519,20 +645,25 @@ def what_is_refused() -> None:
     x, _ = data()[:4]
     refused(lambda: adapted(x).mean().backward(), "outside AdaptiveDataLoader")
     refused(lambda: list(loader_of()), "inside remaining_epochs_until")
-    loader = loader_of()
+    loader, other = loader_of(), loader_of()
     for _ in epochs(1):
         refused(lambda: list(epochs(1)), "overlapping epoch loops")
         for _x in loader:
-            refused(lambda: list(loader_of()), "overlapping dataloader iterations")
+            refused(lambda: list(other), "overlapping dataloader iterations")
+            refused(loader_of, "a loader may not be made inside of a loop")
+            refused(el.Accumulator, "an Accumulator may not be made inside of a loop")
             break
     searches = torch.optim.LBFGS(net().parameters())
     refused(lambda: adaptive(net(), searches), "LBFGS", ValueError)
-    for bad in (lambda: loader.autoscale_batch_size(BATCH - 1), lambda: loader_of(0)):
-        try:
-            bad()
-        except ValueError:
-            continue
-        raise AssertionError("not refused")
+    wrong(loader.autoscale_batch_size, (BATCH - 1, 24.5, "48", True, 1 << 40))
+    bounds = ((-3, 24), (0, 24), (25, 30), (1, 23), (8.5, 30.5), (8,), 8, (1, 1 << 40), (True, 24))
+    wrong(lambda bad: loader.autoscale_batch_size(2 * BATCH, bad), bounds)
+    wrong(loader_of, (0, -1, 2.5, "8", True, None, 1 << 31))
+    loader.autoscale_batch_size(numpy.int64(2 * BATCH), (None, BATCH))
+    assert loader._elastic._bounds() == (BATCH, 2 * BATCH, 1, BATCH, False)
+    wrong(lambda bad: el.AdaptiveDataLoader(bad, BATCH), ([],), "at least 1 sample")
+    endless = (Endless(), iter([1]))
+    wrong(lambda bad: el.AdaptiveDataLoader(bad, BATCH), endless, "AdaptiveDataLoaderHelper")
     try:
         _states.State(adapted.key)
     except ValueError as why:

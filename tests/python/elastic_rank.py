@@ -4,7 +4,9 @@
 before or behind it. `pause=SECONDS` in each step. `mark=FILE` is made behind the fourth one.
 `logs=DIR`: a file there for each process has what it prints, too. `hold=FILE`: newcomers wait for
 it before they join; it is made behind the last step. `own=1`: by a loader as users write them.
-`short=RANK`: that rank lacks a sample.
+`short=RANK`: that rank lacks a sample. `odd=WHAT` is otherwise at rank 1: batch, bounds, or where
+it leaves: `odd=loop:STEP` that loop, at that step, `odd=epochs` all epochs but the first,
+`odd=end` the program behind that.
 Every rank prints "> TRY FIRST: SAMPLES" before a step, "> DID FIRST" behind it, and at the end
 "> END RANK of RANKS: WEIGHTS", their norm, "> SAMPLES N" that its statistics have, and "> NOISE"
 with what is known of that.
@@ -36,6 +38,7 @@ VICTIMS = [
     for who, when in (w.split("@") for w in OPTIONS.get("kill", "").split(",") if w)
     if not NEWCOMER
 ]
+ODD = OPTIONS.get("odd", "") if os.environ.get("RANK") == "1" else ""
 BEGUN = time.monotonic_ns()
 RANK = int(os.environ.get("RANK", "0"))
 N -= int(OPTIONS.get("short", "-1")) == RANK
@@ -107,17 +110,25 @@ def main() -> None:
         Own(Numbers(), BATCH)
         if "own" in OPTIONS
         else el.AdaptiveDataLoader(
-            Numbers(), batch_size=BATCH, shuffle=True, num_workers=int(OPTIONS.get("workers", "0"))
+            Numbers(),
+            batch_size=BATCH + (ODD == "batch"),
+            shuffle=True,
+            num_workers=int(OPTIONS.get("workers", "0")),
         )
     )
+    if OPTIONS.get("odd") == "bounds":
+        loader.autoscale_batch_size(BATCH * (4 if ODD else 2))
     # small buckets: there are several
     model = el.AdaptiveDataParallel(model, optimizer, bucket_cap_mb=0.001)
     stats = el.Accumulator()
     step = 0
     while NEWCOMER and "hold" in OPTIONS and not Path(OPTIONS["hold"]).exists():
         time.sleep(0.05)
-    for epoch in el.remaining_epochs_until(EPOCHS):
+    for epoch in el.remaining_epochs_until(1 if ODD == "epochs" else EPOCHS):
         for numbers, x, y in loader:
+            if f"loop:{step}" == ODD:
+                step += 1
+                break
             dies = (RANK, step) in VICTIMS
             at = OPTIONS.get("at", "backward")
             helper = loader._elastic
@@ -144,6 +155,8 @@ def main() -> None:
             if step == 3 and "mark" in OPTIONS:
                 Path(OPTIONS["mark"]).touch()
             step += 1
+        if ODD == "end":
+            sys.exit()
     if "hold" in OPTIONS:
         Path(OPTIONS["hold"]).touch()
     job = loader._elastic._job

@@ -62,6 +62,32 @@ def test_a_rank_with_another_dataset_is_named() -> None:
     assert all(rank.returncode == 1 for rank in started) and all(why in text for text in said)
 
 
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        ("batch", "rank 1 has batch_size=25, rank 0 batch_size=24"),
+        ("bounds", "rank 1 has autoscale_batch_size with other arguments than rank 0"),
+        ("loop:2", "rank 1 is in epoch 1, rank 0 in epoch 0"),
+        ("loop:12", "rank 1 calls all_gather"),  # its last loop
+        ("epochs", "rank 1 calls all_gather"),
+    ],
+)
+def test_a_rank_that_does_something_else_is_named(odd: str, why: str) -> None:
+    """It does not train on wrongly, nor do the others without it."""
+    started = start(2, f"odd={odd}")
+    said = [rank.communicate(timeout=program.LIMIT_S)[0] for rank in started]
+    assert all(rank.returncode == 1 for rank in started), said
+    assert all(why in text for text in said), said
+
+
+def test_a_rank_that_ends_early_is_named() -> None:
+    """The other one goes on, as without one that died, and says so."""
+    started = start(2, "odd=end")
+    said = [rank.communicate(timeout=program.LIMIT_S)[0] for rank in started]
+    assert started[0].returncode == 0
+    assert "rank 1 has left" in said[0] and "1 of 2 ranks go on" in said[0], said
+
+
 @pytest.mark.parametrize("at", ["forward", "backward", "step"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_rank_is_killed(at: str, workers: int) -> None:
@@ -167,7 +193,8 @@ def test_all_are_killed_and_go_on(tmp_path: Path) -> None:
 CHECKS = [
     "like_ddp", "buffers", "unused", "accumulated", "late", "noise_is_known", "scaled",
     "two_models", "loaders_of_users", "validation", "schedules", "every_schedule",
-    "gradients_of_nothing", "fewer_samples_than_ranks", "what_is_refused",
+    "gradients_of_nothing", "fewer_samples_than_ranks", "any_loop_trains", "sums_go_on",
+    "workers", "states_of_past_epochs_go", "what_is_refused",
 ]  # fmt: skip
 OF_SCRIPTS = [
     "channels_last", "noise_of_channels_last", "clipping", "noise_of_clipped", "left_in_a_part",

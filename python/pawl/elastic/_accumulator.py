@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 from pawl.elastic import _context, _data, _epochs, _states
+
+_Values: TypeAlias = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
 
 
 class _Slot:
@@ -43,6 +45,10 @@ class _History(_states.State):
     def sync(self) -> None:
         self._of._sum()
 
+    def drop_before(self, epoch: int) -> None:
+        """Epochs that are over do not come again."""
+        self.results = {e: r for e, r in self.results.items() if e is None or e >= epoch}
+
 
 class Accumulator(MutableMapping[Any, Any]):
     """Statistics of all ranks' samples, wherever they were computed.
@@ -60,37 +66,36 @@ class Accumulator(MutableMapping[Any, Any]):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """A dictionary's arguments. Raises RuntimeError inside of a loop over a loader."""
+        _data.refuse_in_loop("an Accumulator")
         self._results: dict[Any, Any] = dict(*args, **kwargs)
         self._updates: dict[Any, Any] = {}  # of this rank, not summed yet
         self._tried: dict[Any, Any] = {}  # the same, in a step that may have to be done again
-        self._open = False
+        self._shown: dict[Any, Any] | None = None  # in synchronized: what it is of
         self._replayed: dict[int | None, int] = {}
         self._history = _History(self)
 
     # ---- adding ----
 
     def update(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        """Adds values, key by key; in ``synchronized``, as a dictionary's."""
-        if self._open:
-            self._results.update(*args, **kwargs)
-        else:
-            self._add(dict(*args, **kwargs), 1)
+        """Adds values, key by key: of a mapping or of pairs."""
+        self._add(dict(*args, **kwargs), 1)
 
     def subtract(self, *args: Any, **kwargs: Any) -> None:
         """Subtracts values, key by key."""
         self._add(dict(*args, **kwargs), -1)
 
-    def __iadd__(self, other: Mapping[Any, Any]) -> Accumulator:
-        self._add(other, 1)
+    def __iadd__(self, other: _Values) -> Accumulator:
+        self._add(dict(other), 1)
         return self
 
-    def __isub__(self, other: Mapping[Any, Any]) -> Accumulator:
-        self._add(other, -1)
+    def __isub__(self, other: _Values) -> Accumulator:
+        self._add(dict(other), -1)
         return self
 
     def _add(self, other: Mapping[Any, Any], sign: int) -> None:
-        into = self._results
-        if not self._open:
+        into = self._shown
+        if into is None:
             loop = _data.training_loop()
             into = self._updates if loop is None else self._tried
             if loop is not None:
@@ -104,11 +109,11 @@ class Accumulator(MutableMapping[Any, Any]):
         self._tried = {}
 
     def __getitem__(self, key: Any) -> Any:
-        return self._results[key] if self._open else _Slot()
+        return _Slot() if self._shown is None else self._shown[key]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if self._open:
-            self._results[key] = value
+        if self._shown is not None:
+            self._shown[key] = value
             return
         if not isinstance(value, _Slot):
             raise TypeError(f"accumulator: {key!r} can only be added to, with += and -=")
@@ -133,42 +138,44 @@ class Accumulator(MutableMapping[Any, Any]):
         return f"Accumulator({self._visible()!r})"
 
     def _visible(self) -> dict[Any, Any]:
-        return self._results if self._open else {}
+        return {} if self._shown is None else self._shown
 
     @contextmanager
     def synchronized(self) -> Iterator[Accumulator]:
-        """Sums what all have added; all ranks call it. Raises RuntimeError if it is open."""
-        if self._open:
-            raise RuntimeError("accumulator: it is synchronized already")
+        """Sums what all have added; all ranks call it. Within another one it does nothing."""
+        if self._shown is not None:
+            yield self
+            return
         if _data.current_dataloader() is None:
-            self._replay_or_sum()
+            self._shown = self._replay_or_sum()
         else:
-            self._sum()
-        self._open = True
+            self._shown = self._sum()
         try:
             yield self
         finally:
-            self._open = False
+            self._shown = None
 
-    def _replay_or_sum(self) -> None:
-        """Between loops: after a restart, what it was then; its samples are not computed again."""
+    def _replay_or_sum(self) -> dict[Any, Any]:
+        """Between loops: after a restart, what it was then; its samples are not computed again.
+        What was in the sums when the job was saved may be of later loops, and stays."""
         epoch = _epochs.current_epoch()
+        self._history.drop_before(_epochs.finished_epochs())
         done = self._history.results.setdefault(epoch, [])
         at = self._replayed.get(epoch, 0)
         self._replayed[epoch] = at + 1
         if at < len(done):
             self._updates.clear()
-            self._results = dict(done[at])
-            return
-        self._sum()
-        done.append(dict(self._results))
+            return dict(done[at])
+        done.append(dict(self._sum()))
+        return self._results
 
-    def _sum(self) -> None:
+    def _sum(self) -> dict[Any, Any]:
         """All ranks' updates go into the results, at all ranks."""
         self._try_is_over(True)
         for updates in _context.job().agree_objects(self._updates):
             _add_to(self._results, updates)
         self._updates = {}
+        return self._results
 
 
 def _add_to(into: dict[Any, Any], other: Mapping[Any, Any]) -> None:

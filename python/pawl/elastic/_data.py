@@ -5,23 +5,25 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import operator
+import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
 
 from pawl._training import Row
-from pawl.elastic import _context, _epochs, _metrics, _record, _states
+from pawl.elastic import _alike, _context, _epochs, _metrics, _record, _states
 from pawl.elastic._job import Skipped
 from pawl.elastic._plan import Batch, Micro, cut, order
-from pawl.errors import error
 
 log = logging.getLogger("pawl")
 
+_MOST: Final = (1 << 31) - 1  # samples of a step
 _WAIT_S: Final = 0.1  # between looks for ranks that lack
-_WISHES: Final = 5
+_WISHES: Final = _epochs.WISHES + _alike.N
 _WORDS: Final = 5 + _WISHES  # of a rank, at each step: see words()
 
 _loop: AdaptiveDataLoaderHelper | None = None  # under way
@@ -31,6 +33,23 @@ _training: AdaptiveDataLoaderHelper | None = None  # of the loader that is train
 def current_dataloader() -> AdaptiveDataLoaderHelper | None:
     """The helper of the loader whose loop is under way; None: there is none."""
     return _loop
+
+
+def _whole(name: str, value: Any, least: int, most: int) -> int:
+    """An int; NumPy's are, but no bool."""
+    try:
+        found = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        found = None
+    if found is None or not least <= found <= most:
+        raise ValueError(f"{name}={value!r}: an int from {least} to {most}")
+    return found
+
+
+def refuse_in_loop(what: str) -> None:
+    """After a restart the step in which it was made would not come again."""
+    if _loop is not None:
+        raise RuntimeError(f"{what} may not be made inside of a loop over a loader: do so before")
 
 
 def training_loop() -> AdaptiveDataLoaderHelper | None:
@@ -45,20 +64,19 @@ class _Position(_states.State):
         super().__init__(_epochs.name_here("adaptdl-dataloader"))
         self._of = helper
         self.began = -1.0  # the job's progress when the loop began; below 0: it has not
-        self.last: dict[str, int] = {}  # by epoch: the last loop that was finished in it
+        self.last: dict[str, int] = {}  # finished loop, of this epoch and outside of all
         _states.load_state(self)
 
     def save(self, fileobj: _states.Writer) -> None:
         of = self._of
-        words = [of.current_index, of.end_index, self.began, self.last, of._chosen, of.training]
+        words = [of.current_index, of.end_index, self.began, self.last, of._chosen, of._has_trained]
         fileobj.write(json.dumps(words).encode())
 
     def load(self, fileobj: _states.Reader) -> None:
         of, words = self._of, json.loads(fileobj.read())
         of.current_index, of.end_index, self.began, self.last, chosen, training = words
         of._chosen = tuple(chosen) if chosen else None
-        if training:
-            of.train()
+        of._has_trained = training
 
 
 class AdaptiveDataLoaderHelper:
@@ -70,15 +88,15 @@ class AdaptiveDataLoaderHelper:
     position: Final[dict[int | None, int]] = {}  # loops begun in this run, by epoch
 
     def __init__(self, batch_size: int = 1) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size={batch_size}: at least 1")
-        self.batch_size = batch_size
+        refuse_in_loop("a loader")
+        self.batch_size = _whole("batch_size", batch_size, 1, _MOST)
         self.max_batch_size: int | None = None
         self.local_bsz_bounds: tuple[int, int] | None = None
         self.current_index = 0  # samples that all ranks have taken, since the loop began
         self.end_index = 0
         self.samples = 0  # of the dataset; 0: it is not known
         self._accumulate = False
+        self._has_trained = False
         self._chosen: tuple[int, int, int] | None = None  # atomic, accum, for how many ranks
         self._micro: Micro | None = None  # of ours; loops of others count:
         self._count = 0  # gradients of the step under way, before this one
@@ -108,10 +126,17 @@ class AdaptiveDataLoaderHelper:
         return _training is self
 
     def train(self) -> None:
-        """Makes it that, unless there is one: the first loader whose loop calls a model."""
+        """Makes it that, unless there is one: the first loader whose loop calls a model. One of an
+        epoch that is over is none."""
         global _training
-        if _training is None:
+        if _training is None or (_training is not self and not _states.is_kept(_training._state)):
             _training = self
+
+    def take_over(self) -> None:
+        """Its loop back-propagates: it is that from here on, whenever its loop is under way."""
+        global _training
+        _training = self
+        self._has_trained = True
 
     @property
     def batch(self) -> Batch:
@@ -186,27 +211,21 @@ class AdaptiveDataLoaderHelper:
         gradient_accumulation: bool = False,
     ) -> None:
         """Lets the batch of all ranks be from batch_size to ``max_batch_size``, which is never
-        exceeded; a rank's own at once within ``local_bsz_bounds``.
+        exceeded; a rank's own at once within ``local_bsz_bounds``, of which each may be None.
 
-        Raises ValueError for bounds that do not fit each other.
+        Raises ValueError for what is no int, or bounds that do not fit each other.
         """
-        if not isinstance(max_batch_size, int) or max_batch_size < self.batch_size:
-            raise ValueError(
-                f"max_batch_size={max_batch_size}: an int, at least batch_size={self.batch_size}"
-            )
-        if local_bsz_bounds is not None:
-            low, high = local_bsz_bounds
-            if (low is not None and low > self.batch_size) or (
-                high is not None and high < self.batch_size
-            ):
-                raise ValueError(
-                    f"local_bsz_bounds={local_bsz_bounds}: batch_size={self.batch_size} is not "
-                    "within"
-                )
-        low, high = local_bsz_bounds or (None, None)
-        self.max_batch_size = max_batch_size
-        self.local_bsz_bounds = (low or 1, high or max_batch_size)
-        self._accumulate = gradient_accumulation
+        most = _whole("max_batch_size", max_batch_size, self.batch_size, _MOST)
+        bounds = (None, None) if local_bsz_bounds is None else local_bsz_bounds
+        if not isinstance(bounds, Sequence) or len(bounds) != 2:
+            raise ValueError(f"local_bsz_bounds={bounds!r}: a pair of ints, (lowest, highest)")
+        low, high = bounds
+        of, batch = f"local_bsz_bounds={bounds!r}, of which", self.batch_size
+        low = 1 if low is None else _whole(f"{of} the lowest", low, 1, batch)
+        high = most if high is None else _whole(f"{of} the highest", high, batch, _MOST)
+        self.max_batch_size = most
+        self.local_bsz_bounds = (low, high)
+        self._accumulate = bool(gradient_accumulation)
 
     def _bounds(self) -> tuple[int, int, int, int, bool]:
         assert self.max_batch_size is not None and self.local_bsz_bounds is not None
@@ -288,25 +307,26 @@ class AdaptiveDataLoaderHelper:
         self._hear(rows[:, _WORDS - _WISHES : _WORDS])
 
     def _wishes(self) -> list[float]:
-        """Newcomers are there; a checkpoint is due; all are to end; this rank is to leave; and how
-        many samples it has, which must be the same everywhere."""
+        """Newcomers are there; a checkpoint is due; all are to end; this rank is to leave; and
+        what must be alike everywhere."""
         job, checkpoints = self._job, _context.checkpoints()
         self._said_as = (job.rank, job.place)
         due = job.rank == 0 and checkpoints.is_due()
         leaves = job.can_go_on and _context.is_to_leave()
         wishes = (job.arrivals() > 0, due, checkpoints.is_last(), leaves)
-        return [*map(float, wishes), float(self.samples)]
+        return [*map(float, wishes), *self._whereabouts()]
+
+    def _whereabouts(self) -> list[float]:
+        """Words of _alike."""
+        epoch = _epochs.current_epoch()
+        bounds = _alike.checksum((self.max_batch_size, self.local_bsz_bounds, self._accumulate))
+        words = [-1 if epoch is None else epoch, self.position.get(epoch, -1), self.samples]
+        return [*map(float, words), float(self.batch_size), bounds, float(self.current_index)]
 
     def _hear(self, wishes: torch.Tensor) -> None:
         """Rows are of those that have said it; some may be gone, and numbers be others since."""
-        wishes, lengths = wishes[:, :-1], wishes[:, -1].tolist()
-        for rank, length in enumerate(lengths):
-            if length != lengths[0]:
-                raise error(
-                    "PAWL_EINVAL",
-                    f"elastic: rank {rank} has a dataset of {length:.0f} samples, rank 0 one of "
-                    f"{lengths[0]:.0f}: all ranks need the same",
-                )
+        _alike.check(wishes[:, -_alike.N :].tolist())
+        wishes = wishes[:, : -_alike.N]
         *self._wished, _ = (wishes > 0).any(0).tolist()
         rank, place = self._said_as
         rank = rank if len(wishes) == place[1] else self._job.rank
@@ -384,13 +404,16 @@ class AdaptiveDataLoaderHelper:
         epoch = _epochs.current_epoch()
         self.position[epoch] = self.position.get(epoch, -1) + 1
         _loop = self
+        if self._has_trained:
+            self.take_over()
         if self._state.began < 0:
             self._state.began = _metrics.current().progress
         try:
             yield
         finally:
             self._end_step()
-            self._state.last[str(epoch)] = self.position[epoch]
+            outside = {e: at for e, at in self._state.last.items() if e == "None"}
+            self._state.last = {**outside, str(epoch): self.position[epoch]}
             self.current_index = 0
             self._state.began = -1.0
             self._micro = None
@@ -400,6 +423,11 @@ class AdaptiveDataLoaderHelper:
         """Whether this loop was finished before a restart; then it is not to be run."""
         epoch = _epochs.current_epoch()
         return self._state.last.get(str(epoch), -1) >= self.position[epoch]
+
+    def made_of(self) -> tuple[Any, ...]:
+        """What decides on batches: when it is another one they are cut anew."""
+        scales = self.max_batch_size is not None and self.training
+        return self._job.generation, self._chosen, scales
 
     def _begin(self, micro: Micro | None) -> None:
         batch, job = self.batch, self._job
@@ -531,6 +559,41 @@ class _Batches(Sampler[list[int]]):
         return sum(1 for _ in self.micros())
 
 
+def _length(dataset: Any) -> int:
+    kind = type(dataset).__name__
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        raise TypeError(
+            f"AdaptiveDataLoader: {kind} is an IterableDataset, or has no len(): give it one with "
+            "len() and numbered samples, or write a loader with AdaptiveDataLoaderHelper"
+        )
+    n = len(dataset)
+    if n < 1:
+        raise ValueError(f"AdaptiveDataLoader: {kind} has len() {n}: at least 1 sample")
+    return n
+
+
+class _Seeds:
+    """A worker's, which torch has the same at all ranks; then the user's ``worker_init_fn``."""
+
+    def __init__(self, then: Callable[[int], None] | None) -> None:
+        self.rank = 0
+        self._then = then
+
+    def __call__(self, worker: int) -> None:
+        info = get_worker_info()
+        assert info is not None
+        seed = info.seed + self.rank * info.num_workers
+        if self.rank > 0:
+            random.seed(seed)
+            torch.manual_seed(seed)
+            with contextlib.suppress(ImportError):
+                import numpy
+
+                numpy.random.seed(seed % (1 << 32))
+        if self._then is not None:
+            self._then(worker)
+
+
 class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
     """A DataLoader whose batches are of all ranks together, and may change.
 
@@ -549,11 +612,13 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
                 raise ValueError(f"AdaptiveDataLoader has its own {name}")
         kwargs.pop("drop_last", None)
         AdaptiveDataLoaderMixin.__init__(self, batch_size)
-        self._elastic.samples = len(dataset)  # type: ignore[arg-type]
+        self._elastic.samples = _length(dataset)
         self._batches = _Batches(self._elastic, self._elastic.samples, shuffle)
+        self._seeds = _Seeds(kwargs.pop("worker_init_fn", None))
+        self._keeps_workers = bool(kwargs.get("persistent_workers"))
         if kwargs.get("num_workers", 0) > 0:
-            kwargs.setdefault("persistent_workers", True)
-        super().__init__(dataset, batch_sampler=self._batches, **kwargs)
+            kwargs["persistent_workers"] = True  # within a loop
+        super().__init__(dataset, batch_sampler=self._batches, worker_init_fn=self._seeds, **kwargs)
 
     def __iter__(self) -> Iterator[Any]:
         if _epochs.current_epoch() is None:
@@ -562,8 +627,18 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
         with helper.context():
             if helper.skipdone():
                 return
-            while not self._is_over():
-                yield from self._run()
+            try:
+                while not self._is_over():
+                    yield from self._run()
+            finally:
+                if not self._keeps_workers:
+                    self._end_workers()
+
+    def _end_workers(self) -> None:
+        """So that the next loop sees the dataset as it is then."""
+        iterator, self._iterator = self._iterator, None
+        if iterator is not None:
+            iterator._shutdown_workers()  # type: ignore[attr-defined]
 
     def _is_over(self) -> bool:
         helper, n = self._elastic, len(self.dataset)  # type: ignore[arg-type]
@@ -575,7 +650,8 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
         """Until a pass ends, or something changes."""
         helper = self._elastic
         helper.settle_ranks()
-        generation, chosen = helper._job.generation, helper._chosen
+        begun_as = helper.made_of()
+        self._seeds.rank = helper._job.rank
         micros = self._batches.micros()
         for number, (micro, batch) in enumerate(zip(micros, super().__iter__(), strict=False)):
             with helper.profile(number > 0, micro):
@@ -586,5 +662,5 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
                 continue
             helper.current_index += micro.size
             helper.end_step()
-            if (generation, chosen) != (helper._job.generation, helper._chosen) or self._is_over():
+            if helper.made_of() != begun_as or self._is_over():
                 return

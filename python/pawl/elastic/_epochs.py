@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
+from typing import Final
 
-from pawl.elastic import _context, _metrics, _record, _states
+from pawl.elastic import _alike, _context, _metrics, _record, _states
+from pawl.elastic._job import Skipped
+
+WISHES: Final = 4  # words of a rank in a loop, before those of _alike
 
 
 class _Epochs(_states.State):
@@ -56,6 +61,7 @@ def remaining_epochs_until(epoch: int) -> Iterator[int]:
     if state.current is not None:
         raise RuntimeError("overlapping epoch loops: an epoch is under way")
     begun, state.until = state.finished, epoch
+    _states.drop_before(begun)
     while state.finished < epoch:
         state.current = state.finished
         try:
@@ -63,10 +69,23 @@ def remaining_epochs_until(epoch: int) -> Iterator[int]:
         finally:
             state.finished += 1
             state.current = None
-    if state.finished > begun:  # or a new start would do the last minute again
+            _states.drop_before(state.finished)
+    if state.finished > begun:
+        _agree_on_end(state.finished)
+        # or a new start would do the last minute again
         _context.checkpoint()
         metrics = _metrics.current()
         _record.current().end(metrics.steps, metrics.progress, metrics.samples)
+
+
+def _agree_on_end(finished: int) -> None:
+    """All ranks have come here: else one could end while others wait for it, or go on alone. A row
+    as of a loop, so that those who are in one hear where this rank is."""
+    while True:
+        with contextlib.suppress(Skipped):
+            row = [*[0.0] * WISHES, *_alike.at_end(finished)]
+            _alike.check(_context.job().agree(row)[:, WISHES:].tolist())
+            return
 
 
 def current_epoch() -> int | None:

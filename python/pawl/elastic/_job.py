@@ -8,6 +8,7 @@ has done all do; see ``Job.settle``.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 import weakref
@@ -26,6 +27,8 @@ from pawl._membership import Membership
 from pawl.elastic import _wire
 from pawl.errors import PawlError, error
 
+log = logging.getLogger("pawl")
+
 _T = TypeVar("_T")
 # A file with the name of rank 0's door, and the numbers of all ranks, for whoever starts more.
 DOOR: Final = "PAWL_ELASTIC_DOOR"
@@ -33,6 +36,7 @@ _OVER: Final = "over"  # it says instead when the job comes to its end
 JOIN: Final = _register.JOIN  # without it a process has RANK
 _LEAST: Final = "PAWL_ELASTIC_MIN"  # ranks, below which nothing is trained
 _KNOCK_S: Final = 600.0
+_PARTING: Final = "elastic: ranks leave"
 _PAUSE_S: Final = 0.1  # between knocks
 # What a group of ours goes on after; all else is a mistake in the program.
 _GIVE_BACK_S: Final = 1.0  # at most, for what the group still holds
@@ -154,6 +158,7 @@ class Job:
         is returned to them. Else: [], and it is made again. Where some ranks wait in one, and
         others have lost gradients, nobody has completed it: Skipped is raised to those that wait.
         """
+        before, why = self.ranks, lost
         while True:
             self._check_survivable(lost)
             self._shrink()  # what it raises is not to be tried again: the others go on without us
@@ -166,6 +171,8 @@ class Job:
                 break
             except PawlError as again:
                 lost = again
+        if self.rank == 0 and str(why) != _PARTING:  # it may have ended well, and too early
+            log.warning("elastic: %s: %d of %d ranks go on", why, self.ranks, before)
         if self._agreed < top:
             return [told]
         if waiting and not behind and not all(waits for _, waits in table):
@@ -193,7 +200,7 @@ class Job:
             raise SystemExit(0)
         while self.ranks > stay:  # one that leaves may have settled that another one did
             with contextlib.suppress(Skipped):  # others are in the next step, and lost it
-                self.settle(error("PAWL_EPEER", "elastic: ranks leave"), waiting=True)
+                self.settle(error("PAWL_EPEER", _PARTING), waiting=True)
 
     # ---- newcomers ----
 

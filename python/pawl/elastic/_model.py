@@ -263,9 +263,10 @@ class AdaptiveDataParallel(DistributedDataParallel):
 
     def _reduce(self, bucket: dist.GradBucket) -> Future[torch.Tensor]:
         """DDP's hook: the mean of a bucket, each rank's by how many samples it has."""
-        loop = _data.training_loop()
+        loop = _data.current_dataloader()
         if loop is None:
             raise RuntimeError("backpropagation outside AdaptiveDataLoader")
+        loop.take_over()
         buffer = bucket.buffer()
         if buffer.layout is not torch.strided:
             raise self._not_dense(bucket)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from typing import Any, Protocol
+import re
+from typing import Any, Final, Protocol
 
 import torch
 
@@ -17,6 +18,8 @@ class Writer(Protocol):
 class Reader(Protocol):
     def read(self, n: int = ..., /) -> bytes: ...
 
+
+_OF_EPOCH: Final = re.compile(r"adaptdl-(?:dataloader|accumulator)-epoch(\d+)-\d+")
 
 _states: dict[str, State] = {}
 # Told by a rank, or read from a checkpoint, of states to come: bytes as a tensor, or the object of
@@ -94,6 +97,20 @@ def load_state(state: State) -> bool:
     else:
         state.load(io.BytesIO(told.numpy().tobytes()))
     return True
+
+
+def drop_before(epoch: int) -> None:
+    """What was made in epochs that are over: they do not come again."""
+    for names in (_states, _pending):
+        for name in list(names):
+            made = _OF_EPOCH.fullmatch(name)
+            if made and int(made[1]) < epoch:
+                del names[name]
+
+
+def is_kept(state: State) -> bool:
+    """Whether it was not dropped."""
+    return _states.get(state.name) is state
 
 
 def every() -> list[State]:

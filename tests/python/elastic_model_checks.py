@@ -220,25 +220,31 @@ def sparse() -> None:
 
 @check
 def a_short_step() -> None:
-    """The rest of a pass is worth, and learns, as its samples; a pass is as long as ever."""
-    model = net()
-    optimizer = sgd(model.parameters())
-    adapted = adaptive(model, optimizer, scaling_rule=el.LinearScale())
-    batch = 9 * world()
-    loader = loader_of(batch)
-    loader.autoscale_batch_size(batch, (1, batch))
-    loader._elastic._chosen = (9, 0, world())
-    rates = []
-    plain = adapted._plain_step
-    adapted._plain_step = lambda: (rates.append(optimizer.param_groups[0]["lr"]), plain())
-    adapted.noise.moments = lambda: (0.0, 1.0)  # a step is worth its samples
-    before = adapted.progress
-    for _ in epochs(1):
-        train_with(adapted, optimizer, loader)
-    steps, rest = divmod(N, batch)
-    assert len(rates) == steps + 1 and rates[:-1] == [0.05] * steps
-    assert math.isclose(rates[-1], 0.05 * rest / batch), rates
-    assert math.isclose(adapted.progress - before, N / batch)
+    """The rest of a pass is worth, and learns, as its samples, but as an initial batch at least."""
+    for initial in (9, 3):
+        model = net()
+        optimizer = sgd(model.parameters())
+        adapted = adaptive(model, optimizer, scaling_rule=el.LinearScale())
+        loader = loader_of(initial * world())
+        loader.autoscale_batch_size(9 * world(), (1, 9 * world()))
+        loader._elastic._chosen = (9, 0, world())
+        rates: list[float] = []
+        record(adapted, rates)
+        adapted.noise.moments = lambda: (0.0, 1.0)  # a step is worth its samples
+        before = adapted.progress
+        for _ in epochs(1):
+            train_with(adapted, optimizer, loader)
+        steps, rest = divmod(N, 9 * world())
+        short = max(rest / (initial * world()), 1.0)
+        assert len(rates) == steps + 1 and math.isclose(rates[0], 0.05 * 9 / initial)
+        assert math.isclose(rates[-1], 0.05 * short), rates
+        assert math.isclose(adapted.progress - before, N / (initial * world()))
+
+
+def record(adapted: Any, rates: list[float]) -> None:
+    """The learning rate of each step."""
+    plain, groups = adapted._plain_step, adapted.optimizer.param_groups
+    adapted._plain_step = lambda: (rates.append(groups[0]["lr"]), plain())
 
 
 class Written(dict[str, float]):

@@ -383,7 +383,8 @@ class AdaptiveDataParallel(DistributedDataParallel):
     def _scaled_step(self, loop: Any, args: Any, kwargs: Any) -> Any:
         """The optimizer's own, with the learning rate as the rule has it."""
         self._last = last = _Last(loop.scale, loop.accumulation_steps + 1, 1.0, loop.batch_size)
-        factors = self.scaling_rule.scale_lr(loop.scale)
+        # Of less than an initial batch, as the end of a pass may be, steps are as anywhere.
+        factors = self.scaling_rule.scale_lr(max(loop.scale, 1.0))
         groups = self.optimizer.param_groups
         if isinstance(factors, (int, float)):
             factors = [factors] * len(groups)

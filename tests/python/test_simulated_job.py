@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import random
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +16,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import Dataset
 
+from conftest import SEED
 from pawl.errors import PawlError
 from simulated_job import PREEMPTED, Group, Node, Shared, Sim
 
@@ -267,6 +269,9 @@ def try_seed(seed: int, script: Callable[[Any], None] = train) -> Sim:
 def test_whatever_happens(block: int) -> None:
     for seed in range(1 + block * SEEDS, 1 + (block + 1) * SEEDS):
         try_seed(seed)
+    drawn = random.Random(SEED + block)
+    for _ in range(SEEDS):
+        try_seed(drawn.randrange(1 << 32))
 
 
 def goes_on_alone(job: Any) -> None:

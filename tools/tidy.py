@@ -30,7 +30,8 @@ LAYERS: dict[str, set[str]] = {
     "src/adapt": {"base"},
     "src/coll": {"base"},
     "src/agent": {"base", "store", "ckpt", "adapt"},
-    "src/cli": {"base", "store", "ckpt", "agent", "coll"},
+    "src/sched": {"base", "adapt"},
+    "src/cli": {"base", "store", "ckpt", "agent", "coll", "sched"},
     "python": set(),
 }
 

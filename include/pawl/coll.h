@@ -118,7 +118,7 @@ struct pawl_work {
 	void *priv[12];             /* the group's */
 };
 
-#define PAWL_CARD_MAX 288u /* bytes of a card, terminator included */
+#define PAWL_CARD_MAX 352u /* bytes of a card, terminator included */
 
 /* toward: a host or address that all ranks know; on the interface that leads there, or that
  * PAWL_IFNAME names, others will reach this rank. NULL: all ranks are on one host. PAWL_ELIMIT,
@@ -144,7 +144,9 @@ void pawl_group_close(struct pawl_group *group);
  * operations all fail from then on, stays open until *out is closed; both can be shrunk again.
  * least: of ranks, or it is not done; more than half of them, and no two parts of a network that
  * has parted can both go on. PAWL_EPEER: too few are left, or the others go on without this one;
- * PAWL_ETIMEDOUT: a rank has not come; what open and join return.
+ * PAWL_ETIMEDOUT: a rank has not come; what open and join return. After an admission that failed
+ * in group and not at all ranks, *out is also of those that are in the other group and shrink that;
+ * newcomers are left out of it.
  */
 int pawl_group_shrink(struct pawl_group **out, struct pawl_group *group, uint32_t least,
 	uint32_t *ranks, uint32_t *n, int64_t timeout_ns, struct pawl_err *err);

@@ -8,6 +8,7 @@
 #include "_core.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
 #define SLICE_NS 100000000 /* waited at a time, so that Ctrl-C is heard */
 
@@ -84,6 +85,11 @@ static PyObject *operation_wait(struct operation *op, PyObject *const *args, Py_
 	}
 	if (pawl_work_done(&op->work)) {
 		let_go(op);
+	}
+	if (rv == PAWL_ETIMEDOUT && !pawl_work_done(&op->work)) { /* err speaks of a slice */
+		snprintf(err.msg, sizeof(err.msg),
+			"collectives: number %llu is not done after %.1f s",
+			(unsigned long long)op->work.number, s);
 	}
 	if (rv != 0) {
 		return core_raise(&err);

@@ -115,9 +115,10 @@ def _other_backend(name: str, options: Any) -> tuple[Any, Any]:
         nccl = dist.ProcessGroupNCCL.Options()
         nccl._timeout = options.timeout
         return kinds.NCCL, dist.ProcessGroupNCCL(store, rank, size, nccl)
+    why = "this torch has none" if name == "nccl" else "gloo and nccl are"
     raise error(
         "PAWL_ENOTSUP",
-        f"collectives: backend {name!r} beside pawl is not supported: gloo and nccl are",
+        f"collectives: backend {name!r} beside pawl is not supported: {why}",
     )
 
 
@@ -527,7 +528,8 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         memory = None
         if root:
             _check_alike("gather", into, self._ranks)
-            _check_sizes("gather", into[0], tensor, 1)
+            for each in into:
+                _check_sizes("gather", each, tensor, 1)
             memory = block(work, into, copy=False)
         self._submit(
             work,
@@ -552,7 +554,8 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         if opts.rootRank == self._rank:
             parts = _one("scatter", inputs)
             _check_alike("scatter", parts, self._ranks)
-            _check_sizes("scatter", parts[0], output, 1)
+            for part in parts:
+                _check_sizes("scatter", part, output, 1)
             source = block(work, parts, copy=True)
         memory = host(work, output, copy=False)
         self._submit(

@@ -6,15 +6,17 @@
 
 #include <stdlib.h>
 
-#define DEFAULT_S 0.5
-
 int heartbeat_read(int64_t *every_ns, struct pawl_err *err)
 {
 	const char *text = getenv("PAWL_HEARTBEAT");
 	char *end = NULL;
-	double s = text ? strtod(text, &end) : DEFAULT_S;
+	double s = text ? strtod(text, &end) : 0;
 
-	if (text && (end == text || *end != '\0' || !(s == 0 || (s >= 0.01 && s <= 3600)))) {
+	if (!text) {
+		*every_ns = HEARTBEAT_NS;
+		return 0;
+	}
+	if (end == text || *end != '\0' || !(s == 0 || (s >= 0.01 && s <= 3600))) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"PAWL_HEARTBEAT=%s: seconds between signs of life, 0.01 to 3600, or 0 for "
 			"none",

@@ -6,7 +6,9 @@
 
 struct pawl_err;
 
-/* What PAWL_HEARTBEAT says (seconds), 0: not at all; else half a second. PAWL_EINVAL. */
+#define HEARTBEAT_NS 500000000 /* where nothing else is said */
+
+/* What PAWL_HEARTBEAT says (seconds), 0: not at all; else HEARTBEAT_NS. PAWL_EINVAL. */
 int heartbeat_read(int64_t *every_ns, struct pawl_err *err);
 
 #endif

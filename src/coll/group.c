@@ -138,6 +138,7 @@ static void free_group(struct pawl_group *group)
 	free(group->heads);
 	free(group->gone);
 	free(group->toward);
+	free(group->places);
 	free(group->base_rank);
 	free(group);
 }
@@ -287,6 +288,7 @@ void pawl_group_close(struct pawl_group *group)
 {
 	if (group != NULL) {
 		pawl_group_leave(group);
+		pawl_group_close(group->grown);
 		free_group(group);
 	}
 }

@@ -4,6 +4,11 @@
  * The ranks of a group tell each other, by its own collectives, how many wait at their doors, then
  * the cards of the new group, and at last whether all have joined it: so all decide alike. Until
  * then the group is as it was, and so it stays if that fails.
+ *
+ * If a rank is lost in the very last of these collectives, some may have heard that all have joined
+ * and others not. Who has goes on in the new group, and says so on the old one's streams. Who has
+ * not keeps both, until it hears that, or those that are left of the old one have agreed to go on
+ * in that: see group_shrink.c.
  */
 #include "base/address.h"
 #include "base/assert.h"
@@ -145,6 +150,16 @@ static int agree(struct admission *a, bool can, uint32_t *first, struct pawl_err
 	return rv;
 }
 
+static bool has_failed(struct pawl_group *group)
+{
+	bool failed;
+
+	pthread_mutex_lock(&group->state);
+	failed = group->failure.code != 0;
+	pthread_mutex_unlock(&group->state);
+	return failed;
+}
+
 /* The next group, or NULL where some rank could not join it. */
 static int open_next(struct admission *a, struct pawl_group **out, struct pawl_err *err)
 {
@@ -172,6 +187,13 @@ static int open_next(struct admission *a, struct pawl_group **out, struct pawl_e
 			joined = pawl_err_set(&why, PAWL_EPEER, "one could not join");
 		}
 		rv = agree(a, joined == 0, &culprit, err);
+		if (rv != 0 && joined == 0 && has_failed(a->group)) {
+			a->group->grown = next;
+			next = NULL;
+		}
+	}
+	if (rv == 0 && culprit == ranks) {
+		rv = group_tell_moved(a->group, err);
 	}
 	door_dismiss(a->door, guests, rv == 0 && culprit == ranks);
 	if (rv == 0 && culprit == a->group->rank) {
@@ -184,16 +206,6 @@ static int open_next(struct admission *a, struct pawl_group **out, struct pawl_e
 	}
 	*out = next;
 	return 0;
-}
-
-static bool has_failed(struct pawl_group *group)
-{
-	bool failed;
-
-	pthread_mutex_lock(&group->state);
-	failed = group->failure.code != 0;
-	pthread_mutex_unlock(&group->state);
-	return failed;
 }
 
 int pawl_group_admit(struct pawl_group **out, struct pawl_group *group, struct pawl_door *door,

@@ -26,6 +26,17 @@ static const char *peer_name(const struct pawl_group *group, uint32_t peer, char
 	return text;
 }
 
+/* Adds where a rank is, if they are not all on one host. */
+static void add_place(const struct pawl_group *group, uint32_t rank, struct pawl_err *err)
+{
+	size_t len = strlen(err->msg);
+
+	if (group->places && rank < group->ranks) {
+		snprintf(err->msg + len, sizeof(err->msg) - len, "; rank %u is on %s", rank,
+			group->places[rank]);
+	}
+}
+
 /* ---- ends ---- */
 
 void group_push(struct group_queue *queue, struct pawl_work *work)
@@ -251,8 +262,13 @@ static bool send_some(struct pawl_group *group, struct pawl_work *work, uint32_t
 static bool is_wrong(const struct pawl_group *group, struct pawl_work *work, const uint8_t *head,
 	uint32_t peer, struct pawl_err *err)
 {
-	int rv = group_head_check(head, work, priv_of(work)->caller, peer, err);
+	uint32_t caller = priv_of(work)->caller;
+	int rv = group_head_check(head, work, caller, peer, err);
 
+	if (rv != 0) {
+		add_place(group, caller, err);
+		add_place(group, peer, err);
+	}
 	return rv != 0 && (rv != PAWL_EMISMATCH || peer < group->ranks);
 }
 
@@ -360,15 +376,16 @@ static bool move_channel(struct pawl_group *group, uint32_t channel)
 
 /* ---- who no longer takes part ---- */
 
-/* The work's name, for messages about it. */
+/* With the work's name, and where who is to blame is; PAWL_ANY_RANK: nobody. */
 static void fail_work(struct pawl_group *group, const struct pawl_work *work, int code,
-	const char *why)
+	uint32_t culprit, const char *why)
 {
 	char name[GROUP_CALL_TEXT];
 	struct pawl_err err;
 
 	group_call_name(&work->call, name);
 	pawl_err_set(&err, code, "%s: %s", name, why);
+	add_place(group, culprit, &err);
 	group_fail(group, &err);
 }
 
@@ -394,7 +411,7 @@ static bool fail_left(struct pawl_group *group, const struct pawl_work *work)
 			group->gone[p] = true;
 			snprintf(why, sizeof(why), "%s has left the group",
 				peer_name(group, p, name));
-			fail_work(group, work, PAWL_EPEER, why);
+			fail_work(group, work, PAWL_EPEER, p, why);
 			return true;
 		}
 	}
@@ -434,7 +451,7 @@ static void fail_late(struct pawl_group *group, struct pawl_work *work)
 		snprintf(why + n, sizeof(why) - (size_t)n, ": %s has %s",
 			peer_name(group, late, name), begun ? "not gone on" : "not begun it");
 	}
-	fail_work(group, work, PAWL_ETIMEDOUT, why);
+	fail_work(group, work, PAWL_ETIMEDOUT, late, why);
 }
 
 /* What waits in vain, in one queue. Whether something did. */
@@ -501,6 +518,7 @@ static void fail_silent(struct pawl_group *group)
 				"stopped, or its host?",
 				peer_name(group, p, name),
 				(double)(group->now_ns - group->heard_ns[p]) / NS_PER_S);
+			add_place(group, p, &err);
 			group_fail(group, &err);
 		}
 	}
@@ -521,6 +539,7 @@ static bool fail_dead(struct pawl_group *group, uint32_t peer)
 	if (group->talk.failure.code == 0 && !coll_talk_left(&group->talk, peer, &number)) {
 		group->gone[peer] = true;
 		pawl_err_set(&err, PAWL_EPEER, "%s is lost: %s", peer_name(group, peer, name), why);
+		add_place(group, peer, &err);
 		group_fail(group, &err);
 	}
 	return group->talk.failure.code != 0;

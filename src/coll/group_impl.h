@@ -70,6 +70,9 @@ struct group_work {
 /* Room for the name of a peer: "server 4294967295". */
 #define PEER_TEXT 24u
 
+/* Bytes of a host's name, terminator included. */
+#define PLACE_TEXT 64u
+
 struct group_heads;
 struct group_trace;
 
@@ -84,19 +87,23 @@ struct group_turn {
 };
 
 struct pawl_group {
-	uint32_t rank, ranks;      /* ours (of server i: ranks + i); all */
-	uint32_t servers;          /* as of topo; asked for, until start */
-	uint32_t peers;            /* ranks and servers */
-	struct coll_topo topo;     /* owned; from start on */
-	struct coll_link link;     /* by which ways are chosen; the same at all ranks */
-	struct coll_port *port;    /* owned; from start on */
-	struct group_heads *heads; /* owned; of a server only */
-	bool *gone;                /* owned; of each peer: it took no part any more */
-	char *toward;              /* owned; as it was opened; NULL: nowhere */
+	uint32_t rank, ranks;       /* ours (of server i: ranks + i); all */
+	uint32_t servers;           /* as of topo; asked for, until start */
+	uint32_t peers;             /* ranks and servers */
+	struct coll_topo topo;      /* owned; from start on */
+	struct coll_link link;      /* by which ways are chosen; the same at all ranks */
+	struct coll_port *port;     /* owned; from start on */
+	struct group_heads *heads;  /* owned; of a server only */
+	bool *gone;                 /* owned; of each peer: it took no part any more */
+	char *toward;               /* owned; as it was opened; NULL: nowhere */
+	char (*places)[PLACE_TEXT]; /* owned; of each rank its host's name; NULL: all have one */
 	/* of one that another was shrunk to */
 	struct pawl_group *base; /* the first of them, whose streams are used to agree; or NULL */
 	uint32_t *base_rank;     /* owned; of each rank, there */
 	uint32_t round;          /* of a base: how often it was shrunk */
+	/* owned; the next one with newcomers, if this one failed before we heard that all had
+	 * joined it: others may have heard it; or NULL */
+	struct pawl_group *grown;
 	struct coll_port *shm;   /* owned; until start, then port's */
 	struct coll_port *net;   /* owned; the same */
 	bool fabric;             /* net is libfabric's, else TCP's */
@@ -188,6 +195,12 @@ bool group_move_talk(struct pawl_group *group);
  */
 void group_begin_turn(struct pawl_group *group);
 void group_end_turn(struct pawl_group *group);
+
+/* group_shrink.c */
+
+/* All ranks of the group, and those that it was shrunk from, are told that this one has gone on in
+ * another group: who shrinks it follows to group->grown, or is left out. PAWL_ENOMEM. */
+int group_tell_moved(struct pawl_group *group, struct pawl_err *err);
 
 /* join.c */
 

@@ -7,6 +7,13 @@
  * the same, they are the new group; if one of them is gone before that has done its first barrier,
  * they begin again. So one that has got further than another comes back to it, on the same streams,
  * as soon as it hears that somebody is gone: which it does, as that was a rank of its group, too.
+ *
+ * A note whose set lacks even its sender says that this one has gone on in another group: see
+ * group_admit.c. Who has joined that group, too, but not heard that all had, follows, says the
+ * same, and what is shrunk is that group, without its newcomers. So either all that are left
+ * follow, or none has heard of it, all of the next set have told that set, and nobody of it can
+ * follow any more: who did but was taken for gone is told so on the streams of the group that it is
+ * in.
  */
 #include "base/assert.h"
 #include "base/clock.h"
@@ -23,9 +30,12 @@
 #define NOTE_BYTES (4u + SET_BYTES + PAWL_CARD_MAX)
 #define JOIN_NS    (10 * NS_PER_S) /* for ranks that have just told their cards */
 #define GONE_NS    (2 * NS_PER_S)  /* to hear who is gone, if joining failed */
+#define AGAIN      1               /* no error: the set is another one now */
+#define MOVED      2               /* the same: others are in the group with newcomers */
 
 struct shrink {
 	struct pawl_group *base;  /* the caller's */
+	bool grown;               /* we have joined a group with newcomers, and heard no more */
 	uint32_t least;           /* ranks that must be left */
 	int64_t end_ns;           /* when time is over */
 	uint8_t set[SET_BYTES];   /* of base's ranks, those that are left */
@@ -90,16 +100,19 @@ static int hear(struct shrink *s, uint32_t rank, struct pawl_err *err)
 	uint32_t round = 0;
 	const uint8_t *note = note_of(s, rank, &round);
 
-	if (!note || round < base->round) {
-		return 0;
+	if (note && !has(note, rank) && s->grown) {
+		return MOVED;
 	}
-	if (round > base->round) {
-		base->round = round;
-		s->told = false;
+	if (!note || (round < base->round && has(note, rank))) {
+		return 0;
 	}
 	if (!has(note, base->rank)) {
 		return pawl_err_set(err, PAWL_EPEER,
 			"collectives: rank %u goes on without this rank", rank);
+	}
+	if (round > base->round) {
+		base->round = round;
+		s->told = false;
 	}
 	for (uint32_t q = 0; q < base->ranks; q++) {
 		if (!has(note, q)) {
@@ -110,7 +123,7 @@ static int hear(struct shrink *s, uint32_t rank, struct pawl_err *err)
 }
 
 /* Who is gone, and what the others say: also those that are, who may have gone on without us while
- * we stood still, and be through. PAWL_EPEER: they leave us out. */
+ * we stood still, and be through. PAWL_EPEER: they leave us out. Or MOVED. */
 static int look(struct shrink *s, struct pawl_err *err)
 {
 	struct pawl_group *base = s->base;
@@ -129,22 +142,29 @@ static int look(struct shrink *s, struct pawl_err *err)
 	return rv;
 }
 
-/* All hear what we think, those that we think are gone, too: they may have stood still. */
-static int tell(struct shrink *s, struct pawl_err *err)
+/* All hear it, those that we think are gone, too: they may have stood still. */
+static int send_note(struct pawl_group *base, const uint8_t *set, const char *card,
+	struct pawl_err *err)
 {
-	struct pawl_group *base = s->base;
 	uint8_t note[NOTE_BYTES] = {0};
 	uint32_t round = htole32(base->round);
 	int rv = 0;
 
 	memcpy(note, &round, 4);
-	memcpy(note + 4, s->set, SET_BYTES);
-	memcpy(note + 4 + SET_BYTES, s->card, sizeof(s->card));
+	memcpy(note + 4, set, SET_BYTES);
+	memcpy(note + 4 + SET_BYTES, card, PAWL_CARD_MAX);
 	for (uint32_t r = 0; r < base->ranks && rv == 0; r++) {
 		if (r != base->rank) {
 			rv = coll_talk_note(&base->talk, r, note, sizeof(note), err);
 		}
 	}
+	return rv;
+}
+
+static int tell(struct shrink *s, struct pawl_err *err)
+{
+	int rv = send_note(s->base, s->set, s->card, err);
+
 	s->told = rv == 0;
 	return rv;
 }
@@ -183,8 +203,7 @@ static bool is_sent(const struct shrink *s)
 	return sent;
 }
 
-/* Until all of the set have said the same; with cards, if we have one (1: but the set is another
- * one now). */
+/* Until all of the set have said the same; with cards, if we have one (else: AGAIN). Or MOVED. */
 static int agree(struct shrink *s, struct pawl_err *err)
 {
 	struct pawl_group *base = s->base;
@@ -201,7 +220,7 @@ static int agree(struct shrink *s, struct pawl_err *err)
 			return rv;
 		}
 		if (with_cards && s->card[0] == '\0') {
-			return 1;
+			return AGAIN;
 		}
 		group_drive(base, WAIT_NS);
 		other = find_other(s);
@@ -230,7 +249,7 @@ static void end_turn(struct pawl_group *group)
 
 /* ---- the new group ---- */
 
-/* Opened by each of the set, with cards told. 1: the set is another one now. */
+/* Opened by each of the set, with cards told. Or AGAIN, or MOVED. */
 static int open_next(struct shrink *s, struct pawl_group **next, struct pawl_err *err)
 {
 	uint32_t rank = 0;
@@ -343,22 +362,17 @@ static void list_ranks(const struct pawl_group *next, const struct pawl_group *g
 	}
 }
 
-int pawl_group_shrink(struct pawl_group **out, struct pawl_group *group, uint32_t least,
-	uint32_t *ranks, uint32_t *n, int64_t timeout_ns, struct pawl_err *err)
+/* Those that are left of the first ranks of the group: its next one. Or MOVED. */
+static int go_on(struct pawl_group **next, struct pawl_group *group, uint32_t ranks, uint32_t least,
+	int64_t end_ns, struct pawl_err *err)
 {
 	struct shrink s = {.base = group->base ? group->base : group,
+		.grown = group->grown != NULL,
 		.least = least,
-		.end_ns = clock_mono_ns() + timeout_ns};
-	struct pawl_group *next = NULL;
-	int rv = 1;
+		.end_ns = end_ns};
+	int rv = AGAIN;
 
-	if (!group->started || group->closing || s.base->closing || group->ranks == 1 ||
-		group->pid != getpid()) {
-		return pawl_err_set(err, PAWL_EINVAL,
-			"collectives: a group that is closed, not joined, or of one rank cannot be "
-			"shrunk");
-	}
-	for (uint32_t r = 0; r < group->ranks; r++) {
+	for (uint32_t r = 0; r < ranks; r++) {
 		uint32_t at = group->base ? group->base_rank[r] : r;
 
 		s.set[at / 8] |= (uint8_t)(1u << at % 8);
@@ -367,24 +381,88 @@ int pawl_group_shrink(struct pawl_group **out, struct pawl_group *group, uint32_
 	begin_turn(s.base);
 	s.base->round++;
 	end_turn(s.base);
-	while (rv == 1) {
+	while (rv == AGAIN) {
 		begin_turn(s.base);
 		rv = agree(&s, err);
 		end_turn(s.base);
-		rv = rv == 0 ? open_next(&s, &next, err) : rv;
+		rv = rv == 0 ? open_next(&s, next, err) : rv;
 		if (rv == 0) {
-			rv = join_next(&s, next, err);
-			rv = rv != 0 && lost_another(&s) ? 1 : rv;
+			rv = join_next(&s, *next, err);
+			rv = rv != 0 && lost_another(&s) ? AGAIN : rv;
 		}
 		if (rv != 0) {
-			pawl_group_close(next);
-			next = NULL;
+			pawl_group_close(*next);
+			*next = NULL;
 		}
 	}
+	return rv;
+}
+
+int group_tell_moved(struct pawl_group *group, struct pawl_err *err)
+{
+	static const uint8_t nobody[SET_BYTES];
+	static const char no_card[PAWL_CARD_MAX];
+	struct pawl_group *base = group->base ? group->base : group;
+	int rv;
+
+	if (base->ranks == 1) {
+		return 0;
+	}
+	begin_turn(base);
+	rv = send_note(base, nobody, no_card, err);
+	group_move_talk(base);
+	end_turn(base);
+	return rv;
+}
+
+/* The group with newcomers is nobody's: who is in it, and was taken for gone, ends. If it was us
+ * who stood still meanwhile, and it goes on without us, that is so. */
+static int give_up_grown(struct pawl_group *group, struct pawl_err *err)
+{
+	struct pawl_group *grown = group->grown;
+	struct shrink s = {.base = grown};
+	int rv = group_tell_moved(grown, err);
+
+	begin_turn(grown);
+	for (uint32_t r = 0; r < grown->ranks && rv == 0; r++) {
+		uint32_t round;
+		const uint8_t *note = r == grown->rank ? NULL : note_of(&s, r, &round);
+
+		rv = note && has(note, r) ? hear(&s, r, err) : 0; /* others give it up, too */
+	}
+	end_turn(grown);
+	pawl_group_close(grown);
+	group->grown = NULL;
+	return rv;
+}
+
+int pawl_group_shrink(struct pawl_group **out, struct pawl_group *group, uint32_t least,
+	uint32_t *ranks, uint32_t *n, int64_t timeout_ns, struct pawl_err *err)
+{
+	int64_t end_ns = clock_mono_ns() + timeout_ns;
+	struct pawl_group *from = group;
+	struct pawl_group *next = NULL;
+	int rv;
+
+	if (!group->started || group->closing || (group->base && group->base->closing) ||
+		group->ranks == 1 || group->pid != getpid()) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"collectives: a group that is closed, not joined, or of one rank cannot be "
+			"shrunk");
+	}
+	rv = go_on(&next, group, group->ranks, least, end_ns, err);
+	if (rv == MOVED) {
+		from = group->grown;
+		rv = group_tell_moved(group, err);
+		rv = rv == 0 ? go_on(&next, from, group->ranks, least, end_ns, err) : rv;
+	} else if (rv == 0 && group->grown) {
+		rv = give_up_grown(group, err);
+	}
 	if (rv != 0) {
+		pawl_group_close(next);
 		return rv;
 	}
-	list_ranks(next, group, ranks);
+	list_ranks(next, from, ranks);
 	*n = next->ranks;
 	*out = next;
 	return 0;

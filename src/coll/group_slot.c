@@ -21,6 +21,9 @@ static enum coll_way choose_way(const struct pawl_group *group, const struct paw
 	if (group->heads) {
 		return COLL_DIRECT;
 	}
+	if (half && call->kind == PAWL_REDUCE && group->topo.hosts > 1) {
+		return COLL_DIRECT; /* ways round in other places */
+	}
 	if (call->kind == PAWL_REDUCE || call->kind == PAWL_BROADCAST) {
 		return call->len_bytes <= FEW_BYTES ? COLL_TREE : COLL_DIRECT;
 	}

@@ -9,6 +9,7 @@
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/heartbeat.h"
 #include "coll/fabric.h"
 #include "coll/group_impl.h"
 #include "coll/group_trace.h"
@@ -26,7 +27,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CARD_KIND "pawl-1" /* the version of cards, and of all that is said afterwards */
+#define CARD_KIND "pawl-2" /* the version of cards, and of all that is said afterwards */
 #define HOST_MAX  96u      /* bytes of a host's name, terminator included */
 #define NET_NAME  96u      /* bytes of a name in the network, of either transport */
 
@@ -52,6 +53,18 @@ static int name_host(char *host, struct pawl_err *err)
 	snprintf(host, HOST_MAX, "%s:%llu:%llu", boot, (unsigned long long)pid_ns.st_ino,
 		(unsigned long long)net_ns.st_ino);
 	return 0;
+}
+
+/* As people call it. */
+static void name_place(char *place)
+{
+	if (gethostname(place, PLACE_TEXT) != 0 || place[0] == '\0') {
+		snprintf(place, PLACE_TEXT, "?");
+	}
+	place[PLACE_TEXT - 1] = '\0';
+	for (char *c = place; *c != '\0'; c++) {
+		*c = *c > ' ' && *c <= '~' ? *c : '?';
+	}
 }
 
 /* ---- the network ---- */
@@ -124,6 +137,9 @@ static uint32_t digest_settings(const struct pawl_group *group)
 		group->servers > 0 ? crc32c(0, list_servers(), strlen(list_servers())) : 0;
 
 	digest = *link != '\0' ? crc32c(digest, link, strlen(link)) : digest;
+	if (group->beat_every_ns != HEARTBEAT_NS) {
+		digest = crc32c(digest, &group->beat_every_ns, sizeof(group->beat_every_ns));
+	}
 	return group->fabric ? crc32c(digest, "fabric", strlen("fabric")) : digest;
 }
 
@@ -166,6 +182,7 @@ int group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t 
 {
 	struct pawl_group *group = NULL;
 	char host[HOST_MAX];
+	char place[PLACE_TEXT];
 	char shm[COLL_SHM_NAME];
 	char net[NET_NAME];
 	int rv;
@@ -198,8 +215,9 @@ int group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t 
 		pawl_group_close(group);
 		return rv;
 	}
-	snprintf(card, PAWL_CARD_MAX, "%s %s %s %s %08" PRIx32, CARD_KIND, host, shm, net,
-		digest_settings(group));
+	name_place(place);
+	snprintf(card, PAWL_CARD_MAX, "%s %s %s %s %08" PRIx32 " %s", CARD_KIND, host, shm, net,
+		digest_settings(group), place);
 	*out = group;
 	return 0;
 }
@@ -216,7 +234,7 @@ int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, cons
 /* What cards say. */
 struct cards {
 	struct card {
-		char host[HOST_MAX], shm[COLL_SHM_NAME], net[NET_NAME];
+		char host[HOST_MAX], shm[COLL_SHM_NAME], net[NET_NAME], place[PLACE_TEXT];
 		uint32_t settings;    /* digest */
 	} * at;                       /* owned */
 	uint32_t *where;              /* owned; of each rank's host, its least rank */
@@ -257,8 +275,8 @@ static int read_card(const char *text, uint32_t rank, struct card *card, struct 
 	char kind[16];
 
 	if (strlen(text) >= PAWL_CARD_MAX ||
-		sscanf(text, "%15s %95s %63s %95s %8" SCNx32, kind, card->host, card->shm,
-			card->net, &card->settings) != 5 ||
+		sscanf(text, "%15s %95s %63s %95s %8" SCNx32 " %63s", kind, card->host, card->shm,
+			card->net, &card->settings, card->place) != 6 ||
 		strcmp(kind, CARD_KIND) != 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"collectives: rank %u says that it is at \"%.60s\": is it another version "
@@ -277,9 +295,9 @@ static int read_cards(struct cards *cards, const struct pawl_group *group, const
 		rv = read_card(texts[r], r, &cards->at[r], err);
 		if (rv == 0 && cards->at[r].settings != digest_settings(group)) {
 			rv = pawl_err_set(err, PAWL_EINVAL,
-				"collectives: ranks %u and %u have other servers, another link, or "
-				"another transport: PAWL_SERVERS, PAWL_LINK and PAWL_TRANSPORT "
-				"must be the same",
+				"collectives: ranks %u and %u have other servers, another link, "
+				"transport or heartbeat: PAWL_SERVERS, PAWL_LINK, PAWL_TRANSPORT "
+				"and PAWL_HEARTBEAT must be the same",
 				group->rank, r);
 		}
 		while (rv == 0 && strcmp(cards->at[cards->where[r]].host, cards->at[r].host) != 0) {
@@ -300,6 +318,22 @@ static int read_cards(struct cards *cards, const struct pawl_group *group, const
 		}
 	}
 	return rv;
+}
+
+/* For what is said of ranks. */
+static int keep_places(struct pawl_group *group, const struct cards *cards, struct pawl_err *err)
+{
+	if (cards->locals == group->ranks) {
+		return 0;
+	}
+	group->places = FAULT_MEM("coll.group", calloc(group->ranks, sizeof(*group->places)));
+	if (!group->places) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", group->ranks);
+	}
+	for (uint32_t r = 0; r < group->ranks; r++) {
+		memcpy(group->places[r], cards->at[r].place, PLACE_TEXT);
+	}
+	return 0;
 }
 
 /* Each server makes its side of the group, which only its ranks know the number of. Without a
@@ -382,6 +416,9 @@ int pawl_group_join(struct pawl_group *group, const char *const *cards, int64_t 
 	struct coll_port *port;
 	int rv = read_cards(&all, group, cards, err);
 
+	if (rv == 0) {
+		rv = keep_places(group, &all, err);
+	}
 	if (rv == 0) {
 		rv = ask_servers(group, &all, timeout_ns, err);
 	}

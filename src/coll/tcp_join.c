@@ -31,10 +31,12 @@
 
 #define HELLO_BYTES 32u                   /* of a greeting, and of its answer */
 #define HELLO_MAGIC 0x3170637470776170ULL /* "pawptcp1" */
-#define GUESTS_MAX  64u                   /* who connected and has not greeted */
+#define STRANGERS   64u                   /* who connected and has not greeted, beside ranks */
 #define GUEST_NS    (5 * NS_PER_S)        /* for that */
 #define BACKLOG     1024
-#define LOOK_MS     100 /* waited at a time: guests grow old */
+#define LOOK_MS     100             /* waited at a time: guests grow old */
+#define PROBE_NS    (2 * NS_PER_S)  /* after which it is looked whether who should come is there */
+#define REACH_NS    (15 * NS_PER_S) /* for a connection, which the kernels make: no rank is slow */
 /* That the kernel holds and has not sent: a millisecond or two of 1 Gbit/s, for a thread to come
  * back in, and no more, so that what we send is what goes over the network now. */
 #define UNSENT_BYTES (256 << 10)
@@ -48,14 +50,18 @@ struct guest {
 };
 
 struct joining {
-	struct tcp *tcp;                 /* the caller's */
-	const char *const *names;        /* the caller's */
-	uint64_t *nonces;                /* owned; of each rank's name */
-	struct guest guests[GUESTS_MAX]; /* see above */
-	uint32_t left;                   /* links that are still to come */
-	struct pollfd *polls;            /* owned; room for all */
-	int64_t end_ns;                  /* when time is over */
-	const atomic_bool *stop;         /* the caller's; NULL: never */
+	struct tcp *tcp;          /* the caller's */
+	const char *const *names; /* the caller's */
+	uint64_t *nonces;         /* owned; of each rank's name */
+	struct guest *guests;     /* owned; see above */
+	uint32_t guests_n;        /* room for all that ranks open, and for strangers */
+	int probe;                /* connects to probed, to see whether it is there; -1: none */
+	uint32_t probed;          /* the rank that was, last */
+	int64_t begun_ns;         /* when joining began */
+	uint32_t left;            /* links that are still to come */
+	struct pollfd *polls;     /* owned; room for all */
+	int64_t end_ns;           /* when time is over */
+	const atomic_bool *stop;  /* the caller's; NULL: never */
 };
 
 /* ---- addresses ---- */
@@ -256,7 +262,7 @@ static void take_guests(struct joining *j)
 	while ((fd = accept4(j->tcp->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
 		struct guest *place = &j->guests[0];
 
-		for (uint32_t g = 0; g < GUESTS_MAX && place->fd >= 0; g++) {
+		for (uint32_t g = 0; g < j->guests_n && place->fd >= 0; g++) {
 			if (j->guests[g].fd < 0 || j->guests[g].since_ns < place->since_ns) {
 				place = &j->guests[g];
 			}
@@ -394,14 +400,15 @@ static int begin(struct joining *j, struct pawl_err *err)
 	return rv;
 }
 
-/* What may go on now: the listener, guests, then links, each with its place in polls. */
+/* What may go on now: the listener, the probe, guests, then links, each with its place in polls. */
 static nfds_t list_polls(struct joining *j)
 {
 	struct tcp *tcp = j->tcp;
 	nfds_t n = 0;
 
 	j->polls[n++] = (struct pollfd){.fd = tcp->listener, .events = POLLIN};
-	for (uint32_t g = 0; g < GUESTS_MAX; g++) {
+	j->polls[n++] = (struct pollfd){.fd = j->probe, .events = POLLOUT};
+	for (uint32_t g = 0; g < j->guests_n; g++) {
 		j->polls[n++] = (struct pollfd){.fd = j->guests[g].fd, .events = POLLIN};
 	}
 	for (uint32_t i = 0; i < tcp->ranks * COLL_STREAMS; i++) {
@@ -413,12 +420,64 @@ static nfds_t list_polls(struct joining *j)
 	return n;
 }
 
+/* Whether a link to a rank with a name is missing. */
+static bool misses(const struct joining *j, uint32_t peer)
+{
+	bool all = true;
+
+	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
+		all &= tcp_link(j->tcp, peer, s)->connected;
+	}
+	return peer != j->tcp->rank && j->names[peer] && !all;
+}
+
+/* Whoever should connect to us and has not may be gone: then nobody listens where it did. */
+static int hear_probe(struct joining *j, struct pawl_err *err)
+{
+	int sys = 0;
+	socklen_t len = sizeof(sys);
+
+	getsockopt(j->probe, SOL_SOCKET, SO_ERROR, &sys, &len);
+	close(j->probe);
+	j->probe = -1;
+	return sys != ECONNREFUSED
+		? 0
+		: pawl_err_set(err, PAWL_EPEER,
+			  "collectives: rank %u, at %s, is gone: nobody listens there", j->probed,
+			  j->names[j->probed]);
+}
+
+/* Tries the next rank that should have connected to us. */
+static void probe_next(struct joining *j)
+{
+	struct addrinfo *at = NULL;
+	uint64_t nonce;
+
+	if (j->probe >= 0) {
+		close(j->probe);
+		j->probe = -1;
+	}
+	for (uint32_t i = 1; i <= j->tcp->rank && j->probe < 0; i++) {
+		uint32_t peer = (j->probed + i) % j->tcp->rank;
+
+		if (misses(j, peer) && coll_tcp_parse(j->names[peer], &at, &nonce) == 0) {
+			j->probed = peer;
+			j->probe = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
+				0);
+			if (j->probe >= 0) {
+				(void)!connect(j->probe, at->ai_addr, at->ai_addrlen);
+			}
+			freeaddrinfo(at);
+		}
+	}
+}
+
 static int go_on(struct joining *j, struct pawl_err *err)
 {
-	const struct pollfd *polls = j->polls + 1;
-	int rv = 0;
+	const struct pollfd *polls = j->polls + 2;
+	int rv = j->polls[1].revents != 0 ? hear_probe(j, err) : 0;
 
-	for (uint32_t g = 0; g < GUESTS_MAX && rv == 0; g++) {
+	for (uint32_t g = 0; g < j->guests_n && rv == 0; g++) {
 		struct guest *guest = &j->guests[g];
 
 		if (guest->fd >= 0 && polls[g].revents != 0 && hear_guest(j, guest) != 0) {
@@ -427,7 +486,7 @@ static int go_on(struct joining *j, struct pawl_err *err)
 			forget_guest(guest);
 		}
 	}
-	polls += GUESTS_MAX;
+	polls += j->guests_n;
 	for (uint32_t i = 0; i < j->tcp->ranks * COLL_STREAMS && rv == 0; i++) {
 		const struct tcp_link *link = &j->tcp->links[i];
 		uint32_t peer = i / COLL_STREAMS;
@@ -444,29 +503,58 @@ static int go_on(struct joining *j, struct pawl_err *err)
 	return rv;
 }
 
-static int refuse_late(const struct joining *j, struct pawl_err *err)
+static int refuse_far(const struct joining *j, uint32_t peer, struct pawl_err *err)
 {
-	uint32_t i = 0;
-
-	/* every rank with a name has links, and one is missing */
-	while (j->tcp->links[i].connected || i / COLL_STREAMS == j->tcp->rank ||
-		!j->names[i / COLL_STREAMS]) {
-		i++;
-		ASSERT(i < j->tcp->ranks * COLL_STREAMS);
-	}
 	return pawl_err_set(err, PAWL_EPEER,
 		"collectives: rank %u, at %s, and rank %u do not reach each other: is a firewall "
 		"between them, or is it the wrong interface (PAWL_IFNAME)?",
-		i / COLL_STREAMS, j->names[i / COLL_STREAMS], j->tcp->rank);
+		peer, j->names[peer], j->tcp->rank);
+}
+
+static int refuse_late(const struct joining *j, struct pawl_err *err)
+{
+	uint32_t peer = 0;
+
+	while (!misses(j, peer)) {
+		peer++;
+		ASSERT(peer < j->tcp->ranks); /* one is missing */
+	}
+	return refuse_far(j, peer, err);
+}
+
+/* Connections that the kernels do not make. */
+static int check_reach(const struct joining *j, struct pawl_err *err)
+{
+	for (uint32_t p = j->tcp->rank + 1; p < j->tcp->ranks; p++) {
+		for (uint32_t s = 0; s < COLL_STREAMS; s++) {
+			const struct tcp_link *link = tcp_link(j->tcp, p, s);
+
+			if (link->fd >= 0 && !link->connected && !link->out) {
+				return refuse_far(j, p, err);
+			}
+		}
+	}
+	return 0;
 }
 
 static int connect_all(struct joining *j, struct pawl_err *err)
 {
 	int rv = begin(j, err);
 
+	j->begun_ns = clock_mono_ns();
 	while (rv == 0 && j->left > 0) {
-		int64_t left_ms = (j->end_ns - clock_mono_ns()) / NS_PER_MS;
+		int64_t now_ns = clock_mono_ns();
+		int64_t left_ms = (j->end_ns - now_ns) / NS_PER_MS;
 
+		if (now_ns - j->begun_ns > REACH_NS) {
+			rv = check_reach(j, err);
+		}
+		if (now_ns - j->begun_ns > PROBE_NS) {
+			probe_next(j);
+		}
+		if (rv != 0) {
+			break;
+		}
 		if (left_ms <= 0) {
 			rv = refuse_late(j, err);
 		} else if (j->stop && atomic_load(j->stop)) {
@@ -493,21 +581,29 @@ int coll_tcp_join(struct coll_port *port, const char *const *names, int64_t time
 	j->names = names;
 	j->stop = stop;
 	j->end_ns = clock_mono_ns() + timeout_ns;
+	j->probe = -1;
+	j->guests_n = tcp->ranks * COLL_STREAMS + STRANGERS;
+	j->guests = FAULT_MEM("coll.tcp", calloc(j->guests_n, sizeof(*j->guests)));
 	j->nonces = FAULT_MEM("coll.tcp", calloc(tcp->ranks, sizeof(*j->nonces)));
 	j->polls = FAULT_MEM("coll.tcp",
-		calloc(1 + GUESTS_MAX + (size_t)tcp->ranks * COLL_STREAMS, sizeof(*j->polls)));
-	for (uint32_t g = 0; g < GUESTS_MAX; g++) {
+		calloc(2 + j->guests_n + (size_t)tcp->ranks * COLL_STREAMS, sizeof(*j->polls)));
+	for (uint32_t g = 0; g < j->guests_n && j->guests; g++) {
 		j->guests[g].fd = -1;
 	}
-	rv = j->nonces && j->polls ? connect_all(j, err)
-				   : pawl_err_set(err, PAWL_ENOMEM, "no memory to join a group");
-	for (uint32_t g = 0; g < GUESTS_MAX; g++) {
+	rv = j->guests && j->nonces && j->polls
+		? connect_all(j, err)
+		: pawl_err_set(err, PAWL_ENOMEM, "no memory to join a group");
+	if (j->probe >= 0) {
+		close(j->probe);
+	}
+	for (uint32_t g = 0; g < j->guests_n && j->guests; g++) {
 		if (j->guests[g].fd >= 0) {
 			forget_guest(&j->guests[g]);
 		}
 	}
 	close(tcp->listener);
 	tcp->listener = -1;
+	free(j->guests);
 	free(j->nonces);
 	free(j->polls);
 	free(j);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import math
 import os
 import sys
 import warnings
@@ -374,6 +376,114 @@ def schedules() -> None:
                 assert optimizer.param_groups[0]["lr"] == schedule.get_last_lr()[0]
             schedule.step()
     assert set(rates) == {0.1, 0.05}
+
+
+def all_schedules(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """One of each kind that torch has."""
+    of = torch.optim.lr_scheduler
+    made = {
+        "LambdaLR": lambda: of.LambdaLR(optimizer, lambda epoch: 0.9**epoch),
+        "MultiplicativeLR": lambda: of.MultiplicativeLR(optimizer, lambda epoch: 0.9),
+        "StepLR": lambda: of.StepLR(optimizer, 1),
+        "MultiStepLR": lambda: of.MultiStepLR(optimizer, [1, 2]),
+        "ConstantLR": lambda: of.ConstantLR(optimizer),
+        "LinearLR": lambda: of.LinearLR(optimizer),
+        "ExponentialLR": lambda: of.ExponentialLR(optimizer, 0.9),
+        "PolynomialLR": lambda: of.PolynomialLR(optimizer, 10),
+        "CosineAnnealingLR": lambda: of.CosineAnnealingLR(optimizer, 10),
+        "CosineAnnealingWarmRestarts": lambda: of.CosineAnnealingWarmRestarts(optimizer, 2),
+        "CyclicLR": lambda: of.CyclicLR(optimizer, 0.01, 0.1),
+        "OneCycleLR": lambda: of.OneCycleLR(optimizer, 0.1, 50),
+        "ReduceLROnPlateau": lambda: of.ReduceLROnPlateau(optimizer, patience=0),
+        "SequentialLR": lambda: of.SequentialLR(
+            optimizer, [of.ConstantLR(optimizer), of.ExponentialLR(optimizer, 0.9)], [1]
+        ),
+        "ChainedScheduler": lambda: of.ChainedScheduler(
+            [of.ConstantLR(optimizer), of.ExponentialLR(optimizer, 0.9)]
+        ),
+    }
+    kinds = {name for name, kind in vars(of).items() if isinstance(kind, type)}
+    known = {name for name in kinds if issubclass(getattr(of, name), of.LRScheduler)}
+    assert known - {"LRScheduler", "_LRScheduler"} <= made.keys(), known - made.keys()
+    return made
+
+
+@check
+def every_schedule() -> None:
+    """A scheduler of any kind sets what it sets without us, and goes on from what is saved."""
+    for name in all_schedules(sgd(net().parameters())):
+        bare = sgd(net().parameters())
+        schedules = [all_schedules(bare)[name]()]
+        model = net()
+        optimizer = sgd(model.parameters())
+        schedules.append(all_schedules(optimizer)[name]())
+        adapted = adaptive(
+            model, optimizer, lr_scheduler=schedules[1], scaling_rule=el.LinearScale()
+        )
+        for _ in epochs(3):
+            for x, y in loader_of(world() * 24):
+                optimizer.zero_grad()
+                (adapted(x) - y).square().mean().backward()
+                optimizer.step()
+                bare.step()
+            for schedule in schedules:
+                schedule.step(*([1.0] if name == "ReduceLROnPlateau" else []))
+            rates = [of.param_groups[0]["lr"] for of in (bare, optimizer)]
+            assert rates[0] == rates[1], (name, rates)
+        saved = _states.bytes_of(adapted._state)
+        before = optimizer.param_groups[0]["lr"]
+        optimizer.param_groups[0]["lr"] = 7.0
+        adapted._state.load(io.BytesIO(saved))
+        assert optimizer.param_groups[0]["lr"] == before, name
+
+
+@check
+def gradients_of_nothing() -> None:
+    """Zero, NaN and infinity: noise and progress stay finite, and ranks alike."""
+    for factor in (0.0, float("nan"), float("inf")):
+        model = net()
+        optimizer = sgd(model.parameters())
+        adapted = adaptive(model, optimizer)
+        loader = loader_of()
+        loader.autoscale_batch_size(2 * BATCH, (1, 2 * BATCH), True)
+        before = adapted.progress
+        for number, _ in enumerate(epochs(2)):
+            for x, y in loader:
+                optimizer.zero_grad()
+                loss = (adapted(x) - y).square().mean()
+                (loss * (factor if number == 0 else 1.0)).backward()
+                optimizer.step()
+        sqr, var = adapted.noise.moments()
+        gain = adapted.progress - before
+        assert math.isfinite(sqr + var + gain) and gain >= 2 * N / BATCH, (factor, sqr, var, gain)
+        if factor == 0.0:
+            same_everywhere(adapted)
+
+
+@check
+def fewer_samples_than_ranks() -> None:
+    """Those without one see another one's, which counts nothing."""
+    few = TensorDataset(*(t[:1] for t in data(torch.float64)[:]))
+    model = net(torch.float64)
+    optimizer = sgd(model.parameters())
+    adapted = adaptive(model, optimizer)
+    alone = net(torch.float64)
+    beside = sgd(alone.parameters())
+    loader = el.AdaptiveDataLoader(few, batch_size=world())
+    loader._elastic.train()
+    from pawl.elastic import _data
+
+    _data._training = loader._elastic
+    for _ in epochs(3):
+        for x, y in loader:
+            optimizer.zero_grad()
+            (adapted(x) - y).square().mean().backward()
+            optimizer.step()
+        beside.zero_grad()
+        (alone(few[:][0]) - few[:][1]).square().mean().backward()
+        beside.step()
+    torch.testing.assert_close(weights(model), weights(alone), rtol=1e-12, atol=1e-14)
+    same_everywhere(adapted)
 
 
 @check

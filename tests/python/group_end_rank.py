@@ -21,6 +21,7 @@ from pawl import distributed
 
 HOW = sys.argv[1]
 BACKWARD = ("backward", "compressed")  # then the others wait in DDP
+LATE_S = 6  # so long others wait for a rank that is late; they must also have joined by then
 
 
 def end_badly() -> None:
@@ -41,12 +42,12 @@ def end_badly() -> None:
         dist.barrier()
     elif HOW == "late":
         print("late", flush=True)
-        time.sleep(20)
+        time.sleep(LATE_S + 20)
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    limit = int(os.environ.get("LIMIT") or (1 if HOW == "late" else 600))
+    limit = int(os.environ.get("LIMIT") or (LATE_S if HOW == "late" else 600))
     dist.init_process_group("pawl", timeout=timedelta(seconds=limit))
     model = DDP(nn.Linear(2000, 500))
     if HOW == "compressed":

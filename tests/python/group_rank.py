@@ -98,6 +98,17 @@ def what_cannot_be() -> None:
             assert text in str(error), error
         else:
             raise AssertionError(text)
+    uneven = [torch.ones(2 + r % 2) for r in range(world())]
+    for act in (
+        lambda: dist.gather(torch.ones(2), uneven, dst=rank()),
+        lambda: dist.scatter(torch.ones(2), uneven, src=rank()),
+    ):
+        try:
+            act()
+        except RuntimeError as error:
+            assert "are not 1 x" in str(error), error
+        else:
+            raise AssertionError("lists of different sizes")
     dist.barrier()
 
 
@@ -363,6 +374,12 @@ def bits_are_the_same_everywhere() -> None:
         tail = first[n // 3 :].clone()  # an element's sum does not depend on where it lies
         dist.all_reduce(tail)
         same(tail, tensor[n // 3 :])
+        half = first.to(torch.bfloat16)
+        few = half[:1000].clone()
+        dist.reduce(half, 0)
+        dist.reduce(few, 0)
+        if rank() == 0:
+            same(few, half[:1000])
 
 
 def main() -> None:

@@ -5,8 +5,9 @@ group are ours: everything else is what it is. One thread runs at a time; who is
 each operation between ranks. Groups have the rules of src/coll: a collective may be over at any
 part of the ranks when one dies; after its first failure a group only fails; ranks that shrink it
 agree on who is left, and one of which the others think that it is gone is left out; an admission is
-three collectives, and costs nothing where it fails before the last one. Ranks also end and start
-again from what was saved. What happens, and within which operation, is drawn.
+three collectives: who has heard the last one moves on and tells the others, one by one, and who has
+not follows when it hears that, or gives the new group up. Ranks also end and start again from what
+was saved. What happens, and within which operation, is drawn.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -35,7 +37,9 @@ TURNS_MAX = 30_000  # a sequence has some hundreds
 SPAN = 260  # turns, in which events fall
 RESTARTS_MAX = 2
 PREEMPTED = 143
-SPOTS = ("gather", "sum", "broadcast", "shrink", "admit", "joined", "send", "recv", "save")
+SPOTS = (
+    "gather", "sum", "broadcast", "shrink", "admit", "joined", "moved", "send", "recv", "save",
+)  # fmt: skip
 EVENTS = (
     "die", "die", "die", "die two", "only one is left", "freeze", "freeze", "come", "come",
     "come two", "leave", "leave two", "end", "all die",
@@ -134,7 +138,12 @@ class Family:
     given: dict[Node, Shared] = field(default_factory=dict)  # the next one
     without: set[Node] = field(default_factory=set)  # others have told that they go on so
     closed: set[Node] = field(default_factory=set)
-    moved: set[Node] = field(default_factory=set)  # to a group with newcomers
+    grown: dict[Node, Shared] = field(default_factory=dict)  # joined, and it has heard no more
+    told: set[tuple[Node, Node]] = field(default_factory=set)  # who to whom: it is in another group
+
+    def hears(self, node: Node) -> bool:
+        """Whether one of its group has told it that."""
+        return any((n, node) in self.told for n in self.inside[node].members)
 
     def view(self, node: Node) -> list[Node]:
         """Who is left, as far as this one knows."""
@@ -149,20 +158,18 @@ class Family:
 
     def settle(self, node: Node) -> bool:
         """Whether shrinking is over for one that is in it."""
-        if node in self.given or node in self.without:
+        if node in self.given or node in self.without or self.hears(node):
             return True
         left = self.view(node)
         before = 0
         while len(left) != before:
             before = len(left)
-            if not all(n in self.inside for n in left):
+            if not all(n in self.inside and not self.hears(n) for n in left):
                 return False
             left = [n for n in left if all(n in self.view(other) for other in left)]
         if node not in left:
             self.without.add(node)
             return True
-        members = self.inside[node].members
-        node.sim.parted |= any(n in self.moved for n in members)
         made = Shared(node.sim, left, self)
         for member in left:
             self.given[member] = made
@@ -188,6 +195,11 @@ class Shared:
         """Who is gone and did not leave. Who is alone does not miss itself."""
         return [n for n in self.members if len(self.members) > 1 and (n.noticed or n.doomed)]
 
+    def leave(self, node: Node) -> None:
+        self.left.add(node)
+        if self.is_first:
+            self.family.closed.add(node)
+
     def lacks(self, node: Node) -> bool:
         return node.is_out or node in self.left
 
@@ -210,9 +222,7 @@ class Group(Membership):
 
     def __del__(self) -> None:
         """Its process can forget it."""
-        self.shared.left.add(self.me)
-        if self.shared.is_first:
-            self.shared.family.closed.add(self.me)
+        self.shared.leave(self.me)
 
     def rank(self) -> int:
         return self.shared.members.index(self.me)
@@ -267,15 +277,43 @@ class Group(Membership):
             assert shared.failed is not None
             self.lost = self.lost or error(*shared.failed)
             family.inside[me] = shared
-            me.wait("shrink", lambda: family.settle(me))
-            if me not in family.given:
-                del family.inside[me]
+            me.wait("shrink", partial(family.settle, me))
+            if me in family.given:
+                shared = family.given.pop(me)
+                # who is gone before the new group is joined is left out at once, or soon
+                if not shared.lost() or me.sim.rng.random() < 0.5:
+                    break
+                continue
+            follows = family.hears(me) and me in family.grown
+            del family.inside[me]
+            if not follows:
                 family.closed.add(me)
                 raise error("PAWL_EPEER", f"collectives: others go on without {me}")
-            shared = family.given.pop(me)
-            # who is gone before the new group is joined is left out at once, or soon
-            if not shared.lost() or me.sim.rng.random() < 0.5:
-                return Group(me, shared)
+            self._tell_moved(shared)
+            guests = set(family.grown[me].members) - set(shared.members)
+            shared = family.grown.pop(me)
+            family = shared.family
+            family.without |= guests
+        self._give_up_grown()
+        return Group(me, shared)
+
+    def _tell_moved(self, shared: Shared) -> None:
+        """All of a group, one by one; who has left this one out no longer listens."""
+        me, family = self.me, shared.family
+        for other in me.sim.rng.sample(shared.members, len(shared.members)):
+            me.wait("moved")
+            if me not in family.without and other is not me:
+                family.told.add((me, other))
+
+    def _give_up_grown(self) -> None:
+        """Those that are left have agreed to go on without the newcomers."""
+        me, grown = self.me, self.shared.family.grown.pop(self.me, None)
+        if grown is None:
+            return
+        self._tell_moved(grown)
+        grown.leave(me)
+        if me in grown.family.without:
+            raise error("PAWL_EPEER", f"collectives: others go on without {me}")
 
     def shutdown(self) -> None:
         self.shared.left.add(self.me)
@@ -296,21 +334,27 @@ class Group(Membership):
         made = shared.joined.setdefault(
             number, Shared(me.sim, [*shared.members, *guests])
         )  # the first one's
+        for guest in counts[me]:
+            me.sim.invited[guest] = made
+        can = False
         try:
             self.meet("admit", "cards", None)
-            can = self.meet("joined", "joined", not any(g.is_out or g.frozen for g in guests))
-            well = all(can.values())
+            can = not any(g.is_out or g.frozen for g in guests)
+            well = all(self.meet("joined", "joined", can).values())
+            if well:
+                self._tell_moved(shared)
         except PawlError:
-            made.left.add(me)
-            made.left.update(counts[me])
-            me.sim.send_away(counts[me])
+            if can:
+                shared.family.grown[me] = made
+            else:
+                made.leave(me)
+            me.sim.send_away(counts[me], made)
             raise
         if not well:
-            me.sim.send_away(counts[me])
+            made.leave(me)
+            me.sim.send_away(counts[me], made)
             return self
-        for guest in counts[me]:
-            me.sim.welcomed[guest] = made
-        shared.family.moved.add(me)
+        me.sim.welcome(counts[me], made)
         return Group(me, made)
 
 
@@ -481,9 +525,7 @@ class Sim:
         self.saved: dict[str, bytes] = {}
         self.door = ""
         self.knocking: dict[Node, str] = {}
-        # Some came into a group with newcomers and others went on without them. That can be: see
-        # "Newcomers are admitted by the group" in ARCHITECTURE.md.
-        self.parted = False
+        self.invited: dict[Node, Shared] = {}
         self.sent_away: set[Node] = set()
         self.welcomed: dict[Node, Shared] = {}
         self.least = self.rng.choice([1, 1, 1, 2])
@@ -547,9 +589,12 @@ class Sim:
             if at == door and not n.is_out and n not in self.welcomed and n not in self.sent_away
         ]
 
-    def send_away(self, guests: list[Node]) -> None:
-        """They knock again."""
-        self.sent_away.update(guests)
+    def send_away(self, guests: list[Node], made: Shared) -> None:
+        """They knock again, if they still wait."""
+        self.sent_away.update(g for g in guests if self.invited.get(g) is made)
+
+    def welcome(self, guests: list[Node], made: Shared) -> None:
+        self.welcomed.update((g, made) for g in guests if self.invited.get(g) is made)
 
     def _join(self, node: Node, door: str) -> Group:
         self.knocking[node] = door
@@ -559,7 +604,10 @@ class Sim:
         del self.knocking[node]
         self.sent_away.discard(node)
         if node in self.welcomed:
+            del self.invited[node]
             return Group(node, self.welcomed.pop(node))
+        if node in self.invited:
+            self.invited.pop(node).leave(node)
         raise error("PAWL_EPEER", "collectives: the door is lost")
 
     def is_over(self) -> bool:

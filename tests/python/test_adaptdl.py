@@ -128,6 +128,12 @@ def test_a_supervisor_says_where_replicas_are_and_takes_hints() -> None:
     assert set(hints["gradParams"]) == {"norm", "var"}
     names = {"alpha_c", "beta_c", "alpha_n", "beta_n", "alpha_r", "beta_r", "gamma"}
     assert set(hints["perfParams"]) == names and all(v > 0 for v in hints["perfParams"].values())
+    assert hints["hintsVersion"] == 1 and set(hints["stepParams"]) == names | {"delta_n"}
+    told = [of for _, of in supervisor.hints]
+    progress = [of["progress"] for of in told]
+    assert progress == sorted(progress) and progress[0] < progress[-1]
+    whole = [of["progress"] + of["remaining"] for of in told]  # 6 epochs, of 512 / 16 batches each
+    assert min(whole) > 191 and max(whole) < 230, whole  # the last step of a pass may be worth more
 
 
 def test_a_supervisor_of_another_version_is_refused() -> None:

@@ -166,7 +166,8 @@ def test_all_are_killed_and_go_on(tmp_path: Path) -> None:
 
 CHECKS = [
     "like_ddp", "buffers", "unused", "accumulated", "late", "noise_is_known", "scaled",
-    "two_models", "loaders_of_users", "validation", "schedules", "what_is_refused",
+    "two_models", "loaders_of_users", "validation", "schedules", "every_schedule",
+    "gradients_of_nothing", "fewer_samples_than_ranks", "what_is_refused",
 ]  # fmt: skip
 
 

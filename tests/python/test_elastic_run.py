@@ -10,6 +10,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 import program
 import ranks
 from conftest import SEED
@@ -17,7 +19,7 @@ from elastic_runs import SCRIPT, running
 from elastic_said import EPOCHS, N, check_each_once, check_weights, ends
 
 program.find()
-EVENTS = 50 if os.environ.get("PAWL_LONG") else 6
+EVENTS, SEQUENCES = (8, 50) if os.environ.get("PAWL_LONG") else (6, 2)
 
 
 def test_a_rank_that_is_killed_is_replaced(tmp_path: Path) -> None:
@@ -205,23 +207,34 @@ def test_what_is_refused(tmp_path: Path) -> None:
     fixed.communicate(timeout=program.LIMIT_S)
 
 
-def test_anything_happens(tmp_path: Path) -> None:
-    """Ranks are killed, added and sent away at random: what comes out is what one rank makes."""
-    rng = random.Random(SEED)
-    with running(tmp_path, "1:4 -n 3", "pause=0.4") as run:
+@pytest.mark.parametrize("number", range(SEQUENCES))
+def test_anything_happens(tmp_path: Path, number: int) -> None:
+    """Ranks are killed, stopped, added and sent away at random, with checkpoints meanwhile: what
+    comes out is what one rank makes, of all samples once."""
+    rng = random.Random(SEED + number)
+    env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root"), "PAWL_ELASTIC_INTERVAL": "0.5"}
+    with running(tmp_path, "1:4 -n 3", "pause=0.3", **env) as run:
         run.wait_for_trained(3)
-        happened = []
+        happened, stopped = [], []
         for _ in range(EVENTS):
             time.sleep(rng.uniform(0, 1.5))
-            pids = run.pids()
-            if rng.random() < 0.5 or len(pids) < 2:
+            pids = [pid for pid in run.pids() if pid not in stopped]
+            what = rng.choice(["scale", "scale", "kill", "kill", "stop"])
+            if what == "scale" or len(pids) < 2:
                 happened.append(f"scale {(wanted := rng.randint(1, 4))}")
                 run.scale(wanted)
-            else:
-                happened.append(f"kill {(pid := rng.choice(pids))}")
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                continue
+            happened.append(f"{what} {(pid := rng.choice(pids))}")
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL if what == "kill" else signal.SIGSTOP)
+            stopped += [pid] if what == "stop" else []
         print(happened)
+        time.sleep(rng.uniform(0, 4))  # the others may have gone on without them, or not
+        for pid in stopped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
         said = run.end()
     check_weights(said)
+    if not any(what.startswith(("kill", "stop")) for what in happened):
+        assert set(ends(said, "SAMPLES")) == {str(N * EPOCHS)}
     assert len({end.split(": ")[1] for end in ends(said, "END")}) == 1

@@ -22,10 +22,6 @@ N, BATCH, MOST, EPOCHS = 37, 8, 20, 2
 LR, MOMENTUM = 0.02, 0.5
 EVENTS = 5
 BLOCKS, SEEDS = (25, 40) if os.environ.get("PAWL_LONG") else (4, 10)
-# Of seeds below 2500 these do not end, or two groups go on: all but one have a loss or a freeze
-# within an admission, where that can be (ARCHITECTURE.md); whose fault each is, the job's or the
-# simulation's, is not known yet. So seeds are not drawn here.
-UNSOLVED = {641, 865, 1023, 1363, 1402, 1640, 1659, 1701, 2322, 2426}
 
 
 @pytest.fixture(autouse=True)
@@ -251,8 +247,6 @@ def try_seed(seed: int, script: Callable[[Any], None] = train) -> Sim:
     sim.tries, sim.autoscales = Tries(sim), sim.rng.random() < 0.5
     try:
         sim.run()
-        if sim.parted:
-            return sim  # type: ignore[no-any-return]
         for node in sim.nodes:
             check_end(sim, node)
         ended = [node for node in sim.nodes if node.trained]
@@ -272,8 +266,7 @@ def try_seed(seed: int, script: Callable[[Any], None] = train) -> Sim:
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_whatever_happens(block: int) -> None:
     for seed in range(1 + block * SEEDS, 1 + (block + 1) * SEEDS):
-        if seed not in UNSOLVED:
-            try_seed(seed)
+        try_seed(seed)
 
 
 def goes_on_alone(job: Any) -> None:

@@ -212,8 +212,8 @@ static void newcomers_that_die_hurt_nobody(void **state)
 	}
 }
 
-/* Ranks, too, at any time of letting others in. None hangs, and no sum is wrong; one may be left
- * out that was told less than others when a rank died. */
+/* Ranks, too, at any time of letting others in. None hangs, and no sum is wrong; newcomers may be
+ * left out, and all where too few are left. */
 static void ranks_that_die_hang_nobody(void **state)
 {
 	for (uint32_t h = 0; h < HISTORIES; h++) {

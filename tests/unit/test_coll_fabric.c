@@ -459,7 +459,8 @@ static void settings_are_read(void **state)
 	unsetenv("PAWL_TRANSPORT");
 	for (uint32_t r = 0; r < 2; r++) {
 		assert_int_equal(pawl_group_join(groups[r], all, NS_PER_S, &err), PAWL_EINVAL);
-		assert_non_null(strstr(err.msg, "PAWL_TRANSPORT must be the same"));
+		assert_non_null(
+			strstr(err.msg, "PAWL_TRANSPORT and PAWL_HEARTBEAT must be the same"));
 		pawl_group_close(groups[r]);
 	}
 }

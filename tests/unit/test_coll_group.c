@@ -614,12 +614,15 @@ static void cards_that_are_none(void **state)
 		const char *card;
 		int code;
 		const char *text;
-	} bad[] = {{"", PAWL_EINVAL, "another version"}, {"pawl-1", PAWL_EINVAL, "another version"},
+	} bad[] = {{"", PAWL_EINVAL, "another version"},
+		{"pawl-1 host 1:2 - 0 here", PAWL_EINVAL, "another version"},
 		{"pawl-2 host 1:2:3 - 0", PAWL_EINVAL, "another version"},
-		{"pawl-1 host 1:2:3 -", PAWL_EINVAL, "another version"},
-		{"pawl-1 host 1:2 - 0", PAWL_ENOTSUP, "different hosts"},
-		{"pawl-1 host 1:2 - 5", PAWL_EINVAL, "other servers"}};
+		{"pawl-2 host 1:2 - 0 here", PAWL_ENOTSUP, "different hosts"},
+		{"pawl-2 host 1:2 - 5 here", PAWL_EINVAL, "other servers"}};
+	char texts[2][PAWL_CARD_MAX];
+	const char *both[] = {texts[0], texts[1]};
 	const char *cards[] = {card, NULL};
+	struct pawl_group *groups[2];
 	struct pawl_group *group;
 	struct pawl_err err;
 
@@ -631,6 +634,15 @@ static void cards_that_are_none(void **state)
 		pawl_group_close(group);
 	}
 	assert_int_equal(pawl_group_open(&group, 2, 2, NULL, card, &err), PAWL_EINVAL);
+	for (uint32_t r = 0; r < 2; r++) { /* else the other one would be taken for lost */
+		setenv("PAWL_HEARTBEAT", r == 0 ? "0.5" : "0", 1);
+		assert_int_equal(pawl_group_open(&groups[r], r, 2, NULL, texts[r], NULL), 0);
+	}
+	for (uint32_t r = 0; r < 2; r++) {
+		assert_int_equal(pawl_group_join(groups[r], both, LONG_NS, &err), PAWL_EINVAL);
+		assert_non_null(strstr(err.msg, "PAWL_HEARTBEAT must be the same"));
+		pawl_group_close(groups[r]);
+	}
 	setenv("PAWL_HEARTBEAT", "soon", 1);
 	assert_int_equal(pawl_group_open(&group, 0, 2, NULL, card, &err), PAWL_EINVAL);
 	unsetenv("PAWL_HEARTBEAT");

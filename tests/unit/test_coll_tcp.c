@@ -1,5 +1,6 @@
-/* How TCP shares the network among our connections: what the system says, or PAWL_CONGESTION; only
- * BBR is not taken unless it is asked for. */
+/* How the ranks of the TCP port find each other, and how TCP shares the network among their
+ * connections: what the system says, or PAWL_CONGESTION; only BBR is not taken unless it is asked
+ * for. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "coll/tcp.h"
@@ -118,12 +119,68 @@ static void what_there_is_not(void **state)
 	unsetenv("PAWL_CONGESTION");
 }
 
+/* ---- joining ---- */
+
+#define MANY 32u
+
+/* More ranks than strangers are let in, of which the last one comes when all others have connected
+ * to it. */
+static void many_ranks(void **state)
+{
+	static char text[MANY][COLL_TCP_NAME];
+	const char *names[MANY];
+	struct end ends[MANY];
+	pthread_t threads[MANY];
+
+	for (uint32_t r = 0; r < MANY; r++) {
+		names[r] = text[r];
+		ends[r].names = names;
+		assert_int_equal(coll_tcp_open(&ends[r].port, r, MANY, "127.0.0.1", text[r], NULL),
+			0);
+	}
+	for (uint32_t r = 0; r < MANY; r++) {
+		if (r == MANY - 1) {
+			usleep(300000);
+		}
+		pthread_create(&threads[r], NULL, join, &ends[r]);
+	}
+	for (uint32_t r = 0; r < MANY; r++) {
+		pthread_join(threads[r], NULL);
+		assert_int_equal(ends[r].rv, 0);
+	}
+	for (uint32_t r = 0; r < MANY; r++) {
+		ends[r].port->close(ends[r].port);
+	}
+}
+
+/* It would have connected to the other one, which would have waited. */
+static void one_that_is_gone(void **state)
+{
+	char text[2][COLL_TCP_NAME];
+	const char *names[2] = {text[0], text[1]};
+	struct coll_port *ports[2];
+	int64_t begun_ns = clock_mono_ns();
+	struct pawl_err err;
+
+	for (uint32_t r = 0; r < 2; r++) {
+		assert_int_equal(coll_tcp_open(&ports[r], r, 2, "127.0.0.1", text[r], NULL), 0);
+	}
+	ports[0]->close(ports[0]);
+	assert_int_equal(coll_tcp_join(ports[1], names, LONG_NS, NULL, &err), PAWL_EPEER);
+	assert_non_null(strstr(err.msg, "rank 0, at 127.0.0.1:"));
+	assert_non_null(strstr(err.msg, "is gone: nobody listens there"));
+	assert_true(clock_mono_ns() - begun_ns < LONG_NS / 2);
+	ports[1]->close(ports[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_systems_but_bbr),
 		cmocka_unit_test(what_is_asked_for),
 		cmocka_unit_test(what_there_is_not),
+		cmocka_unit_test(many_ranks),
+		cmocka_unit_test(one_that_is_gone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -225,9 +225,16 @@ class AdaptiveDataLoaderHelper:
             return _metrics.Choice(None, None, "it is fixed")
         if not metrics.fit():
             return _metrics.Choice(None, None, "nothing was measured yet")
-        metrics.tell(self._bounds())
+        metrics.tell(self._bounds(), self._remaining())
         now = (self.batch.atomic, self.batch.accum)
         return metrics.choose(self._bounds(), self._job.place, now)
+
+    def _remaining(self) -> float | None:
+        """Steps of an initial batch until the last epoch is over, if each has one loop like this
+        one; None: it is not known how long that is."""
+        if self.samples == 0:
+            return None
+        return max(_epochs.epochs_left() * self.samples / self.batch_size - self.progress, 0.0)
 
     def _write_down(self, choice: _metrics.Choice) -> None:
         metrics, batch, place = _metrics.current(), self.batch, self._job.place

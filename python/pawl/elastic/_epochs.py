@@ -14,6 +14,7 @@ class _Epochs(_states.State):
         super().__init__(".adaptdl-epoch")
         self.finished = 0
         self.current: int | None = None
+        self.until = 0  # of the loop under way
         _states.load_state(self)
 
     def save(self, fileobj: _states.Writer) -> None:
@@ -54,7 +55,7 @@ def remaining_epochs_until(epoch: int) -> Iterator[int]:
     _context.job().enter(_states.unpack, _context.check_ending)
     if state.current is not None:
         raise RuntimeError("overlapping epoch loops: an epoch is under way")
-    begun = state.finished
+    begun, state.until = state.finished, epoch
     while state.finished < epoch:
         state.current = state.finished
         try:
@@ -71,6 +72,11 @@ def remaining_epochs_until(epoch: int) -> Iterator[int]:
 def current_epoch() -> int | None:
     """The epoch under way; None: outside of the loop."""
     return _state().current
+
+
+def epochs_left() -> int:
+    """Of the loop under way, the one under way included."""
+    return _state().until - _state().finished
 
 
 def finished_epochs() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import threading
 import urllib.request
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 _URL: Final = "ADAPTDL_SUPERVISOR_URL"
 _POST_S: Final = 10.0
+VERSION: Final = 1  # of what Pawl's jobs tell beyond AdaptDL's words
 # What a step takes, as struct pawl_perf has it; AdaptDL's has no delta_n, and another order.
 PERF: Final = ("alpha_c", "beta_c", "alpha_r", "beta_r", "alpha_n", "beta_n", "delta_n", "gamma")
 ADAPTDL_PERF: Final = ("alpha_c", "beta_c", "alpha_n", "beta_n", "alpha_r", "beta_r", "gamma")
@@ -31,11 +33,23 @@ def make(
     noise: tuple[float, float],
     bounds: tuple[int, int, int, int, bool],
     replicas: int,
+    interval: tuple[float, float] | None,
+    progress: float,
+    remaining: float | None,
 ) -> dict[str, Any]:
-    """The words of AdaptDL's ``PUT /hints``. ``replicas``: the most that were measured."""
+    """The words of AdaptDL's ``PUT /hints``, whose scheduler drops what it does not know, and ours.
+
+    ``replicas``: the most that were measured. ``interval``: of the noise scale, with 95 %, in
+    initial batches. ``progress``, ``remaining``: steps of an initial batch. None: not known.
+    """
     init, most, least_local, most_local, accumulate = bounds
     sqr, var = noise
     return {
+        "hintsVersion": VERSION,
+        "progress": progress,
+        "remaining": remaining,
+        "noiseInterval": None if interval is None else [_finite(limit) for limit in interval],
+        "stepParams": dict(zip(PERF, perf, strict=True)),
         "initBatchSize": init,
         "localBszBounds": [least_local, most_local],
         "maxBatchSize": most,
@@ -44,6 +58,11 @@ def make(
         "gradParams": {"norm": sqr, "var": var},
         "perfParams": adaptdl_perf(perf),
     }
+
+
+def _finite(number: float) -> float | None:
+    """JSON has no infinity."""
+    return number if math.isfinite(number) else None
 
 
 def post(hints: dict[str, Any], job: str = "") -> None:

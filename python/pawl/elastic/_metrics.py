@@ -88,11 +88,21 @@ class Metrics(_states.State):
         self._refit_due = time.monotonic() + self._refit_s
         return True
 
-    def tell(self, bounds: tuple[int, int, int, int, bool]) -> None:
-        """Tells a scheduler of the last fit, if there is one."""
+    def tell(self, bounds: tuple[int, int, int, int, bool], remaining: float | None) -> None:
+        """Tells a scheduler of the last fit, if there is one. ``remaining``: see _hints.make."""
         assert self.perf is not None
         replicas = max(place[1] for place, _ in self._profile)
-        _hints.post(_hints.make(self.perf, self.moments(), bounds, replicas))
+        _hints.post(
+            _hints.make(
+                self.perf,
+                self.moments(),
+                bounds,
+                replicas,
+                self.noise_interval(),
+                self.progress,
+                remaining,
+            )
+        )
 
     def hurry(self) -> None:
         """Ranks have gone or come: what was best may not be."""

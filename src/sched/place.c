@@ -35,6 +35,7 @@ struct place {
 	/* of each node; all owned */
 	uint32_t *room;
 	bool *held;            /* a job that is held is on it and others */
+	uint32_t *home;        /* replicas on it that are to be placed anew, and would stay */
 	bool *spread;          /* any job is that is on several */
 	uint32_t *next, *prev; /* in its list; NONE: none */
 	uint32_t *heads;       /* by 2 * room, and one more where nobody is on a node */
@@ -83,23 +84,47 @@ static void clear(struct place *place)
 	for (uint32_t node = place->view->nodes_n; node-- > 0;) {
 		if (place->view->nodes[node].type == place->type) {
 			place->room[node] = place->base[node];
+			place->home[node] = 0;
 			place->spread[node] = place->held[node];
 			link_node(place, node);
 		}
 	}
 }
 
-/* The node with the least room that is enough, and the first of those; NONE: there is none. */
-static uint32_t find_fit(const struct place *place, uint32_t replicas, bool spread)
+/*
+ * The first node of a list where a job may be, of those the one that most would still stay on; for
+ * a job on several nodes none that another one is on. kind: with the slots that are wanted, only
+ * where that leaves room for all who would stay.
+ */
+static uint32_t find_in(const struct place *place, uint32_t list, uint32_t wanted, bool kind,
+	bool spread)
 {
-	for (uint32_t list = 2 * replicas; list < 2 * (place->largest + 1); list++) {
-		uint32_t node = place->heads[list];
+	uint32_t best = NONE;
 
-		while (node != NONE && spread && place->spread[node]) {
-			node = place->next[node];
+	for (uint32_t node = place->heads[list]; node != NONE; node = place->next[node]) {
+		bool may = !(spread && place->spread[node]) &&
+			(!kind || place->room[node] >= wanted + place->home[node]);
+
+		if (may && (best == NONE || place->home[node] < place->home[best])) {
+			best = node;
 		}
-		if (node != NONE) {
-			return node;
+		if (best != NONE && place->home[best] == 0) {
+			break;
+		}
+	}
+	return best;
+}
+
+/* The node with the least room that is enough; NONE: there is none. */
+static uint32_t find_fit(const struct place *place, uint32_t wanted, bool spread)
+{
+	for (int kind = 1; kind >= 0; kind--) {
+		for (uint32_t list = 2 * wanted; list < 2 * (place->largest + 1); list++) {
+			uint32_t node = find_in(place, list, wanted, kind, spread);
+
+			if (node != NONE) {
+				return node;
+			}
 		}
 	}
 	return NONE;
@@ -109,11 +134,8 @@ static uint32_t find_fit(const struct place *place, uint32_t replicas, bool spre
 static uint32_t find_whole(const struct place *place, uint32_t most)
 {
 	for (uint32_t room = most < place->largest ? most : place->largest; room > 0; room--) {
-		uint32_t node = place->heads[2 * room + 1];
+		uint32_t node = find_in(place, 2 * room + 1, room, false, true);
 
-		while (node != NONE && place->spread[node]) {
-			node = place->next[node];
-		}
 		if (node != NONE) {
 			return node;
 		}
@@ -224,6 +246,15 @@ static bool settle(struct place *place, uint32_t job, uint32_t replicas)
 
 /* ---- all of one type ---- */
 
+static void count_home(struct place *place, uint32_t job, int more)
+{
+	const struct sched_job *now = &place->view->jobs[job];
+
+	for (uint32_t i = 0; i < now->replicas; i++) {
+		place->home[now->nodes[i]] += (uint32_t)more;
+	}
+}
+
 /* Takes a job's next smaller choice of this type, or lets it wait. Returns its replicas. */
 static uint32_t shrink(struct place *place, uint32_t job)
 {
@@ -247,24 +278,27 @@ static bool attempt(struct place *place, uint32_t leave_n, bool smaller)
 
 	clear(place);
 	for (uint32_t i = 0; i < place->guests_n; i++) {
-		struct guest *guest = &place->guests[i];
+		const struct guest *guest = &place->guests[i];
 
 		place->grants[guest->job].replicas = 0;
-		if (guest->stays && seen++ < stay_n) {
-			stay(place, guest->job);
+		if (guest->stays && (seen++ >= stay_n || !stay(place, guest->job))) {
+			count_home(place, guest->job, 1);
 		}
 	}
 	for (uint32_t i = 0; i < place->guests_n; i++) {
 		struct guest *guest = &place->guests[i];
-		bool placed = place->grants[guest->job].replicas > 0 ||
-			(guest->stays && is_packed(place, &place->view->jobs[guest->job]) &&
-				stay(place, guest->job)) ||
-			settle(place, guest->job, guest->replicas);
+		bool placed = place->grants[guest->job].replicas > 0;
 
+		if (!placed && guest->stays) {
+			count_home(place, guest->job, -1);
+			placed = is_packed(place, &place->view->jobs[guest->job]) &&
+				stay(place, guest->job);
+		}
+		placed = placed || settle(place, guest->job, guest->replicas);
 		if (!placed && !smaller) {
 			return false;
 		}
-		for (; !placed; guest->stays = false, all = false) {
+		for (; !placed; all = false) {
 			guest->replicas = shrink(place, guest->job);
 			placed = settle(place, guest->job, guest->replicas);
 		}
@@ -411,6 +445,7 @@ static bool allocate(struct place *place, uint32_t largest)
 	size_t nodes = place->view->nodes_n + 1ull;
 
 	place->room = FAULT_MEM("sched.place", calloc(nodes, sizeof(uint32_t)));
+	place->home = FAULT_MEM("sched.place", calloc(nodes, sizeof(uint32_t)));
 	place->held = FAULT_MEM("sched.place", calloc(nodes, sizeof(bool)));
 	place->spread = FAULT_MEM("sched.place", calloc(nodes, sizeof(bool)));
 	place->next = FAULT_MEM("sched.place", calloc(nodes, sizeof(uint32_t)));
@@ -418,8 +453,8 @@ static bool allocate(struct place *place, uint32_t largest)
 	place->heads = FAULT_MEM("sched.place", calloc(largest + 1ull, 2 * sizeof(uint32_t)));
 	place->guests = FAULT_MEM("sched.place",
 		calloc(place->view->jobs_n + 1ull, sizeof(*place->guests)));
-	return place->room && place->held && place->spread && place->next && place->prev &&
-		place->heads && place->guests;
+	return place->room && place->home && place->held && place->spread && place->next &&
+		place->prev && place->heads && place->guests;
 }
 
 int sched_place(const struct sched_view *view, const bool *held, const uint32_t *room,
@@ -454,6 +489,7 @@ int sched_place(const struct sched_view *view, const bool *held, const uint32_t 
 	}
 out:
 	free(place.room);
+	free(place.home);
 	free(place.held);
 	free(place.spread);
 	free(place.next);

@@ -21,8 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SPEEDUP_LEAST 1e-3 /* added to any: Pollux's artifact has it, so that waiting has a cost   \
-			    */
+#define SPEEDUP_LEAST     1e-3 /* added to any, so that waiting has a cost: Pollux's artifact */
 #define REMAINING_POWER   0.5
 #define REMAINING_LEAST_S 60.0
 #define WEIGHT_MAX        1e3 /* and its inverse the least */

@@ -10,7 +10,7 @@
  */
 #include "base/clock.h"
 #include "base/rng.h"
-#include "sched/policy_pawl.h"
+#include "sched/policies.h"
 #include "sched/solve.h"
 
 #include <math.h>

@@ -90,6 +90,17 @@ PURE = {
     "src/agent/run_places.c",
     "src/agent/run_policy.c",
     "src/agent/run_vars.c",
+    "src/sched/app.c",
+    "src/sched/fair.c",
+    "src/sched/fill.c",
+    "src/sched/models.c",
+    "src/sched/policies.c",
+    "src/sched/policy_fifo.c",
+    "src/sched/policy_optimus.c",
+    "src/sched/policy_tiresias.c",
+    "src/sched/sim.c",
+    "src/sched/sim_job.c",
+    "src/sched/workload.c",
     "src/cli/explain_sum.c",
 }
 # What those may not reach, directly or through a header of ours.

@@ -8,7 +8,7 @@
  * little left to do counts more, since the average completion is better where short ones are not
  * behind long ones.
  */
-#include "sched/policy_pawl.h"
+#include "sched/policies.h"
 
 #include "base/assert.h"
 #include "base/err.h"

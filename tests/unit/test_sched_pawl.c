@@ -1,6 +1,6 @@
 /* Pawl's policy: what must hold of any cluster in any round, and what it remembers. */
 #include "base/fault.h"
-#include "sched/policy_pawl.h"
+#include "sched/policies.h"
 #include "seed.h"
 #include "test_adapt.h"
 

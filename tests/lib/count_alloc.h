@@ -1,6 +1,7 @@
 /* Counts the calls of the allocator: a test defines count_call, which each makes, in any thread.
- * Under a sanitizer, which has an allocator of its own, there is only a main that skips, and
- * SANITIZED is defined. */
+ * One that defines FAIL_CALL(ptr) before also says which allocations fail; ptr is what a realloc
+ * moves, or NULL. Under a sanitizer, which has an allocator of its own, there is only a main that
+ * skips, and SANITIZED is defined. */
 #ifndef TEST_COUNT_ALLOC_H
 #define TEST_COUNT_ALLOC_H
 
@@ -25,6 +26,10 @@ int main(void)
 }
 #else
 
+#ifndef FAIL_CALL
+#define FAIL_CALL(ptr) 0
+#endif
+
 static void count_call(void);
 
 /* glibc's own, under the names it keeps for this */
@@ -37,19 +42,19 @@ extern void __libc_free(void *ptr);
 void *malloc(size_t size)
 {
 	count_call();
-	return __libc_malloc(size);
+	return FAIL_CALL(NULL) ? NULL : __libc_malloc(size);
 }
 
 void *calloc(size_t nmemb, size_t size)
 {
 	count_call();
-	return __libc_calloc(nmemb, size);
+	return FAIL_CALL(NULL) ? NULL : __libc_calloc(nmemb, size);
 }
 
 void *realloc(void *ptr, size_t size)
 {
 	count_call();
-	return __libc_realloc(ptr, size);
+	return FAIL_CALL(ptr) ? NULL : __libc_realloc(ptr, size);
 }
 
 int posix_memalign(void **memptr, size_t alignment, size_t size)

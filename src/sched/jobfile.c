@@ -256,7 +256,7 @@ static void set_spot(struct jobfile *f)
 			spec->size.most, spec->elastic ? "replicas" : "nodes");
 	}
 	for (uint32_t i = 0; i < spec->choices_n; i++) {
-		struct sched_choice *choice = (struct sched_choice *)&spec->choices[i];
+		struct sched_choice *choice = &f->choices[i];
 
 		choice->spot = f->spot ? spec->spot.most > 0 : choice->spot;
 		if (!f->spot && choice->spot) {

@@ -16,13 +16,14 @@ struct jobfile {
 	const struct tree_node *replicas;
 	const struct tree_node *spot;
 	const struct tree_node *use_spot;
-	bool unsized;           /* one of the first two is not as it must be */
-	struct sched_var *vars; /* spec's */
+	bool unsized;                 /* one of the first two is not as it must be */
+	struct sched_var *vars;       /* spec's */
+	struct sched_choice *choices; /* spec's */
 };
 
 /* A key of a mapping. A table of them ends with a zero one. */
 struct jobfile_key {
-	const char *name;
+	const char *name; /* NULL: the table's end */
 	/* Reads its value, which is not null, into into. NULL: why says why it is refused. */
 	void (*read)(struct jobfile *f, const char *key, const struct tree_node *value, void *into);
 	const char *why; /* it is not ours, and what to do instead */
@@ -39,8 +40,6 @@ void jobfile_want(struct jobfile *f, const char *key, const struct tree_node *va
  * called where, for who puts them here; or NULL. */
 void jobfile_walk(struct jobfile *f, const struct tree_node *map, const struct jobfile_key *keys,
 	const struct jobfile_key *elsewhere, const char *where, void *into);
-/* The least number of changes of a character that make one word another; case does not count. */
-uint32_t jobfile_distance(const char *a, const char *b);
 
 /* ---- jobfile_values.c: each returns whether into is set; else it was said why ---- */
 

@@ -1,6 +1,7 @@
 /* Keys that are known, refused and mistyped, and what is said of them: see jobfile_impl.h. */
 #include "sched/jobfile_impl.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,12 +48,8 @@ static uint32_t least_of(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-static char lower(char c)
-{
-	return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
-uint32_t jobfile_distance(const char *a, const char *b)
+/* The least number of changes of a character that make one word another; case does not count. */
+static uint32_t word_distance(const char *a, const char *b)
 {
 	uint32_t before[WORD_MAX + 1];
 	uint32_t now[WORD_MAX + 1];
@@ -68,7 +65,9 @@ uint32_t jobfile_distance(const char *a, const char *b)
 	for (uint32_t i = 1; i <= a_len; i++) {
 		now[0] = i;
 		for (uint32_t j = 1; j <= b_len; j++) {
-			uint32_t swap = before[j - 1] + (lower(a[i - 1]) != lower(b[j - 1]));
+			uint32_t swap = before[j - 1] +
+				(tolower((unsigned char)a[i - 1]) !=
+					tolower((unsigned char)b[j - 1]));
 
 			now[j] = least_of(swap, 1 + least_of(before[j], now[j - 1]));
 		}
@@ -84,7 +83,7 @@ static const char *find_near(const struct jobfile_key *keys, const char *word)
 	const char *near = NULL;
 
 	for (; keys->name; keys++) {
-		uint32_t distance = jobfile_distance(word, keys->name);
+		uint32_t distance = word_distance(word, keys->name);
 
 		if (distance < most || (distance == most && !near)) {
 			most = distance;

@@ -14,21 +14,33 @@
 #define WORD_CHARS  "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 #define ACCELERATOR "a type and how many, as A100:4"
 
-#define TOP   "the file itself"
+#define TOP "the file itself"
+#define TIER                                                                                       \
+	"disk_tier: %s is a class of a cloud's disks; here there is best, the fastest measured "   \
+	"local path: write that, or leave it out"
+#define MACHINE                                                                                    \
+	"a cloud's name for a machine, and Pawl rents none: say what it has by accelerators, "     \
+	"cpus and memory"
+#define IMAGE                                                                                      \
+	"Pawl starts no machines or containers: make the environment in setup, and leave it out"
+#define PORTS "Pawl opens no firewall: leave it out; a job may listen where its user may"
+#define RECOVERY                                                                                   \
+	"a job that loses its nodes gets others by itself: leave it out; retries says how often "  \
+	"one that fails is started again"
 #define CLOUD "Pawl finds and rents no machines: leave it out; the scheduler has its nodes already"
 
 struct accelerator {
-	const char *type;
-	uint32_t n;
+	const char *type; /* as it is written */
+	uint32_t n;       /* of it, at least 1 */
 };
 
 /* What one mapping says, with what it has of the one around it. */
 struct wants {
-	struct sched_choice each; /* but for accelerators */
-	struct accelerator types[TYPES_MAX];
-	uint32_t types_n;
-	bool inner;                     /* it stands in any_of or ordered */
-	const struct tree_node *one_of; /* any_of or ordered; NULL: not there */
+	struct sched_choice each;            /* but for accelerators */
+	struct accelerator types[TYPES_MAX]; /* any of them */
+	uint32_t types_n;                    /* of them; 0: it needs none */
+	bool inner;                          /* it stands in any_of or ordered */
+	const struct tree_node *one_of;      /* any_of or ordered; NULL: not there */
 };
 
 /* ---- accelerators ---- */
@@ -158,11 +170,7 @@ static void read_disk_tier(struct jobfile *f, const char *key, const struct tree
 	}
 	for (size_t i = 0; i < sizeof(clouds) / sizeof(*clouds); i++) {
 		if (strcmp(tier, clouds[i]) == 0) {
-			jobfile_say(f, value,
-				"disk_tier: %s is a class of a cloud's disks; here there is best, "
-				"the "
-				"fastest measured local path: write that, or leave it out",
-				tier);
+			jobfile_say(f, value, TIER, tier);
 			return;
 		}
 	}
@@ -211,30 +219,17 @@ const struct jobfile_key jobfile_resource_keys[] = {
 	{"cloud", NULL, CLOUD},
 	{"region", NULL, CLOUD},
 	{"zone", NULL, CLOUD},
-	{"instance_type", NULL,
-		"a cloud's name for a machine, and Pawl rents none: say what it has by "
-		"accelerators, "
-		"cpus and memory"},
+	{"instance_type", NULL, MACHINE},
 	{"max_hourly_cost", NULL, CLOUD},
-	{"image_id", NULL,
-		"Pawl starts no machines or containers: make the environment in setup, and leave "
-		"it "
-		"out"},
+	{"image_id", NULL, IMAGE},
 	{"accelerator_args", NULL, "TPUs are a cloud's, and not ours: leave it out"},
-	{"ports", NULL,
-		"Pawl opens no firewall: leave it out; a job may listen where its user may"},
+	{"ports", NULL, PORTS},
 	{"labels", NULL, "they name a cloud's machines, of which Pawl makes none: leave it out"},
 	{"autostop", NULL, "Pawl stops no machines: leave it out; time_limit ends a job"},
 	{"network_tier", NULL, "a job has what network its nodes have: leave it out"},
 	{"ephemeral_storage", NULL, "Pawl makes no volumes: say disk_size, which must be free"},
-	{"job_recovery", NULL,
-		"a job that loses its nodes gets others by itself: leave it out; retries says how "
-		"often "
-		"one that fails is started again"},
-	{"spot_recovery", NULL,
-		"a job that loses its nodes gets others by itself: leave it out; retries says how "
-		"often "
-		"one that fails is started again"},
+	{"job_recovery", NULL, RECOVERY},
+	{"spot_recovery", NULL, RECOVERY},
 	{NULL},
 };
 
@@ -250,7 +245,7 @@ static bool add_choice(struct jobfile *f, const struct tree_node *at,
 			SPEC_CHOICES_MAX);
 		return false;
 	}
-	((struct sched_choice *)spec->choices)[spec->choices_n++] = *choice;
+	f->choices[spec->choices_n++] = *choice;
 	return true;
 }
 
@@ -274,8 +269,9 @@ void jobfile_resources(struct jobfile *f, const struct tree_node *map)
 {
 	struct wants outer = {.inner = false};
 
-	f->spec->choices = pool_take(f->pool, SPEC_CHOICES_MAX * sizeof(*f->spec->choices));
-	if (!f->spec->choices) {
+	f->choices = pool_take(f->pool, SPEC_CHOICES_MAX * sizeof(*f->choices));
+	f->spec->choices = f->choices;
+	if (!f->choices) {
 		return;
 	}
 	if (map && map->kind == TREE_MAP) {

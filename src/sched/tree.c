@@ -378,7 +378,7 @@ int tree_parse(const struct tree_node **root, const void *bytes, size_t len_byte
 	int rv;
 
 	if (len_bytes > TREE_BYTES_MAX) {
-		remarks_add(remarks, 1, 1, "%zu bytes: a job file has at most %u", len_bytes,
+		remarks_add(remarks, 1, 1, "more than %u bytes: that is no job file",
 			TREE_BYTES_MAX);
 		return pawl_err_set(err, PAWL_EINVAL, "job file: it is too long");
 	}

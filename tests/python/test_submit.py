@@ -162,7 +162,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     large = tmp_path / "large.yaml"
     large.write_bytes(b"#" * (1 << 20) + b"\n")
     done = check(large)
-    assert done.returncode == 2 and "1048577 bytes" in done.stderr
+    assert done.returncode == 2 and "more than 1048576 bytes" in done.stderr
 
 
 def test_nothing_of_a_file_reaches_the_terminal_as_a_command(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ static void a_file_is_bounded(void **state)
 	memset(text, '#', len_bytes);
 	assert_null(parse_bytes(text, TREE_BYTES_MAX)); /* a comment, and allowed */
 	assert_int_equal(remarks.n, 0);
-	refuse_bytes(text, len_bytes, 1, 1, "1048577 bytes: a job file has at most 1048576");
+	refuse_bytes(text, len_bytes, 1, 1, "more than 1048576 bytes");
 	memset(text, '[', len_bytes);
 	refuse_bytes(text, TREE_BYTES_MAX, 1, TREE_DEPTH_MAX + 1, "more than 32 lists");
 	for (size_t i = 0; i + 1 < len_bytes; i += 2) {

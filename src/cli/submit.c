@@ -162,9 +162,9 @@ static int check_file(const struct cli_command *command, const struct asked *ask
 
 static int submit(const struct cli_command *command, const struct asked *asked)
 {
-	size_t len_bytes;
+	size_t len_bytes = 0;
 	struct pawl_err err;
-	char *bytes;
+	char *bytes = NULL;
 	int rv;
 
 	if (!asked->path) {

@@ -1,11 +1,6 @@
 /* Each allocation fails in its turn, libyaml's own included, once and for good: a job file is not
  * read then, nothing else happens, and no memory is lost. */
-#include <stdbool.h>
-
-static bool fails(const void *old);
-
-#define FAIL_CALL(ptr) fails(ptr)
-
+#define ALLOC_FAILS
 #include "count_alloc.h"
 
 #ifndef SANITIZED
@@ -13,6 +8,7 @@ static bool fails(const void *old);
 #include "pawl/err.h"
 #include "sched/jobfile.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 static const char text[] = "%YAML 1.1\n---\nname: x\nrun: |\n  a script\n  of lines\n"
@@ -27,14 +23,14 @@ static unsigned left; /* allocations until then */
 
 static long live; /* pieces of memory that were not given back */
 
-/* Each call; those that are none of fails are free's. */
+/* Each call; those that fail_call does not hear of are free's. */
 static void count_call(void)
 {
 	live--;
 }
 
 /* old: what a realloc moves. */
-static bool fails(const void *old)
+static int fail_call(const void *old)
 {
 	bool now = armed && left == 0;
 

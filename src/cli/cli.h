@@ -93,6 +93,7 @@ const char *cli_time(char *buf, int64_t wall_ns);
 
 extern const struct cli_command cli_run;
 extern const struct cli_command cli_scale;
+extern const struct cli_command cli_submit;
 extern const struct cli_command cli_ckpt_ls;
 extern const struct cli_command cli_ckpt_show;
 extern const struct cli_command cli_ckpt_verify;

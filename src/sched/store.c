@@ -86,7 +86,7 @@ struct sched_store {
 
 static int fail(const struct sched_store *s, const char *what, int rc, struct pawl_err *err)
 {
-	int sys = s->db ? sqlite3_system_errno(s->db) : 0;
+	int sys = errno; /* SQLite tells only some of them (sqlite3_system_errno) */
 
 	switch (rc < 0 ? rc : rc & 0xff) {
 	case -1: /* a fault point */
@@ -129,12 +129,17 @@ static int run_text(struct sched_store *s, const char *text, struct pawl_err *er
 /* A row is there: 1; it is done: 0. */
 static int step(struct sched_store *s, enum statement which, const char *what, struct pawl_err *err)
 {
-	int rc = FAULT_SYS("sched.store", sqlite3_step(s->statements[which]));
+	int sys;
+	int rc;
 
+	errno = 0;
+	rc = FAULT_SYS("sched.store", sqlite3_step(s->statements[which]));
 	if (rc == SQLITE_ROW) {
 		return 1;
 	}
+	sys = errno;
 	sqlite3_reset(s->statements[which]);
+	errno = sys;
 	return rc == SQLITE_DONE ? 0 : fail(s, what, rc, err);
 }
 

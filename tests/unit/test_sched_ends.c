@@ -300,6 +300,9 @@ static void what_is_stray_is_killed_and_what_was_not_heard_is_said_again(void **
 	is(b, CORE_STOPPING, 1); /* it ran, and is not there: it is made sure */
 	assert_non_null(update(CORE_DO_KILL, b));
 	is(a, CORE_STARTING, 1); /* began after the list was asked for */
+	runs(a);
+	assert_int_equal(step((struct core_event){.kind = CORE_LISTED}), 0);
+	is(a, CORE_RUNNING, 1); /* so it may not be in it */
 }
 
 int main(void)

@@ -49,6 +49,7 @@ struct sched_job {
 		*hints[SCHED_TYPES_MAX]; /* by type; NULL: as hints[0], or unknown */
 	const uint32_t *nodes;           /* of each replica the node's index, as it is now */
 	uint32_t replicas;               /* in nodes; 0: it waits */
+	uint32_t types;                  /* bit t: it may be on nodes of type t; 0: on any */
 	const void *oracle; /* what only a simulator knows, for baselines that are given it; NULL */
 };
 

@@ -1,0 +1,121 @@
+/*
+ * An engine without machines: a virtual clock, nodes that come and go, jobs that run, fail, hang
+ * and ignore signals, commands and messages that come late, out of order, or never. A seed replays
+ * it.
+ *
+ * It keeps what engine.h asks of engines, and checks of the scheduler that no job runs twice and
+ * that no node has more replicas than slots.
+ */
+#ifndef TEST_ENGINE_SIM_H
+#define TEST_ENGINE_SIM_H
+
+#include "base/rng.h"
+#include "sched/engine.h"
+
+#define SIM_NODES 64u
+#define SIM_RUNS  512u
+#define SIM_ITEMS 4096u
+#define SIM_SPOTS 32u
+
+/* How likely what is; in thousandths. */
+struct sim_faults {
+	uint32_t refused; /* a start, or a rescale */
+	uint32_t lost;    /* a command or a message on its way */
+	uint32_t slow_ms; /* at most, that they take */
+	uint32_t deaf;    /* a job ignores being told to stop */
+	uint32_t fails;   /* a run ends badly, at a random time */
+	uint32_t hangs;   /* a run does not end at its end, until it is killed or an hour is over */
+	uint32_t dry;     /* a pool has no nodes */
+	bool in_order;    /* nothing is overtaken */
+};
+
+enum sim_run_state { SIM_NONE, SIM_STARTING, SIM_RUNNING, SIM_ENDED };
+
+/* A job as the engine has it. */
+struct sim_run {
+	enum sim_run_state state;
+	uint64_t job;
+	uint64_t generation;
+	uint64_t stopped; /* up to this generation nothing starts any more */
+	uint64_t refused; /* generation that was; 0 */
+	uint32_t spots_n;
+	struct {
+		uint32_t node;
+		uint32_t replicas;
+	} spots[SIM_SPOTS];
+	double work_s;     /* replicas times seconds, that are left */
+	int64_t worked_ns; /* up to when work_s is */
+	bool deaf;         /* ignores being told to stop */
+	bool hangs;        /* at its end */
+	bool told;         /* to stop */
+	int exit_code;     /* of its end by itself, decided at its start; ended: of it */
+	enum core_by by;   /* ended */
+	int64_t ended_ns;
+	uint64_t stamp; /* of the item that ends it */
+};
+
+struct sim_node {
+	bool known; /* it was told of */
+	bool up;
+	bool going;
+	int64_t told_ns; /* when the newest message of it comes */
+	char name[CORE_NAME_MAX];
+	char pool[CORE_NAME_MAX];
+	uint32_t slots;
+	bool spot;
+};
+
+enum sim_item_kind { SIM_FREE, SIM_EVENT, SIM_COMMAND, SIM_STEP, SIM_END, SIM_DIES };
+
+/* Something that will happen. */
+struct sim_item {
+	enum sim_item_kind kind;
+	int64_t at_ns;
+	uint64_t order;
+	struct core_event event; /* its pointers are into what follows */
+	struct core_offer offer;
+	char name[CORE_NAME_MAX];
+	enum core_update_kind command;
+	uint64_t job;
+	uint64_t generation;
+	int64_t grace_ns;
+	uint32_t count;
+	uint64_t stamp;
+	uint32_t node;
+	struct sim_run place; /* of a start, a rescale */
+};
+
+struct engine_sim {
+	struct rng rng;
+	struct sim_faults faults;
+	int64_t now_ns;
+	uint64_t order;
+	struct sim_node nodes[SIM_NODES];
+	uint32_t nodes_ever;
+	struct sim_run runs[SIM_RUNS];
+	struct sim_item items[SIM_ITEMS];
+	uint32_t items_n; /* room in use */
+	struct core_run listed[SIM_RUNS];
+	double work_max_s; /* of a job */
+	uint64_t starts;   /* that had an effect */
+	uint64_t late;     /* starts that came after their stop */
+	uint64_t kills;    /* of what ignored being told */
+	uint32_t said;     /* lines to people */
+	char last[256];    /* of them */
+};
+
+extern const struct sched_engine engine_sim;
+
+void sim_open(struct engine_sim *sim, uint64_t seed);
+/* A node, in a moment: its name is told. */
+const char *sim_node_comes(struct engine_sim *sim, uint32_t slots, const char *pool, bool spot);
+void sim_node_dies(struct engine_sim *sim, uint32_t node);
+void sim_node_goes(struct engine_sim *sim, uint32_t node, int64_t in_ns);
+void sim_node_returns(struct engine_sim *sim, uint32_t node);
+/* The next event for the core, at most at until_ns; NULL: there is none until then. Good until the
+ * next call. */
+const struct core_event *sim_next(struct engine_sim *sim, int64_t until_ns);
+/* Slots times jobs that start or run. */
+const struct sim_run *sim_run_of(const struct engine_sim *sim, uint64_t job);
+
+#endif

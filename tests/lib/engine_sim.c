@@ -17,14 +17,14 @@ static bool happens(struct engine_sim *sim, uint32_t thousandths)
 	return rng_below(&sim->rng, 1000) < thousandths;
 }
 
-static struct sim_item *later(struct engine_sim *sim, enum sim_item_kind kind, int64_t delay_ns)
+static struct esim_item *later(struct engine_sim *sim, enum esim_item_kind kind, int64_t delay_ns)
 {
 	uint32_t i = 0;
 
-	while (i < sim->items_n && sim->items[i].kind != SIM_FREE) {
+	while (i < sim->items_n && sim->items[i].kind != ESIM_FREE) {
 		i++;
 	}
-	ASSERT(i < SIM_ITEMS);
+	ASSERT(i < ESIM_ITEMS);
 	sim->items_n = i == sim->items_n ? i + 1 : sim->items_n;
 	memset(&sim->items[i], 0, sizeof(sim->items[i]));
 	sim->items[i].kind = kind;
@@ -41,9 +41,9 @@ static int64_t delay(struct engine_sim *sim)
 }
 
 /* A message for the core; or not. */
-static struct sim_item *tell(struct engine_sim *sim, enum core_event_kind kind)
+static struct esim_item *tell(struct engine_sim *sim, enum core_event_kind kind)
 {
-	struct sim_item *item = later(sim, SIM_EVENT, delay(sim));
+	struct esim_item *item = later(sim, ESIM_EVENT, delay(sim));
 
 	item->event.kind = kind;
 	if (happens(sim, sim->faults.lost) && kind != CORE_LISTED) {
@@ -52,10 +52,10 @@ static struct sim_item *tell(struct engine_sim *sim, enum core_event_kind kind)
 	return item;
 }
 
-static void tell_run(struct engine_sim *sim, enum core_event_kind kind, const struct sim_run *run,
+static void tell_run(struct engine_sim *sim, enum core_event_kind kind, const struct esim_run *run,
 	uint64_t generation)
 {
-	struct sim_item *item = tell(sim, kind);
+	struct esim_item *item = tell(sim, kind);
 
 	item->event.job = run->job;
 	item->event.generation = generation;
@@ -65,14 +65,14 @@ static void tell_run(struct engine_sim *sim, enum core_event_kind kind, const st
 
 /* ---- runs ---- */
 
-static struct sim_run *find_run(struct engine_sim *sim, uint64_t job)
+static struct esim_run *find_run(struct engine_sim *sim, uint64_t job)
 {
-	struct sim_run *none = NULL;
+	struct esim_run *none = NULL;
 
-	for (uint32_t i = 0; i < SIM_RUNS; i++) {
-		struct sim_run *run = &sim->runs[i];
-		bool old = run->state == SIM_NONE ||
-			(run->state == SIM_ENDED && sim->now_ns - run->ended_ns > KEEP_NS);
+	for (uint32_t i = 0; i < ESIM_RUNS; i++) {
+		struct esim_run *run = &sim->runs[i];
+		bool old = run->state == ESIM_NONE ||
+			(run->state == ESIM_ENDED && sim->now_ns - run->ended_ns > KEEP_NS);
 
 		if (run->job == job) {
 			return run;
@@ -80,26 +80,26 @@ static struct sim_run *find_run(struct engine_sim *sim, uint64_t job)
 		none = old && !none ? run : none;
 	}
 	ASSERT(none);
-	*none = (struct sim_run){.job = job};
+	*none = (struct esim_run){.job = job};
 	return none;
 }
 
-const struct sim_run *sim_run_of(const struct engine_sim *sim, uint64_t job)
+const struct esim_run *esim_run_of(const struct engine_sim *sim, uint64_t job)
 {
-	for (uint32_t i = 0; i < SIM_RUNS; i++) {
-		if (sim->runs[i].job == job && sim->runs[i].state != SIM_NONE) {
+	for (uint32_t i = 0; i < ESIM_RUNS; i++) {
+		if (sim->runs[i].job == job && sim->runs[i].state != ESIM_NONE) {
 			return &sim->runs[i];
 		}
 	}
 	return NULL;
 }
 
-static bool is_alive(const struct sim_run *run)
+static bool is_alive(const struct esim_run *run)
 {
-	return run->state == SIM_STARTING || run->state == SIM_RUNNING;
+	return run->state == ESIM_STARTING || run->state == ESIM_RUNNING;
 }
 
-static uint32_t replicas_of(const struct sim_run *run)
+static uint32_t replicas_of(const struct esim_run *run)
 {
 	uint32_t n = 0;
 
@@ -109,9 +109,9 @@ static uint32_t replicas_of(const struct sim_run *run)
 	return n;
 }
 
-static void work(struct engine_sim *sim, struct sim_run *run)
+static void work(struct engine_sim *sim, struct esim_run *run)
 {
-	if (run->state == SIM_RUNNING) {
+	if (run->state == ESIM_RUNNING) {
 		run->work_s -= replicas_of(run) * (double)(sim->now_ns - run->worked_ns) / 1e9;
 	}
 	run->worked_ns = sim->now_ns;
@@ -119,22 +119,22 @@ static void work(struct engine_sim *sim, struct sim_run *run)
 
 static void check_nodes(const struct engine_sim *sim)
 {
-	uint32_t used[SIM_NODES] = {0};
+	uint32_t used[ESIM_NODES] = {0};
 
-	for (uint32_t r = 0; r < SIM_RUNS; r++) {
+	for (uint32_t r = 0; r < ESIM_RUNS; r++) {
 		for (uint32_t i = 0; i < sim->runs[r].spots_n && is_alive(&sim->runs[r]); i++) {
 			used[sim->runs[r].spots[i].node] += sim->runs[r].spots[i].replicas;
 		}
 	}
-	for (uint32_t n = 0; n < SIM_NODES; n++) {
+	for (uint32_t n = 0; n < ESIM_NODES; n++) {
 		ASSERT(used[n] <= sim->nodes[n].slots);
 	}
 }
 
-static void end(struct engine_sim *sim, struct sim_run *run, enum core_by by)
+static void end(struct engine_sim *sim, struct esim_run *run, enum core_by by)
 {
 	work(sim, run);
-	run->state = SIM_ENDED;
+	run->state = ESIM_ENDED;
 	run->by = by;
 	run->ended_ns = sim->now_ns;
 	run->stamp = 0;
@@ -143,21 +143,21 @@ static void end(struct engine_sim *sim, struct sim_run *run, enum core_by by)
 }
 
 /* When it ends by itself. */
-static void plan_end(struct engine_sim *sim, struct sim_run *run)
+static void plan_end(struct engine_sim *sim, struct esim_run *run)
 {
 	double left_s = run->work_s / replicas_of(run);
-	struct sim_item *item;
+	struct esim_item *item;
 
 	if (run->exit_code != 0) {
 		left_s *= (double)rng_below(&sim->rng, 1000) / 1000;
 	}
 	left_s = left_s > 0.001 ? left_s : 0.001;
-	item = later(sim, SIM_END, (int64_t)(left_s * 1e9) + (run->hangs ? HANGS_NS : 0));
+	item = later(sim, ESIM_END, (int64_t)(left_s * 1e9) + (run->hangs ? HANGS_NS : 0));
 	item->job = run->job;
 	item->stamp = run->stamp = item->order;
 }
 
-static bool stands(const struct engine_sim *sim, const struct sim_run *place)
+static bool stands(const struct engine_sim *sim, const struct esim_run *place)
 {
 	for (uint32_t i = 0; i < place->spots_n; i++) {
 		if (!sim->nodes[place->spots[i].node].up) {
@@ -167,13 +167,13 @@ static bool stands(const struct engine_sim *sim, const struct sim_run *place)
 	return true;
 }
 
-static void start(struct engine_sim *sim, const struct sim_item *item)
+static void start(struct engine_sim *sim, const struct esim_item *item)
 {
-	struct sim_run *run = find_run(sim, item->job);
+	struct esim_run *run = find_run(sim, item->job);
 
 	if (item->generation <= run->stopped) {
 		sim->late++;
-		run->by = run->state == SIM_ENDED ? run->by : CORE_BY_NOBODY;
+		run->by = run->state == ESIM_ENDED ? run->by : CORE_BY_NOBODY;
 		tell_run(sim, CORE_ENDED, run, item->generation);
 		return;
 	}
@@ -181,7 +181,7 @@ static void start(struct engine_sim *sim, const struct sim_item *item)
 		ASSERT(item->generation <= run->generation || item->generation == run->refused);
 		if (item->generation == run->refused) {
 			tell_run(sim, CORE_REFUSED, run, item->generation);
-		} else if (run->state == SIM_RUNNING) {
+		} else if (run->state == ESIM_RUNNING) {
 			tell_run(sim, CORE_RUNS, run, run->generation);
 		}
 		return;
@@ -196,7 +196,7 @@ static void start(struct engine_sim *sim, const struct sim_item *item)
 		run->deaf = happens(sim, sim->faults.deaf);
 	}
 	sim->starts++;
-	run->state = SIM_STARTING;
+	run->state = ESIM_STARTING;
 	run->generation = item->generation;
 	run->told = false;
 	run->exit_code = happens(sim, sim->faults.fails) ? 1 : 0;
@@ -204,34 +204,34 @@ static void start(struct engine_sim *sim, const struct sim_item *item)
 	run->spots_n = item->place.spots_n;
 	memcpy(run->spots, item->place.spots, sizeof(run->spots));
 	check_nodes(sim);
-	later(sim, SIM_STEP, (int64_t)rng_below(&sim->rng, 10000) * MS_NS)->job = run->job;
+	later(sim, ESIM_STEP, (int64_t)rng_below(&sim->rng, 10000) * MS_NS)->job = run->job;
 }
 
 /* All its replicas run. */
 static void run_now(struct engine_sim *sim, uint64_t job)
 {
-	struct sim_run *run = find_run(sim, job);
+	struct esim_run *run = find_run(sim, job);
 
-	if (run->state == SIM_STARTING) {
+	if (run->state == ESIM_STARTING) {
 		work(sim, run);
-		run->state = SIM_RUNNING;
+		run->state = ESIM_RUNNING;
 		plan_end(sim, run);
 		tell_run(sim, CORE_RUNS, run, run->generation);
 	}
 }
 
-static void rescale(struct engine_sim *sim, const struct sim_item *item)
+static void rescale(struct engine_sim *sim, const struct esim_item *item)
 {
-	struct sim_run *run = find_run(sim, item->job);
+	struct esim_run *run = find_run(sim, item->job);
 
 	if (item->generation <= run->stopped || item->generation < run->generation) {
 		return;
 	}
-	if (run->state == SIM_ENDED) {
+	if (run->state == ESIM_ENDED) {
 		tell_run(sim, CORE_ENDED, run, item->generation);
 		return;
 	}
-	if (run->state != SIM_RUNNING || item->generation == run->refused ||
+	if (run->state != ESIM_RUNNING || item->generation == run->refused ||
 		(item->generation > run->generation &&
 			(!stands(sim, &item->place) || happens(sim, sim->faults.refused)))) {
 		run->refused = item->generation;
@@ -249,13 +249,13 @@ static void rescale(struct engine_sim *sim, const struct sim_item *item)
 	tell_run(sim, CORE_RUNS, run, run->generation);
 }
 
-static void stop(struct engine_sim *sim, const struct sim_item *item)
+static void stop(struct engine_sim *sim, const struct esim_item *item)
 {
-	struct sim_run *run = find_run(sim, item->job);
+	struct esim_run *run = find_run(sim, item->job);
 
 	run->stopped = item->generation > run->stopped ? item->generation : run->stopped;
 	if (!is_alive(run)) {
-		run->by = run->state == SIM_ENDED ? run->by : CORE_BY_NOBODY;
+		run->by = run->state == ESIM_ENDED ? run->by : CORE_BY_NOBODY;
 		tell_run(sim, CORE_ENDED, run, item->generation);
 		return;
 	}
@@ -266,8 +266,8 @@ static void stop(struct engine_sim *sim, const struct sim_item *item)
 		sim->kills += run->deaf;
 		end(sim, run, CORE_BY_US);
 	} else if (!run->deaf && !run->told) {
-		struct sim_item *last =
-			later(sim, SIM_END, (int64_t)rng_below(&sim->rng, 5000) * MS_NS);
+		struct esim_item *last =
+			later(sim, ESIM_END, (int64_t)rng_below(&sim->rng, 5000) * MS_NS);
 
 		run->told = true;
 		last->job = run->job;
@@ -277,24 +277,24 @@ static void stop(struct engine_sim *sim, const struct sim_item *item)
 
 /* ---- nodes ---- */
 
-const char *sim_node_comes(struct engine_sim *sim, uint32_t slots, const char *pool, bool spot)
+const char *esim_node_comes(struct engine_sim *sim, uint32_t slots, const char *pool, bool spot)
 {
-	struct sim_node *node = NULL;
+	struct esim_node *node = NULL;
 
-	for (uint32_t n = 0; n < SIM_NODES && !node; n++) {
+	for (uint32_t n = 0; n < ESIM_NODES && !node; n++) {
 		node = !sim->nodes[n].known ? &sim->nodes[n] : NULL;
 	}
 	ASSERT(node);
-	*node = (struct sim_node){.known = true, .up = true, .slots = slots, .spot = spot};
+	*node = (struct esim_node){.known = true, .up = true, .slots = slots, .spot = spot};
 	snprintf(node->name, sizeof(node->name), "node%u", ++sim->nodes_ever);
 	snprintf(node->pool, sizeof(node->pool), "%s", pool);
 	return node->name;
 }
 
-static void tell_node(struct engine_sim *sim, struct sim_node *node, enum core_event_kind kind,
+static void tell_node(struct engine_sim *sim, struct esim_node *node, enum core_event_kind kind,
 	int64_t deadline_ns)
 {
-	struct sim_item *item = tell(sim, kind);
+	struct esim_item *item = tell(sim, kind);
 
 	snprintf(item->name, sizeof(item->name), "%s", node->name);
 	snprintf(item->offer.name, sizeof(item->offer.name), "%s", node->name);
@@ -307,17 +307,17 @@ static void tell_node(struct engine_sim *sim, struct sim_node *node, enum core_e
 	node->told_ns = item->at_ns; /* what is said of one node keeps its order */
 }
 
-void sim_node_dies(struct engine_sim *sim, uint32_t n)
+void esim_node_dies(struct engine_sim *sim, uint32_t n)
 {
-	struct sim_node *node = &sim->nodes[n];
+	struct esim_node *node = &sim->nodes[n];
 
 	if (!node->up) {
 		return;
 	}
 	node->up = false;
 	node->going = false;
-	for (uint32_t r = 0; r < SIM_RUNS; r++) {
-		struct sim_run *run = &sim->runs[r];
+	for (uint32_t r = 0; r < ESIM_RUNS; r++) {
+		struct esim_run *run = &sim->runs[r];
 		bool on = false;
 
 		for (uint32_t i = 0; i < run->spots_n && is_alive(run); i++) {
@@ -330,21 +330,21 @@ void sim_node_dies(struct engine_sim *sim, uint32_t n)
 	tell_node(sim, node, CORE_NODE_GONE, 0);
 }
 
-void sim_node_goes(struct engine_sim *sim, uint32_t n, int64_t in_ns)
+void esim_node_goes(struct engine_sim *sim, uint32_t n, int64_t in_ns)
 {
-	struct sim_item *item;
+	struct esim_item *item;
 
 	if (!sim->nodes[n].up || sim->nodes[n].going) {
 		return;
 	}
 	sim->nodes[n].going = true;
 	tell_node(sim, &sim->nodes[n], CORE_NODE_GOES, sim->now_ns + in_ns);
-	item = later(sim, SIM_DIES, in_ns);
+	item = later(sim, ESIM_DIES, in_ns);
 	item->node = n;
 	snprintf(item->name, sizeof(item->name), "%s", sim->nodes[n].name);
 }
 
-void sim_node_returns(struct engine_sim *sim, uint32_t n)
+void esim_node_returns(struct engine_sim *sim, uint32_t n)
 {
 	if (sim->nodes[n].known && !sim->nodes[n].up) {
 		sim->nodes[n].up = true;
@@ -354,18 +354,18 @@ void sim_node_returns(struct engine_sim *sim, uint32_t n)
 
 static void give_back(struct engine_sim *sim, const char *name)
 {
-	for (uint32_t n = 0; n < SIM_NODES; n++) {
+	for (uint32_t n = 0; n < ESIM_NODES; n++) {
 		if (sim->nodes[n].known && strcmp(sim->nodes[n].name, name) == 0) {
-			sim_node_dies(sim, n);
+			esim_node_dies(sim, n);
 			sim->nodes[n].known = false;
 			return;
 		}
 	}
 }
 
-static void ask(struct engine_sim *sim, const struct sim_item *item)
+static void ask(struct engine_sim *sim, const struct esim_item *item)
 {
-	struct sim_item *dry;
+	struct esim_item *dry;
 
 	for (uint32_t i = 0; i < item->count; i++) {
 		bool spot = strstr(item->name, "spot") != NULL;
@@ -376,8 +376,8 @@ static void ask(struct engine_sim *sim, const struct sim_item *item)
 			snprintf(dry->name, sizeof(dry->name), "%s", item->name);
 			return;
 		}
-		name = sim_node_comes(sim, 4, item->name, spot);
-		for (uint32_t n = 0; n < SIM_NODES; n++) {
+		name = esim_node_comes(sim, 4, item->name, spot);
+		for (uint32_t n = 0; n < ESIM_NODES; n++) {
 			if (strcmp(sim->nodes[n].name, name) == 0) {
 				tell_node(sim, &sim->nodes[n], CORE_NODE_COMES, 0);
 			}
@@ -388,13 +388,13 @@ static void ask(struct engine_sim *sim, const struct sim_item *item)
 /* Nodes, ends, and what runs. The messages of one list keep their order. */
 static void list(struct engine_sim *sim)
 {
-	struct sim_faults faults = sim->faults;
-	struct sim_item *item;
+	struct esim_faults faults = sim->faults;
+	struct esim_item *item;
 
 	sim->faults.lost = 0;
 	sim->faults.in_order = true;
-	for (uint32_t n = 0; n < SIM_NODES; n++) {
-		struct sim_node *node = &sim->nodes[n];
+	for (uint32_t n = 0; n < ESIM_NODES; n++) {
+		struct esim_node *node = &sim->nodes[n];
 
 		if (node->known) {
 			tell_node(sim, node, node->up ? CORE_NODE_COMES : CORE_NODE_GONE, 0);
@@ -402,10 +402,10 @@ static void list(struct engine_sim *sim)
 			tell_node(sim, node, CORE_NODE_GONE, 0);
 		}
 	}
-	for (uint32_t r = 0; r < SIM_RUNS; r++) {
-		const struct sim_run *run = &sim->runs[r];
+	for (uint32_t r = 0; r < ESIM_RUNS; r++) {
+		const struct esim_run *run = &sim->runs[r];
 
-		if (run->state == SIM_ENDED && sim->now_ns - run->ended_ns <= KEEP_NS) {
+		if (run->state == ESIM_ENDED && sim->now_ns - run->ended_ns <= KEEP_NS) {
 			tell_run(sim, CORE_ENDED, run, run->generation);
 		}
 	}
@@ -416,7 +416,7 @@ static void list(struct engine_sim *sim)
 
 /* ---- what the core says ---- */
 
-static void command(struct engine_sim *sim, const struct sim_item *item)
+static void command(struct engine_sim *sim, const struct esim_item *item)
 {
 	switch (item->command) {
 	case CORE_DO_START:
@@ -439,38 +439,38 @@ static void command(struct engine_sim *sim, const struct sim_item *item)
 	}
 }
 
-static struct sim_item *take_command(struct engine_sim *sim, enum core_update_kind kind,
+static struct esim_item *take_command(struct engine_sim *sim, enum core_update_kind kind,
 	uint64_t job, uint64_t generation)
 {
-	struct sim_item *item = later(sim, SIM_COMMAND, delay(sim));
+	struct esim_item *item = later(sim, ESIM_COMMAND, delay(sim));
 
 	item->command = kind;
 	item->job = job;
 	item->generation = generation;
 	if (happens(sim, sim->faults.lost) && kind != CORE_DO_LIST) {
-		item->kind = SIM_EVENT; /* nothing but time */
+		item->kind = ESIM_EVENT; /* nothing but time */
 		item->event.kind = CORE_TIME;
 	}
 	return item;
 }
 
-static void take_place(struct engine_sim *sim, struct sim_item *item, const struct sched_core *core,
-	const struct core_place *place)
+static void take_place(struct engine_sim *sim, struct esim_item *item,
+	const struct sched_core *core, const struct core_place *place)
 {
-	ASSERT(place->n > 0 && place->n <= SIM_SPOTS);
+	ASSERT(place->n > 0 && place->n <= ESIM_SPOTS);
 	for (uint32_t i = 0; i < place->n; i++) {
 		const char *name = core_node_find(core, place->spots[i].node)->offer.name;
 		uint32_t n = 0;
 
-		while (n < SIM_NODES && strcmp(sim->nodes[n].name, name) != 0) {
+		while (n < ESIM_NODES && strcmp(sim->nodes[n].name, name) != 0) {
 			n++;
 		}
-		if (n < SIM_NODES) { /* else it is gone, and somebody has its place */
+		if (n < ESIM_NODES) { /* else it is gone, and somebody has its place */
 			item->place.spots[item->place.spots_n].node = n;
 			item->place.spots[item->place.spots_n++].replicas =
 				place->spots[i].replicas;
-		} else if (item->kind == SIM_COMMAND) {
-			item->kind = SIM_EVENT;
+		} else if (item->kind == ESIM_COMMAND) {
+			item->kind = ESIM_EVENT;
 			item->event.kind = CORE_REFUSED;
 			item->event.job = item->job;
 			item->event.generation = item->generation;
@@ -502,7 +502,7 @@ static void do_list(void *self)
 
 static void do_ask(void *self, const char *pool, uint32_t count)
 {
-	struct sim_item *item = take_command(self, CORE_DO_ASK, 0, 0);
+	struct esim_item *item = take_command(self, CORE_DO_ASK, 0, 0);
 
 	item->count = count;
 	snprintf(item->name, sizeof(item->name), "%s", pool);
@@ -510,7 +510,7 @@ static void do_ask(void *self, const char *pool, uint32_t count)
 
 static void do_give_back(void *self, const char *node)
 {
-	struct sim_item *item = take_command(self, CORE_DO_RETURN, 0, 0);
+	struct esim_item *item = take_command(self, CORE_DO_RETURN, 0, 0);
 
 	snprintf(item->name, sizeof(item->name), "%s", node);
 }
@@ -534,7 +534,7 @@ const struct sched_engine engine_sim = {.name = "sim",
 
 /* ---- time ---- */
 
-void sim_open(struct engine_sim *sim, uint64_t seed)
+void esim_open(struct engine_sim *sim, uint64_t seed)
 {
 	memset(sim, 0, sizeof(*sim));
 	sim->rng.state = seed;
@@ -542,14 +542,14 @@ void sim_open(struct engine_sim *sim, uint64_t seed)
 	sim->work_max_s = 600;
 }
 
-static struct sim_item *first_item(struct engine_sim *sim)
+static struct esim_item *first_item(struct engine_sim *sim)
 {
-	struct sim_item *first = NULL;
+	struct esim_item *first = NULL;
 
 	for (uint32_t i = 0; i < sim->items_n; i++) {
-		struct sim_item *item = &sim->items[i];
+		struct esim_item *item = &sim->items[i];
 
-		if (item->kind != SIM_FREE &&
+		if (item->kind != ESIM_FREE &&
 			(!first || item->at_ns < first->at_ns ||
 				(item->at_ns == first->at_ns && item->order < first->order))) {
 			first = item;
@@ -558,9 +558,9 @@ static struct sim_item *first_item(struct engine_sim *sim)
 	return first;
 }
 
-static void run_ends(struct engine_sim *sim, const struct sim_item *item)
+static void run_ends(struct engine_sim *sim, const struct esim_item *item)
 {
-	struct sim_run *run = find_run(sim, item->job);
+	struct esim_run *run = find_run(sim, item->job);
 
 	if (is_alive(run) && run->stamp == item->stamp) {
 		if (run->told) {
@@ -570,7 +570,7 @@ static void run_ends(struct engine_sim *sim, const struct sim_item *item)
 	}
 }
 
-static const struct core_event *give_event(struct engine_sim *sim, struct sim_item *item)
+static const struct core_event *give_event(struct engine_sim *sim, struct esim_item *item)
 {
 	struct core_event *event = &item->event;
 
@@ -579,43 +579,43 @@ static const struct core_event *give_event(struct engine_sim *sim, struct sim_it
 	event->node = item->name;
 	event->pool = item->name;
 	if (event->kind == CORE_LISTED) {
-		for (uint32_t r = 0; r < SIM_RUNS; r++) {
-			const struct sim_run *run = &sim->runs[r];
+		for (uint32_t r = 0; r < ESIM_RUNS; r++) {
+			const struct esim_run *run = &sim->runs[r];
 
 			if (is_alive(run)) {
 				sim->listed[event->runs_n++] = (struct core_run){.job = run->job,
 					.generation = run->generation,
-					.runs = run->state == SIM_RUNNING};
+					.runs = run->state == ESIM_RUNNING};
 			}
 		}
 	}
 	return event;
 }
 
-const struct core_event *sim_next(struct engine_sim *sim, int64_t until_ns)
+const struct core_event *esim_next(struct engine_sim *sim, int64_t until_ns)
 {
-	static struct sim_item item; /* what it was, while its place is used again */
-	struct sim_item *first;
+	static struct esim_item item; /* what it was, while its place is used again */
+	struct esim_item *first;
 
 	for (first = first_item(sim); first && first->at_ns <= until_ns; first = first_item(sim)) {
 		item = *first;
-		first->kind = SIM_FREE;
+		first->kind = ESIM_FREE;
 		sim->now_ns = item.at_ns > sim->now_ns ? item.at_ns : sim->now_ns;
 		switch (item.kind) {
-		case SIM_EVENT:
+		case ESIM_EVENT:
 			return give_event(sim, &item);
-		case SIM_COMMAND:
+		case ESIM_COMMAND:
 			command(sim, &item);
 			break;
-		case SIM_STEP:
+		case ESIM_STEP:
 			run_now(sim, item.job);
 			break;
-		case SIM_END:
+		case ESIM_END:
 			run_ends(sim, &item);
 			break;
-		case SIM_DIES:
+		case ESIM_DIES:
 			if (strcmp(sim->nodes[item.node].name, item.name) == 0) {
-				sim_node_dies(sim, item.node);
+				esim_node_dies(sim, item.node);
 			}
 			break;
 		default:

@@ -12,13 +12,13 @@
 #include "base/rng.h"
 #include "sched/engine.h"
 
-#define SIM_NODES 64u
-#define SIM_RUNS  512u
-#define SIM_ITEMS 4096u
-#define SIM_SPOTS 32u
+#define ESIM_NODES 64u
+#define ESIM_RUNS  512u
+#define ESIM_ITEMS 4096u
+#define ESIM_SPOTS 32u
 
 /* How likely what is; in thousandths. */
-struct sim_faults {
+struct esim_faults {
 	uint32_t refused; /* a start, or a rescale */
 	uint32_t lost;    /* a command or a message on its way */
 	uint32_t slow_ms; /* at most, that they take */
@@ -29,11 +29,11 @@ struct sim_faults {
 	bool in_order;    /* nothing is overtaken */
 };
 
-enum sim_run_state { SIM_NONE, SIM_STARTING, SIM_RUNNING, SIM_ENDED };
+enum esim_run_state { ESIM_NONE, ESIM_STARTING, ESIM_RUNNING, ESIM_ENDED };
 
 /* A job as the engine has it. */
-struct sim_run {
-	enum sim_run_state state;
+struct esim_run {
+	enum esim_run_state state;
 	uint64_t job;
 	uint64_t generation;
 	uint64_t stopped; /* up to this generation nothing starts any more */
@@ -42,7 +42,7 @@ struct sim_run {
 	struct {
 		uint32_t node;
 		uint32_t replicas;
-	} spots[SIM_SPOTS];
+	} spots[ESIM_SPOTS];
 	double work_s;     /* replicas times seconds, that are left */
 	int64_t worked_ns; /* up to when work_s is */
 	bool deaf;         /* ignores being told to stop */
@@ -54,7 +54,7 @@ struct sim_run {
 	uint64_t stamp; /* of the item that ends it */
 };
 
-struct sim_node {
+struct esim_node {
 	bool known; /* it was told of */
 	bool up;
 	bool going;
@@ -65,11 +65,11 @@ struct sim_node {
 	bool spot;
 };
 
-enum sim_item_kind { SIM_FREE, SIM_EVENT, SIM_COMMAND, SIM_STEP, SIM_END, SIM_DIES };
+enum esim_item_kind { ESIM_FREE, ESIM_EVENT, ESIM_COMMAND, ESIM_STEP, ESIM_END, ESIM_DIES };
 
 /* Something that will happen. */
-struct sim_item {
-	enum sim_item_kind kind;
+struct esim_item {
+	enum esim_item_kind kind;
 	int64_t at_ns;
 	uint64_t order;
 	struct core_event event; /* its pointers are into what follows */
@@ -82,20 +82,20 @@ struct sim_item {
 	uint32_t count;
 	uint64_t stamp;
 	uint32_t node;
-	struct sim_run place; /* of a start, a rescale */
+	struct esim_run place; /* of a start, a rescale */
 };
 
 struct engine_sim {
 	struct rng rng;
-	struct sim_faults faults;
+	struct esim_faults faults;
 	int64_t now_ns;
 	uint64_t order;
-	struct sim_node nodes[SIM_NODES];
+	struct esim_node nodes[ESIM_NODES];
 	uint32_t nodes_ever;
-	struct sim_run runs[SIM_RUNS];
-	struct sim_item items[SIM_ITEMS];
+	struct esim_run runs[ESIM_RUNS];
+	struct esim_item items[ESIM_ITEMS];
 	uint32_t items_n; /* room in use */
-	struct core_run listed[SIM_RUNS];
+	struct core_run listed[ESIM_RUNS];
 	double work_max_s; /* of a job */
 	uint64_t starts;   /* that had an effect */
 	uint64_t late;     /* starts that came after their stop */
@@ -106,16 +106,16 @@ struct engine_sim {
 
 extern const struct sched_engine engine_sim;
 
-void sim_open(struct engine_sim *sim, uint64_t seed);
+void esim_open(struct engine_sim *sim, uint64_t seed);
 /* A node, in a moment: its name is told. */
-const char *sim_node_comes(struct engine_sim *sim, uint32_t slots, const char *pool, bool spot);
-void sim_node_dies(struct engine_sim *sim, uint32_t node);
-void sim_node_goes(struct engine_sim *sim, uint32_t node, int64_t in_ns);
-void sim_node_returns(struct engine_sim *sim, uint32_t node);
+const char *esim_node_comes(struct engine_sim *sim, uint32_t slots, const char *pool, bool spot);
+void esim_node_dies(struct engine_sim *sim, uint32_t node);
+void esim_node_goes(struct engine_sim *sim, uint32_t node, int64_t in_ns);
+void esim_node_returns(struct engine_sim *sim, uint32_t node);
 /* The next event for the core, at most at until_ns; NULL: there is none until then. Good until the
  * next call. */
-const struct core_event *sim_next(struct engine_sim *sim, int64_t until_ns);
+const struct core_event *esim_next(struct engine_sim *sim, int64_t until_ns);
 /* Slots times jobs that start or run. */
-const struct sim_run *sim_run_of(const struct engine_sim *sim, uint64_t job);
+const struct esim_run *esim_run_of(const struct engine_sim *sim, uint64_t job);
 
 #endif

@@ -373,7 +373,7 @@ static void run_until(int64_t until_ns)
 	while (w.sim.now_ns < until_ns) {
 		int64_t wake_ns = core_wake_ns(w.core);
 		int64_t next_ns = wake_ns > 0 && wake_ns < until_ns ? wake_ns : until_ns;
-		const struct core_event *event = sim_next(&w.sim, next_ns);
+		const struct core_event *event = esim_next(&w.sim, next_ns);
 		const struct core_event time = {.kind = CORE_TIME, .now_ns = w.sim.now_ns};
 
 		if (event) {
@@ -394,7 +394,7 @@ static void add_node(uint32_t slots)
 {
 	struct core_offer offer = {.slots = slots, .price = 1};
 
-	snprintf(offer.name, sizeof(offer.name), "%s", sim_node_comes(&w.sim, slots, "", false));
+	snprintf(offer.name, sizeof(offer.name), "%s", esim_node_comes(&w.sim, slots, "", false));
 	user((struct core_event){.kind = CORE_NODE_COMES, .offer = &offer});
 }
 
@@ -410,7 +410,7 @@ static void begin_world(uint64_t seed, struct core_options options)
 	w.known = known;
 	w.options = options;
 	w.rng.state = seed ^ 0x5eed;
-	sim_open(&w.sim, seed);
+	esim_open(&w.sim, seed);
 	equal_wrong = EQUAL_RIGHT;
 	assert_int_equal(core_open(&w.core, &w.options, NULL), 0);
 	save_rows();

@@ -73,15 +73,15 @@ static void command_some(void)
 
 static void disturb_node(void)
 {
-	uint32_t n = below(SIM_NODES);
+	uint32_t n = below(ESIM_NODES);
 	struct core_event event = {.node = w.sim.nodes[n].name};
 
 	switch (below(6)) {
 	case 0:
-		sim_node_dies(&w.sim, n);
+		esim_node_dies(&w.sim, n);
 		break;
 	case 1:
-		sim_node_goes(&w.sim, n, (int64_t)below(120) * S_NS);
+		esim_node_goes(&w.sim, n, (int64_t)below(120) * S_NS);
 		break;
 	case 2:
 		event.kind = CORE_NODE_DRAIN;
@@ -92,7 +92,7 @@ static void disturb_node(void)
 		user(event);
 		break;
 	default:
-		sim_node_returns(&w.sim, n);
+		esim_node_returns(&w.sim, n);
 	}
 }
 
@@ -117,13 +117,13 @@ static void disturb(void)
 /* Nothing fails any more, everybody is back. */
 static void heal(void)
 {
-	w.sim.faults = (struct sim_faults){.slow_ms = 100};
+	w.sim.faults = (struct esim_faults){.slow_ms = 100};
 	w.crash = 0;
-	for (uint32_t n = 0; n < SIM_NODES; n++) {
-		sim_node_returns(&w.sim, n);
+	for (uint32_t n = 0; n < ESIM_NODES; n++) {
+		esim_node_returns(&w.sim, n);
 	}
 	run_until(w.sim.now_ns + 60 * S_NS);
-	for (uint32_t n = 0; n < SIM_NODES; n++) {
+	for (uint32_t n = 0; n < ESIM_NODES; n++) {
 		if (w.sim.nodes[n].known && w.sim.nodes[n].pool[0] == '\0') {
 			user((struct core_event){.kind = CORE_NODE_BACK,
 				.node = w.sim.nodes[n].name});
@@ -179,7 +179,7 @@ static void all_have_ended(uint64_t seed)
 static void live(uint64_t seed, int64_t for_ns, struct core_options options)
 {
 	begin_world(seed, options);
-	w.sim.faults = (struct sim_faults){.refused = 20,
+	w.sim.faults = (struct esim_faults){.refused = 20,
 		.lost = below(2) * 20,
 		.slow_ms = 1 + below(3) * 1500,
 		.deaf = 100,

@@ -84,6 +84,10 @@ PURE = {
     "src/agent/run_policy.c",
     "src/agent/run_vars.c",
     "src/cli/explain_sum.c",
+    "src/sched/nsga.c",
+    "src/sched/policy_pollux.c",
+    "src/sched/pollux_rows.c",
+    "src/sched/pollux_worth.c",
 }
 # What those may not reach, directly or through a header of ours.
 IMPURE = re.compile(

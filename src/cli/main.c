@@ -23,6 +23,7 @@ static const struct cli_command *const commands[] = {
 	&cli_compat,
 	&cli_report,
 	&cli_explain,
+	&cli_sim,
 	&cli_env,
 	&cli_serve,
 	&cli_net,

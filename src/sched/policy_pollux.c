@@ -7,10 +7,9 @@
  * the best fitness is granted. Types of nodes, weights and what users asked for have no part in it.
  * Pure.
  */
-#include "sched/policy_pollux.h"
-
 #include "base/err.h"
 #include "base/fault.h"
+#include "sched/policies.h"
 #include "sched/pollux_impl.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* The policy pollux: what its operators allow, the best allocations of small clusters beside all
  * that there are, and what a seed, a pin and short memory do. */
 #include "base/fault.h"
-#include "sched/policy_pollux.h"
+#include "sched/policies.h"
 #include "sched/pollux_impl.h"
 #include "seed.h"
 #include "test_adapt.h"

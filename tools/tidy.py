@@ -125,6 +125,10 @@ PURE = {
     "src/sched/core_rows.c",
     "src/sched/engine.c",
     "src/cli/explain_sum.c",
+    "src/sched/nsga.c",
+    "src/sched/policy_pollux.c",
+    "src/sched/pollux_rows.c",
+    "src/sched/pollux_worth.c",
 }
 # What those may not reach, directly or through a header of ours.
 IMPURE = re.compile(

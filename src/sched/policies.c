@@ -8,6 +8,7 @@ static const struct sched_named rows[] = {
 	{&sched_tiresias, false, false},
 	{&sched_optimus, false, false},
 	{&sched_pawl, true, false},
+	{&sched_pollux, true, true},
 };
 
 const struct sched_named *sched_policy_row(uint32_t i)

@@ -10,6 +10,7 @@
 extern const struct sched_policy sched_fifo;
 extern const struct sched_policy sched_optimus;
 extern const struct sched_policy sched_pawl;
+extern const struct sched_policy sched_pollux;
 extern const struct sched_policy sched_tiresias;
 
 struct sched_named {

@@ -42,7 +42,7 @@ def drop_times(rows: Any) -> Any:
 
 def test_the_built_in_trace() -> None:
     rows = simulate("--jobs", "40")
-    assert {row["policy"] for row in rows} >= {"fifo", "tiresias", "optimus"}
+    assert {row["policy"] for row in rows} >= {"fifo", "tiresias", "optimus", "pollux"}
     for row in rows:
         assert set(row) >= KEYS
         assert row["workload"] == "built-in" and row["jobs"] == 40

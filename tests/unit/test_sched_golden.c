@@ -1,6 +1,6 @@
 /* The simulator gives the published numbers of Tiresias and Optimus, to the last digit: average
- * time to completion, makespan and 99 % of six workloads, tuned and not. Skipped without the
- * published profiles, which PAWL_PROFILES names. */
+ * time to completion, makespan and 99 % of six workloads, tuned and not; and of Pollux about those.
+ * Skipped without the published profiles, which PAWL_PROFILES names. */
 #include "profiles.h"
 #include "sched/profile.h"
 #include "sched/sim.h"
@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #define CLOSE 1e-6 /* relative */
+#define ABOUT 0.03 /* the same */
 
 struct golden {
 	double jct_avg_s, makespan_s, jct_p99_s;
@@ -85,10 +86,32 @@ static void numbers_are_the_published_ones(void **state)
 	sched_apps_deinit(&apps);
 }
 
+/* Pollux draws lots: one of its six workloads, for time's sake. */
+static void pollux_is_about_as_published(void **state)
+{
+	const struct sched_setting setting = {16, 4, 60, 30, 0, 1};
+	struct sched_workload workload = {0};
+	struct sched_outcome outcome = {0};
+	struct sched_apps apps = {0};
+	struct pawl_err err;
+	char path[2048];
+
+	snprintf(path, sizeof(path), "%s/workloads/workload-6.csv", test_profiles());
+	assert_int_equal(sched_profiles_load(&apps, test_profiles(), &err), 0);
+	assert_int_equal(sched_workload_load(&workload, &apps, path, &err), 0);
+	assert_int_equal(
+		sched_sim_run(&outcome, sched_policy_find("pollux"), &workload, &setting, &err), 0);
+	assert_true(fabs(outcome.metrics.jct_avg_s / 2446.13 - 1) < ABOUT);
+	sched_outcome_deinit(&outcome);
+	sched_workload_deinit(&workload);
+	sched_apps_deinit(&apps);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(numbers_are_the_published_ones),
+		cmocka_unit_test(pollux_is_about_as_published),
 	};
 
 	if (test_profiles() == NULL) {

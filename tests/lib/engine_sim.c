@@ -9,7 +9,7 @@
 
 #define S_NS     1000000000LL
 #define MS_NS    1000000LL
-#define KEEP_NS  (86400 * S_NS) /* how long ends are known */
+#define KEEP_NS  (7200 * S_NS) /* how long ends are known; engines know them longer */
 #define HANGS_NS (3600 * S_NS)
 
 static bool happens(struct engine_sim *sim, uint32_t thousandths)

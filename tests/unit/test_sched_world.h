@@ -34,10 +34,11 @@ struct saved {
 /* What a user knows of a job. */
 struct known {
 	uint64_t generation;
-	enum core_state end; /* CORE_QUEUED: none yet */
-	bool cancelled;      /* it was asked for */
-	bool up;             /* after the last step */
-	uint64_t born;       /* likewise */
+	enum core_state end;     /* CORE_QUEUED: none yet */
+	enum core_reason reason; /* of the end */
+	bool cancelled;          /* it was asked for */
+	bool up;                 /* after the last step */
+	uint64_t born;           /* likewise */
 };
 
 struct world {
@@ -418,6 +419,7 @@ static void note_ends(void)
 
 		if (job && job->state >= CORE_DONE) {
 			w.known[id].end = job->state;
+			w.known[id].reason = job->reason;
 		}
 		assert_true(job || w.known[id].end != CORE_QUEUED);
 	}

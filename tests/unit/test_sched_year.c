@@ -198,7 +198,10 @@ static void all_have_ended(uint64_t seed)
 	for (uint64_t id = 1; id <= w.jobs; id++) {
 		enum core_state end = w.known[id].end;
 
-		assert_true(end == CORE_DONE || (end == CORE_CANCELLED && w.known[id].cancelled));
+		if (end != CORE_DONE && !(end == CORE_CANCELLED && w.known[id].cancelled)) {
+			fail_msg("job %llu is %s: %s", (unsigned long long)id, core_state_name(end),
+				core_reason_text(w.known[id].reason));
+		}
 	}
 }
 

@@ -238,6 +238,10 @@ struct core_job {
 	uint32_t cap;           /* likewise: replicas that it may have; 0: it does not take part */
 	uint32_t row;           /* likewise: in the policy's view */
 	bool candidate;         /* likewise: it could have some */
+	bool asked;             /* likewise: for a replica, for another job */
+	struct core_job *taker; /* likewise: for that one; NULL: it is the one who needs it */
+	uint32_t given;         /* likewise: node where that replica is */
+	struct core_job *giver; /* likewise: who is asked next */
 };
 
 /* ---- events ---- */

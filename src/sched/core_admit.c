@@ -38,15 +38,44 @@ const struct core_place *core_place_now(const struct core_job *job)
 	return core_is_up(job) ? &job->at : &job->want;
 }
 
-static bool keeps(const struct core_job *job)
+/* Replicas that nobody stops or moves: on nodes that stay, if they are enough to run; 0: none. */
+static uint32_t keeps(const struct sched_core *core, const struct core_job *job)
 {
-	return job->ask.pinned && core_is_up(job);
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < job->at.n && job->ask.pinned && core_is_up(job); i++) {
+		uint32_t n = core_node_at(core, job->at.spots[i].node);
+		enum core_node_state state = core->nodes[n].state;
+		bool stays = state == CORE_NODE_UP || state == CORE_NODE_DRAINED;
+
+		kept += stays ? job->at.spots[i].replicas : 0;
+	}
+	return kept >= job->ask.least ? kept : 0;
 }
 
 static bool is_candidate(const struct sched_core *core, const struct core_job *job)
 {
 	return core_is_up(job) || (job->state == CORE_QUEUED && job->due_ns <= core->now_ns) ||
 		(job->state == CORE_STOPPING && job->after == CORE_THEN_QUEUED);
+}
+
+/* What it has still, and may have of before, is no room. */
+static void leave_held(struct sched_core *core, const struct core_job *job)
+{
+	const struct core_place *const places[] = {&job->at, &job->old};
+
+	for (uint32_t p = 0; p < 2; p++) {
+		for (uint32_t i = 0; i < places[p]->n; i++) {
+			uint32_t id = places[p]->spots[i].node;
+			struct core_node *node = &core->nodes[core_node_at(core, id)];
+			uint32_t held = core_held_on(job, id);
+
+			if (node->state == CORE_NODE_UP &&
+				(p == 0 || place_on(&job->at, id) == 0)) {
+				node->room -= held < node->room ? held : node->room;
+			}
+		}
+	}
 }
 
 /* The slots that may be given: of nodes that stay, what nobody has who takes no part; of drained
@@ -61,14 +90,14 @@ static void count_room(struct sched_core *core)
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		const struct core_job *job = core->jobs[j];
 
-		for (uint32_t i = 0; i < job->at.n; i++) {
+		if (!job->candidate) {
+			leave_held(core, job);
+		}
+		for (uint32_t i = 0; i < job->at.n && job->candidate; i++) {
 			const struct core_spot *spot = &job->at.spots[i];
 			struct core_node *node = &core->nodes[core_node_at(core, spot->node)];
-			uint32_t held = core_held_on(job, spot->node);
 
-			if (!job->candidate && node->state == CORE_NODE_UP) {
-				node->room -= held < node->room ? held : node->room;
-			} else if (keeps(job) && node->state == CORE_NODE_DRAINED) {
+			if (node->state == CORE_NODE_DRAINED && keeps(core, job) > 0) {
 				node->room += spot->replicas;
 			}
 		}
@@ -84,7 +113,7 @@ static bool is_patient(const struct sched_core *core, const struct core_job *job
 
 static int rank_of(const struct sched_core *core, const struct core_job *job)
 {
-	if (keeps(job)) {
+	if (keeps(core, job) > 0) {
 		return 0;
 	}
 	if (is_patient(core, job)) {
@@ -141,10 +170,13 @@ static void take_own(const struct sched_core *core, struct rooms *rooms, const s
 {
 	for (uint32_t i = 0; i < job->at.n; i++) {
 		const struct core_spot *spot = &job->at.spots[i];
-		uint32_t c = class_of(&core->nodes[core_node_at(core, spot->node)]);
-		uint32_t left = rooms->left[c];
+		const struct core_node *node = &core->nodes[core_node_at(core, spot->node)];
+		uint32_t c = class_of(node);
 
-		rooms->left[c] -= spot->replicas < left ? spot->replicas : left;
+		if (node->state != CORE_NODE_GOING) { /* there is no room on those that go */
+			ASSERT(rooms->left[c] >= spot->replicas);
+			rooms->left[c] -= spot->replicas;
+		}
 	}
 }
 
@@ -201,10 +233,11 @@ static void admit_least(struct sched_core *core, uint32_t n, struct rooms *rooms
 {
 	for (uint32_t i = 0; i < n; i++) {
 		struct core_job *job = core->desk.order[i];
-		uint32_t need = keeps(job) ? job->at.replicas : job->ask.least;
+		uint32_t kept = keeps(core, job);
+		uint32_t need = kept > 0 ? kept : job->ask.least;
 		enum core_reason why = CORE_WHY_NONE;
 
-		if (keeps(job)) {
+		if (kept > 0) {
 			take_own(core, rooms, job);
 			use_quota(core, job, need);
 		} else if (!quota_holds(core, job, need, &why)) {
@@ -232,7 +265,7 @@ static void share_rest(struct sched_core *core, uint32_t n, bool to_now)
 			uint32_t now = core_place_now(job)->replicas;
 			uint32_t most = to_now && now < job->ask.most ? now : job->ask.most;
 
-			if (job->cap > 0 && job->cap < most && !keeps(job) &&
+			if (job->cap > 0 && job->cap < most && keeps(core, job) == 0 &&
 				quota_holds(core, job, 1, &why)) {
 				use_quota(core, job, 1);
 				more = true;
@@ -278,7 +311,7 @@ uint32_t core_admit(struct sched_core *core)
 		struct core_job *job = core->jobs[j];
 
 		if (!job->candidate) {
-			use_quota(core, job, job->at.replicas);
+			use_quota(core, job, core_held(job));
 			job->cap = 0;
 		}
 	}
@@ -291,7 +324,9 @@ uint32_t core_admit(struct sched_core *core)
 		for (uint32_t i = 0; i < n; i++) {
 			struct core_job *job = core->desk.order[i];
 
-			job->cap = job->cap > 0 && !keeps(job) ? job->ask.most : job->cap;
+			if (job->cap > 0 && keeps(core, job) == 0) {
+				job->cap = job->ask.most;
+			}
 		}
 	}
 	return n;

@@ -103,6 +103,41 @@ void core_bend(struct sched_core *core, uint32_t candidates)
 	}
 }
 
+/* ---- who gives a replica, so that another has one ----
+ *
+ * A job that needs one takes a free slot, or one of a job that has more than its least. Where there
+ * is neither on nodes that it may be on, others move: one gives it a replica and takes one itself,
+ * of what is free, of a third one, and so on: the shortest such chain is found.
+ */
+
+static bool is_rich(const struct core_job *job)
+{
+	return job->next.replicas > job->ask.least;
+}
+
+/* Whether it may have a replica on the node, once it has given the one that it is asked for. */
+static bool may_swap(const struct sched_core *core, const struct core_job *job,
+	const struct core_node *node)
+{
+	uint32_t spot = count_spot(core, job);
+
+	if (job->taker) {
+		spot -= core->nodes[core_node_at(core, job->given)].offer.spot ? 1 : 0;
+	}
+	return node->state == CORE_NODE_UP && core_may_use(job, node) &&
+		(!node->offer.spot || spot < job->ask.spot_most);
+}
+
+static struct core_node *find_free(struct sched_core *core, const struct core_job *job)
+{
+	for (uint32_t n = 0; n < core->nodes_n; n++) {
+		if (core->nodes[n].room > 0 && may_swap(core, job, &core->nodes[n])) {
+			return &core->nodes[n];
+		}
+	}
+	return NULL;
+}
+
 /* A node on which the job may have a replica of the other's. */
 static struct core_node *find_spare(struct sched_core *core, const struct core_job *job,
 	const struct core_job *other)
@@ -111,62 +146,104 @@ static struct core_node *find_spare(struct sched_core *core, const struct core_j
 		struct core_node *node =
 			&core->nodes[core_node_at(core, other->next.spots[i].node)];
 
-		if (node->state == CORE_NODE_UP && may_take(core, job, node)) {
+		if (may_swap(core, job, node)) {
 			return node;
 		}
 	}
 	return NULL;
 }
 
-/* One replica of whom comes last, and has most above its least. */
-static bool take_one(struct sched_core *core, struct core_job *job, uint32_t candidates)
+/* The better of two who have more than their least: who comes last, and has most above it. */
+static bool gives_rather(const struct core_job *job, const struct core_job *other)
 {
-	struct core_job *donor = NULL;
-	struct core_node *from = NULL;
+	if (job->ask.priority != other->ask.priority) {
+		return job->ask.priority < other->ask.priority;
+	}
+	return job->next.replicas - job->ask.least > other->next.replicas - other->ask.least;
+}
 
+/* Those who were not asked yet and have a replica that the job may have join those who are asked,
+ * after last. Returns the last of them; *rich: the one of them who may give without taking. */
+static struct core_job *ask_others(struct sched_core *core, struct core_job *job,
+	struct core_job *last, uint32_t candidates, struct core_job **rich)
+{
 	for (uint32_t i = 0; i < candidates; i++) {
 		struct core_job *other = core->desk.order[i];
-		uint32_t spare = other->next.replicas > other->ask.least
-			? other->next.replicas - other->ask.least
-			: 0;
 		struct core_node *node;
 
-		if (other == job || other->cap == 0 || spare == 0 ||
-			core->desk.jobs[other->row].pinned ||
-			(donor &&
-				(other->ask.priority > donor->ask.priority ||
-					(other->ask.priority == donor->ask.priority &&
-						spare <= donor->next.replicas -
-								donor->ask.least)))) {
+		if (other->cap == 0 || other->asked || core->desk.jobs[other->row].pinned) {
 			continue;
 		}
 		node = find_spare(core, job, other);
-		donor = node ? other : donor;
-		from = node ? node : from;
+		if (!node) {
+			continue;
+		}
+		other->asked = true;
+		other->taker = job;
+		other->given = node->id;
+		last->giver = other;
+		last = other;
+		if (is_rich(other) && (!*rich || gives_rather(other, *rich))) {
+			*rich = other;
+		}
 	}
-	if (donor) {
-		place_take(&donor->next, from->id, 1);
-		place_add(&job->next, from->id, 1);
-	}
-	return donor != NULL;
+	return last;
 }
 
-/* Whether free slots, and what others have above their least, hold its least. */
+/* Each gives the next one its replica, down to who needs it. */
+static void hand_down(struct core_job *from)
+{
+	for (struct core_job *job = from; job->taker; job = job->taker) {
+		place_take(&job->next, job->given, 1);
+	}
+	for (struct core_job *job = from; job->taker; job = job->taker) {
+		place_add(&job->taker->next, job->given, 1);
+	}
+}
+
+/* One replica, by the shortest chain. */
+static bool take_one(struct sched_core *core, struct core_job *job, uint32_t candidates)
+{
+	struct core_job *last = job;
+
+	for (uint32_t i = 0; i < candidates; i++) {
+		core->desk.order[i]->asked = false;
+		core->desk.order[i]->taker = NULL;
+		core->desk.order[i]->giver = NULL;
+	}
+	job->asked = true;
+	for (struct core_job *asked = job; asked; asked = asked->giver) {
+		struct core_job *rich = NULL;
+		struct core_node *node = find_free(core, asked);
+
+		if (node) {
+			hand_down(asked);
+			node->room--;
+			place_add(&asked->next, node->id, 1);
+			return true;
+		}
+		last = ask_others(core, asked, last, candidates, &rich);
+		if (rich) {
+			hand_down(rich);
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Whether free slots, and what others have above their least, are as many as its least. */
 static bool could_have(const struct sched_core *core, const struct core_job *job,
 	uint32_t candidates)
 {
 	uint32_t could = 0;
 
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
-		const struct core_node *node = &core->nodes[n];
-
-		could += node->state == CORE_NODE_UP && core_may_use(job, node) ? node->room : 0;
+		could += core->nodes[n].state == CORE_NODE_UP ? core->nodes[n].room : 0;
 	}
 	for (uint32_t i = 0; i < candidates && could < job->ask.least; i++) {
 		const struct core_job *other = core->desk.order[i];
 
-		if (other->cap > 0 && !core->desk.jobs[other->row].pinned &&
-			other->next.replicas > other->ask.least) {
+		if (other->cap > 0 && !core->desk.jobs[other->row].pinned && is_rich(other)) {
 			could += other->next.replicas - other->ask.least;
 		}
 	}

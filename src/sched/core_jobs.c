@@ -46,8 +46,7 @@ uint32_t core_held_on(const struct core_job *job, uint32_t node)
 	return at > old ? at : old;
 }
 
-/* Replicas of both, each node's counted once. */
-static uint32_t count_held(const struct core_job *job)
+uint32_t core_held(const struct core_job *job)
 {
 	uint32_t held = job->at.replicas;
 
@@ -62,7 +61,7 @@ static uint32_t count_held(const struct core_job *job)
 double core_attained_s(const struct sched_core *core, const struct core_job *job)
 {
 	return job->attained_s +
-		(double)count_held(job) * (double)(core->now_ns - job->counted_ns) / 1e9;
+		(double)core_held(job) * (double)(core->now_ns - job->counted_ns) / 1e9;
 }
 
 int64_t core_ran_ns(const struct sched_core *core, const struct core_job *job)
@@ -133,11 +132,6 @@ void core_job_stop(struct sched_core *core, struct core_job *job, enum core_afte
 	job->after = after;
 	if (after != CORE_THEN_QUEUED) {
 		place_clear(&job->want);
-	}
-	if (job->at.n == 0 && job->old.n == 0) { /* all its nodes are lost: nobody may answer */
-		tell_to_stop(core, job, 0);
-		core_job_stopped(core, job);
-		return;
 	}
 	tell_to_stop(core, job, bound_grace(core, job, grace_ns));
 }
@@ -384,8 +378,8 @@ void core_job_bereaved(struct sched_core *core, struct core_job *job, uint32_t n
 			.place = &job->at};
 		job->restarts++;
 	} else if (core_is_up(job)) {
+		/* Even with no node left it is not over before the engine says so: a start may be
+		 * on its way, and meet a node that came back. */
 		core_job_stop(core, job, CORE_THEN_QUEUED, CORE_WHY_NODE, 0);
-	} else if (job->at.n == 0 && job->old.n == 0) {
-		core_job_stopped(core, job);
 	}
 }

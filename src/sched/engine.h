@@ -9,7 +9,9 @@
  *     CORE_ENDED. Told again of the same generation, it answers again, and does nothing twice.
  *   - stop and kill mean the generation told and all before. From then on no start or rescale of
  *     those has any effect, however late it comes. Both are answered by CORE_ENDED once nothing of
- *     the job is left, at once if nothing was there.
+ *     the job is left, at once if nothing was there, and not before: also a start or rescale of
+ *     those that comes while it is still ending. The core takes no job for ended on its own, even
+ *     if all its nodes are lost.
  *   - A node that was lost may come back only without what ran on it.
  *   - list: first all nodes that there are are told again (CORE_NODE_COMES, or CORE_NODE_GONE of
  *     those told before), then the ends of what was not known to be over, then CORE_LISTED with all

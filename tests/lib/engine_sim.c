@@ -9,7 +9,7 @@
 
 #define S_NS     1000000000LL
 #define MS_NS    1000000LL
-#define KEEP_NS  (86400 * S_NS) /* how long ends are known */
+#define KEEP_NS  (7200 * S_NS) /* how long ends are known; engines know them longer */
 #define HANGS_NS (3600 * S_NS)
 
 static bool happens(struct engine_sim *sim, uint32_t thousandths)
@@ -65,22 +65,28 @@ static void tell_run(struct engine_sim *sim, enum core_event_kind kind, const st
 
 /* ---- runs ---- */
 
+static bool is_alive(const struct esim_run *run)
+{
+	return run->state == ESIM_STARTING || run->state == ESIM_RUNNING;
+}
+
 static struct esim_run *find_run(struct engine_sim *sim, uint64_t job)
 {
 	struct esim_run *none = NULL;
 
 	for (uint32_t i = 0; i < ESIM_RUNS; i++) {
 		struct esim_run *run = &sim->runs[i];
-		bool old = run->state == ESIM_NONE ||
-			(run->state == ESIM_ENDED && sim->now_ns - run->ended_ns > KEEP_NS);
+		bool old =
+			run->job == 0 || (!is_alive(run) && sim->now_ns - run->told_ns > KEEP_NS);
 
 		if (run->job == job) {
+			run->told_ns = sim->now_ns;
 			return run;
 		}
 		none = old && !none ? run : none;
 	}
 	ASSERT(none);
-	*none = (struct esim_run){.job = job};
+	*none = (struct esim_run){.job = job, .told_ns = sim->now_ns};
 	return none;
 }
 
@@ -92,11 +98,6 @@ const struct esim_run *esim_run_of(const struct engine_sim *sim, uint64_t job)
 		}
 	}
 	return NULL;
-}
-
-static bool is_alive(const struct esim_run *run)
-{
-	return run->state == ESIM_STARTING || run->state == ESIM_RUNNING;
 }
 
 static uint32_t replicas_of(const struct esim_run *run)
@@ -171,6 +172,9 @@ static void start(struct engine_sim *sim, const struct esim_item *item)
 {
 	struct esim_run *run = find_run(sim, item->job);
 
+	if (item->generation <= run->stopped && is_alive(run)) {
+		return; /* it has been told to stop, and its end will be told */
+	}
 	if (item->generation <= run->stopped) {
 		sim->late++;
 		run->by = run->state == ESIM_ENDED ? run->by : CORE_BY_NOBODY;

@@ -13,7 +13,7 @@
 #include "sched/engine.h"
 
 #define ESIM_NODES 64u
-#define ESIM_RUNS  512u
+#define ESIM_RUNS  1024u
 #define ESIM_ITEMS 4096u
 #define ESIM_SPOTS 32u
 
@@ -51,7 +51,8 @@ struct esim_run {
 	int exit_code;     /* of its end by itself, decided at its start; ended: of it */
 	enum core_by by;   /* ended */
 	int64_t ended_ns;
-	uint64_t stamp; /* of the item that ends it */
+	int64_t told_ns; /* when a command of it last came, or it last did something */
+	uint64_t stamp;  /* of the item that ends it */
 };
 
 struct esim_node {

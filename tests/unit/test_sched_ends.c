@@ -194,10 +194,13 @@ static void a_lost_node_costs_only_what_was_there(void **state)
 	assert_int_equal(update(CORE_DO_RESCALE, a)->place->replicas, 2);
 	runs(a);
 	assert_int_equal(tell_node(CORE_NODE_GONE, "a", 0), 0);
-	is(a, CORE_QUEUED, 0);
-	assert_int_equal(job(a)->failures, 0);
-	assert_non_null(update(CORE_DO_KILL, a)); /* should it come back */
+	is(a, CORE_STOPPING, 0);
+	assert_non_null(update(CORE_DO_KILL, a)); /* what was on its way may meet "b" */
 	add_node("b", 2);
+	pass(S_NS);
+	is(a, CORE_STOPPING, 0);
+	ends(a, CORE_BY_NODE, 0);
+	assert_int_equal(job(a)->failures, 0);
 	pass(S_NS);
 	is(a, CORE_STARTING, 2);
 	b = submit((struct core_ask){.least = 3, .most = 3});
@@ -241,6 +244,48 @@ static void nodes_that_go_are_left_in_time(void **state)
 	pass(40 * S_NS); /* nobody said that it is gone: it is */
 	assert_int_equal(core_node_find(t.core, 1)->state, CORE_NODE_LOST);
 	is(a, CORE_RUNNING, 2);
+}
+
+static void one_moves_so_that_another_has_slots_that_it_may_have(void **state)
+{
+	uint64_t a;
+	uint64_t b;
+
+	begin(0, 0);
+	add_node("firm", 2);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 2, .most = 2, .spot_most = 2});
+	runs(a);
+	add_node_of("spot", 2, 0, "", true);
+	b = submit((struct core_ask){.least = 2, .most = 2});
+	pass(S_NS);
+	is(a, CORE_STOPPING, 2);
+	is(b, CORE_QUEUED, 0);
+	ends(a, CORE_BY_US, 143);
+	is(a, CORE_STARTING, 2);
+	is(b, CORE_STARTING, 2);
+	assert_int_equal(job(a)->at.spots[0].node, 2);
+	assert_int_equal(job(b)->at.spots[0].node, 1);
+}
+
+static void what_leaves_a_node_that_goes_takes_no_slots_elsewhere(void **state)
+{
+	uint64_t a;
+	uint64_t b;
+
+	begin(0, 0);
+	add_node("a", 2);
+	add_node("b", 2);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 4, .pinned = true});
+	pass(S_NS);
+	runs(a);
+	is(a, CORE_RUNNING, 4);
+	add_node("c", 2);
+	assert_int_equal(tell_node(CORE_NODE_GOES, "a", 300 * S_NS), 0);
+	b = submit((struct core_ask){.least = 2, .most = 2});
+	pass(S_NS);
+	is(b, CORE_STARTING, 2); /* "a" has nothing on "c" */
 }
 
 static void a_ring_is_opened(void **state)
@@ -319,6 +364,8 @@ int main(void)
 		cmocka_unit_test(a_lost_node_costs_only_what_was_there),
 		cmocka_unit_test(a_script_that_lost_a_node_is_started_again),
 		cmocka_unit_test(nodes_that_go_are_left_in_time),
+		cmocka_unit_test(one_moves_so_that_another_has_slots_that_it_may_have),
+		cmocka_unit_test(what_leaves_a_node_that_goes_takes_no_slots_elsewhere),
 		cmocka_unit_test(a_ring_is_opened),
 		cmocka_unit_test(what_is_stray_is_killed_and_what_was_not_heard_is_said_again),
 	};

@@ -21,6 +21,7 @@
 #define SAVED_MAX 4096u
 #define KNOWN_MAX 131072u /* jobs of a life */
 #define STOP_S    1800    /* in which a stop is answered, for all that may be lost */
+#define CRASHES   3u /* of a minute: each makes a hundred events, of which one may be another */
 
 /* A record, as a store would have it. */
 struct saved {
@@ -33,8 +34,11 @@ struct saved {
 /* What a user knows of a job. */
 struct known {
 	uint64_t generation;
-	enum core_state end; /* CORE_QUEUED: none yet */
-	bool cancelled;      /* it was asked for */
+	enum core_state end;     /* CORE_QUEUED: none yet */
+	enum core_reason reason; /* of the end */
+	bool cancelled;          /* it was asked for */
+	bool up;                 /* after the last step */
+	uint64_t born;           /* likewise */
 };
 
 struct world {
@@ -44,13 +48,17 @@ struct world {
 	struct rng rng; /* of users, and of crashes */
 	struct saved saved[SAVED_MAX];
 	uint32_t saved_n;
-	struct known *known; /* by id */
-	uint64_t jobs;       /* ids up to this were told to users */
-	uint64_t events;     /* so far */
-	uint64_t decisions;  /* seen */
-	uint32_t crash;      /* thousandths, of an event */
-	uint32_t compare;    /* likewise: a restored core is compared with the live one */
+	struct known *known;            /* by id */
+	uint64_t jobs;                  /* ids up to this were told to users */
+	uint64_t events;                /* so far */
+	uint64_t decisions;             /* seen */
+	uint32_t returning[ESIM_NODES]; /* ids of nodes, after the last step */
+	uint32_t returning_n;
+	uint32_t crash;   /* thousandths, of an event */
+	uint32_t compare; /* likewise: a restored core is compared with the live one */
 	uint64_t crashes;
+	int64_t minute_ns;  /* the newest in which there was one, its begin */
+	uint32_t in_minute; /* crashes of it */
 };
 
 static struct world w;
@@ -121,17 +129,21 @@ static struct sched_core *restore(void)
 
 /* ---- what must be true ---- */
 
+static uint32_t replicas_on(const struct core_place *place, uint32_t node)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < place->n; i++) {
+		n += place->spots[i].node == node ? place->spots[i].replicas : 0;
+	}
+	return n;
+}
+
 static uint32_t held_on(const struct core_job *job, uint32_t node)
 {
-	uint32_t at = 0;
-	uint32_t old = 0;
+	uint32_t at = replicas_on(&job->at, node);
+	uint32_t old = replicas_on(&job->old, node);
 
-	for (uint32_t i = 0; i < job->at.n; i++) {
-		at += job->at.spots[i].node == node ? job->at.spots[i].replicas : 0;
-	}
-	for (uint32_t i = 0; i < job->old.n; i++) {
-		old += job->old.spots[i].node == node ? job->old.spots[i].replicas : 0;
-	}
 	return at > old ? at : old;
 }
 
@@ -196,42 +208,137 @@ static void check_job(const struct core_job *job, int64_t now_ns)
 	}
 }
 
-/* Right after a decision: nobody waits for whom others could shrink, or for less priority. */
-static void check_decision(void)
+/* It is up as it was before the step, and nobody may stop it: it has what it has. */
+static bool is_fixed(const struct core_job *job)
+{
+	return job->ask.pinned && job->id <= w.jobs && w.known[job->id].up &&
+		job->born == w.known[job->id].born;
+}
+
+/* The decision could give its slots. What pools make of nodes comes after it: those that it took
+ * back count from the next one on, those that it lets go counted still. */
+static bool was_given(const struct core_node *node, const struct core_event *event)
+{
+	bool back = event->kind == CORE_NODE_BACK && strcmp(event->node, node->offer.name) == 0;
+	bool was = false;
+
+	for (uint32_t i = 0; i < w.returning_n; i++) {
+		was = was || w.returning[i] == node->id;
+	}
+	return node->state == CORE_NODE_UP
+		? !was || back
+		: node->state == CORE_NODE_DRAINED && node->returning && !was;
+}
+
+/* Slots that somebody may have, of nodes that stay, and of those that can be taken away. */
+struct rooms {
+	int64_t firm;
+	int64_t spot;
+};
+
+static void count_rooms(const struct core_event *event, struct rooms *rooms)
 {
 	const struct core_job *const *jobs;
 	const struct core_node *nodes;
 	uint32_t jobs_n = core_jobs(w.core, &jobs);
 	uint32_t nodes_n = core_nodes(w.core, &nodes);
-	int64_t spare = 0;
 
+	*rooms = (struct rooms){0};
 	for (uint32_t n = 0; n < nodes_n; n++) {
-		spare += nodes[n].state == CORE_NODE_UP ? nodes[n].offer.slots : 0;
-	}
-	for (uint32_t j = 0; j < jobs_n; j++) { /* what cannot be had from whom */
-		const struct core_job *job = jobs[j];
-		uint32_t own = job->ask.pinned ? job->want.replicas : job->ask.least;
-		bool leaves = job->state == CORE_STOPPING && job->after != CORE_THEN_QUEUED;
+		int64_t left = was_given(&nodes[n], event) ? nodes[n].offer.slots : 0;
 
-		spare -= leaves ? job->at.replicas : job->want.n > 0 ? own : 0;
+		for (uint32_t j = 0; j < jobs_n && left > 0; j++) {
+			const struct core_job *job = jobs[j];
+
+			if (job->state == CORE_STOPPING && job->after != CORE_THEN_QUEUED) {
+				left -= held_on(job, nodes[n].id);
+			} else if (is_fixed(job)) {
+				left -= replicas_on(&job->want, nodes[n].id);
+			}
+		}
+		assert_true(left >= 0);
+		*(nodes[n].offer.spot ? &rooms->spot : &rooms->firm) += left;
 	}
+}
+
+/* Whether all those who are to have slots, and are not of less priority, and the job can have their
+ * least together; of each, as many as it may are on spot nodes, as far as there are. */
+static bool could_have(const struct core_job *job, const struct rooms *rooms)
+{
+	const struct core_job *const *jobs;
+	uint32_t jobs_n = core_jobs(w.core, &jobs);
+	int64_t all = 0;
+	int64_t spot = 0;
+
+	for (uint32_t o = 0; o < jobs_n; o++) {
+		const struct core_ask *ask = &jobs[o]->ask;
+		bool first = jobs[o]->want.n > 0 && !is_fixed(jobs[o]) &&
+			ask->priority >= job->ask.priority;
+
+		if (first || jobs[o] == job) {
+			all += ask->least;
+			spot += ask->spot_most < ask->least ? ask->spot_most : ask->least;
+		}
+	}
+	return all - (spot < rooms->spot ? spot : rooms->spot) <= rooms->firm;
+}
+
+static void check_spot(const struct core_job *job)
+{
+	uint32_t spot = 0;
+
+	for (uint32_t i = 0; i < job->want.n; i++) {
+		const struct core_node *node = core_node_find(w.core, job->want.spots[i].node);
+
+		assert_non_null(node);
+		spot += node->offer.spot ? job->want.spots[i].replicas : 0;
+	}
+	assert_true(spot <= job->ask.spot_most);
+}
+
+/* Right after a decision: nobody waits for whom others could shrink, or move, or for less priority.
+ */
+static void check_decision(const struct core_event *event)
+{
+	const struct core_job *const *jobs;
+	uint32_t jobs_n = core_jobs(w.core, &jobs);
+	struct rooms rooms;
+
+	count_rooms(event, &rooms);
 	for (uint32_t j = 0; j < jobs_n; j++) {
 		const struct core_job *job = jobs[j];
-		int64_t lower = 0; /* of those that it comes before */
 		bool waits = job->state == CORE_QUEUED && job->due_ns <= w.sim.now_ns &&
-			job->want.n == 0 && job->cap == 0 && job->wait != CORE_WHY_QUEUE_QUOTA &&
+			job->want.n == 0 && job->wait != CORE_WHY_QUEUE_QUOTA &&
 			job->wait != CORE_WHY_OWNER_QUOTA;
 
-		for (uint32_t o = 0; o < jobs_n; o++) {
-			lower += jobs[o]->want.n > 0 && !jobs[o]->ask.pinned &&
-					jobs[o]->ask.priority < job->ask.priority
-				? jobs[o]->ask.least
-				: 0;
-		}
-		if (waits && spare + lower >= job->ask.least) {
-			fail_msg("job %llu of %u waits: %s; %lld could be had",
+		check_spot(job);
+		if (waits && could_have(job, &rooms)) {
+			fail_msg("job %llu of %u waits, and could have them: %s",
 				(unsigned long long)job->id, job->ask.least,
-				core_reason_text(job->wait), (long long)(spare + lower));
+				core_reason_text(job->wait));
+		}
+	}
+}
+
+/* What was true before the next step. */
+static void note_before(void)
+{
+	const struct core_job *const *jobs;
+	const struct core_node *nodes;
+	uint32_t jobs_n = core_jobs(w.core, &jobs);
+	uint32_t nodes_n = core_nodes(w.core, &nodes);
+
+	for (uint32_t j = 0; j < jobs_n; j++) {
+		if (jobs[j]->id <= w.jobs) {
+			w.known[jobs[j]->id].up = is_up(jobs[j]);
+			w.known[jobs[j]->id].born = jobs[j]->born;
+		}
+	}
+	w.returning_n = 0;
+	for (uint32_t n = 0; n < nodes_n; n++) {
+		if (nodes[n].returning) {
+			assert_true(w.returning_n < ESIM_NODES);
+			w.returning[w.returning_n++] = nodes[n].id;
 		}
 	}
 }
@@ -279,7 +386,7 @@ static void compare_with_stored(void)
 	core_close(other);
 }
 
-static void check_all(void)
+static void check_all(const struct core_event *event)
 {
 	const struct core_job *const *jobs;
 	uint32_t jobs_n = core_jobs(w.core, &jobs);
@@ -295,9 +402,10 @@ static void check_all(void)
 	}
 	if (decisions != w.decisions) {
 		w.decisions = decisions;
-		check_decision();
+		check_decision(event);
 	}
 	assert_int_equal(refused, 0);
+	note_before();
 	if (rng_below(&w.rng, 1000) < w.compare) {
 		compare_with_stored();
 	}
@@ -311,6 +419,7 @@ static void note_ends(void)
 
 		if (job && job->state >= CORE_DONE) {
 			w.known[id].end = job->state;
+			w.known[id].reason = job->reason;
 		}
 		assert_true(job || w.known[id].end != CORE_QUEUED);
 	}
@@ -318,8 +427,20 @@ static void note_ends(void)
 
 /* ---- steps ---- */
 
+static bool crashes(void)
+{
+	bool fresh = w.sim.now_ns - w.minute_ns >= 60 * S_NS;
+
+	return rng_below(&w.rng, 1000) < w.crash && (fresh || w.in_minute < CRASHES);
+}
+
 static void crash_now(void)
 {
+	if (w.sim.now_ns - w.minute_ns >= 60 * S_NS) {
+		w.minute_ns = w.sim.now_ns;
+		w.in_minute = 0;
+	}
+	w.in_minute++;
 	w.crashes++;
 	core_close(w.core);
 	w.core = restore();
@@ -330,7 +451,7 @@ static void carry_out(void)
 {
 	uint32_t n;
 	const struct core_update *updates = core_updates(w.core, &n);
-	bool dies = rng_below(&w.rng, 1000) < w.crash;
+	bool dies = crashes();
 	uint32_t first = dies ? (uint32_t)rng_below(&w.rng, n + 1) : n;
 
 	for (uint32_t i = 0; i < first; i++) {
@@ -348,7 +469,7 @@ static int take(const struct core_event *event, uint64_t *job)
 	int rv = core_step(w.core, event, &id, NULL);
 
 	w.events++;
-	if (rng_below(&w.rng, 1000) < w.crash) { /* before anything of it is stored */
+	if (crashes()) { /* before anything of it is stored */
 		crash_now();
 		carry_out();
 		return PAWL_ECANCELED;
@@ -359,7 +480,7 @@ static int take(const struct core_event *event, uint64_t *job)
 		w.known[id] = (struct known){0};
 		*job = id;
 	}
-	check_all();
+	check_all(event);
 	note_ends();
 	if (rv == 0) {
 		carry_out();

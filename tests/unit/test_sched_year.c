@@ -5,13 +5,15 @@
  */
 #include "test_sched_world.h"
 
+#include "sched/policies.h"
 #include "seed.h"
 
-#define LIVES     40u
-#define HOUR_NS   (3600 * S_NS)
-#define RETRIES   100000u
-#define DRAIN_H   200
-#define JOBS_MANY 24u /* that are not over: users wait then */
+#define LIVES         40u
+#define LIVES_OF_PAWL 4u
+#define HOUR_NS       (3600 * S_NS)
+#define RETRIES       100000u
+#define DRAIN_H       200
+#define JOBS_MANY     24u /* that are not over: users wait then */
 
 static uint64_t first_seed;
 
@@ -39,6 +41,26 @@ static uint32_t below(uint32_t n)
 	return (uint32_t)rng_below(&w.rng, n);
 }
 
+/* What a job has learned of itself; each a little other. */
+static void tell_hints(uint64_t job)
+{
+	struct sched_hints hints = {.fitted = true,
+		.perf = {.alpha_c = 0.05,
+			.beta_c = 0.001 * (1 + below(4)),
+			.alpha_r = 0.01,
+			.beta_r = 0.001 * (1 + below(8)),
+			.alpha_n = 0.05,
+			.beta_n = 0.002,
+			.gamma = 2},
+		.noise = {.sqr = 1, .var = 1 + below(40)},
+		.bounds = {.init = 64, .max = 1024, .least = 8, .most = 256, .accumulate = true},
+		.replicas_profiled = 1 + below(4),
+		.progress = below(1000),
+		.progress_end = 5000};
+
+	user((struct core_event){.kind = CORE_HINTS, .job = job, .hints = &hints});
+}
+
 static void submit(void)
 {
 	const struct core_job *const *jobs;
@@ -55,7 +77,11 @@ static void submit(void)
 	ask.in_place = below(2) == 0;
 	ask.pinned = below(8) == 0;
 	ask.spot_most = below(2) == 0 ? ask.most : below(3);
-	take(&(struct core_event){.kind = CORE_SUBMIT, .now_ns = w.sim.now_ns, .ask = &ask}, &id);
+	if (take(&(struct core_event){.kind = CORE_SUBMIT, .now_ns = w.sim.now_ns, .ask = &ask},
+		    &id) == 0 &&
+		below(2) == 0) {
+		tell_hints(id);
+	}
 }
 
 static void command_some(void)
@@ -172,12 +198,16 @@ static void all_have_ended(uint64_t seed)
 	for (uint64_t id = 1; id <= w.jobs; id++) {
 		enum core_state end = w.known[id].end;
 
-		assert_true(end == CORE_DONE || (end == CORE_CANCELLED && w.known[id].cancelled));
+		if (end != CORE_DONE && !(end == CORE_CANCELLED && w.known[id].cancelled)) {
+			fail_msg("job %llu is %s: %s", (unsigned long long)id, core_state_name(end),
+				core_reason_text(w.known[id].reason));
+		}
 	}
 }
 
 static void live(uint64_t seed, int64_t for_ns, struct core_options options)
 {
+	print_message("life %llu\n", (unsigned long long)seed); /* before all that may abort */
 	begin_world(seed, options);
 	w.sim.faults = (struct esim_faults){.refused = 20,
 		.lost = below(2) * 20,
@@ -202,7 +232,6 @@ static void live(uint64_t seed, int64_t for_ns, struct core_options options)
 static void hours_of_a_cluster_of_its_own_nodes(void **state)
 {
 	for (uint32_t i = 0; i < LIVES; i++) {
-		print_message("life %llu\n", (unsigned long long)(first_seed + i));
 		live(first_seed + i, HOUR_NS, usual());
 	}
 }
@@ -218,6 +247,20 @@ static void hours_of_a_cluster_that_grows_and_shrinks(void **state)
 	}
 }
 
+static void hours_under_the_policy_that_users_have(void **state)
+{
+	struct core_options options = usual();
+
+	options.pools = pools;
+	options.pools_n = 2;
+	options.policy = &sched_pawl;
+	for (uint32_t i = 0; i < LIVES_OF_PAWL; i++) {
+		live(first_seed + i, HOUR_NS, options);
+	}
+}
+
+/* Seed 77: all holds through the year, but at its end a job is cancelled of which the test has not
+ * noted that it was asked for. The cause is not known yet. */
 static void a_year(void **state)
 {
 	struct core_options options = usual();
@@ -237,6 +280,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(hours_of_a_cluster_of_its_own_nodes),
 		cmocka_unit_test(hours_of_a_cluster_that_grows_and_shrinks),
+		cmocka_unit_test(hours_under_the_policy_that_users_have),
 		cmocka_unit_test(a_year),
 	};
 	int rv;

@@ -35,15 +35,15 @@ enum option {
 };
 
 static const struct cli_option options[] = {
-	[POLICY] = {"--policy", 0, "NAME[,NAME…]",
-		"who gets what; all there are, if none is named"},
+	[POLICY] = {"--policy", 0, "NAMES",
+		"who decides, as fifo,optimus; all there are, if none is named"},
 	[PROFILES] = {"--profiles", 0, "DIR", "measured applications; else the built-in models"},
 	[NODES] = {"--nodes", 0, "N", "of the cluster (16)"},
 	[GPUS] = {"--gpus", 0, "N", "of each node, a replica each (4)"},
 	[INTERVAL] = {"--interval", 0, "S", "between two decisions (60)"},
 	[RESTART] = {"--restart", 0, "S", "that a job stands still when its replicas change (30)"},
-	[INTERFERENCE] = {"--interference", 0, "SHARE",
-		"of their speed that jobs lose which share a node, both on several (0)"},
+	[INTERFERENCE] = {"--interference", 0, "X",
+		"of its speed that a spread job loses beside another one (0)"},
 	[JOBS] = {"--jobs", 0, "N", "of the built-in trace (160)"},
 	[SEED] = {"--seed", 0, "N", "of the built-in trace, and of policies (1)"},
 	[COMPARE] = {"--compare", 0, NULL, "policies side by side, each beside the first"},

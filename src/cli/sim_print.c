@@ -5,8 +5,9 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <string.h>
 
-#define NAME_COLUMN 32 /* characters of a workload's name */
+#define NAME_COLUMN 32 /* of a workload's name, of which the end is shown */
 
 /* What is compared. */
 static const struct {
@@ -27,6 +28,15 @@ const struct sched_metrics *sim_metrics(const struct sim_table *table, uint32_t 
 	return &table->metrics[workload * table->policies_n + policy];
 }
 
+/* What a row shows, all doubles. */
+static const size_t shown[] = {offsetof(struct sched_metrics, jct_avg_s),
+	offsetof(struct sched_metrics, jct_p50_s), offsetof(struct sched_metrics, jct_p99_s),
+	offsetof(struct sched_metrics, makespan_s), offsetof(struct sched_metrics, rho_max),
+	offsetof(struct sched_metrics, rho_over_2),
+	offsetof(struct sched_metrics, restarts_per_job),
+	offsetof(struct sched_metrics, restart_share), offsetof(struct sched_metrics, utilisation),
+	offsetof(struct sched_metrics, cost_h), offsetof(struct sched_metrics, solve_p50_s)};
+
 static double get(const struct sched_metrics *metrics, size_t offset)
 {
 	return *(const double *)(const void *)((const char *)metrics + offset);
@@ -44,14 +54,22 @@ static double mean_of(const struct sim_table *table, uint32_t policy, size_t off
 
 /* ---- for people ---- */
 
+static void print_name(const char *name)
+{
+	size_t len = strlen(name);
+
+	printf("%-*s", NAME_COLUMN, name + (len > NAME_COLUMN ? len - NAME_COLUMN : 0));
+}
+
 static void print_row(const char *workload, const char *policy, uint32_t jobs,
 	const struct sched_metrics *m)
 {
-	printf("%-*.*s %-9s %4u %8.0f %8.0f %8.0f %9.0f %6.2f %5.1f %6.2f %5.1f %5.1f %7.0f",
-		NAME_COLUMN, NAME_COLUMN, workload, policy, jobs, m->jct_avg_s, m->jct_p50_s,
-		m->jct_p99_s, m->makespan_s, m->rho_max, m->rho_over_2 * 100, m->restarts_per_job,
-		m->restart_share * 100, m->utilisation * 100, m->cost_h);
-	printf(" %7.2f\n", m->solve_p50_s * 1e3);
+	print_name(workload);
+	printf(" %-9s %4u %8.0f %8.0f %8.0f %9.0f %6.2f %5.1f %6.2f %5.1f %5.1f %7.0f", policy,
+		jobs, m->jct_avg_s, m->jct_p50_s, m->jct_p99_s, m->makespan_s, m->rho_max,
+		m->rho_over_2 * 100, m->restarts_per_job, m->restart_share * 100,
+		m->utilisation * 100, m->cost_h);
+	printf(" %7.3f\n", m->solve_p50_s * 1e3);
 }
 
 /* Over workloads; jobs of all. */
@@ -60,19 +78,9 @@ static void print_mean(const struct sim_table *table, uint32_t policy)
 	struct sched_metrics mean = {0};
 	uint32_t jobs = 0;
 
-#define MEAN(field) mean.field = mean_of(table, policy, offsetof(struct sched_metrics, field))
-	MEAN(jct_avg_s);
-	MEAN(jct_p50_s);
-	MEAN(jct_p99_s);
-	MEAN(makespan_s);
-	MEAN(rho_max);
-	MEAN(rho_over_2);
-	MEAN(restarts_per_job);
-	MEAN(restart_share);
-	MEAN(utilisation);
-	MEAN(cost_h);
-	MEAN(solve_p50_s);
-#undef MEAN
+	for (size_t i = 0; i < sizeof(shown) / sizeof(*shown); i++) {
+		*(double *)(void *)((char *)&mean + shown[i]) = mean_of(table, policy, shown[i]);
+	}
 	for (uint32_t w = 0; w < table->workloads_n; w++) {
 		jobs += table->workloads[w].n;
 	}
@@ -116,7 +124,7 @@ static void print_compared_row(const char *name, const struct sim_table *table, 
 {
 	double first = 0;
 
-	printf("%-*.*s", NAME_COLUMN, NAME_COLUMN, name);
+	print_name(name);
 	for (uint32_t p = 0; p < table->policies_n; p++) {
 		double value = w < 0 ? mean_of(table, p, offset)
 				     : get(sim_metrics(table, (uint32_t)w, p), offset);

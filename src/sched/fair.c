@@ -164,6 +164,14 @@ static double take_share(const struct fair *fair, struct alone *alone, double sh
 	return 1 / rate;
 }
 
+/* Seconds until a job's first step, where there is room: the next round, and its start. */
+static double wait_start(const struct sched_setting *setting, double at_s)
+{
+	double round = fmax(ceil(at_s / setting->interval_s), 1);
+
+	return round * setting->interval_s - at_s + setting->restart_s;
+}
+
 int sched_fair_fill(struct sched_life *lives, const struct sched_workload *workload,
 	const struct sched_setting *setting, bool adapts, struct pawl_err *err)
 {
@@ -181,7 +189,9 @@ int sched_fair_fill(struct sched_life *lives, const struct sched_workload *workl
 		if (all) {
 			double share = fair.all / count_around(&fair, lives, j);
 
-			lives[j].rho = lives[j].jct_s / take_share(&fair, alone, share);
+			lives[j].rho = lives[j].jct_s /
+				(wait_start(setting, workload->jobs[j].at_s) +
+					take_share(&fair, alone, share));
 		}
 	}
 	for (uint32_t i = 0; i < fair.n; i++) {

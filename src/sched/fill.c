@@ -40,7 +40,9 @@ bool sched_fill_keep(struct sched_fill *fill, const struct sched_job *job,
 		}
 		return false;
 	}
-	memcpy(grant->nodes, job->nodes, job->replicas * sizeof(*job->nodes));
+	if (taken > 0) {
+		memcpy(grant->nodes, job->nodes, taken * sizeof(*job->nodes));
+	}
 	grant->replicas = job->replicas;
 	fill->all -= job->replicas;
 	return true;

@@ -385,18 +385,22 @@ static void sum_lives(const struct sim *sim, const struct sched_life *lives,
 	uint32_t n = sim->workload->n;
 	double attained = 0;
 	double lost = 0;
+	uint32_t over = 0;
+	uint32_t restarts = 0;
 
 	for (uint32_t j = 0; j < n; j++) {
 		metrics->jct_avg_s += lives[j].jct_s / n;
 		metrics->makespan_s = fmax(metrics->makespan_s, lives[j].end_s);
 		metrics->rho_avg += lives[j].rho / n;
 		metrics->rho_max = fmax(metrics->rho_max, lives[j].rho);
-		metrics->rho_over_2 += (lives[j].rho > 2) / (double)n;
-		metrics->restarts_per_job += lives[j].restarts / (double)n;
+		over += lives[j].rho > 2;
+		restarts += lives[j].restarts;
 		metrics->outside += sim->jobs[j].outside;
 		attained += lives[j].attained;
 		lost += lives[j].lost;
 	}
+	metrics->rho_over_2 = over / (double)n;
+	metrics->restarts_per_job = restarts / (double)n;
 	metrics->restart_share = lost / attained;
 	metrics->utilisation =
 		attained / (metrics->makespan_s * sim->setting->nodes * sim->setting->slots);

@@ -117,6 +117,26 @@ def test_bad_options_are_named(options: list[str], code: int, says: str) -> None
     assert says in done.stderr and done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ("", "placements.csv:1: not all placements"),
+        ("1,4,0.4,0.01\n15,4,0.4,0.01\n", "placements.csv:3: placement 15: 1 to 4 digits"),
+        ("1,4,0.4,nan\n", "placements.csv:2: column 4: nan is no number"),
+        ("1,4,0.4,0.5\n", "placements.csv:2: a step is not longer than its reducing"),
+        ("1,4,0.4,0.1,7\n", "placements.csv:2: 5 columns, not 4"),
+        ("1,4.5,0.4,0.1\n", "placements.csv:2: column 2: 4.5 is no whole number"),
+    ],
+)
+def test_bad_profiles_are_named(tmp_path: Path, lines: str, says: str) -> None:
+    folder = tmp_path / "traces/bert"
+    folder.mkdir(parents=True)
+    (folder / "placements.csv").write_text("placement,local_bsz,step_time,sync_time\n" + lines)
+    done = program.run("sim", "--profiles", tmp_path)
+    assert done.returncode == 4 and done.stdout == ""
+    assert f"{folder}/{says}" in done.stderr and done.stderr.count("\n") == 1
+
+
 def test_published_numbers() -> None:
     """One of those that tests/unit/test_sched_golden.c has all of."""
     profiles = find_profiles()

@@ -59,7 +59,9 @@ static void numbers_are_the_published_ones(void **state)
 	struct sched_apps apps = {0};
 	struct pawl_err err;
 
-	assert_int_equal(sched_profiles_load(&apps, test_profiles(), &err), 0);
+	if (sched_profiles_load(&apps, test_profiles(), &err) != 0) {
+		fail_msg("%s", err.msg);
+	}
 	for (size_t c = 0; c < COLUMNS_N; c++) {
 		const struct sched_named *policy = sched_policy_find(columns[c].policy);
 

@@ -226,8 +226,8 @@ static void run_alike(struct sched_outcome *outcome, const char *policy, const c
 	sched_apps_deinit(&apps);
 }
 
-/* Alone with all slots, or each of two with a half: it took as long as it would have alone on its
- * share, and the wait for the first round, and the start. */
+/* Alone with all slots, or each of two with a half: as long as it takes alone on its share. The end
+ * of an epoch is a whole second. */
 static void shares_that_are_fair_are_told_so(void **state)
 {
 	const struct sched_setting setting = {2, 4, 60, 30, 0, 1, NULL, NULL, NULL};
@@ -237,10 +237,7 @@ static void shares_that_are_fair_are_told_so(void **state)
 
 		run_alike(&outcome, "fifo", "cifar10", jobs, 8 / jobs, 2048, &setting);
 		for (uint32_t j = 0; j < jobs; j++) {
-			const struct sched_life *life = &outcome.lives[j];
-			double alone = life->jct_s / life->rho;
-
-			assert_true(life->rho > 1 && fabs(life->jct_s - alone - 90) < 60);
+			assert_true(fabs(outcome.lives[j].rho - 1) < 0.02);
 		}
 		sched_outcome_deinit(&outcome);
 	}

@@ -7,7 +7,8 @@ set -euo pipefail
 packages=(
 	gcc libc6-dev clang clang-tidy pkg-config # compilers; Meson and Ninja come by pip
 	# see ARCHITECTURE.md, "Decisions"
-	liburing-dev libisal-dev libjansson-dev libssl-dev libnlopt-dev libcmocka-dev
+	liburing-dev libisal-dev libjansson-dev libssl-dev libnlopt-dev libyaml-dev libsqlite3-dev
+	libcmocka-dev
 	libfabric-dev libfabric1 # headers; the library is loaded when PAWL_TRANSPORT asks for it
 	python3-dev python3-venv
 	xfsprogs iproute2 # tests: files that can share bytes, hosts that are network namespaces

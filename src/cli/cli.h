@@ -93,6 +93,7 @@ const char *cli_time(char *buf, int64_t wall_ns);
 
 extern const struct cli_command cli_run;
 extern const struct cli_command cli_scale;
+extern const struct cli_command cli_submit;
 extern const struct cli_command cli_ckpt_ls;
 extern const struct cli_command cli_ckpt_show;
 extern const struct cli_command cli_ckpt_verify;
@@ -110,6 +111,7 @@ extern const struct cli_command cli_serve;
 extern const struct cli_command cli_net;
 extern const struct cli_command cli_env;
 extern const struct cli_command cli_explain;
+extern const struct cli_command cli_sim;
 extern const struct cli_command cli_version;
 
 #endif

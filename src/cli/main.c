@@ -10,6 +10,7 @@
 static const struct cli_command *const commands[] = {
 	&cli_run,
 	&cli_scale,
+	&cli_submit,
 	&cli_ckpt_ls,
 	&cli_ckpt_show,
 	&cli_ckpt_verify,
@@ -23,6 +24,7 @@ static const struct cli_command *const commands[] = {
 	&cli_compat,
 	&cli_report,
 	&cli_explain,
+	&cli_sim,
 	&cli_env,
 	&cli_serve,
 	&cli_net,

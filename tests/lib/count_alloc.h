@@ -1,4 +1,6 @@
 /* Counts the calls of the allocator: a test defines count_call, which each makes, in any thread.
+ * One that has ALLOC_FAILS defined before defines fail_call, too, which says whether an allocation
+ * fails, and is asked by those of shared libraries as well; old is what a realloc moves, or NULL.
  * Under a sanitizer, which has an allocator of its own, there is only a main that skips, and
  * SANITIZED is defined. */
 #ifndef TEST_COUNT_ALLOC_H
@@ -27,6 +29,13 @@ int main(void)
 
 static void count_call(void);
 
+#ifdef ALLOC_FAILS
+static int fail_call(const void *old);
+#pragma GCC visibility push(default)
+#else
+#define fail_call(old) 0
+#endif
+
 /* glibc's own, under the names it keeps for this */
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t nmemb, size_t size);
@@ -37,19 +46,19 @@ extern void __libc_free(void *ptr);
 void *malloc(size_t size)
 {
 	count_call();
-	return __libc_malloc(size);
+	return fail_call(NULL) ? NULL : __libc_malloc(size);
 }
 
 void *calloc(size_t nmemb, size_t size)
 {
 	count_call();
-	return __libc_calloc(nmemb, size);
+	return fail_call(NULL) ? NULL : __libc_calloc(nmemb, size);
 }
 
 void *realloc(void *ptr, size_t size)
 {
 	count_call();
-	return __libc_realloc(ptr, size);
+	return fail_call(ptr) ? NULL : __libc_realloc(ptr, size);
 }
 
 int posix_memalign(void **memptr, size_t alignment, size_t size)
@@ -72,6 +81,10 @@ void free(void *ptr)
 	}
 	__libc_free(ptr);
 }
+
+#ifdef ALLOC_FAILS
+#pragma GCC visibility pop
+#endif
 
 #endif
 #endif

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Dividing slots among jobs, on one core: how long it takes, and how far it may be from the least
+cost. Jobs are made up (bench/solve_bench.c). First the solver alone, which is given what each
+choice costs; then whole rounds of the policy pawl, with goodput and placing, when it remembers most
+of what jobs told and when it remembers nothing.
+
+--quick leaves out clusters of over 10,000 slots.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from _report import Report, make_parser
+
+ROOT = Path(__file__).parent.parent
+BUILD = ROOT / "build" / "bench"
+PROGRAM = "bench/solve_bench"
+GAP = 0.1  # percent, at most
+QUICK = 10000
+
+# (jobs, types, slots): milliseconds, at most, by the median
+GOALS = {(160, 1, 64): 2.0, (1000, 1, 2048): 20.0, (10000, 1, 10000): 100.0}
+COLD_MS = 5000.0  # of a first round, at most
+Size = tuple[int, int, int]
+
+
+def build() -> None:
+    if not (BUILD / "build.ninja").exists():
+        subprocess.run(["meson", "setup", BUILD], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["ninja", "-C", BUILD, PROGRAM], check=True, stdout=subprocess.DEVNULL)
+
+
+def run_sizes(slots_max: int) -> dict[str, dict[Size, list[float]]]:
+    """By what, then by jobs, types and slots: milliseconds, the median and the longest; relative
+    gap; of rounds also the milliseconds of the first one."""
+    done = subprocess.run(
+        [BUILD / PROGRAM, str(slots_max)], check=True, capture_output=True, text=True
+    )
+    found: dict[str, dict[Size, list[float]]] = {"solve": {}, "round": {}}
+    for line in done.stdout.splitlines():
+        name, jobs, types, slots, *numbers = line.split()
+        found[name][int(jobs), int(types), int(slots)] = [float(number) for number in numbers]
+    return found
+
+
+def main() -> None:
+    options = make_parser(__doc__, "clusters of 10,000 slots at most").parse_args()
+    build()
+    report = Report("solve", 21, {"choices": "a job's 19 on each type, and to wait"})
+    found = run_sizes(QUICK if options.quick else 1 << 30)
+    for name, sizes in found.items():
+        report.title(f"{name}: the median of 21; beside it the longest, and the proven gap")
+        for (jobs, types, slots), (median, longest, gap, *first) in sizes.items():
+            what = f"{jobs:,} jobs, {slots:,} slots of {types} type{'s' * (types > 1)}"
+            key = f"{name}_{jobs}_{types}_{slots}_ms"
+            beside = f"longest {longest:.2f} ms, gap {100 * gap:.2g} %"
+            if name == "solve" and (jobs, types, slots) in GOALS:
+                report.at_most(key, what, median, GOALS[jobs, types, slots], "ms", beside)
+            else:
+                report.note(key, what, median, "ms", beside)
+            for first_ms in first:
+                report.at_most(f"first_{key}", "  the first", first_ms, COLD_MS, "ms")
+    report.title("over all of them")
+    worst = max(numbers[2] for numbers in found["solve"].values())
+    report.at_most("gap_percent", "cost over the bound that is proven", 100 * worst, GAP, "%")
+    report.finish(options.json)
+
+
+if __name__ == "__main__":
+    main()

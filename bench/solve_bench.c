@@ -1,0 +1,261 @@
+/*
+ * What dividing slots among jobs takes, on one core, and how far it may be from the least cost, up
+ * to so many slots, if they are given. For bench/solve.py. A line each,
+ *   solve: jobs, types, slots of all types, median milliseconds, the longest, relative gap;
+ *   round: the same of a whole round of the policy pawl, after which a hundredth of the jobs is
+ *     replaced by others, and another hundredth tells something new; and at last the milliseconds
+ *     of its first round, when it remembers nothing.
+ * Jobs are made up: speedups that fall behind linear, by Amdahl's and by a power law, weights over
+ * two orders of magnitude, some types faster than others; or step times and noise as in Pollux.
+ */
+#include "base/clock.h"
+#include "base/rng.h"
+#include "sched/policies.h"
+#include "sched/solve.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SIZES_MAX 20u /* of a job on one type: 1, 2, 4, 8, 12 and so on to 64 */
+#define TIMES_MAX 21
+#define SEED      1u
+
+static double uniform(struct rng *rng)
+{
+	return (double)(rng_u64(rng) >> 11) / 9007199254740992.0;
+}
+
+/* As of src/sched/policy_pawl.c: the inverse of what it gains, on nodes of 4. */
+static void make_job(struct rng *rng, struct sched_choice *choices, uint32_t *n, uint32_t types)
+{
+	double weight = pow(10, 2 * uniform(rng) - 1);
+	double serial = pow(10, -4 + 3 * uniform(rng));
+	double power = 0.4 + 0.6 * uniform(rng);
+
+	choices[(*n)++] = (struct sched_choice){0, 0, weight * 1e3};
+	for (uint32_t t = 0; t < types; t++) {
+		double faster = pow(4, uniform(rng));
+
+		for (uint32_t r = 1; r <= 64; r += r < 4 ? r : 4) {
+			double speedup = faster * pow(r / (1 + serial * (r - 1)), power);
+
+			choices[(*n)++] =
+				(struct sched_choice){t, r, weight / (0.25 * speedup + 1e-3)};
+		}
+	}
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a;
+	double y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Sorts the times. */
+static void print_line(const char *what, const uint32_t *size, double *ms, double gap)
+{
+	qsort(ms, TIMES_MAX, sizeof(*ms), compare);
+	printf("%s %u %u %u %.3f %.3f %.3g", what, size[0], size[1], size[2], ms[TIMES_MAX / 2],
+		ms[TIMES_MAX - 1], gap);
+}
+
+/* ---- the solver ---- */
+
+static int do_size(uint32_t jobs, uint32_t types, uint32_t slots)
+{
+	struct rng rng = {SEED};
+	struct sched_choice *choices = malloc((1ull + SIZES_MAX * types) * jobs * sizeof(*choices));
+	uint32_t *first = malloc((jobs + 1ull) * sizeof(*first));
+	struct sched_problem problem = {choices, first, jobs, {0}, SCHED_STEPS_MAX};
+	struct sched_solution solution = {.chosen = malloc(jobs * sizeof(uint32_t))};
+	double ms[TIMES_MAX];
+	uint32_t n = 0;
+	int rv = choices && first && solution.chosen ? 0 : PAWL_ENOMEM;
+
+	for (uint32_t job = 0; job < jobs && rv == 0; job++) {
+		first[job] = n;
+		make_job(&rng, choices, &n, types);
+		first[job + 1] = n;
+	}
+	for (uint32_t t = 0; t < types; t++) {
+		problem.capacity[t] = slots / types;
+	}
+	for (int i = 0; i < TIMES_MAX && rv == 0; i++) {
+		int64_t begin_ns = clock_mono_ns();
+
+		rv = sched_solve(&problem, &solution, NULL);
+		ms[i] = (double)(clock_mono_ns() - begin_ns) / 1e6;
+	}
+	if (rv == 0) {
+		print_line("solve", (const uint32_t[]){jobs, types, slots}, ms,
+			(solution.cost - solution.bound) / solution.bound);
+		printf("\n");
+	}
+	free(choices);
+	free(first);
+	free(solution.chosen);
+	return rv;
+}
+
+/* ---- rounds ---- */
+
+struct cluster {
+	struct sched_view view;
+	struct sched_node *nodes; /* owned, as are the others */
+	struct sched_job *jobs;
+	struct sched_hints *hints;
+	uint32_t *now;     /* of each job EACH */
+	uint32_t *granted; /* the same */
+	struct sched_grant *grants;
+	uint64_t ids; /* of the last job */
+};
+#define NODE_SLOTS 4u
+#define EACH       64u /* replicas of a job, at most */
+
+static double log_uniform(struct rng *rng, double least, double most)
+{
+	return least * pow(most / least, uniform(rng));
+}
+
+static void renew_job(struct cluster *cluster, uint32_t j, struct rng *rng)
+{
+	cluster->hints[j] = (struct sched_hints){.fitted = true,
+		.perf = {.alpha_c = log_uniform(rng, 0.01, 0.3),
+			.beta_c = log_uniform(rng, 1e-4, 1e-2),
+			.alpha_r = log_uniform(rng, 1e-3, 0.1),
+			.beta_r = log_uniform(rng, 1e-4, 1e-2),
+			.alpha_n = log_uniform(rng, 1e-2, 0.3),
+			.beta_n = log_uniform(rng, 1e-4, 1e-2),
+			.gamma = log_uniform(rng, 1, 10)},
+		.noise = {1, log_uniform(rng, 1, 100)},
+		.bounds = {.init = 128, .max = 4096, .least = 16, .most = 256, .accumulate = true},
+		.replicas_profiled = EACH,
+		.progress_end = log_uniform(rng, 1e3, 1e6)};
+	cluster->jobs[j] = (struct sched_job){.id = ++cluster->ids,
+		.age_s = 3600 * uniform(rng),
+		.least = 1,
+		.most = EACH,
+		.weight = 1,
+		.restart_s = 30,
+		.hints = {&cluster->hints[j]},
+		.nodes = cluster->now + (size_t)j * EACH};
+}
+
+static int make_cluster(struct cluster *cluster, uint32_t jobs, uint32_t nodes, struct rng *rng)
+{
+	*cluster = (struct cluster){.nodes = calloc(nodes, sizeof(struct sched_node)),
+		.jobs = calloc(jobs, sizeof(struct sched_job)),
+		.hints = calloc(jobs, sizeof(struct sched_hints)),
+		.now = calloc((size_t)jobs * EACH, sizeof(uint32_t)),
+		.granted = calloc((size_t)jobs * EACH, sizeof(uint32_t)),
+		.grants = calloc(jobs, sizeof(struct sched_grant))};
+	cluster->view = (struct sched_view){0, cluster->nodes, nodes, cluster->jobs, jobs};
+	if (!cluster->nodes || !cluster->jobs || !cluster->hints || !cluster->now ||
+		!cluster->granted || !cluster->grants) {
+		return PAWL_ENOMEM;
+	}
+	for (uint32_t node = 0; node < nodes; node++) {
+		cluster->nodes[node].slots = NODE_SLOTS;
+	}
+	for (uint32_t j = 0; j < jobs; j++) {
+		renew_job(cluster, j, rng);
+	}
+	return 0;
+}
+
+static void free_cluster(struct cluster *cluster)
+{
+	free(cluster->nodes);
+	free(cluster->jobs);
+	free(cluster->hints);
+	free(cluster->now);
+	free(cluster->granted);
+	free(cluster->grants);
+}
+
+/* What was granted is so; some jobs end, and as many come behind them; some tell of other noise. */
+static void pass(struct cluster *cluster, struct rng *rng)
+{
+	uint32_t n = cluster->view.jobs_n;
+
+	for (uint32_t j = 0; j < n; j++) {
+		struct sched_job *job = &cluster->jobs[j];
+
+		job->replicas = cluster->grants[j].replicas;
+		memcpy(cluster->now + (size_t)j * EACH, cluster->grants[j].nodes,
+			job->replicas * sizeof(uint32_t));
+		job->age_s += 60;
+	}
+	for (uint32_t i = 0; i < n / 100; i++) {
+		cluster->hints[rng_below(rng, n)].noise.var *= 1.1;
+	}
+	for (uint32_t j = n - n / 100; j < n; j++) {
+		renew_job(cluster, j, rng);
+	}
+}
+
+static int decide(void *policy, struct cluster *cluster, double *ms, double *gap)
+{
+	struct sched_verdict verdict;
+	int64_t begin_ns;
+	int rv;
+
+	for (uint32_t j = 0; j < cluster->view.jobs_n; j++) {
+		cluster->grants[j] =
+			(struct sched_grant){.nodes = cluster->granted + (size_t)j * EACH};
+	}
+	begin_ns = clock_mono_ns();
+	rv = sched_pawl.decide(policy, &cluster->view, cluster->grants, &verdict, NULL);
+	*ms = (double)(clock_mono_ns() - begin_ns) / 1e6;
+	*gap = verdict.cost / verdict.bound - 1;
+	return rv;
+}
+
+static int do_rounds(uint32_t jobs, uint32_t slots)
+{
+	struct rng rng = {SEED};
+	struct cluster cluster;
+	void *policy = sched_pawl.open(SEED);
+	int rv = make_cluster(&cluster, jobs, slots / NODE_SLOTS, &rng);
+	double ms[TIMES_MAX];
+	double first_ms;
+	double gap;
+
+	rv = rv == 0 && policy ? decide(policy, &cluster, &first_ms, &gap) : PAWL_ENOMEM;
+	for (int i = 0; i < TIMES_MAX && rv == 0; i++) {
+		pass(&cluster, &rng);
+		rv = decide(policy, &cluster, &ms[i], &gap);
+	}
+	if (rv == 0) {
+		print_line("round", (const uint32_t[]){jobs, 1, slots}, ms, gap);
+		printf(" %.3f\n", first_ms);
+	}
+	sched_pawl.close(policy);
+	free_cluster(&cluster);
+	return rv;
+}
+
+int main(int argc, char **argv)
+{
+	uint32_t slots_max = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : UINT32_MAX;
+	const uint32_t sizes[][3] = {{40, 1, 64}, {160, 1, 64}, {160, 3, 66}, {160, 1, 256},
+		{160, 3, 258}, {320, 1, 512}, {1000, 1, 2048}, {1000, 3, 2049}, {2500, 1, 2500},
+		{5000, 1, 5000}, {10000, 1, 10000}, {10000, 3, 9999}, {10000, 8, 10000},
+		{10000, 1, 2500}, {20000, 1, 20000}, {40000, 1, 40000}, {300, 8, 512}};
+	const uint32_t rounds[][2] = {{160, 64}, {1000, 2048}, {10000, 10000}};
+	int rv = 0;
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes) && rv == 0; i++) {
+		if (sizes[i][2] <= slots_max) {
+			rv = do_size(sizes[i][0], sizes[i][1], sizes[i][2]);
+		}
+	}
+	for (size_t i = 0; i < sizeof(rounds) / sizeof(*rounds) && rv == 0; i++) {
+		rv = do_rounds(rounds[i][0], rounds[i][1]);
+	}
+	return rv != 0;
+}

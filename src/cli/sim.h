@@ -1,0 +1,29 @@
+/* What pawl sim has done, and how it is said. */
+#ifndef CLI_SIM_H
+#define CLI_SIM_H
+
+#include "sched/sim.h"
+
+#include <stdint.h>
+
+#define SIM_POLICIES_MAX  16u
+#define SIM_WORKLOADS_MAX 256u
+
+struct sim_table {
+	const struct sched_named *policies[SIM_POLICIES_MAX];
+	uint32_t policies_n;
+	struct sched_workload workloads[SIM_WORKLOADS_MAX];
+	uint32_t workloads_n;
+	struct sched_metrics *metrics; /* of each workload's policies: workload by workload */
+};
+
+const struct sched_metrics *sim_metrics(const struct sim_table *table, uint32_t workload,
+	uint32_t policy);
+/* A row of each workload and policy, and their means over workloads. */
+void sim_print(const struct sim_table *table);
+/* Policies side by side, beside the first of them. */
+void sim_print_compared(const struct sim_table *table);
+/* An exit code. */
+int sim_print_json(const struct sim_table *table, const struct sched_setting *setting);
+
+#endif

@@ -1,0 +1,333 @@
+/* Who takes part in a decision, and with how many replicas at most.
+ *
+ * In order, each job is given its least, as long as the quotas of its queue and its owner, and the
+ * slots of the nodes that it may be on, hold it. Who is admitted will have that: so the order says
+ * who comes first, and nothing else does. Then quotas that bind are shared out, replica by replica.
+ */
+#include "core_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Slots of each class of nodes that no admitted job needs for its least. */
+struct rooms {
+	uint32_t left[CORE_CLASSES];
+	uint32_t all[CORE_CLASSES]; /* at first */
+};
+
+static uint32_t class_of(const struct core_node *node)
+{
+	return 2 * node->offer.type + (node->offer.spot ? 1 : 0);
+}
+
+static bool class_fits(const struct core_job *job, uint32_t class)
+{
+	uint32_t type = class / 2;
+
+	return (job->ask.types == 0 || (job->ask.types >> type & 1) != 0) &&
+		(class % 2 == 0 || job->ask.spot_most > 0);
+}
+
+bool core_may_use(const struct core_job *job, const struct core_node *node)
+{
+	return class_fits(job, class_of(node));
+}
+
+const struct core_place *core_place_now(const struct core_job *job)
+{
+	return core_is_up(job) ? &job->at : &job->want;
+}
+
+/* Replicas that nobody stops or moves: on nodes that stay, if they are enough to run; 0: none. */
+static uint32_t keeps(const struct sched_core *core, const struct core_job *job)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < job->at.n && job->ask.pinned && core_is_up(job); i++) {
+		uint32_t n = core_node_at(core, job->at.spots[i].node);
+		enum core_node_state state = core->nodes[n].state;
+		bool stays = state == CORE_NODE_UP || state == CORE_NODE_DRAINED;
+
+		kept += stays ? job->at.spots[i].replicas : 0;
+	}
+	return kept >= job->ask.least ? kept : 0;
+}
+
+static bool is_candidate(const struct sched_core *core, const struct core_job *job)
+{
+	return core_is_up(job) || (job->state == CORE_QUEUED && job->due_ns <= core->now_ns) ||
+		(job->state == CORE_STOPPING && job->after == CORE_THEN_QUEUED);
+}
+
+/* What it has still, and may have of before, is no room. */
+static void leave_held(struct sched_core *core, const struct core_job *job)
+{
+	const struct core_place *const places[] = {&job->at, &job->old};
+
+	for (uint32_t p = 0; p < 2; p++) {
+		for (uint32_t i = 0; i < places[p]->n; i++) {
+			uint32_t id = places[p]->spots[i].node;
+			struct core_node *node = &core->nodes[core_node_at(core, id)];
+			uint32_t held = core_held_on(job, id);
+
+			if (node->state == CORE_NODE_UP &&
+				(p == 0 || place_on(&job->at, id) == 0)) {
+				node->room -= held < node->room ? held : node->room;
+			}
+		}
+	}
+}
+
+/* The slots that may be given: of nodes that stay, what nobody has who takes no part; of drained
+ * ones, what those have that cannot be moved. In node.room. */
+static void count_room(struct sched_core *core)
+{
+	for (uint32_t n = 0; n < core->nodes_n; n++) {
+		struct core_node *node = &core->nodes[n];
+
+		node->room = node->state == CORE_NODE_UP ? node->offer.slots : 0;
+	}
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		const struct core_job *job = core->jobs[j];
+
+		if (!job->candidate) {
+			leave_held(core, job);
+		}
+		for (uint32_t i = 0; i < job->at.n && job->candidate; i++) {
+			const struct core_spot *spot = &job->at.spots[i];
+			struct core_node *node = &core->nodes[core_node_at(core, spot->node)];
+
+			if (node->state == CORE_NODE_DRAINED && keeps(core, job) > 0) {
+				node->room += spot->replicas;
+			}
+		}
+	}
+}
+
+/* Queued for so long that those who run must give way. */
+static bool is_patient(const struct sched_core *core, const struct core_job *job)
+{
+	return job->state == CORE_QUEUED && job->want.n == 0 &&
+		core->now_ns - job->since_ns >= CORE_PATIENCE_NS;
+}
+
+static int rank_of(const struct sched_core *core, const struct core_job *job)
+{
+	if (keeps(core, job) > 0) {
+		return 0;
+	}
+	if (is_patient(core, job)) {
+		return 1;
+	}
+	return core_is_up(job) || job->want.n > 0 ? 2 : 3;
+}
+
+static int compare(const void *a, const void *b, void *user)
+{
+	const struct core_job *x = *(struct core_job *const *)a;
+	const struct core_job *y = *(struct core_job *const *)b;
+	int rx = rank_of(user, x);
+	int ry = rank_of(user, y);
+
+	if ((rx == 0) != (ry == 0)) {
+		return rx == 0 ? -1 : 1; /* what cannot be stopped has what it has */
+	}
+	if (x->ask.priority != y->ask.priority) {
+		return x->ask.priority > y->ask.priority ? -1 : 1;
+	}
+	if (rx != ry) {
+		return rx < ry ? -1 : 1;
+	}
+	return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* So many slots of classes that it may have; spot ones first, which cost less. */
+static bool take(struct rooms *rooms, const struct core_job *job, uint32_t need)
+{
+	uint32_t taken[CORE_CLASSES] = {0};
+	uint32_t spot = job->ask.spot_most < need ? job->ask.spot_most : need;
+
+	for (uint32_t kind = 2; kind-- > 0 && need > 0;) {
+		for (uint32_t c = kind; c < CORE_CLASSES; c += 2) {
+			uint32_t most = kind == 1 && spot < need ? spot : need;
+
+			if (!class_fits(job, c)) {
+				continue;
+			}
+			taken[c] = rooms->left[c] < most ? rooms->left[c] : most;
+			need -= taken[c];
+			spot -= kind == 1 ? taken[c] : 0;
+		}
+	}
+	for (uint32_t c = 0; c < CORE_CLASSES && need == 0; c++) {
+		rooms->left[c] -= taken[c];
+	}
+	return need == 0;
+}
+
+/* What it has already, it has where it is. */
+static void take_own(const struct sched_core *core, struct rooms *rooms, const struct core_job *job)
+{
+	for (uint32_t i = 0; i < job->at.n; i++) {
+		const struct core_spot *spot = &job->at.spots[i];
+		const struct core_node *node = &core->nodes[core_node_at(core, spot->node)];
+		uint32_t c = class_of(node);
+
+		if (node->state != CORE_NODE_GOING) { /* there is no room on those that go */
+			ASSERT(rooms->left[c] >= spot->replicas);
+			rooms->left[c] -= spot->replicas;
+		}
+	}
+}
+
+static bool quota_holds(const struct sched_core *core, const struct core_job *job, uint32_t more,
+	enum core_reason *why)
+{
+	uint32_t queue_max = core->options.queues[job->queue].slots_max;
+	uint32_t owner_max = core->options.owner_slots_max;
+	uint32_t owner = core_owner_of((struct sched_core *)core, job->ask.owner);
+
+	if (queue_max > 0 && core->queue_used[job->queue] + more > queue_max) {
+		*why = CORE_WHY_QUEUE_QUOTA;
+		return false;
+	}
+	if (owner_max > 0 && core->owners[owner].used + more > owner_max) {
+		*why = CORE_WHY_OWNER_QUOTA;
+		return false;
+	}
+	return true;
+}
+
+static void use_quota(struct sched_core *core, struct core_job *job, uint32_t more)
+{
+	job->cap += more;
+	core->queue_used[job->queue] += more;
+	core->owners[core_owner_of(core, job->ask.owner)].used += more;
+}
+
+/* What keeps it out; the job that is meant is the last one of more priority. */
+static void say_why(struct sched_core *core, struct core_job *job, const struct rooms *rooms,
+	uint32_t before)
+{
+	struct rooms empty = *rooms;
+
+	memcpy(empty.left, rooms->all, sizeof(empty.left));
+	job->wait = CORE_WHY_SLOTS;
+	job->wait_for = 0;
+	if (!take(&empty, job, job->ask.least)) {
+		job->wait = CORE_WHY_NODES;
+		return;
+	}
+	for (uint32_t i = before; i-- > 0;) {
+		const struct core_job *other = core->desk.order[i];
+
+		if (other->cap > 0 && other->ask.priority > job->ask.priority) {
+			job->wait = CORE_WHY_PRIORITY;
+			job->wait_for = other->id;
+			return;
+		}
+	}
+}
+
+static void admit_least(struct sched_core *core, uint32_t n, struct rooms *rooms)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct core_job *job = core->desk.order[i];
+		uint32_t kept = keeps(core, job);
+		uint32_t need = kept > 0 ? kept : job->ask.least;
+		enum core_reason why = CORE_WHY_NONE;
+
+		if (kept > 0) {
+			take_own(core, rooms, job);
+			use_quota(core, job, need);
+		} else if (!quota_holds(core, job, need, &why)) {
+			job->wait = why;
+			job->wait_for = 0;
+		} else if (!take(rooms, job, need)) {
+			say_why(core, job, rooms, i);
+		} else {
+			job->wait = CORE_WHY_NONE;
+			use_quota(core, job, need);
+		}
+	}
+}
+
+/* Of a quota that binds, who has replicas keeps them; then each has one more in turn. */
+static void share_rest(struct sched_core *core, uint32_t n, bool to_now)
+{
+	enum core_reason why;
+	bool more = true;
+
+	while (more) {
+		more = false;
+		for (uint32_t i = 0; i < n; i++) {
+			struct core_job *job = core->desk.order[i];
+			uint32_t now = core_place_now(job)->replicas;
+			uint32_t most = to_now && now < job->ask.most ? now : job->ask.most;
+
+			if (job->cap > 0 && job->cap < most && keeps(core, job) == 0 &&
+				quota_holds(core, job, 1, &why)) {
+				use_quota(core, job, 1);
+				more = true;
+			}
+		}
+	}
+}
+
+static bool any_quota(const struct sched_core *core)
+{
+	bool any = core->options.owner_slots_max > 0;
+
+	for (uint32_t q = 0; q < core->options.queues_n && !any; q++) {
+		any = core->options.queues[q].slots_max > 0;
+	}
+	return any;
+}
+
+uint32_t core_admit(struct sched_core *core)
+{
+	struct rooms rooms = {0};
+	uint32_t n = 0;
+
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		struct core_job *job = core->jobs[j];
+
+		job->candidate = is_candidate(core, job);
+		job->cap = 0;
+		if (job->candidate) {
+			core->desk.order[n++] = job;
+		}
+	}
+	count_room(core);
+	for (uint32_t i = 0; i < core->nodes_n; i++) {
+		rooms.left[class_of(&core->nodes[i])] += core->nodes[i].room;
+	}
+	memcpy(rooms.all, rooms.left, sizeof(rooms.all));
+	memset(core->queue_used, 0, sizeof(core->queue_used));
+	for (uint32_t i = 0; i < core->owners_n; i++) {
+		core->owners[i].used = 0;
+	}
+	for (uint32_t j = 0; j < core->jobs_n; j++) { /* who is leaving has its slots still */
+		struct core_job *job = core->jobs[j];
+
+		if (!job->candidate) {
+			use_quota(core, job, core_held(job));
+			job->cap = 0;
+		}
+	}
+	qsort_r(core->desk.order, n, sizeof(struct core_job *), compare, core);
+	admit_least(core, n, &rooms);
+	if (any_quota(core)) {
+		share_rest(core, n, true);
+		share_rest(core, n, false);
+	} else {
+		for (uint32_t i = 0; i < n; i++) {
+			struct core_job *job = core->desk.order[i];
+
+			if (job->cap > 0 && keeps(core, job) == 0) {
+				job->cap = job->ask.most;
+			}
+		}
+	}
+	return n;
+}

@@ -1,0 +1,266 @@
+/* From what jobs are to have to what they have.
+ *
+ * Happy path: who is to have less gives it back, by a rescale in place or by stopping; who is to
+ * have more gets it once it is free. Where all wait for each other in a ring, the first is stopped,
+ * and so the ring opens. The engine is told of each generation once; after a restart, or where
+ * messages were lost, again.
+ */
+#include "core_impl.h"
+
+#include <string.h>
+
+/* Of quotas, too: what a job may still have counts, not only what it is to have. */
+static void use(struct sched_core *core, const struct core_job *job, uint32_t slots)
+{
+	core->queue_used[job->queue] += slots;
+	core->owners[core_owner_of(core, job->ask.owner)].used += slots;
+}
+
+void core_count_used(struct sched_core *core)
+{
+	memset(core->queue_used, 0, sizeof(core->queue_used));
+	for (uint32_t i = 0; i < core->owners_n; i++) {
+		core->owners[i].used = 0;
+	}
+	for (uint32_t n = 0; n < core->nodes_n; n++) {
+		core->nodes[n].used = 0;
+	}
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		const struct core_job *job = core->jobs[j];
+
+		for (uint32_t i = 0; i < job->at.n; i++) {
+			uint32_t n = core_node_at(core, job->at.spots[i].node);
+
+			ASSERT(n < core->nodes_n);
+			core->nodes[n].used += core_held_on(job, job->at.spots[i].node);
+			use(core, job, core_held_on(job, job->at.spots[i].node));
+		}
+		for (uint32_t i = 0; i < job->old.n; i++) {
+			uint32_t n = core_node_at(core, job->old.spots[i].node);
+
+			ASSERT(n < core->nodes_n);
+			if (place_on(&job->at, job->old.spots[i].node) == 0) {
+				core->nodes[n].used += job->old.spots[i].replicas;
+				use(core, job, job->old.spots[i].replicas);
+			}
+		}
+	}
+}
+
+/* All that it wants, beyond what it has, is free, on nodes that stay, and within quotas. */
+static bool fits(struct sched_core *core, const struct core_job *job)
+{
+	uint32_t queue_max = core->options.queues[job->queue].slots_max;
+	uint32_t owner_max = core->options.owner_slots_max;
+	uint32_t owner_used = core->owners[core_owner_of(core, job->ask.owner)].used;
+	uint32_t sum = 0;
+
+	for (uint32_t i = 0; i < job->want.n; i++) {
+		const struct core_spot *spot = &job->want.spots[i];
+		uint32_t n = core_node_at(core, spot->node);
+		uint32_t held = core_held_on(job, spot->node);
+		uint32_t more = spot->replicas > held ? spot->replicas - held : 0;
+
+		if (n == core->nodes_n || core->nodes[n].used + more > core->nodes[n].offer.slots ||
+			(more > 0 && core->nodes[n].state != CORE_NODE_UP)) {
+			return false;
+		}
+		sum += more;
+	}
+	return (queue_max == 0 || core->queue_used[job->queue] + sum <= queue_max) &&
+		(owner_max == 0 || owner_used + sum <= owner_max);
+}
+
+/* It gives up more than it takes nowhere. */
+static bool only_gives(const struct core_job *job)
+{
+	for (uint32_t i = 0; i < job->want.n; i++) {
+		if (job->want.spots[i].replicas > place_on(&job->at, job->want.spots[i].node)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+static void take_slots(struct sched_core *core, const struct core_job *job)
+{
+	for (uint32_t i = 0; i < job->want.n; i++) {
+		const struct core_spot *spot = &job->want.spots[i];
+		uint32_t held = core_held_on(job, spot->node);
+		struct core_node *node = &core->nodes[core_node_at(core, spot->node)];
+
+		node->used += spot->replicas > held ? spot->replicas - held : 0;
+		use(core, job, spot->replicas > held ? spot->replicas - held : 0);
+	}
+}
+
+static void tell_place(struct sched_core *core, const struct core_job *job,
+	enum core_update_kind kind)
+{
+	struct core_update *u = core_do(core, kind);
+
+	u->job = job->id;
+	u->generation = job->generation;
+	u->place = &job->at;
+}
+
+static void start(struct sched_core *core, struct core_job *job)
+{
+	take_slots(core, job);
+	core_job_enter(core, job, CORE_STARTING, CORE_WHY_DECIDED);
+	job->restarts += job->born > 0;
+	job->generation++;
+	job->born = job->generation;
+	place_copy(&job->at, &job->want);
+	tell_place(core, job, CORE_DO_START);
+}
+
+static void rescale(struct sched_core *core, struct core_job *job)
+{
+	take_slots(core, job);
+	core_job_enter(core, job, CORE_RESCALING, CORE_WHY_DECIDED);
+	job->restarts++;
+	job->generation++;
+	place_copy(&job->old, &job->at);
+	place_copy(&job->at, &job->want);
+	tell_place(core, job, CORE_DO_RESCALE);
+}
+
+static bool in_place(const struct core_job *job)
+{
+	return job->ask.in_place && !job->stiff && job->want.n > 0;
+}
+
+/* Who is to have less, or something else by restarting. */
+static bool give(struct sched_core *core, struct core_job *job)
+{
+	bool leaves = job->want.n == 0;
+
+	if (job->state == CORE_STARTING && leaves) {
+		core_job_stop(core, job, CORE_THEN_QUEUED, CORE_WHY_PREEMPTED, job->ask.grace_ns);
+		return true;
+	}
+	if (job->state != CORE_RUNNING || place_is(&job->want, &job->at)) {
+		return false;
+	}
+	if (!in_place(job)) {
+		core_job_stop(core, job, CORE_THEN_QUEUED,
+			leaves ? CORE_WHY_PREEMPTED : CORE_WHY_MOVED, job->ask.grace_ns);
+		return true;
+	}
+	if (only_gives(job)) {
+		rescale(core, job);
+		return true;
+	}
+	return false;
+}
+
+void core_carry_out(struct sched_core *core)
+{
+	struct core_job *stuck = NULL;
+	bool moving = false;
+
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		struct core_job *job = core->jobs[j];
+
+		moving = give(core, job) || moving || job->state == CORE_STARTING ||
+			job->state == CORE_RESCALING || job->state == CORE_STOPPING;
+	}
+	core_count_used(core);
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		struct core_job *job = core->jobs[j];
+		bool starts = job->state == CORE_QUEUED && job->want.n > 0;
+		bool grows = job->state == CORE_RUNNING && !place_is(&job->want, &job->at);
+
+		if (!starts && !grows) {
+			continue;
+		}
+		if (!fits(core, job)) {
+			stuck = grows && !stuck ? job : stuck;
+			job->wait = CORE_WHY_BUSY;
+		} else if (starts) {
+			start(core, job);
+			moving = true;
+		} else {
+			rescale(core, job);
+			moving = true;
+		}
+	}
+	if (stuck && !moving) {
+		core_job_stop(core, stuck, CORE_THEN_QUEUED, CORE_WHY_MOVED, stuck->ask.grace_ns);
+	}
+}
+
+/* ---- what the engine says that it has ---- */
+
+static const struct core_run *find_run(const struct core_job *job, const struct core_run *runs,
+	uint32_t runs_n)
+{
+	for (uint32_t i = 0; i < runs_n; i++) {
+		if (runs[i].job == job->id && runs[i].generation >= job->born) {
+			return &runs[i];
+		}
+	}
+	return NULL;
+}
+
+static void kill_strays(struct sched_core *core, const struct core_run *runs, uint32_t runs_n)
+{
+	for (uint32_t i = 0; i < runs_n; i++) {
+		const struct core_job *job = core_job_at(core, runs[i].job);
+		bool held = job && (core_is_up(job) || job->state == CORE_STOPPING);
+
+		if (!held || runs[i].generation < job->born) {
+			struct core_update *u = core_do(core, CORE_DO_KILL);
+
+			u->job = runs[i].job;
+			u->generation = runs[i].generation;
+		}
+	}
+}
+
+/* It was to be listed, and is not: no replica of it is left, or will be by this. */
+static void make_sure(struct sched_core *core, struct core_job *job)
+{
+	core_job_stop(core, job, CORE_THEN_BACKOFF, CORE_WHY_GONE, 0);
+	job->fast++;
+}
+
+static void reconcile_job(struct sched_core *core, struct core_job *job, const struct core_run *run)
+{
+	bool there = run && run->generation == job->generation && run->runs;
+	int64_t left_ns = job->due_ns - core->now_ns;
+	struct core_update *u;
+
+	if (job->state == CORE_STOPPING) {
+		u = core_do(core, job->killed || left_ns <= 0 ? CORE_DO_KILL : CORE_DO_STOP);
+		u->job = job->id;
+		u->generation = job->generation;
+		u->grace_ns = left_ns > 0 ? left_ns : 0;
+	} else if (!core_is_up(job)) {
+		return;
+	} else if (!run && job->state != CORE_STARTING) {
+		make_sure(core, job);
+	} else if (there) {
+		core_job_runs(core, job, job->generation);
+	} else if (job->state != CORE_RUNNING) {
+		job->due_ns = core->now_ns + core->options.start_ns;
+		job->dirty = true;
+		tell_place(core, job,
+			job->state == CORE_STARTING ? CORE_DO_START : CORE_DO_RESCALE);
+	}
+}
+
+void core_reconcile(struct sched_core *core, const struct core_run *runs, uint32_t runs_n)
+{
+	kill_strays(core, runs, runs_n);
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		struct core_job *job = core->jobs[j];
+
+		/* What began after the list was asked for, may not be in it. */
+		if (job->since_ns < core->listed_ns || core->blind) {
+			reconcile_job(core, job, find_run(job, runs, runs_n));
+		}
+	}
+	core->blind = false;
+}

@@ -1,0 +1,257 @@
+/* Why a job is where it is, for people: see core_explain. */
+#include "core_impl.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/* Lines that grow; what does not fit is cut. */
+struct lines {
+	char *text;
+	size_t len_bytes;
+};
+
+static void add(struct lines *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void add(struct lines *l, const char *fmt, ...)
+{
+	size_t room = CORE_TEXT_MAX - l->len_bytes;
+	va_list args;
+	int n;
+
+	va_start(args, fmt);
+	n = vsnprintf(l->text + l->len_bytes, room, fmt, args);
+	va_end(args);
+	l->len_bytes += n < 0 ? 0 : (size_t)n < room ? (size_t)n : room - 1;
+}
+
+static const struct sched_hints *hints_of(const struct core_job *job, uint32_t type)
+{
+	const struct sched_hints *hints = job->hints[type] ? job->hints[type] : job->hints[0];
+
+	return hints && hints->fitted ? hints : NULL;
+}
+
+double core_goodput(const struct core_job *job, uint32_t type, const struct pawl_place *place)
+{
+	const struct sched_hints *h = hints_of(job, type);
+	struct pawl_batch batch;
+	double goodput;
+
+	if (!h || !pawl_batch_choose(&h->perf, &h->noise, &h->bounds, place, &batch, &goodput)) {
+		return 0;
+	}
+	return goodput;
+}
+
+double core_left_s(const struct core_job *job, double goodput)
+{
+	const struct sched_hints *h = job->hints[0];
+	double left;
+
+	for (uint32_t t = 1; t < SCHED_TYPES_MAX && !h; t++) {
+		h = job->hints[t];
+	}
+	if (!h || !(h->progress_end > 0) || !(goodput > 0)) {
+		return -1;
+	}
+	left = (h->progress_end - h->progress) * h->bounds.init / goodput;
+	return left > 0 ? left : 0;
+}
+
+/* Where it is, as the throughput model has it; false: nowhere. */
+static bool shape(const struct sched_core *core, const struct core_job *job,
+	struct pawl_place *place, uint32_t *type)
+{
+	*place = (struct pawl_place){.nodes = job->at.n, .replicas = job->at.replicas};
+	for (uint32_t i = 0; i < job->at.n; i++) {
+		place->most = job->at.spots[i].replicas > place->most ? job->at.spots[i].replicas
+								      : place->most;
+	}
+	*type = job->at.n > 0 ? core->nodes[core_node_at(core, job->at.spots[0].node)].offer.type
+			      : 0;
+	return job->at.n > 0;
+}
+
+static void add_limit(const struct core_job *job, struct lines *l)
+{
+	double ran_s = (double)job->ran_ns / 1e9;
+
+	if (job->ask.time_limit_ns > 0) {
+		add(l, "time limit: %.0f s, of which it has run %.0f s\n",
+			(double)job->ask.time_limit_ns / 1e9, ran_s);
+	}
+}
+
+static void add_wait(const struct sched_core *core, const struct core_job *job, struct lines *l)
+{
+	const struct core_job *other = core_job_at(core, job->wait_for);
+	const struct core_queue *queue = &core->options.queues[job->queue];
+
+	if (job->state == CORE_QUEUED && job->due_ns > core->now_ns) {
+		add(l, "binds: back-off after %u failures, for %.1f s more\n",
+			job->failures + job->refused, (double)(job->due_ns - core->now_ns) / 1e9);
+		return;
+	}
+	switch (job->wait) {
+	case CORE_WHY_QUEUE_QUOTA:
+		add(l, "binds: quota of queue %s, %u slots\n", queue->name, queue->slots_max);
+		break;
+	case CORE_WHY_OWNER_QUOTA:
+		add(l, "binds: quota of user %u, %u slots\n", job->ask.owner,
+			core->options.owner_slots_max);
+		break;
+	case CORE_WHY_PRIORITY:
+		add(l, "binds: priority of job %llu%s%.63s, %d against %d\n",
+			(unsigned long long)job->wait_for, other ? " " : "",
+			other ? other->ask.name : "", other ? other->ask.priority : 0,
+			job->ask.priority);
+		break;
+	case CORE_WHY_NODES:
+		add(l,
+			"binds: it needs %u slots together, and all nodes that it may be on have "
+			"fewer\n",
+			job->ask.least);
+		break;
+	case CORE_WHY_BUSY:
+		add(l, "binds: %u replicas are decided; it waits until others have given way\n",
+			job->want.replicas);
+		break;
+	default:
+		add(l, "binds: %s\n",
+			core_reason_text(job->wait != CORE_WHY_NONE ? job->wait : CORE_WHY_ROUND));
+	}
+}
+
+static uint32_t count_free(const struct sched_core *core, const struct core_job *job)
+{
+	uint32_t free_slots = 0;
+
+	for (uint32_t n = 0; n < core->nodes_n; n++) {
+		const struct core_node *node = &core->nodes[n];
+
+		if (node->state == CORE_NODE_UP && core_may_use(job, node)) {
+			free_slots += node->offer.slots - node->used;
+		}
+	}
+	return free_slots;
+}
+
+/* Why it has no more. */
+static void add_bound(const struct sched_core *core, const struct core_job *job, struct lines *l)
+{
+	const struct core_queue *queue = &core->options.queues[job->queue];
+
+	if (job->wait == CORE_WHY_BUSY) {
+		add_wait(core, job, l);
+	} else if (job->at.replicas >= job->ask.most) {
+		add(l, "binds: its own most, %u replicas\n", job->ask.most);
+	} else if (job->ask.pinned) {
+		add(l, "binds: it may not be moved (preemptible: no)\n");
+	} else if (job->cap > 0 && job->at.replicas >= job->cap) {
+		if (queue->slots_max > 0) {
+			add(l, "binds: quota of queue %s, %u slots\n", queue->name,
+				queue->slots_max);
+		} else {
+			add(l, "binds: quota of user %u, %u slots\n", job->ask.owner,
+				core->options.owner_slots_max);
+		}
+	} else if (count_free(core, job) == 0) {
+		add(l, "binds: no slots are free; others make more of theirs\n");
+	} else {
+		add(l, "binds: policy %s sees no more use in the slots that are free\n",
+			core->options.policy->name);
+	}
+}
+
+/* What a replica more, or fewer, is worth. */
+static void add_goodput(const struct sched_core *core, const struct core_job *job, struct lines *l)
+{
+	struct pawl_place place;
+	struct pawl_place other;
+	uint32_t type;
+	bool there = shape(core, job, &place, &type);
+	double now = there ? core_goodput(job, type, &place) : 0;
+	double left_s = core_left_s(job, now);
+
+	if (!(now > 0)) {
+		add(l, "goodput: not known%s\n",
+			hints_of(job, type) ? " while it does not run" : ": it has told no hints");
+		return;
+	}
+	add(l, "goodput: %.6g samples/s with %u replicas\n", now, place.replicas);
+	other = place;
+	other.most = 0;
+	other.replicas = place.replicas + 1;
+	add(l, "goodput: %.6g with one more\n", core_goodput(job, type, &other));
+	other.replicas = place.replicas - 1;
+	other.nodes = other.nodes < other.replicas ? other.nodes : other.replicas;
+	if (other.replicas >= 1) {
+		add(l, "goodput: %.6g with one fewer\n", core_goodput(job, type, &other));
+	}
+	if (left_s >= 0) {
+		add(l, "ends: in %.0f s\n", left_s);
+	} else {
+		add(l, "ends: not known\n");
+	}
+}
+
+static void add_stopping(const struct sched_core *core, const struct core_job *job, struct lines *l)
+{
+	static const char *const then[] = {"it is queued again", "it is tried again in a while",
+		"it is paused", "it has failed", "it is cancelled"};
+	double left_s = (double)(job->due_ns - core->now_ns) / 1e9;
+
+	if (job->killed) {
+		add(l, "binds: it was killed, and is not gone yet; then %s\n", then[job->after]);
+	} else {
+		add(l, "binds: it has %.1f s to save and end; then %s\n", left_s, then[job->after]);
+	}
+}
+
+static void add_nodes(const struct sched_core *core, const struct core_job *job, struct lines *l)
+{
+	add(l, "on:");
+	for (uint32_t i = 0; i < job->at.n; i++) {
+		const struct core_node *node =
+			&core->nodes[core_node_at(core, job->at.spots[i].node)];
+
+		add(l, " %s (%u)", node->offer.name, job->at.spots[i].replicas);
+	}
+	add(l, "\n");
+}
+
+int core_explain(const struct sched_core *core, uint64_t id, char text[CORE_TEXT_MAX],
+	struct pawl_err *err)
+{
+	const struct core_job *job = core_job_at(core, id);
+	struct lines l = {.text = text};
+
+	text[0] = '\0';
+	if (!job) {
+		return pawl_err_set(err, PAWL_ENOENT, "there is no job %llu",
+			(unsigned long long)id);
+	}
+	add(&l, "%s for %.0f s", core_state_name(job->state),
+		(double)(core->now_ns - job->since_ns) / 1e9);
+	add(&l, job->reason != CORE_WHY_NONE ? ": %s" : "%s", core_reason_text(job->reason));
+	if (job->reason == CORE_WHY_EXIT) {
+		add(&l, " with %d", job->exit_code);
+	}
+	add(&l, "\n");
+	if (core_is_over(job)) {
+		return 0;
+	}
+	if (core_is_up(job)) {
+		add_nodes(core, job, &l);
+		add_bound(core, job, &l);
+	} else if (job->state == CORE_STOPPING) {
+		add_stopping(core, job, &l);
+	} else if (job->state == CORE_QUEUED) {
+		add_wait(core, job, &l);
+	} else {
+		add(&l, "binds: it is paused, until it is resumed\n");
+	}
+	add_goodput(core, job, &l);
+	add_limit(job, &l);
+	return 0;
+}

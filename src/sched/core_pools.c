@@ -1,0 +1,235 @@
+/* How many nodes there are to be: more while jobs would make good use of them, spot before others,
+ * the cheaper before the dearer; fewer once there were too many for a while.
+ *
+ * A job makes good use of as many replicas as do half of what one alone does, each; of which nobody
+ * knows, its user's word counts, else its least. A pool that has none now (CORE_POOL_DRY, or no
+ * answer) is left out for a while, so that the next one stands in for it; what stands in goes back
+ * once the cheaper ones have come.
+ */
+#include "core_impl.h"
+
+#define GOOD_USE 0.5 /* of a replica, to one alone */
+
+/* What is wanted of pools. */
+struct demand {
+	uint64_t slots;                   /* of all jobs */
+	uint64_t of_pool[CORE_POOLS_MAX]; /* of those that may be on its nodes */
+};
+
+/* Replicas that a job makes good use of. */
+static uint32_t useful(const struct core_job *job)
+{
+	uint32_t most = job->cap > 0 ? job->cap : job->ask.least;
+	struct pawl_place place = {.nodes = 1, .replicas = 1};
+	uint32_t good = job->ask.wanted > job->ask.least ? job->ask.wanted : job->ask.least;
+	double alone = core_goodput(job, 0, &place);
+
+	if (!(alone > 0) || job->ask.pinned) {
+		return good < most ? good : most;
+	}
+	good = job->ask.least;
+	for (uint32_t r = 2 * good; good < most; r *= 2) {
+		place.replicas = r < most ? r : most;
+		place.nodes = 1 + (place.replicas - 1) / 8;
+		if (core_goodput(job, 0, &place) < GOOD_USE * alone * place.replicas) {
+			break;
+		}
+		good = place.replicas;
+	}
+	return good;
+}
+
+static void count_demand(const struct sched_core *core, struct demand *d)
+{
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		const struct core_job *job = core->jobs[j];
+		bool quota = job->wait == CORE_WHY_QUEUE_QUOTA || job->wait == CORE_WHY_OWNER_QUOTA;
+		uint32_t slots;
+
+		if (!job->candidate || (job->cap == 0 && quota)) {
+			continue;
+		}
+		slots = useful(job);
+		d->slots += slots;
+		for (uint32_t p = 0; p < core->options.pools_n; p++) {
+			const struct core_pool *pool = &core->options.pools[p];
+			const struct core_node of = {
+				.offer = {.type = pool->type, .spot = pool->spot}};
+			uint32_t most = pool->spot && job->ask.spot_most < slots
+				? job->ask.spot_most
+				: slots;
+
+			d->of_pool[p] += core_may_use(job, &of) ? most : 0;
+		}
+	}
+}
+
+/* Nodes of a pool that are to stay; of no pool: CORE_NO_POOL. */
+static uint32_t count_nodes(const struct sched_core *core, uint32_t pool, uint64_t *slots)
+{
+	uint32_t nodes = 0;
+
+	*slots = 0;
+	for (uint32_t n = 0; n < core->nodes_n; n++) {
+		const struct core_node *node = &core->nodes[n];
+
+		if (node->pool == pool && node->state == CORE_NODE_UP) {
+			nodes++;
+			*slots += node->offer.slots;
+		}
+	}
+	return nodes;
+}
+
+/* The next pool, by price of a slot; CORE_NO_POOL: no more. */
+static uint32_t next_pool(const struct sched_core *core, uint32_t done)
+{
+	uint32_t best = CORE_NO_POOL;
+	double best_price = 0;
+
+	for (uint32_t p = 0; p < core->options.pools_n; p++) {
+		double price = core->options.pools[p].price / core->options.pools[p].slots;
+
+		if ((done >> p & 1) == 0 && (best == CORE_NO_POOL || price < best_price)) {
+			best = p;
+			best_price = price;
+		}
+	}
+	return best;
+}
+
+/* How many nodes each pool is to have. */
+static void share_out(struct sched_core *core, const struct demand *d, uint32_t *wants)
+{
+	uint64_t slots;
+	uint64_t left;
+	uint32_t done = 0;
+
+	count_nodes(core, CORE_NO_POOL, &slots);
+	for (uint32_t p = 0; p < core->options.pools_n; p++) {
+		wants[p] = core->options.pools[p].least;
+		slots += (uint64_t)wants[p] * core->options.pools[p].slots;
+	}
+	left = d->slots > slots ? d->slots - slots : 0;
+	for (uint32_t i = 0; i < core->options.pools_n; i++) {
+		uint32_t p = next_pool(core, done);
+		const struct core_pool *pool = &core->options.pools[p];
+		uint64_t ours = d->of_pool[p] < left ? d->of_pool[p] : left;
+		uint64_t more = (ours + pool->slots - 1) / pool->slots;
+		uint32_t have = count_nodes(core, p, &slots);
+		uint32_t most = core->now_ns >= core->pools[p].dry_ns ? pool->most : have;
+
+		done |= 1u << p;
+		more = wants[p] + more > most ? (most > wants[p] ? most - wants[p] : 0) : more;
+		wants[p] += (uint32_t)more;
+		left -= more * pool->slots < left ? more * pool->slots : left;
+	}
+}
+
+static void ask(struct sched_core *core, uint32_t p, uint32_t more)
+{
+	struct core_update *u;
+
+	for (uint32_t n = 0; n < core->nodes_n && more > 0; n++) { /* those that are still here */
+		struct core_node *node = &core->nodes[n];
+
+		if (node->pool == p && node->returning && !node->returned) {
+			node->returning = false;
+			node->state = CORE_NODE_UP;
+			node->dirty = true;
+			core_want_round(core, true);
+			more--;
+		}
+	}
+	if (more == 0 || core->now_ns < core->pools[p].dry_ns) {
+		return;
+	}
+	u = core_do(core, CORE_DO_ASK);
+	u->pool = p;
+	u->count = more;
+	core->pools[p].asked += more;
+	core->pools[p].asked_ns = core->now_ns;
+	core->dirty = true;
+}
+
+/* The emptiest of a pool is drained, to be given back. */
+static void let_go(struct sched_core *core, uint32_t p)
+{
+	struct core_node *best = NULL;
+
+	for (uint32_t n = 0; n < core->nodes_n; n++) {
+		struct core_node *node = &core->nodes[n];
+
+		if (node->pool == p && node->state == CORE_NODE_UP &&
+			(!best || node->used < best->used)) {
+			best = node;
+		}
+	}
+	if (best) {
+		best->state = CORE_NODE_DRAINED;
+		best->returning = true;
+		best->dirty = true;
+		core_want_round(core, true);
+	}
+}
+
+static void adjust(struct sched_core *core, uint32_t p, uint32_t want, bool quiet)
+{
+	struct core_pool_now *now = &core->pools[p];
+	uint64_t slots;
+	uint32_t have = count_nodes(core, p, &slots);
+	bool over = have > want && quiet;
+
+	if (over != (now->over_ns != 0)) {
+		now->over_ns = over ? core->now_ns : 0;
+		core->dirty = true;
+	}
+	if (have + now->asked < want) {
+		ask(core, p, want - have - now->asked);
+	} else if (over && core->now_ns >= now->over_ns + CORE_IDLE_NS) {
+		for (; have > want; have--) {
+			let_go(core, p);
+		}
+	}
+}
+
+static void return_empty(struct sched_core *core)
+{
+	for (uint32_t n = 0; n < core->nodes_n; n++) {
+		struct core_node *node = &core->nodes[n];
+
+		if (node->returning && node->state == CORE_NODE_DRAINED && node->used == 0) {
+			node->dirty = node->dirty || !node->returned;
+			node->returned = true;
+			core_do(core, CORE_DO_RETURN)->node = node->id;
+		}
+	}
+}
+
+void core_pools_adjust(struct sched_core *core)
+{
+	struct demand demand = {0};
+	uint32_t wants[CORE_POOLS_MAX];
+	bool quiet = true; /* none is awaited, for which another stands in */
+
+	if (core->options.pools_n == 0) {
+		return;
+	}
+	core_count_used(core);
+	for (uint32_t p = 0; p < core->options.pools_n; p++) {
+		struct core_pool_now *now = &core->pools[p];
+
+		if (now->asked > 0 && core->now_ns >= now->asked_ns + CORE_DRY_NS) {
+			now->asked = 0; /* no answer is one */
+			now->dry_ns = core->now_ns + CORE_DRY_NS;
+			core->dirty = true;
+		}
+		quiet = quiet && now->asked == 0;
+	}
+	count_demand(core, &demand);
+	share_out(core, &demand, wants);
+	for (uint32_t p = 0; p < core->options.pools_n; p++) {
+		adjust(core, p, wants[p], quiet);
+	}
+	return_empty(core);
+}

@@ -1,0 +1,213 @@
+/* A decision: what the policy is told, and what becomes of its answer. See core.h.
+ */
+#include "core_impl.h"
+
+#include <string.h>
+
+/* The policy's view of a job's replicas: those on nodes that have room for them. Less than its
+ * least is none. */
+static void show_place(struct sched_core *core, struct core_job *job, struct sched_job *view,
+	uint32_t *used)
+{
+	const struct core_place *now = core_place_now(job);
+	uint32_t *nodes = core->desk.now + *used;
+	uint32_t shown = 0;
+
+	place_clear(&job->next);
+	for (uint32_t i = 0; i < now->n; i++) {
+		uint32_t n = core_node_at(core, now->spots[i].node);
+		uint32_t room = n < core->nodes_n ? core->nodes[n].room : 0;
+		uint32_t fit = now->spots[i].replicas < room ? now->spots[i].replicas : room;
+
+		fit = fit < job->cap - shown ? fit : job->cap - shown;
+		place_add(&job->next, now->spots[i].node, fit);
+		shown += fit;
+	}
+	if (shown < job->ask.least) {
+		place_clear(&job->next);
+		shown = 0;
+	}
+	view->nodes = nodes;
+	view->replicas = shown;
+	*used += shown;
+	for (uint32_t i = 0; i < job->next.n; i++) {
+		uint32_t n = core_node_at(core, job->next.spots[i].node);
+
+		core->nodes[n].room -= job->next.spots[i].replicas;
+		for (uint32_t r = 0; r < job->next.spots[i].replicas; r++) {
+			*nodes++ = n;
+		}
+	}
+}
+
+static void show_job(struct sched_core *core, struct core_job *job, struct sched_job *view)
+{
+	*view = (struct sched_job){
+		.id = job->id,
+		.age_s = (double)(core->now_ns - job->submitted_ns) / 1e9,
+		.attained = core_attained_s(core, job),
+		.restarts = job->restarts,
+		.least = job->ask.least,
+		.most = job->cap,
+		.wanted = job->ask.wanted > 0 ? job->ask.wanted : job->ask.most,
+		.weight = core->options.queues[job->queue].weight,
+		.restart_s = job->ask.restart_s,
+		.types = job->ask.types,
+	};
+	view->wanted = view->wanted < view->least ? view->least : view->wanted;
+	view->wanted = view->wanted > view->most ? view->most : view->wanted;
+	memcpy(view->hints, job->hints, sizeof(view->hints));
+}
+
+/* Fills the view: those that were admitted, in the order of submission; who runs first has room. */
+static uint32_t show(struct sched_core *core, uint32_t candidates)
+{
+	struct core_desk *d = &core->desk;
+	uint32_t shown = 0;
+	uint32_t used = 0;
+
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		struct core_job *job = core->jobs[j];
+
+		place_clear(&job->next);
+		if (job->candidate && job->cap > 0) {
+			job->row = shown++;
+			show_job(core, job, &d->jobs[job->row]);
+			d->grants[job->row] = (struct sched_grant){
+				.nodes = d->granted + (size_t)job->row * d->slots_max};
+		}
+	}
+	for (uint32_t n = 0; n < core->nodes_n; n++) {
+		d->nodes[n] = (struct sched_node){.slots = core->nodes[n].room,
+			.type = core->nodes[n].offer.type,
+			.price = core->nodes[n].offer.price};
+	}
+	for (uint32_t pass = 0; pass < 2; pass++) {
+		for (uint32_t i = 0; i < candidates; i++) {
+			struct core_job *job = d->order[i];
+
+			if (job->cap > 0 && core_is_up(job) == (pass == 0)) {
+				struct sched_job *view = &d->jobs[job->row];
+
+				show_place(core, job, view, &used);
+				view->pinned = job->ask.pinned && view->replicas > 0 && pass == 0;
+			}
+		}
+	}
+	return shown;
+}
+
+/* What the policy says of one job: what is wrong with it; NULL: nothing. In next. */
+static const char *read_grant(struct sched_core *core, struct core_job *job)
+{
+	const struct sched_job *view = &core->desk.jobs[job->row];
+	const struct sched_grant *grant = &core->desk.grants[job->row];
+
+	if (grant->replicas > view->most) {
+		return "more replicas than its most";
+	}
+	if (grant->replicas > 0 && grant->replicas < view->least) {
+		return "fewer replicas than its least";
+	}
+	if (view->pinned) { /* next is as it was shown */
+		if (grant->replicas != view->replicas) {
+			return "other replicas, though it is pinned";
+		}
+		for (uint32_t r = 0; r < grant->replicas; r++) {
+			if (grant->nodes[r] >= core->nodes_n) {
+				return "a node that there is not";
+			}
+			if (place_take(&job->next, core->nodes[grant->nodes[r]].id, 1) == 0) {
+				return "another place, though it is pinned";
+			}
+		}
+	}
+	place_clear(&job->next);
+	for (uint32_t r = 0; r < grant->replicas; r++) {
+		if (grant->nodes[r] >= core->nodes_n) {
+			return "a node that there is not";
+		}
+		place_add(&job->next, core->nodes[grant->nodes[r]].id, 1);
+	}
+	return NULL;
+}
+
+/* Into next of each job, and node.room is what is left. False: it is wrong, and was said to be. */
+static bool read_answer(struct sched_core *core, uint32_t candidates)
+{
+	for (uint32_t n = 0; n < core->nodes_n; n++) {
+		core->nodes[n].room = core->desk.nodes[n].slots;
+	}
+	for (uint32_t c = 0; c < candidates; c++) {
+		struct core_job *job = core->desk.order[c];
+		const char *wrong = job->cap > 0 ? read_grant(core, job) : NULL;
+
+		for (uint32_t i = 0; i < job->next.n && !wrong && job->cap > 0; i++) {
+			const struct core_spot *spot = &job->next.spots[i];
+			struct core_node *node = &core->nodes[core_node_at(core, spot->node)];
+
+			wrong = spot->replicas > node->room ? "slots that there are not" : NULL;
+			node->room -= wrong ? 0 : spot->replicas;
+		}
+		if (wrong) {
+			core_say(core,
+				"a bug: policy %s gave job %llu %s; nothing of it is carried out",
+				core->options.policy->name, (unsigned long long)job->id, wrong);
+			return false;
+		}
+	}
+	return true;
+}
+
+static void set_wants(struct sched_core *core, uint32_t candidates)
+{
+	for (uint32_t i = 0; i < candidates; i++) {
+		struct core_job *job = core->desk.order[i];
+
+		if (job->cap == 0) {
+			place_clear(&job->next);
+		}
+		if (!place_is(&job->want, &job->next)) {
+			place_copy(&job->want, &job->next);
+			job->dirty = true;
+		}
+		if (job->want.replicas == 0 && job->cap > 0) {
+			job->wait = CORE_WHY_SLOTS; /* of the kind that it may have */
+		}
+	}
+}
+
+void core_decide(struct sched_core *core)
+{
+	uint32_t candidates = core_admit(core);
+	uint32_t shown = show(core, candidates);
+	struct sched_view view = {.now_s = (double)core->now_ns / 1e9,
+		.nodes = core->desk.nodes,
+		.nodes_n = core->nodes_n,
+		.jobs = core->desk.jobs,
+		.jobs_n = shown};
+	struct sched_verdict verdict;
+	struct pawl_err err = {0};
+	int rv = 0;
+
+	core->decided_ns = core->now_ns;
+	core->stale = false;
+	core->urgent = false;
+	core->decisions++;
+	if (shown > 0) {
+		rv = core->options.policy->decide(core->policy, &view, core->desk.grants, &verdict,
+			&err);
+	}
+	if (rv != 0) {
+		core_say(core, "policy %s decides nothing: %s", core->options.policy->name,
+			err.msg);
+		core->refused++;
+	} else if (read_answer(core, candidates)) {
+		core_bend(core, candidates);
+		core_mend(core, candidates);
+		set_wants(core, candidates);
+	} else {
+		core->refused++;
+	}
+	core_pools_adjust(core);
+}

@@ -1,0 +1,44 @@
+/* Small files of numbers and names separated by commas, without quotes, read whole. */
+#ifndef SCHED_CSV_H
+#define SCHED_CSV_H
+
+#include "pawl/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CSV_FIELDS_MAX 8u
+#define CSV_BYTES_MAX  (64u << 20) /* of a file */
+
+struct csv {
+	char path[512];
+	char *bytes;                  /* all of it; lines and fields end in 0 as they are read */
+	size_t len_bytes;             /* of it */
+	char *at;                     /* where the next line begins */
+	uint32_t line;                /* last one read, from 1 */
+	uint32_t columns;             /* that each line must have */
+	char *fields[CSV_FIELDS_MAX]; /* of the last line */
+};
+
+/* Reads the file, and checks its first line, which must be header. csv_close in any case. */
+int csv_open(struct csv *csv, const char *header, struct pawl_err *err, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+void csv_close(struct csv *csv);
+/* Lines that are left; for what is to be allocated. */
+uint32_t csv_count(const struct csv *csv);
+/* 1: fields are those of the next line; 0: there is none; PAWL_ECORRUPT. */
+int csv_next(struct csv *csv, struct pawl_err *err);
+/* A number in a field, at least least. */
+int csv_double(const struct csv *csv, uint32_t field, double least, double *number,
+	struct pawl_err *err);
+int csv_whole(const struct csv *csv, uint32_t field, uint32_t least, uint32_t *number,
+	struct pawl_err *err);
+/* PAWL_ECORRUPT with "<path>:<line>: <message>". */
+int csv_fail(const struct csv *csv, struct pawl_err *err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* All bytes of a file, and a 0 behind them; the caller frees them. */
+int csv_read_file(const char *path, char **bytes, size_t *len_bytes, struct pawl_err *err);
+
+#endif

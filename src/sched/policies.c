@@ -1,0 +1,29 @@
+/* The policies that there are: see policies.h. Pure. */
+#include "sched/policies.h"
+
+#include <string.h>
+
+static const struct sched_named rows[] = {
+	{&sched_fifo, false, false},
+	{&sched_tiresias, false, false},
+	{&sched_optimus, false, false},
+	{&sched_pawl, true, false},
+	{&sched_pollux, true, true},
+};
+
+const struct sched_named *sched_policy_row(uint32_t i)
+{
+	return i < sizeof(rows) / sizeof(*rows) ? &rows[i] : NULL;
+}
+
+const struct sched_named *sched_policy_find(const char *name)
+{
+	const struct sched_named *row;
+
+	for (uint32_t i = 0; (row = sched_policy_row(i)) != NULL; i++) {
+		if (strcmp(row->policy->name, name) == 0) {
+			return row;
+		}
+	}
+	return NULL;
+}

@@ -1,0 +1,31 @@
+/* The policies that there are, by name. */
+#ifndef SCHED_POLICIES_H
+#define SCHED_POLICIES_H
+
+#include "sched/policy.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+extern const struct sched_policy sched_fifo;
+extern const struct sched_policy sched_optimus;
+extern const struct sched_policy sched_pawl;
+extern const struct sched_policy sched_pollux;
+extern const struct sched_policy sched_tiresias;
+
+struct sched_named {
+	const struct sched_policy *policy;
+	/* For jobs that choose their batches and tell of themselves; else they have what their
+	 * users asked for, and there are no hints. */
+	bool adapts;
+	/* Step times are told by the paper's seven parameters: how full the fullest node is does
+	 * not count. */
+	bool by_paper;
+};
+
+/* Row i of the table; NULL: there are no more. */
+const struct sched_named *sched_policy_row(uint32_t i);
+/* NULL: there is none of that name. */
+const struct sched_named *sched_policy_find(const char *name);
+
+#endif

@@ -1,0 +1,39 @@
+/*
+ * First come, first served: jobs run with the replicas that their users asked for, in the order of
+ * submission, and until they end. The first that finds no room has all later ones wait. Pure.
+ */
+#include "sched/fill.h"
+#include "sched/policies.h"
+
+#include <math.h>
+
+static int decide(void *self, const struct sched_view *view, struct sched_grant *grants,
+	struct sched_verdict *verdict, struct pawl_err *err)
+{
+	struct sched_fill fill;
+	int rv = sched_fill_init(&fill, view, err);
+
+	*verdict = (struct sched_verdict){NAN, NAN};
+	if (rv != 0) {
+		return rv;
+	}
+	for (uint32_t j = 0; j < view->jobs_n; j++) {
+		sched_fill_keep(&fill, &view->jobs[j], &grants[j]);
+	}
+	for (uint32_t j = 0; j < view->jobs_n; j++) {
+		uint32_t wanted = view->jobs[j].wanted;
+
+		if (grants[j].replicas > 0) {
+			continue;
+		}
+		if (wanted > fill.all) {
+			break;
+		}
+		fill.all -= wanted;
+		sched_fill_put(&fill, wanted, &grants[j]);
+	}
+	sched_fill_deinit(&fill);
+	return 0;
+}
+
+const struct sched_policy sched_fifo = {.name = "fifo", .decide = decide};

@@ -1,0 +1,166 @@
+/*
+ * Least attained service in two queues, as Pollux's simulator has Tiresias (Gu and others, NSDI
+ * 2019): a job begins in the first queue, and goes to the end of the second one, for good, when it
+ * has had 16 hours of a slot. Each round the queues are walked through; a job runs with the
+ * replicas that its user asked for if they are left, whoever was before it. Pure.
+ */
+#include "base/err.h"
+#include "sched/fill.h"
+#include "sched/policies.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define QUEUE_0_S 57600.0 /* slots times seconds after which a job leaves the first queue */
+
+/* From round to round. */
+struct tiresias {
+	uint64_t *second; /* ids of the second queue, its head first */
+	uint32_t n;       /* of them */
+	uint32_t room;    /* in second */
+};
+
+/* Of a round. */
+struct walk {
+	uint32_t *order; /* indices of the view's jobs, as the queues have them */
+	bool *second;    /* of each of the view's jobs: it is in the second queue */
+	bool *runs;      /* of each: it is to run */
+};
+
+static void *open_memory(uint64_t seed)
+{
+	return calloc(1, sizeof(struct tiresias));
+}
+
+static void close_memory(void *self)
+{
+	struct tiresias *memory = self;
+
+	free(memory->second);
+	free(memory);
+}
+
+static int by_id(const void *a, const void *b)
+{
+	uint64_t id = *(const uint64_t *)a;
+	uint64_t other = ((const struct sched_job *)b)->id;
+
+	return (id > other) - (id < other);
+}
+
+/* Forgets who is gone, and notes where the others are. */
+static void keep_second(struct tiresias *memory, const struct sched_view *view, bool *second)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < memory->n; i++) {
+		const struct sched_job *job =
+			bsearch(&memory->second[i], view->jobs, view->jobs_n, sizeof(*job), by_id);
+
+		if (job != NULL) {
+			second[job - view->jobs] = true;
+			memory->second[kept++] = job->id;
+		}
+	}
+	memory->n = kept;
+}
+
+/* Those that have had enough go to the second queue. */
+static int move_down(struct tiresias *memory, const struct sched_view *view, bool *second,
+	struct pawl_err *err)
+{
+	if (memory->room < view->jobs_n) {
+		uint64_t *more = realloc(memory->second, 2 * view->jobs_n * sizeof(*more));
+
+		if (more == NULL) {
+			return pawl_err_set(err, PAWL_ENOMEM, "tiresias: out of memory");
+		}
+		memory->second = more;
+		memory->room = 2 * view->jobs_n;
+	}
+	for (uint32_t j = 0; j < view->jobs_n; j++) {
+		if (!second[j] && view->jobs[j].attained >= QUEUE_0_S) {
+			second[j] = true;
+			memory->second[memory->n++] = view->jobs[j].id;
+		}
+	}
+	return 0;
+}
+
+static void put_in_order(const struct tiresias *memory, const struct sched_view *view,
+	struct walk *walk)
+{
+	uint32_t n = 0;
+
+	for (uint32_t j = 0; j < view->jobs_n; j++) {
+		if (!walk->second[j]) {
+			walk->order[n++] = j;
+		}
+	}
+	for (uint32_t i = 0; i < memory->n; i++) {
+		const struct sched_job *job =
+			bsearch(&memory->second[i], view->jobs, view->jobs_n, sizeof(*job), by_id);
+
+		walk->order[n++] = (uint32_t)(job - view->jobs);
+	}
+}
+
+static void place(const struct sched_view *view, const struct walk *walk, struct sched_fill *fill,
+	struct sched_grant *grants)
+{
+	uint32_t left = fill->all;
+
+	for (uint32_t i = 0; i < view->jobs_n; i++) {
+		uint32_t j = walk->order[i];
+		uint32_t needs = view->jobs[j].wanted;
+
+		walk->runs[j] = needs <= left;
+		left -= walk->runs[j] ? needs : 0;
+	}
+	for (uint32_t j = 0; j < view->jobs_n; j++) {
+		if (walk->runs[j] && view->jobs[j].replicas == view->jobs[j].wanted) {
+			sched_fill_keep(fill, &view->jobs[j], &grants[j]);
+		}
+	}
+	for (uint32_t i = 0; i < view->jobs_n; i++) {
+		uint32_t j = walk->order[i];
+
+		if (walk->runs[j] && grants[j].replicas == 0) {
+			sched_fill_put(fill, view->jobs[j].wanted, &grants[j]);
+		}
+	}
+}
+
+static int decide(void *self, const struct sched_view *view, struct sched_grant *grants,
+	struct sched_verdict *verdict, struct pawl_err *err)
+{
+	struct tiresias *memory = self;
+	struct walk walk = {.order = calloc(view->jobs_n + 1, sizeof(*walk.order)),
+		.second = calloc(view->jobs_n + 1, sizeof(bool)),
+		.runs = calloc(view->jobs_n + 1, sizeof(bool))};
+	struct sched_fill fill = {0};
+	int rv = walk.order && walk.second && walk.runs
+		? sched_fill_init(&fill, view, err)
+		: pawl_err_set(err, PAWL_ENOMEM, "tiresias: out of memory");
+
+	*verdict = (struct sched_verdict){NAN, NAN};
+	if (rv == 0) {
+		keep_second(memory, view, walk.second);
+		rv = move_down(memory, view, walk.second, err);
+	}
+	if (rv == 0) {
+		put_in_order(memory, view, &walk);
+		place(view, &walk, &fill, grants);
+	}
+	sched_fill_deinit(&fill);
+	free(walk.order);
+	free(walk.second);
+	free(walk.runs);
+	return rv;
+}
+
+const struct sched_policy sched_tiresias = {.name = "tiresias",
+	.open = open_memory,
+	.close = close_memory,
+	.decide = decide};

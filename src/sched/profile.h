@@ -1,0 +1,26 @@
+/*
+ * Reads published profiles of applications, and workloads. What is malformed is named by file and
+ * line.
+ *
+ * DIR is laid out as the artifact of Pollux (branch osdi21-artifact of petuum/adaptdl):
+ * traces/<app>/ has placements.csv and a validation-<M>.csv for each batch size; grid/<app>.f64 the
+ * step and sync time on 5 to 16 nodes, little-endian, in the order of nodes, replicas and atomic
+ * batch (docs/sim.md).
+ */
+#ifndef SCHED_PROFILE_H
+#define SCHED_PROFILE_H
+
+#include "pawl/err.h"
+#include "sched/app.h"
+#include "sched/workload.h"
+
+/* apps: zeroed; the caller's to deinit, also if it fails. PAWL_ENOENT, PAWL_EIO, PAWL_ENOMEM,
+ * PAWL_ECORRUPT: a file is not what it should be. */
+int sched_profiles_load(struct sched_apps *apps, const char *dir, struct pawl_err *err);
+
+/* Jobs of a CSV (name,time,application,num_replicas,batch_size), which refer to apps. workload:
+ * zeroed; the caller's to deinit, also if it fails. Errors as above. */
+int sched_workload_load(struct sched_workload *workload, const struct sched_apps *apps,
+	const char *path, struct pawl_err *err);
+
+#endif

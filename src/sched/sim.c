@@ -1,0 +1,464 @@
+/* The simulator's rounds: see sim.h. Pure. */
+#include "sched/sim.h"
+
+#include "base/err.h"
+#include "sched/fair.h"
+#include "sched/sim_job.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NS_A_S 1e9
+#define SAY_S  3600.0 /* of virtual time, between two reports */
+
+struct sim {
+	const struct sched_named *policy;
+	const struct sched_workload *workload;
+	const struct sched_setting *setting;
+	void *memory;            /* the policy's */
+	double now_s;            /* at the end of the last step */
+	double ran_s;            /* when somebody ran last */
+	struct sim_job *jobs;    /* all, in the order of submission */
+	uint32_t *active;        /* indices of those that are submitted and not complete */
+	uint32_t active_n, next; /* of them; the first that is not submitted */
+	uint32_t *crowds;        /* of each node: jobs on it that are on several */
+	uint32_t *room;          /* of each node, while grants are checked */
+	struct sched_node *nodes;
+	struct sched_job *told;     /* of each active job, what the policy is told */
+	struct sched_grant *grants; /* of each active job */
+	uint32_t *granted;          /* the grants' nodes */
+	uint32_t granted_room;      /* active jobs that it is for */
+	double *solves_s;           /* that decisions took, of each round */
+	uint32_t rounds, solves_room;
+};
+
+/* ---- open and close ---- */
+
+static int check(const struct sched_named *policy, const struct sched_workload *workload,
+	const struct sched_setting *setting, struct pawl_err *err)
+{
+	uint64_t all = (uint64_t)setting->nodes * setting->slots;
+
+	if (all > SIM_SLOTS_MAX) {
+		return pawl_err_set(err, PAWL_ELIMIT, "a cluster of over %u slots", SIM_SLOTS_MAX);
+	}
+	for (uint32_t j = 0; j < workload->n; j++) {
+		const struct sched_submission *job = &workload->jobs[j];
+
+		if (job->app->slots_most > 0 && setting->slots > job->app->slots_most) {
+			return pawl_err_set(err, PAWL_ENOTSUP,
+				"%s was measured with at most %u replicas on a node, not %u; "
+				"models are of any number",
+				job->app->name, job->app->slots_most, setting->slots);
+		}
+		if (!policy->adapts && job->replicas > all) {
+			return pawl_err_set(err, PAWL_EINVAL,
+				"job %s asks for %u replicas: there are %u slots", job->name,
+				job->replicas, (uint32_t)all);
+		}
+		if (!policy->adapts && job->app->slots_most > 0 && job->replicas > APP_MEASURED) {
+			return pawl_err_set(err, PAWL_ENOTSUP,
+				"job %s asks for %u replicas: %u at most were measured", job->name,
+				job->replicas, APP_MEASURED);
+		}
+	}
+	return 0;
+}
+
+static void close_sim(struct sim *sim)
+{
+	for (uint32_t j = 0; sim->jobs && j < sim->workload->n; j++) {
+		sim_job_deinit(&sim->jobs[j]);
+	}
+	if (sim->memory && sim->policy->policy->close) {
+		sim->policy->policy->close(sim->memory);
+	}
+	free(sim->jobs);
+	free(sim->active);
+	free(sim->crowds);
+	free(sim->room);
+	free(sim->nodes);
+	free(sim->told);
+	free(sim->grants);
+	free(sim->granted);
+	free(sim->solves_s);
+}
+
+static int open_sim(struct sim *sim, struct pawl_err *err)
+{
+	const struct sched_policy *policy = sim->policy->policy;
+	uint32_t jobs_n = sim->workload->n;
+	uint32_t nodes_n = sim->setting->nodes;
+
+	sim->jobs = calloc(jobs_n, sizeof(*sim->jobs));
+	sim->active = calloc(jobs_n, sizeof(*sim->active));
+	sim->told = calloc(jobs_n, sizeof(*sim->told));
+	sim->grants = calloc(jobs_n, sizeof(*sim->grants));
+	sim->crowds = calloc(nodes_n, sizeof(*sim->crowds));
+	sim->room = calloc(nodes_n, sizeof(*sim->room));
+	sim->nodes = calloc(nodes_n, sizeof(*sim->nodes));
+	sim->memory = policy->open ? policy->open(sim->setting->seed) : NULL;
+	if (!sim->jobs || !sim->active || !sim->told || !sim->grants || !sim->crowds ||
+		!sim->room || !sim->nodes || (policy->open && !sim->memory)) {
+		return pawl_err_set(err, PAWL_ENOMEM, "simulate: out of memory");
+	}
+	for (uint32_t i = 0; i < nodes_n; i++) {
+		sim->nodes[i].slots = sim->setting->slots;
+	}
+	for (uint32_t j = 0; j < jobs_n; j++) {
+		const struct sched_submission *of = &sim->workload->jobs[j];
+
+		sim->jobs[j] = (struct sim_job){.of = of,
+			.index = j,
+			.end_s = -1,
+			.oracle = {.app = of->app, .batch = of->batch}};
+	}
+	return 0;
+}
+
+/* ---- a round's steps ---- */
+
+/* Calls of each node of the job once; of what lists nodes in runs. */
+static bool on_several(const struct sim_job *job)
+{
+	return job->replicas > 0 && job->spot.place.nodes > 1;
+}
+
+static bool starts_run(const struct sim_job *job, uint32_t i)
+{
+	return i == 0 || job->nodes[i] != job->nodes[i - 1];
+}
+
+static void count_crowds(struct sim *sim)
+{
+	memset(sim->crowds, 0, sim->setting->nodes * sizeof(*sim->crowds));
+	for (uint32_t a = 0; a < sim->active_n; a++) {
+		const struct sim_job *job = &sim->jobs[sim->active[a]];
+
+		for (uint32_t i = 0; on_several(job) && i < job->replicas; i++) {
+			sim->crowds[job->nodes[i]] += starts_run(job, i);
+		}
+	}
+}
+
+static double find_speed(const struct sim *sim, const struct sim_job *job)
+{
+	for (uint32_t i = 0; on_several(job) && i < job->replicas; i++) {
+		if (sim->crowds[job->nodes[i]] > 1) {
+			return 1 - sim->setting->interference;
+		}
+	}
+	return 1;
+}
+
+static int step_all(struct sim *sim, struct pawl_err *err)
+{
+	double seconds = sim->setting->interval_s;
+	uint32_t left = 0;
+	int rv = 0;
+
+	if (sim->setting->interference > 0) {
+		count_crowds(sim);
+	}
+	for (uint32_t a = 0; a < sim->active_n && rv == 0; a++) {
+		struct sim_job *job = &sim->jobs[sim->active[a]];
+
+		rv = sim_job_step(job, sim->policy, sim->now_s, seconds, find_speed(sim, job), err);
+	}
+	sim->now_s += seconds;
+	for (uint32_t a = 0; a < sim->active_n; a++) {
+		if (sim->jobs[sim->active[a]].end_s < 0) {
+			sim->active[left++] = sim->active[a];
+		}
+	}
+	sim->active_n = left;
+	while (sim->next < sim->workload->n && sim->workload->jobs[sim->next].at_s <= sim->now_s) {
+		sim->active[sim->active_n++] = sim->next++;
+	}
+	return rv;
+}
+
+/* ---- a round's decision ---- */
+
+static uint32_t at_most(uint32_t number, uint32_t most)
+{
+	return number < most ? number : most;
+}
+
+static int tell(struct sim *sim, struct sim_job *job, struct sched_job *told, struct pawl_err *err)
+{
+	const struct sched_app *app = job->of->app;
+	uint32_t most = at_most(app->replicas_most, sim->setting->nodes * sim->setting->slots);
+
+	*told = (struct sched_job){.id = job->index,
+		.age_s = sim->now_s - job->of->at_s,
+		.attained = job->attained,
+		.restarts = job->restarts,
+		.least = 1,
+		.most = sim->policy->adapts || most > job->of->replicas ? most : job->of->replicas,
+		.wanted = job->of->replicas,
+		.weight = 1,
+		.restart_s = sim->setting->restart_s,
+		.nodes = job->nodes,
+		.replicas = job->replicas,
+		.oracle = &job->oracle};
+	if (!sim->policy->adapts) {
+		return 0;
+	}
+	told->hints[0] = &job->seen.hints;
+	return sim_job_tell(job, err);
+}
+
+/* Room for as many grants as there are active jobs, of all slots each. */
+static int reserve(struct sim *sim, struct pawl_err *err)
+{
+	size_t slots = (size_t)sim->setting->nodes * sim->setting->slots;
+
+	if (sim->active_n > sim->granted_room) {
+		uint32_t room = 2 * sim->active_n;
+
+		free(sim->granted);
+		sim->granted = calloc(room * slots, sizeof(*sim->granted));
+		sim->granted_room = sim->granted ? room : 0;
+	}
+	if (sim->rounds == sim->solves_room) {
+		uint32_t room = 2 * sim->solves_room + 1024;
+		double *more = realloc(sim->solves_s, room * sizeof(*more));
+
+		sim->solves_s = more ? more : sim->solves_s;
+		sim->solves_room = more ? room : sim->solves_room;
+	}
+	if (sim->active_n > sim->granted_room || sim->rounds == sim->solves_room) {
+		return pawl_err_set(err, PAWL_ENOMEM, "simulate: out of memory");
+	}
+	for (uint32_t a = 0; a < sim->active_n; a++) {
+		sim->grants[a] = (struct sched_grant){.nodes = sim->granted + a * slots};
+	}
+	return 0;
+}
+
+/* A policy that gives what is not there is wrong, and its numbers would be. */
+static int check_grants(struct sim *sim, struct pawl_err *err)
+{
+	const char *name = sim->policy->policy->name;
+
+	for (uint32_t i = 0; i < sim->setting->nodes; i++) {
+		sim->room[i] = sim->setting->slots;
+	}
+	for (uint32_t a = 0; a < sim->active_n; a++) {
+		const struct sched_grant *grant = &sim->grants[a];
+		const char *job = sim->jobs[sim->active[a]].of->name;
+
+		if (grant->replicas > sim->told[a].most) {
+			return pawl_err_set(err, PAWL_EINVAL,
+				"policy %s at %.0f s: job %s has %u replicas: at most %u", name,
+				sim->now_s, job, grant->replicas, sim->told[a].most);
+		}
+		for (uint32_t i = 0; i < grant->replicas; i++) {
+			if (grant->nodes[i] >= sim->setting->nodes ||
+				sim->room[grant->nodes[i]]-- == 0) {
+				return pawl_err_set(err, PAWL_EINVAL,
+					"policy %s at %.0f s: job %s is on node %u, which is full",
+					name, sim->now_s, job, grant->nodes[i]);
+			}
+		}
+	}
+	return 0;
+}
+
+static int ask(struct sim *sim, struct pawl_err *err)
+{
+	const struct sched_view view = {.now_s = sim->now_s,
+		.nodes = sim->nodes,
+		.nodes_n = sim->setting->nodes,
+		.jobs = sim->told,
+		.jobs_n = sim->active_n};
+	int64_t (*clock_ns)(void) = sim->setting->clock_ns;
+	struct sched_verdict verdict;
+	int64_t from;
+	int rv = reserve(sim, err);
+
+	for (uint32_t a = 0; a < sim->active_n && rv == 0; a++) {
+		rv = tell(sim, &sim->jobs[sim->active[a]], &sim->told[a], err);
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	from = clock_ns ? clock_ns() : 0;
+	rv = sim->policy->policy->decide(sim->memory, &view, sim->grants, &verdict, err);
+	sim->solves_s[sim->rounds++] = clock_ns ? (double)(clock_ns() - from) / NS_A_S : 0;
+	return rv ? rv : check_grants(sim, err);
+}
+
+static bool is_same(const struct sim_job *job, const struct sched_grant *grant)
+{
+	return job->replicas == grant->replicas &&
+		(job->replicas == 0 ||
+			memcmp(job->nodes, grant->nodes, job->replicas * sizeof(*job->nodes)) == 0);
+}
+
+static int carry_out(struct sim *sim, struct pawl_err *err)
+{
+	int rv = 0;
+
+	for (uint32_t a = 0; a < sim->active_n && rv == 0; a++) {
+		struct sim_job *job = &sim->jobs[sim->active[a]];
+
+		if (!is_same(job, &sim->grants[a])) {
+			rv = sim_job_move(job, sim->policy, &sim->grants[a],
+				sim->setting->restart_s, err);
+		}
+		if (job->replicas > 0) {
+			sim->ran_s = sim->now_s;
+		}
+	}
+	if (sim->active_n == 0) {
+		sim->ran_s = sim->now_s;
+	}
+	if (rv == 0 && (sim->now_s - sim->ran_s > SIM_IDLE_S || sim->now_s > SIM_LAST_S)) {
+		rv = pawl_err_set(err, PAWL_ELIMIT,
+			"policy %s: job %s and %u more are not done after %.0f days",
+			sim->policy->policy->name, sim->jobs[sim->active[0]].of->name,
+			sim->active_n - 1, sim->now_s / 86400);
+	}
+	return rv;
+}
+
+static int run_rounds(struct sim *sim, struct pawl_err *err)
+{
+	const struct sched_setting *setting = sim->setting;
+	double said_s = 0;
+	int rv = 0;
+
+	while (rv == 0 && (sim->active_n > 0 || sim->next < sim->workload->n)) {
+		rv = step_all(sim, err);
+		if (rv == 0 && sim->active_n > 0) {
+			rv = ask(sim, err);
+		}
+		if (rv == 0) {
+			rv = carry_out(sim, err);
+		}
+		if (setting->say && sim->now_s - said_s >= SAY_S) {
+			said_s = sim->now_s;
+			setting->say(setting->user, sim->now_s, sim->next - sim->active_n);
+		}
+	}
+	return rv;
+}
+
+/* ---- what came of it ---- */
+
+static int by_number(const void *a, const void *b)
+{
+	double x = *(const double *)a;
+	double y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Element floor(share n) of n numbers, which are sorted then. */
+static double find_part(double *numbers, uint32_t n, double share)
+{
+	uint32_t at = (uint32_t)(share * n);
+
+	qsort(numbers, n, sizeof(*numbers), by_number);
+	return n == 0 ? 0 : numbers[at < n ? at : n - 1];
+}
+
+static void write_lives(const struct sim *sim, struct sched_life *lives)
+{
+	for (uint32_t j = 0; j < sim->workload->n; j++) {
+		const struct sim_job *job = &sim->jobs[j];
+
+		lives[j] = (struct sched_life){.end_s = job->end_s,
+			.jct_s = job->end_s - job->of->at_s,
+			.attained = job->attained,
+			.lost = job->lost,
+			.restarts = job->restarts};
+	}
+}
+
+static void sum_lives(const struct sim *sim, const struct sched_life *lives,
+	struct sched_metrics *metrics)
+{
+	uint32_t n = sim->workload->n;
+	double attained = 0;
+	double lost = 0;
+	uint32_t over = 0;
+	uint32_t restarts = 0;
+
+	for (uint32_t j = 0; j < n; j++) {
+		metrics->jct_avg_s += lives[j].jct_s / n;
+		metrics->makespan_s = fmax(metrics->makespan_s, lives[j].end_s);
+		metrics->rho_avg += lives[j].rho / n;
+		metrics->rho_max = fmax(metrics->rho_max, lives[j].rho);
+		over += lives[j].rho > 2;
+		restarts += lives[j].restarts;
+		metrics->outside += sim->jobs[j].outside;
+		attained += lives[j].attained;
+		lost += lives[j].lost;
+	}
+	metrics->rho_over_2 = over / (double)n;
+	metrics->restarts_per_job = restarts / (double)n;
+	metrics->restart_share = lost / attained;
+	metrics->utilisation =
+		attained / (metrics->makespan_s * sim->setting->nodes * sim->setting->slots);
+	metrics->cost_h = attained / 3600;
+	metrics->rounds = sim->rounds;
+}
+
+/* Fills lives and metrics. */
+static int sum_up(struct sim *sim, struct sched_outcome *outcome, struct pawl_err *err)
+{
+	struct sched_metrics *metrics = &outcome->metrics;
+	uint32_t n = sim->workload->n;
+	double *numbers = calloc(n, sizeof(*numbers));
+	int rv = 0;
+
+	outcome->lives = calloc(n, sizeof(*outcome->lives));
+	if (numbers == NULL || outcome->lives == NULL) {
+		free(numbers);
+		return pawl_err_set(err, PAWL_ENOMEM, "simulate: out of memory");
+	}
+	write_lives(sim, outcome->lives);
+	rv = sched_fair_fill(outcome->lives, sim->workload, sim->setting, sim->policy->adapts, err);
+	sum_lives(sim, outcome->lives, metrics);
+	for (uint32_t j = 0; j < n; j++) {
+		numbers[j] = outcome->lives[j].jct_s;
+	}
+	metrics->jct_p50_s = find_part(numbers, n, 0.5);
+	metrics->jct_p99_s = find_part(numbers, n, 0.99);
+	for (uint32_t j = 0; j < n; j++) {
+		numbers[j] = outcome->lives[j].rho;
+	}
+	metrics->rho_p99 = find_part(numbers, n, 0.99);
+	metrics->solve_p50_s = find_part(sim->solves_s, sim->rounds, 0.5);
+	metrics->solve_p99_s = find_part(sim->solves_s, sim->rounds, 0.99);
+	metrics->solve_max_s = find_part(sim->solves_s, sim->rounds, 1);
+	free(numbers);
+	return rv;
+}
+
+int sched_sim_run(struct sched_outcome *outcome, const struct sched_named *policy,
+	const struct sched_workload *workload, const struct sched_setting *setting,
+	struct pawl_err *err)
+{
+	struct sim sim = {.policy = policy, .workload = workload, .setting = setting};
+	int rv = check(policy, workload, setting, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	rv = open_sim(&sim, err);
+	rv = rv ? rv : run_rounds(&sim, err);
+	rv = rv ? rv : sum_up(&sim, outcome, err);
+	close_sim(&sim);
+	return rv;
+}
+
+void sched_outcome_deinit(struct sched_outcome *outcome)
+{
+	free(outcome->lives);
+	outcome->lives = NULL;
+}

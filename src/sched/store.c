@@ -1,0 +1,535 @@
+/* The scheduler's file: see store.h.
+ *
+ * The records of the core are stored as they are (core_rows.c), beside the columns that people ask
+ * for. Opening takes the lock for good (locking_mode EXCLUSIVE), then migrates, in one transaction.
+ */
+#include "sched/store.h"
+
+#include "base/assert.h"
+#include "base/err.h"
+#include "base/fault.h"
+
+#include <errno.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STORE_APPLICATION 0x5061776c /* "Pawl": whose file it is */
+
+/* From each version to the next; the last one is ours. Never changed, only added to. */
+static const char *const migrations[] = {
+	"CREATE TABLE cluster(id INTEGER PRIMARY KEY, record BLOB NOT NULL);"
+	"CREATE TABLE clock(id INTEGER PRIMARY KEY, core_ns INTEGER NOT NULL, wall_ns INTEGER NOT "
+	"NULL);"
+	"CREATE TABLE nodes(id INTEGER PRIMARY KEY, name TEXT NOT NULL, record BLOB NOT NULL);"
+	"CREATE TABLE jobs(id INTEGER PRIMARY KEY, name TEXT NOT NULL, owner INTEGER NOT NULL,"
+	" queue TEXT NOT NULL, state TEXT NOT NULL, over INTEGER NOT NULL, record BLOB NOT NULL);"
+	"CREATE INDEX jobs_over ON jobs(over, id);"
+	"CREATE TABLE specs(job INTEGER PRIMARY KEY, spec BLOB NOT NULL);"
+	"CREATE TABLE history(seq INTEGER PRIMARY KEY AUTOINCREMENT, core_ns INTEGER NOT NULL,"
+	" wall_ns INTEGER NOT NULL, job INTEGER NOT NULL, state TEXT NOT NULL,"
+	" reason TEXT NOT NULL, generation INTEGER NOT NULL, replicas INTEGER NOT NULL,"
+	" place TEXT NOT NULL);",
+};
+#define STORE_VERSION ((int)(sizeof(migrations) / sizeof(*migrations)))
+
+enum statement {
+	PUT_CLUSTER,
+	PUT_CLOCK,
+	PUT_NODE,
+	DROP_NODE,
+	PUT_JOB,
+	PUT_SPEC,
+	PUT_CHANGE,
+	TRIM_CHANGES,
+	TRIM_SPECS,
+	TRIM_JOBS,
+	GET_CLOCK,
+	GET_ROWS,
+	GET_SPEC,
+	GET_CHANGES,
+	BEGIN,
+	COMMIT,
+	STATEMENTS
+};
+
+static const char *const texts[STATEMENTS] = {
+	[PUT_CLUSTER] = "REPLACE INTO cluster VALUES(1, ?1)",
+	[PUT_CLOCK] = "REPLACE INTO clock VALUES(1, ?1, ?2)",
+	[PUT_NODE] = "REPLACE INTO nodes VALUES(?1, ?2, ?3)",
+	[DROP_NODE] = "DELETE FROM nodes WHERE id = ?1",
+	[PUT_JOB] = "REPLACE INTO jobs VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+	[PUT_SPEC] = "REPLACE INTO specs VALUES(?1, ?2)",
+	[PUT_CHANGE] = "INSERT INTO history VALUES(NULL, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+	[TRIM_CHANGES] = "DELETE FROM history WHERE seq <= (SELECT max(seq) FROM history) - ?1",
+	[TRIM_SPECS] = "DELETE FROM specs WHERE job IN (SELECT id FROM jobs WHERE over = 1"
+		       " AND id <= (SELECT max(id) FROM jobs) - ?1)",
+	[TRIM_JOBS] = "DELETE FROM jobs WHERE over = 1 AND id <= (SELECT max(id) FROM jobs) - ?1",
+	[GET_CLOCK] = "SELECT core_ns, wall_ns FROM clock",
+	[GET_ROWS] = "SELECT 0, 0, record FROM cluster UNION ALL SELECT 1, id, record FROM nodes"
+		     " UNION ALL SELECT 2, id, record FROM jobs WHERE over = 0",
+	[GET_SPEC] = "SELECT spec FROM specs WHERE job = ?1",
+	[GET_CHANGES] = "SELECT seq, core_ns, wall_ns, job, state, reason, generation, replicas,"
+			" place FROM history WHERE seq >= ?1 ORDER BY seq",
+	[BEGIN] = "BEGIN IMMEDIATE",
+	[COMMIT] = "COMMIT",
+};
+
+struct sched_store {
+	sqlite3 *db;                          /* owned */
+	sqlite3_stmt *statements[STATEMENTS]; /* owned */
+	char *path;                           /* owned; for people */
+};
+
+/* ---- errors ---- */
+
+static int fail(const struct sched_store *s, const char *what, int rc, struct pawl_err *err)
+{
+	int sys = errno; /* SQLite tells only some of them (sqlite3_system_errno) */
+
+	switch (rc < 0 ? rc : rc & 0xff) {
+	case -1: /* a fault point */
+		return pawl_err_sys(err, "%s: %s", s->path, what);
+	case SQLITE_BUSY:
+	case SQLITE_LOCKED:
+		return pawl_err_set(err, PAWL_EBUSY, "%s: %s: another scheduler has it", s->path,
+			what);
+	case SQLITE_READONLY:
+	case SQLITE_PERM:
+		return pawl_err_set(err, PAWL_EIO, "%s: %s: it is read-only", s->path, what);
+	case SQLITE_FULL:
+		return pawl_err_set(err, PAWL_ENOSPC, "%s: %s: no space is left", s->path, what);
+	case SQLITE_NOMEM:
+		return pawl_err_set(err, PAWL_ENOMEM, "%s: %s: no memory", s->path, what);
+	case SQLITE_CORRUPT:
+	case SQLITE_NOTADB:
+		return pawl_err_set(err, PAWL_ECORRUPT, "%s: %s: %s", s->path, what,
+			sqlite3_errstr(rc));
+	case SQLITE_IOERR:
+	case SQLITE_CANTOPEN:
+		if (sys == ENOSPC || sys == EDQUOT || sys == EFBIG) {
+			return pawl_err_set(err, PAWL_ENOSPC, "%s: %s: no space is left", s->path,
+				what);
+		}
+		return pawl_err_set(err, PAWL_EIO, "%s: %s: %s%s%s", s->path, what,
+			sqlite3_errstr(rc), sys != 0 ? ": " : "", sys != 0 ? strerror(sys) : "");
+	default:
+		return pawl_err_set(err, PAWL_EIO, "%s: %s: %s", s->path, what, sqlite3_errstr(rc));
+	}
+}
+
+static int run_text(struct sched_store *s, const char *text, struct pawl_err *err)
+{
+	int rc = FAULT_SYS("sched.store", sqlite3_exec(s->db, text, NULL, NULL, NULL));
+
+	return rc == SQLITE_OK ? 0 : fail(s, "set up", rc, err);
+}
+
+/* A row is there: 1; it is done: 0. */
+static int step(struct sched_store *s, enum statement which, const char *what, struct pawl_err *err)
+{
+	int sys;
+	int rc;
+
+	errno = 0;
+	rc = FAULT_SYS("sched.store", sqlite3_step(s->statements[which]));
+	if (rc == SQLITE_ROW) {
+		return 1;
+	}
+	sys = errno;
+	sqlite3_reset(s->statements[which]);
+	errno = sys;
+	return rc == SQLITE_DONE ? 0 : fail(s, what, rc, err);
+}
+
+static sqlite3_stmt *ready(struct sched_store *s, enum statement which)
+{
+	sqlite3_reset(s->statements[which]);
+	sqlite3_clear_bindings(s->statements[which]);
+	return s->statements[which];
+}
+
+/* ---- opening ---- */
+
+static int read_number(struct sched_store *s, const char *text, int *number, struct pawl_err *err)
+{
+	sqlite3_stmt *stmt = NULL;
+	int rc = sqlite3_prepare_v2(s->db, text, -1, &stmt, NULL);
+
+	rc = rc == SQLITE_OK ? FAULT_SYS("sched.store", sqlite3_step(stmt)) : rc;
+	if (rc != SQLITE_ROW) {
+		int rv = fail(s, "open", rc, err);
+
+		sqlite3_finalize(stmt);
+		return rv;
+	}
+	*number = sqlite3_column_int(stmt, 0);
+	sqlite3_finalize(stmt);
+	return 0;
+}
+
+static int migrate(struct sched_store *s, int version, struct pawl_err *err)
+{
+	char text[128];
+	int rv = run_text(s, "BEGIN IMMEDIATE", err);
+
+	for (int v = version; v < STORE_VERSION && rv == 0; v++) {
+		rv = run_text(s, migrations[v], err);
+	}
+	snprintf(text, sizeof(text), "PRAGMA user_version = %d; PRAGMA application_id = %d; COMMIT",
+		STORE_VERSION, STORE_APPLICATION);
+	return rv == 0 ? run_text(s, text, err) : rv;
+}
+
+static int check_version(struct sched_store *s, struct pawl_err *err)
+{
+	int application = 0;
+	int version = 0;
+	int tables = 0;
+	int rv = read_number(s, "PRAGMA application_id", &application, err);
+
+	rv = rv == 0 ? read_number(s, "PRAGMA user_version", &version, err) : rv;
+	rv = rv == 0 ? read_number(s, "SELECT count(*) FROM sqlite_master", &tables, err) : rv;
+	if (rv != 0) {
+		return rv;
+	}
+	if (application != STORE_APPLICATION && (application != 0 || version != 0 || tables != 0)) {
+		return pawl_err_set(err, PAWL_EINVAL, "%s: it is a database, but no scheduler's",
+			s->path);
+	}
+	if (version > STORE_VERSION) {
+		return pawl_err_set(err, PAWL_ENOTSUP,
+			"%s: it is a newer Pawl's (version %d; this one knows %d)", s->path,
+			version, STORE_VERSION);
+	}
+	return version < STORE_VERSION ? migrate(s, version, err) : 0;
+}
+
+static int prepare(struct sched_store *s, struct pawl_err *err)
+{
+	for (uint32_t i = 0; i < STATEMENTS; i++) {
+		int rc = sqlite3_prepare_v3(s->db, texts[i], -1, SQLITE_PREPARE_PERSISTENT,
+			&s->statements[i], NULL);
+
+		if (rc != SQLITE_OK) {
+			return fail(s, "prepare", rc, err);
+		}
+	}
+	return 0;
+}
+
+static int open_file(struct sched_store *s, struct pawl_err *err)
+{
+	int rc = FAULT_SYS("sched.store",
+		sqlite3_open_v2(s->path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL));
+	int rv;
+
+	if (rc != SQLITE_OK) {
+		return fail(s, "open", rc, err);
+	}
+	if (sqlite3_db_readonly(s->db, "main") == 1) {
+		return fail(s, "open", SQLITE_READONLY, err);
+	}
+	/* In this order: the lock is taken for good by the first that reads. */
+	rv = run_text(s,
+		"PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;"
+		"PRAGMA synchronous = FULL; BEGIN EXCLUSIVE; COMMIT",
+		err);
+	rv = rv == 0 ? check_version(s, err) : rv;
+	return rv == 0 ? prepare(s, err) : rv;
+}
+
+int sched_store_open(struct sched_store **out, const char *path, struct pawl_err *err)
+{
+	struct sched_store *s = FAULT_MEM("sched.store", calloc(1, sizeof(*s)));
+	int rv;
+
+	if (!s) {
+		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory", path);
+	}
+	s->path = FAULT_MEM("sched.store", strdup(path));
+	rv = s->path ? open_file(s, err) : pawl_err_set(err, PAWL_ENOMEM, "%s: no memory", path);
+	if (rv != 0) {
+		sched_store_close(s);
+		return rv;
+	}
+	*out = s;
+	return 0;
+}
+
+void sched_store_close(struct sched_store *s)
+{
+	if (s) {
+		for (uint32_t i = 0; i < STATEMENTS; i++) {
+			sqlite3_finalize(s->statements[i]);
+		}
+		sqlite3_close(s->db);
+		free(s->path);
+		free(s);
+	}
+}
+
+/* ---- saving ---- */
+
+static void say_place(const struct sched_core *core, const struct core_place *place, char *text)
+{
+	size_t len = 0;
+
+	text[0] = '\0';
+	for (uint32_t i = 0; i < place->n && len < STORE_PLACE_MAX; i++) {
+		const struct core_node *node = core_node_find(core, place->spots[i].node);
+
+		len += (size_t)snprintf(text + len, STORE_PLACE_MAX - len, "%s%s:%u",
+			i > 0 ? " " : "", node ? node->offer.name : "?", place->spots[i].replicas);
+	}
+}
+
+static int put_change(struct sched_store *s, const struct sched_core *core,
+	const struct core_job *job, const struct store_clock *clock, struct pawl_err *err)
+{
+	char place[STORE_PLACE_MAX];
+	sqlite3_stmt *q = ready(s, PUT_CHANGE);
+
+	say_place(core, &job->at, place);
+	sqlite3_bind_int64(q, 1, clock->core_ns);
+	sqlite3_bind_int64(q, 2, clock->wall_ns);
+	sqlite3_bind_int64(q, 3, (int64_t)job->id);
+	sqlite3_bind_text(q, 4, core_state_name(job->state), -1, SQLITE_STATIC);
+	sqlite3_bind_text(q, 5, core_reason_text(job->reason), -1, SQLITE_STATIC);
+	sqlite3_bind_int64(q, 6, (int64_t)job->generation);
+	sqlite3_bind_int64(q, 7, job->at.replicas);
+	sqlite3_bind_text(q, 8, place, -1, SQLITE_TRANSIENT);
+	return step(s, PUT_CHANGE, "write history", err);
+}
+
+static int put_job(struct sched_store *s, const struct core_row *row, struct pawl_err *err)
+{
+	const struct core_job *job = row->job;
+	sqlite3_stmt *q = ready(s, PUT_JOB);
+
+	sqlite3_bind_int64(q, 1, (int64_t)job->id);
+	sqlite3_bind_text(q, 2, job->ask.name, -1, SQLITE_STATIC);
+	sqlite3_bind_int64(q, 3, job->ask.owner);
+	sqlite3_bind_text(q, 4, job->ask.queue, -1, SQLITE_STATIC);
+	sqlite3_bind_text(q, 5, core_state_name(job->state), -1, SQLITE_STATIC);
+	sqlite3_bind_int(q, 6, job->state >= CORE_DONE);
+	sqlite3_bind_blob(q, 7, row->bytes, (int)row->len_bytes, SQLITE_STATIC);
+	return step(s, PUT_JOB, "write a job", err);
+}
+
+static int put_row(struct sched_store *s, const struct core_row *row, struct pawl_err *err)
+{
+	sqlite3_stmt *q;
+
+	switch (row->kind) {
+	case CORE_ROW_JOB:
+		return put_job(s, row, err);
+	case CORE_ROW_NODE:
+		q = ready(s, row->gone ? DROP_NODE : PUT_NODE);
+		sqlite3_bind_int64(q, 1, (int64_t)row->id);
+		if (!row->gone) {
+			sqlite3_bind_text(q, 2, row->node->offer.name, -1, SQLITE_STATIC);
+			sqlite3_bind_blob(q, 3, row->bytes, (int)row->len_bytes, SQLITE_STATIC);
+		}
+		return step(s, row->gone ? DROP_NODE : PUT_NODE, "write a node", err);
+	default:
+		q = ready(s, PUT_CLUSTER);
+		sqlite3_bind_blob(q, 1, row->bytes, (int)row->len_bytes, SQLITE_STATIC);
+		return step(s, PUT_CLUSTER, "write the cluster", err);
+	}
+}
+
+static int trim(struct sched_store *s, enum statement which, uint32_t keep, struct pawl_err *err)
+{
+	sqlite3_bind_int64(ready(s, which), 1, keep);
+	return step(s, which, "trim", err);
+}
+
+static int put_all(struct sched_store *s, struct sched_core *core, const struct store_clock *clock,
+	const struct store_spec *spec, struct pawl_err *err)
+{
+	struct core_row row;
+	sqlite3_stmt *q = ready(s, PUT_CLOCK);
+	bool ended = false;
+	int more;
+	int rv;
+
+	sqlite3_bind_int64(q, 1, clock->core_ns);
+	sqlite3_bind_int64(q, 2, clock->wall_ns);
+	rv = step(s, PUT_CLOCK, "write the clock", err);
+	while (rv == 0 && (more = core_row_next(core, &row, err)) != 0) {
+		rv = more < 0 ? more : put_row(s, &row, err);
+		if (rv == 0 && row.job && row.job->moved) {
+			rv = put_change(s, core, row.job, clock, err);
+			ended = ended || row.job->state >= CORE_DONE;
+		}
+	}
+	if (rv == 0 && spec) {
+		q = ready(s, PUT_SPEC);
+		sqlite3_bind_int64(q, 1, (int64_t)spec->job);
+		sqlite3_bind_blob64(q, 2, spec->bytes, spec->len_bytes, SQLITE_STATIC);
+		rv = step(s, PUT_SPEC, "write a spec", err);
+	}
+	rv = rv == 0 && ended ? trim(s, TRIM_CHANGES, STORE_HISTORY_MAX, err) : rv;
+	rv = rv == 0 && ended ? trim(s, TRIM_SPECS, STORE_ENDED_MAX, err) : rv;
+	return rv == 0 && ended ? trim(s, TRIM_JOBS, STORE_ENDED_MAX, err) : rv;
+}
+
+int sched_store_save(struct sched_store *s, struct sched_core *core,
+	const struct store_clock *clock, const struct store_spec *spec, struct pawl_err *err)
+{
+	int rv = step(s, BEGIN, "write", err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	rv = put_all(s, core, clock, spec, err);
+	rv = rv == 0 ? step(s, COMMIT, "commit", err) : rv;
+	if (rv != 0) {
+		/* Where SQLite has rolled back already, there is nothing to roll back. */
+		sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+		return rv;
+	}
+	core_rows_done(core);
+	return 0;
+}
+
+/* ---- reading ---- */
+
+/* All records, as core_restore wants them. */
+struct loaded {
+	struct core_row *rows; /* owned, their bytes too */
+	uint32_t n;
+	uint32_t max;
+};
+
+static int add_row(struct sched_store *s, struct loaded *l, struct pawl_err *err)
+{
+	sqlite3_stmt *q = s->statements[GET_ROWS];
+	const void *bytes = sqlite3_column_blob(q, 2);
+	int len = sqlite3_column_bytes(q, 2);
+	uint8_t *copy = FAULT_MEM("sched.store", malloc((size_t)len + 1));
+
+	if (copy && l->n == l->max) {
+		uint32_t max = 2 * l->max + 64;
+		void *more = FAULT_MEM("sched.store", realloc(l->rows, max * sizeof(*l->rows)));
+
+		if (!more) {
+			free(copy);
+			copy = NULL;
+		} else {
+			l->rows = more;
+			l->max = max;
+		}
+	}
+	if (!copy) {
+		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory for %u records", s->path,
+			l->n + 1);
+	}
+	if (len > 0) {
+		memcpy(copy, bytes, (size_t)len);
+	}
+	l->rows[l->n++] = (struct core_row){.kind = (enum core_row_kind)sqlite3_column_int(q, 0),
+		.id = (uint64_t)sqlite3_column_int64(q, 1),
+		.bytes = copy,
+		.len_bytes = (size_t)len};
+	return 0;
+}
+
+static int load_rows(struct sched_store *s, struct loaded *l, struct pawl_err *err)
+{
+	int rv;
+	int more;
+
+	ready(s, GET_ROWS);
+	do {
+		more = step(s, GET_ROWS, "read", err);
+		rv = more == 1 ? add_row(s, l, err) : more;
+	} while (more == 1 && rv == 0);
+	sqlite3_reset(s->statements[GET_ROWS]);
+	return rv;
+}
+
+static int load_clock(struct sched_store *s, struct store_clock *clock, struct pawl_err *err)
+{
+	sqlite3_stmt *q = ready(s, GET_CLOCK);
+	int more = step(s, GET_CLOCK, "read the clock", err);
+
+	*clock = (struct store_clock){0};
+	if (more == 1) {
+		clock->core_ns = sqlite3_column_int64(q, 0);
+		clock->wall_ns = sqlite3_column_int64(q, 1);
+		sqlite3_reset(q);
+	}
+	return more < 0 ? more : 0;
+}
+
+int sched_store_restore(struct sched_store *s, const struct core_options *options,
+	struct sched_core **core, struct store_clock *clock, struct pawl_err *err)
+{
+	struct loaded loaded = {0};
+	int rv = load_clock(s, clock, err);
+
+	rv = rv == 0 ? load_rows(s, &loaded, err) : rv;
+	rv = rv == 0 ? core_restore(core, options, loaded.rows, loaded.n, err) : rv;
+	for (uint32_t i = 0; i < loaded.n; i++) {
+		free((void *)loaded.rows[i].bytes);
+	}
+	free(loaded.rows);
+	return rv;
+}
+
+int sched_store_spec(struct sched_store *s, uint64_t job, uint8_t **bytes, size_t *len_bytes,
+	struct pawl_err *err)
+{
+	sqlite3_stmt *q = ready(s, GET_SPEC);
+	int more;
+	int len;
+	uint8_t *copy;
+
+	sqlite3_bind_int64(q, 1, (int64_t)job);
+	more = step(s, GET_SPEC, "read a spec", err);
+	if (more != 1) {
+		return more < 0 ? more
+				: pawl_err_set(err, PAWL_ENOENT, "%s: no spec of job %llu", s->path,
+					  (unsigned long long)job);
+	}
+	len = sqlite3_column_bytes(q, 0);
+	copy = FAULT_MEM("sched.store", malloc((size_t)len + 1));
+	if (copy && len > 0) {
+		memcpy(copy, sqlite3_column_blob(q, 0), (size_t)len);
+	}
+	sqlite3_reset(q);
+	if (!copy) {
+		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory for a spec", s->path);
+	}
+	*bytes = copy;
+	*len_bytes = (size_t)len;
+	return 0;
+}
+
+int sched_store_history(struct sched_store *s, uint64_t seq,
+	bool (*told)(void *user, const struct store_change *change), void *user,
+	struct pawl_err *err)
+{
+	sqlite3_stmt *q = ready(s, GET_CHANGES);
+	bool on = true;
+	int more = 1;
+
+	sqlite3_bind_int64(q, 1, (int64_t)seq);
+	while (on && (more = step(s, GET_CHANGES, "read history", err)) == 1) {
+		const struct store_change change = {.seq = (uint64_t)sqlite3_column_int64(q, 0),
+			.clock = {sqlite3_column_int64(q, 1), sqlite3_column_int64(q, 2)},
+			.job = (uint64_t)sqlite3_column_int64(q, 3),
+			.state = (const char *)sqlite3_column_text(q, 4),
+			.reason = (const char *)sqlite3_column_text(q, 5),
+			.generation = (uint64_t)sqlite3_column_int64(q, 6),
+			.replicas = (uint32_t)sqlite3_column_int64(q, 7),
+			.place = (const char *)sqlite3_column_text(q, 8)};
+
+		on = told(user, &change);
+	}
+	sqlite3_reset(q);
+	return more < 0 ? more : 0;
+}

@@ -1,0 +1,69 @@
+/*
+ * What the scheduler knows, on disk: one SQLite file, in WAL mode, each transaction synced before
+ * anything is done that it speaks of. What a step of the core has changed is written as one; so
+ * after SIGKILL, or a loss of power, the file is as it was after one step.
+ *
+ * One scheduler has it at a time, and nobody else while it has. One thread.
+ */
+#ifndef SCHED_STORE_H
+#define SCHED_STORE_H
+
+#include "sched/core.h"
+
+#define STORE_HISTORY_MAX 1000000u /* newest rows of history that are kept */
+#define STORE_ENDED_MAX   100000u  /* newest jobs of which those that are over are kept */
+#define STORE_PLACE_MAX   4096u    /* bytes of a place in words, terminator included; cut */
+
+struct sched_store;
+
+/* What a user submitted, with its job. */
+struct store_spec {
+	uint64_t job;
+	const void *bytes; /* the caller's */
+	size_t len_bytes;
+};
+
+/* The clock of the core when the newest rows were written, and the wall's. */
+struct store_clock {
+	int64_t core_ns; /* 0: nothing was written yet */
+	int64_t wall_ns;
+};
+
+/* A change of a job's state, generation or place. */
+struct store_change {
+	uint64_t seq; /* ascending */
+	struct store_clock clock;
+	uint64_t job;
+	uint64_t generation;
+	const char *state;  /* as core_state_name; these until the call returns */
+	const char *reason; /* as core_reason_text */
+	uint32_t replicas;
+	const char *place; /* "node1:4 node2:2" */
+};
+
+/*
+ * Opens it, made if there is none, brought to this version if it is an older one's. PAWL_EBUSY:
+ * another scheduler has it; PAWL_ENOTSUP: it is a newer Pawl's; PAWL_EINVAL: it is no scheduler's;
+ * PAWL_EIO: it is read-only, or cannot be read; PAWL_ECORRUPT; PAWL_ENOSPC; PAWL_ENOMEM.
+ */
+int sched_store_open(struct sched_store **store, const char *path, struct pawl_err *err);
+void sched_store_close(struct sched_store *store);
+
+/*
+ * All that the last step has changed, and the spec of what was submitted (NULL: nothing), as one.
+ * Errors as of open: nothing is written, and the core is of no use any more but to be closed.
+ */
+int sched_store_save(struct sched_store *store, struct sched_core *core,
+	const struct store_clock *clock, const struct store_spec *spec, struct pawl_err *err);
+/* The core of what is written. Errors as of open, and of core_restore. */
+int sched_store_restore(struct sched_store *store, const struct core_options *options,
+	struct sched_core **core, struct store_clock *clock, struct pawl_err *err);
+/* A job's spec, to be freed. PAWL_ENOENT. */
+int sched_store_spec(struct sched_store *store, uint64_t job, uint8_t **bytes, size_t *len_bytes,
+	struct pawl_err *err);
+/* Changes from seq on, until told returns false. */
+int sched_store_history(struct sched_store *store, uint64_t seq,
+	bool (*told)(void *user, const struct store_change *change), void *user,
+	struct pawl_err *err);
+
+#endif

@@ -1,0 +1,224 @@
+"""`pawl submit --check`: what a job file means, and all that is wrong with it; docs/jobs.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import program
+
+PROGRAM = program.find()
+DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "jobs.md"
+
+JOB = """\
+name: gpt
+replicas: 2..8
+resources:
+  accelerators: [A100, H100]
+  memory: 32+
+  use_spot: true
+envs: {SIZE: 13b, KEY: }
+secrets: {TOKEN: }
+file_mounts: {"/data": "~/data/${SIZE}"}
+time_limit: 36h
+run: |
+  python train.py --key $KEY
+"""
+GIVEN = ["--env", "KEY=k", "--secret", "TOKEN=hush"]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    path = tmp_path / "a job.yaml"
+    path.write_text(JOB)
+    return path
+
+
+def check(
+    path: Path | str, *options: str, text: str | None = None, **extra: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [PROGRAM, "submit", "--check", *options, str(path)],
+        env=program.clean_env(**extra),
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=program.LIMIT_S,
+        check=False,
+    )
+
+
+def test_what_a_file_means(job: Path) -> None:
+    done = check(job, *GIVEN)
+    assert done.returncode == 0 and done.stderr == ""
+    lines = dict(re.findall(r"^(\S.{13}) (.*)$", done.stdout, re.M))
+    said = {name.strip(): value for name, value in lines.items()}
+    assert said["job"] == "gpt" and said["replicas"] == "2 to 8"
+    each = "32.0 GiB of memory or more, a spot node will do"
+    assert said["each replica"] == f"1 A100, {each}" and said["or"] == f"1 H100, {each}"
+    assert said["on spot nodes"] == "0 to 8" and said["mount"] == "/data is ~/data/13b"
+    assert said["secret"] == "TOKEN" and "hush" not in done.stdout
+    assert said["time limit"] == "1d 12:00:00"
+    assert said["run"] == "python train.py --key $KEY"
+
+
+def test_json(job: Path) -> None:
+    done = check(job, *GIVEN, "--json", "-n", "other")
+    assert done.returncode == 0 and done.stderr == ""
+    said = json.loads(done.stdout)
+    choice = {
+        "accelerator": "A100",
+        "count": 1,
+        "cpus": None,
+        "memory_bytes": 32 << 30,
+        "disk_bytes": None,
+        "disk_tier": None,
+        "spot": True,
+    }
+    assert said == {
+        "file": str(job),
+        "name": "other",
+        "queue": "default",
+        "workdir": None,
+        "replicas": [2, 8],
+        "choices": [choice, {**choice, "accelerator": "H100"}],
+        "ordered": False,
+        "spot": [0, 8],
+        "envs": {"SIZE": "13b", "KEY": "k"},
+        "secrets": {"TOKEN": None},
+        "file_mounts": [{"at": "/data", "from": "~/data/13b", "nfs": False}],
+        "priority": 0,
+        "preemptible": True,
+        "retries": 0,
+        "time_limit_s": 36 * 3600,
+        "setup": None,
+        "run": "python train.py --key $KEY\n",
+    }
+
+
+def test_values_of_the_environment(job: Path) -> None:
+    done = check(job, "--env", "KEY", "--secret", "TOKEN", "--json", KEY="of mine", TOKEN="hush")
+    assert json.loads(done.stdout)["envs"]["KEY"] == "of mine" and "hush" not in done.stdout
+    done = check(job, "--env", "KEY", "--secret", "TOKEN=x", "--json")
+    assert done.returncode == 2 and done.stdout == ""
+    assert "--env KEY: your environment has no KEY" in done.stderr
+    # what nobody gave is named, with its place
+    done = check(job)
+    assert done.returncode == 2 and done.stdout == ""
+    errors = done.stderr.splitlines()
+    assert errors[0].startswith(f"{job}:7:19: KEY has no value: give --env KEY=VALUE")
+    assert errors[1].startswith(f"{job}:8:11: TOKEN has no value: give --secret TOKEN=VALUE")
+    assert len(errors) == 2
+    # an empty one is one
+    assert check(job, "--env=KEY=", "--secret=TOKEN=").returncode == 0
+
+
+def test_all_that_is_wrong(tmp_path: Path) -> None:
+    text = "nam: x\nnum_nodes: two\nresources:\n  region: us-east-1\nrun: python train.py\n"
+    done = check("-", "--json", text=text)
+    assert done.returncode == 2
+    said = json.loads(done.stdout)
+    assert said["file"] == "-" and said["more"] == 0
+    assert [(e["line"], e["column"]) for e in said["errors"]] == [(1, 1), (2, 12), (4, 3)]
+    assert said["errors"][0]["message"] == "unknown key nam: is name meant?"
+    assert done.stderr.splitlines() == [
+        f"-:{e['line']}:{e['column']}: {e['message']}" for e in said["errors"]
+    ]
+    done = check("-", text="".join(f"key{i}xxx: 1\n" for i in range(30)) + "run: x\n")
+    assert done.returncode == 2 and done.stderr.endswith("-: and 10 more\n")
+    assert done.stderr.count("\n") == 21
+
+
+def test_usage(job: Path, tmp_path: Path) -> None:
+    for options, what in [
+        (["-n", "a b"], "a name is letters"),
+        (["--env", "1=2"], "a name is letters"),
+        (["--env", "=2"], "a name is letters"),
+        (["--env", "SKYPILOT_NODE_RANK=0"], "none that Pawl sets itself"),
+        (["--secret", "NOT_THERE"], "your environment has no NOT_THERE"),
+        (["--env", "A=" + "x" * 65536], "at most 65535 bytes"),
+        (["x"], "unexpected argument"),
+    ]:
+        done = check(job, *options)
+        assert done.returncode == 2 and done.stdout == "" and what in done.stderr
+    assert "which FILE" in program.run("submit", "--check").stderr
+    many = [word for i in range(257) for word in ("--env", f"V{i}=1")]
+    assert "more than 256 variables" in check(job, *many).stderr
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    done = check(tmp_path / "none.yaml")
+    assert done.returncode == 3 and "none.yaml: No such file" in done.stderr
+    assert check(tmp_path).returncode == 1
+    binary = tmp_path / "model.pt"
+    binary.write_bytes(b"PK\x03\x04" + os.urandom(1000))
+    done = check(binary)
+    assert done.returncode == 2 and f"{binary}:1:3: the character U+0003" in done.stderr
+    large = tmp_path / "large.yaml"
+    large.write_bytes(b"#" * (1 << 20) + b"\n")
+    done = check(large)
+    assert done.returncode == 2 and "more than 1048576 bytes" in done.stderr
+
+
+def test_nothing_of_a_file_reaches_the_terminal_as_a_command(tmp_path: Path) -> None:
+    done = check("-", text='run: "a\\e[2Jb"\nworkdir: "/x\\x9b2J"\nenvs: {A: "\\e]0;x\\a"}\n')
+    assert done.returncode == 0
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", done.stdout)
+    done = check("-", text='"a\\e[2Jb": 1\n')
+    assert done.returncode == 2 and not re.search(r"[\x00-\x09\x0b-\x1f]", done.stderr)
+
+
+def test_without_check_there_is_no_scheduler_yet(job: Path) -> None:
+    done = program.run("submit", job)
+    assert done.returncode == 1 and done.stdout == "" and "there is no scheduler yet" in done.stderr
+
+
+def test_output_that_cannot_be_written_is_an_error(job: Path) -> None:
+    for options in ([], ["--json"]):
+        with open("/dev/full", "w") as full:
+            command = [PROGRAM, "submit", "--check", *GIVEN, *options, str(job)]
+            done = subprocess.run(command, env=program.clean_env(), stdout=full, check=False)
+        assert done.returncode == 1
+
+
+def test_the_guides_own_file() -> None:
+    """The bert_qa.yaml of SkyPilot's guide as published, where PAWL_GUIDE_YAML names a copy."""
+    path = os.environ.get("PAWL_GUIDE_YAML")
+    if path is None:
+        pytest.skip("PAWL_GUIDE_YAML names no copy of the guide's bert_qa.yaml")
+    done = check(path, "-n", "bert-qa", "--env", "WANDB_API_KEY=k", "--json")
+    (error,) = json.loads(done.stdout)["errors"]
+    assert done.returncode == 2 and error["message"].startswith("file_mounts: /checkpoint is a")
+    text = Path(path).read_text()
+    ours = re.sub(r"(  /checkpoint:).*?\n\n", r"\1 /shared/checkpoint\n\n", text, flags=re.S)
+    done = check("-", "-n", "bert-qa", "--env", "WANDB_API_KEY=k", "--json", text=ours)
+    assert done.returncode == 0 and json.loads(done.stdout)["name"] == "bert-qa"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", DOCUMENT.read_text(), re.S)
+
+
+def test_the_documents_example_is_what_the_program_says(tmp_path: Path) -> None:
+    files = blocks("yaml")
+    (tmp_path / "gpt.yaml").write_text(files[0])
+    (tmp_path / "wrong.yaml").write_text(files[1])
+    for block in blocks("console"):
+        command, _, output = block.partition("\n")
+        words = command.removeprefix("$ pawl ").split()
+        done = program.run(*words, cwd=tmp_path, env=program.clean_env(WANDB_API_KEY="k"))
+        assert done.stdout + done.stderr == output
+
+
+def test_the_document_names_every_key() -> None:
+    text = DOCUMENT.read_text()
+    done = check("-", text="zzzzzzzz: 1\nresources: {zzzzzzzz: 1}\n")
+    known = re.findall(r"known are (.*)$", done.stderr, re.M)
+    assert len(known) == 2
+    for name in ", ".join(known).split(", "):
+        assert f"`{name}`" in text

@@ -1,0 +1,508 @@
+/* The scheduler's core: who gets what, by example. The test is the engine, and says what happened.
+ */
+#include "test_sched_one.h"
+
+#include "base/fault.h"
+
+#include <math.h>
+
+/* ---- the happy path ---- */
+
+static void a_job_starts_runs_and_is_done(void **state)
+{
+	uint64_t id;
+
+	begin(0, 0);
+	add_node("a", 4);
+	pass(S_NS);
+	id = submit((struct core_ask){.least = 2, .most = 2});
+	is(id, CORE_STARTING, 2);
+	assert_int_equal(update(CORE_DO_START, id)->generation, 1);
+	assert_int_equal(update(CORE_DO_START, id)->place->replicas, 2);
+	runs(id);
+	is(id, CORE_RUNNING, 2);
+	ends(id, CORE_BY_ITSELF, 0);
+	is(id, CORE_DONE, 0);
+	pass(S_NS);
+	assert_null(core_job_find(t.core, id));
+	assert_int_equal(core_wake_ns(t.core), 0);
+}
+
+static void submission_starts_at_once_and_rounds_are_apart(void **state)
+{
+	uint32_t decided;
+
+	begin(0, 0);
+	add_node("a", 8);
+	pass(S_NS);
+	runs(submit((struct core_ask){.least = 1, .most = 1}));
+	pass(S_NS);
+	decided = equal_decisions;
+	for (uint32_t i = 0; i < 50; i++) {
+		pass(S_NS);
+	}
+	assert_int_equal(equal_decisions, decided);
+	pass(10 * S_NS);
+	assert_int_equal(equal_decisions, decided + 1);
+	t.now_ns += CORE_HASTE_NS / 2;
+	submit((struct core_ask){.least = 1, .most = 1}); /* urgent, but not that urgent */
+	assert_int_equal(equal_decisions, decided + 1);
+	assert_true(core_wake_ns(t.core) - t.now_ns <= CORE_HASTE_NS);
+	pass(CORE_HASTE_NS);
+	assert_int_equal(equal_decisions, decided + 2);
+}
+
+static void what_makes_no_sense_is_refused(void **state)
+{
+	uint64_t id = 7;
+	struct core_ask bad = {.least = 2, .most = 1};
+	struct core_event event = {.kind = CORE_SUBMIT, .ask = &bad};
+
+	begin(0, 0);
+	assert_int_equal(core_step(t.core, &event, &id, &t.err), PAWL_EINVAL);
+	bad = (struct core_ask){.least = 4, .most = 4, .queue = "small"};
+	assert_int_equal(core_step(t.core, &event, &id, &t.err), PAWL_EINVAL);
+	assert_non_null(strstr(t.err.msg, "queue small has 3"));
+	bad = (struct core_ask){.least = 1, .most = 4, .queue = "none"};
+	assert_int_equal(core_step(t.core, &event, &id, &t.err), PAWL_ENOENT);
+	assert_int_equal(step((struct core_event){.kind = CORE_CANCEL, .job = 9}), PAWL_ENOENT);
+	assert_int_equal(tell_node(CORE_NODE_GONE, "x", 0), PAWL_ENOENT);
+	assert_int_equal(step((struct core_event){.kind = CORE_ENDED, .job = 9}), 0);
+	assert_int_equal(id, 7);
+}
+
+/* ---- who gets what ---- */
+
+static void others_shrink_for_a_newcomer(void **state)
+{
+	uint64_t a;
+	uint64_t b;
+
+	begin(0, 0);
+	add_node("a", 4);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 4, .in_place = true});
+	runs(a);
+	is(a, CORE_RUNNING, 4);
+	pass(S_NS);
+	b = submit((struct core_ask){.least = 2, .most = 4});
+	is(a, CORE_RESCALING, 2); /* in place; b waits until it is done */
+	is(b, CORE_QUEUED, 0);
+	assert_int_equal(update(CORE_DO_RESCALE, a)->generation, 2);
+	assert_true(explains(b, "until others have given way"));
+	runs(a);
+	is(b, CORE_STARTING, 2);
+	is(a, CORE_RUNNING, 2);
+}
+
+static void a_script_is_rescaled_by_restarting(void **state)
+{
+	uint64_t a;
+
+	begin(0, 0);
+	add_node("a", 4);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 4});
+	runs(a);
+	pass(S_NS);
+	submit((struct core_ask){.least = 2, .most = 2});
+	is(a, CORE_STOPPING, 4);
+	assert_int_equal(update(CORE_DO_STOP, a)->grace_ns, 10 * S_NS);
+	ends(a, CORE_BY_US, 143);
+	is(a, CORE_STARTING, 2);
+	assert_int_equal(job(a)->generation, 2);
+	assert_int_equal(job(a)->restarts, 1);
+}
+
+static void a_refused_rescale_becomes_a_restart(void **state)
+{
+	uint64_t a;
+
+	begin(0, 0);
+	add_node("a", 4);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 4, .in_place = true});
+	runs(a);
+	pass(S_NS);
+	submit((struct core_ask){.least = 2, .most = 2});
+	is(a, CORE_RESCALING, 2);
+	say(CORE_REFUSED, a);
+	is(a, CORE_STOPPING, 2);
+	assert_int_equal(job(a)->old.replicas, 4); /* it may still have them */
+	ends(a, CORE_BY_US, 143);
+	is(a, CORE_STARTING, 2);
+}
+
+static void priority_pauses_who_has_less(void **state)
+{
+	uint64_t a;
+	uint64_t b;
+
+	begin(0, 0);
+	add_node("a", 2);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 2, .most = 2});
+	runs(a);
+	pass(S_NS);
+	b = submit((struct core_ask){.least = 1, .most = 1, .priority = 5});
+	is(a, CORE_STOPPING, 2);
+	ends(a, CORE_BY_US, 143);
+	is(b, CORE_STARTING, 1);
+	is(a, CORE_QUEUED, 0);
+	pass(S_NS);
+	assert_true(explains(a, "priority of job 2 job, 5 against 0"));
+}
+
+static void equals_wait_their_turn(void **state)
+{
+	uint64_t a;
+	uint64_t b;
+
+	begin(0, 0);
+	add_node("a", 2);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 2, .most = 2});
+	runs(a);
+	pass(S_NS);
+	b = submit((struct core_ask){.least = 2, .most = 2});
+	is(b, CORE_QUEUED, 0);
+	is(a, CORE_RUNNING, 2);
+	assert_true(explains(b, "no slots are free"));
+	pass(CORE_PATIENCE_NS); /* not for ever */
+	is(a, CORE_STOPPING, 2);
+	ends(a, CORE_BY_US, 143);
+	is(b, CORE_STARTING, 2);
+}
+
+static void who_is_pinned_stays(void **state)
+{
+	uint64_t a;
+	uint64_t b;
+
+	begin(0, 0);
+	add_node("a", 2);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 2, .pinned = true});
+	runs(a);
+	pass(S_NS);
+	b = submit((struct core_ask){.least = 1, .most = 2, .priority = 9});
+	pass(2 * CORE_PATIENCE_NS);
+	is(a, CORE_RUNNING, 2);
+	is(b, CORE_QUEUED, 0);
+	assert_int_equal(tell_node(CORE_NODE_DRAIN, "a", 0), 0);
+	pass(CORE_HASTE_NS);
+	is(a, CORE_RUNNING, 2); /* it may end there */
+	assert_int_equal(tell_node(CORE_NODE_GOES, "a", 5 * S_NS), 0);
+	pass(CORE_HASTE_NS);
+	is(a, CORE_STOPPING, 2);
+	assert_int_equal(update(CORE_DO_STOP, a)->grace_ns, 5 * S_NS - CORE_HASTE_NS);
+}
+
+static void quotas_hold(void **state)
+{
+	uint64_t a;
+	uint64_t b;
+	uint64_t c;
+
+	begin(0, 5);
+	add_node("a", 16);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 8, .queue = "small", .owner = 1});
+	is(a, CORE_STARTING, 3);
+	runs(a);
+	assert_true(explains(a, "quota of queue small, 3 slots"));
+	pass(S_NS);
+	b = submit((struct core_ask){.least = 2, .most = 8, .owner = 1});
+	is(b, CORE_STARTING, 2); /* of the user's five */
+	runs(b);
+	assert_true(explains(b, "quota of user 1, 5 slots"));
+	pass(S_NS);
+	c = submit((struct core_ask){.least = 3, .most = 8, .queue = "small", .owner = 2});
+	is(c, CORE_QUEUED, 0);
+	assert_true(explains(c, "quota of queue small"));
+	assert_int_equal(say(CORE_CANCEL, a), 0);
+	pass(61 * S_NS);
+	is(c, CORE_QUEUED, 0); /* a has them still */
+	ends(a, CORE_BY_US, 143);
+	pass(S_NS);
+	is(c, CORE_STARTING, 3);
+}
+
+static void types_and_spot_are_kept(void **state)
+{
+	uint64_t a;
+	uint64_t b;
+
+	begin(0, 0);
+	add_node_of("a", 2, 0, "", true);
+	add_node_of("b", 2, 1, "", false);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 2, .types = 1u << 1});
+	is(a, CORE_STARTING, 2);
+	assert_int_equal(job(a)->at.spots[0].node, 2);
+	runs(a);
+	pass(S_NS);
+	b = submit((struct core_ask){.least = 2, .most = 2, .types = 1u << 0});
+	is(b, CORE_QUEUED, 0); /* spot_most is 0 */
+	assert_true(explains(b, "all nodes that it may be on have fewer"));
+	b = submit((struct core_ask){.least = 2, .most = 2, .spot_most = 2});
+	pass(S_NS);
+	is(b, CORE_STARTING, 2);
+	assert_int_equal(job(b)->at.spots[0].node, 1);
+}
+
+/* ---- a policy that is wrong ---- */
+
+static void a_wrong_answer_is_never_carried_out(void **state)
+{
+	static const char *const says[] = {"", "slots that there are not",
+		"fewer replicas than its least", "more replicas than its most",
+		"a node that there is not", "though it is pinned", "", "no memory"};
+	uint64_t refused;
+
+	for (uint32_t wrong = EQUAL_TOO_MANY; wrong <= EQUAL_NO_MEMORY; wrong++) {
+		uint64_t a;
+		uint64_t b;
+
+		begin(0, 0);
+		add_node("a", 2);
+		add_node("b", 2);
+		pass(S_NS);
+		a = submit((struct core_ask){.least = 1, .most = 1, .pinned = true});
+		runs(a);
+		pass(S_NS);
+		equal_wrong = wrong;
+		b = submit((struct core_ask){.least = 2, .most = 3});
+		core_decisions(t.core, &refused);
+		if (wrong == EQUAL_FORGETS) {
+			is(b, CORE_STARTING, 2); /* what it must have at least */
+			assert_int_equal(refused, 0);
+			continue;
+		}
+		is(b, CORE_QUEUED, 0);
+		is(a, CORE_RUNNING, 1);
+		assert_int_equal(refused, 1);
+		assert_non_null(strstr(update(CORE_DO_SAY, 0)->text, says[wrong]));
+		equal_wrong = EQUAL_RIGHT;
+		pass(61 * S_NS);
+		is(b, CORE_STARTING, 3);
+	}
+}
+
+/* ---- pools ---- */
+
+static void spot_comes_first_and_others_stand_in(void **state)
+{
+	uint64_t a;
+
+	begin(2, 0);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 4, .most = 4, .spot_most = 4});
+	pass(S_NS);
+	is(a, CORE_QUEUED, 0);
+	assert_int_equal(core_pool_asked(t.core, 1), 2);
+	assert_int_equal(core_pool_asked(t.core, 0), 0);
+	add_node_of("s1", 2, 0, "spot", true);
+	assert_int_equal(core_pool_asked(t.core, 1), 1);
+	assert_int_equal(step((struct core_event){.kind = CORE_POOL_DRY, .pool = "spot"}), 0);
+	pass(S_NS);
+	assert_int_equal(core_pool_asked(t.core, 0), 1);
+	add_node_of("f1", 2, 0, "firm", false);
+	pass(S_NS);
+	is(a, CORE_STARTING, 4);
+	runs(a);
+	pass(CORE_DRY_NS);
+	assert_int_equal(core_pool_asked(t.core, 1), 1); /* it is tried again */
+	assert_int_equal(update(CORE_DO_ASK, 0)->pool, 1);
+	for (uint32_t i = 0; i < 8; i++) {
+		pass(61 * S_NS); /* it stays until that has come */
+	}
+	assert_int_equal(core_node_find(t.core, 2)->state, CORE_NODE_UP);
+	add_node_of("s2", 2, 0, "spot", true);
+	for (uint32_t i = 0; i < 8; i++) {
+		pass(61 * S_NS);
+	}
+	is(a, CORE_STOPPING, 4); /* what stood in is given back */
+	ends(a, CORE_BY_US, 143);
+	is(a, CORE_STARTING, 4);
+	runs(a);
+	pass(61 * S_NS);
+	assert_int_equal(update(CORE_DO_RETURN, 0)->node, 2);
+	assert_int_equal(tell_node(CORE_NODE_GONE, "f1", 0), 0);
+	assert_null(core_node_find(t.core, 2));
+	is(a, CORE_RUNNING, 4);
+}
+
+static void idle_nodes_are_given_back(void **state)
+{
+	uint64_t a;
+
+	begin(1, 0);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 2, .most = 2});
+	pass(S_NS);
+	add_node_of("f1", 2, 0, "firm", false);
+	pass(S_NS);
+	runs(a);
+	ends(a, CORE_BY_ITSELF, 0);
+	pass(61 * S_NS);
+	assert_null(update(CORE_DO_RETURN, 0));
+	pass(CORE_IDLE_NS);
+	pass(61 * S_NS);
+	assert_int_equal(update(CORE_DO_RETURN, 0)->node, 1);
+}
+
+/* ---- hints and words ---- */
+
+static struct sched_hints good_hints(void)
+{
+	return (struct sched_hints){.fitted = true,
+		.perf = {.alpha_c = 0.05,
+			.beta_c = 0.002,
+			.alpha_r = 0.01,
+			.beta_r = 0.001,
+			.alpha_n = 0.05,
+			.beta_n = 0.002,
+			.gamma = 2},
+		.noise = {.sqr = 1, .var = 20},
+		.bounds = {.init = 64, .max = 1024, .least = 8, .most = 256, .accumulate = true},
+		.progress = 1000,
+		.progress_end = 5000};
+}
+
+static void goodput_is_told_as_it_is(void **state)
+{
+	struct sched_hints hints = good_hints();
+	struct pawl_place place = {.nodes = 1, .replicas = 3};
+	struct pawl_batch batch;
+	double goodput;
+	char line[64];
+	uint64_t a;
+
+	begin(0, 0);
+	add_node("a", 2);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 4});
+	runs(a);
+	assert_true(explains(a, "goodput: not known: it has told no hints"));
+	assert_int_equal(step((struct core_event){.kind = CORE_HINTS, .job = a, .hints = &hints}),
+		0);
+	assert_true(explains(a, "no slots are free; others make more of theirs"));
+	for (place.replicas = 1; place.replicas <= 3; place.replicas++) {
+		static const char *const what[] = {"", "with one fewer",
+			"samples/s with 2 replicas", "with one more"};
+
+		assert_true(pawl_batch_choose(&hints.perf, &hints.noise, &hints.bounds, &place,
+			&batch, &goodput));
+		snprintf(line, sizeof(line), "goodput: %.6g %s", goodput, what[place.replicas]);
+		assert_true(explains(a, line));
+		if (place.replicas == 2) {
+			snprintf(line, sizeof(line), "ends: in %.0f s", 4000 * 64 / goodput);
+			assert_true(explains(a, line));
+		}
+	}
+}
+
+static void hints_that_are_none_are_refused(void **state)
+{
+	static const double bad[] = {-1, 1e300};
+	uint64_t a;
+
+	begin(0, 0);
+	a = submit((struct core_ask){.least = 1, .most = 4});
+	for (uint32_t i = 0; i < 13; i++) {
+		struct sched_hints hints = good_hints();
+		double *const figures[] = {&hints.perf.alpha_c, &hints.perf.beta_c,
+			&hints.perf.alpha_r, &hints.perf.beta_r, &hints.perf.alpha_n,
+			&hints.perf.beta_n, &hints.perf.delta_n, &hints.perf.gamma,
+			&hints.noise.sqr, &hints.noise.var, &hints.progress, &hints.progress_end};
+
+		for (uint32_t b = 0; b < 3; b++) {
+			if (i < 12) {
+				*figures[i] = b < 2 ? bad[b] : NAN;
+			} else {
+				hints.bounds.max = 1;
+			}
+			assert_int_equal(step((struct core_event){.kind = CORE_HINTS,
+						 .job = a,
+						 .hints = &hints}),
+				PAWL_EINVAL);
+		}
+	}
+	assert_null(job(a)->hints[0]);
+	assert_true(explains(a, "all nodes that it may be on have fewer"));
+}
+
+/* ---- memory ---- */
+
+static void no_memory_means_that_nothing_has_happened(void **state)
+{
+	struct core_ask ask = {.least = 1, .most = 3};
+	struct core_event event = {.kind = CORE_SUBMIT, .ask = &ask};
+	struct core_offer offer = {.name = "b", .slots = 100};
+	struct core_event comes = {.kind = CORE_NODE_COMES, .offer = &offer};
+	const struct core_job *const *jobs;
+	const struct core_node *nodes;
+	uint64_t id = 0;
+	int rv;
+
+	for (uint64_t n = 1;; n++) {
+		struct core_options options;
+
+		begin(0, 0);
+		options = t.options;
+		core_close(t.core);
+		t.core = NULL;
+		fault_arm("sched.core", n, ENOMEM, false);
+		rv = core_open(&t.core, &options, &t.err);
+		if (rv == 0) {
+			rv = core_step(t.core, &comes, NULL, &t.err);
+			assert_int_equal(core_nodes(t.core, &nodes), rv == 0 ? 1 : 0);
+		}
+		if (rv == 0) {
+			core_rows_done(t.core);
+			rv = core_step(t.core, &event, &id, &t.err);
+			assert_int_equal(core_jobs(t.core, &jobs), rv == 0 ? 1 : 0);
+		}
+		fault_disarm();
+		if (rv == 0) {
+			break;
+		}
+		assert_int_equal(rv, PAWL_ENOMEM);
+		if (t.core) { /* it goes on */
+			core_rows_done(t.core);
+			assert_int_equal(core_step(t.core, &comes, NULL, &t.err), 0);
+			core_rows_done(t.core);
+			assert_int_equal(core_step(t.core, &event, &id, &t.err), 0);
+			core_rows_done(t.core);
+		}
+		assert_true(n < 1000);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_job_starts_runs_and_is_done),
+		cmocka_unit_test(submission_starts_at_once_and_rounds_are_apart),
+		cmocka_unit_test(what_makes_no_sense_is_refused),
+		cmocka_unit_test(others_shrink_for_a_newcomer),
+		cmocka_unit_test(a_script_is_rescaled_by_restarting),
+		cmocka_unit_test(a_refused_rescale_becomes_a_restart),
+		cmocka_unit_test(priority_pauses_who_has_less),
+		cmocka_unit_test(equals_wait_their_turn),
+		cmocka_unit_test(who_is_pinned_stays),
+		cmocka_unit_test(quotas_hold),
+		cmocka_unit_test(types_and_spot_are_kept),
+		cmocka_unit_test(a_wrong_answer_is_never_carried_out),
+		cmocka_unit_test(spot_comes_first_and_others_stand_in),
+		cmocka_unit_test(idle_nodes_are_given_back),
+		cmocka_unit_test(goodput_is_told_as_it_is),
+		cmocka_unit_test(hints_that_are_none_are_refused),
+		cmocka_unit_test(no_memory_means_that_nothing_has_happened),
+	};
+	int rv = cmocka_run_group_tests(tests, NULL, NULL);
+
+	core_close(t.core);
+	return rv;
+}

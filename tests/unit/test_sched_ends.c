@@ -1,0 +1,376 @@
+/* The scheduler's core: stops, failures, and nodes that go, by example. The test is the engine. */
+#include "test_sched_one.h"
+
+/* ---- stops ---- */
+
+static void who_ignores_stop_is_killed(void **state)
+{
+	uint64_t a;
+
+	begin(0, 0);
+	add_node("a", 2);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 2});
+	runs(a);
+	assert_int_equal(say(CORE_CANCEL, a), 0);
+	assert_int_equal(core_wake_ns(t.core), t.now_ns + 10 * S_NS);
+	assert_true(explains(a, "10.0 s to save and end; then it is cancelled"));
+	pass(9 * S_NS);
+	assert_null(update(CORE_DO_KILL, a));
+	pass(S_NS);
+	assert_non_null(update(CORE_DO_KILL, a));
+	is(a, CORE_STOPPING, 2); /* its slots are nobody's until it is gone */
+	pass(5 * S_NS);
+	assert_non_null(update(CORE_DO_KILL, a)); /* again: the first may be lost */
+	ends(a, CORE_BY_US, 137);
+	is(a, CORE_CANCELLED, 0);
+}
+
+static void pause_and_resume(void **state)
+{
+	uint64_t a;
+
+	begin(0, 0);
+	add_node("a", 2);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 2});
+	runs(a);
+	assert_int_equal(say(CORE_PAUSE, a), 0);
+	is(a, CORE_STOPPING, 2);
+	ends(a, CORE_BY_US, 143);
+	is(a, CORE_PAUSED, 0);
+	pass(500 * S_NS);
+	is(a, CORE_PAUSED, 0);
+	assert_int_equal(say(CORE_PAUSE, a), 0);
+	assert_int_equal(say(CORE_RESUME, a), 0);
+	pass(S_NS);
+	is(a, CORE_STARTING, 2);
+	assert_int_equal(say(CORE_RESUME, a), PAWL_EINVAL);
+	assert_int_equal(say(CORE_CANCEL, a), 0); /* while it starts */
+	ends(a, CORE_BY_US, 143);
+	is(a, CORE_CANCELLED, 0);
+}
+
+static void an_end_while_stopping_is_an_end(void **state)
+{
+	uint64_t a;
+
+	begin(0, 0);
+	add_node("a", 2);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 2});
+	runs(a);
+	assert_int_equal(say(CORE_PAUSE, a), 0);
+	ends(a, CORE_BY_ITSELF, 0);
+	is(a, CORE_DONE, 0);
+}
+
+static void a_time_limit_ends_it(void **state)
+{
+	uint64_t a;
+
+	begin(0, 0);
+	add_node("a", 2);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 2, .time_limit_ns = 100 * S_NS});
+	pass(90 * S_NS);
+	runs(a); /* starting does not count */
+	pass(99 * S_NS);
+	is(a, CORE_RUNNING, 2);
+	assert_int_equal(core_wake_ns(t.core), t.now_ns + S_NS);
+	pass(S_NS);
+	is(a, CORE_STOPPING, 2);
+	ends(a, CORE_BY_US, 143);
+	is(a, CORE_FAILED, 0);
+	assert_int_equal(job(a)->reason, CORE_WHY_TIME);
+}
+
+/* ---- failures ---- */
+
+static void failures_are_tried_again_ever_later_but_not_for_ever(void **state)
+{
+	static const int64_t waits_s[] = {1, 2, 4, 8};
+	uint64_t a;
+
+	begin(0, 0);
+	add_node("a", 2);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 2, .retries = 4});
+	for (uint32_t i = 0; i < 4; i++) {
+		runs(a);
+		ends(a, CORE_BY_ITSELF, 3);
+		is(a, CORE_QUEUED, 0);
+		assert_int_equal(job(a)->due_ns, t.now_ns + waits_s[i] * S_NS);
+		assert_true(explains(a, "back-off after"));
+		pass(waits_s[i] * S_NS - 1);
+		is(a, CORE_QUEUED, 0);
+		pass(1 + CORE_HASTE_NS);
+		is(a, CORE_STARTING, 2);
+	}
+	runs(a);
+	ends(a, CORE_BY_ITSELF, 3);
+	is(a, CORE_FAILED, 0);
+	assert_int_equal(job(a)->exit_code, 3);
+}
+
+static void having_run_well_the_wait_is_short_again(void **state)
+{
+	uint64_t a;
+
+	begin(0, 0);
+	add_node("a", 2);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 2, .retries = 9});
+	for (uint32_t i = 0; i < 4; i++) {
+		runs(a);
+		pass(CORE_GOOD_NS);
+		ends(a, CORE_BY_ITSELF, 3);
+		assert_int_equal(job(a)->due_ns, t.now_ns + S_NS);
+		pass(S_NS);
+		is(a, CORE_STARTING, 2);
+	}
+}
+
+static void refused_starts_end_some_time(void **state)
+{
+	uint64_t a;
+	uint32_t tries = 0;
+
+	begin(0, 0);
+	add_node("a", 2);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 2});
+	while (job(a)->state != CORE_FAILED) {
+		assert_true(tries++ <= CORE_REFUSED_MAX);
+		is(a, CORE_STARTING, 2);
+		say(CORE_REFUSED, a);
+		if (job(a)->state == CORE_QUEUED) {
+			pass(60 * S_NS);
+		}
+	}
+	assert_int_equal(tries, CORE_REFUSED_MAX + 1);
+	assert_int_equal(job(a)->failures, 0);
+}
+
+static void a_start_that_is_not_answered_is_killed(void **state)
+{
+	uint64_t a;
+
+	begin(0, 0);
+	add_node("a", 2);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 2});
+	pass(100 * S_NS);
+	is(a, CORE_STOPPING, 2);
+	assert_non_null(update(CORE_DO_KILL, a));
+	runs(a); /* too late */
+	is(a, CORE_STOPPING, 2);
+	ends(a, CORE_BY_NOBODY, 0);
+	is(a, CORE_QUEUED, 0);
+	pass(60 * S_NS);
+	is(a, CORE_STARTING, 2);
+	assert_int_equal(job(a)->generation, 2);
+	assert_int_equal(step((struct core_event){.kind = CORE_ENDED, .job = a, .generation = 1}),
+		0); /* of the first */
+	is(a, CORE_STARTING, 2);
+}
+
+/* ---- nodes ---- */
+
+static void a_lost_node_costs_only_what_was_there(void **state)
+{
+	uint64_t a;
+	uint64_t b;
+
+	begin(0, 0);
+	add_node("a", 2);
+	add_node("b", 2);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 4, .in_place = true});
+	runs(a);
+	is(a, CORE_RUNNING, 4);
+	assert_int_equal(tell_node(CORE_NODE_GONE, "b", 0), 0);
+	is(a, CORE_RESCALING, 2); /* the others go on */
+	assert_int_equal(update(CORE_DO_RESCALE, a)->place->replicas, 2);
+	runs(a);
+	assert_int_equal(tell_node(CORE_NODE_GONE, "a", 0), 0);
+	is(a, CORE_STOPPING, 0);
+	assert_non_null(update(CORE_DO_KILL, a)); /* what was on its way may meet "b" */
+	add_node("b", 2);
+	pass(S_NS);
+	is(a, CORE_STOPPING, 0);
+	ends(a, CORE_BY_NODE, 0);
+	assert_int_equal(job(a)->failures, 0);
+	pass(S_NS);
+	is(a, CORE_STARTING, 2);
+	b = submit((struct core_ask){.least = 3, .most = 3});
+	pass(S_NS);
+	assert_true(explains(b, "all nodes that it may be on have fewer"));
+}
+
+static void a_script_that_lost_a_node_is_started_again(void **state)
+{
+	uint64_t a;
+
+	begin(0, 0);
+	add_node("a", 2);
+	add_node("b", 2);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 4});
+	runs(a);
+	assert_int_equal(tell_node(CORE_NODE_GONE, "b", 0), 0);
+	is(a, CORE_STOPPING, 2);
+	assert_non_null(update(CORE_DO_KILL, a)); /* the rest of it is of no use */
+	ends(a, CORE_BY_US, 137);
+	is(a, CORE_STARTING, 2);
+	assert_int_equal(job(a)->failures, 0);
+}
+
+static void nodes_that_go_are_left_in_time(void **state)
+{
+	uint64_t a;
+
+	begin(0, 0);
+	add_node("a", 2);
+	add_node("b", 2);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 4, .in_place = true});
+	runs(a);
+	pass(S_NS);
+	assert_int_equal(tell_node(CORE_NODE_GOES, "a", 30 * S_NS), 0);
+	is(a, CORE_RESCALING, 2);
+	runs(a);
+	assert_int_equal(job(a)->at.spots[0].node, 2);
+	pass(40 * S_NS); /* nobody said that it is gone: it is */
+	assert_int_equal(core_node_find(t.core, 1)->state, CORE_NODE_LOST);
+	is(a, CORE_RUNNING, 2);
+}
+
+static void one_moves_so_that_another_has_slots_that_it_may_have(void **state)
+{
+	uint64_t a;
+	uint64_t b;
+
+	begin(0, 0);
+	add_node("firm", 2);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 2, .most = 2, .spot_most = 2});
+	runs(a);
+	add_node_of("spot", 2, 0, "", true);
+	b = submit((struct core_ask){.least = 2, .most = 2});
+	pass(S_NS);
+	is(a, CORE_STOPPING, 2);
+	is(b, CORE_QUEUED, 0);
+	ends(a, CORE_BY_US, 143);
+	is(a, CORE_STARTING, 2);
+	is(b, CORE_STARTING, 2);
+	assert_int_equal(job(a)->at.spots[0].node, 2);
+	assert_int_equal(job(b)->at.spots[0].node, 1);
+}
+
+static void what_leaves_a_node_that_goes_takes_no_slots_elsewhere(void **state)
+{
+	uint64_t a;
+	uint64_t b;
+
+	begin(0, 0);
+	add_node("a", 2);
+	add_node("b", 2);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 4, .pinned = true});
+	pass(S_NS);
+	runs(a);
+	is(a, CORE_RUNNING, 4);
+	add_node("c", 2);
+	assert_int_equal(tell_node(CORE_NODE_GOES, "a", 300 * S_NS), 0);
+	b = submit((struct core_ask){.least = 2, .most = 2});
+	pass(S_NS);
+	is(b, CORE_STARTING, 2); /* "a" has nothing on "c" */
+}
+
+static void a_ring_is_opened(void **state)
+{
+	static const struct core_spot a_on = {.node = 2, .replicas = 1};
+	static const struct core_spot b_on = {.node = 1, .replicas = 1};
+	uint64_t a;
+	uint64_t b;
+
+	begin(0, 0);
+	add_node("a", 1);
+	add_node("b", 1);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 1, .in_place = true});
+	b = submit((struct core_ask){.least = 1, .most = 1, .in_place = true});
+	pass(S_NS);
+	runs(a);
+	runs(b);
+	/* Each is to be where the other is. */
+	job(a)->want.spots[0] = a_on;
+	job(b)->want.spots[0] = b_on;
+	pass(S_NS);
+	is(a, CORE_STOPPING, 1);
+	is(b, CORE_RUNNING, 1);
+	ends(a, CORE_BY_US, 143);
+	is(b, CORE_RUNNING, 1); /* by then another decision is made */
+	is(a, CORE_STARTING, 1);
+}
+
+/* ---- restart ---- */
+
+static void what_is_stray_is_killed_and_what_was_not_heard_is_said_again(void **state)
+{
+	struct core_run list[2];
+	uint64_t a;
+	uint64_t b;
+
+	begin(0, 0);
+	add_node("a", 4);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 1, .most = 1});
+	b = submit((struct core_ask){.least = 1, .most = 1});
+	pass(S_NS);
+	runs(b);
+	pass(CORE_LIST_NS);
+	is(a, CORE_STOPPING, 1); /* never answered */
+	ends(a, CORE_BY_NOBODY, 0);
+	pass(60 * S_NS);
+	is(a, CORE_STARTING, 1);
+	pass(S_NS);
+	list[0] = (struct core_run){.job = 77, .generation = 3, .runs = true};
+	list[1] = (struct core_run){.job = a, .generation = 1, .runs = true};
+	assert_int_equal(step((struct core_event){.kind = CORE_LISTED, .runs = list, .runs_n = 2}),
+		0);
+	assert_int_equal(update(CORE_DO_KILL, 77)->generation, 3);
+	assert_int_equal(update(CORE_DO_KILL, a)->generation, 1);
+	is(b, CORE_STOPPING, 1); /* it ran, and is not there: it is made sure */
+	assert_non_null(update(CORE_DO_KILL, b));
+	is(a, CORE_STARTING, 1); /* began after the list was asked for */
+	runs(a);
+	assert_int_equal(step((struct core_event){.kind = CORE_LISTED}), 0);
+	is(a, CORE_RUNNING, 1); /* so it may not be in it */
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(who_ignores_stop_is_killed),
+		cmocka_unit_test(pause_and_resume),
+		cmocka_unit_test(an_end_while_stopping_is_an_end),
+		cmocka_unit_test(a_time_limit_ends_it),
+		cmocka_unit_test(failures_are_tried_again_ever_later_but_not_for_ever),
+		cmocka_unit_test(having_run_well_the_wait_is_short_again),
+		cmocka_unit_test(refused_starts_end_some_time),
+		cmocka_unit_test(a_start_that_is_not_answered_is_killed),
+		cmocka_unit_test(a_lost_node_costs_only_what_was_there),
+		cmocka_unit_test(a_script_that_lost_a_node_is_started_again),
+		cmocka_unit_test(nodes_that_go_are_left_in_time),
+		cmocka_unit_test(one_moves_so_that_another_has_slots_that_it_may_have),
+		cmocka_unit_test(what_leaves_a_node_that_goes_takes_no_slots_elsewhere),
+		cmocka_unit_test(a_ring_is_opened),
+		cmocka_unit_test(what_is_stray_is_killed_and_what_was_not_heard_is_said_again),
+	};
+	int rv = cmocka_run_group_tests(tests, NULL, NULL);
+
+	core_close(t.core);
+	return rv;
+}

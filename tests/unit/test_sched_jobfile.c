@@ -1,0 +1,536 @@
+/* Job files: what each key takes, and what is refused where. */
+#include "test_sched_jobfile.h"
+
+/* ---- what is read ---- */
+
+static void a_file_of_every_key(void **state)
+{
+	accept("name: gpt-2.x_y\n"
+	       "workdir: ~/gpt\n"
+	       "replicas: 2..8\n"
+	       "spot: 0..6\n"
+	       "queue: research\n"
+	       "priority: -5\n"
+	       "preemptible: no\n"
+	       "retries: 3\n"
+	       "time_limit: 1d12h\n"
+	       "resources:\n"
+	       "  accelerators: [A100, 'H100:1']\n"
+	       "  cpus: 4+\n"
+	       "  memory: 32+\n"
+	       "  disk_size: 1.5TB\n"
+	       "  disk_tier: best\n"
+	       "envs: {SIZE: 13b, RATE: 3e-4, N: 0010, EMPTY: ''}\n"
+	       "secrets: {TOKEN: abc}\n"
+	       "file_mounts:\n"
+	       "  /data/${SIZE}: ~/data/$SIZE\n"
+	       "  ~/more: nfs://nas/export\n"
+	       "  /third: nas:/export/x\n"
+	       "setup: pip install -e .\n"
+	       "run: |\n"
+	       "  python train.py\n"
+	       "  echo done\n");
+	assert_string_equal(spec.name, "gpt-2.x_y");
+	assert_string_equal(spec.workdir, "~/gpt");
+	assert_string_equal(spec.queue, "research");
+	assert_string_equal(spec.setup, "pip install -e .");
+	assert_string_equal(spec.run, "python train.py\necho done\n");
+	assert_true(spec.elastic && !spec.preemptible && !spec.ordered);
+	assert_true(spec.size.least == 2 && spec.size.most == 8);
+	assert_true(spec.spot.least == 0 && spec.spot.most == 6);
+	assert_int_equal(spec.priority, -5);
+	assert_int_equal(spec.retries, 3);
+	assert_int_equal(spec.time_limit_s, 36 * 3600);
+	assert_int_equal(spec.choices_n, 2);
+	for (uint32_t i = 0; i < 2; i++) {
+		const struct sched_choice *choice = &spec.choices[i];
+
+		assert_string_equal(choice->accelerator, i == 0 ? "A100" : "H100");
+		assert_int_equal(choice->accelerators, 1);
+		assert_int_equal(choice->cpus_milli, 4000);
+		assert_int_equal(choice->memory_bytes, 32ull << 30);
+		assert_int_equal(choice->disk_bytes, 3ull << 39);
+		assert_true(choice->disk_best && choice->spot);
+	}
+}
+
+static void paths_and_variables_of_that_file(void **state)
+{
+	static const char *const vars[][2] = {{"SIZE", "13b"}, {"RATE", "3e-4"}, {"N", "0010"},
+		{"EMPTY", ""}, {"TOKEN", "abc"}};
+	static const char *const mounts[][2] = {{"/data/13b", "~/data/13b"},
+		{"~/more", "nas:/export"}, {"/third", "nas:/export/x"}};
+
+	a_file_of_every_key(state);
+	assert_int_equal(spec.vars_n, COUNT(vars));
+	for (size_t i = 0; i < COUNT(vars); i++) {
+		assert_string_equal(spec.vars[i].name, vars[i][0]);
+		assert_string_equal(spec.vars[i].value, vars[i][1]); /* as it was written */
+		assert_int_equal(spec.vars[i].secret, i == 4);
+	}
+	assert_int_equal(spec.mounts_n, COUNT(mounts));
+	for (size_t i = 0; i < COUNT(mounts); i++) {
+		assert_string_equal(spec.mounts[i].at, mounts[i][0]);
+		assert_string_equal(spec.mounts[i].from, mounts[i][1]);
+		assert_int_equal(spec.mounts[i].nfs, i > 0);
+	}
+}
+
+static void what_is_not_said(void **state)
+{
+	accept("run: x\nname:\nworkdir: ~\nnum_nodes:\nresources:\nenvs:\nsecrets:\nfile_mounts:\n"
+	       "setup:\nreplicas:\nspot:\nqueue:\npriority:\npreemptible:\nretries:\n"
+	       "time_limit: null\n");
+	assert_null(spec.name);
+	assert_null(spec.workdir);
+	assert_null(spec.setup);
+	assert_string_equal(spec.queue, "default");
+	assert_true(!spec.elastic && spec.preemptible && !spec.ordered);
+	assert_true(spec.size.least == 1 && spec.size.most == 1 && spec.spot.most == 0);
+	assert_int_equal(spec.choices_n, 1);
+	assert_null(spec.choices[0].accelerator);
+	assert_int_equal(spec.choices[0].accelerators + spec.choices[0].cpus_milli, 0);
+	assert_int_equal(spec.vars_n + spec.mounts_n + spec.retries + spec.time_limit_s, 0);
+}
+
+static void accelerators_in_all_their_forms(void **state)
+{
+	static const struct {
+		const char *text;
+		const char *types[3];
+		uint32_t n[3];
+	} all[] = {{"A100", {"A100"}, {1}}, {"A100:4", {"A100"}, {4}},
+		{"'A100-80GB:8'", {"A100-80GB"}, {8}}, {"{A100: 4}", {"A100"}, {4}},
+		{"{A100:4}", {"A100"}, {4}}, {"{A100: }", {"A100"}, {1}},
+		{"{A100:1, A100-80GB:2, H100: 8}", {"A100", "A100-80GB", "H100"}, {1, 2, 8}},
+		{"[L4, 'H100:2', A100:3]", {"L4", "H100", "A100"}, {1, 2, 3}},
+		{"\n    A100:1\n    A100-80GB:1\n    H100:1", {"A100", "A100-80GB", "H100"},
+			{1, 1, 1}}}; /* one string to YAML: SkyPilot's guide has it so */
+	char line[256];
+
+	for (size_t i = 0; i < COUNT(all); i++) {
+		snprintf(line, sizeof(line), "resources:\n  accelerators: %s", all[i].text);
+		accept_line(line);
+		assert_int_equal(spec.choices_n,
+			all[i].types[1] == NULL           ? 1
+				: all[i].types[2] == NULL ? 2
+							  : 3);
+		for (uint32_t j = 0; j < spec.choices_n; j++) {
+			assert_string_equal(spec.choices[j].accelerator, all[i].types[j]);
+			assert_int_equal(spec.choices[j].accelerators, all[i].n[j]);
+		}
+	}
+}
+
+static void any_of_inherits_and_overrides(void **state)
+{
+	accept_line("resources:\n"
+		    "  accelerators: [A100, H100]\n"
+		    "  memory: 10\n"
+		    "  any_of:\n"
+		    "    - use_spot: true\n"
+		    "    - {accelerators: V100:8, memory: 20, cpus: 1}\n");
+	assert_int_equal(spec.choices_n, 3);
+	assert_false(spec.ordered);
+	assert_string_equal(spec.choices[1].accelerator, "H100");
+	assert_true(spec.choices[1].spot && !spec.choices[2].spot);
+	assert_int_equal(spec.choices[1].memory_bytes, 10ull << 30);
+	assert_string_equal(spec.choices[2].accelerator, "V100");
+	assert_int_equal(spec.choices[2].accelerators, 8);
+	assert_int_equal(spec.choices[2].memory_bytes, 20ull << 30);
+	assert_int_equal(spec.choices[2].cpus_milli, 1000);
+	assert_true(spec.spot.least == 0 && spec.spot.most == 1);
+	accept_line("resources:\n  ordered: [{cpus: 1}, {cpus: 2}]\n");
+	assert_true(spec.ordered && spec.choices_n == 2);
+}
+
+static void sizes_and_times(void **state)
+{
+	static const struct {
+		const char *text;
+		uint64_t bytes;
+	} sizes[] = {{"64", 64ull << 30}, {"64+", 64ull << 30}, {"\"64\"", 64ull << 30},
+		{"64GB", 64ull << 30}, {"64gb+", 64ull << 30}, {"1024MiB", 1ull << 30},
+		{"0.5", 1ull << 29}, {"1.125TB", 9ull << 37}, {"1PB", 1ull << 50},
+		{"1048576", 1ull << 50}, {"8KB", 8192}};
+	static const struct {
+		const char *text;
+		uint32_t seconds;
+	} times[] = {{"90s", 90}, {"30m", 1800}, {"12h", 43200}, {"1d", 86400}, {"366d", 31622400},
+		{"1d2h3m4s", 93784}, {"36:00:00", 129600}, {"0:00:01", 1}, {"'01:02:03'", 3723}};
+	char line[128];
+
+	for (size_t i = 0; i < COUNT(sizes); i++) {
+		snprintf(line, sizeof(line), "resources: {memory: %s, disk_size: %s}",
+			sizes[i].text, sizes[i].text);
+		accept_line(line);
+		assert_int_equal(spec.choices[0].memory_bytes, sizes[i].bytes);
+		assert_int_equal(spec.choices[0].disk_bytes, sizes[i].bytes);
+	}
+	for (size_t i = 0; i < COUNT(times); i++) {
+		snprintf(line, sizeof(line), "time_limit: %s", times[i].text);
+		accept_line(line);
+		assert_int_equal(spec.time_limit_s, times[i].seconds);
+	}
+	accept_line("resources: {cpus: 0.25}");
+	assert_int_equal(spec.choices[0].cpus_milli, 250);
+	accept_line("replicas: 4");
+	assert_true(spec.elastic && spec.size.least == 4 && spec.size.most == 4);
+	accept_line("num_nodes: 4096");
+	assert_true(!spec.elastic && spec.size.least == 4096);
+}
+
+/* ---- what is refused ---- */
+
+static void values_of_the_wrong_kind(void **state)
+{
+	static const char *const all[][3] = {
+		{"name", "yes", "name: yes is a boolean; a string (\"yes\", in quotes) is needed"},
+		{"name", "12", "name: 12 is a number; a string (\"12\", in quotes) is needed"},
+		{"name", "[a]", "name: a list is given; a string is needed"},
+		{"name", "a b", "name: \"a b\" is a string; letters, digits"},
+		{"name", "-a", "letters, digits"},
+		{"name", "''", "name: \"\" is a string; one of 1 to"},
+		{"name", "\"a\\0b\"", "none of them zero"},
+		{"queue", "{a: b}", "queue: a mapping is given; a string is needed"},
+		{"queue", "a/b", "letters, digits"},
+		{"setup", "true", "setup: true is a boolean; a string (\"true\", in quotes)"},
+		{"setup", "[a, b]", "setup: a list is given"},
+		{"workdir", "5", "workdir: 5 is a number"},
+		{"workdir", "{url: x, ref: y}", "a repository (url, ref) is not yet"},
+		{"num_nodes", "four",
+			"num_nodes: \"four\" is a string; a whole number from 1 to 4096"},
+		{"num_nodes", "\"4\"", "num_nodes: \"4\" is a string"},
+		{"num_nodes", "0", "num_nodes: 0 is a number; a whole number from 1 to 4096"},
+		{"num_nodes", "-1", "num_nodes: -1"},
+		{"num_nodes", "4097", "num_nodes: 4097"},
+		{"num_nodes", "1.5", "num_nodes: 1.5"},
+		{"num_nodes", "010", "num_nodes: 010"},
+		{"num_nodes", "0x4", "num_nodes: 0x4"},
+		{"num_nodes", "1_0", "num_nodes: 1_0"},
+		{"num_nodes", "1:30", "num_nodes: 1:30"},
+		{"num_nodes", "yes", "num_nodes: yes is a boolean"},
+		{"num_nodes", "18446744073709551617", "num_nodes: 18446744073709551617"},
+		{"num_nodes", "4294967297", "num_nodes: 4294967297"},
+		{"priority", "-1001", "a whole number from -1000 to 1000"},
+		{"priority", "99999999999999999999999", "a whole number from -1000 to 1000"},
+		{"priority", "high", "priority: \"high\" is a string"},
+		{"retries", "1001", "from 0 to 1000"},
+		{"preemptible", "\"yes\"", "preemptible: \"yes\" is a string; true or false"},
+		{"preemptible", "1", "preemptible: 1 is a number; true or false"},
+		{"replicas", "8..2", "replicas: \"8..2\" is a string; MIN..MAX, or one number"},
+		{"replicas", "0..2", "from 1 to 4096"},
+		{"replicas", "1:8", "replicas: 1:8 is a number; MIN..MAX"},
+		{"replicas", "1..", "MIN..MAX"},
+		{"replicas", "1..4294967298", "MIN..MAX"},
+		{"replicas", "[1, 8]", "replicas: a list is given; MIN..MAX"},
+		{"spot", "2..9999", "from 0 to 4096"},
+		{"spot", "yes", "spot: yes is a boolean; MIN..MAX"},
+		{"time_limit", "60", "time_limit: 60 is a number; a time up to 366d with its unit"},
+		{"time_limit", "0s", "with its unit"},
+		{"time_limit", "367d", "with its unit"},
+		{"time_limit", "1h1d", "with its unit"},
+		{"time_limit", "1h 5m", "with its unit"},
+		{"time_limit", "99999999999999999999s", "with its unit"},
+		{"time_limit", "1:60:00", "with its unit"},
+		{"time_limit", "yes", "with its unit"},
+		{"resources", "[a]", "resources: a list is given; a mapping is needed"},
+		{"resources", "a", "resources: \"a\" is a string; a mapping is needed"},
+		{"envs", "[A]", "envs: a list is given; a mapping"},
+		{"secrets", "A", "secrets: it is a string; a mapping"},
+		{"file_mounts", "/data", "file_mounts: \"/data\" is a string; a mapping"},
+	};
+
+	for (size_t i = 0; i < COUNT(all); i++) {
+		refuse_value(all[i][0], all[i][1], all[i][2]);
+	}
+	refuse("run: true\n", 1, 6, "run: true is a boolean; a string (\"true\", in quotes)");
+	refuse("run: ''\n", 1, 6, "one of 1 to");
+}
+
+static void resources_of_the_wrong_kind(void **state)
+{
+	static const char *const all[][3] = {
+		{"accelerators", "5",
+			"accelerators: 5 is a number; a type and how many, as A100:4"},
+		{"accelerators", "A100:0", "accelerators: \"A100:0\" is a string"},
+		{"accelerators", "A100:0.5", "as A100:4"},
+		{"accelerators", "'A100:'", "as A100:4"},
+		{"accelerators", "A100:1025", "as A100:4"},
+		{"accelerators", "A100:99999999999999999999", "as A100:4"},
+		{"accelerators", "'A100 :4'", "as A100:4"},
+		{"accelerators", "'A100;x'", "as A100:4"},
+		{"accelerators", "''", "as A100:4"},
+		{"accelerators", "[]", "a list is given"},
+		{"accelerators", "{}", "a mapping is given"},
+		{"accelerators", "yes", "accelerators: yes is a boolean"},
+		{"cpus", "many", "cpus: \"many\" is a string; a number up to 4096"},
+		{"cpus", "0", "cpus: 0 is a number"},
+		{"cpus", "4096.5", "cpus: 4096.5"},
+		{"cpus", "-4", "cpus: -4"},
+		{"cpus", "4++", "cpus: \"4++\""},
+		{"cpus", "99999999999999999999999999", "cpus: 999"},
+		{"memory", "32XB", "memory: \"32XB\" is a string; a size up to 1 PB"},
+		{"memory", "0", "memory: 0"},
+		{"memory", "1.001PB", "memory: \"1.001PB\""},
+		{"memory", "2048TB", "memory: \"2048TB\""},
+		{"memory", "999999999999999999999PB", "a size up to 1 PB"},
+		{"memory", "lots", "a size up to 1 PB"},
+		{"disk_size", "[1]", "disk_size: a list is given; a size"},
+		{"disk_size", "1048577", "disk_size: 1048577"},
+		{"disk_tier", "medium", "disk_tier: medium is a class of a cloud's disks"},
+		{"disk_tier", "fast", "disk_tier: \"fast\" is a string; best is needed"},
+		{"disk_tier", "7", "disk_tier: 7 is a number"},
+		{"use_spot", "'true'", "use_spot: \"true\" is a string; true or false"},
+		{"any_of", "{cpus: 1}", "any_of: a mapping is given; a list of mappings"},
+		{"any_of", "[]", "any_of: a list is given; a list of mappings"},
+	};
+	char text[256];
+
+	for (size_t i = 0; i < COUNT(all); i++) {
+		snprintf(text, sizeof(text), "run: x\nresources:\n  %s: %s\n", all[i][0],
+			all[i][1]);
+		refuse(text, 3, (uint32_t)strlen(all[i][0]) + 5, all[i][2]);
+	}
+	refuse("run: x\nresources: {accelerators: {A100: 0}}\n", 2, 34, "from 1 to 1024");
+	refuse("run: x\nresources: {accelerators: {A100: x}}\n", 2, 34, "from 1 to 1024");
+	refuse("run: x\nresources: {accelerators: {A100:2: 3}}\n", 2, 28, "as A100:4");
+	refuse("run: x\nresources: {accelerators: {4090: 3}}\n", 2, 28, "4090 is a number");
+	refuse("run: x\nresources: {accelerators: [[A]]}\n", 2, 28, "a list is given");
+	refuse("run: x\nresources: {any_of: [1]}\n", 2, 22, "any_of: 1 is a number; a mapping");
+	refuse("run: x\nresources: {any_of: [{ordered: [{}]}]}\n", 2, 32, "write one list");
+	refuse("run: x\nresources: {any_of: [{}], ordered: [{}]}\n", 2, 36, "contradict");
+}
+
+/* ---- keys that are not ours ---- */
+
+static void keys_of_clouds_are_refused_by_name(void **state)
+{
+	static const char *const top[] = {"config", "experimental", "service", "pool", "volumes",
+		"inputs", "outputs", "event_callback", "execution", "primary_tasks",
+		"termination_delay"};
+	static const char *const resources[] = {"infra", "cloud", "region", "zone", "instance_type",
+		"max_hourly_cost", "image_id", "accelerator_args", "ports", "labels", "autostop",
+		"network_tier", "ephemeral_storage", "job_recovery", "spot_recovery"};
+	char text[256];
+	char what[64];
+
+	for (size_t i = 0; i < COUNT(top); i++) {
+		snprintf(text, sizeof(text), "run: x\n%s: {a: [b]}\n", top[i]);
+		snprintf(what, sizeof(what), "%s: ", top[i]);
+		refuse(text, 2, 1, what);
+		/* without a value, too */
+		snprintf(text, sizeof(text), "run: x\n%s:\n", top[i]);
+		refuse(text, 2, 1, what);
+	}
+	for (size_t i = 0; i < COUNT(resources); i++) {
+		snprintf(text, sizeof(text), "run: x\nresources:\n  %s: a\n", resources[i]);
+		snprintf(what, sizeof(what), "%s: ", resources[i]);
+		refuse(text, 3, 3, what);
+		snprintf(text, sizeof(text), "run: x\nresources:\n  any_of:\n  - %s: a\n",
+			resources[i]);
+		refuse(text, 4, 5, what);
+	}
+	assert_non_null(strstr(remarks.at[0].text, "retries says")); /* what to do instead */
+}
+
+static void unknown_keys_get_the_nearest(void **state)
+{
+	refuse("run: x\nnum_node: 2\n", 2, 1, "unknown key num_node: is num_nodes meant?");
+	refuse("run: x\nReplicas: 2\n", 2, 1, "unknown key Replicas: is replicas meant?");
+	refuse("run: x\nenv: {}\n", 2, 1, "is envs meant?");
+	refuse("run: x\nresources: {accelerator: A100}\n", 2, 13, "is accelerators meant?");
+	refuse("run: x\nfrobnicate: 1\n", 2, 1, "unknown key frobnicate; known are name, workdir");
+	refuse("run: x\naccelerators: A100\n", 2, 1, "accelerators is a key of resources");
+	refuse("run: x\nresources: {num_nodes: 2}\n", 2, 13,
+		"num_nodes is a key of the file itself");
+	refuse("run: x\nyes: 1\n", 2, 1, "unknown key yes");
+	refuse("run: x\n\"run\\0x\": 1\n", 2, 1, "unknown key run?x");
+	refuse("run: x\n~: 1\n", 2, 1, "unknown key ~");
+	refuse("run: x\n\"a\\e[2Jb\": 1\n", 2, 1, "unknown key a?[2Jb;");
+}
+
+static void buckets_are_not_yet(void **state)
+{
+	static const char *const urls[] = {"s3://a/b", "gs://a", "r2://a", "azure://a", "cos://a",
+		"oci://a", "https://a.blob.core.windows.net/b", "hf://a", "nfs:///a",
+		"nfs://a:2049/b"};
+	char text[256];
+
+	for (size_t i = 0; i < COUNT(urls); i++) {
+		snprintf(text, sizeof(text), "run: x\nfile_mounts:\n  /data: %s\n", urls[i]);
+		refuse(text, 3, 10,
+			"is not yet: Pawl mounts no buckets; give a directory that the "
+			"nodes share, as /data: /shared/DIR");
+	}
+	refuse("run: x\nfile_mounts:\n  /data: {name: b, mode: MOUNT}\n", 3, 3,
+		"file_mounts: /data is a bucket or a volume (name, source, store, mode): not yet");
+	refuse("run: x\nfile_mounts: {data: /x}\n", 2, 15, "begins with / or ~/");
+	refuse("run: x\nfile_mounts: {/data: [x]}\n", 2, 22, "/data: a list is given; a string");
+	refuse("run: x\nfile_mounts: {/data: yes}\n", 2, 22, "/data: yes is a boolean");
+	refuse("run: x\nfile_mounts: {/data: }\n", 2, 22, "/data: nothing is given; a string");
+	refuse("run: x\nfile_mounts: {/data: ''}\n", 2, 22, "one of 1 to");
+	refuse("run: x\nenvs: {A: b}\nfile_mounts:\n  /a/b: /x\n  /a/$A: /y\n", 5, 3,
+		"is there twice");
+	accept("run: x\nfile_mounts: {/a: '/x/y://z', /b: ./c}\n");
+	assert_int_equal(spec.mounts_n, 2);
+}
+
+static void variables_in_paths(void **state)
+{
+	char text[8192];
+	char long_value[3000];
+
+	refuse("run: x\nworkdir: /a/$B\n", 2, 10, "workdir: ${B} is not in envs");
+	refuse("run: x\nworkdir: /a/${B\nenvs: {B: c}\n", 2, 10, "${ without a name and }");
+	refuse("run: x\nworkdir: /a/${}\n", 2, 10, "${ without a name");
+	refuse("run: x\nworkdir: /a/$B\nsecrets: {B: c}\n", 2, 10, "${B} is a secret");
+	accept("run: x\nenvs: {B: c}\nworkdir: $B/${B}x$/$.\n");
+	assert_string_equal(spec.workdir, "c/cx$/$.");
+	memset(long_value, 'v', sizeof(long_value) - 1);
+	long_value[sizeof(long_value) - 1] = '\0';
+	snprintf(text, sizeof(text), "run: x\nworkdir: $B$B\nenvs: {B: %s}\n", long_value);
+	refuse(text, 2, 10, "a path of more than 4095 bytes");
+}
+
+static void variables_that_cannot_be(void **state)
+{
+	refuse("run: x\nenvs: {1A: b}\n", 2, 8, "envs: \"1A\" cannot be set");
+	refuse("run: x\nenvs: {A-B: b}\n", 2, 8, "cannot be set");
+	refuse("run: x\nenvs: {'': b}\n", 2, 8, "cannot be set");
+	refuse("run: x\nenvs: {yes: b}\n", 2, 8, "cannot be set");
+	refuse("run: x\nenvs: {SKYPILOT_NODE_RANK: 0}\n", 2, 8, "none that Pawl sets itself");
+	refuse("run: x\nenvs: {A: on}\n", 2, 11, "A: on is a boolean; a string (in quotes");
+	refuse("run: x\nenvs: {A: [b]}\n", 2, 11, "A: a list is given");
+	refuse("run: x\nenvs: {A: \"b\\0c\"}\n", 2, 11, "a string without zero bytes");
+	refuse("run: x\nenvs: {A: b}\nsecrets: {A: c}\n", 3, 11, "A stands in envs, too");
+	refuse("run: x\nenvs: {A: }\n", 2, 8,
+		"A has no value: give --env A=VALUE, or --env A to take that of your environment");
+	refuse("run: x\nsecrets: {A: ~}\n", 2, 11, "A has no value: give --secret A=VALUE");
+	/* no message shows a secret */
+	refuse("run: x\nsecrets: {A: true}\n", 2, 14, "A: it is a boolean; a string");
+	assert_null(strstr(remarks.at[0].text, "true is"));
+	refuse("run: x\nsecrets: {A: \"hush\\0hush\"}\n", 2, 14, "A: it is a string");
+	assert_null(strstr(remarks.at[0].text, "hush"));
+}
+
+static void long_values_are_refused(void **state)
+{
+	size_t len_bytes = SPEC_VALUE_MAX + 64;
+	char *text = malloc(len_bytes);
+	size_t len = (size_t)snprintf(text, len_bytes, "run: x\nenvs: {A: ");
+
+	memset(text + len, 'v', SPEC_VALUE_MAX);
+	memcpy(text + len + SPEC_VALUE_MAX, "}\n", 3);
+	refuse(text, 2, 11, "A: a value of 65536 bytes; 65535 is the most");
+	memcpy(text + len + SPEC_VALUE_MAX - 1, "}\n", 3);
+	accept(text);
+	assert_int_equal(strlen(spec.vars[0].value), SPEC_VALUE_MAX - 1);
+	free(text);
+}
+
+static void keys_that_contradict_each_other(void **state)
+{
+	refuse("run: x\nnum_nodes: 2\nreplicas: 1..2\n", 3, 11,
+		"replicas and num_nodes (line 2) contradict each other");
+	refuse("run: x\nreplicas: 1..2\nresources: {accelerators: A100:4}\n", 2, 11,
+		"each takes one accelerator, and resources asks for A100:4");
+	refuse("run: x\nspot: 1\nresources: {use_spot: true}\n", 2, 7,
+		"spot and use_spot (line 3) say the same thing");
+	refuse("run: x\nspot: 1..3\nnum_nodes: 2\n", 2, 7, "spot: up to 3 of the job's 2 nodes");
+	refuse("run: x\nspot: 1..3\nreplicas: 1..2\n", 2, 7, "of the job's 2 replicas");
+	refuse("name: x\n", 1, 1, "run is missing");
+	refuse("", 1, 1, "a job file is a mapping of keys");
+	refuse("- run: x\n", 1, 1, "a job file is a mapping of keys");
+	refuse("# only\n\npython train.py\n", 3, 1, "a job file is a mapping of keys");
+	accept("run: x\nspot: 2\nnum_nodes: 2\n");
+	assert_true(spec.choices[0].spot && spec.spot.least == 2);
+	accept("run: x\nreplicas: 1..9\nresources: {use_spot: true}\n");
+	assert_true(spec.spot.least == 0 && spec.spot.most == 9);
+}
+
+static void too_many_of_something(void **state)
+{
+	char text[4096] = "run: x\nresources:\n  accelerators: [";
+	size_t len = strlen(text);
+
+	for (int i = 0; i < 17; i++) {
+		len += (size_t)snprintf(text + len, sizeof(text) - len, "A%d,", i);
+	}
+	snprintf(text + len, sizeof(text) - len, "]\n");
+	assert_int_equal(decode(text), PAWL_EINVAL);
+	assert_non_null(strstr(remarks.at[0].text, "more than 16 types"));
+	len = (size_t)snprintf(text, sizeof(text), "run: x\nresources:\n  any_of: [");
+	for (int i = 0; i < 65; i++) {
+		len += (size_t)snprintf(text + len, sizeof(text) - len, "{cpus: %d},", i + 1);
+	}
+	snprintf(text + len, sizeof(text) - len, "]\n");
+	assert_int_equal(decode(text), PAWL_EINVAL);
+	assert_non_null(strstr(remarks.at[0].text, "more than 64 choices"));
+}
+
+static void all_that_is_wrong_is_said_at_once(void **state)
+{
+	char text[4096] = "";
+	size_t len = 0;
+
+	assert_int_equal(decode("nam: x\n"
+				"num_nodes: many\n"
+				"num_nodes: 2\n"
+				"resources:\n"
+				"  cloud: aws\n"
+				"  cpus: x\n"
+				"envs: {A: }\n"),
+		PAWL_EINVAL);
+	assert_int_equal(remarks.n, 7);
+	refused(0, 1, 1, "is name meant?");
+	refused(1, 1, 1, "run is missing");
+	refused(2, 2, 12, "num_nodes: \"many\"");
+	refused(3, 3, 1, "num_nodes is there twice, first in line 2");
+	refused(4, 5, 3, "cloud: ");
+	refused(5, 6, 9, "cpus: \"x\"");
+	refused(6, 7, 8, "A has no value");
+	assert_non_null(strstr(err.msg, "job file: line 1, column 1: "));
+	for (int i = 0; i < 25; i++) {
+		len += (size_t)snprintf(text + len, sizeof(text) - len, "unknown%d: 1\n", i);
+	}
+	snprintf(text + len, sizeof(text) - len, "run: x\n");
+	assert_int_equal(decode(text), PAWL_EINVAL);
+	assert_int_equal(remarks.n, REMARKS_MAX);
+	assert_int_equal(remarks.dropped, 5);
+}
+
+static void anchors_work_in_job_files(void **state)
+{
+	accept("run: x\nenvs: {A: &a one, B: *a}\nresources:\n  any_of:\n  - &r {cpus: 2}\n"
+	       "  - *r\n");
+	assert_string_equal(spec.vars[1].value, "one");
+	assert_int_equal(spec.choices_n, 2);
+	assert_int_equal(spec.choices[1].cpus_milli, 2000);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_file_of_every_key),
+		cmocka_unit_test(paths_and_variables_of_that_file),
+		cmocka_unit_test(what_is_not_said),
+		cmocka_unit_test(accelerators_in_all_their_forms),
+		cmocka_unit_test(any_of_inherits_and_overrides),
+		cmocka_unit_test(sizes_and_times),
+		cmocka_unit_test(values_of_the_wrong_kind),
+		cmocka_unit_test(resources_of_the_wrong_kind),
+		cmocka_unit_test(keys_of_clouds_are_refused_by_name),
+		cmocka_unit_test(unknown_keys_get_the_nearest),
+		cmocka_unit_test(buckets_are_not_yet),
+		cmocka_unit_test(variables_in_paths),
+		cmocka_unit_test(variables_that_cannot_be),
+		cmocka_unit_test(long_values_are_refused),
+		cmocka_unit_test(keys_that_contradict_each_other),
+		cmocka_unit_test(too_many_of_something),
+		cmocka_unit_test(all_that_is_wrong_is_said_at_once),
+		cmocka_unit_test(anchors_work_in_job_files),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, teardown);
+}

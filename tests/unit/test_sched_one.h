@@ -1,0 +1,172 @@
+/* A core without an engine: the test says what happened, and looks at what is to be done. */
+#ifndef TEST_SCHED_ONE_H
+#define TEST_SCHED_ONE_H
+
+#include "equal.h"
+#include "sched/core.h"
+
+#include "pawl/err.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#define S_NS 1000000000LL
+
+/* The core, and the clock of who asks it. */
+static struct {
+	struct sched_core *core;
+	struct core_options options;
+	int64_t now_ns;
+	struct pawl_err err;
+} t;
+
+static const struct core_queue queues[] = {{.name = "main", .weight = 1},
+	{.name = "small", .weight = 1, .slots_max = 3}};
+static const struct core_pool pools[] = {{.name = "firm", .slots = 2, .price = 1, .most = 4},
+	{.name = "spot", .slots = 2, .price = 0.3, .spot = true, .most = 2}};
+
+static void begin(uint32_t pools_n, uint32_t owner_slots_max)
+{
+	core_close(t.core);
+	memset(&t, 0, sizeof(t));
+	t.now_ns = 1000 * S_NS;
+	t.options = (struct core_options){.queues = queues,
+		.queues_n = 2,
+		.pools = pools,
+		.pools_n = pools_n,
+		.owner_slots_max = owner_slots_max,
+		.round_ns = 60 * S_NS,
+		.start_ns = 100 * S_NS,
+		.again_ns = 5 * S_NS,
+		.backoff_ns = S_NS,
+		.backoff_max_ns = 60 * S_NS,
+		.policy = &equal_policy};
+	equal_wrong = EQUAL_RIGHT;
+	assert_int_equal(core_open(&t.core, &t.options, &t.err), 0);
+}
+
+static void store(void)
+{
+	struct core_row row;
+
+	while (core_row_next(t.core, &row, NULL) == 1) {
+	}
+	core_rows_done(t.core);
+}
+
+static int step(struct core_event event)
+{
+	int rv;
+
+	event.now_ns = t.now_ns;
+	rv = core_step(t.core, &event, &event.job, &t.err);
+	store();
+	return rv;
+}
+
+static void pass(int64_t ns)
+{
+	t.now_ns += ns;
+	assert_int_equal(step((struct core_event){.kind = CORE_TIME}), 0);
+}
+
+static void add_node_of(const char *name, uint32_t slots, uint32_t type, const char *pool,
+	bool spot)
+{
+	struct core_offer offer = {.slots = slots, .type = type, .price = 1, .spot = spot};
+
+	snprintf(offer.name, sizeof(offer.name), "%s", name);
+	snprintf(offer.pool, sizeof(offer.pool), "%s", pool);
+	t.now_ns += S_NS; /* each is decided about */
+	assert_int_equal(step((struct core_event){.kind = CORE_NODE_COMES, .offer = &offer}), 0);
+}
+
+static void add_node(const char *name, uint32_t slots)
+{
+	add_node_of(name, slots, 0, "", false);
+}
+
+static uint64_t submit(struct core_ask ask)
+{
+	struct core_event event = {.kind = CORE_SUBMIT, .now_ns = t.now_ns, .ask = &ask};
+	uint64_t id = 0;
+
+	snprintf(ask.name, sizeof(ask.name), "job");
+	ask.grace_ns = 10 * S_NS;
+	assert_int_equal(core_step(t.core, &event, &id, &t.err), 0);
+	store();
+	return id;
+}
+
+static const struct core_job *job(uint64_t id)
+{
+	const struct core_job *found = core_job_find(t.core, id);
+
+	assert_non_null(found);
+	return found;
+}
+
+static void is(uint64_t id, enum core_state state, uint32_t replicas)
+{
+	assert_string_equal(core_state_name(job(id)->state), core_state_name(state));
+	assert_int_equal(job(id)->at.replicas, replicas);
+}
+
+static inline int say(enum core_event_kind kind, uint64_t id)
+{
+	return step(
+		(struct core_event){.kind = kind, .job = id, .generation = job(id)->generation});
+}
+
+static inline void runs(uint64_t id)
+{
+	assert_int_equal(say(CORE_RUNS, id), 0);
+}
+
+static inline void ends(uint64_t id, enum core_by by, int exit_code)
+{
+	assert_int_equal(step((struct core_event){.kind = CORE_ENDED,
+				 .job = id,
+				 .generation = job(id)->generation,
+				 .by = by,
+				 .exit_code = exit_code}),
+		0);
+}
+
+static inline int tell_node(enum core_event_kind kind, const char *name, int64_t in_ns)
+{
+	return step(
+		(struct core_event){.kind = kind, .node = name, .deadline_ns = t.now_ns + in_ns});
+}
+
+/* The last step's update of a kind; of a job, if it is not 0. */
+static inline const struct core_update *update(enum core_update_kind kind, uint64_t id)
+{
+	uint32_t n;
+	const struct core_update *u = core_updates(t.core, &n);
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (u[i].kind == kind && (id == 0 || u[i].job == id)) {
+			return &u[i];
+		}
+	}
+	return NULL;
+}
+
+static inline bool explains(uint64_t id, const char *what)
+{
+	char text[CORE_TEXT_MAX];
+
+	assert_int_equal(core_explain(t.core, id, text, &t.err), 0);
+	if (!strstr(text, what)) {
+		print_error("no \"%s\" in: %s", what, text);
+	}
+	return strstr(text, what) != NULL;
+}
+
+#endif

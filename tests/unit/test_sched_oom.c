@@ -1,0 +1,82 @@
+/* Each allocation fails in its turn, libyaml's own included, once and for good: a job file is not
+ * read then, nothing else happens, and no memory is lost. */
+#define ALLOC_FAILS
+#include "count_alloc.h"
+
+#ifndef SANITIZED
+
+#include "pawl/err.h"
+#include "sched/jobfile.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+static const char text[] = "%YAML 1.1\n---\nname: x\nrun: |\n  a script\n  of lines\n"
+			   "envs: {A: &a b, B: *a, C: \"a\\tb\", D: 'e', E: !!str 5}\n"
+			   "resources:\n  any_of: [{cpus: 1}, {memory: 2}]\n"
+			   "  accelerators:\n  - A100:1\n  - H100\n"
+			   "file_mounts: {/a: /b, /c: nfs://d/e}\n";
+
+static bool armed;    /* allocations fail */
+static bool forever;  /* the first to fail, and all after it */
+static unsigned left; /* allocations until then */
+
+static long live; /* pieces of memory that were not given back */
+
+/* Each call; those that fail_call does not hear of are free's. */
+static void count_call(void)
+{
+	live--;
+}
+
+/* old: what a realloc moves. */
+static int fail_call(const void *old)
+{
+	bool now = armed && left == 0;
+
+	left -= armed && left > 0;
+	armed = armed && (!now || forever);
+	live += now || old ? 1 : 2;
+	return now;
+}
+
+/* With the nth allocation failing; returns what came of it. */
+static int decode(unsigned nth)
+{
+	static struct remarks remarks;
+	const struct jobfile_given given = {NULL};
+	struct sched_spec spec;
+	long before = live;
+	int rv;
+
+	remarks = (struct remarks){0};
+	left = nth;
+	armed = true;
+	rv = jobfile_decode(&spec, text, sizeof(text) - 1, &given, &remarks, NULL);
+	armed = false;
+	sched_spec_deinit(&spec);
+	if (live != before) {
+		printf("allocation %u: memory is lost\n", nth);
+		exit(1);
+	}
+	return rv;
+}
+
+int main(void)
+{
+	unsigned n = 0;
+
+	for (int i = 0; i < 2; i++) {
+		forever = i == 1;
+		for (n = 0; decode(n) == PAWL_ENOMEM; n++) {
+		}
+		if (n < 50 || decode(n) != 0) {
+			printf("allocation %u: %d\n", n, decode(n));
+			return 1;
+		}
+	}
+	printf("%u allocations, each failed\n", n);
+	return 0;
+}
+
+#endif

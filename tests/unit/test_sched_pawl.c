@@ -1,0 +1,257 @@
+/* Pawl's policy: what must hold of any cluster in any round, and what it remembers. */
+#include "base/fault.h"
+#include "sched/policies.h"
+#include "seed.h"
+#include "test_adapt.h"
+
+#include <string.h>
+
+#define CLUSTERS  2000u
+#define ROUNDS    5u
+#define NODES_MAX 8u
+#define JOBS_MAX  12u
+#define SLOTS_MAX 8u
+#define ALL_MAX   (NODES_MAX * SLOTS_MAX)
+#define TYPES     3u
+
+static uint64_t first_seed;
+
+struct cluster {
+	struct sched_view view;
+	struct sched_node nodes[NODES_MAX];
+	struct sched_job jobs[JOBS_MAX];
+	struct sched_hints hints[JOBS_MAX][TYPES];
+	uint32_t now[JOBS_MAX][ALL_MAX];
+	uint32_t granted[JOBS_MAX][ALL_MAX];
+	struct sched_grant grants[JOBS_MAX];
+	struct sched_verdict verdict;
+	uint64_t last_id; /* of all jobs that there were */
+};
+
+static uint32_t below(struct rng *rng, uint32_t n)
+{
+	return (uint32_t)rng_below(rng, n);
+}
+
+static void make_hints(struct rng *rng, struct sched_hints *hints)
+{
+	*hints = (struct sched_hints){.fitted = below(rng, 4) > 0,
+		.perf = {.alpha_c = log_uniform(rng, 1e-2, 1),
+			.beta_c = log_uniform(rng, 1e-4, 1e-2),
+			.alpha_r = log_uniform(rng, 1e-4, 1e-1),
+			.beta_r = log_uniform(rng, 1e-5, 1e-2),
+			.alpha_n = log_uniform(rng, 1e-3, 1),
+			.beta_n = log_uniform(rng, 1e-5, 1e-2),
+			.gamma = log_uniform(rng, 1, 10)},
+		.noise = {1, log_uniform(rng, 1e-2, 1e3)},
+		.bounds = {.init = 64, .max = 4096, .least = 8, .most = 256},
+		.replicas_profiled = below(rng, 8),
+		.progress = 1e3 * uniform(rng)};
+	hints->bounds.accumulate = below(rng, 2) == 0;
+	hints->progress_end = below(rng, 4) > 0 ? 1e3 : 0;
+}
+
+static void make_job(struct rng *rng, struct cluster *cluster, uint32_t j, uint64_t id)
+{
+	struct sched_job *job = &cluster->jobs[j];
+
+	*job = (struct sched_job){.id = id,
+		.age_s = below(rng, 3) * 100 * uniform(rng),
+		.least = 1 + below(rng, 3) * below(rng, 2),
+		.pinned = below(rng, 6) == 0,
+		.weight = log_uniform(rng, 0.1, 10),
+		.restart_s = 30 * uniform(rng),
+		.nodes = cluster->now[j]};
+	job->most = job->least + below(rng, 30);
+	for (uint32_t t = 0; t < TYPES; t++) {
+		make_hints(rng, &cluster->hints[j][t]);
+		job->hints[t] = below(rng, 3) > 0 ? &cluster->hints[j][t] : NULL;
+	}
+}
+
+static void make_cluster(struct rng *rng, struct cluster *cluster)
+{
+	uint32_t types = 1 + below(rng, TYPES);
+	bool equal = below(rng, 2) == 0;
+
+	memset(cluster, 0, sizeof(*cluster));
+	cluster->view = (struct sched_view){.nodes = cluster->nodes,
+		.nodes_n = below(rng, NODES_MAX + 1),
+		.jobs = cluster->jobs,
+		.jobs_n = below(rng, JOBS_MAX + 1)};
+	for (uint32_t node = 0; node < cluster->view.nodes_n; node++) {
+		cluster->nodes[node] =
+			(struct sched_node){.slots = equal ? 4 : below(rng, SLOTS_MAX + 1),
+				.type = below(rng, types)};
+	}
+	for (uint32_t j = 0; j < JOBS_MAX; j++) {
+		make_job(rng, cluster, j, ++cluster->last_id);
+		cluster->grants[j].nodes = cluster->granted[j];
+	}
+}
+
+/* A minute passes: what was granted is so; a job ends, nodes come and go, jobs tell of more. */
+static void pass(struct rng *rng, struct cluster *cluster)
+{
+	uint32_t end = below(rng, JOBS_MAX);
+
+	for (uint32_t j = 0; j < cluster->view.jobs_n; j++) {
+		struct sched_job *job = &cluster->jobs[j];
+		const struct sched_grant *grant = &cluster->grants[j];
+
+		job->restarts += job->replicas > 0 && grant->replicas != job->replicas;
+		job->replicas = grant->replicas;
+		memcpy(cluster->now[j], grant->nodes, grant->replicas * sizeof(uint32_t));
+		job->age_s += 60;
+		cluster->hints[j][0].replicas_profiled += job->replicas;
+		cluster->hints[j][0].noise.var *= below(rng, 2) ? 1 : 1.1;
+	}
+	if (end < cluster->view.jobs_n) { /* and another comes */
+		for (uint32_t j = end; j + 1 < cluster->view.jobs_n; j++) {
+			cluster->jobs[j] = cluster->jobs[j + 1];
+			cluster->jobs[j].nodes = cluster->now[j];
+			memcpy(cluster->now[j], cluster->now[j + 1], sizeof(cluster->now[j]));
+			memcpy(cluster->hints[j], cluster->hints[j + 1], sizeof(cluster->hints[j]));
+			for (uint32_t t = 0; t < TYPES; t++) {
+				cluster->jobs[j].hints[t] =
+					cluster->jobs[j].hints[t] ? &cluster->hints[j][t] : NULL;
+			}
+		}
+		make_job(rng, cluster, cluster->view.jobs_n - 1, ++cluster->last_id);
+	}
+	if (cluster->view.nodes_n > 0 && below(rng, 4) == 0) {
+		uint32_t node = below(rng, cluster->view.nodes_n);
+
+		cluster->nodes[node].slots = cluster->nodes[node].slots > 0 ? 0 : 4;
+	}
+}
+
+/* ---- what must hold ---- */
+
+static bool is_held(const struct cluster *cluster, const struct sched_job *job)
+{
+	uint32_t used[NODES_MAX] = {0};
+	bool held = job->pinned && job->replicas > 0;
+
+	for (uint32_t i = 0; i < job->replicas && held; i++) {
+		held = ++used[job->nodes[i]] <= cluster->nodes[job->nodes[i]].slots;
+	}
+	return held;
+}
+
+static void assert_sound(const struct cluster *cluster)
+{
+	uint32_t used[NODES_MAX] = {0};
+	uint32_t spread[NODES_MAX] = {0};
+
+	for (uint32_t j = 0; j < cluster->view.jobs_n; j++) {
+		const struct sched_job *job = &cluster->jobs[j];
+		const struct sched_grant *grant = &cluster->grants[j];
+		bool several = false;
+
+		assert_true(grant->replicas == 0 ||
+			(grant->replicas >= job->least && grant->replicas <= job->most));
+		if (is_held(cluster, job)) {
+			assert_int_equal(grant->replicas, job->replicas);
+			assert_memory_equal(grant->nodes, job->nodes,
+				grant->replicas * sizeof(uint32_t));
+		}
+		for (uint32_t i = 0; i < grant->replicas; i++) {
+			used[grant->nodes[i]]++;
+			several |= grant->nodes[i] != grant->nodes[0];
+			assert_int_equal(cluster->nodes[grant->nodes[i]].type,
+				cluster->nodes[grant->nodes[0]].type);
+		}
+		for (uint32_t i = 0; i < grant->replicas && several && !job->pinned; i++) {
+			if (i == 0 || grant->nodes[i] != grant->nodes[i - 1]) {
+				assert_int_equal(spread[grant->nodes[i]]++, 0);
+			}
+		}
+	}
+	for (uint32_t node = 0; node < cluster->view.nodes_n; node++) {
+		assert_true(used[node] <= cluster->nodes[node].slots);
+	}
+	assert_true(cluster->verdict.bound <= cluster->verdict.cost * (1 + 1e-12));
+}
+
+static int decide(void *policy, struct cluster *cluster)
+{
+	for (uint32_t j = 0; j < JOBS_MAX; j++) {
+		cluster->grants[j].replicas = 0;
+	}
+	return sched_pawl.decide(policy, &cluster->view, cluster->grants, &cluster->verdict, NULL);
+}
+
+/* And whoever remembers decides as one who does not. */
+static void any_round_of_any_cluster(void **state)
+{
+	struct rng rng = {first_seed};
+	struct cluster cluster;
+	struct cluster again;
+	uint64_t granted = 0;
+
+	for (uint32_t i = 0; i < CLUSTERS; i++) {
+		void *policy = sched_pawl.open(1);
+
+		assert_non_null(policy);
+		make_cluster(&rng, &cluster);
+		for (uint32_t round = 0; round < ROUNDS; round++) {
+			void *other = sched_pawl.open(2);
+
+			assert_int_equal(decide(policy, &cluster), 0);
+			assert_sound(&cluster);
+			again = cluster;
+			assert_int_equal(sched_pawl.decide(other, &cluster.view, again.grants,
+						 &again.verdict, NULL),
+				0);
+			for (uint32_t j = 0; j < cluster.view.jobs_n; j++) {
+				assert_int_equal(again.grants[j].replicas,
+					cluster.grants[j].replicas);
+				granted += cluster.grants[j].replicas;
+			}
+			assert_true(again.verdict.cost == cluster.verdict.cost);
+			sched_pawl.close(other);
+			pass(&rng, &cluster);
+		}
+		sched_pawl.close(policy);
+	}
+	printf("%llu replicas were granted\n", (unsigned long long)granted);
+	assert_true(granted > CLUSTERS * ROUNDS);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+	struct rng rng = {first_seed};
+	struct cluster cluster;
+	uint64_t n = 0;
+	int rv;
+
+	do {
+		make_cluster(&rng, &cluster);
+	} while (cluster.view.jobs_n < 3 || cluster.view.nodes_n < 3);
+	do {
+		void *policy;
+
+		fault_arm("sched", ++n, ENOMEM, false);
+		policy = sched_pawl.open(1);
+		rv = policy ? decide(policy, &cluster) : PAWL_ENOMEM;
+		fault_disarm();
+		assert_true(rv == 0 || rv == PAWL_ENOMEM);
+		if (policy != NULL) { /* and the next round is decided */
+			assert_int_equal(decide(policy, &cluster), 0);
+		}
+		sched_pawl.close(policy);
+	} while (rv != 0);
+	assert_true(n > 20);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(any_round_of_any_cluster),
+		cmocka_unit_test(every_allocation_may_fail),
+	};
+
+	first_seed = test_seed();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

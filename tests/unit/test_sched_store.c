@@ -1,0 +1,437 @@
+/* The scheduler's file: what is written is read, after a kill at any point; and each error by its
+ * name.
+ */
+#include "base/fault.h"
+#include "base/rng.h"
+#include "equal.h"
+#include "sched/store.h"
+#include "seed.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#define S_NS     1000000000LL
+#define DUMP_MAX (1u << 20)
+#define KILLS    30u
+#define JOBS     20u
+
+/* What a child that will be killed has told: the dumps before and after the save in hand. */
+struct told {
+	volatile uint64_t saves;   /* that have returned */
+	volatile uint32_t at;      /* which of the two is that of the newest */
+	volatile uint32_t pending; /* the other is being saved */
+	size_t len[2];
+	uint8_t bytes[2][DUMP_MAX];
+};
+
+static uint64_t first_seed;
+static char dir[] = "/tmp/pawl-sched-XXXXXX";
+static char path[64];
+static struct told *told;
+static const struct core_queue queues[] = {{.name = "main", .weight = 1}};
+static const struct core_options options = {.queues = queues,
+	.queues_n = 1,
+	.round_ns = 60 * S_NS,
+	.start_ns = 60 * S_NS,
+	.again_ns = 10 * S_NS,
+	.backoff_ns = S_NS,
+	.backoff_max_ns = 60 * S_NS,
+	.policy = &equal_policy};
+
+static void wipe(void)
+{
+	char name[80];
+
+	for (uint32_t i = 0; i < 3; i++) {
+		static const char *const ends[] = {"", "-wal", "-shm"};
+
+		snprintf(name, sizeof(name), "%s%s", path, ends[i]);
+		unlink(name);
+	}
+}
+
+static struct sched_store *open_store(void)
+{
+	struct sched_store *store = NULL;
+	struct pawl_err err;
+
+	if (sched_store_open(&store, path, &err) != 0) {
+		fail_msg("%s", err.msg);
+	}
+	return store;
+}
+
+static void read_dump(struct sched_core *core, uint8_t *bytes, size_t *len)
+{
+	uint8_t *dump = NULL;
+
+	assert_int_equal(core_dump(core, &dump, len, NULL), 0);
+	assert_true(*len <= DUMP_MAX);
+	memcpy(bytes, dump, *len);
+	free(dump);
+}
+
+/* Something happens to some job. */
+static void happen(struct sched_core *core, struct rng *rng, int64_t now_ns)
+{
+	const struct core_job *const *jobs;
+	uint32_t n = core_jobs(core, &jobs);
+	const struct core_job *job = n > 0 ? jobs[rng_below(rng, n)] : NULL;
+	struct core_ask ask = {.name = "job",
+		.least = 1,
+		.most = 4,
+		.retries = 3,
+		.in_place = true};
+	struct core_offer offer = {.name = "node", .slots = 8};
+	struct sched_hints hints = {.progress = (double)rng_below(rng, 1000)};
+	struct core_event event = {.kind = CORE_SUBMIT,
+		.now_ns = now_ns,
+		.ask = &ask,
+		.offer = &offer,
+		.hints = &hints,
+		.node = offer.name};
+	uint64_t id;
+
+	if (job && (n >= JOBS || rng_below(rng, 3) > 0)) {
+		static const enum core_event_kind kinds[] = {CORE_RUNS, CORE_RUNS, CORE_ENDED,
+			CORE_HINTS, CORE_CANCEL, CORE_PAUSE, CORE_RESUME, CORE_REFUSED};
+
+		event.kind = kinds[rng_below(rng, 8)];
+		event.job = job->id;
+		event.generation = job->generation;
+		event.exit_code = (int)rng_below(rng, 2);
+	} else if (rng_below(rng, 4) == 0) {
+		snprintf(offer.name, sizeof(offer.name), "node%u", (unsigned)rng_below(rng, 4));
+		event.kind = rng_below(rng, 3) == 0 ? CORE_NODE_GONE : CORE_NODE_COMES;
+	}
+	core_step(core, &event, &id, NULL);
+}
+
+/* A scheduler's life, told to the parent; it ends by being killed, or after so many saves. */
+static int live(uint64_t seed, uint64_t saves)
+{
+	struct rng rng = {seed};
+	struct sched_store *store = NULL;
+	struct sched_core *core = NULL;
+	struct store_clock clock;
+	struct pawl_err err;
+	int rv = sched_store_open(&store, path, &err);
+
+	rv = rv == 0 ? sched_store_restore(store, &options, &core, &clock, &err) : rv;
+	if (rv == 0) {
+		core_step(core, &(struct core_event){.kind = CORE_LISTED, .now_ns = S_NS}, NULL,
+			NULL);
+	}
+	for (uint64_t i = 0; i < saves && rv == 0; i++) {
+		uint32_t other = 1 - told->at;
+
+		clock.core_ns += S_NS;
+		if (i > 0) {
+			happen(core, &rng, clock.core_ns);
+		}
+		read_dump(core, told->bytes[other], &told->len[other]);
+		told->pending = 1;
+		rv = sched_store_save(store, core, &clock,
+			&(struct store_spec){.job = i, .bytes = "spec", .len_bytes = 4}, &err);
+		if (rv == 0) {
+			told->at = other;
+			told->pending = 0;
+			told->saves++;
+		}
+	}
+	if (rv != 0 && !fault_armed) {
+		print_message("%s\n", err.msg);
+	}
+	core_close(core);
+	sched_store_close(store);
+	return rv;
+}
+
+/* What is stored is what was told to be, or what was being stored. */
+static bool is_as_told(void)
+{
+	static uint8_t bytes[DUMP_MAX];
+	struct sched_store *store = open_store();
+	struct sched_core *core = NULL;
+	struct store_clock clock;
+	struct pawl_err err;
+	size_t len;
+	uint32_t at = told->at;
+	bool same;
+
+	if (sched_store_restore(store, &options, &core, &clock, &err) != 0) {
+		fail_msg("%s", err.msg);
+	}
+	read_dump(core, bytes, &len);
+	same = len == told->len[at] && memcmp(bytes, told->bytes[at], len) == 0;
+	if (!same && told->pending) {
+		same = len == told->len[1 - at] && memcmp(bytes, told->bytes[1 - at], len) == 0;
+	}
+	read_dump(core, told->bytes[at], &told->len[at]);
+	told->pending = 0;
+	core_close(core);
+	sched_store_close(store);
+	return same;
+}
+
+static void begin(void)
+{
+	struct sched_store *store;
+	struct sched_core *core = NULL;
+	struct store_clock clock;
+
+	wipe();
+	memset(told, 0, sizeof(*told));
+	store = open_store();
+	assert_int_equal(sched_store_restore(store, &options, &core, &clock, NULL), 0);
+	assert_int_equal(clock.core_ns, 0);
+	read_dump(core, told->bytes[0], &told->len[0]);
+	core_close(core);
+	sched_store_close(store);
+}
+
+static void what_is_written_is_read(void **state)
+{
+	begin();
+	assert_int_equal(live(first_seed, 300), 0);
+	assert_int_equal(told->saves, 300);
+	assert_true(is_as_told());
+}
+
+static bool count_changes(void *user, const struct store_change *change)
+{
+	uint64_t *last = user;
+
+	assert_true(change->seq > *last);
+	assert_true(change->clock.core_ns > 0 && change->job > 0);
+	assert_true(strcmp(change->state, "running") != 0 || strstr(change->place, "node"));
+	*last = change->seq;
+	return change->seq < 20;
+}
+
+static void history_and_specs_are_kept(void **state)
+{
+	struct sched_store *store;
+	uint64_t last = 0;
+	uint8_t *bytes;
+	size_t len;
+
+	begin();
+	assert_int_equal(live(first_seed, 300), 0);
+	store = open_store();
+	assert_int_equal(sched_store_history(store, 5, count_changes, &last, NULL), 0);
+	assert_int_equal(last, 20);
+	assert_int_equal(sched_store_spec(store, 7, &bytes, &len, NULL), 0);
+	assert_int_equal(len, 4);
+	assert_memory_equal(bytes, "spec", 4);
+	free(bytes);
+	assert_int_equal(sched_store_spec(store, 777, &bytes, &len, NULL), PAWL_ENOENT);
+	sched_store_close(store);
+}
+
+/* ---- kills ---- */
+
+static void a_kill_at_a_random_time_loses_nothing_that_was_told(void **state)
+{
+	struct rng rng = {first_seed};
+	uint64_t saves = 0;
+
+	begin();
+	for (uint32_t i = 0; i < KILLS; i++) {
+		pid_t pid = fork();
+		struct timespec time = {.tv_nsec = 5000000 + (long)rng_below(&rng, 40000000)};
+		int status;
+
+		assert_true(pid >= 0);
+		if (pid == 0) {
+			_exit(live(first_seed + i, UINT64_MAX) == 0 ? 0 : 1);
+		}
+		nanosleep(&time, NULL);
+		kill(pid, SIGKILL);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFSIGNALED(status));
+		assert_true(is_as_told());
+		saves = told->saves;
+	}
+	assert_true(saves > 0);
+}
+
+/* The n-th call of SQLite ends the process; or fails, once or from then on. */
+static void a_crash_or_an_error_at_any_call_loses_nothing(void **state)
+{
+	for (uint32_t kind = 0; kind < 3; kind++) {
+		begin();
+		for (uint64_t n = 1, done = 0; !done; n++) {
+			pid_t pid = fork();
+			int status;
+
+			assert_true(pid >= 0 && n < 1000);
+			if (pid == 0) {
+				int rv;
+
+				fault_arm("sched.store", n, kind == 0 ? -1 : EIO, kind == 2);
+				rv = live(first_seed, 6);
+				_exit(rv == 0 ? 0 : rv == PAWL_EIO || rv == PAWL_ENOMEM ? 1 : 2);
+			}
+			assert_int_equal(waitpid(pid, &status, 0), pid);
+			assert_true(WIFEXITED(status));
+			assert_true(WEXITSTATUS(status) == 0 ||
+				WEXITSTATUS(status) == (kind == 0 ? 99 : 1));
+			done = WEXITSTATUS(status) == 0;
+			assert_true(is_as_told());
+		}
+	}
+}
+
+static void a_full_disk_is_named_and_loses_nothing(void **state)
+{
+	int status;
+	pid_t pid;
+
+	begin();
+	assert_int_equal(live(first_seed, 50), 0);
+	pid = fork();
+	if (pid == 0) {
+		struct rlimit limit = {200000, 200000};
+
+		sigaction(SIGXFSZ, &(struct sigaction){.sa_handler = SIG_IGN}, NULL);
+		setrlimit(RLIMIT_FSIZE, &limit);
+		_exit(live(first_seed, 100000) == PAWL_ENOSPC ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	assert_true(is_as_told());
+}
+
+/* ---- files that are not to be used ---- */
+
+static int try_open(struct pawl_err *err)
+{
+	struct sched_store *store = NULL;
+	int rv = sched_store_open(&store, path, err);
+
+	sched_store_close(store);
+	return rv;
+}
+
+static void run_sql(const char *text)
+{
+	sqlite3 *db;
+
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(db, text, NULL, NULL, NULL), SQLITE_OK);
+	sqlite3_close(db);
+}
+
+static void two_schedulers_are_one_too_many(void **state)
+{
+	struct sched_store *store;
+	struct pawl_err err;
+
+	begin();
+	store = open_store();
+	assert_int_equal(try_open(&err), PAWL_EBUSY);
+	assert_non_null(strstr(err.msg, "another scheduler has it"));
+	sched_store_close(store);
+	assert_int_equal(try_open(&err), 0);
+}
+
+static void what_is_newer_or_not_ours_is_left_alone(void **state)
+{
+	struct pawl_err err;
+	int fd;
+
+	begin();
+	run_sql("PRAGMA user_version = 99");
+	assert_int_equal(try_open(&err), PAWL_ENOTSUP);
+	assert_non_null(strstr(err.msg, "newer Pawl's (version 99; this one knows 1)"));
+	wipe();
+	run_sql("CREATE TABLE mine(x)");
+	assert_int_equal(try_open(&err), PAWL_EINVAL);
+	wipe();
+	fd = open(path, O_WRONLY | O_CREAT, 0644);
+	for (uint32_t i = 0; i < 1000; i++) {
+		assert_int_equal(write(fd, "garbage!", 8), 8);
+	}
+	close(fd);
+	assert_int_equal(try_open(&err), PAWL_ECORRUPT);
+	wipe();
+}
+
+static void a_read_only_file_is_named(void **state)
+{
+	int status;
+	pid_t pid;
+
+	begin();
+	chmod(path, 0444);
+	chmod(dir, 0755);
+	pid = fork();
+	if (pid == 0) {
+		struct pawl_err err;
+		bool ok = geteuid() != 0 || setuid(65534) == 0;
+
+		ok = ok && try_open(&err) == PAWL_EIO && strstr(err.msg, "it is read-only");
+		_exit(ok ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	chmod(path, 0644);
+}
+
+static void records_that_are_damaged_are_named(void **state)
+{
+	struct sched_store *store;
+	struct sched_core *core = NULL;
+	struct store_clock clock;
+	struct pawl_err err;
+
+	begin();
+	assert_int_equal(live(first_seed, 100), 0);
+	run_sql("UPDATE cluster SET record = x'01000000ff'");
+	store = open_store();
+	assert_int_equal(sched_store_restore(store, &options, &core, &clock, &err), PAWL_ECORRUPT);
+	assert_non_null(strstr(err.msg, "the cluster"));
+	sched_store_close(store);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_is_written_is_read),
+		cmocka_unit_test(history_and_specs_are_kept),
+		cmocka_unit_test(a_kill_at_a_random_time_loses_nothing_that_was_told),
+		cmocka_unit_test(a_crash_or_an_error_at_any_call_loses_nothing),
+		cmocka_unit_test(a_full_disk_is_named_and_loses_nothing),
+		cmocka_unit_test(two_schedulers_are_one_too_many),
+		cmocka_unit_test(what_is_newer_or_not_ours_is_left_alone),
+		cmocka_unit_test(a_read_only_file_is_named),
+		cmocka_unit_test(records_that_are_damaged_are_named),
+	};
+	int rv;
+
+	first_seed = test_seed();
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/state.db", dir);
+	told = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(told != MAP_FAILED);
+	rv = cmocka_run_group_tests(tests, NULL, NULL);
+	wipe();
+	rmdir(dir);
+	munmap(told, sizeof(*told));
+	return rv;
+}

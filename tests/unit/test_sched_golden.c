@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <cmocka.h>
 
 #define CLOSE 1e-6 /* relative */
@@ -98,6 +99,10 @@ static void pollux_is_about_as_published(void **state)
 	struct pawl_err err;
 	char path[2048];
 
+	if (getenv("PAWL_LONG") == NULL) {
+		printf("skipped: half a minute of drawing lots: make test-long\n");
+		skip();
+	}
 	snprintf(path, sizeof(path), "%s/workloads/workload-6.csv", test_profiles());
 	assert_int_equal(sched_profiles_load(&apps, test_profiles(), &err), 0);
 	assert_int_equal(sched_workload_load(&workload, &apps, path, &err), 0);

@@ -196,14 +196,14 @@ static enum ledger_answer wait_or_refuse(struct ledger *ledger, const struct led
 {
 	const struct ledger_slot *staging = find_staging(ledger);
 
-	if (ask->waited_ns < LEDGER_WAIT_NS && !ask->stopped) {
+	if (ask->waited_ns < LEDGER_WAIT_NS && !ask->vain) {
 		return LEDGER_WAIT;
 	}
 	if (staging) {
 		snprintf(verdict->why, sizeof(verdict->why),
-			"save of %s skipped: rank %u has not staged %s yet%s", ask->tag,
-			ledger->first + ledger_missing(ledger), staging->tag,
-			ask->stopped ? ": its process is stopped" : "");
+			"save of %s skipped: rank %u has not staged %s yet%s%s", ask->tag,
+			ledger->first + ledger_missing(ledger), staging->tag, ask->vain ? ": " : "",
+			ask->vain ? ask->vain : "");
 	} else {
 		snprintf(verdict->why, sizeof(verdict->why),
 			"save of %s skipped: the storage has not finished an earlier one",

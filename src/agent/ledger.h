@@ -138,8 +138,8 @@ struct ledger_ask {
 	bool fits;         /* the memory budget takes this rank's state twice */
 	bool streams;      /* it is to be streamed though it fits */
 	int64_t waited_ns; /* since it first asked */
-	bool stopped; /* the process of a rank that is waited for is, and was not only for a moment
-		       */
+	const char *vain;  /* why a rank that is waited for will not come ("it is gone"), as it has
+			      been for a moment; NULL: it may */
 };
 
 struct ledger_verdict {

@@ -270,14 +270,19 @@ static void streams_ready(struct agent_root *root, const struct persist_job *job
 	}
 }
 
-/* Whether it is in vain to wait for the rank that has not staged: a debugger may have it, or a
- * SIGSTOP; on other hosts their agents know. */
-static bool is_missing_stopped(const struct agent_root *root)
+/* Why it is in vain to wait for the rank that has not staged, NULL if it is not: it may have ended,
+ * while the others go on; a debugger may have it, or a SIGSTOP. On other hosts their agents know.
+ */
+static const char *find_vain(const struct agent_root *root)
 {
 	uint32_t r = ledger_missing(&root->ledger);
+	const struct agent_rank *rank = r < root->ledger.world ? &root->ranks[r] : NULL;
 
-	return r < root->ledger.world && root->ranks[r].conn != NULL &&
-		proc_is_stopped(root->ranks[r].conn->pid);
+	if (rank && rank->seen && !rank->conn) {
+		return "it is gone";
+	}
+	return rank && rank->conn && proc_is_stopped(rank->conn->pid) ? "its process is stopped"
+								      : NULL;
 }
 
 void root_begin(struct agent_root *root, struct agent_conn *conn)
@@ -299,7 +304,7 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 		fail_counted(root, passed, PAWL_ECANCELED, why);
 	}
 	conn->ask.waited_ns = clock_mono_ns() - conn->begin_ns;
-	conn->ask.stopped = conn->ask.waited_ns > ROOT_STOPPED_NS && is_missing_stopped(root);
+	conn->ask.vain = conn->ask.waited_ns > ROOT_VAIN_NS ? find_vain(root) : NULL;
 	answer = ledger_begin(&root->ledger, &conn->ask, &verdict);
 	if (answer == LEDGER_WAIT) {
 		return; /* root_turn asks again */

@@ -17,8 +17,8 @@
 
 #define ROOT_ORPHAN_NS                                                                             \
 	2000000000LL /* after the last worker vanished: make durable what is committed */
-#define ROOT_ASK_NS     200000000LL  /* a save that waits is reconsidered this often */
-#define ROOT_STOPPED_NS 2000000000LL /* it does so for a process that is stopped */
+#define ROOT_ASK_NS  200000000LL  /* a save that waits is reconsidered this often */
+#define ROOT_VAIN_NS 2000000000LL /* it does so for one that is stopped, or gone */
 
 struct agent_conn;
 

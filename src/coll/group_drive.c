@@ -505,15 +505,34 @@ static void fail_vain(struct pawl_group *group)
 	}
 }
 
-/* The last beat's end is not waited for, so that all have the name when it would have come. */
-static bool is_silent(const struct pawl_group *group, uint32_t peer)
+/* Whether a collective before that number has room for bytes of a peer, and they do not come. */
+static bool waits_for(struct pawl_group *group, uint32_t peer, uint64_t number)
+{
+	bool waits = false;
+	void *to;
+
+	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
+		struct pawl_work *work = first_of(group, c);
+		struct group_slot *slot = work ? priv_of(work)->slot : NULL;
+
+		waits |= slot && work->number < number &&
+			((slot->heads[peer].comes && slot->heads[peer].got < GROUP_HEAD_BYTES) ||
+				coll_exec_to_receive(&slot->exec, peer, &to) > 0);
+	}
+	return waits;
+}
+
+/* The last beat's end is not waited for, so that all have the name when it would have come. One
+ * that has left is not heard of any more, unless what it had to send is still on its way: a network
+ * that parted may have lost that. */
+static bool is_silent(struct pawl_group *group, uint32_t peer)
 {
 	int64_t most_ns = SILENCES * group->beat_every_ns - group->beat_every_ns / 16;
 	uint64_t number;
 
 	return group_meets(group, peer) && group->beat_every_ns > 0 &&
 		group->now_ns - group->heard_ns[peer] > most_ns &&
-		!coll_talk_left(&group->talk, peer, &number);
+		(!coll_talk_left(&group->talk, peer, &number) || waits_for(group, peer, number));
 }
 
 /* The first ends the group; the others must be known, too, to whoever shrinks it. */

@@ -13,6 +13,7 @@ import torch
 
 import pawl
 import program
+import ranks
 
 SCRIPT = Path(__file__).with_name("job.py")
 LIMIT_S = 90
@@ -129,3 +130,31 @@ def test_damage_is_found_by_verify_and_by_the_exit_code(undisturbed: Path) -> No
     path.write_bytes(bytes_)
     assert done.returncode == 4
     assert "global_step40/model" in done.stdout + done.stderr
+
+
+ENDS = """
+import os, signal, sys, time
+import torch
+import pawl
+rank = int(os.environ["RANK"])
+ckpt = pawl.Checkpointer(sys.argv[1], persist_every=3600)
+state = {"x": torch.ones(1000)}
+ckpt.save(1, state).wait("committed", timeout=60)
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+begin = time.monotonic()
+errors = [save.error for save in [ckpt.save(step, state) for step in (2, 3)]]
+print(">", time.monotonic() - begin, [str(error) for error in errors if error], flush=True)
+os._exit(0)
+"""
+
+
+def test_saves_wait_shortly_for_a_rank_that_is_gone(tmp_path: Path) -> None:
+    script = tmp_path / "ends.py"
+    script.write_text(ENDS)
+    started = ranks.start_ranks(script, 2, str(tmp_path / "root"))
+    text = started[0].communicate(timeout=program.LIMIT_S)[0]
+    ranks.stop(started)
+    seconds, _, errors = ranks.say(text)[0].partition(" ")
+    assert float(seconds) < 20, text
+    assert "rank 1 has not staged global_step2 yet: it is gone" in errors, text

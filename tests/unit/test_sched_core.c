@@ -138,9 +138,7 @@ static void priority_pauses_who_has_less(void **state)
 	uint64_t a;
 	uint64_t b;
 
-	begin(0, 0);
-	add_node("a", 2);
-	pass(S_NS);
+	begin_with_one_node();
 	a = submit((struct core_ask){.least = 2, .most = 2});
 	runs(a);
 	pass(S_NS);
@@ -158,9 +156,7 @@ static void equals_wait_their_turn(void **state)
 	uint64_t a;
 	uint64_t b;
 
-	begin(0, 0);
-	add_node("a", 2);
-	pass(S_NS);
+	begin_with_one_node();
 	a = submit((struct core_ask){.least = 2, .most = 2});
 	runs(a);
 	pass(S_NS);
@@ -179,9 +175,7 @@ static void who_is_pinned_stays(void **state)
 	uint64_t a;
 	uint64_t b;
 
-	begin(0, 0);
-	add_node("a", 2);
-	pass(S_NS);
+	begin_with_one_node();
 	a = submit((struct core_ask){.least = 1, .most = 2, .pinned = true});
 	runs(a);
 	pass(S_NS);
@@ -379,9 +373,7 @@ static void goodput_is_told_as_it_is(void **state)
 	char line[64];
 	uint64_t a;
 
-	begin(0, 0);
-	add_node("a", 2);
-	pass(S_NS);
+	begin_with_one_node();
 	a = submit((struct core_ask){.least = 1, .most = 4});
 	runs(a);
 	assert_true(explains(a, "goodput: not known: it has told no hints"));

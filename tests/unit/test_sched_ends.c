@@ -7,9 +7,7 @@ static void who_ignores_stop_is_killed(void **state)
 {
 	uint64_t a;
 
-	begin(0, 0);
-	add_node("a", 2);
-	pass(S_NS);
+	begin_with_one_node();
 	a = submit((struct core_ask){.least = 1, .most = 2});
 	runs(a);
 	assert_int_equal(say(CORE_CANCEL, a), 0);
@@ -30,9 +28,7 @@ static void pause_and_resume(void **state)
 {
 	uint64_t a;
 
-	begin(0, 0);
-	add_node("a", 2);
-	pass(S_NS);
+	begin_with_one_node();
 	a = submit((struct core_ask){.least = 1, .most = 2});
 	runs(a);
 	assert_int_equal(say(CORE_PAUSE, a), 0);
@@ -55,9 +51,7 @@ static void an_end_while_stopping_is_an_end(void **state)
 {
 	uint64_t a;
 
-	begin(0, 0);
-	add_node("a", 2);
-	pass(S_NS);
+	begin_with_one_node();
 	a = submit((struct core_ask){.least = 1, .most = 2});
 	runs(a);
 	assert_int_equal(say(CORE_PAUSE, a), 0);
@@ -69,9 +63,7 @@ static void a_time_limit_ends_it(void **state)
 {
 	uint64_t a;
 
-	begin(0, 0);
-	add_node("a", 2);
-	pass(S_NS);
+	begin_with_one_node();
 	a = submit((struct core_ask){.least = 1, .most = 2, .time_limit_ns = 100 * S_NS});
 	pass(90 * S_NS);
 	runs(a); /* starting does not count */
@@ -92,9 +84,7 @@ static void failures_are_tried_again_ever_later_but_not_for_ever(void **state)
 	static const int64_t waits_s[] = {1, 2, 4, 8};
 	uint64_t a;
 
-	begin(0, 0);
-	add_node("a", 2);
-	pass(S_NS);
+	begin_with_one_node();
 	a = submit((struct core_ask){.least = 1, .most = 2, .retries = 4});
 	for (uint32_t i = 0; i < 4; i++) {
 		runs(a);
@@ -117,9 +107,7 @@ static void having_run_well_the_wait_is_short_again(void **state)
 {
 	uint64_t a;
 
-	begin(0, 0);
-	add_node("a", 2);
-	pass(S_NS);
+	begin_with_one_node();
 	a = submit((struct core_ask){.least = 1, .most = 2, .retries = 9});
 	for (uint32_t i = 0; i < 4; i++) {
 		runs(a);
@@ -136,9 +124,7 @@ static void refused_starts_end_some_time(void **state)
 	uint64_t a;
 	uint32_t tries = 0;
 
-	begin(0, 0);
-	add_node("a", 2);
-	pass(S_NS);
+	begin_with_one_node();
 	a = submit((struct core_ask){.least = 1, .most = 2});
 	while (job(a)->state != CORE_FAILED) {
 		assert_true(tries++ <= CORE_REFUSED_MAX);
@@ -156,9 +142,7 @@ static void a_start_that_is_not_answered_is_killed(void **state)
 {
 	uint64_t a;
 
-	begin(0, 0);
-	add_node("a", 2);
-	pass(S_NS);
+	begin_with_one_node();
 	a = submit((struct core_ask){.least = 1, .most = 2});
 	pass(100 * S_NS);
 	is(a, CORE_STOPPING, 2);

@@ -5,7 +5,7 @@
 #include "test_coll_machine.h"
 
 #define RANKS 16
-#define TIMES 8 /* of each number of ranks, root and way; hosts, lengths and orders are random */
+#define TIMES 4 /* of each number of ranks, root and way; hosts, lengths and orders are random */
 #define LEN   (6 * COLL_GRANULE)
 
 static uint64_t first_seed;

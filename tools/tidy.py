@@ -31,7 +31,8 @@ LAYERS: dict[str, set[str]] = {
     "src/coll": {"base"},
     "src/agent": {"base", "store", "ckpt", "adapt"},
     "src/sched": {"base", "adapt"},
-    "src/cli": {"base", "store", "ckpt", "agent", "coll", "sched"},
+    "src/daemon": {"base", "adapt", "agent", "sched"},
+    "src/cli": {"base", "store", "ckpt", "agent", "coll", "sched", "daemon"},
     "python": set(),
 }
 

@@ -8,6 +8,7 @@
 #include "sched/models.h"
 #include "sched/profile.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #define SECONDS_M  86400.0        /* of a round, of a restart */
 #define SAY_NS     (2 * NS_PER_S) /* between two lines of progress, and before the first */
 #define NAMES_MAX  256u           /* bytes of --policy */
+#define FACTOR_MAX 100.0          /* of wrong noise */
 #define SHORT_PART 2              /* last parts of a path that name a workload */
 
 enum option {
@@ -30,6 +32,8 @@ enum option {
 	INTERFERENCE,
 	JOBS,
 	SEED,
+	FAIRNESS,
+	HINT_ERROR,
 	COMPARE,
 	JSON
 };
@@ -46,6 +50,10 @@ static const struct cli_option options[] = {
 		"of its speed that a spread job loses beside another one (0)"},
 	[JOBS] = {"--jobs", 0, "N", "of the built-in trace (160)"},
 	[SEED] = {"--seed", 0, "N", "of the built-in trace, and of policies (1)"},
+	[FAIRNESS] = {"--fairness", 0, "X",
+		"how much it counts, to pawl, that nobody has little, up to 16 (1)"},
+	[HINT_ERROR] = {"--hint-error", 0, "T,F",
+		"throughput is told wrong by up to the share T, noise by the factor F"},
 	[COMPARE] = {"--compare", 0, NULL, "policies side by side, each beside the first"},
 	[JSON] = {"--json", 0, NULL, "one JSON document"},
 	{NULL},
@@ -150,6 +158,38 @@ static bool read_share(const struct cli_command *command, const char *what, cons
 	return true;
 }
 
+/* Of wrong hints: a share, a comma, a factor. */
+static bool read_errors(const struct cli_command *command, const char *text,
+	struct sched_setting *setting)
+{
+	char *end;
+
+	setting->speed_error = strtod(text, &end);
+	setting->noise_error = *end == ',' ? strtod(end + 1, &end) : NAN;
+	if (*end != '\0' || !(setting->speed_error >= 0 && setting->speed_error < 1) ||
+		!(setting->noise_error >= 1 && setting->noise_error <= FACTOR_MAX)) {
+		cli_usage(command,
+			"--hint-error %s: a share below 1 and a factor from 1 to %g are needed, "
+			"as 0.3,3",
+			text, FACTOR_MAX);
+		return false;
+	}
+	return true;
+}
+
+static bool read_fairness(const struct cli_command *command, const char *text, double *fairness)
+{
+	char *end;
+
+	*fairness = strtod(text, &end);
+	if (end == text || *end != '\0' || !(*fairness > 0 && *fairness <= SCHED_FAIRNESS_MAX)) {
+		cli_usage(command, "--fairness %s: a number over 0, and at most %g, is needed",
+			text, SCHED_FAIRNESS_MAX);
+		return false;
+	}
+	return true;
+}
+
 static bool read_path(const struct cli_command *command, struct asked *asked, const char *path)
 {
 	if (asked->paths_n == SIM_WORKLOADS_MAX) {
@@ -185,6 +225,10 @@ static bool read_option(const struct cli_command *command, int what, const char 
 		return cli_number(command, "--jobs", value, 1, JOBS_MAX, &asked->jobs);
 	case SEED:
 		return cli_number(command, "--seed", value, 0, UINT64_MAX, &setting->seed);
+	case FAIRNESS:
+		return read_fairness(command, value, &setting->fairness);
+	case HINT_ERROR:
+		return read_errors(command, value, setting);
 	case COMPARE:
 		asked->compare = true;
 		return true;

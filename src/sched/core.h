@@ -84,7 +84,8 @@ struct core_options {
 	int64_t backoff_ns;       /* the first wait of a job that failed; doubled each time */
 	int64_t backoff_max_ns;   /* the longest */
 	const struct sched_policy *policy;
-	uint64_t seed; /* of the policy */
+	uint64_t seed;   /* of the policy */
+	double fairness; /* from 0 to SCHED_FAIRNESS_MAX: see sched_view */
 };
 
 /* A node that is there, as the engine tells. */

@@ -113,6 +113,8 @@ static int open_sim(struct sim *sim, struct pawl_err *err)
 			.index = j,
 			.end_s = -1,
 			.oracle = {.app = of->app, .batch = of->batch}};
+		sim_job_err(&sim->jobs[j], sim->setting->speed_error, sim->setting->noise_error,
+			sim->setting->seed + j);
 	}
 	return 0;
 }
@@ -206,7 +208,7 @@ static int tell(struct sim *sim, struct sim_job *job, struct sched_job *told, st
 	if (!sim->policy->adapts) {
 		return 0;
 	}
-	told->hints[0] = &job->seen.hints;
+	told->hints[0] = &job->told;
 	return sim_job_tell(job, err);
 }
 
@@ -273,7 +275,8 @@ static int ask(struct sim *sim, struct pawl_err *err)
 		.nodes = sim->nodes,
 		.nodes_n = sim->setting->nodes,
 		.jobs = sim->told,
-		.jobs_n = sim->active_n};
+		.jobs_n = sim->active_n,
+		.fairness = sim->setting->fairness};
 	int64_t (*clock_ns)(void) = sim->setting->clock_ns;
 	struct sched_verdict verdict;
 	int64_t from;

@@ -26,11 +26,17 @@ struct sched_setting {
 	double restart_s;    /* that a change costs a job */
 	double interference; /* share of its speed that a job on several nodes loses while another
 				such one is on one of them; from 0, below 1 */
-	uint64_t seed;       /* of the policy */
+	uint64_t seed;       /* of the policy, and of what hints are wrong by */
 	int64_t (*clock_ns)(void); /* NULL: how long a policy takes is not measured */
 	/* Called each simulated hour, with the number of jobs that are done; NULL: not. */
 	void (*say)(void *user, double now_s, uint32_t done);
 	void *user;
+	double fairness; /* that the policy is told: see sched_view */
+	/* What jobs tell of themselves is wrong, all their lives: each part of a step's time, so
+	 * that the throughput told is between (1 - speed_error) and (1 + speed_error) times what it
+	 * is, from 0, below 1; and the noise scale, by a factor of up to noise_error, or one to it;
+	 * 0: not. */
+	double speed_error, noise_error;
 };
 
 /* What came of a job. */

@@ -56,6 +56,23 @@ def test_a_seed_gives_the_same_numbers() -> None:
     assert first == again != other
 
 
+def test_wrong_hints_and_fairness() -> None:
+    usual = ("--policy", "pawl", "--jobs", "40")
+    plain, none, wrong, other, fair = (
+        drop_times(simulate(*usual, *options))
+        for options in (
+            (),
+            ("--fairness", "1", "--hint-error", "0,1"),
+            ("--hint-error", "0.3,3"),
+            ("--hint-error", "0.3,3", "--seed", "1"),
+            ("--fairness", "8"),
+        )
+    )
+    assert plain == none
+    assert plain != wrong == other
+    assert plain != fair
+
+
 def test_workloads_and_comparison(tmp_path: Path) -> None:
     paths = []
     for name in ("one", "two"):
@@ -107,6 +124,9 @@ def test_bad_workloads_are_named(tmp_path: Path, lines: str, code: int, says: st
         (["--nodes", "0"], 2, "from 1 to"),
         (["--interval", "0"], 2, "over 0 seconds"),
         (["--interference", "1"], 2, "from 0 to below 1"),
+        (["--fairness", "0"], 2, "--fairness 0: a number over 0, and at most 16, is needed"),
+        (["--hint-error", "0.3"], 2, "--hint-error 0.3: a share below 1 and a factor from 1"),
+        (["--hint-error", "1,3"], 2, "--hint-error 1,3: a share below 1 and a factor from 1"),
         (["nowhere.csv"], 3, "read nowhere.csv: No such file"),
         (["--profiles", "nowhere"], 3, "read nowhere/traces/bert/placements.csv: No such file"),
     ],

@@ -34,7 +34,7 @@ static const struct cli_option options[] = {
 	[NODE] = {"--node", 0, "SPEC", "a node NAME=SLOTS[:TYPE[:PRICE]]; repeatable, for --nodes"},
 	[QUEUE] = {"--queue", 0, "SPEC", "a queue NAME[=WEIGHT[:SLOTS]]; repeatable (default=1)"},
 	[USER_SLOTS] = {"--user-slots", 0, "S", "that jobs of one user have together (no limit)"},
-	[POLICY] = {"--policy", 0, "NAME", "pawl, pollux, optimus, tiresias or fifo (pawl)"},
+	[POLICY] = {"--policy", 0, "NAME", "pawl, pollux, tiresias or fifo (pawl)"},
 	[GROUP] = {"--group", 0, "NAME", "users of it may submit jobs, too"},
 	[GRACE] = {"--grace", 0, "S", "seconds a job has to save when it is told to stop (30)"},
 	[ROUND] = {"--round", 0, "S", "seconds between two decisions that can wait (30)"},
@@ -157,9 +157,9 @@ static bool take_policy(const struct cli_command *command, const char *text, str
 {
 	const struct sched_named *named = sched_policy_find(text);
 
-	if (!named) {
-		cli_usage(command,
-			"--policy %s: there are pawl, pollux, optimus, tiresias and fifo", text);
+	if (!named || named->by_oracle) {
+		cli_usage(command, "--policy %s: there are pawl, pollux, tiresias and fifo%s", text,
+			named ? ": that one is told what only a simulator knows" : "");
 		return false;
 	}
 	asked->options.core.policy = named->policy;

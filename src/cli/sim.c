@@ -34,6 +34,8 @@ enum option {
 	SEED,
 	FAIRNESS,
 	HINT_ERROR,
+	POOL,
+	GOOD_USE,
 	COMPARE,
 	JSON
 };
@@ -54,6 +56,10 @@ static const struct cli_option options[] = {
 		"how much it counts, to pawl, that nobody has little, up to 16 (1)"},
 	[HINT_ERROR] = {"--hint-error", 0, "T,F",
 		"throughput is told wrong by up to the share T, noise by the factor F"},
+	[POOL] = {"--pool", 0, "NAME,…",
+		"nodes that are rented, at most --nodes of all pools; may be given again"},
+	[GOOD_USE] = {"--good-use", 0, "X",
+		"nodes are rented while each replica does so much of what one alone does (0.5)"},
 	[COMPARE] = {"--compare", 0, NULL, "policies side by side, each beside the first"},
 	[JSON] = {"--json", 0, NULL, "one JSON document"},
 	{NULL},
@@ -65,6 +71,7 @@ struct asked {
 	const char *paths[SIM_WORKLOADS_MAX]; /* of workloads */
 	uint32_t paths_n;                     /* 0: the built-in trace */
 	uint64_t jobs;                        /* of that */
+	struct sim_pools pools;               /* of nodes that are rented */
 	bool compare, json;                   /* see above */
 };
 
@@ -177,14 +184,15 @@ static bool read_errors(const struct cli_command *command, const char *text,
 	return true;
 }
 
-static bool read_fairness(const struct cli_command *command, const char *text, double *fairness)
+static bool read_over_0(const struct cli_command *command, const char *what, const char *text,
+	double most, double *number)
 {
 	char *end;
 
-	*fairness = strtod(text, &end);
-	if (end == text || *end != '\0' || !(*fairness > 0 && *fairness <= SCHED_FAIRNESS_MAX)) {
-		cli_usage(command, "--fairness %s: a number over 0, and at most %g, is needed",
-			text, SCHED_FAIRNESS_MAX);
+	*number = strtod(text, &end);
+	if (end == text || *end != '\0' || !(*number > 0 && *number <= most)) {
+		cli_usage(command, "%s %s: a number over 0, and at most %g, is needed", what, text,
+			most);
 		return false;
 	}
 	return true;
@@ -226,15 +234,32 @@ static bool read_option(const struct cli_command *command, int what, const char 
 	case SEED:
 		return cli_number(command, "--seed", value, 0, UINT64_MAX, &setting->seed);
 	case FAIRNESS:
-		return read_fairness(command, value, &setting->fairness);
+		return read_over_0(command, "--fairness", value, SCHED_FAIRNESS_MAX,
+			&setting->fairness);
 	case HINT_ERROR:
 		return read_errors(command, value, setting);
+	case POOL:
+		return sim_pool_read(command, value, &asked->pools);
+	case GOOD_USE:
+		return read_over_0(command, "--good-use", value, 1, &setting->good_use);
 	case COMPARE:
 		asked->compare = true;
 		return true;
 	default:
 		asked->json = true;
 		return true;
+	}
+}
+
+/* All policies; or those whose jobs adapt. */
+static void add_all(struct sim_table *table, bool adapts)
+{
+	const struct sched_named *policy;
+
+	for (uint32_t i = 0; (policy = sched_policy_row(i)) != NULL; i++) {
+		if (policy->adapts || !adapts) {
+			table->policies[table->policies_n++] = policy;
+		}
 	}
 }
 
@@ -351,8 +376,10 @@ static int main_sim(const struct cli_command *command, int argc, char **argv)
 			return CLI_USAGE;
 		}
 	}
-	for (uint32_t i = 0; table.policies_n == i && sched_policy_row(i) != NULL; i++) {
-		table.policies[table.policies_n++] = sched_policy_row(i);
+	setting.pools = asked.pools.pools;
+	setting.pools_n = asked.pools.n;
+	if (table.policies_n == 0) {
+		add_all(&table, setting.pools_n > 0);
 	}
 	rv = load(&table, &apps, &asked, setting.seed, &err);
 	rv = rv ? rv : simulate(&table, &setting, &err);

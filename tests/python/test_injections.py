@@ -276,7 +276,9 @@ def end_rest(case: Case) -> None:
     if case.kind in ("link", "silent"):
         wait_all(case, case.lost, "alone")
     if case.kind in ("stop", "shutdown stop"):
-        os.kill(case.pids[case.order.victim], signal.SIGCONT)
+        victim = case.pids[case.order.victim]
+        program.wait_until(lambda: program.state_of(victim) == "T", f"{victim} is stopped")
+        os.kill(victim, signal.SIGCONT)
         wait_all(case, case.lost, "alone")
 
 

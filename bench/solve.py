@@ -10,12 +10,10 @@ of what jobs told and when it remembers nothing.
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
+from _process import build
 from _report import Report, make_parser
 
-ROOT = Path(__file__).parent.parent
-BUILD = ROOT / "build" / "bench"
 PROGRAM = "bench/solve_bench"
 GAP = 0.1  # percent, at most
 QUICK = 10000
@@ -26,17 +24,11 @@ COLD_MS = 5000.0  # of a first round, at most
 Size = tuple[int, int, int]
 
 
-def build() -> None:
-    if not (BUILD / "build.ninja").exists():
-        subprocess.run(["meson", "setup", BUILD], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["ninja", "-C", BUILD, PROGRAM], check=True, stdout=subprocess.DEVNULL)
-
-
 def run_sizes(slots_max: int) -> dict[str, dict[Size, list[float]]]:
     """By what, then by jobs, types and slots: milliseconds, the median and the longest; relative
     gap; of rounds also the milliseconds of the first one."""
     done = subprocess.run(
-        [BUILD / PROGRAM, str(slots_max)], check=True, capture_output=True, text=True
+        [build(PROGRAM), str(slots_max)], check=True, capture_output=True, text=True
     )
     found: dict[str, dict[Size, list[float]]] = {"solve": {}, "round": {}}
     for line in done.stdout.splitlines():
@@ -47,7 +39,6 @@ def run_sizes(slots_max: int) -> dict[str, dict[Size, list[float]]]:
 
 def main() -> None:
     options = make_parser(__doc__, "clusters of 10,000 slots at most").parse_args()
-    build()
     report = Report("solve", 21, {"choices": "a job's 19 on each type, and to wait"})
     found = run_sizes(QUICK if options.quick else 1 << 30)
     for name, sizes in found.items():

@@ -11,18 +11,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
-BUILD = ROOT / "build" / "bench"
+from _process import BUILD, ROOT
+
 PROGRAM = "src/cli/pawl"
 
 Row = dict[str, Any]
-
-
-def build(*programs: str) -> None:
-    """Programs of the C part, as meson names them."""
-    if not (BUILD / "build.ninja").exists():
-        subprocess.run(["meson", "setup", BUILD], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["ninja", "-C", BUILD, *programs], check=True, stdout=subprocess.DEVNULL)
 
 
 def find_profiles() -> Path | None:

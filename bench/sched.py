@@ -16,8 +16,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from _process import build
 from _report import Report, describe_machine, make_parser
-from _simulate import PROGRAM, Row, Workloads, build, find_profiles, mean, simulate
+from _simulate import PROGRAM, Row, Workloads, find_profiles, mean, simulate
 from solve import PROGRAM as SOLVER
 from solve import run_optima, run_sizes
 
@@ -328,7 +329,8 @@ def say_published(report: Report, profiles: Path, quick: bool) -> None:
 
 def main() -> None:
     options = make_parser(__doc__, "two workloads, one seed, two loads").parse_args()
-    build(PROGRAM, SOLVER)
+    build(PROGRAM)
+    build(SOLVER)
     profiles = find_profiles()
     report = Report("sched", SEEDS, describe_machine())
     say_deciding(report, options.quick)

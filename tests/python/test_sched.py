@@ -276,8 +276,8 @@ def test_lists(shared: Cluster) -> None:
 
 
 def test_each_command_has_help() -> None:
-    commands = "sched submit ls show logs top cancel pause resume drain cp shepherd".split()
-    for command in commands:
+    commands = ["sched", "submit", "ls", "show", "logs", "top", "cancel", "pause", "resume"]
+    for command in [*commands, "drain", "cp", "shepherd"]:
         done = program.run(command, "--help")
         assert done.returncode == 0 and f"usage: pawl {command}" in done.stdout
 
@@ -361,9 +361,9 @@ def test_bad_options_and_files_are_named(shared: Cluster, tmp_path: Path) -> Non
     assert done.returncode == 2 and "such options are for -- COMMAND" in done.stderr
     done = shared.run("submit", "--queue", "nowhere", "--", "true")
     assert done.returncode == 3 and "there is no queue nowhere" in done.stderr
-    for options in (["--node", "a"], ["--node", "a=0"], ["--nodes", "2", "--node", "a=1"],
-                    ["--policy", "best"], ["--policy", "optimus"], ["--queue", "q=0"], ["--engine", "cloud"]):  # fmt: skip
-        done = program.run("sched", "--root", tmp_path / "none", *options)
+    wrong = ["--node a", "--node a=0", "--nodes 2 --node a=1", "--policy best", "--queue q=0"]
+    for options in [*wrong, "--policy optimus", "--engine cloud"]:
+        done = program.run("sched", "--root", tmp_path / "none", *options.split())
         assert done.returncode == 2, options
 
 

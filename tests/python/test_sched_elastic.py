@@ -1,4 +1,4 @@
-"""Jobs of pawl.elastic under the scheduler: what they tell of themselves, and what it makes of it."""
+"""Jobs of pawl.elastic under the scheduler: what they tell of themselves, and what comes of it."""
 
 from __future__ import annotations
 

@@ -92,6 +92,7 @@ PURE = {
     "src/agent/env.c",
     "src/agent/hosts_note.c",
     "src/agent/ledger.c",
+    "src/agent/ledger_slots.c",
     "src/agent/node_frame.c",
     "src/agent/nodes.c",
     "src/agent/nodes_join.c",

@@ -183,7 +183,8 @@ static int check_options(const struct core_options *o, struct pawl_err *err)
 	bool bad = o->queues_n < 1 || o->queues_n > CORE_QUEUES_MAX ||
 		o->pools_n > CORE_POOLS_MAX || o->round_ns < CORE_HASTE_NS || o->start_ns <= 0 ||
 		o->again_ns <= 0 || o->backoff_ns <= 0 || o->backoff_max_ns < o->backoff_ns ||
-		!o->policy;
+		!o->policy || !(o->fairness >= 0 && o->fairness <= SCHED_FAIRNESS_MAX) ||
+		!(o->good_use >= 0 && o->good_use <= 1);
 
 	for (uint32_t q = 0; q < o->queues_n && !bad; q++) {
 		bad = !(o->queues[q].weight > 0) || o->queues[q].name[0] == '\0';
@@ -197,7 +198,8 @@ static int check_options(const struct core_options *o, struct pawl_err *err)
 	}
 	return bad ? pawl_err_set(err, PAWL_EINVAL,
 			     "scheduler: its options contradict themselves: queues have a weight, "
-			     "pools slots, times are over 0")
+			     "pools slots, times are over 0, fairness is "
+			     "at most 16, good_use 1")
 		   : 0;
 }
 

@@ -152,8 +152,9 @@ static bool add_option(const struct cli_command *command, int what, const char *
 		cli_usage(command, "%s %s: not understood", options[what].name, value);
 		return false;
 	}
-	add_line(asked, what == QUEUE ? "queue: \"%s\"\n" : "", value);
-	if (what != QUEUE) {
+	if (what == QUEUE) {
+		add_line(asked, "queue: \"%s\"\n", value);
+	} else {
 		add_line(asked, "%s: %s\n", keys[what].key, value);
 	}
 	return true;

@@ -20,8 +20,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LOCK_WAIT_NS (2 * NS_PER_S) /* for one that was killed, whose child has the lock as well   \
-				     */
+#define LOCK_WAIT_NS                                                                               \
+	(2 * NS_PER_S) /* for one that was killed, whose child has the lock as well                \
+			*/
 #define LOCK_POLL_NS 20000000L
 #define HINTS_NS     (1 * NS_PER_S) /* between two looks at files of hints */
 

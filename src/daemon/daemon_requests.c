@@ -13,8 +13,7 @@
 
 /* What a list, or a search, is about. */
 struct listing {
-	struct daemon *daemon;
-	struct wire_out *out; /* rows go there */
+	struct wire_out *out; /* rows go there; NULL: nowhere */
 	uint32_t n;
 	struct talk_job found; /* the last one */
 };
@@ -126,7 +125,7 @@ static int find_job(struct daemon *d, const char *selector, struct talk_job *row
 	struct pawl_err *err)
 {
 	const struct core_job *job = find_live(d, selector);
-	struct listing listing = {.daemon = d};
+	struct listing listing = {0};
 	uint64_t id = read_number(selector);
 	uint64_t all;
 	int rv;
@@ -194,7 +193,7 @@ static int answer_list(struct daemon_client *client, struct proto_frame *frame,
 	struct daemon *d = client->daemon;
 	bool ended = wire_get_u8(&frame->body) != 0;
 	uint32_t most = wire_get_u32(&frame->body);
-	struct listing listing = {.daemon = d, .out = &client->out};
+	struct listing listing = {.out = &client->out};
 	const struct core_job *const *jobs;
 	uint32_t n = core_jobs(d->core, &jobs);
 	uint64_t all = 0;

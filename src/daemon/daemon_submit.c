@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 #define RANKS_MAX      64u  /* of a job on one machine, as `pawl run` has it */
 #define RESTART_S      30.0 /* that a job loses by a change of its replicas, if it is not told */
@@ -57,11 +59,37 @@ static int find_types(const struct daemon_options *o, const struct sched_spec *s
 	return 0;
 }
 
+/* Whether this machine has what one node of the job, or replica, is to have. */
+static bool machine_has(const struct sched_choice *choice, const char *root)
+{
+	uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t cpus_milli = 1000 * (uint64_t)sysconf(_SC_NPROCESSORS_ONLN);
+	struct statvfs disk;
+	uint64_t free_bytes =
+		statvfs(root, &disk) == 0 ? (uint64_t)disk.f_bavail * disk.f_frsize : UINT64_MAX;
+
+	return choice->memory_bytes <= memory && choice->cpus_milli <= cpus_milli &&
+		choice->disk_bytes <= free_bytes;
+}
+
+static int check_machine(const struct daemon_options *o, const struct sched_spec *spec,
+	struct pawl_err *err)
+{
+	for (uint32_t i = 0; i < spec->choices_n; i++) {
+		if (machine_has(&spec->choices[i], o->root)) {
+			return 0;
+		}
+	}
+	return pawl_err_set(err, PAWL_EINVAL,
+		"resources: this machine has fewer CPUs, less memory, or less free disk than that");
+}
+
 static int make_ask(const struct daemon_options *o, const struct sched_spec *spec, uint32_t owner,
 	struct core_ask *ask, struct pawl_err *err)
 {
 	bool elastic = spec->elastic;
 	uint32_t most = spec->size.most;
+	int rv;
 
 	if (elastic && spec->size.least > RANKS_MAX) {
 		return pawl_err_set(err, PAWL_EINVAL,
@@ -82,7 +110,8 @@ static int make_ask(const struct daemon_options *o, const struct sched_spec *spe
 		.grace_ns = o->grace_ns};
 	snprintf(ask->name, sizeof(ask->name), "%s", spec->name ? spec->name : "job");
 	snprintf(ask->queue, sizeof(ask->queue), "%s", spec->queue ? spec->queue : "");
-	return find_types(o, spec, &ask->types, err);
+	rv = find_types(o, spec, &ask->types, err);
+	return rv == 0 ? check_machine(o, spec, err) : rv;
 }
 
 /* The first thing that is wrong with a job file; its user was shown all by pawl submit. */

@@ -112,7 +112,7 @@ def test_killed_while_the_scheduler_is_away(tmp_path: Path, told: str) -> None:
         options = ["--env", f"PAWL_TEST_DIR={tmp_path}"]
         one = ours.submit("bash", "-c", WORK, "bash", "one", "1", options=options)
         two = ours.submit("bash", "-c", WORK, "bash", "two", "2", options=options)
-        wait(lambda: ours.job(two)["state"] == "running", "the second runs")
+        wait(lambda: (tmp_path / "one").exists() and (tmp_path / "two").exists(), "both run")
         ours.kill()
         for pid in ours.processes():
             command = Path(f"/proc/{pid}/cmdline").read_bytes()

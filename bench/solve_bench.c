@@ -158,12 +158,13 @@ static void renew_job(struct cluster *cluster, uint32_t j, struct rng *rng)
 
 static int make_cluster(struct cluster *cluster, uint32_t jobs, uint32_t nodes, struct rng *rng)
 {
-	*cluster = (struct cluster){.nodes = calloc(nodes, sizeof(struct sched_node)),
-		.jobs = calloc(jobs, sizeof(struct sched_job)),
-		.hints = calloc(jobs, sizeof(struct sched_hints)),
-		.now = calloc((size_t)jobs * EACH, sizeof(uint32_t)),
-		.granted = calloc((size_t)jobs * EACH, sizeof(uint32_t)),
-		.grants = calloc(jobs, sizeof(struct sched_grant))};
+	*cluster = (struct cluster){0};
+	cluster->nodes = calloc(nodes, sizeof(struct sched_node));
+	cluster->jobs = calloc(jobs, sizeof(struct sched_job));
+	cluster->hints = calloc(jobs, sizeof(struct sched_hints));
+	cluster->now = calloc((size_t)jobs * EACH, sizeof(uint32_t));
+	cluster->granted = calloc((size_t)jobs * EACH, sizeof(uint32_t));
+	cluster->grants = calloc(jobs, sizeof(struct sched_grant));
 	cluster->view = (struct sched_view){0, cluster->nodes, nodes, cluster->jobs, jobs};
 	if (!cluster->nodes || !cluster->jobs || !cluster->hints || !cluster->now ||
 		!cluster->granted || !cluster->grants) {

@@ -377,10 +377,11 @@ static int simulate_kept(struct sim_table *table, uint32_t i, struct sched_setti
 }
 
 /* paths: of what is kept, if a report is asked for. */
-static int simulate(struct sim_table *table, struct sched_setting *setting,
+static int simulate(struct sim_table *table, const struct sched_setting *of,
 	const struct asked *asked, char paths[][PATH_MAX], struct pawl_err *err)
 {
 	struct said said = {.last_ns = clock_mono_ns()};
+	struct sched_setting setting = *of;
 	uint32_t n = table->workloads_n * table->policies_n;
 	int rv = 0;
 
@@ -392,12 +393,12 @@ static int simulate(struct sim_table *table, struct sched_setting *setting,
 	if (table->metrics == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
-	setting->clock_ns = clock_mono_ns;
-	setting->say = say;
-	setting->user = &said;
+	setting.clock_ns = clock_mono_ns;
+	setting.say = say;
+	setting.user = &said;
 	for (uint32_t i = 0; i < n && rv == 0; i++) {
-		rv = asked->report ? simulate_kept(table, i, setting, asked->report, paths[i], err)
-				   : simulate_one(table, i, setting, err);
+		rv = asked->report ? simulate_kept(table, i, &setting, asked->report, paths[i], err)
+				   : simulate_one(table, i, &setting, err);
 	}
 	return rv;
 }
@@ -435,6 +436,9 @@ static int main_sim(const struct cli_command *command, int argc, char **argv)
 		if (!read_option(command, what, reader.value, &asked, &table, &setting)) {
 			return CLI_USAGE;
 		}
+	}
+	if (asked.pools.n > 0 && setting.interference > 0) {
+		return cli_usage(command, "--interference does not count with --pool");
 	}
 	setting.pools = asked.pools.pools;
 	setting.pools_n = asked.pools.n;

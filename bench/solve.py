@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Dividing slots among jobs, on one core: how long it takes, and how far it may be from the least
-cost. Jobs are made up (bench/solve_bench.c). First the solver alone, which is given what each
+"""Dividing slots among jobs: the time of one core that it takes, and how far it may be from the
+least cost. Jobs are made up (bench/solve_bench.c). First the solver alone, which is given what each
 choice costs; then whole rounds of the policy pawl, with goodput and placing, when it remembers most
 of what jobs told and when it remembers nothing.
 

@@ -397,7 +397,7 @@ static void finish(struct sched_slurm *s, struct slurm_job *job, const struct ta
 	over.exit_code = tally->exit_code;
 	over.over_wall_ns = clock_wall_ns();
 	over.by = tally->failed ? CORE_BY_ITSELF
-		: tally->node   ? CORE_BY_NODE
+		: job->bereaved ? CORE_BY_NODE
 		: tally->told   ? CORE_BY_US
 				: CORE_BY_ITSELF;
 	if (save(s, &over, &err) != 0) {

@@ -23,7 +23,15 @@
 struct loop;
 struct sched_slurm;
 
-#define SLURM_POOL_WORDS 32u /* of sbatch, for a pool */
+#define SLURM_POOL_WORDS  32u /* of sbatch, for a pool */
+#define SLURM_TOKEN_CHARS 32u /* of a start's token: hexadecimal */
+
+/* A start, on one of its nodes. task, cluster and engine of place are not set. */
+struct slurm_start {
+	uint64_t generation;
+	char token[SLURM_TOKEN_CHARS + 1]; /* random; of all its nodes, and of no other start */
+	const struct vars_place *place;
+};
 
 struct slurm_pool {
 	struct core_pool pool;   /* as the core was opened with */
@@ -45,10 +53,12 @@ struct slurm_options {
 	/* An event, but for its now_ns; its pointers are good until it returns. Not from within a
 	 * call of the engine. */
 	void (*tell)(void *user, const struct core_event *event);
-	/* What a job runs on a node; program is zero before, and its lists are given back by the
-	 * engine. task, cluster and engine of place are not set. An error refuses the start. */
-	int (*describe)(void *user, uint64_t generation, const struct vars_place *place,
-		struct slurm_program *program, struct pawl_err *err);
+	/* What a job runs on a node; program is zero before, its lists are given back by the
+	 * engine, and what its strings point to must stay until release is called. An error refuses
+	 * the start. */
+	int (*describe)(void *user, const struct slurm_start *start, struct slurm_program *program,
+		struct pawl_err *err);
+	void (*release)(void *user, struct slurm_program *program); /* NULL: nothing is to be */
 	void *user;
 };
 

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #define KEEP_NS (86400 * NS_PER_S) /* that an end is known */
@@ -188,11 +189,49 @@ static void touch(struct sched_slurm *s, const struct slurm_job *job)
 	slurm_look_soon(s);
 }
 
+static int make_token(char token[SLURM_TOKEN_CHARS + 1], struct pawl_err *err)
+{
+	uint8_t random[SLURM_TOKEN_CHARS / 2];
+
+	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
+		return pawl_err_sys(err, "random bytes");
+	}
+	for (size_t i = 0; i < sizeof(random); i++) {
+		snprintf(token + 2 * i, 3, "%02x", random[i]);
+	}
+	return 0;
+}
+
+static int describe_spot(struct sched_slurm *s, const struct slurm_start *start,
+	struct slurm_spot *spot, struct pawl_err *err)
+{
+	struct slurm_program program = {0};
+	struct wire_out out = {0};
+	int rv = s->options.describe(s->options.user, start, &program, err);
+
+	if (rv == 0) {
+		slurm_program_encode(&program, &out);
+		rv = out.failed ? pawl_err_set(err, PAWL_ENOMEM, "out of memory") : 0;
+		if (s->options.release) {
+			s->options.release(s->options.user, &program);
+		}
+	}
+	spot->program = out.bytes; /* taken */
+	spot->len_bytes = (uint32_t)out.len_bytes;
+	wire_out_deinit(&program.setup);
+	wire_out_deinit(&program.run);
+	wire_out_deinit(&program.setup_env);
+	wire_out_deinit(&program.env);
+	return rv;
+}
+
 /* Of each node what is to run there. */
 static int describe(struct sched_slurm *s, struct slurm_record *record, struct pawl_err *err)
 {
 	const char **addresses = calloc(record->spots_n, sizeof(*addresses));
-	int rv = addresses ? 0 : pawl_err_set(err, PAWL_ENOMEM, "out of memory");
+	struct slurm_start start = {.generation = record->generation};
+	int rv = addresses ? make_token(start.token, err)
+			   : pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 
 	for (uint32_t i = 0; rv == 0 && i < record->spots_n; i++) {
 		addresses[i] = slurm_pilot_named(s, record->spots[i].node)->have.address;
@@ -204,21 +243,9 @@ static int describe(struct sched_slurm *s, struct slurm_record *record, struct p
 			.addresses = addresses,
 			.gpus = spot->replicas,
 			.job = record->job};
-		struct slurm_program program = {0};
-		struct wire_out out = {0};
 
-		rv = s->options.describe(s->options.user, record->generation, &place, &program,
-			err);
-		if (rv == 0) {
-			slurm_program_encode(&program, &out);
-			rv = out.failed ? pawl_err_set(err, PAWL_ENOMEM, "out of memory") : 0;
-		}
-		spot->program = out.bytes; /* taken */
-		spot->len_bytes = (uint32_t)out.len_bytes;
-		wire_out_deinit(&program.setup);
-		wire_out_deinit(&program.run);
-		wire_out_deinit(&program.setup_env);
-		wire_out_deinit(&program.env);
+		start.place = &place;
+		rv = describe_spot(s, &start, spot, err);
 	}
 	free(addresses);
 	return rv;

@@ -1,6 +1,6 @@
 #!/bin/bash
-# slurm.sh FOLDER NODES PORT: a Slurm of this machine's own, without systemd and cgroups: nodes n1 and
-# on, each a slurmd of the same host. Says "ready", then does what it reads, and answers "ok":
+# slurm.sh FOLDER NODES PORT: a Slurm of this machine's own, without systemd and cgroups: nodes n1
+# and on, each a slurmd of the same host. Says "ready", then does what it reads, and answers "ok":
 #   kill NODE, start NODE: its slurmd, by SIGKILL
 # At the end of its input it ends all that is left, also what outlives a slurmd: every process whose
 # environment names its own slurm.conf. Exit status 77: it cannot be, and why.
@@ -64,7 +64,8 @@ cat >"$SLURM_CONF" <<-END
 	PlugStackConfig=$folder/plugstack.conf
 END
 for ((i = 1; i <= nodes; i++)); do
-	echo "NodeName=n$i NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 1 + i)) CPUs=4 RealMemory=500"
+	echo "NodeName=n$i NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 1 + i))" \
+		"CPUs=4 RealMemory=500"
 done >>"$SLURM_CONF"
 echo "PartitionName=main Nodes=n[1-$nodes] Default=YES State=UP" >>"$SLURM_CONF"
 
@@ -88,7 +89,8 @@ leftovers() {
 	for entry in /proc/[0-9]*; do
 		vars=$(tr '\0' '\n' 2>/dev/null <"$entry/environ") || continue
 		grep -qxF "SLURM_CONF=$SLURM_CONF" <<<"$vars" || continue
-		if grep -q '^SLURM_JOB_ID=' <<<"$vars" || [[ $(cat "$entry/comm") == slurmstepd ]]; then
+		if grep -q '^SLURM_JOB_ID=' <<<"$vars" ||
+			[[ $(cat "$entry/comm") == slurmstepd ]]; then
 			echo "${entry#/proc/}"
 		fi
 	done 2>/dev/null
@@ -129,8 +131,11 @@ launch ctld slurmctld -D -f "$SLURM_CONF"
 for ((i = 1; i <= nodes; i++)); do
 	start_node "n$i"
 done
+idle() {
+	timeout 5 sinfo --noheader --Node --format=%T 2>/dev/null | grep -c '^idle$'
+}
 for ((i = 0; i < 300; i++)); do
-	[[ $(timeout 5 sinfo --noheader --Node --format=%T 2>/dev/null | grep -c '^idle$') == "$nodes" ]] && break
+	[[ $(idle) == "$nodes" ]] && break
 	sleep 0.1
 done
 ((i < 300)) || {

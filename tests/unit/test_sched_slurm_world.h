@@ -231,15 +231,16 @@ static void world_put(struct wire_out *list, const char *word)
 	wire_put_raw(list, word, strlen(word) + 1);
 }
 
-static int world_describe(void *user, uint64_t generation, const struct vars_place *place,
+static int world_describe(void *user, const struct slurm_start *start,
 	struct slurm_program *program, struct pawl_err *err)
 {
+	const struct vars_place *place = start->place;
 	char number[48];
 
 	program->cwd = "/";
 	program->log = sw.marks; /* nothing else is printed, if all is well */
 	snprintf(number, sizeof(number), "%llu.%llu.%u", (unsigned long long)place->job,
-		(unsigned long long)generation, place->node);
+		(unsigned long long)start->generation, place->node);
 	world_put(&program->setup, "true");
 	world_put(&program->run, "sh");
 	world_put(&program->run, "-c");

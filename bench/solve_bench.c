@@ -5,6 +5,9 @@
  *   round: the same of a whole round of the policy pawl, after which a hundredth of the jobs is
  *     replaced by others, and another hundredth tells something new; and at last the milliseconds
  *     of its first round, when it remembers nothing.
+ * With "optima" and a number instead: so many small clusters, of which all allocations are tried;
+ * printed is for how many the best was found, and for how many it was, or is inside the gap that
+ * was proven. Every second one is solved as large ones are.
  * Jobs are made up: speedups that fall behind linear, by Amdahl's and by a power law, weights over
  * two orders of magnitude, some types faster than others; or step times and noise as in Pollux.
  */
@@ -239,6 +242,96 @@ static int do_rounds(uint32_t jobs, uint32_t slots)
 	return rv;
 }
 
+/* ---- small clusters ---- */
+
+#define SMALL_JOBS  6u
+#define SMALL_TYPES 3u
+#define SMALL_SLOTS 10u  /* of a type, below */
+#define CLOSE       1e-9 /* relative: what sums may differ by */
+
+/* The least cost of the jobs from job on, by trying all that they may take. */
+static double try_all(const struct sched_problem *problem, uint32_t job, uint32_t *left)
+{
+	double best = INFINITY;
+
+	if (job == problem->jobs_n) {
+		return 0;
+	}
+	for (uint32_t c = problem->first[job]; c < problem->first[job + 1]; c++) {
+		const struct sched_choice *choice = &problem->choices[c];
+
+		if (choice->replicas <= left[choice->type]) {
+			left[choice->type] -= choice->replicas;
+			best = fmin(best, choice->cost + try_all(problem, job + 1, left));
+			left[choice->type] += choice->replicas;
+		}
+	}
+	return best;
+}
+
+static void make_small(struct rng *rng, struct sched_problem *problem, struct sched_choice *choices,
+	uint32_t *first)
+{
+	uint32_t types = 1 + (uint32_t)rng_below(rng, SMALL_TYPES);
+	uint32_t n = 0;
+
+	*problem = (struct sched_problem){choices, first, 1 + (uint32_t)rng_below(rng, SMALL_JOBS),
+		{0}, SCHED_STEPS_MAX};
+	for (uint32_t t = 0; t < types; t++) {
+		problem->capacity[t] = (uint32_t)rng_below(rng, SMALL_SLOTS);
+	}
+	for (uint32_t job = 0; job < problem->jobs_n; job++) {
+		double weight = pow(10, 2 * uniform(rng) - 1);
+
+		first[job] = n;
+		choices[n++] = (struct sched_choice){0, 0, weight * 1e3};
+		for (uint32_t t = 0; t < types; t++) {
+			double faster = pow(4, uniform(rng));
+
+			for (uint32_t r = 1; r < SMALL_SLOTS;
+				r += 1 + (uint32_t)rng_below(rng, 4)) {
+				double speedup = faster * pow(r, 0.7) * (0.9 + 0.2 * uniform(rng));
+
+				choices[n++] = (struct sched_choice){t, r,
+					weight / (0.25 * speedup + 1e-3)};
+			}
+		}
+	}
+	first[problem->jobs_n] = n;
+}
+
+/* Prints how many of so many were solved, and how many were, or inside the gap that was proven. */
+static int do_optima(uint32_t clusters)
+{
+	struct rng rng = {SEED};
+	struct sched_choice choices[SMALL_JOBS * (1 + SMALL_TYPES * SMALL_SLOTS)];
+	uint32_t first[SMALL_JOBS + 1];
+	uint32_t chosen[SMALL_JOBS];
+	uint32_t equal = 0;
+	uint32_t inside = 0;
+	int rv = 0;
+
+	for (uint32_t i = 0; i < clusters && rv == 0; i++) {
+		struct sched_problem problem;
+		struct sched_solution solution = {.chosen = chosen};
+		uint32_t left[SCHED_TYPES_MAX];
+		double best;
+
+		make_small(&rng, &problem, choices, first);
+		if (i % 2 == 1) {
+			problem.steps_max = 0; /* by prices, as large ones are */
+		}
+		memcpy(left, problem.capacity, sizeof(left));
+		best = try_all(&problem, 0, left);
+		rv = sched_solve(&problem, &solution, NULL);
+		equal += fabs(solution.cost - best) <= CLOSE * best;
+		inside +=
+			solution.cost >= best * (1 - CLOSE) && solution.bound <= best * (1 + CLOSE);
+	}
+	printf("%u %u\n", equal, inside);
+	return rv;
+}
+
 int main(int argc, char **argv)
 {
 	uint32_t slots_max = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : UINT32_MAX;
@@ -249,6 +342,9 @@ int main(int argc, char **argv)
 	const uint32_t rounds[][2] = {{160, 64}, {1000, 2048}, {10000, 10000}};
 	int rv = 0;
 
+	if (argc > 2) {
+		return do_optima((uint32_t)strtoul(argv[2], NULL, 10)) != 0;
+	}
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes) && rv == 0; i++) {
 		if (sizes[i][2] <= slots_max) {
 			rv = do_size(sizes[i][0], sizes[i][1], sizes[i][2]);

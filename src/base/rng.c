@@ -24,3 +24,8 @@ uint64_t rng_below(struct rng *r, uint64_t bound)
 	} while (v < uneven);
 	return v % bound;
 }
+
+double rng_part(struct rng *r)
+{
+	return (double)(rng_u64(r) >> 11) * 0x1p-53;
+}

@@ -8,6 +8,7 @@
 #include "sched/models.h"
 #include "sched/profile.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #define SECONDS_M  86400.0        /* of a round, of a restart */
 #define SAY_NS     (2 * NS_PER_S) /* between two lines of progress, and before the first */
 #define NAMES_MAX  256u           /* bytes of --policy */
+#define FACTOR_MAX 100.0          /* of wrong noise */
 #define SHORT_PART 2              /* last parts of a path that name a workload */
 
 enum option {
@@ -30,6 +32,10 @@ enum option {
 	INTERFERENCE,
 	JOBS,
 	SEED,
+	FAIRNESS,
+	HINT_ERROR,
+	POOL,
+	GOOD_USE,
 	COMPARE,
 	JSON
 };
@@ -46,6 +52,14 @@ static const struct cli_option options[] = {
 		"of its speed that a spread job loses beside another one (0)"},
 	[JOBS] = {"--jobs", 0, "N", "of the built-in trace (160)"},
 	[SEED] = {"--seed", 0, "N", "of the built-in trace, and of policies (1)"},
+	[FAIRNESS] = {"--fairness", 0, "X",
+		"how much it counts, to pawl, that nobody has little, up to 16 (1)"},
+	[HINT_ERROR] = {"--hint-error", 0, "T,F",
+		"throughput is told wrong by up to the share T, noise by the factor F"},
+	[POOL] = {"--pool", 0, "NAME,…",
+		"nodes that are rented, at most --nodes of all pools; may be given again"},
+	[GOOD_USE] = {"--good-use", 0, "X",
+		"nodes are rented while each replica does so much of what one alone does (0.5)"},
 	[COMPARE] = {"--compare", 0, NULL, "policies side by side, each beside the first"},
 	[JSON] = {"--json", 0, NULL, "one JSON document"},
 	{NULL},
@@ -57,6 +71,7 @@ struct asked {
 	const char *paths[SIM_WORKLOADS_MAX]; /* of workloads */
 	uint32_t paths_n;                     /* 0: the built-in trace */
 	uint64_t jobs;                        /* of that */
+	struct sim_pools pools;               /* of nodes that are rented */
 	bool compare, json;                   /* see above */
 };
 
@@ -150,6 +165,39 @@ static bool read_share(const struct cli_command *command, const char *what, cons
 	return true;
 }
 
+/* Of wrong hints: a share, a comma, a factor. */
+static bool read_errors(const struct cli_command *command, const char *text,
+	struct sched_setting *setting)
+{
+	char *end;
+
+	setting->speed_error = strtod(text, &end);
+	setting->noise_error = *end == ',' ? strtod(end + 1, &end) : NAN;
+	if (*end != '\0' || !(setting->speed_error >= 0 && setting->speed_error < 1) ||
+		!(setting->noise_error >= 1 && setting->noise_error <= FACTOR_MAX)) {
+		cli_usage(command,
+			"--hint-error %s: a share below 1 and a factor from 1 to %g are needed, "
+			"as 0.3,3",
+			text, FACTOR_MAX);
+		return false;
+	}
+	return true;
+}
+
+static bool read_over_0(const struct cli_command *command, const char *what, const char *text,
+	double most, double *number)
+{
+	char *end;
+
+	*number = strtod(text, &end);
+	if (end == text || *end != '\0' || !(*number > 0 && *number <= most)) {
+		cli_usage(command, "%s %s: a number over 0, and at most %g, is needed", what, text,
+			most);
+		return false;
+	}
+	return true;
+}
+
 static bool read_path(const struct cli_command *command, struct asked *asked, const char *path)
 {
 	if (asked->paths_n == SIM_WORKLOADS_MAX) {
@@ -185,12 +233,33 @@ static bool read_option(const struct cli_command *command, int what, const char 
 		return cli_number(command, "--jobs", value, 1, JOBS_MAX, &asked->jobs);
 	case SEED:
 		return cli_number(command, "--seed", value, 0, UINT64_MAX, &setting->seed);
+	case FAIRNESS:
+		return read_over_0(command, "--fairness", value, SCHED_FAIRNESS_MAX,
+			&setting->fairness);
+	case HINT_ERROR:
+		return read_errors(command, value, setting);
+	case POOL:
+		return sim_pool_read(command, value, &asked->pools);
+	case GOOD_USE:
+		return read_over_0(command, "--good-use", value, 1, &setting->good_use);
 	case COMPARE:
 		asked->compare = true;
 		return true;
 	default:
 		asked->json = true;
 		return true;
+	}
+}
+
+/* All policies; or those whose jobs adapt. */
+static void add_all(struct sim_table *table, bool adapts)
+{
+	const struct sched_named *policy;
+
+	for (uint32_t i = 0; (policy = sched_policy_row(i)) != NULL; i++) {
+		if (policy->adapts || !adapts) {
+			table->policies[table->policies_n++] = policy;
+		}
 	}
 }
 
@@ -307,8 +376,10 @@ static int main_sim(const struct cli_command *command, int argc, char **argv)
 			return CLI_USAGE;
 		}
 	}
-	for (uint32_t i = 0; table.policies_n == i && sched_policy_row(i) != NULL; i++) {
-		table.policies[table.policies_n++] = sched_policy_row(i);
+	setting.pools = asked.pools.pools;
+	setting.pools_n = asked.pools.n;
+	if (table.policies_n == 0) {
+		add_all(&table, setting.pools_n > 0);
 	}
 	rv = load(&table, &apps, &asked, setting.seed, &err);
 	rv = rv ? rv : simulate(&table, &setting, &err);

@@ -17,6 +17,18 @@ struct sim_table {
 	struct sched_metrics *metrics; /* of each workload's policies: workload by workload */
 };
 
+/* Of --pool. Zeroed: none. */
+struct sim_pools {
+	struct sched_pool pools[SIM_POOLS_MAX];
+	char names[SIM_POOLS_MAX][SIM_POOL_NAME];
+	uint32_t n;
+};
+
+struct cli_command;
+
+/* Adds one, of NAME,KEY=VALUE,…; false: it was said what is wrong. */
+bool sim_pool_read(const struct cli_command *command, const char *text, struct sim_pools *pools);
+
 const struct sched_metrics *sim_metrics(const struct sim_table *table, uint32_t workload,
 	uint32_t policy);
 /* A row of each workload and policy, and their means over workloads. */

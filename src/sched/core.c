@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HINT_MAX 1e15 /* no figure of a hint is larger */
+#define HINT_MAX 1e15 /* no figure of a hint is larger, but for noise: */
+#define NORM_MAX 1e60 /* squared norms, of gradients that a loss scaler made large, too */
 
 /* ---- updates ---- */
 
@@ -160,6 +161,11 @@ static bool is_figure(double x)
 	return x >= 0 && x <= HINT_MAX;
 }
 
+static bool is_norm(double x)
+{
+	return x >= 0 && x <= NORM_MAX;
+}
+
 static bool are_sane(const struct sched_hints *h)
 {
 	const struct pawl_perf *p = &h->perf;
@@ -171,9 +177,8 @@ static bool are_sane(const struct sched_hints *h)
 				is_figure(p->beta_r) && is_figure(p->alpha_n) &&
 				is_figure(p->beta_n) && is_figure(p->delta_n) && p->gamma >= 1 &&
 				p->gamma <= 10 && p->alpha_c + p->beta_c > 0 &&
-				is_figure(h->noise.sqr) && is_figure(h->noise.var) &&
-				b->init >= 1 && b->max >= b->init && b->least >= 1 &&
-				b->most >= b->least));
+				is_norm(h->noise.sqr) && is_norm(h->noise.var) && b->init >= 1 &&
+				b->max >= b->init && b->least >= 1 && b->most >= b->least));
 }
 
 static int take_hints(struct core_job *job, const struct core_event *event, struct pawl_err *err)

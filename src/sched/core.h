@@ -77,6 +77,10 @@ struct core_options {
 	uint32_t queues_n;               /* at least 1 */
 	const struct core_pool *pools;   /* copied; NULL: nodes come and go by themselves */
 	uint32_t pools_n;
+	uint32_t pool_slots_max; /* of all pools' nodes together; 0: no bound */
+	/* Nodes are asked for as long as each replica does this part of what one alone does; from 0
+	 * to 1, the less, the sooner jobs end, and the dearer; 0: a half. */
+	double good_use;
 	uint32_t owner_slots_max; /* that jobs of one owner have together; 0: no quota */
 	int64_t round_ns;         /* between two decisions */
 	int64_t start_ns;         /* for a start, or a rescale, to be answered */
@@ -84,7 +88,8 @@ struct core_options {
 	int64_t backoff_ns;       /* the first wait of a job that failed; doubled each time */
 	int64_t backoff_max_ns;   /* the longest */
 	const struct sched_policy *policy;
-	uint64_t seed; /* of the policy */
+	uint64_t seed;   /* of the policy */
+	double fairness; /* from 0 to SCHED_FAIRNESS_MAX: see sched_view */
 };
 
 /* A node that is there, as the engine tells. */
@@ -363,6 +368,13 @@ const char *core_reason_text(enum core_reason reason);
 double core_goodput(const struct core_job *job, uint32_t type, const struct pawl_place *place);
 /* Seconds of work that are left at this goodput; negative: not known. */
 double core_left_s(const struct core_job *job, double goodput);
+/* What a replica more or fewer is worth to a job that runs; 0: not known, or there is none. */
+struct core_outlook {
+	double now, more, fewer; /* samples a second */
+	double left_s;           /* negative: not known */
+};
+void core_look_ahead(const struct sched_core *core, const struct core_job *job,
+	struct core_outlook *outlook);
 /*
  * Why the job is where it is, in lines for people: its state, the constraint that binds, what one
  * replica more or fewer would make, and when it is expected to end. PAWL_ENOENT.

@@ -183,7 +183,8 @@ static int check_options(const struct core_options *o, struct pawl_err *err)
 	bool bad = o->queues_n < 1 || o->queues_n > CORE_QUEUES_MAX ||
 		o->pools_n > CORE_POOLS_MAX || o->round_ns < CORE_HASTE_NS || o->start_ns <= 0 ||
 		o->again_ns <= 0 || o->backoff_ns <= 0 || o->backoff_max_ns < o->backoff_ns ||
-		!o->policy;
+		!o->policy || !(o->fairness >= 0 && o->fairness <= SCHED_FAIRNESS_MAX) ||
+		!(o->good_use >= 0 && o->good_use <= 1);
 
 	for (uint32_t q = 0; q < o->queues_n && !bad; q++) {
 		bad = !(o->queues[q].weight > 0) || o->queues[q].name[0] == '\0';
@@ -197,7 +198,8 @@ static int check_options(const struct core_options *o, struct pawl_err *err)
 	}
 	return bad ? pawl_err_set(err, PAWL_EINVAL,
 			     "scheduler: its options contradict themselves: queues have a weight, "
-			     "pools slots, times are over 0")
+			     "pools slots, times are over 0, fairness is "
+			     "at most 16, good_use 1")
 		   : 0;
 }
 
@@ -229,10 +231,11 @@ int core_open(struct sched_core **out, const struct core_options *options, struc
 	core->options.pools = pools;
 	core->decided_ns = INT64_MIN;
 	core->dirty = true;
-	core->policy = options->policy->open(options->seed);
-	rv = core->policy ? core_reserve(core, 0, 0, 0, 0, err)
-			  : pawl_err_set(err, PAWL_ENOMEM, "scheduler: no memory for policy %s",
-				    options->policy->name);
+	core->policy = options->policy->open ? options->policy->open(options->seed) : NULL;
+	rv = core->policy || !options->policy->open
+		? core_reserve(core, 0, 0, 0, 0, err)
+		: pawl_err_set(err, PAWL_ENOMEM, "scheduler: no memory for policy %s",
+			  options->policy->name);
 	if (rv != 0) {
 		core_close(core);
 		return rv;

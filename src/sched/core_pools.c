@@ -1,14 +1,14 @@
 /* How many nodes there are to be: more while jobs would make good use of them, spot before others,
  * the cheaper before the dearer; fewer once there were too many for a while.
  *
- * A job makes good use of as many replicas as do half of what one alone does, each; of which nobody
- * knows, its user's word counts, else its least. A pool that has none now (CORE_POOL_DRY, or no
- * answer) is left out for a while, so that the next one stands in for it; what stands in goes back
- * once the cheaper ones have come.
+ * A job makes good use of as many replicas as do a part of what one alone does, each
+ * (core_options.good_use); of which nobody knows, its user's word counts, else its least. A pool
+ * that has none now (CORE_POOL_DRY, or no answer) is left out for a while, so that the next one
+ * stands in for it; what stands in goes back once the cheaper ones have come.
  */
 #include "core_impl.h"
 
-#define GOOD_USE 0.5 /* of a replica, to one alone */
+#define GOOD_USE 0.5 /* of a replica, to one alone, if the options do not say */
 
 /* What is wanted of pools. */
 struct demand {
@@ -16,9 +16,11 @@ struct demand {
 	uint64_t of_pool[CORE_POOLS_MAX]; /* of those that may be on its nodes */
 };
 
-/* Replicas that a job makes good use of. */
-static uint32_t useful(const struct core_job *job)
+/* Replicas that a job makes good use of, on the first pool's nodes. */
+static uint32_t useful(const struct sched_core *core, const struct core_job *job)
 {
+	double good_use = core->options.good_use > 0 ? core->options.good_use : GOOD_USE;
+	uint32_t slots = core->options.pools[0].slots;
 	uint32_t most = job->cap > 0 ? job->cap : job->ask.least;
 	struct pawl_place place = {.nodes = 1, .replicas = 1};
 	uint32_t good = job->ask.wanted > job->ask.least ? job->ask.wanted : job->ask.least;
@@ -30,8 +32,9 @@ static uint32_t useful(const struct core_job *job)
 	good = job->ask.least;
 	for (uint32_t r = 2 * good; good < most; r *= 2) {
 		place.replicas = r < most ? r : most;
-		place.nodes = 1 + (place.replicas - 1) / 8;
-		if (core_goodput(job, 0, &place) < GOOD_USE * alone * place.replicas) {
+		place.nodes = 1 + (place.replicas - 1) / slots;
+		place.most = place.replicas < slots ? place.replicas : slots;
+		if (core_goodput(job, 0, &place) < good_use * alone * place.replicas) {
 			break;
 		}
 		good = place.replicas;
@@ -49,7 +52,7 @@ static void count_demand(const struct sched_core *core, struct demand *d)
 		if (!job->candidate || (job->cap == 0 && quota)) {
 			continue;
 		}
-		slots = useful(job);
+		slots = useful(core, job);
 		d->slots += slots;
 		for (uint32_t p = 0; p < core->options.pools_n; p++) {
 			const struct core_pool *pool = &core->options.pools[p];
@@ -102,15 +105,23 @@ static uint32_t next_pool(const struct sched_core *core, uint32_t done)
 static void share_out(struct sched_core *core, const struct demand *d, uint32_t *wants)
 {
 	uint64_t slots;
+	uint64_t pooled = 0; /* of pools' least */
 	uint64_t left;
 	uint32_t done = 0;
 
 	count_nodes(core, CORE_NO_POOL, &slots);
 	for (uint32_t p = 0; p < core->options.pools_n; p++) {
 		wants[p] = core->options.pools[p].least;
-		slots += (uint64_t)wants[p] * core->options.pools[p].slots;
+		pooled += (uint64_t)wants[p] * core->options.pools[p].slots;
 	}
+	slots += pooled;
 	left = d->slots > slots ? d->slots - slots : 0;
+	if (core->options.pool_slots_max > 0) {
+		uint64_t may = core->options.pool_slots_max;
+
+		may = may > pooled ? may - pooled : 0;
+		left = left < may ? left : may;
+	}
 	for (uint32_t i = 0; i < core->options.pools_n; i++) {
 		uint32_t p = next_pool(core, done);
 		const struct core_pool *pool = &core->options.pools[p];

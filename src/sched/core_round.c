@@ -185,7 +185,8 @@ void core_decide(struct sched_core *core)
 		.nodes = core->desk.nodes,
 		.nodes_n = core->nodes_n,
 		.jobs = core->desk.jobs,
-		.jobs_n = shown};
+		.jobs_n = shown,
+		.fairness = core->options.fairness};
 	struct sched_verdict verdict;
 	struct pawl_err err = {0};
 	int rv = 0;

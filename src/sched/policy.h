@@ -59,7 +59,12 @@ struct sched_view {
 	uint32_t nodes_n;
 	const struct sched_job *jobs; /* in the order of submission */
 	uint32_t jobs_n;
+	/* How much it counts that nobody has little, for policies that weigh it: the exponent,
+	 * with its sign changed, of the mean of speedups. Over 0, at most SCHED_FAIRNESS_MAX; 0
+	 * counts as 1, which is Pollux's. */
+	double fairness;
 };
+#define SCHED_FAIRNESS_MAX 16.0
 
 /* What a job is to have. */
 struct sched_grant {

@@ -3,9 +3,9 @@
  *
  * Each job's goodput is compared with what it would have on its fair share of the cluster, and the
  * mean of these speedups with the exponent -1 is to be as high as possible: Pollux's objective
- * (OSDI 2021, 4.2), which starves nobody. So each size has a cost, and the least sum of costs is
- * found exactly, or nearly and with a bound (solve.h), where Pollux searches at random. Beside
- * that,
+ * (OSDI 2021, 4.2), which starves nobody; or with another one, as sched_view.fairness has it. So
+ * each size has a cost, and the least sum of costs is found exactly, or nearly and with a bound
+ * (solve.h), where Pollux searches at random. Beside that,
  *
  * - a job with little left to do counts more, since the average completion is better where short
  *   jobs are not behind long ones; but no job counts less than half, so that long ones do not wait;
@@ -47,6 +47,7 @@ struct round {
 	uint32_t slots;       /* of all nodes */
 	uint32_t fair;        /* replicas of a fair share */
 	double part;          /* of the cluster's nodes, what a replica takes */
+	double fairness;      /* of the view, or 1 */
 	bool *held;           /* of each job: it keeps what it has; owned, as are the others */
 	uint32_t *room;       /* of each node, what those leave */
 	double *fair_goodput; /* of each job, on its fair share; 0: not known */
@@ -166,6 +167,14 @@ static bool has_now(const struct round *round, uint32_t job, uint32_t type, uint
 		round->view->nodes[now->nodes[0]].slots > 0;
 }
 
+/* What so little speedup costs: the less there is, the more so. */
+static double find_want(const struct round *round, double speedup)
+{
+	double x = round->part * speedup + SPEEDUP_LEAST;
+
+	return round->fairness == 1 ? 1 / x : pow(x, -round->fairness);
+}
+
 static double find_cost(const struct round *round, uint32_t job, uint32_t type, uint32_t replicas,
 	double weight)
 {
@@ -179,7 +188,7 @@ static double find_cost(const struct round *round, uint32_t job, uint32_t type, 
 		!has_now(round, job, type, replicas)) {
 		speedup *= find_factor(round, job, speedup);
 	}
-	return weight / (round->part * speedup + SPEEDUP_LEAST);
+	return weight * find_want(round, speedup);
 }
 
 /* Appends a job's choices of one type. */
@@ -187,13 +196,14 @@ static uint32_t list_type(struct round *round, uint32_t j, uint32_t type, double
 {
 	const struct sched_job *job = &round->view->jobs[j];
 	const struct sched_sizes *sizes = &round->sizes[type];
+	double waits = weight * find_want(round, 0);
 	uint32_t most = find_most(job, sched_hints_of(job, type));
 
 	most = most < sizes->all ? most : sizes->all;
 	for (uint32_t i = 0, r = job->least; r <= most;) {
 		double cost = find_cost(round, j, type, r, weight);
 
-		if (cost < weight / SPEEDUP_LEAST) {
+		if (cost < waits) {
 			round->choices[n++] = (struct sched_choice){type, r, cost};
 		}
 		while (i < sizes->n && sizes->replicas[i] <= r) {
@@ -215,7 +225,7 @@ static void list_choices(struct round *round, double middle_s)
 		double weight = find_weight(round, job, middle_s);
 
 		round->first[job] = n;
-		round->choices[n++] = (struct sched_choice){0, 0, weight / SPEEDUP_LEAST};
+		round->choices[n++] = (struct sched_choice){0, 0, weight * find_want(round, 0)};
 		for (uint32_t t = 0; t < SCHED_TYPES_MAX && !round->held[job]; t++) {
 			if (round->sizes[t].all > 0) {
 				n = list_type(round, job, t, weight, n);
@@ -307,7 +317,9 @@ static int decide(void *self, const struct sched_view *view, struct sched_grant 
 	struct sched_verdict *verdict, struct pawl_err *err)
 {
 	struct pawl_policy *policy = self;
-	struct round round = {.view = view, .worth = policy->worth};
+	struct round round = {.view = view,
+		.worth = policy->worth,
+		.fairness = view->fairness > 0 ? view->fairness : 1};
 	double middle_s;
 	int rv = 0;
 

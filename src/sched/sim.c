@@ -2,10 +2,10 @@
 #include "sched/sim.h"
 
 #include "base/err.h"
-#include "sched/fair.h"
-#include "sched/sim_job.h"
+#include "sched/sim_impl.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,8 @@
 #define SAY_S  3600.0 /* of virtual time, between two reports */
 
 struct sim {
-	const struct sched_named *policy;
+	struct sim_run run;
+	const struct sched_named *policy; /* the run's, as are the next three */
 	const struct sched_workload *workload;
 	const struct sched_setting *setting;
 	void *memory;            /* the policy's */
@@ -25,12 +26,12 @@ struct sim {
 	uint32_t *crowds;        /* of each node: jobs on it that are on several */
 	uint32_t *room;          /* of each node, while grants are checked */
 	struct sched_node *nodes;
-	struct sched_job *told;     /* of each active job, what the policy is told */
-	struct sched_grant *grants; /* of each active job */
-	uint32_t *granted;          /* the grants' nodes */
-	uint32_t granted_room;      /* active jobs that it is for */
-	double *solves_s;           /* that decisions took, of each round */
-	uint32_t rounds, solves_room;
+	struct sched_job *told;       /* of each active job, what the policy is told */
+	struct sched_grant *grants;   /* of each active job */
+	uint32_t *granted;            /* the grants' nodes */
+	uint32_t granted_room;        /* active jobs that it is for */
+	char (*names)[SIM_POOL_NAME]; /* of nodes, if what changes is told */
+	const char **named;           /* likewise: room for a job's replicas' */
 };
 
 /* ---- open and close ---- */
@@ -42,6 +43,11 @@ static int check(const struct sched_named *policy, const struct sched_workload *
 
 	if (all > SIM_SLOTS_MAX) {
 		return pawl_err_set(err, PAWL_ELIMIT, "a cluster of over %u slots", SIM_SLOTS_MAX);
+	}
+	if (setting->pools_n > 0 && !policy->adapts) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"policy %s: its jobs do not choose how many nodes they make use of",
+			policy->policy->name);
 	}
 	for (uint32_t j = 0; j < workload->n; j++) {
 		const struct sched_submission *job = &workload->jobs[j];
@@ -68,13 +74,9 @@ static int check(const struct sched_named *policy, const struct sched_workload *
 
 static void close_sim(struct sim *sim)
 {
-	for (uint32_t j = 0; sim->jobs && j < sim->workload->n; j++) {
-		sim_job_deinit(&sim->jobs[j]);
-	}
 	if (sim->memory && sim->policy->policy->close) {
 		sim->policy->policy->close(sim->memory);
 	}
-	free(sim->jobs);
 	free(sim->active);
 	free(sim->crowds);
 	free(sim->room);
@@ -82,7 +84,8 @@ static void close_sim(struct sim *sim)
 	free(sim->told);
 	free(sim->grants);
 	free(sim->granted);
-	free(sim->solves_s);
+	free(sim->names);
+	free(sim->named);
 }
 
 static int open_sim(struct sim *sim, struct pawl_err *err)
@@ -91,7 +94,12 @@ static int open_sim(struct sim *sim, struct pawl_err *err)
 	uint32_t jobs_n = sim->workload->n;
 	uint32_t nodes_n = sim->setting->nodes;
 
-	sim->jobs = calloc(jobs_n, sizeof(*sim->jobs));
+	int rv = sim_run_init(&sim->run, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	sim->jobs = sim->run.jobs;
 	sim->active = calloc(jobs_n, sizeof(*sim->active));
 	sim->told = calloc(jobs_n, sizeof(*sim->told));
 	sim->grants = calloc(jobs_n, sizeof(*sim->grants));
@@ -99,22 +107,48 @@ static int open_sim(struct sim *sim, struct pawl_err *err)
 	sim->room = calloc(nodes_n, sizeof(*sim->room));
 	sim->nodes = calloc(nodes_n, sizeof(*sim->nodes));
 	sim->memory = policy->open ? policy->open(sim->setting->seed) : NULL;
-	if (!sim->jobs || !sim->active || !sim->told || !sim->grants || !sim->crowds ||
-		!sim->room || !sim->nodes || (policy->open && !sim->memory)) {
+	if (!sim->active || !sim->told || !sim->grants || !sim->crowds || !sim->room ||
+		!sim->nodes || (policy->open && !sim->memory)) {
 		return pawl_err_set(err, PAWL_ENOMEM, "simulate: out of memory");
 	}
 	for (uint32_t i = 0; i < nodes_n; i++) {
 		sim->nodes[i].slots = sim->setting->slots;
 	}
-	for (uint32_t j = 0; j < jobs_n; j++) {
-		const struct sched_submission *of = &sim->workload->jobs[j];
+	return 0;
+}
 
-		sim->jobs[j] = (struct sim_job){.of = of,
-			.index = j,
-			.end_s = -1,
-			.oracle = {.app = of->app, .batch = of->batch}};
+/* ---- telling what changes ---- */
+
+static int name_nodes(struct sim *sim, struct pawl_err *err)
+{
+	uint32_t nodes_n = sim->setting->nodes;
+
+	if (sim->setting->note == NULL) {
+		return 0;
+	}
+	sim->names = calloc(nodes_n, sizeof(*sim->names));
+	sim->named = calloc((size_t)nodes_n * sim->setting->slots, sizeof(*sim->named));
+	if (!sim->names || !sim->named) {
+		return pawl_err_set(err, PAWL_ENOMEM, "simulate: out of memory");
+	}
+	for (uint32_t i = 0; i < nodes_n; i++) {
+		const struct sched_note note = {.node = sim->names[i],
+			.pool = "",
+			.slots = sim->setting->slots,
+			.price = 1};
+
+		snprintf(sim->names[i], sizeof(sim->names[i]), "node-%u", i);
+		sim->setting->note(sim->setting->user, &note);
 	}
 	return 0;
+}
+
+static void note_job(struct sim *sim, const struct sim_job *job)
+{
+	for (uint32_t i = 0; sim->named && i < job->replicas; i++) {
+		sim->named[i] = sim->names[job->nodes[i]];
+	}
+	sim_run_note(&sim->run, job, sim->named, sim->now_s);
 }
 
 /* ---- a round's steps ---- */
@@ -170,6 +204,8 @@ static int step_all(struct sim *sim, struct pawl_err *err)
 	for (uint32_t a = 0; a < sim->active_n; a++) {
 		if (sim->jobs[sim->active[a]].end_s < 0) {
 			sim->active[left++] = sim->active[a];
+		} else {
+			note_job(sim, &sim->jobs[sim->active[a]]);
 		}
 	}
 	sim->active_n = left;
@@ -206,7 +242,7 @@ static int tell(struct sim *sim, struct sim_job *job, struct sched_job *told, st
 	if (!sim->policy->adapts) {
 		return 0;
 	}
-	told->hints[0] = &job->seen.hints;
+	told->hints[0] = &job->told;
 	return sim_job_tell(job, err);
 }
 
@@ -222,14 +258,7 @@ static int reserve(struct sim *sim, struct pawl_err *err)
 		sim->granted = calloc(room * slots, sizeof(*sim->granted));
 		sim->granted_room = sim->granted ? room : 0;
 	}
-	if (sim->rounds == sim->solves_room) {
-		uint32_t room = 2 * sim->solves_room + 1024;
-		double *more = realloc(sim->solves_s, room * sizeof(*more));
-
-		sim->solves_s = more ? more : sim->solves_s;
-		sim->solves_room = more ? room : sim->solves_room;
-	}
-	if (sim->active_n > sim->granted_room || sim->rounds == sim->solves_room) {
+	if (sim->active_n > sim->granted_room) {
 		return pawl_err_set(err, PAWL_ENOMEM, "simulate: out of memory");
 	}
 	for (uint32_t a = 0; a < sim->active_n; a++) {
@@ -273,7 +302,8 @@ static int ask(struct sim *sim, struct pawl_err *err)
 		.nodes = sim->nodes,
 		.nodes_n = sim->setting->nodes,
 		.jobs = sim->told,
-		.jobs_n = sim->active_n};
+		.jobs_n = sim->active_n,
+		.fairness = sim->setting->fairness};
 	int64_t (*clock_ns)(void) = sim->setting->clock_ns;
 	struct sched_verdict verdict;
 	int64_t from;
@@ -287,7 +317,9 @@ static int ask(struct sim *sim, struct pawl_err *err)
 	}
 	from = clock_ns ? clock_ns() : 0;
 	rv = sim->policy->policy->decide(sim->memory, &view, sim->grants, &verdict, err);
-	sim->solves_s[sim->rounds++] = clock_ns ? (double)(clock_ns() - from) / NS_A_S : 0;
+	rv = rv ? rv
+		: sim_run_solved(&sim->run, clock_ns ? (double)(clock_ns() - from) / NS_A_S : 0,
+			  err);
 	return rv ? rv : check_grants(sim, err);
 }
 
@@ -308,6 +340,7 @@ static int carry_out(struct sim *sim, struct pawl_err *err)
 		if (!is_same(job, &sim->grants[a])) {
 			rv = sim_job_move(job, sim->policy, &sim->grants[a],
 				sim->setting->restart_s, err);
+			note_job(sim, job);
 		}
 		if (job->replicas > 0) {
 			sim->ran_s = sim->now_s;
@@ -347,96 +380,37 @@ static int run_rounds(struct sim *sim, struct pawl_err *err)
 	return rv;
 }
 
-/* ---- what came of it ---- */
+/* ---- a run ---- */
 
-static int by_number(const void *a, const void *b)
+/* All nodes are there from the beginning to the end, at a price of 1 an hour each. */
+static void count_rent(struct sim_run *run)
 {
-	double x = *(const double *)a;
-	double y = *(const double *)b;
+	double end_s = 0;
 
-	return (x > y) - (x < y);
+	for (uint32_t j = 0; j < run->workload->n; j++) {
+		end_s = fmax(end_s, run->jobs[j].end_s);
+	}
+	run->node_s = end_s * run->setting->nodes;
+	run->slot_s = run->node_s * run->setting->slots;
+	run->cost = run->node_s / 3600;
 }
 
-/* Element floor(share n) of n numbers, which are sorted then. */
-static double find_part(double *numbers, uint32_t n, double share)
+static int run_cluster(struct sim_run *run, struct sched_outcome *outcome, struct pawl_err *err)
 {
-	uint32_t at = (uint32_t)(share * n);
+	struct sim sim = {.run = *run,
+		.policy = run->policy,
+		.workload = run->workload,
+		.setting = run->setting};
+	int rv = open_sim(&sim, err);
 
-	qsort(numbers, n, sizeof(*numbers), by_number);
-	return n == 0 ? 0 : numbers[at < n ? at : n - 1];
-}
-
-static void write_lives(const struct sim *sim, struct sched_life *lives)
-{
-	for (uint32_t j = 0; j < sim->workload->n; j++) {
-		const struct sim_job *job = &sim->jobs[j];
-
-		lives[j] = (struct sched_life){.end_s = job->end_s,
-			.jct_s = job->end_s - job->of->at_s,
-			.attained = job->attained,
-			.lost = job->lost,
-			.restarts = job->restarts};
+	rv = rv ? rv : name_nodes(&sim, err);
+	rv = rv ? rv : run_rounds(&sim, err);
+	if (rv == 0) {
+		count_rent(&sim.run);
+		rv = sim_run_sum(&sim.run, outcome, err);
 	}
-}
-
-static void sum_lives(const struct sim *sim, const struct sched_life *lives,
-	struct sched_metrics *metrics)
-{
-	uint32_t n = sim->workload->n;
-	double attained = 0;
-	double lost = 0;
-	uint32_t over = 0;
-	uint32_t restarts = 0;
-
-	for (uint32_t j = 0; j < n; j++) {
-		metrics->jct_avg_s += lives[j].jct_s / n;
-		metrics->makespan_s = fmax(metrics->makespan_s, lives[j].end_s);
-		metrics->rho_avg += lives[j].rho / n;
-		metrics->rho_max = fmax(metrics->rho_max, lives[j].rho);
-		over += lives[j].rho > 2;
-		restarts += lives[j].restarts;
-		metrics->outside += sim->jobs[j].outside;
-		attained += lives[j].attained;
-		lost += lives[j].lost;
-	}
-	metrics->rho_over_2 = over / (double)n;
-	metrics->restarts_per_job = restarts / (double)n;
-	metrics->restart_share = lost / attained;
-	metrics->utilisation =
-		attained / (metrics->makespan_s * sim->setting->nodes * sim->setting->slots);
-	metrics->cost_h = attained / 3600;
-	metrics->rounds = sim->rounds;
-}
-
-/* Fills lives and metrics. */
-static int sum_up(struct sim *sim, struct sched_outcome *outcome, struct pawl_err *err)
-{
-	struct sched_metrics *metrics = &outcome->metrics;
-	uint32_t n = sim->workload->n;
-	double *numbers = calloc(n, sizeof(*numbers));
-	int rv = 0;
-
-	outcome->lives = calloc(n, sizeof(*outcome->lives));
-	if (numbers == NULL || outcome->lives == NULL) {
-		free(numbers);
-		return pawl_err_set(err, PAWL_ENOMEM, "simulate: out of memory");
-	}
-	write_lives(sim, outcome->lives);
-	rv = sched_fair_fill(outcome->lives, sim->workload, sim->setting, sim->policy->adapts, err);
-	sum_lives(sim, outcome->lives, metrics);
-	for (uint32_t j = 0; j < n; j++) {
-		numbers[j] = outcome->lives[j].jct_s;
-	}
-	metrics->jct_p50_s = find_part(numbers, n, 0.5);
-	metrics->jct_p99_s = find_part(numbers, n, 0.99);
-	for (uint32_t j = 0; j < n; j++) {
-		numbers[j] = outcome->lives[j].rho;
-	}
-	metrics->rho_p99 = find_part(numbers, n, 0.99);
-	metrics->solve_p50_s = find_part(sim->solves_s, sim->rounds, 0.5);
-	metrics->solve_p99_s = find_part(sim->solves_s, sim->rounds, 0.99);
-	metrics->solve_max_s = find_part(sim->solves_s, sim->rounds, 1);
-	free(numbers);
+	close_sim(&sim);
+	sim_run_deinit(&sim.run);
 	return rv;
 }
 
@@ -444,21 +418,18 @@ int sched_sim_run(struct sched_outcome *outcome, const struct sched_named *polic
 	const struct sched_workload *workload, const struct sched_setting *setting,
 	struct pawl_err *err)
 {
-	struct sim sim = {.policy = policy, .workload = workload, .setting = setting};
+	struct sim_run run = {.policy = policy, .workload = workload, .setting = setting};
 	int rv = check(policy, workload, setting, err);
 
 	if (rv != 0) {
 		return rv;
 	}
-	rv = open_sim(&sim, err);
-	rv = rv ? rv : run_rounds(&sim, err);
-	rv = rv ? rv : sum_up(&sim, outcome, err);
-	close_sim(&sim);
+	if (setting->pools_n == 0) {
+		return run_cluster(&run, outcome, err);
+	}
+	rv = sim_run_init(&run, err);
+	rv = rv ? rv : sim_pools_run(&run, err);
+	rv = rv ? rv : sim_run_sum(&run, outcome, err);
+	sim_run_deinit(&run);
 	return rv;
-}
-
-void sched_outcome_deinit(struct sched_outcome *outcome)
-{
-	free(outcome->lives);
-	outcome->lives = NULL;
 }

@@ -2,6 +2,7 @@
 #include "sched/sim_job.h"
 
 #include "base/err.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -57,6 +58,38 @@ static bool see(struct sim_seen *seen, const struct pawl_place *place, uint32_t 
 	return true;
 }
 
+/* Of a step's time whose throughput is wrong by at most error: any between both ends. */
+static double draw_time(struct rng *rng, double error)
+{
+	return 1 / (1 + error * (2 * rng_part(rng) - 1));
+}
+
+void sim_job_err(struct sim_job *job, double speed_error, double noise_error, uint64_t seed)
+{
+	struct rng rng = {seed};
+
+	job->wrong = (struct sim_wrong){.alpha_c = draw_time(&rng, speed_error),
+		.beta_c = draw_time(&rng, speed_error),
+		.alpha_r = draw_time(&rng, speed_error),
+		.beta_r = draw_time(&rng, speed_error),
+		.alpha_n = draw_time(&rng, speed_error),
+		.beta_n = draw_time(&rng, speed_error),
+		.delta_n = draw_time(&rng, speed_error),
+		.var = noise_error > 1 ? pow(noise_error, 2 * rng_part(&rng) - 1) : 1};
+}
+
+static void be_wrong(struct sched_hints *told, const struct sim_wrong *wrong)
+{
+	told->perf.alpha_c *= wrong->alpha_c;
+	told->perf.beta_c *= wrong->beta_c;
+	told->perf.alpha_r *= wrong->alpha_r;
+	told->perf.beta_r *= wrong->beta_r;
+	told->perf.alpha_n *= wrong->alpha_n;
+	told->perf.beta_n *= wrong->beta_n;
+	told->perf.delta_n *= wrong->delta_n;
+	told->noise.var *= wrong->var;
+}
+
 int sim_job_tell(struct sim_job *job, struct pawl_err *err)
 {
 	struct sim_seen *seen = &job->seen;
@@ -71,6 +104,8 @@ int sim_job_tell(struct sim_job *job, struct pawl_err *err)
 	seen->hints.bounds = app->bounds;
 	seen->hints.progress = job->progress;
 	seen->hints.progress_end = app->progress[app->epochs];
+	job->told = seen->hints;
+	be_wrong(&job->told, &job->wrong);
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "job %s", job->of->name);
 }
 
@@ -80,7 +115,7 @@ static int choose_batch(struct sim_job *job, const struct sched_named *policy, s
 {
 	const struct sched_app *app = job->of->app;
 	const struct pawl_place place = told_place(job, policy);
-	const struct sched_hints *hints = &job->seen.hints;
+	const struct sched_hints *hints = &job->told;
 	double least = (double)app->bounds.least * place.replicas;
 	double total = least > app->bounds.init ? least : app->bounds.init;
 	double goodput;

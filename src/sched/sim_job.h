@@ -20,6 +20,12 @@ struct sim_seen {
 	struct sched_hints hints;      /* with the last fit */
 };
 
+/* What the true figures are multiplied by when they are told. */
+struct sim_wrong {
+	double alpha_c, beta_c, alpha_r, beta_r, alpha_n, beta_n, delta_n; /* of the step's times */
+	double var; /* of the gradient's variance */
+};
+
 struct sim_job {
 	const struct sched_submission *of; /* the workload's */
 	uint32_t index;                    /* in it */
@@ -34,8 +40,10 @@ struct sim_job {
 	struct sched_spot spot;            /* the same, as times depend on it; if replicas > 0 */
 	struct pawl_batch batch;           /* if replicas > 0 */
 	struct sched_oracle oracle;
-	struct sim_seen seen; /* if it adapts */
-	uint64_t outside;     /* times outside of what was measured */
+	struct sim_seen seen;    /* if it adapts */
+	struct sim_wrong wrong;  /* likewise */
+	struct sched_hints told; /* likewise: the hints, with what is wrong in them */
+	uint64_t outside;        /* times outside of what was measured */
 };
 
 void sim_job_deinit(struct sim_job *job);
@@ -45,7 +53,9 @@ int sim_job_step(struct sim_job *job, const struct sched_named *policy, double n
 /* Gives it other nodes, copied; stands still for restart_s then. */
 int sim_job_move(struct sim_job *job, const struct sched_named *policy,
 	const struct sched_grant *grant, double restart_s, struct pawl_err *err);
-/* Brings the hints up to date. */
+/* Draws what is wrong in its hints: see sched_setting. */
+void sim_job_err(struct sim_job *job, double speed_error, double noise_error, uint64_t seed);
+/* Brings the hints up to date, and what is told of them. */
 int sim_job_tell(struct sim_job *job, struct pawl_err *err);
 
 #endif

@@ -56,6 +56,34 @@ def test_a_seed_gives_the_same_numbers() -> None:
     assert first == again != other
 
 
+def test_wrong_hints_and_fairness() -> None:
+    usual = ("--policy", "pawl", "--jobs", "40")
+    plain, none, wrong, other, fair = (
+        drop_times(simulate(*usual, *options))
+        for options in (
+            (),
+            ("--fairness", "1", "--hint-error", "0,1"),
+            ("--hint-error", "0.3,3"),
+            ("--hint-error", "0.3,3", "--seed", "1"),
+            ("--fairness", "8"),
+        )
+    )
+    assert plain == none
+    assert plain != wrong == other
+    assert plain != fair
+
+
+def test_rented_nodes() -> None:
+    usual = ("--policy", "pawl", "--jobs", "40", "--pool", "firm")
+    (firm,) = simulate(*usual)
+    (spot,) = simulate(*usual, "--pool", "cheap,spot,price=0.3,life=7200,gap=300,notice=60")
+    assert firm["spot_share"] == firm["reclaims"] == 0
+    assert 0 < firm["nodes_avg"] <= 16
+    assert firm["cost"] == pytest.approx(firm["nodes_avg"] * firm["makespan_s"] / 3600)
+    assert spot["reclaims"] > 0 and 0.5 < spot["spot_share"] < 1
+    assert spot["cost"] < 0.6 * firm["cost"]
+
+
 def test_workloads_and_comparison(tmp_path: Path) -> None:
     paths = []
     for name in ("one", "two"):
@@ -107,6 +135,17 @@ def test_bad_workloads_are_named(tmp_path: Path, lines: str, code: int, says: st
         (["--nodes", "0"], 2, "from 1 to"),
         (["--interval", "0"], 2, "over 0 seconds"),
         (["--interference", "1"], 2, "from 0 to below 1"),
+        (["--pool", "spot,life=x"], 2, "--pool: life=x: a number from 0 and at most"),
+        (["--pool", "spot,most=1.5"], 2, "--pool: most=1.5: a whole number over 0"),
+        (["--pool", "a,cost=2"], 2, "--pool: cost: there are least, most, price"),
+        (["--pool", "a,least=4,most=2"], 2, "--pool a: least is over most"),
+        (["--pool", "a", "--pool", "a"], 2, "--pool a: given twice"),
+        (["--pool", "price=1"], 2, "--pool price=1: a name of up to 31 characters is needed"),
+        (["--good-use", "2"], 2, "--good-use 2: a number over 0, and at most 1, is needed"),
+        (["--pool", "a", "--policy", "fifo"], 2, "policy fifo: its jobs do not choose"),
+        (["--fairness", "0"], 2, "--fairness 0: a number over 0, and at most 16, is needed"),
+        (["--hint-error", "0.3"], 2, "--hint-error 0.3: a share below 1 and a factor from 1"),
+        (["--hint-error", "1,3"], 2, "--hint-error 1,3: a share below 1 and a factor from 1"),
         (["nowhere.csv"], 3, "read nowhere.csv: No such file"),
         (["--profiles", "nowhere"], 3, "read nowhere/traces/bert/placements.csv: No such file"),
     ],

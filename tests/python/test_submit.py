@@ -173,9 +173,10 @@ def test_nothing_of_a_file_reaches_the_terminal_as_a_command(tmp_path: Path) -> 
     assert done.returncode == 2 and not re.search(r"[\x00-\x09\x0b-\x1f]", done.stderr)
 
 
-def test_without_check_there_is_no_scheduler_yet(job: Path) -> None:
-    done = program.run("submit", job)
-    assert done.returncode == 1 and done.stdout == "" and "there is no scheduler yet" in done.stderr
+def test_without_check_a_scheduler_is_needed(job: Path, tmp_path: Path) -> None:
+    done = program.run("submit", "--root", tmp_path, *GIVEN, job)
+    assert done.returncode == 3 and done.stdout == ""
+    assert f"no scheduler runs in {tmp_path}: `pawl sched" in done.stderr
 
 
 def test_output_that_cannot_be_written_is_an_error(job: Path) -> None:

@@ -245,11 +245,65 @@ static void every_allocation_may_fail(void **state)
 	assert_true(n > 20);
 }
 
+/* Two jobs on nodes of one slot: one that gains by each replica, one that does so less and less. */
+static uint32_t give_useful(double fairness)
+{
+	struct cluster cluster = {0};
+	const double more_s[2] = {1e-4, 0.1}; /* that another replica makes reducing take */
+	void *policy = sched_pawl.open(1);
+	uint32_t useful;
+
+	for (uint32_t node = 0; node < NODES_MAX; node++) {
+		cluster.nodes[node].slots = 1;
+	}
+	cluster.view = (struct sched_view){.nodes = cluster.nodes,
+		.nodes_n = NODES_MAX,
+		.jobs = cluster.jobs,
+		.jobs_n = 2,
+		.fairness = fairness};
+	for (uint32_t j = 0; j < 2; j++) {
+		cluster.hints[j][0] = (struct sched_hints){.fitted = true,
+			.perf = {.alpha_c = 0.01,
+				.beta_c = 0.01,
+				.alpha_n = 1e-4,
+				.beta_n = more_s[j],
+				.gamma = 1},
+			.noise = {1, 1000},
+			.bounds = {.init = 64, .max = 4096, .least = 8, .most = 64},
+			.replicas_profiled = 8};
+		cluster.jobs[j] = (struct sched_job){.id = j + 1,
+			.age_s = 600,
+			.least = 1,
+			.most = 8,
+			.weight = 1,
+			.hints = {&cluster.hints[j][0]}};
+		cluster.grants[j].nodes = cluster.granted[j];
+	}
+	assert_int_equal(decide(policy, &cluster), 0);
+	useful = cluster.grants[0].replicas;
+	sched_pawl.close(policy);
+	return useful;
+}
+
+/* The more fairness counts, the less goes to whom it is of most use; 0 is as 1. */
+static void fairness_takes_from_those_who_gain_most(void **state)
+{
+	uint32_t least = give_useful(0.01);
+	uint32_t most = give_useful(SCHED_FAIRNESS_MAX);
+
+	printf("%u of 8 replicas, %u as usual, %u with the most fairness\n", least, give_useful(1),
+		most);
+	assert_true(least > most);
+	assert_in_range(give_useful(1), most, least);
+	assert_int_equal(give_useful(0), give_useful(1));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(any_round_of_any_cluster),
 		cmocka_unit_test(every_allocation_may_fail),
+		cmocka_unit_test(fairness_takes_from_those_who_gain_most),
 	};
 
 	first_seed = test_seed();

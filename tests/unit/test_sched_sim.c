@@ -6,6 +6,7 @@
 #include "sched/models.h"
 #include "sched/oracle.h"
 #include "sched/sim.h"
+#include "sched/sim_job.h"
 #include "seed.h"
 
 #include <math.h>
@@ -297,6 +298,64 @@ static void batches_are_split(void **state)
 	sched_apps_deinit(&apps);
 }
 
+/* ---- wrong hints ---- */
+
+#define ERRORS 2000u
+
+/* What is told is within what was asked for, and uses it. */
+static void hints_are_wrong_by_so_much(void **state)
+{
+	const struct pawl_place places[] = {{1, 1, 1}, {1, 4, 4}, {4, 16, 4}};
+	const struct pawl_batch batch = {64, 0};
+	struct sched_apps apps = {0};
+	struct sched_submission of = {.name = "job"};
+	double speeds[2] = {1, 1};
+	double noises[2] = {1, 1};
+	struct pawl_err err;
+
+	assert_int_equal(sched_models_load(&apps, &err), 0);
+	of.app = sched_apps_find(&apps, "cifar10");
+	for (uint32_t i = 0; i < ERRORS; i++) {
+		struct sim_job job = {.of = &of};
+		double ratio;
+
+		job.seen.hints = (struct sched_hints){.fitted = true,
+			.perf = of.app->perf,
+			.noise = {1, 10}};
+		sim_job_err(&job, 0.3, 3, first_seed + i);
+		assert_int_equal(sim_job_tell(&job, &err), 0);
+		ratio = pawl_step_s(&of.app->perf, &places[i % 3], &batch) /
+			pawl_step_s(&job.told.perf, &places[i % 3], &batch);
+		speeds[0] = fmin(speeds[0], ratio);
+		speeds[1] = fmax(speeds[1], ratio);
+		ratio = job.told.noise.var / 10;
+		noises[0] = fmin(noises[0], ratio);
+		noises[1] = fmax(noises[1], ratio);
+	}
+	assert_true(speeds[0] >= 0.7 && speeds[0] < 0.72);
+	assert_true(speeds[1] <= 1.3 && speeds[1] > 1.28);
+	assert_true(noises[0] >= 1 / 3.0 && noises[0] < 0.34);
+	assert_true(noises[1] <= 3 && noises[1] > 2.95);
+	sched_apps_deinit(&apps);
+}
+
+static void wrong_hints_change_what_is_decided(void **state)
+{
+	struct sched_setting setting = usual;
+	struct sched_outcome right = {0};
+	struct sched_outcome wrong = {0};
+	struct pawl_err err;
+
+	assert_int_equal(run(&right, sched_policy_find("pawl"), first_seed, &setting, &err), 0);
+	setting.speed_error = 0.3;
+	setting.noise_error = 3;
+	assert_int_equal(run(&wrong, sched_policy_find("pawl"), first_seed, &setting, &err), 0);
+	assert_memory_not_equal(right.lives, wrong.lives, JOBS * sizeof(*right.lives));
+	assert_true(wrong.metrics.jct_avg_s < 1.5 * right.metrics.jct_avg_s);
+	sched_outcome_deinit(&right);
+	sched_outcome_deinit(&wrong);
+}
+
 /* ---- what cannot be ---- */
 
 static int greedy_decide(void *self, const struct sched_view *view, struct sched_grant *grants,
@@ -356,6 +415,8 @@ int main(void)
 		cmocka_unit_test(shares_that_are_fair_are_told_so),
 		cmocka_unit_test(neighbours_interfere),
 		cmocka_unit_test(batches_are_split),
+		cmocka_unit_test(hints_are_wrong_by_so_much),
+		cmocka_unit_test(wrong_hints_change_what_is_decided),
 		cmocka_unit_test(nonsense_is_refused),
 	};
 

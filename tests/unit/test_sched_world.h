@@ -20,6 +20,7 @@
 #define MS_NS     1000000LL
 #define SAVED_MAX 4096u
 #define KNOWN_MAX 131072u /* jobs of a life */
+#define OPEN_MAX  4096u   /* of them that have not ended */
 #define STOP_S    1800    /* in which a stop is answered, for all that may be lost */
 #define CRASHES   3u /* of a minute: each makes a hundred events, of which one may be another */
 
@@ -48,8 +49,10 @@ struct world {
 	struct rng rng; /* of users, and of crashes */
 	struct saved saved[SAVED_MAX];
 	uint32_t saved_n;
-	struct known *known;            /* by id */
-	uint64_t jobs;                  /* ids up to this were told to users */
+	struct known *known;     /* by id */
+	uint64_t jobs;           /* ids up to this were told to users */
+	uint64_t open[OPEN_MAX]; /* those whose end was not seen: one may pause for months */
+	uint32_t open_n;
 	uint64_t events;                /* so far */
 	uint64_t decisions;             /* seen */
 	uint32_t returning[ESIM_NODES]; /* ids of nodes, after the last step */
@@ -414,15 +417,20 @@ static void check_all(const struct core_event *event)
 /* Those that have ended; and those that were told to users are here, or have. */
 static void note_ends(void)
 {
-	for (uint64_t id = w.jobs > 512 ? w.jobs - 512 : 1; id <= w.jobs; id++) {
-		const struct core_job *job = core_job_find(w.core, id);
+	uint32_t left = 0;
 
-		if (job && job->state >= CORE_DONE) {
-			w.known[id].end = job->state;
-			w.known[id].reason = job->reason;
+	for (uint32_t i = 0; i < w.open_n; i++) {
+		const struct core_job *job = core_job_find(w.core, w.open[i]);
+
+		assert_non_null(job);
+		if (job->state >= CORE_DONE) {
+			w.known[w.open[i]].end = job->state;
+			w.known[w.open[i]].reason = job->reason;
+		} else {
+			w.open[left++] = w.open[i];
 		}
-		assert_true(job || w.known[id].end != CORE_QUEUED);
 	}
+	w.open_n = left;
 }
 
 /* ---- steps ---- */
@@ -478,6 +486,8 @@ static int take(const struct core_event *event, uint64_t *job)
 	if (rv == 0 && event->kind == CORE_SUBMIT) {
 		w.jobs = id;
 		w.known[id] = (struct known){0};
+		assert_true(w.open_n < OPEN_MAX);
+		w.open[w.open_n++] = id;
 		*job = id;
 	}
 	check_all(event);

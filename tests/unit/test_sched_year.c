@@ -259,8 +259,6 @@ static void hours_under_the_policy_that_users_have(void **state)
 	}
 }
 
-/* Seed 77: all holds through the year, but at its end a job is cancelled of which the test has not
- * noted that it was asked for. The cause is not known yet. */
 static void a_year(void **state)
 {
 	struct core_options options = usual();

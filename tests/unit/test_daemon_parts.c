@@ -1,0 +1,367 @@
+/* Parts of the scheduler's process: what is submitted, ordered and told as bytes; hints; logs; and
+ * the processes of a run.
+ */
+#include "daemon/hints.h"
+#include "daemon/job_log.h"
+#include "daemon/order.h"
+#include "daemon/strays.h"
+#include "daemon/submission.h"
+#include "daemon/talk.h"
+
+#include "base/rng.h"
+#include "seed.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+static char dir[] = "/tmp/pawl-daemon-XXXXXX";
+static uint64_t first_seed;
+
+/* ---- bytes ---- */
+
+static const char job_file[] = "name: x\nrun: exec \"$@\"\n";
+static struct sched_var vars[] = {{"A", "1", false}, {"B", "hush", true}};
+static const char *words[] = {"python", "train.py", ""};
+static const char *env[] = {"PATH=/bin", "EMPTY="};
+
+static struct submission usual(void)
+{
+	return (struct submission){.wall_ns = 123,
+		.cwd = "/home/a b",
+		.file = job_file,
+		.len_bytes = sizeof(job_file) - 1,
+		.vars = vars,
+		.vars_n = 2,
+		.words = words,
+		.words_n = 3,
+		.env = env,
+		.env_n = 2};
+}
+
+static void a_submission_is_what_was_submitted(void **state)
+{
+	struct submission one = usual();
+	struct submission two;
+	struct sched_spec spec;
+	struct remarks remarks = {0};
+	struct wire_out out = {NULL};
+
+	submission_encode(&out, &one);
+	assert_int_equal(submission_decode(&two, out.bytes, out.len_bytes, NULL), 0);
+	assert_int_equal(two.wall_ns, 123);
+	assert_string_equal(two.cwd, "/home/a b");
+	assert_string_equal(two.file, job_file);
+	assert_null(two.name);
+	assert_string_equal(two.vars[1].value, "hush");
+	assert_true(two.vars[1].secret && !two.vars[0].secret);
+	assert_string_equal(two.words[1], "train.py");
+	assert_string_equal(two.words[2], "");
+	assert_string_equal(two.env[1], "EMPTY=");
+	assert_int_equal(submission_spec(&two, &spec, &remarks, NULL), 0);
+	assert_string_equal(spec.name, "x");
+	assert_int_equal(spec.vars_n, 2);
+	sched_spec_deinit(&spec);
+	submission_deinit(&two);
+	wire_out_deinit(&out);
+}
+
+static void bytes_that_are_cut_or_flipped_are_no_submission_or_another_one(void **state)
+{
+	struct rng rng = {first_seed};
+	struct submission one = usual();
+	struct submission two;
+	struct wire_out out = {NULL};
+
+	submission_encode(&out, &one);
+	for (size_t len = 0; len < out.len_bytes; len++) {
+		assert_int_equal(submission_decode(&two, out.bytes, len, NULL), PAWL_EINVAL);
+	}
+	for (uint32_t i = 0; i < 20000; i++) {
+		size_t at = (size_t)rng_below(&rng, out.len_bytes);
+		uint8_t was = out.bytes[at];
+
+		out.bytes[at] = (uint8_t)rng_below(&rng, 256);
+		if (submission_decode(&two, out.bytes, out.len_bytes, NULL) == 0) {
+			assert_true(two.cwd[0] == '/' && two.file[two.len_bytes] == '\0');
+			submission_deinit(&two);
+		}
+		out.bytes[at] = was;
+	}
+	wire_out_deinit(&out);
+}
+
+static void an_order_is_what_was_ordered(void **state)
+{
+	static struct order one = {.job = 7,
+		.generation = 3,
+		.starts = 2,
+		.uid = 1001,
+		.run_dir = "/r/runs/7.3",
+		.job_dir = "/r/jobs/7",
+		.task = "pawl-x_7-0",
+		.cluster = "pawl",
+		.grace_ns = 5,
+		.nodes_n = 2,
+		.nodes = {{"a", 2}, {"b", 1}},
+		.submission = (const uint8_t *)"bytes",
+		.submission_bytes = 5};
+	static struct order two;
+	struct wire_out out = {NULL};
+
+	order_encode(&out, &one);
+	assert_int_equal(order_decode(&two, out.bytes, out.len_bytes, NULL), 0);
+	assert_int_equal(two.generation, 3);
+	assert_string_equal(two.nodes[1].name, "b");
+	assert_int_equal(order_replicas(&two), 3);
+	assert_memory_equal(two.submission, "bytes", 5);
+	for (size_t len = 0; len < out.len_bytes; len++) {
+		assert_int_equal(order_decode(&two, out.bytes, len, NULL), PAWL_ECORRUPT);
+	}
+	wire_out_deinit(&out);
+}
+
+static void a_state_is_whole_or_none(void **state)
+{
+	struct run_state one = {.phase = RUN_IS_OVER,
+		.generation = 9,
+		.refused = 8,
+		.by_itself = true,
+		.exit_code = 137,
+		.why = "why"};
+	struct run_state two = {.generation = 77};
+	char path[64];
+	uint8_t byte;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/state", dir);
+	fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+	assert_int_equal(run_state_load(fd, &two, NULL), PAWL_ECORRUPT);
+	assert_int_equal(run_state_save(fd, &one, NULL), 0);
+	assert_int_equal(run_state_load(fd, &two, NULL), 0);
+	assert_int_equal(two.exit_code, 137);
+	assert_true(two.by_itself && two.phase == RUN_IS_OVER && two.refused == 8);
+	assert_string_equal(two.why, "why");
+	for (off_t at = 0; at < 40; at++) {
+		assert_int_equal(pread(fd, &byte, 1, at), 1);
+		byte ^= 1;
+		assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+		assert_int_equal(run_state_load(fd, &two, NULL), PAWL_ECORRUPT);
+		byte ^= 1;
+		assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+	}
+	assert_int_equal(two.generation, 9);
+	close(fd);
+	unlink(path);
+}
+
+static void rows_of_jobs_and_nodes_are_read_as_written(void **state)
+{
+	static struct talk_job job = {.id = 5,
+		.name = "gpt",
+		.queue = "default",
+		.owner = 1000,
+		.state = "running",
+		.reason = "so it was decided",
+		.priority = -3,
+		.replicas = 2,
+		.least = 1,
+		.most = 8,
+		.place = "a:2",
+		.submitted_ns = 1,
+		.since_ns = 2,
+		.ran_s = 1.5,
+		.restarts = 4,
+		.failures = 1,
+		.exit_code = -1,
+		.goodput = 12.5,
+		.left_s = -1,
+		.over = true};
+	static struct talk_job job_read;
+	struct talk_node node = {"a", "A100", 8, 3, CORE_NODE_DRAINED, true, 2.5};
+	struct talk_node node_read;
+	struct wire_out out = {NULL};
+	struct wire_in in;
+
+	talk_job_put(&out, &job);
+	talk_node_put(&out, &node);
+	wire_in_init(&in, out.bytes, out.len_bytes);
+	talk_job_get(&in, &job_read);
+	talk_node_get(&in, &node_read);
+	assert_true(wire_in_done(&in));
+	assert_memory_equal(&job, &job_read, sizeof(job));
+	assert_string_equal(node_read.type, "A100");
+	assert_true(node_read.spot && node_read.price == 2.5 && node_read.used == 3);
+	wire_out_deinit(&out);
+}
+
+/* ---- hints ---- */
+
+static int decode(const char *text, struct sched_hints *hints)
+{
+	return hints_decode(hints, text, strlen(text), NULL);
+}
+
+static void hints_are_pawls_words_or_adaptdls(void **state)
+{
+	static const char ours[] =
+		"{\"stepParams\": {\"alpha_c\": 0.1, \"beta_c\": 0.01, \"delta_n\": 0.5, "
+		"\"gamma\": 2},"
+		"\"perfParams\": {\"alpha_c\": 9}, \"initBatchSize\": 32, \"maxBatchSize\": 512,"
+		"\"localBszBounds\": [8, 64], \"gradientAccumulation\": true, \"unknown\": [1],"
+		"\"gradParams\": {\"norm\": 3, \"var\": 4}, \"maxProfiledReplicas\": 2,"
+		"\"progress\": 10, \"remaining\": 5.5}";
+	static const char adaptdls[] =
+		"{\"perfParams\": {\"alpha_c\": 9, \"beta_c\": 1, \"gamma\": 1.5},"
+		"\"initBatchSize\": 32, \"maxBatchSize\": null, \"localBszBounds\": null}";
+	struct sched_hints h;
+
+	assert_int_equal(decode(ours, &h), 0);
+	assert_true(h.fitted && h.perf.alpha_c == 0.1 && h.perf.delta_n == 0.5);
+	assert_true(h.noise.sqr == 3 && h.noise.var == 4 && h.replicas_profiled == 2);
+	assert_true(h.bounds.init == 32 && h.bounds.max == 512 && h.bounds.accumulate);
+	assert_true(h.bounds.least == 8 && h.bounds.most == 64);
+	assert_true(h.progress == 10 && h.progress_end == 15.5);
+	assert_int_equal(decode(adaptdls, &h), 0);
+	assert_true(h.perf.alpha_c == 9 && h.bounds.max == 32 && h.progress_end == 0);
+}
+
+static void hints_that_are_wrong_are_refused(void **state)
+{
+	static const char *const wrong[] = {"", "x", "[]", "{}", "{\"perfParams\": 1}",
+		"{\"perfParams\": {\"gamma\": \"2\"}, \"initBatchSize\": 1}",
+		"{\"perfParams\": {}, \"initBatchSize\": -1}",
+		"{\"perfParams\": {}, \"initBatchSize\": 1e300}",
+		"{\"perfParams\": {}, \"initBatchSize\": 1, \"localBszBounds\": [1]}",
+		"{\"perfParams\": {}, \"initBatchSize\": 1, \"progress\": NaN}",
+		"{\"perfParams\": {}, \"initBatchSize\": 1, \"progress\": []}",
+		"{\"perfParams\": {}, \"perfParams\": {}, \"initBatchSize\": 1}"};
+	struct sched_hints h = {.progress = 77};
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+		if (decode(wrong[i], &h) != PAWL_EINVAL) {
+			fail_msg("%s", wrong[i]);
+		}
+	}
+	assert_true(h.progress == 77);
+}
+
+/* ---- logs ---- */
+
+static void a_log_has_bounds_and_its_newest_lines(void **state)
+{
+	static char block[1 << 20];
+	struct job_log *log;
+	struct stat st;
+	char path[80];
+
+	memset(block, 'x', sizeof(block));
+	assert_int_equal(job_log_open(&log, dir, NULL), 0);
+	for (uint32_t i = 0; i < 100; i++) {
+		job_log_write(log, block, sizeof(block));
+	}
+	job_log_say(log, "the %s", "end");
+	job_log_close(log);
+	assert_int_equal(job_log_open(&log, dir, NULL), 0); /* it goes on where it was */
+	job_log_say(log, "again");
+	job_log_close(log);
+	for (unsigned i = 0; i <= JOB_LOG_FILES; i++) {
+		snprintf(path, sizeof(path), i > 0 ? "%s/log.%u" : "%s/log", dir, i);
+		assert_int_equal(stat(path, &st) == 0, i < JOB_LOG_FILES);
+		if (i < JOB_LOG_FILES) {
+			assert_true(st.st_size <= (off_t)(JOB_LOG_BYTES + sizeof(block)));
+			assert_true(i == 0 || st.st_size >= (off_t)JOB_LOG_BYTES);
+		}
+		if (i == 0) {
+			FILE *file = fopen(path, "re");
+			char tail[32] = "";
+
+			fseek(file, -26, SEEK_END);
+			assert_int_equal(fread(tail, 1, 26, file), 26);
+			assert_string_equal(tail, "pawl: the end\npawl: again\n");
+			fclose(file);
+		}
+		unlink(path);
+	}
+}
+
+/* ---- processes ---- */
+
+static pid_t start(const char *run_dir, bool hidden)
+{
+	char var[128];
+	char *const argv[] = {(char[]){"sleep"}, (char[]){"98762"}, NULL};
+	char *const with[] = {var, NULL};
+	char *const without[] = {NULL};
+	pid_t pid = fork();
+
+	snprintf(var, sizeof(var), "%s=%s", RUN_VAR, run_dir);
+	if (pid == 0) {
+		execve("/bin/sleep", argv, hidden ? without : with);
+		_exit(1);
+	}
+	return pid;
+}
+
+static void await_count(const char *run_dir, bool children, uint32_t wanted)
+{
+	const struct timespec pause = {.tv_nsec = 10000000};
+
+	for (uint32_t i = 0; i < 500 && strays_signal(run_dir, children, 0) != wanted; i++) {
+		nanosleep(&pause, NULL);
+	}
+	assert_int_equal(strays_signal(run_dir, children, 0), wanted);
+}
+
+static void processes_of_a_run_are_found_and_no_others(void **state)
+{
+	pid_t ours = start("/r/7.1", false);
+	pid_t others = start("/r/7.12", false);
+	pid_t hidden = start("", true);
+
+	await_count("/r/7.1", false, 1);
+	await_count("/r/7.12", false, 1);
+	assert_int_equal(strays_signal("/r/7", false, SIGKILL), 0);
+	await_count("/r/7", true, 3); /* children, too */
+	assert_int_equal(strays_signal("/r/7.1", false, SIGKILL), 1);
+	assert_int_equal(waitpid(ours, NULL, 0), ours);
+	await_count("/r/7", true, 2);
+	assert_int_equal(strays_signal("/r/7", true, SIGKILL), 2);
+	assert_int_equal(waitpid(others, NULL, 0), others);
+	assert_int_equal(waitpid(hidden, NULL, 0), hidden);
+	assert_int_equal(strays_signal("/r/7", true, SIGKILL), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_submission_is_what_was_submitted),
+		cmocka_unit_test(bytes_that_are_cut_or_flipped_are_no_submission_or_another_one),
+		cmocka_unit_test(an_order_is_what_was_ordered),
+		cmocka_unit_test(a_state_is_whole_or_none),
+		cmocka_unit_test(rows_of_jobs_and_nodes_are_read_as_written),
+		cmocka_unit_test(hints_are_pawls_words_or_adaptdls),
+		cmocka_unit_test(hints_that_are_wrong_are_refused),
+		cmocka_unit_test(a_log_has_bounds_and_its_newest_lines),
+		cmocka_unit_test(processes_of_a_run_are_found_and_no_others),
+	};
+	int rv;
+
+	first_seed = test_seed();
+	if (!mkdtemp(dir)) {
+		return 1;
+	}
+	rv = cmocka_run_group_tests(tests, NULL, NULL);
+	rmdir(dir);
+	return rv;
+}

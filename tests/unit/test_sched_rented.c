@@ -1,0 +1,284 @@
+/* The simulator with rented nodes: what they cost is what they were there for, nobody is on a node
+ * that is not, bounds hold, others stand in for those that are taken away, and faster ones help. */
+#include "sched/models.h"
+#include "sched/sim.h"
+#include "seed.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define JOBS   40u
+#define NODES  4096u
+#define HOUR_S 3600.0
+#define CLOSE  1e-9 /* relative */
+
+static uint64_t first_seed;
+static double good_use; /* of the next runs; 0: as usual */
+
+/* A node, as it was told of. */
+struct seen {
+	char name[64];
+	const char *pool;
+	double from_s;
+	bool there;
+};
+
+/* What was told, and what follows of it. */
+struct told {
+	struct seen nodes[NODES];
+	uint32_t nodes_n; /* that there ever were */
+	uint32_t now;     /* that are there */
+	uint32_t most;    /* that were there at once */
+	uint32_t firm;    /* that were there of the pool of this name */
+	double last_s;
+	double cost;
+	uint32_t over; /* jobs */
+};
+
+static struct seen *find(struct told *told, const char *name)
+{
+	for (uint32_t i = told->nodes_n; i-- > 0;) {
+		if (strcmp(told->nodes[i].name, name) == 0) {
+			return &told->nodes[i];
+		}
+	}
+	return NULL;
+}
+
+static void see_node(struct told *told, const struct sched_note *note)
+{
+	struct seen *seen = find(told, note->node);
+
+	if (note->slots > 0) {
+		assert_null(seen);
+		assert_true(told->nodes_n < NODES);
+		seen = &told->nodes[told->nodes_n++];
+		snprintf(seen->name, sizeof(seen->name), "%s", note->node);
+		seen->pool = note->pool;
+		seen->from_s = note->at_s;
+		seen->there = true;
+		told->now++;
+		told->most = told->now > told->most ? told->now : told->most;
+		told->firm += strcmp(note->pool, "firm") == 0;
+		return;
+	}
+	assert_non_null(seen);
+	assert_true(seen->there);
+	seen->there = false;
+	told->now--;
+	told->cost += note->price * (note->at_s - seen->from_s) / HOUR_S;
+}
+
+static void see(void *user, const struct sched_note *note)
+{
+	struct told *told = user;
+
+	if (note->job == NULL) {
+		assert_true(note->at_s >= told->last_s);
+		told->last_s = note->at_s;
+		see_node(told, note);
+		return;
+	}
+	for (uint32_t i = 0; i < note->replicas; i++) {
+		const struct seen *seen = find(told, note->nodes[i]);
+
+		assert_non_null(seen);
+		assert_true(seen->there);
+	}
+	told->over += note->over;
+}
+
+/* Of a built-in trace, on at most 16 nodes; without boot times, so that what is told is paid. */
+static void run(struct sched_outcome *outcome, struct told *told, const struct sched_pool *pools,
+	uint32_t pools_n, uint64_t seed)
+{
+	const struct sched_setting setting = {.nodes = 16,
+		.slots = 4,
+		.interval_s = 60,
+		.restart_s = 30,
+		.seed = seed,
+		.good_use = good_use,
+		.pools = pools,
+		.pools_n = pools_n,
+		.note = see,
+		.user = told};
+	struct sched_apps apps = {0};
+	struct sched_workload workload = {0};
+	struct pawl_err err;
+
+	memset(told, 0, sizeof(*told));
+	assert_int_equal(sched_models_load(&apps, &err), 0);
+	assert_int_equal(sched_models_trace(&workload, &apps, JOBS, seed, &err), 0);
+	if (sched_sim_run(outcome, sched_policy_find("pawl"), &workload, &setting, &err) != 0) {
+		fail_msg("%s", err.msg);
+	}
+	assert_int_equal(told->over, JOBS);
+	assert_int_equal(told->now, 0);
+	sched_workload_deinit(&workload);
+	sched_apps_deinit(&apps);
+}
+
+static void costs_are_of_nodes_that_were_there(void **state)
+{
+	const struct sched_pool pools[] = {
+		{.name = "spot",
+			.most = 16,
+			.price = 0.3,
+			.speed = 1,
+			.spot = true,
+			.life_s = 2 * HOUR_S,
+			.notice_s = 120,
+			.gap_s = 600},
+		{.name = "firm", .least = 1, .most = 8, .price = 1, .speed = 1},
+	};
+	static struct told told;
+
+	for (uint32_t i = 0; i < 3; i++) {
+		struct sched_outcome outcome = {0};
+		const struct sched_metrics *m = &outcome.metrics;
+
+		run(&outcome, &told, pools, 2, first_seed + i);
+		assert_true(fabs(told.cost / m->cost - 1) < CLOSE);
+		assert_true(m->reclaims > 0 && m->spot_share > 0.3 && m->spot_share < 1);
+		assert_true(m->utilisation > 0.3 && m->utilisation <= 1);
+		for (uint32_t j = 0; j < JOBS; j++) {
+			assert_true(outcome.lives[j].jct_s > 0);
+		}
+		sched_outcome_deinit(&outcome);
+	}
+}
+
+/* One that stands in may be there a while beside the one that it stood in for. */
+static void others_stand_in_and_bounds_hold(void **state)
+{
+	struct sched_pool pools[] = {
+		{.name = "spot", .most = 16, .price = 0.3, .speed = 1, .spot = true},
+		{.name = "firm", .most = 16, .price = 1, .speed = 1},
+	};
+	struct sched_outcome outcome = {0};
+	static struct told told;
+
+	run(&outcome, &told, pools, 2, first_seed);
+	assert_int_equal(told.firm, 0);
+	assert_true(told.most <= 16);
+	assert_true(outcome.metrics.spot_share == 1);
+	sched_outcome_deinit(&outcome);
+	pools[0].life_s = HOUR_S;
+	pools[0].notice_s = 120;
+	pools[0].gap_s = 1200;
+	run(&outcome, &told, pools, 2, first_seed);
+	assert_true(told.firm > 0);
+	sched_outcome_deinit(&outcome);
+	pools[1].most = 3;
+	run(&outcome, &told, &pools[1], 1, first_seed);
+	assert_int_equal(told.most, 3);
+	sched_outcome_deinit(&outcome);
+}
+
+static void a_seed_gives_the_same_numbers(void **state)
+{
+	const struct sched_pool pools[] = {
+		{.name = "spot",
+			.most = 16,
+			.price = 0.3,
+			.speed = 1,
+			.spot = true,
+			.life_s = HOUR_S,
+			.notice_s = 60},
+	};
+	struct sched_outcome first = {0};
+	struct sched_outcome again = {0};
+	static struct told told;
+
+	run(&first, &told, pools, 1, first_seed);
+	run(&again, &told, pools, 1, first_seed);
+	assert_memory_equal(first.lives, again.lives, JOBS * sizeof(*first.lives));
+	assert_memory_equal(&first.metrics, &again.metrics, sizeof(first.metrics));
+	sched_outcome_deinit(&first);
+	sched_outcome_deinit(&again);
+}
+
+/* Two types in one optimum: better than as many of the slower one, not than of the faster one. */
+static void faster_nodes_are_made_use_of(void **state)
+{
+	struct sched_pool pools[] = {
+		{.name = "slow", .least = 4, .most = 4, .price = 1, .speed = 1},
+		{.name = "fast", .least = 4, .most = 4, .price = 2, .speed = 3},
+	};
+	const double speeds[][2] = {{1, 1.0001}, {1, 3}, {3, 3.0001}};
+	double averages[3];
+	static struct told told;
+
+	for (uint32_t i = 0; i < 3; i++) {
+		struct sched_outcome outcome = {0};
+
+		pools[0].speed = speeds[i][0];
+		pools[1].speed = speeds[i][1];
+		run(&outcome, &told, pools, 2, first_seed);
+		assert_int_equal(told.most, 8);
+		averages[i] = outcome.metrics.jct_avg_s;
+		sched_outcome_deinit(&outcome);
+	}
+	print_message("all slow %.0f s, mixed %.0f, all fast %.0f\n", averages[0], averages[1],
+		averages[2]);
+	assert_true(averages[1] < 0.9 * averages[0]);
+	assert_true(averages[2] < averages[1]);
+}
+
+static void better_use_takes_fewer_nodes(void **state)
+{
+	const struct sched_pool pool = {.name = "firm", .most = 16, .price = 1, .speed = 1};
+	const double uses[] = {0.1, 0, 0.9};
+	struct sched_metrics m[3];
+	static struct told told;
+
+	for (uint32_t i = 0; i < 3; i++) {
+		struct sched_outcome outcome = {0};
+
+		good_use = uses[i];
+		run(&outcome, &told, &pool, 1, first_seed);
+		m[i] = outcome.metrics;
+		sched_outcome_deinit(&outcome);
+	}
+	good_use = 0;
+	assert_true(m[0].cost > m[1].cost && m[1].cost > m[2].cost);
+	assert_true(m[0].jct_avg_s < m[1].jct_avg_s && m[1].jct_avg_s < m[2].jct_avg_s);
+}
+
+static void policies_that_do_not_choose_are_refused(void **state)
+{
+	const struct sched_pool pool = {.name = "firm", .most = 16, .price = 1, .speed = 1};
+	const struct sched_setting setting = {.nodes = 16,
+		.slots = 4,
+		.interval_s = 60,
+		.pools = &pool,
+		.pools_n = 1};
+	const struct sched_workload workload = {0};
+	struct sched_outcome outcome = {0};
+	struct pawl_err err;
+
+	assert_int_equal(
+		sched_sim_run(&outcome, sched_policy_find("fifo"), &workload, &setting, &err),
+		PAWL_EINVAL);
+	assert_non_null(strstr(err.msg, "policy fifo: its jobs do not choose"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(costs_are_of_nodes_that_were_there),
+		cmocka_unit_test(others_stand_in_and_bounds_hold),
+		cmocka_unit_test(a_seed_gives_the_same_numbers),
+		cmocka_unit_test(faster_nodes_are_made_use_of),
+		cmocka_unit_test(better_use_takes_fewer_nodes),
+		cmocka_unit_test(policies_that_do_not_choose_are_refused),
+	};
+
+	first_seed = test_seed();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -12,6 +12,7 @@ packages=(
 	libfabric-dev libfabric1 # headers; the library is loaded when PAWL_TRANSPORT asks for it
 	python3-dev python3-venv
 	xfsprogs iproute2 # tests: files that can share bytes, hosts that are network namespaces
+	slurmctld slurmd slurm-client munge # tests: a real Slurm, whose daemons they start themselves
 )
 if [[ ${1:-} == --bench ]]; then
 	packages+=(openmpi-bin libopenmpi-dev iperf3) # peers that are measured beside us
@@ -73,5 +74,6 @@ if [[ -n $runtime ]] && ! has_sanitizers; then
 	wanted+=("$runtime")
 fi
 echo "setup: apt-get install ${wanted[*]}"
-"${become[@]}" env DEBIAN_FRONTEND=noninteractive \
+# RUNLEVEL: no daemon is started by being installed.
+"${become[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
 	apt-get "${options[@]}" install --no-install-recommends -y "${wanted[@]}" >/dev/null

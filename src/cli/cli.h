@@ -121,6 +121,7 @@ extern const struct cli_command cli_agent;
 extern const struct cli_command cli_serve;
 extern const struct cli_command cli_net;
 extern const struct cli_command cli_env;
+extern const struct cli_command cli_pilot;
 extern const struct cli_command cli_explain;
 extern const struct cli_command cli_sim;
 extern const struct cli_command cli_version;

@@ -39,6 +39,7 @@ static const struct cli_command *const commands[] = {
 	&cli_serve,
 	&cli_net,
 	&cli_agent,
+	&cli_pilot,
 	&cli_shepherd,
 	&cli_version,
 };

@@ -1,0 +1,84 @@
+/* pawl pilot: what the engine slurm submits to Slurm, one a node; jobs run inside of it.
+ */
+#include "base/clock.h"
+#include "base/err.h"
+#include "cli/cli.h"
+#include "sched/slurm_pilot.h"
+
+#define FENCE_DEFAULT_NS     (30 * NS_PER_S)
+#define KILL_WAIT_DEFAULT_NS (30 * NS_PER_S)
+#define NOTICE_DEFAULT_NS    (60 * NS_PER_S)
+#define WAIT_MOST_S          86400.0
+
+enum option { FENCE, KILL_WAIT, NOTICE };
+
+static const struct cli_option options[] = {
+	[FENCE] = {"--fence", 0, "S", "end all after so long without SPOOL (30)"},
+	[KILL_WAIT] = {"--kill-wait", 0, "S", "what Slurm leaves from SIGTERM to SIGKILL (30)"},
+	[NOTICE] = {"--notice", 0, "S", "what SIGUSR1 announces (60)"},
+	{NULL},
+};
+
+static bool take_option(const struct cli_reader *reader, int what,
+	struct slurm_pilot_options *pilot)
+{
+	const struct cli_command *command = reader->command;
+	uint64_t fence_s;
+
+	switch (what) {
+	case FENCE:
+		if (!cli_number(command, "--fence", reader->value, SLURM_FENCE_LEAST_S,
+			    SLURM_FENCE_MOST_S, &fence_s)) {
+			return false;
+		}
+		pilot->fence_ns = (int64_t)fence_s * NS_PER_S;
+		return true;
+	case KILL_WAIT:
+		return cli_seconds(command, "--kill-wait", reader->value, WAIT_MOST_S,
+			&pilot->kill_wait_ns);
+	case NOTICE:
+		return cli_seconds(command, "--notice", reader->value, WAIT_MOST_S,
+			&pilot->notice_ns);
+	default:
+		if (pilot->spool) {
+			cli_usage(command, "unexpected argument %s", reader->value);
+			return false;
+		}
+		pilot->spool = reader->value;
+		return true;
+	}
+}
+
+static int main_pilot(const struct cli_command *command, int argc, char **argv)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	struct slurm_pilot_options pilot = {.fence_ns = FENCE_DEFAULT_NS,
+		.kill_wait_ns = KILL_WAIT_DEFAULT_NS,
+		.notice_ns = NOTICE_DEFAULT_NS};
+	struct pawl_err err;
+	int what;
+
+	while ((what = cli_read(&reader)) >= 0 || what == CLI_ARG) {
+		if (!take_option(&reader, what, &pilot)) {
+			return CLI_USAGE;
+		}
+	}
+	if (what != CLI_END) {
+		return cli_leave(what);
+	}
+	if (!pilot.spool) {
+		return cli_usage(command, "SPOOL is missing");
+	}
+	return slurm_pilot_run(&pilot, &err) == 0 ? CLI_OK : cli_fail(command, &err);
+}
+
+const struct cli_command cli_pilot = {
+	.name = "pilot",
+	.args = "SPOOL",
+	.summary = "Be a node of pawl sched --engine slurm (which starts it)",
+	.details =
+		"Runs in a job of Slurm's, on one node. SPOOL is the scheduler's directory, which\n"
+		"all nodes see; docs/slurm.md.\n",
+	.options = options,
+	.main = main_pilot,
+};

@@ -1,0 +1,146 @@
+/* What the files of the engine slurm share: slurm.c (calls, events, time), slurm_nodes.c (pilots),
+ * slurm_queue.c (Slurm's commands), slurm_jobs.c (jobs). */
+#ifndef SCHED_SLURM_IMPL_H
+#define SCHED_SLURM_IMPL_H
+
+#include "base/loop.h"
+#include "sched/slurm.h"
+#include "sched/slurm_command.h"
+#include "sched/slurm_spool.h"
+#include "sched/slurm_text.h"
+
+#define SLURM_NO_POOL UINT32_MAX
+
+/* A pilot that has come, by its directory. */
+struct pilot {
+	char name[CORE_NAME_MAX]; /* of the core's node */
+	char directory[SLURM_PATH_MAX];
+	struct slurm_have have; /* the newest; parts owned. number 0: none yet */
+	uint64_t number;        /* of it */
+	uint64_t want;          /* number of the want that was written last */
+	uint32_t pool;          /* index; SLURM_NO_POOL: not known yet */
+	int64_t came_ns;        /* when its directory was seen */
+	int64_t heard_ns;       /* when have was new, or the pilot */
+	int64_t goes_at_ns;     /* have says it goes: when, in the core's time */
+	bool dirty;             /* want is not written as it is to be */
+	bool leave;             /* it is to end */
+	bool drained;           /* its node is, to Slurm */
+	bool lost;              /* there is no node any more, for the core */
+	bool empty;             /* and nothing is left of what ran on it */
+	int64_t empty_ns;       /* since when */
+	bool told_comes, told_goes, told_drained, told_gone;
+};
+
+/* A job of Slurm's that is, or will be, a pilot. */
+struct pilot_job {
+	struct slurm_row row;
+	uint32_t pool;     /* index */
+	int64_t active_ns; /* since when it has had a node; 0: it has none */
+	bool listed;       /* by the squeue that is being read */
+	bool awaited;      /* it has not come, nor ended */
+};
+
+/* What was asked of a pool, as the core counts it. */
+struct asked {
+	uint32_t n;       /* nodes that have not come */
+	uint32_t queued;  /* sbatch commands that have not been answered */
+	int64_t asked_ns; /* when the last were asked for */
+	char waits[128];  /* why Slurm lets them wait, as was said last; "": they do not */
+};
+
+struct slurm_job {
+	struct slurm_record record;
+	uint64_t refused; /* generation that was; 0 */
+	bool told_runs;
+	bool failing;  /* one part went wrong: the others are to end */
+	bool bereaved; /* a node of it was lost */
+	bool unsaved;  /* its end could not be stored yet */
+};
+
+/* An event that is to be told. */
+struct telling {
+	struct core_event event;
+	struct core_offer offer;
+	char name[CORE_NAME_MAX]; /* of its node, or pool */
+	struct telling *next;
+};
+
+struct sched_slurm {
+	struct slurm_options options;
+	char id[SLURM_ID_CHARS + 1];
+	int lock; /* descriptor of spool/lock */
+	struct slurm_commands *commands;
+	struct pilot *pilots;
+	uint32_t pilots_n, pilots_cap;
+	struct pilot_job *queue;
+	uint32_t queue_n, queue_cap;
+	struct asked *asked;     /* of each pool */
+	struct slurm_job **jobs; /* ascending ids */
+	uint32_t jobs_n, jobs_cap;
+	struct telling *first, **last; /* of what is to be told */
+	struct core_run *runs;         /* of the last list */
+	struct loop_timer look, poll, tell;
+	int64_t kill_wait_ns; /* 0: not known yet */
+	bool ready;           /* squeue has been read once */
+	bool listing;         /* the core waits for a list */
+	bool polling;         /* squeue is on its way */
+	int64_t polled_ns;    /* when it was called last */
+	bool poll_failed;     /* and that was said */
+};
+
+/* ---- slurm.c ---- */
+
+/* Tells the core, from the loop. NULL: out of memory, which was said. */
+struct telling *slurm_tell(struct sched_slurm *s, enum core_event_kind kind);
+void slurm_tell_node(struct sched_slurm *s, const char *name, enum core_event_kind kind);
+void slurm_tell_job(struct sched_slurm *s, enum core_event_kind kind, const struct slurm_job *job,
+	uint64_t generation);
+/* The next look is now. */
+void slurm_look_soon(struct sched_slurm *s);
+/* Room for one more item. False: out of memory, which was said. */
+bool slurm_grow(void *items, uint32_t n, uint32_t *cap, size_t item_bytes);
+
+/* ---- slurm_nodes.c: pilots that have come ---- */
+
+/* NULL: there is none. */
+struct pilot *slurm_pilot_named(struct sched_slurm *s, const char *name);
+/* There is no node any more; empty: and nothing is left of what ran on it. */
+void slurm_pilot_lose(struct sched_slurm *s, struct pilot *pilot, bool empty);
+/* It is told to end. */
+void slurm_pilot_end(struct pilot *pilot);
+/* What the spool says of pilots. */
+void slurm_nodes_look(struct sched_slurm *s, int64_t now_ns);
+/* Writes what is wanted of those where that has changed. */
+void slurm_nodes_write(struct sched_slurm *s);
+void slurm_nodes_tell_all(struct sched_slurm *s);
+void slurm_nodes_close(struct sched_slurm *s);
+
+/* ---- slurm_queue.c: Slurm's word ---- */
+
+/* Asks Slurm; what it says is seen once it has answered. */
+void slurm_queue_poll(struct sched_slurm *s);
+void slurm_queue_ask(struct sched_slurm *s, uint32_t pool, uint32_t count);
+void slurm_queue_give_back(struct sched_slurm *s, const char *node);
+
+/* ---- slurm_jobs.c ---- */
+
+/* Those that are on record. */
+int slurm_jobs_load(struct sched_slurm *s, struct pawl_err *err);
+void slurm_jobs_start(struct sched_slurm *s, const struct sched_core *core, uint64_t id,
+	uint64_t generation, const struct core_place *place);
+void slurm_jobs_rescale(struct sched_slurm *s, uint64_t id, uint64_t generation);
+void slurm_jobs_stop(struct sched_slurm *s, uint64_t id, uint64_t generation, int64_t grace_ns);
+/* What has become of them, by what pilots have. */
+void slurm_jobs_look(struct sched_slurm *s);
+/* Ends that are kept; then CORE_LISTED. */
+void slurm_jobs_tell_all(struct sched_slurm *s);
+/* All that runs, or is being started; the engine's. */
+const struct core_run *slurm_jobs_list(struct sched_slurm *s, uint32_t *n);
+/* What is wanted of a pilot's parts; owned by the caller. False: out of memory. */
+bool slurm_jobs_want(const struct sched_slurm *s, const struct pilot *pilot,
+	struct slurm_want *want);
+/* Whether any job that is not over is on it. */
+bool slurm_jobs_on(const struct sched_slurm *s, const struct pilot *pilot);
+void slurm_jobs_close(struct sched_slurm *s);
+
+#endif

@@ -1,0 +1,543 @@
+/* Jobs: their records, and what they are by what the pilots have.
+ *
+ * A job's record is written before anything is wanted of a pilot, and its end before that is taken
+ * back; only then are its parts forgotten by the pilots. So after any crash the records say all,
+ * and no part is started twice.
+ */
+#include "sched/slurm_impl.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#define KEEP_NS (86400 * NS_PER_S) /* that an end is known */
+
+static bool is_alive(const struct slurm_job *job)
+{
+	return job->record.spots_n > 0 && !job->record.over;
+}
+
+/* ---- records ---- */
+
+static void file_name(char name[32], uint64_t id)
+{
+	snprintf(name, 32, "%" PRIu64, id);
+}
+
+static int save(struct sched_slurm *s, const struct slurm_record *record, struct pawl_err *err)
+{
+	struct wire_out out = {0};
+	char directory[SLURM_PATH_MAX];
+	char name[32];
+	int rv;
+
+	snprintf(directory, sizeof(directory), "%s/jobs", s->options.spool);
+	file_name(name, record->job);
+	slurm_record_encode(record, &out);
+	rv = slurm_spool_put(directory, name, &out, err);
+	wire_out_deinit(&out);
+	return rv;
+}
+
+/* Where it is, or would be. */
+static uint32_t place_of(const struct sched_slurm *s, uint64_t id)
+{
+	uint32_t low = 0;
+	uint32_t high = s->jobs_n;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (s->jobs[middle]->record.job < id) {
+			low = middle + 1;
+		} else {
+			high = middle;
+		}
+	}
+	return low;
+}
+
+static struct slurm_job *find(const struct sched_slurm *s, uint64_t id)
+{
+	uint32_t at = place_of(s, id);
+
+	return at < s->jobs_n && s->jobs[at]->record.job == id ? s->jobs[at] : NULL;
+}
+
+/* That job, made if there is none. NULL: out of memory, which was said. */
+static struct slurm_job *find_or_add(struct sched_slurm *s, uint64_t id)
+{
+	uint32_t at = place_of(s, id);
+	struct slurm_job *job = find(s, id);
+
+	if (job) {
+		return job;
+	}
+	job = slurm_grow(&s->jobs, s->jobs_n, &s->jobs_cap, sizeof(struct slurm_job *))
+		? calloc(1, sizeof(*job))
+		: NULL;
+	if (job) {
+		memmove(s->jobs + at + 1, s->jobs + at,
+			(s->jobs_n - at) * sizeof(struct slurm_job *));
+		s->jobs[at] = job;
+		s->jobs_n++;
+		job->record.job = id;
+		job->record.by = CORE_BY_NOBODY;
+		job->record.over_wall_ns = clock_wall_ns();
+	}
+	return job;
+}
+
+struct loading {
+	struct sched_slurm *s;
+	const char *directory;
+	struct pawl_err *err;
+	int rv;
+};
+
+static bool load(void *user, const char *name)
+{
+	struct loading *loading = user;
+	struct slurm_record record;
+	struct slurm_job *job;
+	uint8_t *bytes;
+	size_t len_bytes;
+
+	if (strspn(name, "0123456789") != strlen(name)) {
+		return true; /* of a write that was cut off */
+	}
+	loading->rv = slurm_spool_get(loading->directory, name, &bytes, &len_bytes, loading->err);
+	if (loading->rv != 0) {
+		return false;
+	}
+	loading->rv = slurm_record_decode(bytes, len_bytes, &record, loading->err);
+	free(bytes);
+	if (loading->rv != 0) {
+		pawl_err_prefix(loading->err, loading->rv, "%s/%s", loading->directory, name);
+		return false;
+	}
+	job = find_or_add(loading->s, record.job);
+	if (!job) {
+		slurm_record_deinit(&record);
+		loading->rv = pawl_err_set(loading->err, PAWL_ENOMEM, "out of memory");
+		return false;
+	}
+	job->record = record;
+	return true;
+}
+
+int slurm_jobs_load(struct sched_slurm *s, struct pawl_err *err)
+{
+	char directory[SLURM_PATH_MAX];
+	struct loading loading = {.s = s, .directory = directory, .err = err};
+	int rv;
+
+	snprintf(directory, sizeof(directory), "%s/jobs", s->options.spool);
+	rv = slurm_spool_list(directory, load, &loading, err);
+	return rv != 0 ? rv : loading.rv;
+}
+
+/* Ends that were kept for long enough. */
+static void forget_old(struct sched_slurm *s)
+{
+	int64_t now_ns = clock_wall_ns();
+	char path[SLURM_PATH_MAX];
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < s->jobs_n; i++) {
+		struct slurm_job *job = s->jobs[i];
+
+		if (is_alive(job) || now_ns - job->record.over_wall_ns < KEEP_NS) {
+			s->jobs[kept++] = job;
+			continue;
+		}
+		snprintf(path, sizeof(path), "%s/jobs/%" PRIu64, s->options.spool, job->record.job);
+		unlink(path);
+		slurm_record_deinit(&job->record);
+		free(job);
+	}
+	s->jobs_n = kept;
+}
+
+void slurm_jobs_close(struct sched_slurm *s)
+{
+	for (uint32_t i = 0; i < s->jobs_n; i++) {
+		slurm_record_deinit(&s->jobs[i]->record);
+		free(s->jobs[i]);
+	}
+	free(s->jobs);
+}
+
+/* ---- start ---- */
+
+static void touch(struct sched_slurm *s, const struct slurm_job *job)
+{
+	for (uint32_t i = 0; i < job->record.spots_n; i++) {
+		struct pilot *pilot = slurm_pilot_named(s, job->record.spots[i].node);
+
+		if (pilot) {
+			pilot->dirty = true;
+		}
+	}
+	slurm_look_soon(s);
+}
+
+static int make_token(char token[SLURM_TOKEN_CHARS + 1], struct pawl_err *err)
+{
+	uint8_t random[SLURM_TOKEN_CHARS / 2];
+
+	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
+		return pawl_err_sys(err, "random bytes");
+	}
+	for (size_t i = 0; i < sizeof(random); i++) {
+		snprintf(token + 2 * i, 3, "%02x", random[i]);
+	}
+	return 0;
+}
+
+static int describe_spot(struct sched_slurm *s, const struct slurm_start *start,
+	struct slurm_spot *spot, struct pawl_err *err)
+{
+	struct slurm_program program = {0};
+	struct wire_out out = {0};
+	int rv = s->options.describe(s->options.user, start, &program, err);
+
+	if (rv == 0) {
+		slurm_program_encode(&program, &out);
+		rv = out.failed ? pawl_err_set(err, PAWL_ENOMEM, "out of memory") : 0;
+		if (s->options.release) {
+			s->options.release(s->options.user, &program);
+		}
+	}
+	spot->program = out.bytes; /* taken */
+	spot->len_bytes = (uint32_t)out.len_bytes;
+	wire_out_deinit(&program.setup);
+	wire_out_deinit(&program.run);
+	wire_out_deinit(&program.setup_env);
+	wire_out_deinit(&program.env);
+	return rv;
+}
+
+/* Of each node what is to run there. */
+static int describe(struct sched_slurm *s, struct slurm_record *record, struct pawl_err *err)
+{
+	const char **addresses = calloc(record->spots_n, sizeof(*addresses));
+	struct slurm_start start = {.generation = record->generation};
+	int rv = addresses ? make_token(start.token, err)
+			   : pawl_err_set(err, PAWL_ENOMEM, "out of memory");
+
+	for (uint32_t i = 0; rv == 0 && i < record->spots_n; i++) {
+		addresses[i] = slurm_pilot_named(s, record->spots[i].node)->have.address;
+	}
+	for (uint32_t i = 0; rv == 0 && i < record->spots_n; i++) {
+		struct slurm_spot *spot = &record->spots[i];
+		struct vars_place place = {.node = i,
+			.nodes = record->spots_n,
+			.addresses = addresses,
+			.gpus = spot->replicas,
+			.job = record->job};
+
+		start.place = &place;
+		rv = describe_spot(s, &start, spot, err);
+	}
+	free(addresses);
+	return rv;
+}
+
+/* PAWL_ENOENT: a node of it is gone. */
+static int take_place(struct sched_slurm *s, struct slurm_record *record,
+	const struct sched_core *core, const struct core_place *place, struct pawl_err *err)
+{
+	record->spots = calloc(place->n, sizeof(*record->spots));
+	if (!record->spots) {
+		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
+	}
+	record->spots_n = place->n;
+	for (uint32_t i = 0; i < place->n; i++) {
+		const struct core_node *node = core_node_find(core, place->spots[i].node);
+		const struct pilot *pilot = node ? slurm_pilot_named(s, node->offer.name) : NULL;
+
+		if (!pilot || pilot->lost || pilot->leave) {
+			return pawl_err_set(err, PAWL_ENOENT, "node %s is gone",
+				node ? node->offer.name : "of it");
+		}
+		memcpy(record->spots[i].node, pilot->name, sizeof(pilot->name));
+		record->spots[i].replicas = place->spots[i].replicas;
+	}
+	return describe(s, record, err);
+}
+
+/* The start itself; an error is a reason to refuse. */
+static int begin(struct sched_slurm *s, struct slurm_job *job, const struct sched_core *core,
+	uint64_t generation, const struct core_place *place, struct pawl_err *err)
+{
+	struct slurm_record record = {.job = job->record.job,
+		.generation = generation,
+		.stopped = job->record.stopped};
+	int rv = take_place(s, &record, core, place, err);
+
+	rv = rv == 0 ? save(s, &record, err) : rv;
+	if (rv != 0) {
+		slurm_record_deinit(&record);
+		return rv;
+	}
+	slurm_record_deinit(&job->record);
+	*job = (struct slurm_job){.record = record};
+	touch(s, job);
+	return 0;
+}
+
+void slurm_jobs_start(struct sched_slurm *s, const struct sched_core *core, uint64_t id,
+	uint64_t generation, const struct core_place *place)
+{
+	struct slurm_job *job = find_or_add(s, id);
+	struct pawl_err err = {0};
+
+	if (!job) {
+		return; /* the core asks again */
+	}
+	if (generation <= job->record.stopped) {
+		if (!is_alive(job)) { /* else it is ending, which will be told */
+			slurm_tell_job(s, CORE_ENDED, job, generation);
+		}
+	} else if (generation == job->refused) {
+		slurm_tell_job(s, CORE_REFUSED, job, generation);
+	} else if (is_alive(job)) {
+		if (job->told_runs) { /* else that will be told */
+			slurm_tell_job(s, CORE_RUNS, job, job->record.generation);
+		}
+	} else if (begin(s, job, core, generation, place, &err) != 0) {
+		log_line(LOG_WARNING, "slurm: job %" PRIu64 " is not started: %s", id, err.msg);
+		job->refused = generation;
+		slurm_tell_job(s, CORE_REFUSED, job, generation);
+	}
+}
+
+void slurm_jobs_rescale(struct sched_slurm *s, uint64_t id, uint64_t generation)
+{
+	struct slurm_job *job = find_or_add(s, id);
+
+	if (!job || generation <= job->record.stopped || generation < job->record.generation) {
+		return;
+	}
+	slurm_tell_job(s, is_alive(job) ? CORE_REFUSED : CORE_ENDED, job, generation);
+}
+
+void slurm_jobs_stop(struct sched_slurm *s, uint64_t id, uint64_t generation, int64_t grace_ns)
+{
+	struct slurm_job *job = find_or_add(s, id);
+	struct pawl_err err = {0};
+
+	if (!job) {
+		return;
+	}
+	if (generation > job->record.stopped) {
+		job->record.stopped = generation;
+	}
+	if (is_alive(job) && job->record.generation <= generation) {
+		if (!job->record.told || grace_ns < job->record.grace_ns) {
+			job->record.grace_ns = grace_ns;
+		}
+		job->record.told = true;
+		touch(s, job);
+	}
+	if (save(s, &job->record, &err) != 0) {
+		log_line(LOG_ERROR, "slurm: %s", err.msg);
+	}
+	if (!is_alive(job)) {
+		slurm_tell_job(s, CORE_ENDED, job, generation);
+	}
+}
+
+/* ---- what becomes of them ---- */
+
+/* How the parts of a job are. */
+struct tally {
+	uint32_t alive;
+	uint32_t running;  /* or ended well */
+	bool failed;       /* one ended badly, and was not told to */
+	bool node;         /* one went with its node */
+	bool told;         /* one ended as it was told */
+	int32_t exit_code; /* the first that is not 0, of one that was not told if there is one */
+};
+
+static const struct slurm_have_part *find_part(const struct pilot *pilot,
+	const struct slurm_record *record)
+{
+	for (uint32_t i = 0; i < pilot->have.parts_n; i++) {
+		if (pilot->have.parts[i].job == record->job &&
+			pilot->have.parts[i].generation == record->generation) {
+			return &pilot->have.parts[i];
+		}
+	}
+	return NULL;
+}
+
+static void count_end(struct tally *tally, const struct slurm_have_part *part)
+{
+	bool own = part->why == SLURM_BY_ITSELF;
+
+	tally->running += own && part->exit_code == 0;
+	tally->node = tally->node || part->why == SLURM_BY_NODE;
+	tally->told = tally->told || part->why == SLURM_BY_WANT;
+	if (part->exit_code != 0 && (tally->exit_code == 0 || (own && !tally->failed))) {
+		tally->exit_code = part->exit_code;
+	}
+	tally->failed = tally->failed || (own && part->exit_code != 0);
+}
+
+static struct tally count(struct sched_slurm *s, const struct slurm_record *record)
+{
+	struct tally tally = {0};
+
+	for (uint32_t i = 0; i < record->spots_n; i++) {
+		const struct pilot *pilot = slurm_pilot_named(s, record->spots[i].node);
+		const struct slurm_have_part *part = pilot ? find_part(pilot, record) : NULL;
+
+		if (part && part->state == SLURM_ENDED) {
+			count_end(&tally, part);
+			continue;
+		}
+		tally.node = tally.node || !pilot || pilot->lost;
+		tally.alive += pilot && !pilot->empty;
+		tally.running += part && part->state == SLURM_RUNNING;
+	}
+	return tally;
+}
+
+/* Nothing of it is left. */
+static void finish(struct sched_slurm *s, struct slurm_job *job, const struct tally *tally)
+{
+	struct slurm_record *record = &job->record;
+	struct slurm_record over = *record;
+	struct pawl_err err = {0};
+
+	over.over = true;
+	over.stopped = record->stopped > record->generation ? record->stopped : record->generation;
+	over.exit_code = tally->exit_code;
+	over.over_wall_ns = clock_wall_ns();
+	over.by = tally->failed ? CORE_BY_ITSELF
+		: job->bereaved ? CORE_BY_NODE
+		: tally->told   ? CORE_BY_US
+				: CORE_BY_ITSELF;
+	if (save(s, &over, &err) != 0) {
+		if (!job->unsaved) {
+			log_line(LOG_ERROR, "slurm: the end of job %" PRIu64 " waits: %s",
+				record->job, err.msg);
+		}
+		job->unsaved = true; /* and is told once it is stored */
+		return;
+	}
+	*record = over;
+	slurm_tell_job(s, CORE_ENDED, job, record->generation);
+	touch(s, job);
+}
+
+void slurm_jobs_look(struct sched_slurm *s)
+{
+	if (!s->ready) {
+		return; /* who is lost is not known yet */
+	}
+	for (uint32_t i = 0; i < s->jobs_n; i++) {
+		struct slurm_job *job = s->jobs[i];
+		struct tally tally;
+
+		if (!is_alive(job)) {
+			continue;
+		}
+		tally = count(s, &job->record);
+		job->bereaved = job->bereaved || tally.node;
+		if (!job->failing && (tally.failed || tally.node)) {
+			job->failing = true; /* who is left cannot go on alone */
+			touch(s, job);
+		}
+		if (tally.alive == 0) {
+			finish(s, job, &tally);
+		} else if (!job->told_runs && tally.running == job->record.spots_n) {
+			job->told_runs = true;
+			slurm_tell_job(s, CORE_RUNS, job, job->record.generation);
+		}
+	}
+}
+
+/* ---- what is told of them ---- */
+
+bool slurm_jobs_on(const struct sched_slurm *s, const struct pilot *pilot)
+{
+	for (uint32_t j = 0; j < s->jobs_n; j++) {
+		const struct slurm_record *record = &s->jobs[j]->record;
+
+		for (uint32_t i = 0; i < record->spots_n && is_alive(s->jobs[j]); i++) {
+			if (strcmp(record->spots[i].node, pilot->name) == 0) {
+				return true;
+			}
+		}
+	}
+	return false;
+}
+
+static void put_part(const struct slurm_job *job, const struct slurm_spot *spot,
+	struct slurm_want_part *part)
+{
+	*part = (struct slurm_want_part){.job = job->record.job,
+		.generation = job->record.generation,
+		.slots = spot->replicas,
+		.stop = job->record.told || job->failing,
+		.grace_ns = job->failing ? 0 : job->record.grace_ns,
+		.program = spot->program,
+		.len_bytes = spot->len_bytes};
+}
+
+bool slurm_jobs_want(const struct sched_slurm *s, const struct pilot *pilot,
+	struct slurm_want *want)
+{
+	want->parts = calloc(SLURM_PARTS_MAX, sizeof(*want->parts));
+	want->parts_n = 0;
+	for (uint32_t j = 0; want->parts && j < s->jobs_n; j++) {
+		const struct slurm_record *record = &s->jobs[j]->record;
+
+		for (uint32_t i = 0; i < record->spots_n && is_alive(s->jobs[j]); i++) {
+			if (strcmp(record->spots[i].node, pilot->name) == 0 &&
+				want->parts_n < SLURM_PARTS_MAX) {
+				put_part(s->jobs[j], &record->spots[i],
+					&want->parts[want->parts_n++]);
+			}
+		}
+	}
+	return want->parts != NULL;
+}
+
+void slurm_jobs_tell_all(struct sched_slurm *s)
+{
+	forget_old(s);
+	for (uint32_t j = 0; j < s->jobs_n; j++) {
+		if (s->jobs[j]->record.over) {
+			slurm_tell_job(s, CORE_ENDED, s->jobs[j], s->jobs[j]->record.generation);
+		}
+	}
+	slurm_tell(s, CORE_LISTED);
+}
+
+const struct core_run *slurm_jobs_list(struct sched_slurm *s, uint32_t *n)
+{
+	free(s->runs);
+	*n = 0;
+	s->runs = calloc(s->jobs_n > 0 ? s->jobs_n : 1, sizeof(*s->runs));
+	for (uint32_t j = 0; s->runs && j < s->jobs_n; j++) {
+		const struct slurm_job *job = s->jobs[j];
+
+		if (is_alive(job)) {
+			s->runs[(*n)++] = (struct core_run){.job = job->record.job,
+				.generation = job->record.generation,
+				.runs = job->told_runs};
+		}
+	}
+	return s->runs;
+}

@@ -1,0 +1,281 @@
+/* fork, exec, and an end for all that came of it: see slurm_keep.h.
+ */
+#include "sched/slurm_keep.h"
+
+#include "base/err.h"
+#include "base/log.h"
+#include "sched/slurm_form.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EXIT_NOT_EXECUTABLE 126 /* as shells have it */
+#define EXIT_NOT_FOUND      127
+#define EXIT_KILLED         (128 + SIGKILL)
+#define SWEEP_NS            10000000L /* between two looks for what does not die */
+
+/* Into the part's log, which stderr is by then. */
+static void say(const char *what, const char *name)
+{
+	int sys = errno;
+
+	log_line(LOG_ERROR, "%s %s: %s", what, name, strerror(sys));
+	errno = sys;
+}
+
+/* ---- what is left ---- */
+
+/* The parent of a process; 0: it is gone. */
+static pid_t parent_of(const char *pid)
+{
+	char path[64];
+	char text[512];
+	const char *end;
+	int parent = 0;
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0) {
+		return 0;
+	}
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	end = strrchr(text, ')'); /* the program's name may have any character */
+	if (!end || sscanf(end + 1, " %*c %d", &parent) != 1) {
+		return 0;
+	}
+	return parent;
+}
+
+bool slurm_keep_strays(const pid_t *kept, uint32_t kept_n)
+{
+	DIR *all = opendir("/proc");
+	struct dirent *entry;
+	bool any = false;
+
+	while (all && (entry = readdir(all)) != NULL) {
+		pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
+		bool is_kept = pid <= 0 || parent_of(entry->d_name) != getpid();
+
+		for (uint32_t i = 0; i < kept_n && !is_kept; i++) {
+			is_kept = kept[i] == pid;
+		}
+		if (!is_kept) {
+			any = true;
+			kill(pid, SIGKILL);
+		}
+	}
+	if (all) {
+		closedir(all);
+	}
+	return any;
+}
+
+/* All descendants: who loses its parent becomes our child, and is killed next. */
+static void sweep(void)
+{
+	const struct timespec pause = {.tv_nsec = SWEEP_NS};
+
+	for (;;) {
+		slurm_keep_strays(NULL, 0);
+		while (waitpid(-1, NULL, WNOHANG) > 0) {
+		}
+		if (waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD) {
+			return;
+		}
+		nanosleep(&pause, NULL);
+	}
+}
+
+/* ---- the program ---- */
+
+static _Noreturn void become(char *const *argv, char *const *env, pid_t parent)
+{
+	struct sigaction plain = {.sa_handler = SIG_DFL};
+	sigset_t none;
+
+	setpgid(0, 0);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	sigaction(SIGPIPE, &plain, NULL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	if (getppid() != parent) {
+		_exit(EXIT_KILLED);
+	}
+	close_range(3, ~0u, 0);
+	execvpe(argv[0], argv, env);
+	say("run", argv[0]);
+	_exit(errno == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE);
+}
+
+static int status_of(int status)
+{
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* Whether the program is over; reaps whoever is. */
+static bool reap(pid_t program, int *code)
+{
+	bool over = false;
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		if (pid == program) {
+			over = true;
+			*code = status_of(status);
+		}
+	}
+	return over;
+}
+
+/* Runs it to its end. */
+static int run(char *const *argv, char *const *env, const sigset_t *watched)
+{
+	pid_t self = getpid();
+	pid_t program = fork();
+	int code = EXIT_KILLED;
+
+	if (program == 0) {
+		become(argv, env, self);
+	}
+	if (program < 0) {
+		say("fork", argv[0]);
+		return EXIT_NOT_EXECUTABLE;
+	}
+	setpgid(program, program); /* whoever comes first */
+	while (!reap(program, &code)) {
+		int got = sigwaitinfo(watched, NULL);
+
+		if (got == SIGTERM) {
+			kill(-program, SIGTERM);
+		} else if (got == SIGUSR1) {
+			sweep();
+			_exit(EXIT_KILLED);
+		}
+	}
+	return code;
+}
+
+/* ---- the keeper ---- */
+
+static bool in_list(char *const *list, const char *text, size_t len)
+{
+	for (uint32_t i = 0; list[i]; i++) {
+		if (strncmp(list[i], text, len) == 0 && list[i][len] == '=') {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* set over base, without what Slurm says of the pilot: it is not so of the job. */
+static char **merge_env(char *const *base, char *const *set)
+{
+	size_t n = 0;
+	char **env;
+
+	while (base[n]) {
+		n++;
+	}
+	env = calloc(n + SLURM_WORDS_MAX + 1, sizeof(*env));
+	n = 0;
+	for (uint32_t i = 0; env && base[i]; i++) {
+		bool slurm = strncmp(base[i], "SLURM", 5) == 0 &&
+			strncmp(base[i], "SLURM_CONF=", 11) != 0;
+
+		if (!slurm && !in_list(set, base[i], strcspn(base[i], "="))) {
+			env[n++] = base[i];
+		}
+	}
+	for (uint32_t i = 0; env && set[i]; i++) {
+		env[n++] = set[i];
+	}
+	return env;
+}
+
+/* Standard streams: nothing, and the log. */
+static bool open_streams(const char *log)
+{
+	int in = open("/dev/null", O_RDONLY);
+	int out = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+
+	if (out < 0) {
+		say("log", log);
+	}
+	return in >= 0 && out >= 0 && dup2(in, STDIN_FILENO) >= 0 &&
+		dup2(out, STDOUT_FILENO) >= 0 && dup2(out, STDERR_FILENO) >= 0;
+}
+
+static _Noreturn void keep(const struct slurm_words *words, char *const *base_env, int started,
+	pid_t parent)
+{
+	char **setup_env = merge_env(base_env, words->setup_env);
+	char **env = merge_env(base_env, words->env);
+	sigset_t watched;
+	int code = 0;
+
+	sigemptyset(&watched);
+	sigaddset(&watched, SIGCHLD);
+	sigaddset(&watched, SIGTERM);
+	sigaddset(&watched, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &watched, NULL);
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	prctl(PR_SET_PDEATHSIG, SIGUSR1);
+	if (getppid() != parent || !env || !setup_env || !open_streams(words->log)) {
+		_exit(EXIT_NOT_EXECUTABLE);
+	}
+	dup2(started, 3);
+	close_range(4, ~0u, 0);
+	fcntl(3, F_SETFD, FD_CLOEXEC);
+	if (chdir(words->cwd) != 0) {
+		say("enter", words->cwd);
+		_exit(EXIT_NOT_EXECUTABLE);
+	}
+	if (words->setup[0]) {
+		code = run(words->setup, setup_env, &watched);
+		sweep();
+	}
+	if (code == 0 && write(3, "", 1) == 1) {
+		code = run(words->run, env, &watched);
+		sweep();
+	}
+	_exit(code);
+}
+
+int slurm_keep(const struct slurm_words *words, char *const *base_env, pid_t *pid, int *started,
+	struct pawl_err *err)
+{
+	pid_t parent = getpid();
+	int ends[2];
+	pid_t child;
+
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+		return pawl_err_sys(err, "make a pipe");
+	}
+	child = fork();
+	if (child == 0) {
+		keep(words, base_env, ends[1], parent);
+	}
+	close(ends[1]);
+	if (child < 0) {
+		close(ends[0]);
+		return pawl_err_sys(err, "fork");
+	}
+	*pid = child;
+	*started = ends[0];
+	return 0;
+}

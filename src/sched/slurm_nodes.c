@@ -1,0 +1,242 @@
+/* Pilots that have come: what they have, what is wanted of them, and when nothing is left of one.
+ */
+#include "sched/slurm_impl.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "sched/slurm_pilot.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEEP_NS (86400 * NS_PER_S) /* that a pilot that is gone is known */
+struct pilot *slurm_pilot_named(struct sched_slurm *s, const char *name)
+{
+	for (uint32_t i = 0; i < s->pilots_n; i++) {
+		if (strcmp(s->pilots[i].name, name) == 0) {
+			return &s->pilots[i];
+		}
+	}
+	return NULL;
+}
+
+static bool see_pilot(void *user, const char *name)
+{
+	struct sched_slurm *s = user;
+	struct pilot *pilot;
+
+	if (strlen(name) >= CORE_NAME_MAX || slurm_pilot_named(s, name) ||
+		!slurm_grow(&s->pilots, s->pilots_n, &s->pilots_cap, sizeof(*s->pilots))) {
+		return true;
+	}
+	pilot = &s->pilots[s->pilots_n];
+	*pilot = (struct pilot){.pool = SLURM_NO_POOL, .dirty = true};
+	snprintf(pilot->name, sizeof(pilot->name), "%s", name);
+	snprintf(pilot->directory, sizeof(pilot->directory), "%s/pilots/%s", s->options.spool,
+		name);
+	pilot->came_ns = pilot->heard_ns = clock_mono_ns();
+	if (slurm_spool_newest(pilot->directory, "want", &pilot->want, NULL) == 0) {
+		s->pilots_n++;
+	}
+	return true;
+}
+
+/* What it has, if that is new. */
+static void read_have(struct pilot *pilot, int64_t now_ns)
+{
+	struct pawl_err err = {0};
+	struct slurm_have have;
+	uint64_t number;
+	uint8_t *bytes;
+	size_t len_bytes;
+	char name[32];
+
+	if (slurm_spool_newest(pilot->directory, "have", &number, &err) != 0 ||
+		number <= pilot->number) {
+		return;
+	}
+	snprintf(name, sizeof(name), "have.%016" PRIx64, number);
+	if (slurm_spool_get(pilot->directory, name, &bytes, &len_bytes, &err) != 0) {
+		return; /* there is a newer one: the next look sees it */
+	}
+	if (slurm_have_decode(bytes, len_bytes, &have, &err) != 0) {
+		log_line(LOG_ERROR, "slurm: %s/%s: %s", pilot->directory, name, err.msg);
+	} else {
+		free(pilot->have.parts);
+		pilot->have = have;
+		pilot->heard_ns = now_ns;
+	}
+	pilot->number = number;
+	free(bytes);
+}
+
+static void tell_comes(struct sched_slurm *s, struct pilot *pilot)
+{
+	const struct core_pool *pool = &s->options.pools[pilot->pool].pool;
+	struct telling *telling = slurm_tell(s, CORE_NODE_COMES);
+	struct asked *asked = &s->asked[pilot->pool];
+
+	if (!telling) {
+		return;
+	}
+	snprintf(telling->offer.name, sizeof(telling->offer.name), "%s", pilot->name);
+	snprintf(telling->offer.pool, sizeof(telling->offer.pool), "%s", pool->name);
+	telling->offer.type = pool->type;
+	telling->offer.slots = pool->slots;
+	telling->offer.price = pool->price;
+	telling->offer.spot = pool->spot;
+	asked->n -= asked->n > 0 && !pilot->told_comes;
+	pilot->told_comes = true;
+	asked->waits[0] = '\0';
+}
+
+static void tell_states(struct sched_slurm *s, struct pilot *pilot)
+{
+	struct telling *telling;
+
+	if (pilot->have.state == SLURM_PILOT_GOING && !pilot->told_goes) {
+		telling = slurm_tell(s, CORE_NODE_GOES);
+		if (telling) {
+			snprintf(telling->name, sizeof(telling->name), "%s", pilot->name);
+			telling->event.deadline_ns = pilot->goes_at_ns;
+			pilot->told_goes = true;
+		}
+	}
+	if (pilot->drained != pilot->told_drained && !pilot->told_goes) {
+		slurm_tell_node(s, pilot->name, pilot->drained ? CORE_NODE_DRAIN : CORE_NODE_BACK);
+		pilot->told_drained = pilot->drained;
+	}
+}
+
+void slurm_pilot_lose(struct sched_slurm *s, struct pilot *pilot, bool empty)
+{
+	pilot->lost = true;
+	if (empty && !pilot->empty) {
+		pilot->empty = true;
+		pilot->empty_ns = clock_mono_ns();
+		slurm_look_soon(s);
+	}
+	if (!pilot->told_gone) {
+		pilot->told_gone = true;
+		slurm_tell_node(s, pilot->name, CORE_NODE_GONE);
+	}
+}
+
+void slurm_pilot_end(struct pilot *pilot)
+{
+	pilot->dirty = pilot->dirty || !pilot->leave;
+	pilot->leave = true;
+}
+
+static void look_at(struct sched_slurm *s, struct pilot *pilot, int64_t now_ns)
+{
+	bool went = pilot->have.state == SLURM_PILOT_GOING;
+
+	read_have(pilot, now_ns);
+	if (pilot->have.state == SLURM_PILOT_GOING && !went) {
+		pilot->goes_at_ns = s->options.now_ns(s->options.user) + pilot->have.left_ns;
+	}
+	if (pilot->have.state == SLURM_PILOT_LEFT && !pilot->empty) {
+		slurm_pilot_lose(s, pilot, true);
+	}
+	if (pilot->lost || pilot->pool == SLURM_NO_POOL || pilot->number == 0) {
+		return;
+	}
+	if (!pilot->told_comes && !pilot->leave) {
+		tell_comes(s, pilot);
+	}
+	if (pilot->told_comes) {
+		tell_states(s, pilot);
+	}
+}
+
+static void forget_old(struct sched_slurm *s, int64_t now_ns)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < s->pilots_n; i++) {
+		struct pilot *pilot = &s->pilots[i];
+
+		if (pilot->empty && now_ns - pilot->empty_ns >= KEEP_NS &&
+			!slurm_jobs_on(s, pilot)) {
+			slurm_spool_remove(pilot->directory);
+			free(pilot->have.parts);
+		} else {
+			s->pilots[kept++] = *pilot;
+		}
+	}
+	s->pilots_n = kept;
+}
+
+void slurm_nodes_look(struct sched_slurm *s, int64_t now_ns)
+{
+	char directory[SLURM_PATH_MAX];
+	struct pawl_err err = {0};
+
+	snprintf(directory, sizeof(directory), "%s/pilots", s->options.spool);
+	if (slurm_spool_list(directory, see_pilot, s, &err) != 0) {
+		log_line(LOG_ERROR, "slurm: %s", err.msg);
+		for (uint32_t i = 0; i < s->pilots_n; i++) {
+			s->pilots[i].heard_ns = now_ns; /* it may be us who hear nothing */
+		}
+	}
+	for (uint32_t i = 0; i < s->pilots_n; i++) {
+		look_at(s, &s->pilots[i], now_ns);
+	}
+	forget_old(s, now_ns);
+}
+
+static void write_want(struct sched_slurm *s, struct pilot *pilot)
+{
+	struct slurm_want want = {.leave = pilot->leave};
+	struct wire_out out = {0};
+	struct pawl_err err = {0};
+
+	want.slots = pilot->pool != SLURM_NO_POOL ? s->options.pools[pilot->pool].pool.slots : 0;
+	if (!slurm_jobs_want(s, pilot, &want)) {
+		return;
+	}
+	slurm_want_encode(&want, &out);
+	if (slurm_spool_put_newer(pilot->directory, "want", pilot->want + 1, &out, &err) == 0) {
+		pilot->want++;
+		pilot->dirty = false;
+	} else {
+		log_line(LOG_ERROR, "slurm: %s", err.msg);
+	}
+	wire_out_deinit(&out);
+	free(want.parts);
+}
+
+void slurm_nodes_write(struct sched_slurm *s)
+{
+	for (uint32_t i = 0; i < s->pilots_n && s->ready; i++) {
+		if (s->pilots[i].dirty && !s->pilots[i].empty) {
+			write_want(s, &s->pilots[i]);
+		}
+	}
+}
+
+void slurm_nodes_tell_all(struct sched_slurm *s)
+{
+	for (uint32_t i = 0; i < s->pilots_n; i++) {
+		struct pilot *pilot = &s->pilots[i];
+
+		if (pilot->lost) {
+			slurm_tell_node(s, pilot->name, CORE_NODE_GONE);
+		} else if (pilot->told_comes) {
+			tell_comes(s, pilot);
+		}
+	}
+}
+
+void slurm_nodes_close(struct sched_slurm *s)
+{
+	for (uint32_t i = 0; i < s->pilots_n; i++) {
+		free(s->pilots[i].have.parts);
+	}
+	free(s->pilots);
+	free(s->queue);
+}

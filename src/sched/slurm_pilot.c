@@ -1,0 +1,298 @@
+/* What is wanted, and what is, again and again: see slurm_pilot.h.
+ *
+ * Each look: the newest want is read; what is not there is started, what is not wanted is ended;
+ * have is written if it has changed, or to show that this is alive. Only then the alarm, which
+ * would end the process, is set anew: it also fires in a call that hangs on a dead file server.
+ */
+#include "sched/slurm_pilot.h"
+
+#include "base/address.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "sched/slurm_parts.h"
+#include "sched/slurm_spool.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LOOK_NS (250 * NS_PER_MS)
+#define BEATS   6 /* of have, in fence_ns */
+
+struct pilot {
+	const struct slurm_pilot_options *options;
+	struct loop *loop;
+	struct loop_source signals; /* a signalfd */
+	struct loop_timer look;
+	char directory[SLURM_PATH_MAX]; /* in the spool */
+	struct slurm_have have;         /* but for its parts */
+	struct slurm_parts parts;
+	uint64_t want;      /* number of the newest seen */
+	uint64_t number;    /* of the have that was written last */
+	int64_t goes_at_ns; /* have.state is going: when it is gone */
+	int64_t written_ns; /* when have was, last */
+	int rv;             /* of the run */
+	struct pawl_err *err;
+};
+
+/* ---- what it says ---- */
+
+static int write_have(struct pilot *p, int64_t now_ns)
+{
+	struct wire_out out = {0};
+	int rv;
+
+	p->have.left_ns = p->goes_at_ns > now_ns ? p->goes_at_ns - now_ns : 0;
+	p->have.parts = calloc(p->parts.n > 0 ? p->parts.n : 1, sizeof(*p->have.parts));
+	if (!p->have.parts) {
+		return pawl_err_set(p->err, PAWL_ENOMEM, "out of memory");
+	}
+	p->have.parts_n = p->parts.n;
+	for (uint32_t i = 0; i < p->parts.n; i++) {
+		p->have.parts[i] = p->parts.all[i]->have;
+	}
+	slurm_have_encode(&p->have, &out);
+	rv = slurm_spool_put_newer(p->directory, "have", p->number + 1, &out, p->err);
+	wire_out_deinit(&out);
+	free(p->have.parts);
+	p->have.parts = NULL;
+	if (rv == 0) {
+		p->number++;
+		p->written_ns = now_ns;
+		p->parts.changed = false;
+	}
+	return rv;
+}
+
+/* ---- what is wanted ---- */
+
+static void leave(struct pilot *p)
+{
+	int64_t wait_ns = p->options->kill_wait_ns;
+
+	if (p->parts.leaving) {
+		return;
+	}
+	p->have.state = SLURM_PILOT_GOING;
+	p->goes_at_ns = clock_mono_ns() + wait_ns;
+	p->parts.changed = true;
+	slurm_parts_leave(&p->parts, wait_ns - wait_ns / 4); /* before Slurm kills us, too */
+}
+
+/* PAWL_ENOENT: the engine has given this pilot up. */
+static int read_want(struct pilot *p)
+{
+	struct slurm_want want;
+	uint64_t number;
+	uint8_t *bytes;
+	size_t len_bytes;
+	char name[32];
+	int rv = slurm_spool_newest(p->directory, "want", &number, p->err);
+
+	if (rv != 0 || number <= p->want) {
+		return rv;
+	}
+	snprintf(name, sizeof(name), "want.%016llx", (unsigned long long)number);
+	rv = slurm_spool_get(p->directory, name, &bytes, &len_bytes, p->err);
+	if (rv == PAWL_ENOENT) {
+		return 0; /* there is a newer one: the next look sees it */
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	rv = slurm_want_decode(bytes, len_bytes, &want, p->err);
+	if (rv == 0) {
+		p->want = number;
+		slurm_parts_apply(&p->parts, &want);
+		if (want.leave) {
+			leave(p);
+		}
+		free(want.parts);
+	}
+	free(bytes);
+	return rv;
+}
+
+static void stop(struct pilot *p, int rv)
+{
+	p->rv = rv;
+	loop_stop(p->loop);
+}
+
+/* True: it has said its last word. */
+static bool settle(struct pilot *p, int64_t now_ns, int *rv)
+{
+	bool last = p->parts.leaving && slurm_parts_alive(&p->parts) == 0;
+
+	if (last) {
+		p->have.state = SLURM_PILOT_LEFT;
+		p->parts.changed = true;
+	}
+	if (p->parts.changed || now_ns >= p->written_ns + p->options->fence_ns / BEATS) {
+		*rv = write_have(p, now_ns);
+	}
+	return last && *rv == 0;
+}
+
+static void look(struct pilot *p)
+{
+	int64_t now_ns = clock_mono_ns();
+	int rv;
+
+	slurm_parts_look(&p->parts, now_ns);
+	rv = read_want(p);
+	if (rv == PAWL_ENOENT) {
+		log_line(LOG_ERROR, "%s is not there any more: this pilot was given up",
+			p->directory);
+		stop(p, 0);
+		return;
+	}
+	if (rv == 0 && settle(p, now_ns, &rv)) {
+		stop(p, 0);
+		return;
+	}
+	if (rv == 0) {
+		alarm((unsigned)(p->options->fence_ns / NS_PER_S));
+	} else {
+		log_line(LOG_WARNING, "%s", p->err->msg);
+	}
+	loop_timer_start(p->loop, &p->look, now_ns + LOOK_NS);
+}
+
+static void on_look(struct loop_timer *timer)
+{
+	look(timer->user);
+}
+
+static void on_signal(struct loop_source *source, uint32_t events)
+{
+	struct pilot *p = source->user;
+	struct signalfd_siginfo info;
+
+	while (read(source->fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		if (info.ssi_signo == SIGUSR1 && p->have.state == SLURM_PILOT_UP) {
+			p->have.state = SLURM_PILOT_GOING;
+			p->goes_at_ns = clock_mono_ns() + p->options->notice_ns;
+			p->parts.changed = true;
+		} else if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT) {
+			leave(p);
+		}
+	}
+	loop_timer_start(p->loop, &p->look, clock_mono_ns());
+}
+
+/* ---- who it is ---- */
+
+static bool read_number(const char *name, uint64_t *number)
+{
+	const char *text = getenv(name);
+	char *end;
+
+	if (!text || *text < '0' || *text > '9') {
+		return false;
+	}
+	*number = strtoull(text, &end, 10);
+	return *end == '\0';
+}
+
+static int learn(struct pilot *p)
+{
+	const char *host = getenv("SLURMD_NODENAME");
+	const char *submitted = getenv("SLURM_SUBMIT_HOST");
+	uint64_t restart = 0;
+	char name[CORE_NAME_MAX];
+
+	read_number("SLURM_RESTART_COUNT", &restart);
+	if (!read_number("SLURM_JOB_ID", &p->have.slurm_job) || !host ||
+		strlen(host) >= CORE_NAME_MAX || host[0] == '.' || strchr(host, '/')) {
+		return pawl_err_set(p->err, PAWL_EINVAL,
+			"this is no Slurm job: SLURM_JOB_ID and SLURMD_NODENAME are needed; "
+			"pawl sched --engine slurm starts pilots itself");
+	}
+	p->have.restart = (uint32_t)restart;
+	snprintf(p->have.host, sizeof(p->have.host), "%s", host);
+	slurm_pilot_name(name, &p->have);
+	snprintf(p->directory, sizeof(p->directory), "%s/pilots/%s", p->options->spool, name);
+	if (address_find(submitted ? submitted : host, p->have.address, NULL) != 0) {
+		snprintf(p->have.address, sizeof(p->have.address), "%s", host);
+	}
+	log_set_name("pilot");
+	log_line(LOG_INFO, "%s, on %s", name, p->have.address);
+	return 0;
+}
+
+static int enter(struct pilot *p)
+{
+	struct stat st;
+
+	if (stat(p->options->spool, &st) != 0) {
+		return pawl_err_sys(p->err, "%s: it must be a directory that all nodes see: %s",
+			p->options->spool, p->have.host);
+	}
+	if (st.st_uid != geteuid() || (st.st_mode & 077) != 0) {
+		return pawl_err_set(p->err, PAWL_EINVAL, "%s is not of this user alone",
+			p->options->spool);
+	}
+	if (mkdir(p->directory, 0700) != 0) { /* never twice: it would be another one's */
+		return pawl_err_sys(p->err, "make %s", p->directory);
+	}
+	return write_have(p, clock_mono_ns());
+}
+
+/* Before anything is started. SIGALRM is left as it is: it ends the process. */
+static int take_signals(struct pilot *p)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGUSR1);
+	sigaddset(&set, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	p->signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (p->signals.fd < 0) {
+		return pawl_err_sys(p->err, "receive signals");
+	}
+	return loop_add(p->loop, &p->signals, EPOLLIN, p->err);
+}
+
+int slurm_pilot_run(const struct slurm_pilot_options *options, struct pawl_err *err)
+{
+	struct pawl_err own = {0};
+	struct pilot p = {.options = options, .err = &own};
+	int rv;
+
+	p.signals = (struct loop_source){.fd = -1, .ready = on_signal, .user = &p};
+	p.look = (struct loop_timer){.fired = on_look, .user = &p};
+	alarm((unsigned)(options->fence_ns / NS_PER_S));
+	rv = learn(&p);
+	rv = rv == 0 ? loop_open(&p.loop, &own) : rv;
+	rv = rv == 0 ? take_signals(&p) : rv;
+	rv = rv == 0 ? enter(&p) : rv;
+	if (rv == 0) {
+		look(&p);
+		rv = loop_run(p.loop, &own);
+	}
+	rv = rv == 0 ? p.rv : rv;
+	alarm(0);
+	slurm_parts_deinit(&p.parts); /* what lives dies with this process */
+	if (p.signals.fd >= 0) {
+		close(p.signals.fd);
+	}
+	loop_close(p.loop);
+	if (rv != 0 && err) {
+		*err = own;
+	}
+	return rv;
+}

@@ -1,0 +1,133 @@
+/* Command lines and variables: see slurm_program.h. */
+#include "sched/slurm_program.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PORT_FIRST 20000u /* below those that Linux gives away by itself */
+#define PORTS      10000u
+#define GRACE_PART 0.85 /* of it is for the ranks; the rest for what `pawl run` makes durable */
+
+__attribute__((format(printf, 2, 3))) static void put(struct wire_out *list, const char *fmt, ...)
+{
+	char *text;
+	va_list args;
+
+	va_start(args, fmt);
+	if (vasprintf(&text, fmt, args) < 0) {
+		list->failed = true;
+	} else {
+		wire_put_raw(list, text, strlen(text) + 1);
+		free(text);
+	}
+	va_end(args);
+}
+
+/* A script is one word of its shell's command line, as its user wrote it. */
+static void put_script(struct wire_out *list, const char *script)
+{
+	put(list, "/bin/bash");
+	put(list, "-c");
+	put(list, "%s", script);
+}
+
+static void put_run(struct wire_out *list, const struct slurm_launch *launch)
+{
+	for (uint32_t i = 0; launch->words && launch->words[i]; i++) {
+		put(list, "%s", launch->words[i]);
+	}
+	if (!launch->words) {
+		put_script(list, launch->spec->run);
+	}
+}
+
+/* Another one each start, so that what is left of one before is not met. */
+static uint32_t port_of(const struct slurm_start *start)
+{
+	return PORT_FIRST +
+		(uint32_t)(strtoul(start->token + SLURM_TOKEN_CHARS - 8, NULL, 16) % PORTS);
+}
+
+static void put_ranks(struct wire_out *list, const struct slurm_launch *launch,
+	const struct slurm_start *start)
+{
+	const struct vars_place *place = start->place;
+
+	put(list, "%s", launch->pawl);
+	put(list, "run");
+	put(list, "-n");
+	put(list, "%u", place->gpus);
+	put(list, "--max-restarts");
+	put(list, "0"); /* the scheduler starts it again, where it is worth most then */
+	put(list, "--grace");
+	put(list, "%.3f", (double)launch->grace_ns / NS_PER_S * GRACE_PART);
+	put(list, "--job");
+	put(list, "%s", launch->task);
+	if (place->nodes > 1) {
+		put(list, "--nnodes");
+		put(list, "%u", place->nodes);
+		put(list, "--node-rank");
+		put(list, "%u", place->node);
+		put(list, "--rendezvous");
+		put(list, strchr(place->addresses[0], ':') ? "[%s]:%u" : "%s:%u",
+			place->addresses[0], port_of(start));
+	}
+	put(list, "--no-python");
+	put_run(list, launch);
+}
+
+static void put_env(struct wire_out *set, const struct slurm_launch *launch,
+	const struct slurm_start *start, enum vars_phase phase)
+{
+	struct vars_place place = *start->place;
+
+	place.task = launch->task;
+	place.cluster = launch->cluster;
+	place.engine = "slurm";
+	for (uint32_t i = 0; launch->env && launch->env[i]; i++) {
+		put(set, "%s", launch->env[i]);
+	}
+	put(set, "PAWL_SCHED_JOB=%" PRIu64, place.job);
+	put(set, "PAWL_JOB_ID=%s", launch->task);
+	put(set, "PAWL_ATTEMPT=%u", launch->attempt);
+	if (launch->hints) {
+		put(set, "PAWL_HINTS=%s", launch->hints);
+	}
+	if (launch->spec->elastic && phase == VARS_RUN) {
+		put(set, "PAWL_TOKEN=%s", start->token); /* pawl run keeps it from the ranks */
+	}
+	vars_put(set, launch->spec, &place, phase);
+}
+
+int slurm_program_fill(struct slurm_program *program, const struct slurm_launch *launch,
+	const struct slurm_start *start, struct pawl_err *err)
+{
+	char *log;
+
+	if (asprintf(&log, "%s/node%u.log", launch->log_directory, start->place->node) < 0) {
+		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
+	}
+	program->cwd = launch->cwd;
+	program->log = log;
+	if (launch->spec->setup) {
+		put_script(&program->setup, launch->spec->setup);
+		put_env(&program->setup_env, launch, start, VARS_SETUP);
+	}
+	if (launch->spec->elastic) {
+		put_ranks(&program->run, launch, start);
+	} else {
+		put_run(&program->run, launch);
+	}
+	put_env(&program->env, launch, start, VARS_RUN);
+	if (program->run.failed || program->env.failed || program->setup_env.failed) {
+		free(log);
+		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
+	}
+	return 0;
+}

@@ -1,0 +1,528 @@
+/* What Slurm is asked, and what it says of pilots.
+ *
+ * The pool of a pilot is in its name in Slurm, "pawl-<id>-<pool>", so nothing about it has to be
+ * kept: after any crash squeue says which there are.
+ *
+ * What waits in Slurm's queue stays there even when the core has given up waiting: to ask anew
+ * would lose its place. It counts for what is asked for next; if it comes unasked, it is a node
+ * like others, and given back if it is not needed.
+ *
+ * squeue's text, and not its JSON: that of 22.05 ignores --name and --user, and prints the whole
+ * cluster's jobs each time.
+ */
+#include "sched/slurm_impl.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NOTICE_S     60               /* that Slurm is asked to give before it ends a pilot */
+#define APPEAR_NS    (120 * NS_PER_S) /* from a node to the pilot's directory */
+#define KILL_WAIT_NS (30 * NS_PER_S)  /* Slurm's own, if it does not say */
+#define NAME_BYTES   (CORE_NAME_MAX + 16u)
+#define NAMES_BYTES  (CORE_POOLS_MAX * NAME_BYTES + 16u)
+#define WORDS_MAX    (SLURM_POOL_WORDS + 24u)
+
+static void pool_name(const struct sched_slurm *s, uint32_t pool, char name[NAME_BYTES])
+{
+	snprintf(name, NAME_BYTES, "pawl-%s-%s", s->id, s->options.pools[pool].pool.name);
+}
+
+static uint32_t pool_of(const struct sched_slurm *s, const char *name)
+{
+	char known[NAME_BYTES];
+
+	for (uint32_t p = 0; p < s->options.pools_n; p++) {
+		pool_name(s, p, known);
+		if (strcmp(known, name) == 0) {
+			return p;
+		}
+	}
+	return SLURM_NO_POOL;
+}
+
+static struct pilot_job *find_job(struct sched_slurm *s, uint64_t slurm_job)
+{
+	for (uint32_t i = 0; i < s->queue_n; i++) {
+		if (s->queue[i].row.slurm_job == slurm_job) {
+			return &s->queue[i];
+		}
+	}
+	return NULL;
+}
+
+/* Whether it has come since it was queued for the last time, and the core knows. */
+static bool has_come(const struct sched_slurm *s, const struct slurm_row *row)
+{
+	for (uint32_t i = 0; i < s->pilots_n; i++) {
+		const struct pilot *pilot = &s->pilots[i];
+
+		if ((pilot->told_comes || pilot->lost) && pilot->have.slurm_job == row->slurm_job &&
+			pilot->have.restart == row->restart) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static void on_nothing(void *user, const struct slurm_done *done)
+{
+	if (!done->ok) {
+		log_line(LOG_WARNING, "slurm: %s", done->said);
+	}
+}
+
+static void cancel(struct sched_slurm *s, uint64_t slurm_job)
+{
+	char number[24];
+	const char *const words[] = {"scancel", number, NULL};
+	struct pawl_err err = {0};
+
+	snprintf(number, sizeof(number), "%" PRIu64, slurm_job);
+	if (slurm_commands_add(s->commands, words, on_nothing, s, 0, &err) != 0) {
+		log_line(LOG_WARNING, "slurm: scancel %s: %s", number, err.msg);
+	}
+}
+
+/* ---- asking for nodes ---- */
+
+static void go_dry(struct sched_slurm *s, uint32_t pool)
+{
+	s->asked[pool].n = 0;
+	slurm_tell_node(s, s->options.pools[pool].pool.name, CORE_POOL_DRY);
+}
+
+/* A job of ours, as it was submitted, or listed. */
+static void put_job(struct sched_slurm *s, const struct slurm_row *row, uint32_t pool)
+{
+	struct pilot_job *job = find_job(s, row->slurm_job);
+	bool alive = row->standing == SLURM_PENDING || row->standing == SLURM_ACTIVE;
+
+	if (!job) {
+		if (!slurm_grow(&s->queue, s->queue_n, &s->queue_cap, sizeof(*s->queue))) {
+			return;
+		}
+		job = &s->queue[s->queue_n++];
+		*job = (struct pilot_job){.pool = pool};
+	}
+	if (row->standing != SLURM_ACTIVE || row->restart != job->row.restart) {
+		job->active_ns = 0;
+	} else if (job->active_ns == 0) {
+		job->active_ns = clock_mono_ns();
+	}
+	job->row = *row;
+	job->listed = true;
+	job->awaited = (job->awaited || alive) && !has_come(s, row);
+}
+
+static void on_submitted(void *user, const struct slurm_done *done)
+{
+	struct sched_slurm *s = user;
+	uint32_t pool = (uint32_t)done->tag;
+	struct slurm_row row = {.standing = SLURM_PENDING};
+	struct pawl_err err = {0};
+
+	s->asked[pool].queued--;
+	if (!done->ok) {
+		log_line(LOG_ERROR, "slurm: no pilot of pool %s: %s",
+			s->options.pools[pool].pool.name, done->said);
+		go_dry(s, pool);
+	} else if (slurm_submitted(done->out, &row.slurm_job, &err) != 0) {
+		log_line(LOG_ERROR, "slurm: %s", err.msg);
+	} else {
+		put_job(s, &row, pool);
+	}
+}
+
+static int submit(struct sched_slurm *s, uint32_t pool, struct pawl_err *err)
+{
+	const struct slurm_pool *of = &s->options.pools[pool];
+	const char *words[WORDS_MAX] = {"sbatch", "--parsable", "--nodes=1", "--requeue",
+		"--open-mode=append"};
+	uint32_t n = 5;
+	char name[NAME_BYTES];
+	char named[NAME_BYTES + 16];
+	char signal[32];
+	char output[SLURM_PATH_MAX + 16];
+	char chdir[SLURM_PATH_MAX + 16];
+	char script[SLURM_PATH_MAX];
+	char fence[24];
+	char wait[24];
+
+	pool_name(s, pool, name);
+	snprintf(named, sizeof(named), "--job-name=%s", name);
+	snprintf(signal, sizeof(signal), "--signal=B:USR1@%d", NOTICE_S);
+	snprintf(output, sizeof(output), "--output=%s/log/pilot-%%j.log", s->options.spool);
+	snprintf(chdir, sizeof(chdir), "--chdir=%s", s->options.spool);
+	snprintf(script, sizeof(script), "%s/pilot.sh", s->options.spool);
+	snprintf(fence, sizeof(fence), "%" PRId64, (int64_t)(s->options.fence_ns / NS_PER_S));
+	snprintf(wait, sizeof(wait), "%" PRId64, (int64_t)(s->kill_wait_ns / NS_PER_S));
+	words[n++] = named;
+	words[n++] = signal;
+	words[n++] = output;
+	words[n++] = chdir;
+	if (!of->args) {
+		words[n++] = "--exclusive";
+	}
+	for (uint32_t i = 0; of->args && of->args[i]; i++) {
+		words[n++] = of->args[i];
+	}
+	words[n++] = script;
+	words[n++] = s->options.program;
+	words[n++] = "pilot";
+	words[n++] = "--fence";
+	words[n++] = fence;
+	words[n++] = "--kill-wait";
+	words[n++] = wait;
+	words[n++] = s->options.spool;
+	return slurm_commands_add(s->commands, words, on_submitted, s, pool, err);
+}
+
+/* Submits what was asked for, beyond what waits already. */
+static void submit_missing(struct sched_slurm *s, uint32_t pool)
+{
+	struct asked *asked = &s->asked[pool];
+	uint32_t have = asked->queued;
+	struct pawl_err err = {0};
+
+	if (!s->ready) {
+		return; /* what waits is not known yet */
+	}
+	for (uint32_t i = 0; i < s->queue_n; i++) {
+		have += s->queue[i].pool == pool && s->queue[i].awaited;
+	}
+	for (; have < asked->n; have++) {
+		if (submit(s, pool, &err) != 0) {
+			log_line(LOG_ERROR, "slurm: %s", err.msg);
+			go_dry(s, pool);
+			return;
+		}
+		asked->queued++;
+	}
+}
+
+void slurm_queue_ask(struct sched_slurm *s, uint32_t pool, uint32_t count)
+{
+	struct asked *asked = &s->asked[pool];
+	int64_t now_ns = clock_mono_ns();
+
+	if (now_ns - asked->asked_ns >= CORE_DRY_NS) {
+		asked->n = 0; /* the core does not wait for those any more */
+	}
+	asked->n += count;
+	asked->asked_ns = now_ns;
+	submit_missing(s, pool);
+}
+
+void slurm_queue_give_back(struct sched_slurm *s, const char *node)
+{
+	struct pilot *pilot = slurm_pilot_named(s, node);
+
+	if (!pilot || pilot->lost) {
+		slurm_tell_node(s, node, CORE_NODE_GONE);
+		return;
+	}
+	slurm_pilot_end(pilot);
+	cancel(s, pilot->have.slurm_job);
+	slurm_look_soon(s);
+}
+
+/* ---- what squeue says ---- */
+
+/* Once, until it has come, or waits for something else. Slurm says Priority of all but the first of
+ * a partition, and None of what it has not looked at. */
+static void say_waits(struct sched_slurm *s, const struct pilot_job *job)
+{
+	struct asked *asked = &s->asked[job->pool];
+	const char *reason = job->row.reason;
+
+	if (strcmp(reason, "None") == 0 || strcmp(reason, "Priority") == 0 ||
+		strcmp(asked->waits, reason) == 0) {
+		return;
+	}
+	snprintf(asked->waits, sizeof(asked->waits), "%s", reason);
+	log_line(LOG_INFO, "slurm: pilots of pool %s wait in Slurm's queue: %s",
+		s->options.pools[job->pool].pool.name, reason);
+}
+
+/* It was to come, and will not, or does not. */
+static void check_awaited(struct sched_slurm *s, struct pilot_job *job)
+{
+
+	if (!job->awaited) {
+		return;
+	}
+	if (job->row.standing == SLURM_PENDING) {
+		say_waits(s, job);
+		return;
+	}
+	if (job->row.standing != SLURM_ACTIVE) {
+		log_line(LOG_ERROR,
+			"slurm: pilot %" PRIu64 " ended on %s before it came: see "
+			"%s/log/pilot-%" PRIu64 ".log there",
+			job->row.slurm_job, job->row.node[0] ? job->row.node : "no node",
+			s->options.spool, job->row.slurm_job);
+	} else if (job->active_ns > 0 && clock_mono_ns() - job->active_ns >= APPEAR_NS) {
+		log_line(LOG_ERROR,
+			"slurm: pilot %" PRIu64 " runs on %s and is not heard of: does that node "
+			"see %s?",
+			job->row.slurm_job, job->row.node, s->options.spool);
+		cancel(s, job->row.slurm_job);
+	} else {
+		return;
+	}
+	job->awaited = false;
+	go_dry(s, job->pool);
+}
+
+/* Whether the pilot is still there, to Slurm. */
+static void check_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now_ns)
+{
+	const struct pilot_job *job = find_job(s, pilot->have.slurm_job);
+	bool same = job && job->row.restart == pilot->have.restart;
+
+	if (pilot->empty || pilot->number == 0) {
+		return;
+	}
+	pilot->pool = job ? job->pool : pilot->pool;
+	if (pilot->came_ns >= s->polled_ns) {
+		return; /* squeue may have been asked before it began */
+	}
+	if (same && job->row.standing == SLURM_ACTIVE) {
+		return;
+	}
+	if (same && job->row.standing == SLURM_OVER) {
+		slurm_pilot_lose(s, pilot, true);
+		return;
+	}
+	slurm_pilot_end(pilot); /* if it still sees the spool, it ends by itself */
+	slurm_pilot_lose(s, pilot,
+		now_ns - pilot->heard_ns >= s->options.fence_ns + s->options.fence_ns / 2);
+}
+
+static void drop_unlisted(struct sched_slurm *s)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < s->queue_n; i++) {
+		struct pilot_job *job = &s->queue[i];
+
+		if (!job->listed) {
+			job->row.standing = SLURM_CUT_OFF;
+			check_awaited(s, job);
+		} else {
+			s->queue[kept++] = *job;
+		}
+	}
+	s->queue_n = kept;
+}
+
+static int read_queue(struct sched_slurm *s, const char *text, struct pawl_err *err)
+{
+	struct slurm_row row;
+	const char *at = text;
+	int rv;
+
+	while ((rv = slurm_queue_next(&at, &row, err)) == 1) {
+	}
+	if (rv != 0) {
+		return rv; /* all of it, or nothing */
+	}
+	for (uint32_t i = 0; i < s->queue_n; i++) {
+		s->queue[i].listed = false;
+	}
+	at = text;
+	while (slurm_queue_next(&at, &row, err) == 1) {
+		uint32_t pool = pool_of(s, row.name);
+
+		if (pool != SLURM_NO_POOL) {
+			put_job(s, &row, pool);
+		}
+	}
+	drop_unlisted(s);
+	return 0;
+}
+
+static void see_queue(struct sched_slurm *s)
+{
+	int64_t now_ns = clock_mono_ns();
+
+	for (uint32_t i = 0; i < s->queue_n; i++) {
+		check_awaited(s, &s->queue[i]);
+	}
+	for (uint32_t i = 0; i < s->pilots_n; i++) {
+		check_pilot(s, &s->pilots[i], now_ns);
+	}
+	s->ready = true;
+	for (uint32_t p = 0; p < s->options.pools_n; p++) {
+		submit_missing(s, p);
+	}
+	slurm_look_soon(s);
+}
+
+/* Said once, until it is over. */
+static void say_failed(struct sched_slurm *s, const char *command, const char *why)
+{
+	if (!s->poll_failed) {
+		log_line(LOG_ERROR,
+			"slurm: %s: %s; jobs go on in the pilots that there are, meanwhile",
+			command, why);
+	}
+	s->poll_failed = true;
+}
+
+static void poll_nodes(struct sched_slurm *s);
+
+static void on_queue(void *user, const struct slurm_done *done)
+{
+	struct sched_slurm *s = user;
+	struct pawl_err err = {0};
+
+	s->polling = false;
+	if (!done->ok) {
+		say_failed(s, "squeue", done->said);
+	} else if (read_queue(s, done->out, &err) != 0) {
+		say_failed(s, "squeue", err.msg);
+	} else {
+		if (s->poll_failed) {
+			log_line(LOG_INFO, "slurm: Slurm answers again");
+		}
+		s->poll_failed = false;
+		see_queue(s);
+		poll_nodes(s);
+	}
+}
+
+/* ---- what sinfo says ---- */
+
+static void see_node(struct sched_slurm *s, const char *node, bool drained)
+{
+	for (uint32_t i = 0; i < s->pilots_n; i++) {
+		struct pilot *pilot = &s->pilots[i];
+
+		if (pilot->lost || strcmp(pilot->have.host, node) != 0) {
+			continue;
+		}
+		pilot->drained = drained;
+		/* Who drained the node waits for it, and nothing comes to it any more. */
+		if (drained && pilot->told_drained && !pilot->leave && !slurm_jobs_on(s, pilot)) {
+			slurm_queue_give_back(s, pilot->name);
+		}
+	}
+}
+
+static void on_nodes(void *user, const struct slurm_done *done)
+{
+	struct sched_slurm *s = user;
+	struct pawl_err err = {0};
+	const char *at = done->out;
+	char node[CORE_NAME_MAX];
+	bool drained;
+	int rv;
+
+	if (!done->ok) {
+		say_failed(s, "sinfo", done->said);
+		return;
+	}
+	while ((rv = slurm_nodes_next(&at, node, &drained, &err)) == 1) {
+		see_node(s, node, drained);
+	}
+	if (rv != 0) {
+		say_failed(s, "sinfo", err.msg);
+	}
+	slurm_look_soon(s);
+}
+
+/* "--nodes=" and the nodes with pilots, of which some may be twice. NULL: none. To be freed. */
+static char *node_list(const struct sched_slurm *s)
+{
+	static const char option[] = "--nodes=";
+	char *list = malloc(sizeof(option) + (size_t)s->pilots_n * CORE_NAME_MAX);
+	size_t len = sizeof(option) - 1;
+	bool any = false;
+
+	if (!list) {
+		return NULL;
+	}
+	memcpy(list, option, sizeof(option));
+	for (uint32_t i = 0; i < s->pilots_n; i++) {
+		if (!s->pilots[i].lost && s->pilots[i].number > 0) {
+			len += (size_t)snprintf(list + len, CORE_NAME_MAX + 1, "%s%s",
+				any ? "," : "", s->pilots[i].have.host);
+			any = true;
+		}
+	}
+	if (!any) {
+		free(list);
+		return NULL;
+	}
+	return list;
+}
+
+static void poll_nodes(struct sched_slurm *s)
+{
+	char *nodes = node_list(s);
+	const char *const words[] = {"sinfo", "--noheader", "--Node", nodes,
+		"--Format=" SLURM_NODES_FORMAT, NULL};
+	struct pawl_err err = {0};
+
+	if (nodes && slurm_commands_add(s->commands, words, on_nodes, s, 0, &err) != 0) {
+		say_failed(s, "sinfo", err.msg);
+	}
+	free(nodes);
+}
+
+/* ---- asking ---- */
+
+static void on_config(void *user, const struct slurm_done *done)
+{
+	struct sched_slurm *s = user;
+	struct pawl_err err = {0};
+
+	if (!done->ok || slurm_kill_wait(done->out, &s->kill_wait_ns, &err) != 0) {
+		log_line(LOG_WARNING,
+			"slurm: scontrol show config: %s; KillWait is taken to be %d s",
+			done->ok ? err.msg : done->said, (int)(KILL_WAIT_NS / NS_PER_S));
+		s->kill_wait_ns = KILL_WAIT_NS;
+	}
+}
+
+void slurm_queue_poll(struct sched_slurm *s)
+{
+	static const char *const config[] = {"scontrol", "show", "config", NULL};
+	char names[NAMES_BYTES] = "--name=";
+	char user[32];
+	const char *const words[] = {"squeue", "--noheader", "--states=all", user, names,
+		"--Format=" SLURM_QUEUE_FORMAT, NULL};
+	size_t len = strlen(names);
+	struct pawl_err err = {0};
+	int rv = 0;
+
+	if (s->polling) {
+		return;
+	}
+	snprintf(user, sizeof(user), "--user=%u", (unsigned)geteuid());
+	for (uint32_t p = 0; p < s->options.pools_n; p++) {
+		char name[NAME_BYTES];
+
+		pool_name(s, p, name);
+		len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%s", p > 0 ? "," : "",
+			name);
+	}
+	if (s->kill_wait_ns == 0) {
+		rv = slurm_commands_add(s->commands, config, on_config, s, 0, &err);
+	}
+	rv = rv == 0 ? slurm_commands_add(s->commands, words, on_queue, s, 0, &err) : rv;
+	if (rv != 0) {
+		say_failed(s, "squeue", err.msg);
+		return;
+	}
+	s->polling = true;
+	s->polled_ns = clock_mono_ns();
+}

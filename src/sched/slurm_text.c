@@ -1,0 +1,187 @@
+/* Lines of fields that end with '|': see slurm_text.h.
+ */
+#include "sched/slurm_text.h"
+
+#include "base/err.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define S_NS       1000000000LL
+#define FIELD_MAX  512u
+#define KILL_MAX_S 86400u
+
+static const struct {
+	const char *name;
+	enum slurm_standing standing;
+} states[] = {
+	{"PENDING", SLURM_PENDING},
+	{"REQUEUED", SLURM_PENDING},
+	{"REQUEUE_HOLD", SLURM_PENDING},
+	{"REQUEUE_FED", SLURM_PENDING},
+	{"SPECIAL_EXIT", SLURM_PENDING},
+	{"RESV_DEL_HOLD", SLURM_PENDING},
+	{"CONFIGURING", SLURM_PENDING},
+	{"RUNNING", SLURM_ACTIVE},
+	{"COMPLETING", SLURM_ACTIVE},
+	{"RESIZING", SLURM_ACTIVE},
+	{"SIGNALING", SLURM_ACTIVE},
+	{"STAGE_OUT", SLURM_ACTIVE},
+	{"SUSPENDED", SLURM_SUSPENDED},
+	{"STOPPED", SLURM_SUSPENDED},
+	{"COMPLETED", SLURM_OVER},
+	{"FAILED", SLURM_OVER},
+	{"TIMEOUT", SLURM_OVER},
+	{"OUT_OF_MEMORY", SLURM_OVER},
+	{"DEADLINE", SLURM_CUT_OFF},
+	{"BOOT_FAIL", SLURM_CUT_OFF},
+	{"CANCELLED", SLURM_CUT_OFF},
+	{"NODE_FAIL", SLURM_CUT_OFF},
+	{"PREEMPTED", SLURM_CUT_OFF},
+	{"REVOKED", SLURM_CUT_OFF},
+};
+
+/* A field that ends with '|', on this line. */
+static bool take_field(const char **at, char *field, size_t cap_bytes)
+{
+	size_t len = strcspn(*at, "|\n");
+
+	if ((*at)[len] != '|' || len >= cap_bytes) {
+		return false;
+	}
+	memcpy(field, *at, len);
+	field[len] = '\0';
+	*at += len + 1;
+	return true;
+}
+
+/* What is left of the line, in which there may be anything: cut. */
+static void take_rest(const char **at, char *field, size_t cap_bytes)
+{
+	size_t len = strcspn(*at, "\n");
+	size_t kept = len > 0 && (*at)[len - 1] == '|' ? len - 1 : len;
+
+	snprintf(field, cap_bytes, "%.*s", (int)(kept < FIELD_MAX ? kept : FIELD_MAX), *at);
+	*at += len;
+}
+
+static bool end_line(const char **at)
+{
+	bool good = **at == '\n' || **at == '\0';
+
+	*at += **at == '\n';
+	return good;
+}
+
+static bool read_number(const char *text, uint64_t most, uint64_t *number)
+{
+	size_t len = strspn(text, "0123456789");
+
+	if (len == 0 || len > 19 || text[len] != '\0') {
+		return false;
+	}
+	*number = strtoull(text, NULL, 10);
+	return *number <= most;
+}
+
+static bool read_state(const char *text, enum slurm_standing *standing)
+{
+	for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
+		if (strcmp(states[i].name, text) == 0) {
+			*standing = states[i].standing;
+			return true;
+		}
+	}
+	return false;
+}
+
+static int bad_line(const char *command, const char *line, struct pawl_err *err)
+{
+	return pawl_err_set(err, PAWL_ECORRUPT, "%s prints what was not asked for: %.*s", command,
+		(int)strcspn(line, "\n"), line);
+}
+
+int slurm_queue_next(const char **at, struct slurm_row *row, struct pawl_err *err)
+{
+	const char *line = *at;
+	char number[32];
+	char restart[32];
+	char state[64];
+	uint64_t restarts;
+
+	if (**at == '\0') {
+		return 0;
+	}
+	if (!take_field(at, number, sizeof(number)) || !take_field(at, state, sizeof(state)) ||
+		!take_field(at, restart, sizeof(restart)) ||
+		!take_field(at, row->name, sizeof(row->name)) ||
+		!take_field(at, row->node, sizeof(row->node))) {
+		return bad_line("squeue", line, err);
+	}
+	take_rest(at, row->reason, sizeof(row->reason));
+	if (!end_line(at) || !read_number(number, UINT64_MAX, &row->slurm_job) ||
+		!read_number(restart, UINT32_MAX, &restarts) ||
+		!read_state(state, &row->standing)) {
+		return bad_line("squeue", line, err);
+	}
+	row->restart = (uint32_t)restarts;
+	return 1;
+}
+
+int slurm_nodes_next(const char **at, char node[CORE_NAME_MAX], bool *drained, struct pawl_err *err)
+{
+	const char *line = *at;
+	char states_of[256];
+
+	if (**at == '\0') {
+		return 0;
+	}
+	if (!take_field(at, node, CORE_NAME_MAX) || !take_field(at, states_of, sizeof(states_of)) ||
+		!end_line(at)) {
+		return bad_line("sinfo", line, err);
+	}
+	*drained = strstr(states_of, "drain") != NULL; /* "mixed+drain", "drained" */
+	return 1;
+}
+
+int slurm_submitted(const char *text, uint64_t *slurm_job, struct pawl_err *err)
+{
+	char number[32];
+	size_t len = strcspn(text, ";\n"); /* ";cluster" follows where there are several */
+
+	if (len >= sizeof(number)) {
+		return bad_line("sbatch", text, err);
+	}
+	memcpy(number, text, len);
+	number[len] = '\0';
+	return read_number(number, UINT64_MAX, slurm_job) && *slurm_job > 0
+		? 0
+		: bad_line("sbatch", text, err);
+}
+
+int slurm_kill_wait(const char *text, int64_t *ns, struct pawl_err *err)
+{
+	for (const char *line = text; *line != '\0'; line += strcspn(line, "\n")) {
+		uint64_t s;
+		char number[32];
+		size_t len;
+
+		line += *line == '\n';
+		if (strncmp(line, "KillWait", 8) != 0) {
+			continue;
+		}
+		line += 8 + strspn(line + 8, " =");
+		len = strspn(line, "0123456789");
+		if (len >= sizeof(number)) {
+			break;
+		}
+		memcpy(number, line, len);
+		number[len] = '\0';
+		if (read_number(number, KILL_MAX_S, &s)) {
+			*ns = (int64_t)s * S_NS;
+			return 0;
+		}
+	}
+	return pawl_err_set(err, PAWL_ENOENT, "scontrol does not say KillWait");
+}

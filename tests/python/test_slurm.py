@@ -1,0 +1,76 @@
+"""`srun pawl run` on a real Slurm, without the scheduler: requeued, it goes on where it was."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import program
+import ranks
+from conftest import real_core
+
+pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
+
+PROGRAM = program.find()
+HERE = Path(__file__).parent
+SLURM = HERE.parent / "lib/slurm.sh"
+SKIPPED = 77
+STEPS = 60
+GRACE_S = 3  # Slurm kills after KillWait: 4 s in slurm.sh
+
+
+@contextlib.contextmanager
+def cluster(folder: Path, nodes: int) -> Iterator[dict[str, str]]:
+    """What its commands need in their environment. It ends with its standard input."""
+    port = 20000 + ranks.free_port() % 200 * 50
+    command = ["bash", str(SLURM), str(folder), str(nodes), str(port)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        said = process.stdout.readline().strip()
+        if said != "ready":
+            said += process.stdout.read()
+            (pytest.skip if process.wait() == SKIPPED else pytest.fail)(said)
+        yield program.clean_env(SLURM_CONF=str(folder / "slurm.conf"))
+
+
+def call(env: dict[str, str], *command: str | Path) -> str:
+    done = subprocess.run(
+        [str(word) for word in command], env=env, capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    return done.stdout
+
+
+def test_srun_pawl_run_goes_on_when_it_is_requeued(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    log, printed = tmp_path / "log", tmp_path / "printed"
+
+    def lines(word: str) -> list[list[str]]:
+        all_lines = log.read_text().splitlines() if log.exists() else []
+        return [line.split() for line in all_lines if line.split()[1:2] == [word]]
+
+    script = tmp_path / "job.sh"
+    words = [PROGRAM, "run", "-n", 2, "--grace", GRACE_S, "--python", sys.executable]
+    words += [HERE / "job.py", tmp_path / "root", STEPS, 0.1, log]
+    script.write_text(f"#!/bin/sh\nexec srun {' '.join(map(str, words))}\n")
+    with cluster(tmp_path / "slurm", 1) as env:
+        options = ["--parsable", "--requeue", "--open-mode=append", f"--output={printed}"]
+        job = call(env, "sbatch", *options, "--cpus-per-task=2", script).strip()
+        program.wait_until(lambda: lines("committed"), "a step is committed", 60)
+        call(env, "scontrol", "requeue", job)
+        program.wait_until(lambda: len(lines("start")) == 4, "it starts again", 60)
+        first, again = lines("start")[:2], lines("start")[2:]
+        assert all(line[2:5] == ["0", "0", job] for line in first)
+        stopped = max(int(line[2]) for line in lines("stopping"))  # told in time, and saved
+        assert all(line[2:5] == [str(stopped), "1", job] for line in again)
+        program.wait_until(lambda: not call(env, "squeue", "--noheader", "--states=R,CG,PD"),
+                           "it ends", 60)  # fmt: skip
+        shown = call(env, "scontrol", "show", "job", job)
+    assert "JobState=COMPLETED" in shown and "Restarts=1" in shown, printed.read_text()

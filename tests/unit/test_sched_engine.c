@@ -1,0 +1,68 @@
+/* The engine of numbers keeps what engine.h asks of engines: see test_sched_engine.h. */
+#include "test_sched_engine.h"
+
+#include "engine_sim.h"
+
+static struct engine_sim sim;
+
+static void prepare(uint64_t job, enum deed deed)
+{
+	sim.work_max_s = deed == DEED_GOOD || deed == DEED_BAD ? 1 : 1e9;
+	sim.faults = (struct esim_faults){.in_order = true};
+	sim.faults.fails = deed == DEED_BAD ? 1000 : 0;
+	sim.faults.deaf = deed == DEED_DEAF ? 1000 : 0;
+}
+
+static const struct core_event *next(int64_t wait_ms)
+{
+	return esim_next(&sim, sim.now_ns + wait_ms * 1000000);
+}
+
+static uint64_t starts(void)
+{
+	return sim.starts;
+}
+
+static void lose(const char *node)
+{
+	for (uint32_t n = 0; n < ESIM_NODES; n++) {
+		if (strcmp(sim.nodes[n].name, node) == 0) {
+			esim_node_dies(&sim, n);
+		}
+	}
+}
+
+static struct engine_world world = {.engine = &engine_sim,
+	.self = &sim,
+	.bad_code = 1,
+	.wait_ms = 60000,
+	.prepare = prepare,
+	.next = next,
+	.starts = starts,
+	.lose = lose,
+	.pool = "pool"};
+
+static int set_up(void **state)
+{
+	esim_open(&sim, 1);
+	prepare(0, DEED_LASTS);
+	suite_open(&world);
+	engine_sim.ask(&sim, "pool", 3);
+	for (uint32_t n = 0; n < 3; n++) {
+		suite_wait(CORE_NODE_COMES, 0);
+	}
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	suite_close();
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {SUITE_TESTS};
+
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}

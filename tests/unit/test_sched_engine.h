@@ -1,0 +1,489 @@
+/*
+ * What sched/engine.h asks of engines, held against one: the same tests for the engine of numbers
+ * and for those of real processes. A world says how to make a job behave, and how to lose a node.
+ */
+#ifndef TEST_SCHED_ENGINE_H
+#define TEST_SCHED_ENGINE_H
+
+#include "equal.h"
+#include "sched/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+/* What a job does. */
+enum deed {
+	DEED_LASTS, /* runs until it is told to end, then ends */
+	DEED_GOOD,  /* exits with 0 */
+	DEED_BAD,   /* exits with bad_code */
+	DEED_DEAF,  /* runs, whatever it is told */
+	DEEDS_N,
+};
+
+#define SUITE_GRACE_NS 1000000000LL
+#define SUITE_NODES    64u
+
+struct engine_world {
+	const struct sched_engine *engine;
+	void *self;
+	int bad_code;
+	int64_t wait_ms; /* in which anything is answered */
+	/* The deed of a job that is started next. */
+	void (*prepare)(uint64_t job, enum deed deed);
+	/* The next event, until the next call; NULL: none in so long. */
+	const struct core_event *(*next)(int64_t wait_ms);
+	/* How many starts had an effect so far. */
+	uint64_t (*starts)(void);
+	void (*lose)(const char *node);
+	/* The engine closed, and opened again; NULL: it has no state that outlives it. */
+	void (*reopen)(void);
+	const char *pool; /* whose nodes can be asked for */
+};
+
+/* The core is here to say which nodes there are; it decides nothing. */
+static struct suite {
+	struct engine_world *world;
+	struct sched_core *core;
+	uint64_t job;        /* the newest */
+	uint64_t generation; /* likewise */
+	int64_t now_ns;
+	bool calling; /* a call of the engine has not returned */
+} suite;
+
+/* ---- events ---- */
+
+static void suite_take_node(const struct core_event *event)
+{
+	struct core_event copy = *event;
+	uint64_t job;
+	struct pawl_err err = {0};
+	struct core_row row;
+	int rv;
+
+	copy.now_ns = ++suite.now_ns;
+	rv = core_step(suite.core, &copy, &job, &err);
+	assert_true(rv == 0 || rv == PAWL_ENOENT); /* of a node that nobody was told of */
+	while (rv == 0 && core_row_next(suite.core, &row, NULL) == 1) {
+	}
+	if (rv == 0) {
+		core_rows_done(suite.core);
+	}
+}
+
+static bool suite_is_of_node(enum core_event_kind kind)
+{
+	return kind == CORE_NODE_COMES || kind == CORE_NODE_GOES || kind == CORE_NODE_DRAIN ||
+		kind == CORE_NODE_BACK || kind == CORE_NODE_GONE;
+}
+
+/* The next one; nodes are known to the core when this returns. */
+static const struct core_event *suite_next(int64_t wait_ms)
+{
+	const struct core_event *event = suite.world->next(wait_ms);
+
+	assert_false(suite.calling); /* no event from within a call */
+	if (event && suite_is_of_node(event->kind)) {
+		suite_take_node(event);
+	}
+	return event;
+}
+
+/* The next of a kind, of that job if it is not 0. */
+static const struct core_event *suite_wait(enum core_event_kind kind, uint64_t job)
+{
+	const struct core_event *event;
+
+	while ((event = suite_next(suite.world->wait_ms)) != NULL) {
+		if (event->kind == kind && (job == 0 || event->job == job)) {
+			return event;
+		}
+	}
+	fail_msg("no event of kind %d, of job %llu", kind, (unsigned long long)job);
+	return NULL;
+}
+
+static void suite_ends(uint64_t job, enum core_by by, int exit_code)
+{
+	const struct core_event *event = suite_wait(CORE_ENDED, job);
+
+	assert_int_equal(event->by, by);
+	if (by == CORE_BY_ITSELF) {
+		assert_int_equal(event->exit_code, exit_code);
+	}
+}
+
+/* Nothing of the job is told for a while. */
+static void suite_silent(enum core_event_kind kind, uint64_t job, int64_t wait_ms)
+{
+	const struct core_event *event;
+
+	while ((event = suite_next(wait_ms)) != NULL) {
+		assert_false(event->kind == kind && event->job == job);
+	}
+}
+
+/* ---- calls ---- */
+
+static uint32_t suite_nodes(const struct core_node **nodes)
+{
+	static struct core_node up[SUITE_NODES];
+	const struct core_node *all;
+	uint32_t all_n = core_nodes(suite.core, &all);
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < all_n && n < SUITE_NODES; i++) {
+		if (all[i].state == CORE_NODE_UP) {
+			up[n++] = all[i];
+		}
+	}
+	*nodes = up;
+	return n;
+}
+
+/* A replica on each of the first n nodes that are up. */
+static void suite_start(uint64_t job, uint64_t generation, uint32_t n)
+{
+	struct core_spot spots[SUITE_NODES];
+	struct core_place place = {.spots = spots, .n = n, .replicas = n};
+	const struct core_node *nodes;
+
+	assert_true(suite_nodes(&nodes) >= n);
+	for (uint32_t i = 0; i < n; i++) {
+		spots[i] = (struct core_spot){.node = nodes[i].id, .replicas = 1};
+	}
+	suite.calling = true;
+	suite.world->engine->start(suite.world->self, suite.core, job, generation, &place);
+	suite.calling = false;
+}
+
+static void suite_stop(uint64_t job, uint64_t generation, int64_t grace_ns)
+{
+	suite.calling = true;
+	suite.world->engine->stop(suite.world->self, job, generation, grace_ns);
+	suite.calling = false;
+}
+
+/* One more job, of that deed; not started. */
+static uint64_t suite_job(enum deed deed)
+{
+	suite.world->prepare(++suite.job, deed);
+	return suite.job;
+}
+
+/* Likewise, and it runs on n nodes. */
+static uint64_t suite_running(enum deed deed, uint32_t n)
+{
+	uint64_t job = suite_job(deed);
+
+	suite_start(job, ++suite.generation, n);
+	suite_wait(CORE_RUNS, job);
+	return job;
+}
+
+static void suite_list(void)
+{
+	suite.calling = true;
+	suite.world->engine->list(suite.world->self);
+	suite.calling = false;
+}
+
+static void suite_open(struct engine_world *world)
+{
+	static const struct core_queue queue = {.name = "default", .weight = 1};
+	static struct core_options options;
+	struct pawl_err err = {0};
+
+	suite = (struct suite){.world = world, .now_ns = 1000000000};
+	options = (struct core_options){.queues = &queue,
+		.queues_n = 1,
+		.round_ns = 1000000000,
+		.start_ns = 1000000000,
+		.again_ns = 1000000000,
+		.backoff_ns = 1000000000,
+		.backoff_max_ns = 1000000000,
+		.policy = &equal_policy};
+	if (core_open(&suite.core, &options, &err) != 0) {
+		fail_msg("%s", err.msg);
+	}
+}
+
+static void suite_close(void)
+{
+	core_close(suite.core);
+	suite.core = NULL;
+}
+
+/* ---- the contract ---- */
+
+static void suite_start_is_answered_again_and_done_once(void **state)
+{
+	uint64_t before = suite.world->starts();
+	uint64_t job = suite_running(DEED_LASTS, 1);
+	const struct core_event *event;
+
+	suite_start(job, suite.generation, 1);
+	event = suite_wait(CORE_RUNS, job);
+	assert_int_equal(event->generation, suite.generation);
+	suite_stop(job, suite.generation, SUITE_GRACE_NS);
+	suite_ends(job, CORE_BY_US, 0);
+	assert_int_equal(suite.world->starts(), before + 1);
+}
+
+static void suite_stop_is_answered_again(void **state)
+{
+	uint64_t job = suite_running(DEED_LASTS, 2);
+
+	suite_stop(job, suite.generation, SUITE_GRACE_NS);
+	suite_ends(job, CORE_BY_US, 0);
+	suite_stop(job, suite.generation, SUITE_GRACE_NS);
+	suite_ends(job, CORE_BY_US, 0);
+	suite_stop(job, suite.generation, 0);
+	suite_ends(job, CORE_BY_US, 0);
+}
+
+static void suite_stop_of_nothing_is_an_end(void **state)
+{
+	uint64_t job = suite_job(DEED_LASTS);
+
+	suite_stop(job, ++suite.generation, 0);
+	suite_ends(job, CORE_BY_NOBODY, 0);
+}
+
+/* However late it comes, and for all before. */
+static void suite_stop_blocks_starts(void **state)
+{
+	uint64_t before = suite.world->starts();
+	uint64_t job = suite_job(DEED_LASTS);
+
+	suite_stop(job, ++suite.generation, SUITE_GRACE_NS);
+	suite_ends(job, CORE_BY_NOBODY, 0);
+	suite_start(job, suite.generation, 1);
+	suite_ends(job, CORE_BY_NOBODY, 0);
+	suite_start(job, suite.generation - 1, 1);
+	suite_ends(job, CORE_BY_NOBODY, 0);
+	assert_int_equal(suite.world->starts(), before);
+	suite_start(job, ++suite.generation, 1); /* a newer one is another matter */
+	suite_wait(CORE_RUNS, job);
+	assert_int_equal(suite.world->starts(), before + 1);
+	suite_stop(job, suite.generation, 0);
+	suite_ends(job, CORE_BY_US, 0);
+}
+
+/* A stop right behind its start, before that was answered. */
+static void suite_stop_overtakes(void **state)
+{
+	uint64_t job = suite_job(DEED_LASTS);
+
+	suite_start(job, ++suite.generation, 2);
+	suite_stop(job, suite.generation, 0);
+	suite_wait(CORE_ENDED, job);
+	suite_silent(CORE_RUNS, job, 1500);
+}
+
+/* A stop of a generation before it is none. */
+static void suite_stop_of_an_old_one_ends_nothing(void **state)
+{
+	uint64_t job = suite_job(DEED_LASTS);
+	uint64_t old = ++suite.generation;
+
+	suite_start(job, ++suite.generation, 1);
+	suite_wait(CORE_RUNS, job);
+	suite_stop(job, old, 0);
+	suite_silent(CORE_ENDED, job, 1500);
+	suite_stop(job, suite.generation, 0);
+	suite_ends(job, CORE_BY_US, 0);
+}
+
+static void suite_ends_by_itself(void **state)
+{
+	uint64_t job = suite_job(DEED_GOOD);
+
+	suite_start(job, ++suite.generation, 2);
+	suite_ends(job, CORE_BY_ITSELF, 0);
+	suite_start(job, suite.generation, 1); /* told again: it is over */
+	suite_ends(job, CORE_BY_ITSELF, 0);
+	job = suite_job(DEED_BAD);
+	suite_start(job, ++suite.generation, 2);
+	suite_ends(job, CORE_BY_ITSELF, suite.world->bad_code);
+	suite_stop(job, suite.generation, 0);
+	suite_ends(job, CORE_BY_ITSELF, suite.world->bad_code);
+}
+
+static void suite_deaf_ones_are_killed(void **state)
+{
+	uint64_t job = suite_running(DEED_DEAF, 2);
+
+	suite_stop(job, suite.generation, 600 * SUITE_GRACE_NS);
+	suite_silent(CORE_ENDED, job, 1500);
+	suite_stop(job, suite.generation, 0);
+	suite_ends(job, CORE_BY_US, 0);
+}
+
+static void suite_rescale_is_answered(void **state)
+{
+	uint64_t job = suite_running(DEED_LASTS, 1);
+	const struct core_node *nodes;
+	struct core_spot spot = {.replicas = 2};
+	struct core_place place = {.spots = &spot, .n = 1, .replicas = 2};
+	const struct core_event *event = NULL;
+	uint64_t first = suite.generation;
+
+	assert_true(suite_nodes(&nodes) > 0);
+	spot.node = nodes[0].id;
+	suite.calling = true;
+	suite.world->engine->rescale(suite.world->self, suite.core, job, ++suite.generation,
+		&place);
+	suite.calling = false;
+	while (!event || event->job != job ||
+		(event->kind != CORE_RUNS && event->kind != CORE_REFUSED)) {
+		event = suite_next(suite.world->wait_ms);
+		assert_non_null(event);
+	}
+	assert_int_equal(event->generation, suite.generation);
+	suite_silent(CORE_ENDED, job, 1000);
+	suite_stop(job, suite.generation, 0);
+	suite_ends(job, CORE_BY_US, 0);
+	suite.calling = true; /* and one of what is over */
+	suite.world->engine->rescale(suite.world->self, suite.core, job, first, &place);
+	suite.calling = false;
+	suite_silent(CORE_RUNS, job, 1000);
+}
+
+/* Nodes, then ends, then what runs. */
+static void suite_check_list(uint64_t runs, uint64_t generation, uint64_t ended)
+{
+	const struct core_event *event;
+	const struct core_node *nodes;
+	uint32_t nodes_n = suite_nodes(&nodes);
+	uint32_t told = 0;
+	bool saw_end = false;
+	bool saw_run = false;
+
+	suite_list();
+	for (;;) {
+		event = suite_next(suite.world->wait_ms);
+		assert_non_null(event);
+		told += event->kind == CORE_NODE_COMES;
+		if (event->kind == CORE_ENDED && event->job == ended) {
+			assert_true(told >= nodes_n);
+			saw_end = true;
+		}
+		if (event->kind == CORE_LISTED) {
+			break;
+		}
+	}
+	for (uint32_t i = 0; i < event->runs_n; i++) {
+		assert_true(event->runs[i].job != ended);
+		saw_run = saw_run ||
+			(event->runs[i].job == runs && event->runs[i].generation == generation);
+	}
+	assert_true(saw_run && saw_end);
+}
+
+static void suite_lists(void **state)
+{
+	uint64_t ended = suite_job(DEED_GOOD);
+	uint64_t job;
+
+	suite_start(ended, ++suite.generation, 1);
+	suite_ends(ended, CORE_BY_ITSELF, 0);
+	job = suite_running(DEED_LASTS, 2);
+	suite_check_list(job, suite.generation, ended);
+	if (suite.world->reopen) {
+		uint64_t before = suite.world->starts();
+
+		suite.world->reopen();
+		suite_check_list(job, suite.generation, ended);
+		suite_start(job, suite.generation, 2); /* said again, as after a crash */
+		suite_wait(CORE_RUNS, job);
+		assert_int_equal(suite.world->starts(), before);
+	}
+	suite_stop(job, suite.generation, 0);
+	suite_ends(job, CORE_BY_US, 0);
+}
+
+/* Both, in any order, and that of the node's not told to the core yet. */
+static void suite_lost(const char *node, uint64_t job)
+{
+	bool gone = false;
+	bool ended = false;
+
+	while (!gone || !ended) {
+		const struct core_event *event = suite.world->next(suite.world->wait_ms);
+
+		assert_non_null(event);
+		if (event->kind == CORE_NODE_GONE && strcmp(event->node, node) == 0) {
+			gone = true;
+		} else if (event->kind == CORE_ENDED && event->job == job) {
+			assert_int_equal(event->by, CORE_BY_NODE);
+			ended = true;
+		} else if (suite_is_of_node(event->kind)) {
+			suite_take_node(event);
+		}
+	}
+}
+
+/* What was on it ends, also elsewhere; and nothing starts on it. */
+static void suite_node_is_lost(void **state)
+{
+	uint64_t job = suite_running(DEED_DEAF, 2);
+	const struct core_node *nodes;
+	char name[CORE_NAME_MAX];
+	struct core_spot spot;
+	struct core_place place = {.spots = &spot, .n = 1, .replicas = 1};
+
+	assert_true(suite_nodes(&nodes) >= 2);
+	spot = (struct core_spot){.node = nodes[0].id, .replicas = 1};
+	snprintf(name, sizeof(name), "%s", nodes[0].offer.name);
+	suite.world->lose(name);
+	suite_lost(name, job);
+	/* The core has not heard yet. */
+	job = suite_job(DEED_LASTS);
+	suite.calling = true;
+	suite.world->engine->start(suite.world->self, suite.core, job, ++suite.generation, &place);
+	suite.calling = false;
+	suite_wait(CORE_REFUSED, job);
+	suite.calling = true;
+	suite.world->engine->start(suite.world->self, suite.core, job, suite.generation, &place);
+	suite.calling = false;
+	suite_wait(CORE_REFUSED, job);
+	suite_take_node(&(struct core_event){.kind = CORE_NODE_GONE, .node = name});
+}
+
+static void suite_ask_and_give_back(void **state)
+{
+	const struct core_event *event;
+	char name[CORE_NAME_MAX];
+
+	suite.calling = true;
+	suite.world->engine->ask(suite.world->self, suite.world->pool, 1);
+	suite.calling = false;
+	event = suite_wait(CORE_NODE_COMES, 0);
+	assert_string_equal(event->offer->pool, suite.world->pool);
+	snprintf(name, sizeof(name), "%s", event->offer->name);
+	suite.calling = true;
+	suite.world->engine->give_back(suite.world->self, name);
+	suite.calling = false;
+	do {
+		event = suite_wait(CORE_NODE_GONE, 0);
+	} while (strcmp(event->node, name) != 0);
+}
+
+#define SUITE_TESTS                                                                                \
+	cmocka_unit_test(suite_start_is_answered_again_and_done_once),                             \
+		cmocka_unit_test(suite_stop_is_answered_again),                                    \
+		cmocka_unit_test(suite_stop_of_nothing_is_an_end),                                 \
+		cmocka_unit_test(suite_stop_blocks_starts),                                        \
+		cmocka_unit_test(suite_stop_overtakes),                                            \
+		cmocka_unit_test(suite_stop_of_an_old_one_ends_nothing),                           \
+		cmocka_unit_test(suite_ends_by_itself),                                            \
+		cmocka_unit_test(suite_deaf_ones_are_killed),                                      \
+		cmocka_unit_test(suite_rescale_is_answered), cmocka_unit_test(suite_lists),        \
+		cmocka_unit_test(suite_ask_and_give_back), cmocka_unit_test(suite_node_is_lost)
+
+#endif

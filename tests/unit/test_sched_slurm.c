@@ -1,0 +1,198 @@
+/* The engine slurm on a real Slurm: what engine.h asks of engines, and what Slurm does to pilots.
+ *
+ * Arguments: the program pawl, and the root of the sources. PAWL_LONG: all of it. */
+#include "test_sched_slurm_world.h"
+
+#define ASKED 3u
+
+/* The node of the suite's n-th that is up. */
+static void node_name(uint32_t n, char name[CORE_NAME_MAX])
+{
+	const struct core_node *nodes;
+
+	assert_true(suite_nodes(&nodes) > n);
+	snprintf(name, CORE_NAME_MAX, "%s", nodes[n].offer.name);
+}
+
+static void wait_node(enum core_event_kind kind, const char *name)
+{
+	const struct core_event *event;
+
+	do {
+		event = suite_wait(kind, 0);
+	} while (strcmp(event->node, name) != 0);
+}
+
+/* As many as at the beginning. */
+static void fill_up(void)
+{
+	const struct core_node *nodes;
+	uint32_t n = suite_nodes(&nodes);
+
+	if (n < ASKED) {
+		sched_slurm_engine.ask(sw.engine, "pool", ASKED - n);
+	}
+	for (; n < ASKED; n = suite_nodes(&nodes)) {
+		suite_wait(CORE_NODE_COMES, 0);
+	}
+}
+
+static int set_up(void **state)
+{
+	fill_up();
+	return 0;
+}
+
+static char *host_of(const char *node)
+{
+	static char host[CORE_NAME_MAX];
+
+	snprintf(host, sizeof(host), "%.*s", (int)strcspn(node, "."), node);
+	return host;
+}
+
+/* Its jobs are told, and have time to save. */
+static void test_scancel_of_a_pilot(void **state)
+{
+	uint64_t job;
+	char name[CORE_NAME_MAX];
+	char mark[64];
+	const char *argv[] = {"scancel", NULL, NULL};
+
+	fill_up();
+	job = suite_running(DEED_LASTS, 2);
+	node_name(0, name);
+	argv[1] = world_slurm_job(name);
+	world_do(argv);
+	suite_lost(name, job);
+	snprintf(mark, sizeof(mark), "saved %llu.%llu.0", (unsigned long long)job,
+		(unsigned long long)suite.generation);
+	assert_true(world_marks(mark) >= 1);
+	suite_take_node(&(struct core_event){.kind = CORE_NODE_GONE, .node = name});
+}
+
+static void test_slurms_notice(void **state)
+{
+	char name[CORE_NAME_MAX];
+	const char *argv[] = {"scancel", "--signal=USR1", "--batch", NULL, NULL};
+	const struct core_event *event;
+	int64_t left_ns;
+
+	fill_up();
+	node_name(0, name);
+	argv[3] = world_slurm_job(name);
+	world_do(argv);
+	event = suite_wait(CORE_NODE_GOES, 0);
+	assert_string_equal(event->node, name);
+	left_ns = event->deadline_ns - clock_mono_ns();
+	assert_in_range(left_ns, 50 * NS_PER_S, 61 * NS_PER_S);
+	sched_slurm_engine.give_back(sw.engine, name);
+	wait_node(CORE_NODE_GONE, name);
+}
+
+static void drain(const char *node, const char *state)
+{
+	char name[CORE_NAME_MAX + 16];
+	const char *const argv[] = {"scontrol", "update", name, state, "Reason=maintenance", NULL};
+
+	snprintf(name, sizeof(name), "NodeName=%s", host_of(node));
+	world_do(argv);
+}
+
+/* Who runs there stays; nobody there, and the pilot goes, so that Slurm has the node. */
+static void test_drained_node(void **state)
+{
+	uint64_t job;
+	char name[CORE_NAME_MAX];
+
+	fill_up();
+	job = suite_running(DEED_LASTS, 1);
+	node_name(0, name);
+	drain(name, "State=DRAIN");
+	wait_node(CORE_NODE_DRAIN, name);
+	suite_silent(CORE_ENDED, job, 1000);
+	drain(name, "State=RESUME");
+	wait_node(CORE_NODE_BACK, name);
+	drain(name, "State=DRAIN");
+	wait_node(CORE_NODE_DRAIN, name);
+	suite_stop(job, suite.generation, 0);
+	suite_ends(job, CORE_BY_US, 0);
+	wait_node(CORE_NODE_GONE, name);
+	drain(name, "State=RESUME");
+}
+
+/* It comes back by itself, as another node. */
+static void test_requeued_pilot(void **state)
+{
+	uint64_t job;
+	char name[CORE_NAME_MAX];
+	const char *argv[] = {"scontrol", "requeue", NULL, NULL};
+	char again[32];
+	const struct core_event *event;
+
+	fill_up();
+	job = suite_running(DEED_LASTS, 1);
+	node_name(0, name);
+	argv[2] = world_slurm_job(name);
+	world_do(argv);
+	suite_lost(name, job);
+	suite_take_node(&(struct core_event){.kind = CORE_NODE_GONE, .node = name});
+	snprintf(again, sizeof(again), ".%s.1", world_slurm_job(name));
+	do {
+		event = suite_wait(CORE_NODE_COMES, 0);
+	} while (!strstr(event->offer->name, again));
+}
+
+/* Slurm gives the node up while the pilot lives: it is told by the spool, and ends. */
+static void test_killed_slurmd(void **state)
+{
+	uint64_t job;
+	char name[CORE_NAME_MAX];
+
+	fill_up();
+	job = suite_running(DEED_DEAF, 2);
+	node_name(0, name);
+	world_slurmd("kill", host_of(name));
+	suite_lost(name, job);
+	suite_take_node(&(struct core_event){.kind = CORE_NODE_GONE, .node = name});
+	world_slurmd("start", host_of(name));
+	fill_up();
+}
+
+static void test_spool_is_anothers(void **state)
+{
+	struct slurm_options options = {.loop = sw.loop,
+		.spool = sw.spool,
+		.program = sw.program,
+		.poll_ns = NS_PER_S,
+		.fence_ns = NS_PER_S * 10};
+	struct sched_slurm *other;
+	struct pawl_err err = {0};
+	char path[128];
+
+	assert_int_equal(sched_slurm_open(&other, &options, &err), PAWL_EBUSY);
+	snprintf(path, sizeof(path), "%s/open", sw.folder);
+	assert_int_equal(mkdir(path, 0755), 0);
+	options.spool = path;
+	assert_int_equal(sched_slurm_open(&other, &options, &err), PAWL_EINVAL);
+	assert_non_null(strstr(err.msg, "chmod 700"));
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {SUITE_TESTS, cmocka_unit_test(test_scancel_of_a_pilot),
+		cmocka_unit_test(test_slurms_notice), cmocka_unit_test(test_drained_node),
+		cmocka_unit_test(test_spool_is_anothers)};
+	const struct CMUnitTest longer[] = {cmocka_unit_test(test_requeued_pilot),
+		cmocka_unit_test(test_killed_slurmd)};
+	int failed;
+
+	assert_true(argc == 3);
+	world_open(argv[1], argv[2]);
+	failed = cmocka_run_group_tests_name("slurm", tests, set_up, NULL);
+	if (getenv("PAWL_LONG")) {
+		failed += cmocka_run_group_tests_name("slurm, longer", longer, set_up, NULL);
+	}
+	world_close();
+	return failed;
+}

@@ -1,0 +1,327 @@
+/* What Slurm's commands print and what engine and pilots write, read strictly; and what a job's
+ * part is made of. */
+#include "sched/slurm_program.h"
+#include "sched/slurm_text.h"
+
+#include "pawl/err.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+/* ---- commands ---- */
+
+static void test_squeue(void **state)
+{
+	const char *at = "7|RUNNING|0|pawl-ab-gpu|n1|None|\n"
+			 "8|PENDING|2|pawl-ab-gpu||(Nodes required for job are DOWN|odd)|\n"
+			 "9|NODE_FAIL|1|pawl-ab-gpu|n2|NodeDown|\n";
+	struct slurm_row row;
+	struct pawl_err err;
+
+	assert_int_equal(slurm_queue_next(&at, &row, &err), 1);
+	assert_true(row.slurm_job == 7 && row.standing == SLURM_ACTIVE && row.restart == 0);
+	assert_string_equal(row.name, "pawl-ab-gpu");
+	assert_string_equal(row.node, "n1");
+	assert_int_equal(slurm_queue_next(&at, &row, &err), 1);
+	assert_true(row.slurm_job == 8 && row.standing == SLURM_PENDING && row.restart == 2);
+	assert_string_equal(row.node, "");
+	assert_string_equal(row.reason, "(Nodes required for job are DOWN|odd)");
+	assert_int_equal(slurm_queue_next(&at, &row, &err), 1);
+	assert_int_equal(row.standing, SLURM_CUT_OFF);
+	assert_int_equal(slurm_queue_next(&at, &row, &err), 0);
+}
+
+static void test_squeue_as_it_should_not_be(void **state)
+{
+	static const char *const lines[] = {"\n", "7\n", "7|RUNNING|0|a\n", "7|RUNNING|0|a|n1",
+		"|RUNNING|0|a|n1|None|\n", "-7|RUNNING|0|a|n1|None|\n",
+		"7_1|RUNNING|0|a|n1|None|\n", "7|SLEEPING|0|a|n1|None|\n",
+		"7|RUNNING|4294967296|a|n1|None|\n", "7|RUNNING||a|n1|None|\n",
+		"77777777777777777777|RUNNING|0|a|n1|None|\n",
+		"slurm_load_jobs error: Unable to contact slurm controller\n"};
+	struct slurm_row row;
+	struct pawl_err err;
+
+	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+		const char *at = lines[i];
+
+		assert_int_equal(slurm_queue_next(&at, &row, &err), PAWL_ECORRUPT);
+		assert_non_null(strstr(err.msg, "squeue"));
+	}
+}
+
+static void test_long_fields_are_refused_or_cut(void **state)
+{
+	char line[4096] = "7|RUNNING|0|";
+	const char *at = line;
+	struct slurm_row row;
+	struct pawl_err err;
+
+	memset(line + 12, 'x', 3000);
+	memcpy(line + 3012, "|n1|None|\n", 11);
+	assert_int_equal(slurm_queue_next(&at, &row, &err), PAWL_ECORRUPT);
+	memcpy(line, "7|RUNNING|0|a|n1|", 17);
+	at = line;
+	assert_int_equal(slurm_queue_next(&at, &row, &err), 1); /* a reason is cut */
+	assert_int_equal(strlen(row.reason), sizeof(row.reason) - 1);
+}
+
+static void test_sinfo(void **state)
+{
+	const char *at = "n1|mixed+drain|\nn2|idle|\nn3|down+drain|\nn4|drained|\nn5 idle\n";
+	char node[CORE_NAME_MAX];
+	bool drained;
+	struct pawl_err err;
+
+	for (uint32_t i = 1; i <= 4; i++) {
+		assert_int_equal(slurm_nodes_next(&at, node, &drained, &err), 1);
+		assert_int_equal(node[1], '0' + (int)i);
+		assert_int_equal(drained, i != 2);
+	}
+	assert_int_equal(slurm_nodes_next(&at, node, &drained, &err), PAWL_ECORRUPT);
+}
+
+static void test_sbatch_and_scontrol(void **state)
+{
+	uint64_t job;
+	int64_t ns;
+	struct pawl_err err;
+
+	assert_int_equal(slurm_submitted("123\n", &job, &err), 0);
+	assert_int_equal(job, 123);
+	assert_int_equal(slurm_submitted("124;cluster\n", &job, &err), 0);
+	assert_int_equal(job, 124);
+	assert_int_equal(slurm_submitted("Submitted batch job 5\n", &job, &err), PAWL_ECORRUPT);
+	assert_int_equal(slurm_submitted("", &job, &err), PAWL_ECORRUPT);
+	assert_int_equal(slurm_submitted("0\n", &job, &err), PAWL_ECORRUPT);
+	assert_int_equal(
+		slurm_kill_wait("A = 1\nKillWait                = 30 sec\nB = 2\n", &ns, &err), 0);
+	assert_int_equal(ns, 30000000000);
+	assert_int_equal(slurm_kill_wait("KillWait = soon\n", &ns, &err), PAWL_ENOENT);
+	assert_int_equal(slurm_kill_wait("", &ns, &err), PAWL_ENOENT);
+}
+
+/* ---- files ---- */
+
+static void put_words(struct wire_out *list, const char *words)
+{
+	for (; *words != '\0'; words++) {
+		wire_put_raw(list, words, 1);
+		wire_put_u8(list, '\0');
+	}
+}
+
+static void make_record(struct wire_out *out)
+{
+	struct slurm_program program = {.cwd = "/", .log = "/log"};
+	struct wire_out bytes = {0};
+	struct slurm_spot spots[2] = {{.node = "n1.1", .replicas = 2}, {.node = "n2.2"}};
+	struct slurm_record record = {.job = 7,
+		.generation = 9,
+		.stopped = 8,
+		.told = true,
+		.by = CORE_BY_US,
+		.exit_code = -1,
+		.grace_ns = 5,
+		.spots = spots,
+		.spots_n = 2};
+
+	put_words(&program.run, "abc");
+	put_words(&program.env, "x");
+	slurm_program_encode(&program, &bytes);
+	for (uint32_t i = 0; i < 2; i++) {
+		spots[i].program = bytes.bytes;
+		spots[i].len_bytes = (uint32_t)bytes.len_bytes;
+	}
+	slurm_record_encode(&record, out);
+	assert_false(out->failed);
+	wire_out_deinit(&bytes);
+	wire_out_deinit(&program.run);
+	wire_out_deinit(&program.env);
+}
+
+static void test_records_come_back(void **state)
+{
+	struct wire_out out = {0};
+	struct slurm_record record;
+	struct slurm_words words;
+	struct pawl_err err;
+
+	make_record(&out);
+	assert_int_equal(slurm_record_decode(out.bytes, out.len_bytes, &record, &err), 0);
+	assert_true(record.job == 7 && record.generation == 9 && record.stopped == 8);
+	assert_true(record.told && !record.over && record.by == CORE_BY_US);
+	assert_true(record.exit_code == -1 && record.grace_ns == 5 && record.spots_n == 2);
+	assert_string_equal(record.spots[0].node, "n1.1");
+	assert_int_equal(slurm_program_decode(record.spots[1].program, record.spots[1].len_bytes,
+				 &words, &err),
+		0);
+	assert_string_equal(words.run[2], "c");
+	assert_null(words.run[3]);
+	assert_null(words.setup[0]);
+	assert_string_equal(words.env[0], "x");
+	slurm_words_deinit(&words);
+	slurm_record_deinit(&record);
+	wire_out_deinit(&out);
+}
+
+/* Each byte changed, and each length: never another record. */
+static void test_damaged_ones_do_not(void **state)
+{
+	struct wire_out out = {0};
+	struct slurm_record record;
+	struct slurm_have have;
+	struct slurm_want want;
+	struct pawl_err err;
+
+	make_record(&out);
+	for (size_t i = 0; i < out.len_bytes; i++) {
+		out.bytes[i] ^= 0x10;
+		assert_int_equal(slurm_record_decode(out.bytes, out.len_bytes, &record, &err),
+			PAWL_ECORRUPT);
+		out.bytes[i] ^= 0x10;
+		assert_int_equal(slurm_record_decode(out.bytes, i, &record, &err), PAWL_ECORRUPT);
+	}
+	assert_int_equal(slurm_have_decode(out.bytes, out.len_bytes, &have, &err), PAWL_ECORRUPT);
+	assert_int_equal(slurm_want_decode(out.bytes, out.len_bytes, &want, &err), PAWL_ECORRUPT);
+	out.bytes[4]++;
+	assert_int_equal(slurm_record_decode(out.bytes, out.len_bytes, &record, &err),
+		PAWL_ECORRUPT);
+	assert_non_null(strstr(err.msg, "version 2"));
+	wire_out_deinit(&out);
+}
+
+static void test_pilots_have_names_of_their_own(void **state)
+{
+	struct slurm_have have = {.slurm_job = 17, .host = "n1"};
+	char name[CORE_NAME_MAX];
+
+	slurm_pilot_name(name, &have);
+	assert_string_equal(name, "n1.17");
+	have.restart = 2;
+	slurm_pilot_name(name, &have);
+	assert_string_equal(name, "n1.17.2");
+	memset(have.host, 'h', CORE_NAME_MAX - 1);
+	slurm_pilot_name(name, &have);
+	assert_string_equal(name + strlen(name) - 5, ".17.2");
+}
+
+/* ---- programs ---- */
+
+static const char *nth(const struct wire_out *list, uint32_t n)
+{
+	const char *at = (const char *)list->bytes;
+	const char *end = at + list->len_bytes;
+
+	for (; n > 0 && at < end; n--) {
+		at += strlen(at) + 1;
+	}
+	return at < end ? at : "";
+}
+
+static bool has(const struct wire_out *list, const char *word)
+{
+	for (uint32_t i = 0; *nth(list, i) != '\0'; i++) {
+		if (strcmp(nth(list, i), word) == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static void fill(struct slurm_program *program, struct sched_spec *spec, const char *const *words)
+{
+	static const char *const addresses[] = {"10.0.0.1", "10.0.0.2"};
+	static const char *const env[] = {"HOME=/home/u", NULL};
+	const struct vars_place place = {.node = 1,
+		.nodes = 2,
+		.addresses = addresses,
+		.gpus = 4,
+		.job = 7};
+	const struct slurm_start start = {.generation = 9,
+		.token = "00000000000000000000000000000001",
+		.place = &place};
+	const struct slurm_launch launch = {.spec = spec,
+		.words = words,
+		.env = env,
+		.pawl = "/bin/pawl",
+		.cwd = "/work",
+		.log_directory = "/logs",
+		.task = "task-7",
+		.cluster = "c",
+		.attempt = 3,
+		.grace_ns = 10000000000};
+	struct pawl_err err;
+
+	*program = (struct slurm_program){0};
+	assert_int_equal(slurm_program_fill(program, &launch, &start, &err), 0);
+}
+
+static void drop(struct slurm_program *program)
+{
+	free((char *)(uintptr_t)program->log);
+	wire_out_deinit(&program->setup);
+	wire_out_deinit(&program->run);
+	wire_out_deinit(&program->setup_env);
+	wire_out_deinit(&program->env);
+}
+
+/* A script is one word, whatever is in it. */
+static void test_program_of_a_job_with_nodes(void **state)
+{
+	struct sched_spec spec = {.run = "echo '$(id)'; \"x\"", .setup = "pip install ."};
+	struct slurm_program program;
+
+	fill(&program, &spec, NULL);
+	assert_string_equal(program.log, "/logs/node1.log");
+	assert_string_equal(nth(&program.run, 1), "-c");
+	assert_string_equal(nth(&program.run, 2), spec.run);
+	assert_string_equal(nth(&program.run, 3), "");
+	assert_string_equal(nth(&program.setup, 2), spec.setup);
+	assert_true(has(&program.env, "SKYPILOT_NODE_RANK=1"));
+	assert_true(has(&program.env, "SKYPILOT_NODE_IPS=10.0.0.1\n10.0.0.2"));
+	assert_true(has(&program.env, "HOME=/home/u"));
+	assert_true(has(&program.env, "PAWL_JOB_ID=task-7"));
+	assert_true(has(&program.env, "PAWL_ATTEMPT=3"));
+	assert_true(has(&program.setup_env, "SKYPILOT_SETUP_NODE_RANK=1"));
+	drop(&program);
+}
+
+static void test_program_of_a_job_with_replicas(void **state)
+{
+	static const char *const words[] = {"python", "train.py", NULL};
+	struct sched_spec spec = {.run = "true", .elastic = true};
+	struct slurm_program program;
+
+	fill(&program, &spec, words);
+	assert_string_equal(nth(&program.run, 0), "/bin/pawl");
+	assert_string_equal(nth(&program.run, 3), "4");
+	assert_true(has(&program.run, "--nnodes"));
+	assert_true(has(&program.run, "10.0.0.1:20001"));
+	assert_true(has(&program.run, "train.py"));
+	assert_true(has(&program.env, "PAWL_TOKEN=00000000000000000000000000000001"));
+	drop(&program);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_squeue),
+		cmocka_unit_test(test_squeue_as_it_should_not_be),
+		cmocka_unit_test(test_long_fields_are_refused_or_cut),
+		cmocka_unit_test(test_sinfo),
+		cmocka_unit_test(test_sbatch_and_scontrol),
+		cmocka_unit_test(test_records_come_back),
+		cmocka_unit_test(test_damaged_ones_do_not),
+		cmocka_unit_test(test_pilots_have_names_of_their_own),
+		cmocka_unit_test(test_program_of_a_job_with_nodes),
+		cmocka_unit_test(test_program_of_a_job_with_replicas),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,430 @@
+/*
+ * A real Slurm (tests/lib/slurm.sh) and the engine slurm on it, with what the tests do to both. Of
+ * one folder, which is removed; nothing is left that was started.
+ */
+#ifndef TEST_SCHED_SLURM_WORLD_H
+#define TEST_SCHED_SLURM_WORLD_H
+
+#include "test_sched_engine.h"
+
+#include "base/clock.h"
+#include "base/loop.h"
+#include "sched/slurm.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define WORLD_NODES    4u
+#define WORLD_EVENTS   256u
+#define WORLD_RUNS     64u
+#define WORLD_JOBS     256u
+#define WORLD_SKIP     77
+#define WORLD_FENCE_NS (4 * NS_PER_S)
+
+extern char **environ;
+
+/* An event that was told, and what it points to. */
+struct told {
+	struct core_event event;
+	struct core_offer offer;
+	char name[CORE_NAME_MAX];
+	struct core_run runs[WORLD_RUNS];
+};
+
+static struct slurm_world {
+	char folder[64];
+	char spool[80];
+	char marks[80]; /* a line each time that a job has begun */
+	const char *program;
+	const char *source;
+	pid_t slurm; /* of slurm.sh */
+	FILE *to;    /* its stdin */
+	FILE *from;  /* its stdout */
+	struct loop *loop;
+	struct sched_slurm *engine;
+	struct slurm_pool pool;
+	struct told told[WORLD_EVENTS];
+	uint32_t first, n; /* of them */
+	struct told given; /* to the suite */
+	enum deed deeds[WORLD_JOBS];
+} sw;
+
+/* ---- programs ---- */
+
+/* Starts one; in and out: pipes, or NULL for none. */
+static pid_t world_spawn(const char *const *argv, FILE **in, FILE **out)
+{
+	posix_spawn_file_actions_t files;
+	int to[2];
+	int from[2];
+	pid_t pid;
+	int rv;
+
+	assert_int_equal(pipe2(to, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(from, O_CLOEXEC), 0);
+	posix_spawn_file_actions_init(&files);
+	posix_spawn_file_actions_adddup2(&files, to[0], STDIN_FILENO);
+	posix_spawn_file_actions_adddup2(&files, from[1], STDOUT_FILENO);
+	rv = posix_spawnp(&pid, argv[0], &files, NULL, (char **)(uintptr_t)argv, environ);
+	posix_spawn_file_actions_destroy(&files);
+	assert_int_equal(rv, 0);
+	close(to[0]);
+	close(from[1]);
+	*in = fdopen(to[1], "we");
+	*out = fdopen(from[0], "re");
+	assert_true(*in && *out);
+	return pid;
+}
+
+/* Runs one to its end; text has what it printed. Its exit status. */
+static int world_run(const char *const *argv, char *text, size_t cap_bytes)
+{
+	FILE *in;
+	FILE *out;
+	pid_t pid = world_spawn(argv, &in, &out);
+	size_t n;
+	int status;
+
+	fclose(in);
+	n = fread(text, 1, cap_bytes - 1, out);
+	text[n] = '\0';
+	fclose(out);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void world_do(const char *const *argv)
+{
+	char text[4096];
+
+	if (world_run(argv, text, sizeof(text)) != 0) {
+		fail_msg("%s %s fails: %s", argv[0], argv[1], text);
+	}
+}
+
+/* ---- Slurm ---- */
+
+/* A line of slurm.sh's. */
+static void world_answer(char *line, size_t cap_bytes)
+{
+	if (!fgets(line, (int)cap_bytes, sw.from)) {
+		snprintf(line, cap_bytes, "slurm.sh says nothing");
+	}
+	line[strcspn(line, "\n")] = '\0';
+}
+
+/* "kill" or "start", of a node's slurmd. */
+static void world_slurmd(const char *what, const char *node)
+{
+	char line[128];
+
+	fprintf(sw.to, "%s %s\n", what, node);
+	fflush(sw.to);
+	world_answer(line, sizeof(line));
+	assert_string_equal(line, "ok");
+}
+
+static void world_start_slurm(void)
+{
+	char script[512];
+	char nodes[16];
+	char port[16];
+	const char *const argv[] = {"bash", script, sw.folder, nodes, port, NULL};
+	char conf[128];
+	char line[256];
+	int status;
+
+	snprintf(script, sizeof(script), "%s/tests/lib/slurm.sh", sw.source);
+	snprintf(nodes, sizeof(nodes), "%u", WORLD_NODES);
+	snprintf(port, sizeof(port), "%u", 20000 + (unsigned)getpid() % 200 * 50);
+	sw.slurm = world_spawn(argv, &sw.to, &sw.from);
+	world_answer(line, sizeof(line));
+	if (strcmp(line, "ready") == 0) {
+		snprintf(conf, sizeof(conf), "%s/slurm.conf", sw.folder);
+		setenv("SLURM_CONF", conf, 1);
+		return;
+	}
+	printf("%s\n", line);
+	while (fgets(line, sizeof(line), sw.from)) {
+		printf("%s", line);
+	}
+	waitpid(sw.slurm, &status, 0);
+	exit(WIFEXITED(status) && WEXITSTATUS(status) == WORLD_SKIP ? WORLD_SKIP : 1);
+}
+
+/* ---- what it tells ---- */
+
+static int64_t world_now(void *user)
+{
+	return clock_mono_ns();
+}
+
+static void world_told(void *user, const struct core_event *event)
+{
+	struct told *told = &sw.told[(sw.first + sw.n) % WORLD_EVENTS];
+
+	assert_false(suite.calling);
+	assert_true(sw.n < WORLD_EVENTS && event->runs_n <= WORLD_RUNS);
+	sw.n++;
+	told->event = *event;
+	told->offer = *event->offer;
+	snprintf(told->name, sizeof(told->name), "%s", event->node);
+	if (event->runs_n > 0) {
+		memcpy(told->runs, event->runs, event->runs_n * sizeof(told->runs[0]));
+	}
+	loop_stop(sw.loop);
+}
+
+static void world_late(struct loop_timer *timer)
+{
+	loop_stop(sw.loop);
+}
+
+static const struct core_event *world_next(int64_t wait_ms)
+{
+	struct loop_timer late = {.fired = world_late};
+	struct core_event *event = &sw.given.event;
+
+	if (sw.n == 0) {
+		loop_timer_start(sw.loop, &late, clock_mono_ns() + wait_ms * NS_PER_MS);
+		assert_int_equal(loop_run(sw.loop, NULL), 0);
+		loop_timer_cancel(sw.loop, &late);
+	}
+	if (sw.n == 0) {
+		return NULL;
+	}
+	sw.given = sw.told[sw.first];
+	sw.first = (sw.first + 1) % WORLD_EVENTS;
+	sw.n--;
+	event->offer = &sw.given.offer;
+	event->node = event->pool = sw.given.name;
+	event->runs = sw.given.runs;
+	return event;
+}
+
+/* ---- jobs ---- */
+
+static void world_prepare(uint64_t job, enum deed deed)
+{
+	assert_true(job < WORLD_JOBS);
+	sw.deeds[job] = deed;
+}
+
+/* Each first says that it runs; "saved" stands for what a job does when it is told to end. */
+static const char *const scripts[DEEDS_N] = {
+	[DEED_LASTS] = "echo $1 >>$0; trap 'echo saved $1 >>$0; exit 143' TERM\n"
+		       "setsid sh -c 'trap \"\" TERM; sleep 1000' & while :; do sleep 0.1; done",
+	[DEED_GOOD] = "echo $1 >>$0; exit 0",
+	[DEED_BAD] = "echo $1 >>$0; exit 3",
+	[DEED_DEAF] = "echo $1 >>$0; trap '' TERM; while :; do sleep 0.1; done",
+};
+
+static void world_put(struct wire_out *list, const char *word)
+{
+	wire_put_raw(list, word, strlen(word) + 1);
+}
+
+static int world_describe(void *user, const struct slurm_start *start,
+	struct slurm_program *program, struct pawl_err *err)
+{
+	const struct vars_place *place = start->place;
+	char number[48];
+
+	program->cwd = "/";
+	program->log = sw.marks; /* nothing else is printed, if all is well */
+	snprintf(number, sizeof(number), "%llu.%llu.%u", (unsigned long long)place->job,
+		(unsigned long long)start->generation, place->node);
+	world_put(&program->setup, "true");
+	world_put(&program->run, "sh");
+	world_put(&program->run, "-c");
+	world_put(&program->run, scripts[sw.deeds[place->job]]);
+	world_put(&program->run, sw.marks);
+	world_put(&program->run, number);
+	world_put(&program->env, "A_JOB=of the test");
+	return 0;
+}
+
+/* Lines of the marks that begin so. */
+static uint64_t world_marks(const char *begin)
+{
+	FILE *file = fopen(sw.marks, "re");
+	char line[256];
+	uint64_t n = 0;
+
+	while (file && fgets(line, sizeof(line), file)) {
+		n += strncmp(line, begin, strlen(begin)) == 0;
+	}
+	if (file) {
+		fclose(file);
+	}
+	return n;
+}
+
+/* Starts, each counted once, on its first node. */
+static uint64_t world_starts(void)
+{
+	FILE *file = fopen(sw.marks, "re");
+	char line[256];
+	uint64_t n = 0;
+
+	while (file && fgets(line, sizeof(line), file)) {
+		size_t len = strcspn(line, "\n");
+
+		n += line[0] >= '0' && line[0] <= '9' && len > 2 &&
+			strncmp(line + len - 2, ".0", 2) == 0;
+	}
+	if (file) {
+		fclose(file);
+	}
+	return n;
+}
+
+/* ---- nodes ---- */
+
+/* The number that Slurm gave the pilot: "n1.12" and "n1.12.1" are 12. */
+static const char *world_slurm_job(const char *node)
+{
+	static char number[24];
+
+	node = strchr(node, '.');
+	assert_non_null(node);
+	snprintf(number, sizeof(number), "%.*s", (int)strcspn(node + 1, "."), node + 1);
+	return number;
+}
+
+/* The pilot itself is killed: nobody says good-bye. */
+static void world_lose(const char *node)
+{
+	const char *const argv[] = {"scancel", "--signal=KILL", "--batch", world_slurm_job(node),
+		NULL};
+
+	world_do(argv);
+}
+
+/* ---- the engine ---- */
+
+static void world_open_engine(void)
+{
+	struct slurm_options options = {.loop = sw.loop,
+		.spool = sw.spool,
+		.program = sw.program,
+		.pools = &sw.pool,
+		.pools_n = 1,
+		.poll_ns = 300 * NS_PER_MS,
+		.fence_ns = WORLD_FENCE_NS,
+		.now_ns = world_now,
+		.tell = world_told,
+		.describe = world_describe};
+	struct pawl_err err = {0};
+
+	if (sched_slurm_open(&sw.engine, &options, &err) != 0) {
+		fail_msg("%s", err.msg);
+	}
+	suite.world->self = sw.engine;
+}
+
+static void world_reopen(void)
+{
+	sched_slurm_close(sw.engine);
+	sw.n = 0;
+	world_open_engine();
+}
+
+static struct engine_world slurm_engine_world = {.engine = &sched_slurm_engine,
+	.bad_code = 3,
+	.wait_ms = 30000,
+	.prepare = world_prepare,
+	.next = world_next,
+	.starts = world_starts,
+	.lose = world_lose,
+	.reopen = world_reopen,
+	.pool = "pool"};
+
+/* ---- begin and end ---- */
+
+static void world_open(const char *program, const char *source)
+{
+	struct pawl_err err = {0};
+
+	snprintf(sw.folder, sizeof(sw.folder), "/tmp/pawl-slurm-XXXXXX");
+	if (!mkdtemp(sw.folder)) {
+		printf("%s: %s\n", sw.folder, strerror(errno));
+		exit(1);
+	}
+	sw.program = program;
+	sw.source = source;
+	snprintf(sw.spool, sizeof(sw.spool), "%s/spool", sw.folder);
+	snprintf(sw.marks, sizeof(sw.marks), "%s/marks", sw.folder);
+	sw.pool.pool = (struct core_pool){.name = "pool", .slots = 4, .price = 1, .most = 4};
+	world_start_slurm();
+	if (loop_open(&sw.loop, &err) != 0) {
+		printf("%s\n", err.msg);
+		exit(1);
+	}
+	suite_open(&slurm_engine_world);
+	world_open_engine();
+}
+
+static int world_remove(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+	return remove(path);
+}
+
+/* Processes whose environment names the folder. */
+static uint32_t world_left(void)
+{
+	DIR *all = opendir("/proc");
+	struct dirent *entry;
+	uint32_t n = 0;
+
+	while (all && (entry = readdir(all)) != NULL) {
+		static char text[65536];
+		char path[280];
+		ssize_t len;
+		int fd;
+
+		snprintf(path, sizeof(path), "/proc/%s/environ", entry->d_name);
+		fd = entry->d_name[0] <= '9' ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+		if (fd < 0) {
+			continue;
+		}
+		len = read(fd, text, sizeof(text));
+		close(fd);
+		if (len > 0 && memmem(text, (size_t)len, sw.folder, strlen(sw.folder))) {
+			printf("left: process %s\n", entry->d_name);
+			n++;
+		}
+	}
+	if (all) {
+		closedir(all);
+	}
+	return n;
+}
+
+static void world_close(void)
+{
+	char line[256];
+	int status;
+
+	sched_slurm_close(sw.engine);
+	suite_close();
+	loop_close(sw.loop);
+	unsetenv("SLURM_CONF");
+	fclose(sw.to);
+	while (fgets(line, sizeof(line), sw.from)) {
+		printf("%s", line);
+	}
+	fclose(sw.from);
+	assert_int_equal(waitpid(sw.slurm, &status, 0), sw.slurm);
+	assert_int_equal(world_left(), 0);
+	nftw(sw.folder, world_remove, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+#endif

@@ -31,7 +31,8 @@ LAYERS: dict[str, set[str]] = {
     "src/coll": {"base"},
     "src/agent": {"base", "store", "ckpt", "adapt"},
     "src/sched": {"base", "adapt"},
-    "src/cli": {"base", "store", "ckpt", "agent", "coll", "sched"},
+    "src/daemon": {"base", "adapt", "agent", "sched"},
+    "src/cli": {"base", "store", "ckpt", "agent", "coll", "sched", "daemon"},
     "python": set(),
 }
 
@@ -91,6 +92,7 @@ PURE = {
     "src/agent/env.c",
     "src/agent/hosts_note.c",
     "src/agent/ledger.c",
+    "src/agent/ledger_slots.c",
     "src/agent/node_frame.c",
     "src/agent/nodes.c",
     "src/agent/nodes_join.c",

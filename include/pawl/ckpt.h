@@ -156,6 +156,8 @@ void pawl_ckpt_fence(struct pawl_ckpt *ckpt, uint64_t groups);
 /* The caller saw a span change under the copy: the save fails unless it is committed already. */
 void pawl_ckpt_withdraw(struct pawl_ckpt *ckpt, uint64_t id, int part, int storage);
 
+/* COMMITTED: the save, or a newer one, survives the training processes; docs/limits.md says what
+ * memory that takes. DURABLE: the machine, too. */
 enum pawl_ckpt_level {
 	PAWL_CKPT_FAILED = -1,
 	PAWL_CKPT_STAGING,
@@ -201,9 +203,10 @@ struct pawl_ckpt_pending {
 	uint64_t step;
 };
 
-/* At most two. */
-int pawl_ckpt_pending(struct pawl_ckpt *ckpt, struct pawl_ckpt_pending pending[2], uint32_t *n,
-	struct pawl_err *err);
+#define PAWL_CKPT_PENDING_MAX 3
+
+int pawl_ckpt_pending(struct pawl_ckpt *ckpt,
+	struct pawl_ckpt_pending pending[PAWL_CKPT_PENDING_MAX], uint32_t *n, struct pawl_err *err);
 /*
  * Shall this rank stop (finish the step, save, leave), because a notice or a signal came? To be
  * asked once a step, by all ranks alike: the answer turns to yes at the same question on every

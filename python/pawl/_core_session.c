@@ -513,7 +513,7 @@ static PyObject *session_remove(struct session *self, PyObject *arg)
 
 static PyObject *session_pending(struct session *self, PyObject *unused)
 {
-	struct pawl_ckpt_pending pending[2];
+	struct pawl_ckpt_pending pending[PAWL_CKPT_PENDING_MAX];
 	uint32_t n = 0;
 	struct pawl_ckpt *ckpt = enter(self);
 	struct pawl_err err;

@@ -59,9 +59,9 @@ class Save:
         """Waits until the save has reached a level; at most ``timeout`` seconds, None: no limit.
 
         ``"staged"``: this rank's bytes are copied. ``"committed"``: every rank's are, and the
-        checkpoint survives the training processes. ``"durable"``: it is in the store and synced,
-        and survives the machine. False if time ran out, the save failed (see ``error``), or a
-        newer one was made durable in its place.
+        checkpoint, or a newer one, survives the training processes. ``"durable"``: it is in the
+        store and synced, and survives the machine. False if time ran out, the save failed (see
+        ``error``), or a newer one was made durable in its place.
         """
         if level not in LEVELS:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}, not {level!r}")

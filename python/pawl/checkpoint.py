@@ -40,7 +40,8 @@ class Checkpointer(Saver):
     ``copy``: ``"overlap"`` copies parameters and optimizer tensors while the next forward and
     backward pass run; ``"now"`` copies everything before ``save`` returns.
     ``memory``: bytes per node for the memory tier; None: as much as two checkpoints need and the
-    machine allows. What does not fit is streamed to the store.
+    machine allows, and a third while storage is slower than the saves. Where two do not fit, saves
+    are streamed to the store; where three do not, see docs/limits.md.
     ``trust``: save what needs code to be loaded (pickle), and run that code when loading.
     ``rank``, ``world_size``: default: torch.distributed if initialised, else the environment
     that a launcher set, else 0 of 1.

@@ -282,6 +282,7 @@ static void handle_hello(struct agent_conn *conn, uint32_t id, struct wire_in *b
 
 static void handle_begin(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {
+	uint32_t times;
 	uint8_t flags;
 
 	conn->ask = (struct ledger_ask){.rank = conn->rank};
@@ -298,7 +299,10 @@ static void handle_begin(struct agent_conn *conn, uint32_t id, struct wire_in *b
 		conn->closing = true;
 		return;
 	}
-	conn->ask.fits = root_fits(conn->root, conn->begin_bytes);
+	times = root_fits(conn->root, conn->begin_bytes);
+	conn->ask.fits = times >= LEDGER_SLOTS - 1;
+	/* of several hosts, nothing is restored from memory */
+	conn->ask.spare = times == LEDGER_SLOTS && conn->root->elsewhere == 0;
 	root_asked(conn->root, conn->ask.seq);
 	conn->begin_id = id;
 	conn->begin_ns = clock_mono_ns();

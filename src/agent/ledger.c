@@ -1,30 +1,11 @@
 /* The ledger of one root: see ledger.h for the rules. Pure. */
-#include "agent/ledger.h"
+#include "agent/ledger_impl.h"
 
 #include "base/assert.h"
 #include "pawl/err.h"
 
 #include <stdio.h>
 #include <string.h>
-
-static bool has_bit(const uint64_t *bits, uint32_t i)
-{
-	return bits[i / 64] >> (i % 64) & 1;
-}
-
-static void clear_bit(uint64_t *bits, uint32_t i)
-{
-	bits[i / 64] &= ~(1ULL << (i % 64));
-}
-
-/* Sets bit i; returns 1 if it was clear. */
-static uint32_t set_bit(uint64_t *bits, uint32_t i)
-{
-	uint32_t was_clear = !has_bit(bits, i);
-
-	bits[i / 64] |= 1ULL << (i % 64);
-	return was_clear;
-}
 
 static struct ledger_slot *find_seq(struct ledger *ledger, uint64_t seq, enum slot_state state)
 {
@@ -71,6 +52,7 @@ void ledger_new_epoch(struct ledger *ledger, uint32_t world)
 	ledger->last_seq = 0;
 	ledger->known_n = 0;
 	memset(ledger->failed, 0, sizeof(ledger->failed));
+	memset(ledger->tight_bits, 0, sizeof(ledger->tight_bits));
 	memset(ledger->began_bits, 0, sizeof(ledger->began_bits));
 	memset(ledger->gone_bits, 0, sizeof(ledger->gone_bits));
 	memset(ledger->left_bits, 0, sizeof(ledger->left_bits));
@@ -83,64 +65,6 @@ void ledger_new_epoch(struct ledger *ledger, uint32_t world)
 			slot->state = SLOT_EMPTY;
 		}
 	}
-}
-
-static bool is_older(const struct ledger_slot *a, const struct ledger_slot *b)
-{
-	return a->order < b->order;
-}
-
-int ledger_newest(const struct ledger *ledger)
-{
-	int best = -1;
-
-	for (int i = 0; i < LEDGER_SLOTS; i++) {
-		const struct ledger_slot *slot = &ledger->slots[i];
-
-		if (slot->state != SLOT_COMMITTED || slot->streamed) {
-			continue;
-		}
-		if (best < 0 || is_older(&ledger->slots[best], slot)) {
-			best = i;
-		}
-	}
-	return best;
-}
-
-/* Somebody was promised that it becomes durable; what was streamed is nowhere else. */
-static bool is_owed(const struct ledger *ledger, const struct ledger_slot *slot)
-{
-	return !slot->durable && (slot->urgent || slot->streamed || ledger->interval_ns == 0);
-}
-
-static bool is_free(const struct ledger *ledger, int i)
-{
-	const struct ledger_slot *slot = &ledger->slots[i];
-	const struct ledger_slot *other = &ledger->slots[1 - i];
-
-	if (slot->persisting || slot->readers > 0 || slot->state == SLOT_STAGING) {
-		return false;
-	}
-	if (slot->state == SLOT_EMPTY) {
-		return true;
-	}
-	if (is_owed(ledger, slot)) {
-		return false;
-	}
-	return ledger_newest(ledger) != i || (other->state == SLOT_COMMITTED && !other->streamed);
-}
-
-/* The slot for a new save, or -1. An older or empty one before the newest committed. */
-static int pick_slot(const struct ledger *ledger)
-{
-	int newest = ledger_newest(ledger);
-
-	for (int i = 0; i < LEDGER_SLOTS; i++) {
-		if (i != newest && is_free(ledger, i)) {
-			return i;
-		}
-	}
-	return newest >= 0 && is_free(ledger, newest) ? newest : -1;
 }
 
 uint32_t ledger_missing(const struct ledger *ledger)
@@ -566,7 +490,7 @@ static int find_room(struct ledger *ledger, const struct ledger_ask *ask, bool a
 			return -1;
 		}
 	}
-	return find_staging(ledger) ? -1 : pick_slot(ledger);
+	return find_staging(ledger) ? -1 : ledger_pick_slot(ledger);
 }
 
 uint64_t ledger_passed(const struct ledger *ledger, uint32_t rank, uint64_t seq)
@@ -582,6 +506,20 @@ uint64_t ledger_passed(const struct ledger *ledger, uint32_t rank, uint64_t seq)
 	return 0;
 }
 
+/* A new save takes the place of what is in a slot. */
+static void overwrite(struct ledger *ledger, int i, struct ledger_verdict *verdict)
+{
+	const struct ledger_slot *slot = &ledger->slots[i];
+
+	if (i != ledger_newest(ledger)) {
+		return;
+	}
+	verdict->bare = !slot->durable;
+	if (slot->durable) {
+		ledger->past_order = slot->order;
+	}
+}
+
 enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *ask,
 	struct ledger_verdict *verdict)
 {
@@ -593,6 +531,7 @@ enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *
 	ASSERT(ask->rank < ledger->world);
 	memset(verdict, 0, sizeof(*verdict));
 	verdict->withdrawn = -1;
+	ledger_note_spare(ledger, ask);
 	set_bit(ledger->began_bits, ask->rank);
 	clear_bit(ledger->left_bits, ask->rank); /* it is back */
 	slot = ledger->named ? find_tag(ledger, ask) : find_seq(ledger, ask->seq, SLOT_STAGING);
@@ -608,6 +547,7 @@ enum ledger_answer ledger_begin(struct ledger *ledger, const struct ledger_ask *
 	if (i < 0) {
 		return wait_or_refuse(ledger, ask, verdict);
 	}
+	overwrite(ledger, i, verdict);
 	start_slot(ledger, &ledger->slots[i], ask, known);
 	verdict->slot = i;
 	verdict->seq = ledger->slots[i].seq;
@@ -630,42 +570,6 @@ int ledger_staged(struct ledger *ledger, uint32_t rank, uint64_t seq)
 	return commit(ledger, slot);
 }
 
-bool ledger_all_durable(const struct ledger *ledger)
-{
-	int newest = ledger_newest(ledger);
-
-	for (int i = 0; i < LEDGER_SLOTS; i++) {
-		const struct ledger_slot *slot = &ledger->slots[i];
-
-		if (slot->persisting) {
-			return false;
-		}
-		if (slot->state == SLOT_COMMITTED && !slot->durable &&
-			(i == newest || slot->streamed || ledger->interval_ns == 0)) {
-			return false;
-		}
-	}
-	return true;
-}
-
-/* The committed slot that is next for the store, or -1: the oldest that is owed, else the newest.
- */
-static int pick_persist(const struct ledger *ledger)
-{
-	int newest = ledger_newest(ledger);
-	int best = -1;
-
-	for (int i = 0; i < LEDGER_SLOTS; i++) {
-		const struct ledger_slot *slot = &ledger->slots[i];
-
-		if (slot->state == SLOT_COMMITTED && is_owed(ledger, slot) &&
-			(best < 0 || is_older(slot, &ledger->slots[best]))) {
-			best = i;
-		}
-	}
-	return best >= 0 || newest < 0 || ledger->slots[newest].durable ? best : newest;
-}
-
 int ledger_persist_next(struct ledger *ledger, int64_t now_ns, int64_t *again_ns)
 {
 	struct ledger_slot *slot;
@@ -677,7 +581,7 @@ int ledger_persist_next(struct ledger *ledger, int64_t now_ns, int64_t *again_ns
 			return -1; /* one at a time */
 		}
 	}
-	i = pick_persist(ledger);
+	i = ledger_pick_persist(ledger);
 	if (i < 0) {
 		return -1;
 	}
@@ -704,7 +608,6 @@ void ledger_set_interval(struct ledger *ledger, int64_t interval_ns)
 void ledger_persisted(struct ledger *ledger, int i, bool ok, int64_t now_ns)
 {
 	struct ledger_slot *slot = &ledger->slots[i];
-	struct ledger_slot *other = &ledger->slots[1 - i];
 
 	ASSERT(slot->persisting);
 	slot->persisting = false;
@@ -713,8 +616,12 @@ void ledger_persisted(struct ledger *ledger, int i, bool ok, int64_t now_ns)
 		slot->state = SLOT_EMPTY; /* it was never in memory, and what its ranks wrote is
 					     published or lost */
 	}
-	if (ok && slot->streamed && other->state == SLOT_COMMITTED && is_older(other, slot)) {
-		other->state = SLOT_EMPTY; /* it is in memory: a restore must not prefer it */
+	for (int s = 0; ok && slot->streamed && s < LEDGER_SLOTS; s++) {
+		struct ledger_slot *other = &ledger->slots[s];
+
+		if (other->state == SLOT_COMMITTED && slot_is_older(other, slot)) {
+			other->state = SLOT_EMPTY; /* a restore must not prefer it */
+		}
 	}
 	if (ok) {
 		slot->urgent = false;

@@ -9,12 +9,15 @@
  * of guessed around. A rank may find itself with a later number than what is being staged: what it
  * had of that went with another agent (ledger_passed).
  *
- * Two slots. Rules, in the order in which a save meets them:
+ * Two slots, and a spare one where memory takes a third. Rules, in the order in which a save meets
+ * them:
  *   - one save at a time is being staged; the next waits until all ranks staged it, or it failed;
  *   - a slot being persisted or read by a restoring worker is never given out;
- *   - the newest committed slot is given out only if the other one holds a committed save in memory
- * too (it is being persisted): so from the first commit on there is always one whole checkpoint in
- * memory, or, once saves are streamed, in the store;
+ *   - the newest committed slot is not given out while the spare one can be: what was committed
+ * last is in memory until a newer save is committed;
+ *   - without a spare slot it is given out only if another one holds a committed save in memory too
+ * (it is being persisted): so from the first commit on there is always one whole checkpoint in
+ * memory, or, once saves are streamed or when the newest was durable, in the store;
  *   - with interval_ns 0 every committed save must become durable: a committed slot is given out
  * only after it is;
  *   - so must every streamed one. Once it is, what is in memory is older and dropped.
@@ -43,7 +46,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LEDGER_SLOTS     2
+#define LEDGER_SLOTS     3
+#define LEDGER_SPARE     (LEDGER_SLOTS - 1) /* the spare slot */
 #define LEDGER_RANKS_MAX 1024u
 #define LEDGER_WAIT_NS                                                                             \
 	30000000000LL /* a begin waits so long for ranks or storage, then the save is skipped */
@@ -109,9 +113,11 @@ struct ledger {
 	bool stream;            /* the state did not fit once: stream from now on */
 	bool named;             /* saves are matched by tag */
 	uint64_t orders;        /* starts so far */
+	uint64_t past_order;    /* what is older in memory is older than what the store has */
 	uint64_t newest_step;   /* of all tags known */
 	struct ledger_known known[LEDGER_TAGS_KNOWN]; /* named: the newest, a ring */
 	uint32_t known_n;                             /* named: put into it so far */
+	uint64_t tight_bits[LEDGER_BITS]; /* ranks that said last that memory takes no spare slot */
 	uint64_t began_bits[LEDGER_BITS]; /* named: ranks that have begun a save in this epoch */
 	uint64_t gone_bits[LEDGER_BITS];  /* named: ranks that died in this epoch */
 	uint64_t left_bits[LEDGER_BITS];  /* named: ranks that left in this epoch, on purpose */
@@ -136,6 +142,7 @@ struct ledger_ask {
 	bool alone;        /* no other rank has a part in it */
 	bool adds;         /* the rank has saved the tag before, perhaps by another agent */
 	bool fits;         /* the memory budget takes this rank's state twice */
+	bool spare;        /* and a third time */
 	bool streams;      /* it is to be streamed though it fits */
 	int64_t waited_ns; /* since it first asked */
 	const char *vain;  /* why a rank that is waited for will not come ("it is gone"), as it has
@@ -150,6 +157,8 @@ struct ledger_verdict {
 	bool turned;   /* granted: it does not fit any more, and is streamed from now on; what was
 			  staged before stays in memory */
 	bool more;     /* granted: the rank was granted it before, and needs more */
+	bool bare;     /* granted: it held what was committed last, so that an older one is the
+			  newest until this save is committed */
 	int code;      /* refused: PAWL_E code */
 	int withdrawn; /* a slot that failed with this answer (tell the ranks in it), or -1 */
 	char why[LEDGER_WHY_MAX]; /* refused: for people */
@@ -196,8 +205,14 @@ void ledger_persisted(struct ledger *ledger, int i, bool ok, int64_t now_ns);
 /* Somebody waits for seq to be durable (0: for the newest committed). false: it failed or was
  * superseded. */
 bool ledger_want_durable(struct ledger *ledger, uint64_t seq);
-/* The newest committed slot in memory, or -1. */
+/* The newest committed slot in memory, or -1: the store has something newer, or nobody has. */
 int ledger_newest(const struct ledger *ledger);
+/* Whether what is in a slot is older than what the store has, and is not in memory any more. */
+bool ledger_is_past(const struct ledger *ledger, int i);
+/* Whether an empty slot may be given to the next save, so that memory for it is of use. */
+bool ledger_is_next(const struct ledger *ledger, int i);
+/* Whether the spare slot is empty and stays so: memory does not take it (any more). */
+bool ledger_is_spare_vain(const struct ledger *ledger);
 /* Whether rank has a part in what is in a slot. */
 bool ledger_has_part(const struct ledger *ledger, int i, uint32_t rank);
 /* Nothing committed is left that is not durable. */

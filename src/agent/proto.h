@@ -16,7 +16,7 @@
 
 struct pawl_err;
 
-#define PROTO_VERSION 4u
+#define PROTO_VERSION 5u
 #define PROTO_HEADER  12u /* bytes */
 #define PROTO_BODY_MAX                                                                             \
 	(512u << 20)          /* bytes of a body; more is refused and the connection closed        \

@@ -18,10 +18,9 @@
 static int find_slot(const struct agent_root *root, bool has_step, uint64_t step)
 {
 	const struct ledger *ledger = &root->ledger;
-	int newest = ledger_newest(ledger);
 
-	if (!has_step || newest < 0) {
-		return newest;
+	if (!has_step) {
+		return ledger_newest(ledger);
 	}
 	for (int i = 0; i < LEDGER_SLOTS; i++) {
 		const struct ledger_slot *slot = &ledger->slots[i];
@@ -218,7 +217,8 @@ static enum whole find_whole(const struct agent_root *root, const char *name, in
 	for (int i = 0; i < LEDGER_SLOTS && !name[0]; i++) { /* what is streamed counts too */
 		const struct ledger_slot *at = &ledger->slots[i];
 
-		if (at->state == SLOT_COMMITTED && at->order > newest) {
+		if (at->state == SLOT_COMMITTED && at->order > newest &&
+			!ledger_is_past(ledger, i)) {
 			newest = at->order;
 			tag = at->tag;
 		}

@@ -145,26 +145,42 @@ void root_fail(struct agent_root *root, uint32_t rank, uint64_t seq, const char 
 
 /* ---- begin ---- */
 
-bool root_fits(const struct agent_root *root, uint64_t need_bytes)
+uint32_t root_fits(const struct agent_root *root, uint64_t need_bytes)
 {
 	struct tier_limits limits = {.asked = root->memory_bytes};
 	uint64_t held = 0;
+	uint32_t times = 0;
 
 	tier_limits_read(&limits);
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		for (int s = 0; s < LEDGER_SLOTS; s++) {
-			held += root->ranks[r].arenas[s].size_bytes;
+			held += arena_held(&root->ranks[r].arenas[s]);
 		}
 	}
 	limits.available += held; /* what the tier holds already is not asked for again */
 	if (limits.cgroup != UINT64_MAX) {
 		limits.cgroup += held;
 	}
-	return arena_round(need_bytes) * LEDGER_SLOTS * root->ledger.world <= tier_budget(&limits);
+	while (times < LEDGER_SLOTS &&
+		arena_round(need_bytes) * (times + 1) * root->ledger.world <=
+			tier_budget(&limits)) {
+		times++;
+	}
+	return times;
 }
 
-/* Tells a rank its slot, with the arenas it does not have yet (both slots' at once, so that the
- * second can be prepared in the background). */
+/* Memory takes the spare slot no more: what it held goes, its place in the workers' memory stays.
+ */
+static void empty_spare(struct agent_root *root)
+{
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		forget_record(&root->ranks[r], LEDGER_SPARE);
+		arena_empty(&root->ranks[r].arenas[LEDGER_SPARE]);
+	}
+}
+
+/* Tells a rank its slot, with the arenas it does not have yet (also those that may be next, so that
+ * they can be prepared in the background). */
 static void grant(struct agent_root *root, struct agent_conn *conn, uint32_t id, int slot)
 {
 	struct agent_rank *rank = &root->ranks[conn->rank];
@@ -175,10 +191,7 @@ static void grant(struct agent_root *root, struct agent_conn *conn, uint32_t id,
 	struct pawl_err err;
 
 	for (int s = 0; s < LEDGER_SLOTS; s++) {
-		bool spare = root->ledger.slots[s].state == SLOT_EMPTY &&
-			!root->ledger.slots[s].persisting;
-
-		if ((s == slot || spare) &&
+		if ((s == slot || ledger_is_next(&root->ledger, s)) &&
 			arena_ensure(&rank->arenas[s], conn->begin_bytes, &err) != 0) {
 			conn_reply_error(conn, id, &err);
 			root_fail(root, conn->rank, root->ledger.slots[slot].seq, "", err.code,
@@ -310,6 +323,16 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 		return; /* root_turn asks again */
 	}
 	conn->begin_id = 0;
+	if (ledger_is_spare_vain(&root->ledger)) {
+		empty_spare(root);
+	}
+	if (verdict.bare && !root->told_bare) {
+		root->told_bare = true;
+		log_line(LOG_WARNING,
+			"%s: memory takes two checkpoints of these ranks, not three: until %s is "
+			"committed, what is being written or read is the newest that is whole",
+			root->path, conn->ask.tag);
+	}
 	if (answer == LEDGER_GRANT && verdict.fresh) {
 		root->since_ns[verdict.slot] = root->epoch_ns;
 		root_row_begin(root, verdict.slot, &conn->ask);

@@ -149,6 +149,7 @@ struct agent_root {
 	uint64_t asked_seq;           /* newest save that a rank asked for or failed */
 	int64_t asked_ns;             /* when it did; else when the workers came */
 	struct loop_timer due;        /* a save is worth it again */
+	bool told_bare;               /* it is in the log that memory takes no spare slot */
 	bool streaming;               /* the directory for streaming ranks is there: */
 	char stream_dir[STORE_NAME_MAX]; /* its name */
 	bool has_durable;                /* durable_tag is valid */
@@ -208,8 +209,9 @@ int root_join(struct agent_root *root, struct agent_conn *conn, uint32_t world, 
 	struct pawl_err *err);
 void root_leave(struct agent_root *root, struct agent_conn *conn);
 void root_begin(struct agent_root *root, struct agent_conn *conn);
-/* Does the budget take this rank's state twice, and that of as many ranks like it as there are? */
-bool root_fits(const struct agent_root *root, uint64_t need_bytes);
+/* How many times, up to LEDGER_SLOTS, the budget takes this rank's state, and that of as many ranks
+ * like it as there are. */
+uint32_t root_fits(const struct agent_root *root, uint64_t need_bytes);
 void root_staged(struct agent_root *root, struct agent_conn *conn, struct wire_in *body);
 /* A save of this number, which rank was granted, will not be; of named saves also one that it was
  * not granted: tag. */

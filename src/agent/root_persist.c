@@ -80,22 +80,33 @@ static void drop_slot(struct agent_root *root, int slot, const struct pawl_err *
 	root_tell_level(root, root->ledger.slots[slot].seq, LEVEL_FAILED, err->code, err->msg);
 }
 
+/* The ranks that have a part in what is staged in a slot are to know. */
+static void fail_staging(struct agent_root *root, int slot, const struct pawl_err *err)
+{
+	const struct ledger_slot *entry = &root->ledger.slots[slot];
+
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		if (entry->state == SLOT_STAGING && ledger_has_part(&root->ledger, slot, r)) {
+			root_fail(root, r, entry->seq, "", err->code, err->msg);
+		}
+	}
+}
+
 /* What a slot holds will never be in the store: nor will what adds to it, which would be taken for
  * the whole. */
 static void give_up(struct agent_root *root, int slot, const struct pawl_err *err)
 {
-	struct ledger *ledger = &root->ledger;
-	const struct ledger_slot *entry = &ledger->slots[slot];
-	const struct ledger_slot *other = &ledger->slots[1 - slot];
-	bool adds = other->again && strcmp(other->tag, entry->tag) == 0;
+	const struct ledger_slot *slots = root->ledger.slots;
 
 	drop_slot(root, slot, err);
-	if (adds && other->state == SLOT_COMMITTED) {
-		drop_slot(root, 1 - slot, err);
-	}
-	for (uint32_t r = 0; adds && r < ledger->world; r++) {
-		if (other->state == SLOT_STAGING && ledger_has_part(ledger, 1 - slot, r)) {
-			root_fail(root, r, other->seq, "", err->code, err->msg);
+	for (int s = 0; s < LEDGER_SLOTS; s++) {
+		bool adds =
+			s != slot && slots[s].again && strcmp(slots[s].tag, slots[slot].tag) == 0;
+
+		if (adds && slots[s].state == SLOT_COMMITTED) {
+			drop_slot(root, s, err);
+		} else if (adds && slots[s].state == SLOT_STAGING) {
+			fail_staging(root, s, err);
 		}
 	}
 }

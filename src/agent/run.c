@@ -334,7 +334,7 @@ static void on_exited(void *user, const struct run_end *end)
 	struct run *run = user;
 	char text[NODE_TEXT_MAX] = "";
 
-	if (end->parted) {
+	if (end->parted && end->status != 0) {
 		log_line(LOG_INFO, "rank %u has left the others", end->rank);
 	} else if (end->status != 0 && run->nodes.policy.phase == RUN_WORKING) {
 		tell_failure(run, end, text, sizeof(text));

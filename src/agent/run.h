@@ -47,6 +47,8 @@ struct run_options {
 	const char *job;         /* id; NULL: from the environment, else derived */
 	const char *python;      /* interpreter, a path or a name for PATH; NULL: see run_plan.h */
 	bool use_template;       /* for restarts */
+	bool no_python;   /* worker is a program and its arguments, no script: there is no template,
+			     and signals go to all processes of a worker */
 	bool our_backend; /* torch.distributed is to use ours, whatever the script asks for */
 	char *const
 		*worker; /* script and its arguments, or "-m", module and its; NULL-terminated */

@@ -313,6 +313,12 @@ bool run_group_has(const struct run_group *group, uint32_t number)
 	return false;
 }
 
+/* A shell does not hand on to what it runs what it is told. */
+static pid_t to_signal(const struct run_group *group, const struct worker *worker)
+{
+	return group->options.run->no_python ? -worker->pid : worker->pid;
+}
+
 void run_group_part(struct run_group *group, uint32_t n)
 {
 	for (uint32_t rank = group->used; n > 0 && rank > 0; rank--) {
@@ -323,7 +329,7 @@ void run_group_part(struct run_group *group, uint32_t n)
 		}
 		worker->parts = true;
 		if (worker->state == WORKER_ALIVE) {
-			kill(worker->pid, SIGUSR1);
+			kill(to_signal(group, worker), SIGUSR1);
 		}
 		n--;
 	}
@@ -418,7 +424,7 @@ void run_group_kill(struct run_group *group, int signal)
 		struct worker *worker = &group->workers[rank];
 
 		if (worker->state == WORKER_ALIVE) {
-			kill(signal == SIGKILL ? -worker->pid : worker->pid, signal);
+			kill(signal == SIGKILL ? -worker->pid : to_signal(group, worker), signal);
 		} else if (worker->state == WORKER_ASKED && signal == SIGKILL) {
 			worker->doomed = true;
 		}
@@ -517,6 +523,10 @@ static int make_argv(struct run_group *group, struct pawl_err *err)
 	group->argv = FAULT_MEM("run.argv", calloc(n + 3, sizeof(*group->argv)));
 	if (group->argv == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "workers: out of memory");
+	}
+	if (group->options.run->no_python) {
+		memcpy(group->argv, worker, n * sizeof(*worker));
+		return 0;
 	}
 	group->argv[0] = (char *)(uintptr_t)group->options.plan->python;
 	group->argv[1] = (char *)(uintptr_t) "-u";

@@ -70,18 +70,26 @@ static bool find_sibling(char *path, size_t cap_bytes)
 	return (size_t)snprintf(path, cap_bytes, "%s/python", dir) < cap_bytes && is_program(path);
 }
 
+int run_program_find(char *path, size_t cap_bytes, const char *asked, struct pawl_err *err)
+{
+	if (strchr(asked, '/') != NULL) {
+		snprintf(path, cap_bytes, "%s", asked);
+		return is_program(path)
+			? 0
+			: pawl_err_set(err, PAWL_ENOENT, "%s is no program that can be run", asked);
+	}
+	return search_path(asked, path, cap_bytes)
+		? 0
+		: pawl_err_set(err, PAWL_ENOENT, "%s is not in PATH", asked);
+}
+
 int run_python_find(char *path, size_t cap_bytes, const char *asked, struct pawl_err *err)
 {
-	if (asked != NULL && strchr(asked, '/') != NULL) {
-		snprintf(path, cap_bytes, "%s", asked);
-		return is_program(path) ? 0
-					: pawl_err_set(err, PAWL_ENOENT,
-						  "python %s is no program that can be run", asked);
-	}
+	int rv;
+
 	if (asked != NULL) {
-		return search_path(asked, path, cap_bytes)
-			? 0
-			: pawl_err_set(err, PAWL_ENOENT, "python %s is not in PATH", asked);
+		rv = run_program_find(path, cap_bytes, asked, err);
+		return rv == 0 ? 0 : pawl_err_prefix(err, rv, "python");
 	}
 	if (find_sibling(path, cap_bytes) || search_path("python3", path, cap_bytes) ||
 		search_path("python", path, cap_bytes)) {
@@ -120,7 +128,8 @@ static int find_job(struct run_plan *plan, const struct run_options *options, co
 	struct pawl_err *err)
 {
 	const char *named = options->job != NULL ? options->job : from_env;
-	const char *script = options->worker[is_module(options) ? 1 : 0];
+	const char *script =
+		options->no_python ? plan->python : options->worker[is_module(options) ? 1 : 0];
 	char path[PATH_MAX];
 	char cwd[PATH_MAX];
 
@@ -283,15 +292,26 @@ static void find_door(struct run_plan *plan)
 	snprintf(plan->door, sizeof(plan->door), "%.*s.door", stem, plan->socket);
 }
 
+/* What is executed for each worker. */
+static int find_program(struct run_plan *plan, const struct run_options *options,
+	struct pawl_err *err)
+{
+	if (options->no_python) {
+		return run_program_find(plan->python, sizeof(plan->python), options->worker[0],
+			err);
+	}
+	if (!is_module(options) && access(options->worker[0], R_OK) != 0) {
+		return pawl_err_sys(err, "script %s", options->worker[0]);
+	}
+	return run_python_find(plan->python, sizeof(plan->python), options->python, err);
+}
+
 int run_plan_make(struct run_plan *plan, const struct run_options *options, struct pawl_err *err)
 {
 	struct pawl_env env;
 	int rv;
 
-	if (!is_module(options) && access(options->worker[0], R_OK) != 0) {
-		return pawl_err_sys(err, "script %s", options->worker[0]);
-	}
-	rv = run_python_find(plan->python, sizeof(plan->python), options->python, err);
+	rv = find_program(plan, options, err);
 	if (rv == 0) {
 		rv = read_env(&env, err);
 	}

@@ -10,7 +10,7 @@
 #include <limits.h>
 
 struct run_plan {
-	char python[PATH_MAX];          /* path of the interpreter */
+	char python[PATH_MAX];          /* path of the interpreter; no_python: of the program */
 	char job[CKPT_JOB_MAX];         /* id */
 	char socket[PATH_MAX];          /* of the agent */
 	char door[PATH_MAX];            /* of an elastic job, for who joins it; empty: it is none */
@@ -25,6 +25,8 @@ struct run_plan {
  * if that is in a virtual environment, else the first python3, then python, in PATH. PAWL_ENOENT.
  */
 int run_python_find(char *path, size_t cap_bytes, const char *asked, struct pawl_err *err);
+/* A program, as a shell finds it: a path, or a name for PATH. PAWL_ENOENT. */
+int run_program_find(char *path, size_t cap_bytes, const char *asked, struct pawl_err *err);
 
 /*
  * The interpreter: run_python_find of options->python. The job: options->job; else what the

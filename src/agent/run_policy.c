@@ -83,7 +83,7 @@ static void count_fast(struct run_policy *p, const struct run_event *event)
 static unsigned fail(struct run_policy *p, const struct run_event *event)
 {
 	count_fast(p, event);
-	p->status = event->status;
+	p->status = event->status == RUN_EXIT_LEFT ? RUN_EXIT_FAILURE : event->status;
 	p->again = event->status != RUN_EXIT_USER && p->restarts < p->max_restarts;
 	p->counted = true;
 	p->phase = RUN_ENDING;
@@ -176,6 +176,8 @@ static unsigned scaled(struct run_policy *p, const struct run_event *event)
 
 /* ---- ends of workers ---- */
 
+/* One that was told to leave may have left, failed as it did so, or, if the others were lost
+ * meanwhile, come to the job's end. */
 static unsigned worker_exited(struct run_policy *p, const struct run_event *event)
 {
 	bool failed = event->status != 0 && !event->parted;
@@ -191,7 +193,10 @@ static unsigned worker_exited(struct run_policy *p, const struct run_event *even
 			? replace(p, event)
 			: fail(p, event);
 	}
-	p->finishing = p->finishing || (p->phase == RUN_WORKING && !event->parted);
+	if (p->phase == RUN_WORKING && event->status != 0 && !p->finishing && !event->survivable) {
+		return fail(p, event); /* it has left nobody but who would join */
+	}
+	p->finishing = p->finishing || (p->phase == RUN_WORKING && event->status == 0);
 	if (p->alive > 0) {
 		return 0;
 	}

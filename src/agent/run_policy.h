@@ -11,7 +11,8 @@
  *
  * An elastic group goes on working without a worker that fails, if the others can (pawl.elastic has
  * opened its door), and gets another one in its place; it can be given more, or fewer. Where they
- * cannot, more or fewer means leaving, and working again.
+ * cannot, more or fewer means leaving, and working again. So it does when nobody is left but
+ * workers that were to join the others.
  */
 #ifndef AGENT_RUN_POLICY_H
 #define AGENT_RUN_POLICY_H
@@ -31,6 +32,7 @@
 #define RUN_EXIT_USAGE   2  /* nodes were told things that contradict each other */
 #define RUN_EXIT_USER    65 /* a worker says: the user's error, do not start again */
 #define RUN_EXIT_NODES   75 /* nodes did not come in time */
+#define RUN_EXIT_LEFT    79 /* a worker has left the others, as it was told; pawl.elastic has it */
 
 enum run_phase {
 	RUN_IDLE,      /* before the first event */

@@ -717,8 +717,8 @@ int pawl_ckpt_remove(struct pawl_ckpt *ckpt, const char *tag, struct pawl_err *e
 	return tell_tag(ckpt, PROTO_REMOVE, tag, -1, err);
 }
 
-int pawl_ckpt_pending(struct pawl_ckpt *ckpt, struct pawl_ckpt_pending pending[2], uint32_t *n,
-	struct pawl_err *err)
+int pawl_ckpt_pending(struct pawl_ckpt *ckpt,
+	struct pawl_ckpt_pending pending[PAWL_CKPT_PENDING_MAX], uint32_t *n, struct pawl_err *err)
 {
 	struct wire_out out = {0};
 	struct link_reply reply = {0};
@@ -732,7 +732,7 @@ int pawl_ckpt_pending(struct pawl_ckpt *ckpt, struct pawl_ckpt_pending pending[2
 	rv = call_simple(ckpt, &out, link_start(ckpt->link, &out, PROTO_LIST), &reply, &in, err);
 	if (rv == 0) {
 		*n = wire_get_u32(&in);
-		*n = *n > 2 ? 2 : *n;
+		*n = *n > PAWL_CKPT_PENDING_MAX ? PAWL_CKPT_PENDING_MAX : *n;
 		for (uint32_t i = 0; i < *n; i++) {
 			pending[i].step = wire_get_u64(&in);
 			wire_get_str(&in, pending[i].tag, sizeof(pending[i].tag));

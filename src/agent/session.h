@@ -110,9 +110,9 @@ struct pawl_ckpt {
 	struct session_asked asked;  /* for a slot */
 	bool counted; /* all ranks make all saves, which are matched by number; else by tag */
 	struct session_arena arenas[LEDGER_SLOTS]; /* mapped */
-	pthread_t preparer;                        /* puts pages into the other arena */
-	bool preparing;                            /* preparer is to be joined */
-	char stream_dir[STORE_NAME_MAX];           /* where it is streamed to, if it is */
+	pthread_t preparer;                        /* puts pages into an arena that may be next */
+	struct session_arena *preparing; /* which; NULL: there is no preparer to be joined */
+	char stream_dir[STORE_NAME_MAX]; /* where it is streamed to, if it is */
 	uint64_t seq_base; /* counted: last id before the ranks restored together; 0: never */
 	uint32_t rounds;   /* counted: times they did, since this agent counts */
 	struct session_build build; /* in pieces */
@@ -175,7 +175,7 @@ void session_take_back(struct pawl_ckpt *ckpt, const char *why);
 void session_skip(struct pawl_ckpt *ckpt, const char *why);
 void session_forget_asked(struct pawl_ckpt *ckpt); /* the agent is gone */
 void session_ask_lost(struct pawl_ckpt *ckpt);     /* the same, and its id is free again */
-/* Puts pages into the other arena, in the background. */
+/* Puts pages into an arena that the save after this one may need, in the background. */
 void session_prepare_rest(struct pawl_ckpt *ckpt, int slot);
 /* Unmaps the arenas, once nobody writes to them any more. */
 void session_drop_arenas(struct pawl_ckpt *ckpt);

@@ -24,7 +24,8 @@ static void join_preparer(struct pawl_ckpt *ckpt)
 {
 	if (ckpt->preparing) {
 		pthread_join(ckpt->preparer, NULL);
-		ckpt->preparing = false;
+		ckpt->preparing->ready = true;
+		ckpt->preparing = NULL;
 	}
 }
 
@@ -52,17 +53,19 @@ static void populate_piece(void *user, size_t i)
 /* Of the arena that a save waits for: by all cores, since training waits too. */
 static void prepare_now(struct pawl_ckpt *ckpt, struct session_arena *arena)
 {
-	if (ckpt->preparing && pthread_tryjoin_np(ckpt->preparer, NULL) == 0) {
-		ckpt->preparing = false; /* it had the time */
+	if (ckpt->preparing == arena && pthread_tryjoin_np(ckpt->preparer, NULL) == 0) {
+		ckpt->preparing = NULL; /* it had the time */
 	} else {
 		parallel_for((arena->size_bytes + POPULATE_BYTES - 1) / POPULATE_BYTES,
 			populate_piece, arena);
-		join_preparer(ckpt);
+		if (ckpt->preparing == arena) {
+			join_preparer(ckpt);
+		}
 	}
 	arena->ready = true;
 }
 
-/* Of the one that the next save will need. */
+/* Of one that the next save may need. */
 static void *prepare_other(void *user)
 {
 	const struct session_arena *arena = user;
@@ -71,22 +74,22 @@ static void *prepare_other(void *user)
 	return NULL;
 }
 
-/* Takes over the arenas that came with a grant: the granted one is made ready now, the other one in
- * the background. */
+/* Takes over the arenas that came with a grant: the granted one is made ready now, others in the
+ * background. */
 static int take_arenas(struct pawl_ckpt *ckpt, int slot, const struct link_reply *reply,
 	struct wire_in *in, struct pawl_err *err)
 {
 	uint32_t n = wire_get_u32(in);
 
-	if (n > 0) {
-		join_preparer(ckpt);
-	}
 	for (uint32_t i = 0; i < n; i++) {
 		uint8_t s = wire_get_u8(in);
 		uint64_t size = wire_get_u64(in);
 
 		if (in->failed || s >= LEDGER_SLOTS || i >= reply->fds_n) {
 			return pawl_err_set(err, PAWL_ECORRUPT, "malformed grant");
+		}
+		if (ckpt->preparing == &ckpt->arenas[s]) {
+			join_preparer(ckpt);
 		}
 		arena_unmap(ckpt->arenas[s].map, ckpt->arenas[s].size_bytes);
 		ckpt->arenas[s] = (struct session_arena){.size_bytes = size};
@@ -109,10 +112,17 @@ static int take_arenas(struct pawl_ckpt *ckpt, int slot, const struct link_reply
 
 void session_prepare_rest(struct pawl_ckpt *ckpt, int slot)
 {
-	struct session_arena *other = &ckpt->arenas[1 - slot];
+	if (ckpt->preparing && pthread_tryjoin_np(ckpt->preparer, NULL) == 0) {
+		ckpt->preparing->ready = true;
+		ckpt->preparing = NULL;
+	}
+	for (int s = 0; s < LEDGER_SLOTS && !ckpt->preparing; s++) {
+		struct session_arena *other = &ckpt->arenas[s];
 
-	if (other->map && !other->ready && !ckpt->preparing) {
-		ckpt->preparing = pthread_create(&ckpt->preparer, NULL, prepare_other, other) == 0;
+		if (s != slot && other->map && !other->ready &&
+			pthread_create(&ckpt->preparer, NULL, prepare_other, other) == 0) {
+			ckpt->preparing = other;
+		}
 	}
 }
 
@@ -175,7 +185,7 @@ static int hear(struct pawl_ckpt *ckpt, int *slot, struct pawl_err *err)
 	if (rv != 0) {
 		return rv;
 	}
-	*slot = wire_get_u8(&in) & (LEDGER_SLOTS - 1);
+	*slot = wire_get_u8(&in) % LEDGER_SLOTS;
 	streamed = wire_get_u8(&in);
 	session_set_seq(ckpt, asked->id, wire_get_u64(&in));
 	if (!streamed) {

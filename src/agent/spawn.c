@@ -47,5 +47,8 @@ const char *spawn_mortal(void)
 	if (getenv("SLURM_JOB_ID")) {
 		return "Slurm ends all processes of a job step with it";
 	}
+	if (getenv("PAWL_SCHED_JOB")) {
+		return "the scheduler ends all processes of a job with it";
+	}
 	return NULL;
 }

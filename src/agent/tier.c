@@ -27,6 +27,7 @@ int arena_ensure(struct arena *arena, uint64_t need_bytes, struct pawl_err *err)
 	int fd = arena->fd;
 
 	if (arena->size_bytes >= size) {
+		arena->empty = false;
 		return 0;
 	}
 	if (fresh) {
@@ -47,6 +48,19 @@ int arena_ensure(struct arena *arena, uint64_t need_bytes, struct pawl_err *err)
 	arena_unmap(arena->map, arena->size_bytes);
 	*arena = (struct arena){.fd = fd, .size_bytes = size, .id = next_id++};
 	return 0;
+}
+
+void arena_empty(struct arena *arena)
+{
+	if (arena->size_bytes > 0 && !arena->empty) {
+		arena->empty = fallocate(arena->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+				       (off_t)arena->size_bytes) == 0;
+	}
+}
+
+uint64_t arena_held(const struct arena *arena)
+{
+	return arena->empty ? 0 : arena->size_bytes;
 }
 
 uint8_t *arena_map_fd(int fd, uint64_t size_bytes)

@@ -24,11 +24,17 @@ struct arena {
 	uint64_t id;  /* unique in this process, from 1; tells a worker's mapping from a newer arena
 		       */
 	uint8_t *map; /* this process's mapping, NULL until arena_map */
+	bool empty;   /* arena_empty was the last that happened to it */
 };
 
-/* Makes arena at least need_bytes large. What is in a smaller one stays, also for who has mapped
- * it; it gets another id, so that it is mapped anew. */
+/* Makes arena at least need_bytes large, to be filled. What is in a smaller one stays, also for who
+ * has mapped it; it gets another id, so that it is mapped anew. */
 int arena_ensure(struct arena *arena, uint64_t need_bytes, struct pawl_err *err);
+/* Gives its pages back to the system, also those that workers put in; all of its bytes are 0 then.
+ * It stays as large as it is, and mapped. Idempotent. */
+void arena_empty(struct arena *arena);
+/* Bytes that it takes, or is about to. */
+uint64_t arena_held(const struct arena *arena);
 /* Maps it into this process. Idempotent. */
 int arena_map(struct arena *arena, struct pawl_err *err);
 void arena_deinit(struct arena *arena);

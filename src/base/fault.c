@@ -8,13 +8,13 @@
 #include "base/log.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define FAULT_POINT_MAX   64u /* bytes of a point's name, terminator included */
-#define FAULT_CRASH_EXIT  99  /* exit status of a crash asked for */
 #define FAULT_SYS_DEFAULT EIO /* where PAWL_FAULT names no errno */
 
 /* What is armed. */
@@ -22,7 +22,7 @@ struct fault_plan {
 	char point[FAULT_POINT_MAX]; /* prefix of the names that count */
 	uint64_t nth;                /* from 1: the passing that fails */
 	uint64_t passed;             /* so far */
-	int sys;                     /* errno to fail with; -1: crash */
+	int sys;                     /* errno to fail with, FAULT_DIES or FAULT_STOPS */
 	bool forever;                /* so do all after the nth */
 };
 
@@ -67,13 +67,18 @@ int fault_check(const char *point)
 		}
 	}
 	pthread_mutex_unlock(&plan_mutex);
-	if (sys == -1) {
-		_exit(FAULT_CRASH_EXIT);
+	if (sys == FAULT_DIES) {
+		_exit(FAULT_EXIT);
+	}
+	if (sys == FAULT_STOPS) {
+		raise(SIGSTOP);
+		return 0;
 	}
 	return sys;
 }
 
-/* PAWL_FAULT="point:nth[:errno[:forever]]", errno a number, -1 for a crash. */
+/* PAWL_FAULT="point:nth[:errno[:forever]]", errno a number, -1 for a crash, -2 to be
+ * stopped. */
 __attribute__((constructor)) static void arm_from_env(void)
 {
 	const char *text = getenv("PAWL_FAULT");

@@ -12,6 +12,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define FAULT_DIES  (-1) /* in place of an errno: the process ends here, with FAULT_EXIT */
+#define FAULT_STOPS (-2) /* it is stopped here, until SIGCONT */
+#define FAULT_EXIT  99
+
 extern atomic_bool fault_armed; /* read by the macro only */
 
 /* Arms: the nth (from 1) time a point whose name equals, or starts with, point ("" = any) is
@@ -21,8 +25,8 @@ void fault_disarm(void);
 /* How many times points matching the armed name were passed since arming: for "fail the n-th, for
  * all n" loops. */
 uint64_t fault_count(void);
-/* Called by the macros. Returns 0 or the errno to fail with. A sys of -1 in the plan means:
- * _exit(99) here, a crash. */
+/* Called by the macros. Returns 0 or the errno to fail with. FAULT_DIES and FAULT_STOPS
+ * happen here; then, 0. */
 int fault_check(const char *point);
 
 /* Evaluates call unless the point fails; then sets errno and yields -1. */

@@ -93,7 +93,18 @@ const char *cli_time(char *buf, int64_t wall_ns);
 
 extern const struct cli_command cli_run;
 extern const struct cli_command cli_scale;
+extern const struct cli_command cli_sched;
 extern const struct cli_command cli_submit;
+extern const struct cli_command cli_ls;
+extern const struct cli_command cli_show;
+extern const struct cli_command cli_logs;
+extern const struct cli_command cli_top;
+extern const struct cli_command cli_cancel;
+extern const struct cli_command cli_pause;
+extern const struct cli_command cli_resume;
+extern const struct cli_command cli_cp;
+extern const struct cli_command cli_drain;
+extern const struct cli_command cli_shepherd;
 extern const struct cli_command cli_ckpt_ls;
 extern const struct cli_command cli_ckpt_show;
 extern const struct cli_command cli_ckpt_verify;

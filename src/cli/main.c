@@ -10,7 +10,17 @@
 static const struct cli_command *const commands[] = {
 	&cli_run,
 	&cli_scale,
+	&cli_sched,
 	&cli_submit,
+	&cli_ls,
+	&cli_show,
+	&cli_logs,
+	&cli_top,
+	&cli_cancel,
+	&cli_pause,
+	&cli_resume,
+	&cli_cp,
+	&cli_drain,
 	&cli_ckpt_ls,
 	&cli_ckpt_show,
 	&cli_ckpt_verify,
@@ -29,6 +39,7 @@ static const struct cli_command *const commands[] = {
 	&cli_serve,
 	&cli_net,
 	&cli_agent,
+	&cli_shepherd,
 	&cli_version,
 };
 

@@ -33,6 +33,7 @@ enum option {
 	NO_TEMPLATE,
 	EXPLAIN,
 	PYTHON,
+	NO_PYTHON,
 	MODULE
 };
 
@@ -58,6 +59,7 @@ static const struct cli_option options[] = {
 	[NO_TEMPLATE] = {"--no-template", 0, NULL, "restart without a template process"},
 	[EXPLAIN] = {"--explain", 0, NULL, "at the end say why steps were slow: pawl explain"},
 	[PYTHON] = {"--python", 0, "PATH", "interpreter (the environment's)"},
+	[NO_PYTHON] = {"--no-python", 0, NULL, "SCRIPT is a program of any kind, found by PATH"},
 	[MODULE] = {"--module", 'm', "MODULE", "run a module, as python -m does"},
 	{NULL},
 };
@@ -168,6 +170,10 @@ static bool take_option(const struct cli_command *command, enum option option, c
 	case PYTHON:
 		run->python = value;
 		return true;
+	case NO_PYTHON:
+		run->no_python = true;
+		run->use_template = false;
+		return true;
 	case MODULE:
 		break;
 	}
@@ -193,6 +199,9 @@ static int read_line(const struct cli_command *command, int argc, char **argv,
 	}
 	if (what != CLI_ARG && what != MODULE) {
 		return cli_leave(what);
+	}
+	if (what == MODULE && run->no_python) {
+		return cli_usage(command, "-m is a module of Python: not with --no-python");
 	}
 	if (what == MODULE) { /* "-m NAME" in two words, however it was written */
 		argv[reader.at] = (char *)(uintptr_t)reader.value;

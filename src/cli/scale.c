@@ -3,18 +3,37 @@
 #include "agent/agent.h"
 #include "agent/link.h"
 #include "agent/run.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "ckpt/manifest.h"
 #include "cli/cli.h"
 
+#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-#define ANSWER_MS 10000
+#define ANSWER_MS  10000
+#define WAIT_MAX_S 86400.0
+#define POLL_NS    50000000
 
-static const struct cli_option options[] = {{NULL}};
+enum option { WAIT, JSON };
+
+static const struct cli_option options[] = {
+	[WAIT] = {"--wait", 0, "S", "at most so many seconds, until as many run as are wanted"},
+	[JSON] = {"--json", 0, NULL, "one JSON document"},
+	{NULL},
+};
+
+/* What was asked for. */
+struct asked {
+	const char *job;
+	uint64_t wanted; /* 0: only to be told */
+	int64_t wait_ns;
+	bool json;
+};
 
 /* An agent that goes away answers nothing, which link_call says. */
 static void on_event(void *user, struct proto_frame *frame)
@@ -63,38 +82,84 @@ static int ask(const char *job, uint32_t wanted, struct agent_scale *now, struct
 	return rv;
 }
 
+/* Until as many run as are wanted: those that come or leave do so between two steps. */
+static int await(const struct asked *asked, struct agent_scale *now, struct pawl_err *err)
+{
+	const struct timespec pause = {.tv_nsec = POLL_NS};
+	int64_t due_ns = clock_mono_ns() + asked->wait_ns;
+	int rv = 0;
+
+	while (rv == 0 && now->alive != now->wanted) {
+		if (clock_mono_ns() >= due_ns) {
+			return pawl_err_set(err, PAWL_ETIMEDOUT,
+				"job %s: %u ranks run after %.3g s, %u are wanted", asked->job,
+				now->alive, (double)asked->wait_ns / NS_PER_S, now->wanted);
+		}
+		nanosleep(&pause, NULL);
+		rv = ask(asked->job, 0, now, err);
+	}
+	return rv;
+}
+
+static int print(const struct asked *asked, const struct agent_scale *now)
+{
+	if (asked->json) {
+		return cli_json(json_pack("{s:o, s:i, s:i, s:i, s:i}", "job",
+			cli_json_text(asked->job), "ranks", (int)now->alive, "wanted",
+			(int)now->wanted, "least", (int)now->least, "most", (int)now->most));
+	}
+	printf("%s: %u rank%s, %u wanted, from %u to %u\n", asked->job, now->alive,
+		now->alive == 1 ? "" : "s", now->wanted, now->least, now->most);
+	return CLI_OK;
+}
+
+static bool take_arg(const struct cli_command *command, const char *value, struct asked *asked)
+{
+	if (asked->job == NULL) {
+		asked->job = value;
+		return true;
+	}
+	if (asked->wanted != 0) {
+		cli_usage(command, "%s: one job and one number", value);
+		return false;
+	}
+	return cli_number(command, "N", value, 1, RUN_WORKERS_MAX, &asked->wanted);
+}
+
 static int main_scale(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
 	struct agent_scale now = {0};
 	struct pawl_err err;
-	const char *job = NULL;
-	uint64_t wanted = 0;
-	bool asked = false;
+	struct asked asked = {NULL};
+	bool good = true;
 	int what;
+	int rv;
 
-	while ((what = cli_read(&reader)) == CLI_ARG) {
-		if (job == NULL) {
-			job = reader.value;
-		} else if (asked) {
-			return cli_usage(command, "%s: one job and one number", reader.value);
-		} else if (!cli_number(command, "N", reader.value, 1, RUN_WORKERS_MAX, &wanted)) {
-			return CLI_USAGE;
+	while (good && (what = cli_read(&reader)) >= CLI_ARG) {
+		if (what == CLI_ARG) {
+			good = take_arg(command, reader.value, &asked);
+		} else if (what == WAIT) {
+			good = cli_seconds(command, "--wait", reader.value, WAIT_MAX_S,
+				&asked.wait_ns);
+		} else {
+			asked.json = true;
 		}
-		asked = wanted != 0;
+	}
+	if (!good) {
+		return CLI_USAGE;
 	}
 	if (what != CLI_END) {
 		return cli_leave(what);
 	}
-	if (job == NULL) {
+	if (asked.job == NULL) {
 		return cli_usage(command, "of which job?");
 	}
-	if (ask(job, (uint32_t)wanted, &now, &err) != 0) {
-		return cli_fail(command, &err);
+	rv = ask(asked.job, (uint32_t)asked.wanted, &now, &err);
+	if (rv == 0 && asked.wait_ns > 0) {
+		rv = await(&asked, &now, &err);
 	}
-	printf("%s: %u rank%s, %u wanted, from %u to %u\n", job, now.alive,
-		now.alive == 1 ? "" : "s", now.wanted, now.least, now.most);
-	return CLI_OK;
+	return rv == 0 ? print(&asked, &now) : cli_fail(command, &err);
 }
 
 const struct cli_command cli_scale = {

@@ -522,12 +522,17 @@ static bool waits_for(struct pawl_group *group, uint32_t peer, uint64_t number)
 	return waits;
 }
 
+int64_t group_silence_ns(const struct pawl_group *group)
+{
+	return SILENCES * group->beat_every_ns;
+}
+
 /* The last beat's end is not waited for, so that all have the name when it would have come. One
  * that has left is not heard of any more, unless what it had to send is still on its way: a network
  * that parted may have lost that. */
 static bool is_silent(struct pawl_group *group, uint32_t peer)
 {
-	int64_t most_ns = SILENCES * group->beat_every_ns - group->beat_every_ns / 16;
+	int64_t most_ns = group_silence_ns(group) - group->beat_every_ns / 16;
 	uint64_t number;
 
 	return group_meets(group, peer) && group->beat_every_ns > 0 &&
@@ -622,15 +627,10 @@ static void fail_different(struct pawl_group *group)
 /* Now and then; nothing moves at the moment. */
 static void look_around(struct pawl_group *group)
 {
-	bool away = group->now_ns - group->checked_ns > SILENCES / 2 * group->beat_every_ns;
-
 	if (group->now_ns - group->checked_ns < WAIT_NS) {
 		return;
 	}
 	group->checked_ns = group->now_ns;
-	for (uint32_t p = 0; p < group->peers && away; p++) {
-		group->heard_ns[p] = group->now_ns; /* it was us who were stopped */
-	}
 	for (uint32_t p = 0; p < group->peers && group->failure.code == 0; p++) {
 		if (group_meets(group, p) && fail_dead(group, p)) {
 			return;
@@ -645,6 +645,14 @@ static void look_around(struct pawl_group *group)
 	}
 }
 
+/* Nobody drove for long: it was us who were stopped. */
+static void forgive(struct pawl_group *group)
+{
+	for (uint32_t p = 0; p < group->peers; p++) {
+		group->heard_ns[p] = group->now_ns;
+	}
+}
+
 void group_drive(struct pawl_group *group, int64_t wait_ns)
 {
 	struct coll_port *port = group->port;
@@ -653,6 +661,9 @@ void group_drive(struct pawl_group *group, int64_t wait_ns)
 	bool moved;
 
 	group->now_ns = group_clock_ns(group);
+	if (group->now_ns - before_ns > SILENCES / 2 * group->beat_every_ns) {
+		forgive(group);
+	}
 	if (group->beat_every_ns > 0 && group->now_ns - group->beat_ns >= group->beat_every_ns) {
 		group->beat_ns = group->now_ns;
 		group_beat(group);

@@ -198,6 +198,8 @@ void group_take_inbox(struct pawl_group *group);
 bool group_move_talk(struct pawl_group *group);
 /* All hear that we live, and what we do. */
 void group_beat(struct pawl_group *group);
+/* Without a sign of life for so long a peer is lost; 0: it never is. */
+int64_t group_silence_ns(const struct pawl_group *group);
 
 /* group.c */
 

@@ -29,7 +29,7 @@
 #define SET_BYTES  (COLL_RANKS_MAX / 8) /* a bit a rank */
 #define NOTE_BYTES (4u + SET_BYTES + PAWL_CARD_MAX)
 #define JOIN_NS    (10 * NS_PER_S) /* for ranks that have just told their cards */
-#define GONE_NS    (2 * NS_PER_S)  /* to hear who is gone, if joining failed */
+#define GONE_NS    (2 * NS_PER_S)  /* to hear who is gone, beyond a silence, if joining failed */
 #define AGAIN      1               /* no error: the set is another one now */
 #define MOVED      2               /* the same: others are in the group with newcomers */
 
@@ -301,25 +301,32 @@ static int join_next(struct shrink *s, struct pawl_group *next, struct pawl_err 
 	return rv;
 }
 
-/* Whether, since joining failed, somebody is gone, or another one has begun again. */
-static bool lost_another(struct shrink *s)
+/* Joining failed, by rv and err. AGAIN if somebody is gone since, or another one has begun again;
+ * MOVED or PAWL_EPEER as look has it; else rv. */
+static int join_failed(struct shrink *s, int rv, struct pawl_err *err)
 {
-	int64_t end_ns = clock_mono_ns() + GONE_NS;
+	int64_t end_ns = clock_mono_ns() + group_silence_ns(s->base) + GONE_NS;
 	uint32_t before = count(s);
-	struct pawl_err err;
+	struct pawl_err told;
 	uint32_t round;
-	bool changed = false;
+	int heard = 0;
 
 	s->card[0] = '\0';
 	s->told = false;
 	begin_turn(s->base);
 	round = ++s->base->round;
-	while (!changed && clock_mono_ns() < end_ns && look(s, &err) == 0) {
-		changed = count(s) < before || s->base->round > round;
+	while (heard == 0 && clock_mono_ns() < end_ns) {
+		heard = look(s, &told);
+		if (heard == 0 && (count(s) < before || s->base->round > round)) {
+			heard = AGAIN;
+		}
 		group_drive(s->base, WAIT_NS);
 	}
 	end_turn(s->base);
-	return changed;
+	if (heard == PAWL_EPEER) {
+		return pawl_err_set(err, heard, "%s", told.msg);
+	}
+	return heard != 0 ? heard : rv;
 }
 
 /* What group knows of who is gone, its base is told. */
@@ -388,7 +395,7 @@ static int go_on(struct pawl_group **next, struct pawl_group *group, uint32_t ra
 		rv = rv == 0 ? open_next(&s, next, err) : rv;
 		if (rv == 0) {
 			rv = join_next(&s, *next, err);
-			rv = rv != 0 && lost_another(&s) ? AGAIN : rv;
+			rv = rv == 0 ? 0 : join_failed(&s, rv, err);
 		}
 		if (rv != 0) {
 			pawl_group_close(*next);

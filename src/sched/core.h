@@ -368,6 +368,13 @@ const char *core_reason_text(enum core_reason reason);
 double core_goodput(const struct core_job *job, uint32_t type, const struct pawl_place *place);
 /* Seconds of work that are left at this goodput; negative: not known. */
 double core_left_s(const struct core_job *job, double goodput);
+/* What a replica more or fewer is worth to a job that runs; 0: not known, or there is none. */
+struct core_outlook {
+	double now, more, fewer; /* samples a second */
+	double left_s;           /* negative: not known */
+};
+void core_look_ahead(const struct sched_core *core, const struct core_job *job,
+	struct core_outlook *outlook);
 /*
  * Why the job is where it is, in lines for people: its state, the constraint that binds, what one
  * replica more or fewer would make, and when it is expected to end. PAWL_ENOENT.

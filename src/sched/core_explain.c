@@ -163,33 +163,48 @@ static void add_bound(const struct sched_core *core, const struct core_job *job,
 	}
 }
 
-/* What a replica more, or fewer, is worth. */
-static void add_goodput(const struct sched_core *core, const struct core_job *job, struct lines *l)
+void core_look_ahead(const struct sched_core *core, const struct core_job *job,
+	struct core_outlook *outlook)
 {
 	struct pawl_place place;
-	struct pawl_place other;
 	uint32_t type;
-	bool there = shape(core, job, &place, &type);
-	double now = there ? core_goodput(job, type, &place) : 0;
-	double left_s = core_left_s(job, now);
 
-	if (!(now > 0)) {
+	*outlook = (struct core_outlook){.left_s = -1};
+	if (!shape(core, job, &place, &type)) {
+		return;
+	}
+	outlook->now = core_goodput(job, type, &place);
+	outlook->left_s = core_left_s(job, outlook->now);
+	place.most = 0;
+	place.replicas++;
+	outlook->more = core_goodput(job, type, &place);
+	place.replicas -= 2;
+	place.nodes = place.nodes < place.replicas ? place.nodes : place.replicas;
+	if (place.replicas >= 1) {
+		outlook->fewer = core_goodput(job, type, &place);
+	}
+}
+
+static void add_goodput(const struct sched_core *core, const struct core_job *job, struct lines *l)
+{
+	struct core_outlook outlook;
+	struct pawl_place place;
+	uint32_t type;
+
+	shape(core, job, &place, &type);
+	core_look_ahead(core, job, &outlook);
+	if (!(outlook.now > 0)) {
 		add(l, "goodput: not known%s\n",
 			hints_of(job, type) ? " while it does not run" : ": it has told no hints");
 		return;
 	}
-	add(l, "goodput: %.6g samples/s with %u replicas\n", now, place.replicas);
-	other = place;
-	other.most = 0;
-	other.replicas = place.replicas + 1;
-	add(l, "goodput: %.6g with one more\n", core_goodput(job, type, &other));
-	other.replicas = place.replicas - 1;
-	other.nodes = other.nodes < other.replicas ? other.nodes : other.replicas;
-	if (other.replicas >= 1) {
-		add(l, "goodput: %.6g with one fewer\n", core_goodput(job, type, &other));
+	add(l, "goodput: %.6g samples/s with %u replicas\n", outlook.now, job->at.replicas);
+	add(l, "goodput: %.6g with one more\n", outlook.more);
+	if (job->at.replicas > 1) {
+		add(l, "goodput: %.6g with one fewer\n", outlook.fewer);
 	}
-	if (left_s >= 0) {
-		add(l, "ends: in %.0f s\n", left_s);
+	if (outlook.left_s >= 0) {
+		add(l, "ends: in %.0f s\n", outlook.left_s);
 	} else {
 		add(l, "ends: not known\n");
 	}

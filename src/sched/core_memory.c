@@ -231,10 +231,11 @@ int core_open(struct sched_core **out, const struct core_options *options, struc
 	core->options.pools = pools;
 	core->decided_ns = INT64_MIN;
 	core->dirty = true;
-	core->policy = options->policy->open(options->seed);
-	rv = core->policy ? core_reserve(core, 0, 0, 0, 0, err)
-			  : pawl_err_set(err, PAWL_ENOMEM, "scheduler: no memory for policy %s",
-				    options->policy->name);
+	core->policy = options->policy->open ? options->policy->open(options->seed) : NULL;
+	rv = core->policy || !options->policy->open
+		? core_reserve(core, 0, 0, 0, 0, err)
+		: pawl_err_set(err, PAWL_ENOMEM, "scheduler: no memory for policy %s",
+			  options->policy->name);
 	if (rv != 0) {
 		core_close(core);
 		return rv;

@@ -4,11 +4,11 @@
 #include <string.h>
 
 static const struct sched_named rows[] = {
-	{&sched_fifo, false, false},
-	{&sched_tiresias, false, false},
-	{&sched_optimus, false, false},
-	{&sched_pawl, true, false},
-	{&sched_pollux, true, true},
+	{.policy = &sched_fifo},
+	{.policy = &sched_tiresias},
+	{.policy = &sched_optimus, .by_oracle = true},
+	{.policy = &sched_pawl, .adapts = true},
+	{.policy = &sched_pollux, .adapts = true, .by_paper = true},
 };
 
 const struct sched_named *sched_policy_row(uint32_t i)

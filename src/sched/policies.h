@@ -21,6 +21,8 @@ struct sched_named {
 	/* Step times are told by the paper's seven parameters: how full the fullest node is does
 	 * not count. */
 	bool by_paper;
+	/* It is told what only a simulator knows: not for a scheduler. */
+	bool by_oracle;
 };
 
 /* Row i of the table; NULL: there are no more. */

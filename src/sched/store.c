@@ -31,6 +31,13 @@ static const char *const migrations[] = {
 	" wall_ns INTEGER NOT NULL, job INTEGER NOT NULL, state TEXT NOT NULL,"
 	" reason TEXT NOT NULL, generation INTEGER NOT NULL, replicas INTEGER NOT NULL,"
 	" place TEXT NOT NULL);",
+	"ALTER TABLE jobs ADD COLUMN reason TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE jobs ADD COLUMN exit_code INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE jobs ADD COLUMN submitted_ns INTEGER NOT NULL DEFAULT 0;" /* of the wall */
+	"ALTER TABLE jobs ADD COLUMN since_ns INTEGER NOT NULL DEFAULT 0;"     /* likewise */
+	"ALTER TABLE jobs ADD COLUMN ran_ns INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE jobs ADD COLUMN restarts INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE jobs ADD COLUMN failures INTEGER NOT NULL DEFAULT 0;",
 };
 #define STORE_VERSION ((int)(sizeof(migrations) / sizeof(*migrations)))
 
@@ -49,6 +56,8 @@ enum statement {
 	GET_ROWS,
 	GET_SPEC,
 	GET_CHANGES,
+	GET_ENDED,
+	COUNT_ENDED,
 	BEGIN,
 	COMMIT,
 	STATEMENTS
@@ -59,7 +68,8 @@ static const char *const texts[STATEMENTS] = {
 	[PUT_CLOCK] = "REPLACE INTO clock VALUES(1, ?1, ?2)",
 	[PUT_NODE] = "REPLACE INTO nodes VALUES(?1, ?2, ?3)",
 	[DROP_NODE] = "DELETE FROM nodes WHERE id = ?1",
-	[PUT_JOB] = "REPLACE INTO jobs VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+	[PUT_JOB] = "REPLACE INTO jobs VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
+		    " ?13, ?14)",
 	[PUT_SPEC] = "REPLACE INTO specs VALUES(?1, ?2)",
 	[PUT_CHANGE] = "INSERT INTO history VALUES(NULL, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
 	[TRIM_CHANGES] = "DELETE FROM history WHERE seq <= (SELECT max(seq) FROM history) - ?1",
@@ -72,6 +82,11 @@ static const char *const texts[STATEMENTS] = {
 	[GET_SPEC] = "SELECT spec FROM specs WHERE job = ?1",
 	[GET_CHANGES] = "SELECT seq, core_ns, wall_ns, job, state, reason, generation, replicas,"
 			" place FROM history WHERE seq >= ?1 ORDER BY seq",
+	[GET_ENDED] =
+		"SELECT id, name, owner, queue, state, reason, exit_code, submitted_ns,"
+		" since_ns, ran_ns, restarts, failures FROM jobs WHERE over = 1"
+		" AND (?1 = 0 OR id = ?1) AND (?2 = '' OR name = ?2) ORDER BY id DESC LIMIT ?3",
+	[COUNT_ENDED] = "SELECT count(*) FROM jobs WHERE over = 1",
 	[BEGIN] = "BEGIN IMMEDIATE",
 	[COMMIT] = "COMMIT",
 };
@@ -303,8 +318,11 @@ static int put_change(struct sched_store *s, const struct sched_core *core,
 	return step(s, PUT_CHANGE, "write history", err);
 }
 
-static int put_job(struct sched_store *s, const struct core_row *row, struct pawl_err *err)
+static int put_job(struct sched_store *s, const struct core_row *row,
+	const struct store_clock *clock, struct pawl_err *err)
 {
+	/* Of the core's times, what the wall's clock had then. */
+	int64_t wall_ns = clock->wall_ns - clock->core_ns;
 	const struct core_job *job = row->job;
 	sqlite3_stmt *q = ready(s, PUT_JOB);
 
@@ -315,16 +333,24 @@ static int put_job(struct sched_store *s, const struct core_row *row, struct paw
 	sqlite3_bind_text(q, 5, core_state_name(job->state), -1, SQLITE_STATIC);
 	sqlite3_bind_int(q, 6, job->state >= CORE_DONE);
 	sqlite3_bind_blob(q, 7, row->bytes, (int)row->len_bytes, SQLITE_STATIC);
+	sqlite3_bind_text(q, 8, core_reason_text(job->reason), -1, SQLITE_STATIC);
+	sqlite3_bind_int(q, 9, job->exit_code);
+	sqlite3_bind_int64(q, 10, wall_ns + job->submitted_ns);
+	sqlite3_bind_int64(q, 11, wall_ns + job->since_ns);
+	sqlite3_bind_int64(q, 12, job->ran_ns);
+	sqlite3_bind_int64(q, 13, job->restarts);
+	sqlite3_bind_int64(q, 14, job->failures);
 	return step(s, PUT_JOB, "write a job", err);
 }
 
-static int put_row(struct sched_store *s, const struct core_row *row, struct pawl_err *err)
+static int put_row(struct sched_store *s, const struct core_row *row,
+	const struct store_clock *clock, struct pawl_err *err)
 {
 	sqlite3_stmt *q;
 
 	switch (row->kind) {
 	case CORE_ROW_JOB:
-		return put_job(s, row, err);
+		return put_job(s, row, clock, err);
 	case CORE_ROW_NODE:
 		q = ready(s, row->gone ? DROP_NODE : PUT_NODE);
 		sqlite3_bind_int64(q, 1, (int64_t)row->id);
@@ -359,7 +385,7 @@ static int put_all(struct sched_store *s, struct sched_core *core, const struct 
 	sqlite3_bind_int64(q, 2, clock->wall_ns);
 	rv = step(s, PUT_CLOCK, "write the clock", err);
 	while (rv == 0 && (more = core_row_next(core, &row, err)) != 0) {
-		rv = more < 0 ? more : put_row(s, &row, err);
+		rv = more < 0 ? more : put_row(s, &row, clock, err);
 		if (rv == 0 && row.job && row.job->moved) {
 			rv = put_change(s, core, row.job, clock, err);
 			ended = ended || row.job->state >= CORE_DONE;
@@ -532,4 +558,40 @@ int sched_store_history(struct sched_store *s, uint64_t seq,
 	}
 	sqlite3_reset(q);
 	return more < 0 ? more : 0;
+}
+
+int sched_store_ended(struct sched_store *s, uint64_t id, const char *name, uint32_t most,
+	void (*told)(void *user, const struct store_job *job), void *user, uint64_t *all,
+	struct pawl_err *err)
+{
+	sqlite3_stmt *q = ready(s, COUNT_ENDED);
+	int more = step(s, COUNT_ENDED, "count jobs", err);
+
+	if (more != 1) {
+		return more;
+	}
+	*all = (uint64_t)sqlite3_column_int64(q, 0);
+	sqlite3_reset(q);
+	q = ready(s, GET_ENDED);
+	sqlite3_bind_int64(q, 1, (int64_t)id);
+	sqlite3_bind_text(q, 2, name, -1, SQLITE_STATIC);
+	sqlite3_bind_int64(q, 3, most);
+	while ((more = step(s, GET_ENDED, "read jobs", err)) == 1) {
+		const struct store_job job = {.id = (uint64_t)sqlite3_column_int64(q, 0),
+			.name = (const char *)sqlite3_column_text(q, 1),
+			.owner = (uint32_t)sqlite3_column_int64(q, 2),
+			.queue = (const char *)sqlite3_column_text(q, 3),
+			.state = (const char *)sqlite3_column_text(q, 4),
+			.reason = (const char *)sqlite3_column_text(q, 5),
+			.exit_code = sqlite3_column_int(q, 6),
+			.submitted_ns = sqlite3_column_int64(q, 7),
+			.since_ns = sqlite3_column_int64(q, 8),
+			.ran_ns = sqlite3_column_int64(q, 9),
+			.restarts = (uint32_t)sqlite3_column_int64(q, 10),
+			.failures = (uint32_t)sqlite3_column_int64(q, 11)};
+
+		told(user, &job);
+	}
+	sqlite3_reset(q);
+	return more;
 }

@@ -61,6 +61,26 @@ int sched_store_restore(struct sched_store *store, const struct core_options *op
 /* A job's spec, to be freed. PAWL_ENOENT. */
 int sched_store_spec(struct sched_store *store, uint64_t job, uint8_t **bytes, size_t *len_bytes,
 	struct pawl_err *err);
+/* A job that is over. */
+struct store_job {
+	uint64_t id;
+	const char *name; /* these until the call returns */
+	uint32_t owner;
+	const char *queue;
+	const char *state;
+	const char *reason;
+	int exit_code;
+	int64_t submitted_ns; /* wall clock, and of its end; 0: an older version has stored it */
+	int64_t since_ns;
+	int64_t ran_ns;
+	uint32_t restarts, failures; /* as in core.h */
+};
+
+/* Tells those that are over, the newest first: id (0: any), name ("": any), at most so many.
+ * *all: how many there are. */
+int sched_store_ended(struct sched_store *store, uint64_t id, const char *name, uint32_t most,
+	void (*told)(void *user, const struct store_job *job), void *user, uint64_t *all,
+	struct pawl_err *err);
 /* Changes from seq on, until told returns false. */
 int sched_store_history(struct sched_store *store, uint64_t seq,
 	bool (*told)(void *user, const struct store_change *change), void *user,

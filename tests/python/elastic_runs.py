@@ -46,6 +46,14 @@ class Run:
         found = [int(path.name.split("-")[1]) for path in sorted(self.logs.iterdir())]
         return [pid for pid in found if program.is_alive(pid)]
 
+    def by_rank(self) -> list[int]:
+        """The same that were there at first, in the order of their ranks."""
+        told = {pid: Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") for pid in self.pids()}
+        ranks = {
+            int(word[5:]): pid for pid, env in told.items() for word in env if word[:5] == b"RANK="
+        }
+        return [ranks[rank] for rank in sorted(ranks)]
+
     def out(self) -> str:
         return self._out.read_text()
 

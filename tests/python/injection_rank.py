@@ -7,6 +7,7 @@ that a launcher has started. A rank writes what becomes of it into a file, as li
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import faulthandler
 import itertools
@@ -14,6 +15,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +33,7 @@ import pawl
 
 CLONE_NEWNET = 0x40000000
 VOTE_EVERY = 16  # operations
+SHUTDOWN = {"shutdown kill": "KILL", "shutdown stop": "STOP"}
 
 
 @dataclass
@@ -41,9 +44,11 @@ class Order:
     folder: str  # for what ranks write; "end" in it: all may stop
     saves: bool = False  # checkpoints, too
     least: int = 1  # ranks that must be left to go on
-    how: str = ""  # what the victim does by itself, and before which operation
+    how: str = ""  # what the victim does by itself
     victim: int = -1
-    at: int = 0
+    at: int = 0  # before which operation; 0: not before one
+    apart_s: float = -1  # in which all leave, once there is "leave" in the folder; below 0: at once
+    destroys: bool = True  # the group, before it ends; else the interpreter's exit does
     limit_s: float = 60
     network: str = ""  # namespace
     env: dict[str, str] = field(default_factory=dict)
@@ -198,7 +203,7 @@ def draw_calls(order: Order) -> Iterator[Call]:
         name = rng.choice(list(OPERATIONS)[:-1])
         if number % VOTE_EVERY == VOTE_EVERY - 1:
             name = "vote"
-        if order.how and abs(number - order.at) <= 1:
+        if order.at > 0 and abs(number - order.at) <= 1:
             name = rng.choice(PLAIN)
         size = rng.choice((1, 50, 1000, 40_000)) + number % 50
         dtype = rng.choice((torch.float32, torch.bfloat16, torch.int64))
@@ -240,6 +245,25 @@ def misbehave(run: Run, how: str, one: Call, following: Call) -> None:
 # ---- a rank ----
 
 
+def make_striker(order: Order) -> subprocess.Popen[str]:
+    """Ends or stops this process a while after a line was written to it."""
+    after_s = random.Random(order.seed).uniform(0, order.apart_s)
+    strike = f"read _ && sleep {after_s} && kill -{SHUTDOWN[order.how]} {os.getpid()}"
+    return subprocess.Popen(["sh", "-c", strike], stdin=subprocess.PIPE, text=True)
+
+
+def leave(order: Order, rank: int, striker: subprocess.Popen[str] | None) -> None:
+    """Ranks leave at different moments, while others still do; something may happen meanwhile."""
+    while not (Path(order.folder) / "leave").exists():
+        time.sleep(0.001)
+    if striker is not None:
+        say(order, rank, "misbehaves", what=order.how)
+        assert striker.stdin is not None
+        striker.stdin.write("now\n")
+        striker.stdin.flush()
+    time.sleep(random.Random(f"{order.seed}.{rank}").uniform(0, order.apart_s))
+
+
 def say(order: Order, rank: int, said: str, **more: object) -> None:
     line = json.dumps({"said": said, "pid": os.getpid(), "t": time.monotonic(), **more})
     with open(f"{order.folder}/rank{rank}", "a") as out:
@@ -262,7 +286,7 @@ def train(run: Run) -> None:
     calls = draw_calls(run.order)
     one, following = next(calls), next(calls)
     while True:
-        if run.order.how and run.rank == run.order.victim and one[1] == run.order.at:
+        if run.order.at > 0 and run.rank == run.order.victim and one[1] == run.order.at:
             misbehave(run, run.order.how, one, following)
             if run.order.how == "order":
                 following = next(calls)
@@ -271,11 +295,24 @@ def train(run: Run) -> None:
         one, following = following, next(calls)
 
 
+def end(order: Order, rank: int, striker: subprocess.Popen[str] | None) -> None:
+    """The interpreter's exit has come behind what is ours of it."""
+    if striker is not None:
+        striker.wait()
+    say(order, rank, "ends")
+    if order.env:
+        os._exit(0)  # a fork: to free torch's modules takes it a second of CPU, all their pages
+
+
 def run_rank(order: Order) -> None:
     rank = int(os.environ["RANK"])
     folder = Path(order.folder)
     stacks = os.open(folder / f"stacks{rank}", os.O_WRONLY | os.O_CREAT, 0o600)
     faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
+    striker = None
+    if order.how in SHUTDOWN and rank == order.victim:
+        striker = make_striker(order)
+    atexit.register(end, order, rank, striker)  # before all others: so it is the last
     say(order, rank, "starts")
     dist.init_process_group("pawl", timeout=timedelta(seconds=order.limit_s))
     run = None
@@ -293,10 +330,13 @@ def run_rank(order: Order) -> None:
             say(order, rank, "alone", text=str(second))
     except AssertionError as wrong:
         say(order, rank, "wrong", text=str(wrong))
+    if order.apart_s >= 0:
+        leave(order, rank, striker)
+    if not order.destroys:
+        sys.exit(0)
     if run is not None and run.ckpt is not None:
         run.ckpt.close(timeout=0.1)
     dist.destroy_process_group()
-    say(order, rank, "ends")
 
 
 # ---- the nursery ----
@@ -330,7 +370,7 @@ def nurse() -> None:
         pid = os.fork()
         if pid == 0:
             become(Order(**json.loads(line)))
-            os._exit(0)  # what torch does at exit takes longer than most runs
+            sys.exit(0)
         print(pid, flush=True)
 
 

@@ -95,13 +95,17 @@ def wait_until(true: Callable[[], object], what: str, limit_s: float = 30) -> No
         time.sleep(0.02)
 
 
+def state_of(pid: int) -> str:
+    """A process's: "T" is stopped, "Z" a zombie; none: it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def is_alive(pid: int) -> bool:
     """Whether a process runs (a zombie does not)."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
+    return state_of(pid) not in ("", "Z")
 
 
 def shared_memory() -> list[str]:

@@ -19,7 +19,8 @@ from elastic_runs import SCRIPT, running
 from elastic_said import EPOCHS, N, check_each_once, check_weights, ends
 
 program.find()
-EVENTS, SEQUENCES = 8, 50
+EVENTS = 8
+SEQUENCES = 50 if os.environ.get("PAWL_LONG") else 2
 
 
 def test_a_rank_that_is_killed_is_replaced(tmp_path: Path) -> None:
@@ -94,6 +95,41 @@ def test_all_are_killed(tmp_path: Path) -> None:
     assert "restart 1 of 3" in run.out()
     check_weights(said)
     assert set(ends(said, "SAMPLES")) == {str(N * EPOCHS)}
+
+
+def test_none_is_left_but_who_would_join(tmp_path: Path) -> None:
+    """It is a restart, too: they have nothing to go on with."""
+    env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root"), "PAWL_ELASTIC_INTERVAL": "0.2"}
+    hold = tmp_path / "hold"
+    with running(tmp_path, "1:2", "pause=0.2", f"hold={hold}", **env) as run:
+        run.wait_for_trained(2)
+        first, leaves = run.by_rank()
+        os.kill(leaves, signal.SIGSTOP)  # before it does as it is told
+        run.scale(1)
+        run.scale(2)
+        os.kill(first, signal.SIGKILL)
+        run.wait_for("was killed by SIGKILL")
+        os.kill(leaves, signal.SIGKILL)
+        run.wait_for("restart 1 of 3")
+        hold.touch()
+        said = run.end()
+    check_weights(said)
+    assert set(ends(said, "SAMPLES")) == {str(N * EPOCHS)}
+
+
+def test_a_door_that_nobody_opens_is_left(tmp_path: Path) -> None:
+    """Its rank is stopped, and another one has one."""
+    with running(tmp_path, "1:3 -n 2", "pause=0.4") as run:
+        run.wait_for_trained(2)
+        first, _ = run.by_rank()
+        os.kill(first, signal.SIGSTOP)
+        run.scale(3)
+        run.wait_for_trained(3)
+        os.kill(first, signal.SIGCONT)
+        said = run.end()
+    assert "restart" not in run.out()
+    check_each_once(said, dead=tuple(i for i in range(len(said)) if not ends([said[i]], "END")))
+    check_weights(said)
 
 
 def test_it_is_preempted_and_goes_on(tmp_path: Path) -> None:
@@ -207,10 +243,6 @@ def test_what_is_refused(tmp_path: Path) -> None:
     fixed.communicate(timeout=program.LIMIT_S)
 
 
-@pytest.mark.skipif(
-    not os.environ.get("PAWL_LONG"),
-    reason="of sequences with ranks lost while others leave some do not end: docs/limits.md",
-)
 @pytest.mark.parametrize("number", range(SEQUENCES))
 def test_anything_happens(tmp_path: Path, number: int) -> None:
     """Ranks are killed, stopped, added and sent away at random, with checkpoints meanwhile: what

@@ -374,7 +374,7 @@ def test_nothing_outlives_a_killed_pawl_run(tmp_path: Path) -> None:
     process.kill()
     process.wait(timeout=10)
     for pid in pids:
-        program.wait_until(lambda pid=pid: not program.is_alive(pid), "a worker's death", 5)
+        program.wait_until(lambda pid=pid: not program.is_alive(pid), "a worker's death")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -405,7 +405,7 @@ def test_workers_that_do_not_leave_are_killed_in_time(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=30)
     assert process.returncode == 143
-    assert 0.9 < time.monotonic() - began < 3
+    assert 0.9 < time.monotonic() - began < 15  # 2 s, and what a busy machine takes
     assert not program.is_alive(pids[0])
 
 
@@ -415,9 +415,10 @@ def test_a_second_signal_ends_it_now(tmp_path: Path) -> None:
     process = program.start_script(script, "--grace", "100")
     pids_in(tmp_path, 1)
     process.send_signal(signal.SIGTERM)
-    time.sleep(0.3)
+    assert process.stdout is not None
+    assert any("workers have" in line for line in process.stdout)  # else the two may become one
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=10)
+    process.communicate(timeout=30)
     assert process.returncode == 143
 
 

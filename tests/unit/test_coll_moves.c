@@ -1,11 +1,12 @@
-/* Every collective but all-reduce: what comes out is what should, at all ranks, for any hosts. */
+/* Every collective but all-reduce: what comes out is what should, at all ranks, for any hosts;
+ * tried for every number of ranks up to 16, with each of them as root, by each way. */
 #include "base/err.h"
 #include "seed.h"
 #include "test_coll_machine.h"
 
-#define RANKS  11
-#define ROUNDS 150
-#define LEN    (6 * COLL_GRANULE)
+#define RANKS 16
+#define TIMES 4 /* of each number of ranks, root and way; hosts, lengths and orders are random */
+#define LEN   (6 * COLL_GRANULE)
 
 static uint64_t first_seed;
 
@@ -17,22 +18,19 @@ struct round {
 	uint32_t root;
 	uint64_t len;
 	enum coll_way way;
+	bool in_place;                              /* where the collective can be */
 	uint64_t in[MACHINE_ALL], out[MACHINE_ALL]; /* bytes of each rank's */
 	struct machine *m;
 };
 
-static void begin(struct round *round, uint64_t seed)
+static void begin(struct round *round)
 {
-	static const enum coll_way ways[] = {COLL_DIRECT, COLL_TREE};
 	uint32_t where[RANKS];
-	uint32_t hosts;
+	uint32_t hosts = 1 + (uint32_t)rng_below(&round->rng, round->ranks);
 
-	*round = (struct round){.rng = {seed}, .m = calloc(1, sizeof(*round->m))};
-	round->ranks = 1 + (uint32_t)rng_below(&round->rng, RANKS);
-	round->root = (uint32_t)rng_below(&round->rng, round->ranks);
+	round->m = calloc(1, sizeof(*round->m));
 	round->len = rng_below(&round->rng, rng_below(&round->rng, 2) == 1 ? 4 : LEN);
-	round->way = ways[rng_below(&round->rng, 2)];
-	hosts = 1 + (uint32_t)rng_below(&round->rng, round->ranks);
+	round->in_place = rng_below(&round->rng, 2) == 1;
 	for (uint32_t r = 0; r < round->ranks; r++) {
 		where[r] = (uint32_t)rng_below(&round->rng, hosts);
 	}
@@ -55,175 +53,199 @@ static void end(struct round *round)
 	coll_topo_deinit(&round->topo);
 }
 
+/* For every number of ranks, with each of them as root, by each way; what has neither is only tried
+ * so often. */
+static void try_all(void (*try_one)(struct round *))
+{
+	static const enum coll_way ways[] = {COLL_DIRECT, COLL_TREE};
+	struct rng rng = {first_seed};
+
+	for (uint32_t ranks = 1; ranks <= RANKS; ranks++) {
+		for (uint32_t i = 0; i < TIMES * 2 * ranks; i++) {
+			struct round round = {.rng = {rng_u64(&rng)},
+				.ranks = ranks,
+				.root = i % ranks,
+				.way = ways[i / ranks % 2]};
+
+			begin(&round);
+			try_one(&round);
+			end(&round);
+		}
+	}
+}
+
 /* Byte b of rank's OUT is byte off of from's IN. */
 static void check_byte(struct round *round, uint32_t rank, uint64_t b, uint32_t from, uint64_t off)
 {
 	assert_true(round->m->areas[rank][COLL_OUT][b] == name_byte(from, off));
 }
 
+static void try_reduce(struct round *round)
+{
+	for (uint32_t r = 0; r < round->ranks; r++) {
+		assert_int_equal(coll_plan_reduce(&round->m->plans[r], &round->topo, r, round->root,
+					 round->way, round->len, NULL),
+			0);
+		round->in[r] = round->len;
+		round->out[r] = r == round->root ? round->len : 0;
+	}
+	run(round, round->in_place);
+	for (uint64_t b = 0; b < round->len; b++) {
+		assert_true(round->m->areas[round->root][COLL_OUT][b] == name_all(&round->topo, b));
+	}
+	for (uint32_t r = 0; r < round->ranks; r++) { /* what is theirs stays as it was */
+		for (uint64_t b = 0; b < round->len && r != round->root; b++) {
+			assert_true(round->m->areas[r][COLL_IN][b] == name_byte(r, b));
+		}
+	}
+}
+
 static void reduce(void **state)
 {
-	for (uint64_t i = 0; i < ROUNDS; i++) {
-		struct round round;
+	try_all(try_reduce);
+}
 
-		begin(&round, first_seed + i);
-		for (uint32_t r = 0; r < round.ranks; r++) {
-			assert_int_equal(coll_plan_reduce(&round.m->plans[r], &round.topo, r,
-						 round.root, round.way, round.len, NULL),
-				0);
-			round.in[r] = round.len;
-			round.out[r] = r == round.root ? round.len : 0;
-		}
-		run(&round, i % 2 == 0);
-		for (uint64_t b = 0; b < round.len; b++) {
-			assert_true(round.m->areas[round.root][COLL_OUT][b] ==
-				name_all(&round.topo, b));
-		}
-		for (uint32_t r = 0; r < round.ranks; r++) { /* what is theirs stays as it was */
-			for (uint64_t b = 0; b < round.len && r != round.root; b++) {
-				assert_true(round.m->areas[r][COLL_IN][b] == name_byte(r, b));
-			}
-		}
-		end(&round);
+static void try_broadcast(struct round *round)
+{
+	for (uint32_t r = 0; r < round->ranks; r++) {
+		assert_int_equal(coll_plan_broadcast(&round->m->plans[r], &round->topo, r,
+					 round->root, round->way, round->len, NULL),
+			0);
+		round->in[r] = r == round->root ? round->len : 0;
+		round->out[r] = round->len;
+	}
+	run(round, true);
+	for (uint64_t b = 0; b < round->ranks * round->len; b++) {
+		check_byte(round, (uint32_t)(b / round->len), b % round->len, round->root,
+			b % round->len);
 	}
 }
 
 static void broadcast(void **state)
 {
-	for (uint64_t i = 0; i < ROUNDS; i++) {
-		struct round round;
+	try_all(try_broadcast);
+}
 
-		begin(&round, first_seed + i);
-		for (uint32_t r = 0; r < round.ranks; r++) {
-			assert_int_equal(coll_plan_broadcast(&round.m->plans[r], &round.topo, r,
-						 round.root, round.way, round.len, NULL),
-				0);
-			round.in[r] = r == round.root ? round.len : 0;
-			round.out[r] = round.len;
+static void try_all_gather(struct round *round)
+{
+	for (uint32_t r = 0; r < round->ranks; r++) {
+		assert_int_equal(coll_plan_all_gather(&round->m->plans[r], &round->topo, r,
+					 round->len, NULL),
+			0);
+		round->in[r] = round->len;
+		round->out[r] = round->ranks * round->len;
+	}
+	run(round, false);
+	for (uint32_t r = 0; r < round->ranks; r++) {
+		for (uint64_t b = 0; b < round->out[r]; b++) {
+			check_byte(round, r, b, (uint32_t)(b / round->len), b % round->len);
 		}
-		run(&round, true);
-		for (uint64_t b = 0; b < round.ranks * round.len; b++) {
-			check_byte(&round, (uint32_t)(b / round.len), b % round.len, round.root,
-				b % round.len);
-		}
-		end(&round);
 	}
 }
 
 static void all_gather(void **state)
 {
-	for (uint64_t i = 0; i < ROUNDS; i++) {
-		struct round round;
+	try_all(try_all_gather);
+}
 
-		begin(&round, first_seed + i);
-		for (uint32_t r = 0; r < round.ranks; r++) {
-			assert_int_equal(coll_plan_all_gather(&round.m->plans[r], &round.topo, r,
-						 round.len, NULL),
-				0);
-			round.in[r] = round.len;
-			round.out[r] = round.ranks * round.len;
-		}
-		run(&round, false);
-		for (uint32_t r = 0; r < round.ranks; r++) {
-			for (uint64_t b = 0; b < round.out[r]; b++) {
-				check_byte(&round, r, b, (uint32_t)(b / round.len), b % round.len);
-			}
-		}
-		end(&round);
+static void try_reduce_scatter(struct round *round)
+{
+	for (uint32_t r = 0; r < round->ranks; r++) {
+		assert_int_equal(coll_plan_reduce_scatter(&round->m->plans[r], &round->topo, r,
+					 round->len, NULL),
+			0);
+		round->in[r] = round->ranks * round->len;
+		round->out[r] = round->len;
+	}
+	run(round, false);
+	for (uint64_t b = 0; b < round->ranks * round->len; b++) {
+		uint32_t r = (uint32_t)(b / round->len);
+
+		assert_true(
+			round->m->areas[r][COLL_OUT][b % round->len] == name_all(&round->topo, b));
 	}
 }
 
 static void reduce_scatter(void **state)
 {
-	for (uint64_t i = 0; i < ROUNDS; i++) {
-		struct round round;
-
-		begin(&round, first_seed + i);
-		for (uint32_t r = 0; r < round.ranks; r++) {
-			assert_int_equal(coll_plan_reduce_scatter(&round.m->plans[r], &round.topo,
-						 r, round.len, NULL),
-				0);
-			round.in[r] = round.ranks * round.len;
-			round.out[r] = round.len;
-		}
-		run(&round, false);
-		for (uint64_t b = 0; b < round.ranks * round.len; b++) {
-			uint32_t r = (uint32_t)(b / round.len);
-
-			assert_true(round.m->areas[r][COLL_OUT][b % round.len] ==
-				name_all(&round.topo, b));
-		}
-		end(&round);
-	}
+	try_all(try_reduce_scatter);
 }
 
 /* Each rank sends every other one another number of bytes, none, too. */
-static void all_to_all(void **state)
+static void try_all_to_all(struct round *round)
 {
-	for (uint64_t i = 0; i < ROUNDS; i++) {
-		struct round round;
-		uint64_t in_at[RANKS][RANKS + 1] = {{0}};
-		uint64_t out_at[RANKS][RANKS + 1] = {{0}};
+	uint64_t in_at[RANKS][RANKS + 1] = {{0}};
+	uint64_t out_at[RANKS][RANKS + 1] = {{0}};
 
-		begin(&round, first_seed + i);
-		for (uint32_t pair = 0; pair < round.ranks * round.ranks; pair++) {
-			uint32_t from = pair / round.ranks;
-			uint32_t to = pair % round.ranks;
-			uint64_t len = rng_below(&round.rng, 40);
+	for (uint32_t pair = 0; pair < round->ranks * round->ranks; pair++) {
+		uint32_t from = pair / round->ranks;
+		uint32_t to = pair % round->ranks;
+		uint64_t len = rng_below(&round->rng, 40);
 
-			in_at[from][to + 1] = in_at[from][to] + len;
-			out_at[to][from + 1] = out_at[to][from] + len;
-		}
-		for (uint32_t r = 0; r < round.ranks; r++) {
-			assert_int_equal(coll_plan_all_to_all(&round.m->plans[r], round.ranks, r,
-						 in_at[r], out_at[r], NULL),
-				0);
-			round.in[r] = in_at[r][round.ranks];
-			round.out[r] = out_at[r][round.ranks];
-		}
-		run(&round, false);
-		for (uint32_t pair = 0; pair < round.ranks * round.ranks; pair++) {
-			uint32_t from = pair / round.ranks;
-			uint32_t to = pair % round.ranks;
+		in_at[from][to + 1] = in_at[from][to] + len;
+		out_at[to][from + 1] = out_at[to][from] + len;
+	}
+	for (uint32_t r = 0; r < round->ranks; r++) {
+		assert_int_equal(coll_plan_all_to_all(&round->m->plans[r], round->ranks, r,
+					 in_at[r], out_at[r], NULL),
+			0);
+		round->in[r] = in_at[r][round->ranks];
+		round->out[r] = out_at[r][round->ranks];
+	}
+	run(round, false);
+	for (uint32_t pair = 0; pair < round->ranks * round->ranks; pair++) {
+		uint32_t from = pair / round->ranks;
+		uint32_t to = pair % round->ranks;
 
-			for (uint64_t b = in_at[from][to]; b < in_at[from][to + 1]; b++) {
-				check_byte(&round, to, out_at[to][from] + b - in_at[from][to], from,
-					b);
-			}
+		for (uint64_t b = in_at[from][to]; b < in_at[from][to + 1]; b++) {
+			check_byte(round, to, out_at[to][from] + b - in_at[from][to], from, b);
 		}
-		end(&round);
 	}
 }
 
-static void gather_and_scatter(void **state)
+static void all_to_all(void **state)
 {
-	for (uint64_t i = 0; i < ROUNDS; i++) {
-		struct round round;
-		bool gather = i % 2 == 0;
+	try_all(try_all_to_all);
+}
 
-		begin(&round, first_seed + i);
-		for (uint32_t r = 0; r < round.ranks; r++) {
-			uint64_t all = r == round.root ? round.ranks * round.len : 0;
-
-			assert_int_equal(
-				(gather ? coll_plan_gather : coll_plan_scatter)(&round.m->plans[r],
-					round.ranks, r, round.root, round.len, NULL),
-				0);
-			round.in[r] = gather ? round.len : all;
-			round.out[r] = gather ? all : round.len;
-		}
-		run(&round, false);
-		for (uint64_t b = 0; b < round.ranks * round.len; b++) {
-			uint32_t r = (uint32_t)(b / round.len);
-
-			if (gather) {
-				check_byte(&round, round.root, b, r, b % round.len);
-			} else {
-				check_byte(&round, r, b % round.len, round.root, b);
-			}
-		}
-		end(&round);
+static void try_gather(struct round *round)
+{
+	for (uint32_t r = 0; r < round->ranks; r++) {
+		assert_int_equal(coll_plan_gather(&round->m->plans[r], round->ranks, r, round->root,
+					 round->len, NULL),
+			0);
+		round->in[r] = round->len;
+		round->out[r] = r == round->root ? round->ranks * round->len : 0;
 	}
+	run(round, false);
+	for (uint64_t b = 0; b < round->ranks * round->len; b++) {
+		check_byte(round, round->root, b, (uint32_t)(b / round->len), b % round->len);
+	}
+}
+
+static void gather(void **state)
+{
+	try_all(try_gather);
+}
+
+static void try_scatter(struct round *round)
+{
+	for (uint32_t r = 0; r < round->ranks; r++) {
+		assert_int_equal(coll_plan_scatter(&round->m->plans[r], round->ranks, r,
+					 round->root, round->len, NULL),
+			0);
+		round->in[r] = r == round->root ? round->ranks * round->len : 0;
+		round->out[r] = round->len;
+	}
+	run(round, false);
+	for (uint64_t b = 0; b < round->ranks * round->len; b++) {
+		check_byte(round, (uint32_t)(b / round->len), b % round->len, round->root, b);
+	}
+}
+
+static void scatter(void **state)
+{
+	try_all(try_scatter);
 }
 
 static void what_cannot_be_is_refused(void **state)
@@ -249,7 +271,8 @@ int main(void)
 		cmocka_unit_test(all_gather),
 		cmocka_unit_test(reduce_scatter),
 		cmocka_unit_test(all_to_all),
-		cmocka_unit_test(gather_and_scatter),
+		cmocka_unit_test(gather),
+		cmocka_unit_test(scatter),
 		cmocka_unit_test(what_cannot_be_is_refused),
 	};
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,6 +82,7 @@ static inline struct shared *start(pid_t *pids, uint32_t ranks, uint32_t least,
 		pids[r] = fork();
 		assert_true(pids[r] >= 0);
 		if (pids[r] == 0) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody */
 			run(shared, r);
 		}
 	}

@@ -1,6 +1,7 @@
 /* Going on without ranks that are gone: processes that are killed and stopped at any time, one
  * after another, also while the others agree. */
 #include "base/err.h"
+#include "base/fault.h"
 #include "base/rng.h"
 #include "seed.h"
 #include "test_coll_procs.h"
@@ -9,8 +10,15 @@
 
 #define RANKS     5
 #define HISTORIES 12
+#define POINTS    20 /* that a rank surely passes as it joins four others */
 
 static uint64_t first_seed;
+
+/* What becomes of rank 1 where it passes its n-th point on the way to the next group. */
+static struct {
+	uint64_t nth; /* 0: nothing */
+	int sys;      /* as fault_arm has it */
+} fault;
 
 /* Steps, and goes on without who is gone, until all that are left want to end. */
 static void run_rank(struct shared *shared, uint32_t rank)
@@ -31,8 +39,12 @@ static void run_rank(struct shared *shared, uint32_t rank)
 		if (at + 1 == RANKS) {
 			_exit(5);
 		}
+		if (rank == 1 && fault.nth > 0) {
+			fault_arm("coll.", fault.nth, fault.sys, false);
+		}
 		rv = pawl_group_shrink(&groups[at + 1], groups[at], shared->least, ranks, &n,
 			LONG_NS, &err);
+		fault_disarm();
 		if (rv != 0) {
 			fprintf(stderr, "rank %u: %s\n", rank, err.msg);
 			_exit(rv == PAWL_EPEER ? LEFT_OUT : 6);
@@ -138,6 +150,67 @@ static void who_wakes_up_last_does_not_go_on_alone(void **state)
 	munmap(shared, sizeof(*shared));
 }
 
+static bool is_stopped_or_over(pid_t pid)
+{
+	siginfo_t info = {0};
+
+	return waitid(P_PID, (id_t)pid, &info, WSTOPPED | WEXITED | WNOHANG | WNOWAIT) == 0 &&
+		info.si_pid == pid;
+}
+
+/* Rank 3 is killed, and rank 1 is lost on the way to the group of those that are left. Whether it
+ * has so many points there. */
+static bool lose_another(uint64_t nth, int sys, const char *heartbeat)
+{
+	const int ends = sys == FAULT_STOPS ? LEFT_OUT : FAULT_EXIT;
+	struct shared *shared;
+	pid_t pids[RANKS];
+	bool lost;
+
+	setenv("PAWL_HEARTBEAT", heartbeat, 1);
+	fault.nth = nth;
+	fault.sys = sys;
+	shared = start(pids, RANKS, 1, run_rank);
+	await_steps(shared, 20);
+	kill(pids[3], SIGKILL);
+	await_steps(shared, 50);
+	lost = is_stopped_or_over(pids[1]);
+	kill(pids[1], SIGCONT);
+	assert_int_equal(lost ? status_of(pids[1]) : ends, ends);
+	__atomic_store_n(&shared->stop, 1, __ATOMIC_RELEASE);
+	for (uint32_t r = 0; r < RANKS; r++) {
+		if (r != 1 || !lost) {
+			assert_int_equal(status_of(pids[r]), r == 3 ? 128 + SIGKILL : 0);
+		}
+	}
+	fault.nth = 0;
+	unsetenv("PAWL_HEARTBEAT");
+	munmap(shared, sizeof(*shared));
+	return lost;
+}
+
+static void who_dies_on_the_way_is_left_behind(void **state)
+{
+	uint64_t nth = 1;
+
+	while (lose_another(nth, FAULT_DIES, "0.25")) {
+		nth++;
+	}
+	assert_true(nth > POINTS);
+}
+
+/* Also where a rank is taken for lost later than others may think. */
+static void who_stops_on_the_way_is_left_behind(void **state)
+{
+	static const char *const heartbeats[] = {"0.25", "0.6"};
+	struct rng rng = {first_seed};
+
+	for (size_t i = 0; i < 2; i++) {
+		assert_true(lose_another(1 + rng_below(&rng, POINTS), FAULT_STOPS, heartbeats[i]));
+		assert_true(lose_another(POINTS, FAULT_STOPS, heartbeats[i]));
+	}
+}
+
 static void too_few_do_not_go_on(void **state)
 {
 	pid_t pids[RANKS];
@@ -178,6 +251,8 @@ int main(void)
 		cmocka_unit_test(who_stood_still_is_left_out),
 		cmocka_unit_test(several_who_stood_still_are_left_out),
 		cmocka_unit_test(who_wakes_up_last_does_not_go_on_alone),
+		cmocka_unit_test(who_dies_on_the_way_is_left_behind),
+		cmocka_unit_test(who_stops_on_the_way_is_left_behind),
 		cmocka_unit_test(too_few_do_not_go_on),
 		cmocka_unit_test(what_cannot_be_shrunk_is_refused),
 	};

@@ -143,6 +143,141 @@ static void hung_storage_costs_no_stall(void **state)
 	assert_int_equal(save(&ledger, 50), hung);
 }
 
+/* As begin, of one rank that is alone, where memory takes a third slot. */
+static enum ledger_answer begin_roomy(struct ledger *ledger, uint64_t seq)
+{
+	struct ledger_ask ask = {.rank = 0,
+		.seq = seq,
+		.step = 100 * seq,
+		.fits = true,
+		.spare = true};
+
+	tag_of_step(ask.tag, sizeof(ask.tag), ask.step);
+	return ledger_begin(ledger, &ask, &verdict);
+}
+
+static int save_roomy(struct ledger *ledger, uint64_t seq)
+{
+	assert_int_equal(begin_roomy(ledger, seq), LEDGER_GRANT);
+	assert_false(verdict.bare);
+	assert_int_equal(ledger_staged(ledger, 0, seq), verdict.slot);
+	return verdict.slot;
+}
+
+/* Storage hangs: what was committed last is the newest until the next one is. */
+static void what_was_committed_last_is_kept(void **state)
+{
+	struct ledger ledger;
+	int64_t again;
+	int hung, last;
+
+	ledger_init(&ledger, 1, MINUTE_NS, 0);
+	hung = save_roomy(&ledger, 1);
+	assert_int_equal(ledger_persist_next(&ledger, MINUTE_NS, &again), hung);
+	last = save_roomy(&ledger, 2);
+	assert_true(ledger_is_next(&ledger, LEDGER_SPARE));
+	for (uint64_t seq = 3; seq < 50; seq++) {
+		assert_int_equal(begin_roomy(&ledger, seq), LEDGER_GRANT);
+		assert_false(verdict.bare);
+		assert_true(verdict.slot != hung && verdict.slot != last);
+		assert_int_equal(ledger_newest(&ledger), last);
+		if (seq % 5 == 0) { /* it fails */
+			ledger_fail(&ledger, seq, PAWL_ECHANGED, "test");
+			assert_int_equal(ledger_newest(&ledger), last);
+			continue;
+		}
+		last = ledger_staged(&ledger, 0, seq);
+		assert_int_equal(last, verdict.slot);
+	}
+	ledger_persisted(&ledger, hung, true, 2 * MINUTE_NS);
+	assert_int_equal(save_roomy(&ledger, 50), hung);
+}
+
+static void without_a_spare_slot_the_older_one_is_kept(void **state)
+{
+	struct ledger ledger;
+	int64_t again;
+	int hung;
+
+	ledger_init(&ledger, 1, MINUTE_NS, 0);
+	hung = save(&ledger, 1);
+	assert_int_equal(ledger_persist_next(&ledger, MINUTE_NS, &again), hung);
+	save(&ledger, 2);
+	assert_false(verdict.bare);
+	assert_false(ledger_is_next(&ledger, LEDGER_SPARE));
+	assert_int_equal(begin(&ledger, 0, 3, 300), LEDGER_GRANT);
+	assert_true(verdict.bare);
+	assert_int_equal(ledger_newest(&ledger), hung);
+}
+
+/* An older one is being read, or is made durable after all, when the newest is durable: memory has
+ * nothing then that is to be preferred to the store. */
+static void memory_is_not_preferred_to_something_newer_in_the_store(void **state)
+{
+	struct ledger ledger;
+	int64_t again;
+	int newest;
+
+	ledger_init(&ledger, 1, MINUTE_NS, 0);
+	ledger.slots[save(&ledger, 1)].readers = 1;
+	newest = save(&ledger, 2);
+	assert_int_equal(ledger_persist_next(&ledger, MINUTE_NS, &again), newest);
+	ledger_persisted(&ledger, newest, true, MINUTE_NS);
+	assert_int_equal(begin(&ledger, 0, 3, 300), LEDGER_GRANT);
+	assert_int_equal(verdict.slot, newest);
+	assert_false(verdict.bare);
+	assert_int_equal(ledger_newest(&ledger), -1);
+	assert_int_equal(ledger_staged(&ledger, 0, 3), newest);
+	assert_int_equal(ledger_newest(&ledger), newest);
+}
+
+/* The spare slot is of no use while nothing is written or read; and is empty again when memory does
+ * not take it any more. */
+static void the_spare_slot_is_used_when_it_must_be(void **state)
+{
+	struct ledger ledger;
+	int64_t again;
+	int busy;
+
+	ledger_init(&ledger, 1, MINUTE_NS, 0);
+	for (uint64_t seq = 1; seq < 6; seq++) {
+		assert_int_not_equal(save_roomy(&ledger, seq), LEDGER_SPARE);
+		assert_false(ledger_is_next(&ledger, LEDGER_SPARE));
+	}
+	busy = ledger_persist_next(&ledger, MINUTE_NS, &again);
+	assert_int_not_equal(save_roomy(&ledger, 6), LEDGER_SPARE);
+	assert_int_equal(save_roomy(&ledger, 7), LEDGER_SPARE);
+	assert_int_equal(begin(&ledger, 0, 8, 800), LEDGER_GRANT);
+	assert_false(verdict.bare);
+	assert_false(ledger_is_spare_vain(&ledger)); /* it holds the newest */
+	assert_int_equal(ledger_staged(&ledger, 0, 8), verdict.slot);
+	ledger_persisted(&ledger, busy, true, MINUTE_NS);
+	assert_int_equal(begin(&ledger, 0, 9, 900), LEDGER_GRANT);
+	assert_true(ledger_is_spare_vain(&ledger));
+	assert_int_equal(verdict.slot, busy);
+}
+
+static void one_rank_that_is_tight_is_enough(void **state)
+{
+	struct ledger ledger;
+	struct ledger_ask ask = {.rank = 1, .fits = true, .spare = true};
+	int64_t again;
+
+	ledger_init(&ledger, 2, MINUTE_NS, 0);
+	for (uint64_t seq = 1; seq < 3; seq++) {
+		begin(&ledger, 0, seq, 0);
+		ledger_staged(&ledger, 0, seq);
+		ask.seq = seq;
+		tag_of_step(ask.tag, sizeof(ask.tag), 0);
+		assert_int_equal(ledger_begin(&ledger, &ask, &verdict), LEDGER_GRANT);
+		assert_true(ledger_staged(&ledger, 1, seq) >= 0);
+		ledger_persist_next(&ledger, MINUTE_NS, &again);
+	}
+	ask.seq = 3;
+	assert_int_equal(ledger_begin(&ledger, &ask, &verdict), LEDGER_GRANT);
+	assert_true(verdict.bare);
+}
+
 static void interval_zero_makes_every_save_durable(void **state)
 {
 	struct ledger ledger;
@@ -296,6 +431,15 @@ static void check_streamed(const struct ledger *before, const struct ledger *led
 	}
 }
 
+/* Where memory takes a spare slot, what was committed last stays until something newer is. */
+static void check_newest(const struct ledger *before, const struct ledger *ledger)
+{
+	int was = ledger_newest(before);
+	int is = ledger_newest(ledger);
+
+	assert_true(was < 0 || (is >= 0 && ledger->slots[is].order >= before->slots[was].order));
+}
+
 /* Ranks that save, lag, fail and restart; storage that is slow and fails. */
 static void random_history(uint64_t seed)
 {
@@ -309,6 +453,7 @@ static void random_history(uint64_t seed)
 	int64_t again;
 	int persisting = -1;
 	int outgrown = (int)rng_below(&rng, 4000); /* from this event on memory is too small */
+	bool spare = rng_below(&rng, 2);           /* before, it takes three slots */
 
 	ledger_init(&ledger, world, rng_below(&rng, 2) ? MINUTE_NS : 0, now);
 	for (int i = 0; i < 2000; i++) {
@@ -317,6 +462,7 @@ static void random_history(uint64_t seed)
 			.seq = seq[rank],
 			.step = seq[rank] * 10,
 			.fits = i < outgrown,
+			.spare = spare && i < outgrown,
 			.waited_ns = (int64_t)rng_below(&rng, 40) * 1000000000};
 		enum ledger_answer answer;
 		struct ledger before = ledger;
@@ -356,6 +502,9 @@ static void random_history(uint64_t seed)
 			persisting = -1;
 		}
 		check(&ledger, committed);
+		if (spare && i < outgrown) {
+			check_newest(&before, &ledger);
+		}
 	}
 	assert_true(committed || outgrown < 2000);
 }
@@ -378,6 +527,11 @@ int main(void)
 		cmocka_unit_test(who_goes_past_a_save_has_no_part_in_it),
 		cmocka_unit_test(different_steps_fail_the_save_for_all),
 		cmocka_unit_test(hung_storage_costs_no_stall),
+		cmocka_unit_test(what_was_committed_last_is_kept),
+		cmocka_unit_test(without_a_spare_slot_the_older_one_is_kept),
+		cmocka_unit_test(memory_is_not_preferred_to_something_newer_in_the_store),
+		cmocka_unit_test(the_spare_slot_is_used_when_it_must_be),
+		cmocka_unit_test(one_rank_that_is_tight_is_enough),
 		cmocka_unit_test(interval_zero_makes_every_save_durable),
 		cmocka_unit_test(failed_persist_is_retried_and_superseded),
 		cmocka_unit_test(streamed_saves_are_never_in_memory),

@@ -575,6 +575,7 @@ static void asks_for_slot(uint32_t r)
 		note_move(ledger_move_on(&ledger, r, MOVE_BEGINS, rank->ask.tag));
 	}
 	rank->ask.fits = w.fits;
+	rank->ask.spare = w.fits && !chance(10);
 	answer = ledger_begin(&ledger, &rank->ask, &verdict);
 	rank->saved = true;
 	if (answer == LEDGER_GRANT) {

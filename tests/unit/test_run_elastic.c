@@ -44,9 +44,18 @@ static unsigned missed(int status, int64_t lasted_ns)
 		.lasted_ns = lasted_ns});
 }
 
+/* One that was told to leave ends, and those that train go on, or none of them lives. */
+static unsigned told_ended(int status, bool survivable)
+{
+	return step((struct run_event){.kind = RUN_EXITED,
+		.status = status,
+		.parted = true,
+		.survivable = survivable});
+}
+
 static unsigned parted(void)
 {
-	return step((struct run_event){.kind = RUN_EXITED, .parted = true, .survivable = true});
+	return told_ended(RUN_EXIT_LEFT, true);
 }
 
 static unsigned scaled(uint32_t workers, bool survivable)
@@ -145,6 +154,38 @@ static void more_are_added_and_fewer_leave(void **state)
 	assert_int_equal(missed(0, S), RUN_DO_DRAIN);
 }
 
+/* Those that are left have nothing to go on with: they wait for others. */
+static void who_would_join_is_no_group(void **state)
+{
+	begin(2, 1, 1);
+	scaled(1, true);
+	assert_int_equal(scaled(2, true), RUN_DO_ADD);
+	assert_int_equal(missed(137, 60 * S), RUN_DO_ADD); /* the one that leaves still lives */
+	assert_int_equal(told_ended(RUN_EXIT_LEFT, false), RUN_DO_KILL);
+	assert_int_equal(missed(137, 0), 0);
+	assert_int_equal(missed(137, 0), RUN_DO_START);
+	assert_int_equal(policy.restarts, 1);
+	scaled(1, true);
+	assert_int_equal(told_ended(RUN_EXIT_LEFT, false), RUN_DO_KILL);
+	assert_int_equal(missed(137, 0), RUN_DO_DRAIN);
+	assert_int_equal(policy.status,
+		RUN_EXIT_FAILURE); /* it did as it was told, but the job failed */
+}
+
+/* It was the last one, and had no others to leave. */
+static void who_is_told_to_leave_may_come_to_the_end(void **state)
+{
+	begin(2, 1, 1);
+	scaled(1, true);
+	scaled(2, true);
+	missed(137, 60 * S);
+	assert_int_equal(told_ended(0, true), 0);
+	assert_true(policy.finishing);
+	assert_int_equal(told_ended(RUN_EXIT_LEFT, false), 0);
+	assert_int_equal(missed(0, S), RUN_DO_DRAIN);
+	assert_int_equal(policy.status, 0);
+}
+
 static void others_leave_all_and_start_again(void **state)
 {
 	begin(2, 1, 0);
@@ -184,7 +225,8 @@ static unsigned random_end(struct rng *rng, struct seen *seen)
 		.survivable = rng_below(rng, 8) != 0,
 		.lasted_ns = (int64_t)rng_below(rng, 9 * S)};
 
-	event.status = !event.parted && !seen->quiet && rng_below(rng, 2) == 0;
+	event.status = event.parted ? RUN_EXIT_LEFT : !seen->quiet && rng_below(rng, 2) == 0;
+	event.survivable |= event.parted && seen->quiet;
 	seen->leaving -= event.parted;
 	seen->alive--;
 	return step(event);
@@ -261,6 +303,8 @@ int main(void)
 		cmocka_unit_test(those_that_fail_at_once_come_slower_then_no_more),
 		cmocka_unit_test(a_late_one_is_added_when_its_time_has_come),
 		cmocka_unit_test(more_are_added_and_fewer_leave),
+		cmocka_unit_test(who_would_join_is_no_group),
+		cmocka_unit_test(who_is_told_to_leave_may_come_to_the_end),
 		cmocka_unit_test(others_leave_all_and_start_again),
 		cmocka_unit_test(every_history_ends_well),
 	};

@@ -3,6 +3,7 @@
 #include "test_sched_one.h"
 
 #include "base/fault.h"
+#include "sched/policies.h"
 
 #include <math.h>
 
@@ -425,6 +426,36 @@ static void hints_that_are_none_are_refused(void **state)
 	assert_true(explains(a, "all nodes that it may be on have fewer"));
 }
 
+/* Also those without a memory of their own. */
+static void each_policy_decides_here_as_well(void **state)
+{
+	const struct sched_named *named;
+	uint64_t refused;
+
+	for (uint32_t i = 0; (named = sched_policy_row(i)); i++) {
+		uint64_t a;
+		uint64_t b;
+
+		if (named->by_oracle) {
+			continue;
+		}
+		begin(0, 0);
+		core_close(t.core);
+		t.options.policy = named->policy;
+		assert_int_equal(core_open(&t.core, &t.options, &t.err), 0);
+		add_node("a", 4);
+		pass(S_NS);
+		a = submit((struct core_ask){.least = 1, .most = 4, .in_place = true});
+		b = submit((struct core_ask){.least = 2, .most = 2});
+		pass(S_NS);
+		assert_true(job(a)->at.replicas >= 1);
+		pass(60 * S_NS);
+		assert_true(job(b)->want.replicas == 2);
+		core_decisions(t.core, &refused);
+		assert_int_equal(refused, 0);
+	}
+}
+
 /* ---- memory ---- */
 
 static void no_memory_means_that_nothing_has_happened(void **state)
@@ -476,6 +507,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_job_starts_runs_and_is_done),
+		cmocka_unit_test(each_policy_decides_here_as_well),
 		cmocka_unit_test(submission_starts_at_once_and_rounds_are_apart),
 		cmocka_unit_test(what_makes_no_sense_is_refused),
 		cmocka_unit_test(others_shrink_for_a_newcomer),

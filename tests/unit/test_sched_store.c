@@ -358,7 +358,7 @@ static void what_is_newer_or_not_ours_is_left_alone(void **state)
 	begin();
 	run_sql("PRAGMA user_version = 99");
 	assert_int_equal(try_open(&err), PAWL_ENOTSUP);
-	assert_non_null(strstr(err.msg, "newer Pawl's (version 99; this one knows 1)"));
+	assert_non_null(strstr(err.msg, "newer Pawl's (version 99; this one knows 2)"));
 	wipe();
 	run_sql("CREATE TABLE mine(x)");
 	assert_int_equal(try_open(&err), PAWL_EINVAL);
@@ -370,6 +370,58 @@ static void what_is_newer_or_not_ours_is_left_alone(void **state)
 	close(fd);
 	assert_int_equal(try_open(&err), PAWL_ECORRUPT);
 	wipe();
+}
+
+/* As the first version of it was. */
+static void an_older_file_is_brought_to_this_version(void **state)
+{
+	begin();
+	assert_int_equal(live(first_seed, 50), 0);
+	run_sql("ALTER TABLE jobs DROP COLUMN reason; ALTER TABLE jobs DROP COLUMN exit_code;"
+		"ALTER TABLE jobs DROP COLUMN submitted_ns; ALTER TABLE jobs DROP COLUMN since_ns;"
+		"ALTER TABLE jobs DROP COLUMN ran_ns; ALTER TABLE jobs DROP COLUMN restarts;"
+		"ALTER TABLE jobs DROP COLUMN failures; PRAGMA user_version = 1");
+	assert_true(is_as_told());
+	assert_int_equal(live(first_seed + 1, 50), 0);
+	assert_true(is_as_told());
+}
+
+struct seen {
+	uint32_t n;
+	uint64_t last;
+};
+
+static void see(void *user, const struct store_job *job)
+{
+	struct seen *seen = user;
+
+	assert_true(seen->n == 0 || job->id < seen->last);
+	assert_string_equal(job->name, "job");
+	assert_true(strcmp(job->state, "done") == 0 || strcmp(job->state, "failed") == 0 ||
+		strcmp(job->state, "cancelled") == 0);
+	assert_true(job->since_ns >= job->submitted_ns);
+	seen->last = job->id;
+	seen->n++;
+}
+
+static void jobs_that_are_over_are_listed_the_newest_first(void **state)
+{
+	struct sched_store *store;
+	struct seen all = {0};
+	struct seen one = {0};
+	struct seen none = {0};
+	uint64_t count;
+
+	begin();
+	assert_int_equal(live(first_seed, 400), 0);
+	store = open_store();
+	assert_int_equal(sched_store_ended(store, 0, "", 1000, see, &all, &count, NULL), 0);
+	assert_true(all.n > 3 && all.n == count);
+	assert_int_equal(sched_store_ended(store, all.last, "", 1000, see, &one, &count, NULL), 0);
+	assert_true(one.n == 1 && one.last == all.last);
+	assert_int_equal(sched_store_ended(store, 0, "other", 1000, see, &none, &count, NULL), 0);
+	assert_int_equal(none.n, 0);
+	sched_store_close(store);
 }
 
 static void a_read_only_file_is_named(void **state)
@@ -419,6 +471,8 @@ int main(void)
 		cmocka_unit_test(a_full_disk_is_named_and_loses_nothing),
 		cmocka_unit_test(two_schedulers_are_one_too_many),
 		cmocka_unit_test(what_is_newer_or_not_ours_is_left_alone),
+		cmocka_unit_test(an_older_file_is_brought_to_this_version),
+		cmocka_unit_test(jobs_that_are_over_are_listed_the_newest_first),
 		cmocka_unit_test(a_read_only_file_is_named),
 		cmocka_unit_test(records_that_are_damaged_are_named),
 	};

@@ -41,7 +41,7 @@ static void a_tag_without_a_dead_rank_never_was(void **unused)
 {
 	struct pawl_ckpt *zero = join_named(0, 2, 0, NULL);
 	struct pawl_ckpt *one = join_named(1, 2, 0, NULL);
-	struct pawl_ckpt_pending pending[2];
+	struct pawl_ckpt_pending pending[PAWL_CKPT_PENDING_MAX];
 	uint64_t id;
 	uint32_t n;
 
@@ -101,7 +101,7 @@ static void a_tag_fails_for_all(void **unused)
 {
 	struct pawl_ckpt *zero = join_named(0, 2, 0, NULL);
 	struct pawl_ckpt *one = join_named(1, 2, 0, NULL);
-	struct pawl_ckpt_pending pending[2];
+	struct pawl_ckpt_pending pending[PAWL_CKPT_PENDING_MAX];
 	struct pawl_err err;
 	uint64_t a, b;
 	uint32_t n;

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from pawl.elastic import _states
 from pawl.elastic._job import DOOR, Job
-from pawl.elastic._saving import PREEMPTED, Checkpoints
+from pawl.elastic._saving import LEFT, PREEMPTED, Checkpoints
 from pawl.elastic._start import begin, is_newcomer
 
 _job: Job | None = None
@@ -53,7 +53,7 @@ def check_ending() -> None:
     if checkpoints().is_last():
         raise SystemExit(PREEMPTED)
     if is_to_leave():
-        raise SystemExit(0)
+        raise SystemExit(LEFT)
 
 
 def _listen() -> None:

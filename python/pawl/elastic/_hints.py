@@ -11,6 +11,7 @@ import urllib.request
 from typing import Any, Final
 
 _URL: Final = "ADAPTDL_SUPERVISOR_URL"
+_FILE: Final = "PAWL_HINTS"  # of a job of `pawl sched`: a file that it looks at
 _POST_S: Final = 10.0
 VERSION: Final = 1  # of what Pawl's jobs tell beyond AdaptDL's words
 # What a step takes, as struct pawl_perf has it; AdaptDL's has no delta_n, and another order.
@@ -66,13 +67,30 @@ def _finite(number: float) -> float | None:
 
 
 def post(hints: dict[str, Any], job: str = "") -> None:
-    """Tells the supervisor that a variable names, if one does, in the background; a failure costs
+    """Tells the scheduler that a variable names, if one does, in the background; a failure costs
     a line, once. ``job``: "namespace/name", default as a variable says."""
     url = os.environ.get(_URL)
+    path = os.environ.get(_FILE)
+    if path:
+        _write(path, hints)
     if url and _busy.acquire(blocking=False):
         job = job or os.environ.get("ADAPTDL_JOB_ID", "")
         where = f"{url.rstrip('/')}/hints/{job}"
         threading.Thread(target=_put, args=(where, hints), daemon=True).start()
+
+
+def _write(path: str, hints: dict[str, Any]) -> None:
+    """Whoever reads it sees all of it, or what was there before."""
+    global _told
+    new = f"{path}.{os.getpid()}"
+    try:
+        with open(new, "w") as file:
+            json.dump(hints, file)
+        os.replace(new, path)
+    except OSError as failed:
+        if not _told:
+            log.warning("elastic: hints cannot be written to %s: %s", path, failed)
+        _told = True
 
 
 def _put(where: str, hints: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ has done all do; see ``Job.settle``.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import time
@@ -25,6 +26,7 @@ import torch.distributed as dist
 from pawl import _membership, _register
 from pawl._membership import Membership
 from pawl.elastic import _wire
+from pawl.elastic._saving import LEFT
 from pawl.errors import PawlError, error
 
 log = logging.getLogger("pawl")
@@ -197,7 +199,7 @@ class Job:
         """All ranks: those that leave end here, the others, so many, go on without them."""
         if leaves:
             self.group.shutdown()
-            raise SystemExit(0)
+            raise SystemExit(LEFT)
         while self.ranks > stay:  # one that leaves may have settled that another one did
             with contextlib.suppress(Skipped):  # others are in the next step, and lost it
                 self.settle(error("PAWL_EPEER", _PARTING), waiting=True)
@@ -336,17 +338,29 @@ def _write(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
+class _Moved(Exception):
+    """The door is at another rank now: this one's may be stopped, and never answer."""
+
+
 def _knock(path: Path, meanwhile: Callable[[], None]) -> dist.ProcessGroup:
     """Waits until it is let in: whoever has the door may be another one meanwhile."""
     end = time.monotonic() + _KNOCK_S
+
+    def look(door: str) -> None:
+        meanwhile()
+        if _read(path).partition(" ")[0] != door:
+            raise _Moved(f"{door} is no longer its door")
+
     while True:
         meanwhile()
         try:
             door, *_ = path.read_text().split()
             if door == _OVER:
                 raise SystemExit(0)
-            return _membership.join(door, timedelta(seconds=_KNOCK_S), meanwhile)
-        except (FileNotFoundError, PawlError) as why:
+            return _membership.join(
+                door, timedelta(seconds=_KNOCK_S), functools.partial(look, door)
+            )
+        except (FileNotFoundError, PawlError, _Moved) as why:
             if time.monotonic() > end:
                 raise error(
                     "PAWL_ETIMEDOUT", f"elastic: nobody let this rank in at {path}: {why}"

@@ -17,6 +17,7 @@ _INTERVAL: Final = "PAWL_ELASTIC_INTERVAL"  # seconds between two saves
 _INTERVAL_S: Final = 60.0
 _KEEP: Final = 2
 _FLUSH_S: Final = 600.0  # for the last one, before the process ends
+LEFT: Final = 79  # exit code: it has left the others, as it was told
 PREEMPTED: Final = 143  # exit code: it saved, and wants to be started again
 
 

@@ -1,0 +1,295 @@
+/* pawl ls and pawl show: the jobs of a scheduler.
+ */
+#include "cli/jobs.h"
+
+#include "base/err.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ENDED_MAX 1000u /* of those that are over, in a list */
+
+/* ---- asking ---- */
+
+int jobs_open(struct talk **talk, const char *root, struct pawl_err *err)
+{
+	char path[PATH_MAX];
+	int rv = talk_root(root, path, err);
+
+	return rv == 0 ? talk_open(talk, path, err) : rv;
+}
+
+static int check(const struct wire_in *in, struct pawl_err *err)
+{
+	return wire_in_done(in) ? 0
+				: pawl_err_set(err, PAWL_ECORRUPT,
+					  "the scheduler's answer is malformed: is it another "
+					  "version of Pawl?");
+}
+
+int jobs_show(struct talk *talk, const char *job, struct jobs_shown *shown, struct pawl_err *err)
+{
+	struct wire_in in;
+	int rv;
+
+	wire_put_str(talk_begin(talk, TALK_SHOW), job);
+	rv = talk_end(talk, TALK_SHOWN, &in, err);
+	if (rv != 0) {
+		return rv;
+	}
+	talk_job_get(&in, &shown->job);
+	wire_get_str(&in, shown->explanation, sizeof(shown->explanation));
+	wire_get_str(&in, shown->log_dir, sizeof(shown->log_dir));
+	wire_get_str(&in, shown->cwd, sizeof(shown->cwd));
+	shown->more = talk_get_f64(&in);
+	shown->fewer = talk_get_f64(&in);
+	return check(&in, err);
+}
+
+int jobs_list(struct talk *talk, bool ended, struct talk_job **jobs, uint32_t *n,
+	uint32_t *left_out, struct pawl_err *err)
+{
+	struct wire_out *out = talk_begin(talk, TALK_LIST);
+	struct talk_job *list;
+	struct wire_in in;
+	int rv;
+
+	wire_put_u8(out, ended);
+	wire_put_u32(out, ENDED_MAX);
+	rv = talk_end(talk, TALK_JOBS, &in, err);
+	if (rv != 0) {
+		return rv;
+	}
+	*n = wire_get_u32(&in);
+	list = *n <= 2 * TALK_JOBS_MAX ? calloc(*n + 1, sizeof(*list)) : NULL;
+	if (!list) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u jobs", *n);
+	}
+	for (uint32_t i = 0; i < *n; i++) {
+		talk_job_get(&in, &list[i]);
+	}
+	*left_out = wire_get_u32(&in);
+	rv = check(&in, err);
+	if (rv != 0) {
+		free(list);
+		return rv;
+	}
+	*jobs = list;
+	return 0;
+}
+
+int jobs_nodes(struct talk *talk, struct talk_node **nodes, uint32_t *n, struct pawl_err *err)
+{
+	struct talk_node *list;
+	struct wire_in in;
+	int rv;
+
+	talk_begin(talk, TALK_NODES);
+	rv = talk_end(talk, TALK_NODE_ROWS, &in, err);
+	if (rv != 0) {
+		return rv;
+	}
+	*n = wire_get_u32(&in);
+	list = *n <= CORE_NODES_MAX ? calloc(*n + 1, sizeof(*list)) : NULL;
+	if (!list) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u nodes", *n);
+	}
+	for (uint32_t i = 0; i < *n; i++) {
+		talk_node_get(&in, &list[i]);
+	}
+	rv = check(&in, err);
+	if (rv != 0) {
+		free(list);
+		return rv;
+	}
+	*nodes = list;
+	return 0;
+}
+
+/* ---- pawl ls ---- */
+
+enum ls_option { LS_ALL, LS_JSON, LS_ROOT };
+
+static const struct cli_option ls_options[] = {
+	[LS_ALL] = {"--all", 'a', NULL, "those that are over, too (the newest 1000)"},
+	[LS_JSON] = {"--json", 0, NULL, "one JSON document"},
+	[LS_ROOT] = JOBS_ROOT_OPTION,
+	{NULL},
+};
+
+static int print_list(const struct talk_job *jobs, uint32_t n, uint32_t left_out, bool json)
+{
+	json_t *list;
+
+	if (json) {
+		list = json_array();
+		for (uint32_t i = 0; i < n; i++) {
+			json_array_append_new(list, jobs_json(&jobs[i]));
+		}
+		return cli_json(list);
+	}
+	jobs_print(jobs, n);
+	if (left_out > 0) {
+		printf("… and %u that ended before\n", left_out);
+	}
+	return fflush(stdout) == 0 ? CLI_OK : CLI_FAILURE;
+}
+
+static int list(const struct cli_command *command, const char *root, bool all, bool json)
+{
+	struct talk *talk = NULL;
+	struct talk_job *jobs = NULL;
+	uint32_t left_out = 0;
+	uint32_t n = 0;
+	struct pawl_err err;
+	int rv = jobs_open(&talk, root, &err);
+
+	rv = rv == 0 ? jobs_list(talk, all, &jobs, &n, &left_out, &err) : rv;
+	talk_close(talk);
+	rv = rv == 0 ? print_list(jobs, n, left_out, json) : cli_fail(command, &err);
+	free(jobs);
+	return rv;
+}
+
+static int main_ls(const struct cli_command *command, int argc, char **argv)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	const char *root = NULL;
+	bool all = false;
+	bool json = false;
+	int what;
+
+	while ((what = cli_read(&reader)) >= 0) {
+		all = all || what == LS_ALL;
+		json = json || what == LS_JSON;
+		root = what == LS_ROOT ? reader.value : root;
+	}
+	if (what == CLI_ARG) {
+		return cli_usage(command, "unexpected argument %s", reader.value);
+	}
+	return what == CLI_END ? list(command, root, all, json) : cli_leave(what);
+}
+
+const struct cli_command cli_ls = {
+	.name = "ls",
+	.args = "",
+	.summary = "List the jobs of the scheduler",
+	.details =
+		"Of each: its state, the replicas that it has of those that it may have, how long\n"
+		"it ran, what is left if it told so, and where it runs or why it waits.\n",
+	.options = ls_options,
+	.main = main_ls,
+};
+
+/* ---- pawl show ---- */
+
+enum show_option { SHOW_JSON, SHOW_ROOT };
+
+static const struct cli_option show_options[] = {
+	[SHOW_JSON] = {"--json", 0, NULL, "one JSON document"},
+	[SHOW_ROOT] = JOBS_ROOT_OPTION,
+	{NULL},
+};
+
+static json_t *json_lines(const char *text)
+{
+	json_t *lines = json_array();
+
+	while (*text != '\0') {
+		size_t len = strcspn(text, "\n");
+
+		json_array_append_new(lines, json_stringn(text, len));
+		text += len + (text[len] == '\n');
+	}
+	return lines;
+}
+
+static int show_json(const struct jobs_shown *shown)
+{
+	json_t *all = jobs_json(&shown->job);
+
+	json_object_set_new(all, "goodput_more",
+		shown->more > 0 ? json_real(shown->more) : json_null());
+	json_object_set_new(all, "goodput_fewer",
+		shown->fewer > 0 ? json_real(shown->fewer) : json_null());
+	json_object_set_new(all, "explanation", json_lines(shown->explanation));
+	json_object_set_new(all, "cwd", cli_json_text(shown->cwd));
+	json_object_set_new(all, "log_dir", cli_json_text(shown->log_dir));
+	return cli_json(all);
+}
+
+static int show_text(const struct jobs_shown *shown)
+{
+	const struct talk_job *job = &shown->job;
+	char text[CLI_TEXT_MAX];
+
+	printf("job %llu %s, queue %s, priority %d\n", (unsigned long long)job->id, job->name,
+		job->queue[0] != '\0' ? job->queue : "default", job->priority);
+	if (job->over) {
+		printf("%s: %s", job->state, job->reason);
+		printf(strcmp(job->reason, "it ended by itself") == 0 ? " with %d\n" : "\n",
+			job->exit_code);
+	} else {
+		printf("%s", shown->explanation);
+		printf("replicas: %u, of %u to %u\n", job->replicas, job->least, job->most);
+	}
+	if (job->submitted_ns > 0) {
+		printf("submitted: %s\n", cli_time(text, job->submitted_ns));
+	}
+	printf("ran: %s", jobs_span(text, job->ran_s));
+	printf(", %u change%s of its replicas, %u failure%s\n", job->restarts,
+		job->restarts == 1 ? "" : "s", job->failures, job->failures == 1 ? "" : "s");
+	printf("logs: %s/log\n", shown->log_dir);
+	return fflush(stdout) == 0 ? CLI_OK : CLI_FAILURE;
+}
+
+static int show(const struct cli_command *command, const char *root, const char *job, bool json)
+{
+	static struct jobs_shown shown;
+	struct talk *talk = NULL;
+	struct pawl_err err;
+	int rv = jobs_open(&talk, root, &err);
+
+	rv = rv == 0 ? jobs_show(talk, job, &shown, &err) : rv;
+	talk_close(talk);
+	if (rv != 0) {
+		return cli_fail(command, &err);
+	}
+	return json ? show_json(&shown) : show_text(&shown);
+}
+
+static int main_show(const struct cli_command *command, int argc, char **argv)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	const char *root = NULL;
+	const char *job = NULL;
+	bool json = false;
+	int what;
+
+	while ((what = cli_read(&reader)) >= CLI_ARG) {
+		if (what == CLI_ARG && job) {
+			return cli_usage(command, "unexpected argument %s", reader.value);
+		}
+		job = what == CLI_ARG ? reader.value : job;
+		json = json || what == SHOW_JSON;
+		root = what == SHOW_ROOT ? reader.value : root;
+	}
+	if (what != CLI_END) {
+		return cli_leave(what);
+	}
+	return job ? show(command, root, job, json) : cli_usage(command, "which JOB?");
+}
+
+const struct cli_command cli_show = {
+	.name = "show",
+	.args = "JOB",
+	.summary = "Say why a job is where it is",
+	.details =
+		"JOB is its number, or its name: then the newest of that name. What is said: the\n"
+		"constraint that binds, the goodput that one replica more or fewer would make,\n"
+		"and when it is expected to end, as far as the job told.\n",
+	.options = show_options,
+	.main = main_show,
+};

@@ -1,0 +1,314 @@
+/* pawl sched: its command line.
+ */
+#include "cli/cli.h"
+
+#include "base/clock.h"
+#include "daemon/daemon.h"
+#include "daemon/talk.h"
+#include "pawl/err.h"
+#include "sched/jobfile.h"
+#include "sched/policies.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define GRACE_DEFAULT_NS (30 * NS_PER_S)
+#define GRACE_MAX_S      86400.0
+#define ROUND_DEFAULT_NS (30 * NS_PER_S)
+#define ROUND_MAX_S      86400.0
+#define START_NS         (3600 * NS_PER_S) /* that setup may take */
+#define AGAIN_NS         (5 * NS_PER_S)
+#define BACKOFF_NS       (2 * NS_PER_S)
+#define BACKOFF_MAX_NS   (600 * NS_PER_S)
+#define PRICE_MAX        1e9
+
+enum option { ROOT, NODES, SLOTS, NODE, QUEUE, USER_SLOTS, POLICY, GROUP, GRACE, ROUND, ENGINE };
+
+static const struct cli_option options[] = {
+	[ROOT] = {"--root", 0, "DIR", "where it keeps what it knows (see below)"},
+	[NODES] = {"--nodes", 0, "N", "parts of this machine, as node0, node1 … (1)"},
+	[SLOTS] = {"--slots", 0, "S", "replicas that each of them holds (its share of the CPUs)"},
+	[NODE] = {"--node", 0, "SPEC", "a node NAME=SLOTS[:TYPE[:PRICE]]; repeatable, for --nodes"},
+	[QUEUE] = {"--queue", 0, "SPEC", "a queue NAME[=WEIGHT[:SLOTS]]; repeatable (default=1)"},
+	[USER_SLOTS] = {"--user-slots", 0, "S", "that jobs of one user have together (no limit)"},
+	[POLICY] = {"--policy", 0, "NAME", "pawl, pollux, tiresias or fifo (pawl)"},
+	[GROUP] = {"--group", 0, "NAME", "users of it may submit jobs, too"},
+	[GRACE] = {"--grace", 0, "S", "seconds a job has to save when it is told to stop (30)"},
+	[ROUND] = {"--round", 0, "S", "seconds between two decisions that can wait (30)"},
+	[ENGINE] = {"--engine", 0, "NAME", "what runs the jobs: local (local)"},
+	{NULL},
+};
+
+/* What was asked for, with what it points to. */
+struct asked {
+	const char *root;
+	uint64_t count; /* --nodes */
+	uint64_t slots; /* of each; 0: not said */
+	struct core_offer nodes[DAEMON_NODES_MAX];
+	char types[SCHED_TYPES_MAX][CORE_NAME_MAX];
+	struct core_queue queues[CORE_QUEUES_MAX];
+	struct daemon_options options;
+};
+
+/* "NAME" of "NAME=…": the rest, or NULL: there is none, or the name is none. */
+static const char *take_name(const char *text, char name[CORE_NAME_MAX])
+{
+	size_t len = strcspn(text, "=");
+
+	snprintf(name, CORE_NAME_MAX, "%.*s", (int)(len < CORE_NAME_MAX ? len : 0), text);
+	return jobfile_is_name(name) ? text + len : NULL;
+}
+
+/* Its number; one more than there may be: there is no room. */
+static uint32_t find_type(struct asked *asked, const char *name)
+{
+	uint32_t i = 0;
+
+	while (i < asked->options.types_n && strcmp(asked->types[i], name) != 0) {
+		i++;
+	}
+	if (i == asked->options.types_n && i < SCHED_TYPES_MAX) {
+		snprintf(asked->types[i], CORE_NAME_MAX, "%s", name);
+		asked->options.types_n++;
+	}
+	return i;
+}
+
+static bool take_node(const struct cli_command *command, const char *text, struct asked *asked)
+{
+	struct core_offer *node = &asked->nodes[asked->options.nodes_n];
+	char type[CORE_NAME_MAX] = "";
+	char rest[CORE_NAME_MAX];
+	const char *at;
+	char *end;
+
+	if (asked->options.nodes_n == DAEMON_NODES_MAX) {
+		cli_usage(command, "--node: %u at most", DAEMON_NODES_MAX);
+		return false;
+	}
+	*node = (struct core_offer){0};
+	at = take_name(text, node->name);
+	if (!at || *at != '=') {
+		cli_usage(command, "--node %s: NAME=SLOTS[:TYPE[:PRICE]], as in a=8:A100", text);
+		return false;
+	}
+	node->slots = (uint32_t)strtoul(at + 1, &end, 10);
+	if (at[1] < '0' || at[1] > '9' || node->slots < 1 || node->slots > CORE_SLOTS_MAX) {
+		cli_usage(command, "--node %s: slots are 1 to %u", text, CORE_SLOTS_MAX);
+		return false;
+	}
+	if (*end == ':') {
+		size_t len = strcspn(end + 1, ":");
+
+		snprintf(type, sizeof(type), "%.*s", (int)(len < sizeof(type) ? len : 0), end + 1);
+		snprintf(rest, sizeof(rest), "%s", end + 1 + len);
+		end = rest;
+		if (*end == ':') {
+			node->price = strtod(end + 1, &end);
+		}
+	}
+	if (*end != '\0' || (type[0] != '\0' && !jobfile_is_name(type)) ||
+		!(node->price >= 0 && node->price <= PRICE_MAX)) {
+		cli_usage(command, "--node %s: NAME=SLOTS[:TYPE[:PRICE]], as in a=8:A100:2.5",
+			text);
+		return false;
+	}
+	node->type = find_type(asked, type);
+	if (node->type >= SCHED_TYPES_MAX) {
+		cli_usage(command, "--node %s: at most %u types of nodes", text, SCHED_TYPES_MAX);
+		return false;
+	}
+	asked->options.nodes_n++;
+	return true;
+}
+
+static bool take_queue(const struct cli_command *command, const char *text, struct asked *asked)
+{
+	struct core_options *core = &asked->options.core;
+	struct core_queue *queue = &asked->queues[core->queues_n];
+	const char *at;
+	char *end;
+
+	if (core->queues_n == CORE_QUEUES_MAX) {
+		cli_usage(command, "--queue: %u at most", CORE_QUEUES_MAX);
+		return false;
+	}
+	*queue = (struct core_queue){.weight = 1};
+	at = take_name(text, queue->name);
+	if (at && *at == '=') {
+		queue->weight = strtod(at + 1, &end);
+		if (*end == ':') {
+			queue->slots_max = (uint32_t)strtoul(end + 1, &end, 10);
+		}
+		at = end;
+	}
+	if (!at || *at != '\0' || !(queue->weight > 0 && queue->weight <= PRICE_MAX)) {
+		cli_usage(command, "--queue %s: NAME[=WEIGHT[:SLOTS]], as in research=2:16", text);
+		return false;
+	}
+	core->queues_n++;
+	return true;
+}
+
+static bool take_policy(const struct cli_command *command, const char *text, struct asked *asked)
+{
+	const struct sched_named *named = sched_policy_find(text);
+
+	if (!named || named->by_oracle) {
+		cli_usage(command, "--policy %s: there are pawl, pollux, tiresias and fifo%s", text,
+			named ? ": that one is told what only a simulator knows" : "");
+		return false;
+	}
+	asked->options.core.policy = named->policy;
+	return true;
+}
+
+static bool take_option(const struct cli_command *command, int what, const char *value,
+	struct asked *asked)
+{
+	uint64_t number;
+
+	switch (what) {
+	case ROOT:
+		asked->root = value;
+		return true;
+	case NODES:
+		return cli_number(command, "--nodes", value, 1, DAEMON_NODES_MAX, &asked->count);
+	case SLOTS:
+		return cli_number(command, "--slots", value, 1, CORE_SLOTS_MAX, &asked->slots);
+	case NODE:
+		return take_node(command, value, asked);
+	case QUEUE:
+		return take_queue(command, value, asked);
+	case USER_SLOTS:
+		if (!cli_number(command, "--user-slots", value, 1, UINT32_MAX, &number)) {
+			return false;
+		}
+		asked->options.core.owner_slots_max = (uint32_t)number;
+		return true;
+	case POLICY:
+		return take_policy(command, value, asked);
+	case GROUP:
+		asked->options.group = value;
+		return true;
+	case GRACE:
+		return cli_seconds(command, "--grace", value, GRACE_MAX_S,
+			&asked->options.grace_ns);
+	case ROUND:
+		return cli_seconds(command, "--round", value, ROUND_MAX_S,
+			&asked->options.core.round_ns);
+	default:
+		if (strcmp(value, "local") != 0) {
+			cli_usage(command, "--engine %s: there is local", value);
+			return false;
+		}
+		return true;
+	}
+}
+
+/* Parts of this machine, if none were named. */
+static void make_nodes(struct asked *asked)
+{
+	cpu_set_t cpus;
+	uint32_t n =
+		sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? (uint32_t)CPU_COUNT(&cpus) : 1;
+
+	if (asked->options.nodes_n > 0) {
+		return;
+	}
+	asked->count = asked->count > 0 ? asked->count : 1;
+	if (asked->slots == 0) {
+		asked->slots = n / asked->count > 0 ? n / asked->count : 1;
+	}
+	for (uint32_t i = 0; i < asked->count; i++) {
+		struct core_offer *node = &asked->nodes[i];
+
+		*node = (struct core_offer){.slots = (uint32_t)asked->slots,
+			.type = find_type(asked, "")};
+		snprintf(node->name, sizeof(node->name), "node%u", i);
+	}
+	asked->options.nodes_n = (uint32_t)asked->count;
+}
+
+static int run(const struct cli_command *command, struct asked *asked)
+{
+	struct daemon_options *o = &asked->options;
+	char root[PATH_MAX];
+	char own[PATH_MAX];
+	struct pawl_err err;
+	int rv = 0;
+
+	if (asked->root && asked->root[0] != '/') {
+		if (!getcwd(own, sizeof(own))) {
+			own[0] = '\0';
+		}
+		snprintf(root, sizeof(root), "%.2000s/%.2000s", own, asked->root);
+	} else if (asked->root || getenv(TALK_ROOT_VAR)) {
+		rv = talk_root(asked->root, root, &err);
+	} else {
+		rv = talk_own_root(root, &err);
+	}
+	make_nodes(asked);
+	if (o->core.queues_n == 0) {
+		asked->queues[o->core.queues_n++] =
+			(struct core_queue){.name = "default", .weight = 1};
+	}
+	o->root = root;
+	o->nodes = asked->nodes;
+	o->types = (const char(*)[CORE_NAME_MAX])asked->types;
+	o->core.queues = asked->queues;
+	rv = rv == 0 ? daemon_main(o, &err) : rv;
+	return rv == 0 ? CLI_OK : cli_fail(command, &err);
+}
+
+static int main_sched(const struct cli_command *command, int argc, char **argv)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	static struct asked asked = {.options = {.grace_ns = GRACE_DEFAULT_NS,
+					     .core = {.round_ns = ROUND_DEFAULT_NS,
+						     .start_ns = START_NS,
+						     .again_ns = AGAIN_NS,
+						     .backoff_ns = BACKOFF_NS,
+						     .backoff_max_ns = BACKOFF_MAX_NS,
+						     .policy = &sched_pawl}}};
+	int what;
+
+	while ((what = cli_read(&reader)) >= 0) {
+		if (!take_option(command, what, reader.value, &asked)) {
+			return CLI_USAGE;
+		}
+	}
+	if (what == CLI_ARG) {
+		return cli_usage(command, "unexpected argument %s", reader.value);
+	}
+	if (what != CLI_END) {
+		return cli_leave(what);
+	}
+	if (asked.options.nodes_n > 0 && (asked.count > 0 || asked.slots > 0)) {
+		return cli_usage(command,
+			"--node names nodes, --nodes and --slots make them: not both");
+	}
+	return run(command, &asked);
+}
+
+const struct cli_command cli_sched = {
+	.name = "sched",
+	.args = "",
+	.summary = "Be the scheduler of this machine",
+	.details = "Runs in the foreground until a signal; its jobs outlive it, and the next one "
+		   "finds\n"
+		   "them. It decides who has which slots, and resizes jobs while they run: "
+		   "docs/sched.md.\n"
+		   "\n"
+		   "DIR: --root, else PAWL_SCHED_ROOT, else for root /var/lib/pawl, for others\n"
+		   "$XDG_STATE_HOME/pawl or ~/.local/state/pawl. One scheduler has it at a time. "
+		   "In it\n"
+		   "are a database, a socket, and the jobs' logs.\n"
+		   "\n"
+		   "Run by root, jobs run as those who submitted them; else all as this user.\n",
+	.options = options,
+	.main = main_sched,
+};

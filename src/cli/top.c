@@ -1,0 +1,167 @@
+/* pawl top: nodes and jobs of a scheduler, as they are now, and now, and now.
+ */
+#include "cli/jobs.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EVERY_DEFAULT_NS (2 * NS_PER_S)
+#define EVERY_MAX_S      86400.0
+#define LOOKS_MAX        1000000000u
+
+enum option { DELAY, COUNT, JSON, ROOT };
+
+static const struct cli_option options[] = {
+	[DELAY] = {"--delay", 'd', "S", "seconds between two looks (2)"},
+	[COUNT] = {"--count", 'n', "N",
+		"looks (until it is interrupted; 1 if this is no terminal)"},
+	[JSON] = {"--json", 0, NULL, "one JSON document a look, a line each"},
+	[ROOT] = JOBS_ROOT_OPTION,
+	{NULL},
+};
+
+/* What was asked for. */
+struct asked {
+	const char *root;
+	int64_t every_ns;
+	uint64_t looks; /* 0: for ever */
+	bool json;
+};
+
+static void print_json(const struct talk_node *nodes, uint32_t nodes_n, const struct talk_job *jobs,
+	uint32_t jobs_n)
+{
+	json_t *node_list = json_array();
+	json_t *job_list = json_array();
+	json_t *all;
+
+	for (uint32_t i = 0; i < nodes_n; i++) {
+		json_array_append_new(node_list, jobs_node_json(&nodes[i]));
+	}
+	for (uint32_t i = 0; i < jobs_n; i++) {
+		json_array_append_new(job_list, jobs_json(&jobs[i]));
+	}
+	all = json_pack("{s:f, s:o, s:o}", "time", (double)clock_wall_ns() / NS_PER_S, "nodes",
+		node_list, "jobs", job_list);
+	json_dumpf(all, stdout, JSON_COMPACT);
+	json_decref(all);
+	printf("\n");
+}
+
+static void print_text(const struct talk_node *nodes, uint32_t nodes_n, const struct talk_job *jobs,
+	uint32_t jobs_n)
+{
+	char when[CLI_TEXT_MAX];
+	uint32_t slots = 0;
+	uint32_t used = 0;
+	uint32_t waiting = 0;
+	double goodput = 0;
+
+	for (uint32_t i = 0; i < nodes_n; i++) {
+		slots += nodes[i].slots;
+		used += nodes[i].used;
+	}
+	for (uint32_t i = 0; i < jobs_n; i++) {
+		waiting += strcmp(jobs[i].state, "queued") == 0;
+		goodput += jobs[i].goodput;
+	}
+	if (isatty(STDOUT_FILENO)) {
+		printf("\033[H\033[J"); /* home, and clear what is below */
+	}
+	printf("%s  %u of %u slots used, %u job%s, %u waiting, %.4g samples/s\n\n",
+		cli_time(when, clock_wall_ns()), used, slots, jobs_n, jobs_n == 1 ? "" : "s",
+		waiting, goodput);
+	jobs_print_nodes(nodes, nodes_n);
+	printf("\n");
+	jobs_print(jobs, jobs_n);
+}
+
+static int look(struct talk *talk, bool json, struct pawl_err *err)
+{
+	struct talk_node *nodes = NULL;
+	struct talk_job *jobs = NULL;
+	uint32_t nodes_n = 0;
+	uint32_t jobs_n = 0;
+	uint32_t left_out;
+	int rv = jobs_nodes(talk, &nodes, &nodes_n, err);
+
+	rv = rv == 0 ? jobs_list(talk, false, &jobs, &jobs_n, &left_out, err) : rv;
+	if (rv == 0 && json) {
+		print_json(nodes, nodes_n, jobs, jobs_n);
+	} else if (rv == 0) {
+		print_text(nodes, nodes_n, jobs, jobs_n);
+	}
+	if (rv == 0 && fflush(stdout) != 0) {
+		rv = pawl_err_sys(err, "write");
+	}
+	free(nodes);
+	free(jobs);
+	return rv;
+}
+
+static int watch(const struct cli_command *command, const struct asked *asked)
+{
+	const struct timespec pause = {asked->every_ns / NS_PER_S, asked->every_ns % NS_PER_S};
+	struct talk *talk = NULL;
+	struct pawl_err err;
+	int rv = jobs_open(&talk, asked->root, &err);
+
+	for (uint64_t i = 0; rv == 0 && (asked->looks == 0 || i < asked->looks); i++) {
+		if (i > 0) {
+			nanosleep(&pause, NULL);
+		}
+		rv = look(talk, asked->json, &err);
+	}
+	talk_close(talk);
+	return rv == 0 ? CLI_OK : cli_fail(command, &err);
+}
+
+static int main_top(const struct cli_command *command, int argc, char **argv)
+{
+	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
+	struct asked asked = {.every_ns = EVERY_DEFAULT_NS};
+	bool counted = false;
+	bool good = true;
+	int what;
+
+	while (good && (what = cli_read(&reader)) >= 0) {
+		if (what == DELAY) {
+			good = cli_seconds(command, "-d", reader.value, EVERY_MAX_S,
+				&asked.every_ns);
+		} else if (what == COUNT) {
+			good = cli_number(command, "-n", reader.value, 1, LOOKS_MAX, &asked.looks);
+			counted = true;
+		} else if (what == JSON) {
+			asked.json = true;
+		} else {
+			asked.root = reader.value;
+		}
+	}
+	if (!good) {
+		return CLI_USAGE;
+	}
+	if (what == CLI_ARG) {
+		return cli_usage(command, "unexpected argument %s", reader.value);
+	}
+	if (what != CLI_END) {
+		return cli_leave(what);
+	}
+	asked.looks = counted || isatty(STDOUT_FILENO) ? asked.looks : 1;
+	return watch(command, &asked);
+}
+
+const struct cli_command cli_top = {
+	.name = "top",
+	.args = "",
+	.summary = "Watch nodes and jobs of the scheduler",
+	.details = NULL,
+	.options = options,
+	.main = main_top,
+};

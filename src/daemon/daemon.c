@@ -1,0 +1,451 @@
+/* `pawl sched`: see daemon.h. Who talks to it is in daemon_clients.c, what they ask for in
+ * daemon_requests.c. */
+#include "daemon/daemon_impl.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LOCK_WAIT_NS (2 * NS_PER_S) /* for one that was killed, whose child has the lock as well   \
+				     */
+#define LOCK_POLL_NS 20000000L
+#define HINTS_NS     (1 * NS_PER_S) /* between two looks at files of hints */
+
+int64_t daemon_now_ns(const struct daemon *d)
+{
+	return d->base_ns + (clock_mono_ns() - d->mono_ns);
+}
+
+/* The core's clock goes on where it was, by the wall's while nobody was here; never back. */
+static void set_clock(struct daemon *d, const struct store_clock *clock)
+{
+	int64_t away_ns = clock->core_ns > 0 ? clock_wall_ns() - clock->wall_ns : 0;
+
+	d->base_ns = clock->core_ns + (away_ns > 0 ? away_ns : 0) + 1;
+	d->mono_ns = clock_mono_ns();
+}
+
+/* ---- events ---- */
+
+static void set_wake(struct daemon *d)
+{
+	int64_t wake_ns = core_wake_ns(d->core);
+
+	if (wake_ns > 0) {
+		loop_timer_start(d->loop, &d->wake, wake_ns - d->base_ns + d->mono_ns);
+	} else {
+		loop_timer_cancel(d->loop, &d->wake);
+	}
+}
+
+static void give_up(struct daemon *d, const struct pawl_err *err)
+{
+	d->failed = *err;
+	loop_stop(d->loop);
+}
+
+int daemon_take(struct daemon *d, struct core_event *event, struct store_spec *spec, uint64_t *job,
+	struct pawl_err *err)
+{
+	struct store_clock clock;
+	const struct core_update *updates;
+	uint64_t id = 0;
+	uint32_t n;
+	int rv;
+
+	if (d->failed.code != 0) {
+		return pawl_err_set(err, d->failed.code, "the scheduler ends: %s", d->failed.msg);
+	}
+	event->now_ns = daemon_now_ns(d);
+	rv = core_step(d->core, event, &id, err);
+	if (rv != 0) {
+		return rv;
+	}
+	clock = (struct store_clock){event->now_ns, clock_wall_ns()};
+	if (spec) {
+		spec->job = id;
+	}
+	rv = sched_store_save(d->store, d->core, &clock, spec, err);
+	if (rv != 0) {
+		give_up(d, err);
+		return rv;
+	}
+	FAULT_CRASH("daemon.stored");
+	updates = core_updates(d->core, &n);
+	for (uint32_t i = 0; i < n; i++) {
+		sched_engine_do(&engine_local, d->local, d->core, d->options->core.pools,
+			&updates[i]);
+	}
+	set_wake(d);
+	if (job) {
+		*job = id;
+	}
+	return 0;
+}
+
+static void on_turn(struct loop_timer *timer)
+{
+	struct daemon *d = timer->user;
+	struct pawl_err err;
+
+	while (d->first && d->failed.code == 0) {
+		struct daemon_event *item = d->first;
+
+		d->first = item->next;
+		d->last = d->first ? d->last : NULL;
+		if (daemon_take(d, &item->event, NULL, NULL, &err) != 0 && d->failed.code == 0) {
+			log_line(LOG_WARNING, "%s", err.msg);
+		}
+		if (item->event.kind == CORE_ENDED && d->failed.code == 0) {
+			local_settled(d->local, item->event.job, item->event.generation);
+		}
+		free(item);
+	}
+}
+
+/* What an engine says is read later, never from within a call of it. */
+static void on_posted(void *user, const struct core_event *event)
+{
+	struct daemon *d = user;
+	size_t runs_n = event->kind == CORE_LISTED ? event->runs_n : 0;
+	struct daemon_event *item = calloc(1, sizeof(*item) + runs_n * sizeof(*item->runs));
+
+	if (!item) {
+		log_line(LOG_ERROR, "no memory for an event"); /* a list makes up for it */
+		return;
+	}
+	item->event = *event;
+	if (event->offer) {
+		item->offer = *event->offer;
+		item->event.offer = &item->offer;
+	}
+	if (event->node) {
+		snprintf(item->node, sizeof(item->node), "%s", event->node);
+		item->event.node = item->node;
+	}
+	if (event->pool) {
+		snprintf(item->pool, sizeof(item->pool), "%s", event->pool);
+		item->event.pool = item->pool;
+	}
+	if (runs_n > 0) {
+		memcpy(item->runs, event->runs, runs_n * sizeof(*item->runs));
+	}
+	item->event.runs = item->runs;
+	if (d->last) {
+		d->last->next = item;
+	} else {
+		d->first = item;
+	}
+	d->last = item;
+	loop_timer_start(d->loop, &d->turn, clock_mono_ns());
+}
+
+static int fetch_submission(void *user, uint64_t job, uint8_t **bytes, size_t *len_bytes,
+	struct pawl_err *err)
+{
+	struct daemon *d = user;
+
+	return sched_store_spec(d->store, job, bytes, len_bytes, err);
+}
+
+static void on_wake(struct loop_timer *timer)
+{
+	struct daemon *d = timer->user;
+	struct core_event event = {.kind = CORE_TIME};
+	struct pawl_err err;
+
+	if (daemon_take(d, &event, NULL, NULL, &err) != 0) {
+		log_line(LOG_ERROR, "%s", err.msg);
+	}
+}
+
+static void on_hints(struct loop_timer *timer)
+{
+	struct daemon *d = timer->user;
+
+	daemon_read_hints(d);
+	loop_timer_start(d->loop, timer, clock_mono_ns() + HINTS_NS);
+}
+
+static void on_signal(struct loop_source *source, uint32_t events)
+{
+	struct daemon *d = source->user;
+	struct signalfd_siginfo info;
+
+	if (read(source->fd, &info, sizeof(info)) != (ssize_t)sizeof(info)) {
+		return;
+	}
+	if (info.ssi_signo == SIGCHLD) {
+		local_reap();
+		return;
+	}
+	log_line(LOG_INFO, "SIG%s: leaving; jobs go on, and the next scheduler finds them",
+		sigabbrev_np((int)info.ssi_signo));
+	loop_stop(d->loop);
+}
+
+/* ---- start and end ---- */
+
+/* With all that is above it. */
+static int make_root(const struct daemon_options *o, struct pawl_err *err)
+{
+	char path[PATH_MAX];
+	mode_t mode = geteuid() == 0 ? 0711 : o->group ? 0710 : 0700;
+
+	if (o->root[0] != '/' || strlen(o->root) >= ORDER_ROOT_BYTES) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"%s: a directory of less than %u bytes is needed, for the sockets in it, "
+			"from / on",
+			o->root, ORDER_ROOT_BYTES);
+	}
+	snprintf(path, sizeof(path), "%s", o->root);
+	for (char *at = path + 1; (at = strchr(at, '/')); at++) {
+		*at = '\0';
+		if (mkdir(path, 0755) != 0 && errno != EEXIST) {
+			return pawl_err_sys(err, "directory %s", path);
+		}
+		*at = '/';
+	}
+	if (mkdir(path, mode) != 0 && errno != EEXIST) {
+		return pawl_err_sys(err, "directory %s", path);
+	}
+	return 0;
+}
+
+/* Its group reaches the socket and, where jobs are not their owners', their logs. */
+static int open_to_group(const struct daemon_options *o, struct pawl_err *err)
+{
+	const struct group *group = o->group ? getgrnam(o->group) : NULL;
+	char jobs[PATH_MAX];
+
+	if (!o->group) {
+		return 0;
+	}
+	if (!group) {
+		return pawl_err_set(err, PAWL_EINVAL, "there is no group %s", o->group);
+	}
+	snprintf(jobs, sizeof(jobs), "%s/jobs", o->root);
+	if (chown(o->root, (uid_t)-1, group->gr_gid) != 0 ||
+		chmod(o->root, geteuid() == 0 ? 0711 : 0710) != 0) {
+		return pawl_err_sys(err, "give %s to group %s", o->root, o->group);
+	}
+	if (geteuid() != 0 &&
+		(chown(jobs, (uid_t)-1, group->gr_gid) != 0 || chmod(jobs, 02751) != 0)) {
+		return pawl_err_sys(err, "give %s to group %s", jobs, o->group);
+	}
+	return 0;
+}
+
+static int refuse_second(int fd, const char *root, struct pawl_err *err)
+{
+	char text[256] = "";
+	ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+
+	text[n > 0 ? n : 0] = '\0';
+	text[strcspn(text, "\n")] = '\0';
+	return pawl_err_set(err, PAWL_EBUSY,
+		"%s is in use by another scheduler (%s): stop that one, or give this one a "
+		"directory of its own with --root",
+		root, text[0] != '\0' ? text : "which has not written who it is");
+}
+
+/* One scheduler a directory: the lock dies with it. */
+static int take_lock(struct daemon *d, struct pawl_err *err)
+{
+	const struct timespec pause = {.tv_nsec = LOCK_POLL_NS};
+	int64_t due_ns = clock_mono_ns() + LOCK_WAIT_NS;
+	char path[PATH_MAX];
+	char text[128];
+	char host[64] = "?";
+	int len;
+
+	snprintf(path, sizeof(path), "%s/lock", d->options->root);
+	d->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (d->lock_fd < 0) {
+		return pawl_err_sys(err, "%s", path);
+	}
+	while (flock(d->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+		if (errno != EWOULDBLOCK) {
+			return pawl_err_sys(err, "%s: lock", path);
+		}
+		if (clock_mono_ns() >= due_ns) {
+			return refuse_second(d->lock_fd, d->options->root, err);
+		}
+		nanosleep(&pause, NULL);
+	}
+	gethostname(host, sizeof(host) - 1);
+	len = snprintf(text, sizeof(text), "pid %d on %s\n", (int)getpid(), host);
+	if (ftruncate(d->lock_fd, 0) != 0 || pwrite(d->lock_fd, text, (size_t)len, 0) != len) {
+		return pawl_err_sys(err, "%s", path);
+	}
+	return 0;
+}
+
+static int open_loop(struct daemon *d, struct pawl_err *err)
+{
+	struct sigaction ignore = {.sa_handler = SIG_IGN};
+	sigset_t set;
+	int rv = loop_open(&d->loop, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	sigaction(SIGPIPE, &ignore, NULL);
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	d->signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (d->signals.fd < 0) {
+		return pawl_err_sys(err, "receive signals");
+	}
+	return loop_add(d->loop, &d->signals, EPOLLIN, err);
+}
+
+static int open_store(struct daemon *d, struct pawl_err *err)
+{
+	struct store_clock clock;
+	char path[PATH_MAX];
+	int rv;
+
+	snprintf(path, sizeof(path), "%s/sched.db", d->options->root);
+	umask(077); /* it has what users submitted, secrets included */
+	rv = sched_store_open(&d->store, path, err);
+	umask(022);
+	if (rv == 0) {
+		rv = sched_store_restore(d->store, &d->options->core, &d->core, &clock, err);
+	}
+	if (rv == 0) {
+		set_clock(d, &clock);
+	}
+	return rv;
+}
+
+static int open_engine(struct daemon *d, struct pawl_err *err)
+{
+	const struct local_options options = {.root = d->options->root,
+		.nodes = d->options->nodes,
+		.nodes_n = d->options->nodes_n,
+		.as_owner = geteuid() == 0,
+		.grace_ns = d->options->grace_ns,
+		.loop = d->loop,
+		.post = on_posted,
+		.submission = fetch_submission,
+		.user = d};
+
+	return local_open(&d->local, &options, err);
+}
+
+static bool has_node(const struct daemon_options *o, const char *name)
+{
+	for (uint32_t i = 0; i < o->nodes_n; i++) {
+		if (strcmp(o->nodes[i].name, name) == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* What restore wants done; and nodes that are not of this machine any more are told to be gone. */
+static void begin(struct daemon *d)
+{
+	const struct core_node *nodes;
+	uint32_t nodes_n = core_nodes(d->core, &nodes);
+	uint32_t n;
+	const struct core_update *updates = core_updates(d->core, &n);
+
+	for (uint32_t i = 0; i < nodes_n; i++) {
+		if (!has_node(d->options, nodes[i].offer.name)) {
+			on_posted(d,
+				&(const struct core_event){.kind = CORE_NODE_GONE,
+					.node = nodes[i].offer.name});
+		}
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		sched_engine_do(&engine_local, d->local, d->core, d->options->core.pools,
+			&updates[i]);
+	}
+	set_wake(d);
+	loop_timer_start(d->loop, &d->hints, clock_mono_ns());
+}
+
+static int open_all(struct daemon *d, struct pawl_err *err)
+{
+	int rv = make_root(d->options, err);
+
+	rv = rv == 0 ? take_lock(d, err) : rv;
+	rv = rv == 0 ? open_loop(d, err) : rv;
+	rv = rv == 0 ? open_store(d, err) : rv;
+	rv = rv == 0 ? open_engine(d, err) : rv;
+	rv = rv == 0 ? open_to_group(d->options, err) : rv;
+	return rv == 0 ? daemon_listen(d, err) : rv;
+}
+
+static void close_all(struct daemon *d)
+{
+	daemon_hang_up(d);
+	local_close(d->local);
+	core_close(d->core);
+	sched_store_close(d->store);
+	while (d->first) {
+		struct daemon_event *item = d->first;
+
+		d->first = item->next;
+		free(item);
+	}
+	free(d->told);
+	if (d->signals.fd >= 0) {
+		close(d->signals.fd);
+	}
+	loop_close(d->loop);
+	if (d->lock_fd >= 0) {
+		close(d->lock_fd);
+	}
+}
+
+int daemon_main(const struct daemon_options *options, struct pawl_err *err)
+{
+	struct daemon d = {.options = options,
+		.lock_fd = -1,
+		.listen = {.fd = -1},
+		.signals = {-1, on_signal, &d},
+		.wake = {.fired = on_wake, .user = &d},
+		.turn = {.fired = on_turn, .user = &d},
+		.hints = {.fired = on_hints, .user = &d}};
+	uint32_t slots = 0;
+	int rv = open_all(&d, err);
+
+	for (uint32_t i = 0; i < options->nodes_n; i++) {
+		slots += options->nodes[i].slots;
+	}
+	if (rv == 0) {
+		log_line(LOG_INFO, "scheduler in %s: %u node%s, %u slots, policy %s", options->root,
+			options->nodes_n, options->nodes_n == 1 ? "" : "s", slots,
+			options->core.policy->name);
+		begin(&d);
+		rv = loop_run(d.loop, err);
+	}
+	if (rv == 0 && d.failed.code != 0) {
+		*err = d.failed;
+		rv = pawl_err_prefix(err, d.failed.code,
+			"what happens cannot be stored (jobs go on without a scheduler)");
+	}
+	close_all(&d);
+	return rv;
+}

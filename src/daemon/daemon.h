@@ -1,0 +1,38 @@
+/*
+ * The scheduler of this machine, `pawl sched`: the core, its store, an engine, and a socket for
+ * users.
+ *
+ * Each event goes the same way: core_step, then what has changed is written as one transaction,
+ * then the engine carries out what follows. So what the engine is told of is known after any crash,
+ * and what users are told has happened is stored. If it cannot be stored, the daemon ends and says
+ * why; jobs go on without it, and the next one finds them.
+ *
+ * The kernel says who is at the other end of the socket. A job is its owner's: only they, root and
+ * the scheduler's own user may touch it. Run by root, jobs run as their owners.
+ */
+#ifndef DAEMON_DAEMON_H
+#define DAEMON_DAEMON_H
+
+#include "sched/core.h"
+
+#define DAEMON_NODES_MAX 256u
+
+struct pawl_err;
+
+struct daemon_options {
+	const char *root;  /* directory, made if there is none */
+	const char *group; /* that may talk to it beside its own user; NULL: nobody else */
+	int64_t grace_ns;  /* of each job: from SIGTERM to SIGKILL */
+	const struct core_offer *nodes; /* of this machine */
+	uint32_t nodes_n;
+	const char (*types)[CORE_NAME_MAX]; /* names of types of nodes, by number; "": none */
+	uint32_t types_n;
+	struct core_options core; /* its policy, queues, quotas, round */
+};
+
+/* Runs until a signal (SIGTERM, SIGINT, SIGHUP). PAWL_EBUSY: another scheduler has the directory,
+ * which is named; else as of opening a store (sched/store.h), and PAWL_EINVAL: there is no such
+ * group. */
+int daemon_main(const struct daemon_options *options, struct pawl_err *err);
+
+#endif

@@ -1,0 +1,175 @@
+/* The scheduler's socket, and who is at it: see daemon_impl.h. Nobody is waited for: what a client
+ * does not read stays in its buffer, and one that sends too much, or reads too little, is let go.
+ */
+#include "daemon/daemon_impl.h"
+
+#include "base/err.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define BACKLOG 64
+
+static void close_client(struct daemon_client *client)
+{
+	struct daemon *d = client->daemon;
+	struct daemon_client **at = &d->clients;
+
+	while (*at != client) {
+		at = &(*at)->next;
+	}
+	*at = client->next;
+	d->clients_n--;
+	loop_remove(d->loop, &client->source);
+	proto_conn_close(&client->conn);
+	wire_out_deinit(&client->out);
+	free(client);
+}
+
+/* As much as it takes now. */
+static void flush(struct daemon_client *client)
+{
+	struct wire_out *out = &client->out;
+	bool waits;
+
+	while (client->off < out->len_bytes && !client->closing) {
+		ssize_t n = send(client->conn.fd, out->bytes + client->off,
+			out->len_bytes - client->off, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+			break;
+		}
+		client->closing = n < 0 && errno != EINTR;
+		client->off += n > 0 ? (size_t)n : 0;
+	}
+	waits = client->off < out->len_bytes;
+	if (!waits) {
+		wire_out_reset(out);
+		client->off = 0;
+	}
+	client->closing = client->closing || out->failed ||
+		loop_change(client->daemon->loop, &client->source,
+			waits ? EPOLLIN | EPOLLOUT : EPOLLIN, NULL) != 0;
+}
+
+/* A frame that will be too long is not waited for. */
+static bool is_too_long(const struct proto_conn *conn)
+{
+	struct wire_in head;
+
+	wire_in_init(&head, conn->in.bytes + conn->in_off, conn->in.len_bytes - conn->in_off);
+	return wire_get_u32(&head) > TALK_BODY_MAX && !head.failed;
+}
+
+static void take_requests(struct daemon_client *client)
+{
+	struct proto_frame frame;
+	struct pawl_err err;
+	int more = proto_fill(&client->conn, &err);
+
+	client->closing = client->closing || more < 0;
+	while (more > 0 && !client->closing) {
+		if (client->out.len_bytes - client->off > TALK_REPLY_MAX ||
+			is_too_long(&client->conn)) {
+			client->closing = true;
+			return;
+		}
+		more = proto_next(&client->conn, &frame, &err);
+		if (more > 0) {
+			daemon_answer(client, &frame);
+			proto_frame_close(&frame);
+		}
+		client->closing = client->closing || more < 0;
+	}
+}
+
+static void on_client(struct loop_source *source, uint32_t events)
+{
+	struct daemon_client *client = source->user;
+
+	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
+		take_requests(client);
+	}
+	flush(client);
+	if (client->closing) {
+		close_client(client);
+	}
+}
+
+static void on_connect(struct loop_source *source, uint32_t events)
+{
+	struct daemon *d = source->user;
+	int fd = accept4(source->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct daemon_client *client;
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	if (fd < 0) {
+		return;
+	}
+	client = d->clients_n < CLIENTS_MAX ? calloc(1, sizeof(*client)) : NULL;
+	if (!client || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0) {
+		free(client);
+		close(fd);
+		return;
+	}
+	client->daemon = d;
+	client->uid = peer.uid;
+	client->conn.fd = fd;
+	client->source = (struct loop_source){fd, on_client, client};
+	if (loop_add(d->loop, &client->source, EPOLLIN, NULL) != 0) {
+		close(fd);
+		free(client);
+		return;
+	}
+	client->next = d->clients;
+	d->clients = client;
+	d->clients_n++;
+}
+
+/* The socket is there under its name only once the right ones alone can connect. */
+int daemon_listen(struct daemon *d, struct pawl_err *err)
+{
+	const struct group *group = d->options->group ? getgrnam(d->options->group) : NULL;
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	char path[PATH_MAX];
+	int rv = 0;
+
+	snprintf(path, sizeof(path), "%s/%s", d->options->root, TALK_SOCKET);
+	if ((size_t)snprintf(address.sun_path, sizeof(address.sun_path), "%s/.%s", d->options->root,
+		    TALK_SOCKET) >= sizeof(address.sun_path)) {
+		return pawl_err_set(err, PAWL_EINVAL, "%s: the path is too long", d->options->root);
+	}
+	unlink(address.sun_path);
+	d->listen = (struct loop_source){
+		socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on_connect, d};
+	if (d->listen.fd < 0 ||
+		bind(d->listen.fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
+		return pawl_err_sys(err, "%s: listen", path);
+	}
+	if ((group && chown(address.sun_path, (uid_t)-1, group->gr_gid) != 0) ||
+		chmod(address.sun_path, group ? 0660 : 0600) != 0 ||
+		listen(d->listen.fd, BACKLOG) != 0 || rename(address.sun_path, path) != 0) {
+		rv = pawl_err_sys(err, "%s: listen", path);
+	}
+	return rv == 0 ? loop_add(d->loop, &d->listen, EPOLLIN, err) : rv;
+}
+
+void daemon_hang_up(struct daemon *d)
+{
+	while (d->clients) {
+		close_client(d->clients);
+	}
+	if (d->listen.fd >= 0) {
+		close(d->listen.fd);
+	}
+}

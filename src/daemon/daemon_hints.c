@@ -1,0 +1,123 @@
+/* Files of hints: each job that runs may write one (PAWL_HINTS), whose newest content counts. It is
+ * the job's user who writes it, so it is a plain file of theirs, or it is not read. */
+#include "daemon/daemon_impl.h"
+
+#include "base/err.h"
+#include "base/log.h"
+#include "daemon/hints.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What was read of this job so far; NULL: no memory. */
+static struct daemon_hint *find(struct daemon *d, uint64_t job)
+{
+	struct daemon_hint *more;
+
+	for (uint32_t i = 0; i < d->told_n; i++) {
+		if (d->told[i].job == job) {
+			return &d->told[i];
+		}
+	}
+	if (d->told_n == d->told_max) {
+		more = realloc(d->told, (2 * d->told_max + 16) * sizeof(*more));
+		if (!more) {
+			return NULL;
+		}
+		d->told = more;
+		d->told_max = 2 * d->told_max + 16;
+	}
+	d->told[d->told_n] = (struct daemon_hint){.job = job};
+	return &d->told[d->told_n++];
+}
+
+static void forget_over(struct daemon *d)
+{
+	for (uint32_t i = 0; i < d->told_n;) {
+		const struct core_job *job = core_job_find(d->core, d->told[i].job);
+
+		if (!job || job->state >= CORE_DONE) {
+			d->told[i] = d->told[--d->told_n];
+		} else {
+			i++;
+		}
+	}
+}
+
+/* The file's bytes, if it is another one than the last; 0: nothing new. */
+static ssize_t read_file(struct daemon *d, const struct core_job *job, struct daemon_hint *hint,
+	char bytes[HINTS_BYTES_MAX])
+{
+	uint32_t writer = geteuid() == 0 ? job->ask.owner : (uint32_t)geteuid();
+	char path[PATH_MAX];
+	struct stat st;
+	ssize_t n = 0;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/jobs/%llu/hints.json", d->options->root,
+		(unsigned long long)job->id);
+	fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0) {
+		return 0;
+	}
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == writer &&
+		(st.st_mtim.tv_sec != hint->changed.tv_sec ||
+			st.st_mtim.tv_nsec != hint->changed.tv_nsec)) {
+		hint->changed = st.st_mtim;
+		n = read(fd, bytes, HINTS_BYTES_MAX);
+	}
+	close(fd);
+	return n;
+}
+
+static void take(struct daemon *d, const struct core_job *job, struct daemon_hint *hint,
+	const char *bytes, size_t len_bytes)
+{
+	const struct core_node *node = core_node_find(d->core, job->at.spots[0].node);
+	struct sched_hints hints;
+	struct core_event event = {.kind = CORE_HINTS,
+		.job = job->id,
+		.type = node ? node->offer.type : 0,
+		.hints = &hints};
+	struct pawl_err err;
+	int rv = hints_decode(&hints, bytes, len_bytes, &err);
+
+	rv = rv == 0 ? daemon_take(d, &event, NULL, NULL, &err) : rv;
+	if (rv != 0 && !hint->complained) {
+		hint->complained = true;
+		log_line(LOG_WARNING, "job %llu: %s", (unsigned long long)event.job, err.msg);
+	}
+}
+
+void daemon_read_hints(struct daemon *d)
+{
+	const struct core_job *const *jobs;
+	uint32_t n = core_jobs(d->core, &jobs);
+	uint64_t *ids = malloc((n + 1) * sizeof(*ids));
+	char *bytes = malloc(HINTS_BYTES_MAX);
+
+	for (uint32_t i = 0; i < n && ids; i++) { /* taking one may change the core's list */
+		ids[i] = jobs[i]->id;
+	}
+	for (uint32_t i = 0; i < n && ids && bytes && d->failed.code == 0; i++) {
+		const struct core_job *job = core_job_find(d->core, ids[i]);
+		struct daemon_hint *hint;
+		ssize_t len;
+
+		if (!job || job->state != CORE_RUNNING || job->at.n == 0) {
+			continue;
+		}
+		hint = find(d, ids[i]);
+		len = hint ? read_file(d, job, hint, bytes) : 0;
+		if (len > 0) {
+			take(d, job, hint, bytes, (size_t)len);
+		}
+	}
+	forget_over(d);
+	free(ids);
+	free(bytes);
+}

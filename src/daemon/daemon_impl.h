@@ -1,0 +1,100 @@
+/* What the files of daemon*.c share. */
+#ifndef DAEMON_DAEMON_IMPL_H
+#define DAEMON_DAEMON_IMPL_H
+
+#include "agent/proto.h"
+#include "base/loop.h"
+#include "daemon/daemon.h"
+#include "daemon/local.h"
+#include "daemon/order.h"
+#include "daemon/talk.h"
+#include "sched/store.h"
+
+#include <limits.h>
+#include <sys/types.h>
+#include <time.h>
+
+#define CLIENTS_MAX 256u
+#define ENDED_SHOWN 1000u /* newest jobs that are over, in a list */
+
+/* An event that waits for its turn, with what it points to. */
+struct daemon_event {
+	struct core_event event;
+	struct daemon_event *next;
+	struct core_offer offer;
+	char node[CORE_NAME_MAX];
+	char pool[CORE_NAME_MAX];
+	struct core_run runs[];
+};
+
+/* Somebody at the socket. */
+struct daemon_client {
+	struct daemon *daemon;
+	struct daemon_client *next;
+	struct proto_conn conn;
+	struct loop_source source;
+	struct wire_out out; /* that was not sent yet, from off on */
+	size_t off;
+	uint32_t uid;
+	bool closing;
+};
+
+/* What a job has last told in its file. */
+struct daemon_hint {
+	uint64_t job;
+	struct timespec changed; /* of the file */
+	bool complained;         /* that it is wrong was said */
+};
+
+struct daemon {
+	const struct daemon_options *options;
+	struct loop *loop;
+	struct sched_store *store;
+	struct sched_core *core;
+	struct local *local;
+	int lock_fd;
+	struct loop_source listen;
+	struct loop_source signals;
+	struct loop_timer wake;  /* of the core */
+	struct loop_timer turn;  /* events wait */
+	struct loop_timer hints; /* files of hints are looked at */
+	struct daemon_event *first, *last;
+	struct daemon_client *clients;
+	uint32_t clients_n;
+	int64_t base_ns; /* the core's clock when the monotonic one was mono_ns */
+	int64_t mono_ns;
+	struct daemon_hint *told; /* owned */
+	uint32_t told_n, told_max;
+	struct pawl_err failed; /* why it ends; code 0: by a signal */
+};
+
+/* ---- daemon.c ---- */
+
+int64_t daemon_now_ns(const struct daemon *daemon);
+/* Takes an event in, stores and carries out what follows; spec: what was submitted, or NULL, whose
+ * job is set. What the core refuses comes back; what cannot be stored ends the daemon (PAWL_EIO).
+ */
+int daemon_take(struct daemon *daemon, struct core_event *event, struct store_spec *spec,
+	uint64_t *job, struct pawl_err *err);
+
+/* ---- daemon_clients.c ---- */
+
+int daemon_listen(struct daemon *daemon, struct pawl_err *err);
+void daemon_hang_up(struct daemon *daemon); /* on all */
+
+/* ---- daemon_requests.c ---- */
+
+/* Answers a request: a frame is added to client->out. */
+void daemon_answer(struct daemon_client *client, struct proto_frame *frame);
+
+/* ---- daemon_submit.c ---- */
+
+int daemon_submit(struct daemon_client *client, const uint8_t *bytes, size_t len_bytes,
+	uint64_t *job, struct pawl_err *err);
+
+/* ---- daemon_hints.c ---- */
+
+/* Looks at the files of jobs that run. */
+void daemon_read_hints(struct daemon *daemon);
+
+#endif

@@ -1,0 +1,439 @@
+/* What users ask the scheduler for, and what it answers: see talk.h. */
+#include "daemon/daemon_impl.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "daemon/submission.h"
+
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What a list, or a search, is about. */
+struct listing {
+	struct daemon *daemon;
+	struct wire_out *out; /* rows go there */
+	uint32_t n;
+	struct talk_job found; /* the last one */
+};
+
+/* ---- jobs as rows ---- */
+
+static int64_t wall_of(const struct daemon *d, int64_t core_ns)
+{
+	return clock_wall_ns() - daemon_now_ns(d) + core_ns;
+}
+
+static void say_place(const struct daemon *d, const struct core_place *place, char *text)
+{
+	size_t len = 0;
+
+	text[0] = '\0';
+	for (uint32_t i = 0; i < place->n && len < TALK_PLACE_MAX; i++) {
+		const struct core_node *node = core_node_find(d->core, place->spots[i].node);
+
+		len += (size_t)snprintf(text + len, TALK_PLACE_MAX - len, "%s%s:%u",
+			i > 0 ? " " : "", node ? node->offer.name : "?", place->spots[i].replicas);
+	}
+}
+
+static void describe(const struct daemon *d, const struct core_job *job, struct talk_job *row)
+{
+	bool runs = job->state == CORE_RUNNING || job->state == CORE_RESCALING;
+	int64_t now_ns = daemon_now_ns(d);
+	struct core_outlook outlook;
+
+	core_look_ahead(d->core, job, &outlook);
+	*row = (struct talk_job){.id = job->id,
+		.owner = job->ask.owner,
+		.priority = job->ask.priority,
+		.replicas = job->at.replicas,
+		.least = job->ask.least,
+		.most = job->ask.most,
+		.submitted_ns = wall_of(d, job->submitted_ns),
+		.since_ns = wall_of(d, job->since_ns),
+		.ran_s = (double)(job->ran_ns + (runs ? now_ns - job->counted_ns : 0)) / NS_PER_S,
+		.restarts = job->restarts,
+		.failures = job->failures,
+		.exit_code = job->exit_code,
+		.goodput = outlook.now,
+		.left_s = outlook.left_s,
+		.over = job->state >= CORE_DONE};
+	snprintf(row->name, sizeof(row->name), "%s", job->ask.name);
+	snprintf(row->queue, sizeof(row->queue), "%s", job->ask.queue);
+	snprintf(row->state, sizeof(row->state), "%s", core_state_name(job->state));
+	snprintf(row->reason, sizeof(row->reason), "%s", core_reason_text(job->reason));
+	say_place(d, &job->at, row->place);
+}
+
+static void add_ended(void *user, const struct store_job *job)
+{
+	struct listing *listing = user;
+	struct talk_job *row = &listing->found;
+
+	*row = (struct talk_job){.id = job->id,
+		.owner = job->owner,
+		.submitted_ns = job->submitted_ns,
+		.since_ns = job->since_ns,
+		.ran_s = (double)job->ran_ns / NS_PER_S,
+		.restarts = job->restarts,
+		.failures = job->failures,
+		.exit_code = job->exit_code,
+		.left_s = -1,
+		.over = true};
+	snprintf(row->name, sizeof(row->name), "%s", job->name);
+	snprintf(row->queue, sizeof(row->queue), "%s", job->queue);
+	snprintf(row->state, sizeof(row->state), "%s", job->state);
+	snprintf(row->reason, sizeof(row->reason), "%s", job->reason);
+	listing->n++;
+	if (listing->out) {
+		talk_job_put(listing->out, row);
+	}
+}
+
+/* ---- which job is meant ---- */
+
+/* The number, or 0: it is a name. */
+static uint64_t read_number(const char *text)
+{
+	char *end;
+	uint64_t id = strtoull(text, &end, 10);
+
+	return text[0] >= '0' && text[0] <= '9' && *end == '\0' ? id : 0;
+}
+
+/* Of that name, or number, the newest that is not over; NULL: there is none. */
+static const struct core_job *find_live(const struct daemon *d, const char *selector)
+{
+	const struct core_job *const *jobs;
+	uint32_t n = core_jobs(d->core, &jobs);
+	uint64_t id = read_number(selector);
+	const struct core_job *found = NULL;
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (jobs[i]->state < CORE_DONE &&
+			(id > 0 ? jobs[i]->id == id : strcmp(jobs[i]->ask.name, selector) == 0)) {
+			found = jobs[i];
+		}
+	}
+	return found;
+}
+
+/* Live or over, as a row. */
+static int find_job(struct daemon *d, const char *selector, struct talk_job *row,
+	struct pawl_err *err)
+{
+	const struct core_job *job = find_live(d, selector);
+	struct listing listing = {.daemon = d};
+	uint64_t id = read_number(selector);
+	uint64_t all;
+	int rv;
+
+	if (job) {
+		describe(d, job, row);
+		return 0;
+	}
+	rv = sched_store_ended(d->store, id, id > 0 ? "" : selector, 1, add_ended, &listing, &all,
+		err);
+	if (rv == 0 && listing.n == 0) {
+		rv = pawl_err_set(err, PAWL_ENOENT, "there is no job %s; `pawl ls -a` shows all",
+			selector);
+	}
+	if (rv == 0) {
+		*row = listing.found;
+	}
+	return rv;
+}
+
+/* A job is touched by its owner, by root, and by who runs the scheduler. */
+static int check_owner(const struct daemon_client *client, const struct talk_job *row,
+	struct pawl_err *err)
+{
+	const struct passwd *user;
+
+	if (client->uid == row->owner || client->uid == 0 || client->uid == geteuid()) {
+		return 0;
+	}
+	user = getpwuid(row->owner);
+	return pawl_err_set(err, PAWL_EINVAL,
+		"job %llu is of user %s: only they, or who runs the scheduler, may do that",
+		(unsigned long long)row->id, user ? user->pw_name : "another");
+}
+
+/* ---- answers ---- */
+
+static size_t begin_reply(struct daemon_client *client, const struct proto_frame *frame,
+	enum talk_type type)
+{
+	return proto_start(&client->out, (enum proto_type)type, frame->id);
+}
+
+static void answer_error(struct daemon_client *client, const struct proto_frame *frame,
+	const struct pawl_err *err)
+{
+	size_t start = begin_reply(client, frame, TALK_ERROR);
+
+	wire_put_u32(&client->out, (uint32_t)-err->code);
+	wire_put_str(&client->out, err->msg);
+	proto_end(&client->out, start);
+}
+
+static void answer_done(struct daemon_client *client, const struct proto_frame *frame, uint64_t job)
+{
+	size_t start = begin_reply(client, frame, TALK_DONE);
+
+	wire_put_u64(&client->out, job);
+	proto_end(&client->out, start);
+}
+
+static int answer_list(struct daemon_client *client, struct proto_frame *frame,
+	struct pawl_err *err)
+{
+	struct daemon *d = client->daemon;
+	bool ended = wire_get_u8(&frame->body) != 0;
+	uint32_t most = wire_get_u32(&frame->body);
+	struct listing listing = {.daemon = d, .out = &client->out};
+	const struct core_job *const *jobs;
+	uint32_t n = core_jobs(d->core, &jobs);
+	uint64_t all = 0;
+	size_t start;
+	int rv = 0;
+
+	if (!wire_in_done(&frame->body)) {
+		return pawl_err_set(err, PAWL_EINVAL, "a request is malformed");
+	}
+	start = begin_reply(client, frame, TALK_JOBS);
+	wire_put_u32(&client->out, 0);
+	for (uint32_t i = 0; i < n && listing.n < TALK_JOBS_MAX; i++) {
+		if (jobs[i]->state < CORE_DONE) {
+			describe(d, jobs[i], &listing.found);
+			talk_job_put(&client->out, &listing.found);
+			listing.n++;
+		}
+	}
+	n = listing.n;
+	if (ended) {
+		most = most < ENDED_SHOWN ? most : ENDED_SHOWN;
+		rv = sched_store_ended(d->store, 0, "", most, add_ended, &listing, &all, err);
+	}
+	if (rv != 0) {
+		client->out.len_bytes = start;
+		return rv;
+	}
+	wire_put_u32(&client->out, (uint32_t)(all - (listing.n - n)));
+	wire_patch_u32(&client->out, start + PROTO_HEADER, listing.n);
+	proto_end(&client->out, start);
+	return 0;
+}
+
+/* Where the job runs; beginning with ~, if its user said so. "": it cannot be told. */
+static void say_workdir(const struct submission *submission, char dir[PATH_MAX])
+{
+	struct remarks *remarks = calloc(1, sizeof(*remarks));
+	struct sched_spec spec = {0};
+	const char *said = NULL;
+
+	dir[0] = '\0';
+	if (remarks && submission->cwd && submission_spec(submission, &spec, remarks, NULL) == 0) {
+		said = spec.workdir ? spec.workdir : submission->cwd;
+	}
+	if (said && (said[0] == '/' || said[0] == '~')) {
+		snprintf(dir, PATH_MAX, "%s", said);
+	} else if (said) {
+		snprintf(dir, PATH_MAX, "%.2000s/%.2000s", submission->cwd, said);
+	}
+	sched_spec_deinit(&spec);
+	free(remarks);
+}
+
+static int answer_show(struct daemon_client *client, struct proto_frame *frame,
+	struct pawl_err *err)
+{
+	struct daemon *d = client->daemon;
+	char selector[CORE_NAME_MAX];
+	char text[CORE_TEXT_MAX] = "";
+	char dir[PATH_MAX];
+	struct submission submission = {0};
+	struct core_outlook outlook = {.left_s = -1};
+	const struct core_job *job;
+	struct talk_job row;
+	uint8_t *bytes = NULL;
+	size_t len_bytes = 0;
+	size_t start;
+	int rv;
+
+	wire_get_str(&frame->body, selector, sizeof(selector));
+	if (!wire_in_done(&frame->body)) {
+		return pawl_err_set(err, PAWL_EINVAL, "a job is a number, or a name");
+	}
+	rv = find_job(d, selector, &row, err);
+	if (rv != 0) {
+		return rv;
+	}
+	job = row.over ? NULL : core_job_find(d->core, row.id);
+	if (job) {
+		core_explain(d->core, row.id, text, NULL);
+		core_look_ahead(d->core, job, &outlook);
+	}
+	if (sched_store_spec(d->store, row.id, &bytes, &len_bytes, NULL) == 0) {
+		submission_decode(&submission, bytes, len_bytes,
+			NULL); /* empty, if it is not ours */
+	}
+	snprintf(dir, sizeof(dir), "%s/jobs/%llu", d->options->root, (unsigned long long)row.id);
+	start = begin_reply(client, frame, TALK_SHOWN);
+	talk_job_put(&client->out, &row);
+	wire_put_str(&client->out, text);
+	wire_put_str(&client->out, dir);
+	say_workdir(&submission, dir);
+	wire_put_str(&client->out, dir);
+	talk_put_f64(&client->out, outlook.more);
+	talk_put_f64(&client->out, outlook.fewer);
+	proto_end(&client->out, start);
+	submission_deinit(&submission);
+	free(bytes);
+	return 0;
+}
+
+static int answer_command(struct daemon_client *client, struct proto_frame *frame,
+	enum core_event_kind kind, struct pawl_err *err)
+{
+	struct core_event event = {.kind = kind};
+	char selector[CORE_NAME_MAX];
+	struct talk_job row;
+	int rv;
+
+	wire_get_str(&frame->body, selector, sizeof(selector));
+	if (!wire_in_done(&frame->body)) {
+		return pawl_err_set(err, PAWL_EINVAL, "a job is a number, or a name");
+	}
+	rv = find_job(client->daemon, selector, &row, err);
+	rv = rv == 0 ? check_owner(client, &row, err) : rv;
+	if (rv == 0 && row.over) {
+		rv = pawl_err_set(err, PAWL_EINVAL, "job %llu is over: %s",
+			(unsigned long long)row.id, row.state);
+	}
+	event.job = row.id;
+	rv = rv == 0 ? daemon_take(client->daemon, &event, NULL, NULL, err) : rv;
+	if (rv == 0) {
+		answer_done(client, frame, row.id);
+	}
+	return rv;
+}
+
+static int answer_nodes(struct daemon_client *client, struct proto_frame *frame,
+	struct pawl_err *err)
+{
+	struct daemon *d = client->daemon;
+	const struct core_node *nodes;
+	uint32_t n = core_nodes(d->core, &nodes);
+	uint32_t shown = 0;
+	size_t start = begin_reply(client, frame, TALK_NODE_ROWS);
+
+	wire_put_u32(&client->out, 0);
+	for (uint32_t i = 0; i < n; i++) {
+		struct talk_node row = {.slots = nodes[i].offer.slots,
+			.used = nodes[i].used,
+			.state = (uint8_t)nodes[i].state,
+			.spot = nodes[i].offer.spot,
+			.price = nodes[i].offer.price};
+
+		if (nodes[i].state == CORE_NODE_LOST) {
+			continue;
+		}
+		snprintf(row.name, sizeof(row.name), "%s", nodes[i].offer.name);
+		if (nodes[i].offer.type < d->options->types_n) {
+			snprintf(row.type, sizeof(row.type), "%s",
+				d->options->types[nodes[i].offer.type]);
+		}
+		talk_node_put(&client->out, &row);
+		shown++;
+	}
+	wire_patch_u32(&client->out, start + PROTO_HEADER, shown);
+	proto_end(&client->out, start);
+	return 0;
+}
+
+static int answer_drain(struct daemon_client *client, struct proto_frame *frame,
+	struct pawl_err *err)
+{
+	char node[CORE_NAME_MAX];
+	struct core_event event = {.node = node};
+	int rv;
+
+	wire_get_str(&frame->body, node, sizeof(node));
+	event.kind = wire_get_u8(&frame->body) != 0 ? CORE_NODE_DRAIN : CORE_NODE_BACK;
+	if (!wire_in_done(&frame->body)) {
+		return pawl_err_set(err, PAWL_EINVAL, "a request is malformed");
+	}
+	if (client->uid != 0 && client->uid != geteuid()) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"node %s: only who runs the scheduler may drain it", node);
+	}
+	rv = daemon_take(client->daemon, &event, NULL, NULL, err);
+	if (rv == 0) {
+		answer_done(client, frame, 0);
+	}
+	return rv;
+}
+
+static int answer_submit(struct daemon_client *client, struct proto_frame *frame,
+	struct pawl_err *err)
+{
+	uint64_t job = 0;
+	uint32_t len = 0;
+	const uint8_t *bytes = wire_get_blob(&frame->body, &len);
+	int rv;
+
+	if (!wire_in_done(&frame->body)) {
+		return pawl_err_set(err, PAWL_EINVAL, "a request is malformed");
+	}
+	rv = daemon_submit(client, bytes, len, &job, err);
+	if (rv == 0) {
+		answer_done(client, frame, job);
+	}
+	return rv;
+}
+
+static int answer(struct daemon_client *client, struct proto_frame *frame, struct pawl_err *err)
+{
+	uint16_t version = wire_get_u16(&frame->body);
+
+	if (version != TALK_VERSION) {
+		return pawl_err_set(err, PAWL_ENOTSUP,
+			"the scheduler speaks version %u, this command %u: they are of different "
+			"versions of Pawl",
+			TALK_VERSION, version);
+	}
+	switch (frame->type) {
+	case TALK_SUBMIT:
+		return answer_submit(client, frame, err);
+	case TALK_LIST:
+		return answer_list(client, frame, err);
+	case TALK_SHOW:
+		return answer_show(client, frame, err);
+	case TALK_CANCEL:
+		return answer_command(client, frame, CORE_CANCEL, err);
+	case TALK_PAUSE:
+		return answer_command(client, frame, CORE_PAUSE, err);
+	case TALK_RESUME:
+		return answer_command(client, frame, CORE_RESUME, err);
+	case TALK_NODES:
+		return answer_nodes(client, frame, err);
+	case TALK_DRAIN:
+		return answer_drain(client, frame, err);
+	default:
+		return pawl_err_set(err, PAWL_ENOTSUP, "the scheduler knows no request %u",
+			frame->type);
+	}
+}
+
+void daemon_answer(struct daemon_client *client, struct proto_frame *frame)
+{
+	struct pawl_err err;
+
+	if (answer(client, frame, &err) != 0) {
+		answer_error(client, frame, &err);
+	}
+}

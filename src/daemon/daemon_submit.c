@@ -1,0 +1,137 @@
+/* From a submission to a job of the core: what this machine's engine can give it is asked for, and
+ * what it cannot is refused by name. */
+#include "daemon/daemon_impl.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "daemon/submission.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define RANKS_MAX      64u  /* of a job on one machine, as `pawl run` has it */
+#define RESTART_S      30.0 /* that a job loses by a change of its replicas, if it is not told */
+#define RESTART_FAST_S 2.0  /* if they change while it runs */
+
+static uint32_t find_type(const struct daemon_options *o, const char *name)
+{
+	uint32_t i = 0;
+
+	while (i < o->types_n && strcasecmp(o->types[i], name) != 0) {
+		i++;
+	}
+	return i;
+}
+
+/* Bits of the types of nodes that will do; 0: all. */
+static int find_types(const struct daemon_options *o, const struct sched_spec *spec,
+	uint32_t *types, struct pawl_err *err)
+{
+	uint32_t found = 0;
+
+	for (uint32_t i = 0; i < spec->choices_n; i++) {
+		const struct sched_choice *choice = &spec->choices[i];
+		uint32_t type = choice->accelerator ? find_type(o, choice->accelerator) : 0;
+
+		if (!choice->accelerator) {
+			*types = 0;
+			return 0;
+		}
+		if (choice->accelerators > 1) {
+			return pawl_err_set(err, PAWL_EINVAL,
+				"accelerators: %s:%u: a node of a job is one slot here; ask for "
+				"%u replicas, or nodes, of one each",
+				choice->accelerator, choice->accelerators, choice->accelerators);
+		}
+		found |= type < o->types_n ? 1u << type : 0;
+	}
+	if (found == 0) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"accelerators: no node here has %s: nodes are given theirs by pawl sched "
+			"--node NAME=SLOTS:TYPE",
+			spec->choices[0].accelerator);
+	}
+	*types = found;
+	return 0;
+}
+
+static int make_ask(const struct daemon_options *o, const struct sched_spec *spec, uint32_t owner,
+	struct core_ask *ask, struct pawl_err *err)
+{
+	bool elastic = spec->elastic;
+	uint32_t most = spec->size.most;
+
+	if (elastic && spec->size.least > RANKS_MAX) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"replicas: %u at least: a job on one machine has at most %u",
+			spec->size.least, RANKS_MAX);
+	}
+	*ask = (struct core_ask){.owner = owner,
+		.least = elastic ? spec->size.least : spec->size.most,
+		.most = elastic && most > RANKS_MAX ? RANKS_MAX : most,
+		.spot_most = spec->spot.most,
+		.priority = spec->priority,
+		.pinned = !spec->preemptible,
+		.in_place = elastic,
+		.restart_s = elastic ? RESTART_FAST_S : RESTART_S,
+		/* What of an elastic job fails is started again where it is, by pawl run. */
+		.retries = elastic ? 0 : spec->retries,
+		.time_limit_ns = spec->time_limit_s * NS_PER_S,
+		.grace_ns = o->grace_ns};
+	snprintf(ask->name, sizeof(ask->name), "%s", spec->name ? spec->name : "job");
+	snprintf(ask->queue, sizeof(ask->queue), "%s", spec->queue ? spec->queue : "");
+	return find_types(o, spec, &ask->types, err);
+}
+
+/* The first thing that is wrong with a job file; its user was shown all by pawl submit. */
+static int say_remark(const struct remarks *remarks, struct pawl_err *err)
+{
+	return remarks->n > 0 ? pawl_err_set(err, PAWL_EINVAL, "%u:%u: %.400s", remarks->at[0].line,
+					remarks->at[0].column, remarks->at[0].text)
+			      : PAWL_EINVAL;
+}
+
+int daemon_submit(struct daemon_client *client, const uint8_t *bytes, size_t len_bytes,
+	uint64_t *job, struct pawl_err *err)
+{
+	struct daemon *d = client->daemon;
+	struct remarks *remarks = calloc(1, sizeof(*remarks));
+	struct sched_spec spec = {0};
+	struct wire_out out = {NULL};
+	struct submission submission;
+	struct store_spec stored;
+	struct core_ask ask;
+	struct core_event event = {.kind = CORE_SUBMIT, .ask = &ask};
+	int rv;
+
+	if (!remarks) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a submission");
+	}
+	rv = len_bytes <= SUBMISSION_BYTES_MAX
+		? submission_decode(&submission, bytes, len_bytes, err)
+		: pawl_err_set(err, PAWL_ELIMIT, "a job of more than %u bytes",
+			  SUBMISSION_BYTES_MAX);
+	if (rv != 0) {
+		free(remarks);
+		return rv;
+	}
+	submission.wall_ns = clock_wall_ns();
+	rv = submission_spec(&submission, &spec, remarks, err);
+	if (rv == PAWL_EINVAL) {
+		say_remark(remarks, err);
+	}
+	rv = rv == 0 ? make_ask(d->options, &spec, client->uid, &ask, err) : rv;
+	if (rv == 0) {
+		submission_encode(&out, &submission);
+		stored = (struct store_spec){.bytes = out.bytes, .len_bytes = out.len_bytes};
+		rv = out.failed ? pawl_err_set(err, PAWL_ENOMEM, "no memory for a submission")
+				: daemon_take(d, &event, &stored, job, err);
+	}
+	wire_out_deinit(&out);
+	sched_spec_deinit(&spec);
+	submission_deinit(&submission);
+	free(remarks);
+	return rv;
+}

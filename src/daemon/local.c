@@ -1,0 +1,533 @@
+/* Jobs on this machine: see local.h. */
+#include "daemon/local_impl.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "daemon/strays.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define DYING_NS 50000000LL /* between two looks whether all of a dead run are gone */
+
+/* ---- what is kept ---- */
+
+static struct local_run *find_run(struct local *local, uint64_t job)
+{
+	struct local_run *found = NULL;
+
+	for (struct local_run *run = local->runs; run; run = run->next) {
+		if (run->job == job && (!found || run->born > found->born)) {
+			found = run;
+		}
+	}
+	return found;
+}
+
+static uint64_t stopped_of(const struct local *local, uint64_t job)
+{
+	uint64_t stopped = 0;
+
+	for (uint32_t i = 0; i < LOCAL_PASTS_MAX; i++) {
+		if (local->pasts[i].job == job && local->pasts[i].stopped > stopped) {
+			stopped = local->pasts[i].stopped;
+		}
+	}
+	return stopped;
+}
+
+static void note_stopped(struct local *local, uint64_t job, uint64_t generation)
+{
+	for (uint32_t i = 0; i < LOCAL_PASTS_MAX; i++) {
+		if (local->pasts[i].job == job) {
+			if (generation > local->pasts[i].stopped) {
+				local->pasts[i].stopped = generation;
+			}
+			return;
+		}
+	}
+	local->pasts[local->pasts_at] = (struct local_past){job, generation};
+	local->pasts_at = (local->pasts_at + 1) % LOCAL_PASTS_MAX;
+}
+
+static struct local_run *make_run(struct local *local, uint64_t job, uint64_t born)
+{
+	struct local_run *run = calloc(1, sizeof(*run));
+
+	if (run) {
+		run->local = local;
+		run->job = job;
+		run->born = born;
+		run->state_fd = -1;
+		run->peer.fd = -1;
+		snprintf(run->dir, sizeof(run->dir), "%s/runs/%llu.%llu", local->options.root,
+			(unsigned long long)job, (unsigned long long)born);
+	}
+	return run;
+}
+
+static void disconnect(struct local_run *run)
+{
+	if (run->peer.fd >= 0) {
+		loop_remove(run->local->options.loop, &run->peer);
+		close(run->peer.fd);
+		run->peer.fd = -1;
+	}
+}
+
+static void free_run(struct local_run *run)
+{
+	disconnect(run);
+	loop_timer_cancel(run->local->options.loop, &run->timer);
+	if (run->state_fd >= 0) {
+		close(run->state_fd);
+	}
+	free(run);
+}
+
+static void take_out(struct local *local, const struct local_run *run)
+{
+	struct local_run **at = &local->runs;
+
+	while (*at != run) {
+		at = &(*at)->next;
+	}
+	*at = run->next;
+}
+
+/* ---- telling the core ---- */
+
+static void post(struct local *local, const struct core_event *event)
+{
+	local->options.post(local->options.user, event);
+}
+
+static void post_run(struct local *local, enum core_event_kind kind, uint64_t job,
+	uint64_t generation)
+{
+	post(local,
+		&(const struct core_event){.kind = kind,
+			.job = job,
+			.generation = generation,
+			.by = CORE_BY_NOBODY});
+}
+
+static void post_end(const struct local_run *run)
+{
+	bool known = run->state.phase == RUN_IS_OVER;
+	uint64_t generation = run->state.generation > run->born ? run->state.generation : run->born;
+
+	post(run->local,
+		&(const struct core_event){.kind = CORE_ENDED,
+			.job = run->job,
+			.generation = generation,
+			.by = !known                   ? CORE_BY_NOBODY
+				: run->state.by_itself ? CORE_BY_ITSELF
+						       : CORE_BY_US,
+			.exit_code = run->state.exit_code});
+}
+
+static void end(struct local_run *run)
+{
+	run->phase = LOCAL_OVER;
+	note_stopped(run->local, run->job, run->state.generation);
+	note_stopped(run->local, run->job, run->born);
+	if (run->state.why[0] != '\0') {
+		log_line(LOG_WARNING, "job %llu: %s", (unsigned long long)run->job, run->state.why);
+	}
+	post_end(run);
+}
+
+/* ---- what becomes of a run ---- */
+
+static void on_dying(struct loop_timer *timer)
+{
+	struct local_run *run = timer->user;
+
+	if (strays_signal(run->dir, false, SIGKILL) == 0) {
+		end(run);
+	} else {
+		loop_timer_start(run->local->options.loop, timer, clock_mono_ns() + DYING_NS);
+	}
+}
+
+/* Its shepherd is gone: either it has written the end down, or it was killed, and what it kept may
+ * be there yet. */
+static void on_gone(struct local_run *run)
+{
+	disconnect(run);
+	run_state_load(run->state_fd, &run->state, NULL);
+	if (run->state.phase == RUN_IS_OVER) {
+		end(run);
+		return;
+	}
+	log_line(LOG_WARNING,
+		"job %llu: the process that kept it running was killed: so is what it ran",
+		(unsigned long long)run->job);
+	run->phase = LOCAL_DYING;
+	loop_timer_start(run->local->options.loop, &run->timer, clock_mono_ns());
+}
+
+static void look(struct local_run *run)
+{
+	struct run_state state;
+
+	if (run_state_load(run->state_fd, &state, NULL) != 0) {
+		return; /* it is being written: it will be said again */
+	}
+	run->state = state;
+	if (state.phase == RUN_RUNS && state.generation > run->told_runs) {
+		run->told_runs = state.generation;
+		post_run(run->local, CORE_RUNS, run->job, state.generation);
+	}
+	if (state.refused > run->told_refused) {
+		run->told_refused = state.refused;
+		post_run(run->local, CORE_REFUSED, run->job, state.refused);
+	}
+}
+
+static void on_peer(struct loop_source *source, uint32_t events)
+{
+	struct local_run *run = source->user;
+	char bytes[64];
+	ssize_t n = recv(source->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+
+	if (n > 0) {
+		look(run);
+	} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+		on_gone(run);
+	}
+}
+
+static int watch(struct local_run *run, struct pawl_err *err)
+{
+	run->peer.ready = on_peer;
+	run->peer.user = run;
+	run->timer = (struct loop_timer){.fired = on_dying, .user = run};
+	return run->peer.fd >= 0 ? loop_add(run->local->options.loop, &run->peer, EPOLLIN, err) : 0;
+}
+
+static void say_to(struct local_run *run, const struct run_told *told)
+{
+	if (run->peer.fd >= 0) { /* else its end comes anyway; and it has room for hundreds */
+		(void)!send(run->peer.fd, told, sizeof(*told), MSG_NOSIGNAL | MSG_DONTWAIT);
+	}
+}
+
+/* ---- the engine ---- */
+
+/* False: they are too many, or one is not known. */
+static bool name_nodes(const struct sched_core *core, const struct core_place *place,
+	struct order_node *nodes)
+{
+	for (uint32_t i = 0; i < place->n && place->n <= ORDER_NODES_MAX; i++) {
+		const struct core_node *node = core_node_find(core, place->spots[i].node);
+
+		if (!node) {
+			return false;
+		}
+		memcpy(nodes[i].name, node->offer.name, sizeof(nodes[i].name));
+		nodes[i].replicas = place->spots[i].replicas;
+	}
+	return place->n > 0 && place->n <= ORDER_NODES_MAX;
+}
+
+static void start_anew(struct local *local, const struct sched_core *core, uint64_t job,
+	uint64_t generation, const struct core_place *place)
+{
+	struct order_node *nodes = calloc(ORDER_NODES_MAX, sizeof(*nodes));
+	const struct core_job *at = core_job_find(core, job);
+	struct local_run *run = make_run(local, job, generation);
+	struct pawl_err err;
+	int rv;
+
+	if (!nodes || !run || !at || !name_nodes(core, place, nodes)) {
+		rv = pawl_err_set(&err, PAWL_ENOMEM, "no memory, or no such nodes");
+	} else {
+		rv = local_start(local, at, generation, nodes, place->n, run, &err);
+	}
+	rv = rv == 0 ? watch(run, &err) : rv;
+	free(nodes);
+	if (rv == 0) {
+		run->next = local->runs;
+		local->runs = run;
+		return;
+	}
+	log_line(LOG_WARNING, "job %llu cannot be started: %s", (unsigned long long)job, err.msg);
+	if (run) {
+		free_run(run);
+	}
+	post_run(local, CORE_REFUSED, job, generation);
+}
+
+static void start(void *self, const struct sched_core *core, uint64_t job, uint64_t generation,
+	const struct core_place *place)
+{
+	struct local *local = self;
+	struct local_run *run = find_run(local, job);
+
+	if (run && run->phase == LOCAL_OVER && run->born < generation) {
+		run = NULL; /* of one before, whose end is being told */
+	}
+	if (!run && generation <= stopped_of(local, job)) {
+		post_run(local, CORE_ENDED, job, generation);
+	} else if (!run) {
+		start_anew(local, core, job, generation, place);
+	} else if (run->phase == LOCAL_OVER) {
+		post_end(run);
+	} else if (run->phase == LOCAL_ALIVE && run->born == generation) {
+		run->told_runs = 0; /* said again */
+		look(run);
+	} /* else its end comes */
+}
+
+static void rescale(void *self, const struct sched_core *core, uint64_t job, uint64_t generation,
+	const struct core_place *place)
+{
+	struct local_run *run = find_run(self, job);
+	const struct run_told told = {.command = RUN_RESCALE,
+		.replicas = place->replicas,
+		.generation = generation};
+
+	if (!run) {
+		post_run(self, CORE_ENDED, job, generation);
+	} else if (run->phase == LOCAL_OVER) {
+		post_end(run);
+	} else if (run->phase == LOCAL_ALIVE) {
+		run->told_runs = run->told_runs < generation ? run->told_runs : generation - 1;
+		run->told_refused = run->told_refused < generation ? run->told_refused : 0;
+		say_to(run, &told);
+	}
+}
+
+static void stop(void *self, uint64_t job, uint64_t generation, int64_t grace_ns)
+{
+	struct local *local = self;
+	struct local_run *run = find_run(local, job);
+	const struct run_told told = {.command = RUN_STOP, .grace_ns = grace_ns};
+
+	note_stopped(local, job, generation);
+	if (!run) {
+		post_run(local, CORE_ENDED, job, generation);
+	} else if (run->phase == LOCAL_OVER) {
+		post_end(run);
+	} else if (run->phase == LOCAL_ALIVE && run->born <= generation) {
+		say_to(run, &told);
+		if (grace_ns <= 0 && run->killed) {
+			strays_signal(run->dir, false, SIGKILL); /* it does not answer */
+		}
+		run->killed = run->killed || grace_ns <= 0;
+	}
+}
+
+static void post_node(struct local *local, const struct core_offer *offer)
+{
+	post(local, &(const struct core_event){.kind = CORE_NODE_COMES, .offer = offer});
+}
+
+static void list(void *self)
+{
+	struct local *local = self;
+	struct core_run *runs;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < local->options.nodes_n; i++) {
+		post_node(local, &local->options.nodes[i]);
+	}
+	for (struct local_run *run = local->runs; run; run = run->next) {
+		n++;
+	}
+	runs = calloc(n + 1, sizeof(*runs));
+	if (!runs) {
+		return; /* it asks again */
+	}
+	n = 0;
+	for (struct local_run *run = local->runs; run; run = run->next) {
+		if (run->phase == LOCAL_OVER) {
+			post_end(run);
+			continue;
+		}
+		if (run->phase == LOCAL_ALIVE) {
+			look(run);
+		}
+		runs[n++] = (struct core_run){.job = run->job,
+			.generation = run->state.generation,
+			.runs = run->phase == LOCAL_ALIVE && run->state.phase == RUN_RUNS};
+	}
+	post(local, &(const struct core_event){.kind = CORE_LISTED, .runs = runs, .runs_n = n});
+	free(runs);
+}
+
+static void ask(void *self, const char *pool, uint32_t count)
+{
+	post(self, &(const struct core_event){.kind = CORE_POOL_DRY, .pool = pool});
+}
+
+static void give_back(void *self, const char *node)
+{
+	post(self, &(const struct core_event){.kind = CORE_NODE_GONE, .node = node});
+}
+
+static void say(void *self, const char *text)
+{
+	log_line(LOG_WARNING, "%s", text);
+}
+
+const struct sched_engine engine_local = {.name = "local",
+	.start = start,
+	.rescale = rescale,
+	.stop = stop,
+	.list = list,
+	.ask = ask,
+	.give_back = give_back,
+	.say = say};
+
+/* ---- opening ---- */
+
+/* One that an earlier scheduler started. */
+static int adopt(struct local *local, uint64_t job, uint64_t born, struct pawl_err *err)
+{
+	struct local_run *run = make_run(local, job, born);
+	char path[PATH_MAX + 8];
+	int rv;
+
+	if (!run) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a run");
+	}
+	snprintf(path, sizeof(path), "%s/state", run->dir);
+	run->state_fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	rv = local_connect(run, NULL);
+	run->state.generation = born;
+	if (run->state_fd >= 0) {
+		run_state_load(run->state_fd, &run->state, NULL);
+	}
+	if (rv != 0 && run->state.phase == RUN_STARTS &&
+		strays_signal(run->dir, false, SIGKILL) == 0) {
+		local_remove(run->dir); /* it never came to be, and will be started again */
+		free_run(run);
+		return 0;
+	}
+	rv = watch(run, err);
+	if (rv != 0) {
+		free_run(run);
+		return rv;
+	}
+	run->next = local->runs;
+	local->runs = run;
+	if (run->peer.fd < 0 && run->state.phase == RUN_IS_OVER) {
+		run->phase = LOCAL_OVER;
+	} else if (run->peer.fd < 0) {
+		run->phase = LOCAL_DYING;
+		loop_timer_start(local->options.loop, &run->timer, clock_mono_ns());
+	}
+	return 0;
+}
+
+static int adopt_all(struct local *local, struct pawl_err *err)
+{
+	char path[PATH_MAX];
+	struct dirent *entry;
+	DIR *dir;
+	int rv = 0;
+
+	snprintf(path, sizeof(path), "%s/runs", local->options.root);
+	dir = opendir(path);
+	if (!dir) {
+		return pawl_err_sys(err, "%s", path);
+	}
+	while (rv == 0 && (entry = readdir(dir))) {
+		unsigned long long job;
+		unsigned long long born;
+		int used = 0;
+
+		if (sscanf(entry->d_name, "%llu.%llu%n", &job, &born, &used) == 2 &&
+			entry->d_name[used] == '\0') {
+			rv = adopt(local, job, born, err);
+		}
+	}
+	closedir(dir);
+	return rv;
+}
+
+static int make_dirs(const char *root, struct pawl_err *err)
+{
+	static const struct {
+		const char *name;
+		mode_t mode;
+	} dirs[] = {{"runs", 0700}, {"jobs", 0751}};
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < sizeof(dirs) / sizeof(*dirs); i++) {
+		if ((size_t)snprintf(path, sizeof(path), "%s/%s", root, dirs[i].name) >=
+			sizeof(path)) {
+			return pawl_err_set(err, PAWL_EINVAL, "%s: the path is too long", root);
+		}
+		if (mkdir(path, dirs[i].mode) != 0 && errno != EEXIST) {
+			return pawl_err_sys(err, "directory %s", path);
+		}
+	}
+	return 0;
+}
+
+int local_open(struct local **out, const struct local_options *options, struct pawl_err *err)
+{
+	struct local *local = calloc(1, sizeof(*local));
+	int rv;
+
+	if (!local) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the engine");
+	}
+	local->options = *options;
+	rv = make_dirs(options->root, err);
+	rv = rv == 0 ? adopt_all(local, err) : rv;
+	if (rv != 0) {
+		local_close(local);
+		return rv;
+	}
+	*out = local;
+	return 0;
+}
+
+void local_close(struct local *local)
+{
+	if (local) {
+		while (local->runs) {
+			struct local_run *run = local->runs;
+
+			local->runs = run->next;
+			free_run(run);
+		}
+		free(local);
+	}
+}
+
+void local_settled(struct local *local, uint64_t job, uint64_t generation)
+{
+	struct local_run *run = local->runs;
+
+	while (run && (run->job != job || run->phase != LOCAL_OVER || run->born > generation)) {
+		run = run->next;
+	}
+	if (run) {
+		take_out(local, run);
+		local_remove(run->dir);
+		free_run(run);
+	}
+}
+
+void local_reap(void)
+{
+	while (waitpid(-1, NULL, WNOHANG) > 0) {
+	}
+}

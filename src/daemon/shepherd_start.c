@@ -1,0 +1,487 @@
+/*
+ * How the processes of a run are started: see shepherd_impl.h.
+ *
+ * The job's user is become before anything of the job is looked at. Scripts are run by a shell that
+ * is given them as they are; a command of `pawl submit -- COMMAND` reaches no shell but as "$@".
+ */
+#include "daemon/shepherd.h"
+
+#include "agent/run_spawn.h"
+#include "agent/run_vars.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "daemon/shepherd_impl.h"
+#include "sched/vars.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <mntent.h>
+#include <pwd.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PROGRAM   "/proc/self/exe" /* this one, also if another was installed meanwhile */
+#define ARGS_MAX  32u              /* of a command line, beside what the user gave */
+#define RESTART_S 64u              /* bytes of a number, or a range, in words */
+#define SCALE_S   "60"             /* that ranks may take to come or to leave, for each try */
+
+/* A shell that is told to end waits for what it runs, which was told as well; and ranks that are
+ * told to leave (SIGUSR1) are no shells. */
+#define PREAMBLE "trap 'exit 143' TERM; trap : USR1\n"
+
+/* ---- who it is, and where ---- */
+
+static int read_order(struct shepherd *s, struct pawl_err *err)
+{
+	uint8_t bytes[4096];
+	ssize_t n;
+
+	while ((n = read(ORDER_FD_ORDER, bytes, sizeof(bytes))) > 0 &&
+		s->order_bytes.len_bytes < ORDER_BYTES_MAX) {
+		wire_put_raw(&s->order_bytes, bytes, (size_t)n);
+	}
+	close(ORDER_FD_ORDER);
+	if (n != 0 || s->order_bytes.failed) {
+		return pawl_err_set(err, PAWL_EIO, "read the order of a run: %s",
+			n < 0 ? strerror(errno) : "it is too long");
+	}
+	return order_decode(&s->order, s->order_bytes.bytes, s->order_bytes.len_bytes, err);
+}
+
+static void find_user(struct shepherd *s)
+{
+	const struct passwd *user = getpwuid(s->order.uid);
+
+	snprintf(s->home, sizeof(s->home), "%s", user ? user->pw_dir : "/");
+	snprintf(s->shell, sizeof(s->shell), "%s",
+		user && user->pw_shell[0] ? user->pw_shell : "/bin/sh");
+	if (user) {
+		snprintf(s->user, sizeof(s->user), "%s", user->pw_name);
+	} else {
+		snprintf(s->user, sizeof(s->user), "%u", s->order.uid);
+	}
+}
+
+/* For good, with all of its groups. */
+static int become_user(struct shepherd *s, struct pawl_err *err)
+{
+	const struct passwd *user = getpwuid(s->order.uid);
+	gid_t gid = user ? user->pw_gid : (gid_t)s->order.uid;
+
+	if (s->order.uid == geteuid()) {
+		return 0;
+	}
+	if ((user ? initgroups(user->pw_name, gid) : setgroups(0, NULL)) != 0 || setgid(gid) != 0 ||
+		setuid(s->order.uid) != 0) {
+		return pawl_err_sys(err, "become user %u", s->order.uid);
+	}
+	return 0;
+}
+
+/* The job's directory is its user's; who may look into it otherwise is the scheduler's choice. */
+static int make_job_dir(struct shepherd *s, struct pawl_err *err)
+{
+	const struct passwd *user = getpwuid(s->order.uid);
+	struct stat st;
+
+	if (mkdir(s->order.job_dir, 0750) != 0 && errno != EEXIST) {
+		return pawl_err_sys(err, "directory %s", s->order.job_dir);
+	}
+	if (lstat(s->order.job_dir, &st) != 0 || !S_ISDIR(st.st_mode)) {
+		return pawl_err_set(err, PAWL_EIO, "%s is no directory", s->order.job_dir);
+	}
+	if (s->order.uid != geteuid() &&
+		lchown(s->order.job_dir, s->order.uid, user ? user->pw_gid : (gid_t)s->order.uid) !=
+			0) {
+		return pawl_err_sys(err, "give %s to user %u", s->order.job_dir, s->order.uid);
+	}
+	return 0;
+}
+
+/* A user's path from where it was submitted, and with ~ as home. */
+static int find_path(const struct shepherd *s, const char *path, char full[PATH_MAX],
+	struct pawl_err *err)
+{
+	bool at_home = path[0] == '~' && (path[1] == '/' || path[1] == '\0');
+	int len = at_home        ? snprintf(full, PATH_MAX, "%s%s", s->home, path + 1)
+		: path[0] == '/' ? snprintf(full, PATH_MAX, "%s", path)
+				 : snprintf(full, PATH_MAX, "%s/%s", s->submission.cwd, path);
+
+	return len < PATH_MAX ? 0
+			      : pawl_err_set(err, PAWL_EINVAL, "%s: the path is too long", path);
+}
+
+/* ---- what it finds at paths of its own ---- */
+
+/* Where this machine has mounted HOST:/PATH. */
+static int find_nfs(const char *from, char full[PATH_MAX], struct pawl_err *err)
+{
+	FILE *mounts = setmntent("/proc/self/mounts", "re");
+	const struct mntent *mount;
+	bool found = false;
+
+	while (mounts && !found && (mount = getmntent(mounts))) {
+		found = strcmp(mount->mnt_fsname, from) == 0;
+		if (found) {
+			snprintf(full, PATH_MAX, "%s", mount->mnt_dir);
+		}
+	}
+	if (mounts) {
+		endmntent(mounts);
+	}
+	return found ? 0
+		     : pawl_err_set(err, PAWL_ENOENT, "%s is not mounted on this machine", from);
+}
+
+static int put_mount(const struct shepherd *s, const struct sched_mount *mount,
+	struct pawl_err *err)
+{
+	char at[PATH_MAX];
+	char from[PATH_MAX];
+	struct stat there;
+	struct stat wanted;
+	int rv = find_path(s, mount->at, at, err);
+
+	if (rv == 0) {
+		rv = mount->nfs ? find_nfs(mount->from, from, err)
+				: find_path(s, mount->from, from, err);
+	}
+	if (rv != 0) {
+		return rv;
+	}
+	if (stat(from, &wanted) != 0) {
+		return pawl_err_sys(err, "%s", from);
+	}
+	if (symlink(from, at) == 0 ||
+		(stat(at, &there) == 0 && there.st_dev == wanted.st_dev &&
+			there.st_ino == wanted.st_ino)) {
+		return 0;
+	}
+	return pawl_err_set(err, PAWL_EEXIST,
+		"%s cannot be made a link to %s: %s. Remove it, or make it that yourself", at, from,
+		errno == ENOENT ? "there is no such directory" : "something else is there");
+}
+
+int shepherd_prepare(struct shepherd *s, struct pawl_err *err)
+{
+	struct remarks remarks = {0};
+	char dir[PATH_MAX];
+	int rv = read_order(s, err);
+
+	if (rv == 0) {
+		find_user(s);
+		rv = make_job_dir(s, err);
+	}
+	rv = rv == 0 ? become_user(s, err) : rv;
+	rv = rv == 0 ? job_log_open(&s->log, s->order.job_dir, err) : rv;
+	rv = rv == 0 ? submission_decode(&s->submission, s->order.submission,
+			       s->order.submission_bytes, err)
+		     : rv;
+	rv = rv == 0 ? submission_spec(&s->submission, &s->spec, &remarks, err) : rv;
+	rv = rv == 0 ? find_path(s, s->spec.workdir ? s->spec.workdir : s->submission.cwd, dir, err)
+		     : rv;
+	if (rv == 0 && chdir(dir) != 0) {
+		rv = pawl_err_sys(err, "workdir %s", dir);
+	}
+	for (uint32_t i = 0; i < s->spec.mounts_n && rv == 0; i++) {
+		rv = put_mount(s, &s->spec.mounts[i], err);
+		rv = rv == 0 ? 0 : pawl_err_prefix(err, rv, "file_mounts");
+	}
+	return rv;
+}
+
+/* ---- what processes find in their environment ---- */
+
+__attribute__((format(printf, 2, 3))) static void put(struct wire_out *set, const char *fmt, ...)
+{
+	char text[PATH_MAX + 64];
+	va_list args;
+	int len;
+
+	va_start(args, fmt);
+	len = vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	set->failed = set->failed || len < 0 || (size_t)len >= sizeof(text);
+	wire_put_raw(set, text, set->failed ? 0 : (size_t)len + 1);
+}
+
+/* Agents of one job are one a node, and all nodes are this machine. */
+static void put_runtime_dir(const struct shepherd *s, struct wire_out *set, uint32_t rank)
+{
+	char dir[PATH_MAX];
+
+	if (s->spec.elastic || rank == 0) {
+		return;
+	}
+	if ((size_t)snprintf(dir, sizeof(dir), "%s/node%u", s->order.job_dir, rank) < sizeof(dir) &&
+		(mkdir(dir, 0700) == 0 || errno == EEXIST)) {
+		put(set, "XDG_RUNTIME_DIR=%s", dir);
+	}
+}
+
+static void put_ours(const struct shepherd *s, struct wire_out *set, uint32_t rank)
+{
+	put(set, "%s=%s", RUN_VAR, s->order.run_dir);
+	put(set, "PAWL_SCHED_JOB=%llu", (unsigned long long)s->order.job);
+	put(set, "PAWL_JOB_ID=%s", s->order.task);
+	put(set, "PAWL_ATTEMPT=%u", s->order.starts);
+	put(set, "PAWL_HINTS=%s/hints.json", s->order.job_dir);
+	put(set, "HOME=%s", s->home);
+	put(set, "USER=%s", s->user);
+	put(set, "LOGNAME=%s", s->user);
+	put(set, "SHELL=%s", s->shell);
+	put_runtime_dir(s, set, rank);
+}
+
+/* An environ, to be freed, that points into set; NULL: no memory. */
+static char **make_env(const struct shepherd *s, struct wire_out *set, uint32_t rank,
+	enum vars_phase phase)
+{
+	uint32_t nodes = s->spec.elastic && phase == VARS_RUN ? 1 : order_replicas(&s->order);
+	const char **addresses = malloc(nodes * sizeof(*addresses));
+	const struct vars_place place = {.node = rank,
+		.nodes = nodes,
+		.addresses = addresses,
+		.gpus = s->spec.choices[0].accelerators,
+		.job = s->order.job,
+		.task = s->order.task,
+		.cluster = s->order.cluster,
+		.engine = "local"};
+	char **env = NULL;
+
+	if (addresses) {
+		for (uint32_t i = 0; i < nodes; i++) {
+			addresses[i] = "127.0.0.1";
+		}
+		put_ours(s, set, rank);
+		vars_put(set, &s->spec, &place, phase);
+		env = run_vars_merge((char *const *)s->submission.env, set);
+	}
+	free(addresses);
+	return env;
+}
+
+/* ---- starting ---- */
+
+static int start(struct shepherd *s, struct run_child *one, const char *path, char *const *argv,
+	enum vars_phase phase, struct pawl_err *err)
+{
+	struct wire_out set = {NULL};
+	struct run_program program = {.path = path, .argv = argv, .fds_n = 3};
+	char **env = make_env(s, &set, one->rank, phase);
+	int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	int ends[2] = {-1, -1};
+	int rv = 0;
+
+	if (!env) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for an environment");
+	} else if (null_fd < 0 || pipe2(ends, O_CLOEXEC) != 0) {
+		rv = pawl_err_sys(err, "start %s", path);
+	}
+	if (rv == 0) {
+		program.env = env;
+		program.fds[0] = null_fd;
+		program.fds[1] = program.fds[2] = ends[1];
+		rv = shepherd_listen_to(s, one, ends[0], err);
+		ends[0] = -1;
+	}
+	if (rv == 0) {
+		rv = run_spawn(&program, &one->pid, err);
+	}
+	for (int i = 0; i < 2; i++) {
+		if (ends[i] >= 0) {
+			close(ends[i]);
+		}
+	}
+	if (null_fd >= 0) {
+		close(null_fd);
+	}
+	free(env);
+	wire_out_deinit(&set);
+	s->alive += rv == 0;
+	return rv;
+}
+
+static int make_children(struct shepherd *s, uint32_t n, struct pawl_err *err)
+{
+	free(s->children);
+	s->children = calloc(n, sizeof(*s->children));
+	s->children_n = s->children ? n : 0;
+	if (!s->children) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u processes", n);
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		s->children[i] = (struct run_child){.shepherd = s,
+			.rank = i,
+			.prefixed = n > 1,
+			.output = {.fd = -1}};
+	}
+	return 0;
+}
+
+/* A command line: our words, then (from at on) the script, and what follows it. */
+struct words {
+	char **argv;  /* owned, the array alone */
+	char *script; /* owned */
+};
+
+static void drop_words(struct words *words)
+{
+	free(words->argv);
+	free(words->script);
+}
+
+/* "… bash -c SCRIPT bash WORDS…", or for a command alone "… WORDS…". */
+static int make_words(const struct shepherd *s, const char *script, char *const *first,
+	uint32_t first_n, struct words *words, struct pawl_err *err)
+{
+	const struct submission *sub = &s->submission;
+	bool plain = script == s->spec.run && sub->words_n > 0;
+	const char *shell = access("/bin/bash", X_OK) == 0 ? "/bin/bash" : "/bin/sh";
+	size_t len = strlen(script) + sizeof(PREAMBLE);
+	uint32_t n = first_n;
+
+	*words = (struct words){calloc(first_n + sub->words_n + ARGS_MAX, sizeof(char *)),
+		malloc(len)};
+	if (!words->argv || !words->script) {
+		drop_words(words);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a command line");
+	}
+	memcpy(words->argv, first, first_n * sizeof(*first));
+	if (!plain) {
+		snprintf(words->script, len, "%s%s", PREAMBLE, script);
+		words->argv[n++] = (char *)(uintptr_t)shell;
+		words->argv[n++] = (char *)(uintptr_t) "-c";
+		words->argv[n++] = words->script;
+	}
+	for (uint32_t i = 0; i < sub->words_n && plain; i++) {
+		words->argv[n++] = (char *)(uintptr_t)sub->words[i];
+	}
+	return 0;
+}
+
+/* A command's program is looked for as the user's own shell would. */
+static int find_command(const struct shepherd *s, const char *name, char path[PATH_MAX],
+	struct pawl_err *err)
+{
+	const char *dirs = "/usr/local/bin:/usr/bin:/bin";
+
+	for (uint32_t i = 0; i < s->submission.env_n; i++) {
+		if (strncmp(s->submission.env[i], "PATH=", 5) == 0) {
+			dirs = s->submission.env[i] + 5;
+		}
+	}
+	if (strchr(name, '/')) {
+		snprintf(path, PATH_MAX, "%s", name);
+		return 0;
+	}
+	while (*dirs != '\0') {
+		int len = (int)strcspn(dirs, ":");
+		struct stat st;
+
+		snprintf(path, PATH_MAX, "%.*s/%s", len, dirs, name);
+		if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0) {
+			return 0;
+		}
+		dirs += len + (dirs[len] == ':');
+	}
+	return pawl_err_set(err, PAWL_ENOENT, "%s is not in the PATH of where it was submitted",
+		name);
+}
+
+int shepherd_setup(struct shepherd *s, struct pawl_err *err)
+{
+	struct words words;
+	int rv = make_words(s, s->spec.setup, NULL, 0, &words, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	rv = make_children(s, 1, err);
+	if (rv == 0) {
+		s->children[0].rank = s->setups;
+		rv = start(s, &s->children[0], words.argv[0], words.argv, VARS_SETUP, err);
+	}
+	drop_words(&words);
+	return rv;
+}
+
+/* `pawl run` for all replicas. */
+static int run_elastic(struct shepherd *s, struct pawl_err *err)
+{
+	char range[RESTART_S];
+	char number[RESTART_S];
+	char restarts[RESTART_S];
+	char grace[RESTART_S];
+	const char *first[] = {"pawl", "run", "--elastic", range, "-n", number, "--max-restarts",
+		restarts, "--grace", grace, "--job", s->order.task, "--no-python"};
+	struct words words;
+	int rv;
+
+	snprintf(range, sizeof(range), "%u:%u", s->spec.size.least, s->spec.size.most);
+	snprintf(number, sizeof(number), "%u", order_replicas(&s->order));
+	snprintf(restarts, sizeof(restarts), "%u", s->spec.retries);
+	snprintf(grace, sizeof(grace), "%.3f", (double)s->order.grace_ns / NS_PER_S * 0.85);
+	rv = make_words(s, s->spec.run, (char *const *)first, sizeof(first) / sizeof(*first),
+		&words, err);
+	if (rv != 0) {
+		return rv;
+	}
+	rv = make_children(s, 1, err);
+	rv = rv == 0 ? start(s, &s->children[0], PROGRAM, words.argv, VARS_RUN, err) : rv;
+	drop_words(&words);
+	return rv;
+}
+
+/* `run` once a node. */
+static int run_nodes(struct shepherd *s, struct pawl_err *err)
+{
+	uint32_t nodes = order_replicas(&s->order);
+	char path[PATH_MAX];
+	struct words words;
+	int rv = make_words(s, s->spec.run, NULL, 0, &words, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	rv = find_command(s, words.argv[0], path, err);
+	rv = rv == 0 ? make_children(s, nodes, err) : rv;
+	for (uint32_t i = 0; i < nodes && rv == 0; i++) {
+		rv = start(s, &s->children[i], path, words.argv, VARS_RUN, err);
+	}
+	drop_words(&words);
+	return rv;
+}
+
+int shepherd_run(struct shepherd *s, struct pawl_err *err)
+{
+	return s->spec.elastic ? run_elastic(s, err) : run_nodes(s, err);
+}
+
+int shepherd_scale(struct shepherd *s, struct pawl_err *err)
+{
+	char number[RESTART_S];
+	char *const argv[] = {(char *)(uintptr_t) "pawl", (char *)(uintptr_t) "scale",
+		s->order.task, number, (char *)(uintptr_t) "--wait", (char *)(uintptr_t)SCALE_S,
+		NULL};
+	char var[PATH_MAX + 32];
+	char *const env[] = {var, NULL};
+	struct run_program program = {.path = PROGRAM, .argv = argv, .env = env, .fds_n = 3};
+	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int rv;
+
+	if (null_fd < 0) {
+		return pawl_err_sys(err, "start pawl scale");
+	}
+	snprintf(number, sizeof(number), "%u", s->resize_n);
+	snprintf(var, sizeof(var), "%s=%s", RUN_VAR, s->order.run_dir);
+	program.fds[0] = program.fds[1] = program.fds[2] = null_fd;
+	rv = run_spawn(&program, &s->scaler, err);
+	close(null_fd);
+	return rv;
+}

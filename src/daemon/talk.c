@@ -1,0 +1,272 @@
+/* Requests, replies, and who sends and waits: see talk.h. */
+#include "daemon/talk.h"
+
+#include "agent/proto.h"
+#include "base/err.h"
+
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define ANSWER_S 30 /* that the scheduler may take */
+
+/* ---- rows ---- */
+
+void talk_put_f64(struct wire_out *out, double x)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &x, sizeof(bits));
+	wire_put_u64(out, bits);
+}
+
+double talk_get_f64(struct wire_in *in)
+{
+	uint64_t bits = wire_get_u64(in);
+	double x;
+
+	memcpy(&x, &bits, sizeof(x));
+	return x;
+}
+
+void talk_job_put(struct wire_out *out, const struct talk_job *j)
+{
+	wire_put_u64(out, j->id);
+	wire_put_str(out, j->name);
+	wire_put_str(out, j->queue);
+	wire_put_u32(out, j->owner);
+	wire_put_str(out, j->state);
+	wire_put_str(out, j->reason);
+	wire_put_u32(out, (uint32_t)j->priority);
+	wire_put_u32(out, j->replicas);
+	wire_put_u32(out, j->least);
+	wire_put_u32(out, j->most);
+	wire_put_str(out, j->place);
+	wire_put_u64(out, (uint64_t)j->submitted_ns);
+	wire_put_u64(out, (uint64_t)j->since_ns);
+	talk_put_f64(out, j->ran_s);
+	wire_put_u32(out, j->restarts);
+	wire_put_u32(out, j->failures);
+	wire_put_u32(out, (uint32_t)j->exit_code);
+	talk_put_f64(out, j->goodput);
+	talk_put_f64(out, j->left_s);
+	wire_put_u8(out, j->over);
+}
+
+void talk_job_get(struct wire_in *in, struct talk_job *j)
+{
+	j->id = wire_get_u64(in);
+	wire_get_str(in, j->name, sizeof(j->name));
+	wire_get_str(in, j->queue, sizeof(j->queue));
+	j->owner = wire_get_u32(in);
+	wire_get_str(in, j->state, sizeof(j->state));
+	wire_get_str(in, j->reason, sizeof(j->reason));
+	j->priority = (int32_t)wire_get_u32(in);
+	j->replicas = wire_get_u32(in);
+	j->least = wire_get_u32(in);
+	j->most = wire_get_u32(in);
+	wire_get_str(in, j->place, sizeof(j->place));
+	j->submitted_ns = (int64_t)wire_get_u64(in);
+	j->since_ns = (int64_t)wire_get_u64(in);
+	j->ran_s = talk_get_f64(in);
+	j->restarts = wire_get_u32(in);
+	j->failures = wire_get_u32(in);
+	j->exit_code = (int32_t)wire_get_u32(in);
+	j->goodput = talk_get_f64(in);
+	j->left_s = talk_get_f64(in);
+	j->over = wire_get_u8(in) != 0;
+}
+
+void talk_node_put(struct wire_out *out, const struct talk_node *n)
+{
+	wire_put_str(out, n->name);
+	wire_put_str(out, n->type);
+	wire_put_u32(out, n->slots);
+	wire_put_u32(out, n->used);
+	wire_put_u8(out, n->state);
+	wire_put_u8(out, n->spot);
+	talk_put_f64(out, n->price);
+}
+
+void talk_node_get(struct wire_in *in, struct talk_node *n)
+{
+	wire_get_str(in, n->name, sizeof(n->name));
+	wire_get_str(in, n->type, sizeof(n->type));
+	n->slots = wire_get_u32(in);
+	n->used = wire_get_u32(in);
+	n->state = wire_get_u8(in);
+	n->spot = wire_get_u8(in) != 0;
+	n->price = talk_get_f64(in);
+}
+
+/* ---- where it is ---- */
+
+int talk_own_root(char root[PATH_MAX], struct pawl_err *err)
+{
+	const char *state = getenv("XDG_STATE_HOME");
+	const char *home = getenv("HOME");
+	const struct passwd *user = getpwuid(geteuid());
+	int len;
+
+	if (geteuid() == 0) {
+		len = snprintf(root, PATH_MAX, "%s", TALK_SYSTEM_ROOT);
+	} else if (state && state[0] == '/') {
+		len = snprintf(root, PATH_MAX, "%s/pawl", state);
+	} else if ((home && home[0] == '/') || user) {
+		len = snprintf(root, PATH_MAX, "%s/.local/state/pawl",
+			home && home[0] == '/' ? home : user->pw_dir);
+	} else {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"user %u has no home: say where the scheduler is with --root DIR",
+			(unsigned)geteuid());
+	}
+	return len < PATH_MAX ? 0 : pawl_err_set(err, PAWL_EINVAL, "%s: too long", root);
+}
+
+static int name_socket(const char *root, struct sockaddr_un *address, struct pawl_err *err)
+{
+	*address = (struct sockaddr_un){.sun_family = AF_UNIX};
+	return (size_t)snprintf(address->sun_path, sizeof(address->sun_path), "%s/%s", root,
+		       TALK_SOCKET) < sizeof(address->sun_path)
+		? 0
+		: pawl_err_set(err, PAWL_EINVAL,
+			  "%s: the path is too long: a socket in it may have %zu bytes", root,
+			  sizeof(address->sun_path) - 1);
+}
+
+int talk_root(const char *asked, char root[PATH_MAX], struct pawl_err *err)
+{
+	const char *said = asked ? asked : getenv(TALK_ROOT_VAR);
+	struct sockaddr_un address;
+	int rv;
+
+	if (said && said[0] != '\0') {
+		return snprintf(root, PATH_MAX, "%s", said) < PATH_MAX
+			? 0
+			: pawl_err_set(err, PAWL_EINVAL, "%s: the path is too long", said);
+	}
+	rv = talk_own_root(root, err);
+	if (rv == 0) {
+		rv = name_socket(root, &address, err);
+	}
+	if (rv == 0 && access(address.sun_path, F_OK) != 0 &&
+		access(TALK_SYSTEM_ROOT "/" TALK_SOCKET, F_OK) == 0) {
+		snprintf(root, PATH_MAX, "%s", TALK_SYSTEM_ROOT);
+	}
+	return rv;
+}
+
+/* ---- talking ---- */
+
+struct talk {
+	struct proto_conn conn;
+	struct wire_out out;
+	size_t start; /* of the frame in out */
+	uint32_t id;  /* of the last request */
+	char root[PATH_MAX];
+};
+
+int talk_open(struct talk **out, const char *root, struct pawl_err *err)
+{
+	const struct timeval wait = {.tv_sec = ANSWER_S};
+	struct sockaddr_un address;
+	struct talk *talk = calloc(1, sizeof(*talk));
+	int rv = name_socket(root, &address, err);
+
+	if (!talk || rv != 0) {
+		free(talk);
+		return rv != 0 ? rv : pawl_err_set(err, PAWL_ENOMEM, "out of memory");
+	}
+	snprintf(talk->root, sizeof(talk->root), "%s", root);
+	talk->conn.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (talk->conn.fd < 0) {
+		rv = pawl_err_sys(err, "make a socket");
+	} else if (connect(talk->conn.fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
+		rv = errno == ENOENT || errno == ECONNREFUSED
+			? pawl_err_set(err, PAWL_ENOENT,
+				  "no scheduler runs in %s: `pawl sched --root %s` starts one, "
+				  "--root or " TALK_ROOT_VAR " says where another is",
+				  root, root)
+			: pawl_err_sys(err, "the scheduler in %s", root);
+	}
+	if (rv != 0) {
+		talk_close(talk);
+		return rv;
+	}
+	setsockopt(talk->conn.fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+	setsockopt(talk->conn.fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
+	*out = talk;
+	return 0;
+}
+
+void talk_close(struct talk *talk)
+{
+	if (talk) {
+		proto_conn_close(&talk->conn);
+		wire_out_deinit(&talk->out);
+		free(talk);
+	}
+}
+
+struct wire_out *talk_begin(struct talk *talk, enum talk_type type)
+{
+	wire_out_reset(&talk->out);
+	talk->id++;
+	talk->start = proto_start(&talk->out, (enum proto_type)type, talk->id);
+	wire_put_u16(&talk->out, TALK_VERSION);
+	return &talk->out;
+}
+
+static int receive(struct talk *talk, struct proto_frame *frame, struct pawl_err *err)
+{
+	int rv;
+
+	while ((rv = proto_next(&talk->conn, frame, err)) == 0) {
+		rv = proto_fill(&talk->conn, err);
+		if (rv == 0) {
+			return pawl_err_set(err, PAWL_ETIMEDOUT,
+				"the scheduler in %s has not answered for %d s", talk->root,
+				ANSWER_S);
+		}
+		if (rv < 0) {
+			return pawl_err_prefix(err, rv, "the scheduler in %s", talk->root);
+		}
+	}
+	proto_frame_close(frame);
+	return rv < 0 ? rv : 0;
+}
+
+int talk_end(struct talk *talk, enum talk_type wanted, struct wire_in *in, struct pawl_err *err)
+{
+	struct proto_frame frame;
+	char text[PROTO_TEXT_MAX];
+	uint32_t code;
+	int rv;
+
+	proto_end(&talk->out, talk->start);
+	rv = proto_send(talk->conn.fd, &talk->out, NULL, 0, err);
+	rv = rv == 0 ? receive(talk, &frame, err) : rv;
+	if (rv != 0) {
+		return rv;
+	}
+	*in = frame.body;
+	if (frame.type == TALK_ERROR) {
+		code = wire_get_u32(in);
+		wire_get_str(in, text, sizeof(text));
+		return pawl_err_set(err, code > 0 && code < 128 ? -(int)code : PAWL_EIO, "%s",
+			text);
+	}
+	if (frame.type != wanted || frame.id != talk->id) {
+		return pawl_err_set(err, PAWL_ECORRUPT,
+			"the scheduler in %s speaks otherwise: is it another version of Pawl?",
+			talk->root);
+	}
+	return 0;
+}

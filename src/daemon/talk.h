@@ -1,0 +1,106 @@
+/*
+ * What commands and the scheduler say to each other over its Unix socket: frames as of
+ * agent/proto.h, one reply a request. Each request begins with a u16 version; a job is named by its
+ * number, or by its name: then the newest of that name is meant. docs/protocol.md has the bytes.
+ */
+#ifndef DAEMON_TALK_H
+#define DAEMON_TALK_H
+
+#include "base/wire.h"
+#include "sched/core.h"
+
+#include <limits.h>
+
+struct pawl_err;
+struct link_reply;
+
+#define TALK_VERSION   1u
+#define TALK_BODY_MAX  (4u << 20)  /* bytes of a request */
+#define TALK_REPLY_MAX (64u << 20) /* of a reply */
+#define TALK_PLACE_MAX 1024u       /* of a place in words, terminator included; cut */
+#define TALK_JOBS_MAX  100000u     /* of a list */
+
+#define TALK_SYSTEM_ROOT "/var/lib/pawl" /* of a scheduler that is root's */
+#define TALK_SOCKET      "sched.sock"    /* in its directory */
+#define TALK_ROOT_VAR    "PAWL_SCHED_ROOT"
+
+/* Bodies are listed as fields in order, after the version. */
+enum talk_type {
+	TALK_SUBMIT = 1, /* blob of submission.h */
+	TALK_LIST,       /* u8 those that are over, too; u32 at most so many */
+	TALK_SHOW,       /* str job */
+	TALK_CANCEL,     /* str job */
+	TALK_PAUSE,      /* str job */
+	TALK_RESUME,     /* str job */
+	TALK_NODES,      /* nothing */
+	TALK_DRAIN,      /* str node, u8 drained: or back again */
+	/* replies */
+	TALK_ERROR = 64, /* u32 -code, str text */
+	TALK_DONE,       /* u64 job */
+	TALK_JOBS,       /* u32 n, n jobs; u32 those that are over and were left out */
+	TALK_SHOWN, /* a job, str explanation, str directory of logs, str where it runs, f64 goodput
+		       with one replica more, f64 with one fewer */
+	TALK_NODE_ROWS, /* u32 n, n x (str name, str type, u32 slots, u32 used, u8 state, u8 spot,
+			   f64 price) */
+};
+
+/* A job, as lists have it. */
+struct talk_job {
+	uint64_t id;
+	char name[CORE_NAME_MAX];
+	char queue[CORE_NAME_MAX];
+	uint32_t owner;
+	char state[CORE_NAME_MAX];
+	char reason[CORE_NAME_MAX];
+	int32_t priority;
+	uint32_t replicas; /* that it has */
+	uint32_t least, most;
+	char place[TALK_PLACE_MAX];
+	int64_t submitted_ns; /* wall clock; 0: not known */
+	int64_t since_ns;     /* of the state, likewise */
+	double ran_s;
+	uint32_t restarts; /* changes of its replicas */
+	uint32_t failures;
+	int32_t exit_code; /* of its last end by itself */
+	double goodput;    /* samples/s; 0: not known */
+	double left_s;     /* negative: not known */
+	bool over;
+};
+
+struct talk_node {
+	char name[CORE_NAME_MAX];
+	char type[CORE_NAME_MAX]; /* "": none was given */
+	uint32_t slots;
+	uint32_t used;
+	uint8_t state; /* enum core_node_state */
+	bool spot;
+	double price;
+};
+
+void talk_job_put(struct wire_out *out, const struct talk_job *job);
+void talk_job_get(struct wire_in *in, struct talk_job *job);
+void talk_node_put(struct wire_out *out, const struct talk_node *node);
+void talk_node_get(struct wire_in *in, struct talk_node *node);
+void talk_put_f64(struct wire_out *out, double x);
+double talk_get_f64(struct wire_in *in);
+
+/* ---- the commands' end ---- */
+
+/* The scheduler's directory: asked (NULL: not said), else of PAWL_SCHED_ROOT, else this user's own
+ * if there is a socket in it, else the system's. PAWL_EINVAL: too long, or no home. */
+int talk_root(const char *asked, char root[PATH_MAX], struct pawl_err *err);
+/* This user's own: root's is the system's. */
+int talk_own_root(char root[PATH_MAX], struct pawl_err *err);
+
+struct talk;
+
+/* PAWL_ENOENT: no scheduler runs there; PAWL_EIO: it may not be talked to. */
+int talk_open(struct talk **talk, const char *root, struct pawl_err *err);
+void talk_close(struct talk *talk); /* NULL is fine */
+/* A request's body, to be filled: its version is in it. */
+struct wire_out *talk_begin(struct talk *talk, enum talk_type type);
+/* Sends it and waits for the reply, whose body is read through *in until the next talk_begin. What
+ * the scheduler refuses comes back as its code. PAWL_EPEER, PAWL_ETIMEDOUT. */
+int talk_end(struct talk *talk, enum talk_type wanted, struct wire_in *in, struct pawl_err *err);
+
+#endif

@@ -1,0 +1,136 @@
+"""A scheduler of this machine for the tests: started, killed, asked, and gone at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import program
+
+PROGRAM = program.find()
+OVER = ("done", "failed", "cancelled")
+
+
+class Cluster:
+    """One directory, and whatever schedulers run in it, one after the other."""
+
+    def __init__(self, root: Path, *options: str) -> None:
+        self.root = root
+        self.options = options
+        self.said = root.with_name(root.name + ".said")
+        self.daemon: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Returns once it answers."""
+        command = [PROGRAM, "sched", "--root", str(self.root), *self.options]
+        with self.said.open("a") as said:
+            self.daemon = subprocess.Popen(
+                command, env=program.clean_env(), stdin=subprocess.DEVNULL, stderr=said, text=True
+            )
+        program.wait_until(self._answers, "a scheduler that answers")
+
+    def _answers(self) -> bool:
+        assert self.daemon is not None and self.daemon.poll() is None, self.said.read_text()
+        return self.run("ls").returncode == 0
+
+    def kill(self, how: int = signal.SIGKILL) -> int:
+        assert self.daemon is not None
+        self.daemon.send_signal(how)
+        return self.daemon.wait(30)
+
+    def run(self, *args: str, cwd: Path | None = None, **extra: Any) -> Any:
+        """A command, to its end. extra: what subprocess.run takes."""
+        name, *rest = args
+        return subprocess.run(
+            [PROGRAM, name, "--root", str(self.root), *rest],
+            env=program.clean_env(),
+            capture_output=True,
+            text=True,
+            timeout=program.LIMIT_S,
+            check=False,
+            cwd=cwd or self.root.parent,
+            **extra,
+        )
+
+    def ask(self, *args: str) -> Any:
+        """What a command says as JSON."""
+        done = self.run(args[0], "--json", *args[1:])
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def submit(self, *words: str, options: Sequence[str] = (), **extra: Any) -> int:
+        done = self.run("submit", "--json", *options, "--", *words, **extra)
+        assert done.returncode == 0, done.stderr
+        return int(json.loads(done.stdout)["id"])
+
+    def sh(self, script: str, *options: str, **extra: Any) -> int:
+        """A job that is a line of shell."""
+        return self.submit("bash", "-c", script, options=options, **extra)
+
+    def job(self, job: int | str) -> Any:
+        return self.ask("show", str(job))
+
+    def state(self, job: int) -> str:
+        return str(self.job(job)["state"])
+
+    def await_state(self, job: int, *states: str, limit_s: float = 30) -> None:
+        program.wait_until(
+            lambda: self.state(job) in states, f"job {job} {' or '.join(states)}", limit_s
+        )
+
+    def log(self, job: int) -> str:
+        return str(self.run("logs", str(job)).stdout)
+
+    def lines(self, job: int) -> list[str]:
+        """What the job itself printed."""
+        return [line for line in self.log(job).splitlines() if not line.startswith("pawl: ")]
+
+    def processes(self) -> list[int]:
+        """Of all runs of this scheduler, those that keep them going included."""
+        mark = f"PAWL_SCHED_RUN={self.root}/runs/".encode()
+        found = []
+        for entry in os.listdir("/proc"):
+            if entry.isdigit():
+                with contextlib.suppress(OSError):
+                    environ = Path(f"/proc/{entry}/environ").read_bytes()
+                    if any(var.startswith(mark) for var in environ.split(b"\0")):
+                        found.append(int(entry))
+        return found
+
+    def close(self) -> None:
+        if self.daemon is not None and self.daemon.poll() is None:
+            self.kill()
+        end = time.monotonic() + 10
+        while (left := self.processes()) and time.monotonic() < end:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def cluster(*options: str, start: bool = True) -> Iterator[Cluster]:
+    """A scheduler in a directory of its own, whose path is short enough for sockets."""
+    folder = Path(tempfile.mkdtemp(prefix="pawl-", dir="/tmp"))
+    folder.chmod(0o755)
+    made = Cluster(folder / "s", *options)
+    try:
+        if start:
+            made.start()
+        yield made
+    finally:
+        made.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def wait(true: Callable[[], object], what: str, limit_s: float = 30) -> None:
+    program.wait_until(true, what, limit_s)

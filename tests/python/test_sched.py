@@ -1,0 +1,380 @@
+"""`pawl sched` and the commands that talk to it: jobs from submission to end on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import signal
+import sqlite3
+import stat
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import program
+from cluster import PROGRAM, Cluster, cluster, wait
+
+LOOP = "while :; do sleep 0.05; done"
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Cluster]:
+    """For tests that leave nothing behind."""
+    with cluster("--nodes", "2", "--slots", "4", "--grace", "2", "--round", "1") as made:
+        yield made
+
+
+# ---- from submission to end ----
+
+
+def test_a_command_runs_where_it_was_submitted_and_ends(shared: Cluster, tmp_path: Path) -> None:
+    began = time.monotonic()
+    job = shared.submit("sh", "-c", 'echo "$0 $1" in $(pwd)', "a b", "c;d", cwd=tmp_path)
+    shared.await_state(job, "done")
+    took = time.monotonic() - began
+    assert shared.lines(job) == [f"a b c;d in {tmp_path}"]
+    row = shared.job(job)
+    assert row["exit_code"] == 0 and row["restarts"] == 0 and row["name"] == "sh"
+    assert row["user"] == pwd.getpwuid(os.getuid()).pw_name and row["cwd"] == str(tmp_path)
+    assert took < 5  # bound of a loaded machine: see test_a_start_is_quick
+
+
+def test_a_start_is_quick(shared: Cluster) -> None:
+    """From submit to the first line of the job, beside what the shell itself takes."""
+    takes = []
+    for _ in range(3):
+        began = time.time()
+        job = shared.submit("date", "+%s.%N")
+        shared.await_state(job, "done")
+        takes.append(float(shared.lines(job)[0]) - began)
+    assert min(takes) < 0.3, takes
+
+
+def test_a_job_file_with_setup_nodes_and_variables(shared: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x").write_text("what is mounted\n")
+    (tmp_path / "job.yaml").write_text(
+        f"""
+        name: two-nodes
+        workdir: work
+        num_nodes: 2
+        envs: {{GREETING: hello, KEY: }}
+        secrets: {{TOKEN: hush}}
+        file_mounts: {{"{tmp_path}/mnt": "{tmp_path}/data"}}
+        setup: echo setup $SKYPILOT_SETUP_NODE_RANK; echo done > $PWD/prepared
+        run: |
+          cat prepared {tmp_path}/mnt/x
+          echo $GREETING $KEY $SKYPILOT_NODE_RANK of $SKYPILOT_NUM_NODES ${{#TOKEN}}
+          echo "$SKYPILOT_NODE_IPS" | wc -l
+          echo task $SKYPILOT_TASK_ID
+        """
+    )
+    args = ["submit", "--json", "--env", "KEY=k", "job.yaml"]
+    done = shared.run(*args, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    job = json.loads(done.stdout)["id"]
+    shared.await_state(job, "done", "failed")
+    lines = shared.lines(job)
+    assert shared.state(job) == "done", shared.log(job)
+    assert lines.count("setup 0") == 1  # both of its replicas are on one node, or on two
+    for rank in (0, 1):
+        ours = [line[8:] for line in lines if line.startswith(f"[node{rank}] ")]
+        assert ours[:4] == ["done", "what is mounted", f"hello k {rank} of 2 4", "2"]
+        assert ours[4].startswith("task pawl-") and ours[4].endswith(f"_two-nodes_{job}-0")
+    assert "hush" not in json.dumps(shared.job(job)) + shared.log(job)
+
+
+def test_ranks_of_an_elastic_job(shared: Cluster) -> None:
+    job = shared.sh("echo rank $RANK of $WORLD_SIZE", "--replicas", "2:2", "-n", "ranks")
+    shared.await_state(job, "done", "failed")
+    assert sorted(shared.lines(job)) == ["[rank0] rank 0 of 2", "[rank1] rank 1 of 2"]
+
+
+def test_what_fails_is_tried_again_and_then_failed(shared: Cluster) -> None:
+    job = shared.sh("echo try $PAWL_ATTEMPT; exit 3", "--retries", "1")
+    shared.await_state(job, "failed")
+    assert shared.lines(job) == ["try 0", "try 1"]
+    row = shared.job(job)
+    assert row["exit_code"] == 3 and row["failures"] == 2
+    text = shared.run("show", str(job)).stdout
+    assert "failed: it ended by itself with 3" in text
+
+
+def test_what_cannot_be_started_says_why(shared: Cluster, tmp_path: Path) -> None:
+    job = shared.submit("no-such-program-at-all")
+    shared.await_state(job, "failed")
+    assert "no-such-program-at-all is not in the PATH" in shared.log(job)
+    assert shared.job(job)["exit_code"] == 125
+    (tmp_path / "job.yaml").write_text("workdir: nowhere\nrun: 'true'\n")
+    done = shared.run("submit", "--json", "job.yaml", cwd=tmp_path)
+    job = json.loads(done.stdout)["id"]
+    shared.await_state(job, "failed")
+    assert f"workdir {tmp_path}/nowhere: No such file" in shared.log(job)
+
+
+def test_one_node_that_fails_ends_the_others(shared: Cluster) -> None:
+    script = f"[ $SKYPILOT_NODE_RANK = 1 ] && exit 7; {LOOP}"
+    job = shared.sh(script, "--num-nodes", "3")
+    shared.await_state(job, "failed")
+    assert shared.job(job)["exit_code"] == 7
+    wait(lambda: not shared.processes(), "no process is left")
+
+
+# ---- told to stop ----
+
+
+def test_what_ignores_being_told_is_killed_with_all_it_started(shared: Cluster) -> None:
+    script = f"trap '' TERM; (setsid sleep 98761 &); (env -i setsid sleep 98761 &); echo up; {LOOP}"
+    job = shared.sh(script)
+    wait(lambda: shared.lines(job) == ["up"], "the job's line")
+    assert len(shared.processes()) >= 3
+    began = time.monotonic()
+    assert shared.run("cancel", str(job)).returncode == 0
+    shared.await_state(job, "cancelled")
+    assert 1.5 < time.monotonic() - began < 10
+    assert shared.processes() == []
+    left = subprocess.run(["pgrep", "-f", "^sleep 98761$"], capture_output=True, text=True).stdout
+    assert left == ""  # those without an environment, too
+
+
+def test_pause_and_resume(shared: Cluster) -> None:
+    script = f"trap 'echo saved; exit 0' TERM; echo start $PAWL_ATTEMPT; {LOOP}"
+    job = shared.sh(script, "-n", "pausable")
+    wait(lambda: "start 0" in shared.log(job), "its first start")
+    assert shared.run("pause", "pausable").returncode == 0
+    shared.await_state(job, "paused")
+    assert "saved" in shared.lines(job)
+    assert shared.processes() == [] and shared.job(job)["replicas"] == 0
+    assert shared.run("resume", str(job)).returncode == 0
+    wait(lambda: "start 1" in shared.log(job), "its second start")
+    refused = shared.run("resume", str(job))
+    assert refused.returncode == 2 and "cannot be resumed" in refused.stderr
+    shared.run("cancel", str(job))
+    shared.await_state(job, "cancelled")
+    refused = shared.run("cancel", str(job))
+    assert refused.returncode == 2 and "is over: cancelled" in refused.stderr
+
+
+def test_a_script_waits_for_what_it_runs_when_told_to_stop(shared: Cluster, tmp_path: Path) -> None:
+    """A program in the midst of a script gets the signal, and the time to save."""
+    saver = "import signal, sys, time\n"
+    saver += "def save(*_):\n time.sleep(0.5); print('saved', flush=True); sys.exit(143)\n"
+    saver += "signal.signal(signal.SIGTERM, save)\nprint('up', flush=True)\ntime.sleep(100)\n"
+    (tmp_path / "saver.py").write_text(saver)
+    for head in ("num_nodes: 1", "replicas: 1..1"):
+        (tmp_path / "job.yaml").write_text(
+            f"name: saver\n{head}\nrun: |\n  cd .\n  python3 saver.py\n  echo not here\n"
+        )
+        done = shared.run("submit", "--json", "job.yaml", cwd=tmp_path)
+        job = json.loads(done.stdout)["id"]
+        wait(lambda job=job: "up" in shared.log(job), "the program runs")
+        shared.run("pause", str(job))
+        shared.await_state(job, "paused")
+        assert "saved" in shared.log(job) and "not here" not in shared.log(job)
+        shared.run("cancel", str(job))
+
+
+def test_a_time_limit(shared: Cluster) -> None:
+    job = shared.sh(LOOP, "--time-limit", "1s")
+    shared.await_state(job, "failed")
+    assert shared.job(job)["reason"] == "its time limit"
+
+
+# ---- who has what ----
+
+
+def test_others_shrink_while_a_job_runs() -> None:
+    """Under a policy that gives all that is free. Ranks that are no pawl.elastic start again."""
+    options = ["--nodes", "2", "--slots", "2", "--grace", "2", "--round", "1", "--policy", "fifo"]
+    with cluster(*options) as ours:
+        first = ours.sh(f"echo of $WORLD_SIZE; {LOOP}", "--replicas", "1:4", "-n", "first")
+        wait(lambda: ours.job(first)["replicas"] == 4, "all slots are its own")
+        second = ours.sh("sleep 1", "--num-nodes", "2", "-n", "second", "--priority", "5")
+        ours.await_state(second, "running", "done")
+        assert ours.job(first)["replicas"] == 2
+        wait(lambda: "of 2" in ours.log(first), "fewer ranks", 20)
+        ours.await_state(second, "done")
+        assert ours.log(first).count(" starts on ") == 1  # it was one run of it all the time
+
+
+def test_who_waits_is_told_why(shared: Cluster) -> None:
+    much = shared.sh("true", "--num-nodes", "9", "-n", "much")
+    wait(lambda: "binds: " in shared.run("show", "much").stdout, "an explanation")
+    assert "it needs 9 slots together" in shared.run("show", "much").stdout
+    shared.run("cancel", str(much))
+
+
+def test_drain(shared: Cluster) -> None:
+    assert shared.run("drain", "node0").returncode == 0
+    job = shared.sh("true")
+    shared.await_state(job, "done")
+    assert "starts on node1 (1)" in shared.log(job)
+    nodes = {node["name"]: node for node in shared.ask("top")["nodes"]}
+    assert nodes["node0"]["state"] == "drained" and nodes["node1"]["state"] == "up"
+    assert shared.run("drain", "--undo", "node0").returncode == 0
+    refused = shared.run("drain", "node9")
+    assert refused.returncode == 3 and "node9" in refused.stderr
+
+
+def test_accelerators_are_types_of_nodes(tmp_path: Path) -> None:
+    with cluster("--node", "a=1:A100", "--node", "h=1:H100:2.5") as ours:
+        for wanted, node in (("H100", "h"), ("[V100, A100]", "a")):
+            (tmp_path / "job.yaml").write_text(
+                f"resources: {{accelerators: {wanted}}}\nrun: 'true'\n"
+            )
+            done = ours.run("submit", "--json", "job.yaml", cwd=tmp_path)
+            job = json.loads(done.stdout)["id"]
+            ours.await_state(job, "done")
+            assert f"starts on {node} (1)" in ours.log(job)
+        (tmp_path / "job.yaml").write_text("resources: {accelerators: V100}\nrun: 'true'\n")
+        refused = ours.run("submit", "job.yaml", cwd=tmp_path)
+        assert refused.returncode == 2 and "no node here has V100" in refused.stderr
+
+
+# ---- looking ----
+
+
+def test_logs_follow_and_cp(shared: Cluster, tmp_path: Path) -> None:
+    job = shared.sh("for i in 1 2 3; do echo line $i; sleep 0.2; done; echo out > f", cwd=tmp_path)
+    followed = shared.run("logs", "-f", str(job))
+    assert [x for x in followed.stdout.splitlines() if x.startswith("line")] == [
+        "line 1", "line 2", "line 3",
+    ]  # fmt: skip
+    (tmp_path / "dest").mkdir()
+    assert shared.run("cp", f"{job}:f", str(tmp_path / "dest")).returncode == 0
+    assert (tmp_path / "dest" / "f").read_text() == "out\n"
+    refused = shared.run("cp", f"{job}:nothing", "x")
+    assert refused.returncode == 3 and "nothing: No such file" in refused.stderr
+    assert shared.run("cp", "7", "x").returncode == 2
+
+
+def test_a_log_fills_no_disk(shared: Cluster) -> None:
+    job = shared.sh("head -c 100000000 /dev/zero | tr '\\0' x | fold -w 100; echo the end")
+    shared.await_state(job, "done", limit_s=60)
+    files = [Path(file) for file in shared.ask("logs", str(job))["files"]]
+    assert len(files) == 4 and sum(file.stat().st_size for file in files) < 70 << 20
+    assert files[-1].read_text().splitlines()[-2].endswith("xthe end")
+
+
+def test_lists(shared: Cluster) -> None:
+    job = shared.sh("exit 4", "-n", "listed")
+    shared.await_state(job, "failed")
+    assert job not in [row["id"] for row in shared.ask("ls")]
+    rows = {row["id"]: row for row in shared.ask("ls", "-a")}
+    assert rows[job]["state"] == "failed" and rows[job]["exit_code"] == 4
+    assert shared.job("listed")["id"] == job
+    assert "failed (4)" in shared.run("ls", "-a").stdout
+    assert "slots used" in shared.run("top").stdout
+    nothing = shared.run("show", "nobody")
+    assert nothing.returncode == 3 and "there is no job nobody" in nothing.stderr
+
+
+def test_each_command_has_help() -> None:
+    commands = "sched submit ls show logs top cancel pause resume drain cp shepherd".split()
+    for command in commands:
+        done = program.run(command, "--help")
+        assert done.returncode == 0 and f"usage: pawl {command}" in done.stdout
+
+
+def test_without_a_scheduler_it_is_said_how_to_start_one(tmp_path: Path) -> None:
+    for command in (["ls"], ["show", "1"], ["submit", "--", "true"], ["top"], ["cancel", "1"]):
+        name, *rest = command
+        done = program.run(name, "--root", tmp_path, *rest)
+        assert done.returncode == 3 and "`pawl sched --root" in done.stderr
+
+
+# ---- users ----
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="two users are needed: run as root")
+def test_jobs_run_as_their_users_and_nobody_touches_anothers() -> None:
+    one, two = pwd.getpwnam("daemon"), pwd.getpwnam("bin")
+    with cluster("--nodes", "1", "--slots", "4", "--grace", "2", "--group", "users") as ours:
+        us = [{"user": u.pw_uid, "group": u.pw_gid, "extra_groups": ["users"]} for u in (one, two)]
+        job = ours.sh(f"id -un; id -Gn; umask 077; echo mine > /tmp/pawl-mine-$$; {LOOP}", **us[0])
+        wait(lambda: len(ours.lines(job)) == 2, "the job's lines")
+        assert ours.lines(job)[0] == "daemon" and ours.job(job)["user"] == "daemon"
+        for command in ("cancel", "pause", "resume"):
+            refused = ours.run(command, str(job), **us[1])
+            assert refused.returncode == 2 and "is of user daemon" in refused.stderr
+        assert ours.run("drain", "node0", **us[1]).returncode == 2
+        unread = ours.run("logs", str(job), **us[1])
+        assert unread.returncode != 0 and unread.stdout == ""
+        assert ours.run("logs", str(job), **us[0]).stdout.count("daemon") >= 1
+        assert len(json.loads(ours.run("ls", "--json", **us[1]).stdout)) == 1
+        database = stat.S_IMODE((ours.root / "sched.db").stat().st_mode)
+        assert database == 0o600  # it has secrets
+        assert ours.run("cancel", str(job), **us[0]).returncode == 0
+        ours.await_state(job, "cancelled")
+        outsider = {"user": two.pw_uid, "group": two.pw_gid, "extra_groups": []}
+        refused = ours.run("ls", **outsider)
+        assert refused.returncode == 1 and "Permission denied" in refused.stderr
+    for left in Path("/tmp").glob("pawl-mine-*"):
+        left.unlink()
+
+
+# ---- what may not be ----
+
+
+def test_a_second_scheduler_is_refused_by_name(shared: Cluster) -> None:
+    done = program.run("sched", "--root", shared.root)
+    assert done.returncode == 75 and shared.daemon is not None
+    assert f"another scheduler (pid {shared.daemon.pid} on " in done.stderr
+
+
+def test_a_newer_database_is_left_alone(tmp_path: Path) -> None:
+    with cluster() as ours:
+        ours.kill(signal.SIGTERM)
+        with contextlib.closing(sqlite3.connect(ours.root / "sched.db")) as db:
+            db.execute("PRAGMA user_version = 99")
+        done = program.run("sched", "--root", ours.root)
+        assert done.returncode == 1 and "it is a newer Pawl's" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root is needed to become another user")
+def test_a_read_only_database_is_named() -> None:
+    with cluster(start=False) as ours:
+        ours.root.mkdir()
+        user = pwd.getpwnam("daemon").pw_uid
+        os.chown(ours.root, user, -1)
+        (ours.root / "sched.db").write_bytes(b"")
+        (ours.root / "sched.db").chmod(0o444)
+        done = subprocess.run(
+            [PROGRAM, "sched", "--root", str(ours.root)],
+            user=user, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 1 and "it is read-only" in done.stderr
+
+
+def test_bad_options_and_files_are_named(shared: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("num_node: 2\nrun: x\n")
+    done = shared.run("submit", str(tmp_path / "bad.yaml"))
+    assert done.returncode == 2 and "bad.yaml:1:1: unknown key num_node" in done.stderr
+    (tmp_path / "good.yaml").write_text("run: x\n")
+    done = shared.run("submit", "--replicas", "1:2", str(tmp_path / "good.yaml"))
+    assert done.returncode == 2 and "such options are for -- COMMAND" in done.stderr
+    done = shared.run("submit", "--queue", "nowhere", "--", "true")
+    assert done.returncode == 3 and "there is no queue nowhere" in done.stderr
+    for options in (["--node", "a"], ["--node", "a=0"], ["--nodes", "2", "--node", "a=1"],
+                    ["--policy", "best"], ["--policy", "optimus"], ["--queue", "q=0"], ["--engine", "cloud"]):  # fmt: skip
+        done = program.run("sched", "--root", tmp_path / "none", *options)
+        assert done.returncode == 2, options
+
+
+def test_noise_at_the_socket_harms_nobody(shared: Cluster) -> None:
+    import random
+    import socket
+
+    for _ in range(50):
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.connect(str(shared.root / "sched.sock"))
+            size = random.choice([0, 5, 12, 40, 3000, 0xFFFFFFFF])
+            head = size.to_bytes(4, "little") + random.randbytes(2) + b"\0\0" + random.randbytes(4)
+            peer.sendall(head + random.randbytes(random.randrange(4000)))
+    assert shared.run("ls").returncode == 0

@@ -236,7 +236,7 @@ static void make_nodes(struct asked *asked)
 static int run(const struct cli_command *command, struct asked *asked)
 {
 	struct daemon_options *o = &asked->options;
-	char root[PATH_MAX];
+	static char root[PATH_MAX]; /* options point to it */
 	char own[PATH_MAX];
 	struct pawl_err err;
 	int rv = 0;

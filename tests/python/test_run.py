@@ -488,3 +488,32 @@ def test_what_the_system_refuses(tmp_path: Path, fault: str, status: int) -> Non
     assert re.search(r"^pawl", done.stderr, re.M)
     if status == 0:
         assert "[rank0] done" in done.stdout and "[rank1] done" in done.stdout
+
+
+# ---- programs that are no scripts ----
+
+
+def test_a_program_of_any_kind(tmp_path: Path) -> None:
+    line = 'echo $RANK of $WORLD_SIZE; [ "$PAWL_ATTEMPT$RANK" = 01 ] && exit 5; exit 0'
+    command = ["run", "-n", "2", "--max-restarts", "1", "--no-python", "sh", "-c", line]
+    done = program.run(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert lines_of(done.stdout, 1) == ["1 of 2"] * 2
+    missing = program.run("run", "--no-python", "no-such-program")
+    assert missing.returncode == 3 and "no-such-program is not in PATH" in missing.stderr
+    both = program.run("run", "--no-python", "-m", "pkg")
+    assert both.returncode == 2 and "not with --no-python" in both.stderr
+
+
+def test_scale_waits_until_as_many_run_as_are_wanted(tmp_path: Path) -> None:
+    command = [PROGRAM, "run", "--elastic", "1:3", "-n", "1", "--job", "waits", "--no-python"]
+    run = subprocess.Popen([*command, "sleep", "100"], env=program.clean_env(), cwd=tmp_path)
+    try:
+        program.wait_until(lambda: program.run("scale", "waits").returncode == 0, "it runs")
+        done = program.run("scale", "waits", "3", "--wait", "20", "--json")
+        assert done.returncode == 0, done.stderr
+        said = json.loads(done.stdout)
+        assert said == {"job": "waits", "ranks": 3, "wanted": 3, "least": 1, "most": 3}
+    finally:
+        run.terminate()
+        run.wait(30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -106,22 +107,23 @@ def test_what_cannot_be_is_named(tmp_path: Path, rows: list[dict[str, Any]], say
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
+    options = ("--out", tmp_path / "out", "--python", sys.executable)
     for text in ("", "{}\n", "time,step\n", json.dumps({**HEAD, "cluster": 2})):
         (tmp_path / "history").write_text(text)
-        done = program.run("report", "--cluster", tmp_path / "history", "--out", tmp_path / "out")
+        done = program.run("report", "--cluster", tmp_path / "history", *options)
         assert done.returncode == 4 and done.stderr.startswith("pawl report: ")
         assert not (tmp_path / "out").exists()
-    done = program.run("report", "--cluster", tmp_path / "none", "--out", tmp_path / "out")
+    done = program.run("report", "--cluster", tmp_path / "none", *options)
     assert done.returncode == 3
 
 
 def test_it_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / "out"
-    done = program.run(
-        "report", "--cluster", write(tmp_path / "history", *STORY), "--out", out,
-        "--beside", write(tmp_path / "other", *STORY[:8], head={"cluster": 1, "name": "<b>"}),
-    )  # fmt: skip
+    story = write(tmp_path / "history", *STORY)
+    other = write(tmp_path / "other", *STORY[:8], head={"cluster": 1, "name": "<b>"})
+    options = ("--out", out, "--beside", other, "--python", sys.executable)
+    done = program.run("report", "--cluster", story, *options)
     assert done.returncode == 0, done.stderr
     assert (out / "cluster.png").read_bytes().startswith(b"\x89PNG")
     page = (out / "report.html").read_text()
@@ -134,7 +136,7 @@ def test_it_is_drawn(tmp_path: Path) -> None:
 def test_the_simulator_keeps_what_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / "out"
-    options = ("--jobs", "20", "--report", out, "--json")
+    options = ("--jobs", "20", "--report", out, "--json", "--python", sys.executable)
     done = program.run("sim", "--policy", "pawl,fifo", *options)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
@@ -153,9 +155,8 @@ def test_the_simulator_keeps_what_is_drawn(tmp_path: Path) -> None:
 def test_rented_nodes_are_kept(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     pools = ("--pool", "firm,boot=0", "--pool", "cheap,spot,price=0.3,life=7200,boot=0")
-    done = program.run(
-        "sim", "--policy", "pawl", "--jobs", "20", *pools, "--report", tmp_path, "--json"
-    )
+    drawn = ("--report", tmp_path, "--python", sys.executable)
+    done = program.run("sim", "--policy", "pawl", "--jobs", "20", *pools, *drawn, "--json")
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)
     cluster = _cluster.read(tmp_path / "built-in-pawl.jsonl")

@@ -17,8 +17,9 @@
 
 struct pawl_err;
 
-#define SHEPHERD_EXIT_START 125 /* the code of a run that could not be started: its log says why   \
-				 */
+#define SHEPHERD_EXIT_START                                                                        \
+	125 /* the code of a run that could not be started: its log says why                       \
+	     */
 
 /* With the descriptors of order.h. Errors only if nothing was started and nobody could be told. */
 int shepherd_main(struct pawl_err *err);

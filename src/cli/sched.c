@@ -17,6 +17,7 @@
 
 #define GRACE_DEFAULT_NS (30 * NS_PER_S)
 #define GRACE_MAX_S      86400.0
+#define POLL_DEFAULT_NS  (10 * NS_PER_S)
 #define ROUND_DEFAULT_NS (30 * NS_PER_S)
 #define ROUND_MAX_S      86400.0
 #define START_NS         (3600 * NS_PER_S) /* that setup may take */
@@ -25,7 +26,22 @@
 #define BACKOFF_MAX_NS   (600 * NS_PER_S)
 #define PRICE_MAX        1e9
 
-enum option { ROOT, NODES, SLOTS, NODE, QUEUE, USER_SLOTS, POLICY, GROUP, GRACE, ROUND, ENGINE };
+enum option {
+	ROOT,
+	NODES,
+	SLOTS,
+	NODE,
+	QUEUE,
+	USER_SLOTS,
+	POLICY,
+	GROUP,
+	GRACE,
+	ROUND,
+	ENGINE,
+	POOL,
+	SBATCH,
+	POLL
+};
 
 static const struct cli_option options[] = {
 	[ROOT] = {"--root", 0, "DIR", "where it keeps what it knows (see below)"},
@@ -38,7 +54,12 @@ static const struct cli_option options[] = {
 	[GROUP] = {"--group", 0, "NAME", "users of it may submit jobs, too"},
 	[GRACE] = {"--grace", 0, "S", "seconds a job has to save when it is told to stop (30)"},
 	[ROUND] = {"--round", 0, "S", "seconds between two decisions that can wait (30)"},
-	[ENGINE] = {"--engine", 0, "NAME", "what runs the jobs: local (local)"},
+	[ENGINE] = {"--engine", 0, "NAME", "what runs the jobs: local or slurm (local)"},
+	[POOL] = {"--pool", 0, "SPEC",
+		"Slurm nodes NAME=SLOTS:MIN..MAX[:TYPE[:PRICE[:spot]]]; repeatable"},
+	[SBATCH] = {"--sbatch", 0, "NAME=OPTION",
+		"an option of sbatch for a pool's nodes; repeatable (--exclusive)"},
+	[POLL] = {"--poll", 0, "S", "seconds between two looks at Slurm's queue (10)"},
 	{NULL},
 };
 
@@ -50,6 +71,10 @@ struct asked {
 	struct core_offer nodes[DAEMON_NODES_MAX];
 	char types[SCHED_TYPES_MAX][CORE_NAME_MAX];
 	struct core_queue queues[CORE_QUEUES_MAX];
+	bool slurm; /* --engine */
+	struct core_pool core_pools[CORE_POOLS_MAX];
+	struct slurm_pool pools[CORE_POOLS_MAX];
+	const char *sbatch[CORE_POOLS_MAX][SLURM_POOL_WORDS + 1]; /* of each; NULL-terminated */
 	struct daemon_options options;
 };
 
@@ -153,6 +178,101 @@ static bool take_queue(const struct cli_command *command, const char *text, stru
 	return true;
 }
 
+/* "gpu=8:0..16:A100:2.5:spot", behind the name. */
+static bool read_pool(struct asked *asked, const char *text, struct core_pool *pool)
+{
+	char type[CORE_NAME_MAX] = "";
+	char spot[8] = "";
+	int end = 0;
+	size_t len = strlen(text);
+
+	pool->price = 1;
+	if (sscanf(text, "=%4u:%5u..%5u%n", &pool->slots, &pool->least, &pool->most, &end) != 3) {
+		return false;
+	}
+	text += end;
+	len = *text == ':' ? strcspn(text + 1, ":") : 0;
+	snprintf(type, sizeof(type), "%.*s", (int)(len < sizeof(type) ? len : 0), text + 1);
+	text += *text == ':' ? len + 1 : 0;
+	if (*text == ':') {
+		char *rest;
+
+		pool->price = strtod(text + 1, &rest);
+		text = rest;
+	}
+	if (*text == ':') {
+		snprintf(spot, sizeof(spot), "%s", text + 1);
+		text += strlen(text);
+	}
+	pool->spot = strcmp(spot, "spot") == 0;
+	pool->type = find_type(asked, type);
+	return *text == '\0' && (spot[0] == '\0' || pool->spot) && pool->slots > 0 &&
+		pool->slots <= CORE_SLOTS_MAX && pool->least <= pool->most && pool->most > 0 &&
+		pool->most <= CORE_NODES_MAX && (type[0] == '\0' || jobfile_is_name(type)) &&
+		pool->type < SCHED_TYPES_MAX && pool->price > 0 && pool->price <= PRICE_MAX;
+}
+
+static bool take_pool(const struct cli_command *command, const char *text, struct asked *asked)
+{
+	uint32_t n = asked->options.pools_n;
+	struct core_pool pool = {0};
+	const char *at = take_name(text, pool.name);
+
+	if (n == CORE_POOLS_MAX) {
+		cli_usage(command, "--pool: %u at most", CORE_POOLS_MAX);
+		return false;
+	}
+	if (!at || !read_pool(asked, at, &pool)) {
+		cli_usage(command,
+			"--pool %s: NAME=SLOTS:MIN..MAX[:TYPE[:PRICE[:spot]]], as in "
+			"gpu=8:0..16:A100:2.5",
+			text);
+		return false;
+	}
+	asked->core_pools[n] = pool;
+	asked->pools[n].pool = pool;
+	asked->options.pools_n++;
+	return true;
+}
+
+/* "gpu=--partition=gpu". */
+static bool take_sbatch(const struct cli_command *command, const char *text, struct asked *asked)
+{
+	char name[CORE_NAME_MAX];
+	const char *at = take_name(text, name);
+	uint32_t n = 0;
+
+	for (uint32_t p = 0; at && at[0] == '=' && at[1] == '-' && p < asked->options.pools_n;
+		p++) {
+		if (strcmp(asked->core_pools[p].name, name) != 0) {
+			continue;
+		}
+		while (asked->sbatch[p][n]) {
+			n++;
+		}
+		if (n < SLURM_POOL_WORDS) {
+			asked->sbatch[p][n] = at + 1;
+			asked->pools[p].args = asked->sbatch[p];
+			return true;
+		}
+	}
+	cli_usage(command,
+		"--sbatch %s: NAME=OPTION, of a --pool before it, at most %u, as in "
+		"gpu=--partition=gpu",
+		text, SLURM_POOL_WORDS);
+	return false;
+}
+
+static bool take_engine(const struct cli_command *command, const char *text, struct asked *asked)
+{
+	asked->slurm = strcmp(text, "slurm") == 0;
+	if (!asked->slurm && strcmp(text, "local") != 0) {
+		cli_usage(command, "--engine %s: there are local and slurm", text);
+		return false;
+	}
+	return true;
+}
+
 static bool take_policy(const struct cli_command *command, const char *text, struct asked *asked)
 {
 	const struct sched_named *named = sched_policy_find(text);
@@ -200,12 +320,14 @@ static bool take_option(const struct cli_command *command, int what, const char 
 	case ROUND:
 		return cli_seconds(command, "--round", value, ROUND_MAX_S,
 			&asked->options.core.round_ns);
+	case ENGINE:
+		return take_engine(command, value, asked);
+	case POOL:
+		return take_pool(command, value, asked);
+	case SBATCH:
+		return take_sbatch(command, value, asked);
 	default:
-		if (strcmp(value, "local") != 0) {
-			cli_usage(command, "--engine %s: there is local", value);
-			return false;
-		}
-		return true;
+		return cli_seconds(command, "--poll", value, ROUND_MAX_S, &asked->options.poll_ns);
 	}
 }
 
@@ -251,7 +373,13 @@ static int run(const struct cli_command *command, struct asked *asked)
 	} else {
 		rv = talk_own_root(root, &err);
 	}
-	make_nodes(asked);
+	if (asked->slurm) {
+		o->pools = asked->pools;
+		o->core.pools = asked->core_pools;
+		o->core.pools_n = o->pools_n;
+	} else {
+		make_nodes(asked);
+	}
 	if (o->core.queues_n == 0) {
 		asked->queues[o->core.queues_n++] =
 			(struct core_queue){.name = "default", .weight = 1};
@@ -268,6 +396,7 @@ static int main_sched(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
 	static struct asked asked = {.options = {.grace_ns = GRACE_DEFAULT_NS,
+					     .poll_ns = POLL_DEFAULT_NS,
 					     .core = {.round_ns = ROUND_DEFAULT_NS,
 						     .start_ns = START_NS,
 						     .again_ns = AGAIN_NS,
@@ -286,6 +415,13 @@ static int main_sched(const struct cli_command *command, int argc, char **argv)
 	}
 	if (what != CLI_END) {
 		return cli_leave(what);
+	}
+	if (asked.slurm != (asked.options.pools_n > 0)) {
+		return cli_usage(command,
+			"--engine slurm needs at least one --pool, and --pool is for it");
+	}
+	if (asked.slurm && (asked.options.nodes_n > 0 || asked.count > 0 || asked.slots > 0)) {
+		return cli_usage(command, "--node, --nodes and --slots are of this machine");
 	}
 	if (asked.options.nodes_n > 0 && (asked.count > 0 || asked.slots > 0)) {
 		return cli_usage(command,
@@ -307,6 +443,10 @@ const struct cli_command cli_sched = {
 		   "$XDG_STATE_HOME/pawl or ~/.local/state/pawl. One scheduler has it at a time. "
 		   "In it\n"
 		   "are a database, a socket, and the jobs' logs.\n"
+		   "\n"
+		   "--engine slurm: jobs run in pilots, jobs of Slurm's that it asks for; DIR must "
+		   "be\n"
+		   "one that all nodes see, and the jobs are all this user's: docs/slurm.md.\n"
 		   "\n"
 		   "Run by root, jobs run as those who submitted them; else all as this user.\n",
 	.options = options,

@@ -89,7 +89,7 @@ int daemon_take(struct daemon *d, struct core_event *event, struct store_spec *s
 	FAULT_CRASH("daemon.stored");
 	updates = core_updates(d->core, &n);
 	for (uint32_t i = 0; i < n; i++) {
-		sched_engine_do(&engine_local, d->local, d->core, d->options->core.pools,
+		sched_engine_do(d->engine, d->engine_self, d->core, d->options->core.pools,
 			&updates[i]);
 	}
 	set_wake(d);
@@ -112,15 +112,14 @@ static void on_turn(struct loop_timer *timer)
 		if (daemon_take(d, &item->event, NULL, NULL, &err) != 0 && d->failed.code == 0) {
 			log_line(LOG_WARNING, "%s", err.msg);
 		}
-		if (item->event.kind == CORE_ENDED && d->failed.code == 0) {
+		if (item->event.kind == CORE_ENDED && d->failed.code == 0 && d->local) {
 			local_settled(d->local, item->event.job, item->event.generation);
 		}
 		free(item);
 	}
 }
 
-/* What an engine says is read later, never from within a call of it. */
-static void on_posted(void *user, const struct core_event *event)
+void daemon_post(void *user, const struct core_event *event)
 {
 	struct daemon *d = user;
 	size_t runs_n = event->kind == CORE_LISTED ? event->runs_n : 0;
@@ -192,7 +191,9 @@ static void on_signal(struct loop_source *source, uint32_t events)
 		return;
 	}
 	if (info.ssi_signo == SIGCHLD) {
-		local_reap();
+		if (d->local) { /* else who started them waits for them */
+			local_reap();
+		}
 		return;
 	}
 	log_line(LOG_INFO, "SIG%s: leaving; jobs go on, and the next scheduler finds them",
@@ -347,11 +348,19 @@ static int open_engine(struct daemon *d, struct pawl_err *err)
 		.as_owner = geteuid() == 0,
 		.grace_ns = d->options->grace_ns,
 		.loop = d->loop,
-		.post = on_posted,
+		.post = daemon_post,
 		.submission = fetch_submission,
 		.user = d};
 
-	return local_open(&d->local, &options, err);
+	int rv;
+
+	if (d->options->pools) {
+		return daemon_open_slurm(d, err);
+	}
+	rv = local_open(&d->local, &options, err);
+	d->engine = &engine_local;
+	d->engine_self = d->local;
+	return rv;
 }
 
 static bool has_node(const struct daemon_options *o, const char *name)
@@ -374,14 +383,14 @@ static void begin(struct daemon *d)
 
 	ASSERT(nodes || nodes_n == 0);
 	for (uint32_t i = 0; i < nodes_n; i++) {
-		if (!has_node(d->options, nodes[i].offer.name)) {
-			on_posted(d,
+		if (d->local && !has_node(d->options, nodes[i].offer.name)) {
+			daemon_post(d,
 				&(const struct core_event){.kind = CORE_NODE_GONE,
 					.node = nodes[i].offer.name});
 		}
 	}
 	for (uint32_t i = 0; i < n; i++) {
-		sched_engine_do(&engine_local, d->local, d->core, d->options->core.pools,
+		sched_engine_do(d->engine, d->engine_self, d->core, d->options->core.pools,
 			&updates[i]);
 	}
 	set_wake(d);
@@ -404,6 +413,7 @@ static void close_all(struct daemon *d)
 {
 	daemon_hang_up(d);
 	local_close(d->local);
+	sched_slurm_close(d->slurm);
 	core_close(d->core);
 	sched_store_close(d->store);
 	while (d->first) {
@@ -437,10 +447,16 @@ int daemon_main(const struct daemon_options *options, struct pawl_err *err)
 	for (uint32_t i = 0; i < options->nodes_n; i++) {
 		slots += options->nodes[i].slots;
 	}
-	if (rv == 0) {
+	if (rv == 0 && options->pools) {
+		log_line(LOG_INFO, "scheduler in %s: %u pool%s of Slurm's, policy %s",
+			options->root, options->pools_n, options->pools_n == 1 ? "" : "s",
+			options->core.policy->name);
+	} else if (rv == 0) {
 		log_line(LOG_INFO, "scheduler in %s: %u node%s, %u slots, policy %s", options->root,
 			options->nodes_n, options->nodes_n == 1 ? "" : "s", slots,
 			options->core.policy->name);
+	}
+	if (rv == 0) {
 		begin(&d);
 		rv = loop_run(d.loop, err);
 	}

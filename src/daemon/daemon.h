@@ -14,6 +14,7 @@
 #define DAEMON_DAEMON_H
 
 #include "sched/core.h"
+#include "sched/slurm.h"
 
 #define DAEMON_NODES_MAX 256u
 
@@ -23,8 +24,11 @@ struct daemon_options {
 	const char *root;  /* directory, made if there is none */
 	const char *group; /* that may talk to it beside its own user; NULL: nobody else */
 	int64_t grace_ns;  /* of each job: from SIGTERM to SIGKILL */
-	const struct core_offer *nodes; /* of this machine */
+	const struct core_offer *nodes; /* of this machine; none with pools of Slurm's */
 	uint32_t nodes_n;
+	const struct slurm_pool *pools; /* the engine slurm runs the jobs; NULL: local does */
+	uint32_t pools_n;
+	int64_t poll_ns;                    /* between two looks at Slurm */
 	const char (*types)[CORE_NAME_MAX]; /* names of types of nodes, by number; "": none */
 	uint32_t types_n;
 	struct core_options core; /* its policy, queues, quotas, round */

@@ -27,6 +27,8 @@ struct daemon_event {
 	struct core_run runs[];
 };
 
+struct described;
+
 /* Somebody at the socket. */
 struct daemon_client {
 	struct daemon *daemon;
@@ -51,7 +53,13 @@ struct daemon {
 	struct loop *loop;
 	struct sched_store *store;
 	struct sched_core *core;
-	struct local *local;
+	const struct sched_engine *engine;
+	void *engine_self;           /* one of the two below */
+	struct local *local;         /* NULL: another engine */
+	struct sched_slurm *slurm;   /* likewise */
+	char program[PATH_MAX];      /* this one's path, for pilots */
+	char spool[PATH_MAX];        /* of the engine slurm */
+	struct described *described; /* see daemon_slurm.c */
 	int lock_fd;
 	struct loop_source listen;
 	struct loop_source signals;
@@ -76,6 +84,14 @@ int64_t daemon_now_ns(const struct daemon *daemon);
  */
 int daemon_take(struct daemon *daemon, struct core_event *event, struct store_spec *spec,
 	uint64_t *job, struct pawl_err *err);
+
+/* What an engine says is read later, never from within a call of it. */
+void daemon_post(void *user, const struct core_event *event);
+
+/* ---- daemon_slurm.c ---- */
+
+/* The engine slurm, on the daemon's pools. */
+int daemon_open_slurm(struct daemon *daemon, struct pawl_err *err);
 
 /* ---- daemon_clients.c ---- */
 

@@ -88,22 +88,23 @@ static int make_ask(const struct daemon_options *o, const struct sched_spec *spe
 	struct core_ask *ask, struct pawl_err *err)
 {
 	bool elastic = spec->elastic;
+	bool here = elastic && !o->pools; /* under one `pawl run`, which changes its size */
 	uint32_t most = spec->size.most;
 	int rv;
 
-	if (elastic && spec->size.least > RANKS_MAX) {
+	if (here && spec->size.least > RANKS_MAX) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"replicas: %u at least: a job on one machine has at most %u",
 			spec->size.least, RANKS_MAX);
 	}
 	*ask = (struct core_ask){.owner = owner,
 		.least = elastic ? spec->size.least : spec->size.most,
-		.most = elastic && most > RANKS_MAX ? RANKS_MAX : most,
+		.most = here && most > RANKS_MAX ? RANKS_MAX : most,
 		.spot_most = spec->spot.most,
 		.priority = spec->priority,
 		.pinned = !spec->preemptible,
-		.in_place = elastic,
-		.restart_s = elastic ? RESTART_FAST_S : RESTART_S,
+		.in_place = here,
+		.restart_s = here ? RESTART_FAST_S : RESTART_S,
 		/* What of an elastic job fails is started again where it is, by pawl run. */
 		.retries = elastic ? 0 : spec->retries,
 		.time_limit_ns = spec->time_limit_s * NS_PER_S,
@@ -111,7 +112,7 @@ static int make_ask(const struct daemon_options *o, const struct sched_spec *spe
 	snprintf(ask->name, sizeof(ask->name), "%s", spec->name ? spec->name : "job");
 	snprintf(ask->queue, sizeof(ask->queue), "%s", spec->queue ? spec->queue : "");
 	rv = find_types(o, spec, &ask->types, err);
-	return rv == 0 ? check_machine(o, spec, err) : rv;
+	return rv == 0 && !o->pools ? check_machine(o, spec, err) : rv;
 }
 
 /* The first thing that is wrong with a job file; its user was shown all by pawl submit. */

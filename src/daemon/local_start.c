@@ -121,19 +121,6 @@ static int listen_in(const char *dir, struct pawl_err *err)
 	return fd;
 }
 
-/* "pawl-2026-11-25-01-26-13-123456_gpt_7-0": as SkyPilot has it. */
-static void name_task(char *task, const struct core_job *job, int64_t wall_ns)
-{
-	time_t seconds = (time_t)(wall_ns / NS_PER_S);
-	struct tm tm;
-	char stamp[64];
-
-	gmtime_r(&seconds, &tm);
-	strftime(stamp, sizeof(stamp), "%Y-%m-%d-%H-%M-%S", &tm);
-	snprintf(task, ORDER_TEXT_MAX, "pawl-%s-%06lld_%s_%llu-0", stamp,
-		(long long)(wall_ns % NS_PER_S / 1000), job->ask.name, (unsigned long long)job->id);
-}
-
 static int write_order(struct local *local, const struct core_job *job, struct order *order,
 	struct pawl_err *err)
 {
@@ -148,7 +135,7 @@ static int write_order(struct local *local, const struct core_job *job, struct o
 		rv = submission_decode(&submission, bytes, len_bytes, err);
 	}
 	if (rv == 0) {
-		name_task(order->task, job, submission.wall_ns);
+		order_name_task(order->task, job, submission.wall_ns);
 		submission_deinit(&submission);
 		order->submission = bytes;
 		order->submission_bytes = (uint32_t)len_bytes;

@@ -2,11 +2,14 @@
  * once: who reads it while it is written knows. */
 #include "daemon/order.h"
 
+#include "base/clock.h"
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/fault.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ORDER_VERSION 1u
@@ -131,4 +134,16 @@ int run_state_load(int fd, struct run_state *state, struct pawl_err *err)
 	}
 	*state = found;
 	return 0;
+}
+
+void order_name_task(char task[ORDER_TEXT_MAX], const struct core_job *job, int64_t wall_ns)
+{
+	time_t seconds = (time_t)(wall_ns / NS_PER_S);
+	struct tm tm;
+	char stamp[64];
+
+	gmtime_r(&seconds, &tm);
+	strftime(stamp, sizeof(stamp), "%Y-%m-%d-%H-%M-%S", &tm);
+	snprintf(task, ORDER_TEXT_MAX, "pawl-%s-%06lld_%s_%llu-0", stamp,
+		(long long)(wall_ns % NS_PER_S / 1000), job->ask.name, (unsigned long long)job->id);
 }

@@ -53,6 +53,9 @@ struct order {
 void order_encode(struct wire_out *out, const struct order *order);
 /* PAWL_ECORRUPT. */
 int order_decode(struct order *order, const void *bytes, size_t len_bytes, struct pawl_err *err);
+/* A job's id, the same over all its starts: "pawl-2026-11-25-01-26-13-123456_gpt_7-0", as SkyPilot
+ * has it. */
+void order_name_task(char task[ORDER_TEXT_MAX], const struct core_job *job, int64_t wall_ns);
 /* Of all nodes together. */
 uint32_t order_replicas(const struct order *order);
 

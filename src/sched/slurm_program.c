@@ -29,12 +29,15 @@ __attribute__((format(printf, 2, 3))) static void put(struct wire_out *list, con
 	va_end(args);
 }
 
+/* A shell that is told to end waits for what it runs, which was told as well. */
+#define PREAMBLE "trap 'exit 143' TERM; trap : USR1\n"
+
 /* A script is one word of its shell's command line, as its user wrote it. */
 static void put_script(struct wire_out *list, const char *script)
 {
 	put(list, "/bin/bash");
 	put(list, "-c");
-	put(list, "%s", script);
+	put(list, "%s%s", PREAMBLE, script);
 }
 
 static void put_run(struct wire_out *list, const struct slurm_launch *launch)
@@ -64,7 +67,7 @@ static void put_ranks(struct wire_out *list, const struct slurm_launch *launch,
 	put(list, "-n");
 	put(list, "%u", place->gpus);
 	put(list, "--max-restarts");
-	put(list, "0"); /* the scheduler starts it again, where it is worth most then */
+	put(list, "%u", launch->spec->retries);
 	put(list, "--grace");
 	put(list, "%.3f", (double)launch->grace_ns / NS_PER_S * GRACE_PART);
 	put(list, "--job");
@@ -109,8 +112,11 @@ int slurm_program_fill(struct slurm_program *program, const struct slurm_launch 
 	const struct slurm_start *start, struct pawl_err *err)
 {
 	char *log;
+	int len = start->place->node == 0
+		? asprintf(&log, "%s/log", launch->log_directory)
+		: asprintf(&log, "%s/log.node%u", launch->log_directory, start->place->node);
 
-	if (asprintf(&log, "%s/node%u.log", launch->log_directory, start->place->node) < 0) {
+	if (len < 0) {
 		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
 	program->cwd = launch->cwd;

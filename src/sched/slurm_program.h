@@ -13,7 +13,7 @@ struct slurm_launch {
 	const char *const *env; /* "NAME=value" of the submitter's; NULL-terminated; or NULL */
 	const char *pawl;       /* path of the program on the nodes */
 	const char *cwd;        /* where it starts: absolute, on all nodes */
-	const char *log_directory; /* that all nodes see; a file a node is made in it */
+	const char *log_directory; /* that all nodes see: log, of others log.node1 … */
 	const char *task;          /* id of the job, the same over all starts */
 	const char *cluster;       /* what the scheduler calls itself */
 	const char *hints;         /* file into which it tells of itself; NULL: none */

@@ -1,10 +1,12 @@
-"""`srun pawl run` on a real Slurm, without the scheduler: requeued, it goes on where it was."""
+"""A real Slurm: `srun pawl run`, which goes on when it is requeued; and `pawl sched` on its nodes."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,3 +76,52 @@ def test_srun_pawl_run_goes_on_when_it_is_requeued(tmp_path: Path) -> None:
                            "it ends", 60)  # fmt: skip
         shown = call(env, "scontrol", "show", "job", job)
     assert "JobState=COMPLETED" in shown and "Restarts=1" in shown, printed.read_text()
+
+
+# ---- pawl sched --engine slurm ----
+
+
+def pawl(env: dict[str, str], *words: str) -> str:
+    return call(env, PROGRAM, *words)
+
+
+def jobs(env: dict[str, str]) -> dict[str, str]:
+    shown = json.loads(pawl(env, "ls", "--all", "--json"))
+    return {job["name"]: job["state"] for job in shown["jobs"]}
+
+
+def states(env: dict[str, str]) -> list[str]:
+    return call(env, "squeue", "--noheader", "--format=%T").split()
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """A scheduler's directory: a socket's path is short."""
+    with tempfile.TemporaryDirectory(prefix="pawl-", dir="/tmp") as folder:
+        yield Path(folder) / "root"
+
+
+def test_the_scheduler_runs_jobs_in_pilots(tmp_path: Path, root: Path) -> None:
+    """Asked for when there is work: one job on one node, one whose ranks are on two."""
+    options = ["--engine", "slurm", "--root", str(root), "--pool", "cpu=2:0..2", "--grace", "3"]
+    with cluster(tmp_path / "slurm", 2) as env:
+        env |= {"PAWL_SCHED_ROOT": str(root)}
+        command = [PROGRAM, "sched", *options, "--round", "1", "--poll", "0.5"]
+        log = (tmp_path / "sched.log").open("w")
+        with log, subprocess.Popen(command, env=env, stdout=log, stderr=log) as sched:
+            program.wait_until((root / "sched.sock").exists, "the scheduler listens")
+            assert states(env) == []
+            pawl(env, "submit", "-n", "one", "--", "sh", "-c", "echo on $SLURM_CONF one")
+            program.wait_until(lambda: jobs(env)["one"] == "done", "one is done", 60)
+            words = ["sh", "-c", "echo rank $RANK of $WORLD_SIZE"]
+            pawl(env, "submit", "-n", "four", "--replicas", "4:4", "--", *words)
+            program.wait_until(lambda: jobs(env)["four"] == "done", "four is done", 60)
+            assert states(env) == ["RUNNING"] * 2
+            pawl(env, "submit", "-n", "bad", "--", "sh", "-c", "exit 3")
+            program.wait_until(lambda: jobs(env)["bad"] == "failed", "bad has failed", 60)
+            sched.terminate()
+            assert sched.wait(20) == 0, (tmp_path / "sched.log").read_text()
+    assert "on /" in (root / "jobs/1/log").read_text()
+    printed = (root / "jobs/2/log").read_text() + (root / "jobs/2/log.node1").read_text()
+    for rank in range(4):
+        assert f"rank {rank} of 4" in printed

@@ -278,11 +278,11 @@ static void test_program_of_a_job_with_nodes(void **state)
 	struct slurm_program program;
 
 	fill(&program, &spec, NULL);
-	assert_string_equal(program.log, "/logs/node1.log");
+	assert_string_equal(program.log, "/logs/log.node1");
 	assert_string_equal(nth(&program.run, 1), "-c");
-	assert_string_equal(nth(&program.run, 2), spec.run);
+	assert_string_equal(strchr(nth(&program.run, 2), '\n') + 1, spec.run);
 	assert_string_equal(nth(&program.run, 3), "");
-	assert_string_equal(nth(&program.setup, 2), spec.setup);
+	assert_string_equal(strchr(nth(&program.setup, 2), '\n') + 1, spec.setup);
 	assert_true(has(&program.env, "SKYPILOT_NODE_RANK=1"));
 	assert_true(has(&program.env, "SKYPILOT_NODE_IPS=10.0.0.1\n10.0.0.2"));
 	assert_true(has(&program.env, "HOME=/home/u"));

@@ -219,8 +219,8 @@ static void world_prepare(uint64_t job, enum deed deed)
 
 /* Each first says that it runs; "saved" stands for what a job does when it is told to end. */
 static const char *const scripts[DEEDS_N] = {
-	[DEED_LASTS] = "echo $1 >>$0; trap 'echo saved $1 >>$0; exit 143' TERM\n"
-		       "setsid sh -c 'trap \"\" TERM; sleep 1000' & while :; do sleep 0.1; done",
+	[DEED_LASTS] = ("echo $1 >>$0; trap 'echo saved $1 >>$0; exit 143' TERM\n"
+			"setsid sh -c 'trap \"\" TERM; sleep 1000' & while :; do sleep 0.1; done"),
 	[DEED_GOOD] = "echo $1 >>$0; exit 0",
 	[DEED_BAD] = "echo $1 >>$0; exit 3",
 	[DEED_DEAF] = "echo $1 >>$0; trap '' TERM; while :; do sleep 0.1; done",

@@ -62,7 +62,7 @@ static const struct cli_option options[] = {
 	[POOL] = {"--pool", 0, "NAME,…",
 		"nodes that are rented, at most --nodes of all pools; may be given again"},
 	[GOOD_USE] = {"--good-use", 0, "X",
-		"nodes are rented while each replica does so much of what one alone does (0.5)"},
+		"rent nodes while a replica does X of what one alone does (0.5)"},
 	[COMPARE] = {"--compare", 0, NULL, "policies side by side, each beside the first"},
 	[REPORT] = {"--report", 0, "DIR", "draws who was on which node, and keeps what changed"},
 	[PYTHON] = {"--python", 0, "PATH", "the interpreter that has pawl and matplotlib"},

@@ -14,7 +14,7 @@
 #include "sched/slurm_parts.h"
 #include "sched/slurm_spool.h"
 
-#include <errno.h>
+#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,12 +28,15 @@
 #define LOOK_NS (250 * NS_PER_MS)
 #define BEATS   6 /* of have, in fence_ns */
 
+#define RUNTIME_MAX 40u /* bytes of the path of a directory for temporary files */
+
 struct pilot {
 	const struct slurm_pilot_options *options;
 	struct loop *loop;
 	struct loop_source signals; /* a signalfd */
 	struct loop_timer look;
 	char directory[SLURM_PATH_MAX]; /* in the spool */
+	char runtime[64];               /* of the agents here; "": there is none */
 	struct slurm_have have;         /* but for its parts */
 	struct slurm_parts parts;
 	uint64_t want;      /* number of the newest seen */
@@ -248,6 +251,29 @@ static int enter(struct pilot *p)
 	return write_have(p, clock_mono_ns());
 }
 
+/* Agents of a job are one a runtime directory: two pilots may be on one host. */
+static int make_runtime(struct pilot *p)
+{
+	const char *base = getenv("TMPDIR");
+
+	if (!base || base[0] != '/' || strlen(base) > RUNTIME_MAX) {
+		base = "/tmp"; /* a socket's path is short */
+	}
+	snprintf(p->runtime, sizeof(p->runtime), "%s/pawl-pilot-XXXXXX", base);
+	if (!mkdtemp(p->runtime)) {
+		p->runtime[0] = '\0';
+		return pawl_err_sys(p->err, "make a directory in %s", base);
+	}
+	return setenv("XDG_RUNTIME_DIR", p->runtime, 1) == 0
+		? 0
+		: pawl_err_set(p->err, PAWL_ENOMEM, "out of memory");
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+	return remove(path);
+}
+
 /* Before anything is started. SIGALRM is left as it is: it ends the process. */
 static int take_signals(struct pilot *p)
 {
@@ -279,6 +305,7 @@ int slurm_pilot_run(const struct slurm_pilot_options *options, struct pawl_err *
 	rv = learn(&p);
 	rv = rv == 0 ? loop_open(&p.loop, &own) : rv;
 	rv = rv == 0 ? take_signals(&p) : rv;
+	rv = rv == 0 ? make_runtime(&p) : rv;
 	rv = rv == 0 ? enter(&p) : rv;
 	if (rv == 0) {
 		look(&p);
@@ -287,6 +314,9 @@ int slurm_pilot_run(const struct slurm_pilot_options *options, struct pawl_err *
 	rv = rv == 0 ? p.rv : rv;
 	alarm(0);
 	slurm_parts_deinit(&p.parts); /* what lives dies with this process */
+	if (p.runtime[0] != '\0') {
+		nftw(p.runtime, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+	}
 	if (p.signals.fd >= 0) {
 		close(p.signals.fd);
 	}

@@ -87,7 +87,7 @@ def pawl(env: dict[str, str], *words: str) -> str:
 
 def jobs(env: dict[str, str]) -> dict[str, str]:
     shown = json.loads(pawl(env, "ls", "--all", "--json"))
-    return {job["name"]: job["state"] for job in shown["jobs"]}
+    return {job["name"]: job["state"] for job in shown}
 
 
 def states(env: dict[str, str]) -> list[str]:
@@ -109,17 +109,19 @@ def test_the_scheduler_runs_jobs_in_pilots(tmp_path: Path, root: Path) -> None:
         command = [PROGRAM, "sched", *options, "--round", "1", "--poll", "0.5"]
         log = (tmp_path / "sched.log").open("w")
         with log, subprocess.Popen(command, env=env, stdout=log, stderr=log) as sched:
-            program.wait_until((root / "sched.sock").exists, "the scheduler listens")
-            assert states(env) == []
-            pawl(env, "submit", "-n", "one", "--", "sh", "-c", "echo on $SLURM_CONF one")
-            program.wait_until(lambda: jobs(env)["one"] == "done", "one is done", 60)
-            words = ["sh", "-c", "echo rank $RANK of $WORLD_SIZE"]
-            pawl(env, "submit", "-n", "four", "--replicas", "4:4", "--", *words)
-            program.wait_until(lambda: jobs(env)["four"] == "done", "four is done", 60)
-            assert states(env) == ["RUNNING"] * 2
-            pawl(env, "submit", "-n", "bad", "--", "sh", "-c", "exit 3")
-            program.wait_until(lambda: jobs(env)["bad"] == "failed", "bad has failed", 60)
-            sched.terminate()
+            try:
+                program.wait_until((root / "sched.sock").exists, "the scheduler listens")
+                assert states(env) == []
+                pawl(env, "submit", "-n", "one", "--", "sh", "-c", "echo on $SLURM_CONF one")
+                program.wait_until(lambda: jobs(env)["one"] == "done", "one is done", 60)
+                words = ["sh", "-c", "echo rank $RANK of $WORLD_SIZE"]
+                pawl(env, "submit", "-n", "four", "--replicas", "4:4", "--", *words)
+                program.wait_until(lambda: jobs(env)["four"] == "done", "four is done", 60)
+                assert states(env) == ["RUNNING"] * 2
+                pawl(env, "submit", "-n", "bad", "--", "sh", "-c", "exit 3")
+                program.wait_until(lambda: jobs(env)["bad"] == "failed", "bad has failed", 60)
+            finally:
+                sched.terminate()
             assert sched.wait(20) == 0, (tmp_path / "sched.log").read_text()
     assert "on /" in (root / "jobs/1/log").read_text()
     printed = (root / "jobs/2/log").read_text() + (root / "jobs/2/log.node1").read_text()

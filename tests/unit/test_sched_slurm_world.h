@@ -363,6 +363,7 @@ static void world_open(const char *program, const char *source)
 	snprintf(sw.spool, sizeof(sw.spool), "%s/spool", sw.folder);
 	snprintf(sw.marks, sizeof(sw.marks), "%s/marks", sw.folder);
 	sw.pool.pool = (struct core_pool){.name = "pool", .slots = 4, .price = 1, .most = 4};
+	setenv("TMPDIR", sw.folder, 1); /* what a killed pilot leaves goes with the folder */
 	world_start_slurm();
 	if (loop_open(&sw.loop, &err) != 0) {
 		printf("%s\n", err.msg);
@@ -417,6 +418,7 @@ static void world_close(void)
 	suite_close();
 	loop_close(sw.loop);
 	unsetenv("SLURM_CONF");
+	unsetenv("TMPDIR");
 	fclose(sw.to);
 	while (fgets(line, sizeof(line), sw.from)) {
 		printf("%s", line);

@@ -69,7 +69,9 @@ static int name_file(char *path, size_t room, const char *dir, const char *workl
 		return pawl_err_set(err, PAWL_EINVAL, "--report %s: the path is too long", dir);
 	}
 	for (char *c = path + from; *c != '\0'; c++) {
-		*c = *c == '/' ? '-' : *c;
+		if (*c == '/') {
+			*c = '-';
+		}
 	}
 	return 0;
 }

@@ -271,26 +271,26 @@ static int reserve(struct sim *sim, struct pawl_err *err)
 /* A policy that gives what is not there is wrong, and its numbers would be. */
 static int check_grants(struct sim *sim, struct pawl_err *err)
 {
-	const char *name = sim->policy->policy->name;
-
 	for (uint32_t i = 0; i < sim->setting->nodes; i++) {
 		sim->room[i] = sim->setting->slots;
 	}
 	for (uint32_t a = 0; a < sim->active_n; a++) {
 		const struct sched_grant *grant = &sim->grants[a];
-		const char *job = sim->jobs[sim->active[a]].of->name;
 
 		if (grant->replicas > sim->told[a].most) {
 			return pawl_err_set(err, PAWL_EINVAL,
-				"policy %s at %.0f s: job %s has %u replicas: at most %u", name,
-				sim->now_s, job, grant->replicas, sim->told[a].most);
+				"policy %s at %.0f s: job %s has %u replicas: at most %u",
+				sim->policy->policy->name, sim->now_s,
+				sim->jobs[sim->active[a]].of->name, grant->replicas,
+				sim->told[a].most);
 		}
 		for (uint32_t i = 0; i < grant->replicas; i++) {
 			if (grant->nodes[i] >= sim->setting->nodes ||
 				sim->room[grant->nodes[i]]-- == 0) {
 				return pawl_err_set(err, PAWL_EINVAL,
 					"policy %s at %.0f s: job %s is on node %u, which is full",
-					name, sim->now_s, job, grant->nodes[i]);
+					sim->policy->policy->name, sim->now_s,
+					sim->jobs[sim->active[a]].of->name, grant->nodes[i]);
 			}
 		}
 	}

@@ -540,7 +540,7 @@ static int happen(struct pools *p, double *look_s)
 	if (rv != 0) {
 		return rv;
 	}
-	if (node_s <= p->now_s) {
+	if (node && node_s <= p->now_s) {
 		return node_changes(p, node);
 	}
 	if (job_s <= p->now_s) {

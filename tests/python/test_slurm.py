@@ -1,4 +1,4 @@
-"""A real Slurm: `srun pawl run`, which goes on when it is requeued; and `pawl sched` on its nodes."""
+"""A real Slurm: `srun pawl run`, which goes on when requeued; and `pawl sched` on its nodes."""
 
 from __future__ import annotations
 

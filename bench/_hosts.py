@@ -57,10 +57,10 @@ class Hosts:
     def measure_goodput(self, seconds: float = 3) -> float:
         """Bytes a second that one host sends another by TCP: iperf3's."""
         server = subprocess.Popen(
-            [*self._at(1), "iperf3", "-s", "-1", "-p", str(IPERF_PORT)], stdout=subprocess.DEVNULL
+            [*self.at(1), "iperf3", "-s", "-1", "-p", str(IPERF_PORT)], stdout=subprocess.DEVNULL
         )
         time.sleep(0.5)
-        command = [*self._at(0), "iperf3", "-c", address(1), "-p", str(IPERF_PORT), "-J"]
+        command = [*self.at(0), "iperf3", "-c", address(1), "-p", str(IPERF_PORT), "-J"]
         try:
             done = subprocess.run(
                 [*command, "-t", str(seconds)], check=True, capture_output=True, text=True
@@ -77,7 +77,7 @@ class Hosts:
         with contextlib.ExitStack() as stack:
             names = []
             for host in hosts:
-                command = [*self._at(host), pawl, "serve", "--listen", address(host)]
+                command = [*self.at(host), pawl, "serve", "--listen", address(host)]
                 server = subprocess.Popen(
                     command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
                 )
@@ -97,7 +97,7 @@ class Hosts:
             names |= {"GLOO_SOCKET_IFNAME": "eth0", "PAWL_IFNAME": "eth0", **env}
             started.append(
                 subprocess.Popen(
-                    [*self._at(host), sys.executable, script, *map(str, args)],
+                    [*self.at(host), sys.executable, script, *map(str, args)],
                     env=os.environ | names,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
@@ -127,11 +127,11 @@ class Hosts:
         settings += ["--mca", "plm_rsh_agent", str(self._agent), "--allow-run-as-root"]
         mpirun = ["mpirun", *settings, *options, "--host", ",".join(counts)]
         return run_command(
-            [*self._at(where[0]), *mpirun, "-np", str(len(where)), *map(str, command)],
+            [*self.at(where[0]), *mpirun, "-np", str(len(where)), *map(str, command)],
             limit_s=limit_s,
         )
 
-    def _at(self, host: int) -> list[str]:
+    def at(self, host: int) -> list[str]:
         return ["ip", "netns", "exec", self._names[host]]
 
 

@@ -11,18 +11,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
-BUILD = ROOT / "build" / "bench"
+from _process import BUILD, ROOT
+
 PROGRAM = "src/cli/pawl"
+RUNS = 4  # at once: each has one thread
 
 Row = dict[str, Any]
-
-
-def build(*programs: str) -> None:
-    """Programs of the C part, as meson names them."""
-    if not (BUILD / "build.ninja").exists():
-        subprocess.run(["meson", "setup", BUILD], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["ninja", "-C", BUILD, *programs], check=True, stdout=subprocess.DEVNULL)
 
 
 def find_profiles() -> Path | None:
@@ -52,12 +46,12 @@ def mean(rows: Sequence[Row], key: str) -> float:
 
 
 class Workloads:
-    """The published workloads; runs of them are begun at once, one a core."""
+    """The published workloads, and runs of them, some at once."""
 
     def __init__(self, profiles: Path, numbers: Sequence[int]) -> None:
         self._profiles = profiles
         self._numbers = numbers
-        self._pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+        self._pool = ThreadPoolExecutor(RUNS)
 
     def paths(self, folder: str = "workloads") -> list[Path]:
         return [self._profiles / folder / f"workload-{number}.csv" for number in self._numbers]

@@ -24,12 +24,12 @@ HERE = Path(__file__).parent
 LIMIT_S = 300
 MIB = 1 << 20
 
-# key, what, numbers, operations, rounds, each waited for; goals: at most so many times OpenMPI's
-# time, at least so many times as fast as Gloo
+# key, what, numbers, operations, rounds, each waited for; goal: at least so many times as fast as
+# Gloo. OpenMPI is to be no faster in any.
 CASES = [
-    ("one", "25 MiB", 25 * MIB // 4, 1, 10, True, 1.0, 3.0),
-    ("many", "25 x 1 MiB, all at once", MIB // 4, 25, 5, False, None, 4.0),
-    ("small", "1,000 x 4 KiB, each waited for", 1024, 1000, 1, True, None, 5.0),
+    ("one", "25 MiB", 25 * MIB // 4, 1, 10, True, 3.0),
+    ("many", "25 x 1 MiB, all at once", MIB // 4, 25, 5, False, 4.0),
+    ("small", "1,000 x 4 KiB, each waited for", 1024, 1000, 1, True, 5.0),
 ]
 # what torch does at the end of its import, unless told not to
 IMPORT = """import time, torch
@@ -90,7 +90,7 @@ def report_cases(report: Report, mpi: OpenMpi, ranks: int, runs: int) -> None:
     report.title(f"{ranks} ranks on one host")
     copy_s = statistics.median(copies)
     report.bound(f"copy{ranks}_ms", "copying 25 MiB, all ranks at once", copy_s * 1e3, "ms")
-    for case, (name, what, _, count, _, _, over_mpi, over_gloo) in rows:
+    for case, (name, what, _, count, _, _, over_gloo) in rows:
         key = f"{name}{ranks}"
         wall = statistics.median(r[0] for r in found["pawl"][case])
         report.note(f"{key}_ms", what, wall * 1e3, "ms", describe(found["pawl"][case], count))
@@ -100,12 +100,8 @@ def report_cases(report: Report, mpi: OpenMpi, ranks: int, runs: int) -> None:
         if mpi.here:
             beside = describe(found["OpenMPI"][case], count)
             times = ratio(found["pawl"][case], found["OpenMPI"][case])
-            if over_mpi is None:
-                report.note(f"{key}_to_openmpi", "  ours to OpenMPI's", times, "x", beside)
-            else:
-                report.at_most(
-                    f"{key}_to_openmpi", "  ours to OpenMPI's", times, over_mpi, "x", beside
-                )
+            what = "  ours to OpenMPI's"
+            report.at_most(f"{key}_to_openmpi", what, times, 1.0, "x", beside)
 
 
 def report_binding(report: Report, runs: int) -> None:

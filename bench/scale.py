@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import subprocess
 from collections import defaultdict
-from pathlib import Path
 
+from _process import build
 from _report import Report, make_parser
 
-ROOT = Path(__file__).parent.parent
-BUILD = ROOT / "build" / "bench"
 PROGRAM = "bench/scale_plans"
 GRANULE = 64  # bytes: the smallest share
 OURS = ("direct", "doubling", "halving", "tree")
@@ -37,17 +35,11 @@ LINKS = [
 Times = dict[str, tuple[bool, float, float, float]]
 
 
-def build() -> None:
-    if not (BUILD / "build.ninja").exists():
-        subprocess.run(["meson", "setup", BUILD], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["ninja", "-C", BUILD, PROGRAM], check=True, stdout=subprocess.DEVNULL)
-
-
 def run_plans(hosts_max: int) -> dict[tuple[int, int, int], Times]:
     """By link, hosts and bytes. Ways with servers are called by how many."""
     numbers = [str(number) for link in LINKS for number in link[1:]]
     done = subprocess.run(
-        [BUILD / PROGRAM, str(hosts_max), *numbers], check=True, capture_output=True, text=True
+        [build(PROGRAM), str(hosts_max), *numbers], check=True, capture_output=True, text=True
     )
     found: dict[tuple[int, int, int], Times] = defaultdict(dict)
     for line in done.stdout.splitlines():
@@ -105,7 +97,6 @@ def report_link(report: Report, link: int, found: dict[tuple[int, int, int], Tim
 
 def main() -> None:
     options = make_parser(__doc__, "256 hosts at most").parse_args()
-    build()
     report = Report("scale", 1, {"all of it": "simulated", "hosts": "one rank each"})
     found = run_plans(256 if options.quick else 4096)
     for link in range(len(LINKS)):

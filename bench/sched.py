@@ -5,19 +5,23 @@ Workloads and profiles are those that were published with Pollux (docs/sim.md sa
 from): PAWL_PROFILES names a copy. Without one, what needs them is left out. Deciding for large
 clusters is measured by bench/solve.py in full; here are the rows that it shares.
 
+What nodes cost that are rented is measured by bench/rented.py.
+
 --quick: two workloads, and Pollux with one seed at two loads.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import statistics
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from _process import build
 from _report import Report, describe_machine, make_parser
-from _simulate import PROGRAM, Row, Workloads, build, find_profiles, mean, simulate
+from _simulate import PROGRAM, Row, Workloads, find_profiles, mean
 from solve import PROGRAM as SOLVER
 from solve import run_optima, run_sizes
 
@@ -63,10 +67,6 @@ GOLDEN: dict[tuple[str, str], list[Golden]] = {
 POLLUX = (2088.77, 3322.94, 2188.49, 2720.98, 2673.70, 2446.13)
 COLUMNS = ("avg_jct_s", "makespan_s", "p99_jct_s")
 SEEDS = 3
-FIRM = "firm,least=1,boot=60"
-LIVES_H = (8, 4, 2)  # of spot nodes; the first is held to the goals
-USES = ("0.5", "0.4", "0.3", "0.2")  # likewise; the first is as usual
-HEADER = "name,time,application,num_replicas,batch_size"
 FRONT = ("0.125", "0.25", "0.5", "1", "2", "4", "8", "16")
 CLUSTERS = 1000  # small ones, of several types
 LARGE = (10000, 1, 10000)  # jobs, types, slots
@@ -199,81 +199,28 @@ def say_front(report: Report, workloads: Workloads) -> None:
 
 
 def say_walls(report: Report, workloads: Workloads) -> None:
-    """Each policy alone on the machine, workload by workload."""
-    report.title("`pawl sim`, one workload: the longest (profiles are read in it)")
+    """Each policy alone, workload by workload; the program has one thread."""
+    report.title("`pawl sim`, one workload: CPU seconds of the longest (profiles are read in it)")
     goals = {"fifo": 0.1, "tiresias": 0.1, "optimus": 0.1, "pawl": 2.0, "pollux": 60.0}
     for policy, goal in goals.items():
-        paths = workloads.paths()[: 1 if policy == "pollux" else None]
-        worst = max(time_one(workloads, policy, number) for number in range(len(paths)))
-        beside = "workload 1" if policy == "pollux" else ""
-        report.at_most(f"wall_{policy}_s", policy, worst, goal, "s", beside)
+        count = 1 if policy == "pollux" else len(workloads.paths())
+        cpu, wall = max(time_one(workloads, policy, number) for number in range(count))
+        beside = f"{wall:.2f} s by the clock{', workload 1' * (policy == 'pollux')}"
+        report.at_most(f"wall_{policy}_s", policy, cpu, goal, "s", beside)
 
 
-def time_one(workloads: Workloads, policy: str, number: int) -> float:
-    begun = time.perf_counter()
+def time_one(workloads: Workloads, policy: str, number: int) -> tuple[float, float]:
+    """CPU and wall seconds."""
+    before, begun = os.times(), time.perf_counter()
     workloads.run_one(policy, number)
-    return time.perf_counter() - begun
-
-
-def say_rented(report: Report, workloads: Workloads) -> None:
-    """Bounds, boot times and the nodes' life are the same with and without spot nodes."""
-    report.title("Spot nodes at 0.30 of the price, beside on-demand ones alone (1 to 16 nodes)")
-    firm = workloads.run("pawl", "workloads", "--pool", FIRM)
-    for hours in LIVES_H:
-        spot = f"spot,spot,price=0.3,boot=60,notice=120,gap=600,life={hours * 3600}"
-        both = workloads.run("pawl", "workloads", "--pool", FIRM, "--pool", spot)
-        cost = mean(both, "cost") / mean(firm, "cost")
-        longer = mean(both, "avg_jct_s") / mean(firm, "avg_jct_s")
-        what = f"taken away after {hours} h on average: cost"
-        beside = f"{mean(both, 'reclaims'):.0f} taken away a workload, "
-        beside += f"{100 * mean(both, 'spot_share'):.0f} % of hours on spot"
-        after = f"{mean(both, 'avg_jct_s'):.0f} s, {mean(firm, 'avg_jct_s'):.0f} s"
-        if hours == LIVES_H[0]:
-            report.at_most("spot_cost", what, cost, 0.36, "x", beside)
-            report.at_most("spot_average", "  average completion", longer, 1.10, "x", after)
-        else:
-            report.note(f"spot_cost_{hours}", what, cost, "x", beside)
-            report.note(f"spot_average_{hours}", "  average completion", longer, "x", after)
-
-
-def say_scaled(report: Report, profiles: Path) -> None:
-    """One job of ImageNet alone; by how much each replica is to be made use of."""
-    report.title("An ImageNet job, nodes rented as it makes use of them, beside 16 all the time")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "imagenet.csv"
-        path.write_text(f"{HEADER}\nimagenet-0,0,imagenet,64,12800\n")
-        known = ("--profiles", profiles, "--policy", "pawl", path, "--pool")
-        (all_nodes,) = simulate(*known, "firm,least=16,boot=60")
-        for use in USES:
-            (row,) = simulate(*known, FIRM, "--good-use", use)
-            cheaper = (1 - row["cost"] / all_nodes["cost"]) * 100
-            longer = (row["makespan_s"] / all_nodes["makespan_s"] - 1) * 100
-            beside = f"{row['cost']:.0f} node hours, {all_nodes['cost']:.0f}"
-            after = f"{row['makespan_s']:.0f} s, {all_nodes['makespan_s']:.0f} s"
-            what = f"--good-use {use}: cheaper by"
-            if use == USES[0]:
-                report.at_least("scaled_cheaper", what, cheaper, 25, "%", beside)
-                report.at_most("scaled_longer", "  and longer by", longer, 6, "%", after)
-            else:
-                report.note(f"scaled_cheaper_{use}", what, cheaper, "%", beside)
-                report.note(f"scaled_longer_{use}", "  and longer by", longer, "%", after)
-
-
-def say_types(report: Report, workloads: Workloads) -> None:
-    """Not held to anything: there are no published profiles of other devices."""
-    report.title("Nodes of two types in one optimum: 8 as measured, 8 twice as fast")
-    firm = ("--pool", "slow,least=8,most=8", "--pool")
-    rows = {
-        speed: workloads.run("pawl", "workloads", *firm, f"fast,least=8,most=8,speed={speed}")
-        for speed in ("1.001", "2")
-    }
-    ratio = mean(rows["2"], "avg_jct_s") / mean(rows["1.001"], "avg_jct_s")
-    report.note("types", "average completion, to 16 as measured", ratio, "x")
+    after, wall = os.times(), time.perf_counter() - begun
+    cpu = after.children_user + after.children_system
+    return cpu - before.children_user - before.children_system, wall
 
 
 def say_deciding(report: Report, quick: bool) -> None:
-    report.title("Deciding, on one core (bench/solve.py has more sizes)")
-    found = run_sizes(LARGE[2])
+    report.title("Deciding: time of one core (bench/solve.py has more sizes)")
+    found = run_sizes(1 << 30)
     median, longest, gap = found["solve"][LARGE]
     beside = f"longest {longest:.1f} ms"
     what = f"{LARGE[0]:,} jobs, {LARGE[2]:,} slots"
@@ -282,9 +229,12 @@ def say_deciding(report: Report, quick: bool) -> None:
     median, longest, gap, first = found["round"][LARGE]
     beside = f"longest {longest:.1f} ms, gap {gap * 100:.2g} %, the first one {first:.0f} ms"
     report.note("round_ms", "  a whole round, goodput and placing", median, "ms", beside)
-    small = found["solve"][2500, 1, 2500][0]
-    ratio = found["solve"][LARGE][0] / small / (4 * 13.29 / 11.29)
-    report.at_most("growth", "  time's growth from 2,500, to n log n's", ratio, 1.0, "x")
+    sizes = [(n, 1, n) for n in (5000, 10000, 20000, 40000)]
+    each = [found["solve"][size][0] / (size[0] * math.log(size[0])) for size in sizes]
+    beside = ", ".join(f"{found['solve'][size][0]:.2f}" for size in sizes) + " ms"
+    report.at_most(
+        "growth", "  growth from 5,000 to 40,000, to n log n's", each[-1] / each[0], 1, "x", beside
+    )
     clusters = CLUSTERS // 10 if quick else CLUSTERS
     equal, inside = run_optima(clusters)
     beside = f"{equal} equal, {inside - equal} inside the gap, {clusters - inside} neither"
@@ -313,9 +263,6 @@ def say_published(report: Report, profiles: Path, quick: bool) -> None:
     say_in_place(report, workloads, ours["1.0"])
     say_wrong(report, workloads, ours["1.0"])
     say_front(report, workloads)
-    say_rented(report, workloads)
-    say_scaled(report, profiles)
-    say_types(report, workloads)
     rows = {load: [run.result() for run in runs] for load, runs in pollux.items()}
     say_pollux(report, rows["1.0"])
     for load, folder in folders.items():
@@ -328,7 +275,8 @@ def say_published(report: Report, profiles: Path, quick: bool) -> None:
 
 def main() -> None:
     options = make_parser(__doc__, "two workloads, one seed, two loads").parse_args()
-    build(PROGRAM, SOLVER)
+    build(PROGRAM)
+    build(SOLVER)
     profiles = find_profiles()
     report = Report("sched", SEEDS, describe_machine())
     say_deciding(report, options.quick)

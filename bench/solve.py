@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Dividing slots among jobs, on one core: how long it takes, and how far it may be from the least
-cost. Jobs are made up (bench/solve_bench.c). First the solver alone, which is given what each
+"""Dividing slots among jobs: the time of one core that it takes, and how far it may be from the
+least cost. Jobs are made up (bench/solve_bench.c). First the solver alone, which is given what each
 choice costs; then whole rounds of the policy pawl, with goodput and placing, when it remembers most
 of what jobs told and when it remembers nothing.
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import subprocess
 
+from _process import build
 from _report import Report, make_parser
-from _simulate import BUILD, build
 
 PROGRAM = "bench/solve_bench"
 GAP = 0.1  # percent, at most
@@ -28,7 +28,7 @@ def run_sizes(slots_max: int) -> dict[str, dict[Size, list[float]]]:
     """By what, then by jobs, types and slots: milliseconds, the median and the longest; relative
     gap; of rounds also the milliseconds of the first one."""
     done = subprocess.run(
-        [BUILD / PROGRAM, str(slots_max)], check=True, capture_output=True, text=True
+        [build(PROGRAM), str(slots_max)], check=True, capture_output=True, text=True
     )
     found: dict[str, dict[Size, list[float]]] = {"solve": {}, "round": {}}
     for line in done.stdout.splitlines():
@@ -41,7 +41,7 @@ def run_optima(clusters: int) -> tuple[int, int]:
     """Of so many small random clusters: those whose optimum was found, and those where what was
     found is as good, or inside the gap that was proven; by trying all there is."""
     done = subprocess.run(
-        [BUILD / PROGRAM, "optima", str(clusters)], check=True, capture_output=True, text=True
+        [build(PROGRAM), "optima", str(clusters)], check=True, capture_output=True, text=True
     )
     equal, inside = done.stdout.split()
     return int(equal), int(inside)
@@ -49,7 +49,6 @@ def run_optima(clusters: int) -> tuple[int, int]:
 
 def main() -> None:
     options = make_parser(__doc__, "clusters of 10,000 slots at most").parse_args()
-    build(PROGRAM)
     report = Report("solve", 21, {"choices": "a job's 19 on each type, and to wait"})
     found = run_sizes(QUICK if options.quick else 1 << 30)
     for name, sizes in found.items():

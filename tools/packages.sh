@@ -12,7 +12,7 @@ packages=(
 	libfabric-dev libfabric1 # headers; the library is loaded when PAWL_TRANSPORT asks for it
 	python3-dev python3-venv
 	xfsprogs iproute2 # tests: files that can share bytes, hosts that are network namespaces
-	slurmctld slurmd slurm-client munge # tests: a real Slurm, which they start themselves
+	slurmctld slurmd slurm-client munge # tests: a real Slurm; they start its daemons themselves
 )
 if [[ ${1:-} == --bench ]]; then
 	packages+=(openmpi-bin libopenmpi-dev iperf3) # peers that are measured beside us

@@ -55,6 +55,7 @@ PURE = {
     "src/adapt/goodput.c",
     "src/adapt/interval.c",
     "src/adapt/noise.c",
+    "src/coll/card.c",
     "src/coll/cost.c",
     "src/coll/exec.c",
     "src/coll/fold.c",

@@ -3,7 +3,8 @@
 From the two files that the agent keeps in the root (docs/format.md), it draws what saving cost and
 what it was worth: stalls, throughput, sizes and levels over time, the work that each failure cost,
 and the interval between saves that would have cost least; from the one that an elastic job keeps
-there, its batch, noise scale, goodput and ranks over time. ``pawl report`` is the same.
+there, its batch, noise scale, goodput and ranks over time. ``pawl report`` is the same. With
+``--cluster`` it draws the history of a cluster: who was on which node.
 
 The page is one file without outside resources; the pictures in it are SVG. Needs matplotlib.
 """
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pawl import _core, _drawing, _history, _training, _training_report
+from pawl import _cluster_report, _core, _drawing, _history, _training, _training_report
 from pawl._drawing import EXIT_FAILURE, percent, size_text, span, time_text
 from pawl._history import Failure, History
 from pawl._training_report import Told
@@ -32,6 +33,7 @@ CONFIDENCE: Final = 0.95
 PRIOR_FAILURES: Final = 1.0
 PRIOR_S: Final = 86400.0
 EXIT_NOTHING: Final = 3  # docs/exit-codes.md
+EXIT_DAMAGED: Final = 4  # likewise
 
 
 @dataclass(frozen=True)
@@ -434,10 +436,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="ROOT",
         help="another run of elastic training, drawn beside it; may be given again",
     )
+    parser.add_argument(
+        "--cluster", action="store_true", help="ROOT is the history of a cluster, as are others"
+    )
     options = parser.parse_args(argv)
+    write = _cluster_report.write_report if options.cluster else write_report
     try:
         beside = [place.resolve() for place in options.beside]
-        facts = write_report(options.root.resolve(), options.out, beside)
+        facts = write(options.root.resolve(), options.out, beside)
+    except ValueError as reason:
+        print(f"pawl report: {reason}", file=sys.stderr)
+        return EXIT_DAMAGED
     except FileNotFoundError as reason:
         print(f"pawl report: {reason}", file=sys.stderr)
         return EXIT_NOTHING

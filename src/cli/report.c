@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum option { OUT, BESIDE, PYTHON };
+enum option { OUT, BESIDE, CLUSTER, PYTHON };
 
 /* Runs that are drawn beside another one: more than a picture can tell apart. */
 #define BESIDE_MAX 16
@@ -15,6 +15,8 @@ enum option { OUT, BESIDE, PYTHON };
 static const struct cli_option options[] = {
 	[OUT] = {"--out", 'o', "DIR", "where report.html and the pictures go; made if missing"},
 	[BESIDE] = {"--beside", 0, "ROOT", "another run, drawn beside it; may be given again"},
+	[CLUSTER] = {"--cluster", 0, NULL,
+		"ROOT is the history of a cluster: who was on which node"},
 	[PYTHON] = {"--python", 0, "PATH", "the interpreter that has pawl and matplotlib"},
 	{NULL},
 };
@@ -26,6 +28,7 @@ struct line {
 	const char *python;             /* --python; NULL: as pawl run finds it */
 	const char *beside[BESIDE_MAX]; /* --beside */
 	int beside_n;
+	bool cluster; /* --cluster */
 };
 
 static int read_line(struct cli_reader *reader, struct line *line)
@@ -44,6 +47,8 @@ static int read_line(struct cli_reader *reader, struct line *line)
 					reader->value, BESIDE_MAX);
 			}
 			line->beside[line->beside_n++] = reader->value;
+		} else if (what == CLUSTER) {
+			line->cluster = true;
 		} else if (what == PYTHON) {
 			line->python = reader->value;
 		} else if (line->root != NULL) {
@@ -62,10 +67,13 @@ static int read_line(struct cli_reader *reader, struct line *line)
 /* Returns only if the interpreter can't be run. */
 static void become(const char *python, const struct line *line)
 {
-	const char *words[6 + 2 * BESIDE_MAX + 2] = {python, "-m", "pawl.report", "--out",
+	const char *words[7 + 2 * BESIDE_MAX + 2] = {python, "-m", "pawl.report", "--out",
 		line->out};
 	int n = 5;
 
+	if (line->cluster) {
+		words[n++] = "--cluster";
+	}
 	for (int i = 0; i < line->beside_n; i++) {
 		words[n++] = "--beside";
 		words[n++] = line->beside[i];
@@ -104,7 +112,10 @@ const struct cli_command cli_report = {
 		"throughput, size and level over time, the work lost at each failure, and the\n"
 		"interval between saves that would have cost least; and training.png, of an "
 		"elastic\n"
-		"job: batch, noise scale, goodput and ranks over time. Needs matplotlib.\n",
+		"job: batch, noise scale, goodput and ranks over time. Needs matplotlib.\n"
+		"\n"
+		"--cluster draws what pawl sim --report DIR keeps, DIR/*.jsonl: cluster.png and\n"
+		"report.html, nodes over time coloured by job, and how many jobs run and wait.\n",
 	.options = options,
 	.main = main_report,
 };

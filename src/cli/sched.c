@@ -56,7 +56,7 @@ static const struct cli_option options[] = {
 	[ROUND] = {"--round", 0, "S", "seconds between two decisions that can wait (30)"},
 	[ENGINE] = {"--engine", 0, "NAME", "what runs the jobs: local or slurm (local)"},
 	[POOL] = {"--pool", 0, "SPEC",
-		"Slurm nodes NAME=SLOTS:MIN..MAX[:TYPE[:PRICE[:spot]]]; repeatable"},
+		"of Slurm NAME=SLOTS:MIN..MAX[:TYPE[:PRICE[:spot]]]; repeatable"},
 	[SBATCH] = {"--sbatch", 0, "NAME=OPTION",
 		"an option of sbatch for a pool's nodes; repeatable (--exclusive)"},
 	[POLL] = {"--poll", 0, "S", "seconds between two looks at Slurm's queue (10)"},
@@ -184,7 +184,7 @@ static bool read_pool(struct asked *asked, const char *text, struct core_pool *p
 	char type[CORE_NAME_MAX] = "";
 	char spot[8] = "";
 	int end = 0;
-	size_t len = strlen(text);
+	size_t len;
 
 	pool->price = 1;
 	if (sscanf(text, "=%4u:%5u..%5u%n", &pool->slots, &pool->least, &pool->most, &end) != 3) {
@@ -358,7 +358,7 @@ static void make_nodes(struct asked *asked)
 static int run(const struct cli_command *command, struct asked *asked)
 {
 	struct daemon_options *o = &asked->options;
-	char root[PATH_MAX];
+	static char root[PATH_MAX]; /* options point to it */
 	char own[PATH_MAX];
 	struct pawl_err err;
 	int rv = 0;

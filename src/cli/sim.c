@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define NODES_MAX  100000u
 #define SLOTS_MAX  1024u
@@ -37,6 +38,8 @@ enum option {
 	POOL,
 	GOOD_USE,
 	COMPARE,
+	REPORT,
+	PYTHON,
 	JSON
 };
 
@@ -53,14 +56,16 @@ static const struct cli_option options[] = {
 	[JOBS] = {"--jobs", 0, "N", "of the built-in trace (160)"},
 	[SEED] = {"--seed", 0, "N", "of the built-in trace, and of policies (1)"},
 	[FAIRNESS] = {"--fairness", 0, "X",
-		"how much it counts, to pawl, that nobody has little, up to 16 (1)"},
+		"what it counts, to pawl, that nobody has little, up to 16 (1)"},
 	[HINT_ERROR] = {"--hint-error", 0, "T,F",
-		"throughput is told wrong by up to the share T, noise by the factor F"},
+		"throughput is told wrong by a share of T, noise by a factor of F"},
 	[POOL] = {"--pool", 0, "NAME,…",
-		"nodes that are rented, at most --nodes of all pools; may be given again"},
+		"nodes that are rented, at most --nodes of all pools; repeatable"},
 	[GOOD_USE] = {"--good-use", 0, "X",
-		"nodes are rented while each replica does so much of what one alone does (0.5)"},
+		"rent nodes while a replica does X of what one alone does (0.5)"},
 	[COMPARE] = {"--compare", 0, NULL, "policies side by side, each beside the first"},
+	[REPORT] = {"--report", 0, "DIR", "draws who was on which node, and keeps what changed"},
+	[PYTHON] = {"--python", 0, "PATH", "the interpreter that has pawl and matplotlib"},
 	[JSON] = {"--json", 0, NULL, "one JSON document"},
 	{NULL},
 };
@@ -73,10 +78,13 @@ struct asked {
 	uint64_t jobs;                        /* of that */
 	struct sim_pools pools;               /* of nodes that are rented */
 	bool compare, json;                   /* see above */
+	const char *report;                   /* directory; NULL: none */
+	const char *python;                   /* for it; NULL: as pawl run finds it */
 };
 
-/* Where a run is, for whoever waits. */
+/* Where a run is, for whoever waits; and where it is kept. */
 struct said {
+	struct sim_history *history; /* NULL: nowhere */
 	const char *workload, *policy;
 	uint32_t jobs;   /* of the workload */
 	int64_t last_ns; /* when something was said last, or it began */
@@ -245,6 +253,12 @@ static bool read_option(const struct cli_command *command, int what, const char 
 	case COMPARE:
 		asked->compare = true;
 		return true;
+	case REPORT:
+		asked->report = value;
+		return true;
+	case PYTHON:
+		asked->python = value;
+		return true;
 	default:
 		asked->json = true;
 		return true;
@@ -313,32 +327,78 @@ static void say(void *user, double now_s, uint32_t done)
 	}
 }
 
-static int simulate(struct sim_table *table, struct sched_setting *setting, struct pawl_err *err)
+static void keep(void *user, const struct sched_note *note)
+{
+	struct said *said = user;
+
+	sim_history_note(said->history, note);
+}
+
+static int simulate_one(struct sim_table *table, uint32_t i, struct sched_setting *setting,
+	struct pawl_err *err)
+{
+	const struct sched_workload *workload = &table->workloads[i / table->policies_n];
+	const struct sched_named *policy = table->policies[i % table->policies_n];
+	struct said *said = setting->user;
+	struct sched_outcome outcome = {0};
+	int rv;
+
+	said->workload = workload->name;
+	said->policy = policy->policy->name;
+	said->jobs = workload->n;
+	rv = sched_sim_run(&outcome, policy, workload, setting, err);
+	table->metrics[i] = outcome.metrics;
+	sched_outcome_deinit(&outcome);
+	return rv ? pawl_err_prefix(err, rv, "%s", workload->name) : 0;
+}
+
+/* The same, and keeps what changes. */
+static int simulate_kept(struct sim_table *table, uint32_t i, struct sched_setting *setting,
+	const char *dir, char path[PATH_MAX], struct pawl_err *err)
+{
+	struct said *said = setting->user;
+	struct pawl_err of_close;
+	int rv = sim_history_open(&said->history, path, PATH_MAX, dir,
+		table->workloads[i / table->policies_n].name,
+		table->policies[i % table->policies_n]->policy->name, err);
+	int closed;
+
+	if (rv != 0) {
+		return rv;
+	}
+	setting->note = keep;
+	rv = simulate_one(table, i, setting, err);
+	closed = sim_history_close(said->history, path, &of_close);
+	if (rv == 0 && closed != 0) {
+		*err = of_close;
+		rv = closed;
+	}
+	return rv;
+}
+
+/* paths: of what is kept, if a report is asked for. */
+static int simulate(struct sim_table *table, const struct sched_setting *of,
+	const struct asked *asked, char paths[][PATH_MAX], struct pawl_err *err)
 {
 	struct said said = {.last_ns = clock_mono_ns()};
+	struct sched_setting setting = *of;
+	uint32_t n = table->workloads_n * table->policies_n;
 	int rv = 0;
 
-	table->metrics = calloc(table->workloads_n * table->policies_n, sizeof(*table->metrics));
+	if (asked->report && n > SIM_HISTORIES_MAX) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"--report: %u runs: at most %u are in one picture", n, SIM_HISTORIES_MAX);
+	}
+	table->metrics = calloc(n, sizeof(*table->metrics));
 	if (table->metrics == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
-	setting->clock_ns = clock_mono_ns;
-	setting->say = say;
-	setting->user = &said;
-	for (uint32_t i = 0; i < table->workloads_n * table->policies_n && rv == 0; i++) {
-		const struct sched_workload *workload = &table->workloads[i / table->policies_n];
-		const struct sched_named *policy = table->policies[i % table->policies_n];
-		struct sched_outcome outcome = {0};
-
-		said.workload = workload->name;
-		said.policy = policy->policy->name;
-		said.jobs = workload->n;
-		rv = sched_sim_run(&outcome, policy, workload, setting, err);
-		table->metrics[i] = outcome.metrics;
-		sched_outcome_deinit(&outcome);
-		if (rv != 0) {
-			pawl_err_prefix(err, rv, "%s", workload->name);
-		}
+	setting.clock_ns = clock_mono_ns;
+	setting.say = say;
+	setting.user = &said;
+	for (uint32_t i = 0; i < n && rv == 0; i++) {
+		rv = asked->report ? simulate_kept(table, i, &setting, asked->report, paths[i], err)
+				   : simulate_one(table, i, &setting, err);
 	}
 	return rv;
 }
@@ -363,6 +423,7 @@ static int main_sim(const struct cli_command *command, int argc, char **argv)
 		.seed = 1};
 	static struct sim_table table;
 	static struct asked asked = {.jobs = MODEL_JOBS};
+	static char paths[SIM_HISTORIES_MAX][PATH_MAX];
 	struct sched_apps apps = {0};
 	struct pawl_err err;
 	int what;
@@ -376,14 +437,26 @@ static int main_sim(const struct cli_command *command, int argc, char **argv)
 			return CLI_USAGE;
 		}
 	}
+	if (asked.pools.n > 0 && setting.interference > 0) {
+		return cli_usage(command, "--interference does not count with --pool");
+	}
 	setting.pools = asked.pools.pools;
 	setting.pools_n = asked.pools.n;
 	if (table.policies_n == 0) {
 		add_all(&table, setting.pools_n > 0);
 	}
 	rv = load(&table, &apps, &asked, setting.seed, &err);
-	rv = rv ? rv : simulate(&table, &setting, &err);
+	rv = rv ? rv : simulate(&table, &setting, &asked, paths, &err);
 	rv = rv ? cli_fail(command, &err) : print(&table, &setting, &asked);
+	if (rv == CLI_OK && asked.report) {
+		fflush(stdout);
+		if (asked.json) {
+			dup2(STDERR_FILENO, STDOUT_FILENO); /* what is said of the picture */
+		}
+		sim_history_draw(paths, table.workloads_n * table.policies_n, asked.report,
+			asked.python, &err);
+		rv = cli_fail(command, &err);
+	}
 	free(table.metrics);
 	for (uint32_t w = 0; w < table.workloads_n; w++) {
 		sched_workload_deinit(&table.workloads[w]);

@@ -4,6 +4,8 @@
 
 #include "sched/sim.h"
 
+#include <limits.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define SIM_POLICIES_MAX  16u
@@ -28,6 +30,22 @@ struct cli_command;
 
 /* Adds one, of NAME,KEY=VALUE,…; false: it was said what is wrong. */
 bool sim_pool_read(const struct cli_command *command, const char *text, struct sim_pools *pools);
+
+/* A file of what changes in a run: docs/format.md. */
+struct sim_history;
+#define SIM_HISTORIES_MAX 8u /* in one picture */
+
+/* Makes DIR, if it is not there, and in it a file for the run, whose path is filled. *out is the
+ * caller's, to be closed. */
+int sim_history_open(struct sim_history **out, char *path, size_t room, const char *dir,
+	const char *workload, const char *policy, struct pawl_err *err);
+void sim_history_note(struct sim_history *history, const struct sched_note *note);
+/* Closes it in any case. PAWL_EIO: not all is written. */
+int sim_history_close(struct sim_history *history, const char *path, struct pawl_err *err);
+/* Becomes python -m pawl.report, which draws them into DIR. named: the interpreter; NULL: as pawl
+ * run finds it. Returns only if it cannot. */
+int sim_history_draw(char paths[][PATH_MAX], uint32_t n, const char *dir, const char *named,
+	struct pawl_err *err);
 
 const struct sched_metrics *sim_metrics(const struct sim_table *table, uint32_t workload,
 	uint32_t policy);

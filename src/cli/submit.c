@@ -247,7 +247,7 @@ static void name_job(const struct asked *asked, const struct sched_spec *spec,
 			from = asked->words[i];
 		}
 	}
-	submit_name(job->name_room, strcmp(from, "-") == 0 ? "job" : from);
+	submit_name(job->name_room, !from || strcmp(from, "-") == 0 ? "job" : from);
 	job->name = spec->name ? NULL : job->name_room;
 }
 

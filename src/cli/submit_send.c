@@ -55,7 +55,7 @@ void submit_name(char name[SPEC_NAME_MAX], const char *path)
 		bool good = isalnum((unsigned char)base[i]) || (n > 0 && strchr("._-", base[i]));
 
 		if (good || n > 0) {
-			name[n++] = good ? base[i] : '-';
+			name[n++] = (char)(good ? base[i] : '-');
 		}
 	}
 	name[n] = '\0';

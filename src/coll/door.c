@@ -7,7 +7,9 @@
 #include "base/fault.h"
 #include "coll/dial.h"
 #include "coll/tcp.h"
+#include "coll/topo.h"
 
+#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -31,6 +33,50 @@ struct pawl_door {
 	uint32_t waiters_n;                  /* of them */
 	uint32_t knocked;                    /* who have */
 };
+
+/* ---- bytes ---- */
+
+void door_encode_knock(uint8_t *bytes, uint64_t key)
+{
+	const uint64_t words[2] = {htole64(KNOCK_MAGIC), htole64(key)};
+
+	memcpy(bytes, words, sizeof(words));
+}
+
+bool door_check_knock(const uint8_t *bytes, uint64_t key)
+{
+	uint8_t right[KNOCK_BYTES];
+
+	door_encode_knock(right, key);
+	return memcmp(bytes, right, KNOCK_BYTES) == 0;
+}
+
+void door_encode(uint8_t *bytes, const struct door_says *says)
+{
+	const uint32_t words[4] = {htole32(says->word), htole32(says->rank), htole32(says->ranks),
+		0};
+
+	memcpy(bytes, words, sizeof(words));
+}
+
+int door_decode(const uint8_t *bytes, enum door_word word, struct door_says *says,
+	struct pawl_err *err)
+{
+	uint32_t words[4];
+
+	memcpy(words, bytes, sizeof(words));
+	*says = (struct door_says){le32toh(words[0]), le32toh(words[1]), le32toh(words[2])};
+	if (says->word != (uint32_t)word) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"says what is not expected: is it another version of Pawl?");
+	}
+	return word != DOOR_INVITE || (says->ranks <= COLL_RANKS_MAX && says->rank < says->ranks)
+		? 0
+		: pawl_err_set(err, PAWL_EINVAL, "invites as rank %u of %u", says->rank,
+			  says->ranks);
+}
+
+/* ---- opening and closing ---- */
 
 int pawl_door_open(struct pawl_door **out, const char *toward, char *name, struct pawl_err *err)
 {
@@ -117,14 +163,13 @@ static void let_in(struct pawl_door *door, int64_t now_ns)
 /* What has come of a knock. False: it is none, or comes too slowly. */
 static bool hear(const struct pawl_door *door, struct waiter *w, int64_t now_ns)
 {
-	const uint64_t right[2] = {htole64(KNOCK_MAGIC), htole64(door->key)};
 	ssize_t n = recv(w->fd, w->knock + w->got, KNOCK_BYTES - w->got, 0);
 
 	w->got += n > 0 ? (size_t)n : 0;
 	if (w->got < KNOCK_BYTES) {
 		return n != 0 && now_ns - w->since_ns < KNOCK_NS;
 	}
-	return memcmp(w->knock, right, KNOCK_BYTES) == 0;
+	return door_check_knock(w->knock, door->key);
 }
 
 /* Who has knocked says nothing until it is asked. */

@@ -11,7 +11,7 @@
 
 #include "pawl/coll.h"
 
-#include <endian.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define KNOCK_MAGIC  0x31726f6f64776170ULL /* "pawdoor1" */
@@ -32,20 +32,14 @@ struct door_says {
 	uint32_t rank, ranks; /* the newcomer's; all */
 };
 
-static inline void door_encode(uint8_t *bytes, const struct door_says *says)
-{
-	uint32_t words[4] = {htole32(says->word), htole32(says->rank), htole32(says->ranks), 0};
-
-	__builtin_memcpy(bytes, words, sizeof(words));
-}
-
-static inline void door_decode(const uint8_t *bytes, struct door_says *says)
-{
-	uint32_t words[4];
-
-	__builtin_memcpy(words, bytes, sizeof(words));
-	*says = (struct door_says){le32toh(words[0]), le32toh(words[1]), le32toh(words[2])};
-}
+/* A knock: KNOCK_BYTES. */
+void door_encode_knock(uint8_t *bytes, uint64_t key);
+bool door_check_knock(const uint8_t *bytes, uint64_t key);
+/* DOOR_HEAD bytes. */
+void door_encode(uint8_t *bytes, const struct door_says *says);
+/* PAWL_EINVAL: it is another word than is expected, or invites as a rank that cannot be. */
+int door_decode(const uint8_t *bytes, enum door_word word, struct door_says *says,
+	struct pawl_err *err);
 
 /* The first n of them become ranks from first on; cards: PAWL_CARD_MAX bytes each, empty of those
  * that do not answer. */

@@ -250,23 +250,19 @@ static int hear(const struct newcomer *n, enum door_word word, struct door_says 
 	int64_t end_ns, struct pawl_err *err)
 {
 	uint8_t head[DOOR_HEAD];
+	int rv;
 
 	if (!dial_receive(n->fd, head, sizeof(head), end_ns)) {
 		return lose_door(n, err);
 	}
-	door_decode(head, says);
-	return says->word == (uint32_t)word
-		? 0
-		: pawl_err_set(err, PAWL_EINVAL,
-			  "collectives: the door at %s says what is not expected: is it another "
-			  "version of Pawl?",
-			  n->name);
+	rv = door_decode(head, word, says, err);
+	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "collectives: the door at %s", n->name);
 }
 
 static int knock(struct newcomer *n, int64_t end_ns, struct pawl_err *err)
 {
 	struct addrinfo *at = NULL;
-	uint64_t words[2] = {htole64(KNOCK_MAGIC)};
+	uint8_t bytes[KNOCK_BYTES];
 	uint64_t key;
 
 	if (coll_tcp_parse(n->name, &at, &key) != 0 ||
@@ -275,10 +271,10 @@ static int knock(struct newcomer *n, int64_t end_ns, struct pawl_err *err)
 		return pawl_err_set(err, PAWL_EINVAL,
 			"collectives: \"%.60s\" is no door: ADDRESS:PORT:KEY", n->name);
 	}
-	words[1] = htole64(key);
+	door_encode_knock(bytes, key);
 	n->fd = dial_connect(at, end_ns);
 	freeaddrinfo(at);
-	return n->fd >= 0 && dial_send(n->fd, words, sizeof(words), end_ns) ? 0 : lose_door(n, err);
+	return n->fd >= 0 && dial_send(n->fd, bytes, sizeof(bytes), end_ns) ? 0 : lose_door(n, err);
 }
 
 /* Invited, our card given, and all cards read. */
@@ -292,10 +288,6 @@ static int exchange(struct newcomer *n, char **cards, int64_t end_ns, struct paw
 		return rv;
 	}
 	n->invited = true;
-	if (says.ranks > COLL_RANKS_MAX || says.rank >= says.ranks) {
-		return pawl_err_set(err, PAWL_EINVAL, "collectives: invited as rank %u of %u",
-			says.rank, says.ranks);
-	}
 	rv = pawl_group_open(&n->next, says.rank, says.ranks, n->toward, card, err);
 	if (!dial_send(n->fd, card, sizeof(card), end_ns) && rv == 0) {
 		rv = lose_door(n, err);

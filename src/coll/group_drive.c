@@ -433,30 +433,52 @@ static bool fail_left(struct pawl_group *group, const struct pawl_work *work)
 	return false;
 }
 
-/* The first rank that a collective still waits for, and whether it has begun it. */
+/* Whether a peer, by its last sign of life, had not begun that collective. */
+static bool is_behind(const struct pawl_group *group, uint32_t peer, uint64_t number)
+{
+	size_t len;
+	const uint8_t *does = coll_talk_does(&group->talk, peer, &len);
+	bool behind = does != NULL;
+
+	for (size_t at = 0; at + GROUP_SAID_BYTES <= len && behind; at += GROUP_SAID_BYTES) {
+		uint64_t said = group_head_number(does + at);
+
+		behind = said < number || said == UINT64_MAX;
+	}
+	return behind;
+}
+
+/* A rank that a collective still waits for, and whether that has begun it: one that we wait for and
+ * that has not, else any that has not, since others wait for it, else one that we wait for. */
 static uint32_t find_late(const struct pawl_group *group, struct pawl_work *work, bool *begun)
 {
 	const struct group_slot *slot = is_message(&work->call) ? NULL : priv_of(work)->slot;
 	uint32_t late = PAWL_ANY_RANK;
+	uint32_t behind = PAWL_ANY_RANK;
 
-	*begun = true;
-	for (uint32_t p = 0; slot && p < group->peers && *begun; p++) {
+	*begun = false;
+	for (uint32_t p = 0; slot && p < group->peers; p++) {
 		if (slot->heads[p].comes && slot->heads[p].got < GROUP_HEAD_BYTES) {
-			*begun = false;
-			late = p;
-		} else if (late == PAWL_ANY_RANK && coll_exec_expects(&slot->exec, p)) {
+			return p;
+		}
+		if (behind == PAWL_ANY_RANK && p < group->ranks && p != group->rank &&
+			is_behind(group, p, work->number)) {
+			behind = p;
+		}
+		if (late == PAWL_ANY_RANK && coll_exec_expects(&slot->exec, p)) {
 			late = p;
 		}
 	}
-	return late;
+	*begun = behind == PAWL_ANY_RANK;
+	return *begun ? late : behind;
 }
 
 static void fail_late(struct pawl_group *group, struct pawl_work *work)
 {
 	char name[PEER_TEXT];
 	char why[128];
-	int n = snprintf(why, sizeof(why), "not done after %.1f s",
-		(double)work->call.timeout_ns / NS_PER_S);
+	int n = snprintf(why, sizeof(why), "not done after %.1f s at rank %u",
+		(double)work->call.timeout_ns / NS_PER_S, priv_of(work)->caller);
 	bool begun;
 	uint32_t late = find_late(group, work, &begun);
 

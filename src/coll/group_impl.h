@@ -8,6 +8,7 @@
 #define COLL_GROUP_IMPL_H
 
 #include "base/clock.h"
+#include "coll/card.h"
 #include "coll/cost.h"
 #include "coll/exec.h"
 #include "coll/group.h"
@@ -74,9 +75,6 @@ struct group_work {
 /* Room for the name of a peer: "server 4294967295". */
 #define PEER_TEXT 24u
 
-/* Bytes of a host's name, terminator included. */
-#define PLACE_TEXT 64u
-
 struct group_heads;
 struct group_trace;
 
@@ -100,7 +98,7 @@ struct pawl_group {
 	struct group_heads *heads;  /* owned; of a server only */
 	bool *gone;                 /* owned; of each peer: it took no part any more */
 	char *toward;               /* owned; as it was opened; NULL: nowhere */
-	char (*places)[PLACE_TEXT]; /* owned; of each rank its host's name; NULL: all have one */
+	char (*places)[CARD_PLACE]; /* owned; of each rank its host's name; NULL: all have one */
 	/* of one that another was shrunk to */
 	struct pawl_group *base; /* the first of them, whose streams are used to agree; or NULL */
 	uint32_t *base_rank;     /* owned; of each rank, there */

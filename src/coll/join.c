@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/heartbeat.h"
+#include "coll/card.h"
 #include "coll/fabric.h"
 #include "coll/group_impl.h"
 #include "coll/group_trace.h"
@@ -27,11 +28,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CARD_KIND "pawl-2" /* the version of cards, and of all that is said afterwards */
-#define HOST_MAX  96u      /* bytes of a host's name, terminator included */
-#define NET_NAME  96u      /* bytes of a name in the network, of either transport */
-
-_Static_assert(COLL_TCP_NAME <= NET_NAME && COLL_FABRIC_NAME <= NET_NAME, "no room for a name");
+_Static_assert(COLL_TCP_NAME <= CARD_NET && COLL_FABRIC_NAME <= CARD_NET, "no room for a name");
+_Static_assert(COLL_SHM_NAME <= CARD_SHM, "no room for a name");
 
 /* "3f0c…:4026531836:4026531840" */
 static int name_host(char *host, struct pawl_err *err)
@@ -50,7 +48,7 @@ static int name_host(char *host, struct pawl_err *err)
 		return pawl_err_sys(err, "collectives: find out which host this is");
 	}
 	boot[strcspn(boot, "\n")] = '\0';
-	snprintf(host, HOST_MAX, "%s:%llu:%llu", boot, (unsigned long long)pid_ns.st_ino,
+	snprintf(host, CARD_HOST, "%s:%llu:%llu", boot, (unsigned long long)pid_ns.st_ino,
 		(unsigned long long)net_ns.st_ino);
 	return 0;
 }
@@ -58,10 +56,10 @@ static int name_host(char *host, struct pawl_err *err)
 /* As people call it. */
 static void name_place(char *place)
 {
-	if (gethostname(place, PLACE_TEXT) != 0 || place[0] == '\0') {
-		snprintf(place, PLACE_TEXT, "?");
+	if (gethostname(place, CARD_PLACE) != 0 || place[0] == '\0') {
+		snprintf(place, CARD_PLACE, "?");
 	}
-	place[PLACE_TEXT - 1] = '\0';
+	place[CARD_PLACE - 1] = '\0';
 	for (char *c = place; *c != '\0'; c++) {
 		*c = *c > ' ' && *c <= '~' ? *c : '?';
 	}
@@ -165,7 +163,7 @@ static int open_network(struct pawl_group *group, const char *toward, char *name
 	int rv;
 
 	if (!toward || group->ranks == 1) {
-		snprintf(name, NET_NAME, "-");
+		snprintf(name, CARD_NET, "-");
 		return 0;
 	}
 	rv = address_find(toward, address, err);
@@ -181,10 +179,7 @@ int group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t 
 	const char *toward, char *card, struct pawl_err *err)
 {
 	struct pawl_group *group = NULL;
-	char host[HOST_MAX];
-	char place[PLACE_TEXT];
-	char shm[COLL_SHM_NAME];
-	char net[NET_NAME];
+	struct coll_card ours;
 	int rv;
 
 	if (rank >= ranks || ranks > COLL_RANKS_MAX) {
@@ -203,21 +198,21 @@ int group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, uint32_t 
 		rv = read_transport(group, err);
 	}
 	if (rv == 0) {
-		rv = name_host(host, err);
+		rv = name_host(ours.host, err);
 	}
 	if (rv == 0) {
-		rv = coll_shm_open(&group->shm, rank, ranks, shm, err);
+		rv = coll_shm_open(&group->shm, rank, ranks, ours.shm, err);
 	}
 	if (rv == 0) {
-		rv = open_network(group, toward, net, err);
+		rv = open_network(group, toward, ours.net, err);
 	}
 	if (rv != 0) {
 		pawl_group_close(group);
 		return rv;
 	}
-	name_place(place);
-	snprintf(card, PAWL_CARD_MAX, "%s %s %s %s %08" PRIx32 " %s", CARD_KIND, host, shm, net,
-		digest_settings(group), place);
+	name_place(ours.place);
+	ours.settings = digest_settings(group);
+	coll_card_encode(card, &ours);
 	*out = group;
 	return 0;
 }
@@ -233,10 +228,7 @@ int pawl_group_open(struct pawl_group **out, uint32_t rank, uint32_t ranks, cons
 
 /* What cards say. */
 struct cards {
-	struct card {
-		char host[HOST_MAX], shm[COLL_SHM_NAME], net[NET_NAME], place[PLACE_TEXT];
-		uint32_t settings;    /* digest */
-	} * at;                       /* owned */
+	struct coll_card *at;         /* owned */
 	uint32_t *where;              /* owned; of each rank's host, its least rank */
 	const char **shm, **net;      /* owned; names of peers that are reached so; else NULL */
 	bool *local;                  /* owned; of each peer: on our host */
@@ -270,29 +262,13 @@ static int make_cards(struct cards *cards, const struct pawl_group *group, struc
 		: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", ranks);
 }
 
-static int read_card(const char *text, uint32_t rank, struct card *card, struct pawl_err *err)
-{
-	char kind[16];
-
-	if (strlen(text) >= PAWL_CARD_MAX ||
-		sscanf(text, "%15s %95s %63s %95s %8" SCNx32 " %63s", kind, card->host, card->shm,
-			card->net, &card->settings, card->place) != 6 ||
-		strcmp(kind, CARD_KIND) != 0) {
-		return pawl_err_set(err, PAWL_EINVAL,
-			"collectives: rank %u says that it is at \"%.60s\": is it another version "
-			"of Pawl?",
-			rank, text);
-	}
-	return 0;
-}
-
 static int read_cards(struct cards *cards, const struct pawl_group *group, const char *const *texts,
 	struct pawl_err *err)
 {
 	int rv = make_cards(cards, group, err);
 
 	for (uint32_t r = 0; r < group->ranks && rv == 0; r++) {
-		rv = read_card(texts[r], r, &cards->at[r], err);
+		rv = coll_card_decode(texts[r], r, &cards->at[r], err);
 		if (rv == 0 && cards->at[r].settings != digest_settings(group)) {
 			rv = pawl_err_set(err, PAWL_EINVAL,
 				"collectives: ranks %u and %u have other servers, another link, "
@@ -331,7 +307,7 @@ static int keep_places(struct pawl_group *group, const struct cards *cards, stru
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", group->ranks);
 	}
 	for (uint32_t r = 0; r < group->ranks; r++) {
-		memcpy(group->places[r], cards->at[r].place, PLACE_TEXT);
+		memcpy(group->places[r], cards->at[r].place, CARD_PLACE);
 	}
 	return 0;
 }

@@ -39,4 +39,14 @@ static inline struct tcp_link *tcp_link(struct tcp *tcp, uint32_t peer, uint32_t
 	return &tcp->links[peer * COLL_STREAMS + stream];
 }
 
+/* ---- greetings ---- */
+
+#define TCP_HELLO_BYTES 32u /* of a greeting, and of its answer */
+
+/* nonce: of the name of whom it is for. */
+void tcp_write_hello(uint8_t *hello, uint32_t from, uint32_t to, uint32_t stream, uint64_t nonce);
+/* The link of ours that a greeting is for: of a rank with a lower number, which has a name, and not
+ * there yet. NULL: of none. */
+struct tcp_link *tcp_read_hello(struct tcp *tcp, const char *const *names, const uint8_t *hello);
+
 #endif

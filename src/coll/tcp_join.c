@@ -29,7 +29,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define HELLO_BYTES 32u                   /* of a greeting, and of its answer */
 #define HELLO_MAGIC 0x3170637470776170ULL /* "pawptcp1" */
 #define STRANGERS   64u                   /* who connected and has not greeted, beside ranks */
 #define GUEST_NS    (5 * NS_PER_S)        /* for that */
@@ -43,10 +42,10 @@
 
 /* Connected, and not known yet. */
 struct guest {
-	int fd;                     /* -1: the place is free */
-	int64_t since_ns;           /* when */
-	uint8_t hello[HELLO_BYTES]; /* so far */
-	size_t got;                 /* of it */
+	int fd;                         /* -1: the place is free */
+	int64_t since_ns;               /* when */
+	uint8_t hello[TCP_HELLO_BYTES]; /* so far */
+	size_t got;                     /* of it */
 };
 
 struct joining {
@@ -200,8 +199,7 @@ int coll_tcp_open(struct coll_port **out, uint32_t rank, uint32_t ranks, const c
 
 /* ---- greetings ---- */
 
-/* nonce: of the name of whom it is for. */
-static void write_hello(uint8_t *hello, uint32_t from, uint32_t to, uint32_t stream, uint64_t nonce)
+void tcp_write_hello(uint8_t *hello, uint32_t from, uint32_t to, uint32_t stream, uint64_t nonce)
 {
 	uint64_t words[2] = {htole64(HELLO_MAGIC), htole64(nonce)};
 	uint32_t numbers[4] = {htole32(from), htole32(to), htole32(stream), 0};
@@ -210,10 +208,8 @@ static void write_hello(uint8_t *hello, uint32_t from, uint32_t to, uint32_t str
 	memcpy(hello + sizeof(words), numbers, sizeof(numbers));
 }
 
-/* The link that a greeting is for, or NULL. */
-static struct tcp_link *read_hello(struct joining *j, const uint8_t *hello)
+struct tcp_link *tcp_read_hello(struct tcp *tcp, const char *const *names, const uint8_t *hello)
 {
-	struct tcp *tcp = j->tcp;
 	uint64_t words[2];
 	uint32_t numbers[4];
 	uint32_t from;
@@ -224,7 +220,7 @@ static struct tcp_link *read_hello(struct joining *j, const uint8_t *hello)
 	from = le32toh(numbers[0]);
 	stream = le32toh(numbers[2]);
 	if (le64toh(words[0]) != HELLO_MAGIC || le64toh(words[1]) != tcp->nonce ||
-		le32toh(numbers[1]) != tcp->rank || from >= tcp->rank || !j->names[from] ||
+		le32toh(numbers[1]) != tcp->rank || from >= tcp->rank || !names[from] ||
 		stream >= COLL_STREAMS || tcp_link(tcp, from, stream)->fd >= 0) {
 		return NULL;
 	}
@@ -277,8 +273,8 @@ static void take_guests(struct joining *j)
 static int hear_guest(struct joining *j, struct guest *guest)
 {
 	struct tcp_link *link;
-	uint8_t answer[HELLO_BYTES];
-	ssize_t n = recv(guest->fd, guest->hello + guest->got, HELLO_BYTES - guest->got, 0);
+	uint8_t answer[TCP_HELLO_BYTES];
+	ssize_t n = recv(guest->fd, guest->hello + guest->got, TCP_HELLO_BYTES - guest->got, 0);
 
 	if (n <= 0) {
 		if (n == 0 || errno != EAGAIN) {
@@ -287,17 +283,17 @@ static int hear_guest(struct joining *j, struct guest *guest)
 		return 0;
 	}
 	guest->got += (size_t)n;
-	if (guest->got < HELLO_BYTES) {
+	if (guest->got < TCP_HELLO_BYTES) {
 		return 0;
 	}
-	link = read_hello(j, guest->hello);
+	link = tcp_read_hello(j->tcp, j->names, guest->hello);
 	if (!link) {
 		forget_guest(guest);
 		return 0;
 	}
-	write_hello(answer, j->tcp->rank, (uint32_t)((link - j->tcp->links) / COLL_STREAMS),
+	tcp_write_hello(answer, j->tcp->rank, (uint32_t)((link - j->tcp->links) / COLL_STREAMS),
 		(uint32_t)((link - j->tcp->links) % COLL_STREAMS), j->tcp->nonce);
-	if (send(guest->fd, answer, HELLO_BYTES, MSG_NOSIGNAL) != (ssize_t)HELLO_BYTES) {
+	if (send(guest->fd, answer, TCP_HELLO_BYTES, MSG_NOSIGNAL) != (ssize_t)TCP_HELLO_BYTES) {
 		forget_guest(guest);
 		return 0;
 	}
@@ -331,13 +327,14 @@ static int begin_connect(struct joining *j, uint32_t peer, const struct addrinfo
 static int greet(struct joining *j, uint32_t peer, uint32_t stream, struct pawl_err *err)
 {
 	struct tcp_link *link = tcp_link(j->tcp, peer, stream);
-	uint8_t hello[HELLO_BYTES];
+	uint8_t hello[TCP_HELLO_BYTES];
 	int sys = 0;
 	socklen_t len = sizeof(sys);
 
 	getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &sys, &len);
-	write_hello(hello, j->tcp->rank, peer, stream, j->nonces[peer]);
-	if (sys == 0 && send(link->fd, hello, HELLO_BYTES, MSG_NOSIGNAL) != (ssize_t)HELLO_BYTES) {
+	tcp_write_hello(hello, j->tcp->rank, peer, stream, j->nonces[peer]);
+	if (sys == 0 &&
+		send(link->fd, hello, TCP_HELLO_BYTES, MSG_NOSIGNAL) != (ssize_t)TCP_HELLO_BYTES) {
 		sys = errno;
 	}
 	link->out = true; /* greeted */
@@ -350,22 +347,22 @@ static int greet(struct joining *j, uint32_t peer, uint32_t stream, struct pawl_
 static int hear_answer(struct joining *j, uint32_t peer, uint32_t stream, struct pawl_err *err)
 {
 	struct tcp_link *link = tcp_link(j->tcp, peer, stream);
-	uint8_t answer[HELLO_BYTES];
-	uint8_t expected[HELLO_BYTES];
-	ssize_t n = recv(link->fd, answer, HELLO_BYTES, MSG_PEEK);
+	uint8_t answer[TCP_HELLO_BYTES];
+	uint8_t expected[TCP_HELLO_BYTES];
+	ssize_t n = recv(link->fd, answer, TCP_HELLO_BYTES, MSG_PEEK);
 
 	if (n < 0 && errno == EAGAIN) {
 		return 0;
 	}
-	if (n > 0 && n < (ssize_t)HELLO_BYTES) {
+	if (n > 0 && n < (ssize_t)TCP_HELLO_BYTES) {
 		return 0;
 	}
-	write_hello(expected, peer, j->tcp->rank, stream, j->nonces[peer]);
-	if (n != (ssize_t)HELLO_BYTES || memcmp(answer, expected, HELLO_BYTES) != 0) {
+	tcp_write_hello(expected, peer, j->tcp->rank, stream, j->nonces[peer]);
+	if (n != (ssize_t)TCP_HELLO_BYTES || memcmp(answer, expected, TCP_HELLO_BYTES) != 0) {
 		return pawl_err_set(err, PAWL_EPEER,
 			"collectives: what answers at %s is not rank %u", j->names[peer], peer);
 	}
-	(void)!recv(link->fd, answer, HELLO_BYTES, 0);
+	(void)!recv(link->fd, answer, TCP_HELLO_BYTES, 0);
 	return link_up(j, link, link->fd) == 0
 		? 0
 		: pawl_err_sys(err, "collectives: join rank %u", peer);

@@ -2,6 +2,7 @@
  * daemon_requests.c. */
 #include "daemon/daemon_impl.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -380,6 +381,7 @@ static void begin(struct daemon *d)
 	uint32_t n;
 	const struct core_update *updates = core_updates(d->core, &n);
 
+	ASSERT(nodes || nodes_n == 0);
 	for (uint32_t i = 0; i < nodes_n; i++) {
 		if (d->local && !has_node(d->options, nodes[i].offer.name)) {
 			daemon_post(d,

@@ -19,6 +19,15 @@
 
 #define BACKLOG 64
 
+/* One that is in no list any more. */
+static void free_client(struct daemon_client *client)
+{
+	loop_remove(client->daemon->loop, &client->source);
+	proto_conn_close(&client->conn);
+	wire_out_deinit(&client->out);
+	free(client);
+}
+
 static void close_client(struct daemon_client *client)
 {
 	struct daemon *d = client->daemon;
@@ -29,10 +38,7 @@ static void close_client(struct daemon_client *client)
 	}
 	*at = client->next;
 	d->clients_n--;
-	loop_remove(d->loop, &client->source);
-	proto_conn_close(&client->conn);
-	wire_out_deinit(&client->out);
-	free(client);
+	free_client(client);
 }
 
 /* As much as it takes now. */
@@ -167,7 +173,10 @@ int daemon_listen(struct daemon *d, struct pawl_err *err)
 void daemon_hang_up(struct daemon *d)
 {
 	while (d->clients) {
-		close_client(d->clients);
+		struct daemon_client *client = d->clients;
+
+		d->clients = client->next;
+		free_client(client);
 	}
 	if (d->listen.fd >= 0) {
 		close(d->listen.fd);

@@ -146,19 +146,23 @@ static int find_job(struct daemon *d, const char *selector, struct talk_job *row
 	return rv;
 }
 
+static const char *name_user(uint32_t uid)
+{
+	const struct passwd *user = getpwuid(uid);
+
+	return user ? user->pw_name : "another";
+}
+
 /* A job is touched by its owner, by root, and by who runs the scheduler. */
 static int check_owner(const struct daemon_client *client, const struct talk_job *row,
 	struct pawl_err *err)
 {
-	const struct passwd *user;
-
 	if (client->uid == row->owner || client->uid == 0 || client->uid == geteuid()) {
 		return 0;
 	}
-	user = getpwuid(row->owner);
 	return pawl_err_set(err, PAWL_EINVAL,
 		"job %llu is of user %s: only they, or who runs the scheduler, may do that",
-		(unsigned long long)row->id, user ? user->pw_name : "another");
+		(unsigned long long)row->id, name_user(row->owner));
 }
 
 /* ---- answers ---- */
@@ -313,10 +317,13 @@ static int answer_command(struct daemon_client *client, struct proto_frame *fram
 		rv = pawl_err_set(err, PAWL_EINVAL, "job %llu is over: %s",
 			(unsigned long long)row.id, row.state);
 	}
+	if (rv != 0) {
+		return rv;
+	}
 	event.job = row.id;
-	rv = rv == 0 ? daemon_take(client->daemon, &event, NULL, NULL, err) : rv;
+	rv = daemon_take(client->daemon, &event, NULL, NULL, err);
 	if (rv == 0) {
-		answer_done(client, frame, row.id);
+		answer_done(client, frame, event.job);
 	}
 	return rv;
 }
@@ -430,7 +437,7 @@ static int answer(struct daemon_client *client, struct proto_frame *frame, struc
 
 void daemon_answer(struct daemon_client *client, struct proto_frame *frame)
 {
-	struct pawl_err err;
+	struct pawl_err err = {.code = PAWL_EIO};
 
 	if (answer(client, frame, &err) != 0) {
 		answer_error(client, frame, &err);

@@ -34,7 +34,7 @@ extern const struct sched_engine engine_local; /* self is a struct local */
 
 /* Finds all runs that there are, and were. options and what it points to outlive it. PAWL_EIO and
  * others of reading directories. */
-int local_open(struct local **local, const struct local_options *options, struct pawl_err *err);
+int local_open(struct local **out, const struct local_options *options, struct pawl_err *err);
 void local_close(struct local *local); /* runs go on; NULL is fine */
 /* The end of that run is stored: what was kept of it is not needed any more. */
 void local_settled(struct local *local, uint64_t job, uint64_t generation);

@@ -352,7 +352,9 @@ static int make_words(const struct shepherd *s, const char *script, char *const 
 		drop_words(words);
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a command line");
 	}
-	memcpy(words->argv, first, first_n * sizeof(*first));
+	for (uint32_t i = 0; i < first_n; i++) {
+		words->argv[i] = first[i];
+	}
 	if (!plain) {
 		snprintf(words->script, len, "%s%s", PREAMBLE, script);
 		words->argv[n++] = (char *)(uintptr_t)shell;

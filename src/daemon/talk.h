@@ -95,7 +95,7 @@ int talk_own_root(char root[PATH_MAX], struct pawl_err *err);
 struct talk;
 
 /* PAWL_ENOENT: no scheduler runs there; PAWL_EIO: it may not be talked to. */
-int talk_open(struct talk **talk, const char *root, struct pawl_err *err);
+int talk_open(struct talk **out, const char *root, struct pawl_err *err);
 void talk_close(struct talk *talk); /* NULL is fine */
 /* A request's body, to be filled: its version is in it. */
 struct wire_out *talk_begin(struct talk *talk, enum talk_type type);

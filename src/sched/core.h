@@ -379,7 +379,7 @@ void core_look_ahead(const struct sched_core *core, const struct core_job *job,
  * Why the job is where it is, in lines for people: its state, the constraint that binds, what one
  * replica more or fewer would make, and when it is expected to end. PAWL_ENOENT.
  */
-int core_explain(const struct sched_core *core, uint64_t job, char text[CORE_TEXT_MAX],
+int core_explain(const struct sched_core *core, uint64_t id, char text[CORE_TEXT_MAX],
 	struct pawl_err *err);
 
 /* ---- what is stored ---- */

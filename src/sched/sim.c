@@ -210,7 +210,8 @@ static int step_all(struct sim *sim, struct pawl_err *err)
 	}
 	sim->active_n = left;
 	while (sim->next < sim->workload->n && sim->workload->jobs[sim->next].at_s <= sim->now_s) {
-		sim->active[sim->active_n++] = sim->next++;
+		sim->active[sim->active_n++] = sim->next;
+		note_job(sim, &sim->jobs[sim->next++]);
 	}
 	return rv;
 }

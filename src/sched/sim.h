@@ -38,7 +38,9 @@ struct sched_pool {
 #define SIM_POOLS_MAX 8u
 #define SIM_POOL_NAME 32u
 
-/* Something that has changed: of a node, if job is NULL. */
+/* Something that has changed: of a node, if job is NULL; else of a job, told first as it is
+ * submitted. Times need not ascend: that, and an end, are
+ * told when the round is over. */
 struct sched_note {
 	double at_s;
 	const char *node; /* its name */
@@ -46,6 +48,7 @@ struct sched_note {
 	uint32_t slots;   /* of it; 0: it is gone */
 	double price;     /* of it, an hour */
 	const struct sched_submission *job;
+	uint64_t id;              /* of the job, from 1, in the order of submission */
 	const char *const *nodes; /* of each of its replicas, the name of the node */
 	uint32_t replicas;        /* 0: it waits, or is over */
 	bool over;

@@ -371,7 +371,7 @@ static int submit(struct pools *p)
 	ask.wanted = of->replicas < ask.most ? of->replicas : ask.most;
 	ask.spot_most = ask.most;
 	snprintf(ask.name, sizeof(ask.name), "%.*s", (int)sizeof(ask.name) - 1, of->name);
-	p->next++;
+	note_job(p, &p->run->jobs[p->next++]);
 	return step(p, &event);
 }
 

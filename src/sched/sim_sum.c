@@ -59,8 +59,11 @@ void sim_run_note(const struct sim_run *run, const struct sim_job *job, const ch
 	const struct sched_setting *setting = run->setting;
 
 	if (setting->note) {
-		const struct sched_note note = {.at_s = job->end_s < 0 ? now_s : job->end_s,
+		const struct sched_note note = {.at_s = job->end_s >= 0 ? job->end_s
+				: job->started                          ? now_s
+									: job->of->at_s,
 			.job = job->of,
+			.id = job->index + 1,
 			.nodes = nodes,
 			.replicas = job->end_s < 0 ? job->replicas : 0,
 			.over = job->end_s >= 0};

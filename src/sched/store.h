@@ -46,7 +46,7 @@ struct store_change {
  * another scheduler has it; PAWL_ENOTSUP: it is a newer Pawl's; PAWL_EINVAL: it is no scheduler's;
  * PAWL_EIO: it is read-only, or cannot be read; PAWL_ECORRUPT; PAWL_ENOSPC; PAWL_ENOMEM.
  */
-int sched_store_open(struct sched_store **store, const char *path, struct pawl_err *err);
+int sched_store_open(struct sched_store **out, const char *path, struct pawl_err *err);
 void sched_store_close(struct sched_store *store);
 
 /*

@@ -43,8 +43,9 @@ class Trainer:
 
     def wait_started(self) -> None:
         deadline = time.monotonic() + 60
-        while "start" not in self.said and time.monotonic() < deadline:
+        while "start" not in self.said:
             assert self.process.poll() is None
+            assert time.monotonic() < deadline
             time.sleep(0.005)
 
     def ended(self) -> None:
@@ -64,8 +65,9 @@ def kill(pid: int) -> None:
 
 def await_gone(pid: int) -> None:
     """Until a process that is not our child is gone (or a zombie of somebody)."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
+    deadline = time.monotonic() + 60  # what it was writing comes first
+    while True:
+        assert time.monotonic() < deadline, f"process {pid} does not end"
         try:
             if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
                 return

@@ -374,7 +374,7 @@ def test_nothing_outlives_a_killed_pawl_run(tmp_path: Path) -> None:
     process.kill()
     process.wait(timeout=10)
     for pid in pids:
-        program.wait_until(lambda pid=pid: not program.is_alive(pid), "a worker's death", 5)
+        program.wait_until(lambda pid=pid: not program.is_alive(pid), "a worker's death")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -405,7 +405,7 @@ def test_workers_that_do_not_leave_are_killed_in_time(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=30)
     assert process.returncode == 143
-    assert 0.9 < time.monotonic() - began < 3
+    assert 0.9 < time.monotonic() - began < 15  # 2 s, and what a busy machine takes
     assert not program.is_alive(pids[0])
 
 
@@ -415,9 +415,10 @@ def test_a_second_signal_ends_it_now(tmp_path: Path) -> None:
     process = program.start_script(script, "--grace", "100")
     pids_in(tmp_path, 1)
     process.send_signal(signal.SIGTERM)
-    time.sleep(0.3)
+    assert process.stdout is not None
+    assert any("workers have" in line for line in process.stdout)  # else the two may become one
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=10)
+    process.communicate(timeout=30)
     assert process.returncode == 143
 
 
@@ -487,3 +488,32 @@ def test_what_the_system_refuses(tmp_path: Path, fault: str, status: int) -> Non
     assert re.search(r"^pawl", done.stderr, re.M)
     if status == 0:
         assert "[rank0] done" in done.stdout and "[rank1] done" in done.stdout
+
+
+# ---- programs that are no scripts ----
+
+
+def test_a_program_of_any_kind(tmp_path: Path) -> None:
+    line = 'echo $RANK of $WORLD_SIZE; [ "$PAWL_ATTEMPT$RANK" = 01 ] && exit 5; exit 0'
+    command = ["run", "-n", "2", "--max-restarts", "1", "--no-python", "sh", "-c", line]
+    done = program.run(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert lines_of(done.stdout, 1) == ["1 of 2"] * 2
+    missing = program.run("run", "--no-python", "no-such-program")
+    assert missing.returncode == 3 and "no-such-program is not in PATH" in missing.stderr
+    both = program.run("run", "--no-python", "-m", "pkg")
+    assert both.returncode == 2 and "not with --no-python" in both.stderr
+
+
+def test_scale_waits_until_as_many_run_as_are_wanted(tmp_path: Path) -> None:
+    command = [PROGRAM, "run", "--elastic", "1:3", "-n", "1", "--job", "waits", "--no-python"]
+    run = subprocess.Popen([*command, "sleep", "100"], env=program.clean_env(), cwd=tmp_path)
+    try:
+        program.wait_until(lambda: program.run("scale", "waits").returncode == 0, "it runs")
+        done = program.run("scale", "waits", "3", "--wait", "20", "--json")
+        assert done.returncode == 0, done.stderr
+        said = json.loads(done.stdout)
+        assert said == {"job": "waits", "ranks": 3, "wanted": 3, "least": 1, "most": 3}
+    finally:
+        run.terminate()
+        run.wait(30)

@@ -142,6 +142,7 @@ def test_bad_workloads_are_named(tmp_path: Path, lines: str, code: int, says: st
         (["--pool", "a", "--pool", "a"], 2, "--pool a: given twice"),
         (["--pool", "price=1"], 2, "--pool price=1: a name of up to 31 characters is needed"),
         (["--good-use", "2"], 2, "--good-use 2: a number over 0, and at most 1, is needed"),
+        (["--pool", "a", "--interference", "0.5"], 2, "--interference does not count with --pool"),
         (["--pool", "a", "--policy", "fifo"], 2, "policy fifo: its jobs do not choose"),
         (["--fairness", "0"], 2, "--fairness 0: a number over 0, and at most 16, is needed"),
         (["--hint-error", "0.3"], 2, "--hint-error 0.3: a share below 1 and a factor from 1"),

@@ -366,8 +366,11 @@ static bool is_just(const struct world *w, const struct actor *a)
 	case FATE_ODD:
 	case FATE_SKIP:
 		return a->rank == s->victim || names(s, text, s->victim, "") ||
-			/* one of 20,000: all that is left is to wait, each for another one */
-			(s->fate == FATE_SKIP && a->err.code == PAWL_ETIMEDOUT);
+			/* about one of 5,000: it goes on to a message of one that waits for it in
+			 * what it left out. Nothing that was said differs, and it might still come:
+			 * so time must be up, first for whoever began to wait first. */
+			(s->fate == FATE_SKIP && a->err.code == PAWL_ETIMEDOUT &&
+				strstr(text, " s at rank "));
 	case FATE_EARLY:
 		return names(s, text, s->victim, " has left the group");
 	case FATE_LATE:

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""The loss curve of DDP against one process that has the whole batch: 200 steps, 4 ranks.
+
+In doubles they differ by the order of addition alone. In 32 bits that makes curves part, so that
+there the measure is how far those of one process are from each other, which has the rows of each
+batch in other orders. --quick has 8 rows a rank for 32: its numbers mean nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from _process import run_script
+from _report import Report, describe_machine, make_parser
+
+HERE = Path(__file__).parent
+RANKS = 4
+EPSILON = 2.0**-52  # of doubles: nothing is nearer, but what is the same
+LIMIT_S = 600
+Losses = list[float]
+
+
+def distance(found: Losses, wanted: Losses) -> float:
+    """The largest of all steps, relative."""
+    return max(abs(a / b - 1) for a, b in zip(found, wanted, strict=True))
+
+
+def main() -> None:
+    options = make_parser(__doc__, "small batches").parse_args()
+    report = Report("curves", 1, describe_machine())
+    rows = 8 if options.quick else 32
+    said = run_script(HERE / "_curves.py", rows, ranks=RANKS, limit_s=LIMIT_S)
+    report.title(f"{RANKS} ranks, {rows} rows each, 200 steps; the step that differs most")
+    for case, orders in said["whole"].items():
+        key = case.replace(" ", "_")
+        ours, gloo = (min(distance(said[who][case], o) for o in orders) for who in ("pawl", "gloo"))
+        spread = max(distance(a, b) for a in orders for b in orders)
+        beside = f"Gloo {gloo:.1e}; orders of the rows {spread:.1e}"
+        if case.endswith("fp64"):
+            apart = distance(said["pawl"][case], orders[0])
+            digits = -math.log10(max(apart, EPSILON))
+            what = f"{case}: digits that are those of one process"
+            report.at_least(key, what, digits, 10, "", f"apart {apart:.1e}; {beside}")
+        else:
+            what = f"{case}: from the nearest order, to their spread"
+            report.at_most(key, what, ours / spread, 1, "x", f"{ours:.1e}; {beside}")
+    report.finish(options.json)
+
+
+if __name__ == "__main__":
+    main()

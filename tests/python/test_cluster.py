@@ -1,0 +1,172 @@
+"""The history of a cluster: what is read of it, what is refused, and what is drawn of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import program
+from pawl import _cluster, _cluster_report
+
+PROGRAM = program.find()
+HEAD = {"cluster": 1, "name": "two nodes", "virtual": True}
+
+
+def node(t: float, name: str, slots: int = 2, pool: str = "", price: float = 1) -> dict[str, Any]:
+    return {"t": t, "node": name, "pool": pool, "slots": slots, "price": price}
+
+
+def job(t: float, number: int, end: str = "", **at: int) -> dict[str, Any]:
+    row = {"t": t, "job": number, "name": f"job-{number}", "kind": "bert", "at": at}
+    return {**row, "end": end} if end else row
+
+
+def write(path: Path, *rows: dict[str, Any], head: Any = HEAD) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in (head, *rows)))
+    return path
+
+
+STORY = (
+    node(0, "a"),
+    node(0, "b"),
+    job(5, 1),
+    job(10, 1, a=2, b=1),
+    job(20, 2, b=1),
+    job(30, 2, a=1),  # told before the other one leaves
+    job(30, 1, b=2),
+    job(50, 1, end="done"),
+    node(60, "b", 0),
+    node(70, "c", 4, "spot", 0.3),
+    job(70, 2, a=1, c=3),
+    job(90, 2, end="failed"),
+)
+
+
+def test_who_was_where(tmp_path: Path) -> None:
+    cluster = _cluster.read(write(tmp_path / "history", *STORY))
+    assert (cluster.begun, cluster.ended, cluster.lanes) == (0, 90, 2)
+    spans = {(span.lane, span.begun, span.ended, span.slots, span.pool) for span in cluster.nodes}
+    assert spans == {(0, 0, 90, 2, ""), (1, 0, 60, 2, ""), (1, 70, 90, 4, "spot")}
+    stays = {(s.job, s.lane, s.slot, s.slots, s.of, s.begun, s.ended) for s in cluster.stays}
+    assert stays == {
+        (1, 0, 0, 2, 2, 10, 30),
+        (1, 1, 0, 1, 2, 10, 50),
+        (2, 1, 1, 1, 2, 20, 30),
+        (1, 1, 1, 1, 2, 30, 50),
+        (2, 0, 0, 1, 2, 30, 90),
+        (2, 1, 0, 3, 4, 70, 90),
+    }
+    first, second = cluster.jobs.values()
+    assert (first.submitted, first.begun, first.ended, first.end) == (5, 10, 50, "done")
+    assert (first.changes, second.changes) == (1, 2)
+    assert first.slot_s == 3 * 20 + 2 * 20 and second.slot_s == 10 + 60 + 60
+
+
+def test_rows_in_any_order_are_the_same(tmp_path: Path) -> None:
+    story = _cluster.read(write(tmp_path / "history", *STORY))
+    turned = _cluster.read(write(tmp_path / "turned", *STORY[:2], *reversed(STORY[2:])))
+    assert sorted(map(str, story.stays)) == sorted(map(str, turned.stays))
+
+
+def test_what_is_counted(tmp_path: Path) -> None:
+    cluster = _cluster.read(write(tmp_path / "history", *STORY))
+    times, running, waiting = _cluster_report.count_jobs(cluster)
+    assert times == [5, 10, 20, 50, 90]
+    assert running == [0, 1, 2, 1, 0]
+    assert waiting == [1, 0, 0, 0, 0]
+    facts = dict(_cluster_report.summarise(cluster))
+    assert facts["jobs"] == "2, 2 of them ended"
+    assert facts["slots used"] == f"{100 * 230 / (180 + 120 + 80):.0f} %"
+    assert facts["changes"].startswith("1.5 ")
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ([job(1, 1, x=1)], "at 1 s: job 1 is on node x, which is not there"),
+        ([node(0, "a"), job(1, 1, a=3)], "at 1 s: job 1 has 3 slots of node a: it is full"),
+        ([node(0, "a"), job(1, 1, a=2), job(2, 2, a=1)], "at 2 s: job 2 has 1 slots of node a"),
+        ([node(0, "a"), node(1, "a")], "at 1 s: node a comes, and is there already"),
+        ([node(0, "a", 0)], "at 0 s: node a goes, and is not there"),
+        ([node(0, "a", 1 << 30)], "at 0 s: node a: too many nodes, or slots"),
+        ([{"t": float("nan"), "job": 1, "at": {}}], ":2: t is nan"),
+        ([{"t": 1}], ":2: neither a node with slots"),
+        ([{"t": 1, "job": 1, "at": {"a": -1}}], ":2: neither a node with slots"),
+        ([{"job": 1}], ":2: no object with a time t"),
+    ],
+)
+def test_what_cannot_be_is_named(tmp_path: Path, rows: list[dict[str, Any]], says: str) -> None:
+    path = write(tmp_path / "history", *rows)
+    with pytest.raises(ValueError) as raised:
+        _cluster.read(path)
+    assert str(path) in str(raised.value) and says in str(raised.value)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    options = ("--out", tmp_path / "out", "--python", sys.executable)
+    for text in ("", "{}\n", "time,step\n", json.dumps({**HEAD, "cluster": 2})):
+        (tmp_path / "history").write_text(text)
+        done = program.run("report", "--cluster", tmp_path / "history", *options)
+        assert done.returncode == 4 and done.stderr.startswith("pawl report: ")
+        assert not (tmp_path / "out").exists()
+    done = program.run("report", "--cluster", tmp_path / "none", *options)
+    assert done.returncode == 3
+
+
+def test_it_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "out"
+    story = write(tmp_path / "history", *STORY)
+    other = write(tmp_path / "other", *STORY[:8], head={"cluster": 1, "name": "<b>"})
+    options = ("--out", out, "--beside", other, "--python", sys.executable)
+    done = program.run("report", "--cluster", story, *options)
+    assert done.returncode == 0, done.stderr
+    assert (out / "cluster.png").read_bytes().startswith(b"\x89PNG")
+    page = (out / "report.html").read_text()
+    assert "two nodes" in page and "&lt;b&gt;" in page and "<b>" not in page
+    assert "http" not in page.replace("http://www.w3.org", "")
+    assert page.count("data:image/svg+xml;base64,") == 1
+    assert "job-2" in page and "failed" in page
+
+
+def test_the_simulator_keeps_what_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "out"
+    options = ("--jobs", "20", "--report", out, "--json", "--python", sys.executable)
+    done = program.run("sim", "--policy", "pawl,fifo", *options)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    for row in rows:
+        cluster = _cluster.read(out / f"built-in-{row['policy']}.jsonl")
+        assert len(cluster.jobs) == row["jobs"]
+        assert all(job.end == "done" for job in cluster.jobs.values())
+        took = [job.ended - job.submitted for job in cluster.jobs.values() if job.ended]
+        assert sum(took) / len(took) == pytest.approx(row["avg_jct_s"])
+        changes = sum(job.changes for job in cluster.jobs.values())
+        assert changes / row["jobs"] == pytest.approx(row["restarts_per_job"])
+        assert cluster.ended == pytest.approx(row["makespan_s"])
+    assert (out / "cluster.png").exists() and (out / "report.html").exists()
+
+
+def test_rented_nodes_are_kept(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    pools = ("--pool", "firm,boot=0", "--pool", "cheap,spot,price=0.3,life=7200,boot=0")
+    drawn = ("--report", tmp_path, "--python", sys.executable)
+    done = program.run("sim", "--policy", "pawl", "--jobs", "20", *pools, *drawn, "--json")
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)
+    cluster = _cluster.read(tmp_path / "built-in-pawl.jsonl")
+    cost = sum((span.ended - span.begun) / 3600 * span.price for span in cluster.nodes)
+    assert cost == pytest.approx(row["cost"])
+    assert {span.pool for span in cluster.nodes} == {"firm", "cheap"}
+
+
+def test_too_many_runs_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "one.csv"
+    path.write_text("name,time,application,num_replicas,batch_size\na,0,cifar10,4,1024\n")
+    done = program.run("sim", "--policy", "fifo", "--report", tmp_path / "out", *[path] * 9)
+    assert done.returncode == 2 and "--report: 9 runs: at most 8" in done.stderr

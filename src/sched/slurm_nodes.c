@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "sched/slurm_pilot.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 #include <string.h>
 
 #define KEEP_NS (86400 * NS_PER_S) /* that a pilot that is gone is known */
+
 struct pilot *slurm_pilot_named(struct sched_slurm *s, const char *name)
 {
 	for (uint32_t i = 0; i < s->pilots_n; i++) {

@@ -29,6 +29,9 @@
 #define NAMES_BYTES  (CORE_POOLS_MAX * NAME_BYTES + 16u)
 #define WORDS_MAX    (SLURM_POOL_WORDS + 24u)
 
+static const char queue_format[] = "--Format=" SLURM_QUEUE_FORMAT;
+static const char nodes_format[] = "--Format=" SLURM_NODES_FORMAT;
+
 static void pool_name(const struct sched_slurm *s, uint32_t pool, char name[NAME_BYTES])
 {
 	snprintf(name, NAME_BYTES, "pawl-%s-%s", s->id, s->options.pools[pool].pool.name);
@@ -468,8 +471,7 @@ static char *node_list(const struct sched_slurm *s)
 static void poll_nodes(struct sched_slurm *s)
 {
 	char *nodes = node_list(s);
-	const char *const words[] = {"sinfo", "--noheader", "--Node", nodes,
-		"--Format=" SLURM_NODES_FORMAT, NULL};
+	const char *const words[] = {"sinfo", "--noheader", "--Node", nodes, nodes_format, NULL};
 	struct pawl_err err = {0};
 
 	if (nodes && slurm_commands_add(s->commands, words, on_nodes, s, 0, &err) != 0) {
@@ -499,7 +501,7 @@ void slurm_queue_poll(struct sched_slurm *s)
 	char names[NAMES_BYTES] = "--name=";
 	char user[32];
 	const char *const words[] = {"squeue", "--noheader", "--states=all", user, names,
-		"--Format=" SLURM_QUEUE_FORMAT, NULL};
+		queue_format, NULL};
 	size_t len = strlen(names);
 	struct pawl_err err = {0};
 	int rv = 0;

@@ -20,7 +20,7 @@ import program
 PROGRAM = program.find()
 CKPT = ["ls", "show", "verify", "diff", "export", "import", "rm", "gc", "repair", "watch"]
 COMMANDS = ["run", *(f"ckpt {name}" for name in CKPT), "compat", "report", "env"]
-COMMANDS += ["agent", "sim", "submit", "version"]
+COMMANDS += ["agent", "pilot", "sim", "submit", "version"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

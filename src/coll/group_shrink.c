@@ -22,6 +22,7 @@
 #include "coll/group_impl.h"
 
 #include <endian.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -274,29 +275,46 @@ static int open_next(struct shrink *s, struct pawl_group **next, struct pawl_err
 	return rv;
 }
 
-static int join_next(struct shrink *s, struct pawl_group *next, struct pawl_err *err)
+/* Of the set, in order: what each has told, which may be another card as soon as it begins again,
+ * and which rank of base it is. */
+static void copy_cards(struct shrink *s, char (*cards)[PAWL_CARD_MAX], uint32_t *base_rank)
 {
-	const char **cards = FAULT_MEM("coll.group", calloc(next->ranks, sizeof(*cards)));
 	uint32_t n = 0;
-	int rv;
 
-	next->base_rank = FAULT_MEM("coll.group", calloc(next->ranks, sizeof(*next->base_rank)));
-	if (!cards || !next->base_rank) {
-		free(cards);
-		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", next->ranks);
-	}
+	begin_turn(s->base);
 	for (uint32_t r = 0; r < s->base->ranks; r++) {
 		uint32_t round;
 
 		if (has(s->set, r)) {
-			cards[n] = r == s->base->rank
-				? s->card
-				: (const char *)note_of(s, r, &round) + SET_BYTES;
-			next->base_rank[n++] = r;
+			const uint8_t *note = r == s->base->rank ? NULL : note_of(s, r, &round);
+
+			snprintf(cards[n], PAWL_CARD_MAX, "%s",
+				note ? (const char *)note + SET_BYTES : s->card);
+			base_rank[n++] = r;
 		}
 	}
-	next->base = s->base;
-	rv = group_meet(next, cards, JOIN_NS, err);
+	end_turn(s->base);
+}
+
+static int join_next(struct shrink *s, struct pawl_group *next, struct pawl_err *err)
+{
+	const char **cards = FAULT_MEM("coll.group", calloc(next->ranks, sizeof(*cards)));
+	char(*copies)[PAWL_CARD_MAX] =
+		FAULT_MEM("coll.group", calloc(next->ranks, sizeof(*copies)));
+	int rv;
+
+	next->base_rank = FAULT_MEM("coll.group", calloc(next->ranks, sizeof(*next->base_rank)));
+	if (cards && copies && next->base_rank) {
+		copy_cards(s, copies, next->base_rank);
+		for (uint32_t r = 0; r < next->ranks; r++) {
+			cards[r] = copies[r];
+		}
+		next->base = s->base;
+		rv = group_meet(next, cards, JOIN_NS, err);
+	} else {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", next->ranks);
+	}
+	free(copies);
 	free(cards);
 	return rv;
 }

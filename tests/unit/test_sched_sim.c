@@ -332,8 +332,8 @@ static void hints_are_wrong_by_so_much(void **state)
 		noises[0] = fmin(noises[0], ratio);
 		noises[1] = fmax(noises[1], ratio);
 	}
-	assert_true(speeds[0] >= 0.7 && speeds[0] < 0.72);
-	assert_true(speeds[1] <= 1.3 && speeds[1] > 1.28);
+	assert_true(speeds[0] >= 0.7 && speeds[0] < 0.8); /* parts of a step, each with its own */
+	assert_true(speeds[1] <= 1.3 && speeds[1] > 1.2);
 	assert_true(noises[0] >= 1 / 3.0 && noises[0] < 0.34);
 	assert_true(noises[1] <= 3 && noises[1] > 2.95);
 	sched_apps_deinit(&apps);

@@ -37,6 +37,7 @@ TURNS_MAX = 30_000  # a sequence has some hundreds
 SPAN = 260  # turns, in which events fall
 RESTARTS_MAX = 2
 PREEMPTED = 143
+LEFT = 79
 SPOTS = (
     "gather", "sum", "broadcast", "shrink", "admit", "joined", "moved", "send", "recv", "save",
 )  # fmt: skip

@@ -23,14 +23,16 @@ def start(world: int, *options: str, job: str = "", **env: str) -> list[subproce
     return ranks.start_ranks(SCRIPT, world, *options, env=clean, job=job)
 
 
-def hear(started: list[subprocess.Popen[str]], victims: int = 0, code: int = 0) -> list[list[str]]:
-    """What each rank said; so many were killed, and the others ended with a code."""
+def hear(
+    started: list[subprocess.Popen[str]], victims: int = 0, code: int = 0, left: int = 0
+) -> list[list[str]]:
+    """What each rank said; so many were killed, so many left, and the others ended with a code."""
     try:
         said = [rank.communicate(timeout=program.LIMIT_S)[0] for rank in started]
     finally:
         ranks.stop(started)
     codes = sorted(rank.returncode for rank in started)
-    expected = [-9] * victims + [code] * (len(started) - victims)
+    expected = [-9] * victims + [code] * (len(started) - victims - left) + [79] * left
     assert codes == expected, "\n".join([str(codes), *said])
     return [ranks.say(text) for text in said]
 
@@ -151,7 +153,7 @@ def test_a_rank_is_told_to_leave(tmp_path: Path) -> None:
     wait_for(mark)
     for rank in started[:2]:
         rank.send_signal(signal.SIGUSR1)
-    heard = hear(started)
+    heard = hear(started, left=2)
     check_each_once(heard, dead=(0, 1))
     check_weights(heard)
     assert [end.split(": ")[0] for end in ends(heard, "END")] == ["0 of 1"]

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 
 from conftest import SEED
 from pawl.errors import PawlError
-from simulated_job import PREEMPTED, Group, Node, Shared, Sim
+from simulated_job import LEFT, PREEMPTED, Group, Node, Shared, Sim
 
 N, BATCH, MOST, EPOCHS = 37, 8, 20, 2
 LR, MOMENTUM = 0.02, 0.5
@@ -233,10 +233,11 @@ def check_end(sim: Sim, node: Node) -> None:
     """Who did not train to the end had a reason, and says who was lost."""
     failed = node.failed
     if failed is None:
-        assert node.trained or node.doomed or node.leaves or not node.entered, f"{node} ended"
+        assert node.trained or node.doomed or not node.entered, f"{node} ended"
         return
     if isinstance(failed, SystemExit):
-        assert failed.code == PREEMPTED and any(n.terminated for n in sim.nodes), f"{node}"
+        told = node.leaves if failed.code == LEFT else any(n.terminated for n in sim.nodes)
+        assert failed.code in (LEFT, PREEMPTED) and told, f"{node}"
         return
     if not (isinstance(failed, PawlError) and (node.noticed or not node.entered)):
         raise AssertionError(f"{node} failed") from failed

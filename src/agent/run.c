@@ -25,7 +25,6 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #define SUMMARY_MAX       1024u         /* bytes of the agent's summary, terminator included */
@@ -357,17 +356,15 @@ static void on_exited(void *user, const struct run_end *end)
 static void on_signals(struct loop_source *source, uint32_t events)
 {
 	struct run *run = source->user;
-	struct signalfd_siginfo info;
+	int signal = loop_read_signal(source);
 
-	if (read(source->fd, &info, sizeof(info)) != (ssize_t)sizeof(info)) {
+	if (signal == 0) {
 		return;
 	}
-	if (info.ssi_signo == SIGCHLD) {
+	if (signal == SIGCHLD) {
 		run_group_reap(run->group);
 	} else {
-		step(run,
-			(struct nodes_event){.kind = NODES_SIGNALED,
-				.signal = (int)info.ssi_signo});
+		step(run, (struct nodes_event){.kind = NODES_SIGNALED, .signal = signal});
 	}
 }
 
@@ -471,12 +468,8 @@ static int take_signals(struct run *run, struct pawl_err *err)
 			sigaddset(&set, stop_signals[i]);
 		}
 	}
-	sigprocmask(SIG_BLOCK, &set, NULL); /* for good: one that comes at the end must not kill */
-	run->signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (run->signals.fd < 0) {
-		return pawl_err_sys(err, "receive signals");
-	}
-	return loop_add(run->loop, &run->signals, EPOLLIN, err);
+	/* for good: one that comes at the end must not kill */
+	return loop_add_signals(run->loop, &run->signals, &set, err);
 }
 
 static int open_agent(struct run *run, struct pawl_err *err)

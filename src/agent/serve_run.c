@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #define LOOK_NS (NS_PER_S / 20) /* between two looks at the clock */
@@ -160,10 +159,10 @@ static void on_timer(struct loop_timer *timer)
 
 static void on_signals(struct loop_source *source, uint32_t events)
 {
-	struct signalfd_siginfo info;
+	int signal = loop_read_signal(source);
 
-	if (read(source->fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-		leave(source->user, 128 + (int)info.ssi_signo);
+	if (signal != 0) {
+		leave(source->user, 128 + signal);
 	}
 }
 
@@ -198,11 +197,10 @@ static int open_all(struct serving *s, struct pawl_err *err)
 		return rv;
 	}
 	list_signals(&set);
-	s->signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (s->signals.fd < 0 || getrandom(&s->who, sizeof(s->who), 0) != sizeof(s->who)) {
-		return pawl_err_sys(err, "receive signals");
+	if (getrandom(&s->who, sizeof(s->who), 0) != sizeof(s->who)) {
+		return pawl_err_sys(err, "draw a number");
 	}
-	rv = loop_add(s->loop, &s->signals, EPOLLIN, err);
+	rv = loop_add_signals(s->loop, &s->signals, &set, err);
 	net.loop = s->loop;
 	return rv == 0 ? node_net_open(&s->net, &net, err) : rv;
 }

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #define LOOP_BATCH 64u /* events fetched at a time; the rest comes with the next turn */
@@ -57,6 +58,25 @@ int loop_change(struct loop *loop, struct loop_source *source, uint32_t events,
 		return pawl_err_sys(err, "loop: watch descriptor %d", source->fd);
 	}
 	return 0;
+}
+
+int loop_add_signals(struct loop *loop, struct loop_source *source, const sigset_t *set,
+	struct pawl_err *err)
+{
+	pthread_sigmask(SIG_BLOCK, set, NULL);
+	source->fd = signalfd(-1, set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (source->fd < 0) {
+		return pawl_err_sys(err, "receive signals");
+	}
+	return loop_add(loop, source, EPOLLIN, err);
+}
+
+int loop_read_signal(const struct loop_source *source)
+{
+	struct signalfd_siginfo info;
+
+	return read(source->fd, &info, sizeof(info)) == (ssize_t)sizeof(info) ? (int)info.ssi_signo
+									      : 0;
 }
 
 void loop_remove(struct loop *loop, struct loop_source *source)

@@ -6,6 +6,7 @@
 #ifndef BASE_LOOP_H
 #define BASE_LOOP_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -35,6 +36,11 @@ int loop_add(struct loop *loop, struct loop_source *source, uint32_t events, str
 int loop_change(struct loop *loop, struct loop_source *source, uint32_t events,
 	struct pawl_err *err);
 void loop_remove(struct loop *loop, struct loop_source *source);
+/* Signals of set are blocked in the calling thread, and come as source, whose fd is made here. */
+int loop_add_signals(struct loop *loop, struct loop_source *source, const sigset_t *set,
+	struct pawl_err *err);
+/* The next one that came by such a source; 0: none. */
+int loop_read_signal(const struct loop_source *source);
 void loop_timer_start(struct loop *loop, struct loop_timer *timer,
 	int64_t due_ns); /* starting an active one moves it */
 void loop_timer_cancel(struct loop *loop, struct loop_timer *timer);

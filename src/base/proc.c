@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
-bool proc_is_stopped(uint32_t pid)
+bool proc_look(uint32_t pid, char *state, uint32_t *parent)
 {
 	char path[32];
-	char text[256]; /* "pid (name) state …"; a name has 15 bytes at most, any of them */
+	char text[256]; /* "pid (name) state parent …"; a name has 15 bytes at most, any of them */
 	const char *after;
 	ssize_t n;
 	int fd;
@@ -23,5 +23,13 @@ bool proc_is_stopped(uint32_t pid)
 	}
 	text[n > 0 ? n : 0] = '\0';
 	after = strrchr(text, ')');
-	return after != NULL && strncmp(after, ") T ", 4) == 0;
+	return after != NULL && sscanf(after + 1, " %c %10u", state, parent) == 2;
+}
+
+bool proc_is_stopped(uint32_t pid)
+{
+	uint32_t parent;
+	char state;
+
+	return proc_look(pid, &state, &parent) && state == 'T';
 }

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Its state, as in proc(5), and its parent; false: there is none such, or that cannot be told. */
+bool proc_look(uint32_t pid, char *state, uint32_t *parent);
 /* Whether it was stopped by a signal, and waits for SIGCONT; false if that cannot be told. */
 bool proc_is_stopped(uint32_t pid);
 

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -60,16 +59,16 @@ static void on_deadline(struct loop_timer *timer)
 static void on_signal(struct loop_source *source, uint32_t events)
 {
 	struct alone *alone = source->user;
-	struct signalfd_siginfo info;
+	int signal = loop_read_signal(source);
 
-	if (read(source->fd, &info, sizeof(info)) != (ssize_t)sizeof(info)) {
+	if (signal == 0) {
 		return;
 	}
 	if (alone->status != CLI_OK) {
 		loop_stop(alone->loop); /* the second one */
 		return;
 	}
-	alone->status = 128 + (int)info.ssi_signo;
+	alone->status = 128 + signal;
 	loop_timer_start(alone->loop, &alone->deadline, clock_mono_ns() + STOP_MAX_NS);
 	agent_drain(alone->agent, on_drained, alone);
 }
@@ -111,12 +110,7 @@ static int take_signals(struct alone *alone, struct pawl_err *err)
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGHUP);
-	sigprocmask(SIG_BLOCK, &set, NULL);
-	alone->signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (alone->signals.fd < 0) {
-		return pawl_err_sys(err, "receive signals");
-	}
-	return loop_add(alone->loop, &alone->signals, EPOLLIN, err);
+	return loop_add_signals(alone->loop, &alone->signals, &set, err);
 }
 
 /* Runs until it is idle or told to stop. */

@@ -17,7 +17,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
-#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -185,19 +184,19 @@ static void on_hints(struct loop_timer *timer)
 static void on_signal(struct loop_source *source, uint32_t events)
 {
 	struct daemon *d = source->user;
-	struct signalfd_siginfo info;
+	int signal = loop_read_signal(source);
 
-	if (read(source->fd, &info, sizeof(info)) != (ssize_t)sizeof(info)) {
+	if (signal == 0) {
 		return;
 	}
-	if (info.ssi_signo == SIGCHLD) {
+	if (signal == SIGCHLD) {
 		if (d->local) { /* else who started them waits for them */
 			local_reap();
 		}
 		return;
 	}
 	log_line(LOG_INFO, "SIG%s: leaving; jobs go on, and the next scheduler finds them",
-		sigabbrev_np((int)info.ssi_signo));
+		sigabbrev_np(signal));
 	loop_stop(d->loop);
 }
 
@@ -313,12 +312,7 @@ static int open_loop(struct daemon *d, struct pawl_err *err)
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGHUP);
-	sigprocmask(SIG_BLOCK, &set, NULL);
-	d->signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (d->signals.fd < 0) {
-		return pawl_err_sys(err, "receive signals");
-	}
-	return loop_add(d->loop, &d->signals, EPOLLIN, err);
+	return loop_add_signals(d->loop, &d->signals, &set, err);
 }
 
 static int open_store(struct daemon *d, struct pawl_err *err)

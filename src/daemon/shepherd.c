@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -304,12 +303,12 @@ static void reap(struct shepherd *s)
 static void on_signal(struct loop_source *source, uint32_t events)
 {
 	struct shepherd *s = source->user;
-	struct signalfd_siginfo info;
+	int signal = loop_read_signal(source);
 
-	if (read(source->fd, &info, sizeof(info)) != (ssize_t)sizeof(info)) {
+	if (signal == 0) {
 		return;
 	}
-	if (info.ssi_signo == SIGCHLD) {
+	if (signal == SIGCHLD) {
 		reap(s);
 	} else {
 		stop(s, s->order.grace_ns); /* the machine goes down */
@@ -371,13 +370,8 @@ static int open_loop(struct shepherd *s, struct pawl_err *err)
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGHUP);
-	sigprocmask(SIG_BLOCK, &set, NULL);
-	s->signals =
-		(struct loop_source){signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK), on_signal, s};
-	if (s->signals.fd < 0) {
-		return pawl_err_sys(err, "receive signals");
-	}
-	rv = loop_add(s->loop, &s->signals, EPOLLIN, err);
+	s->signals = (struct loop_source){.ready = on_signal, .user = s};
+	rv = loop_add_signals(s->loop, &s->signals, &set, err);
 	return rv == 0 ? loop_add(s->loop, &s->listen, EPOLLIN, err) : rv;
 }
 

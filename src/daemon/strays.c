@@ -2,6 +2,7 @@
  * number meanwhile gets no signal. */
 #include "daemon/strays.h"
 
+#include "base/proc.h"
 #include "daemon/order.h"
 
 #include <dirent.h>
@@ -15,20 +16,20 @@
 
 #define ENVIRON_MAX (1u << 20) /* bytes of an environment that are looked at */
 
-/* Whole, or as much as there is room for; -1: it cannot be read. */
-static ssize_t read_proc(long pid, const char *name, char *into, size_t cap_bytes)
+/* ENVIRON_MAX bytes of it at most; -1: it cannot be read. */
+static ssize_t read_environ(long pid, char *into)
 {
 	char path[64];
 	ssize_t len = 0;
 	ssize_t got;
 	int fd;
 
-	snprintf(path, sizeof(path), "/proc/%ld/%s", pid, name);
+	snprintf(path, sizeof(path), "/proc/%ld/environ", pid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0) {
 		return -1;
 	}
-	while ((got = read(fd, into + len, cap_bytes - (size_t)len)) > 0) {
+	while ((got = read(fd, into + len, ENVIRON_MAX - (size_t)len)) > 0) {
 		len += got;
 	}
 	close(fd);
@@ -37,21 +38,16 @@ static ssize_t read_proc(long pid, const char *name, char *into, size_t cap_byte
 
 static bool is_child(long pid)
 {
-	char text[512];
-	ssize_t len = read_proc(pid, "stat", text, sizeof(text) - 1);
-	const char *after;
+	uint32_t parent;
 	char state;
-	int parent;
 
-	text[len > 0 ? len : 0] = '\0';
-	after = strrchr(text, ')'); /* a name has any bytes */
-	return after && sscanf(after + 1, " %c %d", &state, &parent) == 2 && state != 'Z' &&
-		parent == (int)getpid();
+	return proc_look((uint32_t)pid, &state, &parent) && state != 'Z' &&
+		parent == (uint32_t)getpid();
 }
 
 static bool is_of_run(long pid, const char *needle, size_t needle_bytes, char *room)
 {
-	ssize_t len = read_proc(pid, "environ", room, ENVIRON_MAX);
+	ssize_t len = read_environ(pid, room);
 	const char *at = room;
 
 	while (len > 0 && (size_t)(room + len - at) >= needle_bytes) {

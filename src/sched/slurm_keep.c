@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/proc.h"
 #include "sched/slurm_form.h"
 
 #include <dirent.h>
@@ -35,29 +36,12 @@ static void say(const char *what, const char *name)
 
 /* ---- what is left ---- */
 
-/* The parent of a process; 0: it is gone. */
-static pid_t parent_of(const char *pid)
+static bool is_child(pid_t pid)
 {
-	char path[64];
-	char text[512];
-	const char *end;
-	int parent = 0;
-	ssize_t n;
-	int fd;
+	uint32_t parent;
+	char state;
 
-	snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0) {
-		return 0;
-	}
-	n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	text[n > 0 ? n : 0] = '\0';
-	end = strrchr(text, ')'); /* the program's name may have any character */
-	if (!end || sscanf(end + 1, " %*c %d", &parent) != 1) {
-		return 0;
-	}
-	return parent;
+	return pid > 0 && proc_look((uint32_t)pid, &state, &parent) && parent == (uint32_t)getpid();
 }
 
 bool slurm_keep_strays(const pid_t *kept, uint32_t kept_n)
@@ -68,7 +52,7 @@ bool slurm_keep_strays(const pid_t *kept, uint32_t kept_n)
 
 	while (all && (entry = readdir(all)) != NULL) {
 		pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
-		bool is_kept = pid <= 0 || parent_of(entry->d_name) != getpid();
+		bool is_kept = !is_child(pid);
 
 		for (uint32_t i = 0; i < kept_n && !is_kept; i++) {
 			is_kept = kept[i] == pid;

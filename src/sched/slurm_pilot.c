@@ -21,7 +21,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -179,14 +178,14 @@ static void on_look(struct loop_timer *timer)
 static void on_signal(struct loop_source *source, uint32_t events)
 {
 	struct pilot *p = source->user;
-	struct signalfd_siginfo info;
+	int signal;
 
-	while (read(source->fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-		if (info.ssi_signo == SIGUSR1 && p->have.state == SLURM_PILOT_UP) {
+	while ((signal = loop_read_signal(source)) != 0) {
+		if (signal == SIGUSR1 && p->have.state == SLURM_PILOT_UP) {
 			p->have.state = SLURM_PILOT_GOING;
 			p->goes_at_ns = clock_mono_ns() + p->options->notice_ns;
 			p->parts.changed = true;
-		} else if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT) {
+		} else if (signal == SIGTERM || signal == SIGINT) {
 			leave(p);
 		}
 	}
@@ -284,13 +283,8 @@ static int take_signals(struct pilot *p)
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGUSR1);
 	sigaddset(&set, SIGCHLD);
-	sigprocmask(SIG_BLOCK, &set, NULL);
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
-	p->signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (p->signals.fd < 0) {
-		return pawl_err_sys(p->err, "receive signals");
-	}
-	return loop_add(p->loop, &p->signals, EPOLLIN, p->err);
+	return loop_add_signals(p->loop, &p->signals, &set, p->err);
 }
 
 int slurm_pilot_run(const struct slurm_pilot_options *options, struct pawl_err *err)

@@ -22,7 +22,6 @@ from pathlib import Path
 from _process import build
 from _report import Report, describe_machine, make_parser
 from _simulate import PROGRAM, Row, Workloads, find_profiles, mean
-from solve import PROGRAM as SOLVER
 from solve import run_optima, run_sizes
 
 # Average time to completion, makespan and 99 % of workloads 1 to 6 (A. Qiao and others, Pollux,
@@ -276,7 +275,6 @@ def say_published(report: Report, profiles: Path, quick: bool) -> None:
 def main() -> None:
     options = make_parser(__doc__, "two workloads, one seed, two loads").parse_args()
     build(PROGRAM)
-    build(SOLVER)
     profiles = find_profiles()
     report = Report("sched", SEEDS, describe_machine())
     say_deciding(report, options.quick)

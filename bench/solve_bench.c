@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "sched/policies.h"
 #include "sched/solve.h"
+#include "try_all.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -257,26 +258,6 @@ static int do_rounds(uint32_t jobs, uint32_t slots)
 #define SMALL_TYPES 3u
 #define SMALL_SLOTS 10u  /* of a type, below */
 #define CLOSE       1e-9 /* relative: what sums may differ by */
-
-/* The least cost of the jobs from job on, by trying all that they may take. */
-static double try_all(const struct sched_problem *problem, uint32_t job, uint32_t *left)
-{
-	double best = INFINITY;
-
-	if (job == problem->jobs_n) {
-		return 0;
-	}
-	for (uint32_t c = problem->first[job]; c < problem->first[job + 1]; c++) {
-		const struct sched_choice *choice = &problem->choices[c];
-
-		if (choice->replicas <= left[choice->type]) {
-			left[choice->type] -= choice->replicas;
-			best = fmin(best, choice->cost + try_all(problem, job + 1, left));
-			left[choice->type] += choice->replicas;
-		}
-	}
-	return best;
-}
 
 static void make_small(struct rng *rng, struct sched_problem *problem, struct sched_choice *choices,
 	uint32_t *first)

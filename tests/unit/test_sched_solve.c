@@ -4,6 +4,7 @@
 #include "sched/solve.h"
 #include "seed.h"
 #include "test_adapt.h"
+#include "try_all.h"
 
 #include <string.h>
 
@@ -60,29 +61,6 @@ static void make_small(struct rng *rng, struct small *small)
 	small->first[problem->jobs_n] = n;
 }
 
-/* The least cost of the jobs from this one on, of all allocations of what is left. */
-static double search(const struct sched_problem *problem, uint32_t job, uint32_t *left)
-{
-	double best = INFINITY;
-
-	if (job == problem->jobs_n) {
-		return 0;
-	}
-	for (uint32_t c = problem->first[job]; c < problem->first[job + 1]; c++) {
-		const struct sched_choice *choice = &problem->choices[c];
-
-		if (choice->replicas <= left[choice->type]) {
-			double cost;
-
-			left[choice->type] -= choice->replicas;
-			cost = choice->cost + search(problem, job + 1, left);
-			left[choice->type] += choice->replicas;
-			best = cost < best ? cost : best;
-		}
-	}
-	return best;
-}
-
 /* What is chosen is a choice of each job, fits, and costs what is said. */
 static void assert_sound(const struct sched_problem *problem, const struct sched_solution *solution)
 {
@@ -127,7 +105,7 @@ static void small_clusters_beside_all_allocations(void **state)
 		double best;
 
 		make_small(&rng, &small);
-		best = search(&small.problem, 0, small.problem.capacity);
+		best = try_all(&small.problem, 0, small.problem.capacity);
 		for (size_t s = 0; s < sizeof(steps) / sizeof(*steps); s++) {
 			small.problem.steps_max = steps[s];
 			assert_int_equal(sched_solve(&small.problem, &solution, NULL), 0);

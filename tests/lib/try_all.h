@@ -1,0 +1,29 @@
+/* The optimum of a small problem of the solver, by trying all that there is. */
+#ifndef TEST_TRY_ALL_H
+#define TEST_TRY_ALL_H
+
+#include "sched/solve.h"
+
+#include <math.h>
+
+/* The least cost of the jobs from this one on, of all allocations of what is left, by type. */
+static inline double try_all(const struct sched_problem *problem, uint32_t job, uint32_t *left)
+{
+	double best = INFINITY;
+
+	if (job == problem->jobs_n) {
+		return 0;
+	}
+	for (uint32_t c = problem->first[job]; c < problem->first[job + 1]; c++) {
+		const struct sched_choice *choice = &problem->choices[c];
+
+		if (choice->replicas <= left[choice->type]) {
+			left[choice->type] -= choice->replicas;
+			best = fmin(best, choice->cost + try_all(problem, job + 1, left));
+			left[choice->type] += choice->replicas;
+		}
+	}
+	return best;
+}
+
+#endif

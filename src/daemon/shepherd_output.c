@@ -44,13 +44,16 @@ static void take(struct run_child *one, const char *bytes, size_t len_bytes)
 static bool drain(struct run_child *one, unsigned reads_max)
 {
 	char bytes[CHILD_LINE_MAX];
-	ssize_t n = 1;
 
-	while (n > 0 && reads_max-- > 0) {
-		n = read(one->output.fd, bytes, sizeof(bytes));
-		take(one, bytes, n > 0 ? (size_t)n : 0);
+	while (reads_max-- > 0) {
+		ssize_t n = read(one->output.fd, bytes, sizeof(bytes));
+
+		if (n <= 0) {
+			return n < 0 && (errno == EAGAIN || errno == EINTR);
+		}
+		take(one, bytes, (size_t)n);
 	}
-	return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+	return true;
 }
 
 static void on_output(struct loop_source *source, uint32_t events)

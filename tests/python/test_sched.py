@@ -268,6 +268,12 @@ def test_a_log_fills_no_disk(shared: Cluster) -> None:
     assert len(shared.log(job)) > 20000000
 
 
+def test_a_job_pauses_as_its_log_is_full(shared: Cluster) -> None:
+    job = shared.sh("head -c 16777216 /dev/zero; sleep 0.5; echo on; sleep 0.5; echo and on")
+    shared.await_state(job, "done", limit_s=program.LIMIT_S)
+    assert shared.log(job).endswith(f"on\nand on\npawl: job {job}: ended with 0\n")
+
+
 def test_lists(shared: Cluster) -> None:
     job = shared.sh("exit 4", "-n", "listed")
     shared.await_state(job, "failed")

@@ -3,6 +3,7 @@
 #include "cli/jobs.h"
 
 #include "base/err.h"
+#include "daemon/submission.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -23,19 +24,12 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-/* A path of the job: from / or ~ on, or from where it runs. */
 static int find_path(const struct jobs_shown *shown, const char *path, char full[PATH_MAX],
 	struct pawl_err *err)
 {
 	const struct passwd *user = getpwuid(shown->job.owner);
-	const char *dir = path[0] == '/' ? "" : path[0] == '~' ? "~" : shown->cwd;
-	const char *rest = path[0] == '~' ? path + 1 : path;
-	const char *home = dir[0] == '~' ? (user ? user->pw_dir : "/") : "";
-	int len = snprintf(full, PATH_MAX, "%s%s%s%s", home, dir[0] == '~' ? dir + 1 : dir,
-		path[0] == '/' || path[0] == '~' ? "" : "/", rest);
 
-	return len < PATH_MAX ? 0
-			      : pawl_err_set(err, PAWL_EINVAL, "%s: the path is too long", path);
+	return submission_path(user ? user->pw_dir : "/", shown->cwd, path, full, err);
 }
 
 /* cp(1) has had all the years that copying trees needs. */

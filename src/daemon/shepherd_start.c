@@ -103,17 +103,10 @@ static int make_job_dir(struct shepherd *s, struct pawl_err *err)
 	return 0;
 }
 
-/* A user's path from where it was submitted, and with ~ as home. */
 static int find_path(const struct shepherd *s, const char *path, char full[PATH_MAX],
 	struct pawl_err *err)
 {
-	bool at_home = path[0] == '~' && (path[1] == '/' || path[1] == '\0');
-	int len = at_home        ? snprintf(full, PATH_MAX, "%s%s", s->home, path + 1)
-		: path[0] == '/' ? snprintf(full, PATH_MAX, "%s", path)
-				 : snprintf(full, PATH_MAX, "%s/%s", s->submission.cwd, path);
-
-	return len < PATH_MAX ? 0
-			      : pawl_err_set(err, PAWL_EINVAL, "%s: the path is too long", path);
+	return submission_path(s->home, s->submission.cwd, path, full, err);
 }
 
 /* ---- what it finds at paths of its own ---- */

@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void submission_encode(struct wire_out *out, const struct submission *s)
@@ -138,4 +139,16 @@ int submission_spec(const struct submission *s, struct sched_spec *spec, struct 
 	const struct jobfile_given given = {s->name, s->vars, s->vars_n};
 
 	return jobfile_decode(spec, s->file, s->len_bytes, &given, remarks, err);
+}
+
+int submission_path(const char *home, const char *cwd, const char *path, char full[PATH_MAX],
+	struct pawl_err *err)
+{
+	bool at_home = path[0] == '~' && (path[1] == '/' || path[1] == '\0');
+	int len = at_home        ? snprintf(full, PATH_MAX, "%s%s", home, path + 1)
+		: path[0] == '/' ? snprintf(full, PATH_MAX, "%s", path)
+				 : snprintf(full, PATH_MAX, "%s/%s", cwd, path);
+
+	return len < PATH_MAX ? 0
+			      : pawl_err_set(err, PAWL_EINVAL, "%s: the path is too long", path);
 }

@@ -9,6 +9,8 @@
 #include "base/wire.h"
 #include "sched/jobfile.h"
 
+#include <limits.h>
+
 #define SUBMISSION_VERSION   1u
 #define SUBMISSION_VARS_MAX  256u
 #define SUBMISSION_WORDS_MAX 4096u      /* of a command */
@@ -36,6 +38,11 @@ void submission_encode(struct wire_out *out, const struct submission *submission
 int submission_decode(struct submission *submission, const void *bytes, size_t len_bytes,
 	struct pawl_err *err);
 void submission_deinit(struct submission *submission);
+
+/* A path of the user's: from / on, from ~ on where that is their home, else from where it was
+ * submitted. PAWL_EINVAL: it is too long. */
+int submission_path(const char *home, const char *cwd, const char *path, char full[PATH_MAX],
+	struct pawl_err *err);
 
 /* The job that it describes: see jobfile_decode. */
 int submission_spec(const struct submission *submission, struct sched_spec *spec,

@@ -12,7 +12,9 @@
  * - a change of size must pay: it takes from a speedup what restarts took of a job's life so far,
  *   as in Pollux, and what this one will take of the next minutes, or of what is left to do;
  * - a job may have four times as many replicas as were measured, not twice: it takes fewer restarts
- *   until it is as large as it should be.
+ *   until it is as large as it should be;
+ * - a job that has run for a while and told nothing is not waited for: it is taken to gain by each
+ *   replica, if less and less, so that slots which are free are used.
  *
  * The figures below were chosen on Pollux's six published workloads at load 1, and are round.
  */
@@ -34,6 +36,8 @@
 #define WEIGHT_MOST       10.0
 #define PAYS_S            600.0 /* in which a change must pay */
 #define GROWTH            4u    /* replicas, to those that were measured */
+#define SILENT_S          60.0  /* of running, in which a job may have told nothing yet */
+#define SILENT_POWER      0.7   /* of the replicas of one that tells nothing: what it gains */
 
 struct pawl_policy {
 	struct sched_worth *worth; /* owned */
@@ -131,11 +135,24 @@ static double find_weight(const struct round *round, uint32_t job, double middle
 
 /* ---- choices ---- */
 
+/* On no type a word, in a time in which others would have told something. */
+static bool is_silent(const struct sched_job *job)
+{
+	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
+		if (job->hints[t] != NULL) {
+			return false;
+		}
+	}
+	return job->attained >= SILENT_S * job->least;
+}
+
 /* Replicas that the job may have of a type. What was never measured is not trusted far (Pollux,
- * 4.1). */
+ * 4.1), unless it never will be. */
 static uint32_t find_most(const struct sched_job *job, const struct sched_hints *hints)
 {
-	uint64_t trusted = hints != NULL ? (uint64_t)GROWTH * hints->replicas_profiled : 0;
+	uint64_t trusted = hints != NULL ? (uint64_t)GROWTH * hints->replicas_profiled
+		: is_silent(job)         ? job->most
+					 : 0;
 	uint32_t most = job->most;
 
 	trusted = trusted > 1 ? trusted : 1;
@@ -183,6 +200,8 @@ static double find_cost(const struct round *round, uint32_t job, uint32_t type, 
 
 	if (fair > 0) {
 		speedup = sched_worth_get(round->worth, job, type, replicas) / fair;
+	} else if (is_silent(&round->view->jobs[job])) {
+		speedup = pow(speedup, SILENT_POWER);
 	}
 	if (speedup > 0 && round->view->jobs[job].replicas > 0 &&
 		!has_now(round, job, type, replicas)) {

@@ -298,9 +298,54 @@ static void fairness_takes_from_those_who_gain_most(void **state)
 	assert_int_equal(give_useful(0), give_useful(1));
 }
 
+/* A job of one replica that tells nothing, of up to 8, on 4 nodes of 2 slots beside one like it. */
+static uint32_t give_silent(double attained, uint32_t profiled)
+{
+	struct cluster cluster = {0};
+	struct sched_hints unfitted = {.replicas_profiled = profiled};
+	uint32_t node = 0;
+	void *policy = sched_pawl.open(1);
+	uint32_t given;
+
+	for (uint32_t n = 0; n < 4; n++) {
+		cluster.nodes[n].slots = 2;
+	}
+	cluster.view = (struct sched_view){.nodes = cluster.nodes,
+		.nodes_n = 4,
+		.jobs = cluster.jobs,
+		.jobs_n = 2};
+	for (uint32_t j = 0; j < 2; j++) {
+		cluster.jobs[j] = (struct sched_job){.id = j + 1,
+			.age_s = attained,
+			.attained = attained,
+			.least = 1,
+			.most = 8,
+			.weight = 1,
+			.restart_s = 30,
+			.nodes = &node,
+			.replicas = 1,
+			.hints = {profiled > 0 ? &unfitted : NULL}};
+		cluster.grants[j].nodes = cluster.granted[j];
+	}
+	assert_int_equal(decide(policy, &cluster), 0);
+	assert_sound(&cluster);
+	given = cluster.grants[0].replicas;
+	assert_int_equal(given, cluster.grants[1].replicas);
+	sched_pawl.close(policy);
+	return given;
+}
+
+static void who_never_tells_uses_what_is_free(void **state)
+{
+	assert_int_equal(give_silent(59, 0), 1);  /* it may yet tell something */
+	assert_int_equal(give_silent(600, 0), 4); /* all slots are in use */
+	assert_int_equal(give_silent(600, 1), 4); /* as one that does has up to 4 times as many */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(who_never_tells_uses_what_is_free),
 		cmocka_unit_test(any_round_of_any_cluster),
 		cmocka_unit_test(every_allocation_may_fail),
 		cmocka_unit_test(fairness_takes_from_those_who_gain_most),

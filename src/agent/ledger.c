@@ -669,6 +669,14 @@ void ledger_pass(struct ledger *ledger, int i)
 	ledger->slots[i].state = SLOT_EMPTY;
 }
 
+bool ledger_recall(struct ledger *ledger)
+{
+	int newest = ledger_newest(ledger);
+
+	ledger->past_order = 0;
+	return ledger_newest(ledger) != newest;
+}
+
 void ledger_drop(struct ledger *ledger, int i)
 {
 	struct ledger_slot *slot = &ledger->slots[i];
@@ -676,6 +684,9 @@ void ledger_drop(struct ledger *ledger, int i)
 
 	if (known && !slot->again && !slot->durable) {
 		known->hash = 0; /* there is nothing to add to */
+	}
+	if (slot->durable && i == ledger_newest(ledger)) {
+		ledger->past_order = slot->order;
 	}
 	slot->state = SLOT_EMPTY; /* if it is being persisted, that will find the damage too */
 }

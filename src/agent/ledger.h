@@ -222,7 +222,11 @@ uint32_t ledger_missing(const struct ledger *ledger);
 /* A committed slot holds nothing. Who took part in it is still known: it is not waited for by those
  * that have something after all. */
 void ledger_pass(struct ledger *ledger, int i);
-/* The content of a committed slot is worthless (its bytes failed verification). */
+/* What the store should have had, it has not: the newest in memory is what is left. Whether there
+ * is something that was past. */
+bool ledger_recall(struct ledger *ledger);
+/* The content of a committed slot is worthless (its bytes failed verification). If it was the
+ * newest and is durable, what is older is past. */
 void ledger_drop(struct ledger *ledger, int i);
 
 #endif

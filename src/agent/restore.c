@@ -92,15 +92,10 @@ static void send_offer(struct agent_root *root, struct agent_conn *conn)
 	restore->taken++;
 }
 
-/* The next round may begin, with whoever asks for it already. */
-static void end_round(struct agent_root *root)
+/* Of those who wait for a round. */
+static void ask_again(struct agent_root *root)
 {
 	root->restore.state = RESTORE_IDLE;
-	for (uint32_t r = 0; r < root->ledger.world; r++) {
-		if (root->ranks[r].conn) {
-			root->ranks[r].conn->offered = false;
-		}
-	}
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;
 
@@ -108,6 +103,17 @@ static void end_round(struct agent_root *root)
 			restore_ask(root, conn);
 		}
 	}
+}
+
+/* The next round may begin, with whoever asks for it already. */
+static void end_round(struct agent_root *root)
+{
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		if (root->ranks[r].conn) {
+			root->ranks[r].conn->offered = false;
+		}
+	}
+	ask_again(root);
 }
 
 /* "There is nothing" needs no vote: the round is over when every rank knows. */
@@ -318,6 +324,11 @@ void restore_resolved(struct agent_root *root, const struct persist_job *job)
 		}
 		return;
 	}
+	if (!job->found && !restore->has_step && root->elsewhere == 0 &&
+		ledger_recall(&root->ledger)) {
+		ask_again(root); /* older than what the store should have had */
+		return;
+	}
 	restore->state = RESTORE_OFFERED;
 	restore->step = job->step;
 	memcpy(restore->tag, job->tag, sizeof(job->tag));
@@ -363,6 +374,7 @@ void restore_finish(struct agent_root *root)
 		root_row_end(root, restore->slot, restore->why);
 	} else if (restore->verdict == VERDICT_RETRY && root->elsewhere == 0) {
 		put_aside(root, restore->tag, restore->why);
+		ledger_recall(&root->ledger);
 	}
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;

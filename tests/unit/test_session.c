@@ -159,7 +159,8 @@ static void survives_trainer_then_agent(void **unused)
 	free(state.big);
 }
 
-static void commit(struct pawl_ckpt *ckpt, struct state *state, uint64_t step)
+/* Returns the save's id. */
+static uint64_t commit(struct pawl_ckpt *ckpt, struct state *state, uint64_t step)
 {
 	struct pawl_err err;
 	uint64_t id;
@@ -171,6 +172,7 @@ static void commit(struct pawl_ckpt *ckpt, struct state *state, uint64_t step)
 		fail_msg("step %llu: %s", (unsigned long long)step, err.msg);
 	}
 	expect(ckpt, 0, step, true);
+	return id;
 }
 
 /* Whatever becomes of a question put ahead, the saves after it are whole. */
@@ -479,9 +481,11 @@ static void job_that_lets_go_of_a_root_is_waited_for(void **unused)
 #define FLIPS 200
 
 /* Flips a bit of the agent's arenas, of what lies from lo to before hi there, as failing memory
- * would: through its descriptors in /proc. Returns 0 if it has none. */
-static int flip_arena(struct rng *rng, uint64_t lo, uint64_t hi)
+ * would: through its descriptors in /proc; with of, of those alone that hold it at lo. Returns how
+ * many. */
+static int flip_arena(struct rng *rng, const char *of, uint64_t lo, uint64_t hi)
 {
+	char held[64] = "";
 	char path[64];
 	char target[64];
 	int flipped = 0;
@@ -500,6 +504,11 @@ static int flip_arena(struct rng *rng, uint64_t lo, uint64_t hi)
 		}
 		arena = open(path, O_RDWR | O_CLOEXEC);
 		assert_true(arena >= 0);
+		if (of &&
+			(pread(arena, held, strlen(of), (off_t)lo) < 0 || strcmp(held, of) != 0)) {
+			close(arena);
+			continue;
+		}
 		assert_int_equal(pread(arena, &byte, 1, (off_t)at), 1);
 		byte ^= (uint8_t)(1u << rng_below(rng, 8));
 		assert_int_equal(pwrite(arena, &byte, 1, (off_t)at), 1);
@@ -540,7 +549,8 @@ static void flipped_bit_in_arena_is_found(void **unused)
 		assert_int_equal(save(ckpt, &state, step, false, &id, &err), 0);
 		pawl_ckpt_fence(ckpt, 1);
 		assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, 10000, &err), 0);
-		assert_true(flip_arena(&rng, hit->data_off, hit->data_off + hit->size_bytes) > 0);
+		assert_true(
+			flip_arena(&rng, NULL, hit->data_off, hit->data_off + hit->size_bytes) > 0);
 		for (;;) {
 			uint32_t model;
 			const void *pickle;
@@ -576,6 +586,91 @@ static void flipped_bit_in_arena_is_found(void **unused)
 	free(state.big);
 }
 
+/* The next offer is the model of step, damaged: not to be met again. */
+static void refuse(struct pawl_ckpt *ckpt, uint64_t step, bool memory)
+{
+	struct pawl_restore *restore;
+	struct pawl_restore_info info;
+	struct pawl_err err;
+	enum pawl_verdict all;
+
+	assert_int_equal(pawl_ckpt_restore(ckpt, false, 0, 10000, &restore, &err), 0);
+	pawl_restore_info(restore, &info);
+	assert_int_equal(info.step, step);
+	assert_int_equal(info.memory, memory);
+	assert_int_equal(pawl_restore_read(restore, find(restore, "model", 0), &err),
+		PAWL_ECORRUPT);
+	assert_int_equal(pawl_restore_vote(restore, PAWL_VERDICT_RETRY, err.msg, 10000, &all, &err),
+		0);
+	pawl_restore_close(restore);
+}
+
+/* One byte of what the store has of the newest step. */
+static void flip_store(struct pawl_ckpt *ckpt, uint64_t at)
+{
+	struct pawl_restore *restore;
+	struct pawl_restore_info info;
+	struct pawl_restore_part part;
+	struct pawl_err err;
+	enum pawl_verdict all;
+	char path[512];
+	uint8_t byte;
+	int fd;
+
+	assert_int_equal(pawl_ckpt_restore(ckpt, false, 0, 10000, &restore, &err), 0);
+	pawl_restore_info(restore, &info);
+	pawl_restore_part(restore, find(restore, "model", 0), &part);
+	snprintf(path, sizeof(path), "%s/%s/%s", root, info.tag, part.file);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(pread(fd, &byte, 1, (off_t)at), 1);
+	byte ^= 1;
+	assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
+	close(fd);
+	assert_int_equal(pawl_restore_vote(restore, PAWL_VERDICT_GO, "", 10000, &all, &err), 0);
+	pawl_restore_close(restore);
+}
+
+/* The newest is damaged in memory, and durable: the store's copy of it comes before what is older
+ * in memory; and that one, if the store's is damaged as well. */
+static void damaged_newest_comes_from_the_store(void **unused)
+{
+	struct state state = {.big = aligned_alloc(4096, BIG)};
+	struct rng rng = {(uint64_t)time(NULL)};
+	struct pawl_ckpt *ckpt = join(0, 1, 0);
+	struct pawl_err err;
+	struct zip_plan plan;
+	const struct zip_entry *pickle;
+	uint64_t id;
+
+	printf("seed %llu\n", (unsigned long long)rng.state);
+	assert_int_equal(zip_plan_init(&plan, (const uint64_t[]){BIG, 0}, 2,
+				 strlen("pickle of step 100"), &err),
+		0);
+	pickle = zip_plan_pickle(&plan);
+	for (uint64_t step = 100; step < 104; step += 2) {
+		commit(ckpt, &state, step);
+		id = commit(ckpt, &state, step + 1);
+		assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, 10000, &err), 0);
+		if (step > 100) {
+			flip_store(ckpt, plan.entries[0].data_off);
+		}
+		assert_int_equal(flip_arena(&rng, state.pickle, pickle->data_off,
+					 pickle->data_off + pickle->size_bytes),
+			1);
+		refuse(ckpt, step + 1, true);
+		if (step == 100) {
+			expect(ckpt, 0, 101, false);
+		} else {
+			refuse(ckpt, 103, false);
+			expect(ckpt, 0, 102, true);
+		}
+	}
+	pawl_ckpt_close(ckpt, 1000, &err);
+	zip_plan_deinit(&plan);
+	free(state.big);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -593,6 +688,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(job_that_lets_go_of_a_root_is_waited_for, setup,
 			teardown),
 		cmocka_unit_test_setup_teardown(flipped_bit_in_arena_is_found, setup, teardown),
+		cmocka_unit_test_setup_teardown(damaged_newest_comes_from_the_store, setup,
+			teardown),
 	};
 
 	return argc > 1 ? run_agent(argv[1]) : cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import random
 import re
 import sys
 import time
@@ -14,10 +16,12 @@ import pytest
 
 import program
 from cluster import Cluster, cluster, wait
+from conftest import SEED
 from pawl import _core
 
 JOB = Path(__file__).with_name("sched_elastic_job.py")
 REFIT = ("--env", "PAWL_ELASTIC_REFIT=1")
+LOOP = "while :; do sleep 0.05; done"
 OPTIONS = ("--nodes", "1", "--slots", "3", "--grace", "10", "--round", "2")
 
 
@@ -25,16 +29,52 @@ def hints_of(ours: Cluster, job: int) -> Any:
     return json.loads((Path(ours.job(job)["log_dir"]) / "hints.json").read_text())
 
 
-def goodput_of(hints: Any, replicas: int) -> float:
-    """Of the best batch there, on one node, as the hints have it."""
-    names = ("alpha_c", "beta_c", "alpha_r", "beta_r", "alpha_n", "beta_n", "delta_n", "gamma")
-    perf = tuple(hints["stepParams"][name] for name in names)
-    noise = (hints["gradParams"]["norm"], hints["gradParams"]["var"])
-    bounds = (hints["initBatchSize"], hints["maxBatchSize"], *hints["localBszBounds"],
-              hints["gradientAccumulation"])  # fmt: skip
-    best = _core.batch_choose(perf, noise, bounds, (1, replicas, replicas))
-    assert best is not None
-    return float(best[2])
+def step_s(perf: Any, nodes: int, replicas: int, most: int, atomic: int, accum: int) -> float:
+    """Pollux (OSDI'21) 3.2; delta_n, for each replica more on the fullest node, is Pawl's own."""
+    gradient = perf["alpha_c"] + perf["beta_c"] * atomic
+    if replicas == 1:
+        network = 0.0
+    elif nodes == 1:
+        network = perf["alpha_r"] + perf["beta_r"] * (replicas - 2)
+    else:
+        network = perf["alpha_n"] + perf["beta_n"] * (replicas - 2) + perf["delta_n"] * (most - 1)
+    gamma = perf["gamma"]
+    return float(accum * gradient + (gradient**gamma + network**gamma) ** (1 / gamma))
+
+
+def efficiency(hints: Any, total: int) -> float:
+    """Of a sample beside one of an initial batch: Pollux equation 6, as AdaptDL has it."""
+    scale = total / hints["initBatchSize"]
+    norm, var = hints["gradParams"]["norm"], hints["gradParams"]["var"]
+    return float((var + norm) / (var / scale + norm) / scale)
+
+
+def goodput_of(hints: Any, replicas: int, nodes: int = 1, most: int = 0) -> float:
+    """Of the best of 50 totals between the bounds, each as much larger than the one before, in as
+    few parts as the bounds allow (docs: pawl/adapt.h). Nothing of it is Pawl's own code. 0: none.
+    """
+    least, largest = hints["localBszBounds"]
+    low = max(replicas * least, hints["initBatchSize"])
+    most = most or -(-replicas // nodes)
+    best = 0.0
+    for i in range(50):
+        total = low * (hints["maxBatchSize"] / low) ** (i / 49)
+        if total > hints["maxBatchSize"] * (1 + 1e-8):
+            break
+        accumulate = hints["gradientAccumulation"]
+        parts = max(math.ceil(total / replicas / largest - 1e-8), 1) if accumulate else 1
+        if replicas == 1 and total > hints["initBatchSize"]:
+            if not accumulate:
+                continue
+            parts = max(parts, 2)
+        room = hints["maxBatchSize"] // (replicas * parts)
+        atomic = max(min(max(math.ceil(total / replicas / parts - 1e-8), 1), room), least)
+        if atomic > min(largest, room):
+            continue
+        samples = replicas * parts * atomic
+        took = step_s(hints["stepParams"], nodes, replicas, most, atomic, parts - 1)
+        best = max(best, samples / took * efficiency(hints, samples))
+    return best
 
 
 @pytest.mark.skipif(not hasattr(_core, "perf_fit"), reason="pawl._core is not built here")
@@ -73,6 +113,62 @@ def test_a_job_grows_in_place_by_what_it_measured() -> None:
         ours.await_state(job, "cancelled", limit_s=60)
 
 
+def random_hints(rng: random.Random) -> Any:
+    init = rng.randint(16, 128)
+    least = rng.randint(1, 8)
+    names = ("alpha_c", "beta_c", "alpha_r", "beta_r", "alpha_n", "beta_n", "delta_n")
+    return {
+        "stepParams": {
+            **{name: 10 ** rng.uniform(-4, -0.5) for name in names},
+            "gamma": rng.uniform(1, 10),
+        },
+        "initBatchSize": init, "maxBatchSize": init * rng.randint(2, 40),
+        "localBszBounds": [least, least + rng.randint(8, 256)],
+        "gradientAccumulation": rng.random() < 0.5,
+        "gradParams": {"norm": 10 ** rng.uniform(-3, 1), "var": 10 ** rng.uniform(-3, 3)},
+        "progress": rng.uniform(0, 100), "remaining": rng.uniform(1, 1e4),
+    }  # fmt: skip
+
+
+def test_what_show_says_of_goodput_is_recomputed_from_the_hints() -> None:
+    """By the published formulas, in Python; on one node and over several, with one replica more
+    and one fewer, before the scheduler is killed and after."""
+    rng = random.Random(SEED)
+    options = ("--nodes", "3", "--slots", "4", "--policy", "fifo", "--round", "1", "--grace", "2")
+    with cluster(*options) as ours:
+        jobs = [ours.sh(LOOP, "--num-nodes", str(n)) for n in (1, 2, 3, 5)]
+        wait(lambda: all(ours.state(job) == "running" for job in jobs), "all run")
+        told: dict[int, Any] = {}
+        for turn in range(3):
+            for job in jobs:
+                told[job] = random_hints(rng)
+                folder = Path(ours.job(job)["log_dir"])
+                (folder / "new").write_text(json.dumps(told[job]))
+                (folder / "new").rename(folder / "hints.json")
+            if turn == 2:
+                ours.kill()
+                ours.start()
+            for job in jobs:
+                check_goodput(ours, job, told[job])
+
+
+def check_goodput(ours: Cluster, job: int, hints: Any) -> None:
+    spots = [int(spot.split(":")[1]) for spot in ours.job(job)["nodes"].split()]
+    now, nodes, most = sum(spots), len(spots), max(spots)
+    wanted = [
+        goodput_of(hints, now, nodes, most),
+        goodput_of(hints, now + 1, nodes),
+        goodput_of(hints, now - 1, min(nodes, now - 1)) if now > 1 else 0.0,
+    ]
+
+    def agrees() -> bool:
+        shown = ours.job(job)
+        said = [shown["goodput"], shown["goodput_more"], shown["goodput_fewer"]]
+        return [value or 0.0 for value in said] == pytest.approx(wanted, rel=1e-9)
+
+    wait(agrees, f"goodput of job {job} on {spots}: {wanted}", program.LIMIT_S)
+
+
 def test_hints_that_are_wrong_harm_nobody() -> None:
     good = {
         "stepParams": {"alpha_c": 0.1, "beta_c": 0.001, "gamma": 1.5},
@@ -85,7 +181,7 @@ def test_hints_that_are_wrong_harm_nobody() -> None:
         {**good, "localBszBounds": [64, 8]}, {}, "{" * 100000, '{"progress": NaN}',
     ]  # fmt: skip
     with cluster(*OPTIONS) as ours:
-        job = ours.sh("while :; do sleep 0.05; done")
+        job = ours.sh(LOOP)
         ours.await_state(job, "running")
         file = Path(ours.job(job)["log_dir"]) / "hints.json"
         for hints in bad:

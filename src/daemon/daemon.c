@@ -80,12 +80,14 @@ int daemon_take(struct daemon *d, struct core_event *event, struct store_spec *s
 	if (spec) {
 		spec->job = id;
 	}
+	daemon_note_history(d, &clock);
 	rv = sched_store_save(d->store, d->core, &clock, spec, err);
 	if (rv != 0) {
 		give_up(d, err);
 		return rv;
 	}
 	FAULT_CRASH("daemon.stored");
+	daemon_write_history(d);
 	updates = core_updates(d->core, &n);
 	for (uint32_t i = 0; i < n; i++) {
 		sched_engine_do(d->engine, d->engine_self, d->core, d->options->core.pools,
@@ -451,8 +453,10 @@ int daemon_main(const struct daemon_options *options, struct pawl_err *err)
 			options->core.policy->name);
 	}
 	if (rv == 0) {
+		daemon_open_history(&d);
 		begin(&d);
 		rv = loop_run(d.loop, err);
+		daemon_close_history(&d, rv == 0 && d.failed.code == 0);
 	}
 	if (rv == 0 && d.failed.code != 0) {
 		*err = d.failed;

@@ -5,6 +5,7 @@
 #include "agent/proto.h"
 #include "base/loop.h"
 #include "daemon/daemon.h"
+#include "daemon/history.h"
 #include "daemon/local.h"
 #include "daemon/order.h"
 #include "daemon/talk.h"
@@ -71,6 +72,7 @@ struct daemon {
 	uint32_t clients_n;
 	int64_t base_ns; /* the core's clock when the monotonic one was mono_ns */
 	int64_t mono_ns;
+	struct history *history;  /* NULL: no memory for one */
 	struct daemon_hint *told; /* owned */
 	uint32_t told_n, told_max;
 	struct pawl_err failed; /* why it ends; code 0: by a signal */
@@ -107,6 +109,16 @@ void daemon_answer(struct daemon_client *client, struct proto_frame *frame);
 
 int daemon_submit(struct daemon_client *client, const uint8_t *bytes, size_t len_bytes,
 	uint64_t *job, struct pawl_err *err);
+
+/* ---- daemon_history.c ---- */
+
+/* Goes on with the history in the daemon's directory: what it lacks of what is stored is added. */
+void daemon_open_history(struct daemon *daemon);
+/* What a step has changed, before it is stored; and once it is. */
+void daemon_note_history(struct daemon *daemon, const struct store_clock *clock);
+void daemon_write_history(struct daemon *daemon);
+/* stopped: it leaves in good order. */
+void daemon_close_history(struct daemon *daemon, bool stopped);
 
 /* ---- daemon_hints.c ---- */
 

@@ -136,7 +136,6 @@ static void forget_over(struct sched_core *core)
 	uint32_t left = 0;
 
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
-		core->jobs[j]->moved = false;
 		if (core_is_over(core->jobs[j])) {
 			core_job_free(core->jobs[j]);
 		} else {

@@ -235,7 +235,6 @@ struct core_job {
 	struct sched_hints *hints[SCHED_TYPES_MAX]; /* owned; NULL: it told none */
 
 	bool dirty;             /* its row is not stored as it is */
-	bool moved;             /* its state, generation or place has changed in this step */
 	enum core_reason wait;  /* queued, or with less than most: what binds. Not stored, as all
 				   below */
 	uint64_t wait_for;      /* job that is meant by wait; 0: none */
@@ -371,6 +370,7 @@ double core_left_s(const struct core_job *job, double goodput);
 /* What a replica more or fewer is worth to a job that runs; 0: not known, or there is none. */
 struct core_outlook {
 	double now, more, fewer; /* samples a second */
+	uint64_t batch;          /* samples of a step that now is of */
 	double left_s;           /* negative: not known */
 };
 void core_look_ahead(const struct sched_core *core, const struct core_job *job,

@@ -31,16 +31,24 @@ static const struct sched_hints *hints_of(const struct core_job *job, uint32_t t
 	return hints && hints->fitted ? hints : NULL;
 }
 
-double core_goodput(const struct core_job *job, uint32_t type, const struct pawl_place *place)
+/* The best batch there, and its goodput; 0: not known. */
+static double choose(const struct core_job *job, uint32_t type, const struct pawl_place *place,
+	struct pawl_batch *batch)
 {
 	const struct sched_hints *h = hints_of(job, type);
-	struct pawl_batch batch;
 	double goodput;
 
-	if (!h || !pawl_batch_choose(&h->perf, &h->noise, &h->bounds, place, &batch, &goodput)) {
+	if (!h || !pawl_batch_choose(&h->perf, &h->noise, &h->bounds, place, batch, &goodput)) {
 		return 0;
 	}
 	return goodput;
+}
+
+double core_goodput(const struct core_job *job, uint32_t type, const struct pawl_place *place)
+{
+	struct pawl_batch batch;
+
+	return choose(job, type, place, &batch);
 }
 
 double core_left_s(const struct core_job *job, double goodput)
@@ -166,6 +174,7 @@ static void add_bound(const struct sched_core *core, const struct core_job *job,
 void core_look_ahead(const struct sched_core *core, const struct core_job *job,
 	struct core_outlook *outlook)
 {
+	struct pawl_batch batch;
 	struct pawl_place place;
 	uint32_t type;
 
@@ -173,7 +182,8 @@ void core_look_ahead(const struct sched_core *core, const struct core_job *job,
 	if (!shape(core, job, &place, &type)) {
 		return;
 	}
-	outlook->now = core_goodput(job, type, &place);
+	outlook->now = choose(job, type, &place, &batch);
+	outlook->batch = outlook->now > 0 ? pawl_batch_total(&place, &batch) : 0;
 	outlook->left_s = core_left_s(job, outlook->now);
 	place.most = 0;
 	place.replicas++;

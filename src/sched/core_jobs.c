@@ -78,7 +78,6 @@ static void count(struct sched_core *core, struct core_job *job)
 	job->ran_ns = core_ran_ns(core, job);
 	job->counted_ns = core->now_ns;
 	job->dirty = true;
-	job->moved = true;
 }
 
 void core_job_enter(struct sched_core *core, struct core_job *job, enum core_state state,

@@ -38,6 +38,7 @@ static const char *const migrations[] = {
 	"ALTER TABLE jobs ADD COLUMN ran_ns INTEGER NOT NULL DEFAULT 0;"
 	"ALTER TABLE jobs ADD COLUMN restarts INTEGER NOT NULL DEFAULT 0;"
 	"ALTER TABLE jobs ADD COLUMN failures INTEGER NOT NULL DEFAULT 0;",
+	"DROP TABLE history;", /* it is in files of its own: daemon/history.h */
 };
 #define STORE_VERSION ((int)(sizeof(migrations) / sizeof(*migrations)))
 
@@ -48,14 +49,11 @@ enum statement {
 	DROP_NODE,
 	PUT_JOB,
 	PUT_SPEC,
-	PUT_CHANGE,
-	TRIM_CHANGES,
 	TRIM_SPECS,
 	TRIM_JOBS,
 	GET_CLOCK,
 	GET_ROWS,
 	GET_SPEC,
-	GET_CHANGES,
 	GET_ENDED,
 	COUNT_ENDED,
 	BEGIN,
@@ -71,8 +69,6 @@ static const char *const texts[STATEMENTS] = {
 	[PUT_JOB] = "REPLACE INTO jobs VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
 		    " ?13, ?14)",
 	[PUT_SPEC] = "REPLACE INTO specs VALUES(?1, ?2)",
-	[PUT_CHANGE] = "INSERT INTO history VALUES(NULL, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-	[TRIM_CHANGES] = "DELETE FROM history WHERE seq <= (SELECT max(seq) FROM history) - ?1",
 	[TRIM_SPECS] = "DELETE FROM specs WHERE job IN (SELECT id FROM jobs WHERE over = 1"
 		       " AND id <= (SELECT max(id) FROM jobs) - ?1)",
 	[TRIM_JOBS] = "DELETE FROM jobs WHERE over = 1 AND id <= (SELECT max(id) FROM jobs) - ?1",
@@ -80,8 +76,6 @@ static const char *const texts[STATEMENTS] = {
 	[GET_ROWS] = "SELECT 0, 0, record FROM cluster UNION ALL SELECT 1, id, record FROM nodes"
 		     " UNION ALL SELECT 2, id, record FROM jobs WHERE over = 0",
 	[GET_SPEC] = "SELECT spec FROM specs WHERE job = ?1",
-	[GET_CHANGES] = "SELECT seq, core_ns, wall_ns, job, state, reason, generation, replicas,"
-			" place FROM history WHERE seq >= ?1 ORDER BY seq",
 	[GET_ENDED] =
 		"SELECT id, name, owner, queue, state, reason, exit_code, submitted_ns,"
 		" since_ns, ran_ns, restarts, failures FROM jobs WHERE over = 1"
@@ -287,37 +281,6 @@ void sched_store_close(struct sched_store *s)
 
 /* ---- saving ---- */
 
-static void say_place(const struct sched_core *core, const struct core_place *place, char *text)
-{
-	size_t len = 0;
-
-	text[0] = '\0';
-	for (uint32_t i = 0; i < place->n && len < STORE_PLACE_MAX; i++) {
-		const struct core_node *node = core_node_find(core, place->spots[i].node);
-
-		len += (size_t)snprintf(text + len, STORE_PLACE_MAX - len, "%s%s:%u",
-			i > 0 ? " " : "", node ? node->offer.name : "?", place->spots[i].replicas);
-	}
-}
-
-static int put_change(struct sched_store *s, const struct sched_core *core,
-	const struct core_job *job, const struct store_clock *clock, struct pawl_err *err)
-{
-	char place[STORE_PLACE_MAX];
-	sqlite3_stmt *q = ready(s, PUT_CHANGE);
-
-	say_place(core, &job->at, place);
-	sqlite3_bind_int64(q, 1, clock->core_ns);
-	sqlite3_bind_int64(q, 2, clock->wall_ns);
-	sqlite3_bind_int64(q, 3, (int64_t)job->id);
-	sqlite3_bind_text(q, 4, core_state_name(job->state), -1, SQLITE_STATIC);
-	sqlite3_bind_text(q, 5, core_reason_text(job->reason), -1, SQLITE_STATIC);
-	sqlite3_bind_int64(q, 6, (int64_t)job->generation);
-	sqlite3_bind_int64(q, 7, job->at.replicas);
-	sqlite3_bind_text(q, 8, place, -1, SQLITE_TRANSIENT);
-	return step(s, PUT_CHANGE, "write history", err);
-}
-
 static int put_job(struct sched_store *s, const struct core_row *row,
 	const struct store_clock *clock, struct pawl_err *err)
 {
@@ -386,10 +349,7 @@ static int put_all(struct sched_store *s, struct sched_core *core, const struct 
 	rv = step(s, PUT_CLOCK, "write the clock", err);
 	while (rv == 0 && (more = core_row_next(core, &row, err)) != 0) {
 		rv = more < 0 ? more : put_row(s, &row, clock, err);
-		if (rv == 0 && row.job && row.job->moved) {
-			rv = put_change(s, core, row.job, clock, err);
-			ended = ended || row.job->state >= CORE_DONE;
-		}
+		ended = ended || (rv == 0 && row.job && row.job->state >= CORE_DONE);
 	}
 	if (rv == 0 && spec) {
 		q = ready(s, PUT_SPEC);
@@ -397,7 +357,6 @@ static int put_all(struct sched_store *s, struct sched_core *core, const struct 
 		sqlite3_bind_blob64(q, 2, spec->bytes, spec->len_bytes, SQLITE_STATIC);
 		rv = step(s, PUT_SPEC, "write a spec", err);
 	}
-	rv = rv == 0 && ended ? trim(s, TRIM_CHANGES, STORE_HISTORY_MAX, err) : rv;
 	rv = rv == 0 && ended ? trim(s, TRIM_SPECS, STORE_ENDED_MAX, err) : rv;
 	return rv == 0 && ended ? trim(s, TRIM_JOBS, STORE_ENDED_MAX, err) : rv;
 }
@@ -533,31 +492,6 @@ int sched_store_spec(struct sched_store *s, uint64_t job, uint8_t **bytes, size_
 	*bytes = copy;
 	*len_bytes = (size_t)len;
 	return 0;
-}
-
-int sched_store_history(struct sched_store *s, uint64_t seq,
-	bool (*told)(void *user, const struct store_change *change), void *user,
-	struct pawl_err *err)
-{
-	sqlite3_stmt *q = ready(s, GET_CHANGES);
-	bool on = true;
-	int more = 1;
-
-	sqlite3_bind_int64(q, 1, (int64_t)seq);
-	while (on && (more = step(s, GET_CHANGES, "read history", err)) == 1) {
-		const struct store_change change = {.seq = (uint64_t)sqlite3_column_int64(q, 0),
-			.clock = {sqlite3_column_int64(q, 1), sqlite3_column_int64(q, 2)},
-			.job = (uint64_t)sqlite3_column_int64(q, 3),
-			.state = (const char *)sqlite3_column_text(q, 4),
-			.reason = (const char *)sqlite3_column_text(q, 5),
-			.generation = (uint64_t)sqlite3_column_int64(q, 6),
-			.replicas = (uint32_t)sqlite3_column_int64(q, 7),
-			.place = (const char *)sqlite3_column_text(q, 8)};
-
-		on = told(user, &change);
-	}
-	sqlite3_reset(q);
-	return more < 0 ? more : 0;
 }
 
 int sched_store_ended(struct sched_store *s, uint64_t id, const char *name, uint32_t most,

@@ -10,9 +10,7 @@
 
 #include "sched/core.h"
 
-#define STORE_HISTORY_MAX 1000000u /* newest rows of history that are kept */
-#define STORE_ENDED_MAX   100000u  /* newest jobs of which those that are over are kept */
-#define STORE_PLACE_MAX   4096u    /* bytes of a place in words, terminator included; cut */
+#define STORE_ENDED_MAX 100000u /* newest jobs of which those that are over are kept */
 
 struct sched_store;
 
@@ -27,18 +25,6 @@ struct store_spec {
 struct store_clock {
 	int64_t core_ns; /* 0: nothing was written yet */
 	int64_t wall_ns;
-};
-
-/* A change of a job's state, generation or place. */
-struct store_change {
-	uint64_t seq; /* ascending */
-	struct store_clock clock;
-	uint64_t job;
-	uint64_t generation;
-	const char *state;  /* as core_state_name; these until the call returns */
-	const char *reason; /* as core_reason_text */
-	uint32_t replicas;
-	const char *place; /* "node1:4 node2:2" */
 };
 
 /*
@@ -80,10 +66,6 @@ struct store_job {
  * *all: how many there are. */
 int sched_store_ended(struct sched_store *store, uint64_t id, const char *name, uint32_t most,
 	void (*told)(void *user, const struct store_job *job), void *user, uint64_t *all,
-	struct pawl_err *err);
-/* Changes from seq on, until told returns false. */
-int sched_store_history(struct sched_store *store, uint64_t seq,
-	bool (*told)(void *user, const struct store_change *change), void *user,
 	struct pawl_err *err);
 
 #endif

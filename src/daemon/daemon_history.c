@@ -1,0 +1,293 @@
+/* The daemon's history (history.h): what of the core goes into it. That is what `pawl ls` and
+ * `pawl top` show to all who may ask: nothing of what was submitted beside a job's name. */
+#include "daemon/daemon_impl.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+
+#include <grp.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static double wall_s(const struct store_clock *clock, int64_t core_ns)
+{
+	return (double)(clock->wall_ns - clock->core_ns + core_ns) / NS_PER_S;
+}
+
+/* ---- nodes and jobs as rows ---- */
+
+static void fill_node(const struct daemon *d, const struct core_node *node,
+	struct history_node *row)
+{
+	static const char *const states[] = {"up", "drained", "going", "gone"};
+	bool gone = node->state == CORE_NODE_LOST;
+
+	*row = (struct history_node){.slots = gone ? 0 : node->offer.slots,
+		.price = node->offer.price,
+		.spot = node->offer.spot};
+	snprintf(row->name, sizeof(row->name), "%s", node->offer.name);
+	snprintf(row->pool, sizeof(row->pool), "%s", node->offer.pool);
+	snprintf(row->state, sizeof(row->state), "%s", states[node->state]);
+	if (node->offer.type < d->options->types_n) {
+		snprintf(row->type, sizeof(row->type), "%s", d->options->types[node->offer.type]);
+	}
+}
+
+/* False: no memory. */
+static bool fill_spots(const struct daemon *d, const struct core_place *place,
+	struct history_job *row)
+{
+	row->spots = calloc(place->n + 1, sizeof(*row->spots));
+	for (uint32_t i = 0; row->spots && i < place->n; i++) {
+		const struct core_node *node = core_node_find(d->core, place->spots[i].node);
+
+		if (node) {
+			struct history_spot *spot = &row->spots[row->spots_n++];
+
+			spot->replicas = place->spots[i].replicas;
+			snprintf(spot->node, sizeof(spot->node), "%s", node->offer.name);
+		}
+	}
+	return row->spots != NULL;
+}
+
+/* Asked once a job: it may take a while where users are known elsewhere. */
+static void fill_user(const struct history_job *last, uint32_t uid, struct history_job *row)
+{
+	const struct passwd *user = last ? NULL : getpwuid(uid);
+
+	if (last) {
+		snprintf(row->user, sizeof(row->user), "%s", last->user);
+	} else if (user) {
+		snprintf(row->user, sizeof(row->user), "%s", user->pw_name);
+	} else {
+		snprintf(row->user, sizeof(row->user), "%u", uid);
+	}
+}
+
+static void put_job(struct daemon *d, const struct store_clock *clock, const struct core_job *job)
+{
+	const struct history_job *last = history_job_find(d->history, job->id);
+	struct core_outlook outlook;
+	struct history_job row;
+
+	core_look_ahead(d->core, job, &outlook);
+	row = (struct history_job){.id = job->id,
+		.least = job->ask.least,
+		.most = job->ask.most,
+		.submitted_s = last ? last->submitted_s : wall_s(clock, job->submitted_ns),
+		.restarts = job->restarts,
+		.goodput = outlook.now,
+		.batch = outlook.batch,
+		.over = job->state >= CORE_DONE,
+		.exit_code = job->exit_code};
+	snprintf(row.name, sizeof(row.name), "%s", job->ask.name);
+	snprintf(row.queue, sizeof(row.queue), "%s", d->options->core.queues[job->queue].name);
+	snprintf(row.state, sizeof(row.state), "%s", core_state_name(job->state));
+	snprintf(row.why, sizeof(row.why), "%s", core_reason_text(job->reason));
+	fill_user(last, job->ask.owner, &row);
+	if (fill_spots(d, &job->at, &row)) {
+		history_put_job(d->history, &row);
+	}
+}
+
+void daemon_note_history(struct daemon *d, const struct store_clock *clock)
+{
+	const struct core_job *const *jobs;
+	const struct core_node *nodes;
+	uint32_t jobs_n = core_jobs(d->core, &jobs);
+	uint32_t nodes_n = core_nodes(d->core, &nodes);
+
+	if (!d->history) {
+		return;
+	}
+	history_begin(d->history, (double)clock->wall_ns / NS_PER_S);
+	for (uint32_t i = 0; i < nodes_n; i++) {
+		if (nodes[i].dirty) {
+			struct history_node row;
+
+			fill_node(d, &nodes[i], &row);
+			history_put_node(d->history, &row);
+		}
+	}
+	for (uint32_t i = 0; i < jobs_n; i++) {
+		if (jobs[i]->dirty) {
+			put_job(d, clock, jobs[i]);
+		}
+	}
+}
+
+void daemon_write_history(struct daemon *d)
+{
+	if (d->history) {
+		history_end(d->history);
+	}
+}
+
+/* ---- what it lacks ---- */
+
+/* What was stored, and not written here before the last scheduler died: of one step, if it was
+ * killed; of more, if power was lost. All of it becomes one step, as of the newest. */
+struct catch_up {
+	struct daemon *daemon;
+	const struct store_clock *clock;
+	int64_t newest_ns;        /* wall */
+	struct history_job *over; /* owned; that have ended since */
+	uint32_t over_n;
+};
+
+static void take_end(void *user, const struct store_job *job)
+{
+	struct catch_up *c = user;
+	const struct history_job *last = history_job_find(c->daemon->history, job->id);
+	struct history_job *row = &c->over[c->over_n++];
+
+	*row = *last;
+	row->spots = NULL;
+	row->spots_n = 0;
+	row->over = true;
+	row->restarts = job->restarts;
+	row->exit_code = job->exit_code;
+	snprintf(row->state, sizeof(row->state), "%s", job->state);
+	snprintf(row->why, sizeof(row->why), "%s", job->reason);
+	c->newest_ns = job->since_ns > c->newest_ns ? job->since_ns : c->newest_ns;
+}
+
+/* Jobs that are in the history and not in the core any more. */
+static void find_ends(struct catch_up *c)
+{
+	struct daemon *d = c->daemon;
+	const struct history_job *const *known;
+	uint32_t n = history_jobs(d->history, &known);
+	uint64_t all;
+
+	c->over = calloc(n + 1, sizeof(*c->over));
+	for (uint32_t i = 0; c->over && i < n; i++) {
+		uint32_t before = c->over_n;
+		struct history_job *row = &c->over[before];
+
+		if (core_job_find(d->core, known[i]->id)) {
+			continue;
+		}
+		sched_store_ended(d->store, known[i]->id, "", 1, take_end, c, &all, NULL);
+		if (c->over_n == before) { /* it was long ago: it is not kept */
+			*row = *known[i];
+			row->spots = NULL;
+			row->spots_n = 0;
+			row->over = true;
+			snprintf(row->state, sizeof(row->state), "?");
+			row->why[0] = '\0';
+			c->over_n++;
+		}
+	}
+}
+
+static void find_newest(struct catch_up *c)
+{
+	const struct core_job *const *jobs;
+	uint32_t n = core_jobs(c->daemon->core, &jobs);
+
+	for (uint32_t i = 0; i < n; i++) {
+		int64_t since_ns = c->clock->wall_ns - c->clock->core_ns + jobs[i]->since_ns;
+
+		c->newest_ns = since_ns > c->newest_ns ? since_ns : c->newest_ns;
+	}
+}
+
+/* Nodes that are in the history and not in the core any more. */
+static void put_gone(struct daemon *d)
+{
+	const struct core_node *nodes;
+	const struct history_node *const *known;
+	uint32_t nodes_n = core_nodes(d->core, &nodes);
+	uint32_t i = history_nodes(d->history, &known);
+
+	while (i-- > 0) { /* the list shrinks behind */
+		struct history_node row = *known[i];
+		bool there = false;
+
+		for (uint32_t n = 0; n < nodes_n && !there; n++) {
+			there = strcmp(nodes[n].offer.name, row.name) == 0;
+		}
+		if (!there) {
+			row.slots = 0;
+			snprintf(row.state, sizeof(row.state), "gone");
+			history_put_node(d->history, &row);
+		}
+	}
+}
+
+static void put_everything(struct daemon *d, struct catch_up *c)
+{
+	const struct core_job *const *jobs;
+	const struct core_node *nodes;
+	uint32_t jobs_n = core_jobs(d->core, &jobs);
+	uint32_t nodes_n = core_nodes(d->core, &nodes);
+
+	for (uint32_t i = 0; i < nodes_n; i++) {
+		struct history_node row;
+
+		fill_node(d, &nodes[i], &row);
+		history_put_node(d->history, &row);
+	}
+	for (uint32_t i = 0; i < c->over_n; i++) {
+		history_put_job(d->history, &c->over[i]);
+	}
+	for (uint32_t i = 0; i < jobs_n; i++) {
+		put_job(d, c->clock, jobs[i]);
+	}
+	put_gone(d);
+}
+
+static void say_word(struct daemon *d, const char *word)
+{
+	history_begin(d->history, (double)clock_wall_ns() / NS_PER_S);
+	history_put_word(d->history, word);
+	history_end(d->history);
+}
+
+void daemon_open_history(struct daemon *d)
+{
+	const struct group *group = d->options->group ? getgrnam(d->options->group) : NULL;
+	const struct store_clock clock = {daemon_now_ns(d), clock_wall_ns()};
+	struct catch_up c = {.daemon = d, .clock = &clock};
+	char dir[PATH_MAX];
+	char host[CORE_NAME_MAX] = "?";
+	const struct history_options options = {.dir = dir,
+		.host = host,
+		.policy = d->options->core.policy->name,
+		.group = group ? group->gr_gid : (gid_t)-1,
+		.file_bytes = HISTORY_FILE_BYTES,
+		.all_bytes = HISTORY_ALL_BYTES};
+	struct pawl_err err;
+
+	gethostname(host, sizeof(host) - 1);
+	snprintf(dir, sizeof(dir), "%s/" HISTORY_DIR, d->options->root);
+	if (history_open(&d->history, &options, &err) != 0) {
+		log_line(LOG_WARNING, "%s: there will be none", err.msg);
+		return;
+	}
+	find_ends(&c);
+	find_newest(&c);
+	if (c.newest_ns > clock.wall_ns || c.newest_ns == 0) {
+		c.newest_ns = clock.wall_ns;
+	}
+	history_begin(d->history, (double)c.newest_ns / NS_PER_S);
+	put_everything(d, &c);
+	history_end(d->history);
+	free(c.over);
+	say_word(d, "started");
+}
+
+void daemon_close_history(struct daemon *d, bool stopped)
+{
+	if (d->history && stopped) {
+		say_word(d, "stopped");
+	}
+	history_close(d->history);
+	d->history = NULL;
+}

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-VERSION: Final = 1
+VERSIONS: Final = (1, 2)
 SLOTS_MAX: Final = 1024  # of a node, as the scheduler has it
 NODES_MAX: Final = 16384  # likewise
+AWAY_S: Final = 1.0  # that a scheduler is away, if it is to be told
+UNKNOWN: Final = "?"  # how a job ended of which no end was written
+
+_WRITTEN: Final = (
+    "`pawl sched` writes one in its directory (--root DIR) from its first start on, "
+    "`pawl sim --report` a file"
+)
+
+Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -23,8 +32,20 @@ class Span:
     begun: float
     ended: float
     slots: int
-    price: float  # an hour
+    price: float  # an hour; 0: not known
     pool: str  # "": none
+    name: str
+    type: str  # "": not known
+    spot: bool
+
+
+@dataclass(frozen=True)
+class Drained:
+    """That a node took nobody. Seconds."""
+
+    lane: int
+    begun: float
+    ended: float
 
 
 @dataclass(frozen=True)
@@ -39,30 +60,47 @@ class Stay:
     begun: float
     ended: float
 
+    @property
+    def slot_s(self) -> float:
+        return (self.ended - self.begun) * self.slots
+
 
 @dataclass
 class Job:
     id: int
     name: str
-    kind: str
+    kind: str  # of a simulator: its application
     submitted: float
-    number: int  # in the order of submission, from 0
+    number: int  # in the order in which they were told, from 0
+    user: str = ""
+    queue: str = ""
     begun: float | None = None
     ended: float | None = None  # None: it was there at the end
     end: str = ""  # how: "done", …
-    changes: int = 0  # of its replicas, after its first start
+    why: str = ""  # it is in its state
+    changed: list[float] = field(default_factory=list)  # its replicas, after its first start
     slot_s: float = 0.0  # slots times seconds that it had
+    goodput: float | None = None  # samples/s, as it told last
+    batch: int | None = None  # samples of a step that this is of
+
+    @property
+    def changes(self) -> int:
+        return len(self.changed)
 
 
 @dataclass
 class Cluster:
     name: str
     virtual: bool  # times are a simulator's, from 0; else since 1970
+    policy: str = ""
     nodes: list[Span] = field(default_factory=list)
+    drained: list[Drained] = field(default_factory=list)
     stays: list[Stay] = field(default_factory=list)
     jobs: dict[int, Job] = field(default_factory=dict)
+    away: list[Interval] = field(default_factory=list)  # no scheduler ran; jobs did
+    lost: list[Interval] = field(default_factory=list)  # nothing could be written
     begun: float = 0.0
-    ended: float = 0.0  # of the last row
+    ended: float = 0.0  # of the last row, or later
 
     @property
     def zero(self) -> float:
@@ -74,71 +112,163 @@ class Cluster:
         return max((span.lane for span in self.nodes), default=-1) + 1
 
 
+@dataclass
+class _Node:
+    span: Span
+    slots: list[int | None]  # who has it
+    drained: float | None = None  # since
+
+
+def _span(lane: int, time: float, row: Mapping[str, Any]) -> Span:
+    if row["slots"] > SLOTS_MAX:
+        raise ValueError(f"node {row['node']}: too many nodes, or slots")
+    return Span(
+        lane,
+        time,
+        math.inf,
+        row["slots"],
+        row["price"],
+        row["pool"],
+        row["node"],
+        row.get("type", ""),
+        row.get("spot", False),
+    )
+
+
 class _Reader:
     """Rows of rising times, those of one time together."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._nodes: dict[str, tuple[Span, list[int | None]]] = {}  # of a slot, who has it
+        self._nodes: dict[str, _Node] = {}
         self._free: list[int] = []  # lanes that had a node
         self._since: dict[tuple[str, int], float] = {}  # of a slot that somebody has
-        self._at: dict[int, dict[str, int]] = {}  # of a job, its replicas by node
+        self._at: dict[int, dict[str, int]] = {}  # of a job that is not over, replicas by node
+        self._restarts: dict[int, int] = {}  # as it told last
+        self._whole = False  # rows are of all that there is
 
-    def take(self, time: float, rows: list[dict[str, Any]]) -> None:
-        self._cluster.ended = time
+    def take(self, time: float, rows: Sequence[dict[str, Any]]) -> None:
+        before, self._cluster.ended = self._cluster.ended, time
         nodes = [row for row in rows if "node" in row]
         jobs = [row for row in rows if "job" in row]
         for row in nodes:
-            if row["slots"] > 0:
+            if row["slots"] > 0 and row["node"] not in self._nodes:
                 self._add(time, row)
+            elif row["slots"] > 0 and self._cluster.virtual:
+                raise ValueError(f"node {row['node']} comes, and is there already")
         for row in jobs:
             self._leave(time, row["job"], row["at"])
+        for row in nodes:
+            if row["slots"] > 0:
+                self._change(time, row)
         for row in jobs:
             self._come(time, row)
         for row in nodes:
             if row["slots"] == 0:
                 self._remove(time, row["node"])
+        for row in rows:
+            if "scheduler" in row:
+                self._cluster.policy = row["policy"]
+                if row["scheduler"] == "started" and time - before >= AWAY_S:
+                    self._cluster.away.append((before, time))
+
+    def begin(self, head: dict[str, Any], rows: Sequence[dict[str, Any]]) -> None:
+        """A file begins, with all that there is."""
+        time = max(head["t"], self._cluster.ended)
+        if "lost" in head and head["lost"] < time:
+            self._cut(max(head["lost"], self._cluster.begun), time)
+        nodes = {row["node"] for row in rows if "node" in row}
+        jobs = {row["job"] for row in rows if "job" in row}
+        for number in [number for number in self._at if number not in jobs]:
+            self._leave(time, number, {})
+            self._end(time, number, UNKNOWN)
+        for name in [name for name in self._nodes if name not in nodes]:
+            self._remove(time, name)
+        self._whole = True
+        self.take(time, rows)
+        self._whole = False
+        self._cluster.policy = head["policy"]
+
+    def missing(self, head: dict[str, Any]) -> None:
+        """A file that was before this one is not there."""
+        head["lost"] = min(head.get("lost", math.inf), self._cluster.ended)
 
     def finish(self, time: float) -> None:
+        self._cluster.ended = time
         for job in list(self._at):
             self._leave(time, job, {})
         for name in list(self._nodes):
             self._remove(time, name)
 
+    def _cut(self, begun: float, ended: float) -> None:
+        """Nothing is known of what was between."""
+        for number in self._at:
+            self._leave(begun, number, {})
+        for name in list(self._nodes):
+            self._remove(begun, name)
+        self._cluster.lost.append((begun, ended))
+
     def _add(self, time: float, row: dict[str, Any]) -> None:
-        if row["node"] in self._nodes:
-            raise ValueError(f"node {row['node']} comes, and is there already")
-        if len(self._nodes) == NODES_MAX or row["slots"] > SLOTS_MAX:
+        if len(self._nodes) == NODES_MAX:
             raise ValueError(f"node {row['node']}: too many nodes, or slots")
         lane = min(self._free, default=len(self._nodes))
         if self._free:
             self._free.remove(lane)
-        span = Span(lane, time, time, row["slots"], row["price"], row["pool"])
-        self._nodes[row["node"]] = (span, [None] * row["slots"])
+        self._nodes[row["node"]] = _Node(_span(lane, time, row), [None] * row["slots"])
+
+    def _change(self, time: float, row: dict[str, Any]) -> None:
+        """Of a node that is there."""
+        node = self._nodes[row["node"]]
+        span = _span(node.span.lane, time, row)
+        if replace(span, begun=node.span.begun) != node.span:
+            self._renew(time, row["node"], node, span)
+        drained = row.get("state", "up") != "up"
+        if drained and node.drained is None:
+            node.drained = time
+        elif not drained:
+            self._undrain(time, node)
+
+    def _renew(self, time: float, name: str, node: _Node, span: Span) -> None:
+        """Another price, or size: those who are on it stay."""
+        who = [job for job in node.slots if job is not None]
+        if len(who) > span.slots:
+            raise ValueError(f"node {name} has {span.slots} slots, and {len(who)} are used")
+        for slot in range(len(node.slots)):
+            self._close(time, name, node, slot)
+        self._undrain(time, node)
+        self._cluster.nodes.append(replace(node.span, ended=time))
+        node.span = span
+        node.slots = [*who, *[None] * (span.slots - len(who))]
+        self._since.update(((name, slot), time) for slot in range(len(who)))
+
+    def _undrain(self, time: float, node: _Node) -> None:
+        if node.drained is not None and time > node.drained:
+            self._cluster.drained.append(Drained(node.span.lane, node.drained, time))
+        node.drained = None
 
     def _remove(self, time: float, name: str) -> None:
         if name not in self._nodes:
             raise ValueError(f"node {name} goes, and is not there")
-        span, slots = self._nodes.pop(name)
-        for slot in range(len(slots)):
-            self._close(time, name, span, slots, slot)
+        node = self._nodes[name]
+        for slot in range(len(node.slots)):
+            self._close(time, name, node, slot)
         for at in self._at.values():
             at.pop(name, None)
-        self._free.append(span.lane)
-        known = Span(span.lane, span.begun, time, span.slots, span.price, span.pool)
-        self._cluster.nodes.append(known)
+        self._undrain(time, node)
+        del self._nodes[name]
+        self._free.append(node.span.lane)
+        self._cluster.nodes.append(replace(node.span, ended=time))
 
-    def _close(
-        self, time: float, name: str, span: Span, slots: list[int | None], slot: int
-    ) -> None:
+    def _close(self, time: float, name: str, node: _Node, slot: int) -> None:
         """Nobody has the slot any more."""
-        job = slots[slot]
+        job = node.slots[slot]
         if job is None:
             return
         begun = self._since.pop((name, slot))
-        slots[slot] = None
+        node.slots[slot] = None
         if time <= begun:
             return
+        span = node.span
         self._cluster.jobs[job].slot_s += time - begun
         last = self._cluster.stays[-1] if self._cluster.stays else None
         wide = last is not None and last.lane == span.lane and last.slot + last.slots == slot
@@ -152,28 +282,30 @@ class _Reader:
         """Gives back what it has no more: of each node the last slots."""
         for name, had in self._at.get(job, {}).items():
             more = had - at.get(name, 0)
-            span, slots = self._nodes[name]
-            mine = [slot for slot, who in enumerate(slots) if who == job]
+            node = self._nodes[name]
+            mine = [slot for slot, who in enumerate(node.slots) if who == job]
             for slot in mine[len(mine) - max(more, 0) :]:
-                self._close(time, name, span, slots, slot)
+                self._close(time, name, node, slot)
         left = {name: min(had, at.get(name, 0)) for name, had in self._at.get(job, {}).items()}
         self._at[job] = {name: count for name, count in left.items() if count > 0}
 
     def _come(self, time: float, row: dict[str, Any]) -> None:
-        jobs, number, at = self._cluster.jobs, row["job"], row["at"]
-        if number not in jobs:
-            name = row.get("name", str(number))
-            jobs[number] = Job(number, name, row.get("kind", ""), time, len(jobs))
-        job = jobs[number]
-        if at:
-            job.changes += job.begun is not None
-            job.begun = time if job.begun is None else job.begun
-        if "end" in row:
-            job.ended, job.end = time, row["end"]
+        number, at = row["job"], row["at"]
+        job = self._cluster.jobs.get(number) or self._new(time, row)
+        job.why = row.get("why", "")
+        if "restarts" in row:
+            job.changed += [time] * (row["restarts"] - self._restarts[number])
+            self._restarts[number] = row["restarts"]
+        elif at and job.begun is not None:
+            job.changed.append(time)
+        if at and job.begun is None:
+            job.begun = row.get("begun", time)
+        if "goodput" in row:
+            job.goodput, job.batch = row["goodput"], row.get("batch")
         for node, count in at.items():
             if node not in self._nodes:
                 raise ValueError(f"job {number} is on node {node}, which is not there")
-            _, slots = self._nodes[node]
+            slots = self._nodes[node].slots
             wanted = count - self._at[number].get(node, 0)
             free = [slot for slot, who in enumerate(slots) if who is None]
             if wanted > len(free):
@@ -182,53 +314,115 @@ class _Reader:
                 slots[slot] = number
                 self._since[node, slot] = time
         self._at[number] = dict(at)
+        if "end" in row:
+            self._end(time, number, row["end"])
+
+    def _new(self, time: float, row: dict[str, Any]) -> Job:
+        jobs, number = self._cluster.jobs, row["job"]
+        submitted = min(row.get("submitted", time), time)
+        job = Job(number, row.get("name", str(number)), row.get("kind", ""), submitted, len(jobs))
+        job.user, job.queue = row.get("user", ""), row.get("queue", "")
+        job.begun = row.get("begun")
+        jobs[number] = job
+        self._restarts[number] = row.get("restarts", 0) if self._whole else 0
+        return job
+
+    def _end(self, time: float, number: int, how: str) -> None:
+        job = self._cluster.jobs[number]
+        job.ended, job.end = time, how
+        if not self._at[number]:
+            del self._at[number]
+
+
+# ---- rows ----
+
+
+def _is_number(value: object, least: float = 0) -> bool:
+    good = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return good and math.isfinite(value) and value >= least  # type: ignore[operator, arg-type]
+
+
+def _is_count(value: object, least: int = 0) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _are_texts(row: Mapping[str, Any], *keys: str) -> bool:
+    return all(isinstance(row.get(key, ""), str) for key in keys)
 
 
 def _check(row: object) -> dict[str, Any]:
     """ValueError: it is not what a row should be."""
     if not isinstance(row, dict) or not isinstance(row.get("t"), (int, float)):
         raise ValueError("no object with a time t")
-    if not math.isfinite(row["t"]) or row["t"] < 0:
+    if not _is_number(row["t"]):
         raise ValueError(f"t is {row['t']}")
     if isinstance(row.get("node"), str):
-        good = isinstance(row.get("slots"), int) and row["slots"] >= 0
-        good = good and isinstance(row.get("price"), (int, float))
-        good = good and isinstance(row.get("pool"), str)
+        good = _is_count(row.get("slots")) and _is_number(row.get("price"))
+        good = good and isinstance(row.get("pool"), str) and _are_texts(row, "type", "state")
+        good = good and isinstance(row.get("spot", False), bool)
     elif isinstance(row.get("job"), int):
         at = row.get("at")
-        good = isinstance(at, dict) and all(isinstance(n, int) and n > 0 for n in at.values())
-        good = good and all(isinstance(row.get(key, ""), str) for key in ("name", "kind", "end"))
+        good = isinstance(at, dict) and all(_is_count(n, 1) for n in at.values())
+        good = good and _are_texts(row, "name", "kind", "end", "user", "queue", "state", "why")
+        good = good and _is_count(row.get("restarts", 0)) and _is_count(row.get("batch", 0))
+        good = good and all(_is_number(row.get(k, 0)) for k in ("submitted", "begun", "goodput"))
     else:
-        good = False
+        good = row.get("scheduler") in ("started", "stopped") and _are_texts(row, "policy")
     if not good:
         raise ValueError("neither a node with slots, price and pool, nor a job with at")
     return row
 
 
+def _check_head(row: object) -> dict[str, Any]:
+    if not isinstance(row, dict) or row.get("cluster") not in VERSIONS:
+        raise ValueError(f"no history of a cluster, version {' or '.join(map(str, VERSIONS))}")
+    live = row["cluster"] > 1 and not row.get("virtual")
+    if live and not (
+        _is_number(row.get("t")) and _is_number(row.get("lost", 0)) and _are_texts(row, "policy")
+    ):
+        raise ValueError("a head without its time t")
+    row["live"] = live
+    row.setdefault("policy", "")
+    return row
+
+
+def _head(path: Path) -> dict[str, Any] | None:
+    """None: nothing was written of it."""
+    with path.open("rb") as file:
+        line = file.readline()
+    try:
+        return _check_head(json.loads(line)) if line.endswith(b"\n") else None
+    except ValueError as reason:
+        raise ValueError(f"{path}:1: {reason}") from None
+
+
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as file:
+    """Those behind the head. A line without its end was cut off as its writer died."""
+    with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
-                row = json.loads(line)
-                if number == 1:
-                    if not isinstance(row, dict) or row.get("cluster") != VERSION:
-                        raise ValueError(f"no history of a cluster, version {VERSION}")
-                    yield row
-                else:
-                    yield _check(row)
+                if number > 1 and line.endswith(b"\n"):
+                    yield _check(json.loads(line))
             except ValueError as reason:
                 raise ValueError(f"{path}:{number}: {reason}") from None
 
 
-def read(path: Path) -> Cluster:
-    """FileNotFoundError; ValueError naming what is wrong and where."""
-    rows = _rows(path)
-    head = next(rows, None)
-    if head is None:
-        raise ValueError(f"{path}: it is empty")
-    cluster = Cluster(str(head.get("name", path.stem)), bool(head.get("virtual")))
+def _steps(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Rows that count together; without those of the last if it is cut off."""
+    step: list[dict[str, Any]] = []
+    for row in rows:
+        step.append(row)
+        if not row.get("more"):
+            yield step
+            step = []
+
+
+# ---- files ----
+
+
+def _read_virtual(path: Path, cluster: Cluster) -> None:
     reader = _Reader(cluster)
-    known = sorted(rows, key=lambda row: row["t"])
+    known = sorted(_rows(path), key=lambda row: row["t"])
     cluster.begun = known[0]["t"] if known else 0.0
     try:
         for time, together in groupby(known, key=lambda row: row["t"]):
@@ -236,4 +430,104 @@ def read(path: Path) -> Cluster:
     except ValueError as reason:
         raise ValueError(f"{path}: at {cluster.ended:g} s: {reason}") from None
     reader.finish(cluster.ended)
-    return cluster
+
+
+def _take_file(path: Path, head: dict[str, Any], reader: _Reader, cluster: Cluster) -> None:
+    steps = _steps(_rows(path))
+    try:
+        there = next(steps, None) if head.get("more") else []
+        if there is None:
+            return  # it was cut off as it was begun
+        reader.begin(head, there)
+        for step in steps:
+            reader.take(max(step[0]["t"], cluster.ended), step)
+    except ValueError as reason:
+        if str(reason).startswith(str(path)):
+            raise
+        raise ValueError(f"{path}: at {cluster.ended:.6f}: {reason}") from None
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(
+        (file for file in path.iterdir() if file.suffix == ".jsonl" and file.stem.isdigit()),
+        key=lambda file: int(file.stem),
+    )
+
+
+def _read_live(
+    heads: Mapping[Path, dict[str, Any]], cluster: Cluster, since: float, until: float
+) -> None:
+    reader = _Reader(cluster)
+    files = list(heads)
+    # Each begins with all that there is, so none that was over before is needed.
+    first = max((i for i, file in enumerate(files) if heads[file]["t"] <= since), default=0)
+    cluster.begun = cluster.ended = heads[files[first]]["t"]
+    for place, file in enumerate(files[first:]):
+        before = files[first + place - 1].stem if place > 0 else file.stem
+        if place > 0 and before.isdigit() and int(file.stem) != int(before) + 1:
+            reader.missing(heads[file])
+        _take_file(file, heads[file], reader, cluster)
+    reader.finish(max(cluster.ended, until))
+
+
+def read(path: Path, since: float = 0.0, until: float = 0.0) -> Cluster:
+    """A file, or a scheduler's directory of them; of that, from ``since`` on.
+
+    ``until``: the scheduler runs, so its newest rows hold until then. Both since 1970.
+    FileNotFoundError; ValueError naming what is wrong and where.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no history of a cluster is there: {_WRITTEN}")
+    files = _files(path)
+    heads = {file: head for file in files if (head := _head(file)) is not None}
+    if not heads:
+        if path.is_dir():
+            raise FileNotFoundError(f"{path}: no history of a cluster is in it: {_WRITTEN}")
+        raise ValueError(f"{path}: it is empty")
+    first = next(iter(heads.values()))
+    if any(head["live"] != first["live"] for head in heads.values()):
+        raise ValueError(f"{path}: a simulator's file is among those of a scheduler")
+    name = str(first.get("name", path.stem))
+    cluster = Cluster(name, not first["live"], str(first["policy"]))
+    if not first["live"]:
+        if since > 0:
+            raise ValueError(f"{path}: it is a simulator's: there is no clock to begin at")
+        _read_virtual(files[0], cluster)
+        return cluster
+    _read_live(heads, cluster, since, until)
+    if since > cluster.ended:
+        raise FileNotFoundError(f"{path}: it has nothing that is so new: begin earlier")
+    return clip(cluster, since) if since > cluster.begun else cluster
+
+
+def clip(cluster: Cluster, since: float) -> Cluster:
+    """Without what was over before."""
+
+    def cut(items: Sequence[Any]) -> list[Any]:
+        later = [item for item in items if item.ended > since]
+        return [replace(item, begun=max(item.begun, since)) for item in later]
+
+    def cut_times(times: Sequence[Interval]) -> list[Interval]:
+        return [(max(begun, since), ended) for begun, ended in times if ended > since]
+
+    jobs = {
+        job.id: replace(job, slot_s=0.0, changed=[t for t in job.changed if t >= since])
+        for job in cluster.jobs.values()
+        if job.ended is None or job.ended >= since
+    }
+    stays = cut(cluster.stays)
+    for stay in stays:
+        jobs[stay.job].slot_s += stay.slot_s
+    return replace(
+        cluster,
+        nodes=cut(cluster.nodes),
+        drained=cut(cluster.drained),
+        stays=stays,
+        jobs=jobs,
+        away=cut_times(cluster.away),
+        lost=cut_times(cluster.lost),
+        begun=max(cluster.begun, since),
+        ended=max(cluster.ended, since),
+    )

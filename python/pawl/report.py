@@ -13,10 +13,14 @@ from __future__ import annotations
 
 import argparse
 import html
+import json
+import re
 import statistics
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +36,7 @@ CONFIDENCE: Final = 0.95
 # What is believed of failures before any was seen, as Checkpointer.due() has it: one a day.
 PRIOR_FAILURES: Final = 1.0
 PRIOR_S: Final = 86400.0
+CLUSTER_OUT: Final = Path("cluster-report")  # where a cluster's goes, if it is not said
 EXIT_NOTHING: Final = 3  # docs/exit-codes.md
 EXIT_DAMAGED: Final = 4  # likewise
 
@@ -423,11 +428,52 @@ def write_report(root: Path, out: Path, beside: Sequence[Path] = ()) -> list[tup
     return facts
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command. Returns an exit code (docs/exit-codes.md)."""
+def _since(text: str) -> float:
+    """Seconds since 1970 of ``2d``, ``12h``, ``90m``, ``30s`` before now, or of a time in UTC."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([dhms])", text)
+    if found:
+        return time.time() - float(found[1]) * {"d": 86400, "h": 3600, "m": 60, "s": 1}[found[2]]
+    try:
+        at = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text}: 2d, 12h, 90m or 30s is wanted, or a time as in 2026-11-20T12:00"
+        ) from None
+    return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def _report_cluster(options: argparse.Namespace) -> list[tuple[str, str]]:
+    """Prints JSON if that is wanted; draws, unless only that is. Returns what else is to be said.
+
+    Errors as of reading; one in a scheduler's directory says what can be done about it.
+    """
+    places = [options.root, *options.beside]
+    try:
+        until = time.time() if options.live else 0.0
+        clusters = _cluster_report.read(places, options.since, until)
+    except PermissionError as reason:
+        raise PermissionError(
+            f"{reason.filename}: it may not be read: the history is for who runs the scheduler, "
+            "and for the group that `pawl sched --group` names"
+        ) from None
+    except ValueError as reason:
+        if options.root.is_dir():
+            raise ValueError(
+                f"{reason}; move that file away, and the others are drawn without it"
+            ) from None
+        raise
+    if options.json:
+        print(json.dumps([_cluster_report.figures(cluster) for cluster in clusters], indent=2))
+    if options.json and options.out is None:
+        return []
+    options.out = options.out or CLUSTER_OUT
+    return _cluster_report.write_report(clusters, options.out)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("pawl report", description="A report on a job's root.")
     parser.add_argument("root", type=Path, metavar="ROOT", help="directory of the checkpoints")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="made if missing")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="made if missing")
     parser.add_argument(
         "--beside",
         type=Path,
@@ -439,11 +485,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--cluster", action="store_true", help="ROOT is the history of a cluster, as are others"
     )
+    parser.add_argument(
+        "--since", type=_since, default=0.0, metavar="TIME", help="of a cluster: from then on"
+    )
+    parser.add_argument(
+        "--live", action="store_true", help="the cluster's scheduler runs: until now"
+    )
+    parser.add_argument("--json", action="store_true", help="of a cluster: its figures")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command. Returns an exit code (docs/exit-codes.md)."""
+    parser = _parser()
     options = parser.parse_args(argv)
-    write = _cluster_report.write_report if options.cluster else write_report
+    if options.out is None and not options.cluster:
+        parser.error("--out DIR is missing")
+    options.root = options.root.resolve()
+    options.beside = [place.resolve() for place in options.beside]
     try:
-        beside = [place.resolve() for place in options.beside]
-        facts = write(options.root.resolve(), options.out, beside)
+        if options.cluster:
+            facts = _report_cluster(options)
+        else:
+            facts = write_report(options.root, options.out, options.beside)
     except ValueError as reason:
         print(f"pawl report: {reason}", file=sys.stderr)
         return EXIT_DAMAGED
@@ -453,6 +517,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as reason:
         print(f"pawl report: {reason}", file=sys.stderr)
         return EXIT_FAILURE
+    if options.json:
+        return 0
     for name, value in facts:
         print(f"{name:12}{value}")
     print(f"{'written to':12}{options.out / 'report.html'}")

@@ -206,7 +206,7 @@ static json_t *json_lines(const char *text)
 	return lines;
 }
 
-static int show_json(const struct jobs_shown *shown)
+static int show_json(const struct jobs_shown *shown, const char *root)
 {
 	json_t *all = jobs_json(&shown->job);
 
@@ -215,12 +215,13 @@ static int show_json(const struct jobs_shown *shown)
 	json_object_set_new(all, "goodput_fewer",
 		shown->fewer > 0 ? json_real(shown->fewer) : json_null());
 	json_object_set_new(all, "explanation", json_lines(shown->explanation));
+	json_object_set_new(all, "history", jobs_history_json(root, shown->job.id));
 	json_object_set_new(all, "cwd", cli_json_text(shown->cwd));
 	json_object_set_new(all, "log_dir", cli_json_text(shown->log_dir));
 	return cli_json(all);
 }
 
-static int show_text(const struct jobs_shown *shown)
+static int show_text(const struct jobs_shown *shown, const char *root)
 {
 	const struct talk_job *job = &shown->job;
 	char text[CLI_TEXT_MAX];
@@ -242,6 +243,7 @@ static int show_text(const struct jobs_shown *shown)
 	printf(", %u change%s of its replicas, %u failure%s\n", job->restarts,
 		job->restarts == 1 ? "" : "s", job->failures, job->failures == 1 ? "" : "s");
 	printf("logs: %s/log\n", shown->log_dir);
+	jobs_history_print(root, job->id);
 	return fflush(stdout) == 0 ? CLI_OK : CLI_FAILURE;
 }
 
@@ -257,7 +259,7 @@ static int show(const struct cli_command *command, const char *root, const char 
 	if (rv != 0) {
 		return cli_fail(command, &err);
 	}
-	return json ? show_json(&shown) : show_text(&shown);
+	return json ? show_json(&shown, root) : show_text(&shown, root);
 }
 
 static int main_show(const struct cli_command *command, int argc, char **argv)
@@ -289,7 +291,7 @@ const struct cli_command cli_show = {
 	.details =
 		"JOB is its number, or its name: then the newest of that name. What is said: the\n"
 		"constraint that binds, the goodput that one replica more or fewer would make,\n"
-		"and when it is expected to end, as far as the job told.\n",
+		"and when it is expected to end, as far as the job told; and its newest changes.\n",
 	.options = show_options,
 	.main = main_show,
 };

@@ -39,4 +39,9 @@ void jobs_print_nodes(const struct talk_node *nodes, uint32_t n);
 const char *jobs_span(char *buf, double seconds);
 const char *jobs_node_state(const struct talk_node *node);
 
+/* The newest changes of a job, of the scheduler in root (NULL: as talk_root); nothing, if there are
+ * none, or they may not be read. Printed; or as an array. */
+void jobs_history_print(const char *root, uint64_t job);
+struct json_t *jobs_history_json(const char *root, uint64_t job);
+
 #endif

@@ -1,13 +1,17 @@
-/* pawl report: becomes python -m pawl.report, since pictures are Python's.
+/* pawl report: becomes python -m pawl.report, since pictures are Python's. Where a scheduler's
+ * history is, and whether it runs, is found out here.
  */
 #include "agent/run_plan.h"
 #include "base/err.h"
 #include "cli/cli.h"
+#include "daemon/history.h"
+#include "daemon/talk.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-enum option { OUT, BESIDE, CLUSTER, PYTHON };
+enum option { OUT, BESIDE, CLUSTER, ROOT, SINCE, JSON, PYTHON };
 
 /* Runs that are drawn beside another one: more than a picture can tell apart. */
 #define BESIDE_MAX 16
@@ -16,7 +20,11 @@ static const struct cli_option options[] = {
 	[OUT] = {"--out", 'o', "DIR", "where report.html and the pictures go; made if missing"},
 	[BESIDE] = {"--beside", 0, "ROOT", "another run, drawn beside it; may be given again"},
 	[CLUSTER] = {"--cluster", 0, NULL,
-		"ROOT is the history of a cluster: who was on which node"},
+		"who was on which node; without ROOT in the scheduler's cluster"},
+	[ROOT] = {"--root", 0, "DIR", "with --cluster: the scheduler's directory"},
+	[SINCE] = {"--since", 0, "TIME",
+		"with --cluster: from then on; 2d, 12h, 90m, or 2026-11-20T12:00"},
+	[JSON] = {"--json", 0, NULL, "with --cluster: its figures; draws only with --out"},
 	[PYTHON] = {"--python", 0, "PATH", "the interpreter that has pawl and matplotlib"},
 	{NULL},
 };
@@ -26,10 +34,53 @@ struct line {
 	const char *root;               /* ROOT */
 	const char *out;                /* --out */
 	const char *python;             /* --python; NULL: as pawl run finds it */
+	const char *sched;              /* --root */
+	const char *since;              /* --since */
 	const char *beside[BESIDE_MAX]; /* --beside */
 	int beside_n;
 	bool cluster; /* --cluster */
+	bool json;    /* --json */
+	bool live;    /* the scheduler answers */
 };
+
+/* What contradicts itself, or is missing. */
+static int check_line(const struct cli_command *command, const struct line *line)
+{
+	if (!line->cluster && (line->sched || line->since || line->json)) {
+		return cli_usage(command, "%s is for --cluster",
+			line->sched           ? "--root"
+				: line->since ? "--since"
+					      : "--json");
+	}
+	if (line->sched && line->root) {
+		return cli_usage(command, "--root and %s: one of them", line->root);
+	}
+	if (!line->cluster && (line->root == NULL || line->out == NULL)) {
+		return cli_usage(command, "%s is missing",
+			line->root == NULL ? "ROOT" : "--out DIR");
+	}
+	return CLI_END;
+}
+
+static bool take_text(struct line *line, int what, const char *text)
+{
+	switch (what) {
+	case OUT:
+		line->out = text;
+		return true;
+	case PYTHON:
+		line->python = text;
+		return true;
+	case ROOT:
+		line->sched = text;
+		return true;
+	case SINCE:
+		line->since = text;
+		return true;
+	default:
+		return false;
+	}
+}
 
 static int read_line(struct cli_reader *reader, struct line *line)
 {
@@ -39,9 +90,10 @@ static int read_line(struct cli_reader *reader, struct line *line)
 		if (what < CLI_ARG) {
 			return cli_leave(what);
 		}
-		if (what == OUT) {
-			line->out = reader->value;
-		} else if (what == BESIDE) {
+		if (take_text(line, what, reader->value)) {
+			continue;
+		}
+		if (what == BESIDE) {
 			if (line->beside_n == BESIDE_MAX) {
 				return cli_usage(reader->command, "--beside %s: at most %d of them",
 					reader->value, BESIDE_MAX);
@@ -49,30 +101,57 @@ static int read_line(struct cli_reader *reader, struct line *line)
 			line->beside[line->beside_n++] = reader->value;
 		} else if (what == CLUSTER) {
 			line->cluster = true;
-		} else if (what == PYTHON) {
-			line->python = reader->value;
+		} else if (what == JSON) {
+			line->json = true;
 		} else if (line->root != NULL) {
 			return cli_usage(reader->command, "unexpected argument %s", reader->value);
 		} else {
 			line->root = reader->value;
 		}
 	}
-	if (line->root == NULL || line->out == NULL) {
-		return cli_usage(reader->command, "%s is missing",
-			line->root == NULL ? "ROOT" : "--out DIR");
+	return check_line(reader->command, line);
+}
+
+/* The scheduler's history, in path. */
+static int find_history(struct line *line, char path[PATH_MAX], struct pawl_err *err)
+{
+	struct talk *talk = NULL;
+	char root[PATH_MAX];
+	int rv = talk_root(line->sched, root, err);
+
+	if (rv == 0 && snprintf(path, PATH_MAX, "%s/" HISTORY_DIR, root) >= PATH_MAX) {
+		rv = pawl_err_set(err, PAWL_EINVAL, "%s: the path is too long", root);
 	}
-	return CLI_END;
+	if (rv == 0) {
+		line->live = talk_open(&talk, root, NULL) == 0;
+		talk_close(talk);
+		line->root = path;
+	}
+	return rv;
 }
 
 /* Returns only if the interpreter can't be run. */
 static void become(const char *python, const struct line *line)
 {
-	const char *words[7 + 2 * BESIDE_MAX + 2] = {python, "-m", "pawl.report", "--out",
-		line->out};
-	int n = 5;
+	const char *words[12 + 2 * BESIDE_MAX + 3] = {python, "-m", "pawl.report"};
+	int n = 3;
 
+	if (line->out) {
+		words[n++] = "--out";
+		words[n++] = line->out;
+	}
+	if (line->since) {
+		words[n++] = "--since";
+		words[n++] = line->since;
+	}
 	if (line->cluster) {
 		words[n++] = "--cluster";
+	}
+	if (line->live) {
+		words[n++] = "--live";
+	}
+	if (line->json) {
+		words[n++] = "--json";
 	}
 	for (int i = 0; i < line->beside_n; i++) {
 		words[n++] = "--beside";
@@ -88,11 +167,15 @@ static int main_report(const struct cli_command *command, int argc, char **argv)
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
 	struct line line = {NULL};
 	char python[PATH_MAX];
+	char history[PATH_MAX];
 	struct pawl_err err;
 	int rv = read_line(&reader, &line);
 
 	if (rv != CLI_END) {
 		return rv;
+	}
+	if (line.cluster && line.root == NULL && find_history(&line, history, &err) != 0) {
+		return cli_fail(command, &err);
 	}
 	if (run_python_find(python, sizeof(python), line.python, &err) != 0) {
 		return cli_fail(command, &err);
@@ -105,7 +188,7 @@ static int main_report(const struct cli_command *command, int argc, char **argv)
 
 const struct cli_command cli_report = {
 	.name = "report",
-	.args = "ROOT --out DIR",
+	.args = "ROOT --out DIR | --cluster [HISTORY]",
 	.summary = "Draw what a job's checkpoints cost, and what its elastic training did",
 	.details =
 		"Writes report.html, saves.png and interval.png from the history of ROOT: stall,\n"
@@ -114,8 +197,11 @@ const struct cli_command cli_report = {
 		"elastic\n"
 		"job: batch, noise scale, goodput and ranks over time. Needs matplotlib.\n"
 		"\n"
-		"--cluster draws what pawl sim --report DIR keeps, DIR/*.jsonl: cluster.png and\n"
-		"report.html, nodes over time coloured by job, and how many jobs run and wait.\n",
+		"--cluster draws the history that pawl sched keeps in its directory, or a file of\n"
+		"pawl sim --report DIR (DIR/*.jsonl): cluster.png and report.html, nodes over\n"
+		"time coloured by job, and how many jobs run and wait, in cluster-report if --out\n"
+		"does not say where. --json prints times to completion, utilisation, cost and\n"
+		"restarts, by the names of pawl sim --json.\n",
 	.options = options,
 	.main = main_report,
 };

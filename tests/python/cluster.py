@@ -29,12 +29,16 @@ class Cluster:
         self.said = root.with_name(root.name + ".said")
         self.daemon: subprocess.Popen[str] | None = None
 
-    def start(self) -> None:
-        """Returns once it answers."""
+    def start(self, **env: str) -> None:
+        """Returns once it answers. env: more of its environment."""
         command = [PROGRAM, "sched", "--root", str(self.root), *self.options]
         with self.said.open("a") as said:
             self.daemon = subprocess.Popen(
-                command, env=program.clean_env(), stdin=subprocess.DEVNULL, stderr=said, text=True
+                command,
+                env=program.clean_env(**env),
+                stdin=subprocess.DEVNULL,
+                stderr=said,
+                text=True,
             )
         program.wait_until(self._answers, "a scheduler that answers")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,8 @@ def test_what_cannot_be_is_named(tmp_path: Path, rows: list[dict[str, Any]], say
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     options = ("--out", tmp_path / "out", "--python", sys.executable)
-    for text in ("", "{}\n", "time,step\n", json.dumps({**HEAD, "cluster": 2})):
+    newer = json.dumps({**HEAD, "cluster": 3}) + "\n"
+    for text in ("", "{}\n", "time,step\n", newer, '{"cluster":2,"virtual":false}\n'):
         (tmp_path / "history").write_text(text)
         done = program.run("report", "--cluster", tmp_path / "history", *options)
         assert done.returncode == 4 and done.stderr.startswith("pawl report: ")
@@ -131,6 +133,134 @@ def test_it_is_drawn(tmp_path: Path) -> None:
     assert "http" not in page.replace("http://www.w3.org", "")
     assert page.count("data:image/svg+xml;base64,") == 1
     assert "job-2" in page and "failed" in page
+
+
+# ---- a scheduler's ----
+
+T = 1_795_000_000.0
+
+
+def head(t: float, **more: Any) -> dict[str, Any]:
+    return {"cluster": 2, "name": "h", "virtual": False, "t": T + t, "policy": "pawl", **more}
+
+
+def live(t: float, number: int, restarts: int = 0, **more: Any) -> dict[str, Any]:
+    at = {key: more.pop(key) for key in list(more) if key in ("a", "b", "c")}
+    row = {"t": T + t, "job": number, "name": f"job-{number}", "user": "ann", "queue": "q"}
+    row |= {"submitted": T, "state": "running", "why": "so", "restarts": restarts}
+    return {**row, "at": at, **more}
+
+
+def machine(t: float, name: str, slots: int = 2, **more: Any) -> dict[str, Any]:
+    return {**node(T + t, name, slots), "type": "", "spot": False, "state": "up", **more}
+
+
+def steps(*rows: dict[str, Any]) -> str:
+    """Rows, those of a time as a step."""
+    times = [row["t"] for row in rows]
+    told = [
+        {**row, "more": True} if times[i + 1 : i + 2] == [row["t"]] else row
+        for i, row in enumerate(rows)
+    ]
+    return "".join(json.dumps(row) + "\n" for row in told)
+
+
+def keep(folder: Path, *files: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    for number, text in enumerate(files, 1):
+        if text:
+            (folder / f"{number:08}.jsonl").write_text(text)
+    return folder
+
+
+FIRST = steps(head(0), machine(1, "a"), machine(2, "b"), live(3, 1, a=2), live(4, 2, b=1))
+SECOND = steps(
+    head(10), machine(10, "a"), machine(10, "b"), live(10, 1, a=2), live(10, 2, b=1),
+    live(20, 1, 1, a=1, b=1), live(30, 2, end="failed", exit=3),
+)  # fmt: skip
+
+
+def stays(cluster: _cluster.Cluster) -> set[tuple[int, str, int, float, float]]:
+    names = {span.lane: span.name for span in cluster.nodes}
+    return {
+        (s.job, names[s.lane], s.slots, s.begun - T, s.ended - T) for s in cluster.stays
+    }  # fmt: skip
+
+
+def test_files_go_on_in_each_other(tmp_path: Path) -> None:
+    cluster = _cluster.read(keep(tmp_path / "h", FIRST, SECOND), until=T + 40)
+    assert stays(cluster) == {
+        (1, "a", 1, 3, 40), (1, "a", 1, 3, 20), (2, "b", 1, 4, 30), (1, "b", 1, 20, 40),
+    }  # fmt: skip
+    first, second = cluster.jobs.values()
+    assert (first.changes, first.ended, second.changes, second.end) == (1, None, 0, "failed")
+    assert (cluster.begun, cluster.ended, cluster.policy) == (T, T + 40, "pawl")
+    assert [(span.begun - T, span.ended - T) for span in cluster.nodes] == [(1, 40), (2, 40)]
+
+
+def test_what_was_not_written_is_blank(tmp_path: Path) -> None:
+    """A disk that was full, and a file that is gone."""
+    second = SECOND.replace('"virtual": false', f'"virtual": false, "lost": {T + 6}', 1)
+    for files, lost in (((FIRST, second), (6, 10)), ((FIRST, "", SECOND), (4, 10))):
+        cluster = _cluster.read(keep(tmp_path / str(lost[0]), *files))
+        assert [(begun - T, ended - T) for begun, ended in cluster.lost] == [lost]
+        assert (1, "a", 2, 3, lost[0]) in stays(cluster)
+        assert cluster.jobs[1].changes == 1 and cluster.jobs[2].end == "failed"
+    assert dict(_cluster_report.summarise(cluster))["lost"].startswith("6 s could not be")
+
+
+def test_a_step_counts_whole_or_not(tmp_path: Path) -> None:
+    """Wherever its writer died: never is a slot two jobs'."""
+    end = steps(live(5, 2, a=2), live(5, 1, b=1))
+    for cut in range(len(end)):
+        cluster = _cluster.read(keep(tmp_path / "h", FIRST + end[:cut]))
+        assert stays(cluster) == {(1, "a", 2, 3, 4)}
+    keep(tmp_path / "h", FIRST + end + steps(live(6, 2)))
+    assert (2, "a", 2, 5, 6) in stays(_cluster.read(tmp_path / "h"))
+
+
+def test_a_node_is_told_again(tmp_path: Path) -> None:
+    """Another price while a job runs on it; drained; with more slots."""
+    rows = steps(
+        machine(5, "a", price=3.0), machine(6, "a", price=3.0, state="drained"),
+        machine(8, "a", price=3.0), machine(9, "a", 4, price=3.0), live(10, 2, a=2),
+        {"t": T + 12, "scheduler": "stopped", "policy": "pawl"},
+        {"t": T + 20, "scheduler": "started", "policy": "fifo"},
+    )  # fmt: skip
+    cluster = _cluster.read(keep(tmp_path / "h", FIRST + rows))
+    of_a = [(s.price, s.slots, s.begun - T, s.ended - T) for s in cluster.nodes if s.name == "a"]
+    assert of_a == [(1, 2, 1, 5), (3, 2, 5, 9), (3, 4, 9, 20)]
+    assert cluster.jobs[1].slot_s == 2 * 17 and cluster.jobs[1].changes == 0
+    assert [(d.begun - T, d.ended - T) for d in cluster.drained] == [(6, 8)]
+    assert [(x - T, y - T) for x, y in cluster.away] == [(12, 20)] and cluster.policy == "fifo"
+    known = _cluster_report.figures(cluster)
+    assert known["cost"] == pytest.approx((4 + 3 * 15 + 18) / 3600)
+    assert known["utilisation"] == pytest.approx((34 + 6 + 20) / (2 * 8 + 4 * 11 + 2 * 18))
+
+
+def test_a_part_is_looked_at(tmp_path: Path) -> None:
+    folder = keep(tmp_path / "h", FIRST.replace('"a": 2', '"a": 9'), SECOND)  # not read at all
+    cluster = _cluster.read(folder, since=T + 25, until=T + 45)
+    assert (cluster.begun, cluster.ended) == (T + 25, T + 45)
+    assert stays(cluster) == {(1, "a", 1, 25, 45), (1, "b", 1, 25, 45), (2, "b", 1, 25, 30)}
+    assert cluster.jobs[1].changes == 0 and cluster.jobs[1].slot_s == 40
+    assert list(_cluster.read(folder, since=T + 31, until=T + 45).jobs) == [1]
+    with pytest.raises(ValueError, match=r"00000001\.jsonl: at .*it is full"):
+        _cluster.read(folder)
+
+
+def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    names = ["<script>alert(1)</script>", "$x^2$ \\frac", "_hidden", "日本語", "\u202elive"]
+    rows = [live(3 + i, i + 1, a=1, name=name, user=name) for i, name in enumerate(names)]
+    story = steps(head(0), machine(1, "a", 8), *rows)
+    clusters = [_cluster.read(keep(tmp_path / "h", story), until=T + 3600)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _cluster_report.write_report(clusters, tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "<script" not in page and "&lt;script&gt;" in page and "\u202e" not in page
+    assert all(name in page for name in names[1:4])
 
 
 def test_the_simulator_keeps_what_is_drawn(tmp_path: Path) -> None:

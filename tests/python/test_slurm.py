@@ -15,6 +15,7 @@ import pytest
 import program
 import ranks
 from conftest import real_core
+from pawl import _cluster
 
 pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 
@@ -123,6 +124,14 @@ def test_the_scheduler_runs_jobs_in_pilots(tmp_path: Path, root: Path) -> None:
             finally:
                 sched.terminate()
             assert sched.wait(20) == 0, (tmp_path / "sched.log").read_text()
+        python = ("--python", sys.executable)
+        (known,) = json.loads(pawl(env, "report", "--cluster", "--json", *python))
+    history = _cluster.read(root / "history")
+    assert (known["jobs"], known["done"], known["failed"]) == (3, 2, 1) and known["cost"] > 0
+    assert known["avg_jct_s"] > 0 and 0 < known["utilisation"] < 1
+    assert {span.pool for span in history.nodes} == {"cpu"} and history.lanes == 2
+    lanes = {stay.lane: stay.slots for stay in history.stays if stay.job == 2}
+    assert lanes == {0: 2, 1: 2}
     assert "on /" in (root / "jobs/1/log").read_text()
     printed = (root / "jobs/2/log").read_text() + (root / "jobs/2/log.node1").read_text()
     for rank in range(4):

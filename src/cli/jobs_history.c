@@ -1,0 +1,74 @@
+/* What became of a job lately, as the scheduler's history has it: see jobs.h. */
+#include "cli/jobs.h"
+
+#include "base/clock.h"
+#include "daemon/history.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+#define SHOWN 8u /* changes, the newest */
+
+static void print_change(void *user, const struct history_row *row)
+{
+	const struct history_job *job = &row->job;
+	char text[CLI_TEXT_MAX];
+	bool *first = user;
+
+	printf("%s  %s %s", *first ? "history:\n" : "",
+		cli_time(text, (int64_t)(row->t_s * (double)NS_PER_S)), job->state);
+	*first = false;
+	for (uint32_t i = 0; i < job->spots_n; i++) {
+		printf("%s %s (%u)", i == 0 ? " on" : "", job->spots[i].node,
+			job->spots[i].replicas);
+	}
+	printf(job->why[0] != '\0' ? ": %s" : "%s", job->why);
+	if (job->goodput > 0) {
+		printf(", %.4g samples/s", job->goodput);
+	}
+	printf("\n");
+}
+
+static void add_change(void *user, const struct history_row *row)
+{
+	const struct history_job *job = &row->job;
+	json_t *at = json_object();
+
+	for (uint32_t i = 0; i < job->spots_n; i++) {
+		json_object_set_new(at, job->spots[i].node, json_integer(job->spots[i].replicas));
+	}
+	json_array_append_new(user,
+		json_pack("{s:f, s:s, s:s, s:o, s:o}", "t", row->t_s, "state", job->state, "reason",
+			job->why, "nodes", at, "goodput",
+			job->goodput > 0 ? json_real(job->goodput) : json_null()));
+}
+
+/* False: the scheduler's directory is not known. */
+static bool name_dir(const char *root, char dir[PATH_MAX])
+{
+	char found[PATH_MAX];
+
+	return talk_root(root, found, NULL) == 0 &&
+		snprintf(dir, PATH_MAX, "%s/" HISTORY_DIR, found) < PATH_MAX;
+}
+
+void jobs_history_print(const char *root, uint64_t job)
+{
+	char dir[PATH_MAX];
+	bool first = true;
+
+	if (name_dir(root, dir)) {
+		history_read_job(dir, job, SHOWN, print_change, &first, NULL);
+	}
+}
+
+json_t *jobs_history_json(const char *root, uint64_t job)
+{
+	char dir[PATH_MAX];
+	json_t *list = json_array();
+
+	if (name_dir(root, dir)) {
+		history_read_job(dir, job, SHOWN, add_change, list, NULL);
+	}
+	return list;
+}

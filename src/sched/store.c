@@ -39,6 +39,11 @@ static const char *const migrations[] = {
 	"ALTER TABLE jobs ADD COLUMN restarts INTEGER NOT NULL DEFAULT 0;"
 	"ALTER TABLE jobs ADD COLUMN failures INTEGER NOT NULL DEFAULT 0;",
 	"DROP TABLE history;", /* it is in files of its own: daemon/history.h */
+	/* Of all that are over, those that were forgotten since included. */
+	"CREATE TABLE totals(state TEXT PRIMARY KEY, jobs INTEGER NOT NULL,"
+	" took_ns INTEGER NOT NULL, restarts INTEGER NOT NULL, failures INTEGER NOT NULL);"
+	"INSERT INTO totals SELECT state, count(*), sum(since_ns - submitted_ns), sum(restarts),"
+	" sum(failures) FROM jobs WHERE over = 1 GROUP BY state;",
 };
 #define STORE_VERSION ((int)(sizeof(migrations) / sizeof(*migrations)))
 
@@ -49,6 +54,7 @@ enum statement {
 	DROP_NODE,
 	PUT_JOB,
 	PUT_SPEC,
+	ADD_TOTAL,
 	TRIM_SPECS,
 	TRIM_JOBS,
 	GET_CLOCK,
@@ -56,6 +62,7 @@ enum statement {
 	GET_SPEC,
 	GET_ENDED,
 	COUNT_ENDED,
+	GET_TOTALS,
 	BEGIN,
 	COMMIT,
 	STATEMENTS
@@ -69,6 +76,10 @@ static const char *const texts[STATEMENTS] = {
 	[PUT_JOB] = "REPLACE INTO jobs VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
 		    " ?13, ?14)",
 	[PUT_SPEC] = "REPLACE INTO specs VALUES(?1, ?2)",
+	[ADD_TOTAL] =
+		"INSERT INTO totals VALUES(?1, 1, ?2, ?3, ?4) ON CONFLICT(state) DO UPDATE SET"
+		" jobs = jobs + 1, took_ns = took_ns + excluded.took_ns,"
+		" restarts = restarts + excluded.restarts, failures = failures + excluded.failures",
 	[TRIM_SPECS] = "DELETE FROM specs WHERE job IN (SELECT id FROM jobs WHERE over = 1"
 		       " AND id <= (SELECT max(id) FROM jobs) - ?1)",
 	[TRIM_JOBS] = "DELETE FROM jobs WHERE over = 1 AND id <= (SELECT max(id) FROM jobs) - ?1",
@@ -81,6 +92,7 @@ static const char *const texts[STATEMENTS] = {
 		" since_ns, ran_ns, restarts, failures FROM jobs WHERE over = 1"
 		" AND (?1 = 0 OR id = ?1) AND (?2 = '' OR name = ?2) ORDER BY id DESC LIMIT ?3",
 	[COUNT_ENDED] = "SELECT count(*) FROM jobs WHERE over = 1",
+	[GET_TOTALS] = "SELECT state, jobs, took_ns, restarts, failures FROM totals",
 	[BEGIN] = "BEGIN IMMEDIATE",
 	[COMMIT] = "COMMIT",
 };
@@ -281,6 +293,17 @@ void sched_store_close(struct sched_store *s)
 
 /* ---- saving ---- */
 
+static int add_total(struct sched_store *s, const struct core_job *job, struct pawl_err *err)
+{
+	sqlite3_stmt *q = ready(s, ADD_TOTAL);
+
+	sqlite3_bind_text(q, 1, core_state_name(job->state), -1, SQLITE_STATIC);
+	sqlite3_bind_int64(q, 2, job->since_ns - job->submitted_ns);
+	sqlite3_bind_int64(q, 3, job->restarts);
+	sqlite3_bind_int64(q, 4, job->failures);
+	return step(s, ADD_TOTAL, "write totals", err);
+}
+
 static int put_job(struct sched_store *s, const struct core_row *row,
 	const struct store_clock *clock, struct pawl_err *err)
 {
@@ -341,6 +364,7 @@ static int put_all(struct sched_store *s, struct sched_core *core, const struct 
 	struct core_row row;
 	sqlite3_stmt *q = ready(s, PUT_CLOCK);
 	bool ended = false;
+	bool over;
 	int more;
 	int rv;
 
@@ -349,7 +373,9 @@ static int put_all(struct sched_store *s, struct sched_core *core, const struct 
 	rv = step(s, PUT_CLOCK, "write the clock", err);
 	while (rv == 0 && (more = core_row_next(core, &row, err)) != 0) {
 		rv = more < 0 ? more : put_row(s, &row, clock, err);
-		ended = ended || (rv == 0 && row.job && row.job->state >= CORE_DONE);
+		over = rv == 0 && row.job && row.job->state >= CORE_DONE;
+		rv = over ? add_total(s, row.job, err) : rv;
+		ended = ended || over;
 	}
 	if (rv == 0 && spec) {
 		q = ready(s, PUT_SPEC);
@@ -525,6 +551,25 @@ int sched_store_ended(struct sched_store *s, uint64_t id, const char *name, uint
 			.failures = (uint32_t)sqlite3_column_int64(q, 11)};
 
 		told(user, &job);
+	}
+	sqlite3_reset(q);
+	return more;
+}
+
+int sched_store_totals(struct sched_store *s,
+	void (*told)(void *user, const struct store_total *total), void *user, struct pawl_err *err)
+{
+	sqlite3_stmt *q = ready(s, GET_TOTALS);
+	int more;
+
+	while ((more = step(s, GET_TOTALS, "read totals", err)) == 1) {
+		const struct store_total total = {.state = (const char *)sqlite3_column_text(q, 0),
+			.jobs = (uint64_t)sqlite3_column_int64(q, 1),
+			.took_ns = sqlite3_column_int64(q, 2),
+			.restarts = (uint64_t)sqlite3_column_int64(q, 3),
+			.failures = (uint64_t)sqlite3_column_int64(q, 4)};
+
+		told(user, &total);
 	}
 	sqlite3_reset(q);
 	return more;

@@ -67,5 +67,15 @@ struct store_job {
 int sched_store_ended(struct sched_store *store, uint64_t id, const char *name, uint32_t most,
 	void (*told)(void *user, const struct store_job *job), void *user, uint64_t *all,
 	struct pawl_err *err);
+/* Of all jobs that ever came to that end, those that are not kept any more included. */
+struct store_total {
+	const char *state; /* until the call returns */
+	uint64_t jobs;
+	int64_t took_ns; /* from submission to end, of all together */
+	uint64_t restarts, failures;
+};
+int sched_store_totals(struct sched_store *store,
+	void (*told)(void *user, const struct store_total *total), void *user,
+	struct pawl_err *err);
 
 #endif

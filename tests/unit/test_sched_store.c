@@ -344,7 +344,7 @@ static void what_is_newer_or_not_ours_is_left_alone(void **state)
 	begin();
 	run_sql("PRAGMA user_version = 99");
 	assert_int_equal(try_open(&err), PAWL_ENOTSUP);
-	assert_non_null(strstr(err.msg, "newer Pawl's (version 99; this one knows 3)"));
+	assert_non_null(strstr(err.msg, "newer Pawl's (version 99; this one knows 4)"));
 	wipe();
 	run_sql("CREATE TABLE mine(x)");
 	assert_int_equal(try_open(&err), PAWL_EINVAL);
@@ -367,7 +367,7 @@ static void an_older_file_is_brought_to_this_version(void **state)
 		"ALTER TABLE jobs DROP COLUMN submitted_ns; ALTER TABLE jobs DROP COLUMN since_ns;"
 		"ALTER TABLE jobs DROP COLUMN ran_ns; ALTER TABLE jobs DROP COLUMN restarts;"
 		"ALTER TABLE jobs DROP COLUMN failures; CREATE TABLE history(seq INTEGER);"
-		"PRAGMA user_version = 1");
+		"DROP TABLE totals; PRAGMA user_version = 1");
 	assert_true(is_as_told());
 	assert_int_equal(live(first_seed + 1, 50), 0);
 	assert_true(is_as_told());
@@ -408,6 +408,68 @@ static void jobs_that_are_over_are_listed_the_newest_first(void **state)
 	assert_true(one.n == 1 && one.last == all.last);
 	assert_int_equal(sched_store_ended(store, 0, "other", 1000, see, &none, &count, NULL), 0);
 	assert_int_equal(none.n, 0);
+	sched_store_close(store);
+}
+
+/* Of all states together. */
+struct totals {
+	uint64_t jobs, restarts, failures;
+	int64_t took_ns;
+};
+
+static void add_listed(void *user, const struct store_job *job)
+{
+	struct totals *totals = user;
+
+	totals->jobs++;
+	totals->took_ns += job->since_ns - job->submitted_ns;
+	totals->restarts += job->restarts;
+	totals->failures += job->failures;
+}
+
+static void add_total(void *user, const struct store_total *total)
+{
+	struct totals *totals = user;
+
+	totals->jobs += total->jobs;
+	totals->took_ns += total->took_ns;
+	totals->restarts += total->restarts;
+	totals->failures += total->failures;
+}
+
+static struct totals check_totals(void)
+{
+	struct sched_store *store = open_store();
+	struct totals listed = {0};
+	struct totals totals = {0};
+	uint64_t count;
+
+	assert_int_equal(sched_store_ended(store, 0, "", 100000, add_listed, &listed, &count, NULL),
+		0);
+	assert_int_equal(sched_store_totals(store, add_total, &totals, NULL), 0);
+	assert_memory_equal(&totals, &listed, sizeof(totals));
+	sched_store_close(store);
+	return totals;
+}
+
+static void totals_are_of_all_that_ended_and_of_what_was_forgotten(void **state)
+{
+	struct totals first;
+	struct totals second;
+	struct sched_store *store;
+
+	begin();
+	assert_int_equal(live(first_seed, 400), 0);
+	first = check_totals();
+	assert_true(first.jobs > 3 && first.took_ns > 0 && first.restarts > 0);
+	run_sql("DROP TABLE totals; PRAGMA user_version = 3"); /* an older one has none */
+	second = check_totals();
+	assert_memory_equal(&first, &second, sizeof(first));
+	run_sql("DELETE FROM jobs WHERE over = 1");
+	store = open_store();
+	memset(&second, 0, sizeof(second));
+	assert_int_equal(sched_store_totals(store, add_total, &second, NULL), 0);
+	assert_memory_equal(&first, &second, sizeof(first));
 	sched_store_close(store);
 }
 
@@ -460,6 +522,7 @@ int main(void)
 		cmocka_unit_test(what_is_newer_or_not_ours_is_left_alone),
 		cmocka_unit_test(an_older_file_is_brought_to_this_version),
 		cmocka_unit_test(jobs_that_are_over_are_listed_the_newest_first),
+		cmocka_unit_test(totals_are_of_all_that_ended_and_of_what_was_forgotten),
 		cmocka_unit_test(a_read_only_file_is_named),
 		cmocka_unit_test(records_that_are_damaged_are_named),
 	};

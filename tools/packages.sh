@@ -8,6 +8,7 @@ packages=(
 	gcc libc6-dev clang clang-tidy pkg-config # compilers; Meson and Ninja come by pip
 	# see ARCHITECTURE.md, "Decisions"
 	liburing-dev libisal-dev libjansson-dev libssl-dev libnlopt-dev libyaml-dev libsqlite3-dev
+	libmicrohttpd-dev
 	libcmocka-dev
 	libfabric-dev libfabric1 # headers; the library is loaded when PAWL_TRANSPORT asks for it
 	python3-dev python3-venv

@@ -11,6 +11,7 @@
 #include "agent/run_group.h"
 
 #include "agent/run_output.h"
+#include "agent/run_port.h"
 #include "agent/run_spawn.h"
 #include "agent/run_template.h"
 #include "agent/run_vars.h"
@@ -277,6 +278,26 @@ static void begin(struct run_group *group, uint32_t n, bool joins)
 	}
 }
 
+/* In a job of the scheduler's only, elsewhere AdaptDL's variables are those of who set them. Its
+ * replicas listen without SO_REUSEADDR: not at MASTER_PORT, which is held, nor at that of the
+ * attempt before. All nodes have to name the same one, though only one of them can look. */
+static uint32_t find_adaptdl_port(const struct run_start *start)
+{
+	uint32_t port = 0;
+	struct pawl_err err;
+
+	if (getenv("PAWL_SCHED_JOB") == NULL || getenv("ADAPTDL_SUPERVISOR_URL") == NULL) {
+		return 0;
+	}
+	if (start->nodes > 1) {
+		return start->port < UINT16_MAX ? start->port + 1 : start->port - 1;
+	}
+	if (run_port_find(&port, &err) != 0) {
+		log_line(LOG_WARNING, "%s", err.msg);
+	}
+	return port;
+}
+
 void run_group_start(struct run_group *group, const struct run_start *start)
 {
 	struct run_place *place = &group->place;
@@ -289,6 +310,7 @@ void run_group_start(struct run_group *group, const struct run_start *start)
 	place->restarts = start->restarts;
 	place->attempt = start->attempt;
 	place->port = start->port;
+	place->adaptdl_port = find_adaptdl_port(start);
 	snprintf(group->master, sizeof(group->master), "%s", start->master);
 	snprintf(group->servers, sizeof(group->servers), "%s", start->servers);
 	group->used = 0;

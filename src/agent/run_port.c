@@ -29,3 +29,14 @@ int run_port_hold(int *fd, const char *address, uint32_t *port, struct pawl_err 
 	*port = ntohs(six ? at6.sin6_port : at4.sin_port);
 	return 0;
 }
+
+int run_port_find(uint32_t *port, struct pawl_err *err)
+{
+	int fd = -1;
+	int rv = run_port_hold(&fd, "0.0.0.0", port, err);
+
+	if (fd >= 0) {
+		close(fd);
+	}
+	return rv;
+}

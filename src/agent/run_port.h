@@ -13,5 +13,8 @@ struct pawl_err;
  * before (-1: none) is closed.
  */
 int run_port_hold(int *fd, const char *address, uint32_t *port, struct pawl_err *err);
+/* One that nobody has now, of IPv4, for a listener that does not set SO_REUSEADDR: not held, so
+ * others may still take it. */
+int run_port_find(uint32_t *port, struct pawl_err *err);
 
 #endif

@@ -58,6 +58,15 @@ void run_vars_put_common(struct wire_out *set, const struct run_place *place)
 	}
 }
 
+static void put_adaptdl(struct wire_out *set, const struct run_place *place, uint32_t local)
+{
+	put(set, "ADAPTDL_REPLICA_RANK=%u", place->first + local);
+	put(set, "ADAPTDL_NUM_REPLICAS=%u", place->world);
+	put(set, "ADAPTDL_NUM_NODES=%u", place->nodes);
+	put(set, "ADAPTDL_NUM_RESTARTS=%u", place->attempt);
+	put(set, "ADAPTDL_MASTER_PORT=%u", place->adaptdl_port);
+}
+
 void run_vars_put_varying(struct wire_out *set, const struct run_place *place, uint32_t local)
 {
 	put(set, "RANK=%u", place->first + local);
@@ -71,6 +80,9 @@ void run_vars_put_varying(struct wire_out *set, const struct run_place *place, u
 	put(set, "PAWL_ATTEMPT=%u", place->attempt);
 	if (place->joins > 0) {
 		put(set, "PAWL_ELASTIC_JOIN=%u", place->joins);
+	}
+	if (place->adaptdl_port > 0) {
+		put_adaptdl(set, place, local);
 	}
 }
 

@@ -20,6 +20,7 @@ struct run_place {
 	uint32_t restarts;     /* of those, so far */
 	uint32_t attempt;      /* of the job, restarts included */
 	uint32_t port;         /* MASTER_PORT, another one each attempt */
+	uint32_t adaptdl_port; /* ADAPTDL_MASTER_PORT; 0: AdaptDL's variables are not set */
 	const char *master;    /* MASTER_ADDR: of the node with rank 0 */
 	const char *servers;   /* PAWL_SERVERS, if it is not empty */
 	const char *job;       /* id */
@@ -33,7 +34,8 @@ struct run_place {
 	bool nccl_async;  /* TORCH_NCCL_ASYNC_ERROR_HANDLING is to be 1, likewise */
 };
 
-/* Names of those that differ between ranks or attempts; NULL-terminated. */
+/* Names of those that differ between ranks or attempts, but for AdaptDL's, which outside of the
+ * scheduler's jobs are another's; NULL-terminated. */
 extern const char *const run_vars_varying[];
 
 /* Adds the variables that are the same for every rank and attempt; then those that vary. */

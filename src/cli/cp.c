@@ -24,7 +24,7 @@ static const struct cli_option options[] = {
 	{NULL},
 };
 
-static int find_path(const struct jobs_shown *shown, const char *path, char full[PATH_MAX],
+static int find_path(const struct talk_shown *shown, const char *path, char full[PATH_MAX],
 	struct pawl_err *err)
 {
 	const struct passwd *user = getpwuid(shown->job.owner);
@@ -55,7 +55,7 @@ static int copy(const char *from, const char *to, struct pawl_err *err)
 static int copy_from(const struct cli_command *command, const char *root, const char *from,
 	const char *to, bool json)
 {
-	static struct jobs_shown shown;
+	static struct talk_shown shown;
 	size_t len = strcspn(from, ":");
 	struct talk *talk = NULL;
 	char job[CORE_NAME_MAX];

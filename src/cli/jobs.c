@@ -3,6 +3,7 @@
 #include "cli/jobs.h"
 
 #include "base/err.h"
+#include "daemon/talk_json.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -29,7 +30,7 @@ static int check(const struct wire_in *in, struct pawl_err *err)
 					  "version of Pawl?");
 }
 
-int jobs_show(struct talk *talk, const char *job, struct jobs_shown *shown, struct pawl_err *err)
+int jobs_show(struct talk *talk, const char *job, struct talk_shown *shown, struct pawl_err *err)
 {
 	struct wire_in in;
 	int rv;
@@ -39,12 +40,7 @@ int jobs_show(struct talk *talk, const char *job, struct jobs_shown *shown, stru
 	if (rv != 0) {
 		return rv;
 	}
-	talk_job_get(&in, &shown->job);
-	wire_get_str(&in, shown->explanation, sizeof(shown->explanation));
-	wire_get_str(&in, shown->log_dir, sizeof(shown->log_dir));
-	wire_get_str(&in, shown->cwd, sizeof(shown->cwd));
-	shown->more = talk_get_f64(&in);
-	shown->fewer = talk_get_f64(&in);
+	talk_shown_get(&in, shown);
 	return check(&in, err);
 }
 
@@ -126,7 +122,7 @@ static int print_list(const struct talk_job *jobs, uint32_t n, uint32_t left_out
 	if (json) {
 		list = json_array();
 		for (uint32_t i = 0; i < n; i++) {
-			json_array_append_new(list, jobs_json(&jobs[i]));
+			json_array_append_new(list, talk_job_json(&jobs[i]));
 		}
 		return cli_json(list);
 	}
@@ -193,35 +189,15 @@ static const struct cli_option show_options[] = {
 	{NULL},
 };
 
-static json_t *json_lines(const char *text)
+static int show_json(const struct talk_shown *shown, const char *root)
 {
-	json_t *lines = json_array();
+	json_t *all = talk_shown_json(shown);
 
-	while (*text != '\0') {
-		size_t len = strcspn(text, "\n");
-
-		json_array_append_new(lines, json_stringn(text, len));
-		text += len + (text[len] == '\n');
-	}
-	return lines;
-}
-
-static int show_json(const struct jobs_shown *shown, const char *root)
-{
-	json_t *all = jobs_json(&shown->job);
-
-	json_object_set_new(all, "goodput_more",
-		shown->more > 0 ? json_real(shown->more) : json_null());
-	json_object_set_new(all, "goodput_fewer",
-		shown->fewer > 0 ? json_real(shown->fewer) : json_null());
-	json_object_set_new(all, "explanation", json_lines(shown->explanation));
 	json_object_set_new(all, "history", jobs_history_json(root, shown->job.id));
-	json_object_set_new(all, "cwd", cli_json_text(shown->cwd));
-	json_object_set_new(all, "log_dir", cli_json_text(shown->log_dir));
 	return cli_json(all);
 }
 
-static int show_text(const struct jobs_shown *shown, const char *root)
+static int show_text(const struct talk_shown *shown, const char *root)
 {
 	const struct talk_job *job = &shown->job;
 	char text[CLI_TEXT_MAX];
@@ -249,7 +225,7 @@ static int show_text(const struct jobs_shown *shown, const char *root)
 
 static int show(const struct cli_command *command, const char *root, const char *job, bool json)
 {
-	static struct jobs_shown shown;
+	static struct talk_shown shown;
 	struct talk *talk = NULL;
 	struct pawl_err err;
 	int rv = jobs_open(&talk, root, &err);

@@ -11,19 +11,10 @@
 		"--root", 0, "DIR", "the scheduler's directory (see pawl sched --help)"            \
 	}
 
-/* What the scheduler says of a job. */
-struct jobs_shown {
-	struct talk_job job;
-	char explanation[CORE_TEXT_MAX];
-	char log_dir[PATH_MAX];
-	char cwd[PATH_MAX]; /* where it runs, from / or ~ on; "": not known */
-	double more, fewer; /* goodput with a replica more, or fewer; 0: not known */
-};
-
 /* Connects to the scheduler of root (NULL: not said). Errors as talk_open. */
 int jobs_open(struct talk **talk, const char *root, struct pawl_err *err);
 /* job: a number or a name. */
-int jobs_show(struct talk *talk, const char *job, struct jobs_shown *shown, struct pawl_err *err);
+int jobs_show(struct talk *talk, const char *job, struct talk_shown *shown, struct pawl_err *err);
 /* Those that there are, to be freed; ended: and those that are over. */
 int jobs_list(struct talk *talk, bool ended, struct talk_job **jobs, uint32_t *n,
 	uint32_t *left_out, struct pawl_err *err);
@@ -31,13 +22,10 @@ int jobs_nodes(struct talk *talk, struct talk_node **nodes, uint32_t *n, struct 
 
 /* ---- jobs_print.c ---- */
 
-struct json_t *jobs_json(const struct talk_job *job);
-struct json_t *jobs_node_json(const struct talk_node *node);
 void jobs_print(const struct talk_job *jobs, uint32_t n);
 void jobs_print_nodes(const struct talk_node *nodes, uint32_t n);
 /* "1:02:03", "2d 3h". Returns buf, of CLI_TEXT_MAX bytes. */
 const char *jobs_span(char *buf, double seconds);
-const char *jobs_node_state(const struct talk_node *node);
 
 /* The newest changes of a job, of the scheduler in root (NULL: as talk_root); nothing, if there are
  * none, or they may not be read. Printed; or as an array. */

@@ -91,7 +91,7 @@ static int copy_all(const char *dir)
 
 static int is_over(struct talk *talk, const char *job, bool *over, struct pawl_err *err)
 {
-	static struct jobs_shown shown;
+	static struct talk_shown shown;
 	int rv = jobs_show(talk, job, &shown, err);
 
 	*over = rv == 0 && shown.job.over;
@@ -154,7 +154,7 @@ static int list_files(const char *dir)
 
 static int show_logs(const struct cli_command *command, const struct asked *asked)
 {
-	static struct jobs_shown shown;
+	static struct talk_shown shown;
 	struct talk *talk = NULL;
 	char path[PATH_MAX + 32];
 	struct pawl_err err;

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "cli/interrupt.h"
+#include "daemon/talk_json.h"
 #include "pawl/err.h"
 
 #include <jansson.h>
@@ -52,21 +53,7 @@ int cli_json(json_t *document)
 
 json_t *cli_json_text(const char *text)
 {
-	json_t *string = json_string(text);
-	char *plain;
-
-	if (string != NULL) {
-		return string;
-	}
-	plain = strdup(text);
-	for (char *c = plain; c != NULL && *c != '\0'; c++) {
-		if ((unsigned char)*c >= 0x80) {
-			*c = '?';
-		}
-	}
-	string = json_string(plain != NULL ? plain : "");
-	free(plain);
-	return string;
+	return talk_text_json(text);
 }
 
 const char *cli_size(char *buf, uint64_t bytes)

@@ -40,7 +40,11 @@ enum option {
 	ENGINE,
 	POOL,
 	SBATCH,
-	POLL
+	POLL,
+	HTTP,
+	HTTP_TOKEN,
+	HTTP_CERT,
+	HTTP_KEY
 };
 
 static const struct cli_option options[] = {
@@ -60,6 +64,12 @@ static const struct cli_option options[] = {
 	[SBATCH] = {"--sbatch", 0, "NAME=OPTION",
 		"an option of sbatch for a pool's nodes; repeatable (--exclusive)"},
 	[POLL] = {"--poll", 0, "S", "seconds between two looks at Slurm's queue (10)"},
+	[HTTP] = {"--http", 0, "ADDR:PORT",
+		"AdaptDL's REST, metrics, a page (port 0: a free one); twice at most"},
+	[HTTP_TOKEN] = {"--http-token", 0, "FILE",
+		"what remote control has to say; its first line, of mode 0600"},
+	[HTTP_CERT] = {"--http-cert", 0, "FILE", "certificate (PEM) for what others reach"},
+	[HTTP_KEY] = {"--http-key", 0, "FILE", "and its key"},
 	{NULL},
 };
 
@@ -273,6 +283,18 @@ static bool take_engine(const struct cli_command *command, const char *text, str
 	return true;
 }
 
+static bool take_http(const struct cli_command *command, const char *text, struct asked *asked)
+{
+	struct http_options *http = &asked->options.http;
+
+	if (http->n == HTTP_LISTENERS_MAX) {
+		cli_usage(command, "--http: %u at most", HTTP_LISTENERS_MAX);
+		return false;
+	}
+	http->addresses[http->n++] = text;
+	return true;
+}
+
 static bool take_policy(const struct cli_command *command, const char *text, struct asked *asked)
 {
 	const struct sched_named *named = sched_policy_find(text);
@@ -326,6 +348,17 @@ static bool take_option(const struct cli_command *command, int what, const char 
 		return take_pool(command, value, asked);
 	case SBATCH:
 		return take_sbatch(command, value, asked);
+	case HTTP:
+		return take_http(command, value, asked);
+	case HTTP_TOKEN:
+		asked->options.http.token_file = value;
+		return true;
+	case HTTP_CERT:
+		asked->options.http.cert_file = value;
+		return true;
+	case HTTP_KEY:
+		asked->options.http.key_file = value;
+		return true;
 	default:
 		return cli_seconds(command, "--poll", value, ROUND_MAX_S, &asked->options.poll_ns);
 	}
@@ -423,6 +456,11 @@ static int main_sched(const struct cli_command *command, int argc, char **argv)
 	if (asked.slurm && (asked.options.nodes_n > 0 || asked.count > 0 || asked.slots > 0)) {
 		return cli_usage(command, "--node, --nodes and --slots are of this machine");
 	}
+	if (asked.options.http.n == 0 &&
+		(asked.options.http.token_file || asked.options.http.cert_file ||
+			asked.options.http.key_file)) {
+		return cli_usage(command, "--http-token, --http-cert and --http-key need --http");
+	}
 	if (asked.options.nodes_n > 0 && (asked.count > 0 || asked.slots > 0)) {
 		return cli_usage(command,
 			"--node names nodes, --nodes and --slots make them: not both");
@@ -447,6 +485,9 @@ const struct cli_command cli_sched = {
 		   "--engine slurm: jobs run in pilots, jobs of Slurm's that it asks for; DIR must "
 		   "be\n"
 		   "one that all nodes see, and the jobs are all this user's: docs/slurm.md.\n"
+		   "\n"
+		   "--http: who may ask what, and how to reach it from elsewhere, is in "
+		   "docs/sched.md.\n"
 		   "\n"
 		   "Run by root, jobs run as those who submitted them; else all as this user.\n",
 	.options = options,

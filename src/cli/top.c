@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "daemon/talk_json.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -43,10 +44,10 @@ static void print_json(const struct talk_node *nodes, uint32_t nodes_n, const st
 	json_t *all;
 
 	for (uint32_t i = 0; i < nodes_n; i++) {
-		json_array_append_new(node_list, jobs_node_json(&nodes[i]));
+		json_array_append_new(node_list, talk_node_json(&nodes[i]));
 	}
 	for (uint32_t i = 0; i < jobs_n; i++) {
-		json_array_append_new(job_list, jobs_json(&jobs[i]));
+		json_array_append_new(job_list, talk_job_json(&jobs[i]));
 	}
 	all = json_pack("{s:f, s:o, s:o}", "time", (double)clock_wall_ns() / NS_PER_S, "nodes",
 		node_list, "jobs", job_list);

@@ -64,6 +64,7 @@ int daemon_take(struct daemon *d, struct core_event *event, struct store_spec *s
 {
 	struct store_clock clock;
 	const struct core_update *updates;
+	struct metrics_step step;
 	uint64_t id = 0;
 	uint32_t n;
 	int rv;
@@ -72,10 +73,12 @@ int daemon_take(struct daemon *d, struct core_event *event, struct store_spec *s
 		return pawl_err_set(err, d->failed.code, "the scheduler ends: %s", d->failed.msg);
 	}
 	event->now_ns = daemon_now_ns(d);
+	metrics_begin(&step, d->core, event);
 	rv = core_step(d->core, event, &id, err);
 	if (rv != 0) {
 		return rv;
 	}
+	metrics_end(&d->metrics, &step, d->core, event);
 	clock = (struct store_clock){event->now_ns, clock_wall_ns()};
 	if (spec) {
 		spec->job = id;
@@ -94,6 +97,9 @@ int daemon_take(struct daemon *d, struct core_event *event, struct store_spec *s
 			&updates[i]);
 	}
 	set_wake(d);
+	if (d->http) {
+		http_look(d->http);
+	}
 	if (job) {
 		*job = id;
 	}
@@ -162,6 +168,15 @@ static int fetch_submission(void *user, uint64_t job, uint8_t **bytes, size_t *l
 	struct daemon *d = user;
 
 	return sched_store_spec(d->store, job, bytes, len_bytes, err);
+}
+
+static void say_supervisor(void *user, const struct core_job *job, struct order *order)
+{
+	const struct daemon *d = user;
+
+	if (http_job_url(d->http, job->id, order->supervisor)) {
+		http_space(job->ask.owner, order->space, sizeof(order->space));
+	}
 }
 
 static void on_wake(struct loop_timer *timer)
@@ -346,6 +361,7 @@ static int open_engine(struct daemon *d, struct pawl_err *err)
 		.loop = d->loop,
 		.post = daemon_post,
 		.submission = fetch_submission,
+		.supervisor = say_supervisor,
 		.user = d};
 
 	int rv;
@@ -402,11 +418,13 @@ static int open_all(struct daemon *d, struct pawl_err *err)
 	rv = rv == 0 ? open_store(d, err) : rv;
 	rv = rv == 0 ? open_engine(d, err) : rv;
 	rv = rv == 0 ? open_to_group(d->options, err) : rv;
-	return rv == 0 ? daemon_listen(d, err) : rv;
+	rv = rv == 0 ? daemon_listen(d, err) : rv;
+	return rv == 0 ? http_open(&d->http, d, &d->options->http, err) : rv;
 }
 
 static void close_all(struct daemon *d)
 {
+	http_close(d->http);
 	daemon_hang_up(d);
 	local_close(d->local);
 	sched_slurm_close(d->slurm);
@@ -438,8 +456,10 @@ int daemon_main(const struct daemon_options *options, struct pawl_err *err)
 		.turn = {.fired = on_turn, .user = &d},
 		.hints = {.fired = on_hints, .user = &d}};
 	uint32_t slots = 0;
-	int rv = open_all(&d, err);
+	int rv;
 
+	metrics_init(&d.metrics);
+	rv = open_all(&d, err);
 	for (uint32_t i = 0; i < options->nodes_n; i++) {
 		slots += options->nodes[i].slots;
 	}

@@ -13,6 +13,7 @@
 #ifndef DAEMON_DAEMON_H
 #define DAEMON_DAEMON_H
 
+#include "daemon/http.h"
 #include "sched/core.h"
 #include "sched/slurm.h"
 
@@ -31,6 +32,7 @@ struct daemon_options {
 	int64_t poll_ns;                    /* between two looks at Slurm */
 	const char (*types)[CORE_NAME_MAX]; /* names of types of nodes, by number; "": none */
 	uint32_t types_n;
+	struct http_options http;
 	struct core_options core; /* its policy, queues, quotas, round */
 };
 

@@ -74,8 +74,8 @@ static ssize_t read_file(struct daemon *d, const struct core_job *job, struct da
 	return n;
 }
 
-static void take(struct daemon *d, const struct core_job *job, struct daemon_hint *hint,
-	const char *bytes, size_t len_bytes)
+int daemon_tell(struct daemon *d, const struct core_job *job, const void *bytes, size_t len_bytes,
+	struct pawl_err *err)
 {
 	const struct core_node *node = core_node_find(d->core, job->at.spots[0].node);
 	struct sched_hints hints;
@@ -83,14 +83,9 @@ static void take(struct daemon *d, const struct core_job *job, struct daemon_hin
 		.job = job->id,
 		.type = node ? node->offer.type : 0,
 		.hints = &hints};
-	struct pawl_err err;
-	int rv = hints_decode(&hints, bytes, len_bytes, &err);
+	int rv = hints_decode(&hints, bytes, len_bytes, err);
 
-	rv = rv == 0 ? daemon_take(d, &event, NULL, NULL, &err) : rv;
-	if (rv != 0 && !hint->complained) {
-		hint->complained = true;
-		log_line(LOG_WARNING, "job %llu: %s", (unsigned long long)event.job, err.msg);
-	}
+	return rv == 0 ? daemon_take(d, &event, NULL, NULL, err) : rv;
 }
 
 void daemon_read_hints(struct daemon *d)
@@ -106,6 +101,7 @@ void daemon_read_hints(struct daemon *d)
 	for (uint32_t i = 0; i < n && ids && bytes && d->failed.code == 0; i++) {
 		const struct core_job *job = core_job_find(d->core, ids[i]);
 		struct daemon_hint *hint;
+		struct pawl_err err;
 		ssize_t len;
 
 		if (!job || job->state != CORE_RUNNING || job->at.n == 0) {
@@ -113,8 +109,10 @@ void daemon_read_hints(struct daemon *d)
 		}
 		hint = find(d, ids[i]);
 		len = hint ? read_file(d, job, hint, bytes) : 0;
-		if (len > 0) {
-			take(d, job, hint, bytes, (size_t)len);
+		if (len > 0 && daemon_tell(d, job, bytes, (size_t)len, &err) != 0 &&
+			!hint->complained) {
+			hint->complained = true;
+			log_line(LOG_WARNING, "job %llu: %s", (unsigned long long)ids[i], err.msg);
 		}
 	}
 	forget_over(d);

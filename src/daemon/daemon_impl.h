@@ -7,6 +7,7 @@
 #include "daemon/daemon.h"
 #include "daemon/history.h"
 #include "daemon/local.h"
+#include "daemon/metrics.h"
 #include "daemon/order.h"
 #include "daemon/talk.h"
 #include "sched/store.h"
@@ -75,6 +76,8 @@ struct daemon {
 	struct history *history;  /* NULL: no memory for one */
 	struct daemon_hint *told; /* owned */
 	uint32_t told_n, told_max;
+	struct metrics metrics;
+	struct http *http;      /* NULL: there is none */
 	struct pawl_err failed; /* why it ends; code 0: by a signal */
 };
 
@@ -105,6 +108,18 @@ void daemon_hang_up(struct daemon *daemon); /* on all */
 /* Answers a request: a frame is added to client->out. */
 void daemon_answer(struct daemon_client *client, struct proto_frame *frame);
 
+void daemon_describe(const struct daemon *daemon, const struct core_job *job, struct talk_job *row);
+/* False: it is lost, and shown to nobody. */
+bool daemon_describe_node(const struct daemon *daemon, const struct core_node *node,
+	struct talk_node *row);
+/* selector: a job's number, or its name. PAWL_ENOENT. */
+int daemon_show(struct daemon *daemon, const char *selector, struct talk_shown *shown,
+	struct pawl_err *err);
+/* CORE_CANCEL, CORE_PAUSE or CORE_RESUME, as that user. *job: which one it was. PAWL_ENOENT;
+ * PAWL_EINVAL: it is another's, or over. */
+int daemon_command(struct daemon *daemon, uint32_t uid, const char *selector,
+	enum core_event_kind kind, uint64_t *job, struct pawl_err *err);
+
 /* ---- daemon_submit.c ---- */
 
 int daemon_submit(struct daemon_client *client, const uint8_t *bytes, size_t len_bytes,
@@ -122,6 +137,10 @@ void daemon_close_history(struct daemon *daemon, bool stopped);
 
 /* ---- daemon_hints.c ---- */
 
+/* What a job tells of itself, as JSON, goes to the core. PAWL_EINVAL: it is malformed, or its
+ * figures are out of bounds: what was told before stays. */
+int daemon_tell(struct daemon *daemon, const struct core_job *job, const void *bytes,
+	size_t len_bytes, struct pawl_err *err);
 /* Looks at the files of jobs that run. */
 void daemon_read_hints(struct daemon *daemon);
 

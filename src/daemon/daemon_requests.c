@@ -38,7 +38,7 @@ static void say_place(const struct daemon *d, const struct core_place *place, ch
 	}
 }
 
-static void describe(const struct daemon *d, const struct core_job *job, struct talk_job *row)
+void daemon_describe(const struct daemon *d, const struct core_job *job, struct talk_job *row)
 {
 	bool runs = job->state == CORE_RUNNING || job->state == CORE_RESCALING;
 	int64_t now_ns = daemon_now_ns(d);
@@ -131,7 +131,7 @@ static int find_job(struct daemon *d, const char *selector, struct talk_job *row
 	int rv;
 
 	if (job) {
-		describe(d, job, row);
+		daemon_describe(d, job, row);
 		return 0;
 	}
 	rv = sched_store_ended(d->store, id, id > 0 ? "" : selector, 1, add_ended, &listing, &all,
@@ -154,10 +154,9 @@ static const char *name_user(uint32_t uid)
 }
 
 /* A job is touched by its owner, by root, and by who runs the scheduler. */
-static int check_owner(const struct daemon_client *client, const struct talk_job *row,
-	struct pawl_err *err)
+static int check_owner(uint32_t uid, const struct talk_job *row, struct pawl_err *err)
 {
-	if (client->uid == row->owner || client->uid == 0 || client->uid == geteuid()) {
+	if (uid == row->owner || uid == 0 || uid == geteuid()) {
 		return 0;
 	}
 	return pawl_err_set(err, PAWL_EINVAL,
@@ -211,7 +210,7 @@ static int answer_list(struct daemon_client *client, struct proto_frame *frame,
 	wire_put_u32(&client->out, 0);
 	for (uint32_t i = 0; i < n && listing.n < TALK_JOBS_MAX; i++) {
 		if (jobs[i]->state < CORE_DONE) {
-			describe(d, jobs[i], &listing.found);
+			daemon_describe(d, jobs[i], &listing.found);
 			talk_job_put(&client->out, &listing.found);
 			listing.n++;
 		}
@@ -251,19 +250,44 @@ static void say_workdir(const struct submission *submission, char dir[PATH_MAX])
 	free(remarks);
 }
 
-static int answer_show(struct daemon_client *client, struct proto_frame *frame,
+int daemon_show(struct daemon *d, const char *selector, struct talk_shown *shown,
 	struct pawl_err *err)
 {
-	struct daemon *d = client->daemon;
-	char selector[CORE_NAME_MAX];
-	char text[CORE_TEXT_MAX] = "";
-	char dir[PATH_MAX];
 	struct submission submission = {0};
 	struct core_outlook outlook = {.left_s = -1};
 	const struct core_job *job;
-	struct talk_job row;
 	uint8_t *bytes = NULL;
 	size_t len_bytes = 0;
+	int rv = find_job(d, selector, &shown->job, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	shown->explanation[0] = '\0';
+	job = shown->job.over ? NULL : core_job_find(d->core, shown->job.id);
+	if (job) {
+		core_explain(d->core, job->id, shown->explanation, NULL);
+		core_look_ahead(d->core, job, &outlook);
+	}
+	if (sched_store_spec(d->store, shown->job.id, &bytes, &len_bytes, NULL) == 0) {
+		submission_decode(&submission, bytes, len_bytes,
+			NULL); /* empty, if it is not ours */
+	}
+	snprintf(shown->log_dir, sizeof(shown->log_dir), "%s/jobs/%llu", d->options->root,
+		(unsigned long long)shown->job.id);
+	say_workdir(&submission, shown->cwd);
+	shown->more = outlook.more;
+	shown->fewer = outlook.fewer;
+	submission_deinit(&submission);
+	free(bytes);
+	return 0;
+}
+
+static int answer_show(struct daemon_client *client, struct proto_frame *frame,
+	struct pawl_err *err)
+{
+	char selector[CORE_NAME_MAX];
+	struct talk_shown shown;
 	size_t start;
 	int rv;
 
@@ -271,48 +295,23 @@ static int answer_show(struct daemon_client *client, struct proto_frame *frame,
 	if (!wire_in_done(&frame->body)) {
 		return pawl_err_set(err, PAWL_EINVAL, "a job is a number, or a name");
 	}
-	rv = find_job(d, selector, &row, err);
-	if (rv != 0) {
-		return rv;
+	rv = daemon_show(client->daemon, selector, &shown, err);
+	if (rv == 0) {
+		start = begin_reply(client, frame, TALK_SHOWN);
+		talk_shown_put(&client->out, &shown);
+		proto_end(&client->out, start);
 	}
-	job = row.over ? NULL : core_job_find(d->core, row.id);
-	if (job) {
-		core_explain(d->core, row.id, text, NULL);
-		core_look_ahead(d->core, job, &outlook);
-	}
-	if (sched_store_spec(d->store, row.id, &bytes, &len_bytes, NULL) == 0) {
-		submission_decode(&submission, bytes, len_bytes,
-			NULL); /* empty, if it is not ours */
-	}
-	snprintf(dir, sizeof(dir), "%s/jobs/%llu", d->options->root, (unsigned long long)row.id);
-	start = begin_reply(client, frame, TALK_SHOWN);
-	talk_job_put(&client->out, &row);
-	wire_put_str(&client->out, text);
-	wire_put_str(&client->out, dir);
-	say_workdir(&submission, dir);
-	wire_put_str(&client->out, dir);
-	talk_put_f64(&client->out, outlook.more);
-	talk_put_f64(&client->out, outlook.fewer);
-	proto_end(&client->out, start);
-	submission_deinit(&submission);
-	free(bytes);
-	return 0;
+	return rv;
 }
 
-static int answer_command(struct daemon_client *client, struct proto_frame *frame,
-	enum core_event_kind kind, struct pawl_err *err)
+int daemon_command(struct daemon *d, uint32_t uid, const char *selector, enum core_event_kind kind,
+	uint64_t *job, struct pawl_err *err)
 {
 	struct core_event event = {.kind = kind};
-	char selector[CORE_NAME_MAX];
 	struct talk_job row;
-	int rv;
+	int rv = find_job(d, selector, &row, err);
 
-	wire_get_str(&frame->body, selector, sizeof(selector));
-	if (!wire_in_done(&frame->body)) {
-		return pawl_err_set(err, PAWL_EINVAL, "a job is a number, or a name");
-	}
-	rv = find_job(client->daemon, selector, &row, err);
-	rv = rv == 0 ? check_owner(client, &row, err) : rv;
+	rv = rv == 0 ? check_owner(uid, &row, err) : rv;
 	if (rv == 0 && row.over) {
 		rv = pawl_err_set(err, PAWL_EINVAL, "job %llu is over: %s",
 			(unsigned long long)row.id, row.state);
@@ -320,12 +319,41 @@ static int answer_command(struct daemon_client *client, struct proto_frame *fram
 	if (rv != 0) {
 		return rv;
 	}
-	event.job = row.id;
-	rv = daemon_take(client->daemon, &event, NULL, NULL, err);
+	*job = event.job = row.id;
+	return daemon_take(d, &event, NULL, NULL, err);
+}
+
+static int answer_command(struct daemon_client *client, struct proto_frame *frame,
+	enum core_event_kind kind, struct pawl_err *err)
+{
+	char selector[CORE_NAME_MAX];
+	uint64_t job = 0;
+	int rv;
+
+	wire_get_str(&frame->body, selector, sizeof(selector));
+	if (!wire_in_done(&frame->body)) {
+		return pawl_err_set(err, PAWL_EINVAL, "a job is a number, or a name");
+	}
+	rv = daemon_command(client->daemon, client->uid, selector, kind, &job, err);
 	if (rv == 0) {
-		answer_done(client, frame, event.job);
+		answer_done(client, frame, job);
 	}
 	return rv;
+}
+
+bool daemon_describe_node(const struct daemon *d, const struct core_node *node,
+	struct talk_node *row)
+{
+	*row = (struct talk_node){.slots = node->offer.slots,
+		.used = node->used,
+		.state = (uint8_t)node->state,
+		.spot = node->offer.spot,
+		.price = node->offer.price};
+	snprintf(row->name, sizeof(row->name), "%s", node->offer.name);
+	if (node->offer.type < d->options->types_n) {
+		snprintf(row->type, sizeof(row->type), "%s", d->options->types[node->offer.type]);
+	}
+	return node->state != CORE_NODE_LOST;
 }
 
 static int answer_nodes(struct daemon_client *client, struct proto_frame *frame,
@@ -339,22 +367,12 @@ static int answer_nodes(struct daemon_client *client, struct proto_frame *frame,
 
 	wire_put_u32(&client->out, 0);
 	for (uint32_t i = 0; i < n; i++) {
-		struct talk_node row = {.slots = nodes[i].offer.slots,
-			.used = nodes[i].used,
-			.state = (uint8_t)nodes[i].state,
-			.spot = nodes[i].offer.spot,
-			.price = nodes[i].offer.price};
+		struct talk_node row;
 
-		if (nodes[i].state == CORE_NODE_LOST) {
-			continue;
+		if (daemon_describe_node(d, &nodes[i], &row)) {
+			talk_node_put(&client->out, &row);
+			shown++;
 		}
-		snprintf(row.name, sizeof(row.name), "%s", nodes[i].offer.name);
-		if (nodes[i].offer.type < d->options->types_n) {
-			snprintf(row.type, sizeof(row.type), "%s",
-				d->options->types[nodes[i].offer.type]);
-		}
-		talk_node_put(&client->out, &row);
-		shown++;
 	}
 	wire_patch_u32(&client->out, start + PROTO_HEADER, shown);
 	proto_end(&client->out, start);

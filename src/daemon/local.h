@@ -14,6 +14,7 @@
 
 struct local;
 struct loop;
+struct order;
 
 struct local_options {
 	const char *root;               /* of the scheduler: it has runs/ and jobs/ */
@@ -27,7 +28,9 @@ struct local_options {
 	/* What was submitted, to be freed. */
 	int (*submission)(void *user, uint64_t job, uint8_t **bytes, size_t *len_bytes,
 		struct pawl_err *err);
-	void *user; /* of both */
+	/* Where the job finds the scheduler over HTTP: into the order, where it does. */
+	void (*supervisor)(void *user, const struct core_job *job, struct order *order);
+	void *user; /* of all three */
 };
 
 extern const struct sched_engine engine_local; /* self is a struct local */

@@ -245,6 +245,7 @@ int local_start(struct local *local, const struct core_job *job, uint64_t genera
 		.cluster = "pawl",
 		.nodes_n = nodes_n};
 	memcpy(order->nodes, nodes, nodes_n * sizeof(*nodes));
+	local->options.supervisor(local->options.user, job, order);
 	snprintf(order->run_dir, sizeof(order->run_dir), "%s", run->dir);
 	snprintf(order->job_dir, sizeof(order->job_dir), "%s/jobs/%llu", local->options.root,
 		(unsigned long long)job->id);

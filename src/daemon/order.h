@@ -43,7 +43,9 @@ struct order {
 	char job_dir[PATH_MAX];    /* of the job: logs, hints */
 	char task[ORDER_TEXT_MAX]; /* id of the job, the same over all starts */
 	char cluster[CORE_NAME_MAX];
-	int64_t grace_ns; /* from SIGTERM to SIGKILL */
+	char supervisor[ORDER_TEXT_MAX]; /* URL of the scheduler for this job; "": none */
+	char space[CORE_NAME_MAX];       /* namespace of the job there */
+	int64_t grace_ns;                /* from SIGTERM to SIGKILL */
 	uint32_t nodes_n;
 	struct order_node nodes[ORDER_NODES_MAX];
 	const uint8_t *submission; /* encoded; of one that was decoded: into those bytes */

@@ -45,6 +45,7 @@ struct shepherd {
 	struct run_state state;
 	enum shepherd_phase phase;
 	uint32_t setups;            /* done so far */
+	uint32_t port;              /* at which replicas meet, as AdaptDL has it */
 	struct run_child *children; /* owned; of this phase */
 	uint32_t children_n;
 	uint32_t alive;          /* of them */

@@ -6,6 +6,7 @@
  */
 #include "daemon/shepherd.h"
 
+#include "agent/run_port.h"
 #include "agent/run_spawn.h"
 #include "agent/run_vars.h"
 #include "base/clock.h"
@@ -25,10 +26,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PROGRAM   "/proc/self/exe" /* this one, also if another was installed meanwhile */
-#define ARGS_MAX  32u              /* of a command line, beside what the user gave */
-#define RESTART_S 64u              /* bytes of a number, or a range, in words */
-#define SCALE_S   "60"             /* that ranks may take to come or to leave, for each try */
+#define PROGRAM         "/proc/self/exe" /* this one, also if another was installed meanwhile */
+#define ARGS_MAX        32u              /* of a command line, beside what the user gave */
+#define RESTART_S       64u              /* bytes of a number, or a range, in words */
+#define ADAPTDL_VERSION "0.2.11"         /* whose variables these are */
+#define SCALE_S         "60"             /* that ranks may take to come or to leave, for each try */
 
 /* A shell that is told to end waits for what it runs, which was told as well; and ranks that are
  * told to leave (SIGUSR1) are no shells. */
@@ -217,6 +219,27 @@ static void put_runtime_dir(const struct shepherd *s, struct wire_out *set, uint
 	}
 }
 
+/* What AdaptDL's controller gives its replicas. Under `pawl run` each rank gets its own of it; one
+ * of `num_nodes` is a replica. Ports are AdaptDL's: another one each start. */
+static void put_adaptdl(const struct shepherd *s, struct wire_out *set, uint32_t rank)
+{
+	const struct order *o = &s->order;
+
+	if (o->supervisor[0] == '\0') {
+		return;
+	}
+	put(set, "ADAPTDL_SUPERVISOR_URL=%s", o->supervisor);
+	put(set, "ADAPTDL_JOB_ID=%s/%llu", o->space, (unsigned long long)o->job);
+	put(set, "ADAPTDL_SCHED_VERSION=%s", ADAPTDL_VERSION);
+	if (!s->spec.elastic) {
+		put(set, "ADAPTDL_REPLICA_RANK=%u", rank);
+		put(set, "ADAPTDL_NUM_REPLICAS=%u", order_replicas(o));
+		put(set, "ADAPTDL_NUM_NODES=%u", o->nodes_n);
+		put(set, "ADAPTDL_NUM_RESTARTS=%u", o->starts);
+		put(set, "ADAPTDL_MASTER_PORT=%u", s->port);
+	}
+}
+
 static void put_ours(const struct shepherd *s, struct wire_out *set, uint32_t rank)
 {
 	put(set, "%s=%s", RUN_VAR, s->order.run_dir);
@@ -228,6 +251,7 @@ static void put_ours(const struct shepherd *s, struct wire_out *set, uint32_t ra
 	put(set, "USER=%s", s->user);
 	put(set, "LOGNAME=%s", s->user);
 	put(set, "SHELL=%s", s->shell);
+	put_adaptdl(s, set, rank);
 	put_runtime_dir(s, set, rank);
 }
 
@@ -445,6 +469,9 @@ static int run_nodes(struct shepherd *s, struct pawl_err *err)
 		return rv;
 	}
 	rv = find_command(s, words.argv[0], path, err);
+	if (rv == 0 && s->order.supervisor[0] != '\0') {
+		rv = run_port_find(&s->port, err);
+	}
 	rv = rv == 0 ? make_children(s, nodes, err) : rv;
 	for (uint32_t i = 0; i < nodes && rv == 0; i++) {
 		rv = start(s, &s->children[i], path, words.argv, VARS_RUN, err);

@@ -84,6 +84,26 @@ void talk_job_get(struct wire_in *in, struct talk_job *j)
 	j->over = wire_get_u8(in) != 0;
 }
 
+void talk_shown_put(struct wire_out *out, const struct talk_shown *s)
+{
+	talk_job_put(out, &s->job);
+	wire_put_str(out, s->explanation);
+	wire_put_str(out, s->log_dir);
+	wire_put_str(out, s->cwd);
+	talk_put_f64(out, s->more);
+	talk_put_f64(out, s->fewer);
+}
+
+void talk_shown_get(struct wire_in *in, struct talk_shown *s)
+{
+	talk_job_get(in, &s->job);
+	wire_get_str(in, s->explanation, sizeof(s->explanation));
+	wire_get_str(in, s->log_dir, sizeof(s->log_dir));
+	wire_get_str(in, s->cwd, sizeof(s->cwd));
+	s->more = talk_get_f64(in);
+	s->fewer = talk_get_f64(in);
+}
+
 void talk_node_put(struct wire_out *out, const struct talk_node *n)
 {
 	wire_put_str(out, n->name);

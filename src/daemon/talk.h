@@ -77,10 +77,21 @@ struct talk_node {
 	double price;
 };
 
+/* A job, and why it is where it is. */
+struct talk_shown {
+	struct talk_job job;
+	char explanation[CORE_TEXT_MAX];
+	char log_dir[PATH_MAX];
+	char cwd[PATH_MAX]; /* where it runs, from / or ~ on; "": not known */
+	double more, fewer; /* goodput with a replica more, or fewer; 0: not known */
+};
+
 void talk_job_put(struct wire_out *out, const struct talk_job *job);
 void talk_job_get(struct wire_in *in, struct talk_job *job);
 void talk_node_put(struct wire_out *out, const struct talk_node *node);
 void talk_node_get(struct wire_in *in, struct talk_node *node);
+void talk_shown_put(struct wire_out *out, const struct talk_shown *shown);
+void talk_shown_get(struct wire_in *in, struct talk_shown *shown);
 void talk_put_f64(struct wire_out *out, double x);
 double talk_get_f64(struct wire_in *in);
 

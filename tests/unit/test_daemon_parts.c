@@ -111,6 +111,8 @@ static void an_order_is_what_was_ordered(void **state)
 		.job_dir = "/r/jobs/7",
 		.task = "pawl-x_7-0",
 		.cluster = "pawl",
+		.supervisor = "http://127.0.0.1:1/job/x",
+		.space = "ann",
 		.grace_ns = 5,
 		.nodes_n = 2,
 		.nodes = {{"a", 2}, {"b", 1}},
@@ -123,6 +125,8 @@ static void an_order_is_what_was_ordered(void **state)
 	assert_int_equal(order_decode(&two, out.bytes, out.len_bytes, NULL), 0);
 	assert_int_equal(two.generation, 3);
 	assert_string_equal(two.nodes[1].name, "b");
+	assert_string_equal(two.supervisor, "http://127.0.0.1:1/job/x");
+	assert_string_equal(two.space, "ann");
 	assert_int_equal(order_replicas(&two), 3);
 	assert_memory_equal(two.submission, "bytes", 5);
 	for (size_t len = 0; len < out.len_bytes; len++) {

@@ -23,6 +23,7 @@ static const struct run_place place = {
 	.restarts = 1,
 	.attempt = 6,
 	.port = 12345,
+	.adaptdl_port = 12346,
 	.job = "gpt",
 	.agent = "/run/a b.sock",
 	.door = "/run/a b.door",
@@ -49,7 +50,7 @@ static void workers_find_what_torchrun_sets(void **state)
 {
 	char *base[] = {(char[]){"HOME=/root"}, (char[]){"RANK=9"}, (char[]){"WORLD_SIZE=9"},
 		(char[]){"PAWL_RANK=9"}, (char[]){"PAWL_TOKEN=x"}, (char[]){"RANKING=1"},
-		(char[]){"EMPTY="}, NULL};
+		(char[]){"EMPTY="}, (char[]){"ADAPTDL_REPLICA_RANK=9"}, NULL};
 	static const char *const expected[][2] = {{"HOME", "/root"}, {"RANKING", "1"},
 		{"EMPTY", ""}, {"RANK", "10"}, {"LOCAL_RANK", "2"}, {"ROLE_RANK", "10"},
 		{"WORLD_SIZE", "12"}, {"LOCAL_WORLD_SIZE", "4"}, {"ROLE_WORLD_SIZE", "12"},
@@ -60,7 +61,9 @@ static void workers_find_what_torchrun_sets(void **state)
 		{"OMP_NUM_THREADS", "1"}, {"PAWL_JOB_ID", "gpt"}, {"PAWL_ATTEMPT", "6"},
 		{"PAWL_AGENT", "/run/a b.sock"}, {"PAWL_SERVERS", "10.0.0.9:7:5,10.0.0.10:7:6"},
 		{"PAWL_ELASTIC_DOOR", "/run/a b.door"}, {"PAWL_ELASTIC_MIN", "2"},
-		{"PAWL_ELASTIC_JOIN", "65"}};
+		{"PAWL_ELASTIC_JOIN", "65"}, {"ADAPTDL_REPLICA_RANK", "10"},
+		{"ADAPTDL_NUM_REPLICAS", "12"}, {"ADAPTDL_NUM_NODES", "3"},
+		{"ADAPTDL_NUM_RESTARTS", "6"}, {"ADAPTDL_MASTER_PORT", "12346"}};
 	struct wire_out set = {NULL};
 	char **env;
 
@@ -83,20 +86,23 @@ static void workers_find_what_torchrun_sets(void **state)
 static void the_template_finds_nothing_that_varies(void **state)
 {
 	char *base[] = {(char[]){"RANK=9"}, (char[]){"LOCAL_RANK=9"}, (char[]){"PAWL_ATTEMPT=9"},
-		NULL};
+		(char[]){"ADAPTDL_REPLICA_RANK=9"}, NULL};
+	struct run_place other = place;
 	struct wire_out set = {NULL};
 	struct wire_out varying = {NULL};
 	size_t n = 0;
 	char **env;
 
-	run_vars_put_common(&set, &place);
+	other.adaptdl_port = 0;
+	run_vars_put_common(&set, &other);
 	env = run_vars_merge(base, &set);
 	for (const char *const *name = run_vars_varying; *name != NULL; name++) {
 		assert_null(find(env, *name));
 		n++;
 	}
+	assert_string_equal(find(env, "ADAPTDL_REPLICA_RANK"), "9"); /* another's */
 	/* and the list of names is that of what is put */
-	run_vars_put_varying(&varying, &place, 0);
+	run_vars_put_varying(&varying, &other, 0);
 	for (size_t off = 0; off < varying.len_bytes; n--) {
 		const char *var = (const char *)varying.bytes + off;
 		const char *const *name = run_vars_varying;

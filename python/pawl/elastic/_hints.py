@@ -67,13 +67,13 @@ def _finite(number: float) -> float | None:
 
 
 def post(hints: dict[str, Any], job: str = "") -> None:
-    """Tells the scheduler that a variable names, if one does, in the background; a failure costs
-    a line, once. ``job``: "namespace/name", default as a variable says."""
+    """Tells the scheduler that a variable names, if one does: by a file, else in the background. A
+    failure costs a line, once. ``job``: "namespace/name", default as a variable says."""
     url = os.environ.get(_URL)
     path = os.environ.get(_FILE)
     if path:
         _write(path, hints)
-    if url and _busy.acquire(blocking=False):
+    elif url and _busy.acquire(blocking=False):
         job = job or os.environ.get("ADAPTDL_JOB_ID", "")
         where = f"{url.rstrip('/')}/hints/{job}"
         threading.Thread(target=_put, args=(where, hints), daemon=True).start()

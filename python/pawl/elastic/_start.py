@@ -9,6 +9,7 @@ import re
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from typing import Any, Final
 
 import torch.distributed as dist
@@ -51,7 +52,7 @@ def init_process_group(
         return
     if is_newcomer():
         rank, world_size, init_method = 0, 1, None
-    elif "ADAPTDL_NUM_REPLICAS" in os.environ or "ADAPTDL_SUPERVISOR_URL" in os.environ:
+    elif _is_adaptdl(os.environ):
         _set_variables()
     else:
         _rendezvous.set_variables()
@@ -63,6 +64,14 @@ def init_process_group(
     dist.init_process_group(
         backend or _register.NAME, rank=number, world_size=world, **where, **kwargs
     )
+
+
+def _is_adaptdl(env: Mapping[str, str]) -> bool:
+    """Whether AdaptDL's variables say how ranks meet. A launcher in a job of ``pawl sched`` knows
+    better: it has started the ranks, and the scheduler knows of the nodes only."""
+    if "PAWL_SCHED_JOB" in env and "RANK" in env:
+        return False
+    return "ADAPTDL_NUM_REPLICAS" in env or "ADAPTDL_SUPERVISOR_URL" in env
 
 
 def begin() -> None:

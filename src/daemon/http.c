@@ -1,0 +1,467 @@
+/*
+ * HTTP in the daemon's loop: see http.h.
+ *
+ * libmicrohttpd has an epoll of its own, whose descriptor the loop watches; whenever it is ready,
+ * or a timer that it asked for is, it is run, and calls back from there. What waits in discovery is
+ * suspended. It is resumed from within a call of the core, which may itself be made from a
+ * callback; so its server is not run there, but by its timer.
+ */
+#include "daemon/http_impl.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "daemon/hints.h"
+#include "daemon/http_listen.h"
+#include "sched/jobfile.h"
+
+#include <fcntl.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define URL_FILE     "http"
+#define SWEEP_NS     (5 * NS_PER_S)
+#define OPTIONS_MAX  20u
+#define TLS_VERSIONS "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"
+
+/* ---- running ---- */
+
+static void run_server(struct http_listener *l)
+{
+	MHD_UNSIGNED_LONG_LONG ms = 0;
+	struct loop *loop = l->http->daemon->loop;
+
+	l->resumed = false;
+	MHD_run(l->server);
+	if (l->resumed) {
+		loop_timer_start(loop, &l->timer, clock_mono_ns());
+	} else if (MHD_get_timeout(l->server, &ms) == MHD_YES) {
+		loop_timer_start(loop, &l->timer,
+			clock_mono_ns() + (int64_t)(ms < 1000 ? ms : 1000) * NS_PER_MS);
+	} else {
+		loop_timer_cancel(loop, &l->timer);
+	}
+}
+
+static void on_ready(struct loop_source *source, uint32_t events)
+{
+	run_server(source->user);
+}
+
+static void on_timer(struct loop_timer *timer)
+{
+	run_server(timer->user);
+}
+
+/* ---- those that wait ---- */
+
+static void start_due(struct http *http)
+{
+	int64_t due_ns = INT64_MAX;
+
+	for (const struct http_request *r = http->waiting; r; r = r->next) {
+		due_ns = r->due_ns < due_ns ? r->due_ns : due_ns;
+	}
+	if (http->waiting) {
+		loop_timer_start(http->daemon->loop, &http->due, due_ns);
+	} else {
+		loop_timer_cancel(http->daemon->loop, &http->due);
+	}
+}
+
+bool http_wait(struct http_request *request)
+{
+	struct http *http = request->listener->http;
+
+	if (http->waiting_n == HTTP_WAITING_MAX) {
+		return false;
+	}
+	request->conn->waiting = true;
+	request->next = http->waiting;
+	http->waiting = request;
+	http->waiting_n++;
+	MHD_suspend_connection(request->handle);
+	start_due(http);
+	return true;
+}
+
+/* Those that are ready, or due at now_ns, are answered; all: all of them. */
+static void wake(struct http *http, int64_t now_ns, bool all)
+{
+	struct http_request **at = &http->waiting;
+
+	while (*at) {
+		struct http_request *request = *at;
+
+		if (!all && now_ns < request->due_ns && !http_is_ready(request)) {
+			at = &request->next;
+			continue;
+		}
+		*at = request->next;
+		http->waiting_n--;
+		request->conn->waiting = false;
+		request->conn->since_ns = now_ns;
+		MHD_resume_connection(request->handle);
+		request->listener->resumed = true;
+		loop_timer_start(http->daemon->loop, &request->listener->timer, now_ns);
+	}
+	start_due(http);
+}
+
+static void on_due(struct loop_timer *timer)
+{
+	wake(timer->user, clock_mono_ns(), false);
+}
+
+void http_look(struct http *http)
+{
+	if (http->waiting) {
+		wake(http, clock_mono_ns(), false);
+	}
+}
+
+/* ---- connections ---- */
+
+/* One that takes too long is not told so: it may not be listening. */
+static void on_sweep(struct loop_timer *timer)
+{
+	struct http *http = timer->user;
+	int64_t now_ns = clock_mono_ns();
+
+	for (struct http_conn *c = http->conns; c; c = c->next) {
+		if (!c->waiting && now_ns - c->since_ns > HTTP_REQUEST_S * NS_PER_S) {
+			const union MHD_ConnectionInfo *info =
+				MHD_get_connection_info(c->conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+			shutdown(info->connect_fd,
+				SHUT_RDWR); /* its server sees that, and closes */
+		}
+	}
+	if (http->conns) {
+		loop_timer_start(http->daemon->loop, timer, now_ns + SWEEP_NS);
+	}
+}
+
+static void open_conn(struct http *http, struct MHD_Connection *handle, void **context)
+{
+	struct http_conn *c = calloc(1, sizeof(*c));
+
+	*context = c;
+	if (!c) {
+		return; /* its requests are refused */
+	}
+	*c = (struct http_conn){.http = http,
+		.conn = handle,
+		.next = http->conns,
+		.since_ns = clock_mono_ns()};
+	http->conns = c;
+	http->conns_n++;
+	if (!http->sweep.active) {
+		loop_timer_start(http->daemon->loop, &http->sweep, c->since_ns + SWEEP_NS);
+	}
+}
+
+static void on_connection(void *user, struct MHD_Connection *handle, void **context,
+	enum MHD_ConnectionNotificationCode what)
+{
+	struct http_listener *l = user;
+	struct http_conn **at = &l->http->conns;
+
+	if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+		open_conn(l->http, handle, context);
+		return;
+	}
+	while (*at && *at != *context) {
+		at = &(*at)->next;
+	}
+	if (*at) {
+		*at = (*at)->next;
+		l->http->conns_n--;
+	}
+	free(*context);
+	*context = NULL;
+}
+
+/* ---- requests ---- */
+
+static void on_completed(void *user, struct MHD_Connection *handle, void **context,
+	enum MHD_RequestTerminationCode code)
+{
+	struct http_request *request = *context;
+
+	if (request) {
+		request->conn->since_ns = clock_mono_ns();
+		wire_out_deinit(&request->body);
+		free(request);
+		*context = NULL;
+	}
+}
+
+static enum MHD_Result begin_request(struct http_listener *l, struct MHD_Connection *handle,
+	const char *method, const char *path, void **context)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(handle, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	struct http_request *request =
+		info && info->socket_context ? calloc(1, sizeof(*request)) : NULL;
+
+	if (!request) {
+		return MHD_NO;
+	}
+	*request = (struct http_request){.listener = l,
+		.conn = info->socket_context,
+		.handle = handle,
+		.method = method};
+	*context = request;
+	if (!http_route_parse(&request->route, path)) {
+		request->route.what = HTTP_NOTHING;
+		request->route.allow = ""; /* it is no path */
+	}
+	return http_check(request);
+}
+
+/* What is too long is read on for a while, so that its sender hears why it is refused. */
+static enum MHD_Result take_body(struct http_request *request, const char *bytes, size_t *len_bytes)
+{
+	request->too_long =
+		request->too_long || request->body.len_bytes + *len_bytes > HINTS_BYTES_MAX;
+	if (request->too_long) {
+		request->discarded_bytes += *len_bytes;
+	} else {
+		wire_put_raw(&request->body, bytes, *len_bytes);
+	}
+	*len_bytes = 0;
+	return request->discarded_bytes <= HTTP_DISCARD_BYTES ? MHD_YES : MHD_NO;
+}
+
+static enum MHD_Result on_request(void *user, struct MHD_Connection *handle, const char *path,
+	const char *method, const char *version, const char *bytes, size_t *len_bytes,
+	void **context)
+{
+	if (!*context) {
+		return begin_request(user, handle, method, path, context);
+	}
+	return *len_bytes > 0 ? take_body(*context, bytes, len_bytes) : http_answer(*context);
+}
+
+/* Paths are decoded by us, part by part. */
+static size_t leave_escaped(void *user, struct MHD_Connection *handle, char *text)
+{
+	return strlen(text);
+}
+
+/* ---- opening ---- */
+
+__attribute__((format(printf, 2, 0))) static void on_said(void *user, const char *fmt, va_list args)
+{
+	struct pawl_err *said = user;
+
+	if (said->code == 0) { /* while it is started */
+		vsnprintf(said->msg, sizeof(said->msg), fmt, args);
+		said->msg[strcspn(said->msg, "\n")] = '\0';
+	}
+}
+
+static int start_server(struct http_listener *l, int fd, uint32_t conns_max, struct pawl_err *err)
+{
+	static struct pawl_err said; /* the library keeps it */
+	unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
+		(l->cert ? MHD_USE_TLS : 0);
+	const struct MHD_OptionItem options[] = {
+		{MHD_OPTION_LISTEN_SOCKET, fd, NULL},
+		{MHD_OPTION_CONNECTION_LIMIT, conns_max, NULL},
+		{MHD_OPTION_PER_IP_CONNECTION_LIMIT, l->loopback ? 0 : HTTP_PER_IP_MAX, NULL},
+		{MHD_OPTION_CONNECTION_TIMEOUT, HTTP_IDLE_S, NULL},
+		{MHD_OPTION_CONNECTION_MEMORY_LIMIT, HTTP_HEADER_BYTES, NULL},
+		{MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
+		{l->cert ? MHD_OPTION_HTTPS_MEM_CERT : MHD_OPTION_END, 0, l->cert},
+		{MHD_OPTION_HTTPS_MEM_KEY, 0, l->key},
+		{MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)TLS_VERSIONS},
+		{MHD_OPTION_END, 0, NULL},
+	};
+
+	said = (struct pawl_err){.code = 0};
+	l->server = MHD_start_daemon(flags, 0, NULL, NULL, on_request, l,
+		MHD_OPTION_EXTERNAL_LOGGER, on_said, &said, MHD_OPTION_NOTIFY_COMPLETED,
+		on_completed, l, MHD_OPTION_NOTIFY_CONNECTION, on_connection, l,
+		MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL, MHD_OPTION_ARRAY, options,
+		MHD_OPTION_END);
+	said.code = 1;
+	if (!l->server) {
+		close(fd);
+		return pawl_err_set(err, PAWL_EINVAL, "answer at %s: %s", l->url,
+			said.msg[0] != '\0' ? said.msg : "the HTTP server cannot be started");
+	}
+	return 0;
+}
+
+static int check_address(const struct http_options *o, const char *text,
+	const struct http_address *address, struct pawl_err *err)
+{
+	if (address->loopback || (o->token_file && o->cert_file && o->key_file)) {
+		return 0;
+	}
+	return pawl_err_set(err, PAWL_EINVAL,
+		"--http %s: other machines reach that address: a token file, a certificate and its "
+		"key are needed (--http-token, --http-cert, --http-key); or listen at 127.0.0.1",
+		text);
+}
+
+static int open_listener(struct http_listener *l, const struct http_options *o, uint32_t i,
+	struct pawl_err *err)
+{
+	const union MHD_DaemonInfo *info;
+	struct http_address address;
+	int rv = http_address_parse(&address, o->addresses[i], err);
+	int fd;
+
+	rv = rv == 0 ? check_address(o, o->addresses[i], &address, err) : rv;
+	if (rv != 0) {
+		return rv;
+	}
+	l->loopback = address.loopback;
+	if (!address.loopback) {
+		l->cert = http_read_file(o->cert_file, err);
+		l->key = l->cert ? http_read_file(o->key_file, err) : NULL;
+		if (!l->key) {
+			return err->code;
+		}
+	}
+	fd = http_listen(&address, l->cert != NULL, l->url, sizeof(l->url), err);
+	rv = fd < 0 ? fd : start_server(l, fd, HTTP_CONNECTIONS_MAX / o->n, err);
+	info = rv == 0 ? MHD_get_daemon_info(l->server, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
+	if (info) {
+		l->source = (struct loop_source){info->epoll_fd, on_ready, l};
+		rv = loop_add(l->http->daemon->loop, &l->source, EPOLLIN, err);
+	}
+	return rv;
+}
+
+/* For tools and tests: a URL a line. */
+static int write_urls(const struct http *http, struct pawl_err *err)
+{
+	const char *root = http->daemon->options->root;
+	char path[PATH_MAX];
+	char new_path[PATH_MAX];
+	char text[HTTP_LISTENERS_MAX * (HTTP_URL_MAX + 1u)] = "";
+	size_t len = 0;
+	int rv = 0;
+	int fd;
+
+	for (uint32_t i = 0; i < http->n; i++) {
+		len += (size_t)snprintf(text + len, sizeof(text) - len, "%s\n",
+			http->listeners[i].url);
+	}
+	snprintf(path, sizeof(path), "%.4000s/" URL_FILE, root);
+	snprintf(new_path, sizeof(new_path), "%.4000s/." URL_FILE, root);
+	fd = open(new_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+	if (fd < 0) {
+		return pawl_err_sys(err, "%s", new_path);
+	}
+	if (write(fd, text, len) != (ssize_t)len || rename(new_path, path) != 0) {
+		rv = pawl_err_sys(err, "write %s", path);
+	}
+	close(fd);
+	return rv;
+}
+
+int http_open(struct http **out, struct daemon *daemon, const struct http_options *o,
+	struct pawl_err *err)
+{
+	char path[PATH_MAX];
+	struct http *http;
+	int rv;
+
+	snprintf(path, sizeof(path), "%.4000s/" URL_FILE, daemon->options->root);
+	unlink(path); /* of one that was killed */
+	if (o->n == 0) {
+		return 0;
+	}
+	http = calloc(1, sizeof(*http));
+	if (!http) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for HTTP");
+	}
+	http->daemon = daemon;
+	http->sweep = (struct loop_timer){.fired = on_sweep, .user = http};
+	http->due = (struct loop_timer){.fired = on_due, .user = http};
+	rv = http_key_load(&http->key, daemon->options->root, o->token_file, err);
+	for (uint32_t i = 0; i < o->n && rv == 0; i++) {
+		struct http_listener *l = &http->listeners[i];
+
+		l->http = http;
+		l->timer = (struct loop_timer){.fired = on_timer, .user = l};
+		http->n = i + 1;
+		rv = open_listener(l, o, i, err);
+	}
+	rv = rv == 0 ? write_urls(http, err) : rv;
+	if (rv != 0) {
+		http_close(http);
+		return rv;
+	}
+	for (uint32_t i = 0; i < http->n; i++) {
+		log_line(LOG_INFO, "answers at %s", http->listeners[i].url);
+	}
+	*out = http;
+	return 0;
+}
+
+void http_close(struct http *http)
+{
+	char path[PATH_MAX];
+
+	if (!http) {
+		return;
+	}
+	wake(http, 0, true);
+	for (uint32_t i = 0; i < http->n; i++) {
+		struct http_listener *l = &http->listeners[i];
+
+		if (l->source.user) {
+			loop_remove(http->daemon->loop, &l->source);
+		}
+		if (l->server) {
+			MHD_stop_daemon(l->server);
+		}
+		loop_timer_cancel(http->daemon->loop, &l->timer);
+		free(l->cert);
+		free(l->key);
+	}
+	loop_timer_cancel(http->daemon->loop, &http->sweep);
+	loop_timer_cancel(http->daemon->loop, &http->due);
+	snprintf(path, sizeof(path), "%.4000s/" URL_FILE, http->daemon->options->root);
+	unlink(path);
+	free(http);
+}
+
+/* ---- for jobs ---- */
+
+bool http_job_url(const struct http *http, uint64_t job, char url[HTTP_URL_MAX])
+{
+	char secret[HTTP_SECRET_CHARS + 1u];
+
+	for (uint32_t i = 0; http && i < http->n; i++) {
+		if (http->listeners[i].loopback) {
+			http_key_secret(&http->key, job, secret);
+			snprintf(url, HTTP_URL_MAX, "%.128s/job/%s", http->listeners[i].url,
+				secret);
+			return true;
+		}
+	}
+	return false;
+}
+
+const char *http_space(uint32_t uid, char *buf, uint32_t cap_bytes)
+{
+	const struct passwd *user = getpwuid(uid);
+
+	if (user && jobfile_is_name(user->pw_name)) {
+		snprintf(buf, cap_bytes, "%s", user->pw_name);
+	} else {
+		snprintf(buf, cap_bytes, "%u", uid);
+	}
+	return buf;
+}

@@ -1,0 +1,460 @@
+/*
+ * What is asked over HTTP, and the answers: see http.h and docs/sched.md.
+ *
+ * Errors are JSON, {"error": "…"}. Whether somebody may ask is told from the head alone, before a
+ * body is read; what a job's hints say is looked at only then.
+ */
+#include "daemon/http_impl.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "daemon/hints.h"
+#include "daemon/talk_json.h"
+
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#define JSON_TYPE      "application/json"
+#define HTML_TYPE      "text/html; charset=utf-8"
+#define POLL_DEFAULT_S 30u
+#define TEXT_MAX       (PAWL_ERR_MSG_MAX + 64u)
+
+/* ---- answers ---- */
+
+static enum MHD_Result respond(struct http_request *r, unsigned code, const char *type,
+	struct MHD_Response *response)
+{
+	enum MHD_Result rv;
+
+	if (!response) {
+		return MHD_NO;
+	}
+	if (type) {
+		MHD_add_response_header(response, "Content-Type", type);
+	}
+	if (code == 405) {
+		MHD_add_response_header(response, "Allow", r->route.allow);
+	}
+	if (code == 401) { /* a browser asks its user, whose word is good for reading only */
+		MHD_add_response_header(response, "WWW-Authenticate",
+			strcmp(r->method, "POST") == 0 ? "Bearer" : "Basic realm=\"pawl\"");
+	}
+	MHD_add_response_header(response, "Cache-Control", "no-store");
+	MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+	if (type && strcmp(type, HTML_TYPE) == 0) {
+		MHD_add_response_header(response, "Content-Security-Policy",
+			"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'");
+	}
+	rv = MHD_queue_response(r->handle, code, response);
+	MHD_destroy_response(response);
+	metrics_answered(&r->listener->http->daemon->metrics, code);
+	return rv;
+}
+
+static enum MHD_Result send_bytes(struct http_request *r, unsigned code, const char *type,
+	struct wire_out *out)
+{
+	struct MHD_Response *response = out->failed
+		? NULL
+		: MHD_create_response_from_buffer(out->len_bytes, out->bytes,
+			  MHD_RESPMEM_MUST_COPY);
+
+	wire_out_deinit(out);
+	return respond(r, code, type, response);
+}
+
+static enum MHD_Result send_json(struct http_request *r, unsigned code, json_t *all)
+{
+	char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
+	struct MHD_Response *response = NULL;
+
+	json_decref(all);
+	if (text) {
+		response =
+			MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE);
+	}
+	return respond(r, code, JSON_TYPE, response);
+}
+
+static enum MHD_Result send_nothing(struct http_request *r)
+{
+	return respond(r, 200, NULL,
+		MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT));
+}
+
+__attribute__((format(printf, 3, 4))) static enum MHD_Result refuse(struct http_request *r,
+	unsigned code, const char *fmt, ...)
+{
+	char text[TEXT_MAX];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	return send_json(r, code, json_pack("{s:o}", "error", talk_text_json(text)));
+}
+
+static enum MHD_Result refuse_err(struct http_request *r, const struct pawl_err *err)
+{
+	unsigned code = err->code == PAWL_ENOENT ? 404
+		: err->code == PAWL_EINVAL       ? 400
+		: err->code == PAWL_ELIMIT       ? 413
+		: err->code == PAWL_ENOMEM       ? 503
+						 : 500;
+
+	return refuse(r, code, "%s", err->msg);
+}
+
+/* ---- who asks ---- */
+
+/* The token, by "Bearer TOKEN"; for reading also as a browser says passwords. */
+static bool has_token(struct http_request *r)
+{
+	const struct http_key *key = &r->listener->http->key;
+	const char *said = MHD_lookup_connection_value(r->handle, MHD_HEADER_KIND, "Authorization");
+	char *password = NULL;
+	char *user;
+	bool right;
+
+	if (said && strncasecmp(said, "Bearer ", 7) == 0) {
+		return http_key_is_token(key, said + 7);
+	}
+	if (!http_route_allows(&r->route, "GET")) {
+		return false;
+	}
+	user = MHD_basic_auth_get_username_password(r->handle, &password);
+	right = password && http_key_is_token(key, password);
+	MHD_free(user);
+	MHD_free(password);
+	return right;
+}
+
+/* Of that name, or number, in that user's space, the newest that is not over; NULL: none. */
+static const struct core_job *find_job(const struct daemon *d, const struct http_route *route)
+{
+	const struct core_job *const *jobs;
+	uint32_t n = core_jobs(d->core, &jobs);
+	const struct core_job *found = NULL;
+	char space[CORE_NAME_MAX];
+	uint64_t number;
+	uint64_t id = 0;
+
+	if (http_number(route->name, UINT64_MAX, &number)) {
+		id = number;
+	}
+	for (uint32_t i = n; i-- > 0 && !found;) {
+		const struct core_job *job = jobs[i];
+		bool named = id > 0 ? job->id == id : strcmp(job->ask.name, route->name) == 0;
+
+		if (named && job->state < CORE_DONE &&
+			((http_number(route->space, UINT32_MAX, &number) &&
+				 number == job->ask.owner) ||
+				strcmp(route->space,
+					http_space(job->ask.owner, space, sizeof(space))) == 0)) {
+			found = job;
+		}
+	}
+	return found;
+}
+
+static bool is_open(const struct http_request *r)
+{
+	enum http_what what = r->route.what;
+
+	return what == HTTP_HEALTH || (what == HTTP_METRICS && r->listener->loopback);
+}
+
+/* 0: they may; else the code to refuse with. */
+static unsigned check_right(struct http_request *r)
+{
+	const struct http *http = r->listener->http;
+	const struct core_job *job;
+
+	if (is_open(r)) {
+		return 0;
+	}
+	if (r->route.secret[0] != '\0') {
+		job = find_job(http->daemon, &r->route);
+		return job && http_key_is_secret(&http->key, job->id, r->route.secret) ? 0 : 403;
+	}
+	return has_token(r) ? 0 : 401;
+}
+
+static enum MHD_Result count_lengths(void *user, enum MHD_ValueKind kind, const char *name,
+	const char *value)
+{
+	unsigned *n = user;
+
+	*n += strcasecmp(name, "Content-Length") == 0 || strcasecmp(name, "Transfer-Encoding") == 0;
+	return MHD_YES;
+}
+
+/* Where a body ends must be told once: else somebody between us may see other requests than we do
+ * (RFC 9112, 6.3). */
+static bool has_two_ends(struct http_request *r)
+{
+	unsigned n = 0;
+
+	MHD_get_connection_values(r->handle, MHD_HEADER_KIND, count_lengths, &n);
+	return n > 1;
+}
+
+static bool is_too_long(struct http_request *r)
+{
+	const char *said =
+		MHD_lookup_connection_value(r->handle, MHD_HEADER_KIND, "Content-Length");
+	uint64_t len = 0;
+
+	return said &&
+		(!http_number(said, UINT64_MAX, &len) ||
+			len > HINTS_BYTES_MAX + HTTP_DISCARD_BYTES);
+}
+
+enum MHD_Result http_check(struct http_request *r)
+{
+	unsigned code;
+
+	if (has_two_ends(r)) {
+		return refuse(r, 400, "the length of the body is told twice");
+	}
+	if (r->route.what == HTTP_NOTHING) {
+		return r->route.allow ? refuse(r, 400, "the path is malformed")
+				      : refuse(r, 404, "there is nothing of that path");
+	}
+	if (!http_route_allows(&r->route, r->method)) {
+		return refuse(r, 405, "of that path there is %s", r->route.allow);
+	}
+	code = check_right(r);
+	if (code == 403) {
+		return refuse(r, 403, "it is not the URL of that job, or there is none");
+	}
+	if (code == 401) {
+		return refuse(r, 401, "%s",
+			r->listener->http->key.has_token
+				? "the token is needed: Authorization: Bearer TOKEN"
+				: "a token is needed, and there is none: pawl sched --http-token "
+				  "FILE");
+	}
+	if (is_too_long(r)) {
+		return refuse(r, 413, "at most %u bytes are read", HINTS_BYTES_MAX);
+	}
+	return MHD_YES;
+}
+
+/* ---- jobs of AdaptDL ---- */
+
+static enum MHD_Result take_hints(struct http_request *r)
+{
+	struct daemon *d = r->listener->http->daemon;
+	const struct core_job *job = find_job(d, &r->route);
+	struct pawl_err err;
+
+	if (!job) {
+		return refuse(r, 404, "%s has no job %s that is not over", r->route.space,
+			r->route.name);
+	}
+	if (job->at.n == 0) {
+		return refuse(r, 409, "job %llu does not run: it is %s",
+			(unsigned long long)job->id, core_state_name(job->state));
+	}
+	if (r->body.failed) {
+		return refuse(r, 503, "no memory for hints");
+	}
+	return daemon_tell(d, job, r->body.bytes, r->body.len_bytes, &err) == 0
+		? send_nothing(r)
+		: refuse_err(r, &err);
+}
+
+/* Whether the job has all replicas of that group. One that grows and shrinks in place counts its
+ * groups by itself (`pawl run`), and has one address. */
+static bool is_there(const struct core_job *job, uint64_t group)
+{
+	return (job->state == CORE_RUNNING || job->state == CORE_RESCALING) &&
+		(job->ask.in_place || job->restarts == group);
+}
+
+bool http_is_ready(const struct http_request *r)
+{
+	const struct core_job *job = core_job_find(r->listener->http->daemon->core, r->job);
+	uint64_t group = 0;
+
+	http_number(r->route.group, UINT32_MAX, &group);
+	return !job || job->state >= CORE_DONE || is_there(job, group);
+}
+
+static enum MHD_Result send_addresses(struct http_request *r, const struct core_job *job)
+{
+	json_t *list = json_array();
+
+	for (uint32_t i = 0; i < job->at.replicas; i++) {
+		json_array_append_new(list, json_string("127.0.0.1")); /* all are here */
+	}
+	return send_json(r, 200, list);
+}
+
+static enum MHD_Result discover(struct http_request *r)
+{
+	struct daemon *d = r->listener->http->daemon;
+	const char *said = MHD_lookup_connection_value(r->handle, MHD_GET_ARGUMENT_KIND, "timeout");
+	const struct core_job *job = find_job(d, &r->route);
+	uint64_t group = 0;
+	uint64_t timeout_s = POLL_DEFAULT_S;
+
+	if (!http_number(r->route.group, UINT32_MAX, &group) ||
+		(said && !http_number(said, HTTP_POLL_MAX_S, &timeout_s))) {
+		return refuse(r, 400,
+			"a group is a number, and so is timeout, of at most %u seconds",
+			HTTP_POLL_MAX_S);
+	}
+	if (!job || (r->job != 0 && job->id != r->job)) {
+		return refuse(r, 404, "%s has no job %s that is not over", r->route.space,
+			r->route.name);
+	}
+	if (!d->local) {
+		return refuse(r, 501,
+			"of jobs in Slurm no addresses are told: SKYPILOT_NODE_IPS "
+			"has them");
+	}
+	if (is_there(job, group)) {
+		return send_addresses(r, job);
+	}
+	if (r->job == 0) {
+		r->job = job->id;
+		r->due_ns = clock_mono_ns() + (int64_t)timeout_s * NS_PER_S;
+	}
+	if (clock_mono_ns() >= r->due_ns) {
+		return refuse(r, 408, "job %llu does not run as group %llu: it is %s, of group %u",
+			(unsigned long long)job->id, (unsigned long long)group,
+			core_state_name(job->state), job->restarts);
+	}
+	return http_wait(r) ? MHD_YES : refuse(r, 503, "too many wait: ask again later");
+}
+
+/* ---- for operators ---- */
+
+static enum MHD_Result send_metrics(struct http_request *r)
+{
+	struct http *http = r->listener->http;
+	const struct daemon *d = http->daemon;
+	const struct metrics_view view = {.metrics = &d->metrics,
+		.core = d->core,
+		.store = d->store,
+		.now_ns = daemon_now_ns(d),
+		.queues = d->options->core.queues,
+		.queues_n = d->options->core.queues_n,
+		.types = d->options->types,
+		.types_n = d->options->types_n,
+		.connections = http->conns_n};
+	struct wire_out out = {NULL};
+	struct pawl_err err;
+
+	if (metrics_print(&out, &view, &err) != 0) {
+		wire_out_deinit(&out);
+		return refuse_err(r, &err);
+	}
+	return send_bytes(r, 200, METRICS_TEXT_TYPE, &out);
+}
+
+static enum MHD_Result send_nodes(struct http_request *r)
+{
+	const struct daemon *d = r->listener->http->daemon;
+	const struct core_node *nodes;
+	uint32_t n = core_nodes(d->core, &nodes);
+	json_t *list = json_array();
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct talk_node row;
+
+		if (daemon_describe_node(d, &nodes[i], &row)) {
+			json_array_append_new(list, talk_node_json(&row));
+		}
+	}
+	return send_json(r, 200, list);
+}
+
+static enum MHD_Result send_jobs(struct http_request *r)
+{
+	const struct daemon *d = r->listener->http->daemon;
+	const struct core_job *const *jobs;
+	uint32_t n = core_jobs(d->core, &jobs);
+	json_t *list = json_array();
+
+	for (uint32_t i = 0; i < n && json_array_size(list) < HTTP_JOBS_MAX; i++) {
+		struct talk_job row;
+
+		if (jobs[i]->state < CORE_DONE) {
+			daemon_describe(d, jobs[i], &row);
+			json_array_append_new(list, talk_job_json(&row));
+		}
+	}
+	return send_json(r, 200, list);
+}
+
+static enum MHD_Result send_job(struct http_request *r)
+{
+	struct talk_shown shown;
+	struct pawl_err err;
+
+	return daemon_show(r->listener->http->daemon, r->route.name, &shown, &err) == 0
+		? send_json(r, 200, talk_shown_json(&shown))
+		: refuse_err(r, &err);
+}
+
+/* Who has the token is who runs the scheduler. */
+static enum MHD_Result command(struct http_request *r, enum core_event_kind kind)
+{
+	uint64_t job = 0;
+	struct pawl_err err;
+	int rv = daemon_command(r->listener->http->daemon, (uint32_t)geteuid(), r->route.name, kind,
+		&job, &err);
+
+	if (rv == PAWL_EINVAL) {
+		return refuse(r, 409, "%s", err.msg);
+	}
+	return rv == 0 ? send_json(r, 200, json_pack("{s:I}", "id", (json_int_t)job))
+		       : refuse_err(r, &err);
+}
+
+static enum MHD_Result send_page(struct http_request *r)
+{
+	struct wire_out out = {NULL};
+
+	http_page(r->listener->http->daemon, &out);
+	return send_bytes(r, 200, HTML_TYPE, &out);
+}
+
+enum MHD_Result http_answer(struct http_request *r)
+{
+	if (r->too_long) {
+		return refuse(r, 413, "at most %u bytes are read", HINTS_BYTES_MAX);
+	}
+	switch (r->route.what) {
+	case HTTP_HEALTH:
+		return send_nothing(r);
+	case HTTP_METRICS:
+		return send_metrics(r);
+	case HTTP_HINTS:
+		return take_hints(r);
+	case HTTP_DISCOVER:
+		return discover(r);
+	case HTTP_NODES:
+		return send_nodes(r);
+	case HTTP_JOBS:
+		return send_jobs(r);
+	case HTTP_JOB:
+		return send_job(r);
+	case HTTP_CANCEL:
+		return command(r, CORE_CANCEL);
+	case HTTP_PAUSE:
+		return command(r, CORE_PAUSE);
+	case HTTP_RESUME:
+		return command(r, CORE_RESUME);
+	default:
+		return send_page(r);
+	}
+}

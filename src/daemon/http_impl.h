@@ -1,0 +1,78 @@
+/* What the files of http*.c share. */
+#ifndef DAEMON_HTTP_IMPL_H
+#define DAEMON_HTTP_IMPL_H
+
+#include "daemon/daemon_impl.h"
+#include "daemon/http.h"
+#include "daemon/http_key.h"
+
+#include <microhttpd.h>
+
+struct http_listener {
+	struct http *http;
+	struct MHD_Daemon *server; /* owned; NULL: not yet */
+	struct loop_source source; /* its epoll descriptor */
+	struct loop_timer timer;   /* it has something to do then */
+	char url[HTTP_URL_MAX];
+	char *cert, *key; /* owned; PEM; NULL: no TLS */
+	bool loopback;
+	bool resumed; /* since it was run last, so it is to be run again */
+};
+
+/* One connection, which has one request at a time. */
+struct http_conn {
+	struct http *http;
+	struct http_conn *next;
+	struct MHD_Connection *conn;
+	int64_t since_ns; /* the monotonic clock when it was accepted, or its last request was over
+			   */
+	bool waiting;     /* in discovery: not slow */
+};
+
+struct http_request {
+	struct http_listener *listener;
+	struct http_conn *conn;
+	struct http_request *next; /* that waits, too; while it does */
+	struct MHD_Connection *handle;
+	struct http_route route;
+	const char *method;
+	struct wire_out body;
+	bool too_long;          /* its body is */
+	size_t discarded_bytes; /* of one that is */
+	uint64_t job;           /* discovery: whose */
+	int64_t due_ns;         /* discovery: until when, monotonic clock */
+};
+
+struct http {
+	struct daemon *daemon;
+	struct http_key key;
+	struct http_listener listeners[HTTP_LISTENERS_MAX];
+	uint32_t n;
+	struct http_conn *conns;
+	uint32_t conns_n;
+	struct http_request *waiting;
+	uint32_t waiting_n;
+	struct loop_timer sweep; /* slow connections are looked for */
+	struct loop_timer due;   /* of those that wait */
+};
+
+/* ---- http_answer.c ---- */
+
+/* The head is there: refuses it, or has it go on. */
+enum MHD_Result http_check(struct http_request *request);
+/* All is there: answers it, or has it wait. */
+enum MHD_Result http_answer(struct http_request *request);
+/* Whether a request that waits can be answered. */
+bool http_is_ready(const struct http_request *request);
+
+/* ---- http_page.c ---- */
+
+/* A page for people: nodes and jobs. */
+void http_page(const struct daemon *daemon, struct wire_out *out);
+
+/* ---- http.c ---- */
+
+/* It waits, until it is ready or due. False: too many do. */
+bool http_wait(struct http_request *request);
+
+#endif

@@ -1,0 +1,30 @@
+/* Addresses to listen at, and files that TLS needs. */
+#ifndef DAEMON_HTTP_LISTEN_H
+#define DAEMON_HTTP_LISTEN_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+
+struct pawl_err;
+
+struct http_address {
+	union {
+		struct sockaddr any;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+	} at;
+	socklen_t len;
+	bool loopback; /* only this machine reaches it */
+};
+
+/* "127.0.0.1:8080", "[::1]:0", "localhost:80"; no other names. PAWL_EINVAL. Pure. */
+int http_address_parse(struct http_address *address, const char *text, struct pawl_err *err);
+/* A listening socket, and its URL ("http://127.0.0.1:8080"): secure: https. PAWL_EBUSY, PAWL_EIO.
+ */
+int http_listen(const struct http_address *address, bool secure, char *url, size_t cap_bytes,
+	struct pawl_err *err);
+/* A text file of at most 1 MiB, to be freed; NULL and err. */
+char *http_read_file(const char *path, struct pawl_err *err);
+
+#endif

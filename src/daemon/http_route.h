@@ -1,0 +1,50 @@
+/*
+ * What a request over HTTP is about, from its method and its path as they came: not decoded, and
+ * not to be trusted. Pure.
+ *
+ *   /  /healthz  /metrics  /nodes  /jobs  /jobs/JOB  /jobs/JOB/cancel|pause|resume
+ *   /hints/SPACE/NAME  /discover/SPACE/NAME/GROUP     of a job, also behind /job/SECRET
+ */
+#ifndef DAEMON_HTTP_ROUTE_H
+#define DAEMON_HTTP_ROUTE_H
+
+#include "sched/core.h"
+
+#define HTTP_SECRET_CHARS 64u  /* of a job's secret: hexadecimal digits */
+#define HTTP_PART_MAX     65u  /* bytes of a part of a path, decoded, terminator included */
+#define HTTP_POLL_MAX_S   300u /* that discovery may wait */
+
+enum http_what {
+	HTTP_NOTHING, /* there is nothing of that path: 404 */
+	HTTP_PAGE,
+	HTTP_HEALTH,
+	HTTP_METRICS,
+	HTTP_NODES,
+	HTTP_JOBS,
+	HTTP_JOB,     /* name */
+	HTTP_CANCEL,  /* name */
+	HTTP_PAUSE,   /* name */
+	HTTP_RESUME,  /* name */
+	HTTP_HINTS,   /* space, name */
+	HTTP_DISCOVER /* space, name, group */
+};
+
+struct http_route {
+	enum http_what what;
+	const char *allow;          /* methods, as in "GET, HEAD" */
+	char secret[HTTP_PART_MAX]; /* "": none */
+	char space[HTTP_PART_MAX];
+	char name[HTTP_PART_MAX];
+	char group[HTTP_PART_MAX];
+};
+
+/* False: the path is malformed (400). A part that would be empty, ".", "..", or holds a control
+ * character, a "/" or what is no UTF-8 once it is decoded, is; so is a percent sign without two
+ * digits. */
+bool http_route_parse(struct http_route *route, const char *path);
+/* Whether the path's method is that one. */
+bool http_route_allows(const struct http_route *route, const char *method);
+/* A whole number of at most most; false: it is none. */
+bool http_number(const char *text, uint64_t most, uint64_t *number);
+
+#endif

@@ -1,0 +1,39 @@
+/*
+ * Prometheus' text format 0.0.4: lines "name{label="value",…} number", each family of them after
+ * its HELP and TYPE. What runs out of memory is in out->failed.
+ *   https://prometheus.io/docs/instrumenting/exposition_formats/
+ */
+#ifndef DAEMON_METRICS_TEXT_H
+#define DAEMON_METRICS_TEXT_H
+
+#include "base/wire.h"
+
+#define METRICS_TEXT_TYPE "text/plain; version=0.0.4; charset=utf-8"
+#define METRICS_BOUNDS    8u /* buckets of a histogram, but for the last, which has no bound */
+
+struct metrics_label {
+	const char *name;
+	const char *value; /* any bytes: what would end it is escaped */
+};
+
+/* How long things took, by size. */
+struct metrics_times {
+	const double *bounds_s; /* METRICS_BOUNDS of them, ascending */
+	uint64_t counts[METRICS_BOUNDS + 1];
+	double sum_s;
+};
+
+void metrics_times_add(struct metrics_times *times, double seconds);
+
+/* type: "counter", "gauge", "summary" or "histogram". */
+void metrics_put_family(struct wire_out *out, const char *name, const char *type, const char *help);
+void metrics_put(struct wire_out *out, const char *name, const struct metrics_label *labels,
+	uint32_t labels_n, double value);
+/* A family with one line without labels. */
+void metrics_put_one(struct wire_out *out, const char *name, const char *type, const char *help,
+	double value);
+/* A histogram, with its family. */
+void metrics_put_times(struct wire_out *out, const char *name, const char *help,
+	const struct metrics_times *times);
+
+#endif

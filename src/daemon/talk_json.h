@@ -1,0 +1,20 @@
+/* Jobs and nodes as JSON: what `--json` of the commands prints, and the scheduler's HTTP answers.
+ * Each is the caller's, to be released; NULL: no memory. */
+#ifndef DAEMON_TALK_JSON_H
+#define DAEMON_TALK_JSON_H
+
+#include "daemon/talk.h"
+
+struct json_t;
+
+struct json_t *talk_job_json(const struct talk_job *job);
+struct json_t *talk_shown_json(const struct talk_shown *shown);
+struct json_t *talk_node_json(const struct talk_node *node);
+/* A string; bytes that are no UTF-8 (a name cut in mid-character, a foreign path) become '?'. */
+struct json_t *talk_text_json(const char *text);
+
+const char *talk_node_state(const struct talk_node *node);
+/* The user's name, or number. Returns buf. */
+const char *talk_user_name(uint32_t uid, char *buf, size_t cap_bytes);
+
+#endif

@@ -1,0 +1,333 @@
+/* Pure parts of the scheduler's HTTP: paths, addresses, secrets and tokens, and the text that
+ * Prometheus reads.
+ */
+#include "daemon/http_key.h"
+#include "daemon/http_listen.h"
+#include "daemon/http_route.h"
+#include "daemon/metrics_text.h"
+#include "pawl/err.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#define SECRET "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+static char dir[] = "/tmp/pawl-http-XXXXXX";
+
+/* ---- paths ---- */
+
+static void each_path_is_what_it_says(void **state)
+{
+	static const struct {
+		const char *path;
+		enum http_what what;
+		const char *space, *name, *group, *secret;
+	} right[] = {
+		{"/", HTTP_PAGE, "", "", "", ""},
+		{"/healthz", HTTP_HEALTH, "", "", "", ""},
+		{"/metrics", HTTP_METRICS, "", "", "", ""},
+		{"/nodes", HTTP_NODES, "", "", "", ""},
+		{"/jobs", HTTP_JOBS, "", "", "", ""},
+		{"/jobs/7", HTTP_JOB, "", "7", "", ""},
+		{"/jobs/7/cancel", HTTP_CANCEL, "", "7", "", ""},
+		{"/jobs/a%20b/pause", HTTP_PAUSE, "", "a b", "", ""},
+		{"/jobs/7/resume", HTTP_RESUME, "", "7", "", ""},
+		{"/hints/a/7", HTTP_HINTS, "a", "7", "", ""},
+		{"/h%69nts/%c3%a4/%E2%82%ac", HTTP_HINTS, "\xc3\xa4", "\xe2\x82\xac", "", ""},
+		{"/discover/a/7/3", HTTP_DISCOVER, "a", "7", "3", ""},
+		{"/job/" SECRET "/hints/a/7", HTTP_HINTS, "a", "7", "", SECRET},
+		{"/job/" SECRET "/discover/a/7/3", HTTP_DISCOVER, "a", "7", "3", SECRET},
+		{"/jobs/%2e%2e.", HTTP_JOB, "", "...", "", ""},
+		/* no such path */
+		{"/job/" SECRET "/jobs/7", HTTP_NOTHING, "", "", "", SECRET},
+		{"/job/" SECRET "/metrics", HTTP_NOTHING, "", "", "", SECRET},
+		{"/job/" SECRET, HTTP_NOTHING, "", "", "", ""},
+		{"/job/x" SECRET "/hints/a/7", HTTP_NOTHING, "", "", "", ""},
+		{"/hints/a", HTTP_NOTHING, "", "", "", ""},
+		{"/hints/a/b/c", HTTP_NOTHING, "", "", "", ""},
+		{"/jobs/7/delete", HTTP_NOTHING, "", "", "", ""},
+		{"/Healthz", HTTP_NOTHING, "", "", "", ""},
+		{"/a/b/c/d/e/f/g/h/i/j", HTTP_NOTHING, "", "", "", ""},
+	};
+
+	for (size_t i = 0; i < sizeof(right) / sizeof(*right); i++) {
+		struct http_route route;
+		bool ok = http_route_parse(&route, right[i].path);
+
+		if (strlen(right[i].path) > 70 && right[i].what == HTTP_NOTHING && !ok) {
+			continue; /* a part that is too long is malformed */
+		}
+		if (!ok || route.what != right[i].what) {
+			fail_msg("%s: %d", right[i].path, (int)route.what);
+		}
+		assert_string_equal(route.space, right[i].space);
+		assert_string_equal(route.name, right[i].name);
+		assert_string_equal(route.group, right[i].group);
+		assert_string_equal(route.secret, right[i].secret);
+	}
+}
+
+static void malformed_paths_are_none(void **state)
+{
+	static const char too_long[] = "/jobs/" SECRET SECRET;
+	static const char *const wrong[] = {"healthz", "*", "http://x/healthz", "//", "/jobs/",
+		"//healthz", "/healthz/", "/jobs//cancel", "/.", "/..", "/jobs/../healthz",
+		"/jobs/%2e%2E/x", "/jobs/%2e", "/jobs/a%2fb", "/jobs/%00", "/healthz%00",
+		"/healthz%00/x", "/jobs/%", "/jobs/%1", "/jobs/%zz", "/jobs/%u0041", "/jobs/a%0ab",
+		"/jobs/\x7f", "/jobs/\x01", "/jobs/\xff", "/jobs/%ff", "/jobs/%c0%af",
+		"/jobs/%ed%a0%80", "/jobs/%f4%90%80%80", "/jobs/%e2%82", "/jobs/%f5%80%80%80",
+		"/jobs/%f8%88%80%80%80", "/jobs/%c3", too_long};
+	struct http_route route;
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+		if (http_route_parse(&route, wrong[i])) {
+			fail_msg("%s is taken", wrong[i]);
+		}
+	}
+}
+
+static void methods_are_those_of_the_path(void **state)
+{
+	struct http_route route;
+
+	assert_true(http_route_parse(&route, "/healthz"));
+	assert_true(http_route_allows(&route, "GET"));
+	assert_true(http_route_allows(&route, "HEAD"));
+	assert_false(http_route_allows(&route, "PUT"));
+	assert_false(http_route_allows(&route, "GE"));
+	assert_false(http_route_allows(&route, ""));
+	assert_false(http_route_allows(&route, "get"));
+	assert_true(http_route_parse(&route, "/hints/a/b"));
+	assert_true(http_route_allows(&route, "PUT"));
+	assert_false(http_route_allows(&route, "POST"));
+	assert_true(http_route_parse(&route, "/jobs/1/cancel"));
+	assert_true(http_route_allows(&route, "POST"));
+	assert_false(http_route_allows(&route, "GET"));
+}
+
+static void numbers_are_whole_and_bounded(void **state)
+{
+	static const char *const wrong[] = {"", "-1", "+1", " 1", "1 ", "0x1", "1e3", "1.0",
+		"18446744073709551616", "99999999999999999999999999"};
+	uint64_t n = 5;
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+		assert_false(http_number(wrong[i], UINT64_MAX, &n));
+	}
+	assert_int_equal(n, 5);
+	assert_true(http_number("18446744073709551615", UINT64_MAX, &n));
+	assert_true(n == UINT64_MAX);
+	assert_true(http_number("0", 0, &n));
+	assert_int_equal(n, 0);
+	assert_false(http_number("1", 0, &n));
+	assert_true(http_number("007", 7, &n));
+	assert_int_equal(n, 7);
+	assert_false(http_number("8", 7, &n));
+	assert_false(http_number("301", 300, &n));
+	assert_true(http_number("300", 300, &n));
+}
+
+static void addresses_say_whether_others_reach_them(void **state)
+{
+	static const struct {
+		const char *text;
+		bool loopback;
+	} right[] = {{"127.0.0.1:0", true}, {"127.5.6.7:80", true}, {"[::1]:8080", true},
+		{"localhost:1", true}, {"0.0.0.0:80", false}, {"10.0.0.1:65535", false},
+		{"[::]:80", false}, {"[::ffff:127.0.0.1]:80", false}, {"128.0.0.1:1", false}};
+	static const char *const wrong[] = {"", ":", ":80", "80", "127.0.0.1",
+		"127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:80x", "::1:80", "[::1]",
+		"[::1", "[127.0.0.1]:80", "example.org:80", "127.1:80", "[]:80",
+		"1111111111111111111111111111111111111111111111111111111111111111111111:1"};
+	struct http_address address;
+	struct pawl_err err;
+
+	for (size_t i = 0; i < sizeof(right) / sizeof(*right); i++) {
+		assert_int_equal(http_address_parse(&address, right[i].text, &err), 0);
+		assert_int_equal(address.loopback, right[i].loopback);
+	}
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+		if (http_address_parse(&address, wrong[i], &err) != PAWL_EINVAL) {
+			fail_msg("%s is taken", wrong[i]);
+		}
+	}
+}
+
+/* ---- secrets ---- */
+
+static void write_file(const char *name, const char *text, mode_t mode)
+{
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	unlink(path);
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL, mode);
+	assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+	fchmod(fd, mode);
+	close(fd);
+}
+
+static void a_secret_is_one_jobs_and_the_same_after_a_restart(void **state)
+{
+	struct http_key key;
+	struct http_key again;
+	char one[HTTP_SECRET_CHARS + 1u];
+	char two[HTTP_SECRET_CHARS + 1u];
+	char path[64];
+	struct stat st;
+
+	assert_int_equal(http_key_load(&key, dir, NULL, NULL), 0);
+	snprintf(path, sizeof(path), "%s/http.key", dir);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	assert_int_equal(st.st_size, 32);
+	assert_int_equal(http_key_load(&again, dir, NULL, NULL), 0);
+	http_key_secret(&key, 1, one);
+	http_key_secret(&again, 1, two);
+	assert_string_equal(one, two);
+	http_key_secret(&key, 2, two);
+	assert_string_not_equal(one, two);
+	assert_int_equal(strspn(one, "0123456789abcdef"), HTTP_SECRET_CHARS);
+	assert_true(http_key_is_secret(&key, 1, one));
+	assert_false(http_key_is_secret(&key, 2, one));
+	for (size_t i = 0; i < HTTP_SECRET_CHARS; i++) {
+		char wrong[HTTP_SECRET_CHARS + 1u];
+
+		memcpy(wrong, one, sizeof(wrong));
+		wrong[i] = wrong[i] == 'a' ? 'b' : 'a';
+		assert_false(http_key_is_secret(&key, 1, wrong));
+		wrong[i] = '\0';
+		assert_false(http_key_is_secret(&key, 1, wrong));
+	}
+	/* with another key nothing of it is right */
+	unlink(path);
+	assert_int_equal(http_key_load(&again, dir, NULL, NULL), 0);
+	assert_false(http_key_is_secret(&again, 1, one));
+	/* half a key is none */
+	assert_int_equal(truncate(path, 16), 0);
+	assert_int_equal(http_key_load(&again, dir, NULL, NULL), PAWL_ECORRUPT);
+	unlink(path);
+}
+
+/* As of RFC 2104, so that a tool of others' can make them. */
+static void a_secret_is_the_hmac_that_is_documented(void **state)
+{
+	struct http_key key = {.key = "0123456789abcdef0123456789abcde"};
+	char secret[HTTP_SECRET_CHARS + 1u];
+
+	/* printf 'pawl job 7' | openssl dgst -sha256 -mac HMAC -macopt hexkey:30313233… */
+	http_key_secret(&key, 7, secret);
+	assert_string_equal(secret,
+		"37e324e4fff83e9f0bae2747bdda670143b9af2f1f9a86ebe63cd05989836b0e");
+}
+
+static void a_token_is_long_and_its_file_private(void **state)
+{
+	static const char token[] = "a token of 24 characters";
+	struct http_key key;
+	struct pawl_err err;
+	char path[64];
+
+	snprintf(path, sizeof(path), "%s/token", dir);
+	assert_int_equal(http_key_load(&key, dir, path, &err), PAWL_ENOENT);
+	write_file("token", token, 0640);
+	assert_int_equal(http_key_load(&key, dir, path, &err), PAWL_EINVAL);
+	assert_non_null(strstr(err.msg, "others may read it"));
+	write_file("token", "123456789012345\n", 0600);
+	assert_int_equal(http_key_load(&key, dir, path, &err), PAWL_EINVAL);
+	assert_non_null(strstr(err.msg, "16 to 4096"));
+	write_file("token", "\n", 0600);
+	assert_int_equal(http_key_load(&key, dir, path, &err), PAWL_EINVAL);
+	write_file("token", "a token of 24 characters\r\nand more\n", 0600);
+	assert_int_equal(http_key_load(&key, dir, path, &err), 0);
+	assert_true(http_key_is_token(&key, token));
+	assert_false(http_key_is_token(&key, "a token of 24 character"));
+	assert_false(http_key_is_token(&key, "a token of 24 characters "));
+	assert_false(http_key_is_token(&key, ""));
+	/* where there is no token, nothing is one */
+	assert_int_equal(http_key_load(&key, dir, NULL, &err), 0);
+	assert_false(http_key_is_token(&key, token));
+	assert_false(http_key_is_token(&key, ""));
+}
+
+/* ---- metrics ---- */
+
+static void metrics_are_text_that_prometheus_reads(void **state)
+{
+	static const double bounds[METRICS_BOUNDS] = {0.1, 1, 2, 3, 4, 5, 6, 7};
+	struct metrics_times times = {.bounds_s = bounds};
+	const struct metrics_label labels[] = {{"a", "x\\y\"z\nw"}, {"b", ""}};
+	struct wire_out out = {NULL};
+	const char *expected =
+		"# HELP m What \\\\ is\\n\"it\"\n# TYPE m gauge\n"
+		"m{a=\"x\\\\y\\\"z\\nw\",b=\"\"} 0.1\n"
+		"m{a=\"x\\\\y\\\"z\\nw\"} 1e+300\n"
+		"m NaN\nm +Inf\nm -Inf\nm 12345678901\nm 0.30000000000000004\n"
+		"# HELP c C\n# TYPE c counter\nc 3\n"
+		"# HELP t T\n# TYPE t histogram\n"
+		"t_bucket{le=\"0.1\"} 1\nt_bucket{le=\"1\"} 2\nt_bucket{le=\"2\"} 2\n"
+		"t_bucket{le=\"3\"} 2\nt_bucket{le=\"4\"} 2\nt_bucket{le=\"5\"} 2\n"
+		"t_bucket{le=\"6\"} 2\nt_bucket{le=\"7\"} 2\nt_bucket{le=\"+Inf\"} 3\n"
+		"t_sum 9\nt_count 3\n";
+
+	metrics_put_family(&out, "m", "gauge", "What \\ is\n\"it\"");
+	metrics_put(&out, "m", labels, 2, 0.1);
+	metrics_put(&out, "m", labels, 1, 1e300);
+	metrics_put(&out, "m", NULL, 0, (double)NAN);
+	metrics_put(&out, "m", NULL, 0, (double)INFINITY);
+	metrics_put(&out, "m", NULL, 0, -(double)INFINITY);
+	metrics_put(&out, "m", NULL, 0, 12345678901.0);
+	metrics_put(&out, "m", NULL, 0, 0.1 + 0.2);
+	metrics_put_one(&out, "c", "counter", "C", 3);
+	metrics_times_add(&times, 0.1); /* a bound is in its bucket */
+	metrics_times_add(&times, 0.9);
+	metrics_times_add(&times, 8);
+	metrics_put_times(&out, "t", "T", &times);
+	wire_put_u8(&out, 0);
+	assert_false(out.failed);
+	assert_string_equal((const char *)out.bytes, expected);
+	wire_out_deinit(&out);
+}
+
+static int make_dir(void **state)
+{
+	return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "%s/token", dir);
+	unlink(path);
+	snprintf(path, sizeof(path), "%s/http.key", dir);
+	unlink(path);
+	return rmdir(dir);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(each_path_is_what_it_says),
+		cmocka_unit_test(malformed_paths_are_none),
+		cmocka_unit_test(methods_are_those_of_the_path),
+		cmocka_unit_test(numbers_are_whole_and_bounded),
+		cmocka_unit_test(addresses_say_whether_others_reach_them),
+		cmocka_unit_test(a_secret_is_one_jobs_and_the_same_after_a_restart),
+		cmocka_unit_test(a_secret_is_the_hmac_that_is_documented),
+		cmocka_unit_test(a_token_is_long_and_its_file_private),
+		cmocka_unit_test(metrics_are_text_that_prometheus_reads),
+	};
+
+	return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

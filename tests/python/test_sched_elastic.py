@@ -79,7 +79,8 @@ def goodput_of(hints: Any, replicas: int, nodes: int = 1, most: int = 0) -> floa
 
 @pytest.mark.skipif(not hasattr(_core, "perf_fit"), reason="pawl._core is not built here")
 def test_a_job_grows_in_place_by_what_it_measured() -> None:
-    with cluster(*OPTIONS) as ours:
+    """With HTTP, too: AdaptDL's variables, which are there then, change nothing."""
+    with cluster(*OPTIONS, "--http", "127.0.0.1:0") as ours:
         job = ours.submit(sys.executable, str(JOB), "400", options=[*REFIT, "--replicas", "1:3"])
         wait(lambda: ours.job(job)["goodput"] is not None, "hints", program.LIMIT_S)
         first = ours.job(job)["replicas"]

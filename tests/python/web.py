@@ -1,0 +1,116 @@
+"""Talks HTTP to a scheduler of the tests, request by request, each as it is given."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import ssl
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import program
+from cluster import Cluster
+
+TOKEN = "a token of the tests, long enough"
+
+
+class Answer(NamedTuple):
+    code: int
+    text: str
+    headers: dict[str, str]
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+    @property
+    def error(self) -> str:
+        return str(self.json["error"])
+
+
+class Web:
+    """Asks at one of the URLs of the scheduler."""
+
+    def __init__(self, ours: Cluster, index: int = 0, context: ssl.SSLContext | None = None):
+        self.url = (ours.root / "http").read_text().splitlines()[index]
+        self.context = context
+        where = urlsplit(self.url)
+        assert where.port is not None
+        self.address = ("127.0.0.1" if where.hostname == "0.0.0.0" else where.hostname, where.port)
+
+    def connect(self) -> http.client.HTTPConnection:
+        if self.context is not None:
+            return http.client.HTTPSConnection(
+                *self.address, timeout=program.LIMIT_S, context=self.context
+            )
+        return http.client.HTTPConnection(*self.address, timeout=program.LIMIT_S)
+
+    def ask(
+        self, method: str, path: str, body: Any = None, token: str | None = None, **headers: str
+    ) -> Answer:
+        """``body``: bytes, an iterable of them (chunks), or what becomes JSON."""
+        if body is not None and not isinstance(body, bytes) and not hasattr(body, "__next__"):
+            body = json.dumps(body).encode()
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        connection = self.connect()
+        try:
+            connection.request(
+                method, path, body, headers, encode_chunked=hasattr(body, "__next__")
+            )
+            found = connection.getresponse()
+            text = found.read().decode()
+            return Answer(found.status, text, {k.lower(): v for k, v in found.getheaders()})
+        finally:
+            connection.close()
+
+    def get(self, path: str, token: str | None = None) -> Answer:
+        return self.ask("GET", path, token=token)
+
+    def raw(self, text: bytes, whole: bool = False) -> bytes:
+        """All that comes back until it is closed. ``whole``: nothing more will be said."""
+        with socket.create_connection(self.address, timeout=program.LIMIT_S) as connection:
+            connection.sendall(text)
+            if whole:
+                connection.shutdown(socket.SHUT_WR)
+            parts = []
+            while part := connection.recv(65536):
+                parts.append(part)
+            return b"".join(parts)
+
+    def metrics(self, token: str | None = None) -> dict[str, float]:
+        """What there is, by name and labels, as the text has them; checked to be well-formed."""
+        answer = self.get("/metrics", token)
+        assert answer.code == 200, answer
+        assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+        return parse_metrics(answer.text)
+
+
+SAMPLE = re.compile(r'([a-z_]+)(\{([a-z_]+="(\\.|[^"\\\n])*",?)*\})? (\S+)')
+ENDINGS = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
+
+
+def parse_metrics(text: str) -> dict[str, float]:
+    """As the text format 0.0.4 is: each family once, behind its HELP and TYPE, no line twice."""
+    found: dict[str, float] = {}
+    seen: set[str] = set()
+    name = kind = ""
+    assert text.endswith("\n")
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            name = line.split()[2]
+            assert name not in seen and len(line.split()) > 3, line
+            seen.add(name)
+        elif line.startswith("# TYPE "):
+            assert line.split()[2] == name, line
+            kind = line.split()[3]
+            assert kind in ("counter", "gauge", "summary", "histogram"), line
+        else:
+            sample = SAMPLE.fullmatch(line)
+            assert sample is not None, line
+            assert sample[1] in [name + ending for ending in ENDINGS.get(kind, ("",))], line
+            assert line.rpartition(" ")[0] not in found, line
+            found[line.rpartition(" ")[0]] = float(sample[5])
+    return found

@@ -42,11 +42,17 @@ void metrics_init(struct metrics *m)
 		.waits.bounds_s = wait_bounds_s};
 }
 
+/* A job that is short may have ended before it was said to run. */
+static bool says_it_ran(const struct core_event *event)
+{
+	return event->kind == CORE_RUNS ||
+		(event->kind == CORE_ENDED && event->by == CORE_BY_ITSELF);
+}
+
 void metrics_begin(struct metrics_step *step, const struct sched_core *core,
 	const struct core_event *event)
 {
-	const struct core_job *job =
-		event->kind == CORE_RUNS ? core_job_find(core, event->job) : NULL;
+	const struct core_job *job = says_it_ran(event) ? core_job_find(core, event->job) : NULL;
 	uint64_t refused;
 
 	step->first = job && job->state == CORE_STARTING && job->restarts == 0;
@@ -59,14 +65,13 @@ void metrics_end(struct metrics *m, const struct metrics_step *step, const struc
 {
 	double took_s = (double)(clock_mono_ns() - step->began_ns) / NS_PER_S;
 	const struct core_job *job = step->first ? core_job_find(core, event->job) : NULL;
-
 	uint64_t refused;
 
 	m->events[event->kind]++;
 	if (core_decisions(core, &refused) > step->decisions) {
 		metrics_times_add(&m->decisions, took_s);
 	}
-	if (job && job->state == CORE_RUNNING) {
+	if (job && job->state != CORE_STARTING) {
 		metrics_times_add(&m->waits,
 			(double)(event->now_ns - job->submitted_ns) / NS_PER_S);
 	}

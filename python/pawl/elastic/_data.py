@@ -359,6 +359,7 @@ class AdaptiveDataLoaderHelper:
             with contextlib.suppress(Skipped):
                 self._hear(self._job.agree(self._wishes()))
         self._do_wishes()
+        self._job.tell_imports()
 
     def settle_ranks(self) -> None:
         """Before a step: lets newcomers find the job, and where there are fewer ranks than it needs

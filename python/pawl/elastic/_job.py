@@ -11,6 +11,7 @@ import contextlib
 import functools
 import logging
 import os
+import sys
 import time
 import weakref
 import zlib
@@ -34,6 +35,8 @@ log = logging.getLogger("pawl")
 _T = TypeVar("_T")
 # A file with the name of rank 0's door, and the numbers of all ranks, for whoever starts more.
 DOOR: Final = "PAWL_ELASTIC_DOOR"
+_IMPORTS: Final = ".imports"  # beside it: what modules rank 0 has imported, a line each
+_IMPORTED: Final = 2  # steps, after which that is most of it
 _OVER: Final = "over"  # it says instead when the job comes to its end
 JOIN: Final = _register.JOIN  # without it a process has RANK
 _LEAST: Final = "PAWL_ELASTIC_MIN"  # ranks, below which nothing is trained
@@ -77,6 +80,7 @@ class Job:
         self._number = int(os.environ.get(JOIN) or os.environ.get("RANK") or 0)
         self._numbers: list[int] = []  # of all ranks
         self._told_door = ""
+        self._told_imports = False
         self.fixed = False  # its ranks cannot go and come
         self._meet()
 
@@ -215,6 +219,15 @@ class Job:
             if text != self._told_door or _read(Path(path)) not in (text, _OVER):
                 _write(Path(path), text)
                 self._told_door = text
+
+    def tell_imports(self) -> None:
+        """Rank 0, between two steps: whoever starts newcomers may have imported for them what it
+        has, once that is most of it."""
+        path = os.environ.get(DOOR)
+        if path and self.rank == 0 and self._agreed >= _IMPORTED and not self._told_imports:
+            self._told_imports = True
+            with contextlib.suppress(OSError):  # then they import it themselves
+                _write(Path(path + _IMPORTS), "\n".join(list(sys.modules)))
 
     def arrivals(self) -> int:
         """How many wait at this rank's door."""

@@ -249,6 +249,8 @@ class AdaptiveDataLoaderHelper:
             return _metrics.Choice(None, None, "it is fixed")
         if not metrics.fit():
             return _metrics.Choice(None, None, "nothing was measured yet")
+        if metrics.is_early():
+            return _metrics.Choice(None, None, "its noise is not known yet")
         metrics.tell(self._bounds(), self._remaining())
         now = (self.batch.atomic, self.batch.accum)
         return metrics.choose(self._bounds(), self._job.place, now)

@@ -41,7 +41,6 @@ _OVER: Final = "over"  # it says instead when the job comes to its end
 JOIN: Final = _register.JOIN  # without it a process has RANK
 _LEAST: Final = "PAWL_ELASTIC_MIN"  # ranks, below which nothing is trained
 _KNOCK_S: Final = 600.0
-_PARTING: Final = "elastic: ranks leave"
 _PAUSE_S: Final = 0.1  # between knocks
 # What a group of ours goes on after; all else is a mistake in the program.
 _GIVE_BACK_S: Final = 1.0  # at most, for what the group still holds
@@ -81,6 +80,7 @@ class Job:
         self._numbers: list[int] = []  # of all ranks
         self._told_door = ""
         self._told_imports = False
+        self._others_part = False  # who is gone was told to leave
         self.fixed = False  # its ranks cannot go and come
         self._meet()
 
@@ -177,7 +177,7 @@ class Job:
                 break
             except PawlError as again:
                 lost = again
-        if self.rank == 0 and str(why) != _PARTING:  # it may have ended well, and too early
+        if self.rank == 0 and not self._others_part:  # it may have ended well, and too early
             log.warning("elastic: %s: %d of %d ranks go on", why, self.ranks, before)
         if self._agreed < top:
             return [told]
@@ -199,14 +199,21 @@ class Job:
         self.group = group
         self.generation += 1
 
-    def part(self, leaves: bool, stay: int) -> None:
-        """All ranks: those that leave end here, the others, so many, go on without them."""
+    def part(self, leaves: bool) -> None:
+        """All ranks: those that leave end here, the others go on without them.
+
+        They do so by an agreement, which is complete when all that leave have: until then some may
+        yet be in the last one. To shrink the group at once, and again, would break that off, each
+        time anew, for ranks that then could not leave.
+        """
         if leaves:
             self.group.shutdown()
             raise SystemExit(LEFT)
-        while self.ranks > stay:  # one that leaves may have settled that another one did
-            with contextlib.suppress(Skipped):  # others are in the next step, and lost it
-                self.settle(error("PAWL_EPEER", _PARTING), waiting=True)
+        self._others_part = True
+        try:
+            self.agree([0.0])
+        finally:
+            self._others_part = False
 
     # ---- newcomers ----
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -64,6 +65,14 @@ class Metrics(_states.State):
         sqr, var = zip(*(model.noise.moments() for model in self._models), strict=True)
         return sum(sqr), sum(var)
 
+    def _sure_moments(self) -> _core.Moments:
+        """The same to decide by: where it is not known that there is a noise scale, by far the
+        largest batch would be the best; so then the least that it may be."""
+        limits = self.noise_interval()
+        if limits is not None and math.isinf(limits[1]):
+            return 1.0, limits[0]
+        return self.moments()
+
     def noise_interval(self) -> tuple[float, float] | None:
         """Where the noise scale lies with 95 %, in initial batches; None: it is too early, or of
         several models."""
@@ -108,7 +117,7 @@ class Metrics(_states.State):
         _hints.post(
             _hints.make(
                 self.perf,
-                self.moments(),
+                self._sure_moments(),
                 bounds,
                 replicas,
                 self.noise_interval(),
@@ -131,7 +140,7 @@ class Metrics(_states.State):
     ) -> Choice:
         """The best batch, if it is much better than ``now``."""
         assert self.perf is not None
-        noise = self.moments()
+        noise = self._sure_moments()
         best = _core.batch_choose(self.perf, noise, bounds, place)
         was = _core.goodput(self.perf, noise, bounds[0], place, now)
         if best is None:

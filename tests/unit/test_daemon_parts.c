@@ -396,8 +396,8 @@ static void only_a_plain_command_of_pythons_needs_no_shell(void **state)
 		text[strlen(text) - 1] = *at;
 		gives(text, *at == '\r' ? "python|train.py" : "");
 	}
-	for (uint32_t i = 0; i < PLAIN_WORDS_MAX; i++) {
-		strcat(many, " a");
+	for (size_t at = strlen(many); at + 3 < sizeof(many); at += 2) {
+		memcpy(many + at, " a", 3);
 	}
 	gives(many, "");
 }

@@ -32,9 +32,7 @@
 /* After it a template is started even if no worker said what it imports, and ranks that have opened
  * no door are those of a script that never will. */
 #define SETTLE_NS 10000000000LL
-#define LOOK_NS                                                                                    \
-	250000000LL /* between two looks at what ranks of an elastic run import                    \
-		     */
+#define LOOK_NS   250000000LL /* between two looks at the door, and what lies beside it */
 
 static const int stop_signals[] = {SIGTERM, SIGINT, SIGHUP};
 
@@ -121,6 +119,7 @@ static void start_group(void *user, const struct node_frame *start)
 	run_door_remove(run->plan.door); /* of the attempt before, or of a run that was killed */
 	run->door_closed = false;
 	run_group_start(run->group, &place);
+	run->settled_ns = clock_mono_ns() + SETTLE_NS;
 	if (run->options->use_template) {
 		await_template(run);
 	}

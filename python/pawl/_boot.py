@@ -20,6 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 PR_SET_PDEATHSIG = 1
 PPID_POLL_S = 0.0002  # while the process between is dying
 
+forks = False  # this process is the template: what differs between workers is not told yet
+
 ExceptHook = Callable[[type[BaseException], BaseException, types.TracebackType | None], object]
 
 # Frames of these files are none of the script's business.
@@ -42,6 +44,8 @@ def settle(
     between: int, supervisor: int, variables: Mapping[str, str], out_fd: int, err_fd: int
 ) -> None:
     """Makes this process a worker of supervisor (pid) once its parent between (pid) is dead."""
+    global forks
+    forks = False
     os.setpgid(0, 0)
     os.dup2(out_fd, 1)
     os.dup2(err_fd, 2)
@@ -58,6 +62,13 @@ def reseed() -> None:
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
+
+
+def join() -> None:
+    """What the template's import of torch had to leave to its workers."""
+    register = sys.modules.get("pawl._register")
+    if register is not None:
+        register.join()
 
 
 def run(argv: Sequence[str]) -> None:

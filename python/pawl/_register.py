@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -19,10 +20,17 @@ JOIN = "PAWL_ELASTIC_JOIN"  # set: this process is to join a job that runs, by t
 def autoload() -> None:
     """For torch's import; see _pawl_torch.py."""
     register()
-    if os.environ.get(JOIN):
-        begin_alone()
+    boot = sys.modules.get("pawl._boot")
+    if boot is None or not boot.forks:  # else workers call it, each for itself
+        join()
     if os.environ.get(VARIABLE) == NAME:
         replace()
+
+
+def join() -> None:
+    """What a process that is to join others needs before it has a group."""
+    if os.environ.get(JOIN):
+        begin_alone()
 
 
 def create(options: Any, pg_options: Any) -> Any:

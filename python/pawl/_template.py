@@ -197,6 +197,7 @@ def serve(control: socket.socket, supervisor: int) -> None:
             _boot.settle(between, supervisor, variables, *fds)
             close_all(fds)
             _boot.reseed()
+            _boot.join()
             return
         if child > 0:
             os.waitpid(child, 0)
@@ -221,6 +222,7 @@ def main() -> None:
         control.send(f"refused too much cannot be forked: {sorted(plan.tainted)}".encode()[:400])
         os._exit(0)
     WatchedEnviron.varies = plan.varies
+    _boot.forks = True
     environ_class = type(os.environ)
     os.environ.__class__ = WatchedEnviron
     preload(plan, _boot.script_dir(argv))

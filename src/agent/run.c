@@ -5,6 +5,7 @@
 #include "agent/agent.h"
 #include "agent/node_net.h"
 #include "agent/nodes.h"
+#include "agent/run_door.h"
 #include "agent/run_group.h"
 #include "agent/run_output.h"
 #include "agent/run_plan.h"
@@ -27,9 +28,11 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#define SUMMARY_MAX       1024u         /* bytes of the agent's summary, terminator included */
-#define DOOR_MAX          4096u         /* bytes of a file that says where ranks join */
-#define TEMPLATE_AFTER_NS 10000000000LL /* start one even if no worker said what it imports */
+#define SUMMARY_MAX 1024u /* bytes of the agent's summary, terminator included */
+/* After it a template is started even if no worker said what it imports, and ranks that have opened
+ * no door are those of a script that never will. */
+#define SETTLE_NS 10000000000LL
+#define LOOK_NS   250000000LL /* between two looks at the door, and what lies beside it */
 
 static const int stop_signals[] = {SIGTERM, SIGINT, SIGHUP};
 
@@ -49,7 +52,10 @@ struct run {
 	struct loop_source signals;        /* a signalfd */
 	struct loop_timer timer;           /* that of nodes */
 	struct loop_timer drain_timer;     /* asks the agent at once */
-	struct loop_timer template_timer;  /* TEMPLATE_AFTER_NS after the start of an attempt */
+	struct loop_timer template_timer;  /* a template is to be started, or it is to be looked */
+	struct loop_timer scale_timer;     /* scale_to is to be done, or it is to be looked */
+	uint32_t scale_to;                 /* ranks, once it is known how; 0: nothing waits */
+	int64_t settled_ns;                /* SETTLE_NS after the start of an attempt */
 	char summary[SUMMARY_MAX];         /* the agent's, when a worker last failed */
 	uint64_t progress;                 /* times it was another one */
 	bool door_closed;                  /* to who would join: the job is coming to its end */
@@ -61,14 +67,8 @@ struct run {
 /* Who waits to be let in ends; nobody else does that any more. */
 static void close_door(struct run *run)
 {
-	static const char over[] = "over\n";
-	FILE *door = run->plan.door[0] != '\0' ? fopen(run->plan.door, "we") : NULL;
-
 	run->door_closed = true;
-	if (door != NULL) {
-		(void)fwrite(over, 1, sizeof(over) - 1, door);
-		fclose(door);
-	}
+	run_door_close(run->plan.door);
 }
 
 static void step(struct run *run, struct nodes_event event)
@@ -83,6 +83,14 @@ static void step(struct run *run, struct nodes_event event)
 	} else {
 		loop_timer_cancel(run->loop, &run->timer);
 	}
+}
+
+static void await_template(struct run *run)
+{
+	int64_t look_ns = clock_mono_ns() + LOOK_NS;
+	bool sooner = run->options->most != 0 && look_ns < run->settled_ns;
+
+	loop_timer_start(run->loop, &run->template_timer, sooner ? look_ns : run->settled_ns);
 }
 
 static void start_group(void *user, const struct node_frame *start)
@@ -108,14 +116,12 @@ static void start_group(void *user, const struct node_frame *start)
 		agent_set_attempt(run->agent, attempt);
 		run->attempt = attempt;
 	}
-	if (run->plan.door[0] != '\0') {
-		unlink(run->plan.door); /* of the attempt before, or of a run that was killed */
-		run->door_closed = false;
-	}
+	run_door_remove(run->plan.door); /* of the attempt before, or of a run that was killed */
+	run->door_closed = false;
 	run_group_start(run->group, &place);
+	run->settled_ns = clock_mono_ns() + SETTLE_NS;
 	if (run->options->use_template) {
-		loop_timer_start(run->loop, &run->template_timer,
-			clock_mono_ns() + TEMPLATE_AFTER_NS);
+		await_template(run);
 	}
 }
 
@@ -184,6 +190,7 @@ static void drain(void *user)
 	struct run *run = user;
 
 	loop_timer_cancel(run->loop, &run->template_timer);
+	loop_timer_cancel(run->loop, &run->scale_timer);
 	loop_timer_start(run->loop, &run->drain_timer, clock_mono_ns());
 }
 
@@ -297,23 +304,9 @@ static void tell_failure(const struct run *run, const struct run_end *end, char 
 		(double)end->lasted_ns / NS_PER_S);
 }
 
-/* Whether ranks can come and go: the first of them has written where they join, and the numbers of
- * those that train, one of which lives. */
 static bool can_go_on(const struct run *run)
 {
-	FILE *door = run->plan.door[0] != '\0' ? fopen(run->plan.door, "re") : NULL;
-	char text[DOOR_MAX] = "";
-	bool found = false;
-
-	if (door == NULL) {
-		return false;
-	}
-	for (char *at = fgets(text, sizeof(text), door); !found && at != NULL;) {
-		at = strchr(at, ' ');
-		found = at != NULL && run_group_has(run->group, (uint32_t)strtoul(at + 1, &at, 10));
-	}
-	fclose(door);
-	return found;
+	return run_door_is_open(run->plan.door, run->group);
 }
 
 /* A step was committed, or made durable, since the last look. */
@@ -391,10 +384,17 @@ static void on_frame(void *user, uint32_t conn, const struct node_frame *frame)
 static void on_template_timer(struct loop_timer *timer)
 {
 	struct run *run = timer->user;
+	char *imports = run_door_imports(run->plan.door);
 
 	if (run->nodes.policy.phase == RUN_WORKING) {
-		run_group_prepare(run->group, agent_imports(run->agent));
+		if (imports == NULL && clock_mono_ns() < run->settled_ns) {
+			await_template(run);
+		} else {
+			run_group_prepare(run->group,
+				imports != NULL ? imports : agent_imports(run->agent));
+		}
 	}
+	free(imports);
 }
 
 static void on_begun(void *user, const char *path, uint64_t nonce)
@@ -409,6 +409,35 @@ static void on_imports(void *user)
 	if (run->options->use_template && run->nodes.policy.phase == RUN_WORKING) {
 		run_group_prepare(run->group, agent_imports(run->agent));
 	}
+}
+
+/* Ranks that only start have no door yet: to end them all for a change would be rash, if they will
+ * open one. */
+static void scale(struct run *run)
+{
+	const struct run_policy *policy = &run->nodes.policy;
+	bool survivable = can_go_on(run);
+	uint32_t wanted = run->scale_to;
+
+	if (!survivable && clock_mono_ns() < run->settled_ns) {
+		loop_timer_start(run->loop, &run->scale_timer, clock_mono_ns() + LOOK_NS);
+		return;
+	}
+	run->scale_to = 0;
+	loop_timer_cancel(run->loop, &run->scale_timer);
+	if (run_policy_can_scale(policy)) {
+		log_line(LOG_INFO, "%u rank%s wanted, %u run", wanted, wanted == 1 ? "" : "s",
+			policy->alive - policy->parting);
+		step(run,
+			(struct nodes_event){.kind = NODES_SCALED,
+				.workers = wanted,
+				.survivable = survivable});
+	}
+}
+
+static void on_scale_timer(struct loop_timer *timer)
+{
+	scale(timer->user);
 }
 
 /* `pawl scale`. */
@@ -438,14 +467,11 @@ static int on_scale(void *user, uint32_t wanted, struct agent_scale *now, struct
 			policy->parting);
 	}
 	if (wanted != 0) {
-		log_line(LOG_INFO, "%u rank%s wanted, %u run", wanted, wanted == 1 ? "" : "s",
-			stay);
-		step(run,
-			(struct nodes_event){.kind = NODES_SCALED,
-				.workers = wanted,
-				.survivable = can_go_on(run)});
+		run->scale_to = wanted;
+		scale(run);
 	}
-	*now = (struct agent_scale){stay, policy->workers, options->least, options->most};
+	*now = (struct agent_scale){stay, run->scale_to != 0 ? run->scale_to : policy->workers,
+		options->least, options->most};
 	return 0;
 }
 
@@ -571,9 +597,7 @@ static void close_run(struct run *run)
 		close(run->port_fd);
 	}
 	agent_close(run->agent);
-	if (run->plan.door[0] != '\0') {
-		unlink(run->plan.door);
-	}
+	run_door_remove(run->plan.door);
 	run_output_close(run->output);
 	if (run->signals.fd >= 0) {
 		close(run->signals.fd);
@@ -608,6 +632,7 @@ int run_main(const struct run_options *options, int *status, struct pawl_err *er
 	run->timer = (struct loop_timer){.fired = on_timer, .user = run};
 	run->drain_timer = (struct loop_timer){.fired = on_drain_timer, .user = run};
 	run->template_timer = (struct loop_timer){.fired = on_template_timer, .user = run};
+	run->scale_timer = (struct loop_timer){.fired = on_scale_timer, .user = run};
 	fill_stdio();
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	rv = run_plan_make(&run->plan, options, err);

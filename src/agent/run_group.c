@@ -1,9 +1,10 @@
 /*
  * The worker processes of `pawl run`: see run_group.h.
  *
- * A worker is asked of the template if one is ready: then its pid comes later (WORKER_ASKED), and
- * if it does not come, the worker is executed after all. A worker that cannot be started at all is
- * WORKER_LOST until a timer that is due at once reports it: so starting never calls back.
+ * A worker is asked of the template if one is ready, or if it joins others and one is on its way:
+ * then its pid comes later (WORKER_ASKED), and if it does not come, it is executed after all. A
+ * worker that cannot be started at all is WORKER_LOST until a timer that is due at once reports it:
+ * so starting never calls back.
  *
  * A dead child is looked at before it is waited for: while it is a zombie its pid, and so its
  * process group's id, cannot be anybody else's, and what it left in that group can be killed.
@@ -44,6 +45,7 @@ enum worker_state {
 struct worker {
 	enum worker_state state; /* see above */
 	bool doomed;             /* killed before it had a pid */
+	int told;                /* another signal that it was to have before that; 0: none */
 	uint32_t number;         /* its place; from JOINS on: it joins an attempt that runs */
 	bool parts;              /* it was told to leave the others */
 	pid_t pid;               /* of WORKER_ALIVE */
@@ -102,8 +104,13 @@ static void settle_worker(struct run_group *group, uint32_t rank, pid_t pid)
 	worker->state = WORKER_ALIVE;
 	if (worker->doomed) {
 		kill(-pid, SIGKILL);
-	} else if (worker->parts) {
+		return;
+	}
+	if (worker->parts) {
 		kill(pid, SIGUSR1);
+	}
+	if (worker->told != 0) {
+		kill(pid, worker->told);
 	}
 }
 
@@ -160,7 +167,9 @@ static bool ask_template(struct run_group *group, uint32_t rank)
 	struct pawl_err err;
 	int rv;
 
-	if (!run_template_is_ready(group->tmpl)) {
+	/* The others train on until one joins: it may wait, rather than import all itself. */
+	if (!run_template_is_ready(group->tmpl) &&
+		(place.joins == 0 || !run_template_is_coming(group->tmpl))) {
 		return false;
 	}
 	run_vars_put_varying(&varying, &place, rank);
@@ -272,7 +281,9 @@ static void begin(struct run_group *group, uint32_t n, bool joins)
 	ASSERT(n == 0);
 	if (group->asked > 0) {
 		loop_timer_start(group->options.loop, &group->ask_timer,
-			group->begun_ns + RUN_ASK_MAX_NS);
+			group->begun_ns +
+				(run_template_is_ready(group->tmpl) ? RUN_ASK_MAX_NS
+								    : RUN_COMING_MAX_NS));
 	} else {
 		log_start(group);
 	}
@@ -449,6 +460,8 @@ void run_group_kill(struct run_group *group, int signal)
 			kill(signal == SIGKILL ? -worker->pid : to_signal(group, worker), signal);
 		} else if (worker->state == WORKER_ASKED && signal == SIGKILL) {
 			worker->doomed = true;
+		} else if (worker->state == WORKER_ASKED) {
+			worker->told = signal;
 		}
 	}
 }
@@ -506,7 +519,9 @@ void run_group_prepare(struct run_group *group, const char *imports)
 	struct run_template_options options = {
 		.python = group->options.plan->python,
 		.worker = group->options.run->worker,
-		.imports = imports != NULL ? imports : "torch",
+		.imports = imports != NULL              ? imports
+			: group->options.run->most != 0 ? "torch\npawl.elastic"
+							: "torch",
 		.null_fd = group->null_fd,
 		.stderr_fd = debug ? STDERR_FILENO : group->null_fd,
 		.started = on_template_started,

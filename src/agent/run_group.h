@@ -17,7 +17,8 @@ struct loop;
 struct run_group;
 struct run_output;
 
-#define RUN_ASK_MAX_NS 2000000000LL /* the template answers within this, or is given up */
+#define RUN_ASK_MAX_NS    2000000000LL  /* the template answers within this, or is given up */
+#define RUN_COMING_MAX_NS 30000000000LL /* likewise, one that still imports */
 #define RUN_TEMPLATES_MAX                                                                          \
 	4u /* templates started by one `pawl run`: the next might die like these */
 
@@ -73,7 +74,8 @@ void run_group_kill(struct run_group *group, int signal);
 /* Waits for whoever has died, without blocking. */
 void run_group_reap(struct run_group *group);
 /* Starts a template that imports these modules, in place of one that was started without knowing
- * them (imports NULL: torch alone). Does nothing when one is there already. */
+ * them (imports NULL: torch alone, and pawl.elastic of an elastic run). Does nothing when one is
+ * there already. */
 void run_group_prepare(struct run_group *group, const char *imports);
 
 #endif

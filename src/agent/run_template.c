@@ -30,7 +30,7 @@ struct run_template {
 	struct loop *loop;                   /* the caller's */
 	struct loop_source source;           /* our end of the pair */
 	pid_t pid;                           /* of the process, which leads a group of its own */
-	bool nice;                           /* it runs at low priority until it is ready */
+	bool nice;                           /* it runs at low priority, until it is needed */
 	bool ready;                          /* it can be asked */
 	bool ended;                          /* it has failed for good */
 };
@@ -122,6 +122,15 @@ static bool handle_started(struct run_template *tmpl, const char *message)
 	return true;
 }
 
+/* From low priority to ours. */
+static void hasten(struct run_template *tmpl)
+{
+	if (tmpl->nice) {
+		setpriority(PRIO_PROCESS, (id_t)tmpl->pid, getpriority(PRIO_PROCESS, 0));
+		tmpl->nice = false;
+	}
+}
+
 static void handle(struct run_template *tmpl, const char *message)
 {
 	uint32_t rank;
@@ -131,9 +140,7 @@ static void handle(struct run_template *tmpl, const char *message)
 	}
 	if (strcmp(message, "ready") == 0) {
 		tmpl->ready = true;
-		if (tmpl->nice) {
-			setpriority(PRIO_PROCESS, (id_t)tmpl->pid, getpriority(PRIO_PROCESS, 0));
-		}
+		hasten(tmpl);
 		log_line(LOG_DEBUG, "template: ready");
 	} else if (sscanf(message, "failed %u", &rank) == 1) {
 		log_line(LOG_WARNING, "template: %s", message);
@@ -257,6 +264,11 @@ bool run_template_is_ready(const struct run_template *tmpl)
 	return tmpl != NULL && tmpl->ready;
 }
 
+bool run_template_is_coming(const struct run_template *tmpl)
+{
+	return tmpl != NULL && !tmpl->ready && !tmpl->ended;
+}
+
 pid_t run_template_pid(const struct run_template *tmpl)
 {
 	return tmpl != NULL ? tmpl->pid : 0;
@@ -287,6 +299,7 @@ int run_template_start(struct run_template *tmpl, uint32_t rank, int out_fd, int
 	rights->cmsg_type = SCM_RIGHTS;
 	rights->cmsg_len = CMSG_LEN(sizeof(fds));
 	memcpy(CMSG_DATA(rights), fds, sizeof(fds));
+	hasten(tmpl);
 	if (FAULT_SYS("run.template",
 		    sendmsg(tmpl->source.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)) < 0) {
 		return pawl_err_sys(err, "template: ask for rank %u", rank);

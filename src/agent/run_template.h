@@ -48,9 +48,12 @@ int run_template_open(struct run_template **tmpl, struct loop *loop,
 void run_template_close(struct run_template *tmpl);
 /* It said that it is ready and has not failed since. */
 bool run_template_is_ready(const struct run_template *tmpl); /* NULL: no */
-pid_t run_template_pid(const struct run_template *tmpl);     /* NULL: 0 */
-/* Asks for a worker; started or failed answers. The descriptors become its stdout and stderr and
- * stay the caller's. An error means that nothing was asked. */
+/* It has neither failed nor said that it is ready: what it is asked, it answers once it is. */
+bool run_template_is_coming(const struct run_template *tmpl); /* NULL: no */
+pid_t run_template_pid(const struct run_template *tmpl);      /* NULL: 0 */
+/* Asks for a worker, and one that is coming to make haste; started or failed answers. The
+ * descriptors become its stdout and stderr and stay the caller's. An error means that nothing was
+ * asked. */
 int run_template_start(struct run_template *tmpl, uint32_t rank, int out_fd, int err_fd,
 	const struct wire_out *varying, struct pawl_err *err);
 /* Takes what it has said so far: after this, a worker that was born has been reported. */

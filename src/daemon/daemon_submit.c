@@ -15,7 +15,7 @@
 
 #define RANKS_MAX      64u  /* of a job on one machine, as `pawl run` has it */
 #define RESTART_S      30.0 /* that a job loses by a change of its replicas, if it is not told */
-#define RESTART_FAST_S 2.0  /* if they change while it runs */
+#define RESTART_FAST_S 0.5  /* if they change while it runs: bench/real, bench/elastic */
 
 static uint32_t find_type(const struct daemon_options *o, const char *name)
 {

@@ -11,6 +11,7 @@
 #include "agent/run_vars.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "daemon/plain.h"
 #include "daemon/shepherd_impl.h"
 #include "sched/vars.h"
 
@@ -430,6 +431,50 @@ int shepherd_setup(struct shepherd *s, struct pawl_err *err)
 	return rv;
 }
 
+/* The words of a job that is a command of Python's, for `pawl run` to start: n; or 0, and it has a
+ * shell, or whatever program it is, started. text: of the script, to be freed. */
+static uint32_t find_python(const struct shepherd *s, const char *found[PLAIN_WORDS_MAX],
+	char **text)
+{
+	const struct submission *sub = &s->submission;
+	uint32_t n = 0;
+
+	*text = sub->words_n == 0 ? strdup(s->spec.run) : NULL;
+	if (*text) {
+		n = plain_cut(*text, found);
+	} else if (sub->words_n <= PLAIN_WORDS_MAX) {
+		n = sub->words_n;
+		memcpy(found, sub->words, n * sizeof(*found));
+	}
+	return plain_python(found, n);
+}
+
+/* What is run by `pawl run`, behind its options. */
+static int make_worker(const struct shepherd *s, char *const *options, uint32_t options_n,
+	struct words *words, struct pawl_err *err)
+{
+	const char *found[PLAIN_WORDS_MAX];
+	const char *first[ARGS_MAX];
+	char *text;
+	uint32_t n = find_python(s, found, &text);
+
+	memcpy(first, options, options_n * sizeof(*first));
+	if (n == 0) {
+		first[options_n] = "--no-python";
+		free(text);
+		return make_words(s, s->spec.run, (char *const *)first, options_n + 1, words, err);
+	}
+	*words = (struct words){calloc(options_n + n + 2, sizeof(char *)), text};
+	if (!words->argv) {
+		drop_words(words);
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a command line");
+	}
+	memcpy(words->argv, options, options_n * sizeof(*options));
+	words->argv[options_n] = (char *)(uintptr_t) "--python";
+	memcpy(words->argv + options_n + 1, found, n * sizeof(*found));
+	return 0;
+}
+
 /* `pawl run` for all replicas. */
 static int run_elastic(struct shepherd *s, struct pawl_err *err)
 {
@@ -437,8 +482,8 @@ static int run_elastic(struct shepherd *s, struct pawl_err *err)
 	char number[RESTART_S];
 	char restarts[RESTART_S];
 	char grace[RESTART_S];
-	const char *first[] = {"pawl", "run", "--elastic", range, "-n", number, "--max-restarts",
-		restarts, "--grace", grace, "--job", s->order.task, "--no-python"};
+	const char *options[] = {"pawl", "run", "--elastic", range, "-n", number, "--max-restarts",
+		restarts, "--grace", grace, "--job", s->order.task};
 	struct words words;
 	int rv;
 
@@ -446,8 +491,8 @@ static int run_elastic(struct shepherd *s, struct pawl_err *err)
 	snprintf(number, sizeof(number), "%u", order_replicas(&s->order));
 	snprintf(restarts, sizeof(restarts), "%u", s->spec.retries);
 	snprintf(grace, sizeof(grace), "%.3f", (double)s->order.grace_ns / NS_PER_S * 0.85);
-	rv = make_words(s, s->spec.run, (char *const *)first, sizeof(first) / sizeof(*first),
-		&words, err);
+	rv = make_worker(s, (char *const *)options, sizeof(options) / sizeof(*options), &words,
+		err);
 	if (rv != 0) {
 		return rv;
 	}

@@ -180,15 +180,26 @@ static bool are_sane(const struct sched_hints *h)
 				b->max >= b->init && b->least >= 1 && b->most >= b->least));
 }
 
-static int take_hints(struct core_job *job, const struct core_event *event, struct pawl_err *err)
+/* It can be decided about for the first time, or had more replicas than ever: that may be far from
+ * what it is to have, and a short job would be over before the next round. */
+static bool is_news(const struct sched_hints *before, const struct sched_hints *now)
+{
+	return now->fitted &&
+		(!before || !before->fitted || now->replicas_profiled > before->replicas_profiled);
+}
+
+static int take_hints(struct sched_core *core, struct core_job *job, const struct core_event *event,
+	struct pawl_err *err)
 {
 	struct sched_hints **hints = &job->hints[event->type < SCHED_TYPES_MAX ? event->type : 0];
+	bool news;
 
 	if (event->type >= SCHED_TYPES_MAX || !are_sane(event->hints)) {
 		return pawl_err_set(err, PAWL_EINVAL,
 			"hints of job %llu: a figure is none, or out of bounds",
 			(unsigned long long)job->id);
 	}
+	news = is_news(*hints, event->hints);
 	if (!*hints) {
 		*hints = FAULT_MEM("sched.core", malloc(sizeof(**hints)));
 	}
@@ -198,6 +209,9 @@ static int take_hints(struct core_job *job, const struct core_event *event, stru
 	}
 	**hints = *event->hints;
 	job->dirty = true;
+	if (news) {
+		core_want_round(core, true);
+	}
 	return 0;
 }
 
@@ -215,7 +229,7 @@ static int step_job(struct sched_core *core, const struct core_event *event, str
 			return pawl_err_set(err, PAWL_ENOENT, "there is no job %llu",
 				(unsigned long long)event->job);
 		}
-		return event->kind == CORE_HINTS ? take_hints(job, event, err)
+		return event->kind == CORE_HINTS ? take_hints(core, job, event, err)
 						 : core_job_command(core, job, event->kind, err);
 	}
 	if (!job) {

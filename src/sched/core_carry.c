@@ -1,9 +1,9 @@
 /* From what jobs are to have to what they have.
  *
  * Happy path: who is to have less gives it back, by a rescale in place or by stopping; who is to
- * have more gets it once it is free. Where all wait for each other in a ring, the first is stopped,
- * and so the ring opens. The engine is told of each generation once; after a restart, or where
- * messages were lost, again.
+ * have more gets it once it is free. Where all wait for each other in a ring, one takes a step on
+ * its way, or if none can, the first is stopped; and so the ring opens. The engine is told of each
+ * generation once; after a restart, or where messages were lost, again.
  */
 #include "core_impl.h"
 
@@ -82,10 +82,11 @@ static bool only_gives(const struct core_job *job)
 	return true;
 }
 
-static void take_slots(struct sched_core *core, const struct core_job *job)
+static void take_slots(struct sched_core *core, const struct core_job *job,
+	const struct core_place *to)
 {
-	for (uint32_t i = 0; i < job->want.n; i++) {
-		const struct core_spot *spot = &job->want.spots[i];
+	for (uint32_t i = 0; i < to->n; i++) {
+		const struct core_spot *spot = &to->spots[i];
 		uint32_t held = core_held_on(job, spot->node);
 		struct core_node *node = &core->nodes[core_node_at(core, spot->node)];
 
@@ -106,7 +107,7 @@ static void tell_place(struct sched_core *core, const struct core_job *job,
 
 static void start(struct sched_core *core, struct core_job *job)
 {
-	take_slots(core, job);
+	take_slots(core, job, &job->want);
 	core_job_enter(core, job, CORE_STARTING, CORE_WHY_DECIDED);
 	job->restarts += job->born > 0;
 	job->generation++;
@@ -115,14 +116,14 @@ static void start(struct sched_core *core, struct core_job *job)
 	tell_place(core, job, CORE_DO_START);
 }
 
-static void rescale(struct sched_core *core, struct core_job *job)
+static void rescale(struct sched_core *core, struct core_job *job, const struct core_place *to)
 {
-	take_slots(core, job);
+	take_slots(core, job, to);
 	core_job_enter(core, job, CORE_RESCALING, CORE_WHY_DECIDED);
 	job->restarts++;
 	job->generation++;
 	place_copy(&job->old, &job->at);
-	place_copy(&job->at, &job->want);
+	place_copy(&job->at, to);
 	tell_place(core, job, CORE_DO_RESCALE);
 }
 
@@ -149,8 +150,73 @@ static bool give(struct sched_core *core, struct core_job *job)
 		return true;
 	}
 	if (only_gives(job)) {
-		rescale(core, job);
+		rescale(core, job, &job->want);
 		return true;
+	}
+	return false;
+}
+
+/* Slots that it may take within quotas. */
+static uint32_t find_quota(struct sched_core *core, const struct core_job *job)
+{
+	uint32_t queue_max = core->options.queues[job->queue].slots_max;
+	uint32_t owner_max = core->options.owner_slots_max;
+	uint32_t owner_used = core->owners[core_owner_of(core, job->ask.owner)].used;
+	uint32_t queue = queue_max > 0 ? queue_max - core->queue_used[job->queue] : UINT32_MAX;
+	uint32_t owner = owner_max > 0 ? owner_max - owner_used : UINT32_MAX;
+
+	return queue < owner ? queue : owner;
+}
+
+/* What it can have on its way, into next: of what it wants as much as is free; or if that is too
+ * little, only its least of what it has. False: that is no other place. */
+static bool find_step(struct sched_core *core, struct core_job *job)
+{
+	uint32_t quota = find_quota(core, job);
+	const struct core_place *at = &job->at;
+
+	place_clear(&job->next);
+	for (uint32_t i = 0; i < job->want.n; i++) {
+		const struct core_spot *spot = &job->want.spots[i];
+		uint32_t n = core_node_at(core, spot->node);
+		uint32_t held = core_held_on(job, spot->node);
+		uint32_t more = spot->replicas > held ? spot->replicas - held : 0;
+		bool up = n < core->nodes_n && core->nodes[n].state == CORE_NODE_UP;
+		uint32_t room = up ? core->nodes[n].offer.slots - core->nodes[n].used : 0;
+
+		more = more < room ? more : room;
+		more = more < quota ? more : quota;
+		quota -= more;
+		held = held < spot->replicas ? held : spot->replicas;
+		place_add(&job->next, spot->node, held + more);
+	}
+	if (job->next.replicas < job->ask.least) {
+		place_clear(&job->next);
+		for (uint32_t i = 0; i < at->n; i++) {
+			uint32_t lacks = job->ask.least - job->next.replicas;
+			uint32_t has = at->spots[i].replicas;
+
+			place_add(&job->next, at->spots[i].node, has < lacks ? has : lacks);
+		}
+	}
+	return job->next.replicas >= job->ask.least && !place_is(&job->next, at);
+}
+
+/*
+ * All that want to move wait for each other. One whose replicas change while it runs makes room by
+ * a step on its way; it ends, since each gives up what it has once at most, and from then on has
+ * only of what it wants, and more of it. False: there is no such job.
+ */
+static bool open_ring(struct sched_core *core)
+{
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		struct core_job *job = core->jobs[j];
+
+		if (job->state == CORE_RUNNING && !place_is(&job->want, &job->at) &&
+			in_place(job) && find_step(core, job)) {
+			rescale(core, job, &job->next);
+			return true;
+		}
 	}
 	return false;
 }
@@ -182,11 +248,11 @@ void core_carry_out(struct sched_core *core)
 			start(core, job);
 			moving = true;
 		} else {
-			rescale(core, job);
+			rescale(core, job, &job->want);
 			moving = true;
 		}
 	}
-	if (stuck && !moving) {
+	if (stuck && !moving && !open_ring(core)) {
 		core_job_stop(core, stuck, CORE_THEN_QUEUED, CORE_WHY_MOVED, stuck->ask.grace_ns);
 	}
 }

@@ -85,6 +85,11 @@ KEYS = {
         "bound": {"raw_0.01_s"},
     },
     "injections": {"metrics": {"failed"}, "ratios": set(), "bound": set()},
+    "real": {
+        "metrics": {"start_alone_s", "start_nodes_s", "start_replicas_s", "ls_1000_ms"},
+        "ratios": {"better", "better_1"},
+        "bound": set(),
+    },
     "reshard": {
         "metrics": {"save_gib_s", "stall_ms", "cold_gib_s", "cached_gib_s", "same_s", "reshard_s"},
         "ratios": {"save_to_stock", "stall_to_stock", "cached_to_stock", "reshard_to_same"},

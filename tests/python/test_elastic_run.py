@@ -70,6 +70,27 @@ def test_ranks_are_more_and_fewer(tmp_path: Path) -> None:
     assert ends(said, "SAMPLES") == [str(N * EPOCHS)]
 
 
+def test_ranks_that_join_have_it_imported(tmp_path: Path) -> None:
+    """And more that are wanted before the first step are no reason to start again."""
+    with running(tmp_path, "1:3 -n 1", "pause=0.4", PAWL_LOG="debug") as run:
+        run.wait_for("1 worker started")
+        run.scale(2)
+        run.wait_for_trained(2)
+        environ = Path(f"/proc/{run.pids()[0]}/environ").read_bytes().split(b"\0")
+        doors = [os.fsdecode(e).partition("=")[2] for e in environ if b"PAWL_ELASTIC_DOOR=" in e]
+        imports = Path(f"{doors[0]}.imports")
+        program.wait_until(imports.exists, "what rank 0 has imported", program.LIMIT_S)
+        assert {"torch", "pawl.elastic"} <= set(imports.read_text().split("\n"))
+        run.wait_for("template: ready")
+        run.scale(3)
+        run.wait_for_trained(3)
+        said = run.end()
+    assert "attempt 1" not in run.out() and not imports.exists()
+    assert re.search(r"1 more worker started in \d+ ms, from the template", run.out())
+    check_each_once(said)
+    check_weights(said)
+
+
 def test_below_the_minimum_it_waits(tmp_path: Path) -> None:
     with running(tmp_path, "2:2", "pause=0.1", "kill=0@4") as run:
         said = run.end()

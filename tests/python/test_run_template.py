@@ -26,7 +26,7 @@ import pytest
 import program
 
 PR_SET_CHILD_SUBREAPER = 36
-VARIES = ("RANK", "PAWL_ATTEMPT")
+VARIES = ("RANK", "PAWL_ATTEMPT", "PAWL_ELASTIC_JOIN")
 
 
 @pytest.fixture(autouse=True)
@@ -362,6 +362,21 @@ def test_what_must_not_be_inherited_is_left_out(
         there = set(json.loads(forked.run()[1]))
     assert {"before", "behind"} <= there
     assert "taints" not in there
+
+
+def test_torch_is_there_and_who_joins_others_begins_alone(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    code = """
+        import sys
+        there = "torch" in sys.modules
+        import torch.distributed as dist
+        print(there, dist.init_process_group.__code__.co_filename.endswith("_register.py"))
+    """
+    script = write(tmp_path / "script.py", code)
+    for imports, there in ((["torch"], "True"), ([], "False")):
+        with template([script], imports) as forked:
+            assert forked.run()[1].split() == [there, "False"]
+            assert forked.run(PAWL_ELASTIC_JOIN="64")[1].split() == [there, "True"]
 
 
 def test_threads_that_forks_put_away_do_no_harm(tmp_path: Path) -> None:

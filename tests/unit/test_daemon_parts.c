@@ -4,6 +4,7 @@
 #include "daemon/hints.h"
 #include "daemon/job_log.h"
 #include "daemon/order.h"
+#include "daemon/plain.h"
 #include "daemon/strays.h"
 #include "daemon/submission.h"
 #include "daemon/talk.h"
@@ -346,9 +347,69 @@ static void processes_of_a_run_are_found_and_no_others(void **state)
 	assert_int_equal(strays_signal("/r/7", true, SIGKILL), 0);
 }
 
+/* ---- commands of Python's ---- */
+
+/* What `pawl run` would be given for a script; "": a shell is. */
+static void gives(const char *script, const char *expected)
+{
+	const char *found[PLAIN_WORDS_MAX];
+	char text[512];
+	char joined[512] = "";
+	uint32_t n;
+
+	snprintf(text, sizeof(text), "%s", script);
+	n = plain_cut(text, found);
+	if (n == 0) {
+		assert_string_equal(text, script);
+	}
+	n = plain_python(found, n);
+	for (uint32_t i = 0; i < n; i++) {
+		size_t len = strlen(joined);
+
+		snprintf(joined + len, sizeof(joined) - len, "%s%s", i > 0 ? "|" : "", found[i]);
+	}
+	assert_string_equal(joined, expected);
+}
+
+static void only_a_plain_command_of_pythons_needs_no_shell(void **state)
+{
+	char many[3 * PLAIN_WORDS_MAX + 32] = "python";
+
+	gives("python train.py --epochs=3 a/b@c,d:e\t+1\n",
+		"python|train.py|--epochs=3|a/b@c,d:e|+1");
+	gives("  /usr/bin/python3.11   -u  train.py \n\n", "/usr/bin/python3.11|train.py");
+	gives("python3 -u -m pkg.train x", "python3|-m|pkg.train|x");
+	gives("python -m pkg", "python|-m|pkg");
+	gives("", "");
+	gives("python", "");
+	gives("python -u", "");
+	gives("python -m", "");
+	gives("python -O train.py", "");
+	gives("python -u -u train.py", "");
+	gives("exec python train.py", "");
+	gives("X=1 python train.py", "");
+	gives("python-config --libs", "");
+	gives("pythonx train.py", "");
+	gives("./train.py", "");
+	gives("python train.py\npython eval.py", "");
+	gives("python train.py # all of it", "");
+	gives("python ~/train.py", "");
+	for (const char *at = "$`\"'\\*?[]{}()<>|&;#!~^\r"; *at != '\0'; at++) {
+		char text[] = "python train.py .";
+
+		text[strlen(text) - 1] = *at;
+		gives(text, *at == '\r' ? "python|train.py" : "");
+	}
+	for (size_t at = strlen(many); at + 3 < sizeof(many); at += 2) {
+		memcpy(many + at, " a", 3);
+	}
+	gives(many, "");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(only_a_plain_command_of_pythons_needs_no_shell),
 		cmocka_unit_test(a_submission_is_what_was_submitted),
 		cmocka_unit_test(bytes_that_are_cut_or_flipped_are_no_submission_or_another_one),
 		cmocka_unit_test(an_order_is_what_was_ordered),

@@ -134,6 +134,80 @@ static void a_refused_rescale_becomes_a_restart(void **state)
 	is(a, CORE_STARTING, 2);
 }
 
+/* Of two jobs: so many replicas on that node. */
+static struct {
+	uint32_t node, replicas;
+} script[2];
+
+static int decide_by_script(void *self, const struct sched_view *view, struct sched_grant *grants,
+	struct sched_verdict *verdict, struct pawl_err *err)
+{
+	for (uint32_t j = 0; j < view->jobs_n; j++) {
+		grants[j].replicas = script[j].replicas;
+		for (uint32_t r = 0; r < script[j].replicas; r++) {
+			grants[j].nodes[r] = script[j].node;
+		}
+	}
+	return 0;
+}
+
+static const struct sched_policy scripted = {.name = "scripted", .decide = decide_by_script};
+
+/* Two jobs change places on two nodes of 4 slots. Returns how many were stopped for it. */
+static uint32_t change_places(uint32_t before, uint32_t after, bool here)
+{
+	uint32_t stopped = 0;
+	uint64_t ids[2];
+
+	begin(0, 0);
+	core_close(t.core);
+	t.options.policy = &scripted;
+	assert_int_equal(core_open(&t.core, &t.options, &t.err), 0);
+	add_node("a", 4);
+	add_node("b", 4);
+	for (uint32_t j = 0; j < 2; j++) {
+		script[j].node = j;
+		script[j].replicas = before;
+		pass(S_NS);
+		ids[j] = submit((struct core_ask){.least = 1, .most = 4, .in_place = here});
+		runs(ids[j]);
+	}
+	for (uint32_t j = 0; j < 2; j++) {
+		script[j].node = 1 - j;
+		script[j].replicas = after + j;
+	}
+	pass(60 * S_NS);
+	for (uint32_t turn = 0; turn < 20; turn++) {
+		for (uint32_t j = 0; j < 2; j++) {
+			if (job(ids[j])->state == CORE_STOPPING) {
+				stopped++;
+				ends(ids[j], CORE_BY_US, 143);
+			} else if (job(ids[j])->state != CORE_RUNNING) {
+				runs(ids[j]);
+			}
+		}
+		pass(S_NS);
+	}
+	for (uint32_t j = 0; j < 2; j++) {
+		is(ids[j], CORE_RUNNING, after + j);
+		assert_int_equal(job(ids[j])->at.n, 1);
+		assert_string_equal(
+			core_node_find(t.core, job(ids[j])->at.spots[0].node)->offer.name,
+			j == 0 ? "b" : "a");
+	}
+	return stopped;
+}
+
+static void jobs_that_wait_for_each_other_go_step_by_step_or_one_stops(void **state)
+{
+	for (uint32_t before = 1; before <= 4; before++) {
+		for (uint32_t after = 1; after <= 3; after++) {
+			assert_int_equal(change_places(before, after, true), 0);
+		}
+	}
+	assert_true(change_places(4, 3, false) > 0);
+}
+
 static void priority_pauses_who_has_less(void **state)
 {
 	uint64_t a;
@@ -396,6 +470,28 @@ static void goodput_is_told_as_it_is(void **state)
 	}
 }
 
+/* Else a short job would be over before anything is made of them. */
+static void what_hints_have_for_the_first_time_is_decided_on_at_once(void **state)
+{
+	struct sched_hints hints = good_hints();
+	struct core_event event = {.kind = CORE_HINTS, .hints = &hints};
+	uint64_t before;
+	uint64_t refused;
+
+	begin_with_one_node();
+	event.job = submit((struct core_ask){.least = 1, .most = 4});
+	runs(event.job);
+	for (uint32_t turn = 0; turn < 3; turn++) {
+		static const uint32_t profiled[] = {1, 1, 3};
+
+		pass(CORE_HASTE_NS);
+		before = core_decisions(t.core, &refused);
+		hints.replicas_profiled = profiled[turn];
+		assert_int_equal(step(event), 0);
+		assert_int_equal(core_decisions(t.core, &refused), before + (turn != 1));
+	}
+}
+
 static void hints_that_are_none_are_refused(void **state)
 {
 	static const double bad[] = {-1, 1e300};
@@ -513,6 +609,7 @@ int main(void)
 		cmocka_unit_test(others_shrink_for_a_newcomer),
 		cmocka_unit_test(a_script_is_rescaled_by_restarting),
 		cmocka_unit_test(a_refused_rescale_becomes_a_restart),
+		cmocka_unit_test(jobs_that_wait_for_each_other_go_step_by_step_or_one_stops),
 		cmocka_unit_test(priority_pauses_who_has_less),
 		cmocka_unit_test(equals_wait_their_turn),
 		cmocka_unit_test(who_is_pinned_stays),
@@ -522,6 +619,7 @@ int main(void)
 		cmocka_unit_test(spot_comes_first_and_others_stand_in),
 		cmocka_unit_test(idle_nodes_are_given_back),
 		cmocka_unit_test(goodput_is_told_as_it_is),
+		cmocka_unit_test(what_hints_have_for_the_first_time_is_decided_on_at_once),
 		cmocka_unit_test(hints_that_are_none_are_refused),
 		cmocka_unit_test(no_memory_means_that_nothing_has_happened),
 	};

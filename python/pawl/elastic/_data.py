@@ -104,7 +104,7 @@ class AdaptiveDataLoaderHelper:
         self._redo = False
         self._said_as = (0, (1, 1, 1))  # rank, and Job.place: when it last said what it wishes
         self._wished = [False] * 3  # newcomers, checkpoint, end: by any rank
-        self._parting: tuple[bool, int] | None = None  # this rank leaves; how many stay
+        self._parting: bool | None = None  # some leave: whether this rank does
         self._next: tuple[int, int, int] | None = None  # chosen, from the next step on
         self._gains: list[float] = []  # of the step under way, a model each
         self._listeners: set[Callable[[bool], None]] = set()
@@ -249,6 +249,8 @@ class AdaptiveDataLoaderHelper:
             return _metrics.Choice(None, None, "it is fixed")
         if not metrics.fit():
             return _metrics.Choice(None, None, "nothing was measured yet")
+        if metrics.is_early():
+            return _metrics.Choice(None, None, "its noise is not known yet")
         metrics.tell(self._bounds(), self._remaining())
         now = (self.batch.atomic, self.batch.accum)
         return metrics.choose(self._bounds(), self._job.place, now)
@@ -333,7 +335,7 @@ class AdaptiveDataLoaderHelper:
         leavers = wishes[:, -1].nonzero().flatten().tolist()
         if len(leavers) == len(wishes):
             leavers.pop()  # one stays
-        self._parting = (rank in leavers, len(wishes) - len(leavers)) if leavers else None
+        self._parting = rank in leavers if leavers else None
 
     def _do_wishes(self) -> None:
         """What all have heard."""
@@ -342,13 +344,13 @@ class AdaptiveDataLoaderHelper:
         arrivals, due, ends = self._wished
         parting, self._parting = self._parting, None
         self._wished = [False] * 3
-        if arrivals or due or ends or parting:
+        if arrivals or due or ends or parting is not None:
             for state in _states.every():
                 state.sync()
         if due or ends:
             _context.save(ends)
-        if parting:
-            self._job.part(*parting)
+        if parting is not None:
+            self._job.part(parting)
         if arrivals:
             self._job.admit(_states.pack)
 
@@ -359,6 +361,7 @@ class AdaptiveDataLoaderHelper:
             with contextlib.suppress(Skipped):
                 self._hear(self._job.agree(self._wishes()))
         self._do_wishes()
+        self._job.tell_imports()
 
     def settle_ranks(self) -> None:
         """Before a step: lets newcomers find the job, and where there are fewer ranks than it needs

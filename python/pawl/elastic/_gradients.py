@@ -258,6 +258,7 @@ class Pair:
     but one gradient a step. Of some pairs only, since the first one has to be kept."""
 
     _EVERY = 8  # steps
+    _FIRST = 64  # steps in which each second one begins a pair: something is known soon
 
     def __init__(self, norms: Norms) -> None:
         self._norms = norms
@@ -275,7 +276,7 @@ class Pair:
             mean = torch.add(self._kept[index], buffer).div_(2)
             norms = self._norms.squares(mean, layout)
             self._total = [a + b for a, b in zip(self._total, norms, strict=True)]
-        elif (self._step + 1) % self._EVERY == 0:
+        elif self._begins(self._step + 1):
             self._seen[index] = buffer.clone()
 
     def forget(self) -> None:
@@ -290,7 +291,10 @@ class Pair:
         if kept:
             total = [norm * square for norm in self._total]
             return [(a + b) / 2 for a, b in zip(self._local, own, strict=True)], total
-        if self._step % self._EVERY == 0:
+        if self._begins(self._step):
             self._kept, self._seen = self._seen, {}
             self._local = own
         return None
+
+    def _begins(self, step: int) -> bool:
+        return step % (2 if step < self._FIRST else self._EVERY) == 0

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import logging
 import os
+import sys
 import time
 import weakref
 import zlib
@@ -34,11 +35,12 @@ log = logging.getLogger("pawl")
 _T = TypeVar("_T")
 # A file with the name of rank 0's door, and the numbers of all ranks, for whoever starts more.
 DOOR: Final = "PAWL_ELASTIC_DOOR"
+_IMPORTS: Final = ".imports"  # beside it: what modules rank 0 has imported, a line each
+_IMPORTED: Final = 2  # steps, after which that is most of it
 _OVER: Final = "over"  # it says instead when the job comes to its end
 JOIN: Final = _register.JOIN  # without it a process has RANK
 _LEAST: Final = "PAWL_ELASTIC_MIN"  # ranks, below which nothing is trained
 _KNOCK_S: Final = 600.0
-_PARTING: Final = "elastic: ranks leave"
 _PAUSE_S: Final = 0.1  # between knocks
 # What a group of ours goes on after; all else is a mistake in the program.
 _GIVE_BACK_S: Final = 1.0  # at most, for what the group still holds
@@ -77,6 +79,8 @@ class Job:
         self._number = int(os.environ.get(JOIN) or os.environ.get("RANK") or 0)
         self._numbers: list[int] = []  # of all ranks
         self._told_door = ""
+        self._told_imports = False
+        self._others_part = False  # who is gone was told to leave
         self.fixed = False  # its ranks cannot go and come
         self._meet()
 
@@ -173,7 +177,7 @@ class Job:
                 break
             except PawlError as again:
                 lost = again
-        if self.rank == 0 and str(why) != _PARTING:  # it may have ended well, and too early
+        if self.rank == 0 and not self._others_part:  # it may have ended well, and too early
             log.warning("elastic: %s: %d of %d ranks go on", why, self.ranks, before)
         if self._agreed < top:
             return [told]
@@ -195,14 +199,21 @@ class Job:
         self.group = group
         self.generation += 1
 
-    def part(self, leaves: bool, stay: int) -> None:
-        """All ranks: those that leave end here, the others, so many, go on without them."""
+    def part(self, leaves: bool) -> None:
+        """All ranks: those that leave end here, the others go on without them.
+
+        They do so by an agreement, which is complete when all that leave have: until then some may
+        yet be in the last one. To shrink the group at once, and again, would break that off, each
+        time anew, for ranks that then could not leave.
+        """
         if leaves:
             self.group.shutdown()
             raise SystemExit(LEFT)
-        while self.ranks > stay:  # one that leaves may have settled that another one did
-            with contextlib.suppress(Skipped):  # others are in the next step, and lost it
-                self.settle(error("PAWL_EPEER", _PARTING), waiting=True)
+        self._others_part = True
+        try:
+            self.agree([0.0])
+        finally:
+            self._others_part = False
 
     # ---- newcomers ----
 
@@ -215,6 +226,15 @@ class Job:
             if text != self._told_door or _read(Path(path)) not in (text, _OVER):
                 _write(Path(path), text)
                 self._told_door = text
+
+    def tell_imports(self) -> None:
+        """Rank 0, between two steps: whoever starts newcomers may have imported for them what it
+        has, once that is most of it."""
+        path = os.environ.get(DOOR)
+        if path and self.rank == 0 and self._agreed >= _IMPORTED and not self._told_imports:
+            self._told_imports = True
+            with contextlib.suppress(OSError):  # then they import it themselves
+                _write(Path(path + _IMPORTS), "\n".join(list(sys.modules)))
 
     def arrivals(self) -> int:
         """How many wait at this rank's door."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 _REFIT: Final = "PAWL_ELASTIC_REFIT"  # seconds between two looks for a better batch
 _REFIT_S: Final = 30.0
+_FIRST: Final = 1 / 32  # of that, at first, and when ranks have gone or come; then twice as long
+_EARLY: Final = 16  # steps, behind which the noise is known if it is to be known at all
 _BETTER: Final = 1.05  # a batch must be, to be worth a change
 
 Key = tuple[tuple[int, int, int], int]  # a place, and an atomic batch
@@ -42,7 +45,9 @@ class Metrics(_states.State):
         self._profile: dict[Key, list[float]] = {}  # steps, seconds of gradients, of steps
         self._models: list[AdaptiveDataParallel] = []
         self._refit_s = float(os.environ.get(_REFIT) or _REFIT_S)
-        self._refit_due = time.monotonic() + self._refit_s
+        self._pause_s = _FIRST * self._refit_s  # to the next look
+        self._refit_due = time.monotonic() + self._pause_s
+        self._since = (0, time.monotonic())  # step and time, when ranks had last gone or come
         _states.load_state(self)
 
     def enroll(self, model: AdaptiveDataParallel) -> None:
@@ -60,10 +65,24 @@ class Metrics(_states.State):
         sqr, var = zip(*(model.noise.moments() for model in self._models), strict=True)
         return sum(sqr), sum(var)
 
+    def _sure_moments(self) -> _core.Moments:
+        """The same to decide by: where it is not known that there is a noise scale, by far the
+        largest batch would be the best; so then the least that it may be."""
+        limits = self.noise_interval()
+        if limits is not None and math.isinf(limits[1]):
+            return 1.0, limits[0]
+        return self.moments()
+
     def noise_interval(self) -> tuple[float, float] | None:
         """Where the noise scale lies with 95 %, in initial batches; None: it is too early, or of
         several models."""
         return self._models[0].noise.interval() if len(self._models) == 1 else None
+
+    def is_early(self) -> bool:
+        """Whether nobody knows how far off the noise may be, but will in a few steps more."""
+        steps, at_s = self._since
+        few = self.steps < steps + _EARLY and time.monotonic() < at_s + self._refit_s
+        return few and len(self._models) == 1 and self.noise_interval() is None
 
     def record(self, place: _core.Place, atomic: int, grad_s: float, step_s: float) -> None:
         """A step's times: of its last gradient alone, and with what is reduced beside it."""
@@ -83,9 +102,12 @@ class Metrics(_states.State):
 
     def is_due(self) -> bool:
         """Whether it is time to look for a better batch."""
-        if time.monotonic() < self._refit_due:
+        now = time.monotonic()
+        if now < self._refit_due:
             return False
-        self._refit_due = time.monotonic() + self._refit_s
+        self._refit_due = now + self._pause_s
+        if not self.is_early():
+            self._pause_s = min(2 * self._pause_s, self._refit_s)
         return True
 
     def tell(self, bounds: tuple[int, int, int, int, bool], remaining: float | None) -> None:
@@ -95,7 +117,7 @@ class Metrics(_states.State):
         _hints.post(
             _hints.make(
                 self.perf,
-                self.moments(),
+                self._sure_moments(),
                 bounds,
                 replicas,
                 self.noise_interval(),
@@ -105,8 +127,10 @@ class Metrics(_states.State):
         )
 
     def hurry(self) -> None:
-        """Ranks have gone or come: what was best may not be."""
+        """Ranks have gone or come: what was best may not be, and what so many make is new."""
+        self._pause_s = _FIRST * self._refit_s
         self._refit_due = time.monotonic()
+        self._since = (self.steps, self._refit_due)
 
     def choose(
         self,
@@ -116,7 +140,7 @@ class Metrics(_states.State):
     ) -> Choice:
         """The best batch, if it is much better than ``now``."""
         assert self.perf is not None
-        noise = self.moments()
+        noise = self._sure_moments()
         best = _core.batch_choose(self.perf, noise, bounds, place)
         was = _core.goodput(self.perf, noise, bounds[0], place, now)
         if best is None:

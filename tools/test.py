@@ -230,11 +230,14 @@ def read_program(stage: str, test: dict) -> Outcome:
         failed = max(failed, 1)
     elif passed + failed + skipped == 0:
         passed = 1  # not a cmocka program
+    reasons = skip_reasons(output)
+    if skipped and not reasons:
+        failed, skipped = failed + skipped, 0
+        output += "\nit skips without saying `skipped: <reason>`"
     outcome = Outcome(passed, 0, skipped)
     if failed:
         outcome.add(failure(f"{name}: {test['result']}, exit status {status}", output, failed))
     if skipped:
-        reasons = skip_reasons(output) or ["it gave no reason"]
         outcome.reasons = [f"{name}: {reason}" for reason in reasons]
     return outcome
 

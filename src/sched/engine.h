@@ -27,8 +27,8 @@
 
 struct sched_engine {
 	const char *name;
-	/* place is of nodes of the core, whose names core_node_find tells; both for the call only.
-	 */
+	/* job is one of the core, and place of its nodes (core_job_find, core_node_find); both for
+	 * the call only. */
 	void (*start)(void *self, const struct sched_core *core, uint64_t job, uint64_t generation,
 		const struct core_place *place);
 	void (*rescale)(void *self, const struct sched_core *core, uint64_t job,

@@ -26,7 +26,8 @@ PROGRAMS = [
     (PASSED, -11, (2, 1, 0)),  # died after its last test
     ("[ RUN      ] a\n", -6, (0, 1, 0)),  # died in its first
     ("skipped: no device\n", 77, (0, 0, 1)),
-    ("", 77, (0, 0, 1)),
+    ("", 77, (0, 1, 0)),  # without a reason
+    (PASSED + "[  SKIPPED ] d\n", 0, (2, 1, 0)),  # likewise
     ("fine\n", 0, (1, 0, 0)),  # not a cmocka program
     ("", 1, (0, 1, 0)),
 ]

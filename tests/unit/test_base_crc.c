@@ -85,7 +85,8 @@ static void takes_huge_lengths(void **state)
 	uint32_t z = 0;
 
 	if (area == MAP_FAILED) {
-		skip(); /* no address space */
+		printf("skipped: no address space for 4 GiB\n");
+		skip();
 	}
 	for (size_t at = 0; at < len; at += page) {
 		size_t n = len - at < page ? len - at : page;

@@ -1,5 +1,5 @@
 /* The engine of numbers keeps what engine.h asks of engines: see test_sched_engine.h. */
-#include "test_sched_engine.h"
+#include "test_sched_lost.h"
 
 #include "engine_sim.h"
 
@@ -62,7 +62,7 @@ static int tear_down(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {SUITE_TESTS};
+	const struct CMUnitTest tests[] = {SUITE_TESTS, SUITE_TESTS_LOST};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

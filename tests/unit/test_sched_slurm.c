@@ -161,7 +161,7 @@ static void test_killed_slurmd(void **state)
 
 static void test_spool_is_anothers(void **state)
 {
-	struct slurm_options options = {.loop = sw.loop,
+	struct slurm_options options = {.loop = events.loop,
 		.spool = sw.spool,
 		.program = sw.program,
 		.poll_ns = NS_PER_S,
@@ -180,9 +180,9 @@ static void test_spool_is_anothers(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {SUITE_TESTS, cmocka_unit_test(test_scancel_of_a_pilot),
-		cmocka_unit_test(test_slurms_notice), cmocka_unit_test(test_drained_node),
-		cmocka_unit_test(test_spool_is_anothers)};
+	const struct CMUnitTest tests[] = {SUITE_TESTS, SUITE_TESTS_LOST,
+		cmocka_unit_test(test_scancel_of_a_pilot), cmocka_unit_test(test_slurms_notice),
+		cmocka_unit_test(test_drained_node), cmocka_unit_test(test_spool_is_anothers)};
 	const struct CMUnitTest longer[] = {cmocka_unit_test(test_requeued_pilot),
 		cmocka_unit_test(test_killed_slurmd)};
 	char *program = argc == 3 ? realpath(argv[1], NULL) : NULL; /* pilots begin elsewhere */

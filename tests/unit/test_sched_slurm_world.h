@@ -5,10 +5,10 @@
 #ifndef TEST_SCHED_SLURM_WORLD_H
 #define TEST_SCHED_SLURM_WORLD_H
 
-#include "test_sched_engine.h"
+#include "test_sched_events.h"
+#include "test_sched_lost.h"
 
 #include "base/clock.h"
-#include "base/loop.h"
 #include "sched/slurm.h"
 
 #include <dirent.h>
@@ -22,21 +22,11 @@
 #include <unistd.h>
 
 #define WORLD_NODES    4u
-#define WORLD_EVENTS   256u
-#define WORLD_RUNS     64u
 #define WORLD_JOBS     256u
 #define WORLD_SKIP     77
 #define WORLD_FENCE_NS (4 * NS_PER_S)
 
 extern char **environ;
-
-/* An event that was told, and what it points to. */
-struct told {
-	struct core_event event;
-	struct core_offer offer;
-	char name[CORE_NAME_MAX];
-	struct core_run runs[WORLD_RUNS];
-};
 
 static struct slurm_world {
 	char folder[64];
@@ -47,12 +37,8 @@ static struct slurm_world {
 	pid_t slurm; /* of slurm.sh */
 	FILE *to;    /* its stdin */
 	FILE *from;  /* its stdout */
-	struct loop *loop;
 	struct sched_slurm *engine;
 	struct slurm_pool pool;
-	struct told told[WORLD_EVENTS];
-	uint32_t first, n; /* of them */
-	struct told given; /* to the suite */
 	enum deed deeds[WORLD_JOBS];
 } sw;
 
@@ -159,8 +145,6 @@ static void world_start_slurm(void)
 	exit(WIFEXITED(status) && WEXITSTATUS(status) == WORLD_SKIP ? WORLD_SKIP : 1);
 }
 
-/* ---- what it tells ---- */
-
 static int64_t world_now(void *user)
 {
 	return clock_mono_ns();
@@ -168,45 +152,8 @@ static int64_t world_now(void *user)
 
 static void world_told(void *user, const struct core_event *event)
 {
-	struct told *told = &sw.told[(sw.first + sw.n) % WORLD_EVENTS];
-
 	assert_false(suite.calling);
-	assert_true(sw.n < WORLD_EVENTS && event->runs_n <= WORLD_RUNS);
-	sw.n++;
-	told->event = *event;
-	told->offer = *event->offer;
-	snprintf(told->name, sizeof(told->name), "%s", event->node);
-	if (event->runs_n > 0) {
-		memcpy(told->runs, event->runs, event->runs_n * sizeof(told->runs[0]));
-	}
-	loop_stop(sw.loop);
-}
-
-static void world_late(struct loop_timer *timer)
-{
-	loop_stop(sw.loop);
-}
-
-static const struct core_event *world_next(int64_t wait_ms)
-{
-	struct loop_timer late = {.fired = world_late};
-	struct core_event *event = &sw.given.event;
-
-	if (sw.n == 0) {
-		loop_timer_start(sw.loop, &late, clock_mono_ns() + wait_ms * NS_PER_MS);
-		assert_int_equal(loop_run(sw.loop, NULL), 0);
-		loop_timer_cancel(sw.loop, &late);
-	}
-	if (sw.n == 0) {
-		return NULL;
-	}
-	sw.given = sw.told[sw.first];
-	sw.first = (sw.first + 1) % WORLD_EVENTS;
-	sw.n--;
-	event->offer = &sw.given.offer;
-	event->node = event->pool = sw.given.name;
-	event->runs = sw.given.runs;
-	return event;
+	events_take(user, event);
 }
 
 /* ---- jobs ---- */
@@ -216,15 +163,6 @@ static void world_prepare(uint64_t job, enum deed deed)
 	assert_true(job < WORLD_JOBS);
 	sw.deeds[job] = deed;
 }
-
-/* Each first says that it runs; "saved" stands for what a job does when it is told to end. */
-static const char *const scripts[DEEDS_N] = {
-	[DEED_LASTS] = ("echo $1 >>$0; trap 'echo saved $1 >>$0; exit 143' TERM\n"
-			"setsid sh -c 'trap \"\" TERM; sleep 1000' & while :; do sleep 0.1; done"),
-	[DEED_GOOD] = "echo $1 >>$0; exit 0",
-	[DEED_BAD] = "echo $1 >>$0; exit 3",
-	[DEED_DEAF] = "echo $1 >>$0; trap '' TERM; while :; do sleep 0.1; done",
-};
 
 static void world_put(struct wire_out *list, const char *word)
 {
@@ -244,7 +182,7 @@ static int world_describe(void *user, const struct slurm_start *start,
 	world_put(&program->setup, "true");
 	world_put(&program->run, "sh");
 	world_put(&program->run, "-c");
-	world_put(&program->run, scripts[sw.deeds[place->job]]);
+	world_put(&program->run, deed_scripts[sw.deeds[place->job]]);
 	world_put(&program->run, sw.marks);
 	world_put(&program->run, number);
 	world_put(&program->env, "A_JOB=of the test");
@@ -254,36 +192,12 @@ static int world_describe(void *user, const struct slurm_start *start,
 /* Lines of the marks that begin so. */
 static uint64_t world_marks(const char *begin)
 {
-	FILE *file = fopen(sw.marks, "re");
-	char line[256];
-	uint64_t n = 0;
-
-	while (file && fgets(line, sizeof(line), file)) {
-		n += strncmp(line, begin, strlen(begin)) == 0;
-	}
-	if (file) {
-		fclose(file);
-	}
-	return n;
+	return marks_count(sw.marks, begin, "");
 }
 
-/* Starts, each counted once, on its first node. */
 static uint64_t world_starts(void)
 {
-	FILE *file = fopen(sw.marks, "re");
-	char line[256];
-	uint64_t n = 0;
-
-	while (file && fgets(line, sizeof(line), file)) {
-		size_t len = strcspn(line, "\n");
-
-		n += line[0] >= '0' && line[0] <= '9' && len > 2 &&
-			strncmp(line + len - 2, ".0", 2) == 0;
-	}
-	if (file) {
-		fclose(file);
-	}
-	return n;
+	return marks_starts(sw.marks);
 }
 
 /* ---- nodes ---- */
@@ -312,7 +226,7 @@ static void world_lose(const char *node)
 
 static void world_open_engine(void)
 {
-	struct slurm_options options = {.loop = sw.loop,
+	struct slurm_options options = {.loop = events.loop,
 		.spool = sw.spool,
 		.program = sw.program,
 		.pools = &sw.pool,
@@ -333,7 +247,7 @@ static void world_open_engine(void)
 static void world_reopen(void)
 {
 	sched_slurm_close(sw.engine);
-	sw.n = 0;
+	events.n = 0;
 	world_open_engine();
 }
 
@@ -341,7 +255,7 @@ static struct engine_world slurm_engine_world = {.engine = &sched_slurm_engine,
 	.bad_code = 3,
 	.wait_ms = 30000,
 	.prepare = world_prepare,
-	.next = world_next,
+	.next = events_next,
 	.starts = world_starts,
 	.lose = world_lose,
 	.reopen = world_reopen,
@@ -365,7 +279,7 @@ static void world_open(const char *program, const char *source)
 	sw.pool.pool = (struct core_pool){.name = "pool", .slots = 4, .price = 1, .most = 4};
 	setenv("TMPDIR", sw.folder, 1); /* what a killed pilot leaves goes with the folder */
 	world_start_slurm();
-	if (loop_open(&sw.loop, &err) != 0) {
+	if (loop_open(&events.loop, &err) != 0) {
 		printf("%s\n", err.msg);
 		exit(1);
 	}
@@ -416,7 +330,7 @@ static void world_close(void)
 
 	sched_slurm_close(sw.engine);
 	suite_close();
-	loop_close(sw.loop);
+	loop_close(events.loop);
 	unsetenv("SLURM_CONF");
 	unsetenv("TMPDIR");
 	fclose(sw.to);

@@ -264,6 +264,7 @@ static void a_year(void **state)
 	struct core_options options = usual();
 
 	if (getenv("PAWL_LONG") == NULL) {
+		printf("skipped: a year takes minutes: make test-long\n");
 		skip();
 	}
 	options.pools = pools;

@@ -80,7 +80,7 @@ static void little_lockable_memory(void **state)
 static void ordinary_user(void **state)
 {
 	if (getuid() != 0) {
-		print_message("is one already\n");
+		print_message("skipped: it is one already\n");
 		skip();
 	}
 	assert_int_equal(run_in_child(become_nobody), 0);

@@ -1,0 +1,116 @@
+/* What engines of real processes tell, for the suite of test_sched_engine.h: kept, and given one by
+ * one while the loop runs. And what their jobs leave in a file, a line each (marks). */
+#ifndef TEST_SCHED_EVENTS_H
+#define TEST_SCHED_EVENTS_H
+
+#include "test_sched_engine.h"
+
+#include "base/clock.h"
+#include "base/loop.h"
+
+#define EVENTS_MAX  256u
+#define EVENTS_RUNS 64u
+
+/* An event that was told, and what it points to. */
+struct told {
+	struct core_event event;
+	struct core_offer offer;
+	char name[CORE_NAME_MAX];
+	struct core_run runs[EVENTS_RUNS];
+};
+
+static struct events {
+	struct loop *loop;
+	struct told told[EVENTS_MAX];
+	uint32_t first, n; /* of them */
+	struct told given; /* to the suite */
+} events;
+
+static void events_take(void *user, const struct core_event *event)
+{
+	struct told *told = &events.told[(events.first + events.n) % EVENTS_MAX];
+
+	assert_true(events.n < EVENTS_MAX && event->runs_n <= EVENTS_RUNS);
+	events.n++;
+	told->event = *event;
+	told->offer = event->offer ? *event->offer : (struct core_offer){0};
+	snprintf(told->name, sizeof(told->name), "%s",
+		event->node           ? event->node
+			: event->pool ? event->pool
+				      : "");
+	if (event->runs_n > 0) {
+		memcpy(told->runs, event->runs, event->runs_n * sizeof(told->runs[0]));
+	}
+	loop_stop(events.loop);
+}
+
+static void events_late(struct loop_timer *timer)
+{
+	bool *late = timer->user;
+
+	*late = true;
+	loop_stop(events.loop);
+}
+
+static const struct core_event *events_next(int64_t wait_ms)
+{
+	bool late = false;
+	struct loop_timer timer = {.fired = events_late, .user = &late};
+	struct core_event *event = &events.given.event;
+
+	loop_timer_start(events.loop, &timer, clock_mono_ns() + wait_ms * NS_PER_MS);
+	while (events.n == 0 && !late) { /* a stop from before may end it at once */
+		assert_int_equal(loop_run(events.loop, NULL), 0);
+	}
+	loop_timer_cancel(events.loop, &timer);
+	if (events.n == 0) {
+		return NULL;
+	}
+	events.given = events.told[events.first];
+	events.first = (events.first + 1) % EVENTS_MAX;
+	events.n--;
+	event->offer = &events.given.offer;
+	event->node = event->pool = events.given.name;
+	event->runs = events.given.runs;
+	return event;
+}
+
+/* ---- jobs, and what they leave ---- */
+
+/* For sh: $0 is the file of marks, $1 JOB.GENERATION.RANK. Each says that it runs, once it hears of
+ * signals; "saved" stands for what a job does when it is told to end. */
+static const char *const deed_scripts[DEEDS_N] = {
+	[DEED_LASTS] = ("trap 'echo saved $1 >>$0; exit 143' TERM; echo start $1 >>$0\n"
+			"setsid sh -c 'trap \"\" TERM; sleep 1000' & while :; do sleep 0.1; done"),
+	[DEED_GOOD] = "echo start $1 >>$0; exit 0",
+	[DEED_BAD] = "echo start $1 >>$0; exit 3",
+	[DEED_DEAF] = "trap '' TERM; echo start $1 >>$0; while :; do sleep 0.1; done",
+};
+
+/* Lines that begin and end so. */
+static uint64_t marks_count(const char *path, const char *begin, const char *end)
+{
+	FILE *file = fopen(path, "re");
+	char line[256];
+	uint64_t n = 0;
+
+	while (file && fgets(line, sizeof(line), file)) {
+		size_t len = strcspn(line, "\n");
+		size_t end_len = strlen(end);
+
+		n += strncmp(line, begin, strlen(begin)) == 0 && len >= end_len &&
+			strncmp(line + len - end_len, end, end_len) == 0;
+	}
+	if (file) {
+		fclose(file);
+	}
+	return n;
+}
+
+/* Starts, each counted once: on the first node. */
+static uint64_t marks_starts(const char *path)
+{
+	return marks_count(path, "start ", ".0");
+}
+
+#endif

@@ -1,0 +1,246 @@
+/* The engine local keeps what engine.h asks of engines: real shepherds, real processes.
+ *
+ * A shepherd is this program once more (local_start.c), and becomes the program `pawl` then. */
+#include "test_sched_events.h"
+
+#include "daemon/local.h"
+#include "daemon/order.h"
+#include "daemon/strays.h"
+#include "daemon/submission.h"
+
+#include <ftw.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define NODES     3u
+#define JOBS_MAX  64u
+#define ELASTIC_N 2u /* replicas that it is changed to */
+
+static struct local_world {
+	char root[64];
+	char marks[80];
+	struct core_offer nodes[NODES];
+	struct local *local;
+	enum deed deeds[JOBS_MAX];
+	uint64_t elastic; /* a job with replicas; 0: none */
+	int64_t wall_ns;  /* of all submissions: with it their names are this test's alone */
+} lw;
+
+static void prepare(uint64_t job, enum deed deed)
+{
+	assert_true(job < JOBS_MAX);
+	lw.deeds[job] = deed;
+}
+
+/* Its first process has come so far that it says so: for the engine it runs once it is there. */
+static void await_mark(const char *mark)
+{
+	const struct timespec pause = {.tv_nsec = 10000000};
+
+	for (uint32_t i = 0; i < 6000 && marks_count(lw.marks, mark, "") == 0; i++) {
+		nanosleep(&pause, NULL);
+	}
+	assert_true(marks_count(lw.marks, mark, "") > 0);
+}
+
+/* As the daemon, which waits for what has ended whenever it is told. */
+static const struct core_event *next(int64_t wait_ms)
+{
+	const struct core_event *event = events_next(wait_ms);
+	char mark[64];
+
+	local_reap();
+	if (event && event->kind == CORE_RUNS) {
+		snprintf(mark, sizeof(mark), "start %llu.", (unsigned long long)event->job);
+		await_mark(mark);
+	}
+	return event;
+}
+
+static uint64_t starts(void)
+{
+	return marks_starts(lw.marks);
+}
+
+static int submission(void *user, uint64_t job, uint8_t **bytes, size_t *len_bytes,
+	struct pawl_err *err)
+{
+	static const char file[] = "num_nodes: 1\nrun: exec \"$@\"\n";
+	static const char elastic[] = "replicas: 1..2\nrun: exec \"$@\"\n";
+	char script[512];
+	const char *env[] = {"PATH=/usr/bin:/bin"};
+	const char *words[] = {"sh", "-c", script, lw.marks};
+	struct submission one = {.wall_ns = lw.wall_ns,
+		.cwd = "/",
+		.file = job == lw.elastic ? elastic : file,
+		.len_bytes = job == lw.elastic ? sizeof(elastic) - 1 : sizeof(file) - 1,
+		.words = words,
+		.words_n = 4,
+		.env = env,
+		.env_n = 1};
+	struct wire_out out = {NULL};
+
+	snprintf(script, sizeof(script),
+		"set -- ${PAWL_SCHED_RUN##*/}.${RANK:-$SKYPILOT_NODE_RANK}\n%s",
+		deed_scripts[lw.deeds[job]]);
+	submission_encode(&out, &one);
+	assert_false(out.failed);
+	*bytes = out.bytes;
+	*len_bytes = out.len_bytes;
+	return 0;
+}
+
+static void open_engine(void)
+{
+	const struct local_options options = {.root = lw.root,
+		.nodes = lw.nodes,
+		.nodes_n = NODES,
+		.grace_ns = SUITE_GRACE_NS,
+		.loop = events.loop,
+		.post = events_take,
+		.submission = submission};
+	struct pawl_err err = {0};
+
+	if (local_open(&lw.local, &options, &err) != 0) {
+		fail_msg("%s", err.msg);
+	}
+	suite.world->self = lw.local;
+}
+
+static void reopen(void)
+{
+	local_close(lw.local);
+	events.n = 0;
+	open_engine();
+}
+
+static struct engine_world world = {.engine = &engine_local,
+	.bad_code = 3,
+	.wait_ms = 60000,
+	.prepare = prepare,
+	.next = next,
+	.starts = starts,
+	.reopen = reopen};
+
+/* ---- what is this engine's alone ---- */
+
+static void rescale(uint64_t job, uint64_t generation, uint32_t replicas)
+{
+	const struct core_node *nodes;
+	struct core_spot spot = {.replicas = replicas};
+	const struct core_place place = {.spots = &spot, .n = 1, .replicas = replicas};
+
+	assert_true(suite_nodes(&nodes) > 0);
+	spot.node = nodes[0].id;
+	suite.calling = true;
+	engine_local.rescale(lw.local, suite.core, job, generation, &place);
+	suite.calling = false;
+}
+
+/* The second rank is of the run that was; and told once more, the rescale is answered once more. */
+static void test_an_elastic_job_is_rescaled_while_it_runs(void **state)
+{
+	uint64_t job = suite.job + 1;
+	const struct core_event *event;
+	char second[64];
+
+	lw.elastic = job;
+	assert_int_equal(suite_running(DEED_LASTS, 1), job);
+	snprintf(second, sizeof(second), "start %llu.%llu.1", (unsigned long long)job,
+		(unsigned long long)suite.generation);
+	for (int told = 0; told < 2; told++) {
+		suite.generation += told == 0;
+		rescale(job, suite.generation, ELASTIC_N);
+		event = suite_wait(CORE_RUNS, job);
+		assert_int_equal(event->generation, suite.generation);
+	}
+	await_mark(second);
+	suite_stop(job, suite.generation, SUITE_GRACE_NS);
+	suite_ends(job, CORE_BY_US, 0);
+}
+
+/* Killed while nobody looks, it has ended, nobody knows how; and nothing of it is left. */
+static void test_a_dead_shepherd_is_an_end(void **state)
+{
+	uint64_t job = suite_running(DEED_DEAF, 2);
+	char dir[128];
+
+	snprintf(dir, sizeof(dir), "%s/runs/%llu.%llu", lw.root, (unsigned long long)job,
+		(unsigned long long)suite.generation);
+	assert_true(strays_signal(dir, false, SIGKILL) >= 3);
+	reopen();
+	suite_list();
+	suite_ends(job, CORE_BY_NOBODY, 0);
+	assert_int_equal(strays_signal(dir, false, 0), 0);
+	local_settled(lw.local, job, suite.generation);
+	assert_int_equal(access(dir, F_OK), -1);
+}
+
+/* ---- begin and end ---- */
+
+static int set_up(void **state)
+{
+	struct pawl_err err;
+
+	snprintf(lw.root, sizeof(lw.root), "/tmp/pawl-local-XXXXXX");
+	if (!mkdtemp(lw.root) || loop_open(&events.loop, &err) != 0) {
+		return -1;
+	}
+	snprintf(lw.marks, sizeof(lw.marks), "%s/marks", lw.root);
+	for (uint32_t i = 0; i < NODES; i++) {
+		lw.nodes[i] = (struct core_offer){.slots = 4};
+		snprintf(lw.nodes[i].name, sizeof(lw.nodes[i].name), "node%u", i);
+	}
+	lw.wall_ns = clock_wall_ns();
+	suite_open(&world);
+	open_engine();
+	suite_list();
+	suite_wait(CORE_LISTED, 0);
+	return 0;
+}
+
+/* Of tests that have failed. */
+static void kill_left(void)
+{
+	const struct timespec pause = {.tv_nsec = 10000000};
+	char dir[128];
+
+	for (uint64_t job = 1; job <= suite.job; job++) {
+		for (uint64_t born = 1; born <= suite.generation; born++) {
+			snprintf(dir, sizeof(dir), "%s/runs/%llu.%llu", lw.root,
+				(unsigned long long)job, (unsigned long long)born);
+			while (access(dir, F_OK) == 0 && strays_signal(dir, false, SIGKILL) > 0) {
+				nanosleep(&pause, NULL);
+			}
+		}
+	}
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+	return remove(path);
+}
+
+static int tear_down(void **state)
+{
+	kill_left();
+	local_close(lw.local);
+	suite_close();
+	loop_close(events.loop);
+	nftw(lw.root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {SUITE_TESTS,
+		cmocka_unit_test(test_an_elastic_job_is_rescaled_while_it_runs),
+		cmocka_unit_test(test_a_dead_shepherd_is_an_end)};
+
+	if (argc > 1) { /* "pawl shepherd" */
+		execv(PROGRAM, argv);
+		return 1;
+	}
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,59 @@
+/* Of what sched/engine.h asks, what is for engines whose nodes can be lost while they live: the
+ * suite of test_sched_engine.h goes on here. */
+#ifndef TEST_SCHED_LOST_H
+#define TEST_SCHED_LOST_H
+
+#include "test_sched_engine.h"
+
+/* Both, in any order, and that of the node's not told to the core yet. */
+static void suite_lost(const char *node, uint64_t job)
+{
+	bool gone = false;
+	bool ended = false;
+
+	while (!gone || !ended) {
+		const struct core_event *event = suite.world->next(suite.world->wait_ms);
+
+		assert_non_null(event);
+		if (event->kind == CORE_NODE_GONE && strcmp(event->node, node) == 0) {
+			gone = true;
+		} else if (event->kind == CORE_ENDED && event->job == job) {
+			assert_int_equal(event->by, CORE_BY_NODE);
+			ended = true;
+		} else if (suite_is_of_node(event->kind)) {
+			suite_take_node(event);
+		}
+	}
+}
+
+/* What was on it ends, also elsewhere; and nothing starts on it. */
+static void suite_node_is_lost(void **state)
+{
+	const struct core_node *nodes;
+	char name[CORE_NAME_MAX];
+	struct core_spot spot;
+	struct core_place place = {.spots = &spot, .n = 1, .replicas = 1};
+	uint64_t job;
+
+	job = suite_running(DEED_DEAF, 2);
+	assert_true(suite_nodes(&nodes) >= 2);
+	spot = (struct core_spot){.node = nodes[0].id, .replicas = 1};
+	snprintf(name, sizeof(name), "%s", nodes[0].offer.name);
+	suite.world->lose(name);
+	suite_lost(name, job);
+	/* The core has not heard yet. */
+	job = suite_job(DEED_LASTS);
+	suite.calling = true;
+	suite.world->engine->start(suite.world->self, suite.core, job, ++suite.generation, &place);
+	suite.calling = false;
+	suite_wait(CORE_REFUSED, job);
+	suite.calling = true;
+	suite.world->engine->start(suite.world->self, suite.core, job, suite.generation, &place);
+	suite.calling = false;
+	suite_wait(CORE_REFUSED, job);
+	suite_take_node(&(struct core_event){.kind = CORE_NODE_GONE, .node = name});
+}
+
+#define SUITE_TESTS_LOST cmocka_unit_test(suite_node_is_lost)
+
+#endif

@@ -91,6 +91,10 @@ static int submission(void *user, uint64_t job, uint8_t **bytes, size_t *len_byt
 	return 0;
 }
 
+static void no_supervisor(void *user, const struct core_job *job, struct order *order)
+{
+}
+
 static void open_engine(void)
 {
 	const struct local_options options = {.root = lw.root,
@@ -99,7 +103,8 @@ static void open_engine(void)
 		.grace_ns = SUITE_GRACE_NS,
 		.loop = events.loop,
 		.post = events_take,
-		.submission = submission};
+		.submission = submission,
+		.supervisor = no_supervisor};
 	struct pawl_err err = {0};
 
 	if (local_open(&lw.local, &options, &err) != 0) {

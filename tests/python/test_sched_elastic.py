@@ -83,8 +83,7 @@ def test_a_job_grows_in_place_by_what_it_measured() -> None:
     with cluster(*OPTIONS, "--http", "127.0.0.1:0") as ours:
         job = ours.submit(sys.executable, str(JOB), "400", options=[*REFIT, "--replicas", "1:3"])
         wait(lambda: ours.job(job)["goodput"] is not None, "hints", program.LIMIT_S)
-        first = ours.job(job)["replicas"]
-        wait(lambda: ours.job(job)["replicas"] > first, "more replicas", program.LIMIT_S)
+        wait(lambda: ours.job(job)["replicas"] > 1, "more replicas", program.LIMIT_S)
         wait(lambda: ours.job(job)["state"] == "running", "they run", program.LIMIT_S)
         agreed = False
         for _ in range(20):  # hints may change between the two looks

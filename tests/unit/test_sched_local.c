@@ -170,11 +170,15 @@ static void test_an_elastic_job_is_rescaled_while_it_runs(void **state)
 /* Killed while nobody looks, it has ended, nobody knows how; and nothing of it is left. */
 static void test_a_dead_shepherd_is_an_end(void **state)
 {
+	const struct timespec pause = {.tv_nsec = 10000000};
 	uint64_t job = suite_running(DEED_DEAF, 2);
 	char dir[128];
 
 	snprintf(dir, sizeof(dir), "%s/runs/%llu.%llu", lw.root, (unsigned long long)job,
 		(unsigned long long)suite.generation);
+	for (int i = 0; i < 1000 && strays_signal(dir, false, 0) < 3; i++) {
+		nanosleep(&pause, NULL); /* its second process starts */
+	}
 	assert_true(strays_signal(dir, false, SIGKILL) >= 3);
 	reopen();
 	suite_list();

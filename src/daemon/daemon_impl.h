@@ -71,6 +71,7 @@ struct daemon {
 	uint32_t clients_n;
 	int64_t base_ns; /* the core's clock when the monotonic one was mono_ns */
 	int64_t mono_ns;
+	char boot[PROC_BOOT_ID];  /* of this machine */
 	struct daemon_hint *told; /* owned */
 	uint32_t told_n, told_max;
 	struct pawl_err failed; /* why it ends; code 0: by a signal */

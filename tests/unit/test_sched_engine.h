@@ -41,6 +41,9 @@ struct engine_world {
 	/* How many starts had an effect so far. */
 	uint64_t (*starts)(void);
 	void (*lose)(const char *node); /* of test_sched_lost.h */
+	/* Returns once a job that is told to run has come so far that it does its deed; NULL: at
+	 * once. */
+	void (*await)(uint64_t job);
 	/* The engine closed, and opened again; NULL: it has no state that outlives it. */
 	void (*reopen)(void);
 	const char *pool; /* whose nodes can be asked for; NULL: there is none */
@@ -112,6 +115,15 @@ static const struct core_event *suite_wait(enum core_event_kind kind, uint64_t j
 	}
 	fail_msg("no event of kind %d, of job %llu", kind, (unsigned long long)job);
 	return NULL;
+}
+
+/* It is told to run, and does its deed. */
+static void suite_runs(uint64_t job)
+{
+	suite_wait(CORE_RUNS, job);
+	if (suite.world->await) {
+		suite.world->await(job);
+	}
 }
 
 static void suite_ends(uint64_t job, enum core_by by, int exit_code)
@@ -196,7 +208,7 @@ static uint64_t suite_running(enum deed deed, uint32_t n)
 	uint64_t job = suite_job(deed);
 
 	suite_start(job, ++suite.generation, n);
-	suite_wait(CORE_RUNS, job);
+	suite_runs(job);
 	return job;
 }
 
@@ -283,7 +295,7 @@ static void suite_stop_blocks_starts(void **state)
 	suite_ends(job, CORE_BY_NOBODY, 0);
 	assert_int_equal(suite.world->starts(), before);
 	suite_start(job, ++suite.generation, 1); /* a newer one is another matter */
-	suite_wait(CORE_RUNS, job);
+	suite_runs(job);
 	assert_int_equal(suite.world->starts(), before + 1);
 	suite_stop(job, suite.generation, 0);
 	suite_ends(job, CORE_BY_US, 0);
@@ -307,7 +319,7 @@ static void suite_stop_of_an_old_one_ends_nothing(void **state)
 	uint64_t old = ++suite.generation;
 
 	suite_start(job, ++suite.generation, 1);
-	suite_wait(CORE_RUNS, job);
+	suite_runs(job);
 	suite_stop(job, old, 0);
 	suite_silent(CORE_ENDED, job, 1500);
 	suite_stop(job, suite.generation, 0);

@@ -33,7 +33,6 @@ static void prepare(uint64_t job, enum deed deed)
 	lw.deeds[job] = deed;
 }
 
-/* Its first process has come so far that it says so: for the engine it runs once it is there. */
 static void await_mark(const char *mark)
 {
 	const struct timespec pause = {.tv_nsec = 10000000};
@@ -44,18 +43,20 @@ static void await_mark(const char *mark)
 	assert_true(marks_count(lw.marks, mark, "") > 0);
 }
 
+/* For the engine a job runs once its processes are there. */
+static void await_first(uint64_t job)
+{
+	char mark[64];
+
+	snprintf(mark, sizeof(mark), "start %llu.", (unsigned long long)job);
+	await_mark(mark);
+}
+
 /* As the daemon, which waits for what has ended whenever it is told. */
 static const struct core_event *next(int64_t wait_ms)
 {
-	const struct core_event *event = events_next(wait_ms);
-	char mark[64];
-
 	local_reap();
-	if (event && event->kind == CORE_RUNS) {
-		snprintf(mark, sizeof(mark), "start %llu.", (unsigned long long)event->job);
-		await_mark(mark);
-	}
-	return event;
+	return events_next(wait_ms);
 }
 
 static uint64_t starts(void)
@@ -121,6 +122,7 @@ static struct engine_world world = {.engine = &engine_local,
 	.prepare = prepare,
 	.next = next,
 	.starts = starts,
+	.await = await_first,
 	.reopen = reopen};
 
 /* ---- what is this engine's alone ---- */

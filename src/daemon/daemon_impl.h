@@ -38,6 +38,7 @@ struct daemon_client {
 	struct wire_out out; /* that was not sent yet, from off on */
 	size_t off;
 	uint32_t uid;
+	int64_t heard_ns; /* when it last said or took something */
 	bool closing;
 };
 

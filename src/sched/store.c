@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STORE_BUSY_MS     2000       /* that another process may hold it, when it is opened */
+#define STORE_BUSY_MS     5000       /* that another process may hold it, when it is opened */
 #define STORE_APPLICATION 0x5061776c /* "Pawl": whose file it is */
 
 #define REMEDY                                                                                     \

@@ -47,7 +47,7 @@ struct store_change {
 
 /*
  * Opens it, made if there is none, brought to this version if it is an older one's. PAWL_EBUSY:
- * another process has locked it, for 2 s; PAWL_ENOTSUP: it is a newer Pawl's; PAWL_EINVAL: it is no
+ * another process has locked it, for 5 s; PAWL_ENOTSUP: it is a newer Pawl's; PAWL_EINVAL: it is no
  * scheduler's; PAWL_EIO: it is read-only, or cannot be read; PAWL_ECORRUPT; PAWL_ENOSPC;
  * PAWL_ENOMEM.
  */

@@ -29,9 +29,9 @@ class Cluster:
         self.said = root.with_name(root.name + ".said")
         self.daemon: subprocess.Popen[str] | None = None
 
-    def start(self) -> None:
-        """Returns once it answers."""
-        command = [PROGRAM, "sched", "--root", str(self.root), *self.options]
+    def start(self, *wrapper: str) -> None:
+        """Returns once it answers. wrapper: what runs the program, by exec."""
+        command = [*wrapper, PROGRAM, "sched", "--root", str(self.root), *self.options]
         with self.said.open("a") as said:
             self.daemon = subprocess.Popen(
                 command, env=program.clean_env(), stdin=subprocess.DEVNULL, stderr=said, text=True

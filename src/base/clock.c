@@ -1,4 +1,4 @@
-/* The two clocks: see clock.h. */
+/* The clocks: see clock.h. */
 #include "base/clock.h"
 
 #include <time.h>
@@ -19,6 +19,11 @@ int64_t clock_mono_ns(void)
 int64_t clock_wall_ns(void)
 {
 	return read_clock(CLOCK_REALTIME);
+}
+
+int64_t clock_boot_ns(void)
+{
+	return read_clock(CLOCK_BOOTTIME);
 }
 
 void clock_cond_init(pthread_cond_t *cond)

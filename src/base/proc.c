@@ -33,3 +33,16 @@ bool proc_is_stopped(uint32_t pid)
 
 	return proc_look(pid, &state, &parent) && state == 'T';
 }
+
+bool proc_boot_id(char id[PROC_BOOT_ID])
+{
+	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, id, PROC_BOOT_ID - 1) : -1;
+
+	if (fd >= 0) {
+		close(fd);
+	}
+	id[n > 0 ? n : 0] = '\0';
+	id[strcspn(id, "\n")] = '\0';
+	return id[0] != '\0';
+}

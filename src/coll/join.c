@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/heartbeat.h"
+#include "base/proc.h"
 #include "coll/card.h"
 #include "coll/fabric.h"
 #include "coll/group_impl.h"
@@ -36,18 +37,12 @@ static int name_host(char *host, struct pawl_err *err)
 {
 	struct stat pid_ns;
 	struct stat net_ns;
-	char boot[64] = "";
-	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? read(fd, boot, sizeof(boot) - 1) : -1;
+	char boot[PROC_BOOT_ID];
 
-	if (fd >= 0) {
-		close(fd);
-	}
-	if (n <= 0 || stat("/proc/self/ns/pid", &pid_ns) != 0 ||
+	if (!proc_boot_id(boot) || stat("/proc/self/ns/pid", &pid_ns) != 0 ||
 		stat("/proc/self/ns/net", &net_ns) != 0) {
 		return pawl_err_sys(err, "collectives: find out which host this is");
 	}
-	boot[strcspn(boot, "\n")] = '\0';
 	snprintf(host, CARD_HOST, "%s:%llu:%llu", boot, (unsigned long long)pid_ns.st_ino,
 		(unsigned long long)net_ns.st_ino);
 	return 0;

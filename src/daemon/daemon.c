@@ -31,12 +31,22 @@ int64_t daemon_now_ns(const struct daemon *d)
 	return d->base_ns + (clock_mono_ns() - d->mono_ns);
 }
 
-/* The core's clock goes on where it was, by the wall's while nobody was here; never back. */
-static void set_clock(struct daemon *d, const struct store_clock *clock)
+static struct store_clock read_clocks(const struct daemon *d, int64_t core_ns)
 {
-	int64_t away_ns = clock->core_ns > 0 ? clock_wall_ns() - clock->wall_ns : 0;
+	struct store_clock clock = {.core_ns = core_ns,
+		.wall_ns = clock_wall_ns(),
+		.boot_ns = clock_boot_ns()};
 
-	d->base_ns = clock->core_ns + (away_ns > 0 ? away_ns : 0) + 1;
+	memcpy(clock.boot, d->boot, sizeof(clock.boot));
+	return clock;
+}
+
+/* The core's clock goes on where it was, and never back. */
+static void set_clock(struct daemon *d, const struct store_clock *then)
+{
+	const struct store_clock now = read_clocks(d, 0);
+
+	d->base_ns = then->core_ns + store_away_ns(then, &now) + 1;
 	d->mono_ns = clock_mono_ns();
 }
 
@@ -79,7 +89,7 @@ int daemon_take(struct daemon *d, struct core_event *event, struct store_spec *s
 		return rv;
 	}
 	metrics_end(&d->metrics, &step, d->core, event);
-	clock = (struct store_clock){event->now_ns, clock_wall_ns()};
+	clock = read_clocks(d, event->now_ns);
 	if (spec) {
 		spec->job = id;
 	}
@@ -458,6 +468,7 @@ int daemon_main(const struct daemon_options *options, struct pawl_err *err)
 	uint32_t slots = 0;
 	int rv;
 
+	proc_boot_id(d.boot);
 	metrics_init(&d.metrics);
 	rv = open_all(&d, err);
 	for (uint32_t i = 0; i < options->nodes_n; i++) {

@@ -1,8 +1,9 @@
 /* The scheduler's socket, and who is at it: see daemon_impl.h. Nobody is waited for: what a client
- * does not read stays in its buffer, and one that sends too much, or reads too little, is let go.
- */
+ * does not read stays in its buffer, and it is not heard until it has; one that sends nonsense is
+ * let go; and when there are too many, the one that was silent for longest. */
 #include "daemon/daemon_impl.h"
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 
@@ -63,8 +64,8 @@ static void flush(struct daemon_client *client)
 		client->off = 0;
 	}
 	client->closing = client->closing || out->failed ||
-		loop_change(client->daemon->loop, &client->source,
-			waits ? EPOLLIN | EPOLLOUT : EPOLLIN, NULL) != 0;
+		loop_change(client->daemon->loop, &client->source, waits ? EPOLLOUT : EPOLLIN,
+			NULL) != 0;
 }
 
 /* A frame that will be too long is not waited for. */
@@ -76,16 +77,16 @@ static bool is_too_long(const struct proto_conn *conn)
 	return wire_get_u32(&head) > TALK_BODY_MAX && !head.failed;
 }
 
+/* One after the other: the next is looked at once the reply to the last has been taken, so that who
+ * reads none costs one. */
 static void take_requests(struct daemon_client *client)
 {
 	struct proto_frame frame;
 	struct pawl_err err;
-	int more = proto_fill(&client->conn, &err);
+	int more = 1;
 
-	client->closing = client->closing || more < 0;
-	while (more > 0 && !client->closing) {
-		if (client->out.len_bytes - client->off > TALK_REPLY_MAX ||
-			is_too_long(&client->conn)) {
+	while (more > 0 && client->out.len_bytes == 0 && !client->closing) {
+		if (is_too_long(&client->conn)) {
 			client->closing = true;
 			return;
 		}
@@ -93,6 +94,7 @@ static void take_requests(struct daemon_client *client)
 		if (more > 0) {
 			daemon_answer(client, &frame);
 			proto_frame_close(&frame);
+			flush(client);
 		}
 		client->closing = client->closing || more < 0;
 	}
@@ -101,14 +103,43 @@ static void take_requests(struct daemon_client *client)
 static void on_client(struct loop_source *source, uint32_t events)
 {
 	struct daemon_client *client = source->user;
+	struct pawl_err err;
 
-	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
-		take_requests(client);
-	}
+	client->heard_ns = clock_mono_ns();
 	flush(client);
+	if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) && !client->closing) {
+		client->closing = proto_fill(&client->conn, &err) < 0;
+	}
+	take_requests(client);
 	if (client->closing) {
 		close_client(client);
 	}
+}
+
+static uint32_t count_of(const struct daemon *d, uint32_t uid)
+{
+	uint32_t n = 0;
+
+	for (const struct daemon_client *c = d->clients; c; c = c->next) {
+		n += c->uid == uid;
+	}
+	return n;
+}
+
+/* Of the user who has most connections, the one that was silent for longest. */
+static void let_one_go(struct daemon *d)
+{
+	struct daemon_client *chosen = d->clients;
+
+	for (struct daemon_client *c = d->clients; c; c = c->next) {
+		uint32_t n = count_of(d, c->uid);
+		uint32_t most = count_of(d, chosen->uid);
+
+		if (n > most || (n == most && c->heard_ns < chosen->heard_ns)) {
+			chosen = c;
+		}
+	}
+	close_client(chosen);
 }
 
 static void on_connect(struct loop_source *source, uint32_t events)
@@ -122,7 +153,10 @@ static void on_connect(struct loop_source *source, uint32_t events)
 	if (fd < 0) {
 		return;
 	}
-	client = d->clients_n < CLIENTS_MAX ? calloc(1, sizeof(*client)) : NULL;
+	if (d->clients_n == CLIENTS_MAX) {
+		let_one_go(d);
+	}
+	client = calloc(1, sizeof(*client));
 	if (!client || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0) {
 		free(client);
 		close(fd);
@@ -131,6 +165,7 @@ static void on_connect(struct loop_source *source, uint32_t events)
 	client->daemon = d;
 	client->uid = peer.uid;
 	client->conn.fd = fd;
+	client->heard_ns = clock_mono_ns();
 	client->source = (struct loop_source){fd, on_client, client};
 	if (loop_add(d->loop, &client->source, EPOLLIN, NULL) != 0) {
 		close(fd);

@@ -40,6 +40,7 @@ struct daemon_client {
 	struct wire_out out; /* that was not sent yet, from off on */
 	size_t off;
 	uint32_t uid;
+	int64_t heard_ns; /* when it last said or took something */
 	bool closing;
 };
 
@@ -73,6 +74,7 @@ struct daemon {
 	uint32_t clients_n;
 	int64_t base_ns; /* the core's clock when the monotonic one was mono_ns */
 	int64_t mono_ns;
+	char boot[PROC_BOOT_ID];  /* of this machine */
 	struct history *history;  /* NULL: no memory for one */
 	struct daemon_hint *told; /* owned */
 	uint32_t told_n, told_max;

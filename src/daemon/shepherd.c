@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #define STRAYS_NS 50000000LL      /* between two looks for them */
+#define WRITE_NS  NS_PER_S        /* between two tries to write the end down */
 #define RESIZE_NS (60 * NS_PER_S) /* a rescale is tried again for so long */
 #define AGAIN_NS  500000000LL     /* between two tries */
 #define SCALE_NO  2               /* exit codes of `pawl scale`: it is asked for what cannot be */
@@ -45,30 +46,39 @@ static void ring(struct shepherd *s)
 	}
 }
 
-static void tell(struct shepherd *s)
+static int tell(struct shepherd *s)
 {
 	struct pawl_err err;
+	int rv = run_state_save(ORDER_FD_STATE, &s->state, &err);
 
-	if (run_state_save(ORDER_FD_STATE, &s->state, &err) != 0 && s->log) {
+	if (rv != 0) {
 		job_log_say(s->log, "%s", err.msg);
 	}
 	ring(s);
+	return rv;
 }
 
 /* ---- its end ---- */
 
+/* Not before the end is written down, however full the disk is: it would be taken for killed, and
+ * be started once more. */
 static void leave(struct shepherd *s)
 {
-	for (uint32_t i = 0; i < s->children_n; i++) {
-		shepherd_output_close(&s->children[i]);
+	if (s->state.phase != RUN_IS_OVER) {
+		for (uint32_t i = 0; i < s->children_n; i++) {
+			shepherd_output_close(&s->children[i]);
+		}
+		s->state.phase = RUN_IS_OVER;
+		s->state.by_itself = s->by_itself;
+		s->state.exit_code = s->first_exit;
+		job_log_say(s->log, "job %llu: %s with %d", (unsigned long long)s->order.job,
+			s->by_itself ? "ended" : "stopped", s->first_exit);
 	}
-	s->state.phase = RUN_IS_OVER;
-	s->state.by_itself = s->by_itself;
-	s->state.exit_code = s->first_exit;
-	job_log_say(s->log, "job %llu: %s with %d", (unsigned long long)s->order.job,
-		s->by_itself ? "ended" : "stopped", s->first_exit);
-	tell(s);
-	loop_stop(s->loop);
+	if (tell(s) == 0) {
+		loop_stop(s->loop);
+	} else {
+		loop_timer_start(s->loop, &s->timer, clock_mono_ns() + WRITE_NS);
+	}
 }
 
 /* Once no process of ours is left, of those that were left behind. */

@@ -409,11 +409,13 @@ int core_row_next(struct sched_core *core, struct core_row *row, struct pawl_err
 void core_rows_done(struct sched_core *core);
 
 /*
- * A core of rows: each record once, in any order; of jobs that are over, none. Its updates are as
- * of a step: CORE_DO_LIST. PAWL_ECORRUPT: they are not what was written; and as core_open.
+ * A core of rows: each record once, in any order; of jobs that are over, none. then_ns: the clock
+ * when the newest of them was stored; what turns out to be gone since, ran until then at most. Its
+ * updates are as of a step: CORE_DO_LIST. PAWL_ECORRUPT: they are not what was written; and as
+ * core_open.
  */
 int core_restore(struct sched_core **core, const struct core_options *options,
-	const struct core_row *rows, uint32_t rows_n, struct pawl_err *err);
+	const struct core_row *rows, uint32_t rows_n, int64_t then_ns, struct pawl_err *err);
 /* All records, in one order: two cores that are alike give the same bytes, to be freed.
  * PAWL_ENOMEM.
  */

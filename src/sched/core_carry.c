@@ -285,9 +285,13 @@ static void kill_strays(struct sched_core *core, const struct core_run *runs, ui
 	}
 }
 
-/* It was to be listed, and is not: no replica of it is left, or will be by this. */
+/* It was to be listed, and is not: no replica of it is left, or will be by this. Of the time that
+ * nobody was here (the machine was off, say) it is not known to have run any. */
 static void make_sure(struct sched_core *core, struct core_job *job)
 {
+	if (core->blind) {
+		job->counted_ns += core->now_ns - core->blind_ns;
+	}
 	core_job_stop(core, job, CORE_THEN_BACKOFF, CORE_WHY_GONE, 0);
 	job->fast++;
 }

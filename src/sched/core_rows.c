@@ -535,7 +535,7 @@ static int read_rows(struct sched_core *core, const struct core_row *rows, uint3
 }
 
 int core_restore(struct sched_core **out, const struct core_options *options,
-	const struct core_row *rows, uint32_t rows_n, struct pawl_err *err)
+	const struct core_row *rows, uint32_t rows_n, int64_t then_ns, struct pawl_err *err)
 {
 	struct sched_core *core = NULL;
 	int rv = core_open(&core, options, err);
@@ -554,12 +554,14 @@ int core_restore(struct sched_core **out, const struct core_options *options,
 		core_close(core);
 		return rv;
 	}
+	core->now_ns = then_ns > core->now_ns ? then_ns : core->now_ns;
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		const struct core_job *job = core->jobs[j];
 
 		core->now_ns = job->counted_ns > core->now_ns ? job->counted_ns : core->now_ns;
 	}
 	core->blind = true;
+	core->blind_ns = core->now_ns;
 	core_ask_list(core);
 	*out = core;
 	return 0;

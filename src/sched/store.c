@@ -6,6 +6,7 @@
 #include "sched/store.h"
 
 #include "base/assert.h"
+#include "base/crc.h"
 #include "base/err.h"
 #include "base/fault.h"
 
@@ -15,7 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define STORE_BUSY_MS     5000       /* that another process may hold it, when it is opened */
 #define STORE_APPLICATION 0x5061776c /* "Pawl": whose file it is */
+
+#define REMEDY                                                                                     \
+	"put a copy of the file back, or move it away: then jobs that run are ended, and those "   \
+	"that wait are forgotten"
 
 /* From each version to the next; the last one is ours. Never changed, only added to. */
 static const char *const migrations[] = {
@@ -44,6 +50,12 @@ static const char *const migrations[] = {
 	" took_ns INTEGER NOT NULL, restarts INTEGER NOT NULL, failures INTEGER NOT NULL);"
 	"INSERT INTO totals SELECT state, count(*), sum(since_ns - submitted_ns), sum(restarts),"
 	" sum(failures) FROM jobs WHERE over = 1 GROUP BY state;",
+	"ALTER TABLE clock ADD COLUMN boot_ns INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE clock ADD COLUMN boot TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE cluster ADD COLUMN crc INTEGER;" /* NULL: an older version has written it */
+	"ALTER TABLE nodes ADD COLUMN crc INTEGER;"
+	"ALTER TABLE jobs ADD COLUMN crc INTEGER;"
+	"ALTER TABLE specs ADD COLUMN crc INTEGER;",
 };
 #define STORE_VERSION ((int)(sizeof(migrations) / sizeof(*migrations)))
 
@@ -69,13 +81,13 @@ enum statement {
 };
 
 static const char *const texts[STATEMENTS] = {
-	[PUT_CLUSTER] = "REPLACE INTO cluster VALUES(1, ?1)",
-	[PUT_CLOCK] = "REPLACE INTO clock VALUES(1, ?1, ?2)",
-	[PUT_NODE] = "REPLACE INTO nodes VALUES(?1, ?2, ?3)",
+	[PUT_CLUSTER] = "REPLACE INTO cluster VALUES(1, ?1, ?2)",
+	[PUT_CLOCK] = "REPLACE INTO clock VALUES(1, ?1, ?2, ?3, ?4)",
+	[PUT_NODE] = "REPLACE INTO nodes VALUES(?1, ?2, ?3, ?4)",
 	[DROP_NODE] = "DELETE FROM nodes WHERE id = ?1",
 	[PUT_JOB] = "REPLACE INTO jobs VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
-		    " ?13, ?14)",
-	[PUT_SPEC] = "REPLACE INTO specs VALUES(?1, ?2)",
+		    " ?13, ?14, ?15)",
+	[PUT_SPEC] = "REPLACE INTO specs VALUES(?1, ?2, ?3)",
 	[ADD_TOTAL] =
 		"INSERT INTO totals VALUES(?1, 1, ?2, ?3, ?4) ON CONFLICT(state) DO UPDATE SET"
 		" jobs = jobs + 1, took_ns = took_ns + excluded.took_ns,"
@@ -83,10 +95,11 @@ static const char *const texts[STATEMENTS] = {
 	[TRIM_SPECS] = "DELETE FROM specs WHERE job IN (SELECT id FROM jobs WHERE over = 1"
 		       " AND id <= (SELECT max(id) FROM jobs) - ?1)",
 	[TRIM_JOBS] = "DELETE FROM jobs WHERE over = 1 AND id <= (SELECT max(id) FROM jobs) - ?1",
-	[GET_CLOCK] = "SELECT core_ns, wall_ns FROM clock",
-	[GET_ROWS] = "SELECT 0, 0, record FROM cluster UNION ALL SELECT 1, id, record FROM nodes"
-		     " UNION ALL SELECT 2, id, record FROM jobs WHERE over = 0",
-	[GET_SPEC] = "SELECT spec FROM specs WHERE job = ?1",
+	[GET_CLOCK] = "SELECT core_ns, wall_ns, boot_ns, boot FROM clock",
+	[GET_ROWS] = "SELECT 0, 0, record, crc FROM cluster"
+		     " UNION ALL SELECT 1, id, record, crc FROM nodes"
+		     " UNION ALL SELECT 2, id, record, crc FROM jobs WHERE over = 0",
+	[GET_SPEC] = "SELECT spec, crc FROM specs WHERE job = ?1",
 	[GET_ENDED] =
 		"SELECT id, name, owner, queue, state, reason, exit_code, submitted_ns,"
 		" since_ns, ran_ns, restarts, failures FROM jobs WHERE over = 1"
@@ -114,24 +127,29 @@ static int fail(const struct sched_store *s, const char *what, int rc, struct pa
 		return pawl_err_sys(err, "%s: %s", s->path, what);
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED:
-		return pawl_err_set(err, PAWL_EBUSY, "%s: %s: another scheduler has it", s->path,
-			what);
+		return pawl_err_set(err, PAWL_EBUSY,
+			"%s: %s: another process has locked it (%u ms were waited)", s->path, what,
+			STORE_BUSY_MS);
 	case SQLITE_READONLY:
 	case SQLITE_PERM:
-		return pawl_err_set(err, PAWL_EIO, "%s: %s: it is read-only", s->path, what);
+		return pawl_err_set(err, PAWL_EIO,
+			"%s: %s: it is read-only: it, and its directory, must be writable for this "
+			"user",
+			s->path, what);
 	case SQLITE_FULL:
-		return pawl_err_set(err, PAWL_ENOSPC, "%s: %s: no space is left", s->path, what);
+		return pawl_err_set(err, PAWL_ENOSPC, "%s: %s: no space is left on its disk",
+			s->path, what);
 	case SQLITE_NOMEM:
 		return pawl_err_set(err, PAWL_ENOMEM, "%s: %s: no memory", s->path, what);
 	case SQLITE_CORRUPT:
 	case SQLITE_NOTADB:
-		return pawl_err_set(err, PAWL_ECORRUPT, "%s: %s: %s", s->path, what,
+		return pawl_err_set(err, PAWL_ECORRUPT, "%s: %s: %s; " REMEDY, s->path, what,
 			sqlite3_errstr(rc));
 	case SQLITE_IOERR:
 	case SQLITE_CANTOPEN:
 		if (sys == ENOSPC || sys == EDQUOT || sys == EFBIG) {
-			return pawl_err_set(err, PAWL_ENOSPC, "%s: %s: no space is left", s->path,
-				what);
+			return pawl_err_set(err, PAWL_ENOSPC,
+				"%s: %s: no space is left on its disk", s->path, what);
 		}
 		return pawl_err_set(err, PAWL_EIO, "%s: %s: %s%s%s", s->path, what,
 			sqlite3_errstr(rc), sys != 0 ? ": " : "", sys != 0 ? strerror(sys) : "");
@@ -252,6 +270,7 @@ static int open_file(struct sched_store *s, struct pawl_err *err)
 	if (sqlite3_db_readonly(s->db, "main") == 1) {
 		return fail(s, "open", SQLITE_READONLY, err);
 	}
+	sqlite3_busy_timeout(s->db, STORE_BUSY_MS);
 	/* In this order: the lock is taken for good by the first that reads. */
 	rv = run_text(s,
 		"PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;"
@@ -304,6 +323,12 @@ static int add_total(struct sched_store *s, const struct core_job *job, struct p
 	return step(s, ADD_TOTAL, "write totals", err);
 }
 
+/* SQLite does not notice a bit that flips within a record. */
+static void bind_crc(sqlite3_stmt *q, int column, const void *bytes, size_t len_bytes)
+{
+	sqlite3_bind_int64(q, column, crc32c(0, bytes, len_bytes));
+}
+
 static int put_job(struct sched_store *s, const struct core_row *row,
 	const struct store_clock *clock, struct pawl_err *err)
 {
@@ -326,6 +351,7 @@ static int put_job(struct sched_store *s, const struct core_row *row,
 	sqlite3_bind_int64(q, 12, job->ran_ns);
 	sqlite3_bind_int64(q, 13, job->restarts);
 	sqlite3_bind_int64(q, 14, job->failures);
+	bind_crc(q, 15, row->bytes, row->len_bytes);
 	return step(s, PUT_JOB, "write a job", err);
 }
 
@@ -343,11 +369,13 @@ static int put_row(struct sched_store *s, const struct core_row *row,
 		if (!row->gone) {
 			sqlite3_bind_text(q, 2, row->node->offer.name, -1, SQLITE_STATIC);
 			sqlite3_bind_blob(q, 3, row->bytes, (int)row->len_bytes, SQLITE_STATIC);
+			bind_crc(q, 4, row->bytes, row->len_bytes);
 		}
 		return step(s, row->gone ? DROP_NODE : PUT_NODE, "write a node", err);
 	default:
 		q = ready(s, PUT_CLUSTER);
 		sqlite3_bind_blob(q, 1, row->bytes, (int)row->len_bytes, SQLITE_STATIC);
+		bind_crc(q, 2, row->bytes, row->len_bytes);
 		return step(s, PUT_CLUSTER, "write the cluster", err);
 	}
 }
@@ -370,6 +398,8 @@ static int put_all(struct sched_store *s, struct sched_core *core, const struct 
 
 	sqlite3_bind_int64(q, 1, clock->core_ns);
 	sqlite3_bind_int64(q, 2, clock->wall_ns);
+	sqlite3_bind_int64(q, 3, clock->boot_ns);
+	sqlite3_bind_text(q, 4, clock->boot, -1, SQLITE_STATIC);
 	rv = step(s, PUT_CLOCK, "write the clock", err);
 	while (rv == 0 && (more = core_row_next(core, &row, err)) != 0) {
 		rv = more < 0 ? more : put_row(s, &row, clock, err);
@@ -381,6 +411,7 @@ static int put_all(struct sched_store *s, struct sched_core *core, const struct 
 		q = ready(s, PUT_SPEC);
 		sqlite3_bind_int64(q, 1, (int64_t)spec->job);
 		sqlite3_bind_blob64(q, 2, spec->bytes, spec->len_bytes, SQLITE_STATIC);
+		bind_crc(q, 3, spec->bytes, spec->len_bytes);
 		rv = step(s, PUT_SPEC, "write a spec", err);
 	}
 	rv = rv == 0 && ended ? trim(s, TRIM_SPECS, STORE_ENDED_MAX, err) : rv;
@@ -408,6 +439,21 @@ int sched_store_save(struct sched_store *s, struct sched_core *core,
 
 /* ---- reading ---- */
 
+/* Of a record, or a spec, in a column, with its sum in the next. */
+static int check_crc(struct sched_store *s, sqlite3_stmt *q, int column, const char *what,
+	uint64_t id, struct pawl_err *err)
+{
+	const void *bytes = sqlite3_column_blob(q, column);
+	size_t len_bytes = (size_t)sqlite3_column_bytes(q, column);
+
+	if (sqlite3_column_type(q, column + 1) == SQLITE_NULL ||
+		sqlite3_column_int64(q, column + 1) == crc32c(0, bytes, len_bytes)) {
+		return 0;
+	}
+	return pawl_err_set(err, PAWL_ECORRUPT, "%s: the record of %s %llu is damaged; " REMEDY,
+		s->path, what, (unsigned long long)id);
+}
+
 /* All records, as core_restore wants them. */
 struct loaded {
 	struct core_row *rows; /* owned, their bytes too */
@@ -417,11 +463,17 @@ struct loaded {
 
 static int add_row(struct sched_store *s, struct loaded *l, struct pawl_err *err)
 {
+	static const char *const kinds[] = {"cluster", "node", "job"};
 	sqlite3_stmt *q = s->statements[GET_ROWS];
 	const void *bytes = sqlite3_column_blob(q, 2);
 	int len = sqlite3_column_bytes(q, 2);
-	uint8_t *copy = FAULT_MEM("sched.store", malloc((size_t)len + 1));
+	uint8_t *copy;
 
+	if (check_crc(s, q, 2, kinds[sqlite3_column_int(q, 0)],
+		    (uint64_t)sqlite3_column_int64(q, 1), err) != 0) {
+		return PAWL_ECORRUPT;
+	}
+	copy = FAULT_MEM("sched.store", malloc((size_t)len + 1));
 	if (copy && l->n == l->max) {
 		uint32_t max = 2 * l->max + 64;
 		void *more = FAULT_MEM("sched.store", realloc(l->rows, max * sizeof(*l->rows)));
@@ -471,6 +523,9 @@ static int load_clock(struct sched_store *s, struct store_clock *clock, struct p
 	if (more == 1) {
 		clock->core_ns = sqlite3_column_int64(q, 0);
 		clock->wall_ns = sqlite3_column_int64(q, 1);
+		clock->boot_ns = sqlite3_column_int64(q, 2);
+		snprintf(clock->boot, sizeof(clock->boot), "%s",
+			(const char *)sqlite3_column_text(q, 3));
 		sqlite3_reset(q);
 	}
 	return more < 0 ? more : 0;
@@ -483,12 +538,27 @@ int sched_store_restore(struct sched_store *s, const struct core_options *option
 	int rv = load_clock(s, clock, err);
 
 	rv = rv == 0 ? load_rows(s, &loaded, err) : rv;
-	rv = rv == 0 ? core_restore(core, options, loaded.rows, loaded.n, err) : rv;
+	rv = rv == 0 ? core_restore(core, options, loaded.rows, loaded.n, clock->core_ns, err) : rv;
 	for (uint32_t i = 0; i < loaded.n; i++) {
 		free((void *)loaded.rows[i].bytes);
 	}
 	free(loaded.rows);
 	return rv;
+}
+
+int64_t store_away_ns(const struct store_clock *then, const struct store_clock *now)
+{
+	bool same_boot = then->boot[0] != '\0' && strcmp(then->boot, now->boot) == 0;
+	int64_t from_ns = same_boot ? then->boot_ns : then->wall_ns;
+	int64_t to_ns = same_boot ? now->boot_ns : now->wall_ns;
+
+	if (then->core_ns <= 0 || to_ns <= from_ns) {
+		return 0;
+	}
+	/* Unsigned: what is stored may be anything. */
+	return (uint64_t)to_ns - (uint64_t)from_ns < (uint64_t)STORE_AWAY_MAX_NS
+		? to_ns - from_ns
+		: STORE_AWAY_MAX_NS;
 }
 
 int sched_store_spec(struct sched_store *s, uint64_t job, uint8_t **bytes, size_t *len_bytes,
@@ -505,6 +575,10 @@ int sched_store_spec(struct sched_store *s, uint64_t job, uint8_t **bytes, size_
 		return more < 0 ? more
 				: pawl_err_set(err, PAWL_ENOENT, "%s: no spec of job %llu", s->path,
 					  (unsigned long long)job);
+	}
+	if (check_crc(s, q, 0, "what was submitted as job", job, err) != 0) {
+		sqlite3_reset(q);
+		return PAWL_ECORRUPT;
 	}
 	len = sqlite3_column_bytes(q, 0);
 	copy = FAULT_MEM("sched.store", malloc((size_t)len + 1));

@@ -8,9 +8,11 @@
 #ifndef SCHED_STORE_H
 #define SCHED_STORE_H
 
+#include "base/proc.h"
 #include "sched/core.h"
 
-#define STORE_ENDED_MAX 100000u /* newest jobs of which those that are over are kept */
+#define STORE_ENDED_MAX   100000u /* newest jobs of which those that are over are kept */
+#define STORE_AWAY_MAX_NS (365 * 86400 * 1000000000LL)
 
 struct sched_store;
 
@@ -21,16 +23,19 @@ struct store_spec {
 	size_t len_bytes;
 };
 
-/* The clock of the core when the newest rows were written, and the wall's. */
+/* The clock of the core when the newest rows were written, and those of the machine then. */
 struct store_clock {
 	int64_t core_ns; /* 0: nothing was written yet */
 	int64_t wall_ns;
+	int64_t boot_ns;         /* clock_boot_ns */
+	char boot[PROC_BOOT_ID]; /* of which boot; "": it cannot be told. Not of history */
 };
 
 /*
  * Opens it, made if there is none, brought to this version if it is an older one's. PAWL_EBUSY:
- * another scheduler has it; PAWL_ENOTSUP: it is a newer Pawl's; PAWL_EINVAL: it is no scheduler's;
- * PAWL_EIO: it is read-only, or cannot be read; PAWL_ECORRUPT; PAWL_ENOSPC; PAWL_ENOMEM.
+ * another process has locked it, for 5 s; PAWL_ENOTSUP: it is a newer Pawl's; PAWL_EINVAL: it is no
+ * scheduler's; PAWL_EIO: it is read-only, or cannot be read; PAWL_ECORRUPT; PAWL_ENOSPC;
+ * PAWL_ENOMEM.
  */
 int sched_store_open(struct sched_store **out, const char *path, struct pawl_err *err);
 void sched_store_close(struct sched_store *store);
@@ -44,6 +49,10 @@ int sched_store_save(struct sched_store *store, struct sched_core *core,
 /* The core of what is written. Errors as of open, and of core_restore. */
 int sched_store_restore(struct sched_store *store, const struct core_options *options,
 	struct sched_core **core, struct store_clock *clock, struct pawl_err *err);
+/* How long nobody was here: by the clock of the boot if it is the same one, so that it does not
+ * matter how the wall's was set meanwhile; else by the wall's, from 0 to STORE_AWAY_MAX_NS. Pure.
+ */
+int64_t store_away_ns(const struct store_clock *then, const struct store_clock *now);
 /* A job's spec, to be freed. PAWL_ENOENT. */
 int sched_store_spec(struct sched_store *store, uint64_t job, uint8_t **bytes, size_t *len_bytes,
 	struct pawl_err *err);

@@ -29,9 +29,10 @@ class Cluster:
         self.said = root.with_name(root.name + ".said")
         self.daemon: subprocess.Popen[str] | None = None
 
-    def start(self, **env: str) -> None:
-        """Returns once it answers. env: more of its environment."""
-        command = [PROGRAM, "sched", "--root", str(self.root), *self.options]
+    def start(self, *wrapper: str, **env: str) -> None:
+        """Returns once it answers. wrapper: what runs the program, by exec; env: more of its
+        environment."""
+        command = [*wrapper, PROGRAM, "sched", "--root", str(self.root), *self.options]
         with self.said.open("a") as said:
             self.daemon = subprocess.Popen(
                 command,

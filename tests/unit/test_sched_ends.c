@@ -334,6 +334,78 @@ static void what_is_stray_is_killed_and_what_was_not_heard_is_said_again(void **
 	is(a, CORE_RUNNING, 1); /* so it may not be in it */
 }
 
+/* ---- another scheduler ---- */
+
+/* Of what is stored, so long after the last of it. */
+static void restart(int64_t away_ns)
+{
+	struct core_row rows[KEPT_MAX];
+
+	for (uint32_t i = 0; i < t.kept_n; i++) {
+		rows[i] = (struct core_row){.kind = t.kept[i].kind,
+			.id = t.kept[i].id,
+			.bytes = t.kept[i].bytes,
+			.len_bytes = t.kept[i].len_bytes};
+	}
+	core_close(t.core);
+	t.core = NULL;
+	assert_int_equal(core_restore(&t.core, &t.options, rows, t.kept_n, t.now_ns, &t.err), 0);
+	t.now_ns += away_ns;
+}
+
+/* It may have been answered long ago: nothing is late before the engine has said what runs. */
+static void nothing_is_late_before_it_is_known_what_runs(void **state)
+{
+	uint64_t a;
+	uint64_t b;
+	const struct core_update *updates;
+	struct core_run run;
+	uint32_t n;
+
+	begin_with_one_node();
+	add_node("other", 2);
+	a = submit((struct core_ask){.least = 2, .most = 2});
+	b = submit((struct core_ask){.least = 2, .most = 2, .time_limit_ns = 100 * S_NS});
+	pass(S_NS);
+	runs(b);
+	is(a, CORE_STARTING, 2);
+	restart(1000 * S_NS);
+	pass(0);
+	updates = core_updates(t.core, &n);
+	assert_true(n == 1 && updates->kind == CORE_DO_LIST); /* it is asked again */
+	is(a, CORE_STARTING, 2);
+	is(b, CORE_RUNNING, 2);
+	assert_true(core_wake_ns(t.core) > t.now_ns); /* nor is it waited for without rest */
+	run = (struct core_run){a, job(a)->generation, true};
+	assert_int_equal(step((struct core_event){.kind = CORE_LISTED, .runs = &run, .runs_n = 1}),
+		0);
+	is(a, CORE_RUNNING, 2);
+}
+
+/* The machine was off, say: its time limit is for what it ran. */
+static void time_away_is_none_that_the_gone_have_run(void **state)
+{
+	uint64_t a;
+
+	begin_with_one_node();
+	a = submit((struct core_ask){.least = 2, .most = 2, .time_limit_ns = 100 * S_NS});
+	pass(S_NS);
+	runs(a);
+	pass(60 * S_NS);
+	restart(1000 * S_NS);
+	assert_int_equal(step((struct core_event){.kind = CORE_LISTED}), 0);
+	is(a, CORE_STOPPING, 2);
+	ends(a, CORE_BY_NOBODY, 0);
+	assert_int_equal(job(a)->ran_ns, 60 * S_NS);
+	pass(10 * S_NS);
+	is(a, CORE_STARTING, 2);
+	runs(a);
+	pass(39 * S_NS);
+	is(a, CORE_RUNNING, 2);
+	pass(S_NS);
+	is(a, CORE_STOPPING, 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -352,6 +424,8 @@ int main(void)
 		cmocka_unit_test(what_leaves_a_node_that_goes_takes_no_slots_elsewhere),
 		cmocka_unit_test(a_ring_is_opened),
 		cmocka_unit_test(what_is_stray_is_killed_and_what_was_not_heard_is_said_again),
+		cmocka_unit_test(nothing_is_late_before_it_is_known_what_runs),
+		cmocka_unit_test(time_away_is_none_that_the_gone_have_run),
 	};
 	int rv = cmocka_run_group_tests(tests, NULL, NULL);
 

@@ -20,6 +20,7 @@
 static struct local_world {
 	char root[64];
 	char marks[80];
+	char fault[80]; /* file: what shepherds are to fail at */
 	struct core_offer nodes[NODES];
 	struct local *local;
 	enum deed deeds[JOBS_MAX];
@@ -188,6 +189,20 @@ static void test_a_dead_shepherd_is_an_end(void **state)
 	assert_int_equal(access(dir, F_OK), -1);
 }
 
+/* Its shepherd fails to write, once, that it has ended: it is not taken for killed. */
+static void test_an_end_that_cannot_be_written_is_tried_again(void **state)
+{
+	uint64_t job = suite_job(DEED_GOOD);
+	FILE *file = fopen(lw.fault, "we");
+
+	assert_non_null(file);
+	fputs("run.state:2:28", file); /* ENOSPC, after that it runs */
+	fclose(file);
+	suite_start(job, ++suite.generation, 1);
+	suite_ends(job, CORE_BY_ITSELF, 0);
+	assert_int_equal(unlink(lw.fault), 0);
+}
+
 /* ---- begin and end ---- */
 
 static int set_up(void **state)
@@ -199,6 +214,7 @@ static int set_up(void **state)
 		return -1;
 	}
 	snprintf(lw.marks, sizeof(lw.marks), "%s/marks", lw.root);
+	snprintf(lw.fault, sizeof(lw.fault), "%s/fault", lw.root);
 	for (uint32_t i = 0; i < NODES; i++) {
 		lw.nodes[i] = (struct core_offer){.slots = 4};
 		snprintf(lw.nodes[i].name, sizeof(lw.nodes[i].name), "node%u", i);
@@ -243,15 +259,34 @@ static int tear_down(void **state)
 	return 0;
 }
 
+/* "pawl shepherd", of a run below the root. */
+static int be_shepherd(char **argv)
+{
+	char path[256];
+	char text[64];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%.200s/../../fault", getenv(RUN_VAR));
+	file = fopen(path, "re");
+	if (file && fgets(text, sizeof(text), file)) {
+		setenv("PAWL_FAULT", text, 1);
+	}
+	if (file) {
+		fclose(file);
+	}
+	execv(PROGRAM, argv);
+	return 1;
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {SUITE_TESTS,
 		cmocka_unit_test(test_an_elastic_job_is_rescaled_while_it_runs),
-		cmocka_unit_test(test_a_dead_shepherd_is_an_end)};
+		cmocka_unit_test(test_a_dead_shepherd_is_an_end),
+		cmocka_unit_test(test_an_end_that_cannot_be_written_is_tried_again)};
 
-	if (argc > 1) { /* "pawl shepherd" */
-		execv(PROGRAM, argv);
-		return 1;
+	if (argc > 1) {
+		return be_shepherd(argv);
 	}
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -17,12 +17,25 @@
 
 #define S_NS 1000000000LL
 
+#define KEPT_MAX   64u
+#define KEPT_BYTES 2048u
+
+/* A record, as a store would have it. */
+struct kept {
+	enum core_row_kind kind;
+	uint64_t id;
+	size_t len_bytes;
+	uint8_t bytes[KEPT_BYTES];
+};
+
 /* The core, and the clock of who asks it. */
 static struct {
 	struct sched_core *core;
 	struct core_options options;
 	int64_t now_ns;
 	struct pawl_err err;
+	struct kept kept[KEPT_MAX]; /* what is stored */
+	uint32_t kept_n;
 } t;
 
 static const struct core_queue queues[] = {{.name = "main", .weight = 1},
@@ -55,6 +68,22 @@ static void store(void)
 	struct core_row row;
 
 	while (core_row_next(t.core, &row, NULL) == 1) {
+		bool over = row.gone || (row.job && row.job->state >= CORE_DONE);
+		uint32_t i = 0;
+
+		while (i < t.kept_n && (t.kept[i].kind != row.kind || t.kept[i].id != row.id)) {
+			i++;
+		}
+		if (over) {
+			t.kept[i] = i < t.kept_n ? t.kept[--t.kept_n] : t.kept[i];
+			continue;
+		}
+		assert_true(i < KEPT_MAX && row.len_bytes <= KEPT_BYTES);
+		t.kept_n += i == t.kept_n;
+		t.kept[i].kind = row.kind;
+		t.kept[i].id = row.id;
+		t.kept[i].len_bytes = row.len_bytes;
+		memcpy(t.kept[i].bytes, row.bytes, row.len_bytes);
 	}
 	core_rows_done(t.core);
 }

@@ -331,7 +331,7 @@ static void two_schedulers_are_one_too_many(void **state)
 	begin();
 	store = open_store();
 	assert_int_equal(try_open(&err), PAWL_EBUSY);
-	assert_non_null(strstr(err.msg, "another scheduler has it"));
+	assert_non_null(strstr(err.msg, "another process has locked it"));
 	sched_store_close(store);
 	assert_int_equal(try_open(&err), 0);
 }
@@ -344,7 +344,7 @@ static void what_is_newer_or_not_ours_is_left_alone(void **state)
 	begin();
 	run_sql("PRAGMA user_version = 99");
 	assert_int_equal(try_open(&err), PAWL_ENOTSUP);
-	assert_non_null(strstr(err.msg, "newer Pawl's (version 99; this one knows 4)"));
+	assert_non_null(strstr(err.msg, "newer Pawl's (version 99; this one knows 5)"));
 	wipe();
 	run_sql("CREATE TABLE mine(x)");
 	assert_int_equal(try_open(&err), PAWL_EINVAL);
@@ -366,7 +366,10 @@ static void an_older_file_is_brought_to_this_version(void **state)
 	run_sql("ALTER TABLE jobs DROP COLUMN reason; ALTER TABLE jobs DROP COLUMN exit_code;"
 		"ALTER TABLE jobs DROP COLUMN submitted_ns; ALTER TABLE jobs DROP COLUMN since_ns;"
 		"ALTER TABLE jobs DROP COLUMN ran_ns; ALTER TABLE jobs DROP COLUMN restarts;"
-		"ALTER TABLE jobs DROP COLUMN failures; CREATE TABLE history(seq INTEGER);"
+		"ALTER TABLE jobs DROP COLUMN failures; ALTER TABLE jobs DROP COLUMN crc;"
+		"ALTER TABLE nodes DROP COLUMN crc; ALTER TABLE cluster DROP COLUMN crc;"
+		"ALTER TABLE specs DROP COLUMN crc; ALTER TABLE clock DROP COLUMN boot;"
+		"ALTER TABLE clock DROP COLUMN boot_ns; CREATE TABLE history(seq INTEGER);"
 		"DROP TABLE totals; PRAGMA user_version = 1");
 	assert_true(is_as_told());
 	assert_int_equal(live(first_seed + 1, 50), 0);
@@ -506,8 +509,70 @@ static void records_that_are_damaged_are_named(void **state)
 	run_sql("UPDATE cluster SET record = x'01000000ff'");
 	store = open_store();
 	assert_int_equal(sched_store_restore(store, &options, &core, &clock, &err), PAWL_ECORRUPT);
+	assert_non_null(strstr(err.msg, "the record of cluster 0 is damaged"));
+	sched_store_close(store);
+	run_sql("UPDATE cluster SET crc = NULL"); /* as an older version has it: it is looked at */
+	store = open_store();
+	assert_int_equal(sched_store_restore(store, &options, &core, &clock, &err), PAWL_ECORRUPT);
 	assert_non_null(strstr(err.msg, "the cluster"));
 	sched_store_close(store);
+}
+
+/* Each byte of the newest job's record that could be another. */
+static void a_flipped_bit_in_a_record_is_named(void **state)
+{
+	char text[256];
+	struct sched_store *store;
+	struct sched_core *core = NULL;
+	struct store_clock clock;
+	struct pawl_err err;
+	uint8_t *bytes;
+	size_t len;
+
+	begin();
+	assert_int_equal(live(first_seed, 100), 0);
+	for (uint32_t at = 1; at <= 16; at++) {
+		snprintf(text, sizeof(text),
+			"UPDATE jobs SET record = CAST(substr(record, 1, %u) || x'5a' || "
+			"substr(record, %u) AS BLOB) WHERE over = 0",
+			at, at + 2);
+		run_sql(text);
+		store = open_store();
+		assert_int_equal(sched_store_restore(store, &options, &core, &clock, &err),
+			PAWL_ECORRUPT);
+		assert_non_null(strstr(err.msg, "is damaged; put a copy"));
+		sched_store_close(store);
+	}
+	run_sql("UPDATE specs SET spec = x'00'");
+	store = open_store();
+	assert_int_equal(sched_store_spec(store, 7, &bytes, &len, &err), PAWL_ECORRUPT);
+	assert_non_null(strstr(err.msg, "submitted as job 7 is damaged"));
+	sched_store_close(store);
+}
+
+/* The wall's clock may be set to anything while nobody is here: of the same boot it does not
+ * count. */
+static void time_away_is_that_of_the_boot(void **state)
+{
+	const struct store_clock then = {.core_ns = 5, .wall_ns = 100, .boot_ns = 7, .boot = "a"};
+	struct store_clock now = {.wall_ns = INT64_MAX, .boot_ns = 10, .boot = "a"};
+	const struct store_clock never = {0};
+	struct store_clock old = then;
+
+	assert_int_equal(store_away_ns(&then, &now), 3);
+	now.wall_ns = 0;
+	assert_int_equal(store_away_ns(&then, &now), 3);
+	now.boot_ns = 6;
+	assert_int_equal(store_away_ns(&then, &now), 0);
+	now = (struct store_clock){.wall_ns = 150, .boot_ns = 1, .boot = "b"};
+	assert_int_equal(store_away_ns(&then, &now), 50);
+	now.wall_ns = 99;
+	assert_int_equal(store_away_ns(&then, &now), 0);
+	now.wall_ns = INT64_MAX;
+	assert_int_equal(store_away_ns(&then, &now), STORE_AWAY_MAX_NS);
+	old = (struct store_clock){.core_ns = 5, .wall_ns = INT64_MIN}; /* of an older version */
+	assert_int_equal(store_away_ns(&old, &now), STORE_AWAY_MAX_NS);
+	assert_int_equal(store_away_ns(&never, &now), 0);
 }
 
 int main(void)
@@ -525,6 +590,8 @@ int main(void)
 		cmocka_unit_test(totals_are_of_all_that_ended_and_of_what_was_forgotten),
 		cmocka_unit_test(a_read_only_file_is_named),
 		cmocka_unit_test(records_that_are_damaged_are_named),
+		cmocka_unit_test(a_flipped_bit_in_a_record_is_named),
+		cmocka_unit_test(time_away_is_that_of_the_boot),
 	};
 	int rv;
 

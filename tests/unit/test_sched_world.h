@@ -124,7 +124,7 @@ static struct sched_core *restore(void)
 			.bytes = w.saved[i].bytes,
 			.len_bytes = w.saved[i].len_bytes};
 	}
-	if (core_restore(&core, &w.options, rows, w.saved_n, &err) != 0) {
+	if (core_restore(&core, &w.options, rows, w.saved_n, w.sim.now_ns, &err) != 0) {
 		fail_msg("restore: %s", err.msg);
 	}
 	return core;

@@ -358,13 +358,13 @@ static void what_is_newer_or_not_ours_is_left_alone(void **state)
 	wipe();
 }
 
-/* As the first version of it was. */
 /* Takes back what version 5 has added. */
 #define WITHOUT_5                                                                                  \
 	"ALTER TABLE jobs DROP COLUMN crc; ALTER TABLE nodes DROP COLUMN crc;"                     \
 	"ALTER TABLE cluster DROP COLUMN crc; ALTER TABLE specs DROP COLUMN crc;"                  \
 	"ALTER TABLE clock DROP COLUMN boot; ALTER TABLE clock DROP COLUMN boot_ns;"
 
+/* As the first version of it was. */
 static void an_older_file_is_brought_to_this_version(void **state)
 {
 	begin();

@@ -10,6 +10,7 @@
  * process group's id, cannot be anybody else's, and what it left in that group can be killed.
  */
 #include "agent/run_group.h"
+#include "agent/run_devices.h"
 
 #include "agent/run_output.h"
 #include "agent/run_port.h"
@@ -145,6 +146,7 @@ static void exec_worker(struct run_group *group, uint32_t rank)
 
 	run_vars_put_common(&set, &place);
 	run_vars_put_varying(&set, &place, rank);
+	run_devices_put(&set);
 	env = FAULT_MEM("run.env", run_vars_merge(environ, &set));
 	program.env = env;
 	rv = env != NULL ? run_spawn(&program, &pid, &err)
@@ -173,6 +175,7 @@ static bool ask_template(struct run_group *group, uint32_t rank)
 		return false;
 	}
 	run_vars_put_varying(&varying, &place, rank);
+	run_devices_put(&varying);
 	rv = run_template_start(group->tmpl, rank, worker->fds[0], worker->fds[1], &varying, &err);
 	wire_out_deinit(&varying);
 	if (rv != 0) {

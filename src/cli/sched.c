@@ -31,6 +31,7 @@ enum option {
 	NODES,
 	SLOTS,
 	NODE,
+	DEVICES,
 	QUEUE,
 	USER_SLOTS,
 	POLICY,
@@ -52,6 +53,8 @@ static const struct cli_option options[] = {
 	[NODES] = {"--nodes", 0, "N", "parts of this machine, as node0, node1 … (1)"},
 	[SLOTS] = {"--slots", 0, "S", "replicas that each of them holds (its share of the CPUs)"},
 	[NODE] = {"--node", 0, "SPEC", "a node NAME=SLOTS[:TYPE[:PRICE]]; repeatable, for --nodes"},
+	[DEVICES] = {"--devices", 0, "NODE=ID,…",
+		"devices (GPUs) of a node, one a slot; repeatable"},
 	[QUEUE] = {"--queue", 0, "SPEC", "a queue NAME[=WEIGHT[:SLOTS]]; repeatable (default=1)"},
 	[USER_SLOTS] = {"--user-slots", 0, "S", "that jobs of one user have together (no limit)"},
 	[POLICY] = {"--policy", 0, "NAME", "pawl, pollux, tiresias or fifo (pawl)"},
@@ -80,6 +83,7 @@ struct asked {
 	uint64_t slots; /* of each; 0: not said */
 	struct core_offer nodes[DAEMON_NODES_MAX];
 	char types[SCHED_TYPES_MAX][CORE_NAME_MAX];
+	struct devices devices;
 	struct core_queue queues[CORE_QUEUES_MAX];
 	bool slurm; /* --engine */
 	struct core_pool core_pools[CORE_POOLS_MAX];
@@ -157,6 +161,74 @@ static bool take_node(const struct cli_command *command, const char *text, struc
 		return false;
 	}
 	asked->options.nodes_n++;
+	return true;
+}
+
+static bool take_device(const char *text, size_t len, const char *node, struct devices *devices)
+{
+	struct device *device = &devices->at[devices->n];
+
+	if (len == 0 || len >= DEVICE_NAME || devices->n == DEVICES_MAX ||
+		strspn(text, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-/") <
+			len) {
+		return false;
+	}
+	snprintf(device->name, sizeof(device->name), "%.*s", (int)len, text);
+	snprintf(device->node, sizeof(device->node), "%s", node);
+	for (uint32_t i = 0; i < devices->n; i++) {
+		if (strcmp(devices->at[i].name, device->name) == 0) {
+			return false;
+		}
+	}
+	devices->n++;
+	return true;
+}
+
+/* "node0=0,1,GPU-8f…" */
+static bool take_devices(const struct cli_command *command, const char *text,
+	struct devices *devices)
+{
+	char node[CORE_NAME_MAX];
+	const char *at = take_name(text, node);
+	bool good = at && *at == '=';
+
+	while (good && at && *at != '\0') {
+		size_t len = strcspn(at + 1, ",");
+
+		good = take_device(at + 1, len, node, devices);
+		at += 1 + len;
+	}
+	if (!good) {
+		cli_usage(command,
+			"--devices %s: NODE=ID,ID…, as in node0=0,1: each once, at most %u in all",
+			text, DEVICES_MAX);
+	}
+	return good;
+}
+
+/* Each node has none, or one a slot, and there is no other node. */
+static bool check_devices(const struct cli_command *command, const struct asked *asked)
+{
+	uint32_t found = 0;
+
+	for (uint32_t n = 0; n < asked->options.nodes_n; n++) {
+		const struct core_offer *node = &asked->nodes[n];
+		uint32_t has = 0;
+
+		for (uint32_t i = 0; i < asked->devices.n; i++) {
+			has += strcmp(asked->devices.at[i].node, node->name) == 0;
+		}
+		if (has > 0 && has != node->slots) {
+			cli_usage(command, "--devices: node %s has %u slots, and %u devices",
+				node->name, node->slots, has);
+			return false;
+		}
+		found += has;
+	}
+	if (found < asked->devices.n) {
+		cli_usage(command, "--devices: of a node that there is not");
+		return false;
+	}
 	return true;
 }
 
@@ -323,6 +395,8 @@ static bool take_option(const struct cli_command *command, int what, const char 
 		return cli_number(command, "--slots", value, 1, CORE_SLOTS_MAX, &asked->slots);
 	case NODE:
 		return take_node(command, value, asked);
+	case DEVICES:
+		return take_devices(command, value, &asked->devices);
 	case QUEUE:
 		return take_queue(command, value, asked);
 	case USER_SLOTS:
@@ -418,7 +492,11 @@ static int run(const struct cli_command *command, struct asked *asked)
 			(struct core_queue){.name = "default", .weight = 1};
 	}
 	o->root = root;
+	if (!check_devices(command, asked)) {
+		return CLI_USAGE;
+	}
 	o->nodes = asked->nodes;
+	o->devices = &asked->devices;
 	o->types = (const char(*)[CORE_NAME_MAX])asked->types;
 	o->core.queues = asked->queues;
 	rv = rv == 0 ? daemon_main(o, &err) : rv;

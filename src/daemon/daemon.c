@@ -366,6 +366,7 @@ static int open_engine(struct daemon *d, struct pawl_err *err)
 	const struct local_options options = {.root = d->options->root,
 		.nodes = d->options->nodes,
 		.nodes_n = d->options->nodes_n,
+		.devices = d->options->devices,
 		.as_owner = geteuid() == 0,
 		.grace_ns = d->options->grace_ns,
 		.loop = d->loop,

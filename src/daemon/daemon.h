@@ -13,6 +13,7 @@
 #ifndef DAEMON_DAEMON_H
 #define DAEMON_DAEMON_H
 
+#include "daemon/devices.h"
 #include "daemon/http.h"
 #include "sched/core.h"
 #include "sched/slurm.h"
@@ -27,6 +28,7 @@ struct daemon_options {
 	int64_t grace_ns;  /* of each job: from SIGTERM to SIGKILL */
 	const struct core_offer *nodes; /* of this machine; none with pools of Slurm's */
 	uint32_t nodes_n;
+	const struct devices *devices;  /* of those nodes: see local.h */
 	const struct slurm_pool *pools; /* the engine slurm runs the jobs; NULL: local does */
 	uint32_t pools_n;
 	int64_t poll_ns;                    /* between two looks at Slurm */

@@ -70,6 +70,7 @@ static struct local_run *make_run(struct local *local, uint64_t job, uint64_t bo
 		run->job = job;
 		run->born = born;
 		run->state_fd = -1;
+		run->devices_fd = -1;
 		run->peer.fd = -1;
 		snprintf(run->dir, sizeof(run->dir), "%s/runs/%llu.%llu", local->options.root,
 			(unsigned long long)job, (unsigned long long)born);
@@ -92,6 +93,9 @@ static void free_run(struct local_run *run)
 	loop_timer_cancel(run->local->options.loop, &run->timer);
 	if (run->state_fd >= 0) {
 		close(run->state_fd);
+	}
+	if (run->devices_fd >= 0) {
+		close(run->devices_fd);
 	}
 	free(run);
 }
@@ -149,6 +153,53 @@ static void end(struct local_run *run)
 	post_end(run);
 }
 
+/* ---- devices ---- */
+
+/* Of all other runs that are there, or may be. */
+static void list_taken(const struct local *local, const struct local_run *own,
+	struct devices *taken)
+{
+	*taken = (struct devices){0};
+	for (const struct local_run *run = local->runs; run; run = run->next) {
+		for (uint32_t i = 0; run != own && run->phase != LOCAL_OVER && i < run->devices.n &&
+			taken->n < DEVICES_MAX;
+			i++) {
+			taken->at[taken->n++] = run->devices.at[i];
+		}
+	}
+}
+
+int local_give_devices(struct local *local, struct local_run *run, const struct order_node *nodes,
+	uint32_t nodes_n, uint64_t generation, struct pawl_err *err)
+{
+	struct devices was = run->devices;
+	struct devices taken;
+	int rv = 0;
+
+	list_taken(local, run, &taken);
+	if (!devices_change(&run->devices, &taken, local->options.devices, nodes, nodes_n,
+		    generation)) {
+		return pawl_err_set(err, PAWL_EBUSY,
+			"devices: none of a node's are free, or ranks would have to change theirs");
+	}
+	if (run->devices_fd >= 0 && memcmp(&was, &run->devices, sizeof(was)) != 0) {
+		rv = devices_save(run->devices_fd, &run->devices, err);
+		run->devices = rv == 0 ? run->devices : was;
+	}
+	return rv;
+}
+
+/* Those that its last change left it without are free once that is done. */
+static void settle_devices(struct local_run *run)
+{
+	struct pawl_err err;
+
+	if (devices_settle(&run->devices, run->state.generation) &&
+		devices_save(run->devices_fd, &run->devices, &err) != 0) {
+		log_line(LOG_WARNING, "job %llu: %s", (unsigned long long)run->job, err.msg);
+	}
+}
+
 /* ---- what becomes of a run ---- */
 
 static void on_dying(struct loop_timer *timer)
@@ -187,6 +238,7 @@ static void look(struct local_run *run)
 		return; /* it is being written: it will be said again */
 	}
 	run->state = state;
+	settle_devices(run);
 	if (state.phase == RUN_RUNS && state.generation > run->told_runs) {
 		run->told_runs = state.generation;
 		post_run(run->local, CORE_RUNS, run->job, state.generation);
@@ -292,18 +344,42 @@ static void start(void *self, const struct sched_core *core, uint64_t job, uint6
 	} /* else its end comes */
 }
 
+/* False: they are not known, or ranks would have to change their devices. */
+static bool prepare_rescale(struct local *local, struct local_run *run,
+	const struct sched_core *core, uint64_t generation, const struct core_place *place)
+{
+	struct order_node *nodes = calloc(ORDER_NODES_MAX, sizeof(*nodes));
+	struct pawl_err err = {.msg = "no memory, or no such nodes"};
+	bool ready = local->options.devices->n == 0 || run->devices_fd < 0;
+
+	if (!ready) {
+		ready = nodes && name_nodes(core, place, nodes) &&
+			local_give_devices(local, run, nodes, place->n, generation, &err) == 0;
+	}
+	if (!ready) {
+		log_line(LOG_INFO, "job %llu: %s: it is started anew", (unsigned long long)run->job,
+			err.msg);
+	}
+	free(nodes);
+	return ready;
+}
+
 static void rescale(void *self, const struct sched_core *core, uint64_t job, uint64_t generation,
 	const struct core_place *place)
 {
-	struct local_run *run = find_run(self, job);
+	struct local *local = self;
+	struct local_run *run = find_run(local, job);
 	const struct run_told told = {.command = RUN_RESCALE,
 		.replicas = place->replicas,
 		.generation = generation};
 
 	if (!run) {
-		post_run(self, CORE_ENDED, job, generation);
+		post_run(local, CORE_ENDED, job, generation);
 	} else if (run->phase == LOCAL_OVER) {
 		post_end(run);
+	} else if (run->phase == LOCAL_ALIVE && run->state.generation < generation &&
+		!prepare_rescale(local, run, core, generation, place)) {
+		post_run(local, CORE_REFUSED, job, generation);
 	} else if (run->phase == LOCAL_ALIVE) {
 		run->told_runs = run->told_runs < generation ? run->told_runs : generation - 1;
 		run->told_refused = run->told_refused < generation ? run->told_refused : 0;
@@ -399,7 +475,7 @@ const struct sched_engine engine_local = {.name = "local",
 static int adopt(struct local *local, uint64_t job, uint64_t born, struct pawl_err *err)
 {
 	struct local_run *run = make_run(local, job, born);
-	char path[PATH_MAX + 8];
+	char path[PATH_MAX + sizeof(DEVICES_FILE) + 1];
 	int rv;
 
 	if (!run) {
@@ -411,6 +487,12 @@ static int adopt(struct local *local, uint64_t job, uint64_t born, struct pawl_e
 	run->state.generation = born;
 	if (run->state_fd >= 0) {
 		run_state_load(run->state_fd, &run->state, NULL);
+	}
+	snprintf(path, sizeof(path), "%s/" DEVICES_FILE, run->dir);
+	run->devices_fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (run->devices_fd >= 0) {
+		devices_load(run->devices_fd, &run->devices);
+		settle_devices(run);
 	}
 	if (rv != 0 && run->state.phase == RUN_STARTS &&
 		strays_signal(run->dir, false, SIGKILL) == 0) {

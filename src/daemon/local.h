@@ -12,6 +12,7 @@
 
 #include <sys/types.h>
 
+struct devices;
 struct local;
 struct loop;
 struct order;
@@ -20,8 +21,9 @@ struct local_options {
 	const char *root;               /* of the scheduler: it has runs/ and jobs/ */
 	const struct core_offer *nodes; /* that there are */
 	uint32_t nodes_n;
-	bool as_owner;    /* jobs run as their owners: we are root */
-	int64_t grace_ns; /* for what a job leaves behind at its end */
+	const struct devices *devices; /* of nodes; each has none, or one for each slot */
+	bool as_owner;                 /* jobs run as their owners: we are root */
+	int64_t grace_ns;              /* for what a job leaves behind at its end */
 	struct loop *loop;
 	/* An event for the core; copied. */
 	void (*post)(void *user, const struct core_event *event);

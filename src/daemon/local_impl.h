@@ -3,6 +3,7 @@
 #define DAEMON_LOCAL_IMPL_H
 
 #include "base/loop.h"
+#include "daemon/devices.h"
 #include "daemon/local.h"
 #include "daemon/order.h"
 
@@ -22,6 +23,8 @@ struct local_run {
 	uint64_t born; /* generation of its start */
 	char dir[PATH_MAX];
 	int state_fd;            /* of its state, for reading */
+	int devices_fd;          /* of its list of devices; -1: an older version has started it */
+	struct devices devices;  /* that it has */
 	struct loop_source peer; /* its shepherd; fd -1: it is gone */
 	struct loop_timer timer; /* dying: looks whether all are gone */
 	struct run_state state;  /* as last seen */
@@ -41,6 +44,13 @@ struct local {
 	struct local_past pasts[LOCAL_PASTS_MAX];
 	uint32_t pasts_at; /* the next one to be written */
 };
+
+/* ---- local.c ---- */
+
+/* Changes the devices of a run to be for these nodes, and writes that down. PAWL_EBUSY: that cannot
+ * be: its ranks would have to change theirs, or none are free. */
+int local_give_devices(struct local *local, struct local_run *run, const struct order_node *nodes,
+	uint32_t nodes_n, uint64_t generation, struct pawl_err *err);
 
 /* ---- local_start.c ---- */
 

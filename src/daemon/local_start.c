@@ -28,13 +28,13 @@
 
 #define BACKLOG  4
 #define FD_ASIDE 16 /* descriptors are moved here first, so that none is overwritten */
-#define FDS      3
+#define FDS      4
 
-static const char *const files[] = {"order", "state", "sock"};
+static const char *const files[] = {"order", "state", "sock", DEVICES_FILE};
 
 void local_remove(const char *dir)
 {
-	char path[PATH_MAX + 8];
+	char path[PATH_MAX + 16];
 
 	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
 		snprintf(path, sizeof(path), "%s/%s", dir, files[i]);
@@ -92,7 +92,7 @@ static int make_dir(const char *dir, struct pawl_err *err)
 
 static int open_in(const char *dir, const char *name, int flags, struct pawl_err *err)
 {
-	char path[PATH_MAX + 8];
+	char path[PATH_MAX + 16];
 	int fd;
 
 	snprintf(path, sizeof(path), "%s/%s", dir, name);
@@ -201,7 +201,7 @@ static int spawn(const struct order *order, const int fds[FDS], struct pawl_err 
 static int start_in(struct local *local, const struct core_job *job, struct order *order,
 	struct local_run *run, struct pawl_err *err)
 {
-	int fds[FDS] = {-1, -1, -1}; /* as ORDER_FD_… */
+	int fds[FDS] = {-1, -1, -1, -1}; /* as ORDER_FD_… */
 	int rv;
 
 	fds[0] = listen_in(order->run_dir, err);
@@ -213,6 +213,17 @@ static int start_in(struct local *local, const struct core_job *job, struct orde
 	if (rv == 0) {
 		fds[2] = write_order(local, job, order, err);
 		rv = fds[2] < 0 ? fds[2] : 0;
+	}
+	if (rv == 0) {
+		run->devices_fd =
+			open_in(order->run_dir, DEVICES_FILE, O_RDWR | O_CREAT | O_TRUNC, err);
+		rv = run->devices_fd < 0 ? run->devices_fd
+					 : local_give_devices(local, run, order->nodes,
+						   order->nodes_n, order->generation, err);
+	}
+	if (rv == 0) {
+		fds[3] = open_in(order->run_dir, DEVICES_FILE, O_RDONLY, err);
+		rv = fds[3] < 0 ? fds[3] : 0;
 	}
 	if (rv == 0) {
 		run->state_fd = open_in(order->run_dir, "state", O_RDONLY, err);

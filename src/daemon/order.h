@@ -5,6 +5,7 @@
  *   order   what is to be run, written before the shepherd is started
  *   state   what became of it, written by the shepherd; the end of it is synced
  *   sock    where it listens; nobody listening: there is no shepherd any more
+ *   devices which devices it has (devices.h)
  *
  * The directory's path is in the environment of all processes of the run (RUN_VAR), and names them.
  */
@@ -25,9 +26,10 @@
 	72u /* of the scheduler's directory, terminator included: a socket below it has 107 */
 
 /* Descriptors that a shepherd is started with. */
-#define ORDER_FD_LISTEN 3
-#define ORDER_FD_STATE  4
-#define ORDER_FD_ORDER  5
+#define ORDER_FD_LISTEN  3
+#define ORDER_FD_STATE   4
+#define ORDER_FD_ORDER   5
+#define ORDER_FD_DEVICES 6 /* of devices.h */
 
 struct order_node {
 	char name[CORE_NAME_MAX];

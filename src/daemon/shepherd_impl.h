@@ -3,6 +3,7 @@
 #define DAEMON_SHEPHERD_IMPL_H
 
 #include "base/loop.h"
+#include "daemon/devices.h"
 #include "daemon/job_log.h"
 #include "daemon/order.h"
 #include "daemon/submission.h"
@@ -31,6 +32,7 @@ struct shepherd {
 	struct wire_out order_bytes; /* owned; order points into it */
 	struct submission submission;
 	struct sched_spec spec;
+	struct devices devices;    /* of its ranks */
 	char home[PATH_MAX];       /* of the user */
 	char user[ORDER_TEXT_MAX]; /* name of it */
 	char shell[PATH_MAX];      /* of it */

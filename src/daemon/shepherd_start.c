@@ -6,11 +6,13 @@
  */
 #include "daemon/shepherd.h"
 
+#include "agent/run_devices.h"
 #include "agent/run_port.h"
 #include "agent/run_spawn.h"
 #include "agent/run_vars.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fault.h"
 #include "daemon/plain.h"
 #include "daemon/shepherd_impl.h"
 #include "sched/vars.h"
@@ -163,6 +165,36 @@ static int put_mount(const struct shepherd *s, const struct sched_mount *mount,
 		errno == ENOENT ? "there is no such directory" : "something else is there");
 }
 
+/* For `pawl run`, which looks there for each rank that it starts. */
+static int write_devices(struct shepherd *s, struct pawl_err *err)
+{
+	char path[PATH_MAX + 16];
+	char next[PATH_MAX + 16];
+	char text[DEVICES_TEXT];
+	ssize_t len;
+	bool written;
+	int fd;
+
+	devices_load(ORDER_FD_DEVICES, &s->devices);
+	if (s->devices.n == 0 || !s->spec.elastic) {
+		return 0;
+	}
+	devices_say(&s->devices, 0, s->devices.from != 0 ? s->devices.keep : s->devices.n, text);
+	snprintf(path, sizeof(path), "%s/devices", s->order.job_dir);
+	snprintf(next, sizeof(next), "%s/devices.new", s->order.job_dir);
+	len = (ssize_t)strlen(text);
+	fd = open(next, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+	written = fd >= 0 && FAULT_SYS("run.devices", write(fd, text, (size_t)len)) == len &&
+		rename(next, path) == 0;
+	if (!written) {
+		pawl_err_sys(err, "write %s", path);
+	}
+	if (fd >= 0) {
+		close(fd);
+	}
+	return written ? 0 : PAWL_EIO;
+}
+
 int shepherd_prepare(struct shepherd *s, struct pawl_err *err)
 {
 	struct remarks remarks = {0};
@@ -184,6 +216,7 @@ int shepherd_prepare(struct shepherd *s, struct pawl_err *err)
 	if (rv == 0 && chdir(dir) != 0) {
 		rv = pawl_err_sys(err, "workdir %s", dir);
 	}
+	rv = rv == 0 ? write_devices(s, err) : rv;
 	for (uint32_t i = 0; i < s->spec.mounts_n && rv == 0; i++) {
 		rv = put_mount(s, &s->spec.mounts[i], err);
 		rv = rv == 0 ? 0 : pawl_err_prefix(err, rv, "file_mounts");
@@ -217,6 +250,24 @@ static void put_runtime_dir(const struct shepherd *s, struct wire_out *set, uint
 	if ((size_t)snprintf(dir, sizeof(dir), "%s/node%u", s->order.job_dir, rank) < sizeof(dir) &&
 		(mkdir(dir, 0700) == 0 || errno == EEXIST)) {
 		put(set, "XDG_RUNTIME_DIR=%s", dir);
+	}
+}
+
+/* Each rank of a job of nodes sees its own alone; `pawl run` those of all, as torchrun has it:
+ * LOCAL_RANK says which is a rank's. */
+static void put_devices(const struct shepherd *s, struct wire_out *set, uint32_t rank,
+	enum vars_phase phase)
+{
+	char text[DEVICES_TEXT];
+	bool all = s->spec.elastic || phase == VARS_SETUP;
+
+	if (s->devices.n == 0) {
+		return;
+	}
+	devices_say(&s->devices, all ? 0 : rank, all ? s->devices.n : 1, text);
+	put(set, "CUDA_VISIBLE_DEVICES=%s", text);
+	if (s->spec.elastic && phase == VARS_RUN) {
+		put(set, RUN_DEVICES_VAR "=%s/devices", s->order.job_dir);
 	}
 }
 
@@ -277,6 +328,7 @@ static char **make_env(const struct shepherd *s, struct wire_out *set, uint32_t 
 			addresses[i] = "127.0.0.1";
 		}
 		put_ours(s, set, rank);
+		put_devices(s, set, rank, phase);
 		vars_put(set, &s->spec, &place, phase);
 		env = run_vars_merge((char *const *)s->submission.env, set);
 	}
@@ -540,8 +592,12 @@ int shepherd_scale(struct shepherd *s, struct pawl_err *err)
 	char *const env[] = {var, NULL};
 	struct run_program program = {.path = PROGRAM, .argv = argv, .env = env, .fds_n = 3};
 	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	int rv;
+	int rv = write_devices(s, err);
 
+	if (rv != 0) {
+		close(null_fd);
+		return rv;
+	}
 	if (null_fd < 0) {
 		return pawl_err_sys(err, "start pawl scale");
 	}

@@ -1,6 +1,7 @@
 /* Parts of the scheduler's process: what is submitted, ordered and told as bytes; hints; logs; and
  * the processes of a run.
  */
+#include "daemon/devices.h"
 #include "daemon/hints.h"
 #include "daemon/job_log.h"
 #include "daemon/order.h"
@@ -262,6 +263,69 @@ static void hints_that_are_wrong_are_refused(void **state)
 	assert_true(h.progress == 77);
 }
 
+/* ---- devices ---- */
+
+static void ranks_keep_their_devices_or_cannot_be_changed(void **state)
+{
+	static const struct devices all = {.n = 5,
+		.at = {{"0", "a"}, {"1", "a"}, {"2", "b"}, {"3", "b"}, {"4", "b"}}};
+	const struct devices none = {0};
+	const struct devices taken = {.n = 1, .at = {{"2", "b"}}};
+	struct order_node two[] = {{"a", 1}, {"b", 1}};
+	struct order_node none_of[] = {{"c", 3}, {"a", 1}};
+	struct devices have = {0};
+	char text[DEVICES_TEXT];
+
+	assert_true(devices_change(&have, &taken, &all, two, 2, 1));
+	devices_say(&have, 0, 9, text);
+	assert_string_equal(text, "0,3");
+	two[1].replicas = 3; /* there are three, but one is taken */
+	assert_false(devices_change(&have, &taken, &all, two, 2, 2));
+	assert_true(devices_change(&have, &none, &all, two, 2, 2));
+	devices_say(&have, 0, 9, text);
+	assert_string_equal(text, "0,3,2,4");
+	two[0].replicas = 0; /* not the last one */
+	assert_false(devices_change(&have, &none, &all, two, 2, 3));
+	two[0].replicas = two[1].replicas = 1;
+	assert_true(devices_change(&have, &none, &all, two, 2, 3));
+	assert_true(have.n == 4 && !devices_settle(&have, 2)); /* until it has given them up */
+	assert_false(devices_change(&have, &none, &all, two, 2, 4));
+	assert_true(devices_settle(&have, 3) && !devices_settle(&have, 3));
+	devices_say(&have, 1, 1, text);
+	assert_string_equal(text, "3");
+	have = none;
+	assert_true(devices_change(&have, &none, &all, none_of, 2, 1));
+	assert_true(have.n == 1 && !devices_has(&all, "c"));
+}
+
+static void of_records_of_devices_the_last_whole_one_counts(void **state)
+{
+	struct devices one = {.n = 1, .at = {{"0", "a"}}};
+	struct devices read;
+	char path[64];
+	off_t len;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/devices", dir);
+	fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+	devices_load(fd, &read);
+	assert_int_equal(read.n, 0);
+	assert_int_equal(devices_save(fd, &one, NULL), 0);
+	len = lseek(fd, 0, SEEK_END);
+	one.n = 2;
+	one.at[1] = (struct device){"1", "a"};
+	assert_int_equal(devices_save(fd, &one, NULL), 0);
+	devices_load(fd, &read);
+	assert_memory_equal(&read, &one, sizeof(one));
+	for (off_t end = lseek(fd, 0, SEEK_END) - 1; end >= len; end--) {
+		assert_int_equal(ftruncate(fd, end), 0);
+		devices_load(fd, &read);
+		assert_int_equal(read.n, 1);
+	}
+	close(fd);
+	unlink(path);
+}
+
 /* ---- logs ---- */
 
 static void a_log_has_bounds_and_its_newest_lines(void **state)
@@ -444,6 +508,8 @@ int main(void)
 		cmocka_unit_test(rows_of_jobs_and_nodes_are_read_as_written),
 		cmocka_unit_test(hints_are_pawls_words_or_adaptdls),
 		cmocka_unit_test(hints_that_are_wrong_are_refused),
+		cmocka_unit_test(ranks_keep_their_devices_or_cannot_be_changed),
+		cmocka_unit_test(of_records_of_devices_the_last_whole_one_counts),
 		cmocka_unit_test(a_log_has_bounds_and_its_newest_lines),
 		cmocka_unit_test(a_full_disk_costs_lines_and_says_how_many),
 		cmocka_unit_test(processes_of_a_run_are_found_and_no_others),

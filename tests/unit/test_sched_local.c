@@ -3,6 +3,7 @@
  * A shepherd is this program once more (local_start.c), and becomes the program `pawl` then. */
 #include "test_sched_events.h"
 
+#include "daemon/devices.h"
 #include "daemon/local.h"
 #include "daemon/order.h"
 #include "daemon/strays.h"
@@ -22,6 +23,7 @@ static struct local_world {
 	char marks[80];
 	char fault[80]; /* file: what shepherds are to fail at */
 	struct core_offer nodes[NODES];
+	struct devices devices;
 	struct local *local;
 	enum deed deeds[JOBS_MAX];
 	uint64_t elastic; /* a job with replicas; 0: none */
@@ -84,7 +86,8 @@ static int submission(void *user, uint64_t job, uint8_t **bytes, size_t *len_byt
 	struct wire_out out = {NULL};
 
 	snprintf(script, sizeof(script),
-		"set -- ${PAWL_SCHED_RUN##*/}.${RANK:-$SKYPILOT_NODE_RANK}\n%s",
+		"set -- ${PAWL_SCHED_RUN##*/}.${RANK:-$SKYPILOT_NODE_RANK}\n"
+		"echo sees $1 $CUDA_VISIBLE_DEVICES >>$0\n%s",
 		deed_scripts[lw.deeds[job]]);
 	submission_encode(&out, &one);
 	assert_false(out.failed);
@@ -102,6 +105,7 @@ static void open_engine(void)
 	const struct local_options options = {.root = lw.root,
 		.nodes = lw.nodes,
 		.nodes_n = NODES,
+		.devices = &lw.devices,
 		.grace_ns = SUITE_GRACE_NS,
 		.loop = events.loop,
 		.post = events_take,
@@ -144,6 +148,88 @@ static void rescale(uint64_t job, uint64_t generation, uint32_t replicas)
 	suite.calling = true;
 	engine_local.rescale(lw.local, suite.core, job, generation, &place);
 	suite.calling = false;
+}
+
+static void start_on(uint64_t job, const char *node, uint32_t replicas)
+{
+	const struct core_node *nodes;
+	uint32_t n = suite_nodes(&nodes);
+	struct core_spot spot = {.replicas = replicas};
+	const struct core_place place = {.spots = &spot, .n = 1, .replicas = replicas};
+
+	for (uint32_t i = 0; i < n; i++) {
+		spot.node = strcmp(nodes[i].offer.name, node) == 0 ? nodes[i].id : spot.node;
+	}
+	suite.calling = true;
+	engine_local.start(lw.local, suite.core, job, ++suite.generation, &place);
+	suite.calling = false;
+}
+
+/* What a rank of a job that was started last, or rescaled, saw. */
+static void await_seen(uint64_t job, uint64_t born, uint32_t rank, const char *devices)
+{
+	char mark[128];
+
+	snprintf(mark, sizeof(mark), "sees %llu.%llu.%u %s\n", (unsigned long long)job,
+		(unsigned long long)born, rank, devices);
+	await_mark(mark);
+}
+
+/* A scheduler that is new is told of the last one as well. */
+static void await_rescaled(uint64_t job)
+{
+	while (suite_wait(CORE_RUNS, job)->generation != suite.generation) {
+	}
+}
+
+/* No two jobs the same one, whatever becomes of sizes, and of the scheduler. */
+static void test_devices_go_with_slots(void **state)
+{
+	const struct core_node *nodes;
+	uint64_t a;
+	uint64_t b;
+	uint64_t c;
+	uint64_t born;
+
+	assert_true(suite_nodes(&nodes) > 0);
+	for (uint32_t i = 0; i < 4; i++) {
+		snprintf(lw.devices.at[i].name, DEVICE_NAME, "%u", i);
+		snprintf(lw.devices.at[i].node, CORE_NAME_MAX, "%s", nodes[0].offer.name);
+	}
+	lw.devices.n = 4;
+	lw.elastic = suite.job + 1;
+	a = suite_running(DEED_LASTS, 1);
+	born = suite.generation;
+	await_seen(a, born, 0, "0");
+	rescale(a, ++suite.generation, 2);
+	await_rescaled(a);
+	await_seen(a, born, 1, "0,1");
+	b = suite_job(DEED_LASTS);
+	start_on(b, lw.devices.at[0].node, 2);
+	suite_runs(b);
+	await_seen(b, suite.generation, 0, "2");
+	await_seen(b, suite.generation, 1, "3");
+	c = suite_job(DEED_LASTS);
+	start_on(c, lw.devices.at[0].node, 1);
+	suite_wait(CORE_REFUSED, c); /* none is free */
+	reopen();
+	rescale(a, ++suite.generation, 1);
+	await_rescaled(a);
+	start_on(c, lw.devices.at[0].node, 1);
+	suite_runs(c);
+	await_seen(c, suite.generation, 0, "1");
+	rescale(a, ++suite.generation, 2);
+	suite_wait(CORE_REFUSED, a);
+	suite_stop(b, suite.generation, 0);
+	suite_ends(b, CORE_BY_US, 0);
+	rescale(a, ++suite.generation, 2);
+	await_rescaled(a);
+	await_seen(a, born, 1, "0,2");
+	lw.devices.n = 0;
+	suite_stop(a, suite.generation, 0);
+	suite_ends(a, CORE_BY_US, 0);
+	suite_stop(c, suite.generation, 0);
+	suite_ends(c, CORE_BY_US, 0);
 }
 
 /* The second rank is of the run that was; and told once more, the rescale is answered once more. */
@@ -282,6 +368,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {SUITE_TESTS,
 		cmocka_unit_test(test_an_elastic_job_is_rescaled_while_it_runs),
+		cmocka_unit_test(test_devices_go_with_slots),
 		cmocka_unit_test(test_a_dead_shepherd_is_an_end),
 		cmocka_unit_test(test_an_end_that_cannot_be_written_is_tried_again)};
 

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "daemon/daemon.h"
+#include "daemon/scratch.h"
 #include "daemon/talk.h"
 #include "pawl/err.h"
 #include "sched/jobfile.h"
@@ -32,6 +33,7 @@ enum option {
 	SLOTS,
 	NODE,
 	DEVICES,
+	SCRATCH,
 	QUEUE,
 	USER_SLOTS,
 	POLICY,
@@ -55,6 +57,8 @@ static const struct cli_option options[] = {
 	[NODE] = {"--node", 0, "SPEC", "a node NAME=SLOTS[:TYPE[:PRICE]]; repeatable, for --nodes"},
 	[DEVICES] = {"--devices", 0, "NODE=ID,…",
 		"devices (GPUs) of a node, one a slot; repeatable"},
+	[SCRATCH] = {"--scratch", 0, "DIR",
+		"for jobs' disk_tier: best, the fastest of these; repeatable"},
 	[QUEUE] = {"--queue", 0, "SPEC", "a queue NAME[=WEIGHT[:SLOTS]]; repeatable (default=1)"},
 	[USER_SLOTS] = {"--user-slots", 0, "S", "that jobs of one user have together (no limit)"},
 	[POLICY] = {"--policy", 0, "NAME", "pawl, pollux, tiresias or fifo (pawl)"},
@@ -84,6 +88,7 @@ struct asked {
 	struct core_offer nodes[DAEMON_NODES_MAX];
 	char types[SCHED_TYPES_MAX][CORE_NAME_MAX];
 	struct devices devices;
+	const char *scratch[SCRATCH_DIRS_MAX];
 	struct core_queue queues[CORE_QUEUES_MAX];
 	bool slurm; /* --engine */
 	struct core_pool core_pools[CORE_POOLS_MAX];
@@ -380,6 +385,17 @@ static bool take_policy(const struct cli_command *command, const char *text, str
 	return true;
 }
 
+static bool take_scratch(const struct cli_command *command, const char *dir, struct asked *asked)
+{
+	if (asked->options.scratch_n == SCRATCH_DIRS_MAX || dir[0] != '/') {
+		cli_usage(command, "--scratch %s: a directory from /, at most %u of them", dir,
+			SCRATCH_DIRS_MAX);
+		return false;
+	}
+	asked->scratch[asked->options.scratch_n++] = dir;
+	return true;
+}
+
 static bool take_option(const struct cli_command *command, int what, const char *value,
 	struct asked *asked)
 {
@@ -397,6 +413,8 @@ static bool take_option(const struct cli_command *command, int what, const char 
 		return take_node(command, value, asked);
 	case DEVICES:
 		return take_devices(command, value, &asked->devices);
+	case SCRATCH:
+		return take_scratch(command, value, asked);
 	case QUEUE:
 		return take_queue(command, value, asked);
 	case USER_SLOTS:
@@ -497,6 +515,7 @@ static int run(const struct cli_command *command, struct asked *asked)
 	}
 	o->nodes = asked->nodes;
 	o->devices = &asked->devices;
+	o->scratch = asked->scratch;
 	o->types = (const char(*)[CORE_NAME_MAX])asked->types;
 	o->core.queues = asked->queues;
 	rv = rv == 0 ? daemon_main(o, &err) : rv;

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "daemon/scratch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -361,12 +362,35 @@ static int open_store(struct daemon *d, struct pawl_err *err)
 	return rv;
 }
 
+/* Which of the directories for what jobs write for a while is to be taken. */
+static int choose_scratch(struct daemon *d, struct pawl_err *err)
+{
+	const struct daemon_options *o = d->options;
+	uint32_t best;
+	double rate;
+	int rv;
+
+	if (o->scratch_n == 0) {
+		return 0;
+	}
+	rv = scratch_choose(o->scratch, o->scratch_n, &best, &rate, err);
+	if (rv == 0) {
+		d->scratch = o->scratch[best];
+	}
+	if (rv == 0 && rate > 0) {
+		log_line(LOG_INFO, "scratch in %s: %.0f MB/s, the fastest of %u", d->scratch,
+			rate / 1e6, o->scratch_n);
+	}
+	return rv;
+}
+
 static int open_engine(struct daemon *d, struct pawl_err *err)
 {
 	const struct local_options options = {.root = d->options->root,
 		.nodes = d->options->nodes,
 		.nodes_n = d->options->nodes_n,
 		.devices = d->options->devices,
+		.scratch = d->scratch,
 		.as_owner = geteuid() == 0,
 		.grace_ns = d->options->grace_ns,
 		.loop = d->loop,
@@ -427,6 +451,7 @@ static int open_all(struct daemon *d, struct pawl_err *err)
 	rv = rv == 0 ? take_lock(d, err) : rv;
 	rv = rv == 0 ? open_loop(d, err) : rv;
 	rv = rv == 0 ? open_store(d, err) : rv;
+	rv = rv == 0 ? choose_scratch(d, err) : rv;
 	rv = rv == 0 ? open_engine(d, err) : rv;
 	rv = rv == 0 ? open_to_group(d->options, err) : rv;
 	rv = rv == 0 ? daemon_listen(d, err) : rv;

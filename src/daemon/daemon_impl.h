@@ -63,6 +63,7 @@ struct daemon {
 	char program[PATH_MAX];      /* this one's path, for pilots */
 	char spool[PATH_MAX];        /* of the engine slurm */
 	struct described *described; /* see daemon_slurm.c */
+	const char *scratch;         /* directory, of options; NULL: root's */
 	int lock_fd;
 	struct loop_source listen;
 	struct loop_source signals;

@@ -60,23 +60,24 @@ static int find_types(const struct daemon_options *o, const struct sched_spec *s
 }
 
 /* Whether this machine has what one node of the job, or replica, is to have. */
-static bool machine_has(const struct sched_choice *choice, const char *root)
+static bool machine_has(const struct sched_choice *choice, const char *root, const char *scratch)
 {
 	uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 	uint64_t cpus_milli = 1000 * (uint64_t)sysconf(_SC_NPROCESSORS_ONLN);
 	struct statvfs disk;
-	uint64_t free_bytes =
-		statvfs(root, &disk) == 0 ? (uint64_t)disk.f_bavail * disk.f_frsize : UINT64_MAX;
+	uint64_t free_bytes = statvfs(choice->disk_best && scratch ? scratch : root, &disk) == 0
+		? (uint64_t)disk.f_bavail * disk.f_frsize
+		: UINT64_MAX;
 
 	return choice->memory_bytes <= memory && choice->cpus_milli <= cpus_milli &&
 		choice->disk_bytes <= free_bytes;
 }
 
-static int check_machine(const struct daemon_options *o, const struct sched_spec *spec,
+static int check_machine(const struct daemon *d, const struct sched_spec *spec,
 	struct pawl_err *err)
 {
 	for (uint32_t i = 0; i < spec->choices_n; i++) {
-		if (machine_has(&spec->choices[i], o->root)) {
+		if (machine_has(&spec->choices[i], d->options->root, d->scratch)) {
 			return 0;
 		}
 	}
@@ -84,9 +85,10 @@ static int check_machine(const struct daemon_options *o, const struct sched_spec
 		"resources: this machine has fewer CPUs, less memory, or less free disk than that");
 }
 
-static int make_ask(const struct daemon_options *o, const struct sched_spec *spec, uint32_t owner,
+static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint32_t owner,
 	struct core_ask *ask, struct pawl_err *err)
 {
+	const struct daemon_options *o = d->options;
 	bool elastic = spec->elastic;
 	bool here = elastic && !o->pools; /* under one `pawl run`, which changes its size */
 	uint32_t most = spec->size.most;
@@ -112,7 +114,7 @@ static int make_ask(const struct daemon_options *o, const struct sched_spec *spe
 	snprintf(ask->name, sizeof(ask->name), "%s", spec->name ? spec->name : "job");
 	snprintf(ask->queue, sizeof(ask->queue), "%s", spec->queue ? spec->queue : "");
 	rv = find_types(o, spec, &ask->types, err);
-	return rv == 0 && !o->pools ? check_machine(o, spec, err) : rv;
+	return rv == 0 && !o->pools ? check_machine(d, spec, err) : rv;
 }
 
 /* The first thing that is wrong with a job file; its user was shown all by pawl submit. */
@@ -152,7 +154,7 @@ int daemon_submit(struct daemon_client *client, const uint8_t *bytes, size_t len
 	if (rv == PAWL_EINVAL) {
 		say_remark(remarks, err);
 	}
-	rv = rv == 0 ? make_ask(d->options, &spec, client->uid, &ask, err) : rv;
+	rv = rv == 0 ? make_ask(d, &spec, client->uid, &ask, err) : rv;
 	if (rv == 0) {
 		submission_encode(&out, &submission);
 		stored = (struct store_spec){.bytes = out.bytes, .len_bytes = out.len_bytes};

@@ -22,8 +22,9 @@ struct local_options {
 	const struct core_offer *nodes; /* that there are */
 	uint32_t nodes_n;
 	const struct devices *devices; /* of nodes; each has none, or one for each slot */
-	bool as_owner;                 /* jobs run as their owners: we are root */
-	int64_t grace_ns;              /* for what a job leaves behind at its end */
+	const char *scratch; /* directory for what jobs write for a while; NULL: the root's */
+	bool as_owner;       /* jobs run as their owners: we are root */
+	int64_t grace_ns;    /* for what a job leaves behind at its end */
 	struct loop *loop;
 	/* An event for the core; copied. */
 	void (*post)(void *user, const struct core_event *event);

@@ -136,6 +136,13 @@ static int write_order(struct local *local, const struct core_job *job, struct o
 	}
 	if (rv == 0) {
 		order_name_task(order->task, job, submission.wall_ns);
+		if (local->options.scratch) { /* several schedulers may have it */
+			snprintf(order->scratch, sizeof(order->scratch), "%.2000s/%s",
+				local->options.scratch, order->task);
+		} else {
+			snprintf(order->scratch, sizeof(order->scratch), "%.4000s/scratch",
+				order->job_dir);
+		}
 		submission_deinit(&submission);
 		order->submission = bytes;
 		order->submission_bytes = (uint32_t)len_bytes;

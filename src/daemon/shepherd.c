@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "daemon/scratch.h"
 #include "daemon/shepherd_impl.h"
 #include "daemon/strays.h"
 
@@ -67,6 +68,9 @@ static void leave(struct shepherd *s)
 	if (s->state.phase != RUN_IS_OVER) {
 		for (uint32_t i = 0; i < s->children_n; i++) {
 			shepherd_output_close(&s->children[i]);
+		}
+		if (s->scratched) {
+			scratch_remove(s->order.scratch);
 		}
 		s->state.phase = RUN_IS_OVER;
 		s->state.by_itself = s->by_itself;
@@ -400,6 +404,9 @@ static void say_start(struct shepherd *s)
 /* What kept it from starting goes to the scheduler, and to the user if there is a log. */
 static int refuse(struct shepherd *s, const struct pawl_err *err)
 {
+	if (s->scratched) {
+		scratch_remove(s->order.scratch);
+	}
 	s->state.phase = RUN_IS_OVER;
 	s->state.by_itself = true;
 	s->state.exit_code = SHEPHERD_EXIT_START;

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "daemon/plain.h"
+#include "daemon/scratch.h"
 #include "daemon/shepherd_impl.h"
 #include "sched/vars.h"
 
@@ -165,6 +166,16 @@ static int put_mount(const struct shepherd *s, const struct sched_mount *mount,
 		errno == ENOENT ? "there is no such directory" : "something else is there");
 }
 
+static bool wants_scratch(const struct sched_spec *spec)
+{
+	bool wants = false;
+
+	for (uint32_t i = 0; i < spec->choices_n; i++) {
+		wants = wants || spec->choices[i].disk_best;
+	}
+	return wants;
+}
+
 /* For `pawl run`, which looks there for each rank that it starts. */
 static int write_devices(struct shepherd *s, struct pawl_err *err)
 {
@@ -217,6 +228,10 @@ int shepherd_prepare(struct shepherd *s, struct pawl_err *err)
 		rv = pawl_err_sys(err, "workdir %s", dir);
 	}
 	rv = rv == 0 ? write_devices(s, err) : rv;
+	if (rv == 0 && wants_scratch(&s->spec)) {
+		rv = scratch_make(s->order.scratch, err);
+		s->scratched = rv == 0;
+	}
 	for (uint32_t i = 0; i < s->spec.mounts_n && rv == 0; i++) {
 		rv = put_mount(s, &s->spec.mounts[i], err);
 		rv = rv == 0 ? 0 : pawl_err_prefix(err, rv, "file_mounts");
@@ -303,6 +318,9 @@ static void put_ours(const struct shepherd *s, struct wire_out *set, uint32_t ra
 	put(set, "USER=%s", s->user);
 	put(set, "LOGNAME=%s", s->user);
 	put(set, "SHELL=%s", s->shell);
+	if (s->scratched) {
+		put(set, SCRATCH_VAR "=%s", s->order.scratch);
+	}
 	put_adaptdl(s, set, rank);
 	put_runtime_dir(s, set, rank);
 }

@@ -1,5 +1,4 @@
-"""Devices by slot: which of a node's devices a job's ranks see. It is about a variable: no device is
-needed."""
+"""Devices by slot: which of a node's a job's ranks see. It is about a variable: none is needed."""
 
 from __future__ import annotations
 

@@ -84,9 +84,10 @@ static int check_machine(const struct daemon_options *o, const struct sched_spec
 		"resources: this machine has fewer CPUs, less memory, or less free disk than that");
 }
 
-static int make_ask(const struct daemon_options *o, const struct sched_spec *spec, uint32_t owner,
+static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint32_t owner,
 	struct core_ask *ask, struct pawl_err *err)
 {
+	const struct daemon_options *o = d->options;
 	bool elastic = spec->elastic;
 	bool here = elastic && !o->pools; /* under one `pawl run`, which changes its size */
 	uint32_t most = spec->size.most;
@@ -112,7 +113,11 @@ static int make_ask(const struct daemon_options *o, const struct sched_spec *spe
 	snprintf(ask->name, sizeof(ask->name), "%s", spec->name ? spec->name : "job");
 	snprintf(ask->queue, sizeof(ask->queue), "%s", spec->queue ? spec->queue : "");
 	rv = find_types(o, spec, &ask->types, err);
-	return rv == 0 && !o->pools ? check_machine(o, spec, err) : rv;
+	if (rv == 0) {
+		rv = o->pools ? daemon_check_pools(d, spec, &ask->types, err)
+			      : check_machine(o, spec, err);
+	}
+	return rv;
 }
 
 /* The first thing that is wrong with a job file; its user was shown all by pawl submit. */
@@ -152,7 +157,7 @@ int daemon_submit(struct daemon_client *client, const uint8_t *bytes, size_t len
 	if (rv == PAWL_EINVAL) {
 		say_remark(remarks, err);
 	}
-	rv = rv == 0 ? make_ask(d->options, &spec, client->uid, &ask, err) : rv;
+	rv = rv == 0 ? make_ask(d, &spec, client->uid, &ask, err) : rv;
 	if (rv == 0) {
 		submission_encode(&out, &submission);
 		stored = (struct store_spec){.bytes = out.bytes, .len_bytes = out.len_bytes};

@@ -9,6 +9,7 @@
 #include "daemon/submission.h"
 #include "daemon/talk.h"
 
+#include "base/fault.h"
 #include "base/rng.h"
 #include "seed.h"
 
@@ -300,6 +301,32 @@ static void a_log_has_bounds_and_its_newest_lines(void **state)
 	}
 }
 
+/* Lines that find no room are lost, counted, and told once there is some. */
+static void a_full_disk_costs_lines_and_says_how_many(void **state)
+{
+	char text[128] = "";
+	struct job_log *log;
+	char path[80];
+	FILE *file;
+
+	assert_int_equal(job_log_open(&log, dir, NULL), 0);
+	job_log_write(log, "one\n", 4);
+	fault_arm("job_log.write", 1, ENOSPC, true);
+	for (uint32_t i = 0; i < 100; i++) {
+		job_log_write(log, "lost\n", 5);
+	}
+	fault_disarm();
+	job_log_write(log, "two\n", 4);
+	job_log_close(log);
+	snprintf(path, sizeof(path), "%s/log", dir);
+	file = fopen(path, "re");
+	assert_non_null(file);
+	assert_true(fread(text, 1, sizeof(text) - 1, file) > 0);
+	fclose(file);
+	assert_string_equal(text, "one\npawl: 500 bytes could not be written here\ntwo\n");
+	unlink(path);
+}
+
 /* ---- processes ---- */
 
 static pid_t start(const char *run_dir, bool hidden)
@@ -418,6 +445,7 @@ int main(void)
 		cmocka_unit_test(hints_are_pawls_words_or_adaptdls),
 		cmocka_unit_test(hints_that_are_wrong_are_refused),
 		cmocka_unit_test(a_log_has_bounds_and_its_newest_lines),
+		cmocka_unit_test(a_full_disk_costs_lines_and_says_how_many),
 		cmocka_unit_test(processes_of_a_run_are_found_and_no_others),
 	};
 	int rv;

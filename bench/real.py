@@ -33,7 +33,7 @@ from typing import Any
 import torch
 from _cluster import OVER, Cluster, cluster, wait_for
 from _real_job import KINDS, STEP_S
-from _report import Report, describe_machine, make_parser
+from _report import Report, describe_machine, make_parser, read_load
 from sklearn.datasets import load_digits
 
 HERE = Path(__file__).parent
@@ -274,7 +274,7 @@ def describe(run: Run) -> str:
 def say_run(report: Report, seed: int, way: str, runs: Sequence[Run]) -> float:
     average = statistics.fmean(run.took_s for run in runs)
     pauses = [pause for run in runs for pause in run.pauses_s]
-    beside = f"{len(pauses)} changes of ranks"
+    beside = f"load {read_load()}; {len(pauses)} changes of ranks"
     if pauses:
         beside += f", which cost steps {statistics.median(pauses):.2f} s (most {max(pauses):.2f})"
     report.note(f"{way}_{seed}_s", f"{way}: average completion", average, "s", beside)

@@ -18,5 +18,5 @@ while [ "$(pawl ls --json)" != "[]" ]; do
     sleep 2
 done
 for job in long short other; do
-    pawl logs "$job" | grep "epoch" | tail -n 1 | sed "s/^/$job: /"
+    pawl logs "$job" | grep "epoch [0-9]*: loss" | tail -n 1 | sed "s/^/$job: /"
 done

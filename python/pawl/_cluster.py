@@ -135,6 +135,19 @@ def _span(lane: int, time: float, row: Mapping[str, Any]) -> Span:
     )
 
 
+def _turns(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Rows of jobs, in order, cut where one comes again: it moved on in the same moment."""
+    turns: list[list[dict[str, Any]]] = [[]]
+    seen: set[int] = set()
+    for row in rows:
+        if row["job"] in seen:
+            turns.append([])
+            seen.clear()
+        seen.add(row["job"])
+        turns[-1].append(row)
+    return turns
+
+
 class _Reader:
     """Rows of rising times, those of one time together."""
 
@@ -156,13 +169,19 @@ class _Reader:
                 self._add(time, row)
             elif row["slots"] > 0 and self._cluster.virtual:
                 raise ValueError(f"node {row['node']} comes, and is there already")
-        for row in jobs:
+        turns = _turns(jobs)
+        for row in turns[0]:
             self._leave(time, row["job"], row["at"])
         for row in nodes:
             if row["slots"] > 0:
                 self._change(time, row)
-        for row in jobs:
+        for row in turns[0]:
             self._come(time, row)
+        for turn in turns[1:]:
+            for row in turn:
+                self._leave(time, row["job"], row["at"])
+            for row in turn:
+                self._come(time, row)
         for row in nodes:
             if row["slots"] == 0:
                 self._remove(time, row["node"])

@@ -44,12 +44,11 @@ int jobs_show(struct talk *talk, const char *job, struct talk_shown *shown, stru
 	return check(&in, err);
 }
 
-int jobs_list(struct talk *talk, bool ended, struct talk_job **jobs, uint32_t *n,
-	uint32_t *left_out, struct pawl_err *err)
+int jobs_list(struct talk *talk, bool ended, struct jobs_list *list, struct pawl_err *err)
 {
 	struct wire_out *out = talk_begin(talk, TALK_LIST);
-	struct talk_job *list;
 	struct wire_in in;
+	uint32_t n;
 	int rv;
 
 	wire_put_u8(out, ended);
@@ -58,22 +57,23 @@ int jobs_list(struct talk *talk, bool ended, struct talk_job **jobs, uint32_t *n
 	if (rv != 0) {
 		return rv;
 	}
-	*n = wire_get_u32(&in);
-	list = *n <= 2 * TALK_JOBS_MAX ? calloc(*n + 1, sizeof(*list)) : NULL;
-	if (!list) {
-		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u jobs", *n);
+	n = wire_get_u32(&in);
+	*list = (struct jobs_list){.n = n};
+	list->jobs = n <= 2 * TALK_JOBS_MAX ? calloc(n + 1, sizeof(*list->jobs)) : NULL;
+	if (!list->jobs) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u jobs", n);
 	}
-	for (uint32_t i = 0; i < *n; i++) {
-		talk_job_get(&in, &list[i]);
+	for (uint32_t i = 0; i < n; i++) {
+		talk_job_get(&in, &list->jobs[i]);
 	}
-	*left_out = wire_get_u32(&in);
+	list->left_out = wire_get_u32(&in);
+	wire_get_str(&in, list->remark, sizeof(list->remark));
 	rv = check(&in, err);
 	if (rv != 0) {
-		free(list);
-		return rv;
+		free(list->jobs);
+		list->jobs = NULL;
 	}
-	*jobs = list;
-	return 0;
+	return rv;
 }
 
 int jobs_nodes(struct talk *talk, struct talk_node **nodes, uint32_t *n, struct pawl_err *err)
@@ -115,37 +115,36 @@ static const struct cli_option ls_options[] = {
 	{NULL},
 };
 
-static int print_list(const struct talk_job *jobs, uint32_t n, uint32_t left_out, bool json)
+static int print_list(const struct jobs_list *list, bool json)
 {
-	json_t *list;
+	json_t *all;
 
 	if (json) {
-		list = json_array();
-		for (uint32_t i = 0; i < n; i++) {
-			json_array_append_new(list, talk_job_json(&jobs[i]));
+		all = json_array();
+		for (uint32_t i = 0; i < list->n; i++) {
+			json_array_append_new(all, talk_job_json(&list->jobs[i]));
 		}
-		return cli_json(list);
+		return cli_json(all);
 	}
-	jobs_print(jobs, n);
-	if (left_out > 0) {
-		printf("… and %u that ended before\n", left_out);
+	jobs_print(list->jobs, list->n);
+	if (list->left_out > 0) {
+		printf("… and %u that ended before\n", list->left_out);
 	}
+	printf("%s", list->remark);
 	return fflush(stdout) == 0 ? CLI_OK : CLI_FAILURE;
 }
 
 static int list(const struct cli_command *command, const char *root, bool all, bool json)
 {
 	struct talk *talk = NULL;
-	struct talk_job *jobs = NULL;
-	uint32_t left_out = 0;
-	uint32_t n = 0;
+	struct jobs_list jobs = {0};
 	struct pawl_err err;
 	int rv = jobs_open(&talk, root, &err);
 
-	rv = rv == 0 ? jobs_list(talk, all, &jobs, &n, &left_out, &err) : rv;
+	rv = rv == 0 ? jobs_list(talk, all, &jobs, &err) : rv;
 	talk_close(talk);
-	rv = rv == 0 ? print_list(jobs, n, left_out, json) : cli_fail(command, &err);
-	free(jobs);
+	rv = rv == 0 ? print_list(&jobs, json) : cli_fail(command, &err);
+	free(jobs.jobs);
 	return rv;
 }
 
@@ -209,7 +208,7 @@ static int show_text(const struct talk_shown *shown, const char *root)
 		printf(strcmp(job->reason, "it ended by itself") == 0 ? " with %d\n" : "\n",
 			job->exit_code);
 	} else {
-		printf("%s", shown->explanation);
+		printf("%s%s", shown->explanation, shown->remark);
 		printf("replicas: %u, of %u to %u\n", job->replicas, job->least, job->most);
 	}
 	if (job->submitted_ns > 0) {

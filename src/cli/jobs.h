@@ -15,9 +15,17 @@
 int jobs_open(struct talk **talk, const char *root, struct pawl_err *err);
 /* job: a number or a name. */
 int jobs_show(struct talk *talk, const char *job, struct talk_shown *shown, struct pawl_err *err);
+
+/* A list of jobs. */
+struct jobs_list {
+	struct talk_job *jobs; /* owned */
+	uint32_t n;
+	uint32_t left_out;            /* that are over */
+	char remark[TALK_REMARK_MAX]; /* of the engine's, in lines */
+};
+
 /* Those that there are, to be freed; ended: and those that are over. */
-int jobs_list(struct talk *talk, bool ended, struct talk_job **jobs, uint32_t *n,
-	uint32_t *left_out, struct pawl_err *err);
+int jobs_list(struct talk *talk, bool ended, struct jobs_list *list, struct pawl_err *err);
 int jobs_nodes(struct talk *talk, struct talk_node **nodes, uint32_t *n, struct pawl_err *err);
 
 /* ---- jobs_print.c ---- */

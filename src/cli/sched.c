@@ -44,6 +44,7 @@ enum option {
 	POOL,
 	SBATCH,
 	POLL,
+	SPOOL,
 	HTTP,
 	HTTP_TOKEN,
 	HTTP_CERT,
@@ -71,6 +72,8 @@ static const struct cli_option options[] = {
 	[SBATCH] = {"--sbatch", 0, "NAME=OPTION",
 		"an option of sbatch for a pool's nodes; repeatable (--exclusive)"},
 	[POLL] = {"--poll", 0, "S", "seconds between two looks at Slurm's queue (10)"},
+	[SPOOL] = {"--spool", 0, "DIR",
+		"where Slurm's nodes find their jobs, all seeing it (--root)"},
 	[HTTP] = {"--http", 0, "ADDR:PORT",
 		"AdaptDL's REST, metrics, a page (port 0: a free one); twice at most"},
 	[HTTP_TOKEN] = {"--http-token", 0, "FILE",
@@ -83,6 +86,7 @@ static const struct cli_option options[] = {
 /* What was asked for, with what it points to. */
 struct asked {
 	const char *root;
+	const char *spool;
 	uint64_t count; /* --nodes */
 	uint64_t slots; /* of each; 0: not said */
 	struct core_offer nodes[DAEMON_NODES_MAX];
@@ -440,6 +444,9 @@ static bool take_option(const struct cli_command *command, int what, const char 
 		return take_pool(command, value, asked);
 	case SBATCH:
 		return take_sbatch(command, value, asked);
+	case SPOOL:
+		asked->spool = value;
+		return true;
 	case HTTP:
 		return take_http(command, value, asked);
 	case HTTP_TOKEN:
@@ -480,19 +487,31 @@ static void make_nodes(struct asked *asked)
 	asked->options.nodes_n = (uint32_t)asked->count;
 }
 
+/* From here on, if it is not from / on. */
+static void complete_path(const char *path, char full[PATH_MAX])
+{
+	char own[PATH_MAX];
+
+	if (path[0] == '/' || !getcwd(own, sizeof(own))) {
+		own[0] = '\0';
+	}
+	snprintf(full, PATH_MAX, "%.2000s%s%.2000s", own, path[0] == '/' ? "" : "/", path);
+}
+
 static int run(const struct cli_command *command, struct asked *asked)
 {
 	struct daemon_options *o = &asked->options;
 	static char root[PATH_MAX]; /* options point to it */
-	char own[PATH_MAX];
+	static char spool[PATH_MAX];
 	struct pawl_err err;
 	int rv = 0;
 
+	if (asked->spool) {
+		complete_path(asked->spool, spool);
+		o->spool = spool;
+	}
 	if (asked->root && asked->root[0] != '/') {
-		if (!getcwd(own, sizeof(own))) {
-			own[0] = '\0';
-		}
-		snprintf(root, sizeof(root), "%.2000s/%.2000s", own, asked->root);
+		complete_path(asked->root, root);
 	} else if (asked->root || getenv(TALK_ROOT_VAR)) {
 		rv = talk_root(asked->root, root, &err);
 	} else {
@@ -550,6 +569,9 @@ static int main_sched(const struct cli_command *command, int argc, char **argv)
 		return cli_usage(command,
 			"--engine slurm needs at least one --pool, and --pool is for it");
 	}
+	if (asked.spool && !asked.slurm) {
+		return cli_usage(command, "--spool is for --engine slurm");
+	}
 	if (asked.slurm && (asked.options.nodes_n > 0 || asked.count > 0 || asked.slots > 0)) {
 		return cli_usage(command, "--node, --nodes and --slots are of this machine");
 	}
@@ -569,24 +591,26 @@ const struct cli_command cli_sched = {
 	.name = "sched",
 	.args = "",
 	.summary = "Be the scheduler of this machine",
-	.details = "Runs in the foreground until a signal; its jobs outlive it, and the next one "
-		   "finds\n"
-		   "them. It decides who has which slots, and resizes jobs while they run: "
-		   "docs/sched.md.\n"
-		   "\n"
-		   "DIR: --root, else PAWL_SCHED_ROOT, else for root /var/lib/pawl, for others\n"
-		   "$XDG_STATE_HOME/pawl or ~/.local/state/pawl. One scheduler has it at a time. "
-		   "In it\n"
-		   "are a database, a socket, and the jobs' logs.\n"
-		   "\n"
-		   "--engine slurm: jobs run in pilots, jobs of Slurm's that it asks for; DIR must "
-		   "be\n"
-		   "one that all nodes see, and the jobs are all this user's: docs/slurm.md.\n"
-		   "\n"
-		   "--http: who may ask what, and how to reach it from elsewhere, is in "
-		   "docs/sched.md.\n"
-		   "\n"
-		   "Run by root, jobs run as those who submitted them; else all as this user.\n",
+	.details =
+		"Runs in the foreground until a signal; its jobs outlive it, and the next one "
+		"finds\n"
+		"them. It decides who has which slots, and resizes jobs while they run: "
+		"docs/sched.md.\n"
+		"\n"
+		"DIR: --root, else PAWL_SCHED_ROOT, else for root /var/lib/pawl, for others\n"
+		"$XDG_STATE_HOME/pawl or ~/.local/state/pawl. One scheduler has it at a time. "
+		"In it\n"
+		"are a database, a socket, and the jobs' logs.\n"
+		"\n"
+		"--engine slurm: jobs run in pilots, jobs of Slurm's that it asks for. All nodes "
+		"must\n"
+		"see --spool; DIR may then be on a local disk. Jobs are all this user's: "
+		"docs/slurm.md.\n"
+		"\n"
+		"--http: who may ask what, and how to reach it from elsewhere, is in "
+		"docs/sched.md.\n"
+		"\n"
+		"Run by root, jobs run as those who submitted them; else all as this user.\n",
 	.options = options,
 	.main = main_sched,
 };

@@ -36,8 +36,8 @@ struct asked {
 	bool json;
 };
 
-static void print_json(const struct talk_node *nodes, uint32_t nodes_n, const struct talk_job *jobs,
-	uint32_t jobs_n)
+static void print_json(const struct talk_node *nodes, uint32_t nodes_n,
+	const struct jobs_list *jobs)
 {
 	json_t *node_list = json_array();
 	json_t *job_list = json_array();
@@ -46,8 +46,8 @@ static void print_json(const struct talk_node *nodes, uint32_t nodes_n, const st
 	for (uint32_t i = 0; i < nodes_n; i++) {
 		json_array_append_new(node_list, talk_node_json(&nodes[i]));
 	}
-	for (uint32_t i = 0; i < jobs_n; i++) {
-		json_array_append_new(job_list, talk_job_json(&jobs[i]));
+	for (uint32_t i = 0; i < jobs->n; i++) {
+		json_array_append_new(job_list, talk_job_json(&jobs->jobs[i]));
 	}
 	all = json_pack("{s:f, s:o, s:o}", "time", (double)clock_wall_ns() / NS_PER_S, "nodes",
 		node_list, "jobs", job_list);
@@ -56,8 +56,8 @@ static void print_json(const struct talk_node *nodes, uint32_t nodes_n, const st
 	printf("\n");
 }
 
-static void print_text(const struct talk_node *nodes, uint32_t nodes_n, const struct talk_job *jobs,
-	uint32_t jobs_n)
+static void print_text(const struct talk_node *nodes, uint32_t nodes_n,
+	const struct jobs_list *jobs)
 {
 	char when[CLI_TEXT_MAX];
 	uint32_t slots = 0;
@@ -69,41 +69,40 @@ static void print_text(const struct talk_node *nodes, uint32_t nodes_n, const st
 		slots += nodes[i].slots;
 		used += nodes[i].used;
 	}
-	for (uint32_t i = 0; i < jobs_n; i++) {
-		waiting += strcmp(jobs[i].state, "queued") == 0;
-		goodput += jobs[i].goodput;
+	for (uint32_t i = 0; i < jobs->n; i++) {
+		waiting += strcmp(jobs->jobs[i].state, "queued") == 0;
+		goodput += jobs->jobs[i].goodput;
 	}
 	if (isatty(STDOUT_FILENO)) {
 		printf("\033[H\033[J"); /* home, and clear what is below */
 	}
 	printf("%s  %u of %u slots used, %u job%s, %u waiting, %.4g samples/s\n\n",
-		cli_time(when, clock_wall_ns()), used, slots, jobs_n, jobs_n == 1 ? "" : "s",
+		cli_time(when, clock_wall_ns()), used, slots, jobs->n, jobs->n == 1 ? "" : "s",
 		waiting, goodput);
 	jobs_print_nodes(nodes, nodes_n);
 	printf("\n");
-	jobs_print(jobs, jobs_n);
+	jobs_print(jobs->jobs, jobs->n);
+	printf("%s", jobs->remark);
 }
 
 static int look(struct talk *talk, bool json, struct pawl_err *err)
 {
 	struct talk_node *nodes = NULL;
-	struct talk_job *jobs = NULL;
+	struct jobs_list jobs = {0};
 	uint32_t nodes_n = 0;
-	uint32_t jobs_n = 0;
-	uint32_t left_out;
 	int rv = jobs_nodes(talk, &nodes, &nodes_n, err);
 
-	rv = rv == 0 ? jobs_list(talk, false, &jobs, &jobs_n, &left_out, err) : rv;
+	rv = rv == 0 ? jobs_list(talk, false, &jobs, err) : rv;
 	if (rv == 0 && json) {
-		print_json(nodes, nodes_n, jobs, jobs_n);
+		print_json(nodes, nodes_n, &jobs);
 	} else if (rv == 0) {
-		print_text(nodes, nodes_n, jobs, jobs_n);
+		print_text(nodes, nodes_n, &jobs);
 	}
 	if (rv == 0 && fflush(stdout) != 0) {
 		rv = pawl_err_sys(err, "write");
 	}
 	free(nodes);
-	free(jobs);
+	free(jobs.jobs);
 	return rv;
 }
 

@@ -8,6 +8,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "daemon/scratch.h"
+#include "sched/slurm_spool.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,6 +27,11 @@
 			*/
 #define LOCK_POLL_NS 20000000L
 #define HINTS_NS     (1 * NS_PER_S) /* between two looks at files of hints */
+
+const char *daemon_shared(const struct daemon *d)
+{
+	return d->options->spool ? d->options->spool : d->options->root;
+}
 
 int64_t daemon_now_ns(const struct daemon *d)
 {
@@ -124,10 +130,14 @@ static void on_turn(struct loop_timer *timer)
 
 	while (d->first && d->failed.code == 0) {
 		struct daemon_event *item = d->first;
+		bool known;
+		int rv;
 
 		d->first = item->next;
 		d->last = d->first ? d->last : NULL;
-		if (daemon_take(d, &item->event, NULL, NULL, &err) != 0 && d->failed.code == 0) {
+		rv = daemon_take(d, &item->event, NULL, NULL, &err);
+		known = rv == PAWL_ENOENT && item->event.kind == CORE_NODE_GONE; /* is told again */
+		if (rv != 0 && !known && d->failed.code == 0) {
 			log_line(LOG_WARNING, "%s", err.msg);
 		}
 		if (item->event.kind == CORE_ENDED && d->failed.code == 0 && d->local) {
@@ -231,18 +241,13 @@ static void on_signal(struct loop_source *source, uint32_t events)
 /* ---- start and end ---- */
 
 /* With all that is above it. */
-static int make_root(const struct daemon_options *o, struct pawl_err *err)
+static int make_directory(const struct daemon_options *o, const char *directory,
+	struct pawl_err *err)
 {
 	char path[PATH_MAX];
 	mode_t mode = geteuid() == 0 ? 0711 : o->group ? 0710 : 0700;
 
-	if (o->root[0] != '/' || strlen(o->root) >= ORDER_ROOT_BYTES) {
-		return pawl_err_set(err, PAWL_EINVAL,
-			"%s: a directory of less than %u bytes is needed, for the sockets in it, "
-			"from / on",
-			o->root, ORDER_ROOT_BYTES);
-	}
-	snprintf(path, sizeof(path), "%s", o->root);
+	snprintf(path, sizeof(path), "%s", directory);
 	for (char *at = path + 1; (at = strchr(at, '/')); at++) {
 		*at = '\0';
 		if (mkdir(path, 0755) != 0 && errno != EEXIST) {
@@ -256,11 +261,41 @@ static int make_root(const struct daemon_options *o, struct pawl_err *err)
 	return 0;
 }
 
-/* Its group reaches the socket and, where jobs are not their owners', their logs. */
-static int open_to_group(const struct daemon_options *o, struct pawl_err *err)
+static int make_root(const struct daemon_options *o, struct pawl_err *err)
 {
+	int rv;
+
+	if (o->root[0] != '/' || strlen(o->root) >= ORDER_ROOT_BYTES) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"%s: a directory of less than %u bytes is needed, for the sockets in it, "
+			"from / on",
+			o->root, ORDER_ROOT_BYTES);
+	}
+	if (o->spool && (o->spool[0] != '/' || strlen(o->spool) >= SLURM_SPOOL_MAX / 2)) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"%s: a directory from / on is needed, of less than %u bytes", o->spool,
+			SLURM_SPOOL_MAX / 2);
+	}
+	rv = make_directory(o, o->root, err);
+	return rv == 0 && o->spool ? make_directory(o, o->spool, err) : rv;
+}
+
+/* Its group reaches the socket and, where jobs are not their owners', their logs. */
+static int give_to_group(const struct group *group, const char *directory, struct pawl_err *err)
+{
+	if (chown(directory, (uid_t)-1, group->gr_gid) != 0 ||
+		chmod(directory, geteuid() == 0 ? 0711 : 0710) != 0) {
+		return pawl_err_sys(err, "give %s to group %s", directory, group->gr_name);
+	}
+	return 0;
+}
+
+static int open_to_group(const struct daemon *d, struct pawl_err *err)
+{
+	const struct daemon_options *o = d->options;
 	const struct group *group = o->group ? getgrnam(o->group) : NULL;
 	char jobs[PATH_MAX];
+	int rv;
 
 	if (!o->group) {
 		return 0;
@@ -268,16 +303,14 @@ static int open_to_group(const struct daemon_options *o, struct pawl_err *err)
 	if (!group) {
 		return pawl_err_set(err, PAWL_EINVAL, "there is no group %s", o->group);
 	}
-	snprintf(jobs, sizeof(jobs), "%s/jobs", o->root);
-	if (chown(o->root, (uid_t)-1, group->gr_gid) != 0 ||
-		chmod(o->root, geteuid() == 0 ? 0711 : 0710) != 0) {
-		return pawl_err_sys(err, "give %s to group %s", o->root, o->group);
-	}
-	if (geteuid() != 0 &&
+	rv = give_to_group(group, o->root, err);
+	rv = rv == 0 && o->spool ? give_to_group(group, o->spool, err) : rv;
+	snprintf(jobs, sizeof(jobs), "%s/jobs", daemon_shared(d));
+	if (rv == 0 && geteuid() != 0 &&
 		(chown(jobs, (uid_t)-1, group->gr_gid) != 0 || chmod(jobs, 02751) != 0)) {
 		return pawl_err_sys(err, "give %s to group %s", jobs, o->group);
 	}
-	return 0;
+	return rv;
 }
 
 static int refuse_second(int fd, const char *root, struct pawl_err *err)
@@ -453,7 +486,7 @@ static int open_all(struct daemon *d, struct pawl_err *err)
 	rv = rv == 0 ? open_store(d, err) : rv;
 	rv = rv == 0 ? choose_scratch(d, err) : rv;
 	rv = rv == 0 ? open_engine(d, err) : rv;
-	rv = rv == 0 ? open_to_group(d->options, err) : rv;
+	rv = rv == 0 ? open_to_group(d, err) : rv;
 	rv = rv == 0 ? daemon_listen(d, err) : rv;
 	return rv == 0 ? http_open(&d->http, d, &d->options->http, err) : rv;
 }

@@ -24,6 +24,7 @@ struct pawl_err;
 
 struct daemon_options {
 	const char *root;  /* directory, made if there is none */
+	const char *spool; /* that nodes of Slurm's see, for what they need; NULL: root */
 	const char *group; /* that may talk to it beside its own user; NULL: nobody else */
 	int64_t grace_ns;  /* of each job: from SIGTERM to SIGKILL */
 	const struct core_offer *nodes; /* of this machine; none with pools of Slurm's */

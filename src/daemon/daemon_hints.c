@@ -58,7 +58,7 @@ static ssize_t read_file(struct daemon *d, const struct core_job *job, struct da
 	ssize_t n = 0;
 	int fd;
 
-	snprintf(path, sizeof(path), "%s/jobs/%llu/hints.json", d->options->root,
+	snprintf(path, sizeof(path), "%s/jobs/%llu/hints.json", daemon_shared(d),
 		(unsigned long long)job->id);
 	fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0) {

@@ -86,6 +86,8 @@ struct daemon {
 
 /* ---- daemon.c ---- */
 
+/* Where jobs have their directories: the root, or what nodes of Slurm's see. */
+const char *daemon_shared(const struct daemon *daemon);
 int64_t daemon_now_ns(const struct daemon *daemon);
 /* Takes an event in, stores and carries out what follows; spec: what was submitted, or NULL, whose
  * job is set. What the core refuses comes back; what cannot be stored ends the daemon (PAWL_EIO).
@@ -100,6 +102,13 @@ void daemon_post(void *user, const struct core_event *event);
 
 /* The engine slurm, on the daemon's pools. */
 int daemon_open_slurm(struct daemon *daemon, struct pawl_err *err);
+
+struct sched_spec;
+
+/* Leaves of types (bits; 0: all) those of pools whose nodes have what the job is to have.
+ * PAWL_EINVAL: none. */
+int daemon_check_pools(const struct daemon *daemon, const struct sched_spec *spec, uint32_t *types,
+	struct pawl_err *err);
 
 /* ---- daemon_clients.c ---- */
 

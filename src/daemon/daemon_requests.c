@@ -190,6 +190,15 @@ static void answer_done(struct daemon_client *client, const struct proto_frame *
 	proto_end(&client->out, start);
 }
 
+/* What the engine has to say of a job (0: of all). */
+static void put_remark(const struct daemon *d, uint64_t job, char text[TALK_REMARK_MAX])
+{
+	text[0] = '\0';
+	if (d->engine->remark) {
+		d->engine->remark(d->engine_self, job, text, TALK_REMARK_MAX);
+	}
+}
+
 static int answer_list(struct daemon_client *client, struct proto_frame *frame,
 	struct pawl_err *err)
 {
@@ -199,6 +208,7 @@ static int answer_list(struct daemon_client *client, struct proto_frame *frame,
 	struct listing listing = {.out = &client->out};
 	const struct core_job *const *jobs;
 	uint32_t n = core_jobs(d->core, &jobs);
+	char remark[TALK_REMARK_MAX];
 	uint64_t all = 0;
 	size_t start;
 	int rv = 0;
@@ -225,6 +235,8 @@ static int answer_list(struct daemon_client *client, struct proto_frame *frame,
 		return rv;
 	}
 	wire_put_u32(&client->out, (uint32_t)(all - (listing.n - n)));
+	put_remark(d, 0, remark);
+	wire_put_str(&client->out, remark);
 	wire_patch_u32(&client->out, start + PROTO_HEADER, listing.n);
 	proto_end(&client->out, start);
 	return 0;
@@ -263,17 +275,18 @@ int daemon_show(struct daemon *d, const char *selector, struct talk_shown *shown
 	if (rv != 0) {
 		return rv;
 	}
-	shown->explanation[0] = '\0';
+	shown->explanation[0] = shown->remark[0] = '\0';
 	job = shown->job.over ? NULL : core_job_find(d->core, shown->job.id);
 	if (job) {
 		core_explain(d->core, job->id, shown->explanation, NULL);
 		core_look_ahead(d->core, job, &outlook);
+		put_remark(d, job->id, shown->remark);
 	}
 	if (sched_store_spec(d->store, shown->job.id, &bytes, &len_bytes, NULL) == 0) {
 		submission_decode(&submission, bytes, len_bytes,
 			NULL); /* empty, if it is not ours */
 	}
-	snprintf(shown->log_dir, sizeof(shown->log_dir), "%s/jobs/%llu", d->options->root,
+	snprintf(shown->log_dir, sizeof(shown->log_dir), "%s/jobs/%llu", daemon_shared(d),
 		(unsigned long long)shown->job.id);
 	say_workdir(&submission, shown->cwd);
 	shown->more = outlook.more;

@@ -36,31 +36,99 @@ static void drop(struct described *of)
 	*of = (struct described){0};
 }
 
-/* Where it was submitted, or its workdir from there on; the pilots' user's home for ~. */
-static int find_cwd(struct described *of, struct pawl_err *err)
+/* A path of the user's, in the pilots' user's eyes. */
+static int find_path(const struct described *of, const char *path, char full[PATH_MAX],
+	struct pawl_err *err)
 {
 	const char *home = getenv("HOME");
-	const char *dir = of->spec.workdir ? of->spec.workdir : of->submission.cwd;
-	int len;
 
-	if (dir[0] == '~' && (dir[1] == '/' || dir[1] == '\0')) {
-		len = snprintf(of->cwd, sizeof(of->cwd), "%s%s", home ? home : "", dir + 1);
-	} else if (dir[0] == '/') {
-		len = snprintf(of->cwd, sizeof(of->cwd), "%s", dir);
-	} else {
-		len = snprintf(of->cwd, sizeof(of->cwd), "%s/%s", of->submission.cwd, dir);
+	return submission_path(home ? home : "", of->submission.cwd, path, full, err);
+}
+
+static int put_mounts(const struct described *of, struct wire_out *list, struct pawl_err *err)
+{
+	char at[PATH_MAX];
+	char from[PATH_MAX];
+	int rv = 0;
+
+	for (uint32_t i = 0; i < of->spec.mounts_n && rv == 0; i++) {
+		const struct sched_mount *mount = &of->spec.mounts[i];
+		const char *there = mount->nfs ? mount->from : from;
+
+		rv = find_path(of, mount->at, at, err);
+		if (rv == 0 && !mount->nfs) {
+			rv = find_path(of, mount->from, from, err);
+		}
+		if (rv == 0) {
+			wire_put_raw(list, at, strlen(at) + 1);
+			wire_put_raw(list, there, strlen(there) + 1);
+		}
 	}
-	return len > 0 && (size_t)len < sizeof(of->cwd)
-		? 0
-		: pawl_err_set(err, PAWL_EINVAL, "workdir: its path is too long");
+	return rv == 0 && list->failed ? pawl_err_set(err, PAWL_ENOMEM, "no memory for a job") : rv;
+}
+
+static struct slurm_size least_size(const struct sched_choice *choice)
+{
+	return (struct slurm_size){.cpus = (choice->cpus_milli + 999) / 1000,
+		.memory_bytes = choice->memory_bytes,
+		.disk_bytes = choice->disk_bytes};
+}
+
+/* Nodes of a pool may differ, and change. */
+static int check_node(const struct described *of, const struct slurm_start *start,
+	struct pawl_err *err)
+{
+	for (uint32_t i = 0; i < of->spec.choices_n && start->size; i++) {
+		struct slurm_size least = least_size(&of->spec.choices[i]);
+
+		if (sched_slurm_has(start->size, &least)) {
+			return 0;
+		}
+	}
+	return !start->size ? 0
+			    : pawl_err_set(err, PAWL_EINVAL,
+				      "resources: node %s has %u CPUs, %llu MiB of memory and %llu "
+				      "MiB of disk, "
+				      "and the job is to have more",
+				      start->node, start->size->cpus,
+				      (unsigned long long)start->size->memory_bytes >> 20,
+				      (unsigned long long)start->size->disk_bytes >> 20);
+}
+
+int daemon_check_pools(const struct daemon *d, const struct sched_spec *spec, uint32_t *types,
+	struct pawl_err *err)
+{
+	uint32_t found = 0;
+
+	for (uint32_t i = 0; i < spec->choices_n; i++) {
+		struct slurm_size least = least_size(&spec->choices[i]);
+
+		if (least.cpus == 0 && least.memory_bytes == 0 && least.disk_bytes == 0) {
+			return 0;
+		}
+		for (uint32_t p = 0; p < d->options->pools_n; p++) {
+			if (sched_slurm_fits(d->slurm, p, &least)) {
+				found |= 1u << d->options->pools[p].pool.type;
+			}
+		}
+	}
+	found &= *types != 0 ? *types : found;
+	if (found == 0) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"resources: no node that a pool's pilots can get has so many CPUs, so much "
+			"memory, and so much disk: compare `sinfo -N -O NodeList,Partition,CPUs,"
+			"Memory,Disk`");
+	}
+	*types = found;
+	return 0;
 }
 
 static int make_directory(struct daemon *d, uint64_t job, struct described *of,
 	struct pawl_err *err)
 {
-	snprintf(of->directory, sizeof(of->directory), "%s/jobs/%llu", d->options->root,
+	snprintf(of->directory, sizeof(of->directory), "%s/jobs/%llu", daemon_shared(d),
 		(unsigned long long)job);
-	snprintf(of->hints, sizeof(of->hints), "%s/jobs/%llu/hints.json", d->options->root,
+	snprintf(of->hints, sizeof(of->hints), "%s/jobs/%llu/hints.json", daemon_shared(d),
 		(unsigned long long)job);
 	if (mkdir(of->directory, 0750) != 0 && errno != EEXIST) {
 		return pawl_err_sys(err, "directory %s", of->directory);
@@ -95,10 +163,6 @@ static int read_job(struct daemon *d, const struct core_job *job, struct describ
 	if (rv != 0) {
 		return rv;
 	}
-	if (of->spec.mounts_n > 0) {
-		return pawl_err_set(err, PAWL_EINVAL,
-			"file_mounts are not yet on Slurm: name the directory itself in run");
-	}
 	order_name_task(of->task, job, of->submission.wall_ns);
 	of->env = terminate(of->submission.env, of->submission.env_n);
 	of->words = of->submission.words_n > 0
@@ -107,7 +171,7 @@ static int read_job(struct daemon *d, const struct core_job *job, struct describ
 	if (!of->env || (of->submission.words_n > 0 && !of->words)) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a submission");
 	}
-	rv = find_cwd(of, err);
+	rv = find_path(of, of->spec.workdir ? of->spec.workdir : of->submission.cwd, of->cwd, err);
 	return rv == 0 ? make_directory(d, job->id, of, err) : rv;
 }
 
@@ -128,6 +192,8 @@ static int describe(void *user, const struct slurm_start *start, struct slurm_pr
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a job");
 	}
 	rv = read_job(d, job, of, err);
+	rv = rv == 0 ? check_node(of, start, err) : rv;
+	rv = rv == 0 ? put_mounts(of, &program->mounts, err) : rv;
 	launch = (struct slurm_launch){.spec = &of->spec,
 		.words = of->words,
 		.env = of->env,
@@ -187,8 +253,8 @@ int daemon_open_slurm(struct daemon *d, struct pawl_err *err)
 		return pawl_err_sys(err, "find this program's path");
 	}
 	d->program[len] = '\0';
-	snprintf(d->spool, sizeof(d->spool), "%s/slurm", d->options->root);
-	snprintf(jobs, sizeof(jobs), "%s/jobs", d->options->root);
+	snprintf(d->spool, sizeof(d->spool), "%s/slurm", daemon_shared(d));
+	snprintf(jobs, sizeof(jobs), "%s/jobs", daemon_shared(d));
 	if (mkdir(jobs, 0751) != 0 && errno != EEXIST) {
 		return pawl_err_sys(err, "directory %s", jobs);
 	}

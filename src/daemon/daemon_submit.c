@@ -114,7 +114,11 @@ static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint3
 	snprintf(ask->name, sizeof(ask->name), "%s", spec->name ? spec->name : "job");
 	snprintf(ask->queue, sizeof(ask->queue), "%s", spec->queue ? spec->queue : "");
 	rv = find_types(o, spec, &ask->types, err);
-	return rv == 0 && !o->pools ? check_machine(d, spec, err) : rv;
+	if (rv == 0) {
+		rv = o->pools ? daemon_check_pools(d, spec, &ask->types, err)
+			      : check_machine(d, spec, err);
+	}
+	return rv;
 }
 
 /* The first thing that is wrong with a job file; its user was shown all by pawl submit. */

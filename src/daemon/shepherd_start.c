@@ -16,12 +16,12 @@
 #include "daemon/plain.h"
 #include "daemon/scratch.h"
 #include "daemon/shepherd_impl.h"
+#include "sched/mounts.h"
 #include "sched/vars.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <mntent.h>
 #include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -117,53 +117,17 @@ static int find_path(const struct shepherd *s, const char *path, char full[PATH_
 
 /* ---- what it finds at paths of its own ---- */
 
-/* Where this machine has mounted HOST:/PATH. */
-static int find_nfs(const char *from, char full[PATH_MAX], struct pawl_err *err)
-{
-	FILE *mounts = setmntent("/proc/self/mounts", "re");
-	const struct mntent *mount;
-	bool found = false;
-
-	while (mounts && !found && (mount = getmntent(mounts))) {
-		found = strcmp(mount->mnt_fsname, from) == 0;
-		if (found) {
-			snprintf(full, PATH_MAX, "%s", mount->mnt_dir);
-		}
-	}
-	if (mounts) {
-		endmntent(mounts);
-	}
-	return found ? 0
-		     : pawl_err_set(err, PAWL_ENOENT, "%s is not mounted on this machine", from);
-}
-
 static int put_mount(const struct shepherd *s, const struct sched_mount *mount,
 	struct pawl_err *err)
 {
 	char at[PATH_MAX];
 	char from[PATH_MAX];
-	struct stat there;
-	struct stat wanted;
 	int rv = find_path(s, mount->at, at, err);
 
-	if (rv == 0) {
-		rv = mount->nfs ? find_nfs(mount->from, from, err)
-				: find_path(s, mount->from, from, err);
+	if (rv == 0 && !mount->nfs) {
+		rv = find_path(s, mount->from, from, err);
 	}
-	if (rv != 0) {
-		return rv;
-	}
-	if (stat(from, &wanted) != 0) {
-		return pawl_err_sys(err, "%s", from);
-	}
-	if (symlink(from, at) == 0 ||
-		(stat(at, &there) == 0 && there.st_dev == wanted.st_dev &&
-			there.st_ino == wanted.st_ino)) {
-		return 0;
-	}
-	return pawl_err_set(err, PAWL_EEXIST,
-		"%s cannot be made a link to %s: %s. Remove it, or make it that yourself", at, from,
-		errno == ENOENT ? "there is no such directory" : "something else is there");
+	return rv == 0 ? mounts_link(at, mount->nfs ? mount->from : from, err) : rv;
 }
 
 static bool wants_scratch(const struct sched_spec *spec)

@@ -92,6 +92,7 @@ void talk_shown_put(struct wire_out *out, const struct talk_shown *s)
 	wire_put_str(out, s->cwd);
 	talk_put_f64(out, s->more);
 	talk_put_f64(out, s->fewer);
+	wire_put_str(out, s->remark);
 }
 
 void talk_shown_get(struct wire_in *in, struct talk_shown *s)
@@ -102,6 +103,7 @@ void talk_shown_get(struct wire_in *in, struct talk_shown *s)
 	wire_get_str(in, s->cwd, sizeof(s->cwd));
 	s->more = talk_get_f64(in);
 	s->fewer = talk_get_f64(in);
+	wire_get_str(in, s->remark, sizeof(s->remark));
 }
 
 void talk_node_put(struct wire_out *out, const struct talk_node *n)

@@ -94,6 +94,7 @@ json_t *talk_shown_json(const struct talk_shown *s)
 	json_object_set_new(all, "goodput_more", json_known(s->more > 0, s->more));
 	json_object_set_new(all, "goodput_fewer", json_known(s->fewer > 0, s->fewer));
 	json_object_set_new(all, "explanation", json_lines(s->explanation));
+	json_object_set_new(all, "remark", json_lines(s->remark));
 	json_object_set_new(all, "cwd", talk_text_json(s->cwd));
 	json_object_set_new(all, "log_dir", talk_text_json(s->log_dir));
 	return all;

@@ -332,5 +332,8 @@ void core_reconcile(struct sched_core *core, const struct core_run *runs, uint32
 			reconcile_job(core, job, find_run(job, runs, runs_n));
 		}
 	}
+	if (core->blind) {
+		core_pools_ask_again(core);
+	}
 	core->blind = false;
 }

@@ -90,6 +90,24 @@ static void add_limit(const struct core_job *job, struct lines *l)
 	}
 }
 
+/* Nodes that were asked for and have not come; false: none. */
+static bool add_asked(const struct sched_core *core, struct lines *l)
+{
+	bool any = false;
+
+	for (uint32_t p = 0; p < core->options.pools_n; p++) {
+		uint32_t asked = core->pools[p].asked;
+
+		if (asked > 0) {
+			add(l, "binds: %u node%s of pool %.63s %s asked for, and not here yet\n",
+				asked, asked == 1 ? "" : "s", core->options.pools[p].name,
+				asked == 1 ? "was" : "were");
+			any = true;
+		}
+	}
+	return any;
+}
+
 static void add_wait(const struct sched_core *core, const struct core_job *job, struct lines *l)
 {
 	const struct core_job *other = core_job_at(core, job->wait_for);
@@ -115,6 +133,9 @@ static void add_wait(const struct sched_core *core, const struct core_job *job, 
 			job->ask.priority);
 		break;
 	case CORE_WHY_NODES:
+		if (add_asked(core, l)) {
+			break;
+		}
 		add(l,
 			"binds: it needs %u slots together, and all nodes that it may be on have "
 			"fewer\n",

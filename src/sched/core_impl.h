@@ -146,6 +146,7 @@ void core_mend(struct sched_core *core, uint32_t candidates);
 /* ---- core_pools.c ---- */
 
 void core_pools_adjust(struct sched_core *core);
+void core_pools_ask_again(struct sched_core *core);
 
 /* ---- core_nodes.c ---- */
 

@@ -101,31 +101,37 @@ static uint32_t next_pool(const struct sched_core *core, uint32_t done)
 	return best;
 }
 
-/* How many nodes each pool is to have. */
-static void share_out(struct sched_core *core, const struct demand *d, uint32_t *wants)
+static uint64_t least_of(uint64_t a, uint64_t b, uint64_t c)
+{
+	uint64_t least = a < b ? a : b;
+
+	return least < c ? least : c;
+}
+
+/* How many nodes each pool is to have; d is used up. */
+static void share_out(struct sched_core *core, struct demand *d, uint32_t *wants)
 {
 	uint64_t slots;
-	uint64_t pooled = 0; /* of pools' least */
-	uint64_t left;
+	uint64_t may = core->options.pool_slots_max > 0 ? core->options.pool_slots_max : UINT64_MAX;
+	uint64_t left; /* slots that no node is wanted for yet */
 	uint32_t done = 0;
 
 	count_nodes(core, CORE_NO_POOL, &slots);
-	for (uint32_t p = 0; p < core->options.pools_n; p++) {
-		wants[p] = core->options.pools[p].least;
-		pooled += (uint64_t)wants[p] * core->options.pools[p].slots;
-	}
-	slots += pooled;
 	left = d->slots > slots ? d->slots - slots : 0;
-	if (core->options.pool_slots_max > 0) {
-		uint64_t may = core->options.pool_slots_max;
+	for (uint32_t p = 0; p < core->options.pools_n; p++) {
+		uint64_t least =
+			(uint64_t)core->options.pools[p].least * core->options.pools[p].slots;
 
-		may = may > pooled ? may - pooled : 0;
-		left = left < may ? left : may;
+		wants[p] = core->options.pools[p].least;
+		may = may > least ? may - least : 0;
+		least = least_of(least, d->of_pool[p], left);
+		d->of_pool[p] -= least;
+		left -= least;
 	}
 	for (uint32_t i = 0; i < core->options.pools_n; i++) {
 		uint32_t p = next_pool(core, done);
 		const struct core_pool *pool = &core->options.pools[p];
-		uint64_t ours = d->of_pool[p] < left ? d->of_pool[p] : left;
+		uint64_t ours = least_of(d->of_pool[p], left, may);
 		uint64_t more = (ours + pool->slots - 1) / pool->slots;
 		uint32_t have = count_nodes(core, p, &slots);
 		uint32_t most = core->now_ns >= core->pools[p].dry_ns ? pool->most : have;
@@ -133,7 +139,23 @@ static void share_out(struct sched_core *core, const struct demand *d, uint32_t 
 		done |= 1u << p;
 		more = wants[p] + more > most ? (most > wants[p] ? most - wants[p] : 0) : more;
 		wants[p] += (uint32_t)more;
-		left -= more * pool->slots < left ? more * pool->slots : left;
+		/* What is too much on its last node is of no use for who may not be there. */
+		left -= least_of(more * pool->slots, ours, left);
+		may -= more * pool->slots < may ? more * pool->slots : may;
+	}
+}
+
+/* Of what the last scheduler asked for, the engine may not have heard. */
+void core_pools_ask_again(struct sched_core *core)
+{
+	for (uint32_t p = 0; p < core->options.pools_n; p++) {
+		struct core_update *u;
+
+		if (core->pools[p].asked > 0) {
+			u = core_do(core, CORE_DO_ASK);
+			u->pool = p;
+			u->count = core->pools[p].asked;
+		}
 	}
 }
 
@@ -220,7 +242,7 @@ static void return_empty(struct sched_core *core)
 void core_pools_adjust(struct sched_core *core)
 {
 	struct demand demand = {0};
-	uint32_t wants[CORE_POOLS_MAX];
+	uint32_t wants[CORE_POOLS_MAX] = {0};
 	bool quiet = true; /* none is awaited, for which another stands in */
 
 	if (core->options.pools_n == 0) {

@@ -17,7 +17,9 @@
  *     those told before), then the ends of what was not known to be over, then CORE_LISTED with all
  *     that is starting or running. Ends are kept over restarts of the scheduler, until a newer
  *     generation starts, or for a day.
- *   - ask: each node comes as CORE_NODE_COMES with the pool's name, or CORE_POOL_DRY is said.
+ *   - ask: each node comes as CORE_NODE_COMES with the pool's name, or CORE_POOL_DRY is said. After
+ * a restart of the scheduler what has not come by the first list is asked for again: an engine that
+ * began with it counts what still waits.
  *   - give_back: CORE_NODE_GONE.
  */
 #ifndef SCHED_ENGINE_H
@@ -39,6 +41,9 @@ struct sched_engine {
 	void (*ask)(void *self, const char *pool, uint32_t count);
 	void (*give_back)(void *self, const char *node);
 	void (*say)(void *self, const char *text); /* to people: the log */
+	/* What people must know beside what the core says, of a job (0: of all), in lines; "":
+	 * nothing. NULL: there never is anything. */
+	void (*remark)(void *self, uint64_t job, char *text, size_t cap_bytes);
 };
 
 /* Carries an update out. pools: those that the core was opened with. */

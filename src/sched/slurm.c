@@ -102,6 +102,15 @@ bool slurm_grow(void *items, uint32_t n, uint32_t *cap, size_t item_bytes)
 	return true;
 }
 
+void slurm_spool_fails(struct sched_slurm *s, const struct pawl_err *err)
+{
+	if (s->spool_failed[0] == '\0') {
+		log_line(LOG_ERROR, "slurm: %s", err->msg);
+	}
+	snprintf(s->spool_failed, sizeof(s->spool_failed), "%s", err->msg);
+	s->spool_failing = true;
+}
+
 /* ---- time ---- */
 
 void slurm_look_soon(struct sched_slurm *s)
@@ -115,6 +124,7 @@ static void on_look(struct loop_timer *timer)
 	int64_t now_ns = clock_mono_ns();
 
 	loop_timer_start(s->options.loop, timer, now_ns + LOOK_NS + s->pilots_n * LOOK_EACH_NS);
+	s->spool_failing = false;
 	slurm_nodes_look(s, now_ns);
 	slurm_jobs_look(s);
 	if (s->ready && s->listing) {
@@ -123,6 +133,10 @@ static void on_look(struct loop_timer *timer)
 		slurm_jobs_tell_all(s);
 	}
 	slurm_nodes_write(s);
+	if (!s->spool_failing && s->spool_failed[0] != '\0') {
+		log_line(LOG_INFO, "slurm: the spool can be read and written again");
+		s->spool_failed[0] = '\0';
+	}
 }
 
 static void on_poll(struct loop_timer *timer)
@@ -183,6 +197,11 @@ static void do_say(void *self, const char *text)
 	log_line(LOG_INFO, "%s", text);
 }
 
+static void do_remark(void *self, uint64_t job, char *text, size_t cap_bytes)
+{
+	slurm_remark(self, job, text, cap_bytes);
+}
+
 const struct sched_engine sched_slurm_engine = {.name = "slurm",
 	.start = do_start,
 	.rescale = do_rescale,
@@ -190,7 +209,8 @@ const struct sched_engine sched_slurm_engine = {.name = "slurm",
 	.list = do_list,
 	.ask = do_ask,
 	.give_back = do_give_back,
-	.say = do_say};
+	.say = do_say,
+	.remark = do_remark};
 
 /* ---- open and close ---- */
 
@@ -304,6 +324,7 @@ void sched_slurm_close(struct sched_slurm *s)
 		close(s->lock);
 	}
 	free(s->asked);
+	free(s->machines);
 	free(s->runs);
 	free(s);
 }

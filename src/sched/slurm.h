@@ -26,8 +26,17 @@ struct sched_slurm;
 #define SLURM_POOL_WORDS  32u /* of sbatch, for a pool */
 #define SLURM_TOKEN_CHARS 32u /* of a start's token: hexadecimal */
 
+/* What a node has, as Slurm says; what is asked of one: 0 is nothing. */
+struct slurm_size {
+	uint32_t cpus;
+	uint64_t memory_bytes;
+	uint64_t disk_bytes; /* of its TmpFS, all of it */
+};
+
 /* A start, on one of its nodes. task, cluster and engine of place are not set. */
 struct slurm_start {
+	const char *node;              /* Slurm's name */
+	const struct slurm_size *size; /* of it; NULL: Slurm has not said */
 	uint64_t generation;
 	char token[SLURM_TOKEN_CHARS + 1]; /* random; of all its nodes, and of no other start */
 	const struct vars_place *place;
@@ -68,6 +77,13 @@ int sched_slurm_open(struct sched_slurm **slurm, const struct slurm_options *opt
 	struct pawl_err *err);
 /* The pilots and what runs in them go on. NULL is fine. */
 void sched_slurm_close(struct sched_slurm *slurm);
+
+/* Whether least is what a node has. */
+bool sched_slurm_has(const struct slurm_size *size, const struct slurm_size *least);
+/* Whether a node has that much which pilots of the pool (its index) can get; also true if Slurm has
+ * not said yet what there is. */
+bool sched_slurm_fits(const struct sched_slurm *slurm, uint32_t pool,
+	const struct slurm_size *least);
 
 extern const struct sched_engine sched_slurm_engine;
 

@@ -43,6 +43,7 @@ struct slurm_commands {
 	struct command *first;
 	uint32_t n;
 	pid_t pid;               /* of the first; 0: it was not started */
+	bool late;               /* it was killed, since its time was over */
 	struct loop_source exit; /* a pidfd */
 	struct stream out, err;
 	struct loop_timer turn; /* to start the next; or its time is over */
@@ -161,6 +162,7 @@ static void finish(struct slurm_commands *c, bool ok, const char *said)
 	c->first = command->next;
 	c->n--;
 	c->pid = 0;
+	c->late = false;
 	command->done(command->user, &done);
 	free_command(command);
 	drop_stream(c, &c->out);
@@ -172,19 +174,39 @@ static void finish(struct slurm_commands *c, bool ok, const char *said)
 	}
 }
 
+/* Why it has failed, if it does not say so itself. */
+static const char *say_end(const struct slurm_commands *c, bool ok, int status, char text[64])
+{
+	if (c->out.over) {
+		return "it prints too much";
+	}
+	if (c->late) {
+		snprintf(text, 64, "it was killed, having taken %d s",
+			(int)(SLURM_COMMAND_NS / NS_PER_S));
+	} else if (!ok && WIFSIGNALED(status)) {
+		snprintf(text, 64, "it was killed by signal %d", WTERMSIG(status));
+	} else if (!ok && c->err.len_bytes == 0) {
+		snprintf(text, 64, "it exits with %d and says nothing", WEXITSTATUS(status));
+	} else {
+		return NULL;
+	}
+	return text;
+}
+
 static void on_exit_of(struct loop_source *source, uint32_t events)
 {
 	struct slurm_commands *c = source->user;
 	int status = -1;
 	bool ok = waitpid(c->pid, &status, 0) == c->pid && WIFEXITED(status) &&
 		WEXITSTATUS(status) == 0;
+	char text[64];
 
 	loop_remove(c->loop, &c->exit);
 	close(c->exit.fd);
 	c->exit.fd = -1;
 	read_stream(c, &c->out);
 	read_stream(c, &c->err);
-	finish(c, ok && !c->out.over, c->out.over ? "it prints too much" : NULL);
+	finish(c, ok && !c->out.over, say_end(c, ok, status, text));
 }
 
 /* A pipe whose read end the loop watches; *write_fd is the caller's. */
@@ -217,8 +239,9 @@ static int spawn(struct slurm_commands *c, int out, int err_fd, struct pawl_err 
 	sigemptyset(&none);
 	posix_spawn_file_actions_init(&files);
 	posix_spawnattr_init(&attr);
-	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK);
+	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
 	posix_spawnattr_setsigmask(&attr, &none);
+	posix_spawnattr_setpgroup(&attr, 0); /* a site's command may be a script */
 	posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
 	posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
 	posix_spawn_file_actions_adddup2(&files, err_fd, STDERR_FILENO);
@@ -238,7 +261,7 @@ static int watch(struct slurm_commands *c, struct pawl_err *err)
 {
 	c->exit = (struct loop_source){.fd = pidfd_open(c->pid, 0), .ready = on_exit_of, .user = c};
 	if (c->exit.fd < 0 || loop_add(c->loop, &c->exit, EPOLLIN, err) != 0) {
-		kill(c->pid, SIGKILL);
+		kill(-c->pid, SIGKILL);
 		waitpid(c->pid, NULL, 0);
 		if (c->exit.fd >= 0) {
 			close(c->exit.fd);
@@ -277,7 +300,8 @@ static void on_turn(struct loop_timer *timer)
 	struct slurm_commands *c = timer->user;
 
 	if (c->pid > 0) {
-		kill(c->pid, SIGKILL); /* and its exit follows */
+		c->late = true;
+		kill(-c->pid, SIGKILL); /* and its exit follows */
 	} else if (c->first) {
 		start(c);
 	}
@@ -310,7 +334,7 @@ void slurm_commands_close(struct slurm_commands *c)
 		return;
 	}
 	if (c->pid > 0) {
-		kill(c->pid, SIGKILL);
+		kill(-c->pid, SIGKILL);
 		waitpid(c->pid, NULL, 0);
 	}
 	if (c->exit.fd >= 0) {

@@ -111,12 +111,12 @@ void slurm_pilot_name(char name[CORE_NAME_MAX], const struct slurm_have *have)
 
 void slurm_program_encode(const struct slurm_program *program, struct wire_out *out)
 {
-	const struct wire_out *const lists[] = {&program->setup, &program->run, &program->setup_env,
-		&program->env};
+	const struct wire_out *const lists[] = {&program->mounts, &program->setup, &program->run,
+		&program->setup_env, &program->env};
 
 	wire_put_blob(out, program->cwd, (uint32_t)strlen(program->cwd) + 1);
 	wire_put_blob(out, program->log, (uint32_t)strlen(program->log) + 1);
-	for (uint32_t i = 0; i < 4; i++) {
+	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
 		out->failed = out->failed || lists[i]->failed;
 		wire_put_blob(out, lists[i]->bytes, (uint32_t)lists[i]->len_bytes);
 	}
@@ -166,6 +166,7 @@ int slurm_program_decode(const void *bytes, size_t len_bytes, struct slurm_words
 	wire_in_init(&in, bytes, len_bytes);
 	words->cwd = get_text(&in);
 	words->log = get_text(&in);
+	words->mounts = get_list(&in, &memory);
 	words->setup = get_list(&in, &memory);
 	words->run = get_list(&in, &memory);
 	words->setup_env = get_list(&in, &memory);
@@ -180,6 +181,7 @@ int slurm_program_decode(const void *bytes, size_t len_bytes, struct slurm_words
 
 void slurm_words_deinit(struct slurm_words *words)
 {
+	free(words->mounts);
 	free(words->setup);
 	free(words->run);
 	free(words->setup_env);

@@ -25,6 +25,7 @@ struct pawl_err;
 struct slurm_program {
 	const char *cwd;           /* where it starts */
 	const char *log;           /* stdout and stderr are appended to it */
+	struct wire_out mounts;    /* by turns what is made a link, and to what: see mounts.h */
 	struct wire_out setup;     /* command line of what runs first; empty: nothing does */
 	struct wire_out run;       /* command line */
 	struct wire_out setup_env; /* "NAME=value", over what the pilot's environment says */
@@ -35,7 +36,8 @@ struct slurm_program {
 struct slurm_words {
 	const char *cwd;
 	const char *log;
-	char **setup; /* NULL-terminated, as those below; of no words: none */
+	char **mounts; /* NULL-terminated, as those below; of no words: none */
+	char **setup;
 	char **run;
 	char **setup_env;
 	char **env;

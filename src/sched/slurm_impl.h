@@ -9,7 +9,8 @@
 #include "sched/slurm_spool.h"
 #include "sched/slurm_text.h"
 
-#define SLURM_NO_POOL UINT32_MAX
+#define SLURM_NO_POOL  UINT32_MAX
+#define SLURM_SAID_MAX 512u /* bytes of why something is not as it should be */
 
 /* A pilot that has come, by its directory. */
 struct pilot {
@@ -23,6 +24,7 @@ struct pilot {
 	int64_t heard_ns;       /* when have was new, or the pilot */
 	int64_t goes_at_ns;     /* have says it goes: when, in the core's time */
 	bool dirty;             /* want is not written as it is to be */
+	bool missed;            /* squeue did not know its job, once */
 	bool leave;             /* it is to end */
 	bool drained;           /* its node is, to Slurm */
 	bool lost;              /* there is no node any more, for the core */
@@ -37,24 +39,33 @@ struct pilot_job {
 	uint32_t pool;     /* index */
 	int64_t active_ns; /* since when it has had a node; 0: it has none */
 	bool listed;       /* by the squeue that is being read */
+	bool missed;       /* not by the last one */
 	bool awaited;      /* it has not come, nor ended */
 };
 
 /* What was asked of a pool, as the core counts it. */
 struct asked {
-	uint32_t n;       /* nodes that have not come */
-	uint32_t queued;  /* sbatch commands that have not been answered */
-	int64_t asked_ns; /* when the last were asked for */
-	char waits[128];  /* why Slurm lets them wait, as was said last; "": they do not */
+	uint32_t n;               /* nodes that have not come */
+	bool queued;              /* an sbatch has not been answered; there is one at a time */
+	int64_t asked_ns;         /* when the last were asked for */
+	char waits[128];          /* why Slurm lets them wait, as was said last; "": they do not */
+	char dry[SLURM_SAID_MAX]; /* why none came, last; "": one did, or was asked for since */
+	int64_t dry_ns;           /* when */
 };
 
 struct slurm_job {
 	struct slurm_record record;
-	uint64_t refused; /* generation that was; 0 */
+	uint64_t refused;                 /* generation that was; 0 */
+	char refused_why[SLURM_SAID_MAX]; /* the last that was; "": none */
 	bool told_runs;
 	bool failing;  /* one part went wrong: the others are to end */
 	bool bereaved; /* a node of it was lost */
-	bool unsaved;  /* its end could not be stored yet */
+};
+
+/* A node of Slurm's, in one of its partitions. */
+struct slurm_machine {
+	struct slurm_node_row row;
+	struct slurm_size size;
 };
 
 /* An event that is to be told. */
@@ -77,15 +88,22 @@ struct sched_slurm {
 	struct asked *asked;     /* of each pool */
 	struct slurm_job **jobs; /* ascending ids */
 	uint32_t jobs_n, jobs_cap;
+	struct slurm_machine *machines; /* owned: what Slurm has; none: it has not said */
+	uint32_t machines_n, machines_cap;
+	bool sizing;                   /* it was asked what it has */
+	int64_t sized_ns;              /* when */
 	struct telling *first, **last; /* of what is to be told */
 	struct core_run *runs;         /* of the last list */
 	struct loop_timer look, poll, tell;
-	int64_t kill_wait_ns; /* 0: not known yet */
-	bool ready;           /* squeue has been read once */
-	bool listing;         /* the core waits for a list */
-	bool polling;         /* squeue is on its way */
-	int64_t polled_ns;    /* when it was called last */
-	bool poll_failed;     /* and that was said */
+	int64_t kill_wait_ns;        /* 0: not known yet */
+	bool ready;                  /* squeue has been read once */
+	bool listing;                /* the core waits for a list */
+	bool polling;                /* squeue is on its way */
+	int64_t polled_ns;           /* when it was called last */
+	char failed[SLURM_SAID_MAX]; /* what Slurm's commands say that fail; "": they do not */
+	int64_t failed_ns;           /* since when */
+	char spool_failed[SLURM_SAID_MAX]; /* the same of what is written to the spool, or read */
+	bool spool_failing;                /* likewise, in the look that is under way */
 };
 
 /* ---- slurm.c ---- */
@@ -95,6 +113,8 @@ struct telling *slurm_tell(struct sched_slurm *s, enum core_event_kind kind);
 void slurm_tell_node(struct sched_slurm *s, const char *name, enum core_event_kind kind);
 void slurm_tell_job(struct sched_slurm *s, enum core_event_kind kind, const struct slurm_job *job,
 	uint64_t generation);
+/* The spool could not be written or read: said once, until it can. */
+void slurm_spool_fails(struct sched_slurm *s, const struct pawl_err *err);
 /* The next look is now. */
 void slurm_look_soon(struct sched_slurm *s);
 /* Room for one more item. False: out of memory, which was said. */
@@ -119,11 +139,26 @@ void slurm_nodes_close(struct sched_slurm *s);
 
 /* Asks Slurm; what it says is seen once it has answered. */
 void slurm_queue_poll(struct sched_slurm *s);
+/* The pool of a pilot that Slurm gave this number; SLURM_NO_POOL: not known. */
+uint32_t slurm_queue_pool(struct sched_slurm *s, uint64_t slurm_job);
 void slurm_queue_ask(struct sched_slurm *s, uint32_t pool, uint32_t count);
 void slurm_queue_give_back(struct sched_slurm *s, const char *node);
 
+/* ---- slurm_sizes.c: what its nodes have ---- */
+
+/* Asks Slurm, if it was not asked for a while. */
+void slurm_sizes_poll(struct sched_slurm *s);
+/* Of a node; NULL: it has not said. */
+const struct slurm_size *slurm_size_of(const struct sched_slurm *s, const char *node);
+
+/* ---- slurm_remark.c ---- */
+
+void slurm_remark(struct sched_slurm *s, uint64_t id, char *text, size_t cap_bytes);
+
 /* ---- slurm_jobs.c ---- */
 
+/* NULL: there is none. */
+const struct slurm_job *slurm_job_find(const struct sched_slurm *s, uint64_t id);
 /* Those that are on record. */
 int slurm_jobs_load(struct sched_slurm *s, struct pawl_err *err);
 void slurm_jobs_start(struct sched_slurm *s, const struct sched_core *core, uint64_t id,

@@ -71,6 +71,11 @@ static struct slurm_job *find(const struct sched_slurm *s, uint64_t id)
 	return at < s->jobs_n && s->jobs[at]->record.job == id ? s->jobs[at] : NULL;
 }
 
+const struct slurm_job *slurm_job_find(const struct sched_slurm *s, uint64_t id)
+{
+	return find(s, id);
+}
+
 /* That job, made if there is none. NULL: out of memory, which was said. */
 static struct slurm_job *find_or_add(struct sched_slurm *s, uint64_t id)
 {
@@ -218,6 +223,7 @@ static int describe_spot(struct sched_slurm *s, const struct slurm_start *start,
 	}
 	spot->program = out.bytes; /* taken */
 	spot->len_bytes = (uint32_t)out.len_bytes;
+	wire_out_deinit(&program.mounts);
 	wire_out_deinit(&program.setup);
 	wire_out_deinit(&program.run);
 	wire_out_deinit(&program.setup_env);
@@ -245,6 +251,8 @@ static int describe(struct sched_slurm *s, struct slurm_record *record, struct p
 			.job = record->job};
 
 		start.place = &place;
+		start.node = slurm_pilot_named(s, spot->node)->have.host;
+		start.size = slurm_size_of(s, start.node);
 		rv = describe_spot(s, &start, spot, err);
 	}
 	free(addresses);
@@ -264,6 +272,9 @@ static int take_place(struct sched_slurm *s, struct slurm_record *record,
 		const struct core_node *node = core_node_find(core, place->spots[i].node);
 		const struct pilot *pilot = node ? slurm_pilot_named(s, node->offer.name) : NULL;
 
+		if (node && (!pilot || pilot->lost)) { /* as if the spool is another one now */
+			slurm_tell_node(s, node->offer.name, CORE_NODE_GONE);
+		}
 		if (!pilot || pilot->lost || pilot->leave) {
 			return pawl_err_set(err, PAWL_ENOENT, "node %s is gone",
 				node ? node->offer.name : "of it");
@@ -316,6 +327,7 @@ void slurm_jobs_start(struct sched_slurm *s, const struct sched_core *core, uint
 	} else if (begin(s, job, core, generation, place, &err) != 0) {
 		log_line(LOG_WARNING, "slurm: job %" PRIu64 " is not started: %s", id, err.msg);
 		job->refused = generation;
+		snprintf(job->refused_why, sizeof(job->refused_why), "%s", err.msg);
 		slurm_tell_job(s, CORE_REFUSED, job, generation);
 	}
 }
@@ -428,11 +440,7 @@ static void finish(struct sched_slurm *s, struct slurm_job *job, const struct ta
 		: tally->told   ? CORE_BY_US
 				: CORE_BY_ITSELF;
 	if (save(s, &over, &err) != 0) {
-		if (!job->unsaved) {
-			log_line(LOG_ERROR, "slurm: the end of job %" PRIu64 " waits: %s",
-				record->job, err.msg);
-		}
-		job->unsaved = true; /* and is told once it is stored */
+		slurm_spool_fails(s, &err); /* it is told once it is stored */
 		return;
 	}
 	*record = over;

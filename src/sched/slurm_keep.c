@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/proc.h"
+#include "sched/mounts.h"
 #include "sched/slurm_form.h"
 
 #include <dirent.h>
@@ -20,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define EXIT_NOT_BEGUN      125
 #define EXIT_NOT_EXECUTABLE 126 /* as shells have it */
 #define EXIT_NOT_FOUND      127
 #define EXIT_KILLED         (128 + SIGKILL)
@@ -204,6 +206,24 @@ static bool open_streams(const char *log)
 		dup2(out, STDOUT_FILENO) >= 0 && dup2(out, STDERR_FILENO) >= 0;
 }
 
+/* Where it starts, and what it finds there. */
+static bool prepare(const struct slurm_words *words)
+{
+	struct pawl_err err;
+
+	if (chdir(words->cwd) != 0) {
+		say("enter", words->cwd);
+		return false;
+	}
+	for (uint32_t i = 0; words->mounts[i] && words->mounts[i + 1]; i += 2) {
+		if (mounts_link(words->mounts[i], words->mounts[i + 1], &err) != 0) {
+			log_line(LOG_ERROR, "file_mounts: %s", err.msg);
+			return false;
+		}
+	}
+	return true;
+}
+
 static _Noreturn void keep(const struct slurm_words *words, char *const *base_env, int started,
 	pid_t parent)
 {
@@ -220,14 +240,13 @@ static _Noreturn void keep(const struct slurm_words *words, char *const *base_en
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	prctl(PR_SET_PDEATHSIG, SIGUSR1);
 	if (getppid() != parent || !env || !setup_env || !open_streams(words->log)) {
-		_exit(EXIT_NOT_EXECUTABLE);
+		_exit(EXIT_NOT_BEGUN);
 	}
 	dup2(started, 3);
 	close_range(4, ~0u, 0);
 	fcntl(3, F_SETFD, FD_CLOEXEC);
-	if (chdir(words->cwd) != 0) {
-		say("enter", words->cwd);
-		_exit(EXIT_NOT_EXECUTABLE);
+	if (!prepare(words)) {
+		_exit(EXIT_NOT_BEGUN);
 	}
 	if (words->setup[0]) {
 		code = run(words->setup, setup_env, &watched);

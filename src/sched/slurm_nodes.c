@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 #define KEEP_NS (86400 * NS_PER_S) /* that a pilot that is gone is known */
 
@@ -142,6 +143,9 @@ static void look_at(struct sched_slurm *s, struct pilot *pilot, int64_t now_ns)
 	if (pilot->have.state == SLURM_PILOT_LEFT && !pilot->empty) {
 		slurm_pilot_lose(s, pilot, true);
 	}
+	if (pilot->pool == SLURM_NO_POOL && pilot->number > 0) {
+		pilot->pool = slurm_queue_pool(s, pilot->have.slurm_job); /* else squeue tells */
+	}
 	if (pilot->lost || pilot->pool == SLURM_NO_POOL || pilot->number == 0) {
 		return;
 	}
@@ -150,6 +154,9 @@ static void look_at(struct sched_slurm *s, struct pilot *pilot, int64_t now_ns)
 	}
 	if (pilot->told_comes) {
 		tell_states(s, pilot);
+	}
+	if (pilot->told_goes && !pilot->leave && !slurm_jobs_on(s, pilot)) {
+		slurm_queue_give_back(s, pilot->name); /* nothing comes to it any more */
 	}
 }
 
@@ -171,6 +178,21 @@ static void forget_old(struct sched_slurm *s, int64_t now_ns)
 	s->pilots_n = kept;
 }
 
+/* A pilot that cannot write does not say so, and nothing of ours is written while nothing changes.
+ */
+static void check_room(struct sched_slurm *s)
+{
+	struct statvfs room;
+	struct pawl_err err;
+
+	if (statvfs(s->options.spool, &room) == 0 && room.f_bavail == 0) {
+		pawl_err_set(&err, PAWL_EIO,
+			"%s: its file system is full; nothing can be started or said to have ended",
+			s->options.spool);
+		slurm_spool_fails(s, &err);
+	}
+}
+
 void slurm_nodes_look(struct sched_slurm *s, int64_t now_ns)
 {
 	char directory[SLURM_PATH_MAX];
@@ -178,7 +200,7 @@ void slurm_nodes_look(struct sched_slurm *s, int64_t now_ns)
 
 	snprintf(directory, sizeof(directory), "%s/pilots", s->options.spool);
 	if (slurm_spool_list(directory, see_pilot, s, &err) != 0) {
-		log_line(LOG_ERROR, "slurm: %s", err.msg);
+		slurm_spool_fails(s, &err);
 		for (uint32_t i = 0; i < s->pilots_n; i++) {
 			s->pilots[i].heard_ns = now_ns; /* it may be us who hear nothing */
 		}
@@ -187,6 +209,7 @@ void slurm_nodes_look(struct sched_slurm *s, int64_t now_ns)
 		look_at(s, &s->pilots[i], now_ns);
 	}
 	forget_old(s, now_ns);
+	check_room(s);
 }
 
 static void write_want(struct sched_slurm *s, struct pilot *pilot)
@@ -204,7 +227,7 @@ static void write_want(struct sched_slurm *s, struct pilot *pilot)
 		pilot->want++;
 		pilot->dirty = false;
 	} else {
-		log_line(LOG_ERROR, "slurm: %s", err.msg);
+		slurm_spool_fails(s, &err);
 	}
 	wire_out_deinit(&out);
 	free(want.parts);

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define EXIT_NONE (128 + SIGTERM) /* of a part that was to end before it was started */
-#define EXIT_BAD  126             /* of one that cannot be started */
+#define EXIT_BAD  125             /* of one that cannot be started */
 #define DEVICES   "CUDA_VISIBLE_DEVICES"
 
 extern char **environ;

@@ -41,7 +41,8 @@ struct pilot {
 	uint64_t want;      /* number of the newest seen */
 	uint64_t number;    /* of the have that was written last */
 	int64_t goes_at_ns; /* have.state is going: when it is gone */
-	int64_t written_ns; /* when have was, last */
+	int64_t shown_ns;   /* when have was written, or renewed, last */
+	bool full;          /* it cannot be written, which was said */
 	int rv;             /* of the run */
 	struct pawl_err *err;
 };
@@ -69,10 +70,39 @@ static int write_have(struct pilot *p, int64_t now_ns)
 	p->have.parts = NULL;
 	if (rv == 0) {
 		p->number++;
-		p->written_ns = now_ns;
+		p->shown_ns = now_ns;
 		p->parts.changed = false;
 	}
 	return rv;
+}
+
+/* That this is alive; needs no room on the disk, so one that is full ends no job. */
+static int renew_have(struct pilot *p, int64_t now_ns)
+{
+	int rv = slurm_spool_renew(p->directory, "have", p->number, p->err);
+
+	if (rv == 0) {
+		p->number++;
+		p->shown_ns = now_ns;
+	}
+	return rv;
+}
+
+/* What has changed, or else that this is alive. */
+static int show_have(struct pilot *p, int64_t now_ns)
+{
+	bool due = now_ns >= p->shown_ns + p->options->fence_ns / BEATS;
+	int rv = 0;
+
+	if (p->parts.changed || (due && p->have.state == SLURM_PILOT_GOING)) {
+		rv = write_have(p, now_ns);
+		due = due && rv != 0;
+	}
+	if (rv != 0 && !p->full) {
+		log_line(LOG_WARNING, "%s; what runs here goes on", p->err->msg);
+	}
+	p->full = rv != 0;
+	return due ? renew_have(p, now_ns) : 0;
 }
 
 /* ---- what is wanted ---- */
@@ -139,10 +169,8 @@ static bool settle(struct pilot *p, int64_t now_ns, int *rv)
 		p->have.state = SLURM_PILOT_LEFT;
 		p->parts.changed = true;
 	}
-	if (p->parts.changed || now_ns >= p->written_ns + p->options->fence_ns / BEATS) {
-		*rv = write_have(p, now_ns);
-	}
-	return last && *rv == 0;
+	*rv = show_have(p, now_ns);
+	return last && *rv == 0 && !p->parts.changed;
 }
 
 static void look(struct pilot *p)

@@ -25,6 +25,7 @@
 #define NOTICE_S     60               /* that Slurm is asked to give before it ends a pilot */
 #define APPEAR_NS    (120 * NS_PER_S) /* from a node to the pilot's directory */
 #define KILL_WAIT_NS (30 * NS_PER_S)  /* Slurm's own, if it does not say */
+#define FAILED_HELD  "requeued held"  /* in a reason: Slurm waits for an administrator */
 #define NAME_BYTES   (CORE_NAME_MAX + 16u)
 #define NAMES_BYTES  (CORE_POOLS_MAX * NAME_BYTES + 16u)
 #define WORDS_MAX    (SLURM_POOL_WORDS + 24u)
@@ -58,6 +59,13 @@ static struct pilot_job *find_job(struct sched_slurm *s, uint64_t slurm_job)
 		}
 	}
 	return NULL;
+}
+
+uint32_t slurm_queue_pool(struct sched_slurm *s, uint64_t slurm_job)
+{
+	const struct pilot_job *job = find_job(s, slurm_job);
+
+	return job ? job->pool : SLURM_NO_POOL;
 }
 
 /* Whether it has come since it was queued for the last time, and the core knows. */
@@ -95,9 +103,13 @@ static void cancel(struct sched_slurm *s, uint64_t slurm_job)
 
 /* ---- asking for nodes ---- */
 
-static void go_dry(struct sched_slurm *s, uint32_t pool)
+static void go_dry(struct sched_slurm *s, uint32_t pool, const char *why)
 {
-	s->asked[pool].n = 0;
+	struct asked *asked = &s->asked[pool];
+
+	snprintf(asked->dry, sizeof(asked->dry), "%s", why);
+	asked->dry_ns = clock_mono_ns();
+	asked->n = 0;
 	slurm_tell_node(s, s->options.pools[pool].pool.name, CORE_POOL_DRY);
 }
 
@@ -121,8 +133,11 @@ static void put_job(struct sched_slurm *s, const struct slurm_row *row, uint32_t
 	}
 	job->row = *row;
 	job->listed = true;
+	job->missed = false;
 	job->awaited = (job->awaited || alive) && !has_come(s, row);
 }
+
+static void submit_missing(struct sched_slurm *s, uint32_t pool);
 
 static void on_submitted(void *user, const struct slurm_done *done)
 {
@@ -131,16 +146,19 @@ static void on_submitted(void *user, const struct slurm_done *done)
 	struct slurm_row row = {.standing = SLURM_PENDING};
 	struct pawl_err err = {0};
 
-	s->asked[pool].queued--;
+	s->asked[pool].queued = false;
 	if (!done->ok) {
-		log_line(LOG_ERROR, "slurm: no pilot of pool %s: %s",
-			s->options.pools[pool].pool.name, done->said);
-		go_dry(s, pool);
-	} else if (slurm_submitted(done->out, &row.slurm_job, &err) != 0) {
-		log_line(LOG_ERROR, "slurm: %s", err.msg);
-	} else {
+		pawl_err_set(&err, PAWL_EIO, "%s%s",
+			strncmp(done->said, "sbatch: ", 8) == 0 ? "" : "sbatch: ", done->said);
+	} else if (slurm_submitted(done->out, &row.slurm_job, &err) == 0) {
+		s->asked[pool].dry[0] = '\0';
 		put_job(s, &row, pool);
-	}
+		submit_missing(s, pool);
+		return;
+	} /* else squeue tells, if there is one */
+	log_line(LOG_ERROR, "slurm: no pilot of pool %s: %s", s->options.pools[pool].pool.name,
+		err.msg);
+	go_dry(s, pool, err.msg);
 }
 
 static int submit(struct sched_slurm *s, uint32_t pool, struct pawl_err *err)
@@ -187,26 +205,28 @@ static int submit(struct sched_slurm *s, uint32_t pool, struct pawl_err *err)
 	return slurm_commands_add(s->commands, words, on_submitted, s, pool, err);
 }
 
-/* Submits what was asked for, beyond what waits already. */
+/* Submits one of what was asked for, beyond what waits already. One after the other, so that an
+ * sbatch that hangs does not keep squeue from being asked for longer than once. */
 static void submit_missing(struct sched_slurm *s, uint32_t pool)
 {
 	struct asked *asked = &s->asked[pool];
-	uint32_t have = asked->queued;
+	uint32_t have = 0;
 	struct pawl_err err = {0};
 
-	if (!s->ready) {
+	if (!s->ready || asked->queued) {
 		return; /* what waits is not known yet */
 	}
 	for (uint32_t i = 0; i < s->queue_n; i++) {
 		have += s->queue[i].pool == pool && s->queue[i].awaited;
 	}
-	for (; have < asked->n; have++) {
-		if (submit(s, pool, &err) != 0) {
-			log_line(LOG_ERROR, "slurm: %s", err.msg);
-			go_dry(s, pool);
-			return;
-		}
-		asked->queued++;
+	if (have >= asked->n) {
+		return;
+	}
+	if (submit(s, pool, &err) == 0) {
+		asked->queued = true;
+	} else {
+		log_line(LOG_ERROR, "slurm: %s", err.msg);
+		go_dry(s, pool, err.msg);
 	}
 }
 
@@ -254,34 +274,53 @@ static void say_waits(struct sched_slurm *s, const struct pilot_job *job)
 		s->options.pools[job->pool].pool.name, reason);
 }
 
-/* It was to come, and will not, or does not. */
+/* Why it will not come, or does not; false: it may. */
+static bool find_fault(const struct sched_slurm *s, const struct pilot_job *job,
+	struct pawl_err *err)
+{
+	const struct slurm_row *row = &job->row;
+
+	if (row->standing == SLURM_PENDING) {
+		pawl_err_set(err, PAWL_EIO,
+			"pilot %" PRIu64 " is held by Slurm, which could not start it (%s), and "
+			"cancelled: see scontrol show node",
+			row->slurm_job, row->reason);
+		return strstr(row->reason, FAILED_HELD) != NULL;
+	}
+	if (row->standing != SLURM_ACTIVE) {
+		pawl_err_set(err, PAWL_EIO,
+			"pilot %" PRIu64 " ended on %s before it came: see %s/log/pilot-%" PRIu64
+			".log there",
+			row->slurm_job, row->node[0] ? row->node : "no node", s->options.spool,
+			row->slurm_job);
+		return true;
+	}
+	pawl_err_set(err, PAWL_EIO,
+		"pilot %" PRIu64 " runs on %s and is not heard of: does that node see %s?",
+		row->slurm_job, row->node, s->options.spool);
+	return job->active_ns > 0 && clock_mono_ns() - job->active_ns >= APPEAR_NS;
+}
+
 static void check_awaited(struct sched_slurm *s, struct pilot_job *job)
 {
+	struct pawl_err err;
 
+	job->awaited = job->awaited && !has_come(s, &job->row);
 	if (!job->awaited) {
 		return;
 	}
-	if (job->row.standing == SLURM_PENDING) {
-		say_waits(s, job);
+	if (!find_fault(s, job, &err)) {
+		if (job->row.standing == SLURM_PENDING) {
+			say_waits(s, job);
+		}
 		return;
 	}
-	if (job->row.standing != SLURM_ACTIVE) {
-		log_line(LOG_ERROR,
-			"slurm: pilot %" PRIu64 " ended on %s before it came: see "
-			"%s/log/pilot-%" PRIu64 ".log there",
-			job->row.slurm_job, job->row.node[0] ? job->row.node : "no node",
-			s->options.spool, job->row.slurm_job);
-	} else if (job->active_ns > 0 && clock_mono_ns() - job->active_ns >= APPEAR_NS) {
-		log_line(LOG_ERROR,
-			"slurm: pilot %" PRIu64 " runs on %s and is not heard of: does that node "
-			"see %s?",
-			job->row.slurm_job, job->row.node, s->options.spool);
+	if (job->row.standing == SLURM_PENDING || job->row.standing == SLURM_ACTIVE) {
 		cancel(s, job->row.slurm_job);
-	} else {
-		return;
 	}
+	log_line(LOG_ERROR, "slurm: %s", err.msg);
 	job->awaited = false;
-	go_dry(s, job->pool);
+	go_dry(s, job->pool, err.msg);
 }
 
 /* Whether the pilot is still there, to Slurm. */
@@ -297,6 +336,11 @@ static void check_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now_
 	if (pilot->came_ns >= s->polled_ns) {
 		return; /* squeue may have been asked before it began */
 	}
+	if (!job && !pilot->missed) { /* what was cut off at a line's end looks like this, too */
+		pilot->missed = true;
+		return;
+	}
+	pilot->missed = false;
 	if (same && job->row.standing == SLURM_ACTIVE) {
 		return;
 	}
@@ -316,7 +360,10 @@ static void drop_unlisted(struct sched_slurm *s)
 	for (uint32_t i = 0; i < s->queue_n; i++) {
 		struct pilot_job *job = &s->queue[i];
 
-		if (!job->listed) {
+		if (!job->listed && !job->missed) { /* once may be a mistake */
+			job->missed = true;
+			s->queue[kept++] = *job;
+		} else if (!job->listed) {
 			job->row.standing = SLURM_CUT_OFF;
 			check_awaited(s, job);
 		} else {
@@ -372,12 +419,21 @@ static void see_queue(struct sched_slurm *s)
 /* Said once, until it is over. */
 static void say_failed(struct sched_slurm *s, const char *command, const char *why)
 {
-	if (!s->poll_failed) {
+	if (s->failed[0] == '\0') {
 		log_line(LOG_ERROR,
 			"slurm: %s: %s; jobs go on in the pilots that there are, meanwhile",
 			command, why);
+		s->failed_ns = clock_mono_ns();
 	}
-	s->poll_failed = true;
+	snprintf(s->failed, sizeof(s->failed), "%s: %.400s", command, why);
+}
+
+static void say_answers(struct sched_slurm *s)
+{
+	if (s->failed[0] != '\0') {
+		log_line(LOG_INFO, "slurm: Slurm answers again");
+	}
+	s->failed[0] = '\0';
 }
 
 static void poll_nodes(struct sched_slurm *s);
@@ -393,12 +449,9 @@ static void on_queue(void *user, const struct slurm_done *done)
 	} else if (read_queue(s, done->out, &err) != 0) {
 		say_failed(s, "squeue", err.msg);
 	} else {
-		if (s->poll_failed) {
-			log_line(LOG_INFO, "slurm: Slurm answers again");
-		}
-		s->poll_failed = false;
 		see_queue(s);
 		poll_nodes(s);
+		slurm_sizes_poll(s);
 	}
 }
 
@@ -438,6 +491,8 @@ static void on_nodes(void *user, const struct slurm_done *done)
 	}
 	if (rv != 0) {
 		say_failed(s, "sinfo", err.msg);
+	} else {
+		say_answers(s);
 	}
 	slurm_look_soon(s);
 }
@@ -474,7 +529,9 @@ static void poll_nodes(struct sched_slurm *s)
 	const char *const words[] = {"sinfo", "--noheader", "--Node", nodes, nodes_format, NULL};
 	struct pawl_err err = {0};
 
-	if (nodes && slurm_commands_add(s->commands, words, on_nodes, s, 0, &err) != 0) {
+	if (!nodes) {
+		say_answers(s);
+	} else if (slurm_commands_add(s->commands, words, on_nodes, s, 0, &err) != 0) {
 		say_failed(s, "sinfo", err.msg);
 	}
 	free(nodes);

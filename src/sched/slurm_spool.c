@@ -84,7 +84,11 @@ int slurm_spool_put(const char *directory, const char *name, const struct wire_o
 	if (rv == 0 && rename(aside, path) != 0) {
 		rv = pawl_err_sys(err, "write %s", path);
 	}
-	return rv == 0 ? sync_directory(directory, err) : rv;
+	if (rv != 0) {
+		unlink(aside); /* on a full disk others can use the room */
+		return rv;
+	}
+	return sync_directory(directory, err);
 }
 
 /* ---- numbered files ---- */
@@ -123,6 +127,22 @@ int slurm_spool_put_newer(const char *directory, const char *kind, uint64_t numb
 		}
 	}
 	return rv;
+}
+
+int slurm_spool_renew(const char *directory, const char *kind, uint64_t number,
+	struct pawl_err *err)
+{
+	char old[SLURM_PATH_MAX];
+	char path[SLURM_PATH_MAX];
+	char name[32];
+	bool good;
+
+	numbered(name, sizeof(name), kind, number);
+	good = fits(old, directory, name);
+	numbered(name, sizeof(name), kind, number + 1);
+	good = good && fits(path, directory, name);
+	return good && rename(old, path) == 0 ? 0
+					      : pawl_err_sys(err, "rename %s/%s", directory, name);
 }
 
 int slurm_spool_list(const char *directory, bool (*seen)(void *user, const char *name), void *user,

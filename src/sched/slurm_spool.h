@@ -40,6 +40,9 @@ int slurm_spool_put(const char *directory, const char *name, const struct wire_o
 /* The same for directory/kind.<number>; the ones before are removed. */
 int slurm_spool_put_newer(const char *directory, const char *kind, uint64_t number,
 	const struct wire_out *out, struct pawl_err *err);
+/* directory/kind.<number> becomes the next number, as it is: that needs no room on the disk. */
+int slurm_spool_renew(const char *directory, const char *kind, uint64_t number,
+	struct pawl_err *err);
 /* The number of the newest directory/kind.<number>; 0: there is none. PAWL_ENOENT: there is no
  * such directory. */
 int slurm_spool_newest(const char *directory, const char *kind, uint64_t *number,

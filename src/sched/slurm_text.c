@@ -11,6 +11,7 @@
 #define S_NS       1000000000LL
 #define FIELD_MAX  512u
 #define KILL_MAX_S 86400u
+#define MIB_MAX    (1ull << 40) /* an EiB */
 
 static const struct {
 	const char *name;
@@ -56,21 +57,26 @@ static bool take_field(const char **at, char *field, size_t cap_bytes)
 	return true;
 }
 
-/* What is left of the line, in which there may be anything: cut. */
-static void take_rest(const char **at, char *field, size_t cap_bytes)
+/* What is left of the line, in which there may be anything, up to its last '|': cut. */
+static bool take_rest(const char **at, char *field, size_t cap_bytes)
 {
 	size_t len = strcspn(*at, "\n");
-	size_t kept = len > 0 && (*at)[len - 1] == '|' ? len - 1 : len;
+	size_t kept = len > 0 ? len - 1 : 0;
 
+	if (len == 0 || (*at)[kept] != '|') {
+		return false;
+	}
 	snprintf(field, cap_bytes, "%.*s", (int)(kept < FIELD_MAX ? kept : FIELD_MAX), *at);
 	*at += len;
+	return true;
 }
 
+/* One without an end was cut off, and so may be what would have followed. */
 static bool end_line(const char **at)
 {
-	bool good = **at == '\n' || **at == '\0';
+	bool good = **at == '\n';
 
-	*at += **at == '\n';
+	*at += good;
 	return good;
 }
 
@@ -116,10 +122,10 @@ int slurm_queue_next(const char **at, struct slurm_row *row, struct pawl_err *er
 	if (!take_field(at, number, sizeof(number)) || !take_field(at, state, sizeof(state)) ||
 		!take_field(at, restart, sizeof(restart)) ||
 		!take_field(at, row->name, sizeof(row->name)) ||
-		!take_field(at, row->node, sizeof(row->node))) {
+		!take_field(at, row->node, sizeof(row->node)) ||
+		!take_rest(at, row->reason, sizeof(row->reason))) {
 		return bad_line("squeue", line, err);
 	}
-	take_rest(at, row->reason, sizeof(row->reason));
 	if (!end_line(at) || !read_number(number, UINT64_MAX, &row->slurm_job) ||
 		!read_number(restart, UINT32_MAX, &restarts) ||
 		!read_state(state, &row->standing)) {
@@ -145,12 +151,40 @@ int slurm_nodes_next(const char **at, char node[CORE_NAME_MAX], bool *drained, s
 	return 1;
 }
 
+int slurm_sizes_next(const char **at, struct slurm_node_row *row, struct pawl_err *err)
+{
+	const char *line = *at;
+	char cpus[32];
+	char memory[32];
+	char disk[32];
+	uint64_t n;
+	size_t len;
+
+	if (**at == '\0') {
+		return 0;
+	}
+	if (!take_field(at, row->node, sizeof(row->node)) ||
+		!take_field(at, row->partition, sizeof(row->partition)) ||
+		!take_field(at, cpus, sizeof(cpus)) || !take_field(at, memory, sizeof(memory)) ||
+		!take_field(at, disk, sizeof(disk)) || !end_line(at) ||
+		!read_number(cpus, UINT32_MAX, &n) ||
+		!read_number(memory, MIB_MAX, &row->memory_mib) ||
+		!read_number(disk, MIB_MAX, &row->disk_mib)) {
+		return bad_line("sinfo", line, err);
+	}
+	row->cpus = (uint32_t)n;
+	len = strlen(row->partition);
+	row->main = len > 0 && row->partition[len - 1] == '*';
+	row->partition[len - row->main] = '\0';
+	return 1;
+}
+
 int slurm_submitted(const char *text, uint64_t *slurm_job, struct pawl_err *err)
 {
 	char number[32];
 	size_t len = strcspn(text, ";\n"); /* ";cluster" follows where there are several */
 
-	if (len >= sizeof(number)) {
+	if (len >= sizeof(number) || !strchr(text, '\n')) {
 		return bad_line("sbatch", text, err);
 	}
 	memcpy(number, text, len);
@@ -173,7 +207,7 @@ int slurm_kill_wait(const char *text, int64_t *ns, struct pawl_err *err)
 		}
 		line += 8 + strspn(line + 8, " =");
 		len = strspn(line, "0123456789");
-		if (len >= sizeof(number)) {
+		if (len >= sizeof(number) || !strchr(line, '\n')) {
 			break;
 		}
 		memcpy(number, line, len);

@@ -1,4 +1,5 @@
-/* What Slurm's commands print, read strictly. Pure. */
+/* What Slurm's commands print, read strictly: a line that is not as asked for, or has no end, is
+ * none. Pure. */
 #ifndef SCHED_SLURM_TEXT_H
 #define SCHED_SLURM_TEXT_H
 
@@ -9,6 +10,7 @@ struct pawl_err;
 /* What to ask squeue and sinfo for, as --Format takes it: what the readers below know. */
 #define SLURM_QUEUE_FORMAT "JobID:|,State:|,RestartCnt:|,Name:|,NodeList:|,Reason:|"
 #define SLURM_NODES_FORMAT "NodeList:|,StateComplete:|"
+#define SLURM_SIZES_FORMAT "NodeList:|,Partition:|,CPUs:|,Memory:|,Disk:|"
 
 enum slurm_standing {
 	SLURM_PENDING,   /* it has no node (yet, or any more) */
@@ -34,6 +36,18 @@ int slurm_queue_next(const char **at, struct slurm_row *row, struct pawl_err *er
 /* The same of sinfo's: a node, and whether it is drained, or being drained. */
 int slurm_nodes_next(const char **at, char node[CORE_NAME_MAX], bool *drained,
 	struct pawl_err *err);
+/* A node in a partition, and what it has: a line of sinfo's. */
+struct slurm_node_row {
+	char node[CORE_NAME_MAX];
+	char partition[CORE_NAME_MAX];
+	bool main; /* the partition is that of who names none */
+	uint32_t cpus;
+	uint64_t memory_mib;
+	uint64_t disk_mib;
+};
+
+/* The same of sinfo's, asked for sizes. */
+int slurm_sizes_next(const char **at, struct slurm_node_row *row, struct pawl_err *err);
 /* The job's number that sbatch --parsable prints. */
 int slurm_submitted(const char *text, uint64_t *slurm_job, struct pawl_err *err);
 /* "KillWait = 30 sec" of `scontrol show config`. PAWL_ENOENT. */

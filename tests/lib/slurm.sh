@@ -1,12 +1,16 @@
 #!/bin/bash
-# slurm.sh FOLDER NODES PORT: a Slurm of this machine's own, without systemd and cgroups: nodes n1
-# and on, each a slurmd of the same host. Says "ready", then does what it reads, and answers "ok":
-#   kill NODE, start NODE: its slurmd, by SIGKILL
+# slurm.sh FOLDER NODES PORT [HOST=ADDRESS…]: a Slurm of this machine's own, without systemd and
+# cgroups: nodes n1 and on, each a slurmd of the same host; or each in a network namespace HOST, of
+# which there are as many as nodes: the controller and the commands are in the first.
+# Says "ready", then does what it reads, and answers "ok":
+#   kill NODE, start NODE: its slurmd, by SIGKILL; NODE ctld: slurmctld
 # At the end of its input it ends all that is left, also what outlives a slurmd: every process whose
 # environment names its own slurm.conf. Exit status 77: it cannot be, and why.
+# LATE=NODE in its environment: that node's clocks say that its machine is up for a day more.
 set -eu
 folder=$1 nodes=$2 port=$3
-host=$(hostname -s)
+shift 3
+hosts=("$@")
 export SLURM_CONF=$folder/slurm.conf
 PATH=$PATH:/usr/sbin:/sbin
 
@@ -27,13 +31,41 @@ head -c 1024 /dev/urandom >"$folder/munge/key"
 chmod 400 "$folder/munge/key"
 : >"$folder/plugstack.conf"
 
+address_of() { # NUMBER of a node
+	local host=${hosts[$1 - 1]:-=127.0.0.1}
+	echo "${host#*=}"
+}
+
+name_of() {
+	if ((${#hosts[@]})); then echo "n$1"; else hostname -s; fi
+}
+
+# COMMAND… as on a node. Slurm wants /sys as it is: no `ip netns exec`.
+on() { # NUMBER COMMAND…
+	local number=$1
+	shift
+	if ((${#hosts[@]})); then
+		exec nsenter --net="/run/netns/${hosts[number - 1]%%=*}" unshare --uts \
+			sh -c "hostname n$number"' && exec "$@"' sh "$@"
+	fi
+	exec "$@"
+}
+
+ask() { # COMMAND…: of Slurm's, in time
+	(on 1 timeout 5 "$@" 2>/dev/null)
+}
+
+# It would resolve names of hosts, which those of namespaces are not.
+listen=NoInAddrAny,NoCtldInAddrAny
+((${#hosts[@]})) && listen=
+
 # Short times: a dead slurmd is seen after 6 s, a credential may be used again after 5.
 cat >"$SLURM_CONF" <<-END
 	ClusterName=pawltest
-	SlurmctldHost=$host(127.0.0.1)
+	SlurmctldHost=$(name_of 1)($(address_of 1))
 	SlurmUser=root
 	SlurmdUser=root
-	CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+	${listen:+CommunicationParameters=$listen}
 	AuthType=auth/munge
 	AuthInfo=socket=$folder/munge/socket,cred_expire=5
 	CredType=cred/munge
@@ -59,28 +91,38 @@ cat >"$SLURM_CONF" <<-END
 	SlurmdParameters=config_overrides
 	SlurmdTimeout=6
 	KillWait=4
+	EnforcePartLimits=ALL
 	MinJobAge=300
 	PropagateResourceLimits=NONE
 	PlugStackConfig=$folder/plugstack.conf
 END
 for ((i = 1; i <= nodes; i++)); do
-	echo "NodeName=n$i NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 1 + i))" \
-		"CPUs=4 RealMemory=500"
+	echo "NodeName=n$i NodeHostname=$(name_of $i) NodeAddr=$(address_of $i)" \
+		"Port=$((port + 1 + i)) CPUs=4 RealMemory=1000 TmpDisk=2000"
 done >>"$SLURM_CONF"
-echo "PartitionName=main Nodes=n[1-$nodes] Default=YES State=UP" >>"$SLURM_CONF"
+cat >>"$SLURM_CONF" <<-END
+	PartitionName=main Nodes=n[1-$nodes] Default=YES State=UP
+	PartitionName=short Nodes=n1 MaxTime=2 State=UP
+END
 
 declare -A pids
 
-launch() { # NAME COMMAND…
+launch() { # NAME NUMBER COMMAND…
 	local name=$1
 	shift
-	setsid "$@" >>"$folder/log/$name" 2>&1 </dev/null &
+	on "$1" setsid "${@:2}" >>"$folder/log/$name" 2>&1 </dev/null &
 	pids[$name]=$!
 }
 
-start_node() {
+start_daemon() {
+	local late=
+	if [[ $1 == ctld ]]; then
+		launch ctld 1 slurmctld -D -f "$SLURM_CONF"
+		return
+	fi
+	[[ $1 == "${LATE:-}" ]] && late="unshare --time --monotonic 86400 --boottime 86400"
 	mkdir -p "$folder/spool.$1"
-	launch "$1" slurmd -D -N "$1" -f "$SLURM_CONF"
+	launch "$1" "${1#n}" $late slurmd -D -N "$1" -f "$SLURM_CONF"
 }
 
 # What outlives a slurmd: its steps, and what runs in them.
@@ -99,9 +141,11 @@ leftovers() {
 finish() {
 	trap - EXIT
 	local name pid
-	timeout 5 scancel --user=root >/dev/null 2>&1 || true
+	local jobs
 	for ((i = 0; i < 80; i++)); do
-		[[ -z $(timeout 5 squeue --noheader 2>/dev/null) ]] && break
+		jobs=$(ask squeue --noheader --format=%A) || break
+		[[ -z $jobs ]] && break
+		((i == 0)) && ask scancel $jobs
 		sleep 0.1
 	done
 	for name in "${!pids[@]}"; do
@@ -121,18 +165,18 @@ finish() {
 trap finish EXIT
 
 munge=$folder/munge
-launch munged munged --foreground --force --socket="$munge/socket" --key-file="$munge/key" \
+launch munged 1 munged --foreground --force --socket="$munge/socket" --key-file="$munge/key" \
 	--pid-file="$munge/pid" --log-file="$munge/log" --seed-file="$munge/seed"
 for ((i = 0; i < 100; i++)); do
 	munge -S "$munge/socket" -n >/dev/null 2>&1 && break
 	sleep 0.05
 done
-launch ctld slurmctld -D -f "$SLURM_CONF"
+start_daemon ctld
 for ((i = 1; i <= nodes; i++)); do
-	start_node "n$i"
+	start_daemon "n$i"
 done
 idle() {
-	timeout 5 sinfo --noheader --Node --format=%T 2>/dev/null | grep -c '^idle$'
+	ask sinfo --noheader --Node --partition=main --format=%T | grep -c '^idle$'
 }
 for ((i = 0; i < 300; i++)); do
 	[[ $(idle) == "$nodes" ]] && break
@@ -151,7 +195,7 @@ while read -r word node; do
 		kill -9 "${pids[$node]}"
 		wait "${pids[$node]}" 2>/dev/null || true
 		;;
-	start) start_node "$node" ;;
+	start) start_daemon "$node" ;;
 	esac
 	echo ok
 done

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +23,29 @@ OVER = ("done", "failed", "cancelled")
 class Cluster:
     """One directory, and whatever schedulers run in it, one after the other."""
 
-    def __init__(self, root: Path, *options: str) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *options: str,
+        env: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+    ) -> None:
         self.root = root
         self.options = options
+        self.env = dict(env or {})
+        self.prefix = prefix  # of every command line: who it is run by
         self.said = root.with_name(root.name + ".said")
         self.daemon: subprocess.Popen[str] | None = None
 
     def start(self, *wrapper: str, **env: str) -> None:
         """Returns once it answers. wrapper: what runs the program, by exec; env: more of its
         environment."""
-        command = [*wrapper, PROGRAM, "sched", "--root", str(self.root), *self.options]
+        ours = [*self.prefix, *wrapper, PROGRAM, "sched", "--root", str(self.root)]
+        command = [*ours, *self.options]
         with self.said.open("a") as said:
             self.daemon = subprocess.Popen(
                 command,
-                env=program.clean_env(**env),
+                env=program.clean_env(**self.env, **env),
                 stdin=subprocess.DEVNULL,
                 stderr=said,
                 text=True,
@@ -56,8 +65,8 @@ class Cluster:
         """A command, to its end. extra: what subprocess.run takes."""
         name, *rest = args
         return subprocess.run(
-            [PROGRAM, name, "--root", str(self.root), *rest],
-            env=program.clean_env(),
+            [*self.prefix, PROGRAM, name, "--root", str(self.root), *rest],
+            env=program.clean_env(**self.env),
             capture_output=True,
             text=True,
             timeout=program.LIMIT_S,

@@ -103,6 +103,14 @@ def state_of(pid: int) -> str:
         return ""
 
 
+def parent(pid: int) -> int:
+    """Of a process; 0: it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
 def is_alive(pid: int) -> bool:
     """Whether a process runs (a zombie does not)."""
     return state_of(pid) not in ("", "Z")

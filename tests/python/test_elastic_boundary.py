@@ -40,7 +40,7 @@ def test_as_without_it(options: tuple[str, ...]) -> None:
 
 
 def test_a_rank_is_killed_and_replaced(tmp_path: Path) -> None:
-    with running(tmp_path, "1:3", "pause=0.2", "kill=1@9", script=SCRIPT) as run:
+    with running(tmp_path, "1:3", "pause=0.5", "kill=1@9", script=SCRIPT) as run:
         said = run.end()
     assert "attempt 1" not in run.out()
     assert len(ends(said, "END:")) == 3 and groups(said) == {"2", "3"}

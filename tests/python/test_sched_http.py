@@ -11,6 +11,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -357,14 +358,20 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return cert, key
 
 
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """Of a scheduler: short enough for the sockets in it, as tmp_path may not be."""
+    with tempfile.TemporaryDirectory(prefix="pawl-") as name:
+        yield Path(name, "s")
+
+
 def test_others_reach_it_with_token_and_tls_only(
-    token_file: Path, certificate: tuple[Path, Path], tmp_path: Path
+    token_file: Path, certificate: tuple[Path, Path], root: Path
 ) -> None:
     cert, key = certificate
     token = ("--http-token", str(token_file))
     tls = ("--http-cert", str(cert), "--http-key", str(key))
     for some in ((), token, tls, (*token, *tls[:2]), (*token, *tls[2:])):
-        root = tmp_path / "s"
         done = program.run("sched", "--root", root, "--http", "0.0.0.0:0", *some)
         assert done.returncode == 2 and "--http-token, --http-cert, --http-key" in done.stderr
     with cluster(*OPTIONS, "--http", "127.0.0.1:0", "--http", "0.0.0.0:0", *token, *tls) as ours:
@@ -391,7 +398,9 @@ def web_code(web: Web, path: str) -> int:
         return 0
 
 
-def test_what_cannot_be_is_refused_at_the_start(token_file: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_is_refused_at_the_start(
+    token_file: Path, root: Path, tmp_path: Path
+) -> None:
     short = tmp_path / "short"
     short.touch(0o600)
     short.write_text("too short\n")
@@ -409,11 +418,11 @@ def test_what_cannot_be_is_refused_at_the_start(token_file: Path, tmp_path: Path
         ((*here, "--http-token", str(known)), 2, "others may read it (mode 644): chmod 600"),
         ((*here, "--http-token", str(tmp_path / "none")), 3, "No such file"),
     ):
-        done = program.run("sched", "--root", tmp_path / "s", *options)
+        done = program.run("sched", "--root", root, *options)
         assert done.returncode == code and word in done.stderr, (options, done)
     with socket.create_server(("127.0.0.1", 0)) as other:
         where = f"127.0.0.1:{other.getsockname()[1]}"
-        done = program.run("sched", "--root", tmp_path / "s", "--http", where)
+        done = program.run("sched", "--root", root, "--http", where)
         assert done.returncode == 75 and "another program has that port" in done.stderr
 
 

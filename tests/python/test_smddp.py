@@ -170,7 +170,7 @@ def test_mpirun_away_from_rank_0(tmp_path: Path) -> None:
 @pytest.mark.skipif("PAWL_LONG" not in os.environ, reason="long: PAWL_LONG=1")
 def test_slurm(tmp_path: Path) -> None:
     """Two nodes, which are namespaces; names that nobody resolves."""
-    with slurm.cluster(tmp_path, 2) as cluster:
+    with slurm.on_hosts(tmp_path, 2) as cluster:
         srun = cluster.inside(0, "srun", "-N2", "--ntasks-per-node=2", sys.executable)
         all_held(call([*srun, HERE / "smddp_rank.py"], **cluster.env), 4)
         one = cluster.inside(0, "srun", "-N1", f"-n{WORLD}", sys.executable)

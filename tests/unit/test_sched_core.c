@@ -421,6 +421,62 @@ static void idle_nodes_are_given_back(void **state)
 	assert_int_equal(update(CORE_DO_RETURN, 0)->node, 1);
 }
 
+/* What a pool has too much of is of no use for a job that may not be there. */
+static void each_type_of_nodes_is_asked_for(void **state)
+{
+	static const struct core_pool two[] = {
+		{.name = "big", .type = 1, .slots = 8, .price = 1, .least = 1, .most = 4},
+		{.name = "other", .type = 2, .slots = 2, .price = 9, .most = 4}};
+
+	begin(1, 0);
+	core_close(t.core);
+	t.options.pools = two;
+	t.options.pools_n = 2;
+	assert_int_equal(core_open(&t.core, &t.options, &t.err), 0);
+	pass(S_NS);
+	assert_int_equal(core_pool_asked(t.core, 0), 1);
+	submit((struct core_ask){.least = 9, .most = 9, .types = 1u << 1});
+	submit((struct core_ask){.least = 3, .most = 3, .types = 1u << 2});
+	pass(S_NS);
+	assert_int_equal(core_pool_asked(t.core, 0), 2);
+	assert_int_equal(core_pool_asked(t.core, 1), 2);
+}
+
+/* Between an ask that is stored and the engine's doing it the scheduler may die. */
+static void what_was_asked_for_is_asked_for_again(void **state)
+{
+	const struct core_event submitted = {.kind = CORE_SUBMIT,
+		.now_ns = 2000 * S_NS,
+		.ask = &(const struct core_ask){.name = "job", .least = 3, .most = 3}};
+	struct core_row rows[8];
+	uint32_t n = 0;
+	uint64_t id;
+
+	begin(1, 0);
+	assert_int_equal(core_step(t.core, &submitted, &id, &t.err), 0);
+	while (core_row_next(t.core, &rows[n], NULL) == 1) {
+		uint8_t *bytes = malloc(rows[n].len_bytes + 1);
+
+		assert_non_null(bytes);
+		memcpy(bytes, rows[n].bytes, rows[n].len_bytes);
+		rows[n++].bytes = bytes;
+	}
+	core_rows_done(t.core);
+	assert_int_equal(core_pool_asked(t.core, 0), 2);
+	core_close(t.core);
+	assert_int_equal(core_restore(&t.core, &t.options, rows, n, t.now_ns, &t.err), 0);
+	while (n > 0) {
+		free((uint8_t *)(uintptr_t)rows[--n].bytes);
+	}
+	store();
+	t.now_ns = 2000 * S_NS;
+	assert_int_equal(step((struct core_event){.kind = CORE_LISTED}), 0);
+	assert_int_equal(update(CORE_DO_ASK, 0)->count, 2);
+	t.now_ns += CORE_LIST_NS;
+	assert_int_equal(step((struct core_event){.kind = CORE_LISTED}), 0);
+	assert_null(update(CORE_DO_ASK, 0)); /* that time it was heard */
+}
+
 /* ---- hints and words ---- */
 
 static struct sched_hints good_hints(void)
@@ -618,6 +674,8 @@ int main(void)
 		cmocka_unit_test(a_wrong_answer_is_never_carried_out),
 		cmocka_unit_test(spot_comes_first_and_others_stand_in),
 		cmocka_unit_test(idle_nodes_are_given_back),
+		cmocka_unit_test(each_type_of_nodes_is_asked_for),
+		cmocka_unit_test(what_was_asked_for_is_asked_for_again),
 		cmocka_unit_test(goodput_is_told_as_it_is),
 		cmocka_unit_test(what_hints_have_for_the_first_time_is_decided_on_at_once),
 		cmocka_unit_test(hints_that_are_none_are_refused),

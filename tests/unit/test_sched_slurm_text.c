@@ -42,7 +42,8 @@ static void test_squeue_as_it_should_not_be(void **state)
 		"|RUNNING|0|a|n1|None|\n", "-7|RUNNING|0|a|n1|None|\n",
 		"7_1|RUNNING|0|a|n1|None|\n", "7|SLEEPING|0|a|n1|None|\n",
 		"7|RUNNING|4294967296|a|n1|None|\n", "7|RUNNING||a|n1|None|\n",
-		"77777777777777777777|RUNNING|0|a|n1|None|\n",
+		"77777777777777777777|RUNNING|0|a|n1|None|\n", "7|RUNNING|0|a|n1|None|",
+		"7|RUNNING|0|a|n1|None\n",
 		"slurm_load_jobs error: Unable to contact slurm controller\n"};
 	struct slurm_row row;
 	struct pawl_err err;
@@ -69,6 +70,29 @@ static void test_long_fields_are_refused_or_cut(void **state)
 	at = line;
 	assert_int_equal(slurm_queue_next(&at, &row, &err), 1); /* a reason is cut */
 	assert_int_equal(strlen(row.reason), sizeof(row.reason) - 1);
+}
+
+static void test_sinfo_of_sizes(void **state)
+{
+	static const char *const bad[] = {"n1|main*|4|1000|2000|", "n1|main*|4|1000\n", "n1\n",
+		"n1|main*|4|-1|2000|\n", "n1|main*|4+|1000|2000|\n",
+		"n1|main*|4|1000|99999999999999|\n"};
+	const char *at = "n1|main*|4|1000|2000|\nn2|gpu|96|515000|0|\n";
+	struct slurm_node_row row;
+	struct pawl_err err;
+
+	assert_int_equal(slurm_sizes_next(&at, &row, &err), 1);
+	assert_string_equal(row.node, "n1");
+	assert_string_equal(row.partition, "main");
+	assert_true(row.main && row.cpus == 4 && row.memory_mib == 1000 && row.disk_mib == 2000);
+	assert_int_equal(slurm_sizes_next(&at, &row, &err), 1);
+	assert_string_equal(row.partition, "gpu");
+	assert_true(!row.main && row.cpus == 96 && row.disk_mib == 0);
+	assert_int_equal(slurm_sizes_next(&at, &row, &err), 0);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		at = bad[i];
+		assert_int_equal(slurm_sizes_next(&at, &row, &err), PAWL_ECORRUPT);
+	}
 }
 
 static void test_sinfo(void **state)
@@ -315,6 +339,7 @@ int main(void)
 		cmocka_unit_test(test_squeue_as_it_should_not_be),
 		cmocka_unit_test(test_long_fields_are_refused_or_cut),
 		cmocka_unit_test(test_sinfo),
+		cmocka_unit_test(test_sinfo_of_sizes),
 		cmocka_unit_test(test_sbatch_and_scontrol),
 		cmocka_unit_test(test_records_come_back),
 		cmocka_unit_test(test_damaged_ones_do_not),

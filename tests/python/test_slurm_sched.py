@@ -1,0 +1,589 @@
+"""`pawl sched --engine slurm` on a real Slurm: what it does for its user, and when things die."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import program
+import slurm
+from cluster import OVER, Cluster, wait
+from conftest import SEED, SUMMARY, real_core
+from pawl import _cluster
+
+pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
+
+LONG = os.environ.get("PAWL_LONG") is not None
+KILLS = 200 if LONG else 12
+JOBS = 20 if LONG else 10
+LIMIT_S = 120
+NODES = 4
+FENCE_S = 30  # of a pilot, as docs/slurm.md has it
+
+# It says so if another run of it is there at the same time.
+WORK = """
+exec 9>> $PAWL_TEST_DIR/$1.lock
+flock -n 9 || echo twice >> $PAWL_TEST_DIR/$1
+echo start >> $PAWL_TEST_DIR/$1
+sleep $2
+echo end >> $PAWL_TEST_DIR/$1
+"""
+# Until there is a file "go", or it is told to end.
+UNTIL = (
+    "echo start >> $PAWL_TEST_DIR/$1; trap 'echo told >> $PAWL_TEST_DIR/$1; exit 143' TERM\n"
+    "until [ -e $PAWL_TEST_DIR/go ]; do sleep 0.1; done; echo end >> $PAWL_TEST_DIR/$1\n"
+)
+
+
+class Scheduler(Cluster):
+    """A scheduler on Slurm's nodes; what its jobs write is in folder."""
+
+    def __init__(self, ours: slurm.Slurm, folder: Path, *options: str, user: str = "") -> None:
+        self.slurm = ours
+        self.folder = folder
+        env = {**ours.env, "TMPDIR": str(folder)}
+        if user:
+            home = folder / "home"
+            home.mkdir()
+            for path in (folder, home):
+                shutil.chown(path, user, pwd.getpwnam(user).pw_gid)
+            env["HOME"] = str(home)
+        prefix = [f"--reuid={user}", f"--regid={pwd.getpwnam(user).pw_gid}"] if user else []
+        super().__init__(
+            folder / "s",
+            *("--engine", "slurm", "--grace", "3", "--round", "1", "--poll", "0.5"),
+            *options,
+            env=env,
+            prefix=["setpriv", *prefix, "--clear-groups"] if user else [],
+        )
+
+    def work(self, name: str, seconds: float, *options: str) -> int:
+        return self._script(WORK, name, str(seconds), *options)
+
+    def until(self, name: str, *options: str) -> int:
+        return self._script(UNTIL, name, "", *options)
+
+    def _script(self, script: str, name: str, argument: str, *options: str) -> int:
+        words = ["--env", f"PAWL_TEST_DIR={self.folder}", "-n", name, *options]
+        return self.submit("bash", "-c", script, "bash", name, argument, options=words)
+
+    def wrote(self, name: str) -> list[str]:
+        path = self.folder / name
+        return path.read_text().split() if path.exists() else []
+
+    def go(self) -> None:
+        (self.folder / "go").touch()
+
+    def said_so(self) -> str:
+        return self.said.read_text()
+
+    def nodes(self) -> list[str]:
+        return [node["name"] for node in self.ask("top")["nodes"] if node["state"] != "lost"]
+
+    def pilots(self) -> list[tuple[str, str, str]]:
+        """Of Slurm's jobs: number, state, node."""
+        text = self.slurm.call("squeue", "--noheader", "--format=%A %T %N %j")
+        name = (self.spool() / "id").read_text()
+        rows = [line.split() for line in text.splitlines() if f"pawl-{name}-" in line]
+        return [(row[0], row[1], row[2] if len(row) == 4 else "") for row in rows]
+
+    def spool(self) -> Path:
+        return self.root / "slurm"
+
+    def pilot_processes(self) -> dict[int, str]:
+        """And which node each is on."""
+        found = {}
+        for entry in os.listdir("/proc"):
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
+                if words[1:2] == [b"pilot"] and str(self.spool()).encode() in words:
+                    env = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
+                    (node,) = (v[16:] for v in env if v.startswith(b"SLURMD_NODENAME="))
+                    found[int(entry)] = node.decode()
+        # What keeps a part of a job is a fork of its pilot.
+        return {pid: node for pid, node in found.items() if program.parent(pid) not in found}
+
+    def over(self, *jobs: int, limit_s: float = LIMIT_S) -> None:
+        wait(lambda: all(self.state(job) in OVER for job in jobs), "jobs are over", limit_s)
+
+    def settle(self) -> None:
+        """All pilots that are there, or to come, are nodes: no other is left behind."""
+
+        def known() -> bool:
+            here = {f"{node}.{job}" for job, state, node in self.pilots() if state == "RUNNING"}
+            ours = {".".join(name.split(".")[:2]) for name in self.nodes()}
+            return here == ours and all(state == "RUNNING" for _, state, _ in self.pilots())
+
+        wait(known, f"all pilots are nodes: {self.pilots()}, {self.nodes()}", LIMIT_S)
+
+    def close(self) -> None:
+        super().close()
+        if (self.spool() / "id").exists():
+            for job, _, _ in self.pilots():
+                self.slurm.call("scancel", job)
+            wait(lambda: not self.pilots(), "pilots leave")
+        for pid in self.pilot_processes():
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm.Slurm]:
+    folder = Path(tempfile.mkdtemp(prefix="pawl-slurm-", dir="/tmp"))
+    try:
+        with slurm.cluster(folder, NODES, late="n2") as made:
+            yield made
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def scheduler(
+    ours: slurm.Slurm, *options: str, user: str = "", start: bool = True
+) -> Iterator[Scheduler]:
+    folder = Path(tempfile.mkdtemp(prefix="pawl-", dir="/tmp"))
+    made = Scheduler(ours, folder, *(options or ("--pool", "cpu=4:0..3")), user=user)
+    try:
+        if start:
+            made.start()
+        yield made
+    except BaseException:
+        with contextlib.suppress(AssertionError):
+            print(ours.call("sinfo", "-N", "--format=%N %T %E"), ours.call("squeue"))
+        if made.said.exists():
+            print(made.said_so())
+        raise
+    finally:
+        made.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# ---- as its user has it ----
+
+
+def test_jobs_in_pilots(ours: slurm.Slurm) -> None:
+    """Asked for when there is work: one job on one node, one whose ranks are on two."""
+    with scheduler(ours, "--pool", "cpu=2:0..2") as made:
+        assert made.pilots() == []
+        one = made.sh("echo on $SLURM_CONF one")
+        made.over(one)
+        assert made.lines(one) == [f"on {ours.env['SLURM_CONF']} one"]
+        four = made.sh("echo rank $RANK of $WORLD_SIZE", "--replicas", "4:4")
+        made.over(four)
+        assert [row[1] for row in made.pilots()] == ["RUNNING"] * 2
+        printed = "".join(path.read_text() for path in (made.root / f"jobs/{four}").glob("log*"))
+        for rank in range(4):
+            assert f"rank {rank} of 4" in printed
+        bad = made.sh("exit 3")
+        made.over(bad)
+        assert [made.state(job) for job in (one, four, bad)] == ["done", "done", "failed"]
+        made.kill(signal.SIGTERM)
+        (known,) = made.ask("report", "--cluster", "--python", sys.executable)
+        assert (known["jobs"], known["done"], known["failed"]) == (3, 2, 1) and known["cost"] > 0
+        assert known["avg_jct_s"] > 0 and 0 < known["utilisation"] < 1
+        history = _cluster.read(made.root / "history")
+        assert {span.pool for span in history.nodes} == {"cpu"} and history.lanes == 2
+        lanes = {stay.lane: stay.slots for stay in history.stays if stay.job == four}
+        assert lanes == {0: 2, 1: 2}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
+def test_an_ordinary_user(ours: slurm.Slurm) -> None:
+    """Scheduler, pilots and jobs are theirs; --root is local, --spool what all nodes see."""
+    with scheduler(ours, "--pool", "cpu=4:0..2", user="daemon", start=False) as made:
+        shared = made.folder / "shared"
+        made.options = (*made.options, "--spool", str(shared))
+        made.spool = lambda: shared / "slurm"  # type: ignore[method-assign]
+        made.start()
+        (made.folder / "data").mkdir()
+        (made.folder / "data/x").write_text("found\n")
+        file = made.folder / "job.yaml"
+        file.write_text(
+            f"file_mounts:\n  ~/data: {made.folder}/data\n  {made.folder}/here: ~/data\n"
+            f"setup: cat {made.folder}/here/x\nrun: id -un; cat ~/data/x\n"
+        )
+        done = made.run("submit", "-n", "mounts", str(file))
+        assert done.returncode == 0, done.stderr
+        wait(lambda: made.state("mounts") in OVER, "it is over", LIMIT_S)
+        assert made.lines("mounts") == ["found", "daemon", "found"]
+        owner = made.slurm.call("squeue", "--noheader", "--format=%u").split()
+        assert set(owner) == {"daemon"}
+        assert (shared / "jobs/1/log").owner() == "daemon" and not (made.root / "jobs").exists()
+        file.write_text(f"file_mounts:\n  {made.folder}/data: ~/\nrun: 'true'\n")
+        assert made.run("submit", "-n", "bad", str(file)).returncode == 0
+        wait(lambda: made.state("bad") in OVER, "it is over", LIMIT_S)
+        assert made.job("bad")["exit_code"] == 125
+        assert "something else is there" in made.log("bad")
+
+
+def test_what_nodes_are_to_have(ours: slurm.Slurm) -> None:
+    """Compared with what Slurm says of them: slurm.sh gives each 4 CPUs, 1000 MiB, 2000 MiB."""
+    options = ("--pool", "cpu=4:0..1", "--pool", "no=1:0..1", "--sbatch", "no=--partition=nowhere")
+    with scheduler(ours, *options) as made:
+        file = made.folder / "job.yaml"
+
+        def submit(resources: str) -> subprocess.CompletedProcess[str]:
+            file.write_text(f"resources:\n  {resources}\nrun: 'true'\n")
+            return made.run("submit", str(file))
+
+        wait(lambda: submit("cpus: 5+").returncode != 0, "Slurm says what its nodes have")
+        for resources in ("cpus: 5", "memory: 1", "disk_size: 2", "cpus: 4\n  memory: 2+"):
+            done = submit(resources)
+            text = "no node that a pool's pilots can get has so many"
+            assert done.returncode == 2 and text in done.stderr, (resources, done)
+        good = submit("cpus: 4+\n  memory: 0.9\n  disk_size: 1")
+        assert good.returncode == 0, good.stderr
+
+
+# ---- when things die ----
+
+
+def test_a_killed_scheduler_loses_nothing_and_starts_nothing_twice(ours: slurm.Slurm) -> None:
+    rng = random.Random(SEED)
+    sent: list[int] = []
+    with scheduler(ours, "--pool", "cpu=4:0..3") as made:
+        for kill in range(KILLS):
+            made.start() if kill > 0 else None
+            while len(sent) < min(JOBS, JOBS * (kill + 1) / KILLS + 3):
+                sent.append(made.work(f"job{len(sent)}", rng.uniform(0.1, 4)))
+            time.sleep(rng.uniform(0, 0.6))
+            made.kill()
+        made.start()
+        made.over(*sent)
+        for n, job in enumerate(sent):
+            row = made.job(job)
+            assert row["state"] == "done", (row, made.log(job))
+            assert made.wrote(f"job{n}") == ["start", "end"], made.log(job)
+        made.settle()
+        assert 1 <= len(made.pilots()) <= 3
+    SUMMARY.append(
+        f"slurm: scheduler killed {KILLS} times with {len(sent)} jobs, none lost or doubled"
+    )
+
+
+def test_pilots_that_go(ours: slurm.Slurm) -> None:
+    """Killed, cancelled, requeued: each job that ran there starts again, and once at a time."""
+    with scheduler(ours, "--pool", "cpu=2:0..3") as made:
+        jobs = [made.until(f"job{n}") for n in range(6)]
+        wait(lambda: all(made.state(job) == "running" for job in jobs), "all run", LIMIT_S)
+        rows = made.pilots()
+        assert len(rows) == 3
+        (killed,) = (pid for pid, node in made.pilot_processes().items() if node == rows[0][2])
+        os.kill(killed, signal.SIGKILL)
+        made.slurm.call("scancel", rows[1][0])
+        made.slurm.call("scontrol", "requeue", rows[2][0])
+        wait(lambda: all(made.wrote(f"job{n}").count("start") == 2 for n in range(6)),
+             "all start again", LIMIT_S)  # fmt: skip
+        made.go()
+        made.over(*jobs)
+        for n, job in enumerate(jobs):
+            wrote = made.wrote(f"job{n}")
+            assert made.state(job) == "done", (made.job(job), made.log(job))
+            assert [word for word in wrote if word != "told"] == ["start", "start", "end"]
+            assert made.job(job)["restarts"] == 1
+        told = sum("told" in made.wrote(f"job{n}") for n in range(6))
+        assert told == 4  # but those of the killed one
+        made.settle()
+
+
+def test_drained_and_dead_nodes(ours: slurm.Slurm) -> None:
+    """From a drained node jobs go on elsewhere; from one whose slurmd died, too."""
+    with scheduler(ours, "--pool", "cpu=2:0..2") as made:
+        jobs = [made.until(f"job{n}", "--replicas", "2:2") for n in range(2)]
+        wait(lambda: all(made.state(job) == "running" for job in jobs), "both run", LIMIT_S)
+        drained, dead = (row[2] for row in made.pilots())
+        try:
+            made.slurm.call("scontrol", "update", f"NodeName={drained}", "State=DRAIN", "Reason=x")
+            wait(lambda: drained not in [row[2] for row in made.pilots()], "it has left", LIMIT_S)
+            made.slurm.kill(dead)
+            wait(lambda: all(made.state(job) == "running" and
+                             made.job(job)["restarts"] >= 1 for job in jobs),
+                 "both run elsewhere", LIMIT_S)  # fmt: skip
+            assert drained not in str([made.job(job)["nodes"] for job in jobs])
+        finally:
+            made.slurm.call("scontrol", "update", f"NodeName={drained}", "State=RESUME")
+            with contextlib.suppress(UnboundLocalError):
+                made.slurm.start(dead)
+        made.go()
+        made.over(*jobs)
+        for n, job in enumerate(jobs):
+            assert made.state(job) == "done" and made.wrote(f"job{n}").count("end") == 2
+        made.settle()
+
+
+def test_slurmctld_is_away(ours: slurm.Slurm) -> None:
+    """Jobs go on, start and end in the pilots that there are; it is said; then all goes on."""
+    with scheduler(ours, "--pool", "cpu=2:0..2") as made:
+        one = made.until("one")
+        made.await_state(one, "running", limit_s=LIMIT_S)
+        made.slurm.await_state(made.pilots()[0][0])
+        made.slurm.kill("ctld")
+        try:
+            two = made.work("two", 0.1)
+            made.over(two)
+            more = [made.until(f"more{n}", "--replicas", "1:1") for n in range(2)]
+            wait(lambda: "slurm: no answer" in made.run("ls").stdout, "it is said", LIMIT_S)
+            waiting = more[1]
+            shown = made.job(waiting)
+            assert shown["state"] == "queued" and "slurm: no answer" in shown["remark"][0]
+            assert "slurm: no answer" in made.run("show", str(waiting)).stdout
+            assert "jobs go on in the pilots that there are" in made.said_so()
+            if LONG:
+                made.kill()  # and the scheduler dies, too
+                made.start()
+                assert made.state(one) == "running" and made.state(waiting) == "queued"
+                wait(lambda: made.said_so().count("squeue: ") == 2, "it is said again", LIMIT_S)
+        finally:
+            made.slurm.start("ctld")
+        made.await_state(waiting, "running", limit_s=LIMIT_S)
+        assert "slurm: Slurm answers again" in made.said_so()
+        made.go()
+        made.over(one, *more)
+        assert made.wrote("one") == made.wrote("more1") == ["start", "end"]
+        made.settle()
+
+
+def test_slurmctld_forgets(ours: slurm.Slurm) -> None:
+    """It dies without having stored that a pilot runs, or that there is one. It may start it twice,
+    drain its node for that, and hold it for ever: that one is cancelled. The job runs elsewhere."""
+    with scheduler(ours, "--pool", "cpu=4:0..2") as made:
+        stored = made.until("stored", "--replicas", "4:4")
+        made.await_state(stored, "running", limit_s=LIMIT_S)
+        ((first, _, _),) = made.pilots()
+        made.slurm.await_state(first)
+        job = made.until("job", "--replicas", "1:4")
+        made.await_state(job, "running", limit_s=LIMIT_S)
+        made.slurm.kill("ctld")
+        made.slurm.start("ctld")
+        wait(lambda: made.slurm.alive(), "slurmctld answers", LIMIT_S)
+        assert made.run("cancel", str(stored)).returncode == 0
+        wait(lambda: made.job(job)["restarts"] == 1 and made.state(job) == "running",
+             "it runs elsewhere", LIMIT_S)  # fmt: skip
+        made.go()
+        made.over(job)
+        assert made.state(job) == "done"
+        made.settle()
+        for node in made.slurm.call("sinfo", "--noheader", "--states=drain", "-N", "-o%N").split():
+            made.slurm.call("scontrol", "update", f"NodeName={node}", "State=RESUME")
+
+
+# ---- Slurm's commands, and its refusals ----
+
+
+SBATCH = ("garbage", "half", "fails")
+
+
+@pytest.fixture
+def stand_in(ours: slurm.Slurm) -> Iterator[tuple[Scheduler, Path]]:
+    """A scheduler whose squeue, sinfo and sbatch are scripts that do as a file says, or call the
+    real one: a stand-in for commands that hang or are cut off, which the real ones are at no will.
+    """
+    pools = ["--pool", "cpu=2:0..1"]
+    for mode in SBATCH:
+        pools += ["--pool", f"{mode}=1:0..1:{mode}:9"]
+    with scheduler(ours, *pools, start=False) as made:
+        bin_dir = made.folder / "bin"
+        bin_dir.mkdir()
+        for name in ("squeue", "sinfo", "sbatch"):
+            real = shutil.which(name)
+            script = f"#!/bin/sh\nmode=$(cat {bin_dir}/{name}.mode 2>/dev/null)\n"
+            script += f'[ -n "$mode" ] || exec {real} "$@"\n. {bin_dir}/$mode\n'
+            (bin_dir / name).write_text(script)
+            (bin_dir / name).chmod(0o755)
+        (bin_dir / "garbage").write_text("echo '<html>502</html>'\n")
+        (bin_dir / "nothing").write_text("true\n")
+        (bin_dir / "half").write_text("printf '1'\n")
+        (bin_dir / "fails").write_text("echo 'slurm: no, not today' >&2; exit 1\n")
+        (bin_dir / "hangs").write_text("sleep 1000\n")
+        made.env["PATH"] = f"{bin_dir}:{os.environ['PATH']}"
+        made.start()
+        yield made, bin_dir
+
+
+def test_commands_that_print_what_was_not_asked_for(stand_in: tuple[Scheduler, Path]) -> None:
+    made, bin_dir = stand_in
+    job = made.until("job")
+    made.await_state(job, "running", limit_s=LIMIT_S)
+    for name, mode, text in (
+        ("squeue", "garbage", "squeue prints what was not asked for: <html>"),
+        ("squeue", "half", "squeue prints what was not asked for: 1"),
+        ("squeue", "fails", "squeue: slurm: no, not today"),
+        ("sinfo", "garbage", "sinfo prints what was not asked for: <html>"),
+        ("sinfo", "half", "sinfo prints what was not asked for: 1"),
+    ):
+        (bin_dir / f"{name}.mode").write_text(mode)
+        wait(lambda text=text: text in str(made.job(job)["remark"]), f"{name} {mode} is said")
+        (bin_dir / f"{name}.mode").unlink()
+        wait(lambda: made.job(job)["remark"] == [], "it answers again")
+    for mode in SBATCH:  # each of a pool of its own, which is not asked again for ten minutes
+        (bin_dir / "sbatch.mode").write_text(mode)
+        file = made.folder / "job.yaml"
+        file.write_text(f"resources:\n  accelerators: {mode}\nrun: 'true'\n")
+        assert made.run("submit", "-n", mode, str(file)).returncode == 0
+        text = f"pool {mode}: no pilot, "
+        wait(lambda mode=mode, text=text: text in str(made.job(mode)["remark"]), f"{mode} is said")
+        (remark,) = (line for line in made.job(mode)["remark"] if text in line)
+        assert "s ago: sbatch" in remark, remark
+        assert "no pilot" in made.run("ls").stdout
+        (bin_dir / "sbatch.mode").unlink()
+    assert len(made.pilots()) == 1
+    assert made.state(job) == "running" and made.wrote("job") == ["start"]
+    made.go()
+    made.over(job)
+    assert made.wrote("job") == ["start", "end"]
+
+
+def test_sbatch_that_slurm_refuses(ours: slurm.Slurm) -> None:
+    """By a partition's time limit, and one that is not there: in Slurm's own words, and not again
+    for ten minutes; another pool stands in."""
+    options = ["--pool", "long=1:0..1:cpu:1", "--sbatch", "long=--partition=short"]
+    options += ["--sbatch", "long=--time=60", "--pool", "none=1:0..1:cpu:2"]
+    options += ["--sbatch", "none=--partition=nowhere", "--pool", "good=1:0..1:cpu:3"]
+    with scheduler(ours, *options) as made:
+        jobs = [made.until(f"job{n}") for n in range(2)]
+        made.await_state(jobs[0], "running", limit_s=LIMIT_S)
+        remark = "\n".join(made.job(jobs[1])["remark"])
+        assert "pool long: no pilot" in remark and "Requested time limit is invalid" in remark
+        assert "pool none: no pilot" in remark and "Invalid partition name" in remark
+        assert made.said_so().count("Requested time limit is invalid") == 1
+        assert made.run("cancel", str(jobs[1])).returncode == 0
+        made.go()
+        made.over(*jobs)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="a file system that is full needs root")
+def test_a_full_spool(ours: slurm.Slurm) -> None:
+    """What runs goes on for longer than pilots live without a spool, and ends; then all is told."""
+    with scheduler(ours, "--pool", "cpu=2:0..1", start=False) as made:
+        shared = made.folder / "shared"
+        shared.mkdir()
+        made.options = (*made.options, "--spool", str(shared))
+        made.spool = lambda: shared / "slurm"  # type: ignore[method-assign]
+        made.slurm.call("mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", shared)
+        try:
+            made.start()
+            job, ends = made.until("job"), made.work("ends", 1)
+            made.await_state(ends, "running", limit_s=LIMIT_S)
+            with contextlib.suppress(OSError), (shared / "filling").open("wb", 0) as filling:
+                while True:
+                    filling.write(b"x" * 4096)
+            wait(lambda: made.wrote("ends") == ["start", "end"], "it ends", LIMIT_S)
+            waits = made.work("waits", 0)
+            wait(lambda: "its file system is full" in str(made.job(waits)["remark"]), "it is said")
+            if LONG:
+                time.sleep(2 * FENCE_S)
+            assert made.state(job) == "running" and made.wrote("job") == ["start"]
+            assert len(made.pilots()) == 1
+            (shared / "filling").unlink()
+            made.over(ends, waits)
+            made.go()
+            made.over(job)
+            assert [made.state(n) for n in (job, ends, waits)] == ["done"] * 3
+            assert made.wrote("job") == made.wrote("ends") == ["start", "end"]
+        finally:
+            made.close()
+            made.slurm.call("umount", "--lazy", shared)
+
+
+# ---- what takes long ----
+
+long = pytest.mark.skipif(not LONG, reason="long: PAWL_LONG=1")
+
+
+@long
+def test_commands_that_hang(stand_in: tuple[Scheduler, Path]) -> None:
+    """Each is killed after a minute, and that is said; jobs end and start all the while."""
+    made, bin_dir = stand_in
+    job = made.until("job")
+    made.await_state(job, "running", limit_s=LIMIT_S)
+    for name in ("squeue", "sinfo"):
+        (bin_dir / f"{name}.mode").write_text("hangs")
+        text = f"{name}: it was killed, having taken 60 s"
+        wait(lambda text=text: text in str(made.job(job)["remark"]), f"{name} is killed", LIMIT_S)
+        made.over(made.work(f"beside-{name}", 0.1), limit_s=10)
+        (bin_dir / f"{name}.mode").unlink()
+        wait(lambda: made.job(job)["remark"] == [], "it answers again", LIMIT_S)
+    (bin_dir / "sbatch.mode").write_text("hangs")
+    file = made.folder / "job.yaml"
+    file.write_text("resources:\n  accelerators: half\nrun: 'true'\n")
+    assert made.run("submit", "-n", "half", str(file)).returncode == 0
+    text = "sbatch: it was killed, having taken 60 s"
+    wait(lambda: text in str(made.job("half")["remark"]), "sbatch is killed", LIMIT_S)
+    made.go()
+    made.over(job)
+    assert made.wrote("job") == ["start", "end"]
+
+
+@long
+def test_a_pilots_time_limit(ours: slurm.Slurm) -> None:
+    """A minute before it Slurm says so, and the job goes elsewhere. With slurmctld away nobody ends
+    the pilot, or says so: its job goes on, until slurmctld is back."""
+    options = ("--pool", "cpu=1:0..2", "--sbatch", "cpu=--time=3", "--sbatch", "cpu=--exclusive")
+    with scheduler(ours, *options) as made:
+        job = made.until("job")
+        made.await_state(job, "running", limit_s=LIMIT_S)
+        wait(lambda: made.job(job)["restarts"] == 1 and made.state(job) == "running",
+             "it goes elsewhere", 2 * LIMIT_S)  # fmt: skip
+        assert made.wrote("job") == ["start", "told", "start"]
+        wait(lambda: len(made.pilots()) == 1, "the first has left", LIMIT_S)
+        ((pilot, _, _),) = made.pilots()
+        made.slurm.await_state(pilot)
+        made.slurm.kill("ctld")
+        try:
+            time.sleep(3 * 60 + FENCE_S)
+            assert made.state(job) == "running" and made.wrote("job").count("start") == 2
+        finally:
+            made.slurm.start("ctld")
+        wait(lambda: made.job(job)["restarts"] == 2 and made.state(job) == "running",
+             "it goes elsewhere", LIMIT_S)  # fmt: skip
+        made.go()
+        made.over(job)
+        assert made.wrote("job") == [*["start", "told"] * 2, "start", "end"]
+        made.settle()
+
+
+@long
+def test_a_node_that_is_gone(ours: slurm.Slurm) -> None:
+    """All of Slurm's there and the pilot die at once: nobody can say that the job has ended, so it
+    starts again only after the time by which the pilot would have ended by itself."""
+    with scheduler(ours, "--pool", "cpu=2:0..2") as made:
+        job = made.until("job")
+        made.await_state(job, "running", limit_s=LIMIT_S)
+        ((pilot, node),) = made.pilot_processes().items()
+        made.slurm.kill(node)
+        begun = time.monotonic()
+        for process in (program.parent(pilot), pilot):  # slurmstepd would tell slurmctld
+            os.kill(process, signal.SIGKILL)
+        try:
+            wait(lambda: made.wrote("job").count("start") == 2, "it starts again", LIMIT_S)
+            assert time.monotonic() - begun > FENCE_S
+        finally:
+            made.slurm.start(node)
+        made.go()
+        made.over(job)
+        assert made.wrote("job") == ["start", "start", "end"]
+        made.settle()
+
+
+@long
+def test_pilots_are_given_back(ours: slurm.Slurm) -> None:
+    """Once there was nothing for them to do for five minutes, also those of a killed scheduler."""
+    with scheduler(ours, "--pool", "cpu=4:0..2") as made:
+        jobs = [made.work(f"job{n}", 1, "--replicas", "4:4") for n in range(2)]
+        made.over(*jobs)
+        made.kill()
+        made.start()
+        made.settle()
+        wait(lambda: made.pilots() == [], "all are given back", 500)
+        assert made.pilot_processes() == {}

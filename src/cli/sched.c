@@ -575,6 +575,9 @@ static int main_sched(const struct cli_command *command, int argc, char **argv)
 	if (asked.slurm && (asked.options.nodes_n > 0 || asked.count > 0 || asked.slots > 0)) {
 		return cli_usage(command, "--node, --nodes and --slots are of this machine");
 	}
+	if (asked.slurm && (asked.devices.n > 0 || asked.options.scratch_n > 0)) {
+		return cli_usage(command, "--devices and --scratch are of this machine");
+	}
 	if (asked.options.http.n == 0 &&
 		(asked.options.http.token_file || asked.options.http.cert_file ||
 			asked.options.http.key_file)) {

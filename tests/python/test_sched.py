@@ -278,7 +278,7 @@ def test_the_fastest_directory_is_a_jobs_own_until_it_ends(tmp_path: Path) -> No
             ours.await_state(1, "done")
             assert f"in {ours.root}/jobs/1/scratch" in ours.lines(1)
             assert not (ours.root / "jobs/1/scratch").exists()
-        said = program.run("sched", "--root", tmp_path / "s", "--scratch", tmp_path / "no").stderr
+        said = program.run("sched", "--root", folders[0] / "s", "--scratch", tmp_path / "no").stderr
         assert f"scratch {tmp_path}/no: No such file" in said
     finally:
         for folder in folders:

@@ -506,6 +506,13 @@ uint64_t ledger_passed(const struct ledger *ledger, uint32_t rank, uint64_t seq)
 	return 0;
 }
 
+/* What is in a slot is in the store only, from now on. */
+static void pass_by(struct ledger *ledger, const struct ledger_slot *slot)
+{
+	ledger->past_order = slot->order;
+	memcpy(ledger->past_tag, slot->tag, sizeof(ledger->past_tag));
+}
+
 /* A new save takes the place of what is in a slot. */
 static void overwrite(struct ledger *ledger, int i, struct ledger_verdict *verdict)
 {
@@ -516,7 +523,7 @@ static void overwrite(struct ledger *ledger, int i, struct ledger_verdict *verdi
 	}
 	verdict->bare = !slot->durable;
 	if (slot->durable) {
-		ledger->past_order = slot->order;
+		pass_by(ledger, slot);
 	}
 }
 
@@ -669,12 +676,22 @@ void ledger_pass(struct ledger *ledger, int i)
 	ledger->slots[i].state = SLOT_EMPTY;
 }
 
-bool ledger_recall(struct ledger *ledger)
+bool ledger_recall(struct ledger *ledger, const char *tag, uint64_t step)
 {
-	int newest = ledger_newest(ledger);
+	uint64_t past_order = ledger->past_order;
+	int before = ledger_newest(ledger);
+	int newest;
 
+	if (past_order == 0 || strcmp(tag, ledger->past_tag) == 0) {
+		return false;
+	}
 	ledger->past_order = 0;
-	return ledger_newest(ledger) != newest;
+	newest = ledger_newest(ledger);
+	if (newest != before && (tag[0] == '\0' || ledger->slots[newest].step >= step)) {
+		return true;
+	}
+	ledger->past_order = past_order;
+	return false;
 }
 
 void ledger_drop(struct ledger *ledger, int i)
@@ -686,7 +703,7 @@ void ledger_drop(struct ledger *ledger, int i)
 		known->hash = 0; /* there is nothing to add to */
 	}
 	if (slot->durable && i == ledger_newest(ledger)) {
-		ledger->past_order = slot->order;
+		pass_by(ledger, slot);
 	}
 	slot->state = SLOT_EMPTY; /* if it is being persisted, that will find the damage too */
 }

@@ -105,16 +105,17 @@ struct ledger {
 	uint32_t first;      /* what people call rank 0 */
 	int64_t interval_ns; /* between persists; 0: every save */
 	struct ledger_slot slots[LEDGER_SLOTS];
-	uint64_t refused_seq;   /* saves up to this one will not be granted any more */
-	uint64_t last_seq;      /* newest save that was granted */
-	int64_t persist_due_ns; /* earliest start of the next persist that nobody waits for */
-	int64_t retry_ns;       /* no persist before this: the last one failed */
-	bool flush;             /* make the newest committed durable now */
-	bool stream;            /* the state did not fit once: stream from now on */
-	bool named;             /* saves are matched by tag */
-	uint64_t orders;        /* starts so far */
-	uint64_t past_order;    /* what is older in memory is older than what the store has */
-	uint64_t newest_step;   /* of all tags known */
+	uint64_t refused_seq;        /* saves up to this one will not be granted any more */
+	uint64_t last_seq;           /* newest save that was granted */
+	int64_t persist_due_ns;      /* earliest start of the next persist that nobody waits for */
+	int64_t retry_ns;            /* no persist before this: the last one failed */
+	bool flush;                  /* make the newest committed durable now */
+	bool stream;                 /* the state did not fit once: stream from now on */
+	bool named;                  /* saves are matched by tag */
+	uint64_t orders;             /* starts so far */
+	uint64_t past_order;         /* what is older in memory is older than what the store has, */
+	char past_tag[CKPT_TAG_MAX]; /* this; valid if past_order is not 0 */
+	uint64_t newest_step;        /* of all tags known */
 	struct ledger_known known[LEDGER_TAGS_KNOWN]; /* named: the newest, a ring */
 	uint32_t known_n;                             /* named: put into it so far */
 	uint64_t tight_bits[LEDGER_BITS]; /* ranks that said last that memory takes no spare slot */
@@ -222,9 +223,9 @@ uint32_t ledger_missing(const struct ledger *ledger);
 /* A committed slot holds nothing. Who took part in it is still known: it is not waited for by those
  * that have something after all. */
 void ledger_pass(struct ledger *ledger, int i);
-/* What the store should have had, it has not: the newest in memory is what is left. Whether there
- * is something that was past. */
-bool ledger_recall(struct ledger *ledger);
+/* tag, of that step, is the newest that the store has ("": it has none). If that is not what it
+ * should have, but something older, what was past is not; returns whether memory has it. */
+bool ledger_recall(struct ledger *ledger, const char *tag, uint64_t step);
 /* The content of a committed slot is worthless (its bytes failed verification). If it was the
  * newest and is durable, what is older is past. */
 void ledger_drop(struct ledger *ledger, int i);

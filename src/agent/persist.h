@@ -53,6 +53,7 @@ struct persist_job {
 	uint64_t step;          /* SAVE STREAM_END; RESOLVE: if has_step; OPEN: newest found */
 	bool has_step;          /* RESOLVE: that one or none */
 	uint32_t find_id;       /* RESOLVE: for this request of one rank; 0: for all of them */
+	bool find_newest;       /* it names no tag */
 	uint32_t find_rank;     /* RESOLVE: that rank */
 	int64_t since_ns;       /* SAVE STREAM_END: adds to the tag, if one was created since then,
 				   by the wall clock; INT64_MAX: it replaces the tag */

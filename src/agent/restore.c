@@ -271,9 +271,17 @@ void restore_find(struct agent_root *root, struct agent_conn *conn, uint32_t id,
 		return;
 	}
 	job->find_id = id;
+	job->find_newest = whole == WHOLE_NOWHERE && tag[0] == '\0';
 	job->find_rank = conn->rank;
 	conn->find_id = id;
 	persist_submit(root->persist, job);
+}
+
+/* Memory has something newer, though it is older than what the store should have had. */
+static bool is_behind(struct agent_root *root, const struct persist_job *job)
+{
+	return root->elsewhere == 0 && job->rv == 0 &&
+		ledger_recall(&root->ledger, job->found ? job->tag : "", job->step);
 }
 
 /* The store's answer, unless who asked is gone. */
@@ -286,7 +294,9 @@ static void found(struct agent_root *root, const struct persist_job *job)
 		return;
 	}
 	conn->find_id = 0;
-	if (job->rv != 0) {
+	if (job->find_newest && is_behind(root, job)) {
+		restore_find(root, conn, job->find_id, "");
+	} else if (job->rv != 0) {
 		conn_reply_error(conn, job->find_id, &job->err);
 	} else if (job->found) {
 		send_tag(root, conn, job->find_id, job->tag);
@@ -324,9 +334,8 @@ void restore_resolved(struct agent_root *root, const struct persist_job *job)
 		}
 		return;
 	}
-	if (!job->found && !restore->has_step && root->elsewhere == 0 &&
-		ledger_recall(&root->ledger)) {
-		ask_again(root); /* older than what the store should have had */
+	if (!restore->has_step && is_behind(root, job)) {
+		ask_again(root);
 		return;
 	}
 	restore->state = RESTORE_OFFERED;
@@ -374,7 +383,6 @@ void restore_finish(struct agent_root *root)
 		root_row_end(root, restore->slot, restore->why);
 	} else if (restore->verdict == VERDICT_RETRY && root->elsewhere == 0) {
 		put_aside(root, restore->tag, restore->why);
-		ledger_recall(&root->ledger);
 	}
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;

@@ -289,6 +289,29 @@ static void damage_in_memory_is_met_once(void **unused)
 	leave(ckpt);
 }
 
+/* The newest is worthless in memory and durable: the store's copy of it comes first; then what is
+ * older in memory; a tag that somebody names does not change that. */
+static void damaged_newest_comes_from_the_store(void **unused)
+{
+	struct pawl_ckpt *ckpt = join_named(0, 1, 0, NULL);
+	struct pawl_restore *restore;
+
+	must_wait(ckpt, save(ckpt, "first1", "a"), PAWL_CKPT_DURABLE);
+	must_wait(ckpt, save(ckpt, "old2", "a"), PAWL_CKPT_COMMITTED);
+	must_wait(ckpt, save(ckpt, "new3", "a"), PAWL_CKPT_DURABLE);
+	restore = must_find(ckpt, NULL);
+	pawl_restore_condemn(restore, "bad memory");
+	pawl_restore_close(restore);
+	expect(ckpt, NULL, false, FILES("a"));
+	expect_newest(ckpt, "new3");
+	restore = must_find(ckpt, "new3");
+	pawl_restore_condemn(restore, "bad disk");
+	pawl_restore_close(restore);
+	expect(ckpt, NULL, true, FILES("a"));
+	expect_newest(ckpt, "old2");
+	leave(ckpt);
+}
+
 static void restart_agent(void)
 {
 	struct timespec pause = {.tv_nsec = 5 * NS_PER_MS};
@@ -373,6 +396,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(what_others_put_into_a_tag_stays, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_is_dropped_never_was, setup, teardown),
 		cmocka_unit_test_setup_teardown(damage_in_memory_is_met_once, setup, teardown),
+		cmocka_unit_test_setup_teardown(damaged_newest_comes_from_the_store, setup,
+			teardown),
 		cmocka_unit_test_setup_teardown(an_agent_dies_in_the_middle, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_fork_is_dead, setup, teardown),
 	};

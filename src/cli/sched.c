@@ -184,10 +184,8 @@ static bool take_device(const char *text, size_t len, const char *node, struct d
 	}
 	snprintf(device->name, sizeof(device->name), "%.*s", (int)len, text);
 	snprintf(device->node, sizeof(device->node), "%s", node);
-	for (uint32_t i = 0; i < devices->n; i++) {
-		if (strcmp(devices->at[i].name, device->name) == 0) {
-			return false;
-		}
+	if (devices_has_name(devices, device->name)) {
+		return false;
 	}
 	devices->n++;
 	return true;
@@ -222,11 +220,8 @@ static bool check_devices(const struct cli_command *command, const struct asked 
 
 	for (uint32_t n = 0; n < asked->options.nodes_n; n++) {
 		const struct core_offer *node = &asked->nodes[n];
-		uint32_t has = 0;
+		uint32_t has = devices_count(&asked->devices, node->name);
 
-		for (uint32_t i = 0; i < asked->devices.n; i++) {
-			has += strcmp(asked->devices.at[i].node, node->name) == 0;
-		}
 		if (has > 0 && has != node->slots) {
 			cli_usage(command, "--devices: node %s has %u slots, and %u devices",
 				node->name, node->slots, has);

@@ -14,7 +14,7 @@
 #define HEAD_BYTES     8u
 #define FILE_BYTES_MAX (64u << 20) /* of records: thousands of changes */
 
-static bool has_name(const struct devices *devices, const char *name)
+bool devices_has_name(const struct devices *devices, const char *name)
 {
 	for (uint32_t i = 0; i < devices->n; i++) {
 		if (strcmp(devices->at[i].name, name) == 0) {
@@ -34,9 +34,14 @@ static uint32_t count_of(const struct devices *devices, uint32_t n, const char *
 	return count;
 }
 
+uint32_t devices_count(const struct devices *devices, const char *node)
+{
+	return count_of(devices, devices->n, node);
+}
+
 bool devices_has(const struct devices *all, const char *node)
 {
-	return count_of(all, all->n, node) > 0;
+	return devices_count(all, node) > 0;
 }
 
 /* One more of the node. */
@@ -46,8 +51,8 @@ static bool add_free(struct devices *have, const struct devices *taken, const st
 	for (uint32_t i = 0; i < all->n && have->n < DEVICES_MAX; i++) {
 		const struct device *device = &all->at[i];
 
-		if (strcmp(device->node, node) == 0 && !has_name(taken, device->name) &&
-			!has_name(have, device->name)) {
+		if (strcmp(device->node, node) == 0 && !devices_has_name(taken, device->name) &&
+			!devices_has_name(have, device->name)) {
 			have->at[have->n++] = *device;
 			return true;
 		}
@@ -55,13 +60,12 @@ static bool add_free(struct devices *have, const struct devices *taken, const st
 	return false;
 }
 
-/* Whether these nodes have all of what the list begins with, and how many more they want. */
-static bool compare(const struct devices *have, uint32_t n, const struct devices *all,
-	const struct order_node *nodes, uint32_t nodes_n, uint32_t *more)
+/* Whether these nodes have all of what the list begins with. */
+static bool fits(const struct devices *have, uint32_t n, const struct devices *all,
+	const struct order_node *nodes, uint32_t nodes_n)
 {
 	uint32_t found = 0;
 
-	*more = 0;
 	for (uint32_t i = 0; i < nodes_n; i++) {
 		uint32_t has = count_of(have, n, nodes[i].name);
 
@@ -72,7 +76,6 @@ static bool compare(const struct devices *have, uint32_t n, const struct devices
 			return false;
 		}
 		found += has;
-		*more += nodes[i].replicas - has;
 	}
 	return found == n;
 }
@@ -94,10 +97,9 @@ bool devices_change(struct devices *have, const struct devices *taken, const str
 	uint32_t wanted = count_wanted(all, nodes, nodes_n);
 	uint32_t kept = wanted < have->n ? wanted : have->n;
 	struct devices next = *have;
-	uint32_t more;
 
 	if ((have->from != 0 && have->from != generation) ||
-		!compare(have, kept, all, nodes, nodes_n, &more)) {
+		!fits(have, kept, all, nodes, nodes_n)) {
 		return false;
 	}
 	if (wanted < have->n) {
@@ -105,7 +107,7 @@ bool devices_change(struct devices *have, const struct devices *taken, const str
 		have->from = generation;
 		return true;
 	}
-	for (uint32_t i = 0; i < nodes_n && more > 0; i++) {
+	for (uint32_t i = 0; i < nodes_n; i++) {
 		uint32_t has = count_of(have, have->n, nodes[i].name);
 
 		for (; devices_has(all, nodes[i].name) && has < nodes[i].replicas; has++) {
@@ -141,10 +143,19 @@ void devices_say(const struct devices *devices, uint32_t first, uint32_t n, char
 
 /* ---- the file ---- */
 
+/* What is behind a part of a record would not be found. Who only reads may not, and leaves it. */
+static void cut(int fd, off_t end)
+{
+	int rv = ftruncate(fd, end);
+
+	(void)rv;
+}
+
 int devices_save(int fd, const struct devices *devices, struct pawl_err *err)
 {
 	struct wire_out list = {NULL};
 	struct wire_out out = {NULL};
+	off_t end = lseek(fd, 0, SEEK_END);
 	int rv = 0;
 
 	wire_put_u32(&list, devices->keep);
@@ -159,10 +170,10 @@ int devices_save(int fd, const struct devices *devices, struct pawl_err *err)
 	wire_put_raw(&out, list.bytes, list.len_bytes);
 	if (list.failed || out.failed) {
 		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for the devices of a run");
-	} else if (FAULT_SYS("run.devices",
-			   pwrite(fd, out.bytes, out.len_bytes, lseek(fd, 0, SEEK_END))) !=
+	} else if (FAULT_SYS("run.devices", pwrite(fd, out.bytes, out.len_bytes, end)) !=
 		(ssize_t)out.len_bytes) {
 		rv = pawl_err_sys(err, "write the devices of a run");
+		cut(fd, end);
 	}
 	wire_out_deinit(&list);
 	wire_out_deinit(&out);
@@ -190,6 +201,7 @@ void devices_load(int fd, struct devices *devices)
 {
 	struct stat st;
 	uint8_t *bytes = NULL;
+	size_t at = 0;
 	size_t len =
 		fstat(fd, &st) == 0 && st.st_size <= (off_t)FILE_BYTES_MAX ? (size_t)st.st_size : 0;
 
@@ -198,7 +210,7 @@ void devices_load(int fd, struct devices *devices)
 	if (!bytes || pread(fd, bytes, len, 0) != (ssize_t)len) {
 		len = 0;
 	}
-	for (size_t at = 0; at + HEAD_BYTES <= len;) {
+	while (at + HEAD_BYTES <= len) {
 		struct devices found;
 		struct wire_in head;
 		uint32_t size;
@@ -207,14 +219,16 @@ void devices_load(int fd, struct devices *devices)
 		wire_in_init(&head, bytes + at, HEAD_BYTES);
 		size = wire_get_u32(&head);
 		crc = wire_get_u32(&head);
-		at += HEAD_BYTES;
-		if (size > len - at || crc != crc32c(0, bytes + at, size) ||
-			!decode(&found, bytes + at, size)) {
-			break; /* the scheduler was killed as it wrote it, before anybody was told
-				*/
+		if (size > len - at - HEAD_BYTES ||
+			crc != crc32c(0, bytes + at + HEAD_BYTES, size) ||
+			!decode(&found, bytes + at + HEAD_BYTES, size)) {
+			break;
 		}
 		*devices = found;
-		at += size;
+		at += HEAD_BYTES + size;
+	}
+	if (at < len) { /* the scheduler was killed as it wrote it, before anybody was told */
+		cut(fd, (off_t)at);
 	}
 	free(bytes);
 }

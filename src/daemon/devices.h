@@ -28,6 +28,9 @@ struct devices {
 
 /* Whether a node has any of all. */
 bool devices_has(const struct devices *all, const char *node);
+/* A device of that name; devices of that node. */
+bool devices_has_name(const struct devices *devices, const char *name);
+uint32_t devices_count(const struct devices *devices, const char *node);
 /*
  * Changes a list to be for these nodes: in have, those that a run has; taken, those that others
  * have; all, those that there are. Ranks keep theirs; new ones get free ones. false: that cannot

@@ -47,19 +47,40 @@ void core_count_used(struct sched_core *core)
 	}
 }
 
+/* What is left of max; 0: there is no such limit. More may be used than that: it was lowered. */
+static uint32_t left_of(uint32_t max, uint32_t used)
+{
+	return max == 0 ? UINT32_MAX : max > used ? max - used : 0;
+}
+
+/* Slots that it may take within quotas. */
+static uint32_t find_quota(struct sched_core *core, const struct core_job *job)
+{
+	uint32_t queue =
+		left_of(core->options.queues[job->queue].slots_max, core->queue_used[job->queue]);
+	uint32_t owner = left_of(core->options.owner_slots_max,
+		core->owners[core_owner_of(core, job->ask.owner)].used);
+
+	return queue < owner ? queue : owner;
+}
+
+/* What it wants on a node beyond what it has there. */
+static uint32_t find_more(const struct core_job *job, const struct core_spot *spot)
+{
+	uint32_t held = core_held_on(job, spot->node);
+
+	return spot->replicas > held ? spot->replicas - held : 0;
+}
+
 /* All that it wants, beyond what it has, is free, on nodes that stay, and within quotas. */
 static bool fits(struct sched_core *core, const struct core_job *job)
 {
-	uint32_t queue_max = core->options.queues[job->queue].slots_max;
-	uint32_t owner_max = core->options.owner_slots_max;
-	uint32_t owner_used = core->owners[core_owner_of(core, job->ask.owner)].used;
 	uint32_t sum = 0;
 
 	for (uint32_t i = 0; i < job->want.n; i++) {
 		const struct core_spot *spot = &job->want.spots[i];
 		uint32_t n = core_node_at(core, spot->node);
-		uint32_t held = core_held_on(job, spot->node);
-		uint32_t more = spot->replicas > held ? spot->replicas - held : 0;
+		uint32_t more = find_more(job, spot);
 
 		if (n == core->nodes_n || core->nodes[n].used + more > core->nodes[n].offer.slots ||
 			(more > 0 && core->nodes[n].state != CORE_NODE_UP)) {
@@ -67,8 +88,7 @@ static bool fits(struct sched_core *core, const struct core_job *job)
 		}
 		sum += more;
 	}
-	return (queue_max == 0 || core->queue_used[job->queue] + sum <= queue_max) &&
-		(owner_max == 0 || owner_used + sum <= owner_max);
+	return sum <= find_quota(core, job);
 }
 
 /* It gives up more than it takes nowhere. */
@@ -156,18 +176,6 @@ static bool give(struct sched_core *core, struct core_job *job)
 	return false;
 }
 
-/* Slots that it may take within quotas. */
-static uint32_t find_quota(struct sched_core *core, const struct core_job *job)
-{
-	uint32_t queue_max = core->options.queues[job->queue].slots_max;
-	uint32_t owner_max = core->options.owner_slots_max;
-	uint32_t owner_used = core->owners[core_owner_of(core, job->ask.owner)].used;
-	uint32_t queue = queue_max > 0 ? queue_max - core->queue_used[job->queue] : UINT32_MAX;
-	uint32_t owner = owner_max > 0 ? owner_max - owner_used : UINT32_MAX;
-
-	return queue < owner ? queue : owner;
-}
-
 /* What it can have on its way, into next: of what it wants as much as is free; or if that is too
  * little, only its least of what it has. False: that is no other place. */
 static bool find_step(struct sched_core *core, struct core_job *job)
@@ -180,8 +188,9 @@ static bool find_step(struct sched_core *core, struct core_job *job)
 		const struct core_spot *spot = &job->want.spots[i];
 		uint32_t n = core_node_at(core, spot->node);
 		uint32_t held = core_held_on(job, spot->node);
-		uint32_t more = spot->replicas > held ? spot->replicas - held : 0;
-		bool up = n < core->nodes_n && core->nodes[n].state == CORE_NODE_UP;
+		uint32_t more = find_more(job, spot);
+		bool up = n < core->nodes_n && core->nodes[n].state == CORE_NODE_UP &&
+			core->nodes[n].used < core->nodes[n].offer.slots;
 		uint32_t room = up ? core->nodes[n].offer.slots - core->nodes[n].used : 0;
 
 		more = more < room ? more : room;

@@ -62,12 +62,6 @@ struct slurm_job {
 	bool bereaved; /* a node of it was lost */
 };
 
-/* A node of Slurm's, in one of its partitions. */
-struct slurm_machine {
-	struct slurm_node_row row;
-	struct slurm_size size;
-};
-
 /* An event that is to be told. */
 struct telling {
 	struct core_event event;
@@ -88,10 +82,9 @@ struct sched_slurm {
 	struct asked *asked;     /* of each pool */
 	struct slurm_job **jobs; /* ascending ids */
 	uint32_t jobs_n, jobs_cap;
-	struct slurm_machine *machines; /* owned: what Slurm has; none: it has not said */
+	struct slurm_node_row *machines; /* owned: what Slurm has; none: it has not said */
 	uint32_t machines_n, machines_cap;
-	bool sizing;                   /* it was asked what it has */
-	int64_t sized_ns;              /* when */
+	int64_t sized_ns;              /* when it was asked what it has */
 	struct telling *first, **last; /* of what is to be told */
 	struct core_run *runs;         /* of the last list */
 	struct loop_timer look, poll, tell;
@@ -149,7 +142,7 @@ void slurm_queue_give_back(struct sched_slurm *s, const char *node);
 /* Asks Slurm, if it was not asked for a while. */
 void slurm_sizes_poll(struct sched_slurm *s);
 /* Of a node; NULL: it has not said. */
-const struct slurm_size *slurm_size_of(const struct sched_slurm *s, const char *node);
+bool slurm_size_find(const struct sched_slurm *s, const char *node, struct slurm_size *size);
 
 /* ---- slurm_remark.c ---- */
 

@@ -244,6 +244,7 @@ static int describe(struct sched_slurm *s, struct slurm_record *record, struct p
 	}
 	for (uint32_t i = 0; rv == 0 && i < record->spots_n; i++) {
 		struct slurm_spot *spot = &record->spots[i];
+		struct slurm_size size;
 		struct vars_place place = {.node = i,
 			.nodes = record->spots_n,
 			.addresses = addresses,
@@ -252,7 +253,7 @@ static int describe(struct sched_slurm *s, struct slurm_record *record, struct p
 
 		start.place = &place;
 		start.node = slurm_pilot_named(s, spot->node)->have.host;
-		start.size = slurm_size_of(s, start.node);
+		start.size = slurm_size_find(s, start.node, &size) ? &size : NULL;
 		rv = describe_spot(s, &start, spot, err);
 	}
 	free(addresses);

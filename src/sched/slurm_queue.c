@@ -327,6 +327,7 @@ static void check_awaited(struct sched_slurm *s, struct pilot_job *job)
 static void check_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now_ns)
 {
 	const struct pilot_job *job = find_job(s, pilot->have.slurm_job);
+	bool listed = job && job->listed;
 	bool same = job && job->row.restart == pilot->have.restart;
 
 	if (pilot->empty || pilot->number == 0) {
@@ -336,7 +337,7 @@ static void check_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now_
 	if (pilot->came_ns >= s->polled_ns) {
 		return; /* squeue may have been asked before it began */
 	}
-	if (!job && !pilot->missed) { /* what was cut off at a line's end looks like this, too */
+	if (!listed && !pilot->missed) { /* what was cut off at a line's end looks like this, too */
 		pilot->missed = true;
 		return;
 	}

@@ -50,30 +50,38 @@ static const char *partitions_of(const struct slurm_pool *pool)
 	return found;
 }
 
+static struct slurm_size size_of(const struct slurm_node_row *row)
+{
+	return (struct slurm_size){.cpus = row->cpus,
+		.memory_bytes = row->memory_mib * MIB,
+		.disk_bytes = row->disk_mib * MIB};
+}
+
 bool sched_slurm_fits(const struct sched_slurm *s, uint32_t pool, const struct slurm_size *least)
 {
 	const char *partitions = partitions_of(&s->options.pools[pool]);
 
 	for (uint32_t i = 0; i < s->machines_n; i++) {
-		const struct slurm_machine *machine = &s->machines[i];
-		bool ours = partitions ? in_list(partitions, machine->row.partition)
-				       : machine->row.main;
+		const struct slurm_node_row *row = &s->machines[i];
+		const struct slurm_size size = size_of(row);
+		bool ours = partitions ? in_list(partitions, row->partition) : row->main;
 
-		if (ours && sched_slurm_has(&machine->size, least)) {
+		if (ours && sched_slurm_has(&size, least)) {
 			return true;
 		}
 	}
 	return s->machines_n == 0;
 }
 
-const struct slurm_size *slurm_size_of(const struct sched_slurm *s, const char *node)
+bool slurm_size_find(const struct sched_slurm *s, const char *node, struct slurm_size *size)
 {
 	for (uint32_t i = 0; i < s->machines_n; i++) {
-		if (strcmp(s->machines[i].row.node, node) == 0) {
-			return &s->machines[i].size;
+		if (strcmp(s->machines[i].node, node) == 0) {
+			*size = size_of(&s->machines[i]);
+			return true;
 		}
 	}
-	return NULL;
+	return false;
 }
 
 static int read_sizes(struct sched_slurm *s, const char *text, struct pawl_err *err)
@@ -94,10 +102,7 @@ static int read_sizes(struct sched_slurm *s, const char *text, struct pawl_err *
 			    sizeof(*s->machines))) {
 			break;
 		}
-		s->machines[s->machines_n++] = (struct slurm_machine){.row = row,
-			.size = {.cpus = row.cpus,
-				.memory_bytes = row.memory_mib * MIB,
-				.disk_bytes = row.disk_mib * MIB}};
+		s->machines[s->machines_n++] = row;
 	}
 	return 0;
 }
@@ -107,13 +112,10 @@ static void on_sizes(void *user, const struct slurm_done *done)
 	struct sched_slurm *s = user;
 	struct pawl_err err = {0};
 
-	s->sizing = false;
 	if (!done->ok) {
 		log_line(LOG_WARNING, "slurm: what nodes have: sinfo: %s", done->said);
 	} else if (read_sizes(s, done->out, &err) != 0) {
 		log_line(LOG_WARNING, "slurm: what nodes have: %s", err.msg);
-	} else {
-		s->sized_ns = clock_mono_ns();
 	}
 }
 
@@ -121,8 +123,10 @@ void slurm_sizes_poll(struct sched_slurm *s)
 {
 	static const char *const words[] = {"sinfo", "--noheader", "--Node", format, NULL};
 
-	if (s->sizing || (s->sized_ns > 0 && clock_mono_ns() - s->sized_ns < SIZES_NS)) {
+	if (s->sized_ns > 0 && clock_mono_ns() - s->sized_ns < SIZES_NS) {
 		return;
 	}
-	s->sizing = slurm_commands_add(s->commands, words, on_sizes, s, 0, NULL) == 0;
+	if (slurm_commands_add(s->commands, words, on_sizes, s, 0, NULL) == 0) {
+		s->sized_ns = clock_mono_ns();
+	}
 }

@@ -321,7 +321,13 @@ static void of_records_of_devices_the_last_whole_one_counts(void **state)
 		assert_int_equal(ftruncate(fd, end), 0);
 		devices_load(fd, &read);
 		assert_int_equal(read.n, 1);
+		assert_int_equal(devices_save(fd, &one, NULL), 0); /* and is found behind that */
+		devices_load(fd, &read);
+		assert_memory_equal(&read, &one, sizeof(one));
 	}
+	fault_arm("run.devices", 1, ENOSPC, false);
+	assert_int_equal(devices_save(fd, &one, NULL), PAWL_ENOSPC);
+	fault_disarm();
 	close(fd);
 	unlink(path);
 }

@@ -32,7 +32,7 @@ from typing import Any
 
 import torch
 from _cluster import OVER, Cluster, cluster, wait_for
-from _real_job import KINDS, STEP_S
+from _real_job import KINDS, STEP_S, make
 from _report import Report, describe_machine, make_parser, read_load
 from sklearn.datasets import load_digits
 
@@ -310,8 +310,6 @@ def say_jobs(
 
 def save_data(path: Path) -> dict[str, int]:
     """What jobs train on, and how many samples that is to each kind."""
-    import _real_job
-
     digits = load_digits()
     text = torch.frombuffer(bytearray(TEXT.read_bytes()), dtype=torch.uint8)
     told: dict[str, Any] = {
@@ -320,7 +318,7 @@ def save_data(path: Path) -> dict[str, int]:
         "text": text,
     }
     torch.save(told, path)
-    return {kind: len(_real_job.make(kind, path)[0]) for kind in KINDS}  # type: ignore[arg-type]
+    return {kind: len(make(kind, path)[0]) for kind in KINDS}  # type: ignore[arg-type]
 
 
 def main() -> None:

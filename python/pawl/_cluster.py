@@ -169,17 +169,13 @@ class _Reader:
                 self._add(time, row)
             elif row["slots"] > 0 and self._cluster.virtual:
                 raise ValueError(f"node {row['node']} comes, and is there already")
-        turns = _turns(jobs)
-        for row in turns[0]:
-            self._leave(time, row["job"], row["at"])
-        for row in nodes:
-            if row["slots"] > 0:
-                self._change(time, row)
-        for row in turns[0]:
-            self._come(time, row)
-        for turn in turns[1:]:
+        changed = [row for row in nodes if row["slots"] > 0]
+        for turn in _turns(jobs):
             for row in turn:
                 self._leave(time, row["job"], row["at"])
+            for row in changed:
+                self._change(time, row)
+            changed = []
             for row in turn:
                 self._come(time, row)
         for row in nodes:
@@ -483,11 +479,12 @@ def _read_live(
     # Each begins with all that there is, so none that was over before is needed.
     first = max((i for i, file in enumerate(files) if heads[file]["t"] <= since), default=0)
     cluster.begun = cluster.ended = heads[files[first]]["t"]
-    for place, file in enumerate(files[first:]):
-        before = files[first + place - 1].stem if place > 0 else file.stem
-        if place > 0 and before.isdigit() and int(file.stem) != int(before) + 1:
+    before: Path | None = None
+    for file in files[first:]:
+        if before and int(file.stem) != int(before.stem) + 1:
             reader.missing(heads[file])
         _take_file(file, heads[file], reader, cluster)
+        before = file
     reader.finish(max(cluster.ended, until))
 
 

@@ -58,13 +58,13 @@ void run_vars_put_common(struct wire_out *set, const struct run_place *place)
 	}
 }
 
-static void put_adaptdl(struct wire_out *set, const struct run_place *place, uint32_t local)
+void run_vars_put_adaptdl(struct wire_out *set, const struct run_adaptdl *replica)
 {
-	put(set, "ADAPTDL_REPLICA_RANK=%u", place->first + local);
-	put(set, "ADAPTDL_NUM_REPLICAS=%u", place->world);
-	put(set, "ADAPTDL_NUM_NODES=%u", place->nodes);
-	put(set, "ADAPTDL_NUM_RESTARTS=%u", place->attempt);
-	put(set, "ADAPTDL_MASTER_PORT=%u", place->adaptdl_port);
+	put(set, "ADAPTDL_REPLICA_RANK=%u", replica->rank);
+	put(set, "ADAPTDL_NUM_REPLICAS=%u", replica->replicas);
+	put(set, "ADAPTDL_NUM_NODES=%u", replica->nodes);
+	put(set, "ADAPTDL_NUM_RESTARTS=%u", replica->restarts);
+	put(set, "ADAPTDL_MASTER_PORT=%u", replica->port);
 }
 
 void run_vars_put_varying(struct wire_out *set, const struct run_place *place, uint32_t local)
@@ -82,7 +82,13 @@ void run_vars_put_varying(struct wire_out *set, const struct run_place *place, u
 		put(set, "PAWL_ELASTIC_JOIN=%u", place->joins);
 	}
 	if (place->adaptdl_port > 0) {
-		put_adaptdl(set, place, local);
+		const struct run_adaptdl replica = {.rank = place->first + local,
+			.replicas = place->world,
+			.nodes = place->nodes,
+			.restarts = place->attempt,
+			.port = place->adaptdl_port};
+
+		run_vars_put_adaptdl(set, &replica);
 	}
 }
 

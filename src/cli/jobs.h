@@ -37,6 +37,8 @@ const char *jobs_span(char *buf, double seconds);
 
 /* The newest changes of a job, of the scheduler in root (NULL: as talk_root); nothing, if there are
  * none, or they may not be read. Printed; or as an array. */
+/* Where the scheduler's history is. PAWL_EINVAL: too long, or no home. */
+int jobs_history_dir(const char *root, char dir[PATH_MAX], struct pawl_err *err);
 void jobs_history_print(const char *root, uint64_t job);
 struct json_t *jobs_history_json(const char *root, uint64_t job);
 

@@ -2,6 +2,7 @@
 #include "cli/jobs.h"
 
 #include "base/clock.h"
+#include "base/err.h"
 #include "daemon/history.h"
 
 #include <jansson.h>
@@ -43,13 +44,15 @@ static void add_change(void *user, const struct history_row *row)
 			job->goodput > 0 ? json_real(job->goodput) : json_null()));
 }
 
-/* False: the scheduler's directory is not known. */
-static bool name_dir(const char *root, char dir[PATH_MAX])
+int jobs_history_dir(const char *root, char dir[PATH_MAX], struct pawl_err *err)
 {
 	char found[PATH_MAX];
+	int rv = talk_root(root, found, err);
 
-	return talk_root(root, found, NULL) == 0 &&
-		snprintf(dir, PATH_MAX, "%s/" HISTORY_DIR, found) < PATH_MAX;
+	if (rv == 0 && snprintf(dir, PATH_MAX, "%s/" HISTORY_DIR, found) >= PATH_MAX) {
+		rv = pawl_err_set(err, PAWL_EINVAL, "%s: the path is too long", found);
+	}
+	return rv;
 }
 
 void jobs_history_print(const char *root, uint64_t job)
@@ -57,7 +60,7 @@ void jobs_history_print(const char *root, uint64_t job)
 	char dir[PATH_MAX];
 	bool first = true;
 
-	if (name_dir(root, dir)) {
+	if (jobs_history_dir(root, dir, NULL) == 0) {
 		history_read_job(dir, job, SHOWN, print_change, &first, NULL);
 	}
 }
@@ -67,7 +70,7 @@ json_t *jobs_history_json(const char *root, uint64_t job)
 	char dir[PATH_MAX];
 	json_t *list = json_array();
 
-	if (name_dir(root, dir)) {
+	if (jobs_history_dir(root, dir, NULL) == 0) {
 		history_read_job(dir, job, SHOWN, add_change, list, NULL);
 	}
 	return list;

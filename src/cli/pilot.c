@@ -76,9 +76,9 @@ const struct cli_command cli_pilot = {
 	.name = "pilot",
 	.args = "SPOOL",
 	.summary = "Be a node of pawl sched --engine slurm (which starts it)",
-	.details =
-		"Runs in a job of Slurm's, on one node. SPOOL is the scheduler's directory, which\n"
-		"all nodes see; docs/slurm.md.\n",
+	.details = "Runs in a job of Slurm's, on one node. SPOOL is the directory slurm in the "
+		   "scheduler's\n"
+		   "--spool, which all nodes see; docs/slurm.md.\n",
 	.options = options,
 	.main = main_pilot,
 };

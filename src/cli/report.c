@@ -4,8 +4,7 @@
 #include "agent/run_plan.h"
 #include "base/err.h"
 #include "cli/cli.h"
-#include "daemon/history.h"
-#include "daemon/talk.h"
+#include "cli/jobs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,14 +115,10 @@ static int read_line(struct cli_reader *reader, struct line *line)
 static int find_history(struct line *line, char path[PATH_MAX], struct pawl_err *err)
 {
 	struct talk *talk = NULL;
-	char root[PATH_MAX];
-	int rv = talk_root(line->sched, root, err);
+	int rv = jobs_history_dir(line->sched, path, err);
 
-	if (rv == 0 && snprintf(path, PATH_MAX, "%s/" HISTORY_DIR, root) >= PATH_MAX) {
-		rv = pawl_err_set(err, PAWL_EINVAL, "%s: the path is too long", root);
-	}
 	if (rv == 0) {
-		line->live = talk_open(&talk, root, NULL) == 0;
+		line->live = jobs_open(&talk, line->sched, NULL) == 0;
 		talk_close(talk);
 		line->root = path;
 	}

@@ -106,7 +106,9 @@ static void on_client(struct loop_source *source, uint32_t events)
 	struct pawl_err err;
 
 	client->heard_ns = clock_mono_ns();
-	flush(client);
+	if (client->out.len_bytes > 0) {
+		flush(client);
+	}
 	if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) && !client->closing) {
 		client->closing = proto_fill(&client->conn, &err) < 0;
 	}

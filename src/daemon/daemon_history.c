@@ -5,9 +5,9 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "daemon/talk_json.h"
 
 #include <grp.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,6 @@ static double wall_s(const struct store_clock *clock, int64_t core_ns)
 static void fill_node(const struct daemon *d, const struct core_node *node,
 	struct history_node *row)
 {
-	static const char *const states[] = {"up", "drained", "going", "gone"};
 	bool gone = node->state == CORE_NODE_LOST;
 
 	*row = (struct history_node){.slots = gone ? 0 : node->offer.slots,
@@ -31,7 +30,8 @@ static void fill_node(const struct daemon *d, const struct core_node *node,
 		.spot = node->offer.spot};
 	snprintf(row->name, sizeof(row->name), "%s", node->offer.name);
 	snprintf(row->pool, sizeof(row->pool), "%s", node->offer.pool);
-	snprintf(row->state, sizeof(row->state), "%s", states[node->state]);
+	snprintf(row->state, sizeof(row->state), "%s",
+		gone ? "gone" : core_node_state_name(node->state));
 	if (node->offer.type < d->options->types_n) {
 		snprintf(row->type, sizeof(row->type), "%s", d->options->types[node->offer.type]);
 	}
@@ -58,14 +58,10 @@ static bool fill_spots(const struct daemon *d, const struct core_place *place,
 /* Asked once a job: it may take a while where users are known elsewhere. */
 static void fill_user(const struct history_job *last, uint32_t uid, struct history_job *row)
 {
-	const struct passwd *user = last ? NULL : getpwuid(uid);
-
 	if (last) {
 		snprintf(row->user, sizeof(row->user), "%s", last->user);
-	} else if (user) {
-		snprintf(row->user, sizeof(row->user), "%s", user->pw_name);
 	} else {
-		snprintf(row->user, sizeof(row->user), "%u", uid);
+		talk_user_name(uid, row->user, sizeof(row->user));
 	}
 }
 
@@ -75,7 +71,7 @@ static void put_job(struct daemon *d, const struct store_clock *clock, const str
 	struct core_outlook outlook;
 	struct history_job row;
 
-	core_look_ahead(d->core, job, &outlook);
+	core_look(d->core, job, &outlook);
 	row = (struct history_job){.id = job->id,
 		.least = job->ask.least,
 		.most = job->ask.most,
@@ -95,29 +91,40 @@ static void put_job(struct daemon *d, const struct store_clock *clock, const str
 	}
 }
 
-void daemon_note_history(struct daemon *d, const struct store_clock *clock)
+/* Those that have changed, or all. */
+static void put_nodes(struct daemon *d, bool all)
 {
-	const struct core_job *const *jobs;
 	const struct core_node *nodes;
-	uint32_t jobs_n = core_jobs(d->core, &jobs);
-	uint32_t nodes_n = core_nodes(d->core, &nodes);
+	uint32_t n = core_nodes(d->core, &nodes);
 
-	if (!d->history) {
-		return;
-	}
-	history_begin(d->history, (double)clock->wall_ns / NS_PER_S);
-	for (uint32_t i = 0; i < nodes_n; i++) {
-		if (nodes[i].dirty) {
+	for (uint32_t i = 0; i < n; i++) {
+		if (all || nodes[i].dirty) {
 			struct history_node row;
 
 			fill_node(d, &nodes[i], &row);
 			history_put_node(d->history, &row);
 		}
 	}
-	for (uint32_t i = 0; i < jobs_n; i++) {
-		if (jobs[i]->dirty) {
+}
+
+static void put_jobs(struct daemon *d, const struct store_clock *clock, bool all)
+{
+	const struct core_job *const *jobs;
+	uint32_t n = core_jobs(d->core, &jobs);
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (all || jobs[i]->dirty) {
 			put_job(d, clock, jobs[i]);
 		}
+	}
+}
+
+void daemon_note_history(struct daemon *d, const struct store_clock *clock)
+{
+	if (d->history) {
+		history_begin(d->history, (double)clock->wall_ns / NS_PER_S);
+		put_nodes(d, false);
+		put_jobs(d, clock, false);
 	}
 }
 
@@ -143,13 +150,8 @@ struct catch_up {
 static void take_end(void *user, const struct store_job *job)
 {
 	struct catch_up *c = user;
-	const struct history_job *last = history_job_find(c->daemon->history, job->id);
-	struct history_job *row = &c->over[c->over_n++];
+	struct history_job *row = &c->over[c->over_n - 1];
 
-	*row = *last;
-	row->spots = NULL;
-	row->spots_n = 0;
-	row->over = true;
 	row->restarts = job->restarts;
 	row->exit_code = job->exit_code;
 	snprintf(row->state, sizeof(row->state), "%s", job->state);
@@ -157,32 +159,28 @@ static void take_end(void *user, const struct store_job *job)
 	c->newest_ns = job->since_ns > c->newest_ns ? job->since_ns : c->newest_ns;
 }
 
-/* Jobs that are in the history and not in the core any more. */
+/* Jobs that are in the history and not in the core any more. How one ended long ago is not kept. */
 static void find_ends(struct catch_up *c)
 {
 	struct daemon *d = c->daemon;
 	const struct history_job *const *known;
 	uint32_t n = history_jobs(d->history, &known);
-	uint64_t all;
 
 	c->over = calloc(n + 1, sizeof(*c->over));
 	for (uint32_t i = 0; c->over && i < n; i++) {
-		uint32_t before = c->over_n;
-		struct history_job *row = &c->over[before];
+		struct history_job *row = &c->over[c->over_n];
 
 		if (core_job_find(d->core, known[i]->id)) {
 			continue;
 		}
-		sched_store_ended(d->store, known[i]->id, "", 1, take_end, c, &all, NULL);
-		if (c->over_n == before) { /* it was long ago: it is not kept */
-			*row = *known[i];
-			row->spots = NULL;
-			row->spots_n = 0;
-			row->over = true;
-			snprintf(row->state, sizeof(row->state), "?");
-			row->why[0] = '\0';
-			c->over_n++;
-		}
+		*row = *known[i];
+		row->spots = NULL;
+		row->spots_n = 0;
+		row->over = true;
+		snprintf(row->state, sizeof(row->state), "?");
+		row->why[0] = '\0';
+		c->over_n++;
+		sched_store_ended(d->store, row->id, "", 1, take_end, c, NULL, NULL);
 	}
 }
 
@@ -223,23 +221,11 @@ static void put_gone(struct daemon *d)
 
 static void put_everything(struct daemon *d, struct catch_up *c)
 {
-	const struct core_job *const *jobs;
-	const struct core_node *nodes;
-	uint32_t jobs_n = core_jobs(d->core, &jobs);
-	uint32_t nodes_n = core_nodes(d->core, &nodes);
-
-	for (uint32_t i = 0; i < nodes_n; i++) {
-		struct history_node row;
-
-		fill_node(d, &nodes[i], &row);
-		history_put_node(d->history, &row);
-	}
+	put_nodes(d, true);
 	for (uint32_t i = 0; i < c->over_n; i++) {
 		history_put_job(d->history, &c->over[i]);
 	}
-	for (uint32_t i = 0; i < jobs_n; i++) {
-		put_job(d, c->clock, jobs[i]);
-	}
+	put_jobs(d, c->clock, true);
 	put_gone(d);
 }
 

@@ -44,7 +44,7 @@ void daemon_describe(const struct daemon *d, const struct core_job *job, struct 
 	int64_t now_ns = daemon_now_ns(d);
 	struct core_outlook outlook;
 
-	core_look_ahead(d->core, job, &outlook);
+	core_look(d->core, job, &outlook);
 	*row = (struct talk_job){.id = job->id,
 		.owner = job->ask.owner,
 		.priority = job->ask.priority,
@@ -127,14 +127,13 @@ static int find_job(struct daemon *d, const char *selector, struct talk_job *row
 	const struct core_job *job = find_live(d, selector);
 	struct listing listing = {0};
 	uint64_t id = read_number(selector);
-	uint64_t all;
 	int rv;
 
 	if (job) {
 		daemon_describe(d, job, row);
 		return 0;
 	}
-	rv = sched_store_ended(d->store, id, id > 0 ? "" : selector, 1, add_ended, &listing, &all,
+	rv = sched_store_ended(d->store, id, id > 0 ? "" : selector, 1, add_ended, &listing, NULL,
 		err);
 	if (rv == 0 && listing.n == 0) {
 		rv = pawl_err_set(err, PAWL_ENOENT, "there is no job %s; `pawl ls -a` shows all",

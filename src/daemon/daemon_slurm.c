@@ -47,21 +47,17 @@ static int find_path(const struct described *of, const char *path, char full[PAT
 
 static int put_mounts(const struct described *of, struct wire_out *list, struct pawl_err *err)
 {
+	const char *home = getenv("HOME");
 	char at[PATH_MAX];
 	char from[PATH_MAX];
 	int rv = 0;
 
 	for (uint32_t i = 0; i < of->spec.mounts_n && rv == 0; i++) {
-		const struct sched_mount *mount = &of->spec.mounts[i];
-		const char *there = mount->nfs ? mount->from : from;
-
-		rv = find_path(of, mount->at, at, err);
-		if (rv == 0 && !mount->nfs) {
-			rv = find_path(of, mount->from, from, err);
-		}
+		rv = submission_mount(home ? home : "", of->submission.cwd, &of->spec.mounts[i], at,
+			from, err);
 		if (rv == 0) {
 			wire_put_raw(list, at, strlen(at) + 1);
-			wire_put_raw(list, there, strlen(there) + 1);
+			wire_put_raw(list, from, strlen(from) + 1);
 		}
 	}
 	return rv == 0 && list->failed ? pawl_err_set(err, PAWL_ENOMEM, "no memory for a job") : rv;

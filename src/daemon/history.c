@@ -102,6 +102,13 @@ static bool reserve(struct history *h, size_t more_bytes)
 	return true;
 }
 
+/* The pending row, into the room that there is; returns how much it takes. */
+static size_t dump(const struct history *h)
+{
+	return json_dumpb(h->pending, h->bytes ? h->bytes + h->len_bytes : NULL,
+		h->room_bytes - h->len_bytes, DUMP);
+}
+
 /* The pending row goes to the bytes. */
 static void flush(struct history *h, bool more)
 {
@@ -113,11 +120,13 @@ static void flush(struct history *h, bool more)
 	if (more && json_object_set_new(h->pending, "more", json_true()) != 0) {
 		h->failed = true;
 	}
-	len = json_dumpb(h->pending, NULL, 0, DUMP);
-	if (len == 0 || !reserve(h, len + 1)) {
+	len = dump(h);
+	if (len >= h->room_bytes - h->len_bytes && reserve(h, len + 1)) {
+		len = dump(h);
+	}
+	if (len == 0 || len >= h->room_bytes - h->len_bytes) {
 		h->failed = true;
 	} else {
-		json_dumpb(h->pending, h->bytes + h->len_bytes, len, DUMP);
 		h->len_bytes += len;
 		h->bytes[h->len_bytes++] = '\n';
 	}
@@ -288,30 +297,17 @@ void history_put_node(struct history *h, const struct history_node *node)
 	h->failed |= !history_know_node(&h->known, node);
 }
 
-static bool same_spots(const struct history_job *a, const struct history_job *b)
-{
-	bool same = a->spots_n == b->spots_n;
-
-	for (uint32_t i = 0; same && i < a->spots_n; i++) {
-		same = a->spots[i].replicas == b->spots[i].replicas &&
-			strcmp(a->spots[i].node, b->spots[i].node) == 0;
-	}
-	return same;
-}
-
-/* Whether it says so much that a row is worth it. t_s: of the last one. */
-static bool is_news(const struct history_job *last, const struct history_job *job, double now_s,
-	double told_s)
+/* Whether it says so much that a row is worth it. */
+static bool is_news(const struct history_job *last, const struct history_job *job)
 {
 	double more = fabs(job->goodput - last->goodput);
 
-	if (job->over || strcmp(last->state, job->state) != 0 || strcmp(last->why, job->why) != 0 ||
-		last->restarts != job->restarts || !same_spots(last, job)) {
+	if (job->over || !history_job_same(last, job)) {
 		return true;
 	}
-	return last->goodput > 0
-		? more >= HISTORY_GOODPUT * last->goodput && now_s >= told_s + HISTORY_GOODPUT_S
-		: job->goodput > 0;
+	return last->goodput > 0 ? more >= HISTORY_GOODPUT * last->goodput &&
+			job->told_s >= last->told_s + HISTORY_GOODPUT_S
+				 : job->goodput > 0;
 }
 
 void history_put_job(struct history *h, struct history_job *job)
@@ -325,7 +321,7 @@ void history_put_job(struct history *h, struct history_job *job)
 		job->begun_s = h->t_s;
 	}
 	job->told_s = h->t_s;
-	if (last && !is_news(last, job, h->t_s, last->told_s)) {
+	if (last && !is_news(last, job)) {
 		free(job->spots);
 		return;
 	}
@@ -366,8 +362,7 @@ void history_end(struct history *h)
 /* ---- opening ---- */
 
 /* A line of the newest file. */
-static int replay_line(struct history *h, const char *line, size_t len_bytes, bool *more,
-	struct pawl_err *err)
+static int replay_line(struct history *h, const char *line, size_t len_bytes, struct pawl_err *err)
 {
 	struct history_row row;
 	int rv = history_row_decode(&row, line, len_bytes, err);
@@ -376,7 +371,6 @@ static int replay_line(struct history *h, const char *line, size_t len_bytes, bo
 		return rv;
 	}
 	h->t_s = row.t_s > h->t_s ? row.t_s : h->t_s;
-	*more = row.more;
 	switch (row.kind) {
 	case HISTORY_HEAD:
 		history_known_clear(&h->known);
@@ -394,7 +388,7 @@ static int replay_line(struct history *h, const char *line, size_t len_bytes, bo
 	return rv == 0 ? 0 : pawl_err_set(err, rv, "no memory for the history");
 }
 
-/* The bytes of whole steps at its beginning; in a second pass only those are taken. */
+/* The bytes of whole steps at its beginning. */
 static size_t find_whole(const char *bytes, size_t len_bytes)
 {
 	size_t whole = 0;
@@ -417,12 +411,11 @@ static size_t find_whole(const char *bytes, size_t len_bytes)
 static int replay(struct history *h, const char *bytes, size_t len_bytes, struct pawl_err *err)
 {
 	size_t at = 0;
-	bool more = false;
 
 	while (at < len_bytes) {
 		const char *end = memchr(bytes + at, '\n', len_bytes - at);
 		size_t len = (size_t)(end - bytes) - at;
-		int rv = replay_line(h, bytes + at, len, &more, err);
+		int rv = replay_line(h, bytes + at, len, err);
 
 		if (rv != 0) {
 			return rv;

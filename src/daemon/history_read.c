@@ -153,24 +153,13 @@ struct found {
 	uint32_t n, most;
 };
 
-static bool same(const struct history_row *a, const struct history_row *b)
-{
-	const struct history_job *x = &a->job;
-	const struct history_job *y = &b->job;
-
-	return strcmp(x->state, y->state) == 0 && strcmp(x->why, y->why) == 0 &&
-		x->restarts == y->restarts && x->spots_n == y->spots_n &&
-		(x->spots_n == 0 ||
-			memcmp(x->spots, y->spots, x->spots_n * sizeof(*x->spots)) == 0);
-}
-
 /* One that says what the one after it does, of a file's beginning or of goodput, takes its place:
  * a change is as old as its first row. False: that is enough. */
 static bool take(struct found *found, struct history_row *row)
 {
 	struct history_row *last = found->n > 0 ? &found->rows[found->n - 1] : NULL;
 
-	if (last && same(last, row)) {
+	if (last && history_job_same(&last->job, &row->job)) {
 		history_row_deinit(last);
 		*last = *row;
 		return true;

@@ -207,7 +207,6 @@ static bool decode(struct history_row *row, const json_t *all)
 	if (!get_number(all, "t", TIME_MAX_S, &row->t_s)) {
 		return false;
 	}
-	row->more = json_is_true(json_object_get(all, "more"));
 	if (json_object_get(all, "cluster")) {
 		return decode_head(row, all);
 	}
@@ -251,4 +250,16 @@ void history_row_deinit(struct history_row *row)
 	free(row->job.spots);
 	row->job.spots = NULL;
 	row->job.spots_n = 0;
+}
+
+bool history_job_same(const struct history_job *a, const struct history_job *b)
+{
+	bool same = strcmp(a->state, b->state) == 0 && strcmp(a->why, b->why) == 0 &&
+		a->restarts == b->restarts && a->spots_n == b->spots_n;
+
+	for (uint32_t i = 0; same && i < a->spots_n; i++) {
+		same = a->spots[i].replicas == b->spots[i].replicas &&
+			strcmp(a->spots[i].node, b->spots[i].node) == 0;
+	}
+	return same;
 }

@@ -57,7 +57,6 @@ struct history_job {
 struct history_row {
 	enum history_kind kind;
 	double t_s;    /* since 1970 */
-	bool more;     /* the next row belongs to it: both count, or none does */
 	double lost_s; /* head: from then on to t_s nothing was written; 0: nothing is lost */
 	char word[HISTORY_WORD];
 	char host[CORE_NAME_MAX];   /* head: of the scheduler */
@@ -73,5 +72,7 @@ struct json_t *history_row_encode(const struct history_row *row);
 int history_row_decode(struct history_row *row, const char *line, size_t len_bytes,
 	struct pawl_err *err);
 void history_row_deinit(struct history_row *row);
+/* Whether both say the same of a job, but for its goodput and batch. */
+bool history_job_same(const struct history_job *a, const struct history_job *b);
 
 #endif

@@ -13,10 +13,10 @@
 #include "base/log.h"
 #include "daemon/hints.h"
 #include "daemon/http_listen.h"
+#include "daemon/talk_json.h"
 #include "sched/jobfile.h"
 
 #include <fcntl.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,6 @@
 
 #define URL_FILE     "http"
 #define SWEEP_NS     (5 * NS_PER_S)
-#define OPTIONS_MAX  20u
 #define TLS_VERSIONS "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"
 
 /* ---- running ---- */
@@ -154,10 +153,7 @@ static void open_conn(struct http *http, struct MHD_Connection *handle, void **c
 	if (!c) {
 		return; /* its requests are refused */
 	}
-	*c = (struct http_conn){.http = http,
-		.conn = handle,
-		.next = http->conns,
-		.since_ns = clock_mono_ns()};
+	*c = (struct http_conn){.conn = handle, .next = http->conns, .since_ns = clock_mono_ns()};
 	http->conns = c;
 	http->conns_n++;
 	if (!http->sweep.active) {
@@ -456,11 +452,7 @@ bool http_job_url(const struct http *http, uint64_t job, char url[HTTP_URL_MAX])
 
 const char *http_space(uint32_t uid, char *buf, uint32_t cap_bytes)
 {
-	const struct passwd *user = getpwuid(uid);
-
-	if (user && jobfile_is_name(user->pw_name)) {
-		snprintf(buf, cap_bytes, "%s", user->pw_name);
-	} else {
+	if (!jobfile_is_name(talk_user_name(uid, buf, cap_bytes))) {
 		snprintf(buf, cap_bytes, "%u", uid);
 	}
 	return buf;

@@ -21,7 +21,6 @@ struct http_listener {
 
 /* One connection, which has one request at a time. */
 struct http_conn {
-	struct http *http;
 	struct http_conn *next;
 	struct MHD_Connection *conn;
 	int64_t since_ns; /* the monotonic clock when it was accepted, or its last request was over

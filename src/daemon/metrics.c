@@ -177,7 +177,6 @@ static void put_adaptdl(struct wire_out *out, const struct sums *sums, const str
 
 static void put_nodes(struct wire_out *out, const struct metrics_view *v)
 {
-	static const char *const states[] = {"up", "drained", "going", "lost"};
 	uint64_t counts[CORE_NODE_LOST + 1] = {0};
 	uint64_t slots[SCHED_TYPES_MAX] = {0};
 	uint64_t used[SCHED_TYPES_MAX] = {0};
@@ -193,7 +192,7 @@ static void put_nodes(struct wire_out *out, const struct metrics_view *v)
 	}
 	metrics_put_family(out, "pawl_sched_nodes", "gauge", "Nodes, by state");
 	for (uint32_t i = 0; i <= CORE_NODE_LOST; i++) {
-		const struct metrics_label state = {"state", states[i]};
+		const struct metrics_label state = {"state", core_node_state_name(i)};
 
 		metrics_put(out, "pawl_sched_nodes", &state, 1, (double)counts[i]);
 	}
@@ -261,7 +260,7 @@ static void put_running(struct wire_out *out, const struct metrics_view *v, bool
 		}
 		snprintf(id, sizeof(id), "%llu", (unsigned long long)jobs[i]->id);
 		if (goodput) {
-			core_look_ahead(v->core, jobs[i], &outlook);
+			core_look(v->core, jobs[i], &outlook);
 		}
 		metrics_put(out, name, labels, 2, goodput ? outlook.now : jobs[i]->at.replicas);
 		shown++;

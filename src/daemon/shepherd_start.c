@@ -122,12 +122,9 @@ static int put_mount(const struct shepherd *s, const struct sched_mount *mount,
 {
 	char at[PATH_MAX];
 	char from[PATH_MAX];
-	int rv = find_path(s, mount->at, at, err);
+	int rv = submission_mount(s->home, s->submission.cwd, mount, at, from, err);
 
-	if (rv == 0 && !mount->nfs) {
-		rv = find_path(s, mount->from, from, err);
-	}
-	return rv == 0 ? mounts_link(at, mount->nfs ? mount->from : from, err) : rv;
+	return rv == 0 ? mounts_link(at, from, err) : rv;
 }
 
 static bool wants_scratch(const struct sched_spec *spec)
@@ -147,7 +144,7 @@ static int write_devices(struct shepherd *s, struct pawl_err *err)
 	char next[PATH_MAX + 16];
 	char text[DEVICES_TEXT];
 	ssize_t len;
-	bool written;
+	int rv = 0;
 	int fd;
 
 	devices_load(ORDER_FD_DEVICES, &s->devices);
@@ -159,15 +156,14 @@ static int write_devices(struct shepherd *s, struct pawl_err *err)
 	snprintf(next, sizeof(next), "%s/devices.new", s->order.job_dir);
 	len = (ssize_t)strlen(text);
 	fd = open(next, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-	written = fd >= 0 && FAULT_SYS("run.devices", write(fd, text, (size_t)len)) == len &&
-		rename(next, path) == 0;
-	if (!written) {
-		pawl_err_sys(err, "write %s", path);
+	if (fd < 0 || FAULT_SYS("run.devices", write(fd, text, (size_t)len)) != len ||
+		rename(next, path) != 0) {
+		rv = pawl_err_sys(err, "write %s", path);
 	}
 	if (fd >= 0) {
 		close(fd);
 	}
-	return written ? 0 : PAWL_EIO;
+	return rv;
 }
 
 int shepherd_prepare(struct shepherd *s, struct pawl_err *err)
@@ -263,11 +259,13 @@ static void put_adaptdl(const struct shepherd *s, struct wire_out *set, uint32_t
 	put(set, "ADAPTDL_JOB_ID=%s/%llu", o->space, (unsigned long long)o->job);
 	put(set, "ADAPTDL_SCHED_VERSION=%s", ADAPTDL_VERSION);
 	if (!s->spec.elastic) {
-		put(set, "ADAPTDL_REPLICA_RANK=%u", rank);
-		put(set, "ADAPTDL_NUM_REPLICAS=%u", order_replicas(o));
-		put(set, "ADAPTDL_NUM_NODES=%u", o->nodes_n);
-		put(set, "ADAPTDL_NUM_RESTARTS=%u", o->starts);
-		put(set, "ADAPTDL_MASTER_PORT=%u", s->port);
+		const struct run_adaptdl replica = {.rank = rank,
+			.replicas = order_replicas(o),
+			.nodes = o->nodes_n,
+			.restarts = o->starts,
+			.port = s->port};
+
+		run_vars_put_adaptdl(set, &replica);
 	}
 }
 

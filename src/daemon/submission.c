@@ -152,3 +152,15 @@ int submission_path(const char *home, const char *cwd, const char *path, char fu
 	return len < PATH_MAX ? 0
 			      : pawl_err_set(err, PAWL_EINVAL, "%s: the path is too long", path);
 }
+
+int submission_mount(const char *home, const char *cwd, const struct sched_mount *mount,
+	char at[PATH_MAX], char from[PATH_MAX], struct pawl_err *err)
+{
+	int rv = submission_path(home, cwd, mount->at, at, err);
+
+	if (mount->nfs) {
+		snprintf(from, PATH_MAX, "%s", mount->from);
+		return rv;
+	}
+	return rv == 0 ? submission_path(home, cwd, mount->from, from, err) : rv;
+}

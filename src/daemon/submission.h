@@ -44,6 +44,12 @@ void submission_deinit(struct submission *submission);
 int submission_path(const char *home, const char *cwd, const char *path, char full[PATH_MAX],
 	struct pawl_err *err);
 
+struct sched_mount;
+
+/* Both paths of a mount, likewise; an NFS's is as it is. */
+int submission_mount(const char *home, const char *cwd, const struct sched_mount *mount,
+	char at[PATH_MAX], char from[PATH_MAX], struct pawl_err *err);
+
 /* The job that it describes: see jobfile_decode. */
 int submission_spec(const struct submission *submission, struct sched_spec *spec,
 	struct remarks *remarks, struct pawl_err *err);

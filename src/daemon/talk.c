@@ -19,7 +19,7 @@
 
 /* ---- rows ---- */
 
-void talk_put_f64(struct wire_out *out, double x)
+static void put_f64(struct wire_out *out, double x)
 {
 	uint64_t bits;
 
@@ -27,7 +27,7 @@ void talk_put_f64(struct wire_out *out, double x)
 	wire_put_u64(out, bits);
 }
 
-double talk_get_f64(struct wire_in *in)
+static double get_f64(struct wire_in *in)
 {
 	uint64_t bits = wire_get_u64(in);
 	double x;
@@ -51,12 +51,12 @@ void talk_job_put(struct wire_out *out, const struct talk_job *j)
 	wire_put_str(out, j->place);
 	wire_put_u64(out, (uint64_t)j->submitted_ns);
 	wire_put_u64(out, (uint64_t)j->since_ns);
-	talk_put_f64(out, j->ran_s);
+	put_f64(out, j->ran_s);
 	wire_put_u32(out, j->restarts);
 	wire_put_u32(out, j->failures);
 	wire_put_u32(out, (uint32_t)j->exit_code);
-	talk_put_f64(out, j->goodput);
-	talk_put_f64(out, j->left_s);
+	put_f64(out, j->goodput);
+	put_f64(out, j->left_s);
 	wire_put_u8(out, j->over);
 }
 
@@ -75,12 +75,12 @@ void talk_job_get(struct wire_in *in, struct talk_job *j)
 	wire_get_str(in, j->place, sizeof(j->place));
 	j->submitted_ns = (int64_t)wire_get_u64(in);
 	j->since_ns = (int64_t)wire_get_u64(in);
-	j->ran_s = talk_get_f64(in);
+	j->ran_s = get_f64(in);
 	j->restarts = wire_get_u32(in);
 	j->failures = wire_get_u32(in);
 	j->exit_code = (int32_t)wire_get_u32(in);
-	j->goodput = talk_get_f64(in);
-	j->left_s = talk_get_f64(in);
+	j->goodput = get_f64(in);
+	j->left_s = get_f64(in);
 	j->over = wire_get_u8(in) != 0;
 }
 
@@ -90,8 +90,8 @@ void talk_shown_put(struct wire_out *out, const struct talk_shown *s)
 	wire_put_str(out, s->explanation);
 	wire_put_str(out, s->log_dir);
 	wire_put_str(out, s->cwd);
-	talk_put_f64(out, s->more);
-	talk_put_f64(out, s->fewer);
+	put_f64(out, s->more);
+	put_f64(out, s->fewer);
 	wire_put_str(out, s->remark);
 }
 
@@ -101,8 +101,8 @@ void talk_shown_get(struct wire_in *in, struct talk_shown *s)
 	wire_get_str(in, s->explanation, sizeof(s->explanation));
 	wire_get_str(in, s->log_dir, sizeof(s->log_dir));
 	wire_get_str(in, s->cwd, sizeof(s->cwd));
-	s->more = talk_get_f64(in);
-	s->fewer = talk_get_f64(in);
+	s->more = get_f64(in);
+	s->fewer = get_f64(in);
 	wire_get_str(in, s->remark, sizeof(s->remark));
 }
 
@@ -114,7 +114,7 @@ void talk_node_put(struct wire_out *out, const struct talk_node *n)
 	wire_put_u32(out, n->used);
 	wire_put_u8(out, n->state);
 	wire_put_u8(out, n->spot);
-	talk_put_f64(out, n->price);
+	put_f64(out, n->price);
 }
 
 void talk_node_get(struct wire_in *in, struct talk_node *n)
@@ -125,7 +125,7 @@ void talk_node_get(struct wire_in *in, struct talk_node *n)
 	n->used = wire_get_u32(in);
 	n->state = wire_get_u8(in);
 	n->spot = wire_get_u8(in) != 0;
-	n->price = talk_get_f64(in);
+	n->price = get_f64(in);
 }
 
 /* ---- where it is ---- */

@@ -15,11 +15,10 @@ struct pawl_err;
 struct link_reply;
 
 #define TALK_VERSION    1u
-#define TALK_BODY_MAX   (4u << 20)  /* bytes of a request */
-#define TALK_REPLY_MAX  (64u << 20) /* of a reply */
-#define TALK_PLACE_MAX  1024u       /* of a place in words, terminator included; cut */
-#define TALK_JOBS_MAX   100000u     /* of a list */
-#define TALK_REMARK_MAX 4096u       /* of what the engine says, in lines; likewise */
+#define TALK_BODY_MAX   (4u << 20) /* bytes of a request */
+#define TALK_PLACE_MAX  1024u      /* of a place in words, terminator included; cut */
+#define TALK_JOBS_MAX   100000u    /* of a list */
+#define TALK_REMARK_MAX 4096u      /* of what the engine says, in lines; likewise */
 
 #define TALK_SYSTEM_ROOT "/var/lib/pawl" /* of a scheduler that is root's */
 #define TALK_SOCKET      "sched.sock"    /* in its directory */
@@ -94,8 +93,6 @@ void talk_node_put(struct wire_out *out, const struct talk_node *node);
 void talk_node_get(struct wire_in *in, struct talk_node *node);
 void talk_shown_put(struct wire_out *out, const struct talk_shown *shown);
 void talk_shown_get(struct wire_in *in, struct talk_shown *shown);
-void talk_put_f64(struct wire_out *out, double x);
-double talk_get_f64(struct wire_in *in);
 
 /* ---- the commands' end ---- */
 

@@ -23,9 +23,7 @@ const char *talk_user_name(uint32_t uid, char *buf, size_t cap_bytes)
 
 const char *talk_node_state(const struct talk_node *node)
 {
-	static const char *const names[] = {"up", "drained", "going", "lost"};
-
-	return node->state < sizeof(names) / sizeof(*names) ? names[node->state] : "?";
+	return core_node_state_name((enum core_node_state)node->state);
 }
 
 json_t *talk_text_json(const char *text)

@@ -258,25 +258,40 @@ void core_ask_list(struct sched_core *core)
 	core_do(core, CORE_DO_LIST);
 }
 
-/* While what runs is not known, nothing is late: it may have been answered long ago. */
-static void time_passes(struct sched_core *core)
+static bool any_live(const struct sched_core *core)
 {
 	bool live = false;
 
-	for (uint32_t j = 0; j < core->jobs_n; j++) {
-		if (!core->blind) {
-			core_job_time(core, core->jobs[j]);
-		}
-		live = live || is_live(core->jobs[j]);
+	for (uint32_t j = 0; j < core->jobs_n && !live; j++) {
+		live = is_live(core->jobs[j]);
 	}
-	for (uint32_t n = 0; n < core->nodes_n && !core->blind; n++) {
+	return live;
+}
+
+/* The first node whose time is over goes: one a step; core_wake_ns is now if there are more. */
+static void part_with_nodes(struct sched_core *core)
+{
+	for (uint32_t n = 0; n < core->nodes_n; n++) {
 		struct core_node *node = &core->nodes[n];
 
 		if (node->state == CORE_NODE_GOING && node->deadline_ns <= core->now_ns) {
-			core_node_gone(core,
-				n); /* one a step; core_wake_ns is now if there are more */
-			break;
+			core_node_gone(core, n);
+			return;
 		}
+	}
+}
+
+/* While what runs is not known, nothing is late: it may have been answered long ago. */
+static void time_passes(struct sched_core *core)
+{
+	bool live;
+
+	for (uint32_t j = 0; j < core->jobs_n && !core->blind; j++) {
+		core_job_time(core, core->jobs[j]);
+	}
+	live = any_live(core);
+	if (!core->blind) {
+		part_with_nodes(core);
 	}
 	if (live && core->now_ns >= core->listed_ns + CORE_LIST_NS) {
 		core_ask_list(core);
@@ -286,12 +301,7 @@ static void time_passes(struct sched_core *core)
 /* When the next decision may be; INT64_MAX: none is needed. */
 static int64_t decision_due_ns(const struct sched_core *core)
 {
-	bool live = core->options.pools_n > 0 || core->stale;
-
-	for (uint32_t j = 0; j < core->jobs_n && !live; j++) {
-		live = is_live(core->jobs[j]);
-	}
-	if (!live || core->blind) {
+	if (core->blind || !(core->options.pools_n > 0 || core->stale || any_live(core))) {
 		return INT64_MAX;
 	}
 	if (core->decided_ns == INT64_MIN) {
@@ -305,29 +315,40 @@ static int64_t sooner(int64_t a_ns, int64_t b_ns)
 	return b_ns < a_ns ? b_ns : a_ns;
 }
 
-static void set_wake(struct sched_core *core)
+/* When the next job or node is late; INT64_MAX: none will be. */
+static int64_t deadline_ns(const struct sched_core *core)
 {
-	int64_t wake_ns = decision_due_ns(core);
+	int64_t soonest_ns = INT64_MAX;
 
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		const struct core_job *job = core->jobs[j];
 		bool runs = job->state == CORE_RUNNING || job->state == CORE_RESCALING;
 
-		if (job->due_ns > 0 && !core->blind) {
-			wake_ns = sooner(wake_ns, job->due_ns);
+		if (job->due_ns > 0) {
+			soonest_ns = sooner(soonest_ns, job->due_ns);
 		}
-		if (runs && !core->blind && job->ask.time_limit_ns > 0) {
-			wake_ns = sooner(wake_ns,
+		if (runs && job->ask.time_limit_ns > 0) {
+			soonest_ns = sooner(soonest_ns,
 				core->now_ns + job->ask.time_limit_ns - core_ran_ns(core, job));
-		}
-		if (is_live(job)) {
-			wake_ns = sooner(wake_ns, core->listed_ns + CORE_LIST_NS);
 		}
 	}
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
-		if (core->nodes[n].state == CORE_NODE_GOING && !core->blind) {
-			wake_ns = sooner(wake_ns, core->nodes[n].deadline_ns);
+		if (core->nodes[n].state == CORE_NODE_GOING) {
+			soonest_ns = sooner(soonest_ns, core->nodes[n].deadline_ns);
 		}
+	}
+	return soonest_ns;
+}
+
+static void set_wake(struct sched_core *core)
+{
+	int64_t wake_ns = decision_due_ns(core);
+
+	if (!core->blind) {
+		wake_ns = sooner(wake_ns, deadline_ns(core));
+	}
+	if (any_live(core)) {
+		wake_ns = sooner(wake_ns, core->listed_ns + CORE_LIST_NS);
 	}
 	core->wake_ns = wake_ns == INT64_MAX ? 0 : wake_ns;
 }

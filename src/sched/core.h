@@ -360,6 +360,7 @@ uint32_t core_pool_asked(const struct sched_core *core, uint32_t pool);
 /* Decisions so far; *refused: of those that were none, because the policy was wrong. */
 uint64_t core_decisions(const struct sched_core *core, uint64_t *refused);
 const char *core_state_name(enum core_state state);
+const char *core_node_state_name(enum core_node_state state);
 const char *core_reason_text(enum core_reason reason);
 
 /* Samples a second that the job makes of so many replicas on so many nodes of a type, each worth
@@ -373,6 +374,9 @@ struct core_outlook {
 	uint64_t batch;          /* samples of a step that now is of */
 	double left_s;           /* negative: not known */
 };
+/* The same without more and fewer, which take twice as long again. */
+void core_look(const struct sched_core *core, const struct core_job *job,
+	struct core_outlook *outlook);
 void core_look_ahead(const struct sched_core *core, const struct core_job *job,
 	struct core_outlook *outlook);
 /*

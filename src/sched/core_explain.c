@@ -192,7 +192,7 @@ static void add_bound(const struct sched_core *core, const struct core_job *job,
 	}
 }
 
-void core_look_ahead(const struct sched_core *core, const struct core_job *job,
+void core_look(const struct sched_core *core, const struct core_job *job,
 	struct core_outlook *outlook)
 {
 	struct pawl_batch batch;
@@ -200,12 +200,23 @@ void core_look_ahead(const struct sched_core *core, const struct core_job *job,
 	uint32_t type;
 
 	*outlook = (struct core_outlook){.left_s = -1};
+	if (shape(core, job, &place, &type)) {
+		outlook->now = choose(job, type, &place, &batch);
+		outlook->batch = outlook->now > 0 ? pawl_batch_total(&place, &batch) : 0;
+		outlook->left_s = core_left_s(job, outlook->now);
+	}
+}
+
+void core_look_ahead(const struct sched_core *core, const struct core_job *job,
+	struct core_outlook *outlook)
+{
+	struct pawl_place place;
+	uint32_t type;
+
+	core_look(core, job, outlook);
 	if (!shape(core, job, &place, &type)) {
 		return;
 	}
-	outlook->now = choose(job, type, &place, &batch);
-	outlook->batch = outlook->now > 0 ? pawl_batch_total(&place, &batch) : 0;
-	outlook->left_s = core_left_s(job, outlook->now);
 	place.most = 0;
 	place.replicas++;
 	outlook->more = core_goodput(job, type, &place);

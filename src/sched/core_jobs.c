@@ -16,6 +16,13 @@ const char *core_state_name(enum core_state state)
 	return state <= CORE_CANCELLED ? names[state] : "?";
 }
 
+const char *core_node_state_name(enum core_node_state state)
+{
+	static const char *const names[] = {"up", "drained", "going", "lost"};
+
+	return state <= CORE_NODE_LOST ? names[state] : "?";
+}
+
 const char *core_reason_text(enum core_reason reason)
 {
 	static const char *const texts[] = {

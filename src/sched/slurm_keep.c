@@ -21,7 +21,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define EXIT_NOT_BEGUN      125
 #define EXIT_NOT_EXECUTABLE 126 /* as shells have it */
 #define EXIT_NOT_FOUND      127
 #define EXIT_KILLED         (128 + SIGKILL)
@@ -240,13 +239,13 @@ static _Noreturn void keep(const struct slurm_words *words, char *const *base_en
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	prctl(PR_SET_PDEATHSIG, SIGUSR1);
 	if (getppid() != parent || !env || !setup_env || !open_streams(words->log)) {
-		_exit(EXIT_NOT_BEGUN);
+		_exit(SLURM_EXIT_NOT_BEGUN);
 	}
 	dup2(started, 3);
 	close_range(4, ~0u, 0);
 	fcntl(3, F_SETFD, FD_CLOEXEC);
 	if (!prepare(words)) {
-		_exit(EXIT_NOT_BEGUN);
+		_exit(SLURM_EXIT_NOT_BEGUN);
 	}
 	if (words->setup[0]) {
 		code = run(words->setup, setup_env, &watched);

@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#define SLURM_EXIT_NOT_BEGUN 125 /* of one that cannot be started */
+
 struct pawl_err;
 struct slurm_words;
 

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #define EXIT_NONE (128 + SIGTERM) /* of a part that was to end before it was started */
-#define EXIT_BAD  125             /* of one that cannot be started */
 #define DEVICES   "CUDA_VISIBLE_DEVICES"
 
 extern char **environ;
@@ -173,7 +172,7 @@ static void begin(struct slurm_parts *parts, const struct slurm_want_part *want)
 		log_line(LOG_ERROR, "job %" PRIu64 ": %s", want->job, err.msg);
 		part->over = true;
 		part->have.state = SLURM_ENDED;
-		part->have.exit_code = EXIT_BAD;
+		part->have.exit_code = SLURM_EXIT_NOT_BEGUN;
 	}
 }
 

@@ -103,7 +103,7 @@ static const char *const texts[STATEMENTS] = {
 	[GET_ENDED] =
 		"SELECT id, name, owner, queue, state, reason, exit_code, submitted_ns,"
 		" since_ns, ran_ns, restarts, failures FROM jobs WHERE over = 1"
-		" AND (?1 = 0 OR id = ?1) AND (?2 = '' OR name = ?2) ORDER BY id DESC LIMIT ?3",
+		" AND id BETWEEN ?1 AND ?4 AND (?2 = '' OR name = ?2) ORDER BY id DESC LIMIT ?3",
 	[COUNT_ENDED] = "SELECT count(*) FROM jobs WHERE over = 1",
 	[GET_TOTALS] = "SELECT state, jobs, took_ns, restarts, failures FROM totals",
 	[BEGIN] = "BEGIN IMMEDIATE",
@@ -598,18 +598,23 @@ int sched_store_ended(struct sched_store *s, uint64_t id, const char *name, uint
 	void (*told)(void *user, const struct store_job *job), void *user, uint64_t *all,
 	struct pawl_err *err)
 {
-	sqlite3_stmt *q = ready(s, COUNT_ENDED);
-	int more = step(s, COUNT_ENDED, "count jobs", err);
+	sqlite3_stmt *q;
+	int more;
 
-	if (more != 1) {
-		return more;
+	if (all) {
+		q = ready(s, COUNT_ENDED);
+		more = step(s, COUNT_ENDED, "count jobs", err);
+		if (more != 1) {
+			return more;
+		}
+		*all = (uint64_t)sqlite3_column_int64(q, 0);
+		sqlite3_reset(q);
 	}
-	*all = (uint64_t)sqlite3_column_int64(q, 0);
-	sqlite3_reset(q);
 	q = ready(s, GET_ENDED);
 	sqlite3_bind_int64(q, 1, (int64_t)id);
 	sqlite3_bind_text(q, 2, name, -1, SQLITE_STATIC);
 	sqlite3_bind_int64(q, 3, most);
+	sqlite3_bind_int64(q, 4, id > 0 ? (int64_t)id : INT64_MAX);
 	while ((more = step(s, GET_ENDED, "read jobs", err)) == 1) {
 		const struct store_job job = {.id = (uint64_t)sqlite3_column_int64(q, 0),
 			.name = (const char *)sqlite3_column_text(q, 1),

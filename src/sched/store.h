@@ -72,7 +72,7 @@ struct store_job {
 };
 
 /* Tells those that are over, the newest first: id (0: any), name ("": any), at most so many.
- * *all: how many there are. */
+ * *all: how many there are; NULL: nobody asks, which spares counting them. */
 int sched_store_ended(struct sched_store *store, uint64_t id, const char *name, uint32_t most,
 	void (*told)(void *user, const struct store_job *job), void *user, uint64_t *all,
 	struct pawl_err *err);

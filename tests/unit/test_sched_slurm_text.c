@@ -274,7 +274,7 @@ static void fill(struct slurm_program *program, struct sched_spec *spec, const c
 		.words = words,
 		.env = env,
 		.pawl = "/bin/pawl",
-		.cwd = "/work",
+		.cwd = "/srv",
 		.log_directory = "/logs",
 		.task = "task-7",
 		.cluster = "c",

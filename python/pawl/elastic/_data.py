@@ -247,10 +247,10 @@ class AdaptiveDataLoaderHelper:
         metrics = _metrics.current()
         if self.max_batch_size is None:
             return _metrics.Choice(None, None, "it is fixed")
-        if not metrics.fit():
-            return _metrics.Choice(None, None, "nothing was measured yet")
         if metrics.is_early():
             return _metrics.Choice(None, None, "its noise is not known yet")
+        if not metrics.fit():
+            return _metrics.Choice(None, None, "nothing was measured yet")
         metrics.tell(self._bounds(), self._remaining())
         now = (self.batch.atomic, self.batch.accum)
         return metrics.choose(self._bounds(), self._job.place, now)

@@ -230,9 +230,11 @@ class Job:
     def tell_imports(self) -> None:
         """Rank 0, between two steps: whoever starts newcomers may have imported for them what it
         has, once that is most of it."""
+        if self._told_imports or self.rank != 0 or self._agreed < _IMPORTED:
+            return
+        self._told_imports = True
         path = os.environ.get(DOOR)
-        if path and self.rank == 0 and self._agreed >= _IMPORTED and not self._told_imports:
-            self._told_imports = True
+        if path:
             with contextlib.suppress(OSError):  # then they import it themselves
                 _write(Path(path + _IMPORTS), "\n".join(list(sys.modules)))
 

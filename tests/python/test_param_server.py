@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -108,7 +109,8 @@ def test_a_worker_freezes_and_the_others_go_on() -> None:
             assert "worker rank 1 is lost: not a sign of it for" in text
         os.kill(started[1].pid, signal.SIGCONT)
         (text,) = hear(started[1])
-        assert "PawlError: parameter server: server rank 3 took this rank for lost: not a" in text
+        lost = r"PawlError: parameter server: server rank [34] took this rank for lost: not a sign"
+        assert re.match(lost, text)  # of the server that it heard first
     finally:
         ranks.stop(started)
 

@@ -3,6 +3,7 @@
 #include "cli/stage.h"
 
 #include "base/err.h"
+#include "base/file.h"
 #include "store/store.h"
 
 #include <dirent.h>
@@ -237,17 +238,6 @@ static int sync_files(const struct stage *stage, const struct names *names, stru
 	return rv;
 }
 
-static int sync_dir(const char *path, struct pawl_err *err)
-{
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int rv = fd >= 0 && fsync(fd) == 0 ? 0 : pawl_err_sys(err, "sync directory %s", path);
-
-	if (fd >= 0) {
-		close(fd);
-	}
-	return rv;
-}
-
 /* The whole directory by one rename. */
 static int place_dir(struct stage *stage, struct pawl_err *err)
 {
@@ -261,7 +251,7 @@ static int place_dir(struct stage *stage, struct pawl_err *err)
 	}
 	stage->open = false;
 	close(stage->fd);
-	return sync_dir(stage->parent, err);
+	return file_sync_dir(stage->parent, err);
 }
 
 /* File by file into a directory that was there. Without force a name that is taken fails, and takes

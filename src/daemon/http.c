@@ -10,13 +10,13 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "daemon/hints.h"
 #include "daemon/http_listen.h"
 #include "daemon/talk_json.h"
 #include "sched/jobfile.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -342,27 +342,15 @@ static int write_urls(const struct http *http, struct pawl_err *err)
 {
 	const char *root = http->daemon->options->root;
 	char path[PATH_MAX];
-	char new_path[PATH_MAX];
 	char text[HTTP_LISTENERS_MAX * (HTTP_URL_MAX + 1u)] = "";
 	size_t len = 0;
-	int rv = 0;
-	int fd;
 
 	for (uint32_t i = 0; i < http->n; i++) {
 		len += (size_t)snprintf(text + len, sizeof(text) - len, "%s\n",
 			http->listeners[i].url);
 	}
 	snprintf(path, sizeof(path), "%.4000s/" URL_FILE, root);
-	snprintf(new_path, sizeof(new_path), "%.4000s/." URL_FILE, root);
-	fd = open(new_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-	if (fd < 0) {
-		return pawl_err_sys(err, "%s", new_path);
-	}
-	if (write(fd, text, len) != (ssize_t)len || rename(new_path, path) != 0) {
-		rv = pawl_err_sys(err, "write %s", path);
-	}
-	close(fd);
-	return rv;
+	return file_put(path, text, len, 0644, false, err);
 }
 
 int http_open(struct http **out, struct daemon *daemon, const struct http_options *o,

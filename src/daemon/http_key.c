@@ -2,6 +2,7 @@
 #include "daemon/http_key.h"
 
 #include "base/err.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,28 +19,12 @@
 
 #define KEY_FILE "http.key"
 
-/* Whole under its name, or not there. */
 static int make_key(struct http_key *key, const char *path, struct pawl_err *err)
 {
-	char new_path[PATH_MAX];
-	int rv = 0;
-	int fd;
-
 	if (RAND_bytes(key->key, sizeof(key->key)) != 1) {
 		return pawl_err_set(err, PAWL_EIO, "%s: no random bytes", path);
 	}
-	snprintf(new_path, sizeof(new_path), "%.4000s.new", path);
-	unlink(new_path);
-	fd = open(new_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0) {
-		return pawl_err_sys(err, "%s", new_path);
-	}
-	if (write(fd, key->key, sizeof(key->key)) != (ssize_t)sizeof(key->key) || fsync(fd) != 0 ||
-		rename(new_path, path) != 0) {
-		rv = pawl_err_sys(err, "write %s", path);
-	}
-	close(fd);
-	return rv;
+	return file_put(path, key->key, sizeof(key->key), 0600, true, err);
 }
 
 static int load_key(struct http_key *key, const char *root, struct pawl_err *err)

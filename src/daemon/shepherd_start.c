@@ -12,7 +12,7 @@
 #include "agent/run_vars.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/fault.h"
+#include "base/file.h"
 #include "daemon/plain.h"
 #include "daemon/scratch.h"
 #include "daemon/shepherd_impl.h"
@@ -141,11 +141,7 @@ static bool wants_scratch(const struct sched_spec *spec)
 static int write_devices(struct shepherd *s, struct pawl_err *err)
 {
 	char path[PATH_MAX + 16];
-	char next[PATH_MAX + 16];
 	char text[DEVICES_TEXT];
-	ssize_t len;
-	int rv = 0;
-	int fd;
 
 	devices_load(ORDER_FD_DEVICES, &s->devices);
 	if (s->devices.n == 0 || !s->spec.elastic) {
@@ -153,17 +149,7 @@ static int write_devices(struct shepherd *s, struct pawl_err *err)
 	}
 	devices_say(&s->devices, 0, s->devices.from != 0 ? s->devices.keep : s->devices.n, text);
 	snprintf(path, sizeof(path), "%s/devices", s->order.job_dir);
-	snprintf(next, sizeof(next), "%s/devices.new", s->order.job_dir);
-	len = (ssize_t)strlen(text);
-	fd = open(next, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-	if (fd < 0 || FAULT_SYS("run.devices", write(fd, text, (size_t)len)) != len ||
-		rename(next, path) != 0) {
-		rv = pawl_err_sys(err, "write %s", path);
-	}
-	if (fd >= 0) {
-		close(fd);
-	}
-	return rv;
+	return file_put(path, text, strlen(text), 0644, false, err);
 }
 
 int shepherd_prepare(struct shepherd *s, struct pawl_err *err)

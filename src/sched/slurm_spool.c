@@ -3,6 +3,7 @@
 #include "sched/slurm_spool.h"
 
 #include "base/err.h"
+#include "base/file.h"
 #include "sched/slurm_form.h"
 
 #include <dirent.h>
@@ -25,70 +26,18 @@ static bool fits(char *path, const char *directory, const char *name)
 	return (size_t)snprintf(path, SLURM_PATH_MAX, "%s/%s", directory, name) < SLURM_PATH_MAX;
 }
 
-static int write_all(int fd, const uint8_t *bytes, size_t len_bytes)
-{
-	while (len_bytes > 0) {
-		ssize_t n = write(fd, bytes, len_bytes);
-
-		if (n < 0 && errno != EINTR) {
-			return -1;
-		}
-		bytes += n > 0 ? n : 0;
-		len_bytes -= n > 0 ? (size_t)n : 0;
-	}
-	return 0;
-}
-
-/* Makes what was renamed into it outlive a loss of power. */
-static int sync_directory(const char *directory, struct pawl_err *err)
-{
-	int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int rv = 0;
-
-	if (fd < 0 || fsync(fd) != 0) {
-		rv = pawl_err_sys(err, "sync %s", directory);
-	}
-	if (fd >= 0) {
-		close(fd);
-	}
-	return rv;
-}
-
 int slurm_spool_put(const char *directory, const char *name, const struct wire_out *out,
 	struct pawl_err *err)
 {
-	char aside[SLURM_PATH_MAX];
 	char path[SLURM_PATH_MAX];
-	char other[CORE_NAME_MAX + 32];
-	int rv = 0;
-	int fd;
 
 	if (out->failed) {
 		return pawl_err_set(err, PAWL_ENOMEM, "write %s/%s: out of memory", directory,
 			name);
 	}
-	snprintf(other, sizeof(other), "new-%s", name);
-	if (!fits(aside, directory, other) || !fits(path, directory, name)) {
-		return pawl_err_set(err, PAWL_EINVAL, "%s/%s: path too long", directory, name);
-	}
-	fd = open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	if (fd < 0) {
-		return pawl_err_sys(err, "write %s", path);
-	}
-	if (write_all(fd, out->bytes, out->len_bytes) != 0 || fsync(fd) != 0) {
-		rv = pawl_err_sys(err, "write %s", path);
-	}
-	if (close(fd) != 0 && rv == 0) {
-		rv = pawl_err_sys(err, "write %s", path);
-	}
-	if (rv == 0 && rename(aside, path) != 0) {
-		rv = pawl_err_sys(err, "write %s", path);
-	}
-	if (rv != 0) {
-		unlink(aside); /* on a full disk others can use the room */
-		return rv;
-	}
-	return sync_directory(directory, err);
+	return fits(path, directory, name)
+		? file_put(path, out->bytes, out->len_bytes, 0600, true, err)
+		: pawl_err_set(err, PAWL_EINVAL, "%s/%s: path too long", directory, name);
 }
 
 /* ---- numbered files ---- */

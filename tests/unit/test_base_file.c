@@ -1,0 +1,109 @@
+/* A small file that is put in place is the old one or the new one, whichever step fails, and what
+ * is half done is not left beside it. */
+#include "base/err.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "pawl/err.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static char dir[] = "/tmp/pawl-file.XXXXXX";
+static char path[64];
+static char aside[64];
+
+static int make_dir(void **state)
+{
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/file", dir);
+	snprintf(aside, sizeof(aside), "%s/file.new", dir);
+	return 0;
+}
+
+static int remove_dir(void **state)
+{
+	unlink(path);
+	return rmdir(dir); /* fails if anything is left in it */
+}
+
+static void assert_holds(const char *name, const char *text)
+{
+	char found[16] = "";
+	int fd = open(name, O_RDONLY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(read(fd, found, sizeof(found)), (ssize_t)strlen(text));
+	assert_string_equal(found, text);
+	close(fd);
+}
+
+static void is_old_or_new(void **state)
+{
+	struct stat st;
+	uint64_t steps;
+
+	assert_int_equal(file_put(path, "old", 3, 0600, true, NULL), 0);
+	assert_holds(path, "old");
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	fault_arm("file.", UINT64_MAX, ENOSPC, false);
+	assert_int_equal(file_put(path, "old", 3, 0600, true, NULL), 0);
+	steps = fault_count();
+	assert_int_equal(steps, 4); /* write, sync, rename, sync of the directory */
+	for (uint64_t nth = 1; nth <= steps; nth++) {
+		fault_arm("file.", nth, ENOSPC, false);
+		assert_int_equal(file_put(path, "newer", 5, 0600, true, NULL), PAWL_ENOSPC);
+		fault_disarm();
+		assert_holds(path, nth < steps ? "old" : "newer");
+		assert_int_equal(access(aside, F_OK), -1);
+	}
+	fault_arm("file.sync", 1, ENOSPC, true);
+	assert_int_equal(file_put(path, "quick", 5, 0600, false, NULL), 0); /* is not synced */
+	fault_disarm();
+	assert_holds(path, "quick");
+}
+
+static void does_not_write_through_a_link(void **state)
+{
+	char other[64];
+
+	snprintf(other, sizeof(other), "%s/other", dir);
+	assert_int_equal(file_put(other, "theirs", 6, 0600, false, NULL), 0);
+	assert_int_equal(symlink(other, aside), 0);
+	assert_int_equal(file_put(path, "ours", 4, 0600, true, NULL), 0);
+	assert_holds(path, "ours");
+	assert_holds(other, "theirs");
+	unlink(other);
+}
+
+static void names_what_it_could_not_write(void **state)
+{
+	static char longest[8192];
+	struct pawl_err err;
+
+	memset(longest, 'x', sizeof(longest) - 1);
+	assert_int_equal(file_put(longest, "", 0, 0600, true, &err), PAWL_EINVAL);
+	snprintf(longest, sizeof(longest), "%s/none/file", dir);
+	assert_int_equal(file_put(longest, "", 0, 0600, true, &err), PAWL_ENOENT);
+	assert_non_null(strstr(err.msg, longest));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(is_old_or_new),
+		cmocka_unit_test(does_not_write_through_a_link),
+		cmocka_unit_test(names_what_it_could_not_write),
+	};
+
+	return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

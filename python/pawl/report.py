@@ -15,6 +15,7 @@ import argparse
 import html
 import json
 import re
+import signal
 import statistics
 import sys
 import time
@@ -526,4 +527,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it, as it ends any program
     sys.exit(main())

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -117,6 +120,23 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         assert not (tmp_path / "out").exists()
     done = program.run("report", "--cluster", tmp_path / "none", *options)
     assert done.returncode == 3
+
+
+def test_who_reads_no_further_ends_it_quietly(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    story = write(tmp_path / "history", *STORY)
+    read, written = os.pipe()
+    os.close(read)
+    command = [PROGRAM, "report", "--cluster", str(story), "--out", str(tmp_path / "out")]
+    done = subprocess.run(
+        [*command, "--python", sys.executable],
+        env=program.clean_env(),
+        stdout=written,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(written)
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
 
 def test_it_is_drawn(tmp_path: Path) -> None:

@@ -349,6 +349,10 @@ static void on_exited(void *user, const struct run_end *end)
 
 	if (end->parted && end->status != 0) {
 		log_line(LOG_INFO, "rank %u has left the others", end->rank);
+	} else if (run->plan.shared && end->signal == 0 && end->status == RUN_EXIT_STOPPED) {
+		log_line(LOG_INFO,
+			"rank %u has ended with status %d, as all do when one is stopped",
+			end->rank, end->status);
 	} else if (end->status != 0 && run->nodes.policy.phase == RUN_WORKING) {
 		tell_failure(run, end, text, sizeof(text));
 		log_line(LOG_ERROR, "%s; its last lines are above", text);

@@ -93,11 +93,13 @@ void run_door_close(const char *path, int status)
 {
 	char temporary[PATH_MAX + 32];
 	char text[32];
+	struct run_door door;
 	bool whole;
 	int len;
 	int fd;
 
-	if (path[0] == '\0') {
+	run_door_read(&door, path);
+	if (path[0] == '\0' || (status != 0 && door.state == RUN_DOOR_OVER)) {
 		return;
 	}
 	len = status != 0 ? snprintf(text, sizeof(text), OVER " %d\n", status)

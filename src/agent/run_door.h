@@ -33,7 +33,7 @@ struct run_door {
 
 void run_door_read(struct run_door *door, const char *path);
 bool run_door_lists(const struct run_door *door, uint32_t number);
-/* Says that it is over, and the code to end with. */
+/* Says that it is over, and the code to end with; one that is not 0 only if nobody has said so. */
 void run_door_close(const char *path, int status);
 /* Newline-separated names of modules, to be freed; NULL: not told yet, or too many. */
 char *run_door_imports(const char *path);

@@ -217,7 +217,8 @@ static unsigned stop(struct run_policy *p, int64_t now_ns)
 static unsigned joint_exited(struct run_policy *p, const struct run_event *event)
 {
 	bool failed = event->status != 0 && !event->parted;
-	bool vain = event->status == RUN_EXIT_USER || event->status == RUN_EXIT_NODES;
+	bool vain = event->status == RUN_EXIT_USER || event->status == RUN_EXIT_NODES ||
+		(p->finishing && p->alive == 0);
 
 	p->parting = p->parting < p->alive ? p->parting : p->alive;
 	if (event->stops) {

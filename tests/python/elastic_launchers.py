@@ -16,6 +16,8 @@ from pathlib import Path
 import program
 from elastic_runs import SCRIPT
 
+N = 2300  # samples: too many, in the pauses that tests make, to come to the end unasked
+
 
 class Launcher:
     """One `pawl run` of the job."""
@@ -75,7 +77,9 @@ class Job:
         self.sockets = Path(tempfile.mkdtemp(prefix="pl-", dir="/tmp"))  # short, as they must be
         self.logs = folder / "logs"
         self.logs.mkdir()
-        self.args = [*([f"logs={self.logs}"] if script == SCRIPT else []), *args]
+        self._hurry = folder / "hurry"
+        own = [f"logs={self.logs}", f"n={N}", f"hurry={self._hurry}"]
+        self.args = [*(own if script == SCRIPT else []), *args]
         self.launchers: list[Launcher] = []
 
     def start(self, node: int, limits: str, *args: str) -> Launcher:
@@ -96,6 +100,15 @@ class Job:
             f"{processes} processes train",
             program.LIMIT_S,
         )
+
+    def done(self) -> set[str]:
+        """Steps that were done anywhere."""
+        return {line for said in self.said() for line in said if line.startswith("DID")}
+
+    def durable(self) -> int:
+        """The newest checkpoint's number; 0: there is none."""
+        tags = Path(self.env["PAWL_ELASTIC_ROOT"]).glob("elastic-*")
+        return max((int(tag.name.split("-")[1]) for tag in tags), default=0)
 
     def pids_of(self, launcher: Launcher) -> list[int]:
         """Of its ranks that train, in the order of their starts."""
@@ -118,7 +131,10 @@ class Job:
         program.wait_until(lambda: len(self.numbers()) == ranks, f"{ranks} ranks", program.LIMIT_S)
 
     def end(self, *codes: int) -> list[list[str]]:
-        """Of the launchers, in the order of their starts."""
+        """Of the launchers, in the order of their starts. Where the job is to come to its end it
+        hurries there."""
+        if 0 in codes:
+            self._hurry.touch()
         for launcher, code in zip(self.launchers, codes, strict=True):
             launcher.end(code)
         return self.said()

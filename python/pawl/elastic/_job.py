@@ -84,6 +84,7 @@ class Job:
         self._others_part = False  # who is gone was told to leave
         self.fixed = False  # its ranks cannot go and come
         self._meet()
+        self._began_first = self.rank == 0 and not newcomer
 
     def _meet(self, *row: int) -> list[list[int]]:
         """Finds out who is there, and what each of them says."""
@@ -105,6 +106,11 @@ class Job:
         self._kept.clear()
         if not ours and dist.is_initialized():
             dist.destroy_process_group()
+
+    @property
+    def took_over(self) -> bool:
+        """Whether this rank is the first one in the place of another."""
+        return self.rank == 0 and not self._began_first
 
     @property
     def can_go_on(self) -> bool:

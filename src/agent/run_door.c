@@ -1,11 +1,14 @@
 /* Where ranks join: see run_door.h. */
 #include "agent/run_door.h"
 
+#include "base/clock.h"
+
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define IMPORTS_MAX (256u << 10) /* bytes of names of modules; more are not believed */
@@ -64,6 +67,7 @@ static void parse(struct run_door *door, const char *text)
 void run_door_read(struct run_door *door, const char *path)
 {
 	FILE *file = open_file(path);
+	struct stat st;
 	char *text = NULL;
 	size_t cap_bytes = 0;
 
@@ -71,7 +75,8 @@ void run_door_read(struct run_door *door, const char *path)
 	if (file == NULL) {
 		return;
 	}
-	if (getline(&text, &cap_bytes, file) > 0) {
+	if (fstat(fileno(file), &st) == 0 && getline(&text, &cap_bytes, file) > 0) {
+		door->written_ns = st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec;
 		parse(door, text);
 	}
 	free(text);

@@ -26,6 +26,7 @@ enum run_door_state {
 /* What DOOR says. */
 struct run_door {
 	enum run_door_state state;            /* says which of the others count */
+	int64_t written_ns;                   /* by the clock of the file system; none: 0 */
 	int status;                           /* over: the code to end with */
 	uint32_t n;                           /* open: how many train */
 	uint32_t numbers[RUN_DOOR_RANKS_MAX]; /* theirs */

@@ -42,7 +42,8 @@ static enum run_verdict judge(const struct run_joint *joint, const struct run_do
 	}
 	verdict = run_joint_judge(&ours, door, held->end.number);
 	if (verdict == RUN_UNKNOWN &&
-		(clock_mono_ns() >= held->due_ns || options->policy->phase != RUN_WORKING)) {
+		(clock_mono_ns() - held->ended_ns >= RUN_JOINT_WAIT_NS ||
+			options->policy->phase != RUN_WORKING)) {
 		return RUN_ALONE;
 	}
 	return verdict;
@@ -54,6 +55,10 @@ static void look(struct run_joint *joint)
 	uint32_t i = 0;
 
 	run_door_read(&door, joint->options.plan->door);
+	if (door.written_ns != joint->written_ns) {
+		joint->written_ns = door.written_ns;
+		joint->since_ns = clock_mono_ns();
+	}
 	while (i < joint->n) {
 		struct run_joint_held held = joint->held[i];
 		enum run_verdict verdict = judge(joint, &door, &held);
@@ -61,6 +66,9 @@ static void look(struct run_joint *joint)
 		if (verdict == RUN_UNKNOWN) {
 			i++;
 			continue;
+		}
+		if (held.ended_ns - held.end.lasted_ns >= joint->since_ns) {
+			held.end.lasted_ns = 0;
 		}
 		joint->n--;
 		memmove(&joint->held[i], &joint->held[i + 1],
@@ -104,7 +112,7 @@ void run_joint_exited(struct run_joint *joint, const struct run_end *end)
 	ASSERT(joint->n < RUN_WORKERS_MAX);
 	joint->held[joint->n] = (struct run_joint_held){
 		.end = *end,
-		.due_ns = clock_mono_ns() + RUN_JOINT_WAIT_NS,
+		.ended_ns = clock_mono_ns(),
 	};
 	joint->n++;
 	look(joint);

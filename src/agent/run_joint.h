@@ -39,8 +39,9 @@ struct run_joint_options {
 	const struct run_policy *policy; /* it waits only while that works */
 	struct run_group *group;         /* of the ranks */
 	struct loop *loop;               /* of the calling thread */
-	/* Each end, once it is known what it means; stops: as in struct run_event. From the loop,
-	 * or from run_joint_exited. */
+	/* Each end, once it is known what it means; stops: as in struct run_event. One in whose
+	 * time the door was not written anew has lasted 0: nobody has let it in. From the loop, or
+	 * from run_joint_exited. */
 	void (*decided)(void *user, const struct run_end *end, enum run_verdict verdict,
 		bool stops);
 	void *user; /* passed to it */
@@ -49,13 +50,15 @@ struct run_joint_options {
 /* An end that waits. */
 struct run_joint_held {
 	struct run_end end;
-	int64_t due_ns; /* of its decision at the latest */
+	int64_t ended_ns; /* when it came; monotonic */
 };
 
 /* Zeroed before run_joint_init. */
 struct run_joint {
 	struct run_joint_options options; /* as given */
 	struct loop_timer timer;          /* of the next look; active: something waits */
+	int64_t written_ns;               /* of the door, at the last look */
+	int64_t since_ns;                 /* when a look first found it so; monotonic */
 	uint32_t n;                       /* ends that wait, oldest first */
 	struct run_joint_held held[RUN_WORKERS_MAX];
 };

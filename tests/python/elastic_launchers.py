@@ -22,9 +22,9 @@ N = 2300  # samples: too many, in the pauses that tests make, to come to the end
 class Launcher:
     """One `pawl run` of the job."""
 
-    def __init__(self, job: Job, node: int, limits: str, args: Sequence[str]) -> None:
+    def __init__(self, job: Job, node: int, limits: str, args: Sequence[str], at: int) -> None:
         self.node = node
-        self.sockets = job.sockets / str(node)
+        self.sockets = job.sockets / str(at)
         self.sockets.mkdir(mode=0o700, exist_ok=True)
         self.env = program.clean_env(
             PAWL_HEARTBEAT="0.5", XDG_RUNTIME_DIR=str(self.sockets), **job.env
@@ -82,8 +82,10 @@ class Job:
         self.args = [*(own if script == SCRIPT else []), *args]
         self.launchers: list[Launcher] = []
 
-    def start(self, node: int, limits: str, *args: str) -> Launcher:
-        self.launchers.append(Launcher(self, node, limits, args))
+    def start(self, node: int, limits: str, *args: str, at: int | None = None) -> Launcher:
+        """``at``: on the host of that one."""
+        place = node if at is None else at
+        self.launchers.append(Launcher(self, node, limits, args, place))
         return self.launchers[-1]
 
     def out(self) -> str:

@@ -78,6 +78,7 @@ def test_the_founder_leaves(tmp_path: Path) -> None:
         second.end(143)
         third.end(143)
         assert job.door.read_text() == "over 143\n"
+    assert "more" not in job.out()  # nobody takes the place of who was stopped
     assert "attempt 1" not in job.out() and "restart" not in job.out()
     before = job.done()
     (tmp_path / "again").mkdir()
@@ -236,6 +237,56 @@ def test_a_rank_that_says_no_more_is_not_replaced(tmp_path: Path) -> None:
         job.end(0, 65)
 
 
+def test_ranks_that_nobody_lets_in_are_not_started_for_ever(tmp_path: Path) -> None:
+    """Though they fail late, and the door is that of ranks which are gone."""
+    script = tmp_path / "fails.py"
+    script.write_text(FAILS)
+    with running(tmp_path, script=script) as job:
+        first = job.start(0, "1:1")
+        program.wait_until(lambda: job.numbers() == [0], "the door", LIMIT_S)
+        first.process.kill()
+        first.process.wait()
+        script.write_text("import sys, time\ntime.sleep(6)\nsys.exit(4)\n")
+        second = job.start(1, "1:1 --max-restarts 1")
+        job.end(-9, 4)
+    assert second.out().count("exited with code 4") == 3
+
+
+def test_the_least_is_that_of_the_job(tmp_path: Path) -> None:
+    """As the environment says, over all launchers."""
+    with running(tmp_path, "pause=0.3", PAWL_ELASTIC_MIN="2") as job:
+        first = job.start(0, "1:1")
+        first.wait_for("waits for ranks: 1 of at least 2")
+        job.start(1, "1:1")
+        job.wait_for_trained(2)
+        said = job.end(0, 0)
+    check_each_once(said, n=N)
+
+
+def test_two_on_one_host_are_told_apart(tmp_path: Path) -> None:
+    with running(tmp_path, "pause=0.3") as job:
+        job.start(0, "1:1")
+        job.wait_for_trained(1)
+        job.start(1, "1:1", at=0).end(75)
+        assert f"job {job.name} has an agent already" in job.out()
+        job.end(0, 75)
+
+
+def test_a_launcher_may_be_a_task_of_slurms(tmp_path: Path) -> None:
+    """How many nodes that step has is another matter."""
+    env = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "3"}
+    env |= {"SLURM_STEP_NUM_TASKS": "3", "SLURM_NTASKS": "3", "SLURM_NNODES": "3"}
+    env |= {"SLURM_PROCID": "2", "SLURM_LOCALID": "0", "SLURM_NODEID": "2"}
+    env |= {"SLURM_STEP_TASKS_PER_NODE": "1(x3)", "SLURM_STEP_NODELIST": "a[1-3]"}
+    with running(tmp_path, "pause=0.3", **env) as job:
+        job.start(0, "1:1")
+        job.wait_for_trained(1)
+        job.start(1, "1:2")
+        job.wait_for_ranks(3)
+        said = job.end(0, 0)
+    check_each_once(said, n=N)
+
+
 def test_who_comes_when_it_is_over_ends(tmp_path: Path) -> None:
     with running(tmp_path) as job:
         job.start(0, "1:1")
@@ -245,10 +296,11 @@ def test_who_comes_when_it_is_over_ends(tmp_path: Path) -> None:
 
 
 def test_ranks_of_a_launcher_are_more_and_fewer(tmp_path: Path) -> None:
+    """Of one that is there before there is a job to join."""
     with running(tmp_path, "pause=0.3") as job:
-        job.start(0, "1:1")
-        job.wait_for_trained(1)
         second = job.start(1, "1:4 -n 1")
+        second.wait_for("1 worker started")
+        job.start(0, "1:1")
         job.wait_for_ranks(2)
         asked = second.scale(job.name, 3)
         assert asked.stdout == f"{job.name}: 1 rank, 3 wanted, from 1 to 4\n"
@@ -257,7 +309,7 @@ def test_ranks_of_a_launcher_are_more_and_fewer(tmp_path: Path) -> None:
         second.scale(job.name, 1)
         second.wait_for("has left the others", 2)
         job.wait_for_ranks(2)
-        said = job.end(0, 0)
+        said = sorted(job.end(0, 0), key=len, reverse=True)
     check_each_once(said, dead=tuple(i for i in range(4) if not ends([said[i]], "END")), n=N)
     check_weights(said, N)
 

@@ -121,22 +121,22 @@ void run_door_close(const char *path, int status)
 	}
 }
 
-static void name_imports(const char *door, char *path, size_t cap_bytes)
+static void name_imports(const char *path, char *imports, size_t cap_bytes)
 {
-	snprintf(path, cap_bytes, "%s" RUN_DOOR_IMPORTS, door);
+	snprintf(imports, cap_bytes, "%s" RUN_DOOR_IMPORTS, path);
 }
 
-char *run_door_imports(const char *door)
+char *run_door_imports(const char *path)
 {
-	char path[PATH_MAX + sizeof(RUN_DOOR_IMPORTS)] = "";
+	char imports[PATH_MAX + sizeof(RUN_DOOR_IMPORTS)] = "";
 	char *text;
 	size_t len = 0;
 	FILE *file;
 
-	if (door[0] != '\0') {
-		name_imports(door, path, sizeof(path));
+	if (path[0] != '\0') {
+		name_imports(path, imports, sizeof(imports));
 	}
-	file = open_file(path);
+	file = open_file(imports);
 	if (file == NULL) {
 		return NULL;
 	}
@@ -153,13 +153,13 @@ char *run_door_imports(const char *door)
 	return text;
 }
 
-void run_door_remove(const char *door)
+void run_door_remove(const char *path)
 {
-	char path[PATH_MAX + sizeof(RUN_DOOR_IMPORTS)];
+	char imports[PATH_MAX + sizeof(RUN_DOOR_IMPORTS)];
 
-	if (door[0] != '\0') {
-		name_imports(door, path, sizeof(path));
+	if (path[0] != '\0') {
+		name_imports(path, imports, sizeof(imports));
+		unlink(imports);
 		unlink(path);
-		unlink(door);
 	}
 }

@@ -1,60 +1,142 @@
 /* Where ranks join: see run_door.h. */
 #include "agent/run_door.h"
 
-#include "agent/run_group.h"
+#include "base/clock.h"
 
+#include <fcntl.h>
 #include <limits.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#define DOOR_MAX    4096u        /* bytes of a file that says where ranks join */
 #define IMPORTS_MAX (256u << 10) /* bytes of names of modules; more are not believed */
+#define OVER        "over"
 
-bool run_door_is_open(const char *door, const struct run_group *group)
+/* NFS believes that a name is not there, or is an older file's, until somebody opens its directory
+ * (docs/nfs.md). */
+static void refresh(const char *path)
 {
-	FILE *file = door[0] != '\0' ? fopen(door, "re") : NULL;
-	char text[DOOR_MAX] = "";
-	bool found = false;
+	char folder[PATH_MAX];
+	const char *slash = strrchr(path, '/');
+	int fd;
 
+	if (slash == NULL || slash == path) {
+		return;
+	}
+	snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
+	fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0) {
+		close(fd);
+	}
+}
+
+static FILE *open_file(const char *path)
+{
+	if (path[0] == '\0') {
+		return NULL;
+	}
+	refresh(path);
+	return fopen(path, "re");
+}
+
+static void parse(struct run_door *door, const char *text)
+{
+	size_t name_len = strcspn(text, " \n");
+	const char *at = text + name_len;
+	char *end;
+
+	door->state = RUN_DOOR_OPEN;
+	if (name_len == strlen(OVER) && strncmp(text, OVER, name_len) == 0) {
+		door->state = RUN_DOOR_OVER;
+		door->status = (int)strtoul(at, NULL, 10);
+		return;
+	}
+	while (door->n < RUN_DOOR_RANKS_MAX) {
+		uint32_t number = (uint32_t)strtoul(at, &end, 10);
+
+		if (end == at) {
+			break;
+		}
+		door->numbers[door->n++] = number;
+		at = end;
+	}
+}
+
+void run_door_read(struct run_door *door, const char *path)
+{
+	FILE *file = open_file(path);
+	struct stat st;
+	char *text = NULL;
+	size_t cap_bytes = 0;
+
+	*door = (struct run_door){.state = RUN_DOOR_NONE};
 	if (file == NULL) {
-		return false;
+		return;
 	}
-	for (char *at = fgets(text, sizeof(text), file); !found && at != NULL;) {
-		at = strchr(at, ' ');
-		found = at != NULL && run_group_has(group, (uint32_t)strtoul(at + 1, &at, 10));
+	if (fstat(fileno(file), &st) == 0 && getline(&text, &cap_bytes, file) > 0) {
+		door->written_ns = st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec;
+		parse(door, text);
 	}
+	free(text);
 	fclose(file);
-	return found;
 }
 
-void run_door_close(const char *door)
+bool run_door_lists(const struct run_door *door, uint32_t number)
 {
-	static const char over[] = "over\n";
-	FILE *file = door[0] != '\0' ? fopen(door, "we") : NULL;
+	for (uint32_t i = 0; i < door->n; i++) {
+		if (door->numbers[i] == number) {
+			return true;
+		}
+	}
+	return false;
+}
 
-	if (file != NULL) {
-		(void)fwrite(over, 1, sizeof(over) - 1, file);
-		fclose(file);
+/* Whole or not at all, and for our user only. */
+void run_door_close(const char *path, int status)
+{
+	char temporary[PATH_MAX + 32];
+	char text[32];
+	struct run_door door;
+	bool whole;
+	int len;
+	int fd;
+
+	run_door_read(&door, path);
+	if (path[0] == '\0' || (status != 0 && door.state == RUN_DOOR_OVER)) {
+		return;
+	}
+	len = status != 0 ? snprintf(text, sizeof(text), OVER " %d\n", status)
+			  : snprintf(text, sizeof(text), OVER "\n");
+	snprintf(temporary, sizeof(temporary), "%s.over.%d", path, (int)getpid());
+	fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0) {
+		return;
+	}
+	whole = write(fd, text, (size_t)len) == len;
+	whole = close(fd) == 0 && whole;
+	if (!whole || rename(temporary, path) != 0) {
+		unlink(temporary);
 	}
 }
 
-static void name_imports(const char *door, char *path, size_t cap_bytes)
+static void name_imports(const char *path, char *imports, size_t cap_bytes)
 {
-	snprintf(path, cap_bytes, "%s" RUN_DOOR_IMPORTS, door);
+	snprintf(imports, cap_bytes, "%s" RUN_DOOR_IMPORTS, path);
 }
 
-char *run_door_imports(const char *door)
+char *run_door_imports(const char *path)
 {
-	char path[PATH_MAX + sizeof(RUN_DOOR_IMPORTS)];
+	char imports[PATH_MAX + sizeof(RUN_DOOR_IMPORTS)] = "";
 	char *text;
 	size_t len = 0;
 	FILE *file;
 
-	name_imports(door, path, sizeof(path));
-	file = door[0] != '\0' ? fopen(path, "re") : NULL;
+	if (path[0] != '\0') {
+		name_imports(path, imports, sizeof(imports));
+	}
+	file = open_file(imports);
 	if (file == NULL) {
 		return NULL;
 	}
@@ -71,13 +153,13 @@ char *run_door_imports(const char *door)
 	return text;
 }
 
-void run_door_remove(const char *door)
+void run_door_remove(const char *path)
 {
-	char path[PATH_MAX + sizeof(RUN_DOOR_IMPORTS)];
+	char imports[PATH_MAX + sizeof(RUN_DOOR_IMPORTS)];
 
-	if (door[0] != '\0') {
-		name_imports(door, path, sizeof(path));
+	if (path[0] != '\0') {
+		name_imports(path, imports, sizeof(imports));
+		unlink(imports);
 		unlink(path);
-		unlink(door);
 	}
 }

@@ -11,7 +11,8 @@
  * (completed, failed, timed out, out of memory); or else when the pilot has not been heard of for
  * longer than it would have lived without the spool (slurm_pilot.h).
  *
- * A rescale is always refused: the job is started anew by the core. One thread, the loop's.
+ * A job that runs on one node, and whose program has a scale, gets another size there while it
+ * runs. Any other rescale is refused: the core starts the job anew. One thread, the loop's.
  */
 #ifndef SCHED_SLURM_H
 #define SCHED_SLURM_H

@@ -19,7 +19,7 @@
 
 #define KEEP_NS (86400 * NS_PER_S) /* that an end is known */
 
-static bool is_alive(const struct slurm_job *job)
+bool slurm_job_is_alive(const struct slurm_job *job)
 {
 	return job->record.spots_n > 0 && !job->record.over;
 }
@@ -31,7 +31,7 @@ static void file_name(char name[32], uint64_t id)
 	snprintf(name, 32, "%" PRIu64, id);
 }
 
-static int save(struct sched_slurm *s, const struct slurm_record *record, struct pawl_err *err)
+int slurm_job_save(struct sched_slurm *s, const struct slurm_record *record, struct pawl_err *err)
 {
 	struct wire_out out = {0};
 	char directory[SLURM_PATH_MAX];
@@ -76,8 +76,7 @@ const struct slurm_job *slurm_job_find(const struct sched_slurm *s, uint64_t id)
 	return find(s, id);
 }
 
-/* That job, made if there is none. NULL: out of memory, which was said. */
-static struct slurm_job *find_or_add(struct sched_slurm *s, uint64_t id)
+struct slurm_job *slurm_job_find_or_add(struct sched_slurm *s, uint64_t id)
 {
 	uint32_t at = place_of(s, id);
 	struct slurm_job *job = find(s, id);
@@ -128,7 +127,7 @@ static bool load(void *user, const char *name)
 		pawl_err_prefix(loading->err, loading->rv, "%s/%s", loading->directory, name);
 		return false;
 	}
-	job = find_or_add(loading->s, record.job);
+	job = slurm_job_find_or_add(loading->s, record.job);
 	if (!job) {
 		slurm_record_deinit(&record);
 		loading->rv = pawl_err_set(loading->err, PAWL_ENOMEM, "out of memory");
@@ -159,7 +158,7 @@ static void forget_old(struct sched_slurm *s)
 	for (uint32_t i = 0; i < s->jobs_n; i++) {
 		struct slurm_job *job = s->jobs[i];
 
-		if (is_alive(job) || now_ns - job->record.over_wall_ns < KEEP_NS) {
+		if (slurm_job_is_alive(job) || now_ns - job->record.over_wall_ns < KEEP_NS) {
 			s->jobs[kept++] = job;
 			continue;
 		}
@@ -182,7 +181,7 @@ void slurm_jobs_close(struct sched_slurm *s)
 
 /* ---- start ---- */
 
-static void touch(struct sched_slurm *s, const struct slurm_job *job)
+void slurm_job_touch(struct sched_slurm *s, const struct slurm_job *job)
 {
 	for (uint32_t i = 0; i < job->record.spots_n; i++) {
 		struct pilot *pilot = slurm_pilot_named(s, job->record.spots[i].node);
@@ -226,6 +225,7 @@ static int describe_spot(struct sched_slurm *s, const struct slurm_start *start,
 	wire_out_deinit(&program.mounts);
 	wire_out_deinit(&program.setup);
 	wire_out_deinit(&program.run);
+	wire_out_deinit(&program.scale);
 	wire_out_deinit(&program.setup_env);
 	wire_out_deinit(&program.env);
 	return rv;
@@ -282,6 +282,7 @@ static int take_place(struct sched_slurm *s, struct slurm_record *record,
 		}
 		memcpy(record->spots[i].node, pilot->name, sizeof(pilot->name));
 		record->spots[i].replicas = place->spots[i].replicas;
+		record->spots[i].sizing = record->generation;
 	}
 	return describe(s, record, err);
 }
@@ -295,33 +296,33 @@ static int begin(struct sched_slurm *s, struct slurm_job *job, const struct sche
 		.stopped = job->record.stopped};
 	int rv = take_place(s, &record, core, place, err);
 
-	rv = rv == 0 ? save(s, &record, err) : rv;
+	rv = rv == 0 ? slurm_job_save(s, &record, err) : rv;
 	if (rv != 0) {
 		slurm_record_deinit(&record);
 		return rv;
 	}
 	slurm_record_deinit(&job->record);
 	*job = (struct slurm_job){.record = record};
-	touch(s, job);
+	slurm_job_touch(s, job);
 	return 0;
 }
 
 void slurm_jobs_start(struct sched_slurm *s, const struct sched_core *core, uint64_t id,
 	uint64_t generation, const struct core_place *place)
 {
-	struct slurm_job *job = find_or_add(s, id);
+	struct slurm_job *job = slurm_job_find_or_add(s, id);
 	struct pawl_err err = {0};
 
 	if (!job) {
 		return; /* the core asks again */
 	}
 	if (generation <= job->record.stopped) {
-		if (!is_alive(job)) { /* else it is ending, which will be told */
+		if (!slurm_job_is_alive(job)) { /* else it is ending, which will be told */
 			slurm_tell_job(s, CORE_ENDED, job, generation);
 		}
 	} else if (generation == job->refused) {
 		slurm_tell_job(s, CORE_REFUSED, job, generation);
-	} else if (is_alive(job)) {
+	} else if (slurm_job_is_alive(job)) {
 		if (job->told_runs) { /* else that will be told */
 			slurm_tell_job(s, CORE_RUNS, job, job->record.generation);
 		}
@@ -333,19 +334,9 @@ void slurm_jobs_start(struct sched_slurm *s, const struct sched_core *core, uint
 	}
 }
 
-void slurm_jobs_rescale(struct sched_slurm *s, uint64_t id, uint64_t generation)
-{
-	struct slurm_job *job = find_or_add(s, id);
-
-	if (!job || generation <= job->record.stopped || generation < job->record.generation) {
-		return;
-	}
-	slurm_tell_job(s, is_alive(job) ? CORE_REFUSED : CORE_ENDED, job, generation);
-}
-
 void slurm_jobs_stop(struct sched_slurm *s, uint64_t id, uint64_t generation, int64_t grace_ns)
 {
-	struct slurm_job *job = find_or_add(s, id);
+	struct slurm_job *job = slurm_job_find_or_add(s, id);
 	struct pawl_err err = {0};
 
 	if (!job) {
@@ -354,17 +345,17 @@ void slurm_jobs_stop(struct sched_slurm *s, uint64_t id, uint64_t generation, in
 	if (generation > job->record.stopped) {
 		job->record.stopped = generation;
 	}
-	if (is_alive(job) && job->record.generation <= generation) {
+	if (slurm_job_is_alive(job) && job->record.generation <= generation) {
 		if (!job->record.told || grace_ns < job->record.grace_ns) {
 			job->record.grace_ns = grace_ns;
 		}
 		job->record.told = true;
-		touch(s, job);
+		slurm_job_touch(s, job);
 	}
-	if (save(s, &job->record, &err) != 0) {
+	if (slurm_job_save(s, &job->record, &err) != 0) {
 		log_line(LOG_ERROR, "slurm: %s", err.msg);
 	}
-	if (!is_alive(job)) {
+	if (!slurm_job_is_alive(job)) {
 		slurm_tell_job(s, CORE_ENDED, job, generation);
 	}
 }
@@ -381,7 +372,7 @@ struct tally {
 	int32_t exit_code; /* the first that is not 0, of one that was not told if there is one */
 };
 
-static const struct slurm_have_part *find_part(const struct pilot *pilot,
+const struct slurm_have_part *slurm_part_find(const struct pilot *pilot,
 	const struct slurm_record *record)
 {
 	for (uint32_t i = 0; i < pilot->have.parts_n; i++) {
@@ -412,7 +403,7 @@ static struct tally count(struct sched_slurm *s, const struct slurm_record *reco
 
 	for (uint32_t i = 0; i < record->spots_n; i++) {
 		const struct pilot *pilot = slurm_pilot_named(s, record->spots[i].node);
-		const struct slurm_have_part *part = pilot ? find_part(pilot, record) : NULL;
+		const struct slurm_have_part *part = pilot ? slurm_part_find(pilot, record) : NULL;
 
 		if (part && part->state == SLURM_ENDED) {
 			count_end(&tally, part);
@@ -434,19 +425,20 @@ static void finish(struct sched_slurm *s, struct slurm_job *job, const struct ta
 
 	over.over = true;
 	over.stopped = record->stopped > record->generation ? record->stopped : record->generation;
+	over.stopped = over.stopped > record->rescale ? over.stopped : record->rescale;
 	over.exit_code = tally->exit_code;
 	over.over_wall_ns = clock_wall_ns();
 	over.by = tally->failed ? CORE_BY_ITSELF
 		: job->bereaved ? CORE_BY_NODE
 		: tally->told   ? CORE_BY_US
 				: CORE_BY_ITSELF;
-	if (save(s, &over, &err) != 0) {
+	if (slurm_job_save(s, &over, &err) != 0) {
 		slurm_spool_fails(s, &err); /* it is told once it is stored */
 		return;
 	}
 	*record = over;
 	slurm_tell_job(s, CORE_ENDED, job, record->generation);
-	touch(s, job);
+	slurm_job_touch(s, job);
 }
 
 void slurm_jobs_look(struct sched_slurm *s)
@@ -458,14 +450,14 @@ void slurm_jobs_look(struct sched_slurm *s)
 		struct slurm_job *job = s->jobs[i];
 		struct tally tally;
 
-		if (!is_alive(job)) {
+		if (!slurm_job_is_alive(job)) {
 			continue;
 		}
 		tally = count(s, &job->record);
 		job->bereaved = job->bereaved || tally.node;
 		if (!job->failing && (tally.failed || tally.node)) {
 			job->failing = true; /* who is left cannot go on alone */
-			touch(s, job);
+			slurm_job_touch(s, job);
 		}
 		if (tally.alive == 0) {
 			finish(s, job, &tally);
@@ -473,6 +465,7 @@ void slurm_jobs_look(struct sched_slurm *s)
 			job->told_runs = true;
 			slurm_tell_job(s, CORE_RUNS, job, job->record.generation);
 		}
+		slurm_rescale_look(s, job);
 	}
 }
 
@@ -483,7 +476,7 @@ bool slurm_jobs_on(const struct sched_slurm *s, const struct pilot *pilot)
 	for (uint32_t j = 0; j < s->jobs_n; j++) {
 		const struct slurm_record *record = &s->jobs[j]->record;
 
-		for (uint32_t i = 0; i < record->spots_n && is_alive(s->jobs[j]); i++) {
+		for (uint32_t i = 0; i < record->spots_n && slurm_job_is_alive(s->jobs[j]); i++) {
 			if (strcmp(record->spots[i].node, pilot->name) == 0) {
 				return true;
 			}
@@ -497,6 +490,7 @@ static void put_part(const struct slurm_job *job, const struct slurm_spot *spot,
 {
 	*part = (struct slurm_want_part){.job = job->record.job,
 		.generation = job->record.generation,
+		.sizing = spot->sizing,
 		.slots = spot->replicas,
 		.stop = job->record.told || job->failing,
 		.grace_ns = job->failing ? 0 : job->record.grace_ns,
@@ -512,7 +506,7 @@ bool slurm_jobs_want(const struct sched_slurm *s, const struct pilot *pilot,
 	for (uint32_t j = 0; want->parts && j < s->jobs_n; j++) {
 		const struct slurm_record *record = &s->jobs[j]->record;
 
-		for (uint32_t i = 0; i < record->spots_n && is_alive(s->jobs[j]); i++) {
+		for (uint32_t i = 0; i < record->spots_n && slurm_job_is_alive(s->jobs[j]); i++) {
 			if (strcmp(record->spots[i].node, pilot->name) == 0 &&
 				want->parts_n < SLURM_PARTS_MAX) {
 				put_part(s->jobs[j], &record->spots[i],
@@ -542,9 +536,9 @@ const struct core_run *slurm_jobs_list(struct sched_slurm *s, uint32_t *n)
 	for (uint32_t j = 0; s->runs && j < s->jobs_n; j++) {
 		const struct slurm_job *job = s->jobs[j];
 
-		if (is_alive(job)) {
+		if (slurm_job_is_alive(job)) {
 			s->runs[(*n)++] = (struct core_run){.job = job->record.job,
-				.generation = job->record.generation,
+				.generation = job->sized > 0 ? job->sized : job->record.generation,
 				.runs = job->told_runs};
 		}
 	}

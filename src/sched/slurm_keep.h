@@ -26,6 +26,11 @@ struct slurm_words;
 int slurm_keep(const struct slurm_words *words, char *const *base_env, pid_t *pid, int *started,
 	struct pawl_err *err);
 
+/* Starts the program's scale, with n behind it, in run's environment: the exit status is scale's
+ * own. It dies with this process, and its output is this process's. PAWL_EIO, PAWL_ENOMEM. */
+int slurm_keep_scale(const struct slurm_words *words, char *const *base_env, uint32_t n, pid_t *pid,
+	struct pawl_err *err);
+
 /* Ends all children of this process but those that are kept; returns whether there were any. */
 bool slurm_keep_strays(const pid_t *kept, uint32_t kept_n);
 

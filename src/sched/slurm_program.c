@@ -10,9 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PORT_FIRST 20000u /* below those that Linux gives away by itself */
-#define PORTS      10000u
-#define GRACE_PART 0.85 /* of it is for the ranks; the rest for what `pawl run` makes durable */
+#define PORT_FIRST   20000u /* below those that Linux gives away by itself */
+#define PORTS        10000u
+#define RANKS_MAX    64u  /* of a `pawl run` */
+#define SCALE_WAIT_S 60u  /* that ranks may take to come or to leave, for each try */
+#define GRACE_PART   0.85 /* of it is for the ranks; the rest for what `pawl run` makes durable */
 
 __attribute__((format(printf, 2, 3))) static void put(struct wire_out *list, const char *fmt, ...)
 {
@@ -57,6 +59,22 @@ static uint32_t port_of(const struct slurm_start *start)
 		(uint32_t)(strtoul(start->token + SLURM_TOKEN_CHARS - 8, NULL, 16) % PORTS);
 }
 
+/* As many as it may have on a node. */
+static uint32_t most_of(const struct slurm_launch *launch)
+{
+	return launch->spec->size.most < RANKS_MAX ? launch->spec->size.most : RANKS_MAX;
+}
+
+/* What the pilot runs when it is to have another number of ranks, which comes last. */
+static void put_scale(struct wire_out *list, const struct slurm_launch *launch)
+{
+	put(list, "%s", launch->pawl);
+	put(list, "scale");
+	put(list, "--wait");
+	put(list, "%u", SCALE_WAIT_S);
+	put(list, "%s", launch->task);
+}
+
 static void put_ranks(struct wire_out *list, const struct slurm_launch *launch,
 	const struct slurm_start *start)
 {
@@ -64,6 +82,10 @@ static void put_ranks(struct wire_out *list, const struct slurm_launch *launch,
 
 	put(list, "%s", launch->pawl);
 	put(list, "run");
+	if (place->nodes == 1) {
+		put(list, "--elastic");
+		put(list, "%u:%u", launch->spec->size.least, most_of(launch));
+	}
 	put(list, "-n");
 	put(list, "%u", place->gpus);
 	put(list, "--max-restarts");
@@ -127,11 +149,15 @@ int slurm_program_fill(struct slurm_program *program, const struct slurm_launch 
 	}
 	if (launch->spec->elastic) {
 		put_ranks(&program->run, launch, start);
+		if (start->place->nodes == 1) {
+			put_scale(&program->scale, launch);
+		}
 	} else {
 		put_run(&program->run, launch);
 	}
 	put_env(&program->env, launch, start, VARS_RUN);
-	if (program->run.failed || program->env.failed || program->setup_env.failed) {
+	if (program->run.failed || program->scale.failed || program->env.failed ||
+		program->setup_env.failed) {
 		free(log);
 		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}

@@ -246,6 +246,60 @@ def test_what_nodes_are_to_have(ours: slurm.Slurm) -> None:
         assert good.returncode == 0, good.stderr
 
 
+# ---- replicas change ----
+
+# A rank says who it is, and becomes the program.
+RANK = "echo $$ >> $PAWL_TEST_DIR/ranks; exec {}"
+ELASTIC = RANK.format(f"{sys.executable} {Path(__file__).with_name('sched_elastic_job.py')} 2000")
+PLAIN = RANK.format("sleep 1000")
+
+
+def replicas(made: Scheduler, script: str, size: str) -> int:
+    words = ["--env", f"PAWL_TEST_DIR={made.folder}", "--env", "PAWL_ELASTIC_REFIT=1"]
+    return made.submit("bash", "-c", script, options=[*words, "--replicas", size])
+
+
+def await_size(made: Scheduler, job: int, *sizes: int) -> None:
+    def is_so() -> bool:
+        row = made.job(job)
+        return row["state"] == "running" and row["replicas"] in sizes
+
+    wait(is_so, f"job {job} has {sizes} replicas", LIMIT_S)
+
+
+def alive(made: Scheduler) -> list[str]:
+    """Of the ranks that were ever started, in that order."""
+    return [pid for pid in made.wrote("ranks") if Path(f"/proc/{pid}").exists()]
+
+
+def test_a_job_changes_in_place(ours: slurm.Slurm) -> None:
+    """It grows by what it measured, gives way to another, and grows again: those that stay are the
+    same processes. The scheduler is killed in the middle of each of the last two."""
+    with scheduler(ours, "--pool", "cpu=3:0..1") as made:
+        job = replicas(made, ELASTIC, "1:3")
+        await_size(made, job, 2, 3)
+        first = made.wrote("ranks")[0]
+        wait(lambda: len(alive(made)) == made.job(job)["replicas"], "all are there", LIMIT_S)
+        other = made.until("other", "--priority", "9", "--num-nodes", "2")
+        wait(lambda: made.state(job) == "rescaling" or made.wrote("other"), "it shrinks", LIMIT_S)
+        made.kill()
+        made.start()
+        wait(lambda: made.wrote("other") == ["start"], "the other one runs", LIMIT_S)
+        assert made.job(job)["replicas"] == 1 and alive(made) == [first]
+        made.go()
+        made.over(other)
+        wait(lambda: made.state(job) == "rescaling", "it grows", LIMIT_S)
+        made.kill()
+        made.start()
+        await_size(made, job, 2, 3)
+        wait(lambda: len(alive(made)) == made.job(job)["replicas"], "all are there", LIMIT_S)
+        assert alive(made)[0] == first == made.wrote("ranks")[0]
+        assert made.job(job)["failures"] == 0
+        made.run("cancel", str(job))
+        made.over(job)
+        wait(lambda: alive(made) == [], "all have left")
+
+
 # ---- when things die ----
 
 
@@ -523,6 +577,20 @@ def test_commands_that_hang(stand_in: tuple[Scheduler, Path]) -> None:
     made.go()
     made.over(job)
     assert made.wrote("job") == ["start", "end"]
+
+
+@long
+def test_a_plain_script_starts_again(ours: slurm.Slurm) -> None:
+    """It cannot be joined: all its ranks leave and start, as many as it is to have."""
+    with scheduler(ours, "--pool", "cpu=3:0..1") as made:
+        job = replicas(made, PLAIN, "1:3")
+        await_size(made, job, 1)
+        (first,) = made.wrote("ranks")
+        await_size(made, job, 2, 3)  # one that tells nothing gets what is free, after a minute
+        wait(lambda: len(alive(made)) == made.job(job)["replicas"], "they run", LIMIT_S)
+        assert first not in alive(made) and made.job(job)["restarts"] == 1
+        made.run("cancel", str(job))
+        made.over(job)
 
 
 @long

@@ -159,6 +159,55 @@ static void test_killed_slurmd(void **state)
 	fill_up();
 }
 
+/* By the program itself, which goes on as it was; and on another node it is not even asked. */
+static void test_rescales_that_are_refused(void **state)
+{
+	uint64_t job;
+	const struct core_node *nodes;
+	struct core_spot spot = {.replicas = 1};
+	struct core_place place = {.spots = &spot, .n = 1, .replicas = 1};
+
+	fill_up();
+	job = suite_running(DEED_LASTS, 1);
+	world_scales("exit 2");
+	suite_rescale(job, ++suite.generation, 2);
+	assert_int_equal(suite_answer(job), CORE_REFUSED);
+	suite_rescale(job, suite.generation, 2);
+	assert_int_equal(suite_answer(job), CORE_REFUSED);
+	world_scales("");
+	suite_rescale(job, ++suite.generation, 4);
+	assert_int_equal(suite_answer(job), CORE_RUNS);
+	assert_int_equal(world_told_size(job), 4);
+	assert_true(suite_nodes(&nodes) >= 2);
+	spot.node = nodes[1].id;
+	suite.calling = true;
+	sched_slurm_engine.rescale(sw.engine, suite.core, job, ++suite.generation, &place);
+	suite.calling = false;
+	assert_int_equal(suite_answer(job), CORE_REFUSED);
+	assert_int_equal(world_told_size(job), 4);
+	suite_stop(job, suite.generation, 0);
+	suite_ends(job, CORE_BY_US, 0);
+}
+
+/* One that is overtaken by a newer one is not answered; one that fails is tried again. */
+static void test_rescales_that_take_long(void **state)
+{
+	uint64_t job;
+
+	fill_up();
+	job = suite_running(DEED_LASTS, 1);
+	world_scales("sleep 2");
+	suite_rescale(job, ++suite.generation, 2);
+	suite_silent(CORE_RUNS, job, 1000);
+	world_scales("[ -e $0.again ] || { touch $0.again; exit 1; }");
+	suite_rescale(job, ++suite.generation, 3);
+	assert_int_equal(suite_answer(job), CORE_RUNS);
+	assert_int_equal(world_told_size(job), 3);
+	world_scales("");
+	suite_stop(job, suite.generation, 0);
+	suite_ends(job, CORE_BY_US, 0);
+}
+
 static void test_spool_is_anothers(void **state)
 {
 	struct slurm_options options = {.loop = events.loop,
@@ -182,7 +231,10 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {SUITE_TESTS, SUITE_TESTS_LOST,
 		cmocka_unit_test(test_scancel_of_a_pilot), cmocka_unit_test(test_slurms_notice),
-		cmocka_unit_test(test_drained_node), cmocka_unit_test(test_spool_is_anothers)};
+		cmocka_unit_test(test_drained_node),
+		cmocka_unit_test(test_rescales_that_are_refused),
+		cmocka_unit_test(test_rescales_that_take_long),
+		cmocka_unit_test(test_spool_is_anothers)};
 	const struct CMUnitTest longer[] = {cmocka_unit_test(test_requeued_pilot),
 		cmocka_unit_test(test_killed_slurmd)};
 	char *program = argc == 3 ? realpath(argv[1], NULL) : NULL; /* pilots begin elsewhere */

@@ -185,6 +185,11 @@ static int world_describe(void *user, const struct slurm_start *start,
 	world_put(&program->run, deed_scripts[sw.deeds[place->job]]);
 	world_put(&program->run, sw.marks);
 	world_put(&program->run, number);
+	world_put(&program->scale, "sh"); /* $2: how many */
+	world_put(&program->scale, "-c");
+	world_put(&program->scale, "echo size $1 $2 >>$0; [ ! -e $0.scale ] || . $0.scale");
+	world_put(&program->scale, sw.marks);
+	world_put(&program->scale, number);
 	world_put(&program->env, "A_JOB=of the test");
 	return 0;
 }
@@ -198,6 +203,39 @@ static uint64_t world_marks(const char *begin)
 static uint64_t world_starts(void)
 {
 	return marks_starts(sw.marks);
+}
+
+/* What a job's scale does, from now on, once it has said its size. */
+static void world_scales(const char *script)
+{
+	char path[96];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s.scale", sw.marks);
+	file = fopen(path, "we");
+	assert_non_null(file);
+	fputs(script, file);
+	assert_int_equal(fclose(file), 0);
+}
+
+static uint32_t world_told_size(uint64_t job)
+{
+	FILE *file = fopen(sw.marks, "re");
+	char line[256];
+	uint32_t size = 0;
+
+	while (file && fgets(line, sizeof(line), file)) {
+		unsigned long long of;
+		unsigned n;
+
+		if (sscanf(line, "size %llu.%*u.%*u %u", &of, &n) == 2 && of == job) {
+			size = n;
+		}
+	}
+	if (file) {
+		fclose(file);
+	}
+	return size;
 }
 
 /* ---- nodes ---- */
@@ -257,6 +295,7 @@ static struct engine_world slurm_engine_world = {.engine = &sched_slurm_engine,
 	.prepare = world_prepare,
 	.next = events_next,
 	.starts = world_starts,
+	.told_size = world_told_size,
 	.lose = world_lose,
 	.reopen = world_reopen,
 	.pool = "pool"};

@@ -48,12 +48,26 @@ static void close_conn(struct agent_conn *conn)
 	free(conn);
 }
 
+static bool has_workers(const struct agent *agent, const struct agent_root *root)
+{
+	for (const struct agent_conn *conn = agent->conns; conn; conn = conn->next) {
+		if (conn->root == root) {
+			return true;
+		}
+	}
+	return false;
+}
+
 /* Nothing of it is needed any more: its workers left on purpose, and all is durable. `pawl run`
- * keeps its roots, to say at the end what became of them, and ends itself. */
+ * keeps its roots, to say at the end what became of them, and ends itself; but not where workers
+ * elsewhere may go on with them. */
 static bool is_over(const struct agent *agent, const struct agent_root *root)
 {
-	return agent->idle_exit_ns > 0 && root->state == ROOT_OPEN && root->left &&
-		ledger_all_durable(&root->ledger) && persist_idle(root->persist);
+	bool over =
+		agent->lets_go ? !has_workers(agent, root) : agent->idle_exit_ns > 0 && root->left;
+
+	return over && root->state == ROOT_OPEN && ledger_all_durable(&root->ledger) &&
+		persist_idle(root->persist);
 }
 
 /* Takes the first one that is to be closed out of the list; NULL if there is none. */
@@ -347,6 +361,7 @@ int agent_open(struct agent **out, struct loop *loop, const struct agent_options
 	agent->attempt = options->attempt;
 	agent->any_attempt = options->any_attempt;
 	agent->idle_exit_ns = options->idle_exit_ns;
+	agent->lets_go = options->lets_go;
 	agent->idle = (struct loop_timer){.fired = idled, .user = agent};
 	agent->lock_fd = -1;
 	agent->listener.fd = -1;

@@ -27,6 +27,8 @@ struct agent_options {
 			       for it) */
 	int64_t idle_exit_ns; /* loop_stop after so long without workers and with nothing left to
 				 make durable; 0: never */
+	bool lets_go; /* of a root that no worker has any more, once all is durable: others may
+			 take it on elsewhere */
 };
 
 /* Binds the socket (PAWL_EBUSY naming the pid when an agent of this job lives) and adds itself to

@@ -29,6 +29,7 @@ void nodes_init(struct nodes *n, const struct nodes_options *options)
 	n->policy = (struct run_policy){
 		.workers = options->workers,
 		.least = options->least,
+		.joint = options->joint,
 		.max_restarts = options->max_restarts,
 		.grace_ns = options->grace_ns,
 		.gathers = options->nodes > 1,
@@ -307,6 +308,9 @@ void nodes_step(struct nodes *n, const struct nodes_event *event)
 		break;
 	case NODES_SCALED:
 		nodes_lead_scaled(n, event);
+		break;
+	case NODES_QUIT:
+		nodes_decide(n, (struct run_event){.kind = RUN_QUIT});
 		break;
 	case NODES_DRAINED:
 		take_drained(n, event->ok);

@@ -71,6 +71,7 @@ struct nodes_options {
 	uint32_t nodes;           /* of the job; 1: no places, no connections */
 	uint32_t workers;         /* of this node */
 	uint32_t least;           /* of them that can go on; 0: all. Of one node only */
+	bool joint;               /* as in struct run_policy; its ranks meet at address(0) */
 	uint32_t servers;         /* that ranks are to have, if we coordinate */
 	uint32_t wanted;          /* its rank, or NODE_NONE: what is free */
 	uint32_t places;          /* of the rendezvous */
@@ -163,12 +164,13 @@ enum nodes_event_kind {
 	NODES_CONNECTED, /* conn, that connect began */
 	NODES_CLOSED,    /* conn, of either side; text */
 	NODES_FRAME,     /* conn, frame; of one that we did not begin: it is there with the first */
-	NODES_EXITED,   /* a worker here: rank, status, parted, survivable, lasted_ns, commits, text
-			 */
-	NODES_SIGNALED, /* signal, that we were sent */
-	NODES_SCALED,   /* workers, survivable: if run_policy_can_scale */
-	NODES_DRAINED,  /* ok */
-	NODES_BEGUN,    /* nonce, text: the agent here has begun in a root of this path */
+	NODES_EXITED,    /* a worker here: rank, status, parted, survivable, stops, lasted_ns,
+			    commits, text */
+	NODES_SIGNALED,  /* signal, that we were sent */
+	NODES_SCALED,    /* workers, survivable: if run_policy_can_scale */
+	NODES_QUIT,      /* the workers are to leave the others: joint */
+	NODES_DRAINED,   /* ok */
+	NODES_BEGUN,     /* nonce, text: the agent here has begun in a root of this path */
 };
 
 struct nodes_event {
@@ -181,7 +183,7 @@ struct nodes_event {
 	uint32_t rank;                  /* of the worker, in the job */
 	uint32_t workers;               /* that there are to be */
 	int status;                     /* exit status of the worker */
-	bool parted, survivable;        /* as in struct run_event */
+	bool parted, survivable, stops; /* as in struct run_event */
 	int64_t lasted_ns;              /* likewise */
 	uint64_t commits;               /* of this node, so far */
 	int signal;                     /* its number */

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOOPBACK "127.0.0.1" /* where ranks meet if there is one node */
+#define LOOPBACK "127.0.0.1" /* where ranks meet if there is one node, and all are on it */
 
 static struct nodes_member *own(struct nodes *n)
 {
@@ -167,7 +167,7 @@ void nodes_lead(struct nodes *n)
 	n->beat_ns = n->options.beat_ns;
 	n->policy.restarts = n->ledger.restarts;
 	n->policy.fast = n->ledger.fast;
-	if (n->options.nodes > 1 &&
+	if ((n->options.nodes > 1 || n->options.joint) &&
 		n->options.ops->address(n->options.user, n->place, self->address, &err) != 0) {
 		nodes_say(n, true, "%s: ranks are told to meet at %s", err.msg, self->address);
 	}
@@ -499,6 +499,7 @@ void nodes_lead_exited(struct nodes *n, const struct nodes_event *event)
 		(struct run_event){.status = event->status,
 			.parted = event->parted,
 			.survivable = event->survivable,
+			.stops = event->stops,
 			.lasted_ns = event->lasted_ns,
 			.commits = event->commits});
 }

@@ -740,7 +740,7 @@ void root_leave(struct agent_root *root, struct agent_conn *conn)
 	}
 	root->left = left && !root->crashed;
 	loop_timer_start(root->agent->loop, &root->orphan,
-		clock_mono_ns() + (left ? 0 : ROOT_ORPHAN_NS));
+		clock_mono_ns() + (left || root->agent->lets_go ? 0 : ROOT_ORPHAN_NS));
 }
 
 int root_open(struct agent *agent, const char *path, const struct persist_options *options,

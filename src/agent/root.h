@@ -167,6 +167,7 @@ struct agent {
 	bool any_attempt;             /* see agent_options */
 	uint32_t attempt;             /* current */
 	int64_t idle_exit_ns;         /* see agent_options */
+	bool lets_go;                 /* likewise */
 	struct loop_source listener;  /* accepts */
 	struct loop_timer idle;       /* leaves when idle */
 	struct agent_conn *conns;     /* all */

@@ -7,6 +7,7 @@
 #include "agent/nodes.h"
 #include "agent/run_door.h"
 #include "agent/run_group.h"
+#include "agent/run_joint.h"
 #include "agent/run_output.h"
 #include "agent/run_plan.h"
 #include "agent/run_port.h"
@@ -49,6 +50,7 @@ struct run {
 	struct run_output *output;         /* prints */
 	struct agent *agent;               /* keeps the checkpoints */
 	struct run_group *group;           /* the workers */
+	struct run_joint joint;            /* judges their ends, if there are other launchers */
 	struct loop_source signals;        /* a signalfd */
 	struct loop_timer timer;           /* that of nodes */
 	struct loop_timer drain_timer;     /* asks the agent at once */
@@ -65,10 +67,10 @@ struct run {
 /* ---- carrying out ---- */
 
 /* Who waits to be let in ends; nobody else does that any more. */
-static void close_door(struct run *run)
+static void close_door(struct run *run, int status)
 {
 	run->door_closed = true;
-	run_door_close(run->plan.door);
+	run_door_close(run->plan.door, status);
 }
 
 static void step(struct run *run, struct nodes_event event)
@@ -76,7 +78,7 @@ static void step(struct run *run, struct nodes_event event)
 	event.now_ns = clock_mono_ns();
 	nodes_step(&run->nodes, &event);
 	if (run->nodes.policy.finishing && !run->door_closed) {
-		close_door(run);
+		close_door(run, run->nodes.policy.status);
 	}
 	if (run->nodes.timer_ns != 0) {
 		loop_timer_start(run->loop, &run->timer, run->nodes.timer_ns);
@@ -98,7 +100,8 @@ static void start_group(void *user, const struct node_frame *start)
 	struct run *run = user;
 	uint32_t attempt = nodes_attempt(&run->nodes);
 	const struct run_start place = {.workers = run->nodes.options.workers,
-		.first = start->first,
+		.joins = run->plan.joins,
+		.first = start->first + run->plan.first,
 		.world = start->world,
 		.node = start->node,
 		.nodes = start->nodes,
@@ -116,7 +119,10 @@ static void start_group(void *user, const struct node_frame *start)
 		agent_set_attempt(run->agent, attempt);
 		run->attempt = attempt;
 	}
-	run_door_remove(run->plan.door); /* of the attempt before, or of a run that was killed */
+	if (!run->plan.joins) {
+		run_door_remove(
+			run->plan.door); /* of an attempt before, or a run that was killed */
+	}
 	run->door_closed = false;
 	run_group_start(run->group, &place);
 	run->settled_ns = clock_mono_ns() + SETTLE_NS;
@@ -128,9 +134,11 @@ static void start_group(void *user, const struct node_frame *start)
 static void notice_workers(void *user, int signal, int64_t left_ns)
 {
 	struct run *run = user;
-	char why[16] = "scaled";
+	char why[32] = "scaled";
 
-	if (signal != 0) {
+	if (signal == 0 && !run->nodes.policy.again) {
+		snprintf(why, sizeof(why), "another launcher was stopped");
+	} else if (signal != 0) {
 		snprintf(why, sizeof(why), "SIG%s", sigabbrev_np(signal));
 	}
 	log_line(LOG_INFO, "%s: workers have %.0f s to finish their step, save and leave", why,
@@ -229,6 +237,9 @@ static int find_address(void *user, uint32_t place, char *address, struct pawl_e
 {
 	struct run *run = user;
 
+	if (run->plan.shared) {
+		return address_own(address, err);
+	}
 	return address_find(run->plan.places.at[place].host, address, err);
 }
 
@@ -304,9 +315,19 @@ static void tell_failure(const struct run *run, const struct run_end *end, char 
 		(double)end->lasted_ns / NS_PER_S);
 }
 
+/* Ranks can come and go: they have written where, and one of those that train is alive. That is
+ * seen of our own. */
 static bool can_go_on(const struct run *run)
 {
-	return run_door_is_open(run->plan.door, run->group);
+	struct run_door door;
+
+	run_door_read(&door, run->plan.door);
+	for (uint32_t i = 0; i < door.n; i++) {
+		if (run->plan.shared || run_group_has(run->group, door.numbers[i])) {
+			return true;
+		}
+	}
+	return false;
 }
 
 /* A step was committed, or made durable, since the last look. */
@@ -328,12 +349,20 @@ static void on_exited(void *user, const struct run_end *end)
 
 	if (end->parted && end->status != 0) {
 		log_line(LOG_INFO, "rank %u has left the others", end->rank);
+	} else if (run->plan.shared && end->signal == 0 && end->status == RUN_EXIT_STOPPED) {
+		log_line(LOG_INFO,
+			"rank %u has ended with status %d, as all do when one is stopped",
+			end->rank, end->status);
 	} else if (end->status != 0 && run->nodes.policy.phase == RUN_WORKING) {
 		tell_failure(run, end, text, sizeof(text));
 		log_line(LOG_ERROR, "%s; its last lines are above", text);
 		note_progress(run);
 	} else {
 		log_line(LOG_DEBUG, "rank %u ended with status %d", end->rank, end->status);
+	}
+	if (run->plan.shared) {
+		run_joint_exited(&run->joint, end);
+		return;
 	}
 	step(run,
 		(struct nodes_event){.kind = NODES_EXITED,
@@ -346,6 +375,31 @@ static void on_exited(void *user, const struct run_end *end)
 			.text = text});
 }
 
+/* Of one of ours, among those of other launchers: who waits at the door for ranks that are all gone
+ * is to end, too. */
+static void on_decided(void *user, const struct run_end *end, enum run_verdict verdict, bool stops)
+{
+	struct run *run = user;
+	bool alone = verdict == RUN_ALONE && run->nodes.policy.phase == RUN_WORKING;
+
+	if (alone) {
+		log_line(LOG_ERROR, "no other rank goes on");
+	}
+	if ((alone || stops) && !run->door_closed) {
+		close_door(run, end->status);
+	}
+	step(run,
+		(struct nodes_event){.kind = NODES_EXITED,
+			.rank = end->rank,
+			.status = end->status,
+			.parted = end->parted,
+			.survivable = verdict == RUN_GO_ON,
+			.stops = stops,
+			.lasted_ns = end->lasted_ns,
+			.commits = run->progress,
+			.text = ""});
+}
+
 static void on_signals(struct loop_source *source, uint32_t events)
 {
 	struct run *run = source->user;
@@ -356,6 +410,9 @@ static void on_signals(struct loop_source *source, uint32_t events)
 	}
 	if (signal == SIGCHLD) {
 		run_group_reap(run->group);
+	} else if (signal == SIGUSR1) {
+		log_line(LOG_INFO, "SIGUSR1: this launcher's workers leave the job");
+		step(run, (struct nodes_event){.kind = NODES_QUIT});
 	} else {
 		step(run, (struct nodes_event){.kind = NODES_SIGNALED, .signal = signal});
 	}
@@ -412,14 +469,16 @@ static void on_imports(void *user)
 }
 
 /* Ranks that only start have no door yet: to end them all for a change would be rash, if they will
- * open one. */
+ * open one. Those that share one with others will, or fail. A rank that has ended is no other
+ * number of ranks, before it is known what that means. */
 static void scale(struct run *run)
 {
 	const struct run_policy *policy = &run->nodes.policy;
 	bool survivable = can_go_on(run);
+	bool waits = run->plan.shared || clock_mono_ns() < run->settled_ns;
 	uint32_t wanted = run->scale_to;
 
-	if (!survivable && clock_mono_ns() < run->settled_ns) {
+	if ((!survivable && waits) || run->joint.n > 0) {
 		loop_timer_start(run->loop, &run->scale_timer, clock_mono_ns() + LOOK_NS);
 		return;
 	}
@@ -488,6 +547,9 @@ static int take_signals(struct run *run, struct pawl_err *err)
 	sigaction(SIGCHLD, &action, NULL);
 	sigemptyset(&set);
 	sigaddset(&set, SIGCHLD);
+	if (run->plan.shared) {
+		sigaddset(&set, SIGUSR1);
+	}
 	for (size_t i = 0; i < sizeof(stop_signals) / sizeof(stop_signals[0]); i++) {
 		sigaction(stop_signals[i], NULL, &action);
 		if (action.sa_handler != SIG_IGN) {
@@ -504,6 +566,7 @@ static int open_agent(struct run *run, struct pawl_err *err)
 		.job = run->plan.job,
 		.socket = run->plan.socket,
 		.attempt = run->plan.attempt,
+		.lets_go = run->plan.shared,
 	};
 	int rv = agent_open(&run->agent, run->loop, &options, err);
 
@@ -537,6 +600,7 @@ static int open_nodes(struct run *run, struct pawl_err *err)
 	struct nodes_options options = {.nodes = plan->nodes,
 		.workers = o->workers,
 		.least = o->least,
+		.joint = plan->shared,
 		.servers = o->servers,
 		.wanted = plan->node_rank,
 		.places = plan->places.n,
@@ -555,6 +619,12 @@ static int open_nodes(struct run *run, struct pawl_err *err)
 		.closed = on_closed,
 		.frame = on_frame,
 		.user = run};
+	const struct run_joint_options joint = {.plan = plan,
+		.policy = &run->nodes.policy,
+		.group = run->group,
+		.loop = run->loop,
+		.decided = on_decided,
+		.user = run};
 	int rv = 0;
 
 	if (plan->nodes > 1) {
@@ -567,6 +637,7 @@ static int open_nodes(struct run *run, struct pawl_err *err)
 		rv = rv == 0 ? node_net_open(&run->net, &net, err) : rv;
 	}
 	nodes_init(&run->nodes, &options);
+	run_joint_init(&run->joint, &joint);
 	return rv;
 }
 
@@ -592,12 +663,15 @@ static int open_run(struct run *run, struct pawl_err *err)
 static void close_run(struct run *run)
 {
 	node_net_close(run->net);
+	run_joint_deinit(&run->joint);
 	run_group_close(run->group);
 	if (run->port_fd >= 0) {
 		close(run->port_fd);
 	}
 	agent_close(run->agent);
-	run_door_remove(run->plan.door);
+	if (!run->plan.shared) {
+		run_door_remove(run->plan.door);
+	}
 	run_output_close(run->output);
 	if (run->signals.fd >= 0) {
 		close(run->signals.fd);

@@ -12,6 +12,10 @@
  *
  * A failure, a signal or a lost node on one node is one on all of them.
  *
+ * With a door (run_door.h) that several `pawl run` share, each starts ranks of one elastic job, and
+ * knows of the others only what ranks write there (run_joint.h). SIGUSR1: the ranks of this one
+ * leave the others, who go on.
+ *
  * What is left when `pawl run` itself is killed: nothing. Workers and template die with it
  * (PR_SET_PDEATHSIG); what was durable is, what was only in memory is lost.
  *
@@ -26,17 +30,21 @@
 
 struct pawl_err;
 
-#define RUN_WORKERS_MAX       64u /* on a node; PROTO_RANKS_LOCAL */
+#define RUN_WORKERS_MAX       64u   /* on a node; PROTO_RANKS_LOCAL */
+#define RUN_LAUNCHERS_MAX     1024u /* that share a door */
 #define RUN_RESTARTS_MAX      1000000u
 #define RUN_GRACE_MAX_NS      86400000000000LL  /* a day */
 #define RUN_NODES_WAIT_MAX_NS 604800000000000LL /* a week */
 
 /* Strings and arrays stay the caller's. */
 struct run_options {
-	uint32_t workers;       /* of this node, 1 to RUN_WORKERS_MAX */
-	uint32_t least, most;   /* that it may have while it runs; 0: workers, for good */
-	uint32_t nodes;         /* of the job; 0: what the launcher says, else 1 */
-	uint32_t node_rank;     /* of this one; NODE_NONE: what the launcher says, else any */
+	uint32_t workers;     /* of this node, 1 to RUN_WORKERS_MAX */
+	uint32_t least, most; /* that it may have while it runs; 0: workers, for good */
+	uint32_t nodes;       /* of the job; 0: what the launcher says, else 1 */
+	uint32_t node_rank;   /* of this one; NODE_NONE: what the launcher says, else any. With
+				 door: of this launcher, at most RUN_LAUNCHERS_MAX - 1 */
+	const char *door;     /* absolute; of other launchers of the job, too; NULL: of this one */
+	bool joins;           /* with door: all ranks join the job there */
 	const char *rendezvous; /* "host:port,…" of several nodes; NULL: what the launcher says */
 	uint32_t servers;       /* hosts that only add, at most NODE_SERVERS_MAX */
 	const char *token_file; /* it holds the token; NULL: PAWL_TOKEN, else none */

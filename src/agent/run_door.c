@@ -1,43 +1,123 @@
 /* Where ranks join: see run_door.h. */
 #include "agent/run_door.h"
 
-#include "agent/run_group.h"
+#include "base/clock.h"
 
+#include <fcntl.h>
 #include <limits.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#define DOOR_MAX    4096u        /* bytes of a file that says where ranks join */
 #define IMPORTS_MAX (256u << 10) /* bytes of names of modules; more are not believed */
+#define OVER        "over"
 
-bool run_door_is_open(const char *door, const struct run_group *group)
+/* NFS believes that a name is not there, or is an older file's, until somebody opens its directory
+ * (docs/nfs.md). */
+static void refresh(const char *path)
 {
-	FILE *file = door[0] != '\0' ? fopen(door, "re") : NULL;
-	char text[DOOR_MAX] = "";
-	bool found = false;
+	char folder[PATH_MAX];
+	const char *slash = strrchr(path, '/');
+	int fd;
 
-	if (file == NULL) {
-		return false;
+	if (slash == NULL || slash == path) {
+		return;
 	}
-	for (char *at = fgets(text, sizeof(text), file); !found && at != NULL;) {
-		at = strchr(at, ' ');
-		found = at != NULL && run_group_has(group, (uint32_t)strtoul(at + 1, &at, 10));
+	snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
+	fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0) {
+		close(fd);
 	}
-	fclose(file);
-	return found;
 }
 
-void run_door_close(const char *door)
+static FILE *open_file(const char *path)
 {
-	static const char over[] = "over\n";
-	FILE *file = door[0] != '\0' ? fopen(door, "we") : NULL;
+	if (path[0] == '\0') {
+		return NULL;
+	}
+	refresh(path);
+	return fopen(path, "re");
+}
 
-	if (file != NULL) {
-		(void)fwrite(over, 1, sizeof(over) - 1, file);
-		fclose(file);
+static void parse(struct run_door *door, const char *text)
+{
+	size_t name_len = strcspn(text, " \n");
+	const char *at = text + name_len;
+	char *end;
+
+	door->state = RUN_DOOR_OPEN;
+	if (name_len == strlen(OVER) && strncmp(text, OVER, name_len) == 0) {
+		door->state = RUN_DOOR_OVER;
+		door->status = (int)strtoul(at, NULL, 10);
+		return;
+	}
+	while (door->n < RUN_DOOR_RANKS_MAX) {
+		uint32_t number = (uint32_t)strtoul(at, &end, 10);
+
+		if (end == at) {
+			break;
+		}
+		door->numbers[door->n++] = number;
+		at = end;
+	}
+}
+
+void run_door_read(struct run_door *door, const char *path)
+{
+	FILE *file = open_file(path);
+	struct stat st;
+	char *text = NULL;
+	size_t cap_bytes = 0;
+
+	*door = (struct run_door){.state = RUN_DOOR_NONE};
+	if (file == NULL) {
+		return;
+	}
+	if (fstat(fileno(file), &st) == 0 && getline(&text, &cap_bytes, file) > 0) {
+		door->written_ns = st.st_mtim.tv_sec * NS_PER_S + st.st_mtim.tv_nsec;
+		parse(door, text);
+	}
+	free(text);
+	fclose(file);
+}
+
+bool run_door_lists(const struct run_door *door, uint32_t number)
+{
+	for (uint32_t i = 0; i < door->n; i++) {
+		if (door->numbers[i] == number) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Whole or not at all, and for our user only. */
+void run_door_close(const char *path, int status)
+{
+	char temporary[PATH_MAX + 32];
+	char text[32];
+	struct run_door door;
+	bool whole;
+	int len;
+	int fd;
+
+	run_door_read(&door, path);
+	if (path[0] == '\0' || (status != 0 && door.state == RUN_DOOR_OVER)) {
+		return;
+	}
+	len = status != 0 ? snprintf(text, sizeof(text), OVER " %d\n", status)
+			  : snprintf(text, sizeof(text), OVER "\n");
+	snprintf(temporary, sizeof(temporary), "%s.over.%d", path, (int)getpid());
+	fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0) {
+		return;
+	}
+	whole = write(fd, text, (size_t)len) == len;
+	whole = close(fd) == 0 && whole;
+	if (!whole || rename(temporary, path) != 0) {
+		unlink(temporary);
 	}
 }
 
@@ -48,13 +128,15 @@ static void name_imports(const char *door, char *path, size_t cap_bytes)
 
 char *run_door_imports(const char *door)
 {
-	char path[PATH_MAX + sizeof(RUN_DOOR_IMPORTS)];
+	char path[PATH_MAX + sizeof(RUN_DOOR_IMPORTS)] = "";
 	char *text;
 	size_t len = 0;
 	FILE *file;
 
-	name_imports(door, path, sizeof(path));
-	file = door[0] != '\0' ? fopen(path, "re") : NULL;
+	if (door[0] != '\0') {
+		name_imports(door, path, sizeof(path));
+	}
+	file = open_file(path);
 	if (file == NULL) {
 		return NULL;
 	}

@@ -1,27 +1,44 @@
 /*
  * The files by which ranks of an elastic run, pawl.elastic's, say what `pawl run` must know of
  * them: DOOR, where others join, and the numbers of those that train; or "over" in its place, which
- * tells those that wait there that nobody will be let in any more; and DOOR.imports, what modules
- * they have imported. docs/elastic.md has the first one.
+ * tells those that wait there that nobody will be let in any more, and the code to end with if that
+ * is not 0; and DOOR.imports, what modules they have imported. docs/elastic.md has the first one.
  *
- * In all: door: the path; "": the run is not elastic, and there are no files.
+ * Several `pawl run` may share them, on a file system of several hosts.
+ *
+ * In all: path: of DOOR; "": the run is not elastic, and there are no files.
  */
 #ifndef AGENT_RUN_DOOR_H
 #define AGENT_RUN_DOOR_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
-struct run_group;
+#define RUN_DOOR_IMPORTS   ".imports"
+#define RUN_DOOR_RANKS_MAX 4096u /* numbers that are looked at */
 
-#define RUN_DOOR_IMPORTS ".imports"
+enum run_door_state {
+	RUN_DOOR_NONE, /* nobody has written it yet */
+	RUN_DOOR_OPEN, /* others join there */
+	RUN_DOOR_OVER, /* not any more */
+};
 
-/* Whether ranks can come and go: it was written, and one of those that train is alive. */
-bool run_door_is_open(const char *door, const struct run_group *group);
-/* Says that it is over. */
-void run_door_close(const char *door);
+/* What DOOR says. */
+struct run_door {
+	enum run_door_state state;            /* says which of the others count */
+	int64_t written_ns;                   /* by the clock of the file system; none: 0 */
+	int status;                           /* over: the code to end with */
+	uint32_t n;                           /* open: how many train */
+	uint32_t numbers[RUN_DOOR_RANKS_MAX]; /* theirs */
+};
+
+void run_door_read(struct run_door *door, const char *path);
+bool run_door_lists(const struct run_door *door, uint32_t number);
+/* Says that it is over, and the code to end with; one that is not 0 only if nobody has said so. */
+void run_door_close(const char *path, int status);
 /* Newline-separated names of modules, to be freed; NULL: not told yet, or too many. */
-char *run_door_imports(const char *door);
+char *run_door_imports(const char *path);
 /* Both files; none is fine. */
-void run_door_remove(const char *door);
+void run_door_remove(const char *path);
 
 #endif

@@ -33,7 +33,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define JOINS RUN_WORKERS_MAX
+#define JOINS RUN_WORKERS_MAX /* the first number of those that join, if all ranks are ours */
 
 enum worker_state {
 	WORKER_NONE,  /* not started, or waited for */
@@ -47,7 +47,8 @@ struct worker {
 	enum worker_state state; /* see above */
 	bool doomed;             /* killed before it had a pid */
 	int told;                /* another signal that it was to have before that; 0: none */
-	uint32_t number;         /* its place; from JOINS on: it joins an attempt that runs */
+	uint32_t number;         /* no other one's */
+	bool joins;              /* an attempt that runs */
 	bool parts;              /* it was told to leave the others */
 	pid_t pid;               /* of WORKER_ALIVE */
 	int fds[2];              /* its stdout and stderr, ours while WORKER_ASKED, else -1 */
@@ -64,7 +65,8 @@ struct run_group {
 	uint32_t used;                    /* places of this attempt that had a worker */
 	uint32_t begun;                   /* workers that were begun together, last */
 	uint32_t from_template;           /* of those, it forked */
-	uint32_t joined;                  /* workers that joined this attempt */
+	uint32_t numbered;                /* the next number of one that joins */
+	bool more;                        /* those that were begun last join ranks of ours */
 	int64_t begun_ns;                 /* when they were */
 	struct loop_timer ask_timer;      /* the template takes too long */
 	struct loop_timer lost_timer;     /* reports WORKER_LOST */
@@ -120,8 +122,10 @@ static struct run_place place_of(const struct run_group *group, uint32_t rank)
 {
 	struct run_place place = group->place;
 
-	if (group->workers[rank].number >= JOINS) {
-		place.joins = group->workers[rank].number;
+	if (group->workers[rank].joins) {
+		place.joins = true;
+		place.number = group->workers[rank].number;
+		place.first = 0;
 		place.workers = group->used;
 		place.world = group->used;
 	}
@@ -171,7 +175,7 @@ static bool ask_template(struct run_group *group, uint32_t rank)
 
 	/* The others train on until one joins: it may wait, rather than import all itself. */
 	if (!run_template_is_ready(group->tmpl) &&
-		(place.joins == 0 || !run_template_is_coming(group->tmpl))) {
+		(!place.joins || !run_template_is_coming(group->tmpl))) {
 		return false;
 	}
 	run_vars_put_varying(&varying, &place, rank);
@@ -185,6 +189,17 @@ static bool ask_template(struct run_group *group, uint32_t rank)
 	worker->state = WORKER_ASKED;
 	group->asked++;
 	return true;
+}
+
+static bool is_taken(const struct run_group *group, uint32_t number)
+{
+	for (uint32_t rank = 0; rank < group->used; rank++) {
+		if (group->workers[rank].state != WORKER_NONE &&
+			group->workers[rank].number == number) {
+			return true;
+		}
+	}
+	return false;
 }
 
 /* A pipe for one stream of a worker; its read end goes to the output. */
@@ -213,14 +228,34 @@ static int open_stream(struct run_group *group, uint32_t rank, int which, struct
 	return run_output_add(group->options.output, &stream, err);
 }
 
-static void start_worker(struct run_group *group, uint32_t rank, uint32_t number)
+/* If others start ranks of the job as well, the numbers of those here are RUN_WORKERS_MAX, and each
+ * comes again as late as can be: DOOR may still have it. */
+static uint32_t next_number(struct run_group *group)
+{
+	const struct run_plan *plan = group->options.plan;
+	uint32_t number;
+
+	if (!plan->shared) {
+		return group->numbered++;
+	}
+	do {
+		number = plan->first + group->numbered++ % RUN_WORKERS_MAX;
+	} while (is_taken(group, number));
+	return number;
+}
+
+static void start_worker(struct run_group *group, uint32_t rank, bool joins)
 {
 	struct worker *worker = &group->workers[rank];
+	uint32_t number = joins ? next_number(group) : group->place.first + rank;
 	struct pawl_err err;
 	int rv;
 
 	ASSERT(worker->state == WORKER_NONE);
-	*worker = (struct worker){.number = number, .fds = {-1, -1}, .started_ns = clock_mono_ns()};
+	*worker = (struct worker){.number = number,
+		.joins = joins,
+		.fds = {-1, -1},
+		.started_ns = clock_mono_ns()};
 	rv = open_stream(group, rank, 0, &err);
 	if (rv == 0) {
 		rv = open_stream(group, rank, 1, &err);
@@ -242,7 +277,7 @@ static void log_start(const struct run_group *group)
 		snprintf(node, sizeof(node), "node %u of %u: ", place->node, place->nodes);
 	}
 	log_line(LOG_INFO, "job %s: attempt %u: %s%u %sworker%s started in %.0f ms, %s", place->job,
-		place->attempt, node, group->begun, group->joined > 0 ? "more " : "",
+		place->attempt, node, group->begun, group->more ? "more " : "",
 		group->begun == 1 ? "" : "s",
 		(double)(clock_mono_ns() - group->begun_ns) / NS_PER_MS,
 		group->from_template > 0 ? "from the template" : "afresh");
@@ -264,12 +299,13 @@ static void check_template(struct run_group *group)
 }
 
 /* So many, in free places from the first on. */
-static void begin(struct run_group *group, uint32_t n, bool joins)
+static void begin(struct run_group *group, uint32_t n, bool joins, bool more)
 {
 	uint32_t rank = 0;
 
 	group->begun_ns = clock_mono_ns();
 	group->begun = n;
+	group->more = more;
 	group->from_template = 0;
 	for (; n > 0 && rank < RUN_WORKERS_MAX; rank++) {
 		if (rank < group->used && group->workers[rank].state != WORKER_NONE) {
@@ -277,8 +313,7 @@ static void begin(struct run_group *group, uint32_t n, bool joins)
 		}
 		group->used = rank < group->used ? group->used : rank + 1;
 		group->workers[rank].state = WORKER_NONE;
-		start_worker(group, rank, joins ? JOINS + group->joined : rank);
-		group->joined += joins;
+		start_worker(group, rank, joins);
 		n--;
 	}
 	ASSERT(n == 0);
@@ -328,14 +363,14 @@ void run_group_start(struct run_group *group, const struct run_start *start)
 	snprintf(group->master, sizeof(group->master), "%s", start->master);
 	snprintf(group->servers, sizeof(group->servers), "%s", start->servers);
 	group->used = 0;
-	group->joined = 0;
+	group->numbered = !group->options.plan->shared ? JOINS : start->joins ? 0 : place->workers;
 	check_template(group);
-	begin(group, place->workers, false);
+	begin(group, place->workers, start->joins, false);
 }
 
 void run_group_add(struct run_group *group, uint32_t n)
 {
-	begin(group, n, true);
+	begin(group, n, true, true);
 }
 
 bool run_group_has(const struct run_group *group, uint32_t number)
@@ -429,6 +464,7 @@ static void report(struct run_group *group, uint32_t rank, int status, int signa
 	struct worker *worker = &group->workers[rank];
 	const struct run_end end = {
 		.rank = group->place.first + rank,
+		.number = worker->number,
 		.pid = worker->pid,
 		.status = status,
 		.signal = signal,
@@ -592,7 +628,7 @@ int run_group_open(struct run_group **group, const struct run_group_options *opt
 		.job = options->plan->job,
 		.agent = options->plan->socket,
 		.door = options->plan->door[0] != '\0' ? options->plan->door : NULL,
-		.least = options->run->least,
+		.least = options->plan->shared ? 0 : options->run->least,
 		.one_thread = (options->run->workers > 1 || options->run->most > 1) &&
 			getenv("OMP_NUM_THREADS") == NULL,
 		.our_backend = options->run->our_backend,

@@ -25,6 +25,7 @@ struct run_output;
 /* How a worker ended. */
 struct run_end {
 	uint32_t rank;     /* whose end, in the job */
+	uint32_t number;   /* its place, or PAWL_ELASTIC_JOIN */
 	pid_t pid;         /* it was; 0 if it could not be started */
 	int status;        /* exit code, or 128 + signal */
 	int signal;        /* 0 if it exited */
@@ -35,6 +36,7 @@ struct run_end {
 /* Where in the job the workers of this node are. Strings stay the caller's. */
 struct run_start {
 	uint32_t workers;    /* of this node */
+	bool joins;          /* they are more, of a job that runs */
 	uint32_t first;      /* the lowest of their ranks */
 	uint32_t world;      /* ranks of the job */
 	uint32_t node;       /* this one's rank */

@@ -249,6 +249,40 @@ static int find_places(struct run_plan *plan, const char *asked, struct pawl_err
 	return run_places_parse(&plan->places, text, err);
 }
 
+/* Each launcher is one of its own: they need not know of each other. */
+static int share_door(struct run_plan *plan, const struct run_options *options,
+	struct pawl_err *err)
+{
+	if (options->most == 0 || options->nodes > 1 || options->rendezvous != NULL ||
+		options->servers > 0) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"--door goes with --elastic, and not with --nnodes, --rendezvous and "
+			"--servers");
+	}
+	if (options->door[0] != '/' || strlen(options->door) >= sizeof(plan->door)) {
+		return pawl_err_set(err, PAWL_EINVAL, "--door %s: an absolute path", options->door);
+	}
+	if (options->node_rank == NODE_NONE || options->node_rank >= RUN_LAUNCHERS_MAX) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"--door needs --node-rank, from 0 to %u, another one for each of the "
+			"job's launchers",
+			RUN_LAUNCHERS_MAX - 1);
+	}
+	if (!options->joins && options->node_rank != 0) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"--node-rank %u: the launcher that starts the job has 0; the others, "
+			"--join",
+			options->node_rank);
+	}
+	plan->nodes = 1;
+	plan->node_rank = NODE_NONE;
+	plan->shared = true;
+	plan->joins = options->joins;
+	plan->first = options->node_rank * RUN_WORKERS_MAX;
+	snprintf(plan->door, sizeof(plan->door), "%s", options->door);
+	return 0;
+}
+
 static int find_nodes(struct run_plan *plan, const struct run_options *options,
 	const struct pawl_env *env, struct pawl_err *err)
 {
@@ -258,6 +292,12 @@ static int find_nodes(struct run_plan *plan, const struct run_options *options,
 	plan->node_rank = options->node_rank;
 	if (plan->node_rank == NODE_NONE && env->nodes == plan->nodes) {
 		plan->node_rank = env->nodes > 1 ? env->node_rank : NODE_NONE;
+	}
+	if (options->joins && options->door == NULL) {
+		return pawl_err_set(err, PAWL_EINVAL, "--join goes with --door");
+	}
+	if (options->door != NULL) {
+		return share_door(plan, options, err);
 	}
 	if (plan->nodes > NODES_MAX) {
 		return pawl_err_set(err, PAWL_EINVAL, "%u nodes: %u at most", plan->nodes,
@@ -328,7 +368,7 @@ int run_plan_make(struct run_plan *plan, const struct run_options *options, stru
 		return rv;
 	}
 	plan->attempt = env.attempt;
-	if (options->most != 0) {
+	if (options->most != 0 && !plan->shared) {
 		find_door(plan);
 	}
 	if (options->log_dir != NULL && mkdir(options->log_dir, 0777) != 0 && errno != EEXIST) {

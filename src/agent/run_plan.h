@@ -10,14 +10,17 @@
 #include <limits.h>
 
 struct run_plan {
-	char python[PATH_MAX];          /* path of the interpreter; no_python: of the program */
-	char job[CKPT_JOB_MAX];         /* id */
-	char socket[PATH_MAX];          /* of the agent */
-	char door[PATH_MAX];            /* of an elastic job, for who joins it; empty: it is none */
-	uint32_t attempt;               /* number of the first attempt */
-	uint32_t nodes;                 /* of the job */
-	uint32_t node_rank;             /* of this one, or NODE_NONE: any */
-	struct run_places places;       /* where several nodes meet */
+	char python[PATH_MAX];    /* path of the interpreter; no_python: of the program */
+	char job[CKPT_JOB_MAX];   /* id */
+	char socket[PATH_MAX];    /* of the agent */
+	char door[PATH_MAX];      /* of an elastic job, for who joins it; empty: it is none */
+	bool shared;              /* that is options->door: others have launchers of their own */
+	bool joins;               /* all ranks here join there */
+	uint32_t first;           /* shared: the lowest number of a rank here */
+	uint32_t attempt;         /* number of the first attempt */
+	uint32_t nodes;           /* of the job */
+	uint32_t node_rank;       /* of this one, or NODE_NONE: any */
+	struct run_places places; /* where several nodes meet */
 	char token[NODE_TOKEN_MAX + 1]; /* of the job; empty: none */
 };
 

@@ -84,7 +84,7 @@ static unsigned fail(struct run_policy *p, const struct run_event *event)
 {
 	count_fast(p, event);
 	p->status = event->status == RUN_EXIT_LEFT ? RUN_EXIT_FAILURE : event->status;
-	p->again = event->status != RUN_EXIT_USER && p->restarts < p->max_restarts;
+	p->again = !p->joint && event->status != RUN_EXIT_USER && p->restarts < p->max_restarts;
 	p->counted = true;
 	p->phase = RUN_ENDING;
 	return p->alive > 0 ? RUN_DO_KILL : end(p, event->now_ns);
@@ -98,7 +98,7 @@ static unsigned add(struct run_policy *p)
 	uint32_t stay = p->alive - p->parting;
 
 	p->timer_ns = 0;
-	if (p->finishing || stay >= p->workers) {
+	if (p->finishing || p->quits || stay >= p->workers) {
 		return 0;
 	}
 	p->change = p->workers - stay;
@@ -140,8 +140,8 @@ static unsigned replace(struct run_policy *p, const struct run_event *event)
 
 bool run_policy_can_scale(const struct run_policy *p)
 {
-	return p->least > 0 && p->signal == 0 && !p->finishing && p->phase != RUN_DRAINING &&
-		p->phase != RUN_OVER;
+	return p->least > 0 && p->signal == 0 && !p->finishing && !p->quits &&
+		p->phase != RUN_DRAINING && p->phase != RUN_OVER;
 }
 
 static unsigned scaled(struct run_policy *p, const struct run_event *event)
@@ -174,7 +174,72 @@ static unsigned scaled(struct run_policy *p, const struct run_event *event)
 	return RUN_DO_PART;
 }
 
+static unsigned quit(struct run_policy *p, int64_t now_ns)
+{
+	ASSERT(p->joint);
+	if (p->phase != RUN_WORKING || p->finishing || p->quits) {
+		return 0;
+	}
+	p->quits = true;
+	p->timer_ns = 0;
+	p->change = p->alive - p->parting;
+	p->parting = p->alive;
+	if (p->alive == 0) { /* the next one was yet to be added */
+		p->status = RUN_EXIT_LEFT;
+		return drain(p, now_ns);
+	}
+	return p->change > 0 ? RUN_DO_PART : 0;
+}
+
 /* ---- ends of workers ---- */
+
+static int64_t reserve_ns(const struct run_policy *p)
+{
+	return p->grace_ns / 2 < RUN_RESERVE_NS ? p->grace_ns / 2 : RUN_RESERVE_NS;
+}
+
+/* Another launcher was told that the job is to stop. */
+static unsigned stop(struct run_policy *p, int64_t now_ns)
+{
+	p->status = RUN_EXIT_STOPPED;
+	p->finishing = true;
+	p->again = false;
+	if (p->alive == 0) {
+		return drain(p, now_ns);
+	}
+	p->phase = RUN_LEAVING;
+	p->deadline_ns = now_ns + p->grace_ns;
+	p->timer_ns = p->deadline_ns - reserve_ns(p);
+	return RUN_DO_NOTICE;
+}
+
+/* One of a joint group that works. */
+static unsigned joint_exited(struct run_policy *p, const struct run_event *event)
+{
+	bool failed = event->status != 0 && !event->parted;
+	bool vain = event->status == RUN_EXIT_USER || event->status == RUN_EXIT_NODES ||
+		(p->finishing && p->alive == 0);
+
+	p->parting = p->parting < p->alive ? p->parting : p->alive;
+	if (event->stops) {
+		return stop(p, event->now_ns);
+	}
+	if (failed && (vain || !event->survivable)) {
+		return fail(p, event);
+	}
+	if (failed && !p->quits) {
+		return replace(p, event);
+	}
+	p->finishing = p->finishing || event->status == 0;
+	if (p->alive > 0) {
+		return 0;
+	}
+	if (!p->finishing && !p->quits) {
+		return p->timer_ns != 0 ? 0 : add(p); /* the rest was told to leave */
+	}
+	p->status = p->finishing ? 0 : RUN_EXIT_LEFT;
+	return drain(p, event->now_ns);
+}
 
 /* One that was told to leave may have left, failed as it did so, or, if the others were lost
  * meanwhile, come to the job's end. */
@@ -186,6 +251,9 @@ static unsigned worker_exited(struct run_policy *p, const struct run_event *even
 	p->alive--;
 	if (p->parting > 0 && event->parted) {
 		p->parting--;
+	}
+	if (p->phase == RUN_WORKING && p->joint) {
+		return joint_exited(p, event);
 	}
 	if (p->phase == RUN_WORKING && failed) {
 		return p->least > 0 && event->survivable && p->alive > p->parting &&
@@ -226,23 +294,23 @@ static unsigned node_lost(struct run_policy *p, const struct run_event *event)
 
 static unsigned first_signal(struct run_policy *p, const struct run_event *event)
 {
-	int64_t reserve_ns = p->grace_ns / 2 < RUN_RESERVE_NS ? p->grace_ns / 2 : RUN_RESERVE_NS;
 	enum run_phase phase = p->phase;
 
 	p->signal = event->signal;
 	p->deadline_ns = event->now_ns + p->grace_ns;
-	p->timer_ns = p->deadline_ns - (phase == RUN_LEAVING ? reserve_ns : 0);
+	p->timer_ns = p->deadline_ns - (phase == RUN_LEAVING ? reserve_ns(p) : 0);
 	p->again = false;
 	if (phase == RUN_DRAINING) {
 		return 0; /* the workers were done: their status stands if this ends in time */
 	}
 	p->status = 128 + event->signal;
-	if (phase == RUN_WAITING || phase == RUN_GATHERING) {
+	if (phase == RUN_WAITING || phase == RUN_GATHERING ||
+		(phase == RUN_WORKING && p->alive == 0)) {
 		return drain(p, event->now_ns);
 	}
 	if (phase == RUN_WORKING) {
 		p->phase = RUN_LEAVING;
-		p->timer_ns -= reserve_ns;
+		p->timer_ns -= reserve_ns(p);
 		return RUN_DO_NOTICE;
 	}
 	return 0;
@@ -320,6 +388,8 @@ unsigned run_policy_step(struct run_policy *p, const struct run_event *event)
 		return signaled(p, event);
 	case RUN_SCALED:
 		return scaled(p, event);
+	case RUN_QUIT:
+		return quit(p, event->now_ns);
 	case RUN_TIMEOUT:
 		return timed_out(p, event->now_ns);
 	case RUN_DRAINED:

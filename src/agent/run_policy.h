@@ -13,6 +13,9 @@
  * opened its door), and gets another one in its place; it can be given more, or fewer. Where they
  * cannot, more or fewer means leaving, and working again. So it does when nobody is left but
  * workers that were to join the others.
+ *
+ * A joint group is one of several of an elastic job, each with a launcher of its own: others may go
+ * on though none of its workers lives, and it is never started again as a whole. It can leave them.
  */
 #ifndef AGENT_RUN_POLICY_H
 #define AGENT_RUN_POLICY_H
@@ -28,11 +31,12 @@
 #define RUN_RESERVE_NS     3000000000LL    /* of the grace, kept for making durable; half at most */
 #define RUN_DRAIN_MAX_NS   1800000000000LL /* making durable takes no longer after a normal end */
 
-#define RUN_EXIT_FAILURE 1  /* what was committed could not be made durable */
-#define RUN_EXIT_USAGE   2  /* nodes were told things that contradict each other */
-#define RUN_EXIT_USER    65 /* a worker says: the user's error, do not start again */
-#define RUN_EXIT_NODES   75 /* nodes did not come in time */
-#define RUN_EXIT_LEFT    79 /* a worker has left the others, as it was told; pawl.elastic has it */
+#define RUN_EXIT_FAILURE 1   /* what was committed could not be made durable */
+#define RUN_EXIT_USAGE   2   /* nodes were told things that contradict each other */
+#define RUN_EXIT_USER    65  /* a worker says: the user's error, do not start again */
+#define RUN_EXIT_NODES   75  /* nodes did not come in time */
+#define RUN_EXIT_LEFT    79  /* a worker has left the others, as it was told; pawl.elastic has it */
+#define RUN_EXIT_STOPPED 143 /* a worker has saved and ended, since its job is to; likewise */
 
 enum run_phase {
 	RUN_IDLE,      /* before the first event */
@@ -45,12 +49,13 @@ enum run_phase {
 	RUN_OVER,
 };
 
-/* Zero-initialise, set the first six. */
+/* Zero-initialise, set the first seven. */
 struct run_policy {
 	uint32_t workers; /* of the group, at least 1; gathers: as RUN_GATHERED says */
 	uint32_t least;   /* workers that can do without the others; 0: not elastic. No gathers */
 	uint32_t max_restarts; /* of the group */
 	int64_t grace_ns;      /* from a signal to the exit */
+	bool joint;            /* others of the job have launchers of their own; with least */
 	bool gathers;          /* there are several nodes */
 	int64_t gather_max_ns; /* how long nodes are waited for */
 
@@ -59,6 +64,7 @@ struct run_policy {
 	uint32_t parting;     /* of those, told to leave the others */
 	uint32_t change;      /* workers that RUN_DO_ADD, RUN_DO_PART are of */
 	bool finishing;       /* a worker has come to the job's end: no more are added */
+	bool quits;           /* a joint group: told to leave the others */
 	uint32_t restarts;    /* so far, at most max_restarts */
 	uint32_t fast;        /* failures in a row that came fast and without progress */
 	uint64_t commits;     /* steps committed when the last failure came */
@@ -75,10 +81,11 @@ enum run_event_kind {
 	RUN_BEGIN,    /* once, first */
 	RUN_GATHERED, /* in RUN_GATHERING: all nodes are there, with so many workers */
 	RUN_REFUSED,  /* in RUN_GATHERING: we cannot take part; status */
-	RUN_EXITED,   /* a worker ended: status, commits */
+	RUN_EXITED,   /* a worker ended: status, stops, commits */
 	RUN_LOST,     /* a node is lost, with so many workers that had not ended: commits */
 	RUN_SIGNALED, /* signal */
 	RUN_SCALED,   /* there are to be so many workers: survivable */
+	RUN_QUIT,     /* all workers are to leave the others; of a joint group */
 	RUN_TIMEOUT,  /* timer_ns was reached */
 	RUN_DRAINED,  /* ok */
 };
@@ -90,7 +97,9 @@ struct run_event {
 	uint32_t workers;         /* how many */
 	int status;               /* of the worker: exit code, or 128 + signal; or ours */
 	bool parted;              /* the worker was told to leave the others */
-	bool survivable;          /* others can go on without a worker, and with more */
+	bool survivable;          /* others can go on without a worker, and with more; joint: here
+				     or elsewhere */
+	bool stops;               /* joint: it ended with RUN_EXIT_STOPPED, and so does the job */
 	int64_t lasted_ns;        /* the worker has; elastic */
 	uint64_t commits;         /* steps that the agent has seen committed since it opened */
 	int signal;               /* its number */

@@ -42,6 +42,8 @@ void run_vars_put_common(struct wire_out *set, const struct run_place *place)
 	put(set, "PAWL_AGENT=%s", place->agent);
 	if (place->door != NULL) {
 		put(set, "PAWL_ELASTIC_DOOR=%s", place->door);
+	}
+	if (place->door != NULL && place->least > 0) {
 		put(set, "PAWL_ELASTIC_MIN=%u", place->least);
 	}
 	if (place->one_thread) {
@@ -78,8 +80,8 @@ void run_vars_put_varying(struct wire_out *set, const struct run_place *place, u
 	put(set, "MASTER_PORT=%u", place->port);
 	put(set, "TORCHELASTIC_RESTART_COUNT=%u", place->restarts);
 	put(set, "PAWL_ATTEMPT=%u", place->attempt);
-	if (place->joins > 0) {
-		put(set, "PAWL_ELASTIC_JOIN=%u", place->joins);
+	if (place->joins) {
+		put(set, "PAWL_ELASTIC_JOIN=%u", place->number);
 	}
 	if (place->adaptdl_port > 0) {
 		const struct run_adaptdl replica = {.rank = place->first + local,

@@ -26,12 +26,12 @@ struct run_place {
 	const char *job;       /* id */
 	const char *agent;     /* path of its socket */
 	const char *door;      /* PAWL_ELASTIC_DOOR; NULL: ranks do not come and go */
-	uint32_t least;        /* PAWL_ELASTIC_MIN, likewise */
-	uint32_t joins; /* PAWL_ELASTIC_JOIN, its number: it is one more, of a group that runs; or 0
-			 */
-	bool one_thread;  /* OMP_NUM_THREADS is to be 1, as torchrun has it */
-	bool our_backend; /* PAWL_BACKEND is to be pawl */
-	bool nccl_async;  /* TORCH_NCCL_ASYNC_ERROR_HANDLING is to be 1, likewise */
+	uint32_t least;        /* PAWL_ELASTIC_MIN, likewise; 0: it is as it was */
+	uint32_t number;       /* PAWL_ELASTIC_JOIN, if it joins */
+	bool joins;            /* it is one more, of a group that runs */
+	bool one_thread;       /* OMP_NUM_THREADS is to be 1, as torchrun has it */
+	bool our_backend;      /* PAWL_BACKEND is to be pawl */
+	bool nccl_async;       /* TORCH_NCCL_ASYNC_ERROR_HANDLING is to be 1, likewise */
 };
 
 /* Names of those that differ between ranks or attempts, but for AdaptDL's, which outside of the

@@ -14,6 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define SOMEWHERE "192.0.2.1" /* of no host (RFC 5737); nothing is sent there */
+
 static bool write_address(const struct sockaddr *at, char *address)
 {
 	socklen_t len = at->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
@@ -89,4 +91,33 @@ int address_find(const char *toward, char *address, struct pawl_err *err)
 			       "no interface leads toward %s: name one with "
 			       "PAWL_IFNAME",
 			       toward);
+}
+
+static bool is_loopback(const char *address)
+{
+	return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+}
+
+int address_own(char *address, struct pawl_err *err)
+{
+	const char *interface = getenv("PAWL_IFNAME");
+	char name[256] = "";
+	const char *const towards[] = {name, SOMEWHERE};
+	char found[ADDRESS_MAX];
+	int rv;
+
+	if (interface && *interface) {
+		return find_interface(interface, address, err);
+	}
+	gethostname(name, sizeof(name) - 1);
+	for (size_t i = 0; i < sizeof(towards) / sizeof(towards[0]); i++) {
+		rv = address_find(towards[i], found, err);
+		if (rv == 0 && !is_loopback(found)) {
+			memcpy(address, found, sizeof(found));
+			return 0;
+		}
+	}
+	return pawl_err_set(err, PAWL_ENOENT,
+		"no address of this host is known that others reach: name an interface with "
+		"PAWL_IFNAME");
 }

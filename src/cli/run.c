@@ -19,6 +19,8 @@
 enum option {
 	WORKERS,
 	ELASTIC,
+	DOOR,
+	JOIN,
 	NODES,
 	RENDEZVOUS,
 	NODE_RANK,
@@ -41,10 +43,14 @@ static const struct cli_option options[] = {
 	[WORKERS] = {"--workers", 'n', "N", "worker processes of this node (1)"},
 	[ELASTIC] = {"--elastic", 0, "MIN:MAX",
 		"workers may come and go; -n of them at first (MAX)"},
+	[DOOR] = {"--door", 0, "FILE",
+		"of launchers whose elastic ranks are one job: they share this file"},
+	[JOIN] = {"--join", 0, NULL, "with --door: the ranks join those of the one that started"},
 	[NODES] = {"--nnodes", 0, "N", "nodes of the job; start this on each (1)"},
 	[RENDEZVOUS] = {"--rendezvous", 0, "ADDR",
 		"where they meet: host:port of one of them (or a,b,c)"},
-	[NODE_RANK] = {"--node-rank", 0, "K", "this node's, from 0 (in order of arrival)"},
+	[NODE_RANK] = {"--node-rank", 0, "K",
+		"this node's, from 0 (in order of arrival); or this launcher's, with --door"},
 	[NODE_TIMEOUT] = {"--node-timeout", 0, "S",
 		"seconds to wait for nodes that are missing (600)"},
 	[SERVERS] = {"--servers", 0, "K", "hosts more that only add gradients: pawl serve there"},
@@ -124,10 +130,16 @@ static bool take_option(const struct cli_command *command, enum option option, c
 		return take_number(command, "-n", value, 1, RUN_WORKERS_MAX, &run->workers);
 	case ELASTIC:
 		return take_range(command, value, run);
+	case DOOR:
+		run->door = value;
+		return true;
+	case JOIN:
+		run->joins = true;
+		return true;
 	case NODES:
 		return take_number(command, "--nnodes", value, 1, NODES_MAX, &run->nodes);
 	case NODE_RANK:
-		return take_number(command, "--node-rank", value, 0, NODES_MAX - 1,
+		return take_number(command, "--node-rank", value, 0, RUN_LAUNCHERS_MAX - 1,
 			&run->node_rank);
 	case SERVERS:
 		return take_number(command, "--servers", value, 0, NODE_SERVERS_MAX, &run->servers);
@@ -257,6 +269,9 @@ const struct cli_command cli_run = {
 		"\n"
 		"--elastic, for scripts of pawl.elastic: the others train on without a rank that\n"
 		"fails, another takes its place, and pawl scale asks for more or fewer.\n"
+		"On several hosts: with --door FILE, which all see. --node-rank 0 starts the job,\n"
+		"the others, each with a number of its own and --join, join it while it trains.\n"
+		"SIGUSR1: the ranks of this one leave the job, which goes on (exit code 79).\n"
 		"\n"
 		"Several nodes: start this on each, with --nnodes N and --rendezvous HOST:PORT,\n"
 		"an address of one of them, which coordinates. They start, fail and stop "

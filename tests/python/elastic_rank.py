@@ -1,9 +1,10 @@
 """A rank of an elastic job, in an unmodified loop. Usage: elastic_rank.py [OPTION=VALUE...]
 
 `kill=RANK@STEP,...`: that rank ends itself there, in its backward pass or (`at=forward`, `at=step`)
-before or behind it. `pause=SECONDS` in each step. `mark=FILE` is made behind the fourth one.
-`logs=DIR`: a file there for each process has what it prints, too. `hold=FILE`: newcomers wait for
-it before they join; it is made behind the last step. `own=1`: by a loader as users write them.
+before or behind it. `pause=SECONDS` in each step, until `hurry=FILE` is there. `mark=FILE` is made
+behind the fourth one. `logs=DIR`: a file there for each process has what it prints, too.
+`hold=FILE`: newcomers wait for it before they join; it is made behind the last step. `own=1`: by a
+loader as users write them.
 `short=RANK`: that rank lacks a sample. `odd=WHAT` is otherwise at rank 1: batch, bounds, or where
 it leaves: `odd=loop:STEP` that loop, at that step, `odd=epochs` all epochs but the first,
 `odd=end` the program behind that.
@@ -139,7 +140,8 @@ def main() -> None:
             say(f"TRY {first}: {' '.join(map(str, own))}")
             if dies and at == "forward":
                 os.kill(os.getpid(), signal.SIGKILL)
-            time.sleep(float(OPTIONS.get("pause", "0")))
+            if "hurry" not in OPTIONS or not Path(OPTIONS["hurry"]).exists():
+                time.sleep(float(OPTIONS.get("pause", "0")))
             optimizer.zero_grad()
             out = model(x)
             if dies and at == "backward":

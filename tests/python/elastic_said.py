@@ -55,13 +55,13 @@ def ends(said: list[list[str]], word: str) -> list[str]:
 
 
 @functools.cache
-def undisturbed() -> float:
+def undisturbed(n: int = N) -> float:
     """The norm of the weights, of a rank that is alone."""
-    alone = ranks.run_ranks(Path(__file__).with_name("elastic_rank.py"), 1)
+    alone = ranks.run_ranks(Path(__file__).with_name("elastic_rank.py"), 1, f"n={n}")
     return float(ends(alone, "WEIGHTS")[0])
 
 
-def check_weights(said: list[list[str]]) -> None:
+def check_weights(said: list[list[str]], n: int = N) -> None:
     """As if nothing had happened, but for rounding."""
     for weights in ends(said, "WEIGHTS"):
-        assert float(weights) == pytest.approx(undisturbed(), abs=1e-8)
+        assert float(weights) == pytest.approx(undisturbed(n), abs=1e-8)

@@ -28,7 +28,8 @@ static const struct run_place place = {
 	.agent = "/run/a b.sock",
 	.door = "/run/a b.door",
 	.least = 2,
-	.joins = 65,
+	.joins = true,
+	.number = 65,
 	.one_thread = true,
 };
 

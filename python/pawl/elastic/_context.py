@@ -79,7 +79,7 @@ def save(last: bool) -> None:
     if last:
         _save_last()
     elif job().rank == 0 and checkpoints().root:
-        checkpoints().save()
+        checkpoints().save(job().took_over)
 
 
 def _save_last() -> None:
@@ -87,7 +87,7 @@ def _save_last() -> None:
     saved = False
     while True:
         if job().rank == 0 and not saved:
-            checkpoints().save()
+            checkpoints().save(job().took_over, last=True)
             checkpoints().finish()
             saved = True
         if job().agree([float(saved)]).any():

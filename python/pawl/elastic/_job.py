@@ -28,7 +28,7 @@ from pawl import _membership, _register
 from pawl._membership import Membership
 from pawl.elastic import _wire
 from pawl.elastic._saving import LEFT
-from pawl.errors import PawlError, error
+from pawl.errors import PawlError
 
 log = logging.getLogger("pawl")
 
@@ -37,11 +37,12 @@ _T = TypeVar("_T")
 DOOR: Final = "PAWL_ELASTIC_DOOR"
 _IMPORTS: Final = ".imports"  # beside it: what modules rank 0 has imported, a line each
 _IMPORTED: Final = 2  # steps, after which that is most of it
-_OVER: Final = "over"  # it says instead when the job comes to its end
+_OVER: Final = "over"  # it says instead when the job comes to its end, and the code, if not 0
 JOIN: Final = _register.JOIN  # without it a process has RANK
 _LEAST: Final = "PAWL_ELASTIC_MIN"  # ranks, below which nothing is trained
 _KNOCK_S: Final = 600.0
 _PAUSE_S: Final = 0.1  # between knocks
+_NOBODY: Final = 75  # exit code: nobody has let this rank in
 # What a group of ours goes on after; all else is a mistake in the program.
 _GIVE_BACK_S: Final = 1.0  # at most, for what the group still holds
 _GIVE_BACK_PAUSE_S: Final = 0.001
@@ -83,6 +84,7 @@ class Job:
         self._others_part = False  # who is gone was told to leave
         self.fixed = False  # its ranks cannot go and come
         self._meet()
+        self._began_first = self.rank == 0 and not newcomer
 
     def _meet(self, *row: int) -> list[list[int]]:
         """Finds out who is there, and what each of them says."""
@@ -104,6 +106,11 @@ class Job:
         self._kept.clear()
         if not ours and dist.is_initialized():
             dist.destroy_process_group()
+
+    @property
+    def took_over(self) -> bool:
+        """Whether this rank is the first one in the place of another."""
+        return self.rank == 0 and not self._began_first
 
     @property
     def can_go_on(self) -> bool:
@@ -177,6 +184,8 @@ class Job:
                 break
             except PawlError as again:
                 lost = again
+        if not _is_over(_read_door()):  # whoever starts ranks is to know soon who is left
+            self.open_door()
         if self.rank == 0 and not self._others_part:  # it may have ended well, and too early
             log.warning("elastic: %s: %d of %d ranks go on", why, self.ranks, before)
         if self._agreed < top:
@@ -223,7 +232,8 @@ class Job:
         path = os.environ.get(DOOR)
         if path and self.rank == 0 and not self.newcomer and self.can_go_on:
             text = " ".join(map(str, [self.group.door(), *self._numbers]))
-            if text != self._told_door or _read(Path(path)) not in (text, _OVER):
+            said = _read(Path(path))
+            if text != self._told_door or not (said == text or _is_over(said)):
                 _write(Path(path), text)
                 self._told_door = text
 
@@ -345,11 +355,22 @@ class Job:
 
 
 def _read(path: Path) -> str:
-    """What a door's file says; "": there is none."""
+    """What a door's file says; "": there is none. On NFS that is known once its directory has been
+    opened (docs/nfs.md)."""
     try:
+        os.close(os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY))
         return path.read_text().strip()
     except FileNotFoundError:
         return ""
+
+
+def _read_door() -> str:
+    path = os.environ.get(DOOR)
+    return _read(Path(path)) if path else ""
+
+
+def _is_over(said: str) -> bool:
+    return said.partition(" ")[0] == _OVER
 
 
 def _write(path: Path, text: str) -> None:
@@ -375,16 +396,18 @@ def _knock(path: Path, meanwhile: Callable[[], None]) -> dist.ProcessGroup:
 
     while True:
         meanwhile()
+        said = _read(path)
+        door, _, behind = said.partition(" ")
+        if _is_over(said):
+            raise SystemExit(int(behind or 0))
         try:
-            door, *_ = path.read_text().split()
-            if door == _OVER:
-                raise SystemExit(0)
+            if not door:
+                raise _Moved("there is no door yet")
             return _membership.join(
                 door, timedelta(seconds=_KNOCK_S), functools.partial(look, door)
             )
-        except (FileNotFoundError, PawlError, _Moved) as why:
+        except (PawlError, _Moved) as why:
             if time.monotonic() > end:
-                raise error(
-                    "PAWL_ETIMEDOUT", f"elastic: nobody let this rank in at {path}: {why}"
-                ) from why
+                log.error("elastic: nobody let this rank in at %s: %s", path, why)
+                raise SystemExit(_NOBODY) from why
         time.sleep(_PAUSE_S)

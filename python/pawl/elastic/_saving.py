@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from typing import Any, Final
@@ -11,12 +12,16 @@ import torch
 from pawl import _stop
 from pawl.elastic import _adaptdl, _metrics, _states, _wire
 from pawl.engine import AsIs, Engine, Found, Raw
+from pawl.errors import PawlError
+
+log = logging.getLogger("pawl")
 
 ROOT: Final = ("PAWL_ELASTIC_ROOT", "ADAPTDL_CHECKPOINT_PATH")
 _INTERVAL: Final = "PAWL_ELASTIC_INTERVAL"  # seconds between two saves
 _INTERVAL_S: Final = 60.0
 _KEEP: Final = 2
 _FLUSH_S: Final = 600.0  # for the last one, before the process ends
+_PAUSE_S: Final = 0.2  # between two tries to save where the root is still another agent's
 LEFT: Final = 79  # exit code: it has left the others, as it was told
 PREEMPTED: Final = 143  # exit code: it saved, and wants to be started again
 
@@ -56,8 +61,25 @@ class Checkpoints:
             files = {name: _bytes_of(found, name) for name in found.names}
         return {name: _wire.raw(data) for name, data in files.items()}
 
-    def save(self) -> None:
-        """Saves all states, in milliseconds. At rank 0."""
+    def save(self, took_over: bool = False, last: bool = False) -> None:
+        """Saves all states, in milliseconds. At rank 0. ``took_over``: another one was that before;
+        its agent, on another host, may still have the root. The next save is made then, and
+        ``last``, this one as soon as it can be."""
+        end = time.monotonic() + _FLUSH_S
+        while True:
+            try:
+                self._save()
+                return
+            except PawlError as held:
+                if held.name != "PAWL_EBUSY" or not took_over or time.monotonic() > end:
+                    raise
+                if not last:
+                    log.warning("elastic: not saved, but when the next save is due: %s", held)
+                    self._due = time.monotonic() + self._interval_s
+                    return
+            time.sleep(_PAUSE_S)
+
+    def _save(self) -> None:
         parts = {_states.file_of(state.name): _part_of(state) for state in _states.every()}
         tag = f"elastic-{_metrics.current().steps}"
         self._open().save(tag, parts, alone=True)

@@ -1,0 +1,159 @@
+"""Elastic jobs of several `pawl run`, which share a door, for tests: each is a host of its own, but
+for what a host's network is."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import program
+from elastic_runs import SCRIPT
+
+N = 2300  # samples: too many, in the pauses that tests make, to come to the end unasked
+
+
+class Launcher:
+    """One `pawl run` of the job."""
+
+    def __init__(self, job: Job, node: int, limits: str, args: Sequence[str], at: int) -> None:
+        self.node = node
+        self.sockets = job.sockets / str(at)
+        self.sockets.mkdir(mode=0o700, exist_ok=True)
+        self.env = program.clean_env(
+            PAWL_HEARTBEAT="0.5", XDG_RUNTIME_DIR=str(self.sockets), **job.env
+        )
+        self._out = job.folder / f"out{node}"
+        options = ["--elastic", *limits.split(), "--door", str(job.door), "--job", job.name]
+        options += ["--node-rank", str(node), *(["--join"] if node > 0 else [])]
+        inside = ["ip", "netns", "exec", job.hosts[node]] if job.hosts else []
+        with self._out.open("a") as out:
+            self.process = subprocess.Popen(
+                [*inside, program.find(), "run", "--python", sys.executable, *options,
+                 str(job.script), *job.args, *args],
+                cwd=job.folder, env=self.env, stdin=subprocess.DEVNULL, stdout=out,
+                stderr=subprocess.STDOUT,
+                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, []),
+            )  # fmt: skip
+
+    def out(self) -> str:
+        return self._out.read_text()
+
+    def wait_for(self, pattern: str, times: int = 1) -> None:
+        program.wait_until(
+            lambda: len(re.findall(pattern, self.out())) >= times,
+            f"launcher {self.node}: {pattern}",
+            program.LIMIT_S,
+        )
+
+    def scale(self, job: str, *wanted: int) -> subprocess.CompletedProcess[str]:
+        return program.run("scale", job, *map(str, wanted), env=self.env)
+
+    def end(self, code: int, limit_s: float = program.LIMIT_S) -> None:
+        self.process.wait(timeout=limit_s)
+        assert self.process.returncode == code, f"launcher {self.node}: {self.out()}"
+
+
+class Job:
+    """An elastic job. ``hosts``: network namespaces, one for each launcher."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *args: str,
+        script: Path = SCRIPT,
+        hosts: Sequence[str] = (),
+        **env: str,
+    ) -> None:
+        self.name = f"joint-{secrets.token_hex(4)}"
+        self.folder, self.script, self.hosts, self.env = folder, script, hosts, env
+        self.door = folder / "door"
+        self.sockets = Path(tempfile.mkdtemp(prefix="pl-", dir="/tmp"))  # short, as they must be
+        self.logs = folder / "logs"
+        self.logs.mkdir()
+        self._hurry = folder / "hurry"
+        own = [f"logs={self.logs}", f"n={N}", f"hurry={self._hurry}"]
+        self.args = [*(own if script == SCRIPT else []), *args]
+        self.launchers: list[Launcher] = []
+
+    def start(self, node: int, limits: str, *args: str, at: int | None = None) -> Launcher:
+        """``at``: on the host of that one."""
+        place = node if at is None else at
+        self.launchers.append(Launcher(self, node, limits, args, place))
+        return self.launchers[-1]
+
+    def out(self) -> str:
+        return "\n".join(launcher.out() for launcher in self.launchers)
+
+    def said(self) -> list[list[str]]:
+        """What each process has said, in the order of their starts."""
+        return [path.read_text().splitlines() for path in sorted(self.logs.iterdir())]
+
+    def wait_for_trained(self, processes: int) -> None:
+        """So many have begun a step."""
+        program.wait_until(
+            lambda: sum(any("TRY" in line for line in said) for said in self.said()) >= processes,
+            f"{processes} processes train",
+            program.LIMIT_S,
+        )
+
+    def done(self) -> set[str]:
+        """Steps that were done anywhere."""
+        return {line for said in self.said() for line in said if line.startswith("DID")}
+
+    def durable(self) -> int:
+        """The newest checkpoint's number; 0: there is none."""
+        tags = Path(self.env["PAWL_ELASTIC_ROOT"]).glob("elastic-*")
+        return max((int(tag.name.split("-")[1]) for tag in tags), default=0)
+
+    def pids_of(self, launcher: Launcher) -> list[int]:
+        """Of its ranks that train, in the order of their starts."""
+        pids = [int(path.name.split("-")[1]) for path in sorted(self.logs.iterdir())]
+        told = f"XDG_RUNTIME_DIR={launcher.sockets}".encode()
+        return [
+            pid
+            for pid in pids
+            if program.is_alive(pid) and told in Path(f"/proc/{pid}/environ").read_bytes()
+        ]
+
+    def numbers(self) -> list[int]:
+        """Of ranks, as the door has them; none: it is not there, or over."""
+        try:
+            return [int(word) for word in self.door.read_text().split()[1:]]
+        except FileNotFoundError:
+            return []
+
+    def wait_for_ranks(self, ranks: int) -> None:
+        program.wait_until(lambda: len(self.numbers()) == ranks, f"{ranks} ranks", program.LIMIT_S)
+
+    def end(self, *codes: int) -> list[list[str]]:
+        """Of the launchers, in the order of their starts. Where the job is to come to its end it
+        hurries there."""
+        if 0 in codes:
+            self._hurry.touch()
+        for launcher, code in zip(self.launchers, codes, strict=True):
+            launcher.end(code)
+        return self.said()
+
+    def close(self) -> None:
+        for launcher in self.launchers:
+            launcher.process.kill()
+            launcher.process.wait()
+
+
+@contextlib.contextmanager
+def running(folder: Path, *args: str, **more: object) -> Iterator[Job]:
+    job = Job(folder, *args, **more)  # type: ignore[arg-type]
+    try:
+        yield job
+    except BaseException:
+        print(job.out(), *(f"{path}\n{path.read_text()}" for path in job.logs.iterdir()))
+        raise
+    finally:
+        job.close()

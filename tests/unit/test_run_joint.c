@@ -1,0 +1,455 @@
+/* `pawl run --elastic --door`: what the end of a rank means where others have launchers of their
+ * own, and what is done then; by example, then over random histories. */
+#include "agent/run_joint.h"
+#include "base/rng.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define S         1000000000LL
+#define HISTORIES 20000u
+#define EVENTS    200u
+#define MOST      6u
+
+static struct run_policy policy;
+static int64_t now_ns;
+
+static unsigned step(struct run_event event)
+{
+	event.now_ns = now_ns;
+	return run_policy_step(&policy, &event);
+}
+
+static unsigned begin(uint32_t workers, uint32_t least, uint32_t max_restarts)
+{
+	now_ns = 100 * S;
+	policy = (struct run_policy){.workers = workers,
+		.least = least,
+		.joint = true,
+		.max_restarts = max_restarts,
+		.grace_ns = 25 * S};
+	return step((struct run_event){.kind = RUN_BEGIN});
+}
+
+static unsigned failed(int status, bool survivable, int64_t lasted_ns)
+{
+	return step((struct run_event){.kind = RUN_EXITED,
+		.status = status,
+		.survivable = survivable,
+		.lasted_ns = lasted_ns});
+}
+
+static unsigned ended(void)
+{
+	return step((struct run_event){.kind = RUN_EXITED, .survivable = true});
+}
+
+static unsigned left(void)
+{
+	return step((struct run_event){.kind = RUN_EXITED,
+		.status = RUN_EXIT_LEFT,
+		.parted = true,
+		.survivable = true});
+}
+
+static unsigned stopped(void)
+{
+	return step((struct run_event){.kind = RUN_EXITED,
+		.status = RUN_EXIT_STOPPED,
+		.stops = true,
+		.survivable = true});
+}
+
+static unsigned signaled(void)
+{
+	return step((struct run_event){.kind = RUN_SIGNALED, .signal = 15});
+}
+
+static unsigned quit(void)
+{
+	return step((struct run_event){.kind = RUN_QUIT});
+}
+
+static unsigned scaled(uint32_t workers)
+{
+	return step((struct run_event){.kind = RUN_SCALED, .workers = workers, .survivable = true});
+}
+
+static unsigned timeout(void)
+{
+	assert_true(policy.timer_ns != 0);
+	now_ns = policy.timer_ns;
+	return step((struct run_event){.kind = RUN_TIMEOUT});
+}
+
+static void check_end(int status)
+{
+	assert_int_equal(policy.phase, RUN_DRAINING);
+	assert_int_equal(step((struct run_event){.kind = RUN_DRAINED, .ok = true}), RUN_DO_EXIT);
+	assert_int_equal(policy.status, status);
+}
+
+/* ---- the policy ---- */
+
+static void the_only_one_is_replaced_if_others_go_on_elsewhere(void **state)
+{
+	assert_int_equal(begin(1, 1, 3), RUN_DO_START);
+	assert_int_equal(failed(137, true, 60 * S), RUN_DO_ADD);
+	assert_int_equal(policy.alive, 1);
+	assert_int_equal(policy.restarts, 0);
+	assert_int_equal(ended(), RUN_DO_DRAIN);
+	check_end(0);
+}
+
+static void it_is_never_started_again(void **state)
+{
+	begin(2, 1, 3);
+	assert_int_equal(failed(9, false, 60 * S), RUN_DO_KILL);
+	assert_int_equal(failed(137, false, 60 * S), RUN_DO_DRAIN);
+	check_end(9);
+	begin(1, 1, 3);
+	assert_int_equal(failed(9, false, 60 * S), RUN_DO_DRAIN);
+	check_end(9);
+	begin(2, 1, 3); /* and nobody is replaced by one that fails alike, or that nobody lets in */
+	assert_int_equal(failed(RUN_EXIT_USER, true, 60 * S), RUN_DO_KILL);
+	begin(2, 1, 3);
+	assert_int_equal(failed(RUN_EXIT_NODES, true, 600 * S), RUN_DO_KILL);
+}
+
+static void those_that_fail_at_once_come_slower_then_no_more(void **state)
+{
+	begin(1, 1, 3);
+	assert_int_equal(failed(1, true, S), RUN_DO_ADD);
+	assert_int_equal(failed(1, true, S), RUN_DO_ADD);
+	assert_int_equal(failed(1, true, S), 0);
+	assert_int_equal(policy.alive, 0); /* while it waits */
+	assert_int_equal(timeout(), RUN_DO_ADD);
+	assert_int_equal(failed(1, true, S), RUN_DO_DRAIN);
+	check_end(1);
+	begin(3, 2, 1);
+	assert_int_equal(failed(1, true, S), RUN_DO_ADD);
+	assert_int_equal(failed(1, true, S), RUN_DO_SETTLE);
+	assert_int_equal(policy.workers, 2);
+}
+
+static void who_stops_unasked_was_told_so_elsewhere(void **state)
+{
+	begin(2, 1, 3);
+	assert_int_equal(stopped(), RUN_DO_NOTICE);
+	assert_int_equal(policy.timer_ns - now_ns, 22 * S);
+	assert_false(run_policy_can_scale(&policy));
+	assert_int_equal(stopped(), RUN_DO_DRAIN);
+	check_end(RUN_EXIT_STOPPED);
+	begin(1, 1, 3);
+	assert_int_equal(stopped(), RUN_DO_DRAIN);
+	check_end(RUN_EXIT_STOPPED);
+	begin(2, 1, 3); /* one that does not end with it */
+	stopped();
+	assert_int_equal(timeout(), RUN_DO_KILL);
+	assert_int_equal(failed(137, true, S), RUN_DO_DRAIN);
+	check_end(RUN_EXIT_STOPPED);
+	begin(2, 1, 3); /* a signal that reaches us later is the first one */
+	stopped();
+	assert_int_equal(signaled(), 0);
+	assert_int_equal(stopped(), RUN_DO_DRAIN);
+	check_end(RUN_EXIT_STOPPED);
+}
+
+static void it_leaves_and_the_others_go_on(void **state)
+{
+	begin(2, 1, 3);
+	assert_int_equal(quit(), RUN_DO_PART);
+	assert_int_equal(policy.change, 2);
+	assert_int_equal(quit(), 0);
+	assert_false(run_policy_can_scale(&policy));
+	assert_int_equal(left(), 0);
+	assert_int_equal(left(), RUN_DO_DRAIN);
+	check_end(RUN_EXIT_LEFT);
+	begin(3, 1, 3); /* some were told before, by themselves */
+	scaled(2);
+	assert_int_equal(quit(), RUN_DO_PART);
+	assert_int_equal(policy.change, 2);
+	left();
+	left();
+	assert_int_equal(left(), RUN_DO_DRAIN);
+	check_end(RUN_EXIT_LEFT);
+	begin(2, 1, 3); /* one dies on the way */
+	quit();
+	assert_int_equal(failed(137, true, 60 * S), 0);
+	assert_int_equal(left(), RUN_DO_DRAIN);
+	check_end(RUN_EXIT_LEFT);
+	begin(1, 1, 3); /* or before it is replaced */
+	for (int i = 0; i < 3; i++) {
+		failed(1, true, S);
+	}
+	assert_int_equal(quit(), RUN_DO_DRAIN);
+	check_end(RUN_EXIT_LEFT);
+}
+
+static void who_is_to_leave_may_come_to_the_end(void **state)
+{
+	begin(2, 1, 3);
+	quit();
+	assert_int_equal(ended(), 0);
+	assert_int_equal(left(), RUN_DO_DRAIN);
+	check_end(0);
+	begin(2, 1, 3); /* of a job that is to stop meanwhile */
+	quit();
+	assert_int_equal(stopped(), RUN_DO_NOTICE);
+	assert_int_equal(left(), RUN_DO_DRAIN);
+	check_end(RUN_EXIT_STOPPED);
+	begin(2, 1, 3); /* of one that fails */
+	quit();
+	assert_int_equal(failed(9, false, S), RUN_DO_KILL);
+	assert_int_equal(left(), RUN_DO_DRAIN);
+	check_end(9);
+	begin(2, 1, 3); /* or is told to, here */
+	quit();
+	assert_int_equal(signaled(), RUN_DO_NOTICE);
+	left();
+	assert_int_equal(failed(143, true, S), RUN_DO_DRAIN);
+	check_end(143);
+}
+
+static void a_signal_while_none_lives_ends_it(void **state)
+{
+	begin(1, 1, 9);
+	for (int i = 0; i < 3; i++) {
+		failed(1, true, S);
+	}
+	assert_int_equal(signaled(), RUN_DO_DRAIN);
+	check_end(143);
+}
+
+/* No other takes its place, and it has not come there. */
+static void the_last_one_that_fails_at_the_end_failed(void **state)
+{
+	begin(3, 1, 3);
+	assert_int_equal(ended(), 0);
+	assert_int_equal(failed(9, true, 60 * S), 0);
+	assert_int_equal(failed(8, true, 60 * S), RUN_DO_DRAIN);
+	check_end(8);
+}
+
+/* All that are left were told to leave: there are to be others. */
+static void the_last_that_leaves_is_no_end(void **state)
+{
+	begin(2, 1, 9);
+	scaled(1);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(failed(1, true, S), RUN_DO_ADD);
+	}
+	failed(1, true, S); /* the next one waits */
+	assert_int_equal(left(), 0);
+	assert_int_equal(policy.alive, 0);
+	assert_int_equal(timeout(), RUN_DO_ADD);
+	assert_int_equal(ended(), RUN_DO_DRAIN);
+	check_end(0);
+}
+
+/* The workers, as whoever starts them knows them. */
+struct seen {
+	uint32_t alive, leaving;
+	bool quiet; /* nobody asks for anything any more, and nothing fails */
+	bool over;
+};
+
+static unsigned random_end(struct rng *rng, struct seen *seen)
+{
+	static const int statuses[] = {0, 0, 1, 1, RUN_EXIT_USER, 137, RUN_EXIT_STOPPED};
+	struct run_event event = {.kind = RUN_EXITED,
+		.parted = seen->leaving == seen->alive ||
+			(seen->leaving > 0 && rng_below(rng, 2) == 0),
+		.survivable = rng_below(rng, 8) != 0,
+		.lasted_ns = (int64_t)rng_below(rng, 9 * S)};
+
+	event.status = event.parted ? RUN_EXIT_LEFT : statuses[seen->quiet ? 0 : rng_below(rng, 7)];
+	event.stops = event.status == RUN_EXIT_STOPPED;
+	seen->leaving -= event.parted;
+	seen->alive--;
+	return step(event);
+}
+
+static unsigned random_event(struct rng *rng, struct seen *seen)
+{
+	uint64_t draw = rng_below(rng, 16);
+
+	now_ns += (int64_t)rng_below(rng, 6 * S);
+	if (policy.timer_ns != 0 && now_ns >= policy.timer_ns) {
+		return timeout();
+	}
+	if (policy.phase == RUN_DRAINING) {
+		return step((struct run_event){.kind = RUN_DRAINED, .ok = true});
+	}
+	if (draw < 4 && !seen->quiet && run_policy_can_scale(&policy)) {
+		return scaled(1 + (uint32_t)rng_below(rng, MOST));
+	}
+	if (draw < 6 && !seen->quiet) {
+		return draw == 4 ? quit() : signaled();
+	}
+	return seen->alive > 0 ? random_end(rng, seen) : 0;
+}
+
+static void check_actions(unsigned actions, struct seen *seen)
+{
+	assert_int_equal(actions & (RUN_DO_START | RUN_DO_GATHER), 0);
+	if (actions & RUN_DO_ADD) {
+		assert_false(policy.quits || policy.finishing);
+		seen->alive += policy.change;
+	}
+	if (actions & RUN_DO_PART) {
+		seen->leaving += policy.change;
+		assert_true(seen->leaving <= seen->alive);
+	}
+	assert_int_equal(seen->alive, policy.alive);
+	assert_true(!(actions & RUN_DO_DRAIN) || seen->alive == 0);
+	assert_true(seen->alive > 0 || policy.timer_ns != 0 || policy.phase == RUN_OVER);
+	seen->over = (actions & RUN_DO_EXIT) != 0;
+}
+
+/* Whatever comes: those that live are those that were started, and it ends. */
+static void every_history_ends_well(void **state)
+{
+	const char *given = getenv("PAWL_TEST_SEED");
+	uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : 20261125;
+
+	print_message("seed %llu\n", (unsigned long long)seed);
+	for (uint64_t i = 0; i < HISTORIES; i++) {
+		struct rng rng = {seed + i};
+		struct seen seen = {.alive = 1 + (uint32_t)rng_below(&rng, MOST)};
+
+		begin(seen.alive, 1 + (uint32_t)rng_below(&rng, seen.alive),
+			(uint32_t)rng_below(&rng, 4));
+		for (uint32_t n = 0; n < 2 * EVENTS && !seen.over; n++) {
+			seen.quiet = n >= EVENTS;
+			check_actions(random_event(&rng, &seen), &seen);
+		}
+		if (!seen.over) {
+			fail_msg("history of seed %llu does not end",
+				(unsigned long long)(seed + i));
+		}
+	}
+}
+
+/* ---- what the door says ---- */
+
+static enum run_verdict judge(uint64_t alive, uint32_t number, uint32_t n, const uint32_t *listed)
+{
+	const struct run_joint_ranks ours = {.first = 64, .alive = alive, .joins = true};
+	struct run_door door = {.state = RUN_DOOR_OPEN, .n = n};
+
+	memcpy(door.numbers, listed, n * sizeof(*listed));
+	return run_joint_judge(&ours, &door, number);
+}
+
+static void others_go_on_once_they_have_said_so(void **state)
+{
+	assert_int_equal(judge(0, 64, 2, (uint32_t[]){0, 64}), RUN_UNKNOWN);
+	assert_int_equal(judge(0, 64, 1, (uint32_t[]){0}), RUN_GO_ON);
+	assert_int_equal(judge(0, 64, 1, (uint32_t[]){128}), RUN_GO_ON);
+	/* one of ours lives */
+	assert_int_equal(judge(2, 64, 3, (uint32_t[]){0, 64, 65}), RUN_GO_ON);
+	assert_int_equal(judge(1ull << 63, 64, 2, (uint32_t[]){64, 127}), RUN_GO_ON);
+	/* it lives, but is only to join */
+	assert_int_equal(judge(4, 64, 2, (uint32_t[]){64, 65}), RUN_UNKNOWN);
+	/* those of ours that are listed are as dead as it is */
+	assert_int_equal(judge(0, 64, 1, (uint32_t[]){65}), RUN_UNKNOWN);
+	assert_int_equal(judge(0, 64, 0, (uint32_t[]){0}), RUN_UNKNOWN);
+}
+
+static void without_a_door_who_joins_may_yet_find_one(void **state)
+{
+	struct run_joint_ranks ours = {.first = 64, .joins = true};
+	const struct run_door none = {.state = RUN_DOOR_NONE};
+	const struct run_door over = {.state = RUN_DOOR_OVER};
+
+	assert_int_equal(run_joint_judge(&ours, &none, 64), RUN_GO_ON);
+	assert_int_equal(run_joint_judge(&ours, &over, 64), RUN_ALONE);
+	ours = (struct run_joint_ranks){.first = 0, .alive = 1};
+	assert_int_equal(run_joint_judge(&ours, &none, 1), RUN_ALONE);
+}
+
+/* What is read of a file of these bytes; NULL: of none. */
+static struct run_door read_door(const char *text)
+{
+	char path[] = "/tmp/pawl-door-XXXXXX";
+	int fd = mkstemp(path);
+	struct run_door door;
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+	run_door_read(&door, path);
+	unlink(path);
+	return door;
+}
+
+static void a_door_is_read(void **state)
+{
+	struct run_door door = read_door("10.0.0.1:4567:99 0 64 65535\n");
+
+	assert_int_equal(door.state, RUN_DOOR_OPEN);
+	assert_int_equal(door.n, 3);
+	assert_true(run_door_lists(&door, 0) && run_door_lists(&door, 65535));
+	assert_false(run_door_lists(&door, 4567));
+	door = read_door("over\n");
+	assert_true(door.state == RUN_DOOR_OVER && door.status == 0);
+	door = read_door("over 143");
+	assert_true(door.state == RUN_DOOR_OVER && door.status == 143);
+	assert_int_equal(read_door("").state, RUN_DOOR_NONE);
+	door = read_door("overt 1 x 2");
+	assert_true(door.state == RUN_DOOR_OPEN && door.n == 1);
+	run_door_read(&door, "/nowhere/at/all");
+	assert_int_equal(door.state, RUN_DOOR_NONE);
+	run_door_read(&door, "");
+	assert_int_equal(door.state, RUN_DOOR_NONE);
+}
+
+static void a_door_is_closed_with_a_code(void **state)
+{
+	char path[] = "/tmp/pawl-door-XXXXXX";
+	struct run_door door;
+
+	close(mkstemp(path));
+	run_door_close(path, 7);
+	run_door_read(&door, path);
+	assert_true(door.state == RUN_DOOR_OVER && door.status == 7);
+	run_door_close(path, 0);
+	run_door_read(&door, path);
+	assert_true(door.state == RUN_DOOR_OVER && door.status == 0);
+	run_door_close(path, 9); /* it has come to its end */
+	run_door_read(&door, path);
+	assert_true(door.state == RUN_DOOR_OVER && door.status == 0);
+	run_door_remove(path);
+	run_door_read(&door, path);
+	assert_int_equal(door.state, RUN_DOOR_NONE);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_only_one_is_replaced_if_others_go_on_elsewhere),
+		cmocka_unit_test(it_is_never_started_again),
+		cmocka_unit_test(those_that_fail_at_once_come_slower_then_no_more),
+		cmocka_unit_test(who_stops_unasked_was_told_so_elsewhere),
+		cmocka_unit_test(it_leaves_and_the_others_go_on),
+		cmocka_unit_test(who_is_to_leave_may_come_to_the_end),
+		cmocka_unit_test(a_signal_while_none_lives_ends_it),
+		cmocka_unit_test(the_last_one_that_fails_at_the_end_failed),
+		cmocka_unit_test(the_last_that_leaves_is_no_end),
+		cmocka_unit_test(every_history_ends_well),
+		cmocka_unit_test(others_go_on_once_they_have_said_so),
+		cmocka_unit_test(without_a_door_who_joins_may_yet_find_one),
+		cmocka_unit_test(a_door_is_read),
+		cmocka_unit_test(a_door_is_closed_with_a_code),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -116,6 +116,8 @@ void slurm_program_encode(const struct slurm_program *program, struct wire_out *
 
 	wire_put_blob(out, program->cwd, (uint32_t)strlen(program->cwd) + 1);
 	wire_put_blob(out, program->log, (uint32_t)strlen(program->log) + 1);
+	wire_put_blob(out, program->door ? program->door : "",
+		program->door ? (uint32_t)strlen(program->door) + 1 : 1);
 	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
 		out->failed = out->failed || lists[i]->failed;
 		wire_put_blob(out, lists[i]->bytes, (uint32_t)lists[i]->len_bytes);
@@ -166,6 +168,7 @@ int slurm_program_decode(const void *bytes, size_t len_bytes, struct slurm_words
 	wire_in_init(&in, bytes, len_bytes);
 	words->cwd = get_text(&in);
 	words->log = get_text(&in);
+	words->door = get_text(&in);
 	words->mounts = get_list(&in, &memory);
 	words->setup = get_list(&in, &memory);
 	words->run = get_list(&in, &memory);
@@ -206,6 +209,7 @@ void slurm_want_encode(const struct slurm_want *want, struct wire_out *out)
 		wire_put_u64(out, part->generation);
 		wire_put_u64(out, part->sizing);
 		wire_put_u32(out, part->slots);
+		wire_put_u8(out, part->leave);
 		wire_put_u8(out, part->stop);
 		wire_put_u64(out, (uint64_t)part->grace_ns);
 		wire_put_blob(out, part->program, part->len_bytes);
@@ -226,7 +230,7 @@ int slurm_want_decode(const void *bytes, size_t len_bytes, struct slurm_want *wa
 	want->leave = get_flag(&in);
 	want->slots = wire_get_u32(&in);
 	in.failed = in.failed || want->slots > CORE_SLOTS_MAX;
-	want->parts = get_room(&in, &want->parts_n, SLURM_PARTS_MAX, 41, sizeof(*want->parts));
+	want->parts = get_room(&in, &want->parts_n, SLURM_PARTS_MAX, 42, sizeof(*want->parts));
 	if (!want->parts && !in.failed) {
 		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
@@ -237,6 +241,7 @@ int slurm_want_decode(const void *bytes, size_t len_bytes, struct slurm_want *wa
 		part->generation = wire_get_u64(&in);
 		part->sizing = wire_get_u64(&in);
 		part->slots = wire_get_u32(&in);
+		part->leave = get_flag(&in);
 		part->stop = get_flag(&in);
 		part->grace_ns = (int64_t)wire_get_u64(&in);
 		part->program = wire_get_blob(&in, &part->len_bytes);
@@ -324,6 +329,9 @@ void slurm_record_encode(const struct slurm_record *record, struct wire_out *out
 	wire_put_u64(out, record->job);
 	wire_put_u64(out, record->generation);
 	wire_put_u64(out, record->rescale);
+	wire_put_u64(out, record->rescaled);
+	wire_put_u8(out, record->joint);
+	wire_put_u8(out, record->elastic);
 	wire_put_u64(out, record->stopped);
 	wire_put_u8(out, record->over);
 	wire_put_u8(out, record->told);
@@ -336,6 +344,9 @@ void slurm_record_encode(const struct slurm_record *record, struct wire_out *out
 		wire_put_str(out, record->spots[i].node);
 		wire_put_u32(out, record->spots[i].replicas);
 		wire_put_u64(out, record->spots[i].sizing);
+		wire_put_u32(out, record->spots[i].number);
+		wire_put_u8(out, record->spots[i].joins);
+		wire_put_u8(out, record->spots[i].leaves);
 		wire_put_blob(out, record->spots[i].program, record->spots[i].len_bytes);
 	}
 	finish(out);
@@ -348,6 +359,9 @@ static bool get_spot(struct wire_in *in, struct slurm_spot *spot)
 	wire_get_str(in, spot->node, sizeof(spot->node));
 	spot->replicas = wire_get_u32(in);
 	spot->sizing = wire_get_u64(in);
+	spot->number = wire_get_u32(in);
+	spot->joins = get_flag(in);
+	spot->leaves = get_flag(in);
 	program = wire_get_blob(in, &spot->len_bytes);
 	if (in->failed) {
 		return true;
@@ -372,6 +386,9 @@ int slurm_record_decode(const void *bytes, size_t len_bytes, struct slurm_record
 	record->job = wire_get_u64(&in);
 	record->generation = wire_get_u64(&in);
 	record->rescale = wire_get_u64(&in);
+	record->rescaled = wire_get_u64(&in);
+	record->joint = get_flag(&in);
+	record->elastic = get_flag(&in);
 	record->stopped = wire_get_u64(&in);
 	record->over = get_flag(&in);
 	record->told = get_flag(&in);
@@ -379,7 +396,7 @@ int slurm_record_decode(const void *bytes, size_t len_bytes, struct slurm_record
 	record->exit_code = (int32_t)wire_get_u32(&in);
 	record->over_wall_ns = (int64_t)wire_get_u64(&in);
 	record->grace_ns = (int64_t)wire_get_u64(&in);
-	record->spots = get_room(&in, &record->spots_n, CORE_MOST_MAX, 20, sizeof(*record->spots));
+	record->spots = get_room(&in, &record->spots_n, CORE_MOST_MAX, 26, sizeof(*record->spots));
 	if (!record->spots && !in.failed) {
 		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}

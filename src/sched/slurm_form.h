@@ -25,6 +25,8 @@ struct pawl_err;
 struct slurm_program {
 	const char *cwd;           /* where it starts */
 	const char *log;           /* stdout and stderr are appended to it */
+	const char *door;          /* file in which ranks say who trains, for others that join;
+				      NULL: the job is what it was started as */
 	struct wire_out mounts;    /* by turns what is made a link, and to what: see mounts.h */
 	struct wire_out setup;     /* command line of what runs first; empty: nothing does */
 	struct wire_out run;       /* command line */
@@ -38,7 +40,8 @@ struct slurm_program {
 struct slurm_words {
 	const char *cwd;
 	const char *log;
-	char **mounts; /* NULL-terminated, as those below; of no words: none */
+	const char *door; /* "": none */
+	char **mounts;    /* NULL-terminated, as those below; of no words: none */
 	char **setup;
 	char **run;
 	char **scale;
@@ -57,6 +60,7 @@ struct slurm_want_part {
 	uint64_t generation;
 	uint64_t sizing;        /* generation that slots are of: of its start, or a newer one */
 	uint32_t slots;         /* of the node's */
+	bool leave;             /* it is to leave its job, which goes on elsewhere */
 	bool stop;              /* it is to end */
 	int64_t grace_ns;       /* stop: from SIGTERM to the kill; 0: at once */
 	const uint8_t *program; /* a slurm_program */
@@ -103,6 +107,9 @@ struct slurm_spot {
 	char node[CORE_NAME_MAX];
 	uint32_t replicas;
 	uint64_t sizing;    /* generation that replicas are of */
+	uint32_t number;    /* among those of the job, no two alike at a time */
+	bool joins;         /* it is new by the newest rescale, which is not carried out yet */
+	bool leaves;        /* it is to leave the job by that */
 	uint8_t *program;   /* owned; a slurm_program */
 	uint32_t len_bytes; /* of it */
 };
@@ -112,6 +119,9 @@ struct slurm_record {
 	uint64_t job;
 	uint64_t generation; /* of the newest start; 0: there was none */
 	uint64_t rescale;    /* the newest that is to be carried out since; 0: none */
+	uint64_t rescaled;   /* the newest that was; 0 */
+	bool joint;          /* nodes can join and leave it while it runs */
+	bool elastic;        /* it has been seen that its ranks can */
 	uint64_t stopped;    /* up to this generation nothing starts any more */
 	bool over;           /* nothing of it is left */
 	bool told;           /* it was told to stop */

@@ -56,11 +56,15 @@ struct asked {
 struct slurm_job {
 	struct slurm_record record;
 	uint64_t refused;                 /* generation that was; 0 */
-	uint64_t sized;                   /* rescale that all parts have, which was told; 0 */
 	char refused_why[SLURM_SAID_MAX]; /* the last that was; "": none */
 	bool told_runs;
-	bool failing;  /* one part went wrong: the others are to end */
-	bool bereaved; /* a node of it was lost */
+	bool admits;        /* its ranks let others in: who is to join by a rescale may start */
+	bool parting;       /* who is to leave by a rescale is told: those who join are there */
+	int64_t runs_ns;    /* since when told_runs */
+	int64_t stopped_ns; /* since when a part has ended as one that was stopped; 0: none has */
+	int64_t rescale_ns; /* since when a rescale is under way; 0: none, or not seen yet */
+	bool failing;       /* one part went wrong: the others are to end */
+	bool bereaved;      /* a node of it was lost */
 };
 
 /* An event that is to be told. */
@@ -149,6 +153,15 @@ bool slurm_size_find(const struct sched_slurm *s, const char *node, struct slurm
 
 void slurm_remark(struct sched_slurm *s, uint64_t id, char *text, size_t cap_bytes);
 
+/* ---- slurm_spots.c: on which nodes what is to run ---- */
+
+/* A spot's node and replicas. PAWL_ENOENT: the node is gone. */
+int slurm_spot_take(struct sched_slurm *s, const struct sched_core *core,
+	const struct core_spot *from, struct slurm_spot *spot, struct pawl_err *err);
+/* The programs of those of the first n that have none; whether the job is joint. */
+int slurm_spots_describe(struct sched_slurm *s, struct slurm_record *record, uint32_t n,
+	struct pawl_err *err);
+
 /* ---- slurm_jobs.c ---- */
 
 /* It was started, and something of it may be left. */
@@ -186,7 +199,11 @@ void slurm_jobs_close(struct sched_slurm *s);
 
 void slurm_jobs_rescale(struct sched_slurm *s, const struct sched_core *core, uint64_t id,
 	uint64_t generation, const struct core_place *place);
-/* Of one that is alive: whether its parts have the sizes that they are to have. */
+/* Of one that is alive: whether its parts are as they are to be. */
 void slurm_rescale_look(struct sched_slurm *s, struct slurm_job *job);
+/* Sees whether its ranks can join and leave, into the record. */
+void slurm_rescale_learn(struct slurm_record *record);
+/* Of one that is over: what its ranks have left there. */
+void slurm_rescale_forget(const struct slurm_record *record);
 
 #endif

@@ -147,6 +147,8 @@ static int run(char *const *argv, char *const *env, const sigset_t *watched)
 
 		if (got == SIGTERM) {
 			kill(-program, SIGTERM);
+		} else if (got == SIGUSR2) {
+			kill(program, SIGUSR1);
 		} else if (got == SIGUSR1) {
 			sweep();
 			_exit(EXIT_KILLED);
@@ -235,6 +237,7 @@ static _Noreturn void keep(const struct slurm_words *words, char *const *base_en
 	sigaddset(&watched, SIGCHLD);
 	sigaddset(&watched, SIGTERM);
 	sigaddset(&watched, SIGUSR1);
+	sigaddset(&watched, SIGUSR2);
 	sigprocmask(SIG_BLOCK, &watched, NULL);
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	prctl(PR_SET_PDEATHSIG, SIGUSR1);

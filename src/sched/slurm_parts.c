@@ -214,6 +214,16 @@ static void resize(struct slurm_part *part, const struct slurm_want_part *want)
 
 /* ---- end ---- */
 
+/* Once its program is there to hear of it. */
+static void leave(struct slurm_part *part)
+{
+	if (lives(part) && part->wanted_leave && !part->leaves && !part->told &&
+		part->have.state == SLURM_RUNNING) {
+		part->leaves = true;
+		kill(part->pid, SIGUSR2);
+	}
+}
+
 /* It is to end, and is killed when grace_ns is over; the earliest time counts. */
 static void tell(struct slurm_part *part, enum slurm_why why, int64_t grace_ns)
 {
@@ -256,7 +266,7 @@ static void end(struct slurm_part *part, int status)
 /* Says of who is over that it has ended, and why; or not yet. */
 static void settle(struct slurm_parts *parts, struct slurm_part *part, int64_t now_ns)
 {
-	bool clear = part->told || parts->leaving || part->have.exit_code == 0 ||
+	bool clear = part->told || part->leaves || parts->leaving || part->have.exit_code == 0 ||
 		now_ns - part->over_ns >= DOUBT_NS;
 
 	if (!part->over || part->have.state == SLURM_ENDED || !clear) {
@@ -322,6 +332,7 @@ void slurm_parts_look(struct slurm_parts *parts, int64_t now_ns)
 			part->have.state = SLURM_RUNNING;
 			parts->changed = true;
 		}
+		leave(part);
 		if (part->have.state == SLURM_RUNNING && lives(part) && !part->told &&
 			part->sizing.generation > 0 && part->sizing.pid == 0 &&
 			now_ns >= part->sizing.next_ns) {
@@ -366,6 +377,7 @@ void slurm_parts_apply(struct slurm_parts *parts, const struct slurm_want *want)
 
 		if (part) {
 			part->wanted = true;
+			part->wanted_leave = want->parts[w].leave;
 			resize(part, &want->parts[w]);
 		}
 		if (part && want->parts[w].stop) {

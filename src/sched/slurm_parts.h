@@ -25,6 +25,8 @@ struct slurm_part {
 	pid_t pid;          /* of its keeper */
 	int started;        /* see slurm_keep; -1: it is closed */
 	bool told;          /* it was told to end */
+	bool wanted_leave;  /* it is to leave its job */
+	bool leaves;        /* it was told so */
 	bool over;          /* its keeper is not there any more */
 	bool wanted;        /* scratch: the newest want has it */
 	int64_t over_ns;    /* over: since when */

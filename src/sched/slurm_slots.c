@@ -118,21 +118,19 @@ void slurm_slots_put(const struct slurm_parts *parts, const struct slurm_part *p
 
 static bool is_set(const struct wire_out *set, const char *var)
 {
-	const char *at = (const char *)set->bytes;
-	const char *end = at + set->len_bytes;
+	for (size_t at = 0; at < set->len_bytes;) {
+		const char *one = (const char *)set->bytes + at;
 
-	for (; at < end; at += strlen(at) + 1) {
-		if (strncmp(at, var, strcspn(at, "=") + 1) == 0) {
+		if (strncmp(one, var, strcspn(one, "=") + 1) == 0) {
 			return true;
 		}
+		at += strlen(one) + 1;
 	}
 	return false;
 }
 
 char **slurm_slots_env(const struct wire_out *set, char **base)
 {
-	const char *at = (const char *)set->bytes;
-	const char *end = at + set->len_bytes;
 	size_t n = 0;
 	char **env;
 
@@ -149,8 +147,9 @@ char **slurm_slots_env(const struct wire_out *set, char **base)
 			env[n++] = base[i];
 		}
 	}
-	for (; env && at < end; at += strlen(at) + 1) {
-		env[n++] = (char *)(uintptr_t)at;
+	for (size_t at = 0; env && at < set->len_bytes;) {
+		env[n] = (char *)set->bytes + at;
+		at += strlen(env[n++]) + 1;
 	}
 	return env;
 }

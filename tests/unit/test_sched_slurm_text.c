@@ -1,5 +1,6 @@
 /* What Slurm's commands print and what engine and pilots write, read strictly; and what a job's
  * part is made of. */
+#include "sched/slurm_door.h"
 #include "sched/slurm_program.h"
 #include "sched/slurm_slots.h"
 #include "sched/slurm_text.h"
@@ -148,10 +149,12 @@ static void make_record(struct wire_out *out)
 	struct slurm_program program = {.cwd = "/", .log = "/log"};
 	struct wire_out bytes = {0};
 	struct slurm_spot spots[2] = {{.node = "n1.1", .replicas = 2, .sizing = 10},
-		{.node = "n2.2"}};
+		{.node = "n2.2", .number = 5, .joins = true, .leaves = true}};
 	struct slurm_record record = {.job = 7,
 		.generation = 9,
 		.rescale = 10,
+		.rescaled = 9,
+		.joint = true,
 		.stopped = 8,
 		.told = true,
 		.by = CORE_BY_US,
@@ -186,7 +189,9 @@ static void test_records_come_back(void **state)
 	assert_true(record.job == 7 && record.generation == 9 && record.stopped == 8);
 	assert_true(record.told && !record.over && record.by == CORE_BY_US);
 	assert_true(record.exit_code == -1 && record.grace_ns == 5 && record.spots_n == 2);
-	assert_true(record.rescale == 10 && record.spots[0].sizing == 10);
+	assert_true(record.rescale == 10 && record.rescaled == 9 && record.spots[0].sizing == 10);
+	assert_true(record.joint && !record.elastic && record.spots[1].number == 5);
+	assert_true(record.spots[1].joins && record.spots[1].leaves && !record.spots[0].leaves);
 	assert_string_equal(record.spots[0].node, "n1.1");
 	assert_int_equal(slurm_program_decode(record.spots[1].program, record.spots[1].len_bytes,
 				 &words, &err),
@@ -207,6 +212,7 @@ static void test_wants_come_back(void **state)
 		.generation = 9,
 		.sizing = 11,
 		.slots = 3,
+		.leave = true,
 		.stop = true,
 		.grace_ns = 5,
 		.program = program,
@@ -221,7 +227,7 @@ static void test_wants_come_back(void **state)
 	assert_true(!back.leave && back.slots == 4 && back.parts_n == 1);
 	assert_true(back.parts[0].job == 7 && back.parts[0].generation == 9);
 	assert_true(back.parts[0].sizing == 11 && back.parts[0].slots == 3);
-	assert_true(back.parts[0].stop && back.parts[0].grace_ns == 5);
+	assert_true(back.parts[0].leave && back.parts[0].stop && back.parts[0].grace_ns == 5);
 	assert_int_equal(back.parts[0].len_bytes, sizeof(program));
 	assert_memory_equal(back.parts[0].program, program, sizeof(program));
 	free(back.parts);
@@ -305,7 +311,7 @@ static void test_pilots_have_names_of_their_own(void **state)
 
 static const char *nth(const struct wire_out *list, uint32_t n)
 {
-	const char *at = (const char *)list->bytes;
+	const char *at = list->bytes ? (const char *)list->bytes : "";
 	const char *end = at + list->len_bytes;
 
 	for (; n > 0 && at < end; n--) {
@@ -324,10 +330,11 @@ static bool has(const struct wire_out *list, const char *word)
 	return false;
 }
 
+/* On the last of so many nodes. */
 static void fill(struct slurm_program *program, struct sched_spec *spec, const char *const *words,
-	uint32_t nodes)
+	uint32_t nodes, bool joins)
 {
-	static const char *const addresses[] = {"10.0.0.1", "10.0.0.2"};
+	static const char *const addresses[] = {"10.0.0.1", "10.0.0.2", "10.0.0.3"};
 	static const char *const env[] = {"HOME=/home/u", NULL};
 	const struct vars_place place = {.node = nodes - 1,
 		.nodes = nodes,
@@ -335,6 +342,8 @@ static void fill(struct slurm_program *program, struct sched_spec *spec, const c
 		.gpus = 4,
 		.job = 7};
 	const struct slurm_start start = {.generation = 9,
+		.joins = joins,
+		.number = joins ? 12 : nodes - 1,
 		.token = "00000000000000000000000000000001",
 		.place = &place};
 	const struct slurm_launch launch = {.spec = spec,
@@ -346,6 +355,7 @@ static void fill(struct slurm_program *program, struct sched_spec *spec, const c
 		.task = "task-7",
 		.cluster = "c",
 		.attempt = 3,
+		.retries = 2,
 		.grace_ns = 10000000000};
 	struct pawl_err err;
 
@@ -356,6 +366,7 @@ static void fill(struct slurm_program *program, struct sched_spec *spec, const c
 static void drop(struct slurm_program *program)
 {
 	free((char *)(uintptr_t)program->log);
+	free((char *)(uintptr_t)program->door);
 	wire_out_deinit(&program->setup);
 	wire_out_deinit(&program->run);
 	wire_out_deinit(&program->scale);
@@ -369,7 +380,7 @@ static void test_program_of_a_job_with_nodes(void **state)
 	struct sched_spec spec = {.run = "echo '$(id)'; \"x\"", .setup = "pip install ."};
 	struct slurm_program program;
 
-	fill(&program, &spec, NULL, 2);
+	fill(&program, &spec, NULL, 2, false);
 	assert_string_equal(program.log, "/logs/log.node1");
 	assert_string_equal(nth(&program.run, 1), "-c");
 	assert_string_equal(strchr(nth(&program.run, 2), '\n') + 1, spec.run);
@@ -390,7 +401,7 @@ static void test_program_of_a_job_with_replicas(void **state)
 	struct sched_spec spec = {.run = "true", .elastic = true};
 	struct slurm_program program;
 
-	fill(&program, &spec, words, 2);
+	fill(&program, &spec, words, 2, false);
 	assert_string_equal(nth(&program.run, 0), "/bin/pawl");
 	assert_string_equal(nth(&program.run, 3), "4");
 	assert_string_equal(nth(&program.scale, 0), ""); /* the world is said once */
@@ -410,16 +421,66 @@ static void test_program_of_a_job_with_replicas_on_one_node(void **state)
 		.size = {.least = 2, .most = 100}};
 	struct slurm_program program;
 
-	fill(&program, &spec, words, 1);
+	fill(&program, &spec, words, 1, false);
 	assert_string_equal(nth(&program.run, 2), "--elastic");
-	assert_string_equal(nth(&program.run, 3), "2:64");
-	assert_string_equal(nth(&program.run, 5), "4");
-	assert_false(has(&program.run, "--nnodes"));
+	assert_string_equal(nth(&program.run, 3), "1:64");
+	assert_string_equal(nth(&program.run, 5), "/logs/door.9");
+	assert_string_equal(nth(&program.run, 7), "0");
+	assert_string_equal(nth(&program.run, 9), "4");
+	assert_false(has(&program.run, "--nnodes") || has(&program.run, "--join"));
+	assert_string_equal(program.door, "/logs/door.9");
+	assert_string_equal(program.log, "/logs/log");
+	assert_true(has(&program.env, "PAWL_ELASTIC_MIN=2"));
 	assert_string_equal(nth(&program.scale, 0), "/bin/pawl");
 	assert_string_equal(nth(&program.scale, 1), "scale");
 	assert_string_equal(nth(&program.scale, 4), "task-7");
 	assert_string_equal(nth(&program.scale, 5), "");
 	drop(&program);
+}
+
+static void test_program_of_a_node_that_joins(void **state)
+{
+	struct sched_spec spec = {.run = "true",
+		.elastic = true,
+		.size = {.least = 2, .most = 100}};
+	struct slurm_program program;
+
+	fill(&program, &spec, NULL, 3, true);
+	assert_true(has(&program.run, "/logs/door.9") && has(&program.run, "--join"));
+	assert_string_equal(nth(&program.run, 7), "12");
+	assert_false(has(&program.run, "--nnodes"));
+	assert_string_equal(program.log, "/logs/log.node12");
+	assert_true(has(&program.env, "SKYPILOT_NODE_RANK=2"));
+	drop(&program);
+}
+
+/* ---- doors ---- */
+
+static void test_doors(void **state)
+{
+	static const struct {
+		const char *text;
+		bool open;
+		uint32_t ranks; /* of launcher 1 */
+	} cases[] = {{"", false, 0}, {"over\n", false, 0}, {"over 143\n", false, 0},
+		{"host:1/x 0", true, 0}, {"host:1/x 0 63 64 127 128\n", true, 2},
+		{"host:1/x", false, 0}, {"host:1/x 64 oops 65", true, 1}};
+	char path[] = "/tmp/pawl-door-XXXXXX";
+	int fd = mkstemp(path);
+	uint32_t ranks;
+
+	assert_true(fd >= 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		ssize_t len = (ssize_t)strlen(cases[i].text);
+
+		assert_int_equal(ftruncate(fd, 0), 0);
+		assert_int_equal(pwrite(fd, cases[i].text, (size_t)len, 0), len);
+		assert_int_equal(slurm_door_read(path, 1, &ranks), cases[i].open);
+		assert_int_equal(ranks, cases[i].ranks);
+	}
+	close(fd);
+	slurm_door_remove(path);
+	assert_false(slurm_door_read(path, 1, &ranks));
 }
 
 /* ---- slots ---- */
@@ -500,6 +561,8 @@ int main(void)
 		cmocka_unit_test(test_program_of_a_job_with_nodes),
 		cmocka_unit_test(test_program_of_a_job_with_replicas),
 		cmocka_unit_test(test_program_of_a_job_with_replicas_on_one_node),
+		cmocka_unit_test(test_program_of_a_node_that_joins),
+		cmocka_unit_test(test_doors),
 		cmocka_unit_test(test_slots_are_devices),
 	};
 

@@ -40,6 +40,9 @@ static struct slurm_world {
 	struct sched_slurm *engine;
 	struct slurm_pool pool;
 	enum deed deeds[WORLD_JOBS];
+	bool joint; /* nodes join and leave jobs that are described from now on */
+	bool shut;  /* but those jobs open no door */
+	char door[128];
 } sw;
 
 /* ---- programs ---- */
@@ -169,6 +172,27 @@ static void world_put(struct wire_out *list, const char *word)
 	wire_put_raw(list, word, strlen(word) + 1);
 }
 
+/* For sh, as the deeds are: a launcher of an elastic job, which has a rank. $2 is its number, $3
+ * the door; in $3.all is a file for each that trains. With $0.vain nobody can join. */
+static const char joint_script[] =
+	"door() { echo name $(cd $d.all && ls) >$d.$k; mv $d.$k $d; }; k=$2 d=$3\n"
+	"trap 'echo saved $1 >>$0; exit 143' TERM\n"
+	"trap 'echo left $1 >>$0; rm $d.all/$((k * 64)); door; exit 79' USR1\n"
+	"echo start $1 >>$0; [ $2 = 0 ] || [ ! -e $0.vain ] || exit 3\n"
+	"mkdir -p $3.all; touch $3.all/$(($2 * 64)); door; while :; do sleep 0.1; done";
+
+static void world_put_joint(struct slurm_program *program, const struct slurm_start *start)
+{
+	char number[16];
+
+	snprintf(sw.door, sizeof(sw.door), "%s.door.%llu", sw.marks,
+		(unsigned long long)start->place->job);
+	snprintf(number, sizeof(number), "%u", start->number);
+	program->door = sw.door;
+	world_put(&program->run, number);
+	world_put(&program->run, sw.door);
+}
+
 static int world_describe(void *user, const struct slurm_start *start,
 	struct slurm_program *program, struct pawl_err *err)
 {
@@ -178,13 +202,17 @@ static int world_describe(void *user, const struct slurm_start *start,
 	program->cwd = "/";
 	program->log = sw.marks; /* nothing else is printed, if all is well */
 	snprintf(number, sizeof(number), "%llu.%llu.%u", (unsigned long long)place->job,
-		(unsigned long long)start->generation, place->node);
+		(unsigned long long)start->generation, start->number);
 	world_put(&program->setup, "true");
 	world_put(&program->run, "sh");
 	world_put(&program->run, "-c");
-	world_put(&program->run, deed_scripts[sw.deeds[place->job]]);
+	world_put(&program->run,
+		sw.joint && !sw.shut ? joint_script : deed_scripts[sw.deeds[place->job]]);
 	world_put(&program->run, sw.marks);
 	world_put(&program->run, number);
+	if (sw.joint) {
+		world_put_joint(program, start);
+	}
 	world_put(&program->scale, "sh"); /* $2: how many */
 	world_put(&program->scale, "-c");
 	world_put(&program->scale, "echo size $1 $2 >>$0; [ ! -e $0.scale ] || . $0.scale");

@@ -499,6 +499,7 @@ void nodes_lead_exited(struct nodes *n, const struct nodes_event *event)
 		(struct run_event){.status = event->status,
 			.parted = event->parted,
 			.survivable = event->survivable,
+			.sole = event->sole,
 			.stops = event->stops,
 			.lasted_ns = event->lasted_ns,
 			.commits = event->commits});

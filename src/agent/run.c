@@ -394,10 +394,15 @@ static void on_decided(void *user, const struct run_end *end, enum run_verdict v
 			.status = end->status,
 			.parted = end->parted,
 			.survivable = verdict == RUN_GO_ON,
+			.sole = verdict == RUN_SOLE,
 			.stops = stops,
 			.lasted_ns = end->lasted_ns,
 			.commits = run->progress,
 			.text = ""});
+	if (verdict == RUN_SOLE && run->nodes.policy.phase != RUN_WORKING &&
+		!run->nodes.policy.again && !run->door_closed) {
+		close_door(run, end->status);
+	}
 }
 
 static void on_signals(struct loop_source *source, uint32_t events)
@@ -469,13 +474,13 @@ static void on_imports(void *user)
 }
 
 /* Ranks that only start have no door yet: to end them all for a change would be rash, if they will
- * open one. Those that share one with others will, or fail. A rank that has ended is no other
- * number of ranks, before it is known what that means. */
+ * open one. Those that join others wait for theirs. A rank that has ended is no other number of
+ * ranks, before it is known what that means. */
 static void scale(struct run *run)
 {
 	const struct run_policy *policy = &run->nodes.policy;
 	bool survivable = can_go_on(run);
-	bool waits = run->plan.shared || clock_mono_ns() < run->settled_ns;
+	bool waits = run->plan.joins || clock_mono_ns() < run->settled_ns;
 	uint32_t wanted = run->scale_to;
 
 	if ((!survivable && waits) || run->joint.n > 0) {

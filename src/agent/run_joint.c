@@ -13,7 +13,7 @@ enum run_verdict run_joint_judge(const struct run_joint_ranks *ours, const struc
 	bool elsewhere = false;
 
 	if (door->state == RUN_DOOR_NONE) {
-		return ours->joins ? RUN_GO_ON : RUN_ALONE;
+		return ours->joins ? RUN_GO_ON : RUN_SOLE;
 	}
 	if (door->state == RUN_DOOR_OVER) {
 		return RUN_ALONE;
@@ -23,6 +23,9 @@ enum run_verdict run_joint_judge(const struct run_joint_ranks *ours, const struc
 
 		here = here || (place < RUN_WORKERS_MAX && (ours->alive >> place & 1) != 0);
 		elsewhere = elsewhere || place >= RUN_WORKERS_MAX;
+	}
+	if (!here && !elsewhere && !ours->joins) {
+		return RUN_SOLE;
 	}
 	return here || (elsewhere && !run_door_lists(door, number)) ? RUN_GO_ON : RUN_UNKNOWN;
 }

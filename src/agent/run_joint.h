@@ -21,6 +21,7 @@ enum run_verdict {
 	RUN_UNKNOWN, /* the door is still what it was */
 	RUN_GO_ON,   /* others do, here or elsewhere, or have yet to begin */
 	RUN_ALONE,   /* nobody does */
+	RUN_SOLE,    /* nobody does, and there are only those of the first launcher */
 };
 
 /* The ranks of this launcher. */

@@ -84,7 +84,8 @@ static unsigned fail(struct run_policy *p, const struct run_event *event)
 {
 	count_fast(p, event);
 	p->status = event->status == RUN_EXIT_LEFT ? RUN_EXIT_FAILURE : event->status;
-	p->again = !p->joint && event->status != RUN_EXIT_USER && p->restarts < p->max_restarts;
+	p->again = (!p->joint || event->sole) && event->status != RUN_EXIT_USER &&
+		p->restarts < p->max_restarts;
 	p->counted = true;
 	p->phase = RUN_ENDING;
 	return p->alive > 0 ? RUN_DO_KILL : end(p, event->now_ns);

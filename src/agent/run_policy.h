@@ -15,7 +15,8 @@
  * workers that were to join the others.
  *
  * A joint group is one of several of an elastic job, each with a launcher of its own: others may go
- * on though none of its workers lives, and it is never started again as a whole. It can leave them.
+ * on though none of its workers lives, and it is started again as a whole only where
+ * there are no others. It can leave them.
  */
 #ifndef AGENT_RUN_POLICY_H
 #define AGENT_RUN_POLICY_H
@@ -99,6 +100,7 @@ struct run_event {
 	bool parted;              /* the worker was told to leave the others */
 	bool survivable;          /* others can go on without a worker, and with more; joint: here
 				     or elsewhere */
+	bool sole;                /* joint: no others are there, or were, and this is the first */
 	bool stops;               /* joint: it ended with RUN_EXIT_STOPPED, and so does the job */
 	int64_t lasted_ns;        /* the worker has; elastic */
 	uint64_t commits;         /* steps that the agent has seen committed since it opened */

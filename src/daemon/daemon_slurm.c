@@ -200,6 +200,7 @@ static int describe(void *user, const struct slurm_start *start, struct slurm_pr
 		.cluster = "pawl",
 		.hints = of->hints,
 		.attempt = job->restarts,
+		.retries = job->failures > 0 ? 0 : of->spec.retries, /* not of each start */
 		.grace_ns = d->options->grace_ns};
 	rv = rv == 0 ? slurm_program_fill(program, &launch, start, err) : rv;
 	if (rv != 0) {
@@ -217,6 +218,7 @@ static void release(void *user, struct slurm_program *program)
 	struct daemon *d = user;
 
 	free((char *)(uintptr_t)program->log);
+	free((char *)(uintptr_t)program->door);
 	drop(d->described);
 	free(d->described);
 	d->described = NULL;

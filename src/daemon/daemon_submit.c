@@ -90,7 +90,7 @@ static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint3
 {
 	const struct daemon_options *o = d->options;
 	bool elastic = spec->elastic;
-	bool here = elastic && !o->pools; /* under one `pawl run`, which changes its size */
+	bool here = elastic && !o->pools; /* under one `pawl run` */
 	uint32_t most = spec->size.most;
 	int rv;
 
@@ -105,10 +105,11 @@ static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint3
 		.spot_most = spec->spot.most,
 		.priority = spec->priority,
 		.pinned = !spec->preemptible,
-		.in_place = here,
-		.restart_s = here ? RESTART_FAST_S : RESTART_S,
-		/* What of an elastic job fails is started again where it is, by pawl run. */
-		.retries = elastic ? 0 : spec->retries,
+		.in_place = elastic, /* pawl run changes its size */
+		.restart_s = elastic ? RESTART_FAST_S : RESTART_S,
+		/* What of an elastic job fails is started again where it is, by pawl run; which no
+		 * one does of its nodes if all are lost to it. */
+		.retries = here ? 0 : spec->retries,
 		.time_limit_ns = spec->time_limit_s * NS_PER_S,
 		.grace_ns = o->grace_ns};
 	snprintf(ask->name, sizeof(ask->name), "%s", spec->name ? spec->name : "job");

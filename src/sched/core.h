@@ -229,7 +229,7 @@ struct core_job {
 	uint32_t refused;   /* starts refused, or not answered, in a row */
 	uint32_t fast;      /* of both in a row, for the wait */
 	uint32_t restarts;  /* changes of its replicas since the first start */
-	bool stiff;         /* a rescale in place was refused: only by restart from now on */
+	bool stiff;         /* a rescale in place was refused: the next is by a new start */
 	bool killed;        /* stopping: its grace is over */
 	int exit_code;      /* of the last end by itself */
 	struct sched_hints *hints[SCHED_TYPES_MAX]; /* owned; NULL: it told none */

@@ -130,6 +130,7 @@ static void start(struct sched_core *core, struct core_job *job)
 	take_slots(core, job, &job->want);
 	core_job_enter(core, job, CORE_STARTING, CORE_WHY_DECIDED);
 	job->restarts += job->born > 0;
+	job->stiff = false;
 	job->generation++;
 	job->born = job->generation;
 	place_copy(&job->at, &job->want);

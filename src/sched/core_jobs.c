@@ -271,6 +271,7 @@ void core_job_refused(struct sched_core *core, struct core_job *job)
 		}
 	} else if (job->state == CORE_RESCALING) {
 		job->stiff = true;
+		job->restarts--; /* it was none; the start that follows is one */
 		core_job_stop(core, job, CORE_THEN_QUEUED, CORE_WHY_MOVED, job->ask.grace_ns);
 	}
 }

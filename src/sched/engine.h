@@ -5,8 +5,9 @@
  *
  * What each engine keeps:
  *   - A start is answered by CORE_RUNS once all replicas run, by CORE_REFUSED if none was started,
- *     or by CORE_ENDED. A rescale by CORE_RUNS; by CORE_REFUSED: the job runs as before; or by
- *     CORE_ENDED. Told again of the same generation, it answers again, and does nothing twice.
+ *     or by CORE_ENDED. A rescale by CORE_RUNS; by CORE_REFUSED: the job runs, as before or
+ *     changed in part, until it is stopped; or by CORE_ENDED. Told again of the same generation,
+ *     it answers again, and does nothing twice.
  *   - stop and kill mean the generation told and all before. From then on no start or rescale of
  *     those has any effect, however late it comes. Both are answered by CORE_ENDED once nothing of
  *     the job is left, at once if nothing was there, and not before: also a start or rescale of

@@ -158,7 +158,7 @@ static void do_start(void *self, const struct sched_core *core, uint64_t job, ui
 static void do_rescale(void *self, const struct sched_core *core, uint64_t job, uint64_t generation,
 	const struct core_place *place)
 {
-	slurm_jobs_rescale(self, job, generation);
+	slurm_jobs_rescale(self, core, job, generation, place);
 }
 
 static void do_stop(void *self, uint64_t job, uint64_t generation, int64_t grace_ns)

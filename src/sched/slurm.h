@@ -11,7 +11,9 @@
  * (completed, failed, timed out, out of memory); or else when the pilot has not been heard of for
  * longer than it would have lived without the spool (slurm_pilot.h).
  *
- * A rescale is always refused: the job is started anew by the core. One thread, the loop's.
+ * A job whose program has a scale gets another size on its node while it runs; one whose program
+ * has a door gets nodes more and fewer, if its ranks open the door. Any other rescale is refused:
+ * the core starts the job anew. One thread, the loop's.
  */
 #ifndef SCHED_SLURM_H
 #define SCHED_SLURM_H
@@ -38,6 +40,9 @@ struct slurm_start {
 	const char *node;              /* Slurm's name */
 	const struct slurm_size *size; /* of it; NULL: Slurm has not said */
 	uint64_t generation;
+	bool elastic;    /* of an earlier start it is known that its ranks can join and leave */
+	bool joins;      /* others of the job are there, or come: it has a door */
+	uint32_t number; /* among the nodes of the job, no two alike at a time; 0: of the first */
 	char token[SLURM_TOKEN_CHARS + 1]; /* random; of all its nodes, and of no other start */
 	const struct vars_place *place;
 };

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VERSION      1u
+#define VERSION      2u
 #define WANT_MAGIC   0x544e4157u /* "WANT" */
 #define HAVE_MAGIC   0x45564148u /* "HAVE" */
 #define RECORD_MAGIC 0x534a5753u /* "SWJS" */
@@ -112,10 +112,12 @@ void slurm_pilot_name(char name[CORE_NAME_MAX], const struct slurm_have *have)
 void slurm_program_encode(const struct slurm_program *program, struct wire_out *out)
 {
 	const struct wire_out *const lists[] = {&program->mounts, &program->setup, &program->run,
-		&program->setup_env, &program->env};
+		&program->scale, &program->setup_env, &program->env};
 
 	wire_put_blob(out, program->cwd, (uint32_t)strlen(program->cwd) + 1);
 	wire_put_blob(out, program->log, (uint32_t)strlen(program->log) + 1);
+	wire_put_blob(out, program->door ? program->door : "",
+		program->door ? (uint32_t)strlen(program->door) + 1 : 1);
 	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
 		out->failed = out->failed || lists[i]->failed;
 		wire_put_blob(out, lists[i]->bytes, (uint32_t)lists[i]->len_bytes);
@@ -166,9 +168,11 @@ int slurm_program_decode(const void *bytes, size_t len_bytes, struct slurm_words
 	wire_in_init(&in, bytes, len_bytes);
 	words->cwd = get_text(&in);
 	words->log = get_text(&in);
+	words->door = get_text(&in);
 	words->mounts = get_list(&in, &memory);
 	words->setup = get_list(&in, &memory);
 	words->run = get_list(&in, &memory);
+	words->scale = get_list(&in, &memory);
 	words->setup_env = get_list(&in, &memory);
 	words->env = get_list(&in, &memory);
 	if (!wire_in_done(&in) || !memory || !words->run[0]) {
@@ -184,6 +188,7 @@ void slurm_words_deinit(struct slurm_words *words)
 	free(words->mounts);
 	free(words->setup);
 	free(words->run);
+	free(words->scale);
 	free(words->setup_env);
 	free(words->env);
 	*words = (struct slurm_words){0};
@@ -202,7 +207,9 @@ void slurm_want_encode(const struct slurm_want *want, struct wire_out *out)
 
 		wire_put_u64(out, part->job);
 		wire_put_u64(out, part->generation);
+		wire_put_u64(out, part->sizing);
 		wire_put_u32(out, part->slots);
+		wire_put_u8(out, part->leave);
 		wire_put_u8(out, part->stop);
 		wire_put_u64(out, (uint64_t)part->grace_ns);
 		wire_put_blob(out, part->program, part->len_bytes);
@@ -223,7 +230,7 @@ int slurm_want_decode(const void *bytes, size_t len_bytes, struct slurm_want *wa
 	want->leave = get_flag(&in);
 	want->slots = wire_get_u32(&in);
 	in.failed = in.failed || want->slots > CORE_SLOTS_MAX;
-	want->parts = get_room(&in, &want->parts_n, SLURM_PARTS_MAX, 33, sizeof(*want->parts));
+	want->parts = get_room(&in, &want->parts_n, SLURM_PARTS_MAX, 42, sizeof(*want->parts));
 	if (!want->parts && !in.failed) {
 		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
@@ -232,7 +239,9 @@ int slurm_want_decode(const void *bytes, size_t len_bytes, struct slurm_want *wa
 
 		part->job = wire_get_u64(&in);
 		part->generation = wire_get_u64(&in);
+		part->sizing = wire_get_u64(&in);
 		part->slots = wire_get_u32(&in);
+		part->leave = get_flag(&in);
 		part->stop = get_flag(&in);
 		part->grace_ns = (int64_t)wire_get_u64(&in);
 		part->program = wire_get_blob(&in, &part->len_bytes);
@@ -263,6 +272,8 @@ void slurm_have_encode(const struct slurm_have *have, struct wire_out *out)
 
 		wire_put_u64(out, part->job);
 		wire_put_u64(out, part->generation);
+		wire_put_u64(out, part->sized);
+		wire_put_u64(out, part->unsized);
 		wire_put_u8(out, (uint8_t)part->state);
 		wire_put_u8(out, (uint8_t)part->why);
 		wire_put_u32(out, (uint32_t)part->exit_code);
@@ -287,7 +298,7 @@ int slurm_have_decode(const void *bytes, size_t len_bytes, struct slurm_have *ha
 	have->state = (enum slurm_pilot_state)get_kind(&in, SLURM_PILOT_LEFT);
 	have->left_ns = (int64_t)wire_get_u64(&in);
 	in.failed = in.failed || have->left_ns < 0;
-	have->parts = get_room(&in, &have->parts_n, SLURM_PARTS_MAX, 22, sizeof(*have->parts));
+	have->parts = get_room(&in, &have->parts_n, SLURM_PARTS_MAX, 38, sizeof(*have->parts));
 	if (!have->parts && !in.failed) {
 		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
@@ -296,6 +307,8 @@ int slurm_have_decode(const void *bytes, size_t len_bytes, struct slurm_have *ha
 
 		part->job = wire_get_u64(&in);
 		part->generation = wire_get_u64(&in);
+		part->sized = wire_get_u64(&in);
+		part->unsized = wire_get_u64(&in);
 		part->state = (enum slurm_state)get_kind(&in, SLURM_ENDED);
 		part->why = (enum slurm_why)get_kind(&in, SLURM_BY_NODE);
 		part->exit_code = (int32_t)wire_get_u32(&in);
@@ -315,6 +328,10 @@ void slurm_record_encode(const struct slurm_record *record, struct wire_out *out
 	begin(out, RECORD_MAGIC);
 	wire_put_u64(out, record->job);
 	wire_put_u64(out, record->generation);
+	wire_put_u64(out, record->rescale);
+	wire_put_u64(out, record->rescaled);
+	wire_put_u8(out, record->joint);
+	wire_put_u8(out, record->elastic);
 	wire_put_u64(out, record->stopped);
 	wire_put_u8(out, record->over);
 	wire_put_u8(out, record->told);
@@ -326,6 +343,10 @@ void slurm_record_encode(const struct slurm_record *record, struct wire_out *out
 	for (uint32_t i = 0; i < record->spots_n; i++) {
 		wire_put_str(out, record->spots[i].node);
 		wire_put_u32(out, record->spots[i].replicas);
+		wire_put_u64(out, record->spots[i].sizing);
+		wire_put_u32(out, record->spots[i].number);
+		wire_put_u8(out, record->spots[i].joins);
+		wire_put_u8(out, record->spots[i].leaves);
 		wire_put_blob(out, record->spots[i].program, record->spots[i].len_bytes);
 	}
 	finish(out);
@@ -337,6 +358,10 @@ static bool get_spot(struct wire_in *in, struct slurm_spot *spot)
 
 	wire_get_str(in, spot->node, sizeof(spot->node));
 	spot->replicas = wire_get_u32(in);
+	spot->sizing = wire_get_u64(in);
+	spot->number = wire_get_u32(in);
+	spot->joins = get_flag(in);
+	spot->leaves = get_flag(in);
 	program = wire_get_blob(in, &spot->len_bytes);
 	if (in->failed) {
 		return true;
@@ -360,6 +385,10 @@ int slurm_record_decode(const void *bytes, size_t len_bytes, struct slurm_record
 	}
 	record->job = wire_get_u64(&in);
 	record->generation = wire_get_u64(&in);
+	record->rescale = wire_get_u64(&in);
+	record->rescaled = wire_get_u64(&in);
+	record->joint = get_flag(&in);
+	record->elastic = get_flag(&in);
 	record->stopped = wire_get_u64(&in);
 	record->over = get_flag(&in);
 	record->told = get_flag(&in);
@@ -367,7 +396,7 @@ int slurm_record_decode(const void *bytes, size_t len_bytes, struct slurm_record
 	record->exit_code = (int32_t)wire_get_u32(&in);
 	record->over_wall_ns = (int64_t)wire_get_u64(&in);
 	record->grace_ns = (int64_t)wire_get_u64(&in);
-	record->spots = get_room(&in, &record->spots_n, CORE_MOST_MAX, 12, sizeof(*record->spots));
+	record->spots = get_room(&in, &record->spots_n, CORE_MOST_MAX, 26, sizeof(*record->spots));
 	if (!record->spots && !in.failed) {
 		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}

@@ -25,9 +25,13 @@ struct pawl_err;
 struct slurm_program {
 	const char *cwd;           /* where it starts */
 	const char *log;           /* stdout and stderr are appended to it */
+	const char *door;          /* file in which ranks say who trains, for others that join;
+				      NULL: the job is what it was started as */
 	struct wire_out mounts;    /* by turns what is made a link, and to what: see mounts.h */
 	struct wire_out setup;     /* command line of what runs first; empty: nothing does */
 	struct wire_out run;       /* command line */
+	struct wire_out scale;     /* one that gives run another size, once that is put behind it;
+				      empty: it stays as it is */
 	struct wire_out setup_env; /* "NAME=value", over what the pilot's environment says */
 	struct wire_out env;       /* the same for run */
 };
@@ -36,9 +40,11 @@ struct slurm_program {
 struct slurm_words {
 	const char *cwd;
 	const char *log;
-	char **mounts; /* NULL-terminated, as those below; of no words: none */
+	const char *door; /* "": none */
+	char **mounts;    /* NULL-terminated, as those below; of no words: none */
 	char **setup;
 	char **run;
+	char **scale;
 	char **setup_env;
 	char **env;
 };
@@ -52,7 +58,9 @@ enum slurm_state { SLURM_STARTING, SLURM_RUNNING, SLURM_ENDED };
 struct slurm_want_part {
 	uint64_t job;
 	uint64_t generation;
+	uint64_t sizing;        /* generation that slots are of: of its start, or a newer one */
 	uint32_t slots;         /* of the node's */
+	bool leave;             /* it is to leave its job, which goes on elsewhere */
 	bool stop;              /* it is to end */
 	int64_t grace_ns;       /* stop: from SIGTERM to the kill; 0: at once */
 	const uint8_t *program; /* a slurm_program */
@@ -70,6 +78,8 @@ struct slurm_want {
 struct slurm_have_part {
 	uint64_t job;
 	uint64_t generation;
+	uint64_t sized;   /* the newest sizing that it has */
+	uint64_t unsized; /* the newest that it could not be given; 0: none */
 	enum slurm_state state;
 	enum slurm_why why; /* ended */
 	int32_t exit_code;  /* ended; 128 + signal */
@@ -96,6 +106,10 @@ struct slurm_have {
 struct slurm_spot {
 	char node[CORE_NAME_MAX];
 	uint32_t replicas;
+	uint64_t sizing;    /* generation that replicas are of */
+	uint32_t number;    /* among those of the job, no two alike at a time */
+	bool joins;         /* it is new by the newest rescale, which is not carried out yet */
+	bool leaves;        /* it is to leave the job by that */
 	uint8_t *program;   /* owned; a slurm_program */
 	uint32_t len_bytes; /* of it */
 };
@@ -104,6 +118,10 @@ struct slurm_spot {
 struct slurm_record {
 	uint64_t job;
 	uint64_t generation; /* of the newest start; 0: there was none */
+	uint64_t rescale;    /* the newest that is to be carried out since; 0: none */
+	uint64_t rescaled;   /* the newest that was; 0 */
+	bool joint;          /* nodes can join and leave it while it runs */
+	bool elastic;        /* it has been seen that its ranks can */
 	uint64_t stopped;    /* up to this generation nothing starts any more */
 	bool over;           /* nothing of it is left */
 	bool told;           /* it was told to stop */

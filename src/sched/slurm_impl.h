@@ -1,5 +1,5 @@
 /* What the files of the engine slurm share: slurm.c (calls, events, time), slurm_nodes.c (pilots),
- * slurm_queue.c (Slurm's commands), slurm_jobs.c (jobs). */
+ * slurm_queue.c (Slurm's commands), slurm_jobs.c (jobs), slurm_rescale.c (other sizes of them). */
 #ifndef SCHED_SLURM_IMPL_H
 #define SCHED_SLURM_IMPL_H
 
@@ -58,8 +58,13 @@ struct slurm_job {
 	uint64_t refused;                 /* generation that was; 0 */
 	char refused_why[SLURM_SAID_MAX]; /* the last that was; "": none */
 	bool told_runs;
-	bool failing;  /* one part went wrong: the others are to end */
-	bool bereaved; /* a node of it was lost */
+	bool admits;        /* its ranks let others in: who is to join by a rescale may start */
+	bool parting;       /* who is to leave by a rescale is told: those who join are there */
+	int64_t runs_ns;    /* since when told_runs */
+	int64_t stopped_ns; /* since when a part has ended as one that was stopped; 0: none has */
+	int64_t rescale_ns; /* since when a rescale is under way; 0: none, or not seen yet */
+	bool failing;       /* one part went wrong: the others are to end */
+	bool bereaved;      /* a node of it was lost */
 };
 
 /* An event that is to be told. */
@@ -148,15 +153,34 @@ bool slurm_size_find(const struct sched_slurm *s, const char *node, struct slurm
 
 void slurm_remark(struct sched_slurm *s, uint64_t id, char *text, size_t cap_bytes);
 
+/* ---- slurm_spots.c: on which nodes what is to run ---- */
+
+/* A spot's node and replicas. PAWL_ENOENT: the node is gone. */
+int slurm_spot_take(struct sched_slurm *s, const struct sched_core *core,
+	const struct core_spot *from, struct slurm_spot *spot, struct pawl_err *err);
+/* The programs of those of the first n that have none; whether the job is joint. */
+int slurm_spots_describe(struct sched_slurm *s, struct slurm_record *record, uint32_t n,
+	struct pawl_err *err);
+
 /* ---- slurm_jobs.c ---- */
 
+/* It was started, and something of it may be left. */
+bool slurm_job_is_alive(const struct slurm_job *job);
 /* NULL: there is none. */
 const struct slurm_job *slurm_job_find(const struct sched_slurm *s, uint64_t id);
+/* Made if there is none. NULL: out of memory, which was said. */
+struct slurm_job *slurm_job_find_or_add(struct sched_slurm *s, uint64_t id);
+/* Its record is durable then. */
+int slurm_job_save(struct sched_slurm *s, const struct slurm_record *record, struct pawl_err *err);
+/* What is wanted of its pilots is written anew. */
+void slurm_job_touch(struct sched_slurm *s, const struct slurm_job *job);
+/* What a pilot has of it; NULL: nothing. */
+const struct slurm_have_part *slurm_part_find(const struct pilot *pilot,
+	const struct slurm_record *record);
 /* Those that are on record. */
 int slurm_jobs_load(struct sched_slurm *s, struct pawl_err *err);
 void slurm_jobs_start(struct sched_slurm *s, const struct sched_core *core, uint64_t id,
 	uint64_t generation, const struct core_place *place);
-void slurm_jobs_rescale(struct sched_slurm *s, uint64_t id, uint64_t generation);
 void slurm_jobs_stop(struct sched_slurm *s, uint64_t id, uint64_t generation, int64_t grace_ns);
 /* What has become of them, by what pilots have. */
 void slurm_jobs_look(struct sched_slurm *s);
@@ -170,5 +194,16 @@ bool slurm_jobs_want(const struct sched_slurm *s, const struct pilot *pilot,
 /* Whether any job that is not over is on it. */
 bool slurm_jobs_on(const struct sched_slurm *s, const struct pilot *pilot);
 void slurm_jobs_close(struct sched_slurm *s);
+
+/* ---- slurm_rescale.c: other sizes of what runs ---- */
+
+void slurm_jobs_rescale(struct sched_slurm *s, const struct sched_core *core, uint64_t id,
+	uint64_t generation, const struct core_place *place);
+/* Of one that is alive: whether its parts are as they are to be. */
+void slurm_rescale_look(struct sched_slurm *s, struct slurm_job *job);
+/* Sees whether its ranks can join and leave, into the record. */
+void slurm_rescale_learn(struct slurm_record *record);
+/* Of one that is over: what its ranks have left there. */
+void slurm_rescale_forget(const struct slurm_record *record);
 
 #endif

@@ -14,12 +14,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
-#define KEEP_NS (86400 * NS_PER_S) /* that an end is known */
+#define KEEP_NS      (86400 * NS_PER_S) /* that an end is known */
+#define STOP_NS      (60 * NS_PER_S)    /* from the first that was stopped to the last */
+#define EXIT_LEFT    79                 /* of a part that has left its job */
+#define EXIT_STOPPED 143                /* of one that has saved, as it was told */
 
-static bool is_alive(const struct slurm_job *job)
+bool slurm_job_is_alive(const struct slurm_job *job)
 {
 	return job->record.spots_n > 0 && !job->record.over;
 }
@@ -31,7 +33,7 @@ static void file_name(char name[32], uint64_t id)
 	snprintf(name, 32, "%" PRIu64, id);
 }
 
-static int save(struct sched_slurm *s, const struct slurm_record *record, struct pawl_err *err)
+int slurm_job_save(struct sched_slurm *s, const struct slurm_record *record, struct pawl_err *err)
 {
 	struct wire_out out = {0};
 	char directory[SLURM_PATH_MAX];
@@ -76,8 +78,7 @@ const struct slurm_job *slurm_job_find(const struct sched_slurm *s, uint64_t id)
 	return find(s, id);
 }
 
-/* That job, made if there is none. NULL: out of memory, which was said. */
-static struct slurm_job *find_or_add(struct sched_slurm *s, uint64_t id)
+struct slurm_job *slurm_job_find_or_add(struct sched_slurm *s, uint64_t id)
 {
 	uint32_t at = place_of(s, id);
 	struct slurm_job *job = find(s, id);
@@ -128,7 +129,7 @@ static bool load(void *user, const char *name)
 		pawl_err_prefix(loading->err, loading->rv, "%s/%s", loading->directory, name);
 		return false;
 	}
-	job = find_or_add(loading->s, record.job);
+	job = slurm_job_find_or_add(loading->s, record.job);
 	if (!job) {
 		slurm_record_deinit(&record);
 		loading->rv = pawl_err_set(loading->err, PAWL_ENOMEM, "out of memory");
@@ -159,7 +160,7 @@ static void forget_old(struct sched_slurm *s)
 	for (uint32_t i = 0; i < s->jobs_n; i++) {
 		struct slurm_job *job = s->jobs[i];
 
-		if (is_alive(job) || now_ns - job->record.over_wall_ns < KEEP_NS) {
+		if (slurm_job_is_alive(job) || now_ns - job->record.over_wall_ns < KEEP_NS) {
 			s->jobs[kept++] = job;
 			continue;
 		}
@@ -182,7 +183,7 @@ void slurm_jobs_close(struct sched_slurm *s)
 
 /* ---- start ---- */
 
-static void touch(struct sched_slurm *s, const struct slurm_job *job)
+void slurm_job_touch(struct sched_slurm *s, const struct slurm_job *job)
 {
 	for (uint32_t i = 0; i < job->record.spots_n; i++) {
 		struct pilot *pilot = slurm_pilot_named(s, job->record.spots[i].node);
@@ -194,96 +195,22 @@ static void touch(struct sched_slurm *s, const struct slurm_job *job)
 	slurm_look_soon(s);
 }
 
-static int make_token(char token[SLURM_TOKEN_CHARS + 1], struct pawl_err *err)
-{
-	uint8_t random[SLURM_TOKEN_CHARS / 2];
-
-	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
-		return pawl_err_sys(err, "random bytes");
-	}
-	for (size_t i = 0; i < sizeof(random); i++) {
-		snprintf(token + 2 * i, 3, "%02x", random[i]);
-	}
-	return 0;
-}
-
-static int describe_spot(struct sched_slurm *s, const struct slurm_start *start,
-	struct slurm_spot *spot, struct pawl_err *err)
-{
-	struct slurm_program program = {0};
-	struct wire_out out = {0};
-	int rv = s->options.describe(s->options.user, start, &program, err);
-
-	if (rv == 0) {
-		slurm_program_encode(&program, &out);
-		rv = out.failed ? pawl_err_set(err, PAWL_ENOMEM, "out of memory") : 0;
-		if (s->options.release) {
-			s->options.release(s->options.user, &program);
-		}
-	}
-	spot->program = out.bytes; /* taken */
-	spot->len_bytes = (uint32_t)out.len_bytes;
-	wire_out_deinit(&program.mounts);
-	wire_out_deinit(&program.setup);
-	wire_out_deinit(&program.run);
-	wire_out_deinit(&program.setup_env);
-	wire_out_deinit(&program.env);
-	return rv;
-}
-
-/* Of each node what is to run there. */
-static int describe(struct sched_slurm *s, struct slurm_record *record, struct pawl_err *err)
-{
-	const char **addresses = calloc(record->spots_n, sizeof(*addresses));
-	struct slurm_start start = {.generation = record->generation};
-	int rv = addresses ? make_token(start.token, err)
-			   : pawl_err_set(err, PAWL_ENOMEM, "out of memory");
-
-	for (uint32_t i = 0; rv == 0 && i < record->spots_n; i++) {
-		addresses[i] = slurm_pilot_named(s, record->spots[i].node)->have.address;
-	}
-	for (uint32_t i = 0; rv == 0 && i < record->spots_n; i++) {
-		struct slurm_spot *spot = &record->spots[i];
-		struct slurm_size size;
-		struct vars_place place = {.node = i,
-			.nodes = record->spots_n,
-			.addresses = addresses,
-			.gpus = spot->replicas,
-			.job = record->job};
-
-		start.place = &place;
-		start.node = slurm_pilot_named(s, spot->node)->have.host;
-		start.size = slurm_size_find(s, start.node, &size) ? &size : NULL;
-		rv = describe_spot(s, &start, spot, err);
-	}
-	free(addresses);
-	return rv;
-}
-
-/* PAWL_ENOENT: a node of it is gone. */
 static int take_place(struct sched_slurm *s, struct slurm_record *record,
 	const struct sched_core *core, const struct core_place *place, struct pawl_err *err)
 {
+	int rv = 0;
+
 	record->spots = calloc(place->n, sizeof(*record->spots));
 	if (!record->spots) {
 		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
 	record->spots_n = place->n;
-	for (uint32_t i = 0; i < place->n; i++) {
-		const struct core_node *node = core_node_find(core, place->spots[i].node);
-		const struct pilot *pilot = node ? slurm_pilot_named(s, node->offer.name) : NULL;
-
-		if (node && (!pilot || pilot->lost)) { /* as if the spool is another one now */
-			slurm_tell_node(s, node->offer.name, CORE_NODE_GONE);
-		}
-		if (!pilot || pilot->lost || pilot->leave) {
-			return pawl_err_set(err, PAWL_ENOENT, "node %s is gone",
-				node ? node->offer.name : "of it");
-		}
-		memcpy(record->spots[i].node, pilot->name, sizeof(pilot->name));
-		record->spots[i].replicas = place->spots[i].replicas;
+	for (uint32_t i = 0; i < place->n && rv == 0; i++) {
+		record->spots[i].number = i;
+		record->spots[i].sizing = record->generation;
+		rv = slurm_spot_take(s, core, &place->spots[i], &record->spots[i], err);
 	}
-	return describe(s, record, err);
+	return rv == 0 ? slurm_spots_describe(s, record, place->n, err) : rv;
 }
 
 /* The start itself; an error is a reason to refuse. */
@@ -292,36 +219,37 @@ static int begin(struct sched_slurm *s, struct slurm_job *job, const struct sche
 {
 	struct slurm_record record = {.job = job->record.job,
 		.generation = generation,
+		.elastic = job->record.elastic,
 		.stopped = job->record.stopped};
 	int rv = take_place(s, &record, core, place, err);
 
-	rv = rv == 0 ? save(s, &record, err) : rv;
+	rv = rv == 0 ? slurm_job_save(s, &record, err) : rv;
 	if (rv != 0) {
 		slurm_record_deinit(&record);
 		return rv;
 	}
 	slurm_record_deinit(&job->record);
 	*job = (struct slurm_job){.record = record};
-	touch(s, job);
+	slurm_job_touch(s, job);
 	return 0;
 }
 
 void slurm_jobs_start(struct sched_slurm *s, const struct sched_core *core, uint64_t id,
 	uint64_t generation, const struct core_place *place)
 {
-	struct slurm_job *job = find_or_add(s, id);
+	struct slurm_job *job = slurm_job_find_or_add(s, id);
 	struct pawl_err err = {0};
 
 	if (!job) {
 		return; /* the core asks again */
 	}
 	if (generation <= job->record.stopped) {
-		if (!is_alive(job)) { /* else it is ending, which will be told */
+		if (!slurm_job_is_alive(job)) { /* else it is ending, which will be told */
 			slurm_tell_job(s, CORE_ENDED, job, generation);
 		}
 	} else if (generation == job->refused) {
 		slurm_tell_job(s, CORE_REFUSED, job, generation);
-	} else if (is_alive(job)) {
+	} else if (slurm_job_is_alive(job)) {
 		if (job->told_runs) { /* else that will be told */
 			slurm_tell_job(s, CORE_RUNS, job, job->record.generation);
 		}
@@ -333,19 +261,9 @@ void slurm_jobs_start(struct sched_slurm *s, const struct sched_core *core, uint
 	}
 }
 
-void slurm_jobs_rescale(struct sched_slurm *s, uint64_t id, uint64_t generation)
-{
-	struct slurm_job *job = find_or_add(s, id);
-
-	if (!job || generation <= job->record.stopped || generation < job->record.generation) {
-		return;
-	}
-	slurm_tell_job(s, is_alive(job) ? CORE_REFUSED : CORE_ENDED, job, generation);
-}
-
 void slurm_jobs_stop(struct sched_slurm *s, uint64_t id, uint64_t generation, int64_t grace_ns)
 {
-	struct slurm_job *job = find_or_add(s, id);
+	struct slurm_job *job = slurm_job_find_or_add(s, id);
 	struct pawl_err err = {0};
 
 	if (!job) {
@@ -354,17 +272,18 @@ void slurm_jobs_stop(struct sched_slurm *s, uint64_t id, uint64_t generation, in
 	if (generation > job->record.stopped) {
 		job->record.stopped = generation;
 	}
-	if (is_alive(job) && job->record.generation <= generation) {
+	if (slurm_job_is_alive(job) && job->record.generation <= generation) {
 		if (!job->record.told || grace_ns < job->record.grace_ns) {
 			job->record.grace_ns = grace_ns;
 		}
 		job->record.told = true;
-		touch(s, job);
+		slurm_rescale_learn(&job->record);
+		slurm_job_touch(s, job);
 	}
-	if (save(s, &job->record, &err) != 0) {
+	if (slurm_job_save(s, &job->record, &err) != 0) {
 		log_line(LOG_ERROR, "slurm: %s", err.msg);
 	}
-	if (!is_alive(job)) {
+	if (!slurm_job_is_alive(job)) {
 		slurm_tell_job(s, CORE_ENDED, job, generation);
 	}
 }
@@ -375,13 +294,16 @@ void slurm_jobs_stop(struct sched_slurm *s, uint64_t id, uint64_t generation, in
 struct tally {
 	uint32_t alive;
 	uint32_t running;  /* or ended well */
+	uint32_t staying;  /* alive, on nodes that are not lost, and not to leave */
+	bool good;         /* one ended well by itself */
 	bool failed;       /* one ended badly, and was not told to */
+	bool stopped;      /* one saved and ended, and was not told to: others were */
 	bool node;         /* one went with its node */
 	bool told;         /* one ended as it was told */
 	int32_t exit_code; /* the first that is not 0, of one that was not told if there is one */
 };
 
-static const struct slurm_have_part *find_part(const struct pilot *pilot,
+const struct slurm_have_part *slurm_part_find(const struct pilot *pilot,
 	const struct slurm_record *record)
 {
 	for (uint32_t i = 0; i < pilot->have.parts_n; i++) {
@@ -393,11 +315,29 @@ static const struct slurm_have_part *find_part(const struct pilot *pilot,
 	return NULL;
 }
 
+/* Who is to join does not start before it can; once it was, it counts. */
+static bool is_wanted(const struct slurm_job *job, const struct slurm_spot *spot,
+	const struct slurm_have_part *part)
+{
+	return !spot->joins || job->admits || part;
+}
+
+/* Who leaves, or was to join and could not, ends for itself alone. */
+static bool ends_alone(const struct slurm_spot *spot, const struct slurm_have_part *part)
+{
+	return part->why == SLURM_BY_ITSELF &&
+		((spot->leaves && (part->exit_code == EXIT_LEFT || part->exit_code == 0)) ||
+			(spot->joins && part->exit_code != 0));
+}
+
 static void count_end(struct tally *tally, const struct slurm_have_part *part)
 {
-	bool own = part->why == SLURM_BY_ITSELF;
+	bool own = part->why == SLURM_BY_ITSELF && part->exit_code != EXIT_STOPPED;
 
+	tally->stopped =
+		tally->stopped || (part->why == SLURM_BY_ITSELF && part->exit_code == EXIT_STOPPED);
 	tally->running += own && part->exit_code == 0;
+	tally->good = tally->good || (own && part->exit_code == 0);
 	tally->node = tally->node || part->why == SLURM_BY_NODE;
 	tally->told = tally->told || part->why == SLURM_BY_WANT;
 	if (part->exit_code != 0 && (tally->exit_code == 0 || (own && !tally->failed))) {
@@ -406,19 +346,29 @@ static void count_end(struct tally *tally, const struct slurm_have_part *part)
 	tally->failed = tally->failed || (own && part->exit_code != 0);
 }
 
-static struct tally count(struct sched_slurm *s, const struct slurm_record *record)
+static struct tally count(struct sched_slurm *s, const struct slurm_job *job)
 {
+	const struct slurm_record *record = &job->record;
 	struct tally tally = {0};
 
 	for (uint32_t i = 0; i < record->spots_n; i++) {
 		const struct pilot *pilot = slurm_pilot_named(s, record->spots[i].node);
-		const struct slurm_have_part *part = pilot ? find_part(pilot, record) : NULL;
+		const struct slurm_have_part *part = pilot ? slurm_part_find(pilot, record) : NULL;
 
 		if (part && part->state == SLURM_ENDED) {
-			count_end(&tally, part);
+			if (ends_alone(&record->spots[i], part)) {
+				tally.running++;
+			} else {
+				count_end(&tally, part);
+			}
+			continue;
+		}
+		if (!is_wanted(job, &record->spots[i], part)) {
+			tally.running++;
 			continue;
 		}
 		tally.node = tally.node || !pilot || pilot->lost;
+		tally.staying += pilot && !pilot->lost && !record->spots[i].leaves;
 		tally.alive += pilot && !pilot->empty;
 		tally.running += part && part->state == SLURM_RUNNING;
 	}
@@ -430,23 +380,41 @@ static void finish(struct sched_slurm *s, struct slurm_job *job, const struct ta
 {
 	struct slurm_record *record = &job->record;
 	struct slurm_record over = *record;
+	bool done = record->joint && tally->good && !tally->failed; /* whoever was lost by then */
 	struct pawl_err err = {0};
 
 	over.over = true;
 	over.stopped = record->stopped > record->generation ? record->stopped : record->generation;
-	over.exit_code = tally->exit_code;
+	over.stopped = over.stopped > record->rescale ? over.stopped : record->rescale;
+	over.exit_code = done ? 0 : tally->exit_code;
 	over.over_wall_ns = clock_wall_ns();
-	over.by = tally->failed ? CORE_BY_ITSELF
-		: job->bereaved ? CORE_BY_NODE
-		: tally->told   ? CORE_BY_US
-				: CORE_BY_ITSELF;
-	if (save(s, &over, &err) != 0) {
+	over.by = tally->failed || done           ? CORE_BY_ITSELF
+		: job->bereaved                   ? CORE_BY_NODE
+		: tally->stopped && !record->told ? CORE_BY_ITSELF
+		: tally->told || tally->stopped   ? CORE_BY_US
+						  : CORE_BY_ITSELF;
+	slurm_rescale_learn(&over);
+	if (slurm_job_save(s, &over, &err) != 0) {
 		slurm_spool_fails(s, &err); /* it is told once it is stored */
 		return;
 	}
 	*record = over;
+	slurm_rescale_forget(record);
 	slurm_tell_job(s, CORE_ENDED, job, record->generation);
-	touch(s, job);
+	slurm_job_touch(s, job);
+}
+
+/* Where nodes can leave, the core says what is to come of one that is lost; and where some were
+ * told to stop, and so have the others stop, all have time to save. */
+static bool can_go_on(struct slurm_job *job, const struct tally *tally)
+{
+	bool without = job->record.joint && job->told_runs && tally->staying > 0;
+	int64_t now_ns = clock_mono_ns();
+	bool saving;
+
+	job->stopped_ns = !tally->stopped ? 0 : job->stopped_ns > 0 ? job->stopped_ns : now_ns;
+	saving = job->record.joint && now_ns - job->stopped_ns < STOP_NS;
+	return !tally->failed && (!tally->stopped || saving) && (!tally->node || without);
 }
 
 void slurm_jobs_look(struct sched_slurm *s)
@@ -458,21 +426,23 @@ void slurm_jobs_look(struct sched_slurm *s)
 		struct slurm_job *job = s->jobs[i];
 		struct tally tally;
 
-		if (!is_alive(job)) {
+		if (!slurm_job_is_alive(job)) {
 			continue;
 		}
-		tally = count(s, &job->record);
+		tally = count(s, job);
 		job->bereaved = job->bereaved || tally.node;
-		if (!job->failing && (tally.failed || tally.node)) {
-			job->failing = true; /* who is left cannot go on alone */
-			touch(s, job);
+		if (!job->failing && !can_go_on(job, &tally)) {
+			job->failing = true;
+			slurm_job_touch(s, job);
 		}
 		if (tally.alive == 0) {
 			finish(s, job, &tally);
 		} else if (!job->told_runs && tally.running == job->record.spots_n) {
 			job->told_runs = true;
+			job->runs_ns = clock_mono_ns();
 			slurm_tell_job(s, CORE_RUNS, job, job->record.generation);
 		}
+		slurm_rescale_look(s, job);
 	}
 }
 
@@ -483,7 +453,7 @@ bool slurm_jobs_on(const struct sched_slurm *s, const struct pilot *pilot)
 	for (uint32_t j = 0; j < s->jobs_n; j++) {
 		const struct slurm_record *record = &s->jobs[j]->record;
 
-		for (uint32_t i = 0; i < record->spots_n && is_alive(s->jobs[j]); i++) {
+		for (uint32_t i = 0; i < record->spots_n && slurm_job_is_alive(s->jobs[j]); i++) {
 			if (strcmp(record->spots[i].node, pilot->name) == 0) {
 				return true;
 			}
@@ -497,7 +467,9 @@ static void put_part(const struct slurm_job *job, const struct slurm_spot *spot,
 {
 	*part = (struct slurm_want_part){.job = job->record.job,
 		.generation = job->record.generation,
+		.sizing = spot->sizing,
 		.slots = spot->replicas,
+		.leave = spot->leaves && job->parting,
 		.stop = job->record.told || job->failing,
 		.grace_ns = job->failing ? 0 : job->record.grace_ns,
 		.program = spot->program,
@@ -512,8 +484,10 @@ bool slurm_jobs_want(const struct sched_slurm *s, const struct pilot *pilot,
 	for (uint32_t j = 0; want->parts && j < s->jobs_n; j++) {
 		const struct slurm_record *record = &s->jobs[j]->record;
 
-		for (uint32_t i = 0; i < record->spots_n && is_alive(s->jobs[j]); i++) {
+		for (uint32_t i = 0; i < record->spots_n && slurm_job_is_alive(s->jobs[j]); i++) {
 			if (strcmp(record->spots[i].node, pilot->name) == 0 &&
+				is_wanted(s->jobs[j], &record->spots[i],
+					slurm_part_find(pilot, record)) &&
 				want->parts_n < SLURM_PARTS_MAX) {
 				put_part(s->jobs[j], &record->spots[i],
 					&want->parts[want->parts_n++]);
@@ -542,9 +516,10 @@ const struct core_run *slurm_jobs_list(struct sched_slurm *s, uint32_t *n)
 	for (uint32_t j = 0; s->runs && j < s->jobs_n; j++) {
 		const struct slurm_job *job = s->jobs[j];
 
-		if (is_alive(job)) {
+		if (slurm_job_is_alive(job)) {
 			s->runs[(*n)++] = (struct core_run){.job = job->record.job,
-				.generation = job->record.generation,
+				.generation = job->record.rescaled > 0 ? job->record.rescaled
+								       : job->record.generation,
 				.runs = job->told_runs};
 		}
 	}

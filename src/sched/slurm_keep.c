@@ -147,6 +147,8 @@ static int run(char *const *argv, char *const *env, const sigset_t *watched)
 
 		if (got == SIGTERM) {
 			kill(-program, SIGTERM);
+		} else if (got == SIGUSR2) {
+			kill(program, SIGUSR1);
 		} else if (got == SIGUSR1) {
 			sweep();
 			_exit(EXIT_KILLED);
@@ -235,6 +237,7 @@ static _Noreturn void keep(const struct slurm_words *words, char *const *base_en
 	sigaddset(&watched, SIGCHLD);
 	sigaddset(&watched, SIGTERM);
 	sigaddset(&watched, SIGUSR1);
+	sigaddset(&watched, SIGUSR2);
 	sigprocmask(SIG_BLOCK, &watched, NULL);
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	prctl(PR_SET_PDEATHSIG, SIGUSR1);
@@ -280,4 +283,45 @@ int slurm_keep(const struct slurm_words *words, char *const *base_env, pid_t *pi
 	*pid = child;
 	*started = ends[0];
 	return 0;
+}
+
+/* ---- another size ---- */
+
+/* scale, and n; to be freed, but not its words. */
+static char **scale_words(const struct slurm_words *words, char *n)
+{
+	size_t count = 0;
+	char **argv;
+
+	while (words->scale[count]) {
+		count++;
+	}
+	argv = calloc(count + 2, sizeof(*argv));
+	if (argv) {
+		memcpy(argv, words->scale, count * sizeof(*argv));
+		argv[count] = n;
+	}
+	return argv;
+}
+
+int slurm_keep_scale(const struct slurm_words *words, char *const *base_env, uint32_t n, pid_t *pid,
+	struct pawl_err *err)
+{
+	char number[16];
+	char **argv = scale_words(words, number);
+	char **env = merge_env(base_env, words->env);
+	pid_t self = getpid();
+	int rv = argv && env ? 0 : pawl_err_set(err, PAWL_ENOMEM, "out of memory");
+
+	snprintf(number, sizeof(number), "%u", n);
+	if (rv == 0) {
+		*pid = fork();
+		if (*pid == 0) {
+			become(argv, env, self);
+		}
+		rv = *pid < 0 ? pawl_err_sys(err, "fork") : 0;
+	}
+	free(argv);
+	free(env);
+	return rv;
 }

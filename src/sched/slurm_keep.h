@@ -3,7 +3,8 @@
  * it outlive it. It adopts what its programs leave behind (it is a subreaper), so who has left the
  * process group, or has made a session, is ended, too.
  *
- * SIGTERM is passed on to the program. SIGUSR1: all ends now. That also comes when its parent dies.
+ * SIGTERM is passed on to the program. SIGUSR2: the program gets SIGUSR1, by which a launcher
+ * leaves its job. SIGUSR1: all ends now. That also comes when its parent dies.
  */
 #ifndef SCHED_SLURM_KEEP_H
 #define SCHED_SLURM_KEEP_H
@@ -24,6 +25,11 @@ struct slurm_words;
  * it is left. The calling process has one thread. PAWL_EIO.
  */
 int slurm_keep(const struct slurm_words *words, char *const *base_env, pid_t *pid, int *started,
+	struct pawl_err *err);
+
+/* Starts the program's scale, with n behind it, in run's environment: the exit status is scale's
+ * own. It dies with this process, and its output is this process's. PAWL_EIO, PAWL_ENOMEM. */
+int slurm_keep_scale(const struct slurm_words *words, char *const *base_env, uint32_t n, pid_t *pid,
 	struct pawl_err *err);
 
 /* Ends all children of this process but those that are kept; returns whether there were any. */

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "sched/slurm_keep.h"
+#include "sched/slurm_slots.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -14,7 +15,10 @@
 #include <unistd.h>
 
 #define EXIT_NONE (128 + SIGTERM) /* of a part that was to end before it was started */
-#define DEVICES   "CUDA_VISIBLE_DEVICES"
+
+#define SIZING_NS (60 * NS_PER_S)   /* another size is tried again for so long */
+#define AGAIN_NS  (500 * NS_PER_MS) /* between two tries */
+#define SCALE_NO  2                 /* exit status of a scale: it is asked for what cannot be */
 
 extern char **environ;
 
@@ -37,81 +41,6 @@ uint32_t slurm_parts_alive(const struct slurm_parts *parts)
 	return n;
 }
 
-/* ---- slots ---- */
-
-static bool is_free(const struct slurm_parts *parts, uint32_t slot)
-{
-	for (uint32_t i = 0; i < parts->n; i++) {
-		const struct slurm_part *part = parts->all[i];
-
-		for (uint32_t s = 0; s < part->slots_n && lives(part); s++) {
-			if (part->slots[s] == slot) {
-				return false;
-			}
-		}
-	}
-	return true;
-}
-
-/* The lowest that nobody has; fewer than asked for if there are none. */
-static void take_slots(const struct slurm_parts *parts, struct slurm_part *part, uint32_t n)
-{
-	for (uint32_t slot = 0; slot < parts->slots && part->slots_n < n; slot++) {
-		if (is_free(parts, slot)) {
-			part->slots[part->slots_n++] = slot;
-		}
-	}
-}
-
-/* The n-th item of a list with commas; "": there is none. */
-static const char *item_of(const char *list, uint32_t n)
-{
-	for (; n > 0 && *list != '\0'; n--) {
-		list += strcspn(list, ",");
-		list += *list == ',';
-	}
-	return list;
-}
-
-/* "CUDA_VISIBLE_DEVICES=" with those of the pilot's that are the part's. Empty: the pilot has not
- * one for each slot. */
-static void put_devices(const struct slurm_parts *parts, const struct slurm_part *part,
-	struct wire_out *out)
-{
-	const char *all = getenv(DEVICES);
-
-	if (!all || parts->slots == 0 || *item_of(all, parts->slots - 1) == '\0') {
-		return;
-	}
-	wire_put_raw(out, DEVICES, sizeof(DEVICES) - 1);
-	for (uint32_t s = 0; s < part->slots_n; s++) {
-		const char *item = item_of(all, part->slots[s]);
-
-		wire_put_u8(out, s == 0 ? '=' : ',');
-		wire_put_raw(out, item, strcspn(item, ","));
-	}
-	wire_put_u8(out, '\0');
-}
-
-/* The pilot's environment, with devices in place of its own. To be freed; NULL: out of memory. */
-static char **part_env(const struct wire_out *devices)
-{
-	size_t n = 0;
-	char **env;
-
-	while (environ[n]) {
-		n++;
-	}
-	env = devices->failed ? NULL : calloc(n + 1, sizeof(*env));
-	for (size_t i = 0; env && i < n; i++) {
-		bool theirs = devices->len_bytes > 0 &&
-			strncmp(environ[i], DEVICES "=", sizeof(DEVICES)) == 0;
-
-		env[i] = theirs ? (char *)devices->bytes : environ[i];
-	}
-	return env;
-}
-
 /* ---- begin ---- */
 
 static int start(struct slurm_parts *parts, struct slurm_part *part,
@@ -120,34 +49,52 @@ static int start(struct slurm_parts *parts, struct slurm_part *part,
 	struct wire_out devices = {0};
 	struct slurm_words words = {0};
 	int rv = slurm_program_decode(want->program, want->len_bytes, &words, err);
-	char **env;
+	char **env = NULL;
 
 	if (rv != 0) {
 		return rv;
 	}
-	take_slots(parts, part, want->slots);
-	put_devices(parts, part, &devices);
-	env = part_env(&devices);
-	rv = env ? slurm_keep(&words, env, &part->pid, &part->started, err)
-		 : pawl_err_set(err, PAWL_ENOMEM, "out of memory");
+	slurm_slots_take(parts, part, want->slots);
+	rv = slurm_slots_write(parts, part, want->slots, err);
+	slurm_slots_put(parts, part, &devices);
+	if (rv == 0) {
+		env = slurm_slots_env(&devices, environ);
+		rv = env ? slurm_keep(&words, env, &part->pid, &part->started, err)
+			 : pawl_err_set(err, PAWL_ENOMEM, "out of memory");
+	}
 	free(env);
 	wire_out_deinit(&devices);
 	slurm_words_deinit(&words);
 	return rv;
 }
 
+static void drop(struct slurm_part *part)
+{
+	if (part->started >= 0) {
+		close(part->started);
+	}
+	free(part->program);
+	free(part);
+}
+
 static struct slurm_part *add(struct slurm_parts *parts, const struct slurm_want_part *want)
 {
-	struct slurm_part *part = calloc(1, sizeof(*part) + want->slots * sizeof(part->slots[0]));
+	struct slurm_part *part = calloc(1, sizeof(*part));
+	uint8_t *program = malloc(want->len_bytes > 0 ? want->len_bytes : 1);
 	struct slurm_part **all = realloc(parts->all, (parts->n + 1) * sizeof(struct slurm_part *));
 
 	parts->all = all ? all : parts->all;
-	if (!part || !all) {
+	if (!part || !program || !all) {
 		free(part);
+		free(program);
 		return NULL; /* the next want, or look, will find it missing again */
 	}
+	memcpy(program, want->program, want->len_bytes);
 	part->have.job = want->job;
 	part->have.generation = want->generation;
+	part->have.sized = want->sizing;
+	part->program = program;
+	part->len_bytes = want->len_bytes;
 	part->started = -1;
 	parts->all[parts->n++] = part;
 	parts->changed = true;
@@ -176,7 +123,106 @@ static void begin(struct slurm_parts *parts, const struct slurm_want_part *want)
 	}
 }
 
+/* ---- another size ---- */
+
+static void answer(struct slurm_parts *parts, struct slurm_part *part, bool done)
+{
+	struct slurm_sizing *sizing = &part->sizing;
+
+	if (done) {
+		part->have.sized = sizing->generation;
+		part->slots_n = sizing->slots < part->slots_n ? sizing->slots : part->slots_n;
+	} else { /* what it took it keeps: who has half of it may have more yet */
+		part->have.unsized = sizing->generation;
+	}
+	sizing->generation = 0;
+	parts->changed = true;
+}
+
+static int scale(struct slurm_part *part, struct pawl_err *err)
+{
+	struct slurm_words words = {0};
+	int rv = slurm_program_decode(part->program, part->len_bytes, &words, err);
+
+	if (rv == 0 && !words.scale[0]) {
+		rv = pawl_err_set(err, PAWL_ENOTSUP, "it cannot have another size");
+	}
+	if (rv == 0) {
+		part->sizing.asks_for = part->sizing.slots;
+		rv = slurm_keep_scale(&words, environ, part->sizing.slots, &part->sizing.pid, err);
+	}
+	slurm_words_deinit(&words);
+	return rv;
+}
+
+/* Who comes finds its devices; so the list is written before. */
+static void try_size(struct slurm_parts *parts, struct slurm_part *part, int64_t now_ns)
+{
+	struct slurm_sizing *sizing = &part->sizing;
+	struct pawl_err err = {0};
+	int rv;
+
+	slurm_slots_take(parts, part, sizing->slots);
+	if (part->slots_n < sizing->slots && now_ns < sizing->until_ns) {
+		sizing->next_ns = now_ns + AGAIN_NS; /* another one is still leaving them */
+		return;
+	}
+	rv = part->slots_n < sizing->slots
+		? pawl_err_set(&err, PAWL_EBUSY, "no %u slots are free", sizing->slots)
+		: slurm_slots_write(parts, part, sizing->slots, &err);
+	rv = rv == 0 ? scale(part, &err) : rv;
+	if (rv != 0) {
+		log_line(LOG_WARNING, "job %" PRIu64 ": %s", part->have.job, err.msg);
+		answer(parts, part, false);
+	}
+}
+
+/* It may not be there yet, or come to its end: then that is what is heard of it. */
+static void on_scaled(struct slurm_parts *parts, struct slurm_part *part, int status)
+{
+	struct slurm_sizing *sizing = &part->sizing;
+	int64_t now_ns = clock_mono_ns();
+	int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+
+	sizing->pid = 0;
+	if (sizing->generation == 0 || sizing->asks_for != sizing->slots) {
+		sizing->next_ns = now_ns; /* it was told otherwise meanwhile */
+	} else if (code == 0) {
+		answer(parts, part, true);
+	} else if (code == SCALE_NO || now_ns >= sizing->until_ns) {
+		answer(parts, part, false);
+	} else {
+		sizing->next_ns = now_ns + AGAIN_NS;
+	}
+}
+
+/* A newer size counts, also while an older one is under way. */
+static void resize(struct slurm_part *part, const struct slurm_want_part *want)
+{
+	struct slurm_sizing *sizing = &part->sizing;
+	int64_t now_ns = clock_mono_ns();
+
+	if (want->sizing <= part->have.sized || want->sizing <= part->have.unsized ||
+		want->sizing <= sizing->generation) {
+		return;
+	}
+	sizing->generation = want->sizing;
+	sizing->slots = want->slots;
+	sizing->until_ns = now_ns + SIZING_NS;
+	sizing->next_ns = now_ns;
+}
+
 /* ---- end ---- */
+
+/* Once its program is there to hear of it. */
+static void leave(struct slurm_part *part)
+{
+	if (lives(part) && part->wanted_leave && !part->leaves && !part->told &&
+		part->have.state == SLURM_RUNNING) {
+		part->leaves = true;
+		kill(part->pid, SIGUSR2);
+	}
+}
 
 /* It is to end, and is killed when grace_ns is over; the earliest time counts. */
 static void tell(struct slurm_part *part, enum slurm_why why, int64_t grace_ns)
@@ -220,7 +266,7 @@ static void end(struct slurm_part *part, int status)
 /* Says of who is over that it has ended, and why; or not yet. */
 static void settle(struct slurm_parts *parts, struct slurm_part *part, int64_t now_ns)
 {
-	bool clear = part->told || parts->leaving || part->have.exit_code == 0 ||
+	bool clear = part->told || part->leaves || parts->leaving || part->have.exit_code == 0 ||
 		now_ns - part->over_ns >= DOUBT_NS;
 
 	if (!part->over || part->have.state == SLURM_ENDED || !clear) {
@@ -236,12 +282,15 @@ static void settle(struct slurm_parts *parts, struct slurm_part *part, int64_t n
 /* Who lost its keeper is a child of ours, now that the keeper was killed by somebody else. */
 static void end_strays(const struct slurm_parts *parts)
 {
-	pid_t *kept = calloc(parts->n > 0 ? parts->n : 1, sizeof(*kept));
+	pid_t *kept = calloc(2 * parts->n + 1, sizeof(*kept));
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; kept && i < parts->n; i++) {
 		if (lives(parts->all[i])) {
 			kept[n++] = parts->all[i]->pid;
+		}
+		if (parts->all[i]->sizing.pid > 0) {
+			kept[n++] = parts->all[i]->sizing.pid;
 		}
 	}
 	if (kept) {
@@ -259,6 +308,9 @@ static void reap(struct slurm_parts *parts)
 		for (uint32_t i = 0; i < parts->n; i++) {
 			if (parts->all[i]->pid == pid && lives(parts->all[i])) {
 				end(parts->all[i], status);
+			}
+			if (parts->all[i]->sizing.pid == pid) {
+				on_scaled(parts, parts->all[i], status);
 			}
 		}
 		if (WIFSIGNALED(status)) {
@@ -279,6 +331,12 @@ void slurm_parts_look(struct slurm_parts *parts, int64_t now_ns)
 			read(part->started, &byte, 1) == 1) {
 			part->have.state = SLURM_RUNNING;
 			parts->changed = true;
+		}
+		leave(part);
+		if (part->have.state == SLURM_RUNNING && lives(part) && !part->told &&
+			part->sizing.generation > 0 && part->sizing.pid == 0 &&
+			now_ns >= part->sizing.next_ns) {
+			try_size(parts, part, now_ns);
 		}
 		settle(parts, part, now_ns);
 		if (lives(part) && part->told && now_ns >= part->kill_at_ns) {
@@ -302,7 +360,8 @@ static struct slurm_part *find(struct slurm_parts *parts, const struct slurm_wan
 
 static void forget(struct slurm_parts *parts, uint32_t i)
 {
-	free(parts->all[i]);
+	slurm_slots_forget(parts, parts->all[i]);
+	drop(parts->all[i]);
 	parts->all[i] = parts->all[--parts->n];
 	parts->changed = true;
 }
@@ -318,6 +377,8 @@ void slurm_parts_apply(struct slurm_parts *parts, const struct slurm_want *want)
 
 		if (part) {
 			part->wanted = true;
+			part->wanted_leave = want->parts[w].leave;
+			resize(part, &want->parts[w]);
 		}
 		if (part && want->parts[w].stop) {
 			tell(part, SLURM_BY_WANT, want->parts[w].grace_ns);
@@ -343,10 +404,7 @@ void slurm_parts_apply(struct slurm_parts *parts, const struct slurm_want *want)
 void slurm_parts_deinit(struct slurm_parts *parts)
 {
 	for (uint32_t i = 0; i < parts->n; i++) {
-		if (parts->all[i]->started >= 0) {
-			close(parts->all[i]->started);
-		}
-		free(parts->all[i]);
+		drop(parts->all[i]);
 	}
 	free(parts->all);
 	*parts = (struct slurm_parts){0};

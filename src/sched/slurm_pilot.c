@@ -327,6 +327,7 @@ int slurm_pilot_run(const struct slurm_pilot_options *options, struct pawl_err *
 	rv = learn(&p);
 	rv = rv == 0 ? loop_open(&p.loop, &own) : rv;
 	rv = rv == 0 ? take_signals(&p) : rv;
+	p.parts.runtime = p.runtime;
 	rv = rv == 0 ? make_runtime(&p) : rv;
 	rv = rv == 0 ? enter(&p) : rv;
 	if (rv == 0) {

@@ -10,9 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PORT_FIRST 20000u /* below those that Linux gives away by itself */
-#define PORTS      10000u
-#define GRACE_PART 0.85 /* of it is for the ranks; the rest for what `pawl run` makes durable */
+#define PORT_FIRST   20000u /* below those that Linux gives away by itself */
+#define PORTS        10000u
+#define RANKS_MAX    64u  /* of a `pawl run` */
+#define SCALE_WAIT_S 60u  /* that ranks may take to come or to leave, for each try */
+#define GRACE_PART   0.85 /* of it is for the ranks; the rest for what `pawl run` makes durable */
 
 __attribute__((format(printf, 2, 3))) static void put(struct wire_out *list, const char *fmt, ...)
 {
@@ -57,22 +59,65 @@ static uint32_t port_of(const struct slurm_start *start)
 		(uint32_t)(strtoul(start->token + SLURM_TOKEN_CHARS - 8, NULL, 16) % PORTS);
 }
 
+#define DOOR "%s/door.%" PRIu64 /* of each start: an old one is not met */
+
+/* As many as it may have on a node. */
+static uint32_t most_of(const struct slurm_launch *launch)
+{
+	return launch->spec->size.most < RANKS_MAX ? launch->spec->size.most : RANKS_MAX;
+}
+
+/* What the pilot runs when it is to have another number of ranks, which comes last. */
+static void put_scale(struct wire_out *list, const struct slurm_launch *launch)
+{
+	put(list, "%s", launch->pawl);
+	put(list, "scale");
+	put(list, "--wait");
+	put(list, "%u", SCALE_WAIT_S);
+	put(list, "%s", launch->task);
+}
+
+/* Nodes may come and go. On one node all ranks are there from the start, whatever the script; on
+ * several that is so with --nnodes only, of which the ranks of pawl.elastic have no need. */
+static bool is_joint(const struct slurm_start *start)
+{
+	return start->joins || start->place->nodes == 1 || start->elastic;
+}
+
+static void put_door(struct wire_out *list, const struct slurm_launch *launch,
+	const struct slurm_start *start)
+{
+	put(list, "--elastic");
+	put(list, "1:%u", most_of(launch));
+	put(list, "--door");
+	put(list, DOOR, launch->log_directory, start->generation);
+	put(list, "--node-rank");
+	put(list, "%u", start->number);
+	if (start->joins) {
+		put(list, "--join");
+	}
+}
+
 static void put_ranks(struct wire_out *list, const struct slurm_launch *launch,
 	const struct slurm_start *start)
 {
 	const struct vars_place *place = start->place;
+	bool joint = is_joint(start);
 
 	put(list, "%s", launch->pawl);
 	put(list, "run");
+	if (joint) {
+		put_door(list, launch, start);
+	}
 	put(list, "-n");
 	put(list, "%u", place->gpus);
 	put(list, "--max-restarts");
-	put(list, "%u", launch->spec->retries);
+	put(list, "%u", launch->retries);
 	put(list, "--grace");
 	put(list, "%.3f", (double)launch->grace_ns / NS_PER_S * GRACE_PART);
 	put(list, "--job");
 	put(list, "%s", launch->task);
-	if (place->nodes > 1) {
+	if (!joint) {
 		put(list, "--nnodes");
 		put(list, "%u", place->nodes);
 		put(list, "--node-rank");
@@ -104,6 +149,7 @@ static void put_env(struct wire_out *set, const struct slurm_launch *launch,
 	}
 	if (launch->spec->elastic && phase == VARS_RUN) {
 		put(set, "PAWL_TOKEN=%s", start->token); /* pawl run keeps it from the ranks */
+		put(set, "PAWL_ELASTIC_MIN=%u", launch->spec->size.least);
 	}
 	vars_put(set, launch->spec, &place, phase);
 }
@@ -111,28 +157,39 @@ static void put_env(struct wire_out *set, const struct slurm_launch *launch,
 int slurm_program_fill(struct slurm_program *program, const struct slurm_launch *launch,
 	const struct slurm_start *start, struct pawl_err *err)
 {
-	char *log;
-	int len = start->place->node == 0
+	char *log = NULL;
+	char *door = NULL;
+	int len = start->number == 0
 		? asprintf(&log, "%s/log", launch->log_directory)
-		: asprintf(&log, "%s/log.node%u", launch->log_directory, start->place->node);
+		: asprintf(&log, "%s/log.node%u", launch->log_directory, start->number);
 
+	if (len >= 0 && launch->spec->elastic && is_joint(start)) {
+		len = asprintf(&door, DOOR, launch->log_directory, start->generation);
+	}
 	if (len < 0) {
+		free(log);
 		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
 	program->cwd = launch->cwd;
 	program->log = log;
+	program->door = door;
 	if (launch->spec->setup) {
 		put_script(&program->setup, launch->spec->setup);
 		put_env(&program->setup_env, launch, start, VARS_SETUP);
 	}
 	if (launch->spec->elastic) {
 		put_ranks(&program->run, launch, start);
+		if (is_joint(start)) {
+			put_scale(&program->scale, launch);
+		}
 	} else {
 		put_run(&program->run, launch);
 	}
 	put_env(&program->env, launch, start, VARS_RUN);
-	if (program->run.failed || program->env.failed || program->setup_env.failed) {
+	if (program->run.failed || program->scale.failed || program->env.failed ||
+		program->setup_env.failed) {
 		free(log);
+		free(door);
 		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
 	return 0;

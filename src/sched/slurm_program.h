@@ -18,13 +18,14 @@ struct slurm_launch {
 	const char *cluster;       /* what the scheduler calls itself */
 	const char *hints;         /* file into which it tells of itself; NULL: none */
 	uint32_t attempt;          /* how often it was started before */
+	uint32_t retries;          /* of a job with replicas: starts more on the node itself */
 	int64_t grace_ns;          /* from being told to stop to being killed */
 };
 
 /*
- * Fills program, whose log is to be freed, for a node. A job with replicas runs under `pawl run`,
- * with as many ranks on each node as it has replicas there; one with nodes runs its script once on
- * each. PAWL_ENOMEM.
+ * Fills program, whose log and door are to be freed, for a node. A job with replicas runs under
+ * `pawl run`, with as many ranks on each node as it has replicas there; one with nodes runs its
+ * script once on each. PAWL_ENOMEM.
  */
 int slurm_program_fill(struct slurm_program *program, const struct slurm_launch *launch,
 	const struct slurm_start *start, struct pawl_err *err);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pwd
 import random
@@ -244,6 +245,155 @@ def test_what_nodes_are_to_have(ours: slurm.Slurm) -> None:
             assert done.returncode == 2 and text in done.stderr, (resources, done)
         good = submit("cpus: 4+\n  memory: 0.9\n  disk_size: 1")
         assert good.returncode == 0, good.stderr
+
+
+# ---- replicas change ----
+
+# A rank says who it is, and becomes the program.
+RANK = "echo $$ >> $PAWL_TEST_DIR/ranks; exec {}"
+JOB = Path(__file__).with_name("sched_elastic_job.py")
+ELASTIC = RANK.format(f"env -u PAWL_HINTS {sys.executable} {JOB} 100000")
+PLAIN = RANK.format("sleep 1000")
+# What the test tells of a job in its place: each replica more is worth as much as the first.
+HINTS = {
+    "stepParams": {"alpha_c": 0.1, "beta_c": 0.01, "gamma": 1},
+    "maxProfiledReplicas": 4, "initBatchSize": 32, "maxBatchSize": 2048, "localBszBounds": [8, 32],
+    "gradParams": {"norm": 1e-3, "var": 1e3}, "progress": 1, "remaining": 1e6,
+}  # fmt: skip
+
+
+def replicas(made: Scheduler, script: str, size: str, hints: bool = True) -> int:
+    words = ["--env", f"PAWL_TEST_DIR={made.folder}", "--replicas", size]
+    job = made.submit("bash", "-c", script, options=words)
+    if hints:
+        made.await_state(job, "running", limit_s=LIMIT_S)
+        (made.root / f"jobs/{job}/hints.json").write_text(json.dumps(HINTS))
+    return job
+
+
+def await_size(made: Scheduler, job: int, size: int) -> None:
+    """It runs with so many, and so many processes there are."""
+
+    def is_so() -> bool:
+        row = made.job(job)
+        return row["state"] == "running" and row["replicas"] == size == len(alive(made))
+
+    wait(is_so, f"job {job} has {size} replicas", LIMIT_S)
+
+
+def alive(made: Scheduler) -> list[str]:
+    """Of the ranks that were ever started, in that order."""
+    return [pid for pid in made.wrote("ranks") if Path(f"/proc/{pid}").exists()]
+
+
+def killed_in_the_middle(made: Scheduler, job: int) -> None:
+    """Of a rescale, and another one started."""
+    wait(lambda: made.state(job) == "rescaling", "it changes", LIMIT_S)
+    made.kill()
+    made.start()
+
+
+def test_a_job_changes_in_place(ours: slurm.Slurm) -> None:
+    """It grows, gives way to another, and grows again: those that stay are the same processes."""
+    with scheduler(ours, "--pool", "cpu=3:0..1") as made:
+        job = replicas(made, ELASTIC, "1:3")
+        killed_in_the_middle(made, job)
+        await_size(made, job, 3)
+        first = made.wrote("ranks")[0]
+        other = made.until("other", "--priority", "9", "--num-nodes", "2")
+        wait(lambda: made.wrote("other") == ["start"], "the other one runs", LIMIT_S)
+        await_size(made, job, 1)
+        assert alive(made) == [first]
+        made.go()
+        made.over(other)
+        killed_in_the_middle(made, job)
+        await_size(made, job, 3)
+        assert alive(made)[0] == first and len(made.wrote("ranks")) == 5
+        assert made.job(job)["failures"] == 0
+        made.run("cancel", str(job))
+        made.over(job)
+        wait(lambda: alive(made) == [], "all have left")
+
+
+def test_nodes_join_a_job_and_leave_it(ours: slurm.Slurm) -> None:
+    """It grows onto other nodes, leaves them to another job, and grows again; leaves the node on
+    which its oldest rank is, which is drained; and loses one. Who need not leave never ends."""
+    with scheduler(ours, "--pool", "cpu=1:0..3") as made:
+        job = replicas(made, ELASTIC, "1:3")
+        killed_in_the_middle(made, job)
+        await_size(made, job, 3)
+        all_three = alive(made)
+        assert len(made.job(job)["nodes"].split()) == 3
+        other = made.until("other", "--priority", "9", "--num-nodes", "2")
+        killed_in_the_middle(made, job)
+        wait(lambda: made.wrote("other") == ["start"] * 2, "the other one runs", LIMIT_S)
+        await_size(made, job, 1)
+        (first,) = alive(made)
+        (began,) = (node.partition(".")[0] for node in made.job(job)["nodes"].split())
+        assert first in all_three
+        made.go()
+        made.over(other)
+        await_size(made, job, 3)
+        stay = alive(made)[1:]
+        assert alive(made)[0] == first and len(made.wrote("ranks")) == 5
+        try:
+            made.slurm.call("scontrol", "update", f"NodeName={began}", "State=DRAIN", "Reason=x")
+            wait(lambda: first not in alive(made), "it leaves", LIMIT_S)
+            wait(lambda: began not in made.job(job)["nodes"], "it has left", LIMIT_S)
+            await_size(made, job, 3)
+        finally:
+            made.slurm.call("scontrol", "update", f"NodeName={began}", "State=RESUME")
+        assert alive(made)[:2] == stay and len(made.wrote("ranks")) == 6
+        pilot, node = min(made.pilot_processes().items())
+        os.kill(pilot, signal.SIGKILL)
+        wait(lambda: node not in made.job(job)["nodes"], "it is lost", LIMIT_S)
+        await_size(made, job, 3)
+        assert len(made.wrote("ranks")) == 7 and made.job(job)["failures"] == 0
+        made.run("cancel", str(job))
+        made.over(job)
+        wait(lambda: alive(made) == [], "all have left")
+
+
+def test_one_that_was_seen_to_be_elastic_starts_so(ours: slurm.Slurm) -> None:
+    """On two nodes at once, of which one can leave."""
+    with scheduler(ours, "--pool", "cpu=1:0..2") as made:
+        job = replicas(made, ELASTIC, "1:2")
+        await_size(made, job, 2)
+        made.run("pause", str(job))
+        made.await_state(job, "paused", limit_s=LIMIT_S)
+        wait(lambda: alive(made) == [], "all have left")
+        made.run("resume", str(job))
+        await_size(made, job, 2)
+        two = alive(made)
+        count = len(made.wrote("ranks"))
+        other = made.until("other", "--priority", "9", "--num-nodes", "1")
+        made.await_state(other, "running", limit_s=LIMIT_S)
+        await_size(made, job, 1)
+        assert set(alive(made)) < set(two) and len(made.wrote("ranks")) == count
+        assert made.job(job)["failures"] == 0
+        made.run("cancel", str(job))
+        made.go()
+        made.over(job, other)
+
+
+def test_a_plain_script_starts_again(ours: slurm.Slurm) -> None:
+    """It cannot be joined: all its ranks leave and start, as many as it is to have."""
+    with scheduler(ours, "--pool", "cpu=3:0..1") as made:
+        job = replicas(made, PLAIN, "1:3")
+        await_size(made, job, 3)
+        assert len(made.wrote("ranks")) == 4 and made.job(job)["restarts"] == 1
+        made.run("cancel", str(job))
+        made.over(job)
+
+
+def test_a_plain_script_on_other_nodes(ours: slurm.Slurm) -> None:
+    """All its ranks are there from each start on: WORLD_SIZE is right."""
+    with scheduler(ours, "--pool", "cpu=1:0..2") as made:
+        job = replicas(made, 'echo of-$WORLD_SIZE >> "$PAWL_TEST_DIR/worlds"; ' + PLAIN, "1:2")
+        await_size(made, job, 2)
+        assert made.wrote("worlds") == ["of-1", "of-2", "of-2"]
+        made.run("cancel", str(job))
+        made.over(job)
 
 
 # ---- when things die ----

@@ -373,7 +373,31 @@ static void without_a_door_who_joins_may_yet_find_one(void **state)
 	assert_int_equal(run_joint_judge(&ours, &none, 64), RUN_GO_ON);
 	assert_int_equal(run_joint_judge(&ours, &over, 64), RUN_ALONE);
 	ours = (struct run_joint_ranks){.first = 0, .alive = 1};
-	assert_int_equal(run_joint_judge(&ours, &none, 1), RUN_ALONE);
+	assert_int_equal(run_joint_judge(&ours, &over, 1), RUN_ALONE);
+}
+
+/* The launcher that began, as long as no rank of another one trains. */
+static void the_first_alone_may_begin_anew(void **state)
+{
+	struct run_joint_ranks ours = {.first = 0, .alive = 1};
+	const struct run_door none = {.state = RUN_DOOR_NONE};
+	struct run_door door = {.state = RUN_DOOR_OPEN, .n = 2, .numbers = {0, 1}};
+
+	assert_int_equal(run_joint_judge(&ours, &none, 1), RUN_SOLE);
+	assert_int_equal(run_joint_judge(&ours, &door, 1), RUN_GO_ON);
+	ours.alive = 0;
+	assert_int_equal(run_joint_judge(&ours, &door, 1), RUN_SOLE);
+	door.numbers[1] = 64;
+	assert_int_equal(run_joint_judge(&ours, &door, 0), RUN_UNKNOWN);
+	begin(2, 1, 1);
+	assert_int_equal(step((struct run_event){.kind = RUN_EXITED,
+				 .status = 1,
+				 .sole = true,
+				 .lasted_ns = 20 * S}),
+		RUN_DO_KILL);
+	assert_int_equal(step((struct run_event){.kind = RUN_EXITED, .status = 137}), RUN_DO_START);
+	assert_int_equal(policy.phase, RUN_WORKING);
+	assert_int_equal(policy.restarts, 1);
 }
 
 /* What is read of a file of these bytes; NULL: of none. */
@@ -447,6 +471,7 @@ int main(void)
 		cmocka_unit_test(every_history_ends_well),
 		cmocka_unit_test(others_go_on_once_they_have_said_so),
 		cmocka_unit_test(without_a_door_who_joins_may_yet_find_one),
+		cmocka_unit_test(the_first_alone_may_begin_anew),
 		cmocka_unit_test(a_door_is_read),
 		cmocka_unit_test(a_door_is_closed_with_a_code),
 	};

@@ -44,6 +44,9 @@ struct engine_world {
 	/* Returns once a job that is told to run has come so far that it does its deed; NULL: at
 	 * once. */
 	void (*await)(uint64_t job);
+	/* Replicas that a job on one node was told to have, while it runs, last; 0: none yet. NULL:
+	 * none can be told. */
+	uint32_t (*told_size)(uint64_t job);
 	/* The engine closed, and opened again; NULL: it has no state that outlives it. */
 	void (*reopen)(void);
 	const char *pool; /* whose nodes can be asked for; NULL: there is none */
@@ -351,34 +354,78 @@ static void suite_deaf_ones_are_killed(void **state)
 	suite_ends(job, CORE_BY_US, 0);
 }
 
-static void suite_rescale_is_answered(void **state)
+/* To so many replicas on its one node, the first. */
+static void suite_rescale(uint64_t job, uint64_t generation, uint32_t replicas)
 {
-	uint64_t job = suite_running(DEED_LASTS, 1);
 	const struct core_node *nodes;
-	struct core_spot spot = {.replicas = 2};
-	struct core_place place = {.spots = &spot, .n = 1, .replicas = 2};
-	const struct core_event *event = NULL;
-	uint64_t first = suite.generation;
+	struct core_spot spot = {.replicas = replicas};
+	struct core_place place = {.spots = &spot, .n = 1, .replicas = replicas};
 
 	assert_true(suite_nodes(&nodes) > 0);
 	spot.node = nodes[0].id;
 	suite.calling = true;
-	suite.world->engine->rescale(suite.world->self, suite.core, job, ++suite.generation,
-		&place);
+	suite.world->engine->rescale(suite.world->self, suite.core, job, generation, &place);
 	suite.calling = false;
-	while (!event || event->job != job ||
+}
+
+/* How the rescale of the newest generation is answered. */
+static enum core_event_kind suite_answer(uint64_t job)
+{
+	const struct core_event *event = NULL;
+
+	while (!event || event->job != job || event->generation != suite.generation ||
 		(event->kind != CORE_RUNS && event->kind != CORE_REFUSED)) {
 		event = suite_next(suite.world->wait_ms);
 		assert_non_null(event);
 	}
-	assert_int_equal(event->generation, suite.generation);
+	return event->kind;
+}
+
+static void suite_rescale_is_answered(void **state)
+{
+	uint64_t job = suite_running(DEED_LASTS, 1);
+	uint64_t first = suite.generation;
+	enum core_event_kind kind;
+
+	suite_rescale(job, ++suite.generation, 2);
+	kind = suite_answer(job);
+	suite_rescale(job, suite.generation, 2); /* told again */
+	assert_int_equal(suite_answer(job), kind);
 	suite_silent(CORE_ENDED, job, 1000);
 	suite_stop(job, suite.generation, 0);
 	suite_ends(job, CORE_BY_US, 0);
-	suite.calling = true; /* and one of what is over */
-	suite.world->engine->rescale(suite.world->self, suite.core, job, first, &place);
-	suite.calling = false;
+	suite_rescale(job, first, 2); /* and one of what is over */
 	suite_silent(CORE_RUNS, job, 1000);
+}
+
+/* It runs on, with more and with fewer, also if the engine is another one meanwhile. */
+static void suite_rescale_is_done_where_it_can_be(void **state)
+{
+	uint64_t before = suite.world->starts();
+	uint64_t job;
+
+	if (!suite.world->told_size) {
+		return;
+	}
+	job = suite_running(DEED_LASTS, 1);
+	suite_rescale(job, ++suite.generation, 3);
+	assert_int_equal(suite_answer(job), CORE_RUNS);
+	assert_int_equal(suite.world->told_size(job), 3);
+	suite_rescale(job, ++suite.generation, 2);
+	if (suite.world->reopen) {
+		suite.world->reopen();
+		suite_list();
+		suite_wait(CORE_LISTED, 0);
+		suite_rescale(job, suite.generation, 2);
+	}
+	assert_int_equal(suite_answer(job), CORE_RUNS);
+	assert_int_equal(suite.world->told_size(job), 2);
+	suite_rescale(job, suite.generation - 1, 3); /* late */
+	suite_silent(CORE_RUNS, job, 1000);
+	assert_int_equal(suite.world->told_size(job), 2);
+	assert_int_equal(suite.world->starts(), before + 1);
+	suite_stop(job, suite.generation, SUITE_GRACE_NS);
+	suite_ends(job, CORE_BY_US, 0);
 }
 
 /* Nodes, then ends, then what runs. */
@@ -476,7 +523,8 @@ static void suite_ask_and_give_back(void **state)
 		cmocka_unit_test(suite_stop_of_an_old_one_ends_nothing),                           \
 		cmocka_unit_test(suite_ends_by_itself),                                            \
 		cmocka_unit_test(suite_deaf_ones_are_killed),                                      \
-		cmocka_unit_test(suite_rescale_is_answered), cmocka_unit_test(suite_lists),        \
-		cmocka_unit_test(suite_ask_and_give_back)
+		cmocka_unit_test(suite_rescale_is_answered),                                       \
+		cmocka_unit_test(suite_rescale_is_done_where_it_can_be),                           \
+		cmocka_unit_test(suite_lists), cmocka_unit_test(suite_ask_and_give_back)
 
 #endif

@@ -159,6 +159,160 @@ static void test_killed_slurmd(void **state)
 	fill_up();
 }
 
+/* By the program itself, which goes on as it was; and on another node it is not even asked. */
+static void test_rescales_that_are_refused(void **state)
+{
+	uint64_t job;
+	const struct core_node *nodes;
+	struct core_spot spot = {.replicas = 1};
+	struct core_place place = {.spots = &spot, .n = 1, .replicas = 1};
+
+	fill_up();
+	job = suite_running(DEED_LASTS, 1);
+	world_scales("exit 2");
+	suite_rescale(job, ++suite.generation, 2);
+	assert_int_equal(suite_answer(job), CORE_REFUSED);
+	suite_rescale(job, suite.generation, 2);
+	assert_int_equal(suite_answer(job), CORE_REFUSED);
+	world_scales("");
+	suite_rescale(job, ++suite.generation, 4);
+	assert_int_equal(suite_answer(job), CORE_RUNS);
+	assert_int_equal(world_told_size(job), 4);
+	assert_true(suite_nodes(&nodes) >= 2);
+	spot.node = nodes[1].id;
+	suite.calling = true;
+	sched_slurm_engine.rescale(sw.engine, suite.core, job, ++suite.generation, &place);
+	suite.calling = false;
+	assert_int_equal(suite_answer(job), CORE_REFUSED);
+	assert_int_equal(world_told_size(job), 4);
+	suite_stop(job, suite.generation, 0);
+	suite_ends(job, CORE_BY_US, 0);
+}
+
+/* A newer one overtakes it; one that fails is tried again. */
+static void test_rescales_that_take_long(void **state)
+{
+	uint64_t job;
+
+	fill_up();
+	job = suite_running(DEED_LASTS, 1);
+	world_scales("sleep 2");
+	suite_rescale(job, ++suite.generation, 2);
+	suite_silent(CORE_RUNS, job, 1000);
+	world_scales("[ -e $0.again ] || { touch $0.again; exit 1; }");
+	suite_rescale(job, ++suite.generation, 3);
+	assert_int_equal(suite_answer(job), CORE_RUNS);
+	assert_int_equal(world_told_size(job), 3);
+	world_scales("");
+	suite_stop(job, suite.generation, 0);
+	suite_ends(job, CORE_BY_US, 0);
+}
+
+/* To a replica on each of n nodes, from one on. */
+static void move(uint64_t job, uint32_t first, uint32_t n)
+{
+	struct core_spot spots[ASKED];
+	struct core_place place = {.spots = spots, .n = n, .replicas = n};
+	const struct core_node *nodes;
+
+	assert_true(suite_nodes(&nodes) >= first + n);
+	for (uint32_t i = 0; i < n; i++) {
+		spots[i] = (struct core_spot){.node = nodes[first + i].id, .replicas = 1};
+	}
+	suite.calling = true;
+	sched_slurm_engine.rescale(sw.engine, suite.core, job, suite.generation, &place);
+	suite.calling = false;
+}
+
+static uint64_t joint_marks(const char *what, uint64_t job, uint64_t generation, uint32_t number)
+{
+	char mark[64];
+
+	snprintf(mark, sizeof(mark), "%s %llu.%llu.%u", what, (unsigned long long)job,
+		(unsigned long long)generation, number);
+	return world_marks(mark);
+}
+
+/* Also the one on which it began; and whoever the engine is by then. */
+static void test_nodes_join_and_leave(void **state)
+{
+	uint64_t job;
+	uint64_t born;
+
+	fill_up();
+	sw.joint = true;
+	job = suite_running(DEED_LASTS, 1);
+	born = suite.generation++;
+	move(job, 0, 2);
+	assert_int_equal(suite_answer(job), CORE_RUNS);
+	assert_int_equal(joint_marks("start", job, born, 1), 1);
+	suite.generation++;
+	move(job, 1, 1);
+	assert_int_equal(suite_answer(job), CORE_RUNS);
+	assert_int_equal(joint_marks("left", job, born, 0), 1);
+	suite.generation++;
+	move(job, 1, 2);
+	world_reopen();
+	suite_list();
+	suite_wait(CORE_LISTED, 0);
+	move(job, 1, 2);
+	assert_int_equal(suite_answer(job), CORE_RUNS);
+	assert_int_equal(joint_marks("start", job, born, 2), 1);
+	suite.generation++;
+	move(job, 0, 1); /* all at once: who joins is there before the others leave */
+	assert_int_equal(suite_answer(job), CORE_RUNS);
+	assert_int_equal(joint_marks("start", job, born, 3), 1);
+	assert_int_equal(joint_marks("left", job, born, 1), 1);
+	assert_int_equal(joint_marks("left", job, born, 2), 1);
+	assert_int_equal(joint_marks("saved", job, born, 0), 0);
+	suite_stop(job, suite.generation, SUITE_GRACE_NS);
+	suite_ends(job, CORE_BY_US, 0);
+	sw.joint = false;
+}
+
+/* It goes on without. */
+static void test_who_cannot_join(void **state)
+{
+	char path[96];
+	uint64_t job;
+	FILE *file;
+
+	fill_up();
+	snprintf(path, sizeof(path), "%s.vain", sw.marks);
+	file = fopen(path, "we");
+	assert_non_null(file);
+	fclose(file);
+	sw.joint = true;
+	job = suite_running(DEED_LASTS, 1);
+	suite.generation++;
+	move(job, 0, 2);
+	assert_int_equal(suite_answer(job), CORE_REFUSED);
+	suite_silent(CORE_ENDED, job, 2000);
+	suite_stop(job, suite.generation, SUITE_GRACE_NS);
+	suite_ends(job, CORE_BY_US, 0);
+	unlink(path);
+	sw.joint = false;
+}
+
+/* Nobody opens the door: nothing starts on the other node, and what was to is not waited for. */
+static void test_nobody_is_let_in(void **state)
+{
+	uint64_t job;
+	uint64_t born;
+
+	fill_up();
+	sw.shut = sw.joint = true;
+	job = suite_running(DEED_LASTS, 1);
+	born = suite.generation++;
+	move(job, 0, 2);
+	suite_silent(CORE_REFUSED, job, 2000);
+	suite_stop(job, suite.generation, SUITE_GRACE_NS);
+	suite_ends(job, CORE_BY_US, 0);
+	assert_int_equal(joint_marks("start", job, born, 0), 1);
+	assert_int_equal(joint_marks("start", job, born, 1), 0);
+	sw.shut = sw.joint = false;
+}
+
 static void test_spool_is_anothers(void **state)
 {
 	struct slurm_options options = {.loop = events.loop,
@@ -182,7 +336,11 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {SUITE_TESTS, SUITE_TESTS_LOST,
 		cmocka_unit_test(test_scancel_of_a_pilot), cmocka_unit_test(test_slurms_notice),
-		cmocka_unit_test(test_drained_node), cmocka_unit_test(test_spool_is_anothers)};
+		cmocka_unit_test(test_drained_node),
+		cmocka_unit_test(test_rescales_that_are_refused),
+		cmocka_unit_test(test_rescales_that_take_long),
+		cmocka_unit_test(test_nodes_join_and_leave), cmocka_unit_test(test_who_cannot_join),
+		cmocka_unit_test(test_nobody_is_let_in), cmocka_unit_test(test_spool_is_anothers)};
 	const struct CMUnitTest longer[] = {cmocka_unit_test(test_requeued_pilot),
 		cmocka_unit_test(test_killed_slurmd)};
 	char *program = argc == 3 ? realpath(argv[1], NULL) : NULL; /* pilots begin elsewhere */

@@ -1,12 +1,16 @@
 /* What Slurm's commands print and what engine and pilots write, read strictly; and what a job's
  * part is made of. */
+#include "sched/slurm_door.h"
 #include "sched/slurm_program.h"
+#include "sched/slurm_slots.h"
 #include "sched/slurm_text.h"
 
 #include "pawl/err.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -144,9 +148,13 @@ static void make_record(struct wire_out *out)
 {
 	struct slurm_program program = {.cwd = "/", .log = "/log"};
 	struct wire_out bytes = {0};
-	struct slurm_spot spots[2] = {{.node = "n1.1", .replicas = 2}, {.node = "n2.2"}};
+	struct slurm_spot spots[2] = {{.node = "n1.1", .replicas = 2, .sizing = 10},
+		{.node = "n2.2", .number = 5, .joins = true, .leaves = true}};
 	struct slurm_record record = {.job = 7,
 		.generation = 9,
+		.rescale = 10,
+		.rescaled = 9,
+		.joint = true,
 		.stopped = 8,
 		.told = true,
 		.by = CORE_BY_US,
@@ -181,6 +189,9 @@ static void test_records_come_back(void **state)
 	assert_true(record.job == 7 && record.generation == 9 && record.stopped == 8);
 	assert_true(record.told && !record.over && record.by == CORE_BY_US);
 	assert_true(record.exit_code == -1 && record.grace_ns == 5 && record.spots_n == 2);
+	assert_true(record.rescale == 10 && record.rescaled == 9 && record.spots[0].sizing == 10);
+	assert_true(record.joint && !record.elastic && record.spots[1].number == 5);
+	assert_true(record.spots[1].joins && record.spots[1].leaves && !record.spots[0].leaves);
 	assert_string_equal(record.spots[0].node, "n1.1");
 	assert_int_equal(slurm_program_decode(record.spots[1].program, record.spots[1].len_bytes,
 				 &words, &err),
@@ -191,6 +202,67 @@ static void test_records_come_back(void **state)
 	assert_string_equal(words.env[0], "x");
 	slurm_words_deinit(&words);
 	slurm_record_deinit(&record);
+	wire_out_deinit(&out);
+}
+
+static void test_wants_come_back(void **state)
+{
+	static const uint8_t program[] = {1, 2, 3};
+	struct slurm_want_part part = {.job = 7,
+		.generation = 9,
+		.sizing = 11,
+		.slots = 3,
+		.leave = true,
+		.stop = true,
+		.grace_ns = 5,
+		.program = program,
+		.len_bytes = sizeof(program)};
+	struct slurm_want want = {.slots = 4, .parts = &part, .parts_n = 1};
+	struct wire_out out = {0};
+	struct slurm_want back;
+	struct pawl_err err;
+
+	slurm_want_encode(&want, &out);
+	assert_int_equal(slurm_want_decode(out.bytes, out.len_bytes, &back, &err), 0);
+	assert_true(!back.leave && back.slots == 4 && back.parts_n == 1);
+	assert_true(back.parts[0].job == 7 && back.parts[0].generation == 9);
+	assert_true(back.parts[0].sizing == 11 && back.parts[0].slots == 3);
+	assert_true(back.parts[0].leave && back.parts[0].stop && back.parts[0].grace_ns == 5);
+	assert_int_equal(back.parts[0].len_bytes, sizeof(program));
+	assert_memory_equal(back.parts[0].program, program, sizeof(program));
+	free(back.parts);
+	wire_out_deinit(&out);
+}
+
+static void test_haves_come_back(void **state)
+{
+	struct slurm_have_part part = {.job = 7,
+		.generation = 9,
+		.sized = 11,
+		.unsized = 12,
+		.state = SLURM_ENDED,
+		.why = SLURM_BY_NODE,
+		.exit_code = 143};
+	struct slurm_have have = {.slurm_job = 3,
+		.restart = 1,
+		.host = "n1",
+		.address = "10.0.0.1",
+		.state = SLURM_PILOT_GOING,
+		.left_ns = 6,
+		.parts = &part,
+		.parts_n = 1};
+	struct wire_out out = {0};
+	struct slurm_have back;
+	struct pawl_err err;
+
+	slurm_have_encode(&have, &out);
+	assert_int_equal(slurm_have_decode(out.bytes, out.len_bytes, &back, &err), 0);
+	assert_true(back.slurm_job == 3 && back.restart == 1 && back.left_ns == 6);
+	assert_string_equal(back.host, "n1");
+	assert_int_equal(back.parts_n, 1);
+	assert_true(back.parts[0].sized == 11 && back.parts[0].unsized == 12);
+	assert_true(back.parts[0].why == SLURM_BY_NODE && back.parts[0].exit_code == 143);
+	free(back.parts);
 	wire_out_deinit(&out);
 }
 
@@ -216,7 +288,7 @@ static void test_damaged_ones_do_not(void **state)
 	out.bytes[4]++;
 	assert_int_equal(slurm_record_decode(out.bytes, out.len_bytes, &record, &err),
 		PAWL_ECORRUPT);
-	assert_non_null(strstr(err.msg, "version 2"));
+	assert_non_null(strstr(err.msg, "version 3"));
 	wire_out_deinit(&out);
 }
 
@@ -239,7 +311,7 @@ static void test_pilots_have_names_of_their_own(void **state)
 
 static const char *nth(const struct wire_out *list, uint32_t n)
 {
-	const char *at = (const char *)list->bytes;
+	const char *at = list->bytes ? (const char *)list->bytes : "";
 	const char *end = at + list->len_bytes;
 
 	for (; n > 0 && at < end; n--) {
@@ -258,16 +330,20 @@ static bool has(const struct wire_out *list, const char *word)
 	return false;
 }
 
-static void fill(struct slurm_program *program, struct sched_spec *spec, const char *const *words)
+/* On the last of so many nodes. */
+static void fill(struct slurm_program *program, struct sched_spec *spec, const char *const *words,
+	uint32_t nodes, bool joins)
 {
-	static const char *const addresses[] = {"10.0.0.1", "10.0.0.2"};
+	static const char *const addresses[] = {"10.0.0.1", "10.0.0.2", "10.0.0.3"};
 	static const char *const env[] = {"HOME=/home/u", NULL};
-	const struct vars_place place = {.node = 1,
-		.nodes = 2,
+	const struct vars_place place = {.node = nodes - 1,
+		.nodes = nodes,
 		.addresses = addresses,
 		.gpus = 4,
 		.job = 7};
 	const struct slurm_start start = {.generation = 9,
+		.joins = joins,
+		.number = joins ? 12 : nodes - 1,
 		.token = "00000000000000000000000000000001",
 		.place = &place};
 	const struct slurm_launch launch = {.spec = spec,
@@ -279,6 +355,7 @@ static void fill(struct slurm_program *program, struct sched_spec *spec, const c
 		.task = "task-7",
 		.cluster = "c",
 		.attempt = 3,
+		.retries = 2,
 		.grace_ns = 10000000000};
 	struct pawl_err err;
 
@@ -289,8 +366,10 @@ static void fill(struct slurm_program *program, struct sched_spec *spec, const c
 static void drop(struct slurm_program *program)
 {
 	free((char *)(uintptr_t)program->log);
+	free((char *)(uintptr_t)program->door);
 	wire_out_deinit(&program->setup);
 	wire_out_deinit(&program->run);
+	wire_out_deinit(&program->scale);
 	wire_out_deinit(&program->setup_env);
 	wire_out_deinit(&program->env);
 }
@@ -301,7 +380,7 @@ static void test_program_of_a_job_with_nodes(void **state)
 	struct sched_spec spec = {.run = "echo '$(id)'; \"x\"", .setup = "pip install ."};
 	struct slurm_program program;
 
-	fill(&program, &spec, NULL);
+	fill(&program, &spec, NULL, 2, false);
 	assert_string_equal(program.log, "/logs/log.node1");
 	assert_string_equal(nth(&program.run, 1), "-c");
 	assert_string_equal(strchr(nth(&program.run, 2), '\n') + 1, spec.run);
@@ -322,14 +401,147 @@ static void test_program_of_a_job_with_replicas(void **state)
 	struct sched_spec spec = {.run = "true", .elastic = true};
 	struct slurm_program program;
 
-	fill(&program, &spec, words);
+	fill(&program, &spec, words, 2, false);
 	assert_string_equal(nth(&program.run, 0), "/bin/pawl");
 	assert_string_equal(nth(&program.run, 3), "4");
+	assert_string_equal(nth(&program.scale, 0), ""); /* the world is said once */
 	assert_true(has(&program.run, "--nnodes"));
 	assert_true(has(&program.run, "10.0.0.1:20001"));
 	assert_true(has(&program.run, "train.py"));
 	assert_true(has(&program.env, "PAWL_TOKEN=00000000000000000000000000000001"));
 	drop(&program);
+}
+
+/* On one node it can have more and fewer. */
+static void test_program_of_a_job_with_replicas_on_one_node(void **state)
+{
+	static const char *const words[] = {"python", "train.py", NULL};
+	struct sched_spec spec = {.run = "true",
+		.elastic = true,
+		.size = {.least = 2, .most = 100}};
+	struct slurm_program program;
+
+	fill(&program, &spec, words, 1, false);
+	assert_string_equal(nth(&program.run, 2), "--elastic");
+	assert_string_equal(nth(&program.run, 3), "1:64");
+	assert_string_equal(nth(&program.run, 5), "/logs/door.9");
+	assert_string_equal(nth(&program.run, 7), "0");
+	assert_string_equal(nth(&program.run, 9), "4");
+	assert_false(has(&program.run, "--nnodes") || has(&program.run, "--join"));
+	assert_string_equal(program.door, "/logs/door.9");
+	assert_string_equal(program.log, "/logs/log");
+	assert_true(has(&program.env, "PAWL_ELASTIC_MIN=2"));
+	assert_string_equal(nth(&program.scale, 0), "/bin/pawl");
+	assert_string_equal(nth(&program.scale, 1), "scale");
+	assert_string_equal(nth(&program.scale, 4), "task-7");
+	assert_string_equal(nth(&program.scale, 5), "");
+	drop(&program);
+}
+
+static void test_program_of_a_node_that_joins(void **state)
+{
+	struct sched_spec spec = {.run = "true",
+		.elastic = true,
+		.size = {.least = 2, .most = 100}};
+	struct slurm_program program;
+
+	fill(&program, &spec, NULL, 3, true);
+	assert_true(has(&program.run, "/logs/door.9") && has(&program.run, "--join"));
+	assert_string_equal(nth(&program.run, 7), "12");
+	assert_false(has(&program.run, "--nnodes"));
+	assert_string_equal(program.log, "/logs/log.node12");
+	assert_true(has(&program.env, "SKYPILOT_NODE_RANK=2"));
+	drop(&program);
+}
+
+/* ---- doors ---- */
+
+static void test_doors(void **state)
+{
+	static const struct {
+		const char *text;
+		bool open;
+		uint32_t ranks; /* of launcher 1 */
+	} cases[] = {{"", false, 0}, {"over\n", false, 0}, {"over 143\n", false, 0},
+		{"host:1/x 0", true, 0}, {"host:1/x 0 63 64 127 128\n", true, 2},
+		{"host:1/x", false, 0}, {"host:1/x 64 oops 65", true, 1}};
+	char path[] = "/tmp/pawl-door-XXXXXX";
+	int fd = mkstemp(path);
+	uint32_t ranks;
+
+	assert_true(fd >= 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		ssize_t len = (ssize_t)strlen(cases[i].text);
+
+		assert_int_equal(ftruncate(fd, 0), 0);
+		assert_int_equal(pwrite(fd, cases[i].text, (size_t)len, 0), len);
+		assert_int_equal(slurm_door_read(path, 1, &ranks), cases[i].open);
+		assert_int_equal(ranks, cases[i].ranks);
+	}
+	close(fd);
+	slurm_door_remove(path);
+	assert_false(slurm_door_read(path, 1, &ranks));
+}
+
+/* ---- slots ---- */
+
+static void read_devices(const struct slurm_parts *parts, uint64_t job, char text[64])
+{
+	char path[128];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/devices.%llu.0", parts->runtime, (unsigned long long)job);
+	file = fopen(path, "re");
+	assert_non_null(file);
+	assert_non_null(fgets(text, 64, file));
+	fclose(file);
+}
+
+/* Ranks keep the devices that they have; who comes gets what is free. */
+static void test_slots_are_devices(void **state)
+{
+	static struct slurm_part one = {.have.job = 1};
+	static struct slurm_part two = {.have.job = 2};
+	struct slurm_part *all[] = {&one, &two};
+	char folder[] = "/tmp/pawl-slots-XXXXXX";
+	struct slurm_parts parts = {.all = all, .n = 2, .slots = 4, .runtime = folder};
+	struct wire_out set = {0};
+	struct pawl_err err;
+	char home[] = "HOME=/";
+	char devices[] = "CUDA_VISIBLE_DEVICES=4,5,6,7";
+	char *base[] = {home, devices, NULL};
+	char text[64];
+	char **env;
+
+	assert_non_null(mkdtemp(folder));
+	assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7", 1), 0);
+	slurm_slots_take(&parts, &one, 1);
+	slurm_slots_take(&parts, &two, 1);
+	slurm_slots_take(&parts, &one, 3);
+	assert_int_equal(slurm_slots_write(&parts, &one, 3, &err), 0);
+	read_devices(&parts, 1, text);
+	assert_string_equal(text, "4,6,7");
+	assert_int_equal(slurm_slots_write(&parts, &one, 2, &err), 0); /* to be */
+	read_devices(&parts, 1, text);
+	assert_string_equal(text, "4,6");
+	slurm_slots_take(&parts, &two, 2);
+	assert_int_equal(two.slots_n, 1); /* none is free yet */
+	one.slots_n = 2;
+	slurm_slots_take(&parts, &two, 2);
+	slurm_slots_put(&parts, &two, &set);
+	env = slurm_slots_env(&set, base);
+	assert_string_equal(env[0], "HOME=/");
+	assert_string_equal(env[1], "CUDA_VISIBLE_DEVICES=5,7");
+	assert_non_null(strstr(env[2], "PAWL_RUN_DEVICES=/tmp/pawl-slots-"));
+	assert_null(env[3]);
+	free(env);
+	slurm_slots_forget(&parts, &one);
+	assert_int_equal(rmdir(folder), 0);
+	wire_out_reset(&set);
+	unsetenv("CUDA_VISIBLE_DEVICES");
+	slurm_slots_put(&parts, &two, &set);
+	assert_int_equal(set.len_bytes, 0);
+	wire_out_deinit(&set);
 }
 
 int main(void)
@@ -342,10 +554,16 @@ int main(void)
 		cmocka_unit_test(test_sinfo_of_sizes),
 		cmocka_unit_test(test_sbatch_and_scontrol),
 		cmocka_unit_test(test_records_come_back),
+		cmocka_unit_test(test_wants_come_back),
+		cmocka_unit_test(test_haves_come_back),
 		cmocka_unit_test(test_damaged_ones_do_not),
 		cmocka_unit_test(test_pilots_have_names_of_their_own),
 		cmocka_unit_test(test_program_of_a_job_with_nodes),
 		cmocka_unit_test(test_program_of_a_job_with_replicas),
+		cmocka_unit_test(test_program_of_a_job_with_replicas_on_one_node),
+		cmocka_unit_test(test_program_of_a_node_that_joins),
+		cmocka_unit_test(test_doors),
+		cmocka_unit_test(test_slots_are_devices),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,6 +40,9 @@ static struct slurm_world {
 	struct sched_slurm *engine;
 	struct slurm_pool pool;
 	enum deed deeds[WORLD_JOBS];
+	bool joint; /* nodes join and leave jobs that are described from now on */
+	bool shut;  /* but those jobs open no door */
+	char door[128];
 } sw;
 
 /* ---- programs ---- */
@@ -169,6 +172,27 @@ static void world_put(struct wire_out *list, const char *word)
 	wire_put_raw(list, word, strlen(word) + 1);
 }
 
+/* For sh, as the deeds are: a launcher of an elastic job, which has a rank. $2 is its number, $3
+ * the door; in $3.all is a file for each that trains. With $0.vain nobody can join. */
+static const char joint_script[] =
+	"door() { echo name $(cd $d.all && ls) >$d.$k; mv $d.$k $d; }; k=$2 d=$3\n"
+	"trap 'echo saved $1 >>$0; exit 143' TERM\n"
+	"trap 'echo left $1 >>$0; rm $d.all/$((k * 64)); door; exit 79' USR1\n"
+	"echo start $1 >>$0; [ $2 = 0 ] || [ ! -e $0.vain ] || exit 3\n"
+	"mkdir -p $3.all; touch $3.all/$(($2 * 64)); door; while :; do sleep 0.1; done";
+
+static void world_put_joint(struct slurm_program *program, const struct slurm_start *start)
+{
+	char number[16];
+
+	snprintf(sw.door, sizeof(sw.door), "%s.door.%llu", sw.marks,
+		(unsigned long long)start->place->job);
+	snprintf(number, sizeof(number), "%u", start->number);
+	program->door = sw.door;
+	world_put(&program->run, number);
+	world_put(&program->run, sw.door);
+}
+
 static int world_describe(void *user, const struct slurm_start *start,
 	struct slurm_program *program, struct pawl_err *err)
 {
@@ -178,13 +202,22 @@ static int world_describe(void *user, const struct slurm_start *start,
 	program->cwd = "/";
 	program->log = sw.marks; /* nothing else is printed, if all is well */
 	snprintf(number, sizeof(number), "%llu.%llu.%u", (unsigned long long)place->job,
-		(unsigned long long)start->generation, place->node);
+		(unsigned long long)start->generation, start->number);
 	world_put(&program->setup, "true");
 	world_put(&program->run, "sh");
 	world_put(&program->run, "-c");
-	world_put(&program->run, deed_scripts[sw.deeds[place->job]]);
+	world_put(&program->run,
+		sw.joint && !sw.shut ? joint_script : deed_scripts[sw.deeds[place->job]]);
 	world_put(&program->run, sw.marks);
 	world_put(&program->run, number);
+	if (sw.joint) {
+		world_put_joint(program, start);
+	}
+	world_put(&program->scale, "sh"); /* $2: how many */
+	world_put(&program->scale, "-c");
+	world_put(&program->scale, "echo size $1 $2 >>$0; [ ! -e $0.scale ] || . $0.scale");
+	world_put(&program->scale, sw.marks);
+	world_put(&program->scale, number);
 	world_put(&program->env, "A_JOB=of the test");
 	return 0;
 }
@@ -198,6 +231,39 @@ static uint64_t world_marks(const char *begin)
 static uint64_t world_starts(void)
 {
 	return marks_starts(sw.marks);
+}
+
+/* What a job's scale does, from now on, once it has said its size. */
+static void world_scales(const char *script)
+{
+	char path[96];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s.scale", sw.marks);
+	file = fopen(path, "we");
+	assert_non_null(file);
+	fputs(script, file);
+	assert_int_equal(fclose(file), 0);
+}
+
+static uint32_t world_told_size(uint64_t job)
+{
+	FILE *file = fopen(sw.marks, "re");
+	char line[256];
+	uint32_t size = 0;
+
+	while (file && fgets(line, sizeof(line), file)) {
+		unsigned long long of;
+		unsigned n;
+
+		if (sscanf(line, "size %llu.%*u.%*u %u", &of, &n) == 2 && of == job) {
+			size = n;
+		}
+	}
+	if (file) {
+		fclose(file);
+	}
+	return size;
 }
 
 /* ---- nodes ---- */
@@ -257,6 +323,7 @@ static struct engine_world slurm_engine_world = {.engine = &sched_slurm_engine,
 	.prepare = world_prepare,
 	.next = events_next,
 	.starts = world_starts,
+	.told_size = world_told_size,
 	.lose = world_lose,
 	.reopen = world_reopen,
 	.pool = "pool"};

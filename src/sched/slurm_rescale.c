@@ -1,0 +1,411 @@
+/* Other replicas of a job that runs, on its nodes, and on others.
+ *
+ * The record has each part's size and the generation that it is of, who joins and who leaves,
+ * before a pilot is told; pilots say what their parts have, and the job's ranks say in their door
+ * who trains. So it is answered by what there is, however often it is told, and whoever was
+ * restarted meanwhile.
+ *
+ * Happy path: sizes change; once the job's ranks let others in, new parts start; once those train,
+ * the parts that are to leave are told; once they have left, they are taken off the record, and the
+ * core is told. A script whose ranks let nobody in would run as a job of its own where it joins: so
+ * nothing is started before it is known that they do.
+ */
+#include "sched/slurm_impl.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "sched/slurm_door.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SETTLE_NS   (30 * NS_PER_S)  /* from its start on ranks may need it to open their door */
+#define RESCALE_NS  (120 * NS_PER_S) /* that a rescale may take */
+#define NUMBERS_MAX 1024u            /* of a job's nodes, as `pawl run --node-rank` has it */
+
+/* ---- the door ---- */
+
+/* "": it has none. */
+static void door_of(const struct slurm_record *record, char path[SLURM_PATH_MAX])
+{
+	struct slurm_words words;
+
+	path[0] = '\0';
+	if (record->joint && record->spots_n > 0 &&
+		slurm_program_decode(record->spots[0].program, record->spots[0].len_bytes, &words,
+			NULL) == 0) {
+		snprintf(path, SLURM_PATH_MAX, "%s", words.door);
+		slurm_words_deinit(&words);
+	}
+}
+
+void slurm_rescale_learn(struct slurm_record *record)
+{
+	char path[SLURM_PATH_MAX];
+	uint32_t ranks;
+
+	if (!record->elastic && record->joint) {
+		door_of(record, path);
+		record->elastic = slurm_door_read(path, 0, &ranks);
+	}
+}
+
+void slurm_rescale_forget(const struct slurm_record *record)
+{
+	char path[SLURM_PATH_MAX];
+
+	door_of(record, path);
+	if (path[0] != '\0') {
+		slurm_door_remove(path);
+	}
+}
+
+/* ---- what is to be ---- */
+
+/* Its program can be told of another size. */
+static bool can_scale(const struct slurm_spot *spot)
+{
+	struct slurm_words words;
+	bool can;
+
+	if (slurm_program_decode(spot->program, spot->len_bytes, &words, NULL) != 0) {
+		return false;
+	}
+	can = words.scale[0] != NULL;
+	slurm_words_deinit(&words);
+	return can;
+}
+
+/* Replicas of the place on a node; 0: none. */
+static uint32_t wanted_on(const struct sched_core *core, const struct core_place *place,
+	const char *name)
+{
+	for (uint32_t i = 0; i < place->n; i++) {
+		const struct core_node *node = core_node_find(core, place->spots[i].node);
+
+		if (node && strcmp(node->offer.name, name) == 0) {
+			return place->spots[i].replicas;
+		}
+	}
+	return 0;
+}
+
+static bool is_on(const struct slurm_record *record, const char *name)
+{
+	for (uint32_t i = 0; i < record->spots_n; i++) {
+		if (strcmp(record->spots[i].node, name) == 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Above all that there are: what one is left of is not met again soon. */
+static uint32_t new_number(const struct slurm_record *record)
+{
+	uint32_t number = 0;
+
+	for (uint32_t i = 0; i < record->spots_n; i++) {
+		number = record->spots[i].number > number ? record->spots[i].number : number;
+	}
+	return number + 1;
+}
+
+static int put_staying(struct slurm_record *next, const struct slurm_record *record,
+	const struct sched_core *core, const struct core_place *place, struct pawl_err *err)
+{
+	for (uint32_t i = 0; i < record->spots_n; i++) {
+		struct slurm_spot spot = record->spots[i];
+		uint32_t replicas = wanted_on(core, place, spot.node);
+
+		if (replicas == 0) {
+			continue;
+		}
+		if (spot.leaves || (replicas != spot.replicas && !can_scale(&spot))) {
+			return pawl_err_set(err, PAWL_ENOTSUP,
+				"its replicas on node %s stay as they are", spot.node);
+		}
+		spot.sizing = replicas != spot.replicas ? next->rescale : spot.sizing;
+		spot.replicas = replicas;
+		next->spots[next->spots_n++] = spot;
+	}
+	return 0;
+}
+
+static int put_joining(struct sched_slurm *s, struct slurm_record *next,
+	const struct slurm_record *record, const struct sched_core *core,
+	const struct core_place *place, struct pawl_err *err)
+{
+	uint32_t number = new_number(record);
+	int rv = 0;
+
+	for (uint32_t i = 0; i < place->n && rv == 0; i++) {
+		const struct core_node *node = core_node_find(core, place->spots[i].node);
+		struct slurm_spot spot = {.sizing = next->rescale, .joins = true};
+
+		if (node && is_on(record, node->offer.name)) {
+			continue;
+		}
+		spot.number = number++;
+		rv = spot.number < NUMBERS_MAX
+			? slurm_spot_take(s, core, &place->spots[i], &spot, err)
+			: pawl_err_set(err, PAWL_ENOTSUP, "it has had %u nodes", NUMBERS_MAX);
+		if (rv == 0) {
+			next->spots[next->spots_n++] = spot;
+		}
+	}
+	return rv;
+}
+
+static void put_leaving(struct slurm_record *next, const struct slurm_record *record,
+	const struct sched_core *core, const struct core_place *place)
+{
+	for (uint32_t i = 0; i < record->spots_n; i++) {
+		if (wanted_on(core, place, record->spots[i].node) == 0) {
+			next->spots[next->spots_n] = record->spots[i];
+			next->spots[next->spots_n++].leaves = true;
+		}
+	}
+}
+
+/* PAWL_ENOTSUP: nodes cannot join or leave. */
+static int check_door(const struct slurm_job *job, const struct slurm_record *next,
+	struct pawl_err *err)
+{
+	char path[SLURM_PATH_MAX];
+	uint32_t ranks;
+	bool same = true;
+
+	for (uint32_t i = 0; i < next->spots_n; i++) {
+		same = same && !next->spots[i].joins && !next->spots[i].leaves;
+	}
+	door_of(&job->record, path);
+	if (same || slurm_door_read(path, 0, &ranks) ||
+		(path[0] != '\0' && clock_mono_ns() - job->runs_ns < SETTLE_NS)) {
+		return 0;
+	}
+	return pawl_err_set(err, PAWL_ENOTSUP,
+		"it would be on other nodes, and its ranks let nobody in");
+}
+
+/* Programs of those that were to join. */
+static void drop_joining(struct slurm_record *next)
+{
+	for (uint32_t i = 0; i < next->spots_n; i++) {
+		if (next->spots[i].joins) {
+			free(next->spots[i].program);
+		}
+	}
+	free(next->spots);
+}
+
+/* The record as it is to be. An error refuses the rescale: nothing has changed. */
+static int begin(struct sched_slurm *s, struct slurm_job *job, const struct sched_core *core,
+	uint64_t generation, const struct core_place *place, struct pawl_err *err)
+{
+	struct slurm_record *record = &job->record;
+	struct slurm_record next = *record;
+	uint32_t described;
+	int rv;
+
+	next.rescale = generation;
+	next.spots_n = 0;
+	next.spots = calloc(record->spots_n + place->n, sizeof(*next.spots));
+	if (!next.spots) {
+		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
+	}
+	rv = put_staying(&next, record, core, place, err);
+	rv = rv == 0 ? put_joining(s, &next, record, core, place, err) : rv;
+	described = next.spots_n;
+	if (rv == 0) {
+		put_leaving(&next, record, core, place);
+		rv = check_door(job, &next, err);
+	}
+	rv = rv == 0 ? slurm_spots_describe(s, &next, described, err) : rv;
+	rv = rv == 0 ? slurm_job_save(s, &next, err) : rv;
+	if (rv != 0) {
+		drop_joining(&next);
+		return rv;
+	}
+	free(record->spots);
+	*record = next;
+	job->admits = job->parting = false;
+	job->rescale_ns = clock_mono_ns();
+	slurm_job_touch(s, job);
+	return 0;
+}
+
+/* ---- answers ---- */
+
+static void refuse(struct sched_slurm *s, struct slurm_job *job, uint64_t generation)
+{
+	job->refused = generation;
+	slurm_tell_job(s, CORE_REFUSED, job, generation);
+}
+
+/* It ends, whatever it is told: a part of it has failed, or it is lost with its nodes. */
+static bool is_ending(struct sched_slurm *s, const struct slurm_job *job)
+{
+	uint32_t here = 0;
+
+	for (uint32_t i = 0; i < job->record.spots_n; i++) {
+		const struct pilot *pilot = slurm_pilot_named(s, job->record.spots[i].node);
+
+		here += pilot && !pilot->lost;
+	}
+	return job->failing || here == 0 || (!job->record.joint && here < job->record.spots_n);
+}
+
+void slurm_jobs_rescale(struct sched_slurm *s, const struct sched_core *core, uint64_t id,
+	uint64_t generation, const struct core_place *place)
+{
+	struct slurm_job *job = slurm_job_find_or_add(s, id);
+	struct pawl_err err = {0};
+	int rv;
+
+	if (!job) {
+		return; /* the core asks again */
+	}
+	if (!slurm_job_is_alive(job)) {
+		slurm_tell_job(s, CORE_ENDED, job, generation);
+	} else if (generation <= job->record.stopped || is_ending(s, job)) {
+		return; /* its end will be told */
+	} else if (generation == job->refused) {
+		refuse(s, job, generation);
+	} else if (generation == job->record.rescaled) {
+		slurm_tell_job(s, CORE_RUNS, job, generation);
+	} else if (generation > job->record.generation && generation > job->record.rescale) {
+		rv = job->told_runs ? begin(s, job, core, generation, place, &err)
+				    : pawl_err_set(&err, PAWL_ENOTSUP, "it does not run yet");
+		if (rv != 0) {
+			log_line(LOG_INFO, "slurm: job %" PRIu64 " is not changed as it runs: %s",
+				id, err.msg);
+			refuse(s, job, generation);
+		}
+	}
+}
+
+/* ---- what has become of it ---- */
+
+/* How far it is. */
+struct progress {
+	bool sized;  /* who stays has the size that it is to have */
+	bool joined; /* who joins trains */
+	bool left;   /* who leaves has left */
+	bool failed; /* it will not be */
+};
+
+static bool trains(const char *door, const struct slurm_spot *spot,
+	const struct slurm_have_part *part)
+{
+	uint32_t ranks;
+
+	return part && part->state == SLURM_RUNNING &&
+		slurm_door_read(door, spot->number, &ranks) && ranks >= spot->replicas;
+}
+
+static void look_at(struct sched_slurm *s, const struct slurm_job *job, const char *door,
+	const struct slurm_spot *spot, struct progress *progress)
+{
+	const struct pilot *pilot = slurm_pilot_named(s, spot->node);
+	const struct slurm_have_part *part = pilot ? slurm_part_find(pilot, &job->record) : NULL;
+	bool ended = part && part->state == SLURM_ENDED;
+
+	if (spot->leaves) {
+		progress->left = progress->left && (ended || !pilot || pilot->empty);
+	} else if (spot->joins) {
+		progress->failed = progress->failed || (ended && part->exit_code != 0);
+		progress->joined = progress->joined && trains(door, spot, part);
+	} else {
+		progress->failed =
+			progress->failed || (part && part->unsized == job->record.rescale);
+		progress->sized = progress->sized && part && part->sized >= spot->sizing;
+	}
+}
+
+/* It is carried out: who has left is forgotten. */
+static void settle(struct sched_slurm *s, struct slurm_job *job)
+{
+	struct slurm_record next = job->record;
+	struct slurm_spot *spots = calloc(next.spots_n, sizeof(*spots));
+	struct pawl_err err = {0};
+
+	next.spots = spots;
+	next.spots_n = 0;
+	next.rescaled = next.rescale;
+	for (uint32_t i = 0; spots && i < job->record.spots_n; i++) {
+		if (!job->record.spots[i].leaves) {
+			spots[next.spots_n] = job->record.spots[i];
+			spots[next.spots_n++].joins = false;
+		}
+	}
+	if (!spots || slurm_job_save(s, &next, &err) != 0) {
+		free(spots);
+		slurm_spool_fails(s, &err); /* it is told once it is stored */
+		return;
+	}
+	slurm_job_touch(s, job);
+	for (uint32_t i = 0; i < job->record.spots_n; i++) {
+		if (job->record.spots[i].leaves) {
+			free(job->record.spots[i].program);
+		}
+	}
+	free(job->record.spots);
+	job->record = next;
+	job->rescale_ns = 0;
+	job->admits = job->parting = false;
+	job->bereaved = false;
+	slurm_tell_job(s, CORE_RUNS, job, next.rescaled);
+}
+
+static bool is_late(const struct slurm_job *job, const char *door, const struct progress *progress)
+{
+	int64_t now_ns = clock_mono_ns();
+	int64_t since_ns = job->runs_ns > 0 ? job->runs_ns : job->rescale_ns;
+	uint32_t ranks;
+
+	return now_ns - job->rescale_ns >= RESCALE_NS ||
+		(!progress->joined && now_ns - since_ns >= SETTLE_NS &&
+			!slurm_door_read(door, 0, &ranks));
+}
+
+void slurm_rescale_look(struct sched_slurm *s, struct slurm_job *job)
+{
+	const struct slurm_record *record = &job->record;
+	struct progress progress = {.sized = true, .joined = true, .left = true};
+	char door[SLURM_PATH_MAX];
+	uint32_t ranks;
+	bool admits;
+	bool parting;
+
+	if (record->rescale == record->rescaled || record->rescale == job->refused ||
+		record->told || job->failing) {
+		return;
+	}
+	job->rescale_ns = job->rescale_ns > 0 ? job->rescale_ns : clock_mono_ns();
+	door_of(record, door);
+	for (uint32_t i = 0; i < record->spots_n; i++) {
+		look_at(s, job, door, &record->spots[i], &progress);
+	}
+	if (progress.failed || is_late(job, door, &progress)) {
+		log_line(LOG_INFO, "slurm: job %" PRIu64 " could not be changed as it runs",
+			record->job);
+		refuse(s, job, record->rescale);
+		return;
+	}
+	if (progress.sized && progress.joined && progress.left) {
+		settle(s, job);
+		return;
+	}
+	admits = slurm_door_read(door, 0, &ranks);
+	parting = progress.joined && !progress.left;
+	if ((admits && !job->admits) || (parting && !job->parting)) {
+		slurm_job_touch(s, job);
+	}
+	job->admits = job->admits || admits;
+	job->parting = job->parting || parting;
+}

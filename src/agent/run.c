@@ -5,7 +5,7 @@
 #include "agent/agent.h"
 #include "agent/node_net.h"
 #include "agent/nodes.h"
-#include "agent/run_door.h"
+#include "base/run_door.h"
 #include "agent/run_group.h"
 #include "agent/run_joint.h"
 #include "agent/run_output.h"

@@ -30,7 +30,7 @@
 
 struct pawl_err;
 
-#define RUN_WORKERS_MAX       64u   /* on a node; PROTO_RANKS_LOCAL */
+#define RUN_WORKERS_MAX       64u   /* on a node; PROTO_RANKS_LOCAL, RUN_DOOR_LAUNCHER */
 #define RUN_LAUNCHERS_MAX     1024u /* that share a door */
 #define RUN_RESTARTS_MAX      1000000u
 #define RUN_GRACE_MAX_NS      86400000000000LL  /* a day */

@@ -9,7 +9,7 @@
 #ifndef AGENT_RUN_JOINT_H
 #define AGENT_RUN_JOINT_H
 
-#include "agent/run_door.h"
+#include "base/run_door.h"
 #include "agent/run_group.h"
 #include "agent/run_policy.h"
 #include "base/loop.h"

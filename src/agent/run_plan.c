@@ -4,6 +4,7 @@
 
 #include "agent/agent.h"
 #include "base/err.h"
+#include "base/run_door.h"
 #include "pawl/env.h"
 
 #include <ctype.h>
@@ -278,7 +279,8 @@ static int share_door(struct run_plan *plan, const struct run_options *options,
 	plan->node_rank = NODE_NONE;
 	plan->shared = true;
 	plan->joins = options->joins;
-	plan->first = options->node_rank * RUN_WORKERS_MAX;
+	_Static_assert(RUN_WORKERS_MAX == RUN_DOOR_LAUNCHER, "each rank has a number");
+	plan->first = options->node_rank * RUN_DOOR_LAUNCHER;
 	snprintf(plan->door, sizeof(plan->door), "%s", options->door);
 	return 0;
 }

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "sched/slurm_door.h"
+#include "base/run_door.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -43,15 +43,21 @@ static void door_of(const struct slurm_record *record, char path[SLURM_PATH_MAX]
 	}
 }
 
-void slurm_rescale_learn(struct slurm_record *record)
+/* Whether others can join there. */
+static bool read_door(const struct slurm_record *record, struct run_door *door)
 {
 	char path[SLURM_PATH_MAX];
-	uint32_t ranks;
 
-	if (!record->elastic && record->joint) {
-		door_of(record, path);
-		record->elastic = slurm_door_read(path, 0, &ranks);
-	}
+	door_of(record, path);
+	run_door_read(door, path);
+	return door->state == RUN_DOOR_OPEN && door->n > 0;
+}
+
+void slurm_rescale_learn(struct slurm_record *record)
+{
+	struct run_door door;
+
+	record->elastic = record->elastic || (record->joint && read_door(record, &door));
 }
 
 void slurm_rescale_forget(const struct slurm_record *record)
@@ -59,9 +65,7 @@ void slurm_rescale_forget(const struct slurm_record *record)
 	char path[SLURM_PATH_MAX];
 
 	door_of(record, path);
-	if (path[0] != '\0') {
-		slurm_door_remove(path);
-	}
+	run_door_remove(path);
 }
 
 /* ---- what is to be ---- */
@@ -176,16 +180,14 @@ static void put_leaving(struct slurm_record *next, const struct slurm_record *re
 static int check_door(const struct slurm_job *job, const struct slurm_record *next,
 	struct pawl_err *err)
 {
-	char path[SLURM_PATH_MAX];
-	uint32_t ranks;
+	struct run_door door;
 	bool same = true;
 
 	for (uint32_t i = 0; i < next->spots_n; i++) {
 		same = same && !next->spots[i].joins && !next->spots[i].leaves;
 	}
-	door_of(&job->record, path);
-	if (same || slurm_door_read(path, 0, &ranks) ||
-		(path[0] != '\0' && clock_mono_ns() - job->runs_ns < SETTLE_NS)) {
+	if (same || read_door(&job->record, &door) ||
+		(job->record.joint && clock_mono_ns() - job->runs_ns < SETTLE_NS)) {
 		return 0;
 	}
 	return pawl_err_set(err, PAWL_ENOTSUP,
@@ -299,16 +301,14 @@ struct progress {
 	bool failed; /* it will not be */
 };
 
-static bool trains(const char *door, const struct slurm_spot *spot,
+static bool trains(const struct run_door *door, const struct slurm_spot *spot,
 	const struct slurm_have_part *part)
 {
-	uint32_t ranks;
-
 	return part && part->state == SLURM_RUNNING &&
-		slurm_door_read(door, spot->number, &ranks) && ranks >= spot->replicas;
+		run_door_ranks(door, spot->number) >= spot->replicas;
 }
 
-static void look_at(struct sched_slurm *s, const struct slurm_job *job, const char *door,
+static void look_at(struct sched_slurm *s, const struct slurm_job *job, const struct run_door *door,
 	const struct slurm_spot *spot, struct progress *progress)
 {
 	const struct pilot *pilot = slurm_pilot_named(s, spot->node);
@@ -362,23 +362,20 @@ static void settle(struct sched_slurm *s, struct slurm_job *job)
 	slurm_tell_job(s, CORE_RUNS, job, next.rescaled);
 }
 
-static bool is_late(const struct slurm_job *job, const char *door, const struct progress *progress)
+static bool is_late(const struct slurm_job *job, bool open, const struct progress *progress)
 {
 	int64_t now_ns = clock_mono_ns();
 	int64_t since_ns = job->runs_ns > 0 ? job->runs_ns : job->rescale_ns;
-	uint32_t ranks;
 
 	return now_ns - job->rescale_ns >= RESCALE_NS ||
-		(!progress->joined && now_ns - since_ns >= SETTLE_NS &&
-			!slurm_door_read(door, 0, &ranks));
+		(!progress->joined && now_ns - since_ns >= SETTLE_NS && !open);
 }
 
 void slurm_rescale_look(struct sched_slurm *s, struct slurm_job *job)
 {
 	const struct slurm_record *record = &job->record;
 	struct progress progress = {.sized = true, .joined = true, .left = true};
-	char door[SLURM_PATH_MAX];
-	uint32_t ranks;
+	struct run_door door;
 	bool admits;
 	bool parting;
 
@@ -387,11 +384,11 @@ void slurm_rescale_look(struct sched_slurm *s, struct slurm_job *job)
 		return;
 	}
 	job->rescale_ns = job->rescale_ns > 0 ? job->rescale_ns : clock_mono_ns();
-	door_of(record, door);
+	admits = read_door(record, &door);
 	for (uint32_t i = 0; i < record->spots_n; i++) {
-		look_at(s, job, door, &record->spots[i], &progress);
+		look_at(s, job, &door, &record->spots[i], &progress);
 	}
-	if (progress.failed || is_late(job, door, &progress)) {
+	if (progress.failed || is_late(job, admits, &progress)) {
 		log_line(LOG_INFO, "slurm: job %" PRIu64 " could not be changed as it runs",
 			record->job);
 		refuse(s, job, record->rescale);
@@ -401,7 +398,6 @@ void slurm_rescale_look(struct sched_slurm *s, struct slurm_job *job)
 		settle(s, job);
 		return;
 	}
-	admits = slurm_door_read(door, 0, &ranks);
 	parting = progress.joined && !progress.left;
 	if ((admits && !job->admits) || (parting && !job->parting)) {
 		slurm_job_touch(s, job);

@@ -2,6 +2,7 @@
 #include "sched/slurm_slots.h"
 
 #include "base/err.h"
+#include "base/file.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -82,21 +83,17 @@ int slurm_slots_write(const struct slurm_parts *parts, const struct slurm_part *
 	const char *all = all_devices(parts);
 	struct wire_out list = {0};
 	char path[PATH_BYTES];
-	char next[PATH_BYTES + 4];
-	FILE *file;
-	bool good;
+	int rv;
 
 	if (!all) {
 		return 0;
 	}
 	name_file(parts, part, path);
-	snprintf(next, sizeof(next), "%s.new", path);
 	put_list(all, part, n, &list);
-	file = list.failed ? NULL : fopen(next, "we");
-	good = file && fwrite(list.bytes, 1, list.len_bytes, file) == list.len_bytes;
-	good = file && fclose(file) == 0 && good;
+	rv = list.failed ? pawl_err_set(err, PAWL_ENOMEM, "out of memory")
+			 : file_put(path, list.bytes, list.len_bytes, 0600, false, err);
 	wire_out_deinit(&list);
-	return good && rename(next, path) == 0 ? 0 : pawl_err_sys(err, "write %s", path);
+	return rv;
 }
 
 void slurm_slots_put(const struct slurm_parts *parts, const struct slurm_part *part,

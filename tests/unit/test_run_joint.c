@@ -423,6 +423,12 @@ static void a_door_is_read(void **state)
 	assert_int_equal(door.n, 3);
 	assert_true(run_door_lists(&door, 0) && run_door_lists(&door, 65535));
 	assert_false(run_door_lists(&door, 4567));
+	assert_int_equal(run_door_ranks(&door, 0), 1);
+	assert_int_equal(run_door_ranks(&door, 1), 1);
+	assert_int_equal(run_door_ranks(&door, 2), 0);
+	door = read_door("10.0.0.1:4567:99 63 64 127 oops 65");
+	assert_int_equal(run_door_ranks(&door, 1), 2);
+	assert_int_equal(read_door("10.0.0.1:4567:99").n, 0);
 	door = read_door("over\n");
 	assert_true(door.state == RUN_DOOR_OVER && door.status == 0);
 	door = read_door("over 143");

@@ -1,6 +1,5 @@
 /* What Slurm's commands print and what engine and pilots write, read strictly; and what a job's
  * part is made of. */
-#include "sched/slurm_door.h"
 #include "sched/slurm_program.h"
 #include "sched/slurm_slots.h"
 #include "sched/slurm_text.h"
@@ -454,35 +453,6 @@ static void test_program_of_a_node_that_joins(void **state)
 	drop(&program);
 }
 
-/* ---- doors ---- */
-
-static void test_doors(void **state)
-{
-	static const struct {
-		const char *text;
-		bool open;
-		uint32_t ranks; /* of launcher 1 */
-	} cases[] = {{"", false, 0}, {"over\n", false, 0}, {"over 143\n", false, 0},
-		{"host:1/x 0", true, 0}, {"host:1/x 0 63 64 127 128\n", true, 2},
-		{"host:1/x", false, 0}, {"host:1/x 64 oops 65", true, 1}};
-	char path[] = "/tmp/pawl-door-XXXXXX";
-	int fd = mkstemp(path);
-	uint32_t ranks;
-
-	assert_true(fd >= 0);
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		ssize_t len = (ssize_t)strlen(cases[i].text);
-
-		assert_int_equal(ftruncate(fd, 0), 0);
-		assert_int_equal(pwrite(fd, cases[i].text, (size_t)len, 0), len);
-		assert_int_equal(slurm_door_read(path, 1, &ranks), cases[i].open);
-		assert_int_equal(ranks, cases[i].ranks);
-	}
-	close(fd);
-	slurm_door_remove(path);
-	assert_false(slurm_door_read(path, 1, &ranks));
-}
-
 /* ---- slots ---- */
 
 static void read_devices(const struct slurm_parts *parts, uint64_t job, char text[64])
@@ -562,7 +532,6 @@ int main(void)
 		cmocka_unit_test(test_program_of_a_job_with_replicas),
 		cmocka_unit_test(test_program_of_a_job_with_replicas_on_one_node),
 		cmocka_unit_test(test_program_of_a_node_that_joins),
-		cmocka_unit_test(test_doors),
 		cmocka_unit_test(test_slots_are_devices),
 	};
 

@@ -1,5 +1,5 @@
 /* Where ranks join: see run_door.h. */
-#include "agent/run_door.h"
+#include "base/run_door.h"
 
 #include "base/clock.h"
 
@@ -91,6 +91,16 @@ bool run_door_lists(const struct run_door *door, uint32_t number)
 		}
 	}
 	return false;
+}
+
+uint32_t run_door_ranks(const struct run_door *door, uint32_t launcher)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < door->n; i++) {
+		n += door->numbers[i] / RUN_DOOR_LAUNCHER == launcher;
+	}
+	return n;
 }
 
 /* Whole or not at all, and for our user only. */

@@ -4,18 +4,20 @@
  * tells those that wait there that nobody will be let in any more, and the code to end with if that
  * is not 0; and DOOR.imports, what modules they have imported. docs/elastic.md has the first one.
  *
- * Several `pawl run` may share them, on a file system of several hosts.
+ * Several `pawl run`, launchers, may share them, on a file system of several hosts.
  *
  * In all: path: of DOOR; "": the run is not elastic, and there are no files.
  */
-#ifndef AGENT_RUN_DOOR_H
-#define AGENT_RUN_DOOR_H
+#ifndef BASE_RUN_DOOR_H
+#define BASE_RUN_DOOR_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #define RUN_DOOR_IMPORTS   ".imports"
 #define RUN_DOOR_RANKS_MAX 4096u /* numbers that are looked at */
+#define RUN_DOOR_LAUNCHER                                                                          \
+	64u /* numbers that the ranks of launcher K may have, from K times that on */
 
 enum run_door_state {
 	RUN_DOOR_NONE, /* nobody has written it yet */
@@ -34,6 +36,8 @@ struct run_door {
 
 void run_door_read(struct run_door *door, const char *path);
 bool run_door_lists(const struct run_door *door, uint32_t number);
+/* How many ranks of a launcher train. */
+uint32_t run_door_ranks(const struct run_door *door, uint32_t launcher);
 /* Says that it is over, and the code to end with; one that is not 0 only if nobody has said so. */
 void run_door_close(const char *path, int status);
 /* Newline-separated names of modules, to be freed; NULL: not told yet, or too many. */

@@ -23,15 +23,15 @@ struct pawl_err;
 
 /* What runs of a job on one node. A list is of strings, each with its NUL. */
 struct slurm_program {
-	const char *cwd;           /* where it starts */
-	const char *log;           /* stdout and stderr are appended to it */
-	const char *door;          /* file in which ranks say who trains, for others that join;
-				      NULL: the job is what it was started as */
-	struct wire_out mounts;    /* by turns what is made a link, and to what: see mounts.h */
-	struct wire_out setup;     /* command line of what runs first; empty: nothing does */
-	struct wire_out run;       /* command line */
-	struct wire_out scale;     /* one that gives run another size, once that is put behind it;
-				      empty: it stays as it is */
+	const char *cwd;        /* where it starts */
+	const char *log;        /* stdout and stderr are appended to it */
+	const char *door;       /* file in which ranks say who trains, for others that join, where
+				   those of pawl.elastic do; NULL: there is none */
+	struct wire_out mounts; /* by turns what is made a link, and to what: see mounts.h */
+	struct wire_out setup;  /* command line of what runs first; empty: nothing does */
+	struct wire_out run;    /* command line */
+	struct wire_out scale;  /* one that gives run another size, once that is put behind it;
+				   empty: it stays as it is */
 	struct wire_out setup_env; /* "NAME=value", over what the pilot's environment says */
 	struct wire_out env;       /* the same for run */
 };

@@ -150,6 +150,10 @@ static void put_env(struct wire_out *set, const struct slurm_launch *launch,
 	if (launch->spec->elastic && phase == VARS_RUN) {
 		put(set, "PAWL_TOKEN=%s", start->token); /* pawl run keeps it from the ranks */
 		put(set, "PAWL_ELASTIC_MIN=%u", launch->spec->size.least);
+		if (!is_joint(start)) { /* nobody joins there: it tells what the script is */
+			put(set, "PAWL_ELASTIC_DOOR=" DOOR, launch->log_directory,
+				start->generation);
+		}
 	}
 	vars_put(set, launch->spec, &place, phase);
 }
@@ -163,7 +167,7 @@ int slurm_program_fill(struct slurm_program *program, const struct slurm_launch 
 		? asprintf(&log, "%s/log", launch->log_directory)
 		: asprintf(&log, "%s/log.node%u", launch->log_directory, start->number);
 
-	if (len >= 0 && launch->spec->elastic && is_joint(start)) {
+	if (len >= 0 && launch->spec->elastic) {
 		len = asprintf(&door, DOOR, launch->log_directory, start->generation);
 	}
 	if (len < 0) {

@@ -35,7 +35,7 @@ static void door_of(const struct slurm_record *record, char path[SLURM_PATH_MAX]
 	struct slurm_words words;
 
 	path[0] = '\0';
-	if (record->joint && record->spots_n > 0 &&
+	if (record->spots_n > 0 &&
 		slurm_program_decode(record->spots[0].program, record->spots[0].len_bytes, &words,
 			NULL) == 0) {
 		snprintf(path, SLURM_PATH_MAX, "%s", words.door);
@@ -57,7 +57,7 @@ void slurm_rescale_learn(struct slurm_record *record)
 {
 	struct run_door door;
 
-	record->elastic = record->elastic || (record->joint && read_door(record, &door));
+	record->elastic = record->elastic || read_door(record, &door);
 }
 
 void slurm_rescale_forget(const struct slurm_record *record)
@@ -186,8 +186,10 @@ static int check_door(const struct slurm_job *job, const struct slurm_record *ne
 	for (uint32_t i = 0; i < next->spots_n; i++) {
 		same = same && !next->spots[i].joins && !next->spots[i].leaves;
 	}
-	if (same || read_door(&job->record, &door) ||
-		(job->record.joint && clock_mono_ns() - job->runs_ns < SETTLE_NS)) {
+	if (same ||
+		(job->record.joint &&
+			(read_door(&job->record, &door) ||
+				clock_mono_ns() - job->runs_ns < SETTLE_NS))) {
 		return 0;
 	}
 	return pawl_err_set(err, PAWL_ENOTSUP,

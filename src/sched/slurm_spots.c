@@ -80,7 +80,7 @@ static int see_door(struct slurm_record *record, const struct slurm_spot *spot,
 	int rv = slurm_program_decode(spot->program, spot->len_bytes, &words, err);
 
 	if (rv == 0) {
-		record->joint = words.door[0] != '\0';
+		record->joint = words.door[0] != '\0' && words.scale[0] != NULL;
 		slurm_words_deinit(&words);
 	}
 	return rv;

@@ -376,6 +376,24 @@ def test_one_that_was_seen_to_be_elastic_starts_so(ours: slurm.Slurm) -> None:
         made.over(job, other)
 
 
+def test_one_that_needs_two_nodes_is_seen_to_be_elastic(ours: slurm.Slurm) -> None:
+    """All its ranks are there at once at its first start, and from the next one on nodes leave."""
+    with scheduler(ours, "--pool", "cpu=1:0..3") as made:
+        job = replicas(made, ELASTIC, "2:3", hints=False)
+        where = made.root / f"jobs/{job}"
+        wait(lambda: list(where.glob("door.*")) != [], "it trains", LIMIT_S)
+        (where / "hints.json").write_text(json.dumps(HINTS))
+        await_size(made, job, 3)
+        stay = alive(made)
+        other = made.until("other", "--priority", "9", "--num-nodes", "1")
+        made.await_state(other, "running", limit_s=LIMIT_S)
+        await_size(made, job, 2)
+        assert set(alive(made)) < set(stay)
+        made.run("cancel", str(job))
+        made.go()
+        made.over(job, other)
+
+
 def test_a_plain_script_starts_again(ours: slurm.Slurm) -> None:
     """It cannot be joined: all its ranks leave and start, as many as it is to have."""
     with scheduler(ours, "--pool", "cpu=3:0..1") as made:

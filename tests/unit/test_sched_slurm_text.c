@@ -404,6 +404,8 @@ static void test_program_of_a_job_with_replicas(void **state)
 	assert_string_equal(nth(&program.run, 0), "/bin/pawl");
 	assert_string_equal(nth(&program.run, 3), "4");
 	assert_string_equal(nth(&program.scale, 0), ""); /* the world is said once */
+	assert_string_equal(program.door, "/logs/door.9"); /* nobody joins there, but it is seen */
+	assert_true(has(&program.env, "PAWL_ELASTIC_DOOR=/logs/door.9"));
 	assert_true(has(&program.run, "--nnodes"));
 	assert_true(has(&program.run, "10.0.0.1:20001"));
 	assert_true(has(&program.run, "train.py"));
@@ -427,6 +429,7 @@ static void test_program_of_a_job_with_replicas_on_one_node(void **state)
 	assert_string_equal(nth(&program.run, 7), "0");
 	assert_string_equal(nth(&program.run, 9), "4");
 	assert_false(has(&program.run, "--nnodes") || has(&program.run, "--join"));
+	assert_false(has(&program.env, "PAWL_ELASTIC_DOOR=/logs/door.9")); /* pawl run says it */
 	assert_string_equal(program.door, "/logs/door.9");
 	assert_string_equal(program.log, "/logs/log");
 	assert_true(has(&program.env, "PAWL_ELASTIC_MIN=2"));

@@ -5,7 +5,6 @@
 #include "agent/agent.h"
 #include "agent/node_net.h"
 #include "agent/nodes.h"
-#include "base/run_door.h"
 #include "agent/run_group.h"
 #include "agent/run_joint.h"
 #include "agent/run_output.h"
@@ -17,6 +16,7 @@
 #include "base/heartbeat.h"
 #include "base/log.h"
 #include "base/loop.h"
+#include "base/run_door.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -9,10 +9,10 @@
 #ifndef AGENT_RUN_JOINT_H
 #define AGENT_RUN_JOINT_H
 
-#include "base/run_door.h"
 #include "agent/run_group.h"
 #include "agent/run_policy.h"
 #include "base/loop.h"
+#include "base/run_door.h"
 
 #define RUN_JOINT_WAIT_NS 15000000000LL
 #define RUN_JOINT_LOOK_NS 250000000LL /* between two looks at the door */

@@ -18,9 +18,9 @@
  *     those told before), then the ends of what was not known to be over, then CORE_LISTED with all
  *     that is starting or running. Ends are kept over restarts of the scheduler, until a newer
  *     generation starts, or for a day.
- *   - ask: each node comes as CORE_NODE_COMES with the pool's name, or CORE_POOL_DRY is said. After
- * a restart of the scheduler what has not come by the first list is asked for again: an engine that
- * began with it counts what still waits.
+ *   - ask: each node comes as CORE_NODE_COMES with the pool's name, or CORE_POOL_DRY is said.
+ *     After a restart of the scheduler what has not come by the first list is asked for again: an
+ *     engine that began with it counts what still waits.
  *   - give_back: CORE_NODE_GONE.
  */
 #ifndef SCHED_ENGINE_H

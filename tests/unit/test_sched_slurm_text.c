@@ -403,7 +403,7 @@ static void test_program_of_a_job_with_replicas(void **state)
 	fill(&program, &spec, words, 2, false);
 	assert_string_equal(nth(&program.run, 0), "/bin/pawl");
 	assert_string_equal(nth(&program.run, 3), "4");
-	assert_string_equal(nth(&program.scale, 0), ""); /* the world is said once */
+	assert_string_equal(nth(&program.scale, 0), "");   /* the world is said once */
 	assert_string_equal(program.door, "/logs/door.9"); /* nobody joins there, but it is seen */
 	assert_true(has(&program.env, "PAWL_ELASTIC_DOOR=/logs/door.9"));
 	assert_true(has(&program.run, "--nnodes"));

@@ -196,13 +196,11 @@ static int check_door(const struct slurm_job *job, const struct slurm_record *ne
 		"it would be on other nodes, and its ranks let nobody in");
 }
 
-/* Programs of those that were to join. */
-static void drop_joining(struct slurm_record *next)
+/* The programs of those from first to end are its own; the others' are the record's. */
+static void drop(struct slurm_record *next, uint32_t first, uint32_t end)
 {
-	for (uint32_t i = 0; i < next->spots_n; i++) {
-		if (next->spots[i].joins) {
-			free(next->spots[i].program);
-		}
+	for (uint32_t i = first; i < end; i++) {
+		free(next->spots[i].program);
 	}
 	free(next->spots);
 }
@@ -213,6 +211,7 @@ static int begin(struct sched_slurm *s, struct slurm_job *job, const struct sche
 {
 	struct slurm_record *record = &job->record;
 	struct slurm_record next = *record;
+	uint32_t staying;
 	uint32_t described;
 	int rv;
 
@@ -223,6 +222,7 @@ static int begin(struct sched_slurm *s, struct slurm_job *job, const struct sche
 		return pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
 	rv = put_staying(&next, record, core, place, err);
+	staying = next.spots_n;
 	rv = rv == 0 ? put_joining(s, &next, record, core, place, err) : rv;
 	described = next.spots_n;
 	if (rv == 0) {
@@ -232,7 +232,7 @@ static int begin(struct sched_slurm *s, struct slurm_job *job, const struct sche
 	rv = rv == 0 ? slurm_spots_describe(s, &next, described, err) : rv;
 	rv = rv == 0 ? slurm_job_save(s, &next, err) : rv;
 	if (rv != 0) {
-		drop_joining(&next);
+		drop(&next, staying, described);
 		return rv;
 	}
 	free(record->spots);

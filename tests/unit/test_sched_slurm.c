@@ -208,16 +208,18 @@ static void test_rescales_that_take_long(void **state)
 	suite_ends(job, CORE_BY_US, 0);
 }
 
-/* To a replica on each of n nodes, from one on. */
+/* To a replica on each of n nodes, from one on; one above ASKED is not there. */
 static void move(uint64_t job, uint32_t first, uint32_t n)
 {
-	struct core_spot spots[ASKED];
+	struct core_spot spots[ASKED + 1];
 	struct core_place place = {.spots = spots, .n = n, .replicas = n};
 	const struct core_node *nodes;
 
-	assert_true(suite_nodes(&nodes) >= first + n);
+	assert_true(suite_nodes(&nodes) >= ASKED && first + n <= ASKED + 1);
 	for (uint32_t i = 0; i < n; i++) {
-		spots[i] = (struct core_spot){.node = nodes[first + i].id, .replicas = 1};
+		uint32_t id = first + i < ASKED ? nodes[first + i].id : UINT32_MAX;
+
+		spots[i] = (struct core_spot){.node = id, .replicas = 1};
 	}
 	suite.calling = true;
 	sched_slurm_engine.rescale(sw.engine, suite.core, job, suite.generation, &place);
@@ -294,7 +296,8 @@ static void test_who_cannot_join(void **state)
 	sw.joint = false;
 }
 
-/* Nobody opens the door: nothing starts on the other node, and what was to is not waited for. */
+/* Nobody opens the door: nothing starts on the other node, and what was to is not waited for; also
+ * not after another change that cannot be. */
 static void test_nobody_is_let_in(void **state)
 {
 	uint64_t job;
@@ -306,6 +309,9 @@ static void test_nobody_is_let_in(void **state)
 	born = suite.generation++;
 	move(job, 0, 2);
 	suite_silent(CORE_REFUSED, job, 2000);
+	suite.generation++;
+	move(job, 0, ASKED + 1);
+	assert_int_equal(suite_answer(job), CORE_REFUSED);
 	suite_stop(job, suite.generation, SUITE_GRACE_NS);
 	suite_ends(job, CORE_BY_US, 0);
 	assert_int_equal(joint_marks("start", job, born, 0), 1);

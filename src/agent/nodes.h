@@ -164,8 +164,8 @@ enum nodes_event_kind {
 	NODES_CONNECTED, /* conn, that connect began */
 	NODES_CLOSED,    /* conn, of either side; text */
 	NODES_FRAME,     /* conn, frame; of one that we did not begin: it is there with the first */
-	NODES_EXITED,    /* a worker here: rank, status, parted, survivable, sole, stops, lasted_ns,
-			    commits, text */
+	NODES_EXITED,    /* a worker here: rank, status, parted, survivable, sole, last, stops,
+			    lasted_ns,    commits, text */
 	NODES_SIGNALED,  /* signal, that we were sent */
 	NODES_SCALED,    /* workers, survivable: if run_policy_can_scale */
 	NODES_QUIT,      /* the workers are to leave the others: joint */
@@ -174,20 +174,20 @@ enum nodes_event_kind {
 };
 
 struct nodes_event {
-	enum nodes_event_kind kind;           /* says which of the others count */
-	int64_t now_ns;                       /* monotonic */
-	uint32_t conn;                        /* number */
-	const struct node_frame *frame;       /* the caller's */
-	const char *text;                     /* why, for people, or a path; the caller's */
-	uint64_t nonce;                       /* of the start of our ranks */
-	uint32_t rank;                        /* of the worker, in the job */
-	uint32_t workers;                     /* that there are to be */
-	int status;                           /* exit status of the worker */
-	bool parted, survivable, sole, stops; /* as in struct run_event */
-	int64_t lasted_ns;                    /* likewise */
-	uint64_t commits;                     /* of this node, so far */
-	int signal;                           /* its number */
-	bool ok;                              /* all that was committed is durable */
+	enum nodes_event_kind kind;                 /* says which of the others count */
+	int64_t now_ns;                             /* monotonic */
+	uint32_t conn;                              /* number */
+	const struct node_frame *frame;             /* the caller's */
+	const char *text;                           /* why, for people, or a path; the caller's */
+	uint64_t nonce;                             /* of the start of our ranks */
+	uint32_t rank;                              /* of the worker, in the job */
+	uint32_t workers;                           /* that there are to be */
+	int status;                                 /* exit status of the worker */
+	bool parted, survivable, sole, last, stops; /* as in struct run_event */
+	int64_t lasted_ns;                          /* likewise */
+	uint64_t commits;                           /* of this node, so far */
+	int signal;                                 /* its number */
+	bool ok;                                    /* all that was committed is durable */
 };
 
 void nodes_init(struct nodes *nodes, const struct nodes_options *options);

@@ -500,6 +500,7 @@ void nodes_lead_exited(struct nodes *n, const struct nodes_event *event)
 			.parted = event->parted,
 			.survivable = event->survivable,
 			.sole = event->sole,
+			.last = event->last,
 			.stops = event->stops,
 			.lasted_ns = event->lasted_ns,
 			.commits = event->commits});

@@ -193,10 +193,29 @@ static void tell_agent(void *user, const char *path, uint64_t nonce)
 	agent_told(run->agent, path, nonce);
 }
 
+/* Who is at the door of a job of which nobody is left would wait for nothing. */
+static void leave_door(struct run *run)
+{
+	struct run_door door;
+	bool ours;
+
+	run_door_read(&door, run->plan.door);
+	ours = door.state == RUN_DOOR_NONE ? !run->plan.joins
+		: door.state == RUN_DOOR_OPEN
+		? !run_door_has_others(&door, run->plan.first / RUN_DOOR_LAUNCHER)
+		: false;
+	if (ours && !run->door_closed) {
+		close_door(run, run->nodes.policy.status);
+	}
+}
+
 static void drain(void *user)
 {
 	struct run *run = user;
 
+	if (run->plan.shared) {
+		leave_door(run);
+	}
 	loop_timer_cancel(run->loop, &run->template_timer);
 	loop_timer_cancel(run->loop, &run->scale_timer);
 	loop_timer_start(run->loop, &run->drain_timer, clock_mono_ns());
@@ -347,7 +366,7 @@ static void on_exited(void *user, const struct run_end *end)
 	struct run *run = user;
 	char text[NODE_TEXT_MAX] = "";
 
-	if (end->parted && end->status != 0) {
+	if (end->parted && (end->status == RUN_EXIT_LEFT || end->signal == SIGUSR1)) {
 		log_line(LOG_INFO, "rank %u has left the others", end->rank);
 	} else if (run->plan.shared && end->signal == 0 && end->status == RUN_EXIT_STOPPED) {
 		log_line(LOG_INFO,
@@ -388,21 +407,19 @@ static void on_decided(void *user, const struct run_end *end, enum run_verdict v
 	if ((alone || stops) && !run->door_closed) {
 		close_door(run, end->status);
 	}
+	run->door_closed = run->door_closed || verdict == RUN_LAST;
 	step(run,
 		(struct nodes_event){.kind = NODES_EXITED,
 			.rank = end->rank,
 			.status = end->status,
 			.parted = end->parted,
-			.survivable = verdict == RUN_GO_ON,
+			.survivable = verdict == RUN_GO_ON || verdict == RUN_LAST,
 			.sole = verdict == RUN_SOLE,
+			.last = verdict == RUN_LAST,
 			.stops = stops,
 			.lasted_ns = end->lasted_ns,
 			.commits = run->progress,
 			.text = ""});
-	if (verdict == RUN_SOLE && run->nodes.policy.phase != RUN_WORKING &&
-		!run->nodes.policy.again && !run->door_closed) {
-		close_door(run, end->status);
-	}
 }
 
 static void on_signals(struct loop_source *source, uint32_t events)
@@ -473,6 +490,15 @@ static void on_imports(void *user)
 	}
 }
 
+/* It is not known what the door says. */
+static bool is_dark(const struct run *run)
+{
+	struct run_door door;
+
+	run_door_read(&door, run->plan.door);
+	return door.state == RUN_DOOR_DARK;
+}
+
 /* Ranks that only start have no door yet: to end them all for a change would be rash, if they will
  * open one. Those that join others wait for theirs. A rank that has ended is no other number of
  * ranks, before it is known what that means. */
@@ -483,7 +509,7 @@ static void scale(struct run *run)
 	bool waits = run->plan.joins || clock_mono_ns() < run->settled_ns;
 	uint32_t wanted = run->scale_to;
 
-	if ((!survivable && waits) || run->joint.n > 0) {
+	if ((!survivable && (waits || is_dark(run))) || run->joint.n > 0) {
 		loop_timer_start(run->loop, &run->scale_timer, clock_mono_ns() + LOOK_NS);
 		return;
 	}

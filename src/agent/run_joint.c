@@ -4,30 +4,50 @@
 #include "base/assert.h"
 #include "base/clock.h"
 
+#include <signal.h>
 #include <string.h>
 
-enum run_verdict run_joint_judge(const struct run_joint_ranks *ours, const struct run_door *door,
-	uint32_t number)
+/* One of ours that is listed lives. */
+static bool trains_here(const struct run_joint_ranks *ours, const struct run_door *door)
 {
 	bool here = false;
-	bool elsewhere = false;
 
-	if (door->state == RUN_DOOR_NONE) {
-		return ours->joins ? RUN_GO_ON : RUN_SOLE;
-	}
-	if (door->state == RUN_DOOR_OVER) {
-		return RUN_ALONE;
-	}
 	for (uint32_t i = 0; i < door->n; i++) {
 		uint32_t place = door->numbers[i] - ours->first;
 
 		here = here || (place < RUN_WORKERS_MAX && (ours->alive >> place & 1) != 0);
-		elsewhere = elsewhere || place >= RUN_WORKERS_MAX;
 	}
-	if (!here && !elsewhere && !ours->joins) {
+	return here;
+}
+
+enum run_verdict run_joint_judge(const struct run_joint_ranks *ours, const struct run_door *door,
+	const struct run_end *end)
+{
+	bool elsewhere = run_door_has_others(door, ours->first / RUN_DOOR_LAUNCHER);
+	bool here = trains_here(ours, door);
+
+	switch (door->state) {
+	case RUN_DOOR_OVER:
+		return ours->alive != 0 ? RUN_LAST : RUN_ALONE;
+	case RUN_DOOR_NONE:
+		return !ours->joins                     ? RUN_SOLE
+			: end->status == RUN_EXIT_NODES ? RUN_SHUT
+							: RUN_GO_ON;
+	case RUN_DOOR_DARK:
+		return RUN_UNKNOWN;
+	case RUN_DOOR_OPEN:
+		break;
+	}
+	if (here) {
+		return RUN_GO_ON;
+	}
+	if (end->status == RUN_EXIT_NODES) {
+		return RUN_SHUT;
+	}
+	if (!elsewhere && !ours->joins && !ours->met) {
 		return RUN_SOLE;
 	}
-	return here || (elsewhere && !run_door_lists(door, number)) ? RUN_GO_ON : RUN_UNKNOWN;
+	return elsewhere && !run_door_lists(door, end->number) ? RUN_GO_ON : RUN_UNKNOWN;
 }
 
 static enum run_verdict judge(const struct run_joint *joint, const struct run_door *door,
@@ -37,13 +57,14 @@ static enum run_verdict judge(const struct run_joint *joint, const struct run_do
 	struct run_joint_ranks ours = {
 		.first = options->plan->first,
 		.joins = options->plan->joins,
+		.met = joint->met,
 	};
 	enum run_verdict verdict;
 
 	for (uint32_t i = 0; i < RUN_WORKERS_MAX; i++) {
 		ours.alive |= (uint64_t)run_group_has(options->group, ours.first + i) << i;
 	}
-	verdict = run_joint_judge(&ours, door, held->end.number);
+	verdict = run_joint_judge(&ours, door, &held->end);
 	if (verdict == RUN_UNKNOWN &&
 		(clock_mono_ns() - held->ended_ns >= RUN_JOINT_WAIT_NS ||
 			options->policy->phase != RUN_WORKING)) {
@@ -58,6 +79,8 @@ static void look(struct run_joint *joint)
 	uint32_t i = 0;
 
 	run_door_read(&door, joint->options.plan->door);
+	joint->met = joint->met ||
+		run_door_has_others(&door, joint->options.plan->first / RUN_DOOR_LAUNCHER);
 	if (door.written_ns != joint->written_ns) {
 		joint->written_ns = door.written_ns;
 		joint->since_ns = clock_mono_ns();
@@ -106,9 +129,9 @@ static bool is_stopping(const struct run_joint *joint, const struct run_end *end
 void run_joint_exited(struct run_joint *joint, const struct run_end *end)
 {
 	bool stops = is_stopping(joint, end);
+	bool left = end->parted && (end->status == RUN_EXIT_LEFT || end->signal == SIGUSR1);
 
-	if (stops || end->status == 0 || end->parted ||
-		joint->options.policy->phase != RUN_WORKING) {
+	if (stops || end->status == 0 || left || joint->options.policy->phase != RUN_WORKING) {
 		joint->options.decided(joint->options.user, end, RUN_GO_ON, stops);
 		return;
 	}

@@ -18,8 +18,10 @@
 #define RUN_JOINT_LOOK_NS 250000000LL /* between two looks at the door */
 
 enum run_verdict {
-	RUN_UNKNOWN, /* the door is still what it was */
+	RUN_UNKNOWN, /* the door is still what it was, or cannot be read */
 	RUN_GO_ON,   /* others do, here or elsewhere, or have yet to begin */
+	RUN_LAST,    /* the job comes to its end: those of ours that live may, nobody is added */
+	RUN_SHUT,    /* nobody has let it in, and none of ours trains */
 	RUN_ALONE,   /* nobody does */
 	RUN_SOLE,    /* nobody does, and there are only those of the first launcher */
 };
@@ -29,11 +31,12 @@ struct run_joint_ranks {
 	uint32_t first; /* the lowest of their RUN_WORKERS_MAX numbers */
 	uint64_t alive; /* a bit for each of those: it lives */
 	bool joins;     /* they all join others, who may not have begun */
+	bool met;       /* the door has named ranks of other launchers */
 };
 
-/* What is to be thought of the end of a rank, by its number. Pure. */
+/* What is to be thought of the end of a rank; of end: number, status. Pure. */
 enum run_verdict run_joint_judge(const struct run_joint_ranks *ours, const struct run_door *door,
-	uint32_t number);
+	const struct run_end *end);
 
 struct run_joint_options {
 	const struct run_plan *plan;     /* all of these outlive it */
@@ -60,6 +63,7 @@ struct run_joint {
 	struct loop_timer timer;          /* of the next look; active: something waits */
 	int64_t written_ns;               /* of the door, at the last look */
 	int64_t since_ns;                 /* when a look first found it so; monotonic */
+	bool met;                         /* as in struct run_joint_ranks */
 	uint32_t n;                       /* ends that wait, oldest first */
 	struct run_joint_held held[RUN_WORKERS_MAX];
 };

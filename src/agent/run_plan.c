@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define DOOR_MAX  1024u                 /* bytes of a door's path: it goes into variables */
 #define STEM_MAX  32u                   /* characters of a script's name in a derived job id */
 #define FNV_START 0xcbf29ce484222325ull /* FNV-1a, 64 bits */
 #define FNV_PRIME 0x100000001b3ull
@@ -260,8 +261,10 @@ static int share_door(struct run_plan *plan, const struct run_options *options,
 			"--door goes with --elastic, and not with --nnodes, --rendezvous and "
 			"--servers");
 	}
-	if (options->door[0] != '/' || strlen(options->door) >= sizeof(plan->door)) {
-		return pawl_err_set(err, PAWL_EINVAL, "--door %s: an absolute path", options->door);
+	if (options->door[0] != '/' || strlen(options->door) > DOOR_MAX) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"--door %.100s: an absolute path of at most %u bytes", options->door,
+			DOOR_MAX);
 	}
 	if (options->node_rank == NODE_NONE || options->node_rank >= RUN_LAUNCHERS_MAX) {
 		return pawl_err_set(err, PAWL_EINVAL,

@@ -84,7 +84,7 @@ static unsigned fail(struct run_policy *p, const struct run_event *event)
 {
 	count_fast(p, event);
 	p->status = event->status == RUN_EXIT_LEFT ? RUN_EXIT_FAILURE : event->status;
-	p->again = (!p->joint || event->sole) && event->status != RUN_EXIT_USER &&
+	p->again = (!p->joint || event->sole) && !p->quits && event->status != RUN_EXIT_USER &&
 		p->restarts < p->max_restarts;
 	p->counted = true;
 	p->phase = RUN_ENDING;
@@ -156,7 +156,7 @@ static unsigned scaled(struct run_policy *p, const struct run_event *event)
 		return 0; /* the next start is of so many */
 	}
 	if (!event->survivable) {
-		if (p->alive == event->workers) {
+		if (p->alive == event->workers || p->alive == 0) {
 			return 0;
 		}
 		p->phase = RUN_LEAVING;
@@ -178,7 +178,15 @@ static unsigned scaled(struct run_policy *p, const struct run_event *event)
 static unsigned quit(struct run_policy *p, int64_t now_ns)
 {
 	ASSERT(p->joint);
-	if (p->phase != RUN_WORKING || p->finishing || p->quits) {
+	if (p->finishing || p->quits) {
+		return 0;
+	}
+	if (p->phase == RUN_WAITING) {
+		p->status = RUN_EXIT_LEFT;
+		return drain(p, now_ns);
+	}
+	p->again = p->again && p->phase != RUN_ENDING; /* it is not begun anew */
+	if (p->phase != RUN_WORKING) {
 		return 0;
 	}
 	p->quits = true;
@@ -217,10 +225,12 @@ static unsigned stop(struct run_policy *p, int64_t now_ns)
 /* One of a joint group that works. */
 static unsigned joint_exited(struct run_policy *p, const struct run_event *event)
 {
-	bool failed = event->status != 0 && !event->parted;
-	bool vain = event->status == RUN_EXIT_USER || event->status == RUN_EXIT_NODES ||
-		(p->finishing && p->alive == 0);
+	bool left = event->parted && (event->status == RUN_EXIT_LEFT || event->survivable);
+	bool failed = event->status != 0 && !left;
+	bool vain = event->status == RUN_EXIT_USER;
 
+	p->finishing = p->finishing || event->last;
+	vain = vain || (p->finishing && p->alive == 0);
 	p->parting = p->parting < p->alive ? p->parting : p->alive;
 	if (event->stops) {
 		return stop(p, event->now_ns);

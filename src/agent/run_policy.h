@@ -101,6 +101,7 @@ struct run_event {
 	bool survivable;          /* others can go on without a worker, and with more; joint: here
 				     or elsewhere */
 	bool sole;                /* joint: no others are there, or were, and this is the first */
+	bool last;                /* joint: the job comes to its end, nobody is added */
 	bool stops;               /* joint: it ended with RUN_EXIT_STOPPED, and so does the job */
 	int64_t lasted_ns;        /* the worker has; elastic */
 	uint64_t commits;         /* steps that the agent has seen committed since it opened */

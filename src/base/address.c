@@ -93,9 +93,11 @@ int address_find(const char *toward, char *address, struct pawl_err *err)
 			       toward);
 }
 
-static bool is_loopback(const char *address)
+/* Only this host reaches it, or only with the name of an interface behind it. */
+static bool is_near(const char *address)
 {
-	return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+	return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 ||
+		strncmp(address, "fe80:", 5) == 0;
 }
 
 int address_own(char *address, struct pawl_err *err)
@@ -112,7 +114,7 @@ int address_own(char *address, struct pawl_err *err)
 	gethostname(name, sizeof(name) - 1);
 	for (size_t i = 0; i < sizeof(towards) / sizeof(towards[0]); i++) {
 		rv = address_find(towards[i], found, err);
-		if (rv == 0 && !is_loopback(found)) {
+		if (rv == 0 && !is_near(found)) {
 			memcpy(address, found, sizeof(found));
 			return 0;
 		}

@@ -2,7 +2,9 @@
 #include "base/run_door.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -66,13 +68,16 @@ static void parse(struct run_door *door, const char *text)
 
 void run_door_read(struct run_door *door, const char *path)
 {
-	FILE *file = open_file(path);
+	FILE *file;
 	struct stat st;
 	char *text = NULL;
 	size_t cap_bytes = 0;
 
-	*door = (struct run_door){.state = RUN_DOOR_NONE};
+	errno = ENOENT;
+	file = open_file(path);
+	*door = (struct run_door){.state = RUN_DOOR_DARK};
 	if (file == NULL) {
+		door->state = errno == ENOENT ? RUN_DOOR_NONE : RUN_DOOR_DARK;
 		return;
 	}
 	if (fstat(fileno(file), &st) == 0 && getline(&text, &cap_bytes, file) > 0) {
@@ -103,15 +108,16 @@ uint32_t run_door_ranks(const struct run_door *door, uint32_t launcher)
 	return n;
 }
 
-/* Whole or not at all, and for our user only. */
+bool run_door_has_others(const struct run_door *door, uint32_t launcher)
+{
+	return run_door_ranks(door, launcher) < door->n;
+}
+
 void run_door_close(const char *path, int status)
 {
-	char temporary[PATH_MAX + 32];
-	char text[32];
 	struct run_door door;
-	bool whole;
+	char text[32];
 	int len;
-	int fd;
 
 	run_door_read(&door, path);
 	if (path[0] == '\0' || (status != 0 && door.state == RUN_DOOR_OVER)) {
@@ -119,16 +125,7 @@ void run_door_close(const char *path, int status)
 	}
 	len = status != 0 ? snprintf(text, sizeof(text), OVER " %d\n", status)
 			  : snprintf(text, sizeof(text), OVER "\n");
-	snprintf(temporary, sizeof(temporary), "%s.over.%d", path, (int)getpid());
-	fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	if (fd < 0) {
-		return;
-	}
-	whole = write(fd, text, (size_t)len) == len;
-	whole = close(fd) == 0 && whole;
-	if (!whole || rename(temporary, path) != 0) {
-		unlink(temporary);
-	}
+	file_put(path, text, (size_t)len, 0600, false, NULL); /* else it says what it said */
 }
 
 static void name_imports(const char *path, char *imports, size_t cap_bytes)

@@ -21,6 +21,7 @@
 
 enum run_door_state {
 	RUN_DOOR_NONE, /* nobody has written it yet */
+	RUN_DOOR_DARK, /* it cannot be read now, as of a file server that is away */
 	RUN_DOOR_OPEN, /* others join there */
 	RUN_DOOR_OVER, /* not any more */
 };
@@ -38,6 +39,8 @@ void run_door_read(struct run_door *door, const char *path);
 bool run_door_lists(const struct run_door *door, uint32_t number);
 /* How many ranks of a launcher train. */
 uint32_t run_door_ranks(const struct run_door *door, uint32_t launcher);
+/* Whether any of another one does. */
+bool run_door_has_others(const struct run_door *door, uint32_t launcher);
 /* Says that it is over, and the code to end with; one that is not 0 only if nobody has said so. */
 void run_door_close(const char *path, int status);
 /* Newline-separated names of modules, to be freed; NULL: not told yet, or too many. */

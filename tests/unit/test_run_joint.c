@@ -117,10 +117,74 @@ static void it_is_never_started_again(void **state)
 	begin(1, 1, 3);
 	assert_int_equal(failed(9, false, 60 * S), RUN_DO_DRAIN);
 	check_end(9);
-	begin(2, 1, 3); /* and nobody is replaced by one that fails alike, or that nobody lets in */
+	begin(2, 1, 3); /* and nobody is replaced by one that fails alike */
 	assert_int_equal(failed(RUN_EXIT_USER, true, 60 * S), RUN_DO_KILL);
+}
+
+/* One that comes while those that train let nobody in is no reason to end them. */
+static void who_is_not_let_in_ends_no_other(void **state)
+{
 	begin(2, 1, 3);
-	assert_int_equal(failed(RUN_EXIT_NODES, true, 600 * S), RUN_DO_KILL);
+	assert_int_equal(failed(RUN_EXIT_NODES, true, 600 * S), RUN_DO_ADD);
+	begin(2, 1, 3);
+	assert_int_equal(failed(RUN_EXIT_NODES, false, 600 * S), RUN_DO_KILL);
+	failed(137, false, S);
+	check_end(RUN_EXIT_NODES);
+}
+
+static unsigned crashed(bool survivable)
+{
+	return step((struct run_event){.kind = RUN_EXITED,
+		.status = 9,
+		.parted = true,
+		.survivable = survivable});
+}
+
+/* It was told to leave, as the last one stayed, and has failed. */
+static void who_crashes_has_not_left(void **state)
+{
+	begin(1, 1, 3);
+	quit();
+	assert_int_equal(crashed(false), RUN_DO_DRAIN);
+	check_end(9);
+	begin(1, 1, 3);
+	quit();
+	assert_int_equal(crashed(true), RUN_DO_DRAIN);
+	check_end(RUN_EXIT_LEFT);
+}
+
+static void at_the_jobs_end_nobody_is_added_and_nobody_killed(void **state)
+{
+	begin(3, 1, 3);
+	assert_int_equal(step((struct run_event){.kind = RUN_EXITED,
+				 .status = 139,
+				 .survivable = true,
+				 .last = true}),
+		0);
+	assert_false(run_policy_can_scale(&policy));
+	ended();
+	assert_int_equal(ended(), RUN_DO_DRAIN);
+	check_end(0);
+}
+
+static void a_launcher_that_waits_may_leave_or_change(void **state)
+{
+	begin(1, 1, 9);
+	for (int i = 0; i < 3; i++) {
+		step((struct run_event){.kind = RUN_EXITED, .status = 1, .sole = true});
+	}
+	assert_int_equal(policy.phase, RUN_WAITING);
+	assert_int_equal(quit(), RUN_DO_DRAIN);
+	check_end(RUN_EXIT_LEFT);
+	begin(1, 1, 9);
+	for (int i = 0; i < 3; i++) {
+		failed(1, true, S); /* the next one waits */
+	}
+	assert_int_equal(
+		step((struct run_event){.kind = RUN_SCALED, .workers = 2, .survivable = false}), 0);
+	assert_int_equal(policy.phase, RUN_WORKING);
+	assert_int_equal(timeout(), RUN_DO_ADD);
+	assert_int_equal(policy.change, 2);
 }
 
 static void those_that_fail_at_once_come_slower_then_no_more(void **state)
@@ -270,7 +334,10 @@ static unsigned random_end(struct rng *rng, struct seen *seen)
 		.survivable = rng_below(rng, 8) != 0,
 		.lasted_ns = (int64_t)rng_below(rng, 9 * S)};
 
-	event.status = event.parted ? RUN_EXIT_LEFT : statuses[seen->quiet ? 0 : rng_below(rng, 7)];
+	event.last = event.survivable && rng_below(rng, 16) == 0;
+	event.status = event.parted && rng_below(rng, 4) != 0
+		? RUN_EXIT_LEFT
+		: statuses[seen->quiet ? 0 : rng_below(rng, 7)];
 	event.stops = event.status == RUN_EXIT_STOPPED;
 	seen->leaving -= event.parted;
 	seen->alive--;
@@ -343,10 +410,11 @@ static void every_history_ends_well(void **state)
 static enum run_verdict judge(uint64_t alive, uint32_t number, uint32_t n, const uint32_t *listed)
 {
 	const struct run_joint_ranks ours = {.first = 64, .alive = alive, .joins = true};
+	const struct run_end end = {.number = number, .status = 1};
 	struct run_door door = {.state = RUN_DOOR_OPEN, .n = n};
 
 	memcpy(door.numbers, listed, n * sizeof(*listed));
-	return run_joint_judge(&ours, &door, number);
+	return run_joint_judge(&ours, &door, &end);
 }
 
 static void others_go_on_once_they_have_said_so(void **state)
@@ -369,26 +437,40 @@ static void without_a_door_who_joins_may_yet_find_one(void **state)
 	struct run_joint_ranks ours = {.first = 64, .joins = true};
 	const struct run_door none = {.state = RUN_DOOR_NONE};
 	const struct run_door over = {.state = RUN_DOOR_OVER};
+	const struct run_door dark = {.state = RUN_DOOR_DARK};
+	const struct run_door open = {.state = RUN_DOOR_OPEN, .n = 2, .numbers = {0, 65}};
+	struct run_end end = {.number = 64, .status = 1};
 
-	assert_int_equal(run_joint_judge(&ours, &none, 64), RUN_GO_ON);
-	assert_int_equal(run_joint_judge(&ours, &over, 64), RUN_ALONE);
+	assert_int_equal(run_joint_judge(&ours, &none, &end), RUN_GO_ON);
+	assert_int_equal(run_joint_judge(&ours, &dark, &end), RUN_UNKNOWN);
+	assert_int_equal(run_joint_judge(&ours, &over, &end), RUN_ALONE);
+	end.status = RUN_EXIT_NODES; /* nobody has let it in */
+	assert_int_equal(run_joint_judge(&ours, &none, &end), RUN_SHUT);
+	assert_int_equal(run_joint_judge(&ours, &open, &end), RUN_SHUT);
+	ours.alive = 2; /* one of ours trains, the others have no time for it */
+	assert_int_equal(run_joint_judge(&ours, &open, &end), RUN_GO_ON);
 	ours = (struct run_joint_ranks){.first = 0, .alive = 1};
-	assert_int_equal(run_joint_judge(&ours, &over, 1), RUN_ALONE);
+	assert_int_equal(run_joint_judge(&ours, &over, &end), RUN_LAST);
+	assert_int_equal(run_joint_judge(&ours, &dark, &end), RUN_UNKNOWN);
 }
 
-/* The launcher that began, as long as no rank of another one trains. */
+/* The launcher that began, as long as no rank of another one trains, or has. */
 static void the_first_alone_may_begin_anew(void **state)
 {
 	struct run_joint_ranks ours = {.first = 0, .alive = 1};
 	const struct run_door none = {.state = RUN_DOOR_NONE};
 	struct run_door door = {.state = RUN_DOOR_OPEN, .n = 2, .numbers = {0, 1}};
+	const struct run_end end = {.number = 1, .status = 1};
 
-	assert_int_equal(run_joint_judge(&ours, &none, 1), RUN_SOLE);
-	assert_int_equal(run_joint_judge(&ours, &door, 1), RUN_GO_ON);
+	assert_int_equal(run_joint_judge(&ours, &none, &end), RUN_SOLE);
+	assert_int_equal(run_joint_judge(&ours, &door, &end), RUN_GO_ON);
 	ours.alive = 0;
-	assert_int_equal(run_joint_judge(&ours, &door, 1), RUN_SOLE);
-	door.numbers[1] = 64;
-	assert_int_equal(run_joint_judge(&ours, &door, 0), RUN_UNKNOWN);
+	assert_int_equal(run_joint_judge(&ours, &door, &end), RUN_SOLE);
+	ours.met = true;
+	assert_int_equal(run_joint_judge(&ours, &door, &end), RUN_UNKNOWN);
+	ours.met = false;
+	door.numbers[0] = 64;
+	assert_int_equal(run_joint_judge(&ours, &door, &end), RUN_UNKNOWN);
 	begin(2, 1, 1);
 	assert_int_equal(step((struct run_event){.kind = RUN_EXITED,
 				 .status = 1,
@@ -433,7 +515,7 @@ static void a_door_is_read(void **state)
 	assert_true(door.state == RUN_DOOR_OVER && door.status == 0);
 	door = read_door("over 143");
 	assert_true(door.state == RUN_DOOR_OVER && door.status == 143);
-	assert_int_equal(read_door("").state, RUN_DOOR_NONE);
+	assert_int_equal(read_door("").state, RUN_DOOR_DARK); /* as where a file server lost it */
 	door = read_door("overt 1 x 2");
 	assert_true(door.state == RUN_DOOR_OPEN && door.n == 1);
 	run_door_read(&door, "/nowhere/at/all");
@@ -467,6 +549,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_only_one_is_replaced_if_others_go_on_elsewhere),
 		cmocka_unit_test(it_is_never_started_again),
+		cmocka_unit_test(who_is_not_let_in_ends_no_other),
+		cmocka_unit_test(who_crashes_has_not_left),
+		cmocka_unit_test(at_the_jobs_end_nobody_is_added_and_nobody_killed),
+		cmocka_unit_test(a_launcher_that_waits_may_leave_or_change),
 		cmocka_unit_test(those_that_fail_at_once_come_slower_then_no_more),
 		cmocka_unit_test(who_stops_unasked_was_told_so_elsewhere),
 		cmocka_unit_test(it_leaves_and_the_others_go_on),

@@ -68,10 +68,11 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
 
 
 def checkpoint() -> None:
-    """All ranks: a checkpoint of all states, if a root is known."""
+    """All ranks: a checkpoint of all states, if a root is known; none need follow."""
     for state in _states.every():
         state.sync()
-    save(last=False)
+    if job().rank == 0 and checkpoints().root:
+        checkpoints().save(job().took_over, last=True)
 
 
 def save(last: bool) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import logging
 import os
+import socket
 import sys
 import time
 import weakref
@@ -80,6 +81,7 @@ class Job:
         self._number = int(os.environ.get(JOIN) or os.environ.get("RANK") or 0)
         self._numbers: list[int] = []  # of all ranks
         self._told_door = ""
+        self._door_fails = ""  # why it could not be written, last
         self._told_imports = False
         self._others_part = False  # who is gone was told to leave
         self.fixed = False  # its ranks cannot go and come
@@ -184,8 +186,7 @@ class Job:
                 break
             except PawlError as again:
                 lost = again
-        if not _is_over(_read_door()):  # whoever starts ranks is to know soon who is left
-            self.open_door()
+        self._say_who_is_there()
         if self.rank == 0 and not self._others_part:  # it may have ended well, and too early
             log.warning("elastic: %s: %d of %d ranks go on", why, self.ranks, before)
         if self._agreed < top:
@@ -226,6 +227,12 @@ class Job:
 
     # ---- newcomers ----
 
+    def _say_who_is_there(self) -> None:
+        """At once: whoever starts ranks, and sees one end, asks the door whether others go on."""
+        path = os.environ.get(DOOR)
+        if path and self.rank == 0 and not _is_over(_read(Path(path))):
+            self.open_door()
+
     def open_door(self) -> None:
         """Rank 0: lets newcomers find the job, by the file that they are told of. One that stood
         still while the others went on may have written there what it thought."""
@@ -234,8 +241,13 @@ class Job:
             text = " ".join(map(str, [self.group.door(), *self._numbers]))
             said = _read(Path(path))
             if text != self._told_door or not (said == text or _is_over(said)):
-                _write(Path(path), text)
-                self._told_door = text
+                try:
+                    _write(Path(path), text)
+                    self._told_door = text
+                except OSError as why:  # as of a full disk: training goes on, and it is tried again
+                    if self._door_fails != str(why):
+                        log.warning("elastic: nobody can join, its door cannot be written: %s", why)
+                    self._door_fails = str(why)
 
     def tell_imports(self) -> None:
         """Rank 0, between two steps: whoever starts newcomers may have imported for them what it
@@ -277,6 +289,7 @@ class Job:
         before, was = self.ranks, [*self._kept, self.group]
         self._succeed(joined)
         self._meet()
+        self._say_who_is_there()
         for group in was:
             group.shutdown()
         self._kept.clear()
@@ -355,18 +368,13 @@ class Job:
 
 
 def _read(path: Path) -> str:
-    """What a door's file says; "": there is none. On NFS that is known once its directory has been
-    opened (docs/nfs.md)."""
+    """What a door's file says; "": there is none, or it cannot be read now. On NFS that is known
+    once its directory has been opened (docs/nfs.md)."""
     try:
         os.close(os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY))
         return path.read_text().strip()
-    except FileNotFoundError:
+    except OSError:
         return ""
-
-
-def _read_door() -> str:
-    path = os.environ.get(DOOR)
-    return _read(Path(path)) if path else ""
 
 
 def _is_over(said: str) -> bool:
@@ -375,9 +383,10 @@ def _is_over(said: str) -> bool:
 
 def _write(path: Path, text: str) -> None:
     """For this user's processes only, whole or not at all."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    temporary.touch(mode=0o600)
-    temporary.write_text(text)
+    temporary = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
     temporary.replace(path)
 
 
@@ -391,7 +400,7 @@ def _knock(path: Path, meanwhile: Callable[[], None]) -> dist.ProcessGroup:
 
     def look(door: str) -> None:
         meanwhile()
-        if _read(path).partition(" ")[0] != door:
+        if _read(path).partition(" ")[0] not in (door, ""):
             raise _Moved(f"{door} is no longer its door")
 
     while True:

@@ -361,6 +361,7 @@ void core_job_bereaved(struct sched_core *core, struct core_job *job, uint32_t n
 {
 	bool wanted = place_take(&job->want, node, UINT32_MAX) > 0;
 	uint32_t held = core_held_on(job, node);
+	bool needed;
 
 	if (wanted) {
 		job->dirty = true;
@@ -372,7 +373,7 @@ void core_job_bereaved(struct sched_core *core, struct core_job *job, uint32_t n
 		return;
 	}
 	count(core, job);
-	place_take(&job->at, node, UINT32_MAX);
+	needed = place_take(&job->at, node, UINT32_MAX) > 0;
 	place_take(&job->old, node, UINT32_MAX);
 	if (job->state == CORE_RUNNING && job->ask.in_place && !job->stiff &&
 		job->at.replicas >= job->ask.least) {
@@ -384,9 +385,14 @@ void core_job_bereaved(struct sched_core *core, struct core_job *job, uint32_t n
 			.generation = job->generation,
 			.place = &job->at};
 		job->restarts++;
+	} else if (job->state == CORE_RESCALING && !needed && job->at.replicas >= job->ask.least) {
+		job->dirty = true; /* it was to leave: the engine answers once it has */
 	} else if (core_is_up(job)) {
 		/* Even with no node left it is not over before the engine says so: a start may be
-		 * on its way, and meet a node that came back. */
-		core_job_stop(core, job, CORE_THEN_QUEUED, CORE_WHY_NODE, 0);
+		 * on its way, and meet a node that came back. Those left of it may save. */
+		bool saves = job->state == CORE_RESCALING && job->at.n + job->old.n > 0;
+
+		core_job_stop(core, job, CORE_THEN_QUEUED, CORE_WHY_NODE,
+			saves ? job->ask.grace_ns : 0);
 	}
 }

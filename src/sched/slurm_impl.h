@@ -9,8 +9,10 @@
 #include "sched/slurm_spool.h"
 #include "sched/slurm_text.h"
 
-#define SLURM_NO_POOL  UINT32_MAX
-#define SLURM_SAID_MAX 512u /* bytes of why something is not as it should be */
+#define SLURM_NO_POOL      UINT32_MAX
+#define SLURM_EXIT_LEFT    79   /* of a part that has left its job */
+#define SLURM_EXIT_STOPPED 143  /* of one that has saved, as it or another one was told */
+#define SLURM_SAID_MAX     512u /* bytes of why something is not as it should be */
 
 /* A pilot that has come, by its directory. */
 struct pilot {
@@ -24,6 +26,7 @@ struct pilot {
 	int64_t heard_ns;       /* when have was new, or the pilot */
 	int64_t goes_at_ns;     /* have says it goes: when, in the core's time */
 	bool dirty;             /* want is not written as it is to be */
+	bool forgets;           /* a part is wanted again once it is not in have any more */
 	bool missed;            /* squeue did not know its job, once */
 	bool leave;             /* it is to end */
 	bool drained;           /* its node is, to Slurm */
@@ -63,6 +66,7 @@ struct slurm_job {
 	int64_t runs_ns;    /* since when told_runs */
 	int64_t stopped_ns; /* since when a part has ended as one that was stopped; 0: none has */
 	int64_t rescale_ns; /* since when a rescale is under way; 0: none, or not seen yet */
+	int64_t open_ns;    /* when its door was seen open last; 0 */
 	bool failing;       /* one part went wrong: the others are to end */
 	bool bereaved;      /* a node of it was lost */
 };
@@ -176,7 +180,7 @@ int slurm_job_save(struct sched_slurm *s, const struct slurm_record *record, str
 void slurm_job_touch(struct sched_slurm *s, const struct slurm_job *job);
 /* What a pilot has of it; NULL: nothing. */
 const struct slurm_have_part *slurm_part_find(const struct pilot *pilot,
-	const struct slurm_record *record);
+	const struct slurm_record *record, const struct slurm_spot *spot);
 /* Those that are on record. */
 int slurm_jobs_load(struct sched_slurm *s, struct pawl_err *err);
 void slurm_jobs_start(struct sched_slurm *s, const struct sched_core *core, uint64_t id,
@@ -189,8 +193,7 @@ void slurm_jobs_tell_all(struct sched_slurm *s);
 /* All that runs, or is being started; the engine's. */
 const struct core_run *slurm_jobs_list(struct sched_slurm *s, uint32_t *n);
 /* What is wanted of a pilot's parts; owned by the caller. False: out of memory. */
-bool slurm_jobs_want(const struct sched_slurm *s, const struct pilot *pilot,
-	struct slurm_want *want);
+bool slurm_jobs_want(const struct sched_slurm *s, struct pilot *pilot, struct slurm_want *want);
 /* Whether any job that is not over is on it. */
 bool slurm_jobs_on(const struct sched_slurm *s, const struct pilot *pilot);
 void slurm_jobs_close(struct sched_slurm *s);

@@ -16,10 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define KEEP_NS      (86400 * NS_PER_S) /* that an end is known */
-#define STOP_NS      (60 * NS_PER_S)    /* from the first that was stopped to the last */
-#define EXIT_LEFT    79                 /* of a part that has left its job */
-#define EXIT_STOPPED 143                /* of one that has saved, as it was told */
+#define KEEP_NS (86400 * NS_PER_S) /* that an end is known */
+#define STOP_NS (300 * NS_PER_S)   /* from the first that was stopped to the last */
 
 bool slurm_job_is_alive(const struct slurm_job *job)
 {
@@ -301,18 +299,33 @@ struct tally {
 	bool node;         /* one went with its node */
 	bool told;         /* one ended as it was told */
 	int32_t exit_code; /* the first that is not 0, of one that was not told if there is one */
+	int32_t lone_code; /* of one that was to join, and could not */
 };
 
-const struct slurm_have_part *slurm_part_find(const struct pilot *pilot,
-	const struct slurm_record *record)
+/* NULL: there is none. old: it is one that has left, of the same start: not yet forgotten. */
+static const struct slurm_have_part *find_any(const struct pilot *pilot,
+	const struct slurm_record *record, const struct slurm_spot *spot, bool *old)
 {
 	for (uint32_t i = 0; i < pilot->have.parts_n; i++) {
-		if (pilot->have.parts[i].job == record->job &&
-			pilot->have.parts[i].generation == record->generation) {
-			return &pilot->have.parts[i];
+		const struct slurm_have_part *part = &pilot->have.parts[i];
+
+		if (part->job == record->job && part->generation == record->generation) {
+			*old = spot->joins && part->state == SLURM_ENDED &&
+				part->sized < spot->sizing;
+			return part;
 		}
 	}
+	*old = false;
 	return NULL;
+}
+
+const struct slurm_have_part *slurm_part_find(const struct pilot *pilot,
+	const struct slurm_record *record, const struct slurm_spot *spot)
+{
+	bool old;
+	const struct slurm_have_part *part = find_any(pilot, record, spot, &old);
+
+	return old ? NULL : part;
 }
 
 /* Who is to join does not start before it can; once it was, it counts. */
@@ -326,16 +339,16 @@ static bool is_wanted(const struct slurm_job *job, const struct slurm_spot *spot
 static bool ends_alone(const struct slurm_spot *spot, const struct slurm_have_part *part)
 {
 	return part->why == SLURM_BY_ITSELF &&
-		((spot->leaves && (part->exit_code == EXIT_LEFT || part->exit_code == 0)) ||
+		((spot->leaves && (part->exit_code == SLURM_EXIT_LEFT || part->exit_code == 0)) ||
 			(spot->joins && part->exit_code != 0));
 }
 
 static void count_end(struct tally *tally, const struct slurm_have_part *part)
 {
-	bool own = part->why == SLURM_BY_ITSELF && part->exit_code != EXIT_STOPPED;
+	bool own = part->why == SLURM_BY_ITSELF && part->exit_code != SLURM_EXIT_STOPPED;
 
-	tally->stopped =
-		tally->stopped || (part->why == SLURM_BY_ITSELF && part->exit_code == EXIT_STOPPED);
+	tally->stopped = tally->stopped ||
+		(part->why == SLURM_BY_ITSELF && part->exit_code == SLURM_EXIT_STOPPED);
 	tally->running += own && part->exit_code == 0;
 	tally->good = tally->good || (own && part->exit_code == 0);
 	tally->node = tally->node || part->why == SLURM_BY_NODE;
@@ -349,15 +362,19 @@ static void count_end(struct tally *tally, const struct slurm_have_part *part)
 static struct tally count(struct sched_slurm *s, const struct slurm_job *job)
 {
 	const struct slurm_record *record = &job->record;
-	struct tally tally = {0};
+	struct tally tally = {.lone_code = 1};
 
 	for (uint32_t i = 0; i < record->spots_n; i++) {
 		const struct pilot *pilot = slurm_pilot_named(s, record->spots[i].node);
-		const struct slurm_have_part *part = pilot ? slurm_part_find(pilot, record) : NULL;
+		const struct slurm_have_part *part =
+			pilot ? slurm_part_find(pilot, record, &record->spots[i]) : NULL;
 
 		if (part && part->state == SLURM_ENDED) {
 			if (ends_alone(&record->spots[i], part)) {
 				tally.running++;
+				tally.good = tally.good || part->exit_code == 0;
+				tally.lone_code =
+					record->spots[i].joins ? part->exit_code : tally.lone_code;
 			} else {
 				count_end(&tally, part);
 			}
@@ -381,12 +398,15 @@ static void finish(struct sched_slurm *s, struct slurm_job *job, const struct ta
 	struct slurm_record *record = &job->record;
 	struct slurm_record over = *record;
 	bool done = record->joint && tally->good && !tally->failed; /* whoever was lost by then */
+	/* who was to take it on has failed, when all others had left */
+	bool lost =
+		!tally->good && !tally->failed && !tally->stopped && !tally->told && !job->bereaved;
 	struct pawl_err err = {0};
 
 	over.over = true;
 	over.stopped = record->stopped > record->generation ? record->stopped : record->generation;
 	over.stopped = over.stopped > record->rescale ? over.stopped : record->rescale;
-	over.exit_code = done ? 0 : tally->exit_code;
+	over.exit_code = done ? 0 : lost ? tally->lone_code : tally->exit_code;
 	over.over_wall_ns = clock_wall_ns();
 	over.by = tally->failed || done           ? CORE_BY_ITSELF
 		: job->bereaved                   ? CORE_BY_NODE
@@ -471,13 +491,27 @@ static void put_part(const struct slurm_job *job, const struct slurm_spot *spot,
 		.slots = spot->replicas,
 		.leave = spot->leaves && job->parting,
 		.stop = job->record.told || job->failing,
-		.grace_ns = job->failing ? 0 : job->record.grace_ns,
+		.grace_ns = job->failing && !job->record.told ? 0 : job->record.grace_ns,
 		.program = spot->program,
 		.len_bytes = spot->len_bytes};
 }
 
-bool slurm_jobs_want(const struct sched_slurm *s, const struct pilot *pilot,
-	struct slurm_want *want)
+/* Whether a part of it is to be there. One that has left is forgotten first. */
+static bool is_to_be(const struct slurm_job *job, const struct slurm_spot *spot,
+	struct pilot *pilot)
+{
+	const struct slurm_have_part *part;
+	bool old;
+
+	if (strcmp(spot->node, pilot->name) != 0) {
+		return false;
+	}
+	part = find_any(pilot, &job->record, spot, &old);
+	pilot->forgets = pilot->forgets || old;
+	return !old && is_wanted(job, spot, part);
+}
+
+bool slurm_jobs_want(const struct sched_slurm *s, struct pilot *pilot, struct slurm_want *want)
 {
 	want->parts = calloc(SLURM_PARTS_MAX, sizeof(*want->parts));
 	want->parts_n = 0;
@@ -485,9 +519,7 @@ bool slurm_jobs_want(const struct sched_slurm *s, const struct pilot *pilot,
 		const struct slurm_record *record = &s->jobs[j]->record;
 
 		for (uint32_t i = 0; i < record->spots_n && slurm_job_is_alive(s->jobs[j]); i++) {
-			if (strcmp(record->spots[i].node, pilot->name) == 0 &&
-				is_wanted(s->jobs[j], &record->spots[i],
-					slurm_part_find(pilot, record)) &&
+			if (is_to_be(s->jobs[j], &record->spots[i], pilot) &&
 				want->parts_n < SLURM_PARTS_MAX) {
 				put_part(s->jobs[j], &record->spots[i],
 					&want->parts[want->parts_n++]);

@@ -69,6 +69,8 @@ static void read_have(struct pilot *pilot, int64_t now_ns)
 		free(pilot->have.parts);
 		pilot->have = have;
 		pilot->heard_ns = now_ns;
+		pilot->dirty = pilot->dirty || pilot->forgets;
+		pilot->forgets = false;
 	}
 	pilot->number = number;
 	free(bytes);

@@ -300,6 +300,7 @@ struct progress {
 	bool sized;  /* who stays has the size that it is to have */
 	bool joined; /* who joins trains */
 	bool left;   /* who leaves has left */
+	bool leaves; /* somebody is to */
 	bool failed; /* it will not be */
 };
 
@@ -314,11 +315,16 @@ static void look_at(struct sched_slurm *s, const struct slurm_job *job, const st
 	const struct slurm_spot *spot, struct progress *progress)
 {
 	const struct pilot *pilot = slurm_pilot_named(s, spot->node);
-	const struct slurm_have_part *part = pilot ? slurm_part_find(pilot, &job->record) : NULL;
+	const struct slurm_have_part *part =
+		pilot ? slurm_part_find(pilot, &job->record, spot) : NULL;
 	bool ended = part && part->state == SLURM_ENDED;
 
 	if (spot->leaves) {
-		progress->left = progress->left && (ended || !pilot || pilot->empty);
+		progress->leaves = true;
+		/* and the others go on without: one that was ended with its node may have been told
+		 * to stop, and have stopped the job */
+		progress->left = progress->left && (ended || !pilot || pilot->empty) &&
+			run_door_ranks(door, spot->number) == 0;
 	} else if (spot->joins) {
 		progress->failed = progress->failed || (ended && part->exit_code != 0);
 		progress->joined = progress->joined && trains(door, spot, part);
@@ -360,7 +366,6 @@ static void settle(struct sched_slurm *s, struct slurm_job *job)
 	job->record = next;
 	job->rescale_ns = 0;
 	job->admits = job->parting = false;
-	job->bereaved = false;
 	slurm_tell_job(s, CORE_RUNS, job, next.rescaled);
 }
 
@@ -369,8 +374,10 @@ static bool is_late(const struct slurm_job *job, bool open, const struct progres
 	int64_t now_ns = clock_mono_ns();
 	int64_t since_ns = job->runs_ns > 0 ? job->runs_ns : job->rescale_ns;
 
+	since_ns = job->open_ns > since_ns ? job->open_ns : since_ns;
 	return now_ns - job->rescale_ns >= RESCALE_NS ||
-		(!progress->joined && now_ns - since_ns >= SETTLE_NS && !open);
+		((!progress->joined || progress->leaves) && now_ns - since_ns >= SETTLE_NS &&
+			!open);
 }
 
 void slurm_rescale_look(struct sched_slurm *s, struct slurm_job *job)
@@ -387,6 +394,7 @@ void slurm_rescale_look(struct sched_slurm *s, struct slurm_job *job)
 	}
 	job->rescale_ns = job->rescale_ns > 0 ? job->rescale_ns : clock_mono_ns();
 	admits = read_door(record, &door);
+	job->open_ns = admits ? clock_mono_ns() : job->open_ns;
 	for (uint32_t i = 0; i < record->spots_n; i++) {
 		look_at(s, job, &door, &record->spots[i], &progress);
 	}
@@ -396,11 +404,11 @@ void slurm_rescale_look(struct sched_slurm *s, struct slurm_job *job)
 		refuse(s, job, record->rescale);
 		return;
 	}
-	if (progress.sized && progress.joined && progress.left) {
+	if (progress.sized && progress.joined && progress.left && (admits || !progress.leaves)) {
 		settle(s, job);
 		return;
 	}
-	parting = progress.joined && !progress.left;
+	parting = progress.joined && !progress.left && admits;
 	if ((admits && !job->admits) || (parting && !job->parting)) {
 		slurm_job_touch(s, job);
 	}

@@ -262,8 +262,8 @@ HINTS = {
 }  # fmt: skip
 
 
-def replicas(made: Scheduler, script: str, size: str, hints: bool = True) -> int:
-    words = ["--env", f"PAWL_TEST_DIR={made.folder}", "--replicas", size]
+def replicas(made: Scheduler, script: str, size: str, *options: str, hints: bool = True) -> int:
+    words = ["--env", f"PAWL_TEST_DIR={made.folder}", "--replicas", size, *options]
     job = made.submit("bash", "-c", script, options=words)
     if hints:
         made.await_state(job, "running", limit_s=LIMIT_S)
@@ -392,6 +392,24 @@ def test_one_that_needs_two_nodes_is_seen_to_be_elastic(ours: slurm.Slurm) -> No
         made.run("cancel", str(job))
         made.go()
         made.over(job, other)
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_node_that_is_cancelled_is_no_failure(ours: slurm.Slurm, saves: bool) -> None:
+    """Its ranks are told to stop, and with them all others, if there is a root; none is killed."""
+    with scheduler(ours, "--pool", "cpu=1:0..2") as made:
+        root = ("--env", f"PAWL_ELASTIC_ROOT={made.folder}/root") if saves else ()
+        job = replicas(made, ELASTIC, "1:2", *root)
+        await_size(made, job, 2)
+        gone = made.job(job)["nodes"].split()[-1].partition(":")[0]
+        made.slurm.call("scancel", gone.split(".")[1])
+        wait(lambda: gone not in made.job(job)["nodes"], "it is gone", LIMIT_S)
+        await_size(made, job, 2)
+        assert made.job(job)["failures"] == 0
+        log = (made.root / f"jobs/{job}/log").read_text()
+        assert "SIGKILL" not in log
+        made.run("cancel", str(job))
+        made.over(job)
 
 
 def test_a_plain_script_starts_again(ours: slurm.Slurm) -> None:

@@ -130,7 +130,19 @@ class Job:
             return []
 
     def wait_for_ranks(self, ranks: int) -> None:
-        program.wait_until(lambda: len(self.numbers()) == ranks, f"{ranks} ranks", program.LIMIT_S)
+        """The door names so many, and so many train: newcomers are named before they do."""
+
+        def train() -> int:
+            return sum(
+                "TRY" in path.read_text() and program.is_alive(int(path.name.split("-")[1]))
+                for path in self.logs.iterdir()
+            )
+
+        program.wait_until(
+            lambda: len(self.numbers()) == ranks and (self.script != SCRIPT or train() >= ranks),
+            f"{ranks} ranks",
+            program.LIMIT_S,
+        )
 
     def end(self, *codes: int) -> list[list[str]]:
         """Of the launchers, in the order of their starts. Where the job is to come to its end it

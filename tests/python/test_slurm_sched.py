@@ -286,6 +286,20 @@ def alive(made: Scheduler) -> list[str]:
     return [pid for pid in made.wrote("ranks") if Path(f"/proc/{pid}").exists()]
 
 
+def await_training(made: Scheduler, job: int, size: int) -> None:
+    """Its ranks, so many, are in its door: one that is yet to join may fail, and another one come,
+    if others leave just then."""
+
+    def is_so() -> bool:
+        for path in (made.root / f"jobs/{job}").glob("door.*"):
+            with contextlib.suppress(FileNotFoundError):
+                if path.suffix[1:].isdigit() and len(path.read_text().split()) == size + 1:
+                    return True
+        return False
+
+    wait(is_so, f"{size} ranks train", LIMIT_S)
+
+
 def killed_in_the_middle(made: Scheduler, job: int) -> None:
     """Of a rescale, and another one started."""
     wait(lambda: made.state(job) == "rescaling", "it changes", LIMIT_S)
@@ -364,6 +378,7 @@ def test_one_that_was_seen_to_be_elastic_starts_so(ours: slurm.Slurm) -> None:
         wait(lambda: alive(made) == [], "all have left")
         made.run("resume", str(job))
         await_size(made, job, 2)
+        await_training(made, job, 2)
         two = alive(made)
         count = len(made.wrote("ranks"))
         other = made.until("other", "--priority", "9", "--num-nodes", "1")
@@ -384,6 +399,7 @@ def test_one_that_needs_two_nodes_is_seen_to_be_elastic(ours: slurm.Slurm) -> No
         wait(lambda: list(where.glob("door.*")) != [], "it trains", LIMIT_S)
         (where / "hints.json").write_text(json.dumps(HINTS))
         await_size(made, job, 3)
+        await_training(made, job, 3)
         stay = alive(made)
         other = made.until("other", "--priority", "9", "--num-nodes", "1")
         made.await_state(other, "running", limit_s=LIMIT_S)

@@ -200,10 +200,9 @@ static void leave_door(struct run *run)
 	bool ours;
 
 	run_door_read(&door, run->plan.door);
-	ours = door.state == RUN_DOOR_NONE ? !run->plan.joins
-		: door.state == RUN_DOOR_OPEN
-		? !run_door_has_others(&door, run->plan.first / RUN_DOOR_LAUNCHER)
-		: false;
+	ours = (door.state == RUN_DOOR_NONE && !run->plan.joins) ||
+		(door.state == RUN_DOOR_OPEN &&
+			!run_door_has_others(&door, run->plan.first / RUN_DOOR_LAUNCHER));
 	if (ours && !run->door_closed) {
 		close_door(run, run->nodes.policy.status);
 	}
@@ -335,14 +334,12 @@ static void tell_failure(const struct run *run, const struct run_end *end, char 
 }
 
 /* Ranks can come and go: they have written where, and one of those that train is alive. That is
- * seen of our own. */
-static bool can_go_on(const struct run *run)
+ * seen of our own. door: what it says. */
+static bool can_go_on(const struct run *run, struct run_door *door)
 {
-	struct run_door door;
-
-	run_door_read(&door, run->plan.door);
-	for (uint32_t i = 0; i < door.n; i++) {
-		if (run->plan.shared || run_group_has(run->group, door.numbers[i])) {
+	run_door_read(door, run->plan.door);
+	for (uint32_t i = 0; i < door->n; i++) {
+		if (run->plan.shared || run_group_has(run->group, door->numbers[i])) {
 			return true;
 		}
 	}
@@ -365,6 +362,7 @@ static void on_exited(void *user, const struct run_end *end)
 {
 	struct run *run = user;
 	char text[NODE_TEXT_MAX] = "";
+	struct run_door door;
 
 	if (end->parted && (end->status == RUN_EXIT_LEFT || end->signal == SIGUSR1)) {
 		log_line(LOG_INFO, "rank %u has left the others", end->rank);
@@ -388,7 +386,7 @@ static void on_exited(void *user, const struct run_end *end)
 			.rank = end->rank,
 			.status = end->status,
 			.parted = end->parted,
-			.survivable = can_go_on(run),
+			.survivable = can_go_on(run, &door),
 			.lasted_ns = end->lasted_ns,
 			.commits = run->progress,
 			.text = text});
@@ -490,26 +488,19 @@ static void on_imports(void *user)
 	}
 }
 
-/* It is not known what the door says. */
-static bool is_dark(const struct run *run)
-{
-	struct run_door door;
-
-	run_door_read(&door, run->plan.door);
-	return door.state == RUN_DOOR_DARK;
-}
-
 /* Ranks that only start have no door yet: to end them all for a change would be rash, if they will
  * open one. Those that join others wait for theirs. A rank that has ended is no other number of
  * ranks, before it is known what that means. */
 static void scale(struct run *run)
 {
 	const struct run_policy *policy = &run->nodes.policy;
-	bool survivable = can_go_on(run);
-	bool waits = run->plan.joins || clock_mono_ns() < run->settled_ns;
+	struct run_door door;
+	bool survivable = can_go_on(run, &door);
+	bool waits =
+		run->plan.joins || door.state == RUN_DOOR_DARK || clock_mono_ns() < run->settled_ns;
 	uint32_t wanted = run->scale_to;
 
-	if ((!survivable && (waits || is_dark(run))) || run->joint.n > 0) {
+	if ((!survivable && waits) || run->joint.n > 0) {
 		loop_timer_start(run->loop, &run->scale_timer, clock_mono_ns() + LOOK_NS);
 		return;
 	}

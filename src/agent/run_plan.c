@@ -310,7 +310,8 @@ static int find_nodes(struct run_plan *plan, const struct run_options *options,
 	}
 	if (plan->nodes > 1 && options->most != 0) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"--elastic is of one node: with %u, nodes that are lost are waited for",
+			"--elastic is of one node: with %u, nodes that are lost are waited for; "
+			"--door is for elastic jobs on several",
 			plan->nodes);
 	}
 	if (plan->nodes == 1) {

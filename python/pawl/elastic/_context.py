@@ -71,16 +71,20 @@ def checkpoint() -> None:
     """All ranks: a checkpoint of all states, if a root is known; none need follow."""
     for state in _states.every():
         state.sync()
-    if job().rank == 0 and checkpoints().root:
-        checkpoints().save(job().took_over, last=True)
+    _save(wait=True)
 
 
 def save(last: bool) -> None:
     """The same, of states that are synchronized. If it is the last one the process ends."""
     if last:
         _save_last()
-    elif job().rank == 0 and checkpoints().root:
-        checkpoints().save(job().took_over)
+    else:
+        _save(wait=False)
+
+
+def _save(wait: bool) -> None:
+    if job().rank == 0 and checkpoints().root:
+        checkpoints().save(job().took_over, wait)
 
 
 def _save_last() -> None:
@@ -88,7 +92,7 @@ def _save_last() -> None:
     saved = False
     while True:
         if job().rank == 0 and not saved:
-            checkpoints().save(job().took_over, last=True)
+            checkpoints().save(job().took_over, wait=True)
             checkpoints().finish()
             saved = True
         if job().agree([float(saved)]).any():

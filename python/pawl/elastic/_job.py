@@ -186,7 +186,7 @@ class Job:
                 break
             except PawlError as again:
                 lost = again
-        self._say_who_is_there()
+        self.open_door(again=False)  # whoever starts ranks asks it at once whether others go on
         if self.rank == 0 and not self._others_part:  # it may have ended well, and too early
             log.warning("elastic: %s: %d of %d ranks go on", why, self.ranks, before)
         if self._agreed < top:
@@ -227,27 +227,28 @@ class Job:
 
     # ---- newcomers ----
 
-    def _say_who_is_there(self) -> None:
-        """At once: whoever starts ranks, and sees one end, asks the door whether others go on."""
-        path = os.environ.get(DOOR)
-        if path and self.rank == 0 and not _is_over(_read(Path(path))):
-            self.open_door()
-
-    def open_door(self) -> None:
+    def open_door(self, again: bool = True) -> None:
         """Rank 0: lets newcomers find the job, by the file that they are told of. One that stood
-        still while the others went on may have written there what it thought."""
+        still while the others went on may have written there what it thought. ``again``: if others
+        are there than were told, also where it says that the job is over."""
         path = os.environ.get(DOOR)
-        if path and self.rank == 0 and not self.newcomer and self.can_go_on:
-            text = " ".join(map(str, [self.group.door(), *self._numbers]))
-            said = _read(Path(path))
-            if text != self._told_door or not (said == text or _is_over(said)):
-                try:
-                    _write(Path(path), text)
-                    self._told_door = text
-                except OSError as why:  # as of a full disk: training goes on, and it is tried again
-                    if self._door_fails != str(why):
-                        log.warning("elastic: nobody can join, its door cannot be written: %s", why)
-                    self._door_fails = str(why)
+        if not path or self.rank != 0 or self.newcomer or not self.can_go_on:
+            return
+        text = " ".join(map(str, [self.group.door(), *self._numbers]))
+        said = _read(Path(path))
+        changed = text != self._told_door
+        if (changed and again) if _is_over(said) else (changed or said != text):
+            self._write_door(Path(path), text)
+
+    def _write_door(self, path: Path, text: str) -> None:
+        """Where that fails, as on a full disk, training goes on, and it is tried again."""
+        try:
+            _write(path, text)
+            self._told_door = text
+        except OSError as why:
+            if self._door_fails != str(why):
+                log.warning("elastic: nobody can join, its door cannot be written: %s", why)
+            self._door_fails = str(why)
 
     def tell_imports(self) -> None:
         """Rank 0, between two steps: whoever starts newcomers may have imported for them what it
@@ -289,7 +290,9 @@ class Job:
         before, was = self.ranks, [*self._kept, self.group]
         self._succeed(joined)
         self._meet()
-        self._say_who_is_there()
+        self.open_door(
+            again=False
+        )  # whoever starts them is to know at once that they are not alone
         for group in was:
             group.shutdown()
         self._kept.clear()

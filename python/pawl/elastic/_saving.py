@@ -61,10 +61,10 @@ class Checkpoints:
             files = {name: _bytes_of(found, name) for name in found.names}
         return {name: _wire.raw(data) for name, data in files.items()}
 
-    def save(self, took_over: bool = False, last: bool = False) -> None:
+    def save(self, took_over: bool, wait: bool) -> None:
         """Saves all states, in milliseconds. At rank 0. ``took_over``: another one was that before;
-        its agent, on another host, may still have the root. The next save is made then, and
-        ``last``, this one as soon as it can be."""
+        its agent, on another host, may still have the root. The next save is made then; ``wait``:
+        this one, as soon as it can be."""
         end = time.monotonic() + _FLUSH_S
         while True:
             try:
@@ -73,7 +73,7 @@ class Checkpoints:
             except PawlError as held:
                 if held.name != "PAWL_EBUSY" or not took_over or time.monotonic() > end:
                     raise
-                if not last:
+                if not wait:
                     log.warning("elastic: not saved, but when the next save is due: %s", held)
                     self._due = time.monotonic() + self._interval_s
                     return

@@ -479,27 +479,13 @@ class Saves:
         wire = self.node.module("_wire")
         return {name: wire.raw(data) for name, data in self.node.sim.saved.items()}
 
-    def save(self) -> None:
+    def save(self, took_over: bool, wait: bool) -> None:
         states = self.node.module("_states")
         self.node.sim.saved = {states.file_of(s.name): states.bytes_of(s) for s in states.every()}
         self.node.wait("save")
 
     def finish(self) -> None:
         self.node.wait("save")
-
-
-class Door:
-    """The file that says where the door is, in place of Path."""
-
-    def __init__(self, sim: Sim) -> None:
-        self.sim = sim
-
-    def read_text(self) -> str:
-        if self.sim.is_over():
-            return "over\n"
-        if not self.sim.door:
-            raise FileNotFoundError
-        return self.sim.door
 
 
 @dataclass
@@ -566,7 +552,7 @@ class Sim:
         job._host = lambda: node.number % 2
         names = {"PAWL_ELASTIC_DOOR": "door", "PAWL_ELASTIC_MIN": str(self.least)}
         job.os = SimpleNamespace(environ={**names, "RANK": str(node.number)}, getpid=os.getpid)
-        job.Path = lambda path: Door(self)
+        job._read = lambda path: self._said_at_door()
         job._write = lambda path, text: setattr(self, "door", text)
         plain = job.Job.enter
 
@@ -581,6 +567,10 @@ class Sim:
         context.atexit = SimpleNamespace(register=lambda act: None)
         context._checkpoints = Saves(node)
         node.module("_metrics").Metrics.is_due = lambda _: self.rng.random() < 0.2
+
+    def _said_at_door(self) -> str:
+        """What the file says that tells where the door is."""
+        return "over" if self.is_over() else self.door
 
     def at_door(self, node: Node) -> list[Node]:
         """Who waits there."""

@@ -475,6 +475,8 @@ const struct cli_command cli_sim = {
 		"--profiles names published step times and gradients of applications, laid out\n"
 		"as docs/sim.md says; it also says what is simulated, and what the columns are.\n"
 		"\n"
+		"  pawl      the most goodput, shared fairly: what pawl sched decides by\n"
+		"  pollux    the same aim as Pollux's paper has it, by its genetic algorithm\n"
 		"  fifo      in the order of submission, until they end\n"
 		"  tiresias  least attained service first, in two queues\n"
 		"  optimus   shortest remaining time, told the truth of it\n",

@@ -176,6 +176,8 @@ int core_node_step(struct sched_core *core, const struct core_event *event, stru
 	}
 	if (event->kind == CORE_NODE_GONE) {
 		core_node_gone(core, n);
+	} else if (core->nodes[n].returned) {
+		return 0; /* whatever is said of it: nobody is on it, and it is about to be gone */
 	} else if (event->kind == CORE_NODE_GOES) {
 		becomes(core, n, CORE_NODE_GOING, event->deadline_ns);
 	} else if (event->kind == CORE_NODE_DRAIN) {

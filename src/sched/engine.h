@@ -21,7 +21,8 @@
  *   - ask: each node comes as CORE_NODE_COMES with the pool's name, or CORE_POOL_DRY is said.
  *     After a restart of the scheduler what has not come by the first list is asked for again: an
  *     engine that began with it counts what still waits.
- *   - give_back: CORE_NODE_GONE.
+ *   - give_back: CORE_NODE_GONE, also of one that is not there: the core may have heard of its end
+ *     and been killed before that was stored, and asks again until it is told.
  */
 #ifndef SCHED_ENGINE_H
 #define SCHED_ENGINE_H

@@ -365,6 +365,7 @@ static void give_back(struct engine_sim *sim, const char *name)
 			return;
 		}
 	}
+	snprintf(tell(sim, CORE_NODE_GONE)->name, CORE_NAME_MAX, "%s", name);
 }
 
 static void ask(struct engine_sim *sim, const struct esim_item *item)

@@ -419,6 +419,10 @@ static void idle_nodes_are_given_back(void **state)
 	pass(CORE_IDLE_NS);
 	pass(61 * S_NS);
 	assert_int_equal(update(CORE_DO_RETURN, 0)->node, 1);
+	assert_int_equal(tell_node(CORE_NODE_DRAIN, "f1", 0), 0);
+	assert_int_equal(tell_node(CORE_NODE_BACK, "f1", 0), 0);
+	pass(61 * S_NS);
+	assert_int_equal(update(CORE_DO_RETURN, 0)->node, 1); /* it was not told that it is gone */
 }
 
 /* What a pool has too much of is of no use for a job that may not be there. */

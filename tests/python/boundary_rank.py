@@ -1,7 +1,8 @@
 """A plain DDP script that calls pawl.elastic.step_boundary(). Usage: see below.
 
-Words are OPTION=VALUE. `steps=N`. `pause=SECONDS` in each. `kill=RANK@STEP`: that rank ends itself
-there, behind its backward pass. `keeps=rank`: it asks torch once only; `keeps=sampler`: it has a
+Words are OPTION=VALUE. `steps=N`. `pause=SECONDS` in each. `waits=RANKS@STEP`: from there on each
+pauses for SLOW_S until there have been so many. `kill=RANK@STEP`: that rank ends itself there,
+behind its backward pass. `keeps=rank`: it asks torch once only; `keeps=sampler`: it has a
 DistributedSampler. `plain=1`: DDP without us. `parts=N`: gradients of a step, by no_sync().
 `scaler=1`: with a GradScaler. `logs=DIR`: each process writes there what it prints. Every rank
 prints "> STEP N RANK of RANKS" in each step, and in the end "> END: " and what it came to.
@@ -29,6 +30,8 @@ OPTIONS = dict(word.split("=", 1) for word in sys.argv[1:])
 STEPS, PARTS = int(OPTIONS.get("steps", "40")), int(OPTIONS.get("parts", "1"))
 KEEPS, BATCH, SAMPLES = OPTIONS.get("keeps"), 24, 4096
 VICTIM, WHEN = map(int, OPTIONS.get("kill", "-1@-1").split("@"))
+WANTED, SLOW_FROM = map(int, OPTIONS.get("waits", "0@0").split("@"))
+SLOW_S = 3.0  # processes take long to begin where others want the CPU, too
 AGAIN = "PAWL_ELASTIC_JOIN" in os.environ or os.environ.get("PAWL_ATTEMPT", "0") != "0"
 BEGUN = time.monotonic_ns()
 
@@ -58,7 +61,7 @@ def main() -> None:
     y = x.sum(1, keepdim=True)
     kept = dist.get_rank(), dist.get_world_size()
     sampler = DistributedSampler(range(SAMPLES)) if KEEPS == "sampler" else None
-    step = -1
+    step, waits = -1, WANTED > 0
     while (step := step + 1 if "plain" in OPTIONS else el.step_boundary()) < STEPS:
         rank, ranks = kept if KEEPS else (dist.get_rank(), dist.get_world_size())
         say(f"STEP {step} {rank} of {ranks}")
@@ -74,7 +77,8 @@ def main() -> None:
         scaler.step(optimizer)
         scaler.update()
         scheduler.step()
-        time.sleep(float(OPTIONS.get("pause", "0")))
+        waits = waits and not (step >= SLOW_FROM and ranks == WANTED)
+        time.sleep(SLOW_S if waits and step >= SLOW_FROM else float(OPTIONS.get("pause", "0")))
     del sampler
     weights = torch.cat([p.flatten() for p in net.parameters()])
     say(f"END: {step} steps, {digest(weights)} {optimizer.param_groups[0]['lr']:.6f}")

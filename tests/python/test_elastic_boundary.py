@@ -40,7 +40,8 @@ def test_as_without_it(options: tuple[str, ...]) -> None:
 
 
 def test_a_rank_is_killed_and_replaced(tmp_path: Path) -> None:
-    with running(tmp_path, "1:3", "pause=0.5", "kill=1@9", script=SCRIPT) as run:
+    options = ("pause=0.2", "kill=1@9", "waits=3@10")
+    with running(tmp_path, "1:3", *options, script=SCRIPT) as run:
         said = run.end()
     assert "attempt 1" not in run.out()
     assert len(ends(said, "END:")) == 3 and groups(said) == {"2", "3"}
@@ -51,7 +52,8 @@ def test_a_rank_is_killed_and_replaced(tmp_path: Path) -> None:
 
 
 def test_ranks_are_more_and_fewer(tmp_path: Path) -> None:
-    with running(tmp_path, "1:3 -n 1", "pause=0.2", "steps=60", script=SCRIPT) as run:
+    options = ("pause=0.2", "steps=60", "waits=3@10")
+    with running(tmp_path, "1:3 -n 1", *options, script=SCRIPT) as run:
         run.wait_for("STEP 2 0 of 1")  # it was seen to ask in its first one
         run.scale(3)
         program.wait_until(lambda: "3" in groups(run.said()), "three ranks", program.LIMIT_S)

@@ -66,6 +66,7 @@ void slurm_rescale_forget(const struct slurm_record *record)
 
 	door_of(record, path);
 	run_door_remove(path);
+	run_door_remove_alive(path);
 }
 
 /* ---- what is to be ---- */

@@ -180,9 +180,7 @@ static void on_timer(struct loop_timer *timer)
 	look(timer->user);
 }
 
-/* It trained, and has ended as all of them do when one was told that the job is to stop; not one
- * that was told so while it waited at the door. */
-static bool is_stopping(const struct run_joint *joint, const struct run_end *end)
+bool run_joint_stops(const struct run_joint *joint, const struct run_end *end)
 {
 	struct run_door door;
 
@@ -190,13 +188,12 @@ static bool is_stopping(const struct run_joint *joint, const struct run_end *end
 		return false;
 	}
 	run_door_read(&door, joint->options.plan->door);
-	return run_door_lists(&door, end->number) ||
-		(door.state == RUN_DOOR_OVER && door.status == RUN_EXIT_STOPPED);
+	return door.state == RUN_DOOR_OVER && door.status == RUN_EXIT_STOPPED;
 }
 
 void run_joint_exited(struct run_joint *joint, const struct run_end *end)
 {
-	bool stops = is_stopping(joint, end);
+	bool stops = run_joint_stops(joint, end);
 	bool left = end->parted && (end->status == RUN_EXIT_LEFT || end->signal == SIGUSR1);
 
 	if (stops || end->status == 0 || left || joint->options.policy->phase != RUN_WORKING) {

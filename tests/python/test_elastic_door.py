@@ -15,8 +15,10 @@ from elastic_said import EPOCHS, check_each_once, check_weights, ends
 program.find()
 LIMIT_S = program.LIMIT_S
 # All fail with 7 once a file is there, or the joiner with what another one says; or a step is long.
+# SIGTERM ends one as it does a script of bash.
 FAILS = """
-import os, pathlib, sys, time
+import os, pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *args: sys.exit(143))
 import torch
 from torch.nn.parallel import DistributedDataParallel
 import torch.distributed as dist
@@ -234,6 +236,29 @@ def test_a_launcher_that_stands_still_is_not_waited_for(tmp_path: Path) -> None:
         first.process.kill()
         job.end(-9, 137)
     assert "no other rank goes on" in second.out()
+
+
+def test_a_script_that_ends_with_143_by_itself_stops_no_other(tmp_path: Path) -> None:
+    """There is no root: nobody has saved. Nor does the launcher's own signal."""
+    script = tmp_path / "tidy.py"
+    script.write_text(FAILS)
+    with running(tmp_path, script=script) as job:
+        first = job.start(0, "1:1")
+        program.wait_until(job.door.exists, "the door", LIMIT_S)
+        second = job.start(1, "1:1")
+        job.wait_for_ranks(2)
+        (tmp_path / "slow").touch()
+        first.wait_for("SLOW")
+        second.wait_for("SLOW")
+        os.kill(pid_of(second), signal.SIGTERM)  # and the door names it until that step is over
+        (tmp_path / "slow").unlink()
+        program.wait_until(lambda: job.numbers() == [0, 65], "another one", LIMIT_S)
+        second.process.send_signal(signal.SIGTERM)
+        second.end(143)
+        program.wait_until(lambda: job.numbers() == [0], "the other goes on", LIMIT_S)
+        (tmp_path / "end").touch()
+        job.end(0, 143)
+    assert "as all do when one is stopped" not in job.out()
 
 
 def test_a_launcher_that_cannot_show_its_ranks_says_so_once(tmp_path: Path) -> None:

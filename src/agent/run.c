@@ -366,7 +366,7 @@ static void on_exited(void *user, const struct run_end *end)
 
 	if (end->parted && (end->status == RUN_EXIT_LEFT || end->signal == SIGUSR1)) {
 		log_line(LOG_INFO, "rank %u has left the others", end->rank);
-	} else if (run->plan.shared && end->signal == 0 && end->status == RUN_EXIT_STOPPED) {
+	} else if (run->plan.shared && run_joint_stops(&run->joint, end)) {
 		log_line(LOG_INFO,
 			"rank %u has ended with status %d, as all do when one is stopped",
 			end->rank, end->status);

@@ -3,28 +3,51 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
 
 #include <signal.h>
 #include <string.h>
 
-/* One of ours that is listed lives. */
-static bool trains_here(const struct run_joint_ranks *ours, const struct run_door *door)
+uint64_t run_joint_listed(const struct run_door *door, uint32_t launcher)
 {
-	bool here = false;
+	uint64_t listed = 0;
 
 	for (uint32_t i = 0; i < door->n; i++) {
-		uint32_t place = door->numbers[i] - ours->first;
-
-		here = here || (place < RUN_WORKERS_MAX && (ours->alive >> place & 1) != 0);
+		if (door->numbers[i] / RUN_DOOR_LAUNCHER == launcher) {
+			listed |= 1ull << door->numbers[i] % RUN_DOOR_LAUNCHER;
+		}
 	}
-	return here;
+	return listed;
+}
+
+bool run_joint_hear(uint64_t *beat, const struct run_door_alive *alive, uint64_t listed)
+{
+	uint64_t before = *beat;
+
+	if (alive->beat != 0) {
+		*beat = alive->beat;
+	}
+	return before != 0 && *beat != before && (alive->ranks & listed) != 0;
+}
+
+void run_joint_pass(struct run_joint_heard *heard, int64_t passed_ns, bool lives)
+{
+	heard->lives = heard->lives || lives;
+	heard->silent_ns += passed_ns < RUN_JOINT_HEAR_NS ? passed_ns : RUN_JOINT_HEAR_NS;
+	heard->silent_ns = lives ? 0 : heard->silent_ns;
+}
+
+static enum run_verdict wait_for(const struct run_joint_heard *heard)
+{
+	return heard->silent_ns >= RUN_JOINT_WAIT_NS ? RUN_ALONE : RUN_UNKNOWN;
 }
 
 enum run_verdict run_joint_judge(const struct run_joint_ranks *ours, const struct run_door *door,
-	const struct run_end *end)
+	const struct run_end *end, const struct run_joint_heard *heard)
 {
-	bool elsewhere = run_door_has_others(door, ours->first / RUN_DOOR_LAUNCHER);
-	bool here = trains_here(ours, door);
+	uint32_t launcher = ours->first / RUN_DOOR_LAUNCHER;
+	bool elsewhere = run_door_has_others(door, launcher);
 
 	switch (door->state) {
 	case RUN_DOOR_OVER:
@@ -34,11 +57,11 @@ enum run_verdict run_joint_judge(const struct run_joint_ranks *ours, const struc
 			: end->status == RUN_EXIT_NODES ? RUN_SHUT
 							: RUN_GO_ON;
 	case RUN_DOOR_DARK:
-		return RUN_UNKNOWN;
+		return wait_for(heard);
 	case RUN_DOOR_OPEN:
 		break;
 	}
-	if (here) {
+	if ((run_joint_listed(door, launcher) & ours->alive) != 0) {
 		return RUN_GO_ON;
 	}
 	if (end->status == RUN_EXIT_NODES) {
@@ -47,30 +70,74 @@ enum run_verdict run_joint_judge(const struct run_joint_ranks *ours, const struc
 	if (!elsewhere && !ours->joins && !ours->met) {
 		return RUN_SOLE;
 	}
-	return elsewhere && !run_door_lists(door, end->number) ? RUN_GO_ON : RUN_UNKNOWN;
+	if ((elsewhere && !run_door_lists(door, end->number)) || (ours->quits && heard->lives)) {
+		return RUN_GO_ON;
+	}
+	return wait_for(heard);
+}
+
+/* A bit for each of ours that lives. */
+static uint64_t find_alive(const struct run_joint *joint)
+{
+	uint64_t alive = 0;
+
+	for (uint32_t i = 0; i < RUN_WORKERS_MAX; i++) {
+		alive |= (uint64_t)run_group_has(joint->options.group,
+				 joint->options.plan->first + i)
+			<< i;
+	}
+	return alive;
 }
 
 static enum run_verdict judge(const struct run_joint *joint, const struct run_door *door,
 	const struct run_joint_held *held)
 {
 	const struct run_joint_options *options = &joint->options;
-	struct run_joint_ranks ours = {
+	const struct run_joint_ranks ours = {
 		.first = options->plan->first,
+		.alive = find_alive(joint),
 		.joins = options->plan->joins,
 		.met = joint->met,
+		.quits = options->policy->quits,
 	};
-	enum run_verdict verdict;
+	enum run_verdict verdict = run_joint_judge(&ours, door, &held->end, &held->heard);
 
-	for (uint32_t i = 0; i < RUN_WORKERS_MAX; i++) {
-		ours.alive |= (uint64_t)run_group_has(options->group, ours.first + i) << i;
+	return verdict == RUN_UNKNOWN && options->policy->phase != RUN_WORKING ? RUN_ALONE
+									       : verdict;
+}
+
+/* Whether one of those that the door names is heard of. */
+static bool listen(struct run_joint *joint, const struct run_door *door)
+{
+	const struct run_plan *plan = joint->options.plan;
+	int64_t now_ns = clock_mono_ns();
+	bool lives = false;
+
+	if (now_ns - joint->listened_ns < RUN_JOINT_HEAR_NS) {
+		return false;
 	}
-	verdict = run_joint_judge(&ours, door, &held->end);
-	if (verdict == RUN_UNKNOWN &&
-		(clock_mono_ns() - held->ended_ns >= RUN_JOINT_WAIT_NS ||
-			options->policy->phase != RUN_WORKING)) {
-		return RUN_ALONE;
+	joint->listened_ns = now_ns;
+	for (uint32_t launcher = 0; launcher < RUN_LAUNCHERS_MAX; launcher++) {
+		uint64_t listed = run_joint_listed(door, launcher);
+		struct run_door_alive alive;
+
+		if (listed == 0 || launcher == plan->first / RUN_DOOR_LAUNCHER) {
+			continue;
+		}
+		run_door_read_alive(&alive, plan->door, launcher);
+		lives = run_joint_hear(&joint->beats[launcher], &alive, listed) || lives;
 	}
-	return verdict;
+	return lives;
+}
+
+static void pass(struct run_joint *joint, bool lives)
+{
+	int64_t passed_ns = clock_mono_ns() - joint->looked_ns;
+
+	joint->looked_ns += passed_ns;
+	for (uint32_t i = 0; i < joint->n; i++) {
+		run_joint_pass(&joint->held[i].heard, passed_ns, lives);
+	}
 }
 
 static void look(struct run_joint *joint)
@@ -85,6 +152,7 @@ static void look(struct run_joint *joint)
 		joint->written_ns = door.written_ns;
 		joint->since_ns = clock_mono_ns();
 	}
+	pass(joint, listen(joint, &door));
 	while (i < joint->n) {
 		struct run_joint_held held = joint->held[i];
 		enum run_verdict verdict = judge(joint, &door, &held);
@@ -112,9 +180,7 @@ static void on_timer(struct loop_timer *timer)
 	look(timer->user);
 }
 
-/* It trained, and has ended as all of them do when one was told that the job is to stop; not one
- * that was told so while it waited at the door. */
-static bool is_stopping(const struct run_joint *joint, const struct run_end *end)
+bool run_joint_stops(const struct run_joint *joint, const struct run_end *end)
 {
 	struct run_door door;
 
@@ -122,18 +188,21 @@ static bool is_stopping(const struct run_joint *joint, const struct run_end *end
 		return false;
 	}
 	run_door_read(&door, joint->options.plan->door);
-	return run_door_lists(&door, end->number) ||
-		(door.state == RUN_DOOR_OVER && door.status == RUN_EXIT_STOPPED);
+	return door.state == RUN_DOOR_OVER && door.status == RUN_EXIT_STOPPED;
 }
 
 void run_joint_exited(struct run_joint *joint, const struct run_end *end)
 {
-	bool stops = is_stopping(joint, end);
+	bool stops = run_joint_stops(joint, end);
 	bool left = end->parted && (end->status == RUN_EXIT_LEFT || end->signal == SIGUSR1);
 
 	if (stops || end->status == 0 || left || joint->options.policy->phase != RUN_WORKING) {
 		joint->options.decided(joint->options.user, end, RUN_GO_ON, stops);
 		return;
+	}
+	if (joint->n == 0) { /* what was heard before is no sign of life now */
+		joint->looked_ns = clock_mono_ns();
+		memset(joint->beats, 0, sizeof(joint->beats));
 	}
 	ASSERT(joint->n < RUN_WORKERS_MAX);
 	joint->held[joint->n] = (struct run_joint_held){
@@ -144,15 +213,39 @@ void run_joint_exited(struct run_joint *joint, const struct run_end *end)
 	look(joint);
 }
 
+static void on_beat_timer(struct loop_timer *timer)
+{
+	struct run_joint *joint = timer->user;
+
+	run_presence_tell(joint->presence, find_alive(joint));
+	loop_timer_start(joint->options.loop, timer, clock_mono_ns() + RUN_PRESENCE_BEAT_NS);
+}
+
 void run_joint_init(struct run_joint *joint, const struct run_joint_options *options)
 {
+	const struct run_plan *plan = options->plan;
+	struct pawl_err err;
+
 	joint->options = *options;
 	joint->timer = (struct loop_timer){.fired = on_timer, .user = joint};
+	joint->beat_timer = (struct loop_timer){.fired = on_beat_timer, .user = joint};
+	if (!plan->shared) {
+		return;
+	}
+	if (run_presence_open(&joint->presence, plan->door, plan->first / RUN_DOOR_LAUNCHER,
+		    &err) != 0) {
+		log_line(LOG_WARNING, "other launchers cannot see that ranks live here: %s",
+			err.msg);
+		return;
+	}
+	loop_timer_start(options->loop, &joint->beat_timer, clock_mono_ns() + RUN_PRESENCE_BEAT_NS);
 }
 
 void run_joint_deinit(struct run_joint *joint)
 {
 	if (joint->options.loop != NULL) {
 		loop_timer_cancel(joint->options.loop, &joint->timer);
+		loop_timer_cancel(joint->options.loop, &joint->beat_timer);
 	}
+	run_presence_close(joint->presence);
 }

@@ -2,10 +2,13 @@
 #include "base/run_door.h"
 
 #include "base/clock.h"
+#include "base/err.h"
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,21 +19,26 @@
 #define IMPORTS_MAX (256u << 10) /* bytes of names of modules; more are not believed */
 #define OVER        "over"
 
-/* NFS believes that a name is not there, or is an older file's, until somebody opens its directory
- * (docs/nfs.md). */
-static void refresh(const char *path)
+/* The directory of a file. NFS believes that a name is not there, or is an older file's, until
+ * somebody opens it (docs/nfs.md). */
+static DIR *open_folder(const char *path)
 {
 	char folder[PATH_MAX];
 	const char *slash = strrchr(path, '/');
-	int fd;
 
-	if (slash == NULL || slash == path) {
-		return;
+	if (slash == NULL) {
+		return opendir(".");
 	}
-	snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
-	fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd >= 0) {
-		close(fd);
+	snprintf(folder, sizeof(folder), "%.*s", slash == path ? 1 : (int)(slash - path), path);
+	return opendir(folder);
+}
+
+static void refresh(const char *path)
+{
+	DIR *folder = open_folder(path);
+
+	if (folder != NULL) {
+		closedir(folder);
 	}
 }
 
@@ -169,4 +177,65 @@ void run_door_remove(const char *path)
 		unlink(imports);
 		unlink(path);
 	}
+}
+
+/* ---- who lives ---- */
+
+static void name_alive(const char *path, uint32_t launcher, char *alive, size_t cap_bytes)
+{
+	snprintf(alive, cap_bytes, "%s" RUN_DOOR_ALIVE "%" PRIu32, path, launcher);
+}
+
+void run_door_read_alive(struct run_door_alive *alive, const char *path, uint32_t launcher)
+{
+	char name[PATH_MAX];
+	uint64_t beat;
+	uint64_t ranks;
+	FILE *file;
+
+	*alive = (struct run_door_alive){0};
+	name_alive(path, launcher, name, sizeof(name));
+	file = open_file(name);
+	if (file == NULL) {
+		return;
+	}
+	if (fscanf(file, "%" SCNu64 " %" SCNx64, &beat, &ranks) == 2) {
+		*alive = (struct run_door_alive){beat, ranks};
+	}
+	fclose(file);
+}
+
+int run_door_tell_alive(const struct run_door_alive *alive, const char *path, uint32_t launcher,
+	struct pawl_err *err)
+{
+	char name[PATH_MAX];
+	char text[64];
+	int len;
+
+	name_alive(path, launcher, name, sizeof(name));
+	if (alive->ranks == 0) {
+		return unlink(name) == 0 || errno == ENOENT ? 0
+							    : pawl_err_sys(err, "remove %s", name);
+	}
+	len = snprintf(text, sizeof(text), "%" PRIu64 " %" PRIx64 "\n", alive->beat, alive->ranks);
+	return file_put(name, text, (size_t)len, 0600, false, err);
+}
+
+void run_door_remove_alive(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char prefix[PATH_MAX];
+	DIR *folder = path[0] != '\0' ? open_folder(path) : NULL;
+	struct dirent *entry;
+
+	if (folder == NULL) {
+		return;
+	}
+	snprintf(prefix, sizeof(prefix), "%s" RUN_DOOR_ALIVE, slash != NULL ? slash + 1 : path);
+	while ((entry = readdir(folder)) != NULL) {
+		if (strncmp(entry->d_name, prefix, strlen(prefix)) == 0) {
+			unlinkat(dirfd(folder), entry->d_name, 0);
+		}
+	}
+	closedir(folder);
 }

@@ -4,7 +4,8 @@
  * tells those that wait there that nobody will be let in any more, and the code to end with if that
  * is not 0; and DOOR.imports, what modules they have imported. docs/elastic.md has the first one.
  *
- * Several `pawl run`, launchers, may share them, on a file system of several hosts.
+ * Several `pawl run`, launchers, may share them, on a file system of several hosts. Each then has a
+ * file of its own beside them, DOOR.aliveK, by which others see which of its ranks live.
  *
  * In all: path: of DOOR; "": the run is not elastic, and there are no files.
  */
@@ -14,7 +15,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct pawl_err;
+
 #define RUN_DOOR_IMPORTS   ".imports"
+#define RUN_DOOR_ALIVE     ".alive"
 #define RUN_DOOR_RANKS_MAX 4096u /* numbers that are looked at */
 #define RUN_DOOR_LAUNCHER                                                                          \
 	64u /* numbers that the ranks of launcher K may have, from K times that on */
@@ -35,6 +39,12 @@ struct run_door {
 	uint32_t numbers[RUN_DOOR_RANKS_MAX]; /* theirs */
 };
 
+/* What DOOR.aliveK says. */
+struct run_door_alive {
+	uint64_t beat;  /* another one each time; 0: nothing is said */
+	uint64_t ranks; /* a bit for each number that those of K may have: it lives */
+};
+
 void run_door_read(struct run_door *door, const char *path);
 bool run_door_lists(const struct run_door *door, uint32_t number);
 /* How many ranks of a launcher train. */
@@ -45,7 +55,15 @@ bool run_door_has_others(const struct run_door *door, uint32_t launcher);
 void run_door_close(const char *path, int status);
 /* Newline-separated names of modules, to be freed; NULL: not told yet, or too many. */
 char *run_door_imports(const char *path);
-/* Both files; none is fine. */
+/* DOOR and DOOR.imports; none is fine. */
 void run_door_remove(const char *path);
+/* DOOR.aliveK of all launchers, none of which lives any more: who was killed has left its. */
+void run_door_remove_alive(const char *path);
+
+/* Of launcher. One that cannot be read says nothing. */
+void run_door_read_alive(struct run_door_alive *alive, const char *path, uint32_t launcher);
+/* No ranks: the file is removed. PAWL_EIO and its like. */
+int run_door_tell_alive(const struct run_door_alive *alive, const char *path, uint32_t launcher,
+	struct pawl_err *err);
 
 #endif

@@ -57,7 +57,8 @@ void slurm_rescale_learn(struct slurm_record *record)
 {
 	struct run_door door;
 
-	record->elastic = record->elastic || read_door(record, &door);
+	record->elastic = record->elastic || read_door(record, &door) ||
+		(!record->joint && door.state == RUN_DOOR_OVER); /* only ranks have said it */
 }
 
 void slurm_rescale_forget(const struct slurm_record *record)
@@ -66,6 +67,7 @@ void slurm_rescale_forget(const struct slurm_record *record)
 
 	door_of(record, path);
 	run_door_remove(path);
+	run_door_remove_alive(path);
 }
 
 /* ---- what is to be ---- */

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
 import netns
 import program
-from elastic_launchers import N, running
+from elastic_launchers import Launcher, N, running
 from elastic_said import EPOCHS, check_each_once, check_weights, ends
 
 program.find()
 LIMIT_S = program.LIMIT_S
-# All fail with 7 once a file is there, or the joiner with what another one says.
+# All fail with 7 once a file is there, or the joiner with what another one says; or a step is long.
+# SIGTERM ends one as it does a script of bash.
 FAILS = """
-import os, pathlib, sys, time
+import os, pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *args: sys.exit(143))
 import torch
 from torch.nn.parallel import DistributedDataParallel
 import torch.distributed as dist
 import pawl.elastic as el
 
+print("PID", os.getpid())
 el.init_process_group("pawl")
 net = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -32,6 +36,9 @@ while not (here / "end").exists():
         sys.exit(7)
     if "PAWL_ELASTIC_JOIN" in os.environ and (here / "fail1").exists():
         sys.exit(int((here / "fail1").read_text()))
+    if (here / "slow").exists():
+        print("SLOW")
+        time.sleep(25)  # more than a launcher waits where it sees nobody
     optimizer.zero_grad()
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
@@ -179,6 +186,95 @@ def test_the_only_rank_of_a_launcher_is_replaced(tmp_path: Path) -> None:
     assert "was killed by SIGKILL" in second.out() and "1 more worker" in second.out()
     assert len(ends(said, "END")) == 2
     check_each_once(said, dead=tuple(i for i in range(3) if not ends([said[i]], "END")), n=N)
+    check_weights(said, N)
+
+
+def pid_of(launcher: Launcher) -> int:
+    """Of its only rank, of FAILS, that was started last."""
+    return int(re.findall(r"PID (\d+)", launcher.out())[-1])
+
+
+def test_a_long_step_is_waited_for(tmp_path: Path) -> None:
+    """A launcher sees that a rank elsewhere lives, which has yet to notice whom it lost."""
+    script = tmp_path / "slow.py"
+    script.write_text(FAILS)
+    with running(tmp_path, script=script) as job:
+        first = job.start(0, "1:1")
+        program.wait_until(job.door.exists, "the door", LIMIT_S)
+        second = job.start(1, "1:1")
+        job.wait_for_ranks(2)
+        alive = [tmp_path / "door.alive0", tmp_path / "door.alive1"]
+        program.wait_until(lambda: all(path.exists() for path in alive), "both show", LIMIT_S)
+        (tmp_path / "slow").touch()
+        first.wait_for("SLOW")
+        second.wait_for("SLOW")
+        os.kill(pid_of(second), signal.SIGKILL)
+        (tmp_path / "slow").unlink()
+        second.wait_for("1 more worker")
+        program.wait_until(lambda: job.numbers() == [0, 65], "another one", LIMIT_S)
+        (tmp_path / "end").touch()
+        job.end(0, 0)
+    assert "no other rank goes on" not in job.out()
+    assert not list(tmp_path.glob("door.alive*"))
+
+
+def test_a_launcher_that_stands_still_is_not_waited_for(tmp_path: Path) -> None:
+    script = tmp_path / "slow.py"
+    script.write_text(FAILS)
+    with running(tmp_path, script=script) as job:
+        first = job.start(0, "1:1")
+        program.wait_until(job.door.exists, "the door", LIMIT_S)
+        second = job.start(1, "1:1")
+        job.wait_for_ranks(2)
+        (tmp_path / "slow").touch()
+        first.wait_for("SLOW")
+        second.wait_for("SLOW")
+        first.process.send_signal(signal.SIGSTOP)
+        os.kill(pid_of(first), signal.SIGSTOP)
+        os.kill(pid_of(second), signal.SIGKILL)
+        second.end(137)
+        first.process.kill()
+        job.end(-9, 137)
+    assert "no other rank goes on" in second.out()
+
+
+def test_a_script_that_ends_with_143_by_itself_stops_no_other(tmp_path: Path) -> None:
+    """There is no root: nobody has saved. Nor does the launcher's own signal."""
+    script = tmp_path / "tidy.py"
+    script.write_text(FAILS)
+    with running(tmp_path, script=script) as job:
+        first = job.start(0, "1:1")
+        program.wait_until(job.door.exists, "the door", LIMIT_S)
+        second = job.start(1, "1:1")
+        job.wait_for_ranks(2)
+        (tmp_path / "slow").touch()
+        first.wait_for("SLOW")
+        second.wait_for("SLOW")
+        os.kill(pid_of(second), signal.SIGTERM)  # and the door names it until that step is over
+        (tmp_path / "slow").unlink()
+        program.wait_until(lambda: job.numbers() == [0, 65], "another one", LIMIT_S)
+        second.process.send_signal(signal.SIGTERM)
+        second.end(143)
+        program.wait_until(lambda: job.numbers() == [0], "the other goes on", LIMIT_S)
+        (tmp_path / "end").touch()
+        job.end(0, 143)
+    assert "as all do when one is stopped" not in job.out()
+
+
+def test_a_launcher_that_cannot_show_its_ranks_says_so_once(tmp_path: Path) -> None:
+    """And they train on."""
+    (tmp_path / "door.alive0").mkdir()  # as on a full disk
+    with running(tmp_path, "pause=0.4") as job:
+        first = job.start(0, "1:1")
+        job.wait_for_trained(1)
+        second = job.start(1, "1:1")
+        job.wait_for_ranks(2)
+        first.wait_for("other launchers cannot see that ranks live here: write .*: Is a directory")
+        (rank,) = job.pids_of(second)
+        os.kill(rank, signal.SIGKILL)
+        job.wait_for_trained(3)
+        said = job.end(0, 0)
+    assert job.out().count("cannot see that ranks live") == 1
     check_weights(said, N)
 
 

@@ -407,6 +407,8 @@ static void every_history_ends_well(void **state)
 
 /* ---- what the door says ---- */
 
+static const struct run_joint_heard just_now = {.silent_ns = 0};
+
 static enum run_verdict judge(uint64_t alive, uint32_t number, uint32_t n, const uint32_t *listed)
 {
 	const struct run_joint_ranks ours = {.first = 64, .alive = alive, .joins = true};
@@ -414,7 +416,7 @@ static enum run_verdict judge(uint64_t alive, uint32_t number, uint32_t n, const
 	struct run_door door = {.state = RUN_DOOR_OPEN, .n = n};
 
 	memcpy(door.numbers, listed, n * sizeof(*listed));
-	return run_joint_judge(&ours, &door, &end);
+	return run_joint_judge(&ours, &door, &end, &just_now);
 }
 
 static void others_go_on_once_they_have_said_so(void **state)
@@ -441,17 +443,17 @@ static void without_a_door_who_joins_may_yet_find_one(void **state)
 	const struct run_door open = {.state = RUN_DOOR_OPEN, .n = 2, .numbers = {0, 65}};
 	struct run_end end = {.number = 64, .status = 1};
 
-	assert_int_equal(run_joint_judge(&ours, &none, &end), RUN_GO_ON);
-	assert_int_equal(run_joint_judge(&ours, &dark, &end), RUN_UNKNOWN);
-	assert_int_equal(run_joint_judge(&ours, &over, &end), RUN_ALONE);
+	assert_int_equal(run_joint_judge(&ours, &none, &end, &just_now), RUN_GO_ON);
+	assert_int_equal(run_joint_judge(&ours, &dark, &end, &just_now), RUN_UNKNOWN);
+	assert_int_equal(run_joint_judge(&ours, &over, &end, &just_now), RUN_ALONE);
 	end.status = RUN_EXIT_NODES; /* nobody has let it in */
-	assert_int_equal(run_joint_judge(&ours, &none, &end), RUN_SHUT);
-	assert_int_equal(run_joint_judge(&ours, &open, &end), RUN_SHUT);
+	assert_int_equal(run_joint_judge(&ours, &none, &end, &just_now), RUN_SHUT);
+	assert_int_equal(run_joint_judge(&ours, &open, &end, &just_now), RUN_SHUT);
 	ours.alive = 2; /* one of ours trains, the others have no time for it */
-	assert_int_equal(run_joint_judge(&ours, &open, &end), RUN_GO_ON);
+	assert_int_equal(run_joint_judge(&ours, &open, &end, &just_now), RUN_GO_ON);
 	ours = (struct run_joint_ranks){.first = 0, .alive = 1};
-	assert_int_equal(run_joint_judge(&ours, &over, &end), RUN_LAST);
-	assert_int_equal(run_joint_judge(&ours, &dark, &end), RUN_UNKNOWN);
+	assert_int_equal(run_joint_judge(&ours, &over, &end, &just_now), RUN_LAST);
+	assert_int_equal(run_joint_judge(&ours, &dark, &end, &just_now), RUN_UNKNOWN);
 }
 
 /* The launcher that began, as long as no rank of another one trains, or has. */
@@ -462,15 +464,15 @@ static void the_first_alone_may_begin_anew(void **state)
 	struct run_door door = {.state = RUN_DOOR_OPEN, .n = 2, .numbers = {0, 1}};
 	const struct run_end end = {.number = 1, .status = 1};
 
-	assert_int_equal(run_joint_judge(&ours, &none, &end), RUN_SOLE);
-	assert_int_equal(run_joint_judge(&ours, &door, &end), RUN_GO_ON);
+	assert_int_equal(run_joint_judge(&ours, &none, &end, &just_now), RUN_SOLE);
+	assert_int_equal(run_joint_judge(&ours, &door, &end, &just_now), RUN_GO_ON);
 	ours.alive = 0;
-	assert_int_equal(run_joint_judge(&ours, &door, &end), RUN_SOLE);
+	assert_int_equal(run_joint_judge(&ours, &door, &end, &just_now), RUN_SOLE);
 	ours.met = true;
-	assert_int_equal(run_joint_judge(&ours, &door, &end), RUN_UNKNOWN);
+	assert_int_equal(run_joint_judge(&ours, &door, &end, &just_now), RUN_UNKNOWN);
 	ours.met = false;
 	door.numbers[0] = 64;
-	assert_int_equal(run_joint_judge(&ours, &door, &end), RUN_UNKNOWN);
+	assert_int_equal(run_joint_judge(&ours, &door, &end, &just_now), RUN_UNKNOWN);
 	begin(2, 1, 1);
 	assert_int_equal(step((struct run_event){.kind = RUN_EXITED,
 				 .status = 1,
@@ -480,6 +482,48 @@ static void the_first_alone_may_begin_anew(void **state)
 	assert_int_equal(step((struct run_event){.kind = RUN_EXITED, .status = 137}), RUN_DO_START);
 	assert_int_equal(policy.phase, RUN_WORKING);
 	assert_int_equal(policy.restarts, 1);
+}
+
+/* However long their step takes: as long as they show that they live. */
+static void others_are_waited_for_while_they_live(void **state)
+{
+	struct run_joint_ranks ours = {.first = 64, .joins = true};
+	struct run_door door = {.state = RUN_DOOR_OPEN, .n = 2, .numbers = {0, 64}};
+	const struct run_end end = {.number = 64, .status = 137};
+	struct run_joint_heard heard = {.silent_ns = RUN_JOINT_WAIT_NS - 1};
+
+	assert_int_equal(run_joint_judge(&ours, &door, &end, &heard), RUN_UNKNOWN);
+	heard.silent_ns++;
+	assert_int_equal(run_joint_judge(&ours, &door, &end, &heard), RUN_ALONE);
+	door.state = RUN_DOOR_DARK;
+	assert_int_equal(run_joint_judge(&ours, &door, &end, &heard), RUN_ALONE);
+	door.state = RUN_DOOR_OPEN;
+	ours.quits = true; /* it need not wait until it is known that it is not replaced */
+	assert_int_equal(run_joint_judge(&ours, &door, &end, &heard), RUN_ALONE);
+	heard = (struct run_joint_heard){.lives = true};
+	assert_int_equal(run_joint_judge(&ours, &door, &end, &heard), RUN_GO_ON);
+	ours.quits = false;
+	assert_int_equal(run_joint_judge(&ours, &door, &end, &heard), RUN_UNKNOWN);
+}
+
+static void a_sign_of_life_is_one_that_changed(void **state)
+{
+	struct run_door_alive alive = {.beat = 7, .ranks = 1};
+	uint64_t beat = 0;
+
+	assert_false(run_joint_hear(&beat, &alive, 3)); /* it may be of one that was killed */
+	assert_false(run_joint_hear(&beat, &alive, 3));
+	alive.beat = 5; /* of its own clock: of a host that was booted */
+	assert_true(run_joint_hear(&beat, &alive, 3));
+	assert_false(run_joint_hear(&beat, &alive, 3));
+	alive.beat = 6;
+	assert_false(run_joint_hear(&beat, &alive, 2)); /* only one that is to join */
+	alive = (struct run_door_alive){0};             /* not there, or cannot be read */
+	assert_false(run_joint_hear(&beat, &alive, 3));
+	alive = (struct run_door_alive){.beat = 6, .ranks = 3};
+	assert_false(run_joint_hear(&beat, &alive, 3));
+	alive.beat = 8;
+	assert_true(run_joint_hear(&beat, &alive, 2));
 }
 
 /* What is read of a file of these bytes; NULL: of none. */
@@ -564,6 +608,8 @@ int main(void)
 		cmocka_unit_test(others_go_on_once_they_have_said_so),
 		cmocka_unit_test(without_a_door_who_joins_may_yet_find_one),
 		cmocka_unit_test(the_first_alone_may_begin_anew),
+		cmocka_unit_test(others_are_waited_for_while_they_live),
+		cmocka_unit_test(a_sign_of_life_is_one_that_changed),
 		cmocka_unit_test(a_door_is_read),
 		cmocka_unit_test(a_door_is_closed_with_a_code),
 	};

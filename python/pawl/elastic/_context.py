@@ -94,6 +94,7 @@ def _save_last() -> None:
         if job().rank == 0 and not saved:
             checkpoints().save(job().took_over, wait=True)
             checkpoints().finish()
+            job().close_door(PREEMPTED)
             saved = True
         if job().agree([float(saved)]).any():
             raise SystemExit(PREEMPTED)

@@ -250,6 +250,12 @@ class Job:
                 log.warning("elastic: nobody can join, its door cannot be written: %s", why)
             self._door_fails = str(why)
 
+    def close_door(self, code: int) -> None:
+        """Rank 0, before all end with this code: launchers, and who waits there, learn it."""
+        if self._told_door:
+            with contextlib.suppress(OSError):  # then each launcher sees how its own ranks end
+                _write(Path(os.environ[DOOR]), f"{_OVER} {code}\n")
+
     def tell_imports(self) -> None:
         """Rank 0, between two steps: whoever starts newcomers may have imported for them what it
         has, once that is most of it."""

@@ -1,0 +1,30 @@
+/*
+ * Tells the other launchers of a job which ranks of this one live, in a file beside the door that
+ * they share (run_door.h), which is another one every few seconds. Others judge by that alone, on
+ * their own clocks.
+ *
+ * A thread writes it, so that a file system that hangs holds up nothing. Where it cannot be
+ * written, that is said once, and others decide as if nobody lived here.
+ *
+ * On the loop's thread.
+ */
+#ifndef AGENT_RUN_PRESENCE_H
+#define AGENT_RUN_PRESENCE_H
+
+#include <stdint.h>
+
+struct pawl_err;
+struct run_presence;
+
+#define RUN_PRESENCE_BEAT_NS 3000000000LL /* between two that are told */
+#define RUN_PRESENCE_WAIT_S  2            /* how long close waits for a file system that hangs */
+
+/* door: copied. PAWL_ENOMEM, PAWL_EIO. */
+int run_presence_open(struct run_presence **presence, const char *door, uint32_t launcher,
+	struct pawl_err *err);
+/* ranks: as in struct run_door_alive. */
+void run_presence_tell(struct run_presence *presence, uint64_t ranks);
+/* Nobody lives here any more. NULL is fine. */
+void run_presence_close(struct run_presence *presence);
+
+#endif

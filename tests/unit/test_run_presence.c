@@ -1,0 +1,421 @@
+/* `pawl run --elastic --door`: the files by which launchers show that their ranks live; and what
+ * comes of them, over random histories of jobs whose steps are long. */
+#include "agent/run_joint.h"
+#include "agent/run_presence.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/rng.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define S           1000000000LL
+#define LIMIT_NS    (60 * S)
+#define HISTORIES   400u
+#define TICK_NS     RUN_JOINT_LOOK_NS
+#define TICKS       4000u
+#define LAUNCHERS   4u
+#define RANKS       2u /* of each */
+#define STEP_MAX_NS (120 * S)
+#define HELD        16u
+
+/* ---- the files ---- */
+
+static char folder[] = "/tmp/pawl-alive-XXXXXX";
+static char door_path[64];
+
+static int make_folder(void **state)
+{
+	snprintf(folder, sizeof(folder), "/tmp/pawl-alive-XXXXXX");
+	assert_non_null(mkdtemp(folder));
+	snprintf(door_path, sizeof(door_path), "%s/door", folder);
+	return 0;
+}
+
+static int remove_folder(void **state)
+{
+	run_door_remove(door_path);
+	run_door_remove_alive(door_path);
+	return rmdir(folder);
+}
+
+static struct run_door_alive read_alive(uint32_t launcher)
+{
+	struct run_door_alive alive;
+
+	run_door_read_alive(&alive, door_path, launcher);
+	return alive;
+}
+
+static void who_lives_is_told_and_read(void **state)
+{
+	struct run_door_alive alive = {.beat = 12, .ranks = 1ull << 63 | 1};
+	struct pawl_err err;
+	char path[80];
+	FILE *file;
+
+	assert_int_equal(read_alive(3).beat, 0);
+	assert_int_equal(run_door_tell_alive(&alive, door_path, 3, &err), 0);
+	assert_int_equal(read_alive(3).beat, 12);
+	assert_true(read_alive(3).ranks == (1ull << 63 | 1));
+	assert_int_equal(read_alive(30).beat, 0);
+	alive.ranks = 0;
+	assert_int_equal(run_door_tell_alive(&alive, door_path, 3, &err), 0);
+	assert_int_equal(run_door_tell_alive(&alive, door_path, 3, &err), 0);
+	assert_int_equal(read_alive(3).beat, 0);
+	snprintf(path, sizeof(path), "%s.alive3", door_path);
+	assert_int_equal(access(path, F_OK), -1);
+	file = fopen(path, "w"); /* as where a file server lost some of it */
+	assert_non_null(file);
+	fputs("17", file);
+	fclose(file);
+	assert_int_equal(read_alive(3).beat, 0);
+}
+
+/* And nothing else that lies there. */
+static void what_is_left_is_removed(void **state)
+{
+	const struct run_door_alive alive = {.beat = 1, .ranks = 1};
+	struct pawl_err err;
+	char other[64];
+	struct run_door_alive read;
+
+	snprintf(other, sizeof(other), "%s/doors", folder);
+	assert_int_equal(run_door_tell_alive(&alive, door_path, 0, &err), 0);
+	assert_int_equal(run_door_tell_alive(&alive, door_path, 1023, &err), 0);
+	assert_int_equal(run_door_tell_alive(&alive, other, 0, &err), 0);
+	run_door_remove_alive(door_path);
+	assert_int_equal(read_alive(0).beat, 0);
+	assert_int_equal(read_alive(1023).beat, 0);
+	run_door_read_alive(&read, other, 0);
+	assert_int_equal(read.beat, 1);
+	run_door_remove_alive(other);
+	run_door_remove_alive("");
+}
+
+static void wait_for(uint64_t ranks, uint64_t before)
+{
+	int64_t end_ns = clock_mono_ns() + LIMIT_NS;
+
+	while (read_alive(5).ranks != ranks || read_alive(5).beat == before) {
+		assert_true(clock_mono_ns() < end_ns);
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+}
+
+static void a_launcher_shows_its_ranks_until_it_ends(void **state)
+{
+	struct run_presence *presence;
+	struct pawl_err err;
+	uint64_t beat;
+
+	assert_int_equal(run_presence_open(&presence, door_path, 5, &err), 0);
+	run_presence_tell(presence, 3);
+	wait_for(3, 0);
+	beat = read_alive(5).beat;
+	run_presence_tell(presence, 3); /* they still do */
+	wait_for(3, beat);
+	run_presence_tell(presence, 0);
+	wait_for(0, 1);
+	run_presence_tell(presence, 2);
+	wait_for(2, 0);
+	run_presence_close(presence);
+	assert_int_equal(read_alive(5).beat, 0);
+	run_presence_close(NULL);
+}
+
+/* As on a full disk. */
+static void where_it_cannot_be_written_nothing_ends(void **state)
+{
+	struct run_presence *presence;
+	struct pawl_err err;
+	char path[80];
+
+	snprintf(path, sizeof(path), "%s.alive5", door_path);
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_int_equal(run_presence_open(&presence, door_path, 5, &err), 0);
+	run_presence_tell(presence, 1);
+	nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+	assert_int_equal(rmdir(path), 0);
+	run_presence_tell(presence, 1);
+	wait_for(1, 0);
+	run_presence_close(presence);
+}
+
+/* ---- jobs of several launchers ---- */
+
+struct launcher {
+	uint64_t alive;              /* a bit for each of its numbers: it lives */
+	uint64_t trains;             /* of those and of who is dead: it was let in */
+	uint32_t numbered;           /* the next number */
+	bool killed;                 /* with its ranks */
+	bool stopped;                /* the launcher alone, as by SIGSTOP */
+	bool mute;                   /* it cannot write its file */
+	struct run_door_alive shown; /* its file */
+	int64_t beat_ns;             /* when it last wrote it, or should have */
+	int64_t seen_ns;             /* when it last could have shown that one lives */
+	int64_t shows_ns;            /* since when it has shown one that the door names; 0: not */
+	uint32_t n;                  /* ends that it has to judge */
+	struct run_joint_held held[HELD];
+	uint64_t beats[LAUNCHERS]; /* of the others, since something waits */
+	int64_t looked_ns;         /* when it last looked, or one began to wait */
+	int64_t woke_ns;           /* when it stood still last */
+};
+
+static struct launcher launchers[LAUNCHERS];
+static struct run_door door;
+static int64_t now_ns;
+static int64_t step_ends_ns;
+static uint32_t steps;
+
+static bool runs(const struct launcher *one)
+{
+	return !one->killed && !one->stopped;
+}
+
+static void start_rank(struct launcher *one)
+{
+	uint32_t number;
+
+	do {
+		number = one->numbered++ % RUN_DOOR_LAUNCHER;
+	} while ((one->alive >> number & 1) != 0);
+	one->alive |= 1ull << number;
+	one->trains &= ~(1ull << number);
+}
+
+static void kill_rank(struct launcher *one, uint32_t number)
+{
+	one->alive &= ~(1ull << number);
+	if (one->n == 0) {
+		one->looked_ns = now_ns;
+		memset(one->beats, 0, sizeof(one->beats));
+	}
+	one->held[one->n++] = (struct run_joint_held){
+		.end = {.number = (uint32_t)(one - launchers) * RUN_DOOR_LAUNCHER + number,
+			.status = 137},
+		.ended_ns = now_ns,
+	};
+}
+
+/* Where one that trains lives, its door names who lives, with those that have come. */
+static void make_step(struct rng *rng)
+{
+	uint64_t trains = 0;
+
+	step_ends_ns = now_ns + 1 + (int64_t)rng_below(rng, STEP_MAX_NS);
+	for (uint32_t i = 0; i < LAUNCHERS; i++) {
+		trains |= launchers[i].trains & launchers[i].alive;
+	}
+	if (trains == 0) {
+		return;
+	}
+	steps++;
+	door.n = 0;
+	for (uint32_t i = 0; i < LAUNCHERS * RUN_DOOR_LAUNCHER; i++) {
+		struct launcher *one = &launchers[i / RUN_DOOR_LAUNCHER];
+
+		if ((one->alive >> i % RUN_DOOR_LAUNCHER & 1) != 0) {
+			one->trains |= 1ull << i % RUN_DOOR_LAUNCHER;
+			door.numbers[door.n++] = i;
+		}
+	}
+}
+
+static void happen(struct rng *rng)
+{
+	struct launcher *one = &launchers[rng_below(rng, LAUNCHERS)];
+	uint32_t number = (uint32_t)rng_below(rng, 4 * RUN_DOOR_LAUNCHER);
+
+	if (one->killed) {
+		return;
+	}
+	switch (rng_below(rng, 6000)) {
+	case 0:
+		one->killed = true;
+		one->alive = 0;
+		break;
+	case 1:
+	case 2:
+		one->stopped = !one->stopped;
+		break;
+	case 3:
+		one->mute = !one->mute;
+		break;
+	default:
+		if (number < RUN_DOOR_LAUNCHER && (one->alive >> number & 1) != 0 &&
+			one->n < HELD) {
+			kill_rank(one, number);
+		}
+	}
+}
+
+static void show(struct launcher *one)
+{
+	uint64_t listed = run_joint_listed(&door, (uint32_t)(one - launchers));
+	bool shows = runs(one) && !one->mute && (one->alive & listed) != 0;
+
+	one->shows_ns = !shows ? 0 : one->shows_ns != 0 ? one->shows_ns : now_ns;
+	if (runs(one) && !one->mute && one->alive != 0) {
+		one->seen_ns = now_ns;
+	}
+	if (!runs(one) || now_ns - one->beat_ns < RUN_PRESENCE_BEAT_NS) {
+		return;
+	}
+	one->beat_ns = now_ns;
+	if (one->alive == 0) {
+		one->shown = (struct run_door_alive){0};
+	} else if (!one->mute) {
+		one->shown = (struct run_door_alive){(uint64_t)now_ns, one->alive};
+	}
+}
+
+static bool listen(struct launcher *one)
+{
+	bool lives = false;
+
+	for (uint32_t i = 0; i < LAUNCHERS; i++) {
+		lives = (one != &launchers[i] &&
+				run_joint_hear(&one->beats[i], &launchers[i].shown,
+					run_joint_listed(&door, i))) ||
+			lives;
+	}
+	return lives;
+}
+
+/* Nobody gives up while others show that they go on; and nobody waits for ever. */
+static void check(const struct launcher *one, enum run_verdict verdict, int64_t since_ns)
+{
+	for (uint32_t i = 0; i < LAUNCHERS; i++) {
+		const struct launcher *other = &launchers[i];
+
+		if (other == one) {
+			continue;
+		}
+		since_ns = other->seen_ns > since_ns ? other->seen_ns : since_ns;
+		if (verdict == RUN_ALONE && other->shows_ns != 0) {
+			assert_true(now_ns - other->shows_ns < RUN_JOINT_WAIT_NS);
+		}
+	}
+	if (verdict == RUN_UNKNOWN) {
+		assert_true(now_ns - since_ns <
+			RUN_JOINT_WAIT_NS + RUN_PRESENCE_BEAT_NS + RUN_JOINT_HEAR_NS);
+	}
+}
+
+static enum run_verdict look(struct launcher *one)
+{
+	const struct run_joint_held *held = &one->held[0];
+	const struct run_joint_ranks ours = {
+		.first = (uint32_t)(one - launchers) * RUN_DOOR_LAUNCHER,
+		.alive = one->alive,
+		.joins = one != launchers,
+		.met = true,
+	};
+	enum run_verdict verdict = run_joint_judge(&ours, &door, &held->end, &held->heard);
+
+	check(one, verdict, held->ended_ns > one->woke_ns ? held->ended_ns : one->woke_ns);
+	return verdict;
+}
+
+/* True: it gives up. */
+static bool live(struct launcher *one)
+{
+	bool lives;
+
+	if (!runs(one)) {
+		one->woke_ns = now_ns;
+		return false;
+	}
+	lives = now_ns % RUN_JOINT_HEAR_NS == 0 && listen(one);
+	for (uint32_t i = 0; i < one->n; i++) {
+		run_joint_pass(&one->held[i].heard, now_ns - one->looked_ns, lives);
+	}
+	one->looked_ns = now_ns;
+	while (one->n > 0) {
+		enum run_verdict verdict = look(one);
+
+		if (verdict == RUN_UNKNOWN) {
+			return false;
+		}
+		if (verdict == RUN_ALONE) {
+			return true;
+		}
+		assert_int_equal(verdict, RUN_GO_ON);
+		start_rank(one);
+		one->n--;
+		memmove(&one->held[0], &one->held[1], one->n * sizeof(one->held[0]));
+	}
+	return false;
+}
+
+/* How it came out: somebody gave up. */
+static bool run_history(struct rng *rng)
+{
+	memset(launchers, 0, sizeof(launchers));
+	door = (struct run_door){.state = RUN_DOOR_OPEN};
+	now_ns = 1000 * S;
+	for (uint32_t i = 0; i < LAUNCHERS * RANKS; i++) {
+		start_rank(&launchers[i % LAUNCHERS]);
+	}
+	launchers[0].trains = launchers[0].alive;
+	make_step(rng);
+	for (uint32_t tick = 0; tick < TICKS; tick++) {
+		now_ns += TICK_NS;
+		happen(rng);
+		if (now_ns >= step_ends_ns) {
+			make_step(rng);
+		}
+		for (uint32_t i = 0; i < LAUNCHERS; i++) {
+			show(&launchers[i]);
+		}
+		for (uint32_t i = 0; i < LAUNCHERS; i++) {
+			if (live(&launchers[i])) {
+				return true;
+			}
+		}
+	}
+	return false;
+}
+
+static void nobody_gives_up_while_others_live(void **state)
+{
+	const char *given = getenv("PAWL_TEST_SEED");
+	uint64_t seed = given != NULL ? strtoull(given, NULL, 10) : 20261125;
+	uint32_t gave_up = 0;
+
+	print_message("seed %llu\n", (unsigned long long)seed);
+	for (uint64_t i = 0; i < HISTORIES; i++) {
+		struct rng rng = {seed + i};
+
+		gave_up += run_history(&rng);
+	}
+	print_message("%u of %u gave up, %u steps\n", gave_up, HISTORIES, steps);
+	assert_true(given != NULL || (gave_up > 0 && gave_up < HISTORIES)); /* both were tried */
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(who_lives_is_told_and_read, make_folder,
+			remove_folder),
+		cmocka_unit_test_setup_teardown(what_is_left_is_removed, make_folder,
+			remove_folder),
+		cmocka_unit_test_setup_teardown(a_launcher_shows_its_ranks_until_it_ends,
+			make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(where_it_cannot_be_written_nothing_ends,
+			make_folder, remove_folder),
+		cmocka_unit_test(nobody_gives_up_while_others_live),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -24,8 +24,9 @@ SEQUENCES = 50 if os.environ.get("PAWL_LONG") else 2
 
 
 def test_a_rank_that_is_killed_is_replaced(tmp_path: Path) -> None:
-    with running(tmp_path, "1:3", "pause=0.3", "kill=1@4") as run:
+    with running(tmp_path, "1:3", "pause=1.5", "kill=1@4") as run:
         run.wait_for_trained(4)
+        run.hurry()
         said = run.end()
     assert len(said) == 4
     assert "was killed by SIGKILL" in run.out() and "restart" not in run.out()
@@ -47,6 +48,7 @@ def test_a_frozen_rank_is_left_behind_and_replaced(tmp_path: Path) -> None:
         before = begun()
         program.wait_until(lambda: begun() >= before + 6, "the others train", program.LIMIT_S)
         os.kill(frozen, signal.SIGCONT)
+        run.hurry()
         said = run.end()
     assert "attempt 1" not in run.out() and f"(pid {frozen}) exited with code" in run.out()
     check_each_once(said, dead=tuple(i for i in range(len(said)) if not ends([said[i]], "END")))
@@ -54,7 +56,7 @@ def test_a_frozen_rank_is_left_behind_and_replaced(tmp_path: Path) -> None:
 
 
 def test_ranks_are_more_and_fewer(tmp_path: Path) -> None:
-    with running(tmp_path, "1:4 -n 2", "pause=0.3") as run:
+    with running(tmp_path, "1:4 -n 2", "pause=1.5") as run:
         run.wait_for_trained(2)
         asked = run.scale(3)
         assert asked.stdout == f"{run.job}: 2 ranks, 3 wanted, from 1 to 4\n"
@@ -62,6 +64,7 @@ def test_ranks_are_more_and_fewer(tmp_path: Path) -> None:
         assert run.scale().stdout == f"{run.job}: 3 ranks, 3 wanted, from 1 to 4\n"
         run.scale(1)
         run.wait_for("has left the others", 2)
+        run.hurry()
         said = run.end()
     assert "attempt 1" not in run.out()
     assert len(ends(said, "END")) == 1
@@ -72,7 +75,7 @@ def test_ranks_are_more_and_fewer(tmp_path: Path) -> None:
 
 def test_ranks_that_join_have_it_imported(tmp_path: Path) -> None:
     """And more that are wanted before the first step are no reason to start again."""
-    with running(tmp_path, "1:3 -n 1", "pause=0.4", PAWL_LOG="debug") as run:
+    with running(tmp_path, "1:3 -n 1", "pause=1.5", PAWL_LOG="debug") as run:
         run.wait_for("1 worker started")
         run.scale(2)
         run.wait_for_trained(2)
@@ -84,6 +87,7 @@ def test_ranks_that_join_have_it_imported(tmp_path: Path) -> None:
         run.wait_for("template: ready")
         run.scale(3)
         run.wait_for_trained(3)
+        run.hurry()
         said = run.end()
     assert "attempt 1" not in run.out() and not imports.exists()
     assert re.search(r"1 more worker started in \d+ ms, from the template", run.out())
@@ -140,13 +144,14 @@ def test_none_is_left_but_who_would_join(tmp_path: Path) -> None:
 
 def test_a_door_that_nobody_opens_is_left(tmp_path: Path) -> None:
     """Its rank is stopped, and another one has one."""
-    with running(tmp_path, "1:3 -n 2", "pause=0.4") as run:
+    with running(tmp_path, "1:3 -n 2", "pause=1.5") as run:
         run.wait_for_trained(2)
         first, _ = run.by_rank()
         os.kill(first, signal.SIGSTOP)
         run.scale(3)
         run.wait_for_trained(3)
         os.kill(first, signal.SIGCONT)
+        run.hurry()
         said = run.end()
     assert "restart" not in run.out()
     check_each_once(said, dead=tuple(i for i in range(len(said)) if not ends([said[i]], "END")))
@@ -168,7 +173,7 @@ def test_it_is_preempted_and_goes_on(tmp_path: Path) -> None:
 
 def test_rank_0_is_killed_and_another_one_saves(tmp_path: Path) -> None:
     env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root"), "PAWL_ELASTIC_INTERVAL": "0.2"}
-    with running(tmp_path, "1:2", "pause=0.4", "kill=0@3", **env) as run:
+    with running(tmp_path, "1:2", "pause=1.5", "kill=0@3", **env) as run:
         run.wait_for_trained(3)
         run.process.send_signal(signal.SIGTERM)
         before = run.end(143)

@@ -169,7 +169,8 @@ static bool in_list(char *const *list, const char *text, size_t len)
 	return false;
 }
 
-/* set over base, without what Slurm says of the pilot: it is not so of the job. */
+/* set over base, without what Slurm says of the pilot: it is not so of the job. Of one name in set
+ * the last counts: what a job sets itself is behind what its submitter had. */
 static char **merge_env(char *const *base, char *const *set)
 {
 	size_t n = 0;
@@ -189,7 +190,9 @@ static char **merge_env(char *const *base, char *const *set)
 		}
 	}
 	for (uint32_t i = 0; env && set[i]; i++) {
-		env[n++] = set[i];
+		if (!in_list(set + i + 1, set[i], strcspn(set[i], "="))) {
+			env[n++] = set[i];
+		}
 	}
 	return env;
 }

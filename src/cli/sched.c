@@ -46,6 +46,7 @@ enum option {
 	POLL,
 	SPOOL,
 	HTTP,
+	HTTP_NAME,
 	HTTP_TOKEN,
 	HTTP_CERT,
 	HTTP_KEY
@@ -76,6 +77,8 @@ static const struct cli_option options[] = {
 		"where Slurm's nodes find their jobs, all seeing it (--root)"},
 	[HTTP] = {"--http", 0, "ADDR:PORT",
 		"AdaptDL's REST, metrics, a page (port 0: a free one); twice at most"},
+	[HTTP_NAME] = {"--http-name", 0, "HOST",
+		"name or address by which Slurm's nodes reach --http, if not that one"},
 	[HTTP_TOKEN] = {"--http-token", 0, "FILE",
 		"what remote control has to say; its first line, of mode 0600"},
 	[HTTP_CERT] = {"--http-cert", 0, "FILE", "certificate (PEM) for what others reach"},
@@ -444,6 +447,9 @@ static bool take_option(const struct cli_command *command, int what, const char 
 		return true;
 	case HTTP:
 		return take_http(command, value, asked);
+	case HTTP_NAME:
+		asked->options.http.name = value;
+		return true;
 	case HTTP_TOKEN:
 		asked->options.http.token_file = value;
 		return true;
@@ -539,7 +545,8 @@ static int run(const struct cli_command *command, struct asked *asked)
 static int main_sched(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
-	static struct asked asked = {.options = {.grace_ns = GRACE_DEFAULT_NS,
+	static struct asked asked = {.options = {.http = {.name = ""},
+					     .grace_ns = GRACE_DEFAULT_NS,
 					     .poll_ns = POLL_DEFAULT_NS,
 					     .core = {.round_ns = ROUND_DEFAULT_NS,
 						     .start_ns = START_NS,
@@ -573,10 +580,14 @@ static int main_sched(const struct cli_command *command, int argc, char **argv)
 	if (asked.slurm && (asked.devices.n > 0 || asked.options.scratch_n > 0)) {
 		return cli_usage(command, "--devices and --scratch are of this machine");
 	}
+	if (asked.options.http.name[0] != '\0' && !asked.slurm) {
+		return cli_usage(command, "--http-name is for --engine slurm");
+	}
 	if (asked.options.http.n == 0 &&
-		(asked.options.http.token_file || asked.options.http.cert_file ||
-			asked.options.http.key_file)) {
-		return cli_usage(command, "--http-token, --http-cert and --http-key need --http");
+		(asked.options.http.name[0] != '\0' || asked.options.http.token_file ||
+			asked.options.http.cert_file || asked.options.http.key_file)) {
+		return cli_usage(command,
+			"--http-name, --http-token, --http-cert and --http-key need --http");
 	}
 	if (asked.options.nodes_n > 0 && (asked.count > 0 || asked.slots > 0)) {
 		return cli_usage(command,

@@ -21,6 +21,8 @@ struct described {
 	struct sched_spec spec;
 	char directory[PATH_MAX]; /* of the job: logs, hints */
 	char hints[PATH_MAX];
+	char supervisor[HTTP_URL_MAX]; /* AdaptDL's; "": none */
+	char space[CORE_NAME_MAX];
 	char task[ORDER_TEXT_MAX];
 	char cwd[PATH_MAX];
 	const char **words; /* owned; NULL: none */
@@ -160,6 +162,9 @@ static int read_job(struct daemon *d, const struct core_job *job, struct describ
 		return rv;
 	}
 	order_name_task(of->task, job, of->submission.wall_ns);
+	if (http_job_url(d->http, job->id, of->supervisor)) {
+		http_space(job->ask.owner, of->space, sizeof(of->space));
+	}
 	of->env = terminate(of->submission.env, of->submission.env_n);
 	of->words = of->submission.words_n > 0
 		? terminate(of->submission.words, of->submission.words_n)
@@ -199,6 +204,8 @@ static int describe(void *user, const struct slurm_start *start, struct slurm_pr
 		.task = of->task,
 		.cluster = "pawl",
 		.hints = of->hints,
+		.supervisor = of->supervisor[0] != '\0' ? of->supervisor : NULL,
+		.space = of->space,
 		.attempt = job->restarts,
 		.retries = job->failures > 0 ? 0 : of->spec.retries, /* not of each start */
 		.grace_ns = d->options->grace_ns};

@@ -10,6 +10,7 @@
 #include "agent/run_port.h"
 #include "agent/run_spawn.h"
 #include "agent/run_vars.h"
+#include "base/adaptdl.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/file.h"
@@ -30,11 +31,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PROGRAM         "/proc/self/exe" /* this one, also if another was installed meanwhile */
-#define ARGS_MAX        32u              /* of a command line, beside what the user gave */
-#define RESTART_S       64u              /* bytes of a number, or a range, in words */
-#define ADAPTDL_VERSION "0.2.11"         /* whose variables these are */
-#define SCALE_S         "60"             /* that ranks may take to come or to leave, for each try */
+#define PROGRAM   "/proc/self/exe" /* this one, also if another was installed meanwhile */
+#define ARGS_MAX  32u              /* of a command line, beside what the user gave */
+#define RESTART_S 64u              /* bytes of a number, or a range, in words */
+#define SCALE_S   "60"             /* that ranks may take to come or to leave, for each try */
 
 /* A shell that is told to end waits for what it runs, which was told as well; and ranks that are
  * told to leave (SIGUSR1) are no shells. */
@@ -237,21 +237,20 @@ static void put_devices(const struct shepherd *s, struct wire_out *set, uint32_t
 static void put_adaptdl(const struct shepherd *s, struct wire_out *set, uint32_t rank)
 {
 	const struct order *o = &s->order;
+	const struct adaptdl_job job = {o->supervisor, o->space, o->job};
 
 	if (o->supervisor[0] == '\0') {
 		return;
 	}
-	put(set, "ADAPTDL_SUPERVISOR_URL=%s", o->supervisor);
-	put(set, "ADAPTDL_JOB_ID=%s/%llu", o->space, (unsigned long long)o->job);
-	put(set, "ADAPTDL_SCHED_VERSION=%s", ADAPTDL_VERSION);
+	adaptdl_put_job(set, &job);
 	if (!s->spec.elastic) {
-		const struct run_adaptdl replica = {.rank = rank,
+		const struct adaptdl_replica replica = {.rank = rank,
 			.replicas = order_replicas(o),
 			.nodes = o->nodes_n,
 			.restarts = o->starts,
 			.port = s->port};
 
-		run_vars_put_adaptdl(set, &replica);
+		adaptdl_put_replica(set, &replica);
 	}
 }
 

@@ -90,6 +90,18 @@ bool sched_slurm_has(const struct slurm_size *size, const struct slurm_size *lea
 bool sched_slurm_fits(const struct sched_slurm *slurm, uint32_t pool,
 	const struct slurm_size *least);
 
+/* One of a job's nodes. */
+struct slurm_host {
+	const char *address; /* by which others reach it; the engine's, until the loop runs on */
+	uint32_t replicas;
+};
+
+/* Where a job is, by rank: fills hosts with the first of them, cap at most, and returns how many
+ * there are. 0: it is not all there as the core's generation is to be: it starts, changes, ends, or
+ * has lost a node. */
+uint32_t sched_slurm_hosts(struct sched_slurm *slurm, uint64_t id, uint64_t generation,
+	struct slurm_host *hosts, uint32_t cap);
+
 extern const struct sched_engine sched_slurm_engine;
 
 #endif

@@ -353,6 +353,8 @@ static void fill(struct slurm_program *program, struct sched_spec *spec, const c
 		.log_directory = "/logs",
 		.task = "task-7",
 		.cluster = "c",
+		.supervisor = "https://a:1/job/x",
+		.space = "u",
 		.attempt = 3,
 		.retries = 2,
 		.grace_ns = 10000000000};
@@ -391,6 +393,13 @@ static void test_program_of_a_job_with_nodes(void **state)
 	assert_true(has(&program.env, "PAWL_JOB_ID=task-7"));
 	assert_true(has(&program.env, "PAWL_ATTEMPT=3"));
 	assert_true(has(&program.setup_env, "SKYPILOT_SETUP_NODE_RANK=1"));
+	assert_true(has(&program.env, "ADAPTDL_SUPERVISOR_URL=https://a:1/job/x"));
+	assert_true(has(&program.env, "ADAPTDL_JOB_ID=u/7"));
+	assert_true(has(&program.env, "ADAPTDL_REPLICA_RANK=1"));
+	assert_true(has(&program.env, "ADAPTDL_NUM_REPLICAS=2")); /* one a node, whatever it has */
+	assert_true(has(&program.env, "ADAPTDL_NUM_NODES=2"));
+	assert_true(has(&program.env, "ADAPTDL_NUM_RESTARTS=3"));
+	assert_true(has(&program.env, "ADAPTDL_MASTER_PORT=20001"));
 	drop(&program);
 }
 
@@ -410,6 +419,8 @@ static void test_program_of_a_job_with_replicas(void **state)
 	assert_true(has(&program.run, "10.0.0.1:20001"));
 	assert_true(has(&program.run, "train.py"));
 	assert_true(has(&program.env, "PAWL_TOKEN=00000000000000000000000000000001"));
+	assert_true(has(&program.env, "ADAPTDL_JOB_ID=u/7"));
+	assert_false(has(&program.env, "ADAPTDL_REPLICA_RANK=1")); /* pawl run says it */
 	drop(&program);
 }
 

@@ -15,9 +15,9 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "daemon/plain.h"
-#include "daemon/scratch.h"
 #include "daemon/shepherd_impl.h"
 #include "sched/mounts.h"
+#include "sched/scratch.h"
 #include "sched/vars.h"
 
 #include <errno.h>
@@ -127,16 +127,6 @@ static int put_mount(const struct shepherd *s, const struct sched_mount *mount,
 	return rv == 0 ? mounts_link(at, from, err) : rv;
 }
 
-static bool wants_scratch(const struct sched_spec *spec)
-{
-	bool wants = false;
-
-	for (uint32_t i = 0; i < spec->choices_n; i++) {
-		wants = wants || spec->choices[i].disk_best;
-	}
-	return wants;
-}
-
 /* For `pawl run`, which looks there for each rank that it starts. */
 static int write_devices(struct shepherd *s, struct pawl_err *err)
 {
@@ -174,7 +164,7 @@ int shepherd_prepare(struct shepherd *s, struct pawl_err *err)
 		rv = pawl_err_sys(err, "workdir %s", dir);
 	}
 	rv = rv == 0 ? write_devices(s, err) : rv;
-	if (rv == 0 && wants_scratch(&s->spec)) {
+	if (rv == 0 && submission_wants_scratch(&s->spec)) {
 		rv = scratch_make(s->order.scratch, err);
 		s->scratched = rv == 0;
 	}

@@ -39,6 +39,7 @@ struct slurm_size {
 struct slurm_start {
 	const char *node;              /* Slurm's name */
 	const struct slurm_size *size; /* of it; NULL: Slurm has not said */
+	uint64_t scratch_bytes;        /* free there for what jobs write for a while; 0: nowhere */
 	uint64_t generation;
 	bool elastic;    /* of an earlier start it is known that its ranks can join and leave */
 	bool joins;      /* others of the job are there, or come: it has a door */
@@ -48,9 +49,11 @@ struct slurm_start {
 };
 
 struct slurm_pool {
-	struct core_pool pool;   /* as the core was opened with */
-	const char *const *args; /* more for sbatch, as "--partition=gpu"; NULL-terminated; NULL:
-				    "--exclusive" */
+	struct core_pool pool;      /* as the core was opened with */
+	const char *const *args;    /* more for sbatch, as "--partition=gpu"; NULL-terminated; NULL:
+				       "--exclusive" */
+	const char *const *scratch; /* directories on its nodes for what jobs write for a while:
+				       see scratch.h; NULL-terminated; NULL: the pilots' TMPDIR */
 };
 
 /* All stays the caller's, and as it is, until the engine is closed. */

@@ -97,6 +97,7 @@ static int describe_one(struct sched_slurm *s, struct slurm_start *start,
 	start->joins = record->joint && spot->number > 0;
 	start->number = spot->number;
 	start->node = pilot->have.host;
+	start->scratch_bytes = pilot->have.scratch_bytes;
 	start->size = slurm_size_find(s, start->node, &size) ? &size : NULL;
 	rv = describe_spot(s, start, spot, err);
 	return rv == 0 && spot->number == 0 ? see_door(record, spot, err) : rv;

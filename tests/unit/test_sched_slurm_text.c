@@ -246,6 +246,7 @@ static void test_haves_come_back(void **state)
 		.restart = 1,
 		.host = "n1",
 		.address = "10.0.0.1",
+		.scratch_bytes = 1ull << 40,
 		.state = SLURM_PILOT_GOING,
 		.left_ns = 6,
 		.parts = &part,
@@ -258,6 +259,7 @@ static void test_haves_come_back(void **state)
 	assert_int_equal(slurm_have_decode(out.bytes, out.len_bytes, &back, &err), 0);
 	assert_true(back.slurm_job == 3 && back.restart == 1 && back.left_ns == 6);
 	assert_string_equal(back.host, "n1");
+	assert_true(back.scratch_bytes == 1ull << 40);
 	assert_int_equal(back.parts_n, 1);
 	assert_true(back.parts[0].sized == 11 && back.parts[0].unsized == 12);
 	assert_true(back.parts[0].why == SLURM_BY_NODE && back.parts[0].exit_code == 143);
@@ -287,7 +289,7 @@ static void test_damaged_ones_do_not(void **state)
 	out.bytes[4]++;
 	assert_int_equal(slurm_record_decode(out.bytes, out.len_bytes, &record, &err),
 		PAWL_ECORRUPT);
-	assert_non_null(strstr(err.msg, "version 3"));
+	assert_non_null(strstr(err.msg, "version 4"));
 	wire_out_deinit(&out);
 }
 

@@ -103,6 +103,7 @@ PURE = {
     "src/agent/run_places.c",
     "src/agent/run_policy.c",
     "src/agent/run_vars.c",
+    "src/base/adaptdl.c",
     "src/sched/app.c",
     "src/sched/fair.c",
     "src/sched/fill.c",

@@ -165,15 +165,27 @@ static void take_exit(struct nodes *n, const struct nodes_event *event)
 	}
 }
 
+/* What all nodes are told at once, as by srun, is one word, and not that of somebody in a hurry. */
+void nodes_signal(struct nodes *n, bool *signaled, int signal)
+{
+	bool again = *signaled;
+
+	*signaled = true;
+	if (again || n->policy.signal == 0) {
+		nodes_decide(n, (struct run_event){.kind = RUN_SIGNALED, .signal = signal});
+	}
+}
+
 static void take_signal(struct nodes *n, int signal)
 {
 	const struct node_frame frame = {.kind = NODE_SIGNAL, .signal = signal};
 
 	if (n->role == NODES_MEMBER) {
 		n->signal = signal;
+		n->signaled = true;
 		n->options.ops->send(n->options.user, n->conn, &frame);
 	} else {
-		nodes_decide(n, (struct run_event){.kind = RUN_SIGNALED, .signal = signal});
+		nodes_signal(n, &n->signaled, signal);
 	}
 }
 

@@ -583,7 +583,7 @@ void nodes_lead_frame(struct nodes *n, uint32_t conn, const struct node_frame *f
 		}
 		break;
 	case NODE_SIGNAL:
-		nodes_decide(n, (struct run_event){.kind = RUN_SIGNALED, .signal = frame->signal});
+		nodes_signal(n, &m->signaled, frame->signal);
 		break;
 	case NODE_DRAINED:
 		m->drained = true;

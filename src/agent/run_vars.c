@@ -2,6 +2,8 @@
  */
 #include "agent/run_vars.h"
 
+#include "base/adaptdl.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,15 +62,6 @@ void run_vars_put_common(struct wire_out *set, const struct run_place *place)
 	}
 }
 
-void run_vars_put_adaptdl(struct wire_out *set, const struct run_adaptdl *replica)
-{
-	put(set, "ADAPTDL_REPLICA_RANK=%u", replica->rank);
-	put(set, "ADAPTDL_NUM_REPLICAS=%u", replica->replicas);
-	put(set, "ADAPTDL_NUM_NODES=%u", replica->nodes);
-	put(set, "ADAPTDL_NUM_RESTARTS=%u", replica->restarts);
-	put(set, "ADAPTDL_MASTER_PORT=%u", replica->port);
-}
-
 void run_vars_put_varying(struct wire_out *set, const struct run_place *place, uint32_t local)
 {
 	put(set, "RANK=%u", place->first + local);
@@ -84,13 +77,13 @@ void run_vars_put_varying(struct wire_out *set, const struct run_place *place, u
 		put(set, "PAWL_ELASTIC_JOIN=%u", place->number);
 	}
 	if (place->adaptdl_port > 0) {
-		const struct run_adaptdl replica = {.rank = place->first + local,
+		const struct adaptdl_replica replica = {.rank = place->first + local,
 			.replicas = place->world,
 			.nodes = place->nodes,
 			.restarts = place->attempt,
 			.port = place->adaptdl_port};
 
-		run_vars_put_adaptdl(set, &replica);
+		adaptdl_put_replica(set, &replica);
 	}
 }
 

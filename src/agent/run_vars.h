@@ -42,13 +42,6 @@ extern const char *const run_vars_varying[];
 void run_vars_put_common(struct wire_out *set, const struct run_place *place);
 void run_vars_put_varying(struct wire_out *set, const struct run_place *place, uint32_t local);
 
-/* What AdaptDL's controller tells a replica of itself. */
-struct run_adaptdl {
-	uint32_t rank, replicas, nodes, restarts, port;
-};
-
-void run_vars_put_adaptdl(struct wire_out *set, const struct run_adaptdl *replica);
-
 /*
  * An environ for exec: base without what set sets, what varies, PAWL_RANK (it would outrank
  * torchrun's) and PAWL_TOKEN (it is not for them); then set. A NULL-terminated array that points

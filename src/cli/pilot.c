@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "cli/cli.h"
+#include "sched/scratch.h"
 #include "sched/slurm_pilot.h"
 
 #define FENCE_DEFAULT_NS     (30 * NS_PER_S)
@@ -10,17 +11,20 @@
 #define NOTICE_DEFAULT_NS    (60 * NS_PER_S)
 #define WAIT_MOST_S          86400.0
 
-enum option { FENCE, KILL_WAIT, NOTICE };
+enum option { FENCE, KILL_WAIT, NOTICE, SCRATCH };
 
 static const struct cli_option options[] = {
 	[FENCE] = {"--fence", 0, "S", "end all after so long without SPOOL (30)"},
 	[KILL_WAIT] = {"--kill-wait", 0, "S", "what Slurm leaves from SIGTERM to SIGKILL (30)"},
 	[NOTICE] = {"--notice", 0, "S", "what SIGUSR1 announces (60)"},
+	[SCRATCH] = {"--scratch", 0, "DIR",
+		"for jobs' disk_tier: best, the fastest of these; repeatable (TMPDIR)"},
 	{NULL},
 };
 
+/* scratch: what pilot's points to. */
 static bool take_option(const struct cli_reader *reader, int what,
-	struct slurm_pilot_options *pilot)
+	struct slurm_pilot_options *pilot, const char **scratch)
 {
 	const struct cli_command *command = reader->command;
 	uint64_t fence_s;
@@ -39,6 +43,13 @@ static bool take_option(const struct cli_reader *reader, int what,
 	case NOTICE:
 		return cli_seconds(command, "--notice", reader->value, WAIT_MOST_S,
 			&pilot->notice_ns);
+	case SCRATCH:
+		if (pilot->scratch_n == SCRATCH_DIRS_MAX) {
+			cli_usage(command, "--scratch: %u at most", SCRATCH_DIRS_MAX);
+			return false;
+		}
+		scratch[pilot->scratch_n++] = reader->value;
+		return true;
 	default:
 		if (pilot->spool) {
 			cli_usage(command, "unexpected argument %s", reader->value);
@@ -52,14 +63,16 @@ static bool take_option(const struct cli_reader *reader, int what,
 static int main_pilot(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
-	struct slurm_pilot_options pilot = {.fence_ns = FENCE_DEFAULT_NS,
+	const char *scratch[SCRATCH_DIRS_MAX];
+	struct slurm_pilot_options pilot = {.scratch = scratch,
+		.fence_ns = FENCE_DEFAULT_NS,
 		.kill_wait_ns = KILL_WAIT_DEFAULT_NS,
 		.notice_ns = NOTICE_DEFAULT_NS};
 	struct pawl_err err;
 	int what;
 
 	while ((what = cli_read(&reader)) >= 0 || what == CLI_ARG) {
-		if (!take_option(&reader, what, &pilot)) {
+		if (!take_option(&reader, what, &pilot, scratch)) {
 			return CLI_USAGE;
 		}
 	}

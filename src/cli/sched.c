@@ -4,11 +4,11 @@
 
 #include "base/clock.h"
 #include "daemon/daemon.h"
-#include "daemon/scratch.h"
 #include "daemon/talk.h"
 #include "pawl/err.h"
 #include "sched/jobfile.h"
 #include "sched/policies.h"
+#include "sched/scratch.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -46,6 +46,7 @@ enum option {
 	POLL,
 	SPOOL,
 	HTTP,
+	HTTP_NAME,
 	HTTP_TOKEN,
 	HTTP_CERT,
 	HTTP_KEY
@@ -59,7 +60,7 @@ static const struct cli_option options[] = {
 	[DEVICES] = {"--devices", 0, "NODE=ID,…",
 		"devices (GPUs) of a node, one a slot; repeatable"},
 	[SCRATCH] = {"--scratch", 0, "DIR",
-		"for jobs' disk_tier: best, the fastest of these; repeatable"},
+		"for jobs' disk_tier: best, the fastest of these; of Slurm NAME=DIR; repeatable"},
 	[QUEUE] = {"--queue", 0, "SPEC", "a queue NAME[=WEIGHT[:SLOTS]]; repeatable (default=1)"},
 	[USER_SLOTS] = {"--user-slots", 0, "S", "that jobs of one user have together (no limit)"},
 	[POLICY] = {"--policy", 0, "NAME", "pawl, pollux, tiresias or fifo (pawl)"},
@@ -76,6 +77,8 @@ static const struct cli_option options[] = {
 		"where Slurm's nodes find their jobs, all seeing it (--root)"},
 	[HTTP] = {"--http", 0, "ADDR:PORT",
 		"AdaptDL's REST, metrics, a page (port 0: a free one); twice at most"},
+	[HTTP_NAME] = {"--http-name", 0, "HOST",
+		"name or address by which Slurm's nodes reach --http, if not that one"},
 	[HTTP_TOKEN] = {"--http-token", 0, "FILE",
 		"what remote control has to say; its first line, of mode 0600"},
 	[HTTP_CERT] = {"--http-cert", 0, "FILE", "certificate (PEM) for what others reach"},
@@ -98,6 +101,7 @@ struct asked {
 	struct core_pool core_pools[CORE_POOLS_MAX];
 	struct slurm_pool pools[CORE_POOLS_MAX];
 	const char *sbatch[CORE_POOLS_MAX][SLURM_POOL_WORDS + 1]; /* of each; NULL-terminated */
+	const char *pool_scratch[CORE_POOLS_MAX][SCRATCH_DIRS_MAX + 1]; /* likewise */
 	struct daemon_options options;
 };
 
@@ -384,11 +388,41 @@ static bool take_policy(const struct cli_command *command, const char *text, str
 	return true;
 }
 
+/* "gpu=/local". */
+static bool take_pool_scratch(const struct cli_command *command, const char *text,
+	struct asked *asked)
+{
+	char name[CORE_NAME_MAX];
+	const char *at = take_name(text, name);
+	uint32_t n = 0;
+
+	for (uint32_t p = 0; at && at[0] == '=' && at[1] == '/' && p < asked->options.pools_n;
+		p++) {
+		if (strcmp(asked->core_pools[p].name, name) != 0) {
+			continue;
+		}
+		while (asked->pool_scratch[p][n]) {
+			n++;
+		}
+		if (n < SCRATCH_DIRS_MAX) {
+			asked->pool_scratch[p][n] = at + 1;
+			asked->pools[p].scratch = asked->pool_scratch[p];
+			return true;
+		}
+	}
+	cli_usage(command,
+		"--scratch %s: a directory from /; or NAME=DIR, of a --pool before it; at most %u",
+		text, SCRATCH_DIRS_MAX);
+	return false;
+}
+
 static bool take_scratch(const struct cli_command *command, const char *dir, struct asked *asked)
 {
-	if (asked->options.scratch_n == SCRATCH_DIRS_MAX || dir[0] != '/') {
-		cli_usage(command, "--scratch %s: a directory from /, at most %u of them", dir,
-			SCRATCH_DIRS_MAX);
+	if (dir[0] != '/') {
+		return take_pool_scratch(command, dir, asked);
+	}
+	if (asked->options.scratch_n == SCRATCH_DIRS_MAX) {
+		cli_usage(command, "--scratch %s: at most %u", dir, SCRATCH_DIRS_MAX);
 		return false;
 	}
 	asked->scratch[asked->options.scratch_n++] = dir;
@@ -444,6 +478,9 @@ static bool take_option(const struct cli_command *command, int what, const char 
 		return true;
 	case HTTP:
 		return take_http(command, value, asked);
+	case HTTP_NAME:
+		asked->options.http.name = value;
+		return true;
 	case HTTP_TOKEN:
 		asked->options.http.token_file = value;
 		return true;
@@ -539,7 +576,8 @@ static int run(const struct cli_command *command, struct asked *asked)
 static int main_sched(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
-	static struct asked asked = {.options = {.grace_ns = GRACE_DEFAULT_NS,
+	static struct asked asked = {.options = {.http = {.name = ""},
+					     .grace_ns = GRACE_DEFAULT_NS,
 					     .poll_ns = POLL_DEFAULT_NS,
 					     .core = {.round_ns = ROUND_DEFAULT_NS,
 						     .start_ns = START_NS,
@@ -570,13 +608,22 @@ static int main_sched(const struct cli_command *command, int argc, char **argv)
 	if (asked.slurm && (asked.options.nodes_n > 0 || asked.count > 0 || asked.slots > 0)) {
 		return cli_usage(command, "--node, --nodes and --slots are of this machine");
 	}
-	if (asked.slurm && (asked.devices.n > 0 || asked.options.scratch_n > 0)) {
-		return cli_usage(command, "--devices and --scratch are of this machine");
+	if (asked.slurm && asked.devices.n > 0) {
+		return cli_usage(command, "--devices are of this machine");
+	}
+	if (asked.slurm && asked.options.scratch_n > 0) {
+		return cli_usage(command,
+			"--scratch %s is of this machine: of nodes of Slurm's it is NAME=DIR",
+			asked.scratch[0]);
+	}
+	if (asked.options.http.name[0] != '\0' && !asked.slurm) {
+		return cli_usage(command, "--http-name is for --engine slurm");
 	}
 	if (asked.options.http.n == 0 &&
-		(asked.options.http.token_file || asked.options.http.cert_file ||
-			asked.options.http.key_file)) {
-		return cli_usage(command, "--http-token, --http-cert and --http-key need --http");
+		(asked.options.http.name[0] != '\0' || asked.options.http.token_file ||
+			asked.options.http.cert_file || asked.options.http.key_file)) {
+		return cli_usage(command,
+			"--http-name, --http-token, --http-cert and --http-key need --http");
 	}
 	if (asked.options.nodes_n > 0 && (asked.count > 0 || asked.slots > 0)) {
 		return cli_usage(command,

@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
-#include "daemon/scratch.h"
+#include "sched/scratch.h"
 #include "sched/slurm_spool.h"
 
 #include <errno.h>

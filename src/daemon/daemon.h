@@ -30,8 +30,9 @@ struct daemon_options {
 	const struct core_offer *nodes; /* of this machine; none with pools of Slurm's */
 	uint32_t nodes_n;
 	const struct devices *devices; /* of those nodes: see local.h */
-	const char *const *scratch; /* directories for what jobs write for a while: see scratch.h */
-	uint32_t scratch_n;         /* 0: root's */
+	const char *const
+		*scratch;   /* directories for what jobs write for a while: see sched/scratch.h */
+	uint32_t scratch_n; /* 0: root's */
 	const struct slurm_pool *pools; /* the engine slurm runs the jobs; NULL: local does */
 	uint32_t pools_n;
 	int64_t poll_ns;                    /* between two looks at Slurm */

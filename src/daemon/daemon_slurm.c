@@ -21,6 +21,8 @@ struct described {
 	struct sched_spec spec;
 	char directory[PATH_MAX]; /* of the job: logs, hints */
 	char hints[PATH_MAX];
+	char supervisor[HTTP_URL_MAX]; /* AdaptDL's; "": none */
+	char space[CORE_NAME_MAX];
 	char task[ORDER_TEXT_MAX];
 	char cwd[PATH_MAX];
 	const char **words; /* owned; NULL: none */
@@ -63,32 +65,46 @@ static int put_mounts(const struct described *of, struct wire_out *list, struct 
 	return rv == 0 && list->failed ? pawl_err_set(err, PAWL_ENOMEM, "no memory for a job") : rv;
 }
 
+/* But for what it is to have where jobs write for a while, which pilots measure. */
 static struct slurm_size least_size(const struct sched_choice *choice)
 {
 	return (struct slurm_size){.cpus = (choice->cpus_milli + 999) / 1000,
 		.memory_bytes = choice->memory_bytes,
-		.disk_bytes = choice->disk_bytes};
+		.disk_bytes = choice->disk_best ? 0 : choice->disk_bytes};
+}
+
+static bool node_has(const struct slurm_start *start, const struct sched_choice *choice)
+{
+	struct slurm_size least = least_size(choice);
+
+	return (!start->size || sched_slurm_has(start->size, &least)) &&
+		(!choice->disk_best ||
+			(start->scratch_bytes > 0 && start->scratch_bytes >= choice->disk_bytes));
+}
+
+static int refuse_node(const struct slurm_start *start, const struct slurm_size *size,
+	struct pawl_err *err)
+{
+	return pawl_err_set(err, PAWL_EINVAL,
+		"resources: node %s has %u CPUs, %llu MiB of memory and %llu MiB of disk, %llu MiB "
+		"free for disk_tier: best, and the job is to have more",
+		start->node, size->cpus, (unsigned long long)size->memory_bytes >> 20,
+		(unsigned long long)size->disk_bytes >> 20,
+		(unsigned long long)start->scratch_bytes >> 20);
 }
 
 /* Nodes of a pool may differ, and change. */
 static int check_node(const struct described *of, const struct slurm_start *start,
 	struct pawl_err *err)
 {
-	for (uint32_t i = 0; i < of->spec.choices_n && start->size; i++) {
-		struct slurm_size least = least_size(&of->spec.choices[i]);
+	static const struct slurm_size none;
 
-		if (sched_slurm_has(start->size, &least)) {
+	for (uint32_t i = 0; i < of->spec.choices_n; i++) {
+		if (node_has(start, &of->spec.choices[i])) {
 			return 0;
 		}
 	}
-	return !start->size ? 0
-			    : pawl_err_set(err, PAWL_EINVAL,
-				      "resources: node %s has %u CPUs, %llu MiB of memory and %llu "
-				      "MiB of disk, "
-				      "and the job is to have more",
-				      start->node, start->size->cpus,
-				      (unsigned long long)start->size->memory_bytes >> 20,
-				      (unsigned long long)start->size->disk_bytes >> 20);
+	return refuse_node(start, start->size ? start->size : &none, err);
 }
 
 int daemon_check_pools(const struct daemon *d, const struct sched_spec *spec, uint32_t *types,
@@ -160,6 +176,9 @@ static int read_job(struct daemon *d, const struct core_job *job, struct describ
 		return rv;
 	}
 	order_name_task(of->task, job, of->submission.wall_ns);
+	if (http_job_url(d->http, job->id, of->supervisor)) {
+		http_space(job->ask.owner, of->space, sizeof(of->space));
+	}
 	of->env = terminate(of->submission.env, of->submission.env_n);
 	of->words = of->submission.words_n > 0
 		? terminate(of->submission.words, of->submission.words_n)
@@ -199,6 +218,8 @@ static int describe(void *user, const struct slurm_start *start, struct slurm_pr
 		.task = of->task,
 		.cluster = "pawl",
 		.hints = of->hints,
+		.supervisor = of->supervisor[0] != '\0' ? of->supervisor : NULL,
+		.space = of->space,
 		.attempt = job->restarts,
 		.retries = job->failures > 0 ? 0 : of->spec.retries, /* not of each start */
 		.grace_ns = d->options->grace_ns};
@@ -209,6 +230,9 @@ static int describe(void *user, const struct slurm_start *start, struct slurm_pr
 		return rv;
 	}
 	program->cwd = of->cwd;
+	if (submission_wants_scratch(&of->spec) && start->scratch_bytes > 0) {
+		program->scratch = of->task;
+	}
 	d->described = of;
 	return 0;
 }

@@ -307,6 +307,14 @@ static int check_address(const struct http_options *o, const char *text,
 		text);
 }
 
+static int name_listener(struct http_listener *l, const struct http_options *o,
+	const struct http_address *address, struct pawl_err *err)
+{
+	int rv = http_url_for_others(address, l->url, o->name, l->others, sizeof(l->others), err);
+
+	return rv == PAWL_ENOENT ? 0 : rv;
+}
+
 static int open_listener(struct http_listener *l, const struct http_options *o, uint32_t i,
 	struct pawl_err *err)
 {
@@ -329,6 +337,7 @@ static int open_listener(struct http_listener *l, const struct http_options *o, 
 	}
 	fd = http_listen(&address, l->cert != NULL, l->url, sizeof(l->url), err);
 	rv = fd < 0 ? fd : start_server(l, fd, HTTP_CONNECTIONS_MAX / o->n, err);
+	rv = rv == 0 ? name_listener(l, o, &address, err) : rv;
 	info = rv == 0 ? MHD_get_daemon_info(l->server, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
 	if (info) {
 		l->source = (struct loop_source){info->epoll_fd, on_ready, l};
@@ -351,6 +360,19 @@ static int write_urls(const struct http *http, struct pawl_err *err)
 	}
 	snprintf(path, sizeof(path), "%.4000s/" URL_FILE, root);
 	return file_put(path, text, len, 0644, false, err);
+}
+
+/* That jobs are told; NULL: none. */
+static const char *find_url(const struct http *http)
+{
+	for (uint32_t i = 0; i < http->n; i++) {
+		const struct http_listener *l = &http->listeners[i];
+
+		if (http->daemon->slurm ? l->others[0] != '\0' : l->loopback) {
+			return http->daemon->slurm ? l->others : l->url;
+		}
+	}
+	return NULL;
 }
 
 int http_open(struct http **out, struct daemon *daemon, const struct http_options *o,
@@ -381,6 +403,10 @@ int http_open(struct http **out, struct daemon *daemon, const struct http_option
 		http->n = i + 1;
 		rv = open_listener(l, o, i, err);
 	}
+	if (rv == 0 && o->name[0] != '\0' && !find_url(http)) {
+		rv = pawl_err_set(err, PAWL_EINVAL,
+			"--http-name %s: it needs an --http that other nodes reach", o->name);
+	}
 	rv = rv == 0 ? write_urls(http, err) : rv;
 	if (rv != 0) {
 		http_close(http);
@@ -388,6 +414,13 @@ int http_open(struct http **out, struct daemon *daemon, const struct http_option
 	}
 	for (uint32_t i = 0; i < http->n; i++) {
 		log_line(LOG_INFO, "answers at %s", http->listeners[i].url);
+	}
+	if (daemon->slurm && find_url(http)) {
+		log_line(LOG_INFO, "jobs are told of %s", find_url(http));
+	} else if (daemon->slurm) {
+		log_line(LOG_INFO,
+			"jobs are told no URL: no --http has an address that other nodes reach, "
+			"and 0.0.0.0 needs --http-name");
 	}
 	*out = http;
 	return 0;
@@ -427,15 +460,14 @@ bool http_job_url(const struct http *http, uint64_t job, char url[HTTP_URL_MAX])
 {
 	char secret[HTTP_SECRET_CHARS + 1u];
 
-	for (uint32_t i = 0; http && i < http->n; i++) {
-		if (http->listeners[i].loopback) {
-			http_key_secret(&http->key, job, secret);
-			snprintf(url, HTTP_URL_MAX, "%.128s/job/%s", http->listeners[i].url,
-				secret);
-			return true;
-		}
+	const char *at = http ? find_url(http) : NULL;
+
+	if (!at) {
+		return false;
 	}
-	return false;
+	http_key_secret(&http->key, job, secret);
+	snprintf(url, HTTP_URL_MAX, "%.128s/job/%s", at, secret);
+	return true;
 }
 
 const char *http_space(uint32_t uid, char *buf, uint32_t cap_bytes)

@@ -18,7 +18,7 @@ struct pawl_err;
 
 #define HTTP_LISTENERS_MAX   2u
 #define HTTP_CONNECTIONS_MAX 256u /* of all listeners together */
-#define HTTP_PER_IP_MAX      32u  /* of one address, but for this machine's own */
+#define HTTP_PER_IP_MAX      64u  /* of one address, but for this machine's own */
 #define HTTP_IDLE_S          10u  /* without a byte */
 #define HTTP_REQUEST_S       60   /* from the first byte of a request to the last of its answer */
 #define HTTP_HEADER_BYTES    (32u << 10) /* of a connection: headers, and what is sent */
@@ -30,23 +30,28 @@ struct pawl_err;
 struct http_options {
 	const char *addresses[HTTP_LISTENERS_MAX]; /* "ADDR:PORT"; port 0: a free one */
 	uint32_t n;                                /* 0: no HTTP */
-	const char *token_file;                    /* NULL: none has a token */
-	const char *cert_file, *key_file;          /* PEM; NULL: only for this machine */
+	const char *name;                 /* of this host, by which other nodes reach it; "":
+					     they do by the address */
+	const char *token_file;           /* NULL: none has a token */
+	const char *cert_file, *key_file; /* PEM; NULL: only for this machine */
 };
 
 struct http;
 
 /* Listens, on the daemon's loop, and writes the URLs to the file `http` of its directory. *out:
- * NULL if no address was given. PAWL_EINVAL: an address is malformed, or reaches other machines
- * without token and TLS; PAWL_EBUSY: the port is in use; PAWL_EIO and others of files and sockets.
+ * NULL if no address was given. PAWL_EINVAL: an address, or the name, is malformed, or it reaches
+ * other machines without token and TLS; PAWL_EBUSY: the port is in use; PAWL_EIO and others of
+ * files and sockets.
  */
 int http_open(struct http **out, struct daemon *daemon, const struct http_options *options,
 	struct pawl_err *err);
 void http_close(struct http *http); /* NULL is fine */
 /* Something has happened in the core: who waits for it is answered soon. */
 void http_look(struct http *http);
-/* Where a job of this machine finds what AdaptDL calls its supervisor; false: nowhere. http may be
- * NULL. */
+/* Where a job finds what AdaptDL calls its supervisor: at the first address of this machine; one of
+ * Slurm's, whose nodes are others, at the first that others reach. False: nowhere. http may be
+ * NULL.
+ */
 bool http_job_url(const struct http *http, uint64_t job, char url[HTTP_URL_MAX]);
 /* The namespace of a user's jobs: their name, or their number where a URL could not have the name.
  * Returns buf. */

@@ -271,29 +271,51 @@ static enum MHD_Result take_hints(struct http_request *r)
 }
 
 /* Whether the job has all replicas of that group. One that grows and shrinks in place counts its
- * groups by itself (`pawl run`), and has one address. */
-static bool is_there(const struct core_job *job, uint64_t group)
+ * groups by itself (`pawl run`). On this machine its addresses are the same in the meantime; those
+ * of nodes of Slurm's are told once it has changed. */
+static bool is_there(const struct daemon *d, const struct core_job *job, uint64_t group)
 {
 	return (job->state == CORE_RUNNING || job->state == CORE_RESCALING) &&
-		(job->ask.in_place || job->restarts == group);
+		(job->ask.in_place || job->restarts == group) &&
+		(d->local || sched_slurm_hosts(d->slurm, job->id, job->generation, NULL, 0) > 0);
 }
 
 bool http_is_ready(const struct http_request *r)
 {
-	const struct core_job *job = core_job_find(r->listener->http->daemon->core, r->job);
+	const struct daemon *d = r->listener->http->daemon;
+	const struct core_job *job = core_job_find(d->core, r->job);
 	uint64_t group = 0;
 
 	http_number(r->route.group, UINT32_MAX, &group);
-	return !job || job->state >= CORE_DONE || is_there(job, group);
+	return !job || job->state >= CORE_DONE || is_there(d, job, group);
 }
 
+static void put_address(json_t *list, const char *address, uint32_t replicas)
+{
+	for (uint32_t i = 0; i < replicas; i++) {
+		json_array_append_new(list, json_string(address));
+	}
+}
+
+/* What runs once a node is one replica there. */
 static enum MHD_Result send_addresses(struct http_request *r, const struct core_job *job)
 {
+	const struct daemon *d = r->listener->http->daemon;
+	struct slurm_host *hosts = NULL;
 	json_t *list = json_array();
+	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < job->at.replicas; i++) {
-		json_array_append_new(list, json_string("127.0.0.1")); /* all are here */
+	if (d->local) {
+		put_address(list, "127.0.0.1", job->at.replicas); /* all are here */
+	} else {
+		n = sched_slurm_hosts(d->slurm, job->id, job->generation, NULL, 0);
+		hosts = calloc(n, sizeof(*hosts));
+		n = hosts ? sched_slurm_hosts(d->slurm, job->id, job->generation, hosts, n) : 0;
 	}
+	for (uint32_t i = 0; i < n; i++) {
+		put_address(list, hosts[i].address, job->ask.in_place ? hosts[i].replicas : 1);
+	}
+	free(hosts);
 	return send_json(r, 200, list);
 }
 
@@ -315,12 +337,7 @@ static enum MHD_Result discover(struct http_request *r)
 		return refuse(r, 404, "%s has no job %s that is not over", r->route.space,
 			r->route.name);
 	}
-	if (!d->local) {
-		return refuse(r, 501,
-			"of jobs in Slurm no addresses are told: SKYPILOT_NODE_IPS "
-			"has them");
-	}
-	if (is_there(job, group)) {
+	if (is_there(d, job, group)) {
 		return send_addresses(r, job);
 	}
 	if (r->job == 0) {

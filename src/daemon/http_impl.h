@@ -14,7 +14,8 @@ struct http_listener {
 	struct loop_source source; /* its epoll descriptor */
 	struct loop_timer timer;   /* it has something to do then */
 	char url[HTTP_URL_MAX];
-	char *cert, *key; /* owned; PEM; NULL: no TLS */
+	char others[HTTP_URL_MAX]; /* by which others reach it; "": they do not */
+	char *cert, *key;          /* owned; PEM; NULL: no TLS */
 	bool loopback;
 	bool resumed; /* since it was run last, so it is to be run again */
 };

@@ -15,6 +15,7 @@
 #define BACKLOG    128
 #define FILE_MAX   (1u << 20)
 #define HOST_CHARS 64u
+#define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
 
 /* "HOST" and the rest behind it, without brackets. */
 static const char *split(const char *text, char host[HOST_CHARS])
@@ -53,6 +54,7 @@ int http_address_parse(struct http_address *address, const char *text, struct pa
 		address->at.v4.sin_port = htons((uint16_t)port);
 		address->len = sizeof(address->at.v4);
 		address->loopback = (ntohl(address->at.v4.sin_addr.s_addr) >> 24) == 127;
+		address->any = address->at.v4.sin_addr.s_addr == htonl(INADDR_ANY);
 		return 0;
 	}
 	if (text[0] == '[' && inet_pton(AF_INET6, host, &address->at.v6.sin6_addr) == 1) {
@@ -60,6 +62,7 @@ int http_address_parse(struct http_address *address, const char *text, struct pa
 		address->at.v6.sin6_port = htons((uint16_t)port);
 		address->len = sizeof(address->at.v6);
 		address->loopback = IN6_IS_ADDR_LOOPBACK(&address->at.v6.sin6_addr);
+		address->any = IN6_IS_ADDR_UNSPECIFIED(&address->at.v6.sin6_addr);
 		return 0;
 	}
 	return pawl_err_set(err, PAWL_EINVAL, "%s: %s is no address (names are not looked up)",
@@ -109,6 +112,32 @@ int http_listen(const struct http_address *address, bool secure, char *url, size
 	}
 	say_url(&bound, secure, url, cap_bytes);
 	return fd;
+}
+
+int http_url_for_others(const struct http_address *address, const char *url, const char *name,
+	char *out, size_t cap_bytes, struct pawl_err *err)
+{
+	struct in6_addr v6;
+	bool is_v6 = inet_pton(AF_INET6, name, &v6) == 1;
+	size_t len = strlen(name);
+
+	if (len > HTTP_NAME_MAX || (!is_v6 && strspn(name, NAME_CHARS) != len)) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"%s: the name of a host, or an address, is needed, as in "
+			"login1.example.org",
+			name);
+	}
+	if (address->loopback || (address->any && len == 0)) {
+		return pawl_err_set(err, PAWL_ENOENT, "%s is no address that others could ask at",
+			url);
+	}
+	if (len == 0) {
+		snprintf(out, cap_bytes, "%s", url);
+	} else {
+		snprintf(out, cap_bytes, is_v6 ? "https://[%s]%s" : "https://%s%s", name,
+			strrchr(url, ':'));
+	}
+	return 0;
 }
 
 char *http_read_file(const char *path, struct pawl_err *err)

@@ -8,6 +8,8 @@
 
 struct pawl_err;
 
+#define HTTP_NAME_MAX 100u /* characters of a host's name */
+
 struct http_address {
 	union {
 		struct sockaddr any;
@@ -16,6 +18,7 @@ struct http_address {
 	} at;
 	socklen_t len;
 	bool loopback; /* only this machine reaches it */
+	bool any;      /* it is no address to ask at: all that this machine has */
 };
 
 /* "127.0.0.1:8080", "[::1]:0", "localhost:80"; no other names. PAWL_EINVAL. Pure. */
@@ -24,6 +27,11 @@ int http_address_parse(struct http_address *address, const char *text, struct pa
  */
 int http_listen(const struct http_address *address, bool secure, char *url, size_t cap_bytes,
 	struct pawl_err *err);
+/* The URL by which others reach what listens at url: by name, a host's or an address, if there is
+ * one ("": none), else as it is. PAWL_EINVAL: name cannot be one; PAWL_ENOENT: they do not, or by
+ * no address that is known. Pure. */
+int http_url_for_others(const struct http_address *address, const char *url, const char *name,
+	char *out, size_t cap_bytes, struct pawl_err *err);
 /* A text file of at most 1 MiB, to be freed; NULL and err. */
 char *http_read_file(const char *path, struct pawl_err *err);
 

@@ -4,9 +4,9 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
-#include "daemon/scratch.h"
 #include "daemon/shepherd_impl.h"
 #include "daemon/strays.h"
+#include "sched/scratch.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -10,13 +10,14 @@
 #include "agent/run_port.h"
 #include "agent/run_spawn.h"
 #include "agent/run_vars.h"
+#include "base/adaptdl.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "daemon/plain.h"
-#include "daemon/scratch.h"
 #include "daemon/shepherd_impl.h"
 #include "sched/mounts.h"
+#include "sched/scratch.h"
 #include "sched/vars.h"
 
 #include <errno.h>
@@ -30,11 +31,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PROGRAM         "/proc/self/exe" /* this one, also if another was installed meanwhile */
-#define ARGS_MAX        32u              /* of a command line, beside what the user gave */
-#define RESTART_S       64u              /* bytes of a number, or a range, in words */
-#define ADAPTDL_VERSION "0.2.11"         /* whose variables these are */
-#define SCALE_S         "60"             /* that ranks may take to come or to leave, for each try */
+#define PROGRAM   "/proc/self/exe" /* this one, also if another was installed meanwhile */
+#define ARGS_MAX  32u              /* of a command line, beside what the user gave */
+#define RESTART_S 64u              /* bytes of a number, or a range, in words */
+#define SCALE_S   "60"             /* that ranks may take to come or to leave, for each try */
 
 /* A shell that is told to end waits for what it runs, which was told as well; and ranks that are
  * told to leave (SIGUSR1) are no shells. */
@@ -127,16 +127,6 @@ static int put_mount(const struct shepherd *s, const struct sched_mount *mount,
 	return rv == 0 ? mounts_link(at, from, err) : rv;
 }
 
-static bool wants_scratch(const struct sched_spec *spec)
-{
-	bool wants = false;
-
-	for (uint32_t i = 0; i < spec->choices_n; i++) {
-		wants = wants || spec->choices[i].disk_best;
-	}
-	return wants;
-}
-
 /* For `pawl run`, which looks there for each rank that it starts. */
 static int write_devices(struct shepherd *s, struct pawl_err *err)
 {
@@ -174,7 +164,7 @@ int shepherd_prepare(struct shepherd *s, struct pawl_err *err)
 		rv = pawl_err_sys(err, "workdir %s", dir);
 	}
 	rv = rv == 0 ? write_devices(s, err) : rv;
-	if (rv == 0 && wants_scratch(&s->spec)) {
+	if (rv == 0 && submission_wants_scratch(&s->spec)) {
 		rv = scratch_make(s->order.scratch, err);
 		s->scratched = rv == 0;
 	}
@@ -237,21 +227,20 @@ static void put_devices(const struct shepherd *s, struct wire_out *set, uint32_t
 static void put_adaptdl(const struct shepherd *s, struct wire_out *set, uint32_t rank)
 {
 	const struct order *o = &s->order;
+	const struct adaptdl_job job = {o->supervisor, o->space, o->job};
 
 	if (o->supervisor[0] == '\0') {
 		return;
 	}
-	put(set, "ADAPTDL_SUPERVISOR_URL=%s", o->supervisor);
-	put(set, "ADAPTDL_JOB_ID=%s/%llu", o->space, (unsigned long long)o->job);
-	put(set, "ADAPTDL_SCHED_VERSION=%s", ADAPTDL_VERSION);
+	adaptdl_put_job(set, &job);
 	if (!s->spec.elastic) {
-		const struct run_adaptdl replica = {.rank = rank,
+		const struct adaptdl_replica replica = {.rank = rank,
 			.replicas = order_replicas(o),
 			.nodes = o->nodes_n,
 			.restarts = o->starts,
 			.port = s->port};
 
-		run_vars_put_adaptdl(set, &replica);
+		adaptdl_put_replica(set, &replica);
 	}
 }
 

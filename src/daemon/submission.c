@@ -164,3 +164,13 @@ int submission_mount(const char *home, const char *cwd, const struct sched_mount
 	}
 	return rv == 0 ? submission_path(home, cwd, mount->from, from, err) : rv;
 }
+
+bool submission_wants_scratch(const struct sched_spec *spec)
+{
+	bool wants = false;
+
+	for (uint32_t i = 0; i < spec->choices_n; i++) {
+		wants = wants || spec->choices[i].disk_best;
+	}
+	return wants;
+}

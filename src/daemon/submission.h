@@ -53,5 +53,7 @@ int submission_mount(const char *home, const char *cwd, const struct sched_mount
 /* The job that it describes: see jobfile_decode. */
 int submission_spec(const struct submission *submission, struct sched_spec *spec,
 	struct remarks *remarks, struct pawl_err *err);
+/* Whether it, or what may do in its place, says disk_tier: best. */
+bool submission_wants_scratch(const struct sched_spec *spec);
 
 #endif

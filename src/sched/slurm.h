@@ -39,6 +39,7 @@ struct slurm_size {
 struct slurm_start {
 	const char *node;              /* Slurm's name */
 	const struct slurm_size *size; /* of it; NULL: Slurm has not said */
+	uint64_t scratch_bytes;        /* free there for what jobs write for a while; 0: nowhere */
 	uint64_t generation;
 	bool elastic;    /* of an earlier start it is known that its ranks can join and leave */
 	bool joins;      /* others of the job are there, or come: it has a door */
@@ -48,9 +49,11 @@ struct slurm_start {
 };
 
 struct slurm_pool {
-	struct core_pool pool;   /* as the core was opened with */
-	const char *const *args; /* more for sbatch, as "--partition=gpu"; NULL-terminated; NULL:
-				    "--exclusive" */
+	struct core_pool pool;      /* as the core was opened with */
+	const char *const *args;    /* more for sbatch, as "--partition=gpu"; NULL-terminated; NULL:
+				       "--exclusive" */
+	const char *const *scratch; /* directories on its nodes for what jobs write for a while:
+				       see scratch.h; NULL-terminated; NULL: the pilots' TMPDIR */
 };
 
 /* All stays the caller's, and as it is, until the engine is closed. */
@@ -89,6 +92,18 @@ bool sched_slurm_has(const struct slurm_size *size, const struct slurm_size *lea
  * not said yet what there is. */
 bool sched_slurm_fits(const struct sched_slurm *slurm, uint32_t pool,
 	const struct slurm_size *least);
+
+/* One of a job's nodes. */
+struct slurm_host {
+	const char *address; /* by which others reach it; the engine's, until the loop runs on */
+	uint32_t replicas;
+};
+
+/* Where a job is, by rank: fills hosts with the first of them, cap at most, and returns how many
+ * there are. 0: it is not all there as the core's generation is to be: it starts, changes, ends, or
+ * has lost a node. */
+uint32_t sched_slurm_hosts(struct sched_slurm *slurm, uint64_t id, uint64_t generation,
+	struct slurm_host *hosts, uint32_t cap);
 
 extern const struct sched_engine sched_slurm_engine;
 

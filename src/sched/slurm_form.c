@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VERSION      2u
+#define VERSION      3u
 #define WANT_MAGIC   0x544e4157u /* "WANT" */
 #define HAVE_MAGIC   0x45564148u /* "HAVE" */
 #define RECORD_MAGIC 0x534a5753u /* "SWJS" */
@@ -109,15 +109,20 @@ void slurm_pilot_name(char name[CORE_NAME_MAX], const struct slurm_have *have)
 
 /* ---- programs ---- */
 
+static void put_text(struct wire_out *out, const char *text)
+{
+	wire_put_blob(out, text ? text : "", text ? (uint32_t)strlen(text) + 1 : 1);
+}
+
 void slurm_program_encode(const struct slurm_program *program, struct wire_out *out)
 {
 	const struct wire_out *const lists[] = {&program->mounts, &program->setup, &program->run,
 		&program->scale, &program->setup_env, &program->env};
 
-	wire_put_blob(out, program->cwd, (uint32_t)strlen(program->cwd) + 1);
-	wire_put_blob(out, program->log, (uint32_t)strlen(program->log) + 1);
-	wire_put_blob(out, program->door ? program->door : "",
-		program->door ? (uint32_t)strlen(program->door) + 1 : 1);
+	put_text(out, program->cwd);
+	put_text(out, program->log);
+	put_text(out, program->door);
+	put_text(out, program->scratch);
 	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
 		out->failed = out->failed || lists[i]->failed;
 		wire_put_blob(out, lists[i]->bytes, (uint32_t)lists[i]->len_bytes);
@@ -169,6 +174,7 @@ int slurm_program_decode(const void *bytes, size_t len_bytes, struct slurm_words
 	words->cwd = get_text(&in);
 	words->log = get_text(&in);
 	words->door = get_text(&in);
+	words->scratch = get_text(&in);
 	words->mounts = get_list(&in, &memory);
 	words->setup = get_list(&in, &memory);
 	words->run = get_list(&in, &memory);
@@ -264,6 +270,7 @@ void slurm_have_encode(const struct slurm_have *have, struct wire_out *out)
 	wire_put_u32(out, have->restart);
 	wire_put_str(out, have->host);
 	wire_put_str(out, have->address);
+	wire_put_u64(out, have->scratch_bytes);
 	wire_put_u8(out, (uint8_t)have->state);
 	wire_put_u64(out, (uint64_t)have->left_ns);
 	wire_put_u32(out, have->parts_n);
@@ -295,6 +302,7 @@ int slurm_have_decode(const void *bytes, size_t len_bytes, struct slurm_have *ha
 	have->restart = wire_get_u32(&in);
 	wire_get_str(&in, have->host, sizeof(have->host));
 	wire_get_str(&in, have->address, sizeof(have->address));
+	have->scratch_bytes = wire_get_u64(&in);
 	have->state = (enum slurm_pilot_state)get_kind(&in, SLURM_PILOT_LEFT);
 	have->left_ns = (int64_t)wire_get_u64(&in);
 	in.failed = in.failed || have->left_ns < 0;

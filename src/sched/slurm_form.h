@@ -27,6 +27,8 @@ struct slurm_program {
 	const char *log;        /* stdout and stderr are appended to it */
 	const char *door;       /* file in which ranks say who trains, for others that join, where
 				   those of pawl.elastic do; NULL: there is none */
+	const char *scratch;    /* name of a directory of its own in the pilot's for that; NULL:
+				   it needs none */
 	struct wire_out mounts; /* by turns what is made a link, and to what: see mounts.h */
 	struct wire_out setup;  /* command line of what runs first; empty: nothing does */
 	struct wire_out run;    /* command line */
@@ -40,8 +42,9 @@ struct slurm_program {
 struct slurm_words {
 	const char *cwd;
 	const char *log;
-	const char *door; /* "": none */
-	char **mounts;    /* NULL-terminated, as those below; of no words: none */
+	const char *door;    /* "": none */
+	const char *scratch; /* "": none */
+	char **mounts;       /* NULL-terminated, as those below; of no words: none */
 	char **setup;
 	char **run;
 	char **scale;
@@ -97,6 +100,7 @@ struct slurm_have {
 	char host[CORE_NAME_MAX];
 	char address[SLURM_ADDRESS_MAX]; /* by which other nodes reach it */
 	enum slurm_pilot_state state;
+	uint64_t scratch_bytes;        /* free where jobs may write for a while; 0: nowhere */
 	int64_t left_ns;               /* going: until it is gone */
 	struct slurm_have_part *parts; /* owned by who made it */
 	uint32_t parts_n;

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/proc.h"
 #include "sched/mounts.h"
+#include "sched/scratch.h"
 #include "sched/slurm_form.h"
 
 #include <dirent.h>
@@ -127,7 +128,7 @@ static bool reap(pid_t program, int *code)
 	return over;
 }
 
-/* Runs it to its end. */
+/* Runs it to its end; or ends it, with all else that is left. */
 static int run(char *const *argv, char *const *env, const sigset_t *watched)
 {
 	pid_t self = getpid();
@@ -151,7 +152,7 @@ static int run(char *const *argv, char *const *env, const sigset_t *watched)
 			kill(program, SIGUSR1);
 		} else if (got == SIGUSR1) {
 			sweep();
-			_exit(EXIT_KILLED);
+			return EXIT_KILLED;
 		}
 	}
 	return code;
@@ -169,7 +170,8 @@ static bool in_list(char *const *list, const char *text, size_t len)
 	return false;
 }
 
-/* set over base, without what Slurm says of the pilot: it is not so of the job. */
+/* set over base, without what Slurm says of the pilot: it is not so of the job. Of one name in set
+ * the last counts: what a job sets itself is behind what its submitter had. */
 static char **merge_env(char *const *base, char *const *set)
 {
 	size_t n = 0;
@@ -189,7 +191,9 @@ static char **merge_env(char *const *base, char *const *set)
 		}
 	}
 	for (uint32_t i = 0; env && set[i]; i++) {
-		env[n++] = set[i];
+		if (!in_list(set + i + 1, set[i], strcspn(set[i], "="))) {
+			env[n++] = set[i];
+		}
 	}
 	return env;
 }
@@ -225,8 +229,19 @@ static bool prepare(const struct slurm_words *words)
 	return true;
 }
 
-static _Noreturn void keep(const struct slurm_words *words, char *const *base_env, int started,
-	pid_t parent)
+static bool make_scratch(const char *path)
+{
+	struct pawl_err err;
+
+	if (path[0] != '\0' && scratch_make(path, &err) != 0) {
+		log_line(LOG_ERROR, "%s", err.msg);
+		return false;
+	}
+	return true;
+}
+
+static _Noreturn void keep(const struct slurm_words *words, const char *scratch,
+	char *const *base_env, int started, pid_t parent)
 {
 	char **setup_env = merge_env(base_env, words->setup_env);
 	char **env = merge_env(base_env, words->env);
@@ -247,7 +262,7 @@ static _Noreturn void keep(const struct slurm_words *words, char *const *base_en
 	dup2(started, 3);
 	close_range(4, ~0u, 0);
 	fcntl(3, F_SETFD, FD_CLOEXEC);
-	if (!prepare(words)) {
+	if (!prepare(words) || !make_scratch(scratch)) {
 		_exit(SLURM_EXIT_NOT_BEGUN);
 	}
 	if (words->setup[0]) {
@@ -258,11 +273,14 @@ static _Noreturn void keep(const struct slurm_words *words, char *const *base_en
 		code = run(words->run, env, &watched);
 		sweep();
 	}
+	if (scratch[0] != '\0') {
+		scratch_remove(scratch);
+	}
 	_exit(code);
 }
 
-int slurm_keep(const struct slurm_words *words, char *const *base_env, pid_t *pid, int *started,
-	struct pawl_err *err)
+int slurm_keep(const struct slurm_words *words, const char *scratch, char *const *base_env,
+	pid_t *pid, int *started, struct pawl_err *err)
 {
 	pid_t parent = getpid();
 	int ends[2];
@@ -273,7 +291,7 @@ int slurm_keep(const struct slurm_words *words, char *const *base_env, pid_t *pi
 	}
 	child = fork();
 	if (child == 0) {
-		keep(words, base_env, ends[1], parent);
+		keep(words, scratch, base_env, ends[1], parent);
 	}
 	close(ends[1]);
 	if (child < 0) {

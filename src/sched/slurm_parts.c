@@ -4,11 +4,14 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "sched/scratch.h"
 #include "sched/slurm_keep.h"
 #include "sched/slurm_slots.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -43,11 +46,34 @@ uint32_t slurm_parts_alive(const struct slurm_parts *parts)
 
 /* ---- begin ---- */
 
+/* The directory that it is to have; none: path stays as it is. */
+static int name_scratch(const struct slurm_parts *parts, const struct slurm_words *words,
+	char path[PATH_MAX], struct pawl_err *err)
+{
+	if (words->scratch[0] == '\0') {
+		return 0;
+	}
+	if (parts->scratch[0] == '\0' || words->scratch[0] == '.' || strchr(words->scratch, '/')) {
+		return pawl_err_set(err, PAWL_ENOENT, "there is no directory for disk_tier: best");
+	}
+	snprintf(path, PATH_MAX, "%.2400s/%.1000s", parts->scratch, words->scratch);
+	return 0;
+}
+
+static void put_scratch(const char *path, struct wire_out *set)
+{
+	if (path[0] != '\0') {
+		wire_put_raw(set, SCRATCH_VAR "=", sizeof(SCRATCH_VAR));
+		wire_put_raw(set, path, strlen(path) + 1);
+	}
+}
+
 static int start(struct slurm_parts *parts, struct slurm_part *part,
 	const struct slurm_want_part *want, struct pawl_err *err)
 {
-	struct wire_out devices = {0};
+	struct wire_out own = {0};
 	struct slurm_words words = {0};
+	char scratch[PATH_MAX] = "";
 	int rv = slurm_program_decode(want->program, want->len_bytes, &words, err);
 	char **env = NULL;
 
@@ -56,14 +82,16 @@ static int start(struct slurm_parts *parts, struct slurm_part *part,
 	}
 	slurm_slots_take(parts, part, want->slots);
 	rv = slurm_slots_write(parts, part, want->slots, err);
-	slurm_slots_put(parts, part, &devices);
+	rv = rv == 0 ? name_scratch(parts, &words, scratch, err) : rv;
+	slurm_slots_put(parts, part, &own);
+	put_scratch(scratch, &own);
 	if (rv == 0) {
-		env = slurm_slots_env(&devices, environ);
-		rv = env ? slurm_keep(&words, env, &part->pid, &part->started, err)
+		env = slurm_slots_env(&own, environ);
+		rv = env ? slurm_keep(&words, scratch, env, &part->pid, &part->started, err)
 			 : pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
 	free(env);
-	wire_out_deinit(&devices);
+	wire_out_deinit(&own);
 	slurm_words_deinit(&words);
 	return rv;
 }

@@ -39,6 +39,7 @@ struct slurm_parts {
 	struct slurm_part **all; /* owned, as each of them */
 	uint32_t n;
 	const char *runtime; /* directory of this pilot's own, on the node */
+	const char *scratch; /* another one, for what jobs write for a while; "": none */
 	uint32_t slots;      /* that the node has */
 	bool leaving;        /* an end from now on is the node's doing */
 	bool changed;        /* since the owner last cleared it */

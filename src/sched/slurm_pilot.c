@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/loop.h"
 #include "sched/slurm_parts.h"
+#include "sched/slurm_scratch.h"
 #include "sched/slurm_spool.h"
 
 #include <ftw.h>
@@ -37,6 +38,7 @@ struct pilot {
 	char directory[SLURM_PATH_MAX]; /* in the spool */
 	char runtime[64];               /* of the agents here; "": there is none */
 	struct slurm_have have;         /* but for its parts */
+	struct slurm_scratch scratch;
 	struct slurm_parts parts;
 	uint64_t want;      /* number of the newest seen */
 	uint64_t number;    /* of the have that was written last */
@@ -54,6 +56,7 @@ static int write_have(struct pilot *p, int64_t now_ns)
 	struct wire_out out = {0};
 	int rv;
 
+	p->have.scratch_bytes = slurm_scratch_free(&p->scratch);
 	p->have.left_ns = p->goes_at_ns > now_ns ? p->goes_at_ns - now_ns : 0;
 	p->have.parts = calloc(p->parts.n > 0 ? p->parts.n : 1, sizeof(*p->have.parts));
 	if (!p->have.parts) {
@@ -296,6 +299,22 @@ static int make_runtime(struct pilot *p)
 		: pawl_err_set(p->err, PAWL_ENOMEM, "out of memory");
 }
 
+static void open_scratch(struct pilot *p)
+{
+	const char *base = getenv("TMPDIR");
+
+	if (!base || base[0] != '/') {
+		base = "/tmp";
+	}
+	if (p->options->scratch_n > 0) {
+		slurm_scratch_open(&p->scratch, p->have.host, p->options->scratch,
+			p->options->scratch_n);
+	} else {
+		slurm_scratch_open(&p->scratch, p->have.host, &base, 1);
+	}
+	p->parts.scratch = p->scratch.path;
+}
+
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
 {
 	return remove(path);
@@ -329,7 +348,10 @@ int slurm_pilot_run(const struct slurm_pilot_options *options, struct pawl_err *
 	rv = rv == 0 ? take_signals(&p) : rv;
 	p.parts.runtime = p.runtime;
 	rv = rv == 0 ? make_runtime(&p) : rv;
-	rv = rv == 0 ? enter(&p) : rv;
+	if (rv == 0) {
+		open_scratch(&p);
+		rv = enter(&p);
+	}
 	if (rv == 0) {
 		look(&p);
 		rv = loop_run(p.loop, &own);
@@ -337,6 +359,7 @@ int slurm_pilot_run(const struct slurm_pilot_options *options, struct pawl_err *
 	rv = rv == 0 ? p.rv : rv;
 	alarm(0);
 	slurm_parts_deinit(&p.parts); /* what lives dies with this process */
+	slurm_scratch_close(&p.scratch);
 	if (p.runtime[0] != '\0') {
 		nftw(p.runtime, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 	}

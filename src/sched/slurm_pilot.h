@@ -17,10 +17,12 @@ struct pawl_err;
 #define SLURM_FENCE_MOST_S  3600u
 
 struct slurm_pilot_options {
-	const char *spool;    /* the directory; the caller's */
-	int64_t fence_ns;     /* SLURM_FENCE_LEAST_S to SLURM_FENCE_MOST_S */
-	int64_t kill_wait_ns; /* from Slurm's SIGTERM to its SIGKILL */
-	int64_t notice_ns;    /* from SIGUSR1 to the end */
+	const char *spool;          /* the directory; the caller's */
+	int64_t fence_ns;           /* SLURM_FENCE_LEAST_S to SLURM_FENCE_MOST_S */
+	int64_t kill_wait_ns;       /* from Slurm's SIGTERM to its SIGKILL */
+	int64_t notice_ns;          /* from SIGUSR1 to the end */
+	const char *const *scratch; /* directories for what jobs write for a while: see scratch.h */
+	uint32_t scratch_n;         /* 0: TMPDIR, or /tmp */
 };
 
 /* Runs until it has left; in the process's only thread, whose signals it takes. PAWL_EINVAL: it is

@@ -1,6 +1,7 @@
 /* Command lines and variables: see slurm_program.h. */
 #include "sched/slurm_program.h"
 
+#include "base/adaptdl.h"
 #include "base/clock.h"
 #include "base/err.h"
 
@@ -130,6 +131,25 @@ static void put_ranks(struct wire_out *list, const struct slurm_launch *launch,
 	put_run(list, launch);
 }
 
+/* Under `pawl run` each rank gets its own of it; a node of the others is a replica. */
+static void put_adaptdl(struct wire_out *set, const struct slurm_launch *launch,
+	const struct slurm_start *start)
+{
+	const struct adaptdl_job job = {launch->supervisor, launch->space, start->place->job};
+	const struct adaptdl_replica replica = {.rank = start->place->node,
+		.replicas = start->place->nodes,
+		.nodes = start->place->nodes,
+		.restarts = launch->attempt,
+		.port = port_of(start)};
+
+	if (launch->supervisor) {
+		adaptdl_put_job(set, &job);
+	}
+	if (launch->supervisor && !launch->spec->elastic) {
+		adaptdl_put_replica(set, &replica);
+	}
+}
+
 static void put_env(struct wire_out *set, const struct slurm_launch *launch,
 	const struct slurm_start *start, enum vars_phase phase)
 {
@@ -147,6 +167,7 @@ static void put_env(struct wire_out *set, const struct slurm_launch *launch,
 	if (launch->hints) {
 		put(set, "PAWL_HINTS=%s", launch->hints);
 	}
+	put_adaptdl(set, launch, start);
 	if (launch->spec->elastic && phase == VARS_RUN) {
 		put(set, "PAWL_TOKEN=%s", start->token); /* pawl run keeps it from the ranks */
 		put(set, "PAWL_ELASTIC_MIN=%u", launch->spec->size.least);

@@ -17,6 +17,8 @@ struct slurm_launch {
 	const char *task;          /* id of the job, the same over all starts */
 	const char *cluster;       /* what the scheduler calls itself */
 	const char *hints;         /* file into which it tells of itself; NULL: none */
+	const char *supervisor;    /* what AdaptDL calls so: a URL for this job; NULL: none */
+	const char *space;         /* namespace of the job there */
 	uint32_t attempt;          /* how often it was started before */
 	uint32_t retries;          /* of a job with replicas: starts more on the node itself */
 	int64_t grace_ns;          /* from being told to stop to being killed */

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "sched/scratch.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,7 +29,7 @@
 #define FAILED_HELD  "requeued held"  /* in a reason: Slurm waits for an administrator */
 #define NAME_BYTES   (CORE_NAME_MAX + 16u)
 #define NAMES_BYTES  (CORE_POOLS_MAX * NAME_BYTES + 16u)
-#define WORDS_MAX    (SLURM_POOL_WORDS + 24u)
+#define WORDS_MAX    (SLURM_POOL_WORDS + 2 * SCRATCH_DIRS_MAX + 24u)
 
 static const char queue_format[] = "--Format=" SLURM_QUEUE_FORMAT;
 static const char nodes_format[] = "--Format=" SLURM_NODES_FORMAT;
@@ -201,6 +202,10 @@ static int submit(struct sched_slurm *s, uint32_t pool, struct pawl_err *err)
 	words[n++] = fence;
 	words[n++] = "--kill-wait";
 	words[n++] = wait;
+	for (uint32_t i = 0; of->scratch && of->scratch[i]; i++) {
+		words[n++] = "--scratch";
+		words[n++] = of->scratch[i];
+	}
 	words[n++] = s->options.spool;
 	return slurm_commands_add(s->commands, words, on_submitted, s, pool, err);
 }

@@ -97,6 +97,7 @@ static int describe_one(struct sched_slurm *s, struct slurm_start *start,
 	start->joins = record->joint && spot->number > 0;
 	start->number = spot->number;
 	start->node = pilot->have.host;
+	start->scratch_bytes = pilot->have.scratch_bytes;
 	start->size = slurm_size_find(s, start->node, &size) ? &size : NULL;
 	rv = describe_spot(s, start, spot, err);
 	return rv == 0 && spot->number == 0 ? see_door(record, spot, err) : rv;
@@ -127,4 +128,36 @@ int slurm_spots_describe(struct sched_slurm *s, struct slurm_record *record, uin
 	}
 	free(addresses);
 	return rv;
+}
+
+/* All of it runs, and nothing else is to be. */
+static bool is_settled(const struct slurm_job *job, uint64_t generation)
+{
+	const struct slurm_record *record = &job->record;
+	uint64_t now = record->rescaled > 0 ? record->rescaled : record->generation;
+
+	return slurm_job_is_alive(job) && job->told_runs && !job->failing && !record->told &&
+		now == generation && record->rescale == record->rescaled;
+}
+
+uint32_t sched_slurm_hosts(struct sched_slurm *s, uint64_t id, uint64_t generation,
+	struct slurm_host *hosts, uint32_t cap)
+{
+	const struct slurm_job *job = slurm_job_find(s, id);
+
+	if (!job || !is_settled(job, generation)) {
+		return 0;
+	}
+	for (uint32_t i = 0; i < job->record.spots_n; i++) {
+		const struct slurm_spot *spot = &job->record.spots[i];
+		const struct pilot *pilot = slurm_pilot_named(s, spot->node);
+
+		if (!pilot || pilot->lost) {
+			return 0;
+		}
+		if (i < cap) {
+			hosts[i] = (struct slurm_host){pilot->have.address, spot->replicas};
+		}
+	}
+	return job->record.spots_n;
 }

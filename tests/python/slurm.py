@@ -42,8 +42,9 @@ class Slurm:
 
     def call(self, *command: str | Path) -> str:
         """What a command of Slurm's prints."""
+        words = self.inside(0, *command) if self._hosts else [str(word) for word in command]
         done = subprocess.run(
-            [str(word) for word in command],
+            words,
             env=program.clean_env(**self.env),
             capture_output=True,
             text=True,

@@ -158,8 +158,9 @@ def test_a_worker_that_fails_restarts_all_nodes(tmp_path: Path) -> None:
             assert len(re.findall(r"rank 1 \(pid \d+\) exited with code 9", node.text())) == 3
 
 
-@pytest.mark.parametrize("at", [0, 1])
-def test_a_signal_at_one_node_reaches_all(tmp_path: Path, at: int) -> None:
+@pytest.mark.parametrize("at", [[0], [1], [0, 1]])
+def test_a_signal_at_one_node_reaches_all(tmp_path: Path, at: list[int]) -> None:
+    """And where all are signaled, as by srun, that is no second one, which would kill."""
     extra = """
     def finish(*args):
         time.sleep(0.5); print("> saved", flush=True); os._exit(0)
@@ -171,7 +172,8 @@ def test_a_signal_at_one_node_reaches_all(tmp_path: Path, at: int) -> None:
             job.start(i, "--node-rank", str(i))
         for node in job.nodes:
             node.hear("> here")
-        job.nodes[at].signal(signal.SIGTERM)
+        for i in at:
+            job.nodes[i].signal(signal.SIGTERM)
         assert job.end() == [143, 143], job.texts()
         for node in job.nodes:
             assert node.said()[-1] == "saved"

@@ -66,7 +66,9 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
         ("--node a=1 --devices a=$x", "as in node0=0,1"),
         ("--node a=1 --devices 0", "as in node0=0,1"),
         ("--engine slurm --pool p=1:0..1 --devices a=0", "are of this machine"),
-        ("--engine slurm --pool p=1:0..1 --scratch /tmp", "are of this machine"),
+        ("--engine slurm --pool p=1:0..1 --scratch /tmp", "is of this machine"),
+        ("--engine slurm --scratch p=/tmp --pool p=1:0..1", "of a --pool before it"),
+        ("--engine slurm --pool p=1:0..1 --scratch p=tmp", "a directory from /"),
     ):
         done = program.run("sched", "--root", tmp_path / "none", *options.split())
         assert done.returncode == 2 and word in done.stderr, (options, done.stderr)

@@ -178,8 +178,10 @@ def test_jobs_in_pilots(ours: slurm.Slurm) -> None:
     with scheduler(ours, "--pool", "cpu=2:0..2") as made:
         assert made.pilots() == []
         one = made.sh("echo on $SLURM_CONF one")
-        made.over(one)
+        own = made.submit("printenv", "PYTHONPATH", options=["--env", "PYTHONPATH=/its/own"])
+        made.over(one, own)
         assert made.lines(one) == [f"on {ours.env['SLURM_CONF']} one"]
+        assert made.lines(own) == ["/its/own"]  # not what its submitter had
         four = made.sh("echo rank $RANK of $WORLD_SIZE", "--replicas", "4:4")
         made.over(four)
         assert [row[1] for row in made.pilots()] == ["RUNNING"] * 2
@@ -188,10 +190,10 @@ def test_jobs_in_pilots(ours: slurm.Slurm) -> None:
             assert f"rank {rank} of 4" in printed
         bad = made.sh("exit 3")
         made.over(bad)
-        assert [made.state(job) for job in (one, four, bad)] == ["done", "done", "failed"]
+        assert [made.state(job) for job in (own, four, bad)] == ["done", "done", "failed"]
         made.kill(signal.SIGTERM)
         (known,) = made.ask("report", "--cluster", "--python", sys.executable)
-        assert (known["jobs"], known["done"], known["failed"]) == (3, 2, 1) and known["cost"] > 0
+        assert (known["jobs"], known["done"], known["failed"]) == (4, 3, 1) and known["cost"] > 0
         assert known["avg_jct_s"] > 0 and 0 < known["utilisation"] < 1
         history = _cluster.read(made.root / "history")
         assert {span.pool for span in history.nodes} == {"cpu"} and history.lanes == 2

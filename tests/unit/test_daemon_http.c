@@ -162,6 +162,42 @@ static void addresses_say_whether_others_reach_them(void **state)
 	}
 }
 
+static void others_ask_by_name_or_address(void **state)
+{
+	static const struct {
+		const char *text, *url, *name;
+		int rv;
+		const char *others;
+	} all[] = {
+		{"10.0.0.1:8443", "https://10.0.0.1:8443", "", 0, "https://10.0.0.1:8443"},
+		{"10.0.0.1:8443", "https://10.0.0.1:8443", "a.b", 0, "https://a.b:8443"},
+		{"0.0.0.0:0", "https://0.0.0.0:4711", "login-1", 0, "https://login-1:4711"},
+		{"0.0.0.0:0", "https://0.0.0.0:4711", "10.0.0.1", 0, "https://10.0.0.1:4711"},
+		{"[::]:0", "https://[::]:4711", "fd00::1", 0, "https://[fd00::1]:4711"},
+		{"[fd00::1]:1", "https://[fd00::1]:1", "", 0, "https://[fd00::1]:1"},
+		{"0.0.0.0:0", "https://0.0.0.0:4711", "", PAWL_ENOENT, NULL},
+		{"[::]:0", "https://[::]:4711", "", PAWL_ENOENT, NULL},
+		{"127.0.0.1:80", "http://127.0.0.1:80", "", PAWL_ENOENT, NULL},
+		{"[::1]:80", "http://[::1]:80", "a", PAWL_ENOENT, NULL},
+		{"0.0.0.0:0", "https://0.0.0.0:4711", "a:80", PAWL_EINVAL, NULL},
+		{"0.0.0.0:0", "https://0.0.0.0:4711", "a/b", PAWL_EINVAL, NULL},
+		{"0.0.0.0:0", "https://0.0.0.0:4711", "[fd00::1]", PAWL_EINVAL, NULL},
+		{"0.0.0.0:0", "https://0.0.0.0:4711", SECRET SECRET, PAWL_EINVAL, NULL},
+	};
+	struct http_address address;
+	char url[256];
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+		assert_int_equal(http_address_parse(&address, all[i].text, NULL), 0);
+		assert_int_equal(http_url_for_others(&address, all[i].url, all[i].name, url,
+					 sizeof(url), NULL),
+			all[i].rv);
+		if (all[i].rv == 0) {
+			assert_string_equal(url, all[i].others);
+		}
+	}
+}
+
 /* ---- secrets ---- */
 
 static void write_file(const char *name, const char *text, mode_t mode)
@@ -323,6 +359,7 @@ int main(void)
 		cmocka_unit_test(methods_are_those_of_the_path),
 		cmocka_unit_test(numbers_are_whole_and_bounded),
 		cmocka_unit_test(addresses_say_whether_others_reach_them),
+		cmocka_unit_test(others_ask_by_name_or_address),
 		cmocka_unit_test(a_secret_is_one_jobs_and_the_same_after_a_restart),
 		cmocka_unit_test(a_secret_is_the_hmac_that_is_documented),
 		cmocka_unit_test(a_token_is_long_and_its_file_private),

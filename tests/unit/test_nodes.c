@@ -208,6 +208,28 @@ static void a_signal_at_one_node_is_a_notice_on_all(void **state)
 	all_left_with(143);
 }
 
+/* As srun signals them: who still saves is not killed. A second one at the same node does that. */
+static void a_signal_at_all_nodes_is_one(void **state)
+{
+	for (uint32_t first = 0; first < 3; first++) {
+		start_all(3, 1);
+		for (uint32_t h = 0; h < 3; h++) {
+			happen((first + h) % 3, MS_NS * (h + 1),
+				(struct nodes_event){.kind = NODES_SIGNALED, .signal = 15}, NULL);
+		}
+		run_for(S_NS);
+		check_group();
+		end_worker(1, 0, 143, MS_NS);
+		end_worker(1, 1, 143, MS_NS);
+		run_for(5 * S_NS);
+		assert_int_equal(count_working(), 2);
+		happen(first, MS_NS, (struct nodes_event){.kind = NODES_SIGNALED, .signal = 15},
+			NULL);
+		run_for(5 * S_NS);
+		all_left_with(143);
+	}
+}
+
 static void workers_that_do_not_leave_are_killed(void **state)
 {
 	start_all(2, 1);
@@ -532,6 +554,7 @@ int main(void)
 		cmocka_unit_test(a_new_coordinator_learns_how_far_the_job_is),
 		cmocka_unit_test(the_first_place_has_precedence),
 		cmocka_unit_test(a_signal_at_one_node_is_a_notice_on_all),
+		cmocka_unit_test(a_signal_at_all_nodes_is_one),
 		cmocka_unit_test(workers_that_do_not_leave_are_killed),
 		cmocka_unit_test(a_root_is_told_to_the_others),
 		cmocka_unit_test(a_signal_is_not_forgotten),

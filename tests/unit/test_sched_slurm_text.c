@@ -246,6 +246,7 @@ static void test_haves_come_back(void **state)
 		.restart = 1,
 		.host = "n1",
 		.address = "10.0.0.1",
+		.scratch_bytes = 1ull << 40,
 		.state = SLURM_PILOT_GOING,
 		.left_ns = 6,
 		.parts = &part,
@@ -258,6 +259,7 @@ static void test_haves_come_back(void **state)
 	assert_int_equal(slurm_have_decode(out.bytes, out.len_bytes, &back, &err), 0);
 	assert_true(back.slurm_job == 3 && back.restart == 1 && back.left_ns == 6);
 	assert_string_equal(back.host, "n1");
+	assert_true(back.scratch_bytes == 1ull << 40);
 	assert_int_equal(back.parts_n, 1);
 	assert_true(back.parts[0].sized == 11 && back.parts[0].unsized == 12);
 	assert_true(back.parts[0].why == SLURM_BY_NODE && back.parts[0].exit_code == 143);
@@ -287,7 +289,7 @@ static void test_damaged_ones_do_not(void **state)
 	out.bytes[4]++;
 	assert_int_equal(slurm_record_decode(out.bytes, out.len_bytes, &record, &err),
 		PAWL_ECORRUPT);
-	assert_non_null(strstr(err.msg, "version 3"));
+	assert_non_null(strstr(err.msg, "version 4"));
 	wire_out_deinit(&out);
 }
 
@@ -353,6 +355,8 @@ static void fill(struct slurm_program *program, struct sched_spec *spec, const c
 		.log_directory = "/logs",
 		.task = "task-7",
 		.cluster = "c",
+		.supervisor = "https://a:1/job/x",
+		.space = "u",
 		.attempt = 3,
 		.retries = 2,
 		.grace_ns = 10000000000};
@@ -391,6 +395,13 @@ static void test_program_of_a_job_with_nodes(void **state)
 	assert_true(has(&program.env, "PAWL_JOB_ID=task-7"));
 	assert_true(has(&program.env, "PAWL_ATTEMPT=3"));
 	assert_true(has(&program.setup_env, "SKYPILOT_SETUP_NODE_RANK=1"));
+	assert_true(has(&program.env, "ADAPTDL_SUPERVISOR_URL=https://a:1/job/x"));
+	assert_true(has(&program.env, "ADAPTDL_JOB_ID=u/7"));
+	assert_true(has(&program.env, "ADAPTDL_REPLICA_RANK=1"));
+	assert_true(has(&program.env, "ADAPTDL_NUM_REPLICAS=2")); /* one a node, whatever it has */
+	assert_true(has(&program.env, "ADAPTDL_NUM_NODES=2"));
+	assert_true(has(&program.env, "ADAPTDL_NUM_RESTARTS=3"));
+	assert_true(has(&program.env, "ADAPTDL_MASTER_PORT=20001"));
 	drop(&program);
 }
 
@@ -410,6 +421,8 @@ static void test_program_of_a_job_with_replicas(void **state)
 	assert_true(has(&program.run, "10.0.0.1:20001"));
 	assert_true(has(&program.run, "train.py"));
 	assert_true(has(&program.env, "PAWL_TOKEN=00000000000000000000000000000001"));
+	assert_true(has(&program.env, "ADAPTDL_JOB_ID=u/7"));
+	assert_false(has(&program.env, "ADAPTDL_REPLICA_RANK=1")); /* pawl run says it */
 	drop(&program);
 }
 

@@ -1,7 +1,7 @@
 /* Directories for what jobs write for a while (disk_tier: best): which is the fastest, and one of a
  * job's own in it. */
-#ifndef DAEMON_SCRATCH_H
-#define DAEMON_SCRATCH_H
+#ifndef SCHED_SCRATCH_H
+#define SCHED_SCRATCH_H
 
 #include <stdint.h>
 

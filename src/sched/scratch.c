@@ -1,5 +1,5 @@
 /* See scratch.h. */
-#include "daemon/scratch.h"
+#include "sched/scratch.h"
 
 #include "base/clock.h"
 #include "base/err.h"

@@ -1,0 +1,25 @@
+/* What AdaptDL's controller tells its jobs, and each of their replicas, in variables. Pure.
+ *
+ * A set of variables is a wire_out of "NAME=value" strings, each with its NUL. */
+#ifndef BASE_ADAPTDL_H
+#define BASE_ADAPTDL_H
+
+#include <stdint.h>
+
+struct wire_out;
+
+/* Strings stay the caller's. */
+struct adaptdl_job {
+	const char *url;   /* of what it calls its supervisor; NULL: it is told nothing */
+	const char *space; /* namespace of the job there */
+	uint64_t number;
+};
+
+struct adaptdl_replica {
+	uint32_t rank, replicas, nodes, restarts, port;
+};
+
+void adaptdl_put_job(struct wire_out *set, const struct adaptdl_job *job);
+void adaptdl_put_replica(struct wire_out *set, const struct adaptdl_replica *replica);
+
+#endif

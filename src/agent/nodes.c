@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define TOGETHER_NS 1000000000LL /* signals of one word are not further apart */
+
 void nodes_say(struct nodes *n, bool bad, const char *fmt, ...)
 {
 	char text[NODE_TEXT_MAX];
@@ -165,12 +167,13 @@ static void take_exit(struct nodes *n, const struct nodes_event *event)
 	}
 }
 
-/* What all nodes are told at once, as by srun, is one word, and not that of somebody in a hurry. */
-void nodes_signal(struct nodes *n, bool *signaled, int signal)
+/* What all nodes are told at once, as by srun, is one word, and not that of somebody in a hurry;
+ * and so is what one is told twice at once, by Slurm and by who keeps it. */
+void nodes_signal(struct nodes *n, int64_t *signaled_ns, int signal)
 {
-	bool again = *signaled;
+	bool again = *signaled_ns != 0 && n->now_ns - *signaled_ns >= TOGETHER_NS;
 
-	*signaled = true;
+	*signaled_ns = *signaled_ns != 0 ? *signaled_ns : n->now_ns;
 	if (again || n->policy.signal == 0) {
 		nodes_decide(n, (struct run_event){.kind = RUN_SIGNALED, .signal = signal});
 	}
@@ -182,10 +185,10 @@ static void take_signal(struct nodes *n, int signal)
 
 	if (n->role == NODES_MEMBER) {
 		n->signal = signal;
-		n->signaled = true;
+		n->signaled_ns = n->signaled_ns != 0 ? n->signaled_ns : n->now_ns;
 		n->options.ops->send(n->options.user, n->conn, &frame);
 	} else {
-		nodes_signal(n, &n->signaled, signal);
+		nodes_signal(n, &n->signaled_ns, signal);
 	}
 }
 

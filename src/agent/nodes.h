@@ -110,9 +110,9 @@ struct nodes_member {
 	char address[ADDRESS_MAX]; /* where others reach it */
 	bool ready;                /* for a start: its workers are over */
 	bool drained;              /* what it had committed is durable, or cannot be made so */
-	bool signaled;             /* it was sent a signal */
 	uint64_t commits;          /* it has told of */
 	int64_t heard_ns;          /* when the last of it came */
+	int64_t signaled_ns;       /* when it first was sent a signal; 0: never */
 };
 
 /* A host that only adds (`pawl serve`): no node, but waited for as one. */
@@ -133,7 +133,7 @@ struct nodes {
 	uint32_t held;                /* our rank in the last generation, or NODE_NONE */
 	uint32_t alive;               /* our workers that have not ended */
 	int signal;                   /* we were sent, as a member, and know of no answer; 0 */
-	bool signaled;                /* we were sent one, ever */
+	int64_t signaled_ns;          /* when we first were sent one; 0: never */
 	bool drained, drained_ok;     /* our agent has answered, and what */
 	uint64_t commits;             /* of all nodes, for the policy */
 	int64_t now_ns;               /* of the event in hand */

@@ -8,8 +8,8 @@
 
 /* The policy's turn: what it decides is carried out, here and at the members. */
 void nodes_decide(struct nodes *nodes, struct run_event event);
-/* A signal, which a node was sent; signaled: its flag, that it was sent one before. */
-void nodes_signal(struct nodes *nodes, bool *signaled, int signal);
+/* A signal, which a node was sent; signaled_ns: when it was first sent one, 0: never. */
+void nodes_signal(struct nodes *nodes, int64_t *signaled_ns, int signal);
 /* Does it, where another has decided. */
 void nodes_carry_out(struct nodes *nodes, unsigned actions);
 __attribute__((format(printf, 3, 4))) void nodes_say(struct nodes *nodes, bool bad, const char *fmt,

@@ -583,7 +583,7 @@ void nodes_lead_frame(struct nodes *n, uint32_t conn, const struct node_frame *f
 		}
 		break;
 	case NODE_SIGNAL:
-		nodes_signal(n, &m->signaled, frame->signal);
+		nodes_signal(n, &m->signaled_ns, frame->signal);
 		break;
 	case NODE_DRAINED:
 		m->drained = true;

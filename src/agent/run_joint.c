@@ -117,7 +117,7 @@ static bool listen(struct run_joint *joint, const struct run_door *door)
 		return false;
 	}
 	joint->listened_ns = now_ns;
-	for (uint32_t launcher = 0; launcher < RUN_LAUNCHERS_MAX; launcher++) {
+	for (uint32_t launcher = 0; launcher < RUN_LAUNCHERS_MAX && !lives; launcher++) {
 		uint64_t listed = run_joint_listed(door, launcher);
 		struct run_door_alive alive;
 
@@ -125,7 +125,7 @@ static bool listen(struct run_joint *joint, const struct run_door *door)
 			continue;
 		}
 		run_door_read_alive(&alive, plan->door, launcher);
-		lives = run_joint_hear(&joint->beats[launcher], &alive, listed) || lives;
+		lives = run_joint_hear(&joint->beats[launcher], &alive, listed);
 	}
 	return lives;
 }
@@ -184,11 +184,8 @@ bool run_joint_stops(const struct run_joint *joint, const struct run_end *end)
 {
 	struct run_door door;
 
-	if (end->signal != 0 || end->status != RUN_EXIT_STOPPED) {
-		return false;
-	}
 	run_door_read(&door, joint->options.plan->door);
-	return door.state == RUN_DOOR_OVER && door.status == RUN_EXIT_STOPPED;
+	return end->status != 0 && door.state == RUN_DOOR_OVER && door.status == RUN_EXIT_STOPPED;
 }
 
 void run_joint_exited(struct run_joint *joint, const struct run_end *end)

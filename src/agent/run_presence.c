@@ -98,9 +98,9 @@ void run_presence_close(struct run_presence *presence)
 	presence->stop = true;
 	pthread_cond_signal(&presence->changed);
 	pthread_mutex_unlock(&presence->lock);
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += RUN_PRESENCE_WAIT_S;
-	if (pthread_timedjoin_np(presence->thread, NULL, &until) != 0) {
+	if (pthread_clockjoin_np(presence->thread, NULL, CLOCK_MONOTONIC, &until) != 0) {
 		return; /* stuck in a write; the process is about to end, and this with it */
 	}
 	pthread_cond_destroy(&presence->changed);

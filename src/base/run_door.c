@@ -195,7 +195,7 @@ void run_door_read_alive(struct run_door_alive *alive, const char *path, uint32_
 
 	*alive = (struct run_door_alive){0};
 	name_alive(path, launcher, name, sizeof(name));
-	file = open_file(name);
+	file = fopen(name, "re");
 	if (file == NULL) {
 		return;
 	}

@@ -60,7 +60,7 @@ void run_door_remove(const char *path);
 /* DOOR.aliveK of all launchers, none of which lives any more: who was killed has left its. */
 void run_door_remove_alive(const char *path);
 
-/* Of launcher. One that cannot be read says nothing. */
+/* Of launcher, as NFS has it since run_door_read. One that cannot be read says nothing. */
 void run_door_read_alive(struct run_door_alive *alive, const char *path, uint32_t launcher);
 /* No ranks: the file is removed. PAWL_EIO and its like. */
 int run_door_tell_alive(const struct run_door_alive *alive, const char *path, uint32_t launcher,

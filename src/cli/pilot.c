@@ -18,7 +18,7 @@ static const struct cli_option options[] = {
 	[KILL_WAIT] = {"--kill-wait", 0, "S", "what Slurm leaves from SIGTERM to SIGKILL (30)"},
 	[NOTICE] = {"--notice", 0, "S", "what SIGUSR1 announces (60)"},
 	[SCRATCH] = {"--scratch", 0, "DIR",
-		"for jobs' disk_tier: best, the fastest of these; repeatable (TMPDIR)"},
+		"for disk_tier: best, the fastest of these; repeatable (TMPDIR)"},
 	{NULL},
 };
 

@@ -122,7 +122,10 @@ static int comes(struct sched_core *core, const struct core_offer *offer, struct
 		node->state = CORE_NODE_LOST;
 	}
 	if (node->state == CORE_NODE_LOST || memcmp(&node->offer, offer, sizeof(*offer)) != 0) {
-		node->state = node->state == CORE_NODE_LOST ? CORE_NODE_UP : node->state;
+		if (node->state == CORE_NODE_LOST) {
+			node->state = CORE_NODE_UP;
+			node->returning = node->returned = false;
+		}
 		node->offer = *offer;
 		node->pool = core_pool_named(core, offer->pool);
 		node->dirty = true;

@@ -273,9 +273,6 @@ static _Noreturn void keep(const struct slurm_words *words, const char *scratch,
 		code = run(words->run, env, &watched);
 		sweep();
 	}
-	if (scratch[0] != '\0') {
-		scratch_remove(scratch);
-	}
 	_exit(code);
 }
 

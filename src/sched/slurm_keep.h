@@ -22,8 +22,8 @@ struct slurm_words;
  * Starts it. Its exit status is the first one of setup and run that is not 0, as a shell has it
  * (128 + signal; 126, 127: it cannot be run; 125: it was not begun; which the log says). *started
  * becomes the read end of a pipe, not blocking: a byte comes once run does, the end when nothing of
- * it is left. The calling process has one thread. scratch: a directory that is
- * there, and empty, until it ends; "": none. PAWL_EIO.
+ * it is left. The calling process has one thread. scratch: a directory that is made, empty, and
+ * left; "": none. PAWL_EIO.
  */
 int slurm_keep(const struct slurm_words *words, const char *scratch, char *const *base_env,
 	pid_t *pid, int *started, struct pawl_err *err);

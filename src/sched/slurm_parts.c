@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "sched/scratch.h"
 #include "sched/slurm_keep.h"
+#include "sched/slurm_scratch.h"
 #include "sched/slurm_slots.h"
 
 #include <inttypes.h>
@@ -46,17 +47,19 @@ uint32_t slurm_parts_alive(const struct slurm_parts *parts)
 
 /* ---- begin ---- */
 
-/* The directory that it is to have; none: path stays as it is. */
-static int name_scratch(const struct slurm_parts *parts, const struct slurm_words *words,
-	char path[PATH_MAX], struct pawl_err *err)
+/* The directory that it is to have, if any. */
+static int name_scratch(const struct slurm_parts *parts, struct slurm_part *part,
+	const struct slurm_words *words, struct pawl_err *err)
 {
 	if (words->scratch[0] == '\0') {
 		return 0;
 	}
-	if (parts->scratch[0] == '\0' || words->scratch[0] == '.' || strchr(words->scratch, '/')) {
+	if (parts->scratch->path[0] == '\0' || words->scratch[0] == '.' ||
+		strchr(words->scratch, '/')) {
 		return pawl_err_set(err, PAWL_ENOENT, "there is no directory for disk_tier: best");
 	}
-	snprintf(path, PATH_MAX, "%.2400s/%.1000s", parts->scratch, words->scratch);
+	snprintf(part->scratch, sizeof(part->scratch), "%.2400s/%.1000s", parts->scratch->path,
+		words->scratch);
 	return 0;
 }
 
@@ -73,7 +76,6 @@ static int start(struct slurm_parts *parts, struct slurm_part *part,
 {
 	struct wire_out own = {0};
 	struct slurm_words words = {0};
-	char scratch[PATH_MAX] = "";
 	int rv = slurm_program_decode(want->program, want->len_bytes, &words, err);
 	char **env = NULL;
 
@@ -82,12 +84,12 @@ static int start(struct slurm_parts *parts, struct slurm_part *part,
 	}
 	slurm_slots_take(parts, part, want->slots);
 	rv = slurm_slots_write(parts, part, want->slots, err);
-	rv = rv == 0 ? name_scratch(parts, &words, scratch, err) : rv;
+	rv = rv == 0 ? name_scratch(parts, part, &words, err) : rv;
 	slurm_slots_put(parts, part, &own);
-	put_scratch(scratch, &own);
+	put_scratch(part->scratch, &own);
 	if (rv == 0) {
 		env = slurm_slots_env(&own, environ);
-		rv = env ? slurm_keep(&words, scratch, env, &part->pid, &part->started, err)
+		rv = env ? slurm_keep(&words, part->scratch, env, &part->pid, &part->started, err)
 			 : pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
 	free(env);
@@ -280,7 +282,7 @@ void slurm_parts_leave(struct slurm_parts *parts, int64_t grace_ns)
 	}
 }
 
-static void end(struct slurm_part *part, int status)
+static void end(struct slurm_parts *parts, struct slurm_part *part, int status)
 {
 	part->over = true;
 	part->over_ns = clock_mono_ns();
@@ -288,6 +290,9 @@ static void end(struct slurm_part *part, int status)
 	if (part->started >= 0) {
 		close(part->started);
 		part->started = -1;
+	}
+	if (part->scratch[0] != '\0') {
+		slurm_scratch_drop(parts->scratch, part->scratch);
 	}
 }
 
@@ -335,7 +340,7 @@ static void reap(struct slurm_parts *parts)
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
 		for (uint32_t i = 0; i < parts->n; i++) {
 			if (parts->all[i]->pid == pid && lives(parts->all[i])) {
-				end(parts->all[i], status);
+				end(parts, parts->all[i], status);
 			}
 			if (parts->all[i]->sizing.pid == pid) {
 				on_scaled(parts, parts->all[i], status);

@@ -5,7 +5,10 @@
 
 #include "sched/slurm_form.h"
 
+#include <limits.h>
 #include <sys/types.h>
+
+struct slurm_scratch;
 
 /* Another size that a part is to have. */
 struct slurm_sizing {
@@ -22,15 +25,16 @@ struct slurm_part {
 	struct slurm_sizing sizing;
 	uint8_t *program; /* owned; a slurm_program */
 	uint32_t len_bytes;
-	pid_t pid;          /* of its keeper */
-	int started;        /* see slurm_keep; -1: it is closed */
-	bool told;          /* it was told to end */
-	bool wanted_leave;  /* it is to leave its job */
-	bool leaves;        /* it was told so */
-	bool over;          /* its keeper is not there any more */
-	bool wanted;        /* scratch: the newest want has it */
-	int64_t over_ns;    /* over: since when */
-	int64_t kill_at_ns; /* told: when it is killed */
+	pid_t pid;              /* of its keeper */
+	int started;            /* see slurm_keep; -1: it is closed */
+	bool told;              /* it was told to end */
+	bool wanted_leave;      /* it is to leave its job */
+	bool leaves;            /* it was told so */
+	bool over;              /* its keeper is not there any more */
+	bool wanted;            /* scratch: the newest want has it */
+	int64_t over_ns;        /* over: since when */
+	int64_t kill_at_ns;     /* told: when it is killed */
+	char scratch[PATH_MAX]; /* of its own, until it is over; "": none */
 	uint32_t slots_n;
 	uint32_t slots[CORE_SLOTS_MAX]; /* of the node, that are its own, in the order of ranks */
 };
@@ -38,11 +42,11 @@ struct slurm_part {
 struct slurm_parts {
 	struct slurm_part **all; /* owned, as each of them */
 	uint32_t n;
-	const char *runtime; /* directory of this pilot's own, on the node */
-	const char *scratch; /* another one, for what jobs write for a while; "": none */
-	uint32_t slots;      /* that the node has */
-	bool leaving;        /* an end from now on is the node's doing */
-	bool changed;        /* since the owner last cleared it */
+	const char *runtime;           /* directory of this pilot's own, on the node */
+	struct slurm_scratch *scratch; /* for what jobs write for a while */
+	uint32_t slots;                /* that the node has */
+	bool leaving;                  /* an end from now on is the node's doing */
+	bool changed;                  /* since the owner last cleared it */
 };
 
 /* Makes them what is wanted. Those that are not in want are killed, or, once over, forgotten. */

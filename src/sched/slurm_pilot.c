@@ -91,13 +91,23 @@ static int renew_have(struct pilot *p, int64_t now_ns)
 	return rv;
 }
 
+/* It is not what was told of it: others use the file system, too. */
+static bool has_other_room(const struct pilot *p)
+{
+	uint64_t told = p->have.scratch_bytes;
+	uint64_t free = slurm_scratch_free(&p->scratch);
+
+	return (free > told ? free - told : told - free) > told / 16;
+}
+
 /* What has changed, or else that this is alive. */
 static int show_have(struct pilot *p, int64_t now_ns)
 {
 	bool due = now_ns >= p->shown_ns + p->options->fence_ns / BEATS;
 	int rv = 0;
 
-	if (p->parts.changed || (due && p->have.state == SLURM_PILOT_GOING)) {
+	if (p->parts.changed ||
+		(due && (p->have.state == SLURM_PILOT_GOING || has_other_room(p)))) {
 		rv = write_have(p, now_ns);
 		due = due && rv != 0;
 	}
@@ -312,7 +322,7 @@ static void open_scratch(struct pilot *p)
 	} else {
 		slurm_scratch_open(&p->scratch, p->have.host, &base, 1);
 	}
-	p->parts.scratch = p->scratch.path;
+	p->parts.scratch = &p->scratch;
 }
 
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
@@ -358,8 +368,10 @@ int slurm_pilot_run(const struct slurm_pilot_options *options, struct pawl_err *
 	}
 	rv = rv == 0 ? p.rv : rv;
 	alarm(0);
+	if (slurm_parts_alive(&p.parts) == 0) { /* else the next pilot here removes it */
+		slurm_scratch_close(&p.scratch);
+	}
 	slurm_parts_deinit(&p.parts); /* what lives dies with this process */
-	slurm_scratch_close(&p.scratch);
 	if (p.runtime[0] != '\0') {
 		nftw(p.runtime, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 	}

@@ -13,6 +13,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -165,6 +166,24 @@ void slurm_scratch_open(struct slurm_scratch *scratch, const char *host, const c
 		scratch->path[0] = '\0';
 	}
 	clean(host, dirs, n);
+}
+
+void slurm_scratch_drop(struct slurm_scratch *scratch, const char *path)
+{
+	char old[PATH_MAX];
+
+	snprintf(old, sizeof(old), "%.2400s/.old.%" PRIu32, scratch->path, ++scratch->dropped);
+	if (rename(path, old) != 0) {
+		if (errno != ENOENT) {
+			log_line(LOG_WARNING, "scratch %s: %s", path, strerrordesc_np(errno));
+		}
+		return;
+	}
+	if (fork() == 0) { /* else the pilot's end removes it */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		scratch_remove(old);
+		_exit(0);
+	}
 }
 
 uint64_t slurm_scratch_free(const struct slurm_scratch *scratch)

@@ -545,7 +545,7 @@ class Watched:
                 (self.folder / "die").touch()
             if "restart 1 of" in line and self.folder.name == "late":
                 self.process.send_signal(signal.SIGTERM)
-                time.sleep(0.1)
+                time.sleep(1.5)  # two within a second are one
                 self.process.send_signal(signal.SIGTERM)
                 self.stopped = time.monotonic()
         self.ended = time.monotonic()

@@ -208,12 +208,13 @@ static void a_signal_at_one_node_is_a_notice_on_all(void **state)
 	all_left_with(143);
 }
 
-/* As srun signals them: who still saves is not killed. A second one at the same node does that. */
+/* As srun signals them, and Slurm and a keeper the same one: who still saves is not killed. A
+ * second one at the same node later does that. */
 static void a_signal_at_all_nodes_is_one(void **state)
 {
 	for (uint32_t first = 0; first < 3; first++) {
 		start_all(3, 1);
-		for (uint32_t h = 0; h < 3; h++) {
+		for (uint32_t h = 0; h < 6; h++) {
 			happen((first + h) % 3, MS_NS * (h + 1),
 				(struct nodes_event){.kind = NODES_SIGNALED, .signal = 15}, NULL);
 		}

@@ -1,0 +1,117 @@
+/* Which directory is taken for what jobs write for a while, and that one goes with all it holds. */
+#include "base/err.h"
+#include "base/fault.h"
+#include "pawl/err.h"
+#include "sched/scratch.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#define NOBODY 65534
+
+static char root[] = "/tmp/pawl-scratch-XXXXXX";
+
+static void make(char path[PATH_MAX], const char *name)
+{
+	snprintf(path, PATH_MAX, "%s/%s", root, name);
+	assert_int_equal(mkdir(path, 0755), 0);
+}
+
+/* The one that has room for no more counts as slow, and is taken if there is none other. */
+static void one_that_fills_up_is_the_last_choice(void **state)
+{
+	char a[PATH_MAX];
+	char b[PATH_MAX];
+	const char *dirs[] = {a, b};
+	struct pawl_err err;
+	uint32_t best = 9;
+	double rate;
+
+	make(a, "a");
+	make(b, "b");
+	if (open(a, O_TMPFILE | O_WRONLY, 0600) < 0) {
+		printf("skipped: /tmp has no files without a name\n");
+		skip();
+	}
+	fault_arm("scratch.write", 2, ENOSPC, false);
+	assert_int_equal(scratch_choose(dirs, 2, &best, &rate, &err), 0);
+	assert_int_equal(best, 1);
+	fault_arm("scratch.write", 2, EIO, false);
+	assert_int_equal(scratch_choose(dirs, 2, &best, &rate, &err), PAWL_EIO);
+	fault_arm("scratch.write", 1, ENOSPC, false);
+	assert_int_not_equal(scratch_choose(dirs, 1, &best, &rate, &err), 0);
+	fault_disarm();
+	assert_int_equal(scratch_choose(dirs, 1, &best, &rate, &err), 0);
+	assert_int_equal(best, 0);
+}
+
+/* As its owner, to whom closed directories are closed. */
+static int fill_and_remove(const char *path)
+{
+	char inner[PATH_MAX + 16];
+	struct pawl_err err;
+	int rv = geteuid() == 0 ? setuid(NOBODY) : 0;
+
+	for (int i = 0; i < 2 && rv == 0; i++) { /* the second start finds none of the first */
+		rv = scratch_make(path, &err);
+		snprintf(inner, sizeof(inner), "%s/in", path);
+		rv = rv == 0 ? mkdir(inner, 0700) : rv;
+		snprintf(inner, sizeof(inner), "%s/in/it", path);
+		rv = rv == 0 ? mkdir(inner, 0500) : rv;
+		snprintf(inner, sizeof(inner), "%s/in", path);
+		rv = rv == 0 ? chmod(inner, 0500) : rv;
+	}
+	if (rv == 0) {
+		scratch_remove(path);
+		rv = access(path, F_OK) == 0;
+	}
+	return rv;
+}
+
+static void closed_directories_are_removed(void **state)
+{
+	char folder[PATH_MAX];
+	char path[PATH_MAX + 4];
+	int status;
+	pid_t child;
+
+	make(folder, "c");
+	assert_int_equal(chmod(root, 0755) | chmod(folder, 0777), 0);
+	snprintf(path, sizeof(path), "%s/own", folder);
+	child = fork();
+	if (child == 0) {
+		_exit(fill_and_remove(path));
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
+static int begin(void **state)
+{
+	return mkdtemp(root) ? 0 : -1;
+}
+
+static int end(void **state)
+{
+	scratch_remove(root);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_that_fills_up_is_the_last_choice),
+		cmocka_unit_test(closed_directories_are_removed),
+	};
+
+	return cmocka_run_group_tests(tests, begin, end);
+}

@@ -30,8 +30,7 @@ static const struct cli_option options[] = {
 	[DTYPE] = {"--dtype", 0, "TYPE", "of gradients: float32, float64, float16, bfloat16"},
 	[SERVERS] = {"--servers", 0, "K", "what if K more hosts only added"},
 	[LISTEN] = {"--listen", 0, "ADDRESS",
-		"of this host, numeric (PAWL_IFNAME's; else where the way to the first NAME "
-		"begins)"},
+		"of this host (PAWL_IFNAME's; else towards the first NAME)"},
 	[JSON] = {"--json", 0, NULL, "one JSON document"},
 	{NULL},
 };

@@ -20,7 +20,20 @@ import program
 PROGRAM = program.find()
 CKPT = ["ls", "show", "verify", "diff", "export", "import", "rm", "gc", "repair", "watch"]
 COMMANDS = ["run", *(f"ckpt {name}" for name in CKPT), "compat", "report", "env"]
-COMMANDS += ["agent", "pilot", "sim", "submit", "version"]
+COMMANDS += [
+    "agent",
+    "cancel",
+    "cp",
+    "drain",
+    "explain",
+    "logs",
+    "ls",
+    "net",
+    "pause",
+    "pilot",
+    "resume",
+]
+COMMANDS += ["scale", "sched", "serve", "shepherd", "show", "sim", "submit", "top", "version"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

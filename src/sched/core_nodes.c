@@ -95,6 +95,13 @@ static int add(struct sched_core *core, const struct core_offer *offer, struct p
 	return 0;
 }
 
+/* Of one node. */
+static bool is_same(const struct core_offer *a, const struct core_offer *b)
+{
+	return strcmp(a->pool, b->pool) == 0 && a->type == b->type && a->slots == b->slots &&
+		a->price == b->price && a->spot == b->spot;
+}
+
 static int comes(struct sched_core *core, const struct core_offer *offer, struct pawl_err *err)
 {
 	uint32_t n = find_name(core, offer->name);
@@ -121,7 +128,7 @@ static int comes(struct sched_core *core, const struct core_offer *offer, struct
 		bereave(core, node->id); /* it is not what they were put on */
 		node->state = CORE_NODE_LOST;
 	}
-	if (node->state == CORE_NODE_LOST || memcmp(&node->offer, offer, sizeof(*offer)) != 0) {
+	if (node->state == CORE_NODE_LOST || !is_same(&node->offer, offer)) {
 		if (node->state == CORE_NODE_LOST) {
 			node->state = CORE_NODE_UP;
 			node->returning = node->returned = false;

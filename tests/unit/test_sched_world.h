@@ -483,7 +483,7 @@ static int take(const struct core_event *event, uint64_t *job)
 		return PAWL_ECANCELED;
 	}
 	save_rows();
-	if (rv == 0 && event->kind == CORE_SUBMIT) {
+	if (rv == 0 && job) { /* it was a submission */
 		w.jobs = id;
 		w.known[id] = (struct known){0};
 		assert_true(w.open_n < OPEN_MAX);

@@ -19,8 +19,7 @@
 enum option { LISTEN, PORT, RENDEZVOUS, TOKEN_FILE };
 
 static const struct cli_option options[] = {
-	[LISTEN] = {"--listen", 0, "ADDRESS",
-		"of this host (PAWL_IFNAME's; else towards the job)"},
+	[LISTEN] = {"--listen", 0, "ADDRESS", "of this host (PAWL_IFNAME's; else towards the job)"},
 	[PORT] = {"--port", 0, "PORT", "to listen at (any that is free)"},
 	[RENDEZVOUS] = {"--rendezvous", 0, "ADDR",
 		"of the job's pawl run: serve that job, and leave when it ends"},

@@ -440,6 +440,16 @@ static void check_newest(const struct ledger *before, const struct ledger *ledge
 	assert_true(was < 0 || (is >= 0 && ledger->slots[is].order >= before->slots[was].order));
 }
 
+/* Whether the newest in memory has made room: it is in the store, and what is older does not count.
+ */
+static bool is_passed_by(const struct ledger *before, const struct ledger *ledger)
+{
+	bool passed = ledger->past_order != before->past_order;
+
+	assert_true(!passed || before->slots[ledger_newest(before)].durable);
+	return passed;
+}
+
 /* Ranks that save, lag, fail and restart; storage that is slow and fails. */
 static void random_history(uint64_t seed)
 {
@@ -479,6 +489,7 @@ static void random_history(uint64_t seed)
 			answer = ledger_begin(&ledger, &ask, &verdict);
 			begun[rank] = answer == LEDGER_GRANT;
 			seq[rank] += answer == LEDGER_REFUSE;
+			committed = committed && !is_passed_by(&before, &ledger);
 		}
 		check_streamed(&before, &ledger);
 		if (rng_below(&rng, 100) == 0) {

@@ -423,7 +423,7 @@ static void idle_nodes_are_given_back(void **state)
 	assert_int_equal(tell_node(CORE_NODE_BACK, "f1", 0), 0);
 	pass(61 * S_NS);
 	assert_int_equal(update(CORE_DO_RETURN, 0)->node, 1); /* it was not told that it is gone */
-	add_node_of("f1", 1, 0, "firm", false); /* another one of that name */
+	add_node_of("f1", 1, 0, "firm", false);               /* another one of that name */
 	assert_int_equal(core_node_find(t.core, 1)->state, CORE_NODE_UP);
 	assert_int_equal(tell_node(CORE_NODE_GOES, "f1", t.now_ns + S_NS), 0);
 	assert_int_equal(core_node_find(t.core, 1)->state, CORE_NODE_GOING);

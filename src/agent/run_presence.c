@@ -19,10 +19,11 @@ struct run_presence {
 	uint32_t launcher;      /* number of this one */
 	pthread_t thread;       /* writes */
 	pthread_mutex_t lock;   /* of all below */
-	pthread_cond_t changed; /* told or stop did */
+	pthread_cond_t changed; /* told, stop or over did */
 	uint64_t ranks;         /* that live */
 	bool told;              /* they are to be written */
 	bool stop;              /* nothing more comes */
+	bool over;              /* the thread is about to end */
 };
 
 static void *run_thread(void *user)
@@ -51,6 +52,10 @@ static void *run_thread(void *user)
 			said = true;
 		}
 	}
+	pthread_mutex_lock(&presence->lock);
+	presence->over = true;
+	pthread_cond_signal(&presence->changed);
+	pthread_mutex_unlock(&presence->lock);
 	return NULL;
 }
 
@@ -65,7 +70,7 @@ int run_presence_open(struct run_presence **presence, const char *door, uint32_t
 	snprintf(p->door, sizeof(p->door), "%s", door);
 	p->launcher = launcher;
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_cond_init(&p->changed, NULL);
+	clock_cond_init(&p->changed);
 	errno = pthread_create(&p->thread, NULL, run_thread, p);
 	if (errno != 0) {
 		pawl_err_sys(err, "start a thread");
@@ -89,7 +94,9 @@ void run_presence_tell(struct run_presence *presence, uint64_t ranks)
 
 void run_presence_close(struct run_presence *presence)
 {
-	struct timespec until;
+	int64_t until_ns = clock_mono_ns() + RUN_PRESENCE_WAIT_NS;
+	const struct timespec until = {until_ns / NS_PER_S, until_ns % NS_PER_S};
+	bool over;
 
 	if (presence == NULL) {
 		return;
@@ -97,12 +104,15 @@ void run_presence_close(struct run_presence *presence)
 	pthread_mutex_lock(&presence->lock);
 	presence->stop = true;
 	pthread_cond_signal(&presence->changed);
+	while (!presence->over &&
+		pthread_cond_timedwait(&presence->changed, &presence->lock, &until) == 0) {
+	}
+	over = presence->over;
 	pthread_mutex_unlock(&presence->lock);
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += RUN_PRESENCE_WAIT_S;
-	if (pthread_clockjoin_np(presence->thread, NULL, CLOCK_MONOTONIC, &until) != 0) {
+	if (!over) {
 		return; /* stuck in a write; the process is about to end, and this with it */
 	}
+	pthread_join(presence->thread, NULL);
 	pthread_cond_destroy(&presence->changed);
 	pthread_mutex_destroy(&presence->lock);
 	free(presence);

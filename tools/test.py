@@ -27,7 +27,7 @@ BUILD = ROOT / "build"
 COMMAND_SECONDS_MAX = 3600  # of one command: a hang must end as a failure, not as silence
 LONG_FACTOR = 20  # by which --long stretches the tests' and the commands' limits
 SKIP_STATUS = 77
-PYTHON_WORKERS = 2  # pytests side by side: most tests wait for processes, timers and the disk
+PYTHON_WORKERS = 3  # pytests side by side: most tests wait for processes, timers and the disk
 FAILURE_LINES_MAX = 200  # of what a failed test printed; the end says most
 
 

@@ -41,7 +41,7 @@ def disks() -> Iterator[tuple[Path, Path]]:
     if not Path("/dev/shm").is_dir():
         pytest.skip("no /dev/shm")
     with (
-        tempfile.TemporaryDirectory(prefix="pawl-", dir="/dev/shm") as fast,
+        tempfile.TemporaryDirectory(prefix="scratch-", dir="/dev/shm") as fast,
         tempfile.TemporaryDirectory(prefix="pawl-", dir="/var/tmp") as slow,
     ):
         yield Path(fast), Path(slow)

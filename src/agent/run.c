@@ -361,12 +361,13 @@ static void note_progress(struct run *run)
 static void on_exited(void *user, const struct run_end *end)
 {
 	struct run *run = user;
+	bool stops = run->plan.shared && run_joint_stops(&run->joint, end);
 	char text[NODE_TEXT_MAX] = "";
 	struct run_door door;
 
 	if (end->parted && (end->status == RUN_EXIT_LEFT || end->signal == SIGUSR1)) {
 		log_line(LOG_INFO, "rank %u has left the others", end->rank);
-	} else if (run->plan.shared && run_joint_stops(&run->joint, end)) {
+	} else if (stops) {
 		log_line(LOG_INFO,
 			"rank %u has ended with status %d, as all do when one is stopped",
 			end->rank, end->status);
@@ -378,7 +379,7 @@ static void on_exited(void *user, const struct run_end *end)
 		log_line(LOG_DEBUG, "rank %u ended with status %d", end->rank, end->status);
 	}
 	if (run->plan.shared) {
-		run_joint_exited(&run->joint, end);
+		run_joint_exited(&run->joint, end, stops);
 		return;
 	}
 	step(run,

@@ -188,9 +188,8 @@ bool run_joint_stops(const struct run_joint *joint, const struct run_end *end)
 	return end->status != 0 && door.state == RUN_DOOR_OVER && door.status == RUN_EXIT_STOPPED;
 }
 
-void run_joint_exited(struct run_joint *joint, const struct run_end *end)
+void run_joint_exited(struct run_joint *joint, const struct run_end *end, bool stops)
 {
-	bool stops = run_joint_stops(joint, end);
 	bool left = end->parted && (end->status == RUN_EXIT_LEFT || end->signal == SIGUSR1);
 
 	if (stops || end->status == 0 || left || joint->options.policy->phase != RUN_WORKING) {

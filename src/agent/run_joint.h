@@ -101,7 +101,7 @@ void run_joint_deinit(struct run_joint *joint);
 /* Whether a rank has ended as all of them do when one was told that the job is to stop: they have
  * said so in the door. A script may have a use of its own for the code. */
 bool run_joint_stops(const struct run_joint *joint, const struct run_end *end);
-/* A rank has ended. */
-void run_joint_exited(struct run_joint *joint, const struct run_end *end);
+/* A rank has ended; stops: of run_joint_stops. */
+void run_joint_exited(struct run_joint *joint, const struct run_end *end, bool stops);
 
 #endif

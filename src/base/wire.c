@@ -4,6 +4,8 @@
 #include "base/assert.h"
 #include "base/fault.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,6 +110,21 @@ void wire_put_str(struct wire_out *out, const char *s)
 		return;
 	}
 	wire_put_blob(out, s, (uint32_t)len_bytes);
+}
+
+void wire_put_text(struct wire_out *out, const char *fmt, ...)
+{
+	char *text;
+	va_list args;
+
+	va_start(args, fmt);
+	if (vasprintf(&text, fmt, args) < 0) {
+		out->failed = true;
+	} else {
+		wire_put_raw(out, text, strlen(text) + 1);
+		free(text);
+	}
+	va_end(args);
 }
 
 void wire_patch_u32(struct wire_out *out, size_t off, uint32_t v)

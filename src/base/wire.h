@@ -30,6 +30,9 @@ void wire_put_raw(struct wire_out *out, const void *bytes, size_t len_bytes); /*
 void wire_put_blob(struct wire_out *out, const void *bytes,
 	uint32_t len_bytes);                            /* u32 length, then the bytes */
 void wire_put_str(struct wire_out *out, const char *s); /* as a blob, without the NUL */
+/* As printf, raw, and its NUL: how lists of strings are made. */
+__attribute__((format(printf, 2, 3))) void wire_put_text(struct wire_out *out, const char *fmt,
+	...);
 /* Overwrites four bytes at off (already written): for lengths and checksums known only later. */
 void wire_patch_u32(struct wire_out *out, size_t off, uint32_t v);
 

@@ -325,32 +325,49 @@ static bool take_pool(const struct cli_command *command, const char *text, struc
 	return true;
 }
 
-/* "gpu=--partition=gpu". */
-static bool take_sbatch(const struct cli_command *command, const char *text, struct asked *asked)
+/* "gpu=--partition=gpu", "gpu=/local": what is behind =, which begins so, goes to the end of that
+ * pool's list, of cap words, NULL-terminated. The list; NULL: there is no such pool, or no room. */
+static const char *const *take_of_pool(struct asked *asked, const char *text, char begins,
+	const char **lists, uint32_t cap, uint32_t *pool)
 {
 	char name[CORE_NAME_MAX];
 	const char *at = take_name(text, name);
-	uint32_t n = 0;
 
-	for (uint32_t p = 0; at && at[0] == '=' && at[1] == '-' && p < asked->options.pools_n;
+	for (uint32_t p = 0; at && at[0] == '=' && at[1] == begins && p < asked->options.pools_n;
 		p++) {
+		const char **list = lists + (size_t)p * (cap + 1);
+		uint32_t n = 0;
+
 		if (strcmp(asked->core_pools[p].name, name) != 0) {
 			continue;
 		}
-		while (asked->sbatch[p][n]) {
+		while (list[n]) {
 			n++;
 		}
-		if (n < SLURM_POOL_WORDS) {
-			asked->sbatch[p][n] = at + 1;
-			asked->pools[p].args = asked->sbatch[p];
-			return true;
+		if (n < cap) {
+			list[n] = at + 1;
+			*pool = p;
+			return list;
 		}
 	}
-	cli_usage(command,
-		"--sbatch %s: NAME=OPTION, of a --pool before it, at most %u, as in "
-		"gpu=--partition=gpu",
-		text, SLURM_POOL_WORDS);
-	return false;
+	return NULL;
+}
+
+static bool take_sbatch(const struct cli_command *command, const char *text, struct asked *asked)
+{
+	uint32_t p;
+	const char *const *args =
+		take_of_pool(asked, text, '-', asked->sbatch[0], SLURM_POOL_WORDS, &p);
+
+	if (!args) {
+		cli_usage(command,
+			"--sbatch %s: NAME=OPTION, of a --pool before it, at most %u, as in "
+			"gpu=--partition=gpu",
+			text, SLURM_POOL_WORDS);
+		return false;
+	}
+	asked->pools[p].args = args;
+	return true;
 }
 
 static bool take_engine(const struct cli_command *command, const char *text, struct asked *asked)
@@ -388,32 +405,22 @@ static bool take_policy(const struct cli_command *command, const char *text, str
 	return true;
 }
 
-/* "gpu=/local". */
 static bool take_pool_scratch(const struct cli_command *command, const char *text,
 	struct asked *asked)
 {
-	char name[CORE_NAME_MAX];
-	const char *at = take_name(text, name);
-	uint32_t n = 0;
+	uint32_t p;
+	const char *const *dirs =
+		take_of_pool(asked, text, '/', asked->pool_scratch[0], SCRATCH_DIRS_MAX, &p);
 
-	for (uint32_t p = 0; at && at[0] == '=' && at[1] == '/' && p < asked->options.pools_n;
-		p++) {
-		if (strcmp(asked->core_pools[p].name, name) != 0) {
-			continue;
-		}
-		while (asked->pool_scratch[p][n]) {
-			n++;
-		}
-		if (n < SCRATCH_DIRS_MAX) {
-			asked->pool_scratch[p][n] = at + 1;
-			asked->pools[p].scratch = asked->pool_scratch[p];
-			return true;
-		}
+	if (!dirs) {
+		cli_usage(command,
+			"--scratch %s: a directory from /; or NAME=DIR, of a --pool before it; at "
+			"most %u",
+			text, SCRATCH_DIRS_MAX);
+		return false;
 	}
-	cli_usage(command,
-		"--scratch %s: a directory from /; or NAME=DIR, of a --pool before it; at most %u",
-		text, SCRATCH_DIRS_MAX);
-	return false;
+	asked->pools[p].scratch = dirs;
+	return true;
 }
 
 static bool take_scratch(const struct cli_command *command, const char *dir, struct asked *asked)

@@ -6,7 +6,6 @@
 #include "base/err.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,36 +16,21 @@
 #define SCALE_WAIT_S 60u  /* that ranks may take to come or to leave, for each try */
 #define GRACE_PART   0.85 /* of it is for the ranks; the rest for what `pawl run` makes durable */
 
-__attribute__((format(printf, 2, 3))) static void put(struct wire_out *list, const char *fmt, ...)
-{
-	char *text;
-	va_list args;
-
-	va_start(args, fmt);
-	if (vasprintf(&text, fmt, args) < 0) {
-		list->failed = true;
-	} else {
-		wire_put_raw(list, text, strlen(text) + 1);
-		free(text);
-	}
-	va_end(args);
-}
-
 /* A shell that is told to end waits for what it runs, which was told as well. */
 #define PREAMBLE "trap 'exit 143' TERM; trap : USR1\n"
 
 /* A script is one word of its shell's command line, as its user wrote it. */
 static void put_script(struct wire_out *list, const char *script)
 {
-	put(list, "/bin/bash");
-	put(list, "-c");
-	put(list, "%s%s", PREAMBLE, script);
+	wire_put_text(list, "/bin/bash");
+	wire_put_text(list, "-c");
+	wire_put_text(list, "%s%s", PREAMBLE, script);
 }
 
 static void put_run(struct wire_out *list, const struct slurm_launch *launch)
 {
 	for (uint32_t i = 0; launch->words && launch->words[i]; i++) {
-		put(list, "%s", launch->words[i]);
+		wire_put_text(list, "%s", launch->words[i]);
 	}
 	if (!launch->words) {
 		put_script(list, launch->spec->run);
@@ -71,11 +55,11 @@ static uint32_t most_of(const struct slurm_launch *launch)
 /* What the pilot runs when it is to have another number of ranks, which comes last. */
 static void put_scale(struct wire_out *list, const struct slurm_launch *launch)
 {
-	put(list, "%s", launch->pawl);
-	put(list, "scale");
-	put(list, "--wait");
-	put(list, "%u", SCALE_WAIT_S);
-	put(list, "%s", launch->task);
+	wire_put_text(list, "%s", launch->pawl);
+	wire_put_text(list, "scale");
+	wire_put_text(list, "--wait");
+	wire_put_text(list, "%u", SCALE_WAIT_S);
+	wire_put_text(list, "%s", launch->task);
 }
 
 /* Nodes may come and go. On one node all ranks are there from the start, whatever the script; on
@@ -88,14 +72,14 @@ static bool is_joint(const struct slurm_start *start)
 static void put_door(struct wire_out *list, const struct slurm_launch *launch,
 	const struct slurm_start *start)
 {
-	put(list, "--elastic");
-	put(list, "1:%u", most_of(launch));
-	put(list, "--door");
-	put(list, DOOR, launch->log_directory, start->generation);
-	put(list, "--node-rank");
-	put(list, "%u", start->number);
+	wire_put_text(list, "--elastic");
+	wire_put_text(list, "1:%u", most_of(launch));
+	wire_put_text(list, "--door");
+	wire_put_text(list, DOOR, launch->log_directory, start->generation);
+	wire_put_text(list, "--node-rank");
+	wire_put_text(list, "%u", start->number);
 	if (start->joins) {
-		put(list, "--join");
+		wire_put_text(list, "--join");
 	}
 }
 
@@ -105,29 +89,29 @@ static void put_ranks(struct wire_out *list, const struct slurm_launch *launch,
 	const struct vars_place *place = start->place;
 	bool joint = is_joint(start);
 
-	put(list, "%s", launch->pawl);
-	put(list, "run");
+	wire_put_text(list, "%s", launch->pawl);
+	wire_put_text(list, "run");
 	if (joint) {
 		put_door(list, launch, start);
 	}
-	put(list, "-n");
-	put(list, "%u", place->gpus);
-	put(list, "--max-restarts");
-	put(list, "%u", launch->retries);
-	put(list, "--grace");
-	put(list, "%.3f", (double)launch->grace_ns / NS_PER_S * GRACE_PART);
-	put(list, "--job");
-	put(list, "%s", launch->task);
+	wire_put_text(list, "-n");
+	wire_put_text(list, "%u", place->gpus);
+	wire_put_text(list, "--max-restarts");
+	wire_put_text(list, "%u", launch->retries);
+	wire_put_text(list, "--grace");
+	wire_put_text(list, "%.3f", (double)launch->grace_ns / NS_PER_S * GRACE_PART);
+	wire_put_text(list, "--job");
+	wire_put_text(list, "%s", launch->task);
 	if (!joint) {
-		put(list, "--nnodes");
-		put(list, "%u", place->nodes);
-		put(list, "--node-rank");
-		put(list, "%u", place->node);
-		put(list, "--rendezvous");
-		put(list, strchr(place->addresses[0], ':') ? "[%s]:%u" : "%s:%u",
+		wire_put_text(list, "--nnodes");
+		wire_put_text(list, "%u", place->nodes);
+		wire_put_text(list, "--node-rank");
+		wire_put_text(list, "%u", place->node);
+		wire_put_text(list, "--rendezvous");
+		wire_put_text(list, strchr(place->addresses[0], ':') ? "[%s]:%u" : "%s:%u",
 			place->addresses[0], port_of(start));
 	}
-	put(list, "--no-python");
+	wire_put_text(list, "--no-python");
 	put_run(list, launch);
 }
 
@@ -159,20 +143,21 @@ static void put_env(struct wire_out *set, const struct slurm_launch *launch,
 	place.cluster = launch->cluster;
 	place.engine = "slurm";
 	for (uint32_t i = 0; launch->env && launch->env[i]; i++) {
-		put(set, "%s", launch->env[i]);
+		wire_put_text(set, "%s", launch->env[i]);
 	}
-	put(set, "PAWL_SCHED_JOB=%" PRIu64, place.job);
-	put(set, "PAWL_JOB_ID=%s", launch->task);
-	put(set, "PAWL_ATTEMPT=%u", launch->attempt);
+	wire_put_text(set, "PAWL_SCHED_JOB=%" PRIu64, place.job);
+	wire_put_text(set, "PAWL_JOB_ID=%s", launch->task);
+	wire_put_text(set, "PAWL_ATTEMPT=%u", launch->attempt);
 	if (launch->hints) {
-		put(set, "PAWL_HINTS=%s", launch->hints);
+		wire_put_text(set, "PAWL_HINTS=%s", launch->hints);
 	}
 	put_adaptdl(set, launch, start);
 	if (launch->spec->elastic && phase == VARS_RUN) {
-		put(set, "PAWL_TOKEN=%s", start->token); /* pawl run keeps it from the ranks */
-		put(set, "PAWL_ELASTIC_MIN=%u", launch->spec->size.least);
+		wire_put_text(set, "PAWL_TOKEN=%s",
+			start->token); /* pawl run keeps it from the ranks */
+		wire_put_text(set, "PAWL_ELASTIC_MIN=%u", launch->spec->size.least);
 		if (!is_joint(start)) { /* nobody joins there: it tells what the script is */
-			put(set, "PAWL_ELASTIC_DOOR=" DOOR, launch->log_directory,
+			wire_put_text(set, "PAWL_ELASTIC_DOOR=" DOOR, launch->log_directory,
 				start->generation);
 		}
 	}

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -108,6 +110,17 @@ def cluster(folder: Path, nodes: int, hosts: Sequence[str] = (), late: str = "")
             said += process.stdout.read()
             (pytest.skip if process.wait() == _SKIPPED else pytest.fail)(said)
         yield Slurm(folder, process, hosts)
+
+
+@contextlib.contextmanager
+def own_cluster(nodes: int, late: str = "") -> Iterator[Slurm]:
+    """The same, in a folder of its own, which is removed behind it."""
+    folder = Path(tempfile.mkdtemp(prefix="pawl-slurm-", dir="/tmp"))
+    try:
+        with cluster(folder, nodes, late=late) as made:
+            yield made
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

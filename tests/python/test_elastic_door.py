@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import netns
 import program
-from elastic_launchers import Launcher, N, running
+from elastic_launchers import Job, Launcher, N, running
 from elastic_said import EPOCHS, check_each_once, check_weights, ends
 
 program.find()
@@ -194,20 +196,28 @@ def pid_of(launcher: Launcher) -> int:
     return int(re.findall(r"PID (\d+)", launcher.out())[-1])
 
 
+@contextlib.contextmanager
+def in_a_slow_step(folder: Path) -> Iterator[Job]:
+    """Two launchers, which show that they live, with a rank each; until "slow" is removed."""
+    script = folder / "slow.py"
+    script.write_text(FAILS)
+    with running(folder, script=script) as job:
+        job.start(0, "1:1")
+        program.wait_until(job.door.exists, "the door", LIMIT_S)
+        job.start(1, "1:1")
+        job.wait_for_ranks(2)
+        alive = [folder / "door.alive0", folder / "door.alive1"]
+        program.wait_until(lambda: all(path.exists() for path in alive), "both show", LIMIT_S)
+        (folder / "slow").touch()
+        for launcher in job.launchers:
+            launcher.wait_for("SLOW")
+        yield job
+
+
 def test_a_long_step_is_waited_for(tmp_path: Path) -> None:
     """A launcher sees that a rank elsewhere lives, which has yet to notice whom it lost."""
-    script = tmp_path / "slow.py"
-    script.write_text(FAILS)
-    with running(tmp_path, script=script) as job:
-        first = job.start(0, "1:1")
-        program.wait_until(job.door.exists, "the door", LIMIT_S)
-        second = job.start(1, "1:1")
-        job.wait_for_ranks(2)
-        alive = [tmp_path / "door.alive0", tmp_path / "door.alive1"]
-        program.wait_until(lambda: all(path.exists() for path in alive), "both show", LIMIT_S)
-        (tmp_path / "slow").touch()
-        first.wait_for("SLOW")
-        second.wait_for("SLOW")
+    with in_a_slow_step(tmp_path) as job:
+        second = job.launchers[1]
         os.kill(pid_of(second), signal.SIGKILL)
         (tmp_path / "slow").unlink()
         second.wait_for("1 more worker")
@@ -219,16 +229,8 @@ def test_a_long_step_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_launcher_that_stands_still_is_not_waited_for(tmp_path: Path) -> None:
-    script = tmp_path / "slow.py"
-    script.write_text(FAILS)
-    with running(tmp_path, script=script) as job:
-        first = job.start(0, "1:1")
-        program.wait_until(job.door.exists, "the door", LIMIT_S)
-        second = job.start(1, "1:1")
-        job.wait_for_ranks(2)
-        (tmp_path / "slow").touch()
-        first.wait_for("SLOW")
-        second.wait_for("SLOW")
+    with in_a_slow_step(tmp_path) as job:
+        first, second = job.launchers
         first.process.send_signal(signal.SIGSTOP)
         os.kill(pid_of(first), signal.SIGSTOP)
         os.kill(pid_of(second), signal.SIGKILL)
@@ -240,16 +242,8 @@ def test_a_launcher_that_stands_still_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_a_script_that_ends_with_143_by_itself_stops_no_other(tmp_path: Path) -> None:
     """There is no root: nobody has saved. Nor does the launcher's own signal."""
-    script = tmp_path / "tidy.py"
-    script.write_text(FAILS)
-    with running(tmp_path, script=script) as job:
-        first = job.start(0, "1:1")
-        program.wait_until(job.door.exists, "the door", LIMIT_S)
-        second = job.start(1, "1:1")
-        job.wait_for_ranks(2)
-        (tmp_path / "slow").touch()
-        first.wait_for("SLOW")
-        second.wait_for("SLOW")
+    with in_a_slow_step(tmp_path) as job:
+        second = job.launchers[1]
         os.kill(pid_of(second), signal.SIGTERM)  # and the door names it until that step is over
         (tmp_path / "slow").unlink()
         program.wait_until(lambda: job.numbers() == [0, 65], "another one", LIMIT_S)

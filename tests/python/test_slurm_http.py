@@ -38,12 +38,8 @@ Secure = Callable[..., tuple[str, ...]]
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[slurm.Slurm]:
-    folder = Path(tempfile.mkdtemp(prefix="pawl-slurm-", dir="/tmp"))
-    try:
-        with slurm.cluster(folder, NODES) as made:
-            yield made
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with slurm.own_cluster(NODES) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

@@ -140,13 +140,9 @@ class Scheduler(Cluster):
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm.Slurm]:
-    folder = Path(tempfile.mkdtemp(prefix="pawl-slurm-", dir="/tmp"))
-    try:
-        with slurm.cluster(folder, NODES, late="n2") as made:
-            yield made
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def ours() -> Iterator[slurm.Slurm]:
+    with slurm.own_cluster(NODES, late="n2") as made:
+        yield made
 
 
 @contextlib.contextmanager

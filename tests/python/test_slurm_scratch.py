@@ -27,12 +27,8 @@ FILL = "mkdir -p $PAWL_SCRATCH/a/b; ln -s /etc $PAWL_SCRATCH/a/c; echo x > $PAWL
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[slurm.Slurm]:
-    folder = Path(tempfile.mkdtemp(prefix="pawl-slurm-", dir="/tmp"))
-    try:
-        with slurm.cluster(folder, NODES) as made:
-            yield made
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with slurm.own_cluster(NODES) as made:
+        yield made
 
 
 @pytest.fixture

@@ -1,15 +1,16 @@
 #!/bin/bash
-# slurm.sh FOLDER NODES PORT [HOST=ADDRESS…]: a Slurm of this machine's own, without systemd and
+# slurm.sh FOLDER NODES [HOST=ADDRESS…]: a Slurm of this machine's own, without systemd and
 # cgroups: nodes n1 and on, each a slurmd of the same host; or each in a network namespace HOST, of
-# which there are as many as nodes: the controller and the commands are in the first.
+# which there are as many as nodes: the controller and the commands are in the first. It finds its
+# ports itself: where a daemon meets one that is taken, all begin again with others.
 # Says "ready", then does what it reads, and answers "ok":
 #   kill NODE, start NODE: its slurmd, by SIGKILL; NODE ctld: slurmctld
 # At the end of its input it ends all that is left, also what outlives a slurmd: every process whose
 # environment names its own slurm.conf. Exit status 77: it cannot be, and why.
 # LATE=NODE in its environment: that node's clocks say that its machine is up for a day more.
 set -eu
-folder=$1 nodes=$2 port=$3
-shift 3
+folder=$1 nodes=$2
+shift 2
 hosts=("$@")
 export SLURM_CONF=$folder/slurm.conf
 PATH=$PATH:/usr/sbin:/sbin
@@ -60,50 +61,53 @@ listen=NoInAddrAny,NoCtldInAddrAny
 ((${#hosts[@]})) && listen=
 
 # Short times: a dead slurmd is seen after 6 s, a credential may be used again after 5.
-cat >"$SLURM_CONF" <<-END
-	ClusterName=pawltest
-	SlurmctldHost=$(name_of 1)($(address_of 1))
-	SlurmUser=root
-	SlurmdUser=root
-	${listen:+CommunicationParameters=$listen}
-	AuthType=auth/munge
-	AuthInfo=socket=$folder/munge/socket,cred_expire=5
-	CredType=cred/munge
-	SlurmctldPort=$port
-	SlurmdPort=$((port + 1))
-	SrunPortRange=$((port + 20))-$((port + 49))
-	SlurmctldPidFile=$folder/pid/ctld
-	SlurmdPidFile=$folder/pid/%n
-	StateSaveLocation=$folder/state
-	SlurmdSpoolDir=$folder/spool.%n
-	TmpFS=$folder
-	ProctrackType=proctrack/linuxproc
-	TaskPlugin=task/none
-	JobAcctGatherType=jobacct_gather/none
-	AccountingStorageType=accounting_storage/none
-	SelectType=select/cons_tres
-	SelectTypeParameters=CR_CPU
-	SchedulerType=sched/backfill
-	SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0,requeue_delay=0
-	MpiDefault=none
-	SwitchType=switch/none
-	ReturnToService=2
-	SlurmdParameters=config_overrides
-	SlurmdTimeout=6
-	KillWait=4
-	EnforcePartLimits=ALL
-	MinJobAge=300
-	PropagateResourceLimits=NONE
-	PlugStackConfig=$folder/plugstack.conf
-END
-for ((i = 1; i <= nodes; i++)); do
-	echo "NodeName=n$i NodeHostname=$(name_of $i) NodeAddr=$(address_of $i)" \
-		"Port=$((port + 1 + i)) CPUs=4 RealMemory=1000 TmpDisk=2000"
-done >>"$SLURM_CONF"
-cat >>"$SLURM_CONF" <<-END
-	PartitionName=main Nodes=n[1-$nodes] Default=YES State=UP
-	PartitionName=short Nodes=n1 MaxTime=2 State=UP
-END
+write_conf() { # PORT: it and the 49 behind it are its own
+	local port=$1 delays=batch_sched_delay=0,requeue_delay=0
+	cat >"$SLURM_CONF" <<-END
+		ClusterName=pawltest
+		SlurmctldHost=$(name_of 1)($(address_of 1))
+		SlurmUser=root
+		SlurmdUser=root
+		${listen:+CommunicationParameters=$listen}
+		AuthType=auth/munge
+		AuthInfo=socket=$folder/munge/socket,cred_expire=5
+		CredType=cred/munge
+		SlurmctldPort=$port
+		SlurmdPort=$((port + 1))
+		SrunPortRange=$((port + 20))-$((port + 49))
+		SlurmctldPidFile=$folder/pid/ctld
+		SlurmdPidFile=$folder/pid/%n
+		StateSaveLocation=$folder/state
+		SlurmdSpoolDir=$folder/spool.%n
+		TmpFS=$folder
+		ProctrackType=proctrack/linuxproc
+		TaskPlugin=task/none
+		JobAcctGatherType=jobacct_gather/none
+		AccountingStorageType=accounting_storage/none
+		SelectType=select/cons_tres
+		SelectTypeParameters=CR_CPU
+		SchedulerType=sched/backfill
+		SchedulerParameters=bf_interval=1,sched_interval=1,$delays
+		MpiDefault=none
+		SwitchType=switch/none
+		ReturnToService=2
+		SlurmdParameters=config_overrides
+		SlurmdTimeout=6
+		KillWait=4
+		EnforcePartLimits=ALL
+		MinJobAge=300
+		PropagateResourceLimits=NONE
+		PlugStackConfig=$folder/plugstack.conf
+	END
+	for ((i = 1; i <= nodes; i++)); do
+		echo "NodeName=n$i NodeHostname=$(name_of $i) NodeAddr=$(address_of $i)" \
+			"Port=$((port + 1 + i)) CPUs=4 RealMemory=1000 TmpDisk=2000"
+	done >>"$SLURM_CONF"
+	cat >>"$SLURM_CONF" <<-END
+		PartitionName=main Nodes=n[1-$nodes] Default=YES State=UP
+		PartitionName=short Nodes=n1 MaxTime=2 State=UP
+	END
+}
 
 declare -A pids
 
@@ -171,22 +175,49 @@ for ((i = 0; i < 100; i++)); do
 	munge -S "$munge/socket" -n >/dev/null 2>&1 && break
 	sleep 0.05
 done
-start_daemon ctld
-for ((i = 1; i <= nodes; i++)); do
-	start_daemon "n$i"
-done
 idle() {
 	ask sinfo --noheader --Node --partition=main --format=%T | grep -c '^idle$'
 }
-for ((i = 0; i < 300; i++)); do
-	[[ $(idle) == "$nodes" ]] && break
-	sleep 0.1
-done
-((i < 300)) || {
-	echo "Slurm does not start:"
-	tail -n 5 "$folder"/log/*
-	exit 1
+# Until all nodes are idle; fails where a daemon ends before, or after 60 s.
+await_nodes() {
+	local name end=$((SECONDS + 60))
+	while ((SECONDS < end)); do
+		for name in "${!pids[@]}"; do
+			kill -0 "${pids[$name]}" 2>/dev/null || return
+		done
+		[[ $(idle) == "$nodes" ]] && return
+		sleep 0.1
+	done
+	return 1
 }
+begin() {
+	local i
+	write_conf $((20000 + RANDOM % 200 * 50))
+	start_daemon ctld
+	for ((i = 1; i <= nodes; i++)); do
+		start_daemon "n$i"
+	done
+	await_nodes
+}
+stop_daemons() {
+	local name
+	for name in "${!pids[@]}"; do
+		[[ $name == munged ]] && continue
+		kill -9 "${pids[$name]}" 2>/dev/null || true
+		wait "${pids[$name]}" 2>/dev/null || true
+		unset "pids[$name]"
+	done
+}
+for ((tries = 1; ; tries++)); do
+	begin && break
+	if ((tries == 10)) || ! grep -qs "Address already in use" "$folder"/log/*; then
+		echo "Slurm does not start:"
+		tail -n 5 "$folder"/log/*
+		exit 1
+	fi
+	stop_daemons
+	rm -rf "$folder"/{state,spool.*}/* "$folder"/log/{ctld,n*}
+done
 echo ready
 
 while read -r word node; do

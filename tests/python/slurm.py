@@ -19,7 +19,6 @@ import pytest
 
 import netns
 import program
-import ranks
 
 _SCRIPT = Path(__file__).parents[1] / "lib/slurm.sh"
 _SKIPPED = 77
@@ -94,8 +93,7 @@ def cluster(folder: Path, nodes: int, hosts: Sequence[str] = (), late: str = "")
 
     hosts: namespaces, one a node. late: a node whose clocks are a day ahead of the others'.
     """
-    port = 20000 + ranks.free_port() % 200 * 50
-    command = ["bash", str(_SCRIPT), str(folder), str(nodes), str(port)]
+    command = ["bash", str(_SCRIPT), str(folder), str(nodes)]
     command += [f"{host}={netns.address(i)}" for i, host in enumerate(hosts)]
     with subprocess.Popen(
         command,

@@ -340,6 +340,7 @@ void slurm_record_encode(const struct slurm_record *record, struct wire_out *out
 	wire_put_u64(out, record->rescaled);
 	wire_put_u8(out, record->joint);
 	wire_put_u8(out, record->elastic);
+	wire_put_u8(out, record->runs);
 	wire_put_u64(out, record->stopped);
 	wire_put_u8(out, record->over);
 	wire_put_u8(out, record->told);
@@ -397,6 +398,7 @@ int slurm_record_decode(const void *bytes, size_t len_bytes, struct slurm_record
 	record->rescaled = wire_get_u64(&in);
 	record->joint = get_flag(&in);
 	record->elastic = get_flag(&in);
+	record->runs = get_flag(&in);
 	record->stopped = wire_get_u64(&in);
 	record->over = get_flag(&in);
 	record->told = get_flag(&in);

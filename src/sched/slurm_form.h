@@ -126,6 +126,7 @@ struct slurm_record {
 	uint64_t rescaled;   /* the newest that was; 0 */
 	bool joint;          /* nodes can join and leave it while it runs */
 	bool elastic;        /* it has been seen that its ranks can */
+	bool runs;           /* all of it has run at once, since the newest start */
 	uint64_t stopped;    /* up to this generation nothing starts any more */
 	bool over;           /* nothing of it is left */
 	bool told;           /* it was told to stop */

@@ -60,10 +60,9 @@ struct slurm_job {
 	struct slurm_record record;
 	uint64_t refused;                 /* generation that was; 0 */
 	char refused_why[SLURM_SAID_MAX]; /* the last that was; "": none */
-	bool told_runs;
 	bool admits;        /* its ranks let others in: who is to join by a rescale may start */
 	bool parting;       /* who is to leave by a rescale is told: those who join are there */
-	int64_t runs_ns;    /* since when told_runs */
+	int64_t runs_ns;    /* since when all of it runs, or was found to */
 	int64_t stopped_ns; /* since when a part has ended as one that was stopped; 0: none has */
 	int64_t rescale_ns; /* since when a rescale is under way; 0: none, or not seen yet */
 	int64_t open_ns;    /* when its door was seen open last; 0 */

@@ -134,6 +134,7 @@ static bool load(void *user, const char *name)
 		return false;
 	}
 	job->record = record;
+	job->runs_ns = record.runs ? clock_mono_ns() : 0;
 	return true;
 }
 
@@ -248,7 +249,7 @@ void slurm_jobs_start(struct sched_slurm *s, const struct sched_core *core, uint
 	} else if (generation == job->refused) {
 		slurm_tell_job(s, CORE_REFUSED, job, generation);
 	} else if (slurm_job_is_alive(job)) {
-		if (job->told_runs) { /* else that will be told */
+		if (job->record.runs) { /* else that will be told */
 			slurm_tell_job(s, CORE_RUNS, job, job->record.generation);
 		}
 	} else if (begin(s, job, core, generation, place, &err) != 0) {
@@ -428,13 +429,29 @@ static void finish(struct sched_slurm *s, struct slurm_job *job, const struct ta
  * told to stop, and so have the others stop, all have time to save. */
 static bool can_go_on(struct slurm_job *job, const struct tally *tally)
 {
-	bool without = job->record.joint && job->told_runs && tally->staying > 0;
+	bool without = job->record.joint && job->record.runs && tally->staying > 0;
 	int64_t now_ns = clock_mono_ns();
 	bool saving;
 
 	job->stopped_ns = !tally->stopped ? 0 : job->stopped_ns > 0 ? job->stopped_ns : now_ns;
 	saving = job->record.joint && now_ns - job->stopped_ns < STOP_NS;
 	return !tally->failed && (!tally->stopped || saving) && (!tally->node || without);
+}
+
+/* On record, so that whoever the scheduler is by then knows that others may go on without one. */
+static void note_that_it_runs(struct sched_slurm *s, struct slurm_job *job)
+{
+	struct slurm_record next = job->record;
+	struct pawl_err err = {0};
+
+	next.runs = true;
+	if (slurm_job_save(s, &next, &err) != 0) {
+		slurm_spool_fails(s, &err); /* it is told once it is stored */
+		return;
+	}
+	job->record.runs = true;
+	job->runs_ns = clock_mono_ns();
+	slurm_tell_job(s, CORE_RUNS, job, job->record.generation);
 }
 
 void slurm_jobs_look(struct sched_slurm *s)
@@ -457,10 +474,8 @@ void slurm_jobs_look(struct sched_slurm *s)
 		}
 		if (tally.alive == 0) {
 			finish(s, job, &tally);
-		} else if (!job->told_runs && tally.running == job->record.spots_n) {
-			job->told_runs = true;
-			job->runs_ns = clock_mono_ns();
-			slurm_tell_job(s, CORE_RUNS, job, job->record.generation);
+		} else if (!job->record.runs && tally.running == job->record.spots_n) {
+			note_that_it_runs(s, job);
 		}
 		slurm_rescale_look(s, job);
 	}
@@ -552,7 +567,7 @@ const struct core_run *slurm_jobs_list(struct sched_slurm *s, uint32_t *n)
 			s->runs[(*n)++] = (struct core_run){.job = job->record.job,
 				.generation = job->record.rescaled > 0 ? job->record.rescaled
 								       : job->record.generation,
-				.runs = job->told_runs};
+				.runs = job->record.runs};
 		}
 	}
 	return s->runs;

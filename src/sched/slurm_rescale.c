@@ -285,8 +285,8 @@ void slurm_jobs_rescale(struct sched_slurm *s, const struct sched_core *core, ui
 	} else if (generation == job->record.rescaled) {
 		slurm_tell_job(s, CORE_RUNS, job, generation);
 	} else if (generation > job->record.generation && generation > job->record.rescale) {
-		rv = job->told_runs ? begin(s, job, core, generation, place, &err)
-				    : pawl_err_set(&err, PAWL_ENOTSUP, "it does not run yet");
+		rv = job->record.runs ? begin(s, job, core, generation, place, &err)
+				      : pawl_err_set(&err, PAWL_ENOTSUP, "it does not run yet");
 		if (rv != 0) {
 			log_line(LOG_INFO, "slurm: job %" PRIu64 " is not changed as it runs: %s",
 				id, err.msg);
@@ -368,6 +368,7 @@ static void settle(struct sched_slurm *s, struct slurm_job *job)
 	job->record = next;
 	job->rescale_ns = 0;
 	job->admits = job->parting = false;
+	job->bereaved = false; /* that of nodes that have left, too, is carried out */
 	slurm_tell_job(s, CORE_RUNS, job, next.rescaled);
 }
 

@@ -136,7 +136,7 @@ static bool is_settled(const struct slurm_job *job, uint64_t generation)
 	const struct slurm_record *record = &job->record;
 	uint64_t now = record->rescaled > 0 ? record->rescaled : record->generation;
 
-	return slurm_job_is_alive(job) && job->told_runs && !job->failing && !record->told &&
+	return slurm_job_is_alive(job) && record->runs && !job->failing && !record->told &&
 		now == generation && record->rescale == record->rescaled;
 }
 

@@ -272,6 +272,51 @@ static void test_nodes_join_and_leave(void **state)
 	sw.joint = false;
 }
 
+static void wait_cancelled(const char *slurm_job)
+{
+	const char *const argv[] = {"squeue", "--noheader", "--states=all", "--format=%T", "--jobs",
+		slurm_job, NULL};
+	char text[64] = "";
+
+	for (uint32_t i = 0; strcmp(text, "CANCELLED\n") != 0; i++) {
+		assert_true(i < 300);
+		usleep(100 * 1000);
+		assert_int_equal(world_run(argv, text, sizeof(text)), 0);
+	}
+}
+
+/* The node goes with what is on it while no scheduler is there: the others go on, as they would
+ * have. */
+static void test_node_goes_meanwhile(void **state)
+{
+	uint64_t job;
+	uint64_t born;
+	char name[CORE_NAME_MAX];
+	const char *argv[] = {"scancel", NULL, NULL};
+
+	fill_up();
+	sw.joint = true;
+	job = suite_running(DEED_LASTS, 2);
+	node_name(1, name);
+	argv[1] = world_slurm_job(name);
+	world_do(argv);
+	wait_cancelled(argv[1]);
+	born = suite.generation;
+	assert_int_equal(joint_marks("saved", job, born, 1), 1);
+	world_reopen();
+	suite_list();
+	suite_wait(CORE_LISTED, 0);
+	suite_silent(CORE_ENDED, job, 2000);
+	fill_up();
+	suite.generation++;
+	move(job, 0, 1);
+	assert_int_equal(suite_answer(job), CORE_RUNS);
+	suite_stop(job, suite.generation, SUITE_GRACE_NS);
+	suite_ends(job, CORE_BY_US, 0);
+	assert_int_equal(joint_marks("saved", job, born, 0), 1);
+	sw.joint = false;
+}
+
 /* It goes on without. */
 static void test_who_cannot_join(void **state)
 {
@@ -345,7 +390,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_drained_node),
 		cmocka_unit_test(test_rescales_that_are_refused),
 		cmocka_unit_test(test_rescales_that_take_long),
-		cmocka_unit_test(test_nodes_join_and_leave), cmocka_unit_test(test_who_cannot_join),
+		cmocka_unit_test(test_nodes_join_and_leave),
+		cmocka_unit_test(test_node_goes_meanwhile), cmocka_unit_test(test_who_cannot_join),
 		cmocka_unit_test(test_nobody_is_let_in), cmocka_unit_test(test_spool_is_anothers)};
 	const struct CMUnitTest longer[] = {cmocka_unit_test(test_requeued_pilot),
 		cmocka_unit_test(test_killed_slurmd)};

@@ -154,6 +154,7 @@ static void make_record(struct wire_out *out)
 		.rescale = 10,
 		.rescaled = 9,
 		.joint = true,
+		.runs = true,
 		.stopped = 8,
 		.told = true,
 		.by = CORE_BY_US,
@@ -189,7 +190,7 @@ static void test_records_come_back(void **state)
 	assert_true(record.told && !record.over && record.by == CORE_BY_US);
 	assert_true(record.exit_code == -1 && record.grace_ns == 5 && record.spots_n == 2);
 	assert_true(record.rescale == 10 && record.rescaled == 9 && record.spots[0].sizing == 10);
-	assert_true(record.joint && !record.elastic && record.spots[1].number == 5);
+	assert_true(record.joint && !record.elastic && record.runs && record.spots[1].number == 5);
 	assert_true(record.spots[1].joins && record.spots[1].leaves && !record.spots[0].leaves);
 	assert_string_equal(record.spots[0].node, "n1.1");
 	assert_int_equal(slurm_program_decode(record.spots[1].program, record.spots[1].len_bytes,

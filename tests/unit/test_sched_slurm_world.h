@@ -174,8 +174,9 @@ static void world_put(struct wire_out *list, const char *word)
  * the door; in $3.all is a file for each that trains. With $0.vain nobody can join. */
 static const char joint_script[] =
 	"door() { echo name $(cd $d.all && ls) >$d.$k; mv $d.$k $d; }; k=$2 d=$3\n"
-	"trap 'echo saved $1 >>$0; exit 143' TERM\n"
-	"trap 'echo left $1 >>$0; rm $d.all/$((k * 64)); door; exit 79' USR1\n"
+	"out() { rm $d.all/$((k * 64)); door; }\n"
+	"trap 'echo saved $1 >>$0; out; exit 143' TERM\n"
+	"trap 'echo left $1 >>$0; out; exit 79' USR1\n"
 	"echo start $1 >>$0; [ $2 = 0 ] || [ ! -e $0.vain ] || exit 3\n"
 	"mkdir -p $3.all; touch $3.all/$(($2 * 64)); door; while :; do sleep 0.1; done";
 

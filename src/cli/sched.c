@@ -71,7 +71,7 @@ static const struct cli_option options[] = {
 	[POOL] = {"--pool", 0, "SPEC",
 		"of Slurm NAME=SLOTS:MIN..MAX[:TYPE[:PRICE[:spot]]]; repeatable"},
 	[SBATCH] = {"--sbatch", 0, "NAME=OPTION",
-		"an option of sbatch for a pool's nodes; repeatable (--exclusive)"},
+		"an option of sbatch for a pool's nodes; repeatable (docs/slurm.md)"},
 	[POLL] = {"--poll", 0, "S", "seconds between two looks at Slurm's queue (10)"},
 	[SPOOL] = {"--spool", 0, "DIR",
 		"where Slurm's nodes find their jobs, all seeing it (--root)"},

@@ -247,9 +247,8 @@ def test_what_nodes_are_to_have(ours: slurm.Slurm) -> None:
 
 def test_how_much_of_a_node_a_pilot_has(ours: slurm.Slurm) -> None:
     """All of it, unless an option says otherwise: sbatch alone means one CPU."""
-    pools = ["--pool", "all=1:1..1", "--sbatch", "all=--time=60"]
-    pools += ["--pool", "two=1:1..1", "--sbatch", "two=--cpus-per-task=2"]
-    with scheduler(ours, *pools) as made:
+    options = "--pool all=1:1..1 --sbatch all=--time=60 --pool two=1:1..1 --sbatch two=-c2"
+    with scheduler(ours, *options.split()) as made:
         wait(lambda: [p[1] for p in made.pilots()] == ["RUNNING"] * 2, "both run", LIMIT_S)
         cpus = ours.call("squeue", "--noheader", "--format=%j %C", "--states=RUNNING").split()
         prefix = f"pawl-{(made.spool() / 'id').read_text()}-"

@@ -63,6 +63,7 @@ static void make_job(struct rng *rng, struct cluster *cluster, uint32_t j, uint6
 		.restart_s = 30 * uniform(rng),
 		.nodes = cluster->now[j]};
 	job->most = job->least + below(rng, 30);
+	job->types = below(rng, 3) == 0 ? 1 + below(rng, (1u << TYPES) - 1) : 0;
 	for (uint32_t t = 0; t < TYPES; t++) {
 		make_hints(rng, &cluster->hints[j][t]);
 		job->hints[t] = below(rng, 3) > 0 ? &cluster->hints[j][t] : NULL;
@@ -157,10 +158,12 @@ static void assert_sound(const struct cluster *cluster)
 				grant->replicas * sizeof(uint32_t));
 		}
 		for (uint32_t i = 0; i < grant->replicas; i++) {
+			const struct sched_node *node = &cluster->nodes[grant->nodes[i]];
+
+			assert_true(job->types == 0 || (job->types >> node->type & 1));
 			used[grant->nodes[i]]++;
 			several |= grant->nodes[i] != grant->nodes[0];
-			assert_int_equal(cluster->nodes[grant->nodes[i]].type,
-				cluster->nodes[grant->nodes[0]].type);
+			assert_int_equal(node->type, cluster->nodes[grant->nodes[0]].type);
 		}
 		for (uint32_t i = 0; i < grant->replicas && several && !job->pinned; i++) {
 			if (i == 0 || grant->nodes[i] != grant->nodes[i - 1]) {
@@ -298,6 +301,55 @@ static void fairness_takes_from_those_who_gain_most(void **state)
 	assert_int_equal(give_useful(0), give_useful(1));
 }
 
+/* A job that gains by each replica, and is on the first node. */
+static void make_useful(struct cluster *cluster, uint32_t j, uint32_t most)
+{
+	static uint32_t first;
+
+	cluster->hints[j][0] = (struct sched_hints){.fitted = true,
+		.perf = {.alpha_c = 0.01,
+			.beta_c = 0.01,
+			.alpha_n = 1e-4,
+			.beta_n = 1e-4,
+			.gamma = 1},
+		.noise = {1, 1000},
+		.bounds = {.init = 64, .max = 4096, .least = 8, .most = 64},
+		.replicas_profiled = 4,
+		.progress_end = 1e9};
+	cluster->jobs[j] = (struct sched_job){.id = j + 1,
+		.age_s = 600,
+		.least = 1,
+		.most = most,
+		.weight = 1,
+		.hints = {&cluster->hints[j][0]},
+		.nodes = &first,
+		.replicas = 1};
+	cluster->grants[j].nodes = cluster->granted[j];
+}
+
+/* Two jobs alike on the nodes of one type, of which one may be on those of the other, too. */
+static void who_may_be_elsewhere_makes_room(void **state)
+{
+	for (uint32_t bound = 0; bound < 2; bound++) {
+		struct cluster cluster = {.nodes = {{.slots = 4}, {.slots = 4, .type = 1}}};
+		void *policy = sched_pawl.open(1);
+
+		cluster.view = (struct sched_view){.nodes = cluster.nodes,
+			.nodes_n = 2,
+			.jobs = cluster.jobs,
+			.jobs_n = 2};
+		make_useful(&cluster, 0, 4);
+		make_useful(&cluster, 1, 4);
+		cluster.jobs[bound].types = 1;
+		assert_int_equal(decide(policy, &cluster), 0);
+		assert_sound(&cluster);
+		assert_int_equal(cluster.grants[0].replicas, 4);
+		assert_int_equal(cluster.grants[1].replicas, 4);
+		assert_true(cluster.verdict.bound >= cluster.verdict.cost * (1 - 1e-12));
+		sched_pawl.close(policy);
+	}
+}
+
 /* A job of one replica that tells nothing, of up to 8, on 4 nodes of 2 slots beside one like it. */
 static uint32_t give_silent(double attained, uint32_t profiled)
 {
@@ -346,6 +398,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(who_never_tells_uses_what_is_free),
+		cmocka_unit_test(who_may_be_elsewhere_makes_room),
 		cmocka_unit_test(any_round_of_any_cluster),
 		cmocka_unit_test(every_allocation_may_fail),
 		cmocka_unit_test(fairness_takes_from_those_who_gain_most),

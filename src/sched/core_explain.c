@@ -1,5 +1,6 @@
 /* Why a job is where it is, for people: see core_explain. */
 #include "core_impl.h"
+#include "sched/worth.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -26,7 +27,8 @@ static void add(struct lines *l, const char *fmt, ...)
 
 static const struct sched_hints *hints_of(const struct core_job *job, uint32_t type)
 {
-	const struct sched_hints *hints = job->hints[type] ? job->hints[type] : job->hints[0];
+	const struct sched_hints *hints =
+		sched_hints_of((const struct sched_hints *const *)job->hints, type);
 
 	return hints && hints->fitted ? hints : NULL;
 }
@@ -53,12 +55,10 @@ double core_goodput(const struct core_job *job, uint32_t type, const struct pawl
 
 double core_left_s(const struct core_job *job, double goodput)
 {
-	const struct sched_hints *h = job->hints[0];
+	const struct sched_hints *h =
+		sched_hints_newest((const struct sched_hints *const *)job->hints);
 	double left;
 
-	for (uint32_t t = 1; t < SCHED_TYPES_MAX && !h; t++) {
-		h = job->hints[t];
-	}
 	if (!h || !(h->progress_end > 0) || !(goodput > 0)) {
 		return -1;
 	}

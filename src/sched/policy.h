@@ -46,7 +46,7 @@ struct sched_job {
 	double weight;     /* of its queue or user, 1 mostly */
 	double restart_s;  /* what a change of its replicas costs it */
 	const struct sched_hints
-		*hints[SCHED_TYPES_MAX]; /* by type; NULL: as hints[0], or unknown */
+		*hints[SCHED_TYPES_MAX]; /* by type; NULL: it told none: as on others */
 	const uint32_t *nodes;           /* of each replica the node's index, as it is now */
 	uint32_t replicas;               /* in nodes; 0: it waits */
 	uint32_t types;                  /* bit t: it may be on nodes of type t; 0: on any */

@@ -95,7 +95,7 @@ static double find_fair(const struct round *round, uint32_t job)
 /* At its fair share's goodput. */
 static double find_remaining(const struct round *round, uint32_t job)
 {
-	const struct sched_hints *hints = sched_hints_of(&round->view->jobs[job], 0);
+	const struct sched_hints *hints = sched_hints_newest(round->view->jobs[job].hints);
 
 	if (hints == NULL || !(hints->progress_end > 0) || !(round->fair_goodput[job] > 0)) {
 		return NAN;
@@ -228,7 +228,7 @@ static uint32_t list_type(struct round *round, uint32_t j, uint32_t type, double
 	const struct sched_job *job = &round->view->jobs[j];
 	const struct sched_sizes *sizes = &round->sizes[type];
 	double waits = weight * find_want(round, 0);
-	uint32_t most = find_most(job, sched_hints_of(job, type));
+	uint32_t most = find_most(job, sched_hints_of(job->hints, type));
 
 	most = most < sizes->all ? most : sizes->all;
 	for (uint32_t i = 0, r = job->least; r <= most;) {

@@ -41,7 +41,10 @@ double sched_worth_get(struct sched_worth *worth, uint32_t job, uint32_t type, u
 double sched_worth_get_fair(struct sched_worth *worth, uint32_t job, uint32_t type,
 	uint32_t replicas);
 
-/* What the job told of itself on a type. NULL: nothing. */
-const struct sched_hints *sched_hints_of(const struct sched_job *job, uint32_t type);
+/* Of what a job told of itself, by type, what counts on one: a fit from there, else the newest from
+ * elsewhere; if there is none, whatever was told. NULL: nothing. */
+const struct sched_hints *sched_hints_of(const struct sched_hints *const *hints, uint32_t type);
+/* What it told last: of the most progress. NULL: nothing. */
+const struct sched_hints *sched_hints_newest(const struct sched_hints *const *hints);
 
 #endif

@@ -350,6 +350,54 @@ static void who_may_be_elsewhere_makes_room(void **state)
 	}
 }
 
+/* On nodes of a type where it never was, a job is taken to gain what it does where it is. */
+static void what_is_told_of_one_type_counts_for_others(void **state)
+{
+	for (uint32_t fitted = 0; fitted < 2; fitted++) {
+		struct cluster cluster = {.nodes = {{.slots = 1, .type = 1}, {.slots = 8}}};
+		struct sched_hints bounds = {.bounds = {.init = 64}}; /* of a start there */
+		void *policy = sched_pawl.open(1);
+
+		cluster.view = (struct sched_view){.nodes = cluster.nodes,
+			.nodes_n = 2,
+			.jobs = cluster.jobs,
+			.jobs_n = 1};
+		make_useful(&cluster, 0, 8);
+		cluster.jobs[0].hints[1] = cluster.jobs[0].hints[0];
+		cluster.jobs[0].hints[0] = fitted ? &bounds : NULL;
+		assert_int_equal(decide(policy, &cluster), 0);
+		assert_sound(&cluster);
+		assert_int_equal(cluster.grants[0].replicas, 8);
+		sched_pawl.close(policy);
+	}
+}
+
+/* Two jobs alike, one of which has done half on nodes of another type and is nearly done here. */
+static void who_is_nearly_done_is_known_by_what_it_told_last(void **state)
+{
+	for (uint32_t done = 0; done < 2; done++) {
+		struct cluster cluster = {.nodes = {{.slots = 3, .type = 1}}};
+		void *policy = sched_pawl.open(1);
+
+		cluster.view = (struct sched_view){.nodes = cluster.nodes,
+			.nodes_n = 1,
+			.jobs = cluster.jobs,
+			.jobs_n = 2};
+		for (uint32_t j = 0; j < 2; j++) {
+			make_useful(&cluster, j, 3);
+			cluster.hints[j][0].progress = 5e8;
+			cluster.hints[j][1] = cluster.hints[j][0];
+			cluster.jobs[j].hints[1] = &cluster.hints[j][1];
+		}
+		cluster.hints[done][1].progress = 9.9e8;
+		assert_int_equal(decide(policy, &cluster), 0);
+		assert_sound(&cluster);
+		assert_int_equal(cluster.grants[done].replicas, 2);
+		assert_int_equal(cluster.grants[1 - done].replicas, 1);
+		sched_pawl.close(policy);
+	}
+}
+
 /* A job of one replica that tells nothing, of up to 8, on 4 nodes of 2 slots beside one like it. */
 static uint32_t give_silent(double attained, uint32_t profiled)
 {
@@ -399,6 +447,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(who_never_tells_uses_what_is_free),
 		cmocka_unit_test(who_may_be_elsewhere_makes_room),
+		cmocka_unit_test(what_is_told_of_one_type_counts_for_others),
+		cmocka_unit_test(who_is_nearly_done_is_known_by_what_it_told_last),
 		cmocka_unit_test(any_round_of_any_cluster),
 		cmocka_unit_test(every_allocation_may_fail),
 		cmocka_unit_test(fairness_takes_from_those_who_gain_most),

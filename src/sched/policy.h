@@ -74,8 +74,10 @@ struct sched_grant {
 
 /* What a decision was worth. */
 struct sched_verdict {
-	double cost;  /* of the policy's own objective, the less the better; NaN: it has none */
-	double bound; /* no allocation costs less; NaN: not known */
+	double cost; /* of the policy's own objective, the less the better; NaN: it has none */
+	/* No allocation costs less, of those whose jobs have sizes that the policy looks at (of
+	 * pawl: sched/worth.h) on one type of nodes each; NaN: not known. */
+	double bound;
 };
 
 struct sched_policy {

@@ -240,10 +240,10 @@ static uint32_t list_type(struct round *round, uint32_t j, uint32_t type, double
 		while (i < sizes->n && sizes->replicas[i] <= r) {
 			i++;
 		}
-		if (i == sizes->n) {
+		if (r == most) {
 			break;
 		}
-		r = sizes->replicas[i];
+		r = i < sizes->n && sizes->replicas[i] < most ? sizes->replicas[i] : most;
 	}
 	return n;
 }
@@ -310,7 +310,7 @@ static bool allocate_choices(struct round *round)
 	size_t each = 1;
 
 	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
-		each += round->sizes[t].n > 0 ? round->sizes[t].n + 1 : 0;
+		each += round->sizes[t].n > 0 ? round->sizes[t].n + 2 : 0; /* least, most */
 	}
 	round->choices = FAULT_MEM("sched.pawl",
 		calloc(round->view->jobs_n * each, sizeof(*round->choices)));

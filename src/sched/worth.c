@@ -19,6 +19,8 @@ struct memo {
 	struct pawl_noise noise;
 	struct pawl_batch_bounds bounds;
 	double goodput[SIZES_MAX]; /* of each size; NaN: not looked for yet */
+	uint32_t other_replicas;   /* the last that were no size; 0: none */
+	double other;              /* their goodput */
 	uint32_t fair_replicas;    /* of the last fair share; 0: none */
 	double fair;               /* its goodput */
 };
@@ -236,7 +238,11 @@ double sched_worth_get(struct sched_worth *worth, uint32_t job, uint32_t type, u
 		i++;
 	}
 	if (i == sizes->n || sizes->replicas[i] != replicas) {
-		return find_best(memo, nodes, replicas, sizes->slots);
+		if (memo->other_replicas != replicas) {
+			memo->other = find_best(memo, nodes, replicas, sizes->slots);
+			memo->other_replicas = replicas;
+		}
+		return memo->other;
 	}
 	if (isnan(memo->goodput[i])) {
 		memo->goodput[i] = find_best(memo, nodes, replicas, sizes->slots);

@@ -10,8 +10,9 @@
 
 #include <stdint.h>
 
-/* Sizes that jobs may have on a type of nodes, ascending: powers of two below its largest node's
- * slots, then whole nodes, from SCHED_NODES_EVERY on each a quarter more than the one before. */
+/* Sizes that jobs may have on a type of nodes beside their least and most, ascending: powers of two
+ * below its largest node's slots, then whole nodes, from SCHED_NODES_EVERY on each a quarter more
+ * than the one before. */
 struct sched_sizes {
 	uint32_t n;
 	uint32_t replicas[64];

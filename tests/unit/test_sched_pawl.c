@@ -350,6 +350,35 @@ static void who_may_be_elsewhere_makes_room(void **state)
 	}
 }
 
+/* One job, alone, of a most that is no power of two and no number of whole nodes. */
+static void all_sizes_up_to_its_most_are_tried(void **state)
+{
+	const struct {
+		uint32_t nodes, slots, most;
+	} cases[] = {{1, 4, 3}, {1, 16, 12}, {4, 4, 7}, {2, 8, 16}, {2, 8, 15}, {3, 3, 8},
+		{1, 5, 9}};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct cluster cluster = {0};
+		void *policy = sched_pawl.open(1);
+		uint32_t all = cases[i].nodes * cases[i].slots;
+
+		for (uint32_t node = 0; node < cases[i].nodes; node++) {
+			cluster.nodes[node].slots = cases[i].slots;
+		}
+		cluster.view = (struct sched_view){.nodes = cluster.nodes,
+			.nodes_n = cases[i].nodes,
+			.jobs = cluster.jobs,
+			.jobs_n = 1};
+		make_useful(&cluster, 0, cases[i].most);
+		assert_int_equal(decide(policy, &cluster), 0);
+		assert_sound(&cluster);
+		assert_int_equal(cluster.grants[0].replicas,
+			cases[i].most < all ? cases[i].most : all);
+		sched_pawl.close(policy);
+	}
+}
+
 /* On nodes of a type where it never was, a job is taken to gain what it does where it is. */
 static void what_is_told_of_one_type_counts_for_others(void **state)
 {
@@ -449,6 +478,7 @@ int main(void)
 		cmocka_unit_test(who_may_be_elsewhere_makes_room),
 		cmocka_unit_test(what_is_told_of_one_type_counts_for_others),
 		cmocka_unit_test(who_is_nearly_done_is_known_by_what_it_told_last),
+		cmocka_unit_test(all_sizes_up_to_its_most_are_tried),
 		cmocka_unit_test(any_round_of_any_cluster),
 		cmocka_unit_test(every_allocation_may_fail),
 		cmocka_unit_test(fairness_takes_from_those_who_gain_most),

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -282,6 +283,11 @@ static void put_scheduler(struct wire_out *out, const struct metrics_view *v)
 	core_decisions(v->core, &refused);
 	metrics_put_times(out, "pawl_sched_decision_seconds",
 		"What a decision of the scheduler took", &m->decisions);
+	metrics_put_family(out, "pawl_sched_decision_gap", "gauge",
+		"What the newest decision may cost over the least, as a part of its cost");
+	if (!isnan(core_gap(v->core))) {
+		metrics_put(out, "pawl_sched_decision_gap", NULL, 0, core_gap(v->core));
+	}
 	metrics_put_one(out, "pawl_sched_decisions_refused_total", "counter",
 		"Decisions of the policy that could not be carried out", (double)refused);
 	metrics_put_times(out, "pawl_sched_job_wait_seconds",

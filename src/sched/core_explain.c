@@ -2,6 +2,7 @@
 #include "core_impl.h"
 #include "sched/worth.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -87,6 +88,15 @@ static void add_limit(const struct core_job *job, struct lines *l)
 	if (job->ask.time_limit_ns > 0) {
 		add(l, "time limit: %.0f s, of which it has run %.0f s\n",
 			(double)job->ask.time_limit_ns / 1e9, ran_s);
+	}
+}
+
+/* Of all jobs' share, and so of this one's. */
+static void add_gap(const struct sched_core *core, struct lines *l)
+{
+	if (!isnan(core->gap)) {
+		add(l, "decision: at most %.2g %% over the least cost of all jobs together\n",
+			100 * core->gap);
 	}
 }
 
@@ -310,5 +320,6 @@ int core_explain(const struct sched_core *core, uint64_t id, char text[CORE_TEXT
 	}
 	add_goodput(core, job, &l);
 	add_limit(job, &l);
+	add_gap(core, &l);
 	return 0;
 }

@@ -665,6 +665,13 @@ static void each_policy_decides_here_as_well(void **state)
 		assert_true(job(b)->want.replicas == 2);
 		core_decisions(t.core, &refused);
 		assert_int_equal(refused, 0);
+		if (named->policy == &sched_pawl) { /* so few are exact */
+			assert_true(core_gap(t.core) == 0);
+			assert_true(explains(a, "decision: at most 0 % over the least cost"));
+		} else {
+			assert_true(isnan(core_gap(t.core)));
+			assert_false(explains(a, "decision:"));
+		}
 	}
 }
 

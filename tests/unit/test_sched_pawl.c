@@ -1,4 +1,5 @@
-/* Pawl's policy: what must hold of any cluster in any round, and what it remembers. */
+/* Pawl's policy: what must hold of any cluster in any round, and what it remembers. And that fifo
+ * and tiresias keep to types of nodes as well. */
 #include "base/fault.h"
 #include "sched/policies.h"
 #include "seed.h"
@@ -140,9 +141,27 @@ static bool is_held(const struct cluster *cluster, const struct sched_job *job)
 	return held;
 }
 
-static void assert_sound(const struct cluster *cluster)
+static void assert_fits(const struct cluster *cluster)
 {
 	uint32_t used[NODES_MAX] = {0};
+
+	for (uint32_t j = 0; j < cluster->view.jobs_n; j++) {
+		const struct sched_grant *grant = &cluster->grants[j];
+		uint32_t types = cluster->jobs[j].types;
+
+		for (uint32_t i = 0; i < grant->replicas; i++) {
+			assert_true(types == 0 ||
+				(types >> cluster->nodes[grant->nodes[i]].type & 1) != 0);
+			used[grant->nodes[i]]++;
+		}
+	}
+	for (uint32_t node = 0; node < cluster->view.nodes_n; node++) {
+		assert_true(used[node] <= cluster->nodes[node].slots);
+	}
+}
+
+static void assert_sound(const struct cluster *cluster)
+{
 	uint32_t spread[NODES_MAX] = {0};
 
 	for (uint32_t j = 0; j < cluster->view.jobs_n; j++) {
@@ -160,8 +179,6 @@ static void assert_sound(const struct cluster *cluster)
 		for (uint32_t i = 0; i < grant->replicas; i++) {
 			const struct sched_node *node = &cluster->nodes[grant->nodes[i]];
 
-			assert_true(job->types == 0 || (job->types >> node->type & 1));
-			used[grant->nodes[i]]++;
 			several |= grant->nodes[i] != grant->nodes[0];
 			assert_int_equal(node->type, cluster->nodes[grant->nodes[0]].type);
 		}
@@ -171,9 +188,7 @@ static void assert_sound(const struct cluster *cluster)
 			}
 		}
 	}
-	for (uint32_t node = 0; node < cluster->view.nodes_n; node++) {
-		assert_true(used[node] <= cluster->nodes[node].slots);
-	}
+	assert_fits(cluster);
 	assert_true(cluster->verdict.bound <= cluster->verdict.cost * (1 + 1e-12));
 }
 
@@ -427,6 +442,74 @@ static void who_is_nearly_done_is_known_by_what_it_told_last(void **state)
 	}
 }
 
+/* What users asked for, or nothing, and on nodes of the types that jobs may be on. */
+static void who_does_not_choose_sizes_keeps_to_types(void **state)
+{
+	const struct sched_policy *const policies[] = {&sched_fifo, &sched_tiresias};
+	struct rng rng = {first_seed};
+	struct cluster c;
+
+	for (uint32_t i = 0; i < CLUSTERS; i++) {
+		const struct sched_policy *policy = policies[i % 2];
+		void *self = policy->open ? policy->open(1) : NULL;
+
+		make_cluster(&rng, &c);
+		for (uint32_t round = 0; round < 2; round++) {
+			for (uint32_t j = 0; j < JOBS_MAX; j++) {
+				c.grants[j].replicas = 0;
+				c.jobs[j].pinned = false;
+				c.jobs[j].wanted = (c.jobs[j].least + c.jobs[j].most) / 2;
+			}
+			assert_int_equal(policy->decide(self, &c.view, c.grants, &c.verdict, NULL),
+				0);
+			for (uint32_t j = 0; j < c.view.jobs_n; j++) {
+				assert_true(c.grants[j].replicas == 0 ||
+					c.grants[j].replicas == c.jobs[j].wanted);
+			}
+			assert_fits(&c);
+			for (uint32_t j = 0; j < c.view.jobs_n; j++) {
+				c.jobs[j].replicas = c.grants[j].replicas;
+				memcpy(c.now[j], c.granted[j], sizeof(c.now[j]));
+			}
+		}
+		if (policy->close) {
+			policy->close(self);
+		}
+	}
+}
+
+/* A job that finds no room on nodes of its type keeps none from nodes of another one. */
+static void who_waits_for_one_type_keeps_nobody_from_another(void **state)
+{
+	const struct sched_policy *const policies[] = {&sched_fifo, &sched_tiresias};
+
+	for (uint32_t i = 0; i < 2; i++) {
+		struct cluster c = {.nodes = {{.slots = 1}, {.slots = 4, .type = 1}}};
+		void *self = policies[i]->open ? policies[i]->open(1) : NULL;
+
+		c.view = (struct sched_view){.nodes = c.nodes,
+			.nodes_n = 2,
+			.jobs = c.jobs,
+			.jobs_n = 2};
+		for (uint32_t j = 0; j < 2; j++) {
+			c.jobs[j] = (struct sched_job){.id = j + 1,
+				.least = 1,
+				.most = 4,
+				.wanted = 4,
+				.weight = 1,
+				.types = 1u << j};
+			c.grants[j].nodes = c.granted[j];
+		}
+		assert_int_equal(policies[i]->decide(self, &c.view, c.grants, &c.verdict, NULL), 0);
+		assert_int_equal(c.grants[0].replicas, 0);
+		assert_int_equal(c.grants[1].replicas, 4);
+		assert_fits(&c);
+		if (policies[i]->close) {
+			policies[i]->close(self);
+		}
+	}
+}
+
 /* A job of one replica that tells nothing, of up to 8, on 4 nodes of 2 slots beside one like it. */
 static uint32_t give_silent(double attained, uint32_t profiled)
 {
@@ -479,6 +562,8 @@ int main(void)
 		cmocka_unit_test(what_is_told_of_one_type_counts_for_others),
 		cmocka_unit_test(who_is_nearly_done_is_known_by_what_it_told_last),
 		cmocka_unit_test(all_sizes_up_to_its_most_are_tried),
+		cmocka_unit_test(who_does_not_choose_sizes_keeps_to_types),
+		cmocka_unit_test(who_waits_for_one_type_keeps_nobody_from_another),
 		cmocka_unit_test(any_round_of_any_cluster),
 		cmocka_unit_test(every_allocation_may_fail),
 		cmocka_unit_test(fairness_takes_from_those_who_gain_most),

@@ -17,11 +17,13 @@
 #define RESTART_S      30.0 /* that a job loses by a change of its replicas, if it is not told */
 #define RESTART_FAST_S 0.5  /* if they change while it runs: bench/real, bench/elastic */
 
+/* Of a type that nodes have. */
 static uint32_t find_type(const struct daemon_options *o, const char *name)
 {
 	uint32_t i = 0;
 
-	while (i < o->types_n && strcasecmp(o->types[i], name) != 0) {
+	while (i < o->types_n &&
+		((o->types_here >> i & 1) == 0 || strcasecmp(o->types[i], name) != 0)) {
 		i++;
 	}
 	return i;

@@ -460,3 +460,8 @@ uint64_t core_decisions(const struct sched_core *core, uint64_t *refused)
 	*refused = core->refused;
 	return core->decisions;
 }
+
+double core_gap(const struct sched_core *core)
+{
+	return core->gap;
+}

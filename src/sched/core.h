@@ -359,6 +359,9 @@ const struct core_node *core_node_find(const struct sched_core *core, uint32_t i
 uint32_t core_pool_asked(const struct sched_core *core, uint32_t pool);
 /* Decisions so far; *refused: of those that were none, because the policy was wrong. */
 uint64_t core_decisions(const struct sched_core *core, uint64_t *refused);
+/* Of the newest decision, what it may cost over the least, as a part of its cost; NaN: the policy
+ * does not say, or there was none. What the core changed of its answer is not in it. */
+double core_gap(const struct sched_core *core);
 const char *core_state_name(enum core_state state);
 const char *core_node_state_name(enum core_node_state state);
 const char *core_reason_text(enum core_reason reason);

@@ -1,6 +1,8 @@
 /* Why a job is where it is, for people: see core_explain. */
 #include "core_impl.h"
+#include "sched/worth.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -26,7 +28,8 @@ static void add(struct lines *l, const char *fmt, ...)
 
 static const struct sched_hints *hints_of(const struct core_job *job, uint32_t type)
 {
-	const struct sched_hints *hints = job->hints[type] ? job->hints[type] : job->hints[0];
+	const struct sched_hints *hints =
+		sched_hints_of((const struct sched_hints *const *)job->hints, type);
 
 	return hints && hints->fitted ? hints : NULL;
 }
@@ -53,12 +56,10 @@ double core_goodput(const struct core_job *job, uint32_t type, const struct pawl
 
 double core_left_s(const struct core_job *job, double goodput)
 {
-	const struct sched_hints *h = job->hints[0];
+	const struct sched_hints *h =
+		sched_hints_newest((const struct sched_hints *const *)job->hints);
 	double left;
 
-	for (uint32_t t = 1; t < SCHED_TYPES_MAX && !h; t++) {
-		h = job->hints[t];
-	}
 	if (!h || !(h->progress_end > 0) || !(goodput > 0)) {
 		return -1;
 	}
@@ -87,6 +88,15 @@ static void add_limit(const struct core_job *job, struct lines *l)
 	if (job->ask.time_limit_ns > 0) {
 		add(l, "time limit: %.0f s, of which it has run %.0f s\n",
 			(double)job->ask.time_limit_ns / 1e9, ran_s);
+	}
+}
+
+/* Of all jobs' share, and so of this one's. */
+static void add_gap(const struct sched_core *core, struct lines *l)
+{
+	if (!isnan(core->gap)) {
+		add(l, "decision: at most %.2g %% over the least cost of all jobs together\n",
+			100 * core->gap);
 	}
 }
 
@@ -310,5 +320,6 @@ int core_explain(const struct sched_core *core, uint64_t id, char text[CORE_TEXT
 	}
 	add_goodput(core, job, &l);
 	add_limit(job, &l);
+	add_gap(core, &l);
 	return 0;
 }

@@ -66,6 +66,7 @@ struct sched_core {
 	uint32_t nodes_ever;     /* likewise */
 	uint64_t decisions;      /* so far */
 	uint64_t refused;        /* of them */
+	double gap;              /* of the newest; NaN: not known */
 	bool dirty;              /* the cluster's row is not stored as it is */
 	int64_t wake_ns;         /* 0: never */
 	uint32_t *gone;          /* owned; ids of nodes whose rows are to be deleted */

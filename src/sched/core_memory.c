@@ -2,6 +2,7 @@
  */
 #include "core_impl.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -230,6 +231,7 @@ int core_open(struct sched_core **out, const struct core_options *options, struc
 	core->options.queues = queues;
 	core->options.pools = pools;
 	core->decided_ns = INT64_MIN;
+	core->gap = NAN;
 	core->dirty = true;
 	core->policy = options->policy->open ? options->policy->open(options->seed) : NULL;
 	rv = core->policy || !options->policy->open

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -241,6 +242,63 @@ def test_accelerators_are_types_of_nodes(tmp_path: Path) -> None:
         (tmp_path / "job.yaml").write_text("resources: {memory: 100TB}\nrun: 'true'\n")
         refused = ours.run("submit", "job.yaml", cwd=tmp_path)
         assert refused.returncode == 2 and "this machine has fewer CPUs" in refused.stderr
+
+
+def test_types_of_nodes_keep_their_jobs_whatever_is_named_first(tmp_path: Path) -> None:
+    """A scheduler with fewer types, with others, and in another order: what runs goes on, and what
+    waits starts on what it asked for."""
+
+    def submit(wanted: str, run: str) -> Any:
+        (tmp_path / "job.yaml").write_text(f"resources: {{accelerators: {wanted}}}\nrun: {run}\n")
+        return ours.run("submit", "--json", "job.yaml", cwd=tmp_path)
+
+    def start(wanted: str, run: str) -> int:
+        return int(json.loads(submit(wanted, run).stdout)["id"])
+
+    def restart(*nodes: str) -> None:
+        assert ours.kill(signal.SIGTERM) == 0
+        ours.options = ("--grace", "2", "--round", "1", *(f"--node={node}" for node in nodes))
+        ours.start()
+
+    with cluster("--node", "a=1:A100", "--node", "h=1:H100", "--round", "1") as ours:
+        before = start("H100", LOOP)
+        after = start("h100", "'true'")
+        other = start("A100", LOOP)
+        waits = start("A100", "'true'")
+        ours.await_state(before, "running")
+        ours.await_state(other, "running")
+
+        restart("h=1:H100")
+        ours.await_state(other, "queued")  # its node went
+        assert submit("A100", "'true'").returncode == 2
+        assert ours.job(before)["state"] == "running" and ours.job(before)["restarts"] == 0
+        assert ours.run("cancel", str(before)).returncode == 0
+        ours.await_state(after, "done")
+        assert "starts on h (1)" in ours.log(after)
+        assert ours.run("cancel", str(other)).returncode == 0
+        assert ours.state(waits) == "queued"
+
+        restart("b=1:B200", "h=1:H100", "a=1:A100")
+        ours.await_state(waits, "done")
+        assert "starts on a (1)" in ours.log(waits)
+        kinds = {node["name"]: node["type"] for node in ours.ask("top")["nodes"]}
+        assert kinds == {"a": "A100", "b": "B200", "h": "H100"}
+
+        # Eight are known at most; those that are of no use are forgotten at a stop.
+        restart("h=1:H100")
+        restart(*(f"n{i}=1:T{i}" for i in range(7)), "h=1:H100")
+        assert ours.kill(signal.SIGTERM) == 0
+        with contextlib.closing(sqlite3.connect(ours.root / "sched.db")) as db:
+            names = {str(name) for (name,) in db.execute("SELECT name FROM types")}
+        assert names == {"H100", *(f"T{i}" for i in range(7))}
+        ours.options = ("--node=b=1:B200",)
+        ours.daemon = subprocess.Popen(
+            [PROGRAM, "sched", "--root", str(ours.root), *ours.options],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        said = ours.daemon.communicate(timeout=30)[1]
+        assert ours.daemon.returncode != 0 and "start the scheduler without B200" in said
 
 
 def test_the_fastest_directory_is_a_jobs_own_until_it_ends(tmp_path: Path) -> None:

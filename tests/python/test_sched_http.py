@@ -331,6 +331,7 @@ def test_metrics_say_what_there_is_and_survive_a_kill() -> None:
         assert now['pawl_sched_events_total{kind="submit"}'] == 4
         assert now["pawl_sched_job_wait_seconds_count"] == 3
         assert now["pawl_sched_decision_seconds_count"] > 0
+        assert now["pawl_sched_decision_gap"] == 0  # so little is solved exactly
         assert not any(f'job="{job}"' in name for job in (done, failed, queued) for name in now)
         ours.kill()
         ours.start()

@@ -17,6 +17,7 @@ HEADER = "name,time,application,num_replicas,batch_size\n"
 KEYS = {
     "workload", "policy", "jobs", "avg_jct_s", "p50_jct_s", "p99_jct_s", "makespan_s", "rho_max",
     "rho_over_2", "restarts_per_job", "utilisation", "cost_h", "solve_p50_s", "solve_p99_s",
+    "gap_max", "gap_avg",
 }  # fmt: skip
 
 

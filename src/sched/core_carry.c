@@ -295,13 +295,9 @@ static void kill_strays(struct sched_core *core, const struct core_run *runs, ui
 	}
 }
 
-/* It was to be listed, and is not: no replica of it is left, or will be by this. Of the time that
- * nobody was here (the machine was off, say) it is not known to have run any. */
+/* It was to be listed, and is not: no replica of it is left, or will be by this. */
 static void make_sure(struct sched_core *core, struct core_job *job)
 {
-	if (core->blind) {
-		job->counted_ns += core->now_ns - core->blind_ns;
-	}
 	core_job_stop(core, job, CORE_THEN_BACKOFF, CORE_WHY_GONE, 0);
 	job->fast++;
 }
@@ -336,10 +332,15 @@ void core_reconcile(struct sched_core *core, const struct core_run *runs, uint32
 	kill_strays(core, runs, runs_n);
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		struct core_job *job = core->jobs[j];
+		const struct core_run *run = find_run(job, runs, runs_n);
+		bool holds = core_is_up(job) || job->state == CORE_STOPPING;
 
+		if (core->blind && holds && !(run && run->runs)) {
+			core_job_count(core, job); /* it may long be gone */
+		}
 		/* What began after the list was asked for, may not be in it. */
 		if (job->since_ns < core->listed_ns || core->blind) {
-			reconcile_job(core, job, find_run(job, runs, runs_n));
+			reconcile_job(core, job, run);
 		}
 	}
 	if (core->blind) {

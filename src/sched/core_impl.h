@@ -104,6 +104,8 @@ bool core_is_up(const struct core_job *job); /* starting, running or rescaling *
 /* Slots that it has, or may have, on a node. */
 uint32_t core_held_on(const struct core_job *job, uint32_t node);
 uint32_t core_held(const struct core_job *job); /* on all, each node's counted once */
+/* What it has attained and run, up to now: before its state or what it holds changes. */
+void core_job_count(struct sched_core *core, struct core_job *job);
 void core_job_enter(struct sched_core *core, struct core_job *job, enum core_state state,
 	enum core_reason reason);
 /* Tells it to stop, or, if it must not take long, kills it. */

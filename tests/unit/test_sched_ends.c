@@ -406,6 +406,86 @@ static void time_away_is_none_that_the_gone_have_run(void **state)
 	is(a, CORE_STOPPING, 2);
 }
 
+/* A run that is dying, as after a loss of power, is listed, and was not there all the time. */
+static void time_away_is_none_that_the_dying_have_run(void **state)
+{
+	struct core_run run = {.generation = 1};
+
+	begin_with_one_node();
+	run.job = submit((struct core_ask){.least = 2, .most = 2, .time_limit_ns = 100 * S_NS});
+	pass(S_NS);
+	runs(run.job);
+	pass(60 * S_NS);
+	restart(1000 * S_NS);
+	assert_int_equal(step((struct core_event){.kind = CORE_LISTED, .runs = &run, .runs_n = 1}),
+		0);
+	is(run.job, CORE_RUNNING, 2);
+	ends(run.job, CORE_BY_NOBODY, 0);
+	is(run.job, CORE_QUEUED, 0);
+	assert_int_equal(job(run.job)->ran_ns, 60 * S_NS);
+	assert_true(job(run.job)->attained_s < 2 * 65); /* slots times seconds */
+}
+
+static void end_by_exit(uint64_t id)
+{
+	ends(id, CORE_BY_ITSELF, 3);
+}
+
+static void end_with_its_node(uint64_t id)
+{
+	assert_int_equal(tell_node(CORE_NODE_GONE, "a", 0), 0);
+	ends(id, CORE_BY_NODE, 0);
+}
+
+static void end_by_its_user(uint64_t id)
+{
+	assert_int_equal(say(CORE_PAUSE, id), 0);
+	ends(id, CORE_BY_US, 143);
+}
+
+/* What is told before the list: nobody knows when it was. */
+static void time_away_is_none_that_those_have_run_who_end_before_the_list(void **state)
+{
+	static void (*const end[])(uint64_t) = {end_by_exit, end_with_its_node, end_by_its_user};
+
+	for (uint32_t i = 0; i < sizeof(end) / sizeof(*end); i++) {
+		uint64_t a;
+
+		begin_with_one_node();
+		a = submit((struct core_ask){.least = 2,
+			.most = 2,
+			.retries = 1,
+			.time_limit_ns = 100 * S_NS});
+		pass(S_NS);
+		runs(a);
+		pass(60 * S_NS);
+		restart(1000 * S_NS);
+		pass(S_NS); /* and while it is waited for */
+		end[i](a);
+		is(a, i == 2 ? CORE_PAUSED : CORE_QUEUED, 0);
+		assert_int_equal(job(a)->ran_ns, 60 * S_NS);
+	}
+}
+
+/* The scheduler was, and the job has gone on. */
+static void time_away_is_what_those_have_run_who_run_on(void **state)
+{
+	struct core_run run = {.generation = 1, .runs = true};
+
+	begin_with_one_node();
+	run.job = submit((struct core_ask){.least = 2, .most = 2, .time_limit_ns = 100 * S_NS});
+	pass(S_NS);
+	runs(run.job);
+	pass(60 * S_NS);
+	restart(39 * S_NS);
+	assert_int_equal(step((struct core_event){.kind = CORE_LISTED, .runs = &run, .runs_n = 1}),
+		0);
+	is(run.job, CORE_RUNNING, 2);
+	pass(S_NS);
+	is(run.job, CORE_STOPPING, 2);
+	assert_int_equal(job(run.job)->ran_ns, 100 * S_NS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -426,6 +506,9 @@ int main(void)
 		cmocka_unit_test(what_is_stray_is_killed_and_what_was_not_heard_is_said_again),
 		cmocka_unit_test(nothing_is_late_before_it_is_known_what_runs),
 		cmocka_unit_test(time_away_is_none_that_the_gone_have_run),
+		cmocka_unit_test(time_away_is_none_that_the_dying_have_run),
+		cmocka_unit_test(time_away_is_none_that_those_have_run_who_end_before_the_list),
+		cmocka_unit_test(time_away_is_what_those_have_run_who_run_on),
 	};
 	int rv = cmocka_run_group_tests(tests, NULL, NULL);
 

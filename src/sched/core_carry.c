@@ -320,8 +320,10 @@ static void reconcile_job(struct sched_core *core, struct core_job *job, const s
 	} else if (there) {
 		core_job_runs(core, job, job->generation);
 	} else if (job->state != CORE_RUNNING) {
-		job->due_ns = core->now_ns + core->options.start_ns;
-		job->dirty = true;
+		if (core->blind) { /* it was due while nobody was here to be answered, maybe */
+			job->due_ns = core->now_ns + core->options.start_ns;
+			job->dirty = true;
+		}
 		tell_place(core, job,
 			job->state == CORE_STARTING ? CORE_DO_START : CORE_DO_RESCALE);
 	}

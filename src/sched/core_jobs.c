@@ -298,9 +298,11 @@ void core_job_time(struct sched_core *core, struct core_job *job)
 		job->dirty = true;
 		core_want_round(core, true);
 	} else if (job->state == CORE_STARTING || job->state == CORE_RESCALING) {
+		int64_t grace_ns = job->state == CORE_RESCALING ? job->ask.grace_ns : 0;
+
 		job->refused++;
 		job->fast++;
-		core_job_stop(core, job, CORE_THEN_BACKOFF, CORE_WHY_SILENT, 0);
+		core_job_stop(core, job, CORE_THEN_BACKOFF, CORE_WHY_SILENT, grace_ns);
 	} else if (job->state == CORE_STOPPING) {
 		tell_to_stop(core, job, 0);
 		job->dirty = true;

@@ -159,6 +159,59 @@ static void a_start_that_is_not_answered_is_killed(void **state)
 	is(a, CORE_STARTING, 2);
 }
 
+/* Also where that may take longer than it is from one list to the next: in none it runs. */
+static void a_start_is_not_awaited_anew_with_each_list(void **state)
+{
+	struct core_run run;
+	uint32_t lists = 0;
+
+	begin(0, 0);
+	core_close(t.core);
+	t.options.start_ns = 3 * CORE_LIST_NS + S_NS;
+	assert_int_equal(core_open(&t.core, &t.options, &t.err), 0);
+	add_node("a", 2);
+	pass(S_NS);
+	run = (struct core_run){.job = submit((struct core_ask){.least = 2, .most = 2})};
+	run.generation = job(run.job)->generation;
+	while (job(run.job)->state == CORE_STARTING) {
+		pass(S_NS);
+		if (update(CORE_DO_LIST, 0)) {
+			lists++;
+			assert_int_equal(step((struct core_event){.kind = CORE_LISTED,
+						 .runs = &run,
+						 .runs_n = 1}),
+				0);
+			assert_non_null(update(CORE_DO_START, run.job)); /* it may be lost */
+		}
+		assert_true(lists <= 3);
+	}
+	assert_int_equal(lists, 3);
+	is(run.job, CORE_STOPPING, 2);
+	assert_int_equal(job(run.job)->reason, CORE_WHY_SILENT);
+	assert_non_null(update(CORE_DO_KILL, run.job));
+}
+
+/* It runs yet, and has something to save. */
+static void a_rescale_that_is_not_answered_is_told_to_stop(void **state)
+{
+	uint64_t a;
+
+	begin_with_one_node();
+	a = submit((struct core_ask){.least = 1, .most = 2, .in_place = true});
+	runs(a);
+	pass(S_NS);
+	submit((struct core_ask){.least = 1, .most = 1});
+	is(a, CORE_RESCALING, 1);
+	pass(100 * S_NS);
+	is(a, CORE_STOPPING, 1);
+	assert_int_equal(update(CORE_DO_STOP, a)->grace_ns, 10 * S_NS);
+	pass(10 * S_NS);
+	assert_non_null(update(CORE_DO_KILL, a));
+	ends(a, CORE_BY_US, 137);
+	is(a, CORE_QUEUED, 0);
+	assert_int_equal(job(a)->reason, CORE_WHY_SILENT);
+}
+
 /* ---- nodes ---- */
 
 static void a_lost_node_costs_only_what_was_there(void **state)
@@ -497,6 +550,8 @@ int main(void)
 		cmocka_unit_test(having_run_well_the_wait_is_short_again),
 		cmocka_unit_test(refused_starts_end_some_time),
 		cmocka_unit_test(a_start_that_is_not_answered_is_killed),
+		cmocka_unit_test(a_start_is_not_awaited_anew_with_each_list),
+		cmocka_unit_test(a_rescale_that_is_not_answered_is_told_to_stop),
 		cmocka_unit_test(a_lost_node_costs_only_what_was_there),
 		cmocka_unit_test(a_script_that_lost_a_node_is_started_again),
 		cmocka_unit_test(nodes_that_go_are_left_in_time),

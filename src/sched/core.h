@@ -240,6 +240,7 @@ struct core_job {
 	uint64_t wait_for;      /* job that is meant by wait; 0: none */
 	struct core_place next; /* scratch of a decision */
 	uint32_t cap;           /* likewise: replicas that it may have; 0: it does not take part */
+	enum core_reason quota; /* likewise: why cap is less than its most */
 	uint32_t row;           /* likewise: in the policy's view */
 	bool candidate;         /* likewise: it could have some */
 	bool asked;             /* likewise: for a replica, for another job */

@@ -12,7 +12,7 @@
 /* Slots of each class of nodes that no admitted job needs for its least. */
 struct rooms {
 	uint32_t left[CORE_CLASSES];
-	uint32_t all[CORE_CLASSES]; /* at first */
+	uint32_t all[CORE_CLASSES]; /* of nodes that stay, whoever has them yet */
 };
 
 static uint32_t class_of(const struct core_node *node)
@@ -255,7 +255,6 @@ static void admit_least(struct sched_core *core, uint32_t n, struct rooms *rooms
 /* Of a quota that binds, who has replicas keeps them; then each has one more in turn. */
 static void share_rest(struct sched_core *core, uint32_t n, bool to_now)
 {
-	enum core_reason why;
 	bool more = true;
 
 	while (more) {
@@ -265,8 +264,10 @@ static void share_rest(struct sched_core *core, uint32_t n, bool to_now)
 			uint32_t now = core_place_now(job)->replicas;
 			uint32_t most = to_now && now < job->ask.most ? now : job->ask.most;
 
-			if (job->cap > 0 && job->cap < most && keeps(core, job) == 0 &&
-				quota_holds(core, job, 1, &why)) {
+			if (job->cap == 0 || job->cap >= most || keeps(core, job) > 0) {
+				continue;
+			}
+			if (quota_holds(core, job, 1, &job->quota)) {
 				use_quota(core, job, 1);
 				more = true;
 			}
@@ -294,15 +295,18 @@ uint32_t core_admit(struct sched_core *core)
 
 		job->candidate = is_candidate(core, job);
 		job->cap = 0;
+		job->quota = CORE_WHY_NONE;
 		if (job->candidate) {
 			core->desk.order[n++] = job;
 		}
 	}
 	count_room(core);
 	for (uint32_t i = 0; i < core->nodes_n; i++) {
-		rooms.left[class_of(&core->nodes[i])] += core->nodes[i].room;
+		const struct core_node *node = &core->nodes[i];
+
+		rooms.left[class_of(node)] += node->room;
+		rooms.all[class_of(node)] += node->state == CORE_NODE_UP ? node->offer.slots : 0;
 	}
-	memcpy(rooms.all, rooms.left, sizeof(rooms.all));
 	memset(core->queue_used, 0, sizeof(core->queue_used));
 	for (uint32_t i = 0; i < core->owners_n; i++) {
 		core->owners[i].used = 0;

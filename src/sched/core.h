@@ -247,6 +247,7 @@ struct core_job {
 	struct core_job *taker; /* likewise: for that one; NULL: it is the one who needs it */
 	uint32_t given;         /* likewise: node where that replica is */
 	struct core_job *giver; /* likewise: who is asked next */
+	const struct core_run *run; /* scratch of a list: the caller's; NULL: none */
 };
 
 /* ---- events ---- */

@@ -332,10 +332,10 @@ struct core_update {
 struct sched_core;
 
 /*
- * An empty cluster without jobs. PAWL_EINVAL: options contradict themselves; PAWL_ENOMEM. *core is
+ * An empty cluster without jobs. PAWL_EINVAL: options contradict themselves; PAWL_ENOMEM. *out is
  * the caller's, to be closed.
  */
-int core_open(struct sched_core **core, const struct core_options *options, struct pawl_err *err);
+int core_open(struct sched_core **out, const struct core_options *options, struct pawl_err *err);
 void core_close(struct sched_core *core);
 
 /*
@@ -420,7 +420,7 @@ void core_rows_done(struct sched_core *core);
  * updates are as of a step: CORE_DO_LIST. PAWL_ECORRUPT: they are not what was written; and as
  * core_open.
  */
-int core_restore(struct sched_core **core, const struct core_options *options,
+int core_restore(struct sched_core **out, const struct core_options *options,
 	const struct core_row *rows, uint32_t rows_n, int64_t then_ns, struct pawl_err *err);
 /* All records, in one order: two cores that are alike give the same bytes, to be freed.
  * PAWL_ENOMEM.

@@ -240,12 +240,14 @@ struct core_job {
 	uint64_t wait_for;      /* job that is meant by wait; 0: none */
 	struct core_place next; /* scratch of a decision */
 	uint32_t cap;           /* likewise: replicas that it may have; 0: it does not take part */
+	enum core_reason quota; /* likewise: why cap is less than its most */
 	uint32_t row;           /* likewise: in the policy's view */
 	bool candidate;         /* likewise: it could have some */
 	bool asked;             /* likewise: for a replica, for another job */
 	struct core_job *taker; /* likewise: for that one; NULL: it is the one who needs it */
 	uint32_t given;         /* likewise: node where that replica is */
 	struct core_job *giver; /* likewise: who is asked next */
+	const struct core_run *run; /* scratch of a list: the caller's; NULL: none */
 };
 
 /* ---- events ---- */
@@ -330,10 +332,10 @@ struct core_update {
 struct sched_core;
 
 /*
- * An empty cluster without jobs. PAWL_EINVAL: options contradict themselves; PAWL_ENOMEM. *core is
+ * An empty cluster without jobs. PAWL_EINVAL: options contradict themselves; PAWL_ENOMEM. *out is
  * the caller's, to be closed.
  */
-int core_open(struct sched_core **core, const struct core_options *options, struct pawl_err *err);
+int core_open(struct sched_core **out, const struct core_options *options, struct pawl_err *err);
 void core_close(struct sched_core *core);
 
 /*
@@ -421,7 +423,7 @@ void core_rows_done(struct sched_core *core);
  * updates are as of a step: CORE_DO_LIST. PAWL_ECORRUPT: they are not what was written; and as
  * core_open.
  */
-int core_restore(struct sched_core **core, const struct core_options *options,
+int core_restore(struct sched_core **out, const struct core_options *options,
 	const struct core_row *rows, uint32_t rows_n, int64_t then_ns, struct pawl_err *err);
 /* All records, in one order: two cores that are alike give the same bytes, to be freed.
  * PAWL_ENOMEM.

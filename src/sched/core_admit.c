@@ -12,7 +12,7 @@
 /* Slots of each class of nodes that no admitted job needs for its least. */
 struct rooms {
 	uint32_t left[CORE_CLASSES];
-	uint32_t all[CORE_CLASSES]; /* at first */
+	uint32_t all[CORE_CLASSES]; /* of nodes that stay, whoever has them yet */
 };
 
 static uint32_t class_of(const struct core_node *node)
@@ -185,7 +185,7 @@ static bool quota_holds(const struct sched_core *core, const struct core_job *jo
 {
 	uint32_t queue_max = core->options.queues[job->queue].slots_max;
 	uint32_t owner_max = core->options.owner_slots_max;
-	uint32_t owner = core_owner_of((struct sched_core *)core, job->ask.owner);
+	uint32_t owner = core_owner_of(core, job->ask.owner);
 
 	if (queue_max > 0 && core->queue_used[job->queue] + more > queue_max) {
 		*why = CORE_WHY_QUEUE_QUOTA;
@@ -205,10 +205,34 @@ static void use_quota(struct sched_core *core, struct core_job *job, uint32_t mo
 	core->owners[core_owner_of(core, job->ask.owner)].used += more;
 }
 
-/* What keeps it out; the job that is meant is the last one of more priority. */
-static void say_why(struct sched_core *core, struct core_job *job, const struct rooms *rooms,
-	uint32_t before)
+/* Who was admitted so far and has more priority than all that were after: theirs descend. */
+struct above {
+	struct core_job **jobs;
+	uint32_t n;
+};
+
+/* So many of them have more priority than that. */
+static uint32_t count_above(const struct above *above, int32_t priority)
 {
+	uint32_t low = 0;
+	uint32_t high = above->n;
+
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+
+		if (above->jobs[mid]->ask.priority > priority) {
+			low = mid + 1;
+		} else {
+			high = mid;
+		}
+	}
+	return low;
+}
+
+/* What keeps it out; the job that is meant is the last one of more priority. */
+static void say_why(struct core_job *job, const struct rooms *rooms, const struct above *above)
+{
+	uint32_t n = count_above(above, job->ask.priority);
 	struct rooms empty = *rooms;
 
 	memcpy(empty.left, rooms->all, sizeof(empty.left));
@@ -218,19 +242,16 @@ static void say_why(struct sched_core *core, struct core_job *job, const struct 
 		job->wait = CORE_WHY_NODES;
 		return;
 	}
-	for (uint32_t i = before; i-- > 0;) {
-		const struct core_job *other = core->desk.order[i];
-
-		if (other->cap > 0 && other->ask.priority > job->ask.priority) {
-			job->wait = CORE_WHY_PRIORITY;
-			job->wait_for = other->id;
-			return;
-		}
+	if (n > 0) {
+		job->wait = CORE_WHY_PRIORITY;
+		job->wait_for = above->jobs[n - 1]->id;
 	}
 }
 
 static void admit_least(struct sched_core *core, uint32_t n, struct rooms *rooms)
 {
+	struct above above = {.jobs = core->desk.some};
+
 	for (uint32_t i = 0; i < n; i++) {
 		struct core_job *job = core->desk.order[i];
 		uint32_t kept = keeps(core, job);
@@ -244,44 +265,63 @@ static void admit_least(struct sched_core *core, uint32_t n, struct rooms *rooms
 			job->wait = why;
 			job->wait_for = 0;
 		} else if (!take(rooms, job, need)) {
-			say_why(core, job, rooms, i);
+			say_why(job, rooms, &above);
 		} else {
 			job->wait = CORE_WHY_NONE;
 			use_quota(core, job, need);
 		}
-	}
-}
-
-/* Of a quota that binds, who has replicas keeps them; then each has one more in turn. */
-static void share_rest(struct sched_core *core, uint32_t n, bool to_now)
-{
-	enum core_reason why;
-	bool more = true;
-
-	while (more) {
-		more = false;
-		for (uint32_t i = 0; i < n; i++) {
-			struct core_job *job = core->desk.order[i];
-			uint32_t now = core_place_now(job)->replicas;
-			uint32_t most = to_now && now < job->ask.most ? now : job->ask.most;
-
-			if (job->cap > 0 && job->cap < most && keeps(core, job) == 0 &&
-				quota_holds(core, job, 1, &why)) {
-				use_quota(core, job, 1);
-				more = true;
-			}
+		if (job->cap > 0) {
+			above.n = count_above(&above, job->ask.priority);
+			above.jobs[above.n++] = job;
 		}
 	}
 }
 
-static bool any_quota(const struct sched_core *core)
+static bool has_quota(const struct sched_core *core, const struct core_job *job)
 {
-	bool any = core->options.owner_slots_max > 0;
+	return core->options.owner_slots_max > 0 || core->options.queues[job->queue].slots_max > 0;
+}
 
-	for (uint32_t q = 0; q < core->options.queues_n && !any; q++) {
-		any = core->options.queues[q].slots_max > 0;
+/* Who has no quota may have its most. */
+static void give_most(struct sched_core *core, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct core_job *job = core->desk.order[i];
+
+		if (job->cap > 0 && keeps(core, job) == 0 && !has_quota(core, job)) {
+			job->cap = job->ask.most;
+		}
 	}
-	return any;
+}
+
+/* Of a quota that binds, who has replicas keeps them; then each has one more in turn. What is used
+ * of it only grows: whom it keeps from one more once is out. */
+static void share_rest(struct sched_core *core, uint32_t n, bool to_now)
+{
+	struct core_job **sharers = core->desk.some;
+	uint32_t left = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct core_job *job = core->desk.order[i];
+
+		if (job->cap > 0 && has_quota(core, job) && keeps(core, job) == 0) {
+			sharers[left++] = job;
+		}
+	}
+	while (left > 0) {
+		n = left;
+		left = 0;
+		for (uint32_t i = 0; i < n; i++) {
+			struct core_job *job = sharers[i];
+			uint32_t now = core_place_now(job)->replicas;
+			uint32_t most = to_now && now < job->ask.most ? now : job->ask.most;
+
+			if (job->cap < most && quota_holds(core, job, 1, &job->quota)) {
+				use_quota(core, job, 1);
+				sharers[left++] = job;
+			}
+		}
+	}
 }
 
 uint32_t core_admit(struct sched_core *core)
@@ -294,15 +334,18 @@ uint32_t core_admit(struct sched_core *core)
 
 		job->candidate = is_candidate(core, job);
 		job->cap = 0;
+		job->quota = CORE_WHY_NONE;
 		if (job->candidate) {
 			core->desk.order[n++] = job;
 		}
 	}
 	count_room(core);
 	for (uint32_t i = 0; i < core->nodes_n; i++) {
-		rooms.left[class_of(&core->nodes[i])] += core->nodes[i].room;
+		const struct core_node *node = &core->nodes[i];
+
+		rooms.left[class_of(node)] += node->room;
+		rooms.all[class_of(node)] += node->state == CORE_NODE_UP ? node->offer.slots : 0;
 	}
-	memcpy(rooms.all, rooms.left, sizeof(rooms.all));
 	memset(core->queue_used, 0, sizeof(core->queue_used));
 	for (uint32_t i = 0; i < core->owners_n; i++) {
 		core->owners[i].used = 0;
@@ -317,17 +360,8 @@ uint32_t core_admit(struct sched_core *core)
 	}
 	qsort_r(core->desk.order, n, sizeof(struct core_job *), compare, core);
 	admit_least(core, n, &rooms);
-	if (any_quota(core)) {
-		share_rest(core, n, true);
-		share_rest(core, n, false);
-	} else {
-		for (uint32_t i = 0; i < n; i++) {
-			struct core_job *job = core->desk.order[i];
-
-			if (job->cap > 0 && keeps(core, job) == 0) {
-				job->cap = job->ask.most;
-			}
-		}
-	}
+	give_most(core, n);
+	share_rest(core, n, true);
+	share_rest(core, n, false);
 	return n;
 }

@@ -23,7 +23,7 @@ struct core_pool_now {
 /* Who has jobs. */
 struct core_owner {
 	uint32_t id;
-	uint32_t used; /* scratch of a decision: slots given to its jobs */
+	uint32_t used; /* scratch of a step: slots given to its jobs */
 };
 
 /* A policy's view, and room for its answer. */
@@ -34,6 +34,7 @@ struct core_desk {
 	uint32_t *now;               /* of all jobs, where their replicas are */
 	uint32_t *granted;           /* of each job a row */
 	struct core_job **order;     /* candidates, who comes first */
+	struct core_job **some;      /* scratch: some of them */
 	uint32_t jobs_max;           /* room for jobs */
 	uint32_t nodes_max;          /* and nodes */
 	uint32_t slots_max;          /* and slots of all nodes */
@@ -48,7 +49,7 @@ struct sched_core {
 	uint32_t jobs_n;
 	struct core_node *nodes; /* owned, ascending ids */
 	uint32_t nodes_n;
-	struct core_owner *owners; /* owned */
+	struct core_owner *owners; /* owned, ascending ids */
 	uint32_t owners_n;
 	struct core_pool_now pools[CORE_POOLS_MAX];
 	uint32_t queue_used[CORE_QUEUES_MAX]; /* scratch of a decision */
@@ -96,7 +97,8 @@ void core_job_free(struct core_job *job);
 /* Where the node is in nodes; nodes_n: it is not there. */
 uint32_t core_node_at(const struct sched_core *core, uint32_t id);
 struct core_job *core_job_at(const struct sched_core *core, uint64_t id);
-uint32_t core_owner_of(struct sched_core *core, uint32_t id); /* index; UINT32_MAX: no room */
+uint32_t core_owner_of(const struct sched_core *core, uint32_t id); /* index; UINT32_MAX: none */
+void core_owner_add(struct sched_core *core, uint32_t id);          /* there is room */
 
 /* ---- core_jobs.c: one job's state ---- */
 
@@ -105,6 +107,8 @@ bool core_is_up(const struct core_job *job); /* starting, running or rescaling *
 /* Slots that it has, or may have, on a node. */
 uint32_t core_held_on(const struct core_job *job, uint32_t node);
 uint32_t core_held(const struct core_job *job); /* on all, each node's counted once */
+/* What it has attained and run, up to now: before its state or what it holds changes. */
+void core_job_count(struct sched_core *core, struct core_job *job);
 void core_job_enter(struct sched_core *core, struct core_job *job, enum core_state state,
 	enum core_reason reason);
 /* Tells it to stop, or, if it must not take long, kills it. */

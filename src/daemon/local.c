@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "daemon/strays.h"
 
@@ -19,7 +20,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define DYING_NS 50000000LL /* between two looks whether all of a dead run are gone */
+#define AGAIN_NS     50000000LL     /* after the first try to reach what is there, or to kill it */
+#define AGAIN_MAX_NS (5 * NS_PER_S) /* after later ones: each time twice as long, up to this */
 
 /* ---- what is kept ---- */
 
@@ -61,6 +63,9 @@ static void note_stopped(struct local *local, uint64_t job, uint64_t generation)
 	local->pasts_at = (local->pasts_at + 1) % LOCAL_PASTS_MAX;
 }
 
+static void on_peer(struct loop_source *source, uint32_t events);
+static void on_again(struct loop_timer *timer);
+
 static struct local_run *make_run(struct local *local, uint64_t job, uint64_t born)
 {
 	struct local_run *run = calloc(1, sizeof(*run));
@@ -71,7 +76,8 @@ static struct local_run *make_run(struct local *local, uint64_t job, uint64_t bo
 		run->born = born;
 		run->state_fd = -1;
 		run->devices_fd = -1;
-		run->peer.fd = -1;
+		run->peer = (struct loop_source){-1, on_peer, run};
+		run->timer = (struct loop_timer){.fired = on_again, .user = run};
 		snprintf(run->dir, sizeof(run->dir), "%s/runs/%llu.%llu", local->options.root,
 			(unsigned long long)job, (unsigned long long)born);
 	}
@@ -202,22 +208,18 @@ static void settle_devices(struct local_run *run)
 
 /* ---- what becomes of a run ---- */
 
-static void on_dying(struct loop_timer *timer)
+static void again(struct local_run *run)
 {
-	struct local_run *run = timer->user;
-
-	if (strays_signal(run->dir, false, SIGKILL) == 0) {
-		end(run);
-	} else {
-		loop_timer_start(run->local->options.loop, timer, clock_mono_ns() + DYING_NS);
-	}
+	loop_timer_start(run->local->options.loop, &run->timer, clock_mono_ns() + run->wait_ns);
+	run->wait_ns = run->wait_ns == 0          ? AGAIN_NS
+		: run->wait_ns < AGAIN_MAX_NS / 2 ? 2 * run->wait_ns
+						  : AGAIN_MAX_NS;
 }
 
 /* Its shepherd is gone: either it has written the end down, or it was killed, and what it kept may
  * be there yet. */
 static void on_gone(struct local_run *run)
 {
-	disconnect(run);
 	run_state_load(run->state_fd, &run->state, NULL);
 	if (run->state.phase == RUN_IS_OVER) {
 		end(run);
@@ -227,7 +229,44 @@ static void on_gone(struct local_run *run)
 		"job %llu: the process that kept it running was killed: so is what it ran",
 		(unsigned long long)run->job);
 	run->phase = LOCAL_DYING;
-	loop_timer_start(run->local->options.loop, &run->timer, clock_mono_ns());
+	run->wait_ns = 0;
+	again(run);
+}
+
+static void say_to(struct local_run *run, const struct run_told *told)
+{
+	run->has_told = true;
+	run->told = *told;
+	if (run->peer.fd >= 0) { /* it has room for hundreds */
+		(void)!send(run->peer.fd, told, sizeof(*told), MSG_NOSIGNAL | MSG_DONTWAIT);
+	}
+}
+
+/* Anything but that it is dead leaves it alive: it may be stopped, or wait for a disk. */
+static void reach(struct local_run *run)
+{
+	int rv = local_connect(run, NULL);
+
+	if (rv == PAWL_ENOENT) {
+		on_gone(run);
+	} else if (rv != 0) {
+		again(run);
+	} else if (run->has_told) {
+		say_to(run, &run->told);
+	}
+}
+
+static void on_again(struct loop_timer *timer)
+{
+	struct local_run *run = timer->user;
+
+	if (run->phase == LOCAL_ALIVE) {
+		reach(run);
+	} else if (strays_signal(run->dir, false, SIGKILL) == 0) {
+		end(run);
+	} else {
+		again(run);
+	}
 }
 
 static void look(struct local_run *run)
@@ -249,6 +288,8 @@ static void look(struct local_run *run)
 	}
 }
 
+/* A connection that ends is no proof that the shepherd did: its end is, if it was written down, or
+ * that nobody listens. */
 static void on_peer(struct loop_source *source, uint32_t events)
 {
 	struct local_run *run = source->user;
@@ -256,24 +297,16 @@ static void on_peer(struct loop_source *source, uint32_t events)
 	ssize_t n = recv(source->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
 
 	if (n > 0) {
+		run->wait_ns = 0;
 		look(run);
 	} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-		on_gone(run);
-	}
-}
-
-static int watch(struct local_run *run, struct pawl_err *err)
-{
-	run->peer.ready = on_peer;
-	run->peer.user = run;
-	run->timer = (struct loop_timer){.fired = on_dying, .user = run};
-	return run->peer.fd >= 0 ? loop_add(run->local->options.loop, &run->peer, EPOLLIN, err) : 0;
-}
-
-static void say_to(struct local_run *run, const struct run_told *told)
-{
-	if (run->peer.fd >= 0) { /* else its end comes anyway; and it has room for hundreds */
-		(void)!send(run->peer.fd, told, sizeof(*told), MSG_NOSIGNAL | MSG_DONTWAIT);
+		disconnect(run);
+		run_state_load(run->state_fd, &run->state, NULL);
+		if (run->state.phase == RUN_IS_OVER) {
+			end(run);
+		} else {
+			again(run);
+		}
 	}
 }
 
@@ -309,7 +342,6 @@ static void start_anew(struct local *local, const struct sched_core *core, uint6
 	} else {
 		rv = local_start(local, at, generation, nodes, place->n, run, &err);
 	}
-	rv = rv == 0 ? watch(run, &err) : rv;
 	free(nodes);
 	if (rv == 0) {
 		run->next = local->runs;
@@ -471,47 +503,65 @@ const struct sched_engine engine_local = {.name = "local",
 
 /* ---- opening ---- */
 
+/* -1: it is not there. What cannot be opened is not taken for that. */
+static int open_kept(const struct local_run *run, const char *name, int flags, int *fd,
+	struct pawl_err *err)
+{
+	char path[PATH_MAX + 16];
+
+	snprintf(path, sizeof(path), "%s/%s", run->dir, name);
+	*fd = FAULT_SYS("local.kept", open(path, flags | O_CLOEXEC | O_NOFOLLOW));
+	return *fd >= 0 || errno == ENOENT ? 0 : pawl_err_sys(err, "%s", path);
+}
+
+/* What is known of it. On errors it is not known whether it lives. */
+static int find_kept(struct local_run *run, struct pawl_err *err)
+{
+	int rv = open_kept(run, "state", O_RDONLY, &run->state_fd, err);
+
+	rv = rv == 0 ? open_kept(run, DEVICES_FILE, O_RDWR, &run->devices_fd, err) : rv;
+	rv = rv == 0 ? local_connect(run, err) : rv;
+	if (rv != 0 && rv != PAWL_ENOENT && rv != PAWL_EBUSY) {
+		return rv;
+	}
+	run->phase = rv == PAWL_ENOENT ? LOCAL_DYING : LOCAL_ALIVE;
+	run->state.generation = run->born;
+	if (run->state_fd >= 0) { /* once it is known that it is dead, if it is: the last one */
+		run_state_load(run->state_fd, &run->state, NULL);
+	}
+	if (run->devices_fd >= 0) {
+		devices_load(run->devices_fd, &run->devices);
+		settle_devices(run);
+	}
+	return 0;
+}
+
 /* One that an earlier scheduler started. */
 static int adopt(struct local *local, uint64_t job, uint64_t born, struct pawl_err *err)
 {
 	struct local_run *run = make_run(local, job, born);
-	char path[PATH_MAX + sizeof(DEVICES_FILE) + 1];
 	int rv;
 
 	if (!run) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a run");
 	}
-	snprintf(path, sizeof(path), "%s/state", run->dir);
-	run->state_fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	rv = local_connect(run, NULL);
-	run->state.generation = born;
-	if (run->state_fd >= 0) {
-		run_state_load(run->state_fd, &run->state, NULL);
+	rv = find_kept(run, err);
+	if (rv != 0) {
+		free_run(run);
+		return rv;
 	}
-	snprintf(path, sizeof(path), "%s/" DEVICES_FILE, run->dir);
-	run->devices_fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (run->devices_fd >= 0) {
-		devices_load(run->devices_fd, &run->devices);
-		settle_devices(run);
-	}
-	if (rv != 0 && run->state.phase == RUN_STARTS &&
+	if (run->phase == LOCAL_DYING && run->state.phase == RUN_STARTS &&
 		strays_signal(run->dir, false, SIGKILL) == 0) {
 		local_remove(run->dir); /* it never came to be, and will be started again */
 		free_run(run);
 		return 0;
 	}
-	rv = watch(run, err);
-	if (rv != 0) {
-		free_run(run);
-		return rv;
-	}
 	run->next = local->runs;
 	local->runs = run;
-	if (run->peer.fd < 0 && run->state.phase == RUN_IS_OVER) {
+	if (run->phase == LOCAL_DYING && run->state.phase == RUN_IS_OVER) {
 		run->phase = LOCAL_OVER;
 	} else if (run->peer.fd < 0) {
-		run->phase = LOCAL_DYING;
-		loop_timer_start(local->options.loop, &run->timer, clock_mono_ns());
+		again(run);
 	}
 	return 0;
 }

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -63,17 +64,26 @@ int local_connect(struct local_run *run, struct pawl_err *err)
 	if (rv != 0) {
 		return rv;
 	}
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	fd = FAULT_SYS("local.socket",
+		socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (fd < 0) {
 		return pawl_err_sys(err, "%s: make a socket", run->dir);
 	}
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
-		pawl_err_sys(err, "%s: connect", run->dir);
+		bool dead = errno == ENOENT || errno == ECONNREFUSED;
+		bool busy = errno == EAGAIN;
+
+		rv = pawl_err_sys(err, "%s: connect", run->dir);
 		close(fd);
-		return PAWL_ENOENT;
+		return dead ? PAWL_ENOENT : busy ? PAWL_EBUSY : rv;
 	}
 	run->peer.fd = fd;
-	return 0;
+	rv = loop_add(run->local->options.loop, &run->peer, EPOLLIN, err);
+	if (rv != 0) {
+		close(fd);
+		run->peer.fd = -1;
+	}
+	return rv;
 }
 
 /* Of a start before which the scheduler was killed, or that failed. */
@@ -85,7 +95,10 @@ static int make_dir(const char *dir, struct pawl_err *err)
 	if (errno != EEXIST) {
 		return pawl_err_sys(err, "directory %s", dir);
 	}
-	strays_signal(dir, false, SIGKILL);
+	if (strays_signal(dir, false, SIGKILL) != 0) {
+		return pawl_err_set(err, PAWL_EBUSY,
+			"%s: of an earlier start something is there, or may be", dir);
+	}
 	local_remove(dir);
 	return mkdir(dir, 0700) == 0 ? 0 : pawl_err_sys(err, "directory %s", dir);
 }

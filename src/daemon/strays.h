@@ -4,10 +4,10 @@
 #define DAEMON_STRAYS_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 /* Sends them a signal (0: none); returns how many there are, the caller not among them. Zombies
- * are none. children: those of the caller, too. */
-uint32_t strays_signal(const char *run_dir, bool children, int signal);
+ * are none. children: those of the caller, too. -1: that there are none is not known, since it
+ * could not look at all processes. */
+int strays_signal(const char *run_dir, bool children, int signal);
 
 #endif

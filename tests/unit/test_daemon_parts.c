@@ -415,7 +415,7 @@ static pid_t start(const char *run_dir, bool hidden)
 	return pid;
 }
 
-static void await_count(const char *run_dir, bool children, uint32_t wanted)
+static void await_count(const char *run_dir, bool children, int wanted)
 {
 	const struct timespec pause = {.tv_nsec = 10000000};
 

@@ -3,6 +3,8 @@
  * A shepherd is this program once more (local_start.c), and becomes the program `pawl` then. */
 #include "test_sched_events.h"
 
+#include "base/err.h"
+#include "base/fault.h"
 #include "daemon/devices.h"
 #include "daemon/local.h"
 #include "daemon/order.h"
@@ -11,7 +13,9 @@
 
 #include <ftw.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <time.h>
 
 #define NODES     3u
@@ -106,7 +110,7 @@ static void no_supervisor(void *user, const struct core_job *job, struct order *
 {
 }
 
-static void open_engine(void)
+static int try_engine(struct pawl_err *err)
 {
 	const struct local_options options = {.root = lw.root,
 		.nodes = lw.nodes,
@@ -117,9 +121,15 @@ static void open_engine(void)
 		.post = events_take,
 		.submission = submission,
 		.supervisor = no_supervisor};
+
+	return local_open(&lw.local, &options, err);
+}
+
+static void open_engine(void)
+{
 	struct pawl_err err = {0};
 
-	if (local_open(&lw.local, &options, &err) != 0) {
+	if (try_engine(&err) != 0) {
 		fail_msg("%s", err.msg);
 	}
 	suite.world->self = lw.local;
@@ -260,16 +270,103 @@ static void test_an_elastic_job_is_rescaled_while_it_runs(void **state)
 	suite_ends(job, CORE_BY_US, 0);
 }
 
+static void name_dir(char dir[128], uint64_t job, uint64_t born)
+{
+	snprintf(dir, 128, "%s/runs/%llu.%llu", lw.root, (unsigned long long)job,
+		(unsigned long long)born);
+}
+
+/* Which run lives is not known while descriptors are short: then there is no scheduler, rather than
+ * one that starts again what runs. */
+static void test_who_cannot_look_takes_nobody_for_dead(void **state)
+{
+	uint64_t job = suite_running(DEED_LASTS, 1);
+	uint64_t before = starts();
+	const struct core_event *event;
+	struct pawl_err err = {0};
+	char dir[128];
+
+	name_dir(dir, job, suite.generation);
+	local_close(lw.local);
+	fault_arm("local.socket", 1, EMFILE, false);
+	assert_int_equal(try_engine(&err), PAWL_EIO);
+	fault_arm("local.kept", 1, ENFILE, false);
+	assert_int_equal(try_engine(&err), PAWL_EIO);
+	fault_arm("strays.open", 1, EMFILE, true);
+	assert_int_equal(strays_signal(dir, false, 0), -1);
+	fault_disarm();
+	assert_true(strays_signal(dir, false, 0) > 0);
+	open_engine();
+	suite_list();
+	event = suite_wait(CORE_LISTED, 0);
+	assert_true(event->runs_n == 1 && event->runs[0].job == job);
+	suite_stop(job, suite.generation, SUITE_GRACE_NS);
+	suite_ends(job, CORE_BY_US, 0);
+	assert_int_equal(starts(), before);
+}
+
+/* It takes no connections, and schedulers come and go until no more fit into its queue. What it is
+ * told meanwhile it hears once it goes on. */
+static void test_a_shepherd_that_is_stopped_is_alive(void **state)
+{
+	uint64_t job = suite_running(DEED_LASTS, 1);
+	char dir[128];
+
+	name_dir(dir, job, suite.generation);
+	assert_true(strays_signal(dir, false, SIGSTOP) >= 2);
+	for (int i = 0; i < 8; i++) {
+		reopen();
+	}
+	suite_silent(CORE_ENDED, job, 200);
+	suite_stop(job, suite.generation, SUITE_GRACE_NS);
+	suite_silent(CORE_ENDED, job, 200);
+	assert_true(strays_signal(dir, false, SIGCONT) >= 2);
+	suite_ends(job, CORE_BY_US, 0);
+}
+
+/* Nothing that cannot be listened to is started: it would run beside its second start. */
+static void test_a_start_that_cannot_be_watched_starts_nothing(void **state)
+{
+	uint64_t job = suite_job(DEED_LASTS);
+	char dir[128];
+
+	name_dir(dir, job, ++suite.generation);
+	fault_arm("loop.control", 1, ENOSPC, false);
+	suite_start(job, suite.generation, 1);
+	fault_disarm();
+	suite_wait(CORE_REFUSED, job);
+	assert_int_equal(strays_signal(dir, false, 0), 0);
+	assert_int_equal(access(dir, F_OK), -1);
+}
+
+/* A connection may end alone. */
+static void test_a_connection_that_ends_ends_no_job(void **state)
+{
+	uint64_t job = suite_running(DEED_LASTS, 1);
+	char path[160];
+	char dir[128];
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	name_dir(dir, job, suite.generation);
+	snprintf(path, sizeof(path), "%s/sock", dir);
+	snprintf(address.sun_path, sizeof(address.sun_path), "%.100s", path);
+	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	suite_silent(CORE_ENDED, job, 200); /* the shepherd hung up on the first */
+	close(fd);
+	suite_stop(job, suite.generation, SUITE_GRACE_NS);
+	suite_ends(job, CORE_BY_US, 0);
+}
+
 /* Killed while nobody looks, it has ended, nobody knows how; and nothing of it is left. */
 static void test_a_dead_shepherd_is_an_end(void **state)
 {
 	const struct timespec pause = {.tv_nsec = 10000000};
 	uint64_t job = suite_running(DEED_DEAF, 2);
-	uint32_t n = 0;
+	int n = 0;
 	char dir[128];
 
-	snprintf(dir, sizeof(dir), "%s/runs/%llu.%llu", lw.root, (unsigned long long)job,
-		(unsigned long long)suite.generation);
+	name_dir(dir, job, suite.generation);
 	for (int i = 0; i < 6000 && n < 3; i++, n = strays_signal(dir, false, 0)) {
 		nanosleep(&pause, NULL); /* its second process starts */
 	}
@@ -329,8 +426,7 @@ static void kill_left(void)
 
 	for (uint64_t job = 1; job <= suite.job; job++) {
 		for (uint64_t born = 1; born <= suite.generation; born++) {
-			snprintf(dir, sizeof(dir), "%s/runs/%llu.%llu", lw.root,
-				(unsigned long long)job, (unsigned long long)born);
+			name_dir(dir, job, born);
 			while (access(dir, F_OK) == 0 && strays_signal(dir, false, SIGKILL) > 0) {
 				nanosleep(&pause, NULL);
 			}
@@ -377,6 +473,10 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {SUITE_TESTS,
 		cmocka_unit_test(test_an_elastic_job_is_rescaled_while_it_runs),
 		cmocka_unit_test(test_devices_go_with_slots),
+		cmocka_unit_test(test_who_cannot_look_takes_nobody_for_dead),
+		cmocka_unit_test(test_a_shepherd_that_is_stopped_is_alive),
+		cmocka_unit_test(test_a_start_that_cannot_be_watched_starts_nothing),
+		cmocka_unit_test(test_a_connection_that_ends_ends_no_job),
 		cmocka_unit_test(test_a_dead_shepherd_is_an_end),
 		cmocka_unit_test(test_an_end_that_cannot_be_written_is_tried_again)};
 

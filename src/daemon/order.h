@@ -47,7 +47,7 @@ struct order {
 	char cluster[CORE_NAME_MAX];
 	char supervisor[ORDER_TEXT_MAX]; /* URL of the scheduler for this job; "": none */
 	char space[CORE_NAME_MAX];       /* namespace of the job there */
-	char scratch[PATH_MAX];          /* of its own, if it wants one: disk_tier */
+	char scratch[PATH_MAX];          /* what begins the name of its own: disk_tier */
 	int64_t grace_ns;                /* from SIGTERM to SIGKILL */
 	uint32_t nodes_n;
 	struct order_node nodes[ORDER_NODES_MAX];

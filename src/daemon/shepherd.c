@@ -69,8 +69,8 @@ static void leave(struct shepherd *s)
 		for (uint32_t i = 0; i < s->children_n; i++) {
 			shepherd_output_close(&s->children[i]);
 		}
-		if (s->scratched) {
-			scratch_remove(s->order.scratch);
+		if (s->scratch[0] != '\0') {
+			scratch_remove(s->scratch);
 		}
 		s->state.phase = RUN_IS_OVER;
 		s->state.by_itself = s->by_itself;
@@ -404,8 +404,8 @@ static void say_start(struct shepherd *s)
 /* What kept it from starting goes to the scheduler, and to the user if there is a log. */
 static int refuse(struct shepherd *s, const struct pawl_err *err)
 {
-	if (s->scratched) {
-		scratch_remove(s->order.scratch);
+	if (s->scratch[0] != '\0') {
+		scratch_remove(s->scratch);
 	}
 	s->state.phase = RUN_IS_OVER;
 	s->state.by_itself = true;

@@ -33,7 +33,7 @@ struct shepherd {
 	struct submission submission;
 	struct sched_spec spec;
 	struct devices devices;    /* of its ranks */
-	bool scratched;            /* order.scratch is there */
+	char scratch[PATH_MAX];    /* directory for disk_tier; "": it has none */
 	char home[PATH_MAX];       /* of the user */
 	char user[ORDER_TEXT_MAX]; /* name of it */
 	char shell[PATH_MAX];      /* of it */

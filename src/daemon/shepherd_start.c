@@ -165,8 +165,7 @@ int shepherd_prepare(struct shepherd *s, struct pawl_err *err)
 	}
 	rv = rv == 0 ? write_devices(s, err) : rv;
 	if (rv == 0 && submission_wants_scratch(&s->spec)) {
-		rv = scratch_make(s->order.scratch, err);
-		s->scratched = rv == 0;
+		rv = scratch_make_new(s->order.scratch, s->scratch, err);
 	}
 	for (uint32_t i = 0; i < s->spec.mounts_n && rv == 0; i++) {
 		rv = put_mount(s, &s->spec.mounts[i], err);
@@ -255,8 +254,8 @@ static void put_ours(const struct shepherd *s, struct wire_out *set, uint32_t ra
 	put(set, "USER=%s", s->user);
 	put(set, "LOGNAME=%s", s->user);
 	put(set, "SHELL=%s", s->shell);
-	if (s->scratched) {
-		put(set, SCRATCH_VAR "=%s", s->order.scratch);
+	if (s->scratch[0] != '\0') {
+		put(set, SCRATCH_VAR "=%s", s->scratch);
 	}
 	put_adaptdl(s, set, rank);
 	put_runtime_dir(s, set, rank);

@@ -265,7 +265,7 @@ def test_the_fastest_directory_is_a_jobs_own_until_it_ends(tmp_path: Path) -> No
             ours.await_state(job, "done", "failed")
             assert ours.state(job) == "done", ours.log(job)
             said = [line for line in ours.lines(job) if line.startswith("in ")]
-            assert len(said) == 2 and Path(said[0][3:]).parent in folders
+            assert len(set(said)) == 2 and Path(said[0][3:]).parent in folders
             assert ours.lines(job).count("for run") == 2
             assert not any(list(folder.iterdir()) for folder in folders)
             assert "MB/s, the fastest of 2" in ours.said.read_text()
@@ -276,8 +276,9 @@ def test_the_fastest_directory_is_a_jobs_own_until_it_ends(tmp_path: Path) -> No
         with cluster() as ours:  # without --scratch, where the job's log is
             ours.run("submit", str(tmp_path / "job.yaml"), cwd=tmp_path / "work")
             ours.await_state(1, "done")
-            assert f"in {ours.root}/jobs/1/scratch" in ours.lines(1)
-            assert not (ours.root / "jobs/1/scratch").exists()
+            said = [line for line in ours.lines(1) if line.startswith("in ")]
+            assert said[0].startswith(f"in {ours.root}/jobs/1/scratch-")
+            assert not list(ours.root.glob("jobs/1/scratch*"))
         said = program.run("sched", "--root", folders[0] / "s", "--scratch", tmp_path / "no").stderr
         assert f"scratch {tmp_path}/no: No such file" in said
     finally:

@@ -69,9 +69,6 @@ static void leave(struct shepherd *s)
 		for (uint32_t i = 0; i < s->children_n; i++) {
 			shepherd_output_close(&s->children[i]);
 		}
-		if (s->scratch[0] != '\0') {
-			scratch_remove(s->scratch);
-		}
 		s->state.phase = RUN_IS_OVER;
 		s->state.by_itself = s->by_itself;
 		s->state.exit_code = s->first_exit;
@@ -404,9 +401,6 @@ static void say_start(struct shepherd *s)
 /* What kept it from starting goes to the scheduler, and to the user if there is a log. */
 static int refuse(struct shepherd *s, const struct pawl_err *err)
 {
-	if (s->scratch[0] != '\0') {
-		scratch_remove(s->scratch);
-	}
 	s->state.phase = RUN_IS_OVER;
 	s->state.by_itself = true;
 	s->state.exit_code = SHEPHERD_EXIT_START;
@@ -417,6 +411,16 @@ static int refuse(struct shepherd *s, const struct pawl_err *err)
 			(unsigned long long)s->order.job, err->msg);
 	}
 	return run_state_save(ORDER_FD_STATE, &s->state, NULL);
+}
+
+/* What may take long, and nobody waits for: the end is written down, and told by hanging up. */
+static void clean_up(struct shepherd *s)
+{
+	if (s->scratch[0] != '\0') {
+		drop_peer(s);
+		close(ORDER_FD_LISTEN);
+		scratch_remove(s->scratch);
+	}
 }
 
 int shepherd_main(struct pawl_err *err)
@@ -444,6 +448,7 @@ int shepherd_main(struct pawl_err *err)
 		go_on(s);
 		rv = loop_run(s->loop, err);
 	}
+	clean_up(s);
 	submission_deinit(&s->submission);
 	sched_spec_deinit(&s->spec);
 	wire_out_deinit(&s->order_bytes);

@@ -267,7 +267,7 @@ def test_the_fastest_directory_is_a_jobs_own_until_it_ends(tmp_path: Path) -> No
             said = [line for line in ours.lines(job) if line.startswith("in ")]
             assert len(set(said)) == 2 and Path(said[0][3:]).parent in folders
             assert ours.lines(job).count("for run") == 2
-            assert not any(list(folder.iterdir()) for folder in folders)
+            wait(lambda: not any(list(folder.iterdir()) for folder in folders), "they are gone")
             assert "MB/s, the fastest of 2" in ours.said.read_text()
             assert Path("/etc/passwd").exists()
             plain = ours.sh("echo ${PAWL_SCRATCH-none}")
@@ -278,7 +278,7 @@ def test_the_fastest_directory_is_a_jobs_own_until_it_ends(tmp_path: Path) -> No
             ours.await_state(1, "done")
             said = [line for line in ours.lines(1) if line.startswith("in ")]
             assert said[0].startswith(f"in {ours.root}/jobs/1/scratch-")
-            assert not list(ours.root.glob("jobs/1/scratch*"))
+            wait(lambda: not list(ours.root.glob("jobs/1/scratch*")), "it is gone")
         said = program.run("sched", "--root", folders[0] / "s", "--scratch", tmp_path / "no").stderr
         assert f"scratch {tmp_path}/no: No such file" in said
     finally:

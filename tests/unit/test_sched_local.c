@@ -31,6 +31,7 @@ static struct local_world {
 	struct local *local;
 	enum deed deeds[JOBS_MAX];
 	uint64_t elastic; /* a job with replicas; 0: none */
+	uint64_t tiered;  /* a job with a directory for what it writes; 0: none */
 	int64_t wall_ns;  /* of all submissions: with it their names are this test's alone */
 } lw;
 
@@ -82,13 +83,16 @@ static int submission(void *user, uint64_t job, uint8_t **bytes, size_t *len_byt
 {
 	static const char file[] = "num_nodes: 1\nrun: exec \"$@\"\n";
 	static const char elastic[] = "replicas: 1..2\nrun: exec \"$@\"\n";
+	static const char tiered[] =
+		"resources: {disk_tier: best}\nnum_nodes: 1\nrun: exec \"$@\"\n";
+	const char *text = job == lw.elastic ? elastic : job == lw.tiered ? tiered : file;
 	char script[512];
 	const char *env[] = {"PATH=/usr/bin:/bin"};
 	const char *words[] = {"sh", "-c", script, lw.marks};
 	struct submission one = {.wall_ns = lw.wall_ns,
 		.cwd = "/",
-		.file = job == lw.elastic ? elastic : file,
-		.len_bytes = job == lw.elastic ? sizeof(elastic) - 1 : sizeof(file) - 1,
+		.file = text,
+		.len_bytes = strlen(text),
 		.words = words,
 		.words_n = 4,
 		.env = env,
@@ -394,6 +398,27 @@ static void test_an_end_that_cannot_be_written_is_tried_again(void **state)
 	assert_int_equal(unlink(lw.fault), 0);
 }
 
+/* The keeper stops, for good, as it removes what the job wrote: that is after the end. Killed
+ * there, it leaves a directory to the next start. */
+static void test_what_a_job_wrote_is_removed_after_its_end(void **state)
+{
+	uint64_t job = suite_job(DEED_GOOD);
+	uint64_t before = starts();
+	FILE *file = fopen(lw.fault, "we");
+	char dir[128];
+
+	assert_non_null(file);
+	fputs("scratch.remove:1:-2", file);
+	fclose(file);
+	lw.tiered = job;
+	name_dir(dir, job, ++suite.generation);
+	suite_start(job, suite.generation, 1);
+	suite_ends(job, CORE_BY_ITSELF, 0);
+	assert_int_equal(unlink(lw.fault), 0);
+	assert_int_equal(starts(), before + 1);
+	assert_int_equal(strays_signal(dir, false, SIGKILL), 1);
+}
+
 /* ---- begin and end ---- */
 
 static int set_up(void **state)
@@ -478,6 +503,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_start_that_cannot_be_watched_starts_nothing),
 		cmocka_unit_test(test_a_connection_that_ends_ends_no_job),
 		cmocka_unit_test(test_a_dead_shepherd_is_an_end),
+		cmocka_unit_test(test_what_a_job_wrote_is_removed_after_its_end),
 		cmocka_unit_test(test_an_end_that_cannot_be_written_is_tried_again)};
 
 	if (argc > 1) {

@@ -15,11 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define FILES_MAX    65536u         /* descriptors that a scheduler asks for */
 #define AGAIN_NS     50000000LL     /* after the first try to reach what is there, or to kill it */
 #define AGAIN_MAX_NS (5 * NS_PER_S) /* after later ones: each time twice as long, up to this */
 
@@ -503,6 +505,23 @@ const struct sched_engine engine_local = {.name = "local",
 
 /* ---- opening ---- */
 
+/* A run has three files open; the usual 1024 are of some 330 runs. Returns what it was. */
+static uint64_t raise_files(void)
+{
+	struct rlimit limit;
+	rlim_t was;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+		return FILES_MAX;
+	}
+	was = limit.rlim_cur;
+	limit.rlim_cur = limit.rlim_max < FILES_MAX ? limit.rlim_max : FILES_MAX;
+	if (limit.rlim_cur > was) {
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+	return was;
+}
+
 /* -1: it is not there. What cannot be opened is not taken for that. */
 static int open_kept(const struct local_run *run, const char *name, int flags, int *fd,
 	struct pawl_err *err)
@@ -621,6 +640,7 @@ int local_open(struct local **out, const struct local_options *options, struct p
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the engine");
 	}
 	local->options = *options;
+	local->files = raise_files();
 	rv = make_dirs(options->root, err);
 	rv = rv == 0 ? adopt_all(local, err) : rv;
 	if (rv != 0) {

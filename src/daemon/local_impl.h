@@ -46,6 +46,7 @@ struct local {
 	struct local_run *runs; /* owned */
 	struct local_past pasts[LOCAL_PASTS_MAX];
 	uint32_t pasts_at; /* the next one to be written */
+	uint64_t files;    /* that this process might open before it had more for itself */
 };
 
 /* ---- local.c ---- */

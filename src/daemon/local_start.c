@@ -187,7 +187,7 @@ static int spawn(const struct order *order, const int fds[FDS], struct pawl_err 
 	int aside[FDS];
 	sigset_t set;
 	pid_t pid;
-	int rc;
+	int rc = 0;
 
 	snprintf(var, sizeof(var), "%s=%s", RUN_VAR, order->run_dir);
 	posix_spawn_file_actions_init(&files_of);
@@ -202,11 +202,12 @@ static int spawn(const struct order *order, const int fds[FDS], struct pawl_err 
 		posix_spawn_file_actions_addopen(&files_of, fd, "/dev/null", O_RDWR, 0);
 	}
 	for (int i = 0; i < FDS; i++) {
-		aside[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, FD_ASIDE);
+		aside[i] = FAULT_SYS("local.aside", fcntl(fds[i], F_DUPFD_CLOEXEC, FD_ASIDE));
+		rc = aside[i] < 0 ? errno : rc;
 		posix_spawn_file_actions_adddup2(&files_of, aside[i], ORDER_FD_LISTEN + i);
 	}
 	posix_spawn_file_actions_addclosefrom_np(&files_of, ORDER_FD_LISTEN + FDS);
-	rc = posix_spawn(&pid, "/proc/self/exe", &files_of, &attr, argv, env);
+	rc = rc != 0 ? rc : posix_spawn(&pid, "/proc/self/exe", &files_of, &attr, argv, env);
 	for (int i = 0; i < FDS; i++) {
 		if (aside[i] >= 0) {
 			close(aside[i]);
@@ -273,6 +274,7 @@ int local_start(struct local *local, const struct core_job *job, uint64_t genera
 		.starts = job->restarts,
 		.uid = local->options.as_owner ? job->ask.owner : (uint32_t)geteuid(),
 		.grace_ns = local->options.grace_ns,
+		.files = local->files,
 		.cluster = "pawl",
 		.nodes_n = nodes_n};
 	memcpy(order->nodes, nodes, nodes_n * sizeof(*nodes));

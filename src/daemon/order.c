@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ORDER_VERSION 3u
+#define ORDER_VERSION 4u
 #define STATE_VERSION 1u
 #define STATE_BYTES   512u /* of the file */
 
@@ -31,6 +31,7 @@ void order_encode(struct wire_out *out, const struct order *o)
 	wire_put_str(out, o->space);
 	wire_put_str(out, o->scratch);
 	wire_put_u64(out, (uint64_t)o->grace_ns);
+	wire_put_u64(out, o->files);
 	wire_put_u32(out, o->nodes_n);
 	for (uint32_t i = 0; i < o->nodes_n; i++) {
 		wire_put_str(out, o->nodes[i].name);
@@ -59,6 +60,7 @@ int order_decode(struct order *o, const void *bytes, size_t len_bytes, struct pa
 	wire_get_str(&in, o->space, sizeof(o->space));
 	wire_get_str(&in, o->scratch, sizeof(o->scratch));
 	o->grace_ns = (int64_t)wire_get_u64(&in);
+	o->files = wire_get_u64(&in);
 	o->nodes_n = wire_get_u32(&in);
 	in.failed = in.failed || version != ORDER_VERSION || o->nodes_n > ORDER_NODES_MAX;
 	for (uint32_t i = 0; i < o->nodes_n && !in.failed; i++) {

@@ -49,6 +49,7 @@ struct order {
 	char space[CORE_NAME_MAX];       /* namespace of the job there */
 	char scratch[PATH_MAX];          /* what begins the name of its own: disk_tier */
 	int64_t grace_ns;                /* from SIGTERM to SIGKILL */
+	uint64_t files;                  /* that it may open (soft limit); the scheduler may more */
 	uint32_t nodes_n;
 	struct order_node nodes[ORDER_NODES_MAX];
 	const uint8_t *submission; /* encoded; of one that was decoded: into those bytes */

@@ -28,6 +28,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -57,6 +58,17 @@ static int read_order(struct shepherd *s, struct pawl_err *err)
 			n < 0 ? strerror(errno) : "it is too long");
 	}
 	return order_decode(&s->order, s->order_bytes.bytes, s->order_bytes.len_bytes, err);
+}
+
+/* The scheduler has taken more for itself. */
+static void give_files_back(const struct shepherd *s)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && s->order.files < limit.rlim_cur) {
+		limit.rlim_cur = s->order.files;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
 }
 
 static void find_user(struct shepherd *s)
@@ -149,6 +161,7 @@ int shepherd_prepare(struct shepherd *s, struct pawl_err *err)
 	int rv = read_order(s, err);
 
 	if (rv == 0) {
+		give_files_back(s);
 		find_user(s);
 		rv = make_job_dir(s, err);
 	}

@@ -13,6 +13,7 @@
 
 #include <ftw.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -101,7 +102,7 @@ static int submission(void *user, uint64_t job, uint8_t **bytes, size_t *len_byt
 
 	snprintf(script, sizeof(script),
 		"set -- ${PAWL_SCHED_RUN##*/}.${RANK:-$SKYPILOT_NODE_RANK}\n"
-		"echo sees $1 $CUDA_VISIBLE_DEVICES >>$0\n%s",
+		"echo sees $1 $CUDA_VISIBLE_DEVICES >>$0; echo files $1 $(ulimit -n) >>$0\n%s",
 		deed_scripts[lw.deeds[job]]);
 	submission_encode(&out, &one);
 	assert_false(out.failed);
@@ -398,6 +399,33 @@ static void test_an_end_that_cannot_be_written_is_tried_again(void **state)
 	assert_int_equal(unlink(lw.fault), 0);
 }
 
+/* Its descriptors are the scheduler's own, to the hard limit; jobs have what they would have had.
+ */
+static void test_more_descriptors_are_the_schedulers_alone(void **state)
+{
+	uint64_t job = suite_job(DEED_GOOD);
+	struct rlimit before;
+	struct rlimit limit;
+	char mark[64];
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	limit = (struct rlimit){96, before.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	reopen();
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	assert_true(limit.rlim_cur > 96 || limit.rlim_cur == before.rlim_max);
+	fault_arm("local.aside", 1, EMFILE, false);
+	suite_start(job, ++suite.generation, 1);
+	fault_disarm();
+	suite_wait(CORE_REFUSED, job); /* rather than one that lacks some */
+	suite_start(job, ++suite.generation, 1);
+	suite_ends(job, CORE_BY_ITSELF, 0);
+	snprintf(mark, sizeof(mark), "files %llu.%llu.0 96\n", (unsigned long long)job,
+		(unsigned long long)suite.generation);
+	await_mark(mark);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 /* The keeper stops, for good, as it removes what the job wrote: that is after the end. Killed
  * there, it leaves a directory to the next start. */
 static void test_what_a_job_wrote_is_removed_after_its_end(void **state)
@@ -503,6 +531,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_start_that_cannot_be_watched_starts_nothing),
 		cmocka_unit_test(test_a_connection_that_ends_ends_no_job),
 		cmocka_unit_test(test_a_dead_shepherd_is_an_end),
+		cmocka_unit_test(test_more_descriptors_are_the_schedulers_alone),
 		cmocka_unit_test(test_what_a_job_wrote_is_removed_after_its_end),
 		cmocka_unit_test(test_an_end_that_cannot_be_written_is_tried_again)};
 

@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -259,6 +260,30 @@ static int start_in(struct local *local, const struct core_job *job, struct orde
 	return rv;
 }
 
+/* Whom it runs as is looked up here, where a start can be tried again: names come from servers that
+ * may not answer. Without an entry nobody knows that user's groups. */
+static int name_user(struct order *order, struct pawl_err *err)
+{
+	const struct passwd *user = getpwuid(order->uid);
+
+	if (!user && order->uid != geteuid()) {
+		return pawl_err_set(err, PAWL_ENOENT,
+			"user %u is not known on this machine (getent passwd %u): until it has an "
+			"entry, or names are answered again, no job of it is started",
+			order->uid, order->uid);
+	}
+	order->gid = user ? user->pw_gid : getegid();
+	if (user) {
+		snprintf(order->user, sizeof(order->user), "%s", user->pw_name);
+	} else {
+		snprintf(order->user, sizeof(order->user), "%u", order->uid);
+	}
+	snprintf(order->home, sizeof(order->home), "%s", user ? user->pw_dir : "/");
+	snprintf(order->shell, sizeof(order->shell), "%s",
+		user && user->pw_shell[0] ? user->pw_shell : "/bin/sh");
+	return 0;
+}
+
 int local_start(struct local *local, const struct core_job *job, uint64_t generation,
 	const struct order_node *nodes, uint32_t nodes_n, struct local_run *run,
 	struct pawl_err *err)
@@ -283,7 +308,8 @@ int local_start(struct local *local, const struct core_job *job, uint64_t genera
 	snprintf(order->job_dir, sizeof(order->job_dir), "%s/jobs/%llu", local->options.root,
 		(unsigned long long)job->id);
 	run->state = (struct run_state){.generation = generation};
-	rv = make_dir(run->dir, err);
+	rv = name_user(order, err);
+	rv = rv == 0 ? make_dir(run->dir, err) : rv;
 	if (rv == 0) {
 		rv = start_in(local, job, order, run, err);
 		if (rv != 0) {

@@ -23,6 +23,10 @@ void order_encode(struct wire_out *out, const struct order *o)
 	wire_put_u64(out, o->generation);
 	wire_put_u32(out, o->starts);
 	wire_put_u32(out, o->uid);
+	wire_put_u32(out, o->gid);
+	wire_put_str(out, o->user);
+	wire_put_str(out, o->home);
+	wire_put_str(out, o->shell);
 	wire_put_str(out, o->run_dir);
 	wire_put_str(out, o->job_dir);
 	wire_put_str(out, o->task);
@@ -52,6 +56,10 @@ int order_decode(struct order *o, const void *bytes, size_t len_bytes, struct pa
 	o->generation = wire_get_u64(&in);
 	o->starts = wire_get_u32(&in);
 	o->uid = wire_get_u32(&in);
+	o->gid = wire_get_u32(&in);
+	wire_get_str(&in, o->user, sizeof(o->user));
+	wire_get_str(&in, o->home, sizeof(o->home));
+	wire_get_str(&in, o->shell, sizeof(o->shell));
 	wire_get_str(&in, o->run_dir, sizeof(o->run_dir));
 	wire_get_str(&in, o->job_dir, sizeof(o->job_dir));
 	wire_get_str(&in, o->task, sizeof(o->task));

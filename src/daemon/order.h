@@ -41,6 +41,10 @@ struct order {
 	uint64_t generation;       /* of the start */
 	uint32_t starts;           /* of the job before, and changes of its replicas */
 	uint32_t uid;              /* whom it runs as */
+	uint32_t gid;              /* group of that user, where another than the scheduler's */
+	char user[ORDER_TEXT_MAX]; /* name of it */
+	char home[PATH_MAX];       /* of it */
+	char shell[PATH_MAX];      /* of it */
 	char run_dir[PATH_MAX];    /* see above */
 	char job_dir[PATH_MAX];    /* of the job: logs, hints */
 	char task[ORDER_TEXT_MAX]; /* id of the job, the same over all starts */

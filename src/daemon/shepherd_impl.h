@@ -32,11 +32,8 @@ struct shepherd {
 	struct wire_out order_bytes; /* owned; order points into it */
 	struct submission submission;
 	struct sched_spec spec;
-	struct devices devices;    /* of its ranks */
-	char scratch[PATH_MAX];    /* directory for disk_tier; "": it has none */
-	char home[PATH_MAX];       /* of the user */
-	char user[ORDER_TEXT_MAX]; /* name of it */
-	char shell[PATH_MAX];      /* of it */
+	struct devices devices; /* of its ranks */
+	char scratch[PATH_MAX]; /* directory for disk_tier; "": it has none */
 	struct job_log *log;
 	struct loop *loop;
 	struct loop_source listen;

@@ -23,7 +23,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,31 +70,15 @@ static void give_files_back(const struct shepherd *s)
 	}
 }
 
-static void find_user(struct shepherd *s)
-{
-	const struct passwd *user = getpwuid(s->order.uid);
-
-	snprintf(s->home, sizeof(s->home), "%s", user ? user->pw_dir : "/");
-	snprintf(s->shell, sizeof(s->shell), "%s",
-		user && user->pw_shell[0] ? user->pw_shell : "/bin/sh");
-	if (user) {
-		snprintf(s->user, sizeof(s->user), "%s", user->pw_name);
-	} else {
-		snprintf(s->user, sizeof(s->user), "%u", s->order.uid);
-	}
-}
-
 /* For good, with all of its groups. */
 static int become_user(struct shepherd *s, struct pawl_err *err)
 {
-	const struct passwd *user = getpwuid(s->order.uid);
-	gid_t gid = user ? user->pw_gid : (gid_t)s->order.uid;
+	gid_t gid = (gid_t)s->order.gid;
 
 	if (s->order.uid == geteuid()) {
 		return 0;
 	}
-	if ((user ? initgroups(user->pw_name, gid) : setgroups(0, NULL)) != 0 || setgid(gid) != 0 ||
-		setuid(s->order.uid) != 0) {
+	if (initgroups(s->order.user, gid) != 0 || setgid(gid) != 0 || setuid(s->order.uid) != 0) {
 		return pawl_err_sys(err, "become user %u", s->order.uid);
 	}
 	return 0;
@@ -104,7 +87,6 @@ static int become_user(struct shepherd *s, struct pawl_err *err)
 /* The job's directory is its user's; who may look into it otherwise is the scheduler's choice. */
 static int make_job_dir(struct shepherd *s, struct pawl_err *err)
 {
-	const struct passwd *user = getpwuid(s->order.uid);
 	struct stat st;
 
 	if (mkdir(s->order.job_dir, 0750) != 0 && errno != EEXIST) {
@@ -114,8 +96,7 @@ static int make_job_dir(struct shepherd *s, struct pawl_err *err)
 		return pawl_err_set(err, PAWL_EIO, "%s is no directory", s->order.job_dir);
 	}
 	if (s->order.uid != geteuid() &&
-		lchown(s->order.job_dir, s->order.uid, user ? user->pw_gid : (gid_t)s->order.uid) !=
-			0) {
+		lchown(s->order.job_dir, s->order.uid, (gid_t)s->order.gid) != 0) {
 		return pawl_err_sys(err, "give %s to user %u", s->order.job_dir, s->order.uid);
 	}
 	return 0;
@@ -124,7 +105,7 @@ static int make_job_dir(struct shepherd *s, struct pawl_err *err)
 static int find_path(const struct shepherd *s, const char *path, char full[PATH_MAX],
 	struct pawl_err *err)
 {
-	return submission_path(s->home, s->submission.cwd, path, full, err);
+	return submission_path(s->order.home, s->submission.cwd, path, full, err);
 }
 
 /* ---- what it finds at paths of its own ---- */
@@ -134,7 +115,7 @@ static int put_mount(const struct shepherd *s, const struct sched_mount *mount,
 {
 	char at[PATH_MAX];
 	char from[PATH_MAX];
-	int rv = submission_mount(s->home, s->submission.cwd, mount, at, from, err);
+	int rv = submission_mount(s->order.home, s->submission.cwd, mount, at, from, err);
 
 	return rv == 0 ? mounts_link(at, from, err) : rv;
 }
@@ -162,7 +143,6 @@ int shepherd_prepare(struct shepherd *s, struct pawl_err *err)
 
 	if (rv == 0) {
 		give_files_back(s);
-		find_user(s);
 		rv = make_job_dir(s, err);
 	}
 	rv = rv == 0 ? become_user(s, err) : rv;
@@ -263,10 +243,10 @@ static void put_ours(const struct shepherd *s, struct wire_out *set, uint32_t ra
 	put(set, "PAWL_JOB_ID=%s", s->order.task);
 	put(set, "PAWL_ATTEMPT=%u", s->order.starts);
 	put(set, "PAWL_HINTS=%s/hints.json", s->order.job_dir);
-	put(set, "HOME=%s", s->home);
-	put(set, "USER=%s", s->user);
-	put(set, "LOGNAME=%s", s->user);
-	put(set, "SHELL=%s", s->shell);
+	put(set, "HOME=%s", s->order.home);
+	put(set, "USER=%s", s->order.user);
+	put(set, "LOGNAME=%s", s->order.user);
+	put(set, "SHELL=%s", s->order.shell);
 	if (s->scratch[0] != '\0') {
 		put(set, SCRATCH_VAR "=%s", s->scratch);
 	}

@@ -379,6 +379,16 @@ def test_jobs_run_as_their_users_and_nobody_touches_anothers() -> None:
         left.unlink()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="two users are needed: run as root")
+def test_a_user_whom_nobody_knows_gets_no_group_of_that_number() -> None:
+    with cluster("--nodes", "1", "--group", "users") as ours:
+        job = ours.sh("id -g", user=54321, group=100, extra_groups=["users"])
+        wait(lambda: "user 54321 is not known" in ours.said.read_text(), "the reason")
+        wait(lambda: ours.state(job) == "queued", "its next try")
+        assert "54321" not in ours.lines(job)
+        assert ours.run("cancel", str(job)).returncode == 0
+
+
 # ---- what may not be ----
 
 

@@ -110,6 +110,10 @@ static void an_order_is_what_was_ordered(void **state)
 		.generation = 3,
 		.starts = 2,
 		.uid = 1001,
+		.gid = 1002,
+		.user = "ann",
+		.home = "/home/ann",
+		.shell = "/bin/sh",
 		.run_dir = "/r/runs/7.3",
 		.job_dir = "/r/jobs/7",
 		.task = "pawl-x_7-0",
@@ -130,6 +134,8 @@ static void an_order_is_what_was_ordered(void **state)
 	assert_string_equal(two.nodes[1].name, "b");
 	assert_string_equal(two.supervisor, "http://127.0.0.1:1/job/x");
 	assert_string_equal(two.space, "ann");
+	assert_int_equal(two.gid, 1002);
+	assert_string_equal(two.home, "/home/ann");
 	assert_int_equal(order_replicas(&two), 3);
 	assert_memory_equal(two.submission, "bytes", 5);
 	for (size_t len = 0; len < out.len_bytes; len++) {

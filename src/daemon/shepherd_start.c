@@ -70,12 +70,18 @@ static void give_files_back(const struct shepherd *s)
 	}
 }
 
+/* The scheduler's user runs it, as all jobs. (Not once another one was become.) */
+static bool is_of_all(const struct shepherd *s)
+{
+	return s->order.uid == geteuid();
+}
+
 /* For good, with all of its groups. */
 static int become_user(struct shepherd *s, struct pawl_err *err)
 {
 	gid_t gid = (gid_t)s->order.gid;
 
-	if (s->order.uid == geteuid()) {
+	if (is_of_all(s)) {
 		return 0;
 	}
 	if (initgroups(s->order.user, gid) != 0 || setgid(gid) != 0 || setuid(s->order.uid) != 0) {
@@ -84,19 +90,19 @@ static int become_user(struct shepherd *s, struct pawl_err *err)
 	return 0;
 }
 
-/* The job's directory is its user's; who may look into it otherwise is the scheduler's choice. */
+/* The job's directory is its user's, and nobody else's; where all are the scheduler's user's, who
+ * may look into it otherwise is the scheduler's choice. */
 static int make_job_dir(struct shepherd *s, struct pawl_err *err)
 {
 	struct stat st;
 
-	if (mkdir(s->order.job_dir, 0750) != 0 && errno != EEXIST) {
+	if (mkdir(s->order.job_dir, is_of_all(s) ? 0750 : 0700) != 0 && errno != EEXIST) {
 		return pawl_err_sys(err, "directory %s", s->order.job_dir);
 	}
 	if (lstat(s->order.job_dir, &st) != 0 || !S_ISDIR(st.st_mode)) {
 		return pawl_err_set(err, PAWL_EIO, "%s is no directory", s->order.job_dir);
 	}
-	if (s->order.uid != geteuid() &&
-		lchown(s->order.job_dir, s->order.uid, (gid_t)s->order.gid) != 0) {
+	if (!is_of_all(s) && lchown(s->order.job_dir, s->order.uid, (gid_t)s->order.gid) != 0) {
 		return pawl_err_sys(err, "give %s to user %u", s->order.job_dir, s->order.uid);
 	}
 	return 0;
@@ -139,14 +145,16 @@ int shepherd_prepare(struct shepherd *s, struct pawl_err *err)
 {
 	struct remarks remarks = {0};
 	char dir[PATH_MAX];
+	mode_t log_mode = 0600;
 	int rv = read_order(s, err);
 
 	if (rv == 0) {
+		log_mode = is_of_all(s) ? 0640 : 0600;
 		give_files_back(s);
 		rv = make_job_dir(s, err);
 	}
 	rv = rv == 0 ? become_user(s, err) : rv;
-	rv = rv == 0 ? job_log_open(&s->log, s->order.job_dir, err) : rv;
+	rv = rv == 0 ? job_log_open(&s->log, s->order.job_dir, log_mode, err) : rv;
 	rv = rv == 0 ? submission_decode(&s->submission, s->order.submission,
 			       s->order.submission_bytes, err)
 		     : rv;

@@ -361,8 +361,12 @@ def test_jobs_run_as_their_users_and_nobody_touches_anothers() -> None:
             refused = ours.run(command, str(job), **us[1])
             assert refused.returncode == 2 and "is of user daemon" in refused.stderr
         assert ours.run("drain", "node0", **us[1]).returncode == 2
-        unread = ours.run("logs", str(job), **us[1])
-        assert unread.returncode != 0 and unread.stdout == ""
+        fellow = {**us[1], "group": one.pw_gid}  # of the group that is the owner's first one
+        for reader in (us[1], fellow):
+            unread = ours.run("logs", str(job), **reader)
+            assert unread.returncode != 0 and unread.stdout == ""
+        kept = ours.root / "jobs" / str(job)
+        assert [stat.S_IMODE(p.stat().st_mode) for p in (kept, kept / "log")] == [0o700, 0o600]
         assert ours.run("logs", str(job), **us[0]).stdout.count("daemon") >= 1
         assert len(json.loads(ours.run("ls", "--json", **us[1]).stdout)) == 1
         database = stat.S_IMODE((ours.root / "sched.db").stat().st_mode)

@@ -348,13 +348,13 @@ static void a_log_has_bounds_and_its_newest_lines(void **state)
 	char path[80];
 
 	memset(block, 'x', sizeof(block));
-	assert_int_equal(job_log_open(&log, dir, NULL), 0);
+	assert_int_equal(job_log_open(&log, dir, 0600, NULL), 0);
 	for (uint32_t i = 0; i < 100; i++) {
 		job_log_write(log, block, sizeof(block));
 	}
 	job_log_say(log, "the %s", "end");
 	job_log_close(log);
-	assert_int_equal(job_log_open(&log, dir, NULL), 0); /* it goes on where it was */
+	assert_int_equal(job_log_open(&log, dir, 0600, NULL), 0); /* it goes on where it was */
 	job_log_say(log, "again");
 	job_log_close(log);
 	for (unsigned i = 0; i <= JOB_LOG_FILES; i++) {
@@ -385,7 +385,7 @@ static void a_full_disk_costs_lines_and_says_how_many(void **state)
 	char path[80];
 	FILE *file;
 
-	assert_int_equal(job_log_open(&log, dir, NULL), 0);
+	assert_int_equal(job_log_open(&log, dir, 0600, NULL), 0);
 	job_log_write(log, "one\n", 4);
 	fault_arm("job_log.write", 1, ENOSPC, true);
 	for (uint32_t i = 0; i < 100; i++) {

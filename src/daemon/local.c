@@ -21,9 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define FILES_MAX    65536u         /* descriptors that a scheduler asks for */
-#define AGAIN_NS     50000000LL     /* after the first try to reach what is there, or to kill it */
-#define AGAIN_MAX_NS (5 * NS_PER_S) /* after later ones: each time twice as long, up to this */
+#define FILES_MAX 65536u /* descriptors that a scheduler asks for */
 
 /* ---- what is kept ---- */
 
@@ -210,12 +208,11 @@ static void settle_devices(struct local_run *run)
 
 /* ---- what becomes of a run ---- */
 
+/* At once, and later and later. */
 static void again(struct local_run *run)
 {
 	loop_timer_start(run->local->options.loop, &run->timer, clock_mono_ns() + run->wait_ns);
-	run->wait_ns = run->wait_ns == 0          ? AGAIN_NS
-		: run->wait_ns < AGAIN_MAX_NS / 2 ? 2 * run->wait_ns
-						  : AGAIN_MAX_NS;
+	strays_wait(&run->wait_ns);
 }
 
 /* Its shepherd is gone: either it has written the end down, or it was killed, and what it kept may

@@ -40,6 +40,7 @@ struct shepherd {
 	struct loop_source peer; /* the scheduler; fd -1: there is none */
 	struct loop_source signals;
 	struct loop_timer timer; /* the grace is over, or strays are to be looked for */
+	int64_t wait_ns;         /* between two looks for them: strays_wait */
 	size_t told_bytes;       /* in told */
 	struct run_told told;    /* that has not come whole yet */
 	struct run_state state;

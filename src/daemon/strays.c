@@ -2,6 +2,7 @@
  * number meanwhile gets no signal (where a sandbox has no pidfds, it might). */
 #include "daemon/strays.h"
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/proc.h"
 #include "daemon/order.h"
@@ -17,6 +18,8 @@
 #include <unistd.h>
 
 #define ENVIRON_MAX (1u << 20) /* bytes of an environment that are looked at */
+#define WAIT_NS     (NS_PER_S / 20)
+#define WAIT_MAX_NS (5 * NS_PER_S)
 
 /* ENVIRON_MAX bytes of it at most; 0: it is gone, or another user's; -1: it cannot be looked at. */
 static ssize_t read_environ(long pid, char *into)
@@ -97,7 +100,7 @@ int strays_signal(const char *run_dir, bool children, int signal)
 	char needle[PATH_MAX + sizeof(RUN_VAR) + 1];
 	int needle_len = snprintf(needle, sizeof(needle), "%s=%s", RUN_VAR, run_dir);
 	char *room = malloc(ENVIRON_MAX);
-	DIR *proc = opendir("/proc");
+	DIR *proc = FAULT_MEM("strays.look", opendir("/proc"));
 	struct dirent *entry;
 	bool known = room && proc;
 	int n = 0;
@@ -119,4 +122,12 @@ int strays_signal(const char *run_dir, bool children, int signal)
 	}
 	free(room);
 	return n > 0 || known ? n : -1;
+}
+
+int64_t strays_wait(int64_t *wait_ns)
+{
+	*wait_ns = *wait_ns == 0             ? WAIT_NS
+		: *wait_ns < WAIT_MAX_NS / 2 ? 2 * *wait_ns
+					     : WAIT_MAX_NS;
+	return *wait_ns;
 }

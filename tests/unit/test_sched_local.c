@@ -385,6 +385,21 @@ static void test_a_dead_shepherd_is_an_end(void **state)
 	assert_int_equal(access(dir, F_OK), -1);
 }
 
+/* While it is not known that none are left, it looks more and more seldom. */
+static void test_looks_for_what_stays_become_seldom(void **state)
+{
+	uint64_t job = suite_running(DEED_DEAF, 1);
+	char dir[128];
+
+	name_dir(dir, job, suite.generation);
+	fault_arm("strays.look", 2, EMFILE, true);
+	assert_true(strays_signal(dir, false, SIGKILL) > 0);
+	suite_silent(CORE_ENDED, job, 2000);
+	assert_in_range(fault_count(), 3, 8); /* 40 of every 50 ms */
+	fault_disarm();
+	suite_ends(job, CORE_BY_NOBODY, 0);
+}
+
 /* Its shepherd fails to write, once, that it has ended: it is not taken for killed. */
 static void test_an_end_that_cannot_be_written_is_tried_again(void **state)
 {
@@ -531,6 +546,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_a_start_that_cannot_be_watched_starts_nothing),
 		cmocka_unit_test(test_a_connection_that_ends_ends_no_job),
 		cmocka_unit_test(test_a_dead_shepherd_is_an_end),
+		cmocka_unit_test(test_looks_for_what_stays_become_seldom),
 		cmocka_unit_test(test_more_descriptors_are_the_schedulers_alone),
 		cmocka_unit_test(test_what_a_job_wrote_is_removed_after_its_end),
 		cmocka_unit_test(test_an_end_that_cannot_be_written_is_tried_again)};

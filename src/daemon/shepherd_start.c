@@ -23,12 +23,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/keyctl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define PROGRAM   "/proc/self/exe" /* this one, also if another was installed meanwhile */
@@ -76,13 +78,29 @@ static bool is_of_all(const struct shepherd *s)
 	return s->order.uid == geteuid();
 }
 
+/* An empty one instead of root's. Before root is left, who has no quota to exceed; a sandbox has
+ * none to be left with. */
+static int leave_keyring(struct pawl_err *err)
+{
+	if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS &&
+		errno != EPERM && errno != EACCES) {
+		return pawl_err_sys(err, "leave root's session keyring");
+	}
+	return 0;
+}
+
 /* For good, with all of its groups. */
 static int become_user(struct shepherd *s, struct pawl_err *err)
 {
 	gid_t gid = (gid_t)s->order.gid;
+	int rv;
 
 	if (is_of_all(s)) {
 		return 0;
+	}
+	rv = leave_keyring(err);
+	if (rv != 0) {
+		return rv;
 	}
 	if (initgroups(s->order.user, gid) != 0 || setgid(gid) != 0 || setuid(s->order.uid) != 0) {
 		return pawl_err_sys(err, "become user %u", s->order.uid);

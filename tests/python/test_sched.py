@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
+import platform
 import pwd
 import shutil
 import signal
 import sqlite3
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,6 +25,7 @@ import program
 from cluster import PROGRAM, Cluster, cluster, wait
 
 LOOP = "while :; do sleep 0.05; done"
+PYTHON = os.path.realpath(sys.executable)  # which other users reach
 
 
 @pytest.fixture(scope="module")
@@ -381,6 +385,22 @@ def test_jobs_run_as_their_users_and_nobody_touches_anothers() -> None:
         assert refused.returncode == 1 and "Permission denied" in refused.stderr
     for left in Path("/tmp").glob("pawl-mine-*"):
         left.unlink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="two users are needed: run as root")
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="keyctl's number is this machine's")
+def test_a_job_of_another_user_has_no_key_of_roots() -> None:
+    ask = "import ctypes; print('keyring', ctypes.CDLL(None).syscall(250, 0, -3, 0))"
+    if ctypes.CDLL(None).syscall(250, 1, None) < 0:  # a session keyring of this process's own
+        pytest.skip("keyrings are not to be had here")
+    known = subprocess.run([PYTHON, "-c", ask], capture_output=True, text=True, check=True)
+    user = pwd.getpwnam("daemon")
+    with cluster("--nodes", "1", "--group", "users") as ours:
+        as_user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": ["users"]}
+        job = ours.submit(PYTHON, "-c", ask, **as_user)
+        ours.await_state(job, "done", "failed")
+        (said,) = (line for line in ours.lines(job) if line.startswith("keyring"))
+        assert int(said.split()[1]) > 0 and said != known.stdout.strip()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="two users are needed: run as root")

@@ -219,9 +219,14 @@ static void again(struct local_run *run)
  * be there yet. */
 static void on_gone(struct local_run *run)
 {
-	run_state_load(run->state_fd, &run->state, NULL);
+	int rv = run_state_load(run->state_fd, &run->state, NULL);
+
 	if (run->state.phase == RUN_IS_OVER) {
 		end(run);
+		return;
+	}
+	if (rv != 0 && rv != PAWL_ECORRUPT) {
+		again(run); /* it may have ended well */
 		return;
 	}
 	log_line(LOG_WARNING,
@@ -542,8 +547,9 @@ static int find_kept(struct local_run *run, struct pawl_err *err)
 	}
 	run->phase = rv == PAWL_ENOENT ? LOCAL_DYING : LOCAL_ALIVE;
 	run->state.generation = run->born;
-	if (run->state_fd >= 0) { /* once it is known that it is dead, if it is: the last one */
-		run_state_load(run->state_fd, &run->state, NULL);
+	rv = run_state_load(run->state_fd, &run->state, err); /* if it is dead, the last one */
+	if (rv != 0 && rv != PAWL_ECORRUPT) {
+		return rv;
 	}
 	if (run->devices_fd >= 0) {
 		devices_load(run->devices_fd, &run->devices);
@@ -594,7 +600,7 @@ static int adopt_all(struct local *local, struct pawl_err *err)
 	if (!dir) {
 		return pawl_err_sys(err, "%s", path);
 	}
-	while (rv == 0 && (entry = readdir(dir))) {
+	while (rv == 0 && (errno = 0, entry = FAULT_MEM("local.list", readdir(dir)))) {
 		unsigned long long job;
 		unsigned long long born;
 		int used = 0;
@@ -603,6 +609,9 @@ static int adopt_all(struct local *local, struct pawl_err *err)
 			entry->d_name[used] == '\0') {
 			rv = adopt(local, job, born, err);
 		}
+	}
+	if (rv == 0 && errno != 0) {
+		rv = pawl_err_sys(err, "%s", path); /* some may not have been seen */
 	}
 	closedir(dir);
 	return rv;

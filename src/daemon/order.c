@@ -127,8 +127,11 @@ int run_state_load(int fd, struct run_state *state, struct pawl_err *err)
 	uint8_t record[STATE_BYTES];
 	struct run_state found = {0};
 	struct wire_in in;
-	ssize_t got = pread(fd, record, sizeof(record), 0);
+	ssize_t got = FAULT_SYS("run.load", pread(fd, record, sizeof(record), 0));
 
+	if (fd >= 0 && got < 0) {
+		return pawl_err_sys(err, "read the state of a run");
+	}
 	wire_in_init(&in, record, got == (ssize_t)sizeof(record) ? sizeof(record) : 0);
 	if (wire_get_u32(&in) == 0 || in.failed) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "a run has no state");

@@ -84,7 +84,8 @@ struct run_state {
 
 /* To a descriptor of the file; synced if it is over. PAWL_EIO and others of writing. */
 int run_state_save(int fd, const struct run_state *state, struct pawl_err *err);
-/* PAWL_ECORRUPT: nothing whole is there (yet). */
+/* PAWL_ECORRUPT: nothing whole is there (yet), or fd is -1; PAWL_EIO and others of reading: that is
+ * not known. */
 int run_state_load(int fd, struct run_state *state, struct pawl_err *err);
 
 /* ---- what a shepherd is told: records of one size ---- */

@@ -297,6 +297,10 @@ static void test_who_cannot_look_takes_nobody_for_dead(void **state)
 	assert_int_equal(try_engine(&err), PAWL_EIO);
 	fault_arm("local.kept", 1, ENFILE, false);
 	assert_int_equal(try_engine(&err), PAWL_EIO);
+	fault_arm("run.load", 1, EIO, false);
+	assert_int_equal(try_engine(&err), PAWL_EIO);
+	fault_arm("local.list", 1, EIO, false);
+	assert_int_equal(try_engine(&err), PAWL_EIO);
 	fault_arm("strays.open", 1, EMFILE, true);
 	assert_int_equal(strays_signal(dir, false, 0), -1);
 	fault_disarm();

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,6 +157,53 @@ static void others_are_neither_in_the_way_nor_walked_through(void **state)
 	assert_int_equal(access(bait, F_OK) | access(theirs, F_OK), 0);
 }
 
+/* In place of the directory, a link is there at times. */
+static _Noreturn void swap(const char *tree, int begun)
+{
+	int at = open(tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	while (renameat2(at, "sub", at, "link", RENAME_EXCHANGE) == 0 && write(begun, "", 1) == 1) {
+	}
+	_exit(0);
+}
+
+/* Whoever was let into the directory swaps what is in it while it is removed. */
+static void what_links_lead_to_stays(void **state)
+{
+	char kept[PATH_MAX];
+	char file[PATH_MAX + 8];
+	char tree[PATH_MAX];
+	char sub[PATH_MAX + 8];
+	char link[PATH_MAX + 8];
+
+	make(kept, "kept");
+	snprintf(file, sizeof(file), "%s/file", kept);
+	for (int i = 0; i < 4000; i++) {
+		char bytes[256];
+		pid_t child;
+		int ends[2];
+
+		assert_int_equal(mkdir(file, 0700) == 0 || errno == EEXIST, 1);
+		make(tree, "tree");
+		snprintf(sub, sizeof(sub), "%s/sub", tree);
+		snprintf(link, sizeof(link), "%s/link", tree);
+		assert_int_equal(mkdir(sub, 0700) | symlink(kept, link), 0);
+		assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+		child = fork();
+		if (child == 0) {
+			swap(tree, ends[1]);
+		}
+		assert_true(read(ends[0], bytes, sizeof(bytes)) > 0);
+		scratch_remove(tree);
+		assert_int_equal(kill(child, SIGKILL), 0);
+		assert_int_equal(waitpid(child, NULL, 0), child);
+		close(ends[0]);
+		close(ends[1]);
+		assert_int_equal(access(file, F_OK), 0);
+		scratch_remove(tree); /* what was swapped away from under it */
+	}
+}
+
 static int begin(void **state)
 {
 	return mkdtemp(root) ? 0 : -1;
@@ -172,6 +220,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_that_fills_up_is_the_last_choice),
 		cmocka_unit_test(closed_directories_are_removed),
+		cmocka_unit_test(what_links_lead_to_stays),
 		cmocka_unit_test(others_are_neither_in_the_way_nor_walked_through),
 	};
 

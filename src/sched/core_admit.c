@@ -104,39 +104,81 @@ static void count_room(struct sched_core *core)
 	}
 }
 
-/* Queued for so long that those who run must give way. */
-static bool is_patient(const struct sched_core *core, const struct core_job *job)
+/* It told hints, as who saves when it is told to stop. */
+static bool has_hints(const struct core_job *job)
 {
-	return job->state == CORE_QUEUED && job->want.n == 0 &&
-		core->now_ns - job->since_ns >= CORE_PATIENCE_NS;
+	bool any = false;
+
+	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
+		any = any || job->hints[t];
+	}
+	return any;
 }
 
-static int rank_of(const struct sched_core *core, const struct core_job *job)
+/* It has not had its turn. That of a job that may have to begin again is longer by all that it ran
+ * before: so it doubles, and is long enough some time. */
+static bool has_turn(const struct sched_core *core, const struct core_job *job)
+{
+	int64_t run_ns = core->now_ns - job->since_ns;
+	int64_t before_ns =
+		job->ask.in_place && has_hints(job) ? 0 : core_ran_ns(core, job) - run_ns;
+
+	return job->state == CORE_STARTING ||
+		(job->state == CORE_RUNNING && job->generation == job->born &&
+			run_ns < CORE_PATIENCE_NS + before_ns);
+}
+
+/* Queued for so long that those who had their turn must give way. Where nobody was here to decide,
+ * nobody waited. */
+static bool is_patient(const struct sched_core *core, const struct core_job *job)
+{
+	int64_t since_ns = job->since_ns > core->blind_ns ? job->since_ns : core->blind_ns;
+
+	return job->state == CORE_QUEUED && !core->options.policy->keeps &&
+		core->now_ns - since_ns >= CORE_PATIENCE_NS;
+}
+
+enum rank {
+	KEEPS, /* what it has cannot be taken */
+	HAS_TURN,
+	PATIENT,
+	RUNS, /* or is about to */
+	WAITS,
+};
+
+static enum rank rank_of(const struct sched_core *core, const struct core_job *job)
 {
 	if (keeps(core, job) > 0) {
-		return 0;
+		return KEEPS;
+	}
+	if (has_turn(core, job)) {
+		return HAS_TURN;
 	}
 	if (is_patient(core, job)) {
-		return 1;
+		return PATIENT;
 	}
-	return core_is_up(job) || job->want.n > 0 ? 2 : 3;
+	return core_is_up(job) || job->want.n > 0 ? RUNS : WAITS;
 }
 
 static int compare(const void *a, const void *b, void *user)
 {
 	const struct core_job *x = *(struct core_job *const *)a;
 	const struct core_job *y = *(struct core_job *const *)b;
-	int rx = rank_of(user, x);
-	int ry = rank_of(user, y);
+	enum rank rx = rank_of(user, x);
+	enum rank ry = rank_of(user, y);
 
-	if ((rx == 0) != (ry == 0)) {
-		return rx == 0 ? -1 : 1; /* what cannot be stopped has what it has */
+	if ((rx == KEEPS) != (ry == KEEPS)) {
+		return rx == KEEPS ? -1 : 1;
 	}
 	if (x->ask.priority != y->ask.priority) {
 		return x->ask.priority > y->ask.priority ? -1 : 1;
 	}
 	if (rx != ry) {
 		return rx < ry ? -1 : 1;
+	}
+	if (rx == PATIENT && x->since_ns != y->since_ns) {
+		return x->since_ns < y->since_ns ? -1
+						 : 1; /* else who comes last never has a turn */
 	}
 	return x->id < y->id ? -1 : x->id > y->id;
 }

@@ -344,6 +344,7 @@ void core_reconcile(struct sched_core *core, const struct core_run *runs, uint32
 	}
 	if (core->blind) {
 		core_pools_ask_again(core);
+		core->blind_ns = core->now_ns;
 	}
 	core->blind = false;
 }

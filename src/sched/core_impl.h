@@ -60,7 +60,7 @@ struct sched_core {
 	bool stale;              /* something has changed since */
 	bool urgent;             /* that cannot wait */
 	bool blind;              /* what runs is not known */
-	int64_t blind_ns;        /* since when: of core_restore */
+	int64_t blind_ns;        /* since when: of core_restore; or until when it was */
 	int64_t listed_ns;       /* when the engine was last asked what runs */
 	uint64_t jobs_ever;      /* ids given out */
 	uint32_t nodes_ever;     /* likewise */

@@ -158,12 +158,15 @@ static int load_grid(struct sched_app *app, const char *dir, struct pawl_err *er
 		return pawl_err_set(err, PAWL_ECORRUPT, "read %s: %zu bytes, not %zu", path, len,
 			places * wide * sizeof(*app->grid));
 	}
-	for (size_t p = 0; p < places; p++) {
-		const struct sched_times *first = &app->grid[p * wide];
+	for (size_t i = 0; i < places * wide; i++) {
+		const struct sched_times *at = &app->grid[i];
+		bool measured = isfinite(at->step_s);
+		bool right = measured && at->sync_s >= 0 && at->step_s > at->sync_s;
 
-		if (!(first->sync_s >= 0 && first->step_s > first->sync_s)) {
+		/* of what was not measured the one before it is taken */
+		if (!right && (measured || i % wide == 0)) {
 			return pawl_err_set(err, PAWL_ECORRUPT, "read %s: place %zu: no times",
-				path, p);
+				path, i / wide);
 		}
 	}
 	return 0;
@@ -174,6 +177,8 @@ static int load_grid(struct sched_app *app, const char *dir, struct pawl_err *er
 static int load_epochs(struct sched_app *app, struct app_size *size, struct csv *csv,
 	struct pawl_err *err)
 {
+	double before = 0;
+
 	for (uint32_t e = 0; e < app->epochs; e++) {
 		double progress;
 		int rv = csv_next(csv, err);
@@ -191,6 +196,11 @@ static int load_epochs(struct sched_app *app, struct app_size *size, struct csv 
 		if (size->noise[e].sqr + size->noise[e].var <= 0) {
 			return csv_fail(csv, err, "neither gradient nor noise");
 		}
+		if (progress <= before ||
+			size->iterations[e] <= (e > 0 ? size->iterations[e - 1] : 0)) {
+			return csv_fail(csv, err, "not beyond the epoch before");
+		}
+		before = progress;
 		if (size == app->sizes || progress < app->progress[e + 1]) {
 			app->progress[e + 1] = progress;
 		}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,10 @@ def test_one_after_the_other(tmp_path: Path) -> None:
         ("a,0,cifar10,0,1024\n", 4, "bad.csv:2: column 4: 0 is no number from 1 on"),
         ("a,0,gpt,4,1024\n", 4, "bad.csv:2: no application gpt"),
         ("a,0,cifar10,4,9999\n", 4, "bad.csv:2: batch size 9999: cifar10 has 128 to 4096"),
+        ("a,0,cifar10,4,1024\n\0\0\0\0", 4, "bad.csv: byte 65 is 0x00"),
+        ("a,0,cifar10,4,1024\n\0\nb,0,cifar10,4,1024\n", 4, "bad.csv: byte 65 is 0x00"),
+        ("a,0,cifar10,4,1024\rb,0,cifar10,4,1024\n", 4, "bad.csv: byte 64 is 0x0d"),
+        ("a,0,cifar10,4,1024\r\n\r\nb,0,cifar10,4\r\n", 4, "bad.csv:4: 4 columns, not 5"),
         ("a,0,cifar10,60,1024\n", 2, "job a asks for 60 replicas: there are 4 slots"),
     ],
 )
@@ -175,6 +181,35 @@ def test_bad_profiles_are_named(tmp_path: Path, lines: str, says: str) -> None:
     done = program.run("sim", "--profiles", tmp_path)
     assert done.returncode == 4 and done.stdout == ""
     assert f"{folder}/{says}" in done.stderr and done.stderr.count("\n") == 1
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("times", [(0.4, NAN), (-0.4, 0.1), (0.4, 0.5), (0.4, -0.1)])
+def test_bad_times_are_named_wherever_they_are(tmp_path: Path, times: tuple[float, float]) -> None:
+    published = find_profiles()
+    (tmp_path / "traces").symlink_to(published / "traces")
+    (tmp_path / "grid").mkdir()
+    grid = bytearray((published / "grid/bert.f64").read_bytes())
+    wide = len(grid) // 16 // 390  # bert's batches, of each of 390 places
+    struct.pack_into("<2d", grid, 16 * (wide * 3 + 2), *times)
+    (tmp_path / "grid/bert.f64").write_bytes(grid)
+    done = program.run("sim", "--profiles", tmp_path)
+    assert done.returncode == 4 and done.stdout == ""
+    assert "bert.f64: place 3: no times" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_training_that_goes_backwards_is_named(tmp_path: Path) -> None:
+    published = find_profiles()
+    folder = shutil.copytree(published / "traces/bert", tmp_path / "traces/bert")
+    path = min(folder.glob("validation-*.csv"), key=lambda path: int(path.stem.split("-")[1]))
+    lines = path.read_text().splitlines()
+    lines[1], lines[2] = lines[2], lines[1]
+    path.write_text("\n".join(lines) + "\n")
+    done = program.run("sim", "--profiles", tmp_path)
+    assert done.returncode == 4 and done.stdout == ""
+    assert f"{path}:3: not beyond the epoch before" in done.stderr
 
 
 def test_published_numbers() -> None:

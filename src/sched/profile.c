@@ -285,6 +285,10 @@ static int read_submission(struct sched_workload *workload, const struct sched_a
 		return csv_fail(csv, err, "batch size %u: %s has %u to %u", job->batch,
 			job->app->name, job->app->bounds.init, job->app->bounds.max);
 	}
+	if (strlen(csv->fields[0]) >= sizeof(job->name)) {
+		return csv_fail(csv, err, "column 1: a name of over %zu bytes",
+			sizeof(job->name) - 1);
+	}
 	snprintf(job->name, sizeof(job->name), "%s", csv->fields[0]);
 	workload->n++;
 	return 0;

@@ -117,6 +117,7 @@ def test_one_after_the_other(tmp_path: Path) -> None:
         ("a,soon,cifar10,4,1024\n", 4, "bad.csv:2: column 2: soon is no number"),
         ("a,9,cifar10,4,1024\nb,8,cifar10,4,1024\n", 4, "bad.csv:3: submitted before"),
         ("a,0,cifar10,0,1024\n", 4, "bad.csv:2: column 4: 0 is no number from 1 on"),
+        (f"{'a' * 128},0,cifar10,4,1024\n", 4, "bad.csv:2: column 1: a name of over 127 bytes"),
         ("a,0,gpt,4,1024\n", 4, "bad.csv:2: no application gpt"),
         ("a,0,cifar10,4,9999\n", 4, "bad.csv:2: batch size 9999: cifar10 has 128 to 4096"),
         ("a,0,cifar10,4,1024\n\0\0\0\0", 4, "bad.csv: byte 65 is 0x00"),

@@ -441,6 +441,21 @@ static void variables_in_paths(void **state)
 	refuse(text, 2, 10, "a path of more than 4095 bytes");
 }
 
+/* No link can be made at a path that ends so, and no server names its directories so. */
+static void slashes_at_the_end_of_mounts(void **state)
+{
+	static const char *const mounts[][2] = {{"/a", "/b"}, {"~/c", "h:/d"}, {"~/", "h:/"},
+		{"/", "/"}};
+
+	accept_line("file_mounts: {/a/: /b/, ~/c//: nfs://h/d/, ~/: 'h:/', /: /}");
+	assert_int_equal(spec.mounts_n, COUNT(mounts));
+	for (size_t i = 0; i < COUNT(mounts); i++) {
+		assert_string_equal(spec.mounts[i].at, mounts[i][0]);
+		assert_string_equal(spec.mounts[i].from, mounts[i][1]);
+	}
+	refuse("run: x\nfile_mounts: {/a: /b, /a/: /c}\n", 2, 23, "/a/ is there twice");
+}
+
 static void variables_that_cannot_be(void **state)
 {
 	refuse("run: x\nenvs: {1A: b}\n", 2, 8, "envs: \"1A\" cannot be set");
@@ -448,6 +463,8 @@ static void variables_that_cannot_be(void **state)
 	refuse("run: x\nenvs: {'': b}\n", 2, 8, "cannot be set");
 	refuse("run: x\nenvs: {yes: b}\n", 2, 8, "cannot be set");
 	refuse("run: x\nenvs: {SKYPILOT_NODE_RANK: 0}\n", 2, 8, "none that Pawl sets itself");
+	refuse("run: x\nenvs: {PAWL_SCHED_RUN: x}\n", 2, 8, "none that Pawl sets itself");
+	refuse("run: x\nenvs: {PAWL_RUN_DEVICES: x}\n", 2, 8, "none that Pawl sets itself");
 	refuse("run: x\nenvs: {A: on}\n", 2, 11, "A: on is a boolean; a string (in quotes");
 	refuse("run: x\nenvs: {A: [b]}\n", 2, 11, "A: a list is given");
 	refuse("run: x\nenvs: {A: \"b\\0c\"}\n", 2, 11, "a string without zero bytes");
@@ -575,6 +592,7 @@ int main(void)
 		cmocka_unit_test(unknown_keys_get_the_nearest),
 		cmocka_unit_test(buckets_are_not_yet),
 		cmocka_unit_test(variables_in_paths),
+		cmocka_unit_test(slashes_at_the_end_of_mounts),
 		cmocka_unit_test(variables_that_cannot_be),
 		cmocka_unit_test(long_values_are_refused),
 		cmocka_unit_test(keys_that_contradict_each_other),

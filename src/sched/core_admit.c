@@ -138,9 +138,35 @@ static bool is_patient(const struct sched_core *core, const struct core_job *job
 		core->now_ns - since_ns >= CORE_PATIENCE_NS;
 }
 
+static void note_patient(struct sched_core *core, const struct core_job *job)
+{
+	const struct core_job *first = core->first;
+	bool never = job->wait == CORE_WHY_NODES || job->wait == CORE_WHY_QUEUE_QUOTA ||
+		job->wait == CORE_WHY_OWNER_QUOTA; /* it is not others' turns that it waits for */
+
+	core->turns = true;
+	if (!never &&
+		(!first || job->ask.priority > first->ask.priority ||
+			(job->ask.priority == first->ask.priority &&
+				job->since_ns < first->since_ns))) {
+		core->first = job;
+	}
+}
+
+/* It was started while the first one, for whom there was too little, had waited longer. */
+static bool passed_first(const struct sched_core *core, const struct core_job *job)
+{
+	const struct core_job *first = core->first;
+
+	return first && first->ask.priority == job->ask.priority &&
+		first->since_ns < job->queued_ns;
+}
+
 enum rank {
 	KEEPS, /* what it has cannot be taken */
 	HAS_TURN,
+	FIRST,
+	HAS_TURN_BUT, /* for the first */
 	PATIENT,
 	RUNS, /* or is about to */
 	WAITS,
@@ -151,11 +177,11 @@ static enum rank rank_of(const struct sched_core *core, const struct core_job *j
 	if (keeps(core, job) > 0) {
 		return KEEPS;
 	}
-	if (has_turn(core, job)) {
-		return HAS_TURN;
+	if (core->turns && has_turn(core, job)) {
+		return passed_first(core, job) ? HAS_TURN_BUT : HAS_TURN;
 	}
 	if (is_patient(core, job)) {
-		return PATIENT;
+		return job == core->first ? FIRST : PATIENT;
 	}
 	return core_is_up(job) || job->want.n > 0 ? RUNS : WAITS;
 }
@@ -331,11 +357,16 @@ uint32_t core_admit(struct sched_core *core)
 	struct rooms rooms = {0};
 	uint32_t n = 0;
 
+	core->turns = false;
+	core->first = NULL;
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		struct core_job *job = core->jobs[j];
 
 		job->candidate = is_candidate(core, job);
 		job->cap = 0;
+		if (job->candidate && is_patient(core, job)) {
+			note_patient(core, job);
+		}
 		if (job->candidate) {
 			core->desk.order[n++] = job;
 		}

@@ -128,6 +128,9 @@ static void tell_place(struct sched_core *core, const struct core_job *job,
 static void start(struct sched_core *core, struct core_job *job)
 {
 	take_slots(core, job, &job->want);
+	if (job->reason != CORE_WHY_MOVED) {
+		job->queued_ns = job->since_ns;
+	}
 	core_job_enter(core, job, CORE_STARTING, CORE_WHY_DECIDED);
 	job->restarts += job->born > 0;
 	job->stiff = false;

@@ -52,6 +52,8 @@ struct sched_core {
 	uint32_t owners_n;
 	struct core_pool_now pools[CORE_POOLS_MAX];
 	uint32_t queue_used[CORE_QUEUES_MAX]; /* scratch of a decision */
+	bool turns;                           /* likewise: somebody waits for one */
+	const struct core_job *first; /* likewise: who has waited longest for it; NULL: nobody */
 	struct core_desk desk;
 	uint32_t updates_n;      /* of this step */
 	char said[CORE_SAY_MAX]; /* for CORE_DO_SAY; one a step */

@@ -6,11 +6,12 @@
 #include "sched/policies.h"
 
 #define MINUTE_NS (60 * S_NS)
-#define JOBS_MAX  8u
+#define JOBS_MAX  32u
 
 /* A script, and how far it is. */
 struct script {
 	uint64_t id;
+	uint32_t slots;   /* that it needs */
 	uint32_t minutes; /* that it takes */
 	bool saves;       /* what it did is not lost when it is stopped */
 	uint32_t done;    /* minutes */
@@ -24,8 +25,8 @@ struct script {
 static struct script scripts[JOBS_MAX];
 static uint32_t minute; /* that passed */
 
-/* One slot, of one node. */
-static void begin_turns(const struct sched_policy *policy)
+/* So many slots, of one node. */
+static void begin_slots(uint32_t slots, const struct sched_policy *policy)
 {
 	begin(0, 0);
 	if (policy) {
@@ -35,23 +36,33 @@ static void begin_turns(const struct sched_policy *policy)
 	}
 	memset(scripts, 0, sizeof(scripts));
 	minute = 0;
-	add_node("a", 1);
+	add_node("a", slots);
 	pass(S_NS);
 }
 
+static void begin_turns(const struct sched_policy *policy)
+{
+	begin_slots(1, policy);
+}
+
 /* One that saves changes in place, and tells hints: those of pawl.elastic do. */
-static void add_script(uint32_t n, uint32_t minutes, bool saves)
+static void add_large(uint32_t n, uint32_t slots, uint32_t minutes, bool saves)
 {
 	struct sched_hints hints = {.progress_end = 1000};
 
-	scripts[n] = (struct script){.minutes = minutes, .saves = saves};
-	scripts[n].id = submit((struct core_ask){.least = 1, .most = 1, .in_place = saves});
+	scripts[n] = (struct script){.slots = slots, .minutes = minutes, .saves = saves};
+	scripts[n].id = submit((struct core_ask){.least = slots, .most = slots, .in_place = saves});
 	if (saves) {
 		assert_int_equal(step((struct core_event){.kind = CORE_HINTS,
 					 .job = scripts[n].id,
 					 .hints = &hints}),
 			0);
 	}
+}
+
+static void add_script(uint32_t n, uint32_t minutes, bool saves)
+{
+	add_large(n, 1, minutes, saves);
 }
 
 static void live_a_minute(struct script *script)
@@ -76,15 +87,20 @@ static void live_a_minute(struct script *script)
 	}
 }
 
-static void live(uint32_t n, uint32_t hours)
+static void live_minutes(uint32_t n, uint32_t minutes)
 {
-	for (uint32_t i = 0; i < hours * 60; i++) {
+	for (uint32_t i = 0; i < minutes; i++) {
 		minute++;
 		pass(MINUTE_NS);
 		for (uint32_t j = 0; j < n; j++) {
 			live_a_minute(&scripts[j]);
 		}
 	}
+}
+
+static void live(uint32_t n, uint32_t hours)
+{
+	live_minutes(n, 60 * hours);
 }
 
 static void two_scripts_of_ninety_minutes_on_one_slot_both_end(void **state)
@@ -146,6 +162,44 @@ static void under_fifo_who_runs_is_never_stopped(void **state)
 	}
 }
 
+/* What is free as others end is too little for it each time, and goes to those who came later. */
+static void who_needs_more_at_once_is_not_passed_over_for_ever(void **state)
+{
+	begin_slots(2, NULL);
+	for (uint32_t j = 0; j < 24; j++) {
+		if (j == 4) {
+			add_large(j, 2, 90, false);
+		} else {
+			add_script(j, 40, false);
+		}
+		live_minutes(j + 1, 15);
+	}
+	assert_in_range(scripts[4].begun, 4 * 15 + 60, 4 * 15 + 70);
+	live(24, 12);
+	for (uint32_t j = 0; j < 24; j++) {
+		assert_true(scripts[j].ended > 0);
+		assert_true(scripts[j].stops <= 1);
+	}
+	assert_int_equal(scripts[4].brief, 0);
+}
+
+/* It is only before those who wait for theirs that a turn comes. */
+static void who_ran_for_long_does_not_lose_its_place_to_who_has_just_begun(void **state)
+{
+	begin_turns(NULL);
+	add_script(0, 3000, false);
+	live(1, 3);
+	add_node("b", 1);
+	pass(S_NS);
+	add_script(1, 3000, false);
+	live_a_minute(&scripts[1]);
+	is(scripts[1].id, CORE_RUNNING, 1);
+	assert_int_equal(tell_node(CORE_NODE_DRAIN, "a", 0), 0);
+	pass(S_NS);
+	is(scripts[1].id, CORE_STOPPING, 1);
+	assert_int_equal(job(scripts[0].id)->want.replicas, 1); /* it is moved there */
+}
+
 /* While there was no scheduler nobody could give way. */
 static void time_without_a_scheduler_is_nobodys_patience(void **state)
 {
@@ -185,6 +239,8 @@ int main(void)
 		cmocka_unit_test(scripts_however_long_all_end),
 		cmocka_unit_test(who_saves_gives_way_each_hour),
 		cmocka_unit_test(under_fifo_who_runs_is_never_stopped),
+		cmocka_unit_test(who_needs_more_at_once_is_not_passed_over_for_ever),
+		cmocka_unit_test(who_ran_for_long_does_not_lose_its_place_to_who_has_just_begun),
 		cmocka_unit_test(time_without_a_scheduler_is_nobodys_patience),
 	};
 	int rv = cmocka_run_group_tests(tests, NULL, NULL);

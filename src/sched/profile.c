@@ -301,8 +301,8 @@ int sched_workload_load(struct sched_workload *workload, const struct sched_apps
 	int rv = csv_open(&csv, "name,time,application,num_replicas,batch_size", err, "%s", path);
 	uint32_t room = rv == 0 ? csv_count(&csv) : 0;
 
-	if (rv == 0 && (room == 0 || room > ROWS_MAX)) {
-		rv = csv_fail(&csv, err, room == 0 ? "no jobs" : "over %u jobs", ROWS_MAX);
+	if (rv == 0 && room > ROWS_MAX) {
+		rv = csv_fail(&csv, err, "over %u jobs", ROWS_MAX);
 	}
 	workload->jobs = calloc(room + 1, sizeof(*workload->jobs));
 	if (rv == 0 && workload->jobs == NULL) {
@@ -314,6 +314,9 @@ int sched_workload_load(struct sched_workload *workload, const struct sched_apps
 		if (rv > 0 && read_submission(workload, apps, &csv, err) != 0) {
 			rv = PAWL_ECORRUPT;
 		}
+	}
+	if (rv == 0 && workload->n == 0) {
+		rv = csv_fail(&csv, err, "no jobs");
 	}
 	csv_close(&csv);
 	return rv;

@@ -113,6 +113,7 @@ def test_one_after_the_other(tmp_path: Path) -> None:
     ("lines", "code", "says"),
     [
         ("", 4, "bad.csv:1: no jobs"),
+        ("\n\n", 4, "no jobs"),
         ("a,0,cifar10,4,1024\nb,0,cifar10,4\n", 4, "bad.csv:3: 4 columns, not 5"),
         ("a,soon,cifar10,4,1024\n", 4, "bad.csv:2: column 2: soon is no number"),
         ("a,9,cifar10,4,1024\nb,8,cifar10,4,1024\n", 4, "bad.csv:3: submitted before"),

@@ -125,6 +125,12 @@ static int load_placements(struct sched_app *app, struct csv *csv, struct pawl_e
 		qsort(placed, n, sizeof(*placed), by_code);
 		index_rows(app, placed, n);
 	}
+	for (uint32_t i = 1; i < n && rv == 0; i++) {
+		if (by_code(&placed[i - 1], &placed[i]) == 0) {
+			rv = csv_fail(csv, err, "a placement has a batch of %u twice",
+				placed[i].row.atomic);
+		}
+	}
 	for (uint32_t code = 1; code < APP_CODES && rv == 0; code++) {
 		if (!has_zero(code) && app->rows_of[code].n == 0) {
 			rv = csv_fail(csv, err, "not all placements of 1 to 4 on 1 to 4 nodes");
@@ -205,7 +211,7 @@ static int load_epochs(struct sched_app *app, struct app_size *size, struct csv 
 			app->progress[e + 1] = progress;
 		}
 	}
-	return 0;
+	return csv_next(csv, err) == 0 ? 0 : csv_fail(csv, err, "over %u epochs", app->epochs);
 }
 
 static int load_training(struct sched_app *app, const char *dir, struct pawl_err *err)

@@ -173,6 +173,10 @@ def test_bad_options_are_named(options: list[str], code: int, says: str) -> None
         ("1,4,0.4,nan\n", "placements.csv:2: column 4: nan is no number"),
         ("1,4,0.4,0.5\n", "placements.csv:2: a step is not longer than its reducing"),
         ("1,4,0.4,0.1,7\n", "placements.csv:2: 5 columns, not 4"),
+        (
+            "1,4,0.4,0.1\n2,4,1,0\n1,4,0.5,0.1\n",
+            "placements.csv:4: a placement has a batch of 4 twice",
+        ),
         ("1,4.5,0.4,0.1\n", "placements.csv:2: column 2: 4.5 is no whole number"),
     ],
 )
@@ -202,16 +206,19 @@ def test_bad_times_are_named_wherever_they_are(tmp_path: Path, times: tuple[floa
     assert "bert.f64: place 3: no times" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_training_that_goes_backwards_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("order", "says"),
+    [((0, 2, 1), "3: not beyond the epoch before"), ((0, 1, 2, 2), "4: over 2 epochs")],
+)
+def test_epochs_that_cannot_be_are_named(tmp_path: Path, order: tuple[int, ...], says: str) -> None:
     published = find_profiles()
     folder = shutil.copytree(published / "traces/bert", tmp_path / "traces/bert")
     path = min(folder.glob("validation-*.csv"), key=lambda path: int(path.stem.split("-")[1]))
     lines = path.read_text().splitlines()
-    lines[1], lines[2] = lines[2], lines[1]
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text("\n".join(lines[line] for line in order) + "\n")
     done = program.run("sim", "--profiles", tmp_path)
     assert done.returncode == 4 and done.stdout == ""
-    assert f"{path}:3: not beyond the epoch before" in done.stderr
+    assert f"{path}:{says}" in done.stderr
 
 
 def test_published_numbers() -> None:

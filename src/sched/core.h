@@ -239,7 +239,7 @@ struct core_job {
 	enum core_reason wait;  /* queued, or with less than most: what binds. Not stored, as all
 				   below */
 	uint64_t wait_for;      /* job that is meant by wait; 0: none */
-	int64_t queued_ns;      /* since when it had waited when it was started; 0: not known */
+	int64_t line_ns;        /* since when it stood in line at its start; 0: not known */
 	struct core_place next; /* scratch of a decision */
 	uint32_t cap;           /* likewise: replicas that it may have; 0: it does not take part */
 	uint32_t row;           /* likewise: in the policy's view */

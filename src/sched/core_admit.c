@@ -115,9 +115,9 @@ static bool has_hints(const struct core_job *job)
 	return any;
 }
 
-/* It has not had its turn. That of a job that may have to begin again is longer by all that it ran
- * before: so it doubles, and is long enough some time. */
-static bool has_turn(const struct sched_core *core, const struct core_job *job)
+/* That of a job that may have to begin again is longer by all that it ran before: so it doubles,
+ * and is long enough some time. */
+bool core_has_turn(const struct sched_core *core, const struct core_job *job)
 {
 	int64_t run_ns = core->now_ns - job->since_ns;
 	int64_t before_ns =
@@ -128,11 +128,20 @@ static bool has_turn(const struct sched_core *core, const struct core_job *job)
 			run_ns < CORE_PATIENCE_NS + before_ns);
 }
 
+/* Who had to give way within its turn keeps its place. */
+int64_t core_in_line_ns(const struct core_job *job)
+{
+	bool had = job->reason == CORE_WHY_PREEMPTED || job->reason == CORE_WHY_MOVED;
+
+	return had && job->line_ns > 0 ? job->line_ns : job->since_ns;
+}
+
 /* Queued for so long that those who had their turn must give way. Where nobody was here to decide,
  * nobody waited. */
 static bool is_patient(const struct sched_core *core, const struct core_job *job)
 {
-	int64_t since_ns = job->since_ns > core->blind_ns ? job->since_ns : core->blind_ns;
+	int64_t line_ns = core_in_line_ns(job);
+	int64_t since_ns = line_ns > core->blind_ns ? line_ns : core->blind_ns;
 
 	return job->state == CORE_QUEUED && !core->options.policy->keeps &&
 		core->now_ns - since_ns >= CORE_PATIENCE_NS;
@@ -148,7 +157,7 @@ static void note_patient(struct sched_core *core, const struct core_job *job)
 	if (!never &&
 		(!first || job->ask.priority > first->ask.priority ||
 			(job->ask.priority == first->ask.priority &&
-				job->since_ns < first->since_ns))) {
+				core_in_line_ns(job) < core_in_line_ns(first)))) {
 		core->first = job;
 	}
 }
@@ -159,7 +168,7 @@ static bool passed_first(const struct sched_core *core, const struct core_job *j
 	const struct core_job *first = core->first;
 
 	return first && first->ask.priority == job->ask.priority &&
-		first->since_ns < job->queued_ns;
+		core_in_line_ns(first) < job->line_ns;
 }
 
 enum rank {
@@ -177,7 +186,7 @@ static enum rank rank_of(const struct sched_core *core, const struct core_job *j
 	if (keeps(core, job) > 0) {
 		return KEEPS;
 	}
-	if (core->turns && has_turn(core, job)) {
+	if (core->turns && core_has_turn(core, job)) {
 		return passed_first(core, job) ? HAS_TURN_BUT : HAS_TURN;
 	}
 	if (is_patient(core, job)) {
@@ -202,9 +211,8 @@ static int compare(const void *a, const void *b, void *user)
 	if (rx != ry) {
 		return rx < ry ? -1 : 1;
 	}
-	if (rx == PATIENT && x->since_ns != y->since_ns) {
-		return x->since_ns < y->since_ns ? -1
-						 : 1; /* else who comes last never has a turn */
+	if (rx == PATIENT && core_in_line_ns(x) != core_in_line_ns(y)) {
+		return core_in_line_ns(x) < core_in_line_ns(y) ? -1 : 1;
 	}
 	return x->id < y->id ? -1 : x->id > y->id;
 }

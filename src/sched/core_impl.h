@@ -136,6 +136,10 @@ void core_reconcile(struct sched_core *core, const struct core_run *runs, uint32
 void core_decide(struct sched_core *core);
 /* Whether the job may have replicas there. */
 bool core_may_use(const struct core_job *job, const struct core_node *node);
+/* It has not had its turn yet. */
+bool core_has_turn(const struct sched_core *core, const struct core_job *job);
+/* Queued: since when it stands in line. */
+int64_t core_in_line_ns(const struct core_job *job);
 /* Fills order and caps; returns how many candidates there are. */
 uint32_t core_admit(struct sched_core *core);
 /* The replicas it is taken to have, as far as nodes have room. */

@@ -183,6 +183,24 @@ static void who_needs_more_at_once_is_not_passed_over_for_ever(void **state)
 	assert_int_equal(scripts[4].brief, 0);
 }
 
+/* It had slots that were too few for who was before it, and gave them back: that was no turn. Each
+ * hour one comes that needs all, and each time there is one that needs less, and leaves some. */
+static void who_is_passed_back_keeps_its_place(void **state)
+{
+	begin_slots(4, NULL);
+	add_large(0, 4, 150, false);
+	live_minutes(1, 2);
+	for (uint32_t j = 1; j < 26; j++) {
+		if (j == 4) {
+			add_script(j, 150, false);
+		} else {
+			add_large(j, j % 2 == 1 ? 3 : 4, 50, false);
+		}
+		live_minutes(j + 1, 40);
+	}
+	assert_true(scripts[4].ended > 0);
+}
+
 /* It is only before those who wait for theirs that a turn comes. */
 static void who_ran_for_long_does_not_lose_its_place_to_who_has_just_begun(void **state)
 {
@@ -240,6 +258,7 @@ int main(void)
 		cmocka_unit_test(who_saves_gives_way_each_hour),
 		cmocka_unit_test(under_fifo_who_runs_is_never_stopped),
 		cmocka_unit_test(who_needs_more_at_once_is_not_passed_over_for_ever),
+		cmocka_unit_test(who_is_passed_back_keeps_its_place),
 		cmocka_unit_test(who_ran_for_long_does_not_lose_its_place_to_who_has_just_begun),
 		cmocka_unit_test(time_without_a_scheduler_is_nobodys_patience),
 	};

@@ -9,11 +9,12 @@
  *
  * Once a round (core_options.round_ns; sooner where something cannot wait) the core asks its policy
  * who is to have which replicas. Before, it decides who takes part: in the order of priority, then
- * of who was passed over for too long, then of who runs, then of submission, a job is admitted as
- * long as its quota and the slots hold it at its least. So nobody waits for whom others could
- * shrink, and of two jobs the one of less priority waits. After, it checks what the policy says: a
- * wrong answer is refused as a whole and said to be a bug; a job that was admitted and forgotten is
- * given its least of what others have above theirs.
+ * of who has its turn, of who was passed over for too long, of who runs, then of submission, a job
+ * is admitted as long as its quota and the slots hold it at its least. A turn is an hour from its
+ * start on, and longer by all that it ran before for one that may lose that. So nobody waits for
+ * whom others could shrink, and of two jobs the one of less priority waits. After, it checks what
+ * the policy says: a wrong answer is refused as a whole and said to be a bug; a job that was
+ * admitted and forgotten is given its least of what others have above theirs.
  *
  * What a job is to have (want) and what it has (at, old) are two things. Slots are given only once
  * they are free; whoever is to have less, gives first.
@@ -46,7 +47,7 @@
 #define CORE_OWNERS_MAX 4096u /* that have jobs */
 
 #define CORE_HASTE_NS    100000000LL     /* between two decisions, however urgent */
-#define CORE_PATIENCE_NS 3600000000000LL /* queued so long, a job comes before those that run */
+#define CORE_PATIENCE_NS 3600000000000LL /* a turn; and queued so long, a job has the next one */
 #define CORE_GOOD_NS     600000000000LL  /* having run so long, a job's next wait is short again */
 #define CORE_REFUSED_MAX 16u            /* starts in a row that may be refused, or never answered */
 #define CORE_LIST_NS     300000000000LL /* between two lists of what runs: messages get lost */
@@ -238,6 +239,7 @@ struct core_job {
 	enum core_reason wait;  /* queued, or with less than most: what binds. Not stored, as all
 				   below */
 	uint64_t wait_for;      /* job that is meant by wait; 0: none */
+	int64_t line_ns;        /* since when it stood in line at its start; 0: not known */
 	struct core_place next; /* scratch of a decision */
 	uint32_t cap;           /* likewise: replicas that it may have; 0: it does not take part */
 	enum core_reason quota; /* likewise: why cap is less than its most */

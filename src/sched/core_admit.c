@@ -104,39 +104,115 @@ static void count_room(struct sched_core *core)
 	}
 }
 
-/* Queued for so long that those who run must give way. */
-static bool is_patient(const struct sched_core *core, const struct core_job *job)
+/* It told hints, as who saves when it is told to stop. */
+static bool has_hints(const struct core_job *job)
 {
-	return job->state == CORE_QUEUED && job->want.n == 0 &&
-		core->now_ns - job->since_ns >= CORE_PATIENCE_NS;
+	bool any = false;
+
+	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
+		any = any || job->hints[t];
+	}
+	return any;
 }
 
-static int rank_of(const struct sched_core *core, const struct core_job *job)
+/* That of a job that may have to begin again is longer by all that it ran before: so it doubles,
+ * and is long enough some time. */
+bool core_has_turn(const struct sched_core *core, const struct core_job *job)
+{
+	int64_t run_ns = core->now_ns - job->since_ns;
+	int64_t before_ns =
+		job->ask.in_place && has_hints(job) ? 0 : core_ran_ns(core, job) - run_ns;
+
+	return job->state == CORE_STARTING ||
+		(job->state == CORE_RUNNING && job->generation == job->born &&
+			run_ns < CORE_PATIENCE_NS + before_ns);
+}
+
+/* Who had to give way within its turn keeps its place. */
+int64_t core_in_line_ns(const struct core_job *job)
+{
+	bool had = job->reason == CORE_WHY_PREEMPTED || job->reason == CORE_WHY_MOVED;
+
+	return had && job->line_ns > 0 ? job->line_ns : job->since_ns;
+}
+
+/* Queued for so long that those who had their turn must give way. Where nobody was here to decide,
+ * nobody waited. */
+static bool is_patient(const struct sched_core *core, const struct core_job *job)
+{
+	int64_t line_ns = core_in_line_ns(job);
+	int64_t since_ns = line_ns > core->blind_ns ? line_ns : core->blind_ns;
+
+	return job->state == CORE_QUEUED && !core->options.policy->keeps &&
+		core->now_ns - since_ns >= CORE_PATIENCE_NS;
+}
+
+static void note_patient(struct sched_core *core, const struct core_job *job)
+{
+	const struct core_job *first = core->first;
+	bool never = job->wait == CORE_WHY_NODES || job->wait == CORE_WHY_QUEUE_QUOTA ||
+		job->wait == CORE_WHY_OWNER_QUOTA; /* it is not others' turns that it waits for */
+
+	core->turns = true;
+	if (!never &&
+		(!first || job->ask.priority > first->ask.priority ||
+			(job->ask.priority == first->ask.priority &&
+				core_in_line_ns(job) < core_in_line_ns(first)))) {
+		core->first = job;
+	}
+}
+
+/* It was started while the first one, for whom there was too little, had waited longer. */
+static bool passed_first(const struct sched_core *core, const struct core_job *job)
+{
+	const struct core_job *first = core->first;
+
+	return first && first->ask.priority == job->ask.priority &&
+		core_in_line_ns(first) < job->line_ns;
+}
+
+enum rank {
+	KEEPS, /* what it has cannot be taken */
+	HAS_TURN,
+	FIRST,
+	HAS_TURN_BUT, /* for the first */
+	PATIENT,
+	RUNS, /* or is about to */
+	WAITS,
+};
+
+static enum rank rank_of(const struct sched_core *core, const struct core_job *job)
 {
 	if (keeps(core, job) > 0) {
-		return 0;
+		return KEEPS;
+	}
+	if (core->turns && core_has_turn(core, job)) {
+		return passed_first(core, job) ? HAS_TURN_BUT : HAS_TURN;
 	}
 	if (is_patient(core, job)) {
-		return 1;
+		return job == core->first ? FIRST : PATIENT;
 	}
-	return core_is_up(job) || job->want.n > 0 ? 2 : 3;
+	return core_is_up(job) || job->want.n > 0 ? RUNS : WAITS;
 }
 
 static int compare(const void *a, const void *b, void *user)
 {
 	const struct core_job *x = *(struct core_job *const *)a;
 	const struct core_job *y = *(struct core_job *const *)b;
-	int rx = rank_of(user, x);
-	int ry = rank_of(user, y);
+	enum rank rx = rank_of(user, x);
+	enum rank ry = rank_of(user, y);
 
-	if ((rx == 0) != (ry == 0)) {
-		return rx == 0 ? -1 : 1; /* what cannot be stopped has what it has */
+	if ((rx == KEEPS) != (ry == KEEPS)) {
+		return rx == KEEPS ? -1 : 1;
 	}
 	if (x->ask.priority != y->ask.priority) {
 		return x->ask.priority > y->ask.priority ? -1 : 1;
 	}
 	if (rx != ry) {
 		return rx < ry ? -1 : 1;
+	}
+	if (rx == PATIENT && core_in_line_ns(x) != core_in_line_ns(y)) {
+		return core_in_line_ns(x) < core_in_line_ns(y) ? -1 : 1;
 	}
 	return x->id < y->id ? -1 : x->id > y->id;
 }
@@ -329,12 +405,17 @@ uint32_t core_admit(struct sched_core *core)
 	struct rooms rooms = {0};
 	uint32_t n = 0;
 
+	core->turns = false;
+	core->first = NULL;
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		struct core_job *job = core->jobs[j];
 
 		job->candidate = is_candidate(core, job);
 		job->cap = 0;
 		job->quota = CORE_WHY_NONE;
+		if (job->candidate && is_patient(core, job)) {
+			note_patient(core, job);
+		}
 		if (job->candidate) {
 			core->desk.order[n++] = job;
 		}

@@ -128,6 +128,7 @@ static void tell_place(struct sched_core *core, const struct core_job *job,
 static void start(struct sched_core *core, struct core_job *job)
 {
 	take_slots(core, job, &job->want);
+	job->line_ns = core_in_line_ns(job);
 	core_job_enter(core, job, CORE_STARTING, CORE_WHY_DECIDED);
 	job->restarts += job->born > 0;
 	job->stiff = false;
@@ -158,6 +159,9 @@ static bool give(struct sched_core *core, struct core_job *job)
 {
 	bool leaves = job->want.n == 0;
 
+	if (leaves && core_is_up(job) && !core_has_turn(core, job)) {
+		job->line_ns = 0; /* it had its turn: it stands in line anew */
+	}
 	if (job->state == CORE_STARTING && leaves) {
 		core_job_stop(core, job, CORE_THEN_QUEUED, CORE_WHY_PREEMPTED, job->ask.grace_ns);
 		return true;
@@ -344,6 +348,7 @@ void core_reconcile(struct sched_core *core, const struct core_run *runs, uint32
 	}
 	if (core->blind) {
 		core_pools_ask_again(core);
+		core->blind_ns = core->now_ns;
 	}
 	core->blind = false;
 }

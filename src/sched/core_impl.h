@@ -53,6 +53,8 @@ struct sched_core {
 	uint32_t owners_n;
 	struct core_pool_now pools[CORE_POOLS_MAX];
 	uint32_t queue_used[CORE_QUEUES_MAX]; /* scratch of a decision */
+	bool turns;                           /* likewise: somebody waits for one */
+	const struct core_job *first; /* likewise: who has waited longest for it; NULL: nobody */
 	struct core_desk desk;
 	uint32_t updates_n;      /* of this step */
 	char said[CORE_SAY_MAX]; /* for CORE_DO_SAY; one a step */
@@ -61,7 +63,7 @@ struct sched_core {
 	bool stale;              /* something has changed since */
 	bool urgent;             /* that cannot wait */
 	bool blind;              /* what runs is not known */
-	int64_t blind_ns;        /* since when: of core_restore */
+	int64_t blind_ns;        /* since when: of core_restore; or until when it was */
 	int64_t listed_ns;       /* when the engine was last asked what runs */
 	uint64_t jobs_ever;      /* ids given out */
 	uint32_t nodes_ever;     /* likewise */
@@ -139,6 +141,10 @@ void core_reconcile(struct sched_core *core, const struct core_run *runs, uint32
 void core_decide(struct sched_core *core);
 /* Whether the job may have replicas there. */
 bool core_may_use(const struct core_job *job, const struct core_node *node);
+/* It has not had its turn yet. */
+bool core_has_turn(const struct sched_core *core, const struct core_job *job);
+/* Queued: since when it stands in line. */
+int64_t core_in_line_ns(const struct core_job *job);
 /* Fills order and caps; returns how many candidates there are. */
 uint32_t core_admit(struct sched_core *core);
 /* The replicas it is taken to have, as far as nodes have room. */

@@ -240,6 +240,13 @@ def test_accelerators_are_types_of_nodes(tmp_path: Path) -> None:
             job = json.loads(done.stdout)["id"]
             ours.await_state(job, "done")
             assert f"starts on {node} (1)" in ours.log(job)
+        # a choice that this machine cannot have does not count, nor does its type
+        choices = "{accelerators: A100, memory: 100TB}, {accelerators: H100, memory: 0.1}"
+        (tmp_path / "job.yaml").write_text(f"resources: {{any_of: [{choices}]}}\nrun: 'true'\n")
+        done = ours.run("submit", "--json", "job.yaml", cwd=tmp_path)
+        job = json.loads(done.stdout)["id"]
+        ours.await_state(job, "done")
+        assert "starts on h (1)" in ours.log(job)
         (tmp_path / "job.yaml").write_text("resources: {accelerators: V100}\nrun: 'true'\n")
         refused = ours.run("submit", "job.yaml", cwd=tmp_path)
         assert refused.returncode == 2 and "no node here has V100" in refused.stderr

@@ -18,7 +18,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BACKLOG 64
+#define BACKLOG  64
+#define AGAIN_NS (1 * NS_PER_S) /* until it is listened again */
+
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83 /* Linux 6.16 */
+#endif
 
 /* One that is in no list any more. */
 static void free_client(struct daemon_client *client)
@@ -144,6 +149,28 @@ static void let_one_go(struct daemon *d)
 	close_client(chosen);
 }
 
+static void listen_again(struct loop_timer *timer)
+{
+	struct daemon *d = timer->user;
+
+	if (loop_add(d->loop, &d->listen, EPOLLIN, NULL) != 0) {
+		loop_timer_start(d->loop, timer, clock_mono_ns() + AGAIN_NS);
+	}
+}
+
+/* Who cannot be let in keeps the socket ready: it is not looked at for a while, or this process
+ * would do nothing else. */
+static void rest(struct daemon *d)
+{
+	if (!d->deaf) {
+		log_line(LOG_WARNING, "a command cannot be heard, and is tried again: %s",
+			strerror(errno));
+	}
+	d->deaf = true;
+	loop_remove(d->loop, &d->listen);
+	loop_timer_start(d->loop, &d->again, clock_mono_ns() + AGAIN_NS);
+}
+
 static void on_connect(struct loop_source *source, uint32_t events)
 {
 	struct daemon *d = source->user;
@@ -152,9 +179,13 @@ static void on_connect(struct loop_source *source, uint32_t events)
 	struct ucred peer;
 	socklen_t len = sizeof(peer);
 
-	if (fd < 0) {
-		return;
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+		rest(d);
 	}
+	if (fd < 0) {
+		return; /* or who came has left */
+	}
+	d->deaf = false;
 	if (d->clients_n == CLIENTS_MAX) {
 		let_one_go(d);
 	}
@@ -166,7 +197,7 @@ static void on_connect(struct loop_source *source, uint32_t events)
 	}
 	client->daemon = d;
 	client->uid = peer.uid;
-	client->conn.fd = fd;
+	client->conn = (struct proto_conn){.fd = fd, .bare = true};
 	client->heard_ns = clock_mono_ns();
 	client->source = (struct loop_source){fd, on_client, client};
 	if (loop_add(d->loop, &client->source, EPOLLIN, NULL) != 0) {
@@ -177,6 +208,15 @@ static void on_connect(struct loop_source *source, uint32_t events)
 	client->next = d->clients;
 	d->clients = client;
 	d->clients_n++;
+}
+
+/* No command has a descriptor to send, and to close another's may wait for them: that of a file on
+ * FUSE asks its server first. An older kernel accepts them: proto_fill leaves them to it. */
+static void refuse_descriptors(int fd)
+{
+	const int no = 0;
+
+	setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
 }
 
 /* The socket is there under its name only once the right ones alone can connect. */
@@ -199,6 +239,8 @@ int daemon_listen(struct daemon *d, struct pawl_err *err)
 		bind(d->listen.fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
 		return pawl_err_sys(err, "%s: listen", path);
 	}
+	refuse_descriptors(d->listen.fd);
+	d->again = (struct loop_timer){.fired = listen_again, .user = d};
 	if ((group && chown(address.sun_path, (uid_t)-1, group->gr_gid) != 0) ||
 		chmod(address.sun_path, group ? 0660 : 0600) != 0 ||
 		listen(d->listen.fd, BACKLOG) != 0 || rename(address.sun_path, path) != 0) {

@@ -66,6 +66,8 @@ struct daemon {
 	const char *scratch;         /* directory, of options; NULL: root's */
 	int lock_fd;
 	struct loop_source listen;
+	struct loop_timer again; /* it is listened again: for want of descriptors it was not */
+	bool deaf;               /* which was said */
 	struct loop_source signals;
 	struct loop_timer wake;  /* of the core */
 	struct loop_timer turn;  /* events wait */

@@ -207,6 +207,7 @@ int talk_open(struct talk **out, const char *root, struct pawl_err *err)
 		return rv != 0 ? rv : pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
 	snprintf(talk->root, sizeof(talk->root), "%s", root);
+	talk->conn.bare = true;
 	talk->conn.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (talk->conn.fd < 0) {
 		rv = pawl_err_sys(err, "make a socket");

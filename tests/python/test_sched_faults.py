@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import resource
+import select
 import shutil
 import signal
 import socket
@@ -462,6 +464,56 @@ def test_a_thousand_connections_keep_nobody_out(shared: Cluster) -> None:
                 assert shared.run("ls").returncode == 0
         job = shared.sh("true")
         shared.await_state(job, "done")
+
+
+def descriptors(ours: Cluster) -> list[int]:
+    assert ours.daemon is not None
+    return [int(fd) for fd in os.listdir(f"/proc/{ours.daemon.pid}/fd")]
+
+
+def test_descriptors_are_nobodys_to_send(shared: Cluster) -> None:
+    """A kernel of 6.16 refuses them, an older one drops them; who says that some come is let go."""
+    before = len(descriptors(shared))
+    with contextlib.ExitStack() as all_of_them:
+        reader, writer = os.pipe()
+        all_of_them.callback(os.close, reader)
+        for _ in range(16):
+            peer = all_of_them.enter_context(connect(shared))
+            try:
+                socket.send_fds(peer, [b"\5"], [writer] * 64)
+            except PermissionError:
+                peer.sendall(b"\5")
+        os.close(writer)
+        assert shared.run("ls").returncode == 0  # it has read what was sent before
+        assert select.select([reader], [], [], 30)[0]  # at its end: nobody else has it open
+        assert len(descriptors(shared)) <= before + 16
+        named = all_of_them.enter_context(connect(shared))
+        named.sendall(struct.pack("<IHHI", 2, LIST, 1, 7) + b"\1\0")
+        assert reply(named) == (0, b"")
+
+
+def test_without_descriptors_it_waits_for_some() -> None:
+    with cluster("--slots", "1") as ours:
+        assert ours.daemon is not None
+        pid = ours.daemon.pid
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (max(descriptors(ours)) + 1, hard))
+        with contextlib.ExitStack() as all_of_them:
+            for _ in range(4):  # some fill what holes there are
+                all_of_them.enter_context(connect(ours))
+            wait(lambda: "cannot be heard" in ours.said.read_text(), "a word of it")
+            spent, began = cpu_s(pid), time.monotonic()
+            wait(lambda: time.monotonic() > began + 2, "two seconds")
+            assert cpu_s(pid) - spent < 0.2 * (time.monotonic() - began)
+            assert ours.said.read_text().count("cannot be heard") == 1
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+            assert ours.run("ls").returncode == 0
+
+
+def cpu_s(pid: int) -> float:
+    """That a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory_kib(pid: int) -> int:

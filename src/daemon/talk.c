@@ -93,6 +93,7 @@ void talk_shown_put(struct wire_out *out, const struct talk_shown *s)
 	put_f64(out, s->more);
 	put_f64(out, s->fewer);
 	wire_put_str(out, s->remark);
+	wire_put_str(out, s->home);
 }
 
 void talk_shown_get(struct wire_in *in, struct talk_shown *s)
@@ -104,6 +105,7 @@ void talk_shown_get(struct wire_in *in, struct talk_shown *s)
 	s->more = get_f64(in);
 	s->fewer = get_f64(in);
 	wire_get_str(in, s->remark, sizeof(s->remark));
+	wire_get_str(in, s->home, sizeof(s->home));
 }
 
 void talk_node_put(struct wire_out *out, const struct talk_node *n)

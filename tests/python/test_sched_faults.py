@@ -401,9 +401,10 @@ def test_files_of_other_systems_are_fine(tmp_path: Path, text: bytes) -> None:
 # ---- the socket ----
 
 SUBMIT, LIST, SHOW, ERROR, JOBS = 1, 2, 3, 64, 66
+VERSION = 2
 
 
-def frame(kind: int, body: bytes, version: int = 1, length: int | None = None) -> bytes:
+def frame(kind: int, body: bytes, version: int = VERSION, length: int | None = None) -> bytes:
     body = struct.pack("<H", version) + body
     return struct.pack("<IHHI", len(body) if length is None else length, kind, 0, 7) + body
 
@@ -488,7 +489,7 @@ def test_descriptors_are_nobodys_to_send(shared: Cluster) -> None:
         assert select.select([reader], [], [], 30)[0]  # at its end: nobody else has it open
         assert len(descriptors(shared)) <= before + 16
         named = all_of_them.enter_context(connect(shared))
-        named.sendall(struct.pack("<IHHI", 2, LIST, 1, 7) + b"\1\0")
+        named.sendall(struct.pack("<IHHI", 2, LIST, 1, 7) + struct.pack("<H", VERSION))
         assert reply(named) == (0, b"")
 
 

@@ -29,6 +29,7 @@
 static void free_client(struct daemon_client *client)
 {
 	loop_remove(client->daemon->loop, &client->source);
+	loop_timer_cancel(client->daemon->loop, &client->turn);
 	proto_conn_close(&client->conn);
 	wire_out_deinit(&client->out);
 	free(client);
@@ -82,26 +83,35 @@ static bool is_too_long(const struct proto_conn *conn)
 	return wire_get_u32(&head) > TALK_BODY_MAX && !head.failed;
 }
 
-/* One after the other: the next is looked at once the reply to the last has been taken, so that who
- * reads none costs one. */
-static void take_requests(struct daemon_client *client)
+/* The next is looked at once the reply to the last has been taken, so that who reads none costs
+ * one; and once others had their turn, however many this one has sent. */
+static void take_request(struct daemon_client *client)
 {
 	struct proto_frame frame;
 	struct pawl_err err;
-	int more = 1;
+	int more;
 
-	while (more > 0 && client->out.len_bytes == 0 && !client->closing) {
-		if (is_too_long(&client->conn)) {
-			client->closing = true;
-			return;
-		}
-		more = proto_next(&client->conn, &frame, &err);
-		if (more > 0) {
-			daemon_answer(client, &frame);
-			proto_frame_close(&frame);
-			flush(client);
-		}
-		client->closing = client->closing || more < 0;
+	if (client->out.len_bytes > 0 || client->closing) {
+		return;
+	}
+	more = is_too_long(&client->conn) ? -1 : proto_next(&client->conn, &frame, &err);
+	if (more > 0) {
+		daemon_answer(client, &frame);
+		proto_frame_close(&frame);
+		flush(client);
+		loop_timer_start(client->daemon->loop, &client->turn, clock_mono_ns());
+	}
+	client->closing = client->closing || more < 0;
+}
+
+static void on_turn(struct loop_timer *timer)
+{
+	struct daemon_client *client = timer->user;
+
+	client->heard_ns = clock_mono_ns();
+	take_request(client);
+	if (client->closing) {
+		close_client(client);
 	}
 }
 
@@ -114,10 +124,13 @@ static void on_client(struct loop_source *source, uint32_t events)
 	if (client->out.len_bytes > 0) {
 		flush(client);
 	}
+	if (client->turn.active) {
+		return; /* it has said enough for now */
+	}
 	if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) && !client->closing) {
 		client->closing = proto_fill(&client->conn, &err) < 0;
 	}
-	take_requests(client);
+	take_request(client);
 	if (client->closing) {
 		close_client(client);
 	}
@@ -200,6 +213,7 @@ static void on_connect(struct loop_source *source, uint32_t events)
 	client->conn = (struct proto_conn){.fd = fd, .bare = true};
 	client->heard_ns = clock_mono_ns();
 	client->source = (struct loop_source){fd, on_client, client};
+	client->turn = (struct loop_timer){.fired = on_turn, .user = client};
 	if (loop_add(d->loop, &client->source, EPOLLIN, NULL) != 0) {
 		close(fd);
 		free(client);

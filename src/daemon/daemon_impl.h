@@ -37,7 +37,8 @@ struct daemon_client {
 	struct daemon_client *next;
 	struct proto_conn conn;
 	struct loop_source source;
-	struct wire_out out; /* that was not sent yet, from off on */
+	struct loop_timer turn; /* it has said more than was answered yet */
+	struct wire_out out;    /* that was not sent yet, from off on */
 	size_t off;
 	uint32_t uid;
 	int64_t heard_ns; /* when it last said or took something */

@@ -56,6 +56,7 @@ static const char *const migrations[] = {
 	"ALTER TABLE nodes ADD COLUMN crc INTEGER;"
 	"ALTER TABLE jobs ADD COLUMN crc INTEGER;"
 	"ALTER TABLE specs ADD COLUMN crc INTEGER;",
+	"CREATE INDEX jobs_name ON jobs(name, over, id);",
 };
 #define STORE_VERSION ((int)(sizeof(migrations) / sizeof(*migrations)))
 
@@ -73,12 +74,17 @@ enum statement {
 	GET_ROWS,
 	GET_SPEC,
 	GET_ENDED,
+	GET_NAMED,
 	COUNT_ENDED,
 	GET_TOTALS,
 	BEGIN,
 	COMMIT,
 	STATEMENTS
 };
+
+#define ENDED                                                                                      \
+	"SELECT id, name, owner, queue, state, reason, exit_code, submitted_ns, since_ns, ran_ns," \
+	" restarts, failures FROM jobs WHERE over = 1"
 
 static const char *const texts[STATEMENTS] = {
 	[PUT_CLUSTER] = "REPLACE INTO cluster VALUES(1, ?1, ?2)",
@@ -100,10 +106,8 @@ static const char *const texts[STATEMENTS] = {
 		     " UNION ALL SELECT 1, id, record, crc FROM nodes"
 		     " UNION ALL SELECT 2, id, record, crc FROM jobs WHERE over = 0",
 	[GET_SPEC] = "SELECT spec, crc FROM specs WHERE job = ?1",
-	[GET_ENDED] =
-		"SELECT id, name, owner, queue, state, reason, exit_code, submitted_ns,"
-		" since_ns, ran_ns, restarts, failures FROM jobs WHERE over = 1"
-		" AND id BETWEEN ?1 AND ?4 AND (?2 = '' OR name = ?2) ORDER BY id DESC LIMIT ?3",
+	[GET_ENDED] = ENDED " AND id BETWEEN ?1 AND ?4 ORDER BY id DESC LIMIT ?3",
+	[GET_NAMED] = ENDED " AND name = ?2 AND id BETWEEN ?1 AND ?4 ORDER BY id DESC LIMIT ?3",
 	[COUNT_ENDED] = "SELECT count(*) FROM jobs WHERE over = 1",
 	[GET_TOTALS] = "SELECT state, jobs, took_ns, restarts, failures FROM totals",
 	[BEGIN] = "BEGIN IMMEDIATE",
@@ -598,6 +602,7 @@ int sched_store_ended(struct sched_store *s, uint64_t id, const char *name, uint
 	void (*told)(void *user, const struct store_job *job), void *user, uint64_t *all,
 	struct pawl_err *err)
 {
+	enum statement which = name[0] != '\0' ? GET_NAMED : GET_ENDED;
 	sqlite3_stmt *q;
 	int more;
 
@@ -610,12 +615,12 @@ int sched_store_ended(struct sched_store *s, uint64_t id, const char *name, uint
 		*all = (uint64_t)sqlite3_column_int64(q, 0);
 		sqlite3_reset(q);
 	}
-	q = ready(s, GET_ENDED);
+	q = ready(s, which);
 	sqlite3_bind_int64(q, 1, (int64_t)id);
 	sqlite3_bind_text(q, 2, name, -1, SQLITE_STATIC);
 	sqlite3_bind_int64(q, 3, most);
 	sqlite3_bind_int64(q, 4, id > 0 ? (int64_t)id : INT64_MAX);
-	while ((more = step(s, GET_ENDED, "read jobs", err)) == 1) {
+	while ((more = step(s, which, "read jobs", err)) == 1) {
 		const struct store_job job = {.id = (uint64_t)sqlite3_column_int64(q, 0),
 			.name = (const char *)sqlite3_column_text(q, 1),
 			.owner = (uint32_t)sqlite3_column_int64(q, 2),

@@ -214,6 +214,7 @@ ALTER TABLE clock DROP COLUMN boot; ALTER TABLE clock DROP COLUMN boot_ns;
 ALTER TABLE cluster DROP COLUMN crc; ALTER TABLE nodes DROP COLUMN crc;
 ALTER TABLE jobs DROP COLUMN crc; ALTER TABLE specs DROP COLUMN crc;
 CREATE TABLE history(seq INTEGER PRIMARY KEY); DROP TABLE totals;
+DROP INDEX jobs_name;
 PRAGMA user_version = 2;
 """
 
@@ -400,7 +401,7 @@ def test_files_of_other_systems_are_fine(tmp_path: Path, text: bytes) -> None:
 
 # ---- the socket ----
 
-SUBMIT, LIST, SHOW, ERROR, JOBS = 1, 2, 3, 64, 66
+SUBMIT, LIST, SHOW, ERROR, DONE, JOBS = 1, 2, 3, 64, 65, 66
 VERSION = 2
 
 
@@ -515,6 +516,29 @@ def cpu_s(pid: int) -> float:
     """That a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def text(value: bytes) -> bytes:
+    return struct.pack("<I", len(value)) + value
+
+
+def test_who_sends_many_requests_at_once_lets_others_in_between() -> None:
+    one = struct.pack("<IQ", 1, 0) + text(b"/") + text(b"num_nodes: 9\nrun: x\n") + text(b"")
+    submit = frame(SUBMIT, text(one + bytes(12)))
+    with cluster("--slots", "1") as ours, connect(ours) as many, connect(ours) as few:
+        assert ours.daemon is not None
+        for peer in (many, few):  # both are heard before
+            peer.sendall(frame(LIST, struct.pack("<BI", 0, 0)))
+            assert reply(peer)[0] == JOBS
+        ours.daemon.send_signal(signal.SIGSTOP)
+        wait(lambda: program.state_of(ours.daemon.pid) == "T", "a scheduler that stands still")
+        many.sendall(submit * 40)
+        few.sendall(submit)
+        ours.daemon.send_signal(signal.SIGCONT)
+        kind, body = reply(few)
+        assert kind == DONE and struct.unpack("<Q", body)[0] <= 3
+        numbers = [struct.unpack("<Q", reply(many)[1])[0] for _ in range(40)]
+        assert numbers == sorted(numbers) and numbers[-1] == 41
 
 
 def memory_kib(pid: int) -> int:

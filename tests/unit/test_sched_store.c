@@ -1,6 +1,7 @@
 /* The scheduler's file: what is written is read, after a kill at any point; and each error by its
  * name.
  */
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/rng.h"
 #include "equal.h"
@@ -344,7 +345,7 @@ static void what_is_newer_or_not_ours_is_left_alone(void **state)
 	begin();
 	run_sql("PRAGMA user_version = 99");
 	assert_int_equal(try_open(&err), PAWL_ENOTSUP);
-	assert_non_null(strstr(err.msg, "newer Pawl's (version 99; this one knows 5)"));
+	assert_non_null(strstr(err.msg, "newer Pawl's (version 99; this one knows 6)"));
 	wipe();
 	run_sql("CREATE TABLE mine(x)");
 	assert_int_equal(try_open(&err), PAWL_EINVAL);
@@ -364,12 +365,15 @@ static void what_is_newer_or_not_ours_is_left_alone(void **state)
 	"ALTER TABLE cluster DROP COLUMN crc; ALTER TABLE specs DROP COLUMN crc;"                  \
 	"ALTER TABLE clock DROP COLUMN boot; ALTER TABLE clock DROP COLUMN boot_ns;"
 
+#define WITHOUT_6 "DROP INDEX jobs_name;"
+
 /* As the first version of it was. */
 static void an_older_file_is_brought_to_this_version(void **state)
 {
 	begin();
 	assert_int_equal(live(first_seed, 50), 0);
-	run_sql("ALTER TABLE jobs DROP COLUMN reason; ALTER TABLE jobs DROP COLUMN exit_code;"
+	run_sql(WITHOUT_6
+		"ALTER TABLE jobs DROP COLUMN reason; ALTER TABLE jobs DROP COLUMN exit_code;"
 		"ALTER TABLE jobs DROP COLUMN submitted_ns; ALTER TABLE jobs DROP COLUMN since_ns;"
 		"ALTER TABLE jobs DROP COLUMN ran_ns; ALTER TABLE jobs DROP COLUMN restarts;"
 		"ALTER TABLE jobs DROP COLUMN failures;" WITHOUT_5
@@ -414,6 +418,42 @@ static void jobs_that_are_over_are_listed_the_newest_first(void **state)
 	assert_true(one.n == 1 && one.last == all.last);
 	assert_int_equal(sched_store_ended(store, 0, "other", 1000, see, &none, &count, NULL), 0);
 	assert_int_equal(none.n, 0);
+	sched_store_close(store);
+}
+
+static int64_t look_up(struct sched_store *store, uint64_t id, const char *name)
+{
+	struct seen none = {0};
+	int64_t began_ns = clock_mono_ns();
+
+	for (uint32_t i = 0; i < 100; i++) {
+		assert_int_equal(sched_store_ended(store, id, name, 1, see, &none, NULL, NULL), 0);
+	}
+	assert_int_equal(none.n, 0);
+	return clock_mono_ns() - began_ns;
+}
+
+/* Some hundred times as long, if each is looked at. */
+static void a_name_is_found_among_many_as_fast_as_a_number(void **state)
+{
+	struct sched_store *store;
+	struct seen one = {0};
+	int64_t number_ns;
+	int64_t name_ns;
+
+	begin();
+	run_sql("WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i + 1 FROM n WHERE i < 50000)"
+		"INSERT INTO jobs(id, name, owner, queue, state, over, record, since_ns)"
+		" SELECT i, iif(i % 1000 = 7, 'job', 'a' || i), 0, '', 'done', 1, x'', 9 FROM n");
+	store = open_store();
+	look_up(store, 999999, "");
+	number_ns = look_up(store, 999999, "");
+	name_ns = look_up(store, 0, "none");
+	print_message("by number %lld ns, by name %lld ns\n", (long long)number_ns / 100,
+		(long long)name_ns / 100);
+	assert_true(name_ns < 50 * number_ns);
+	assert_int_equal(sched_store_ended(store, 0, "job", 3, see, &one, NULL, NULL), 0);
+	assert_true(one.n == 3 && one.last == 47007);
 	sched_store_close(store);
 }
 
@@ -468,7 +508,7 @@ static void totals_are_of_all_that_ended_and_of_what_was_forgotten(void **state)
 	assert_int_equal(live(first_seed, 400), 0);
 	first = check_totals();
 	assert_true(first.jobs > 3 && first.took_ns > 0 && first.restarts > 0);
-	run_sql(WITHOUT_5 "DROP TABLE totals; PRAGMA user_version = 3"); /* it has none */
+	run_sql(WITHOUT_6 WITHOUT_5 "DROP TABLE totals; PRAGMA user_version = 3"); /* it has none */
 	second = check_totals();
 	assert_memory_equal(&first, &second, sizeof(first));
 	run_sql("DELETE FROM jobs WHERE over = 1");
@@ -590,6 +630,7 @@ int main(void)
 		cmocka_unit_test(what_is_newer_or_not_ours_is_left_alone),
 		cmocka_unit_test(an_older_file_is_brought_to_this_version),
 		cmocka_unit_test(jobs_that_are_over_are_listed_the_newest_first),
+		cmocka_unit_test(a_name_is_found_among_many_as_fast_as_a_number),
 		cmocka_unit_test(totals_are_of_all_that_ended_and_of_what_was_forgotten),
 		cmocka_unit_test(a_read_only_file_is_named),
 		cmocka_unit_test(records_that_are_damaged_are_named),

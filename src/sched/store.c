@@ -69,10 +69,13 @@ enum statement {
 	PUT_SPEC,
 	ADD_TOTAL,
 	TRIM_SPECS,
+	TRIM_BYTES,
 	TRIM_JOBS,
 	GET_CLOCK,
 	GET_ROWS,
 	GET_SPEC,
+	SIZE_SPEC,
+	SUM_SPECS,
 	GET_ENDED,
 	GET_NAMED,
 	COUNT_ENDED,
@@ -100,12 +103,20 @@ static const char *const texts[STATEMENTS] = {
 		" restarts = restarts + excluded.restarts, failures = failures + excluded.failures",
 	[TRIM_SPECS] = "DELETE FROM specs WHERE job IN (SELECT id FROM jobs WHERE over = 1"
 		       " AND id <= (SELECT max(id) FROM jobs) - ?1)",
+	[TRIM_BYTES] =
+		"DELETE FROM specs WHERE job IN (SELECT job FROM (SELECT job, sum(length(spec))"
+		" OVER (ORDER BY job DESC) AS bytes FROM specs JOIN jobs ON id = job WHERE over = "
+		"1)"
+		" WHERE bytes > ?1)",
 	[TRIM_JOBS] = "DELETE FROM jobs WHERE over = 1 AND id <= (SELECT max(id) FROM jobs) - ?1",
 	[GET_CLOCK] = "SELECT core_ns, wall_ns, boot_ns, boot FROM clock",
 	[GET_ROWS] = "SELECT 0, 0, record, crc FROM cluster"
 		     " UNION ALL SELECT 1, id, record, crc FROM nodes"
 		     " UNION ALL SELECT 2, id, record, crc FROM jobs WHERE over = 0",
 	[GET_SPEC] = "SELECT spec, crc FROM specs WHERE job = ?1",
+	[SIZE_SPEC] = "SELECT ifnull(sum(length(spec)), 0) FROM specs WHERE job = ?1",
+	[SUM_SPECS] = "SELECT ifnull(sum(length(spec)), 0) FROM specs JOIN jobs ON id = job"
+		      " WHERE over = 1",
 	[GET_ENDED] = ENDED " AND id BETWEEN ?1 AND ?4 ORDER BY id DESC LIMIT ?3",
 	[GET_NAMED] = ENDED " AND name = ?2 AND id BETWEEN ?1 AND ?4 ORDER BY id DESC LIMIT ?3",
 	[COUNT_ENDED] = "SELECT count(*) FROM jobs WHERE over = 1",
@@ -118,6 +129,7 @@ struct sched_store {
 	sqlite3 *db;                          /* owned */
 	sqlite3_stmt *statements[STATEMENTS]; /* owned */
 	char *path;                           /* owned; for people */
+	int64_t ended_bytes;                  /* of specs of jobs that are over, or more */
 };
 
 /* ---- errors ---- */
@@ -262,6 +274,24 @@ static int prepare(struct sched_store *s, struct pawl_err *err)
 	return 0;
 }
 
+/* Adds the bytes of a job's spec, or of all that are over. */
+static int count_specs(struct sched_store *s, enum statement which, uint64_t job,
+	struct pawl_err *err)
+{
+	sqlite3_stmt *q = ready(s, which);
+	int more;
+
+	if (which == SIZE_SPEC) {
+		sqlite3_bind_int64(q, 1, (int64_t)job);
+	}
+	more = step(s, which, "count specs", err);
+	if (more == 1) {
+		s->ended_bytes += sqlite3_column_int64(q, 0);
+		sqlite3_reset(q);
+	}
+	return more < 0 ? more : 0;
+}
+
 static int open_file(struct sched_store *s, struct pawl_err *err)
 {
 	int rc = FAULT_SYS("sched.store",
@@ -281,7 +311,8 @@ static int open_file(struct sched_store *s, struct pawl_err *err)
 		"PRAGMA synchronous = FULL; BEGIN EXCLUSIVE; COMMIT",
 		err);
 	rv = rv == 0 ? check_version(s, err) : rv;
-	return rv == 0 ? prepare(s, err) : rv;
+	rv = rv == 0 ? prepare(s, err) : rv;
+	return rv == 0 ? count_specs(s, SUM_SPECS, 0, err) : rv;
 }
 
 int sched_store_open(struct sched_store **out, const char *path, struct pawl_err *err)
@@ -390,6 +421,19 @@ static int trim(struct sched_store *s, enum statement which, uint32_t keep, stru
 	return step(s, which, "trim", err);
 }
 
+/* Some more than is needed, as all have to be looked at for it. */
+static int trim_specs(struct sched_store *s, struct pawl_err *err)
+{
+	int rv = trim(s, TRIM_SPECS, STORE_ENDED_MAX, err);
+
+	if (rv == 0 && s->ended_bytes > STORE_SPECS_BYTES) {
+		rv = trim(s, TRIM_BYTES, STORE_SPECS_BYTES / 8 * 7, err);
+		s->ended_bytes = 0;
+		rv = rv == 0 ? count_specs(s, SUM_SPECS, 0, err) : rv;
+	}
+	return rv;
+}
+
 static int put_all(struct sched_store *s, struct sched_core *core, const struct store_clock *clock,
 	const struct store_spec *spec, struct pawl_err *err)
 {
@@ -409,6 +453,7 @@ static int put_all(struct sched_store *s, struct sched_core *core, const struct 
 		rv = more < 0 ? more : put_row(s, &row, clock, err);
 		over = rv == 0 && row.job && row.job->state >= CORE_DONE;
 		rv = over ? add_total(s, row.job, err) : rv;
+		rv = over && rv == 0 ? count_specs(s, SIZE_SPEC, row.job->id, err) : rv;
 		ended = ended || over;
 	}
 	if (rv == 0 && spec) {
@@ -418,7 +463,7 @@ static int put_all(struct sched_store *s, struct sched_core *core, const struct 
 		bind_crc(q, 3, spec->bytes, spec->len_bytes);
 		rv = step(s, PUT_SPEC, "write a spec", err);
 	}
-	rv = rv == 0 && ended ? trim(s, TRIM_SPECS, STORE_ENDED_MAX, err) : rv;
+	rv = rv == 0 && ended ? trim_specs(s, err) : rv;
 	return rv == 0 && ended ? trim(s, TRIM_JOBS, STORE_ENDED_MAX, err) : rv;
 }
 

@@ -230,6 +230,63 @@ static void specs_are_kept(void **state)
 	sched_store_close(store);
 }
 
+#define LARGE (STORE_SPECS_BYTES / 3)
+
+/* A job comes, with a large spec, and is over at once if it is to be. */
+static void come_and_go(struct sched_store *store, struct sched_core *core, uint64_t *id, bool goes)
+{
+	static uint8_t large[LARGE];
+	struct core_ask ask = {.name = "job", .least = 1, .most = 1};
+	struct core_event event = {.kind = CORE_SUBMIT, .now_ns = 2 * S_NS, .ask = &ask};
+	struct store_spec spec = {.bytes = large, .len_bytes = LARGE};
+	const struct store_clock clock = {.core_ns = 2 * S_NS};
+
+	assert_int_equal(core_step(core, &event, id, NULL), 0);
+	spec.job = *id;
+	assert_int_equal(sched_store_save(store, core, &clock, &spec, NULL), 0);
+	if (goes) {
+		event = (struct core_event){.kind = CORE_CANCEL, .now_ns = 2 * S_NS, .job = *id};
+		assert_int_equal(core_step(core, &event, NULL, NULL), 0);
+		assert_int_equal(sched_store_save(store, core, &clock, NULL, NULL), 0);
+	}
+}
+
+static bool has_spec(struct sched_store *store, uint64_t id)
+{
+	uint8_t *bytes = NULL;
+	size_t len;
+	int rv = sched_store_spec(store, id, &bytes, &len, NULL);
+
+	assert_true(rv == 0 || rv == PAWL_ENOENT);
+	free(bytes);
+	return rv == 0;
+}
+
+static void of_jobs_that_are_over_so_many_bytes_are_kept(void **state)
+{
+	struct sched_store *store;
+	struct sched_core *core = NULL;
+	struct store_clock clock;
+	uint64_t ids[5];
+
+	begin();
+	for (uint32_t i = 0; i < 5; i++) {
+		store = open_store(); /* what was there before counts as well */
+		assert_int_equal(sched_store_restore(store, &options, &core, &clock, NULL), 0);
+		core_step(core, &(struct core_event){.kind = CORE_LISTED, .now_ns = S_NS}, NULL,
+			NULL);
+		come_and_go(store, core, &ids[i], i > 0);
+		core_close(core);
+		sched_store_close(store);
+	}
+	store = open_store();
+	assert_true(has_spec(store, ids[0])); /* it is to run yet */
+	assert_false(has_spec(store, ids[1]));
+	assert_false(has_spec(store, ids[2]));
+	assert_true(has_spec(store, ids[3]) && has_spec(store, ids[4]));
+	sched_store_close(store);
+}
+
 /* ---- kills ---- */
 
 static void a_kill_at_a_random_time_loses_nothing_that_was_told(void **state)
@@ -623,6 +680,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_written_is_read),
 		cmocka_unit_test(specs_are_kept),
+		cmocka_unit_test(of_jobs_that_are_over_so_many_bytes_are_kept),
 		cmocka_unit_test(a_kill_at_a_random_time_loses_nothing_that_was_told),
 		cmocka_unit_test(a_crash_or_an_error_at_any_call_loses_nothing),
 		cmocka_unit_test(a_full_disk_is_named_and_loses_nothing),

@@ -541,6 +541,31 @@ def test_who_sends_many_requests_at_once_lets_others_in_between() -> None:
         assert numbers == sorted(numbers) and numbers[-1] == 41
 
 
+def test_one_user_does_not_take_all_places() -> None:
+    with cluster("--slots", "1", "--user-jobs", "2") as ours:
+        for _ in range(2):
+            ours.sh(LOOP, "--num-nodes", "9")
+        refused = ours.run("submit", "--", "true")
+        assert refused.returncode != 0 and "2 jobs that are not over" in refused.stderr
+        ours.run("cancel", "1")
+        ours.sh("true", "--num-nodes", "9")
+
+
+def test_where_a_job_ran_may_be_forgotten(tmp_path: Path) -> None:
+    with cluster(*OPTIONS) as ours:
+        job = ours.sh("echo > here", cwd=tmp_path)
+        ours.await_state(job, "done")
+        ours.kill()
+        with contextlib.closing(sqlite3.connect(ours.root / "sched.db")) as database:
+            database.execute("DELETE FROM specs")
+            database.commit()
+        ours.start()
+        assert ours.job(job)["cwd"] == ""
+        lost = ours.run("cp", f"{job}:here", str(tmp_path / "there"))
+        assert lost.returncode == 3 and "is not known any more" in lost.stderr
+        assert ours.run("cp", f"{job}:{tmp_path}/here", str(tmp_path / "there")).returncode == 0
+
+
 def memory_kib(pid: int) -> int:
     text = Path(f"/proc/{pid}/status").read_text()
     return int(text.partition("VmRSS:")[2].split()[0])

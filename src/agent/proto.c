@@ -129,8 +129,8 @@ int proto_fill(struct proto_conn *conn, struct pawl_err *err)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(PROTO_FDS_MAX * sizeof(int))];
 	struct msghdr msg = {.msg_iovlen = 1,
-		.msg_control = control,
-		.msg_controllen = sizeof(control)};
+		.msg_control = conn->bare ? NULL : control,
+		.msg_controllen = conn->bare ? 0 : sizeof(control)};
 	struct iovec part;
 	ssize_t got;
 	int rv = make_room(conn, err);

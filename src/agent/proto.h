@@ -113,6 +113,8 @@ struct proto_conn {
 	size_t in_off;          /* consumed */
 	int fds[PROTO_FDS_MAX]; /* descriptors received, for the frame at in_off */
 	uint32_t fds_n;         /* of them */
+	bool bare;              /* it takes none: what comes along is the kernel's to drop, and a
+				   frame that names some is nonsense */
 };
 
 /* Starts a frame in out; the caller puts the body and then calls proto_end. Returns where the frame

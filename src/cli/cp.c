@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <jansson.h>
-#include <pwd.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,15 +26,19 @@ static const struct cli_option options[] = {
 static int find_path(const struct talk_shown *shown, const char *path, char full[PATH_MAX],
 	struct pawl_err *err)
 {
-	const struct passwd *user = getpwuid(shown->job.owner);
-
-	return submission_path(user ? user->pw_dir : "/", shown->cwd, path, full, err);
+	if (shown->cwd[0] == '\0' && path[0] != '/' && path[0] != '~') {
+		return pawl_err_set(err, PAWL_ENOENT,
+			"where job %llu ran is not known any more: give a path from / on",
+			(unsigned long long)shown->job.id);
+	}
+	return submission_path(shown->home, shown->cwd, path, full, err);
 }
 
-/* cp(1) has had all the years that copying trees needs. */
+/* cp(1) has had all the years that copying trees needs. What is named is copied, where a link leads
+ * (file_mounts are links); links within are copied as such. */
 static int copy(const char *from, const char *to, struct pawl_err *err)
 {
-	char *const argv[] = {(char *)(uintptr_t) "cp", (char *)(uintptr_t) "-R",
+	char *const argv[] = {(char *)(uintptr_t) "cp", (char *)(uintptr_t) "-RH",
 		(char *)(uintptr_t) "--preserve=mode,timestamps", (char *)(uintptr_t) "--",
 		(char *)(uintptr_t)from, (char *)(uintptr_t)to, NULL};
 	int status = 0;
@@ -113,7 +116,9 @@ const struct cli_command cli_cp = {
 	.name = "cp",
 	.args = "JOB:PATH DEST",
 	.summary = "Copy a job's file, or directory",
-	.details = "PATH is from where the job runs on, if it does not begin with / or ~.\n",
+	.details =
+		"PATH is from where the job runs on, if it does not begin with / or ~ (the job's\n"
+		"home).\n",
 	.options = options,
 	.main = main_cp,
 };

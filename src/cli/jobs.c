@@ -126,7 +126,7 @@ static int print_list(const struct jobs_list *list, bool json)
 		}
 		return cli_json(all);
 	}
-	jobs_print(list->jobs, list->n);
+	jobs_print(stdout, list->jobs, list->n);
 	if (list->left_out > 0) {
 		printf("… and %u that ended before\n", list->left_out);
 	}

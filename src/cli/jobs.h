@@ -6,6 +6,8 @@
 #include "daemon/talk.h"
 #include "pawl/err.h"
 
+#include <stdio.h>
+
 #define JOBS_ROOT_OPTION                                                                           \
 	{                                                                                          \
 		"--root", 0, "DIR", "the scheduler's directory (see pawl sched --help)"            \
@@ -30,8 +32,8 @@ int jobs_nodes(struct talk *talk, struct talk_node **nodes, uint32_t *n, struct 
 
 /* ---- jobs_print.c ---- */
 
-void jobs_print(const struct talk_job *jobs, uint32_t n);
-void jobs_print_nodes(const struct talk_node *nodes, uint32_t n);
+void jobs_print(FILE *to, const struct talk_job *jobs, uint32_t n);
+void jobs_print_nodes(FILE *to, const struct talk_node *nodes, uint32_t n);
 /* "1:02:03", "2d 3h". Returns buf, of CLI_TEXT_MAX bytes. */
 const char *jobs_span(char *buf, double seconds);
 

@@ -22,7 +22,7 @@ const char *jobs_span(char *buf, double seconds)
 	return buf;
 }
 
-static void print_job(const struct talk_job *j)
+static void print_job(FILE *to, const struct talk_job *j)
 {
 	char user[CORE_NAME_MAX];
 	char ran[CLI_TEXT_MAX];
@@ -40,29 +40,29 @@ static void print_job(const struct talk_job *j)
 	if (strcmp(j->state, "failed") == 0 && j->exit_code != 0) {
 		snprintf(state, sizeof(state), "failed (%d)", j->exit_code);
 	}
-	printf("%5llu  %-16s %-10s %-12s %8s %9s %9s  %s\n", (unsigned long long)j->id, j->name,
-		talk_user_name(j->owner, user, sizeof(user)), state, replicas,
+	fprintf(to, "%5llu  %-16s %-10s %-12s %8s %9s %9s  %s\n", (unsigned long long)j->id,
+		j->name, talk_user_name(j->owner, user, sizeof(user)), state, replicas,
 		jobs_span(ran, j->ran_s), left,
 		j->replicas > 0   ? j->place
 			: j->over ? ""
 				  : j->reason);
 }
 
-void jobs_print(const struct talk_job *jobs, uint32_t n)
+void jobs_print(FILE *to, const struct talk_job *jobs, uint32_t n)
 {
-	printf("%5s  %-16s %-10s %-12s %8s %9s %9s  %s\n", "job", "name", "user", "state",
+	fprintf(to, "%5s  %-16s %-10s %-12s %8s %9s %9s  %s\n", "job", "name", "user", "state",
 		"replicas", "ran", "left", "on");
 	for (uint32_t i = 0; i < n; i++) {
-		print_job(&jobs[i]);
+		print_job(to, &jobs[i]);
 	}
 }
 
-void jobs_print_nodes(const struct talk_node *nodes, uint32_t n)
+void jobs_print_nodes(FILE *to, const struct talk_node *nodes, uint32_t n)
 {
-	printf("%-16s %-8s %-10s %11s\n", "node", "state", "type", "slots used");
+	fprintf(to, "%-16s %-8s %-10s %11s\n", "node", "state", "type", "slots used");
 	for (uint32_t i = 0; i < n; i++) {
-		printf("%-16s %-8s %-10s %5u of %-3u\n", nodes[i].name, talk_node_state(&nodes[i]),
-			nodes[i].type[0] != '\0' ? nodes[i].type : "-", nodes[i].used,
-			nodes[i].slots);
+		fprintf(to, "%-16s %-8s %-10s %5u of %-3u\n", nodes[i].name,
+			talk_node_state(&nodes[i]), nodes[i].type[0] != '\0' ? nodes[i].type : "-",
+			nodes[i].used, nodes[i].slots);
 	}
 }

@@ -46,47 +46,162 @@ static void name_file(const char *dir, unsigned i, char path[PATH_MAX + 32])
 	}
 }
 
-/* What is there from here on. False: stdout is closed. */
-static bool copy_rest(int fd)
+/* How far a log was read. */
+struct reading {
+	const char *dir;
+	int fd;      /* of the file that is read; -1: none yet */
+	bool closed; /* nobody takes what is printed any more */
+};
+
+/* What is there from here on. */
+static int copy_rest(struct reading *r, struct pawl_err *err)
 {
 	static char bytes[COPY_MAX];
 	ssize_t n;
 
-	while ((n = read(fd, bytes, sizeof(bytes))) > 0) {
+	while ((n = read(r->fd, bytes, sizeof(bytes))) > 0) {
 		if (fwrite(bytes, 1, (size_t)n, stdout) != (size_t)n) {
-			return false;
+			break;
 		}
 	}
-	return fflush(stdout) == 0;
+	if (n < 0) {
+		return pawl_err_sys(err, "read the log in %s", r->dir);
+	}
+	if (n > 0 || fflush(stdout) != 0) {
+		r->closed = errno == EPIPE;
+		return pawl_err_sys(err, "write");
+	}
+	return 0;
 }
 
-/* The file that is written to is another one by now. */
-static bool was_rotated(int fd, const char *path)
+/* Whether DIR/log.i is the one that is read. */
+static bool is_ours(const struct reading *r, unsigned i)
 {
+	char path[PATH_MAX + 32];
 	struct stat ours;
 	struct stat there;
 
-	return fstat(fd, &ours) == 0 && stat(path, &there) == 0 && ours.st_ino != there.st_ino;
+	name_file(r->dir, i, path);
+	return fstat(r->fd, &ours) == 0 && stat(path, &there) == 0 && ours.st_ino == there.st_ino &&
+		ours.st_dev == there.st_dev;
 }
 
-/* Those before the newest, then the newest, which stays open: its descriptor; -1: there is none. */
-static int copy_all(const char *dir)
+/* Which one it is by now; JOB_LOG_FILES: none any more. They grow older, never newer: looked for
+ * from the newest on, none escapes. */
+static unsigned find_ours(const struct reading *r)
+{
+	unsigned i = 0;
+
+	while (i < JOB_LOG_FILES && !is_ours(r, i)) {
+		i++;
+	}
+	return i;
+}
+
+static int open_file(const char *dir, unsigned i)
 {
 	char path[PATH_MAX + 32];
-	int fd = -1;
 
-	for (unsigned i = JOB_LOG_FILES; i-- > 0;) {
+	name_file(dir, i, path);
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/* Whether any of [from, to) is there. */
+static bool is_any(const char *dir, unsigned from, unsigned to)
+{
+	char path[PATH_MAX + 32];
+	bool any = false;
+
+	for (unsigned i = from; i < to && !any; i++) {
 		name_file(dir, i, path);
-		fd = open(path, O_RDONLY | O_CLOEXEC);
-		if (fd >= 0 && !copy_rest(fd)) {
-			close(fd);
-			return -1;
+		any = access(path, R_OK) == 0;
+	}
+	return any;
+}
+
+/* -1: there is none. If one became older while they were looked at, they are once more. */
+static int open_oldest(const char *dir)
+{
+	for (unsigned i = JOB_LOG_FILES; i-- > 0;) {
+		int fd = open_file(dir, i);
+
+		if (fd >= 0 && !is_any(dir, i + 1, JOB_LOG_FILES)) {
+			return fd;
 		}
-		if (fd >= 0 && i > 0) {
+		if (fd >= 0) {
 			close(fd);
+			i = JOB_LOG_FILES;
 		}
 	}
-	return fd;
+	return -1;
+}
+
+/* The one after the i-th, which is ours; *fd is -1 if there is none yet. False: they were renamed
+ * meanwhile, the older ones first: ours has its name no more then, or one between is there. */
+static bool open_next(const struct reading *r, unsigned i, int *fd)
+{
+	unsigned next = i;
+
+	*fd = -1;
+	while (*fd < 0 && next > 0) {
+		next--;
+		*fd = open_file(r->dir, next);
+	}
+	if (is_ours(r, i) && !is_any(r->dir, next + 1, i)) {
+		return true;
+	}
+	if (*fd >= 0) {
+		close(*fd);
+	}
+	return false;
+}
+
+/* Ours is none of them any more. */
+static void start_over(struct reading *r)
+{
+	close(r->fd);
+	r->fd = open_oldest(r->dir);
+	if (r->fd >= 0) {
+		fflush(stdout);
+		fprintf(stderr,
+			"pawl logs: lines are missing here: the job printed faster than "
+			"they were read\n");
+	}
+}
+
+/* From ours, the i-th, to the one after it. False: there is none yet. */
+static bool go_on(struct reading *r, unsigned i)
+{
+	int fd;
+
+	if (i == JOB_LOG_FILES) {
+		start_over(r);
+	} else if (open_next(r, i, &fd)) {
+		if (fd < 0) {
+			return false;
+		}
+		close(r->fd);
+		r->fd = fd;
+	}
+	return true;
+}
+
+/* All that is there, file after file, to the end of the newest. */
+static int copy_all(struct reading *r, struct pawl_err *err)
+{
+	unsigned i = 1;
+	int rv = 0;
+
+	r->fd = r->fd >= 0 ? r->fd : open_oldest(r->dir);
+	while (rv == 0 && i > 0 && r->fd >= 0) {
+		rv = copy_rest(r, err);
+		i = rv == 0 ? find_ours(r) : 0;
+		if (i > 0) {
+			rv = copy_rest(r, err); /* what came before it was renamed */
+			i = rv == 0 && go_on(r, i) ? i : 0;
+		}
+	}
+	return rv;
 }
 
 static int is_over(struct talk *talk, const char *job, bool *over, struct pawl_err *err)
@@ -98,42 +213,26 @@ static int is_over(struct talk *talk, const char *job, bool *over, struct pawl_e
 	return rv;
 }
 
-static int follow(struct talk *talk, uint64_t id, const char *dir, int fd, struct pawl_err *err)
+static int follow(struct talk *talk, uint64_t id, struct reading *r, struct pawl_err *err)
 {
 	const struct timespec pause = {.tv_nsec = POLL_NS};
 	int64_t ask_ns = 0;
-	char path[PATH_MAX + 32];
 	char job[32];
 	bool over = false;
 	bool last = false;
 	int rv = 0;
 
-	name_file(dir, 0, path);
 	snprintf(job, sizeof(job), "%llu", (unsigned long long)id);
 	while (rv == 0 && !last) {
 		last = over; /* and what it wrote before that is there */
-		if (fd < 0) {
-			fd = open(path, O_RDONLY | O_CLOEXEC);
-		}
-		if (fd >= 0 && !copy_rest(fd)) {
-			break;
-		}
-		if (fd >= 0 && was_rotated(fd, path)) {
-			close(fd);
-			fd = -1;
-			last = false;
-			continue;
-		}
-		if (clock_mono_ns() >= ask_ns) {
+		rv = copy_all(r, err);
+		if (rv == 0 && clock_mono_ns() >= ask_ns) {
 			rv = is_over(talk, job, &over, err);
 			ask_ns = clock_mono_ns() + ASK_NS;
 		}
 		if (!over) {
 			nanosleep(&pause, NULL);
 		}
-	}
-	if (fd >= 0) {
-		close(fd);
 	}
 	return rv;
 }
@@ -156,9 +255,9 @@ static int show_logs(const struct cli_command *command, const struct asked *aske
 {
 	static struct talk_shown shown;
 	struct talk *talk = NULL;
+	struct reading reading = {.dir = shown.log_dir, .fd = -1};
 	char path[PATH_MAX + 32];
 	struct pawl_err err;
-	int fd = -1;
 	int rv = jobs_open(&talk, asked->root, &err);
 
 	rv = rv == 0 ? jobs_show(talk, asked->job, &shown, &err) : rv;
@@ -174,13 +273,16 @@ static int show_logs(const struct cli_command *command, const struct asked *aske
 		return list_files(shown.log_dir);
 	}
 	if (rv == 0) {
-		fd = copy_all(shown.log_dir);
-		rv = asked->follow ? follow(talk, shown.job.id, shown.log_dir, fd, &err) : 0;
+		rv = asked->follow ? follow(talk, shown.job.id, &reading, &err)
+				   : copy_all(&reading, &err);
 	}
-	if (fd >= 0 && !asked->follow) {
-		close(fd);
+	if (reading.fd >= 0) {
+		close(reading.fd);
 	}
 	talk_close(talk);
+	if (reading.closed) {
+		return CLI_FAILURE; /* as they wish: nothing is said */
+	}
 	return rv == 0 ? CLI_OK : cli_fail(command, &err);
 }
 

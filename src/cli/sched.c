@@ -37,6 +37,7 @@ enum option {
 	SCRATCH,
 	QUEUE,
 	USER_SLOTS,
+	USER_JOBS,
 	POLICY,
 	GROUP,
 	GRACE,
@@ -64,6 +65,7 @@ static const struct cli_option options[] = {
 		"for disk_tier: best; of Slurm's pools NAME=DIR; repeatable"},
 	[QUEUE] = {"--queue", 0, "SPEC", "a queue NAME[=WEIGHT[:SLOTS]]; repeatable (default=1)"},
 	[USER_SLOTS] = {"--user-slots", 0, "S", "that jobs of one user have together (no limit)"},
+	[USER_JOBS] = {"--user-jobs", 0, "N", "that one user may have which are not over (50000)"},
 	[POLICY] = {"--policy", 0, "NAME", "pawl, pollux, tiresias or fifo (pawl)"},
 	[GROUP] = {"--group", 0, "NAME", "users of it may submit jobs, too"},
 	[GRACE] = {"--grace", 0, "S", "seconds a job has to save when it is told to stop (30)"},
@@ -462,6 +464,9 @@ static bool take_option(const struct cli_command *command, int what, const char 
 		}
 		asked->options.core.owner_slots_max = (uint32_t)number;
 		return true;
+	case USER_JOBS:
+		return cli_number(command, "--user-jobs", value, 1, CORE_JOBS_MAX,
+			&asked->options.user_jobs_max);
 	case POLICY:
 		return take_policy(command, value, asked);
 	case GROUP:
@@ -582,6 +587,7 @@ static int main_sched(const struct cli_command *command, int argc, char **argv)
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
 	static struct asked asked = {.options = {.http = {.name = ""},
 					     .grace_ns = GRACE_DEFAULT_NS,
+					     .user_jobs_max = CORE_JOBS_MAX / 2,
 					     .poll_ns = POLL_DEFAULT_NS,
 					     .core = {.round_ns = ROUND_DEFAULT_NS,
 						     .start_ns = START_NS,

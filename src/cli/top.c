@@ -7,9 +7,11 @@
 #include "daemon/talk_json.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -56,7 +58,7 @@ static void print_json(const struct talk_node *nodes, uint32_t nodes_n,
 	printf("\n");
 }
 
-static void print_text(const struct talk_node *nodes, uint32_t nodes_n,
+static void print_text(FILE *to, const struct talk_node *nodes, uint32_t nodes_n,
 	const struct jobs_list *jobs)
 {
 	char when[CLI_TEXT_MAX];
@@ -73,16 +75,86 @@ static void print_text(const struct talk_node *nodes, uint32_t nodes_n,
 		waiting += strcmp(jobs->jobs[i].state, "queued") == 0;
 		goodput += jobs->jobs[i].goodput;
 	}
-	if (isatty(STDOUT_FILENO)) {
-		printf("\033[H\033[J"); /* home, and clear what is below */
-	}
-	printf("%s  %u of %u slots used, %u job%s, %u waiting, %.4g samples/s\n\n",
+	fprintf(to, "%s  %u of %u slots used, %u job%s, %u waiting, %.4g samples/s\n\n",
 		cli_time(when, clock_wall_ns()), used, slots, jobs->n, jobs->n == 1 ? "" : "s",
 		waiting, goodput);
-	jobs_print_nodes(nodes, nodes_n);
-	printf("\n");
-	jobs_print(jobs->jobs, jobs->n);
-	printf("%s", jobs->remark);
+	jobs_print_nodes(to, nodes, nodes_n);
+	fprintf(to, "\n");
+	jobs_print(to, jobs->jobs, jobs->n);
+	fprintf(to, "%s", jobs->remark);
+}
+
+static uint32_t count_lines(const char *text)
+{
+	uint32_t n = 0;
+
+	for (const char *end = strchr(text, '\n'); end; end = strchr(end + 1, '\n')) {
+		n++;
+	}
+	return n;
+}
+
+/* Bytes of a line's first characters, so many at most: each is taken to be one wide. */
+static size_t cut(const char *line, uint32_t columns)
+{
+	size_t len = 0;
+
+	for (; line[len] != '\0' && line[len] != '\n'; len++) {
+		bool begins = ((unsigned char)line[len] & 0xc0) != 0x80;
+
+		if (begins && columns-- == 0) {
+			break;
+		}
+	}
+	return len;
+}
+
+/* What has room on the terminal, whose last line stays empty. */
+static void print_screen(const char *text, const struct winsize *size)
+{
+	uint32_t lines = count_lines(text);
+	uint32_t rows = size->ws_row > 2 ? size->ws_row - 1u : 2;
+	uint32_t shown = lines <= rows ? lines : rows - 1;
+
+	printf("\033[H\033[J"); /* home, and clear what is below */
+	for (uint32_t i = 0; i < shown; i++) {
+		printf("%.*s\n", (int)cut(text, size->ws_col), text);
+		text = strchr(text, '\n') + 1;
+	}
+	if (shown < lines) {
+		printf("… and %u more\n", lines - shown);
+	}
+}
+
+/* On a terminal; anywhere else, and where it does not say how large it is, all of it. */
+static int show(const struct talk_node *nodes, uint32_t nodes_n, const struct jobs_list *jobs,
+	struct pawl_err *err)
+{
+	struct winsize size = {0};
+	char *text = NULL;
+	size_t len_bytes = 0;
+	FILE *to;
+
+	if (!isatty(STDOUT_FILENO)) {
+		print_text(stdout, nodes, nodes_n, jobs);
+		return 0;
+	}
+	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0) {
+		size.ws_row = USHRT_MAX;
+	}
+	size.ws_col = size.ws_col > 0 ? size.ws_col : USHRT_MAX;
+	to = open_memstream(&text, &len_bytes);
+	if (!to) {
+		return pawl_err_sys(err, "print");
+	}
+	print_text(to, nodes, nodes_n, jobs);
+	if (fclose(to) != 0) {
+		free(text);
+		return pawl_err_sys(err, "print");
+	}
+	print_screen(text, &size);
+	free(text);
+	return 0;
 }
 
 static int look(struct talk *talk, bool json, struct pawl_err *err)
@@ -96,7 +168,7 @@ static int look(struct talk *talk, bool json, struct pawl_err *err)
 	if (rv == 0 && json) {
 		print_json(nodes, nodes_n, &jobs);
 	} else if (rv == 0) {
-		print_text(nodes, nodes_n, &jobs);
+		rv = show(nodes, nodes_n, &jobs, err);
 	}
 	if (rv == 0 && fflush(stdout) != 0) {
 		rv = pawl_err_sys(err, "write");

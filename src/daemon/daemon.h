@@ -27,6 +27,7 @@ struct daemon_options {
 	const char *spool;        /* that nodes of Slurm's see, for what they need; NULL: root */
 	const char *group;        /* that may talk to it beside its own user; NULL: nobody else */
 	int64_t grace_ns;         /* of each job: from SIGTERM to SIGKILL */
+	uint64_t user_jobs_max;   /* that are not over; another one of that user is refused */
 	struct core_offer *nodes; /* of this machine; none with pools of Slurm's */
 	uint32_t nodes_n;
 	const struct devices *devices; /* of those nodes: see local.h */

@@ -18,12 +18,18 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BACKLOG 64
+#define BACKLOG  64
+#define AGAIN_NS (1 * NS_PER_S) /* until it is listened again */
+
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83 /* Linux 6.16 */
+#endif
 
 /* One that is in no list any more. */
 static void free_client(struct daemon_client *client)
 {
 	loop_remove(client->daemon->loop, &client->source);
+	loop_timer_cancel(client->daemon->loop, &client->turn);
 	proto_conn_close(&client->conn);
 	wire_out_deinit(&client->out);
 	free(client);
@@ -77,26 +83,35 @@ static bool is_too_long(const struct proto_conn *conn)
 	return wire_get_u32(&head) > TALK_BODY_MAX && !head.failed;
 }
 
-/* One after the other: the next is looked at once the reply to the last has been taken, so that who
- * reads none costs one. */
-static void take_requests(struct daemon_client *client)
+/* The next is looked at once the reply to the last has been taken, so that who reads none costs
+ * one; and once others had their turn, however many this one has sent. */
+static void take_request(struct daemon_client *client)
 {
 	struct proto_frame frame;
 	struct pawl_err err;
-	int more = 1;
+	int more;
 
-	while (more > 0 && client->out.len_bytes == 0 && !client->closing) {
-		if (is_too_long(&client->conn)) {
-			client->closing = true;
-			return;
-		}
-		more = proto_next(&client->conn, &frame, &err);
-		if (more > 0) {
-			daemon_answer(client, &frame);
-			proto_frame_close(&frame);
-			flush(client);
-		}
-		client->closing = client->closing || more < 0;
+	if (client->out.len_bytes > 0 || client->closing) {
+		return;
+	}
+	more = is_too_long(&client->conn) ? -1 : proto_next(&client->conn, &frame, &err);
+	if (more > 0) {
+		daemon_answer(client, &frame);
+		proto_frame_close(&frame);
+		flush(client);
+		loop_timer_start(client->daemon->loop, &client->turn, clock_mono_ns());
+	}
+	client->closing = client->closing || more < 0;
+}
+
+static void on_turn(struct loop_timer *timer)
+{
+	struct daemon_client *client = timer->user;
+
+	client->heard_ns = clock_mono_ns();
+	take_request(client);
+	if (client->closing) {
+		close_client(client);
 	}
 }
 
@@ -109,10 +124,13 @@ static void on_client(struct loop_source *source, uint32_t events)
 	if (client->out.len_bytes > 0) {
 		flush(client);
 	}
+	if (client->turn.active) {
+		return; /* it has said enough for now */
+	}
 	if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) && !client->closing) {
 		client->closing = proto_fill(&client->conn, &err) < 0;
 	}
-	take_requests(client);
+	take_request(client);
 	if (client->closing) {
 		close_client(client);
 	}
@@ -144,6 +162,28 @@ static void let_one_go(struct daemon *d)
 	close_client(chosen);
 }
 
+static void listen_again(struct loop_timer *timer)
+{
+	struct daemon *d = timer->user;
+
+	if (loop_add(d->loop, &d->listen, EPOLLIN, NULL) != 0) {
+		loop_timer_start(d->loop, timer, clock_mono_ns() + AGAIN_NS);
+	}
+}
+
+/* Who cannot be let in keeps the socket ready: it is not looked at for a while, or this process
+ * would do nothing else. */
+static void rest(struct daemon *d)
+{
+	if (!d->deaf) {
+		log_line(LOG_WARNING, "a command cannot be heard, and is tried again: %s",
+			strerror(errno));
+	}
+	d->deaf = true;
+	loop_remove(d->loop, &d->listen);
+	loop_timer_start(d->loop, &d->again, clock_mono_ns() + AGAIN_NS);
+}
+
 static void on_connect(struct loop_source *source, uint32_t events)
 {
 	struct daemon *d = source->user;
@@ -152,9 +192,13 @@ static void on_connect(struct loop_source *source, uint32_t events)
 	struct ucred peer;
 	socklen_t len = sizeof(peer);
 
-	if (fd < 0) {
-		return;
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+		rest(d);
 	}
+	if (fd < 0) {
+		return; /* or who came has left */
+	}
+	d->deaf = false;
 	if (d->clients_n == CLIENTS_MAX) {
 		let_one_go(d);
 	}
@@ -166,9 +210,10 @@ static void on_connect(struct loop_source *source, uint32_t events)
 	}
 	client->daemon = d;
 	client->uid = peer.uid;
-	client->conn.fd = fd;
+	client->conn = (struct proto_conn){.fd = fd, .bare = true};
 	client->heard_ns = clock_mono_ns();
 	client->source = (struct loop_source){fd, on_client, client};
+	client->turn = (struct loop_timer){.fired = on_turn, .user = client};
 	if (loop_add(d->loop, &client->source, EPOLLIN, NULL) != 0) {
 		close(fd);
 		free(client);
@@ -177,6 +222,15 @@ static void on_connect(struct loop_source *source, uint32_t events)
 	client->next = d->clients;
 	d->clients = client;
 	d->clients_n++;
+}
+
+/* No command has a descriptor to send, and to close another's may wait for them: that of a file on
+ * FUSE asks its server first. An older kernel accepts them: proto_fill leaves them to it. */
+static void refuse_descriptors(int fd)
+{
+	const int no = 0;
+
+	setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
 }
 
 /* The socket is there under its name only once the right ones alone can connect. */
@@ -199,6 +253,8 @@ int daemon_listen(struct daemon *d, struct pawl_err *err)
 		bind(d->listen.fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
 		return pawl_err_sys(err, "%s: listen", path);
 	}
+	refuse_descriptors(d->listen.fd);
+	d->again = (struct loop_timer){.fired = listen_again, .user = d};
 	if ((group && chown(address.sun_path, (uid_t)-1, group->gr_gid) != 0) ||
 		chmod(address.sun_path, group ? 0660 : 0600) != 0 ||
 		listen(d->listen.fd, BACKLOG) != 0 || rename(address.sun_path, path) != 0) {

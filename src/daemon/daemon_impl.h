@@ -37,7 +37,8 @@ struct daemon_client {
 	struct daemon_client *next;
 	struct proto_conn conn;
 	struct loop_source source;
-	struct wire_out out; /* that was not sent yet, from off on */
+	struct loop_timer turn; /* it has said more than was answered yet */
+	struct wire_out out;    /* that was not sent yet, from off on */
 	size_t off;
 	uint32_t uid;
 	int64_t heard_ns; /* when it last said or took something */
@@ -67,6 +68,8 @@ struct daemon {
 	struct core_pool pools[CORE_POOLS_MAX]; /* of options, for the core */
 	int lock_fd;
 	struct loop_source listen;
+	struct loop_timer again; /* it is listened again: for want of descriptors it was not */
+	bool deaf;               /* which was said */
 	struct loop_source signals;
 	struct loop_timer wake;  /* of the core */
 	struct loop_timer turn;  /* events wait */

@@ -241,8 +241,22 @@ static int answer_list(struct daemon_client *client, struct proto_frame *frame,
 	return 0;
 }
 
-/* Where the job runs; beginning with ~, if its user said so. "": it cannot be told. */
-static void say_workdir(const struct submission *submission, char dir[PATH_MAX])
+/* As the job finds it: of its owner only where it runs as them. */
+static void say_home(const struct daemon *d, const struct talk_job *job, char home[PATH_MAX])
+{
+	const char *ours = getenv("HOME");
+	const struct passwd *user;
+
+	if (d->options->pools) {
+		snprintf(home, PATH_MAX, "%s", ours ? ours : "");
+		return;
+	}
+	user = getpwuid(geteuid() == 0 ? job->owner : geteuid());
+	snprintf(home, PATH_MAX, "%s", user ? user->pw_dir : "/");
+}
+
+/* Where the job runs. "": it cannot be told. */
+static void say_workdir(const struct submission *submission, const char *home, char dir[PATH_MAX])
 {
 	struct remarks *remarks = calloc(1, sizeof(*remarks));
 	struct sched_spec spec = {0};
@@ -252,10 +266,8 @@ static void say_workdir(const struct submission *submission, char dir[PATH_MAX])
 	if (remarks && submission->cwd && submission_spec(submission, &spec, remarks, NULL) == 0) {
 		said = spec.workdir ? spec.workdir : submission->cwd;
 	}
-	if (said && (said[0] == '/' || said[0] == '~')) {
-		snprintf(dir, PATH_MAX, "%s", said);
-	} else if (said) {
-		snprintf(dir, PATH_MAX, "%.2000s/%.2000s", submission->cwd, said);
+	if (said && submission_path(home, submission->cwd, said, dir, NULL) != 0) {
+		dir[0] = '\0';
 	}
 	sched_spec_deinit(&spec);
 	free(remarks);
@@ -287,7 +299,8 @@ int daemon_show(struct daemon *d, const char *selector, struct talk_shown *shown
 	}
 	snprintf(shown->log_dir, sizeof(shown->log_dir), "%s/jobs/%llu", daemon_shared(d),
 		(unsigned long long)shown->job.id);
-	say_workdir(&submission, shown->cwd);
+	say_home(d, &shown->job, shown->home);
+	say_workdir(&submission, shown->home, shown->cwd);
 	shown->more = outlook.more;
 	shown->fewer = outlook.fewer;
 	submission_deinit(&submission);

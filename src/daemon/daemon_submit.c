@@ -127,6 +127,24 @@ static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint3
 	return rv == 0 && o->pools ? daemon_check_pools(d, spec, &ask->types, err) : rv;
 }
 
+/* So that one user alone cannot keep all others out. */
+static int check_number(const struct daemon *d, uint32_t uid, struct pawl_err *err)
+{
+	const struct core_job *const *jobs;
+	uint32_t n = core_jobs(d->core, &jobs);
+	uint64_t theirs = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		theirs += jobs[i]->ask.owner == uid && jobs[i]->state < CORE_DONE;
+	}
+	return theirs < d->options->user_jobs_max
+		? 0
+		: pawl_err_set(err, PAWL_ELIMIT,
+			  "you have %llu jobs that are not over; a user has at most so many "
+			  "(pawl sched --user-jobs)",
+			  (unsigned long long)theirs);
+}
+
 /* The first thing that is wrong with a job file; its user was shown all by pawl submit. */
 static int say_remark(const struct remarks *remarks, struct pawl_err *err)
 {
@@ -165,6 +183,7 @@ int daemon_submit(struct daemon_client *client, const uint8_t *bytes, size_t len
 		say_remark(remarks, err);
 	}
 	rv = rv == 0 ? make_ask(d, &spec, client->uid, &ask, err) : rv;
+	rv = rv == 0 ? check_number(d, client->uid, err) : rv;
 	if (rv == 0) {
 		submission_encode(&out, &submission);
 		stored = (struct store_spec){.bytes = out.bytes, .len_bytes = out.len_bytes};

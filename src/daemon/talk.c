@@ -93,6 +93,7 @@ void talk_shown_put(struct wire_out *out, const struct talk_shown *s)
 	put_f64(out, s->more);
 	put_f64(out, s->fewer);
 	wire_put_str(out, s->remark);
+	wire_put_str(out, s->home);
 }
 
 void talk_shown_get(struct wire_in *in, struct talk_shown *s)
@@ -104,6 +105,7 @@ void talk_shown_get(struct wire_in *in, struct talk_shown *s)
 	s->more = get_f64(in);
 	s->fewer = get_f64(in);
 	wire_get_str(in, s->remark, sizeof(s->remark));
+	wire_get_str(in, s->home, sizeof(s->home));
 }
 
 void talk_node_put(struct wire_out *out, const struct talk_node *n)
@@ -207,6 +209,7 @@ int talk_open(struct talk **out, const char *root, struct pawl_err *err)
 		return rv != 0 ? rv : pawl_err_set(err, PAWL_ENOMEM, "out of memory");
 	}
 	snprintf(talk->root, sizeof(talk->root), "%s", root);
+	talk->conn.bare = true;
 	talk->conn.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (talk->conn.fd < 0) {
 		rv = pawl_err_sys(err, "make a socket");

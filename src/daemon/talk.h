@@ -14,7 +14,7 @@
 struct pawl_err;
 struct link_reply;
 
-#define TALK_VERSION    1u
+#define TALK_VERSION    2u
 #define TALK_BODY_MAX   (4u << 20) /* bytes of a request */
 #define TALK_PLACE_MAX  1024u      /* of a place in words, terminator included; cut */
 #define TALK_JOBS_MAX   100000u    /* of a list */
@@ -39,7 +39,7 @@ enum talk_type {
 	TALK_DONE,       /* u64 job */
 	TALK_JOBS,       /* u32 n, n jobs; u32 those that are over and were left out; str remark */
 	TALK_SHOWN, /* a job, str explanation, str directory of logs, str where it runs, f64 goodput
-		       with one replica more, f64 with one fewer, str remark */
+		       with one replica more, f64 with one fewer, str remark, str home */
 	TALK_NODE_ROWS, /* u32 n, n x (str name, str type, u32 slots, u32 used, u8 state, u8 spot,
 			   f64 price) */
 };
@@ -82,7 +82,8 @@ struct talk_shown {
 	struct talk_job job;
 	char explanation[CORE_TEXT_MAX];
 	char log_dir[PATH_MAX];
-	char cwd[PATH_MAX];           /* where it runs, from / or ~ on; "": not known */
+	char cwd[PATH_MAX];           /* where it runs, from / on; "": not known */
+	char home[PATH_MAX];          /* what ~ is for it: of who runs it */
 	double more, fewer;           /* goodput with a replica more, or fewer; 0: not known */
 	char remark[TALK_REMARK_MAX]; /* of the engine's, in lines */
 };

@@ -58,6 +58,7 @@ static const char *const migrations[] = {
 	"ALTER TABLE jobs ADD COLUMN crc INTEGER;"
 	"ALTER TABLE specs ADD COLUMN crc INTEGER;",
 	"CREATE TABLE types(id INTEGER PRIMARY KEY, name TEXT NOT NULL, crc INTEGER NOT NULL);",
+	"CREATE INDEX jobs_name ON jobs(name, over, id);",
 };
 #define STORE_VERSION ((int)(sizeof(migrations) / sizeof(*migrations)))
 
@@ -72,18 +73,26 @@ enum statement {
 	DROP_TYPES,
 	ADD_TOTAL,
 	TRIM_SPECS,
+	TRIM_BYTES,
 	TRIM_JOBS,
 	GET_CLOCK,
 	GET_ROWS,
 	GET_SPEC,
 	GET_TYPES,
+	SIZE_SPEC,
+	SUM_SPECS,
 	GET_ENDED,
+	GET_NAMED,
 	COUNT_ENDED,
 	GET_TOTALS,
 	BEGIN,
 	COMMIT,
 	STATEMENTS
 };
+
+#define ENDED                                                                                      \
+	"SELECT id, name, owner, queue, state, reason, exit_code, submitted_ns, since_ns, ran_ns," \
+	" restarts, failures FROM jobs WHERE over = 1"
 
 static const char *const texts[STATEMENTS] = {
 	[PUT_CLUSTER] = "REPLACE INTO cluster VALUES(1, ?1, ?2)",
@@ -101,6 +110,11 @@ static const char *const texts[STATEMENTS] = {
 		" restarts = restarts + excluded.restarts, failures = failures + excluded.failures",
 	[TRIM_SPECS] = "DELETE FROM specs WHERE job IN (SELECT id FROM jobs WHERE over = 1"
 		       " AND id <= (SELECT max(id) FROM jobs) - ?1)",
+	[TRIM_BYTES] =
+		"DELETE FROM specs WHERE job IN (SELECT job FROM (SELECT job, sum(length(spec))"
+		" OVER (ORDER BY job DESC) AS bytes FROM specs JOIN jobs ON id = job WHERE over = "
+		"1)"
+		" WHERE bytes > ?1)",
 	[TRIM_JOBS] = "DELETE FROM jobs WHERE over = 1 AND id <= (SELECT max(id) FROM jobs) - ?1",
 	[GET_CLOCK] = "SELECT core_ns, wall_ns, boot_ns, boot FROM clock",
 	[GET_ROWS] = "SELECT 0, 0, record, crc FROM cluster"
@@ -108,10 +122,11 @@ static const char *const texts[STATEMENTS] = {
 		     " UNION ALL SELECT 2, id, record, crc FROM jobs WHERE over = 0",
 	[GET_SPEC] = "SELECT spec, crc FROM specs WHERE job = ?1",
 	[GET_TYPES] = "SELECT id, name, crc FROM types",
-	[GET_ENDED] =
-		"SELECT id, name, owner, queue, state, reason, exit_code, submitted_ns,"
-		" since_ns, ran_ns, restarts, failures FROM jobs WHERE over = 1"
-		" AND id BETWEEN ?1 AND ?4 AND (?2 = '' OR name = ?2) ORDER BY id DESC LIMIT ?3",
+	[SIZE_SPEC] = "SELECT ifnull(sum(length(spec)), 0) FROM specs WHERE job = ?1",
+	[SUM_SPECS] = "SELECT ifnull(sum(length(spec)), 0) FROM specs JOIN jobs ON id = job"
+		      " WHERE over = 1",
+	[GET_ENDED] = ENDED " AND id BETWEEN ?1 AND ?4 ORDER BY id DESC LIMIT ?3",
+	[GET_NAMED] = ENDED " AND name = ?2 AND id BETWEEN ?1 AND ?4 ORDER BY id DESC LIMIT ?3",
 	[COUNT_ENDED] = "SELECT count(*) FROM jobs WHERE over = 1",
 	[GET_TOTALS] = "SELECT state, jobs, took_ns, restarts, failures FROM totals",
 	[BEGIN] = "BEGIN IMMEDIATE",
@@ -122,6 +137,7 @@ struct sched_store {
 	sqlite3 *db;                          /* owned */
 	sqlite3_stmt *statements[STATEMENTS]; /* owned */
 	char *path;                           /* owned; for people */
+	int64_t ended_bytes;                  /* of specs of jobs that are over, or more */
 };
 
 /* ---- errors ---- */
@@ -266,6 +282,24 @@ static int prepare(struct sched_store *s, struct pawl_err *err)
 	return 0;
 }
 
+/* Adds the bytes of a job's spec, or of all that are over. */
+static int count_specs(struct sched_store *s, enum statement which, uint64_t job,
+	struct pawl_err *err)
+{
+	sqlite3_stmt *q = ready(s, which);
+	int more;
+
+	if (which == SIZE_SPEC) {
+		sqlite3_bind_int64(q, 1, (int64_t)job);
+	}
+	more = step(s, which, "count specs", err);
+	if (more == 1) {
+		s->ended_bytes += sqlite3_column_int64(q, 0);
+		sqlite3_reset(q);
+	}
+	return more < 0 ? more : 0;
+}
+
 static int open_file(struct sched_store *s, struct pawl_err *err)
 {
 	int rc = FAULT_SYS("sched.store",
@@ -285,7 +319,8 @@ static int open_file(struct sched_store *s, struct pawl_err *err)
 		"PRAGMA synchronous = FULL; BEGIN EXCLUSIVE; COMMIT",
 		err);
 	rv = rv == 0 ? check_version(s, err) : rv;
-	return rv == 0 ? prepare(s, err) : rv;
+	rv = rv == 0 ? prepare(s, err) : rv;
+	return rv == 0 ? count_specs(s, SUM_SPECS, 0, err) : rv;
 }
 
 int sched_store_open(struct sched_store **out, const char *path, struct pawl_err *err)
@@ -394,6 +429,19 @@ static int trim(struct sched_store *s, enum statement which, uint32_t keep, stru
 	return step(s, which, "trim", err);
 }
 
+/* Some more than is needed, as all have to be looked at for it. */
+static int trim_specs(struct sched_store *s, struct pawl_err *err)
+{
+	int rv = trim(s, TRIM_SPECS, STORE_ENDED_MAX, err);
+
+	if (rv == 0 && s->ended_bytes > STORE_SPECS_BYTES) {
+		rv = trim(s, TRIM_BYTES, STORE_SPECS_BYTES / 8 * 7, err);
+		s->ended_bytes = 0;
+		rv = rv == 0 ? count_specs(s, SUM_SPECS, 0, err) : rv;
+	}
+	return rv;
+}
+
 static int put_all(struct sched_store *s, struct sched_core *core, const struct store_clock *clock,
 	const struct store_spec *spec, struct pawl_err *err)
 {
@@ -413,6 +461,7 @@ static int put_all(struct sched_store *s, struct sched_core *core, const struct 
 		rv = more < 0 ? more : put_row(s, &row, clock, err);
 		over = rv == 0 && row.job && row.job->state >= CORE_DONE;
 		rv = over ? add_total(s, row.job, err) : rv;
+		rv = over && rv == 0 ? count_specs(s, SIZE_SPEC, row.job->id, err) : rv;
 		ended = ended || over;
 	}
 	if (rv == 0 && spec) {
@@ -422,7 +471,7 @@ static int put_all(struct sched_store *s, struct sched_core *core, const struct 
 		bind_crc(q, 3, spec->bytes, spec->len_bytes);
 		rv = step(s, PUT_SPEC, "write a spec", err);
 	}
-	rv = rv == 0 && ended ? trim(s, TRIM_SPECS, STORE_ENDED_MAX, err) : rv;
+	rv = rv == 0 && ended ? trim_specs(s, err) : rv;
 	return rv == 0 && ended ? trim(s, TRIM_JOBS, STORE_ENDED_MAX, err) : rv;
 }
 
@@ -691,6 +740,7 @@ int sched_store_ended(struct sched_store *s, uint64_t id, const char *name, uint
 	void (*told)(void *user, const struct store_job *job), void *user, uint64_t *all,
 	struct pawl_err *err)
 {
+	enum statement which = name[0] != '\0' ? GET_NAMED : GET_ENDED;
 	sqlite3_stmt *q;
 	int more;
 
@@ -703,12 +753,12 @@ int sched_store_ended(struct sched_store *s, uint64_t id, const char *name, uint
 		*all = (uint64_t)sqlite3_column_int64(q, 0);
 		sqlite3_reset(q);
 	}
-	q = ready(s, GET_ENDED);
+	q = ready(s, which);
 	sqlite3_bind_int64(q, 1, (int64_t)id);
 	sqlite3_bind_text(q, 2, name, -1, SQLITE_STATIC);
 	sqlite3_bind_int64(q, 3, most);
 	sqlite3_bind_int64(q, 4, id > 0 ? (int64_t)id : INT64_MAX);
-	while ((more = step(s, GET_ENDED, "read jobs", err)) == 1) {
+	while ((more = step(s, which, "read jobs", err)) == 1) {
 		const struct store_job job = {.id = (uint64_t)sqlite3_column_int64(q, 0),
 			.name = (const char *)sqlite3_column_text(q, 1),
 			.owner = (uint32_t)sqlite3_column_int64(q, 2),

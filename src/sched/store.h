@@ -11,7 +11,8 @@
 #include "base/proc.h"
 #include "sched/core.h"
 
-#define STORE_ENDED_MAX   100000u /* newest jobs of which those that are over are kept */
+#define STORE_ENDED_MAX   100000u      /* newest jobs of which those that are over are kept */
+#define STORE_SPECS_BYTES (128u << 20) /* newest specs of those that are over that are kept */
 #define STORE_AWAY_MAX_NS (365 * 86400 * 1000000000LL)
 
 struct sched_store;
@@ -68,7 +69,8 @@ uint32_t store_types_number(struct store_types *types, const char *name);
  * matter how the wall's was set meanwhile; else by the wall's, from 0 to STORE_AWAY_MAX_NS. Pure.
  */
 int64_t store_away_ns(const struct store_clock *then, const struct store_clock *now);
-/* A job's spec, to be freed. PAWL_ENOENT. */
+/* A job's spec, to be freed. PAWL_ENOENT: also if it is over, and there are many or large newer
+ * ones. */
 int sched_store_spec(struct sched_store *store, uint64_t job, uint8_t **bytes, size_t *len_bytes,
 	struct pawl_err *err);
 /* A job that is over. */

@@ -372,6 +372,50 @@ def test_logs_follow_and_cp(shared: Cluster, tmp_path: Path) -> None:
     assert shared.run("cp", "7", "x").returncode == 2
 
 
+def test_cp_takes_what_a_link_leads_to_and_knows_the_jobs_home(
+    shared: Cluster, tmp_path: Path
+) -> None:
+    home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    with tempfile.TemporaryDirectory(prefix="pawl-test-", dir=home) as work:
+        name = Path(work).name
+        (tmp_path / "data").mkdir()
+        (tmp_path / "data" / "x").write_text("data\n")
+        (tmp_path / "job.yaml").write_text(
+            f'workdir: ~/{name}\nfile_mounts: {{"{tmp_path}/in": {tmp_path}/data}}\n'
+            "run: echo best > step; ln -s step best; mkdir out; ln -s ../step out/l; pwd\n"
+        )
+        done = shared.run("submit", "--json", "job.yaml", cwd=tmp_path)
+        job = json.loads(done.stdout)["id"]
+        shared.await_state(job, "done", "failed")
+        assert shared.lines(job) == [work] and shared.job(job)["cwd"] == work
+        for path, dest in (("best", "a"), (f"~/{name}/best", "b")):
+            done = shared.run("cp", f"{job}:{path}", str(tmp_path / dest))
+            assert done.returncode == 0, done.stderr
+            assert not (tmp_path / dest).is_symlink()
+            assert (tmp_path / dest).read_text() == "best\n"
+        assert shared.run("cp", f"{job}:out", str(tmp_path / "out")).returncode == 0
+        assert (tmp_path / "out" / "l").is_symlink()
+        assert shared.run("cp", f"{job}:{tmp_path}/in", str(tmp_path / "in2")).returncode == 0
+        assert not (tmp_path / "in2").is_symlink()
+        assert (tmp_path / "in2" / "x").read_text() == "data\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="two users are needed: run as root")
+def test_the_home_of_a_job_is_that_of_who_runs_it() -> None:
+    user = pwd.getpwnam("daemon")
+    with cluster("--slots", "1", start=False) as ours:
+        ours.root.mkdir()
+        shutil.chown(ours.root, user.pw_uid)
+        ours.said.touch()
+        shutil.chown(ours.said, user.pw_uid)
+        ours.start("setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups")
+        (ours.root.parent / "job.yaml").write_text("workdir: '~'\nrun: pwd\n")
+        done = ours.run("submit", "--json", "job.yaml")
+        assert done.returncode == 0, done.stderr
+        ours.await_state(1, "done", "failed")
+        assert ours.job(1)["cwd"] == user.pw_dir and ours.lines(1) == [user.pw_dir]
+
+
 def test_a_log_fills_no_disk(shared: Cluster) -> None:
     """Of how many files, and how large, is a unit test's."""
     job = shared.sh("head -c 20000000 /dev/zero | tr '\\0' x | fold -w 1000; echo the end")

@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import resource
+import select
 import shutil
 import signal
 import socket
@@ -212,6 +214,7 @@ ALTER TABLE clock DROP COLUMN boot; ALTER TABLE clock DROP COLUMN boot_ns;
 ALTER TABLE cluster DROP COLUMN crc; ALTER TABLE nodes DROP COLUMN crc;
 ALTER TABLE jobs DROP COLUMN crc; ALTER TABLE specs DROP COLUMN crc;
 CREATE TABLE history(seq INTEGER PRIMARY KEY); DROP TABLE totals; DROP TABLE types;
+DROP INDEX jobs_name;
 PRAGMA user_version = 2;
 """
 
@@ -398,10 +401,11 @@ def test_files_of_other_systems_are_fine(tmp_path: Path, text: bytes) -> None:
 
 # ---- the socket ----
 
-SUBMIT, LIST, SHOW, ERROR, JOBS = 1, 2, 3, 64, 66
+SUBMIT, LIST, SHOW, ERROR, DONE, JOBS = 1, 2, 3, 64, 65, 66
+VERSION = 2
 
 
-def frame(kind: int, body: bytes, version: int = 1, length: int | None = None) -> bytes:
+def frame(kind: int, body: bytes, version: int = VERSION, length: int | None = None) -> bytes:
     body = struct.pack("<H", version) + body
     return struct.pack("<IHHI", len(body) if length is None else length, kind, 0, 7) + body
 
@@ -462,6 +466,104 @@ def test_a_thousand_connections_keep_nobody_out(shared: Cluster) -> None:
                 assert shared.run("ls").returncode == 0
         job = shared.sh("true")
         shared.await_state(job, "done")
+
+
+def descriptors(ours: Cluster) -> list[int]:
+    assert ours.daemon is not None
+    return [int(fd) for fd in os.listdir(f"/proc/{ours.daemon.pid}/fd")]
+
+
+def test_descriptors_are_nobodys_to_send(shared: Cluster) -> None:
+    """A kernel of 6.16 refuses them, an older one drops them; who says that some come is let go."""
+    before = len(descriptors(shared))
+    with contextlib.ExitStack() as all_of_them:
+        reader, writer = os.pipe()
+        all_of_them.callback(os.close, reader)
+        for _ in range(16):
+            peer = all_of_them.enter_context(connect(shared))
+            try:
+                socket.send_fds(peer, [b"\5"], [writer] * 64)
+            except PermissionError:
+                peer.sendall(b"\5")
+        os.close(writer)
+        assert shared.run("ls").returncode == 0  # it has read what was sent before
+        assert select.select([reader], [], [], 30)[0]  # at its end: nobody else has it open
+        assert len(descriptors(shared)) <= before + 16
+        named = all_of_them.enter_context(connect(shared))
+        named.sendall(struct.pack("<IHHI", 2, LIST, 1, 7) + struct.pack("<H", VERSION))
+        assert reply(named) == (0, b"")
+
+
+def test_without_descriptors_it_waits_for_some() -> None:
+    with cluster("--slots", "1") as ours:
+        assert ours.daemon is not None
+        pid = ours.daemon.pid
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (max(descriptors(ours)) + 1, hard))
+        with contextlib.ExitStack() as all_of_them:
+            for _ in range(4):  # some fill what holes there are
+                all_of_them.enter_context(connect(ours))
+            wait(lambda: "cannot be heard" in ours.said.read_text(), "a word of it")
+            spent, began = cpu_s(pid), time.monotonic()
+            wait(lambda: time.monotonic() > began + 2, "two seconds")
+            assert cpu_s(pid) - spent < 0.2 * (time.monotonic() - began)
+            assert ours.said.read_text().count("cannot be heard") == 1
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+            assert ours.run("ls").returncode == 0
+
+
+def cpu_s(pid: int) -> float:
+    """That a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def text(value: bytes) -> bytes:
+    return struct.pack("<I", len(value)) + value
+
+
+def test_who_sends_many_requests_at_once_lets_others_in_between() -> None:
+    one = struct.pack("<IQ", 1, 0) + text(b"/") + text(b"num_nodes: 9\nrun: x\n") + text(b"")
+    submit = frame(SUBMIT, text(one + bytes(12)))
+    with cluster("--slots", "1") as ours, connect(ours) as many, connect(ours) as few:
+        assert ours.daemon is not None
+        for peer in (many, few):  # both are heard before
+            peer.sendall(frame(LIST, struct.pack("<BI", 0, 0)))
+            assert reply(peer)[0] == JOBS
+        ours.daemon.send_signal(signal.SIGSTOP)
+        wait(lambda: program.state_of(ours.daemon.pid) == "T", "a scheduler that stands still")
+        many.sendall(submit * 40)
+        few.sendall(submit)
+        ours.daemon.send_signal(signal.SIGCONT)
+        kind, body = reply(few)
+        assert kind == DONE and struct.unpack("<Q", body)[0] <= 3
+        numbers = [struct.unpack("<Q", reply(many)[1])[0] for _ in range(40)]
+        assert numbers == sorted(numbers) and numbers[-1] == 41
+
+
+def test_one_user_does_not_take_all_places() -> None:
+    with cluster("--slots", "1", "--user-jobs", "2") as ours:
+        for _ in range(2):
+            ours.sh(LOOP, "--num-nodes", "9")
+        refused = ours.run("submit", "--", "true")
+        assert refused.returncode != 0 and "2 jobs that are not over" in refused.stderr
+        ours.run("cancel", "1")
+        ours.sh("true", "--num-nodes", "9")
+
+
+def test_where_a_job_ran_may_be_forgotten(tmp_path: Path) -> None:
+    with cluster(*OPTIONS) as ours:
+        job = ours.sh("echo > here", cwd=tmp_path)
+        ours.await_state(job, "done")
+        ours.kill()
+        with contextlib.closing(sqlite3.connect(ours.root / "sched.db")) as database:
+            database.execute("DELETE FROM specs")
+            database.commit()
+        ours.start()
+        assert ours.job(job)["cwd"] == ""
+        lost = ours.run("cp", f"{job}:here", str(tmp_path / "there"))
+        assert lost.returncode == 3 and "is not known any more" in lost.stderr
+        assert ours.run("cp", f"{job}:{tmp_path}/here", str(tmp_path / "there")).returncode == 0
 
 
 def memory_kib(pid: int) -> int:

@@ -1,6 +1,7 @@
 /* Parts of the scheduler's process: what is submitted, ordered and told as bytes; hints; logs; and
  * the processes of a run.
  */
+#include "agent/proto.h"
 #include "daemon/devices.h"
 #include "daemon/hints.h"
 #include "daemon/job_log.h"
@@ -19,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -216,6 +218,36 @@ static void rows_of_jobs_and_nodes_are_read_as_written(void **state)
 	assert_string_equal(node_read.type, "A100");
 	assert_true(node_read.spot && node_read.price == 2.5 && node_read.used == 3);
 	wire_out_deinit(&out);
+}
+
+static void who_takes_no_descriptors_keeps_none(void **state)
+{
+	const int sent[2] = {STDIN_FILENO, STDOUT_FILENO};
+	struct proto_conn conn = {.fd = -1, .bare = true};
+	struct proto_frame frame;
+	struct wire_out out = {NULL};
+	int ends[2];
+	int before;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	conn.fd = ends[0];
+	before = dup(ends[0]);
+	close(before);
+	proto_end(&out, proto_start(&out, (enum proto_type)TALK_NODES, 1));
+	assert_int_equal(proto_send(ends[1], &out, NULL, 0, NULL), 0);
+	assert_int_equal(proto_send(ends[1], &out, sent, 2, NULL), 0);
+	assert_int_equal(proto_fill(&conn, NULL), 1);
+	assert_int_equal(proto_next(&conn, &frame, NULL), 1);
+	assert_int_equal(frame.fds_n, 0);
+	while (conn.in.len_bytes - conn.in_off < out.len_bytes) {
+		assert_int_equal(proto_fill(&conn, NULL), 1);
+	}
+	assert_int_equal(proto_next(&conn, &frame, NULL), PAWL_ECORRUPT);
+	assert_int_equal(dup(ends[0]), before); /* the same is free as before */
+	close(before);
+	proto_conn_close(&conn);
+	wire_out_deinit(&out);
+	close(ends[1]);
 }
 
 /* ---- hints ---- */
@@ -518,6 +550,7 @@ int main(void)
 		cmocka_unit_test(an_order_is_what_was_ordered),
 		cmocka_unit_test(a_state_is_whole_or_none),
 		cmocka_unit_test(rows_of_jobs_and_nodes_are_read_as_written),
+		cmocka_unit_test(who_takes_no_descriptors_keeps_none),
 		cmocka_unit_test(hints_are_pawls_words_or_adaptdls),
 		cmocka_unit_test(hints_that_are_wrong_are_refused),
 		cmocka_unit_test(ranks_keep_their_devices_or_cannot_be_changed),

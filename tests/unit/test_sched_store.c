@@ -1,6 +1,7 @@
 /* The scheduler's file: what is written is read, after a kill at any point; and each error by its
  * name.
  */
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/rng.h"
 #include "equal.h"
@@ -229,6 +230,63 @@ static void specs_are_kept(void **state)
 	sched_store_close(store);
 }
 
+#define LARGE (STORE_SPECS_BYTES / 3)
+
+/* A job comes, with a large spec, and is over at once if it is to be. */
+static void come_and_go(struct sched_store *store, struct sched_core *core, uint64_t *id, bool goes)
+{
+	static uint8_t large[LARGE];
+	struct core_ask ask = {.name = "job", .least = 1, .most = 1};
+	struct core_event event = {.kind = CORE_SUBMIT, .now_ns = 2 * S_NS, .ask = &ask};
+	struct store_spec spec = {.bytes = large, .len_bytes = LARGE};
+	const struct store_clock clock = {.core_ns = 2 * S_NS};
+
+	assert_int_equal(core_step(core, &event, id, NULL), 0);
+	spec.job = *id;
+	assert_int_equal(sched_store_save(store, core, &clock, &spec, NULL), 0);
+	if (goes) {
+		event = (struct core_event){.kind = CORE_CANCEL, .now_ns = 2 * S_NS, .job = *id};
+		assert_int_equal(core_step(core, &event, NULL, NULL), 0);
+		assert_int_equal(sched_store_save(store, core, &clock, NULL, NULL), 0);
+	}
+}
+
+static bool has_spec(struct sched_store *store, uint64_t id)
+{
+	uint8_t *bytes = NULL;
+	size_t len;
+	int rv = sched_store_spec(store, id, &bytes, &len, NULL);
+
+	assert_true(rv == 0 || rv == PAWL_ENOENT);
+	free(bytes);
+	return rv == 0;
+}
+
+static void of_jobs_that_are_over_so_many_bytes_are_kept(void **state)
+{
+	struct sched_store *store;
+	struct sched_core *core = NULL;
+	struct store_clock clock;
+	uint64_t ids[5];
+
+	begin();
+	for (uint32_t i = 0; i < 5; i++) {
+		store = open_store(); /* what was there before counts as well */
+		assert_int_equal(sched_store_restore(store, &options, &core, &clock, NULL), 0);
+		core_step(core, &(struct core_event){.kind = CORE_LISTED, .now_ns = S_NS}, NULL,
+			NULL);
+		come_and_go(store, core, &ids[i], i > 0);
+		core_close(core);
+		sched_store_close(store);
+	}
+	store = open_store();
+	assert_true(has_spec(store, ids[0])); /* it is to run yet */
+	assert_false(has_spec(store, ids[1]));
+	assert_false(has_spec(store, ids[2]));
+	assert_true(has_spec(store, ids[3]) && has_spec(store, ids[4]));
+	sched_store_close(store);
+}
+
 /* ---- kills ---- */
 
 static void a_kill_at_a_random_time_loses_nothing_that_was_told(void **state)
@@ -344,7 +402,7 @@ static void what_is_newer_or_not_ours_is_left_alone(void **state)
 	begin();
 	run_sql("PRAGMA user_version = 99");
 	assert_int_equal(try_open(&err), PAWL_ENOTSUP);
-	assert_non_null(strstr(err.msg, "newer Pawl's (version 99; this one knows 6)"));
+	assert_non_null(strstr(err.msg, "newer Pawl's (version 99; this one knows 7)"));
 	wipe();
 	run_sql("CREATE TABLE mine(x)");
 	assert_int_equal(try_open(&err), PAWL_EINVAL);
@@ -358,19 +416,22 @@ static void what_is_newer_or_not_ours_is_left_alone(void **state)
 	wipe();
 }
 
-/* Takes back what version 5, and 6, have added. */
+/* Takes back what versions 5 and on have added. */
 #define WITHOUT_5                                                                                  \
-	"DROP TABLE types;"                                                                        \
 	"ALTER TABLE jobs DROP COLUMN crc; ALTER TABLE nodes DROP COLUMN crc;"                     \
 	"ALTER TABLE cluster DROP COLUMN crc; ALTER TABLE specs DROP COLUMN crc;"                  \
 	"ALTER TABLE clock DROP COLUMN boot; ALTER TABLE clock DROP COLUMN boot_ns;"
+
+#define WITHOUT_6 "DROP TABLE types;"
+#define WITHOUT_7 "DROP INDEX jobs_name;"
 
 /* As the first version of it was. */
 static void an_older_file_is_brought_to_this_version(void **state)
 {
 	begin();
 	assert_int_equal(live(first_seed, 50), 0);
-	run_sql("ALTER TABLE jobs DROP COLUMN reason; ALTER TABLE jobs DROP COLUMN exit_code;"
+	run_sql(WITHOUT_7 WITHOUT_6
+		"ALTER TABLE jobs DROP COLUMN reason; ALTER TABLE jobs DROP COLUMN exit_code;"
 		"ALTER TABLE jobs DROP COLUMN submitted_ns; ALTER TABLE jobs DROP COLUMN since_ns;"
 		"ALTER TABLE jobs DROP COLUMN ran_ns; ALTER TABLE jobs DROP COLUMN restarts;"
 		"ALTER TABLE jobs DROP COLUMN failures;" WITHOUT_5
@@ -388,7 +449,7 @@ static void types_keep_their_numbers(void **state)
 	struct pawl_err err;
 
 	begin();
-	run_sql("DROP TABLE types; PRAGMA user_version = 5"); /* it has no names */
+	run_sql(WITHOUT_7 WITHOUT_6 "PRAGMA user_version = 5"); /* it has no names */
 	store = open_store();
 	assert_int_equal(sched_store_get_types(store, &read, NULL), 0);
 	assert_memory_equal(&read, &types, sizeof(read));
@@ -459,6 +520,47 @@ static void jobs_that_are_over_are_listed_the_newest_first(void **state)
 	sched_store_close(store);
 }
 
+/* Of some the shortest: others run here, too. */
+static int64_t look_up(struct sched_store *store, uint64_t id, const char *name)
+{
+	struct seen none = {0};
+	int64_t least_ns = INT64_MAX;
+
+	for (uint32_t i = 0; i < 100; i++) {
+		int64_t began_ns = clock_mono_ns();
+		int64_t took_ns;
+
+		assert_int_equal(sched_store_ended(store, id, name, 1, see, &none, NULL, NULL), 0);
+		took_ns = clock_mono_ns() - began_ns;
+		least_ns = took_ns < least_ns ? took_ns : least_ns;
+	}
+	assert_int_equal(none.n, 0);
+	return least_ns;
+}
+
+/* Some hundred times as long, if each is looked at. */
+static void a_name_is_found_among_many_as_fast_as_a_number(void **state)
+{
+	struct sched_store *store;
+	struct seen one = {0};
+	int64_t number_ns;
+	int64_t name_ns;
+
+	begin();
+	run_sql("WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i + 1 FROM n WHERE i < 50000)"
+		"INSERT INTO jobs(id, name, owner, queue, state, over, record, since_ns)"
+		" SELECT i, iif(i % 1000 = 7, 'job', 'a' || i), 0, '', 'done', 1, x'', 9 FROM n");
+	store = open_store();
+	number_ns = look_up(store, 999999, "");
+	name_ns = look_up(store, 0, "none");
+	print_message("by number %lld ns, by name %lld ns\n", (long long)number_ns,
+		(long long)name_ns);
+	assert_true(name_ns < 50 * number_ns);
+	assert_int_equal(sched_store_ended(store, 0, "job", 3, see, &one, NULL, NULL), 0);
+	assert_true(one.n == 3 && one.last == 47007);
+	sched_store_close(store);
+}
+
 /* Of all states together. */
 struct totals {
 	uint64_t jobs, restarts, failures;
@@ -510,7 +612,8 @@ static void totals_are_of_all_that_ended_and_of_what_was_forgotten(void **state)
 	assert_int_equal(live(first_seed, 400), 0);
 	first = check_totals();
 	assert_true(first.jobs > 3 && first.took_ns > 0 && first.restarts > 0);
-	run_sql(WITHOUT_5 "DROP TABLE totals; PRAGMA user_version = 3"); /* it has none */
+	run_sql(WITHOUT_7 WITHOUT_6 WITHOUT_5
+		"DROP TABLE totals; PRAGMA user_version = 3"); /* it has none */
 	second = check_totals();
 	assert_memory_equal(&first, &second, sizeof(first));
 	run_sql("DELETE FROM jobs WHERE over = 1");
@@ -625,6 +728,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_written_is_read),
 		cmocka_unit_test(specs_are_kept),
+		cmocka_unit_test(of_jobs_that_are_over_so_many_bytes_are_kept),
 		cmocka_unit_test(a_kill_at_a_random_time_loses_nothing_that_was_told),
 		cmocka_unit_test(a_crash_or_an_error_at_any_call_loses_nothing),
 		cmocka_unit_test(a_full_disk_is_named_and_loses_nothing),
@@ -633,6 +737,7 @@ int main(void)
 		cmocka_unit_test(an_older_file_is_brought_to_this_version),
 		cmocka_unit_test(types_keep_their_numbers),
 		cmocka_unit_test(jobs_that_are_over_are_listed_the_newest_first),
+		cmocka_unit_test(a_name_is_found_among_many_as_fast_as_a_number),
 		cmocka_unit_test(totals_are_of_all_that_ended_and_of_what_was_forgotten),
 		cmocka_unit_test(a_read_only_file_is_named),
 		cmocka_unit_test(records_that_are_damaged_are_named),

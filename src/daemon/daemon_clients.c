@@ -159,7 +159,9 @@ static void let_one_go(struct daemon *d)
 			chosen = c;
 		}
 	}
-	close_client(chosen);
+	if (chosen) {
+		close_client(chosen);
+	}
 }
 
 static void listen_again(struct loop_timer *timer)

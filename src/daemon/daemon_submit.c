@@ -43,6 +43,14 @@ static bool machine_has(const struct sched_choice *choice, const char *root, con
 		choice->disk_bytes <= free_bytes;
 }
 
+static int have_none(const char *accelerator, struct pawl_err *err)
+{
+	return pawl_err_set(err, PAWL_EINVAL,
+		"accelerators: no node here has %s: nodes are given theirs by pawl sched "
+		"--node NAME=SLOTS:TYPE",
+		accelerator);
+}
+
 /* Bits of the types of nodes that will do; 0: all. */
 static int find_types(const struct daemon *d, const struct sched_spec *spec, uint32_t *types,
 	struct pawl_err *err)
@@ -71,14 +79,8 @@ static int find_types(const struct daemon *d, const struct sched_spec *spec, uin
 		found |= type < o->types_n ? 1u << type : 0;
 		last = choice->accelerator;
 	}
-	if (found == 0) {
-		return pawl_err_set(err, PAWL_EINVAL,
-			"accelerators: no node here has %s: nodes are given theirs by pawl sched "
-			"--node NAME=SLOTS:TYPE",
-			last);
-	}
 	*types = found;
-	return 0;
+	return found > 0 ? 0 : have_none(last, err);
 }
 
 static int check_machine(const struct daemon *d, const struct sched_spec *spec,

@@ -183,7 +183,7 @@ int csv_double(const struct csv *csv, uint32_t field, double least, double *numb
 int csv_whole(const struct csv *csv, uint32_t field, uint32_t least, uint32_t *number,
 	struct pawl_err *err)
 {
-	double read;
+	double read = 0;
 	int rv = csv_double(csv, field, least, &read, err);
 
 	if (rv != 0) {

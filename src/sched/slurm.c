@@ -102,6 +102,11 @@ bool slurm_grow(void *items, uint32_t n, uint32_t *cap, size_t item_bytes)
 	return true;
 }
 
+bool slurm_knows(const struct sched_slurm *s)
+{
+	return s->ready && s->seen;
+}
+
 void slurm_spool_fails(struct sched_slurm *s, const struct pawl_err *err)
 {
 	if (s->spool_failed[0] == '\0') {
@@ -127,7 +132,7 @@ static void on_look(struct loop_timer *timer)
 	s->spool_failing = false;
 	slurm_nodes_look(s, now_ns);
 	slurm_jobs_look(s);
-	if (s->ready && s->listing) {
+	if (slurm_knows(s) && s->listing) {
 		s->listing = false;
 		slurm_nodes_tell_all(s);
 		slurm_jobs_tell_all(s);

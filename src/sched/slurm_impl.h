@@ -98,6 +98,7 @@ struct sched_slurm {
 	struct loop_timer look, poll, tell;
 	int64_t kill_wait_ns;        /* 0: not known yet */
 	bool ready;                  /* squeue has been read once */
+	bool seen;                   /* all pilots' directories have, in one look */
 	bool listing;                /* the core waits for a list */
 	bool polling;                /* squeue is on its way */
 	int64_t polled_ns;           /* when it was called last */
@@ -114,6 +115,8 @@ struct telling *slurm_tell(struct sched_slurm *s, enum core_event_kind kind);
 void slurm_tell_node(struct sched_slurm *s, const char *name, enum core_event_kind kind);
 void slurm_tell_job(struct sched_slurm *s, enum core_event_kind kind, const struct slurm_job *job,
 	uint64_t generation);
+/* It knows which pilots there are: before, one that was not seen yet would be taken for lost. */
+bool slurm_knows(const struct sched_slurm *s);
 /* The spool could not be written or read: said once, until it can. */
 void slurm_spool_fails(struct sched_slurm *s, const struct pawl_err *err);
 /* The next look is now. */

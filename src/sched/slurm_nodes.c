@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/log.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,13 +25,24 @@ struct pilot *slurm_pilot_named(struct sched_slurm *s, const char *name)
 	return NULL;
 }
 
+struct seeing {
+	struct sched_slurm *s;
+	bool all; /* none was there that could not be read */
+};
+
 static bool see_pilot(void *user, const char *name)
 {
-	struct sched_slurm *s = user;
+	struct seeing *seeing = user;
+	struct sched_slurm *s = seeing->s;
+	struct pawl_err err = {0};
 	struct pilot *pilot;
+	int rv;
 
-	if (strlen(name) >= CORE_NAME_MAX || slurm_pilot_named(s, name) ||
-		!slurm_grow(&s->pilots, s->pilots_n, &s->pilots_cap, sizeof(*s->pilots))) {
+	if (strlen(name) >= CORE_NAME_MAX || slurm_pilot_named(s, name)) {
+		return true;
+	}
+	if (!slurm_grow(&s->pilots, s->pilots_n, &s->pilots_cap, sizeof(*s->pilots))) {
+		seeing->all = false;
 		return true;
 	}
 	pilot = &s->pilots[s->pilots_n];
@@ -39,8 +51,12 @@ static bool see_pilot(void *user, const char *name)
 	snprintf(pilot->directory, sizeof(pilot->directory), "%s/pilots/%s", s->options.spool,
 		name);
 	pilot->came_ns = pilot->heard_ns = clock_mono_ns();
-	if (slurm_spool_newest(pilot->directory, "want", &pilot->want, NULL) == 0) {
+	rv = slurm_spool_newest(pilot->directory, "want", &pilot->want, &err);
+	if (rv == 0) {
 		s->pilots_n++;
+	} else if (err.sys != ENOENT && err.sys != ENOTDIR) { /* else it is none */
+		slurm_spool_fails(s, &err);
+		seeing->all = false;
 	}
 	return true;
 }
@@ -198,10 +214,13 @@ static void check_room(struct sched_slurm *s)
 void slurm_nodes_look(struct sched_slurm *s, int64_t now_ns)
 {
 	char directory[SLURM_PATH_MAX];
+	struct seeing seeing = {.s = s, .all = true};
 	struct pawl_err err = {0};
 
 	snprintf(directory, sizeof(directory), "%s/pilots", s->options.spool);
-	if (slurm_spool_list(directory, see_pilot, s, &err) != 0) {
+	if (slurm_spool_list(directory, see_pilot, &seeing, &err) == 0) {
+		s->seen = s->seen || seeing.all;
+	} else {
 		slurm_spool_fails(s, &err);
 		for (uint32_t i = 0; i < s->pilots_n; i++) {
 			s->pilots[i].heard_ns = now_ns; /* it may be us who hear nothing */
@@ -237,7 +256,7 @@ static void write_want(struct sched_slurm *s, struct pilot *pilot)
 
 void slurm_nodes_write(struct sched_slurm *s)
 {
-	for (uint32_t i = 0; i < s->pilots_n && s->ready; i++) {
+	for (uint32_t i = 0; i < s->pilots_n && slurm_knows(s); i++) {
 		if (s->pilots[i].dirty && !s->pilots[i].empty) {
 			write_want(s, &s->pilots[i]);
 		}

@@ -485,6 +485,7 @@ static int open_all(struct daemon *d, struct pawl_err *err)
 	rv = rv == 0 ? open_loop(d, err) : rv;
 	rv = rv == 0 ? open_store(d, err) : rv;
 	rv = rv == 0 ? choose_scratch(d, err) : rv;
+	rv = rv == 0 ? daemon_keep_engine(d, err) : rv;
 	rv = rv == 0 ? open_engine(d, err) : rv;
 	rv = rv == 0 ? open_to_group(d, err) : rv;
 	rv = rv == 0 ? daemon_listen(d, err) : rv;

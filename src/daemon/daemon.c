@@ -131,11 +131,13 @@ static void on_turn(struct loop_timer *timer)
 	while (d->first && d->failed.code == 0) {
 		struct daemon_event *item = d->first;
 		bool known;
-		int rv;
+		int rv = 0;
 
 		d->first = item->next;
 		d->last = d->first ? d->last : NULL;
-		rv = daemon_take(d, &item->event, NULL, NULL, &err);
+		if (core_is_news(d->core, &item->event)) { /* else it was stored long ago */
+			rv = daemon_take(d, &item->event, NULL, NULL, &err);
+		}
 		known = rv == PAWL_ENOENT && item->event.kind == CORE_NODE_GONE; /* is told again */
 		if (rv != 0 && !known && d->failed.code == 0) {
 			log_line(LOG_WARNING, "%s", err.msg);

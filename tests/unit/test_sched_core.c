@@ -358,6 +358,31 @@ static void a_wrong_answer_is_never_carried_out(void **state)
 	}
 }
 
+/* An engine repeats each end for a day: one that changes nothing costs no transaction. */
+static void an_end_is_news_once(void **state)
+{
+	struct core_event event = {.kind = CORE_ENDED, .by = CORE_BY_NODE, .generation = 1};
+
+	begin_with_one_node();
+	event.job = 9;
+	assert_false(core_is_news(t.core, &event));
+	event.job = submit((struct core_ask){.least = 2, .most = 2});
+	pass(S_NS);
+	is(event.job, CORE_STARTING, 2);
+	assert_true(core_is_news(t.core, &event));
+	runs(event.job);
+	assert_true(core_is_news(t.core, &event));
+	assert_int_equal(step(event), 0);
+	is(event.job, CORE_STARTING, 2);
+	assert_false(core_is_news(t.core, &event)); /* of the start before */
+	event.generation = job(event.job)->generation;
+	assert_int_equal(step((struct core_event){.kind = CORE_CANCEL, .job = event.job}), 0);
+	is(event.job, CORE_STOPPING, 2);
+	assert_true(core_is_news(t.core, &event));
+	assert_int_equal(step(event), 0);
+	assert_false(core_is_news(t.core, &event));
+}
+
 /* ---- pools ---- */
 
 static void spot_comes_first_and_others_stand_in(void **state)
@@ -716,6 +741,7 @@ int main(void)
 		cmocka_unit_test(types_and_spot_are_kept),
 		cmocka_unit_test(a_wrong_answer_is_never_carried_out),
 		cmocka_unit_test(spot_comes_first_and_others_stand_in),
+		cmocka_unit_test(an_end_is_news_once),
 		cmocka_unit_test(idle_nodes_are_given_back),
 		cmocka_unit_test(each_type_of_nodes_is_asked_for),
 		cmocka_unit_test(one_who_waits_keeps_nobody_elses_nodes),

@@ -33,6 +33,7 @@ struct pilot {
 	bool lost;              /* there is no node any more, for the core */
 	bool empty;             /* and nothing is left of what ran on it */
 	int64_t empty_ns;       /* since when */
+	bool settled; /* and nobody waits for what it said: it is not looked at any more */
 	bool told_comes, told_goes, told_drained, told_gone;
 };
 
@@ -85,6 +86,7 @@ struct sched_slurm {
 	struct slurm_commands *commands;
 	struct pilot *pilots;
 	uint32_t pilots_n, pilots_cap;
+	uint32_t looked_n; /* of them, those that were looked at last */
 	struct pilot_job *queue;
 	uint32_t queue_n, queue_cap;
 	struct asked *asked;     /* of each pool */
@@ -137,6 +139,8 @@ void slurm_nodes_look(struct sched_slurm *s, int64_t now_ns);
 /* Writes what is wanted of those where that has changed. */
 void slurm_nodes_write(struct sched_slurm *s);
 void slurm_nodes_tell_all(struct sched_slurm *s);
+/* What pilots have printed that are long gone is removed. */
+void slurm_nodes_forget_logs(struct sched_slurm *s);
 void slurm_nodes_close(struct sched_slurm *s);
 
 /* ---- slurm_queue.c: Slurm's word ---- */

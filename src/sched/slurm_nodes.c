@@ -11,9 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
-#define KEEP_NS (86400 * NS_PER_S) /* that a pilot that is gone is known */
+#define KEEP_NS    (3600 * NS_PER_S) /* that a pilot that is gone is known */
+#define KEEP_LOG_S 86400             /* what it has printed, from its last line on */
+#define BEGIN      3                 /* fences, in which one that has a directory says something */
 
 struct pilot *slurm_pilot_named(struct sched_slurm *s, const char *name)
 {
@@ -154,12 +158,20 @@ static void look_at(struct sched_slurm *s, struct pilot *pilot, int64_t now_ns)
 {
 	bool went = pilot->have.state == SLURM_PILOT_GOING;
 
+	pilot->settled = pilot->settled || (pilot->empty && !slurm_jobs_on(s, pilot));
+	if (pilot->settled) {
+		return;
+	}
+	s->looked_n++;
 	read_have(pilot, now_ns);
 	if (pilot->have.state == SLURM_PILOT_GOING && !went) {
 		pilot->goes_at_ns = s->options.now_ns(s->options.user) + pilot->have.left_ns;
 	}
 	if (pilot->have.state == SLURM_PILOT_LEFT && !pilot->empty) {
 		slurm_pilot_lose(s, pilot, true);
+	}
+	if (pilot->number == 0 && now_ns - pilot->came_ns >= BEGIN * s->options.fence_ns) {
+		slurm_pilot_lose(s, pilot, true); /* it died before it said anything */
 	}
 	if (pilot->pool == SLURM_NO_POOL && pilot->number > 0) {
 		pilot->pool = slurm_queue_pool(s, pilot->have.slurm_job); /* else squeue tells */
@@ -178,6 +190,7 @@ static void look_at(struct sched_slurm *s, struct pilot *pilot, int64_t now_ns)
 	}
 }
 
+/* What Slurm still lists would be taken for one that is to come. */
 static void forget_old(struct sched_slurm *s, int64_t now_ns)
 {
 	uint32_t kept = 0;
@@ -185,8 +198,8 @@ static void forget_old(struct sched_slurm *s, int64_t now_ns)
 	for (uint32_t i = 0; i < s->pilots_n; i++) {
 		struct pilot *pilot = &s->pilots[i];
 
-		if (pilot->empty && now_ns - pilot->empty_ns >= KEEP_NS &&
-			!slurm_jobs_on(s, pilot)) {
+		if (pilot->settled && now_ns - pilot->empty_ns >= KEEP_NS &&
+			slurm_queue_pool(s, pilot->have.slurm_job) == SLURM_NO_POOL) {
 			slurm_spool_remove(pilot->directory);
 			free(pilot->have.parts);
 		} else {
@@ -194,6 +207,42 @@ static void forget_old(struct sched_slurm *s, int64_t now_ns)
 		}
 	}
 	s->pilots_n = kept;
+}
+
+static bool is_there(struct sched_slurm *s, uint64_t slurm_job)
+{
+	for (uint32_t i = 0; i < s->pilots_n; i++) {
+		if (s->pilots[i].have.slurm_job == slurm_job) {
+			return true;
+		}
+	}
+	return slurm_queue_pool(s, slurm_job) != SLURM_NO_POOL;
+}
+
+static bool see_log(void *user, const char *name)
+{
+	struct sched_slurm *s = user;
+	char path[SLURM_PATH_MAX];
+	unsigned long long slurm_job;
+	struct stat st;
+
+	if (sscanf(name, "pilot-%llu.log", &slurm_job) != 1 || is_there(s, slurm_job)) {
+		return true;
+	}
+	snprintf(path, sizeof(path), "%s/log/%.200s", s->options.spool, name);
+	if (stat(path, &st) == 0 && clock_wall_ns() / NS_PER_S - st.st_mtime >= KEEP_LOG_S) {
+		unlink(path);
+	}
+	return true;
+}
+
+void slurm_nodes_forget_logs(struct sched_slurm *s)
+{
+	char directory[SLURM_PATH_MAX];
+	struct pawl_err err;
+
+	snprintf(directory, sizeof(directory), "%s/log", s->options.spool);
+	slurm_spool_list(directory, see_log, s, &err); /* what cannot be removed stays */
 }
 
 /* A pilot that cannot write does not say so, and nothing of ours is written while nothing changes.
@@ -226,6 +275,7 @@ void slurm_nodes_look(struct sched_slurm *s, int64_t now_ns)
 			s->pilots[i].heard_ns = now_ns; /* it may be us who hear nothing */
 		}
 	}
+	s->looked_n = 0;
 	for (uint32_t i = 0; i < s->pilots_n; i++) {
 		look_at(s, &s->pilots[i], now_ns);
 	}

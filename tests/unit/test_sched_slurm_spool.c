@@ -2,8 +2,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/loop.h"
-#include "sched/slurm.h"
-#include "sched/slurm_spool.h"
+#include "sched/slurm_impl.h"
 
 #include <fcntl.h>
 #include <ftw.h>
@@ -222,11 +221,80 @@ static void a_pilot_cannot_be_listed(void **state)
 	look_fails("pilots/" NODE);
 }
 
+static void list(void)
+{
+	uint32_t listed = w.listed;
+
+	sched_slurm_engine.list(w.engine);
+	run(listed + 1, WAIT_NS);
+	assert_int_equal(w.listed, listed + 1);
+}
+
+/* What has said nothing for so long; once it is known for long enough to be over, it is removed. */
+static void a_pilot_that_died_as_it_began_is_forgotten(void **state)
+{
+	struct stat st;
+
+	put_pilot();
+	assert_int_equal(mkdir(in_spool("pilots/n2.12"), 0700), 0);
+	open_engine();
+	run(1, WAIT_NS);
+	assert_int_equal(w.engine->looked_n, 2);
+	for (uint32_t i = 0; i < w.engine->pilots_n; i++) {
+		assert_false(w.engine->pilots[i].empty);
+		w.engine->pilots[i].came_ns -= 10 * NS_PER_S;
+	}
+	list();
+	list();
+	assert_int_equal(w.engine->looked_n, 1);
+	assert_int_equal(w.engine->pilots_n, 2);
+	for (uint32_t i = 0; i < w.engine->pilots_n; i++) {
+		w.engine->pilots[i].empty_ns -= 4000 * NS_PER_S;
+	}
+	list();
+	assert_int_equal(w.engine->pilots_n, 1);
+	assert_int_equal(stat(in_spool("pilots/n2.12"), &st), -1);
+	assert_int_equal(stat(in_spool("pilots/" NODE), &st), 0);
+}
+
+static void put_log(const char *name, int64_t age_s)
+{
+	const struct timespec times[] = {{.tv_nsec = UTIME_OMIT},
+		{.tv_sec = (time_t)(clock_wall_ns() / NS_PER_S - age_s)}};
+	int fd = open(in_spool(name), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	assert_true(fd >= 0);
+	assert_int_equal(futimens(fd, times), 0);
+	close(fd);
+}
+
+static void old_logs_of_pilots_that_are_gone_are_removed(void **state)
+{
+	struct stat st;
+
+	put_pilot();
+	put_log("log/pilot-11.log", 90000); /* it is there */
+	put_log("log/pilot-12.log", 90000);
+	put_log("log/pilot-13.log", 80000);
+	put_log("log/notes", 90000);
+	open_engine();
+	run(1, WAIT_NS);
+	list();
+	assert_int_equal(stat(in_spool("log/pilot-11.log"), &st), 0);
+	assert_int_equal(stat(in_spool("log/pilot-12.log"), &st), -1);
+	assert_int_equal(stat(in_spool("log/pilot-13.log"), &st), 0);
+	assert_int_equal(stat(in_spool("log/notes"), &st), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(pilots_cannot_be_listed, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(a_pilot_cannot_be_listed, set_up, tear_down)};
+		cmocka_unit_test_setup_teardown(a_pilot_cannot_be_listed, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_pilot_that_died_as_it_began_is_forgotten, set_up,
+			tear_down),
+		cmocka_unit_test_setup_teardown(old_logs_of_pilots_that_are_gone_are_removed,
+			set_up, tear_down)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,6 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -93,8 +92,7 @@ int address_find(const char *toward, char *address, struct pawl_err *err)
 			       toward);
 }
 
-/* Only this host reaches it, or only with the name of an interface behind it. */
-static bool is_near(const char *address)
+bool address_is_near(const char *address)
 {
 	return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 ||
 		strncmp(address, "fe80:", 5) == 0;
@@ -114,7 +112,7 @@ int address_own(char *address, struct pawl_err *err)
 	gethostname(name, sizeof(name) - 1);
 	for (size_t i = 0; i < sizeof(towards) / sizeof(towards[0]); i++) {
 		rv = address_find(towards[i], found, err);
-		if (rv == 0 && !is_near(found)) {
+		if (rv == 0 && !address_is_near(found)) {
 			memcpy(address, found, sizeof(found));
 			return 0;
 		}

@@ -2,6 +2,8 @@
 #ifndef BASE_ADDRESS_H
 #define BASE_ADDRESS_H
 
+#include <stdbool.h>
+
 struct pawl_err;
 
 #define ADDRESS_MAX 64u /* bytes of an address, terminator included */
@@ -14,5 +16,7 @@ int address_find(const char *toward, char *address, struct pawl_err *err);
  * that this host's name means, or that leads out of here, but none that only this host reaches.
  * PAWL_EINVAL as above; PAWL_ENOENT: there is none. */
 int address_own(char *address, struct pawl_err *err);
+/* Only this host reaches it, or only with the name of an interface behind it. */
+bool address_is_near(const char *address);
 
 #endif

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #define GRACE_DEFAULT_NS (30 * NS_PER_S)
@@ -71,7 +72,7 @@ static const struct cli_option options[] = {
 	[POOL] = {"--pool", 0, "SPEC",
 		"of Slurm NAME=SLOTS:MIN..MAX[:TYPE[:PRICE[:spot]]]; repeatable"},
 	[SBATCH] = {"--sbatch", 0, "NAME=OPTION",
-		"an option of sbatch for a pool's nodes; repeatable (--exclusive)"},
+		"an option of sbatch for a pool's nodes; repeatable (docs/slurm.md)"},
 	[POLL] = {"--poll", 0, "S", "seconds between two looks at Slurm's queue (10)"},
 	[SPOOL] = {"--spool", 0, "DIR",
 		"where Slurm's nodes find their jobs, all seeing it (--root)"},
@@ -98,7 +99,6 @@ struct asked {
 	const char *scratch[SCRATCH_DIRS_MAX];
 	struct core_queue queues[CORE_QUEUES_MAX];
 	bool slurm; /* --engine */
-	struct core_pool core_pools[CORE_POOLS_MAX];
 	struct slurm_pool pools[CORE_POOLS_MAX];
 	const char *sbatch[CORE_POOLS_MAX][SLURM_POOL_WORDS + 1]; /* of each; NULL-terminated */
 	const char *pool_scratch[CORE_POOLS_MAX][SCRATCH_DIRS_MAX + 1]; /* likewise */
@@ -119,7 +119,7 @@ static uint32_t find_type(struct asked *asked, const char *name)
 {
 	uint32_t i = 0;
 
-	while (i < asked->options.types_n && strcmp(asked->types[i], name) != 0) {
+	while (i < asked->options.types_n && strcasecmp(asked->types[i], name) != 0) {
 		i++;
 	}
 	if (i == asked->options.types_n && i < SCHED_TYPES_MAX) {
@@ -319,7 +319,6 @@ static bool take_pool(const struct cli_command *command, const char *text, struc
 			text);
 		return false;
 	}
-	asked->core_pools[n] = pool;
 	asked->pools[n].pool = pool;
 	asked->options.pools_n++;
 	return true;
@@ -338,7 +337,7 @@ static const char *const *take_of_pool(struct asked *asked, const char *text, ch
 		const char **list = lists + (size_t)p * (cap + 1);
 		uint32_t n = 0;
 
-		if (strcmp(asked->core_pools[p].name, name) != 0) {
+		if (strcmp(asked->pools[p].pool.name, name) != 0) {
 			continue;
 		}
 		while (list[n]) {
@@ -558,8 +557,6 @@ static int run(const struct cli_command *command, struct asked *asked)
 	}
 	if (asked->slurm) {
 		o->pools = asked->pools;
-		o->core.pools = asked->core_pools;
-		o->core.pools_n = o->pools_n;
 	} else {
 		make_nodes(asked);
 	}
@@ -574,7 +571,7 @@ static int run(const struct cli_command *command, struct asked *asked)
 	o->nodes = asked->nodes;
 	o->devices = &asked->devices;
 	o->scratch = asked->scratch;
-	o->types = (const char(*)[CORE_NAME_MAX])asked->types;
+	o->types = asked->types;
 	o->core.queues = asked->queues;
 	rv = rv == 0 ? daemon_main(o, &err) : rv;
 	return rv == 0 ? CLI_OK : cli_fail(command, &err);

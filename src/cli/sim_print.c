@@ -4,6 +4,7 @@
 #include "cli/sim.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,7 +38,7 @@ static const size_t shown[] = {offsetof(struct sched_metrics, jct_avg_s),
 	offsetof(struct sched_metrics, restarts_per_job),
 	offsetof(struct sched_metrics, restart_share), offsetof(struct sched_metrics, utilisation),
 	offsetof(struct sched_metrics, cost_h), offsetof(struct sched_metrics, cost),
-	offsetof(struct sched_metrics, solve_p50_s)};
+	offsetof(struct sched_metrics, solve_p50_s), offsetof(struct sched_metrics, gap_max)};
 
 static double get(const struct sched_metrics *metrics, size_t offset)
 {
@@ -71,7 +72,12 @@ static void print_row(const char *workload, const char *policy, uint32_t jobs,
 		jobs, m->jct_avg_s, m->jct_p50_s, m->jct_p99_s, m->makespan_s, m->rho_max,
 		m->rho_over_2 * 100, m->restarts_per_job, m->restart_share * 100,
 		m->utilisation * 100, m->cost_h);
-	printf(" %7.0f %7.3f\n", m->cost, m->solve_p50_s * 1e3);
+	printf(" %7.0f %7.3f", m->cost, m->solve_p50_s * 1e3);
+	if (isnan(m->gap_max)) {
+		printf(" %6s\n", "-");
+	} else {
+		printf(" %6.3f\n", m->gap_max * 100);
+	}
 }
 
 /* Over workloads; jobs of all. */
@@ -106,9 +112,9 @@ static void say_outside(const struct sim_table *table)
 
 void sim_print(const struct sim_table *table)
 {
-	printf("%-*s %-9s %4s %8s %8s %8s %9s %6s %5s %6s %5s %5s %7s %7s %7s\n", NAME_COLUMN,
+	printf("%-*s %-9s %4s %8s %8s %8s %9s %6s %5s %6s %5s %5s %7s %7s %7s %6s\n", NAME_COLUMN,
 		"workload", "policy", "jobs", "avg s", "p50 s", "p99 s", "makespan", "rho", ">2 %",
-		"moves", "lost%", "used%", "slots h", "cost", "ms");
+		"moves", "lost%", "used%", "slots h", "cost", "ms", "gap %");
 	for (uint32_t w = 0; w < table->workloads_n; w++) {
 		for (uint32_t p = 0; p < table->policies_n; p++) {
 			print_row(table->workloads[w].name, table->policies[p]->policy->name,
@@ -161,13 +167,18 @@ void sim_print_compared(const struct sim_table *table)
 
 /* ---- JSON ---- */
 
+static json_t *known_json(double number)
+{
+	return isnan(number) ? json_null() : json_real(number);
+}
+
 static json_t *make_object(const struct sim_table *table, const struct sched_setting *setting,
 	uint32_t w, uint32_t p)
 {
 	const struct sched_metrics *m = sim_metrics(table, w, p);
 
 	return json_pack("{s:o,s:s,s:i,s:i,s:i,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,"
-			 "s:f,s:f,s:i,s:I,s:f,s:f,s:f,s:f}",
+			 "s:f,s:f,s:i,s:I,s:f,s:f,s:f,s:f,s:o,s:o}",
 		"workload", cli_json_text(table->workloads[w].name), "policy",
 		table->policies[p]->policy->name, "jobs", (int)table->workloads[w].n, "nodes",
 		(int)setting->nodes, "slots", (int)setting->slots, "avg_jct_s", m->jct_avg_s,
@@ -177,7 +188,8 @@ static json_t *make_object(const struct sim_table *table, const struct sched_set
 		m->restart_share, "utilisation", m->utilisation, "cost_h", m->cost_h, "solve_p50_s",
 		m->solve_p50_s, "solve_p99_s", m->solve_p99_s, "solve_max_s", m->solve_max_s,
 		"rounds", (int)m->rounds, "outside", (json_int_t)m->outside, "cost", m->cost,
-		"nodes_avg", m->nodes_avg, "spot_share", m->spot_share, "reclaims", m->reclaims);
+		"nodes_avg", m->nodes_avg, "spot_share", m->spot_share, "reclaims", m->reclaims,
+		"gap_avg", known_json(m->gap_avg), "gap_max", known_json(m->gap_max));
 }
 
 int sim_print_json(const struct sim_table *table, const struct sched_setting *setting)

@@ -119,7 +119,7 @@ int submit_print(const char *path, const struct sched_spec *spec)
 	printf("%-14s %s\n", "job", spec->name ? spec->name : "(without a name)");
 	print_range(spec->elastic ? "replicas" : "nodes", &spec->size);
 	for (uint32_t i = 0; i < spec->choices_n; i++) {
-		print_choice(i > 0              ? (spec->ordered ? "or else" : "or")
+		print_choice(i > 0              ? "or"
 				: spec->elastic ? "each replica"
 						: "each node",
 			&spec->choices[i]);
@@ -228,16 +228,16 @@ int submit_print_json(const char *path, const struct sched_spec *spec)
 	json_t *time_limit = json_bytes(spec->time_limit_s);
 	json_t *spot = spec->spot.most > 0 ? json_range(&spec->spot) : json_null();
 
-	return cli_json(json_pack("{s:o, s:s?, s:s, s:o, s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:i, "
+	return cli_json(json_pack("{s:o, s:s?, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, "
 				  "s:b, s:i, s:o, s:o, s:o}",
 		"file", cli_json_text(path), "name", spec->name, "queue", spec->queue, "workdir",
 		json_text(spec->workdir), spec->elastic ? "replicas" : "nodes",
 		spec->elastic ? json_range(&spec->size) : json_integer(spec->size.most), "choices",
-		json_choices(spec), "ordered", (int)spec->ordered, "spot", spot, "envs",
-		json_vars(spec, false), "secrets", json_vars(spec, true), "file_mounts",
-		json_mounts(spec), "priority", (int)spec->priority, "preemptible",
-		(int)spec->preemptible, "retries", (int)spec->retries, "time_limit_s", time_limit,
-		"setup", json_text(spec->setup), "run", json_text(spec->run)));
+		json_choices(spec), "spot", spot, "envs", json_vars(spec, false), "secrets",
+		json_vars(spec, true), "file_mounts", json_mounts(spec), "priority",
+		(int)spec->priority, "preemptible", (int)spec->preemptible, "retries",
+		(int)spec->retries, "time_limit_s", time_limit, "setup", json_text(spec->setup),
+		"run", json_text(spec->run)));
 }
 
 int submit_remarks_json(const char *path, const struct remarks *remarks)

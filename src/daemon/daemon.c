@@ -388,6 +388,7 @@ static int open_store(struct daemon *d, struct pawl_err *err)
 	umask(077); /* it has what users submitted, secrets included */
 	rv = sched_store_open(&d->store, path, err);
 	umask(022);
+	rv = rv == 0 ? daemon_number_types(d, err) : rv;
 	if (rv == 0) {
 		rv = sched_store_restore(d->store, &d->options->core, &d->core, &clock, err);
 	}
@@ -518,7 +519,7 @@ static void close_all(struct daemon *d)
 	}
 }
 
-int daemon_main(const struct daemon_options *options, struct pawl_err *err)
+int daemon_main(struct daemon_options *options, struct pawl_err *err)
 {
 	struct daemon d = {.options = options,
 		.lock_fd = -1,
@@ -549,6 +550,9 @@ int daemon_main(const struct daemon_options *options, struct pawl_err *err)
 		daemon_open_history(&d);
 		begin(&d);
 		rv = loop_run(d.loop, err);
+		if (rv == 0 && d.failed.code == 0) {
+			daemon_forget_types(&d);
+		}
 		daemon_close_history(&d, rv == 0 && d.failed.code == 0);
 	}
 	if (rv == 0 && d.failed.code != 0) {

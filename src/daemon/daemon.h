@@ -23,28 +23,32 @@
 struct pawl_err;
 
 struct daemon_options {
-	const char *root;  /* directory, made if there is none */
-	const char *spool; /* that nodes of Slurm's see, for what they need; NULL: root */
-	const char *group; /* that may talk to it beside its own user; NULL: nobody else */
-	int64_t grace_ns;  /* of each job: from SIGTERM to SIGKILL */
-	const struct core_offer *nodes; /* of this machine; none with pools of Slurm's */
+	const char *root;         /* directory, made if there is none */
+	const char *spool;        /* that nodes of Slurm's see, for what they need; NULL: root */
+	const char *group;        /* that may talk to it beside its own user; NULL: nobody else */
+	int64_t grace_ns;         /* of each job: from SIGTERM to SIGKILL */
+	struct core_offer *nodes; /* of this machine; none with pools of Slurm's */
 	uint32_t nodes_n;
 	const struct devices *devices; /* of those nodes: see local.h */
 	const char *const
 		*scratch;   /* directories for what jobs write for a while: see sched/scratch.h */
 	uint32_t scratch_n; /* 0: root's */
-	const struct slurm_pool *pools; /* the engine slurm runs the jobs; NULL: local does */
+	struct slurm_pool *pools; /* the engine slurm runs the jobs; NULL: local does */
 	uint32_t pools_n;
-	int64_t poll_ns;                    /* between two looks at Slurm */
-	const char (*types)[CORE_NAME_MAX]; /* names of types of nodes, by number; "": none */
+	int64_t poll_ns; /* between two looks at Slurm */
+	/* Names of types of nodes, by number; "": none. Room for SCHED_TYPES_MAX: while it runs,
+	 * all that nodes and jobs have had are there, and numbers are those of the store, in nodes
+	 * and pools, too. */
+	char (*types)[CORE_NAME_MAX];
 	uint32_t types_n;
+	uint32_t types_here; /* bit t: nodes or pools have it; set while it runs */
 	struct http_options http;
-	struct core_options core; /* its policy, queues, quotas, round */
+	struct core_options core; /* its policy, queues, quotas, round; its pools are those above */
 };
 
 /* Runs until a signal (SIGTERM, SIGINT, SIGHUP). PAWL_EBUSY: another scheduler has the directory,
  * which is named; else as of opening a store (sched/store.h), and PAWL_EINVAL: there is no such
  * group. */
-int daemon_main(const struct daemon_options *options, struct pawl_err *err);
+int daemon_main(struct daemon_options *options, struct pawl_err *err);
 
 #endif

@@ -52,18 +52,19 @@ struct daemon_hint {
 };
 
 struct daemon {
-	const struct daemon_options *options;
+	struct daemon_options *options; /* the caller's */
 	struct loop *loop;
 	struct sched_store *store;
 	struct sched_core *core;
 	const struct sched_engine *engine;
-	void *engine_self;           /* one of the two below */
-	struct local *local;         /* NULL: another engine */
-	struct sched_slurm *slurm;   /* likewise */
-	char program[PATH_MAX];      /* this one's path, for pilots */
-	char spool[PATH_MAX];        /* of the engine slurm */
-	struct described *described; /* see daemon_slurm.c */
-	const char *scratch;         /* directory, of options; NULL: root's */
+	void *engine_self;                      /* one of the two below */
+	struct local *local;                    /* NULL: another engine */
+	struct sched_slurm *slurm;              /* likewise */
+	char program[PATH_MAX];                 /* this one's path, for pilots */
+	char spool[PATH_MAX];                   /* of the engine slurm */
+	struct described *described;            /* see daemon_slurm.c */
+	const char *scratch;                    /* directory, of options; NULL: root's */
+	struct core_pool pools[CORE_POOLS_MAX]; /* of options, for the core */
 	int lock_fd;
 	struct loop_source listen;
 	struct loop_source signals;
@@ -151,6 +152,14 @@ void daemon_note_history(struct daemon *daemon, const struct store_clock *clock)
 void daemon_write_history(struct daemon *daemon);
 /* stopped: it leaves in good order. */
 void daemon_close_history(struct daemon *daemon, bool stopped);
+
+/* ---- daemon_types.c ---- */
+
+/* Types of nodes and pools in options become the numbers that the store has them under, or has now:
+ * before the core is opened. PAWL_ELIMIT: there are too many; else as of opening a store. */
+int daemon_number_types(struct daemon *daemon, struct pawl_err *err);
+/* Before it ends: numbers that nothing has any more are free for others. */
+void daemon_forget_types(struct daemon *daemon);
 
 /* ---- daemon_hints.c ---- */
 

@@ -17,46 +17,16 @@
 #define RESTART_S      30.0 /* that a job loses by a change of its replicas, if it is not told */
 #define RESTART_FAST_S 0.5  /* if they change while it runs: bench/real, bench/elastic */
 
+/* Of a type that nodes have. */
 static uint32_t find_type(const struct daemon_options *o, const char *name)
 {
 	uint32_t i = 0;
 
-	while (i < o->types_n && strcasecmp(o->types[i], name) != 0) {
+	while (i < o->types_n &&
+		((o->types_here >> i & 1) == 0 || strcasecmp(o->types[i], name) != 0)) {
 		i++;
 	}
 	return i;
-}
-
-/* Bits of the types of nodes that will do; 0: all. */
-static int find_types(const struct daemon_options *o, const struct sched_spec *spec,
-	uint32_t *types, struct pawl_err *err)
-{
-	uint32_t found = 0;
-
-	for (uint32_t i = 0; i < spec->choices_n; i++) {
-		const struct sched_choice *choice = &spec->choices[i];
-		uint32_t type = choice->accelerator ? find_type(o, choice->accelerator) : 0;
-
-		if (!choice->accelerator) {
-			*types = 0;
-			return 0;
-		}
-		if (choice->accelerators > 1) {
-			return pawl_err_set(err, PAWL_EINVAL,
-				"accelerators: %s:%u: a node of a job is one slot here; ask for "
-				"%u replicas, or nodes, of one each",
-				choice->accelerator, choice->accelerators, choice->accelerators);
-		}
-		found |= type < o->types_n ? 1u << type : 0;
-	}
-	if (found == 0) {
-		return pawl_err_set(err, PAWL_EINVAL,
-			"accelerators: no node here has %s: nodes are given theirs by pawl sched "
-			"--node NAME=SLOTS:TYPE",
-			spec->choices[0].accelerator);
-	}
-	*types = found;
-	return 0;
 }
 
 /* Whether this machine has what one node of the job, or replica, is to have. */
@@ -71,6 +41,44 @@ static bool machine_has(const struct sched_choice *choice, const char *root, con
 
 	return choice->memory_bytes <= memory && choice->cpus_milli <= cpus_milli &&
 		choice->disk_bytes <= free_bytes;
+}
+
+/* Bits of the types of nodes that will do; 0: all. */
+static int find_types(const struct daemon *d, const struct sched_spec *spec, uint32_t *types,
+	struct pawl_err *err)
+{
+	const struct daemon_options *o = d->options;
+	const char *last = "";
+	uint32_t found = 0;
+
+	for (uint32_t i = 0; i < spec->choices_n; i++) {
+		const struct sched_choice *choice = &spec->choices[i];
+		uint32_t type = choice->accelerator ? find_type(o, choice->accelerator) : 0;
+
+		if (!o->pools && !machine_has(choice, o->root, d->scratch)) {
+			continue; /* nowhere here */
+		}
+		if (!choice->accelerator) {
+			*types = 0;
+			return 0;
+		}
+		if (choice->accelerators > 1) {
+			return pawl_err_set(err, PAWL_EINVAL,
+				"accelerators: %s:%u: a node of a job is one slot here; ask for "
+				"%u replicas, or nodes, of one each",
+				choice->accelerator, choice->accelerators, choice->accelerators);
+		}
+		found |= type < o->types_n ? 1u << type : 0;
+		last = choice->accelerator;
+	}
+	if (found == 0) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"accelerators: no node here has %s: nodes are given theirs by pawl sched "
+			"--node NAME=SLOTS:TYPE",
+			last);
+	}
+	*types = found;
+	return 0;
 }
 
 static int check_machine(const struct daemon *d, const struct sched_spec *spec,
@@ -114,12 +122,9 @@ static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint3
 		.grace_ns = o->grace_ns};
 	snprintf(ask->name, sizeof(ask->name), "%s", spec->name ? spec->name : "job");
 	snprintf(ask->queue, sizeof(ask->queue), "%s", spec->queue ? spec->queue : "");
-	rv = find_types(o, spec, &ask->types, err);
-	if (rv == 0) {
-		rv = o->pools ? daemon_check_pools(d, spec, &ask->types, err)
-			      : check_machine(d, spec, err);
-	}
-	return rv;
+	rv = o->pools ? 0 : check_machine(d, spec, err);
+	rv = rv == 0 ? find_types(d, spec, &ask->types, err) : rv;
+	return rv == 0 && o->pools ? daemon_check_pools(d, spec, &ask->types, err) : rv;
 }
 
 /* The first thing that is wrong with a job file; its user was shown all by pawl submit. */

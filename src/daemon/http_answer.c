@@ -364,8 +364,8 @@ static enum MHD_Result send_metrics(struct http_request *r)
 		.now_ns = daemon_now_ns(d),
 		.queues = d->options->core.queues,
 		.queues_n = d->options->core.queues_n,
-		.types = d->options->types,
-		.types_n = d->options->types_n,
+		.types = (const char(*)[CORE_NAME_MAX])d->options->types,
+		.types_here = d->options->types_here,
 		.connections = http->conns_n};
 	struct wire_out out = {NULL};
 	struct pawl_err err;

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "daemon/strays.h"
 
@@ -14,12 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define DYING_NS 50000000LL /* between two looks whether all of a dead run are gone */
+#define FILES_MAX 65536u /* descriptors that a scheduler asks for */
 
 /* ---- what is kept ---- */
 
@@ -61,6 +63,9 @@ static void note_stopped(struct local *local, uint64_t job, uint64_t generation)
 	local->pasts_at = (local->pasts_at + 1) % LOCAL_PASTS_MAX;
 }
 
+static void on_peer(struct loop_source *source, uint32_t events);
+static void on_again(struct loop_timer *timer);
+
 static struct local_run *make_run(struct local *local, uint64_t job, uint64_t born)
 {
 	struct local_run *run = calloc(1, sizeof(*run));
@@ -71,7 +76,8 @@ static struct local_run *make_run(struct local *local, uint64_t job, uint64_t bo
 		run->born = born;
 		run->state_fd = -1;
 		run->devices_fd = -1;
-		run->peer.fd = -1;
+		run->peer = (struct loop_source){-1, on_peer, run};
+		run->timer = (struct loop_timer){.fired = on_again, .user = run};
 		snprintf(run->dir, sizeof(run->dir), "%s/runs/%llu.%llu", local->options.root,
 			(unsigned long long)job, (unsigned long long)born);
 	}
@@ -202,32 +208,69 @@ static void settle_devices(struct local_run *run)
 
 /* ---- what becomes of a run ---- */
 
-static void on_dying(struct loop_timer *timer)
+/* At once, and later and later. */
+static void again(struct local_run *run)
 {
-	struct local_run *run = timer->user;
-
-	if (strays_signal(run->dir, false, SIGKILL) == 0) {
-		end(run);
-	} else {
-		loop_timer_start(run->local->options.loop, timer, clock_mono_ns() + DYING_NS);
-	}
+	loop_timer_start(run->local->options.loop, &run->timer, clock_mono_ns() + run->wait_ns);
+	strays_wait(&run->wait_ns);
 }
 
 /* Its shepherd is gone: either it has written the end down, or it was killed, and what it kept may
  * be there yet. */
 static void on_gone(struct local_run *run)
 {
-	disconnect(run);
-	run_state_load(run->state_fd, &run->state, NULL);
+	int rv = run_state_load(run->state_fd, &run->state, NULL);
+
 	if (run->state.phase == RUN_IS_OVER) {
 		end(run);
+		return;
+	}
+	if (rv != 0 && rv != PAWL_ECORRUPT) {
+		again(run); /* it may have ended well */
 		return;
 	}
 	log_line(LOG_WARNING,
 		"job %llu: the process that kept it running was killed: so is what it ran",
 		(unsigned long long)run->job);
 	run->phase = LOCAL_DYING;
-	loop_timer_start(run->local->options.loop, &run->timer, clock_mono_ns());
+	run->wait_ns = 0;
+	again(run);
+}
+
+static void say_to(struct local_run *run, const struct run_told *told)
+{
+	run->has_told = true;
+	run->told = *told;
+	if (run->peer.fd >= 0) { /* it has room for hundreds */
+		(void)!send(run->peer.fd, told, sizeof(*told), MSG_NOSIGNAL | MSG_DONTWAIT);
+	}
+}
+
+/* Anything but that it is dead leaves it alive: it may be stopped, or wait for a disk. */
+static void reach(struct local_run *run)
+{
+	int rv = local_connect(run, NULL);
+
+	if (rv == PAWL_ENOENT) {
+		on_gone(run);
+	} else if (rv != 0) {
+		again(run);
+	} else if (run->has_told) {
+		say_to(run, &run->told);
+	}
+}
+
+static void on_again(struct loop_timer *timer)
+{
+	struct local_run *run = timer->user;
+
+	if (run->phase == LOCAL_ALIVE) {
+		reach(run);
+	} else if (strays_signal(run->dir, false, SIGKILL) == 0) {
+		end(run);
+	} else {
+		again(run);
+	}
 }
 
 static void look(struct local_run *run)
@@ -249,6 +292,8 @@ static void look(struct local_run *run)
 	}
 }
 
+/* A connection that ends is no proof that the shepherd did: its end is, if it was written down, or
+ * that nobody listens. */
 static void on_peer(struct loop_source *source, uint32_t events)
 {
 	struct local_run *run = source->user;
@@ -256,24 +301,16 @@ static void on_peer(struct loop_source *source, uint32_t events)
 	ssize_t n = recv(source->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
 
 	if (n > 0) {
+		run->wait_ns = 0;
 		look(run);
 	} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-		on_gone(run);
-	}
-}
-
-static int watch(struct local_run *run, struct pawl_err *err)
-{
-	run->peer.ready = on_peer;
-	run->peer.user = run;
-	run->timer = (struct loop_timer){.fired = on_dying, .user = run};
-	return run->peer.fd >= 0 ? loop_add(run->local->options.loop, &run->peer, EPOLLIN, err) : 0;
-}
-
-static void say_to(struct local_run *run, const struct run_told *told)
-{
-	if (run->peer.fd >= 0) { /* else its end comes anyway; and it has room for hundreds */
-		(void)!send(run->peer.fd, told, sizeof(*told), MSG_NOSIGNAL | MSG_DONTWAIT);
+		disconnect(run);
+		run_state_load(run->state_fd, &run->state, NULL);
+		if (run->state.phase == RUN_IS_OVER) {
+			end(run);
+		} else {
+			again(run);
+		}
 	}
 }
 
@@ -309,7 +346,6 @@ static void start_anew(struct local *local, const struct sched_core *core, uint6
 	} else {
 		rv = local_start(local, at, generation, nodes, place->n, run, &err);
 	}
-	rv = rv == 0 ? watch(run, &err) : rv;
 	free(nodes);
 	if (rv == 0) {
 		run->next = local->runs;
@@ -471,47 +507,83 @@ const struct sched_engine engine_local = {.name = "local",
 
 /* ---- opening ---- */
 
+/* A run has three files open; the usual 1024 are of some 330 runs. Returns what it was. */
+static uint64_t raise_files(void)
+{
+	struct rlimit limit;
+	rlim_t was;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+		return FILES_MAX;
+	}
+	was = limit.rlim_cur;
+	limit.rlim_cur = limit.rlim_max < FILES_MAX ? limit.rlim_max : FILES_MAX;
+	if (limit.rlim_cur > was) {
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+	return was;
+}
+
+/* -1: it is not there. What cannot be opened is not taken for that. */
+static int open_kept(const struct local_run *run, const char *name, int flags, int *fd,
+	struct pawl_err *err)
+{
+	char path[PATH_MAX + 16];
+
+	snprintf(path, sizeof(path), "%s/%s", run->dir, name);
+	*fd = FAULT_SYS("local.kept", open(path, flags | O_CLOEXEC | O_NOFOLLOW));
+	return *fd >= 0 || errno == ENOENT ? 0 : pawl_err_sys(err, "%s", path);
+}
+
+/* What is known of it. On errors it is not known whether it lives. */
+static int find_kept(struct local_run *run, struct pawl_err *err)
+{
+	int rv = open_kept(run, "state", O_RDONLY, &run->state_fd, err);
+
+	rv = rv == 0 ? open_kept(run, DEVICES_FILE, O_RDWR, &run->devices_fd, err) : rv;
+	rv = rv == 0 ? local_connect(run, err) : rv;
+	if (rv != 0 && rv != PAWL_ENOENT && rv != PAWL_EBUSY) {
+		return rv;
+	}
+	run->phase = rv == PAWL_ENOENT ? LOCAL_DYING : LOCAL_ALIVE;
+	run->state.generation = run->born;
+	rv = run_state_load(run->state_fd, &run->state, err); /* if it is dead, the last one */
+	if (rv != 0 && rv != PAWL_ECORRUPT) {
+		return rv;
+	}
+	if (run->devices_fd >= 0) {
+		devices_load(run->devices_fd, &run->devices);
+		settle_devices(run);
+	}
+	return 0;
+}
+
 /* One that an earlier scheduler started. */
 static int adopt(struct local *local, uint64_t job, uint64_t born, struct pawl_err *err)
 {
 	struct local_run *run = make_run(local, job, born);
-	char path[PATH_MAX + sizeof(DEVICES_FILE) + 1];
 	int rv;
 
 	if (!run) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a run");
 	}
-	snprintf(path, sizeof(path), "%s/state", run->dir);
-	run->state_fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	rv = local_connect(run, NULL);
-	run->state.generation = born;
-	if (run->state_fd >= 0) {
-		run_state_load(run->state_fd, &run->state, NULL);
+	rv = find_kept(run, err);
+	if (rv != 0) {
+		free_run(run);
+		return rv;
 	}
-	snprintf(path, sizeof(path), "%s/" DEVICES_FILE, run->dir);
-	run->devices_fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (run->devices_fd >= 0) {
-		devices_load(run->devices_fd, &run->devices);
-		settle_devices(run);
-	}
-	if (rv != 0 && run->state.phase == RUN_STARTS &&
+	if (run->phase == LOCAL_DYING && run->state.phase == RUN_STARTS &&
 		strays_signal(run->dir, false, SIGKILL) == 0) {
 		local_remove(run->dir); /* it never came to be, and will be started again */
 		free_run(run);
 		return 0;
 	}
-	rv = watch(run, err);
-	if (rv != 0) {
-		free_run(run);
-		return rv;
-	}
 	run->next = local->runs;
 	local->runs = run;
-	if (run->peer.fd < 0 && run->state.phase == RUN_IS_OVER) {
+	if (run->phase == LOCAL_DYING && run->state.phase == RUN_IS_OVER) {
 		run->phase = LOCAL_OVER;
 	} else if (run->peer.fd < 0) {
-		run->phase = LOCAL_DYING;
-		loop_timer_start(local->options.loop, &run->timer, clock_mono_ns());
+		again(run);
 	}
 	return 0;
 }
@@ -528,7 +600,7 @@ static int adopt_all(struct local *local, struct pawl_err *err)
 	if (!dir) {
 		return pawl_err_sys(err, "%s", path);
 	}
-	while (rv == 0 && (entry = readdir(dir))) {
+	while (rv == 0 && (errno = 0, entry = FAULT_MEM("local.list", readdir(dir)))) {
 		unsigned long long job;
 		unsigned long long born;
 		int used = 0;
@@ -537,6 +609,9 @@ static int adopt_all(struct local *local, struct pawl_err *err)
 			entry->d_name[used] == '\0') {
 			rv = adopt(local, job, born, err);
 		}
+	}
+	if (rv == 0 && errno != 0) {
+		rv = pawl_err_sys(err, "%s", path); /* some may not have been seen */
 	}
 	closedir(dir);
 	return rv;
@@ -571,6 +646,7 @@ int local_open(struct local **out, const struct local_options *options, struct p
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the engine");
 	}
 	local->options = *options;
+	local->files = raise_files();
 	rv = make_dirs(options->root, err);
 	rv = rv == 0 ? adopt_all(local, err) : rv;
 	if (rv != 0) {

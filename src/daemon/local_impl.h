@@ -25,8 +25,11 @@ struct local_run {
 	int state_fd;            /* of its state, for reading */
 	int devices_fd;          /* of its list of devices; -1: an older version has started it */
 	struct devices devices;  /* that it has */
-	struct loop_source peer; /* its shepherd; fd -1: it is gone */
-	struct loop_timer timer; /* dying: looks whether all are gone */
+	struct loop_source peer; /* its shepherd; fd -1: it is gone, or not reached yet */
+	struct loop_timer timer; /* dying: looks whether all are gone; else tries to connect */
+	int64_t wait_ns;         /* between two tries of it */
+	bool has_told;           /* told is: */
+	struct run_told told;    /* the newest; said again to whom is reached again */
 	struct run_state state;  /* as last seen */
 	uint64_t told_runs;      /* generation of which it was told */
 	uint64_t told_refused;   /* likewise */
@@ -43,6 +46,7 @@ struct local {
 	struct local_run *runs; /* owned */
 	struct local_past pasts[LOCAL_PASTS_MAX];
 	uint32_t pasts_at; /* the next one to be written */
+	uint64_t files;    /* that this process might open before it had more for itself */
 };
 
 /* ---- local.c ---- */
@@ -58,7 +62,9 @@ int local_give_devices(struct local *local, struct local_run *run, const struct 
 int local_start(struct local *local, const struct core_job *job, uint64_t generation,
 	const struct order_node *nodes, uint32_t nodes_n, struct local_run *run,
 	struct pawl_err *err);
-/* Connects to the shepherd of run->dir; 0, or PAWL_ENOENT: there is none any more. */
+/* Connects to the shepherd of run->dir, and has the loop listen to it. PAWL_ENOENT: there is none
+ * any more, for sure; PAWL_EBUSY: there is one that takes no more for now; others of sockets: that
+ * is not known. */
 int local_connect(struct local_run *run, struct pawl_err *err);
 void local_remove(const char *dir); /* a run's directory */
 

@@ -15,11 +15,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -63,17 +65,26 @@ int local_connect(struct local_run *run, struct pawl_err *err)
 	if (rv != 0) {
 		return rv;
 	}
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	fd = FAULT_SYS("local.socket",
+		socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (fd < 0) {
 		return pawl_err_sys(err, "%s: make a socket", run->dir);
 	}
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
-		pawl_err_sys(err, "%s: connect", run->dir);
+		bool dead = errno == ENOENT || errno == ECONNREFUSED;
+		bool busy = errno == EAGAIN;
+
+		rv = pawl_err_sys(err, "%s: connect", run->dir);
 		close(fd);
-		return PAWL_ENOENT;
+		return dead ? PAWL_ENOENT : busy ? PAWL_EBUSY : rv;
 	}
 	run->peer.fd = fd;
-	return 0;
+	rv = loop_add(run->local->options.loop, &run->peer, EPOLLIN, err);
+	if (rv != 0) {
+		close(fd);
+		run->peer.fd = -1;
+	}
+	return rv;
 }
 
 /* Of a start before which the scheduler was killed, or that failed. */
@@ -85,7 +96,10 @@ static int make_dir(const char *dir, struct pawl_err *err)
 	if (errno != EEXIST) {
 		return pawl_err_sys(err, "directory %s", dir);
 	}
-	strays_signal(dir, false, SIGKILL);
+	if (strays_signal(dir, false, SIGKILL) != 0) {
+		return pawl_err_set(err, PAWL_EBUSY,
+			"%s: of an earlier start something is there, or may be", dir);
+	}
 	local_remove(dir);
 	return mkdir(dir, 0700) == 0 ? 0 : pawl_err_sys(err, "directory %s", dir);
 }
@@ -174,7 +188,7 @@ static int spawn(const struct order *order, const int fds[FDS], struct pawl_err 
 	int aside[FDS];
 	sigset_t set;
 	pid_t pid;
-	int rc;
+	int rc = 0;
 
 	snprintf(var, sizeof(var), "%s=%s", RUN_VAR, order->run_dir);
 	posix_spawn_file_actions_init(&files_of);
@@ -189,11 +203,12 @@ static int spawn(const struct order *order, const int fds[FDS], struct pawl_err 
 		posix_spawn_file_actions_addopen(&files_of, fd, "/dev/null", O_RDWR, 0);
 	}
 	for (int i = 0; i < FDS; i++) {
-		aside[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, FD_ASIDE);
+		aside[i] = FAULT_SYS("local.aside", fcntl(fds[i], F_DUPFD_CLOEXEC, FD_ASIDE));
+		rc = aside[i] < 0 ? errno : rc;
 		posix_spawn_file_actions_adddup2(&files_of, aside[i], ORDER_FD_LISTEN + i);
 	}
 	posix_spawn_file_actions_addclosefrom_np(&files_of, ORDER_FD_LISTEN + FDS);
-	rc = posix_spawn(&pid, "/proc/self/exe", &files_of, &attr, argv, env);
+	rc = rc != 0 ? rc : posix_spawn(&pid, "/proc/self/exe", &files_of, &attr, argv, env);
 	for (int i = 0; i < FDS; i++) {
 		if (aside[i] >= 0) {
 			close(aside[i]);
@@ -245,6 +260,30 @@ static int start_in(struct local *local, const struct core_job *job, struct orde
 	return rv;
 }
 
+/* Whom it runs as is looked up here, where a start can be tried again: names come from servers that
+ * may not answer. Without an entry nobody knows that user's groups. */
+static int name_user(struct order *order, struct pawl_err *err)
+{
+	const struct passwd *user = getpwuid(order->uid);
+
+	if (!user && order->uid != geteuid()) {
+		return pawl_err_set(err, PAWL_ENOENT,
+			"user %u is not known on this machine (getent passwd %u): until it has an "
+			"entry, or names are answered again, no job of it is started",
+			order->uid, order->uid);
+	}
+	order->gid = user ? user->pw_gid : getegid();
+	if (user) {
+		snprintf(order->user, sizeof(order->user), "%s", user->pw_name);
+	} else {
+		snprintf(order->user, sizeof(order->user), "%u", order->uid);
+	}
+	snprintf(order->home, sizeof(order->home), "%s", user ? user->pw_dir : "/");
+	snprintf(order->shell, sizeof(order->shell), "%s",
+		user && user->pw_shell[0] ? user->pw_shell : "/bin/sh");
+	return 0;
+}
+
 int local_start(struct local *local, const struct core_job *job, uint64_t generation,
 	const struct order_node *nodes, uint32_t nodes_n, struct local_run *run,
 	struct pawl_err *err)
@@ -260,6 +299,7 @@ int local_start(struct local *local, const struct core_job *job, uint64_t genera
 		.starts = job->restarts,
 		.uid = local->options.as_owner ? job->ask.owner : (uint32_t)geteuid(),
 		.grace_ns = local->options.grace_ns,
+		.files = local->files,
 		.cluster = "pawl",
 		.nodes_n = nodes_n};
 	memcpy(order->nodes, nodes, nodes_n * sizeof(*nodes));
@@ -268,7 +308,8 @@ int local_start(struct local *local, const struct core_job *job, uint64_t genera
 	snprintf(order->job_dir, sizeof(order->job_dir), "%s/jobs/%llu", local->options.root,
 		(unsigned long long)job->id);
 	run->state = (struct run_state){.generation = generation};
-	rv = make_dir(run->dir, err);
+	rv = name_user(order, err);
+	rv = rv == 0 ? make_dir(run->dir, err) : rv;
 	if (rv == 0) {
 		rv = start_in(local, job, order, run, err);
 		if (rv != 0) {

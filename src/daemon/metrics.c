@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -175,8 +176,21 @@ static void put_adaptdl(struct wire_out *out, const struct sums *sums, const str
 	}
 }
 
+static void put_by_type(struct wire_out *out, const struct metrics_view *v, const char *name,
+	uint32_t here, const uint64_t counts[SCHED_TYPES_MAX])
+{
+	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
+		const struct metrics_label type = {"type", v->types[t]};
+
+		if (here >> t & 1) {
+			metrics_put(out, name, &type, 1, (double)counts[t]);
+		}
+	}
+}
+
 static void put_nodes(struct wire_out *out, const struct metrics_view *v)
 {
+	uint32_t types_here = v->types_here; /* and those of nodes that are about to go */
 	uint64_t counts[CORE_NODE_LOST + 1] = {0};
 	uint64_t slots[SCHED_TYPES_MAX] = {0};
 	uint64_t used[SCHED_TYPES_MAX] = {0};
@@ -187,6 +201,7 @@ static void put_nodes(struct wire_out *out, const struct metrics_view *v)
 		bool here = nodes[i].state != CORE_NODE_LOST;
 
 		counts[nodes[i].state]++;
+		types_here |= here ? 1u << nodes[i].offer.type : 0;
 		slots[nodes[i].offer.type] += here ? nodes[i].offer.slots : 0;
 		used[nodes[i].offer.type] += here ? nodes[i].used : 0;
 	}
@@ -198,18 +213,10 @@ static void put_nodes(struct wire_out *out, const struct metrics_view *v)
 	}
 	metrics_put_family(out, "pawl_sched_slots", "gauge",
 		"Slots of nodes that are there, by type");
-	for (uint32_t i = 0; i < v->types_n; i++) {
-		const struct metrics_label type = {"type", v->types[i]};
-
-		metrics_put(out, "pawl_sched_slots", &type, 1, (double)slots[i]);
-	}
+	put_by_type(out, v, "pawl_sched_slots", types_here, slots);
 	metrics_put_family(out, "pawl_sched_slots_used", "gauge",
 		"Slots that replicas have, by type of node");
-	for (uint32_t i = 0; i < v->types_n; i++) {
-		const struct metrics_label type = {"type", v->types[i]};
-
-		metrics_put(out, "pawl_sched_slots_used", &type, 1, (double)used[i]);
-	}
+	put_by_type(out, v, "pawl_sched_slots_used", types_here, used);
 }
 
 static void put_jobs(struct wire_out *out, const struct metrics_view *v, const struct sums *sums)
@@ -276,6 +283,11 @@ static void put_scheduler(struct wire_out *out, const struct metrics_view *v)
 	core_decisions(v->core, &refused);
 	metrics_put_times(out, "pawl_sched_decision_seconds",
 		"What a decision of the scheduler took", &m->decisions);
+	metrics_put_family(out, "pawl_sched_decision_gap", "gauge",
+		"What the newest decision may cost over the least, as a part of its cost");
+	if (!isnan(core_gap(v->core))) {
+		metrics_put(out, "pawl_sched_decision_gap", NULL, 0, core_gap(v->core));
+	}
 	metrics_put_one(out, "pawl_sched_decisions_refused_total", "counter",
 		"Decisions of the policy that could not be carried out", (double)refused);
 	metrics_put_times(out, "pawl_sched_job_wait_seconds",

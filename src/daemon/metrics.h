@@ -40,8 +40,8 @@ struct metrics_view {
 	const struct core_queue *queues;
 	uint32_t queues_n;
 	const char (*types)[CORE_NAME_MAX]; /* names of types of nodes */
-	uint32_t types_n;
-	uint32_t connections; /* by HTTP */
+	uint32_t types_here;                /* bit t: nodes may have type t */
+	uint32_t connections;               /* by HTTP */
 };
 
 void metrics_init(struct metrics *metrics);

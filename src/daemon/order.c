@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ORDER_VERSION 3u
+#define ORDER_VERSION 4u
 #define STATE_VERSION 1u
 #define STATE_BYTES   512u /* of the file */
 
@@ -23,6 +23,10 @@ void order_encode(struct wire_out *out, const struct order *o)
 	wire_put_u64(out, o->generation);
 	wire_put_u32(out, o->starts);
 	wire_put_u32(out, o->uid);
+	wire_put_u32(out, o->gid);
+	wire_put_str(out, o->user);
+	wire_put_str(out, o->home);
+	wire_put_str(out, o->shell);
 	wire_put_str(out, o->run_dir);
 	wire_put_str(out, o->job_dir);
 	wire_put_str(out, o->task);
@@ -31,6 +35,7 @@ void order_encode(struct wire_out *out, const struct order *o)
 	wire_put_str(out, o->space);
 	wire_put_str(out, o->scratch);
 	wire_put_u64(out, (uint64_t)o->grace_ns);
+	wire_put_u64(out, o->files);
 	wire_put_u32(out, o->nodes_n);
 	for (uint32_t i = 0; i < o->nodes_n; i++) {
 		wire_put_str(out, o->nodes[i].name);
@@ -51,6 +56,10 @@ int order_decode(struct order *o, const void *bytes, size_t len_bytes, struct pa
 	o->generation = wire_get_u64(&in);
 	o->starts = wire_get_u32(&in);
 	o->uid = wire_get_u32(&in);
+	o->gid = wire_get_u32(&in);
+	wire_get_str(&in, o->user, sizeof(o->user));
+	wire_get_str(&in, o->home, sizeof(o->home));
+	wire_get_str(&in, o->shell, sizeof(o->shell));
 	wire_get_str(&in, o->run_dir, sizeof(o->run_dir));
 	wire_get_str(&in, o->job_dir, sizeof(o->job_dir));
 	wire_get_str(&in, o->task, sizeof(o->task));
@@ -59,6 +68,7 @@ int order_decode(struct order *o, const void *bytes, size_t len_bytes, struct pa
 	wire_get_str(&in, o->space, sizeof(o->space));
 	wire_get_str(&in, o->scratch, sizeof(o->scratch));
 	o->grace_ns = (int64_t)wire_get_u64(&in);
+	o->files = wire_get_u64(&in);
 	o->nodes_n = wire_get_u32(&in);
 	in.failed = in.failed || version != ORDER_VERSION || o->nodes_n > ORDER_NODES_MAX;
 	for (uint32_t i = 0; i < o->nodes_n && !in.failed; i++) {
@@ -117,8 +127,11 @@ int run_state_load(int fd, struct run_state *state, struct pawl_err *err)
 	uint8_t record[STATE_BYTES];
 	struct run_state found = {0};
 	struct wire_in in;
-	ssize_t got = pread(fd, record, sizeof(record), 0);
+	ssize_t got = FAULT_SYS("run.load", pread(fd, record, sizeof(record), 0));
 
+	if (fd >= 0 && got < 0) {
+		return pawl_err_sys(err, "read the state of a run");
+	}
 	wire_in_init(&in, record, got == (ssize_t)sizeof(record) ? sizeof(record) : 0);
 	if (wire_get_u32(&in) == 0 || in.failed) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "a run has no state");

@@ -41,14 +41,19 @@ struct order {
 	uint64_t generation;       /* of the start */
 	uint32_t starts;           /* of the job before, and changes of its replicas */
 	uint32_t uid;              /* whom it runs as */
+	uint32_t gid;              /* group of that user, where another than the scheduler's */
+	char user[ORDER_TEXT_MAX]; /* name of it */
+	char home[PATH_MAX];       /* of it */
+	char shell[PATH_MAX];      /* of it */
 	char run_dir[PATH_MAX];    /* see above */
 	char job_dir[PATH_MAX];    /* of the job: logs, hints */
 	char task[ORDER_TEXT_MAX]; /* id of the job, the same over all starts */
 	char cluster[CORE_NAME_MAX];
 	char supervisor[ORDER_TEXT_MAX]; /* URL of the scheduler for this job; "": none */
 	char space[CORE_NAME_MAX];       /* namespace of the job there */
-	char scratch[PATH_MAX];          /* of its own, if it wants one: disk_tier */
+	char scratch[PATH_MAX];          /* what begins the name of its own: disk_tier */
 	int64_t grace_ns;                /* from SIGTERM to SIGKILL */
+	uint64_t files;                  /* that it may open (soft limit); the scheduler may more */
 	uint32_t nodes_n;
 	struct order_node nodes[ORDER_NODES_MAX];
 	const uint8_t *submission; /* encoded; of one that was decoded: into those bytes */
@@ -79,7 +84,8 @@ struct run_state {
 
 /* To a descriptor of the file; synced if it is over. PAWL_EIO and others of writing. */
 int run_state_save(int fd, const struct run_state *state, struct pawl_err *err);
-/* PAWL_ECORRUPT: nothing whole is there (yet). */
+/* PAWL_ECORRUPT: nothing whole is there (yet), or fd is -1; PAWL_EIO and others of reading: that is
+ * not known. */
 int run_state_load(int fd, struct run_state *state, struct pawl_err *err);
 
 /* ---- what a shepherd is told: records of one size ---- */

@@ -20,7 +20,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define STRAYS_NS 50000000LL      /* between two looks for them */
 #define WRITE_NS  NS_PER_S        /* between two tries to write the end down */
 #define RESIZE_NS (60 * NS_PER_S) /* a rescale is tried again for so long */
 #define AGAIN_NS  500000000LL     /* between two tries */
@@ -69,9 +68,6 @@ static void leave(struct shepherd *s)
 		for (uint32_t i = 0; i < s->children_n; i++) {
 			shepherd_output_close(&s->children[i]);
 		}
-		if (s->scratched) {
-			scratch_remove(s->order.scratch);
-		}
 		s->state.phase = RUN_IS_OVER;
 		s->state.by_itself = s->by_itself;
 		s->state.exit_code = s->first_exit;
@@ -85,13 +81,22 @@ static void leave(struct shepherd *s)
 	}
 }
 
+/* Not later than the grace lets them stay. */
+static void look_again(struct shepherd *s)
+{
+	int64_t at_ns = clock_mono_ns() + strays_wait(&s->wait_ns);
+
+	loop_timer_start(s->loop, &s->timer,
+		s->killing || at_ns < s->deadline_ns ? at_ns : s->deadline_ns);
+}
+
 /* Once no process of ours is left, of those that were left behind. */
 static void look_for_strays(struct shepherd *s, int signal)
 {
 	if (strays_signal(s->order.run_dir, true, signal) == 0) {
 		leave(s);
 	} else {
-		loop_timer_start(s->loop, &s->timer, clock_mono_ns() + STRAYS_NS);
+		look_again(s);
 	}
 }
 
@@ -118,10 +123,11 @@ static void signal_children(struct shepherd *s, int signal)
 
 static void end_now(struct shepherd *s)
 {
+	s->wait_ns = s->killing ? s->wait_ns : 0;
 	s->killing = true;
 	signal_children(s, SIGKILL);
 	strays_signal(s->order.run_dir, true, SIGKILL);
-	loop_timer_start(s->loop, &s->timer, clock_mono_ns() + STRAYS_NS);
+	look_again(s);
 }
 
 static void on_timer(struct loop_timer *timer)
@@ -131,6 +137,7 @@ static void on_timer(struct loop_timer *timer)
 	if (s->phase != PHASE_STRAYS) {
 		end_now(s);
 	} else if (s->killing || clock_mono_ns() >= s->deadline_ns) {
+		s->wait_ns = s->killing ? s->wait_ns : 0;
 		s->killing = true;
 		look_for_strays(s, SIGKILL);
 	} else {
@@ -151,6 +158,8 @@ static void stop(struct shepherd *s, int64_t grace_ns)
 		if (s->phase != PHASE_STRAYS) {
 			signal_children(s, SIGTERM);
 			loop_timer_start(s->loop, &s->timer, deadline_ns);
+		} else {
+			look_again(s);
 		}
 	}
 }
@@ -310,6 +319,7 @@ static void reap(struct shepherd *s)
 		info.si_pid = 0;
 	}
 	if (s->phase == PHASE_STRAYS && s->state.phase != RUN_IS_OVER) {
+		s->wait_ns = 0; /* there are fewer */
 		look_for_strays(s, 0);
 	}
 }
@@ -404,9 +414,6 @@ static void say_start(struct shepherd *s)
 /* What kept it from starting goes to the scheduler, and to the user if there is a log. */
 static int refuse(struct shepherd *s, const struct pawl_err *err)
 {
-	if (s->scratched) {
-		scratch_remove(s->order.scratch);
-	}
 	s->state.phase = RUN_IS_OVER;
 	s->state.by_itself = true;
 	s->state.exit_code = SHEPHERD_EXIT_START;
@@ -417,6 +424,16 @@ static int refuse(struct shepherd *s, const struct pawl_err *err)
 			(unsigned long long)s->order.job, err->msg);
 	}
 	return run_state_save(ORDER_FD_STATE, &s->state, NULL);
+}
+
+/* What may take long, and nobody waits for: the end is written down, and told by hanging up. */
+static void clean_up(struct shepherd *s)
+{
+	if (s->scratch[0] != '\0') {
+		drop_peer(s);
+		close(ORDER_FD_LISTEN);
+		scratch_remove(s->scratch);
+	}
 }
 
 int shepherd_main(struct pawl_err *err)
@@ -444,6 +461,7 @@ int shepherd_main(struct pawl_err *err)
 		go_on(s);
 		rv = loop_run(s->loop, err);
 	}
+	clean_up(s);
 	submission_deinit(&s->submission);
 	sched_spec_deinit(&s->spec);
 	wire_out_deinit(&s->order_bytes);

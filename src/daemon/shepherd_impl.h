@@ -32,17 +32,15 @@ struct shepherd {
 	struct wire_out order_bytes; /* owned; order points into it */
 	struct submission submission;
 	struct sched_spec spec;
-	struct devices devices;    /* of its ranks */
-	bool scratched;            /* order.scratch is there */
-	char home[PATH_MAX];       /* of the user */
-	char user[ORDER_TEXT_MAX]; /* name of it */
-	char shell[PATH_MAX];      /* of it */
+	struct devices devices; /* of its ranks */
+	char scratch[PATH_MAX]; /* directory for disk_tier; "": it has none */
 	struct job_log *log;
 	struct loop *loop;
 	struct loop_source listen;
 	struct loop_source peer; /* the scheduler; fd -1: there is none */
 	struct loop_source signals;
 	struct loop_timer timer; /* the grace is over, or strays are to be looked for */
+	int64_t wait_ns;         /* between two looks for them: strays_wait */
 	size_t told_bytes;       /* in told */
 	struct run_told told;    /* that has not come whole yet */
 	struct run_state state;

@@ -23,12 +23,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <pwd.h>
+#include <linux/keyctl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define PROGRAM   "/proc/self/exe" /* this one, also if another was installed meanwhile */
@@ -59,51 +61,66 @@ static int read_order(struct shepherd *s, struct pawl_err *err)
 	return order_decode(&s->order, s->order_bytes.bytes, s->order_bytes.len_bytes, err);
 }
 
-static void find_user(struct shepherd *s)
+/* The scheduler has taken more for itself. */
+static void give_files_back(const struct shepherd *s)
 {
-	const struct passwd *user = getpwuid(s->order.uid);
+	struct rlimit limit;
 
-	snprintf(s->home, sizeof(s->home), "%s", user ? user->pw_dir : "/");
-	snprintf(s->shell, sizeof(s->shell), "%s",
-		user && user->pw_shell[0] ? user->pw_shell : "/bin/sh");
-	if (user) {
-		snprintf(s->user, sizeof(s->user), "%s", user->pw_name);
-	} else {
-		snprintf(s->user, sizeof(s->user), "%u", s->order.uid);
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && s->order.files < limit.rlim_cur) {
+		limit.rlim_cur = s->order.files;
+		setrlimit(RLIMIT_NOFILE, &limit);
 	}
+}
+
+/* The scheduler's user runs it, as all jobs. (Not once another one was become.) */
+static bool is_of_all(const struct shepherd *s)
+{
+	return s->order.uid == geteuid();
+}
+
+/* An empty one instead of root's. Before root is left, who has no quota to exceed; a sandbox has
+ * none to be left with. */
+static int leave_keyring(struct pawl_err *err)
+{
+	if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS &&
+		errno != EPERM && errno != EACCES) {
+		return pawl_err_sys(err, "leave root's session keyring");
+	}
+	return 0;
 }
 
 /* For good, with all of its groups. */
 static int become_user(struct shepherd *s, struct pawl_err *err)
 {
-	const struct passwd *user = getpwuid(s->order.uid);
-	gid_t gid = user ? user->pw_gid : (gid_t)s->order.uid;
+	gid_t gid = (gid_t)s->order.gid;
+	int rv;
 
-	if (s->order.uid == geteuid()) {
+	if (is_of_all(s)) {
 		return 0;
 	}
-	if ((user ? initgroups(user->pw_name, gid) : setgroups(0, NULL)) != 0 || setgid(gid) != 0 ||
-		setuid(s->order.uid) != 0) {
+	rv = leave_keyring(err);
+	if (rv != 0) {
+		return rv;
+	}
+	if (initgroups(s->order.user, gid) != 0 || setgid(gid) != 0 || setuid(s->order.uid) != 0) {
 		return pawl_err_sys(err, "become user %u", s->order.uid);
 	}
 	return 0;
 }
 
-/* The job's directory is its user's; who may look into it otherwise is the scheduler's choice. */
+/* The job's directory is its user's, and nobody else's; where all are the scheduler's user's, who
+ * may look into it otherwise is the scheduler's choice. */
 static int make_job_dir(struct shepherd *s, struct pawl_err *err)
 {
-	const struct passwd *user = getpwuid(s->order.uid);
 	struct stat st;
 
-	if (mkdir(s->order.job_dir, 0750) != 0 && errno != EEXIST) {
+	if (mkdir(s->order.job_dir, is_of_all(s) ? 0750 : 0700) != 0 && errno != EEXIST) {
 		return pawl_err_sys(err, "directory %s", s->order.job_dir);
 	}
 	if (lstat(s->order.job_dir, &st) != 0 || !S_ISDIR(st.st_mode)) {
 		return pawl_err_set(err, PAWL_EIO, "%s is no directory", s->order.job_dir);
 	}
-	if (s->order.uid != geteuid() &&
-		lchown(s->order.job_dir, s->order.uid, user ? user->pw_gid : (gid_t)s->order.uid) !=
-			0) {
+	if (!is_of_all(s) && lchown(s->order.job_dir, s->order.uid, (gid_t)s->order.gid) != 0) {
 		return pawl_err_sys(err, "give %s to user %u", s->order.job_dir, s->order.uid);
 	}
 	return 0;
@@ -112,7 +129,7 @@ static int make_job_dir(struct shepherd *s, struct pawl_err *err)
 static int find_path(const struct shepherd *s, const char *path, char full[PATH_MAX],
 	struct pawl_err *err)
 {
-	return submission_path(s->home, s->submission.cwd, path, full, err);
+	return submission_path(s->order.home, s->submission.cwd, path, full, err);
 }
 
 /* ---- what it finds at paths of its own ---- */
@@ -122,7 +139,7 @@ static int put_mount(const struct shepherd *s, const struct sched_mount *mount,
 {
 	char at[PATH_MAX];
 	char from[PATH_MAX];
-	int rv = submission_mount(s->home, s->submission.cwd, mount, at, from, err);
+	int rv = submission_mount(s->order.home, s->submission.cwd, mount, at, from, err);
 
 	return rv == 0 ? mounts_link(at, from, err) : rv;
 }
@@ -147,15 +164,17 @@ int shepherd_prepare(struct shepherd *s, struct pawl_err *err)
 	struct remarks remarks = {0};
 	char path[PATH_MAX + 16];
 	char dir[PATH_MAX];
+	mode_t log_mode = 0600;
 	int rv = read_order(s, err);
 
 	if (rv == 0) {
-		find_user(s);
+		log_mode = is_of_all(s) ? 0640 : 0600;
+		give_files_back(s);
 		rv = make_job_dir(s, err);
 	}
 	rv = rv == 0 ? become_user(s, err) : rv;
 	snprintf(path, sizeof(path), "%s/%s", s->order.job_dir, JOB_LOG_NAME);
-	rv = rv == 0 ? job_log_open(&s->log, path, err) : rv;
+	rv = rv == 0 ? job_log_open(&s->log, path, log_mode, err) : rv;
 	rv = rv == 0 ? submission_decode(&s->submission, s->order.submission,
 			       s->order.submission_bytes, err)
 		     : rv;
@@ -167,8 +186,7 @@ int shepherd_prepare(struct shepherd *s, struct pawl_err *err)
 	}
 	rv = rv == 0 ? write_devices(s, err) : rv;
 	if (rv == 0 && submission_wants_scratch(&s->spec)) {
-		rv = scratch_make(s->order.scratch, err);
-		s->scratched = rv == 0;
+		rv = scratch_make_new(s->order.scratch, s->scratch, err);
 	}
 	for (uint32_t i = 0; i < s->spec.mounts_n && rv == 0; i++) {
 		rv = put_mount(s, &s->spec.mounts[i], err);
@@ -253,12 +271,12 @@ static void put_ours(const struct shepherd *s, struct wire_out *set, uint32_t ra
 	put(set, "PAWL_JOB_ID=%s", s->order.task);
 	put(set, "PAWL_ATTEMPT=%u", s->order.starts);
 	put(set, "PAWL_HINTS=%s/hints.json", s->order.job_dir);
-	put(set, "HOME=%s", s->home);
-	put(set, "USER=%s", s->user);
-	put(set, "LOGNAME=%s", s->user);
-	put(set, "SHELL=%s", s->shell);
-	if (s->scratched) {
-		put(set, SCRATCH_VAR "=%s", s->order.scratch);
+	put(set, "HOME=%s", s->order.home);
+	put(set, "USER=%s", s->order.user);
+	put(set, "LOGNAME=%s", s->order.user);
+	put(set, "SHELL=%s", s->order.shell);
+	if (s->scratch[0] != '\0') {
+		put(set, SCRATCH_VAR "=%s", s->scratch);
 	}
 	put_adaptdl(s, set, rank);
 	put_runtime_dir(s, set, rank);

@@ -1,11 +1,14 @@
 /* Reads /proc (proc(5)): see strays.h. A process is looked at through its pidfd's life: who got its
- * number meanwhile gets no signal. */
+ * number meanwhile gets no signal (where a sandbox has no pidfds, it might). */
 #include "daemon/strays.h"
 
+#include "base/clock.h"
+#include "base/fault.h"
 #include "base/proc.h"
 #include "daemon/order.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,8 +18,10 @@
 #include <unistd.h>
 
 #define ENVIRON_MAX (1u << 20) /* bytes of an environment that are looked at */
+#define WAIT_NS     (NS_PER_S / 20)
+#define WAIT_MAX_NS (5 * NS_PER_S)
 
-/* ENVIRON_MAX bytes of it at most; -1: it cannot be read. */
+/* ENVIRON_MAX bytes of it at most; 0: it is gone, or another user's; -1: it cannot be looked at. */
 static ssize_t read_environ(long pid, char *into)
 {
 	char path[64];
@@ -27,7 +32,8 @@ static ssize_t read_environ(long pid, char *into)
 	snprintf(path, sizeof(path), "/proc/%ld/environ", pid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0) {
-		return -1;
+		return errno == ENOENT || errno == ESRCH || errno == EACCES || errno == EPERM ? 0
+											      : -1;
 	}
 	while ((got = read(fd, into + len, ENVIRON_MAX - (size_t)len)) > 0) {
 		len += got;
@@ -45,9 +51,8 @@ static bool is_child(long pid)
 		parent == (uint32_t)getpid();
 }
 
-static bool is_of_run(long pid, const char *needle, size_t needle_bytes, char *room)
+static bool has(const char *room, ssize_t len, const char *needle, size_t needle_bytes)
 {
-	ssize_t len = read_environ(pid, room);
 	const char *at = room;
 
 	while (len > 0 && (size_t)(room + len - at) >= needle_bytes) {
@@ -64,34 +69,65 @@ static bool is_of_run(long pid, const char *needle, size_t needle_bytes, char *r
 	return false;
 }
 
-uint32_t strays_signal(const char *run_dir, bool children, int signal)
+/* 1: it is one of them, and was sent the signal; 0: it is none; -1: that is not known. */
+static int look_at(long pid, const char *needle, size_t needle_bytes, char *room, bool children,
+	int signal)
+{
+	int fd = FAULT_SYS("strays.open", (int)syscall(SYS_pidfd_open, pid, 0));
+	ssize_t len;
+	int found = 1;
+
+	if (fd < 0 && errno != ENOSYS && errno != EPERM) { /* those two: no process has any here */
+		return errno == ESRCH || errno == EINVAL ? 0 : -1; /* no process, or not any more */
+	}
+	if (!children || !is_child(pid)) {
+		len = read_environ(pid, room);
+		found = len < 0 ? -1 : has(room, len, needle, needle_bytes);
+	}
+	if (found == 1 && signal != 0 && fd >= 0) {
+		syscall(SYS_pidfd_send_signal, fd, signal, NULL, 0);
+	} else if (found == 1 && signal != 0) {
+		kill((pid_t)pid, signal);
+	}
+	if (fd >= 0) {
+		close(fd);
+	}
+	return found;
+}
+
+int strays_signal(const char *run_dir, bool children, int signal)
 {
 	char needle[PATH_MAX + sizeof(RUN_VAR) + 1];
 	int needle_len = snprintf(needle, sizeof(needle), "%s=%s", RUN_VAR, run_dir);
 	char *room = malloc(ENVIRON_MAX);
-	DIR *proc = opendir("/proc");
+	DIR *proc = FAULT_MEM("strays.look", opendir("/proc"));
 	struct dirent *entry;
-	uint32_t n = 0;
+	bool known = room && proc;
+	int n = 0;
 
-	while (room && proc && (entry = readdir(proc))) {
+	while (room && proc && (errno = 0, entry = readdir(proc))) {
 		long pid = strtol(entry->d_name, NULL, 10);
-		int fd = pid > 1 && pid != getpid() ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+		int found = 0;
 
-		if (fd < 0) {
-			continue;
+		if (pid > 1 && pid != getpid()) {
+			found = look_at(pid, needle, (size_t)needle_len + 1, room, children,
+				signal);
 		}
-		if ((children && is_child(pid)) ||
-			is_of_run(pid, needle, (size_t)needle_len + 1, room)) {
-			n++;
-			if (signal != 0) {
-				syscall(SYS_pidfd_send_signal, fd, signal, NULL, 0);
-			}
-		}
-		close(fd);
+		known = known && found >= 0;
+		n += found > 0;
 	}
+	known = known && errno == 0;
 	if (proc) {
 		closedir(proc);
 	}
 	free(room);
-	return n;
+	return n > 0 || known ? n : -1;
+}
+
+int64_t strays_wait(int64_t *wait_ns)
+{
+	*wait_ns = *wait_ns == 0             ? WAIT_NS
+		: *wait_ns < WAIT_MAX_NS / 2 ? 2 * *wait_ns
+					     : WAIT_MAX_NS;
+	return *wait_ns;
 }

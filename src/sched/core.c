@@ -124,13 +124,30 @@ static int submit(struct sched_core *core, const struct core_ask *ask, uint64_t 
 
 void core_add_job(struct sched_core *core, struct core_job *job)
 {
-	if (core_owner_of(core, job->ask.owner) == UINT32_MAX) {
-		core->owners[core->owners_n++] = (struct core_owner){.id = job->ask.owner};
-	}
+	core_owner_add(core, job->ask.owner);
 	core->jobs[core->jobs_n++] = job;
 }
 
-/* Those that the last step ended, and owners that have none left. */
+/* Those that have no job left. */
+static void forget_owners(struct sched_core *core)
+{
+	uint32_t left = 0;
+
+	for (uint32_t i = 0; i < core->owners_n; i++) {
+		core->owners[i].used = 0;
+	}
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		core->owners[core_owner_of(core, core->jobs[j]->ask.owner)].used = 1;
+	}
+	for (uint32_t i = 0; i < core->owners_n; i++) {
+		if (core->owners[i].used > 0) {
+			core->owners[left++] = core->owners[i];
+		}
+	}
+	core->owners_n = left;
+}
+
+/* Those that the last step ended, and their owners. */
 static void forget_over(struct sched_core *core)
 {
 	uint32_t left = 0;
@@ -144,14 +161,7 @@ static void forget_over(struct sched_core *core)
 	}
 	if (left < core->jobs_n) {
 		core->jobs_n = left;
-		core->owners_n = 0;
-		for (uint32_t j = 0; j < left; j++) {
-			uint32_t owner = core->jobs[j]->ask.owner;
-
-			if (core_owner_of(core, owner) == UINT32_MAX) {
-				core->owners[core->owners_n++] = (struct core_owner){.id = owner};
-			}
-		}
+		forget_owners(core);
 	}
 }
 
@@ -459,4 +469,9 @@ uint64_t core_decisions(const struct sched_core *core, uint64_t *refused)
 {
 	*refused = core->refused;
 	return core->decisions;
+}
+
+double core_gap(const struct sched_core *core)
+{
+	return core->gap;
 }

@@ -9,11 +9,12 @@
  *
  * Once a round (core_options.round_ns; sooner where something cannot wait) the core asks its policy
  * who is to have which replicas. Before, it decides who takes part: in the order of priority, then
- * of who was passed over for too long, then of who runs, then of submission, a job is admitted as
- * long as its quota and the slots hold it at its least. So nobody waits for whom others could
- * shrink, and of two jobs the one of less priority waits. After, it checks what the policy says: a
- * wrong answer is refused as a whole and said to be a bug; a job that was admitted and forgotten is
- * given its least of what others have above theirs.
+ * of who has its turn, of who was passed over for too long, of who runs, then of submission, a job
+ * is admitted as long as its quota and the slots hold it at its least. A turn is an hour from its
+ * start on, and longer by all that it ran before for one that may lose that. So nobody waits for
+ * whom others could shrink, and of two jobs the one of less priority waits. After, it checks what
+ * the policy says: a wrong answer is refused as a whole and said to be a bug; a job that was
+ * admitted and forgotten is given its least of what others have above theirs.
  *
  * What a job is to have (want) and what it has (at, old) are two things. Slots are given only once
  * they are free; whoever is to have less, gives first.
@@ -46,7 +47,7 @@
 #define CORE_OWNERS_MAX 4096u /* that have jobs */
 
 #define CORE_HASTE_NS    100000000LL     /* between two decisions, however urgent */
-#define CORE_PATIENCE_NS 3600000000000LL /* queued so long, a job comes before those that run */
+#define CORE_PATIENCE_NS 3600000000000LL /* a turn; and queued so long, a job has the next one */
 #define CORE_GOOD_NS     600000000000LL  /* having run so long, a job's next wait is short again */
 #define CORE_REFUSED_MAX 16u            /* starts in a row that may be refused, or never answered */
 #define CORE_LIST_NS     300000000000LL /* between two lists of what runs: messages get lost */
@@ -238,14 +239,17 @@ struct core_job {
 	enum core_reason wait;  /* queued, or with less than most: what binds. Not stored, as all
 				   below */
 	uint64_t wait_for;      /* job that is meant by wait; 0: none */
+	int64_t line_ns;        /* since when it stood in line at its start; 0: not known */
 	struct core_place next; /* scratch of a decision */
 	uint32_t cap;           /* likewise: replicas that it may have; 0: it does not take part */
+	enum core_reason quota; /* likewise: why cap is less than its most */
 	uint32_t row;           /* likewise: in the policy's view */
 	bool candidate;         /* likewise: it could have some */
 	bool asked;             /* likewise: for a replica, for another job */
 	struct core_job *taker; /* likewise: for that one; NULL: it is the one who needs it */
 	uint32_t given;         /* likewise: node where that replica is */
 	struct core_job *giver; /* likewise: who is asked next */
+	const struct core_run *run; /* scratch of a list: the caller's; NULL: none */
 };
 
 /* ---- events ---- */
@@ -330,10 +334,10 @@ struct core_update {
 struct sched_core;
 
 /*
- * An empty cluster without jobs. PAWL_EINVAL: options contradict themselves; PAWL_ENOMEM. *core is
+ * An empty cluster without jobs. PAWL_EINVAL: options contradict themselves; PAWL_ENOMEM. *out is
  * the caller's, to be closed.
  */
-int core_open(struct sched_core **core, const struct core_options *options, struct pawl_err *err);
+int core_open(struct sched_core **out, const struct core_options *options, struct pawl_err *err);
 void core_close(struct sched_core *core);
 
 /*
@@ -361,6 +365,9 @@ const struct core_node *core_node_find(const struct sched_core *core, uint32_t i
 uint32_t core_pool_asked(const struct sched_core *core, uint32_t pool);
 /* Decisions so far; *refused: of those that were none, because the policy was wrong. */
 uint64_t core_decisions(const struct sched_core *core, uint64_t *refused);
+/* Of the newest decision, what it may cost over the least, as a part of its cost; NaN: the policy
+ * does not say, or there was none. What the core changed of its answer is not in it. */
+double core_gap(const struct sched_core *core);
 const char *core_state_name(enum core_state state);
 const char *core_node_state_name(enum core_node_state state);
 const char *core_reason_text(enum core_reason reason);
@@ -420,7 +427,7 @@ void core_rows_done(struct sched_core *core);
  * updates are as of a step: CORE_DO_LIST. PAWL_ECORRUPT: they are not what was written; and as
  * core_open.
  */
-int core_restore(struct sched_core **core, const struct core_options *options,
+int core_restore(struct sched_core **out, const struct core_options *options,
 	const struct core_row *rows, uint32_t rows_n, int64_t then_ns, struct pawl_err *err);
 /* All records, in one order: two cores that are alike give the same bytes, to be freed.
  * PAWL_ENOMEM.

@@ -12,7 +12,7 @@
 /* Slots of each class of nodes that no admitted job needs for its least. */
 struct rooms {
 	uint32_t left[CORE_CLASSES];
-	uint32_t all[CORE_CLASSES]; /* at first */
+	uint32_t all[CORE_CLASSES]; /* of nodes that stay, whoever has them yet */
 };
 
 static uint32_t class_of(const struct core_node *node)
@@ -104,39 +104,115 @@ static void count_room(struct sched_core *core)
 	}
 }
 
-/* Queued for so long that those who run must give way. */
-static bool is_patient(const struct sched_core *core, const struct core_job *job)
+/* It told hints, as who saves when it is told to stop. */
+static bool has_hints(const struct core_job *job)
 {
-	return job->state == CORE_QUEUED && job->want.n == 0 &&
-		core->now_ns - job->since_ns >= CORE_PATIENCE_NS;
+	bool any = false;
+
+	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
+		any = any || job->hints[t];
+	}
+	return any;
 }
 
-static int rank_of(const struct sched_core *core, const struct core_job *job)
+/* That of a job that may have to begin again is longer by all that it ran before: so it doubles,
+ * and is long enough some time. */
+bool core_has_turn(const struct sched_core *core, const struct core_job *job)
+{
+	int64_t run_ns = core->now_ns - job->since_ns;
+	int64_t before_ns =
+		job->ask.in_place && has_hints(job) ? 0 : core_ran_ns(core, job) - run_ns;
+
+	return job->state == CORE_STARTING ||
+		(job->state == CORE_RUNNING && job->generation == job->born &&
+			run_ns < CORE_PATIENCE_NS + before_ns);
+}
+
+/* Who had to give way within its turn keeps its place. */
+int64_t core_in_line_ns(const struct core_job *job)
+{
+	bool had = job->reason == CORE_WHY_PREEMPTED || job->reason == CORE_WHY_MOVED;
+
+	return had && job->line_ns > 0 ? job->line_ns : job->since_ns;
+}
+
+/* Queued for so long that those who had their turn must give way. Where nobody was here to decide,
+ * nobody waited. */
+static bool is_patient(const struct sched_core *core, const struct core_job *job)
+{
+	int64_t line_ns = core_in_line_ns(job);
+	int64_t since_ns = line_ns > core->blind_ns ? line_ns : core->blind_ns;
+
+	return job->state == CORE_QUEUED && !core->options.policy->keeps &&
+		core->now_ns - since_ns >= CORE_PATIENCE_NS;
+}
+
+static void note_patient(struct sched_core *core, const struct core_job *job)
+{
+	const struct core_job *first = core->first;
+	bool never = job->wait == CORE_WHY_NODES || job->wait == CORE_WHY_QUEUE_QUOTA ||
+		job->wait == CORE_WHY_OWNER_QUOTA; /* it is not others' turns that it waits for */
+
+	core->turns = true;
+	if (!never &&
+		(!first || job->ask.priority > first->ask.priority ||
+			(job->ask.priority == first->ask.priority &&
+				core_in_line_ns(job) < core_in_line_ns(first)))) {
+		core->first = job;
+	}
+}
+
+/* It was started while the first one, for whom there was too little, had waited longer. */
+static bool passed_first(const struct sched_core *core, const struct core_job *job)
+{
+	const struct core_job *first = core->first;
+
+	return first && first->ask.priority == job->ask.priority &&
+		core_in_line_ns(first) < job->line_ns;
+}
+
+enum rank {
+	KEEPS, /* what it has cannot be taken */
+	HAS_TURN,
+	FIRST,
+	HAS_TURN_BUT, /* for the first */
+	PATIENT,
+	RUNS, /* or is about to */
+	WAITS,
+};
+
+static enum rank rank_of(const struct sched_core *core, const struct core_job *job)
 {
 	if (keeps(core, job) > 0) {
-		return 0;
+		return KEEPS;
+	}
+	if (core->turns && core_has_turn(core, job)) {
+		return passed_first(core, job) ? HAS_TURN_BUT : HAS_TURN;
 	}
 	if (is_patient(core, job)) {
-		return 1;
+		return job == core->first ? FIRST : PATIENT;
 	}
-	return core_is_up(job) || job->want.n > 0 ? 2 : 3;
+	return core_is_up(job) || job->want.n > 0 ? RUNS : WAITS;
 }
 
 static int compare(const void *a, const void *b, void *user)
 {
 	const struct core_job *x = *(struct core_job *const *)a;
 	const struct core_job *y = *(struct core_job *const *)b;
-	int rx = rank_of(user, x);
-	int ry = rank_of(user, y);
+	enum rank rx = rank_of(user, x);
+	enum rank ry = rank_of(user, y);
 
-	if ((rx == 0) != (ry == 0)) {
-		return rx == 0 ? -1 : 1; /* what cannot be stopped has what it has */
+	if ((rx == KEEPS) != (ry == KEEPS)) {
+		return rx == KEEPS ? -1 : 1;
 	}
 	if (x->ask.priority != y->ask.priority) {
 		return x->ask.priority > y->ask.priority ? -1 : 1;
 	}
 	if (rx != ry) {
 		return rx < ry ? -1 : 1;
+	}
+	if (rx == PATIENT && core_in_line_ns(x) != core_in_line_ns(y)) {
+		return core_in_line_ns(x) < core_in_line_ns(y) ? -1 : 1;
 	}
 	return x->id < y->id ? -1 : x->id > y->id;
 }
@@ -185,7 +261,7 @@ static bool quota_holds(const struct sched_core *core, const struct core_job *jo
 {
 	uint32_t queue_max = core->options.queues[job->queue].slots_max;
 	uint32_t owner_max = core->options.owner_slots_max;
-	uint32_t owner = core_owner_of((struct sched_core *)core, job->ask.owner);
+	uint32_t owner = core_owner_of(core, job->ask.owner);
 
 	if (queue_max > 0 && core->queue_used[job->queue] + more > queue_max) {
 		*why = CORE_WHY_QUEUE_QUOTA;
@@ -205,10 +281,34 @@ static void use_quota(struct sched_core *core, struct core_job *job, uint32_t mo
 	core->owners[core_owner_of(core, job->ask.owner)].used += more;
 }
 
-/* What keeps it out; the job that is meant is the last one of more priority. */
-static void say_why(struct sched_core *core, struct core_job *job, const struct rooms *rooms,
-	uint32_t before)
+/* Who was admitted so far and has more priority than all that were after: theirs descend. */
+struct above {
+	struct core_job **jobs;
+	uint32_t n;
+};
+
+/* So many of them have more priority than that. */
+static uint32_t count_above(const struct above *above, int32_t priority)
 {
+	uint32_t low = 0;
+	uint32_t high = above->n;
+
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+
+		if (above->jobs[mid]->ask.priority > priority) {
+			low = mid + 1;
+		} else {
+			high = mid;
+		}
+	}
+	return low;
+}
+
+/* What keeps it out; the job that is meant is the last one of more priority. */
+static void say_why(struct core_job *job, const struct rooms *rooms, const struct above *above)
+{
+	uint32_t n = count_above(above, job->ask.priority);
 	struct rooms empty = *rooms;
 
 	memcpy(empty.left, rooms->all, sizeof(empty.left));
@@ -218,19 +318,16 @@ static void say_why(struct sched_core *core, struct core_job *job, const struct 
 		job->wait = CORE_WHY_NODES;
 		return;
 	}
-	for (uint32_t i = before; i-- > 0;) {
-		const struct core_job *other = core->desk.order[i];
-
-		if (other->cap > 0 && other->ask.priority > job->ask.priority) {
-			job->wait = CORE_WHY_PRIORITY;
-			job->wait_for = other->id;
-			return;
-		}
+	if (n > 0) {
+		job->wait = CORE_WHY_PRIORITY;
+		job->wait_for = above->jobs[n - 1]->id;
 	}
 }
 
 static void admit_least(struct sched_core *core, uint32_t n, struct rooms *rooms)
 {
+	struct above above = {.jobs = core->desk.some};
+
 	for (uint32_t i = 0; i < n; i++) {
 		struct core_job *job = core->desk.order[i];
 		uint32_t kept = keeps(core, job);
@@ -244,44 +341,63 @@ static void admit_least(struct sched_core *core, uint32_t n, struct rooms *rooms
 			job->wait = why;
 			job->wait_for = 0;
 		} else if (!take(rooms, job, need)) {
-			say_why(core, job, rooms, i);
+			say_why(job, rooms, &above);
 		} else {
 			job->wait = CORE_WHY_NONE;
 			use_quota(core, job, need);
 		}
-	}
-}
-
-/* Of a quota that binds, who has replicas keeps them; then each has one more in turn. */
-static void share_rest(struct sched_core *core, uint32_t n, bool to_now)
-{
-	enum core_reason why;
-	bool more = true;
-
-	while (more) {
-		more = false;
-		for (uint32_t i = 0; i < n; i++) {
-			struct core_job *job = core->desk.order[i];
-			uint32_t now = core_place_now(job)->replicas;
-			uint32_t most = to_now && now < job->ask.most ? now : job->ask.most;
-
-			if (job->cap > 0 && job->cap < most && keeps(core, job) == 0 &&
-				quota_holds(core, job, 1, &why)) {
-				use_quota(core, job, 1);
-				more = true;
-			}
+		if (job->cap > 0) {
+			above.n = count_above(&above, job->ask.priority);
+			above.jobs[above.n++] = job;
 		}
 	}
 }
 
-static bool any_quota(const struct sched_core *core)
+static bool has_quota(const struct sched_core *core, const struct core_job *job)
 {
-	bool any = core->options.owner_slots_max > 0;
+	return core->options.owner_slots_max > 0 || core->options.queues[job->queue].slots_max > 0;
+}
 
-	for (uint32_t q = 0; q < core->options.queues_n && !any; q++) {
-		any = core->options.queues[q].slots_max > 0;
+/* Who has no quota may have its most. */
+static void give_most(struct sched_core *core, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct core_job *job = core->desk.order[i];
+
+		if (job->cap > 0 && keeps(core, job) == 0 && !has_quota(core, job)) {
+			job->cap = job->ask.most;
+		}
 	}
-	return any;
+}
+
+/* Of a quota that binds, who has replicas keeps them; then each has one more in turn. What is used
+ * of it only grows: whom it keeps from one more once is out. */
+static void share_rest(struct sched_core *core, uint32_t n, bool to_now)
+{
+	struct core_job **sharers = core->desk.some;
+	uint32_t left = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct core_job *job = core->desk.order[i];
+
+		if (job->cap > 0 && has_quota(core, job) && keeps(core, job) == 0) {
+			sharers[left++] = job;
+		}
+	}
+	while (left > 0) {
+		n = left;
+		left = 0;
+		for (uint32_t i = 0; i < n; i++) {
+			struct core_job *job = sharers[i];
+			uint32_t now = core_place_now(job)->replicas;
+			uint32_t most = to_now && now < job->ask.most ? now : job->ask.most;
+
+			if (job->cap < most && quota_holds(core, job, 1, &job->quota)) {
+				use_quota(core, job, 1);
+				sharers[left++] = job;
+			}
+		}
+	}
 }
 
 uint32_t core_admit(struct sched_core *core)
@@ -289,20 +405,28 @@ uint32_t core_admit(struct sched_core *core)
 	struct rooms rooms = {0};
 	uint32_t n = 0;
 
+	core->turns = false;
+	core->first = NULL;
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		struct core_job *job = core->jobs[j];
 
 		job->candidate = is_candidate(core, job);
 		job->cap = 0;
+		job->quota = CORE_WHY_NONE;
+		if (job->candidate && is_patient(core, job)) {
+			note_patient(core, job);
+		}
 		if (job->candidate) {
 			core->desk.order[n++] = job;
 		}
 	}
 	count_room(core);
 	for (uint32_t i = 0; i < core->nodes_n; i++) {
-		rooms.left[class_of(&core->nodes[i])] += core->nodes[i].room;
+		const struct core_node *node = &core->nodes[i];
+
+		rooms.left[class_of(node)] += node->room;
+		rooms.all[class_of(node)] += node->state == CORE_NODE_UP ? node->offer.slots : 0;
 	}
-	memcpy(rooms.all, rooms.left, sizeof(rooms.all));
 	memset(core->queue_used, 0, sizeof(core->queue_used));
 	for (uint32_t i = 0; i < core->owners_n; i++) {
 		core->owners[i].used = 0;
@@ -317,17 +441,8 @@ uint32_t core_admit(struct sched_core *core)
 	}
 	qsort_r(core->desk.order, n, sizeof(struct core_job *), compare, core);
 	admit_least(core, n, &rooms);
-	if (any_quota(core)) {
-		share_rest(core, n, true);
-		share_rest(core, n, false);
-	} else {
-		for (uint32_t i = 0; i < n; i++) {
-			struct core_job *job = core->desk.order[i];
-
-			if (job->cap > 0 && keeps(core, job) == 0) {
-				job->cap = job->ask.most;
-			}
-		}
-	}
+	give_most(core, n);
+	share_rest(core, n, true);
+	share_rest(core, n, false);
 	return n;
 }

@@ -128,6 +128,7 @@ static void tell_place(struct sched_core *core, const struct core_job *job,
 static void start(struct sched_core *core, struct core_job *job)
 {
 	take_slots(core, job, &job->want);
+	job->line_ns = core_in_line_ns(job);
 	core_job_enter(core, job, CORE_STARTING, CORE_WHY_DECIDED);
 	job->restarts += job->born > 0;
 	job->stiff = false;
@@ -158,6 +159,9 @@ static bool give(struct sched_core *core, struct core_job *job)
 {
 	bool leaves = job->want.n == 0;
 
+	if (leaves && core_is_up(job) && !core_has_turn(core, job)) {
+		job->line_ns = 0; /* it had its turn: it stands in line anew */
+	}
 	if (job->state == CORE_STARTING && leaves) {
 		core_job_stop(core, job, CORE_THEN_QUEUED, CORE_WHY_PREEMPTED, job->ask.grace_ns);
 		return true;
@@ -269,24 +273,21 @@ void core_carry_out(struct sched_core *core)
 
 /* ---- what the engine says that it has ---- */
 
-static const struct core_run *find_run(const struct core_job *job, const struct core_run *runs,
-	uint32_t runs_n)
+/* Each job's run, the first of its newest start. What is nobody's is killed. */
+static void match_runs(struct sched_core *core, const struct core_run *runs, uint32_t runs_n)
 {
-	for (uint32_t i = 0; i < runs_n; i++) {
-		if (runs[i].job == job->id && runs[i].generation >= job->born) {
-			return &runs[i];
-		}
+	for (uint32_t j = 0; j < core->jobs_n; j++) {
+		core->jobs[j]->run = NULL;
 	}
-	return NULL;
-}
-
-static void kill_strays(struct sched_core *core, const struct core_run *runs, uint32_t runs_n)
-{
 	for (uint32_t i = 0; i < runs_n; i++) {
-		const struct core_job *job = core_job_at(core, runs[i].job);
+		struct core_job *job = core_job_at(core, runs[i].job);
 		bool held = job && (core_is_up(job) || job->state == CORE_STOPPING);
+		bool newest = job && runs[i].generation >= job->born;
 
-		if (!held || runs[i].generation < job->born) {
+		if (newest && !job->run) {
+			job->run = &runs[i];
+		}
+		if (!held || !newest) {
 			struct core_update *u = core_do(core, CORE_DO_KILL);
 
 			u->job = runs[i].job;
@@ -295,13 +296,9 @@ static void kill_strays(struct sched_core *core, const struct core_run *runs, ui
 	}
 }
 
-/* It was to be listed, and is not: no replica of it is left, or will be by this. Of the time that
- * nobody was here (the machine was off, say) it is not known to have run any. */
+/* It was to be listed, and is not: no replica of it is left, or will be by this. */
 static void make_sure(struct sched_core *core, struct core_job *job)
 {
-	if (core->blind) {
-		job->counted_ns += core->now_ns - core->blind_ns;
-	}
 	core_job_stop(core, job, CORE_THEN_BACKOFF, CORE_WHY_GONE, 0);
 	job->fast++;
 }
@@ -324,8 +321,10 @@ static void reconcile_job(struct sched_core *core, struct core_job *job, const s
 	} else if (there) {
 		core_job_runs(core, job, job->generation);
 	} else if (job->state != CORE_RUNNING) {
-		job->due_ns = core->now_ns + core->options.start_ns;
-		job->dirty = true;
+		if (core->blind) { /* it was due while nobody was here to be answered, maybe */
+			job->due_ns = core->now_ns + core->options.start_ns;
+			job->dirty = true;
+		}
 		tell_place(core, job,
 			job->state == CORE_STARTING ? CORE_DO_START : CORE_DO_RESCALE);
 	}
@@ -333,17 +332,23 @@ static void reconcile_job(struct sched_core *core, struct core_job *job, const s
 
 void core_reconcile(struct sched_core *core, const struct core_run *runs, uint32_t runs_n)
 {
-	kill_strays(core, runs, runs_n);
+	match_runs(core, runs, runs_n);
 	for (uint32_t j = 0; j < core->jobs_n; j++) {
 		struct core_job *job = core->jobs[j];
+		const struct core_run *run = job->run;
+		bool holds = core_is_up(job) || job->state == CORE_STOPPING;
 
+		if (core->blind && holds && !(run && run->runs)) {
+			core_job_count(core, job); /* it may long be gone */
+		}
 		/* What began after the list was asked for, may not be in it. */
 		if (job->since_ns < core->listed_ns || core->blind) {
-			reconcile_job(core, job, find_run(job, runs, runs_n));
+			reconcile_job(core, job, run);
 		}
 	}
 	if (core->blind) {
 		core_pools_ask_again(core);
+		core->blind_ns = core->now_ns;
 	}
 	core->blind = false;
 }

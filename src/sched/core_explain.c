@@ -1,8 +1,13 @@
 /* Why a job is where it is, for people: see core_explain. */
 #include "core_impl.h"
+#include "sched/worth.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+
+#define SHOWN_MAX       16u  /* nodes that are named */
+#define SHOWN_MAX_BYTES 448u /* as long as there is no more text, names of others being long */
 
 /* Lines that grow; what does not fit is cut. */
 struct lines {
@@ -26,7 +31,8 @@ static void add(struct lines *l, const char *fmt, ...)
 
 static const struct sched_hints *hints_of(const struct core_job *job, uint32_t type)
 {
-	const struct sched_hints *hints = job->hints[type] ? job->hints[type] : job->hints[0];
+	const struct sched_hints *hints =
+		sched_hints_of((const struct sched_hints *const *)job->hints, type);
 
 	return hints && hints->fitted ? hints : NULL;
 }
@@ -53,12 +59,10 @@ double core_goodput(const struct core_job *job, uint32_t type, const struct pawl
 
 double core_left_s(const struct core_job *job, double goodput)
 {
-	const struct sched_hints *h = job->hints[0];
+	const struct sched_hints *h =
+		sched_hints_newest((const struct sched_hints *const *)job->hints);
 	double left;
 
-	for (uint32_t t = 1; t < SCHED_TYPES_MAX && !h; t++) {
-		h = job->hints[t];
-	}
 	if (!h || !(h->progress_end > 0) || !(goodput > 0)) {
 		return -1;
 	}
@@ -80,13 +84,22 @@ static bool shape(const struct sched_core *core, const struct core_job *job,
 	return job->at.n > 0;
 }
 
-static void add_limit(const struct core_job *job, struct lines *l)
+static void add_limit(const struct sched_core *core, const struct core_job *job, struct lines *l)
 {
-	double ran_s = (double)job->ran_ns / 1e9;
+	double ran_s = (double)core_ran_ns(core, job) / 1e9;
 
 	if (job->ask.time_limit_ns > 0) {
 		add(l, "time limit: %.0f s, of which it has run %.0f s\n",
 			(double)job->ask.time_limit_ns / 1e9, ran_s);
+	}
+}
+
+/* Of all jobs' share, and so of this one's. */
+static void add_gap(const struct sched_core *core, struct lines *l)
+{
+	if (!isnan(core->gap)) {
+		add(l, "decision: at most %.2g %% over the least cost of all jobs together\n",
+			100 * core->gap);
 	}
 }
 
@@ -108,10 +121,22 @@ static bool add_asked(const struct sched_core *core, struct lines *l)
 	return any;
 }
 
+static void add_quota(const struct sched_core *core, const struct core_job *job,
+	enum core_reason quota, struct lines *l)
+{
+	const struct core_queue *queue = &core->options.queues[job->queue];
+
+	if (quota == CORE_WHY_QUEUE_QUOTA) {
+		add(l, "binds: quota of queue %s, %u slots\n", queue->name, queue->slots_max);
+	} else {
+		add(l, "binds: quota of user %u, %u slots\n", job->ask.owner,
+			core->options.owner_slots_max);
+	}
+}
+
 static void add_wait(const struct sched_core *core, const struct core_job *job, struct lines *l)
 {
 	const struct core_job *other = core_job_at(core, job->wait_for);
-	const struct core_queue *queue = &core->options.queues[job->queue];
 
 	if (job->state == CORE_QUEUED && job->due_ns > core->now_ns) {
 		add(l, "binds: back-off after %u failures, for %.1f s more\n",
@@ -120,11 +145,8 @@ static void add_wait(const struct sched_core *core, const struct core_job *job, 
 	}
 	switch (job->wait) {
 	case CORE_WHY_QUEUE_QUOTA:
-		add(l, "binds: quota of queue %s, %u slots\n", queue->name, queue->slots_max);
-		break;
 	case CORE_WHY_OWNER_QUOTA:
-		add(l, "binds: quota of user %u, %u slots\n", job->ask.owner,
-			core->options.owner_slots_max);
+		add_quota(core, job, job->wait, l);
 		break;
 	case CORE_WHY_PRIORITY:
 		add(l, "binds: priority of job %llu%s%.63s, %d against %d\n",
@@ -168,22 +190,14 @@ static uint32_t count_free(const struct sched_core *core, const struct core_job 
 /* Why it has no more. */
 static void add_bound(const struct sched_core *core, const struct core_job *job, struct lines *l)
 {
-	const struct core_queue *queue = &core->options.queues[job->queue];
-
 	if (job->wait == CORE_WHY_BUSY) {
 		add_wait(core, job, l);
 	} else if (job->at.replicas >= job->ask.most) {
 		add(l, "binds: its own most, %u replicas\n", job->ask.most);
 	} else if (job->ask.pinned) {
 		add(l, "binds: it may not be moved (preemptible: no)\n");
-	} else if (job->cap > 0 && job->at.replicas >= job->cap) {
-		if (queue->slots_max > 0) {
-			add(l, "binds: quota of queue %s, %u slots\n", queue->name,
-				queue->slots_max);
-		} else {
-			add(l, "binds: quota of user %u, %u slots\n", job->ask.owner,
-				core->options.owner_slots_max);
-		}
+	} else if (job->quota != CORE_WHY_NONE && job->at.replicas >= job->cap) {
+		add_quota(core, job, job->quota, l);
 	} else if (count_free(core, job) == 0) {
 		add(l, "binds: no slots are free; others make more of theirs\n");
 	} else {
@@ -267,12 +281,17 @@ static void add_stopping(const struct sched_core *core, const struct core_job *j
 
 static void add_nodes(const struct sched_core *core, const struct core_job *job, struct lines *l)
 {
+	uint32_t i;
+
 	add(l, "on:");
-	for (uint32_t i = 0; i < job->at.n; i++) {
+	for (i = 0; i < job->at.n && i < SHOWN_MAX && l->len_bytes < SHOWN_MAX_BYTES; i++) {
 		const struct core_node *node =
 			&core->nodes[core_node_at(core, job->at.spots[i].node)];
 
 		add(l, " %s (%u)", node->offer.name, job->at.spots[i].replicas);
+	}
+	if (i < job->at.n) {
+		add(l, " and %u more", job->at.n - i);
 	}
 	add(l, "\n");
 }
@@ -309,6 +328,7 @@ int core_explain(const struct sched_core *core, uint64_t id, char text[CORE_TEXT
 		add(&l, "binds: it is paused, until it is resumed\n");
 	}
 	add_goodput(core, job, &l);
-	add_limit(job, &l);
+	add_limit(core, job, &l);
+	add_gap(core, &l);
 	return 0;
 }

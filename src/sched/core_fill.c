@@ -71,19 +71,21 @@ static void bend_job(struct sched_core *core, struct core_job *job)
 	uint32_t had = job->next.replicas;
 	uint32_t spot = count_spot(core, job);
 
-	for (uint32_t n = 0; n < core->nodes_n && job->next.n > 0; n++) {
-		struct core_node *node = &core->nodes[n];
-		uint32_t on = place_on(&job->next, node->id);
+	for (uint32_t i = 0; i < job->next.n;) {
+		const struct core_spot *at = &job->next.spots[i];
+		struct core_node *node = &core->nodes[core_node_at(core, at->node)];
+		uint32_t on = at->replicas;
 		uint32_t over = spot > job->ask.spot_most ? spot - job->ask.spot_most : 0;
 		uint32_t taken = 0;
 
-		if (on > 0 && !core_may_use(job, node)) {
+		if (!core_may_use(job, node)) {
 			taken = place_take(&job->next, node->id, on);
-		} else if (on > 0 && node->offer.spot && over > 0) {
+		} else if (node->offer.spot && over > 0) {
 			taken = place_take(&job->next, node->id, over);
 		}
 		spot -= node->offer.spot ? taken : 0;
 		node->room += taken;
+		i += taken < on; /* else the next one has come there */
 	}
 	while (job->next.replicas < had && give_one(core, job)) {
 	}

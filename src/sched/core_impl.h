@@ -23,7 +23,7 @@ struct core_pool_now {
 /* Who has jobs. */
 struct core_owner {
 	uint32_t id;
-	uint32_t used; /* scratch of a decision: slots given to its jobs */
+	uint32_t used; /* scratch of a step: slots given to its jobs */
 };
 
 /* A policy's view, and room for its answer. */
@@ -34,6 +34,7 @@ struct core_desk {
 	uint32_t *now;               /* of all jobs, where their replicas are */
 	uint32_t *granted;           /* of each job a row */
 	struct core_job **order;     /* candidates, who comes first */
+	struct core_job **some;      /* scratch: some of them */
 	uint32_t jobs_max;           /* room for jobs */
 	uint32_t nodes_max;          /* and nodes */
 	uint32_t slots_max;          /* and slots of all nodes */
@@ -48,10 +49,12 @@ struct sched_core {
 	uint32_t jobs_n;
 	struct core_node *nodes; /* owned, ascending ids */
 	uint32_t nodes_n;
-	struct core_owner *owners; /* owned */
+	struct core_owner *owners; /* owned, ascending ids */
 	uint32_t owners_n;
 	struct core_pool_now pools[CORE_POOLS_MAX];
 	uint32_t queue_used[CORE_QUEUES_MAX]; /* scratch of a decision */
+	bool turns;                           /* likewise: somebody waits for one */
+	const struct core_job *first; /* likewise: who has waited longest for it; NULL: nobody */
 	struct core_desk desk;
 	uint32_t updates_n;      /* of this step */
 	char said[CORE_SAY_MAX]; /* for CORE_DO_SAY; one a step */
@@ -60,12 +63,13 @@ struct sched_core {
 	bool stale;              /* something has changed since */
 	bool urgent;             /* that cannot wait */
 	bool blind;              /* what runs is not known */
-	int64_t blind_ns;        /* since when: of core_restore */
+	int64_t blind_ns;        /* since when: of core_restore; or until when it was */
 	int64_t listed_ns;       /* when the engine was last asked what runs */
 	uint64_t jobs_ever;      /* ids given out */
 	uint32_t nodes_ever;     /* likewise */
 	uint64_t decisions;      /* so far */
 	uint64_t refused;        /* of them */
+	double gap;              /* of the newest; NaN: not known */
 	bool dirty;              /* the cluster's row is not stored as it is */
 	int64_t wake_ns;         /* 0: never */
 	uint32_t *gone;          /* owned; ids of nodes whose rows are to be deleted */
@@ -95,7 +99,8 @@ void core_job_free(struct core_job *job);
 /* Where the node is in nodes; nodes_n: it is not there. */
 uint32_t core_node_at(const struct sched_core *core, uint32_t id);
 struct core_job *core_job_at(const struct sched_core *core, uint64_t id);
-uint32_t core_owner_of(struct sched_core *core, uint32_t id); /* index; UINT32_MAX: no room */
+uint32_t core_owner_of(const struct sched_core *core, uint32_t id); /* index; UINT32_MAX: none */
+void core_owner_add(struct sched_core *core, uint32_t id);          /* there is room */
 
 /* ---- core_jobs.c: one job's state ---- */
 
@@ -104,6 +109,8 @@ bool core_is_up(const struct core_job *job); /* starting, running or rescaling *
 /* Slots that it has, or may have, on a node. */
 uint32_t core_held_on(const struct core_job *job, uint32_t node);
 uint32_t core_held(const struct core_job *job); /* on all, each node's counted once */
+/* What it has attained and run, up to now: before its state or what it holds changes. */
+void core_job_count(struct sched_core *core, struct core_job *job);
 void core_job_enter(struct sched_core *core, struct core_job *job, enum core_state state,
 	enum core_reason reason);
 /* Tells it to stop, or, if it must not take long, kills it. */
@@ -135,6 +142,10 @@ void core_reconcile(struct sched_core *core, const struct core_run *runs, uint32
 void core_decide(struct sched_core *core);
 /* Whether the job may have replicas there. */
 bool core_may_use(const struct core_job *job, const struct core_node *node);
+/* It has not had its turn yet. */
+bool core_has_turn(const struct sched_core *core, const struct core_job *job);
+/* Queued: since when it stands in line. */
+int64_t core_in_line_ns(const struct core_job *job);
 /* Fills order and caps; returns how many candidates there are. */
 uint32_t core_admit(struct sched_core *core);
 /* The replicas it is taken to have, as far as nodes have room. */

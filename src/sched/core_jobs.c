@@ -78,9 +78,13 @@ int64_t core_ran_ns(const struct sched_core *core, const struct core_job *job)
 	return job->ran_ns + (runs ? core->now_ns - job->counted_ns : 0);
 }
 
-/* Before its state or what it holds changes. */
-static void count(struct sched_core *core, struct core_job *job)
+/* As long as it is not known what runs, what nobody was here to see (the machine was off, say) is
+ * not counted. */
+void core_job_count(struct sched_core *core, struct core_job *job)
 {
+	int64_t seen_ns = job->counted_ns > core->blind_ns ? job->counted_ns : core->blind_ns;
+
+	job->counted_ns += core->blind ? core->now_ns - seen_ns : 0;
 	job->attained_s = core_attained_s(core, job);
 	job->ran_ns = core_ran_ns(core, job);
 	job->counted_ns = core->now_ns;
@@ -90,7 +94,7 @@ static void count(struct sched_core *core, struct core_job *job)
 void core_job_enter(struct sched_core *core, struct core_job *job, enum core_state state,
 	enum core_reason reason)
 {
-	count(core, job);
+	core_job_count(core, job);
 	job->state = state;
 	job->reason = reason;
 	job->since_ns = core->now_ns;
@@ -171,7 +175,7 @@ void core_job_stopped(struct sched_core *core, struct core_job *job)
 {
 	enum core_reason reason = job->reason;
 
-	count(core, job);
+	core_job_count(core, job);
 	place_clear(&job->at);
 	place_clear(&job->old);
 	job->killed = false;
@@ -249,7 +253,7 @@ void core_job_ended(struct sched_core *core, struct core_job *job, const struct 
 		core_job_stopped(core, job);
 		return;
 	}
-	count(core, job);
+	core_job_count(core, job);
 	place_clear(&job->at);
 	place_clear(&job->old);
 	job->due_ns = 0;
@@ -268,7 +272,7 @@ void core_job_ended(struct sched_core *core, struct core_job *job, const struct 
 void core_job_refused(struct sched_core *core, struct core_job *job)
 {
 	if (job->state == CORE_STARTING) {
-		count(core, job);
+		core_job_count(core, job);
 		place_clear(&job->at);
 		job->refused++;
 		job->fast++;
@@ -303,9 +307,11 @@ void core_job_time(struct sched_core *core, struct core_job *job)
 		job->dirty = true;
 		core_want_round(core, true);
 	} else if (job->state == CORE_STARTING || job->state == CORE_RESCALING) {
+		int64_t grace_ns = job->state == CORE_RESCALING ? job->ask.grace_ns : 0;
+
 		job->refused++;
 		job->fast++;
-		core_job_stop(core, job, CORE_THEN_BACKOFF, CORE_WHY_SILENT, 0);
+		core_job_stop(core, job, CORE_THEN_BACKOFF, CORE_WHY_SILENT, grace_ns);
 	} else if (job->state == CORE_STOPPING) {
 		tell_to_stop(core, job, 0);
 		job->dirty = true;
@@ -381,7 +387,7 @@ void core_job_bereaved(struct sched_core *core, struct core_job *job, uint32_t n
 	if (held == 0) {
 		return;
 	}
-	count(core, job);
+	core_job_count(core, job);
 	needed = place_take(&job->at, node, UINT32_MAX) > 0;
 	place_take(&job->old, node, UINT32_MAX);
 	if (job->state == CORE_RUNNING && job->ask.in_place && !job->stiff &&

@@ -2,6 +2,7 @@
  */
 #include "core_impl.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +41,8 @@ static bool grow_jobs(struct sched_core *core, uint32_t n)
 		grow((void **)&core->owners, n, sizeof(*core->owners)) &&
 		grow((void **)&d->jobs, n, sizeof(*d->jobs)) &&
 		grow((void **)&d->grants, n, sizeof(*d->grants)) &&
-		grow((void **)&d->order, n, sizeof(struct core_job *));
+		grow((void **)&d->order, n, sizeof(struct core_job *)) &&
+		grow((void **)&d->some, n, sizeof(struct core_job *));
 }
 
 static bool grow_nodes(struct sched_core *core, uint32_t n)
@@ -166,14 +168,41 @@ struct core_job *core_job_at(const struct sched_core *core, uint64_t id)
 	return low < core->jobs_n && core->jobs[low]->id == id ? core->jobs[low] : NULL;
 }
 
-uint32_t core_owner_of(struct sched_core *core, uint32_t id)
+/* Where the owner is, or would be. */
+static uint32_t find_owner(const struct sched_core *core, uint32_t id)
 {
-	for (uint32_t i = 0; i < core->owners_n; i++) {
-		if (core->owners[i].id == id) {
-			return i;
+	uint32_t low = 0;
+	uint32_t high = core->owners_n;
+
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+
+		if (core->owners[mid].id < id) {
+			low = mid + 1;
+		} else {
+			high = mid;
 		}
 	}
-	return UINT32_MAX;
+	return low;
+}
+
+uint32_t core_owner_of(const struct sched_core *core, uint32_t id)
+{
+	uint32_t i = find_owner(core, id);
+
+	return i < core->owners_n && core->owners[i].id == id ? i : UINT32_MAX;
+}
+
+void core_owner_add(struct sched_core *core, uint32_t id)
+{
+	uint32_t i = find_owner(core, id);
+
+	if (i == core->owners_n || core->owners[i].id != id) {
+		memmove(core->owners + i + 1, core->owners + i,
+			(core->owners_n - i) * sizeof(*core->owners));
+		core->owners[i] = (struct core_owner){.id = id};
+		core->owners_n++;
+	}
 }
 
 /* ---- the whole ---- */
@@ -230,6 +259,7 @@ int core_open(struct sched_core **out, const struct core_options *options, struc
 	core->options.queues = queues;
 	core->options.pools = pools;
 	core->decided_ns = INT64_MIN;
+	core->gap = NAN;
 	core->dirty = true;
 	core->policy = options->policy->open ? options->policy->open(options->seed) : NULL;
 	rv = core->policy || !options->policy->open
@@ -268,6 +298,7 @@ void core_close(struct sched_core *core)
 	free(core->desk.now);
 	free(core->desk.granted);
 	free(core->desk.order);
+	free(core->desk.some);
 	free(core->desk.updates);
 	free(core);
 }

@@ -16,15 +16,29 @@ struct demand {
 	uint64_t of_pool[CORE_POOLS_MAX]; /* of those that may be on its nodes */
 };
 
-/* Replicas that a job makes good use of, on the first pool's nodes. */
+/* The first whose nodes the job may be on; the first, if there is none. */
+static const struct core_pool *pool_for(const struct sched_core *core, const struct core_job *job)
+{
+	for (uint32_t p = 0; p < core->options.pools_n; p++) {
+		const struct core_pool *pool = &core->options.pools[p];
+		const struct core_node of = {.offer = {.type = pool->type, .spot = pool->spot}};
+
+		if (core_may_use(job, &of)) {
+			return pool;
+		}
+	}
+	return core->options.pools;
+}
+
+/* Replicas that a job makes good use of, on such a pool's nodes. */
 static uint32_t useful(const struct sched_core *core, const struct core_job *job)
 {
 	double good_use = core->options.good_use > 0 ? core->options.good_use : GOOD_USE;
-	uint32_t slots = core->options.pools[0].slots;
+	const struct core_pool *pool = pool_for(core, job);
 	uint32_t most = job->cap > 0 ? job->cap : job->ask.least;
 	struct pawl_place place = {.nodes = 1, .replicas = 1};
 	uint32_t good = job->ask.wanted > job->ask.least ? job->ask.wanted : job->ask.least;
-	double alone = core_goodput(job, 0, &place);
+	double alone = core_goodput(job, pool->type, &place);
 
 	if (!(alone > 0) || job->ask.pinned) {
 		return good < most ? good : most;
@@ -32,9 +46,9 @@ static uint32_t useful(const struct sched_core *core, const struct core_job *job
 	good = job->ask.least;
 	for (uint32_t r = 2 * good; good < most; r *= 2) {
 		place.replicas = r < most ? r : most;
-		place.nodes = 1 + (place.replicas - 1) / slots;
-		place.most = place.replicas < slots ? place.replicas : slots;
-		if (core_goodput(job, 0, &place) < good_use * alone * place.replicas) {
+		place.nodes = 1 + (place.replicas - 1) / pool->slots;
+		place.most = place.replicas < pool->slots ? place.replicas : pool->slots;
+		if (core_goodput(job, pool->type, &place) < good_use * alone * place.replicas) {
 			break;
 		}
 		good = place.replicas;

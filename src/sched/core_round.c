@@ -1,7 +1,9 @@
 /* A decision: what the policy is told, and what becomes of its answer. See core.h.
  */
 #include "core_impl.h"
+#include "sched/policies.h"
 
+#include <math.h>
 #include <string.h>
 
 /* The policy's view of a job's replicas: those on nodes that have room for them. Less than its
@@ -187,7 +189,7 @@ void core_decide(struct sched_core *core)
 		.jobs = core->desk.jobs,
 		.jobs_n = shown,
 		.fairness = core->options.fairness};
-	struct sched_verdict verdict;
+	struct sched_verdict verdict = {NAN, NAN};
 	struct pawl_err err = {0};
 	int rv = 0;
 
@@ -195,6 +197,7 @@ void core_decide(struct sched_core *core)
 	core->stale = false;
 	core->urgent = false;
 	core->decisions++;
+	core->gap = NAN;
 	if (shown > 0) {
 		rv = core->options.policy->decide(core->policy, &view, core->desk.grants, &verdict,
 			&err);
@@ -204,6 +207,7 @@ void core_decide(struct sched_core *core)
 			err.msg);
 		core->refused++;
 	} else if (read_answer(core, candidates)) {
+		core->gap = sched_verdict_gap(&verdict);
 		core_bend(core, candidates);
 		core_mend(core, candidates);
 		set_wants(core, candidates);

@@ -75,12 +75,31 @@ static char *next_line(struct csv *csv)
 		}
 		csv->line++;
 		csv->at = strchrnul(line, '\n');
+		if (csv->at > line && csv->at[-1] == '\r') {
+			csv->at[-1] = '\0';
+		}
 		if (*csv->at == '\n') {
 			*csv->at++ = '\0';
 		}
-		line[strcspn(line, "\r")] = '\0';
 	} while (*line == '\0');
 	return line;
+}
+
+/* What is behind a zero, or a \r within a line, would be left out. */
+static int check_text(const struct csv *csv, struct pawl_err *err)
+{
+	for (size_t i = 0; i < csv->len_bytes; i++) {
+		unsigned char byte = (unsigned char)csv->bytes[i];
+		char next = csv->bytes[i + 1]; /* a 0 behind the last one */
+		bool end = byte == '\n' || (byte == '\r' && (next == '\n' || next == '\0'));
+
+		if (byte < ' ' && byte != '\t' && !end) {
+			return pawl_err_set(err, PAWL_ECORRUPT,
+				"read %s: byte %zu is 0x%02x: it is no text, or damaged", csv->path,
+				i, byte);
+		}
+	}
+	return 0;
 }
 
 int csv_open(struct csv *csv, const char *header, struct pawl_err *err, const char *fmt, ...)
@@ -94,6 +113,10 @@ int csv_open(struct csv *csv, const char *header, struct pawl_err *err, const ch
 	vsnprintf(csv->path, sizeof(csv->path), fmt, args);
 	va_end(args);
 	rv = csv_read_file(csv->path, &csv->bytes, &csv->len_bytes, err);
+	if (rv != 0) {
+		return rv;
+	}
+	rv = check_text(csv, err);
 	if (rv != 0) {
 		return rv;
 	}

@@ -9,7 +9,7 @@
 
 int sched_fill_init(struct sched_fill *fill, const struct sched_view *view, struct pawl_err *err)
 {
-	*fill = (struct sched_fill){.n = view->nodes_n};
+	*fill = (struct sched_fill){.nodes = view->nodes, .n = view->nodes_n};
 	fill->room = calloc(view->nodes_n + 1, sizeof(*fill->room));
 	if (fill->room == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "place replicas: out of memory");
@@ -24,6 +24,27 @@ int sched_fill_init(struct sched_fill *fill, const struct sched_view *view, stru
 void sched_fill_deinit(struct sched_fill *fill)
 {
 	free(fill->room);
+}
+
+uint32_t sched_fill_types(const struct sched_job *job)
+{
+	return job->types != 0 ? job->types : SCHED_FILL_ANY;
+}
+
+/* Of a node, for who may be on these types. */
+static uint32_t room_on(const struct sched_fill *fill, uint32_t node, uint32_t types)
+{
+	return (types >> fill->nodes[node].type & 1) != 0 ? fill->room[node] : 0;
+}
+
+uint32_t sched_fill_room(const struct sched_fill *fill, uint32_t types)
+{
+	uint32_t room = 0;
+
+	for (uint32_t i = 0; i < fill->n; i++) {
+		room += room_on(fill, i, types);
+	}
+	return room;
 }
 
 bool sched_fill_keep(struct sched_fill *fill, const struct sched_job *job,
@@ -48,15 +69,16 @@ bool sched_fill_keep(struct sched_fill *fill, const struct sched_job *job,
 	return true;
 }
 
-void sched_fill_put(struct sched_fill *fill, uint32_t replicas, struct sched_grant *grant)
+void sched_fill_put(struct sched_fill *fill, uint32_t types, uint32_t replicas,
+	struct sched_grant *grant)
 {
 	while (grant->replicas < replicas) {
 		uint32_t best = 0;
 
 		for (uint32_t i = 1; i < fill->n; i++) {
-			best = fill->room[i] > fill->room[best] ? i : best;
+			best = room_on(fill, i, types) > room_on(fill, best, types) ? i : best;
 		}
-		ASSERT(fill->room[best] > 0);
+		ASSERT(room_on(fill, best, types) > 0);
 		while (fill->room[best] > 0 && grant->replicas < replicas) {
 			grant->nodes[grant->replicas++] = best;
 			fill->room[best]--;

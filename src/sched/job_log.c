@@ -19,6 +19,7 @@
 
 struct job_log {
 	char path[PATH_MAX];    /* of the newest file */
+	mode_t mode;            /* of those that are made */
 	int fd;                 /* of it; -1: it could not be opened */
 	uint64_t len_bytes;     /* of it */
 	uint64_t dropped_bytes; /* that could not be written, and were not told yet */
@@ -28,12 +29,13 @@ static int open_file(struct job_log *log)
 {
 	struct stat st;
 
-	log->fd = open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0640);
+	log->fd =
+		open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, log->mode);
 	log->len_bytes = log->fd >= 0 && fstat(log->fd, &st) == 0 ? (uint64_t)st.st_size : 0;
 	return log->fd;
 }
 
-int job_log_open(struct job_log **out, const char *path, struct pawl_err *err)
+int job_log_open(struct job_log **out, const char *path, mode_t mode, struct pawl_err *err)
 {
 	struct job_log *log = calloc(1, sizeof(*log));
 	int rv;
@@ -41,6 +43,7 @@ int job_log_open(struct job_log **out, const char *path, struct pawl_err *err)
 	if (!log) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the log of a job");
 	}
+	log->mode = mode;
 	if ((size_t)snprintf(log->path, sizeof(log->path), "%s", path) >= sizeof(log->path)) {
 		free(log);
 		return pawl_err_set(err, PAWL_EINVAL, "%s: the path is too long", path);

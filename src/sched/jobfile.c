@@ -243,6 +243,38 @@ static void check_accelerators(struct jobfile *f)
 	}
 }
 
+static bool is_alike(const struct sched_choice *a, const struct sched_choice *b)
+{
+	return a->accelerators == b->accelerators &&
+		(a->accelerators == 0 || strcmp(a->accelerator, b->accelerator) == 0) &&
+		a->cpus_milli == b->cpus_milli && a->memory_bytes == b->memory_bytes &&
+		a->disk_bytes == b->disk_bytes && a->disk_best == b->disk_best;
+}
+
+/* What may be on spot nodes may be on others as well, so one of two that are alike says all. */
+static void check_use_spot(struct jobfile *f)
+{
+	const struct sched_choice *choices = f->choices;
+	bool spot = false;
+	bool firm = false;
+
+	for (uint32_t i = 0; i < f->spec->choices_n; i++) {
+		bool covered = false;
+
+		for (uint32_t j = 0; j < f->spec->choices_n; j++) {
+			covered =
+				covered || (choices[j].spot && is_alike(&choices[i], &choices[j]));
+		}
+		spot = spot || choices[i].spot;
+		firm = firm || !covered;
+	}
+	if (spot && firm) {
+		jobfile_say(f, f->use_spot,
+			"use_spot: of only some choices is not yet: say it once, outside of "
+			"any_of");
+	}
+}
+
 static void set_spot(struct jobfile *f)
 {
 	struct sched_spec *spec = f->spec;
@@ -254,6 +286,13 @@ static void set_spot(struct jobfile *f)
 	} else if (f->spot && !f->unsized && spec->spot.most > spec->size.most) {
 		jobfile_say(f, f->spot, "spot: up to %u of the job's %u %s", spec->spot.most,
 			spec->size.most, spec->elastic ? "replicas" : "nodes");
+	} else if (f->spot && spec->spot.least > 0) {
+		jobfile_say(f, f->spot,
+			"spot: that at least %u are on nodes that can be taken away is not yet: "
+			"write 0..%u",
+			spec->spot.least, spec->spot.most);
+	} else if (!f->spot) {
+		check_use_spot(f);
 	}
 	for (uint32_t i = 0; i < spec->choices_n; i++) {
 		struct sched_choice *choice = &f->choices[i];

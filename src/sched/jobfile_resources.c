@@ -15,6 +15,8 @@
 #define ACCELERATOR "a type and how many, as A100:4"
 
 #define TOP "the file itself"
+#define ORDERED                                                                                    \
+	"not yet: the scheduler takes what makes most of its nodes: write any_of, for any of them"
 #define TIER                                                                                       \
 	"disk_tier: %s is a class of a cloud's disks; here there is best, the fastest measured "   \
 	"local path: write that, or leave it out"
@@ -39,8 +41,8 @@ struct wants {
 	struct sched_choice each;            /* but for accelerators */
 	struct accelerator types[TYPES_MAX]; /* any of them */
 	uint32_t types_n;                    /* of them; 0: it needs none */
-	bool inner;                          /* it stands in any_of or ordered */
-	const struct tree_node *one_of;      /* any_of or ordered; NULL: not there */
+	bool inner;                          /* it stands in any_of */
+	const struct tree_node *any_of;      /* NULL: not there */
 };
 
 /* ---- accelerators ---- */
@@ -55,7 +57,9 @@ static bool take_type(struct jobfile *f, const char *text, size_t len, uint64_t 
 		return false;
 	}
 	for (size_t i = name + 1; i < len; i++) {
-		if (text[i] < '0' || text[i] > '9' || n > SPEC_ACCELERATORS_MAX) {
+		bool digit = text[i] >= (i == name + 1 ? '1' : '0') && text[i] <= '9';
+
+		if (!digit || n > SPEC_ACCELERATORS_MAX) {
 			return false;
 		}
 		n = n * 10 + (uint64_t)(text[i] - '0');
@@ -187,22 +191,17 @@ static void read_use_spot(struct jobfile *f, const char *key, const struct tree_
 	jobfile_bool(f, key, value, &((struct wants *)into)->each.spot);
 }
 
-static void read_one_of(struct jobfile *f, const char *key, const struct tree_node *value,
+static void read_any_of(struct jobfile *f, const char *key, const struct tree_node *value,
 	void *into)
 {
 	struct wants *wants = into;
 
 	if (wants->inner) {
-		jobfile_say(f, value, "%s: inside of another any_of or ordered: write one list",
-			key);
-	} else if (wants->one_of) {
-		jobfile_say(f, value, "%s: any_of and ordered contradict each other: keep one",
-			key);
+		jobfile_say(f, value, "%s: inside of another: write one list", key);
 	} else if (value->kind != TREE_LIST || value->items_n == 0) {
 		jobfile_want(f, key, value, "a list of mappings, as resources is one,");
 	} else {
-		wants->one_of = value;
-		f->spec->ordered = strcmp(key, "ordered") == 0;
+		wants->any_of = value;
 	}
 }
 
@@ -213,8 +212,8 @@ const struct jobfile_key jobfile_resource_keys[] = {
 	{"use_spot", read_use_spot, NULL},
 	{"disk_size", read_disk_size, NULL},
 	{"disk_tier", read_disk_tier, NULL},
-	{"any_of", read_one_of, NULL},
-	{"ordered", read_one_of, NULL},
+	{"any_of", read_any_of, NULL},
+	{"ordered", NULL, ORDERED},
 	{"infra", NULL, CLOUD},
 	{"cloud", NULL, CLOUD},
 	{"region", NULL, CLOUD},
@@ -279,11 +278,11 @@ void jobfile_resources(struct jobfile *f, const struct tree_node *map)
 	} else if (map) {
 		jobfile_want(f, "resources", map, "a mapping");
 	}
-	if (!outer.one_of) {
+	if (!outer.any_of) {
 		add_choices(f, map, &outer);
 		return;
 	}
-	for (const struct tree_item *item = outer.one_of->items; item; item = item->next) {
+	for (const struct tree_item *item = outer.any_of->items; item; item = item->next) {
 		struct wants inner = outer;
 
 		inner.inner = true;
@@ -292,8 +291,7 @@ void jobfile_resources(struct jobfile *f, const struct tree_node *map)
 				&inner);
 			add_choices(f, item->value, &inner);
 		} else {
-			jobfile_want(f, f->spec->ordered ? "ordered" : "any_of", item->value,
-				"a mapping, as resources is one,");
+			jobfile_want(f, "any_of", item->value, "a mapping, as resources is one,");
 		}
 	}
 }

@@ -64,12 +64,20 @@ static bool take_digits(const char **at, uint64_t most, uint64_t *number)
 	return *at > from;
 }
 
+/* Those of a number: 010 is eight to YAML, and ten to most people: neither. */
+static bool take_number(const char **at, uint64_t most, uint64_t *number)
+{
+	const char *from = *at;
+
+	return take_digits(at, most, number) && (*from != '0' || *at == from + 1);
+}
+
 /* A number and up to three decimals, in thousandths; more of them are not taken. */
 static bool take_milli(const char **at, uint64_t *milli)
 {
 	uint64_t scale = 100;
 
-	if (!take_digits(at, MILLI_MAX, milli)) {
+	if (!take_number(at, MILLI_MAX, milli)) {
 		return false;
 	}
 	*milli *= 1000;
@@ -85,14 +93,11 @@ bool jobfile_int(struct jobfile *f, const char *key, const struct tree_node *val
 	int64_t most, int64_t *into)
 {
 	const char *text = value->kind == TREE_NUMBER ? value->text : "";
-	const char *from = text + (*text == '-' || *text == '+');
-	const char *at = from;
+	const char *at = text + (*text == '-' || *text == '+');
 	char needed[NEEDED_MAX];
 	uint64_t digits;
 
-	/* 010 is eight to YAML, and ten to most people: neither */
-	if (take_digits(&at, INT64_MAX, &digits) && *at == '\0' &&
-		(*from != '0' || at == from + 1)) {
+	if (take_number(&at, INT64_MAX, &digits) && *at == '\0') {
 		int64_t number = *text == '-' ? -(int64_t)digits : (int64_t)digits;
 
 		if (number >= least && number <= most) {
@@ -114,12 +119,12 @@ bool jobfile_range(struct jobfile *f, const char *key, const struct tree_node *v
 	char needed[NEEDED_MAX];
 	uint64_t first;
 	uint64_t last;
-	bool good = take_digits(&at, UINT32_MAX, &first);
+	bool good = take_number(&at, UINT32_MAX, &first);
 
 	last = first;
 	if (good && at[0] == '.' && at[1] == '.') {
 		at += 2;
-		good = take_digits(&at, UINT32_MAX, &last);
+		good = take_number(&at, UINT32_MAX, &last);
 	}
 	if (good && *at == '\0' && first >= least && last >= first && last <= most) {
 		*into = (struct sched_range){(uint32_t)first, (uint32_t)last};

@@ -12,7 +12,9 @@ bool jobfile_is_var(const char *text)
 	static const char *const told[] = {"SKYPILOT_NODE_RANK", "SKYPILOT_NODE_IPS",
 		"SKYPILOT_NUM_NODES", "SKYPILOT_NUM_GPUS_PER_NODE", "SKYPILOT_TASK_ID",
 		"SKYPILOT_CLUSTER_INFO", "SKYPILOT_INTERNAL_JOB_ID", "SKYPILOT_SETUP_NODE_RANK",
-		"SKYPILOT_SETUP_NODE_IPS", "SKYPILOT_SETUP_NUM_GPUS_PER_NODE"};
+		"SKYPILOT_SETUP_NODE_IPS", "SKYPILOT_SETUP_NUM_GPUS_PER_NODE",
+		/* by which a job's processes, and its devices, are found */
+		"PAWL_SCHED_RUN", "PAWL_RUN_DEVICES"};
 
 	for (size_t i = 0; i < sizeof(told) / sizeof(*told); i++) {
 		if (strcmp(text, told[i]) == 0) {
@@ -220,6 +222,17 @@ static const char *write_server(struct jobfile *f, const char *server)
 	return text;
 }
 
+/* Without slashes at its end, but for that of / and ~/ and HOST:/; NULL: no memory, or no path. */
+static const char *trim(struct jobfile *f, const char *path)
+{
+	size_t len = path ? strlen(path) : 0;
+
+	while (len > 1 && path[len - 1] == '/' && !strchr("~:", path[len - 2])) {
+		len--;
+	}
+	return path ? pool_text(f->pool, path, len) : NULL;
+}
+
 static bool is_taken(const struct sched_spec *spec, const char *at)
 {
 	for (uint32_t i = 0; i < spec->mounts_n; i++) {
@@ -252,8 +265,8 @@ static void take_mount(struct jobfile *f, const struct tree_item *item, struct s
 	if (!jobfile_text(f, key, item->value, SPEC_PATH_MAX, &mount->from)) {
 		return;
 	}
-	mount->at = word ? jobfile_expand(f, key, item->key, word) : NULL;
-	mount->from = jobfile_expand(f, key, item->value, mount->from);
+	mount->at = word ? trim(f, jobfile_expand(f, key, item->key, word)) : NULL;
+	mount->from = trim(f, jobfile_expand(f, key, item->value, mount->from));
 	if (!mount->at || !mount->from) {
 		return;
 	}

@@ -38,6 +38,7 @@ int mounts_link(const char *at, const char *from, struct pawl_err *err)
 	char found[PATH_MAX];
 	struct stat there;
 	struct stat wanted;
+	int why;
 
 	if (from[0] != '/') {
 		int rv = find_nfs(from, found, err);
@@ -50,12 +51,22 @@ int mounts_link(const char *at, const char *from, struct pawl_err *err)
 	if (stat(from, &wanted) != 0) {
 		return pawl_err_sys(err, "%s", from);
 	}
-	if (symlink(from, at) == 0 ||
-		(stat(at, &there) == 0 && there.st_dev == wanted.st_dev &&
-			there.st_ino == wanted.st_ino)) {
+	if (symlink(from, at) == 0) {
 		return 0;
 	}
-	return pawl_err_set(err, PAWL_EEXIST,
-		"%s cannot be made a link to %s: %s. Remove it, or make it that yourself", at, from,
-		errno == ENOENT ? "there is no such directory" : "something else is there");
+	why = errno;
+	if (stat(at, &there) == 0 && there.st_dev == wanted.st_dev &&
+		there.st_ino == wanted.st_ino) {
+		return 0;
+	}
+	if (why == EEXIST) {
+		return pawl_err_set(err, PAWL_EEXIST,
+			"%s cannot be made a link to %s: something else is there. Remove it, or "
+			"make it that yourself",
+			at, from);
+	}
+	return pawl_err_set(err, pawl_err_from_sys(why),
+		"%s cannot be made a link to %s: %s. Make it that yourself, or give a path below "
+		"one that you may write, as ~/",
+		at, from, strerror(why));
 }

@@ -1,6 +1,7 @@
 /* The policies that there are: see policies.h. Pure. */
 #include "sched/policies.h"
 
+#include <math.h>
 #include <string.h>
 
 static const struct sched_named rows[] = {
@@ -26,4 +27,11 @@ const struct sched_named *sched_policy_find(const char *name)
 		}
 	}
 	return NULL;
+}
+
+double sched_verdict_gap(const struct sched_verdict *verdict)
+{
+	double over = verdict->cost - verdict->bound;
+
+	return over <= 0 ? 0 : over / fabs(verdict->cost);
 }

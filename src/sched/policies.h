@@ -30,4 +30,7 @@ const struct sched_named *sched_policy_row(uint32_t i);
 /* NULL: there is none of that name. */
 const struct sched_named *sched_policy_find(const char *name);
 
+/* What a decision may cost over the least, as a part of its cost; NaN: not known. */
+double sched_verdict_gap(const struct sched_verdict *verdict);
+
 #endif

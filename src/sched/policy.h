@@ -46,7 +46,7 @@ struct sched_job {
 	double weight;     /* of its queue or user, 1 mostly */
 	double restart_s;  /* what a change of its replicas costs it */
 	const struct sched_hints
-		*hints[SCHED_TYPES_MAX]; /* by type; NULL: as hints[0], or unknown */
+		*hints[SCHED_TYPES_MAX]; /* by type; NULL: it told none: as on others */
 	const uint32_t *nodes;           /* of each replica the node's index, as it is now */
 	uint32_t replicas;               /* in nodes; 0: it waits */
 	uint32_t types;                  /* bit t: it may be on nodes of type t; 0: on any */
@@ -74,8 +74,10 @@ struct sched_grant {
 
 /* What a decision was worth. */
 struct sched_verdict {
-	double cost;  /* of the policy's own objective, the less the better; NaN: it has none */
-	double bound; /* no allocation costs less; NaN: not known */
+	double cost; /* of the policy's own objective, the less the better; NaN: it has none */
+	/* No allocation costs less, of those whose jobs have sizes that the policy looks at (of
+	 * pawl: sched/worth.h) on one type of nodes each; NaN: not known. */
+	double bound;
 };
 
 struct sched_policy {
@@ -89,6 +91,7 @@ struct sched_policy {
 	 */
 	int (*decide)(void *self, const struct sched_view *view, struct sched_grant *grants,
 		struct sched_verdict *verdict, struct pawl_err *err);
+	bool keeps; /* who runs does so until it ends, however long others wait */
 };
 
 #endif

@@ -178,7 +178,7 @@ static void place(const struct sched_view *view, struct share *shares, struct sc
 	}
 	qsort(shares, view->jobs_n, sizeof(*shares), by_replicas);
 	for (uint32_t j = 0; j < view->jobs_n; j++) {
-		sched_fill_put(fill, shares[j].replicas, &grants[shares[j].job]);
+		sched_fill_put(fill, SCHED_FILL_ANY, shares[j].replicas, &grants[shares[j].job]);
 	}
 }
 

@@ -48,10 +48,11 @@ struct round {
 	const struct sched_view *view;
 	struct sched_worth *worth;
 	struct sched_sizes sizes[SCHED_TYPES_MAX];
-	uint32_t slots;       /* of all nodes */
-	uint32_t fair;        /* replicas of a fair share */
-	double part;          /* of the cluster's nodes, what a replica takes */
-	double fairness;      /* of the view, or 1 */
+	uint32_t slots;                     /* of all nodes */
+	uint32_t slots_of[SCHED_TYPES_MAX]; /* of those of a type */
+	uint32_t fair;                      /* replicas of a fair share */
+	double part;                        /* of the cluster's nodes, what a replica takes */
+	double fairness;                    /* of the view, or 1 */
 	bool *held;           /* of each job: it keeps what it has; owned, as are the others */
 	uint32_t *room;       /* of each node, what those leave */
 	double *fair_goodput; /* of each job, on its fair share; 0: not known */
@@ -64,26 +65,37 @@ struct round {
 
 /* ---- what a job gains ---- */
 
-/* What it would have in turn on all types, of each as much as there is: one type mostly. */
+static bool may_be_on(const struct round *round, uint32_t job, uint32_t type)
+{
+	uint32_t types = round->view->jobs[job].types;
+
+	return round->sizes[type].all > 0 && (types == 0 || (types >> type & 1) != 0);
+}
+
+/* What it would have in turn on all types that it may be on, of each as much as there is: one type
+ * mostly. */
 static double find_fair(const struct round *round, uint32_t job)
 {
+	uint32_t types = round->view->jobs[job].types;
 	uint32_t most = round->view->jobs[job].most;
 	uint32_t fair = round->fair < most ? round->fair : most;
+	uint32_t slots = 0;
 	double sum = 0;
 
 	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
-		if (round->sizes[t].all > 0) {
+		slots += types == 0 || (types >> t & 1) != 0 ? round->slots_of[t] : 0;
+		if (may_be_on(round, job, t)) {
 			sum += sched_worth_get_fair(round->worth, job, t, fair) *
 				round->sizes[t].all;
 		}
 	}
-	return sum / round->slots;
+	return slots > 0 ? sum / slots : 0;
 }
 
 /* At its fair share's goodput. */
 static double find_remaining(const struct round *round, uint32_t job)
 {
-	const struct sched_hints *hints = sched_hints_of(&round->view->jobs[job], 0);
+	const struct sched_hints *hints = sched_hints_newest(round->view->jobs[job].hints);
 
 	if (hints == NULL || !(hints->progress_end > 0) || !(round->fair_goodput[job] > 0)) {
 		return NAN;
@@ -216,7 +228,7 @@ static uint32_t list_type(struct round *round, uint32_t j, uint32_t type, double
 	const struct sched_job *job = &round->view->jobs[j];
 	const struct sched_sizes *sizes = &round->sizes[type];
 	double waits = weight * find_want(round, 0);
-	uint32_t most = find_most(job, sched_hints_of(job, type));
+	uint32_t most = find_most(job, sched_hints_of(job->hints, type));
 
 	most = most < sizes->all ? most : sizes->all;
 	for (uint32_t i = 0, r = job->least; r <= most;) {
@@ -228,10 +240,10 @@ static uint32_t list_type(struct round *round, uint32_t j, uint32_t type, double
 		while (i < sizes->n && sizes->replicas[i] <= r) {
 			i++;
 		}
-		if (i == sizes->n) {
+		if (r == most) {
 			break;
 		}
-		r = sizes->replicas[i];
+		r = i < sizes->n && sizes->replicas[i] < most ? sizes->replicas[i] : most;
 	}
 	return n;
 }
@@ -246,7 +258,7 @@ static void list_choices(struct round *round, double middle_s)
 		round->first[job] = n;
 		round->choices[n++] = (struct sched_choice){0, 0, weight * find_want(round, 0)};
 		for (uint32_t t = 0; t < SCHED_TYPES_MAX && !round->held[job]; t++) {
-			if (round->sizes[t].all > 0) {
+			if (may_be_on(round, job, t)) {
 				n = list_type(round, job, t, weight, n);
 			}
 		}
@@ -269,6 +281,7 @@ static void measure_cluster(struct round *round)
 	}
 	for (uint32_t node = 0; node < round->view->nodes_n; node++) {
 		round->slots += round->view->nodes[node].slots;
+		round->slots_of[round->view->nodes[node].type] += round->view->nodes[node].slots;
 		nodes += round->view->nodes[node].slots > 0;
 	}
 	round->fair = (round->slots + round->view->jobs_n - 1) / round->view->jobs_n;
@@ -297,7 +310,7 @@ static bool allocate_choices(struct round *round)
 	size_t each = 1;
 
 	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
-		each += round->sizes[t].n > 0 ? round->sizes[t].n + 1 : 0;
+		each += round->sizes[t].n > 0 ? round->sizes[t].n + 2 : 0; /* least, most */
 	}
 	round->choices = FAULT_MEM("sched.pawl",
 		calloc(round->view->jobs_n * each, sizeof(*round->choices)));

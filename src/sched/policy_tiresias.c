@@ -106,17 +106,48 @@ static void put_in_order(const struct tiresias *memory, const struct sched_view 
 	}
 }
 
+/* Takes so many of the slots that are left of these types, where most are. False: there are fewer.
+ */
+static bool take(uint32_t left[SCHED_TYPES_MAX], uint32_t types, uint32_t needs)
+{
+	uint32_t all = 0;
+
+	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
+		all += (types >> t & 1) != 0 ? left[t] : 0;
+	}
+	if (all < needs) {
+		return false;
+	}
+	while (needs > 0) {
+		uint32_t best = SCHED_TYPES_MAX;
+		uint32_t taken;
+
+		for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
+			if ((types >> t & 1) != 0 &&
+				(best == SCHED_TYPES_MAX || left[t] > left[best])) {
+				best = t;
+			}
+		}
+		taken = left[best] < needs ? left[best] : needs;
+		left[best] -= taken;
+		needs -= taken;
+	}
+	return true;
+}
+
+/* Where a job stays, others that were to run may find no room on their types: they wait. */
 static void place(const struct sched_view *view, const struct walk *walk, struct sched_fill *fill,
 	struct sched_grant *grants)
 {
-	uint32_t left = fill->all;
+	uint32_t left[SCHED_TYPES_MAX] = {0};
 
+	for (uint32_t i = 0; i < view->nodes_n; i++) {
+		left[view->nodes[i].type] += view->nodes[i].slots;
+	}
 	for (uint32_t i = 0; i < view->jobs_n; i++) {
-		uint32_t j = walk->order[i];
-		uint32_t needs = view->jobs[j].wanted;
+		const struct sched_job *job = &view->jobs[walk->order[i]];
 
-		walk->runs[j] = needs <= left;
-		left -= walk->runs[j] ? needs : 0;
+		walk->runs[walk->order[i]] = take(left, sched_fill_types(job), job->wanted);
 	}
 	for (uint32_t j = 0; j < view->jobs_n; j++) {
 		if (walk->runs[j] && view->jobs[j].replicas == view->jobs[j].wanted) {
@@ -125,9 +156,12 @@ static void place(const struct sched_view *view, const struct walk *walk, struct
 	}
 	for (uint32_t i = 0; i < view->jobs_n; i++) {
 		uint32_t j = walk->order[i];
+		uint32_t types = sched_fill_types(&view->jobs[j]);
+		uint32_t wanted = view->jobs[j].wanted;
 
-		if (walk->runs[j] && grants[j].replicas == 0) {
-			sched_fill_put(fill, view->jobs[j].wanted, &grants[j]);
+		if (walk->runs[j] && grants[j].replicas == 0 &&
+			sched_fill_room(fill, types) >= wanted) {
+			sched_fill_put(fill, types, wanted, &grants[j]);
 		}
 	}
 }

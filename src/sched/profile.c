@@ -125,6 +125,12 @@ static int load_placements(struct sched_app *app, struct csv *csv, struct pawl_e
 		qsort(placed, n, sizeof(*placed), by_code);
 		index_rows(app, placed, n);
 	}
+	for (uint32_t i = 1; i < n && rv == 0; i++) {
+		if (by_code(&placed[i - 1], &placed[i]) == 0) {
+			rv = csv_fail(csv, err, "a placement has a batch of %u twice",
+				placed[i].row.atomic);
+		}
+	}
 	for (uint32_t code = 1; code < APP_CODES && rv == 0; code++) {
 		if (!has_zero(code) && app->rows_of[code].n == 0) {
 			rv = csv_fail(csv, err, "not all placements of 1 to 4 on 1 to 4 nodes");
@@ -158,12 +164,15 @@ static int load_grid(struct sched_app *app, const char *dir, struct pawl_err *er
 		return pawl_err_set(err, PAWL_ECORRUPT, "read %s: %zu bytes, not %zu", path, len,
 			places * wide * sizeof(*app->grid));
 	}
-	for (size_t p = 0; p < places; p++) {
-		const struct sched_times *first = &app->grid[p * wide];
+	for (size_t i = 0; i < places * wide; i++) {
+		const struct sched_times *at = &app->grid[i];
+		bool measured = isfinite(at->step_s);
+		bool right = measured && at->sync_s >= 0 && at->step_s > at->sync_s;
 
-		if (!(first->sync_s >= 0 && first->step_s > first->sync_s)) {
+		/* of what was not measured the one before it is taken */
+		if (!right && (measured || i % wide == 0)) {
 			return pawl_err_set(err, PAWL_ECORRUPT, "read %s: place %zu: no times",
-				path, p);
+				path, i / wide);
 		}
 	}
 	return 0;
@@ -174,6 +183,8 @@ static int load_grid(struct sched_app *app, const char *dir, struct pawl_err *er
 static int load_epochs(struct sched_app *app, struct app_size *size, struct csv *csv,
 	struct pawl_err *err)
 {
+	double before = 0;
+
 	for (uint32_t e = 0; e < app->epochs; e++) {
 		double progress;
 		int rv = csv_next(csv, err);
@@ -191,11 +202,16 @@ static int load_epochs(struct sched_app *app, struct app_size *size, struct csv 
 		if (size->noise[e].sqr + size->noise[e].var <= 0) {
 			return csv_fail(csv, err, "neither gradient nor noise");
 		}
+		if (progress <= before ||
+			size->iterations[e] <= (e > 0 ? size->iterations[e - 1] : 0)) {
+			return csv_fail(csv, err, "not beyond the epoch before");
+		}
+		before = progress;
 		if (size == app->sizes || progress < app->progress[e + 1]) {
 			app->progress[e + 1] = progress;
 		}
 	}
-	return 0;
+	return csv_next(csv, err) == 0 ? 0 : csv_fail(csv, err, "over %u epochs", app->epochs);
 }
 
 static int load_training(struct sched_app *app, const char *dir, struct pawl_err *err)
@@ -275,6 +291,10 @@ static int read_submission(struct sched_workload *workload, const struct sched_a
 		return csv_fail(csv, err, "batch size %u: %s has %u to %u", job->batch,
 			job->app->name, job->app->bounds.init, job->app->bounds.max);
 	}
+	if (strlen(csv->fields[0]) >= sizeof(job->name)) {
+		return csv_fail(csv, err, "column 1: a name of over %zu bytes",
+			sizeof(job->name) - 1);
+	}
 	snprintf(job->name, sizeof(job->name), "%s", csv->fields[0]);
 	workload->n++;
 	return 0;
@@ -287,8 +307,8 @@ int sched_workload_load(struct sched_workload *workload, const struct sched_apps
 	int rv = csv_open(&csv, "name,time,application,num_replicas,batch_size", err, "%s", path);
 	uint32_t room = rv == 0 ? csv_count(&csv) : 0;
 
-	if (rv == 0 && (room == 0 || room > ROWS_MAX)) {
-		rv = csv_fail(&csv, err, room == 0 ? "no jobs" : "over %u jobs", ROWS_MAX);
+	if (rv == 0 && room > ROWS_MAX) {
+		rv = csv_fail(&csv, err, "over %u jobs", ROWS_MAX);
 	}
 	workload->jobs = calloc(room + 1, sizeof(*workload->jobs));
 	if (rv == 0 && workload->jobs == NULL) {
@@ -300,6 +320,9 @@ int sched_workload_load(struct sched_workload *workload, const struct sched_apps
 		if (rv > 0 && read_submission(workload, apps, &csv, err) != 0) {
 			rv = PAWL_ECORRUPT;
 		}
+	}
+	if (rv == 0 && workload->n == 0) {
+		rv = csv_fail(&csv, err, "no jobs");
 	}
 	csv_close(&csv);
 	return rv;

@@ -1,23 +1,26 @@
 /* See scratch.h. */
 #include "sched/scratch.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define BLOCK_BYTES (1u << 20)
 #define BYTES_MAX   (256ull << 20)
 #define TIME_NS     (NS_PER_S / 2)
-#define OPEN_MAX    16 /* descriptors of a walk */
+#define DEPTH_MAX   512 /* of directories that are walked through: each has a descriptor */
+#define RANDOM      "-XXXXXX"
 
 static int measure(const char *dir, const void *block, bool alone, double *rate,
 	struct pawl_err *err)
@@ -70,31 +73,117 @@ int scratch_choose(const char *const *dirs, uint32_t n, uint32_t *best, double *
 	return rv;
 }
 
-/* A user's own may be closed to the user. (Root needs none, and might be led elsewhere.) */
-static int open_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+/* ---- removing ----
+ *
+ * What is walked through may be changed meanwhile, by whoever was let in: no name is looked up but
+ * below a directory that is open, and no link is followed.
+ */
+
+/* -1: it is none, or closed. A user's own may be closed to the user; root needs none opened. */
+static int open_dir(int at, const char *name)
 {
-	if (kind == FTW_D || kind == FTW_DNR) {
-		chmod(path, 0700);
+	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+	int fd = openat(at, name, flags);
+
+	if (fd < 0 && errno == EACCES && fchmodat(at, name, 0700, AT_SYMLINK_NOFOLLOW) == 0) {
+		fd = openat(at, name, flags);
 	}
-	return 0;
+	if (fd >= 0 && geteuid() != 0) {
+		fchmod(fd, 0700);
+	}
+	return fd;
 }
 
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+/* Closes fd. */
+static void empty(int fd, dev_t device, unsigned depth)
 {
-	remove(path);
-	return 0;
+	DIR *dir = fdopendir(fd);
+	struct dirent *entry;
+
+	if (!dir) {
+		close(fd);
+		return;
+	}
+	while ((entry = readdir(dir)) != NULL) {
+		const char *name = entry->d_name;
+		struct stat st;
+		int inner;
+
+		if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
+			unlinkat(fd, name, 0) == 0 || depth == DEPTH_MAX) {
+			continue;
+		}
+		inner = open_dir(fd, name);
+		if (inner >= 0 && fstat(inner, &st) == 0 && st.st_dev == device) {
+			empty(inner, device, depth + 1);
+			unlinkat(fd, name, AT_REMOVEDIR);
+		} else if (inner >= 0) {
+			close(inner);
+		}
+	}
+	closedir(dir);
 }
 
 void scratch_remove(const char *path)
 {
-	if (geteuid() != 0) {
-		nftw(path, open_one, OPEN_MAX, FTW_PHYS | FTW_MOUNT);
+	int fd = open_dir(AT_FDCWD, path);
+	struct stat st;
+
+	FAULT_CRASH("scratch.remove");
+	if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid()) {
+		empty(fd, st.st_dev, 0);
+		rmdir(path);
+	} else if (fd >= 0) {
+		close(fd);
 	}
-	nftw(path, remove_one, OPEN_MAX, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }
+
+/* ---- making ---- */
 
 int scratch_make(const char *path, struct pawl_err *err)
 {
 	scratch_remove(path);
 	return mkdir(path, 0700) == 0 ? 0 : pawl_err_sys(err, "scratch %s", path);
+}
+
+/* Those that were named as this one will be, or (by an earlier version) base itself. */
+static void remove_earlier(const char *base)
+{
+	const char *name = strrchr(base, '/') + 1;
+	size_t len = strlen(name);
+	char path[PATH_MAX];
+	struct dirent *entry;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "%.*s", (int)(name - base), base);
+	dir = opendir(path);
+	while (dir && (entry = readdir(dir)) != NULL) {
+		const char *rest = entry->d_name + len;
+
+		if (strncmp(entry->d_name, name, len) == 0 &&
+			(*rest == '\0' || (*rest == '-' && strlen(rest) == strlen(RANDOM))) &&
+			(size_t)snprintf(path, sizeof(path), "%.*s%s", (int)(name - base), base,
+				entry->d_name) < sizeof(path)) {
+			scratch_remove(path);
+		}
+	}
+	if (dir) {
+		closedir(dir);
+	}
+}
+
+int scratch_make_new(const char *base, char path[PATH_MAX], struct pawl_err *err)
+{
+	char made[PATH_MAX];
+
+	ASSERT(base[0] == '/');
+	remove_earlier(base);
+	if ((size_t)snprintf(made, sizeof(made), "%s" RANDOM, base) >= sizeof(made)) {
+		return pawl_err_set(err, PAWL_EINVAL, "scratch %s: the path is too long", base);
+	}
+	if (!mkdtemp(made)) {
+		return pawl_err_sys(err, "scratch %s", base);
+	}
+	memcpy(path, made, sizeof(made));
+	return 0;
 }

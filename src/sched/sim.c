@@ -306,7 +306,7 @@ static int ask(struct sim *sim, struct pawl_err *err)
 		.jobs_n = sim->active_n,
 		.fairness = sim->setting->fairness};
 	int64_t (*clock_ns)(void) = sim->setting->clock_ns;
-	struct sched_verdict verdict;
+	struct sched_verdict verdict = {NAN, NAN};
 	int64_t from;
 	int rv = reserve(sim, err);
 
@@ -320,7 +320,7 @@ static int ask(struct sim *sim, struct pawl_err *err)
 	rv = sim->policy->policy->decide(sim->memory, &view, sim->grants, &verdict, err);
 	rv = rv ? rv
 		: sim_run_solved(&sim->run, clock_ns ? (double)(clock_ns() - from) / NS_A_S : 0,
-			  err);
+			  sched_verdict_gap(&verdict), err);
 	return rv ? rv : check_grants(sim, err);
 }
 

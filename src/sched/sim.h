@@ -106,7 +106,10 @@ struct sched_metrics {
 	double spot_share;    /* of those, that could be taken away */
 	double reclaims;      /* nodes that were */
 	double solve_p50_s, solve_p99_s, solve_max_s; /* of a round's decision; 0: not measured */
-	uint32_t rounds;                              /* that the policy decided */
+	/* What a round's decision may have cost over the least, as a part of its cost: on average,
+	 * and at most; NaN: the policy does not say. */
+	double gap_avg, gap_max;
+	uint32_t rounds;  /* that the policy decided */
 	uint64_t outside; /* steps' times that were asked for outside of what was measured */
 };
 

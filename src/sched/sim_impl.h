@@ -14,6 +14,8 @@ struct sim_run {
 	struct sim_job *jobs; /* all, in the order of submission; owned */
 	double *solves_s;     /* that decisions took; owned */
 	uint32_t rounds, solves_room;
+	double gap_sum, gap_max; /* of so many decisions, of which it is known */
+	uint32_t gaps;
 	/* of all nodes: seconds, those of spot ones; slots times seconds; their price */
 	double node_s, spot_s, slot_s, cost;
 	uint32_t reclaims; /* nodes that were taken away */
@@ -22,8 +24,8 @@ struct sim_run {
 /* PAWL_ENOMEM; sim_run_deinit in any case. */
 int sim_run_init(struct sim_run *run, struct pawl_err *err);
 void sim_run_deinit(struct sim_run *run);
-/* Notes what a decision took. PAWL_ENOMEM. */
-int sim_run_solved(struct sim_run *run, double seconds, struct pawl_err *err);
+/* Notes what a decision took, and its gap; NaN: not known. PAWL_ENOMEM. */
+int sim_run_solved(struct sim_run *run, double seconds, double gap, struct pawl_err *err);
 /* Fills lives and metrics. PAWL_ENOMEM. */
 int sim_run_sum(struct sim_run *run, struct sched_outcome *outcome, struct pawl_err *err);
 /* Tells what the job has now, and whether it is over, if anybody listens. nodes: the names of its

@@ -320,7 +320,7 @@ static int step_core(struct pools *p, struct core_event *event)
 	}
 	if (rv == 0 && core_decisions(p->core, &refused) > before) {
 		rv = sim_run_solved(p->run, clock_ns ? (double)(clock_ns() - from) / NS_A_S : 0,
-			p->err);
+			core_gap(p->core), p->err);
 	}
 	if (rv != 0) {
 		return rv;

@@ -37,7 +37,7 @@ void sim_run_deinit(struct sim_run *run)
 	free(run->solves_s);
 }
 
-int sim_run_solved(struct sim_run *run, double seconds, struct pawl_err *err)
+int sim_run_solved(struct sim_run *run, double seconds, double gap, struct pawl_err *err)
 {
 	if (run->rounds == run->solves_room) {
 		uint32_t room = 2 * run->solves_room + 1024;
@@ -50,6 +50,11 @@ int sim_run_solved(struct sim_run *run, double seconds, struct pawl_err *err)
 		run->solves_room = room;
 	}
 	run->solves_s[run->rounds++] = seconds;
+	if (!isnan(gap)) {
+		run->gap_sum += gap;
+		run->gap_max = fmax(run->gap_max, gap);
+		run->gaps++;
+	}
 	return 0;
 }
 
@@ -132,6 +137,8 @@ static void sum_lives(const struct sim_run *run, const struct sched_life *lives,
 	metrics->spot_share = run->spot_s / run->node_s;
 	metrics->reclaims = run->reclaims;
 	metrics->rounds = run->rounds;
+	metrics->gap_avg = run->gaps > 0 ? run->gap_sum / run->gaps : NAN;
+	metrics->gap_max = run->gaps > 0 ? run->gap_max : NAN;
 }
 
 int sim_run_sum(struct sim_run *run, struct sched_outcome *outcome, struct pawl_err *err)

@@ -8,7 +8,7 @@
  *
  * A node is lost once Slurm says that its pilot's job is over, requeued or suspended. Of its jobs
  * nothing is left when the pilot has said so; or when the node itself has told Slurm that it ended
- * (completed, failed, timed out, out of memory); or else when the pilot has not been heard of for
+ * (completed, failed, out of memory); or else when the pilot has not been heard of for
  * longer than it would have lived without the spool (slurm_pilot.h).
  *
  * A job whose program has a scale gets another size on its node while it runs; one whose program
@@ -49,9 +49,9 @@ struct slurm_start {
 };
 
 struct slurm_pool {
-	struct core_pool pool;      /* as the core was opened with */
-	const char *const *args;    /* more for sbatch, as "--partition=gpu"; NULL-terminated; NULL:
-				       "--exclusive" */
+	struct core_pool pool;   /* as the core was opened with */
+	const char *const *args; /* more for sbatch, as "--partition=gpu"; NULL-terminated; unless
+				    they say how much of a node is meant, it is all */
 	const char *const *scratch; /* directories on its nodes for what jobs write for a while:
 				       see scratch.h; NULL-terminated; NULL: the pilots' TMPDIR */
 };

@@ -53,7 +53,8 @@ struct slurm_commands {
 static bool is_foreign(const char *var)
 {
 	static const char *const prefixes[] = {"SQUEUE_", "SINFO_", "SBATCH_", "SCANCEL_",
-		"SCONTROL_", "SLURM_TIME_FORMAT=", "SLURM_BITSTR_LEN="};
+		"SCONTROL_", "SLURM_TIME_FORMAT=", "SLURM_BITSTR_LEN=",
+		"SLURM_RESTART_COUNT="}; /* sbatch hands it on, and Slurm sets it only above 0 */
 
 	for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
 		if (strncmp(var, prefixes[i], strlen(prefixes[i])) == 0) {

@@ -233,7 +233,7 @@ static bool open_output(struct output *output, const char *log)
 	struct pawl_err err;
 	int ends[2];
 
-	if (job_log_open(&output->log, log, &err) != 0) {
+	if (job_log_open(&output->log, log, 0600, &err) != 0) {
 		log_line(LOG_ERROR, "%s", err.msg);
 		return false;
 	}

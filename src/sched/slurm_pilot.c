@@ -247,6 +247,20 @@ static bool read_number(const char *name, uint64_t *number)
 	return *end == '\0';
 }
 
+/* Toward the others; where that way does not leave this host, it says nothing about them. */
+static void find_address(struct pilot *p, const char *toward)
+{
+	char *address = p->have.address;
+	char own[ADDRESS_MAX];
+	bool found = address_find(toward, address, NULL) == 0;
+
+	if ((!found || address_is_near(address)) && address_own(own, NULL) == 0) {
+		snprintf(address, sizeof(p->have.address), "%s", own);
+	} else if (!found) {
+		snprintf(address, sizeof(p->have.address), "%s", p->have.host);
+	}
+}
+
 static int learn(struct pilot *p)
 {
 	const char *host = getenv("SLURMD_NODENAME");
@@ -265,9 +279,7 @@ static int learn(struct pilot *p)
 	snprintf(p->have.host, sizeof(p->have.host), "%s", host);
 	slurm_pilot_name(name, &p->have);
 	snprintf(p->directory, sizeof(p->directory), "%s/pilots/%s", p->options->spool, name);
-	if (address_find(submitted ? submitted : host, p->have.address, NULL) != 0) {
-		snprintf(p->have.address, sizeof(p->have.address), "%s", host);
-	}
+	find_address(p, submitted ? submitted : host);
 	log_set_name("pilot");
 	log_line(LOG_INFO, "%s, on %s", name, p->have.address);
 	return 0;

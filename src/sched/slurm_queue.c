@@ -162,6 +162,22 @@ static void on_submitted(void *user, const struct slurm_done *done)
 	go_dry(s, pool, err.msg);
 }
 
+/* Whether options say how much of a node is meant; without, sbatch means one CPU. */
+static bool says_share(const char *const *args)
+{
+	static const char *const prefixes[] = {"--exclusive", "--oversubscribe", "-s", "--ntasks",
+		"-n", "--cpus-per-", "-c", "--mincpus"};
+
+	for (uint32_t i = 0; args && args[i]; i++) {
+		for (size_t p = 0; p < sizeof(prefixes) / sizeof(prefixes[0]); p++) {
+			if (strncmp(args[i], prefixes[p], strlen(prefixes[p])) == 0) {
+				return true;
+			}
+		}
+	}
+	return false;
+}
+
 static int submit(struct sched_slurm *s, uint32_t pool, struct pawl_err *err)
 {
 	const struct slurm_pool *of = &s->options.pools[pool];
@@ -189,7 +205,7 @@ static int submit(struct sched_slurm *s, uint32_t pool, struct pawl_err *err)
 	words[n++] = signal;
 	words[n++] = output;
 	words[n++] = chdir;
-	if (!of->args) {
+	if (!says_share(of->args)) {
 		words[n++] = "--exclusive";
 	}
 	for (uint32_t i = 0; of->args && of->args[i]; i++) {
@@ -347,7 +363,7 @@ static void check_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now_
 		return;
 	}
 	pilot->missed = false;
-	if (same && job->row.standing == SLURM_ACTIVE) {
+	if (same && (job->row.standing == SLURM_ACTIVE || job->row.standing == SLURM_ENDING)) {
 		return;
 	}
 	if (same && job->row.standing == SLURM_OVER) {

@@ -25,15 +25,15 @@ static const struct {
 	{"RESV_DEL_HOLD", SLURM_PENDING},
 	{"CONFIGURING", SLURM_PENDING},
 	{"RUNNING", SLURM_ACTIVE},
-	{"COMPLETING", SLURM_ACTIVE},
+	{"COMPLETING", SLURM_ENDING},
 	{"RESIZING", SLURM_ACTIVE},
 	{"SIGNALING", SLURM_ACTIVE},
-	{"STAGE_OUT", SLURM_ACTIVE},
+	{"STAGE_OUT", SLURM_ENDING},
 	{"SUSPENDED", SLURM_SUSPENDED},
 	{"STOPPED", SLURM_SUSPENDED},
 	{"COMPLETED", SLURM_OVER},
 	{"FAILED", SLURM_OVER},
-	{"TIMEOUT", SLURM_OVER},
+	{"TIMEOUT", SLURM_CUT_OFF}, /* by the controller's clock */
 	{"OUT_OF_MEMORY", SLURM_OVER},
 	{"DEADLINE", SLURM_CUT_OFF},
 	{"BOOT_FAIL", SLURM_CUT_OFF},
@@ -138,16 +138,19 @@ int slurm_queue_next(const char **at, struct slurm_row *row, struct pawl_err *er
 int slurm_nodes_next(const char **at, char node[CORE_NAME_MAX], bool *drained, struct pawl_err *err)
 {
 	const char *line = *at;
-	char states_of[256];
+	char complete[256];
+	char longer[256];
 
 	if (**at == '\0') {
 		return 0;
 	}
-	if (!take_field(at, node, CORE_NAME_MAX) || !take_field(at, states_of, sizeof(states_of)) ||
-		!end_line(at)) {
+	if (!take_field(at, node, CORE_NAME_MAX) || !take_field(at, complete, sizeof(complete)) ||
+		!take_field(at, longer, sizeof(longer)) || !end_line(at) ||
+		(complete[0] == '\0' && longer[0] == '\0')) {
 		return bad_line("sinfo", line, err);
 	}
-	*drained = strstr(states_of, "drain") != NULL; /* "mixed+drain", "drained" */
+	/* "mixed+drain", "drained", "draining*" */
+	*drained = strstr(complete, "drain") != NULL || strstr(longer, "drain") != NULL;
 	return 1;
 }
 

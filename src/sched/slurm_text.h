@@ -7,14 +7,16 @@
 
 struct pawl_err;
 
-/* What to ask squeue and sinfo for, as --Format takes it: what the readers below know. */
+/* What to ask squeue and sinfo for, as --Format takes it: what the readers below know. Slurm 20.11
+ * does not know StateComplete, and prints nothing for it. */
 #define SLURM_QUEUE_FORMAT "JobID:|,State:|,RestartCnt:|,Name:|,NodeList:|,Reason:|"
-#define SLURM_NODES_FORMAT "NodeList:|,StateComplete:|"
+#define SLURM_NODES_FORMAT "NodeList:|,StateComplete:|,StateLong:|"
 #define SLURM_SIZES_FORMAT "NodeList:|,Partition:|,CPUs:|,Memory:|,Disk:|"
 
 enum slurm_standing {
 	SLURM_PENDING,   /* it has no node (yet, or any more) */
 	SLURM_ACTIVE,    /* it has one */
+	SLURM_ENDING,    /* likewise, and what runs there is being ended */
 	SLURM_SUSPENDED, /* likewise, and nothing of it runs */
 	SLURM_OVER,      /* its node has said that nothing of it is left */
 	SLURM_CUT_OFF,   /* it is over; whether anything is left, Slurm may not know */

@@ -63,7 +63,6 @@ struct sched_spec {
 
 	const struct sched_choice *choices; /* any of them will do */
 	uint32_t choices_n;                 /* at least 1 */
-	bool ordered;                       /* one before it in choices is to be taken first */
 
 	const struct sched_var *vars; /* no two of one name */
 	uint32_t vars_n;

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define STORE_BUSY_MS     5000       /* that another process may hold it, when it is opened */
 #define STORE_APPLICATION 0x5061776c /* "Pawl": whose file it is */
@@ -56,6 +57,7 @@ static const char *const migrations[] = {
 	"ALTER TABLE nodes ADD COLUMN crc INTEGER;"
 	"ALTER TABLE jobs ADD COLUMN crc INTEGER;"
 	"ALTER TABLE specs ADD COLUMN crc INTEGER;",
+	"CREATE TABLE types(id INTEGER PRIMARY KEY, name TEXT NOT NULL, crc INTEGER NOT NULL);",
 };
 #define STORE_VERSION ((int)(sizeof(migrations) / sizeof(*migrations)))
 
@@ -66,12 +68,15 @@ enum statement {
 	DROP_NODE,
 	PUT_JOB,
 	PUT_SPEC,
+	PUT_TYPE,
+	DROP_TYPES,
 	ADD_TOTAL,
 	TRIM_SPECS,
 	TRIM_JOBS,
 	GET_CLOCK,
 	GET_ROWS,
 	GET_SPEC,
+	GET_TYPES,
 	GET_ENDED,
 	COUNT_ENDED,
 	GET_TOTALS,
@@ -88,6 +93,8 @@ static const char *const texts[STATEMENTS] = {
 	[PUT_JOB] = "REPLACE INTO jobs VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
 		    " ?13, ?14, ?15)",
 	[PUT_SPEC] = "REPLACE INTO specs VALUES(?1, ?2, ?3)",
+	[PUT_TYPE] = "INSERT INTO types VALUES(?1, ?2, ?3)",
+	[DROP_TYPES] = "DELETE FROM types",
 	[ADD_TOTAL] =
 		"INSERT INTO totals VALUES(?1, 1, ?2, ?3, ?4) ON CONFLICT(state) DO UPDATE SET"
 		" jobs = jobs + 1, took_ns = took_ns + excluded.took_ns,"
@@ -100,6 +107,7 @@ static const char *const texts[STATEMENTS] = {
 		     " UNION ALL SELECT 1, id, record, crc FROM nodes"
 		     " UNION ALL SELECT 2, id, record, crc FROM jobs WHERE over = 0",
 	[GET_SPEC] = "SELECT spec, crc FROM specs WHERE job = ?1",
+	[GET_TYPES] = "SELECT id, name, crc FROM types",
 	[GET_ENDED] =
 		"SELECT id, name, owner, queue, state, reason, exit_code, submitted_ns,"
 		" since_ns, ran_ns, restarts, failures FROM jobs WHERE over = 1"
@@ -418,6 +426,17 @@ static int put_all(struct sched_store *s, struct sched_core *core, const struct 
 	return rv == 0 && ended ? trim(s, TRIM_JOBS, STORE_ENDED_MAX, err) : rv;
 }
 
+/* Ends what was begun; rv: what has become of it so far. */
+static int commit(struct sched_store *s, int rv, struct pawl_err *err)
+{
+	rv = rv == 0 ? step(s, COMMIT, "commit", err) : rv;
+	if (rv != 0) {
+		/* Where SQLite has rolled back already, there is nothing to roll back. */
+		sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+	}
+	return rv;
+}
+
 int sched_store_save(struct sched_store *s, struct sched_core *core,
 	const struct store_clock *clock, const struct store_spec *spec, struct pawl_err *err)
 {
@@ -426,15 +445,11 @@ int sched_store_save(struct sched_store *s, struct sched_core *core,
 	if (rv != 0) {
 		return rv;
 	}
-	rv = put_all(s, core, clock, spec, err);
-	rv = rv == 0 ? step(s, COMMIT, "commit", err) : rv;
-	if (rv != 0) {
-		/* Where SQLite has rolled back already, there is nothing to roll back. */
-		sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
-		return rv;
+	rv = commit(s, put_all(s, core, clock, spec, err), err);
+	if (rv == 0) {
+		core_rows_done(core);
 	}
-	core_rows_done(core);
-	return 0;
+	return rv;
 }
 
 /* ---- reading ---- */
@@ -544,6 +559,84 @@ int sched_store_restore(struct sched_store *s, const struct core_options *option
 	}
 	free(loaded.rows);
 	return rv;
+}
+
+/* ---- types of nodes ---- */
+
+int sched_store_get_types(struct sched_store *s, struct store_types *types, struct pawl_err *err)
+{
+	sqlite3_stmt *q = ready(s, GET_TYPES);
+	int rv = 0;
+	int more;
+
+	*types = (struct store_types){0};
+	while (rv == 0 && (more = step(s, GET_TYPES, "read types", err)) != 0) {
+		uint64_t id = more == 1 ? (uint64_t)sqlite3_column_int64(q, 0) : 0;
+
+		rv = more == 1 ? check_crc(s, q, 1, "type", id, err) : more;
+		if (rv == 0 &&
+			(id >= SCHED_TYPES_MAX ||
+				(size_t)sqlite3_column_bytes(q, 1) >= CORE_NAME_MAX)) {
+			rv = pawl_err_set(err, PAWL_ECORRUPT, "%s: there is no type %llu; " REMEDY,
+				s->path, (unsigned long long)id);
+		}
+		if (rv == 0) {
+			snprintf(types->names[id], CORE_NAME_MAX, "%s",
+				(const char *)sqlite3_column_text(q, 1));
+			types->known |= 1u << id;
+		}
+	}
+	sqlite3_reset(q);
+	return rv;
+}
+
+static int put_types(struct sched_store *s, const struct store_types *types, struct pawl_err *err)
+{
+	int rv;
+
+	ready(s, DROP_TYPES);
+	rv = step(s, DROP_TYPES, "write types", err);
+	for (uint32_t t = 0; t < SCHED_TYPES_MAX && rv == 0; t++) {
+		sqlite3_stmt *q = ready(s, PUT_TYPE);
+
+		if (types->known >> t & 1) {
+			sqlite3_bind_int64(q, 1, t);
+			sqlite3_bind_text(q, 2, types->names[t], -1, SQLITE_STATIC);
+			bind_crc(q, 3, types->names[t], strlen(types->names[t]));
+			rv = step(s, PUT_TYPE, "write types", err);
+		}
+	}
+	return rv;
+}
+
+int sched_store_put_types(struct sched_store *s, const struct store_types *types,
+	struct pawl_err *err)
+{
+	int rv = step(s, BEGIN, "write", err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	rv = put_types(s, types, err);
+	return commit(s, rv, err);
+}
+
+uint32_t store_types_number(struct store_types *types, const char *name)
+{
+	uint32_t unused = SCHED_TYPES_MAX;
+
+	for (uint32_t t = SCHED_TYPES_MAX; t-- > 0;) {
+		if ((types->known >> t & 1) == 0) {
+			unused = t;
+		} else if (strcasecmp(types->names[t], name) == 0) {
+			return t;
+		}
+	}
+	if (unused < SCHED_TYPES_MAX) {
+		snprintf(types->names[unused], CORE_NAME_MAX, "%s", name);
+		types->known |= 1u << unused;
+	}
+	return unused;
 }
 
 int64_t store_away_ns(const struct store_clock *then, const struct store_clock *now)

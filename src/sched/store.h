@@ -16,6 +16,12 @@
 
 struct sched_store;
 
+/* Types of nodes by their numbers, as records of nodes and jobs have them. */
+struct store_types {
+	char names[SCHED_TYPES_MAX][CORE_NAME_MAX];
+	uint32_t known; /* bit t: there is a type t; its name may be "" */
+};
+
 /* What a user submitted, with its job. */
 struct store_spec {
 	uint64_t job;
@@ -49,6 +55,15 @@ int sched_store_save(struct sched_store *store, struct sched_core *core,
 /* The core of what is written. Errors as of open, and of core_restore. */
 int sched_store_restore(struct sched_store *store, const struct core_options *options,
 	struct sched_core **core, struct store_clock *clock, struct pawl_err *err);
+/* Those that are written; none, if an older version wrote the file. Errors as of open. */
+int sched_store_get_types(struct sched_store *store, struct store_types *types,
+	struct pawl_err *err);
+/* From now on these, and no others. Errors as of open: they are as before. */
+int sched_store_put_types(struct sched_store *store, const struct store_types *types,
+	struct pawl_err *err);
+/* The number of a name, in capitals or not; of a new one the first that is free, from now on.
+ * SCHED_TYPES_MAX: none is. Pure. */
+uint32_t store_types_number(struct store_types *types, const char *name);
 /* How long nobody was here: by the clock of the boot if it is the same one, so that it does not
  * matter how the wall's was set meanwhile; else by the wall's, from 0 to STORE_AWAY_MAX_NS. Pure.
  */

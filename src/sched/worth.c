@@ -19,6 +19,8 @@ struct memo {
 	struct pawl_noise noise;
 	struct pawl_batch_bounds bounds;
 	double goodput[SIZES_MAX]; /* of each size; NaN: not looked for yet */
+	uint32_t other_replicas;   /* the last that were no size; 0: none */
+	double other;              /* their goodput */
 	uint32_t fair_replicas;    /* of the last fair share; 0: none */
 	double fair;               /* its goodput */
 };
@@ -48,9 +50,38 @@ void sched_sizes_fill(struct sched_sizes *sizes, uint32_t slots, uint32_t all)
 	}
 }
 
-const struct sched_hints *sched_hints_of(const struct sched_job *job, uint32_t type)
+/* ---- hints ---- */
+
+/* Of those with a fit, or of all. */
+static const struct sched_hints *find_newest(const struct sched_hints *const *hints, bool fitted)
 {
-	return job->hints[type] != NULL ? job->hints[type] : job->hints[0];
+	const struct sched_hints *newest = NULL;
+
+	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
+		if (hints[t] != NULL && (hints[t]->fitted || !fitted) &&
+			(newest == NULL || hints[t]->progress > newest->progress)) {
+			newest = hints[t];
+		}
+	}
+	return newest;
+}
+
+const struct sched_hints *sched_hints_of(const struct sched_hints *const *hints, uint32_t type)
+{
+	const struct sched_hints *own = hints[type];
+	const struct sched_hints *other;
+
+	if (own != NULL && own->fitted) {
+		return own;
+	}
+	other = find_newest(hints, true);
+	other = other == NULL ? own : other;
+	return other == NULL ? find_newest(hints, false) : other;
+}
+
+const struct sched_hints *sched_hints_newest(const struct sched_hints *const *hints)
+{
+	return find_newest(hints, false);
 }
 
 /* ---- memory ---- */
@@ -173,7 +204,7 @@ int sched_worth_begin(struct sched_worth *worth, const struct sched_view *view,
 	for (uint32_t job = 0; job < view->jobs_n; job++) {
 		for (uint32_t t = 0; t < worth->types; t++) {
 			renew(&memos[(size_t)job * worth->types + t],
-				sched_hints_of(&view->jobs[job], t));
+				sched_hints_of(view->jobs[job].hints, t));
 		}
 	}
 	return 0;
@@ -207,7 +238,11 @@ double sched_worth_get(struct sched_worth *worth, uint32_t job, uint32_t type, u
 		i++;
 	}
 	if (i == sizes->n || sizes->replicas[i] != replicas) {
-		return find_best(memo, nodes, replicas, sizes->slots);
+		if (memo->other_replicas != replicas) {
+			memo->other = find_best(memo, nodes, replicas, sizes->slots);
+			memo->other_replicas = replicas;
+		}
+		return memo->other;
 	}
 	if (isnan(memo->goodput[i])) {
 		memo->goodput[i] = find_best(memo, nodes, replicas, sizes->slots);

@@ -10,8 +10,9 @@
 
 #include <stdint.h>
 
-/* Sizes that jobs may have on a type of nodes, ascending: powers of two below its largest node's
- * slots, then whole nodes, from SCHED_NODES_EVERY on each a quarter more than the one before. */
+/* Sizes that jobs may have on a type of nodes beside their least and most, ascending: powers of two
+ * below its largest node's slots, then whole nodes, from SCHED_NODES_EVERY on each a quarter more
+ * than the one before. */
 struct sched_sizes {
 	uint32_t n;
 	uint32_t replicas[64];
@@ -41,7 +42,10 @@ double sched_worth_get(struct sched_worth *worth, uint32_t job, uint32_t type, u
 double sched_worth_get_fair(struct sched_worth *worth, uint32_t job, uint32_t type,
 	uint32_t replicas);
 
-/* What the job told of itself on a type. NULL: nothing. */
-const struct sched_hints *sched_hints_of(const struct sched_job *job, uint32_t type);
+/* Of what a job told of itself, by type, what counts on one: a fit from there, else the newest from
+ * elsewhere; if there is none, whatever was told. NULL: nothing. */
+const struct sched_hints *sched_hints_of(const struct sched_hints *const *hints, uint32_t type);
+/* What it told last: of the most progress. NULL: nothing. */
+const struct sched_hints *sched_hints_newest(const struct sched_hints *const *hints);
 
 #endif

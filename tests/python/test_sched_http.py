@@ -199,16 +199,16 @@ def test_a_jobs_secret_is_that_jobs(shared: Cluster, web: Web) -> None:
         assert secret != yours.split("/")[2]
         assert web.ask("PUT", mine, HINTS).code == 200
         for wrong in (
-            mine.replace(f"/{one}", f"/{two}"),
-            mine.replace(f"/{one}", "/two"),
-            mine.replace(f"/{one}", "/999999"),
+            mine.removesuffix(f"/{one}") + f"/{two}",
+            mine.removesuffix(f"/{one}") + "/two",
+            mine.removesuffix(f"/{one}") + "/999999",
             mine.replace(f"/{USER}/", "/nobody-of-that-name/"),
             mine.replace(secret, secret[:-1] + ("0" if secret[-1] != "0" else "1")),
-            yours.replace(f"/{two}", f"/{one}"),
+            yours.removesuffix(f"/{two}") + f"/{one}",
         ):
             answer = web.ask("PUT", wrong, HINTS)
             assert answer.code == 403 and "not the URL of that job" in answer.error, wrong
-        assert web.ask("PUT", mine.replace(f"/{one}", "/one"), HINTS).code == 200  # its name
+        assert web.ask("PUT", mine.removesuffix(f"/{one}") + "/one", HINTS).code == 200  # its name
         assert shared.job(one)["goodput"] > 0 and shared.job(two)["goodput"] is None
         bare = f"/hints/{USER}/{two}"
         assert web.ask("PUT", bare, HINTS).code == 401
@@ -331,6 +331,7 @@ def test_metrics_say_what_there_is_and_survive_a_kill() -> None:
         assert now['pawl_sched_events_total{kind="submit"}'] == 4
         assert now["pawl_sched_job_wait_seconds_count"] == 3
         assert now["pawl_sched_decision_seconds_count"] > 0
+        assert now["pawl_sched_decision_gap"] == 0  # so little is solved exactly
         assert not any(f'job="{job}"' in name for job in (done, failed, queued) for name in now)
         ours.kill()
         ours.start()

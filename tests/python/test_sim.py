@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ HEADER = "name,time,application,num_replicas,batch_size\n"
 KEYS = {
     "workload", "policy", "jobs", "avg_jct_s", "p50_jct_s", "p99_jct_s", "makespan_s", "rho_max",
     "rho_over_2", "restarts_per_job", "utilisation", "cost_h", "solve_p50_s", "solve_p99_s",
+    "gap_max", "gap_avg",
 }  # fmt: skip
 
 
@@ -111,12 +114,18 @@ def test_one_after_the_other(tmp_path: Path) -> None:
     ("lines", "code", "says"),
     [
         ("", 4, "bad.csv:1: no jobs"),
+        ("\n\n", 4, "no jobs"),
         ("a,0,cifar10,4,1024\nb,0,cifar10,4\n", 4, "bad.csv:3: 4 columns, not 5"),
         ("a,soon,cifar10,4,1024\n", 4, "bad.csv:2: column 2: soon is no number"),
         ("a,9,cifar10,4,1024\nb,8,cifar10,4,1024\n", 4, "bad.csv:3: submitted before"),
         ("a,0,cifar10,0,1024\n", 4, "bad.csv:2: column 4: 0 is no number from 1 on"),
+        (f"{'a' * 128},0,cifar10,4,1024\n", 4, "bad.csv:2: column 1: a name of over 127 bytes"),
         ("a,0,gpt,4,1024\n", 4, "bad.csv:2: no application gpt"),
         ("a,0,cifar10,4,9999\n", 4, "bad.csv:2: batch size 9999: cifar10 has 128 to 4096"),
+        ("a,0,cifar10,4,1024\n\0\0\0\0", 4, "bad.csv: byte 65 is 0x00"),
+        ("a,0,cifar10,4,1024\n\0\nb,0,cifar10,4,1024\n", 4, "bad.csv: byte 65 is 0x00"),
+        ("a,0,cifar10,4,1024\rb,0,cifar10,4,1024\n", 4, "bad.csv: byte 64 is 0x0d"),
+        ("a,0,cifar10,4,1024\r\n\r\nb,0,cifar10,4\r\n", 4, "bad.csv:4: 4 columns, not 5"),
         ("a,0,cifar10,60,1024\n", 2, "job a asks for 60 replicas: there are 4 slots"),
     ],
 )
@@ -165,6 +174,10 @@ def test_bad_options_are_named(options: list[str], code: int, says: str) -> None
         ("1,4,0.4,nan\n", "placements.csv:2: column 4: nan is no number"),
         ("1,4,0.4,0.5\n", "placements.csv:2: a step is not longer than its reducing"),
         ("1,4,0.4,0.1,7\n", "placements.csv:2: 5 columns, not 4"),
+        (
+            "1,4,0.4,0.1\n2,4,1,0\n1,4,0.5,0.1\n",
+            "placements.csv:4: a placement has a batch of 4 twice",
+        ),
         ("1,4.5,0.4,0.1\n", "placements.csv:2: column 2: 4.5 is no whole number"),
     ],
 )
@@ -175,6 +188,38 @@ def test_bad_profiles_are_named(tmp_path: Path, lines: str, says: str) -> None:
     done = program.run("sim", "--profiles", tmp_path)
     assert done.returncode == 4 and done.stdout == ""
     assert f"{folder}/{says}" in done.stderr and done.stderr.count("\n") == 1
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("times", [(0.4, NAN), (-0.4, 0.1), (0.4, 0.5), (0.4, -0.1)])
+def test_bad_times_are_named_wherever_they_are(tmp_path: Path, times: tuple[float, float]) -> None:
+    published = find_profiles()
+    (tmp_path / "traces").symlink_to(published / "traces")
+    (tmp_path / "grid").mkdir()
+    grid = bytearray((published / "grid/bert.f64").read_bytes())
+    wide = len(grid) // 16 // 390  # bert's batches, of each of 390 places
+    struct.pack_into("<2d", grid, 16 * (wide * 3 + 2), *times)
+    (tmp_path / "grid/bert.f64").write_bytes(grid)
+    done = program.run("sim", "--profiles", tmp_path)
+    assert done.returncode == 4 and done.stdout == ""
+    assert "bert.f64: place 3: no times" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("order", "says"),
+    [((0, 2, 1), "3: not beyond the epoch before"), ((0, 1, 2, 2), "4: over 2 epochs")],
+)
+def test_epochs_that_cannot_be_are_named(tmp_path: Path, order: tuple[int, ...], says: str) -> None:
+    published = find_profiles()
+    folder = shutil.copytree(published / "traces/bert", tmp_path / "traces/bert")
+    path = min(folder.glob("validation-*.csv"), key=lambda path: int(path.stem.split("-")[1]))
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(lines[line] for line in order) + "\n")
+    done = program.run("sim", "--profiles", tmp_path)
+    assert done.returncode == 4 and done.stdout == ""
+    assert f"{path}:{says}" in done.stderr
 
 
 def test_published_numbers() -> None:

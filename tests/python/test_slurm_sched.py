@@ -245,6 +245,17 @@ def test_what_nodes_are_to_have(ours: slurm.Slurm) -> None:
         assert good.returncode == 0, good.stderr
 
 
+def test_how_much_of_a_node_a_pilot_has(ours: slurm.Slurm) -> None:
+    """All of it, unless an option says otherwise: sbatch alone means one CPU."""
+    options = "--pool all=1:1..1 --sbatch all=--time=60 --pool two=1:1..1 --sbatch two=-c2"
+    with scheduler(ours, *options.split()) as made:
+        wait(lambda: [p[1] for p in made.pilots()] == ["RUNNING"] * 2, "both run", LIMIT_S)
+        cpus = ours.call("squeue", "--noheader", "--format=%j %C", "--states=RUNNING").split()
+        prefix = f"pawl-{(made.spool() / 'id').read_text()}-"
+        of_pool = dict(zip(cpus[::2], cpus[1::2], strict=True))
+        assert (of_pool[prefix + "all"], of_pool[prefix + "two"]) == ("4", "2"), of_pool
+
+
 # ---- replicas change ----
 
 # A rank says who it is, and becomes the program.
@@ -729,7 +740,7 @@ def test_commands_that_hang(stand_in: tuple[Scheduler, Path]) -> None:
 def test_a_pilots_time_limit(ours: slurm.Slurm) -> None:
     """A minute before it Slurm says so, and the job goes elsewhere. With slurmctld away nobody ends
     the pilot, or says so: its job goes on, until slurmctld is back."""
-    options = ("--pool", "cpu=1:0..2", "--sbatch", "cpu=--time=3", "--sbatch", "cpu=--exclusive")
+    options = ("--pool", "cpu=1:0..2", "--sbatch", "cpu=--time=3")
     with scheduler(ours, *options) as made:
         job = made.until("job")
         made.await_state(job, "running", limit_s=LIMIT_S)

@@ -87,7 +87,6 @@ def test_json(job: Path) -> None:
         "workdir": None,
         "replicas": [2, 8],
         "choices": [choice, {**choice, "accelerator": "H100"}],
-        "ordered": False,
         "spot": [0, 8],
         "envs": {"SIZE": "13b", "KEY": "k"},
         "secrets": {"TOKEN": None},

@@ -110,6 +110,10 @@ static void an_order_is_what_was_ordered(void **state)
 		.generation = 3,
 		.starts = 2,
 		.uid = 1001,
+		.gid = 1002,
+		.user = "ann",
+		.home = "/home/ann",
+		.shell = "/bin/sh",
 		.run_dir = "/r/runs/7.3",
 		.job_dir = "/r/jobs/7",
 		.task = "pawl-x_7-0",
@@ -130,6 +134,8 @@ static void an_order_is_what_was_ordered(void **state)
 	assert_string_equal(two.nodes[1].name, "b");
 	assert_string_equal(two.supervisor, "http://127.0.0.1:1/job/x");
 	assert_string_equal(two.space, "ann");
+	assert_int_equal(two.gid, 1002);
+	assert_string_equal(two.home, "/home/ann");
 	assert_int_equal(order_replicas(&two), 3);
 	assert_memory_equal(two.submission, "bytes", 5);
 	for (size_t len = 0; len < out.len_bytes; len++) {
@@ -343,13 +349,13 @@ static void a_log_has_bounds_and_its_newest_lines(void **state)
 
 	memset(block, 'x', sizeof(block));
 	snprintf(path, sizeof(path), "%s/log", dir);
-	assert_int_equal(job_log_open(&log, path, NULL), 0);
+	assert_int_equal(job_log_open(&log, path, 0600, NULL), 0);
 	for (uint32_t i = 0; i < 100; i++) {
 		job_log_write(log, block, sizeof(block));
 	}
 	job_log_say(log, "the %s", "end");
 	job_log_close(log);
-	assert_int_equal(job_log_open(&log, path, NULL), 0); /* it goes on where it was */
+	assert_int_equal(job_log_open(&log, path, 0600, NULL), 0); /* it goes on where it was */
 	job_log_say(log, "again");
 	job_log_close(log);
 	for (unsigned i = 0; i <= JOB_LOG_FILES; i++) {
@@ -381,7 +387,7 @@ static void a_full_disk_costs_lines_and_says_how_many(void **state)
 	FILE *file;
 
 	snprintf(path, sizeof(path), "%s/log", dir);
-	assert_int_equal(job_log_open(&log, path, NULL), 0);
+	assert_int_equal(job_log_open(&log, path, 0600, NULL), 0);
 	job_log_write(log, "one\n", 4);
 	fault_arm("job_log.write", 1, ENOSPC, true);
 	for (uint32_t i = 0; i < 100; i++) {
@@ -416,7 +422,7 @@ static pid_t start(const char *run_dir, bool hidden)
 	return pid;
 }
 
-static void await_count(const char *run_dir, bool children, uint32_t wanted)
+static void await_count(const char *run_dir, bool children, int wanted)
 {
 	const struct timespec pause = {.tv_nsec = 10000000};
 

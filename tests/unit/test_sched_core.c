@@ -358,31 +358,6 @@ static void a_wrong_answer_is_never_carried_out(void **state)
 	}
 }
 
-/* An engine repeats each end for a day: one that changes nothing costs no transaction. */
-static void an_end_is_news_once(void **state)
-{
-	struct core_event event = {.kind = CORE_ENDED, .by = CORE_BY_NODE, .generation = 1};
-
-	begin_with_one_node();
-	event.job = 9;
-	assert_false(core_is_news(t.core, &event));
-	event.job = submit((struct core_ask){.least = 2, .most = 2});
-	pass(S_NS);
-	is(event.job, CORE_STARTING, 2);
-	assert_true(core_is_news(t.core, &event));
-	runs(event.job);
-	assert_true(core_is_news(t.core, &event));
-	assert_int_equal(step(event), 0);
-	is(event.job, CORE_STARTING, 2);
-	assert_false(core_is_news(t.core, &event)); /* of the start before */
-	event.generation = job(event.job)->generation;
-	assert_int_equal(step((struct core_event){.kind = CORE_CANCEL, .job = event.job}), 0);
-	is(event.job, CORE_STOPPING, 2);
-	assert_true(core_is_news(t.core, &event));
-	assert_int_equal(step(event), 0);
-	assert_false(core_is_news(t.core, &event));
-}
-
 /* ---- pools ---- */
 
 static void spot_comes_first_and_others_stand_in(void **state)
@@ -594,6 +569,58 @@ static void goodput_is_told_as_it_is(void **state)
 	}
 }
 
+/* It was on nodes of another type before. */
+static void what_is_left_is_what_it_told_last(void **state)
+{
+	struct sched_hints then = good_hints();
+	struct sched_hints now = good_hints();
+	struct core_job job = {.hints = {&then, NULL, &now}};
+	struct pawl_place place = {.nodes = 1, .replicas = 1};
+
+	now.progress = 4000;
+	assert_true(core_left_s(&job, 64) == 1000);
+	now.fitted = false;
+	assert_true(core_left_s(&job, 64) == 1000);
+	assert_true(core_goodput(&job, 2, &place) == core_goodput(&job, 0, &place));
+	job.hints[0] = NULL;
+	now.fitted = true;
+	assert_true(core_goodput(&job, 0, &place) > 0);
+	assert_true(core_goodput(&job, 0, &place) == core_goodput(&job, 2, &place));
+}
+
+/* Nodes are asked for by what a job told on those that it may be on. */
+static void who_tells_on_another_type_gets_nodes_of_it(void **state)
+{
+	static const struct core_pool two[] = {{.name = "a", .slots = 8, .price = 1, .most = 4},
+		{.name = "h", .type = 1, .slots = 8, .price = 1, .most = 4}};
+	struct sched_hints hints = good_hints();
+	uint64_t job;
+
+	begin(1, 0);
+	core_close(t.core);
+	t.options.pools = two;
+	t.options.pools_n = 2;
+	assert_int_equal(core_open(&t.core, &t.options, &t.err), 0);
+	pass(S_NS);
+	job = submit((struct core_ask){.least = 1, .most = 32, .types = 1u << 1});
+	pass(S_NS);
+	assert_int_equal(core_pool_asked(t.core, 1), 1);
+	add_node_of("h1", 8, 1, "h", false);
+	pass(S_NS);
+	runs(job);
+	hints.perf.alpha_r = hints.perf.beta_r = hints.perf.alpha_n = hints.perf.beta_n = 1e-4;
+	hints.noise.var = 1e6;
+	hints.bounds.max = 65536;
+	assert_int_equal(step((struct core_event){.kind = CORE_HINTS,
+				 .job = job,
+				 .type = 1,
+				 .hints = &hints}),
+		0);
+	pass(61 * S_NS);
+	assert_int_equal(core_pool_asked(t.core, 0), 0);
+	assert_int_equal(core_pool_asked(t.core, 1), 3);
+}
+
 /* Else a short job would be over before anything is made of them. */
 static void what_hints_have_for_the_first_time_is_decided_on_at_once(void **state)
 {
@@ -673,6 +700,13 @@ static void each_policy_decides_here_as_well(void **state)
 		assert_true(job(b)->want.replicas == 2);
 		core_decisions(t.core, &refused);
 		assert_int_equal(refused, 0);
+		if (named->policy == &sched_pawl) { /* so few are exact */
+			assert_true(core_gap(t.core) == 0);
+			assert_true(explains(a, "decision: at most 0 % over the least cost"));
+		} else {
+			assert_true(isnan(core_gap(t.core)));
+			assert_false(explains(a, "decision:"));
+		}
 	}
 }
 
@@ -741,12 +775,13 @@ int main(void)
 		cmocka_unit_test(types_and_spot_are_kept),
 		cmocka_unit_test(a_wrong_answer_is_never_carried_out),
 		cmocka_unit_test(spot_comes_first_and_others_stand_in),
-		cmocka_unit_test(an_end_is_news_once),
 		cmocka_unit_test(idle_nodes_are_given_back),
 		cmocka_unit_test(each_type_of_nodes_is_asked_for),
 		cmocka_unit_test(one_who_waits_keeps_nobody_elses_nodes),
 		cmocka_unit_test(what_was_asked_for_is_asked_for_again),
 		cmocka_unit_test(goodput_is_told_as_it_is),
+		cmocka_unit_test(what_is_left_is_what_it_told_last),
+		cmocka_unit_test(who_tells_on_another_type_gets_nodes_of_it),
 		cmocka_unit_test(what_hints_have_for_the_first_time_is_decided_on_at_once),
 		cmocka_unit_test(hints_that_are_none_are_refused),
 		cmocka_unit_test(no_memory_means_that_nothing_has_happened),

@@ -159,6 +159,59 @@ static void a_start_that_is_not_answered_is_killed(void **state)
 	is(a, CORE_STARTING, 2);
 }
 
+/* Also where that may take longer than it is from one list to the next: in none it runs. */
+static void a_start_is_not_awaited_anew_with_each_list(void **state)
+{
+	struct core_run run;
+	uint32_t lists = 0;
+
+	begin(0, 0);
+	core_close(t.core);
+	t.options.start_ns = 3 * CORE_LIST_NS + S_NS;
+	assert_int_equal(core_open(&t.core, &t.options, &t.err), 0);
+	add_node("a", 2);
+	pass(S_NS);
+	run = (struct core_run){.job = submit((struct core_ask){.least = 2, .most = 2})};
+	run.generation = job(run.job)->generation;
+	while (job(run.job)->state == CORE_STARTING) {
+		pass(S_NS);
+		if (update(CORE_DO_LIST, 0)) {
+			lists++;
+			assert_int_equal(step((struct core_event){.kind = CORE_LISTED,
+						 .runs = &run,
+						 .runs_n = 1}),
+				0);
+			assert_non_null(update(CORE_DO_START, run.job)); /* it may be lost */
+		}
+		assert_true(lists <= 3);
+	}
+	assert_int_equal(lists, 3);
+	is(run.job, CORE_STOPPING, 2);
+	assert_int_equal(job(run.job)->reason, CORE_WHY_SILENT);
+	assert_non_null(update(CORE_DO_KILL, run.job));
+}
+
+/* It runs yet, and has something to save. */
+static void a_rescale_that_is_not_answered_is_told_to_stop(void **state)
+{
+	uint64_t a;
+
+	begin_with_one_node();
+	a = submit((struct core_ask){.least = 1, .most = 2, .in_place = true});
+	runs(a);
+	pass(S_NS);
+	submit((struct core_ask){.least = 1, .most = 1});
+	is(a, CORE_RESCALING, 1);
+	pass(100 * S_NS);
+	is(a, CORE_STOPPING, 1);
+	assert_int_equal(update(CORE_DO_STOP, a)->grace_ns, 10 * S_NS);
+	pass(10 * S_NS);
+	assert_non_null(update(CORE_DO_KILL, a));
+	ends(a, CORE_BY_US, 137);
+	is(a, CORE_QUEUED, 0);
+	assert_int_equal(job(a)->reason, CORE_WHY_SILENT);
+}
+
 /* ---- nodes ---- */
 
 static void a_lost_node_costs_only_what_was_there(void **state)
@@ -406,9 +459,115 @@ static void time_away_is_none_that_the_gone_have_run(void **state)
 	is(a, CORE_STOPPING, 2);
 }
 
+/* A run that is dying, as after a loss of power, is listed, and was not there all the time. */
+static void time_away_is_none_that_the_dying_have_run(void **state)
+{
+	struct core_run run = {.generation = 1};
+
+	begin_with_one_node();
+	run.job = submit((struct core_ask){.least = 2, .most = 2, .time_limit_ns = 100 * S_NS});
+	pass(S_NS);
+	runs(run.job);
+	pass(60 * S_NS);
+	restart(1000 * S_NS);
+	assert_int_equal(step((struct core_event){.kind = CORE_LISTED, .runs = &run, .runs_n = 1}),
+		0);
+	is(run.job, CORE_RUNNING, 2);
+	ends(run.job, CORE_BY_NOBODY, 0);
+	is(run.job, CORE_QUEUED, 0);
+	assert_int_equal(job(run.job)->ran_ns, 60 * S_NS);
+	assert_true(job(run.job)->attained_s < 2 * 65); /* slots times seconds */
+}
+
+static void end_by_exit(uint64_t id)
+{
+	ends(id, CORE_BY_ITSELF, 3);
+}
+
+static void end_with_its_node(uint64_t id)
+{
+	assert_int_equal(tell_node(CORE_NODE_GONE, "a", 0), 0);
+	ends(id, CORE_BY_NODE, 0);
+}
+
+static void end_by_its_user(uint64_t id)
+{
+	assert_int_equal(say(CORE_PAUSE, id), 0);
+	ends(id, CORE_BY_US, 143);
+}
+
+/* What is told before the list: nobody knows when it was. */
+static void time_away_is_none_that_those_have_run_who_end_before_the_list(void **state)
+{
+	static void (*const end[])(uint64_t) = {end_by_exit, end_with_its_node, end_by_its_user};
+
+	for (uint32_t i = 0; i < sizeof(end) / sizeof(*end); i++) {
+		uint64_t a;
+
+		begin_with_one_node();
+		a = submit((struct core_ask){.least = 2,
+			.most = 2,
+			.retries = 1,
+			.time_limit_ns = 100 * S_NS});
+		pass(S_NS);
+		runs(a);
+		pass(60 * S_NS);
+		restart(1000 * S_NS);
+		pass(S_NS); /* and while it is waited for */
+		end[i](a);
+		is(a, i == 2 ? CORE_PAUSED : CORE_QUEUED, 0);
+		assert_int_equal(job(a)->ran_ns, 60 * S_NS);
+	}
+}
+
+/* The scheduler was, and the job has gone on. */
+static void time_away_is_what_those_have_run_who_run_on(void **state)
+{
+	struct core_run run = {.generation = 1, .runs = true};
+
+	begin_with_one_node();
+	run.job = submit((struct core_ask){.least = 2, .most = 2, .time_limit_ns = 100 * S_NS});
+	pass(S_NS);
+	runs(run.job);
+	pass(60 * S_NS);
+	restart(39 * S_NS);
+	assert_int_equal(step((struct core_event){.kind = CORE_LISTED, .runs = &run, .runs_n = 1}),
+		0);
+	is(run.job, CORE_RUNNING, 2);
+	pass(S_NS);
+	is(run.job, CORE_STOPPING, 2);
+	assert_int_equal(job(run.job)->ran_ns, 100 * S_NS);
+}
+
+/* An engine repeats each end for a day: one that changes nothing costs no transaction. */
+static void an_end_is_news_once(void **state)
+{
+	struct core_event event = {.kind = CORE_ENDED, .by = CORE_BY_NODE, .generation = 1};
+
+	begin_with_one_node();
+	event.job = 9;
+	assert_false(core_is_news(t.core, &event));
+	event.job = submit((struct core_ask){.least = 2, .most = 2});
+	pass(S_NS);
+	is(event.job, CORE_STARTING, 2);
+	assert_true(core_is_news(t.core, &event));
+	runs(event.job);
+	assert_true(core_is_news(t.core, &event));
+	assert_int_equal(step(event), 0);
+	is(event.job, CORE_STARTING, 2);
+	assert_false(core_is_news(t.core, &event)); /* of the start before */
+	event.generation = job(event.job)->generation;
+	assert_int_equal(step((struct core_event){.kind = CORE_CANCEL, .job = event.job}), 0);
+	is(event.job, CORE_STOPPING, 2);
+	assert_true(core_is_news(t.core, &event));
+	assert_int_equal(step(event), 0);
+	assert_false(core_is_news(t.core, &event));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_end_is_news_once),
 		cmocka_unit_test(who_ignores_stop_is_killed),
 		cmocka_unit_test(pause_and_resume),
 		cmocka_unit_test(an_end_while_stopping_is_an_end),
@@ -417,6 +576,8 @@ int main(void)
 		cmocka_unit_test(having_run_well_the_wait_is_short_again),
 		cmocka_unit_test(refused_starts_end_some_time),
 		cmocka_unit_test(a_start_that_is_not_answered_is_killed),
+		cmocka_unit_test(a_start_is_not_awaited_anew_with_each_list),
+		cmocka_unit_test(a_rescale_that_is_not_answered_is_told_to_stop),
 		cmocka_unit_test(a_lost_node_costs_only_what_was_there),
 		cmocka_unit_test(a_script_that_lost_a_node_is_started_again),
 		cmocka_unit_test(nodes_that_go_are_left_in_time),
@@ -426,6 +587,9 @@ int main(void)
 		cmocka_unit_test(what_is_stray_is_killed_and_what_was_not_heard_is_said_again),
 		cmocka_unit_test(nothing_is_late_before_it_is_known_what_runs),
 		cmocka_unit_test(time_away_is_none_that_the_gone_have_run),
+		cmocka_unit_test(time_away_is_none_that_the_dying_have_run),
+		cmocka_unit_test(time_away_is_none_that_those_have_run_who_end_before_the_list),
+		cmocka_unit_test(time_away_is_what_those_have_run_who_run_on),
 	};
 	int rv = cmocka_run_group_tests(tests, NULL, NULL);
 

@@ -35,7 +35,7 @@ static void a_file_of_every_key(void **state)
 	assert_string_equal(spec.queue, "research");
 	assert_string_equal(spec.setup, "pip install -e .");
 	assert_string_equal(spec.run, "python train.py\necho done\n");
-	assert_true(spec.elastic && !spec.preemptible && !spec.ordered);
+	assert_true(spec.elastic && !spec.preemptible);
 	assert_true(spec.size.least == 2 && spec.size.most == 8);
 	assert_true(spec.spot.least == 0 && spec.spot.most == 6);
 	assert_int_equal(spec.priority, -5);
@@ -85,7 +85,7 @@ static void what_is_not_said(void **state)
 	assert_null(spec.workdir);
 	assert_null(spec.setup);
 	assert_string_equal(spec.queue, "default");
-	assert_true(!spec.elastic && spec.preemptible && !spec.ordered);
+	assert_true(!spec.elastic && spec.preemptible);
 	assert_true(spec.size.least == 1 && spec.size.most == 1 && spec.spot.most == 0);
 	assert_int_equal(spec.choices_n, 1);
 	assert_null(spec.choices[0].accelerator);
@@ -127,21 +127,49 @@ static void any_of_inherits_and_overrides(void **state)
 	accept_line("resources:\n"
 		    "  accelerators: [A100, H100]\n"
 		    "  memory: 10\n"
+		    "  use_spot: true\n"
 		    "  any_of:\n"
-		    "    - use_spot: true\n"
+		    "    - disk_size: 5\n"
 		    "    - {accelerators: V100:8, memory: 20, cpus: 1}\n");
 	assert_int_equal(spec.choices_n, 3);
-	assert_false(spec.ordered);
 	assert_string_equal(spec.choices[1].accelerator, "H100");
-	assert_true(spec.choices[1].spot && !spec.choices[2].spot);
+	assert_true(spec.choices[1].spot && spec.choices[2].spot);
+	assert_true(spec.choices[1].disk_bytes == 5ull << 30 && spec.choices[2].disk_bytes == 0);
 	assert_int_equal(spec.choices[1].memory_bytes, 10ull << 30);
 	assert_string_equal(spec.choices[2].accelerator, "V100");
 	assert_int_equal(spec.choices[2].accelerators, 8);
 	assert_int_equal(spec.choices[2].memory_bytes, 20ull << 30);
 	assert_int_equal(spec.choices[2].cpus_milli, 1000);
 	assert_true(spec.spot.least == 0 && spec.spot.most == 1);
-	accept_line("resources:\n  ordered: [{cpus: 1}, {cpus: 2}]\n");
-	assert_true(spec.ordered && spec.choices_n == 2);
+}
+
+/* What the scheduler has no word for; but that a spot node will do as well as another, it has. */
+static void what_only_some_choices_say_of_spot(void **state)
+{
+	static const char *const both[] = {"[{use_spot: true}, {use_spot: false}]",
+		"[{use_spot: false}, {use_spot: true}]",
+		"[{accelerators: A}, {accelerators: A, use_spot: yes}]"};
+	static const char *const some[] = {
+		"[{accelerators: A, use_spot: true}, {accelerators: B, use_spot: false}]",
+		"[{accelerators: A, use_spot: true}, {}]",
+		"[{use_spot: true}, {memory: 2, use_spot: false}]",
+		"[{use_spot: true}, {accelerators: A}]"};
+	char text[256];
+
+	for (size_t i = 0; i < COUNT(both); i++) {
+		snprintf(text, sizeof(text), "resources: {any_of: %s}", both[i]);
+		accept_line(text);
+		assert_true(spec.spot.least == 0 && spec.spot.most == 1);
+	}
+	for (size_t i = 0; i < COUNT(some); i++) {
+		snprintf(text, sizeof(text), "run: x\nresources: {any_of: %s}", some[i]);
+		assert_int_equal(decode(text), PAWL_EINVAL);
+		assert_int_equal(remarks.n, 1);
+		assert_non_null(strstr(remarks.at[0].text, "use_spot: of only some"));
+		assert_int_equal(remarks.at[0].line, 2);
+	}
+	accept_line("resources: {any_of: [{cpus: 1}, {memory: 2}]}\nspot: 0..1");
+	assert_true(spec.choices[0].spot && spec.choices[1].spot);
 }
 
 static void sizes_and_times(void **state)
@@ -248,6 +276,21 @@ static void values_of_the_wrong_kind(void **state)
 	refuse("run: ''\n", 1, 6, "one of 1 to");
 }
 
+static void numbers_that_begin_with_zero(void **state)
+{
+	refuse_value("replicas", "010", "replicas: 010 is a number; MIN..MAX");
+	refuse_value("replicas", "1..08", "MIN..MAX");
+	refuse_value("replicas", "'01..8'", "MIN..MAX");
+	refuse_value("spot", "00", "MIN..MAX");
+}
+
+static void spot_nodes_that_it_must_have(void **state)
+{
+	refuse_value("spot", "1..1",
+		"spot: that at least 1 are on nodes that can be taken away is not yet: write 0..1");
+	refuse_value("spot", "1", "write 0..1");
+}
+
 static void resources_of_the_wrong_kind(void **state)
 {
 	static const char *const all[][3] = {
@@ -264,6 +307,11 @@ static void resources_of_the_wrong_kind(void **state)
 		{"accelerators", "[]", "a list is given"},
 		{"accelerators", "{}", "a mapping is given"},
 		{"accelerators", "yes", "accelerators: yes is a boolean"},
+		{"accelerators", "A100:04", "as A100:4"},
+		{"cpus", "010", "cpus: 010 is a number; a number up to 4096"},
+		{"cpus", "00.5", "a number up to 4096"},
+		{"memory", "010", "a size up to 1 PB"},
+		{"memory", "01GB", "a size up to 1 PB"},
 		{"cpus", "many", "cpus: \"many\" is a string; a number up to 4096"},
 		{"cpus", "0", "cpus: 0 is a number"},
 		{"cpus", "4096.5", "cpus: 4096.5"},
@@ -298,8 +346,8 @@ static void resources_of_the_wrong_kind(void **state)
 	refuse("run: x\nresources: {accelerators: {4090: 3}}\n", 2, 28, "4090 is a number");
 	refuse("run: x\nresources: {accelerators: [[A]]}\n", 2, 28, "a list is given");
 	refuse("run: x\nresources: {any_of: [1]}\n", 2, 22, "any_of: 1 is a number; a mapping");
-	refuse("run: x\nresources: {any_of: [{ordered: [{}]}]}\n", 2, 32, "write one list");
-	refuse("run: x\nresources: {any_of: [{}], ordered: [{}]}\n", 2, 36, "contradict");
+	refuse("run: x\nresources: {any_of: [{any_of: [{}]}]}\n", 2, 31, "write one list");
+	refuse("run: x\nresources: {ordered: [{}]}\n", 2, 13, "ordered: not yet");
 }
 
 /* ---- keys that are not ours ---- */
@@ -393,6 +441,21 @@ static void variables_in_paths(void **state)
 	refuse(text, 2, 10, "a path of more than 4095 bytes");
 }
 
+/* No link can be made at a path that ends so, and no server names its directories so. */
+static void slashes_at_the_end_of_mounts(void **state)
+{
+	static const char *const mounts[][2] = {{"/a", "/b"}, {"~/c", "h:/d"}, {"~/", "h:/"},
+		{"/", "/"}};
+
+	accept_line("file_mounts: {/a/: /b/, ~/c//: nfs://h/d/, ~/: 'h:/', /: /}");
+	assert_int_equal(spec.mounts_n, COUNT(mounts));
+	for (size_t i = 0; i < COUNT(mounts); i++) {
+		assert_string_equal(spec.mounts[i].at, mounts[i][0]);
+		assert_string_equal(spec.mounts[i].from, mounts[i][1]);
+	}
+	refuse("run: x\nfile_mounts: {/a: /b, /a/: /c}\n", 2, 23, "/a/ is there twice");
+}
+
 static void variables_that_cannot_be(void **state)
 {
 	refuse("run: x\nenvs: {1A: b}\n", 2, 8, "envs: \"1A\" cannot be set");
@@ -400,6 +463,8 @@ static void variables_that_cannot_be(void **state)
 	refuse("run: x\nenvs: {'': b}\n", 2, 8, "cannot be set");
 	refuse("run: x\nenvs: {yes: b}\n", 2, 8, "cannot be set");
 	refuse("run: x\nenvs: {SKYPILOT_NODE_RANK: 0}\n", 2, 8, "none that Pawl sets itself");
+	refuse("run: x\nenvs: {PAWL_SCHED_RUN: x}\n", 2, 8, "none that Pawl sets itself");
+	refuse("run: x\nenvs: {PAWL_RUN_DEVICES: x}\n", 2, 8, "none that Pawl sets itself");
 	refuse("run: x\nenvs: {A: on}\n", 2, 11, "A: on is a boolean; a string (in quotes");
 	refuse("run: x\nenvs: {A: [b]}\n", 2, 11, "A: a list is given");
 	refuse("run: x\nenvs: {A: \"b\\0c\"}\n", 2, 11, "a string without zero bytes");
@@ -437,14 +502,14 @@ static void keys_that_contradict_each_other(void **state)
 		"each takes one accelerator, and resources asks for A100:4");
 	refuse("run: x\nspot: 1\nresources: {use_spot: true}\n", 2, 7,
 		"spot and use_spot (line 3) say the same thing");
-	refuse("run: x\nspot: 1..3\nnum_nodes: 2\n", 2, 7, "spot: up to 3 of the job's 2 nodes");
+	refuse("run: x\nspot: 0..3\nnum_nodes: 2\n", 2, 7, "spot: up to 3 of the job's 2 nodes");
 	refuse("run: x\nspot: 1..3\nreplicas: 1..2\n", 2, 7, "of the job's 2 replicas");
 	refuse("name: x\n", 1, 1, "run is missing");
 	refuse("", 1, 1, "a job file is a mapping of keys");
 	refuse("- run: x\n", 1, 1, "a job file is a mapping of keys");
 	refuse("# only\n\npython train.py\n", 3, 1, "a job file is a mapping of keys");
-	accept("run: x\nspot: 2\nnum_nodes: 2\n");
-	assert_true(spec.choices[0].spot && spec.spot.least == 2);
+	accept("run: x\nspot: 0..2\nnum_nodes: 2\n");
+	assert_true(spec.choices[0].spot && spec.spot.most == 2);
 	accept("run: x\nreplicas: 1..9\nresources: {use_spot: true}\n");
 	assert_true(spec.spot.least == 0 && spec.spot.most == 9);
 }
@@ -517,13 +582,17 @@ int main(void)
 		cmocka_unit_test(what_is_not_said),
 		cmocka_unit_test(accelerators_in_all_their_forms),
 		cmocka_unit_test(any_of_inherits_and_overrides),
+		cmocka_unit_test(what_only_some_choices_say_of_spot),
 		cmocka_unit_test(sizes_and_times),
 		cmocka_unit_test(values_of_the_wrong_kind),
+		cmocka_unit_test(numbers_that_begin_with_zero),
+		cmocka_unit_test(spot_nodes_that_it_must_have),
 		cmocka_unit_test(resources_of_the_wrong_kind),
 		cmocka_unit_test(keys_of_clouds_are_refused_by_name),
 		cmocka_unit_test(unknown_keys_get_the_nearest),
 		cmocka_unit_test(buckets_are_not_yet),
 		cmocka_unit_test(variables_in_paths),
+		cmocka_unit_test(slashes_at_the_end_of_mounts),
 		cmocka_unit_test(variables_that_cannot_be),
 		cmocka_unit_test(long_values_are_refused),
 		cmocka_unit_test(keys_that_contradict_each_other),

@@ -3,6 +3,8 @@
  * A shepherd is this program once more (local_start.c), and becomes the program `pawl` then. */
 #include "test_sched_events.h"
 
+#include "base/err.h"
+#include "base/fault.h"
 #include "daemon/devices.h"
 #include "daemon/local.h"
 #include "daemon/order.h"
@@ -11,7 +13,10 @@
 
 #include <ftw.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <time.h>
 
 #define NODES     3u
@@ -27,6 +32,7 @@ static struct local_world {
 	struct local *local;
 	enum deed deeds[JOBS_MAX];
 	uint64_t elastic; /* a job with replicas; 0: none */
+	uint64_t tiered;  /* a job with a directory for what it writes; 0: none */
 	int64_t wall_ns;  /* of all submissions: with it their names are this test's alone */
 } lw;
 
@@ -78,13 +84,16 @@ static int submission(void *user, uint64_t job, uint8_t **bytes, size_t *len_byt
 {
 	static const char file[] = "num_nodes: 1\nrun: exec \"$@\"\n";
 	static const char elastic[] = "replicas: 1..2\nrun: exec \"$@\"\n";
+	static const char tiered[] =
+		"resources: {disk_tier: best}\nnum_nodes: 1\nrun: exec \"$@\"\n";
+	const char *text = job == lw.elastic ? elastic : job == lw.tiered ? tiered : file;
 	char script[512];
 	const char *env[] = {"PATH=/usr/bin:/bin"};
 	const char *words[] = {"sh", "-c", script, lw.marks};
 	struct submission one = {.wall_ns = lw.wall_ns,
 		.cwd = "/",
-		.file = job == lw.elastic ? elastic : file,
-		.len_bytes = job == lw.elastic ? sizeof(elastic) - 1 : sizeof(file) - 1,
+		.file = text,
+		.len_bytes = strlen(text),
 		.words = words,
 		.words_n = 4,
 		.env = env,
@@ -93,7 +102,7 @@ static int submission(void *user, uint64_t job, uint8_t **bytes, size_t *len_byt
 
 	snprintf(script, sizeof(script),
 		"set -- ${PAWL_SCHED_RUN##*/}.${RANK:-$SKYPILOT_NODE_RANK}\n"
-		"echo sees $1 $CUDA_VISIBLE_DEVICES >>$0\n%s",
+		"echo sees $1 $CUDA_VISIBLE_DEVICES >>$0; echo files $1 $(ulimit -n) >>$0\n%s",
 		deed_scripts[lw.deeds[job]]);
 	submission_encode(&out, &one);
 	assert_false(out.failed);
@@ -106,7 +115,7 @@ static void no_supervisor(void *user, const struct core_job *job, struct order *
 {
 }
 
-static void open_engine(void)
+static int try_engine(struct pawl_err *err)
 {
 	const struct local_options options = {.root = lw.root,
 		.nodes = lw.nodes,
@@ -117,9 +126,15 @@ static void open_engine(void)
 		.post = events_take,
 		.submission = submission,
 		.supervisor = no_supervisor};
+
+	return local_open(&lw.local, &options, err);
+}
+
+static void open_engine(void)
+{
 	struct pawl_err err = {0};
 
-	if (local_open(&lw.local, &options, &err) != 0) {
+	if (try_engine(&err) != 0) {
 		fail_msg("%s", err.msg);
 	}
 	suite.world->self = lw.local;
@@ -260,16 +275,107 @@ static void test_an_elastic_job_is_rescaled_while_it_runs(void **state)
 	suite_ends(job, CORE_BY_US, 0);
 }
 
+static void name_dir(char dir[128], uint64_t job, uint64_t born)
+{
+	snprintf(dir, 128, "%s/runs/%llu.%llu", lw.root, (unsigned long long)job,
+		(unsigned long long)born);
+}
+
+/* Which run lives is not known while descriptors are short: then there is no scheduler, rather than
+ * one that starts again what runs. */
+static void test_who_cannot_look_takes_nobody_for_dead(void **state)
+{
+	uint64_t job = suite_running(DEED_LASTS, 1);
+	uint64_t before = starts();
+	const struct core_event *event;
+	struct pawl_err err = {0};
+	char dir[128];
+
+	name_dir(dir, job, suite.generation);
+	local_close(lw.local);
+	fault_arm("local.socket", 1, EMFILE, false);
+	assert_int_equal(try_engine(&err), PAWL_EIO);
+	fault_arm("local.kept", 1, ENFILE, false);
+	assert_int_equal(try_engine(&err), PAWL_EIO);
+	fault_arm("run.load", 1, EIO, false);
+	assert_int_equal(try_engine(&err), PAWL_EIO);
+	fault_arm("local.list", 1, EIO, false);
+	assert_int_equal(try_engine(&err), PAWL_EIO);
+	fault_arm("strays.open", 1, EMFILE, true);
+	assert_int_equal(strays_signal(dir, false, 0), -1);
+	fault_disarm();
+	assert_true(strays_signal(dir, false, 0) > 0);
+	open_engine();
+	suite_list();
+	event = suite_wait(CORE_LISTED, 0);
+	assert_true(event->runs_n == 1 && event->runs[0].job == job);
+	suite_stop(job, suite.generation, SUITE_GRACE_NS);
+	suite_ends(job, CORE_BY_US, 0);
+	assert_int_equal(starts(), before);
+}
+
+/* It takes no connections, and schedulers come and go until no more fit into its queue. What it is
+ * told meanwhile it hears once it goes on. */
+static void test_a_shepherd_that_is_stopped_is_alive(void **state)
+{
+	uint64_t job = suite_running(DEED_LASTS, 1);
+	char dir[128];
+
+	name_dir(dir, job, suite.generation);
+	assert_true(strays_signal(dir, false, SIGSTOP) >= 2);
+	for (int i = 0; i < 8; i++) {
+		reopen();
+	}
+	suite_silent(CORE_ENDED, job, 200);
+	suite_stop(job, suite.generation, SUITE_GRACE_NS);
+	suite_silent(CORE_ENDED, job, 200);
+	assert_true(strays_signal(dir, false, SIGCONT) >= 2);
+	suite_ends(job, CORE_BY_US, 0);
+}
+
+/* Nothing that cannot be listened to is started: it would run beside its second start. */
+static void test_a_start_that_cannot_be_watched_starts_nothing(void **state)
+{
+	uint64_t job = suite_job(DEED_LASTS);
+	char dir[128];
+
+	name_dir(dir, job, ++suite.generation);
+	fault_arm("loop.control", 1, ENOSPC, false);
+	suite_start(job, suite.generation, 1);
+	fault_disarm();
+	suite_wait(CORE_REFUSED, job);
+	assert_int_equal(strays_signal(dir, false, 0), 0);
+	assert_int_equal(access(dir, F_OK), -1);
+}
+
+/* A connection may end alone. */
+static void test_a_connection_that_ends_ends_no_job(void **state)
+{
+	uint64_t job = suite_running(DEED_LASTS, 1);
+	char path[160];
+	char dir[128];
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	name_dir(dir, job, suite.generation);
+	snprintf(path, sizeof(path), "%s/sock", dir);
+	snprintf(address.sun_path, sizeof(address.sun_path), "%.100s", path);
+	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	suite_silent(CORE_ENDED, job, 200); /* the shepherd hung up on the first */
+	close(fd);
+	suite_stop(job, suite.generation, SUITE_GRACE_NS);
+	suite_ends(job, CORE_BY_US, 0);
+}
+
 /* Killed while nobody looks, it has ended, nobody knows how; and nothing of it is left. */
 static void test_a_dead_shepherd_is_an_end(void **state)
 {
 	const struct timespec pause = {.tv_nsec = 10000000};
 	uint64_t job = suite_running(DEED_DEAF, 2);
-	uint32_t n = 0;
+	int n = 0;
 	char dir[128];
 
-	snprintf(dir, sizeof(dir), "%s/runs/%llu.%llu", lw.root, (unsigned long long)job,
-		(unsigned long long)suite.generation);
+	name_dir(dir, job, suite.generation);
 	for (int i = 0; i < 6000 && n < 3; i++, n = strays_signal(dir, false, 0)) {
 		nanosleep(&pause, NULL); /* its second process starts */
 	}
@@ -281,6 +387,21 @@ static void test_a_dead_shepherd_is_an_end(void **state)
 	assert_int_equal(strays_signal(dir, false, 0), 0);
 	local_settled(lw.local, job, suite.generation);
 	assert_int_equal(access(dir, F_OK), -1);
+}
+
+/* While it is not known that none are left, it looks more and more seldom. */
+static void test_looks_for_what_stays_become_seldom(void **state)
+{
+	uint64_t job = suite_running(DEED_DEAF, 1);
+	char dir[128];
+
+	name_dir(dir, job, suite.generation);
+	fault_arm("strays.look", 2, EMFILE, true);
+	assert_true(strays_signal(dir, false, SIGKILL) > 0);
+	suite_silent(CORE_ENDED, job, 2000);
+	assert_in_range(fault_count(), 3, 8); /* 40 of every 50 ms */
+	fault_disarm();
+	suite_ends(job, CORE_BY_NOBODY, 0);
 }
 
 /* Its shepherd fails to write, once, that it has ended: it is not taken for killed. */
@@ -295,6 +416,54 @@ static void test_an_end_that_cannot_be_written_is_tried_again(void **state)
 	suite_start(job, ++suite.generation, 1);
 	suite_ends(job, CORE_BY_ITSELF, 0);
 	assert_int_equal(unlink(lw.fault), 0);
+}
+
+/* Its descriptors are the scheduler's own, to the hard limit; jobs have what they would have had.
+ */
+static void test_more_descriptors_are_the_schedulers_alone(void **state)
+{
+	uint64_t job = suite_job(DEED_GOOD);
+	struct rlimit before;
+	struct rlimit limit;
+	char mark[64];
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	limit = (struct rlimit){96, before.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	reopen();
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	assert_true(limit.rlim_cur > 96 || limit.rlim_cur == before.rlim_max);
+	fault_arm("local.aside", 1, EMFILE, false);
+	suite_start(job, ++suite.generation, 1);
+	fault_disarm();
+	suite_wait(CORE_REFUSED, job); /* rather than one that lacks some */
+	suite_start(job, ++suite.generation, 1);
+	suite_ends(job, CORE_BY_ITSELF, 0);
+	snprintf(mark, sizeof(mark), "files %llu.%llu.0 96\n", (unsigned long long)job,
+		(unsigned long long)suite.generation);
+	await_mark(mark);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+/* The keeper stops, for good, as it removes what the job wrote: that is after the end. Killed
+ * there, it leaves a directory to the next start. */
+static void test_what_a_job_wrote_is_removed_after_its_end(void **state)
+{
+	uint64_t job = suite_job(DEED_GOOD);
+	uint64_t before = starts();
+	FILE *file = fopen(lw.fault, "we");
+	char dir[128];
+
+	assert_non_null(file);
+	fputs("scratch.remove:1:-2", file);
+	fclose(file);
+	lw.tiered = job;
+	name_dir(dir, job, ++suite.generation);
+	suite_start(job, suite.generation, 1);
+	suite_ends(job, CORE_BY_ITSELF, 0);
+	assert_int_equal(unlink(lw.fault), 0);
+	assert_int_equal(starts(), before + 1);
+	assert_int_equal(strays_signal(dir, false, SIGKILL), 1);
 }
 
 /* ---- begin and end ---- */
@@ -329,8 +498,7 @@ static void kill_left(void)
 
 	for (uint64_t job = 1; job <= suite.job; job++) {
 		for (uint64_t born = 1; born <= suite.generation; born++) {
-			snprintf(dir, sizeof(dir), "%s/runs/%llu.%llu", lw.root,
-				(unsigned long long)job, (unsigned long long)born);
+			name_dir(dir, job, born);
 			while (access(dir, F_OK) == 0 && strays_signal(dir, false, SIGKILL) > 0) {
 				nanosleep(&pause, NULL);
 			}
@@ -377,7 +545,14 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {SUITE_TESTS,
 		cmocka_unit_test(test_an_elastic_job_is_rescaled_while_it_runs),
 		cmocka_unit_test(test_devices_go_with_slots),
+		cmocka_unit_test(test_who_cannot_look_takes_nobody_for_dead),
+		cmocka_unit_test(test_a_shepherd_that_is_stopped_is_alive),
+		cmocka_unit_test(test_a_start_that_cannot_be_watched_starts_nothing),
+		cmocka_unit_test(test_a_connection_that_ends_ends_no_job),
 		cmocka_unit_test(test_a_dead_shepherd_is_an_end),
+		cmocka_unit_test(test_looks_for_what_stays_become_seldom),
+		cmocka_unit_test(test_more_descriptors_are_the_schedulers_alone),
+		cmocka_unit_test(test_what_a_job_wrote_is_removed_after_its_end),
 		cmocka_unit_test(test_an_end_that_cannot_be_written_is_tried_again)};
 
 	if (argc > 1) {

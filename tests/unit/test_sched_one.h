@@ -199,7 +199,7 @@ static inline bool explains(uint64_t id, const char *what)
 }
 
 /* A cluster of one node, of two slots, on which the core has decided. */
-static void begin_with_one_node(void)
+static inline void begin_with_one_node(void)
 {
 	begin(0, 0);
 	add_node("a", 2);

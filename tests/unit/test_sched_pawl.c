@@ -1,4 +1,5 @@
-/* Pawl's policy: what must hold of any cluster in any round, and what it remembers. */
+/* Pawl's policy: what must hold of any cluster in any round, and what it remembers. And that fifo
+ * and tiresias keep to types of nodes as well. */
 #include "base/fault.h"
 #include "sched/policies.h"
 #include "seed.h"
@@ -63,6 +64,7 @@ static void make_job(struct rng *rng, struct cluster *cluster, uint32_t j, uint6
 		.restart_s = 30 * uniform(rng),
 		.nodes = cluster->now[j]};
 	job->most = job->least + below(rng, 30);
+	job->types = below(rng, 3) == 0 ? 1 + below(rng, (1u << TYPES) - 1) : 0;
 	for (uint32_t t = 0; t < TYPES; t++) {
 		make_hints(rng, &cluster->hints[j][t]);
 		job->hints[t] = below(rng, 3) > 0 ? &cluster->hints[j][t] : NULL;
@@ -139,9 +141,27 @@ static bool is_held(const struct cluster *cluster, const struct sched_job *job)
 	return held;
 }
 
-static void assert_sound(const struct cluster *cluster)
+static void assert_fits(const struct cluster *cluster)
 {
 	uint32_t used[NODES_MAX] = {0};
+
+	for (uint32_t j = 0; j < cluster->view.jobs_n; j++) {
+		const struct sched_grant *grant = &cluster->grants[j];
+		uint32_t types = cluster->jobs[j].types;
+
+		for (uint32_t i = 0; i < grant->replicas; i++) {
+			assert_true(types == 0 ||
+				(types >> cluster->nodes[grant->nodes[i]].type & 1) != 0);
+			used[grant->nodes[i]]++;
+		}
+	}
+	for (uint32_t node = 0; node < cluster->view.nodes_n; node++) {
+		assert_true(used[node] <= cluster->nodes[node].slots);
+	}
+}
+
+static void assert_sound(const struct cluster *cluster)
+{
 	uint32_t spread[NODES_MAX] = {0};
 
 	for (uint32_t j = 0; j < cluster->view.jobs_n; j++) {
@@ -157,10 +177,10 @@ static void assert_sound(const struct cluster *cluster)
 				grant->replicas * sizeof(uint32_t));
 		}
 		for (uint32_t i = 0; i < grant->replicas; i++) {
-			used[grant->nodes[i]]++;
+			const struct sched_node *node = &cluster->nodes[grant->nodes[i]];
+
 			several |= grant->nodes[i] != grant->nodes[0];
-			assert_int_equal(cluster->nodes[grant->nodes[i]].type,
-				cluster->nodes[grant->nodes[0]].type);
+			assert_int_equal(node->type, cluster->nodes[grant->nodes[0]].type);
 		}
 		for (uint32_t i = 0; i < grant->replicas && several && !job->pinned; i++) {
 			if (i == 0 || grant->nodes[i] != grant->nodes[i - 1]) {
@@ -168,9 +188,7 @@ static void assert_sound(const struct cluster *cluster)
 			}
 		}
 	}
-	for (uint32_t node = 0; node < cluster->view.nodes_n; node++) {
-		assert_true(used[node] <= cluster->nodes[node].slots);
-	}
+	assert_fits(cluster);
 	assert_true(cluster->verdict.bound <= cluster->verdict.cost * (1 + 1e-12));
 }
 
@@ -298,6 +316,200 @@ static void fairness_takes_from_those_who_gain_most(void **state)
 	assert_int_equal(give_useful(0), give_useful(1));
 }
 
+/* A job that gains by each replica, and is on the first node. */
+static void make_useful(struct cluster *cluster, uint32_t j, uint32_t most)
+{
+	static uint32_t first;
+
+	cluster->hints[j][0] = (struct sched_hints){.fitted = true,
+		.perf = {.alpha_c = 0.01,
+			.beta_c = 0.01,
+			.alpha_n = 1e-4,
+			.beta_n = 1e-4,
+			.gamma = 1},
+		.noise = {1, 1000},
+		.bounds = {.init = 64, .max = 4096, .least = 8, .most = 64},
+		.replicas_profiled = 4,
+		.progress_end = 1e9};
+	cluster->jobs[j] = (struct sched_job){.id = j + 1,
+		.age_s = 600,
+		.least = 1,
+		.most = most,
+		.weight = 1,
+		.hints = {&cluster->hints[j][0]},
+		.nodes = &first,
+		.replicas = 1};
+	cluster->grants[j].nodes = cluster->granted[j];
+}
+
+/* Two jobs alike on the nodes of one type, of which one may be on those of the other, too. */
+static void who_may_be_elsewhere_makes_room(void **state)
+{
+	for (uint32_t bound = 0; bound < 2; bound++) {
+		struct cluster cluster = {.nodes = {{.slots = 4}, {.slots = 4, .type = 1}}};
+		void *policy = sched_pawl.open(1);
+
+		cluster.view = (struct sched_view){.nodes = cluster.nodes,
+			.nodes_n = 2,
+			.jobs = cluster.jobs,
+			.jobs_n = 2};
+		make_useful(&cluster, 0, 4);
+		make_useful(&cluster, 1, 4);
+		cluster.jobs[bound].types = 1;
+		assert_int_equal(decide(policy, &cluster), 0);
+		assert_sound(&cluster);
+		assert_int_equal(cluster.grants[0].replicas, 4);
+		assert_int_equal(cluster.grants[1].replicas, 4);
+		assert_true(cluster.verdict.bound >= cluster.verdict.cost * (1 - 1e-12));
+		sched_pawl.close(policy);
+	}
+}
+
+/* One job, alone, of a most that is no power of two and no number of whole nodes. */
+static void all_sizes_up_to_its_most_are_tried(void **state)
+{
+	const struct {
+		uint32_t nodes, slots, most;
+	} cases[] = {{1, 4, 3}, {1, 16, 12}, {4, 4, 7}, {2, 8, 16}, {2, 8, 15}, {3, 3, 8},
+		{1, 5, 9}};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct cluster cluster = {0};
+		void *policy = sched_pawl.open(1);
+		uint32_t all = cases[i].nodes * cases[i].slots;
+
+		for (uint32_t node = 0; node < cases[i].nodes; node++) {
+			cluster.nodes[node].slots = cases[i].slots;
+		}
+		cluster.view = (struct sched_view){.nodes = cluster.nodes,
+			.nodes_n = cases[i].nodes,
+			.jobs = cluster.jobs,
+			.jobs_n = 1};
+		make_useful(&cluster, 0, cases[i].most);
+		assert_int_equal(decide(policy, &cluster), 0);
+		assert_sound(&cluster);
+		assert_int_equal(cluster.grants[0].replicas,
+			cases[i].most < all ? cases[i].most : all);
+		sched_pawl.close(policy);
+	}
+}
+
+/* On nodes of a type where it never was, a job is taken to gain what it does where it is. */
+static void what_is_told_of_one_type_counts_for_others(void **state)
+{
+	for (uint32_t fitted = 0; fitted < 2; fitted++) {
+		struct cluster cluster = {.nodes = {{.slots = 1, .type = 1}, {.slots = 8}}};
+		struct sched_hints bounds = {.bounds = {.init = 64}}; /* of a start there */
+		void *policy = sched_pawl.open(1);
+
+		cluster.view = (struct sched_view){.nodes = cluster.nodes,
+			.nodes_n = 2,
+			.jobs = cluster.jobs,
+			.jobs_n = 1};
+		make_useful(&cluster, 0, 8);
+		cluster.jobs[0].hints[1] = cluster.jobs[0].hints[0];
+		cluster.jobs[0].hints[0] = fitted ? &bounds : NULL;
+		assert_int_equal(decide(policy, &cluster), 0);
+		assert_sound(&cluster);
+		assert_int_equal(cluster.grants[0].replicas, 8);
+		sched_pawl.close(policy);
+	}
+}
+
+/* Two jobs alike, one of which has done half on nodes of another type and is nearly done here. */
+static void who_is_nearly_done_is_known_by_what_it_told_last(void **state)
+{
+	for (uint32_t done = 0; done < 2; done++) {
+		struct cluster cluster = {.nodes = {{.slots = 3, .type = 1}}};
+		void *policy = sched_pawl.open(1);
+
+		cluster.view = (struct sched_view){.nodes = cluster.nodes,
+			.nodes_n = 1,
+			.jobs = cluster.jobs,
+			.jobs_n = 2};
+		for (uint32_t j = 0; j < 2; j++) {
+			make_useful(&cluster, j, 3);
+			cluster.hints[j][0].progress = 5e8;
+			cluster.hints[j][1] = cluster.hints[j][0];
+			cluster.jobs[j].hints[1] = &cluster.hints[j][1];
+		}
+		cluster.hints[done][1].progress = 9.9e8;
+		assert_int_equal(decide(policy, &cluster), 0);
+		assert_sound(&cluster);
+		assert_int_equal(cluster.grants[done].replicas, 2);
+		assert_int_equal(cluster.grants[1 - done].replicas, 1);
+		sched_pawl.close(policy);
+	}
+}
+
+/* What users asked for, or nothing, and on nodes of the types that jobs may be on. */
+static void who_does_not_choose_sizes_keeps_to_types(void **state)
+{
+	const struct sched_policy *const policies[] = {&sched_fifo, &sched_tiresias};
+	struct rng rng = {first_seed};
+	struct cluster c;
+
+	for (uint32_t i = 0; i < CLUSTERS; i++) {
+		const struct sched_policy *policy = policies[i % 2];
+		void *self = policy->open ? policy->open(1) : NULL;
+
+		make_cluster(&rng, &c);
+		for (uint32_t round = 0; round < 2; round++) {
+			for (uint32_t j = 0; j < JOBS_MAX; j++) {
+				c.grants[j].replicas = 0;
+				c.jobs[j].pinned = false;
+				c.jobs[j].wanted = (c.jobs[j].least + c.jobs[j].most) / 2;
+			}
+			assert_int_equal(policy->decide(self, &c.view, c.grants, &c.verdict, NULL),
+				0);
+			for (uint32_t j = 0; j < c.view.jobs_n; j++) {
+				assert_true(c.grants[j].replicas == 0 ||
+					c.grants[j].replicas == c.jobs[j].wanted);
+			}
+			assert_fits(&c);
+			for (uint32_t j = 0; j < c.view.jobs_n; j++) {
+				c.jobs[j].replicas = c.grants[j].replicas;
+				memcpy(c.now[j], c.granted[j], sizeof(c.now[j]));
+			}
+		}
+		if (policy->close) {
+			policy->close(self);
+		}
+	}
+}
+
+/* A job that finds no room on nodes of its type keeps none from nodes of another one. */
+static void who_waits_for_one_type_keeps_nobody_from_another(void **state)
+{
+	const struct sched_policy *const policies[] = {&sched_fifo, &sched_tiresias};
+
+	for (uint32_t i = 0; i < 2; i++) {
+		struct cluster c = {.nodes = {{.slots = 1}, {.slots = 4, .type = 1}}};
+		void *self = policies[i]->open ? policies[i]->open(1) : NULL;
+
+		c.view = (struct sched_view){.nodes = c.nodes,
+			.nodes_n = 2,
+			.jobs = c.jobs,
+			.jobs_n = 2};
+		for (uint32_t j = 0; j < 2; j++) {
+			c.jobs[j] = (struct sched_job){.id = j + 1,
+				.least = 1,
+				.most = 4,
+				.wanted = 4,
+				.weight = 1,
+				.types = 1u << j};
+			c.grants[j].nodes = c.granted[j];
+		}
+		assert_int_equal(policies[i]->decide(self, &c.view, c.grants, &c.verdict, NULL), 0);
+		assert_int_equal(c.grants[0].replicas, 0);
+		assert_int_equal(c.grants[1].replicas, 4);
+		assert_fits(&c);
+		if (policies[i]->close) {
+			policies[i]->close(self);
+		}
+	}
+}
+
 /* A job of one replica that tells nothing, of up to 8, on 4 nodes of 2 slots beside one like it. */
 static uint32_t give_silent(double attained, uint32_t profiled)
 {
@@ -346,6 +558,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(who_never_tells_uses_what_is_free),
+		cmocka_unit_test(who_may_be_elsewhere_makes_room),
+		cmocka_unit_test(what_is_told_of_one_type_counts_for_others),
+		cmocka_unit_test(who_is_nearly_done_is_known_by_what_it_told_last),
+		cmocka_unit_test(all_sizes_up_to_its_most_are_tried),
+		cmocka_unit_test(who_does_not_choose_sizes_keeps_to_types),
+		cmocka_unit_test(who_waits_for_one_type_keeps_nobody_from_another),
 		cmocka_unit_test(any_round_of_any_cluster),
 		cmocka_unit_test(every_allocation_may_fail),
 		cmocka_unit_test(fairness_takes_from_those_who_gain_most),

@@ -6,8 +6,10 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -95,6 +97,113 @@ static void closed_directories_are_removed(void **state)
 	assert_int_equal(status, 0);
 }
 
+static void make_as(uid_t uid, const char *path, mode_t mode)
+{
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_int_equal(chown(path, uid, (gid_t)uid) | chmod(path, mode), 0);
+}
+
+/* As a user who is not root. */
+static int make_twice(const char *base, const char *left)
+{
+	char first[PATH_MAX];
+	char second[PATH_MAX];
+	struct pawl_err err;
+	struct stat st;
+
+	if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0 ||
+		scratch_make_new(base, first, &err) != 0 || access(left, F_OK) == 0) {
+		return 1;
+	}
+	scratch_remove(base);
+	return scratch_make_new(base, second, &err) != 0 || strcmp(first, second) == 0 ||
+		access(first, F_OK) == 0 || stat(second, &st) != 0 || (st.st_mode & 07777) != 0700;
+}
+
+/* Who has taken a name before, or lays out a tree that the user could remove things from, gets
+ * neither into the way nor at the user's files. */
+static void others_are_neither_in_the_way_nor_walked_through(void **state)
+{
+	char folder[PATH_MAX];
+	char base[PATH_MAX + 8];
+	char left[PATH_MAX + 24];
+	char theirs[PATH_MAX + 24];
+	char bait[PATH_MAX + 40];
+	char link[PATH_MAX + 40];
+	int status;
+	pid_t child;
+
+	if (geteuid() != 0) {
+		skip(); /* there is nobody else */
+	}
+	make(folder, "d");
+	assert_int_equal(chmod(root, 0755) | chmod(folder, 01777), 0);
+	snprintf(base, sizeof(base), "%s/task", folder);
+	make_as(0, base, 0777);
+	snprintf(bait, sizeof(bait), "%s/users", base);
+	make_as(NOBODY, bait, 0700);
+	snprintf(theirs, sizeof(theirs), "%s/task-abcdef", folder);
+	make_as(0, theirs, 0777);
+	snprintf(left, sizeof(left), "%s/task-000000", folder);
+	make_as(NOBODY, left, 0500); /* of a start whose keeper was killed */
+	snprintf(link, sizeof(link), "%s/link", left);
+	assert_int_equal(symlink(base, link), 0);
+	child = fork();
+	if (child == 0) {
+		_exit(make_twice(base, left));
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_int_equal(access(bait, F_OK) | access(theirs, F_OK), 0);
+}
+
+/* In place of the directory, a link is there at times. */
+static _Noreturn void swap(const char *tree, int begun)
+{
+	int at = open(tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	while (renameat2(at, "sub", at, "link", RENAME_EXCHANGE) == 0 && write(begun, "", 1) == 1) {
+	}
+	_exit(0);
+}
+
+/* Whoever was let into the directory swaps what is in it while it is removed. */
+static void what_links_lead_to_stays(void **state)
+{
+	char kept[PATH_MAX];
+	char file[PATH_MAX + 8];
+	char tree[PATH_MAX];
+	char sub[PATH_MAX + 8];
+	char link[PATH_MAX + 8];
+
+	make(kept, "kept");
+	snprintf(file, sizeof(file), "%s/file", kept);
+	for (int i = 0; i < 4000; i++) {
+		char bytes[256];
+		pid_t child;
+		int ends[2];
+
+		assert_int_equal(mkdir(file, 0700) == 0 || errno == EEXIST, 1);
+		make(tree, "tree");
+		snprintf(sub, sizeof(sub), "%s/sub", tree);
+		snprintf(link, sizeof(link), "%s/link", tree);
+		assert_int_equal(mkdir(sub, 0700) | symlink(kept, link), 0);
+		assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+		child = fork();
+		if (child == 0) {
+			swap(tree, ends[1]);
+		}
+		assert_true(read(ends[0], bytes, sizeof(bytes)) > 0);
+		scratch_remove(tree);
+		assert_int_equal(kill(child, SIGKILL), 0);
+		assert_int_equal(waitpid(child, NULL, 0), child);
+		close(ends[0]);
+		close(ends[1]);
+		assert_int_equal(access(file, F_OK), 0);
+		scratch_remove(tree); /* what was swapped away from under it */
+	}
+}
+
 static int begin(void **state)
 {
 	return mkdtemp(root) ? 0 : -1;
@@ -111,6 +220,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_that_fills_up_is_the_last_choice),
 		cmocka_unit_test(closed_directories_are_removed),
+		cmocka_unit_test(what_links_lead_to_stays),
+		cmocka_unit_test(others_are_neither_in_the_way_nor_walked_through),
 	};
 
 	return cmocka_run_group_tests(tests, begin, end);

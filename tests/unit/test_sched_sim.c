@@ -115,7 +115,7 @@ static int even_decide(void *self, const struct sched_view *view, struct sched_g
 
 		share = share < view->jobs[j].most ? share : view->jobs[j].most;
 		fill.all -= share;
-		sched_fill_put(&fill, share, &grants[j]);
+		sched_fill_put(&fill, SCHED_FILL_ANY, share, &grants[j]);
 	}
 	sched_fill_deinit(&fill);
 	*verdict = (struct sched_verdict){NAN, NAN};

@@ -22,7 +22,9 @@ static void test_squeue(void **state)
 {
 	const char *at = "7|RUNNING|0|pawl-ab-gpu|n1|None|\n"
 			 "8|PENDING|2|pawl-ab-gpu||(Nodes required for job are DOWN|odd)|\n"
-			 "9|NODE_FAIL|1|pawl-ab-gpu|n2|NodeDown|\n";
+			 "9|NODE_FAIL|1|pawl-ab-gpu|n2|NodeDown|\n"
+			 "10|TIMEOUT|0|pawl-ab-gpu|n2|TimeLimit|\n"
+			 "11|COMPLETING|1|pawl-ab-gpu|n2|None|\n";
 	struct slurm_row row;
 	struct pawl_err err;
 
@@ -36,6 +38,10 @@ static void test_squeue(void **state)
 	assert_string_equal(row.reason, "(Nodes required for job are DOWN|odd)");
 	assert_int_equal(slurm_queue_next(&at, &row, &err), 1);
 	assert_int_equal(row.standing, SLURM_CUT_OFF);
+	assert_int_equal(slurm_queue_next(&at, &row, &err), 1);
+	assert_int_equal(row.standing, SLURM_CUT_OFF); /* its node may never have heard */
+	assert_int_equal(slurm_queue_next(&at, &row, &err), 1);
+	assert_int_equal(row.standing, SLURM_ENDING);
 	assert_int_equal(slurm_queue_next(&at, &row, &err), 0);
 }
 
@@ -100,15 +106,16 @@ static void test_sinfo_of_sizes(void **state)
 
 static void test_sinfo(void **state)
 {
-	const char *at = "n1|mixed+drain|\nn2|idle|\nn3|down+drain|\nn4|drained|\nn5 idle\n";
+	const char *at = "n1|mixed+drain|draining|\nn2|idle|idle|\nn3||drained*|\nn4|drained||\n"
+			 "n5||idle|\nn6|||\n";
 	char node[CORE_NAME_MAX];
 	bool drained;
 	struct pawl_err err;
 
-	for (uint32_t i = 1; i <= 4; i++) {
+	for (uint32_t i = 1; i <= 5; i++) {
 		assert_int_equal(slurm_nodes_next(&at, node, &drained, &err), 1);
 		assert_int_equal(node[1], '0' + (int)i);
-		assert_int_equal(drained, i != 2);
+		assert_int_equal(drained, i != 2 && i != 5);
 	}
 	assert_int_equal(slurm_nodes_next(&at, node, &drained, &err), PAWL_ECORRUPT);
 }

@@ -350,6 +350,7 @@ static void world_open(const char *program, const char *source)
 		exit(1);
 	}
 	suite_open(&slurm_engine_world);
+	setenv("SLURM_RESTART_COUNT", "1", 1); /* as in a job of Slurm's that was requeued */
 	world_open_engine();
 }
 

@@ -52,7 +52,9 @@ static void make_small(struct rng *rng, struct small *small)
 		small->choices[n++] =
 			(struct sched_choice){0, 0, make_cost(rng, falling, 0, scale)};
 		for (uint32_t t = 0; t < small->types; t++) {
-			for (uint32_t r = 1; r <= 9; r += 1 + (uint32_t)rng_below(rng, 4)) {
+			bool may = rng_below(rng, 4) > 0; /* be on nodes of the type */
+
+			for (uint32_t r = 1; r <= 9 && may; r += 1 + (uint32_t)rng_below(rng, 4)) {
 				small->choices[n++] = (struct sched_choice){t, r,
 					make_cost(rng, falling, r, scale)};
 			}

@@ -344,7 +344,7 @@ static void what_is_newer_or_not_ours_is_left_alone(void **state)
 	begin();
 	run_sql("PRAGMA user_version = 99");
 	assert_int_equal(try_open(&err), PAWL_ENOTSUP);
-	assert_non_null(strstr(err.msg, "newer Pawl's (version 99; this one knows 5)"));
+	assert_non_null(strstr(err.msg, "newer Pawl's (version 99; this one knows 6)"));
 	wipe();
 	run_sql("CREATE TABLE mine(x)");
 	assert_int_equal(try_open(&err), PAWL_EINVAL);
@@ -358,8 +358,9 @@ static void what_is_newer_or_not_ours_is_left_alone(void **state)
 	wipe();
 }
 
-/* Takes back what version 5 has added. */
+/* Takes back what version 5, and 6, have added. */
 #define WITHOUT_5                                                                                  \
+	"DROP TABLE types;"                                                                        \
 	"ALTER TABLE jobs DROP COLUMN crc; ALTER TABLE nodes DROP COLUMN crc;"                     \
 	"ALTER TABLE cluster DROP COLUMN crc; ALTER TABLE specs DROP COLUMN crc;"                  \
 	"ALTER TABLE clock DROP COLUMN boot; ALTER TABLE clock DROP COLUMN boot_ns;"
@@ -377,6 +378,47 @@ static void an_older_file_is_brought_to_this_version(void **state)
 	assert_true(is_as_told());
 	assert_int_equal(live(first_seed + 1, 50), 0);
 	assert_true(is_as_told());
+}
+
+static void types_keep_their_numbers(void **state)
+{
+	struct store_types types = {0};
+	struct store_types read;
+	struct sched_store *store;
+	struct pawl_err err;
+
+	begin();
+	run_sql("DROP TABLE types; PRAGMA user_version = 5"); /* it has no names */
+	store = open_store();
+	assert_int_equal(sched_store_get_types(store, &read, NULL), 0);
+	assert_memory_equal(&read, &types, sizeof(read));
+	assert_int_equal(store_types_number(&types, "A100"), 0);
+	assert_int_equal(store_types_number(&types, ""), 1);
+	assert_int_equal(store_types_number(&types, "H100"), 2);
+	assert_int_equal(sched_store_put_types(store, &types, NULL), 0);
+	sched_store_close(store);
+	store = open_store();
+	assert_int_equal(sched_store_get_types(store, &read, NULL), 0);
+	assert_memory_equal(&read, &types, sizeof(read));
+	assert_int_equal(store_types_number(&read, "h100"), 2);
+	read.known &= ~2u; /* none is without a name any more */
+	assert_int_equal(sched_store_put_types(store, &read, NULL), 0);
+	assert_int_equal(sched_store_get_types(store, &read, NULL), 0);
+	assert_int_equal(read.known, 5);
+	assert_int_equal(store_types_number(&read, "B200"), 1);
+	for (uint32_t t = 3; t < SCHED_TYPES_MAX; t++) {
+		char name[8];
+
+		snprintf(name, sizeof(name), "T%u", t);
+		assert_int_equal(store_types_number(&read, name), t);
+	}
+	assert_int_equal(store_types_number(&read, "one more"), SCHED_TYPES_MAX);
+	sched_store_close(store);
+	run_sql("UPDATE types SET name = 'H101' WHERE id = 2");
+	store = open_store();
+	assert_int_equal(sched_store_get_types(store, &read, &err), PAWL_ECORRUPT);
+	assert_non_null(strstr(err.msg, "type 2 is damaged"));
+	sched_store_close(store);
 }
 
 struct seen {
@@ -589,6 +631,7 @@ int main(void)
 		cmocka_unit_test(two_schedulers_are_one_too_many),
 		cmocka_unit_test(what_is_newer_or_not_ours_is_left_alone),
 		cmocka_unit_test(an_older_file_is_brought_to_this_version),
+		cmocka_unit_test(types_keep_their_numbers),
 		cmocka_unit_test(jobs_that_are_over_are_listed_the_newest_first),
 		cmocka_unit_test(totals_are_of_all_that_ended_and_of_what_was_forgotten),
 		cmocka_unit_test(a_read_only_file_is_named),

@@ -284,7 +284,7 @@ static void damaged_files_are_refused_or_mean_something(void **state)
 	unsigned accepted = 0;
 
 	for (int i = 0; i < MUTATIONS; i++) {
-		char text[1024] = ANY "replicas: 2..8\nspot: 1\ntime_limit: 1d\nretries: 3\n";
+		char text[1024] = ANY "replicas: 2..8\nspot: 0..1\ntime_limit: 1d\nretries: 3\n";
 		size_t len = strlen(text);
 		uint64_t n = 1 + rng_below(&rng, 6);
 		char *exact;

@@ -1,0 +1,88 @@
+/* What the scheduler's core says of a job: see test_sched_one.h. */
+#include "test_sched_one.h"
+
+static void what_has_run_is_told_while_it_runs(void **state)
+{
+	uint64_t a;
+
+	begin_with_one_node();
+	a = submit((struct core_ask){.least = 1, .most = 2, .time_limit_ns = 1000 * S_NS});
+	runs(a);
+	pass(77 * S_NS);
+	assert_true(explains(a, "time limit: 1000 s, of which it has run 77 s"));
+}
+
+/* Where both queues and users have one. */
+static void the_quota_that_binds_is_told(void **state)
+{
+	uint64_t a;
+	uint64_t b;
+
+	begin(0, 2);
+	add_node("a", 8);
+	a = submit((struct core_ask){.least = 1, .most = 8, .queue = "small", .owner = 1});
+	pass(S_NS);
+	runs(a);
+	assert_true(explains(a, "quota of user 1, 2 slots"));
+	b = submit((struct core_ask){.least = 1, .most = 8, .queue = "small", .owner = 2});
+	pass(S_NS);
+	runs(b);
+	is(b, CORE_RUNNING, 1);
+	assert_true(explains(b, "quota of queue small, 3 slots"));
+	pass(60 * S_NS); /* now both do */
+	assert_true(explains(a, "quota of queue small, 3 slots"));
+}
+
+static void slots_that_are_about_to_be_free_are_no_lack_of_nodes(void **state)
+{
+	uint64_t a;
+	uint64_t b;
+
+	begin_with_one_node();
+	a = submit((struct core_ask){.least = 2, .most = 2});
+	runs(a);
+	assert_int_equal(say(CORE_CANCEL, a), 0);
+	b = submit((struct core_ask){.least = 2, .most = 2});
+	pass(S_NS);
+	is(b, CORE_QUEUED, 0);
+	assert_true(explains(b, "binds: no slots are free"));
+	ends(a, CORE_BY_US, 143);
+	b = submit((struct core_ask){.least = 3, .most = 3});
+	pass(S_NS);
+	assert_true(explains(b, "all nodes that it may be on have fewer"));
+}
+
+static void what_binds_is_told_of_many_nodes_too(void **state)
+{
+	char name[CORE_NAME_MAX];
+	uint64_t a;
+
+	for (uint32_t longs = 0; longs < 2; longs++) {
+		begin(0, 0);
+		for (uint32_t n = 0; n < 60; n++) {
+			snprintf(name, sizeof(name), longs ? "node%059u" : "node%u", n);
+			add_node(name, 1);
+		}
+		a = submit(
+			(struct core_ask){.least = 60, .most = 60, .time_limit_ns = 1000 * S_NS});
+		pass(S_NS);
+		runs(a);
+		assert_true(explains(a, longs ? " more\n" : " node15 (1) and 44 more\n"));
+		assert_true(explains(a, "binds: its own most, 60 replicas\n"));
+		assert_true(explains(a, "time limit: 1000 s, of which it has run 0 s\n"));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_has_run_is_told_while_it_runs),
+		cmocka_unit_test(the_quota_that_binds_is_told),
+		cmocka_unit_test(slots_that_are_about_to_be_free_are_no_lack_of_nodes),
+		cmocka_unit_test(what_binds_is_told_of_many_nodes_too),
+	};
+	int rv = cmocka_run_group_tests(tests, NULL, NULL);
+
+	core_close(t.core);
+	return rv;
+}

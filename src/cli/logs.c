@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "daemon/job_log.h"
+#include "sched/job_log.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -131,11 +131,13 @@ static void on_turn(struct loop_timer *timer)
 	while (d->first && d->failed.code == 0) {
 		struct daemon_event *item = d->first;
 		bool known;
-		int rv;
+		int rv = 0;
 
 		d->first = item->next;
 		d->last = d->first ? d->last : NULL;
-		rv = daemon_take(d, &item->event, NULL, NULL, &err);
+		if (core_is_news(d->core, &item->event)) { /* else it was stored long ago */
+			rv = daemon_take(d, &item->event, NULL, NULL, &err);
+		}
 		known = rv == PAWL_ENOENT && item->event.kind == CORE_NODE_GONE; /* is told again */
 		if (rv != 0 && !known && d->failed.code == 0) {
 			log_line(LOG_WARNING, "%s", err.msg);
@@ -486,6 +488,7 @@ static int open_all(struct daemon *d, struct pawl_err *err)
 	rv = rv == 0 ? open_loop(d, err) : rv;
 	rv = rv == 0 ? open_store(d, err) : rv;
 	rv = rv == 0 ? choose_scratch(d, err) : rv;
+	rv = rv == 0 ? daemon_keep_engine(d, err) : rv;
 	rv = rv == 0 ? open_engine(d, err) : rv;
 	rv = rv == 0 ? open_to_group(d, err) : rv;
 	rv = rv == 0 ? daemon_listen(d, err) : rv;

@@ -102,6 +102,11 @@ int daemon_take(struct daemon *daemon, struct core_event *event, struct store_sp
 /* What an engine says is read later, never from within a call of it. */
 void daemon_post(void *user, const struct core_event *event);
 
+/* ---- daemon_engine.c ---- */
+
+/* Which engine and spool the jobs run in is put on record. PAWL_EBUSY: some run in another one. */
+int daemon_keep_engine(const struct daemon *daemon, struct pawl_err *err);
+
 /* ---- daemon_slurm.c ---- */
 
 /* The engine slurm, on the daemon's pools. */

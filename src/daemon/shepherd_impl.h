@@ -4,9 +4,9 @@
 
 #include "base/loop.h"
 #include "daemon/devices.h"
-#include "daemon/job_log.h"
 #include "daemon/order.h"
 #include "daemon/submission.h"
+#include "sched/job_log.h"
 
 #include <sys/types.h>
 

@@ -162,6 +162,7 @@ static int write_devices(struct shepherd *s, struct pawl_err *err)
 int shepherd_prepare(struct shepherd *s, struct pawl_err *err)
 {
 	struct remarks remarks = {0};
+	char path[PATH_MAX + 16];
 	char dir[PATH_MAX];
 	mode_t log_mode = 0600;
 	int rv = read_order(s, err);
@@ -172,7 +173,8 @@ int shepherd_prepare(struct shepherd *s, struct pawl_err *err)
 		rv = make_job_dir(s, err);
 	}
 	rv = rv == 0 ? become_user(s, err) : rv;
-	rv = rv == 0 ? job_log_open(&s->log, s->order.job_dir, log_mode, err) : rv;
+	snprintf(path, sizeof(path), "%s/%s", s->order.job_dir, JOB_LOG_NAME);
+	rv = rv == 0 ? job_log_open(&s->log, path, log_mode, err) : rv;
 	rv = rv == 0 ? submission_decode(&s->submission, s->order.submission,
 			       s->order.submission_bytes, err)
 		     : rv;

@@ -242,7 +242,7 @@ static int step_job(struct sched_core *core, const struct core_event *event, str
 		return event->kind == CORE_HINTS ? take_hints(core, job, event, err)
 						 : core_job_command(core, job, event->kind, err);
 	}
-	if (!job) {
+	if (!job || !core_is_news(core, event)) {
 		return 0; /* it is over, and an engine repeats itself */
 	}
 	if (event->kind == CORE_RUNS) {

@@ -347,6 +347,8 @@ void core_close(struct sched_core *core);
  */
 int core_step(struct sched_core *core, const struct core_event *event, uint64_t *job,
 	struct pawl_err *err);
+/* False: an end of what is known to be over, as engines repeat it; a step would change nothing. */
+bool core_is_news(const struct sched_core *core, const struct core_event *event);
 /* What the last step wants done, in this order. The core's, until the next. */
 const struct core_update *core_updates(const struct sched_core *core, uint32_t *n);
 /* When CORE_TIME is wanted; 0: never. */

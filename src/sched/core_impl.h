@@ -119,6 +119,7 @@ void core_job_stop(struct sched_core *core, struct core_job *job, enum core_afte
 /* Nothing of it is there any more. */
 void core_job_stopped(struct sched_core *core, struct core_job *job);
 void core_job_runs(struct sched_core *core, struct core_job *job, uint64_t generation);
+/* One that is news. */
 void core_job_ended(struct sched_core *core, struct core_job *job, const struct core_event *event);
 void core_job_refused(struct sched_core *core, struct core_job *job);
 void core_job_time(struct sched_core *core, struct core_job *job);

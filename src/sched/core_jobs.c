@@ -223,14 +223,23 @@ static void fail(struct sched_core *core, struct core_job *job, int exit_code)
 	wait_or_fail(core, job, CORE_WHY_EXIT);
 }
 
+bool core_is_news(const struct sched_core *core, const struct core_event *event)
+{
+	const struct core_job *job;
+
+	if (event->kind != CORE_ENDED) {
+		return true;
+	}
+	job = core_job_at(core, event->job);
+	return job && (core_is_up(job) || job->state == CORE_STOPPING) &&
+		event->generation >= job->born;
+}
+
 void core_job_ended(struct sched_core *core, struct core_job *job, const struct core_event *event)
 {
 	bool ours = job->state == CORE_STOPPING;
 	enum core_after after = job->after;
 
-	if ((!core_is_up(job) && !ours) || event->generation < job->born) {
-		return; /* it is told of one that we know to be over */
-	}
 	if (event->by == CORE_BY_ITSELF && event->exit_code == 0) {
 		job->after = CORE_THEN_CANCELLED; /* nothing is wanted any more, but it is done */
 		core_job_stopped(core, job);

@@ -122,9 +122,11 @@ static uint64_t least_of(uint64_t a, uint64_t b, uint64_t c)
 	return least < c ? least : c;
 }
 
-/* How many nodes each pool is to have; d is used up. */
-static void share_out(struct sched_core *core, struct demand *d, uint32_t *wants)
+/* How many nodes each pool is to have. */
+static void share_out(struct sched_core *core, const struct demand *demand, uint32_t *wants)
 {
+	struct demand shared = *demand;
+	struct demand *d = &shared; /* what is left of it */
 	uint64_t slots;
 	uint64_t may = core->options.pool_slots_max > 0 ? core->options.pool_slots_max : UINT64_MAX;
 	uint64_t left; /* slots that no node is wanted for yet */
@@ -220,12 +222,13 @@ static void let_go(struct sched_core *core, uint32_t p)
 	}
 }
 
-static void adjust(struct sched_core *core, uint32_t p, uint32_t want, bool quiet)
+/* keep: those that are not let go, want or more. */
+static void adjust(struct sched_core *core, uint32_t p, uint32_t want, uint64_t keep)
 {
 	struct core_pool_now *now = &core->pools[p];
 	uint64_t slots;
 	uint32_t have = count_nodes(core, p, &slots);
-	bool over = have > want && quiet;
+	bool over = have > keep;
 
 	if (over != (now->over_ns != 0)) {
 		now->over_ns = over ? core->now_ns : 0;
@@ -234,10 +237,18 @@ static void adjust(struct sched_core *core, uint32_t p, uint32_t want, bool quie
 	if (have + now->asked < want) {
 		ask(core, p, want - have - now->asked);
 	} else if (over && core->now_ns >= now->over_ns + CORE_IDLE_NS) {
-		for (; have > want; have--) {
+		for (; have > keep; have--) {
 			let_go(core, p);
 		}
 	}
+}
+
+/* What stands in for a pool that is awaited is at most what all who may be there would use. */
+static uint64_t nodes_used(const struct sched_core *core, const struct demand *demand, uint32_t p)
+{
+	uint32_t slots = core->options.pools[p].slots;
+
+	return (demand->of_pool[p] + slots - 1) / slots;
 }
 
 static void return_empty(struct sched_core *core)
@@ -276,7 +287,9 @@ void core_pools_adjust(struct sched_core *core)
 	count_demand(core, &demand);
 	share_out(core, &demand, wants);
 	for (uint32_t p = 0; p < core->options.pools_n; p++) {
-		adjust(core, p, wants[p], quiet);
+		uint64_t used = quiet ? 0 : nodes_used(core, &demand, p);
+
+		adjust(core, p, wants[p], used > wants[p] ? used : wants[p]);
 	}
 	return_empty(core);
 }

@@ -102,6 +102,11 @@ bool slurm_grow(void *items, uint32_t n, uint32_t *cap, size_t item_bytes)
 	return true;
 }
 
+bool slurm_knows(const struct sched_slurm *s)
+{
+	return s->ready && s->seen;
+}
+
 void slurm_spool_fails(struct sched_slurm *s, const struct pawl_err *err)
 {
 	if (s->spool_failed[0] == '\0') {
@@ -123,14 +128,15 @@ static void on_look(struct loop_timer *timer)
 	struct sched_slurm *s = timer->user;
 	int64_t now_ns = clock_mono_ns();
 
-	loop_timer_start(s->options.loop, timer, now_ns + LOOK_NS + s->pilots_n * LOOK_EACH_NS);
+	loop_timer_start(s->options.loop, timer, now_ns + LOOK_NS + s->looked_n * LOOK_EACH_NS);
 	s->spool_failing = false;
 	slurm_nodes_look(s, now_ns);
 	slurm_jobs_look(s);
-	if (s->ready && s->listing) {
+	if (slurm_knows(s) && s->listing) {
 		s->listing = false;
 		slurm_nodes_tell_all(s);
 		slurm_jobs_tell_all(s);
+		slurm_nodes_forget_logs(s);
 	}
 	slurm_nodes_write(s);
 	if (!s->spool_failing && s->spool_failed[0] != '\0') {

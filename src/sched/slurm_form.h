@@ -24,7 +24,7 @@ struct pawl_err;
 /* What runs of a job on one node. A list is of strings, each with its NUL. */
 struct slurm_program {
 	const char *cwd;        /* where it starts */
-	const char *log;        /* stdout and stderr are appended to it */
+	const char *log;        /* of stdout and stderr: see job_log.h */
 	const char *door;       /* file in which ranks say who trains, for others that join, where
 				   those of pawl.elastic do; NULL: there is none */
 	const char *scratch;    /* name of a directory of its own in the pilot's for that; NULL:

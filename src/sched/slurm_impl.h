@@ -33,6 +33,7 @@ struct pilot {
 	bool lost;              /* there is no node any more, for the core */
 	bool empty;             /* and nothing is left of what ran on it */
 	int64_t empty_ns;       /* since when */
+	bool settled; /* and nobody waits for what it said: it is not looked at any more */
 	bool told_comes, told_goes, told_drained, told_gone;
 };
 
@@ -85,6 +86,7 @@ struct sched_slurm {
 	struct slurm_commands *commands;
 	struct pilot *pilots;
 	uint32_t pilots_n, pilots_cap;
+	uint32_t looked_n; /* of them, those that were looked at last */
 	struct pilot_job *queue;
 	uint32_t queue_n, queue_cap;
 	struct asked *asked;     /* of each pool */
@@ -98,6 +100,7 @@ struct sched_slurm {
 	struct loop_timer look, poll, tell;
 	int64_t kill_wait_ns;        /* 0: not known yet */
 	bool ready;                  /* squeue has been read once */
+	bool seen;                   /* all pilots' directories have, in one look */
 	bool listing;                /* the core waits for a list */
 	bool polling;                /* squeue is on its way */
 	int64_t polled_ns;           /* when it was called last */
@@ -114,6 +117,8 @@ struct telling *slurm_tell(struct sched_slurm *s, enum core_event_kind kind);
 void slurm_tell_node(struct sched_slurm *s, const char *name, enum core_event_kind kind);
 void slurm_tell_job(struct sched_slurm *s, enum core_event_kind kind, const struct slurm_job *job,
 	uint64_t generation);
+/* It knows which pilots there are: before, one that was not seen yet would be taken for lost. */
+bool slurm_knows(const struct sched_slurm *s);
 /* The spool could not be written or read: said once, until it can. */
 void slurm_spool_fails(struct sched_slurm *s, const struct pawl_err *err);
 /* The next look is now. */
@@ -134,6 +139,8 @@ void slurm_nodes_look(struct sched_slurm *s, int64_t now_ns);
 /* Writes what is wanted of those where that has changed. */
 void slurm_nodes_write(struct sched_slurm *s);
 void slurm_nodes_tell_all(struct sched_slurm *s);
+/* What pilots have printed that are long gone is removed. */
+void slurm_nodes_forget_logs(struct sched_slurm *s);
 void slurm_nodes_close(struct sched_slurm *s);
 
 /* ---- slurm_queue.c: Slurm's word ---- */

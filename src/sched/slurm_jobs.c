@@ -456,7 +456,7 @@ static void note_that_it_runs(struct sched_slurm *s, struct slurm_job *job)
 
 void slurm_jobs_look(struct sched_slurm *s)
 {
-	if (!s->ready) {
+	if (!slurm_knows(s)) {
 		return; /* who is lost is not known yet */
 	}
 	for (uint32_t i = 0; i < s->jobs_n; i++) {

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/proc.h"
+#include "sched/job_log.h"
 #include "sched/mounts.h"
 #include "sched/scratch.h"
 #include "sched/slurm_form.h"
@@ -12,6 +13,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +27,8 @@
 #define EXIT_NOT_EXECUTABLE 126 /* as shells have it */
 #define EXIT_NOT_FOUND      127
 #define EXIT_KILLED         (128 + SIGKILL)
+#define COPY_BYTES          65536u
+#define LAST_S              10        /* for the log, when nothing is left that prints */
 #define SWEEP_NS            10000000L /* between two looks for what does not die */
 
 /* Into the part's log, which stderr is by then. */
@@ -198,17 +202,68 @@ static char **merge_env(char *const *base, char *const *set)
 	return env;
 }
 
-/* Standard streams: nothing, and the log. */
-static bool open_streams(const char *log)
-{
-	int in = open("/dev/null", O_RDONLY);
-	int out = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+/* ---- the log ---- */
 
-	if (out < 0) {
-		say("log", log);
+/* What all print comes by a pipe. A thread writes it: one that hangs on a dead file server does
+ * not keep this process from ending the others. */
+struct output {
+	struct job_log *log;
+	int from; /* the pipe's */
+	pthread_t thread;
+};
+
+static void *write_log(void *user)
+{
+	struct output *output = user;
+	char bytes[COPY_BYTES];
+	ssize_t n;
+
+	while ((n = read(output->from, bytes, sizeof(bytes))) > 0 || (n < 0 && errno == EINTR)) {
+		if (n > 0) {
+			job_log_write(output->log, bytes, (size_t)n);
+		}
 	}
-	return in >= 0 && out >= 0 && dup2(in, STDIN_FILENO) >= 0 &&
-		dup2(out, STDOUT_FILENO) >= 0 && dup2(out, STDERR_FILENO) >= 0;
+	return NULL;
+}
+
+/* Standard streams: nothing, and the pipe. */
+static bool open_output(struct output *output, const char *log)
+{
+	int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	struct pawl_err err;
+	int ends[2];
+
+	if (job_log_open(&output->log, log, 0600, &err) != 0) {
+		log_line(LOG_ERROR, "%s", err.msg);
+		return false;
+	}
+	if (in < 0 || pipe2(ends, O_CLOEXEC) != 0) {
+		say("log", log);
+		return false;
+	}
+	output->from = ends[0];
+	errno = pthread_create(&output->thread, NULL, write_log, output);
+	if (errno != 0) {
+		say("log", log);
+		return false;
+	}
+	return dup2(in, STDIN_FILENO) >= 0 && dup2(ends[1], STDOUT_FILENO) >= 0 &&
+		dup2(ends[1], STDERR_FILENO) >= 0 && close(ends[1]) == 0;
+}
+
+/* All that was printed is written, once nobody has the pipe any more. */
+static void close_output(struct output *output)
+{
+	struct timespec due;
+	int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+	if (nowhere >= 0) {
+		dup2(nowhere, STDOUT_FILENO);
+		dup2(nowhere, STDERR_FILENO);
+	}
+	clock_gettime(CLOCK_MONOTONIC, &due);
+	due.tv_sec += LAST_S;
+	pthread_clockjoin_np(output->thread, NULL, CLOCK_MONOTONIC, &due);
 }
 
 /* Where it starts, and what it finds there. */
@@ -240,13 +295,31 @@ static bool make_scratch(const char *path)
 	return true;
 }
 
+/* Setup, and what is to run; the exit status. */
+static int run_both(const struct slurm_words *words, char *const *setup_env, char *const *env,
+	const sigset_t *watched)
+{
+	int code = 0;
+
+	if (words->setup[0]) {
+		code = run(words->setup, setup_env, watched);
+		sweep();
+	}
+	if (code == 0 && write(3, "", 1) == 1) {
+		code = run(words->run, env, watched);
+		sweep();
+	}
+	return code;
+}
+
 static _Noreturn void keep(const struct slurm_words *words, const char *scratch,
 	char *const *base_env, int started, pid_t parent)
 {
 	char **setup_env = merge_env(base_env, words->setup_env);
 	char **env = merge_env(base_env, words->env);
+	struct output output;
 	sigset_t watched;
-	int code = 0;
+	int code = SLURM_EXIT_NOT_BEGUN;
 
 	sigemptyset(&watched);
 	sigaddset(&watched, SIGCHLD);
@@ -256,23 +329,16 @@ static _Noreturn void keep(const struct slurm_words *words, const char *scratch,
 	sigprocmask(SIG_BLOCK, &watched, NULL);
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	prctl(PR_SET_PDEATHSIG, SIGUSR1);
-	if (getppid() != parent || !env || !setup_env || !open_streams(words->log)) {
-		_exit(SLURM_EXIT_NOT_BEGUN);
-	}
 	dup2(started, 3);
 	close_range(4, ~0u, 0);
 	fcntl(3, F_SETFD, FD_CLOEXEC);
-	if (!prepare(words) || !make_scratch(scratch)) {
+	if (getppid() != parent || !env || !setup_env || !open_output(&output, words->log)) {
 		_exit(SLURM_EXIT_NOT_BEGUN);
 	}
-	if (words->setup[0]) {
-		code = run(words->setup, setup_env, &watched);
-		sweep();
+	if (prepare(words) && make_scratch(scratch)) {
+		code = run_both(words, setup_env, env, &watched);
 	}
-	if (code == 0 && write(3, "", 1) == 1) {
-		code = run(words->run, env, &watched);
-		sweep();
-	}
+	close_output(&output);
 	_exit(code);
 }
 

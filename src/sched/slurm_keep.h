@@ -3,6 +3,8 @@
  * it outlive it. It adopts what its programs leave behind (it is a subreaper), so who has left the
  * process group, or has made a session, is ended, too.
  *
+ * What its programs print goes to its log (job_log.h), which it alone writes.
+ *
  * SIGTERM is passed on to the program. SIGUSR2: the program gets SIGUSR1, by which a launcher
  * leaves its job. SIGUSR1: all ends now. That also comes when its parent dies.
  */

@@ -6,13 +6,18 @@
 #include "base/err.h"
 #include "base/log.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
-#define KEEP_NS (86400 * NS_PER_S) /* that a pilot that is gone is known */
+#define KEEP_NS    (3600 * NS_PER_S) /* that a pilot that is gone is known */
+#define KEEP_LOG_S 86400             /* what it has printed, from its last line on */
+#define BEGIN      3                 /* fences, in which one that has a directory says something */
 
 struct pilot *slurm_pilot_named(struct sched_slurm *s, const char *name)
 {
@@ -24,13 +29,24 @@ struct pilot *slurm_pilot_named(struct sched_slurm *s, const char *name)
 	return NULL;
 }
 
+struct seeing {
+	struct sched_slurm *s;
+	bool all; /* none was there that could not be read */
+};
+
 static bool see_pilot(void *user, const char *name)
 {
-	struct sched_slurm *s = user;
+	struct seeing *seeing = user;
+	struct sched_slurm *s = seeing->s;
+	struct pawl_err err = {0};
 	struct pilot *pilot;
+	int rv;
 
-	if (strlen(name) >= CORE_NAME_MAX || slurm_pilot_named(s, name) ||
-		!slurm_grow(&s->pilots, s->pilots_n, &s->pilots_cap, sizeof(*s->pilots))) {
+	if (strlen(name) >= CORE_NAME_MAX || slurm_pilot_named(s, name)) {
+		return true;
+	}
+	if (!slurm_grow(&s->pilots, s->pilots_n, &s->pilots_cap, sizeof(*s->pilots))) {
+		seeing->all = false;
 		return true;
 	}
 	pilot = &s->pilots[s->pilots_n];
@@ -39,8 +55,12 @@ static bool see_pilot(void *user, const char *name)
 	snprintf(pilot->directory, sizeof(pilot->directory), "%s/pilots/%s", s->options.spool,
 		name);
 	pilot->came_ns = pilot->heard_ns = clock_mono_ns();
-	if (slurm_spool_newest(pilot->directory, "want", &pilot->want, NULL) == 0) {
+	rv = slurm_spool_newest(pilot->directory, "want", &pilot->want, &err);
+	if (rv == 0) {
 		s->pilots_n++;
+	} else if (err.sys != ENOENT && err.sys != ENOTDIR) { /* else it is none */
+		slurm_spool_fails(s, &err);
+		seeing->all = false;
 	}
 	return true;
 }
@@ -138,12 +158,20 @@ static void look_at(struct sched_slurm *s, struct pilot *pilot, int64_t now_ns)
 {
 	bool went = pilot->have.state == SLURM_PILOT_GOING;
 
+	pilot->settled = pilot->settled || (pilot->empty && !slurm_jobs_on(s, pilot));
+	if (pilot->settled) {
+		return;
+	}
+	s->looked_n++;
 	read_have(pilot, now_ns);
 	if (pilot->have.state == SLURM_PILOT_GOING && !went) {
 		pilot->goes_at_ns = s->options.now_ns(s->options.user) + pilot->have.left_ns;
 	}
 	if (pilot->have.state == SLURM_PILOT_LEFT && !pilot->empty) {
 		slurm_pilot_lose(s, pilot, true);
+	}
+	if (pilot->number == 0 && now_ns - pilot->came_ns >= BEGIN * s->options.fence_ns) {
+		slurm_pilot_lose(s, pilot, true); /* it died before it said anything */
 	}
 	if (pilot->pool == SLURM_NO_POOL && pilot->number > 0) {
 		pilot->pool = slurm_queue_pool(s, pilot->have.slurm_job); /* else squeue tells */
@@ -162,6 +190,7 @@ static void look_at(struct sched_slurm *s, struct pilot *pilot, int64_t now_ns)
 	}
 }
 
+/* What Slurm still lists would be taken for one that is to come. */
 static void forget_old(struct sched_slurm *s, int64_t now_ns)
 {
 	uint32_t kept = 0;
@@ -169,8 +198,8 @@ static void forget_old(struct sched_slurm *s, int64_t now_ns)
 	for (uint32_t i = 0; i < s->pilots_n; i++) {
 		struct pilot *pilot = &s->pilots[i];
 
-		if (pilot->empty && now_ns - pilot->empty_ns >= KEEP_NS &&
-			!slurm_jobs_on(s, pilot)) {
+		if (pilot->settled && now_ns - pilot->empty_ns >= KEEP_NS &&
+			slurm_queue_pool(s, pilot->have.slurm_job) == SLURM_NO_POOL) {
 			slurm_spool_remove(pilot->directory);
 			free(pilot->have.parts);
 		} else {
@@ -178,6 +207,42 @@ static void forget_old(struct sched_slurm *s, int64_t now_ns)
 		}
 	}
 	s->pilots_n = kept;
+}
+
+static bool is_there(struct sched_slurm *s, uint64_t slurm_job)
+{
+	for (uint32_t i = 0; i < s->pilots_n; i++) {
+		if (s->pilots[i].have.slurm_job == slurm_job) {
+			return true;
+		}
+	}
+	return slurm_queue_pool(s, slurm_job) != SLURM_NO_POOL;
+}
+
+static bool see_log(void *user, const char *name)
+{
+	struct sched_slurm *s = user;
+	char path[SLURM_PATH_MAX];
+	unsigned long long slurm_job;
+	struct stat st;
+
+	if (sscanf(name, "pilot-%llu.log", &slurm_job) != 1 || is_there(s, slurm_job)) {
+		return true;
+	}
+	snprintf(path, sizeof(path), "%s/log/%.200s", s->options.spool, name);
+	if (stat(path, &st) == 0 && clock_wall_ns() / NS_PER_S - st.st_mtime >= KEEP_LOG_S) {
+		unlink(path);
+	}
+	return true;
+}
+
+void slurm_nodes_forget_logs(struct sched_slurm *s)
+{
+	char directory[SLURM_PATH_MAX];
+	struct pawl_err err;
+
+	snprintf(directory, sizeof(directory), "%s/log", s->options.spool);
+	slurm_spool_list(directory, see_log, s, &err); /* what cannot be removed stays */
 }
 
 /* A pilot that cannot write does not say so, and nothing of ours is written while nothing changes.
@@ -198,15 +263,19 @@ static void check_room(struct sched_slurm *s)
 void slurm_nodes_look(struct sched_slurm *s, int64_t now_ns)
 {
 	char directory[SLURM_PATH_MAX];
+	struct seeing seeing = {.s = s, .all = true};
 	struct pawl_err err = {0};
 
 	snprintf(directory, sizeof(directory), "%s/pilots", s->options.spool);
-	if (slurm_spool_list(directory, see_pilot, s, &err) != 0) {
+	if (slurm_spool_list(directory, see_pilot, &seeing, &err) == 0) {
+		s->seen = s->seen || seeing.all;
+	} else {
 		slurm_spool_fails(s, &err);
 		for (uint32_t i = 0; i < s->pilots_n; i++) {
 			s->pilots[i].heard_ns = now_ns; /* it may be us who hear nothing */
 		}
 	}
+	s->looked_n = 0;
 	for (uint32_t i = 0; i < s->pilots_n; i++) {
 		look_at(s, &s->pilots[i], now_ns);
 	}
@@ -237,7 +306,7 @@ static void write_want(struct sched_slurm *s, struct pilot *pilot)
 
 void slurm_nodes_write(struct sched_slurm *s)
 {
-	for (uint32_t i = 0; i < s->pilots_n && s->ready; i++) {
+	for (uint32_t i = 0; i < s->pilots_n && slurm_knows(s); i++) {
 		if (s->pilots[i].dirty && !s->pilots[i].empty) {
 			write_want(s, &s->pilots[i]);
 		}

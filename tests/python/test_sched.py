@@ -581,3 +581,37 @@ def test_noise_at_the_socket_harms_nobody(shared: Cluster) -> None:
             head = size.to_bytes(4, "little") + random.randbytes(2) + b"\0\0" + random.randbytes(4)
             peer.sendall(head + random.randbytes(random.randrange(4000)))
     assert shared.run("ls").returncode == 0
+
+
+def test_jobs_are_not_started_beside_themselves_by_another_engine_or_spool() -> None:
+    """Each is refused while jobs of another one run, which go on; then it may take over."""
+    with cluster("--nodes", "1", "--slots", "1", "--grace", "0") as made:
+        job = made.sh(LOOP)
+        made.await_state(job, "running")
+        engine, pool = made.root / "engine", ("--engine", "slurm", "--pool", "cpu=1:0..1")
+        a, b = made.root.parent / "a", made.root.parent / "b"
+
+        def refused(*options: str) -> str:
+            done = program.run("sched", "--root", made.root, *options)
+            assert done.returncode != 0, done.stderr
+            assert f"job {job} runs under --engine " in done.stderr
+            return str(done.stderr)
+
+        made.kill()
+        said = refused(*pool, "--spool", str(a))
+        assert "under --engine local, of which --engine slurm --spool" in said
+        assert f"remove {engine}" in said
+        kept = engine.read_text()
+        engine.write_text(f"0123abcd --engine slurm --spool {b}\n")  # as if it ran there
+        assert f"--spool {b}, of which --engine local knows" in refused("--nodes", "1")
+        said = refused(*pool, "--spool", str(a))
+        assert f"--spool {b}, of which --engine slurm --spool {a} knows" in said
+        engine.write_text(kept)
+        made.start()
+        assert made.state(job) == "running" and made.job(job)["restarts"] == 0
+        assert made.run("cancel", str(job)).returncode == 0
+        made.await_state(job, "cancelled")
+        made.kill()
+        made.options = (*pool, "--spool", str(a))
+        made.start()
+        assert engine.read_text().endswith(f" --engine slurm --spool {a}\n")

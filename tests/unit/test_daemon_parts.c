@@ -4,7 +4,6 @@
 #include "agent/proto.h"
 #include "daemon/devices.h"
 #include "daemon/hints.h"
-#include "daemon/job_log.h"
 #include "daemon/order.h"
 #include "daemon/plain.h"
 #include "daemon/strays.h"
@@ -13,6 +12,7 @@
 
 #include "base/fault.h"
 #include "base/rng.h"
+#include "sched/job_log.h"
 #include "seed.h"
 
 #include <fcntl.h>
@@ -380,13 +380,14 @@ static void a_log_has_bounds_and_its_newest_lines(void **state)
 	char path[80];
 
 	memset(block, 'x', sizeof(block));
-	assert_int_equal(job_log_open(&log, dir, 0600, NULL), 0);
+	snprintf(path, sizeof(path), "%s/log", dir);
+	assert_int_equal(job_log_open(&log, path, 0600, NULL), 0);
 	for (uint32_t i = 0; i < 100; i++) {
 		job_log_write(log, block, sizeof(block));
 	}
 	job_log_say(log, "the %s", "end");
 	job_log_close(log);
-	assert_int_equal(job_log_open(&log, dir, 0600, NULL), 0); /* it goes on where it was */
+	assert_int_equal(job_log_open(&log, path, 0600, NULL), 0); /* it goes on where it was */
 	job_log_say(log, "again");
 	job_log_close(log);
 	for (unsigned i = 0; i <= JOB_LOG_FILES; i++) {
@@ -417,7 +418,8 @@ static void a_full_disk_costs_lines_and_says_how_many(void **state)
 	char path[80];
 	FILE *file;
 
-	assert_int_equal(job_log_open(&log, dir, 0600, NULL), 0);
+	snprintf(path, sizeof(path), "%s/log", dir);
+	assert_int_equal(job_log_open(&log, path, 0600, NULL), 0);
 	job_log_write(log, "one\n", 4);
 	fault_arm("job_log.write", 1, ENOSPC, true);
 	for (uint32_t i = 0; i < 100; i++) {
@@ -426,7 +428,6 @@ static void a_full_disk_costs_lines_and_says_how_many(void **state)
 	fault_disarm();
 	job_log_write(log, "two\n", 4);
 	job_log_close(log);
-	snprintf(path, sizeof(path), "%s/log", dir);
 	file = fopen(path, "re");
 	assert_non_null(file);
 	assert_true(fread(text, 1, sizeof(text) - 1, file) > 0);

@@ -450,6 +450,41 @@ static void each_type_of_nodes_is_asked_for(void **state)
 	assert_int_equal(core_pool_asked(t.core, 1), 2);
 }
 
+/* However long one is awaited, and another that is to stand in for it, those who may not be there
+ * keep no nodes of a third. */
+static void one_who_waits_keeps_nobody_elses_nodes(void **state)
+{
+	static const struct core_pool three[] = {
+		{.name = "spot", .type = 1, .slots = 2, .price = 1, .spot = true, .most = 4},
+		{.name = "firm", .type = 1, .slots = 2, .price = 3, .most = 4},
+		{.name = "other", .type = 2, .slots = 2, .price = 9, .most = 4}};
+	uint64_t a;
+
+	begin(1, 0);
+	core_close(t.core);
+	t.options.pools = three;
+	t.options.pools_n = 3;
+	assert_int_equal(core_open(&t.core, &t.options, &t.err), 0);
+	pass(S_NS);
+	a = submit((struct core_ask){.least = 2, .most = 2, .types = 1u << 2});
+	submit((struct core_ask){.least = 2, .most = 2, .spot_most = 2, .types = 1u << 1});
+	pass(S_NS);
+	add_node_of("o1", 2, 2, "other", false);
+	assert_int_equal(step((struct core_event){.kind = CORE_POOL_DRY, .pool = "firm"}), 0);
+	pass(S_NS); /* from now on they are awaited by turns */
+	runs(a);
+	for (uint32_t i = 0; i < 30; i++) {
+		pass(61 * S_NS);
+	}
+	is(a, CORE_RUNNING, 2);
+	ends(a, CORE_BY_ITSELF, 0);
+	for (uint32_t i = 0; i < 7; i++) {
+		pass(61 * S_NS);
+	}
+	assert_non_null(update(CORE_DO_RETURN, 0));
+	assert_int_equal(update(CORE_DO_RETURN, 0)->node, 1);
+}
+
 /* Between an ask that is stored and the engine's doing it the scheduler may die. */
 static void what_was_asked_for_is_asked_for_again(void **state)
 {
@@ -742,6 +777,7 @@ int main(void)
 		cmocka_unit_test(spot_comes_first_and_others_stand_in),
 		cmocka_unit_test(idle_nodes_are_given_back),
 		cmocka_unit_test(each_type_of_nodes_is_asked_for),
+		cmocka_unit_test(one_who_waits_keeps_nobody_elses_nodes),
 		cmocka_unit_test(what_was_asked_for_is_asked_for_again),
 		cmocka_unit_test(goodput_is_told_as_it_is),
 		cmocka_unit_test(what_is_left_is_what_it_told_last),

@@ -539,9 +539,35 @@ static void time_away_is_what_those_have_run_who_run_on(void **state)
 	assert_int_equal(job(run.job)->ran_ns, 100 * S_NS);
 }
 
+/* An engine repeats each end for a day: one that changes nothing costs no transaction. */
+static void an_end_is_news_once(void **state)
+{
+	struct core_event event = {.kind = CORE_ENDED, .by = CORE_BY_NODE, .generation = 1};
+
+	begin_with_one_node();
+	event.job = 9;
+	assert_false(core_is_news(t.core, &event));
+	event.job = submit((struct core_ask){.least = 2, .most = 2});
+	pass(S_NS);
+	is(event.job, CORE_STARTING, 2);
+	assert_true(core_is_news(t.core, &event));
+	runs(event.job);
+	assert_true(core_is_news(t.core, &event));
+	assert_int_equal(step(event), 0);
+	is(event.job, CORE_STARTING, 2);
+	assert_false(core_is_news(t.core, &event)); /* of the start before */
+	event.generation = job(event.job)->generation;
+	assert_int_equal(step((struct core_event){.kind = CORE_CANCEL, .job = event.job}), 0);
+	is(event.job, CORE_STOPPING, 2);
+	assert_true(core_is_news(t.core, &event));
+	assert_int_equal(step(event), 0);
+	assert_false(core_is_news(t.core, &event));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_end_is_news_once),
 		cmocka_unit_test(who_ignores_stop_is_killed),
 		cmocka_unit_test(pause_and_resume),
 		cmocka_unit_test(an_end_while_stopping_is_an_end),

@@ -1,5 +1,5 @@
 /* The log of a job: see job_log.h. One process writes it. */
-#include "daemon/job_log.h"
+#include "sched/job_log.h"
 
 #include "base/err.h"
 #include "base/fault.h"
@@ -35,7 +35,7 @@ static int open_file(struct job_log *log)
 	return log->fd;
 }
 
-int job_log_open(struct job_log **out, const char *job_dir, mode_t mode, struct pawl_err *err)
+int job_log_open(struct job_log **out, const char *path, mode_t mode, struct pawl_err *err)
 {
 	struct job_log *log = calloc(1, sizeof(*log));
 	int rv;
@@ -44,10 +44,9 @@ int job_log_open(struct job_log **out, const char *job_dir, mode_t mode, struct 
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the log of a job");
 	}
 	log->mode = mode;
-	if ((size_t)snprintf(log->path, sizeof(log->path), "%s/%s", job_dir, JOB_LOG_NAME) >=
-		sizeof(log->path)) {
+	if ((size_t)snprintf(log->path, sizeof(log->path), "%s", path) >= sizeof(log->path)) {
 		free(log);
-		return pawl_err_set(err, PAWL_EINVAL, "%s: the path is too long", job_dir);
+		return pawl_err_set(err, PAWL_EINVAL, "%s: the path is too long", path);
 	}
 	if (open_file(log) < 0) {
 		rv = pawl_err_sys(err, "log %s", log->path);

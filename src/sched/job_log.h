@@ -1,6 +1,6 @@
 /* What a job prints: one file, and the ones before it, so that it fills no disk. */
-#ifndef DAEMON_JOB_LOG_H
-#define DAEMON_JOB_LOG_H
+#ifndef SCHED_JOB_LOG_H
+#define SCHED_JOB_LOG_H
 
 #include <stddef.h>
 #include <sys/types.h>
@@ -12,9 +12,9 @@ struct pawl_err;
 #define JOB_LOG_FILES 4u          /* that are kept, the newest included */
 #define JOB_LOG_NAME  "log"       /* in the directory of the job */
 
-/* Goes on with the file that is there; mode is of those that are made. PAWL_EIO and others of
- * opening it. */
-int job_log_open(struct job_log **out, const char *job_dir, mode_t mode, struct pawl_err *err);
+/* Goes on with the file that is there; those before it are path.1 and on; mode is of those that are
+ * made. PAWL_EIO and others of opening it. */
+int job_log_open(struct job_log **out, const char *path, mode_t mode, struct pawl_err *err);
 void job_log_close(struct job_log *log); /* NULL is fine */
 /* What cannot be written (a full disk) is dropped; how much, is said once some can be again. */
 void job_log_write(struct job_log *log, const void *bytes, size_t len_bytes);

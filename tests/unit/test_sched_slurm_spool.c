@@ -1,0 +1,300 @@
+/* The engine slurm and its spool, without Slurm: its commands are stand-ins that know of no job. */
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/loop.h"
+#include "sched/slurm_impl.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#define JOB     7u
+#define NODE    "n1.11"
+#define WAIT_NS (30 * NS_PER_S)
+#define STILL   (NS_PER_S) /* in which several looks are taken */
+
+static struct world {
+	char folder[64];
+	char spool[96];
+	struct loop *loop;
+	struct sched_slurm *engine;
+	struct slurm_pool pool;
+	uint32_t listed, ended, runs; /* events */
+	bool late;
+} w;
+
+/* ---- files ---- */
+
+static const char *in_folder(const char *name)
+{
+	static char path[192];
+
+	snprintf(path, sizeof(path), "%s/%s", w.folder, name);
+	return path;
+}
+
+static const char *in_spool(const char *name)
+{
+	static char path[192];
+
+	snprintf(path, sizeof(path), "%s/%s", w.spool, name);
+	return path;
+}
+
+static void put_command(const char *name)
+{
+	FILE *file = fopen(in_folder(name), "we");
+
+	assert_non_null(file);
+	fputs("#!/bin/sh\n:\n", file);
+	assert_int_equal(fclose(file), 0);
+	assert_int_equal(chmod(in_folder(name), 0755), 0);
+}
+
+/* A job that was started on a node, as its record says. */
+static void put_job(void)
+{
+	struct slurm_spot spot = {.node = NODE, .replicas = 1, .sizing = 3};
+	struct slurm_record record = {.job = JOB,
+		.generation = 3,
+		.by = CORE_BY_NOBODY,
+		.over_wall_ns = clock_wall_ns(),
+		.spots = &spot,
+		.spots_n = 1};
+	struct wire_out out = {0};
+	char name[16];
+
+	slurm_record_encode(&record, &out);
+	snprintf(name, sizeof(name), "%u", JOB);
+	assert_int_equal(slurm_spool_put(in_spool("jobs"), name, &out, NULL), 0);
+	wire_out_deinit(&out);
+}
+
+/* Its pilot, which runs it. */
+static void put_pilot(void)
+{
+	struct slurm_have_part part = {.job = JOB,
+		.generation = 3,
+		.sized = 3,
+		.state = SLURM_RUNNING};
+	struct slurm_have have = {.slurm_job = 11, .parts = &part, .parts_n = 1};
+	struct wire_out out = {0};
+
+	snprintf(have.host, sizeof(have.host), "n1");
+	snprintf(have.address, sizeof(have.address), "n1");
+	assert_int_equal(mkdir(in_spool("pilots/" NODE), 0700), 0);
+	slurm_have_encode(&have, &out);
+	assert_int_equal(slurm_spool_put_newer(in_spool("pilots/" NODE), "have", 1, &out, NULL), 0);
+	wire_out_deinit(&out);
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+	return remove(path);
+}
+
+/* ---- the engine ---- */
+
+static int64_t now(void *user)
+{
+	return clock_mono_ns();
+}
+
+static void take(void *user, const struct core_event *event)
+{
+	w.listed += event->kind == CORE_LISTED;
+	w.ended += event->kind == CORE_ENDED;
+	w.runs = event->kind == CORE_LISTED ? (uint32_t)event->runs_n : w.runs;
+	loop_stop(w.loop);
+}
+
+static int describe(void *user, const struct slurm_start *start, struct slurm_program *program,
+	struct pawl_err *err)
+{
+	return pawl_err_set(err, PAWL_EINVAL, "nothing is started here");
+}
+
+static void on_late(struct loop_timer *timer)
+{
+	w.late = true;
+	loop_stop(w.loop);
+}
+
+/* Until that many lists were told, or the time is over. */
+static void run(uint32_t listed, int64_t wait_ns)
+{
+	struct loop_timer timer = {.fired = on_late};
+
+	w.late = false;
+	loop_timer_start(w.loop, &timer, clock_mono_ns() + wait_ns);
+	while (w.listed < listed && !w.late) {
+		assert_int_equal(loop_run(w.loop, NULL), 0);
+	}
+	loop_timer_cancel(w.loop, &timer);
+}
+
+static void open_engine(void)
+{
+	struct slurm_options options = {.loop = w.loop,
+		.spool = w.spool,
+		.program = "/bin/false",
+		.pools = &w.pool,
+		.pools_n = 1,
+		.poll_ns = 3600 * NS_PER_S,
+		.fence_ns = 2 * NS_PER_S,
+		.now_ns = now,
+		.tell = take,
+		.describe = describe};
+	struct pawl_err err = {0};
+
+	if (sched_slurm_open(&w.engine, &options, &err) != 0) {
+		fail_msg("%s", err.msg);
+	}
+	sched_slurm_engine.list(w.engine);
+}
+
+static int set_up(void **state)
+{
+	static const char *const commands[] = {"squeue", "sinfo", "sbatch", "scancel", "scontrol"};
+	char id[SLURM_ID_CHARS + 1];
+
+	memset(&w, 0, sizeof(w));
+	snprintf(w.folder, sizeof(w.folder), "/tmp/pawl-spool-XXXXXX");
+	assert_non_null(mkdtemp(w.folder));
+	snprintf(w.spool, sizeof(w.spool), "%s/spool", w.folder);
+	w.pool.pool = (struct core_pool){.name = "pool", .slots = 4, .price = 1, .most = 4};
+	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+		put_command(commands[i]);
+	}
+	setenv("PATH", w.folder, 1);
+	assert_int_equal(loop_open(&w.loop, NULL), 0);
+	return slurm_spool_open(w.spool, id, NULL);
+}
+
+static int tear_down(void **state)
+{
+	sched_slurm_close(w.engine);
+	loop_close(w.loop);
+	return nftw(w.folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* ---- the tests ---- */
+
+/* In place of a directory, what cannot be listed, also by root: nothing of the job is said to be
+ * lost before all pilots were seen. */
+static void look_fails(const char *name)
+{
+	char path[192];
+
+	put_job();
+	put_pilot();
+	snprintf(path, sizeof(path), "%s", in_spool(name));
+	assert_int_equal(rename(path, in_folder("aside")), 0);
+	assert_int_equal(symlink(path, path), 0);
+	open_engine();
+	run(1, STILL);
+	assert_int_equal(w.ended, 0);
+	assert_int_equal(w.listed, 0);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(rename(in_folder("aside"), path), 0);
+	run(1, WAIT_NS);
+	assert_int_equal(w.listed, 1);
+	assert_int_equal(w.runs, 1);
+	assert_int_equal(w.ended, 0);
+}
+
+static void pilots_cannot_be_listed(void **state)
+{
+	look_fails("pilots");
+}
+
+static void a_pilot_cannot_be_listed(void **state)
+{
+	look_fails("pilots/" NODE);
+}
+
+static void list(void)
+{
+	uint32_t listed = w.listed;
+
+	sched_slurm_engine.list(w.engine);
+	run(listed + 1, WAIT_NS);
+	assert_int_equal(w.listed, listed + 1);
+}
+
+/* What has said nothing for so long; once it is known for long enough to be over, it is removed. */
+static void a_pilot_that_died_as_it_began_is_forgotten(void **state)
+{
+	struct stat st;
+
+	put_pilot();
+	assert_int_equal(mkdir(in_spool("pilots/n2.12"), 0700), 0);
+	open_engine();
+	run(1, WAIT_NS);
+	assert_int_equal(w.engine->looked_n, 2);
+	for (uint32_t i = 0; i < w.engine->pilots_n; i++) {
+		assert_false(w.engine->pilots[i].empty);
+		w.engine->pilots[i].came_ns -= 10 * NS_PER_S;
+	}
+	list();
+	list();
+	assert_int_equal(w.engine->looked_n, 1);
+	assert_int_equal(w.engine->pilots_n, 2);
+	for (uint32_t i = 0; i < w.engine->pilots_n; i++) {
+		w.engine->pilots[i].empty_ns -= 4000 * NS_PER_S;
+	}
+	list();
+	assert_int_equal(w.engine->pilots_n, 1);
+	assert_int_equal(stat(in_spool("pilots/n2.12"), &st), -1);
+	assert_int_equal(stat(in_spool("pilots/" NODE), &st), 0);
+}
+
+static void put_log(const char *name, int64_t age_s)
+{
+	const struct timespec times[] = {{.tv_nsec = UTIME_OMIT},
+		{.tv_sec = (time_t)(clock_wall_ns() / NS_PER_S - age_s)}};
+	int fd = open(in_spool(name), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	assert_true(fd >= 0);
+	assert_int_equal(futimens(fd, times), 0);
+	close(fd);
+}
+
+static void old_logs_of_pilots_that_are_gone_are_removed(void **state)
+{
+	struct stat st;
+
+	put_pilot();
+	put_log("log/pilot-11.log", 90000); /* it is there */
+	put_log("log/pilot-12.log", 90000);
+	put_log("log/pilot-13.log", 80000);
+	put_log("log/notes", 90000);
+	open_engine();
+	run(1, WAIT_NS);
+	list();
+	assert_int_equal(stat(in_spool("log/pilot-11.log"), &st), 0);
+	assert_int_equal(stat(in_spool("log/pilot-12.log"), &st), -1);
+	assert_int_equal(stat(in_spool("log/pilot-13.log"), &st), 0);
+	assert_int_equal(stat(in_spool("log/notes"), &st), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(pilots_cannot_be_listed, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_pilot_cannot_be_listed, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_pilot_that_died_as_it_began_is_forgotten, set_up,
+			tear_down),
+		cmocka_unit_test_setup_teardown(old_logs_of_pilots_that_are_gone_are_removed,
+			set_up, tear_down)};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

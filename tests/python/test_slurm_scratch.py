@@ -111,7 +111,7 @@ def test_what_a_killed_pilot_leaves_is_removed(ours: slurm.Slurm, disks: tuple[P
     options = []
     for name in ("one", "two"):  # both are on n1, which has room for four
         options += ["--pool", f"{name}=1:0..1:{name}", "--sbatch", f"{name}=--nodelist=n1"]
-        options += ["--scratch", f"{name}={fast}"]
+        options += ["--sbatch", f"{name}=--cpus-per-task=1", "--scratch", f"{name}={fast}"]
     others = fast / "pawl-scratch-n1-0-abcdef", fast / "pawl-scratch-n1-abcdef"
     others[0].mkdir()  # of a node of another name
     others[1].touch()

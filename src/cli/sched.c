@@ -59,7 +59,7 @@ static const struct cli_option options[] = {
 	[NODES] = {"--nodes", 0, "N", "parts of this machine, as node0, node1 … (1)"},
 	[SLOTS] = {"--slots", 0, "S", "replicas that each of them holds (its share of the CPUs)"},
 	[NODE] = {"--node", 0, "SPEC", "a node NAME=SLOTS[:TYPE[:PRICE]]; repeatable, for --nodes"},
-	[DEVICES] = {"--devices", 0, "NODE=ID,…",
+	[DEVICES] = {"--devices", 0, "NODE=IDS",
 		"devices (GPUs) of a node, one a slot; repeatable"},
 	[SCRATCH] = {"--scratch", 0, "DIR",
 		"for disk_tier: best; of Slurm's pools NAME=DIR; repeatable"},

@@ -13,6 +13,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -28,7 +29,7 @@
 #define EXIT_NOT_FOUND      127
 #define EXIT_KILLED         (128 + SIGKILL)
 #define COPY_BYTES          65536u
-#define LAST_S              10        /* for the log, when nothing is left that prints */
+#define LAST_MS             10000     /* for the log, when nothing is left that prints */
 #define SWEEP_NS            10000000L /* between two looks for what does not die */
 
 /* Into the part's log, which stderr is by then. */
@@ -208,7 +209,8 @@ static char **merge_env(char *const *base, char *const *set)
  * not keep this process from ending the others. */
 struct output {
 	struct job_log *log;
-	int from; /* the pipe's */
+	int from;    /* the pipe's */
+	int over[2]; /* a pipe that ends as the thread does */
 	pthread_t thread;
 };
 
@@ -223,6 +225,7 @@ static void *write_log(void *user)
 			job_log_write(output->log, bytes, (size_t)n);
 		}
 	}
+	close(output->over[1]);
 	return NULL;
 }
 
@@ -237,7 +240,7 @@ static bool open_output(struct output *output, const char *log)
 		log_line(LOG_ERROR, "%s", err.msg);
 		return false;
 	}
-	if (in < 0 || pipe2(ends, O_CLOEXEC) != 0) {
+	if (in < 0 || pipe2(ends, O_CLOEXEC) != 0 || pipe2(output->over, O_CLOEXEC) != 0) {
 		say("log", log);
 		return false;
 	}
@@ -254,16 +257,16 @@ static bool open_output(struct output *output, const char *log)
 /* All that was printed is written, once nobody has the pipe any more. */
 static void close_output(struct output *output)
 {
-	struct timespec due;
+	struct pollfd over = {.fd = output->over[0]}; /* its other end is closed, or will be */
 	int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
 	if (nowhere >= 0) {
 		dup2(nowhere, STDOUT_FILENO);
 		dup2(nowhere, STDERR_FILENO);
 	}
-	clock_gettime(CLOCK_MONOTONIC, &due);
-	due.tv_sec += LAST_S;
-	pthread_clockjoin_np(output->thread, NULL, CLOCK_MONOTONIC, &due);
+	if (poll(&over, 1, LAST_MS) == 1) {
+		pthread_join(output->thread, NULL);
+	}
 }
 
 /* Where it starts, and what it finds there. */

@@ -5,6 +5,7 @@
  * who comes first, and nothing else does. Then quotas that bind are shared out, replica by replica.
  */
 #include "core_impl.h"
+#include "sched/worth.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -104,15 +105,11 @@ static void count_room(struct sched_core *core)
 	}
 }
 
-/* It told hints, as who saves when it is told to stop. */
-static bool has_hints(const struct core_job *job)
+/* Who told hints saves when it is told to stop, and goes on where it was. */
+static bool goes_on(const struct core_job *job)
 {
-	bool any = false;
-
-	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
-		any = any || job->hints[t];
-	}
-	return any;
+	return job->ask.in_place &&
+		sched_hints_newest((const struct sched_hints *const *)job->hints) != NULL;
 }
 
 /* That of a job that may have to begin again is longer by all that it ran before: so it doubles,
@@ -120,8 +117,7 @@ static bool has_hints(const struct core_job *job)
 bool core_has_turn(const struct sched_core *core, const struct core_job *job)
 {
 	int64_t run_ns = core->now_ns - job->since_ns;
-	int64_t before_ns =
-		job->ask.in_place && has_hints(job) ? 0 : core_ran_ns(core, job) - run_ns;
+	int64_t before_ns = goes_on(job) ? 0 : core_ran_ns(core, job) - run_ns;
 
 	return job->state == CORE_STARTING ||
 		(job->state == CORE_RUNNING && job->generation == job->born &&

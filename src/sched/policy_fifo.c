@@ -26,7 +26,7 @@ static int decide(void *self, const struct sched_view *view, struct sched_grant 
 		uint32_t types = sched_fill_types(&view->jobs[j]);
 		uint32_t wanted = view->jobs[j].wanted;
 
-		if (grants[j].replicas > 0) {
+		if (grants[j].replicas > 0 || (types & free_types) == 0) {
 			continue;
 		}
 		if (wanted > sched_fill_room(&fill, types & free_types)) {

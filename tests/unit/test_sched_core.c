@@ -429,6 +429,16 @@ static void idle_nodes_are_given_back(void **state)
 	assert_int_equal(core_node_find(t.core, 1)->state, CORE_NODE_GOING);
 }
 
+static void begin_with_pools(const struct core_pool *own, uint32_t n)
+{
+	begin(1, 0);
+	core_close(t.core);
+	t.options.pools = own;
+	t.options.pools_n = n;
+	assert_int_equal(core_open(&t.core, &t.options, &t.err), 0);
+	pass(S_NS);
+}
+
 /* What a pool has too much of is of no use for a job that may not be there. */
 static void each_type_of_nodes_is_asked_for(void **state)
 {
@@ -436,12 +446,7 @@ static void each_type_of_nodes_is_asked_for(void **state)
 		{.name = "big", .type = 1, .slots = 8, .price = 1, .least = 1, .most = 4},
 		{.name = "other", .type = 2, .slots = 2, .price = 9, .most = 4}};
 
-	begin(1, 0);
-	core_close(t.core);
-	t.options.pools = two;
-	t.options.pools_n = 2;
-	assert_int_equal(core_open(&t.core, &t.options, &t.err), 0);
-	pass(S_NS);
+	begin_with_pools(two, 2);
 	assert_int_equal(core_pool_asked(t.core, 0), 1);
 	submit((struct core_ask){.least = 9, .most = 9, .types = 1u << 1});
 	submit((struct core_ask){.least = 3, .most = 3, .types = 1u << 2});
@@ -460,12 +465,7 @@ static void one_who_waits_keeps_nobody_elses_nodes(void **state)
 		{.name = "other", .type = 2, .slots = 2, .price = 9, .most = 4}};
 	uint64_t a;
 
-	begin(1, 0);
-	core_close(t.core);
-	t.options.pools = three;
-	t.options.pools_n = 3;
-	assert_int_equal(core_open(&t.core, &t.options, &t.err), 0);
-	pass(S_NS);
+	begin_with_pools(three, 3);
 	a = submit((struct core_ask){.least = 2, .most = 2, .types = 1u << 2});
 	submit((struct core_ask){.least = 2, .most = 2, .spot_most = 2, .types = 1u << 1});
 	pass(S_NS);
@@ -596,12 +596,7 @@ static void who_tells_on_another_type_gets_nodes_of_it(void **state)
 	struct sched_hints hints = good_hints();
 	uint64_t job;
 
-	begin(1, 0);
-	core_close(t.core);
-	t.options.pools = two;
-	t.options.pools_n = 2;
-	assert_int_equal(core_open(&t.core, &t.options, &t.err), 0);
-	pass(S_NS);
+	begin_with_pools(two, 2);
 	job = submit((struct core_ask){.least = 1, .most = 32, .types = 1u << 1});
 	pass(S_NS);
 	assert_int_equal(core_pool_asked(t.core, 1), 1);

@@ -21,6 +21,7 @@
 
 #define INTERVAL_NS    (NS_PER_S / 2) /* between looks */
 #define INTERVAL_MAX_S 3600.0
+#define PATIENCE_NS    (5 * NS_PER_S) /* that what may change is not told */
 #define ROWS_PLAIN     20u /* of the table, where the terminal does not say how many it has */
 #define ROWS_OTHER     4u  /* of the screen, that are not the table's */
 
@@ -183,11 +184,12 @@ static bool may_change(const struct look *now, const struct look_tag *tag)
 		((tag->state == LOOK_COMPLETE && !tag->has_row) || tag->state == LOOK_BROKEN);
 }
 
-/* Tells of what is new. What may change is given until the next look. */
+/* Tells of what is new; of what may change once it has been like this for a while. */
 static void tell_changes(struct watch *watch, struct look *now, struct look_tag **before,
 	struct look_tag **after)
 {
 	const struct look *old = &watch->look;
+	int64_t now_ns = clock_mono_ns();
 
 	for (size_t i = 0; i < old->tags_n; i++) {
 		if (old->tags[i].told && old->tags[i].state != LOOK_WRITING &&
@@ -201,7 +203,10 @@ static void tell_changes(struct watch *watch, struct look *now, struct look_tag 
 		bool known = was != NULL && is_same(was, tag);
 
 		tag->told = known && was->told;
-		if (!tag->told && (known || watch->once || !may_change(now, tag))) {
+		tag->since_ns = known ? was->since_ns : now_ns;
+		if (!tag->told &&
+			(watch->once || !may_change(now, tag) ||
+				now_ns - tag->since_ns >= PATIENCE_NS)) {
 			tell_tag(watch, tag);
 			tag->told = true;
 		}

@@ -15,6 +15,7 @@ struct look_tag {
 	double persist_ms;     /* until it was durable; below 0: not said */
 	double mib_per_s;      /* to the store; below 0: not said */
 	bool told;             /* the watcher's: an event was given for it */
+	int64_t since_ns;      /* the watcher's: seen like this since, by clock_mono_ns */
 };
 
 /* A root. Zero-initialise. */

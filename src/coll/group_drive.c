@@ -7,6 +7,7 @@
  */
 #include "base/assert.h"
 #include "base/err.h"
+#include "base/fault.h"
 #include "coll/group_impl.h"
 
 #include <endian.h>
@@ -128,6 +129,8 @@ void group_fail(struct pawl_group *group, const struct pawl_err *why)
 		group->failure = *why;
 	}
 	pthread_mutex_unlock(&group->state);
+	/* Tells the others first: whoever waits here may end the process. */
+	group_move_talk(group);
 	while (group->messages.first) {
 		group_finish(group, group->messages.first, group->failure.code);
 	}
@@ -136,7 +139,7 @@ void group_fail(struct pawl_group *group, const struct pawl_err *why)
 			group_finish(group, group->channels[c].first, group->failure.code);
 		}
 	}
-	group_move_talk(group); /* tells the others */
+	FAULT_CRASH("coll.failed");
 }
 
 /* ---- messages ---- */

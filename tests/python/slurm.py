@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -66,11 +66,18 @@ class Slurm:
 
     def await_state(self, job: str) -> None:
         """Until slurmctld has stored all that is so now: it does so some time after a change."""
-        state, now = self._folder / "state/job_state", time.time()
-        self.call("scontrol", "update", f"JobId={job}", "Comment=stored")
+        state, mark = self._folder / "state/job_state", secrets.token_hex(8)
+        self.call("scontrol", "update", f"JobId={job}", f"Comment={mark}")
         program.wait_until(
-            lambda: state.exists() and state.stat().st_mtime > now, "slurmctld stores its state"
+            lambda: state.exists() and mark.encode() in state.read_bytes(),
+            "slurmctld stores its state",
         )
+
+    def resume(self) -> None:
+        """Nodes that are drained: one that dies may not have stored that they no longer were."""
+        drained = self.call("sinfo", "--noheader", "--states=drain", "-N", "-o%N")
+        for node in set(drained.split()):  # a line for each of its partitions
+            self.call("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
     def kill(self, daemon: str) -> None:
         """SIGKILL for the slurmd of a node, or for slurmctld: "ctld"."""

@@ -555,6 +555,8 @@ def test_slurmctld_is_away(ours: slurm.Slurm) -> None:
                 wait(lambda: made.said_so().count("squeue: ") == 2, "it is said again", LIMIT_S)
         finally:
             made.slurm.start("ctld")
+            wait(made.slurm.alive, "slurmctld answers", LIMIT_S)
+            made.slurm.resume()
         made.await_state(waiting, "running", limit_s=LIMIT_S)
         assert "slurm: Slurm answers again" in made.said_so()
         made.go()
@@ -575,7 +577,7 @@ def test_slurmctld_forgets(ours: slurm.Slurm) -> None:
         made.await_state(job, "running", limit_s=LIMIT_S)
         made.slurm.kill("ctld")
         made.slurm.start("ctld")
-        wait(lambda: made.slurm.alive(), "slurmctld answers", LIMIT_S)
+        wait(made.slurm.alive, "slurmctld answers", LIMIT_S)
         assert made.run("cancel", str(stored)).returncode == 0
         wait(lambda: made.job(job)["restarts"] == 1 and made.state(job) == "running",
              "it runs elsewhere", LIMIT_S)  # fmt: skip
@@ -583,9 +585,7 @@ def test_slurmctld_forgets(ours: slurm.Slurm) -> None:
         made.over(job)
         assert made.state(job) == "done"
         made.settle()
-        drained = made.slurm.call("sinfo", "--noheader", "--states=drain", "-N", "-o%N")
-        for node in set(drained.split()):  # a line for each of its partitions
-            made.slurm.call("scontrol", "update", f"NodeName={node}", "State=RESUME")
+        made.slurm.resume()
 
 
 # ---- Slurm's commands, and its refusals ----

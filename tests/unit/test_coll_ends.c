@@ -124,6 +124,50 @@ static void a_stopped_rank_is_named(void **state)
 	unsetenv("PAWL_HEARTBEAT");
 }
 
+/* Rank 2 is late, and rank 1's process ends as soon as its time is over. */
+static void be_impatient(struct shared *shared, uint32_t rank)
+{
+	struct pawl_group *group = join_by_cards(&shared->cards, rank, PROCESSES);
+	struct pawl_coll_call call = big_sum();
+	struct pawl_work work;
+
+	if (rank == 1) {
+		call.timeout_ns = NS_PER_S / 2;
+		fault_arm("coll.failed", 1, FAULT_DIES, false);
+		pawl_group_submit(group, &work, &call, NULL);
+	}
+	for (;;) {
+		pause();
+	}
+}
+
+/* Before whoever waits goes on, who may end the process: else that would be the reason. */
+static void others_hear_a_failure_first(void **state)
+{
+	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct pawl_group *group;
+	struct pawl_err err;
+	pid_t pids[PROCESSES];
+	int status;
+
+	for (uint32_t r = 1; r < PROCESSES; r++) {
+		pids[r] = fork();
+		if (pids[r] == 0) {
+			be_impatient(shared, r);
+		}
+	}
+	group = join_by_cards(&shared->cards, 0, PROCESSES);
+	assert_int_equal(sum_once(group, &err), PAWL_ETIMEDOUT);
+	assert_non_null(strstr(err.msg, "not done after 0.5 s at rank 1: rank 2 has not begun it"));
+	assert_int_equal(waitpid(pids[1], &status, 0), pids[1]);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == FAULT_EXIT);
+	kill(pids[2], SIGKILL);
+	assert_int_equal(waitpid(pids[2], NULL, 0), pids[2]);
+	pawl_group_close(group);
+	munmap(shared, sizeof(*shared));
+}
+
 static void a_fork_is_refused(void **state)
 {
 	char card[PAWL_CARD_MAX];
@@ -563,6 +607,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_dead_rank_is_named),
 		cmocka_unit_test(a_stopped_rank_is_named),
+		cmocka_unit_test(others_hear_a_failure_first),
 		cmocka_unit_test(a_fork_is_refused),
 		cmocka_unit_test(one_does_something_else),
 		cmocka_unit_test(two_that_wait_for_each_other_are_named),

@@ -60,7 +60,8 @@ ask() { # COMMAND…: of Slurm's, in time
 listen=NoInAddrAny,NoCtldInAddrAny
 ((${#hosts[@]})) && listen=
 
-# Short times: a dead slurmd is seen after 6 s, a credential may be used again after 5.
+# Short times: a dead slurmd is seen after 15 s, so that one message which a loaded machine lost, or
+# was slow to answer, makes no node dead; a credential may be used again after 5.
 write_conf() { # PORT: it and the 49 behind it are its own
 	local port=$1 delays=batch_sched_delay=0,requeue_delay=0
 	cat >"$SLURM_CONF" <<-END
@@ -92,7 +93,8 @@ write_conf() { # PORT: it and the 49 behind it are its own
 		SwitchType=switch/none
 		ReturnToService=2
 		SlurmdParameters=config_overrides
-		SlurmdTimeout=6
+		SlurmdTimeout=15
+		MessageTimeout=5
 		KillWait=4
 		EnforcePartLimits=ALL
 		MinJobAge=300

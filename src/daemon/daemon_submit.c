@@ -95,6 +95,29 @@ static int check_machine(const struct daemon *d, const struct sched_spec *spec,
 		"resources: this machine has fewer CPUs, less memory, or less free disk than that");
 }
 
+/* That there may be some, at least. */
+static int check_spot(const struct daemon *d, const struct sched_spec *spec, uint32_t types,
+	struct pawl_err *err)
+{
+	const struct daemon_options *o = d->options;
+
+	for (uint32_t p = 0; p < o->pools_n; p++) {
+		const struct core_pool *pool = &o->pools[p].pool;
+
+		bool ours = types == 0 || (types >> pool->type & 1) != 0;
+
+		if (pool->spot && pool->most > 0 && ours) {
+			return 0;
+		}
+	}
+	return spec->spot.least == 0
+		? 0
+		: pawl_err_set(err, PAWL_EINVAL,
+			  "spot: at least %u on nodes that can be taken away, and no pool has such "
+			  "nodes for it (pawl sched --pool)",
+			  spec->spot.least);
+}
+
 static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint32_t owner,
 	struct core_ask *ask, struct pawl_err *err)
 {
@@ -113,6 +136,7 @@ static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint3
 		.least = elastic ? spec->size.least : spec->size.most,
 		.most = here && most > RANKS_MAX ? RANKS_MAX : most,
 		.spot_most = spec->spot.most,
+		.spot_least = spec->spot.least,
 		.priority = spec->priority,
 		.pinned = !spec->preemptible,
 		.in_place = elastic, /* pawl run changes its size */
@@ -126,7 +150,8 @@ static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint3
 	snprintf(ask->queue, sizeof(ask->queue), "%s", spec->queue ? spec->queue : "");
 	rv = o->pools ? 0 : check_machine(d, spec, err);
 	rv = rv == 0 ? find_types(d, spec, &ask->types, err) : rv;
-	return rv == 0 && o->pools ? daemon_check_pools(d, spec, &ask->types, err) : rv;
+	rv = rv == 0 && o->pools ? daemon_check_pools(d, spec, &ask->types, err) : rv;
+	return rv == 0 ? check_spot(d, spec, ask->types, err) : rv;
 }
 
 /* So that one user alone cannot keep all others out. */

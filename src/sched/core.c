@@ -64,6 +64,7 @@ static int check_ask(const struct sched_core *core, const struct core_ask *ask,
 	if (memchr(ask->name, 0, sizeof(ask->name)) == NULL ||
 		memchr(ask->queue, 0, sizeof(ask->queue)) == NULL || ask->least < 1 ||
 		ask->most < ask->least || ask->most > CORE_MOST_MAX || ask->wanted > ask->most ||
+		ask->spot_least > ask->spot_most ||
 		!(ask->restart_s >= 0 && ask->restart_s < HINT_MAX) || ask->grace_ns < 0 ||
 		ask->time_limit_ns < 0) {
 		return pawl_err_set(err, PAWL_EINVAL,

@@ -135,6 +135,7 @@ struct core_ask {
 	uint32_t wanted;           /* of those, for policies that do not choose; 0: most */
 	uint32_t types;            /* bit t: it may be on nodes of type t; 0: on any */
 	uint32_t spot_most;        /* replicas on nodes that can be taken away; 0: none */
+	uint32_t spot_least;       /* of those, unless it has fewer in all; at most spot_most */
 	int32_t priority;          /* the higher, the sooner */
 	bool pinned;               /* it may not be stopped, or moved, for others */
 	bool in_place;             /* its replicas change while it runs */

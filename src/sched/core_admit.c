@@ -13,15 +13,16 @@
 /* Slots of each class of nodes that no admitted job needs for its least. */
 struct rooms {
 	uint32_t left[CORE_CLASSES];
-	uint32_t all[CORE_CLASSES]; /* of nodes that stay, whoever has them yet */
+	uint32_t loose[CORE_CLASSES]; /* spot ones that are taken, where others would do as well */
+	uint32_t all[CORE_CLASSES];   /* of nodes that stay, whoever has them yet */
 };
 
-static uint32_t class_of(const struct core_node *node)
+uint32_t core_class_of(const struct core_node *node)
 {
 	return 2 * node->offer.type + (node->offer.spot ? 1 : 0);
 }
 
-static bool class_fits(const struct core_job *job, uint32_t class)
+bool core_class_fits(const struct core_job *job, uint32_t class)
 {
 	uint32_t type = class / 2;
 
@@ -31,7 +32,7 @@ static bool class_fits(const struct core_job *job, uint32_t class)
 
 bool core_may_use(const struct core_job *job, const struct core_node *node)
 {
-	return class_fits(job, class_of(node));
+	return core_class_fits(job, core_class_of(node));
 }
 
 const struct core_place *core_place_now(const struct core_job *job)
@@ -213,28 +214,52 @@ static int compare(const void *a, const void *b, void *user)
 	return x->id < y->id ? -1 : x->id > y->id;
 }
 
+/* Spot slots of a class that others, who have them, would give for firm ones of that type. */
+static uint32_t free_spot(struct rooms *rooms, uint32_t class, uint32_t need)
+{
+	uint32_t firm = rooms->left[class - 1];
+	uint32_t n = rooms->loose[class] < need ? rooms->loose[class] : need;
+
+	n = n < firm ? n : firm;
+	rooms->loose[class] -= n;
+	rooms->left[class - 1] -= n;
+	return n;
+}
+
 /* So many slots of classes that it may have; spot ones first, which cost less. */
 static bool take(struct rooms *rooms, const struct core_job *job, uint32_t need)
 {
-	uint32_t taken[CORE_CLASSES] = {0};
+	struct rooms after = *rooms;
+	uint32_t must = job->ask.spot_least < need ? job->ask.spot_least : need;
 	uint32_t spot = job->ask.spot_most < need ? job->ask.spot_most : need;
 
-	for (uint32_t kind = 2; kind-- > 0 && need > 0;) {
-		for (uint32_t c = kind; c < CORE_CLASSES; c += 2) {
-			uint32_t most = kind == 1 && spot < need ? spot : need;
+	for (uint32_t c = 1; c < CORE_CLASSES; c += 2) {
+		uint32_t n = after.left[c] < spot ? after.left[c] : spot;
+		uint32_t held; /* of them, for which no others would do */
 
-			if (!class_fits(job, c)) {
-				continue;
-			}
-			taken[c] = rooms->left[c] < most ? rooms->left[c] : most;
-			need -= taken[c];
-			spot -= kind == 1 ? taken[c] : 0;
+		if (!core_class_fits(job, c)) {
+			continue;
 		}
+		after.left[c] -= n;
+		n += n < must ? free_spot(&after, c, must - n) : 0;
+		held = n < must ? n : must;
+		after.loose[c] += n - held;
+		must -= held;
+		spot -= n;
+		need -= n;
 	}
-	for (uint32_t c = 0; c < CORE_CLASSES && need == 0; c++) {
-		rooms->left[c] -= taken[c];
+	for (uint32_t c = 0; c < CORE_CLASSES && need > 0; c += 2) {
+		uint32_t n = after.left[c] < need ? after.left[c] : need;
+
+		n = core_class_fits(job, c) ? n : 0;
+		after.left[c] -= n;
+		need -= n;
 	}
-	return need == 0;
+	if (need > 0 || must > 0) {
+		return false;
+	}
+	*rooms = after;
+	return true;
 }
 
 /* What it has already, it has where it is. */
@@ -243,7 +268,7 @@ static void take_own(const struct sched_core *core, struct rooms *rooms, const s
 	for (uint32_t i = 0; i < job->at.n; i++) {
 		const struct core_spot *spot = &job->at.spots[i];
 		const struct core_node *node = &core->nodes[core_node_at(core, spot->node)];
-		uint32_t c = class_of(node);
+		uint32_t c = core_class_of(node);
 
 		if (node->state != CORE_NODE_GOING) { /* there is no room on those that go */
 			ASSERT(rooms->left[c] >= spot->replicas);
@@ -305,7 +330,7 @@ static uint32_t count_above(const struct above *above, int32_t priority)
 static void say_why(struct core_job *job, const struct rooms *rooms, const struct above *above)
 {
 	uint32_t n = count_above(above, job->ask.priority);
-	struct rooms empty = *rooms;
+	struct rooms empty = {0};
 
 	memcpy(empty.left, rooms->all, sizeof(empty.left));
 	job->wait = CORE_WHY_SLOTS;
@@ -420,8 +445,9 @@ uint32_t core_admit(struct sched_core *core)
 	for (uint32_t i = 0; i < core->nodes_n; i++) {
 		const struct core_node *node = &core->nodes[i];
 
-		rooms.left[class_of(node)] += node->room;
-		rooms.all[class_of(node)] += node->state == CORE_NODE_UP ? node->offer.slots : 0;
+		rooms.left[core_class_of(node)] += node->room;
+		rooms.all[core_class_of(node)] +=
+			node->state == CORE_NODE_UP ? node->offer.slots : 0;
 	}
 	memset(core->queue_used, 0, sizeof(core->queue_used));
 	for (uint32_t i = 0; i < core->owners_n; i++) {

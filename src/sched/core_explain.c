@@ -158,10 +158,13 @@ static void add_wait(const struct sched_core *core, const struct core_job *job, 
 		if (add_asked(core, l)) {
 			break;
 		}
-		add(l,
-			"binds: it needs %u slots together, and all nodes that it may be on have "
-			"fewer\n",
-			job->ask.least);
+		add(l, "binds: it needs %u slots together", job->ask.least);
+		if (job->ask.spot_least > 0) {
+			add(l, ", %u of them on spot nodes",
+				job->ask.spot_least < job->ask.least ? job->ask.spot_least
+								     : job->ask.least);
+		}
+		add(l, ", and all nodes that it may be on have fewer\n");
 		break;
 	case CORE_WHY_BUSY:
 		add(l, "binds: %u replicas are decided; it waits until others have given way\n",

@@ -15,16 +15,17 @@ static uint32_t count_spot(const struct sched_core *core, const struct core_job 
 	return spot;
 }
 
-static bool may_take(const struct sched_core *core, const struct core_job *job,
-	const struct core_node *node)
+/* Whether one more may be on such a node, beside so many on spot nodes. */
+static bool suits(const struct core_job *job, const struct core_node *node, uint32_t spot)
 {
 	return core_may_use(job, node) &&
-		(!node->offer.spot || count_spot(core, job) < job->ask.spot_most);
+		(node->offer.spot ? spot < job->ask.spot_most : spot >= job->ask.spot_least);
 }
 
 /* The node to give it a replica on: where it is already, then where most is free. */
 static struct core_node *find_room(struct sched_core *core, const struct core_job *job)
 {
+	uint32_t spot = count_spot(core, job);
 	struct core_node *best = NULL;
 	bool best_own = false;
 
@@ -32,7 +33,7 @@ static struct core_node *find_room(struct sched_core *core, const struct core_jo
 		struct core_node *node = &core->nodes[n];
 		bool own = place_on(&job->next, node->id) > 0;
 
-		if (node->room == 0 || node->state != CORE_NODE_UP || !may_take(core, job, node)) {
+		if (node->room == 0 || node->state != CORE_NODE_UP || !suits(job, node, spot)) {
 			continue;
 		}
 		if (!best || own > best_own || (own == best_own && node->room > best->room)) {
@@ -65,44 +66,125 @@ static void give_back(struct sched_core *core, struct core_job *job)
 	place_clear(&job->next);
 }
 
-/* Replicas where it may not be: as many elsewhere, or fewer. */
-static void bend_job(struct sched_core *core, struct core_job *job)
+/* How many of so many of its replicas could be on another node instead. */
+static uint32_t count_movable(const struct sched_core *core, const struct core_job *job,
+	const struct core_node *from, const struct core_node *to, uint32_t replicas)
+{
+	uint32_t spot = count_spot(core, job);
+	uint32_t most = replicas;
+
+	if (!core_may_use(job, to)) {
+		return 0;
+	}
+	if (to->offer.spot && !from->offer.spot) {
+		most = job->ask.spot_most > spot ? job->ask.spot_most - spot : 0;
+	} else if (from->offer.spot && !to->offer.spot) {
+		most = spot > job->ask.spot_least ? spot - job->ask.spot_least : 0;
+	}
+	return most < replicas ? most : replicas;
+}
+
+/* Of the replicas that the job has on a node and may not have there, so many change places with
+ * another's, who may, as far as that helps. Returns how many did. */
+static uint32_t swap_with(struct sched_core *core, struct core_job *job, struct core_node *node,
+	struct core_job *other, uint32_t replicas)
+{
+	bool stays = core_may_use(job, node); /* if only the number on such nodes is wrong */
+	uint32_t swapped = 0;
+
+	for (uint32_t i = 0; i < other->next.n && swapped < replicas;) {
+		struct core_node *to = &core->nodes[core_node_at(core, other->next.spots[i].node)];
+		uint32_t on = other->next.spots[i].replicas;
+		uint32_t n = on < replicas - swapped ? on : replicas - swapped;
+
+		n = stays && to->offer.spot == node->offer.spot ? 0 : n;
+		n = n > 0 ? count_movable(core, job, node, to, n) : 0;
+		n = n > 0 ? count_movable(core, other, to, node, n) : 0;
+		if (n == 0) {
+			i++;
+			continue;
+		}
+		place_take(&job->next, node->id, n);
+		place_take(&other->next, to->id, n);
+		place_add(&job->next, to->id, n);
+		place_add(&other->next, node->id, n);
+		swapped += n;
+		i = 0; /* others stand there now */
+	}
+	return swapped;
+}
+
+/* So many replicas leave a node: as many others come from there, or slots become free. */
+static void leave(struct sched_core *core, struct core_job *job, struct core_node *node,
+	uint32_t replicas, uint32_t candidates)
+{
+	for (uint32_t i = 0; i < candidates && replicas > 0; i++) {
+		struct core_job *other = core->desk.order[i];
+
+		if (other != job && other->cap > 0 && !core->desk.jobs[other->row].pinned) {
+			replicas -= swap_with(core, job, node, other, replicas);
+		}
+	}
+	node->room += place_take(&job->next, node->id, replicas);
+}
+
+/* How many of those on a node it may not have there. */
+static uint32_t count_wrong(const struct core_job *job, const struct core_node *node, uint32_t on,
+	uint32_t spot)
+{
+	uint32_t over = spot > job->ask.spot_most ? spot - job->ask.spot_most : 0;
+	uint32_t under = spot < job->ask.spot_least ? job->ask.spot_least - spot : 0;
+	uint32_t wrong = node->offer.spot ? over : under;
+
+	if (!core_may_use(job, node)) {
+		return on;
+	}
+	return wrong < on ? wrong : on;
+}
+
+/* Replicas where it may not be: as many elsewhere, or fewer. Returns the types of nodes of which
+ * it has fewer because some can be taken away: a bit each. */
+static uint32_t bend_job(struct sched_core *core, struct core_job *job, uint32_t candidates)
 {
 	uint32_t had = job->next.replicas;
 	uint32_t spot = count_spot(core, job);
+	uint32_t types = 0;
 
 	for (uint32_t i = 0; i < job->next.n;) {
 		const struct core_spot *at = &job->next.spots[i];
 		struct core_node *node = &core->nodes[core_node_at(core, at->node)];
-		uint32_t on = at->replicas;
-		uint32_t over = spot > job->ask.spot_most ? spot - job->ask.spot_most : 0;
-		uint32_t taken = 0;
+		uint32_t wrong = count_wrong(job, node, at->replicas, spot);
 
-		if (!core_may_use(job, node)) {
-			taken = place_take(&job->next, node->id, on);
-		} else if (node->offer.spot && over > 0) {
-			taken = place_take(&job->next, node->id, over);
+		if (wrong == 0) {
+			i++;
+			continue;
 		}
-		spot -= node->offer.spot ? taken : 0;
-		node->room += taken;
-		i += taken < on; /* else the next one has come there */
+		types |= 1u << node->offer.type;
+		leave(core, job, node, wrong, candidates);
+		spot = count_spot(core, job);
+		i = 0; /* others stand there now */
 	}
 	while (job->next.replicas < had && give_one(core, job)) {
 	}
+	types = job->next.replicas < had ? types : 0;
 	if (job->next.replicas < job->ask.least) {
 		give_back(core, job);
 	}
+	return types;
 }
 
-void core_bend(struct sched_core *core, uint32_t candidates)
+uint32_t core_bend(struct sched_core *core, uint32_t candidates)
 {
+	uint32_t types = 0;
+
 	for (uint32_t i = 0; i < candidates; i++) {
 		struct core_job *job = core->desk.order[i];
 
 		if (job->cap > 0 && job->next.n > 0 && !core->desk.jobs[job->row].pinned) {
-			bend_job(core, job);
+			types |= bend_job(core, job, candidates);
 		}
 	}
+	return types;
 }
 
 /* ---- who gives a replica, so that another has one ----
@@ -112,9 +194,15 @@ void core_bend(struct sched_core *core, uint32_t candidates)
  * of what is free, of a third one, and so on: the shortest such chain is found.
  */
 
-static bool is_rich(const struct core_job *job)
+/* Whether it can do without one on that node, and take none itself. With fewer on spot nodes than
+ * it must have there, it is on such nodes alone. */
+static bool is_rich(const struct sched_core *core, const struct core_job *job,
+	const struct core_node *node)
 {
-	return job->next.replicas > job->ask.least;
+	uint32_t spot = count_spot(core, job);
+
+	return job->next.replicas > job->ask.least &&
+		(!node->offer.spot || spot > job->ask.spot_least || spot > job->ask.least);
 }
 
 /* Whether it may have a replica on the node, once it has given the one that it is asked for. */
@@ -126,8 +214,7 @@ static bool may_swap(const struct sched_core *core, const struct core_job *job,
 	if (job->taker) {
 		spot -= core->nodes[core_node_at(core, job->given)].offer.spot ? 1 : 0;
 	}
-	return node->state == CORE_NODE_UP && core_may_use(job, node) &&
-		(!node->offer.spot || spot < job->ask.spot_most);
+	return node->state == CORE_NODE_UP && suits(job, node, spot);
 }
 
 static struct core_node *find_free(struct sched_core *core, const struct core_job *job)
@@ -185,11 +272,27 @@ static struct core_job *ask_others(struct sched_core *core, struct core_job *job
 		other->given = node->id;
 		last->giver = other;
 		last = other;
-		if (is_rich(other) && (!*rich || gives_rather(other, *rich))) {
+		if (is_rich(core, other, node) && (!*rich || gives_rather(other, *rich))) {
 			*rich = other;
 		}
 	}
 	return last;
+}
+
+/* With too few on spot nodes, those on others are free. */
+static void leave_firm(struct sched_core *core, struct core_job *job)
+{
+	bool few = count_spot(core, job) < job->ask.spot_least;
+
+	for (uint32_t i = 0; i < job->next.n && few;) {
+		struct core_node *node = &core->nodes[core_node_at(core, job->next.spots[i].node)];
+
+		if (node->offer.spot) {
+			i++;
+		} else {
+			node->room += place_take(&job->next, node->id, UINT32_MAX);
+		}
+	}
 }
 
 /* Each gives the next one its replica, down to who needs it. */
@@ -227,6 +330,7 @@ static bool take_one(struct sched_core *core, struct core_job *job, uint32_t can
 		last = ask_others(core, asked, last, candidates, &rich);
 		if (rich) {
 			hand_down(rich);
+			leave_firm(core, rich);
 			return true;
 		}
 	}
@@ -245,7 +349,8 @@ static bool could_have(const struct sched_core *core, const struct core_job *job
 	for (uint32_t i = 0; i < candidates && could < job->ask.least; i++) {
 		const struct core_job *other = core->desk.order[i];
 
-		if (other->cap > 0 && !core->desk.jobs[other->row].pinned && is_rich(other)) {
+		if (other->cap > 0 && !core->desk.jobs[other->row].pinned &&
+			other->next.replicas > other->ask.least) {
 			could += other->next.replicas - other->ask.least;
 		}
 	}

@@ -9,7 +9,7 @@
 #include "sched/core.h"
 
 #define CORE_SAY_MAX   256u /* bytes of what people are told in a step, terminator included */
-#define CORE_CLASSES   (2 * SCHED_TYPES_MAX)    /* of nodes: by type, and whether they are spot */
+#define CORE_CLASSES   (2 * SCHED_TYPES_MAX)    /* of nodes: 2 * type, or one more if spot */
 #define CORE_EXTRA_MAX (2 * CORE_POOLS_MAX + 8) /* updates that are of no job and no node */
 
 /* Of a pool, beside what it is. */
@@ -70,6 +70,7 @@ struct sched_core {
 	uint64_t decisions;      /* so far */
 	uint64_t refused;        /* of them */
 	double gap;              /* of the newest; NaN: not known */
+	bool answered;           /* the policy has, to that, and well */
 	bool dirty;              /* the cluster's row is not stored as it is */
 	int64_t wake_ns;         /* 0: never */
 	uint32_t *gone;          /* owned; ids of nodes whose rows are to be deleted */
@@ -140,7 +141,9 @@ void core_reconcile(struct sched_core *core, const struct core_run *runs, uint32
 /* ---- core_round.c, core_admit.c, core_fill.c: a decision ---- */
 
 void core_decide(struct sched_core *core);
+uint32_t core_class_of(const struct core_node *node);
 /* Whether the job may have replicas there. */
+bool core_class_fits(const struct core_job *job, uint32_t class);
 bool core_may_use(const struct core_job *job, const struct core_node *node);
 /* It has not had its turn yet. */
 bool core_has_turn(const struct sched_core *core, const struct core_job *job);
@@ -151,8 +154,9 @@ uint32_t core_admit(struct sched_core *core);
 /* The replicas it is taken to have, as far as nodes have room. */
 const struct core_place *core_place_now(const struct core_job *job);
 /* Of next, what the job may not have is moved, or taken; then who was forgotten is given its least.
- */
-void core_bend(struct sched_core *core, uint32_t candidates);
+ * core_bend returns the types of nodes of which something was taken since some of them can be taken
+ * away, and some cannot: a bit each. */
+uint32_t core_bend(struct sched_core *core, uint32_t candidates);
 void core_mend(struct sched_core *core, uint32_t candidates);
 
 /* ---- core_pools.c ---- */

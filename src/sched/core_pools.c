@@ -13,6 +13,7 @@
 /* What is wanted of pools. */
 struct demand {
 	uint64_t slots;                   /* of all jobs */
+	uint64_t only[2];                 /* of those, on no spot nodes; only on such */
 	uint64_t of_pool[CORE_POOLS_MAX]; /* of those that may be on its nodes */
 };
 
@@ -62,21 +63,24 @@ static void count_demand(const struct sched_core *core, struct demand *d)
 		const struct core_job *job = core->jobs[j];
 		bool quota = job->wait == CORE_WHY_QUEUE_QUOTA || job->wait == CORE_WHY_OWNER_QUOTA;
 		uint32_t slots;
+		uint32_t spot; /* at most */
+		uint32_t firm; /* likewise */
 
 		if (!job->candidate || (job->cap == 0 && quota)) {
 			continue;
 		}
 		slots = useful(core, job);
+		spot = job->ask.spot_most < slots ? job->ask.spot_most : slots;
+		firm = slots > job->ask.spot_least ? slots - job->ask.spot_least : 0;
 		d->slots += slots;
+		d->only[0] += slots - spot;
+		d->only[1] += slots - firm;
 		for (uint32_t p = 0; p < core->options.pools_n; p++) {
 			const struct core_pool *pool = &core->options.pools[p];
 			const struct core_node of = {
 				.offer = {.type = pool->type, .spot = pool->spot}};
-			uint32_t most = pool->spot && job->ask.spot_most < slots
-				? job->ask.spot_most
-				: slots;
 
-			d->of_pool[p] += core_may_use(job, &of) ? most : 0;
+			d->of_pool[p] += core_may_use(job, &of) ? (pool->spot ? spot : firm) : 0;
 		}
 	}
 }
@@ -115,11 +119,49 @@ static uint32_t next_pool(const struct sched_core *core, uint32_t done)
 	return best;
 }
 
-static uint64_t least_of(uint64_t a, uint64_t b, uint64_t c)
+static uint64_t less(uint64_t a, uint64_t b)
 {
-	uint64_t least = a < b ? a : b;
+	return a > b ? a - b : 0;
+}
 
-	return least < c ? least : c;
+/* What no node is wanted for yet. */
+struct lack {
+	uint64_t slots;
+	uint64_t only[2]; /* of them, as in demand */
+};
+
+/* Of what is lacking, as much as nodes of that kind may stand for, at most so many slots. */
+static uint64_t count_lack(const struct lack *lack, bool spot, uint64_t most)
+{
+	uint64_t n = less(lack->slots, lack->only[!spot]);
+
+	return n < most ? n : most;
+}
+
+static void fill_lack(struct lack *lack, bool spot, uint64_t slots)
+{
+	lack->slots = less(lack->slots, slots);
+	lack->only[spot] = less(lack->only[spot], slots);
+}
+
+/* What nodes of no pool do not hold. */
+static void find_lack(const struct sched_core *core, const struct demand *d, struct lack *lack)
+{
+	uint64_t slots[2] = {0};
+	uint64_t only;
+
+	for (uint32_t n = 0; n < core->nodes_n; n++) {
+		const struct core_node *node = &core->nodes[n];
+
+		if (node->pool == CORE_NO_POOL && node->state == CORE_NODE_UP) {
+			slots[node->offer.spot] += node->offer.slots;
+		}
+	}
+	lack->only[0] = less(d->only[0], slots[0]);
+	lack->only[1] = less(d->only[1], slots[1]);
+	only = lack->only[0] + lack->only[1];
+	lack->slots = less(d->slots, slots[0] + slots[1]);
+	lack->slots = lack->slots > only ? lack->slots : only;
 }
 
 /* How many nodes each pool is to have. */
@@ -129,25 +171,26 @@ static void share_out(struct sched_core *core, const struct demand *demand, uint
 	struct demand *d = &shared; /* what is left of it */
 	uint64_t slots;
 	uint64_t may = core->options.pool_slots_max > 0 ? core->options.pool_slots_max : UINT64_MAX;
-	uint64_t left; /* slots that no node is wanted for yet */
+	struct lack lack;
 	uint32_t done = 0;
 
-	count_nodes(core, CORE_NO_POOL, &slots);
-	left = d->slots > slots ? d->slots - slots : 0;
+	find_lack(core, d, &lack);
 	for (uint32_t p = 0; p < core->options.pools_n; p++) {
-		uint64_t least =
-			(uint64_t)core->options.pools[p].least * core->options.pools[p].slots;
+		const struct core_pool *pool = &core->options.pools[p];
+		uint64_t least = (uint64_t)pool->least * pool->slots;
 
-		wants[p] = core->options.pools[p].least;
-		may = may > least ? may - least : 0;
-		least = least_of(least, d->of_pool[p], left);
+		wants[p] = pool->least;
+		may = less(may, least);
+		least = least < d->of_pool[p] ? least : d->of_pool[p];
+		least = count_lack(&lack, pool->spot, least);
 		d->of_pool[p] -= least;
-		left -= least;
+		fill_lack(&lack, pool->spot, least);
 	}
 	for (uint32_t i = 0; i < core->options.pools_n; i++) {
 		uint32_t p = next_pool(core, done);
 		const struct core_pool *pool = &core->options.pools[p];
-		uint64_t ours = least_of(d->of_pool[p], left, may);
+		uint64_t ours =
+			count_lack(&lack, pool->spot, d->of_pool[p] < may ? d->of_pool[p] : may);
 		uint64_t more = (ours + pool->slots - 1) / pool->slots;
 		uint32_t have = count_nodes(core, p, &slots);
 		uint32_t most = core->now_ns >= core->pools[p].dry_ns ? pool->most : have;
@@ -156,8 +199,8 @@ static void share_out(struct sched_core *core, const struct demand *demand, uint
 		more = wants[p] + more > most ? (most > wants[p] ? most - wants[p] : 0) : more;
 		wants[p] += (uint32_t)more;
 		/* What is too much on its last node is of no use for who may not be there. */
-		left -= least_of(more * pool->slots, ours, left);
-		may -= more * pool->slots < may ? more * pool->slots : may;
+		fill_lack(&lack, pool->spot, more * pool->slots < ours ? more * pool->slots : ours);
+		may = less(may, more * pool->slots);
 	}
 }
 

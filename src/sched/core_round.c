@@ -1,10 +1,63 @@
 /* A decision: what the policy is told, and what becomes of its answer. See core.h.
+ *
+ * No policy knows of nodes that can be taken away. Where jobs that may not be on them were given
+ * more than the others hold, it decides once more: spot nodes are a type of their own then.
  */
 #include "core_impl.h"
 #include "sched/policies.h"
 
 #include <math.h>
 #include <string.h>
+
+#define NO_TYPE UINT8_MAX
+
+/* What policies take for the types of nodes. */
+struct types {
+	uint8_t of[CORE_CLASSES]; /* of each class of nodes; NO_TYPE: there are none */
+	bool parted;              /* they are not the core's */
+};
+
+/* parted: types of which spot nodes are one of their own, a bit each. False: there would be too
+ * many. */
+static bool number_types(const struct sched_core *core, uint32_t parted, struct types *types)
+{
+	uint32_t n = 0;
+
+	types->parted = parted != 0;
+	for (uint32_t c = 0; c < CORE_CLASSES; c++) {
+		types->of[c] = parted != 0 ? NO_TYPE : (uint8_t)(c / 2);
+	}
+	for (uint32_t i = 0; i < core->nodes_n && parted != 0; i++) {
+		uint32_t class = core_class_of(&core->nodes[i]);
+		bool alone = (parted >> class / 2 & 1) != 0;
+		uint8_t type = types->of[class];
+
+		type = type == NO_TYPE && !alone ? types->of[class ^ 1] : type;
+		type = type == NO_TYPE ? (uint8_t)n++ : type;
+		types->of[class] = type;
+	}
+	return n <= SCHED_TYPES_MAX;
+}
+
+/* On which of the policy's types the job may be, and what it told of each. */
+static void show_types(const struct core_job *job, const struct types *types,
+	struct sched_job *view)
+{
+	view->types = job->ask.types;
+	memcpy(view->hints, job->hints, sizeof(view->hints));
+	if (!types->parted) {
+		return;
+	}
+	view->types = 1u << SCHED_TYPES_MAX; /* which is none: 0 would be any */
+	for (uint32_t c = 0; c < CORE_CLASSES; c++) {
+		uint8_t type = types->of[c];
+
+		if (type != NO_TYPE) {
+			view->types |= core_class_fits(job, c) ? 1u << type : 0;
+			view->hints[type] = job->hints[c / 2];
+		}
+	}
+}
 
 /* The policy's view of a job's replicas: those on nodes that have room for them. Less than its
  * least is none. */
@@ -42,7 +95,8 @@ static void show_place(struct sched_core *core, struct core_job *job, struct sch
 	}
 }
 
-static void show_job(struct sched_core *core, struct core_job *job, struct sched_job *view)
+static void show_job(struct sched_core *core, struct core_job *job, const struct types *types,
+	struct sched_job *view)
 {
 	*view = (struct sched_job){
 		.id = job->id,
@@ -54,15 +108,14 @@ static void show_job(struct sched_core *core, struct core_job *job, struct sched
 		.wanted = job->ask.wanted > 0 ? job->ask.wanted : job->ask.most,
 		.weight = core->options.queues[job->queue].weight,
 		.restart_s = job->ask.restart_s,
-		.types = job->ask.types,
 	};
 	view->wanted = view->wanted < view->least ? view->least : view->wanted;
 	view->wanted = view->wanted > view->most ? view->most : view->wanted;
-	memcpy(view->hints, job->hints, sizeof(view->hints));
+	show_types(job, types, view);
 }
 
 /* Fills the view: those that were admitted, in the order of submission; who runs first has room. */
-static uint32_t show(struct sched_core *core, uint32_t candidates)
+static uint32_t show(struct sched_core *core, uint32_t candidates, const struct types *types)
 {
 	struct core_desk *d = &core->desk;
 	uint32_t shown = 0;
@@ -74,14 +127,14 @@ static uint32_t show(struct sched_core *core, uint32_t candidates)
 		place_clear(&job->next);
 		if (job->candidate && job->cap > 0) {
 			job->row = shown++;
-			show_job(core, job, &d->jobs[job->row]);
+			show_job(core, job, types, &d->jobs[job->row]);
 			d->grants[job->row] = (struct sched_grant){
 				.nodes = d->granted + (size_t)job->row * d->slots_max};
 		}
 	}
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
 		d->nodes[n] = (struct sched_node){.slots = core->nodes[n].room,
-			.type = core->nodes[n].offer.type,
+			.type = types->of[core_class_of(&core->nodes[n])],
 			.price = core->nodes[n].offer.price};
 	}
 	for (uint32_t pass = 0; pass < 2; pass++) {
@@ -179,10 +232,11 @@ static void set_wants(struct sched_core *core, uint32_t candidates)
 	}
 }
 
-void core_decide(struct sched_core *core)
+/* Asks the policy, and takes its answer into next of each job. Returns the types of which jobs were
+ * given spot nodes in vain, or lack them: a bit each. */
+static uint32_t ask_policy(struct sched_core *core, uint32_t candidates, const struct types *types)
 {
-	uint32_t candidates = core_admit(core);
-	uint32_t shown = show(core, candidates);
+	uint32_t shown = show(core, candidates, types);
 	struct sched_view view = {.now_s = (double)core->now_ns / 1e9,
 		.nodes = core->desk.nodes,
 		.nodes_n = core->nodes_n,
@@ -193,11 +247,8 @@ void core_decide(struct sched_core *core)
 	struct pawl_err err = {0};
 	int rv = 0;
 
-	core->decided_ns = core->now_ns;
-	core->stale = false;
-	core->urgent = false;
-	core->decisions++;
 	core->gap = NAN;
+	core->answered = false;
 	if (shown > 0) {
 		rv = core->options.policy->decide(core->policy, &view, core->desk.grants, &verdict,
 			&err);
@@ -205,10 +256,32 @@ void core_decide(struct sched_core *core)
 	if (rv != 0) {
 		core_say(core, "policy %s decides nothing: %s", core->options.policy->name,
 			err.msg);
-		core->refused++;
-	} else if (read_answer(core, candidates)) {
-		core->gap = sched_verdict_gap(&verdict);
-		core_bend(core, candidates);
+		return 0;
+	}
+	core->answered = read_answer(core, candidates);
+	core->gap = core->answered ? sched_verdict_gap(&verdict) : NAN;
+	return core->answered ? core_bend(core, candidates) : 0;
+}
+
+void core_decide(struct sched_core *core)
+{
+	uint32_t candidates = core_admit(core);
+	struct types types;
+	uint32_t parted;
+
+	core->decided_ns = core->now_ns;
+	core->stale = false;
+	core->urgent = false;
+	core->decisions++;
+	number_types(core, 0, &types);
+	parted = ask_policy(core, candidates, &types);
+	if (parted != 0 && number_types(core, parted, &types)) {
+		for (uint32_t n = 0; n < core->nodes_n; n++) {
+			core->nodes[n].room = core->desk.nodes[n].slots;
+		}
+		ask_policy(core, candidates, &types);
+	}
+	if (core->answered) {
 		core_mend(core, candidates);
 		set_wants(core, candidates);
 	} else {

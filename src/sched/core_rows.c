@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define ROW_VERSION 1u
+#define JOB_VERSION 2u /* of jobs'; 1 had no spot_least */
 
 static void put_time(struct wire_out *out, int64_t t)
 {
@@ -141,6 +142,7 @@ static void put_ask(struct wire_out *out, const struct core_ask *ask)
 	wire_put_u32(out, ask->wanted);
 	wire_put_u32(out, ask->types);
 	wire_put_u32(out, ask->spot_most);
+	wire_put_u32(out, ask->spot_least);
 	wire_put_u32(out, (uint32_t)ask->priority);
 	wire_put_u8(out, ask->pinned);
 	wire_put_u8(out, ask->in_place);
@@ -150,7 +152,7 @@ static void put_ask(struct wire_out *out, const struct core_ask *ask)
 	put_time(out, ask->grace_ns);
 }
 
-static void get_ask(struct wire_in *in, struct core_ask *ask)
+static void get_ask(struct wire_in *in, uint32_t version, struct core_ask *ask)
 {
 	wire_get_str(in, ask->name, sizeof(ask->name));
 	wire_get_str(in, ask->queue, sizeof(ask->queue));
@@ -160,6 +162,7 @@ static void get_ask(struct wire_in *in, struct core_ask *ask)
 	ask->wanted = wire_get_u32(in);
 	ask->types = wire_get_u32(in);
 	ask->spot_most = wire_get_u32(in);
+	ask->spot_least = version >= 2 ? wire_get_u32(in) : 0;
 	ask->priority = (int32_t)wire_get_u32(in);
 	ask->pinned = wire_get_u8(in) != 0;
 	ask->in_place = wire_get_u8(in) != 0;
@@ -235,7 +238,7 @@ static void get_hints(struct wire_in *in, struct sched_hints *h)
 
 static void put_job(struct wire_out *out, const struct core_job *job)
 {
-	wire_put_u32(out, ROW_VERSION);
+	wire_put_u32(out, JOB_VERSION);
 	wire_put_u64(out, job->id);
 	put_ask(out, &job->ask);
 	wire_put_u8(out, (uint8_t)job->state);
@@ -298,15 +301,18 @@ static int get_job(struct sched_core *core, const struct core_row *row)
 	struct core_ask ask = {0};
 	struct core_job *job;
 	struct wire_in in;
+	uint32_t version;
 	uint64_t id;
 
 	wire_in_init(&in, row->bytes, row->len_bytes);
-	if (wire_get_u32(&in) != ROW_VERSION) {
+	version = wire_get_u32(&in);
+	if (version < 1 || version > JOB_VERSION) {
 		return PAWL_ECORRUPT;
 	}
 	id = wire_get_u64(&in);
-	get_ask(&in, &ask);
-	if (in.failed || ask.least < 1 || ask.most < ask.least || ask.most > CORE_MOST_MAX) {
+	get_ask(&in, version, &ask);
+	if (in.failed || ask.least < 1 || ask.most < ask.least || ask.most > CORE_MOST_MAX ||
+		ask.spot_least > ask.spot_most) {
 		return PAWL_ECORRUPT;
 	}
 	job = core_job_make(&ask, NULL);

@@ -286,11 +286,6 @@ static void set_spot(struct jobfile *f)
 	} else if (f->spot && !f->unsized && spec->spot.most > spec->size.most) {
 		jobfile_say(f, f->spot, "spot: up to %u of the job's %u %s", spec->spot.most,
 			spec->size.most, spec->elastic ? "replicas" : "nodes");
-	} else if (f->spot && spec->spot.least > 0) {
-		jobfile_say(f, f->spot,
-			"spot: that at least %u are on nodes that can be taken away is not yet: "
-			"write 0..%u",
-			spec->spot.least, spec->spot.most);
 	} else if (!f->spot) {
 		check_use_spot(f);
 	}

@@ -59,6 +59,7 @@ static const char *const migrations[] = {
 	"ALTER TABLE specs ADD COLUMN crc INTEGER;",
 	"CREATE TABLE types(id INTEGER PRIMARY KEY, name TEXT NOT NULL, crc INTEGER NOT NULL);",
 	"CREATE INDEX jobs_name ON jobs(name, over, id);",
+	"", /* records of jobs have one word more, which earlier ones cannot read */
 };
 #define STORE_VERSION ((int)(sizeof(migrations) / sizeof(*migrations)))
 

@@ -159,10 +159,7 @@ static uint32_t change_places(uint32_t before, uint32_t after, bool here)
 	uint32_t stopped = 0;
 	uint64_t ids[2];
 
-	begin(0, 0);
-	core_close(t.core);
-	t.options.policy = &scripted;
-	assert_int_equal(core_open(&t.core, &t.options, &t.err), 0);
+	begin_by(&scripted, 0, 0);
 	add_node("a", 4);
 	add_node("b", 4);
 	for (uint32_t j = 0; j < 2; j++) {
@@ -295,29 +292,6 @@ static void quotas_hold(void **state)
 	ends(a, CORE_BY_US, 143);
 	pass(S_NS);
 	is(c, CORE_STARTING, 3);
-}
-
-static void types_and_spot_are_kept(void **state)
-{
-	uint64_t a;
-	uint64_t b;
-
-	begin(0, 0);
-	add_node_of("a", 2, 0, "", true);
-	add_node_of("b", 2, 1, "", false);
-	pass(S_NS);
-	a = submit((struct core_ask){.least = 1, .most = 2, .types = 1u << 1});
-	is(a, CORE_STARTING, 2);
-	assert_int_equal(job(a)->at.spots[0].node, 2);
-	runs(a);
-	pass(S_NS);
-	b = submit((struct core_ask){.least = 2, .most = 2, .types = 1u << 0});
-	is(b, CORE_QUEUED, 0); /* spot_most is 0 */
-	assert_true(explains(b, "all nodes that it may be on have fewer"));
-	b = submit((struct core_ask){.least = 2, .most = 2, .spot_most = 2});
-	pass(S_NS);
-	is(b, CORE_STARTING, 2);
-	assert_int_equal(job(b)->at.spots[0].node, 1);
 }
 
 /* ---- a policy that is wrong ---- */
@@ -767,7 +741,6 @@ int main(void)
 		cmocka_unit_test(equals_wait_their_turn),
 		cmocka_unit_test(who_is_pinned_stays),
 		cmocka_unit_test(quotas_hold),
-		cmocka_unit_test(types_and_spot_are_kept),
 		cmocka_unit_test(a_wrong_answer_is_never_carried_out),
 		cmocka_unit_test(spot_comes_first_and_others_stand_in),
 		cmocka_unit_test(idle_nodes_are_given_back),

@@ -406,6 +406,34 @@ static void restart(int64_t away_ns)
 	t.now_ns += away_ns;
 }
 
+/* A job's record as an earlier version wrote it: without how many spot nodes it must have. */
+static void records_of_an_earlier_version_are_read(void **state)
+{
+	static const uint8_t marks[] = {9, 9, 9, 0, 7, 7, 7, 0}; /* at most, and at least */
+	struct kept *row = NULL;
+	uint8_t *at = NULL;
+	uint64_t a;
+
+	begin_with_one_node();
+	a = submit((struct core_ask){.least = 2,
+		.most = 2,
+		.spot_most = 0x090909,
+		.spot_least = 0x070707,
+		.retries = 5});
+	for (uint32_t i = 0; i < t.kept_n && at == NULL; i++) {
+		row = &t.kept[i];
+		at = memmem(row->bytes, row->len_bytes, marks, sizeof(marks));
+	}
+	assert_non_null(at);
+	row->bytes[0] = 1; /* the version */
+	memmove(at + 4, at + 8, row->len_bytes - (size_t)(at + 8 - row->bytes));
+	row->len_bytes -= 4;
+	restart(S_NS);
+	assert_int_equal(job(a)->ask.spot_most, 0x090909);
+	assert_int_equal(job(a)->ask.spot_least, 0);
+	assert_int_equal(job(a)->ask.retries, 5);
+}
+
 /* It may have been answered long ago: nothing is late before the engine has said what runs. */
 static void nothing_is_late_before_it_is_known_what_runs(void **state)
 {
@@ -585,6 +613,7 @@ int main(void)
 		cmocka_unit_test(what_leaves_a_node_that_goes_takes_no_slots_elsewhere),
 		cmocka_unit_test(a_ring_is_opened),
 		cmocka_unit_test(what_is_stray_is_killed_and_what_was_not_heard_is_said_again),
+		cmocka_unit_test(records_of_an_earlier_version_are_read),
 		cmocka_unit_test(nothing_is_late_before_it_is_known_what_runs),
 		cmocka_unit_test(time_away_is_none_that_the_gone_have_run),
 		cmocka_unit_test(time_away_is_none_that_the_dying_have_run),

@@ -286,9 +286,10 @@ static void numbers_that_begin_with_zero(void **state)
 
 static void spot_nodes_that_it_must_have(void **state)
 {
-	refuse_value("spot", "1..1",
-		"spot: that at least 1 are on nodes that can be taken away is not yet: write 0..1");
-	refuse_value("spot", "1", "write 0..1");
+	accept_line("num_nodes: 4\nspot: 2..3");
+	assert_true(spec.spot.least == 2 && spec.spot.most == 3 && spec.choices[0].spot);
+	accept_line("spot: 1");
+	assert_true(spec.spot.least == 1 && spec.spot.most == 1);
 }
 
 static void resources_of_the_wrong_kind(void **state)

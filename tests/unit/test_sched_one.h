@@ -43,7 +43,7 @@ static const struct core_queue queues[] = {{.name = "main", .weight = 1},
 static const struct core_pool pools[] = {{.name = "firm", .slots = 2, .price = 1, .most = 4},
 	{.name = "spot", .slots = 2, .price = 0.3, .spot = true, .most = 2}};
 
-static void begin(uint32_t pools_n, uint32_t owner_slots_max)
+static void begin_by(const struct sched_policy *policy, uint32_t pools_n, uint32_t owner_slots_max)
 {
 	core_close(t.core);
 	memset(&t, 0, sizeof(t));
@@ -58,9 +58,14 @@ static void begin(uint32_t pools_n, uint32_t owner_slots_max)
 		.again_ns = 5 * S_NS,
 		.backoff_ns = S_NS,
 		.backoff_max_ns = 60 * S_NS,
-		.policy = &equal_policy};
+		.policy = policy};
 	equal_wrong = EQUAL_RIGHT;
 	assert_int_equal(core_open(&t.core, &t.options, &t.err), 0);
+}
+
+static void begin(uint32_t pools_n, uint32_t owner_slots_max)
+{
+	begin_by(&equal_policy, pools_n, owner_slots_max);
 }
 
 static void store(void)

@@ -265,13 +265,15 @@ static void count_rooms(const struct core_event *event, struct rooms *rooms)
 }
 
 /* Whether all those who are to have slots, and are not of less priority, and the job can have their
- * least together; of each, as many as it may are on spot nodes, as far as there are. */
+ * least together; of each, as many as it may are on spot nodes, as far as there are, and as many
+ * as it must. */
 static bool could_have(const struct core_job *job, const struct rooms *rooms)
 {
 	const struct core_job *const *jobs;
 	uint32_t jobs_n = core_jobs(w.core, &jobs);
 	int64_t all = 0;
 	int64_t spot = 0;
+	int64_t must = 0;
 
 	for (uint32_t o = 0; o < jobs_n; o++) {
 		const struct core_ask *ask = &jobs[o]->ask;
@@ -281,9 +283,11 @@ static bool could_have(const struct core_job *job, const struct rooms *rooms)
 		if (first || jobs[o] == job) {
 			all += ask->least;
 			spot += ask->spot_most < ask->least ? ask->spot_most : ask->least;
+			must += ask->spot_least < ask->least ? ask->spot_least : ask->least;
 		}
 	}
-	return all - (spot < rooms->spot ? spot : rooms->spot) <= rooms->firm;
+	return must <= rooms->spot &&
+		all - (spot < rooms->spot ? spot : rooms->spot) <= rooms->firm;
 }
 
 static void check_spot(const struct core_job *job)
@@ -297,6 +301,7 @@ static void check_spot(const struct core_job *job)
 		spot += node->offer.spot ? job->want.spots[i].replicas : 0;
 	}
 	assert_true(spot <= job->ask.spot_most);
+	assert_true(is_fixed(job) || spot >= job->ask.spot_least || spot == job->want.replicas);
 }
 
 /* Right after a decision: nobody waits for whom others could shrink, or move, or for less priority.
@@ -521,11 +526,11 @@ static int user(struct core_event event)
 	return take(&event, NULL);
 }
 
-static void add_node(uint32_t slots)
+static void add_node(uint32_t slots, bool spot)
 {
-	struct core_offer offer = {.slots = slots, .price = 1};
+	struct core_offer offer = {.slots = slots, .price = 1, .spot = spot};
 
-	snprintf(offer.name, sizeof(offer.name), "%s", esim_node_comes(&w.sim, slots, "", false));
+	snprintf(offer.name, sizeof(offer.name), "%s", esim_node_comes(&w.sim, slots, "", spot));
 	user((struct core_event){.kind = CORE_NODE_COMES, .offer = &offer});
 }
 

@@ -14,6 +14,7 @@
 #define YEAR_NS       (365 * 24 * HOUR_NS)
 #define RETRIES       100000u
 #define DRAIN_H       200
+#define GOES_S        120 /* at most from a notice to the node's end */
 #define JOBS_MANY     24u /* that are not over: users wait then */
 
 static uint64_t first_seed;
@@ -78,6 +79,7 @@ static void submit(void)
 	ask.in_place = below(2) == 0;
 	ask.pinned = below(8) == 0;
 	ask.spot_most = below(2) == 0 ? ask.most : below(3);
+	ask.spot_least = below(3) == 0 ? below(ask.spot_most + 1) : 0;
 	if (take(&(struct core_event){.kind = CORE_SUBMIT, .now_ns = w.sim.now_ns, .ask = &ask},
 		    &id) == 0 &&
 		below(2) == 0) {
@@ -108,7 +110,7 @@ static void disturb_node(void)
 		esim_node_dies(&w.sim, n);
 		break;
 	case 1:
-		esim_node_goes(&w.sim, n, (int64_t)below(120) * S_NS);
+		esim_node_goes(&w.sim, n, (int64_t)below(GOES_S) * S_NS);
 		break;
 	case 2:
 		event.kind = CORE_NODE_DRAIN;
@@ -146,6 +148,7 @@ static void heal(void)
 {
 	w.sim.faults = (struct esim_faults){.slow_ms = 100};
 	w.crash = 0;
+	run_until(w.sim.now_ns + GOES_S * S_NS); /* who was told to go has gone */
 	for (uint32_t n = 0; n < ESIM_NODES; n++) {
 		esim_node_returns(&w.sim, n);
 	}
@@ -225,7 +228,7 @@ static void live(uint64_t seed, int64_t for_ns, struct core_options options)
 	}
 	w.compare = 50;
 	for (uint32_t n = 0; n < 4; n++) {
-		add_node(4);
+		add_node(4, options.pools_n == 0 && n % 2 == 1);
 	}
 	while (w.sim.now_ns < for_ns) {
 		run_until(w.sim.now_ns + (int64_t)below(240) * S_NS);

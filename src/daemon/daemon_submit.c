@@ -101,7 +101,7 @@ static int check_spot(const struct daemon *d, const struct sched_spec *spec, uin
 {
 	const struct daemon_options *o = d->options;
 
-	for (uint32_t p = 0; p < o->pools_n; p++) {
+	for (uint32_t p = 0; o->pools && p < o->pools_n; p++) {
 		const struct core_pool *pool = &o->pools[p].pool;
 
 		bool ours = types == 0 || (types >> pool->type & 1) != 0;

@@ -410,7 +410,7 @@ static void restart(int64_t away_ns)
 static void records_of_an_earlier_version_are_read(void **state)
 {
 	static const uint8_t marks[] = {9, 9, 9, 0, 7, 7, 7, 0}; /* at most, and at least */
-	struct kept *row = NULL;
+	struct kept *row = t.kept;
 	uint8_t *at = NULL;
 	uint64_t a;
 

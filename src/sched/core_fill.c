@@ -70,26 +70,29 @@ static void give_back(struct sched_core *core, struct core_job *job)
 static uint32_t count_movable(const struct sched_core *core, const struct core_job *job,
 	const struct core_node *from, const struct core_node *to, uint32_t replicas)
 {
-	uint32_t spot = count_spot(core, job);
 	uint32_t most = replicas;
+	uint32_t spot;
 
 	if (!core_may_use(job, to)) {
 		return 0;
 	}
-	if (to->offer.spot && !from->offer.spot) {
+	if (to->offer.spot == from->offer.spot) {
+		return replicas;
+	}
+	spot = count_spot(core, job);
+	if (to->offer.spot) {
 		most = job->ask.spot_most > spot ? job->ask.spot_most - spot : 0;
-	} else if (from->offer.spot && !to->offer.spot) {
+	} else {
 		most = spot > job->ask.spot_least ? spot - job->ask.spot_least : 0;
 	}
 	return most < replicas ? most : replicas;
 }
 
-/* Of the replicas that the job has on a node and may not have there, so many change places with
- * another's, who may, as far as that helps. Returns how many did. */
+/* Of the replicas of which the job has too many on nodes of a kind, so many change places with
+ * another's on one of the other kind. Returns how many did. */
 static uint32_t swap_with(struct sched_core *core, struct core_job *job, struct core_node *node,
 	struct core_job *other, uint32_t replicas)
 {
-	bool stays = core_may_use(job, node); /* if only the number on such nodes is wrong */
 	uint32_t swapped = 0;
 
 	for (uint32_t i = 0; i < other->next.n && swapped < replicas;) {
@@ -97,8 +100,7 @@ static uint32_t swap_with(struct sched_core *core, struct core_job *job, struct 
 		uint32_t on = other->next.spots[i].replicas;
 		uint32_t n = on < replicas - swapped ? on : replicas - swapped;
 
-		n = stays && to->offer.spot == node->offer.spot ? 0 : n;
-		n = n > 0 ? count_movable(core, job, node, to, n) : 0;
+		n = to->offer.spot != node->offer.spot ? count_movable(core, job, node, to, n) : 0;
 		n = n > 0 ? count_movable(core, other, to, node, n) : 0;
 		if (n == 0) {
 			i++;
@@ -114,21 +116,58 @@ static uint32_t swap_with(struct sched_core *core, struct core_job *job, struct 
 	return swapped;
 }
 
-/* So many replicas leave a node: as many others come from there, or slots become free. */
-static void leave(struct sched_core *core, struct core_job *job, struct core_node *node,
-	uint32_t replicas, uint32_t candidates)
+/* Who may be on nodes of both kinds: in desk.some. */
+static uint32_t find_partners(struct sched_core *core, uint32_t candidates)
 {
-	for (uint32_t i = 0; i < candidates && replicas > 0; i++) {
-		struct core_job *other = core->desk.order[i];
+	uint32_t n = 0;
 
-		if (other != job && other->cap > 0 && !core->desk.jobs[other->row].pinned) {
-			replicas -= swap_with(core, job, node, other, replicas);
+	for (uint32_t i = 0; i < candidates; i++) {
+		struct core_job *job = core->desk.order[i];
+
+		if (job->cap > 0 && job->ask.spot_most > 0 && !core->desk.jobs[job->row].pinned) {
+			core->desk.some[n++] = job;
 		}
 	}
-	node->room += place_take(&job->next, node->id, replicas);
+	return n;
 }
 
-/* How many of those on a node it may not have there. */
+/* First those whom it does not stop; of them who comes last. */
+static uint32_t swap_some(struct sched_core *core, struct core_job *job, struct core_node *node,
+	uint32_t replicas, uint32_t partners)
+{
+	uint32_t swapped = 0;
+
+	for (uint32_t pass = 0; pass < 2; pass++) {
+		for (uint32_t i = partners; i-- > 0 && swapped < replicas;) {
+			struct core_job *other = core->desk.some[i];
+			bool stops = core_is_up(other) && !other->ask.in_place;
+
+			if (other != job && stops == (pass == 1) && core_may_use(other, node)) {
+				swapped += swap_with(core, job, node, other, replicas - swapped);
+			}
+		}
+	}
+	return swapped;
+}
+
+/* As many as are free elsewhere. Returns how many. */
+static uint32_t move_to_free(struct sched_core *core, struct core_job *job, struct core_node *node,
+	uint32_t replicas)
+{
+	uint32_t moved = 0;
+
+	for (; moved < replicas; moved++) {
+		place_take(&job->next, node->id, 1); /* with one more it may not be there again */
+		if (!give_one(core, job)) {
+			place_add(&job->next, node->id, 1);
+			break;
+		}
+		node->room++;
+	}
+	return moved;
+}
+
+/* How many of those on a node are too many there. */
 static uint32_t count_wrong(const struct core_job *job, const struct core_node *node, uint32_t on,
 	uint32_t spot)
 {
@@ -142,9 +181,39 @@ static uint32_t count_wrong(const struct core_job *job, const struct core_node *
 	return wrong < on ? wrong : on;
 }
 
+/* So many replicas leave a node: for what is free, else for another's, else for nothing. Returns
+ * how many are on others. */
+static uint32_t leave(struct sched_core *core, struct core_job *job, struct core_node *node,
+	uint32_t replicas, uint32_t partners)
+{
+	uint32_t moved = move_to_free(core, job, node, replicas);
+
+	if (core_class_fits(job, core_class_of(node) & ~1u)) { /* it is not of a wrong type */
+		moved += swap_some(core, job, node, replicas - moved, partners);
+	}
+	node->room += place_take(&job->next, node->id, replicas - moved);
+	return moved;
+}
+
+/* With too few on spot nodes, those on others are free. */
+static void leave_firm(struct sched_core *core, struct core_job *job)
+{
+	bool few = count_spot(core, job) < job->ask.spot_least;
+
+	for (uint32_t i = 0; i < job->next.n && few;) {
+		struct core_node *node = &core->nodes[core_node_at(core, job->next.spots[i].node)];
+
+		if (node->offer.spot) {
+			i++;
+		} else {
+			node->room += place_take(&job->next, node->id, UINT32_MAX);
+		}
+	}
+}
+
 /* Replicas where it may not be: as many elsewhere, or fewer. Returns the types of nodes of which
  * it has fewer because some can be taken away: a bit each. */
-static uint32_t bend_job(struct sched_core *core, struct core_job *job, uint32_t candidates)
+static uint32_t bend_job(struct sched_core *core, struct core_job *job, uint32_t partners)
 {
 	uint32_t had = job->next.replicas;
 	uint32_t spot = count_spot(core, job);
@@ -159,8 +228,12 @@ static uint32_t bend_job(struct sched_core *core, struct core_job *job, uint32_t
 			i++;
 			continue;
 		}
-		types |= 1u << node->offer.type;
-		leave(core, job, node, wrong, candidates);
+		if (core_class_fits(job, core_class_of(node) & ~1u)) {
+			types |= 1u << node->offer.type;
+		}
+		if (leave(core, job, node, wrong, partners) < wrong) {
+			leave_firm(core, job); /* of no use, if it has too few spot ones */
+		}
 		spot = count_spot(core, job);
 		i = 0; /* others stand there now */
 	}
@@ -175,13 +248,14 @@ static uint32_t bend_job(struct sched_core *core, struct core_job *job, uint32_t
 
 uint32_t core_bend(struct sched_core *core, uint32_t candidates)
 {
+	uint32_t partners = find_partners(core, candidates);
 	uint32_t types = 0;
 
 	for (uint32_t i = 0; i < candidates; i++) {
 		struct core_job *job = core->desk.order[i];
 
 		if (job->cap > 0 && job->next.n > 0 && !core->desk.jobs[job->row].pinned) {
-			types |= bend_job(core, job, candidates);
+			types |= bend_job(core, job, partners);
 		}
 	}
 	return types;
@@ -196,13 +270,19 @@ uint32_t core_bend(struct sched_core *core, uint32_t candidates)
 
 /* Whether it can do without one on that node, and take none itself. With fewer on spot nodes than
  * it must have there, it is on such nodes alone. */
-static bool is_rich(const struct sched_core *core, const struct core_job *job,
-	const struct core_node *node)
+static bool is_rich(const struct core_job *job, const struct core_node *node, uint32_t spot)
 {
-	uint32_t spot = count_spot(core, job);
-
 	return job->next.replicas > job->ask.least &&
 		(!node->offer.spot || spot > job->ask.spot_least || spot > job->ask.least);
+}
+
+/* It would have to leave all others for that. */
+static bool must_leave(const struct sched_core *core, const struct core_job *job)
+{
+	uint32_t spot = count_spot(core, job);
+	const struct core_node *node = &core->nodes[core_node_at(core, job->given)];
+
+	return node->offer.spot && spot <= job->ask.spot_least && spot < job->next.replicas;
 }
 
 /* Whether it may have a replica on the node, once it has given the one that it is asked for. */
@@ -227,19 +307,29 @@ static struct core_node *find_free(struct sched_core *core, const struct core_jo
 	return NULL;
 }
 
-/* A node on which the job may have a replica of the other's. */
+/* How well it can do without one on that node: 0: for a spot one only; 2: without any. */
+static uint32_t ease(const struct core_job *job, const struct core_node *node, uint32_t spot)
+{
+	return is_rich(job, node, spot) ? 2 : !node->offer.spot || spot > job->ask.spot_least;
+}
+
+/* A node on which the job may have a replica of the other's: the one that is given most easily. */
 static struct core_node *find_spare(struct sched_core *core, const struct core_job *job,
 	const struct core_job *other)
 {
+	uint32_t spot = count_spot(core, other);
+	struct core_node *best = NULL;
+
 	for (uint32_t i = 0; i < other->next.n; i++) {
 		struct core_node *node =
 			&core->nodes[core_node_at(core, other->next.spots[i].node)];
 
-		if (may_swap(core, job, node)) {
-			return node;
+		if ((!best || ease(other, node, spot) > ease(other, best, spot)) &&
+			may_swap(core, job, node)) {
+			best = node;
 		}
 	}
-	return NULL;
+	return best;
 }
 
 /* The better of two who have more than their least: who comes last, and has most above it. */
@@ -252,9 +342,10 @@ static bool gives_rather(const struct core_job *job, const struct core_job *othe
 }
 
 /* Those who were not asked yet and have a replica that the job may have join those who are asked,
- * after last. Returns the last of them; *rich: the one of them who may give without taking. */
+ * after last. Returns the last of them; rich: who of them may give without taking; if it had to
+ * leave others for that, the second. */
 static struct core_job *ask_others(struct sched_core *core, struct core_job *job,
-	struct core_job *last, uint32_t candidates, struct core_job **rich)
+	struct core_job *last, uint32_t candidates, struct core_job *rich[2])
 {
 	for (uint32_t i = 0; i < candidates; i++) {
 		struct core_job *other = core->desk.order[i];
@@ -272,27 +363,13 @@ static struct core_job *ask_others(struct sched_core *core, struct core_job *job
 		other->given = node->id;
 		last->giver = other;
 		last = other;
-		if (is_rich(core, other, node) && (!*rich || gives_rather(other, *rich))) {
-			*rich = other;
+		if (is_rich(other, node, count_spot(core, other))) {
+			struct core_job **best = &rich[must_leave(core, other)];
+
+			*best = !*best || gives_rather(other, *best) ? other : *best;
 		}
 	}
 	return last;
-}
-
-/* With too few on spot nodes, those on others are free. */
-static void leave_firm(struct sched_core *core, struct core_job *job)
-{
-	bool few = count_spot(core, job) < job->ask.spot_least;
-
-	for (uint32_t i = 0; i < job->next.n && few;) {
-		struct core_node *node = &core->nodes[core_node_at(core, job->next.spots[i].node)];
-
-		if (node->offer.spot) {
-			i++;
-		} else {
-			node->room += place_take(&job->next, node->id, UINT32_MAX);
-		}
-	}
 }
 
 /* Each gives the next one its replica, down to who needs it. */
@@ -309,6 +386,7 @@ static void hand_down(struct core_job *from)
 /* One replica, by the shortest chain. */
 static bool take_one(struct sched_core *core, struct core_job *job, uint32_t candidates)
 {
+	struct core_job *rich[2] = {NULL};
 	struct core_job *last = job;
 
 	for (uint32_t i = 0; i < candidates; i++) {
@@ -318,7 +396,6 @@ static bool take_one(struct sched_core *core, struct core_job *job, uint32_t can
 	}
 	job->asked = true;
 	for (struct core_job *asked = job; asked; asked = asked->giver) {
-		struct core_job *rich = NULL;
 		struct core_node *node = find_free(core, asked);
 
 		if (node) {
@@ -327,14 +404,17 @@ static bool take_one(struct sched_core *core, struct core_job *job, uint32_t can
 			place_add(&asked->next, node->id, 1);
 			return true;
 		}
-		last = ask_others(core, asked, last, candidates, &rich);
-		if (rich) {
-			hand_down(rich);
-			leave_firm(core, rich);
+		last = ask_others(core, asked, last, candidates, rich);
+		if (rich[0]) {
+			hand_down(rich[0]);
 			return true;
 		}
 	}
-	return false;
+	if (rich[1]) {
+		hand_down(rich[1]);
+		leave_firm(core, rich[1]);
+	}
+	return rich[1] != NULL;
 }
 
 /* Whether free slots, and what others have above their least, are as many as its least. */

@@ -1,10 +1,12 @@
 /* A decision: what the policy is told, and what becomes of its answer. See core.h.
  *
  * No policy knows of nodes that can be taken away. Where jobs that may not be on them were given
- * more than the others hold, it decides once more: spot nodes are a type of their own then.
+ * more than the others hold, one that chooses sizes decides once more: spot nodes are a type of
+ * their own then.
  */
 #include "core_impl.h"
 #include "sched/policies.h"
+#include "sched/worth.h"
 
 #include <math.h>
 #include <string.h>
@@ -54,7 +56,8 @@ static void show_types(const struct core_job *job, const struct types *types,
 
 		if (type != NO_TYPE) {
 			view->types |= core_class_fits(job, c) ? 1u << type : 0;
-			view->hints[type] = job->hints[c / 2];
+			view->hints[type] = sched_hints_of(
+				(const struct sched_hints *const *)job->hints, c / 2);
 		}
 	}
 }
@@ -259,7 +262,8 @@ static uint32_t ask_policy(struct sched_core *core, uint32_t candidates, const s
 		return 0;
 	}
 	core->answered = read_answer(core, candidates);
-	core->gap = core->answered ? sched_verdict_gap(&verdict) : NAN;
+	/* that of types of one's own is of jobs that are on one of them each */
+	core->gap = core->answered && !types->parted ? sched_verdict_gap(&verdict) : NAN;
 	return core->answered ? core_bend(core, candidates) : 0;
 }
 
@@ -275,7 +279,7 @@ void core_decide(struct sched_core *core)
 	core->decisions++;
 	number_types(core, 0, &types);
 	parted = ask_policy(core, candidates, &types);
-	if (parted != 0 && number_types(core, parted, &types)) {
+	if (core->options.policy->sizes && parted != 0 && number_types(core, parted, &types)) {
 		for (uint32_t n = 0; n < core->nodes_n; n++) {
 			core->nodes[n].room = core->desk.nodes[n].slots;
 		}

@@ -92,6 +92,7 @@ struct sched_policy {
 	int (*decide)(void *self, const struct sched_view *view, struct sched_grant *grants,
 		struct sched_verdict *verdict, struct pawl_err *err);
 	bool keeps; /* who runs does so until it ends, however long others wait */
+	bool sizes; /* it chooses how many each has, of types that the job may be on */
 };
 
 #endif

@@ -39,8 +39,11 @@
 #define SILENT_S          60.0  /* of running, in which a job may have told nothing yet */
 #define SILENT_POWER      0.7   /* of the replicas of one that tells nothing: what it gains */
 
+#define WORTHS 2u /* a cluster may be shown with two numbers of types in a round (core_round.c) */
+
 struct pawl_policy {
-	struct sched_worth *worth; /* owned */
+	struct sched_worth *worths[WORTHS]; /* owned; each of another cluster */
+	uint32_t newest;                    /* of them */
 };
 
 /* A round's arrays, and what holds of all jobs in it. */
@@ -349,9 +352,7 @@ static int decide(void *self, const struct sched_view *view, struct sched_grant 
 	struct sched_verdict *verdict, struct pawl_err *err)
 {
 	struct pawl_policy *policy = self;
-	struct round round = {.view = view,
-		.worth = policy->worth,
-		.fairness = view->fairness > 0 ? view->fairness : 1};
+	struct round round = {.view = view, .fairness = view->fairness > 0 ? view->fairness : 1};
 	double middle_s;
 	int rv = 0;
 
@@ -367,7 +368,9 @@ static int decide(void *self, const struct sched_view *view, struct sched_grant 
 	if (round.slots == 0) {
 		goto out;
 	}
-	rv = sched_worth_begin(policy->worth, view, round.sizes, err);
+	policy->newest ^= !sched_worth_is_of(policy->worths[policy->newest], round.sizes);
+	round.worth = policy->worths[policy->newest];
+	rv = sched_worth_begin(round.worth, view, round.sizes, err);
 	if (rv == 0 && !allocate_choices(&round)) {
 		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for choices of %u jobs",
 			view->jobs_n);
@@ -389,31 +392,32 @@ out:
 	return rv;
 }
 
+static void close_policy(void *self)
+{
+	struct pawl_policy *policy = self;
+
+	for (uint32_t i = 0; policy != NULL && i < WORTHS; i++) {
+		sched_worth_close(policy->worths[i]);
+	}
+	free(policy);
+}
+
 static void *open_policy(uint64_t seed)
 {
 	struct pawl_policy *policy = FAULT_MEM("sched.pawl", calloc(1, sizeof(*policy)));
 
-	if (policy != NULL) {
-		policy->worth = sched_worth_open();
-		if (policy->worth == NULL) {
-			free(policy);
-			policy = NULL;
+	for (uint32_t i = 0; policy != NULL && i < WORTHS; i++) {
+		policy->worths[i] = sched_worth_open();
+		if (policy->worths[i] == NULL) {
+			close_policy(policy);
+			return NULL;
 		}
 	}
 	return policy;
 }
 
-static void close_policy(void *self)
-{
-	struct pawl_policy *policy = self;
-
-	if (policy != NULL) {
-		sched_worth_close(policy->worth);
-		free(policy);
-	}
-}
-
 const struct sched_policy sched_pawl = {.name = "pawl",
 	.open = open_policy,
 	.close = close_policy,
-	.decide = decide};
+	.decide = decide,
+	.sizes = true};

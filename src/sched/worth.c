@@ -142,7 +142,7 @@ static void renew(struct memo *memo, const struct sched_hints *hints)
 	}
 }
 
-static bool is_same_cluster(const struct sched_worth *worth, const struct sched_sizes *sizes)
+bool sched_worth_is_of(const struct sched_worth *worth, const struct sched_sizes *sizes)
 {
 	for (uint32_t t = 0; t < SCHED_TYPES_MAX; t++) {
 		if (worth->sizes[t].slots != sizes[t].slots || worth->sizes[t].n != sizes[t].n) {
@@ -177,7 +177,7 @@ int sched_worth_begin(struct sched_worth *worth, const struct sched_view *view,
 	uint64_t *ids;
 	struct memo *memos;
 
-	if (!is_same_cluster(worth, sizes)) {
+	if (!sched_worth_is_of(worth, sizes)) {
 		forget(worth);
 	}
 	memcpy(worth->sizes, sizes, sizeof(worth->sizes));

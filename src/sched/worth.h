@@ -28,6 +28,9 @@ struct sched_worth; /* what is remembered */
 struct sched_worth *sched_worth_open(void); /* NULL: no memory */
 void sched_worth_close(struct sched_worth *worth);
 
+/* Whether what it remembers is of such a cluster; what it began with last. */
+bool sched_worth_is_of(const struct sched_worth *worth, const struct sched_sizes *sizes);
+
 /*
  * Forgets jobs that are not there any more, and what was remembered of others that changed. sizes:
  * of each type, copied. PAWL_ENOMEM: all is forgotten.

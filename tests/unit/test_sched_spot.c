@@ -70,7 +70,9 @@ static int decide_in_turn(void *self, const struct sched_view *view, struct sche
 	return 0;
 }
 
-static const struct sched_policy in_turn = {.name = "in turn", .decide = decide_in_turn};
+static const struct sched_policy in_turn = {.name = "in turn",
+	.decide = decide_in_turn,
+	.sizes = true};
 
 /* A policy knows nothing of spot nodes. */
 static void who_may_be_on_spot_nodes_makes_room_for_who_may_not(void **state)
@@ -143,6 +145,68 @@ static void spot_nodes_that_it_must_have(void **state)
 		PAWL_EINVAL);
 }
 
+/* What it grants: who comes first keeps what it has, and others get nothing. */
+static int decide_for_the_first(void *self, const struct sched_view *view,
+	struct sched_grant *grants, struct sched_verdict *verdict, struct pawl_err *err)
+{
+	const struct sched_job *first = &view->jobs[0];
+	uint32_t n = 0;
+
+	for (uint32_t r = 0; r < first->most; r++) {
+		grants[0].nodes[r] = first->replicas > r ? first->nodes[r] : n++;
+	}
+	grants[0].replicas = first->most;
+	return 0;
+}
+
+static const struct sched_policy for_the_first = {.name = "first", .decide = decide_for_the_first};
+
+/* Of a replica on a spot node and another, it can do without the second one only. */
+static void who_has_more_gives_what_it_can_do_without(void **state)
+{
+	uint64_t a;
+	uint64_t b;
+
+	begin_by(&for_the_first, 0, 0);
+	add_node_of("s", 1, 0, "", true);
+	add_node_of("f", 1, 0, "", false);
+	a = submit((struct core_ask){.least = 1,
+		.most = 2,
+		.spot_most = 1,
+		.spot_least = 1,
+		.in_place = true});
+	pass(61 * S_NS);
+	is(a, CORE_STARTING, 2);
+	runs(a);
+	b = submit((struct core_ask){.least = 1, .most = 1, .spot_most = 1});
+	pass(61 * S_NS);
+	runs(a);
+	pass(S_NS);
+	assert_int_equal(job(a)->at.replicas, 1);
+	assert_int_equal(count_spot(a), 1);
+	is(b, CORE_STARTING, 1);
+}
+
+/* Where slots are free, nobody who runs makes room. */
+static void free_slots_come_before_others(void **state)
+{
+	uint64_t a;
+	uint64_t b;
+
+	begin(0, 0);
+	add_node_of("f", 2, 0, "", false);
+	add_node_of("s", 3, 0, "", true);
+	add_node_of("g", 3, 0, "", false);
+	a = submit((struct core_ask){.least = 2, .most = 2, .spot_most = 2});
+	pass(61 * S_NS);
+	runs(a);
+	b = submit((struct core_ask){.least = 3, .most = 3});
+	pass(61 * S_NS);
+	is(a, CORE_RUNNING, 2);
+	is(b, CORE_STARTING, 3);
+	assert_int_equal(count_spot(b), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -150,6 +214,8 @@ int main(void)
 		cmocka_unit_test(who_may_be_on_spot_nodes_makes_room_for_who_may_not),
 		cmocka_unit_test(slots_that_one_may_not_have_are_another_s),
 		cmocka_unit_test(spot_nodes_that_it_must_have),
+		cmocka_unit_test(who_has_more_gives_what_it_can_do_without),
+		cmocka_unit_test(free_slots_come_before_others),
 	};
 	int rv = cmocka_run_group_tests(tests, NULL, NULL);
 

@@ -61,7 +61,7 @@ listen=NoInAddrAny,NoCtldInAddrAny
 ((${#hosts[@]})) && listen=
 
 # Short times: a dead slurmd is seen after 15 s, so that one message which a loaded machine lost, or
-# was slow to answer, makes no node dead; a credential may be used again after 5.
+# was slow to answer, makes no node dead; a credential may be used again after 15.
 write_conf() { # PORT: it and the 49 behind it are its own
 	local port=$1 delays=batch_sched_delay=0,requeue_delay=0
 	cat >"$SLURM_CONF" <<-END
@@ -71,7 +71,7 @@ write_conf() { # PORT: it and the 49 behind it are its own
 		SlurmdUser=root
 		${listen:+CommunicationParameters=$listen}
 		AuthType=auth/munge
-		AuthInfo=socket=$folder/munge/socket,cred_expire=5
+		AuthInfo=socket=$folder/munge/socket,cred_expire=15
 		CredType=cred/munge
 		SlurmctldPort=$port
 		SlurmdPort=$((port + 1))
@@ -95,7 +95,7 @@ write_conf() { # PORT: it and the 49 behind it are its own
 		SlurmdParameters=config_overrides
 		SlurmdTimeout=15
 		MessageTimeout=5
-		KillWait=4
+		KillWait=15
 		EnforcePartLimits=ALL
 		MinJobAge=300
 		PropagateResourceLimits=NONE
@@ -164,9 +164,12 @@ finish() {
 	for name in "${!pids[@]}"; do
 		kill -9 "${pids[$name]}" 2>/dev/null || true
 	done
-	for pid in $(leftovers); do
-		kill -9 "$pid" 2>/dev/null || true
+	for ((i = 0; i < 50; i++)); do
+		[[ -z $(leftovers) ]] && break
+		kill -9 $(leftovers) 2>/dev/null || true
+		sleep 0.1
 	done
+	wait
 }
 trap finish EXIT
 
@@ -180,9 +183,9 @@ done
 idle() {
 	ask sinfo --noheader --Node --partition=main --format=%T | grep -c '^idle$'
 }
-# Until all nodes are idle; fails where a daemon ends before, or after 60 s.
+# Until all nodes are idle; fails where a daemon ends before, or after 2 minutes.
 await_nodes() {
-	local name end=$((SECONDS + 60))
+	local name end=$((SECONDS + 120))
 	while ((SECONDS < end)); do
 		for name in "${!pids[@]}"; do
 			kill -0 "${pids[$name]}" 2>/dev/null || return

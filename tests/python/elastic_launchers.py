@@ -15,8 +15,7 @@ from pathlib import Path
 
 import program
 from elastic_runs import SCRIPT
-
-N = 2300  # samples: too many, in the pauses that tests make, to come to the end unasked
+from elastic_said import N_MANY as N
 
 
 class Launcher:

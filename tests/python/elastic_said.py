@@ -11,6 +11,7 @@ import pytest
 import ranks
 
 N, EPOCHS = 230, 2  # elastic_rank.py's own
+N_MANY = 2300  # too many, in the pauses that tests make, to come to the end unasked
 
 
 def steps(said: list[str]) -> tuple[dict[str, list[int]], list[str]]:

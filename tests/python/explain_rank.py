@@ -13,7 +13,7 @@ import time
 import torch
 import torch.distributed as dist
 
-SLEEP_S = 0.02
+SLEEP_S = 0.2
 
 
 def main() -> None:

@@ -67,7 +67,13 @@ def differ(odd: bool) -> None:
 def main() -> None:
     torch.set_num_threads(1)
     limit = int(os.environ.get("LIMIT") or (LATE_S if HOW == "late" else 600))
-    dist.init_process_group("pawl", timeout=timedelta(seconds=limit))
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    # where all wait for the last one's start, however long
+    store = dist.TCPStore(address, port, world, rank == 0, timedelta(minutes=2))
+    dist.init_process_group(
+        "pawl", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=limit)
+    )
     model = DDP(nn.Linear(2000, 500))
     if HOW == "compressed":
         model.register_comm_hook(*distributed.powersgd(model, start_iter=0))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import os
 import secrets
 import socket
 import subprocess
@@ -11,11 +14,16 @@ from pathlib import Path
 
 import program
 
+_ports = itertools.count(os.getpid() * 101)
+
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """None that the kernel gives to who asks for any, or connects: it is bound some time later."""
+    while True:
+        port = 10000 + next(_ports) % 10000
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def rank_env(rank: int, world: int, port: int, job: str) -> dict[str, str]:

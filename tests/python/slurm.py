@@ -44,13 +44,17 @@ class Slurm:
     def call(self, *command: str | Path) -> str:
         """What a command of Slurm's prints."""
         words = self.inside(0, *command) if self._hosts else [str(word) for word in command]
-        done = subprocess.run(
-            words,
-            env=program.clean_env(**self.env),
-            capture_output=True,
-            text=True,
-            timeout=_CALL_S,
-        )
+        for _ in range(3):
+            done = subprocess.run(
+                words,
+                env=program.clean_env(**self.env),
+                capture_output=True,
+                text=True,
+                timeout=_CALL_S,
+            )
+            # slurmctld may be slow to answer; to ask for what is so changes nothing
+            if command[0] not in ("squeue", "sinfo") or done.returncode == 0:
+                break
         assert done.returncode == 0, f"{command}: {done.stderr}"
         return done.stdout
 
@@ -66,15 +70,22 @@ class Slurm:
 
     def await_state(self, job: str) -> None:
         """Until slurmctld has stored all that is so now: it does so some time after a change."""
-        state, mark = self._folder / "state/job_state", secrets.token_hex(8)
+        mark = secrets.token_hex(8)
         self.call("scontrol", "update", f"JobId={job}", f"Comment={mark}")
         program.wait_until(
-            lambda: state.exists() and mark.encode() in state.read_bytes(),
+            lambda: self._is_stored(mark),
             "slurmctld stores its state",
         )
 
+    def _is_stored(self, mark: str) -> bool:
+        with contextlib.suppress(FileNotFoundError):  # while one takes another's place
+            return mark.encode() in (self._folder / "state/job_state").read_bytes()
+        return False
+
     def resume(self) -> None:
-        """Nodes that are drained: one that dies may not have stored that they no longer were."""
+        """Once it answers, nodes that are drained: when it died it may not have stored that they no
+        longer were."""
+        program.wait_until(self.alive, "slurmctld answers", 120)
         drained = self.call("sinfo", "--noheader", "--states=drain", "-N", "-o%N")
         for node in set(drained.split()):  # a line for each of its partitions
             self.call("scontrol", "update", f"NodeName={node}", "State=RESUME")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import importlib.util
 import json
@@ -14,7 +15,9 @@ import struct
 import subprocess
 import termios
 import textwrap
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +54,22 @@ def start(*words: str | Path, stdout: Any = subprocess.PIPE) -> subprocess.Popen
     return subprocess.Popen(command, env=program.clean_env(), stdout=stdout, text=True)
 
 
-def stop(process: subprocess.Popen[str], number: int = signal.SIGINT) -> str:
-    """Waits for what is still to be told, ends it and returns its output."""
+def hear(watch: subprocess.Popen[str], enough: Callable[[list[Any]], bool]) -> list[Any]:
+    """Events, until they are enough; then those that are told with the last, and its end."""
+    assert watch.stdout is not None
+    events: list[Any] = []
+    while not enough(events):
+        events.append(json.loads(watch.stdout.readline()))
     time.sleep(1)
-    process.send_signal(number)
-    output, _ = process.communicate(timeout=10)
-    return output
+    watch.send_signal(signal.SIGINT)
+    events += [json.loads(line) for line in watch.stdout]
+    watch.wait(program.LIMIT_S)
+    return events
+
+
+def has_ended(events: list[Any]) -> bool:
+    jobs = [event["running"] for event in events if event["event"] == "job"]
+    return True in jobs and not jobs[-1]
 
 
 def test_watch_follows_a_job(script: Path, tmp_path: Path) -> None:
@@ -65,7 +78,7 @@ def test_watch_follows_a_job(script: Path, tmp_path: Path) -> None:
     time.sleep(0.2)
     done = program.run_script(script, "--job", "gpt", args=[str(root)])
     assert done.returncode == 0, done.stderr
-    events = [json.loads(line) for line in stop(watch).splitlines()]
+    events = hear(watch, has_ended)
     assert watch.returncode == 0
     jobs = [event for event in events if event["event"] == "job"]
     assert not jobs[0]["there"] and jobs[0]["holder"] is None
@@ -94,7 +107,7 @@ def test_a_tag_is_told_of_with_its_row(script: Path, tmp_path: Path) -> None:
         assert json.loads(watch.stdout.readline())["running"]
         assert not select.select([watch.stdout], [], [], 0.02)[0]
         history.write_text(rows)
-        events = [json.loads(line) for line in stop(watch).splitlines()]
+        events = hear(watch, lambda events: len(events) >= 2)
     assert [event["step"] for event in events] == [3, 4]
     assert all(event["stall_ms"] is not None for event in events)
 
@@ -148,16 +161,21 @@ def test_watch_draws_a_table(script: Path, tmp_path: Path) -> None:
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
     watch = start(root, "--interval", "0.05", stdout=theirs)
     os.close(theirs)
+    seen = bytearray()
+
+    def read() -> None:
+        with contextlib.suppress(OSError):  # EIO: the other end is closed
+            while True:
+                seen.extend(os.read(ours, 65536))
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
     assert program.run_script(script, args=[str(root)]).returncode == 0
+    program.wait_until(lambda: b"has ended" in seen, "the job has ended")
     time.sleep(1)
     watch.send_signal(signal.SIGTERM)
-    assert watch.wait(timeout=10) == 128 + signal.SIGTERM
-    seen = b""
-    while select.select([ours], [], [], 0.2)[0]:
-        try:
-            seen += os.read(ours, 65536)
-        except OSError:  # EIO: the other end is closed
-            break
+    assert watch.wait(timeout=program.LIMIT_S) == 128 + signal.SIGTERM
+    reader.join(program.LIMIT_S)
     text = seen.decode().replace("\r\n", "\n")
     assert re.search(r"\x1b\[\d+A\r\x1b\[J", text)
     last = re.split(r"\x1b\[\d+A\r\x1b\[J", text)[-1]
@@ -183,6 +201,6 @@ def test_changing_a_live_root_is_refused(script: Path, tmp_path: Path) -> None:
         assert program.run("ckpt", "ls", root).returncode == 0
         assert program.run("ckpt", "export", root, tmp_path / "out").returncode in (0, 3, 4)
     finally:
-        assert "durable" in job.communicate(timeout=60)[0]
+        assert "durable" in job.communicate(timeout=program.LIMIT_S)[0]
     assert job.returncode == 0
     assert program.run("ckpt", "verify", root, "--all").returncode == 0

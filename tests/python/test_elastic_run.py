@@ -16,27 +16,33 @@ import program
 import ranks
 from conftest import SEED
 from elastic_runs import SCRIPT, running
-from elastic_said import EPOCHS, N, check_each_once, check_weights, ends
+from elastic_said import EPOCHS, N_MANY, N, check_each_once, check_weights, ends
 
 program.find()
 EVENTS = 8
+MANY = f"n={N_MANY}"  # it is told to hurry
 SEQUENCES = 50 if os.environ.get("PAWL_LONG") else 2
 
 
+def unended(said: list[list[str]]) -> tuple[int, ...]:
+    """Which have not come to the job's end."""
+    return tuple(i for i in range(len(said)) if not ends([said[i]], "END"))
+
+
 def test_a_rank_that_is_killed_is_replaced(tmp_path: Path) -> None:
-    with running(tmp_path, "1:3", "pause=1.5", "kill=1@4") as run:
+    with running(tmp_path, "1:3", MANY, "pause=1.5", "kill=1@4") as run:
         run.wait_for_trained(4)
         run.hurry()
         said = run.end()
     assert len(said) == 4
     assert "was killed by SIGKILL" in run.out() and "restart" not in run.out()
-    check_each_once(said, dead=tuple(i for i in range(4) if not ends([said[i]], "END")))
-    check_weights(said)
+    check_each_once(said, dead=unended(said), n=N_MANY)
+    check_weights(said, N_MANY)
     assert {end.split(": ")[0].split()[-1] for end in ends(said, "END")} == {"3"}
 
 
 def test_a_frozen_rank_is_left_behind_and_replaced(tmp_path: Path) -> None:
-    with running(tmp_path, "1:3", "pause=0.4") as run:
+    with running(tmp_path, "1:3", MANY, "pause=0.4") as run:
         run.wait_for_trained(3)
         frozen = run.pids()[2]
         os.kill(frozen, signal.SIGSTOP)
@@ -48,15 +54,16 @@ def test_a_frozen_rank_is_left_behind_and_replaced(tmp_path: Path) -> None:
         before = begun()
         program.wait_until(lambda: begun() >= before + 6, "the others train", program.LIMIT_S)
         os.kill(frozen, signal.SIGCONT)
+        run.wait_for(rf"\(pid {frozen}\) exited with code")  # not behind the others' end
         run.hurry()
         said = run.end()
     assert "attempt 1" not in run.out() and f"(pid {frozen}) exited with code" in run.out()
-    check_each_once(said, dead=tuple(i for i in range(len(said)) if not ends([said[i]], "END")))
-    check_weights(said)
+    check_each_once(said, dead=unended(said), n=N_MANY)
+    check_weights(said, N_MANY)
 
 
 def test_ranks_are_more_and_fewer(tmp_path: Path) -> None:
-    with running(tmp_path, "1:4 -n 2", "pause=1.5") as run:
+    with running(tmp_path, "1:4 -n 2", MANY, "pause=1.5") as run:
         run.wait_for_trained(2)
         asked = run.scale(3)
         assert asked.stdout == f"{run.job}: 2 ranks, 3 wanted, from 1 to 4\n"
@@ -68,14 +75,14 @@ def test_ranks_are_more_and_fewer(tmp_path: Path) -> None:
         said = run.end()
     assert "attempt 1" not in run.out()
     assert len(ends(said, "END")) == 1
-    check_each_once(said, dead=tuple(i for i in range(3) if not ends([said[i]], "END")))
-    check_weights(said)
-    assert ends(said, "SAMPLES") == [str(N * EPOCHS)]
+    check_each_once(said, dead=unended(said), n=N_MANY)
+    check_weights(said, N_MANY)
+    assert ends(said, "SAMPLES") == [str(N_MANY * EPOCHS)]
 
 
 def test_ranks_that_join_have_it_imported(tmp_path: Path) -> None:
     """And more that are wanted before the first step are no reason to start again."""
-    with running(tmp_path, "1:3 -n 1", "pause=1.5", PAWL_LOG="debug") as run:
+    with running(tmp_path, "1:3 -n 1", MANY, "pause=1.5", PAWL_LOG="debug") as run:
         run.wait_for("1 worker started")
         run.scale(2)
         run.wait_for_trained(2)
@@ -91,8 +98,8 @@ def test_ranks_that_join_have_it_imported(tmp_path: Path) -> None:
         said = run.end()
     assert "attempt 1" not in run.out() and not imports.exists()
     assert re.search(r"1 more worker started in \d+ ms, from the template", run.out())
-    check_each_once(said)
-    check_weights(said)
+    check_each_once(said, n=N_MANY)
+    check_weights(said, N_MANY)
 
 
 def test_below_the_minimum_it_waits(tmp_path: Path) -> None:
@@ -144,18 +151,19 @@ def test_none_is_left_but_who_would_join(tmp_path: Path) -> None:
 
 def test_a_door_that_nobody_opens_is_left(tmp_path: Path) -> None:
     """Its rank is stopped, and another one has one."""
-    with running(tmp_path, "1:3 -n 2", "pause=1.5") as run:
+    with running(tmp_path, "1:3 -n 2", MANY, "pause=1.5") as run:
         run.wait_for_trained(2)
         first, _ = run.by_rank()
         os.kill(first, signal.SIGSTOP)
         run.scale(3)
         run.wait_for_trained(3)
         os.kill(first, signal.SIGCONT)
+        run.wait_for(rf"\(pid {first}\) exited with code")  # not behind the others' end
         run.hurry()
         said = run.end()
     assert "restart" not in run.out()
-    check_each_once(said, dead=tuple(i for i in range(len(said)) if not ends([said[i]], "END")))
-    check_weights(said)
+    check_each_once(said, dead=unended(said), n=N_MANY)
+    check_weights(said, N_MANY)
 
 
 def test_it_is_preempted_and_goes_on(tmp_path: Path) -> None:
@@ -173,18 +181,18 @@ def test_it_is_preempted_and_goes_on(tmp_path: Path) -> None:
 
 def test_rank_0_is_killed_and_another_one_saves(tmp_path: Path) -> None:
     env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root"), "PAWL_ELASTIC_INTERVAL": "0.2"}
-    with running(tmp_path, "1:2", "pause=1.5", "kill=0@3", **env) as run:
+    with running(tmp_path, "1:2", MANY, "pause=1.5", "kill=0@3", **env) as run:
         run.wait_for_trained(3)
         run.process.send_signal(signal.SIGTERM)
         before = run.end(143)
     (tmp_path / "again").mkdir()
-    with running(tmp_path / "again", "1:4 -n 3", **env) as run:
+    with running(tmp_path / "again", "1:4 -n 3", MANY, **env) as run:
         after = run.end()
     assert "attempt 1" not in run.out() and not ends(before, "END")
     done = {line for said in before for line in said if line.startswith("DID")}
     again = {line for said in after for line in said if line.startswith("DID")}
     assert len(done) > 3 and not done & again  # what was saved last is behind all that was done
-    check_weights(after)
+    check_weights(after, N_MANY)
 
 
 def test_who_waits_at_a_door_can_be_told_to_end(tmp_path: Path) -> None:

@@ -48,17 +48,19 @@ def end_agent(root: Path) -> None:
 
 
 def test_a_row_for_every_save(tmp_path: Path) -> None:
+    began = time.monotonic()
     with pawl.Checkpointer(tmp_path, persist_every=0.5, job="rows") as ckpt:
         for step in range(1, 41):
             ckpt.save(step, {"state": state_of(step, 1000), "b,c": 1})
             time.sleep(0.03)
+    took = time.monotonic() - began
     end_agent(tmp_path)
     found = rows(tmp_path)
     assert (tmp_path / "checkpointHistories.csv").read_text().splitlines()[0] == HEADER
     assert sorted(int(row["step"]) for row in found) == list(range(1, 41))
     durable = [row for row in found if row["level"] == "durable"]
     over = [row for row in found if row["level"] == "committed"]
-    assert len(durable) + len(over) == 40 and 2 <= len(durable) <= 12
+    assert len(durable) + len(over) == 40 and 2 <= len(durable) <= 3 + took / 0.5
     assert durable[-1]["step"] == "40"
     assert all(row["why"] == "superseded" and not row["persist_ms"] for row in over)
     for row in found:

@@ -338,12 +338,13 @@ def test_the_group_dies_with_one_and_its_children_too(tmp_path: Path) -> None:
     script = write(
         tmp_path / "family.py",
         """
-        import os, subprocess, sys, time
+        import os, pathlib, subprocess, sys, time
         child = subprocess.Popen(["sleep", "1000"])
-        print(os.getpid(), child.pid)
-        if os.environ["RANK"] == "0":
-            time.sleep(1); sys.exit(4)
-        time.sleep(1000)
+        print(os.getpid(), child.pid, flush=True)
+        pathlib.Path(os.environ["RANK"]).touch()
+        while os.environ["RANK"] == "1" or not pathlib.Path("1").exists():
+            time.sleep(0.05)
+        sys.exit(4)
         """,
     )
     done = program.run_script(script, "-n", "2", "--max-restarts", "0")

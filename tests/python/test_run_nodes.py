@@ -142,12 +142,15 @@ def test_nodes_meet_by_ipv6(tmp_path: Path) -> None:
 
 def test_a_worker_that_fails_restarts_all_nodes(tmp_path: Path) -> None:
     script = """
-        import os, sys, time
-        print("> attempt", os.environ["PAWL_ATTEMPT"], os.environ["TORCHELASTIC_RESTART_COUNT"])
-        sys.stdout.flush()
-        if os.environ["RANK"] == "1":
-            time.sleep(0.5); sys.exit(9)
-        time.sleep(1000)
+        import os, pathlib, sys, time
+        attempt = os.environ["PAWL_ATTEMPT"]
+        print("> attempt", attempt, os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
+        other = pathlib.Path("0." + attempt)
+        if os.environ["RANK"] == "0":
+            other.touch()
+        while os.environ["RANK"] == "0" or not other.exists():
+            time.sleep(0.05)
+        sys.exit(9)
     """
     with nodes.job(tmp_path, 2, write(tmp_path / "fail.py", script)) as job:
         for i in (0, 1):

@@ -100,7 +100,7 @@ def test_a_full_disk_ends_the_scheduler_and_no_job(tmp_path: Path) -> None:
             ours.start()
             ours.await_state(job, "done")
             assert ran_once(tmp_path / "mark")
-            assert not ours.ask("ls")
+            wait(lambda: not ours.ask("ls"), "all are over")
         finally:
             ours.close()
 

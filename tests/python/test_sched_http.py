@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import pwd
+import re
 import socket
 import ssl
 import subprocess
@@ -60,11 +61,13 @@ def web(shared: Cluster) -> Web:
 
 
 @contextlib.contextmanager
-def a_job(ours: Cluster, *options: str, name: str = "a") -> Iterator[tuple[int, dict[str, str]]]:
+def a_job(
+    ours: Cluster, *options: str, name: str = "a", replicas: int = 1
+) -> Iterator[tuple[int, dict[str, str]]]:
     """One that runs, and what AdaptDL's client reads of its environment."""
     script = f"env | grep ^ADAPTDL_; echo up; {LOOP}"
     job = ours.sh(script, "-n", name, *options)
-    wait(lambda: "up" in ours.log(job), "the job's lines")
+    wait(lambda: len(re.findall("(?m)up$", ours.log(job))) == replicas, "the job's lines")
     lines = [line.split("] ")[-1] for line in ours.lines(job)]
     env = dict(line.split("=", 1) for line in lines if line.startswith("ADAPTDL_"))
     try:
@@ -84,7 +87,7 @@ def path_of(env: dict[str, str], web: Web, what: str) -> str:
 
 
 def test_a_replica_finds_what_adaptdl_gives_its_own(shared: Cluster, web: Web) -> None:
-    with a_job(shared, "--num-nodes", "2") as (job, env):
+    with a_job(shared, "--num-nodes", "2", replicas=2) as (job, env):
         assert env["ADAPTDL_JOB_ID"] == f"{USER}/{job}"
         assert env["ADAPTDL_NUM_REPLICAS"] == "2" and env["ADAPTDL_NUM_RESTARTS"] == "0"
         assert env["ADAPTDL_SCHED_VERSION"] == "0.2.11" and int(env["ADAPTDL_MASTER_PORT"]) > 0
@@ -95,7 +98,7 @@ def test_a_replica_finds_what_adaptdl_gives_its_own(shared: Cluster, web: Web) -
 
 
 def test_ranks_of_replicas_have_their_own(shared: Cluster, web: Web) -> None:
-    with a_job(shared, "--replicas", "2:2") as (job, env):
+    with a_job(shared, "--replicas", "2:2", replicas=2) as (job, env):
         ranks = [line for line in shared.lines(job) if "ADAPTDL_REPLICA_RANK" in line]
         assert sorted(ranks) == [f"[rank{i}] ADAPTDL_REPLICA_RANK={i}" for i in (0, 1)]
         assert env["ADAPTDL_NUM_REPLICAS"] == "2" and env["ADAPTDL_NUM_NODES"] == "1"

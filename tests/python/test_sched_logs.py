@@ -50,11 +50,13 @@ def rotate(folder: Path, text: bytes) -> None:
 def slow(shared: Cluster, *args: str) -> Iterator[subprocess.Popen[bytes]]:
     """That prints into a pipe which is full."""
     command = [PROGRAM, "logs", "--root", str(shared.root), *args]
+    ours, theirs = os.pipe()
+    fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, 4096)  # which a pipe that holds more refuses
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=program.clean_env()
+        command, stdout=theirs, stderr=subprocess.PIPE, env=program.clean_env()
     ) as reader:
-        assert reader.stdout is not None
-        fcntl.fcntl(reader.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        os.close(theirs)
+        reader.stdout = os.fdopen(ours, "rb")
         yield reader
         reader.kill()
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not bui
 PROGRAM = program.find()
 HERE = Path(__file__).parent
 STEPS = 60
-GRACE_S = 3  # Slurm kills after KillWait: 4 s in slurm.sh
+GRACE_S = 12  # Slurm kills after KillWait: 15 s in slurm.sh
 
 
 def test_srun_pawl_run_goes_on_when_it_is_requeued(tmp_path: Path) -> None:
@@ -34,14 +34,14 @@ def test_srun_pawl_run_goes_on_when_it_is_requeued(tmp_path: Path) -> None:
     with slurm.cluster(tmp_path / "slurm", 1) as ours:
         options = ["--parsable", "--requeue", "--open-mode=append", f"--output={printed}"]
         job = ours.call("sbatch", *options, "--cpus-per-task=2", script).strip()
-        program.wait_until(lambda: lines("committed"), "a step is committed", 60)
+        program.wait_until(lambda: lines("committed"), "a step is committed", 120)
         ours.call("scontrol", "requeue", job)
-        program.wait_until(lambda: len(lines("start")) == 4, "it starts again", 60)
+        program.wait_until(lambda: len(lines("start")) == 4, "it starts again", 120)
         first, again = lines("start")[:2], lines("start")[2:]
         assert all(line[2:5] == ["0", "0", job] for line in first)
         stopped = max(int(line[2]) for line in lines("stopping"))  # told in time, and saved
         assert all(line[2:5] == [str(stopped), "1", job] for line in again)
         program.wait_until(lambda: not ours.call("squeue", "--noheader", "--states=R,CG,PD"),
-                           "it ends", 60)  # fmt: skip
+                           "it ends", 120)  # fmt: skip
         shown = ours.call("scontrol", "show", "job", job)
     assert "JobState=COMPLETED" in shown and "Restarts=1" in shown, printed.read_text()

@@ -311,7 +311,7 @@ static void test_node_goes_meanwhile(void **state)
 	suite.generation++;
 	move(job, 0, 1);
 	assert_int_equal(suite_answer(job), CORE_RUNS);
-	suite_stop(job, suite.generation, SUITE_GRACE_NS);
+	suite_stop(job, suite.generation, 30 * SUITE_GRACE_NS);
 	suite_ends(job, CORE_BY_US, 0);
 	assert_int_equal(joint_marks("saved", job, born, 0), 1);
 	sw.joint = false;

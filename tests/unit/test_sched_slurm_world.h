@@ -24,7 +24,7 @@
 #define WORLD_NODES    4u
 #define WORLD_JOBS     256u
 #define WORLD_SKIP     77
-#define WORLD_FENCE_NS (4 * NS_PER_S)
+#define WORLD_FENCE_NS (10 * NS_PER_S)
 
 extern char **environ;
 

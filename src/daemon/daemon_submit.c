@@ -95,27 +95,24 @@ static int check_machine(const struct daemon *d, const struct sched_spec *spec,
 		"resources: this machine has fewer CPUs, less memory, or less free disk than that");
 }
 
-/* That there may be some, at least. */
+/* Where it must have some, that there may be one. */
 static int check_spot(const struct daemon *d, const struct sched_spec *spec, uint32_t types,
 	struct pawl_err *err)
 {
 	const struct daemon_options *o = d->options;
+	bool found = spec->spot.least == 0;
 
-	for (uint32_t p = 0; o->pools && p < o->pools_n; p++) {
+	for (uint32_t p = 0; o->pools && p < o->pools_n && !found; p++) {
 		const struct core_pool *pool = &o->pools[p].pool;
 
-		bool ours = types == 0 || (types >> pool->type & 1) != 0;
-
-		if (pool->spot && pool->most > 0 && ours) {
-			return 0;
-		}
+		found = pool->spot && pool->most > 0 &&
+			(types == 0 || (types >> pool->type & 1) != 0);
 	}
-	return spec->spot.least == 0
-		? 0
-		: pawl_err_set(err, PAWL_EINVAL,
-			  "spot: at least %u on nodes that can be taken away, and no pool has such "
-			  "nodes for it (pawl sched --pool)",
-			  spec->spot.least);
+	return found ? 0
+		     : pawl_err_set(err, PAWL_EINVAL,
+			       "spot: at least %u on nodes that can be taken away, and no pool has "
+			       "such nodes for it (pawl sched --pool)",
+			       spec->spot.least);
 }
 
 static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint32_t owner,

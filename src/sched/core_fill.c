@@ -181,6 +181,11 @@ static uint32_t count_wrong(const struct core_job *job, const struct core_node *
 	return wrong < on ? wrong : on;
 }
 
+static bool fits_type(const struct core_job *job, const struct core_node *node)
+{
+	return core_class_fits(job, 2 * node->offer.type);
+}
+
 /* So many replicas leave a node: for what is free, else for another's, else for nothing. Returns
  * how many are on others. */
 static uint32_t leave(struct sched_core *core, struct core_job *job, struct core_node *node,
@@ -188,7 +193,7 @@ static uint32_t leave(struct sched_core *core, struct core_job *job, struct core
 {
 	uint32_t moved = move_to_free(core, job, node, replicas);
 
-	if (core_class_fits(job, core_class_of(node) & ~1u)) { /* it is not of a wrong type */
+	if (fits_type(job, node)) {
 		moved += swap_some(core, job, node, replicas - moved, partners);
 	}
 	node->room += place_take(&job->next, node->id, replicas - moved);
@@ -228,9 +233,7 @@ static uint32_t bend_job(struct sched_core *core, struct core_job *job, uint32_t
 			i++;
 			continue;
 		}
-		if (core_class_fits(job, core_class_of(node) & ~1u)) {
-			types |= 1u << node->offer.type;
-		}
+		types |= fits_type(job, node) ? 1u << node->offer.type : 0;
 		if (leave(core, job, node, wrong, partners) < wrong) {
 			leave_firm(core, job); /* of no use, if it has too few spot ones */
 		}
@@ -277,45 +280,45 @@ static bool is_rich(const struct core_job *job, const struct core_node *node, ui
 }
 
 /* It would have to leave all others for that. */
-static bool must_leave(const struct sched_core *core, const struct core_job *job)
+static bool must_leave(const struct core_job *job, const struct core_node *node, uint32_t spot)
 {
-	uint32_t spot = count_spot(core, job);
-	const struct core_node *node = &core->nodes[core_node_at(core, job->given)];
-
 	return node->offer.spot && spot <= job->ask.spot_least && spot < job->next.replicas;
 }
 
-/* Whether it may have a replica on the node, once it has given the one that it is asked for. */
-static bool may_swap(const struct sched_core *core, const struct core_job *job,
-	const struct core_node *node)
+/* Those that it has on spot nodes once it has given the one that it is asked for. */
+static uint32_t count_kept(const struct sched_core *core, const struct core_job *job)
 {
-	uint32_t spot = count_spot(core, job);
+	bool gives = job->taker && core->nodes[core_node_at(core, job->given)].offer.spot;
 
-	if (job->taker) {
-		spot -= core->nodes[core_node_at(core, job->given)].offer.spot ? 1 : 0;
-	}
-	return node->state == CORE_NODE_UP && suits(job, node, spot);
+	return count_spot(core, job) - (gives ? 1 : 0);
 }
 
+/* One that it may then have a replica on. */
 static struct core_node *find_free(struct sched_core *core, const struct core_job *job)
 {
+	uint32_t spot = count_kept(core, job);
+
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
-		if (core->nodes[n].room > 0 && may_swap(core, job, &core->nodes[n])) {
-			return &core->nodes[n];
+		struct core_node *node = &core->nodes[n];
+
+		if (node->room > 0 && node->state == CORE_NODE_UP && suits(job, node, spot)) {
+			return node;
 		}
 	}
 	return NULL;
 }
 
-/* How well it can do without one on that node: 0: for a spot one only; 2: without any. */
+/* How well it can do without one on that node: 2: it takes none for it, 1: any will do, 0: only
+ * another on a spot node. */
 static uint32_t ease(const struct core_job *job, const struct core_node *node, uint32_t spot)
 {
 	return is_rich(job, node, spot) ? 2 : !node->offer.spot || spot > job->ask.spot_least;
 }
 
-/* A node on which the job may have a replica of the other's: the one that is given most easily. */
+/* A node on which the job, with so many on spot nodes, may have a replica of the other's: the one
+ * that is given most easily. */
 static struct core_node *find_spare(struct sched_core *core, const struct core_job *job,
-	const struct core_job *other)
+	uint32_t kept, const struct core_job *other)
 {
 	uint32_t spot = count_spot(core, other);
 	struct core_node *best = NULL;
@@ -325,7 +328,7 @@ static struct core_node *find_spare(struct sched_core *core, const struct core_j
 			&core->nodes[core_node_at(core, other->next.spots[i].node)];
 
 		if ((!best || ease(other, node, spot) > ease(other, best, spot)) &&
-			may_swap(core, job, node)) {
+			node->state == CORE_NODE_UP && suits(job, node, kept)) {
 			best = node;
 		}
 	}
@@ -347,14 +350,17 @@ static bool gives_rather(const struct core_job *job, const struct core_job *othe
 static struct core_job *ask_others(struct sched_core *core, struct core_job *job,
 	struct core_job *last, uint32_t candidates, struct core_job *rich[2])
 {
+	uint32_t kept = count_kept(core, job);
+
 	for (uint32_t i = 0; i < candidates; i++) {
 		struct core_job *other = core->desk.order[i];
 		struct core_node *node;
+		uint32_t spot;
 
 		if (other->cap == 0 || other->asked || core->desk.jobs[other->row].pinned) {
 			continue;
 		}
-		node = find_spare(core, job, other);
+		node = find_spare(core, job, kept, other);
 		if (!node) {
 			continue;
 		}
@@ -363,8 +369,9 @@ static struct core_job *ask_others(struct sched_core *core, struct core_job *job
 		other->given = node->id;
 		last->giver = other;
 		last = other;
-		if (is_rich(other, node, count_spot(core, other))) {
-			struct core_job **best = &rich[must_leave(core, other)];
+		spot = count_spot(core, other);
+		if (is_rich(other, node, spot)) {
+			struct core_job **best = &rich[must_leave(other, node, spot)];
 
 			*best = !*best || gives_rather(other, *best) ? other : *best;
 		}

@@ -70,7 +70,6 @@ struct sched_core {
 	uint64_t decisions;      /* so far */
 	uint64_t refused;        /* of them */
 	double gap;              /* of the newest; NaN: not known */
-	bool answered;           /* the policy has, to that, and well */
 	bool dirty;              /* the cluster's row is not stored as it is */
 	int64_t wake_ns;         /* 0: never */
 	uint32_t *gone;          /* owned; ids of nodes whose rows are to be deleted */

@@ -85,19 +85,15 @@ static void count_demand(const struct sched_core *core, struct demand *d)
 	}
 }
 
-/* Nodes of a pool that are to stay; of no pool: CORE_NO_POOL. */
-static uint32_t count_nodes(const struct sched_core *core, uint32_t pool, uint64_t *slots)
+/* Nodes of a pool that are to stay. */
+static uint32_t count_nodes(const struct sched_core *core, uint32_t pool)
 {
 	uint32_t nodes = 0;
 
-	*slots = 0;
 	for (uint32_t n = 0; n < core->nodes_n; n++) {
 		const struct core_node *node = &core->nodes[n];
 
-		if (node->pool == pool && node->state == CORE_NODE_UP) {
-			nodes++;
-			*slots += node->offer.slots;
-		}
+		nodes += node->pool == pool && node->state == CORE_NODE_UP;
 	}
 	return nodes;
 }
@@ -169,7 +165,6 @@ static void share_out(struct sched_core *core, const struct demand *demand, uint
 {
 	struct demand shared = *demand;
 	struct demand *d = &shared; /* what is left of it */
-	uint64_t slots;
 	uint64_t may = core->options.pool_slots_max > 0 ? core->options.pool_slots_max : UINT64_MAX;
 	struct lack lack;
 	uint32_t done = 0;
@@ -192,7 +187,7 @@ static void share_out(struct sched_core *core, const struct demand *demand, uint
 		uint64_t ours =
 			count_lack(&lack, pool->spot, d->of_pool[p] < may ? d->of_pool[p] : may);
 		uint64_t more = (ours + pool->slots - 1) / pool->slots;
-		uint32_t have = count_nodes(core, p, &slots);
+		uint32_t have = count_nodes(core, p);
 		uint32_t most = core->now_ns >= core->pools[p].dry_ns ? pool->most : have;
 
 		done |= 1u << p;
@@ -269,8 +264,7 @@ static void let_go(struct sched_core *core, uint32_t p)
 static void adjust(struct sched_core *core, uint32_t p, uint32_t want, uint64_t keep)
 {
 	struct core_pool_now *now = &core->pools[p];
-	uint64_t slots;
-	uint32_t have = count_nodes(core, p, &slots);
+	uint32_t have = count_nodes(core, p);
 	bool over = have > keep;
 
 	if (over != (now->over_ns != 0)) {

@@ -235,9 +235,10 @@ static void set_wants(struct sched_core *core, uint32_t candidates)
 	}
 }
 
-/* Asks the policy, and takes its answer into next of each job. Returns the types of which jobs were
- * given spot nodes in vain, or lack them: a bit each. */
-static uint32_t ask_policy(struct sched_core *core, uint32_t candidates, const struct types *types)
+/* Asks the policy, and takes its answer into next of each job. False: there is none. vain: types of
+ * which jobs were given spot nodes in vain, or lack them: a bit each. */
+static bool ask_policy(struct sched_core *core, uint32_t candidates, const struct types *types,
+	uint32_t *vain)
 {
 	uint32_t shown = show(core, candidates, types);
 	struct sched_view view = {.now_s = (double)core->now_ns / 1e9,
@@ -251,7 +252,6 @@ static uint32_t ask_policy(struct sched_core *core, uint32_t candidates, const s
 	int rv = 0;
 
 	core->gap = NAN;
-	core->answered = false;
 	if (shown > 0) {
 		rv = core->options.policy->decide(core->policy, &view, core->desk.grants, &verdict,
 			&err);
@@ -259,33 +259,37 @@ static uint32_t ask_policy(struct sched_core *core, uint32_t candidates, const s
 	if (rv != 0) {
 		core_say(core, "policy %s decides nothing: %s", core->options.policy->name,
 			err.msg);
-		return 0;
+		return false;
 	}
-	core->answered = read_answer(core, candidates);
+	if (!read_answer(core, candidates)) {
+		return false;
+	}
 	/* that of types of one's own is of jobs that are on one of them each */
-	core->gap = core->answered && !types->parted ? sched_verdict_gap(&verdict) : NAN;
-	return core->answered ? core_bend(core, candidates) : 0;
+	core->gap = types->parted ? NAN : sched_verdict_gap(&verdict);
+	*vain = core_bend(core, candidates);
+	return true;
 }
 
 void core_decide(struct sched_core *core)
 {
 	uint32_t candidates = core_admit(core);
 	struct types types;
-	uint32_t parted;
+	uint32_t vain = 0;
+	bool answered;
 
 	core->decided_ns = core->now_ns;
 	core->stale = false;
 	core->urgent = false;
 	core->decisions++;
 	number_types(core, 0, &types);
-	parted = ask_policy(core, candidates, &types);
-	if (core->options.policy->sizes && parted != 0 && number_types(core, parted, &types)) {
+	answered = ask_policy(core, candidates, &types, &vain);
+	if (core->options.policy->sizes && vain != 0 && number_types(core, vain, &types)) {
 		for (uint32_t n = 0; n < core->nodes_n; n++) {
 			core->nodes[n].room = core->desk.nodes[n].slots;
 		}
-		ask_policy(core, candidates, &types);
+		answered = ask_policy(core, candidates, &types, &vain);
 	}
-	if (core->answered) {
+	if (answered) {
 		core_mend(core, candidates);
 		set_wants(core, candidates);
 	} else {

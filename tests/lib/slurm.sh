@@ -165,8 +165,9 @@ finish() {
 		kill -9 "${pids[$name]}" 2>/dev/null || true
 	done
 	for ((i = 0; i < 50; i++)); do
-		[[ -z $(leftovers) ]] && break
-		kill -9 $(leftovers) 2>/dev/null || true
+		pid=$(leftovers)
+		[[ -z $pid ]] && break
+		kill -9 $pid 2>/dev/null || true
 		sleep 0.1
 	done
 	wait

@@ -86,6 +86,14 @@ class Cluster:
         assert done.returncode == 0, done.stderr
         return int(json.loads(done.stdout)["id"])
 
+    def submit_file(self, text: str) -> int:
+        """A job file of that text."""
+        file = self.root.parent / "job.yaml"
+        file.write_text(text)
+        done = self.run("submit", "--json", str(file))
+        assert done.returncode == 0, done.stderr
+        return int(json.loads(done.stdout)["id"])
+
     def sh(self, script: str, *options: str, **extra: Any) -> int:
         """A job that is a line of shell."""
         return self.submit("bash", "-c", script, options=options, **extra)

@@ -72,10 +72,7 @@ class Slurm:
         """Until slurmctld has stored all that is so now: it does so some time after a change."""
         mark = secrets.token_hex(8)
         self.call("scontrol", "update", f"JobId={job}", f"Comment={mark}")
-        program.wait_until(
-            lambda: self._is_stored(mark),
-            "slurmctld stores its state",
-        )
+        program.wait_until(lambda: self._is_stored(mark), "slurmctld stores its state")
 
     def _is_stored(self, mark: str) -> bool:
         with contextlib.suppress(FileNotFoundError):  # while one takes another's place

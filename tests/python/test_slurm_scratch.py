@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -45,12 +44,8 @@ def disks() -> Iterator[tuple[Path, Path]]:
 
 def submit(made: Scheduler, script: str, *lines: str, resources: str = "") -> int:
     """A job with disk_tier: best."""
-    file = made.folder / "job.yaml"
     kind = f"resources: {{disk_tier: best, {resources}}}"
-    file.write_text("\n".join([*lines, kind, f"run: |\n  {script}\n"]))
-    done = made.run("submit", "--json", str(file))
-    assert done.returncode == 0, done.stderr
-    return int(json.loads(done.stdout)["id"])
+    return made.submit_file("\n".join([*lines, kind, f"run: |\n  {script}\n"]))
 
 
 def log_of(made: Scheduler, job: int) -> list[str]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from _report import Report, describe_machine, make_parser
 
 ROOT = Path(__file__).parents[1]
-NAMED_S = 3.0  # each test holds to it as well
+NAMED_S = 3.0  # each of the 200 holds to it as well
 GO_ON_S = 1.0
 GO_ON = "the next right sum, after that"
 

@@ -168,6 +168,13 @@ static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *s
 			ledger->first + ask->rank, ask->tag, slot->tag);
 		return refuse_for_all(ledger, ask, verdict, PAWL_EMISMATCH);
 	}
+	verdict->more = has_bit(slot->begun_bits, ask->rank);
+	if (has_bit(slot->staged_bits, ask->rank) && !verdict->more) {
+		/* it has a part after all, and is waited for from now on, also if it waits itself
+		 */
+		clear_bit(slot->staged_bits, ask->rank);
+		slot->staged--;
+	}
 	if (ledger->named && !slot->streamed && !ask->fits) {
 		struct ledger_slot *before = find_undurable(ledger, ask->tag);
 
@@ -189,11 +196,6 @@ static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *s
 	}
 	slot->again = slot->again || ask->adds;
 	slot->urgent = slot->urgent || ask->adds;
-	verdict->more = has_bit(slot->begun_bits, ask->rank);
-	if (has_bit(slot->staged_bits, ask->rank) && !verdict->more) { /* it has a part after all */
-		clear_bit(slot->staged_bits, ask->rank);
-		slot->staged--;
-	}
 	slot->begun += set_bit(slot->begun_bits, ask->rank);
 	verdict->slot = (int)(slot - ledger->slots);
 	verdict->seq = slot->seq;

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,9 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build" / "bench"
 TAIL_CHARS = 4000  # of what a process said, when it fails
+WHY_CHARS = 150  # of it, in a table
+DUMP_S = 0.5  # for a hanging rank to say where it hangs
+GRACE_S = 5.0  # for the other ranks to end, once one has failed
 
 
 def build(program: str) -> Path:
@@ -50,3 +57,67 @@ def run_command(command: Sequence[str | Path], *, limit_s: float, **env: str) ->
 def read_json(said: str) -> Any:
     """The last JSON object of what a process printed."""
     return json.loads([line for line in said.splitlines() if line.startswith("{")][-1])
+
+
+def salvage(
+    script: Path, *args: object, ranks: int, folder: Path, limit_s: float
+) -> tuple[dict[str, Any], str]:
+    """The JSON object that the first rank printed last, and why some rank did not end well.
+
+    All ranks have ended when it returns. folder: for what they say. One that does not end is sent
+    SIGUSR1 first, for which it may have registered faulthandler.
+    """
+    command = [sys.executable, str(script), *(str(arg) for arg in args)]
+    started = start_ranks(command, ranks, folder)
+    why = await_ranks(started, limit_s)
+    ended = [one.poll() for one in started]
+    if None in ended:
+        for one in started:
+            one.send_signal(signal.SIGUSR1)
+        time.sleep(DUMP_S)
+    for rank, one in enumerate(started):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(one.pid, signal.SIGKILL)
+        if one.wait() != 0:
+            said = (folder / f"err{rank}").read_text(errors="replace")[-TAIL_CHARS:].rstrip()
+            if ended[rank]:
+                why += f"; rank {rank}: {said[said.rfind(chr(10)) + 1 :][:WHY_CHARS]}"
+            print(f"{script.name}, rank {rank}, status {one.returncode}: {said}", file=sys.stderr)
+    lines = (folder / "out0").read_text().splitlines()
+    found = [line for line in lines if line.startswith("{") and line.endswith("}")]
+    return (json.loads(found[-1]) if found else {}), why
+
+
+def start_ranks(command: list[str], ranks: int, folder: Path) -> list[subprocess.Popen[bytes]]:
+    """Each a session of its own, with what torchrun would tell it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    started = []
+    for rank in range(ranks):
+        env |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        env |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+        with (folder / f"out{rank}").open("w") as out, (folder / f"err{rank}").open("w") as err:
+            one = subprocess.Popen(
+                command,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        started.append(one)
+    return started
+
+
+def await_ranks(started: list[subprocess.Popen[bytes]], limit_s: float) -> str:
+    """Why they did not end well, or nothing. Some may not have ended."""
+    end, why = time.monotonic() + limit_s, ""
+    while any(one.poll() is None for one in started):
+        if time.monotonic() > end:
+            return why or f"did not end within {limit_s:g} s"
+        if not why and any(one.poll() for one in started):
+            why, end = "failed", min(end, time.monotonic() + GRACE_S)
+        time.sleep(0.05)
+    return why or ("failed" if any(one.poll() for one in started) else "")

@@ -4,6 +4,8 @@
 A benchmark is an executable or a .py file in bench/ whose name does not begin with "_". Called with
 --json it prints a table for people and, as its last line, one JSON object with name, runs, metrics,
 ratios, bound and setting. Names on the command line run only those: the sections of others stay.
+--from FILE [COMMIT] writes the section of a benchmark that was run elsewhere, at that commit or at
+this one: FILE has what it printed.
 """
 
 import json
@@ -49,6 +51,11 @@ def run_benchmark(command: list[str]) -> dict:
         status = child.wait(BENCH_SECONDS_MAX)
     if status != 0:
         raise SystemExit(f"bench: {command[-2]} ended with status {status}")
+    return read_result(lines)
+
+
+def read_result(lines: list[str]) -> dict:
+    """The object of the last line, and what stands before it as "text"."""
     return {**json.loads(lines[-1]), "text": "".join(lines[:-1]).strip("\n")}
 
 
@@ -72,7 +79,17 @@ def read_commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
+def write_result(result: dict, commit: str) -> None:
+    write_section(result["name"], format_section(result, commit))
+    print(f"bench: the section {result['name']} of docs/benchmarks.md is written", flush=True)
+
+
 def main() -> int:
+    if sys.argv[1:2] == ["--from"]:
+        path, *commit = sys.argv[2:]
+        lines = Path(path).read_text("utf-8").splitlines(keepends=True)
+        write_result(read_result(lines), *(commit or [read_commit()]))
+        return 0
     benchmarks = list_benchmarks()
     names = sys.argv[1:] or list(benchmarks)
     unknown = sorted(set(names) - set(benchmarks))
@@ -81,8 +98,7 @@ def main() -> int:
         return 1
     commit = read_commit()
     for name in names:
-        write_section(name, format_section(run_benchmark(benchmarks[name]), commit))
-        print(f"bench: the section {name} of docs/benchmarks.md is written", flush=True)
+        write_result(run_benchmark(benchmarks[name]), commit)
     return 0
 
 

@@ -51,6 +51,17 @@ def test_a_benchmarks_section_is_replaced(tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / "benchmarks.md").read_text() == "\n".join([bench.HEAD, *sections])
 
 
+def test_a_section_comes_from_what_was_printed_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "REPORT", tmp_path / "benchmarks.md")
+    (tmp_path / "printed").write_text(f"a table\n{RESULT}\n")
+    monkeypatch.setattr(sys, "argv", ["bench.py", "--from", str(tmp_path / "printed"), "c0ffee"])
+    assert bench.main() == 0
+    section = bench.format_section({"name": "copy", "text": "a table"}, "c0ffee")
+    assert (tmp_path / "benchmarks.md").read_text() == "\n".join([bench.HEAD, section])
+
+
 def test_failed_benchmark_is_no_result() -> None:
     with pytest.raises(SystemExit):
         bench.run_benchmark([sys.executable, "-c", f"print('''{RESULT}'''); exit(3)"])

@@ -55,6 +55,16 @@ KEYS = {
         },
         "bound": {"copy4_ms"},
     },
+    "cuda": {
+        "metrics": {
+            "lost_tiny_overlap_ms", "lost_tiny_now_ms", "call_tiny_overlap_ms", "lost_tiny_cpu_ms",
+            "lost_tiny_torch_ms", "lost_tiny_dcp_ms", "goal_tiny_ms", "stretch_tiny_ms",
+            "restore_tiny_memory_s", "restore_tiny_disk_s", "restore_tiny_torch_s",
+            "reduce_4k_2_ms", "ddp_pawl_2_ms", "ddp_gloo_2_ms",
+        },
+        "ratios": {"restore_tiny_disk_to_torch", "reduce_4k_2_to_gloo", "ddp_to_gloo_2"},
+        "bound": {"down_tiny_gb_s", "link_tiny_ms", "reduce_4k_2_link_ms", "ddp_none_2_ms"},
+    },
     "curves": {
         "metrics": {"AdamW_fp64", "SGD_fp64"},
         "ratios": {"AdamW_fp32", "SGD_fp32"},
@@ -104,6 +114,7 @@ KEYS = {
 
 
 WITHOUT_FILES = ("curves",)
+OPTIONS = {"cuda": ["--device=cpu"]}  # others than all have
 
 slow = pytest.mark.skipif(not os.environ.get("PAWL_LONG"), reason="minutes: make test-long")
 
@@ -113,7 +124,13 @@ slow = pytest.mark.skipif(not os.environ.get("PAWL_LONG"), reason="minutes: make
     [pytest.param(name, marks=() if name in ("checkpoint", "adapt") else slow) for name in KEYS],
 )
 def test_quick_run_reports(name: str, tmp_path: Path) -> None:
-    command = [sys.executable, str(BENCH / f"{name}.py"), "--json", "--quick"]
+    command = [
+        sys.executable,
+        str(BENCH / f"{name}.py"),
+        "--json",
+        "--quick",
+        *OPTIONS.get(name, []),
+    ]
     if name not in WITHOUT_FILES:
         command.append(f"--dir={tmp_path}")
     done = subprocess.run(

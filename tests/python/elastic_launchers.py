@@ -25,9 +25,7 @@ class Launcher:
         self.node = node
         self.sockets = job.sockets / str(at)
         self.sockets.mkdir(mode=0o700, exist_ok=True)
-        self.env = program.clean_env(
-            PAWL_HEARTBEAT="0.5", XDG_RUNTIME_DIR=str(self.sockets), **job.env
-        )
+        self.env = program.clean_env(XDG_RUNTIME_DIR=str(self.sockets), **job.env)
         self._out = job.folder / f"out{node}"
         options = ["--elastic", *limits.split(), "--door", str(job.door), "--job", job.name]
         options += ["--node-rank", str(node), *(["--join"] if node > 0 else [])]

@@ -19,7 +19,7 @@ SCRIPT = HERE / "elastic_rank.py"
 
 
 def start(world: int, *options: str, job: str = "", **env: str) -> list[subprocess.Popen[str]]:
-    clean = program.clean_env(PAWL_HEARTBEAT="0.5", **env)
+    clean = program.clean_env(**env)
     return ranks.start_ranks(SCRIPT, world, *options, env=clean, job=job)
 
 

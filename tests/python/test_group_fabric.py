@@ -59,7 +59,8 @@ def test_what_torch_builds_on_groups() -> None:
 def test_whoever_ends_badly_is_named(how: str, text: str) -> None:
     """Rank 1 is on a host of its own. One that is killed may be named by its silence only."""
     with netns.hosts(2) as hosts:
-        started = start(hosts, (0, 1, 0), HERE / "group_end_rank.py", how, **ENV)
+        env = ENV | {"PAWL_HEARTBEAT": "0.5"}
+        started = start(hosts, (0, 1, 0), HERE / "group_end_rank.py", how, **env)
         try:
             said = [ranks.say(started[rank].communicate(timeout=60)[0]) for rank in (0, 2)]
         finally:

@@ -77,6 +77,7 @@ def test_whoever_ends_badly_is_named(how: str, text: str) -> None:
         at = "late" if how == "link" else how
         started = start(
             hosts, (0, 1, 0), HERE / "group_end_rank.py", at, LIMIT="60" if how == "link" else "",
+            PAWL_HEARTBEAT="0.5",
         )  # fmt: skip
         if how == "link":
             assert started[1].stdout is not None

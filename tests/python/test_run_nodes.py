@@ -186,7 +186,7 @@ def test_a_signal_at_one_node_reaches_all(tmp_path: Path, at: list[int]) -> None
 def test_a_network_that_parts_and_comes_back(tmp_path: Path) -> None:
     script = write(tmp_path / "sleep.py", SLEEP.format(extra=""))
     with nodes.job(tmp_path, 2, script) as job:
-        first, second = job.start(0), job.start(1)
+        first, second = (job.start(i, PAWL_HEARTBEAT="0.5") for i in (0, 1))
         for node in job.nodes:
             node.hear("> here . 0")
         netns.ip("-n", job.hosts[1], "link", "set", "eth0", "down")
@@ -322,7 +322,7 @@ def test_garbage_is_shrugged_off(tmp_path: Path) -> None:
             return "it is no `pawl run`" in first.text()
 
         program.wait_until(is_mentioned, "one of them is mentioned: one a second is", 60)
-        time.sleep(2.5)  # longer than silence is borne
+        time.sleep(8.5)  # longer than silence is borne
         for node in job.nodes:
             assert "lost" not in node.text() and node.process.poll() is None
 

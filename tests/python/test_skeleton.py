@@ -513,10 +513,3 @@ def test_device_tensors_keep_their_place(tmp_path: Path, monkeypatch: pytest.Mon
 
     loaded = torch.load(path, map_location=place, weights_only=True)
     assert torch.equal(loaded["a"], value["a"]) and seen == ["cuda:0", "cpu"]
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-def test_cuda_tensors(tmp_path: Path) -> None:
-    value = {"w": torch.randn(1000, device="cuda"), "h": torch.ones(3)}
-    loaded = round_trip(value, tmp_path)
-    assert loaded["w"].device.type == "cuda" and torch.equal(loaded["w"], value["w"])

@@ -166,8 +166,8 @@ enum nodes_event_kind {
 	NODES_CONNECTED, /* conn, that connect began */
 	NODES_CLOSED,    /* conn, of either side; text */
 	NODES_FRAME,     /* conn, frame; of one that we did not begin: it is there with the first */
-	NODES_EXITED,    /* a worker here: rank, status, parted, survivable, sole, last, stops,
-			    lasted_ns,    commits, text */
+	NODES_EXITED,    /* a worker here: rank, status, parted, survivable, outside, sole, last,
+			    stops, lasted_ns, commits, text */
 	NODES_SIGNALED,  /* signal, that we were sent */
 	NODES_SCALED,    /* workers, survivable: if run_policy_can_scale */
 	NODES_QUIT,      /* the workers are to leave the others: joint */
@@ -186,6 +186,7 @@ struct nodes_event {
 	uint32_t workers;                           /* that there are to be */
 	int status;                                 /* exit status of the worker */
 	bool parted, survivable, sole, last, stops; /* as in struct run_event */
+	bool outside;                               /* likewise */
 	int64_t lasted_ns;                          /* likewise */
 	uint64_t commits;                           /* of this node, so far */
 	int signal;                                 /* its number */

@@ -499,6 +499,7 @@ void nodes_lead_exited(struct nodes *n, const struct nodes_event *event)
 		(struct run_event){.status = event->status,
 			.parted = event->parted,
 			.survivable = event->survivable,
+			.outside = event->outside,
 			.sole = event->sole,
 			.last = event->last,
 			.stops = event->stops,

@@ -60,6 +60,7 @@ struct run {
 	int64_t settled_ns;                /* SETTLE_NS after the start of an attempt */
 	char summary[SUMMARY_MAX];         /* the agent's, when a worker last failed */
 	uint64_t progress;                 /* times it was another one */
+	struct run_door trained;           /* the door, when it last said who trains; else none */
 	bool door_closed;                  /* to who would join: the job is coming to its end */
 	bool drained;                      /* all that was committed is durable */
 };
@@ -123,6 +124,7 @@ static void start_group(void *user, const struct node_frame *start)
 		run_door_remove(
 			run->plan.door); /* of an attempt before, or a run that was killed */
 	}
+	run->trained.n = 0;
 	run->door_closed = false;
 	run_group_start(run->group, &place);
 	run->settled_ns = clock_mono_ns() + SETTLE_NS;
@@ -335,15 +337,26 @@ static void tell_failure(const struct run *run, const struct run_end *end, char 
 
 /* Ranks can come and go: they have written where, and one of those that train is alive. That is
  * seen of our own. door: what it says. */
-static bool can_go_on(const struct run *run, struct run_door *door)
+static bool can_go_on(struct run *run, struct run_door *door)
 {
 	run_door_read(door, run->plan.door);
+	if (door->state != RUN_DOOR_OVER) {
+		run->trained = *door;
+	}
 	for (uint32_t i = 0; i < door->n; i++) {
 		if (run->plan.shared || run_group_has(run->group, door->numbers[i])) {
 			return true;
 		}
 	}
 	return false;
+}
+
+/* A rank that was stopped is left behind, and one that joins is not in yet. As of the last look:
+ * once the job has come to its end the door does not say who trained. */
+static bool is_outside(const struct run *run, const struct run_end *end)
+{
+	return run->nodes.policy.least > 0 && !run->plan.shared && run->trained.n > 0 &&
+		!run_door_lists(&run->trained, end->number);
 }
 
 /* A step was committed, or made durable, since the last look. */
@@ -364,6 +377,8 @@ static void on_exited(void *user, const struct run_end *end)
 	bool stops = run->plan.shared && run_joint_stops(&run->joint, end);
 	char text[NODE_TEXT_MAX] = "";
 	struct run_door door;
+	bool survivable = !run->plan.shared && can_go_on(run, &door);
+	bool outside = is_outside(run, end);
 
 	if (end->parted && (end->status == RUN_EXIT_LEFT || end->signal == SIGUSR1)) {
 		log_line(LOG_INFO, "rank %u has left the others", end->rank);
@@ -373,7 +388,10 @@ static void on_exited(void *user, const struct run_end *end)
 			end->rank, end->status);
 	} else if (end->status != 0 && run->nodes.policy.phase == RUN_WORKING) {
 		tell_failure(run, end, text, sizeof(text));
-		log_line(LOG_ERROR, "%s; its last lines are above", text);
+		log_line(LOG_ERROR, "%s; its last lines are above%s", text,
+			outside && run->nodes.policy.finishing
+				? "; the others came to the job's end without it"
+				: "");
 		note_progress(run);
 	} else {
 		log_line(LOG_DEBUG, "rank %u ended with status %d", end->rank, end->status);
@@ -387,7 +405,8 @@ static void on_exited(void *user, const struct run_end *end)
 			.rank = end->rank,
 			.status = end->status,
 			.parted = end->parted,
-			.survivable = can_go_on(run, &door),
+			.survivable = survivable,
+			.outside = outside,
 			.lasted_ns = end->lasted_ns,
 			.commits = run->progress,
 			.text = text});

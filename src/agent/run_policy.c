@@ -253,10 +253,12 @@ static unsigned joint_exited(struct run_policy *p, const struct run_event *event
 }
 
 /* One that was told to leave may have left, failed as it did so, or, if the others were lost
- * meanwhile, come to the job's end. */
+ * meanwhile, come to the job's end. One that they have left behind fails as it wakes, though they
+ * are through. */
 static unsigned worker_exited(struct run_policy *p, const struct run_event *event)
 {
-	bool failed = event->status != 0 && !event->parted;
+	bool behind = event->outside && p->finishing;
+	bool failed = event->status != 0 && !event->parted && !behind;
 
 	ASSERT(p->alive > 0);
 	p->alive--;

@@ -12,7 +12,8 @@
  * An elastic group goes on working without a worker that fails, if the others can (pawl.elastic has
  * opened its door), and gets another one in its place; it can be given more, or fewer. Where they
  * cannot, more or fewer means leaving, and working again. So it does when nobody is left but
- * workers that were to join the others.
+ * workers that were to join the others. Once a worker has come to the job's end, one that was none
+ * of those that trained is not missed, however it ends.
  *
  * A joint group is one of several of an elastic job, each with a launcher of its own: others may go
  * on though none of its workers lives, and it is started again as a whole only where
@@ -100,6 +101,7 @@ struct run_event {
 	bool parted;              /* the worker was told to leave the others */
 	bool survivable;          /* others can go on without a worker, and with more; joint: here
 				     or elsewhere */
+	bool outside;             /* others train, or did to the end, without it; not joint */
 	bool sole;                /* joint: no others are there, or were, and this is the first */
 	bool last;                /* joint: the job comes to its end, nobody is added */
 	bool stops;               /* joint: it ended with RUN_EXIT_STOPPED, and so does the job */

@@ -3,6 +3,7 @@
 `kill=RANK@STEP,...`: that rank ends itself there, in its backward pass or (`at=forward`, `at=step`)
 before or behind it. `pause=SECONDS` in each step, until `hurry=FILE` is there. `mark=FILE` is made
 behind the fourth one. `logs=DIR`: a file there for each process has what it prints, too.
+`fail=FILE`: rank 1 of the first attempt waits for it behind the end, and fails.
 `hold=FILE`: newcomers wait for it before they join; it is made behind the last step. `own=1`: by a
 loader as users write them.
 `short=RANK`: that rank lacks a sample. `odd=WHAT` is otherwise at rank 1: batch, bounds, or where
@@ -171,6 +172,10 @@ def main() -> None:
         say(f"SAMPLES {stats['samples']}")
     sqr, var = model.noise.moments()
     say(f"NOISE {sqr > 0} {var > 0} {model.progress:.6f}")
+    if "fail" in OPTIONS and RANK == 1 and os.environ["PAWL_ATTEMPT"] == "0":
+        while not Path(OPTIONS["fail"]).exists():
+            time.sleep(0.05)
+        sys.exit("it fails at last")
 
 
 if __name__ == "__main__":

@@ -62,6 +62,38 @@ def test_a_frozen_rank_is_left_behind_and_replaced(tmp_path: Path) -> None:
     check_weights(said, N_MANY)
 
 
+@pytest.mark.parametrize("which", [0, 2])
+def test_who_is_left_behind_and_wakes_behind_the_end_is_not_missed(
+    tmp_path: Path, which: int
+) -> None:
+    """It fails, as its group went on without it: no reason to start the job again."""
+    with running(tmp_path, "1:3", MANY, "pause=0.4", PAWL_LOG="debug") as run:
+        run.wait_for_trained(3)
+        frozen = run.by_rank()[which]
+        os.kill(frozen, signal.SIGSTOP)
+        run.wait_for("2 of 3 ranks go on")
+        run.hurry()
+        run.wait_for("ended with status 0", 2)
+        os.kill(frozen, signal.SIGCONT)
+        said = run.end()
+    assert f"(pid {frozen}) exited with code 1" in run.out()
+    assert "attempt 1" not in run.out() and len(said) == 3
+    check_weights(said, N_MANY)
+    assert {end.split(": ")[0].split()[-1] for end in ends(said, "END")} == {"2"}
+
+
+def test_who_fails_behind_the_end_of_others_is_missed(tmp_path: Path) -> None:
+    """One of those that train: what it did last is not there."""
+    fail = tmp_path / "fail"
+    env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root"), "PAWL_LOG": "debug"}
+    with running(tmp_path, "1:2", f"fail={fail}", **env) as run:
+        run.wait_for("ended with status 0")
+        fail.touch()
+        said = run.end()
+    assert "restart 1 of 3" in run.out() and len(ends(said, "END")) == 4
+    check_weights(said)
+
+
 def test_ranks_are_more_and_fewer(tmp_path: Path) -> None:
     with running(tmp_path, "1:4 -n 2", MANY, "pause=1.5") as run:
         run.wait_for_trained(2)

@@ -53,6 +53,12 @@ static unsigned told_ended(int status, bool survivable)
 		.survivable = survivable});
 }
 
+/* One that was left behind fails, and the door names none that lives. */
+static unsigned outside(int status)
+{
+	return step((struct run_event){.kind = RUN_EXITED, .status = status, .outside = true});
+}
+
 static unsigned parted(void)
 {
 	return told_ended(RUN_EXIT_LEFT, true);
@@ -186,6 +192,31 @@ static void who_is_told_to_leave_may_come_to_the_end(void **state)
 	assert_int_equal(policy.status, 0);
 }
 
+/* It was stopped, the others went on without it, and it wakes as they are through. */
+static void who_is_left_behind_is_not_missed_at_the_end(void **state)
+{
+	begin(3, 1, 1);
+	assert_int_equal(missed(0, 60 * S), 0);
+	assert_int_equal(outside(1), 0);
+	assert_int_equal(missed(0, 60 * S), RUN_DO_DRAIN); /* one of those that train, still */
+	begin(2, 1, 1);
+	missed(0, 60 * S);
+	assert_int_equal(outside(RUN_EXIT_USER), RUN_DO_DRAIN);
+	step((struct run_event){.kind = RUN_DRAINED, .ok = true});
+	assert_int_equal(policy.status, 0);
+	assert_int_equal(policy.restarts, 0);
+}
+
+static void who_trains_is_missed_at_the_end(void **state)
+{
+	begin(3, 1, 1);
+	missed(0, 60 * S);
+	assert_int_equal(outside(1), 0);
+	assert_int_equal(step((struct run_event){.kind = RUN_EXITED, .status = 1}), RUN_DO_START);
+	assert_int_equal(policy.restarts, 1);
+	assert_int_equal(outside(1), RUN_DO_KILL); /* nobody has come to an end */
+}
+
 static void others_leave_all_and_start_again(void **state)
 {
 	begin(2, 1, 0);
@@ -223,6 +254,7 @@ static unsigned random_end(struct rng *rng, struct seen *seen)
 		.parted = seen->leaving == seen->alive ||
 			(seen->leaving > 0 && rng_below(rng, 2) == 0),
 		.survivable = rng_below(rng, 8) != 0,
+		.outside = rng_below(rng, 4) == 0,
 		.lasted_ns = (int64_t)rng_below(rng, 9 * S)};
 
 	event.status = event.parted ? RUN_EXIT_LEFT : !seen->quiet && rng_below(rng, 2) == 0;
@@ -305,6 +337,8 @@ int main(void)
 		cmocka_unit_test(more_are_added_and_fewer_leave),
 		cmocka_unit_test(who_would_join_is_no_group),
 		cmocka_unit_test(who_is_told_to_leave_may_come_to_the_end),
+		cmocka_unit_test(who_is_left_behind_is_not_missed_at_the_end),
+		cmocka_unit_test(who_trains_is_missed_at_the_end),
 		cmocka_unit_test(others_leave_all_and_start_again),
 		cmocka_unit_test(every_history_ends_well),
 	};

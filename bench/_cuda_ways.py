@@ -114,6 +114,16 @@ class Cpu(Way):
         return lambda: {"copied"} if for_nobody else set()
 
 
+class Stager(staging.DefaultStager):
+    """Is kept: torch 2.11 closes after each save what it was given."""
+
+    def close(self) -> None:
+        pass
+
+    def end(self) -> None:
+        super().close()
+
+
 class Dcp(Way):
     """torch.distributed.checkpoint's async_save. pinned: into page-locked memory that is kept,
     while training goes on until the optimizer's step, which waits for it.
@@ -132,7 +142,7 @@ class Dcp(Way):
                 use_async_staging=True,
                 use_non_blocking_copy=True,
             )
-            self._options["async_stager"] = staging.DefaultStager(options)
+            self._options["async_stager"] = Stager(options)
 
     def save(self, step: int) -> Look:
         shutil.rmtree(self._path, ignore_errors=True)
@@ -157,7 +167,7 @@ class Dcp(Way):
         if self._written is not None:
             self._written.exception(LIMIT_S)
         if "async_stager" in self._options:
-            self._options["async_stager"].close()
+            self._options["async_stager"].end()
         shutil.rmtree(self._path, ignore_errors=True)
 
 

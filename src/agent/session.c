@@ -409,7 +409,10 @@ int pawl_ckpt_open(struct pawl_ckpt **out, const struct pawl_ckpt_options *optio
 	struct pawl_err *err)
 {
 	struct pawl_ckpt *ckpt = calloc(1, sizeof(*ckpt));
-	struct snap_options snap = {.threads = 1, .watch = options->watch};
+	uint32_t ranks = options->host_ranks != 0 ? options->host_ranks : options->world;
+	struct snap_options snap = {.threads = 1,
+		.device_threads = snap_device_threads(ranks),
+		.watch = options->watch};
 	int rv;
 
 	if (!ckpt) {

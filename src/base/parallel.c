@@ -25,23 +25,26 @@ static void *take_pieces(void *user)
 	return NULL;
 }
 
-static unsigned count_cores(void)
+unsigned parallel_cores(void)
 {
 	cpu_set_t set;
-	int cores;
 
-	if (sched_getaffinity(0, sizeof(set), &set) != 0) {
-		return 1;
-	}
-	cores = CPU_COUNT(&set);
-	return cores < (int)PARALLEL_THREADS_MAX ? (unsigned)cores : PARALLEL_THREADS_MAX;
+	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
+}
+
+/* The caller's core is one of them. */
+static unsigned count_others(void)
+{
+	unsigned cores = parallel_cores();
+
+	return (cores < PARALLEL_THREADS_MAX ? cores : PARALLEL_THREADS_MAX) - 1;
 }
 
 void parallel_for(size_t n, void (*each)(void *user, size_t i), void *user)
 {
 	struct work work = {.n = n, .each = each, .user = user};
 	pthread_t threads[PARALLEL_THREADS_MAX];
-	unsigned others = n < 2 ? 0 : count_cores() - 1;
+	unsigned others = n < 2 ? 0 : count_others();
 	unsigned started = 0;
 	sigset_t all;
 	sigset_t old;

@@ -8,6 +8,8 @@
 
 #define PARALLEL_THREADS_MAX 8u /* beyond it memory is the bound */
 
+/* Cores that this process may use, 1 at least. */
+unsigned parallel_cores(void);
 /*
  * Calls each(user, i) once for every i below n, from several threads at a time, the caller's among
  * them, and returns when all have returned. Where no thread can be had the caller does it alone.

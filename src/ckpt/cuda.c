@@ -3,13 +3,15 @@
  *
  * The device copies into page-locked buffers of one chunk each, which are in the cache when the
  * copy kernel takes them on: so the arena need not be page-locked, which takes long and is limited.
- * Buffers are kept, as many as there ever were copies at one time.
+ * A buffer and a stream that does not wait for the default one are a lane; a copy has one to
+ * itself, so that those of several threads are under way at the same time and none waits for
+ * another's. Lanes are kept, as many as there ever were copies at one time.
  *
  * The driver's functions are declared here as far as they are used (CUDA driver API) and looked up
  * by name. A device is prepared when it is first marked: its primary context (the one torch uses),
- * a stream that does not wait for the default one, and an event for moments of the default stream.
+ * and an event for moments of the default stream.
  *
- * One lock guards devices and buffers; the driver itself may be called by all threads.
+ * One lock guards devices and lanes; the driver itself may be called by all threads.
  */
 #include "ckpt/cuda.h"
 
@@ -31,9 +33,8 @@ struct cu_context; /* the driver's */
 struct cu_stream;
 struct cu_event;
 
-#define CU_STREAM_NON_BLOCKING   1u /* does not wait for the default stream */
-#define CU_EVENT_DISABLE_TIMING  2u
-#define CU_MEMHOSTALLOC_PORTABLE 1u /* for all contexts */
+#define CU_STREAM_NON_BLOCKING  1u /* does not wait for the default stream */
+#define CU_EVENT_DISABLE_TIMING 2u
 
 /* name in the library, name here, arguments */
 #define CUDA_CALLS(X)                                                                              \
@@ -58,13 +59,21 @@ struct cu_event;
 	X(cuMemHostAlloc, host_alloc, (void **at, size_t len_bytes, unsigned flags))               \
 	X(cuMemFreeHost, host_free, (void *at))
 
+/* What one copy at a time takes. */
+struct lane {
+	void *buffer; /* page-locked, CKPT_CHUNK bytes */
+	struct cu_stream *stream;
+};
+
 /* One device, once it was marked. */
 struct cuda_device {
-	bool ready;                 /* all below is there */
-	cu_device device;           /* the driver's handle */
-	struct cu_context *context; /* retained */
-	struct cu_stream *stream;   /* of the copies */
-	struct cu_event *mark;      /* on the default stream */
+	bool ready;                         /* all below is there */
+	cu_device device;                   /* the driver's handle */
+	struct cu_context *context;         /* retained */
+	struct cu_event *mark;              /* on the default stream */
+	struct lane lanes[CUDA_COPIES_MAX]; /* the first idle_n are idle */
+	unsigned idle_n;                    /* of lanes */
+	unsigned busy_n;                    /* taken */
 };
 
 struct cuda {
@@ -72,11 +81,9 @@ struct cuda {
 #define X(symbol, name, args) cu_result(*name) args;
 	CUDA_CALLS(X) /* the driver's functions */
 #undef X
-	pthread_mutex_t lock;                         /* guards all below */
-	struct cuda_device devices[CUDA_DEVICES_MAX]; /* by ordinal; constant once ready */
-	void *buffers[CUDA_COPIES_MAX];               /* page-locked; the first idle_n are idle */
-	unsigned idle_n;                              /* of buffers */
-	unsigned busy_n;                              /* taken */
+	pthread_mutex_t lock; /* guards all below */
+	struct cuda_device
+		devices[CUDA_DEVICES_MAX]; /* by ordinal; but for lanes constant once ready */
 };
 
 static int fail(const struct cuda *cuda, struct pawl_err *err, int code, cu_result result,
@@ -129,6 +136,17 @@ static int open_driver(struct cuda **cuda, struct pawl_err *err)
 	return 0;
 }
 
+/* Also if only half of it is there. */
+static void release_lane(const struct cuda *cuda, const struct lane *lane)
+{
+	if (lane->stream != NULL) {
+		cuda->stream_destroy(lane->stream);
+	}
+	if (lane->buffer != NULL) {
+		cuda->host_free(lane->buffer);
+	}
+}
+
 /* Gives back what a device has, also if only half of it is there. */
 static void release_device(const struct cuda *cuda, struct cuda_device *device)
 {
@@ -138,11 +156,11 @@ static void release_device(const struct cuda *cuda, struct cuda_device *device)
 		return;
 	}
 	if (cuda->context_push(device->context) == 0) {
+		while (device->idle_n > 0) {
+			release_lane(cuda, &device->lanes[--device->idle_n]);
+		}
 		if (device->mark != NULL) {
 			cuda->event_destroy(device->mark);
-		}
-		if (device->stream != NULL) {
-			cuda->stream_destroy(device->stream);
 		}
 		cuda->context_pop(&context);
 	}
@@ -154,9 +172,6 @@ void cuda_close(struct cuda *cuda)
 {
 	if (cuda == NULL) {
 		return;
-	}
-	while (cuda->idle_n > 0) {
-		cuda->host_free(cuda->buffers[--cuda->idle_n]);
 	}
 	for (int i = 0; i < CUDA_DEVICES_MAX; i++) {
 		release_device(cuda, &cuda->devices[i]);
@@ -185,10 +200,7 @@ static int prepare_device(const struct cuda *cuda, struct cuda_device *device, i
 	if (result != 0) {
 		return result;
 	}
-	result = cuda->stream_create(&device->stream, CU_STREAM_NON_BLOCKING);
-	if (result == 0) {
-		result = cuda->event_create(&device->mark, CU_EVENT_DISABLE_TIMING);
-	}
+	result = cuda->event_create(&device->mark, CU_EVENT_DISABLE_TIMING);
 	cuda->context_pop(&context);
 	return result;
 }
@@ -224,9 +236,6 @@ static int mark_device(const struct cuda *cuda, const struct cuda_device *d, str
 	result = cuda->context_push(d->context);
 	if (result == 0) {
 		result = cuda->event_record(d->mark, NULL);
-		if (result == 0) {
-			result = cuda->stream_wait(d->stream, d->mark, 0);
-		}
 		cuda->context_pop(&context);
 	}
 	return result == 0 ? 0 : fail(cuda, err, PAWL_EIO, result, "mark the default stream");
@@ -242,62 +251,88 @@ int cuda_mark(struct cuda **cuda, int device, struct pawl_err *err)
 	return rv == 0 ? mark_device(*cuda, &(*cuda)->devices[device], err) : rv;
 }
 
-/* A buffer that nobody uses, or a new one; a context must be current. */
-static int take_buffer(struct cuda *cuda, void **buffer, struct pawl_err *err)
+static cu_result make_lane(const struct cuda *cuda, struct lane *lane)
+{
+	cu_result result = cuda->host_alloc(&lane->buffer, CKPT_CHUNK, 0);
+
+	if (result == 0) {
+		result = cuda->stream_create(&lane->stream, CU_STREAM_NON_BLOCKING);
+	}
+	if (result != 0) {
+		release_lane(cuda, lane);
+	}
+	return result;
+}
+
+/* A lane that nobody uses, or a new one; the device's context is current. */
+static int take_lane(struct cuda *cuda, struct cuda_device *device, struct lane *lane,
+	struct pawl_err *err)
 {
 	cu_result result = 0;
 	int rv = 0;
 
+	*lane = (struct lane){NULL, NULL};
 	pthread_mutex_lock(&cuda->lock);
-	if (cuda->idle_n > 0) {
-		*buffer = cuda->buffers[--cuda->idle_n];
-	} else if (cuda->busy_n == CUDA_COPIES_MAX) {
+	if (device->idle_n > 0) {
+		*lane = device->lanes[--device->idle_n];
+	} else if (device->busy_n == CUDA_COPIES_MAX) {
 		rv = pawl_err_set(err, PAWL_ELIMIT, "CUDA: more than %d copies at one time",
 			CUDA_COPIES_MAX);
-	} else {
-		result = cuda->host_alloc(buffer, CKPT_CHUNK, CU_MEMHOSTALLOC_PORTABLE);
 	}
-	cuda->busy_n += rv == 0 && result == 0;
+	device->busy_n += rv == 0;
 	pthread_mutex_unlock(&cuda->lock);
-	return result == 0 ? rv : fail(cuda, err, PAWL_ENOMEM, result, "page-lock a buffer");
+	if (rv != 0 || lane->buffer != NULL) {
+		return rv;
+	}
+	result = make_lane(cuda, lane);
+	if (result == 0) {
+		return 0;
+	}
+	pthread_mutex_lock(&cuda->lock);
+	device->busy_n--;
+	pthread_mutex_unlock(&cuda->lock);
+	return fail(cuda, err, PAWL_ENOMEM, result, "page-lock a buffer");
 }
 
-static void give_buffer(struct cuda *cuda, void *buffer)
+static void give_lane(struct cuda *cuda, struct cuda_device *device, const struct lane *lane)
 {
 	pthread_mutex_lock(&cuda->lock);
-	cuda->busy_n--;
-	cuda->buffers[cuda->idle_n++] = buffer;
+	device->busy_n--;
+	device->lanes[device->idle_n++] = *lane;
 	pthread_mutex_unlock(&cuda->lock);
 }
 
 /* The device's context is current. */
-static int copy_through_buffer(struct cuda *cuda, const struct cuda_device *device, void *dst,
-	const void *src, size_t len_bytes, uint32_t *crc, struct pawl_err *err)
+static int copy_by_lane(struct cuda *cuda, struct cuda_device *device, void *dst, const void *src,
+	size_t len_bytes, uint32_t *crc, struct pawl_err *err)
 {
 	cu_result result;
-	void *buffer = NULL;
-	int rv = take_buffer(cuda, &buffer, err);
+	struct lane lane;
+	int rv = take_lane(cuda, device, &lane, err);
 
 	if (rv != 0) {
 		return rv;
 	}
-	result = cuda->copy(buffer, (uintptr_t)src, len_bytes, device->stream);
+	result = cuda->stream_wait(lane.stream, device->mark, 0);
 	if (result == 0) {
-		result = cuda->stream_sync(device->stream);
+		result = cuda->copy(lane.buffer, (uintptr_t)src, len_bytes, lane.stream);
 	}
 	if (result == 0) {
-		*crc = copy_crc32c(copy_best(), dst, buffer, len_bytes);
+		result = cuda->stream_sync(lane.stream);
+	}
+	if (result == 0) {
+		*crc = copy_crc32c(copy_best(), dst, lane.buffer, len_bytes);
 	} else {
 		rv = fail(cuda, err, PAWL_EIO, result, "copy to the host");
 	}
-	give_buffer(cuda, buffer);
+	give_lane(cuda, device, &lane);
 	return rv;
 }
 
 int cuda_copy_crc32c(struct cuda *cuda, int device, void *dst, const void *src, size_t len_bytes,
 	uint32_t *crc, struct pawl_err *err)
 {
-	const struct cuda_device *d = &cuda->devices[device];
+	struct cuda_device *d = &cuda->devices[device];
 	struct cu_context *context;
 	cu_result result;
 	int rv;
@@ -307,7 +342,7 @@ int cuda_copy_crc32c(struct cuda *cuda, int device, void *dst, const void *src, 
 	if (result != 0) {
 		return fail(cuda, err, PAWL_EIO, result, "use a device");
 	}
-	rv = copy_through_buffer(cuda, d, dst, src, len_bytes, crc, err);
+	rv = copy_by_lane(cuda, d, dst, src, len_bytes, crc, err);
 	cuda->context_pop(&context);
 	return rv;
 }

@@ -15,7 +15,7 @@ struct pawl_err;
 struct cuda;
 
 #define CUDA_DEVICES_MAX 64 /* of one machine */
-#define CUDA_COPIES_MAX  72 /* at one time: the engine's threads and some in fences */
+#define CUDA_COPIES_MAX  72 /* of a device at one time: the engine's threads and some in fences */
 
 /*
  * Copies of this device that begin from now on see what is on its default stream now. Opens the

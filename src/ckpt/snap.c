@@ -21,6 +21,7 @@
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/parallel.h"
 #include "ckpt/copy.h"
 #include "ckpt/cuda.h"
 #include "ckpt/snap_guard.h"
@@ -61,6 +62,7 @@ struct snap {
 	struct cuda *cuda;                   /* NULL until a piece lies on a device */
 	pthread_t threads[SNAP_THREADS_MAX]; /* of the engine */
 	unsigned threads_n;                  /* started */
+	unsigned device_threads;             /* so many, once a piece lies on a device */
 
 	/* The snapshot in progress: written while starting, read only after. */
 	struct snap_list lists[3]; /* by proof, each kept while the pieces stay the same */
@@ -306,9 +308,10 @@ int snap_open(struct snap **snap, const struct snap_options *options, struct paw
 	struct snap *s;
 	int rv = 0;
 
-	if (threads > SNAP_THREADS_MAX) {
+	if (threads > SNAP_THREADS_MAX || options->device_threads > SNAP_THREADS_MAX) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"open the snapshot engine: %u threads, more than %u", threads,
+			"open the snapshot engine: %u threads, more than %u",
+			threads > options->device_threads ? threads : options->device_threads,
 			SNAP_THREADS_MAX);
 	}
 	s = FAULT_MEM("snap.open", calloc(1, sizeof(*s)));
@@ -319,6 +322,7 @@ int snap_open(struct snap **snap, const struct snap_options *options, struct paw
 	s->watch = (struct watch){-1, -1};
 	s->best = SNAP_COPIED;
 	s->kernel = copy_best();
+	s->device_threads = options->device_threads;
 	s->list = &s->lists[SNAP_COPIED];
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->work, NULL);
@@ -561,6 +565,23 @@ static enum snap_proof proof_of(const struct snap_list *list)
 	return list->units[list->units_n - 1].kind == SNAP_DEVICE ? SNAP_FENCED : SNAP_WATCHED;
 }
 
+unsigned snap_device_threads(uint32_t processes)
+{
+	unsigned threads = parallel_cores() / 2 / (processes == 0 ? 1 : processes);
+
+	return threads < PARALLEL_THREADS_MAX ? threads : PARALLEL_THREADS_MAX;
+}
+
+/* More threads, or as many as can be had. */
+static void start_device_threads(struct snap *snap)
+{
+	while (snap->threads_n < snap->device_threads &&
+		snap_thread_start(&snap->threads[snap->threads_n], "pawl-snap", run_engine, snap,
+			NULL) == 0) {
+		snap->threads_n++;
+	}
+}
+
 /* What devices do after this moment is not in the snapshot. */
 static int mark_devices(struct snap *snap, const struct ckpt_piece *pieces, size_t n,
 	struct pawl_err *err)
@@ -577,6 +598,9 @@ static int mark_devices(struct snap *snap, const struct ckpt_piece *pieces, size
 		ASSERT(device < CUDA_DEVICES_MAX);
 		marked |= 1ull << device;
 		rv = cuda_mark(&snap->cuda, device, err);
+	}
+	if (rv == 0 && marked != 0) {
+		start_device_threads(snap);
 	}
 	return rv;
 }

@@ -38,8 +38,10 @@ enum snap_proof {
 enum pawl_ckpt_proof snap_proof_told(enum snap_proof proof); /* as the public API names it */
 
 struct snap_options {
-	unsigned threads; /* engine threads, at most SNAP_THREADS_MAX; 0: one */
-	bool watch;       /* false: never watch (copy="now") */
+	unsigned threads;        /* engine threads, at most SNAP_THREADS_MAX; 0: one */
+	unsigned device_threads; /* as many, likewise, once a piece lies on a device: its copies
+				    are bound by what cores take on, not by the link */
+	bool watch;              /* false: never watch (copy="now") */
 };
 
 /* Called once a snapshot, maybe before begin has returned. rv: 0, or PAWL_ECHANGED and the index of
@@ -47,6 +49,9 @@ struct snap_options {
  * thread; must not call into the engine. */
 typedef void snap_done_fn(void *user, int rv, size_t piece);
 
+/* device_threads for each of so many processes of this host that save at the same time: half of
+ * what cores each of them has, since the other half computes. */
+unsigned snap_device_threads(uint32_t processes);
 /* PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL. PAWL_NO_UFFD=1 in the environment refuses the watch. */
 int snap_open(struct snap **snap, const struct snap_options *options, struct pawl_err *err);
 void snap_close(struct snap *snap); /* waits for a snapshot in progress; NULL is fine */

@@ -28,13 +28,27 @@ static void cut_devices(struct world *w)
 	w->pieces[n + 1].dst = NULL;
 }
 
+/* One thread for host memory, so many for devices. */
+static void open_again(struct world *w, unsigned device_threads)
+{
+	const struct snap_options options = {.threads = 1,
+		.device_threads = device_threads,
+		.watch = true};
+
+	snap_close(w->snap);
+	assert_int_equal(snap_open(&w->snap, &options, NULL), 0);
+}
+
 static void content_is_right(void **state)
 {
-	for (unsigned threads = 1; threads <= 3; threads++) {
+	for (unsigned threads = 1; threads <= 8; threads++) {
 		struct world w;
 
 		world_open(&w, 8, threads, seed);
 		cut_devices(&w);
+		if (threads > 3) {
+			open_again(&w, threads);
+		}
 		for (int i = 0; i < 3; i++) {
 			bool watch = i != 1;
 			enum snap_proof proof = world_begin(&w, watch);
@@ -105,15 +119,13 @@ static void every_driver_call_fails(void **state)
 	unsigned called = 0;
 
 	do {
-		const struct snap_options options = {.threads = 1, .watch = true};
 		enum snap_proof proof;
 		struct world w;
 		int rv;
 
 		world_open(&w, 4, 1, seed);
 		cut_devices(&w);
-		snap_close(w.snap);
-		assert_int_equal(snap_open(&w.snap, &options, NULL), 0);
+		open_again(&w, 0);
 		memcpy(w.before, w.mem, w.mem_bytes);
 		fakecuda_fail(++nth);
 		rv = snap_begin(w.snap, w.pieces, w.n, true, world_done, &w, &proof, NULL);

@@ -34,6 +34,7 @@ struct cu_event;
 #define CU_STREAM_NON_BLOCKING   1u /* does not wait for the default stream */
 #define CU_EVENT_DISABLE_TIMING  2u
 #define CU_MEMHOSTALLOC_PORTABLE 1u /* for all contexts */
+#define CU_CAPTURE_RELAXED       2  /* calls do not care for graphs that are captured */
 
 /* name in the library, name here, arguments */
 #define CUDA_CALLS(X)                                                                              \
@@ -55,6 +56,7 @@ struct cu_event;
 	X(cuStreamSynchronize, stream_sync, (struct cu_stream * stream))                           \
 	X(cuMemcpyDtoHAsync_v2, copy,                                                              \
 		(void *dst, cu_deviceptr src, size_t len_bytes, struct cu_stream *stream))         \
+	X(cuThreadExchangeStreamCaptureMode, capture_mode, (int *mode))                            \
 	X(cuMemHostAlloc, host_alloc, (void **at, size_t len_bytes, unsigned flags))               \
 	X(cuMemFreeHost, host_free, (void *at))
 
@@ -150,14 +152,28 @@ static void release_device(const struct cuda *cuda, struct cuda_device *device)
 	*device = (struct cuda_device){0};
 }
 
+/* In the context of a device, whichever: without one the driver does not know the memory. */
+static void free_buffers(struct cuda *cuda)
+{
+	struct cu_context *context;
+
+	for (int i = 0; i < CUDA_DEVICES_MAX && cuda->idle_n > 0; i++) {
+		if (!cuda->devices[i].ready || cuda->context_push(cuda->devices[i].context) != 0) {
+			continue;
+		}
+		while (cuda->idle_n > 0) {
+			cuda->host_free(cuda->buffers[--cuda->idle_n]);
+		}
+		cuda->context_pop(&context);
+	}
+}
+
 void cuda_close(struct cuda *cuda)
 {
 	if (cuda == NULL) {
 		return;
 	}
-	while (cuda->idle_n > 0) {
-		cuda->host_free(cuda->buffers[--cuda->idle_n]);
-	}
+	free_buffers(cuda);
 	for (int i = 0; i < CUDA_DEVICES_MAX; i++) {
 		release_device(cuda, &cuda->devices[i]);
 	}
@@ -242,6 +258,18 @@ int cuda_mark(struct cuda **cuda, int device, struct pawl_err *err)
 	return rv == 0 ? mark_device(*cuda, &(*cuda)->devices[device], err) : rv;
 }
 
+/* Page-locked memory. Training may be capturing a graph, which this call would make invalid. */
+static cu_result make_buffer(const struct cuda *cuda, void **buffer)
+{
+	int mode = CU_CAPTURE_RELAXED;
+	cu_result result;
+
+	cuda->capture_mode(&mode);
+	result = cuda->host_alloc(buffer, CKPT_CHUNK, CU_MEMHOSTALLOC_PORTABLE);
+	cuda->capture_mode(&mode); /* what it was */
+	return result;
+}
+
 /* A buffer that nobody uses, or a new one; a context must be current. */
 static int take_buffer(struct cuda *cuda, void **buffer, struct pawl_err *err)
 {
@@ -255,7 +283,7 @@ static int take_buffer(struct cuda *cuda, void **buffer, struct pawl_err *err)
 		rv = pawl_err_set(err, PAWL_ELIMIT, "CUDA: more than %d copies at one time",
 			CUDA_COPIES_MAX);
 	} else {
-		result = cuda->host_alloc(buffer, CKPT_CHUNK, CU_MEMHOSTALLOC_PORTABLE);
+		result = make_buffer(cuda, buffer);
 	}
 	cuda->busy_n += rv == 0 && result == 0;
 	pthread_mutex_unlock(&cuda->lock);

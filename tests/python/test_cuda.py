@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from pawl import Checkpointer, _guard
+from pawl import Checkpointer, _graphs, _guard
 from test_guard import flat
 
 WIDTH = 1024  # 4 MiB a weight
@@ -120,6 +120,55 @@ def test_the_default_stream_waits_for_the_one_in_use(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     _guard.queue_before_copies(parts)
     assert waits == [(0, "side")]
+
+
+# ---- graphs ----
+
+
+class Graph:
+    """A CUDA graph that says what it does."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+
+    def capture_begin(self, pool: object = None) -> None:
+        self.did.append("begin")
+
+    def capture_end(self) -> None:
+        self.did.append("end")
+
+    def replay(self) -> None:
+        self.did.append("replay")
+
+
+def test_a_replay_that_steps_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So is one whose capture was not seen; not one of forward and backward passes."""
+    graphs = type("Graphs", (Graph,), {})
+    before, stepping, passes = (graphs() for _ in range(3))
+    before.capture_begin()
+    before.capture_end()
+    _graphs.install(lambda: stepping.did.append("fence"), graphs)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=1.0)
+    _guard.install()
+    stepping.capture_begin(pool=None)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    optimizer.step()
+    monkeypatch.undo()
+    stepping.capture_end()
+    passes.capture_begin()
+    passes.capture_end()
+    stepping.did.clear()
+    stepping.replay()
+    assert stepping.did == ["fence", "replay"]
+    before.replay()
+    assert stepping.did == ["fence", "replay", "fence"]
+    passes.replay()
+    assert stepping.did == ["fence", "replay", "fence"] and passes.did[-1] == "replay"
+    stepping.capture_begin()  # another one
+    stepping.capture_end()
+    stepping.replay()
+    assert stepping.did[3:] == ["begin", "end", "replay"]
 
 
 # ---- real devices ----

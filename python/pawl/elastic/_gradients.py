@@ -214,9 +214,7 @@ def _bring(sums: torch.Tensor) -> tuple[torch.Tensor, Any]:
         return sums.cpu(), None
     values = torch.empty(sums.shape, dtype=sums.dtype, pin_memory=True)
     values.copy_(sums, non_blocking=True)
-    event = torch.cuda.Event()
-    event.record()
-    return values, event
+    return values, torch.cuda.current_stream(sums.device).record_event()
 
 
 class Parts:

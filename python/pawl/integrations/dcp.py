@@ -86,6 +86,7 @@ class PawlStager(AsyncStager):
         self._lent = False  # a staged state may still be read
         self._next = 0  # place of the next tensor
         self._left: list[Copied] = []  # to be copied when all of the state was seen
+        self._devices: set[torch.device] = set()  # that copy to host memory meanwhile
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """The same state, with tensors of its own in host memory."""
@@ -94,12 +95,13 @@ class PawlStager(AsyncStager):
         self._lent = True
         self._next = 0
         self._left = []
+        self._devices = set()
         staged: dict[str, Any] = self._copy(state_dict, "")
         for place in range(self._next, len(self._buffers)):  # the state has become smaller
             del self._buffers[place]
             self._made.pop(place, None)
-        if torch.cuda.is_initialized():
-            torch.cuda.current_stream().synchronize()
+        for device in self._devices:
+            torch.cuda.current_stream(device).synchronize()
         self._overlap.start(self._left)
         return staged
 
@@ -156,6 +158,8 @@ class PawlStager(AsyncStager):
             pinned = tensor.is_cuda
             buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=pinned)
             self._buffers[place] = buffer
+        if tensor.is_cuda:
+            self._devices.add(tensor.device)
         return buffer.copy_(tensor, non_blocking=True)
 
 

@@ -1,4 +1,4 @@
-"""CUDA graphs that step an optimizer: what they change on a replay, no hook and no counter tells of.
+"""CUDA graphs that step an optimizer: no hook and no counter tells what their replays change.
 
 Before such a replay everything is fenced. A graph is one unless its capture was seen, and nothing
 stepped in it: graphs of forward and backward passes go on while a save is copied.

@@ -156,7 +156,7 @@ class PawlStager(AsyncStager):
             return buffer.tensor
         if not isinstance(buffer, torch.Tensor) or not _alike(buffer, tensor):
             pinned = tensor.is_cuda
-            buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=pinned)
+            buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=pinned, device="cpu")
             self._buffers[place] = buffer
         if tensor.is_cuda:
             self._devices.add(tensor.device)
@@ -465,7 +465,7 @@ class PawlReader(StorageReader):
             raise Damaged(f"{self.root}: {reason}") from reason
 
     def _load_bytes(self, found: _core.Restore, item: ReadItem, planner: LoadPlanner) -> None:
-        data = torch.empty(self._places[item.storage_index][-1], dtype=torch.uint8)
+        data = torch.empty(self._places[item.storage_index][-1], dtype=torch.uint8, device="cpu")
         found.copy(self._copies(found, item, data.data_ptr()))
         planner.load_bytes(item, io.BytesIO(bytes(data.numpy())))
 
@@ -479,7 +479,7 @@ class PawlReader(StorageReader):
                 f"{tuple(target.shape)} to be loaded",
             )
         direct = target.is_cpu and target.dtype == dtype and target.is_contiguous()
-        buffer = target if direct else torch.empty(tuple(item.lengths), dtype=dtype)
+        buffer = target if direct else torch.empty(tuple(item.lengths), dtype=dtype, device="cpu")
         found.copy(self._copies(found, item, buffer.data_ptr()))
         if not direct:
             target.copy_(buffer)

@@ -7,6 +7,7 @@ with one each do. TEST_DEVICE is another one than "cuda", to try tests out.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import runpy
 import sys
@@ -34,9 +35,8 @@ class OnDevice(DeviceContext):
         return super().__torch_function__(func, types, args, kwargs)
 
 
-def one_device_each() -> None:
-    """Ranks share a device: each takes itself for the only one of its host, as scripts see it."""
-    os.environ.update(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+def share() -> None:
+    """Takes the device that all ranks have, where torch would look for one of each rank's."""
     torch.set_num_threads(1)
     if DEVICE.type == "cuda":
         torch.cuda.init()
@@ -54,8 +54,11 @@ def meshes_of_the_device() -> None:
 
 
 if __name__ == "__main__":
-    one_device_each()
+    share()
     meshes_of_the_device()
+    plain = "PLAIN" in os.environ
+    if plain:  # they take the device of their local rank
+        os.environ.update(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
     del sys.argv[0]
-    with OnDevice(DEVICE):
+    with contextlib.nullcontext() if plain else OnDevice(DEVICE):
         runpy.run_path(sys.argv[0], run_name="__main__")

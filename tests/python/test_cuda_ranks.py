@@ -11,8 +11,10 @@ import torch
 import program
 import ranks
 import sharded
+import test_elastic
 import test_smddp
 from conftest import real_core
+from elastic_said import check_each_once, ends
 from test_cuda import needs_cuda, needs_device
 from test_group import COLLECTIVES, TORCH
 from test_powersgd import CHECKS as POWERSGD
@@ -47,6 +49,17 @@ def test_on_one_device(world: int, name: str) -> None:
 def test_the_noise_of_an_elastic_job() -> None:
     for said in ranks.run_ranks(HERE / "cuda_rank.py", 2, "elastic"):
         assert said == ["elastic"]
+
+
+@pytest.mark.parametrize("at", ["forward", "backward", "step"])
+def test_a_rank_of_an_elastic_job_is_killed(at: str) -> None:
+    script = str(HERE / "elastic_rank.py")
+    env = program.clean_env(PAWL_HEARTBEAT="0.5")
+    started = ranks.start_ranks(ON_DEVICE, 3, script, "kill=1@7", f"at={at}", env=env)
+    said = test_elastic.hear(started, victims=1)
+    check_each_once(said, dead=(1,))
+    assert [end.split(": ")[0] for end in ends(said, "END")] == ["0 of 2", "1 of 2"]
+    assert len({end.split(": ")[1] for end in ends(said, "END")}) == 1
 
 
 def test_elastic_is_ddp_to_the_bit() -> None:

@@ -22,6 +22,7 @@ from torch.utils._device import _device_constructors
 import program
 import ranks
 from pawl import Checkpointer, _graphs, _guard
+from pawl.elastic import _rules
 from test_guard import flat
 
 WIDTH = 1024  # 4 MiB a weight
@@ -147,6 +148,22 @@ def test_no_tensor_of_ours_goes_by_the_default_device() -> None:
             if ast.unparse(call.func.value) == "torch" and call.func.attr in names and not named:
                 found.append(f"{path.name}:{call.lineno}: {ast.unparse(call)}")
     assert not found, "\n".join(found)
+
+
+def test_second_moments_of_a_device_are_told_there() -> None:
+    """The same as the host tells, and nothing before the fifth step."""
+    parameter = nn.Parameter(torch.randn(9))
+    optimizer = torch.optim.AdamW([parameter])
+    for step in range(1, 8):
+        parameter.grad = torch.randn(9)
+        optimizer.step()
+        group, counted = optimizer.param_groups[0], optimizer.state[parameter]["step"]
+        told = _rules.second_moment(optimizer, group, parameter)
+        factor, eps = _rules._told_there(counted, 0.999, 1e-8)
+        if told is None:
+            assert step < 5 and factor == 0 and eps == 1
+        else:
+            assert step >= 5 and abs(factor / told[1] - 1) < 1e-3 and abs(eps - 1e-8) < 1e-12
 
 
 # ---- graphs ----

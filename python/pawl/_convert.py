@@ -172,7 +172,7 @@ def _write_safetensors(channel: Channel, name: str, value: Any, path: str) -> No
 def _is_held(dtype: torch.dtype) -> bool:
     """Whether safetensors has the dtype, as it is installed."""
     try:
-        _safetensors().save({"x": torch.empty(0, dtype=dtype)})
+        _safetensors().save({"x": torch.empty(0, dtype=dtype, device="cpu")})
     except Exception:  # KeyError, SafetensorError: versions differ
         return False
     return True

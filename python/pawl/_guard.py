@@ -25,6 +25,7 @@ from typing import Any, Final, Protocol
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
+from pawl import _graphs
 from pawl._shards import local_of
 from pawl._skeleton import Skeleton
 
@@ -55,6 +56,7 @@ def install() -> None:
         if shield is not None:  # torch.compile must call the hook, not look into it
             hook = shield(_before_step)
         register_optimizer_step_pre_hook(hook)
+        _graphs.install(fence_all)
         _hooked = True
 
 
@@ -294,6 +296,8 @@ def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     known = _known.get(id(optimizer))
     if known is None:
         mask_of(optimizer)
+    if _graphs.captures_step():
+        return
     if _captures:
         # One never seen before may wrap another: nobody knows what it is about to change.
         mask = EVERYTHING if known is None else known[1]

@@ -194,7 +194,7 @@ def _match_shard(plan: Plan, live: torch.Tensor, saved: torch.Tensor, loaded: Lo
         plan.boxes.extend(loaded.copies(saved, start, box, local.data_ptr()))
         plan.touched.append(local)
     else:
-        buffer = torch.empty(box, dtype=saved.dtype)
+        buffer = torch.empty(box, dtype=saved.dtype, device="cpu")
         plan.fills.extend(loaded.copies(saved, start, box, buffer.data_ptr()))
         plan.assignments.append(partial(_copy_into, local, buffer))
 
@@ -250,7 +250,7 @@ def _lay_out_tensor(
         return saved
     if is_shard:
         start, box = box_of(like)
-        part = torch.empty(box, dtype=saved.dtype)
+        part = torch.empty(box, dtype=saved.dtype, device="cpu")
         plan.fills.extend(loaded.copies(saved, start, box, part.data_ptr()))
     else:
         part = _cut(saved, like)

@@ -70,7 +70,7 @@ class Entry:
         self._plain = len(parameters) == 1 and first.is_cpu and first.is_contiguous()
         self._host: torch.Tensor | None = None  # where they come to, if not where they are
         if not self._plain:
-            self._host = torch.empty(self.numel, dtype=first.dtype)
+            self._host = torch.empty(self.numel, dtype=first.dtype, device="cpu")
 
     def values(self) -> torch.Tensor:
         """A copy, flat, in host memory."""
@@ -287,7 +287,7 @@ class Server:
 
     def _serve(self, worker: int) -> None:
         link = self._links[worker]
-        settings = torch.empty(self._settings, dtype=torch.float64)
+        settings = torch.empty(self._settings, dtype=torch.float64, device="cpu")
         gradient = [torch.empty_like(p.detach()) for p in self._parameters]
         come, go = self._pieces(gradient), self._pieces([p.detach() for p in self._parameters])
         try:
@@ -427,7 +427,9 @@ class ParameterServer:
         """
         self._check_worker()
         gradients = [[entry.gradient() for entry in v.entries] for v in self._vectors]
-        settings = torch.tensor([_STEP, *read_settings(self._optimizer)], dtype=torch.float64)
+        settings = torch.tensor(
+            [_STEP, *read_settings(self._optimizer)], dtype=torch.float64, device="cpu"
+        )
         for server, link in enumerate(self._links):
             with link.naming():
                 link.send(settings, _SETTINGS)
@@ -449,7 +451,7 @@ class ParameterServer:
         """At a worker: it no longer counts. Its model has the parameters of its last step."""
         self._check_worker()
         goodbye = torch.full(
-            (1 + len(read_settings(self._optimizer)),), _LEAVE, dtype=torch.float64
+            (1 + len(read_settings(self._optimizer)),), _LEAVE, dtype=torch.float64, device="cpu"
         )
         for link in self._links:
             with link.naming():

@@ -101,7 +101,7 @@ def _as_tensor(chunk: Any) -> torch.Tensor:
     """A contiguous tensor of these bytes, in memory that the library can reach."""
     if not isinstance(chunk, torch.Tensor):
         data = bytearray(chunk)
-        return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0)
+        return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, device="cpu")
     tensor = chunk.detach().contiguous().resolve_conj().resolve_neg()
     return tensor if tensor.device.type in ("cpu", "cuda") else tensor.cpu()
 

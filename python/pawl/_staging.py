@@ -9,6 +9,7 @@ else is not contiguous host memory is copied at once.
 
 from __future__ import annotations
 
+import functools
 import queue
 import sys
 import threading
@@ -61,6 +62,10 @@ class Lane:
         """What the caller queues from now on comes behind the event."""
         self.current().wait_event(event)
 
+    def await_(self, event: Any) -> None:
+        """The host waits for the event, in whichever thread."""
+        event.synchronize()
+
 
 class CudaLane(Lane):
     """Of a CUDA device."""
@@ -75,10 +80,15 @@ class CudaLane(Lane):
 
     def copy(self, copies: Sequence[Copy], stream: torch.cuda.Stream) -> None:
         """See Lane. torch gives neither end's memory to others before the copy is made."""
-        with torch.cuda.stream(stream):
+        with torch.cuda.device(self._device), torch.cuda.stream(stream):
             for to, of in copies:
                 to.copy_(of, non_blocking=True)
                 (to if to.is_cuda else of).record_stream(stream)
+
+    def await_(self, event: torch.cuda.Event) -> None:
+        """See Lane. A thread of ours is at device 0 first, where waiting would take up memory."""
+        with torch.cuda.device(self._device):
+            event.synchronize()
 
 
 _lanes: dict[torch.device, Lane] = {}
@@ -141,7 +151,7 @@ def fetch(work: Work, copies: Sequence[Copy]) -> None:
     copies = [(to, of.detach()) for to, of in copies]
     lane = lane_of(copies[0][1])
     if lane is not None:
-        work.ready = lane.fetch(copies)
+        work.ready = functools.partial(lane.await_, lane.fetch(copies))
         return
     for to, of in copies:
         to.copy_(of)
@@ -178,11 +188,13 @@ class Releaser:
 
     def __init__(self, fail: Callable[[], None]) -> None:
         self._fail = fail  # ends the group
-        self._queue: queue.SimpleQueue[tuple[Any, _core.Operation] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Callable[[], None], _core.Operation] | None] = (
+            queue.SimpleQueue()
+        )
         self._thread: threading.Thread | None = None
 
-    def add(self, ready: Any, operation: _core.Operation) -> None:
-        """``operation``: submitted held; it begins once the event has come."""
+    def add(self, ready: Callable[[], None], operation: _core.Operation) -> None:
+        """``operation``: submitted held; it begins once ``ready`` has returned."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="pawl-releaser", daemon=True)
             self._thread.start()
@@ -192,7 +204,7 @@ class Releaser:
         while (item := self._queue.get()) is not None:
             ready, operation = item
             try:
-                ready.synchronize()
+                ready()
             except RuntimeError as why:  # the device has failed: nothing of it can be used
                 print(f"pawl: collectives: copying from a device: {why}", file=sys.stderr)
                 self._fail()

@@ -29,7 +29,7 @@ class Work(TorchWork):
     before: tuple[_core.Operation, ...] = ()  # the others
     parts: Sequence[Work] = ()  # works that this one is made of
     keep: tuple[torch.Tensor | None, ...] = ()  # what they work on
-    ready: Any = None  # event: a device has delivered what they begin with; see _staging
+    ready: Callable[[], None] | None = None  # waits for what they begin with; see _staging
     after: tuple[Callable[[], object], ...] = ()  # once all are over: copies to where it goes
     brought: tuple[tuple[Lane, Any], ...] = ()  # events behind those to devices
     _lock: threading.Lock | None = None  # for after

@@ -413,7 +413,7 @@ class Found:
             storage = torch.UntypedStorage(size)
             if size:
                 found.copy(_copies(index, storage))
-            return bytes(torch.empty(0, dtype=torch.uint8).set_(storage).numpy())
+            return bytes(torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage).numpy())
         except PawlError as reason:
             raise self._blame(found, reason) from reason
         finally:

@@ -35,6 +35,7 @@ struct cu_event;
 
 #define CU_STREAM_NON_BLOCKING  1u /* does not wait for the default stream */
 #define CU_EVENT_DISABLE_TIMING 2u
+#define CU_CAPTURE_RELAXED      2 /* calls do not care for graphs that are captured */
 
 /* name in the library, name here, arguments */
 #define CUDA_CALLS(X)                                                                              \
@@ -56,6 +57,7 @@ struct cu_event;
 	X(cuStreamSynchronize, stream_sync, (struct cu_stream * stream))                           \
 	X(cuMemcpyDtoHAsync_v2, copy,                                                              \
 		(void *dst, cu_deviceptr src, size_t len_bytes, struct cu_stream *stream))         \
+	X(cuThreadExchangeStreamCaptureMode, capture_mode, (int *mode))                            \
 	X(cuMemHostAlloc, host_alloc, (void **at, size_t len_bytes, unsigned flags))               \
 	X(cuMemFreeHost, host_free, (void *at))
 
@@ -251,13 +253,18 @@ int cuda_mark(struct cuda **cuda, int device, struct pawl_err *err)
 	return rv == 0 ? mark_device(*cuda, &(*cuda)->devices[device], err) : rv;
 }
 
+/* Training may be capturing a graph, which these calls would make invalid. */
 static cu_result make_lane(const struct cuda *cuda, struct lane *lane)
 {
-	cu_result result = cuda->host_alloc(&lane->buffer, CKPT_CHUNK, 0);
+	int mode = CU_CAPTURE_RELAXED;
+	cu_result result;
 
+	cuda->capture_mode(&mode);
+	result = cuda->host_alloc(&lane->buffer, CKPT_CHUNK, 0);
 	if (result == 0) {
 		result = cuda->stream_create(&lane->stream, CU_STREAM_NON_BLOCKING);
 	}
+	cuda->capture_mode(&mode); /* what it was */
 	if (result != 0) {
 		release_lane(cuda, lane);
 	}

@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXPORT  __attribute__((visibility("default")))
-#define OPS_MAX 256 /* queued on one stream */
+#define EXPORT          __attribute__((visibility("default")))
+#define OPS_MAX         256 /* queued on one stream */
+#define CAPTURE_RELAXED 2
 
 enum { OK = 0, INVALID_VALUE = 1, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, FAILED = 700 };
 
@@ -45,6 +46,7 @@ static unsigned calls, fail_nth;
 
 static __thread struct context *stack[8];
 static __thread int depth;
+static __thread int capture_mode; /* 0: calls that graphs under capture cannot bear are refused */
 
 void fakecuda_busy(int device, bool busy)
 {
@@ -109,6 +111,7 @@ int cuEventDestroy_v2(struct event *event);
 int cuEventRecord(struct event *event, struct stream *stream);
 int cuMemcpyDtoHAsync_v2(void *dst, unsigned long long src, size_t len_bytes,
 	struct stream *stream);
+int cuThreadExchangeStreamCaptureMode(int *mode);
 int cuMemHostAlloc(void **at, size_t len_bytes, unsigned flags);
 int cuMemFreeHost(void *at);
 
@@ -281,11 +284,20 @@ int cuEventRecord(struct event *event, struct stream *stream)
 	return leave(rv);
 }
 
+int cuThreadExchangeStreamCaptureMode(int *mode)
+{
+	int before = capture_mode;
+
+	capture_mode = *mode;
+	*mode = before;
+	return OK;
+}
+
 int cuMemHostAlloc(void **at, size_t len_bytes, unsigned flags)
 {
 	int rv = enter();
 
-	if (rv == OK && current() == NULL) {
+	if (rv == OK && (current() == NULL || capture_mode != CAPTURE_RELAXED)) {
 		rv = INVALID_CONTEXT;
 	}
 	if (rv == OK) {
@@ -299,6 +311,9 @@ int cuMemFreeHost(void *at)
 {
 	int rv = enter();
 
+	if (current() == NULL) {
+		return leave(INVALID_CONTEXT);
+	}
 	held--;
 	free(at);
 	return leave(rv);

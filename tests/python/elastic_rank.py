@@ -163,7 +163,7 @@ def main() -> None:
     if "hold" in OPTIONS:
         Path(OPTIONS["hold"]).touch()
     job = loader._elastic._job
-    weights = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
+    weights = b"".join(p.detach().cpu().numpy().tobytes() for p in model.parameters())
     digest = hashlib.sha256(weights).hexdigest()[:16]
     say(f"END {job.rank} of {job.ranks}: {digest}")
     norm = sum(float(p.detach().square().sum()) for p in model.parameters())

@@ -7,6 +7,7 @@ with CKPT, which it resumes from) and prints the step and the sum of all weights
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -36,7 +37,7 @@ def main() -> None:
     plugins, callbacks = _plugins(pl, package, how, root)
     trainer = pl.Trainer(
         max_epochs=3 if ckpt else 2,
-        accelerator="cpu",
+        accelerator=os.environ.get("ACCELERATOR", "cpu"),
         devices=devices,
         strategy="ddp" if devices > 1 else "auto",
         callbacks=callbacks,

@@ -27,10 +27,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
+import on_device
 from pawl._shards import local_of
 from pawl.errors import PawlError
 
 LIMIT_S = 120
+DEVICE = os.environ.get("TEST_DEVICE")  # see on_device.py; None: the CPU, whatever there is
 
 
 def run(tmp_path: Path, *phases: tuple[Any, ...], ok: bool = True) -> str:
@@ -66,8 +68,9 @@ def train(steps: int, sharded: bool = True) -> tuple[nn.Module, torch.optim.Opti
     torch.manual_seed(0)
     model = Net()
     if sharded:
-        fully_shard(model.wide)
-        fully_shard(model)
+        mesh = init_device_mesh(DEVICE or "cpu", (dist.get_world_size(),))
+        fully_shard(model.wide, mesh=mesh)
+        fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for step in range(steps):
         x = torch.randn(4, 37, generator=torch.Generator().manual_seed(step))  # alike on all ranks
@@ -94,7 +97,7 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, list):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, torch.Tensor):
-        return torch.equal(a, b)
+        return torch.equal(a.cpu(), b.cpu())
     return bool(a == b)
 
 
@@ -192,9 +195,10 @@ def large() -> tuple[nn.Module, torch.optim.Optimizer]:
     """Sharded, of 3 x 32 MiB in all: enough that a copy of it is not over at once."""
     torch.manual_seed(0)
     model = nn.Sequential(*[nn.Linear(1024, 1024, bias=False) for _ in range(8)])
+    mesh = init_device_mesh(DEVICE or "cpu", (dist.get_world_size(),))
     for layer in model:
-        fully_shard(layer)
-    fully_shard(model)
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     model(torch.ones(1, 1024)).sum().backward()
     optimizer.step()
@@ -388,8 +392,11 @@ def _rank(rank: int, world: int, folder: str, name: str, args: list[Any]) -> Non
     )
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    if DEVICE is not None:
+        on_device.share()
+    backend = "pawl" if DEVICE is not None else "gloo"
     store = dist.FileStore(f"{folder}/store", world)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world)
     globals()[name](*args)
     dist.destroy_process_group()
 

@@ -88,7 +88,7 @@ def trainer(output: Path, *callbacks: TrainerCallback, **options: Any) -> Traine
 def sha256(module: torch.nn.Module) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):
-        digest.update(name.encode() + tensor.numpy().tobytes())
+        digest.update(name.encode() + tensor.cpu().numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -96,6 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("output", type=Path)
     parser.add_argument("--pawl", action="store_true")
+    parser.add_argument("--device", action="store_true", help="of torch's choice, not the CPU")
     parser.add_argument("--die-at", type=int, default=0, help="SIGKILL to itself after this step")
     args = parser.parse_args()
     if args.pawl:
@@ -103,7 +104,7 @@ def main() -> None:
 
         pawl_trainer.enable()
     die = AtStep(args.die_at, lambda: os.kill(os.getpid(), 9))
-    one = trainer(args.output, die)
+    one = trainer(args.output, die, use_cpu=not args.device)
     newest = get_last_checkpoint(args.output) if args.output.is_dir() else None
     one.train(resume_from_checkpoint=newest)
     if one.args.process_index == 0:

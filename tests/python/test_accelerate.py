@@ -19,6 +19,7 @@ pytest.importorskip("pawl._core")
 program.find()
 
 from accelerate import Accelerator  # noqa: E402
+from accelerate.state import AcceleratorState  # noqa: E402
 from accelerate.utils import ProjectConfiguration  # noqa: E402
 
 import pawl.integrations.accelerate as pawl_accelerate  # noqa: E402
@@ -46,13 +47,13 @@ def enabled() -> Iterator[None]:
 class Job:
     """A model in training; its weights are a function of how many steps were made."""
 
-    def __init__(self, folder: Path, total_limit: int | None = None) -> None:
+    def __init__(self, folder: Path, total_limit: int | None = None, cpu: bool = True) -> None:
         project = ProjectConfiguration(
             str(folder),
             automatic_checkpoint_naming=total_limit is not None,
             total_limit=total_limit,
         )
-        self.accelerator = Accelerator(cpu=True, project_config=project)
+        self.accelerator = Accelerator(cpu=cpu, project_config=project)
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(300, 300), torch.nn.Dropout())
         optimizer = torch.optim.AdamW(model.parameters())
@@ -63,7 +64,8 @@ class Job:
     def train(self, steps: int) -> list[torch.Tensor]:
         for _ in range(steps):
             self.optimizer.zero_grad()
-            self.accelerator.backward(self.model(torch.randn(4, 300)).square().mean())
+            x = torch.randn(4, 300, device=self.accelerator.device)
+            self.accelerator.backward(self.model(x).square().mean())
             self.optimizer.step()
             self.scheduler.step()
         return [p.detach().clone() for p in self.model.parameters()]
@@ -88,6 +90,22 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     assert names(tmp_path / "root") == {"five"}
     assert names(tmp_path / "root/five") == FILES | OURS
     assert same(again.train(4), wanted)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_saved_and_loaded_on_a_device(tmp_path: Path) -> None:
+    AcceleratorState._reset_state(True)
+    try:
+        job = Job(tmp_path, cpu=False)
+        assert job.accelerator.device.type == "cuda"
+        job.train(3)
+        job.accelerator.save_state(tmp_path / "root/five")
+        wanted = job.train(4)
+        again = Job(tmp_path, cpu=False)
+        again.accelerator.load_state(tmp_path / "root/five")
+        assert same(again.train(4), wanted)
+    finally:
+        AcceleratorState._reset_state(True)
 
 
 def test_folder_is_read_by_accelerate_alone(tmp_path: Path) -> None:

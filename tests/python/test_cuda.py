@@ -4,7 +4,12 @@ lie on one, and, where there is one, that what comes back is what was there when
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,14 +17,23 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils._device import _device_constructors
 
-from pawl import Checkpointer, _guard
+import program
+import ranks
+from pawl import Checkpointer, _graphs, _guard
+from pawl.elastic import _rules
 from test_guard import flat
 
 WIDTH = 1024  # 4 MiB a weight
 BIG, SMALL = 1 << 20, 100  # bytes; SMALL is less than what is watched in host memory
 
+HERE = Path(__file__).parent
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+
+needs_device = pytest.mark.skipif(  # TEST_DEVICE: see on_device.py
+    not torch.cuda.is_available() and "TEST_DEVICE" not in os.environ, reason="no CUDA device here"
+)
 
 
 # ---- storages that claim to lie on a device ----
@@ -120,6 +134,85 @@ def test_the_default_stream_waits_for_the_one_in_use(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     _guard.queue_before_copies(parts)
     assert waits == [(0, "side")]
+
+
+def test_no_tensor_of_ours_goes_by_the_default_device() -> None:
+    """Of torch.set_default_device: most of them are read by address."""
+    names = {function.__name__ for function in _device_constructors()}
+    found = []
+    for path in Path(_guard.__file__).parent.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+                continue
+            named = any(keyword.arg in ("device", None) for keyword in call.keywords)
+            if ast.unparse(call.func.value) == "torch" and call.func.attr in names and not named:
+                found.append(f"{path.name}:{call.lineno}: {ast.unparse(call)}")
+    assert not found, "\n".join(found)
+
+
+def test_second_moments_of_a_device_are_told_there() -> None:
+    """The same as the host tells, and nothing before the fifth step."""
+    parameter = nn.Parameter(torch.randn(9))
+    optimizer = torch.optim.AdamW([parameter])
+    for step in range(1, 8):
+        parameter.grad = torch.randn(9)
+        optimizer.step()
+        group, counted = optimizer.param_groups[0], optimizer.state[parameter]["step"]
+        told = _rules.second_moment(optimizer, group, parameter)
+        factor, eps = _rules._told_there(counted, 0.999, 1e-8)
+        if told is None:
+            assert step < 5 and factor == 0 and eps == 1
+        else:
+            assert step >= 5 and abs(factor / told[1] - 1) < 1e-3 and abs(eps - 1e-8) < 1e-12
+
+
+# ---- graphs ----
+
+
+class Graph:
+    """A CUDA graph that says what it does."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+
+    def capture_begin(self, pool: object = None) -> None:
+        self.did.append("begin")
+
+    def capture_end(self) -> None:
+        self.did.append("end")
+
+    def replay(self) -> None:
+        self.did.append("replay")
+
+
+def test_a_replay_that_steps_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So is one whose capture was not seen; not one of forward and backward passes."""
+    graphs = type("Graphs", (Graph,), {})
+    before, stepping, passes = (graphs() for _ in range(3))
+    before.capture_begin()
+    before.capture_end()
+    _graphs.install(lambda: stepping.did.append("fence"), graphs)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=1.0)
+    _guard.install()
+    stepping.capture_begin(pool=None)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    optimizer.step()
+    monkeypatch.undo()
+    stepping.capture_end()
+    passes.capture_begin()
+    passes.capture_end()
+    stepping.did.clear()
+    stepping.replay()
+    assert stepping.did == ["fence", "replay"]
+    before.replay()
+    assert stepping.did == ["fence", "replay", "fence"]
+    passes.replay()
+    assert stepping.did == ["fence", "replay", "fence"] and passes.did[-1] == "replay"
+    stepping.capture_begin()  # another one
+    stepping.capture_end()
+    stepping.replay()
+    assert stepping.did[3:] == ["begin", "end", "replay"]
 
 
 # ---- real devices ----
@@ -232,3 +325,79 @@ def test_pinned_memory_is_not_left_for_later() -> None:
     torch.cuda.init()
     pinned = torch.zeros(BIG, dtype=torch.uint8).pin_memory().untyped_storage()
     assert spans_of([pinned, torch.UntypedStorage(BIG)]).groups == [0, 2]
+
+
+@needs_cuda
+def test_replays_of_a_graph_with_the_step_in_it(tmp_path: Path) -> None:
+    model, _ = training()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, capturable=True)
+    state = {"model": model, "optim": optimizer}
+    with Checkpointer(tmp_path, persist_every=0) as ckpt:
+        with side_stream():
+            for _ in range(3):
+                one_step(model, optimizer)
+        optimizer.zero_grad()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            one_step(model, optimizer)
+        for step in range(1, 4):
+            torch.cuda._sleep(200_000_000)
+            graph.replay()
+            expected = contents(model, optimizer)
+            save = ckpt.save(step, state)
+            graph.replay()
+            assert save.wait("durable", 60), save.error
+            assert save.proof == "fenced"
+            assert alike(expected, saved(tmp_path, step))
+            assert not alike(expected, contents(model, optimizer))
+
+
+# ---- processes that train on a device ----
+
+
+def job(root: Path, how: str, *kill: str, code: int = 0, **env: str) -> list[str]:
+    """What cuda_job.py says."""
+    done = subprocess.run(
+        [sys.executable, str(HERE / "cuda_job.py"), str(root), how, *kill],
+        env=program.clean_env(**env),
+        capture_output=True,
+        text=True,
+        timeout=program.LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return ranks.say(done.stdout)
+
+
+@needs_device
+@pytest.mark.parametrize("allocator", ["", "expandable_segments:True"])
+@pytest.mark.parametrize("how", ["fused", "foreach", "bfloat16", "scaled", "streamed"])
+def test_killed_in_a_save_and_resumed_to_the_bit(tmp_path: Path, how: str, allocator: str) -> None:
+    if allocator and how in ("foreach", "scaled"):
+        pytest.skip("the same memory as with others")
+    env = {"PYTORCH_CUDA_ALLOC_CONF": allocator} if allocator else {}
+    start, *whole = job(tmp_path / "whole", how, **env)
+    assert start == "FROM 0" and len(whole) == 9
+    root = tmp_path / "killed"
+    start, *until = job(root, how, "5", code=-signal.SIGKILL, **env)
+    assert start == "FROM 0" and until == whole[:5]
+    start, *rest = job(root, how, **env)
+    newest = int(start.split()[1])
+    assert newest in (4, 5)
+    assert rest == whole[newest:]
+
+
+@needs_device
+def test_a_job_sees_the_devices_of_its_slots() -> None:
+    """Another one, with the slot of a device that there is not, sees none."""
+    from cluster import cluster
+
+    code = "import torch; print('sees', torch.cuda.device_count())"
+    devices = ("--node", "a=2", "--devices", "a=0,99", "--grace", "2", "--round", "1")
+    with cluster(*devices, "--policy", "fifo") as ours:
+        jobs = [ours.sh(f'{sys.executable} -c "{code}"; sleep 5') for _ in range(2)]
+        for one in jobs:
+            ours.await_state(one, "done")
+        seen = sorted(line for one in jobs for line in ours.lines(one) if "sees" in line)
+        counts = [line.rpartition(" ")[2] for line in seen]
+        assert sorted(counts) == (["0", "1"] if torch.cuda.is_available() else ["0", "0"]), seen

@@ -65,6 +65,22 @@ def test_files_are_lightnings_own(
     assert resumed[0] == run(package, "stock", str(stock), devices, str(stock / names[0]))[0]
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_on_a_device(tmp_path: Path) -> None:
+    pytest.importorskip("lightning")
+    package = ("lightning", program.clean_env(ACCELERATOR="gpu"))
+    ours, stock = tmp_path / "ours", tmp_path / "stock"
+    assert run(package, "pawl", str(ours), "1") == run(package, "stock", str(stock), "1")
+    first = min(ours.iterdir())
+    weights = torch.load(first, weights_only=False)["state_dict"].values()
+    assert all(tensor.is_cuda for tensor in weights)
+    resumed = [
+        run(package, how, str(root), "1", str(root / first.name))
+        for how, root in (("pawl", ours), ("stock", stock))
+    ]
+    assert resumed[0] == resumed[1]
+
+
 def test_what_a_killed_run_left_is_put_in_its_place(tmp_path: Path) -> None:
     package = ("lightning", program.clean_env())
     pytest.importorskip("lightning")

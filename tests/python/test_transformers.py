@@ -99,6 +99,13 @@ def test_checkpoints_are_those_of_trainer(tmp_path: Path, stock: tuple[Path, str
         assert a["global_step"] == b["global_step"] == step
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_killed_and_resumed_on_a_device(tmp_path: Path) -> None:
+    wanted = run(tmp_path / "stock", "--device")
+    assert run(tmp_path / "out", "--device", "--pawl", "--die-at=15") == ""
+    assert run(tmp_path / "out", "--device", "--pawl") == wanted != ""
+
+
 def test_resuming_waits_for_what_is_on_its_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -540,7 +540,7 @@ class _Batches(Sampler[list[int]]):
         self._n = n
         self._shuffle = shuffle
         self._turn = (-1, -1)  # epoch and pass of what is in _order
-        self._order = torch.empty(0)
+        self._order = torch.empty(0, device="cpu")
 
     def micros(self) -> Iterator[Micro]:
         """From where the loop is to the end of the pass."""

@@ -212,11 +212,9 @@ def _bring(sums: torch.Tensor) -> tuple[torch.Tensor, Any]:
     """To host memory, and an event behind that; None: they are there."""
     if not sums.is_cuda:
         return sums.cpu(), None
-    values = torch.empty(sums.shape, dtype=sums.dtype, pin_memory=True)
+    values = torch.empty(sums.shape, dtype=sums.dtype, pin_memory=True, device="cpu")
     values.copy_(sums, non_blocking=True)
-    event = torch.cuda.Event()
-    event.record()
-    return values, event
+    return values, torch.cuda.current_stream(sums.device).record_event()
 
 
 class Parts:

@@ -91,7 +91,7 @@ class Job:
     def _meet(self, *row: int) -> list[list[int]]:
         """Finds out who is there, and what each of them says."""
         self.rank, self.ranks = self.group.rank(), self.group.size()
-        table = self._gather(torch.tensor([_host(), self._number, *row])).tolist()
+        table = self._gather(torch.tensor([_host(), self._number, *row], device="cpu")).tolist()
         hosts = Counter(host for host, *_ in table)
         self.place = (len(hosts), self.ranks, max(hosts.values()))
         self._numbers = [number for _, number, *_ in table]
@@ -126,7 +126,7 @@ class Job:
 
         Raises Skipped, PawlError if it cannot go on.
         """
-        mine = torch.tensor(row, dtype=torch.float64)
+        mine = torch.tensor(row, dtype=torch.float64, device="cpu")
         return self._agree(lambda: self._gather(mine))
 
     def agree_objects(self, mine: Any) -> list[Any]:
@@ -305,7 +305,7 @@ class Job:
         mine = [r for r in range(before, self.ranks) if (r - before) % before == self.rank]
         if mine:
             head, tensors = _wire.take_apart((self._agreed, pack()))
-            told = [torch.tensor([head.numel()]), head, *tensors]
+            told = [torch.tensor([head.numel()], device="cpu"), head, *tensors]
             for newcomer in mine:
                 sent = [dist.isend(t, group=self.group, group_dst=newcomer) for t in told]
                 for work in sent:
@@ -321,11 +321,13 @@ class Job:
         self._succeed(_knock(Path(os.environ[DOOR]), meanwhile))
         self.newcomer = False
         self._meet()
-        size = torch.empty(1, dtype=torch.int64)
+        size = torch.empty(1, dtype=torch.int64, device="cpu")
         sender = dist.recv(size, group=self.group)
-        head = torch.empty(int(size), dtype=torch.uint8)
+        head = torch.empty(int(size), dtype=torch.uint8, device="cpu")
         dist.recv(head, sender, group=self.group)
-        tensors = [torch.empty(shape, dtype=dtype) for dtype, shape in _wire.rooms(head)]
+        tensors = [
+            torch.empty(shape, dtype=dtype, device="cpu") for dtype, shape in _wire.rooms(head)
+        ]
         received = [dist.irecv(tensor, sender, group=self.group) for tensor in tensors]
         for work in received:
             work.wait()
@@ -346,19 +348,23 @@ class Job:
 
     def _gather_objects(self, mine: Any) -> list[Any]:
         data = _wire.dump(mine)
-        sizes = self._gather(torch.tensor([data.numel()])).flatten().tolist()
-        padded = torch.zeros(_wire.aligned(max(sizes)), dtype=torch.uint8)
+        sizes = self._gather(torch.tensor([data.numel()], device="cpu")).flatten().tolist()
+        padded = torch.zeros(_wire.aligned(max(sizes)), dtype=torch.uint8, device="cpu")
         padded[: data.numel()] = data
         rows = self._gather(padded)
         return [_wire.load(row[:size]) for row, size in zip(rows, sizes, strict=True)]
 
     def tell(self, mine: Any, root: int = 0) -> Any:
         """Root's object, at all ranks."""
-        data = _wire.dump(mine) if self.rank == root else torch.empty(0, dtype=torch.uint8)
-        size = torch.tensor([data.numel()])
+        data = (
+            _wire.dump(mine)
+            if self.rank == root
+            else torch.empty(0, dtype=torch.uint8, device="cpu")
+        )
+        size = torch.tensor([data.numel()], device="cpu")
         self.broadcast(size, root)
         if self.rank != root:
-            data = torch.empty(int(size), dtype=torch.uint8)
+            data = torch.empty(int(size), dtype=torch.uint8, device="cpu")
         self.broadcast(data, root)
         return mine if self.rank == root else _wire.load(data)
 

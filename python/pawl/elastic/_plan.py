@@ -63,7 +63,7 @@ def cut(begin: int, end: int, batch: Batch) -> Iterator[Micro]:
 def order(n: int, epoch: int, turn: int, shuffle: bool) -> torch.Tensor:
     """The samples of a dataset of n, in the order of one pass over it."""
     if not shuffle:
-        return torch.arange(n)
+        return torch.arange(n, device="cpu")
     # torch's generator takes 32 bits of a seed
     generator = torch.Generator().manual_seed(zlib.crc32(f"{epoch}/{turn}".encode()))
-    return torch.randperm(n, generator=generator)
+    return torch.randperm(n, generator=generator, device="cpu")

@@ -120,10 +120,22 @@ def second_moment(optimizer: torch.optim.Optimizer, group: dict[str, Any], p: An
     state = optimizer.state.get(p)
     if not state:
         return None
-    steps = float(state.get("step", 5))
-    if "exp_avg_sq" in state and "betas" in group and steps >= 5:
-        correction = 1 - group["betas"][1] ** steps
-        return state["exp_avg_sq"], 1 / correction, group.get("eps", 1e-8)
-    if "square_avg" in state and steps >= 5:  # RMSprop, Adadelta
-        return state["square_avg"], 1.0, group.get("eps", 1e-8)
-    return None
+    beta = 0.0  # nothing is to be corrected
+    if "exp_avg_sq" in state and "betas" in group:
+        moment, beta = state["exp_avg_sq"], group["betas"][1]
+    elif "square_avg" in state:  # RMSprop, Adadelta
+        moment = state["square_avg"]
+    else:
+        return None
+    steps, eps = state.get("step", 5), group.get("eps", 1e-8)
+    if isinstance(steps, torch.Tensor) and not steps.is_cpu:
+        return moment, *_told_there(steps, beta, eps)
+    steps = float(steps)
+    return (moment, 1 / (1 - beta**steps), eps) if steps >= 5 else None
+
+
+def _told_there(steps: torch.Tensor, beta: float, eps: float) -> tuple[Any, Any]:
+    """Factor and eps where a device counts the steps, for which nobody is to wait: such that
+    gradients are divided by 1 before the fifth one."""
+    early = steps < 5
+    return torch.where(early, 0.0, 1 / (1 - beta**steps)), torch.where(early, 1.0, eps)

@@ -35,7 +35,11 @@ def aligned(size: int) -> int:
 
 def raw(data: bytes) -> torch.Tensor:
     """Bytes as a tensor, which travels as it is."""
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0).byte()
+    return (
+        torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        if data
+        else torch.empty(0, device="cpu").byte()
+    )
 
 
 def take_apart(value: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -68,7 +72,9 @@ def dump(value: Any) -> torch.Tensor:
     """Copies a value into bytes, on the host."""
     head, tensors = take_apart(value)
     places = list(_places([t.nbytes for t in tensors], head.numel()))
-    data = torch.empty(places[-1][1] if places else _WORD + head.numel(), dtype=torch.uint8)
+    data = torch.empty(
+        places[-1][1] if places else _WORD + head.numel(), dtype=torch.uint8, device="cpu"
+    )
     data[:_WORD] = raw(head.numel().to_bytes(_WORD, "little"))
     data[_WORD : _WORD + head.numel()] = head
     for tensor, (begin, end) in zip(tensors, places, strict=True):

@@ -86,6 +86,7 @@ class PawlStager(AsyncStager):
         self._lent = False  # a staged state may still be read
         self._next = 0  # place of the next tensor
         self._left: list[Copied] = []  # to be copied when all of the state was seen
+        self._devices: set[torch.device] = set()  # that copy to host memory meanwhile
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """The same state, with tensors of its own in host memory."""
@@ -94,12 +95,13 @@ class PawlStager(AsyncStager):
         self._lent = True
         self._next = 0
         self._left = []
+        self._devices = set()
         staged: dict[str, Any] = self._copy(state_dict, "")
         for place in range(self._next, len(self._buffers)):  # the state has become smaller
             del self._buffers[place]
             self._made.pop(place, None)
-        if torch.cuda.is_initialized():
-            torch.cuda.current_stream().synchronize()
+        for device in self._devices:
+            torch.cuda.current_stream(device).synchronize()
         self._overlap.start(self._left)
         return staged
 
@@ -154,8 +156,10 @@ class PawlStager(AsyncStager):
             return buffer.tensor
         if not isinstance(buffer, torch.Tensor) or not _alike(buffer, tensor):
             pinned = tensor.is_cuda
-            buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=pinned)
+            buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=pinned, device="cpu")
             self._buffers[place] = buffer
+        if tensor.is_cuda:
+            self._devices.add(tensor.device)
         return buffer.copy_(tensor, non_blocking=True)
 
 
@@ -461,7 +465,7 @@ class PawlReader(StorageReader):
             raise Damaged(f"{self.root}: {reason}") from reason
 
     def _load_bytes(self, found: _core.Restore, item: ReadItem, planner: LoadPlanner) -> None:
-        data = torch.empty(self._places[item.storage_index][-1], dtype=torch.uint8)
+        data = torch.empty(self._places[item.storage_index][-1], dtype=torch.uint8, device="cpu")
         found.copy(self._copies(found, item, data.data_ptr()))
         planner.load_bytes(item, io.BytesIO(bytes(data.numpy())))
 
@@ -475,7 +479,7 @@ class PawlReader(StorageReader):
                 f"{tuple(target.shape)} to be loaded",
             )
         direct = target.is_cpu and target.dtype == dtype and target.is_contiguous()
-        buffer = target if direct else torch.empty(tuple(item.lengths), dtype=dtype)
+        buffer = target if direct else torch.empty(tuple(item.lengths), dtype=dtype, device="cpu")
         found.copy(self._copies(found, item, buffer.data_ptr()))
         if not direct:
             target.copy_(buffer)

@@ -1,0 +1,53 @@
+"""CUDA graphs that step an optimizer: no hook and no counter tells what their replays change.
+
+Before such a replay everything is fenced. A graph is one unless its capture was seen, and nothing
+stepped in it: graphs of forward and backward passes go on while a save is copied.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_steps = 0  # of optimizers, that were captured
+_began: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # graph -> _steps then
+_harmless: weakref.WeakSet[Any] = weakref.WeakSet()  # graphs captured without a step
+
+
+def captures_step() -> bool:
+    """In an optimizer's step: whether a graph is captured, so that nothing is changed yet."""
+    global _steps
+    if not torch.cuda.is_initialized() or not torch.cuda.is_current_stream_capturing():
+        return False
+    _steps += 1
+    return True
+
+
+def install(fence_all: Callable[[], None], graphs: Any = torch.cuda.CUDAGraph) -> None:
+    """Has ``fence_all`` called before what a replay changes. ``graphs``: their class."""
+    begin, end, replay = graphs.capture_begin, graphs.capture_end, graphs.replay
+
+    @functools.wraps(begin)
+    def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> None:
+        _harmless.discard(graph)
+        _began[graph] = _steps
+        begin(graph, *args, **kwargs)
+
+    @functools.wraps(end)
+    def capture_end(graph: Any) -> None:
+        end(graph)
+        if _began.pop(graph, None) == _steps:
+            _harmless.add(graph)
+
+    @functools.wraps(replay)
+    def fenced_replay(graph: Any) -> None:
+        if graph not in _harmless:
+            fence_all()
+        replay(graph)
+
+    graphs.capture_begin, graphs.capture_end = capture_begin, capture_end
+    graphs.replay = fenced_replay

@@ -321,9 +321,12 @@ static void do_alone(struct pawl_group *group, struct pawl_work *work)
 	}
 	pthread_mutex_lock(&group->state);
 	group->now_ns = group_clock_ns(group);
-	group_stats_done(group, work);
+	work->code = group->failure.code;
+	if (work->code == 0) {
+		group_stats_done(group, work);
+	}
+	group_tell_done(group, work);
 	pthread_mutex_unlock(&group->state);
-	__atomic_store_n(&work->done, true, __ATOMIC_RELEASE);
 }
 
 /* Under state. Whether the group can still do something. */
@@ -401,12 +404,12 @@ void pawl_group_release(struct pawl_group *group, struct pawl_work *work)
 	}
 	if (group->ranks == 1) {
 		do_alone(group, work);
-		return;
+	} else {
+		pthread_mutex_lock(&group->state);
+		__atomic_store_n(&work->held, false, __ATOMIC_RELEASE);
+		pthread_cond_signal(&group->work);
+		pthread_mutex_unlock(&group->state);
 	}
-	pthread_mutex_lock(&group->state);
-	__atomic_store_n(&work->held, false, __ATOMIC_RELEASE);
-	pthread_cond_signal(&group->work);
-	pthread_mutex_unlock(&group->state);
 	group->port->wake(group->port);
 }
 

@@ -75,7 +75,6 @@ static struct group_queue *queue_of(struct pawl_group *group, const struct pawl_
 				       : &group->channels[work->number % COLL_CHANNELS];
 }
 
-/* Under state. */
 static void push_told(struct pawl_group *group, struct pawl_work *work)
 {
 	struct pawl_work *last = group->told.last;
@@ -88,6 +87,15 @@ static void push_told(struct pawl_group *group, struct pawl_work *work)
 	}
 	group->told.last = work;
 	pthread_cond_signal(&group->tell);
+}
+
+void group_tell_done(struct pawl_group *group, struct pawl_work *work)
+{
+	if (work->told) {
+		push_told(group, work);
+	}
+	__atomic_store_n(&work->done, true, __ATOMIC_RELEASE); /* the caller may free it now */
+	pthread_cond_broadcast(&group->over);
 }
 
 void group_finish(struct pawl_group *group, struct pawl_work *work, int code)
@@ -110,11 +118,7 @@ void group_finish(struct pawl_group *group, struct pawl_work *work, int code)
 	}
 	work->code = code;
 	group->pending--;
-	if (work->told) {
-		push_told(group, work);
-	}
-	__atomic_store_n(&work->done, true, __ATOMIC_RELEASE); /* the caller may free it now */
-	pthread_cond_broadcast(&group->over);
+	group_tell_done(group, work);
 	pthread_mutex_unlock(&group->state);
 }
 

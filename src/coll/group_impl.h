@@ -188,6 +188,8 @@ static inline bool group_is_far(const struct pawl_group *group, uint32_t peer)
 void group_drive(struct pawl_group *group, int64_t wait_ns);
 /* The operation is over. It may be the caller's again when this returns. */
 void group_finish(struct pawl_group *group, struct pawl_work *work, int code);
+/* Under state: the same of one that is in no queue, whose code and results are there. */
+void group_tell_done(struct pawl_group *group, struct pawl_work *work);
 /* The group ends, and with it all that is under way. */
 void group_fail(struct pawl_group *group, const struct pawl_err *why);
 /* What was submitted of messages begins. */

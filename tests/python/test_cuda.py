@@ -311,7 +311,7 @@ def test_a_change_before_the_fence_is_named(tmp_path: Path) -> None:
         model[0].weight.detach().add_(1)
         one_step(model, optimizer)
         assert save.level == "failed"
-        assert save.error is not None and "step 2: model: 0.weight changed" in save.error
+        assert save.error is not None and "save global_step2: model: 0.weight changed" in save.error
         expected = contents(model, optimizer)
         again = ckpt.save(3, state)  # that tensor is copied at once from now on
         model[0].weight.detach().add_(1)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import program
 import ranks
 from test_group import COLLECTIVES, TORCH
 
@@ -22,13 +23,21 @@ def test_device_and_host_do_not_wait_for_each_other(world: int) -> None:
         ]  # fmt: skip
 
 
+def run_on_stand_in(world: int, script: str, *names: str) -> list[list[str]]:
+    env = program.clean_env(CUDA_VISIBLE_DEVICES="")  # torch's own hooks ask whether there is CUDA
+    return ranks.run_ranks(HERE / "lanes.py", world, str(HERE / script), *names, env=env)
+
+
 def test_every_collective_through_a_late_stand_in() -> None:
-    script = str(HERE / "group_rank.py")
-    for said in ranks.run_ranks(HERE / "lanes.py", 3, script):
+    for said in run_on_stand_in(3, "group_rank.py"):
         assert said == COLLECTIVES
 
 
 def test_what_torch_builds_on_groups_through_a_late_stand_in() -> None:
-    script = str(HERE / "group_torch_rank.py")
-    for said in ranks.run_ranks(HERE / "lanes.py", 2, script):
+    for said in run_on_stand_in(2, "group_torch_rank.py"):
         assert said == TORCH
+
+
+def test_a_rank_alone_on_a_late_stand_in() -> None:
+    (said,) = run_on_stand_in(1, "group_torch_rank.py", "ddp", "ddp_bucket_views")
+    assert said == ["ddp", "ddp_bucket_views"]

@@ -36,9 +36,10 @@ ONE = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT"
 
 
 def call(command: Sequence[str | Path], **env: str) -> subprocess.CompletedProcess[str]:
+    """On CPUs: there may be fewer devices than ranks. On a device: test_cuda_ranks.py."""
     return subprocess.run(
         [str(word) for word in command],
-        env=program.clean_env(OMP_NUM_THREADS="1", **env),
+        env=program.clean_env(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", **env),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

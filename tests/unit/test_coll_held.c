@@ -220,8 +220,10 @@ static void alone(void **state)
 	call.out = out;
 	assert_int_equal(pawl_group_submit(group, &work, &call, NULL), 0);
 	assert_int_equal(pawl_group_wait(group, &work, SHORT_NS, NULL), PAWL_ETIMEDOUT);
+	assert_true(pawl_group_tell(group, &work));
 	memcpy(in, "ready", 6);
 	pawl_group_release(group, &work);
+	assert_ptr_equal(pawl_group_next(group), &work);
 	assert_int_equal(pawl_group_wait(group, &work, LONG_NS, NULL), 0);
 	assert_string_equal(out, "ready");
 	pawl_group_close(group);

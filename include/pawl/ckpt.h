@@ -53,6 +53,14 @@ struct pawl_ckpt_options {
 	bool named;          /* saves have names, see "saves by tag" below */
 	bool watch; /* let saves return before the copy, where the kernel can prove that nothing
 		       changed */
+	/*
+	 * NULL; or asked by a thread of the session, when all of a save is copied of which some lay
+	 * on a device, and before it is told to anybody: whether the caller knows of no span that
+	 * changed since the save began. If it does, *part and *storage say which, and the save
+	 * fails. Must not wait for a save.
+	 */
+	bool (*unchanged)(void *user, uint64_t id, int *part, int *storage);
+	void *user; /* of unchanged */
 };
 
 /*

@@ -104,6 +104,9 @@ class Session:
         named: bool = False,  # saves by tag
         host_first: int = 0,  # rank of this host
         host_ranks: int = 0,  # on this host, one behind the other; 0: all
+        # asked by a thread of the session once all of a save is copied of which some lay on a
+        # device: which partition and storage the caller knows to have changed, or None
+        changed: Callable[[Session, int], tuple[int, int] | None] = ...,
     ) -> None: ...
     def save_tag(
         self, tag: str, step: int | None, flags: int, parts: Sequence[Part], watch: bool, /

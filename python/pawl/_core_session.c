@@ -8,7 +8,52 @@
 struct session {
 	PyObject_HEAD struct pawl_ckpt *ckpt; /* NULL once closed */
 	int users;                            /* calls in progress without the GIL */
+	PyObject *changed; /* (session, id) -> (part, storage) that did, or None; NULL: not asked */
 };
+
+static bool is_finalizing(void)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+	return Py_IsFinalizing();
+#else
+	return _Py_IsFinalizing();
+#endif
+}
+
+/* Whether nothing changed, as far as Python knows. What it cannot answer has: a save that is lost
+ * is better than one that is wrong. */
+static bool ask_changed(struct session *self, uint64_t id, int *part, int *storage)
+{
+	PyObject *found;
+	bool unchanged;
+
+	if (!self->changed) {
+		return true;
+	}
+	found = PyObject_CallFunction(self->changed, "OK", (PyObject *)self,
+		(unsigned long long)id);
+	unchanged = found == Py_None;
+	if (!found || (!unchanged && !PyArg_ParseTuple(found, "ii", part, storage))) {
+		PyErr_WriteUnraisable(self->changed);
+	}
+	Py_XDECREF(found);
+	return unchanged;
+}
+
+/* Of pawl_ckpt_options; a thread of the session's. */
+static bool unchanged(void *user, uint64_t id, int *part, int *storage)
+{
+	PyGILState_STATE state;
+	bool answer;
+
+	if (is_finalizing()) {
+		return false; /* nobody can be asked any more */
+	}
+	state = PyGILState_Ensure();
+	answer = ask_changed(user, id, part, storage);
+	PyGILState_Release(state);
+	return answer;
+}
 
 /* Any number of calls may be in libpawl at once, but none may begin after close did. Called with
  * the GIL, which guards both fields. */
@@ -31,11 +76,12 @@ static int session_init(struct session *self, PyObject *args, PyObject *kwargs)
 {
 	static const char *const names[] = {"root", "job", "rank", "world", "attempt", "keep",
 		"keep_every", "persist_every_ms", "memory_bytes", "socket", "program", "watch",
-		"hidden", "named", "full_every", "host_first", "host_ranks", NULL};
+		"hidden", "named", "full_every", "host_first", "host_ranks", "changed", NULL};
 	struct pawl_ckpt_options options = {0};
 	struct pawl_err err;
 	struct pawl_ckpt *ckpt;
 	PyObject *root = NULL;
+	PyObject *changed = NULL;
 	unsigned long long keep_every = 0;
 	unsigned long long every_ms = 0;
 	unsigned long long memory = 0;
@@ -43,11 +89,11 @@ static int session_init(struct session *self, PyObject *args, PyObject *kwargs)
 	int named = 0;
 	int rv;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&sIII|$IKKKzzpzpIII", (char **)names,
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&sIII|$IKKKzzpzpIIIO", (char **)names,
 		    PyUnicode_FSConverter, &root, &options.job, &options.rank, &options.world,
 		    &options.attempt, &options.keep, &keep_every, &every_ms, &memory,
 		    &options.socket, &options.program, &watch, &options.hidden, &named,
-		    &options.full_every, &options.host_first, &options.host_ranks)) {
+		    &options.full_every, &options.host_first, &options.host_ranks, &changed)) {
 		return -1;
 	}
 	options.root = PyBytes_AS_STRING(root);
@@ -56,6 +102,8 @@ static int session_init(struct session *self, PyObject *args, PyObject *kwargs)
 	options.memory_bytes = memory;
 	options.watch = watch;
 	options.named = named;
+	options.unchanged = changed ? unchanged : NULL;
+	options.user = self;
 	Py_BEGIN_ALLOW_THREADS;
 	rv = pawl_ckpt_open(&ckpt, &options, &err);
 	Py_END_ALLOW_THREADS;
@@ -65,6 +113,7 @@ static int session_init(struct session *self, PyObject *args, PyObject *kwargs)
 		return -1;
 	}
 	self->ckpt = ckpt;
+	self->changed = Py_XNewRef(changed);
 	return 0;
 }
 
@@ -103,6 +152,7 @@ static PyObject *session_close(struct session *self, PyObject *args, PyObject *k
 
 static void session_dealloc(struct session *self)
 {
+	Py_CLEAR(self->changed); /* nobody can be told of it any more */
 	if (self->ckpt) {
 		Py_BEGIN_ALLOW_THREADS;
 		pawl_ckpt_close(self->ckpt, 0, NULL);

@@ -205,6 +205,7 @@ class Capture:
         self._names = [(name, skeleton.names) for name, skeleton, _ in parts]
         self._session: Copying | None = None  # None: not started, or done
         self._id = -1
+        self._lock = threading.Lock()  # guards the four below: an engine's thread asks, too
         self._masks: list[int] = []  # of the watched storages, one an entry of each list below
         self._where: list[tuple[int, int]] = []  # partition, storage
         self._tensors: list[torch.Tensor] = []
@@ -251,20 +252,34 @@ class Capture:
         self.drop()
         return False
 
+    def is_of(self, session: Copying, save_id: int) -> bool:
+        """Whether it is that save."""
+        return self._session is session and self._id == save_id
+
+    def find_changed(self) -> tuple[int, int] | None:
+        """Partition and storage of a tensor that was changed and that no fence has let go of."""
+        with self._lock:
+            return self._find_changed()
+
+    def _find_changed(self) -> tuple[int, int] | None:
+        now = _versions(self._tensors)
+        if now == self._versions:
+            return None
+        pairs = zip(self._where, self._versions, now, strict=True)
+        return next(where for where, before, version in pairs if before != version)
+
     def _check(self, mask: int) -> None:
         """Withdraws the save if a tensor about to be fenced was changed already."""
-        now = _versions(self._tensors)
-        if now != self._versions:
-            for index, version in enumerate(now):
-                if version != self._versions[index]:
-                    assert self._session is not None
-                    self._session.withdraw(self._id, *self._where[index])
-                    break
-        open_ = [i for i, bits in enumerate(self._masks) if not bits & mask]
-        self._masks = [self._masks[i] for i in open_]
-        self._where = [self._where[i] for i in open_]
-        self._tensors = [self._tensors[i] for i in open_]
-        self._versions = [self._versions[i] for i in open_]
+        with self._lock:
+            changed = self._find_changed()
+            open_ = [i for i, bits in enumerate(self._masks) if not bits & mask]
+            self._masks = [self._masks[i] for i in open_]
+            self._where = [self._where[i] for i in open_]
+            self._tensors = [self._tensors[i] for i in open_]
+            self._versions = [self._versions[i] for i in open_]
+        if changed is not None:
+            assert self._session is not None
+            self._session.withdraw(self._id, *changed)
 
     def drop(self) -> None:
         """Forgets the save: it is staged, or failed, or its session is closed."""
@@ -276,7 +291,8 @@ class Capture:
     def _release(self) -> None:
         self._session = None
         self._held = None
-        self._masks, self._where, self._tensors, self._versions = [], [], [], []
+        with self._lock:
+            self._masks, self._where, self._tensors, self._versions = [], [], [], []
 
 
 def _versions(tensors: list[torch.Tensor]) -> list[int]:
@@ -284,6 +300,14 @@ def _versions(tensors: list[torch.Tensor]) -> list[int]:
         return list(map(_version, tensors))
     except RuntimeError:  # tensors made in inference mode have none
         return [-1 if tensor.is_inference() else tensor._version for tensor in tensors]
+
+
+def find_changed(session: Copying, save_id: int) -> tuple[int, int] | None:
+    """Asked when all of a save is copied of which some lay on a device, before it counts: partition
+    and storage of what was changed meanwhile. None also while save() has not returned.
+    """
+    captures = (capture for capture in _captures if capture.is_of(session, save_id))
+    return next((capture.find_changed() for capture in captures), None)
 
 
 def fence_all() -> None:

@@ -197,6 +197,7 @@ class Saver:
             named=named,
             host_first=host_first,
             host_ranks=host_ranks,
+            changed=_guard.find_changed,
         )
         # Without the kernel's watch the library copies host memory before save returns.
         self._host_watch = self._session.best_proof[0] > 0

@@ -428,6 +428,19 @@ void session_tell_failed(struct pawl_ckpt *ckpt, struct wire_out *out, uint64_t 
 	link_send(ckpt->link, out, start, NULL);
 }
 
+/* What lay on devices no kernel watched: the caller may know. */
+static void ask_caller(struct pawl_ckpt *ckpt, uint64_t id)
+{
+	const struct pawl_ckpt_options *options = &ckpt->options;
+	int part = -1;
+	int storage = -1;
+
+	if (ckpt->proof == SNAP_FENCED && options->unchanged &&
+		!options->unchanged(options->user, id, &part, &storage)) {
+		pawl_ckpt_withdraw(ckpt, id, part, storage);
+	}
+}
+
 /* snap_done_fn */
 static void copied(void *user, int rv, size_t piece)
 {
@@ -439,6 +452,11 @@ static void copied(void *user, int rv, size_t piece)
 
 	pthread_mutex_lock(&ckpt->state);
 	id = ckpt->copying_id;
+	pthread_mutex_unlock(&ckpt->state);
+	if (rv == 0) {
+		ask_caller(ckpt, id);
+	}
+	pthread_mutex_lock(&ckpt->state);
 	withdrawn = ckpt->withdrawn;
 	ckpt->statuses[id % PAWL_CKPT_STATUS_KEPT].status.stage_ns =
 		(uint64_t)(clock_mono_ns() - ckpt->begun_ns);

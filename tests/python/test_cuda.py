@@ -21,6 +21,7 @@ from torch.utils._device import _device_constructors
 
 import program
 import ranks
+from conftest import real_core
 from pawl import Checkpointer, _graphs, _guard
 from pawl.elastic import _rules
 from test_guard import flat
@@ -29,6 +30,7 @@ WIDTH = 1024  # 4 MiB a weight
 BIG, SMALL = 1 << 20, 100  # bytes; SMALL is less than what is watched in host memory
 
 HERE = Path(__file__).parent
+FAKE_DRIVER = HERE.parents[1] / "build/gcc/tests/lib/libcuda.so.1"
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
 needs_device = pytest.mark.skipif(  # TEST_DEVICE: see on_device.py
@@ -213,6 +215,29 @@ def test_a_replay_that_steps_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     stepping.capture_end()
     stepping.replay()
     assert stepping.did[3:] == ["begin", "end", "replay"]
+
+
+# ---- a driver made of host memory ----
+
+
+@pytest.mark.skipif(not FAKE_DRIVER.is_file(), reason="build/gcc has no driver (--only gcc)")
+@pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real driver")
+def test_a_change_that_no_fence_sees_is_named(tmp_path: Path) -> None:
+    """It comes while the tensor is copied, and that is over before the optimizer's next step."""
+    env = program.clean_env(LD_LIBRARY_PATH=str(FAKE_DRIVER.parent))
+    script = HERE / "claimed_rank.py"
+    command = [sys.executable, str(script), str(tmp_path / "root")]
+    done = subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=program.LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    never, afterwards, meanwhile, copied = ranks.say(done.stdout)
+    assert never == "never: fenced, durable "
+    assert afterwards == "afterwards: fenced, durable "
+    changed = "meanwhile: fenced, failed save global_step2: layer: weight changed"
+    assert meanwhile.startswith(changed)
+    assert copied == "copied: copied, durable "  # from now on that tensor is, at once
 
 
 # ---- real devices ----

@@ -382,6 +382,61 @@ static void a_change_that_only_the_caller_saw(void **unused)
 	close_state(&state);
 }
 
+struct seen {
+	uint64_t id; /* asked about last; 0: none */
+	int part, storage;
+	bool changed;
+};
+
+/* Of pawl_ckpt_options. */
+static bool look(void *user, uint64_t id, int *part, int *storage)
+{
+	struct seen *seen = user;
+
+	seen->id = id;
+	*part = seen->part;
+	*storage = seen->storage;
+	return !seen->changed;
+}
+
+/* The copy is over before a fence comes that could have told. */
+static void a_change_that_the_caller_is_asked_for(void **unused)
+{
+	struct seen seen = {.part = 0, .storage = DEVICE_0};
+	struct pawl_ckpt_options options = {.root = root,
+		.job = "test",
+		.world = 1,
+		.keep = 2,
+		.persist_every_ms = 3600 * 1000,
+		.socket = sock,
+		.watch = true,
+		.unchanged = look,
+		.user = &seen};
+	struct pawl_ckpt *ckpt = join_as(&options);
+	struct state state;
+	uint64_t id;
+
+	open_state(&state);
+	id = save_late(ckpt, &state, 1);
+	await(ckpt, id, PAWL_CKPT_COMMITTED);
+	assert_int_equal(seen.id, id);
+	seen.changed = true;
+	fill(&state, 2);
+	id = save(ckpt, &state, 2, STORAGES, true);
+	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, 10000, NULL),
+		PAWL_ECANCELED);
+	assert_int_equal(seen.id, id);
+	expect_failed(ckpt, id, PAWL_ECHANGED, "storage 1 of partition 0 changed");
+	expect(ckpt, 1, true);
+	fill(&state, 3);
+	id = save(ckpt, &state, 3, STORAGES, false); /* copied before it returns: nothing to ask */
+	await(ckpt, id, PAWL_CKPT_COMMITTED);
+	assert_true(seen.id < id);
+	expect(ckpt, 3, true);
+	pawl_ckpt_close(ckpt, 10000, NULL);
+	close_state(&state);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(int argc, char **argv)
@@ -396,6 +451,7 @@ int main(int argc, char **argv)
 		TEST(without_a_driver_only_the_host_is_streamed),
 		TEST(a_driver_that_fails_in_a_late_copy),
 		TEST(a_change_that_only_the_caller_saw),
+		TEST(a_change_that_the_caller_is_asked_for),
 	};
 
 	return argc > 1 ? run_agent(argv[1]) : cmocka_run_group_tests(tests, NULL, NULL);

@@ -134,6 +134,16 @@ static bool is_slurm_task(const struct source *from)
 	return !batch || lookup(from, "SLURM_STEP_ID") != NULL;
 }
 
+/* A process that called MPI_Init and that nobody launched: Open MPI calls it rank 0 of its own
+ * world. Lightning does that where mpi4py is installed. */
+static bool is_mpi_singleton(const struct source *from)
+{
+	const char *how = lookup(from, "OMPI_MCA_ess");
+
+	return lookup(from, "OMPI_COMM_WORLD_RANK") == NULL && how != NULL &&
+		strcmp(how, "singleton") == 0;
+}
+
 static bool was_launched_by(const struct source *from, const struct launcher *launcher)
 {
 	const char *const *names = launcher->names[launcher->key];
@@ -148,6 +158,9 @@ static bool was_launched_by(const struct source *from, const struct launcher *la
 	if (strcmp(launcher->name, "kubernetes") == 0) {
 		/* an index alone may be one of many independent jobs */
 		return keyed && lookup(from, "PAWL_NNODES") != NULL;
+	}
+	if (strcmp(launcher->name, "openmpi") == 0) {
+		return keyed && !is_mpi_singleton(from);
 	}
 	return keyed;
 }

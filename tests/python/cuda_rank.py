@@ -111,7 +111,9 @@ def calls() -> dict[str, Callable[[torch.device], torch.Tensor]]:
         found[f"all_reduce {dtype}"] = lambda d, t=dtype: reduce_all(d, t, dist.ReduceOp.SUM)
     found["mean"] = lambda d: reduce_all(d, torch.float32, dist.ReduceOp.AVG)
     found["largest"] = lambda d: reduce_all(d, torch.float32, dist.ReduceOp.MAX)
-    several = [turned, broadcast, reduce, all_gather, gather_into, reduce_scatter, gather_scatter]
+    several = [broadcast, reduce, all_gather, gather_into, reduce_scatter, gather_scatter]
+    if "nccl" not in BACKEND:  # which takes contiguous tensors only
+        several.append(turned)
     found |= {call.__name__: call for call in several}
     if n > 1:
         found |= {call.__name__: call for call in (swap, ring)}

@@ -97,6 +97,9 @@ static void each_source_by_itself(void **state)
 			     "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=2"),
 		"3/4 1/2 1/2 openmpi");
 	expect_ranks(VARS("PMIX_RANK=1", "OMPI_COMM_WORLD_SIZE=2"), "1/2 1/2 0/1 openmpi");
+	/* as Open MPI 4.1 leaves them in a process that nobody launched */
+	expect_ranks(VARS("PMIX_RANK=0", "OMPI_MCA_ess=singleton", "OMPI_APP_CTX_NUM_PROCS=1"),
+		"0/1 0/1 0/1 none");
 }
 
 static void what_is_not_said_follows(void **state)

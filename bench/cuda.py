@@ -199,8 +199,8 @@ def say_way(
 def say_peers(report: Report, key: str, found: dict[str, Any], lost_s: float) -> None:
     for name in ("cpu", "torch", "dcp", "dcp_pinned"):
         saves = found["saves"].get(name, [])
-        counted = saves if name in ANEW else saves[1:] or saves
-        theirs = median([one["lost"] for one in counted]) if saves else 0.0
+        counted = saves if name in ANEW else saves[1:]
+        theirs = median([one["lost"] for one in counted]) if counted else 0.0
         if theirs > 0:
             what = f"  Pawl's loss, overlapped, to that of {TITLES[name]}"
             report.note(f"to_{name}_{key}", what, max(0.0, lost_s) / theirs, "x")

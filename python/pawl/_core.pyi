@@ -1,6 +1,6 @@
 """The C extension: thin calls into libpawl. Policy, defaults and torch live in the .py files."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
 from typing_extensions import Buffer

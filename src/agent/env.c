@@ -240,13 +240,11 @@ static void complete_facts(struct fact *f)
 
 static int check_below(const struct fact *rank, const struct fact *size, struct pawl_err *err)
 {
-	const char *of = size->name != NULL ? size->name : "its size";
-
 	if (rank->value < size->value || rank->name == NULL) {
 		return 0;
 	}
 	return pawl_err_set(err, PAWL_EINVAL, "%s=%u contradicts %s=%u: ranks count from 0",
-		rank->name, rank->value, of, size->value);
+		rank->name, rank->value, size->name != NULL ? size->name : "its size", size->value);
 }
 
 static int check_facts(const struct fact *f, struct pawl_err *err)

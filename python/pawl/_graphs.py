@@ -27,12 +27,21 @@ def captures_step() -> bool:
     return True
 
 
-def install(fence_all: Callable[[], None], graphs: Any = torch.cuda.CUDAGraph) -> None:
-    """Has ``fence_all`` called before what a replay changes. ``graphs``: their class."""
+def classes() -> list[Any]:
+    """Those of torch's graphs: a second one came with torch 2.12 or so."""
+    other = getattr(getattr(torch, "accelerator", None), "Graph", None)
+    return [torch.cuda.CUDAGraph, *([other] if other is not None else [])]
+
+
+def install(fence_all: Callable[[], None], graphs: Any) -> None:
+    """Has ``fence_all`` called before what a replay changes, and before a step is captured, which
+    moves version counters and changes nothing. ``graphs``: their class.
+    """
     begin, end, replay = graphs.capture_begin, graphs.capture_end, graphs.replay
 
     @functools.wraps(begin)
     def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> None:
+        fence_all()
         _harmless.discard(graph)
         _began[graph] = _steps
         begin(graph, *args, **kwargs)

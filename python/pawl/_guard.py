@@ -38,7 +38,7 @@ _NEVER: Final = 1 << 64  # bytes; no storage is as large
 
 _version = attrgetter("_version")
 
-_lock = threading.Lock()  # guards the two below
+_lock = threading.RLock()  # guards changes of what is below; a signal's handler may save, too
 _known: dict[int, tuple[weakref.ref[Optimizer], int]] = {}  # id -> optimizer, mask
 _hooked = False
 
@@ -56,7 +56,8 @@ def install() -> None:
         if shield is not None:  # torch.compile must call the hook, not look into it
             hook = shield(_before_step)
         register_optimizer_step_pre_hook(hook)
-        _graphs.install(fence_all)
+        for graphs in _graphs.classes():
+            _graphs.install(fence_all, graphs)
         _hooked = True
 
 
@@ -196,6 +197,10 @@ class Copying(Protocol):
     def withdraw(self, id: int, part: int, storage: int, /) -> None: ...
 
 
+_Watched = tuple[list[int], list[tuple[int, int]], list[torch.Tensor], list[int]]
+_NOTHING: Final[_Watched] = ([], [], [], [])
+
+
 class Capture:
     """A save on its way to staged: holds its memory, fences it, and checks version counters."""
 
@@ -205,18 +210,18 @@ class Capture:
         self._names = [(name, skeleton.names) for name, skeleton, _ in parts]
         self._session: Copying | None = None  # None: not started, or done
         self._id = -1
-        self._lock = threading.Lock()  # guards the four below: an engine's thread asks, too
-        self._masks: list[int] = []  # of the watched storages, one an entry of each list below
-        self._where: list[tuple[int, int]] = []  # partition, storage
-        self._tensors: list[torch.Tensor] = []
+        self._lock = threading.RLock()  # held while counters are read: an engine's thread asks, too
+        masks: list[int] = []  # of the watched storages, one an entry of each list below
+        where: list[tuple[int, int]] = []  # partition, storage
+        tensors: list[torch.Tensor] = []
         for part, (_, skeleton, spans) in enumerate(parts):
             for storage, mask in enumerate(spans.groups):
                 tensor = skeleton.tensors[storage]
                 if mask and tensor is not None:
-                    self._masks.append(mask)
-                    self._where.append((part, storage))
-                    self._tensors.append(tensor)
-        self._versions = _versions(self._tensors)
+                    masks.append(mask)
+                    where.append((part, storage))
+                    tensors.append(tensor)
+        self._watched: _Watched = (masks, where, tensors, _versions(tensors))  # replaced as a whole
 
     def started(self, session: Copying, save_id: int) -> None:
         """From here on the hook fences this save."""
@@ -224,7 +229,8 @@ class Capture:
         self._session = session
         self._id = save_id
         if session.status(save_id)[0] == 0:
-            _captures = [*_captures, self]
+            with _lock:
+                _captures = [*_captures, self]
         else:
             self._release()
 
@@ -237,17 +243,18 @@ class Capture:
 
     def fence(self, mask: int) -> None:
         """Waits until everything with a bit of mask is copied. Called before it is changed."""
-        if self.is_staging():
-            self._check(mask)
-            assert self._session is not None
-            self._session.fence(mask)
+        session = self._session  # others may see that it is staged, and let go
+        if session is not None and self.is_staging():
+            self._check(session, mask)
+            session.fence(mask)
             self.is_staging()
 
     def is_staging(self) -> bool:
         """Whether memory is still being copied; lets go of it when not."""
-        if self._session is None:
+        session = self._session
+        if session is None:
             return False
-        if self._session.status(self._id)[0] == 0:
+        if session.status(self._id)[0] == 0:
             return True
         self.drop()
         return False
@@ -259,40 +266,40 @@ class Capture:
     def find_changed(self) -> tuple[int, int] | None:
         """Partition and storage of a tensor that was changed and that no fence has let go of."""
         with self._lock:
-            return self._find_changed()
+            _, where, tensors, versions = self._watched
+            now = _versions(tensors)
+            if now == versions:
+                return None
+            pairs = zip(where, versions, now, strict=True)
+            return next(place for place, before, version in pairs if before != version)
 
-    def _find_changed(self) -> tuple[int, int] | None:
-        now = _versions(self._tensors)
-        if now == self._versions:
-            return None
-        pairs = zip(self._where, self._versions, now, strict=True)
-        return next(where for where, before, version in pairs if before != version)
-
-    def _check(self, mask: int) -> None:
+    def _check(self, session: Copying, mask: int) -> None:
         """Withdraws the save if a tensor about to be fenced was changed already."""
         with self._lock:
-            changed = self._find_changed()
-            open_ = [i for i, bits in enumerate(self._masks) if not bits & mask]
-            self._masks = [self._masks[i] for i in open_]
-            self._where = [self._where[i] for i in open_]
-            self._tensors = [self._tensors[i] for i in open_]
-            self._versions = [self._versions[i] for i in open_]
+            changed = self.find_changed()
+            watched = self._watched
+            open_ = [i for i, bits in enumerate(watched[0]) if not bits & mask]
+            masks, where, tensors, versions = ([column[i] for i in open_] for column in watched)
+            self._watched = (masks, where, tensors, versions)
         if changed is not None:
-            assert self._session is not None
-            self._session.withdraw(self._id, *changed)
+            session.withdraw(self._id, *changed)
 
     def drop(self) -> None:
         """Forgets the save: it is staged, or failed, or its session is closed."""
         global _captures
         if self._session is not None:
-            _captures = [capture for capture in _captures if capture is not self]
+            with _lock:
+                _captures = [capture for capture in _captures if capture is not self]
             self._release()
+
+    def after_fork(self) -> None:
+        """In the child: the engine's thread, which may have held the lock, is not there."""
+        self._lock = threading.RLock()
 
     def _release(self) -> None:
         self._session = None
         self._held = None
-        with self._lock:
-            self._masks, self._where, self._tensors, self._versions = [], [], [], []
+        self._watched = _NOTHING
 
 
 def _versions(tensors: list[torch.Tensor]) -> list[int]:
@@ -331,5 +338,8 @@ def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
 
 def after_fork() -> None:
     """In the child nothing is being copied: the engine stayed with the parent."""
-    global _captures
+    global _captures, _lock
+    for capture in _captures:
+        capture.after_fork()
     _captures = []
+    _lock = threading.RLock()

@@ -76,6 +76,7 @@ struct cuda_device {
 	struct lane lanes[CUDA_COPIES_MAX]; /* the first idle_n are idle */
 	unsigned idle_n;                    /* of lanes */
 	unsigned busy_n;                    /* taken */
+	bool full;                          /* no more lanes could be had than there are */
 };
 
 struct cuda {
@@ -84,6 +85,7 @@ struct cuda {
 	CUDA_CALLS(X) /* the driver's functions */
 #undef X
 	pthread_mutex_t lock; /* guards all below */
+	pthread_cond_t given; /* a lane was, of some device */
 	struct cuda_device
 		devices[CUDA_DEVICES_MAX]; /* by ordinal; but for lanes constant once ready */
 };
@@ -129,6 +131,7 @@ static int open_driver(struct cuda **cuda, struct pawl_err *err)
 		return PAWL_ENOMEM;
 	}
 	pthread_mutex_init(&c->lock, NULL);
+	pthread_cond_init(&c->given, NULL);
 	rv = load_driver(c, err);
 	if (rv != 0) {
 		cuda_close(c);
@@ -181,6 +184,7 @@ void cuda_close(struct cuda *cuda)
 	if (cuda->library != NULL) {
 		dlclose(cuda->library);
 	}
+	pthread_cond_destroy(&cuda->given);
 	pthread_mutex_destroy(&cuda->lock);
 	free(cuda);
 }
@@ -271,34 +275,46 @@ static cu_result make_lane(const struct cuda *cuda, struct lane *lane)
 	return result;
 }
 
+/* Under lock: waits for a lane while there is no other way to get one. Whether it is to be made. */
+static bool wait_for_lane(struct cuda *cuda, struct cuda_device *device, struct lane *lane)
+{
+	while (device->idle_n == 0 && device->busy_n > 0 &&
+		(device->full || device->busy_n == CUDA_COPIES_MAX)) {
+		pthread_cond_wait(&cuda->given, &cuda->lock);
+	}
+	device->busy_n++;
+	if (device->idle_n == 0) {
+		return true;
+	}
+	*lane = device->lanes[--device->idle_n];
+	return false;
+}
+
 /* A lane that nobody uses, or a new one; the device's context is current. */
 static int take_lane(struct cuda *cuda, struct cuda_device *device, struct lane *lane,
 	struct pawl_err *err)
 {
 	cu_result result = 0;
-	int rv = 0;
+	bool anew;
 
-	*lane = (struct lane){NULL, NULL};
-	pthread_mutex_lock(&cuda->lock);
-	if (device->idle_n > 0) {
-		*lane = device->lanes[--device->idle_n];
-	} else if (device->busy_n == CUDA_COPIES_MAX) {
-		rv = pawl_err_set(err, PAWL_ELIMIT, "CUDA: more than %d copies at one time",
-			CUDA_COPIES_MAX);
-	}
-	device->busy_n += rv == 0;
-	pthread_mutex_unlock(&cuda->lock);
-	if (rv != 0 || lane->buffer != NULL) {
-		return rv;
-	}
-	result = make_lane(cuda, lane);
-	if (result == 0) {
-		return 0;
-	}
-	pthread_mutex_lock(&cuda->lock);
-	device->busy_n--;
-	pthread_mutex_unlock(&cuda->lock);
-	return fail(cuda, err, PAWL_ENOMEM, result, "page-lock a buffer");
+	do {
+		*lane = (struct lane){NULL, NULL};
+		pthread_mutex_lock(&cuda->lock);
+		if (result != 0) { /* it could not be made */
+			device->busy_n--;
+			device->full = device->busy_n + device->idle_n > 0;
+		}
+		if (result != 0 && !device->full) {
+			pthread_cond_broadcast(
+				&cuda->given); /* to who waits: it is no better there */
+			pthread_mutex_unlock(&cuda->lock);
+			return fail(cuda, err, PAWL_ENOMEM, result, "page-lock a buffer");
+		}
+		anew = wait_for_lane(cuda, device, lane);
+		pthread_mutex_unlock(&cuda->lock);
+		result = anew ? make_lane(cuda, lane) : 0;
+	} while (result != 0);
+	return 0;
 }
 
 static void give_lane(struct cuda *cuda, struct cuda_device *device, const struct lane *lane)
@@ -306,6 +322,7 @@ static void give_lane(struct cuda *cuda, struct cuda_device *device, const struc
 	pthread_mutex_lock(&cuda->lock);
 	device->busy_n--;
 	device->lanes[device->idle_n++] = *lane;
+	pthread_cond_broadcast(&cuda->given);
 	pthread_mutex_unlock(&cuda->lock);
 }
 

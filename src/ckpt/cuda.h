@@ -27,9 +27,9 @@ void cuda_close(struct cuda *cuda); /* NULL is fine; no copy may be in progress 
 
 /*
  * Copies len_bytes, at most CKPT_CHUNK, at src, an address of the device, to dst (NULL: checksum
- * only) and gives their CRC-32C; returns when that is done. Any thread; several at once. The device
- * must have been marked. PAWL_EIO, PAWL_ENOMEM (of page-locked memory), PAWL_ELIMIT
- * (CUDA_COPIES_MAX).
+ * only) and gives their CRC-32C; returns when that is done. Any thread; several at once: what is
+ * more than CUDA_COPIES_MAX, or than there is page-locked memory for, waits. The device must have
+ * been marked. PAWL_EIO, PAWL_ENOMEM (of page-locked memory, for one).
  */
 int cuda_copy_crc32c(struct cuda *cuda, int device, void *dst, const void *src, size_t len_bytes,
 	uint32_t *crc, struct pawl_err *err);

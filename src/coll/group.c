@@ -272,6 +272,9 @@ void pawl_group_leave(struct pawl_group *group)
 	pthread_mutex_lock(&group->state);
 	joined = group->started && group->ranks > 1 && !group->closing;
 	group->closing = true;
+	if (group->ranks == 1 && group->failure.code == 0) { /* of what is held */
+		pawl_err_set(&group->failure, PAWL_ECANCELED, "the group was closed");
+	}
 	pthread_cond_broadcast(&group->work);
 	pthread_cond_broadcast(&group->tell);
 	pthread_mutex_unlock(&group->state);
@@ -311,6 +314,7 @@ uint32_t pawl_group_ranks(const struct pawl_group *group)
 static void do_alone(struct pawl_group *group, struct pawl_work *work)
 {
 	const struct pawl_coll_call *call = &work->call;
+	bool held = call->held;
 	uint64_t len =
 		call->kind == PAWL_ALL_TO_ALL ? call->in_at[1] - call->in_at[0] : call->len_bytes;
 	uint64_t in_at = call->kind == PAWL_ALL_TO_ALL ? call->in_at[0] : 0;
@@ -326,6 +330,9 @@ static void do_alone(struct pawl_group *group, struct pawl_work *work)
 		group_stats_done(group, work);
 	}
 	group_tell_done(group, work);
+	if (held) {
+		group->port->wake(group->port); /* who waits drives */
+	}
 	pthread_mutex_unlock(&group->state);
 }
 
@@ -404,12 +411,12 @@ void pawl_group_release(struct pawl_group *group, struct pawl_work *work)
 	}
 	if (group->ranks == 1) {
 		do_alone(group, work);
-	} else {
-		pthread_mutex_lock(&group->state);
-		__atomic_store_n(&work->held, false, __ATOMIC_RELEASE);
-		pthread_cond_signal(&group->work);
-		pthread_mutex_unlock(&group->state);
+		return;
 	}
+	pthread_mutex_lock(&group->state);
+	__atomic_store_n(&work->held, false, __ATOMIC_RELEASE);
+	pthread_cond_signal(&group->work);
+	pthread_mutex_unlock(&group->state);
 	group->port->wake(group->port);
 }
 

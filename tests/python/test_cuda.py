@@ -188,7 +188,9 @@ class Graph:
 
 
 def test_a_replay_that_steps_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So is one whose capture was not seen; not one of forward and backward passes."""
+    """So is one whose capture was not seen; not one of forward and backward passes. And so are
+    captures: a step in them moves the version counters of what is still copied.
+    """
     graphs = type("Graphs", (Graph,), {})
     before, stepping, passes = (graphs() for _ in range(3))
     before.capture_begin()
@@ -214,7 +216,7 @@ def test_a_replay_that_steps_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     stepping.capture_begin()  # another one
     stepping.capture_end()
     stepping.replay()
-    assert stepping.did[3:] == ["begin", "end", "replay"]
+    assert stepping.did[3:] == ["fence", "begin", "end", "replay"]
 
 
 # ---- a driver made of host memory ----

@@ -100,7 +100,7 @@ def test_empty_tensors_and_other_roots_are_named(how: str, texts: list[str]) -> 
 
 
 def test_a_stopped_rank_is_named() -> None:
-    for error, seconds in end("stop"):
+    for error, seconds in end("stop", PAWL_HEARTBEAT="0.5"):
         assert "rank 1 is lost: not a sign of it for" in error
         assert float(seconds) < 20
 

@@ -41,3 +41,5 @@ def test_what_torch_builds_on_groups_through_a_late_stand_in() -> None:
 def test_a_rank_alone_on_a_late_stand_in() -> None:
     (said,) = run_on_stand_in(1, "group_torch_rank.py", "ddp", "ddp_bucket_views")
     assert said == ["ddp", "ddp_bucket_views"]
+    names = ["futures_too", "a_device_that_fails"]
+    assert ranks.run_ranks(HERE / "lane_rank.py", 1, *names) == [names]

@@ -135,7 +135,7 @@ def serve(case: Case) -> Iterator[str]:
     host = max(case.where) + 1
     command = ["ip", "netns", "exec", case.hosts[host], program.find(), "serve"]
     case.server = subprocess.Popen(
-        [*command, "--listen", netns.address(host)], env=program.clean_env(),
+        [*command, "--listen", netns.address(host)], env=program.clean_env(PAWL_HEARTBEAT="0.5"),
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     try:

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import pawl
-from pawl import Checkpointer, PawlError, _stop
+from pawl import Checkpointer, PawlError, _guard, _stop
 from pawl.engine import Engine
 
 
@@ -299,6 +299,7 @@ def test_options_reach_the_core(fake: Any, tmp_path: Path, monkeypatch: pytest.M
             "named": False,
             "host_first": 0,
             "host_ranks": 1,
+            "changed": _guard.find_changed,
         }
 
 

@@ -28,7 +28,7 @@ def captures_step() -> bool:
 
 
 def classes() -> list[Any]:
-    """Those of torch's graphs: a second one came with torch 2.12 or so."""
+    """Those of torch's graphs: torch 2.13, for one, has a second."""
     other = getattr(getattr(torch, "accelerator", None), "Graph", None)
     return [torch.cuda.CUDAGraph, *([other] if other is not None else [])]
 

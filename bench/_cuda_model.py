@@ -9,9 +9,9 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
+from _state import Parts
 from torch import nn
 from torch.nn import functional
 
@@ -105,7 +105,7 @@ def make_optimizer(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
 
-class Training:
+class Training(Parts):
     """Model and optimizer with all their state, and steps of them on one batch."""
 
     def __init__(self, shape: Shape, device: str) -> None:
@@ -116,20 +116,6 @@ class Training:
         for _ in range(WARM_STEPS):
             self.step()
         synchronize(device)
-
-    @property
-    def parts(self) -> dict[str, Any]:
-        return {"model": self.model, "optimizer": self.optimizer}
-
-    def dicts(self) -> dict[str, Any]:
-        return {name: part.state_dict() for name, part in self.parts.items()}
-
-    def tensors(self) -> list[torch.Tensor]:
-        moments = [entry.values() for entry in self.optimizer.state.values()]
-        return [
-            *(parameter.detach() for parameter in self.model.parameters()),
-            *(tensor for values in moments for tensor in values),
-        ]
 
     def step(self, before_update: Callable[[], object] | None = None) -> None:
         """Queues one; before_update: called when the backward pass is queued."""

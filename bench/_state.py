@@ -23,7 +23,28 @@ class Block(nn.Module):
         self.down = nn.Linear(4 * width, width, bias=False)
 
 
-class State:
+class Parts:
+    """What is saved of a model and its optimizer."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        return {"model": self.model, "optimizer": self.optimizer}
+
+    def dicts(self) -> dict[str, Any]:
+        return {name: part.state_dict() for name, part in self.parts.items()}
+
+    def tensors(self) -> list[torch.Tensor]:
+        moments = [entry.values() for entry in self.optimizer.state.values()]
+        return [
+            *(parameter.detach() for parameter in self.model.parameters()),
+            *(tensor for values in moments for tensor in values),
+        ]
+
+
+class State(Parts):
     """Model and optimizer, their memory touched; filled: with what is not all zero."""
 
     def __init__(self, blocks: int, width: int, filled: bool = True) -> None:
@@ -39,20 +60,6 @@ class State:
                 "exp_avg": torch.full_like(parameter, 1e-4 if filled else 0.0),
                 "exp_avg_sq": torch.full_like(parameter, 1e-8 if filled else 0.0),
             }
-
-    @property
-    def parts(self) -> dict[str, Any]:
-        return {"model": self.model, "optimizer": self.optimizer}
-
-    def dicts(self) -> dict[str, Any]:
-        return {name: part.state_dict() for name, part in self.parts.items()}
-
-    def tensors(self) -> list[torch.Tensor]:
-        moments = [entry.values() for entry in self.optimizer.state.values()]
-        return [
-            *(parameter.detach() for parameter in self.model.parameters()),
-            *(tensor for values in moments for tensor in values),
-        ]
 
 
 class Training:

@@ -409,10 +409,7 @@ int pawl_ckpt_open(struct pawl_ckpt **out, const struct pawl_ckpt_options *optio
 	struct pawl_err *err)
 {
 	struct pawl_ckpt *ckpt = calloc(1, sizeof(*ckpt));
-	uint32_t ranks = options->host_ranks != 0 ? options->host_ranks : options->world;
-	struct snap_options snap = {.threads = 1,
-		.device_threads = snap_device_threads(ranks),
-		.watch = options->watch};
+	struct snap_options snap = {.threads = 1, .watch = options->watch};
 	int rv;
 
 	if (!ckpt) {
@@ -425,6 +422,7 @@ int pawl_ckpt_open(struct pawl_ckpt **out, const struct pawl_ckpt_options *optio
 	clock_cond_init(&ckpt->changed);
 	rv = copy_options(ckpt, options, err);
 	if (rv == 0) {
+		snap.device_threads = snap_device_threads(ckpt->options.host_ranks);
 		rv = snap_open(&ckpt->snap, &snap, err);
 	}
 	if (rv == 0) {

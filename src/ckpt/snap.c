@@ -567,7 +567,7 @@ static enum snap_proof proof_of(const struct snap_list *list)
 
 unsigned snap_device_threads(uint32_t processes)
 {
-	unsigned threads = parallel_cores() / 2 / (processes == 0 ? 1 : processes);
+	unsigned threads = parallel_cores() / 2 / processes;
 
 	return threads < PARALLEL_THREADS_MAX ? threads : PARALLEL_THREADS_MAX;
 }

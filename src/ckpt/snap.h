@@ -49,8 +49,8 @@ struct snap_options {
  * thread; must not call into the engine. */
 typedef void snap_done_fn(void *user, int rv, size_t piece);
 
-/* device_threads for each of so many processes of this host that save at the same time: half of
- * what cores each of them has, since the other half computes. */
+/* device_threads for each of so many processes, at least 1, of this host that save at the same
+ * time: half of what cores each of them has, since the other half computes. */
 unsigned snap_device_threads(uint32_t processes);
 /* PAWL_ENOMEM, PAWL_EIO, PAWL_EINVAL. PAWL_NO_UFFD=1 in the environment refuses the watch. */
 int snap_open(struct snap **snap, const struct snap_options *options, struct pawl_err *err);

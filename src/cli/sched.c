@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
+#include "base/parallel.h"
 #include "daemon/daemon.h"
 #include "daemon/talk.h"
 #include "pawl/err.h"
@@ -10,7 +11,6 @@
 #include "sched/policies.h"
 #include "sched/scratch.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -509,9 +509,7 @@ static bool take_option(const struct cli_command *command, int what, const char 
 /* Parts of this machine, if none were named. */
 static void make_nodes(struct asked *asked)
 {
-	cpu_set_t cpus;
-	uint32_t n =
-		sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? (uint32_t)CPU_COUNT(&cpus) : 1;
+	uint32_t n = parallel_cores();
 
 	if (asked->options.nodes_n > 0) {
 		return;

@@ -60,7 +60,6 @@ static void check_survey(const struct coll_survey *survey)
 	}
 	coll_survey_link(survey, &link);
 	assert_true(coll_link_valid(&link));
-	assert_true(link.bytes_per_s > 1e5 && link.latency_s < 1 && link.message_s > 0);
 }
 
 static void all_is_measured(void **state)

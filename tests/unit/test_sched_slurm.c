@@ -302,7 +302,7 @@ static void test_node_goes_meanwhile(void **state)
 	world_do(argv);
 	wait_cancelled(argv[1]);
 	born = suite.generation;
-	assert_int_equal(joint_marks("saved", job, born, 1), 1);
+	assert_true(joint_marks("saved", job, born, 1) >= 1); /* told by Slurm and by the pilot */
 	world_reopen();
 	suite_list();
 	suite_wait(CORE_LISTED, 0);

@@ -134,6 +134,60 @@ static void add_quota(const struct sched_core *core, const struct core_job *job,
 	}
 }
 
+/* Slots that it may have and nobody holds. */
+struct vacant {
+	uint32_t all;
+	uint32_t spot; /* of them, on nodes that can be taken away */
+};
+
+static struct vacant count_free(const struct sched_core *core, const struct core_job *job)
+{
+	struct vacant vacant = {0};
+
+	for (uint32_t n = 0; n < core->nodes_n; n++) {
+		const struct core_node *node = &core->nodes[n];
+
+		if (node->state == CORE_NODE_UP && core_may_use(job, node)) {
+			vacant.all += node->offer.slots - node->used;
+			vacant.spot += node->offer.spot ? node->offer.slots - node->used : 0;
+		}
+	}
+	return vacant;
+}
+
+/* Of its least, on spot nodes. */
+static uint32_t spot_needed(const struct core_job *job)
+{
+	return job->ask.spot_least < job->ask.least ? job->ask.spot_least : job->ask.least;
+}
+
+static void add_needed(const struct core_job *job, struct lines *l)
+{
+	add(l, "binds: it needs %u slots together", job->ask.least);
+	if (spot_needed(job) > 0) {
+		add(l, ", %u of them on spot nodes", spot_needed(job));
+	}
+}
+
+/* That it is not decided to run, though no quota and no priority keeps it from it. */
+static void add_lack(const struct sched_core *core, const struct core_job *job, struct lines *l)
+{
+	struct vacant vacant = count_free(core, job);
+	uint32_t firm = vacant.all - vacant.spot;
+	uint32_t spot = vacant.spot < job->ask.spot_most ? vacant.spot : job->ask.spot_most;
+
+	if (vacant.all > 0 && (firm + spot < job->ask.least || spot < spot_needed(job))) {
+		add_needed(job, l);
+		add(l, "; %u are free", vacant.all);
+		if (vacant.spot > 0 || spot_needed(job) > 0) {
+			add(l, ", %u of them on spot nodes", vacant.spot);
+		}
+		add(l, "\n");
+	} else {
+		add(l, "binds: %s\n", core_reason_text(CORE_WHY_SLOTS));
+	}
+}
+
 static void add_wait(const struct sched_core *core, const struct core_job *job, struct lines *l)
 {
 	const struct core_job *other = core_job_at(core, job->wait_for);
@@ -158,13 +212,11 @@ static void add_wait(const struct sched_core *core, const struct core_job *job, 
 		if (add_asked(core, l)) {
 			break;
 		}
-		add(l, "binds: it needs %u slots together", job->ask.least);
-		if (job->ask.spot_least > 0) {
-			add(l, ", %u of them on spot nodes",
-				job->ask.spot_least < job->ask.least ? job->ask.spot_least
-								     : job->ask.least);
-		}
+		add_needed(job, l);
 		add(l, ", and all nodes that it may be on have fewer\n");
+		break;
+	case CORE_WHY_SLOTS:
+		add_lack(core, job, l);
 		break;
 	case CORE_WHY_BUSY:
 		add(l, "binds: %u replicas are decided; it waits until others have given way\n",
@@ -174,20 +226,6 @@ static void add_wait(const struct sched_core *core, const struct core_job *job, 
 		add(l, "binds: %s\n",
 			core_reason_text(job->wait != CORE_WHY_NONE ? job->wait : CORE_WHY_ROUND));
 	}
-}
-
-static uint32_t count_free(const struct sched_core *core, const struct core_job *job)
-{
-	uint32_t free_slots = 0;
-
-	for (uint32_t n = 0; n < core->nodes_n; n++) {
-		const struct core_node *node = &core->nodes[n];
-
-		if (node->state == CORE_NODE_UP && core_may_use(job, node)) {
-			free_slots += node->offer.slots - node->used;
-		}
-	}
-	return free_slots;
 }
 
 /* Why it has no more. */
@@ -201,7 +239,7 @@ static void add_bound(const struct sched_core *core, const struct core_job *job,
 		add(l, "binds: it may not be moved (preemptible: no)\n");
 	} else if (job->quota != CORE_WHY_NONE && job->at.replicas >= job->cap) {
 		add_quota(core, job, job->quota, l);
-	} else if (count_free(core, job) == 0) {
+	} else if (count_free(core, job).all == 0) {
 		add(l, "binds: no slots are free; others make more of theirs\n");
 	} else {
 		add(l, "binds: policy %s sees no more use in the slots that are free\n",

@@ -52,6 +52,27 @@ static void slots_that_are_about_to_be_free_are_no_lack_of_nodes(void **state)
 	assert_true(explains(b, "all nodes that it may be on have fewer"));
 }
 
+static void slots_that_are_free_and_of_no_use_are_told(void **state)
+{
+	uint64_t id;
+
+	begin(0, 0);
+	add_node("a", 4);
+	runs(submit((struct core_ask){.least = 2, .most = 2}));
+	id = submit((struct core_ask){.least = 3, .most = 3});
+	pass(S_NS);
+	assert_true(explains(id, "binds: it needs 3 slots together; 2 are free\n"));
+	begin(0, 0);
+	add_node_of("f", 4, 0, "", false);
+	add_node_of("s", 2, 0, "", true);
+	runs(submit((struct core_ask){.least = 2, .most = 2, .spot_most = 2, .spot_least = 2}));
+	id = submit((struct core_ask){.least = 3, .most = 4, .spot_most = 4, .spot_least = 1});
+	pass(S_NS);
+	assert_true(explains(id,
+		"binds: it needs 3 slots together, 1 of them on spot nodes;"
+		" 4 are free, 0 of them on spot nodes\n"));
+}
+
 static void what_binds_is_told_of_many_nodes_too(void **state)
 {
 	char name[CORE_NAME_MAX];
@@ -79,6 +100,7 @@ int main(void)
 		cmocka_unit_test(what_has_run_is_told_while_it_runs),
 		cmocka_unit_test(the_quota_that_binds_is_told),
 		cmocka_unit_test(slots_that_are_about_to_be_free_are_no_lack_of_nodes),
+		cmocka_unit_test(slots_that_are_free_and_of_no_use_are_told),
 		cmocka_unit_test(what_binds_is_told_of_many_nodes_too),
 	};
 	int rv = cmocka_run_group_tests(tests, NULL, NULL);

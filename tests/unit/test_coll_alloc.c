@@ -6,8 +6,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "count_alloc.h"
+#include "test_coll_beat.h"
 
 #ifndef SANITIZED
 
@@ -70,6 +72,9 @@ static void *run(void *user)
 	atomic_store(&counting, true);
 	for (int i = 0; i < STEPS && atomic_load(&failed) == 0; i++) {
 		step(rank);
+		if (i == STEPS / 2) {
+			usleep(2500000); /* signs of life go meanwhile */
+		}
 	}
 	pthread_barrier_wait(&barrier);
 	atomic_store(&counting, false);
@@ -82,6 +87,7 @@ int main(void)
 	const char *all[RANKS];
 	pthread_t threads[RANKS];
 
+	bear_silence();
 	for (uint32_t r = 0; r < RANKS; r++) {
 		if (pawl_group_open(&groups[r], r, RANKS, NULL, cards[r], NULL) != 0) {
 			return 1;

@@ -4,6 +4,7 @@
 #include "coll/fabric_impl.h"
 #include "coll/group.h"
 #include "seed.h"
+#include "test_coll_beat.h"
 #include "test_coll_kinds.h"
 
 #include "pawl/coll.h"
@@ -482,5 +483,6 @@ int main(void)
 	};
 
 	first_seed = test_seed();
+	bear_silence();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* Operations whose data a device is still to deliver: they keep their place, and wait for it. */
 #include "base/err.h"
+#include "test_coll_beat.h"
 #include "test_coll_world.h"
 
 #include <string.h>
@@ -240,5 +241,6 @@ int main(void)
 		cmocka_unit_test(alone),
 	};
 
+	bear_silence();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

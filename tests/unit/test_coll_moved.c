@@ -2,6 +2,7 @@
  * group, or end, whoever is lost or taken for lost meanwhile. */
 #include "base/err.h"
 #include "coll/group_impl.h"
+#include "test_coll_beat.h"
 #include "test_coll_cards.h"
 
 #include <pthread.h>
@@ -201,5 +202,6 @@ int main(void)
 		cmocka_unit_test(who_stood_still_before_ends),
 	};
 
+	bear_silence();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include "coll/group.h"
 #include "coll/probe.h"
 #include "seed.h"
+#include "test_coll_beat.h"
 #include "test_coll_host.h"
 
 #include <arpa/inet.h>
@@ -282,5 +283,6 @@ int main(void)
 		cmocka_unit_test(asks_that_are_nonsense),
 	};
 
+	bear_silence();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

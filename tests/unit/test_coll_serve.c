@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "coll/group.h"
 #include "seed.h"
+#include "test_coll_beat.h"
 #include "test_coll_host.h"
 
 #include <arpa/inet.h>
@@ -387,5 +388,6 @@ int main(void)
 		cmocka_unit_test(faults),
 	};
 
+	bear_silence();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "base/rng.h"
 #include "seed.h"
+#include "test_coll_beat.h"
 #include "test_coll_procs.h"
 
 #include <stdio.h>
@@ -93,7 +94,6 @@ static void leave_out(const uint32_t *victims, uint32_t n)
 	pid_t pids[RANKS];
 	struct shared *shared;
 
-	setenv("PAWL_HEARTBEAT", "0.25", 1);
 	shared = start(pids, RANKS, 3, run_rank);
 	await_steps(shared, 20);
 	for (uint32_t i = 0; i < n; i++) {
@@ -110,7 +110,6 @@ static void leave_out(const uint32_t *victims, uint32_t n)
 	for (uint32_t r = 0; r < RANKS; r++) {
 		assert_int_equal(out[r] ? 0 : status_of(pids[r]), 0);
 	}
-	unsetenv("PAWL_HEARTBEAT");
 	munmap(shared, sizeof(*shared));
 }
 
@@ -133,10 +132,8 @@ static void several_who_stood_still_are_left_out(void **state)
 static void who_wakes_up_last_does_not_go_on_alone(void **state)
 {
 	pid_t pids[RANKS];
-	struct shared *shared;
+	struct shared *shared = start(pids, RANKS, 1, run_rank);
 
-	setenv("PAWL_HEARTBEAT", "0.25", 1);
-	shared = start(pids, RANKS, 1, run_rank);
 	await_steps(shared, 20);
 	kill(pids[2], SIGSTOP);
 	await_steps(shared, 50);
@@ -146,7 +143,6 @@ static void who_wakes_up_last_does_not_go_on_alone(void **state)
 	}
 	kill(pids[2], SIGCONT);
 	assert_int_equal(status_of(pids[2]), LEFT_OUT);
-	unsetenv("PAWL_HEARTBEAT");
 	munmap(shared, sizeof(*shared));
 }
 
@@ -160,14 +156,13 @@ static bool is_stopped_or_over(pid_t pid)
 
 /* Rank 3 is killed, and rank 1 is lost on the way to the group of those that are left. Whether it
  * has so many points there. */
-static bool lose_another(uint64_t nth, int sys, const char *heartbeat)
+static bool lose_another(uint64_t nth, int sys)
 {
 	const int ends = sys == FAULT_STOPS ? LEFT_OUT : FAULT_EXIT;
 	struct shared *shared;
 	pid_t pids[RANKS];
 	bool lost;
 
-	setenv("PAWL_HEARTBEAT", heartbeat, 1);
 	fault.nth = nth;
 	fault.sys = sys;
 	shared = start(pids, RANKS, 1, run_rank);
@@ -184,7 +179,6 @@ static bool lose_another(uint64_t nth, int sys, const char *heartbeat)
 		}
 	}
 	fault.nth = 0;
-	unsetenv("PAWL_HEARTBEAT");
 	munmap(shared, sizeof(*shared));
 	return lost;
 }
@@ -193,22 +187,19 @@ static void who_dies_on_the_way_is_left_behind(void **state)
 {
 	uint64_t nth = 1;
 
-	while (lose_another(nth, FAULT_DIES, "0.25")) {
+	while (lose_another(nth, FAULT_DIES)) {
 		nth++;
 	}
 	assert_true(nth > POINTS);
 }
 
-/* Also where a rank is taken for lost later than others may think. */
+/* Where it is taken for lost later than others may think. */
 static void who_stops_on_the_way_is_left_behind(void **state)
 {
-	static const char *const heartbeats[] = {"0.25", "0.6"};
 	struct rng rng = {first_seed};
 
-	for (size_t i = 0; i < 2; i++) {
-		assert_true(lose_another(1 + rng_below(&rng, POINTS), FAULT_STOPS, heartbeats[i]));
-		assert_true(lose_another(POINTS, FAULT_STOPS, heartbeats[i]));
-	}
+	assert_true(lose_another(1 + rng_below(&rng, POINTS), FAULT_STOPS));
+	assert_true(lose_another(POINTS, FAULT_STOPS));
 }
 
 static void too_few_do_not_go_on(void **state)
@@ -258,5 +249,6 @@ int main(void)
 	};
 
 	first_seed = test_seed();
+	bear_silence();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

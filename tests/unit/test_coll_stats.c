@@ -2,6 +2,8 @@
 #include "base/clock.h"
 #include "coll/group_impl.h"
 #include "coll/trace.h"
+#include "test_coll_beat.h"
+#include "test_coll_begun.h"
 #include "test_coll_world.h"
 
 #include <dirent.h>
@@ -17,32 +19,32 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-#define ROUNDS 5
-#define BYTES  (256u << 10)
-#define LATE   2 /* the rank that is */
+#define ROUNDS   5
+#define BYTES    (256u << 10)
+#define LATE     2               /* the rank that is, */
+#define PAUSE_NS (2 * NS_PER_MS) /* by so much at least */
 
 static struct world world;
 static float vectors[RANKS][BYTES / sizeof(float)];
 static char folder[64];
 
-/* Whether a rank has begun, and waits for nobody's head but one. */
+/* Whether a rank has begun, waits for nobody's head but one, and its caller waits for that. */
 static bool waits_for_one(struct pawl_group *group, uint64_t number)
 {
-	struct pawl_work *work;
 	bool waits;
 
-	pthread_mutex_lock(&group->driving);
+	if (!lacks_heads(group, number, 1)) {
+		return false;
+	}
 	pthread_mutex_lock(&group->state);
-	work = group->channels[number % COLL_CHANNELS].first;
-	waits = work && priv_of(work)->slot && priv_of(work)->slot->times.missing == 1;
+	waits = group->waiters > 0;
 	pthread_mutex_unlock(&group->state);
-	pthread_mutex_unlock(&group->driving);
 	return waits;
 }
 
 static void come_last(uint64_t number)
 {
-	const struct timespec pause = {.tv_nsec = 2000000};
+	const struct timespec pause = {.tv_nsec = PAUSE_NS};
 
 	for (uint32_t r = 0; r < RANKS; r++) {
 		while (r != LATE && !waits_for_one(world.members[r].group, number)) {
@@ -115,9 +117,10 @@ static void who_is_late_is_named(void **state)
 		assert_int_equal(sent, ROUNDS * (BYTES - BYTES / RANKS) * 2);
 		assert_int_equal(received, sent);
 		if (r != LATE) {
-			assert_true(kind->phase_ns[PAWL_LATE] > ROUNDS * NS_PER_MS);
+			/* A driver that stood still may date a head too early. */
+			assert_true(kind->phase_ns[PAWL_LATE] > NS_PER_MS);
 			assert_int_equal(peers[LATE].late_ns, kind->phase_ns[PAWL_LATE]);
-			assert_true(kind->blocked_ns > peers[LATE].late_ns);
+			assert_true(kind->blocked_ns >= ROUNDS * PAUSE_NS);
 		}
 		assert_int_equal(kind->phase_ns[PAWL_NETWORK], 0);
 		assert_int_equal(stats.kinds[PAWL_BROADCAST].count, 0);
@@ -249,7 +252,11 @@ static void a_full_trace_keeps_the_last(void **state)
 	assert_int_equal(trace.n, TRACE_CAP - 1);
 	assert_true(trace.written > TRACE_CAP + 32);
 	for (size_t i = 0; i < trace.n; i++) {
-		last = trace.records[i].what == TRACE_OPERATION ? trace.records[i].number : last;
+		uint64_t number = trace.records[i].number;
+
+		if (trace.records[i].what == TRACE_OPERATION && number > last) {
+			last = number; /* channels overtake each other */
+		}
 	}
 	assert_int_equal(last, TRACE_CAP + 31);
 	trace_deinit(&trace);
@@ -303,5 +310,6 @@ int main(void)
 		cmocka_unit_test(what_is_no_trace_is_refused),
 	};
 
+	bear_silence();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

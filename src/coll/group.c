@@ -233,7 +233,7 @@ static void say_goodbye(struct pawl_group *group)
 	int64_t end_ns = group_clock_ns(group) + GOODBYE_NS;
 	struct pawl_err err;
 	uint64_t number = group->submitted;
-	bool pending = true;
+	bool pending;
 
 	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
 		struct pawl_work *first = group->channels[c].first;
@@ -242,7 +242,7 @@ static void say_goodbye(struct pawl_group *group)
 	}
 	group_beat(group);
 	coll_talk_leave(&group->talk, number);
-	while (pending && group_clock_ns(group) < end_ns) {
+	do { /* once also where this thread stood still until the end */
 		uint32_t seen = port->look(port);
 
 		pending = false;
@@ -254,7 +254,7 @@ static void say_goodbye(struct pawl_group *group)
 		if (pending) {
 			port->wait(port, seen, NS_PER_MS);
 		}
-	}
+	} while (pending && group_clock_ns(group) < end_ns);
 	pawl_err_set(&err, PAWL_ECANCELED, "the group was closed");
 	if (group->talk.failure.code == 0) {
 		group->talk.failure = err; /* which is nobody else's matter */

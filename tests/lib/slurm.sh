@@ -177,7 +177,7 @@ trap finish EXIT
 munge=$folder/munge
 launch munged 1 munged --foreground --force --socket="$munge/socket" --key-file="$munge/key" \
 	--pid-file="$munge/pid" --log-file="$munge/log" --seed-file="$munge/seed"
-for ((i = 0; i < 100; i++)); do
+for ((i = 0; i < 1200; i++)); do # a minute, at least
 	munge -S "$munge/socket" -n >/dev/null 2>&1 && break
 	sleep 0.05
 done

@@ -458,7 +458,7 @@ static void await_count(const char *run_dir, bool children, int wanted)
 {
 	const struct timespec pause = {.tv_nsec = 10000000};
 
-	for (uint32_t i = 0; i < 500 && strays_signal(run_dir, children, 0) != wanted; i++) {
+	for (uint32_t i = 0; i < 6000 && strays_signal(run_dir, children, 0) != wanted; i++) {
 		nanosleep(&pause, NULL);
 	}
 	assert_int_equal(strays_signal(run_dir, children, 0), wanted);

@@ -129,7 +129,7 @@ static void a_launcher_shows_its_ranks_until_it_ends(void **state)
 	run_presence_tell(presence, 2);
 	wait_for(2, 0);
 	run_presence_close(presence);
-	assert_int_equal(read_alive(5).beat, 0);
+	wait_for(0, 1); /* it may have been left behind, on a busy machine */
 	run_presence_close(NULL);
 }
 
@@ -149,6 +149,7 @@ static void where_it_cannot_be_written_nothing_ends(void **state)
 	run_presence_tell(presence, 1);
 	wait_for(1, 0);
 	run_presence_close(presence);
+	wait_for(0, 1);
 }
 
 /* ---- jobs of several launchers ---- */

@@ -28,6 +28,21 @@ static void make(char path[PATH_MAX], const char *name)
 	assert_int_equal(mkdir(path, 0755), 0);
 }
 
+/* Chooses with a that is full after its first write. One that took half a second for that has no
+ * second one, and it is b that is full then, from the start: once more. */
+static int choose_beside_full(const char *const *dirs, uint32_t *best, struct pawl_err *err)
+{
+	double rate;
+	int rv = PAWL_ENOSPC;
+
+	for (int i = 0; i < 20 && rv != 0; i++) {
+		fault_arm("scratch.write", 2, ENOSPC, false);
+		rv = scratch_choose(dirs, 2, best, &rate, err);
+		assert_true(rv == 0 || (rv == PAWL_ENOSPC && strstr(err->msg, dirs[1])));
+	}
+	return rv;
+}
+
 /* The one that has room for no more counts as slow, and is taken if there is none other. */
 static void one_that_fills_up_is_the_last_choice(void **state)
 {
@@ -44,8 +59,7 @@ static void one_that_fills_up_is_the_last_choice(void **state)
 		printf("skipped: /tmp has no files without a name\n");
 		skip();
 	}
-	fault_arm("scratch.write", 2, ENOSPC, false);
-	assert_int_equal(scratch_choose(dirs, 2, &best, &rate, &err), 0);
+	assert_int_equal(choose_beside_full(dirs, &best, &err), 0);
 	assert_int_equal(best, 1);
 	fault_arm("scratch.write", 2, EIO, false);
 	assert_int_equal(scratch_choose(dirs, 2, &best, &rate, &err), PAWL_EIO);

@@ -23,17 +23,22 @@ static void wait_node(enum core_event_kind kind, const char *name)
 	} while (strcmp(event->node, name) != 0);
 }
 
-/* As many as at the beginning. */
+/* As many as at the beginning. Slurm may be too busy to take a pilot: it is asked again. */
 static void fill_up(void)
 {
+	const struct core_event *event;
 	const struct core_node *nodes;
 	uint32_t n = suite_nodes(&nodes);
+	bool ask = n < ASKED;
 
-	if (n < ASKED) {
-		sched_slurm_engine.ask(sw.engine, "pool", ASKED - n);
-	}
-	for (; n < ASKED; n = suite_nodes(&nodes)) {
-		suite_wait(CORE_NODE_COMES, 0);
+	for (int tries = 0; n < ASKED; n = suite_nodes(&nodes)) {
+		if (ask) {
+			assert_true(tries++ < WORLD_TRIES);
+			sched_slurm_engine.ask(sw.engine, "pool", ASKED - n);
+		}
+		event = suite_next(suite.world->wait_ms);
+		assert_non_null(event);
+		ask = event->kind == CORE_POOL_DRY;
 	}
 }
 
@@ -76,16 +81,17 @@ static void test_slurms_notice(void **state)
 	char name[CORE_NAME_MAX];
 	const char *argv[] = {"scancel", "--signal=USR1", "--batch", NULL, NULL};
 	const struct core_event *event;
-	int64_t left_ns;
+	int64_t before_ns;
 
 	fill_up();
 	node_name(0, name);
 	argv[3] = world_slurm_job(name);
+	before_ns = clock_mono_ns();
 	world_do(argv);
 	event = suite_wait(CORE_NODE_GOES, 0);
 	assert_string_equal(event->node, name);
-	left_ns = event->deadline_ns - clock_mono_ns();
-	assert_in_range(left_ns, 50 * NS_PER_S, 61 * NS_PER_S);
+	assert_true(event->deadline_ns >= before_ns + 60 * NS_PER_S);
+	assert_true(event->deadline_ns <= clock_mono_ns() + 60 * NS_PER_S);
 	sched_slurm_engine.give_back(sw.engine, name);
 	wait_node(CORE_NODE_GONE, name);
 }
@@ -189,18 +195,33 @@ static void test_rescales_that_are_refused(void **state)
 	suite_ends(job, CORE_BY_US, 0);
 }
 
+static void put_file(const char *path)
+{
+	FILE *file = fopen(path, "we");
+
+	assert_non_null(file);
+	fclose(file);
+}
+
 /* A newer one overtakes it; one that fails is tried again. */
 static void test_rescales_that_take_long(void **state)
 {
 	uint64_t job;
+	char go[96];
 
 	fill_up();
 	job = suite_running(DEED_LASTS, 1);
-	world_scales("sleep 2");
+	snprintf(go, sizeof(go), "%s.go", sw.marks);
+	world_scales("echo holds >>$0; until [ -e $0.go ]; do sleep 0.1; done");
 	suite_rescale(job, ++suite.generation, 2);
-	suite_silent(CORE_RUNS, job, 1000);
+	for (int i = 0; i < 600 && world_marks("holds") == 0; i++) {
+		suite_silent(CORE_RUNS, job, 200);
+	}
+	assert_true(world_marks("holds") > 0);
 	world_scales("[ -e $0.again ] || { touch $0.again; exit 1; }");
 	suite_rescale(job, ++suite.generation, 3);
+	suite_silent(CORE_RUNS, job, 1000);
+	put_file(go);
 	assert_int_equal(suite_answer(job), CORE_RUNS);
 	assert_int_equal(world_told_size(job), 3);
 	world_scales("");
@@ -279,9 +300,11 @@ static void wait_cancelled(const char *slurm_job)
 	char text[64] = "";
 
 	for (uint32_t i = 0; strcmp(text, "CANCELLED\n") != 0; i++) {
-		assert_true(i < 300);
+		assert_true(i < 600);
 		usleep(100 * 1000);
-		assert_int_equal(world_run(argv, text, sizeof(text)), 0);
+		if (world_run(argv, text, sizeof(text)) != 0) {
+			text[0] = '\0'; /* it was too busy to answer in time */
+		}
 	}
 }
 
@@ -322,13 +345,10 @@ static void test_who_cannot_join(void **state)
 {
 	char path[96];
 	uint64_t job;
-	FILE *file;
 
 	fill_up();
 	snprintf(path, sizeof(path), "%s.vain", sw.marks);
-	file = fopen(path, "we");
-	assert_non_null(file);
-	fclose(file);
+	put_file(path);
 	sw.joint = true;
 	job = suite_running(DEED_LASTS, 1);
 	suite.generation++;

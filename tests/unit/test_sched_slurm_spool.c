@@ -16,10 +16,11 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#define JOB     7u
-#define NODE    "n1.11"
-#define WAIT_NS (30 * NS_PER_S)
-#define STILL   (NS_PER_S) /* in which several looks are taken */
+#define JOB      7u
+#define NODE     "n1.11"
+#define WAIT_NS  (30 * NS_PER_S)
+#define FENCE_NS (30 * NS_PER_S)
+#define STILL    (NS_PER_S) /* in which several looks are taken */
 
 static struct world {
 	char folder[64];
@@ -149,7 +150,7 @@ static void open_engine(void)
 		.pools = &w.pool,
 		.pools_n = 1,
 		.poll_ns = 3600 * NS_PER_S,
-		.fence_ns = 2 * NS_PER_S,
+		.fence_ns = FENCE_NS,
 		.now_ns = now,
 		.tell = take,
 		.describe = describe};
@@ -242,7 +243,7 @@ static void a_pilot_that_died_as_it_began_is_forgotten(void **state)
 	assert_int_equal(w.engine->looked_n, 2);
 	for (uint32_t i = 0; i < w.engine->pilots_n; i++) {
 		assert_false(w.engine->pilots[i].empty);
-		w.engine->pilots[i].came_ns -= 10 * NS_PER_S;
+		w.engine->pilots[i].came_ns -= 5 * FENCE_NS;
 	}
 	list();
 	list();

@@ -24,7 +24,8 @@
 #define WORLD_NODES    4u
 #define WORLD_JOBS     256u
 #define WORLD_SKIP     77
-#define WORLD_FENCE_NS (10 * NS_PER_S)
+#define WORLD_FENCE_NS (30 * NS_PER_S)
+#define WORLD_TRIES    4
 
 extern char **environ;
 
@@ -40,8 +41,9 @@ static struct slurm_world {
 	struct sched_slurm *engine;
 	struct slurm_pool pool;
 	enum deed deeds[WORLD_JOBS];
-	bool joint; /* nodes join and leave jobs that are described from now on */
-	bool shut;  /* but those jobs open no door */
+	uint32_t nodes[WORLD_JOBS]; /* of each job, as it was described last */
+	bool joint;                 /* nodes join and leave jobs that are described from now on */
+	bool shut;                  /* but those jobs open no door */
 	char door[128];
 } sw;
 
@@ -89,12 +91,16 @@ static int world_run(const char *const *argv, char *text, size_t cap_bytes)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+/* One of Slurm's commands; its controller may be too busy to answer in time. */
 static void world_do(const char *const *argv)
 {
 	char text[4096];
 
-	if (world_run(argv, text, sizeof(text)) != 0) {
-		fail_msg("%s %s fails: %s", argv[0], argv[1], text);
+	for (int i = 0; world_run(argv, text, sizeof(text)) != 0; i++) {
+		if (i == WORLD_TRIES) {
+			fail_msg("%s %s fails: %s", argv[0], argv[1], text);
+		}
+		usleep(500 * 1000);
 	}
 }
 
@@ -171,9 +177,12 @@ static void world_put(struct wire_out *list, const char *word)
 }
 
 /* For sh, as the deeds are: a launcher of an elastic job, which has a rank. $2 is its number, $3
- * the door; in $3.all is a file for each that trains. With $0.vain nobody can join. */
+ * the door; in $3.all is a file for each that trains. With $0.vain nobody can join. Of several who
+ * write the door at a time, the last knows of all. */
 static const char joint_script[] =
-	"door() { echo name $(cd $d.all && ls) >$d.$k; mv $d.$k $d; }; k=$2 d=$3\n"
+	"all() { cd $d.all && ls; }; k=$2 d=$3\n"
+	"door() { while n=$(all); echo name $n >$d.$k; mv $d.$k $d; [ \"$n\" != \"$(all)\" ]\n"
+	"do :; done; }\n"
 	"out() { rm $d.all/$((k * 64)); door; }\n"
 	"trap 'echo saved $1 >>$0; out; exit 143' TERM\n"
 	"trap 'echo left $1 >>$0; out; exit 79' USR1\n"
@@ -198,6 +207,7 @@ static int world_describe(void *user, const struct slurm_start *start,
 	const struct vars_place *place = start->place;
 	char number[48];
 
+	sw.nodes[place->job] = place->nodes;
 	program->cwd = "/";
 	program->log = sw.marks; /* nothing else is printed, if all is well */
 	snprintf(number, sizeof(number), "%llu.%llu.%u", (unsigned long long)place->job,
@@ -230,6 +240,21 @@ static uint64_t world_marks(const char *begin)
 static uint64_t world_starts(void)
 {
 	return marks_starts(sw.marks);
+}
+
+/* To the engine a part runs before its program has begun. */
+static void world_await(uint64_t job)
+{
+	char mark[64];
+
+	for (uint32_t n = 0; n < sw.nodes[job]; n++) {
+		snprintf(mark, sizeof(mark), "start %llu.%llu.%u", (unsigned long long)job,
+			(unsigned long long)suite.generation, n);
+		for (uint32_t i = 0; i < 1200 && world_marks(mark) == 0; i++) {
+			usleep(100 * 1000);
+		}
+		assert_true(world_marks(mark) > 0);
+	}
 }
 
 /* What a job's scale does, from now on, once it has said its size. */
@@ -318,10 +343,11 @@ static void world_reopen(void)
 
 static struct engine_world slurm_engine_world = {.engine = &sched_slurm_engine,
 	.bad_code = 3,
-	.wait_ms = 30000,
+	.wait_ms = 120000,
 	.prepare = world_prepare,
 	.next = events_next,
 	.starts = world_starts,
+	.await = world_await,
 	.told_size = world_told_size,
 	.lose = world_lose,
 	.reopen = world_reopen,
@@ -359,8 +385,8 @@ static int world_remove(const char *path, const struct stat *st, int kind, struc
 	return remove(path);
 }
 
-/* Processes whose environment names the folder. */
-static uint32_t world_left(void)
+/* Processes whose environment names the folder; says which if it is to. */
+static uint32_t world_left(bool say)
 {
 	DIR *all = opendir("/proc");
 	struct dirent *entry;
@@ -380,8 +406,10 @@ static uint32_t world_left(void)
 		len = read(fd, text, sizeof(text));
 		close(fd);
 		if (len > 0 && memmem(text, (size_t)len, sw.folder, strlen(sw.folder))) {
-			printf("left: process %s\n", entry->d_name);
 			n++;
+			if (say) {
+				printf("left: process %s\n", entry->d_name);
+			}
 		}
 	}
 	if (all) {
@@ -406,7 +434,10 @@ static void world_close(void)
 	}
 	fclose(sw.from);
 	assert_int_equal(waitpid(sw.slurm, &status, 0), sw.slurm);
-	assert_int_equal(world_left(), 0);
+	for (int i = 0; i < 300 && world_left(false) > 0; i++) {
+		usleep(100 * 1000); /* who was killed may not be gone yet */
+	}
+	assert_int_equal(world_left(true), 0);
 	nftw(sw.folder, world_remove, 16, FTW_DEPTH | FTW_PHYS);
 }
 

@@ -16,10 +16,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+
+#define WAIT_MS 60000 /* in which anything is done, on a busy machine as well */
 
 static char dir[64];    /* of one test */
 static char root[128];  /* the checkpoints' */
@@ -49,6 +53,30 @@ static inline void start_agent(void)
 	if (agent_pid == 0) {
 		execl("/proc/self/exe", "agent", sock, NULL);
 		_exit(1);
+	}
+}
+
+/* Whether an agent listens there. */
+static inline bool is_up(const char *path)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	bool up;
+
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
+	up = connect(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0;
+	close(fd);
+	return up;
+}
+
+static inline void await_agent(const char *path)
+{
+	const struct timespec pause = {.tv_nsec = 5 * NS_PER_MS};
+	int64_t until_ns = clock_mono_ns() + WAIT_MS * NS_PER_MS;
+
+	while (!is_up(path)) {
+		assert_true(clock_mono_ns() < until_ns);
+		nanosleep(&pause, NULL);
 	}
 }
 

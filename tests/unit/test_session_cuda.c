@@ -89,7 +89,7 @@ static void await(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level leve
 {
 	struct pawl_err err;
 
-	if (pawl_ckpt_wait(ckpt, id, level, 10000, &err) != 0) {
+	if (pawl_ckpt_wait(ckpt, id, level, WAIT_MS, &err) != 0) {
 		fail_msg("%s", err.msg);
 	}
 }
@@ -104,7 +104,7 @@ static void expect(struct pawl_ckpt *ckpt, uint64_t step, bool memory)
 	enum pawl_verdict all;
 	struct state want, got;
 
-	if (pawl_ckpt_restore(ckpt, false, 0, 10000, &restore, &err) != 0) {
+	if (pawl_ckpt_restore(ckpt, false, 0, WAIT_MS, &restore, &err) != 0) {
 		fail_msg("restore: %s", err.msg);
 	}
 	open_state(&want);
@@ -119,7 +119,7 @@ static void expect(struct pawl_ckpt *ckpt, uint64_t step, bool memory)
 			got.spans[s].size_bytes};
 	}
 	assert_int_equal(pawl_restore_read(restore, 0, &err), 0);
-	assert_int_equal(pawl_restore_vote(restore, PAWL_VERDICT_GO, "", 10000, &all, &err), 0);
+	assert_int_equal(pawl_restore_vote(restore, PAWL_VERDICT_GO, "", WAIT_MS, &all, &err), 0);
 	assert_int_equal(pawl_restore_copy(restore, copies, STORAGES, &err), 0);
 	for (int s = 0; s < STORAGES; s++) {
 		assert_memory_equal(got.memory[s], want.memory[s], want.spans[s].size_bytes);
@@ -223,7 +223,7 @@ static void late_copies_need_no_kernel(void **unused)
 	expect(ckpt, 1, true);
 	await(ckpt, save_late(ckpt, &state, 2), PAWL_CKPT_COMMITTED);
 	expect(ckpt, 2, true);
-	pawl_ckpt_close(ckpt, 10000, NULL);
+	pawl_ckpt_close(ckpt, WAIT_MS, NULL);
 	close_state(&state);
 }
 
@@ -249,7 +249,7 @@ static void streamed_saves_come_back(void **unused)
 		await(ckpt, id, PAWL_CKPT_DURABLE);
 		expect(ckpt, step, false);
 	}
-	pawl_ckpt_close(ckpt, 10000, NULL);
+	pawl_ckpt_close(ckpt, WAIT_MS, NULL);
 	assert_int_equal(fakecuda_held(), 0);
 	close_state(&state);
 }
@@ -291,7 +291,7 @@ static void a_device_that_is_not_there(void **unused)
 	fill(&state, 2);
 	await(ckpt, save(ckpt, &state, 2, STORAGES, true), PAWL_CKPT_COMMITTED);
 	expect(ckpt, 2, true);
-	pawl_ckpt_close(ckpt, 10000, NULL);
+	pawl_ckpt_close(ckpt, WAIT_MS, NULL);
 	close_state(&state);
 }
 
@@ -311,7 +311,7 @@ static void no_driver(uint64_t memory_bytes)
 	assert_int_not_equal(status_of(ckpt, id).proof, PAWL_CKPT_FENCED);
 	fault_disarm();
 	await(ckpt, save(ckpt, &state, 3, STORAGES, true), PAWL_CKPT_DURABLE);
-	pawl_ckpt_close(ckpt, 10000, NULL);
+	pawl_ckpt_close(ckpt, WAIT_MS, NULL);
 	close_state(&state);
 }
 
@@ -341,7 +341,7 @@ static void a_driver_that_fails_in_a_late_copy(void **unused)
 	fakecuda_fail(1);
 	keep_devices_busy(false);
 	pawl_ckpt_fence(ckpt, 1 | 2); /* comes back all the same */
-	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, 10000, NULL),
+	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, NULL),
 		PAWL_ECANCELED);
 	assert_int_equal(fakecuda_fail(0) > 0, true);
 	status = status_of(ckpt, id);
@@ -351,7 +351,7 @@ static void a_driver_that_fails_in_a_late_copy(void **unused)
 	expect(ckpt, 1, true); /* still there */
 	await(ckpt, save_late(ckpt, &state, 3), PAWL_CKPT_COMMITTED);
 	expect(ckpt, 3, true);
-	pawl_ckpt_close(ckpt, 10000, NULL);
+	pawl_ckpt_close(ckpt, WAIT_MS, NULL);
 	close_state(&state);
 }
 
@@ -372,13 +372,13 @@ static void a_change_that_only_the_caller_saw(void **unused)
 	pawl_ckpt_withdraw(ckpt, id, 0, DEVICE_0);
 	keep_devices_busy(false);
 	pawl_ckpt_fence(ckpt, 1 | 2);
-	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, 10000, NULL),
+	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, NULL),
 		PAWL_ECANCELED);
 	expect_failed(ckpt, id, PAWL_ECHANGED, "storage 1 of partition 0 changed");
 	status = status_of(ckpt, id);
 	assert_true(status.part == 0 && status.storage == DEVICE_0);
 	expect(ckpt, 1, true);
-	pawl_ckpt_close(ckpt, 10000, NULL);
+	pawl_ckpt_close(ckpt, WAIT_MS, NULL);
 	close_state(&state);
 }
 
@@ -423,7 +423,7 @@ static void a_change_that_the_caller_is_asked_for(void **unused)
 	seen.changed = true;
 	fill(&state, 2);
 	id = save(ckpt, &state, 2, STORAGES, true);
-	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, 10000, NULL),
+	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, NULL),
 		PAWL_ECANCELED);
 	assert_int_equal(seen.id, id);
 	expect_failed(ckpt, id, PAWL_ECHANGED, "storage 1 of partition 0 changed");
@@ -433,7 +433,7 @@ static void a_change_that_the_caller_is_asked_for(void **unused)
 	await(ckpt, id, PAWL_CKPT_COMMITTED);
 	assert_true(seen.id < id);
 	expect(ckpt, 3, true);
-	pawl_ckpt_close(ckpt, 10000, NULL);
+	pawl_ckpt_close(ckpt, WAIT_MS, NULL);
 	close_state(&state);
 }
 

@@ -2,10 +2,12 @@
  * are, also while they save of their own accord; and soon after the advised time. */
 #include "test_session_agent.h"
 
+#include "agent/session.h"
 #include "base/rng.h"
 #include "seed.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 
 #define RANKS     3u
@@ -15,6 +17,7 @@
 
 static bool due[RANKS][STEPS]; /* what each rank was told */
 static int64_t cost_ns[RANKS]; /* most that a save took: none is advised before 20 times that */
+static atomic_bool late;       /* a rank has given up to hear where all are told yes */
 static pthread_barrier_t barrier;
 static uint64_t seed;
 
@@ -45,6 +48,17 @@ static void save_nothing(struct pawl_ckpt *ckpt, uint64_t step)
 	assert_int_equal(pawl_ckpt_save(ckpt, step, &part, 1, false, &id, NULL), 0);
 }
 
+static bool ask(struct pawl_ckpt *ckpt)
+{
+	int64_t begun_ns = clock_mono_ns();
+	bool yes = pawl_ckpt_due(ckpt);
+
+	if (clock_mono_ns() - begun_ns >= SESSION_STOP_MS * NS_PER_MS) {
+		late = true;
+	}
+	return yes;
+}
+
 static void *train(void *user)
 {
 	uint32_t rank = *(uint32_t *)user;
@@ -58,7 +72,13 @@ static void *train(void *user)
 		if (step % TOGETHER == 0) {
 			pthread_barrier_wait(&barrier);
 		}
-		due[rank][step] = pawl_ckpt_due(ckpt);
+		if (late) {
+			continue;
+		}
+		due[rank][step] = ask(ckpt);
+		if (late) {
+			continue; /* the others may have been told otherwise */
+		}
 		if (due[rank][step] || step % OWN_EVERY == OWN_EVERY - 1) {
 			int64_t begun_ns = clock_mono_ns();
 
@@ -75,6 +95,8 @@ static void all_ranks_are_told_alike(void **state)
 {
 	uint32_t ranks[RANKS];
 	pthread_t threads[RANKS];
+	int64_t begun_ns = clock_mono_ns();
+	uint64_t took_s;
 	unsigned saves = 0;
 	bool busy = false;
 
@@ -90,25 +112,38 @@ static void all_ranks_are_told_alike(void **state)
 		busy = busy || cost_ns[r] > NS_PER_S / 100; /* twenty times that puts it off */
 	}
 	pthread_barrier_destroy(&barrier);
+	took_s = (uint64_t)((clock_mono_ns() - begun_ns) / NS_PER_S);
+	if (late) {
+		printf("skipped: agent or rank stood still for longer than ranks wait to agree\n");
+		skip();
+	}
 	for (uint32_t step = 0; step < STEPS; step++) {
 		assert_int_equal(due[0][step], due[1][step]);
 		assert_int_equal(due[0][step], due[2][step]);
 		saves += due[0][step];
 	}
-	/* in 5 s and more, with four of their own between */
-	assert_in_range(saves, busy ? 0 : 2, 5);
+	/* in 5 s and more, with four of their own between; and one a second at most */
+	assert_in_range(saves, busy ? 0 : 2, took_s + 1);
 }
 
-/* Questions are answered without the agent: cheap enough for every step. */
+/* Questions are answered without the agent: cheap enough for every step. Of some thousands the
+ * fastest counts: others run here, too. */
 static void asking_is_cheap(void **state)
 {
 	struct pawl_ckpt *ckpt = join(0, 1, 0);
-	int64_t start_ns = clock_mono_ns();
+	int64_t least_ns = INT64_MAX;
 
-	for (int i = 0; i < 100000; i++) {
-		assert_false(pawl_ckpt_due(ckpt));
+	for (int i = 0; i < 100; i++) {
+		int64_t begun_ns = clock_mono_ns();
+		int64_t took_ns;
+
+		for (int j = 0; j < 1000; j++) {
+			assert_false(pawl_ckpt_due(ckpt));
+		}
+		took_ns = clock_mono_ns() - begun_ns;
+		least_ns = took_ns < least_ns ? took_ns : least_ns;
 	}
-	assert_in_range((clock_mono_ns() - start_ns) / 100000, 0, 20000); /* ns; sanitizers too */
+	assert_in_range(least_ns / 1000, 0, 20000); /* ns; sanitizers too */
 	pawl_ckpt_close(ckpt, 10000, NULL);
 }
 

@@ -7,8 +7,6 @@
 #include "test_session_agent.h"
 
 #include <pthread.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 #define HOSTS  2
 #define WORLD  3
@@ -36,32 +34,15 @@ struct rank {
 
 static struct rank ranks[WORLD];
 
-/* Whether its agent listens. */
-static bool is_up(uint32_t host)
-{
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	bool up;
-
-	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", socks[host]);
-	up = connect(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0;
-	close(fd);
-	return up;
-}
-
 static void start_host(uint32_t host)
 {
-	const struct timespec pause = {.tv_nsec = 2 * NS_PER_MS};
-
 	agents[host] = fork();
 	assert_true(agents[host] >= 0);
 	if (agents[host] == 0) {
 		execl("/proc/self/exe", "agent", socks[host], NULL);
 		_exit(1);
 	}
-	for (int i = 0; i < 5000 && !is_up(host); i++) {
-		nanosleep(&pause, NULL);
-	}
+	await_agent(socks[host]);
 }
 
 static void kill_host(uint32_t host)
@@ -124,7 +105,7 @@ static void must_be_durable(void)
 	struct pawl_err err;
 
 	for (uint32_t r = 0; r < WORLD; r++) {
-		if (pawl_ckpt_wait(ranks[r].ckpt, ranks[r].id, PAWL_CKPT_DURABLE, 30000, &err) !=
+		if (pawl_ckpt_wait(ranks[r].ckpt, ranks[r].id, PAWL_CKPT_DURABLE, WAIT_MS, &err) !=
 			0) {
 			fail_msg("rank %u: %s", r, err.msg);
 		}
@@ -146,7 +127,7 @@ static enum pawl_verdict take(struct rank *rank, struct pawl_restore *restore)
 	pawl_restore_info(restore, &info);
 	assert_int_equal(pawl_restore_read(restore, shared, NULL), 0);
 	assert_int_equal(pawl_restore_read(restore, mine, NULL), 0);
-	assert_int_equal(pawl_restore_vote(restore, PAWL_VERDICT_GO, "", 30000, &all, NULL), 0);
+	assert_int_equal(pawl_restore_vote(restore, PAWL_VERDICT_GO, "", WAIT_MS, &all, NULL), 0);
 	if (all == PAWL_VERDICT_GO) {
 		assert_int_equal(pawl_restore_copy(restore, copies, 2, NULL), 0);
 		fill(want, own, info.step, rank->number);
@@ -168,7 +149,7 @@ static void *restore_one(void *user)
 	while (all == PAWL_VERDICT_RETRY) {
 		struct pawl_restore *restore;
 		struct pawl_err err;
-		int rv = pawl_ckpt_restore(rank->ckpt, false, 0, 30000, &restore, &err);
+		int rv = pawl_ckpt_restore(rank->ckpt, false, 0, WAIT_MS, &restore, &err);
 
 		if (rv == PAWL_ENOENT) {
 			return NULL;

@@ -312,16 +312,14 @@ static void damaged_newest_comes_from_the_store(void **unused)
 	leave(ckpt);
 }
 
-static void restart_agent(void)
+/* The session knows of it when this returns, and that save id is void. */
+static void restart_agent(struct pawl_ckpt *ckpt, uint64_t id)
 {
-	struct timespec pause = {.tv_nsec = 5 * NS_PER_MS};
-
 	kill_agent();
 	start_agent();
-	for (int i = 0; i < 1000 && access(sock, F_OK) != 0; i++) {
-		nanosleep(&pause, NULL);
+	await_agent(sock);
+	while (level_of(ckpt, id) != PAWL_CKPT_FAILED) {
 	}
-	nanosleep(&pause, NULL); /* bound, but perhaps not listening */
 }
 
 static void an_agent_dies_in_the_middle(void **unused)
@@ -336,7 +334,7 @@ static void an_agent_dies_in_the_middle(void **unused)
 		if (i > 0) {
 			must_add(ckpt, "t", "a", 5000);
 		}
-		restart_agent();
+		restart_agent(ckpt, id);
 		if (i == 2) { /* the session has found the new agent meanwhile */
 			expect_newest(ckpt, "old");
 		}

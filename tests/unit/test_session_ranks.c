@@ -54,7 +54,8 @@ static void a_tag_without_a_dead_rank_never_was(void **unused)
 			must_add(one, "u", "b", 5000);
 		}
 		die(one);
-		assert_int_equal(pawl_ckpt_wait(zero, id, PAWL_CKPT_COMMITTED, 300, NULL),
+		assert_int_equal(
+			pawl_ckpt_wait(zero, id, PAWL_CKPT_COMMITTED, begun ? WAIT_MS : 300, NULL),
 			begun ? PAWL_ECANCELED : PAWL_ETIMEDOUT);
 		expect(zero, NULL, true, FILES("a", "b"));
 		expect_none(zero, "u");

@@ -8,9 +8,8 @@
 #include <dirent.h>
 #include <sys/stat.h>
 
-#define WAIT_MS 10000
-#define LARGE   (20u << 20) /* bytes that SMALL_MEMORY does not hold */
-#define MEMORY  (16u << 20)
+#define LARGE  (20u << 20) /* bytes that SMALL_MEMORY does not hold */
+#define MEMORY (16u << 20)
 
 /* ---- what is saved ---- */
 

@@ -174,19 +174,36 @@ static void short_read_lies(void **state)
 	assert_halves('c', 'c');
 }
 
-static void delay_takes_longer(void **state)
+/* Whether the call that submits came back before the transfer was done. */
+static bool submit_delayed(void)
 {
 	struct store_io io = {.file = file, .buf = buf, .len_bytes = BYTES};
 	int64_t start_ns = clock_mono_ns();
+	struct store_io *done;
+	bool quick;
 
 	set_plan(STORE_FAULT_DELAY, 1, false, 0, 30);
 	assert_int_equal(store_submit(store, &io, &err), 0);
-	assert_true(clock_mono_ns() - start_ns < 20 * NS_PER_MS);
-	assert_null(store_reap(store, 0));
-	assert_null(store_reap(store, 5));
-	assert_ptr_equal(store_reap(store, -1), &io);
+	quick = clock_mono_ns() - start_ns < 30 * NS_PER_MS;
+	done = store_reap(store, 0);
+	done = done ? done : store_reap(store, 5);
+	assert_true(!done || clock_mono_ns() - start_ns >= 30 * NS_PER_MS);
+	done = done ? done : store_reap(store, -1);
+	assert_ptr_equal(done, &io);
 	assert_int_equal(io.rv, 0);
 	assert_true(clock_mono_ns() - start_ns >= 30 * NS_PER_MS);
+	return quick;
+}
+
+static void delay_takes_longer(void **state)
+{
+	bool quick = false;
+	int64_t start_ns;
+
+	for (int i = 0; i < 20 && !quick; i++) { /* others run here, too */
+		quick = submit_delayed();
+	}
+	assert_true(quick);
 	set_plan(STORE_FAULT_DELAY, 1, false, 0, 20);
 	start_ns = clock_mono_ns();
 	assert_int_equal(store_sync(store, file, &err), 0);

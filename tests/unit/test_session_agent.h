@@ -63,7 +63,8 @@ static inline bool is_up(const char *path)
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	bool up;
 
-	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
+	assert_true(strlen(path) < sizeof(addr.sun_path));
+	memcpy(addr.sun_path, path, strlen(path) + 1);
 	up = connect(fd, (struct sockaddr *)&addr, sizeof(addr)) == 0;
 	close(fd);
 	return up;

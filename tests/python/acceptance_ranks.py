@@ -6,6 +6,7 @@ the engines of old DeepSpeed releases do, call by call.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
@@ -334,9 +335,12 @@ def status_of(pid: int | str, field: str) -> int:
 
 def memfds(pid: int) -> int:
     """Bytes that lie in them."""
-    fds = list(Path(f"/proc/{pid}/fd").iterdir())
-    held = [fd for fd in fds if os.readlink(fd).startswith("/memfd:")]
-    return sum(os.stat(fd).st_blocks * 512 for fd in held)
+    held = 0
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            if os.readlink(fd).startswith("/memfd:"):
+                held += os.stat(fd).st_blocks * 512
+    return held
 
 
 def memory(root: Path) -> None:

@@ -1,10 +1,14 @@
-"""Runs examples/bert_qa for the tests: starts it, waits for what it says, kills all of it."""
+"""Runs examples/bert_qa for the tests: starts it, waits for what it says, kills all of it.
+
+`bert_job.py STEP ARG...` is the example, which comes to that step and stands still.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import runpy
 import shlex
 import signal
 import subprocess
@@ -12,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import program
 
@@ -42,11 +47,14 @@ class Job:
         *extra: str,
         env: dict[str, str] | None = None,
         short: bool = True,
+        until: int = 0,
     ) -> None:
+        """``until``: the step in which it stands still; 0: none."""
         self.output = output
         self.hidden = output.with_name(f".{output.name}.pawl")
         self._log = output.with_name(f"{output.name}.log")
-        script = [EXAMPLE / "run.py", "--local", local]
+        run = [__file__, str(until)] if until > 0 else [EXAMPLE / "run.py"]
+        script = [*run, "--local", local]
         short_words = SHORT if short else ["--use_cpu"]
         where = ["--output_dir", output, "--run_name", "test"]
         with self._log.open("ab") as log:
@@ -110,3 +118,21 @@ class Job:
         deadline = time.monotonic() + 10
         while program.is_alive(pid) and time.monotonic() < deadline:
             time.sleep(0.005)
+
+
+def stand_still(step: int) -> None:
+    """Runs the example, as its command line does, up to there."""
+    sys.path[0] = str(EXAMPLE)
+    from transformers import trainer
+
+    class Still(trainer.TrainerCallback):
+        def on_step_end(self, args: object, state: Any, control: object, **more: object) -> None:
+            while state.global_step >= step:
+                time.sleep(1)
+
+    trainer.DEFAULT_CALLBACKS.append(Still)
+    runpy.run_path(str(EXAMPLE / "run.py"), run_name="__main__")
+
+
+if __name__ == "__main__":
+    stand_still(int(sys.argv.pop(1)))

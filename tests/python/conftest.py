@@ -6,6 +6,7 @@ extension, which is skipped, and said so, where it is not built.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import importlib
 import importlib.util
@@ -105,6 +106,16 @@ def _close_all() -> None:
         checkpointer.close(timeout=10 if checkpointer.world_size == 1 else 0)
 
 
+@contextlib.contextmanager
+def building() -> Iterator[None]:
+    """Alone in build/wheel: a pytest beside this one builds there, too."""
+    folder = HERE.parent.parent / "build"
+    folder.mkdir(exist_ok=True)
+    with (folder / ".wheel-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from the sources; what is compiled already is not compiled again."""
@@ -113,9 +124,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "pip", "-q", "wheel", "--no-deps", "--no-build-isolation"]
     command += ["-C", f"build-dir={root / 'build/wheel'}", "-w", str(folder), str(root)]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    (root / "build").mkdir(exist_ok=True)
-    with open(root / "build/.wheel-lock", "w") as lock:  # a pytest beside this one builds it, too
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with building():
         done = subprocess.run(
             command, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
         )

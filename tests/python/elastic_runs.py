@@ -31,7 +31,7 @@ class Run:
             script,
             *options,
             args=[*(own if script.parent == SCRIPT.parent else []), *args],
-            env=program.clean_env(PAWL_HEARTBEAT="0.5", **env),
+            env=program.clean_env(**env),
             to=self._out,
         )
 

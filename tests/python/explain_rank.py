@@ -1,6 +1,6 @@
 """A rank whose steps are two all-reduces and a barrier; rank 1 sleeps before every second of them.
 
-Usage: explain_rank.py STEPS [end]: with end, each rank then kills itself.
+Usage: explain_rank.py STEPS [FOLDER]: with it, each rank then kills itself, once all are there.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -30,7 +31,10 @@ def main() -> None:
     stats = group.stats() - before
     reduced = stats.kinds["all_reduce"]
     late = stats.peers[1]
-    if sys.argv[2:] == ["end"]:
+    if sys.argv[2:]:
+        (Path(sys.argv[2]) / f"over{dist.get_rank()}").touch()
+        while len(list(Path(sys.argv[2]).glob("over*"))) < dist.get_world_size():
+            time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGKILL)
     print(
         "> counts", reduced.count, reduced.bytes, stats.kinds["barrier"].count, sorted(stats.kinds)

@@ -144,6 +144,11 @@ class Job:
         self.hosts = []
 
 
+def await_finished(root: Path) -> None:
+    """Nothing lies there that is not finished; what is too many goes in the background."""
+    program.wait_until(lambda: not list(root.glob(".pawl.*")), f"nothing unfinished in {root}")
+
+
 def is_whole(root: Path) -> None:
     """All that has a tag's name is one, every byte of it."""
     listed = program.run("ckpt", "verify", root)

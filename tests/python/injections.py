@@ -20,7 +20,7 @@ from injection_rank import Order
 
 HERE = Path(__file__).parent
 LIMIT_S = 60.0  # of one injection: then somebody hangs
-GONE_S = 10.0  # after which nothing is left
+GONE_S = 20.0  # after which nothing is left
 Said = dict[str, Any]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import signal
@@ -17,6 +18,8 @@ import pytest
 from pawl import _agent
 
 LIMIT_S = 120  # of one run; a hang must end as a failure
+# For tests of silence, which is then 6 s: more than a busy machine lets a process stand still.
+SILENT = {"PAWL_HEARTBEAT": "1.5"}
 PYTHON_DIR = Path(_agent.__file__).parent.parent  # where pawl is importable from
 
 
@@ -33,8 +36,8 @@ def find() -> str:
 def clean_env(**extra: str) -> dict[str, str]:
     """This process's environment without what launchers set, and with extra.
 
-    Silence is borne for 8 s, not 2: on a busy machine any process may stand still for a while. A
-    test of silence sets PAWL_HEARTBEAT itself.
+    Silence is borne for 8 s, not 2: on a busy machine any process may stand still for a while. For
+    tests of silence there is SILENT.
     """
     launcher = re.compile(
         r"(RANK|WORLD_SIZE|LOCAL_|GROUP_|ROLE_|MASTER_|TORCHELASTIC_|PAWL_|SLURM_|SKYPILOT_|OMPI_|PMIX_"
@@ -97,6 +100,20 @@ def wait_until(true: Callable[[], object], what: str, limit_s: float = 30) -> No
     while not true():
         assert time.monotonic() < end, f"{what}: not within {limit_s} s"
         time.sleep(0.02)
+
+
+def await_let_go(folder: Path) -> None:
+    """Until nobody has the root whose lock is there: its agent lets go some time after its ranks
+    have left, and has then written all that it was to write."""
+
+    def free() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        return False
+
+    with (folder / ".pawl-lock").open() as lock:
+        wait_until(free, f"{folder} is let go", LIMIT_S)
 
 
 def state_of(pid: int) -> str:

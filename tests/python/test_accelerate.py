@@ -13,6 +13,7 @@ import torch
 
 import packages
 import program
+import ranks
 
 pytest.importorskip("accelerate")
 pytest.importorskip("pawl._core")
@@ -210,17 +211,18 @@ sys.stdout.flush()
 """
 
 
-def launch(folder: Path, what: str, ranks: int, steps: int, env: dict[str, str]) -> list[str]:
+def launch(folder: Path, what: str, world: int, steps: int, env: dict[str, str]) -> list[str]:
     """What each rank ends with, steps after it has saved or loaded."""
     script = folder / "script.py"
     script.write_text(SCRIPT)
-    torchrun = ["-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--master-port=29571"]
+    torchrun = ["-m", "torch.distributed.run", f"--nproc-per-node={world}"]
+    torchrun.append(f"--master-port={ranks.free_port()}")
     done = subprocess.run(
         [sys.executable, *torchrun, script, folder, Path(__file__).parent, what, str(steps)],
         env={**env, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         text=True,
-        timeout=120,
+        timeout=program.LIMIT_S,
     )
     assert done.returncode == 0
     return sorted(line for line in done.stdout.splitlines() if line.startswith("rank "))

@@ -188,7 +188,7 @@ def test_a_group_of_other_ranks_than_those_that_met_is_refused(tmp_path: Path) -
         "adl.init_process_group('gloo', world_size=3, rank=2)\n"
     )
     (replica,) = start(1, script)
-    said = replica.communicate(timeout=60)[0]
+    said = replica.communicate(timeout=program.LIMIT_S)[0]
     assert replica.returncode == 1
     assert "ValueError: init_process_group: rank 2 of 3; a loader or model" in said
 
@@ -213,7 +213,7 @@ def test_a_supervisor_says_where_replicas_are_and_takes_hints() -> None:
         said = ranks.hear_ranks(start(2, ADAPTDL_SUPERVISOR_URL=supervisor.url))
         check(said[0])
         assert supervisor.asked[0] == "/discover/default/digits/0"
-        assert supervisor.hints
+        program.wait_until(lambda: supervisor.hints, "hints")  # told in passing
         where, hints = supervisor.hints[-1]
     assert where == "/hints/default/digits"
     assert hints["initBatchSize"] == 16 and hints["maxBatchSize"] == 256
@@ -225,15 +225,16 @@ def test_a_supervisor_says_where_replicas_are_and_takes_hints() -> None:
     assert hints["hintsVersion"] == 1 and set(hints["stepParams"]) == names | {"delta_n"}
     told = [of for _, of in supervisor.hints]
     progress = [of["progress"] for of in told]
-    assert progress == sorted(progress) and progress[0] < progress[-1]
+    assert progress == sorted(progress)
+    assert len(told) == 1 or progress[0] < progress[-1]  # none is told while one is being heard
     whole = [of["progress"] + of["remaining"] for of in told]  # 6 epochs, of 512 / 16 batches each
-    assert min(whole) > 191 and max(whole) < 230, whole  # the last step of a pass may be worth more
+    assert min(whole) > 191 and max(whole) < 192 + 5 * 16, whole  # the last step of a pass: 256
 
 
 def test_a_supervisor_of_another_version_is_refused() -> None:
     env = {"ADAPTDL_SUPERVISOR_URL": "http://127.0.0.1:9", "ADAPTDL_SCHED_VERSION": "1.2.3"}
     (replica,) = start(1, **env)
-    said = replica.communicate(timeout=60)[0]
+    said = replica.communicate(timeout=program.LIMIT_S)[0]
     assert replica.returncode == 1 and "the scheduler is of version 1.2.3" in said
 
 

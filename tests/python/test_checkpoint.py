@@ -397,7 +397,8 @@ def test_close_says_when_it_gave_up(
     assert "not durable after 0.05 s" in caplog.text and save.level == "staged"
 
 
-def test_sigterm_is_a_wish(fake: Any, tmp_path: Path) -> None:
+def test_sigterm_is_a_wish(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_stop, "_TOGETHER_S", 600.0)
     heard = []
     before = signal.signal(signal.SIGTERM, lambda *_: heard.append(1))
     try:

@@ -163,7 +163,7 @@ def test_agent_leaves_when_idle(tmp_path: Path) -> None:
     socket = tmp_path / "a b.sock"
     began = time.monotonic()
     done = program.run("agent", "--job", "j", "--socket", socket, "--idle", "1")
-    assert done.returncode == 0 and 0.9 < time.monotonic() - began < 10
+    assert done.returncode == 0 and 0.9 < time.monotonic() - began < 50  # 60 unasked
     assert done.stdout == done.stderr == ""
     log = (tmp_path / "a b.log").read_text()
     assert "job j: listening" in log and "job j: leaving" in log
@@ -185,7 +185,7 @@ def test_agent_is_one_a_job_and_leaves_on_a_signal(tmp_path: Path) -> None:
 # ---- pawl ckpt ----
 
 TRAIN = """
-    import os, sys, torch, pawl
+    import os, sys, time, torch, pawl
     torch.distributed.init_process_group("gloo")
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(300, 200))
     state = {"model": model, "extra": {"epoch": 3}}
@@ -194,6 +194,8 @@ TRAIN = """
         torch.nn.init.constant_(model.module.weight, step)
         assert ckpt.save(step, state).wait("durable", timeout=60)
     ckpt.pin(2)
+    while not any(entry["pinned"] for entry in ckpt.list()):  # the agent may end with the job
+        time.sleep(0.01)
     ckpt.close()
 """
 

@@ -25,7 +25,7 @@ if importlib.util.find_spec("pawl._core") is None:
 WRITETAG = Path(os.environ.get("PAWL_TESTS_DIR", "build/gcc/tests")) / "lib" / "writetag"
 
 TRAIN = """
-    import sys, torch, pawl
+    import sys, time, torch, pawl
     torch.manual_seed(7)
     held = torch.randn(64, 32)
     table = torch.arange(12.0).reshape(3, 4)
@@ -61,6 +61,8 @@ TRAIN = """
         model["held"] = model["tied"] = held.double() if step == 2 else held
         state.pop("gone", None)
     ckpt.pin(2)
+    while not any(entry["pinned"] for entry in ckpt.list()):  # the agent may end with the job
+        time.sleep(0.01)
     ckpt.close()
 """
 
@@ -373,7 +375,7 @@ def test_a_terminal_sees_a_bar(made: Path, tmp_path: Path) -> None:
             seen += chunk
     except OSError:  # EIO: the other end is closed
         pass
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=program.LIMIT_S) == 0
     assert re.search(rb"verify global_step5/big +\[=*>? *\] +\d+ % of 512\.0 MiB, ", seen)
     assert seen.endswith(b"\r\x1b[K")
     piped = program.run("ckpt", "verify", tmp_path / "root")

@@ -44,6 +44,7 @@ def fill(root: Path, hidden: str | None = None) -> None:
         assert engine.save(tag, parts, step=step).wait("durable", timeout=60)
     engine.pin("best")
     engine.close(timeout=60)
+    program.await_let_go(Path(hidden or root))
 
 
 @pytest.fixture
@@ -113,6 +114,7 @@ def test_what_is_beside_the_root(tmp_path: Path) -> None:
     assert done.returncode == 75 and "job another" in done.stderr
     assert "job another (pid " in program.run("ckpt", "watch", root, "--once").stdout
     engine.close(timeout=60)
+    program.await_let_go(hidden)
     shutil.copytree(root / "first", hidden / ".pawl.late.new")
     acts = run_json("gc", root)["acts"]
     assert [act["name"] for act in acts] == [".pawl.late.new"]

@@ -19,6 +19,7 @@ import pytest
 
 import _pawl_compat
 import program
+from conftest import building
 from pawl import compat
 
 ROOT = Path(__file__).parents[2]
@@ -480,6 +481,7 @@ def test_stubs_give_way_to_the_real_package(bare: Venv, target: Path, tmp_path: 
     assert said == "foreign" and "use nebulaml pawl" in told
 
 
+@building()  # and again at each import
 def test_an_editable_installation(tmp_path: Path) -> None:
     venv = make_venv(tmp_path / "venv")
     options = ["--no-index", "--no-deps", "--no-build-isolation", "-C"]

@@ -476,7 +476,7 @@ def test_stopped_in_the_middle(
         )
         time.sleep(wait)
         process.send_signal(number)
-        code = process.wait(timeout=30)
+        code = process.wait(timeout=program.LIMIT_S)
         assert code in (0, 128 + number, -number), code  # the last: before it was caught
         if code == 0:
             assert sorted(os.listdir(tmp_path / "out")) == sorted(files)
@@ -502,7 +502,7 @@ def test_import_stopped_in_the_middle(made: Path, tmp_path: Path) -> None:
         )
         time.sleep(wait)
         process.send_signal(signal.SIGINT)
-        code = process.wait(timeout=30)
+        code = process.wait(timeout=program.LIMIT_S)
         if code == 0:
             shutil.rmtree(tmp_path / "root")
         elif code > 0:

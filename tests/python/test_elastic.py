@@ -12,10 +12,11 @@ import pytest
 
 import program
 import ranks
-from elastic_said import EPOCHS, N, check_each_once, check_weights, ends, steps
+from elastic_said import EPOCHS, N_MANY, N, check_each_once, check_weights, ends, steps
 
 HERE = Path(__file__).parent
 SCRIPT = HERE / "elastic_rank.py"
+MANY = f"n={N_MANY}"  # it is told to hurry, or to end
 
 
 def start(world: int, *options: str, job: str = "", **env: str) -> list[subprocess.Popen[str]]:
@@ -121,43 +122,67 @@ def test_adam_with_noise() -> None:
     assert all(line.startswith("True True") for line in ends(said, "NOISE"))
 
 
+def join(
+    folder: Path, world: int, *options: str, late: bool = False, victims: int = 0
+) -> list[list[str]]:
+    """What so many ranks said, and one that joins; once that trains they hurry. late: it joins
+    behind their fourth step, not as soon as it can."""
+    door, mark, hurry, logs = (folder / name for name in ("door", "mark", "hurry", "logs"))
+    logs.mkdir()
+    options = (MANY, f"hurry={hurry}", *options)
+    env = {"PAWL_ELASTIC_DOOR": str(door)}
+    started = start(world, *options, f"mark={mark}", **env)
+    options = (*options, f"logs={logs}", *([f"hold={mark}"] if late else []))
+    started += start(1, *options, PAWL_ELASTIC_JOIN="1", **env)
+    try:
+        program.wait_until(
+            lambda: any("TRY" in log.read_text() for log in logs.iterdir()),
+            "the newcomer trains",
+            program.LIMIT_S,
+        )
+    finally:
+        hurry.touch()
+        said = hear(started, victims)
+    return said
+
+
 @pytest.mark.parametrize("world", [1, 2])
 def test_ranks_come_while_it_runs(tmp_path: Path, world: int) -> None:
-    door = str(tmp_path / "door")
-    started = start(world, "pause=0.15", PAWL_ELASTIC_DOOR=door)
-    joined = start(1, "pause=0.15", PAWL_ELASTIC_DOOR=door, PAWL_ELASTIC_JOIN="1")
-    said = hear([*started, *joined])
-    check_each_once(said)
-    check_weights(said)
+    said = join(tmp_path, world, "pause=0.15", late=True)
+    check_each_once(said, n=N_MANY)
+    check_weights(said, N_MANY)
     assert 0 < len(steps(said[-1])[1]) < len(steps(said[0])[1])
     assert ends(said, "END")[-1].startswith(f"{world} of {world + 1}: ")
     assert len({end.split(": ")[1] for end in ends(said, "END")}) == 1
-    assert set(ends(said, "SAMPLES")) == {str(N * EPOCHS)}
+    assert set(ends(said, "SAMPLES")) == {str(N_MANY * EPOCHS)}
 
 
 def test_one_goes_and_one_comes(tmp_path: Path) -> None:
     """Rank 0 goes, and its door with it; the next one opens another."""
-    door = str(tmp_path / "door")
-    started = start(3, "pause=0.3", "kill=0@3", PAWL_ELASTIC_DOOR=door)
-    joined = start(1, "pause=0.3", PAWL_ELASTIC_DOOR=door, PAWL_ELASTIC_JOIN="1")
-    said = hear([*started, *joined], victims=1)
-    check_weights(said)
+    said = join(tmp_path, 3, "pause=0.3", "kill=0@3", victims=1)
+    check_weights(said, N_MANY)
     assert len({end.split(": ")[1] for end in ends(said, "END")}) == 1
     assert {end.split(": ")[0].split()[-1] for end in ends(said, "END")} == {"3"}
 
 
 def test_a_rank_is_told_to_leave(tmp_path: Path) -> None:
     """It ends well, and nothing is done again; the last one stays."""
-    mark = tmp_path / "mark"
-    started = start(3, "pause=0.1", f"mark={mark}", PAWL_ELASTIC_DOOR=str(tmp_path / "door"))
+    mark, hurry = tmp_path / "mark", tmp_path / "hurry"
+    options = (MANY, "pause=0.1", f"mark={mark}", f"hurry={hurry}")
+    started = start(3, *options, PAWL_ELASTIC_DOOR=str(tmp_path / "door"))
     wait_for(mark)
     for rank in started[:2]:
         rank.send_signal(signal.SIGUSR1)
-    heard = hear(started, left=2)
-    check_each_once(heard, dead=(0, 1))
-    check_weights(heard)
+    try:
+        for rank in started[:2]:
+            rank.wait(program.LIMIT_S)
+    finally:
+        hurry.touch()
+        heard = hear(started, left=2)
+    check_each_once(heard, dead=(0, 1), n=N_MANY)
+    check_weights(heard, N_MANY)
     assert [end.split(": ")[0] for end in ends(heard, "END")] == ["0 of 1"]
-    assert ends(heard, "SAMPLES") == [str(N * EPOCHS)]
+    assert ends(heard, "SAMPLES") == [str(N_MANY * EPOCHS)]
     tries = [line for line in heard[2] if line.startswith("TRY")]
     assert len(tries) == len(steps(heard[2])[1])
 
@@ -166,15 +191,16 @@ def test_it_is_preempted_and_goes_on(tmp_path: Path) -> None:
     """With another number of ranks, behind the step at which it ended."""
     root = str(tmp_path / "root")
     mark = tmp_path / "mark"
-    started = start(2, "pause=0.1", f"mark={mark}", PAWL_ELASTIC_ROOT=root)
+    started = start(2, MANY, "pause=0.1", f"mark={mark}", PAWL_ELASTIC_ROOT=root)
     wait_for(mark)
     started[1].send_signal(signal.SIGTERM)
     before = hear(started, code=143)
-    after = hear(start(3, PAWL_ELASTIC_ROOT=root))
+    program.await_let_go(Path(root))  # by the other job's agent
+    after = hear(start(3, MANY, PAWL_ELASTIC_ROOT=root))
     both = [before[0] + after[0], *after[1:], before[1]]
-    check_each_once(both, dead=(3,))
-    check_weights(after)
-    assert set(ends(after, "SAMPLES")) == {str(N * EPOCHS)}
+    check_each_once(both, dead=(3,), n=N_MANY)
+    check_weights(after, N_MANY)
+    assert set(ends(after, "SAMPLES")) == {str(N_MANY * EPOCHS)}
 
 
 def test_all_are_killed_and_go_on(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_rank_0_is_killed_and_another_launcher_saves(tmp_path: Path) -> None:
 def test_rank_0_stands_still_and_keeps_the_root(tmp_path: Path) -> None:
     """It is saved when that wakes, and ends; until then others train on."""
     env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root"), "PAWL_ELASTIC_INTERVAL": "0.2"}
-    with running(tmp_path, "pause=0.3", PAWL_HEARTBEAT="0.5", **env) as job:
+    with running(tmp_path, "pause=0.3", **program.SILENT, **env) as job:
         first = job.start(0, "1:1")
         job.wait_for_trained(1)
         program.wait_until(job.durable, "a first one is durable", LIMIT_S)

@@ -59,12 +59,13 @@ def test_what_torch_builds_on_groups() -> None:
 def test_whoever_ends_badly_is_named(how: str, text: str) -> None:
     """Rank 1 is on a host of its own. One that is killed may be named by its silence only."""
     with netns.hosts(2) as hosts:
-        env = ENV | {"PAWL_HEARTBEAT": "0.5"}
+        env = ENV | program.SILENT
         started = start(hosts, (0, 1, 0), HERE / "group_end_rank.py", how, **env)
         try:
-            said = [ranks.say(started[rank].communicate(timeout=60)[0]) for rank in (0, 2)]
+            texts = [started[rank].communicate(timeout=program.LIMIT_S)[0] for rank in (0, 2)]
         finally:
             ranks.stop(started)
+    said = [ranks.say(text) for text in texts]
     assert all("rank 1" in error for error, _ in said), said
     assert any(text in error for error, _ in said), said
     assert all(float(seconds) < 20 for _, seconds in said)

@@ -77,7 +77,7 @@ def test_whoever_ends_badly_is_named(how: str, text: str) -> None:
         at = "late" if how == "link" else how
         started = start(
             hosts, (0, 1, 0), HERE / "group_end_rank.py", at, LIMIT="60" if how == "link" else "",
-            PAWL_HEARTBEAT="0.5",
+            **program.SILENT,
         )  # fmt: skip
         if how == "link":
             assert started[1].stdout is not None
@@ -87,7 +87,7 @@ def test_whoever_ends_badly_is_named(how: str, text: str) -> None:
         said = []
         try:
             for rank in (0, 2):
-                output = started[rank].communicate(timeout=60)[0]
+                output = started[rank].communicate(timeout=program.LIMIT_S)[0]
                 said.append(ranks.say(output))
                 assert len(said[-1]) == 2, output
         finally:
@@ -134,7 +134,7 @@ def test_servers_add(where: tuple[int, ...], others: tuple[int, ...]) -> None:
             server.terminate()
             assert server.stdout is not None
             assert "all have left" in server.stdout.read()
-            assert server.wait(20) == 128 + signal.SIGTERM
+            assert server.wait(program.LIMIT_S) == 128 + signal.SIGTERM
 
 
 def test_a_server_that_dies_is_named() -> None:
@@ -155,7 +155,7 @@ def test_servers_that_are_not_there_are_named() -> None:
         started = start(
             hosts, (0, 1), HERE / "group_rank.py", PAWL_SERVERS=f"{netns.address(0)}:5:5"
         )
-        texts = [process.communicate(timeout=60)[0] for process in started]
+        texts = [process.communicate(timeout=program.LIMIT_S)[0] for process in started]
     assert all(f"server 0 cannot be reached at {netns.address(0)}:5:5: " in text for text in texts)
 
 
@@ -163,5 +163,5 @@ def test_hosts_without_a_network_between_them() -> None:
     """A wrong interface is named; so are ranks that cannot reach each other."""
     with netns.hosts(2) as hosts:
         started = start(hosts, (0, 1), HERE / "group_rank.py", PAWL_IFNAME="eth7")
-        texts = [process.communicate(timeout=60)[0] for process in started]
+        texts = [process.communicate(timeout=program.LIMIT_S)[0] for process in started]
     assert all("PAWL_IFNAME=eth7: there is no such interface" in text for text in texts)

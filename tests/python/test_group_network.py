@@ -26,18 +26,24 @@ import socket, sys, time
 host, port, key = sys.argv[1].split(":")
 ask = (0x3170767377617073).to_bytes(8, "little") + bytes(40)  # with another key
 strangers = []
+
+
+def say(stranger, words):
+    try:
+        stranger.send(words)
+    except OSError:
+        pass
+
+
 while True:
     for words in (b"p", b"GET / HTTP/1.1\\r\\n\\r\\n", ask, bytes(100_000)):
         stranger = socket.create_connection((host, int(port)))
         stranger.setblocking(False)
-        stranger.send(words)
+        say(stranger, words)
         strangers.append(stranger)
     strangers = strangers[-400:]
     for stranger in strangers:
-        try:
-            stranger.send(b"a")
-        except OSError:
-            pass
+        say(stranger, b"a")
     time.sleep(0.02)
 """
 
@@ -105,9 +111,9 @@ def test_a_firewall_between_ranks_is_named() -> None:
         lay_cable(hosts)
         swallow(hosts)
         started = start(
-            hosts, (0, 1), HERE / "group_end_rank.py", "none", PAWL_IFNAME="eth1", LIMIT="4"
+            hosts, (0, 1), HERE / "group_end_rank.py", "none", PAWL_IFNAME="eth1", LIMIT="8"
         )
-        texts = [process.communicate(timeout=60)[0] for process in started]
+        texts = [process.communicate(timeout=program.LIMIT_S)[0] for process in started]
     for rank, text in enumerate(texts):
         assert f"rank {1 - rank}, at {SECOND}.{2 - rank}:" in text, text
         assert "is a firewall between them, or is it the wrong interface (PAWL_IFNAME)?" in text
@@ -122,9 +128,9 @@ def test_a_firewall_before_a_server_is_named() -> None:
         netns.ip("-n", hosts[1], "addr", "add", f"{SECOND}.3/24", "dev", "eth1")
         netns.ip("-n", hosts[1], "neigh", "add", f"{SECOND}.2", "lladdr", NOBODY, "dev", "eth1")
         started = start(
-            hosts, (0, 1), HERE / "group_end_rank.py", "none", PAWL_SERVERS=name, LIMIT="4"
+            hosts, (0, 1), HERE / "group_end_rank.py", "none", PAWL_SERVERS=name, LIMIT="8"
         )
-        texts = [process.communicate(timeout=60)[0] for process in started]
+        texts = [process.communicate(timeout=program.LIMIT_S)[0] for process in started]
     for text in texts:
         assert f"server 0 cannot be reached at {name}: Connection timed out: is a firewall" in text
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import pawl
+import program
 from conftest import real_core
 from test_faults import eventually, state_of
 from test_killed import agent_pid, await_gone, kill
@@ -40,8 +41,10 @@ def events(root: Path) -> list[str]:
     return [row["event"] for row in rows(root, "checkpointEvents.csv")]
 
 
-def end_agent(root: Path) -> None:
-    """As its idle time would, but now."""
+def end_agent(root: Path, over: bool = True) -> None:
+    """As its idle time would, but now. over: all was durable when the ranks left."""
+    if over:
+        program.await_let_go(root)
     pid = agent_pid(root)
     os.kill(pid, signal.SIGTERM)
     await_gone(pid)
@@ -93,7 +96,7 @@ def test_a_save_that_failed_says_why(tmp_path: Path) -> None:
     first = pawl.Checkpointer(tmp_path, rank=0, world_size=2, job="why")
     first.save(2, {"state": state_of(2, 1000)})
     first.close(0)
-    end_agent(tmp_path)
+    end_agent(tmp_path, over=False)
     last = rows(tmp_path)[-1]
     assert (last["step"], last["level"], last["ranks"]) == ("2", "failed", "2")
     assert last["why"] == "the agent left before it was durable"
@@ -131,9 +134,9 @@ def test_what_happens_to_the_workers(tmp_path: Path) -> None:
     """Killed after step 5 under `pawl run`, restored from memory; then the agent is killed, too."""
     script, root = tmp_path / "worker.py", tmp_path / "root"
     script.write_text(WORKER)
-    program = [Path(sys.executable).with_name("pawl"), "run", "--max-restarts", "1"]
-    program += ["--no-template", script, root, "5"]
-    subprocess.run([str(word) for word in program], check=True, timeout=120)
+    command = [Path(sys.executable).with_name("pawl"), "run", "--max-restarts", "1"]
+    command += ["--no-template", script, root, "5"]
+    subprocess.run([str(word) for word in command], check=True, timeout=program.LIMIT_S)
     found = rows(root, "checkpointEvents.csv")
     assert [row["event"] for row in found] == ["started", "failed", "started", "restored", "ended"]
     assert [row["attempt"] for row in found] == ["0", "0", "1", "1", "1"]
@@ -174,7 +177,8 @@ def test_an_error_is_a_failure_though_the_end_is_orderly(
 ) -> None:
     script, root = tmp_path / "fails.py", tmp_path / "root"
     script.write_text(FAILS)
-    subprocess.run([sys.executable, script, root, end], timeout=60, stderr=subprocess.DEVNULL)
+    command = [sys.executable, script, root, end]
+    subprocess.run(command, timeout=program.LIMIT_S, stderr=subprocess.DEVNULL)
     end_agent(root)
     last = rows(root, "checkpointEvents.csv")[-1]
     assert (last["event"], last["why"], last["step"]) == (event, why, "3")

@@ -91,6 +91,8 @@ def bytes_written(root: Path) -> int:
 
 
 def open_root(root: Path, **options: object) -> pawl.Checkpointer:
+    if (root / ".pawl-lock").exists():
+        program.await_let_go(root)  # another job has had it
     job = f"test-{secrets.token_hex(4)}"
     return pawl.Checkpointer(root, job=job, persist_every=0, **options)  # type: ignore[arg-type]
 
@@ -167,6 +169,7 @@ def test_no_deletion_breaks_a_chain(folder: Path) -> None:
                 nn.init.ones_(model.frozen[0].weight)
             save(ckpt, step, {"model": model.train_to(step)})
     kept = model.frozen[1].weight.detach().clone()
+    program.await_let_go(root)
     for step in (3, 1, 4, 2):
         done = program.run("ckpt", "rm", root, str(step))
         assert done.returncode == 0, done.stderr

@@ -38,8 +38,9 @@ pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not bui
 
 LONG = bool(os.environ.get("PAWL_LONG"))
 # To be named in, or for others to end; what it took is in pytest's summary. Beside other tests a
-# rank may stand still for seconds, which says nothing of it; a time-out would be longer yet.
-BOUND_S = 3.0 if LONG else 9.0
+# rank may stand still for seconds, which says nothing of it, and silence is borne for longer; a
+# time-out would be longer yet.
+BOUND_S, TIMEOUT_S = (3.0, 10) if LONG else (15.0, 20)
 ONE_HOST = ["kill", "stop", "pause", "exit", "leave", "skip", "kind", "shape", "dtype", "order"]
 BETWEEN = ["link", "flap", "silent", "server", "stopped server"]
 LAUNCHERS = ["run", "torchrun"]
@@ -67,6 +68,7 @@ class Case:
     hosts: list[str] = field(default_factory=list)  # namespaces; none: one host
     pids: list[int] = field(default_factory=list)
     server: subprocess.Popen[str] | None = None
+    agent: subprocess.Popen[bytes] | None = None
 
     @property
     def ranks(self) -> range:
@@ -110,7 +112,7 @@ def draw(number: int, folder: Path) -> Case:
         at=rng.randrange(2, 60) if kind in INSIDE else 0,
         apart_s=rng.uniform(0, 0.1) if kind in LEAVING else -1,
         destroys=kind not in LEAVING or rng.random() < 0.5,
-        limit_s=10,
+        limit_s=TIMEOUT_S,
     )
     return Case(kind, rng, folder, where, order)
 
@@ -118,15 +120,21 @@ def draw(number: int, folder: Path) -> Case:
 # ---- starting ----
 
 
+def beat(case: Case) -> dict[str, str]:
+    """PAWL_HEARTBEAT; none: as program.clean_env has it."""
+    if LONG:
+        return {"PAWL_HEARTBEAT": "0.5" if case.kind in QUIET else "1"}
+    return program.SILENT if case.kind in QUIET else {}
+
+
 def rank_env(case: Case, rank: int, port: int) -> dict[str, str]:
     env = ranks.rank_env(rank, len(case.where), port, case.job)
     host = case.where[rank]
     env["LOCAL_RANK"] = str(case.where[:rank].count(host))
     env["LOCAL_WORLD_SIZE"] = str(case.where.count(host))
-    env["PAWL_HEARTBEAT"] = "0.5" if case.kind in QUIET else "1"
     if case.hosts:
         env["MASTER_ADDR"] = netns.address(case.where[0])
-    return env
+    return env | beat(case)
 
 
 @contextlib.contextmanager
@@ -135,7 +143,7 @@ def serve(case: Case) -> Iterator[str]:
     host = max(case.where) + 1
     command = ["ip", "netns", "exec", case.hosts[host], program.find(), "serve"]
     case.server = subprocess.Popen(
-        [*command, "--listen", netns.address(host)], env=program.clean_env(PAWL_HEARTBEAT="0.5"),
+        [*command, "--listen", netns.address(host)], env=program.clean_env(**beat(case)),
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     try:
@@ -148,18 +156,17 @@ def serve(case: Case) -> Iterator[str]:
 
 @contextlib.contextmanager
 def agent(case: Case) -> Iterator[None]:
-    """One that leaves soon after its ranks: one that they start themselves waits for others."""
+    """Of ours: one that they start themselves waits for others behind its ranks."""
     folder = Path(os.environ["XDG_RUNTIME_DIR"])
     others = set(folder.rglob("*.sock"))
-    command = [program.find(), "agent", "--job", case.job, "--idle", "4"]
-    process = subprocess.Popen(command, env=program.clean_env(PAWL_JOB_ID=case.job))
+    command = [program.find(), "agent", "--job", case.job]
+    case.agent = subprocess.Popen(command, env=program.clean_env(PAWL_JOB_ID=case.job))
     try:
         program.wait_until(lambda: set(folder.rglob("*.sock")) - others, "the agent's socket")
         yield
-        process.wait(program.LIMIT_S)
     finally:
-        process.kill()
-        process.wait()
+        case.agent.kill()
+        case.agent.wait()
 
 
 def fork_ranks(case: Case, nursery: injections.Nursery, servers: str = "") -> None:
@@ -286,6 +293,16 @@ def end_rest(case: Case) -> None:
         wait_all(case, case.lost, "alone")
 
 
+def end_agent(case: Case) -> None:
+    """Behind its ranks."""
+    if case.agent is not None:
+        program.wait_until(
+            lambda: not any(map(program.is_alive, case.pids)), "no rank is left", injections.GONE_S
+        )
+        case.agent.terminate()
+        case.agent.wait(program.LIMIT_S)
+
+
 def ports_of(case: Case, before: set[str]) -> Callable[[], set[str]]:
     if not case.hosts:
         return set
@@ -339,6 +356,7 @@ def run_forked(case: Case, nursery: injections.Nursery, stack: contextlib.ExitSt
     else:
         check_named(case, since_s)
     end_rest(case)
+    end_agent(case)
     injections.check_nothing_left(case.job, case.pids, ports_of(case, before))
 
 
@@ -353,7 +371,7 @@ def run_launched(case: Case, stack: contextlib.ExitStack) -> None:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         command += [f"--nproc-per-node={n}"]
     env = program.clean_env(
-        PAWL_JOB_ID=case.job, PAWL_HEARTBEAT="1", OMP_NUM_THREADS="1", TMPDIR=str(case.folder)
+        PAWL_JOB_ID=case.job, OMP_NUM_THREADS="1", TMPDIR=str(case.folder), **beat(case)
     )
     with open(case.folder / "output", "w") as out:
         launcher = subprocess.Popen(

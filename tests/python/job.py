@@ -1,6 +1,7 @@
 """A DDP job of two ranks for test_job.py: trains a little model slowly, saving every step.
 
 `pawl run -n 2 job.py ROOT STEPS SLEEP LOG` appends "rank step attempt job" lines to LOG as it goes.
+A slow one that begins anew comes no further than half of its steps before it is disturbed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ def main() -> None:
             save = ckpt.save(step, state)
             if step % 5 == 0 and save.wait("committed", timeout=20):
                 print(rank, "committed", step, *words, file=file)
-            if ckpt.stopping:
+            stops = ckpt.stopping
+            while pause and first == 0 and step == steps // 2 and not stops:
+                time.sleep(pause)
+                stops = ckpt.stopping
+            if stops:
                 print(rank, "stopping", step, *words, file=file)
                 break
             time.sleep(pause)

@@ -53,7 +53,7 @@ class Node:
     def text(self) -> str:
         return self.log.read_text()
 
-    def hear(self, pattern: str, limit_s: float = 60) -> None:
+    def hear(self, pattern: str, limit_s: float = program.LIMIT_S) -> None:
         """Waits until it has printed this."""
         program.wait_until(
             lambda: re.search(pattern, self.text()) or self.process.poll() is not None,

@@ -1,4 +1,7 @@
-"""A rank for test_run_nodes.py: `nodes_rank.py ROOT STEPS [PAUSE_S]`: trains, saves every step."""
+"""A rank for test_run_nodes.py: `nodes_rank.py ROOT STEPS [PAUSE_S]`: trains, saves every step.
+
+One that pauses and begins anew waits behind half of its steps to be killed.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +47,8 @@ def main() -> None:
         if pause_s:
             time.sleep(pause_s)
             say(f"{rank} at {step}")
+        while pause_s and first == 0 and step == last // 2:
+            time.sleep(pause_s)
     done = save.wait("durable", 60)
     say(f"{rank} step {save.step} durable {done} {save.error}")
     dist.barrier()

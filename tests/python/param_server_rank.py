@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -258,19 +259,25 @@ def balanced() -> None:
                 assert all(a[1] == b[0] for a, b in itertools.pairwise(spans))
 
 
+def shared_folder() -> Path:
+    """A new one, of all ranks."""
+    folder = [tempfile.mkdtemp() if rank() == 0 else ""]
+    dist.broadcast_object_list(folder)
+    return Path(folder[0])
+
+
 @check
 def bound() -> None:
     """A worker goes so many steps ahead of one that waits, and no step more."""
     staleness = 2
-    folder = [tempfile.mkdtemp() if rank() == 0 else ""]
-    dist.broadcast_object_list(folder)
+    folder = shared_folder()
     model, optimizer = make()
     server = ParameterServer(model, optimizer, staleness=staleness)
     if server.serving:
         serve(server)
         return
-    others = [Path(folder[0]) / str(of) for of in range(1, server.workers)]
-    mine = Path(folder[0]) / str(rank())
+    others = [folder / str(of) for of in range(1, server.workers)]
+    mine = folder / str(rank())
     done = 0
     for done in train(server, model, optimizer, 3 + staleness):
         if rank() > 0:
@@ -289,7 +296,7 @@ def hold(others: list[Path], wanted: int) -> None:
     def counts() -> list[int]:
         return [len(path.read_text().splitlines()) if path.exists() else 0 for path in others]
 
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while min(counts()) < wanted:
         assert time.monotonic() < end, counts()
         time.sleep(0.01)
@@ -378,22 +385,31 @@ def wrong() -> None:
         server.leave()
 
 
+def die_once(there: list[Path], how: str) -> None:
+    """In the middle, whatever other threads do then."""
+    while not all(path.exists() for path in there):
+        time.sleep(0.01)
+    os.kill(os.getpid(), getattr(signal, how))
+
+
 def end(how: str, of: int, staleness: int) -> None:
     """Rank ``of`` ends badly after a few steps; workers say how many they did, or what they got."""
+    folder = shared_folder()
     model, optimizer = make()
     server = ParameterServer(model, optimizer, servers=2, staleness=staleness)
     if server.serving and rank() != of:
         serve(server)
     elif server.serving:
-        # dies in the middle, whatever its threads do then
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        trains = [folder / str(worker) for worker in range(server.workers)]
+        threading.Thread(target=die_once, args=(trains, how), daemon=True).start()
         server.serve()
     else:
         steps = 0
         most = 40 if of < server.workers else 1_000_000
         try:
             for steps in train(server, model, optimizer, most):
+                if steps == 5:
+                    (folder / str(rank())).touch()
                 if steps == 5 and rank() == of:
                     os.kill(os.getpid(), getattr(signal, how))
             server.leave()

@@ -23,6 +23,8 @@ import program
 _SCRIPT = Path(__file__).parents[1] / "lib/slurm.sh"
 _SKIPPED = 77
 _CALL_S = 60
+# What may be said again: it asks, or changes nothing the second time.
+_AGAIN = (("squeue",), ("sinfo",), ("scancel",), ("scontrol", "show"), ("scontrol", "update"))
 
 
 class Slurm:
@@ -52,8 +54,8 @@ class Slurm:
                 text=True,
                 timeout=_CALL_S,
             )
-            # slurmctld may be slow to answer; to ask for what is so changes nothing
-            if command[0] not in ("squeue", "sinfo") or done.returncode == 0:
+            # slurmctld may be slow to answer
+            if done.returncode == 0 or not {command[:1], command[:2]} & {*_AGAIN}:
                 break
         assert done.returncode == 0, f"{command}: {done.stderr}"
         return done.stdout

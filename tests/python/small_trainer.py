@@ -103,8 +103,14 @@ def main() -> None:
         import pawl.integrations.transformers as pawl_trainer
 
         pawl_trainer.enable()
-    die = AtStep(args.die_at, lambda: os.kill(os.getpid(), 9))
-    one = trainer(args.output, die, use_cpu=not args.device)
+
+    def die() -> None:
+        """Once what was saved before survives it."""
+        for save in one._pawl_saver._pending if args.pawl else ():
+            save.wait("committed", 60)
+        os.kill(os.getpid(), 9)
+
+    one = trainer(args.output, AtStep(args.die_at, die), use_cpu=not args.device)
     newest = get_last_checkpoint(args.output) if args.output.is_dir() else None
     one.train(resume_from_checkpoint=newest)
     if one.args.process_index == 0:

@@ -110,10 +110,8 @@ def test_a_killed_job_goes_on_from_what_is_durable(tmp_path: Path, undisturbed: 
     pids = [int(row[5]) for row in job.wait_for("committed", 4)]
     job.process.kill()
     job.end()
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)  # no worker outlives its agent
+    gone = "no worker outlives its agent"
+    program.wait_until(lambda: not any(program.is_alive(pid) for pid in pids), gone)
     again = Job(tmp_path, 40, 0, "--job", "all-killed")
     assert again.end() == 0, again.out.read_text()
     assert same(weights(job.root, 40), weights(undisturbed, 40))

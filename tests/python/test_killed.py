@@ -125,7 +125,9 @@ def test_leaving_right_after_save_waits(tmp_path: Path, what: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
     assert done.returncode == (3 if what == "exit" else 1), done.stderr
-    kill(agent_pid(tmp_path / "root"))
+    agent = agent_pid(tmp_path / "root")
+    kill(agent)
+    await_gone(agent)
     found = subprocess.run(
         [sys.executable, SCRIPT, "check", tmp_path / "root"],
         check=True,

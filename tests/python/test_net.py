@@ -52,16 +52,16 @@ def test_a_shaped_link_is_found_and_predicts() -> None:
         near = [0.9 < pair / RATE < 1.1 for pair in pairs]
         near += [0.75 < said["link"]["bytes_per_s"] / RATE < 1.1]
         near += [0.7 < tried["measured_s"] / tried["predicted_s"] < 1.5]
+        near += [said["with_servers"]["predicted_s"] < 0.8 * said["model"]["predicted_s"]]
+        near += [not host["slow"] for host in said["hosts"]]
         if all(near):
             break
         assert attempt + 1 < ATTEMPTS, said
     assert len(pairs) == 6
     assert [host["address"] for host in said["hosts"]] == [netns.address(i) for i in range(3)]
-    assert not any(host["slow"] for host in said["hosts"])
     assert [way["way"] for way in said["ways"]][-1] == "direct"
     assert tried["bytes"] == said["model"]["bytes"] == 6000000
     assert tried["predicted_s"] >= tried["bound_s"]
-    assert said["with_servers"]["predicted_s"] < 0.8 * said["model"]["predicted_s"]
 
 
 def test_a_slow_host_is_named() -> None:
@@ -134,7 +134,7 @@ def start_with(hosts: Sequence[str], links: Sequence[str]) -> list[str]:
         )
         for rank, link in enumerate(links)
     ]  # fmt: skip
-    return [process.communicate(timeout=60)[0] for process in started]
+    return [process.communicate(timeout=program.LIMIT_S)[0] for process in started]
 
 
 def test_ranks_that_differ_are_named() -> None:

@@ -62,12 +62,11 @@ def test_what_ends_as_it_was_waited_for() -> None:
 
 def end(how: str, of: int, staleness: int) -> list[subprocess.Popen[str]]:
     """Three workers and two servers, of which rank ``of`` ends badly."""
-    env = program.clean_env(PAWL_HEARTBEAT="0.5" if how == "SIGSTOP" else "2")
-    return ranks.start_ranks(SCRIPT, 5, "end", how, str(of), str(staleness), env=env)
+    return ranks.start_ranks(SCRIPT, 5, "end", how, str(of), str(staleness))
 
 
 def hear(process: subprocess.Popen[str]) -> list[str]:
-    text = process.communicate(timeout=60)[0]
+    text = process.communicate(timeout=program.LIMIT_S)[0]
     assert process.returncode == 0, text
     return ranks.say(text)
 

@@ -11,9 +11,9 @@ import pytest
 REAP = Path(__file__).parents[2] / "tools/reap.py"
 
 
-def reap(script: str) -> subprocess.CompletedProcess[str]:
+def reap(script: str, *args: str) -> subprocess.CompletedProcess[str]:
     """Ends only when nobody holds the output open any more."""
-    command = [sys.executable, str(REAP), "sh", "-c", script]
+    command = [sys.executable, str(REAP), "sh", "-c", script, *args]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
@@ -39,9 +39,11 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def test_processes_left_behind_are_killed_and_named() -> None:
-    leave = "sleep 97 & echo $!; setsid sleep 98 & echo $!; (sleep 99 & echo $!; sleep 99) &"
-    done = reap(f"{leave} sleep 0.3; exit 0")
+def test_processes_left_behind_are_killed_and_named(tmp_path: Path) -> None:
+    leave = "sleep 97 & echo $!; setsid sleep 98 & echo $!;"
+    leave += ' (sleep 99 & echo $!; touch "$0"; sleep 99) &'
+    until = 'until [ -e "$0" ]; do sleep 0.02; done'
+    done = reap(f"{leave} {until}; sleep 0.3; exit 0", str(tmp_path / "all"))
     assert done.returncode == 1
     *pids, last = done.stdout.splitlines()
     assert last.startswith("left behind, and killed: ")

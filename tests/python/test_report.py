@@ -183,7 +183,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_the_page_is_one_file(root: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib.font_manager")  # lists fonts once, and if that is slow says so
     out = tmp_path / "deep" / "out"
     done = subprocess.run(
         [PROGRAM, "report", root, "--out", out], text=True, capture_output=True, cwd=root

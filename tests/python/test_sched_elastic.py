@@ -107,10 +107,10 @@ def test_a_job_grows_in_place_by_what_it_measured() -> None:
         assert ours.log(job).count(" starts on ") == 1  # all in one run of it
         assert "rank" in ours.log(job) and re.search(r"pawl: [23] replicas", ours.log(job))
         other = ours.sh("sleep 1", "--priority", "9", "--num-nodes", "2")
-        ours.await_state(other, "done", limit_s=60)  # it gave way
+        ours.await_state(other, "done", limit_s=program.LIMIT_S)  # it gave way
         assert ours.state(job) in ("running", "rescaling") and ours.job(job)["failures"] == 0
         ours.run("cancel", str(job))
-        ours.await_state(job, "cancelled", limit_s=60)
+        ours.await_state(job, "cancelled", limit_s=program.LIMIT_S)
 
 
 def random_hints(rng: random.Random) -> Any:

@@ -86,11 +86,13 @@ def test_a_full_disk_ends_the_scheduler_and_no_job(tmp_path: Path) -> None:
             ours.start()
             job = once(ours, tmp_path / "mark", tmp_path / "go")
             filler = fill(disk)
+            texts = ["no space is left on its disk"]
             for _ in range(200):  # some may find room in what SQLite has written over
                 done = ours.run("submit", "--", "true", cwd=tmp_path)
                 if done.returncode != 0:
                     break
-            assert done.returncode != 0 and "no space is left on its disk" in done.stderr
+                texts.append("no scheduler runs in")  # it may have ended as that one began
+            assert done.returncode != 0 and any(text in done.stderr for text in texts)
             assert ours.daemon is not None and ours.daemon.wait(30) == 1
             said = ours.said.read_text()
             assert "sched.db" in said and "jobs go on without a scheduler" in said
@@ -303,7 +305,7 @@ def test_what_fails_for_ever_waits_ever_longer(tmp_path: Path) -> None:
     with cluster(*OPTIONS) as ours:
         job = ours.sh(f"echo x >> {tmp_path}/tries; exit 1", "--retries", "1000", "-n", "bad")
         wait(lambda: ours.job(job)["failures"] >= 2, "it fails twice")
-        assert "binds: back-off after " in ours.run("show", "bad").stdout
+        wait(lambda: "binds: back-off after " in ours.run("show", "bad").stdout, "it waits")
         assert len((tmp_path / "tries").read_text().split()) <= 3
         assert ours.run("cancel", "bad").returncode == 0
         ours.await_state(job, "cancelled")
@@ -328,7 +330,7 @@ def test_what_a_job_leaves_behind_is_ended_with_it(tmp_path: Path) -> None:
 def test_what_hangs_as_it_ends_is_killed_in_time(tmp_path: Path) -> None:
     """It hears SIGTERM, and never comes to its end."""
     script = f"trap 'echo hangs; {LOOP}' TERM; echo up; {LOOP}"
-    with cluster(*OPTIONS) as ours:
+    with cluster("--grace", "6") as ours:
         job = ours.sh(script)
         wait(lambda: ours.lines(job) == ["up"], "it runs")
         ours.run("cancel", str(job))

@@ -115,13 +115,13 @@ def test_what_is_read_back_is_what_was_seen() -> None:
                 time.sleep(1.2 if turn == 3 else 0)
                 ours.start()
                 seen.append(look(ours))
-        wait(lambda: len(ours.ask("ls")) == 1, "only the wide one is left")
+        wait(lambda: len(ours.ask("ls")) == 1, "only the wide one is left", program.LIMIT_S)
         wait(lambda: ours.state(1) == "running", "it runs")
         seen.append(look(ours))
         rows = {row["id"]: row for row in ours.ask("ls", "-a")}
         known = figures(ours)
         text = "".join(file.read_text() for file in history_of(ours).iterdir())
-        history = _cluster.read(history_of(ours), until=time.time())
+        history = _cluster.read(history_of(ours), until=known["until"])
     for one in seen:
         for job, place in one.jobs.items():
             assert place in could_be(history, one, job), (job, one, could_be(history, one, job))

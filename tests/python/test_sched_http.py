@@ -115,6 +115,7 @@ def test_adaptdls_names_meet_and_tell(shared: Cluster, whose: str) -> None:
     job = shared.submit(sys.executable, str(script), options=options)
     try:
         wait(lambda: "TOLD" in shared.log(job), "hints that were told", program.LIMIT_S)
+        wait(lambda: shared.log(job).count(" MET ") == 2, "both have met", program.LIMIT_S)
         met = [line.split()[1:] for line in shared.lines(job) if " MET " in line]
         assert sorted(words[1:3] for words in met) == [["2", "0"], ["2", "1"]], shared.log(job)
         assert all(whose in words[3] for words in met)

@@ -28,6 +28,8 @@ echo start >> $PAWL_TEST_DIR/$1
 sleep $2
 echo end >> $PAWL_TEST_DIR/$1
 """
+# Until there is a file "go".
+UNTIL = WORK.replace("sleep $2", "until [ -e $PAWL_TEST_DIR/go ]; do sleep 0.05; done")
 
 
 def submit(ours: Cluster, folder: Path, name: str, seconds: float) -> bool:
@@ -62,7 +64,7 @@ def test_a_killed_scheduler_loses_nothing_and_starts_nothing_twice(tmp_path: Pat
             assert rows[name]["state"] == "done", (name, rows[name], ours.log(rows[name]["id"]))
             assert (tmp_path / name).read_text().split() == ["start", "end"], name
         assert ours.processes() == []
-        assert list((ours.root / "runs").iterdir()) == []
+        wait(lambda: not list((ours.root / "runs").iterdir()), "nothing is kept of runs")
     SUMMARY.append(f"scheduler: killed {KILLS} times with {len(sent)} jobs, none lost or doubled")
 
 
@@ -100,12 +102,15 @@ def command_of(pid: int) -> bytes:
 def test_a_killed_shepherd_takes_its_job_with_it_and_the_job_starts_again(tmp_path: Path) -> None:
     with cluster(*OPTIONS) as ours:
         options = ["--env", f"PAWL_TEST_DIR={tmp_path}"]
-        job = ours.submit("bash", "-c", WORK, "bash", "x", "2", options=options)
-        wait(lambda: (tmp_path / "x").exists(), "its start")
+        job = ours.submit("bash", "-c", UNTIL, "bash", "x", options=options)
+        mark = tmp_path / "x"
+        wait(mark.exists, "its start")
         (keeper,) = (pid for pid in ours.processes() if b"shepherd" in command_of(pid))
         os.kill(keeper, signal.SIGKILL)
+        wait(lambda: mark.read_text().count("start") == 2, "its second start")
+        (tmp_path / "go").touch()
         ours.await_state(job, "done")
-        assert (tmp_path / "x").read_text().split() == ["start", "start", "end"]
+        assert mark.read_text().split() == ["start", "start", "end"]
         assert ours.job(job)["restarts"] == 1
 
 
@@ -114,15 +119,16 @@ def test_killed_while_the_scheduler_is_away(tmp_path: Path, told: str) -> None:
     """It ends, or its shepherd is killed, and nobody hears of it; the next scheduler finds out."""
     with cluster(*OPTIONS) as ours:
         options = ["--env", f"PAWL_TEST_DIR={tmp_path}"]
-        one = ours.submit("bash", "-c", WORK, "bash", "one", "1", options=options)
-        two = ours.submit("bash", "-c", WORK, "bash", "two", "2", options=options)
+        one = ours.submit("bash", "-c", UNTIL, "bash", "one", options=options)
+        two = ours.submit("bash", "-c", UNTIL, "bash", "two", options=options)
         wait(lambda: (tmp_path / "one").exists() and (tmp_path / "two").exists(), "both run")
         ours.kill()
         for pid in ours.processes():
             command = command_of(pid)
             if b"two" in command or (told == "both" and b"shepherd" in command):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(1.5)
+        (tmp_path / "go").touch()
+        wait(lambda: not ours.processes(), "what ran has ended")
         ours.start()
         wait(lambda: ours.state(one) in OVER and ours.state(two) in OVER, "both are over", 40)
         assert (tmp_path / "one").read_text().split()[-2:] == ["start", "end"]

@@ -158,7 +158,10 @@ def test_adaptdls_names_meet_and_tell(ours: slurm.Slurm, tls: Path, whose: str) 
         def printed() -> str:
             return "".join(p.read_text() for p in (made.root / f"jobs/{job}").glob("log*"))
 
-        wait(lambda: "TOLD" in printed() or made.state(job) == "failed", "it tells", LIMIT_S)
+        def have_met() -> bool:
+            return "TOLD" in printed() and printed().count("MET ") == 2
+
+        wait(lambda: have_met() or made.state(job) == "failed", "they meet, and tell", LIMIT_S)
         met = [line.split() for line in printed().splitlines() if line.startswith("MET ")]
         assert sorted(words[1:3] for words in met) == [["2", "0"], ["2", "1"]], printed()
         assert all(whose in words[3] for words in met), met
@@ -186,6 +189,7 @@ def test_replicas_are_told_where_they_are_once_they_have_changed(
         rows = heard(made, 1, 2)
         assert all(row["addresses"] == [address] * 2 and row["of"] == 2 for row in rows), rows
         assert all(row["addresses"] == [address] for row in asked(made, 0) if row["code"] == 200)
+        wait(lambda: made.lines(job) != [], "it says so")
         assert made.lines(job)[0].endswith("TOLD 200 None"), made.log(job)
         assert {len(row["nodes"]) for row in rows} == {nodes}
         wait(lambda: made.state(job) == "running", "it runs")

@@ -60,7 +60,7 @@ def test_a_line_says_what_and_why() -> None:
 def test_a_job_tells_and_is_drawn(tmp_path: Path) -> None:
     from pawl import _training
 
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib.font_manager")  # lists fonts once, and if that is slow says so
     root = tmp_path / "run"
     env = program.clean_env(PAWL_ELASTIC_REFIT="0.05", PAWL_ELASTIC_ROOT=str(root))
     done = program.run_script(SCRIPT, "-n", "2", "--max-restarts", "0", env=env)

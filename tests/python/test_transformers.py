@@ -17,6 +17,7 @@ import torch
 
 import packages
 import program
+from ranks import free_port
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -78,6 +79,11 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()} - TABLES
 
 
+def await_12(output: Path) -> None:
+    """Of one that was killed at step 15."""
+    program.wait_until(lambda: "checkpoint-12" in names(output), "what was committed is durable")
+
+
 def test_checkpoints_are_those_of_trainer(tmp_path: Path, stock: tuple[Path, str]) -> None:
     output, weights = stock
     one = small_trainer.trainer(tmp_path / "out")
@@ -126,6 +132,7 @@ def test_plain_transformers_goes_on_from_it(tmp_path: Path, stock: tuple[Path, s
     small_trainer.trainer(tmp_path / "read").train()
     BertForQuestionAnswering.from_pretrained(tmp_path / "read/checkpoint-12")
     assert run(tmp_path / "out", "--pawl", "--die-at=15") == ""
+    await_12(tmp_path / "out")
     code = "import sys; sys.modules['pawl'] = None; sys.argv = sys.argv[1:]\n"
     code += "import runpy; runpy.run_path(sys.argv[0], run_name='__main__')"
     done = subprocess.run(
@@ -146,7 +153,8 @@ def test_killed_and_resumed_is_the_same(
     def launch(output: Path, *options: str) -> str:
         if ranks == 1:
             return run(output, "--pawl", *options)
-        torchrun = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29561"]
+        torchrun = ["-m", "torch.distributed.run", "--nproc-per-node=2"]
+        torchrun += [f"--master-port={free_port()}"]
         done = subprocess.run(
             [sys.executable, *torchrun, SCRIPT, output, "--pawl", *options],
             env=program.clean_env(OMP_NUM_THREADS="1"),
@@ -161,7 +169,7 @@ def test_killed_and_resumed_is_the_same(
     assert launch(output, "--die-at=3") == ""
     assert not list(output.iterdir())
     assert launch(output, "--die-at=15") == ""
-    assert "checkpoint-12" in names(output)
+    await_12(output)
     assert launch(output) == straight
     rng = {"rng_state.pth"} if ranks == 1 else {"rng_state_0.pth", "rng_state_1.pth"}
     assert names(output / "checkpoint-24") == FILES - {"rng_state.pth"} | rng | OURS
@@ -307,15 +315,25 @@ def test_save_only_model_can_be_resumed(tmp_path: Path) -> None:
 def test_sigterm_saves_the_step_and_leaves(tmp_path: Path) -> None:
     output = tmp_path / "out"
     code = (
-        "import os, signal, small_trainer, pathlib\n"
+        "import os, signal, small_trainer, pathlib, time\n"
         "import pawl.integrations.transformers as p; p.enable()\n"
-        f"term = small_trainer.AtStep(8, lambda: os.kill(os.getpid(), signal.SIGTERM))\n"
-        f"small_trainer.trainer(pathlib.Path({str(output)!r}), term).train()\n"
+        "def heard():\n"
+        "    while not one._pawl_saver._engine.stopping: time.sleep(0.01)\n"
+        "term = small_trainer.AtStep(8, lambda: os.kill(os.getpid(), signal.SIGTERM))\n"
+        "told = small_trainer.AtStep(10, heard)  # the agent has, by then\n"
+        f"one = small_trainer.trainer(pathlib.Path({str(output)!r}), term, told)\n"
+        "one.train()\n"
         "print('not reached')\n"
     )
     env = program.clean_env()
     env["PYTHONPATH"] = f"{SCRIPT.parent}{os.pathsep}{env['PYTHONPATH']}"
-    done = subprocess.run([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=env,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=program.LIMIT_S,
+    )
     assert done.returncode == -signal.SIGTERM
     assert "not reached" not in done.stdout
     (last,) = {int(name.partition("-")[2]) for name in names(output)} - {6}
@@ -344,6 +362,7 @@ def test_oldest_release(tmp_path: Path, release: str) -> None:
     assert run(output, "--pawl", "--die-at=3", env=env) == ""
     assert names(output) == set()
     assert run(output, "--pawl", "--die-at=15", env=env) == ""
+    await_12(output)
     (output / "checkpoint-12/optimizer.pt").unlink()
     assert run(output, "--pawl", env=env) == straight
     assert names(output / "checkpoint-24") == FILES | OURS

@@ -40,19 +40,20 @@ struct queue {
 };
 
 struct persist {
-	char *root;        /* owned copy */
-	char *hidden;      /* owned copy, or NULL */
-	char *job;         /* owned copy */
-	struct loop *loop; /* woken when a job is done */
-	pthread_t thread;  /* touches everything below the queues alone */
-	pthread_mutex_t
-		lock; /* guards todo, done, policy, stop, stopped, busy, and rows as they say */
+	char *root;           /* owned copy */
+	char *hidden;         /* owned copy, or NULL */
+	char *job;            /* owned copy */
+	struct loop *loop;    /* woken when a job is done */
+	pthread_t thread;     /* touches everything below the queues alone */
+	pthread_mutex_t lock; /* guards todo, done, policy, stop, stopped, abandoned, busy, and rows
+				 as they say */
 	pthread_cond_t changed;       /* todo, stop, stopped or rows_due_ns changed */
 	struct queue todo;            /* submitted */
 	struct queue done;            /* finished, not reaped */
 	struct persist_policy policy; /* for the next save */
 	bool stop;                    /* leave after the job in hand */
 	bool stopped;                 /* the thread has left */
+	bool abandoned;               /* nobody waits for that any more */
 	bool busy;                    /* a job is in hand, or what comes after it */
 	bool retains;                 /* thread's: that is retention */
 	struct rows history;          /* rows for its file */
@@ -620,10 +621,11 @@ static void idle(struct persist *persist)
 	}
 }
 
-/* Saves that were still to be written when the agent left. */
-static void note_rest(struct persist *persist)
+/* What was still to be done when the agent left: saves are only noted, what was asked for of others
+ * takes no time. */
+static void finish_rest(struct persist *persist)
 {
-	const struct persist_job *job;
+	struct persist_job *job;
 
 	do {
 		pthread_mutex_lock(&persist->lock);
@@ -631,6 +633,11 @@ static void note_rest(struct persist *persist)
 		pthread_mutex_unlock(&persist->lock);
 		if (job && job->row) {
 			persist_note(persist, job->row);
+		} else if (job &&
+			(job->kind == PERSIST_PIN || job->kind == PERSIST_REMOVE ||
+				job->kind == PERSIST_ASIDE) &&
+			run_job(persist, job) != 0) {
+			log_line(LOG_WARNING, "%s: %s", persist->root, job->err.msg);
 		}
 	} while (job);
 }
@@ -662,11 +669,14 @@ static void *run_thread(void *user)
 		pthread_mutex_lock(&persist->lock);
 	}
 	pthread_mutex_unlock(&persist->lock);
-	note_rest(persist);
+	finish_rest(persist);
 	write_rows(persist, false);
 	pthread_mutex_lock(&persist->lock);
 	persist->stopped = true;
 	pthread_cond_broadcast(&persist->changed);
+	if (persist->abandoned) {
+		close_root(persist); /* which others may want */
+	}
 	pthread_mutex_unlock(&persist->lock);
 	return NULL;
 }
@@ -770,6 +780,7 @@ bool persist_stop(struct persist *persist, int timeout_ms)
 		pthread_cond_timedwait(&persist->changed, &persist->lock, &due) == 0) {
 	}
 	stopped = persist->stopped;
+	persist->abandoned = !stopped;
 	pthread_mutex_unlock(&persist->lock);
 	if (!stopped) {
 		pthread_detach(persist->thread); /* hung in the disk: its memory stays until the

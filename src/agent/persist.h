@@ -118,8 +118,9 @@ bool persist_idle(struct persist *persist);
 /* A finished job, or NULL. */
 struct persist_job *persist_reap(struct persist *persist);
 /*
- * Finishes the job in hand and drops the rest. false: it hangs in a disk longer than timeout_ms and
- * is abandoned with all that belongs to it, since the process is leaving.
+ * Finishes the job in hand, and what was asked for of tags that are there (PIN, REMOVE, ASIDE), and
+ * drops the rest. false: it hangs in a disk longer than timeout_ms and is abandoned with all that
+ * belongs to it, since the process is leaving.
  */
 bool persist_stop(struct persist *persist, int timeout_ms);
 

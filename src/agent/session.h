@@ -29,7 +29,7 @@
 	20 /* saves: on the first and every such one the replicas' checksums are compared */
 #define SESSION_NO_SLOT      (-2)
 #define SESSION_PAUSE_NS     10000000 /* before asking again whether all is durable */
-#define SESSION_STOP_MS      2000 /* a poll is held so long for the ranks to agree where to stop */
+#define SESSION_STOP_MS      5000 /* a poll is held so long for the ranks to agree where it is yes */
 #define SESSION_NOTES_MAX    8
 #define SESSION_DIVERGED_MAX 64
 
@@ -66,6 +66,7 @@ struct session_question {
 	bool held;       /* the answer is about to be yes: */
 	uint64_t seq;    /* QUESTION_DUE: while this is the last save that was asked for */
 	uint64_t yes_at; /* from this poll on; UINT64_MAX: not known yet */
+	uint64_t no_at;  /* QUESTION_DUE: last one that was answered no, as that took too long */
 };
 
 /* What is known of one save. */

@@ -21,6 +21,7 @@ void session_hear_hold(struct pawl_ckpt *ckpt, struct wire_in *in)
 	ckpt->questions[which].held = true;
 	ckpt->questions[which].seq = seq;
 	ckpt->questions[which].yes_at = UINT64_MAX;
+	ckpt->questions[which].no_at = 0;
 	wire_put_u64(&out, ckpt->questions[which].polls);
 	pthread_mutex_unlock(&ckpt->state);
 	link_send(ckpt->link, &out, start, NULL);
@@ -31,12 +32,16 @@ void session_hear_yes_at(struct pawl_ckpt *ckpt, struct wire_in *in)
 {
 	uint8_t which = wire_get_u8(in);
 	uint64_t polls = wire_get_u64(in);
+	struct session_question *question;
 
 	if (in->failed || which >= QUESTIONS_N) {
 		return;
 	}
 	pthread_mutex_lock(&ckpt->state);
-	ckpt->questions[which].yes_at = polls;
+	question = &ckpt->questions[which];
+	if (question->yes_at > question->polls) { /* else it was told yes already */
+		question->yes_at = polls;
+	}
 	pthread_cond_broadcast(&ckpt->changed);
 	pthread_mutex_unlock(&ckpt->state);
 }
@@ -50,18 +55,22 @@ static bool is_held(const struct pawl_ckpt *ckpt, enum proto_question which)
 		(which != QUESTION_DUE || question->seq == session_number(ckpt, ckpt->last_id));
 }
 
-/* With state: waits until it is known where all ranks are told yes. */
+/* With state: waits until it is known where all ranks are told yes. Where the agent or a rank
+ * stands still, it stops by itself; a save it makes with all or not at all. */
 static void await_ranks(struct pawl_ckpt *ckpt, enum proto_question which)
 {
 	struct session_question *question = &ckpt->questions[which];
 	int64_t due_ns = clock_mono_ns() + SESSION_STOP_MS * NS_PER_MS;
 	struct timespec due = {.tv_sec = due_ns / NS_PER_S, .tv_nsec = due_ns % NS_PER_S};
 
-	while (is_held(ckpt, which) && question->yes_at == UINT64_MAX) {
-		if (pthread_cond_timedwait(&ckpt->changed, &ckpt->state, &due) != 0) {
-			/* the agent or a rank is gone: stop by ourselves; save with all or not */
+	while (is_held(ckpt, which) && question->yes_at == UINT64_MAX && question->no_at == 0) {
+		if (pthread_cond_timedwait(&ckpt->changed, &ckpt->state, &due) == 0) {
+			continue;
+		}
+		if (which == QUESTION_STOP) {
 			question->yes_at = question->polls;
-			question->held = which == QUESTION_STOP;
+		} else {
+			question->no_at = question->polls;
 		}
 	}
 }
@@ -76,12 +85,38 @@ static bool poll_question(struct pawl_ckpt *ckpt, enum proto_question which)
 	}
 	pthread_mutex_lock(&ckpt->state);
 	question->polls++;
-	if (is_held(ckpt, which) && question->yes_at == UINT64_MAX) {
-		await_ranks(ckpt, which);
-	}
+	await_ranks(ckpt, which);
 	yes = is_held(ckpt, which) && question->polls >= question->yes_at;
+	if (!yes && question->no_at != 0) {
+		question->no_at = question->polls;
+	}
 	pthread_mutex_unlock(&ckpt->state);
 	return yes;
+}
+
+/* With state: a save was due at a question that this rank was answered no. */
+static bool has_missed(const struct pawl_ckpt *ckpt)
+{
+	const struct session_question *question = &ckpt->questions[QUESTION_DUE];
+
+	return is_held(ckpt, QUESTION_DUE) && question->no_at >= question->yes_at;
+}
+
+/* The save that was due comes without this rank, and fails: it has a number here as well, and when
+ * the next one is due is decided anew. False: it was not missed. */
+static bool skip_missed(struct pawl_ckpt *ckpt)
+{
+	bool missed;
+
+	pthread_mutex_lock(&ckpt->saving); /* which may have been another thread's until now */
+	pthread_mutex_lock(&ckpt->state);
+	missed = has_missed(ckpt);
+	pthread_mutex_unlock(&ckpt->state);
+	if (missed) {
+		session_skip(ckpt, "a save was due, and this rank was not told so in time");
+	}
+	pthread_mutex_unlock(&ckpt->saving);
+	return missed;
 }
 
 bool pawl_ckpt_stopping(struct pawl_ckpt *ckpt)
@@ -91,7 +126,7 @@ bool pawl_ckpt_stopping(struct pawl_ckpt *ckpt)
 
 bool pawl_ckpt_due(struct pawl_ckpt *ckpt)
 {
-	return poll_question(ckpt, QUESTION_DUE);
+	return poll_question(ckpt, QUESTION_DUE) && !skip_missed(ckpt);
 }
 
 void pawl_ckpt_stop(struct pawl_ckpt *ckpt)

@@ -126,6 +126,67 @@ static void all_ranks_are_told_alike(void **state)
 	assert_in_range(saves, busy ? 0 : 2, took_s + 1);
 }
 
+/* The agent stands still behind its question, until the rank no longer waits for it. Until it
+ * asked, the rank's receiving thread stood still. */
+static void stop_agent_behind_hold(struct pawl_ckpt *ckpt)
+{
+	const struct session_question *question = &ckpt->questions[QUESTION_DUE];
+	bool held = false;
+
+	for (uint32_t i = 0; i < 20 && !held; i++) {
+		pthread_mutex_lock(&ckpt->state);
+		usleep(1500 * 1000); /* the question comes every second */
+		kill(agent_pid, SIGSTOP);
+		pthread_mutex_unlock(&ckpt->state);
+		usleep(200 * 1000);
+		pthread_mutex_lock(&ckpt->state);
+		held = question->held && question->yes_at == UINT64_MAX;
+		pthread_mutex_unlock(&ckpt->state);
+		if (!held) {
+			kill(agent_pid, SIGCONT);
+		}
+	}
+	assert_true(held);
+}
+
+static void await_yes_at(struct pawl_ckpt *ckpt)
+{
+	bool known = false;
+
+	for (uint32_t i = 0; i < WAIT_MS / 10 && !known; i++) {
+		pthread_mutex_lock(&ckpt->state);
+		known = ckpt->questions[QUESTION_DUE].yes_at != UINT64_MAX;
+		pthread_mutex_unlock(&ckpt->state);
+		usleep(10 * 1000);
+	}
+	assert_true(known);
+}
+
+static void a_save_that_was_missed_is_due_again(void **state)
+{
+	struct pawl_ckpt_status status;
+	struct pawl_ckpt *ckpt;
+	bool yes = false;
+
+	write_events();
+	ckpt = join(0, 1, 0);
+	stop_agent_behind_hold(ckpt);
+	assert_false(pawl_ckpt_due(ckpt)); /* it has waited */
+	assert_false(pawl_ckpt_due(ckpt));
+	kill(agent_pid, SIGCONT);
+	await_yes_at(ckpt);
+	assert_false(pawl_ckpt_due(ckpt)); /* at the first one it was */
+	assert_int_equal(pawl_ckpt_status(ckpt, 1, &status, NULL), 0);
+	assert_int_equal(status.level, PAWL_CKPT_FAILED);
+	for (uint32_t i = 0; i < WAIT_MS / 10 && !yes; i++) {
+		yes = pawl_ckpt_due(ckpt);
+		usleep(10 * 1000);
+	}
+	assert_true(yes);
+	save_nothing(ckpt, 1);
+	pawl_ckpt_close(ckpt, 10000, NULL);
+}
+
 /* Questions are answered without the agent: cheap enough for every step. Of some thousands the
  * fastest counts: others run here, too. */
 static void asking_is_cheap(void **state)
@@ -151,6 +212,8 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(all_ranks_are_told_alike, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_save_that_was_missed_is_due_again, setup,
+			teardown),
 		cmocka_unit_test_setup_teardown(asking_is_cheap, setup, teardown),
 	};
 

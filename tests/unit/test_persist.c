@@ -1,0 +1,135 @@
+/* The storage thread of a root, as the agent leaves. */
+#include "agent/persist.h"
+#include "base/loop.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#define TAGS    50
+#define WAIT_MS 60000
+
+static int remove_it(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+	return remove(path);
+}
+
+static void take_opened(struct persist *persist)
+{
+	struct persist_job *job = NULL;
+
+	for (int i = 0; i < WAIT_MS && !job; i++) {
+		job = persist_reap(persist);
+		usleep(1000);
+	}
+	assert_non_null(job);
+}
+
+static uint32_t count_lines(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	char line[256];
+	uint32_t n = 0;
+
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file)) {
+		n++;
+	}
+	fclose(file);
+	return n;
+}
+
+static struct persist *start(const char *root, struct loop *loop, struct persist_job *opens)
+{
+	struct persist_options options = {.root = root, .job = "test", .ranks = 1};
+	struct persist *persist;
+
+	*opens = (struct persist_job){.kind = PERSIST_OPEN};
+	assert_int_equal(persist_start(&persist, loop, &options, NULL), 0);
+	persist_submit(persist, opens);
+	return persist;
+}
+
+/* A rank was told that its pin is taken; that many wait for a slow disk does not matter. */
+static void what_was_asked_for_is_done_before_it_stops(void **state)
+{
+	static struct persist_job jobs[TAGS];
+	char root[] = "/tmp/pawl-persist-XXXXXX";
+	struct persist_job opens;
+	struct persist *persist;
+	struct loop *loop;
+	char path[64];
+
+	assert_non_null(mkdtemp(root));
+	assert_int_equal(loop_open(&loop, NULL), 0);
+	persist = start(root, loop, &opens);
+	take_opened(persist);
+	assert_int_equal(opens.rv, 0);
+	for (int i = 0; i < TAGS; i++) {
+		jobs[i] = (struct persist_job){.kind = PERSIST_PIN, .pinned = true};
+		snprintf(jobs[i].tag, sizeof(jobs[i].tag), "tag%d", i);
+		snprintf(path, sizeof(path), "%s/tag%d", root, i);
+		assert_int_equal(mkdir(path, 0700), 0);
+	}
+	for (int i = 0; i < TAGS; i++) {
+		persist_submit(persist, &jobs[i]);
+	}
+	assert_true(persist_stop(persist, WAIT_MS));
+	snprintf(path, sizeof(path), "%s/.pins", root);
+	assert_int_equal(count_lines(path), TAGS);
+	loop_close(loop);
+	nftw(root, remove_it, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* The second one waits for the root that the first one has, and is left to itself meanwhile. When
+ * it has it at last, it lets it go. */
+static void who_was_left_to_itself_keeps_no_root(void **state)
+{
+	static struct persist *left; /* its memory stays */
+	static struct persist_job waits;
+	char root[] = "/tmp/pawl-persist-XXXXXX";
+	struct persist_job opens;
+	struct persist *persist;
+	struct loop *loop;
+
+	assert_non_null(mkdtemp(root));
+	assert_int_equal(loop_open(&loop, NULL), 0);
+	persist = start(root, loop, &opens);
+	take_opened(persist);
+	left = start(root, loop, &waits);
+	usleep(300 * 1000);
+	if (persist_stop(left, 100)) {
+		left = NULL; /* this process stood still for so long that it had given up */
+	}
+	assert_true(persist_stop(persist, WAIT_MS));
+	for (int i = 0; i < 10; i++) {
+		usleep(200 * 1000);
+		persist = start(root, loop, &opens);
+		take_opened(persist);
+		assert_true(persist_stop(persist, WAIT_MS));
+		if (opens.rv == 0) {
+			break;
+		}
+	}
+	assert_int_equal(opens.rv, 0);
+	loop_close(loop);
+	nftw(root, remove_it, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_was_asked_for_is_done_before_it_stops),
+		cmocka_unit_test(who_was_left_to_itself_keeps_no_root),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -621,8 +621,7 @@ static void idle(struct persist *persist)
 	}
 }
 
-/* What was still to be done when the agent left: saves are only noted, what was asked for of others
- * takes no time. */
+/* What was still to be done when the agent left. Saves are only noted; the rest is quick. */
 static void finish_rest(struct persist *persist)
 {
 	struct persist_job *job;
@@ -633,9 +632,7 @@ static void finish_rest(struct persist *persist)
 		pthread_mutex_unlock(&persist->lock);
 		if (job && job->row) {
 			persist_note(persist, job->row);
-		} else if (job &&
-			(job->kind == PERSIST_PIN || job->kind == PERSIST_REMOVE ||
-				job->kind == PERSIST_ASIDE) &&
+		} else if (job && job->kind >= PERSIST_ASIDE && job->kind <= PERSIST_REMOVE &&
 			run_job(persist, job) != 0) {
 			log_line(LOG_WARNING, "%s: %s", persist->root, job->err.msg);
 		}

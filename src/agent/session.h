@@ -29,7 +29,7 @@
 	20 /* saves: on the first and every such one the replicas' checksums are compared */
 #define SESSION_NO_SLOT      (-2)
 #define SESSION_PAUSE_NS     10000000 /* before asking again whether all is durable */
-#define SESSION_STOP_MS      5000 /* a poll is held so long for the ranks to agree where it is yes */
+#define SESSION_STOP_MS      5000 /* a poll is held so long for ranks to agree where it is yes */
 #define SESSION_NOTES_MAX    8
 #define SESSION_DIVERGED_MAX 64
 

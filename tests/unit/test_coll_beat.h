@@ -4,10 +4,10 @@
 
 #include <stdlib.h>
 
-/* Silence is borne for 8 s, not 2: on a busy machine any thread may stand still for some. */
+/* Silence is borne for 4 s, not 2: on a busy machine any thread may stand still for some. */
 static inline void bear_silence(void)
 {
-	setenv("PAWL_HEARTBEAT", "2", 1);
+	setenv("PAWL_HEARTBEAT", "1", 1);
 }
 
 #endif

@@ -67,7 +67,7 @@ static bool is_over(const struct agent *agent, const struct agent_root *root)
 		agent->lets_go ? !has_workers(agent, root) : agent->idle_exit_ns > 0 && root->left;
 
 	return over && root->state == ROOT_OPEN && ledger_all_durable(&root->ledger) &&
-		persist_idle(root->persist);
+		persist_idle(root->persist, true);
 }
 
 /* Takes the first one that is to be closed out of the list; NULL if there is none. */
@@ -120,6 +120,17 @@ static bool all_durable(const struct agent *agent)
 	return true;
 }
 
+/* Also what was asked for else, of tags that are there. */
+static bool all_done(const struct agent *agent)
+{
+	for (const struct agent_root *root = agent->roots; root; root = root->next) {
+		if (root->state == ROOT_OPEN && !persist_idle(root->persist, false)) {
+			return false;
+		}
+	}
+	return all_durable(agent);
+}
+
 /* A drain gives up on storage that failed after it was asked. */
 static bool has_trouble(const struct agent *agent)
 {
@@ -135,7 +146,7 @@ void agent_progress(struct agent *agent)
 {
 	void (*drained)(void *user, bool ok) = agent->drained;
 
-	if (drained && (all_durable(agent) || has_trouble(agent))) {
+	if (drained && (all_done(agent) || has_trouble(agent))) {
 		agent->drained = NULL;
 		drained(agent->drained_user, all_durable(agent));
 	}
@@ -151,7 +162,7 @@ static void idled(struct loop_timer *timer)
 	if (agent->conns) {
 		return;
 	}
-	if (all_durable(agent)) {
+	if (all_done(agent)) {
 		loop_stop(agent->loop);
 		return;
 	}
@@ -441,7 +452,9 @@ void agent_notice(struct agent *agent, const char *why)
 	}
 	agent->notice = strdup(why);
 	for (struct agent_root *root = agent->roots; root; root = root->next) {
-		root_hold(root, QUESTION_STOP);
+		if (!root->asked[QUESTION_STOP]) {
+			root_hold(root, QUESTION_STOP);
+		}
 	}
 	sweep(agent);
 }

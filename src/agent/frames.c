@@ -104,6 +104,7 @@ struct hello {
 	uint64_t memory_bytes;
 	bool named;
 	char hidden[PATH_MAX];
+	uint64_t seq; /* of its last save */
 };
 
 static int read_hello(struct agent_conn *conn, struct wire_in *body, struct hello *hello,
@@ -136,6 +137,7 @@ static int read_hello(struct agent_conn *conn, struct wire_in *body, struct hell
 	hello->policy.full_every = wire_get_u32(body);
 	hello->first = wire_get_u32(body);
 	hello->ranks = wire_get_u32(body);
+	hello->seq = wire_get_u64(body);
 	if (!wire_in_done(body) || hello->root[0] != '/') {
 		return pawl_err_set(err, PAWL_EINVAL, "malformed greeting");
 	}
@@ -194,7 +196,7 @@ static int change_hosts(struct agent_root **at, const struct hello *hello, struc
 				hello->first + hello->ranks - 1, hello->world);
 		}
 	}
-	if (!ledger_all_durable(&root->ledger) || !persist_idle(root->persist)) {
+	if (!ledger_all_durable(&root->ledger) || !persist_idle(root->persist, true)) {
 		ledger_want_durable(&root->ledger, 0);
 		root_turn(root);
 		return pawl_err_set(err, PAWL_ETIMEDOUT,
@@ -245,6 +247,7 @@ static int join_root(struct agent_conn *conn, const struct hello *hello, struct 
 	if (rv != 0) {
 		return rv;
 	}
+	root_know_seq(root, conn->rank, hello->seq);
 	root->memory_bytes = hello->memory_bytes;
 	root->auto_interval = hello->auto_interval && root->elsewhere == 0;
 	if (root->elsewhere > 0) {
@@ -303,7 +306,7 @@ static void handle_begin(struct agent_conn *conn, uint32_t id, struct wire_in *b
 	conn->ask.fits = times >= LEDGER_SLOTS - 1;
 	/* of several hosts, nothing is restored from memory */
 	conn->ask.spare = times == LEDGER_SLOTS && conn->root->elsewhere == 0;
-	root_asked(conn->root, conn->ask.seq);
+	root_asked(conn->root, conn->rank, conn->ask.seq);
 	conn->begin_id = id;
 	conn->begin_ns = clock_mono_ns();
 	root_turn(conn->root);
@@ -318,7 +321,7 @@ static void handle_fail(struct agent_conn *conn, uint32_t id, struct wire_in *bo
 
 	wire_get_str(body, why, sizeof(why));
 	wire_get_str(body, tag, sizeof(tag));
-	root_asked(conn->root, seq);
+	root_asked(conn->root, conn->rank, seq);
 	root_fail(conn->root, conn->rank, seq, tag, code, why);
 }
 
@@ -538,7 +541,9 @@ static void handle_restored(struct agent_conn *conn, uint32_t id, struct wire_in
 
 static void handle_notice(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {
-	root_hold(conn->root, QUESTION_STOP);
+	if (!conn->root->asked[QUESTION_STOP]) { /* where all stop is settled once */
+		root_hold(conn->root, QUESTION_STOP);
+	}
 }
 
 static void handle_held(struct agent_conn *conn, uint32_t id, struct wire_in *body)

@@ -40,21 +40,21 @@ struct queue {
 };
 
 struct persist {
-	char *root;           /* owned copy */
-	char *hidden;         /* owned copy, or NULL */
-	char *job;            /* owned copy */
-	struct loop *loop;    /* woken when a job is done */
-	pthread_t thread;     /* touches everything below the queues alone */
-	pthread_mutex_t lock; /* guards todo, done, policy, stop, stopped, abandoned, busy, and rows
-				 as they say */
-	pthread_cond_t changed;       /* todo, stop, stopped or rows_due_ns changed */
-	struct queue todo;            /* submitted */
-	struct queue done;            /* finished, not reaped */
+	char *root;             /* owned copy */
+	char *hidden;           /* owned copy, or NULL */
+	char *job;              /* owned copy */
+	struct loop *loop;      /* woken when a job is done */
+	pthread_t thread;       /* touches everything below the queues alone */
+	pthread_mutex_t lock;   /* guards todo, done, policy, stop to busy, and rows as they say */
+	pthread_cond_t changed; /* todo, stop, stopped or rows_due_ns changed */
+	struct queue todo;      /* submitted */
+	struct queue done;      /* finished, not reaped */
 	struct persist_policy policy; /* for the next save */
 	bool stop;                    /* leave after the job in hand */
 	bool stopped;                 /* the thread has left */
 	bool abandoned;               /* nobody waits for that any more */
-	bool busy;                    /* a job is in hand, or what comes after it */
+	bool working;                 /* a job is in hand */
+	bool busy;                    /* or what comes after it */
 	bool retains;                 /* thread's: that is retention */
 	struct rows history;          /* rows for its file */
 	struct rows events;           /* likewise */
@@ -621,10 +621,10 @@ static void idle(struct persist *persist)
 	}
 }
 
-/* What was still to be done when the agent left. Saves are only noted; the rest is quick. */
-static void finish_rest(struct persist *persist)
+/* Saves that were still to be written when the agent left. */
+static void note_rest(struct persist *persist)
 {
-	struct persist_job *job;
+	const struct persist_job *job;
 
 	do {
 		pthread_mutex_lock(&persist->lock);
@@ -632,9 +632,6 @@ static void finish_rest(struct persist *persist)
 		pthread_mutex_unlock(&persist->lock);
 		if (job && job->row) {
 			persist_note(persist, job->row);
-		} else if (job && job->kind >= PERSIST_ASIDE && job->kind <= PERSIST_REMOVE &&
-			run_job(persist, job) != 0) {
-			log_line(LOG_WARNING, "%s: %s", persist->root, job->err.msg);
 		}
 	} while (job);
 }
@@ -652,10 +649,11 @@ static void *run_thread(void *user)
 			idle(persist);
 			continue;
 		}
-		persist->busy = true;
+		persist->busy = persist->working = true;
 		pthread_mutex_unlock(&persist->lock);
 		job->rv = run_job(persist, job);
 		pthread_mutex_lock(&persist->lock);
+		persist->working = false;
 		persist->busy = persist->retains;
 		push(&persist->done, job);
 		pthread_mutex_unlock(&persist->lock);
@@ -666,7 +664,7 @@ static void *run_thread(void *user)
 		pthread_mutex_lock(&persist->lock);
 	}
 	pthread_mutex_unlock(&persist->lock);
-	finish_rest(persist);
+	note_rest(persist);
 	write_rows(persist, false);
 	pthread_mutex_lock(&persist->lock);
 	persist->stopped = true;
@@ -744,12 +742,13 @@ void persist_told(struct persist *persist, uint64_t nonce)
 	hosts_told(&persist->hosts, nonce);
 }
 
-bool persist_idle(struct persist *persist)
+bool persist_idle(struct persist *persist, bool retains)
 {
 	bool idle;
 
 	pthread_mutex_lock(&persist->lock);
-	idle = !persist->busy && !persist->todo.head && !persist->done.head;
+	idle = !(retains ? persist->busy : persist->working) && !persist->todo.head &&
+		!persist->done.head;
 	pthread_mutex_unlock(&persist->lock);
 	return idle;
 }

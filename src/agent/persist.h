@@ -113,14 +113,15 @@ void persist_note(struct persist *persist, const struct history_row *row);
 void persist_note_event(struct persist *persist, const struct event *event);
 /* As hosts_told. */
 void persist_told(struct persist *persist, uint64_t nonce);
-/* Whether nothing is to be done, being done, or to be reaped. */
-bool persist_idle(struct persist *persist);
+/* Whether nothing is to be done, being done, or to be reaped. retains: nor does it apply retention,
+ * which the next agent would do as well. */
+bool persist_idle(struct persist *persist, bool retains);
 /* A finished job, or NULL. */
 struct persist_job *persist_reap(struct persist *persist);
 /*
- * Finishes the job in hand, and what was asked for of tags that are there (PIN, REMOVE, ASIDE), and
- * drops the rest. false: it hangs in a disk longer than timeout_ms and is abandoned with all that
- * belongs to it, since the process is leaving.
+ * Finishes the job in hand and drops the rest. false: it hangs in a disk longer than timeout_ms and
+ * is abandoned with all that belongs to it, since the process is leaving; should it come to its end
+ * all the same, it lets go of the root.
  */
 bool persist_stop(struct persist *persist, int timeout_ms);
 

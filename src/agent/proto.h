@@ -16,7 +16,7 @@
 
 struct pawl_err;
 
-#define PROTO_VERSION 5u
+#define PROTO_VERSION 6u
 #define PROTO_HEADER  12u /* bytes */
 #define PROTO_BODY_MAX                                                                             \
 	(512u << 20)          /* bytes of a body; more is refused and the connection closed        \
@@ -32,7 +32,7 @@ enum proto_type {
 	PROTO_HELLO = 1, /* u16 version, str job, str root, u32 rank, u32 world, u32 attempt, u32
 			    pid, u32 keep, u64 keep_every, u64 interval_ms, u64 memory_bytes, u8
 			    named, str hidden, u32 full_every, u32 first and u32 ranks: which are
-			    on this host */
+			    on this host, u64 seq: of its last save */
 	PROTO_BEGIN,    /* u64 seq (named: 0 before the grant), u64 step, u64 bytes of arena needed,
 			   str tag, u8 PAWL_SAVE_ flags, u64 since_ns: PAWL_SAVE_ADDS: the tag is no
 			   older than this by the wall clock */

@@ -643,7 +643,7 @@ void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt)
 	ledger_new_epoch(&root->ledger, world);
 	root->epoch_ns = clock_wall_ns();
 	memset(root->asked, 0, sizeof(root->asked));
-	root->asked_seq = 0;
+	root_count_anew(root);
 	root->crashed = false;
 	root->restore.state = RESTORE_IDLE;
 	root->rounds = 0;

@@ -72,6 +72,7 @@ struct agent_conn {
 struct agent_rank {
 	struct agent_conn *conn;             /* connected now, or NULL */
 	bool seen;                           /* connected in this epoch */
+	uint64_t asked_seq;                  /* newest save that it asked for or failed */
 	struct arena arenas[LEDGER_SLOTS];   /* a generation each */
 	struct record records[LEDGER_SLOTS]; /* of what is in them; block NULL: nothing */
 	struct wire_out blobs[LEDGER_SLOTS]; /* the records as they came, for restoring workers */
@@ -290,6 +291,9 @@ void root_event(struct agent_root *root, enum event_kind kind, const char *why);
  * collective. So each says how often it has asked, and holds its next question; the highest count
  * and one more is where all are told yes. A save ends the question whether one is due: which save
  * came last is said with it, so that a rank that is ahead is not asked twice.
+ *
+ * Saves are counted, so all ranks must be told yes, or none: it is asked once all have come to the
+ * last one.
  */
 void root_hold(struct agent_root *root, enum proto_question question);
 /* A rank has said how often it asked. */
@@ -297,7 +301,11 @@ void root_agree(struct agent_root *root, enum proto_question question);
 /* One that will not say it has left: the others need not wait. */
 void root_agree_rest(struct agent_root *root);
 /* A rank asked for save seq, or failed it: the next is due a while after the first that does. */
-void root_asked(struct agent_root *root, uint64_t seq);
+void root_asked(struct agent_root *root, uint32_t rank, uint64_t seq);
+/* A rank that has come did so before. */
+void root_know_seq(struct agent_root *root, uint32_t rank, uint64_t seq);
+/* All ranks have restored together, and count from there. */
+void root_count_anew(struct agent_root *root);
 /* What the save in progress cost: the next is due by what is known now. */
 void root_saved(struct agent_root *root, uint64_t stall_ns);
 /* Workers came or restored, or (running false) are gone: likewise. */

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 
-#define DUE_AGAIN_S 1.0 /* some rank is not there yet */
+#define DUE_AGAIN_S 1.0 /* some rank is not there yet, or has not come to the last save */
 
 void root_hold(struct agent_root *root, enum proto_question question)
 {
@@ -68,14 +68,32 @@ static void wait_due(struct agent_root *root, double after_s)
 		root->asked_ns + (int64_t)(after_s * (double)NS_PER_S));
 }
 
-void root_asked(struct agent_root *root, uint64_t seq)
+void root_know_seq(struct agent_root *root, uint32_t rank, uint64_t seq)
 {
-	if (seq <= root->asked_seq) {
-		return; /* another rank was first */
+	uint64_t *last = &root->ranks[rank].asked_seq;
+
+	*last = seq > *last ? seq : *last;
+	root->asked_seq = seq > root->asked_seq ? seq : root->asked_seq;
+}
+
+void root_asked(struct agent_root *root, uint32_t rank, uint64_t seq)
+{
+	bool first = seq > root->asked_seq;
+
+	root_know_seq(root, rank, seq);
+	if (first) {
+		root->asked_ns = clock_mono_ns();
+		wait_due(root, advice_save_s(&root->advice));
 	}
-	root->asked_seq = seq;
-	root->asked_ns = clock_mono_ns();
-	wait_due(root, advice_save_s(&root->advice));
+}
+
+void root_count_anew(struct agent_root *root)
+{
+	root->rounds++;
+	root->asked_seq = 0;
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		root->ranks[r].asked_seq = 0;
+	}
 }
 
 void root_saved(struct agent_root *root, uint64_t stall_ns)
@@ -119,7 +137,9 @@ void root_due_fired(struct loop_timer *timer)
 	struct agent_root *root = timer->user;
 
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
-		if (!root->ranks[r].conn || !root->ranks[r].conn->welcome) {
+		const struct agent_rank *rank = &root->ranks[r];
+
+		if (!rank->conn || !rank->conn->welcome || rank->asked_seq < root->asked_seq) {
 			root->asked_ns = clock_mono_ns();
 			wait_due(root, DUE_AGAIN_S);
 			return;

@@ -153,7 +153,9 @@ static void lose_agent(struct pawl_ckpt *ckpt)
 				-1);
 		}
 	}
-	ckpt->questions[QUESTION_DUE].held = false; /* the next agent decides anew */
+	if (ckpt->questions[QUESTION_DUE].yes_at == UINT64_MAX) {
+		ckpt->questions[QUESTION_DUE].held = false; /* the next agent decides anew */
+	}                                                   /* else others were told yes, too */
 	pthread_cond_broadcast(&ckpt->changed);
 	pthread_mutex_unlock(&ckpt->state);
 }
@@ -285,6 +287,9 @@ static int greet(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	wire_put_u32(out, options->full_every);
 	wire_put_u32(out, options->host_first);
 	wire_put_u32(out, options->host_ranks);
+	pthread_mutex_lock(&ckpt->state);
+	wire_put_u64(out, ckpt->counted ? session_number(ckpt, ckpt->last_id) : 0);
+	pthread_mutex_unlock(&ckpt->state);
 	return link_call(ckpt->link, out, start, SESSION_OPEN_MS, &ckpt->reply, &in, err);
 }
 

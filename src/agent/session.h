@@ -30,6 +30,7 @@
 #define SESSION_NO_SLOT      (-2)
 #define SESSION_PAUSE_NS     10000000 /* before asking again whether all is durable */
 #define SESSION_STOP_MS      5000 /* a poll is held so long for ranks to agree where it is yes */
+#define SESSION_AGAIN_NS     30000000000LL /* before an agent that is not there is sought again */
 #define SESSION_NOTES_MAX    8
 #define SESSION_DIVERGED_MAX 64
 
@@ -66,7 +67,7 @@ struct session_question {
 	bool held;       /* the answer is about to be yes: */
 	uint64_t seq;    /* QUESTION_DUE: while this is the last save that was asked for */
 	uint64_t yes_at; /* from this poll on; UINT64_MAX: not known yet */
-	uint64_t no_at;  /* QUESTION_DUE: last one that was answered no, as that took too long */
+	bool late;       /* QUESTION_DUE: it has been answered no, as that took too long */
 };
 
 /* What is known of one save. */
@@ -132,7 +133,9 @@ struct pawl_ckpt {
 	uint64_t building_id;   /* save that is put together; 0: none */
 	struct session_status statuses[PAWL_CKPT_STATUS_KEPT]; /* by id modulo */
 	bool withdrawn; /* the save in progress was withdrawn by the caller */
-	struct session_question questions[QUESTIONS_N];     /* asked once a step */
+	struct session_question questions[QUESTIONS_N]; /* asked once a step */
+	uint64_t missed;  /* number of a save that was due without this rank; 0: none */
+	int64_t reach_ns; /* with saving: no agent is sought before */
 	char notes[SESSION_NOTES_MAX][PAWL_CKPT_WHY_MAX];   /* to tell the user */
 	uint32_t notes_n;                                   /* of them */
 	char diverged[SESSION_DIVERGED_MAX][CKPT_NAME_MAX]; /* partitions whose replicas differ */

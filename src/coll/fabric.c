@@ -417,7 +417,9 @@ static void say_goodbye(struct fabric *fabric)
 		for (uint32_t p = 0; p < fabric->ranks; p++) {
 			all &= has_parted(&fabric->peers[p]);
 		}
-		all |= clock_mono_ns() >= end_ns; /* asked only now: it is said once in any case */
+		if (clock_mono_ns() >= end_ns) {
+			break; /* asked only now: it is said once in any case */
+		}
 		if (!all) {
 			fabric_sleep(fabric, RETRY_NS);
 		}

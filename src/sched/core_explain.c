@@ -182,7 +182,12 @@ static void add_lack(const struct sched_core *core, const struct core_job *job, 
 		if (vacant.spot > 0 || spot_needed(job) > 0) {
 			add(l, ", %u of them on spot nodes", vacant.spot);
 		}
+		if (spot < vacant.spot) {
+			add(l, ", of which it may have %u", spot);
+		}
 		add(l, "\n");
+	} else if (vacant.all > 0) {
+		add(l, "binds: the %u slots that are free are for others\n", vacant.all);
 	} else {
 		add(l, "binds: %s\n", core_reason_text(CORE_WHY_SLOTS));
 	}

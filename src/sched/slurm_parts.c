@@ -28,7 +28,7 @@ extern char **environ;
 
 /* Slurm's SIGTERM goes to all processes of a pilot's job, and a program may die of it before the
  * pilot has seen its own: only after so long is a bad end held against the program. */
-#define DOUBT_NS NS_PER_S
+#define DOUBT_NS (3 * NS_PER_S)
 
 static bool lives(const struct slurm_part *part)
 {

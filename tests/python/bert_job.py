@@ -127,7 +127,8 @@ def stand_still(step: int) -> None:
 
     class Still(trainer.TrainerCallback):
         def on_step_end(self, args: object, state: Any, control: object, **more: object) -> None:
-            while state.global_step >= step:
+            end = time.monotonic() + 240
+            while state.global_step >= step and time.monotonic() < end:
                 time.sleep(1)
 
     trainer.DEFAULT_CALLBACKS.append(Still)

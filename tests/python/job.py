@@ -39,7 +39,9 @@ def main() -> None:
             if step % 5 == 0 and save.wait("committed", timeout=20):
                 print(rank, "committed", step, *words, file=file)
             stops = ckpt.stopping
+            end = time.monotonic() + 240
             while pause and first == 0 and step == steps // 2 and not stops:
+                assert time.monotonic() < end, "nobody disturbs this job"
                 time.sleep(pause)
                 stops = ckpt.stopping
             if stops:

@@ -66,7 +66,11 @@ def script(tmp_path: Path) -> Path:
 
 def start(*words: str | Path, stdout: Any = subprocess.PIPE) -> subprocess.Popen[str]:
     command = [program.find(), "ckpt", "watch", *map(str, words)]
-    return subprocess.Popen(command, env=program.clean_env(), stdout=stdout, text=True)
+    watch = subprocess.Popen(command, env=program.clean_env(), stdout=stdout, text=True)
+    timer = threading.Timer(program.LIMIT_S, watch.kill)  # who hears nothing ends, too
+    timer.daemon = True
+    timer.start()
+    return watch
 
 
 def hear(

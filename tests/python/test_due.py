@@ -54,7 +54,7 @@ def test_a_job_that_saves_when_it_is_due(tmp_path: Path) -> None:
     assert 1.9 < gaps[0] < 10 + late[0]  # else some minutes
     assert min(gaps[1:]) > 0.99, gaps
     spare = [max(1.5, 20 * max(costs[:n])) + late[n] - gap for n, gap in enumerate(gaps[1:], 1)]
-    assert max(spare) > 0, (gaps, costs, late)  # one may be late, where the agent stood still
+    assert sorted(spare)[1] > 0, (gaps, costs, late)  # one may be late, where the agent stood still
 
 
 @real

@@ -286,7 +286,7 @@ def test_saves_go_on_after_an_agents_death(
         job.all(restores, "nothing")
     said: list[list[str]] = []
     again = [["durable"] * 3] * 2
-    while len(said) < 5 or (said[-2:] != again and len(said) < 12):  # an agent may stand still
+    while len(said) < 5 or (said[-2:] != again and len(said) < 8):  # an agent may stand still
         if len(said) == 1:
             job.hosts[node].kill_agent()
         job.all(saves.format(len(said) + 1), "saving")

@@ -235,7 +235,7 @@ def test_an_unfinished_line_is_shown_soon(tmp_path: Path) -> None:
         """
         import pathlib, sys, time
         sys.stdout.write("10%")
-        while not pathlib.Path("go").exists(): time.sleep(0.05)
+        for _ in range(2000): pathlib.Path("go").exists() or time.sleep(0.05)
         sys.stdout.write(" 20%\\n")
         """,
     )

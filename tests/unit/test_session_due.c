@@ -162,11 +162,20 @@ static void await_yes_at(struct pawl_ckpt *ckpt)
 	assert_true(known);
 }
 
-static void a_save_that_was_missed_is_due_again(void **state)
+static bool await_due(struct pawl_ckpt *ckpt)
 {
-	struct pawl_ckpt_status status;
-	struct pawl_ckpt *ckpt;
 	bool yes = false;
+
+	for (uint32_t i = 0; i < WAIT_MS / 10 && !yes; i++) {
+		yes = pawl_ckpt_due(ckpt);
+		usleep(10 * 1000);
+	}
+	return yes;
+}
+
+static void who_is_alone_is_told_late(void **state)
+{
+	struct pawl_ckpt *ckpt;
 
 	write_events();
 	ckpt = join(0, 1, 0);
@@ -175,16 +184,118 @@ static void a_save_that_was_missed_is_due_again(void **state)
 	assert_false(pawl_ckpt_due(ckpt));
 	kill(agent_pid, SIGCONT);
 	await_yes_at(ckpt);
-	assert_false(pawl_ckpt_due(ckpt)); /* at the first one it was */
-	assert_int_equal(pawl_ckpt_status(ckpt, 1, &status, NULL), 0);
-	assert_int_equal(status.level, PAWL_CKPT_FAILED);
-	for (uint32_t i = 0; i < WAIT_MS / 10 && !yes; i++) {
-		yes = pawl_ckpt_due(ckpt);
+	assert_true(pawl_ckpt_due(ckpt));
+	save_nothing(ckpt, 1);
+	assert_true(await_due(ckpt));
+	pawl_ckpt_close(ckpt, 10000, NULL);
+}
+
+static void *join_as_1(void *user)
+{
+	return join(1, 2, 0);
+}
+
+static void join_both(struct pawl_ckpt **both)
+{
+	pthread_t other;
+
+	write_events();
+	assert_int_equal(pthread_create(&other, NULL, join_as_1, NULL), 0);
+	both[0] = join(0, 2, 0);
+	pthread_join(other, (void **)&both[1]);
+}
+
+static void *close_in_thread(void *ckpt)
+{
+	pawl_ckpt_close(ckpt, 10000, NULL);
+	return NULL;
+}
+
+static void close_both(struct pawl_ckpt **both)
+{
+	pthread_t other;
+
+	assert_int_equal(pthread_create(&other, NULL, close_in_thread, both[1]), 0);
+	pawl_ckpt_close(both[0], 10000, NULL);
+	pthread_join(other, NULL);
+}
+
+/* Both are told yes, and save. */
+static void save_when_due(struct pawl_ckpt **both, uint64_t step)
+{
+	struct pawl_ckpt_part part = {.name = "model", .pickle = "p", .pickle_bytes = 1};
+	uint64_t id;
+
+	assert_true(await_due(both[0]));
+	assert_true(await_due(both[1]));
+	assert_int_equal(pawl_ckpt_save(both[0], step, &part, 1, false, &id, NULL), 0);
+	assert_int_equal(pawl_ckpt_save(both[1], step, &part, 1, false, &id, NULL), 0);
+	assert_int_equal(pawl_ckpt_wait(both[1], id, PAWL_CKPT_COMMITTED, WAIT_MS, NULL), 0);
+}
+
+/* The other one saves, which fails as soon as this one has heard of it. Both count on alike. */
+static void who_misses_a_save_counts_it(void **state)
+{
+	struct pawl_ckpt_status status;
+	struct pawl_ckpt *both[2];
+
+	join_both(both);
+	stop_agent_behind_hold(both[0]);
+	assert_false(pawl_ckpt_due(both[0])); /* it has waited */
+	kill(agent_pid, SIGCONT);
+	assert_true(await_due(both[1]));
+	save_nothing(both[1], 1);
+	for (uint32_t i = 0; i < WAIT_MS / 10 && both[0]->last_id == 0; i++) {
+		assert_false(pawl_ckpt_due(both[0]));
 		usleep(10 * 1000);
 	}
-	assert_true(yes);
-	save_nothing(ckpt, 1);
-	pawl_ckpt_close(ckpt, 10000, NULL);
+	assert_int_equal(pawl_ckpt_wait(both[1], 1, PAWL_CKPT_COMMITTED, WAIT_MS, NULL),
+		PAWL_ECANCELED);
+	assert_int_equal(pawl_ckpt_status(both[0], 1, &status, NULL), 0);
+	assert_int_equal(status.level, PAWL_CKPT_FAILED);
+	save_when_due(both, 2);
+	close_both(both);
+}
+
+/* It was told yes, and comes to it long after the other one, when the next save would be due. */
+static void who_comes_late_to_a_save_is_not_asked_again(void **state)
+{
+	struct pawl_ckpt *both[2];
+
+	join_both(both);
+	assert_true(await_due(both[1]));
+	save_nothing(both[1], 1);
+	usleep(2500 * 1000);
+	assert_true(await_due(both[0]));
+	save_nothing(both[0], 1);
+	assert_int_equal(pawl_ckpt_wait(both[1], 1, PAWL_CKPT_COMMITTED, WAIT_MS, NULL), 0);
+	save_when_due(both, 2);
+	close_both(both);
+}
+
+static void *await_due_in_thread(void *ckpt)
+{
+	return await_due(ckpt) ? ckpt : NULL;
+}
+
+/* Who does not save of its own accord comes to the next agent as well. */
+static void another_agent_is_asked(void **state)
+{
+	struct pawl_ckpt *both[2];
+	pthread_t other;
+	void *yes;
+
+	join_both(both);
+	save_when_due(both, 1);
+	kill_agent();
+	start_agent();
+	await_agent(sock);
+	assert_int_equal(pthread_create(&other, NULL, await_due_in_thread, both[1]), 0);
+	assert_true(await_due(both[0]));
+	pthread_join(other, &yes);
+	assert_non_null(yes);
+	save_when_due(both, 2);
+	close_both(both);
 }
 
 /* Questions are answered without the agent: cheap enough for every step. Of some thousands the
@@ -212,8 +323,11 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(all_ranks_are_told_alike, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_save_that_was_missed_is_due_again, setup,
+		cmocka_unit_test_setup_teardown(who_is_alone_is_told_late, setup, teardown),
+		cmocka_unit_test_setup_teardown(who_misses_a_save_counts_it, setup, teardown),
+		cmocka_unit_test_setup_teardown(who_comes_late_to_a_save_is_not_asked_again, setup,
 			teardown),
+		cmocka_unit_test_setup_teardown(another_agent_is_asked, setup, teardown),
 		cmocka_unit_test_setup_teardown(asking_is_cheap, setup, teardown),
 	};
 

@@ -67,7 +67,7 @@ static bool is_over(const struct agent *agent, const struct agent_root *root)
 		agent->lets_go ? !has_workers(agent, root) : agent->idle_exit_ns > 0 && root->left;
 
 	return over && root->state == ROOT_OPEN && ledger_all_durable(&root->ledger) &&
-		persist_idle(root->persist, true);
+		persist_idle(root->persist);
 }
 
 /* Takes the first one that is to be closed out of the list; NULL if there is none. */
@@ -124,7 +124,7 @@ static bool all_durable(const struct agent *agent)
 static bool all_done(const struct agent *agent)
 {
 	for (const struct agent_root *root = agent->roots; root; root = root->next) {
-		if (root->state == ROOT_OPEN && !persist_idle(root->persist, false)) {
+		if (root->state == ROOT_OPEN && root->owed > 0) {
 			return false;
 		}
 	}

@@ -196,7 +196,7 @@ static int change_hosts(struct agent_root **at, const struct hello *hello, struc
 				hello->first + hello->ranks - 1, hello->world);
 		}
 	}
-	if (!ledger_all_durable(&root->ledger) || !persist_idle(root->persist, true)) {
+	if (!ledger_all_durable(&root->ledger) || !persist_idle(root->persist)) {
 		ledger_want_durable(&root->ledger, 0);
 		root_turn(root);
 		return pawl_err_set(err, PAWL_ETIMEDOUT,
@@ -460,6 +460,7 @@ static void handle_pin(struct agent_conn *conn, uint32_t id, struct wire_in *bod
 	if (job) {
 		job->pinned = wire_get_u8(body);
 		persist_submit(conn->root->persist, job);
+		conn->root->owed++;
 	}
 	conn_reply_ok(conn, id);
 }
@@ -495,6 +496,7 @@ static void handle_remove(struct agent_conn *conn, uint32_t id, struct wire_in *
 	job = root_job(conn->root, PERSIST_REMOVE, tag);
 	if (job) {
 		persist_submit(conn->root->persist, job);
+		conn->root->owed++;
 	}
 	conn_reply_ok(conn, id);
 }

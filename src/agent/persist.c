@@ -53,8 +53,7 @@ struct persist {
 	bool stop;                    /* leave after the job in hand */
 	bool stopped;                 /* the thread has left */
 	bool abandoned;               /* nobody waits for that any more */
-	bool working;                 /* a job is in hand */
-	bool busy;                    /* or what comes after it */
+	bool busy;                    /* a job is in hand, or what comes after it */
 	bool retains;                 /* thread's: that is retention */
 	struct rows history;          /* rows for its file */
 	struct rows events;           /* likewise */
@@ -649,11 +648,10 @@ static void *run_thread(void *user)
 			idle(persist);
 			continue;
 		}
-		persist->busy = persist->working = true;
+		persist->busy = true;
 		pthread_mutex_unlock(&persist->lock);
 		job->rv = run_job(persist, job);
 		pthread_mutex_lock(&persist->lock);
-		persist->working = false;
 		persist->busy = persist->retains;
 		push(&persist->done, job);
 		pthread_mutex_unlock(&persist->lock);
@@ -742,13 +740,12 @@ void persist_told(struct persist *persist, uint64_t nonce)
 	hosts_told(&persist->hosts, nonce);
 }
 
-bool persist_idle(struct persist *persist, bool retains)
+bool persist_idle(struct persist *persist)
 {
 	bool idle;
 
 	pthread_mutex_lock(&persist->lock);
-	idle = !(retains ? persist->busy : persist->working) && !persist->todo.head &&
-		!persist->done.head;
+	idle = !persist->busy && !persist->todo.head && !persist->done.head;
 	pthread_mutex_unlock(&persist->lock);
 	return idle;
 }

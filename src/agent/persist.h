@@ -113,9 +113,8 @@ void persist_note(struct persist *persist, const struct history_row *row);
 void persist_note_event(struct persist *persist, const struct event *event);
 /* As hosts_told. */
 void persist_told(struct persist *persist, uint64_t nonce);
-/* Whether nothing is to be done, being done, or to be reaped. retains: nor does it apply retention,
- * which the next agent would do as well. */
-bool persist_idle(struct persist *persist, bool retains);
+/* Whether nothing is to be done, being done, or to be reaped. */
+bool persist_idle(struct persist *persist);
 /* A finished job, or NULL. */
 struct persist_job *persist_reap(struct persist *persist);
 /*

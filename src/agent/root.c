@@ -565,6 +565,7 @@ void root_reap(struct agent_root *root)
 			root_hosts_begun(root, job);
 			break;
 		default:
+			root->owed -= job->kind == PERSIST_PIN || job->kind == PERSIST_REMOVE;
 			if (job->rv != 0) {
 				log_line(LOG_WARNING, "%s: %s", root->path, job->err.msg);
 			}
@@ -643,10 +644,9 @@ void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt)
 	ledger_new_epoch(&root->ledger, world);
 	root->epoch_ns = clock_wall_ns();
 	memset(root->asked, 0, sizeof(root->asked));
-	root_count_anew(root);
 	root->crashed = false;
 	root->restore.state = RESTORE_IDLE;
-	root->rounds = 0;
+	root_count_anew(root, 0);
 	root->attempt = attempt;
 }
 

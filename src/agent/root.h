@@ -148,6 +148,7 @@ struct agent_root {
 	struct advice advice;         /* how often it is worth it to save */
 	bool auto_interval;           /* the ledger's interval is the advised one */
 	uint64_t asked_seq;           /* newest save that a rank asked for or failed */
+	uint32_t owed;                /* pins and removals that were taken, and are not done */
 	int64_t asked_ns;             /* when it did; else when the workers came */
 	struct loop_timer due;        /* a save is worth it again */
 	bool told_bare;               /* it is in the log that memory takes no spare slot */
@@ -304,8 +305,8 @@ void root_agree_rest(struct agent_root *root);
 void root_asked(struct agent_root *root, uint32_t rank, uint64_t seq);
 /* A rank that has come did so before. */
 void root_know_seq(struct agent_root *root, uint32_t rank, uint64_t seq);
-/* All ranks have restored together, and count from there. */
-void root_count_anew(struct agent_root *root);
+/* All ranks have restored together so often, and count from there; 0: they have not. */
+void root_count_anew(struct agent_root *root, uint32_t rounds);
 /* What the save in progress cost: the next is due by what is known now. */
 void root_saved(struct agent_root *root, uint64_t stall_ns);
 /* Workers came or restored, or (running false) are gone: likewise. */

@@ -87,12 +87,19 @@ void root_asked(struct agent_root *root, uint32_t rank, uint64_t seq)
 	}
 }
 
-void root_count_anew(struct agent_root *root)
+void root_count_anew(struct agent_root *root, uint32_t rounds)
 {
-	root->rounds++;
-	root->asked_seq = 0;
+	root->rounds = rounds;
+	if (rounds == 0) {
+		root->asked_seq = 0;
+	}
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
-		root->ranks[r].asked_seq = 0;
+		root->ranks[r].asked_seq = rounds > 0 ? root->ranks[r].asked_seq : 0;
+		root_know_seq(root, r, (uint64_t)rounds << 32); /* or more: a rank may be ahead */
+	}
+	if (rounds > 0) {
+		root->asked_ns = clock_mono_ns();
+		wait_due(root, advice_save_s(&root->advice));
 	}
 }
 

@@ -288,7 +288,7 @@ static int greet(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	wire_put_u32(out, options->host_first);
 	wire_put_u32(out, options->host_ranks);
 	pthread_mutex_lock(&ckpt->state);
-	wire_put_u64(out, ckpt->counted ? session_number(ckpt, ckpt->last_id) : 0);
+	wire_put_u64(out, ckpt->counted ? session_last_number(ckpt) : 0);
 	pthread_mutex_unlock(&ckpt->state);
 	return link_call(ckpt->link, out, start, SESSION_OPEN_MS, &ckpt->reply, &in, err);
 }
@@ -305,7 +305,7 @@ int session_connect(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	ckpt->link = NULL;
 	ckpt->build.lost = ckpt->build.open && ckpt->build.slot != SESSION_NO_SLOT;
 	pthread_mutex_lock(&ckpt->state);
-	ckpt->rounds = 0;
+	session_recount(ckpt);
 	for (uint32_t i = 0; i < PAWL_CKPT_STATUS_KEPT; i++) {
 		ckpt->statuses[i].seq = 0; /* this agent counts anew */
 	}

@@ -30,7 +30,9 @@
 #define SESSION_NO_SLOT      (-2)
 #define SESSION_PAUSE_NS     10000000 /* before asking again whether all is durable */
 #define SESSION_STOP_MS      5000 /* a poll is held so long for ranks to agree where it is yes */
-#define SESSION_AGAIN_NS     30000000000LL /* before an agent that is not there is sought again */
+#define SESSION_GONE_NS      5000000000LL  /* before another agent is sought: who waits, leaves */
+#define SESSION_AGAIN_NS     30000000000LL /* again, at first; then twice as long, up to this: */
+#define SESSION_AGAIN_MAX_NS 1800000000000LL
 #define SESSION_NOTES_MAX    8
 #define SESSION_DIVERGED_MAX 64
 
@@ -135,7 +137,8 @@ struct pawl_ckpt {
 	bool withdrawn; /* the save in progress was withdrawn by the caller */
 	struct session_question questions[QUESTIONS_N]; /* asked once a step */
 	uint64_t missed;  /* number of a save that was due without this rank; 0: none */
-	int64_t reach_ns; /* with saving: no agent is sought before */
+	int64_t reach_ns; /* with saving: the agent is gone, and no other is sought before; 0: no */
+	int64_t pause_ns; /* with saving: after it was sought in vain */
 	char notes[SESSION_NOTES_MAX][PAWL_CKPT_WHY_MAX];   /* to tell the user */
 	uint32_t notes_n;                                   /* of them */
 	char diverged[SESSION_DIVERGED_MAX][CKPT_NAME_MAX]; /* partitions whose replicas differ */
@@ -161,7 +164,14 @@ void session_set_seq(struct pawl_ckpt *ckpt, uint64_t id, uint64_t seq);
 void session_note(struct pawl_ckpt *ckpt, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* ---- session_ask.c ---- receiving thread */
+/* ---- session_ask.c ---- */
+/* With state: of the last save, or what the next one's follows. */
+uint64_t session_last_number(const struct pawl_ckpt *ckpt);
+/* With state: another agent counts rounds anew; what is known of the save to come stays. */
+void session_recount(struct pawl_ckpt *ckpt);
+/* With saving: fails the save that was due without this rank, so that it has its number here. */
+void session_skip_missed(struct pawl_ckpt *ckpt);
+/* Receiving thread. */
 /* Answers how often this rank has asked, and holds the next question until it is known where all
  * are told yes. */
 void session_hear_hold(struct pawl_ckpt *ckpt, struct wire_in *in);

@@ -5,10 +5,26 @@
 
 #include <time.h>
 
-/* With state: which save was the last one. */
-static uint64_t last_number(const struct pawl_ckpt *ckpt)
+uint64_t session_last_number(const struct pawl_ckpt *ckpt)
 {
-	return session_number(ckpt, ckpt->last_id);
+	return (uint64_t)ckpt->rounds << 32 | (ckpt->last_id - ckpt->seq_base);
+}
+
+/* With state. */
+static bool has_missed(const struct pawl_ckpt *ckpt)
+{
+	return ckpt->missed != 0 && ckpt->missed == session_last_number(ckpt) + 1;
+}
+
+void session_recount(struct pawl_ckpt *ckpt)
+{
+	struct session_question *due = &ckpt->questions[QUESTION_DUE];
+	bool current = due->seq == session_last_number(ckpt);
+	bool missed = has_missed(ckpt);
+
+	ckpt->rounds = 0;
+	due->seq = current ? session_last_number(ckpt) : due->seq;
+	ckpt->missed = missed ? session_last_number(ckpt) + 1 : 0;
 }
 
 void session_hear_hold(struct pawl_ckpt *ckpt, struct wire_in *in)
@@ -26,9 +42,9 @@ void session_hear_hold(struct pawl_ckpt *ckpt, struct wire_in *in)
 	wire_put_u8(&out, which);
 	pthread_mutex_lock(&ckpt->state);
 	question = &ckpt->questions[which];
-	if (which != QUESTION_STOP || !question->held || question->yes_at > question->polls) {
+	if (which != QUESTION_STOP || !question->held) { /* where to stop is not taken back */
 		question->yes_at = UINT64_MAX;
-	} /* else it was told to stop, and that is not taken back */
+	}
 	question->held = true;
 	question->seq = seq;
 	question->late = false;
@@ -36,6 +52,15 @@ void session_hear_hold(struct pawl_ckpt *ckpt, struct wire_in *in)
 	pthread_mutex_unlock(&ckpt->state);
 	link_send(ckpt->link, &out, start, NULL);
 	wire_out_deinit(&out);
+}
+
+/* With state: the question is held, and not over by a save that has been asked for since. */
+static bool is_held(const struct pawl_ckpt *ckpt, enum proto_question which)
+{
+	const struct session_question *question = &ckpt->questions[which];
+
+	return question->held &&
+		(which != QUESTION_DUE || question->seq == session_last_number(ckpt));
 }
 
 void session_hear_yes_at(struct pawl_ckpt *ckpt, struct wire_in *in)
@@ -50,21 +75,15 @@ void session_hear_yes_at(struct pawl_ckpt *ckpt, struct wire_in *in)
 	pthread_mutex_lock(&ckpt->state);
 	question = &ckpt->questions[which];
 	if (question->late && polls <= question->polls && ckpt->options.world > 1) {
-		question->held = false; /* the others are told yes where this rank was told no */
-		ckpt->missed = question->seq + 1;
-	} else if (question->yes_at > question->polls) { /* else it was told yes already */
+		if (is_held(ckpt, which)) { /* the others are told yes where this one was told no */
+			ckpt->missed = question->seq + 1;
+		}
+		question->held = false;
+	} else if (question->yes_at == UINT64_MAX) {
 		question->yes_at = polls;
 	}
 	pthread_cond_broadcast(&ckpt->changed);
 	pthread_mutex_unlock(&ckpt->state);
-}
-
-/* With state: the question is held, and not over by a save that has been asked for since. */
-static bool is_held(const struct pawl_ckpt *ckpt, enum proto_question which)
-{
-	const struct session_question *question = &ckpt->questions[which];
-
-	return question->held && (which != QUESTION_DUE || question->seq == last_number(ckpt));
 }
 
 /* With state: it is not known yet where all ranks are told yes. */
@@ -112,42 +131,33 @@ static bool poll_question(struct pawl_ckpt *ckpt, enum proto_question which)
 	return yes;
 }
 
-static bool has_missed(struct pawl_ckpt *ckpt)
+void session_skip_missed(struct pawl_ckpt *ckpt)
 {
 	bool missed;
 
 	pthread_mutex_lock(&ckpt->state);
-	missed = ckpt->missed != 0 && ckpt->missed == last_number(ckpt) + 1;
+	missed = has_missed(ckpt);
 	pthread_mutex_unlock(&ckpt->state);
-	return missed;
-}
-
-/* The save that was due comes without this rank, and so fails: it has its number here as well, and
- * when the next one is due is decided anew. */
-static void skip_missed(struct pawl_ckpt *ckpt)
-{
-	if (!has_missed(ckpt)) {
-		return;
-	}
-	pthread_mutex_lock(&ckpt->saving); /* which may have been another thread's until now */
-	if (has_missed(ckpt)) {
+	if (missed) {
 		session_skip(ckpt, "a save was due, and this rank was not told so in time");
 	}
-	pthread_mutex_unlock(&ckpt->saving);
 }
 
-/* Who saves only when it is due would not come to another agent else. */
+/* With saving. Who saves only when it is due would not come to another agent else. */
 static void reach_again(struct pawl_ckpt *ckpt)
 {
-	if (pthread_mutex_trylock(&ckpt->saving) != 0) {
-		return; /* another thread saves, and reaches it */
+	int64_t now_ns = clock_mono_ns();
+
+	if ((ckpt->link && link_alive(ckpt->link)) || ckpt->asked.open || ckpt->build.open) {
+		ckpt->reach_ns = 0;
+	} else if (ckpt->reach_ns == 0) {
+		ckpt->reach_ns = now_ns + SESSION_GONE_NS;
+		ckpt->pause_ns = SESSION_AGAIN_NS;
+	} else if (now_ns >= ckpt->reach_ns && session_connect(ckpt, NULL) != 0) {
+		ckpt->reach_ns = clock_mono_ns() + ckpt->pause_ns;
+		ckpt->pause_ns = 2 * ckpt->pause_ns < SESSION_AGAIN_MAX_NS ? 2 * ckpt->pause_ns
+									   : SESSION_AGAIN_MAX_NS;
 	}
-	if (!(ckpt->link && link_alive(ckpt->link)) && !ckpt->asked.open && !ckpt->build.open &&
-		clock_mono_ns() >= ckpt->reach_ns) {
-		session_connect(ckpt, NULL);
-		ckpt->reach_ns = clock_mono_ns() + SESSION_AGAIN_NS;
-	}
-	pthread_mutex_unlock(&ckpt->saving);
 }
 
 bool pawl_ckpt_stopping(struct pawl_ckpt *ckpt)
@@ -160,8 +170,11 @@ bool pawl_ckpt_due(struct pawl_ckpt *ckpt)
 	if (session_dead(ckpt, NULL)) {
 		return false;
 	}
-	reach_again(ckpt);
-	skip_missed(ckpt);
+	if (pthread_mutex_trylock(&ckpt->saving) == 0) { /* else another thread saves */
+		reach_again(ckpt);
+		session_skip_missed(ckpt);
+		pthread_mutex_unlock(&ckpt->saving);
+	}
 	return poll_question(ckpt, QUESTION_DUE);
 }
 
@@ -170,10 +183,12 @@ void pawl_ckpt_stop(struct pawl_ckpt *ckpt)
 	struct session_question *question = &ckpt->questions[QUESTION_STOP];
 	struct wire_out out = {0};
 
-	if (session_dead(ckpt, NULL) || !ckpt->link) {
+	if (session_dead(ckpt, NULL)) {
 		return;
 	}
-	if (link_send(ckpt->link, &out, link_start(ckpt->link, &out, PROTO_NOTICE), NULL) != 0) {
+	if (!ckpt->link ||
+		link_send(ckpt->link, &out, link_start(ckpt->link, &out, PROTO_NOTICE), NULL) !=
+			0) {
 		pthread_mutex_lock(&ckpt->state);
 		question->held = true; /* nobody to agree with */
 		question->yes_at = question->polls;

@@ -608,6 +608,7 @@ int session_enter(struct pawl_ckpt *ckpt, const char *tag, uint64_t step, uint32
 			ckpt->tag);
 	}
 	snap_wait(ckpt->snap); /* the save before: its pieces and layout are about to be reused */
+	session_skip_missed(ckpt);
 	ckpt->begun_ns = ckpt->asked_ns != 0 ? ckpt->asked_ns : called_ns;
 	ckpt->asked_ns = 0;
 	if (ckpt->asked.open && !link_alive(ckpt->link)) {

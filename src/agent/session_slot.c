@@ -276,6 +276,7 @@ void pawl_ckpt_ask(struct pawl_ckpt *ckpt, uint64_t step)
 	pthread_mutex_lock(&ckpt->saving);
 	ckpt->asked_ns = clock_mono_ns(); /* the caller has begun: its stall counts from here */
 	session_take_back(ckpt, "it was asked for twice");
+	session_skip_missed(ckpt);
 	if (ckpt->link && link_alive(ckpt->link) && ckpt->asked.need_bytes > 0 &&
 		!ckpt->options.named) {
 		if (ask(ckpt, session_new_save(ckpt), step, ckpt->asked.need_bytes, NULL) != 0) {

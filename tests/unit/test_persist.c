@@ -14,7 +14,6 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#define TAGS    50
 #define WAIT_MS 60000
 
 static int remove_it(const char *path, const struct stat *st, int kind, struct FTW *ftw)
@@ -33,20 +32,6 @@ static void take_opened(struct persist *persist)
 	assert_non_null(job);
 }
 
-static uint32_t count_lines(const char *path)
-{
-	FILE *file = fopen(path, "re");
-	char line[256];
-	uint32_t n = 0;
-
-	assert_non_null(file);
-	while (fgets(line, sizeof(line), file)) {
-		n++;
-	}
-	fclose(file);
-	return n;
-}
-
 static struct persist *start(const char *root, struct loop *loop, struct persist_job *opens)
 {
 	struct persist_options options = {.root = root, .job = "test", .ranks = 1};
@@ -56,40 +41,6 @@ static struct persist *start(const char *root, struct loop *loop, struct persist
 	assert_int_equal(persist_start(&persist, loop, &options, NULL), 0);
 	persist_submit(persist, opens);
 	return persist;
-}
-
-/* A rank was told that its pin is taken: the agent stays for it. */
-static void what_is_owed_is_done(void **state)
-{
-	static struct persist_job jobs[TAGS];
-	char root[] = "/tmp/pawl-persist-XXXXXX";
-	struct persist_job opens;
-	struct persist *persist;
-	struct loop *loop;
-	char path[64];
-
-	assert_non_null(mkdtemp(root));
-	assert_int_equal(loop_open(&loop, NULL), 0);
-	persist = start(root, loop, &opens);
-	take_opened(persist);
-	assert_int_equal(opens.rv, 0);
-	for (int i = 0; i < TAGS; i++) {
-		jobs[i] = (struct persist_job){.kind = PERSIST_PIN, .pinned = true};
-		snprintf(jobs[i].tag, sizeof(jobs[i].tag), "tag%d", i);
-		snprintf(path, sizeof(path), "%s/tag%d", root, i);
-		assert_int_equal(mkdir(path, 0700), 0);
-	}
-	for (int i = 0; i < TAGS; i++) {
-		persist_submit(persist, &jobs[i]);
-	}
-	while (!persist_idle(persist, false)) {
-		persist_reap(persist);
-	}
-	assert_true(persist_stop(persist, WAIT_MS));
-	snprintf(path, sizeof(path), "%s/.pins", root);
-	assert_int_equal(count_lines(path), TAGS);
-	loop_close(loop);
-	nftw(root, remove_it, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 /* The second one waits for the root that the first one has, and is left to itself meanwhile. When
@@ -129,7 +80,6 @@ static void who_was_left_to_itself_keeps_no_root(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_owed_is_done),
 		cmocka_unit_test(who_was_left_to_itself_keeps_no_root),
 	};
 

@@ -228,9 +228,9 @@ static void save_when_due(struct pawl_ckpt **both, uint64_t step)
 
 	assert_true(await_due(both[0]));
 	assert_true(await_due(both[1]));
-	assert_int_equal(pawl_ckpt_save(both[0], step, &part, 1, false, &id, NULL), 0);
 	assert_int_equal(pawl_ckpt_save(both[1], step, &part, 1, false, &id, NULL), 0);
-	assert_int_equal(pawl_ckpt_wait(both[1], id, PAWL_CKPT_COMMITTED, WAIT_MS, NULL), 0);
+	assert_int_equal(pawl_ckpt_save(both[0], step, &part, 1, false, &id, NULL), 0);
+	assert_int_equal(pawl_ckpt_wait(both[0], id, PAWL_CKPT_COMMITTED, WAIT_MS, NULL), 0);
 }
 
 /* The other one saves, which fails as soon as this one has heard of it. Both count on alike. */
@@ -278,6 +278,53 @@ static void *await_due_in_thread(void *ckpt)
 	return await_due(ckpt) ? ckpt : NULL;
 }
 
+static void restore_nothing(struct pawl_ckpt *ckpt)
+{
+	struct pawl_restore *restore;
+
+	assert_int_equal(pawl_ckpt_restore(ckpt, false, 0, WAIT_MS, &restore, NULL), PAWL_ENOENT);
+}
+
+/* The first one has saved before the second one has asked: that it did so is not forgotten. */
+static void who_restores_late_holds_up_nothing(void **state)
+{
+	struct pawl_ckpt *both[2];
+
+	join_both(both);
+	for (uint32_t r = 0; r < 2; r++) {
+		restore_nothing(both[r]);
+		save_nothing(both[r], 0);
+	}
+	save_when_due(both, 1);
+	close_both(both);
+}
+
+/* Both were told yes, one has saved, and the agent dies before the other one comes to it. */
+static void a_promise_outlives_the_agent(void **state)
+{
+	struct pawl_ckpt *both[2];
+	pthread_t other;
+	void *yes;
+
+	join_both(both);
+	restore_nothing(both[0]);
+	restore_nothing(both[1]);
+	assert_true(await_due(both[1]));
+	save_nothing(both[1], 1);
+	kill_agent();
+	start_agent();
+	await_agent(sock);
+	assert_true(await_due(both[0]));
+	save_nothing(both[0], 1);
+	assert_int_equal(both[0]->last_id, both[1]->last_id);
+	assert_int_equal(pthread_create(&other, NULL, await_due_in_thread, both[1]), 0);
+	assert_true(await_due(both[0]));
+	pthread_join(other, &yes);
+	assert_non_null(yes);
+	save_when_due(both, 2);
+	close_both(both);
+}
+
 /* Who does not save of its own accord comes to the next agent as well. */
 static void another_agent_is_asked(void **state)
 {
@@ -286,6 +333,8 @@ static void another_agent_is_asked(void **state)
 	void *yes;
 
 	join_both(both);
+	restore_nothing(both[0]);
+	restore_nothing(both[1]);
 	save_when_due(both, 1);
 	kill_agent();
 	start_agent();
@@ -327,6 +376,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(who_misses_a_save_counts_it, setup, teardown),
 		cmocka_unit_test_setup_teardown(who_comes_late_to_a_save_is_not_asked_again, setup,
 			teardown),
+		cmocka_unit_test_setup_teardown(who_restores_late_holds_up_nothing, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(a_promise_outlives_the_agent, setup, teardown),
 		cmocka_unit_test_setup_teardown(another_agent_is_asked, setup, teardown),
 		cmocka_unit_test_setup_teardown(asking_is_cheap, setup, teardown),
 	};

@@ -452,9 +452,7 @@ void agent_notice(struct agent *agent, const char *why)
 	}
 	agent->notice = strdup(why);
 	for (struct agent_root *root = agent->roots; root; root = root->next) {
-		if (!root->asked[QUESTION_STOP]) {
-			root_hold(root, QUESTION_STOP);
-		}
+		root_stop(root);
 	}
 	sweep(agent);
 }

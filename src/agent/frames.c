@@ -543,9 +543,7 @@ static void handle_restored(struct agent_conn *conn, uint32_t id, struct wire_in
 
 static void handle_notice(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {
-	if (!conn->root->asked[QUESTION_STOP]) { /* where all stop is settled once */
-		root_hold(conn->root, QUESTION_STOP);
-	}
+	root_stop(conn->root);
 }
 
 static void handle_held(struct agent_conn *conn, uint32_t id, struct wire_in *body)

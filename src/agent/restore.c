@@ -121,7 +121,8 @@ static void finish_if_nothing(struct agent_root *root)
 {
 	if (root->restore.state == RESTORE_OFFERED && root->restore.nothing &&
 		root->restore.taken == root->ledger.world) {
-		root_count_anew(root, root->rounds + 1);
+		root_count_anew(root);
+		root_ran(root, root->running);
 		end_round(root);
 	}
 }
@@ -376,7 +377,7 @@ void restore_finish(struct agent_root *root)
 
 	if (restore->verdict == VERDICT_GO) {
 		root_event(root, EVENT_RESTORED, restore->slot >= 0 ? "memory" : "store");
-		root_count_anew(root, root->rounds + 1);
+		root_count_anew(root);
 	} else if (restore->verdict == VERDICT_RETRY && restore->slot >= 0) {
 		ledger_drop(&root->ledger, restore->slot);
 		root->rows[restore->slot].level = HISTORY_FAILED;

@@ -646,7 +646,8 @@ void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt)
 	memset(root->asked, 0, sizeof(root->asked));
 	root->crashed = false;
 	root->restore.state = RESTORE_IDLE;
-	root_count_anew(root, 0);
+	root->rounds = 0;
+	root_forget_seqs(root);
 	root->attempt = attempt;
 }
 

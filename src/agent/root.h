@@ -148,9 +148,9 @@ struct agent_root {
 	struct advice advice;         /* how often it is worth it to save */
 	bool auto_interval;           /* the ledger's interval is the advised one */
 	uint64_t asked_seq;           /* newest save that a rank asked for or failed */
-	uint32_t owed;                /* pins and removals that were taken, and are not done */
 	int64_t asked_ns;             /* when it did; else when the workers came */
 	struct loop_timer due;        /* a save is worth it again */
+	uint32_t owed;                /* pins and removals that were taken, and are not done */
 	bool told_bare;               /* it is in the log that memory takes no spare slot */
 	bool streaming;               /* the directory for streaming ranks is there: */
 	char stream_dir[STORE_NAME_MAX]; /* its name */
@@ -297,6 +297,8 @@ void root_event(struct agent_root *root, enum event_kind kind, const char *why);
  * last one.
  */
 void root_hold(struct agent_root *root, enum proto_question question);
+/* All are to stop; where they do is settled once. */
+void root_stop(struct agent_root *root);
 /* A rank has said how often it asked. */
 void root_agree(struct agent_root *root, enum proto_question question);
 /* One that will not say it has left: the others need not wait. */
@@ -305,8 +307,10 @@ void root_agree_rest(struct agent_root *root);
 void root_asked(struct agent_root *root, uint32_t rank, uint64_t seq);
 /* A rank that has come did so before. */
 void root_know_seq(struct agent_root *root, uint32_t rank, uint64_t seq);
-/* All ranks have restored together so often, and count from there; 0: they have not. */
-void root_count_anew(struct agent_root *root, uint32_t rounds);
+/* Other workers come, which have made none. */
+void root_forget_seqs(struct agent_root *root);
+/* All ranks have restored together, and count from there; one may have begun a save already. */
+void root_count_anew(struct agent_root *root);
 /* What the save in progress cost: the next is due by what is known now. */
 void root_saved(struct agent_root *root, uint64_t stall_ns);
 /* Workers came or restored, or (running false) are gone: likewise. */

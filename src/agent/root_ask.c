@@ -20,6 +20,13 @@ void root_hold(struct agent_root *root, enum proto_question question)
 	}
 }
 
+void root_stop(struct agent_root *root)
+{
+	if (!root->asked[QUESTION_STOP]) {
+		root_hold(root, QUESTION_STOP);
+	}
+}
+
 void root_agree(struct agent_root *root, enum proto_question question)
 {
 	uint64_t polls = 0;
@@ -87,19 +94,19 @@ void root_asked(struct agent_root *root, uint32_t rank, uint64_t seq)
 	}
 }
 
-void root_count_anew(struct agent_root *root, uint32_t rounds)
+void root_forget_seqs(struct agent_root *root)
 {
-	root->rounds = rounds;
-	if (rounds == 0) {
-		root->asked_seq = 0;
-	}
+	root->asked_seq = 0;
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
-		root->ranks[r].asked_seq = rounds > 0 ? root->ranks[r].asked_seq : 0;
-		root_know_seq(root, r, (uint64_t)rounds << 32); /* or more: a rank may be ahead */
+		root->ranks[r].asked_seq = 0;
 	}
-	if (rounds > 0) {
-		root->asked_ns = clock_mono_ns();
-		wait_due(root, advice_save_s(&root->advice));
+}
+
+void root_count_anew(struct agent_root *root)
+{
+	root->rounds++;
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		root_know_seq(root, r, (uint64_t)root->rounds << 32);
 	}
 }
 

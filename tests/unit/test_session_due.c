@@ -278,6 +278,25 @@ static void *await_due_in_thread(void *ckpt)
 	return await_due(ckpt) ? ckpt : NULL;
 }
 
+/* Each asks for itself, as what it is told may hang on the other one's asking. */
+static void await_both_due(struct pawl_ckpt **both)
+{
+	pthread_t other;
+	void *yes;
+
+	assert_int_equal(pthread_create(&other, NULL, await_due_in_thread, both[1]), 0);
+	assert_true(await_due(both[0]));
+	pthread_join(other, &yes);
+	assert_non_null(yes);
+}
+
+static void replace_agent(void)
+{
+	kill_agent();
+	start_agent();
+	await_agent(sock);
+}
+
 static void restore_nothing(struct pawl_ckpt *ckpt)
 {
 	struct pawl_restore *restore;
@@ -303,24 +322,17 @@ static void who_restores_late_holds_up_nothing(void **state)
 static void a_promise_outlives_the_agent(void **state)
 {
 	struct pawl_ckpt *both[2];
-	pthread_t other;
-	void *yes;
 
 	join_both(both);
 	restore_nothing(both[0]);
 	restore_nothing(both[1]);
 	assert_true(await_due(both[1]));
 	save_nothing(both[1], 1);
-	kill_agent();
-	start_agent();
-	await_agent(sock);
+	replace_agent();
 	assert_true(await_due(both[0]));
 	save_nothing(both[0], 1);
 	assert_int_equal(both[0]->last_id, both[1]->last_id);
-	assert_int_equal(pthread_create(&other, NULL, await_due_in_thread, both[1]), 0);
-	assert_true(await_due(both[0]));
-	pthread_join(other, &yes);
-	assert_non_null(yes);
+	await_both_due(both);
 	save_when_due(both, 2);
 	close_both(both);
 }
@@ -329,20 +341,13 @@ static void a_promise_outlives_the_agent(void **state)
 static void another_agent_is_asked(void **state)
 {
 	struct pawl_ckpt *both[2];
-	pthread_t other;
-	void *yes;
 
 	join_both(both);
 	restore_nothing(both[0]);
 	restore_nothing(both[1]);
 	save_when_due(both, 1);
-	kill_agent();
-	start_agent();
-	await_agent(sock);
-	assert_int_equal(pthread_create(&other, NULL, await_due_in_thread, both[1]), 0);
-	assert_true(await_due(both[0]));
-	pthread_join(other, &yes);
-	assert_non_null(yes);
+	replace_agent();
+	await_both_due(both);
 	save_when_due(both, 2);
 	close_both(both);
 }

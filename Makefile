@@ -13,6 +13,9 @@ PIP_ARGS ?=
 PYTHON ?= /usr/bin/python3
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+# ccache: paths count from here, so that another checkout's objects fit.
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP := $(VENV)/bin/python -m pip install $(PIP_ARGS)
 # pip's own progress bar is lost in a log: keep the lines that say how far it is.

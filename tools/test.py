@@ -193,18 +193,29 @@ def run_lint(long: bool) -> Outcome:
 # ---- C ----
 
 
+def compiler(build: Build) -> str:
+    """The compiler's command, through ccache where it is installed."""
+    return f"ccache {build.compiler}" if shutil.which("ccache") else build.compiler
+
+
+def share_cache() -> None:
+    """Lets ccache take what another checkout compiled: paths count from the root of each."""
+    os.environ.setdefault("CCACHE_BASEDIR", str(ROOT))
+    os.environ.setdefault("CCACHE_NOHASHDIR", "1")
+
+
 def configure(build: Build) -> str:
     """Makes build/<name> ready for ninja; returns what went wrong, or nothing."""
     folder = BUILD / build.name
     command = ["meson", "setup", str(folder), *build.options]
     stamp = folder / ".configured"
-    wanted = " ".join([build.compiler, *command])
+    wanted = " ".join([compiler(build), *command])
     if stamp.is_file() and stamp.read_text() == wanted:
         # New files are known only to meson.build until it runs again.
         status, output = run(["ninja", "-C", str(folder), "build.ninja"])
         return output if status != 0 else ""
     shutil.rmtree(folder, ignore_errors=True)
-    status, output = run(command, env={"CC": build.compiler})
+    status, output = run(command, env={"CC": compiler(build)})
     if status != 0:
         return output
     stamp.write_text(wanted)
@@ -360,6 +371,7 @@ def main() -> int:
         os.environ["PAWL_LONG"] = "1"
     tools = Path(sys.executable).parent  # of the .venv; not resolved, its python is a link
     os.environ["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    share_cache()
     BUILD.mkdir(exist_ok=True)
     total = run_stages(arguments.only or list(STAGES), arguments.long)
     report(total)

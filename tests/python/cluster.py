@@ -104,7 +104,7 @@ class Cluster:
     def state(self, job: int) -> str:
         return str(self.job(job)["state"])
 
-    def await_state(self, job: int, *states: str, limit_s: float = 30) -> None:
+    def await_state(self, job: int, *states: str, limit_s: float = program.LIMIT_S) -> None:
         program.wait_until(
             lambda: self.state(job) in states, f"job {job} {' or '.join(states)}", limit_s
         )
@@ -154,5 +154,5 @@ def cluster(*options: str, start: bool = True) -> Iterator[Cluster]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def wait(true: Callable[[], object], what: str, limit_s: float = 30) -> None:
+def wait(true: Callable[[], object], what: str, limit_s: float = program.LIMIT_S) -> None:
     program.wait_until(true, what, limit_s)

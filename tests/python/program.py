@@ -94,11 +94,16 @@ def start_script(
         )
 
 
-def wait_until(true: Callable[[], object], what: str, limit_s: float = 30) -> None:
-    """Polls; fails the test if it takes too long."""
+class Late(AssertionError):
+    """Something did not happen in time: nothing was seen to be wrong."""
+
+
+def wait_until(true: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> None:
+    """Polls until true() holds. Raises Late after limit_s seconds."""
     end = time.monotonic() + limit_s
     while not true():
-        assert time.monotonic() < end, f"{what}: not within {limit_s} s"
+        if time.monotonic() >= end:
+            raise Late(f"{what}: not within {limit_s} s")
         time.sleep(0.02)
 
 

@@ -5,6 +5,7 @@
  */
 #include "agent/run_spawn.h"
 
+#include "agent/run_warm.h"
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -85,6 +86,9 @@ int run_spawn(const struct run_program *program, pid_t *pid, struct pawl_err *er
 	pid_t child;
 
 	ASSERT(program->fds_n >= 3 && program->fds_n <= RUN_SPAWN_FDS);
+	if (run_warm_spawn(program, pid)) {
+		return 0;
+	}
 	child = FAULT_SYS("run.fork", fork());
 	if (child < 0) {
 		return pawl_err_sys(err, "start %s: fork", program->path);

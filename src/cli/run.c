@@ -3,6 +3,7 @@
 #include "agent/run.h"
 
 #include "agent/node_frame.h"
+#include "agent/run_warm.h"
 
 #include "base/clock.h"
 #include "cli/cli.h"
@@ -246,6 +247,7 @@ static int main_run(const struct cli_command *command, int argc, char **argv)
 	if (explain && run_explain_begin(&err) != 0) {
 		return cli_fail(command, &err);
 	}
+	run_warm_take();
 	rv = run_main(&run, &status, &err);
 	if (explain) {
 		run_explain_end();

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-long demo bench lint docs clean
+.PHONY: help setup test test-full test-long demo bench lint docs clean
 
 # Which torch, as pip is told. One that was chosen outside this file is remembered in the .venv until
 # another is chosen. PIP_ARGS goes to every pip install, e.g. to name an index.
@@ -41,6 +41,10 @@ setup: $(PAWL_DONE) ## packages, .venv with torch, and this project in it
 test: setup ## lint, builds by gcc and clang, C tests plain and sanitized, Python tests
 	@tools/integrations.sh -- $(PIP_ARGS)
 	@$(VENV)/bin/python tools/test.py
+
+test-full: setup ## the same with all slow tests, of which `make test` takes a quarter
+	@tools/integrations.sh -- $(PIP_ARGS)
+	@$(VENV)/bin/python tools/test.py --full
 
 test-long: setup ## the same with the long tests, and clang-tidy over all files
 	@tools/integrations.sh --long -- $(PIP_ARGS)

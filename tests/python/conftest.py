@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import importlib
 import importlib.util
+import json
 import os
 import random
 import shutil
@@ -17,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -37,11 +39,24 @@ try:
 except ImportError:
     real_core = None
 
+sys.path.insert(0, str(HERE.parent.parent / "tools"))
+import costs  # noqa: E402
 import fakecore  # noqa: E402  (it takes its error class from the real core, if there is one)
+import nursery  # noqa: E402
+import program  # noqa: E402
+from suite import records  # noqa: E402
+from suite.command import BUILD  # noqa: E402
+from suite.tiers import SLOW, Choice  # noqa: E402
 
 if real_core is None:
     sys.modules["pawl._core"] = fakecore
     importlib.import_module("pawl")._core = fakecore
+
+METER = costs.Meter()
+ORPHANS = costs.Orphans()
+BEFORE = pytest.StashKey[tuple[float, int, int]]()  # what METER read when a test began
+LATE = (program.Late, subprocess.TimeoutExpired)
+os.environ["PYTHONPATH"] = str(HERE / "starts")  # of all that is started: see there
 
 SEED = int(os.environ.get("PAWL_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
 os.environ["PAWL_TEST_SEED"] = str(SEED)  # of the pytests that this one starts, too
@@ -54,7 +69,59 @@ def pytest_configure() -> None:
 
 
 def pytest_unconfigure() -> None:
+    nursery.nursery.close()
+    METER.close()
     shutil.rmtree(SOCKETS, ignore_errors=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Any:
+    """Notes what tools/test.py is to know of the test: what it costs, and when it began. Nothing is
+    forked for one that is marked real_interpreters, nor for its fixtures."""
+    item.stash[BEFORE] = METER.read()
+    item.user_properties += [("nodeid", item.nodeid), ("began", time.time())]
+    was = nursery.nursery.enabled
+    nursery.nursery.enabled = was and item.get_closest_marker("real_interpreters") is None
+    try:
+        return (yield)
+    finally:
+        nursery.nursery.enabled = was
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Any:
+    try:
+        return (yield)
+    finally:
+        ORPHANS.collect()
+        spent = [now - was for now, was in zip(METER.read(), item.stash[BEFORE], strict=True)]
+        names = ("cpu_s", "torch_executed", "torch_forked")
+        item.user_properties += list(zip(names, [round(spent[0], 3), *spent[1:]], strict=True))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """Tells a time limit that was missed from a wrong result: see tools/test.py."""
+    report = yield
+    if call.excinfo is not None and call.excinfo.errisinstance(LATE):
+        item.user_properties.append(("late", 1))
+    return report
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Writes down all tests and their tiers; leaves out slow ones that this run does not take; has
+    the files that take longest begin first."""
+    tiers = {i.nodeid: SLOW if i.get_closest_marker(SLOW) else "quick" for i in items}
+    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0" and BUILD.is_dir():
+        records.COLLECTED.write_text(json.dumps(tiers, indent=0))
+    part = os.environ.get("PAWL_TEST_SLOW", "all").partition("/")[0]
+    choice = Choice() if part == "all" else Choice(int(part))
+    left = [i for i in items if tiers[i.nodeid] == SLOW and not choice.takes(i.nodeid)]
+    config.hook.pytest_deselected(items=left)
+    seconds = records.read_json(records.KEPT_TIMES).get("files", {})
+    taken = [item for item in items if item not in set(left)]
+    taken.sort(key=lambda item: -seconds.get(item.path.name, 0.0))  # stable: files stay together
+    items[:] = taken
 
 
 SUMMARY: list[str] = []  # what tests measured and hold to no bound: printed at the end

@@ -6,13 +6,13 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
-import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import nursery
 import program
 from elastic_runs import SCRIPT
 from elastic_said import N_MANY as N
@@ -29,14 +29,14 @@ class Launcher:
         self._out = job.folder / f"out{node}"
         options = ["--elastic", *limits.split(), "--door", str(job.door), "--job", job.name]
         options += ["--node-rank", str(node), *(["--join"] if node > 0 else [])]
-        inside = ["ip", "netns", "exec", job.hosts[node]] if job.hosts else []
+        world = nursery.World(job.hosts[node]) if job.hosts else None
         with self._out.open("a") as out:
-            self.process = subprocess.Popen(
-                [*inside, program.find(), "run", "--python", sys.executable, *options,
+            self.process = nursery.Popen(
+                [program.find(), "run", "--python", sys.executable, *options,
                  str(job.script), *job.args, *args],
                 cwd=job.folder, env=self.env, stdin=subprocess.DEVNULL, stdout=out,
                 stderr=subprocess.STDOUT,
-                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, []),
+                world=world,
             )  # fmt: skip
 
     def out(self) -> str:

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import nursery
 import program
 
 SCRIPT = Path(__file__).with_name("hosts_rank.py")
@@ -37,7 +38,7 @@ class Host:
             OMP_NUM_THREADS="1", **self.env,
         )  # fmt: skip
         with (self.job.folder / f"rank{rank}.log").open("a") as log:
-            return subprocess.Popen(
+            return nursery.Popen(
                 [sys.executable, str(SCRIPT)],
                 env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
             )  # fmt: skip

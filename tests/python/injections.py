@@ -24,7 +24,7 @@ GONE_S = 20.0  # after which nothing is left
 Said = dict[str, Any]
 
 
-class Nursery:
+class Forker:
     """Forks ranks; see injection_rank.py."""
 
     def __init__(self) -> None:

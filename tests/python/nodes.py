@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import netns
+import nursery
 import program
 
 TOKEN = "a token of more than sixteen bytes"
@@ -29,25 +30,16 @@ class Node:
     def __init__(self, job: Nodes, host: int, options: Sequence[str], env: dict[str, str]) -> None:
         self.log = job.folder / f"node{len(job.nodes)}.log"
         self.sockets = tempfile.mkdtemp(prefix="pawl-node-", dir="/tmp")
-        command = ["ip", "netns", "exec", job.hosts[host], "unshare", "--pid", "--fork"]
-        command += [
-            "--kill-child",
-            "--mount",
-            "--mount-proc",
-            "sh",
-            "-c",
-            job.prepare + ' exec "$@"',
-        ]
-        command += ["sh", program.find(), "run", "--python", sys.executable, *options]
+        command = [program.find(), "run", "--python", sys.executable, *options]
         with self.log.open("w") as log:
-            self.process = subprocess.Popen(
+            self.process = nursery.Popen(
                 [*command, str(job.script), *job.args],
                 env=program.clean_env(
                     XDG_RUNTIME_DIR=self.sockets, GLOO_SOCKET_IFNAME="eth0", OMP_NUM_THREADS="1",
                     **{"PAWL_TOKEN": TOKEN, **env},
                 ),
                 cwd=job.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,
+                start_new_session=True, world=nursery.World(job.hosts[host], True, job.prepare),
             )  # fmt: skip
 
     def text(self) -> str:

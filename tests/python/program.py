@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -15,11 +14,14 @@ from pathlib import Path
 
 import pytest
 
+import nursery
 from pawl import _agent
 
-LIMIT_S = 120  # of one run; a hang must end as a failure
+TIMES = os.environ.get("PAWL_TEST_TIMES", "")  # waiting times of the product: src/base/times.h
+SCALE = float(dict(pair.split("=") for pair in TIMES.split(",") if pair).get("scale", 1))
+LIMIT_S = 120 * SCALE  # of one run; a hang must end as a failure
 # For tests of silence, which is then 6 s: more than a busy machine lets a process stand still.
-SILENT = {"PAWL_HEARTBEAT": "1.5"}
+SILENT = {"PAWL_HEARTBEAT": f"{1.5 * SCALE:g}"}
 PYTHON_DIR = Path(_agent.__file__).parent.parent  # where pawl is importable from
 
 
@@ -46,14 +48,16 @@ def clean_env(**extra: str) -> dict[str, str]:
     env = {name: value for name, value in os.environ.items() if not launcher.match(name)}
     path = env.get("PYTHONPATH")
     env["PYTHONPATH"] = f"{PYTHON_DIR}{os.pathsep}{path}" if path else str(PYTHON_DIR)
-    return {**env, "PAWL_HEARTBEAT": "2", **extra}
+    kept = (nursery.STARTS, "PAWL_TEST_TIMES", "PAWL_TEST_SEED")
+    env |= {name: os.environ[name] for name in kept if name in os.environ}
+    return {**env, "PAWL_HEARTBEAT": f"{2 * SCALE:g}", **extra}
 
 
 def run(
     *args: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Runs the program to its end."""
-    return subprocess.run(
+    return nursery.run(
         [find(), *map(str, args)],
         cwd=cwd,
         env=env or clean_env(),
@@ -82,7 +86,7 @@ def start_script(
 ) -> subprocess.Popen[str]:
     """The same without waiting: the caller ends it. stdout and stderr go to ``to``, or a pipe."""
     with contextlib.ExitStack() as files:
-        return subprocess.Popen(
+        return nursery.Popen(
             [find(), "run", "--python", sys.executable, *options, str(script), *args],
             cwd=script.parent,
             env=env or clean_env(),
@@ -90,7 +94,6 @@ def start_script(
             stdout=files.enter_context(to.open("w")) if to is not None else subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, []),
         )
 
 

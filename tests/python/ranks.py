@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import nursery
 import program
 
 _ports = itertools.count(os.getpid() * 101)
@@ -46,7 +47,7 @@ def start_ranks(
     port = free_port()
     job = job or f"test-{secrets.token_hex(4)}"
     return [
-        subprocess.Popen(
+        nursery.Popen(
             [sys.executable, str(script), *args],
             env={**(env or program.clean_env()), **rank_env(rank, world, port, job)},
             stdin=subprocess.DEVNULL,

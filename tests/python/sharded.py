@@ -10,7 +10,6 @@ import copy
 import json
 import os
 import pickle
-import subprocess
 import sys
 import time
 import traceback
@@ -27,6 +26,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
+import nursery
 import on_device
 from pawl._shards import local_of
 from pawl.errors import PawlError
@@ -37,7 +37,7 @@ DEVICE = os.environ.get("TEST_DEVICE")  # see on_device.py; None: the CPU, whate
 
 def run(tmp_path: Path, *phases: tuple[Any, ...], ok: bool = True) -> str:
     """What the ranks printed. ok: none of them may fail."""
-    done = subprocess.run(
+    done = nursery.run(
         [sys.executable, __file__, str(tmp_path), json.dumps(phases)],
         capture_output=True, text=True, timeout=LIMIT_S, check=False,
         env={**os.environ, "PAWL_JOB_ID": f"sharded-{tmp_path}", "OMP_NUM_THREADS": "1"},

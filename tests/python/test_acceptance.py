@@ -24,6 +24,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
+import nursery
 import packages
 import program
 from conftest import real_core
@@ -51,7 +52,7 @@ def job(
     env: dict[str, str] | None = None,
 ) -> list[str]:
     """The lines that the job prints behind "> "; fails with all it said if it does."""
-    done = subprocess.run(
+    done = nursery.run(
         [*before, sys.executable, Path(__file__).with_name(JOBS[what]), what, *map(str, args)],
         env=env or program.clean_env(),
         stdin=subprocess.DEVNULL,
@@ -213,6 +214,7 @@ def later(seconds: float, what: Callable[[], object]) -> tuple[threading.Timer, 
     return timer, done
 
 
+@pytest.mark.real_interpreters
 def test_a_stopped_agent(tmp_path: Path) -> None:
     """A save waits for it, and is good; nothing takes longer than it may."""
     root = tmp_path / "root"
@@ -322,7 +324,7 @@ nm.Checkpoint("global_step1", 1).save("x", 1)
 def test_the_second_job_is_refused_until_the_first_is_dead(tmp_path: Path) -> None:
     root = tmp_path / "root"
     command = [sys.executable, "-c", HOLD, str(root)]
-    first = subprocess.Popen(command, env=program.clean_env(), stdout=subprocess.PIPE, text=True)
+    first = nursery.Popen(command, env=program.clean_env(), stdout=subprocess.PIPE, text=True)
     assert first.stdout is not None
     try:
         assert first.stdout.readline() == "1\n"

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nursery
 import program
 import ranks
 from conftest import real_core
@@ -83,7 +84,7 @@ def start(
     """Replicas as AdaptDL's controller starts them: no other launcher's variables."""
     port = ranks.free_port()
     return [
-        subprocess.Popen(
+        nursery.Popen(
             [sys.executable, str(script), *args],
             env=program.clean_env(
                 ADAPTDL_REPLICA_RANK=str(rank),
@@ -110,6 +111,7 @@ def check(said: list[str]) -> None:
     assert said[-1] == "END 0.2.11"
 
 
+@pytest.mark.real_interpreters
 def test_alone() -> None:
     (said,) = ranks.hear_ranks(start(1))
     check(said)
@@ -134,7 +136,7 @@ def mpirun() -> list[str]:
 
 @pytest.mark.parametrize("launcher", [torchrun, mpirun])
 def test_under_other_launchers(launcher: Callable[[], list[str]]) -> None:
-    done = subprocess.run(
+    done = nursery.run(
         [*launcher(), str(SCRIPT)],
         env=program.clean_env(PAWL_ELASTIC_REFIT="0.05", OMP_NUM_THREADS="1"),
         capture_output=True,
@@ -200,7 +202,7 @@ def test_a_package_has_its_modules() -> None:
     names += ["torch.parallel.AdaptiveDataParallel", "torch.epoch.current_epoch"]
     names += ["torch.accumulator.Accumulator", "torch.scaling_rules.AdaScale"]
     code = "".join(f"adaptdl.{name}\n" for name in names)
-    subprocess.run(
+    nursery.run(
         [sys.executable, "-c", f"import adaptdl, adaptdl.torch\n{code}"],
         env=program.clean_env(),
         check=True,
@@ -468,7 +470,7 @@ def interrupt(script: Path, times: int, **env: str) -> tuple[int, list[str]]:
     """Ctrl-C in a terminal, which all processes hear, in a step that takes a minute, or a second if
     it is to come to its end. The code, and what was said."""
     script.write_text(INTERRUPTED)
-    job = subprocess.Popen(
+    job = nursery.Popen(
         [sys.executable, str(script), "60" if times > 1 else "1"],
         env=program.clean_env(**env),
         stdout=subprocess.PIPE,

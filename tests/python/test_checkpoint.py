@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import nn
 
+import nursery
 import pawl
 from pawl import Checkpointer, PawlError, _guard, _stop
 from pawl.engine import Engine
@@ -485,7 +486,7 @@ def test_data_loader_workers_beside_saves(core: Any, tmp_path: Path) -> None:
 def run_python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
     here = str(Path(__file__).resolve().parent)
     path = os.pathsep.join([here, *filter(None, sys.path)])
-    return subprocess.run(
+    return nursery.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": path, **env},
         capture_output=True,
@@ -497,6 +498,7 @@ def run_python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
 USE_FAKE = "import sys, fakecore; sys.modules['pawl._core'] = fakecore\n"
 
 
+@pytest.mark.real_interpreters
 def test_exit_closes(tmp_path: Path) -> None:
     code = USE_FAKE + (
         "import pawl\n"
@@ -521,6 +523,7 @@ def cpu_seconds(code: str) -> float:
     return min(times)
 
 
+@pytest.mark.real_interpreters
 def test_import_is_light() -> None:
     code = (
         "import sys, time; began = time.process_time(); import pawl\n"
@@ -532,6 +535,7 @@ def test_import_is_light() -> None:
     assert cpu_seconds(code) < 0.05
 
 
+@pytest.mark.real_interpreters
 def test_import_over_torch_is_cheap() -> None:
     code = USE_FAKE + (
         "import time, torch; began = time.process_time()\n"

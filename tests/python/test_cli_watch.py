@@ -153,6 +153,7 @@ def test_a_tag_is_told_of_with_its_row(script: Path, tmp_path: Path) -> None:
     assert late or all(event["stall_ms"] is not None for event in events)
 
 
+@pytest.mark.real_interpreters
 def test_watch_once(script: Path, tmp_path: Path) -> None:
     root = tmp_path / "root"
     done = program.run("ckpt", "watch", root, "--once")

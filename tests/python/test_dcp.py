@@ -105,6 +105,7 @@ def test_a_rank_that_fails_fails_the_tag(tmp_path):
     assert (root / "step-1-after" / "complete.txt").read_text() == "OK"
 
 
+@pytest.mark.real_interpreters
 def test_a_rank_that_vanishes_leaves_no_tag(tmp_path):
     root = tmp_path / "root"
     assert "rank 0 heard" in run(tmp_path, (2, "dcp_vanish", str(root), "step-1"))

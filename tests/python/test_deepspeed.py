@@ -101,6 +101,7 @@ def test_latest_can_always_be_loaded(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == f"> 0 of {kills}", said
 
 
+@pytest.mark.real_interpreters
 def test_the_file_of_16_bit_weights_is_the_users_own(tmp_path: Path) -> None:
     root = str(tmp_path / "ckpt")
     ranks.run_ranks(SCRIPT, 2, "install", root, "1", "save", env=environment(None))

@@ -83,6 +83,7 @@ def test_a_rank_that_does_something_else_is_named(odd: str, why: str) -> None:
     assert all(why in text for text in said), said
 
 
+@pytest.mark.real_interpreters
 def test_a_rank_that_ends_early_is_named() -> None:
     """The other one goes on, as without one that died, and says so."""
     started = start(2, "odd=end")

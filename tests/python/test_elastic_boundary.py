@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import nursery
 import program
 import ranks
 from elastic_runs import running
@@ -51,6 +51,7 @@ def test_a_rank_is_killed_and_replaced(tmp_path: Path) -> None:
     assert all(abs(float(found) / float(norm) - 1) < 0.02 for found in ends(said, "NORM:"))
 
 
+@pytest.mark.real_interpreters
 def test_ranks_are_more_and_fewer(tmp_path: Path) -> None:
     options = ("pause=0.2", "steps=60", "waits=3@10")
     with running(tmp_path, "1:3 -n 1", *options, script=SCRIPT) as run:
@@ -115,7 +116,7 @@ except Exception as refused:
     ids=["none", "alike", "optimizer", "optimizers", "group"],
 )
 def test_what_is_refused(code: str, why: str) -> None:
-    done = subprocess.run(
+    done = nursery.run(
         [sys.executable, "-c", REFUSED.replace("{code}", code)],
         env=program.clean_env(),
         capture_output=True,

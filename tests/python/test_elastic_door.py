@@ -9,6 +9,8 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import netns
 import program
 from elastic_launchers import Job, Launcher, N, running
@@ -356,6 +358,7 @@ def test_the_least_is_that_of_the_job(tmp_path: Path) -> None:
     check_each_once(said, n=N)
 
 
+@pytest.mark.real_interpreters
 def test_two_on_one_host_are_told_apart(tmp_path: Path) -> None:
     with running(tmp_path, "pause=0.3") as job:
         job.start(0, "1:1")

@@ -45,6 +45,7 @@ def test_gpt(tmp_path: Path) -> None:
     assert batches[0] == 16 and max(batches) <= 64
 
 
+@pytest.mark.real_interpreters
 def test_gan(tmp_path: Path) -> None:
     said, _ = run(tmp_path, "gan", "--epochs", "4", "--max-batch", "0")
     assert len(said) == 4 and 0.5 < said[-1] < 4

@@ -113,6 +113,7 @@ def test_ranks_are_more_and_fewer(tmp_path: Path) -> None:
     assert ends(said, "SAMPLES") == [str(N_MANY * EPOCHS)]
 
 
+@pytest.mark.real_interpreters
 def test_ranks_that_join_have_it_imported(tmp_path: Path) -> None:
     """And more that are wanted before the first step are no reason to start again."""
     with running(tmp_path, "1:3 -n 1", MANY, "pause=0.5", PAWL_LOG="debug") as run:

@@ -6,7 +6,6 @@ import contextlib
 import secrets
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pytest
 import torch
 from torch import nn
 
+import nursery
 import program
 import ranks
 from conftest import real_core
@@ -398,7 +398,7 @@ def test_a_restart_finds_what_was_committed(tmp_path: Path) -> None:
     )
     job = f"test-{secrets.token_hex(4)}"
     said = [
-        subprocess.run(
+        nursery.run(
             [sys.executable, "-c", script, tmp_path / "root", job, tag],
             env=program.clean_env(),
             capture_output=True,
@@ -422,7 +422,7 @@ def test_flush_takes_what_a_dead_process_left(tmp_path: Path) -> None:
     )
     root, job = tmp_path / "root", f"test-{secrets.token_hex(4)}"
     command = [sys.executable, "-c", script, root, job]
-    died = subprocess.run(command, env=program.clean_env(), timeout=program.LIMIT_S)
+    died = nursery.run(command, env=program.clean_env(), timeout=program.LIMIT_S)
     assert died.returncode == -signal.SIGKILL and not (root / "t1").exists()
     with Engine(root, persist_every=3600, job=job) as engine:
         assert engine.flush(30)
@@ -518,6 +518,7 @@ def test_a_rank_that_dies_of_an_error_leaves_no_half_tag(tmp_path: Path, begun: 
     assert not (tmp_path / "root" / "step2").exists()
 
 
+@pytest.mark.real_interpreters
 def test_a_rank_that_leaves_is_not_waited_for(tmp_path: Path) -> None:
     lines, codes = run("leaves", 2, tmp_path)
     assert codes == [0, 0] and lines[1] == ["left"]

@@ -101,6 +101,7 @@ def test_links_between_hosts_are_told(tmp_path: Path) -> None:
     assert any(e["name"] == "network" for e in events)
 
 
+@pytest.mark.real_interpreters
 def test_a_killed_rank_leaves_its_trace(tmp_path: Path) -> None:
     env = program.clean_env() | {"PAWL_TRACE": str(tmp_path / "traces")}
     started = ranks.start_ranks(RANK, 2, "5", str(tmp_path), env=env)

@@ -18,6 +18,7 @@ import pytest
 import torch
 
 import killed
+import nursery
 import pawl
 from test_killed import agent_pid, await_gone, kill
 
@@ -27,7 +28,7 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
 
 
 def run(*command: object, **kwargs: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(c) for c in command], text=True, capture_output=True, **kwargs)  # type: ignore[call-overload]
+    return nursery.run([str(c) for c in command], text=True, capture_output=True, **kwargs)  # type: ignore[call-overload]
 
 
 @pytest.fixture
@@ -242,6 +243,7 @@ def test_every_kind_of_write_failing_once(tmp_path: Path, point: str) -> None:
         assert found == ["step", "30", killed.sha256(killed.make(30))], (point, nth, done.stderr)
 
 
+@pytest.mark.real_interpreters
 @pytest.mark.parametrize("without", ["PAWL_NO_URING", "PAWL_NO_UFFD"])
 def test_without_what_a_container_refuses(tmp_path: Path, without: str) -> None:
     env = os.environ | {without: "1"}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import nursery
 import program
 import ranks
 
@@ -147,7 +148,7 @@ def test_what_is_broken_in_pawl_does_not_break_torch(tmp_path: Path, broken: str
 
 def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
     variables = program.clean_env() | ranks.rank_env(0, 1, ranks.free_port(), "") | env
-    return subprocess.run(
+    return nursery.run(
         [sys.executable, "-c", code],
         env=variables,
         capture_output=True,
@@ -156,6 +157,7 @@ def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.real_interpreters
 def test_torch_knows_the_backend_by_itself() -> None:
     """And loads nothing of ours but the few lines that say so."""
     done = python(
@@ -173,6 +175,7 @@ def test_torch_knows_the_backend_by_itself() -> None:
     ], done.stderr
 
 
+@pytest.mark.real_interpreters
 def test_other_backends_beside() -> None:
     """torch hands a mixed string to us whole: host tensors go where the string says."""
     code = (

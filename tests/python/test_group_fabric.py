@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import netns
+import nursery
 import program
 import ranks
 from conftest import real_core
@@ -26,7 +26,7 @@ OPEN = "from pawl import _core; _core.Group(0, 2, '127.0.0.1')"
 def find_reason() -> str:
     """Why it cannot be tried here; empty: it can."""
     command = [sys.executable, "-c", OPEN]
-    done = subprocess.run(command, env=program.clean_env(**ENV), capture_output=True, text=True)
+    done = nursery.run(command, env=program.clean_env(**ENV), capture_output=True, text=True)
     return done.stderr.strip().splitlines()[-1] if done.returncode else ""
 
 
@@ -78,6 +78,7 @@ def test_survivors_go_on_and_take_in_another(tmp_path: Path) -> None:
         take_in(tmp_path, started, lambda: start(hosts, (3,), script, folder, "join", **ENV))
 
 
+@pytest.mark.real_interpreters
 def test_ipv6() -> None:
     with netns.hosts(2) as hosts:
         for i, host in enumerate(hosts):

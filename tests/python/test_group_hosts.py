@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import netns
+import nursery
 import program
 import ranks
 from conftest import real_core
@@ -27,8 +28,9 @@ def start(
 ) -> list[subprocess.Popen[str]]:
     """A rank for each number in where, which says on which host."""
     return [
-        subprocess.Popen(
-            ["ip", "netns", "exec", hosts[host], sys.executable, str(script), *args],
+        nursery.Popen(
+            [sys.executable, str(script), *args],
+            world=nursery.World(hosts[host]),
             env=program.clean_env(
                 RANK=str(rank), WORLD_SIZE=str(len(where)), MASTER_ADDR=netns.address(where[0]),
                 MASTER_PORT=PORT, LOCAL_RANK=str(list(where[:rank]).count(host)),
@@ -159,6 +161,7 @@ def test_servers_that_are_not_there_are_named() -> None:
     assert all(f"server 0 cannot be reached at {netns.address(0)}:5:5: " in text for text in texts)
 
 
+@pytest.mark.real_interpreters
 def test_hosts_without_a_network_between_them() -> None:
     """A wrong interface is named; so are ranks that cannot reach each other."""
     with netns.hosts(2) as hosts:

@@ -38,6 +38,7 @@ def test_what_torch_builds_on_groups_through_a_late_stand_in() -> None:
         assert said == TORCH
 
 
+@pytest.mark.real_interpreters
 def test_a_rank_alone_on_a_late_stand_in() -> None:
     (said,) = run_on_stand_in(1, "group_torch_rank.py", "ddp", "ddp_bucket_views")
     assert said == ["ddp", "ddp_bucket_views"]

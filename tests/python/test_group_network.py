@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import netns
+import nursery
 import program
 import ranks
 from conftest import real_core
@@ -105,6 +106,7 @@ def test_the_interface_that_is_named_is_used(interface: str) -> None:
     assert sent[interface] > 2_000_000 > 10 * sent[other], sent
 
 
+@pytest.mark.real_interpreters
 def test_a_firewall_between_ranks_is_named() -> None:
     """Both ranks name the other one, where it was to be reached, and what to look at."""
     with netns.hosts(2) as hosts:
@@ -149,8 +151,8 @@ def test_strangers_do_not_disturb_a_server() -> None:
     """Who says nothing, says it slowly, speaks HTTP or has another key, while ranks use it."""
     with netns.hosts(2) as hosts, serve(hosts, (1,)) as servers:
         name = list_servers(servers)
-        command = ["ip", "netns", "exec", hosts[0], sys.executable, "-c", STRANGER, name]
-        stranger = subprocess.Popen(command)
+        command = [sys.executable, "-c", STRANGER, name]
+        stranger = nursery.Popen(command, world=nursery.World(hosts[0]))
         try:
             env = {"PAWL_SERVERS": name}
             for said in ranks.hear_ranks(

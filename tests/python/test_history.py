@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import nursery
 import pawl
 import program
 from conftest import real_core
@@ -130,13 +131,14 @@ for step in range(begin, 13):
 """
 
 
+@pytest.mark.real_interpreters
 def test_what_happens_to_the_workers(tmp_path: Path) -> None:
     """Killed after step 5 under `pawl run`, restored from memory; then the agent is killed, too."""
     script, root = tmp_path / "worker.py", tmp_path / "root"
     script.write_text(WORKER)
     command = [Path(sys.executable).with_name("pawl"), "run", "--max-restarts", "1"]
     command += ["--no-template", script, root, "5"]
-    subprocess.run([str(word) for word in command], check=True, timeout=program.LIMIT_S)
+    nursery.run([str(word) for word in command], check=True, timeout=program.LIMIT_S)
     found = rows(root, "checkpointEvents.csv")
     assert [row["event"] for row in found] == ["started", "failed", "started", "restored", "ended"]
     assert [row["attempt"] for row in found] == ["0", "0", "1", "1", "1"]
@@ -178,7 +180,7 @@ def test_an_error_is_a_failure_though_the_end_is_orderly(
     script, root = tmp_path / "fails.py", tmp_path / "root"
     script.write_text(FAILS)
     command = [sys.executable, script, root, end]
-    subprocess.run(command, timeout=program.LIMIT_S, stderr=subprocess.DEVNULL)
+    nursery.run(command, timeout=program.LIMIT_S, stderr=subprocess.DEVNULL)
     end_agent(root)
     last = rows(root, "checkpointEvents.csv")[-1]
     assert (last["event"], last["why"], last["step"]) == (event, why, "3")

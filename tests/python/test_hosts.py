@@ -67,6 +67,7 @@ def put(job: Job, tag: str, how: str = "") -> list[str]:
     return job.tell("wait") if said == ["saving"] * len(said) else said
 
 
+@pytest.mark.real_interpreters
 def test_hosts_save_by_tag(job: Job) -> None:
     job.start(2, 1)
     job.all(f"engine {job.root}", "open")

@@ -29,6 +29,7 @@ import pytest
 import conftest
 import injections
 import netns
+import nursery
 import program
 import ranks
 from conftest import SEED, real_core
@@ -169,14 +170,14 @@ def agent(case: Case) -> Iterator[None]:
         case.agent.wait()
 
 
-def fork_ranks(case: Case, nursery: injections.Nursery, servers: str = "") -> None:
+def fork_ranks(case: Case, forker: injections.Forker, servers: str = "") -> None:
     port = PORT if case.hosts else ranks.free_port()
     for rank in case.ranks:
         env = rank_env(case, rank, port)
         if servers:
             env["PAWL_SERVERS"] = servers
         network = case.hosts[case.where[rank]] if case.hosts else ""
-        case.pids.append(nursery.fork(replace(case.order, env=env, network=network)))
+        case.pids.append(forker.fork(replace(case.order, env=env, network=network)))
 
 
 def wait_all(case: Case, who: Sequence[int], *what: str) -> None:
@@ -310,8 +311,8 @@ def ports_of(case: Case, before: set[str]) -> Callable[[], set[str]]:
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[injections.Nursery]:
-    made = injections.Nursery()
+def forker() -> Iterator[injections.Forker]:
+    made = injections.Forker()
     yield made
     made.close()
     report_took()
@@ -328,7 +329,7 @@ def report_took() -> None:
         Path(path).write_text(json.dumps(TOOK))
 
 
-def run_forked(case: Case, nursery: injections.Nursery, stack: contextlib.ExitStack) -> None:
+def run_forked(case: Case, forker: injections.Forker, stack: contextlib.ExitStack) -> None:
     servers = ""
     if max(case.where) > 0:
         case.hosts = stack.enter_context(netns.hosts(max(case.where) + 2))
@@ -337,7 +338,7 @@ def run_forked(case: Case, nursery: injections.Nursery, stack: contextlib.ExitSt
     if case.order.saves:
         stack.enter_context(agent(case))
     before = set().union(*(injections.listening(name) for name in case.hosts))
-    fork_ranks(case, nursery, servers)
+    fork_ranks(case, forker, servers)
     stack.callback(kill_all, case)
     wait_all(case, case.ranks, "begins")
     time.sleep(case.rng.uniform(0, 1))
@@ -374,7 +375,7 @@ def run_launched(case: Case, stack: contextlib.ExitStack) -> None:
         PAWL_JOB_ID=case.job, OMP_NUM_THREADS="1", TMPDIR=str(case.folder), **beat(case)
     )
     with open(case.folder / "output", "w") as out:
-        launcher = subprocess.Popen(
+        launcher = nursery.Popen(
             [*command, script, str(path)], env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out
         )
     stack.callback(launcher.wait)
@@ -400,7 +401,7 @@ def kill_all(case: Case) -> None:
 
 
 @pytest.mark.parametrize("number", range(N))
-def test_injection(number: int, nursery: injections.Nursery, tmp_path: Path) -> None:
+def test_injection(number: int, forker: injections.Forker, tmp_path: Path) -> None:
     case = draw(number, tmp_path)
     print(case)
     with contextlib.ExitStack() as stack:
@@ -408,7 +409,7 @@ def test_injection(number: int, nursery: injections.Nursery, tmp_path: Path) -> 
             if case.kind in LAUNCHERS:
                 run_launched(case, stack)
             else:
-                run_forked(case, nursery, stack)
+                run_forked(case, forker, stack)
         except AssertionError:
             print(injections.dump_stacks(case.folder, case.pids))
             raise

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import nursery
 import pawl
 import program
 import ranks
@@ -25,7 +26,7 @@ class Job:
     def __init__(self, tmp_path: Path, steps: int, pause: float, *options: str) -> None:
         self.root, self.log, self.out = tmp_path / "root", tmp_path / "log", tmp_path / "out"
         with self.out.open("ab") as out:
-            self.process = subprocess.Popen(
+            self.process = nursery.Popen(
                 [program.find(), "run", "-n", "2", *options, SCRIPT, self.root, str(steps),
                  str(pause), self.log],
                 env=program.clean_env(), stdout=out, stderr=subprocess.STDOUT,
@@ -89,6 +90,7 @@ def test_a_killed_worker_costs_no_bit(tmp_path: Path, undisturbed: Path) -> None
     assert same(weights(job.root, 40), weights(undisturbed, 40))
 
 
+@pytest.mark.real_interpreters
 def test_sigterm_saves_and_leaves(tmp_path: Path, undisturbed: Path) -> None:
     job = Job(tmp_path, 40, 0.1, "--job", "terminated")
     job.wait_for("committed", 4)

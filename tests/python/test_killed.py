@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import killed
+import nursery
 
 RUNS = 200 if os.environ.get("PAWL_LONG") else 20
 SEED = int(os.environ.get("PAWL_SEED", time.time_ns() % 1_000_000))
@@ -29,7 +30,7 @@ class Trainer:
 
     def __init__(self, root: Path) -> None:
         self.said: dict[str, int] = {}
-        self.process = subprocess.Popen(
+        self.process = nursery.Popen(
             [sys.executable, SCRIPT, "train", root, "100000"], stdout=subprocess.PIPE, text=True
         )
         self._reader = threading.Thread(target=self._read)
@@ -99,7 +100,7 @@ def test_nothing_durable_is_lost(tmp_path: Path) -> None:
         durable = max(durable, trainer.said.get("durable", 0))
         if what == "trainer":
             committed = max(committed, trainer.said.get("committed", 0))
-        found = subprocess.run(
+        found = nursery.run(
             [sys.executable, SCRIPT, "check", root], check=True, stdout=subprocess.PIPE, text=True
         ).stdout.split()
         at_least = max(durable, committed)
@@ -111,6 +112,7 @@ def test_nothing_durable_is_lost(tmp_path: Path) -> None:
     kill(agent_pid(root))
 
 
+@pytest.mark.real_interpreters
 @pytest.mark.parametrize("what", ["exit", "raise"])
 def test_leaving_right_after_save_waits(tmp_path: Path, what: str) -> None:
     """No close, no flush: the last save is there all the same."""
@@ -123,12 +125,12 @@ def test_leaving_right_after_save_waits(tmp_path: Path, what: str) -> None:
         "model = Model(); ckpt = pawl.Checkpointer(root, persist_every=3600, job='killed')\n"
         f"model.become(5); ckpt.save(5, {{'model': model}})\n{end}\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    done = nursery.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
     assert done.returncode == (3 if what == "exit" else 1), done.stderr
     agent = agent_pid(tmp_path / "root")
     kill(agent)
     await_gone(agent)
-    found = subprocess.run(
+    found = nursery.run(
         [sys.executable, SCRIPT, "check", tmp_path / "root"],
         check=True,
         stdout=subprocess.PIPE,

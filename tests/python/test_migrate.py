@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
+import nursery
 import program
 
 PAGE = Path(__file__).parents[2] / "docs/migrate.md"
 
 
 def run(folder: Path, *args: str) -> str:
-    done = subprocess.run(
+    done = nursery.run(
         [*args],
         cwd=folder,
         env=program.clean_env(PAWL_JOB_ID=f"migrate-{folder.name}-{folder.parent.name}"),
@@ -37,6 +38,7 @@ def snippets(heading: str) -> tuple[str, str, list[str]]:
     return before, after, commands
 
 
+@pytest.mark.real_interpreters
 def test_from_torch_save(tmp_path: Path) -> None:
     before, after, (command,) = snippets("From torch.save")
     run(tmp_path, sys.executable, "-c", "import torch; torch.manual_seed(0)\n" + before)

@@ -285,6 +285,7 @@ def test_a_rank_dead_before_commit_leaves_nothing_visible(tmp_path: Path) -> Non
     assert tags == ["global_step1"]
 
 
+@pytest.mark.real_interpreters
 def test_rank_0_alone_may_save(tmp_path: Path) -> None:
     said = ranks.run_ranks(SCRIPT, 3, "alone", str(tmp_path / "ckpt"), job="nebula-alone")
     assert said == [["<Checkpoint global_step2>"]] * 3

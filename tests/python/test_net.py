@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import netns
+import nursery
 import program
 from conftest import real_core
 from test_group import COLLECTIVES
@@ -25,7 +26,7 @@ RATE = 200e6 / 8  # bytes a second of a shaped link
 def measure(
     hosts: Sequence[str], names: str, *options: str
 ) -> subprocess.CompletedProcess[str]:  # on the first host
-    return subprocess.run(
+    return nursery.run(
         ["ip", "netns", "exec", hosts[0], program.find(), "net", *options, *names.split(",")],
         env=program.clean_env(), capture_output=True, text=True, timeout=program.LIMIT_S,
         check=False,
@@ -124,8 +125,9 @@ def start_with(hosts: Sequence[str], links: Sequence[str]) -> list[str]:
     """What a rank a host says, each with a link of its own."""
     script = Path(__file__).with_name("group_rank.py")
     started = [
-        subprocess.Popen(
-            ["ip", "netns", "exec", hosts[rank], sys.executable, str(script)],
+        nursery.Popen(
+            [sys.executable, str(script)],
+            world=nursery.World(hosts[rank]),
             env=program.clean_env(
                 RANK=str(rank), WORLD_SIZE=str(len(links)), LOCAL_RANK="0", PAWL_LINK=link,
                 MASTER_ADDR=netns.address(0), MASTER_PORT="29542", GLOO_SOCKET_IFNAME="eth0",
@@ -137,6 +139,7 @@ def start_with(hosts: Sequence[str], links: Sequence[str]) -> list[str]:
     return [process.communicate(timeout=program.LIMIT_S)[0] for process in started]
 
 
+@pytest.mark.real_interpreters
 def test_ranks_that_differ_are_named() -> None:
     with netns.hosts(2) as hosts:
         said = start_with(hosts, ["1e9:1e-6:1e-3", "1e9:1e-6:1e-4"])

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import guide
+import nursery
 import pawl
 import program
 from conftest import SEED
@@ -217,9 +218,10 @@ def test_a_folder_with_too_much_in_it(
 # ---- processes ----
 
 
+@pytest.mark.real_interpreters
 def test_importing_the_recipes_imports_no_torch() -> None:
     code = "import sys, pawl; pawl.recipes.save_checkpoint; print('torch' in sys.modules)"
-    done = subprocess.run(
+    done = nursery.run(
         [sys.executable, "-c", code],
         env=program.clean_env(),
         capture_output=True,
@@ -259,7 +261,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
     rng = random.Random(SEED)
     said = 0
     for _ in range(KILLS):
-        child = subprocess.Popen(
+        child = nursery.Popen(
             [sys.executable, "-c", KILLED, "1000000"],
             cwd=tmp_path,
             env=program.clean_env(),
@@ -277,7 +279,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
         lines = [line for line in (began + rest).splitlines(keepends=True) if line.endswith("\n")]
         said = int(lines[-1])
     assert said > 0
-    subprocess.run(
+    nursery.run(
         [sys.executable, "-c", KILLED, "3"], cwd=tmp_path, env=program.clean_env(), check=True
     )
     left = names(tmp_path / "checkpoints")
@@ -368,11 +370,12 @@ def test_a_rank_that_waits_long_says_for_what(
 RANKS = 3
 
 
+@pytest.mark.real_interpreters
 def test_d7_ranks_agree_on_a_step(tmp_path: Path) -> None:
     """Three ranks in a process group; recipes_rank.py says what each of its scenes is."""
     env = program.clean_env(WORLD_SIZE=str(RANKS), LOCAL_WORLD_SIZE=str(RANKS))
     children = [
-        subprocess.Popen(
+        nursery.Popen(
             [sys.executable, str(HERE / "recipes_rank.py"), str(tmp_path)],
             env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             cwd=tmp_path,

@@ -35,6 +35,7 @@ def test_saved_by_four_restored_by_any(tmp_path):
     assert torch.equal(whole, torch.load(f"{root}-2.pt", weights_only=False)[0]["wide.weight"])
 
 
+@pytest.mark.real_interpreters
 def test_of_replicas_one_is_saved(tmp_path):
     root = tmp_path / "root"
     run(

@@ -26,6 +26,7 @@ import program
 import ranks
 
 PROGRAM = program.find()
+pytestmark = pytest.mark.real_interpreters  # most scripts do without torch
 
 
 def write(path: Path, text: str) -> Path:

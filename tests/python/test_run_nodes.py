@@ -128,6 +128,7 @@ def test_a_server_with_another_token_is_not_let_in(tmp_path: Path) -> None:
         assert "servers" in first.text()
 
 
+@pytest.mark.real_interpreters
 def test_nodes_meet_by_ipv6(tmp_path: Path) -> None:
     with nodes.job(tmp_path, 2, write(tmp_path / "meet.py", MEET)) as job:
         for i, host in enumerate(job.hosts):
@@ -235,7 +236,7 @@ def test_a_root_that_is_not_shared_is_refused(tmp_path: Path) -> None:
     root.mkdir()
     with nodes.job(tmp_path, 2, TRAIN, str(root), "3") as job:
         job.start(0, "--max-restarts", "0", "--node-rank", "0")
-        job.prepare = f"mount -t tmpfs none {root} &&"
+        job.prepare = f"mount -t tmpfs none {root}"
         second = job.start(1, "--max-restarts", "0")
         assert job.end() == [1, 1], job.texts()
         assert "is not the one of that name on rank 0's host" in second.text()
@@ -380,7 +381,7 @@ def test_slurm_says_which_nodes(tmp_path: Path) -> None:
     with nodes.job(tmp_path, 2, write(tmp_path / "meet.py", MEET)) as job:
         names = tmp_path / "hosts"
         names.write_text("127.0.0.1 localhost\n10.79.0.1 gpu07\n10.79.0.2 gpu08\n")
-        job.prepare = f"mount --bind {names} /etc/hosts &&"
+        job.prepare = f"mount --bind {names} /etc/hosts"
         for i in (0, 1):
             job.start(
                 i, nnodes=0, SLURM_PROCID=str(i), SLURM_NTASKS="2", SLURM_NODEID=str(i),

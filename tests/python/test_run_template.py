@@ -6,7 +6,6 @@ The template is driven here as `pawl run` drives it; the last tests do so throug
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import json
 import os
@@ -25,17 +24,8 @@ import pytest
 
 import program
 
-PR_SET_CHILD_SUBREAPER = 36
+pytestmark = pytest.mark.real_interpreters  # the template is what is tested
 VARIES = ("RANK", "PAWL_ATTEMPT", "PAWL_ELASTIC_JOIN")
-
-
-@pytest.fixture(autouse=True)
-def subreaper() -> Iterator[None]:
-    """Workers become this process's children, as they become those of `pawl run`."""
-    libc = ctypes.CDLL(None)
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
-    yield
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
 
 
 def wait(pid: int) -> int:

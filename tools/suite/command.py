@@ -1,0 +1,43 @@
+"""Commands that the runner starts, and where things lie."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BUILD = ROOT / "build"
+COMMAND_SECONDS_MAX = 3600  # of one command: a hang must end as a failure, not as silence
+LONG_FACTOR = 20  # by which --long stretches the tests' and the commands' limits
+
+
+def run(
+    command: list[str], env: dict[str, str] | None = None, live: bool = False
+) -> tuple[int, str]:
+    """Exit status and output (empty when live: it has been seen). A hang ends with status 124."""
+    limit = COMMAND_SECONDS_MAX * (LONG_FACTOR if os.environ.get("PAWL_LONG") else 1)
+    pipe = None if live else subprocess.PIPE
+    try:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=None if live else subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=limit,
+        )
+    except subprocess.TimeoutExpired:
+        return 124, f"{' '.join(command[:3])} …: not done after {limit} s"
+    except FileNotFoundError:
+        return 127, f"{command[0]}: not found; `make setup` installs it"
+    return done.returncode, done.stdout or ""
+
+
+def git(*arguments: str) -> list[str] | None:
+    """The lines that git prints, or None when it fails."""
+    status, output = run(["git", *arguments])
+    return output.splitlines() if status == 0 else None

@@ -1,0 +1,83 @@
+"""Checks of the sources: layout, rules, links, and what is recorded of the tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from suite import c_tests, command, records
+from suite.command import BUILD, ROOT, git
+from suite.outcome import Outcome, failure
+from suite.tiers import number, tree
+
+TIDY_PARTS = 8  # clang-tidy reads one of so many parts of all files, beside those that changed
+TIDY_COMMITS = 40  # changed in so many commits, if no full run is known
+
+
+def changed_files() -> set[str]:
+    """C files that differ from the last full run, which read them all."""
+    base = records.last_full_commit() or f"HEAD~{TIDY_COMMITS}"
+    committed = git("diff", "--name-only", "--diff-filter=d", base)
+    if committed is None:  # it has no such commit: the first ones
+        committed = git("ls-files") or []
+    untracked = git("ls-files", "--others", "--exclude-standard") or []
+    return {*committed, *untracked}
+
+
+def clang_tidy_command(name: str) -> list[str]:
+    words = ["clang-tidy", "-p", "build/asan", "--quiet", name]
+    if name.endswith("err.c"):  # these look at the very functions that analyzer.h replaces
+        return words
+    return [*words, "--extra-arg=-include", f"--extra-arg={ROOT / 'tools/analyzer.h'}"]
+
+
+def run_clang_tidy(everything: bool) -> Outcome:
+    """clang-tidy over all C files that are compiled; or those that changed, and an eighth."""
+    problem = c_tests.configure(c_tests.BUILDS["asan"])
+    if problem:
+        return failure("clang-tidy: meson setup", problem)
+    database = json.loads((BUILD / "asan/compile_commands.json").read_text())
+    compiled = {os.path.relpath(Path(c["directory"], c["file"]), ROOT) for c in database}
+    names = sorted(compiled)
+    if not everything:
+        part, changed = number(tree()) % TIDY_PARTS, changed_files()
+        names = [n for n in names if n in changed or number(n) % TIDY_PARTS == part]
+    print(f"clang-tidy: {len(names)} of {len(compiled)} files", flush=True)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = list(pool.map(lambda name: command.run(clang_tidy_command(name)), names))
+    outputs = [output for status, output in results if status != 0]
+    return failure("clang-tidy", "\n".join(outputs)) if outputs else Outcome(passed=1)
+
+
+def run_lint(everything: bool, full: bool) -> Outcome:
+    """everything: clang-tidy reads all files. full: this run is to be the newest in full.log."""
+    files = git("ls-files", "-co", "--exclude-standard", "*.c", "*.h") or []
+    sources = [name for name in files if (ROOT / name).is_file()]
+    python = sys.executable
+    commands = {
+        "clang-format": ["clang-format", "--dry-run", "-Werror", *sources],
+        "tidy": [python, "tools/tidy.py"],
+        "docs": [python, "tools/docs.py"],
+        "ruff check": ["ruff", "check", "--output-format=concise", "."],
+        "ruff format": ["ruff", "format", "--check", "--output-format=concise", "."],
+    }
+    outcome = Outcome()
+    for name, words in commands.items():
+        status, output = command.run(words)
+        if name == "clang-format":
+            bad = sorted(set(re.findall(r"^(\S+?):\d+:.*clang-format", output, re.M)))
+            output = f"run: .venv/bin/clang-format -i {' '.join(bad)}" if bad else output
+        outcome.add(Outcome(passed=1) if status == 0 else failure(f"lint: {name}", output))
+    outcome.add(run_clang_tidy(everything))
+    problem = c_tests.configure(c_tests.BUILDS["gcc"])
+    if problem:
+        outcome.add(failure("gcc: meson setup", problem))
+    else:
+        outcome.add(records.compare_inventory(records.count_c(), "c"))
+    if not full:
+        outcome.add(records.check_full_log())
+    return outcome

@@ -1,0 +1,206 @@
+"""What is remembered of runs: costs, the inventory of tests, and the log of full runs.
+
+- build/times.json: what each test cost when it last ran on this machine.
+- tests/times.json: the expensive part of it, in the repository: the order of files and the limits
+  of quick tests follow it. `tools/test.py --record` writes it after a full run, and the inventory.
+- tests/inventory.txt: how many tests of each tier a file has. A test that is lost, or made slow, is
+  a line in a diff.
+- tests/full.log: one line for each full run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from suite import command
+from suite.command import BUILD, ROOT
+from suite.outcome import Cost, Outcome, failure
+
+TIMES = BUILD / "times.json"
+COLLECTED = BUILD / "collected.json"  # by conftest.py: the tier of each Python test
+KEPT_TIMES = ROOT / "tests/times.json"
+KEPT_CPU_S = 1.0  # a test that takes less is not listed by itself
+INVENTORY = ROOT / "tests/inventory.txt"
+FULL_LOG = ROOT / "tests/full.log"
+FULL_COMMITS_MAX = 60  # since the last full run
+SKIPS_GROW_MAX = 5  # more tests that are skipped than in the last full run
+INVENTORY_HEAD = (
+    "# file, number of quick tests, number of slow ones; `tools/test.py --record` writes this\n"
+)
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def remember(costs: dict[str, Cost]) -> None:
+    """Takes what was measured into build/times.json."""
+    known = read_json(TIMES)
+    known |= {name: asdict(cost) for name, cost in costs.items()}
+    TIMES.write_text(json.dumps(known, indent=0, sort_keys=True))
+
+
+def known_costs() -> dict[str, Cost]:
+    """Of this machine, and where it has none, of the repository."""
+    kept = read_json(KEPT_TIMES).get("tests", {})
+    return {name: Cost(**cost) for name, cost in {**kept, **read_json(TIMES)}.items()}
+
+
+# ---- inventory ----
+
+
+def count_c() -> dict[str, Counter[str]]:
+    """The tests of each C program, counted in its source."""
+    from suite import c_tests
+
+    found = {}
+    for name, slow in c_tests.list_programs(c_tests.BUILDS["gcc"]).items():
+        sources = sorted((ROOT / "tests").glob(f"*/test_{name}.c"))
+        text = "".join(source.read_text() for source in sources)
+        tests = len(re.findall(r"\bcmocka_unit_test\w*\(", text)) or 1
+        found[f"c {name}"] = Counter({"slow" if slow else "quick": tests})
+    return found
+
+
+def count_python() -> dict[str, Counter[str]]:
+    found: dict[str, Counter[str]] = {}
+    for node, tier in read_json(COLLECTED).items():
+        file = node.split("::")[0].removeprefix("tests/python/")
+        found.setdefault(f"python {file}", Counter())[tier] += 1
+    return found
+
+
+def read_inventory() -> dict[str, Counter[str]]:
+    found = {}
+    for line in INVENTORY.read_text().splitlines() if INVENTORY.is_file() else ():
+        if not line.startswith("#"):
+            name, quick, slow = line.rsplit(" ", 2)
+            found[name] = Counter(quick=int(quick), slow=int(slow))
+    return found
+
+
+def write_inventory() -> None:
+    rows = {**read_inventory(), **count_c(), **count_python()}
+    lines = [f"{name} {rows[name]['quick']} {rows[name]['slow']}\n" for name in sorted(rows)]
+    INVENTORY.write_text(INVENTORY_HEAD + "".join(lines))
+
+
+def compare_inventory(found: dict[str, Counter[str]], kind: str) -> Outcome:
+    """Whether each file has the tests that it is known to have, in their tiers. kind: "c", where
+    all must be there, or "python", where a module may skip itself as a whole."""
+    known = {name: c for name, c in read_inventory().items() if name.startswith(f"{kind} ")}
+    wrong = []
+    for name in sorted(found.keys() | (known.keys() if kind == "c" else set())):
+        now, was = found.get(name, Counter()), known.get(name, Counter())
+        for tier in ("quick", "slow"):
+            if now[tier] != was[tier]:
+                wrong.append(f"{name}: {now[tier]} {tier} tests, not {was[tier]}")
+    if not wrong:
+        return Outcome(passed=1)
+    advice = "tests/inventory.txt is to say so: tools/test.py --record"
+    return failure(f"{kind}: inventory", "\n".join([*wrong, advice]))
+
+
+# ---- kept times ----
+
+
+def write_times() -> None:
+    """Keeps what is expensive, and how long each file of Python tests takes."""
+    files: Counter[str] = Counter()
+    tests = {}
+    collected = read_json(COLLECTED)
+    for name, cost in sorted(read_json(TIMES).items()):
+        stage, _, node = name.partition(": ")
+        if stage == "python":
+            if node not in collected:
+                continue  # of a test that is no more
+            files[node.split("::")[0].removeprefix("tests/python/")] += cost["wall_s"]
+        if cost["cpu_s"] >= KEPT_CPU_S or cost["executed"] + cost["forked"] > 2:
+            tests[name] = {
+                "cpu_s": round(cost["cpu_s"], 1),
+                "wall_s": round(cost["wall_s"], 1),
+                "executed": cost["executed"],
+                "forked": cost["forked"],
+            }
+    kept = {"files": {name: round(s, 1) for name, s in sorted(files.items())}, "tests": tests}
+    KEPT_TIMES.write_text(to_lines(kept))
+
+
+def to_lines(kept: dict[str, dict[str, Any]]) -> str:
+    """As JSON with one line an entry, so that a diff says what changed."""
+    parts = []
+    for head, entries in kept.items():
+        rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(v)}" for name, v in entries.items())
+        parts.append(f" {json.dumps(head)}: {{\n{rows}\n }}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def record() -> None:
+    """After a full run: takes what it found into the repository."""
+    write_inventory()
+    write_times()
+
+
+# ---- full runs ----
+
+
+def read_full_log() -> list[dict[str, Any]]:
+    if not FULL_LOG.is_file():
+        return []
+    return [json.loads(line) for line in FULL_LOG.read_text().splitlines()]
+
+
+def log_full(stages: dict[str, Outcome], second_runs: int, wall_s: float, cpu_s: float) -> None:
+    """Appends a line about a full run."""
+    commit = (command.git("rev-parse", "HEAD") or ["none"])[0]
+    line = {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "commit": commit + ("+" if command.git("status", "--porcelain") else ""),
+        "passed": sum(o.passed for o in stages.values()),
+        "failed": sum(o.failed for o in stages.values()),
+        "second_runs": second_runs,
+        "skipped": {name: o.skipped for name, o in stages.items()},
+        "wall_s": round(wall_s),
+        "cpu_s": round(cpu_s),
+    }
+    with FULL_LOG.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def last_full_commit() -> str:
+    """The commit of the newest full run; empty: none is known."""
+    log = read_full_log()
+    return str(log[-1]["commit"]).rstrip("+") if log else ""
+
+
+def check_full_log() -> Outcome:
+    """Whether a full run without a failure is no more than FULL_COMMITS_MAX commits old."""
+    log = read_full_log()
+    if not log:
+        return failure("tests/full.log", "no full run is logged: make test-full")
+    if log[-1]["failed"]:
+        return failure("tests/full.log", f"the newest full run failed: {log[-1]}")
+    behind = command.git("rev-list", "--count", f"{last_full_commit()}..HEAD")
+    if behind is None:
+        return failure("tests/full.log", f"commit {last_full_commit()} is not known here")
+    if int(behind[0]) > FULL_COMMITS_MAX:
+        text = f"the newest full run is {behind[0]} commits old: make test-full"
+        return failure("tests/full.log", text)
+    return Outcome(passed=1)
+
+
+def check_skips(stage: str, outcome: Outcome) -> Outcome:
+    """Whether no more tests were skipped than in the last full run, with a little room: a package
+    that could not be installed must not go unseen."""
+    log = read_full_log()
+    known = log[-1]["skipped"].get(stage) if log else None
+    if known is None or outcome.skipped <= known + SKIPS_GROW_MAX:
+        return Outcome()
+    text = f"{outcome.skipped} tests are skipped; in the last full run {known} were"
+    return failure(f"{stage}: skipped", "\n".join([text, *outcome.reasons]))

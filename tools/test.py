@@ -57,6 +57,7 @@ class Suite:
         outcome = py_tests.run_python(self.long, self.choice, self.meter, self.name)
         if not self.name and not self.long:
             outcome.add(records.compare_inventory(records.count_python(), "python"))
+            outcome.add(records.check_quick())
         return outcome
 
     def run(self, names: list[str]) -> None:

@@ -260,6 +260,44 @@ def test_skips_may_not_grow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert records.check_skips("gcc", Outcome(skipped=26)).failed == 0
 
 
+def test_quarantine_excuses_for_some_days(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(records, "QUARANTINE", tmp_path / "quarantine.txt")
+    failed = Outcome(passed=3, failed=1, failures=["no"])
+    assert records.excuse("asan: x", failed) is failed
+    assert records.check_quarantine("2026-03-12").passed == 1
+    records.QUARANTINE.write_text("# head\n2026-03-01 abc asan: x | it hangs\n")
+    excused = records.excuse("asan: x", failed)
+    assert (excused.passed, excused.failed, excused.skipped) == (3, 0, 1)
+    assert excused.reasons == ["asan: x: failed in quarantine, since 2026-03-01: it hangs"]
+    assert records.excuse("asan: y", failed) is failed
+    assert records.excuse("asan: x", Outcome(passed=1)) == Outcome(passed=1)
+    assert records.check_quarantine("2026-03-11").passed == 1
+    assert records.check_quarantine("2026-03-12").failed == 1
+    line = "2026-03-11 abc python: t.py::a[1 2] | late\n"
+    records.QUARANTINE.write_text(line * (records.QUARANTINE_TESTS_MAX + 1))
+    assert records.read_quarantine()[0].test == "python: t.py::a[1 2]"
+    assert records.check_quarantine("2026-03-12").failed == 1
+
+
+def test_quick_tests_are_quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(records, "KEPT_TIMES", tmp_path / "kept.json")
+    monkeypatch.setattr(records, "COLLECTED", tmp_path / "collected.json")
+    records.COLLECTED.write_text(json.dumps({"a": "quick", "b": "slow"}))
+    cheap = {"cpu_s": 2.0, "wall_s": 1.0, "executed": 1, "forked": 3}
+    for test, more, failed in (
+        ("a", {}, 0),
+        ("b", {"cpu_s": 30.0}, 0),
+        ("a", {"cpu_s": 3.1}, 1),
+        ("a", {"executed": 3}, 1),
+        ("a", {"forked": 7}, 1),
+    ):
+        kept = {"tests": {f"python: {test}": {**cheap, **more}, "gcc: c": {**cheap, "cpu_s": 21}}}
+        records.KEPT_TIMES.write_text(json.dumps(kept))
+        assert records.check_quick().failed == failed
+    assert records.check_quick_c({"c": True, "d": False}).passed == 1
+    assert records.check_quick_c({"c": False}).failed == 1
+
+
 def test_a_stall_is_told_beside_what_it_met() -> None:
     meter = stalls.StallMeter.__new__(stalls.StallMeter)
     meter.stalls = [(100.0, 3.2), (200.0, 1.0)]

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from suite import command
+from suite import command, records
 from suite.command import BUILD, LONG_FACTOR, ROOT
 from suite.outcome import Cost, Outcome, failure, late
 from suite.stalls import StallMeter
@@ -159,7 +159,9 @@ def read_log(stage: str, path: Path, meter: StallMeter | None = None) -> Outcome
     """Sums up meson's log: one JSON object a line."""
     outcome = Outcome()
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        outcome.add(read_program(stage, json.loads(line), meter))
+        test = json.loads(line)
+        name = f"{stage}: {test['name'].split(':')[-1]}"
+        outcome.add(records.excuse(name, read_program(stage, test, meter)))
     return outcome
 
 

@@ -78,6 +78,8 @@ def run_lint(everything: bool, full: bool) -> Outcome:
         outcome.add(failure("gcc: meson setup", problem))
     else:
         outcome.add(records.compare_inventory(records.count_c(), "c"))
+        outcome.add(records.check_quick_c(c_tests.list_programs(c_tests.BUILDS["gcc"])))
+    outcome.add(records.check_quarantine(records.today()))
     if not full:
         outcome.add(records.check_full_log())
     return outcome

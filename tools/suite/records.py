@@ -6,6 +6,7 @@
 - tests/inventory.txt: how many tests of each tier a file has. A test that is lost, or made slow, is
   a line in a diff.
 - tests/full.log: one line for each full run.
+- tests/quarantine.txt: tests that may fail for a while.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import json
 import re
 import time
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +30,23 @@ KEPT_TIMES = ROOT / "tests/times.json"
 KEPT_CPU_S = 1.0  # a test that takes less is not listed by itself
 INVENTORY = ROOT / "tests/inventory.txt"
 FULL_LOG = ROOT / "tests/full.log"
+QUARANTINE = ROOT / "tests/quarantine.txt"
+QUARANTINE_DAYS_MAX = 10
+QUARANTINE_TESTS_MAX = 10
+# What a quick test may take. A fork of the nursery costs 0.05 CPU seconds, an import of torch 2.3.
+QUICK_CPU_S_MAX = 3.0
+QUICK_EXECUTED_MAX = 2
+QUICK_FORKED_MAX = 6
+QUICK_C_CPU_S_MAX = 20.0  # of a program by gcc: it holds many tests
 FULL_COMMITS_MAX = 60  # since the last full run
 SKIPS_GROW_MAX = 5  # more tests that are skipped than in the last full run
 INVENTORY_HEAD = (
     "# file, number of quick tests, number of slow ones; `tools/test.py --record` writes this\n"
 )
+
+
+def today() -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime())
 
 
 def read_json(path: Path) -> Any:
@@ -107,7 +121,90 @@ def compare_inventory(found: dict[str, Counter[str]], kind: str) -> Outcome:
     return failure(f"{kind}: inventory", "\n".join([*wrong, advice]))
 
 
+# ---- quarantine ----
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A test whose failure fails no run, for QUARANTINE_DAYS_MAX days."""
+
+    since: str  # the day of its first failure, YYYY-MM-DD
+    commit: str  # where it failed
+    test: str  # "python: tests/python/test_x.py::test_y[1]" or "asan: coll_port"
+    symptom: str
+
+
+def read_quarantine() -> list[Quarantined]:
+    """Lines of `since commit test | symptom`; those that begin with # say nothing."""
+    found = []
+    for line in QUARANTINE.read_text().splitlines() if QUARANTINE.is_file() else ():
+        if line.strip() and not line.startswith("#"):
+            head, _, symptom = line.partition(" | ")
+            since, commit, test = head.split(" ", 2)
+            found.append(Quarantined(since, commit, test.strip(), symptom.strip()))
+    return found
+
+
+def check_quarantine(now: str) -> Outcome:
+    """Whether nothing has been in quarantine for too long, and it is not a home for too many."""
+    listed = read_quarantine()
+    wrong = [f"{q.test}: {days(q.since, now)} days" for q in listed if not may_stay(q, now)]
+    if len(listed) > QUARANTINE_TESTS_MAX:
+        wrong.append(f"{len(listed)} tests, at most {QUARANTINE_TESTS_MAX} may be")
+    if not wrong:
+        return Outcome(passed=1)
+    return failure("tests/quarantine.txt: mend these tests", "\n".join(wrong))
+
+
+def days(since: str, now: str) -> int:
+    return (date.fromisoformat(now) - date.fromisoformat(since)).days
+
+
+def may_stay(test: Quarantined, now: str) -> bool:
+    return days(test.since, now) <= QUARANTINE_DAYS_MAX
+
+
+def excuse(name: str, outcome: Outcome) -> Outcome:
+    """What a test's outcome counts as: that of one in quarantine is no failure, but it is told."""
+    found = next((q for q in read_quarantine() if q.test == name), None)
+    if found is None or not outcome.failed:
+        return outcome
+    told = f"{name}: failed in quarantine, since {found.since}: {found.symptom}"
+    return Outcome(outcome.passed, 0, outcome.skipped + outcome.failed, [], [told])
+
+
 # ---- kept times ----
+
+
+def check_quick() -> Outcome:
+    """Whether quick tests were quick in the full run whose costs are kept."""
+    tiers = read_json(COLLECTED)
+    wrong = []
+    for name, cost in read_json(KEPT_TIMES).get("tests", {}).items():
+        stage, _, test = name.partition(": ")
+        if stage != "python" or tiers.get(test) != "quick":
+            continue
+        too_many = cost["executed"] > QUICK_EXECUTED_MAX or cost["forked"] > QUICK_FORKED_MAX
+        if cost["cpu_s"] > QUICK_CPU_S_MAX or too_many:
+            wrong.append(f"{test}: {cost}")
+    if not wrong:
+        return Outcome(passed=1)
+    return failure(
+        "python: quick tests that are not (mark them slow, or make them so)", "\n".join(wrong)
+    )
+
+
+def check_quick_c(programs: dict[str, bool]) -> Outcome:
+    """Whether quick C programs were quick. programs: whether each is slow."""
+    kept = read_json(KEPT_TIMES).get("tests", {})
+    wrong = [
+        f"{name}: {kept[f'gcc: {name}']['cpu_s']} CPU seconds"
+        for name, slow in programs.items()
+        if not slow and kept.get(f"gcc: {name}", {"cpu_s": 0})["cpu_s"] > QUICK_C_CPU_S_MAX
+    ]
+    return (
+        failure("gcc: quick tests that are not", "\n".join(wrong)) if wrong else Outcome(passed=1)
+    )
 
 
 def write_times() -> None:
@@ -160,7 +257,7 @@ def log_full(stages: dict[str, Outcome], second_runs: int, wall_s: float, cpu_s:
     """Appends a line about a full run."""
     commit = (command.git("rev-parse", "HEAD") or ["none"])[0]
     line = {
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "date": today(),
         "commit": commit + ("+" if command.git("status", "--porcelain") else ""),
         "passed": sum(o.passed for o in stages.values()),
         "failed": sum(o.failed for o in stages.values()),

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -29,6 +30,7 @@ void run_warm_take(void)
 	if (text != NULL && text[0] != '\0') {
 		warm_fd = (int)strtol(text, NULL, 10);
 		fcntl(warm_fd, F_SETFD, FD_CLOEXEC);
+		prctl(PR_SET_CHILD_SUBREAPER, 1);
 	}
 	unsetenv(VARIABLE);
 }

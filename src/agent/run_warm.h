@@ -1,7 +1,8 @@
 /*
- * A warm interpreter: a process beside `pawl run` that has torch imported and forks into whatever
- * Python program is to be started, so that a test which starts a hundred ranks does not import
- * torch a hundred times. For tests alone: tests/python/nursery.py is that process.
+ * A warm interpreter: a process beside `pawl run`, or what else starts Python, that has torch
+ * imported and forks into whatever Python program is to be started, so that a test which starts a
+ * hundred ranks does not import torch a hundred times. For tests alone: tests/python/nursery.py is
+ * that process.
  *
  * PAWL_TEST_SPAWNER in the environment is the number of a SOCK_SEQPACKET socket to it. A request is
  * one message of strings, each with its NUL, and the descriptors beside them:
@@ -23,7 +24,8 @@
 
 struct run_program;
 
-/* Takes the socket out of the environment, if there is one. Before any other thread starts. */
+/* Takes the socket out of the environment, if there is one, and makes this process a subreaper
+ * then. Before any other thread starts. */
 void run_warm_take(void);
 /* Starts program as run_spawn does. False: there is no warm interpreter, or it cannot start this
  * program; nothing was started then. */

@@ -4,6 +4,7 @@
 
 #include "agent/run_plan.h"
 #include "agent/run_spawn.h"
+#include "agent/run_warm.h"
 #include "base/err.h"
 #include "cli/interrupt.h"
 
@@ -49,8 +50,10 @@ int convert_start(struct convert *convert, const char *python, const char *const
 {
 	int null_fd;
 	int ends[2];
-	int rv = run_python_find(convert->python, sizeof(convert->python), python, err);
+	int rv;
 
+	run_warm_take();
+	rv = run_python_find(convert->python, sizeof(convert->python), python, err);
 	if (rv != 0) {
 		return rv;
 	}

@@ -2,10 +2,11 @@
 
 `nursery.Popen` and `nursery.run` take what `subprocess.Popen` and `subprocess.run` take. A command
 that is this interpreter and a script, a module or `-c` is forked from the nursery, which has torch,
-torch.distributed and torch._dynamo loaded: 0.05 CPU seconds instead of 2.3. A command that is
-`pawl run` is executed, and has a nursery of its own beside it (PAWL_TEST_SPAWNER, see
-src/agent/run_warm.h), from which its ranks and its template are forked. Everything else, and what
-has an environment that an interpreter or torch reads while it starts, is executed as it is.
+torch.distributed and torch._dynamo loaded: 0.05 CPU seconds instead of 2.3. `pawl run`, and what
+else of `pawl` starts Python, is executed, and has a nursery of its own beside it, from which its
+ranks and its template are forked (PAWL_TEST_SPAWNER, see src/agent/run_warm.h). All other commands
+are executed as they are, and those with an environment that an interpreter or torch reads while it
+starts.
 
 What a fork has in common with the nursery, and an executed process would not have: the seed of
 str's hash and what torch measured of the machine. So each file of tests that uses it has at least
@@ -151,8 +152,11 @@ class Order:
 
 
 def is_this_python(path: str) -> bool:
-    # not resolved: that of a virtual environment is a link to one outside of it
-    return os.path.abspath(path) == os.path.abspath(sys.executable)
+    """Whether it is ours, under any of its names. That of a virtual environment is a link to one
+    outside of it: so the folder counts, too."""
+    ours = sys.executable
+    same_folder = os.path.dirname(os.path.abspath(path)) == os.path.dirname(os.path.abspath(ours))
+    return same_folder and os.path.realpath(path) == os.path.realpath(ours)
 
 
 def put_away(fd: int) -> int:
@@ -482,6 +486,11 @@ def read_at_start(env: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def starts_python(words: Sequence[str]) -> bool:
+    """Whether this command of `pawl` may start an interpreter, and asks PAWL_TEST_SPAWNER first."""
+    return words[:1] == ["run"] or words[:2] in (["ckpt", "export"], ["ckpt", "import"])
+
+
 def unblock_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
@@ -507,7 +516,7 @@ class Popen(subprocess.Popen):  # type: ignore[type-arg]
         bound = _execute.bind(self, *args).arguments
         argv = [os.fspath(word) for word in bound["args"]]
         env = dict(os.environ if bound["env"] is None else bound["env"])
-        launches = os.path.basename(argv[0]) == "pawl" and argv[1:2] == ["run"]
+        launches = os.path.basename(argv[0]) == "pawl" and starts_python(argv[1:])
         plain = not any(bound.get(name) not in (None, False, -1) for name in _UNKNOWN)
         if not (plain and (launches or is_this_python(argv[0])) and nursery.takes(env)):
             self._execute(*args)

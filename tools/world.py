@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Runs a command in a world of its own: its own processes, ports, shared memory and mounts.
+
+Tests of different workers cannot meet there: /proc shows only what they started, any port is free,
+/dev/shm is empty, and what is left when the command has ended, ends. Its first process does nothing
+but wait for all others, as an init does; in front of that one another waits, which passes signals
+on and ends as the command ends. Without the kernel's leave (root has it) the command is executed
+where it is: `world.py --can` says which, by its exit status.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+import socket
+import struct
+import sys
+from typing import NoReturn
+
+CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET = 0x20000, 0x8000000, 0x20000000, 0x40000000
+MS_REC, MS_PRIVATE = 0x4000, 0x40000
+PR_SET_PDEATHSIG = 1
+SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
+PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def call(name: str, *arguments: object) -> None:
+    if getattr(libc, name)(*arguments) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+
+
+def raise_loopback() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        request = struct.pack("16sH14x", b"lo", 0)
+        flags = struct.unpack("16sH14x", fcntl.ioctl(control, SIOCGIFFLAGS, request))[1]
+        fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | IFF_UP))
+
+
+def leave() -> None:
+    """Leaves the namespaces that this process is in; its children are in new ones."""
+    call("unshare", CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET)
+    call("mount", b"none", b"/", None, MS_REC | MS_PRIVATE, None)
+    call("mount", b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"mode=1777")
+    raise_loopback()
+
+
+def end_like(wait_status: int) -> NoReturn:
+    """Ends this process as another one has ended."""
+    if os.WIFSIGNALED(wait_status):
+        signal.signal(os.WTERMSIG(wait_status), signal.SIG_DFL)
+        os.kill(os.getpid(), os.WTERMSIG(wait_status))
+    os._exit(os.waitstatus_to_exitcode(wait_status))
+
+
+def wait_for(pid: int) -> int:
+    """Waits for a child, and for whichever others there are meanwhile; passes signals on to it.
+    Returns its wait status."""
+
+    def pass_on(number: int, _: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+    for number in PASSED_ON:
+        signal.signal(number, pass_on)
+    while True:
+        ended, status = os.wait()
+        if ended == pid:
+            return status
+
+
+def be_first(command: list[str], said: int) -> NoReturn:
+    """The first process of the world: starts the command, and says how it ended."""
+    call("mount", b"proc", b"/proc", b"proc", 0, None)
+    pid = os.fork()
+    if pid == 0:
+        os.close(said)
+        try:
+            os.execvp(command[0], command)
+        except OSError as error:
+            print(f"{command[0]}: {error.strerror}", file=sys.stderr)
+            os._exit(127)
+    os.write(said, struct.pack("i", wait_for(pid)))
+    os._exit(0)
+
+
+def run(command: list[str]) -> NoReturn:
+    heard, said = os.pipe()
+    first = os.fork()
+    if first == 0:
+        os.close(heard)
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        be_first(command, said)
+    os.close(said)
+    ended = wait_for(first)
+    told = os.read(heard, 4)
+    end_like(struct.unpack("i", told)[0] if told else ended)
+
+
+def main() -> NoReturn:
+    try:
+        leave()
+    except OSError:
+        if sys.argv[1] == "--can":
+            sys.exit(1)
+        os.execvp(sys.argv[1], sys.argv[1:])
+    if sys.argv[1] == "--can":
+        sys.exit(0)
+    run(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    main()

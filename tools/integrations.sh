@@ -18,8 +18,8 @@ if [[ ${1:-} == -- ]]; then shift; fi
 # that is installed, which an isolated build would not see.
 export DS_BUILD_OPS=0
 pip=("$python" -m pip install --quiet --no-warn-conflicts --no-build-isolation --retries 2 "$@")
-# uv keeps what it has unpacked by the hash of each package (in its own cache, ~/.cache/uv) and links
-# it into the next checkout's .venv: 8 s for pip's 50. What it cannot get, pip tries.
+# uv keeps what it has unpacked, by each package's hash, in ~/.cache/uv, and links it into the next
+# checkout's .venv: 8 s for pip's 50. What it cannot get, pip tries.
 uv=(.venv/bin/uv pip install --quiet --python "$python" --no-build-isolation "$@")
 
 install() {
@@ -27,7 +27,8 @@ install() {
 }
 
 failed() {
-	echo "setup: $1 could not be installed: tests that need it will be skipped. uv and pip said:"
+	echo "setup: $1 could not be installed: tests that need it will be skipped."
+	echo "setup: uv and pip said:"
 	tail -n 3 build/integrations.log | sed 's/^/setup:     /'
 }
 

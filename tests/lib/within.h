@@ -1,0 +1,200 @@
+/*
+ * How tests wait, and how they tell what is late from what is wrong.
+ *
+ * What must happen is waited for by WITHIN(seconds, condition). When the time is over the test
+ * fails, and one line, at the begin of a line, says so:
+ *   late: <condition>: not within 120 s (file:line)
+ * Whoever reads the output knows by it that no value was wrong: the machine may have been too busy.
+ *
+ * A process that a test has forked cannot fail the test: it says "in a child, late: …" and exits
+ * with WITHIN_STATUS, and WITHIN_CHILD in its parent fails with a line of its own. Nor can a
+ * thread: it says the line and ends the program, with WITHIN_STATUS, in the middle of the test.
+ *
+ * PAWL_TEST_TIMES="scale=4" makes all these times four times as long. There may be more in it,
+ * between commas, which is the library's.
+ */
+#ifndef TEST_WITHIN_H
+#define TEST_WITHIN_H
+
+#include "base/clock.h"
+#include "pawl/err.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#define WITHIN_LONG_S 120.0 /* for what just must happen, on a busy machine as well */
+#define WITHIN_STATUS 75    /* a process that was late exits with it */
+
+/* ---- times ---- */
+
+static inline double within_scale(void)
+{
+	const char *at = getenv("PAWL_TEST_TIMES");
+	double scale = 1;
+
+	while (at) {
+		scale = strncmp(at, "scale=", 6) == 0 ? strtod(at + 6, NULL) : scale;
+		at = strchr(at, ',');
+		at = at ? at + 1 : NULL;
+	}
+	return scale > 0 ? scale : 1;
+}
+
+/* For calls that have a timeout, see IN_TIME. */
+static inline int64_t within_ns(double seconds)
+{
+	return (int64_t)(seconds * within_scale() * NS_PER_S);
+}
+
+static inline int within_ms(double seconds)
+{
+	return (int)(within_ns(seconds) / NS_PER_MS);
+}
+
+static inline void within_sleep_ns(int64_t ns)
+{
+	struct timespec left = {.tv_sec = ns / NS_PER_S, .tv_nsec = ns % NS_PER_S};
+
+	while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+	}
+}
+
+/* Between two looks, or two deeds; on a busy machine it may take any time. */
+static inline void within_pace(double seconds)
+{
+	within_sleep_ns((int64_t)(seconds * NS_PER_S));
+}
+
+/* Gives time to what must not happen; the caller looks afterwards. */
+static inline void within_quiet(double seconds)
+{
+	within_sleep_ns(within_ns(seconds));
+}
+
+/* ---- being late ---- */
+
+static pid_t within_test; /* the process that can fail a test */
+
+__attribute__((constructor)) static void within_start(void)
+{
+	within_test = getpid();
+}
+
+/* For a process that a test has begun by exec: it is a child, too. */
+static inline void within_be_child(void)
+{
+	within_test = 0;
+}
+
+/* seconds, unscaled, that were not enough; negative: what says it all. */
+__attribute__((noreturn)) static inline void within_late(const char *what, double seconds,
+	const char *file, int line)
+{
+	bool child = getpid() != within_test;
+	char limit[48] = "";
+
+	if (seconds >= 0) {
+		snprintf(limit, sizeof(limit), ": not within %g s", seconds * within_scale());
+	}
+	dprintf(STDERR_FILENO, "%slate: %s%s (%s:%d)\n", child ? "in a child, " : "", what, limit,
+		file, line);
+	if (!child && gettid() == getpid()) {
+		_fail(file, line);
+	}
+	_exit(WITHIN_STATUS);
+}
+
+/* For what was tried often enough. */
+#define SAY_LATE(what) within_late(what, -1, __FILE__, __LINE__)
+
+/* A time that runs. */
+struct within {
+	double seconds; /* unscaled */
+	int64_t end_ns;
+	bool last; /* it is over, and there was one more look */
+};
+
+static inline struct within within_begin(double seconds)
+{
+	return (struct within){.seconds = seconds, .end_ns = clock_mono_ns() + within_ns(seconds)};
+}
+
+/* Once after each look; there is always one after the end, however long the test stood still. */
+static inline bool within_over(struct within *within)
+{
+	bool over = within->last;
+
+	within->last = clock_mono_ns() >= within->end_ns;
+	return over;
+}
+
+static inline void within_check(struct within *within, const char *what, const char *file, int line)
+{
+	if (within_over(within)) {
+		within_late(what, within->seconds, file, line);
+	}
+}
+
+/* The statement is done between two looks. */
+#define WITHIN_DOING(seconds, condition, ...)                                                      \
+	do {                                                                                       \
+		struct within within_ = within_begin(seconds);                                     \
+                                                                                                   \
+		while (!(condition)) {                                                             \
+			within_check(&within_, #condition, __FILE__, __LINE__);                    \
+			__VA_ARGS__;                                                               \
+		}                                                                                  \
+	} while (0)
+
+#define WITHIN(seconds, condition) WITHIN_DOING(seconds, condition, within_pace(0.001))
+
+static inline int within_in_time(int rv, const char *what, const char *file, int line)
+{
+	if (rv == PAWL_ETIMEDOUT) {
+		within_late(what, WITHIN_LONG_S, file, line);
+	}
+	return rv;
+}
+
+/* What a call returns that was given WITHIN_LONG_S and for which that must be enough. */
+#define IN_TIME(call) within_in_time(call, #call, __FILE__, __LINE__)
+
+/* Waits for a child's end, and kills one that does not end. */
+static inline int within_child(pid_t pid, const char *file, int line)
+{
+	struct within within = within_begin(WITHIN_LONG_S);
+	int status = 0;
+	pid_t ended;
+
+	while ((ended = waitpid(pid, &status, WNOHANG)) == 0) {
+		if (within_over(&within)) {
+			kill(pid, SIGKILL);
+			waitpid(pid, NULL, 0);
+			within_late("the end of a child", within.seconds, file, line);
+		}
+		within_pace(0.001);
+	}
+	assert_int_equal(ended, pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == WITHIN_STATUS) {
+		within_late("a child, which says why", -1, file, line);
+	}
+	return status;
+}
+
+/* The status that waitpid gives. */
+#define WITHIN_CHILD(pid) within_child(pid, __FILE__, __LINE__)
+
+#endif

@@ -6,7 +6,8 @@
 # Says "ready", then does what it reads, and answers "ok":
 #   kill NODE, start NODE: its slurmd, by SIGKILL; NODE ctld: slurmctld
 # At the end of its input it ends all that is left, also what outlives a slurmd: every process whose
-# environment names its own slurm.conf. Exit status 77: it cannot be, and why.
+# environment names its own slurm.conf. Exit status 77: it cannot be, and why; 75: it is late, as
+# tests/lib/within.h has it.
 # LATE=NODE in its environment: that node's clocks say that its machine is up for a day more.
 set -eu
 folder=$1 nodes=$2
@@ -25,6 +26,11 @@ for program in munged slurmctld slurmd squeue; do
 	command -v $program >/dev/null ||
 		skip "no $program (Debian: apt-get install slurmctld slurmd slurm-client munge)"
 done
+
+# What just must happen has 2 minutes, or as many times as long as PAWL_TEST_TIMES says.
+scale=$(sed -n 's/^\(.*,\)\?scale=\([0-9.]\+\).*$/\2/p' <<<"${PAWL_TEST_TIMES:-}")
+long=$(awk -v scale="${scale:-1}" 'BEGIN { print int(120 * scale) }')
+late=
 
 mkdir -p "$folder"/{munge,state,log,pid}
 chmod 755 "$folder" "$folder/munge"
@@ -177,16 +183,16 @@ trap finish EXIT
 munge=$folder/munge
 launch munged 1 munged --foreground --force --socket="$munge/socket" --key-file="$munge/key" \
 	--pid-file="$munge/pid" --log-file="$munge/log" --seed-file="$munge/seed"
-for ((i = 0; i < 1200; i++)); do # a minute, at least
+while ((SECONDS < long)); do
 	munge -S "$munge/socket" -n >/dev/null 2>&1 && break
 	sleep 0.05
 done
 idle() {
 	ask sinfo --noheader --Node --partition=main --format=%T | grep -c '^idle$'
 }
-# Until all nodes are idle; fails where a daemon ends before, or after 2 minutes.
+# Until all nodes are idle; fails where a daemon ends before, or it takes too long.
 await_nodes() {
-	local name end=$((SECONDS + 120))
+	local name end=$((SECONDS + long))
 	while ((SECONDS < end)); do
 		for name in "${!pids[@]}"; do
 			kill -0 "${pids[$name]}" 2>/dev/null || return
@@ -194,9 +200,11 @@ await_nodes() {
 		[[ $(idle) == "$nodes" ]] && return
 		sleep 0.1
 	done
+	late=1
 	return 1
 }
 begin() {
+	late=
 	local i
 	write_conf $((20000 + RANDOM % 200 * 50))
 	start_daemon ctld
@@ -217,8 +225,9 @@ stop_daemons() {
 for ((tries = 1; ; tries++)); do
 	begin && break
 	if ((tries == 10)) || ! grep -qs "Address already in use" "$folder"/log/*; then
-		echo "Slurm does not start:"
+		echo "${late:+late: not within $long s: }Slurm does not start:"
 		tail -n 5 "$folder"/log/*
+		[[ $late ]] && exit 75
 		exit 1
 	fi
 	stop_daemons

@@ -59,9 +59,9 @@ static inline int64_t within_ns(double seconds)
 	return (int64_t)(seconds * within_scale() * NS_PER_S);
 }
 
-static inline int within_ms(double seconds)
+static inline uint32_t within_ms(double seconds)
 {
-	return (int)(within_ns(seconds) / NS_PER_MS);
+	return (uint32_t)(within_ns(seconds) / NS_PER_MS);
 }
 
 static inline void within_sleep_ns(int64_t ns)

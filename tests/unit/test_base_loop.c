@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "base/loop.h"
 #include "base/rng.h"
+#include "within.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -251,7 +252,7 @@ static void note_wake(void *user)
 
 static void *wake_later(void *user)
 {
-	usleep(5000);
+	within_pace(0.005);
 	loop_wake(the_loop);
 	return NULL;
 }

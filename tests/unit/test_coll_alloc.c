@@ -1,15 +1,13 @@
 /* Nothing is allocated on the way of a step: 1,000 steps of collectives that were done before. */
-#include "base/clock.h"
-
 #include "pawl/coll.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "count_alloc.h"
 #include "test_coll_beat.h"
+#include "within.h"
 
 #ifndef SANITIZED
 
@@ -37,6 +35,7 @@ static atomic_int failed;
 static void step(uint32_t rank)
 {
 	static const uint64_t sizes[BUCKETS] = {4, 4096, LEN_MAX, 65536, LEN_MAX, 1024};
+	int64_t long_ns = within_ns(WITHIN_LONG_S);
 	struct pawl_work works[BUCKETS];
 
 	for (uint32_t b = 0; b < BUCKETS; b++) {
@@ -55,7 +54,7 @@ static void step(uint32_t rank)
 		}
 	}
 	for (uint32_t b = 0; b < BUCKETS; b++) {
-		if (pawl_group_wait(groups[rank], &works[b], 60 * NS_PER_S, NULL) != 0) {
+		if (IN_TIME(pawl_group_wait(groups[rank], &works[b], long_ns, NULL)) != 0) {
 			atomic_store(&failed, 1);
 		}
 	}
@@ -73,7 +72,7 @@ static void *run(void *user)
 	for (int i = 0; i < STEPS && atomic_load(&failed) == 0; i++) {
 		step(rank);
 		if (i == STEPS / 2) {
-			usleep(2500000); /* signs of life go meanwhile */
+			within_quiet(2.5); /* signs of life go meanwhile */
 		}
 	}
 	pthread_barrier_wait(&barrier);
@@ -96,7 +95,7 @@ int main(void)
 	}
 	pthread_barrier_init(&barrier, NULL, RANKS);
 	for (uint32_t r = 0; r < RANKS; r++) {
-		if (pawl_group_join(groups[r], all, 60 * NS_PER_S, NULL) != 0) {
+		if (IN_TIME(pawl_group_join(groups[r], all, within_ns(WITHIN_LONG_S), NULL)) != 0) {
 			return 1;
 		}
 	}

@@ -4,9 +4,9 @@
 
 #include "base/clock.h"
 #include "coll/group_impl.h"
+#include "within.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
 /* Whether a rank has begun a collective, has told all others so, and lacks the heads of so many. */
 static inline bool lacks_heads(struct pawl_group *group, uint64_t number, uint32_t n)
@@ -24,26 +24,26 @@ static inline bool lacks_heads(struct pawl_group *group, uint64_t number, uint32
 	return lacks;
 }
 
-/* Until it has; whoever waits for ever is killed by the test's time-out. */
+/* Until it has. */
 static inline void await_heads(struct pawl_group *group, uint64_t number, uint32_t n)
 {
-	while (!lacks_heads(group, number, n)) {
-		usleep(1000);
-	}
+	WITHIN(WITHIN_LONG_S, lacks_heads(group, number, n));
 }
 
-/* Until the group has failed, or time_ns is over. */
+static inline bool has_failed(struct pawl_group *group)
+{
+	bool failed;
+
+	pthread_mutex_lock(&group->state);
+	failed = group->failure.code != 0;
+	pthread_mutex_unlock(&group->state);
+	return failed;
+}
+
+/* Until the group has failed; time_ns, of within_ns, must be enough for it. */
 static inline void await_failure(struct pawl_group *group, int64_t time_ns)
 {
-	int64_t end_ns = clock_mono_ns() + time_ns;
-	bool failed = false;
-
-	while (!failed && clock_mono_ns() < end_ns) {
-		pthread_mutex_lock(&group->state);
-		failed = group->failure.code != 0;
-		pthread_mutex_unlock(&group->state);
-		usleep(1000);
-	}
+	WITHIN((double)time_ns / (double)within_ns(1), has_failed(group));
 }
 
 #endif

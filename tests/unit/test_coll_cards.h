@@ -2,7 +2,7 @@
 #ifndef TEST_COLL_CARDS_H
 #define TEST_COLL_CARDS_H
 
-#include "base/clock.h"
+#include "within.h"
 
 #include "pawl/coll.h"
 
@@ -29,11 +29,10 @@ static inline struct pawl_group *join_by_cards(struct test_cards *cards, uint32_
 	__atomic_store_n(&cards->ready[rank], 1, __ATOMIC_RELEASE);
 	for (uint32_t r = 0; r < ranks; r++) {
 		all[r] = cards->text[r];
-		while (__atomic_load_n(&cards->ready[r], __ATOMIC_ACQUIRE) == 0) {
-			sched_yield();
-		}
+		WITHIN_DOING(WITHIN_LONG_S,
+			__atomic_load_n(&cards->ready[r], __ATOMIC_ACQUIRE) != 0, sched_yield());
 	}
-	if (pawl_group_join(group, all, 60 * NS_PER_S, NULL) != 0) {
+	if (IN_TIME(pawl_group_join(group, all, within_ns(WITHIN_LONG_S), NULL)) != 0) {
 		abort();
 	}
 	return group;

@@ -4,7 +4,6 @@
 #include "test_coll_world.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #define NUMBERS  5000
 #define SHORT_NS (20 * NS_PER_MS)
@@ -59,7 +58,8 @@ static void *sum_with_one_late(void *user)
 	}
 	for (uint32_t i = 0; i < 6; i++) {
 		if (i != 2) {
-			assert_int_equal(pawl_group_wait(m->group, &sums[i].work, LONG_NS, NULL),
+			assert_int_equal(
+				IN_TIME(pawl_group_wait(m->group, &sums[i].work, LONG_NS, NULL)),
 				0);
 			check(&sums[i]);
 		}
@@ -72,7 +72,8 @@ static void *sum_with_one_late(void *user)
 		pawl_group_release(m->group, &sums[2].work);
 	}
 	for (uint32_t i = 2; i < 7; i += 4) {
-		assert_int_equal(pawl_group_wait(m->group, &sums[i].work, LONG_NS, NULL), 0);
+		assert_int_equal(IN_TIME(pawl_group_wait(m->group, &sums[i].work, LONG_NS, NULL)),
+			0);
 		check(&sums[i]);
 	}
 	return NULL;
@@ -94,13 +95,10 @@ static void *sum_unattended(void *user)
 	struct sum sum;
 
 	begin(m->group, &sum, true, LONG_NS);
-	usleep(1000 * m->rank);
+	within_pace(0.001 * m->rank);
 	fill(&sum, m->rank);
 	pawl_group_release(m->group, &sum.work);
-	for (int64_t end_ns = clock_mono_ns() + LONG_NS; !pawl_work_done(&sum.work);) {
-		assert_true(clock_mono_ns() < end_ns);
-		usleep(100);
-	}
+	WITHIN_DOING(WITHIN_LONG_S, pawl_work_done(&sum.work), within_pace(0.0001));
 	check(&sum);
 	return NULL;
 }
@@ -146,8 +144,8 @@ static void messages_keep_their_order(void **state)
 	memcpy(sent[0], "first", 6);
 	pawl_group_release(from, &works[0]);
 	for (uint32_t i = 0; i < 2; i++) {
-		assert_int_equal(pawl_group_wait(from, &works[i], LONG_NS, NULL), 0);
-		assert_int_equal(pawl_group_wait(to, &works[2 + i], LONG_NS, NULL), 0);
+		assert_int_equal(IN_TIME(pawl_group_wait(from, &works[i], LONG_NS, NULL)), 0);
+		assert_int_equal(IN_TIME(pawl_group_wait(to, &works[2 + i], LONG_NS, NULL)), 0);
 		assert_string_equal(got[i], sent[i]);
 	}
 	close_world(&w);
@@ -196,7 +194,7 @@ static void leaving_ends_it(void **state)
 	open_world(&w);
 	begin(w.members[0].group, &sum, true, 0);
 	pawl_group_leave(w.members[0].group);
-	assert_int_equal(pawl_group_wait(w.members[0].group, &sum.work, LONG_NS, &err),
+	assert_int_equal(IN_TIME(pawl_group_wait(w.members[0].group, &sum.work, LONG_NS, &err)),
 		PAWL_ECANCELED);
 	pawl_group_release(w.members[0].group, &sum.work);
 	close_world(&w);
@@ -216,7 +214,7 @@ static void alone(void **state)
 	struct pawl_group *group;
 
 	assert_int_equal(pawl_group_open(&group, 0, 1, NULL, card, NULL), 0);
-	assert_int_equal(pawl_group_join(group, cards, LONG_NS, NULL), 0);
+	assert_int_equal(IN_TIME(pawl_group_join(group, cards, LONG_NS, NULL)), 0);
 	call.in = in;
 	call.out = out;
 	assert_int_equal(pawl_group_submit(group, &work, &call, NULL), 0);
@@ -225,7 +223,7 @@ static void alone(void **state)
 	memcpy(in, "ready", 6);
 	pawl_group_release(group, &work);
 	assert_ptr_equal(pawl_group_next(group), &work);
-	assert_int_equal(pawl_group_wait(group, &work, LONG_NS, NULL), 0);
+	assert_int_equal(IN_TIME(pawl_group_wait(group, &work, LONG_NS, NULL)), 0);
 	assert_string_equal(out, "ready");
 	pawl_group_close(group);
 }

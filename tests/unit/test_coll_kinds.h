@@ -11,6 +11,7 @@
 #include "coll/shm.h"
 #include "coll/tcp.h"
 #include "sim.h"
+#include "within.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -65,7 +66,7 @@ static inline int open_tcp(struct coll_port **out, uint32_t rank, uint32_t ranks
 
 static inline int join_tcp(struct coll_port **port, const char *const *names, struct pawl_err *err)
 {
-	return coll_tcp_join(*port, names, 30 * NS_PER_S, NULL, err);
+	return IN_TIME(coll_tcp_join(*port, names, within_ns(WITHIN_LONG_S), NULL, err));
 }
 
 static inline int open_fabric(struct coll_port **out, uint32_t rank, uint32_t ranks, char *name,
@@ -89,7 +90,7 @@ static inline int open_blind(struct coll_port **out, uint32_t rank, uint32_t ran
 static inline int join_fabric(struct coll_port **port, const char *const *names,
 	struct pawl_err *err)
 {
-	return coll_fabric_join(*port, names, 30 * NS_PER_S, NULL, err);
+	return IN_TIME(coll_fabric_join(*port, names, within_ns(WITHIN_LONG_S), NULL, err));
 }
 
 /* Of mixed ports, ranks 0 and 1 are on one host. Until they are joined they are memory's, and this
@@ -321,18 +322,20 @@ static inline void close_ports(struct ports *ports)
 	ports->kind->all(close_port, users);
 }
 
-/* Waits until a peer is lost, and returns why. Whoever has a group always listens to the talk. */
-static inline const char *await_lost(struct coll_port *port, uint32_t peer)
+/* Whoever has a group always listens to the talk. */
+static inline void listen_to(struct coll_port *port, uint32_t peer)
 {
-	int64_t end_ns = clock_mono_ns() + 20 * NS_PER_S;
+	uint32_t seen = port->look(port);
 	char byte;
 
-	while (port->lost(port, peer) == NULL && clock_mono_ns() < end_ns) {
-		uint32_t seen = port->look(port);
+	assert_int_equal(port->receive(port, peer, COLL_TALK, &byte, 1), 0);
+	port->wait(port, seen, NS_PER_MS);
+}
 
-		assert_int_equal(port->receive(port, peer, COLL_TALK, &byte, 1), 0);
-		port->wait(port, seen, NS_PER_MS);
-	}
+/* Waits until a peer is lost, and returns why. */
+static inline const char *await_lost(struct coll_port *port, uint32_t peer)
+{
+	WITHIN_DOING(WITHIN_LONG_S, port->lost(port, peer) != NULL, listen_to(port, peer));
 	return port->lost(port, peer);
 }
 

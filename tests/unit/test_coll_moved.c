@@ -4,6 +4,7 @@
 #include "coll/group_impl.h"
 #include "test_coll_beat.h"
 #include "test_coll_cards.h"
+#include "within.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 
 #define RANKS   4 /* the last one is a newcomer */
 #define OLD     (RANKS - 1)
-#define LONG_NS (60 * NS_PER_S)
+#define LONG_NS within_ns(WITHIN_LONG_S)
 
 /* What a rank does with the group that it was in, and the one that all have joined. */
 enum fate {
@@ -51,7 +52,7 @@ static void *go_on(void *user)
 	struct rank *r = user;
 	struct pawl_group *from = r->fate == UNSURE ? r->old : r->next;
 
-	r->rv = pawl_group_shrink(&r->left, from, 1, r->ranks, &r->n, LONG_NS, &r->err);
+	r->rv = IN_TIME(pawl_group_shrink(&r->left, from, 1, r->ranks, &r->n, LONG_NS, &r->err));
 	return NULL;
 }
 

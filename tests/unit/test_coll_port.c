@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "seed.h"
 #include "test_coll_kinds.h"
+#include "within.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -114,13 +115,24 @@ static void streams_bring_all_in_order(void **state)
 	close_ports(&ports);
 }
 
+/* Reads a little of what rank 0 has sent to rank 1. */
+static void make_room(struct ports *ports, uint32_t *seen)
+{
+	static uint8_t bytes[1 << 16];
+
+	ports->at[1]->look(ports->at[1]);
+	if (ports->at[1]->receive(ports->at[1], 0, 2, bytes, sizeof(bytes)) == 0) {
+		ports->at[0]->wait(ports->at[0], *seen, NS_PER_MS);
+		*seen = ports->at[0]->look(ports->at[0]);
+	}
+}
+
 /* A stream that nobody reads takes what it holds, and then nothing; reading makes room. */
 static void a_full_stream_takes_nothing(void **state)
 {
 	static uint8_t bytes[1 << 16];
 	struct ports ports;
 	struct coll_port *port;
-	int64_t end_ns = clock_mono_ns() + 60 * NS_PER_S;
 	uint32_t seen;
 	size_t held = 0;
 	size_t n;
@@ -135,25 +147,39 @@ static void a_full_stream_takes_nothing(void **state)
 	assert_int_equal(port->send(port, 1, 2, bytes, 1), 0);
 	assert_true(port->send(port, 1, 3, bytes, 1) == 1);
 	seen = port->look(port);
-	while (port->send(port, 1, 2, bytes, 1) == 0) {
-		assert_true(clock_mono_ns() < end_ns);
-		ports.at[1]->look(ports.at[1]);
-		if (ports.at[1]->receive(ports.at[1], 0, 2, bytes, sizeof(bytes)) == 0) {
-			port->wait(port, seen, NS_PER_MS);
-			seen = port->look(port);
-		}
-	}
+	WITHIN_DOING(WITHIN_LONG_S, port->send(port, 1, 2, bytes, 1) != 0,
+		make_room(&ports, &seen));
 	close_ports(&ports);
 }
 
 static void *wake_soon(void *user)
 {
 	struct coll_port *port = user;
-	const struct timespec pause = {.tv_nsec = 20000000};
 
-	nanosleep(&pause, NULL);
+	within_pace(0.02);
 	port->wake(port);
 	return NULL;
+}
+
+/* Whether nothing comes for a while. */
+static bool is_still(struct coll_port *port, uint32_t *seen)
+{
+	*seen = port->look(port);
+	port->wait(port, *seen, NS_PER_MS);
+	return port->look(port) == *seen;
+}
+
+/* The wait itself must end; it may do so earlier. */
+static void await_ring(struct coll_port *port, uint32_t seen)
+{
+	struct within within = within_begin(WITHIN_LONG_S);
+
+	do {
+		port->wait(port, seen, within.end_ns - clock_mono_ns());
+		if (clock_mono_ns() >= within.end_ns) {
+			within_late("a ring", within.seconds, __FILE__, __LINE__);
+		}
+	} while (port->look(port) == seen);
 }
 
 static void waiting_ends(void **state)
@@ -161,28 +187,18 @@ static void waiting_ends(void **state)
 	struct ports ports;
 	struct coll_port *port;
 	pthread_t thread;
-	int64_t end_ns = clock_mono_ns() + 60 * NS_PER_S;
 	uint32_t seen;
 
 	open_ports(&ports, *state);
 	port = ports.at[0];
-	do { /* joining may still ring */
-		assert_true(clock_mono_ns() < end_ns);
-		seen = port->look(port);
-		port->wait(port, seen, NS_PER_MS); /* nothing comes */
-	} while (port->look(port) != seen);
+	WITHIN(WITHIN_LONG_S, is_still(port, &seen)); /* joining may still ring */
 	pthread_create(&thread, NULL, wake_soon, port);
-	while (port->look(port) == seen) {
-		port->wait(port, seen, 60 * NS_PER_S);
-	}
+	await_ring(port, seen);
 	pthread_join(thread, NULL);
 	seen = port->look(port);
 	ports.at[2]->look(ports.at[2]);
 	assert_int_equal(ports.at[2]->send(ports.at[2], 0, 0, "x", 1), 1);
-	do { /* it came before, or is on its way; a wait may end earlier */
-		assert_true(clock_mono_ns() < end_ns);
-		port->wait(port, seen, 60 * NS_PER_S);
-	} while (port->look(port) == seen);
+	await_ring(port, seen); /* it came before, or is on its way */
 	close_ports(&ports);
 }
 
@@ -193,7 +209,6 @@ static void a_dead_rank_is_told(void **state)
 	char names[2][NAME];
 	const char *all[] = {names[0], names[1]};
 	struct coll_port *port;
-	int64_t end_ns;
 	int up[2];
 	int down[2];
 	char byte;
@@ -222,13 +237,11 @@ static void a_dead_rank_is_told(void **state)
 	if (kind->dead) {
 		assert_string_equal(await_lost(port, 1), kind->dead);
 	}
-	end_ns = clock_mono_ns() + 60 * NS_PER_S;
-	while (port->receive(port, 1, 0, &byte, 1) == 0) { /* connections overtake each other */
-		assert_true(clock_mono_ns() < end_ns);
-		port->wait(port, port->look(port), NS_PER_MS);
-	}
+	/* Connections overtake each other. */
+	WITHIN_DOING(WITHIN_LONG_S, port->receive(port, 1, 0, &byte, 1) != 0,
+		port->wait(port, port->look(port), NS_PER_MS));
 	assert_int_equal(byte, 'z');
-	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	WITHIN_CHILD(pid);
 	port->close(port);
 	for (int i = 0; i < 2; i++) {
 		close(up[i]);

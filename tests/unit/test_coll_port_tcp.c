@@ -3,6 +3,7 @@
 #include "coll/tcp_impl.h"
 #include "seed.h"
 #include "test_coll_kinds.h"
+#include "within.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -68,17 +69,15 @@ static void last_words_are_heard(void **state)
 	peer = tcp_of(ports.at[1]);
 	for (uint32_t s = 0; s < COLL_TALK; s++) {
 		shutdown(tcp_link(peer, 0, s)->fd, SHUT_WR);
-		while (!tcp_link(tcp_of(port), 1, s)->ended) {
-			port->wait(port, port->look(port), NS_PER_MS);
-			assert_int_equal(port->receive(port, 1, s, &byte, 1), 0);
-		}
+		WITHIN_DOING(WITHIN_LONG_S, tcp_link(tcp_of(port), 1, s)->ended,
+			port->wait(port, port->look(port), NS_PER_MS),
+			assert_int_equal(port->receive(port, 1, s, &byte, 1), 0));
 	}
 	assert_null(port->lost(port, 1));
 	ports.at[1]->look(ports.at[1]);
 	assert_int_equal(ports.at[1]->send(ports.at[1], 0, COLL_TALK, "x", 1), 1);
-	while (port->receive(port, 1, COLL_TALK, &byte, 1) == 0) {
-		port->wait(port, port->look(port), NS_PER_MS);
-	}
+	WITHIN_DOING(WITHIN_LONG_S, port->receive(port, 1, COLL_TALK, &byte, 1) != 0,
+		port->wait(port, port->look(port), NS_PER_MS));
 	shutdown(tcp_link(peer, 0, COLL_TALK)->fd, SHUT_WR);
 	assert_string_equal(await_lost(port, 1), "its connection was closed");
 	close_ports(&ports);

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "test_coll_cards.h"
+#include "within.h"
 
 #include "pawl/coll.h"
 
@@ -19,7 +20,7 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-#define LONG_NS  (60 * NS_PER_S)
+#define LONG_NS  within_ns(WITHIN_LONG_S)
 #define NUMBERS  100000
 #define LEFT_OUT 7 /* exit status of one that the others go on without */
 
@@ -55,7 +56,7 @@ static inline int sum(struct shared *shared, struct pawl_group *group, bool *ove
 	}
 	numbers[NUMBERS - 1] = __atomic_load_n(&shared->stop, __ATOMIC_ACQUIRE) != 0 ? 1 : 0;
 	rv = pawl_group_submit(group, &work, &call, err);
-	rv = rv == 0 ? pawl_group_wait(group, &work, -1, err) : rv;
+	rv = rv == 0 ? IN_TIME(pawl_group_wait(group, &work, -1, err)) : rv;
 	for (uint32_t i = 0; i < NUMBERS - 1 && rv == 0; i++) {
 		if (numbers[i] != n) {
 			_exit(4);
@@ -93,26 +94,17 @@ static inline struct shared *start(pid_t *pids, uint32_t ranks, uint32_t least,
 static inline void await_steps(const struct shared *shared, uint32_t more)
 {
 	uint32_t want = __atomic_load_n(&shared->steps, __ATOMIC_RELAXED) + more;
-	int64_t end_ns = clock_mono_ns() + LONG_NS;
 
-	while ((int32_t)(__atomic_load_n(&shared->steps, __ATOMIC_RELAXED) - want) < 0) {
-		assert_true(clock_mono_ns() < end_ns);
-		usleep(200);
-	}
+	WITHIN_DOING(WITHIN_LONG_S,
+		(int32_t)(__atomic_load_n(&shared->steps, __ATOMIC_RELAXED) - want) >= 0,
+		within_pace(0.0002));
 }
 
-/* One that does not end is killed after a while. */
+/* One that does not end is late. */
 static inline int status_of(pid_t pid)
 {
-	int64_t end_ns = clock_mono_ns() + LONG_NS;
-	int status;
+	int status = WITHIN_CHILD(pid);
 
-	while (waitpid(pid, &status, WNOHANG) == 0) {
-		if (clock_mono_ns() >= end_ns) {
-			kill(pid, SIGKILL);
-		}
-		usleep(1000);
-	}
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 

@@ -9,6 +9,7 @@
 #include "seed.h"
 #include "test_coll_beat.h"
 #include "test_coll_host.h"
+#include "within.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -23,7 +24,7 @@
 
 #define RANKS   4
 #define SERVERS 4
-#define LONG_NS (60 * NS_PER_S)
+#define LONG_NS within_ns(WITHIN_LONG_S)
 #define GROUP   77
 
 /* ---- ranks ---- */
@@ -73,7 +74,7 @@ static void *join(void *user)
 			0);
 		names[RANKS + ask.server] = sides[ask.server];
 	}
-	assert_int_equal(coll_tcp_join(m->port, names, LONG_NS, NULL, NULL), 0);
+	assert_int_equal(IN_TIME(coll_tcp_join(m->port, names, LONG_NS, NULL, NULL)), 0);
 	assert_int_equal(coll_group_start(m->group, m->port, where, NULL), 0);
 	return NULL;
 }
@@ -153,7 +154,7 @@ static void *sum(void *user)
 
 	m->rv = pawl_group_submit(m->group, &work, &call, &m->err);
 	if (m->rv == 0) {
-		m->rv = pawl_group_wait(m->group, &work, LONG_NS, &m->err);
+		m->rv = IN_TIME(pawl_group_wait(m->group, &work, LONG_NS, &m->err));
 	}
 	return NULL;
 }
@@ -222,7 +223,7 @@ static void *sum_of_another_length(void *user)
 	call.len_bytes -= m->rank == 2 ? sizeof(float) : 0;
 	m->rv = pawl_group_submit(m->group, &work, &call, &m->err);
 	if (m->rv == 0) {
-		m->rv = pawl_group_wait(m->group, &work, LONG_NS, &m->err);
+		m->rv = IN_TIME(pawl_group_wait(m->group, &work, LONG_NS, &m->err));
 	}
 	return NULL;
 }
@@ -261,20 +262,23 @@ static void a_server_that_leaves_is_named(void **state)
 	close_world(w);
 }
 
+/* Whether that is in what it told last. */
+static bool has_told(struct host *host, const char *what)
+{
+	bool told;
+
+	pthread_mutex_lock(&host->mutex);
+	told = strstr(host->told, what) != NULL;
+	pthread_mutex_unlock(&host->mutex);
+	return told;
+}
+
 static void a_server_tells_when_all_have_left(void **state)
 {
 	struct world *w = new_world(1);
-	int64_t end_ns = clock_mono_ns() + 20 * NS_PER_S;
-	bool told = false;
 
 	run_world(w, leave);
-	while (!told && clock_mono_ns() < end_ns) {
-		usleep(1000);
-		pthread_mutex_lock(&w->hosts[0].mutex);
-		told = strstr(w->hosts[0].told, "all have left") != NULL;
-		pthread_mutex_unlock(&w->hosts[0].mutex);
-	}
-	assert_true(told);
+	WITHIN(WITHIN_LONG_S, has_told(&w->hosts[0], "all have left"));
 	close_world(w);
 }
 

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <setjmp.h>
@@ -44,14 +43,14 @@ static bool waits_for_one(struct pawl_group *group, uint64_t number)
 
 static void come_last(uint64_t number)
 {
-	const struct timespec pause = {.tv_nsec = PAUSE_NS};
+	double pause_s = (double)PAUSE_NS / NS_PER_S;
 
 	for (uint32_t r = 0; r < RANKS; r++) {
-		while (r != LATE && !waits_for_one(world.members[r].group, number)) {
-			nanosleep(&pause, NULL);
-		}
+		WITHIN_DOING(WITHIN_LONG_S,
+			r == LATE || waits_for_one(world.members[r].group, number),
+			within_pace(pause_s));
 	}
-	nanosleep(&pause, NULL);
+	within_pace(pause_s);
 }
 
 /* One under way at a time. */
@@ -70,7 +69,7 @@ static void *reduce_rounds(void *user)
 			come_last(n);
 		}
 		assert_int_equal(pawl_group_submit(member->group, &work, &call, NULL), 0);
-		assert_int_equal(pawl_group_wait(member->group, &work, LONG_NS, NULL), 0);
+		assert_int_equal(IN_TIME(pawl_group_wait(member->group, &work, LONG_NS, NULL)), 0);
 	}
 	return NULL;
 }

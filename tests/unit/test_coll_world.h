@@ -3,6 +3,7 @@
 #define TEST_COLL_WORLD_H
 
 #include "base/clock.h"
+#include "within.h"
 
 #include "pawl/coll.h"
 
@@ -14,7 +15,7 @@
 #include <cmocka.h>
 
 #define RANKS   4
-#define LONG_NS (60 * NS_PER_S)
+#define LONG_NS within_ns(WITHIN_LONG_S)
 
 struct member {
 	pthread_t thread;
@@ -40,7 +41,8 @@ static inline void open_world(struct world *w)
 		w->members[r].rank = r;
 	}
 	for (uint32_t r = 0; r < RANKS; r++) {
-		assert_int_equal(pawl_group_join(w->members[r].group, all, LONG_NS, NULL), 0);
+		assert_int_equal(IN_TIME(pawl_group_join(w->members[r].group, all, LONG_NS, NULL)),
+			0);
 	}
 }
 

@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "sched/job_log.h"
 #include "seed.h"
+#include "within.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -456,12 +457,8 @@ static pid_t start(const char *run_dir, bool hidden)
 
 static void await_count(const char *run_dir, bool children, int wanted)
 {
-	const struct timespec pause = {.tv_nsec = 10000000};
-
-	for (uint32_t i = 0; i < 6000 && strays_signal(run_dir, children, 0) != wanted; i++) {
-		nanosleep(&pause, NULL);
-	}
-	assert_int_equal(strays_signal(run_dir, children, 0), wanted);
+	WITHIN_DOING(WITHIN_LONG_S, strays_signal(run_dir, children, 0) == wanted,
+		within_pace(0.01));
 }
 
 static void processes_of_a_run_are_found_and_no_others(void **state)

@@ -7,6 +7,7 @@
 
 #include "equal.h"
 #include "sched/engine.h"
+#include "within.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,18 +107,34 @@ static const struct core_event *suite_next(int64_t wait_ms)
 	return event;
 }
 
+/* The next one, which must come. A world that did not wait for it knows that there is none. */
+static const struct core_event *suite_must_next(const char *what)
+{
+	double wait_s = (double)suite.world->wait_ms / 1000;
+	int64_t begun_ns = clock_mono_ns();
+	const struct core_event *event = suite_next(suite.world->wait_ms);
+
+	if (!event && clock_mono_ns() - begun_ns >= within_ns(wait_s)) {
+		within_late(what, wait_s, __FILE__, __LINE__);
+	}
+	if (!event) {
+		fail_msg("there is no %s", what);
+	}
+	return event;
+}
+
 /* The next of a kind, of that job if it is not 0. */
 static const struct core_event *suite_wait(enum core_event_kind kind, uint64_t job)
 {
 	const struct core_event *event;
+	char what[64];
 
-	while ((event = suite_next(suite.world->wait_ms)) != NULL) {
-		if (event->kind == kind && (job == 0 || event->job == job)) {
-			return event;
-		}
-	}
-	fail_msg("no event of kind %d, of job %llu", kind, (unsigned long long)job);
-	return NULL;
+	snprintf(what, sizeof(what), "event of kind %d, of job %llu", kind,
+		(unsigned long long)job);
+	do {
+		event = suite_must_next(what);
+	} while (event->kind != kind || (job != 0 && event->job != job));
+	return event;
 }
 
 /* It is told to run, and does its deed. */
@@ -375,8 +392,7 @@ static enum core_event_kind suite_answer(uint64_t job)
 
 	while (!event || event->job != job || event->generation != suite.generation ||
 		(event->kind != CORE_RUNS && event->kind != CORE_REFUSED)) {
-		event = suite_next(suite.world->wait_ms);
-		assert_non_null(event);
+		event = suite_must_next("answer to a rescale");
 	}
 	return event->kind;
 }
@@ -440,8 +456,7 @@ static void suite_check_list(uint64_t runs, uint64_t generation, uint64_t ended)
 
 	suite_list();
 	for (;;) {
-		event = suite_next(suite.world->wait_ms);
-		assert_non_null(event);
+		event = suite_must_next("end of the list");
 		told += event->kind == CORE_NODE_COMES;
 		if (event->kind == CORE_ENDED && event->job == ended) {
 			assert_true(told >= nodes_n);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/loop.h"
+#include "within.h"
 
 #define EVENTS_MAX  256u
 #define EVENTS_RUNS 64u
@@ -52,13 +53,14 @@ static void events_late(struct loop_timer *timer)
 	loop_stop(events.loop);
 }
 
+/* The time is scaled, see within.h. */
 static const struct core_event *events_next(int64_t wait_ms)
 {
 	bool late = false;
 	struct loop_timer timer = {.fired = events_late, .user = &late};
 	struct core_event *event = &events.given.event;
 
-	loop_timer_start(events.loop, &timer, clock_mono_ns() + wait_ms * NS_PER_MS);
+	loop_timer_start(events.loop, &timer, clock_mono_ns() + within_ns((double)wait_ms / 1000));
 	while (events.n == 0 && !late) { /* a stop from before may end it at once */
 		assert_int_equal(loop_run(events.loop, NULL), 0);
 	}

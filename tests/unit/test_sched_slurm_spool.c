@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/loop.h"
 #include "sched/slurm_impl.h"
+#include "within.h"
 
 #include <fcntl.h>
 #include <ftw.h>
@@ -18,9 +19,8 @@
 
 #define JOB      7u
 #define NODE     "n1.11"
-#define WAIT_NS  (30 * NS_PER_S)
 #define FENCE_NS (30 * NS_PER_S)
-#define STILL    (NS_PER_S) /* in which several looks are taken */
+#define STILL_S  1.0 /* in which several looks are taken */
 
 static struct world {
 	char folder[64];
@@ -130,16 +130,24 @@ static void on_late(struct loop_timer *timer)
 }
 
 /* Until that many lists were told, or the time is over. */
-static void run(uint32_t listed, int64_t wait_ns)
+static void run(uint32_t listed, double seconds)
 {
 	struct loop_timer timer = {.fired = on_late};
 
 	w.late = false;
-	loop_timer_start(w.loop, &timer, clock_mono_ns() + wait_ns);
+	loop_timer_start(w.loop, &timer, clock_mono_ns() + within_ns(seconds));
 	while (w.listed < listed && !w.late) {
 		assert_int_equal(loop_run(w.loop, NULL), 0);
 	}
 	loop_timer_cancel(w.loop, &timer);
+}
+
+static void await_list(uint32_t listed)
+{
+	run(listed, WITHIN_LONG_S);
+	if (w.late) {
+		within_late("a list", WITHIN_LONG_S, __FILE__, __LINE__);
+	}
 }
 
 static void open_engine(void)
@@ -201,12 +209,12 @@ static void look_fails(const char *name)
 	assert_int_equal(rename(path, in_folder("aside")), 0);
 	assert_int_equal(symlink(path, path), 0);
 	open_engine();
-	run(1, STILL);
+	run(1, STILL_S);
 	assert_int_equal(w.ended, 0);
 	assert_int_equal(w.listed, 0);
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(rename(in_folder("aside"), path), 0);
-	run(1, WAIT_NS);
+	await_list(1);
 	assert_int_equal(w.listed, 1);
 	assert_int_equal(w.runs, 1);
 	assert_int_equal(w.ended, 0);
@@ -227,7 +235,7 @@ static void list(void)
 	uint32_t listed = w.listed;
 
 	sched_slurm_engine.list(w.engine);
-	run(listed + 1, WAIT_NS);
+	await_list(listed + 1);
 	assert_int_equal(w.listed, listed + 1);
 }
 
@@ -239,7 +247,7 @@ static void a_pilot_that_died_as_it_began_is_forgotten(void **state)
 	put_pilot();
 	assert_int_equal(mkdir(in_spool("pilots/n2.12"), 0700), 0);
 	open_engine();
-	run(1, WAIT_NS);
+	await_list(1);
 	assert_int_equal(w.engine->looked_n, 2);
 	for (uint32_t i = 0; i < w.engine->pilots_n; i++) {
 		assert_false(w.engine->pilots[i].empty);
@@ -279,7 +287,7 @@ static void old_logs_of_pilots_that_are_gone_are_removed(void **state)
 	put_log("log/pilot-13.log", 80000);
 	put_log("log/notes", 90000);
 	open_engine();
-	run(1, WAIT_NS);
+	await_list(1);
 	list();
 	assert_int_equal(stat(in_spool("log/pilot-11.log"), &st), 0);
 	assert_int_equal(stat(in_spool("log/pilot-12.log"), &st), -1);

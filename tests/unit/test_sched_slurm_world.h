@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "sched/slurm.h"
+#include "within.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -23,7 +24,6 @@
 
 #define WORLD_NODES    4u
 #define WORLD_JOBS     256u
-#define WORLD_SKIP     77
 #define WORLD_FENCE_NS (30 * NS_PER_S)
 #define WORLD_TRIES    4
 
@@ -96,12 +96,8 @@ static void world_do(const char *const *argv)
 {
 	char text[4096];
 
-	for (int i = 0; world_run(argv, text, sizeof(text)) != 0; i++) {
-		if (i == WORLD_TRIES) {
-			fail_msg("%s %s fails: %s", argv[0], argv[1], text);
-		}
-		usleep(500 * 1000);
-	}
+	WITHIN_DOING(WITHIN_LONG_S, world_run(argv, text, sizeof(text)) == 0,
+		printf("%s %s fails: %s\n", argv[0], argv[1], text), within_pace(0.5));
 }
 
 /* ---- Slurm ---- */
@@ -149,7 +145,7 @@ static void world_start_slurm(void)
 		printf("%s", line);
 	}
 	waitpid(sw.slurm, &status, 0);
-	exit(WIFEXITED(status) && WEXITSTATUS(status) == WORLD_SKIP ? WORLD_SKIP : 1);
+	exit(WIFEXITED(status) && WEXITSTATUS(status) != 0 ? WEXITSTATUS(status) : 1);
 }
 
 static int64_t world_now(void *user)
@@ -250,10 +246,7 @@ static void world_await(uint64_t job)
 	for (uint32_t n = 0; n < sw.nodes[job]; n++) {
 		snprintf(mark, sizeof(mark), "start %llu.%llu.%u", (unsigned long long)job,
 			(unsigned long long)suite.generation, n);
-		for (uint32_t i = 0; i < 1200 && world_marks(mark) == 0; i++) {
-			usleep(100 * 1000);
-		}
-		assert_true(world_marks(mark) > 0);
+		WITHIN_DOING(WITHIN_LONG_S, world_marks(mark) > 0, within_pace(0.1));
 	}
 }
 
@@ -420,6 +413,7 @@ static uint32_t world_left(bool say)
 
 static void world_close(void)
 {
+	struct within within;
 	char line[256];
 	int status;
 
@@ -434,10 +428,13 @@ static void world_close(void)
 	}
 	fclose(sw.from);
 	assert_int_equal(waitpid(sw.slurm, &status, 0), sw.slurm);
-	for (int i = 0; i < 300 && world_left(false) > 0; i++) {
-		usleep(100 * 1000); /* who was killed may not be gone yet */
+	within = within_begin(WITHIN_LONG_S);
+	while (world_left(false) > 0) { /* who was killed may not be gone yet */
+		if (within_over(&within) && world_left(true) > 0) {
+			SAY_LATE("the end of these processes");
+		}
+		within_pace(0.1);
 	}
-	assert_int_equal(world_left(true), 0);
 	nftw(sw.folder, world_remove, 16, FTW_DEPTH | FTW_PHYS);
 }
 

@@ -66,7 +66,7 @@ static void expect(struct pawl_ckpt *ckpt, uint32_t rank, uint64_t step, bool me
 	uint32_t own;
 	const void *pickle;
 	uint64_t len;
-	int rv = pawl_ckpt_restore(ckpt, false, 0, WAIT_MS, &restore, &err);
+	int rv = IN_TIME(pawl_ckpt_restore(ckpt, false, 0, WAIT_MS, &restore, &err));
 
 	if (rv != 0) {
 		fail_msg("restore: %s", err.msg);
@@ -93,7 +93,8 @@ static void expect(struct pawl_ckpt *ckpt, uint32_t rank, uint64_t step, bool me
 	assert_int_equal(pawl_restore_storage_bytes(restore, model, 0), BIG);
 	assert_int_equal(len, strlen(want.pickle));
 	assert_memory_equal(pickle, want.pickle, len);
-	assert_int_equal(pawl_restore_vote(restore, PAWL_VERDICT_GO, "", WAIT_MS, &all, &err), 0);
+	assert_int_equal(
+		IN_TIME(pawl_restore_vote(restore, PAWL_VERDICT_GO, "", WAIT_MS, &all, &err)), 0);
 	assert_int_equal(all, PAWL_VERDICT_GO);
 	assert_int_equal(
 		pawl_restore_copy(restore,
@@ -120,28 +121,30 @@ static void survives_trainer_then_agent(void **unused)
 	struct pawl_err err;
 	uint64_t id;
 
-	assert_int_equal(pawl_ckpt_restore(ckpt, false, 0, WAIT_MS, &restore, &err), PAWL_ENOENT);
+	assert_int_equal(IN_TIME(pawl_ckpt_restore(ckpt, false, 0, WAIT_MS, &restore, &err)),
+		PAWL_ENOENT);
 	for (uint64_t step = 1; step <= 4; step++) {
 		fill(&state, step, 0);
 		assert_int_equal(save(ckpt, &state, step, false, &id, &err), 0);
 		pawl_ckpt_fence(ckpt, 1);
-		assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err), 0);
+		assert_int_equal(
+			IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err)), 0);
 	}
 	expect(ckpt, 0, 4, true);
-	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, WAIT_MS, &err), 0);
-	assert_int_equal(pawl_ckpt_close(ckpt, WAIT_MS, &err), 0);
+	assert_int_equal(IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, WAIT_MS, &err)), 0);
+	assert_int_equal(IN_TIME(pawl_ckpt_close(ckpt, WAIT_MS, &err)), 0);
 
 	ckpt = join(0, 1, 0); /* the trainer is new, the agent is not */
 	expect(ckpt, 0, 4, true);
 	fill(&state, 5, 0);
 	assert_int_equal(save(ckpt, &state, 5, false, &id, &err), 0);
 	pawl_ckpt_fence(ckpt, 1);
-	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err), 0);
+	assert_int_equal(IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err)), 0);
 	expect(ckpt, 0, 5, true);
 
 	kill_agent(); /* and with it step 5, which was never durable */
 	start_agent();
-	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, WAIT_MS, &err),
+	assert_int_equal(IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, WAIT_MS, &err)),
 		PAWL_ECANCELED);
 	await_agent(sock);
 	expect(ckpt, 0, 4, false); /* connects again by itself */
@@ -158,7 +161,7 @@ static uint64_t commit(struct pawl_ckpt *ckpt, struct state *state, uint64_t ste
 	fill(state, step, 0);
 	assert_int_equal(save(ckpt, state, step, false, &id, &err), 0);
 	pawl_ckpt_fence(ckpt, 1);
-	if (pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err) != 0) {
+	if (IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err)) != 0) {
 		fail_msg("step %llu: %s", (unsigned long long)step, err.msg);
 	}
 	expect(ckpt, 0, step, true);
@@ -183,7 +186,7 @@ static void asking_ahead(void **unused)
 	pawl_ckpt_ask(ckpt, 0); /* the first has nothing to ask for */
 	assert_int_equal(pawl_ckpt_save(ckpt, 0, &part, 1, true, &id, &err), 0);
 	pawl_ckpt_fence(ckpt, 1);
-	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err), 0);
+	assert_int_equal(IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err)), 0);
 	for (uint64_t step = 1; step < 6; step++) { /* the first needs more than is asked for */
 		pawl_ckpt_ask(ckpt, step);
 		commit(ckpt, &state, step);
@@ -201,13 +204,13 @@ static void asking_ahead(void **unused)
 
 	pawl_ckpt_ask(ckpt, 14);
 	kill_agent(); /* which the session is to hear of before it saves again */
-	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, WAIT_MS, &err),
+	assert_int_equal(IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, WAIT_MS, &err)),
 		PAWL_ECANCELED);
 	start_agent();
 	await_agent(sock);
 	commit(ckpt, &state, 14);
 	pawl_ckpt_ask(ckpt, 15);
-	assert_int_equal(pawl_ckpt_close(ckpt, WAIT_MS, &err), 0);
+	assert_int_equal(IN_TIME(pawl_ckpt_close(ckpt, WAIT_MS, &err)), 0);
 	free(state.big);
 }
 
@@ -249,11 +252,12 @@ static void pair_shares(uint32_t rank)
 		fill(&state, step, rank);
 		assert_int_equal(save(ckpt, &state, step, true, &id, &err), 0);
 		pawl_ckpt_fence(ckpt, 1);
-		assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err), 0);
+		assert_int_equal(
+			IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err)), 0);
 	}
 	expect(ckpt, rank, 12, true);
-	assert_int_equal(pawl_ckpt_flush(ckpt, WAIT_MS, &err), 0);
-	assert_int_equal(pawl_ckpt_close(ckpt, WAIT_MS, &err), 0);
+	assert_int_equal(IN_TIME(pawl_ckpt_flush(ckpt, WAIT_MS, &err)), 0);
+	assert_int_equal(IN_TIME(pawl_ckpt_close(ckpt, WAIT_MS, &err)), 0);
 	free(state.big);
 }
 
@@ -276,7 +280,8 @@ static void pair_gives_up(uint32_t rank)
 		}
 		assert_int_equal(save(ckpt, &state, step, true, &id, &err), 0);
 		pawl_ckpt_fence(ckpt, 1);
-		assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err),
+		assert_int_equal(
+			IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err)),
 			gives_up ? PAWL_ECANCELED : 0);
 	}
 	expect(ckpt, rank, 4, true);
@@ -330,7 +335,7 @@ static void pair_diverges(uint32_t rank)
 	state.big[BIG - 1] ^= (uint8_t)rank; /* one bit */
 	assert_int_equal(save(ckpt, &state, 1, true, &id, &err), 0);
 	pawl_ckpt_fence(ckpt, 1);
-	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err),
+	assert_int_equal(IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err)),
 		PAWL_ECANCELED);
 	assert_int_equal(pawl_ckpt_status(ckpt, id, &status, &err), 0);
 	assert_int_equal(status.code, PAWL_EMISMATCH);
@@ -339,7 +344,7 @@ static void pair_diverges(uint32_t rank)
 	assert_string_equal(names, "model\n");
 	assert_int_equal(save(ckpt, &state, 2, false, &id, &err), 0); /* every rank its own */
 	pawl_ckpt_fence(ckpt, 1);
-	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, WAIT_MS, &err), 0);
+	assert_int_equal(IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, WAIT_MS, &err)), 0);
 	pawl_ckpt_close(ckpt, 1000, &err);
 	free(state.big);
 }
@@ -362,7 +367,8 @@ static void pair_disagrees(uint32_t rank)
 	rv = save(ckpt, &state, 7 + rank, true, &id, &err);
 	pawl_ckpt_fence(ckpt, 1);
 	if (rv == 0) { /* came first: learns it from its status */
-		assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err),
+		assert_int_equal(
+			IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err)),
 			PAWL_ECANCELED);
 		assert_int_equal(pawl_ckpt_status(ckpt, id, &status, &err), 0);
 		rv = status.code;
@@ -390,7 +396,8 @@ static void pair_streams(uint32_t rank)
 		fill(&state, step, rank);
 		assert_int_equal(save(ckpt, &state, step, true, &id, &err), 0);
 		memset(state.big, 0, BIG); /* streamed: all is written when save returns */
-		assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, WAIT_MS, &err), 0);
+		assert_int_equal(
+			IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, WAIT_MS, &err)), 0);
 	}
 	expect(ckpt, rank, 2, false);
 	pawl_ckpt_close(ckpt, 1000, &err);
@@ -433,9 +440,8 @@ static void second_job_on_a_root_is_refused(void **unused)
 
 	snprintf(sock, sizeof(sock), "%s/other.sock", dir);
 	start_agent();
-	do {
-		rv = pawl_ckpt_open(&second, &options, &err);
-	} while (rv == PAWL_ENOENT);
+	WITHIN_DOING(WITHIN_LONG_S, (rv = pawl_ckpt_open(&second, &options, &err)) != PAWL_ENOENT,
+		within_pace(0.005));
 	assert_int_equal(rv, PAWL_EBUSY);
 	assert_non_null(strstr(err.msg, "in use by job test"));
 	pawl_ckpt_close(first, 1000, &err);
@@ -445,11 +451,20 @@ static void second_job_on_a_root_is_refused(void **unused)
 
 static void *let_go(void *user)
 {
-	const struct timespec pause = {.tv_nsec = 200 * NS_PER_MS};
-
-	nanosleep(&pause, NULL);
+	within_pace(0.2);
 	close(*(int *)user);
 	return NULL;
+}
+
+/* Whether it does; else it has waited. */
+static bool opens(struct pawl_ckpt **ckpt, const struct pawl_ckpt_options *options)
+{
+	int64_t begun_ns = clock_mono_ns();
+	struct pawl_err err;
+	int rv = pawl_ckpt_open(ckpt, options, &err);
+
+	assert_true(rv == 0 || (rv == PAWL_EBUSY && clock_mono_ns() - begun_ns >= NS_PER_S));
+	return rv == 0;
 }
 
 /* For 2 s. Where that was not enough, since this process stood still, it is asked again. */
@@ -462,21 +477,14 @@ static void job_that_lets_go_of_a_root_is_waited_for(void **unused)
 	struct pawl_err err;
 	struct pawl_ckpt *ckpt;
 	pthread_t thread;
-	int64_t begun_ns;
 	int fd;
-	int rv;
 
 	await_agent(sock);
 	mkdir(root, 0700); /* or it is there */
 	fd = rootlock_take(root, "before", &err);
 	assert_true(fd >= 0);
 	assert_int_equal(pthread_create(&thread, NULL, let_go, &fd), 0);
-	do {
-		begun_ns = clock_mono_ns();
-		rv = pawl_ckpt_open(&ckpt, &options, &err);
-		assert_true(
-			rv == 0 || (rv == PAWL_EBUSY && clock_mono_ns() - begun_ns >= NS_PER_S));
-	} while (rv != 0);
+	WITHIN(WITHIN_LONG_S, opens(&ckpt, &options));
 	pthread_join(thread, NULL);
 	pawl_ckpt_close(ckpt, 1000, &err);
 }
@@ -541,7 +549,7 @@ static void flipped_bit_in_arena_is_found(void **unused)
 	fill(&state, 1, 0);
 	assert_int_equal(save(ckpt, &state, 1, false, &id, &err), 0);
 	pawl_ckpt_fence(ckpt, 1);
-	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, WAIT_MS, &err), 0);
+	assert_int_equal(IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, WAIT_MS, &err)), 0);
 	assert_int_equal(zip_plan_init(&plan, (const uint64_t[]){BIG, 0}, 2,
 				 strlen("pickle of step 100"), &err),
 		0); /* the model's, which is first in the arena */
@@ -553,7 +561,8 @@ static void flipped_bit_in_arena_is_found(void **unused)
 		fill(&state, step, 0);
 		assert_int_equal(save(ckpt, &state, step, false, &id, &err), 0);
 		pawl_ckpt_fence(ckpt, 1);
-		assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err), 0);
+		assert_int_equal(
+			IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err)), 0);
 		assert_true(
 			flip_arena(&rng, NULL, hit->data_off, hit->data_off + hit->size_bytes) > 0);
 		for (;;) {
@@ -562,7 +571,8 @@ static void flipped_bit_in_arena_is_found(void **unused)
 			uint64_t len;
 			struct pawl_restore_info info;
 
-			assert_int_equal(pawl_ckpt_restore(ckpt, false, 0, WAIT_MS, &restore, &err),
+			assert_int_equal(
+				IN_TIME(pawl_ckpt_restore(ckpt, false, 0, WAIT_MS, &restore, &err)),
 				0);
 			pawl_restore_info(restore, &info);
 			if (!info.memory) {
@@ -573,16 +583,17 @@ static void flipped_bit_in_arena_is_found(void **unused)
 				step % 2 == 0 ? 0 : PAWL_ECORRUPT);
 			assert_int_equal(pawl_restore_read(restore, model, &err), PAWL_ECORRUPT);
 			assert_non_null(strstr(err.msg, "model of step"));
-			assert_int_equal(pawl_restore_vote(restore, PAWL_VERDICT_RETRY, err.msg,
-						 WAIT_MS, &all, &err),
+			assert_int_equal(IN_TIME(pawl_restore_vote(restore, PAWL_VERDICT_RETRY,
+						 err.msg, WAIT_MS, &all, &err)),
 				0);
 			assert_int_equal(all, PAWL_VERDICT_RETRY);
 			pawl_restore_close(restore);
 			damaged++;
 		}
 		assert_in_range(damaged, 1, 2);
-		assert_int_equal(
-			pawl_restore_vote(restore, PAWL_VERDICT_GO, "", WAIT_MS, &all, &err), 0);
+		assert_int_equal(IN_TIME(pawl_restore_vote(restore, PAWL_VERDICT_GO, "", WAIT_MS,
+					 &all, &err)),
+			0);
 		pawl_restore_close(restore);
 	}
 	expect(ckpt, 0, 1, false);
@@ -599,14 +610,15 @@ static void refuse(struct pawl_ckpt *ckpt, uint64_t step, bool memory)
 	struct pawl_err err;
 	enum pawl_verdict all;
 
-	assert_int_equal(pawl_ckpt_restore(ckpt, false, 0, WAIT_MS, &restore, &err), 0);
+	assert_int_equal(IN_TIME(pawl_ckpt_restore(ckpt, false, 0, WAIT_MS, &restore, &err)), 0);
 	pawl_restore_info(restore, &info);
 	assert_int_equal(info.step, step);
 	assert_int_equal(info.memory, memory);
 	assert_int_equal(pawl_restore_read(restore, find(restore, "model", 0), &err),
 		PAWL_ECORRUPT);
-	assert_int_equal(
-		pawl_restore_vote(restore, PAWL_VERDICT_RETRY, err.msg, WAIT_MS, &all, &err), 0);
+	assert_int_equal(IN_TIME(pawl_restore_vote(restore, PAWL_VERDICT_RETRY, err.msg, WAIT_MS,
+				 &all, &err)),
+		0);
 	pawl_restore_close(restore);
 }
 
@@ -622,7 +634,7 @@ static void flip_store(struct pawl_ckpt *ckpt, uint64_t at)
 	uint8_t byte;
 	int fd;
 
-	assert_int_equal(pawl_ckpt_restore(ckpt, false, 0, WAIT_MS, &restore, &err), 0);
+	assert_int_equal(IN_TIME(pawl_ckpt_restore(ckpt, false, 0, WAIT_MS, &restore, &err)), 0);
 	pawl_restore_info(restore, &info);
 	pawl_restore_part(restore, find(restore, "model", 0), &part);
 	snprintf(path, sizeof(path), "%s/%s/%s", root, info.tag, part.file);
@@ -632,7 +644,8 @@ static void flip_store(struct pawl_ckpt *ckpt, uint64_t at)
 	byte ^= 1;
 	assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
 	close(fd);
-	assert_int_equal(pawl_restore_vote(restore, PAWL_VERDICT_GO, "", WAIT_MS, &all, &err), 0);
+	assert_int_equal(
+		IN_TIME(pawl_restore_vote(restore, PAWL_VERDICT_GO, "", WAIT_MS, &all, &err)), 0);
 	pawl_restore_close(restore);
 }
 
@@ -656,7 +669,8 @@ static void damaged_newest_comes_from_the_store(void **unused)
 	for (uint64_t step = 100; step < 104; step += 2) {
 		commit(ckpt, &state, step);
 		id = commit(ckpt, &state, step + 1);
-		assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, WAIT_MS, &err), 0);
+		assert_int_equal(
+			IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, WAIT_MS, &err)), 0);
 		if (step > 100) {
 			flip_store(ckpt, plan.entries[0].data_off);
 		}

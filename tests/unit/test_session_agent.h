@@ -8,6 +8,7 @@
 #include "base/loop.h"
 #include "pawl/ckpt.h"
 #include "store/store.h"
+#include "within.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -19,11 +20,10 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
-#define WAIT_MS 60000 /* in which anything is done, on a busy machine as well */
+#define WAIT_MS within_ms(WITHIN_LONG_S) /* in which anything is done */
 
 static char dir[64];    /* of one test */
 static char root[128];  /* the checkpoints' */
@@ -72,13 +72,7 @@ static inline bool is_up(const char *path)
 
 static inline void await_agent(const char *path)
 {
-	const struct timespec pause = {.tv_nsec = 5 * NS_PER_MS};
-	int64_t until_ns = clock_mono_ns() + WAIT_MS * NS_PER_MS;
-
-	while (!is_up(path)) {
-		assert_true(clock_mono_ns() < until_ns);
-		nanosleep(&pause, NULL);
-	}
+	WITHIN_DOING(WITHIN_LONG_S, is_up(path), within_pace(0.005));
 }
 
 static inline void kill_agent(void)
@@ -115,15 +109,12 @@ static inline int teardown(void **state)
 /* Connects, waiting for the agent to listen. */
 static inline struct pawl_ckpt *join_as(const struct pawl_ckpt_options *options)
 {
-	struct timespec pause = {.tv_nsec = 5 * NS_PER_MS};
 	struct pawl_ckpt *ckpt;
 	struct pawl_err err;
 	int rv;
 
-	do {
-		rv = pawl_ckpt_open(&ckpt, options, &err);
-		nanosleep(&pause, NULL);
-	} while (rv == PAWL_ENOENT);
+	WITHIN_DOING(WITHIN_LONG_S, (rv = pawl_ckpt_open(&ckpt, options, &err)) != PAWL_ENOENT,
+		within_pace(0.005));
 	if (rv != 0) {
 		fail_msg("%s", err.msg);
 	}

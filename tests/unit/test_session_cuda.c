@@ -89,7 +89,7 @@ static void await(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level leve
 {
 	struct pawl_err err;
 
-	if (pawl_ckpt_wait(ckpt, id, level, WAIT_MS, &err) != 0) {
+	if (IN_TIME(pawl_ckpt_wait(ckpt, id, level, WAIT_MS, &err)) != 0) {
 		fail_msg("%s", err.msg);
 	}
 }
@@ -104,7 +104,7 @@ static void expect(struct pawl_ckpt *ckpt, uint64_t step, bool memory)
 	enum pawl_verdict all;
 	struct state want, got;
 
-	if (pawl_ckpt_restore(ckpt, false, 0, WAIT_MS, &restore, &err) != 0) {
+	if (IN_TIME(pawl_ckpt_restore(ckpt, false, 0, WAIT_MS, &restore, &err)) != 0) {
 		fail_msg("restore: %s", err.msg);
 	}
 	open_state(&want);
@@ -119,7 +119,8 @@ static void expect(struct pawl_ckpt *ckpt, uint64_t step, bool memory)
 			got.spans[s].size_bytes};
 	}
 	assert_int_equal(pawl_restore_read(restore, 0, &err), 0);
-	assert_int_equal(pawl_restore_vote(restore, PAWL_VERDICT_GO, "", WAIT_MS, &all, &err), 0);
+	assert_int_equal(
+		IN_TIME(pawl_restore_vote(restore, PAWL_VERDICT_GO, "", WAIT_MS, &all, &err)), 0);
 	assert_int_equal(pawl_restore_copy(restore, copies, STORAGES, &err), 0);
 	for (int s = 0; s < STORAGES; s++) {
 		assert_memory_equal(got.memory[s], want.memory[s], want.spans[s].size_bytes);
@@ -341,7 +342,7 @@ static void a_driver_that_fails_in_a_late_copy(void **unused)
 	fakecuda_fail(1);
 	keep_devices_busy(false);
 	pawl_ckpt_fence(ckpt, 1 | 2); /* comes back all the same */
-	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, NULL),
+	assert_int_equal(IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, NULL)),
 		PAWL_ECANCELED);
 	assert_int_equal(fakecuda_fail(0) > 0, true);
 	status = status_of(ckpt, id);
@@ -372,7 +373,7 @@ static void a_change_that_only_the_caller_saw(void **unused)
 	pawl_ckpt_withdraw(ckpt, id, 0, DEVICE_0);
 	keep_devices_busy(false);
 	pawl_ckpt_fence(ckpt, 1 | 2);
-	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, NULL),
+	assert_int_equal(IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, NULL)),
 		PAWL_ECANCELED);
 	expect_failed(ckpt, id, PAWL_ECHANGED, "storage 1 of partition 0 changed");
 	status = status_of(ckpt, id);
@@ -423,7 +424,7 @@ static void a_change_that_the_caller_is_asked_for(void **unused)
 	seen.changed = true;
 	fill(&state, 2);
 	id = save(ckpt, &state, 2, STORAGES, true);
-	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, NULL),
+	assert_int_equal(IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, NULL)),
 		PAWL_ECANCELED);
 	assert_int_equal(seen.id, id);
 	expect_failed(ckpt, id, PAWL_ECHANGED, "storage 1 of partition 0 changed");

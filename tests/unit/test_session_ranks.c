@@ -2,6 +2,8 @@
  * die or disagree; and a root in which nothing unfinished may lie. */
 #include "test_session_tags.h"
 
+#include <sched.h>
+
 /* ---- several ranks ---- */
 
 static void a_rank_that_never_saves_is_not_waited_for(void **unused)
@@ -113,8 +115,7 @@ static void a_tag_fails_for_all(void **unused)
 	must_add(one, "t", "b", 5000);
 	pawl_ckpt_drop(one, "rank 1 gave up");
 	must_fail(one, b, PAWL_ECANCELED, "rank 1 gave up");
-	while (level_of(zero, a) != PAWL_CKPT_FAILED) {
-	}
+	WITHIN_DOING(WITHIN_LONG_S, level_of(zero, a) == PAWL_CKPT_FAILED, sched_yield());
 	/* it needs more room, which it would get as the first of a new attempt */
 	assert_int_equal(add(zero, "t", "more", 8u << 20, &err), PAWL_ECANCELED);
 	assert_non_null(strstr(err.msg, "rank 1 gave up"));

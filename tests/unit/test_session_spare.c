@@ -27,7 +27,7 @@ static void save(struct pawl_ckpt *ckpt, uint64_t step, uint32_t len_bytes)
 	assert_non_null(state);
 	memset(state, (int)step, len_bytes);
 	assert_int_equal(pawl_ckpt_save(ckpt, step, &part, 1, false, &id, &err), 0);
-	if (pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err) != 0) {
+	if (IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_COMMITTED, WAIT_MS, &err)) != 0) {
 		fail_msg("step %llu: %s", (unsigned long long)step, err.msg);
 	}
 	free(state);
@@ -44,12 +44,13 @@ static struct pawl_restore *restore(struct pawl_ckpt *ckpt, uint64_t step)
 	uint64_t len_bytes;
 	uint8_t *state;
 
-	assert_int_equal(pawl_ckpt_restore(ckpt, false, 0, WAIT_MS, &restore, &err), 0);
+	assert_int_equal(IN_TIME(pawl_ckpt_restore(ckpt, false, 0, WAIT_MS, &restore, &err)), 0);
 	pawl_restore_info(restore, &info);
 	assert_int_equal(info.step, step);
 	assert_true(info.memory);
 	assert_int_equal(pawl_restore_read(restore, 0, &err), 0);
-	assert_int_equal(pawl_restore_vote(restore, PAWL_VERDICT_GO, "", WAIT_MS, &all, &err), 0);
+	assert_int_equal(
+		IN_TIME(pawl_restore_vote(restore, PAWL_VERDICT_GO, "", WAIT_MS, &all, &err)), 0);
 	len_bytes = pawl_restore_storage_bytes(restore, 0, 0);
 	state = malloc(len_bytes);
 	assert_non_null(state);
@@ -73,6 +74,7 @@ static int run_worker(const char *socket_path, const char *root_path, const char
 	struct pawl_err err;
 	uint32_t n;
 
+	within_be_child();
 	snprintf(sock, sizeof(sock), "%s", socket_path);
 	snprintf(root, sizeof(root), "%s", root_path);
 	ckpt = join(0, 1, strtoull(memory_bytes, NULL, 10));
@@ -106,13 +108,15 @@ static void kill_worker(uint64_t memory_bytes, uint64_t step)
 		_exit(1);
 	}
 	close(ready[1]);
-	assert_int_equal(read(ready[0], &byte, 1), 1);
+	if (read(ready[0], &byte, 1) != 1) {
+		fail_msg("the worker ends with %d", WITHIN_CHILD(pid));
+	}
 	close(ready[0]);
 	assert_int_equal(kill(pid, SIGKILL), 0);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 	ckpt = join(0, 1, memory_bytes);
 	pawl_restore_close(restore(ckpt, step));
-	assert_int_equal(pawl_ckpt_close(ckpt, WAIT_MS, NULL), 0);
+	assert_int_equal(IN_TIME(pawl_ckpt_close(ckpt, WAIT_MS, NULL)), 0);
 }
 
 static void what_was_committed_last_outlives_the_worker(void **state)
@@ -182,7 +186,7 @@ static void the_third_slot_is_taken_when_it_must_be(void **state)
 	}
 	pawl_restore_close(used);
 	pawl_restore_close(restore(ckpt, 19));
-	assert_int_equal(pawl_ckpt_close(ckpt, WAIT_MS, NULL), 0);
+	assert_int_equal(IN_TIME(pawl_ckpt_close(ckpt, WAIT_MS, NULL)), 0);
 }
 
 int main(int argc, char **argv)

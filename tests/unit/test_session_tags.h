@@ -110,7 +110,7 @@ static inline void must_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt
 {
 	struct pawl_err err;
 
-	if (pawl_ckpt_wait(ckpt, id, level, WAIT_MS, &err) != 0) {
+	if (IN_TIME(pawl_ckpt_wait(ckpt, id, level, WAIT_MS, &err)) != 0) {
 		fail_msg("%s", err.msg);
 	}
 }
@@ -127,7 +127,7 @@ static inline void must_fail(struct pawl_ckpt *ckpt, uint64_t id, int code, cons
 {
 	struct pawl_ckpt_status status;
 
-	assert_int_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, WAIT_MS, NULL),
+	assert_int_equal(IN_TIME(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, WAIT_MS, NULL)),
 		PAWL_ECANCELED);
 	assert_int_equal(pawl_ckpt_status(ckpt, id, &status, NULL), 0);
 	assert_int_equal(status.level, PAWL_CKPT_FAILED);
@@ -144,7 +144,7 @@ static inline struct pawl_restore *must_find(struct pawl_ckpt *ckpt, const char 
 	struct pawl_restore *restore;
 	struct pawl_err err;
 
-	if (pawl_ckpt_find(ckpt, tag, WAIT_MS, &restore, &err) != 0) {
+	if (IN_TIME(pawl_ckpt_find(ckpt, tag, WAIT_MS, &restore, &err)) != 0) {
 		fail_msg("%s", err.msg);
 	}
 	return restore;
@@ -218,7 +218,7 @@ static inline void expect_none(struct pawl_ckpt *ckpt, const char *tag)
 {
 	struct pawl_restore *restore;
 
-	assert_int_equal(pawl_ckpt_find(ckpt, tag, WAIT_MS, &restore, NULL), PAWL_ENOENT);
+	assert_int_equal(IN_TIME(pawl_ckpt_find(ckpt, tag, WAIT_MS, &restore, NULL)), PAWL_ENOENT);
 }
 
 static inline bool is_there(const char *name)
@@ -248,7 +248,7 @@ static inline void leave(struct pawl_ckpt *ckpt)
 {
 	struct pawl_err err;
 
-	if (pawl_ckpt_close(ckpt, WAIT_MS, &err) != 0) {
+	if (IN_TIME(pawl_ckpt_close(ckpt, WAIT_MS, &err)) != 0) {
 		fail_msg("%s", err.msg);
 	}
 }
@@ -257,7 +257,7 @@ static inline void leave(struct pawl_ckpt *ckpt)
 static inline void die(struct pawl_ckpt *ckpt)
 {
 	pawl_ckpt_abandon(ckpt, "an error");
-	assert_int_equal(pawl_ckpt_close(ckpt, WAIT_MS, NULL), 0);
+	assert_int_equal(IN_TIME(pawl_ckpt_close(ckpt, WAIT_MS, NULL)), 0);
 }
 
 #endif

@@ -271,7 +271,7 @@ static void fence_waits_for_others(void **state)
 		gate_reach();
 		pthread_create(&threads[0], NULL, fence_all, &w);
 		pthread_create(&threads[1], NULL, fence_all, &w);
-		usleep(30000);
+		within_quiet(0.03);
 		assert_false(fence_back);
 		gate_open();
 		pthread_join(threads[0], NULL);

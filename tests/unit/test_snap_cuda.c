@@ -96,7 +96,7 @@ static void copies_come_after_queued_work(void **state)
 	fence_back = false;
 	world_begin(&w, true);
 	pthread_create(&thread, NULL, fence_devices, &w);
-	usleep(30000);
+	within_quiet(0.03);
 	assert_false(fence_back);
 	for (size_t i = w.mem_bytes / 2; i < w.mem_bytes; i++) {
 		w.before[i] = ++w.mem[i]; /* the work */

@@ -10,6 +10,7 @@
 #include "ckpt/snap.h"
 #include "ckpt/snap_guard.h"
 #include "ckpt/snap_hook.h"
+#include "within.h"
 
 #include <semaphore.h>
 #include <setjmp.h>
@@ -139,7 +140,7 @@ static inline void world_done(void *user, int rv, size_t piece)
 {
 	struct world *w = user;
 
-	usleep(1000); /* who waits must wait for this, too */
+	within_pace(0.001); /* who waits must wait for this, too */
 	w->rv = rv;
 	w->piece = piece;
 	w->calls++;

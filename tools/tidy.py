@@ -174,6 +174,32 @@ MAY = {
     **dict.fromkeys(SLEEPS, TRIALS),
 }
 
+# C tests that sleep, or hold a measured time to an upper bound, other than by tests/lib/within.h,
+# and why they may.
+SHORTENED = "being shortened"
+C_SLEEPS = {
+    "tests/lib/within.h": "the helpers themselves",
+    "tests/unit/test_coll_admit.c": SHORTENED,
+    "tests/unit/test_coll_group.c": SHORTENED,
+    "tests/unit/test_coll_shrink.c": SHORTENED,
+    "tests/unit/test_coll_tcp.c": SHORTENED,
+    "tests/unit/test_persist.c": SHORTENED,
+    "tests/unit/test_run_presence.c": SHORTENED,
+    "tests/unit/test_sched_local.c": SHORTENED,
+    "tests/unit/test_sched_slurm.c": SHORTENED,
+    "tests/unit/test_session_due.c": SHORTENED,
+    "tests/unit/test_session_hosts.c": SHORTENED,
+}
+C_BOUNDS = {
+    "tests/unit/test_coll_admit.c": SHORTENED,
+    "tests/unit/test_coll_group.c": SHORTENED,
+    "tests/unit/test_coll_tcp.c": SHORTENED,
+    "tests/unit/test_node_net.c": SHORTENED,
+    "tests/unit/test_run_presence.c": SHORTENED,
+    "tests/unit/test_sched_slurm.c": SHORTENED,
+    "tests/unit/test_session_due.c": SHORTENED,
+}
+
 WORDS = {
     "TODO": "do it, or file it",
     "FIXME": "fix it, or file it",
@@ -186,6 +212,9 @@ SPEAKS_OF_WORDS = {"tools/tidy.py", "tests/python/test_tidy.py"}
 
 CALL = re.compile(rf"(?<![\w.])(?<!->)({'|'.join(sorted({*BANNED, *RESTRICTED}))})\s*\(")
 WORD = re.compile(rf"\b({'|'.join(WORDS)})\b")
+C_SLEEP = re.compile(r"(?<![\w.])(?<!->)(nanosleep|usleep|sleep|clock_nanosleep|poll(?=\(NULL))\(")
+CLOCK = re.compile(r"\bclock(_(mono|wall|boot)_ns|_gettime)?\(")
+ASSERTED = re.compile(r"\bassert_(?:true\((?P<all>.*)\)|in_range\((?P<value>[^,]*),.*\))\s*$", re.S)
 INCLUDE = re.compile(r'#\s*include\s*([<"])([^>"]+)[>"]')
 # A comment, a string or a character: what must not be mistaken for code.
 LITERAL = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'", re.S)
@@ -376,8 +405,70 @@ def check_pure(source: Source) -> Iterator[Finding]:
             yield number, "pure", f"a pure file may not include {found}{through}"
 
 
+def is_c_test(source: Source) -> bool:
+    return source.name.startswith("tests/") and Path(source.name).suffix in (".c", ".h")
+
+
+def check_c_sleeps(source: Source) -> Iterator[Finding]:
+    """A test that sleeps says what for: WITHIN waits, within_pace paces, within_quiet listens."""
+    if not is_c_test(source) or source.name in C_SLEEPS:
+        return
+    for number, line in enumerate(source.code, 1):
+        for match in C_SLEEP.finditer(line):
+            message = f"{match[1]}: use WITHIN, within_pace or within_quiet of tests/lib/within.h"
+            yield number, "c-sleep", message
+
+
+def is_upper_bound(part: str, timed: re.Pattern[str]) -> bool:
+    """Whether a part of a condition wants what was measured to be less than something."""
+    match = re.search(r"(?<![<>-])[<>](?![<>])", part)
+    if not match:
+        return False
+    left, right = part[: match.start()], part[match.end() :]
+    if timed.search(left):
+        return match[0] == "<"
+    return match[0] == ">" and timed.search(right) is not None
+
+
+def find_bounds(body: list[str]) -> Iterator[int]:
+    """Indexes of the lines where a bound's statement ends: of variables set from a clock."""
+    timed = CLOCK
+    statement = ""
+    for index, line in enumerate(body):
+        statement += line + "\n"
+        if not line.rstrip().endswith((";", "{", "}")):
+            continue
+        asserted = ASSERTED.search(statement.rstrip().rstrip(";"))
+        if asserted and asserted["value"] and timed.search(asserted["value"]):
+            yield index
+        elif asserted and asserted["all"]:
+            parts = re.split(r"&&|\|\|", asserted["all"])
+            if any(is_upper_bound(part, timed) for part in parts):
+                yield index
+        made = re.search(r"clock_gettime\([^,]*, &(\w+)(\))", statement)
+        made = made or re.search(r"(\w+)\s*[-+]?=(?!=)(.*)", statement, re.S)
+        if made and (made[2] == ")" or timed.search(made[2])):
+            timed = re.compile(rf"{timed.pattern}|\b{made[1]}\b")
+        statement = ""
+
+
+def check_c_bounds(source: Source) -> Iterator[Finding]:
+    """How long it took says how busy the machine is: see WITHIN, or count."""
+    if not is_c_test(source) or source.name in C_BOUNDS:
+        return
+    start = 0
+    for index, line in enumerate(source.code):
+        if line.rstrip() == "{":
+            start = index
+        elif line.startswith("}"):
+            for found in find_bounds(source.code[start:index]):
+                message = "a measured time has no upper bound: WITHIN, an order, or a count"
+                yield start + found + 1, "c-bound", message
+
+
 C_CHECKS = [check_size, check_columns, check_words, check_opening, check_comments, check_calls]
 C_CHECKS += [check_typedefs, check_functions, check_layers, check_pure]
+C_CHECKS += [check_c_sleeps, check_c_bounds]
 CHECKS = {
     ".c": C_CHECKS,
     ".h": [*C_CHECKS, check_guard],
@@ -404,8 +495,8 @@ def check_tree(root: Path) -> list[str]:
     """Findings in all files, and what the tables name that is not there."""
     names = list_files(root)
     lines = [line for name in names for line in check_file(root, name)]
-    gone = sorted(PURE - set(names))
-    return lines + [f"tools/tidy.py:1: pure: the table names {n}, which is not there" for n in gone]
+    gone = sorted({*PURE, *C_SLEEPS, *C_BOUNDS} - set(names))
+    return lines + [f"tools/tidy.py:1: table: it names {n}, which is not there" for n in gone]
 
 
 def main() -> int:

@@ -31,6 +31,12 @@ def called(statement: str) -> str:
     return SAID + f"int f(void)\n{{\n\t{statement};\n}}\n"
 
 
+def measured(assertion: str) -> str:
+    """A function that takes the time, and says something of it in its line 6."""
+    begin = "\tint64_t a_ns = clock_mono_ns();\n\tint64_t took_ns = clock_mono_ns() - a_ns;\n"
+    return SAID + f"void f(void)\n{{\n{begin}\t{assertion};\n}}\n"
+
+
 # rule, file, text that breaks it, line of the finding, text that does not
 CASES = [
     ("file-length", "src/base/a.c", SAID + "\n" * 800, 801, SAID + "\n" * 799),
@@ -64,6 +70,33 @@ CASES = [
     ("pure", "src/ckpt/zip.c", SAID + "#include <unistd.h>", 2, SAID + "#include <string.h>"),
     ("pure", "src/ckpt/zip.c", SAID + '#include "base/clock.h"', 2, SAID + '#include "base/err.h"'),
     ("pure", "src/ckpt/zip.c", SAID + "#include <sys/mman.h>", 2, SAID + '#include "zip.h"'),
+    ("c-sleep", "tests/unit/a.c", called("usleep(1)"), 4, called("within_pace(1)")),
+    ("c-sleep", "tests/unit/a.h", called("nanosleep(&a, &a)"), 4, called("x.sleep(1)")),
+    ("c-sleep", "tests/lib/a.c", called("sleep(1)"), 4, called("do_sleep(1)")),
+    ("c-sleep", "tests/fuzz/a.c", called("clock_nanosleep(a)"), 4, called("within_quiet(1)")),
+    ("c-sleep", "tests/golden/a.c", called("poll(NULL, 0, 1)"), 4, called("poll(fds, 1, 1)")),
+]
+
+
+# An assertion on a measured time, and whether it is an upper bound.
+BOUNDS = [
+    ("assert_true(took_ns < 5)", True),
+    ("assert_true(took_ns <= 5)", True),
+    ("assert_true(5 > took_ns)", True),
+    ("assert_true(a || 2 * took_ns < 5)", True),
+    ("assert_true(clock_mono_ns() < a->end_ns)", True),
+    ("assert_true(clock_mono_ns() - a_ns < 5)", True),
+    ("assert_true(a >\n\t\tb &&\n\t\ttook_ns < 5)", True),
+    ("assert_in_range(took_ns, 1, 5)", True),
+    ("double s = took_ns / 1e9;\n\tassert_true(s < 5)", True),
+    ("struct timespec b;\n\tclock_gettime(A, &b);\n\tassert_true(b.tv_sec < 5)", True),
+    ("assert_true(took_ns >= 5)", False),
+    ("assert_true(took_ns > 5)", False),
+    ("assert_true(5 <= took_ns)", False),
+    ("assert_true(a < 5 && took_ns > 5)", False),
+    ("assert_true(a->b == 1 || took_ns == 0)", False),
+    ("assert_in_range(n, 1, took_ns)", False),
+    ("n = 5;\n\tassert_true(n < 5)", False),
 ]
 
 
@@ -97,8 +130,30 @@ def test_printing_is_for_programs_and_tests(tmp_path: Path) -> None:
 
 def test_sleeping_is_for_tests_alone(tmp_path: Path) -> None:
     text = called("usleep(1)")
-    assert findings(tmp_path, "tests/unit/a.c", text) == []
+    assert findings(tmp_path, "bench/a.c", text) == []
+    assert findings(tmp_path, "tests/unit/a.c", text) == [("c-sleep", 4)]
     assert findings(tmp_path, "src/cli/a.c", text) == [("call", 4)]
+
+
+@pytest.mark.parametrize(("assertion", "bound"), BOUNDS)
+def test_measured_times_have_no_upper_bound(tmp_path: Path, assertion: str, bound: bool) -> None:
+    text = measured(assertion)
+    wanted = [("c-bound", 6 + assertion.count("\n"))] if bound else []
+    assert findings(tmp_path, "tests/unit/a.c", text) == wanted
+    assert findings(tmp_path, "bench/a.c", text) == []
+
+
+def test_times_of_one_function_are_not_those_of_another(tmp_path: Path) -> None:
+    text = measured("a()") + "\nvoid g(void)\n{\n\tassert_true(took_ns < 5);\n}\n"
+    assert findings(tmp_path, "tests/unit/a.c", text) == []
+
+
+def test_some_c_tests_may_sleep_and_bound(tmp_path: Path) -> None:
+    bound = measured("assert_true(took_ns < 5)")
+    for name in tidy.C_SLEEPS:
+        assert ("c-sleep", 4) not in findings(tmp_path, name, called("usleep(1)"))
+    for name in tidy.C_BOUNDS:
+        assert findings(tmp_path, name, bound) == []
 
 
 def test_bracketed_include_of_ours_is_held_to_the_layers(tmp_path: Path) -> None:
@@ -119,8 +174,9 @@ def test_initializers_are_not_nesting(tmp_path: Path) -> None:
 
 def test_program_lists_what_git_would_track_and_fails_on_findings(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    for name in tidy.PURE:
-        findings(tmp_path, name, SAID)
+    for name in {*tidy.PURE, *tidy.C_SLEEPS, *tidy.C_BOUNDS}:
+        guard = "#ifndef TEST_WITHIN_H\n#define TEST_WITHIN_H\n" if name.endswith(".h") else ""
+        findings(tmp_path, name, SAID + guard)
     (tmp_path / ".gitignore").write_text("/build/\n")
     findings(tmp_path, "build/made.c", "")
     program = [sys.executable, str(TOOLS / "tidy.py"), str(tmp_path)]
@@ -134,4 +190,4 @@ def test_program_lists_what_git_would_track_and_fails_on_findings(tmp_path: Path
     assert bad.returncode == 1
     first, second = bad.stdout.splitlines()
     assert first.startswith("src/base/bad.c:1: opening: ")
-    assert second == "tools/tidy.py:1: pure: the table names src/ckpt/zip.c, which is not there"
+    assert second == "tools/tidy.py:1: table: it names src/ckpt/zip.c, which is not there"

@@ -79,6 +79,7 @@ static void *run_rank(void *user)
 	struct coll_port *port = runner->port;
 	struct flow flow = {.sent = {{0}}};
 	struct rng rng = {first_seed + runner->rank};
+	struct within idle = within_begin(WITHIN_LONG_S);
 
 	while (!is_over(&flow, runner->rank)) {
 		uint32_t seen = port->look(port);
@@ -92,7 +93,10 @@ static void *run_rank(void *user)
 					&rng);
 			}
 		}
-		if (!moved) {
+		if (moved) {
+			idle = within_begin(WITHIN_LONG_S);
+		} else {
+			within_check(&idle, "something that moves", __FILE__, __LINE__);
 			port->wait(port, seen, 10 * NS_PER_S);
 		}
 	}

@@ -27,6 +27,12 @@ static void *wait_in_vain(void *user)
 	return NULL;
 }
 
+static void what_it_has_is_lost(void **state)
+{
+	memset(malloc(5000), 1, 5000);
+	waits_in_vain(NULL);
+}
+
 static void a_child_waits(void **state)
 {
 	pid_t pid = fork();
@@ -37,12 +43,16 @@ static void a_child_waits(void **state)
 	WITHIN_CHILD(pid);
 }
 
-static void a_thread_waits(void **state)
+static void threads_wait(void **state)
 {
-	pthread_t thread;
+	pthread_t threads[4];
 
-	assert_int_equal(pthread_create(&thread, NULL, wait_in_vain, NULL), 0);
-	pthread_join(thread, NULL);
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(pthread_create(&threads[i], NULL, wait_in_vain, NULL), 0);
+	}
+	for (int i = 0; i < 4; i++) {
+		pthread_join(threads[i], NULL);
+	}
 }
 
 static void a_call_times_out(void **state)
@@ -59,7 +69,8 @@ static void a_value_is_wrong(void **state)
 static const struct CMUnitTest late[] = {
 	cmocka_unit_test(waits_in_vain),
 	cmocka_unit_test(a_child_waits),
-	cmocka_unit_test(a_thread_waits),
+	cmocka_unit_test(what_it_has_is_lost),
+	cmocka_unit_test(threads_wait),
 	cmocka_unit_test(a_call_times_out),
 	cmocka_unit_test(a_value_is_wrong),
 };
@@ -117,7 +128,8 @@ static void one_line_says_it(void **state)
 		{"waits_in_vain", "a=5,scale=2,b=3", "late: looks < 0: not within 0.02 s (", 1},
 		{"waits_in_vain", "a=5,scale=nonsense", "late: looks < 0: not within 0.01 s (", 1},
 		{"a_child_waits", "", "late: a child, which says why (", 1},
-		{"a_thread_waits", "", "late: looks < 0: not within 0.01 s (", WITHIN_STATUS},
+		{"what_it_has_is_lost", "", "late: looks < 0: not within 0.01 s (", 1},
+		{"threads_wait", "", "late: looks < 0: not within 0.01 s (", WITHIN_STATUS},
 		{"a_call_times_out", "scale=2", "late: PAWL_ETIMEDOUT: not within 240 s (", 1},
 	};
 	char text[TEXT_MAX];
@@ -126,6 +138,7 @@ static void one_line_says_it(void **state)
 		assert_int_equal(run(rows[i].name, rows[i].times, text), rows[i].status);
 		assert_int_equal(count(text, "late: "), 1);
 		assert_int_equal(count(text, rows[i].line), 1);
+		assert_null(strstr(text, "Sanitizer"));
 		assert_int_equal(count(text, "in a child, late: looks < 0"),
 			strcmp(rows[i].name, "a_child_waits") == 0);
 	}

@@ -7,8 +7,9 @@
  * Whoever reads the output knows by it that no value was wrong: the machine may have been too busy.
  *
  * A process that a test has forked cannot fail the test: it says "in a child, late: …" and exits
- * with WITHIN_STATUS, and WITHIN_CHILD in its parent fails with a line of its own. Nor can a
- * thread: it says the line and ends the program, with WITHIN_STATUS, in the middle of the test.
+ * with WITHIN_STATUS, and WITHIN_CHILD in its parent fails with a line of its own. Nor can a thread
+ * fail it, nor who runs outside of tests: they say the line, and one like cmocka's of a test that
+ * failed, and end the program with WITHIN_STATUS.
  *
  * PAWL_TEST_TIMES="scale=4" makes all these times four times as long. There may be more in it,
  * between commas, which is the library's.
@@ -102,8 +103,13 @@ static inline void within_be_child(void)
 /* What a test leaves behind that was given up is no leak: no sanitizer is to say so at the end. */
 static inline void within_exit(int status, void *user)
 {
+	bool outside = (status & 0xff) == 0xff; /* so cmocka ends the program where no test runs */
+
+	if (outside) {
+		dprintf(STDERR_FILENO, "[  FAILED  ] outside_of_tests\n");
+	}
 	fflush(NULL);
-	_exit(status);
+	_exit(outside ? WITHIN_STATUS : status);
 }
 
 /* seconds, unscaled, that were not enough; negative: what says it all. */
@@ -126,6 +132,9 @@ __attribute__((noreturn)) static inline void within_late(const char *what, doubl
 	if (!child && !thread) {
 		on_exit(within_exit, NULL);
 		_fail(file, line);
+	}
+	if (!child) {
+		dprintf(STDERR_FILENO, "[  FAILED  ] a_thread_of_the_test\n");
 	}
 	_exit(WITHIN_STATUS);
 }

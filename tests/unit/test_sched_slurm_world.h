@@ -145,6 +145,9 @@ static void world_start_slurm(void)
 		printf("%s", line);
 	}
 	waitpid(sw.slurm, &status, 0);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == WITHIN_STATUS) {
+		printf("[  FAILED  ] outside_of_tests\n");
+	}
 	exit(WIFEXITED(status) && WEXITSTATUS(status) != 0 ? WEXITSTATUS(status) : 1);
 }
 

@@ -130,6 +130,7 @@ static void one_line_says_it(void **state)
 		{"a_child_waits", "", "late: a child, which says why (", 1},
 		{"what_it_has_is_lost", "", "late: looks < 0: not within 0.01 s (", 1},
 		{"threads_wait", "", "late: looks < 0: not within 0.01 s (", WITHIN_STATUS},
+		{"outside", "", "late: looks < 0: not within 0.01 s (", WITHIN_STATUS},
 		{"a_call_times_out", "scale=2", "late: PAWL_ETIMEDOUT: not within 240 s (", 1},
 	};
 	char text[TEXT_MAX];
@@ -138,6 +139,10 @@ static void one_line_says_it(void **state)
 		assert_int_equal(run(rows[i].name, rows[i].times, text), rows[i].status);
 		assert_int_equal(count(text, "late: "), 1);
 		assert_int_equal(count(text, rows[i].line), 1);
+		assert_int_equal(count(text, "[  FAILED  ] a_thread_of_the_test\n"),
+			strcmp(rows[i].name, "threads_wait") == 0);
+		assert_int_equal(count(text, "[  FAILED  ] outside_of_tests\n"),
+			strcmp(rows[i].name, "outside") == 0);
 		assert_null(strstr(text, "Sanitizer"));
 		assert_int_equal(count(text, "in a child, late: looks < 0"),
 			strcmp(rows[i].name, "a_child_waits") == 0);
@@ -204,6 +209,9 @@ int main(int argc, char **argv)
 	};
 
 	if (argc > 1 && strcmp(argv[0], "late") == 0) {
+		if (strcmp(argv[1], "outside") == 0) {
+			waits_in_vain(NULL);
+		}
 		cmocka_set_test_filter(argv[1]);
 		return cmocka_run_group_tests(late, NULL, NULL);
 	}

@@ -9,7 +9,7 @@
  * A process that a test has forked cannot fail the test: it says "in a child, late: …" and exits
  * with WITHIN_STATUS, and WITHIN_CHILD in its parent fails with a line of its own. Nor can a thread
  * fail it, nor who runs outside of tests: they say the line, and one like cmocka's of a test that
- * failed, and end the program with WITHIN_STATUS.
+ * failed, and end the program.
  *
  * PAWL_TEST_TIMES="scale=4" makes all these times four times as long. There may be more in it,
  * between commas, which is the library's.
@@ -103,13 +103,11 @@ static inline void within_be_child(void)
 /* What a test leaves behind that was given up is no leak: no sanitizer is to say so at the end. */
 static inline void within_exit(int status, void *user)
 {
-	bool outside = (status & 0xff) == 0xff; /* so cmocka ends the program where no test runs */
-
-	if (outside) {
+	if ((status & 0xff) == 0xff) { /* so cmocka ends the program where no test runs */
 		dprintf(STDERR_FILENO, "[  FAILED  ] outside_of_tests\n");
 	}
 	fflush(NULL);
-	_exit(outside ? WITHIN_STATUS : status);
+	_exit(status);
 }
 
 /* seconds, unscaled, that were not enough; negative: what says it all. */
@@ -183,16 +181,26 @@ static inline void within_check(struct within *within, const char *what, const c
 
 #define WITHIN(seconds, condition) WITHIN_DOING(seconds, condition, within_pace(0.001))
 
+static __thread int64_t within_called_ns; /* when the thread's last call began */
+
+static inline void within_call(void)
+{
+	within_called_ns = clock_mono_ns();
+}
+
+/* Some calls say of a peer that does not come in time that it is lost. */
 static inline int within_in_time(int rv, const char *what, const char *file, int line)
 {
-	if (rv == PAWL_ETIMEDOUT) {
+	int64_t took_ns = clock_mono_ns() - within_called_ns;
+
+	if (rv == PAWL_ETIMEDOUT || (rv != 0 && took_ns >= within_ns(WITHIN_LONG_S))) {
 		within_late(what, WITHIN_LONG_S, file, line);
 	}
 	return rv;
 }
 
 /* What a call returns that was given WITHIN_LONG_S and for which that must be enough. */
-#define IN_TIME(call) within_in_time(call, #call, __FILE__, __LINE__)
+#define IN_TIME(call) (within_call(), within_in_time(call, #call, __FILE__, __LINE__))
 
 /* Waits for a child's end, and kills one that does not end. */
 static inline int within_child(pid_t pid, const char *file, int line)

@@ -69,8 +69,8 @@ static void *join(void *user)
 		names[r] = w->names[r];
 	}
 	for (; ask.server < w->servers; ask.server++) {
-		assert_int_equal(coll_serve_ask(w->hosts[ask.server].name, &ask, LONG_NS,
-					 sides[ask.server], NULL),
+		assert_int_equal(IN_TIME(coll_serve_ask(w->hosts[ask.server].name, &ask, LONG_NS,
+					 sides[ask.server], NULL)),
 			0);
 		names[RANKS + ask.server] = sides[ask.server];
 	}

@@ -55,10 +55,10 @@ FDS_MAX = 64
 PR_SET_PDEATHSIG = 1
 PR_SET_MM, PR_SET_MM_MAP = 35, 14
 PRELOADED = ("numpy", "torch", "torch.distributed", "torch._dynamo")
-# What an interpreter, a library or torch reads while it starts or is imported.
+# What an interpreter, its libraries, NumPy or torch read while they start or are imported.
 READ_AT_START = re.compile(
-    r"(PYTHON|LD_|GLIBC_|MALLOC_|[ATUL]SAN_|KMP_|MKL_|OPENBLAS_|GOMP_|CUDA_|HF_|DS_|LANG|LC_)"
-    r"|(PYTORCH|TORCH_|TORCHINDUCTOR|TORCHDYNAMO)(?!NCCL)"
+    r"PYTHON(?!PATH)|LD_|GLIBC_|MALLOC_|[ATUL]SAN_|KMP_|MKL_|OPENBLAS_|GOMP_|CUDA_|LANG|LC_"
+    r"|PYTORCH|TORCH_(?!NCCL)|TORCHINDUCTOR|TORCHDYNAMO"
 )
 SPAWNER = "PAWL_TEST_SPAWNER"  # the number of the socket to a nursery beside `pawl run`
 STARTS = "PAWL_TEST_STARTS"  # a file that gets one byte for each process that has torch
@@ -151,6 +151,21 @@ class Order:
         return words if usable and is_this_python(self.argv[0]) else None
 
 
+def search_path(env: Mapping[str, str]) -> list[str] | None:
+    """sys.path of a process with these variables, without what comes first. None: modules that are
+    loaded here would be others there."""
+    ours, theirs = (
+        [folder for folder in variables.get("PYTHONPATH", "").split(os.pathsep) if folder]
+        for variables in (os.environ, env)
+    )
+    for folder in set(theirs) - set(ours) - set(sys.path):
+        with contextlib.suppress(OSError):
+            if {name.partition(".")[0] for name in os.listdir(folder)} & set(sys.modules):
+                return None
+    rest = sys.path[len(ours) :] if sys.path[: len(ours)] == ours else sys.path
+    return theirs + rest
+
+
 def is_this_python(path: str) -> bool:
     """Whether it is ours, under any of its names. That of a virtual environment is a link to one
     outside of it: so the folder counts, too."""
@@ -206,11 +221,13 @@ def serve(control: socket.socket) -> Order:
             os._exit(0)
         order = Order(message, fds)
         words = order.words()
-        if words is None and SPAWNER not in order.env:
-            control.send(b"no: not a command of this interpreter")
+        path = search_path(order.env)
+        if path is None or (words is None and SPAWNER not in order.env):
+            control.send(b"no: not a command of this interpreter, or with other modules")
         else:
             between = fork_child(control, order)
             if between != 0:
+                sys.path[:] = path
                 caller = settle(control, order, between)
                 if words is None:
                     execute(order, caller)
@@ -454,11 +471,17 @@ class Nursery:
 
     def takes(self, env: Mapping[str, str]) -> bool:
         """Whether a process with these variables can be forked."""
+        import program
+
         if not self.enabled:
             return False
+        wanted = read_at_start(env)
         if self.process is None:
             self.start()
-        return read_at_start(env) == read_at_start(self.env)
+        elif wanted != read_at_start(self.env) and wanted == read_at_start(program.clean_env()):
+            self.close()  # a package that was imported has set some in this process
+            self.start()
+        return wanted == read_at_start(self.env)
 
     def ask(
         self, argv: Sequence[str], env: Mapping[str, str], cwd: str, fds: Mapping[int, int],
@@ -479,11 +502,7 @@ class Nursery:
 
 
 def read_at_start(env: Mapping[str, str]) -> dict[str, str]:
-    found = {name: value for name, value in env.items() if READ_AT_START.match(name)}
-    paths = found.pop("PYTHONPATH", "").split(os.pathsep)
-    # what every interpreter of this environment finds anyhow
-    found["PYTHONPATH"] = os.pathsep.join(p for p in paths if p and p not in sys.path)
-    return found
+    return {name: value for name, value in env.items() if READ_AT_START.match(name)}
 
 
 def starts_python(words: Sequence[str]) -> bool:

@@ -1,4 +1,4 @@
-"""What Pawl costs a program besides: memory over many saves, and time at its start."""
+"""What Pawl costs a program besides: memory over many saves, time at its start and at a step."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import sys
 import time
+import timeit
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
@@ -76,6 +77,15 @@ def measure_growth(report: Report, sizes: Sizes, folder: Path, context: ForkServ
         report.at_most(f"{who}_grown_mb", f"{who}: memory of its own", grown, GROWTH_MAX_MB, "MB")
         fds = last[at + 1] - first[at + 1]
         report.at_most(f"{who}_grown_fds", f"{who}: descriptors", fds, 0, "")
+
+
+def measure_due(report: Report, folder: Path) -> None:
+    """Row: what a program asks at every step."""
+    with opened(folder / "due") as checkpointer:
+        settle(checkpointer.save(1, {"w": torch.zeros(1000)}), "committed")
+        seconds = min(timeit.repeat(checkpointer.due, number=1000, repeat=5)) / 1000
+    report.title("the question of every step, the best of 5 thousands")
+    report.at_most("due_us", "due(), which is not yet", seconds * 1e6, 20, "µs")
 
 
 def _time_version(program: str) -> float:

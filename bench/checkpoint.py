@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from _agent import scratch
 from _bound import Memcpy
-from _costs import measure_growth, measure_starts
+from _costs import measure_due, measure_growth, measure_starts
 from _peers import init_dcp
 from _report import Report, describe_machine, make_parser
 from _saving import measure_background, measure_now, measure_overlap
@@ -50,6 +50,7 @@ def main() -> int:
         measure_persist(report, sizes, folder, state)
         measure_restore(report, sizes, folder, state, context)
         measure_growth(report, sizes, folder, context)
+        measure_due(report, folder)
         measure_starts(report, sizes)
         report.finish(args.json)
         dist.destroy_process_group()

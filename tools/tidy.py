@@ -4,7 +4,8 @@
 Prints `file:line: rule: message` for each finding and exits 1 if there is one. Layout is not its
 business: clang-format and ruff have that. The tables below are the rules; the functions after them
 only apply them. It reads text, not syntax trees, and relies on the layout that clang-format gives:
-a function's braces stand in column 0, a control statement's at the end of its line.
+a function's braces stand in column 0, a control statement's at the end of its line. What holds for
+time in the Python tests is in tidy_clock.py.
 """
 
 import ast
@@ -14,6 +15,8 @@ import sys
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
+
+import tidy_clock
 
 FILE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70  # from the first line of the signature to the closing brace
@@ -466,13 +469,18 @@ def check_c_bounds(source: Source) -> Iterator[Finding]:
                 yield start + found + 1, "c-bound", message
 
 
+def check_clock(source: Source) -> Iterator[Finding]:
+    yield from tidy_clock.check_sleeps(source.name, source.text)
+    yield from tidy_clock.check_bounds(source.name, source.text)
+
+
 C_CHECKS = [check_size, check_columns, check_words, check_opening, check_comments, check_calls]
 C_CHECKS += [check_typedefs, check_functions, check_layers, check_pure]
 C_CHECKS += [check_c_sleeps, check_c_bounds]
 CHECKS = {
     ".c": C_CHECKS,
     ".h": [*C_CHECKS, check_guard],
-    ".py": [check_size, check_words, check_docstring],
+    ".py": [check_size, check_words, check_docstring, check_clock],
     ".sh": [check_size, check_columns, check_words],
 }
 
@@ -496,7 +504,11 @@ def check_tree(root: Path) -> list[str]:
     names = list_files(root)
     lines = [line for name in names for line in check_file(root, name)]
     gone = sorted({*PURE, *C_SLEEPS, *C_BOUNDS} - set(names))
-    return lines + [f"tools/tidy.py:1: table: it names {n}, which is not there" for n in gone]
+    lines += [f"tools/tidy.py:1: table: it names {n}, which is not there" for n in gone]
+    return lines + [
+        f"tools/tidy_clock.py:1: time-bound: the table names {n}, which is not there"
+        for n in tidy_clock.unused_bounds(root)
+    ]
 
 
 def main() -> int:

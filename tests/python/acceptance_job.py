@@ -14,7 +14,6 @@ import os
 import random
 import signal
 import sys
-import time
 import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -24,10 +23,11 @@ from typing import Any, NamedTuple
 import torch
 
 import program
+import waits
 
 torch.set_num_threads(1)
 
-LIMIT_S = 30.0  # of anything that is waited for
+LIMIT_S = program.LIMIT_S
 CRASHES = {  # fault point -> after how many passings, at most, the process that passes it crashes
     "agent.crash.": 12,
     "aio.submit": 60,
@@ -173,7 +173,7 @@ def write(root: Path, told: Path, by: type[ByEngine] | type[ByNebula], seed: int
                     print("committed", step, commit + 1, file=file)
                 if chance.random() < 0.3 and way.flush(f"global_step{step}"):
                     print("durable", step, commit + 1, file=file)
-            time.sleep(chance.random() * 0.02)
+            waits.pretend_to_work(chance.random() * 0.02)
 
 
 def check(root: Path, told: Path, by: type[ByEngine] | type[ByNebula], least: Known) -> None:
@@ -188,7 +188,7 @@ def check(root: Path, told: Path, by: type[ByEngine] | type[ByNebula], least: Kn
             assert way.flush(), "what was found does not become durable"
             print("durable", *known, file=file)
     # one that goes may look so for a moment
-    assert wait_until(lambda: not way.broken(), LIMIT_S), way.broken()
+    program.wait_until(lambda: not way.broken(), f"nothing is broken, {way.broken()}")
     for tag in way.tags():
         try:
             listed = way.find(tag)
@@ -235,15 +235,6 @@ def ended(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def wait_until(true: Callable[[], bool], limit_s: float) -> bool:
-    end = time.monotonic() + limit_s
-    while not true():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.005)
-    return True
-
-
 def told_since(told: Path, word: str, seen: int) -> Iterator[Known]:
     for line in told.read_text()[seen:].splitlines():
         said, *numbers = line.split()
@@ -273,13 +264,15 @@ def kills(root: Path, count: str, seed: str) -> None:
         own = chance.randrange(1 << 30)
         pid = fork(lambda: write(root, told, writer, own), **env)  # noqa: B023  called at once
         try:
-            begun = wait_until(lambda: "begun" in told.read_text()[seen:] or ended(pid), 60)  # noqa: B023
-            assert begun or what == "crash", "the writer never began"  # agent after agent crashes
-            time.sleep(chance.random() * 0.4)
+            late = (program.Late,) if what == "crash" else ()  # for agent after agent crashes
+            begun = lambda: "begun" in told.read_text()[seen:] or ended(pid)  # noqa: B023, E731
+            with contextlib.suppress(*late):
+                program.wait_until(begun, "the writer begins", 60)
+            waits.any_moment(chance, 0, 0.4)
             if what in ("agent", "both"):
                 kill_agent(root)
             if what == "agent":
-                time.sleep(chance.random() * 0.2)
+                waits.any_moment(chance, 0, 0.2)
         finally:
             os.kill(pid, signal.SIGKILL)
         status = os.waitpid(pid, 0)[1]
@@ -327,14 +320,18 @@ class Used(NamedTuple):
         """The least of some looks: after a flush the agent may still delete what is let go. like:
         the most that was at rest before; more is waited for."""
         looks: list[Used] = []
-        end = time.monotonic() + 20
-        while True:
+
+        def least() -> Used:
+            return cls(*map(min, zip(*looks, strict=True)))
+
+        def rests() -> bool:
             looks.append(cls.by(pids))
-            least = cls(*map(min, zip(*looks, strict=True)))
-            more = like is not None and any(a > b for a, b in zip(least[1:], like[1:], strict=True))
-            if len(looks) >= 5 and not (more and time.monotonic() < end):
-                return least
-            time.sleep(0.01)
+            more = like and any(a > b for a, b in zip(least()[1:], like[1:], strict=True))
+            return len(looks) >= 5 and not more
+
+        with contextlib.suppress(program.Late):  # then it is the caller who says what is too much
+            program.wait_until(rests, "rest", 20)
+        return least()
 
 
 def drift(root: Path, count: str) -> None:

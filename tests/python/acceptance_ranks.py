@@ -20,8 +20,10 @@ from typing import Any
 
 import torch
 
+import program
 import ranks
-from acceptance_job import LIMIT_S, agent_pid, fork, kill_agent, wait_until
+import waits
+from acceptance_job import LIMIT_S, agent_pid, fork, kill_agent
 
 MODEL = "mp_rank_00_model_states.pt"
 WEIGHTS = "pytorch_model.bin"
@@ -42,7 +44,7 @@ class Rank:
         (self._meeting / f"{name}.{self.number}").touch()
         others = [r for r in range(self.world) if r != without]
         there = lambda: all((self._meeting / f"{name}.{r}").exists() for r in others)  # noqa: E731
-        assert wait_until(there, LIMIT_S), f"not all ranks came to {name}"
+        program.wait_until(there, f"all ranks come to {name}")
 
 
 def run(root: Path, world: int, what: Run) -> list[int]:
@@ -282,8 +284,11 @@ def dead(root: Path, die: str) -> None:
         rank.meet("first")
         committed = save(rank, 2, die)
         rank.meet("second", without=DEAD)
-        time.sleep(0.3)
-        assert rank.nm.get_checkpoint(tag="global_step2", persist_path=str(root)) is None
+        waits.stays(
+            lambda: rank.nm.get_checkpoint(tag="global_step2", persist_path=str(root)) is None,
+            "what is not whole is not found",
+            0.3,
+        )
         assert "global_step2" not in rank.nm.list_checkpoints()
         for name in NAMES:
             try:

@@ -58,5 +58,5 @@ if len(sys.argv) > 1:
     put = urllib.request.Request(WHERE % "hints", data=body, method="PUT")
     print("TOLD", *ask(put), flush=True)
 while True:
-    time.sleep(0.1)
+    time.sleep(0.1)  # pace
     say(*discover(GROUP, 0))

@@ -24,4 +24,4 @@ if dist.get_rank() == 0:
     )  # fmt: skip
     adaptdl.sched_hints.post_sched_hints(hints, adaptdl.env.job_id())
     print("TOLD", flush=True)
-time.sleep(3600)
+time.sleep(3600)  # pace: until it is ended

@@ -79,12 +79,16 @@ class Job:
             log.seek(self._from)
             return log.read().decode(errors="replace")
 
-    def wait_for(self, what: str, true: Callable[[], bool], every_s: float = 0.01) -> None:
-        deadline = time.monotonic() + LIMIT_S
-        while not true():
+    def wait_for(
+        self, what: str, true: Callable[[], bool], wait: Callable[..., None] = program.wait_until
+    ) -> None:
+        def comes() -> bool:
+            if true():
+                return True
             assert self.process.poll() is None, f"ended before {what}: {self.said()[-3000:]}"
-            assert time.monotonic() < deadline, f"{what}: not within {LIMIT_S:g} s"
-            time.sleep(every_s)
+            return False
+
+        wait(comes, what, LIMIT_S)
 
     def wait_for_step(self, step: int) -> None:
         self.wait_for(f"step {step}", lambda: self.said().count("'loss'") >= step)
@@ -115,9 +119,7 @@ class Job:
         return [int(match[1])] if match else []
 
     def _await_gone(self, pid: int) -> None:
-        deadline = time.monotonic() + 10
-        while program.is_alive(pid) and time.monotonic() < deadline:
-            time.sleep(0.005)
+        program.wait_until(lambda: not program.is_alive(pid), f"process {pid} is gone")
 
 
 def stand_still(step: int) -> None:
@@ -127,9 +129,8 @@ def stand_still(step: int) -> None:
 
     class Still(trainer.TrainerCallback):
         def on_step_end(self, args: object, state: Any, control: object, **more: object) -> None:
-            end = time.monotonic() + 240
-            while state.global_step >= step and time.monotonic() < end:
-                time.sleep(1)
+            if state.global_step >= step:
+                time.sleep(240)  # pace: it is killed meanwhile
 
     trainer.DEFAULT_CALLBACKS.append(Still)
     runpy.run_path(str(EXAMPLE / "run.py"), run_name="__main__")

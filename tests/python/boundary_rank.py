@@ -78,7 +78,8 @@ def main() -> None:
         scaler.update()
         scheduler.step()
         waits = waits and not (step >= SLOW_FROM and ranks == WANTED)
-        time.sleep(SLOW_S if waits and step >= SLOW_FROM else float(OPTIONS.get("pause", "0")))
+        slow = waits and step >= SLOW_FROM
+        time.sleep(SLOW_S if slow else float(OPTIONS.get("pause", "0")))  # pace
     del sampler
     weights = torch.cat([p.flatten() for p in net.parameters()])
     say(f"END: {step} steps, {digest(weights)} {optimizer.param_groups[0]['lr']:.6f}")

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,7 +58,7 @@ class Cluster:
     def kill(self, how: int = signal.SIGKILL) -> int:
         assert self.daemon is not None
         self.daemon.send_signal(how)
-        return self.daemon.wait(30)
+        return self.daemon.wait(program.LIMIT_S)
 
     def run(self, *args: str, cwd: Path | None = None, **extra: Any) -> Any:
         """A command, to its end. extra: what subprocess.run takes."""
@@ -131,12 +130,14 @@ class Cluster:
     def close(self) -> None:
         if self.daemon is not None and self.daemon.poll() is None:
             self.kill()
-        end = time.monotonic() + 10
-        while (left := self.processes()) and time.monotonic() < end:
-            for pid in left:
+
+        def killed() -> bool:
+            for pid in (left := self.processes()):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            time.sleep(0.05)
+            return not left
+
+        program.wait_until(killed, "nothing is left of the jobs")
 
 
 @contextlib.contextmanager

@@ -16,7 +16,6 @@ import random
 import re
 import signal
 import sys
-import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,9 @@ import torch
 
 import pawl
 import pawl.integrations.deepspeed
+import program
 import ranks
+import waits
 
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # nothing is compiled
 torch.set_num_threads(1)
@@ -36,7 +37,6 @@ WORLD = 2
 WIDTH = 256
 AFTER_MOST_S = 0.5  # from the first save to the kill
 AGENT_MOST_S = 1.0  # that the agent goes on alone
-START_S_MAX = 60.0  # more is a hang
 
 
 def train(rank: int, root: Path, told: Path, keep: int) -> None:
@@ -82,11 +82,7 @@ def fork_rank(rank: int, port: int, root: Path, told: Path, keep: int) -> int:
 
 def wait_for_save(told: Path, seen: int) -> None:
     """Until a rank tells of a save behind byte seen."""
-    end = time.monotonic() + START_S_MAX
-    while "saves" not in told.read_text()[seen:]:
-        if time.monotonic() > end:
-            sys.exit(f"no save within {START_S_MAX:g} s: {told.read_text()[seen:]}")
-        time.sleep(0.01)
+    program.wait_until(lambda: "saves" in told.read_text()[seen:], "a save")
 
 
 def kill_agent(root: Path) -> None:
@@ -138,7 +134,7 @@ def main() -> None:
         port = ranks.free_port()
         pids = [fork_rank(rank, port, root, told[rank], keep) for rank in range(WORLD)]
         wait_for_save(told[0], seen)
-        time.sleep(chance.uniform(0, AFTER_MOST_S))
+        waits.any_moment(chance, 0, AFTER_MOST_S)
         alone = number % 3 != 2
         if not alone:
             kill_agent(root)
@@ -147,7 +143,7 @@ def main() -> None:
         for pid in pids:
             os.waitpid(pid, 0)
         if alone:
-            time.sleep(chance.uniform(0, AGENT_MOST_S))
+            waits.any_moment(chance, 0, AGENT_MOST_S)
         named = load_latest(root)
         broken += named.startswith("BROKEN")
         print(f"{number}: {named}", flush=True)

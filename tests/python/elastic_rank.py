@@ -125,7 +125,7 @@ def main() -> None:
     stats = el.Accumulator()
     step = 0
     while NEWCOMER and "hold" in OPTIONS and not Path(OPTIONS["hold"]).exists():
-        time.sleep(0.05)
+        time.sleep(0.05)  # pace
     for epoch in el.remaining_epochs_until(1 if ODD == "epochs" else EPOCHS):
         for numbers, x, y in loader:
             if f"loop:{step}" == ODD:
@@ -142,7 +142,7 @@ def main() -> None:
             if dies and at == "forward":
                 os.kill(os.getpid(), signal.SIGKILL)
             if "hurry" not in OPTIONS or not Path(OPTIONS["hurry"]).exists():
-                time.sleep(float(OPTIONS.get("pause", "0")))
+                time.sleep(float(OPTIONS.get("pause", "0")))  # pace
             optimizer.zero_grad()
             out = model(x)
             if dies and at == "backward":
@@ -174,7 +174,7 @@ def main() -> None:
     say(f"NOISE {sqr > 0} {var > 0} {model.progress:.6f}")
     if "fail" in OPTIONS and RANK == 1 and os.environ["PAWL_ATTEMPT"] == "0":
         while not Path(OPTIONS["fail"]).exists():
-            time.sleep(0.05)
+            time.sleep(0.05)  # pace
         sys.exit("it fails at last")
 
 

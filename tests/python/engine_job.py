@@ -8,16 +8,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import torch
 
+import program
 from pawl.engine import Engine, Raw
 
 RANK = int(os.environ["RANK"])
 WORLD = int(os.environ["WORLD_SIZE"])
-LIMIT_S = 60
+LIMIT_S = program.LIMIT_S
 
 
 def say(*words: object) -> None:
@@ -34,11 +34,9 @@ class Signs:
         (self._folder / f"{name}.{RANK}").touch()
 
     def wait(self, name: str, ranks: range | None = None) -> None:
-        end = time.monotonic() + LIMIT_S
         for rank in ranks if ranks is not None else range(WORLD):
-            while not (self._folder / f"{name}.{rank}").exists():
-                assert time.monotonic() < end, f"rank {rank} never came to {name}"
-                time.sleep(0.005)
+            sign = self._folder / f"{name}.{rank}"
+            program.wait_until(sign.exists, f"rank {rank} comes to {name}")
 
     def meet(self, name: str) -> None:
         self.put(name)

@@ -25,7 +25,7 @@ def main() -> None:
     for _ in range(int(sys.argv[1])):
         dist.all_reduce(small)
         if dist.get_rank() == 1:
-            time.sleep(SLEEP_S)
+            time.sleep(SLEEP_S)  # pace
         dist.all_reduce(large)
         dist.barrier()
     stats = group.stats() - before
@@ -34,7 +34,7 @@ def main() -> None:
     if sys.argv[2:]:
         (Path(sys.argv[2]) / f"over{dist.get_rank()}").touch()
         while len(list(Path(sys.argv[2]).glob("over*"))) < dist.get_world_size():
-            time.sleep(0.02)
+            time.sleep(0.02)  # pace
         os.kill(os.getpid(), signal.SIGKILL)
     print(
         "> counts", reduced.count, reduced.bytes, stats.kinds["barrier"].count, sorted(stats.kinds)

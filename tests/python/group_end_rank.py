@@ -42,7 +42,7 @@ def end_badly() -> None:
         dist.barrier()
     elif HOW == "late":
         print("late", flush=True)
-        time.sleep(LATE_S + 20)
+        time.sleep(LATE_S + 20)  # pace
 
 
 def differ(odd: bool) -> None:

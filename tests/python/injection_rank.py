@@ -255,13 +255,13 @@ def make_striker(order: Order) -> subprocess.Popen[str]:
 def leave(order: Order, rank: int, striker: subprocess.Popen[str] | None) -> None:
     """Ranks leave at different moments, while others still do; something may happen meanwhile."""
     while not (Path(order.folder) / "leave").exists():
-        time.sleep(0.001)
+        time.sleep(0.001)  # pace
     if striker is not None:
         say(order, rank, "misbehaves", what=order.how)
         assert striker.stdin is not None
         striker.stdin.write("now\n")
         striker.stdin.flush()
-    time.sleep(random.Random(f"{order.seed}.{rank}").uniform(0, order.apart_s))
+    time.sleep(random.Random(f"{order.seed}.{rank}").uniform(0, order.apart_s))  # pace
 
 
 def say(order: Order, rank: int, said: str, **more: object) -> None:

@@ -19,8 +19,8 @@ import program
 from injection_rank import Order
 
 HERE = Path(__file__).parent
-LIMIT_S = 60.0  # of one injection: then somebody hangs
-GONE_S = 20.0  # after which nothing is left
+LIMIT_S = program.LIMIT_S  # of one injection: then somebody hangs
+GONE_S = 50.0  # by when nothing is left: an agent with nothing to do leaves after 60 s
 Said = dict[str, Any]
 
 
@@ -78,18 +78,17 @@ def dump_stacks(folder: Path, pids: Sequence[int]) -> str:
             waits = (task / "wchan").read_text()
             texts.append(f"process {pid}, thread {task.name} waits in {waits}")
         texts.append(stack_of(pid))
-    time.sleep(1)
+    time.sleep(1)  # pace: they write their stacks
     files = (path for path in sorted(folder.iterdir()) if path.is_file())
     return "\n".join([*texts, *(f"== {path.name}\n{path.read_text()}" for path in files)])
 
 
 def wait(folder: Path, pids: Sequence[int], true: Callable[[], object], what: str) -> None:
     """The watchdog: fails with the stacks of all ranks."""
-    end = time.monotonic() + LIMIT_S
-    while not true():
-        if time.monotonic() > end:
-            raise AssertionError(f"{what}: not in {LIMIT_S} s\n{dump_stacks(folder, pids)}")
-        time.sleep(0.01)
+    try:
+        program.wait_until(true, what, LIMIT_S)
+    except program.Late as late:
+        raise program.Late(f"{late}\n{dump_stacks(folder, pids)}") from None
 
 
 def processes_of(job: str) -> list[int]:
@@ -118,12 +117,14 @@ def listening(network: str = "") -> set[str]:
 def check_nothing_left(job: str, pids: Sequence[int], ports: Callable[[], set[str]]) -> None:
     """Processes, ports and files in /dev/shm; memory without a name goes with the processes."""
     what: dict[str, Any] = {}
-    end = time.monotonic() + GONE_S
-    while time.monotonic() < end:
+
+    def gone() -> bool:
         alive = [pid for pid in pids if program.is_alive(pid)]
         files = [name for name in program.shared_memory() if job in name]
-        what = {"ranks": alive, "job": processes_of(job), "ports": ports(), "shm": files}
-        if not any(what.values()):
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{GONE_S} s after the end there is still {what}")
+        what.update(ranks=alive, job=processes_of(job), ports=ports(), shm=files)
+        return not any(what.values())
+
+    try:
+        program.wait_until(gone, "nothing is left", GONE_S)
+    except program.Late as late:
+        raise program.Late(f"{late}: {what}") from None

@@ -111,7 +111,7 @@ def an_output_that_is_still_written_to() -> None:
     gate = behind(lambda: output.fill_(-1)) if rank() else threading.Event()
     work = dist.broadcast(output, 0, async_op=True)
     while not work.is_completed():
-        time.sleep(0.001)
+        time.sleep(0.001)  # pace
     opener = threading.Timer(0.05, gate.set)
     opener.start()
     work.wait()

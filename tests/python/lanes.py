@@ -68,7 +68,7 @@ class Lane(_staging.Lane):
         for to, of in copies:
 
             def copy(to: torch.Tensor = to, of: torch.Tensor = of) -> None:
-                time.sleep(random.random() * LATE_S)
+                time.sleep(random.random() * LATE_S)  # pace
                 with torch.no_grad():
                     to.copy_(of)
 

@@ -6,13 +6,13 @@ import os
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 
 import nebulaml as nm
 import torch
 import torch.distributed as dist
 
+import waits
 from acceptance_job import agent_pid
 
 MEETINGS = 60  # in half of the runs one failed, while a tag that became durable could be missed
@@ -55,7 +55,8 @@ def dead(root: str, rank: int) -> None:
     if rank == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     save("global_step2", 2, rank)
-    time.sleep(1)
+    there = lambda: nm.get_checkpoint(tag="global_step2", persist_path=root)  # noqa: E731
+    waits.stays(lambda: there() is None, "it is not whole", 1)
     seen = [nm.get_checkpoint(tag="global_step2", persist_path=root), nm.get_latest_checkpoint()]
     print(f"> {seen}", flush=True)
     dist.barrier()  # which fails: the process ends by an exception

@@ -45,10 +45,10 @@ def main() -> None:
         mine["value"].fill_(100 * step + rank)
         save = ckpt.save(step, state)
         if pause_s:
-            time.sleep(pause_s)
+            time.sleep(pause_s)  # pace
             say(f"{rank} at {step}")
         while pause_s and first == 0 and step == last // 2:
-            time.sleep(pause_s)
+            time.sleep(pause_s)  # pace
     done = save.wait("durable", 60)
     say(f"{rank} step {save.step} durable {done} {save.error}")
     dist.barrier()

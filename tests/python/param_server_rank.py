@@ -13,7 +13,6 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +21,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+import program
+import waits
 from group_checks import check, rank, refused, run_checks, world
 from pawl import _param_server
 from pawl.distributed import ParameterServer
@@ -170,7 +171,8 @@ def same_bits() -> None:
             serve(server)
         else:
             for step in train(server, model, optimizer, 10):
-                time.sleep(0.003 * ((step + rank() + turn) % 3))  # gradients come in other orders
+                # gradients come in other orders
+                waits.pretend_to_work(0.003 * ((step + rank() + turn) % 3))
             server.leave()
         ends.append(flat(model))
     every = [torch.empty_like(ends[0]) for _ in range(world())]
@@ -296,12 +298,8 @@ def hold(others: list[Path], wanted: int) -> None:
     def counts() -> list[int]:
         return [len(path.read_text().splitlines()) if path.exists() else 0 for path in others]
 
-    end = time.monotonic() + 60
-    while min(counts()) < wanted:
-        assert time.monotonic() < end, counts()
-        time.sleep(0.01)
-    time.sleep(0.3)
-    assert counts() == [wanted] * len(others), (counts(), wanted)
+    program.wait_until(lambda: min(counts()) >= wanted, f"the others have done {wanted} steps")
+    waits.stays(lambda: counts() == [wanted] * len(others), f"all have done {wanted}", 0.3)
 
 
 @check
@@ -387,8 +385,7 @@ def wrong() -> None:
 
 def die_once(there: list[Path], how: str) -> None:
     """In the middle, whatever other threads do then."""
-    while not all(path.exists() for path in there):
-        time.sleep(0.01)
+    program.wait_until(lambda: all(path.exists() for path in there), "all are there")
     os.kill(os.getpid(), getattr(signal, how))
 
 

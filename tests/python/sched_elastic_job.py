@@ -25,7 +25,7 @@ for _ in el.remaining_epochs_until(int(sys.argv[1])):
     for inputs, targets in loader:
         optimizer.zero_grad()
         (model(inputs) - targets).square().mean().backward()
-        time.sleep(0.002 * len(inputs))
+        time.sleep(0.002 * len(inputs))  # pace
         optimizer.step()
 job = loader._elastic._job
 print(f"> {job.rank} of {job.ranks}", flush=True)

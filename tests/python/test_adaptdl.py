@@ -461,8 +461,8 @@ for epoch in adl.remaining_epochs_until(1):
         optimizer.step()
         if step == 2:
             print("> AT", adl.current_dataloader().current_index, flush=True)
-            time.sleep(float(sys.argv[1]))
-        time.sleep(0.01)
+            time.sleep(float(sys.argv[1]))  # pace
+        time.sleep(0.01)  # pace
 """
 
 

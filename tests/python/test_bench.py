@@ -28,7 +28,7 @@ KEYS = {
             "save_ms", "save_p99_ms", "dcp_return_ms", "seen_0.01_upper_s", "torch_0.01_s",
             "dcp_0.01_s", "tier_excess_mb", "now_s", "now_first_s", "persist_gib_s", "cold_gib_s",
             "warm_gib_s", "memory_gib_s", "trainer_grown_mb", "trainer_grown_fds", "agent_grown_mb",
-            "agent_grown_fds", "import_ms", "version_ms",
+            "agent_grown_fds", "due_us", "import_ms", "version_ms",
         },
         "ratios": {
             "save_p99_to_median", "seen_0.01_to_torch", "seen_0.01_to_dcp", "seen_0.01_to_memcpy",

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import program
+import waits
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -122,7 +123,7 @@ def test_killed_three_times_it_ends_the_same_and_is_one_run(
     job.wait_for(
         "the first checkpoint is being written",
         lambda: building.exists() or written.exists(),
-        every_s=0,
+        waits.catch,
     )
     job.kill()
     first = {path.name for path in output.iterdir()}

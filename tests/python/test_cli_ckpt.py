@@ -62,7 +62,7 @@ TRAIN = """
         state.pop("gone", None)
     ckpt.pin(2)
     while not any(entry["pinned"] for entry in ckpt.list()):  # the agent may end with the job
-        time.sleep(0.01)
+        time.sleep(0.01)  # pace
     ckpt.close()
 """
 

@@ -41,7 +41,7 @@ def fill(root: Path, hidden: str | None = None) -> None:
             "config.json": Raw(b'{"n": %d}' % (number // 2)),
             "model.safetensors": Safetensors(weights),
         }
-        assert engine.save(tag, parts, step=step).wait("durable", timeout=60)
+        assert engine.save(tag, parts, step=step).wait("durable", timeout=program.LIMIT_S)
     engine.pin("best")
     engine.close(timeout=60)
     program.await_let_go(Path(hidden or root))
@@ -109,7 +109,8 @@ def test_what_is_beside_the_root(tmp_path: Path) -> None:
     assert program.run("ckpt", "rm", root, "best").returncode == 2  # .pins is there, too
     engine = Engine(root, hidden=beside(root), job="another")
     weights = {"w": torch.ones(3)}
-    assert engine.save("late2", {"model": weights}, step=300).wait("durable", timeout=60)
+    late = engine.save("late2", {"model": weights}, step=300)
+    assert late.wait("durable", timeout=program.LIMIT_S)
     done = program.run("ckpt", "rm", root, "first")
     assert done.returncode == 75 and "job another" in done.stderr
     assert "job another (pid " in program.run("ckpt", "watch", root, "--once").stdout

@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 import program
+import waits
 
 pytest.importorskip("torch")
 if importlib.util.find_spec("pawl._core") is None:
@@ -38,9 +39,9 @@ TRAIN = """
     for step in range(1, 5):
         assert ckpt.save(step, state).wait("durable", timeout=60)
         while seen and not os.path.exists(f"{seen[0]}{step}"):
-            time.sleep(0.02)
+            time.sleep(0.02)  # pace
     while len(ckpt.list()) > 2:  # the agent may end with the job
-        time.sleep(0.02)
+        time.sleep(0.02)  # pace
     ckpt.close()
 """
 # It goes on until the file END is there.
@@ -51,7 +52,7 @@ LIVE = """
     while not os.path.exists(sys.argv[2]):
         step += 1
         assert ckpt.save(step, state).wait("durable", timeout=60)
-        time.sleep(0.5)
+        time.sleep(0.5)  # pace
     ckpt.close()
 """
 HEADER = "time,job,attempt,step,tag,level,files,bytes,stall_ms,stage_ms,persist_ms,mib_per_s\n"
@@ -83,9 +84,9 @@ def hear(
 
 
 def end(watch: subprocess.Popen[str], events: list[Any]) -> None:
-    """Adds those that are told with the last, and ends it."""
+    """Adds those that are told more than is to be told, within 20 of its intervals, and ends it."""
     assert watch.stdout is not None
-    time.sleep(1)
+    waits.let_pass(1)
     watch.send_signal(signal.SIGINT)
     events += [json.loads(line) for line in watch.stdout]
     watch.wait(program.LIMIT_S)
@@ -98,6 +99,10 @@ def has_ended(events: list[Any]) -> bool:
 
 def has_told(events: list[Any], step: int) -> bool:
     return any(e.get("state") == "durable" and e["step"] == step for e in events)
+
+
+def gone(events: list[Any]) -> list[int]:
+    return [event["step"] for event in events if event["event"] == "gone"]
 
 
 def test_watch_follows_a_job(script: Path, tmp_path: Path) -> None:
@@ -115,6 +120,7 @@ def test_watch_follows_a_job(script: Path, tmp_path: Path) -> None:
         job.kill()
     assert job.returncode == 0, said
     hear(watch, events, has_ended)
+    hear(watch, events, lambda told: len(gone(told)) >= 2 and has_told(told, 4))
     end(watch, events)
     assert watch.returncode == 0
     jobs = [event for event in events if event["event"] == "job"]
@@ -126,7 +132,7 @@ def test_watch_follows_a_job(script: Path, tmp_path: Path) -> None:
     for tag in tags:
         assert tag["tag"] == f"global_step{tag['step']}" and tag["bytes"] > 240_000
         assert tag["stall_ms"] >= 0 and tag["persist_ms"] > 0 and tag["mib_per_s"] > 0
-    assert [e["step"] for e in events if e["event"] == "gone"] == [1, 2]
+    assert gone(events) == [1, 2]
     rows = (root / "checkpointHistories.csv").read_text().splitlines()[1:]
     assert [row.split(",")[8] for row in rows] == [f"{tag['stall_ms']:.3f}" for tag in tags]
 
@@ -214,16 +220,21 @@ def test_watch_draws_a_table(script: Path, tmp_path: Path) -> None:
     reader.start()
     program.wait_until(lambda: b"is not there yet" in seen, "it watches")
     assert program.run_script(script, args=[str(root)]).returncode == 0
-    program.wait_until(lambda: b"has ended" in seen, "the job has ended")
-    time.sleep(1)
+
+    def last() -> str:
+        return re.split(r"\x1b\[\d+A\r\x1b\[J", seen.decode().replace("\r\n", "\n"))[-1]
+
+    def is_over() -> bool:
+        return "has ended" in last() and "2 checkpoints" in last()
+
+    program.wait_until(is_over, "both checkpoints of the job that has ended")
     watch.send_signal(signal.SIGTERM)
     assert watch.wait(timeout=program.LIMIT_S) == 128 + signal.SIGTERM
     reader.join(program.LIMIT_S)
     text = seen.decode().replace("\r\n", "\n")
     assert re.search(r"\x1b\[\d+A\r\x1b\[J", text)
-    last = re.split(r"\x1b\[\d+A\r\x1b\[J", text)[-1]
-    assert "has ended" in last and "2 checkpoints" in last
-    assert [line.split()[0] for line in last.splitlines()[2:]] == ["STEP", "3", "4"]
+    assert "has ended" in last() and "2 checkpoints" in last()
+    assert [line.split()[0] for line in last().splitlines()[2:]] == ["STEP", "3", "4"]
 
 
 def newest(root: Path) -> int:

@@ -12,13 +12,13 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import program
+import waits
 
 torch = pytest.importorskip("torch")
 if importlib.util.find_spec("pawl._core") is None:
@@ -125,7 +125,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "bare": torch.arange(4),
     }
     ckpt = pawl.Checkpointer(root, persist_every=0)
-    assert ckpt.save(7, state).wait("durable", timeout=60)
+    assert ckpt.save(7, state).wait("durable", timeout=program.LIMIT_S)
     ckpt.close()
     return root
 
@@ -474,7 +474,7 @@ def test_stopped_in_the_middle(
             stderr=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
-        time.sleep(wait)
+        waits.moment(wait)
         process.send_signal(number)
         code = process.wait(timeout=program.LIMIT_S)
         assert code in (0, 128 + number, -number), code  # the last: before it was caught
@@ -500,7 +500,7 @@ def test_import_stopped_in_the_middle(made: Path, tmp_path: Path) -> None:
             stderr=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
-        time.sleep(wait)
+        waits.moment(wait)
         process.send_signal(signal.SIGINT)
         code = process.wait(timeout=program.LIMIT_S)
         if code == 0:

@@ -299,7 +299,7 @@ def test_a_save_is_of_its_moment(tmp_path: Path, copy: str, stream: str) -> None
             save = ckpt.save(step, state)
             one_step(model, optimizer)
             one_step(model, optimizer)
-            assert save.wait("durable", 60), save.error
+            assert save.wait("durable", program.LIMIT_S), save.error
             assert save.proof == ("fenced" if copy == "overlap" else "copied")
             assert alike(expected, saved(tmp_path, step))
             assert not alike(expected, contents(model, optimizer))
@@ -318,7 +318,7 @@ def test_restored_in_place(tmp_path: Path, copy: str) -> None:
             expected[step] = contents(model, optimizer)
             save = ckpt.save(step, state)
             one_step(model, optimizer)
-            assert save.wait("durable", 60), save.error
+            assert save.wait("durable", program.LIMIT_S), save.error
         for step in (3, 1):
             assert ckpt.restore(state, step=step) == step
             assert alike(expected[step], contents(model, optimizer))
@@ -331,7 +331,7 @@ def test_a_change_before_the_fence_is_named(tmp_path: Path) -> None:
     model, optimizer = training()
     state = {"model": model, "optim": optimizer}
     with Checkpointer(tmp_path) as ckpt:
-        assert ckpt.save(1, state).wait("committed", 60)
+        assert ckpt.save(1, state).wait("committed", program.LIMIT_S)
         torch.cuda._sleep(1_000_000_000)  # the copy of the next save has to wait
         save = ckpt.save(2, state)
         assert save.level == "staging"
@@ -343,7 +343,7 @@ def test_a_change_before_the_fence_is_named(tmp_path: Path) -> None:
         again = ckpt.save(3, state)  # that tensor is copied at once from now on
         model[0].weight.detach().add_(1)
         one_step(model, optimizer)
-        assert again.wait("durable", 60), again.error
+        assert again.wait("durable", program.LIMIT_S), again.error
     assert alike(expected, saved(tmp_path, 3))
 
 
@@ -373,7 +373,7 @@ def test_replays_of_a_graph_with_the_step_in_it(tmp_path: Path) -> None:
             expected = contents(model, optimizer)
             save = ckpt.save(step, state)
             graph.replay()
-            assert save.wait("durable", 60), save.error
+            assert save.wait("durable", program.LIMIT_S), save.error
             assert save.proof == "fenced"
             assert alike(expected, saved(tmp_path, step))
             assert not alike(expected, contents(model, optimizer))

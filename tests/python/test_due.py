@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-import timeit
 from pathlib import Path
 from types import ModuleType
 
@@ -14,6 +13,7 @@ import torch
 
 import pawl
 import program
+import waits
 from conftest import real_core
 
 real = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
@@ -38,7 +38,7 @@ def test_a_job_that_saves_when_it_is_due(tmp_path: Path) -> None:
     saved = asked = time.monotonic()
     with pawl.Checkpointer(tmp_path / "root", job="due") as ckpt:
         for step in range(100_000):
-            time.sleep(0.005)
+            waits.pretend_to_work(0.005)
             before, asked = asked, time.monotonic()
             if ckpt.due():
                 told = time.monotonic()
@@ -51,10 +51,12 @@ def test_a_job_that_saves_when_it_is_due(tmp_path: Path) -> None:
                 if len(gaps) == 4:
                     break
     # the first rests on what is believed of costs before one was measured: 20 times 0.1 s
-    assert 1.9 < gaps[0] < 10 + late[0]  # else some minutes
+    assert gaps[0] > 1.9
+    waits.check_sooner(gaps[0] - late[0], 60, "the first is due after seconds, not some minutes")
     assert min(gaps[1:]) > 0.99, gaps
     spare = [max(1.5, 20 * max(costs[:n])) + late[n] - gap for n, gap in enumerate(gaps[1:], 1)]
-    assert sorted(spare)[1] > 0, (gaps, costs, late)  # one may be late, where the agent stood still
+    # one may be late, where the agent stood still
+    waits.check_sooner(-sorted(spare)[1], 0, f"saves are due again: {gaps} {costs} {late}")
 
 
 @real
@@ -69,22 +71,11 @@ def test_due_stays_true_until_the_next_save(tmp_path: Path) -> None:
 
 
 @real
-def test_due_takes_microseconds(tmp_path: Path) -> None:
-    with pawl.Checkpointer(tmp_path, job="cheap") as ckpt:
-        ckpt.save(1, STATE)
-        seconds = min(timeit.repeat(ckpt.due, number=1000, repeat=5)) / 1000
-    print(f"{seconds * 1e6:.2f} us")
-    assert seconds < 20e-6
-
-
-@real
 def test_after_a_notice_every_question_is_yes(tmp_path: Path) -> None:
     with pawl.Checkpointer(tmp_path, job="notice") as ckpt:
         assert not ckpt.due()
         os.kill(os.getpid(), signal.SIGTERM)
-        deadline = time.monotonic() + 10
-        while not ckpt.due():
-            assert time.monotonic() < deadline
+        program.wait_until(ckpt.due, "it is due")
         ckpt.save(1, STATE)
         assert ckpt.due() and ckpt.stopping and ckpt.due()
 
@@ -104,11 +95,14 @@ def test_auto_makes_durable_by_itself(tmp_path: Path) -> None:
         pawl.Checkpointer(tmp_path / "lost", persist_every="auto", job="lost") as lost,
         pawl.Checkpointer(tmp_path / "calm", persist_every="auto", job="calm") as calm,
     ):
-        while not durable("lost"):
-            assert time.monotonic() < began + 60
+
+        def saved() -> bool:
             for ckpt in (lost, calm):
                 ckpt.save(int(1000 * (time.monotonic() - began)), STATE)
-            time.sleep(0.1)
+            waits.pretend_to_work(0.1)
+            return durable("lost")
+
+        program.wait_until(saved, "often-lost agents make it durable")
         assert time.monotonic() - began > 9.9 and not durable("calm")
 
 

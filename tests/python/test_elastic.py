@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -39,10 +38,7 @@ def hear(
 
 
 def wait_for(mark: Path) -> None:
-    end = time.monotonic() + program.LIMIT_S
-    while not mark.exists():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    program.wait_until(mark.exists, mark.name)
 
 
 def run(world: int, *options: str, victims: int = 0) -> list[list[str]]:

@@ -42,11 +42,11 @@ while not (here / "end").exists():
         sys.exit(int((here / "fail1").read_text()))
     if (here / "slow").exists():
         print("SLOW")
-        time.sleep(25)  # more than a launcher waits where it sees nobody
+        time.sleep(25)  # pace: more than a launcher waits where it sees nobody
     optimizer.zero_grad()
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
-    time.sleep(0.1)
+    time.sleep(0.1)  # pace
 """
 
 
@@ -341,7 +341,7 @@ def test_ranks_that_nobody_lets_in_are_not_started_for_ever(tmp_path: Path) -> N
         program.wait_until(lambda: job.numbers() == [0], "the door", LIMIT_S)
         first.process.kill()
         first.process.wait()
-        script.write_text("import sys, time\ntime.sleep(6)\nsys.exit(4)\n")
+        script.write_text("import sys, time\ntime.sleep(6)\nsys.exit(4)\n")  # pace
         second = job.start(1, "1:1 --max-restarts 1")
         job.end(-9, 4)
     assert second.out().count("exited with code 4") == 3

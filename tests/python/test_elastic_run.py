@@ -7,13 +7,13 @@ import os
 import random
 import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 import program
 import ranks
+import waits
 from conftest import SEED
 from elastic_runs import SCRIPT, running
 from elastic_said import EPOCHS, N_MANY, N, check_each_once, check_weights, ends
@@ -257,7 +257,7 @@ signal.signal(signal.SIGTERM, lambda *args: sys.exit(143))
 here = pathlib.Path(f"world{os.environ['WORLD_SIZE']}.rank{os.environ['RANK']}")
 here.touch()
 while not pathlib.Path("end").exists():
-    time.sleep(0.05)
+    time.sleep(0.05)  # pace
 """
 
 
@@ -324,7 +324,7 @@ def test_anything_happens(tmp_path: Path, number: int) -> None:
         run.wait_for_trained(3)
         happened, stopped = [], []
         for _ in range(EVENTS):
-            time.sleep(rng.uniform(0, 1.5))
+            waits.any_moment(rng, 0, 1.5)
             pids = [pid for pid in run.pids() if pid not in stopped]
             what = rng.choice(["scale", "scale", "kill", "kill", "stop"])
             if what == "scale" or len(pids) < 2:
@@ -336,7 +336,7 @@ def test_anything_happens(tmp_path: Path, number: int) -> None:
                 os.kill(pid, signal.SIGKILL if what == "kill" else signal.SIGSTOP)
             stopped += [pid] if what == "stop" else []
         print(happened)
-        time.sleep(rng.uniform(0, 4))  # the others may have gone on without them, or not
+        waits.any_moment(rng, 0, 4)  # the others may have gone on without them, or not
         for pid in stopped:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)

@@ -7,7 +7,6 @@ import secrets
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,7 +65,7 @@ def test_files_are_what_others_read(engine: Engine, tmp_path: Path) -> None:
             "model.safetensors": Safetensors(model.state_dict(), {"format": "pt"}),
         },
     )
-    assert save.wait("durable", 30) and save.error is None and save.step == 20
+    assert save.wait("durable", program.LIMIT_S) and save.error is None and save.step == 20
     tag = tmp_path / "root" / "epoch=1-step=20"
     assert (tag / "complete.txt").read_text() == "OK"
     assert (tag / "config.json").read_bytes() == b'{"a": 1}'
@@ -97,7 +96,7 @@ def test_safetensors_of_any_kind(engine: Engine, tmp_path: Path) -> None:
     tensors["grad"] = nn.Parameter(torch.randn(3))
     tensors['a"\\\u00fc\n'] = torch.ones(1)
     engine.save("t", {"a.safetensors": Safetensors(tensors), "none.safetensors": Safetensors({})})
-    assert engine.flush(30)
+    assert engine.flush(program.LIMIT_S)
     loaded = safetensors.load_file(tmp_path / "root" / "t" / "a.safetensors")
     assert loaded.keys() == tensors.keys()
     for name, tensor in tensors.items():
@@ -119,7 +118,7 @@ def test_raw_files_are_of_any_size(engine: Engine, tmp_path: Path, size: int) ->
     for source in ("memory", "store"):
         found = engine.find()
         assert found is not None and found.names == ["raw"] and found.read("raw") == data
-        assert engine.flush(30) and (tmp_path / "root/t/raw").read_bytes() == data
+        assert engine.flush(program.LIMIT_S) and (tmp_path / "root/t/raw").read_bytes() == data
         if source == "memory":
             kill_agent(tmp_path / "root")
             with contextlib.suppress(PawlError):
@@ -137,7 +136,7 @@ def test_names_and_tags_are_checked(engine: Engine) -> None:
             engine.save("t", {name: 1})
     for tag in ("x" * 127, "17", "a b=\u00fc", "ends.new", "complete.txt", "%s"):
         engine.save(tag, {"x" * 180: tag})
-    assert engine.flush(30)
+    assert engine.flush(program.LIMIT_S)
     for tag in ("x" * 127, "17", "a b=\u00fc", "ends.new", "complete.txt", "%s"):
         found = engine.find(tag)
         assert found is not None and found.load("x" * 180) == tag
@@ -163,12 +162,12 @@ def test_a_tag_is_put_together(engine: Engine) -> None:
     with pytest.raises(PawlError, match="being put together") as caught:
         engine.save("u", {"x": 1})
     assert caught.value.name == "PAWL_EBUSY"
-    assert engine.find() is None and engine.flush(30)  # of what is whole
+    assert engine.find() is None and engine.flush(program.LIMIT_S)  # of what is whole
     building.add("b", Raw(b"123"))
     building.add("c", Safetensors({"x": torch.ones(2)}))
     save = building.commit()
     assert building.names == ["a.pt", "b", "c"] and not building.open
-    assert save.wait("committed", 30) and save.stall_s > 0
+    assert save.wait("committed", program.LIMIT_S) and save.stall_s > 0
     found = engine.find()
     assert found is not None and found.load("a.pt")["w"].eq(1).all() and found.read("b") == b"123"
     with pytest.raises(PawlError, match="no save was begun"):
@@ -190,7 +189,7 @@ def test_a_tag_is_written_by_the_rank_itself(engine: Engine, tmp_path: Path) -> 
         found = engine.find()
         assert found is not None and found.tag == f"t{number}"
         assert found.load("a.pt")["w"][1:].eq(values[1:] + number).all()
-    assert engine.flush(30)
+    assert engine.flush(program.LIMIT_S)
     assert [tag["tag"] for tag in engine.list()] == [f"t{number}" for number in range(6)]
 
 
@@ -198,7 +197,7 @@ def test_a_tag_is_dropped(engine: Engine) -> None:
     building = engine.begin("t")
     building.add("a", 1)
     building.drop("changed my mind")
-    assert engine.flush(30)  # nobody wanted it
+    assert engine.flush(program.LIMIT_S)  # nobody wanted it
     assert building.save.level == "failed" and "changed my mind" in (building.save.error or "")
     assert engine.find() is None
     engine.begin("half").add("a", 1)
@@ -218,7 +217,7 @@ def test_a_tag_saved_twice_holds_both(engine: Engine) -> None:
 def test_a_tag_is_added_to_by_another_agent(engine: Engine) -> None:
     """What became durable before the agent died is there, also while it is being added to."""
     engine.save("t", {"a": 1, "b": 1})
-    assert engine.flush(30)
+    assert engine.flush(program.LIMIT_S)
     kill_agent(Path(engine.root))
     assert [entry["level"] for entry in engine.list()] == ["durable"]
     assert engine.find() is not None  # by another one
@@ -231,7 +230,7 @@ def test_a_tag_is_added_to_by_another_agent(engine: Engine) -> None:
 def test_what_was_lost_is_not_added_to(tmp_path: Path, pieces: bool) -> None:
     """A part of a tag is not taken for the whole."""
     with Engine(tmp_path / "root", persist_every=3600) as engine:
-        assert engine.save("t", {"a": 1, "b": 1}).wait("committed", 30)
+        assert engine.save("t", {"a": 1, "b": 1}).wait("committed", program.LIMIT_S)
         kill_agent(tmp_path / "root")
         assert engine.find() is None  # in another agent's memory
         if pieces:
@@ -247,7 +246,7 @@ def test_what_was_lost_is_not_added_to(tmp_path: Path, pieces: bool) -> None:
         engine.save("t", {"c": 3, "b": 3, "a": 3})
         found = engine.find()
         assert found is not None and [found.load(name) for name in "abc"] == [3, 3, 3]
-        assert engine.flush(30)
+        assert engine.flush(program.LIMIT_S)
 
 
 # ---- finding ----
@@ -264,10 +263,10 @@ def test_what_is_found_is_said_or_an_error(engine: Engine, tmp_path: Path) -> No
         found.load("raw")
     with pytest.raises(ValueError, match=r"use load\(\) for it"):
         found.read("obj")
-    assert engine.flush(30)
+    assert engine.flush(program.LIMIT_S)
     for tag in ("u", "v"):  # of two generations in memory
         engine.save(tag, {"other": 1})
-    assert engine.flush(30)
+    assert engine.flush(program.LIMIT_S)
     assert found.load("obj") == 1  # from the store, now
     shutil.rmtree(tmp_path / "root" / "t")
     with pytest.raises(OSError, match="t is gone since it was found"):
@@ -277,19 +276,17 @@ def test_what_is_found_is_said_or_an_error(engine: Engine, tmp_path: Path) -> No
 
 def test_a_tag_that_became_another_is_an_error(engine: Engine, tmp_path: Path) -> None:
     engine.save("t", {"obj": 1, "raw": Raw(b"1")})
-    assert engine.flush(30)
+    assert engine.flush(program.LIMIT_S)
     found = engine.find("t")
     assert found is not None
     engine.remove("t")
-    end = time.monotonic() + 30
-    while engine.find("t") is not None:
-        assert time.monotonic() < end
+    program.wait_until(lambda: engine.find("t") is None, "it is removed")
     engine.save("t", {"obj": Raw(b"2")})
     for read in (lambda: found.read("raw"), lambda: found.load("obj")):
         with pytest.raises(OSError, match="since it was found"):
             read()
     engine.save("u", {"still": 1})
-    assert engine.flush(30)
+    assert engine.flush(program.LIMIT_S)
 
 
 @pytest.mark.parametrize("raw", [False, True])
@@ -298,7 +295,7 @@ def test_damage_is_named_and_put_aside(engine: Engine, tmp_path: Path, raw: bool
     data = torch.ones(300_000)
     for step in (1, 2, 3, 4):
         engine.save(f"step{step}", {"x": Raw(data) if raw else data, "y": step})
-        assert engine.flush(30)
+        assert engine.flush(program.LIMIT_S)
     with (root / "step2" / "x").open("r+b") as file:
         file.seek((1 << 20) + 77)
         file.write(b"damage")
@@ -306,9 +303,7 @@ def test_damage_is_named_and_put_aside(engine: Engine, tmp_path: Path, raw: bool
     assert found is not None and found.load("y") == 2
     with pytest.raises(OSError, match=r"step2/x: bytes 1048576\.\."):
         _ = found.read("x") if raw else found.load("x")
-    end = time.monotonic() + 30
-    while engine.find("step2") is not None:
-        assert time.monotonic() < end
+    program.wait_until(lambda: engine.find("step2") is None, "it is put aside")
     assert "1048576" in (root / ".bad" / "step2.1" / "why.txt").read_text()
     with pytest.raises(OSError, match="gone since it was found"):
         found.load("y")
@@ -339,7 +334,7 @@ def test_training_goes_on_while_it_is_copied(engine: Engine, kind: str) -> None:
         save = engine.save(f"s{step}", {"m": part, "o": optimizer})
         for p in model.parameters():
             p.grad = None
-    assert engine.flush(60) and save.error is None
+    assert engine.flush(program.LIMIT_S) and save.error is None
     for step, want in enumerate(wanted):
         found = engine.find(f"s{step}")
         assert found is not None
@@ -358,16 +353,14 @@ def test_old_ones_go_and_pinned_ones_stay(tmp_path: Path) -> None:
     with Engine(tmp_path / "root", keep=2) as engine:
         for i, tag in enumerate(["best", "a1", "a2", "other", "a3", "a4"]):
             engine.save(tag, {"x": tag})
-            assert engine.flush(30)
+            assert engine.flush(program.LIMIT_S)
             if i in (0, 1):
                 engine.pin(tag)
         engine.pin("a1", False)
         engine.save("a5", {"x": 5})
-        assert engine.flush(30)
-        end = time.monotonic() + 30
-        while [e["tag"] for e in engine.list()] != ["best", "a4", "a5"]:
-            assert time.monotonic() < end, engine.list()
-            time.sleep(0.01)
+        assert engine.flush(program.LIMIT_S)
+        left = ["best", "a4", "a5"]
+        program.wait_until(lambda: [e["tag"] for e in engine.list()] == left, f"{left} are left")
         assert [e["pinned"] for e in engine.list()] == [True, False, False]
 
 
@@ -378,7 +371,7 @@ def test_nothing_unfinished_lies_in_root(tmp_path: Path) -> None:
         building.add("a", torch.ones(1000))
         assert list(root.iterdir()) == []
         building.commit()
-        assert engine.flush(30)
+        assert engine.flush(program.LIMIT_S)
         engine.pin("t")
         assert not [p.name for p in root.iterdir() if p.name.startswith(".")]
     assert beside(root) == str(tmp_path / ".root.pawl") and Path(beside(root)).is_dir()
@@ -425,14 +418,14 @@ def test_flush_takes_what_a_dead_process_left(tmp_path: Path) -> None:
     died = nursery.run(command, env=program.clean_env(), timeout=program.LIMIT_S)
     assert died.returncode == -signal.SIGKILL and not (root / "t1").exists()
     with Engine(root, persist_every=3600, job=job) as engine:
-        assert engine.flush(30)
+        assert engine.flush(program.LIMIT_S)
         assert (root / "t1/complete.txt").read_text() == "OK"
 
 
 def test_the_agent_is_killed(engine: Engine, tmp_path: Path) -> None:
     root = tmp_path / "root"
     engine.save("t1", {"x": 1})
-    assert engine.flush(30)
+    assert engine.flush(program.LIMIT_S)
     building = engine.begin("t2")
     building.add("x", 2)
     kill_agent(root)
@@ -500,12 +493,12 @@ def test_a_rank_with_nothing_to_save_is_first(tmp_path: Path) -> None:
             stack.enter_context(Engine(tmp_path, rank=rank, world_size=3, job="first"))
             for rank in range(3)
         ]
-        assert engines[1].begin("t").commit().wait("durable", 30)
+        assert engines[1].begin("t").commit().wait("durable", program.LIMIT_S)
         buildings = [engines[rank].begin("t") for rank in (0, 2)]
         for rank, building in zip((0, 2), buildings, strict=True):
             building.add(f"from {rank}", rank)
         for save in [building.commit() for building in buildings]:
-            assert save.wait("durable", 30), save.error
+            assert save.wait("durable", program.LIMIT_S), save.error
         found = engines[1].find()
         assert found is not None and sorted(found.names) == ["from 0", "from 2"]
 

@@ -18,6 +18,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
 import pawl
+import program
 from pawl import _core
 
 FLIPS = 10_000 if os.environ.get("PAWL_LONG") else 1_000
@@ -51,7 +52,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("flips") / "root"
     with pawl.Checkpointer(path, persist_every=0, job="flips") as ckpt:
         for step in (1, 2):
-            assert ckpt.save(step, {"state": make(step), "note": "x"}).wait("durable", timeout=30)
+            save = ckpt.save(step, {"state": make(step), "note": "x"})
+            assert save.wait("durable", program.LIMIT_S)
     return path
 
 

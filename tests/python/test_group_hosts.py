@@ -16,6 +16,7 @@ import netns
 import nursery
 import program
 import ranks
+import waits
 from conftest import real_core
 from test_group import COLLECTIVES, HERE, TORCH
 
@@ -96,7 +97,7 @@ def test_whoever_ends_badly_is_named(how: str, text: str) -> None:
             ranks.stop(started)
     assert all(f"; rank 1 is on {socket.gethostname()}" in error for error, _ in said), said
     assert any(text in error for error, _ in said), said
-    assert all(float(seconds) < 20 for _, seconds in said)
+    waits.check_sooner(max(float(seconds) for _, seconds in said), waits.NAMED_S, "rank 1 is named")
 
 
 @contextlib.contextmanager
@@ -149,7 +150,7 @@ def test_a_server_that_dies_is_named() -> None:
         server.kill()
         for error, seconds in ranks.hear_ranks(started):
             assert "server 0 is lost: its connection " in error
-            assert float(seconds) < 25
+            waits.check_sooner(float(seconds), 26, "it is named before rank 1 comes")
 
 
 def test_servers_that_are_not_there_are_named() -> None:

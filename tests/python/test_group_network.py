@@ -45,7 +45,7 @@ while True:
     strangers = strangers[-400:]
     for stranger in strangers:
         say(stranger, b"a")
-    time.sleep(0.02)
+    time.sleep(0.02)  # pace
 """
 
 

@@ -18,6 +18,7 @@ import pytest
 import torch
 from torch import nn
 
+import program
 from pawl import Checkpointer, _guard
 
 WIDTH = 256  # 256 KiB a weight: above the size that is copied at once
@@ -86,7 +87,7 @@ def test_a_step_waits_for_the_copy(fake: Any, tmp_path: Path, name: str) -> None
         assert save.level == "staging" and save.proof == "watched"
         one_step(model, optimizer)
         assert save.level == "committed", save.error
-        assert save.wait("durable", 10)
+        assert save.wait("durable", program.LIMIT_S)
     assert not alike(before[0], flat(model.state_dict()))  # the step did change something
     assert alike(before[0], saved(tmp_path, "model"))
     assert alike(before[1], saved(tmp_path, "optim"))
@@ -175,7 +176,7 @@ def test_never_wrong(
             change(model[-1 - step].weight)
             gc.collect()
             junk = [torch.full((1024, 1024), 9.0) for _ in range(4)]  # takes what was freed
-            if save.wait("durable", 30):
+            if save.wait("durable", program.LIMIT_S):
                 loaded = torch.load(tmp_path / f"global_step{step}" / "model", weights_only=True)
                 assert alike(expected, flat(loaded))
             else:
@@ -188,7 +189,7 @@ def expect_withdrawn(tmp_path: Path, change: Callable[[nn.Parameter], Any]) -> N
     model, optimizer = training()
     state = {"model": model, "optim": optimizer}
     with Checkpointer(tmp_path) as ckpt:
-        assert ckpt.save(1, state).wait("committed", 10)
+        assert ckpt.save(1, state).wait("committed", program.LIMIT_S)
         save = ckpt.save(2, state)
         change(weight(model))
         one_step(model, optimizer)
@@ -200,7 +201,7 @@ def expect_withdrawn(tmp_path: Path, change: Callable[[nn.Parameter], Any]) -> N
         change(weight(model))
         one_step(model, optimizer)
         assert again.level == "committed", again.error
-        assert again.wait("durable", 10)
+        assert again.wait("durable", program.LIMIT_S)
     loaded = torch.load(tmp_path / "global_step3" / "model")
     assert alike(expected, flat(loaded))
 
@@ -233,7 +234,7 @@ def test_a_failure_nobody_asked_about_is_still_heard(
     with Checkpointer(tmp_path) as ckpt:
         ckpt.save(1, state)
         weight(model).data.add_(1)
-        assert ckpt.save(2, state).wait("committed", 10)
+        assert ckpt.save(2, state).wait("committed", program.LIMIT_S)
         assert "step1: model: 0.weight changed" in caplog.text
         ckpt.save(3, state)
         weight(model).data.add_(1)
@@ -250,7 +251,7 @@ def test_replaced_memory_is_held_until_copied(fake: Any, tmp_path: Path, route: 
         REPLACING[route](weight(model))
         gc.collect()
         junk = [torch.full((WIDTH, WIDTH), 9.0) for _ in range(50)]  # takes what was freed
-        assert save.wait("durable", 10), save.error
+        assert save.wait("durable", program.LIMIT_S), save.error
         del junk
     assert alike(expected, saved(tmp_path, "model"))
 
@@ -270,7 +271,7 @@ def test_replaced_optimizer_state_is_held(fake: Any, tmp_path: Path, how: str) -
             optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
         gc.collect()
         junk = [torch.full((WIDTH, WIDTH), 9.0) for _ in range(50)]
-        assert save.wait("durable", 10), save.error
+        assert save.wait("durable", program.LIMIT_S), save.error
         del junk
     assert alike(expected, saved(tmp_path, "optim"))
 
@@ -280,7 +281,7 @@ def test_memory_is_let_go_once_staged(fake: Any, tmp_path: Path) -> None:
     with Checkpointer(tmp_path) as ckpt:
         storage = weakref.ref(weight(model).untyped_storage())
         save = ckpt.save(1, {"model": model, "optim": optimizer})
-        assert save.wait("staged", 10)
+        assert save.wait("staged", program.LIMIT_S)
         weight(model).data = torch.zeros(1)
         optimizer.zero_grad(set_to_none=True)
         gc.collect()
@@ -296,7 +297,7 @@ def test_batch_norm_statistics_are_copied_at_once(fake: Any, tmp_path: Path) -> 
         save = ckpt.save(1, {"model": model, "optim": optimizer})
         model(torch.randn(2, WIDTH * WIDTH)).sum().backward()
         optimizer.step()
-        assert save.wait("durable", 10), save.error
+        assert save.wait("durable", program.LIMIT_S), save.error
     assert alike(expected, saved(tmp_path, "model"))
     assert not alike(expected, flat(model.state_dict()))
 
@@ -313,7 +314,7 @@ def groups_of(state: dict[str, Any], tmp_path: Path) -> dict[str, list[int]]:
             return whole(step, parts, watch)
 
         session.save = save
-        ckpt.save(1, state).wait("staged", 10)
+        ckpt.save(1, state).wait("staged", program.LIMIT_S)
     return seen
 
 
@@ -367,7 +368,7 @@ def test_each_optimizer_waits_for_its_own(fake: Any, tmp_path: Path) -> None:
         stranger = training()  # steps too, and has nothing to do with it
         one_step(*stranger)
         one_step(two, two_optimizer)
-        assert save.wait("durable", 10), save.error
+        assert save.wait("durable", program.LIMIT_S), save.error
         fences = [entry for entry in ckpt._live().log if entry.startswith("fence")]
         assert fences[0] == f"fence {_guard.mask_of(one_optimizer):x}"
     assert alike(expected[0], saved(tmp_path, "two")) and alike(expected[1], saved(tmp_path, "one"))
@@ -390,7 +391,7 @@ def test_an_unknown_optimizer_waits_for_everything(fake: Any, tmp_path: Path) ->
         for p in model.parameters():
             p.grad = torch.ones_like(p)
         unknown.step()
-        assert save.wait("durable", 10), save.error
+        assert save.wait("durable", program.LIMIT_S), save.error
     assert alike(expected, saved(tmp_path, "model"))
 
 
@@ -422,7 +423,7 @@ def test_bits_run_out_gently(fake: Any, tmp_path: Path, monkeypatch: pytest.Monk
         save = ckpt.save(1, {"p": parameter, "last": many[-1]})
         parameter.grad = torch.ones_like(parameter)
         many[-1].step()
-        assert save.wait("durable", 10), save.error
+        assert save.wait("durable", program.LIMIT_S), save.error
     assert saved(tmp_path, "p")[0].abs().max() == 0
 
 
@@ -467,7 +468,7 @@ def test_a_save_inside_inference_mode(fake: Any, tmp_path: Path) -> None:
             save = ckpt.save(1, {"model": model, "optim": optimizer, "x": made_here})
         expected = flat(model.state_dict())
         one_step(model, optimizer)
-        assert save.wait("durable", 10), save.error
+        assert save.wait("durable", program.LIMIT_S), save.error
     assert alike(expected, saved(tmp_path, "model"))
 
 
@@ -475,12 +476,12 @@ def test_a_restore_waits_for_the_copy(fake: Any, tmp_path: Path) -> None:
     model, optimizer = training()
     state = {"model": model, "optim": optimizer}
     with Checkpointer(tmp_path) as ckpt:
-        assert ckpt.save(1, state).wait("committed", 10)
+        assert ckpt.save(1, state).wait("committed", program.LIMIT_S)
         one_step(model, optimizer)
         expected = flat(model.state_dict())
         save = ckpt.save(2, state)
         assert save.level == "staging" and ckpt.restore(state, step=1) == 1
-        assert save.wait("durable", 10), save.error
+        assert save.wait("durable", program.LIMIT_S), save.error
     assert alike(expected, flat(torch.load(tmp_path / "global_step2" / "model")))
 
 
@@ -496,5 +497,5 @@ def test_state_that_grows_and_shrinks(fake: Any, tmp_path: Path) -> None:
         before = late.detach().clone()
         one_step(model, optimizer)
         optimizer.step()
-        assert save.wait("durable", 10), save.error
+        assert save.wait("durable", program.LIMIT_S), save.error
     assert torch.equal(torch.load(tmp_path / "global_step2" / "late", weights_only=True), before)

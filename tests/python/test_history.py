@@ -16,9 +16,12 @@ import pytest
 import nursery
 import pawl
 import program
+import waits
 from conftest import real_core
-from test_faults import eventually, state_of
+from program import LIMIT_S
+from test_faults import state_of
 from test_killed import agent_pid, await_gone, kill
+from waits import eventually
 
 pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 
@@ -56,7 +59,7 @@ def test_a_row_for_every_save(tmp_path: Path) -> None:
     with pawl.Checkpointer(tmp_path, persist_every=0.5, job="rows") as ckpt:
         for step in range(1, 41):
             ckpt.save(step, {"state": state_of(step, 1000), "b,c": 1})
-            time.sleep(0.03)
+            waits.pretend_to_work(0.03)
     took = time.monotonic() - began
     end_agent(tmp_path)
     found = rows(tmp_path)
@@ -81,9 +84,8 @@ def test_nothing_is_written_before_there_is_a_checkpoint(tmp_path: Path) -> None
     with pawl.Checkpointer(tmp_path, persist_every=600, job="first") as ckpt:
         for step in range(5):
             ckpt.save(step, {"state": state_of(step, 1000)})
-        time.sleep(1.5)
-        assert not list(tmp_path.glob("*.csv"))
-        assert ckpt.flush(20)
+        waits.stays(lambda: not list(tmp_path.glob("*.csv")), "there is no table", 1.5)
+        assert ckpt.flush(LIMIT_S)
         assert eventually(lambda: len(rows(tmp_path)) == 4)  # step 3 is in memory yet
     end_agent(tmp_path)
     assert [row["step"] for row in rows(tmp_path)] == ["0", "1", "2", "4", "3"]
@@ -92,7 +94,7 @@ def test_nothing_is_written_before_there_is_a_checkpoint(tmp_path: Path) -> None
 def test_a_save_that_failed_says_why(tmp_path: Path) -> None:
     """Two ranks of which the second never comes, then is replaced: no save is without a row."""
     with pawl.Checkpointer(tmp_path, persist_every=0, job="why") as ckpt:
-        assert ckpt.save(1, {"state": state_of(1, 1000)}).wait(timeout=20)
+        assert ckpt.save(1, {"state": state_of(1, 1000)}).wait(timeout=LIMIT_S)
     end_agent(tmp_path)
     first = pawl.Checkpointer(tmp_path, rank=0, world_size=2, job="why")
     first.save(2, {"state": state_of(2, 1000)})
@@ -108,13 +110,13 @@ def test_a_root_that_is_removed_hurts_no_save(
 ) -> None:
     root = tmp_path / "root"
     with pawl.Checkpointer(root, persist_every=0.2, job="removed") as ckpt:
-        assert ckpt.save(1, {"state": state_of(1, 1000)}).wait(timeout=20)
+        assert ckpt.save(1, {"state": state_of(1, 1000)}).wait(timeout=LIMIT_S)
         shutil.rmtree(root)
         for step in range(2, 60):
             save = ckpt.save(step, {"state": state_of(step, 1000)})
-            assert save.wait("committed", 20)
-            time.sleep(0.03)
-        assert save.wait(timeout=20)
+            assert save.wait("committed", LIMIT_S)
+            waits.pretend_to_work(0.03)
+        assert save.wait(timeout=LIMIT_S)
     assert "59" in {row["step"] for row in rows(root) if row["level"] == "durable"}
     assert capfd.readouterr().err.count("history of") <= 1
 
@@ -125,7 +127,7 @@ ckpt = pawl.Checkpointer(sys.argv[1], persist_every=0.2)
 state = {"w": torch.zeros(10)}
 begin = (ckpt.restore(state) or 0) + 1
 for step in range(begin, 13):
-    ckpt.save(step, state).wait(timeout=20)
+    ckpt.save(step, state).wait(timeout=120)
     if step == int(sys.argv[2]) and begin == 1:
         os.kill(os.getpid(), 9)
 """
@@ -148,7 +150,7 @@ def test_what_happens_to_the_workers(tmp_path: Path) -> None:
     assert [row["step"] for row in rows(root)] == [str(step) for step in range(1, 13)]
 
     ckpt = pawl.Checkpointer(root, job="next")
-    assert ckpt.save(20, {"w": 1}).wait(timeout=20)
+    assert ckpt.save(20, {"w": 1}).wait(timeout=LIMIT_S)
     assert eventually(lambda: events(root)[-1] == "started")
     pid = agent_pid(root)
     kill(pid)
@@ -163,7 +165,7 @@ def test_what_happens_to_the_workers(tmp_path: Path) -> None:
 FAILS = """
 import sys, torch, pawl
 ckpt = pawl.Checkpointer(sys.argv[1], persist_every=0, job="fails")
-ckpt.save(3, {"w": torch.zeros(10)}).wait(timeout=20)
+ckpt.save(3, {"w": torch.zeros(10)}).wait(timeout=120)
 if sys.argv[2] == "raise":
     raise RuntimeError("loss is nan")
 sys.exit(0)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import random
+import select
 import shutil
-import time
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import program
+import waits
 from conftest import SEED
 from hosts import Job, ask, await_finished, hear, is_whole, tell
 
@@ -166,11 +168,16 @@ def test_what_is_not_alike_on_all_hosts_is_kept_by_rank(job: Job) -> None:
     job.all("restore", "2")
 
 
+def answered(ranks: list[subprocess.Popen[str]]) -> bool:
+    """Whether one has said what nobody has heard yet."""
+    return bool(select.select([rank.stdout for rank in ranks], [], [], 0)[0])
+
+
 def test_a_host_comes_late(job: Job) -> None:
     job.start(1, 1, late=1)
     job.open()
     ask(job.ranks, "restore")
-    time.sleep(0.5)
+    waits.stays(lambda: not answered(job.ranks), "they wait for the late one", 0.5)
     late = job.come(1)
     assert tell(late.ranks, f"open {job.root}") == ["open"]
     ask(late.ranks, "restore")
@@ -183,7 +190,7 @@ def test_the_host_of_rank_0_comes_late(job: Job) -> None:
     other = job.come(1)
     assert tell(other.ranks, f"open {job.root}") == ["open"]
     ask(other.ranks, "restore")
-    time.sleep(0.5)
+    waits.stays(lambda: not answered(other.ranks), "it waits for the others", 0.5)
     zero = job.come(0)
     assert tell(zero.ranks, f"open {job.root}") == ["open"]
     ask(zero.ranks, "restore")
@@ -208,14 +215,14 @@ def test_hosts_that_never_come_are_named(make_job: Callable[..., Job]) -> None:
     late = job.come(2)
     assert tell(late.ranks, f"open {job.root}") == ["open"] * 2
     # of any host that is slow they would say the same
-    program.wait_until(lambda: set(job.tell("restore")) == {"nothing"}, "all restore", 60)
+    program.wait_until(lambda: set(job.tell("restore")) == {"nothing"}, "all restore")
     steps = itertools.count(2)
 
     def saved() -> bool:
         job.tell(f"save {next(steps)}")
         return set(job.tell("wait")) == {"durable"}
 
-    program.wait_until(saved, "a save of all", 60)
+    program.wait_until(saved, "a save of all")
 
 
 def test_one_job_a_root(make_job: Callable[..., Job]) -> None:
@@ -308,7 +315,7 @@ def test_a_save_that_the_others_have_given_up(job: Job, node: int) -> None:
     late.kill_agent()
     assert tell(early, "save 2") == ["saving"] * 2
     ask(early, "restore")
-    time.sleep(0.3)
+    waits.moment(0.3)
     assert tell(late.ranks, "save 2") == ["saving"]
     ask(late.ranks, "restore")
     said = hear(job.ranks)
@@ -329,7 +336,7 @@ def test_kills_leave_a_whole_checkpoint_the_same_for_all(job: Job) -> None:
         step += 1
         node, victim = rng.randrange(3), rng.choice(["agent", "rank", "both"])
         ask(job.ranks, f"save {step}")
-        time.sleep(rng.uniform(0, 0.06))
+        waits.any_moment(rng, 0, 0.06)
         host = next(h for h in job.hosts if h.node == node)
         if victim != "rank":
             host.kill_agent()
@@ -369,5 +376,5 @@ def test_kills_of_a_job_that_saves_by_tag(job: Job) -> None:
         durable = step
         step += 1
         ask(job.ranks, f"put step{step}")
-        time.sleep(rng.uniform(0, 0.06))
+        waits.any_moment(rng, 0, 0.06)
         rng.choice(job.ranks).kill()

@@ -6,7 +6,6 @@ import json
 import secrets
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,11 +45,10 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     if (why := run("mount", "-o", "loop", image, mount)).returncode != 0:
         pytest.skip(f"no loop mount of xfs here: {why.stderr.strip()}")
     yield mount
-    for _ in range(100):
-        if run("umount", mount).returncode == 0:
-            return
-        time.sleep(0.1)
-    run("umount", "-l", mount)
+    try:
+        program.wait_until(lambda: run("umount", mount).returncode == 0, "it is free", 10)
+    except program.Late:
+        run("umount", "-l", mount)
 
 
 def shares_bytes(folder: Path) -> bool:
@@ -102,7 +100,7 @@ def save(ckpt: pawl.Checkpointer, step: int, state: dict[str, object]) -> int:
     root = Path(ckpt.root)
     before = bytes_written(root)
     done = ckpt.save(step, state)
-    assert done.wait("durable", 60), done.error
+    assert done.wait("durable", program.LIMIT_S), done.error
     return bytes_written(root) - before
 
 
@@ -213,10 +211,10 @@ def test_tags_share_and_are_added_to(folder: Path) -> None:
         for step in range(4):
             live = torch.full((2 * MIB,), float(step))
             engine.save(f"t{step}", {"m.pt": {"f": frozen, "l": live}, "raw.bin": Raw(raw)})
-            assert engine.flush(60)
+            assert engine.flush(program.LIMIT_S)
         engine.save("t3", {"more.pt": {"step": 3}})
         engine.save("t3", {"m.pt": {"f": frozen, "l": live + 1}})
-        assert engine.flush(60)
+        assert engine.flush(program.LIMIT_S)
         engine.remove("t2")
         found = engine.find("t3")
         assert found is not None and sorted(found.names) == ["m.pt", "more.pt", "raw.bin"]

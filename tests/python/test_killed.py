@@ -19,6 +19,8 @@ import pytest
 
 import killed
 import nursery
+import program
+import waits
 
 RUNS = 200 if os.environ.get("PAWL_LONG") else 20
 SEED = int(os.environ.get("PAWL_SEED", time.time_ns() % 1_000_000))
@@ -43,11 +45,11 @@ class Trainer:
             self.said[word] = max(int(number), self.said.get(word, 0))
 
     def wait_started(self) -> None:
-        deadline = time.monotonic() + 60
-        while "start" not in self.said:
+        def has_started() -> bool:
             assert self.process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+            return "start" in self.said
+
+        program.wait_until(has_started, "it starts")
 
     def ended(self) -> None:
         self.process.wait()
@@ -66,15 +68,7 @@ def kill(pid: int) -> None:
 
 def await_gone(pid: int) -> None:
     """Until a process that is not our child is gone (or a zombie of somebody)."""
-    deadline = time.monotonic() + 60  # what it was writing comes first
-    while True:
-        assert time.monotonic() < deadline, f"process {pid} does not end"
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
-                return
-        except FileNotFoundError:
-            return
-        time.sleep(0.005)
+    program.wait_until(lambda: not program.is_alive(pid), f"process {pid} ends")
 
 
 def test_nothing_durable_is_lost(tmp_path: Path) -> None:
@@ -86,12 +80,12 @@ def test_nothing_durable_is_lost(tmp_path: Path) -> None:
         trainer = Trainer(root)
         trainer.wait_started()
         agent = agent_pid(root)
-        time.sleep(rng.random() * 0.4)
+        waits.any_moment(rng, 0, 0.4)
         what = rng.choice(("trainer", "agent", "both", "agent first"))
         if what in ("agent", "both", "agent first"):
             kill(agent)
         if what == "agent first":
-            time.sleep(rng.random() * 0.05)
+            waits.any_moment(rng, 0, 0.05)
         kill(trainer.process.pid)
         trainer.ended()
         if what != "trainer":

@@ -25,7 +25,7 @@ print(open("/proc/self/cmdline").read().split("\\0")[-3:])
 print("X=1" in open("/proc/self/environ").read().split("\\0"))
 print(sorted(os.listdir("/proc/self/fd"))[:3], os.getpgrp() == os.getpid(), os.nice(0))
 print(signal := __import__("signal").pthread_sigmask(0, []))
-threading.Thread(target=lambda: (time.sleep(0.05), print("a thread's end"))).start()
+threading.Thread(target=lambda: (time.sleep(0.05), print("a thread's end"))).start()  # pace
 """
 ENDS = {
     "end": "pass",

@@ -82,7 +82,7 @@ def test_a_worker_dies_and_the_others_go_on(of: int, staleness: int) -> None:
         for server in (3, 4):
             lost = f"parameter server: worker rank {of} is lost: its process ended"
             assert hear(started[server]) == [lost]
-        assert started[of].wait(20) == -signal.SIGKILL
+        assert started[of].wait(program.LIMIT_S) == -signal.SIGKILL
     finally:
         ranks.stop(started)
 

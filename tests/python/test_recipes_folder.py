@@ -22,6 +22,7 @@ import guide
 import nursery
 import pawl
 import program
+import waits
 from conftest import SEED
 from pawl.recipes import _folder, _ranks
 from recipes_user import Writer, enter, flip, loader, names, saver
@@ -271,7 +272,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
         )
         assert child.stdout is not None and child.stderr is not None
         began = child.stdout.readline()
-        time.sleep(rng.uniform(0, 0.05))
+        waits.any_moment(rng, 0, 0.05)
         child.send_signal(signal.SIGKILL)
         rest, errors = child.communicate()
         assert began.endswith("\n"), f"seed {SEED}: {errors}"
@@ -350,8 +351,7 @@ def test_a_rank_that_waits_long_says_for_what(
     monkeypatch: pytest.MonkeyPatch, told: pytest.LogCaptureFixture
 ) -> None:
     def gather(values: list[Any], value: Any) -> None:
-        while "rank 0 has waited" not in told.text:
-            time.sleep(0.01)
+        program.wait_until(lambda: "rank 0 has waited" in told.text, "it says for what it waits")
         values[:] = [value, value]
 
     group = SimpleNamespace(

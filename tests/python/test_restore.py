@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 import pawl
+import program
 from conftest import SEED, real_core
 from pawl import Checkpointer, PawlError, _restore, _unpickle
 
@@ -39,8 +40,7 @@ def on_ranks(world: int, work: Callable[[int], Any]) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive(), "a rank hangs"
+        program.wait_until(lambda: not thread.is_alive(), "a rank ends")  # noqa: B023
     return results
 
 
@@ -66,8 +66,8 @@ def spy_on_copies(ckpt: Checkpointer) -> list[array[int]]:
 def save_all(ranks: list[Checkpointer], step: int, state: Callable[[int], dict[str, Any]]) -> None:
     saves = [ckpt.save(step, state(rank)) for rank, ckpt in enumerate(ranks)]
     for one in saves:
-        one.wait("staged", 10)
-    assert all(one.wait("committed", 10) for one in saves)
+        one.wait("staged", program.LIMIT_S)
+    assert all(one.wait("committed", program.LIMIT_S) for one in saves)
 
 
 def test_each_rank_gets_its_own(fake: Any, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_each_rank_gets_its_own(fake: Any, tmp_path: Path) -> None:
     assert on_ranks(2, lambda rank: ranks[rank].restore(live[rank])) == [3, 3]
     for rank in range(2):
         assert live[rank]["n"] == rank and live[rank]["t"].tolist() == [rank] * 5
-    assert ranks[0].flush(10)
+    assert ranks[0].flush(program.LIMIT_S)
     assert sorted(p.name for p in (tmp_path / "global_step3").iterdir()) == [
         "n-rank0", "n-rank1", "rng-rank0", "rng-rank1", "t-rank0", "t-rank1",
     ]  # fmt: skip
@@ -156,7 +156,7 @@ def test_generators_that_cannot_be_set_change_nothing(
     module = nn.Linear(2, 2)
     with Checkpointer(tmp_path) as ckpt:
         monkeypatch.setattr(_rng, "capture", lambda: state)
-        ckpt.save(1, {"m": module, "n": 1}).wait("committed", 10)
+        ckpt.save(1, {"m": module, "n": 1}).wait("committed", program.LIMIT_S)
         with torch.no_grad():
             module.weight.zero_()
         live = {"m": module, "n": 0}
@@ -168,7 +168,7 @@ def test_generators_that_cannot_be_set_change_nothing(
 def test_everything_damaged_is_no_checkpoint(fake: Any, tmp_path: Path, caplog: Any) -> None:
     with Checkpointer(tmp_path) as ckpt:
         for step in (1, 2):
-            ckpt.save(step, {"n": step}).wait("committed", 10)
+            ckpt.save(step, {"n": step}).wait("committed", program.LIMIT_S)
         fake.root_of(str(tmp_path)).damaged.update({1, 2})
         live = {"n": 0}
         assert ckpt.restore(live) is None and live["n"] == 0
@@ -179,7 +179,8 @@ def test_everything_damaged_is_no_checkpoint(fake: Any, tmp_path: Path, caplog: 
 def test_overlapping_tensors_are_copied_in_order(fake: Any, tmp_path: Path) -> None:
     """Copies run on several threads: those whose order matters must not be given together."""
     with Checkpointer(tmp_path) as ckpt:
-        ckpt.save(1, {"a": torch.ones(6), "b": torch.full((6,), 2.0)}).wait("committed", 10)
+        saved = ckpt.save(1, {"a": torch.ones(6), "b": torch.full((6,), 2.0)})
+        saved.wait("committed", program.LIMIT_S)
         whole = torch.zeros(10)
         calls = spy_on_copies(ckpt)
         assert ckpt.restore({"a": whole[:6], "b": whole[4:]}, only=["a", "b"]) == 1
@@ -190,7 +191,7 @@ def test_overlapping_tensors_are_copied_in_order(fake: Any, tmp_path: Path) -> N
 def test_one_step_asked_for(core: Any, tmp_path: Path) -> None:
     with Checkpointer(tmp_path, persist_every=0) as ckpt:
         for step in (1, 2, 3):
-            assert ckpt.save(step, {"n": step}).wait("durable", 30)
+            assert ckpt.save(step, {"n": step}).wait("durable", program.LIMIT_S)
         live = {"n": 0}
         assert ckpt.restore(live, step=2) == 2 and live["n"] == 2
         assert ckpt.restore(live) == 3 and live["n"] == 3
@@ -219,8 +220,8 @@ def test_damage_counts_more_than_what_does_not_fit(
 ) -> None:
     """Both are found at once: the damage late, in the thread that reads."""
     with Checkpointer(tmp_path) as ckpt:
-        ckpt.save(1, {"m": nn.Linear(2, 2)}).wait("committed", 10)
-        ckpt.save(2, {"m": nn.Linear(3, 3)}).wait("committed", 10)
+        ckpt.save(1, {"m": nn.Linear(2, 2)}).wait("committed", program.LIMIT_S)
+        ckpt.save(2, {"m": nn.Linear(3, 3)}).wait("committed", program.LIMIT_S)
         fake.root_of(str(tmp_path)).damaged.add(2)
         matched = threading.Event()
         match = _restore.match
@@ -240,7 +241,7 @@ def test_nothing_is_filled_before_all_is_verified(
 ) -> None:
     log: list[str] = []
     with Checkpointer(tmp_path) as ckpt:
-        ckpt.save(1, {"m": nn.Linear(2, 2), "t": torch.ones(3)}).wait("committed", 10)
+        ckpt.save(1, {"m": nn.Linear(2, 2), "t": torch.ones(3)}).wait("committed", program.LIMIT_S)
         matched = threading.Event()
         match = _restore.match
 
@@ -265,7 +266,7 @@ def test_nothing_is_filled_before_all_is_verified(
 
 def test_contents_are_read_before_code_sees_them(fake: Any, tmp_path: Path) -> None:
     with Checkpointer(tmp_path, trust=True) as ckpt:
-        ckpt.save(1, {"t": torch.arange(5.0)}).wait("committed", 10)
+        ckpt.save(1, {"t": torch.arange(5.0)}).wait("committed", program.LIMIT_S)
         read = threading.Event()
         with_read(ckpt, lambda whole: (threading.Event().wait(0.1), whole(), read.set()))
         live = {"t": None}
@@ -277,7 +278,7 @@ def test_an_interrupted_restore_waits_for_its_reading(
 ) -> None:
     log: list[str] = []
     with Checkpointer(tmp_path) as ckpt:
-        ckpt.save(1, {"n": 1}).wait("committed", 10)
+        ckpt.save(1, {"n": 1}).wait("committed", program.LIMIT_S)
         interrupted = threading.Event()
 
         def interrupt(*_: Any) -> None:
@@ -301,7 +302,8 @@ def test_an_interrupted_restore_waits_for_its_reading(
 @pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 def test_close_waits_for_a_reading_thread(tmp_path: Path) -> None:
     with Checkpointer(tmp_path, persist_every=0) as ckpt:
-        ckpt.save(1, {"t": torch.zeros(40 << 20, dtype=torch.uint8)}).wait("durable", 30)
+        saved = ckpt.save(1, {"t": torch.zeros(40 << 20, dtype=torch.uint8)})
+        saved.wait("durable", program.LIMIT_S)
     for _ in range(5):
         found = real_core.open_root(str(tmp_path), None)
         said: list[str] = []
@@ -316,7 +318,7 @@ def test_close_waits_for_a_reading_thread(tmp_path: Path) -> None:
         thread = threading.Thread(target=read)
         thread.start()
         found.close()
-        thread.join(30)
+        program.wait_until(lambda: not thread.is_alive(), "the reader ends")  # noqa: B023
         assert said in (["read"], ["this restore is closed"])
         with pytest.raises(ValueError, match="closed"):
             found.pickle(0)
@@ -378,8 +380,8 @@ def process_group() -> Any:
 def shared_names(fake: Any, tmp_path: Path, state: dict[str, Any], diverged: Any = ()) -> set[str]:
     fake.root_of(str(tmp_path)).diverged = list(diverged)
     ckpt = Checkpointer(tmp_path, rank=0, world_size=2)
-    ckpt.save(1, state).wait("staged", 10)
-    ckpt.save(2, state).wait("staged", 10)
+    ckpt.save(1, state).wait("staged", program.LIMIT_S)
+    ckpt.save(2, state).wait("staged", program.LIMIT_S)
     names = []
     for step in (1, 2):
         parts = fake.root_of(str(tmp_path)).steps[step][0]
@@ -442,7 +444,7 @@ def test_shared_partitions_come_back(fake: Any, tmp_path: Path, process_group: A
     ranks = open_ranks(tmp_path, 2, persist_every=0)
     save_all(ranks, 1, lambda rank: state)
     expected = {k: v.clone() for k, v in model.state_dict().items()}
-    assert ranks[0].flush(10)
+    assert ranks[0].flush(program.LIMIT_S)
     files = sorted(p.name for p in (tmp_path / "global_step1").iterdir())
     assert files == ["model", "optim", "rng-rank0", "rng-rank1"]
     loaded = torch.load(tmp_path / "global_step1" / "model", weights_only=True)
@@ -549,7 +551,7 @@ class Evil:
 def evil_session(fake: Any, tmp_path: Path, pickled: bytes, spans: bytes = b"") -> Checkpointer:
     """A checkpoint whose partition "x" has this pickle."""
     ckpt = Checkpointer(tmp_path)
-    ckpt.save(1, {"x": 1}).wait("committed", 10)
+    ckpt.save(1, {"x": 1}).wait("committed", program.LIMIT_S)
     for part in fake.root_of(str(tmp_path)).steps[1][0]:
         if part.name == "x":
             part.pickle = pickled
@@ -678,7 +680,7 @@ def test_fills_and_copies_stay_inside(fake: Any, tmp_path: Path) -> None:
     optimizer.step()
     state = {"model": model, "optim": optimizer, "x": {"y": torch.ones(3)}}
     with Checkpointer(tmp_path) as ckpt:
-        ckpt.save(1, state).wait("committed", 10)
+        ckpt.save(1, state).wait("committed", program.LIMIT_S)
         specs = spy_on_copies(ckpt)
         assert ckpt.restore(state) == 1
     live = {t.data_ptr(): t.numel() * 4 for t in model.state_dict().values()}

@@ -87,7 +87,8 @@ def test_command_that_is_not_there_fails() -> None:
 def test_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "COMMAND_SECONDS_MAX", 0.1)
     monkeypatch.delenv("PAWL_LONG", raising=False)
-    assert command.run([sys.executable, "-c", "import time; time.sleep(60)"])[0] == 124
+    sleeps = [sys.executable, "-c", "import time; time.sleep(60)"]  # pace
+    assert command.run(sleeps)[0] == 124
 
 
 def test_last_line_is_the_count_and_failures_come_before(

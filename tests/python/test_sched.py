@@ -40,27 +40,18 @@ def shared() -> Iterator[Cluster]:
 
 
 def test_a_command_runs_where_it_was_submitted_and_ends(shared: Cluster, tmp_path: Path) -> None:
-    began = time.monotonic()
     job = shared.submit("sh", "-c", 'echo "$0 $1" in $(pwd)', "a b", "c;d", cwd=tmp_path)
     shared.await_state(job, "done")
-    took = time.monotonic() - began
     assert shared.lines(job) == [f"a b c;d in {tmp_path}"]
     row = shared.job(job)
     assert row["exit_code"] == 0 and row["restarts"] == 0 and row["name"] == "sh"
     assert row["user"] == pwd.getpwuid(os.getuid()).pw_name and row["cwd"] == str(tmp_path)
-    assert took < 30  # of a loaded machine: see test_a_start_is_quick
 
 
-def test_a_start_is_quick(shared: Cluster) -> None:
-    """From submit to the first line of the job, beside what the shell itself takes."""
-    takes = []
-    for _ in range(3):
-        began = time.time()
-        job = shared.submit("date", "+%s.%N")
-        shared.await_state(job, "done")
-        takes.append(float(shared.lines(job)[0]) - began)
-    print(f"{min(takes):.3f} s")  # at most 0.3 is the goal; a loaded machine takes what it takes
-    assert min(takes) < 3, takes
+def test_a_start_waits_for_no_round() -> None:
+    with cluster("--round", f"{2 * program.LIMIT_S:g}") as ours:
+        for _ in range(3):
+            ours.await_state(ours.submit("true"), "done")
 
 
 def test_a_job_file_with_setup_nodes_and_variables(shared: Cluster, tmp_path: Path) -> None:
@@ -173,8 +164,9 @@ def test_pause_and_resume(shared: Cluster) -> None:
 def test_a_script_waits_for_what_it_runs_when_told_to_stop(shared: Cluster, tmp_path: Path) -> None:
     """A program in the midst of a script gets the signal, and the time to save."""
     saver = "import signal, sys, time\n"
-    saver += "def save(*_):\n time.sleep(0.5); print('saved', flush=True); sys.exit(143)\n"
-    saver += "signal.signal(signal.SIGTERM, save)\nprint('up', flush=True)\ntime.sleep(100)\n"
+    saver += "def save(*_):\n time.sleep(0.5); print('saved', flush=True); sys.exit(143)\n"  # pace
+    saver += "signal.signal(signal.SIGTERM, save)\nprint('up', flush=True)\n"
+    saver += "time.sleep(100)\n"  # pace
     (tmp_path / "saver.py").write_text(saver)
     for head in ("num_nodes: 1", "replicas: 1..1"):
         (tmp_path / "job.yaml").write_text(
@@ -209,7 +201,7 @@ def test_others_shrink_while_a_job_runs() -> None:
         second = ours.sh(until, "--num-nodes", "2", "-n", "second", "--priority", "5")
         ours.await_state(second, "running")
         assert ours.job(first)["replicas"] == 2
-        wait(lambda: "of 2" in ours.log(first), "fewer ranks", 60)
+        wait(lambda: "of 2" in ours.log(first), "fewer ranks")
         go.touch()
         ours.await_state(second, "done")
         assert ours.log(first).count(" starts on ") == 1  # it was one run of it all the time
@@ -312,7 +304,7 @@ def test_types_of_nodes_keep_their_jobs_whatever_is_named_first(tmp_path: Path) 
             stderr=subprocess.PIPE,
             text=True,
         )
-        said = ours.daemon.communicate(timeout=30)[1]
+        said = ours.daemon.communicate(timeout=program.LIMIT_S)[1]
         assert ours.daemon.returncode != 0 and "start the scheduler without B200" in said
 
 

@@ -51,9 +51,9 @@ def test_a_job_that_is_resized_gives_devices_away() -> None:
         first = ours.sh(SAY + LOOP, "--replicas", "1:4", "-n", "first")
         wait(lambda: seen(ours, first) == ["4,5,6,7"] * 4, "all four are its own")
         second = ours.sh(SAY + LOOP, "--num-nodes", "2", "--priority", "5")
-        wait(lambda: len(seen(ours, second)) == 2, "two are given up", 60)
+        wait(lambda: len(seen(ours, second)) == 2, "two are given up")
         assert sorted(seen(ours, second)) == ["6", "7"]
-        wait(lambda: seen(ours, first)[4:] == ["4,5"] * 2, "and the others seen", 60)
+        wait(lambda: seen(ours, first)[4:] == ["4,5"] * 2, "and the others seen")
         assert ours.log(first).count(" starts on ") == 1  # one run, all the time
 
 

@@ -8,13 +8,13 @@ import os
 import random
 import re
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import program
+import waits
 from cluster import Cluster, cluster, wait
 from conftest import SEED
 from pawl import _core
@@ -85,22 +85,23 @@ def test_a_job_grows_in_place_by_what_it_measured() -> None:
         wait(lambda: ours.job(job)["goodput"] is not None, "hints", program.LIMIT_S)
         wait(lambda: ours.job(job)["replicas"] > 1, "more replicas", program.LIMIT_S)
         wait(lambda: ours.job(job)["state"] == "running", "they run", program.LIMIT_S)
-        agreed = False
-        for _ in range(20):  # hints may change between the two looks
-            hints, shown = hints_of(ours, job), ours.job(job)
+        shown: dict[str, Any] = {}
+
+        def agree() -> bool:
+            """Hints may change between the two looks."""
+            hints = hints_of(ours, job)
+            shown.update(ours.job(job))
             now = shown["replicas"]
             mine = [goodput_of(hints, n) for n in (now, now + 1, now - 1) if n > 0]
             said = [shown["goodput"], shown["goodput_more"], shown["goodput_fewer"]]
+            print(mine, said)
             none = said[len(mine) :]  # one fewer than one
             pairs = zip(mine, said, strict=False)
-            agreed = agreed or (
-                none in ([], [None])
-                and all(b is not None and abs(a - b) <= 1e-9 * a for a, b in pairs)
+            return none in ([], [None]) and all(
+                b is not None and abs(a - b) <= 1e-9 * a for a, b in pairs
             )
-            if agreed:
-                break
-            time.sleep(1.2)
-        assert agreed, (mine, said)
+
+        wait(agree, "what is shown is what its hints say")
         text = ours.run("show", str(job)).stdout
         assert re.search(r"goodput: [\d.e+]+ with one more\n", text) and "ends: in " in text
         assert "binds: " in text and shown["left_s"] > 0
@@ -184,14 +185,13 @@ def test_hints_that_are_wrong_harm_nobody() -> None:
         job = ours.sh(LOOP)
         ours.await_state(job, "running")
         file = Path(ours.job(job)["log_dir"]) / "hints.json"
+        has_none = lambda: ours.job(job)["goodput"] is None  # noqa: E731
         for hints in bad:
             file.write_text(hints if isinstance(hints, str) else json.dumps(hints))
-            time.sleep(1.2)
-            assert ours.job(job)["goodput"] is None
+            waits.stays(has_none, f"{hints} say nothing", 1.2)
         file.unlink()
         os.mkfifo(file)
-        time.sleep(1.2)
-        assert ours.job(job)["goodput"] is None
+        waits.stays(has_none, "a pipe says nothing", 1.2)
         file.unlink()
         file.write_text(json.dumps(good))
         wait(lambda: ours.job(job)["goodput"] is not None, "hints that are right")

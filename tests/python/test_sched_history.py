@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 import program
+import waits
 from cluster import Cluster, cluster, wait
 from conftest import SEED
 from pawl import _cluster
@@ -105,14 +106,14 @@ def test_what_is_read_back_is_what_was_seen() -> None:
                 ours.sh(script, "--num-nodes", str(rng.randint(1, 2)), "--priority", "5")
             for _ in range(rng.randint(2, 5)):
                 seen.append(look(ours))
-                time.sleep(rng.uniform(0, 0.2))
+                waits.any_moment(rng, 0, 0.2)
             if turn == 2:
                 assert ours.run("drain", "node1").returncode == 0
             if turn == 3:
                 assert ours.run("drain", "--undo", "node1").returncode == 0
             if turn % 2 == 1:
                 ours.kill()
-                time.sleep(1.2 if turn == 3 else 0)
+                waits.let_pass(1.2 if turn == 3 else 0)
                 ours.start()
                 seen.append(look(ours))
         wait(lambda: len(ours.ask("ls")) == 1, "only the wide one is left", program.LIMIT_S)
@@ -178,7 +179,7 @@ def test_what_was_stored_and_not_written_is_made_up_for(step: int) -> None:
         assert ours.daemon.wait() == FAULT_EXIT
         stored = stored_jobs(ours)
         written = {(row["job"], row["state"]) for row in rows_of(ours) if "job" in row}
-        time.sleep(1)
+        waits.let_pass(1)  # what is told must not be of the time of the next start
         ours.start()
         wait(lambda: not ours.ask("ls"), "all are over")
         made_up = {(job, state) for job, state, _ in stored} - written
@@ -364,7 +365,7 @@ def test_what_is_wrong_is_named_with_its_remedy(tmp_path: Path) -> None:
 def test_only_what_is_asked_for_is_counted() -> None:
     with cluster(*OPTIONS) as ours:
         ours.await_state(ours.sh("true"), "done")
-        time.sleep(1.1)
+        waits.let_pass(1.1)
         ours.await_state(ours.sh("true"), "done")
         rows = ours.ask("ls", "-a")
         between = (min(row["since"] for row in rows) + max(row["since"] for row in rows)) / 2

@@ -6,12 +6,12 @@ from __future__ import annotations
 import os
 import random
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 import program
+import waits
 from cluster import OVER, Cluster, cluster, wait
 from conftest import SEED, SUMMARY
 
@@ -41,7 +41,7 @@ def submit(ours: Cluster, folder: Path, name: str, seconds: float) -> bool:
 
 def restart(ours: Cluster) -> None:
     assert ours.daemon is not None
-    ours.daemon.wait(30)
+    ours.daemon.wait(program.LIMIT_S)
     ours.start()
 
 
@@ -54,10 +54,10 @@ def test_a_killed_scheduler_loses_nothing_and_starts_nothing_twice(tmp_path: Pat
             if len(sent) < JOBS * (kill + 1) / KILLS + 2 and len(sent) < JOBS:
                 sent.append(f"job{len(sent)}")
                 assert submit(ours, tmp_path, sent[-1], rng.uniform(0.1, 3))
-            time.sleep(rng.uniform(0, 0.2))
+            waits.any_moment(rng, 0, 0.2)
             ours.kill()
         ours.start()
-        wait(lambda: not ours.ask("ls"), "all jobs are over", 90)
+        wait(lambda: not ours.ask("ls"), "all jobs are over")
         rows = {row["name"]: row for row in ours.ask("ls", "-a")}
         assert sorted(rows) == sorted(sent)
         for name in sent:
@@ -77,14 +77,14 @@ def test_what_is_killed_while_it_submits_is_there_or_is_not(tmp_path: Path) -> N
         for n in range(6):
             pid, name = ours.daemon.pid, f"job{n}"
             if os.fork() == 0:
-                time.sleep(rng.uniform(0.0, 0.03))
+                waits.any_moment(rng, 0, 0.03)
                 os.kill(pid, signal.SIGKILL)
                 os._exit(0)
             if submit(ours, tmp_path, name, 0.1):
                 told.add(name)
             os.wait()
             restart(ours)
-        wait(lambda: not ours.ask("ls"), "all jobs are over", 60)
+        wait(lambda: not ours.ask("ls"), "all jobs are over")
         names = [row["name"] for row in ours.ask("ls", "-a")]
         assert len(names) == len(set(names)) and told <= set(names)
         for name in names:
@@ -130,7 +130,7 @@ def test_killed_while_the_scheduler_is_away(tmp_path: Path, told: str) -> None:
         (tmp_path / "go").touch()
         wait(lambda: not ours.processes(), "what ran has ended")
         ours.start()
-        wait(lambda: ours.state(one) in OVER and ours.state(two) in OVER, "both are over", 40)
+        wait(lambda: ours.state(one) in OVER and ours.state(two) in OVER, "both are over")
         assert (tmp_path / "one").read_text().split()[-2:] == ["start", "end"]
         if told == "shepherd":
             assert ours.state(one) == "done" and (tmp_path / "one").read_text().count("start") == 1
@@ -148,7 +148,7 @@ def test_a_shepherd_that_stands_still_is_killed_with_its_job() -> None:
             if b"shepherd" in command_of(pid):
                 os.kill(pid, signal.SIGSTOP)
         ours.run("cancel", str(job))
-        ours.await_state(job, "cancelled", limit_s=40)
+        ours.await_state(job, "cancelled")
         assert ours.processes() == []
 
 

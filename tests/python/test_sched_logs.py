@@ -100,7 +100,7 @@ def test_who_is_much_too_slow_is_told(shared: Cluster, job: int) -> None:
             rotate(folder, b"file %d\n" % n)
         assert start + take(reader, b"file 4\n") == BIG + b"file 1\nfile 2\nfile 3\nfile 4\n"
         shared.run("cancel", str(job))
-        reader.wait(30)
+        reader.wait(program.LIMIT_S)
         assert b"lines are missing here" in reader.stderr.read()
 
 
@@ -112,7 +112,7 @@ def test_a_file_that_is_put_aside_while_it_is_printed(shared: Cluster, job: int)
         start = os.read(reader.stdout.fileno(), 6)
         rotate(folder, b"third\n")
         assert start + take(reader, b"never") == BIG + b"second\nthird\n"
-        assert reader.wait(30) == 0
+        assert reader.wait(program.LIMIT_S) == 0
 
 
 def test_what_cannot_be_printed_is_an_error(shared: Cluster, job: int) -> None:

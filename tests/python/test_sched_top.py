@@ -32,7 +32,7 @@ def look(ours: Cluster, rows: int, columns: int) -> list[str]:
         except OSError:  # so it ends when nobody has the other end
             pass
         os.close(ours_end)
-        assert top.wait(30) == 0
+        assert top.wait(program.LIMIT_S) == 0
     home, screen = text.decode().split("\033[J")
     assert home == "\033[H"
     lines = screen.split("\r\n")

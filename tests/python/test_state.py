@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+import program
 from pawl import Checkpointer, PawlError, _match
 
 
@@ -20,7 +21,7 @@ def ckpt(core: Any, tmp_path: Path) -> Checkpointer:
 
 
 def save(ckpt: Checkpointer, state: dict[str, Any], step: int = 1) -> None:
-    assert ckpt.save(step, state).wait("committed", 30)
+    assert ckpt.save(step, state).wait("committed", program.LIMIT_S)
 
 
 def tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:

@@ -10,6 +10,7 @@ TOOLS = Path(__file__).parents[2] / "tools"
 sys.path.insert(0, str(TOOLS))
 
 import tidy  # noqa: E402
+import tidy_clock  # noqa: E402
 
 SAID = "/* What it is. */\n"
 GUARD = "#ifndef BASE_A_H\n#define BASE_A_H\n"
@@ -100,6 +101,43 @@ BOUNDS = [
 ]
 
 
+# What holds only while not too much time has passed, and what holds whatever has.
+BOUNDED = [
+    "assert time.monotonic() - began < 3",
+    "assert 3 >= time.monotonic() - began",
+    "assert 0.9 < time.monotonic() - began < 15",
+    "took = time.perf_counter() - began; assert done and took <= 3",
+    "took = 1e3 * (time.perf_counter() - began); assert took < 3",
+    "took, other = time.time() - began, 1; assert took < 3",
+    "slowest = max(0, time.time_ns() - began); assert slowest < 3",
+    "took = []; took.append(time.monotonic() - began); assert min(took) < 3",
+    "took = []; took.append(time.monotonic() - began); assert all(t < 3 for t in took)",
+    "takes = {}; takes['a'] = time.monotonic() - began; assert takes['a'] < 3",
+    "self.ended = time.monotonic(); assert self.ended - began < 3",
+    "ended = time.monotonic(); assert ended < began + 3",
+    "took = float(said) - began; assert took < 3",
+    "seconds = min(timeit.repeat(f, number=9)) / 9; assert seconds < 2e-6",
+    "end = began + 3; assert time.monotonic() < end",
+    "def inner(): assert time.monotonic() < began + 3",
+    "while time.monotonic() < began + 3: pass",
+    "if time.monotonic() > began + 3: raise ValueError",
+    "while not done() and time.monotonic() - began < 3: pass",
+]
+FREE = [
+    "assert time.monotonic() - began > 3",
+    "assert 0.9 < time.monotonic() - began",
+    "took = time.monotonic() - began; assert not done or took > 3",
+    "over = time.monotonic(); assert over > woken",
+    "took = time.monotonic() - began; assert found <= 3 + took / 2",
+    "took = time.monotonic() - began; assert spent < 0.2 * took",
+    "took = time.monotonic() - began; other = time.monotonic() - began; assert took < 2 * other",
+    "save = ckpt.save(time.monotonic() - began); assert save.step < 3",
+    "check_sooner(time.monotonic() - began, 3, 'it')",
+    "assert seconds < 3",
+    "wait(lambda: time.monotonic() > began + 2)",
+]
+
+
 def findings(root: Path, name: str, text: str) -> list[tuple[str, int]]:
     """Rule and line of each finding in one file of that name and text."""
     path = root / name
@@ -165,6 +203,45 @@ def test_pure_file_is_followed_through_our_headers(tmp_path: Path) -> None:
     findings(tmp_path, "src/ckpt/b.h", SAID + "#include <pthread.h>\n")
     findings(tmp_path, "src/ckpt/a.h", SAID + '#include "ckpt/b.h"\n#include "ckpt/a.h"\n')
     assert ("pure", 2) in findings(tmp_path, "src/ckpt/plan.c", SAID + '#include "ckpt/a.h"')
+
+
+def timed(statement: str) -> str:
+    return f'"""A."""\ndef test():\n    began = time.monotonic()\n    {statement}\n'
+
+
+@pytest.mark.parametrize("statement", BOUNDED)
+def test_measured_time_has_no_upper_bound_in_tests(tmp_path: Path, statement: str) -> None:
+    assert findings(tmp_path, "tests/python/a.py", timed(statement)) == [("time-bound", 4)]
+    assert findings(tmp_path, "tests/python/waits.py", timed(statement)) == []
+    assert findings(tmp_path, "bench/a.py", timed(statement)) == []
+
+
+@pytest.mark.parametrize("statement", FREE)
+def test_what_a_slow_machine_does_not_break_is_let_be(tmp_path: Path, statement: str) -> None:
+    assert findings(tmp_path, "tests/python/a.py", timed(statement)) == []
+
+
+def test_a_bound_with_a_reason_is_let_be_while_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tidy_clock, "BOUNDS", {"a.py:test": "why", "a.py:gone": "why", "b.py:": ""})
+    assert findings(tmp_path, "tests/python/a.py", timed(BOUNDED[0])) == []
+    assert findings(tmp_path, "tests/python/b.py", timed(BOUNDED[0])) == [("time-bound", 4)]
+    assert tidy_clock.unused_bounds(tmp_path) == ["a.py:gone", "b.py:"]
+
+
+SLEEPS = ["time.sleep(1)", "s = 'time.sleep(1)'", "from time import time, sleep"]  # pace: no test
+
+
+@pytest.mark.parametrize("line", SLEEPS)
+def test_who_sleeps_says_what_for(tmp_path: Path, line: str) -> None:
+    text = f'"""A."""\n{line}'
+    assert findings(tmp_path, "tests/python/a.py", text) == [("sleep", 2)]
+    assert findings(tmp_path, "tests/python/a.py", f"{text}  # pace: a step\n") == []
+    own = [("sleep", 2)] if line.startswith("time") else []  # no script in a string
+    assert findings(tmp_path, "tests/python/test_a.py", f"{text}  # pace\n") == own
+    assert findings(tmp_path, "tests/python/waits.py", text) == []
+    assert findings(tmp_path, "python/pawl/a.py", text) == []
 
 
 def test_initializers_are_not_nesting(tmp_path: Path) -> None:

@@ -318,7 +318,7 @@ def test_sigterm_saves_the_step_and_leaves(tmp_path: Path) -> None:
         "import os, signal, small_trainer, pathlib, time\n"
         "import pawl.integrations.transformers as p; p.enable()\n"
         "def heard():\n"
-        "    while not one._pawl_saver._engine.stopping: time.sleep(0.01)\n"
+        "    while not one._pawl_saver._engine.stopping: time.sleep(0.01)\n"  # pace
         "term = small_trainer.AtStep(8, lambda: os.kill(os.getpid(), signal.SIGTERM))\n"
         "told = small_trainer.AtStep(10, heard)  # the agent has, by then\n"
         f"one = small_trainer.trainer(pathlib.Path({str(output)!r}), term, told)\n"

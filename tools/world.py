@@ -17,13 +17,16 @@ import os
 import signal
 import socket
 import struct
+import subprocess
 import sys
 from typing import NoReturn
 
-CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET = 0x20000, 0x8000000, 0x20000000, 0x40000000
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x4000000, 0x8000000
+CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
 MS_REC, MS_PRIVATE = 0x4000, 0x40000
 PR_SET_PDEATHSIG = 1
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
+ADDRESS = "10.255.255.1/32"
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -42,18 +45,29 @@ def raise_loopback() -> None:
         fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | IFF_UP))
 
 
+def add_address() -> None:
+    """An address that is no loopback's: without one, names are not looked up by programs that ask
+    for addresses of the kinds that the machine has (AI_ADDRCONFIG: Slurm's)."""
+    with contextlib.suppress(OSError):  # no `ip` here: then they do without
+        subprocess.run(["ip", "address", "add", ADDRESS, "dev", "lo"], check=False)
+
+
 def leave() -> None:
     """Leaves the namespaces that this process is in; its children are in new ones."""
-    call("unshare", CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET)
+    call("unshare", CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWNET)
+    socket.sethostname("localhost")  # a name that means something where there is no name server
     call("mount", b"none", b"/", None, MS_REC | MS_PRIVATE, None)
     call("mount", b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"mode=1777")
     raise_loopback()
+    add_address()
+    call("unshare", CLONE_NEWPID)  # last: the first child after this is the first process there
 
 
 def end_like(wait_status: int) -> NoReturn:
     """Ends this process as another one has ended."""
     if os.WIFSIGNALED(wait_status):
-        signal.signal(os.WTERMSIG(wait_status), signal.SIG_DFL)
+        with contextlib.suppress(OSError):  # SIGKILL has no other way than its own
+            signal.signal(os.WTERMSIG(wait_status), signal.SIG_DFL)
         os.kill(os.getpid(), os.WTERMSIG(wait_status))
     os._exit(os.waitstatus_to_exitcode(wait_status))
 

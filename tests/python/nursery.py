@@ -120,7 +120,8 @@ class World:
 def end_like(wait_status: int) -> NoReturn:
     """Ends this process as another one has ended."""
     if os.WIFSIGNALED(wait_status):
-        signal.signal(os.WTERMSIG(wait_status), signal.SIG_DFL)
+        with contextlib.suppress(OSError):  # SIGKILL has no other way than its own
+            signal.signal(os.WTERMSIG(wait_status), signal.SIG_DFL)
         os.kill(os.getpid(), os.WTERMSIG(wait_status))
     os._exit(os.waitstatus_to_exitcode(wait_status))
 

@@ -185,7 +185,8 @@ def run_programs(
     costs.unlink(missing_ok=True)
     words = ["meson", "test", "-C", f"build/{build.name}", "--no-rebuild", "--quiet"]
     words += ["-t", str(build.slowdown * factor), f"--num-processes={PROCESSES}"]
-    words.append(f"--wrapper={shlex.join([sys.executable, str(ROOT / 'tools/reap.py')])}")
+    reap = [*command.own_world(), sys.executable, str(ROOT / "tools/reap.py")]
+    words.append(f"--wrapper={shlex.join(reap)}")
     # Older thread sanitizers do not start where addresses are more random than they expect.
     fixed = ["setarch", "-R"]
     if build.name == "tsan" and command.run([*fixed, "true"])[0] == 0:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -35,6 +37,13 @@ def run(
     except FileNotFoundError:
         return 127, f"{command[0]}: not found; `make setup` installs it"
     return done.returncode, done.stdout or ""
+
+
+@cache
+def own_world() -> list[str]:
+    """What a command is put behind to run in a world of its own; empty where there can be none."""
+    world = [sys.executable, str(ROOT / "tools/world.py")]
+    return world if run([*world, "--can"])[0] == 0 else []
 
 
 def git(*arguments: str) -> list[str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import xml.etree.ElementTree as ElementTree
 
@@ -52,6 +53,7 @@ def run_pytest(
     report = BUILD / "pytest.xml"
     report.unlink(missing_ok=True)
     start = [sys.executable, "-m", "pytest", "-q", "--tb=short", f"--junitxml={report}"]
+    start = start if live else [*command.own_world(), *start]
     status, said = command.run([*start, *words], env=env, live=live)
     outcome = Outcome()
     if report.is_file():
@@ -69,7 +71,8 @@ def run_python(
     long: bool, choice: Choice, meter: StallMeter | None = None, name: str = ""
 ) -> Outcome:
     """Runs the tests that a run takes. name: only those that pytest's -k finds by it."""
-    words = [f"--numprocesses={WORKERS}", "--dist=loadfile", "--no-loadscope-reorder"]
+    python = shlex.join([*command.own_world(), sys.executable])
+    words = [f"--tx={WORKERS}*popen//python={python}", "--dist=loadfile", "--no-loadscope-reorder"]
     words += ["-k", name] if name else []
     return run_pytest(words, {"PAWL_TEST_SLOW": choice.variable()}, meter)
 

@@ -142,7 +142,7 @@ PURE = {
 # What those may not reach, directly or through a header of ours.
 IMPURE = re.compile(
     r"(time|pthread|threads|stdatomic|unistd|fcntl|poll|signal|spawn|dirent|liburing)\.h$|sys/|linux/"
-    r"|base/(clock|aio|loop|log)\.h$"
+    r"|base/(clock|aio|loop|log|times)\.h$"
 )
 # Fault points are let through: unarmed they decide nothing, and pure code allocates.
 PURE_ENOUGH = {"base/fault.h"}

@@ -15,11 +15,6 @@
 #include "agent/tier.h"
 #include "base/loop.h"
 
-#define ROOT_ORPHAN_NS                                                                             \
-	2000000000LL /* after the last worker vanished: make durable what is committed */
-#define ROOT_ASK_NS  200000000LL  /* a save that waits is reconsidered this often */
-#define ROOT_VAIN_NS 2000000000LL /* it does so for one that is stopped, or gone */
-
 struct agent_conn;
 
 /* A question about what there is. What other ranks sent before it may still lie in their sockets:

@@ -3,8 +3,7 @@
 #include "agent/root.h"
 
 #include "base/clock.h"
-
-#define DUE_AGAIN_S 1.0 /* some rank is not there yet, or has not come to the last save */
+#include "base/times.h"
 
 void root_hold(struct agent_root *root, enum proto_question question)
 {
@@ -155,7 +154,7 @@ void root_due_fired(struct loop_timer *timer)
 
 		if (!rank->conn || !rank->conn->welcome || rank->asked_seq < root->asked_seq) {
 			root->asked_ns = clock_mono_ns();
-			wait_due(root, DUE_AGAIN_S);
+			wait_due(root, (double)times_ns(TIME_DUE_AGAIN) / NS_PER_S);
 			return;
 		}
 	}

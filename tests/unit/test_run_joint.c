@@ -2,6 +2,7 @@
  * own, and what is done then; by example, then over random histories. */
 #include "agent/run_joint.h"
 #include "base/rng.h"
+#include "base/times.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -490,7 +491,7 @@ static void others_are_waited_for_while_they_live(void **state)
 	struct run_joint_ranks ours = {.first = 64, .joins = true};
 	struct run_door door = {.state = RUN_DOOR_OPEN, .n = 2, .numbers = {0, 64}};
 	const struct run_end end = {.number = 64, .status = 137};
-	struct run_joint_heard heard = {.silent_ns = RUN_JOINT_WAIT_NS - 1};
+	struct run_joint_heard heard = {.silent_ns = times_ns(TIME_JOINT_WAIT) - 1};
 
 	assert_int_equal(run_joint_judge(&ours, &door, &end, &heard), RUN_UNKNOWN);
 	heard.silent_ns++;

@@ -4,6 +4,7 @@
 
 #include "agent/session.h"
 #include "base/rng.h"
+#include "base/times.h"
 #include "seed.h"
 
 #include <pthread.h>
@@ -53,7 +54,7 @@ static bool ask(struct pawl_ckpt *ckpt)
 	int64_t begun_ns = clock_mono_ns();
 	bool yes = pawl_ckpt_due(ckpt);
 
-	if (clock_mono_ns() - begun_ns >= SESSION_STOP_MS * NS_PER_MS) {
+	if (clock_mono_ns() - begun_ns >= times_ns(TIME_SESSION_AGREE)) {
 		late = true;
 	}
 	return yes;

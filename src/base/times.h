@@ -66,6 +66,16 @@ struct pawl_err;
 		"has ended.")                                                                      \
 	X(ROOT_STOP, "root_stop", 2 * NS_PER_S, SEEN,                                              \
 		"A storage that hangs holds up an agent that leaves so long.")                     \
+	X(ADVICE_SAVE_MIN, "advice_save_min", 1 * NS_PER_S, SEEN,                                  \
+		"Two saves that `ckpt.due()` advises are no closer than that.")                    \
+	X(ADVICE_SAVE_MAX, "advice_save_max", 1800 * NS_PER_S, SEEN,                               \
+		"Two saves that `ckpt.due()` advises are no further apart than that.")             \
+	X(ADVICE_PERSIST_MIN, "advice_persist_min", 10 * NS_PER_S, SEEN,                           \
+		"With `persist_every=auto`, two saves that are made durable are no closer than "   \
+		"that.")                                                                           \
+	X(ADVICE_PERSIST_MAX, "advice_persist_max", 3600 * NS_PER_S, SEEN,                         \
+		"With `persist_every=auto`, two saves that are made durable are no further apart " \
+		"than that.")                                                                      \
 	X(DUE_AGAIN, "due_again", 1 * NS_PER_S, INNER,                                             \
 		"Before it is decided again whether a save is due, if some rank was not ready.")   \
 	X(PERSIST_ROWS, "persist_rows", 1 * NS_PER_S, INNER,                                       \

@@ -1,7 +1,6 @@
 /* Newcomers to a running group: processes that knock, are let in, and die at any time; and
  * strangers at the door. */
 #include "base/err.h"
-#include "base/fault.h"
 #include "base/rng.h"
 #include "coll/dial.h"
 #include "coll/door.h"
@@ -12,7 +11,6 @@
 
 #include <errno.h>
 #include <netdb.h>
-#include <pthread.h>
 #include <stdio.h>
 
 #define MOST       6 /* ranks */
@@ -340,76 +338,6 @@ static void what_is_no_door_is_refused(void **state)
 	assert_int_equal(pawl_group_knock(&group, name, LONG_NS, NULL), PAWL_EPEER);
 }
 
-/* ---- faults ---- */
-
-struct knocking {
-	const char *name;
-	struct pawl_group *group;
-	int rv;
-};
-
-static void *knock(void *user)
-{
-	struct knocking *k = user;
-
-	k->rv = pawl_group_knock(&k->group, k->name, LONG_NS, NULL);
-	return NULL;
-}
-
-static struct pawl_group *join_alone(void)
-{
-	char card[PAWL_CARD_MAX];
-	const char *cards[] = {card};
-	struct pawl_group *group;
-
-	assert_int_equal(pawl_group_open(&group, 0, 1, NULL, card, NULL), 0);
-	assert_int_equal(pawl_group_join(group, cards, LONG_NS, NULL), 0);
-	return group;
-}
-
-/* One attempt to let somebody in, with the n-th allocation or call refused: whether there was one.
- */
-static bool admit_with_fault(uint64_t nth)
-{
-	char name[PAWL_DOOR_NAME];
-	struct knocking k = {.name = name};
-	struct pawl_group *group = join_alone();
-	struct pawl_group *next = NULL;
-	struct pawl_door *door;
-	pthread_t thread;
-	uint64_t passed;
-	int rv;
-
-	assert_int_equal(pawl_door_open(&door, NULL, name, NULL), 0);
-	pthread_create(&thread, NULL, knock, &k);
-	await_count(door, 1);
-	fault_arm("coll.", nth, ENOMEM, false);
-	rv = pawl_group_admit(&next, group, door, MOST, LONG_NS, NULL);
-	passed = fault_count();
-	fault_disarm();
-	pawl_door_close(door);
-	pthread_join(thread, NULL);
-	assert_true((rv == 0 && next != NULL) == (k.rv == 0));
-	if (next) {
-		assert_int_equal(pawl_group_ranks(next), 2);
-		assert_int_equal(pawl_group_rank(k.group), 1);
-		pawl_group_close(k.group);
-		pawl_group_close(next);
-	}
-	pawl_group_close(group);
-	return passed >= nth;
-}
-
-static void what_is_refused_hangs_nobody(void **state)
-{
-	uint64_t nth = 1;
-
-	while (admit_with_fault(nth)) {
-		nth++;
-	}
-	assert_true(nth > 5);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -418,7 +346,6 @@ int main(void)
 		cmocka_unit_test(ranks_that_die_hang_nobody),
 		cmocka_unit_test(strangers_do_not_get_in),
 		cmocka_unit_test(what_is_no_door_is_refused),
-		cmocka_unit_test(what_is_refused_hangs_nobody),
 	};
 
 	first_seed = test_seed();

@@ -3,6 +3,7 @@
  * for. */
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/times.h"
 #include "coll/tcp.h"
 #include "coll/tcp_impl.h"
 
@@ -183,5 +184,7 @@ int main(void)
 		cmocka_unit_test(one_that_is_gone),
 	};
 
+	/* ports of one thread close one after the other */
+	setenv(TIMES_ENV, "tcp_goodbye=0.02,tcp_probe=0.2", 1);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

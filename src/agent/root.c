@@ -743,17 +743,6 @@ void root_leave(struct agent_root *root, struct agent_conn *conn)
 		clock_mono_ns() + (left || root->agent->lets_go ? 0 : times_ns(TIME_ROOT_ORPHAN)));
 }
 
-static void init_advice(struct advice *advice)
-{
-	const struct advice_bounds bounds = {.save_min_s = (double)times_ns(TIME_ADVICE_SAVE_MIN) /
-			NS_PER_S,
-		.save_max_s = (double)times_ns(TIME_ADVICE_SAVE_MAX) / NS_PER_S,
-		.persist_min_s = (double)times_ns(TIME_ADVICE_PERSIST_MIN) / NS_PER_S,
-		.persist_max_s = (double)times_ns(TIME_ADVICE_PERSIST_MAX) / NS_PER_S};
-
-	advice_init(advice, &bounds, 0, 0, 0);
-}
-
 int root_open(struct agent *agent, const char *path, const struct persist_options *options,
 	int64_t interval_ns, struct agent_root **out, struct pawl_err *err)
 {
@@ -770,7 +759,7 @@ int root_open(struct agent *agent, const char *path, const struct persist_option
 	root->epoch_ns = clock_wall_ns();
 	root->tick = (struct loop_timer){.fired = ticked, .user = root};
 	root->orphan = (struct loop_timer){.fired = orphaned, .user = root};
-	init_advice(&root->advice);
+	root_init_advice(root);
 	root->due = (struct loop_timer){.fired = root_due_fired, .user = root};
 	ledger_init(&root->ledger, options->ranks, interval_ns, clock_mono_ns());
 	root->ledger.first = options->first;

@@ -312,6 +312,7 @@ void root_saved(struct agent_root *root, uint64_t stall_ns);
 void root_ran(struct agent_root *root, bool running);
 /* What earlier agents have seen of this root. */
 void root_learn(struct agent_root *root, const struct events_past *past);
+void root_init_advice(struct agent_root *root); /* as nothing is known yet */
 /* The advised interval goes to the ledger, if it is to decide. */
 void root_advise(struct agent_root *root);
 void root_due_fired(struct loop_timer *timer);

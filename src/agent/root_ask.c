@@ -137,6 +137,17 @@ void root_learn(struct agent_root *root, const struct events_past *past)
 	root_ran(root, root->running);
 }
 
+void root_init_advice(struct agent_root *root)
+{
+	const struct advice_bounds bounds = {.save_min_s = (double)times_ns(TIME_ADVICE_SAVE_MIN) /
+			NS_PER_S,
+		.save_max_s = (double)times_ns(TIME_ADVICE_SAVE_MAX) / NS_PER_S,
+		.persist_min_s = (double)times_ns(TIME_ADVICE_PERSIST_MIN) / NS_PER_S,
+		.persist_max_s = (double)times_ns(TIME_ADVICE_PERSIST_MAX) / NS_PER_S};
+
+	advice_init(&root->advice, &bounds, 0, 0, 0);
+}
+
 void root_advise(struct agent_root *root)
 {
 	if (root->auto_interval) {

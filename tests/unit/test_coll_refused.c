@@ -1,8 +1,8 @@
 /* A newcomer that is let in where memory is short or calls are refused: nobody hangs, and both
  * sides think alike of whether it is in. */
 #include "base/fault.h"
-#include "base/times.h"
 #include "test_coll_beat.h"
+#include "times.h"
 
 #include "pawl/coll.h"
 
@@ -102,7 +102,7 @@ int main(void)
 		cmocka_unit_test(what_is_refused_hangs_nobody),
 	};
 
-	setenv(TIMES_ENV, "door_step=0.3", 1); /* who gave up says nothing, and is waited for */
+	test_times("door_step=0.3"); /* who gave up says nothing, and is waited for */
 	bear_silence();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "base/times.h"
 #include "seed.h"
+#include "times.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -354,11 +355,13 @@ static void another_agent_is_asked(void **state)
 /* The agent advises saves as seldom as any does. */
 static int setup_seldom(void **state)
 {
+	char *all = strdup(getenv(TIMES_ENV));
 	int rv;
 
 	unsetenv(TIMES_ENV);
 	rv = setup(state);
-	setenv(TIMES_ENV, WAITS, 1);
+	setenv(TIMES_ENV, all, 1);
+	free(all);
 	return rv;
 }
 
@@ -398,6 +401,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(asking_is_cheap, setup_seldom, teardown),
 	};
 
-	setenv(TIMES_ENV, WAITS, 1); /* agents have it, too */
+	test_times(WAITS); /* agents have it, too */
 	return argc > 1 ? run_agent(argv[1]) : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -668,7 +668,7 @@ static int change_world(struct agent_root *root, uint32_t world, struct pawl_err
 	free_ranks(root);
 	named = root->ledger.named;
 	newest_step = root->ledger.newest_step;
-	ledger_init(&root->ledger, world, root->ledger.interval_ns, clock_mono_ns());
+	root_init_ledger(root, world, root->ledger.interval_ns);
 	root->ledger.named = named;
 	ledger_know_step(&root->ledger, newest_step);
 	return make_ranks(root, world, err);
@@ -761,7 +761,7 @@ int root_open(struct agent *agent, const char *path, const struct persist_option
 	root->orphan = (struct loop_timer){.fired = orphaned, .user = root};
 	root_init_advice(root);
 	root->due = (struct loop_timer){.fired = root_due_fired, .user = root};
-	ledger_init(&root->ledger, options->ranks, interval_ns, clock_mono_ns());
+	root_init_ledger(root, options->ranks, interval_ns);
 	root->ledger.first = options->first;
 	rv = make_ranks(root, options->ranks, err);
 	if (rv != 0) {

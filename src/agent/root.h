@@ -313,6 +313,7 @@ void root_ran(struct agent_root *root, bool running);
 /* What earlier agents have seen of this root. */
 void root_learn(struct agent_root *root, const struct events_past *past);
 void root_init_advice(struct agent_root *root); /* as nothing is known yet */
+void root_init_ledger(struct agent_root *root, uint32_t world, int64_t interval_ns);
 /* The advised interval goes to the ledger, if it is to decide. */
 void root_advise(struct agent_root *root);
 void root_due_fired(struct loop_timer *timer);

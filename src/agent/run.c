@@ -634,6 +634,21 @@ static int open_group(struct run *run, struct pawl_err *err)
 	return run_group_open(&run->group, &options, err);
 }
 
+static void set_times(struct nodes_options *options)
+{
+	options->times = (struct nodes_times){.answer_ns = times_ns(TIME_NODES_ANSWER),
+		.retry_ns = times_ns(TIME_NODES_RETRY),
+		.probe_ns = times_ns(TIME_NODES_PROBE),
+		.say_ns = times_ns(TIME_NODES_SAY),
+		.close_ns = times_ns(TIME_NODES_CLOSE),
+		.together_ns = times_ns(TIME_NODES_TOGETHER)};
+	options->run_times = (struct run_times){.fast_ns = times_ns(TIME_RUN_FAST),
+		.backoff_ns = times_ns(TIME_RUN_BACKOFF),
+		.backoff_max_ns = times_ns(TIME_RUN_BACKOFF_MAX),
+		.reserve_ns = times_ns(TIME_RUN_RESERVE),
+		.drain_ns = times_ns(TIME_RUN_DRAIN)};
+}
+
 /* What decides, and what reaches the other nodes. */
 static int open_nodes(struct run *run, struct pawl_err *err)
 {
@@ -669,6 +684,7 @@ static int open_nodes(struct run *run, struct pawl_err *err)
 		.user = run};
 	int rv = 0;
 
+	set_times(&options);
 	if (plan->nodes > 1) {
 		rv = heartbeat_read(&options.beat_ns, err);
 		if (rv == 0 &&

@@ -68,7 +68,7 @@ static void try_again(struct serving *s, const char *why)
 	s->joined = false;
 	s->conn = NODE_NONE;
 	s->place = (s->place + 1) % s->options->places->n;
-	s->due_ns = clock_mono_ns() + NODES_RETRY_NS;
+	s->due_ns = clock_mono_ns() + times_ns(TIME_NODES_RETRY);
 }
 
 static void on_connected(void *user, uint32_t conn)
@@ -78,7 +78,7 @@ static void on_connected(void *user, uint32_t conn)
 
 	snprintf(serve.text, sizeof(serve.text), "%s", s->options->name);
 	node_net_send(s->net, conn, &serve);
-	s->due_ns = clock_mono_ns() + NODES_ANSWER_NS;
+	s->due_ns = clock_mono_ns() + times_ns(TIME_NODES_ANSWER);
 }
 
 static void on_closed(void *user, uint32_t conn, const char *why)
@@ -143,7 +143,7 @@ static void on_timer(struct loop_timer *timer)
 	}
 	if (s->conn == NODE_NONE) {
 		s->conn = node_net_connect(s->net, s->place);
-		s->due_ns = now_ns + NODES_ANSWER_NS;
+		s->due_ns = now_ns + times_ns(TIME_NODES_ANSWER);
 		if (s->conn == NODE_NONE) {
 			try_again(s, "it cannot be reached");
 		}

@@ -66,6 +66,10 @@ struct pawl_err;
 		"has ended.")                                                                      \
 	X(ROOT_STOP, "root_stop", 2 * NS_PER_S, SEEN,                                              \
 		"A storage that hangs holds up an agent that leaves so long.")                     \
+	X(LEDGER_WAIT, "ledger_wait", 30 * NS_PER_S, SEEN,                                         \
+		"A save waits so long for ranks or storage, then it is skipped and says so.")      \
+	X(LEDGER_RETRY, "ledger_retry", 1 * NS_PER_S, INNER,                                       \
+		"After a save that could not be made durable, at least.")                          \
 	X(ADVICE_SAVE_MIN, "advice_save_min", 1 * NS_PER_S, SEEN,                                  \
 		"Two saves that `ckpt.due()` advises are no closer than that.")                    \
 	X(ADVICE_SAVE_MAX, "advice_save_max", 1800 * NS_PER_S, SEEN,                               \
@@ -102,6 +106,30 @@ struct pawl_err;
 	X(NET_COMPLAIN, "net_complain", 1 * NS_PER_S, INNER, "Between two lines about strangers.") \
 	X(SERVE_LOOK, "serve_look", 50 * NS_PER_MS, INNER,                                         \
 		"Between two looks at the clock by `pawl serve` of a job.")                        \
+	X(NODES_ANSWER, "nodes_answer", 5 * NS_PER_S, SEEN,                                        \
+		"A coordinator that does not answer a node that wants to join is given up after "  \
+		"that.")                                                                           \
+	X(NODES_RETRY, "nodes_retry", 500 * NS_PER_MS, INNER,                                      \
+		"Between two tries of all places where a coordinator may be.")                     \
+	X(NODES_PROBE, "nodes_probe", 1 * NS_PER_S, INNER,                                         \
+		"Between two looks whether an earlier place has a coordinator, too.")              \
+	X(NODES_SAY, "nodes_say", 10 * NS_PER_S, SEEN,                                             \
+		"Between two lines that say what a node waits for.")                               \
+	X(NODES_CLOSE, "nodes_close", 2 * NS_PER_S, SEEN,                                          \
+		"A coordinator waits so long for nodes to hear of the end.")                       \
+	X(NODES_TOGETHER, "nodes_together", 1 * NS_PER_S, SEEN,                                    \
+		"Signals that come within that are one word; later, the second ends all at once.") \
+	X(RUN_FAST, "run_fast", 5 * NS_PER_S, SEEN,                                                \
+		"A worker that fails sooner after its start, or a node that is lost so, fails "    \
+		"fast: after some in a row restarts wait.")                                        \
+	X(RUN_BACKOFF, "run_backoff", 1 * NS_PER_S, SEEN,                                          \
+		"The first wait before a restart, after fast failures; then twice as long.")       \
+	X(RUN_BACKOFF_MAX, "run_backoff_max", 4 * NS_PER_S, SEEN,                                  \
+		"The longest wait before a restart.")                                              \
+	X(RUN_RESERVE, "run_reserve", 3 * NS_PER_S, SEEN,                                          \
+		"Of the grace, so much is kept for making durable, but half of it at most.")       \
+	X(RUN_DRAIN, "run_drain", 1800 * NS_PER_S, SEEN,                                           \
+		"Making durable takes no longer after a normal end of a job.")                     \
 	X(RUN_SETTLE, "run_settle", 10 * NS_PER_S, SEEN,                                           \
 		"`pawl run` starts a template without the imports of any rank, and takes ranks "   \
 		"without a door for a script's that never opens one, after that.")                 \

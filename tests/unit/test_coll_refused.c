@@ -3,6 +3,7 @@
 #include "base/fault.h"
 #include "test_coll_beat.h"
 #include "times.h"
+#include "within.h"
 
 #include "pawl/coll.h"
 
@@ -10,23 +11,12 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #define LONG_NS    (60 * NS_PER_S)
 #define MOST       6u /* ranks */
 #define FAULTS_MAX 1000u
-
-static void await_count(struct pawl_door *door, uint32_t n)
-{
-	int64_t end_ns = clock_mono_ns() + LONG_NS;
-
-	while (pawl_door_waiting(door) != n) {
-		assert_true(clock_mono_ns() < end_ns);
-		usleep(1000);
-	}
-}
 
 struct knocking {
 	const char *name;
@@ -68,7 +58,7 @@ static bool admit_with_fault(uint64_t nth)
 
 	assert_int_equal(pawl_door_open(&door, NULL, name, NULL), 0);
 	pthread_create(&thread, NULL, knock, &k);
-	await_count(door, 1);
+	WITHIN(WITHIN_LONG_S, pawl_door_waiting(door) == 1);
 	fault_arm("coll.", nth, ENOMEM, false);
 	rv = pawl_group_admit(&next, group, door, MOST, LONG_NS, NULL);
 	passed = fault_count();

@@ -144,12 +144,8 @@ static pid_t add(struct shared *shared)
 
 static void await_ranks(const struct shared *shared, uint32_t n)
 {
-	int64_t end_ns = clock_mono_ns() + LONG_NS;
-
-	while (__atomic_load_n(&shared->ranks, __ATOMIC_RELAXED) != n) {
-		assert_true(clock_mono_ns() < end_ns);
-		usleep(200);
-	}
+	WITHIN_DOING(WITHIN_LONG_S, __atomic_load_n(&shared->ranks, __ATOMIC_RELAXED) == n,
+		within_pace(0.0002));
 	await_steps(shared, 10 * n);
 }
 
@@ -194,7 +190,7 @@ static void newcomers_that_die_hurt_nobody(void **state)
 			pid_t one = add(shared);
 			pid_t other = rng_below(&rng, 2) == 0 ? add(shared) : 0;
 
-			usleep((useconds_t)rng_below(&rng, 12000));
+			within_pace((double)rng_below(&rng, 12000) / 1e6);
 			kill(one, SIGKILL);
 			status_of(one);
 			await_steps(shared, 10);
@@ -225,7 +221,7 @@ static void ranks_that_die_hang_nobody(void **state)
 		await_steps(shared, 10);
 		for (uint32_t i = 3; i < MOST; i++) {
 			pids[i] = add(shared);
-			usleep((useconds_t)rng_below(&rng, 6000));
+			within_pace((double)rng_below(&rng, 6000) / 1e6);
 			if (rng_below(&rng, 2) == 0) {
 				uint32_t victim = (uint32_t)rng_below(&rng, 3);
 
@@ -233,7 +229,7 @@ static void ranks_that_die_hang_nobody(void **state)
 				dead[victim] = true;
 			}
 		}
-		usleep(20000);
+		within_pace(0.02);
 		__atomic_store_n(&shared->stop, 1, __ATOMIC_RELEASE);
 		for (uint32_t r = 0; r < MOST; r++) {
 			int status = status_of(pids[r]);
@@ -267,25 +263,19 @@ static int connect_to(const char *name, uint64_t *key)
 
 static void await_count(struct pawl_door *door, uint32_t n)
 {
-	int64_t end_ns = clock_mono_ns() + LONG_NS;
-
-	while (pawl_door_waiting(door) != n) {
-		assert_true(clock_mono_ns() < end_ns);
-		usleep(1000);
-	}
+	WITHIN(WITHIN_LONG_S, pawl_door_waiting(door) == n);
 }
 
 /* Sent away, as soon as what it said has come. */
 static void assert_closed(struct pawl_door *door, int fd)
 {
-	int64_t end_ns = clock_mono_ns() + LONG_NS;
 	uint8_t byte;
 
-	do {
-		assert_true(clock_mono_ns() < end_ns);
+	errno = ETIMEDOUT;
+	WITHIN_DOING(WITHIN_LONG_S, errno != ETIMEDOUT, {
 		assert_int_equal(pawl_door_waiting(door), 0);
 		assert_false(dial_receive(fd, &byte, 1, clock_mono_ns() + 10 * NS_PER_MS));
-	} while (errno == ETIMEDOUT);
+	});
 	assert_int_equal(errno, ECONNRESET);
 	close(fd);
 }

@@ -74,7 +74,8 @@ static void survivors_of_kills_go_on(void **state)
 			while (dead[victim]) {
 				victim = (victim + 1) % RANKS;
 			}
-			usleep((useconds_t)rng_below(&rng, rng_below(&rng, 2) == 1 ? 500 : 30000));
+			within_pace((double)rng_below(&rng, rng_below(&rng, 2) == 1 ? 500 : 30000) /
+				1e6);
 			kill(pids[victim], SIGKILL);
 			dead[victim] = true;
 		}

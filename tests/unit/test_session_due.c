@@ -72,9 +72,7 @@ static void *train(void *user)
 	struct pawl_ckpt *ckpt = join(rank, RANKS, 0);
 
 	for (uint32_t step = 0; step < STEPS; step++) {
-		struct timespec work = {.tv_nsec = (long)rng_below(&rng, 20 * NS_PER_MS)};
-
-		nanosleep(&work, NULL);
+		within_pace((double)rng_below(&rng, 20 * NS_PER_MS) / NS_PER_S); /* work */
 		if (step % TOGETHER == 0) {
 			pthread_barrier_wait(&barrier);
 		}
@@ -135,10 +133,10 @@ static void stop_agent_behind_hold(struct pawl_ckpt *ckpt)
 
 	for (uint32_t i = 0; i < 20 && !held; i++) {
 		pthread_mutex_lock(&ckpt->state);
-		usleep(300 * 1000); /* the question comes whenever a save may be due */
+		within_pace(0.3); /* the question comes whenever a save may be due */
 		kill(agent_pid, SIGSTOP);
 		pthread_mutex_unlock(&ckpt->state);
-		usleep(200 * 1000);
+		within_pace(0.2);
 		pthread_mutex_lock(&ckpt->state);
 		held = question->held && question->yes_at == UINT64_MAX;
 		pthread_mutex_unlock(&ckpt->state);
@@ -153,13 +151,12 @@ static void await_yes_at(struct pawl_ckpt *ckpt)
 {
 	bool known = false;
 
-	for (uint32_t i = 0; i < WAIT_MS / 10 && !known; i++) {
+	WITHIN_DOING(WITHIN_LONG_S, known, {
+		within_pace(0.01);
 		pthread_mutex_lock(&ckpt->state);
 		known = ckpt->questions[QUESTION_DUE].yes_at != UINT64_MAX;
 		pthread_mutex_unlock(&ckpt->state);
-		usleep(10 * 1000);
-	}
-	assert_true(known);
+	});
 }
 
 static bool await_due(struct pawl_ckpt *ckpt)
@@ -168,7 +165,7 @@ static bool await_due(struct pawl_ckpt *ckpt)
 
 	for (uint32_t i = 0; i < WAIT_MS / 10 && !yes; i++) {
 		yes = pawl_ckpt_due(ckpt);
-		usleep(10 * 1000);
+		within_pace(0.01);
 	}
 	return yes;
 }
@@ -247,7 +244,7 @@ static void who_misses_a_save_counts_it(void **state)
 	save_nothing(both[1], 1);
 	for (uint32_t i = 0; i < WAIT_MS / 10 && both[0]->last_id == 0; i++) {
 		assert_false(pawl_ckpt_due(both[0]));
-		usleep(10 * 1000);
+		within_pace(0.01);
 	}
 	assert_int_equal(pawl_ckpt_wait(both[1], 1, PAWL_CKPT_COMMITTED, WAIT_MS, NULL),
 		PAWL_ECANCELED);
@@ -265,7 +262,7 @@ static void who_comes_late_to_a_save_is_not_asked_again(void **state)
 	join_both(both);
 	assert_true(await_due(both[1]));
 	save_nothing(both[1], 1);
-	usleep(500 * 1000);
+	within_pace(0.5);
 	assert_true(await_due(both[0]));
 	save_nothing(both[0], 1);
 	assert_int_equal(pawl_ckpt_wait(both[1], 1, PAWL_CKPT_COMMITTED, WAIT_MS, NULL), 0);

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Checks that what the documents point to is there: files, headings, folders of the map.
+"""Checks that what the documents point to is there, and that what they repeat of the code is true.
 
 Looks at every Markdown file that git tracks or would track, and there at relative links and their
-anchors. Prints `file:line: message` for each that leads nowhere and exits 1 if there is one.
+anchors; and at the table of waiting times in docs/limits.md, which is that of src/base/times.h.
+Prints `file:line: message` for each that leads nowhere, or differs, and exits 1 if there is one.
+`docs.py --write` writes the table.
 """
 
 import re
@@ -12,6 +14,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+
+TIMES = "src/base/times.h"
+TIMES_IN = "docs/limits.md"
+TIMES_BEGIN, TIMES_END = "<!-- times: begin -->\n", "<!-- times: end -->\n"
+# X(NAME, "text", 10 * NS_PER_S, SEEN, "what it is for")
+ROW = re.compile(r'\bX\(\w+, "(\w+)", ([^,]+), (SEEN|INNER), ((?:\s*"[^"]*")+)\)')
+NS = {"NS_PER_MS": 10**6, "NS_PER_S": 10**9}
 
 
 def list_documents(root: Path) -> list[Path]:
@@ -49,10 +58,57 @@ def check_document(root: Path, document: Path) -> list[str]:
     return found
 
 
+def in_words(ns: int) -> str:
+    """A time as people say it."""
+    for unit, unit_ns in (("h", 3600 * 10**9), ("min", 60 * 10**9), ("s", 10**9), ("ms", 10**6)):
+        if ns >= unit_ns and (ns % unit_ns == 0 or unit in ("s", "ms")):
+            return f"{ns / unit_ns:g} {unit}"
+    return f"{ns / 1000:g} µs"
+
+
+def times_table(root: Path) -> str:
+    """The times that somebody who uses Pawl can see, as Markdown."""
+    text = (root / TIMES).read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = ["| name | time | what for |", "|---|---|---|"]
+    for name, ns, seen, what in ROW.findall(text):
+        factor, unit = ns.split(" * ") if "*" in ns else (1, ns)
+        said = "".join(re.findall(r'"([^"]*)"', what))
+        if seen == "SEEN":
+            lines.append(f"| `{name}` | {in_words(int(factor) * NS[unit])} | {said} |")
+    return "\n".join(lines) + "\n"
+
+
+def split_times(text: str) -> tuple[str, str, str]:
+    """What stands before, in and after the table."""
+    head, _, rest = text.partition(TIMES_BEGIN)
+    table, _, tail = rest.partition(TIMES_END)
+    return head + TIMES_BEGIN, table, TIMES_END + tail
+
+
+def check_times(root: Path) -> list[str]:
+    if not (root / TIMES).exists():
+        return []
+    head, table, _ = split_times((root / TIMES_IN).read_text(encoding="utf-8"))
+    if table == times_table(root):
+        return []
+    line = head.count("\n") + 1
+    return [f"{TIMES_IN}:{line}: not the times of {TIMES}: run tools/docs.py --write"]
+
+
+def write_times(root: Path) -> None:
+    path = root / TIMES_IN
+    head, _, tail = split_times(path.read_text(encoding="utf-8"))
+    path.write_text(head + times_table(root) + tail, encoding="utf-8")
+
+
 def main() -> int:
+    if sys.argv[1:] == ["--write"]:
+        write_times(ROOT)
+        return 0
     root = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT
     documents = list_documents(root)
     found = [line for document in documents for line in check_document(root, document)]
+    found += check_times(root)
     print("\n".join(found) if found else f"docs: all links of {len(documents)} documents lead on")
     return 1 if found else 0
 

@@ -12,9 +12,13 @@
 
 static const struct pawl_rate_prior prior = {ADVICE_PRIOR_FAILURES, ADVICE_PRIOR_S};
 
-void advice_init(struct advice *advice, uint64_t failures, uint64_t losses, double run_s)
+void advice_init(struct advice *advice, const struct advice_bounds *bounds, uint64_t failures,
+	uint64_t losses, double run_s)
 {
-	*advice = (struct advice){.failures = failures, .losses = losses, .run_s = run_s};
+	*advice = (struct advice){.bounds = *bounds,
+		.failures = failures,
+		.losses = losses,
+		.run_s = run_s};
 }
 
 void advice_run(struct advice *advice, bool running, int64_t now_ns)
@@ -125,18 +129,20 @@ static double best_s(const struct advice *advice, double cost_s, uint64_t failur
 
 double advice_save_s(const struct advice *advice)
 {
+	const struct advice_bounds *in = &advice->bounds;
 	double cost_s = advice->cost_s > 0 ? advice->cost_s : ADVICE_COST_S;
-	double least_s = clamp(cost_s * ADVICE_SAVE_COSTS, ADVICE_SAVE_MIN_S, ADVICE_SAVE_MAX_S);
+	double least_s = clamp(cost_s * ADVICE_SAVE_COSTS, in->save_min_s, in->save_max_s);
 
-	return clamp(best_s(advice, cost_s, advice->failures), least_s, ADVICE_SAVE_MAX_S);
+	return clamp(best_s(advice, cost_s, advice->failures), least_s, in->save_max_s);
 }
 
 double advice_persist_s(const struct advice *advice)
 {
+	const struct advice_bounds *in = &advice->bounds;
 	double cost_s =
 		advice->persist_s > 0 ? advice->persist_s * advice_slowdown(advice) : ADVICE_COST_S;
-	double least_s = clamp(advice->persist_s * ADVICE_PERSIST_TIMES, ADVICE_PERSIST_MIN_S,
-		ADVICE_PERSIST_MAX_S);
+	double least_s = clamp(advice->persist_s * ADVICE_PERSIST_TIMES, in->persist_min_s,
+		in->persist_max_s);
 
-	return clamp(best_s(advice, cost_s, advice->losses), least_s, ADVICE_PERSIST_MAX_S);
+	return clamp(best_s(advice, cost_s, advice->losses), least_s, in->persist_max_s);
 }

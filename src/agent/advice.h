@@ -21,14 +21,15 @@
 #define ADVICE_COST_S         0.1     /* that a save costs, before one was measured */
 #define ADVICE_SLOWDOWN       0.1     /* part of the pace lost while writing, likewise */
 
-/* Bounds of what is advised, in seconds. */
-#define ADVICE_SAVE_MIN_S    1.0
-#define ADVICE_SAVE_MAX_S    1800.0
-#define ADVICE_SAVE_COSTS    20.0 /* at least so many times what a save costs: 5 % of the time */
-#define ADVICE_PERSIST_MIN_S 10.0
-#define ADVICE_PERSIST_MAX_S 3600.0
+#define ADVICE_SAVE_COSTS 20.0 /* at least so many times what a save costs: 5 % of the time */
 #define ADVICE_PERSIST_TIMES                                                                       \
 	2.0 /* at least so many times what it takes: storage rests half of the time */
+
+/* Of what is advised. */
+struct advice_bounds {
+	double save_min_s, save_max_s;       /* between two saves */
+	double persist_min_s, persist_max_s; /* between two that are made durable */
+};
 
 /* Sums for a line through points, older ones fading. */
 struct advice_line {
@@ -38,26 +39,28 @@ struct advice_line {
 };
 
 struct advice {
-	uint64_t failures;       /* runs that failed, all */
-	uint64_t losses;         /* of them: the agent was lost too */
-	double run_s;            /* that runs lasted, the one in progress up to since_ns */
-	bool running;            /* a run is in progress */
-	int64_t since_ns;        /* it is counted up to here */
-	double cost_s;           /* of a save, recent mean; 0: none was measured */
-	double persist_s;        /* to make durable, recent mean; 0: likewise */
-	bool writing;            /* the storage thread writes */
-	int64_t writing_ns;      /* since then */
-	double written_s;        /* it wrote in all, up to then */
-	bool begun;              /* a save began; then: */
-	int64_t begun_ns;        /* when the last one did */
-	uint64_t begun_step;     /* its step */
-	double begun_written_s;  /* written_s then */
-	double begun_stall_s;    /* what it cost */
-	struct advice_line line; /* steps a second, over the share of time spent writing */
+	struct advice_bounds bounds; /* as given */
+	uint64_t failures;           /* runs that failed, all */
+	uint64_t losses;             /* of them: the agent was lost too */
+	double run_s;                /* that runs lasted, the one in progress up to since_ns */
+	bool running;                /* a run is in progress */
+	int64_t since_ns;            /* it is counted up to here */
+	double cost_s;               /* of a save, recent mean; 0: none was measured */
+	double persist_s;            /* to make durable, recent mean; 0: likewise */
+	bool writing;                /* the storage thread writes */
+	int64_t writing_ns;          /* since then */
+	double written_s;            /* it wrote in all, up to then */
+	bool begun;                  /* a save began; then: */
+	int64_t begun_ns;            /* when the last one did */
+	uint64_t begun_step;         /* its step */
+	double begun_written_s;      /* written_s then */
+	double begun_stall_s;        /* what it cost */
+	struct advice_line line;     /* steps a second, over the share of time spent writing */
 };
 
-/* What is known of runs before this agent. */
-void advice_init(struct advice *advice, uint64_t failures, uint64_t losses, double run_s);
+/* The rest is what is known of runs before this agent. */
+void advice_init(struct advice *advice, const struct advice_bounds *bounds, uint64_t failures,
+	uint64_t losses, double run_s);
 /* Workers run, or do not any more. */
 void advice_run(struct advice *advice, bool running, int64_t now_ns);
 /* A run failed, and the agent did not. */

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/times.h"
 #include "ckpt/manifest.h"
 
 #include <errno.h>
@@ -226,7 +227,7 @@ static void watch_process(struct agent_conn *conn)
 static void listener_ready(struct loop_source *source, uint32_t events)
 {
 	struct agent *agent = source->user;
-	struct timeval patience = {.tv_sec = PROTO_SEND_S};
+	struct timeval patience = times_timeval(TIME_LINK_SEND);
 	int fd = FAULT_SYS("agent.accept", accept4(source->fd, NULL, NULL, SOCK_CLOEXEC));
 	struct agent_conn *conn = fd >= 0 ? calloc(1, sizeof(*conn)) : NULL;
 	uint32_t n = 0;

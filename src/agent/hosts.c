@@ -16,6 +16,7 @@
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/times.h"
 #include "store/store.h"
 
 #include <inttypes.h>
@@ -24,12 +25,10 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define PAUSE_MIN_NS (1 * NS_PER_MS)   /* between two looks, at first */
-#define PAUSE_MAX_NS (100 * NS_PER_MS) /* later */
-#define HOSTS_GONE   HOSTS_DIR ".old"  /* what is being removed */
-#define CLEARS_MAX   10
-#define ROUNDS_KEPT  32u /* of each kind: no host is further behind */
-#define NOTE_MAX     (MANIFEST_MAX_BYTES - 1u)
+#define HOSTS_GONE  HOSTS_DIR ".old" /* what is being removed */
+#define CLEARS_MAX  10
+#define ROUNDS_KEPT 32u /* of each kind: no host is further behind */
+#define NOTE_MAX    (MANIFEST_MAX_BYTES - 1u)
 
 /* One look: 1, what is waited for is there; 0, not yet, and hosts->late says what; or why it will
  * never be. */
@@ -126,7 +125,8 @@ static int await(struct hosts *hosts, look_fn *look, void *what, int64_t timeout
 	struct pawl_err *err)
 {
 	int64_t due_ns = clock_mono_ns() + timeout_ns;
-	int64_t pause_ns = PAUSE_MIN_NS;
+	int64_t pause_max_ns = times_ns(TIME_HOSTS_LOOK_MAX);
+	int64_t pause_ns = times_ns(TIME_HOSTS_LOOK);
 
 	for (;;) {
 		int rv = look(hosts, what, err);
@@ -142,7 +142,7 @@ static int await(struct hosts *hosts, look_fn *look, void *what, int64_t timeout
 			return pawl_err_set(err, PAWL_ECANCELED,
 				"the agent leaves or its ranks began anew, and %s", hosts->late);
 		}
-		pause_ns = 2 * pause_ns < PAUSE_MAX_NS ? 2 * pause_ns : PAUSE_MAX_NS;
+		pause_ns = 2 * pause_ns < pause_max_ns ? 2 * pause_ns : pause_max_ns;
 	}
 }
 
@@ -171,8 +171,8 @@ void hosts_init(struct hosts *hosts, const char *job, uint32_t first, uint32_t r
 
 	hosts->own = (struct hosts_member){.first = first, .ranks = ranks};
 	hosts->world = world;
-	hosts->timeout_ns = (s >= 1 && s <= 86400 ? s : HOSTS_WAIT_S) * NS_PER_S;
-	hosts->astray_ns = HOSTS_ASTRAY_NS;
+	hosts->timeout_ns = s >= 1 && s <= 86400 ? s * NS_PER_S : times_ns(TIME_HOSTS_WAIT);
+	hosts->astray_ns = times_ns(TIME_HOSTS_ASTRAY);
 	hosts->pause = pause;
 	hosts->user = user;
 	snprintf(hosts->job, sizeof(hosts->job), "%s", job);
@@ -374,7 +374,7 @@ static int check_shared(struct hosts *hosts, struct pawl_err *err)
 	struct note_join lead;
 	char path[HOSTS_PATH];
 
-	if (nonce == 0 || clock_mono_ns() - hosts->told_ns < HOSTS_SHARED_NS) {
+	if (nonce == 0 || clock_mono_ns() - hosts->told_ns < times_ns(TIME_HOSTS_SHARED)) {
 		return 0;
 	}
 	lead_path(hosts, path);

@@ -26,12 +26,9 @@
 
 struct store;
 
-#define HOSTS_ASTRAY_NS 3000000000LL  /* astray_ns, unless a test says otherwise */
-#define HOSTS_SHARED_NS 15000000000LL /* for what another host wrote to be seen here */
-#define HOSTS_WAIT_S    600 /* for the other hosts, unless PAWL_HOSTS_TIMEOUT says otherwise */
-#define HOSTS_DIR       ".pawl-hosts"
-#define HOSTS_PATH      192u                 /* bytes of a path in it, terminator included */
-#define HOSTS_TIMEOUT   "PAWL_HOSTS_TIMEOUT" /* environment: seconds, from 1 to 86400 */
+#define HOSTS_DIR     ".pawl-hosts"
+#define HOSTS_PATH    192u                 /* bytes of a path in it, terminator included */
+#define HOSTS_TIMEOUT "PAWL_HOSTS_TIMEOUT" /* environment: seconds, from 1 to 86400 */
 
 /* Waits so long between two looks; false: give up, the agent leaves or its ranks began
  * anew. */

@@ -35,10 +35,12 @@ static struct ledger_slot *find_staging(struct ledger *ledger)
 	return NULL;
 }
 
-void ledger_init(struct ledger *ledger, uint32_t world, int64_t interval_ns, int64_t now_ns)
+void ledger_init(struct ledger *ledger, const struct ledger_times *times, uint32_t world,
+	int64_t interval_ns, int64_t now_ns)
 {
 	ASSERT(world >= 1 && world <= LEDGER_RANKS_MAX);
 	memset(ledger, 0, sizeof(*ledger));
+	ledger->times = *times;
 	ledger->world = world;
 	ledger->interval_ns = interval_ns;
 	ledger->persist_due_ns = now_ns + interval_ns;
@@ -120,7 +122,7 @@ static enum ledger_answer wait_or_refuse(struct ledger *ledger, const struct led
 {
 	const struct ledger_slot *staging = find_staging(ledger);
 
-	if (ask->waited_ns < LEDGER_WAIT_NS && !ask->vain) {
+	if (ask->waited_ns < ledger->times.wait_ns && !ask->vain) {
 		return LEDGER_WAIT;
 	}
 	if (staging) {
@@ -636,7 +638,7 @@ void ledger_persisted(struct ledger *ledger, int i, bool ok, int64_t now_ns)
 		slot->urgent = false;
 		ledger->flush = ledger->flush && !ledger_all_durable(ledger);
 	} else {
-		ledger->retry_ns = now_ns + LEDGER_RETRY_NS;
+		ledger->retry_ns = now_ns + ledger->times.retry_ns;
 	}
 }
 

@@ -46,12 +46,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LEDGER_SLOTS     3
-#define LEDGER_SPARE     (LEDGER_SLOTS - 1) /* the spare slot */
-#define LEDGER_RANKS_MAX 1024u
-#define LEDGER_WAIT_NS                                                                             \
-	30000000000LL /* a begin waits so long for ranks or storage, then the save is skipped */
-#define LEDGER_RETRY_NS   1000000000LL /* shortest pause after a failed persist */
+#define LEDGER_SLOTS      3
+#define LEDGER_SPARE      (LEDGER_SLOTS - 1) /* the spare slot */
+#define LEDGER_RANKS_MAX  1024u
 #define LEDGER_WHY_MAX    256u
 #define LEDGER_STEP_NONE  UINT64_MAX /* of a save that names none: it gets that of the newest */
 #define LEDGER_TAGS_KNOWN 256u /* newest tags of an epoch that are added to when saved again */
@@ -100,10 +97,16 @@ struct ledger_failed {
 	char why[LEDGER_WHY_MAX];        /* for people */
 };
 
+struct ledger_times {
+	int64_t wait_ns;  /* a begin waits so long for ranks or storage, then the save is skipped */
+	int64_t retry_ns; /* shortest pause after a failed persist */
+};
+
 struct ledger {
-	uint32_t world;      /* ranks that make a save whole, 1..LEDGER_RANKS_MAX */
-	uint32_t first;      /* what people call rank 0 */
-	int64_t interval_ns; /* between persists; 0: every save */
+	struct ledger_times times; /* as given */
+	uint32_t world;            /* ranks that make a save whole, 1..LEDGER_RANKS_MAX */
+	uint32_t first;            /* what people call rank 0 */
+	int64_t interval_ns;       /* between persists; 0: every save */
 	struct ledger_slot slots[LEDGER_SLOTS];
 	uint64_t refused_seq;        /* saves up to this one will not be granted any more */
 	uint64_t last_seq;           /* newest save that was granted */
@@ -165,7 +168,8 @@ struct ledger_verdict {
 	char why[LEDGER_WHY_MAX]; /* refused: for people */
 };
 
-void ledger_init(struct ledger *ledger, uint32_t world, int64_t interval_ns, int64_t now_ns);
+void ledger_init(struct ledger *ledger, const struct ledger_times *times, uint32_t world,
+	int64_t interval_ns, int64_t now_ns);
 /* The ranks start anew (restart): saves in the making are forgotten, committed ones stay, sequence
  * numbers may begin anywhere. */
 void ledger_new_epoch(struct ledger *ledger, uint32_t world);

@@ -7,6 +7,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/loop.h"
+#include "base/times.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -23,8 +24,7 @@
 #define HELLO_BYTES 8u
 #define BACKLOG     128
 #define IN_BYTES    (2 * (NODE_FRAME_HEAD + NODE_FRAME_MAX))
-#define GOODBYE_NS  (2 * NS_PER_S) /* for the other end to close, too */
-#define PEER_MAX    80u            /* bytes of "10.79.0.2:40112", terminator included */
+#define PEER_MAX    80u /* bytes of "10.79.0.2:40112", terminator included */
 
 enum conn_state {
 	CONN_CONNECTING, /* until the socket can be written to */
@@ -407,7 +407,7 @@ static void try_address(struct conn *c)
 		next_address(c, strerrordesc_np(errno));
 		return;
 	}
-	set_due(c, clock_mono_ns() + NET_HELLO_NS);
+	set_due(c, clock_mono_ns() + times_ns(TIME_NET_HELLO));
 }
 
 uint32_t node_net_connect(struct node_net *net, uint32_t place)
@@ -478,7 +478,7 @@ static void complain(struct node_net *net, const struct conn *c)
 {
 	int64_t now_ns = clock_mono_ns();
 
-	if (now_ns - net->complained_ns >= NS_PER_S) {
+	if (now_ns - net->complained_ns >= times_ns(TIME_NET_COMPLAIN)) {
 		net->complained_ns = now_ns;
 		log_line(LOG_WARNING, "nodes: %s was sent away: %s", c->peer, c->why);
 	}
@@ -576,7 +576,7 @@ static void on_listener(struct loop_source *source, uint32_t events)
 		free_conn(c);
 		return;
 	}
-	set_due(c, clock_mono_ns() + NET_HELLO_NS);
+	set_due(c, clock_mono_ns() + times_ns(TIME_NET_HELLO));
 	start_hello(c);
 	shed_stranger(net);
 }
@@ -667,7 +667,7 @@ void node_net_drop(struct node_net *net, uint32_t conn)
 		return;
 	}
 	c->state = CONN_LEAVING;
-	set_due(c, clock_mono_ns() + GOODBYE_NS);
+	set_due(c, clock_mono_ns() + times_ns(TIME_NET_GOODBYE));
 	flush(c);
 }
 

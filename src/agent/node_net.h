@@ -3,7 +3,7 @@
  * numbers that are never used twice. What nodes.c decides is carried out here.
  *
  * Each end first says 8 bytes: what it is, the version of all that follows, whether it has a token.
- * Then TLS (node_tls.h), then frames (node_frame.h). Who does not get so far in NET_HELLO_NS, or
+ * Then TLS (node_tls.h), then frames (node_frame.h). Who does not get so far in TIME_NET_HELLO, or
  * says nothing then, is sent away, as is the oldest of more than NET_STRANGERS_MAX such.
  *
  * For the loop's thread. Callbacks come from the loop alone, never from a call. Looking up a name
@@ -17,7 +17,6 @@
 struct loop;
 struct node_net;
 
-#define NET_HELLO_NS      5000000000LL
 #define NET_STRANGERS_MAX 64u
 #define NET_OUT_MAX       (256u << 10) /* bytes that wait to be sent; who does not read is lost */
 

@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TOGETHER_NS 1000000000LL /* signals of one word are not further apart */
-
 void nodes_say(struct nodes *n, bool bad, const char *fmt, ...)
 {
 	char text[NODE_TEXT_MAX];
@@ -29,6 +27,7 @@ void nodes_init(struct nodes *n, const struct nodes_options *options)
 {
 	n->options = *options;
 	n->policy = (struct run_policy){
+		.times = options->run_times,
 		.workers = options->workers,
 		.least = options->least,
 		.joint = options->joint,
@@ -171,7 +170,7 @@ static void take_exit(struct nodes *n, const struct nodes_event *event)
  * and so is what one is told twice at once, by Slurm and by who keeps it. */
 void nodes_signal(struct nodes *n, int64_t *signaled_ns, int signal)
 {
-	bool again = *signaled_ns != 0 && n->now_ns - *signaled_ns >= TOGETHER_NS;
+	bool again = *signaled_ns != 0 && n->now_ns - *signaled_ns >= n->options.times.together_ns;
 
 	*signaled_ns = *signaled_ns != 0 ? *signaled_ns : n->now_ns;
 	if (again || n->policy.signal == 0) {

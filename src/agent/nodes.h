@@ -32,13 +32,8 @@
 #include "agent/run_policy.h"
 
 #define NODES_PLACES_MAX 8u
-#define NODES_SILENT     4             /* signs of life missed, of one that is lost */
-#define NODES_ANSWER_NS  5000000000LL  /* for the coordinator's answer to who wants to join */
-#define NODES_RETRY_NS   500000000LL   /* after all places were tried */
-#define NODES_PROBE_NS   1000000000LL  /* between two looks whether an earlier place answers */
-#define NODES_SAY_NS     10000000000LL /* between two lines that say what is waited for */
-#define NODES_CLOSE_NS   2000000000LL  /* for members to hear of the end */
-#define NODES_WHY_MAX    160u          /* bytes of a reason, terminator included */
+#define NODES_SILENT     4    /* signs of life missed, of one that is lost */
+#define NODES_WHY_MAX    160u /* bytes of a reason, terminator included */
 
 /* Who carries out what is decided. None may call nodes_step. Connections are numbers of the
  * owner's; NODE_NONE is none. */
@@ -67,22 +62,33 @@ struct nodes_ops {
 	void (*say)(void *user, bool bad, const char *text); /* to people */
 };
 
+struct nodes_times {
+	int64_t answer_ns;   /* for the coordinator's answer to who wants to join */
+	int64_t retry_ns;    /* after all places were tried */
+	int64_t probe_ns;    /* between two looks whether an earlier place answers */
+	int64_t say_ns;      /* between two lines that say what is waited for */
+	int64_t close_ns;    /* for members to hear of the end */
+	int64_t together_ns; /* signals of one word are not further apart */
+};
+
 struct nodes_options {
-	uint32_t nodes;           /* of the job; 1: no places, no connections */
-	uint32_t workers;         /* of this node */
-	uint32_t least;           /* of them that can go on; 0: all. Of one node only */
-	bool joint;               /* as in struct run_policy; its ranks meet at address(0) */
-	uint32_t servers;         /* that ranks are to have, if we coordinate */
-	uint32_t wanted;          /* its rank, or NODE_NONE: what is free */
-	uint32_t places;          /* of the rendezvous */
-	const char *const *place; /* them, for people */
-	uint64_t who;             /* random */
-	int64_t beat_ns;          /* between signs of life, if we coordinate; 0: none */
-	const char *job;          /* id */
-	uint32_t attempt;         /* number of the first start */
-	uint32_t max_restarts;    /* if we coordinate */
-	int64_t grace_ns;         /* likewise */
-	int64_t timeout_ns;       /* how long nodes are waited for */
+	struct nodes_times times;
+	struct run_times run_times; /* of the policy */
+	uint32_t nodes;             /* of the job; 1: no places, no connections */
+	uint32_t workers;           /* of this node */
+	uint32_t least;             /* of them that can go on; 0: all. Of one node only */
+	bool joint;                 /* as in struct run_policy; its ranks meet at address(0) */
+	uint32_t servers;           /* that ranks are to have, if we coordinate */
+	uint32_t wanted;            /* its rank, or NODE_NONE: what is free */
+	uint32_t places;            /* of the rendezvous */
+	const char *const *place;   /* them, for people */
+	uint64_t who;               /* random */
+	int64_t beat_ns;            /* between signs of life, if we coordinate; 0: none */
+	const char *job;            /* id */
+	uint32_t attempt;           /* number of the first start */
+	uint32_t max_restarts;      /* if we coordinate */
+	int64_t grace_ns;           /* likewise */
+	int64_t timeout_ns;         /* how long nodes are waited for */
 	const struct nodes_ops *ops;
 	void *user; /* for ops */
 };

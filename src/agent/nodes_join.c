@@ -13,7 +13,7 @@ static void rest(struct nodes *n)
 {
 	n->role = NODES_SEEKING;
 	n->conn = NODE_NONE;
-	n->due_ns = n->now_ns + NODES_RETRY_NS;
+	n->due_ns = n->now_ns + n->options.times.retry_ns;
 }
 
 static void try_place(struct nodes *n)
@@ -81,7 +81,7 @@ static void next_place(struct nodes *n, const char *why)
 		try_place(n);
 		return;
 	}
-	if (n->now_ns - n->said_ns >= NODES_SAY_NS) {
+	if (n->now_ns - n->said_ns >= n->options.times.say_ns) {
 		n->said_ns = n->now_ns;
 		list_places(n, places, sizeof(places));
 		nodes_say(n, false, "no coordinator for %.0f s, of %.0f: %s",
@@ -113,7 +113,7 @@ void nodes_join(struct nodes *n, uint32_t conn)
 	memcpy(n->address, join.address, sizeof(n->address));
 	n->role = NODES_JOINING;
 	n->conn = conn;
-	n->due_ns = n->now_ns + NODES_ANSWER_NS;
+	n->due_ns = n->now_ns + n->options.times.answer_ns;
 	n->options.ops->send(n->options.user, conn, &join);
 }
 
@@ -184,7 +184,7 @@ static void take_notice(struct nodes *n, const struct node_frame *frame)
 	p->status = 128 + frame->signal;
 	p->again = false;
 	p->timer_ns = n->now_ns + frame->left_ns;
-	p->deadline_ns = p->timer_ns + RUN_RESERVE_NS;
+	p->deadline_ns = p->timer_ns + p->times.reserve_ns;
 	n->options.ops->notice(n->options.user, frame->signal, frame->left_ns);
 }
 

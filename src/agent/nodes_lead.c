@@ -174,7 +174,7 @@ void nodes_lead(struct nodes *n)
 	self->port = n->options.ops->port(n->options.user, self->address);
 	if (n->options.nodes > 1) {
 		nodes_say(n, false, "coordinating at %s", n->options.place[n->place]);
-		n->probe_due_ns = n->place > 0 ? n->now_ns + NODES_PROBE_NS : 0;
+		n->probe_due_ns = n->place > 0 ? n->now_ns + n->options.times.probe_ns : 0;
 		n->beat_due_ns = n->now_ns;
 		tell_count(n);
 	}
@@ -431,8 +431,9 @@ void nodes_lead_gather(struct nodes *n)
 		return;
 	}
 	if (count_in(n) < n->options.nodes || nodes_servers_missing(n) > 0) {
-		n->probe_due_ns = n->place > 0 && n->probe_due_ns == 0 ? n->now_ns + NODES_PROBE_NS
-								       : n->probe_due_ns;
+		n->probe_due_ns = n->place > 0 && n->probe_due_ns == 0
+			? n->now_ns + n->options.times.probe_ns
+			: n->probe_due_ns;
 		return;
 	}
 	for (uint32_t m = 0; m < NODES_MAX; m++) {
@@ -656,7 +657,7 @@ void nodes_lead_finish(struct nodes *n)
 	nodes_lead_tell(n, &exit);
 	nodes_serve_tell(n, &exit);
 	n->role = NODES_CLOSING;
-	n->due_ns = n->now_ns + NODES_CLOSE_NS;
+	n->due_ns = n->now_ns + n->options.times.close_ns;
 	nodes_lead_closing(n);
 }
 
@@ -692,7 +693,7 @@ static void beat(struct nodes *n)
 
 static void probe(struct nodes *n)
 {
-	n->probe_due_ns = n->now_ns + NODES_PROBE_NS;
+	n->probe_due_ns = n->now_ns + n->options.times.probe_ns;
 	if (n->probe == NODE_NONE && n->policy.phase == RUN_GATHERING) {
 		n->probed = (n->probed + 1) % n->place;
 		n->probe = n->options.ops->connect(n->options.user, n->probed);

@@ -14,6 +14,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/loop.h"
+#include "base/times.h"
 #include "ckpt/tags.h"
 #include "ckpt/write.h"
 #include "store/store.h"
@@ -30,9 +31,6 @@
 #include <unistd.h>
 
 #define PERSIST_NICE 10 /* the trainer and the loop go first on a busy machine */
-#define PERSIST_ROWS_NS                                                                            \
-	1000000000 /* rows wait so long for others before they are written alone                   \
-		    */
 
 struct queue {
 	struct persist_job *head; /* oldest */
@@ -136,7 +134,7 @@ static void write_rows(struct persist *persist, bool sync)
 static void set_due(struct persist *persist)
 {
 	if (persist->rows_due_ns == 0 && persist->lead) {
-		persist->rows_due_ns = clock_mono_ns() + PERSIST_ROWS_NS;
+		persist->rows_due_ns = clock_mono_ns() + times_ns(TIME_PERSIST_ROWS);
 		pthread_cond_broadcast(&persist->changed);
 	}
 }

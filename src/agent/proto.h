@@ -19,10 +19,9 @@ struct pawl_err;
 #define PROTO_VERSION 6u
 #define PROTO_HEADER  12u /* bytes */
 #define PROTO_BODY_MAX                                                                             \
-	(512u << 20)          /* bytes of a body; more is refused and the connection closed        \
-			       */
-#define PROTO_FDS_MAX     64u /* descriptors of one frame */
-#define PROTO_SEND_S      5
+	(512u << 20)           /* bytes of a body; more is refused and the connection closed       \
+				*/
+#define PROTO_FDS_MAX     64u  /* descriptors of one frame */
 #define PROTO_TEXT_MAX    512u /* bytes of a message for people, terminator included */
 #define PROTO_RANKS_LOCAL 64u  /* ranks of one node, as their arenas must travel in one frame */
 

@@ -8,12 +8,11 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/proc.h"
+#include "base/times.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define STOP_MS 2000 /* a hung disk may hold an agent that leaves so long */
 
 struct persist_job *root_job(struct agent_root *root, enum persist_kind kind, const char *tag)
 {
@@ -317,7 +316,7 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 		fail_counted(root, passed, PAWL_ECANCELED, why);
 	}
 	conn->ask.waited_ns = clock_mono_ns() - conn->begin_ns;
-	conn->ask.vain = conn->ask.waited_ns > ROOT_VAIN_NS ? find_vain(root) : NULL;
+	conn->ask.vain = conn->ask.waited_ns > times_ns(TIME_ROOT_VAIN) ? find_vain(root) : NULL;
 	answer = ledger_begin(&root->ledger, &conn->ask, &verdict);
 	if (answer == LEDGER_WAIT) {
 		return; /* root_turn asks again */
@@ -502,8 +501,8 @@ void root_turn(struct agent_root *root)
 	if (slot >= 0) {
 		root_persist(root, slot);
 	}
-	if (waiting && again_ns > now_ns + ROOT_ASK_NS) {
-		again_ns = now_ns + ROOT_ASK_NS;
+	if (waiting && again_ns > now_ns + times_ns(TIME_ROOT_ASK)) {
+		again_ns = now_ns + times_ns(TIME_ROOT_ASK);
 	}
 	if (again_ns != INT64_MAX) {
 		loop_timer_start(root->agent->loop, &root->tick, again_ns);
@@ -669,7 +668,7 @@ static int change_world(struct agent_root *root, uint32_t world, struct pawl_err
 	free_ranks(root);
 	named = root->ledger.named;
 	newest_step = root->ledger.newest_step;
-	ledger_init(&root->ledger, world, root->ledger.interval_ns, clock_mono_ns());
+	root_init_ledger(root, world, root->ledger.interval_ns);
 	root->ledger.named = named;
 	ledger_know_step(&root->ledger, newest_step);
 	return make_ranks(root, world, err);
@@ -741,7 +740,7 @@ void root_leave(struct agent_root *root, struct agent_conn *conn)
 	}
 	root->left = left && !root->crashed;
 	loop_timer_start(root->agent->loop, &root->orphan,
-		clock_mono_ns() + (left || root->agent->lets_go ? 0 : ROOT_ORPHAN_NS));
+		clock_mono_ns() + (left || root->agent->lets_go ? 0 : times_ns(TIME_ROOT_ORPHAN)));
 }
 
 int root_open(struct agent *agent, const char *path, const struct persist_options *options,
@@ -760,8 +759,9 @@ int root_open(struct agent *agent, const char *path, const struct persist_option
 	root->epoch_ns = clock_wall_ns();
 	root->tick = (struct loop_timer){.fired = ticked, .user = root};
 	root->orphan = (struct loop_timer){.fired = orphaned, .user = root};
+	root_init_advice(root);
 	root->due = (struct loop_timer){.fired = root_due_fired, .user = root};
-	ledger_init(&root->ledger, options->ranks, interval_ns, clock_mono_ns());
+	root_init_ledger(root, options->ranks, interval_ns);
 	root->ledger.first = options->first;
 	rv = make_ranks(root, options->ranks, err);
 	if (rv != 0) {
@@ -789,7 +789,7 @@ void root_close(struct agent_root *root)
 	loop_timer_cancel(root->agent->loop, &root->orphan);
 	loop_timer_cancel(root->agent->loop, &root->due);
 	root_rows_sweep(root, true);
-	if (!persist_stop(root->persist, STOP_MS)) {
+	if (!persist_stop(root->persist, times_ms(TIME_ROOT_STOP))) {
 		return; /* the thread hangs in a disk and still points here; the process is leaving
 			 */
 	}

@@ -15,11 +15,6 @@
 #include "agent/tier.h"
 #include "base/loop.h"
 
-#define ROOT_ORPHAN_NS                                                                             \
-	2000000000LL /* after the last worker vanished: make durable what is committed */
-#define ROOT_ASK_NS  200000000LL  /* a save that waits is reconsidered this often */
-#define ROOT_VAIN_NS 2000000000LL /* it does so for one that is stopped, or gone */
-
 struct agent_conn;
 
 /* A question about what there is. What other ranks sent before it may still lie in their sockets:
@@ -317,6 +312,8 @@ void root_saved(struct agent_root *root, uint64_t stall_ns);
 void root_ran(struct agent_root *root, bool running);
 /* What earlier agents have seen of this root. */
 void root_learn(struct agent_root *root, const struct events_past *past);
+void root_init_advice(struct agent_root *root); /* as nothing is known yet */
+void root_init_ledger(struct agent_root *root, uint32_t world, int64_t interval_ns);
 /* The advised interval goes to the ledger, if it is to decide. */
 void root_advise(struct agent_root *root);
 void root_due_fired(struct loop_timer *timer);

@@ -3,8 +3,7 @@
 #include "agent/root.h"
 
 #include "base/clock.h"
-
-#define DUE_AGAIN_S 1.0 /* some rank is not there yet, or has not come to the last save */
+#include "base/times.h"
 
 void root_hold(struct agent_root *root, enum proto_question question)
 {
@@ -138,6 +137,25 @@ void root_learn(struct agent_root *root, const struct events_past *past)
 	root_ran(root, root->running);
 }
 
+void root_init_ledger(struct agent_root *root, uint32_t world, int64_t interval_ns)
+{
+	const struct ledger_times times = {.wait_ns = times_ns(TIME_LEDGER_WAIT),
+		.retry_ns = times_ns(TIME_LEDGER_RETRY)};
+
+	ledger_init(&root->ledger, &times, world, interval_ns, clock_mono_ns());
+}
+
+void root_init_advice(struct agent_root *root)
+{
+	const struct advice_bounds bounds = {.save_min_s = (double)times_ns(TIME_ADVICE_SAVE_MIN) /
+			NS_PER_S,
+		.save_max_s = (double)times_ns(TIME_ADVICE_SAVE_MAX) / NS_PER_S,
+		.persist_min_s = (double)times_ns(TIME_ADVICE_PERSIST_MIN) / NS_PER_S,
+		.persist_max_s = (double)times_ns(TIME_ADVICE_PERSIST_MAX) / NS_PER_S};
+
+	advice_init(&root->advice, &bounds, 0, 0, 0);
+}
+
 void root_advise(struct agent_root *root)
 {
 	if (root->auto_interval) {
@@ -155,7 +173,7 @@ void root_due_fired(struct loop_timer *timer)
 
 		if (!rank->conn || !rank->conn->welcome || rank->asked_seq < root->asked_seq) {
 			root->asked_ns = clock_mono_ns();
-			wait_due(root, DUE_AGAIN_S);
+			wait_due(root, (double)times_ns(TIME_DUE_AGAIN) / NS_PER_S);
 			return;
 		}
 	}

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/times.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,9 +16,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-#define WAIT_NS  (2 * NS_PER_S)
-#define PAUSE_NS 20000000
 
 /* Who holds the lock, as it wrote itself down; "another job" if it has not yet. */
 static void read_holder(int fd, char *buf, size_t cap_bytes)
@@ -72,12 +70,11 @@ close_file:
 
 int rootlock_await(const char *root, const char *job, struct pawl_err *err)
 {
-	const struct timespec pause = {.tv_nsec = PAUSE_NS};
-	int64_t due_ns = clock_mono_ns() + WAIT_NS;
+	int64_t due_ns = clock_mono_ns() + times_ns(TIME_ROOTLOCK_WAIT);
 	int rv;
 
 	while ((rv = rootlock_take(root, job, err)) == PAWL_EBUSY && clock_mono_ns() < due_ns) {
-		nanosleep(&pause, NULL);
+		times_sleep(TIME_ROOTLOCK_LOOK);
 	}
 	return rv;
 }

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/loop.h"
 #include "base/run_door.h"
+#include "base/times.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,10 +31,6 @@
 #include <unistd.h>
 
 #define SUMMARY_MAX 1024u /* bytes of the agent's summary, terminator included */
-/* After it a template is started even if no worker said what it imports, and ranks that have opened
- * no door are those of a script that never will. */
-#define SETTLE_NS 10000000000LL
-#define LOOK_NS   250000000LL /* between two looks at the door, and what lies beside it */
 
 static const int stop_signals[] = {SIGTERM, SIGINT, SIGHUP};
 
@@ -57,7 +54,7 @@ struct run {
 	struct loop_timer template_timer;  /* a template is to be started, or it is to be looked */
 	struct loop_timer scale_timer;     /* scale_to is to be done, or it is to be looked */
 	uint32_t scale_to;                 /* ranks, once it is known how; 0: nothing waits */
-	int64_t settled_ns;                /* SETTLE_NS after the start of an attempt */
+	int64_t settled_ns;                /* TIME_RUN_SETTLE after the start of an attempt */
 	char summary[SUMMARY_MAX];         /* the agent's, when a worker last failed */
 	uint64_t progress;                 /* times it was another one */
 	struct run_door trained;           /* the door, when it last said who trains; else none */
@@ -90,7 +87,7 @@ static void step(struct run *run, struct nodes_event event)
 
 static void await_template(struct run *run)
 {
-	int64_t look_ns = clock_mono_ns() + LOOK_NS;
+	int64_t look_ns = clock_mono_ns() + times_ns(TIME_RUN_LOOK);
 	bool sooner = run->options->most != 0 && look_ns < run->settled_ns;
 
 	loop_timer_start(run->loop, &run->template_timer, sooner ? look_ns : run->settled_ns);
@@ -127,7 +124,9 @@ static void start_group(void *user, const struct node_frame *start)
 	run->trained.n = 0;
 	run->door_closed = false;
 	run_group_start(run->group, &place);
-	run->settled_ns = clock_mono_ns() + SETTLE_NS;
+	/* Then a template is started even if no worker said what it imports, and ranks that have
+	 * opened no door are those of a script that never will. */
+	run->settled_ns = clock_mono_ns() + times_ns(TIME_RUN_SETTLE);
 	if (run->options->use_template) {
 		await_template(run);
 	}
@@ -521,7 +520,8 @@ static void scale(struct run *run)
 	uint32_t wanted = run->scale_to;
 
 	if ((!survivable && waits) || run->joint.n > 0) {
-		loop_timer_start(run->loop, &run->scale_timer, clock_mono_ns() + LOOK_NS);
+		loop_timer_start(run->loop, &run->scale_timer,
+			clock_mono_ns() + times_ns(TIME_RUN_LOOK));
 		return;
 	}
 	run->scale_to = 0;
@@ -634,6 +634,21 @@ static int open_group(struct run *run, struct pawl_err *err)
 	return run_group_open(&run->group, &options, err);
 }
 
+static void set_times(struct nodes_options *options)
+{
+	options->times = (struct nodes_times){.answer_ns = times_ns(TIME_NODES_ANSWER),
+		.retry_ns = times_ns(TIME_NODES_RETRY),
+		.probe_ns = times_ns(TIME_NODES_PROBE),
+		.say_ns = times_ns(TIME_NODES_SAY),
+		.close_ns = times_ns(TIME_NODES_CLOSE),
+		.together_ns = times_ns(TIME_NODES_TOGETHER)};
+	options->run_times = (struct run_times){.fast_ns = times_ns(TIME_RUN_FAST),
+		.backoff_ns = times_ns(TIME_RUN_BACKOFF),
+		.backoff_max_ns = times_ns(TIME_RUN_BACKOFF_MAX),
+		.reserve_ns = times_ns(TIME_RUN_RESERVE),
+		.drain_ns = times_ns(TIME_RUN_DRAIN)};
+}
+
 /* What decides, and what reaches the other nodes. */
 static int open_nodes(struct run *run, struct pawl_err *err)
 {
@@ -669,6 +684,7 @@ static int open_nodes(struct run *run, struct pawl_err *err)
 		.user = run};
 	int rv = 0;
 
+	set_times(&options);
 	if (plan->nodes > 1) {
 		rv = heartbeat_read(&options.beat_ns, err);
 		if (rv == 0 &&

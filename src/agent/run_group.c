@@ -23,6 +23,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/loop.h"
+#include "base/times.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -320,8 +321,9 @@ static void begin(struct run_group *group, uint32_t n, bool joins, bool more)
 	if (group->asked > 0) {
 		loop_timer_start(group->options.loop, &group->ask_timer,
 			group->begun_ns +
-				(run_template_is_ready(group->tmpl) ? RUN_ASK_MAX_NS
-								    : RUN_COMING_MAX_NS));
+				(run_template_is_ready(group->tmpl)
+						? times_ns(TIME_RUN_TEMPLATE_ASK)
+						: times_ns(TIME_RUN_TEMPLATE_COME)));
 	} else {
 		log_start(group);
 	}

@@ -17,8 +17,6 @@ struct loop;
 struct run_group;
 struct run_output;
 
-#define RUN_ASK_MAX_NS    2000000000LL  /* the template answers within this, or is given up */
-#define RUN_COMING_MAX_NS 30000000000LL /* likewise, one that still imports */
 #define RUN_TEMPLATES_MAX                                                                          \
 	4u /* templates started by one `pawl run`: the next might die like these */
 

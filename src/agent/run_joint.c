@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/times.h"
 
 #include <signal.h>
 #include <string.h>
@@ -33,14 +34,16 @@ bool run_joint_hear(uint64_t *beat, const struct run_door_alive *alive, uint64_t
 
 void run_joint_pass(struct run_joint_heard *heard, int64_t passed_ns, bool lives)
 {
+	int64_t most_ns = times_ns(TIME_JOINT_HEAR);
+
 	heard->lives = heard->lives || lives;
-	heard->silent_ns += passed_ns < RUN_JOINT_HEAR_NS ? passed_ns : RUN_JOINT_HEAR_NS;
+	heard->silent_ns += passed_ns < most_ns ? passed_ns : most_ns;
 	heard->silent_ns = lives ? 0 : heard->silent_ns;
 }
 
 static enum run_verdict wait_for(const struct run_joint_heard *heard)
 {
-	return heard->silent_ns >= RUN_JOINT_WAIT_NS ? RUN_ALONE : RUN_UNKNOWN;
+	return heard->silent_ns >= times_ns(TIME_JOINT_WAIT) ? RUN_ALONE : RUN_UNKNOWN;
 }
 
 enum run_verdict run_joint_judge(const struct run_joint_ranks *ours, const struct run_door *door,
@@ -113,7 +116,7 @@ static bool listen(struct run_joint *joint, const struct run_door *door)
 	int64_t now_ns = clock_mono_ns();
 	bool lives = false;
 
-	if (now_ns - joint->listened_ns < RUN_JOINT_HEAR_NS) {
+	if (now_ns - joint->listened_ns < times_ns(TIME_JOINT_HEAR)) {
 		return false;
 	}
 	joint->listened_ns = now_ns;
@@ -171,7 +174,7 @@ static void look(struct run_joint *joint)
 	}
 	if (joint->n > 0) {
 		loop_timer_start(joint->options.loop, &joint->timer,
-			clock_mono_ns() + RUN_JOINT_LOOK_NS);
+			clock_mono_ns() + times_ns(TIME_JOINT_LOOK));
 	}
 }
 
@@ -214,7 +217,7 @@ static void on_beat_timer(struct loop_timer *timer)
 	struct run_joint *joint = timer->user;
 
 	run_presence_tell(joint->presence, find_alive(joint));
-	loop_timer_start(joint->options.loop, timer, clock_mono_ns() + RUN_PRESENCE_BEAT_NS);
+	loop_timer_start(joint->options.loop, timer, clock_mono_ns() + times_ns(TIME_RUN_BEAT));
 }
 
 void run_joint_init(struct run_joint *joint, const struct run_joint_options *options)
@@ -234,7 +237,8 @@ void run_joint_init(struct run_joint *joint, const struct run_joint_options *opt
 			err.msg);
 		return;
 	}
-	loop_timer_start(options->loop, &joint->beat_timer, clock_mono_ns() + RUN_PRESENCE_BEAT_NS);
+	loop_timer_start(options->loop, &joint->beat_timer,
+		clock_mono_ns() + times_ns(TIME_RUN_BEAT));
 }
 
 void run_joint_deinit(struct run_joint *joint)

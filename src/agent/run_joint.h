@@ -19,10 +19,6 @@
 #include "base/loop.h"
 #include "base/run_door.h"
 
-#define RUN_JOINT_WAIT_NS 15000000000LL /* several RUN_PRESENCE_BEAT_NS */
-#define RUN_JOINT_LOOK_NS 250000000LL   /* between two looks at the door */
-#define RUN_JOINT_HEAR_NS 1000000000LL  /* between two at what others show */
-
 enum run_verdict {
 	RUN_UNKNOWN, /* the door is still what it was, or cannot be read */
 	RUN_GO_ON,   /* others do, here or elsewhere, or have yet to begin */
@@ -57,7 +53,8 @@ uint64_t run_joint_listed(const struct run_door *door, uint32_t launcher);
  * at it, 0: none was; it is moved on. Pure. */
 bool run_joint_hear(uint64_t *beat, const struct run_door_alive *alive, uint64_t listed);
 /* At each look; passed_ns: since the one before, or the end. Who stood still itself has not
- * listened: of a longer time RUN_JOINT_HEAR_NS counts. lives: one was heard of. Pure. */
+ * listened: of a longer time TIME_JOINT_HEAR counts. lives: one was heard of. Pure, but for
+ * the table of times. */
 void run_joint_pass(struct run_joint_heard *heard, int64_t passed_ns, bool lives);
 
 struct run_joint_options {

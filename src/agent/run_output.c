@@ -19,6 +19,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/loop.h"
+#include "base/times.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,9 +34,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define READ_BYTES    (64u << 10) /* a pipe's capacity */
-#define BUFFER_BYTES  (64u << 10) /* of text gathered for one write */
-#define ABORT_WAIT_MS 100         /* for the thread to print an assertion's message */
+#define READ_BYTES   (64u << 10) /* a pipe's capacity */
+#define BUFFER_BYTES (64u << 10) /* of text gathered for one write */
 
 /* A descriptor of ours that text goes to. */
 struct target {
@@ -179,7 +179,7 @@ static void print_bytes(struct stream *stream, const char *bytes, size_t len_byt
 	}
 	if (stream->lines.held_bytes > 0 && !stream->timer.active) {
 		loop_timer_start(stream->output->loop, &stream->timer,
-			clock_mono_ns() + RUN_FLUSH_AFTER_NS);
+			clock_mono_ns() + times_ns(TIME_RUN_FLUSH));
 	}
 }
 
@@ -282,10 +282,11 @@ static void *print_all(void *user)
 	return NULL;
 }
 
-/* The message of an assertion is in the pipe: the thread needs a moment to print it. */
+/* The message of an assertion is in the pipe: the thread needs a moment to print it. The table of
+ * times was filled long ago, so this only reads. */
 static void on_abort(int number)
 {
-	poll(NULL, 0, ABORT_WAIT_MS);
+	poll(NULL, 0, times_ms(TIME_RUN_ABORT));
 }
 
 static void catch_abort(void (*handler)(int))
@@ -449,7 +450,7 @@ void run_output_close(struct run_output *output)
 	}
 	dup2(output->stderr_fd, STDERR_FILENO); /* the end of our pipe, see on_own_bytes */
 	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += RUN_OUTPUT_WAIT_S;
+	until.tv_sec += times_s(TIME_RUN_OUTPUT);
 	if (pthread_timedjoin_np(output->thread, NULL, &until) != 0) {
 		return; /* stuck in a write; the process is about to end, and this with it */
 	}

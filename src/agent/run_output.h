@@ -16,9 +16,6 @@
 struct pawl_err;
 struct run_output;
 
-#define RUN_FLUSH_AFTER_NS 200000000LL /* an unfinished line is shown after so long */
-#define RUN_OUTPUT_WAIT_S  5           /* how long close waits for a stuck terminal */
-
 /* Where a rank's stream comes from and goes. */
 struct run_stream {
 	int fd;          /* read end of the worker's pipe; taken over */
@@ -32,7 +29,7 @@ int run_output_open(struct run_output **output, struct pawl_err *err);
 /* Starts a stream. It ends by itself when its last writer has closed it. On failure fd is closed.
  */
 int run_output_add(struct run_output *output, const struct run_stream *from, struct pawl_err *err);
-/* Puts our stderr back and returns when all that was printed is out, or after RUN_OUTPUT_WAIT_S.
+/* Puts our stderr back and returns when all that was printed is out, or after TIME_RUN_OUTPUT.
  * NULL is fine. Nothing may be added after. */
 void run_output_close(struct run_output *output);
 

@@ -36,18 +36,18 @@ static unsigned leave(struct run_policy *p)
 static unsigned drain(struct run_policy *p, int64_t now_ns)
 {
 	p->phase = RUN_DRAINING;
-	p->timer_ns = p->signal != 0 ? p->deadline_ns : now_ns + RUN_DRAIN_MAX_NS;
+	p->timer_ns = p->signal != 0 ? p->deadline_ns : now_ns + p->times.drain_ns;
 	return RUN_DO_DRAIN;
 }
 
-static int64_t backoff_ns(uint32_t fast)
+static int64_t backoff_ns(const struct run_policy *p)
 {
-	int64_t wait_ns = RUN_BACKOFF_NS;
+	int64_t wait_ns = p->times.backoff_ns;
 
-	if (fast < RUN_FAST_MAX) {
+	if (p->fast < RUN_FAST_MAX) {
 		return 0;
 	}
-	for (uint32_t i = RUN_FAST_MAX; i < fast && wait_ns < RUN_BACKOFF_MAX_NS; i++) {
+	for (uint32_t i = RUN_FAST_MAX; i < p->fast && wait_ns < p->times.backoff_max_ns; i++) {
 		wait_ns *= 2;
 	}
 	return wait_ns;
@@ -56,7 +56,7 @@ static int64_t backoff_ns(uint32_t fast)
 /* The whole group is dead. */
 static unsigned end(struct run_policy *p, int64_t now_ns)
 {
-	int64_t wait_ns = backoff_ns(p->fast);
+	int64_t wait_ns = backoff_ns(p);
 
 	if (!p->again) {
 		return drain(p, now_ns);
@@ -73,7 +73,7 @@ static unsigned end(struct run_policy *p, int64_t now_ns)
 static void count_fast(struct run_policy *p, const struct run_event *event)
 {
 	bool progress = event->commits != p->commits;
-	bool fast = event->now_ns - p->started_ns < RUN_FAST_NS;
+	bool fast = event->now_ns - p->started_ns < p->times.fast_ns;
 
 	p->fast = fast && !progress ? p->fast + 1 : 0;
 	p->commits = event->commits;
@@ -110,7 +110,7 @@ static unsigned add(struct run_policy *p)
 /* The same, in a moment if those that were added before have failed fast. */
 static unsigned refill(struct run_policy *p, int64_t now_ns)
 {
-	int64_t wait_ns = backoff_ns(p->fast);
+	int64_t wait_ns = backoff_ns(p);
 
 	if (wait_ns == 0) {
 		return add(p);
@@ -125,7 +125,7 @@ static unsigned replace(struct run_policy *p, const struct run_event *event)
 	bool progress = event->commits != p->commits;
 	uint32_t stay = p->alive - p->parting;
 
-	p->fast = event->lasted_ns < RUN_FAST_NS && !progress ? p->fast + 1 : 0;
+	p->fast = event->lasted_ns < p->times.fast_ns && !progress ? p->fast + 1 : 0;
 	p->commits = event->commits;
 	if (p->fast > p->max_restarts && stay >= p->least) {
 		p->workers = stay;
@@ -204,7 +204,7 @@ static unsigned quit(struct run_policy *p, int64_t now_ns)
 
 static int64_t reserve_ns(const struct run_policy *p)
 {
-	return p->grace_ns / 2 < RUN_RESERVE_NS ? p->grace_ns / 2 : RUN_RESERVE_NS;
+	return p->grace_ns / 2 < p->times.reserve_ns ? p->grace_ns / 2 : p->times.reserve_ns;
 }
 
 /* Another launcher was told that the job is to stop. */

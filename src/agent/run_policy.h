@@ -25,14 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define RUN_FAST_NS                                                                                \
-	5000000000LL /* a worker failing sooner after its start, or a node lost so, is fast */
-#define RUN_FAST_MAX       3u              /* fast failures in a row from which on restarts wait */
-#define RUN_BACKOFF_NS     1000000000LL    /* first wait; doubled each time */
-#define RUN_BACKOFF_MAX_NS 4000000000LL    /* longest wait */
-#define RUN_RESERVE_NS     3000000000LL    /* of the grace, kept for making durable; half at most */
-#define RUN_DRAIN_MAX_NS   1800000000000LL /* making durable takes no longer after a normal end */
-
+#define RUN_FAST_MAX     3u  /* fast failures in a row from which on restarts wait */
 #define RUN_EXIT_FAILURE 1   /* what was committed could not be made durable */
 #define RUN_EXIT_USAGE   2   /* nodes were told things that contradict each other */
 #define RUN_EXIT_USER    65  /* a worker says: the user's error, do not start again */
@@ -51,10 +44,19 @@ enum run_phase {
 	RUN_OVER,
 };
 
-/* Zero-initialise, set the first seven. */
+struct run_times {
+	int64_t fast_ns; /* a worker failing sooner after its start, or a node lost so, is fast */
+	int64_t backoff_ns;     /* first wait; doubled each time */
+	int64_t backoff_max_ns; /* longest wait */
+	int64_t reserve_ns;     /* of the grace, kept for making durable; half at most */
+	int64_t drain_ns;       /* making durable takes no longer after a normal end */
+};
+
+/* Zero-initialise, set the first eight. */
 struct run_policy {
-	uint32_t workers; /* of the group, at least 1; gathers: as RUN_GATHERED says */
-	uint32_t least;   /* workers that can do without the others; 0: not elastic. No gathers */
+	struct run_times times; /* as given */
+	uint32_t workers;       /* of the group, at least 1; gathers: as RUN_GATHERED says */
+	uint32_t least; /* workers that can do without the others; 0: not elastic. No gathers */
 	uint32_t max_restarts; /* of the group */
 	int64_t grace_ns;      /* from a signal to the exit */
 	bool joint;            /* others of the job have launchers of their own; with least */

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/run_door.h"
+#include "base/times.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -94,7 +95,7 @@ void run_presence_tell(struct run_presence *presence, uint64_t ranks)
 
 void run_presence_close(struct run_presence *presence)
 {
-	int64_t until_ns = clock_mono_ns() + RUN_PRESENCE_WAIT_NS;
+	int64_t until_ns = clock_mono_ns() + times_ns(TIME_RUN_PRESENCE);
 	const struct timespec until = {until_ns / NS_PER_S, until_ns % NS_PER_S};
 	bool over;
 

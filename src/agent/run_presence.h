@@ -16,9 +16,6 @@
 struct pawl_err;
 struct run_presence;
 
-#define RUN_PRESENCE_BEAT_NS 3000000000LL /* between two that are told */
-#define RUN_PRESENCE_WAIT_NS 2000000000LL /* how long close waits for a file system that hangs */
-
 /* door: copied. PAWL_ENOMEM, PAWL_EIO. */
 int run_presence_open(struct run_presence **presence, const char *door, uint32_t launcher,
 	struct pawl_err *err);

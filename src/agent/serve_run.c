@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/loop.h"
+#include "base/times.h"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -15,14 +16,12 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#define LOOK_NS (NS_PER_S / 20) /* between two looks at the clock */
-
 struct serving {
 	const struct serve_run_options *options; /* the caller's */
 	struct loop *loop;                       /* of this thread */
 	struct node_net *net;                    /* to the coordinator */
 	struct loop_source signals;              /* a signalfd */
-	struct loop_timer timer;                 /* every LOOK_NS */
+	struct loop_timer timer;                 /* every TIME_SERVE_LOOK */
 	uint64_t who;                            /* random */
 	uint32_t place;                          /* tried, or where we are */
 	uint32_t conn;                           /* NODE_NONE: none */
@@ -69,7 +68,7 @@ static void try_again(struct serving *s, const char *why)
 	s->joined = false;
 	s->conn = NODE_NONE;
 	s->place = (s->place + 1) % s->options->places->n;
-	s->due_ns = clock_mono_ns() + NODES_RETRY_NS;
+	s->due_ns = clock_mono_ns() + times_ns(TIME_NODES_RETRY);
 }
 
 static void on_connected(void *user, uint32_t conn)
@@ -79,7 +78,7 @@ static void on_connected(void *user, uint32_t conn)
 
 	snprintf(serve.text, sizeof(serve.text), "%s", s->options->name);
 	node_net_send(s->net, conn, &serve);
-	s->due_ns = clock_mono_ns() + NODES_ANSWER_NS;
+	s->due_ns = clock_mono_ns() + times_ns(TIME_NODES_ANSWER);
 }
 
 static void on_closed(void *user, uint32_t conn, const char *why)
@@ -133,7 +132,7 @@ static void on_timer(struct loop_timer *timer)
 	const struct node_frame beat = {.kind = NODE_BEAT};
 	int64_t now_ns = clock_mono_ns();
 
-	loop_timer_start(s->loop, timer, now_ns + LOOK_NS);
+	loop_timer_start(s->loop, timer, now_ns + times_ns(TIME_SERVE_LOOK));
 	if (s->joined && s->beat_ns > 0 && now_ns - s->heard_ns > NODES_SILENT * s->beat_ns) {
 		node_net_drop(s->net, s->conn);
 		try_again(s, "not a sign of it");
@@ -144,7 +143,7 @@ static void on_timer(struct loop_timer *timer)
 	}
 	if (s->conn == NODE_NONE) {
 		s->conn = node_net_connect(s->net, s->place);
-		s->due_ns = now_ns + NODES_ANSWER_NS;
+		s->due_ns = now_ns + times_ns(TIME_NODES_ANSWER);
 		if (s->conn == NODE_NONE) {
 			try_again(s, "it cannot be reached");
 		}

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/times.h"
 #include "ckpt/tags.h"
 
 #include <errno.h>
@@ -18,8 +19,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-#define RETRY_MS 10 /* between two attempts to connect */
 
 bool session_dead(const struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
@@ -233,18 +232,11 @@ static void hear(void *user, struct proto_frame *frame)
 
 /* ---- connecting ---- */
 
-static void pause_ms(int ms)
-{
-	struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * NS_PER_MS};
-
-	nanosleep(&pause, NULL);
-}
-
 /* Connects to the job's agent, starting one if nobody listens and we know how. */
 static int reach_agent(struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
 	const struct pawl_ckpt_options *options = &ckpt->options;
-	int64_t until_ns = clock_mono_ns() + SESSION_SPAWN_MS * NS_PER_MS;
+	int64_t until_ns = clock_mono_ns() + times_ns(TIME_SESSION_SPAWN);
 	bool spawned = false;
 	int rv;
 
@@ -260,7 +252,7 @@ static int reach_agent(struct pawl_ckpt *ckpt, struct pawl_err *err)
 			}
 			spawned = true;
 		}
-		pause_ms(RETRY_MS);
+		times_sleep(TIME_SESSION_CONNECT);
 	}
 }
 
@@ -290,12 +282,13 @@ static int greet(struct pawl_ckpt *ckpt, struct pawl_err *err)
 	pthread_mutex_lock(&ckpt->state);
 	wire_put_u64(out, ckpt->counted ? session_last_number(ckpt) : 0);
 	pthread_mutex_unlock(&ckpt->state);
-	return link_call(ckpt->link, out, start, SESSION_OPEN_MS, &ckpt->reply, &in, err);
+	return link_call(ckpt->link, out, start, times_ms(TIME_SESSION_OPEN), &ckpt->reply, &in,
+		err);
 }
 
 int session_connect(struct pawl_ckpt *ckpt, struct pawl_err *err)
 {
-	int64_t until_ns = clock_mono_ns() + SESSION_OPEN_MS * NS_PER_MS;
+	int64_t until_ns = clock_mono_ns() + times_ns(TIME_SESSION_OPEN);
 	bool again;
 	int rv;
 
@@ -323,7 +316,7 @@ int session_connect(struct pawl_ckpt *ckpt, struct pawl_err *err)
 		again = rv == PAWL_ETIMEDOUT || !link_alive(ckpt->link);
 		link_close(ckpt->link);
 		ckpt->link = NULL;
-		pause_ms(10 * RETRY_MS);
+		times_sleep(TIME_SESSION_GREET);
 	} while (again && clock_mono_ns() < until_ns);
 	return rv;
 }
@@ -475,7 +468,8 @@ int pawl_ckpt_close(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err
 
 		wire_put_u8(&ckpt->frame, !ckpt->abandoned || !ckpt->options.named);
 		wire_put_str(&ckpt->frame, ckpt->abandoned_why);
-		link_call(ckpt->link, &ckpt->frame, start, 1000, &ckpt->reply, &in, NULL);
+		link_call(ckpt->link, &ckpt->frame, start, times_ms(TIME_SESSION_BYE), &ckpt->reply,
+			&in, NULL);
 	}
 	link_close(ckpt->link);
 	free_session(ckpt);
@@ -540,7 +534,7 @@ static int ask_durable(struct pawl_ckpt *ckpt, uint64_t seq, int64_t left_ns, st
 	struct wire_out out = {0};
 	struct link_reply reply = {0};
 	struct wire_in in;
-	int timeout_ms = SESSION_BEGIN_MS;
+	int timeout_ms = times_ms(TIME_SESSION_BEGIN);
 	size_t start = link_start(ckpt->link, &out, PROTO_WANT);
 	int rv;
 
@@ -648,7 +642,6 @@ static int flush_own(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *er
 /* What the processes before this one have left in the agent's memory, if that is still there. */
 static int flush_left(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
 {
-	const struct timespec pause = {.tv_nsec = SESSION_PAUSE_NS};
 	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
 	int rv = PAWL_EBUSY;
 
@@ -660,7 +653,7 @@ static int flush_left(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *e
 		}
 		rv = ask_durable(ckpt, 0, left_ns, err);
 		if (rv == PAWL_EBUSY) {
-			nanosleep(&pause, NULL);
+			times_sleep(TIME_SESSION_PAUSE);
 		}
 	}
 	return rv == PAWL_EBUSY || rv == PAWL_EPEER
@@ -681,7 +674,7 @@ int pawl_ckpt_flush(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err
 static int call_simple(struct pawl_ckpt *ckpt, struct wire_out *out, size_t start,
 	struct link_reply *reply, struct wire_in *in, struct pawl_err *err)
 {
-	int rv = link_call(ckpt->link, out, start, SESSION_BEGIN_MS, reply, in, err);
+	int rv = link_call(ckpt->link, out, start, times_ms(TIME_SESSION_BEGIN), reply, in, err);
 
 	wire_out_deinit(out);
 	return rv;

@@ -20,19 +20,9 @@
 #include <pthread.h>
 #include <sys/types.h>
 
-#define SESSION_OPEN_MS 60000 /* a root must be open by then */
-#define SESSION_BEGIN_MS                                                                           \
-	45000                  /* a save must be granted or refused by then: over LEDGER_WAIT_NS   \
-				*/
-#define SESSION_SPAWN_MS 10000 /* an agent must listen by then */
 #define SESSION_CHECK_EVERY                                                                        \
 	20 /* saves: on the first and every such one the replicas' checksums are compared */
 #define SESSION_NO_SLOT      (-2)
-#define SESSION_PAUSE_NS     10000000 /* before asking again whether all is durable */
-#define SESSION_STOP_MS      5000 /* a poll is held so long for ranks to agree where it is yes */
-#define SESSION_GONE_NS      5000000000LL  /* before another agent is sought: who waits, leaves */
-#define SESSION_AGAIN_NS     30000000000LL /* again, at first; then twice as long, up to this: */
-#define SESSION_AGAIN_MAX_NS 1800000000000LL
 #define SESSION_NOTES_MAX    8
 #define SESSION_DIVERGED_MAX 64
 

@@ -2,6 +2,7 @@
 #include "agent/session.h"
 
 #include "base/clock.h"
+#include "base/times.h"
 
 #include <time.h>
 
@@ -99,7 +100,7 @@ static bool must_wait(const struct pawl_ckpt *ckpt, enum proto_question which)
 static void await_ranks(struct pawl_ckpt *ckpt, enum proto_question which)
 {
 	struct session_question *question = &ckpt->questions[which];
-	int64_t due_ns = clock_mono_ns() + SESSION_STOP_MS * NS_PER_MS;
+	int64_t due_ns = clock_mono_ns() + times_ns(TIME_SESSION_AGREE);
 	struct timespec due = {.tv_sec = due_ns / NS_PER_S, .tv_nsec = due_ns % NS_PER_S};
 	int rv = 0;
 
@@ -146,17 +147,18 @@ void session_skip_missed(struct pawl_ckpt *ckpt)
 /* With saving. Who saves only when it is due would not come to another agent else. */
 static void reach_again(struct pawl_ckpt *ckpt)
 {
+	int64_t pause_max_ns = times_ns(TIME_SESSION_AGAIN_MAX);
 	int64_t now_ns = clock_mono_ns();
 
 	if ((ckpt->link && link_alive(ckpt->link)) || ckpt->asked.open || ckpt->build.open) {
 		ckpt->reach_ns = 0;
 	} else if (ckpt->reach_ns == 0) {
-		ckpt->reach_ns = now_ns + SESSION_GONE_NS;
-		ckpt->pause_ns = SESSION_AGAIN_NS;
+		ckpt->reach_ns = now_ns + times_ns(TIME_SESSION_GONE);
+		ckpt->pause_ns = times_ns(TIME_SESSION_AGAIN);
 	} else if (now_ns >= ckpt->reach_ns && session_connect(ckpt, NULL) != 0) {
 		ckpt->reach_ns = clock_mono_ns() + ckpt->pause_ns;
-		ckpt->pause_ns = 2 * ckpt->pause_ns < SESSION_AGAIN_MAX_NS ? 2 * ckpt->pause_ns
-									   : SESSION_AGAIN_MAX_NS;
+		ckpt->pause_ns =
+			2 * ckpt->pause_ns < pause_max_ns ? 2 * ckpt->pause_ns : pause_max_ns;
 	}
 }
 

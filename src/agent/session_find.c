@@ -6,10 +6,9 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/times.h"
 
 #include <time.h>
-
-#define FIND_PAUSE_NS 10000000 /* before asking again for a tag that is being added to */
 
 /* What is asked for: by all ranks a step, by one of them a tag. */
 struct question {
@@ -72,7 +71,6 @@ static int ask(struct pawl_restore *restore, struct pawl_ckpt *ckpt,
 static int open_answer(struct pawl_ckpt *ckpt, const struct question *question,
 	struct pawl_restore **out, struct pawl_err *err)
 {
-	const struct timespec pause = {.tv_nsec = FIND_PAUSE_NS};
 	int64_t due_ns = question->timeout_ms < 0
 		? INT64_MAX
 		: clock_mono_ns() + question->timeout_ms * NS_PER_MS;
@@ -91,7 +89,7 @@ static int open_answer(struct pawl_ckpt *ckpt, const struct question *question,
 		if (!adding || clock_mono_ns() >= due_ns) {
 			break;
 		}
-		nanosleep(&pause, NULL);
+		times_sleep(TIME_SESSION_FIND);
 	}
 	if (rv != 0) {
 		pawl_restore_close(*out);

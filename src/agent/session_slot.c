@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/pages.h"
 #include "base/parallel.h"
+#include "base/times.h"
 #include "ckpt/tags.h"
 
 #define POPULATE_BYTES (64u << 20) /* by one thread */
@@ -179,7 +180,7 @@ static int hear(struct pawl_ckpt *ckpt, int *slot, struct pawl_err *err)
 	struct session_asked *asked = &ckpt->asked;
 	struct wire_in in;
 	bool streamed;
-	int rv = link_await(ckpt->link, &asked->call, SESSION_BEGIN_MS, &in, err);
+	int rv = link_await(ckpt->link, &asked->call, times_ms(TIME_SESSION_BEGIN), &in, err);
 
 	asked->open = false;
 	if (rv != 0) {

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/times.h"
 
 #include <stdlib.h>
 
@@ -13,7 +14,7 @@ int heartbeat_read(int64_t *every_ns, struct pawl_err *err)
 	double s = text ? strtod(text, &end) : 0;
 
 	if (!text) {
-		*every_ns = HEARTBEAT_NS;
+		*every_ns = times_ns(TIME_HEARTBEAT);
 		return 0;
 	}
 	if (end == text || *end != '\0' || !(s == 0 || (s >= 0.01 && s <= 3600))) {

@@ -6,9 +6,7 @@
 
 struct pawl_err;
 
-#define HEARTBEAT_NS 500000000 /* where nothing else is said */
-
-/* What PAWL_HEARTBEAT says (seconds), 0: not at all; else HEARTBEAT_NS. PAWL_EINVAL. */
+/* What PAWL_HEARTBEAT says (seconds), 0: not at all; else TIME_HEARTBEAT. PAWL_EINVAL. */
 int heartbeat_read(int64_t *every_ns, struct pawl_err *err);
 
 #endif

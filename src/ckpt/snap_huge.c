@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/times.h"
 #include "ckpt/snap_list.h"
 #include "ckpt/snap_thread.h"
 
@@ -32,8 +33,8 @@
 #define HUGE_NICE        5         /* of the thread: below training */
 #define HUGE_SLOW_FACTOR 4         /* times the fastest protecting seen, and … */
 #define HUGE_SLOW_NS     1000000LL /* … at least this: pages were split */
-#define HUGE_PAUSE       7 /* times as long as a step took: whoever needs the page, or … */
-#define HUGE_PAUSE_MAX   50000000LL /* … any page fault, waits for a step; nanoseconds */
+#define HUGE_PAUSE       7 /* times as long as a step took: whoever needs the page, or any … */
+			   /* … page fault, waits for a step; at most TIME_HUGE_PAUSE */
 
 struct huge {
 	pthread_mutex_t lock;       /* guards all below */
@@ -116,8 +117,8 @@ static void note_step(struct huge *huge, int sys)
 static void pause_step(struct huge *huge, int64_t took_ns)
 {
 	int64_t pause_ns = HUGE_PAUSE * took_ns;
-	int64_t until_ns =
-		clock_mono_ns() + (pause_ns < HUGE_PAUSE_MAX ? pause_ns : HUGE_PAUSE_MAX);
+	int64_t most_ns = times_ns(TIME_HUGE_PAUSE);
+	int64_t until_ns = clock_mono_ns() + (pause_ns < most_ns ? pause_ns : most_ns);
 	struct timespec until = {until_ns / NS_PER_S, until_ns % NS_PER_S};
 
 	while (!huge->closing && clock_mono_ns() < until_ns) {

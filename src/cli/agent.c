@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/loop.h"
+#include "base/times.h"
 #include "cli/cli.h"
 
 #include <fcntl.h>
@@ -17,10 +18,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define IDLE_DEFAULT_NS (60 * NS_PER_S)
-#define IDLE_MAX_S      86400.0
-#define STOP_MAX_NS     (25 * NS_PER_S) /* from a signal to the exit */
-#define LOG_MAX_BYTES   (1 << 20)       /* a log that is larger is begun anew */
+#define IDLE_MAX_S    86400.0
+#define LOG_MAX_BYTES (1 << 20) /* a log that is larger is begun anew */
 
 enum option { JOB, SOCKET, IDLE };
 
@@ -69,7 +68,8 @@ static void on_signal(struct loop_source *source, uint32_t events)
 		return;
 	}
 	alone->status = 128 + signal;
-	loop_timer_start(alone->loop, &alone->deadline, clock_mono_ns() + STOP_MAX_NS);
+	loop_timer_start(alone->loop, &alone->deadline,
+		clock_mono_ns() + times_ns(TIME_AGENT_STOP));
 	agent_drain(alone->agent, on_drained, alone);
 }
 
@@ -167,7 +167,8 @@ static int read_line(struct cli_reader *reader, struct agent_options *with)
 static int main_agent(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
-	struct agent_options with = {.any_attempt = true, .idle_exit_ns = IDLE_DEFAULT_NS};
+	struct agent_options with = {.any_attempt = true,
+		.idle_exit_ns = times_ns(TIME_AGENT_IDLE)};
 	struct alone alone = {
 		.signals = {-1, on_signal, &alone},
 		.deadline = {.fired = on_deadline, .user = &alone},

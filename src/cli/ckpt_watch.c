@@ -7,6 +7,7 @@
  */
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/times.h"
 #include "cli/interrupt.h"
 #include "cli/watch_look.h"
 
@@ -19,9 +20,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#define INTERVAL_NS    (NS_PER_S / 2) /* between looks */
 #define INTERVAL_MAX_S 3600.0
-#define PATIENCE_NS    (5 * NS_PER_S) /* that what may change is not told */
 #define ROWS_PLAIN     20u /* of the table, where the terminal does not say how many it has */
 #define ROWS_OTHER     4u  /* of the screen, that are not the table's */
 
@@ -206,7 +205,7 @@ static void tell_changes(struct watch *watch, struct look *now, struct look_tag 
 		tag->since_ns = known ? was->since_ns : now_ns;
 		if (!tag->told &&
 			(watch->once || !may_change(now, tag) ||
-				now_ns - tag->since_ns >= PATIENCE_NS)) {
+				now_ns - tag->since_ns >= times_ns(TIME_WATCH_PATIENCE))) {
 			tell_tag(watch, tag);
 			tag->told = true;
 		}
@@ -361,7 +360,7 @@ static int read_line(struct cli_reader *reader, struct watch *watch)
 static int main_watch(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
-	struct watch watch = {.interval_ns = INTERVAL_NS};
+	struct watch watch = {.interval_ns = times_ns(TIME_WATCH_EVERY)};
 	struct pawl_err err;
 	int rv = read_line(&reader, &watch);
 

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/times.h"
 #include "sched/job_log.h"
 
 #include <errno.h>
@@ -15,8 +16,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define POLL_NS  100000000L
-#define ASK_NS   (500 * NS_PER_MS) /* between two questions whether it is over */
 #define COPY_MAX 65536u
 
 enum option { FOLLOW, JSON, ROOT };
@@ -215,7 +214,6 @@ static int is_over(struct talk *talk, const char *job, bool *over, struct pawl_e
 
 static int follow(struct talk *talk, uint64_t id, struct reading *r, struct pawl_err *err)
 {
-	const struct timespec pause = {.tv_nsec = POLL_NS};
 	int64_t ask_ns = 0;
 	char job[32];
 	bool over = false;
@@ -228,10 +226,10 @@ static int follow(struct talk *talk, uint64_t id, struct reading *r, struct pawl
 		rv = copy_all(r, err);
 		if (rv == 0 && clock_mono_ns() >= ask_ns) {
 			rv = is_over(talk, job, &over, err);
-			ask_ns = clock_mono_ns() + ASK_NS;
+			ask_ns = clock_mono_ns() + times_ns(TIME_LOGS_ASK);
 		}
 		if (!over) {
-			nanosleep(&pause, NULL);
+			times_sleep(TIME_LOGS_LOOK);
 		}
 	}
 	return rv;

@@ -5,6 +5,7 @@
 #include "base/address.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/times.h"
 #include "cli/cli.h"
 #include "coll/fold.h"
 #include "coll/probe.h"
@@ -15,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ASK_NS      (10 * NS_PER_S)    /* that a server has to answer, and all to join */
 #define MODEL_BYTES (100ull * 1000000) /* of a gradient, where nothing is said: 25M of float32 */
 #define MODEL_MAX   1e16
 #define TRY_S       10.0 /* predicted: what takes longer is not tried */
@@ -252,7 +252,8 @@ static int try_sums(struct net *net, struct pawl_group *group, struct pawl_err *
 static int measure(struct net *net, const struct asked *asked, struct pawl_err *err)
 {
 	struct pawl_group *group;
-	int rv = coll_probe_open(&group, net->hosts[0], asked->names, asked->n, ASK_NS, err);
+	int rv = coll_probe_open(&group, net->hosts[0], asked->names, asked->n,
+		times_ns(TIME_NET_ASK), err);
 
 	if (rv != 0) {
 		return rv;

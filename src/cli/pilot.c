@@ -2,14 +2,12 @@
  */
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/times.h"
 #include "cli/cli.h"
 #include "sched/scratch.h"
 #include "sched/slurm_pilot.h"
 
-#define FENCE_DEFAULT_NS     (30 * NS_PER_S)
-#define KILL_WAIT_DEFAULT_NS (30 * NS_PER_S)
-#define NOTICE_DEFAULT_NS    (60 * NS_PER_S)
-#define WAIT_MOST_S          86400.0
+#define WAIT_MOST_S 86400.0
 
 enum option { FENCE, KILL_WAIT, NOTICE, SCRATCH };
 
@@ -65,9 +63,9 @@ static int main_pilot(const struct cli_command *command, int argc, char **argv)
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
 	const char *scratch[SCRATCH_DIRS_MAX];
 	struct slurm_pilot_options pilot = {.scratch = scratch,
-		.fence_ns = FENCE_DEFAULT_NS,
-		.kill_wait_ns = KILL_WAIT_DEFAULT_NS,
-		.notice_ns = NOTICE_DEFAULT_NS};
+		.fence_ns = times_ns(TIME_SLURM_FENCE),
+		.kill_wait_ns = times_ns(TIME_SLURM_KILL_WAIT),
+		.notice_ns = times_ns(TIME_SLURM_NOTICE)};
 	struct pawl_err err;
 	int what;
 

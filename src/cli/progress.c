@@ -2,6 +2,7 @@
 #include "cli/progress.h"
 
 #include "base/clock.h"
+#include "base/times.h"
 #include "cli/cli.h"
 
 #include <stdio.h>
@@ -9,9 +10,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#define DRAW_NS       (NS_PER_S / 8) /* between two drawings */
-#define FIRST_NS      (NS_PER_S / 2) /* before the first: what is over by then needs no line */
-#define RATE_NS       (NS_PER_S / 4) /* of work, before a rate is worth telling */
 #define COLUMNS_MIN   20u
 #define COLUMNS_MAX   200u
 #define COLUMNS_PLAIN 80u /* of a terminal that does not say */
@@ -40,7 +38,8 @@ static void format_rate(char *buf, size_t cap_bytes, const struct progress *prog
 	int used;
 
 	buf[0] = '\0';
-	if (now_ns - progress->began_ns < RATE_NS || progress->done_bytes == 0) {
+	if (now_ns - progress->began_ns < times_ns(TIME_PROGRESS_RATE) ||
+		progress->done_bytes == 0) {
 		return;
 	}
 	used = snprintf(buf, cap_bytes, ", %s/s", cli_size(size, (uint64_t)rate));
@@ -129,7 +128,8 @@ void progress_add(struct progress *progress, uint64_t bytes)
 		return;
 	}
 	now_ns = clock_mono_ns();
-	if (now_ns - progress->began_ns < FIRST_NS || now_ns - progress->drawn_ns < DRAW_NS) {
+	if (now_ns - progress->began_ns < times_ns(TIME_PROGRESS_FIRST) ||
+		now_ns - progress->drawn_ns < times_ns(TIME_PROGRESS_DRAW)) {
 		return;
 	}
 	progress->drawn_ns = now_ns;

@@ -6,6 +6,7 @@
 #include "agent/run_warm.h"
 
 #include "base/clock.h"
+#include "base/times.h"
 #include "cli/cli.h"
 #include "cli/run_explain.h"
 #include "pawl/err.h"
@@ -14,8 +15,6 @@
 #include <string.h>
 
 #define RESTARTS_DEFAULT 3u
-#define GRACE_DEFAULT_NS (25 * NS_PER_S)
-#define NODES_DEFAULT_NS (600 * NS_PER_S)
 
 enum option {
 	WORKERS,
@@ -232,9 +231,9 @@ static int main_run(const struct cli_command *command, int argc, char **argv)
 {
 	struct run_options run = {
 		.node_rank = NODE_NONE,
-		.node_timeout_ns = NODES_DEFAULT_NS,
+		.node_timeout_ns = times_ns(TIME_RUN_NODES),
 		.max_restarts = RESTARTS_DEFAULT,
-		.grace_ns = GRACE_DEFAULT_NS,
+		.grace_ns = times_ns(TIME_RUN_GRACE),
 		.use_template = true,
 	};
 	struct pawl_err err;

@@ -5,6 +5,7 @@
 #include "agent/run.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/times.h"
 #include "ckpt/manifest.h"
 #include "cli/cli.h"
 
@@ -15,9 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ANSWER_MS  10000
 #define WAIT_MAX_S 86400.0
-#define POLL_NS    50000000
 
 enum option { WAIT, JSON };
 
@@ -66,7 +65,7 @@ static int ask(const char *job, uint32_t wanted, struct agent_scale *now, struct
 	start = link_start(link, &out, PROTO_SCALE);
 	wire_put_str(&out, job);
 	wire_put_u32(&out, wanted);
-	rv = link_call(link, &out, start, ANSWER_MS, &reply, &in, err);
+	rv = link_call(link, &out, start, times_ms(TIME_SCALE_ANSWER), &reply, &in, err);
 	if (rv == 0) {
 		now->alive = wire_get_u32(&in);
 		now->wanted = wire_get_u32(&in);
@@ -85,7 +84,6 @@ static int ask(const char *job, uint32_t wanted, struct agent_scale *now, struct
 /* Until as many run as are wanted: those that come or leave do so between two steps. */
 static int await(const struct asked *asked, struct agent_scale *now, struct pawl_err *err)
 {
-	const struct timespec pause = {.tv_nsec = POLL_NS};
 	int64_t due_ns = clock_mono_ns() + asked->wait_ns;
 	int rv = 0;
 
@@ -95,7 +93,7 @@ static int await(const struct asked *asked, struct agent_scale *now, struct pawl
 				"job %s: %u ranks run after %.3g s, %u are wanted", asked->job,
 				now->alive, (double)asked->wait_ns / NS_PER_S, now->wanted);
 		}
-		nanosleep(&pause, NULL);
+		times_sleep(TIME_SCALE_LOOK);
 		rv = ask(asked->job, 0, now, err);
 	}
 	return rv;

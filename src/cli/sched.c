@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/parallel.h"
+#include "base/times.h"
 #include "daemon/daemon.h"
 #include "daemon/talk.h"
 #include "pawl/err.h"
@@ -17,16 +18,9 @@
 #include <strings.h>
 #include <unistd.h>
 
-#define GRACE_DEFAULT_NS (30 * NS_PER_S)
-#define GRACE_MAX_S      86400.0
-#define POLL_DEFAULT_NS  (10 * NS_PER_S)
-#define ROUND_DEFAULT_NS (30 * NS_PER_S)
-#define ROUND_MAX_S      86400.0
-#define START_NS         (3600 * NS_PER_S) /* that setup may take */
-#define AGAIN_NS         (5 * NS_PER_S)
-#define BACKOFF_NS       (2 * NS_PER_S)
-#define BACKOFF_MAX_NS   (600 * NS_PER_S)
-#define PRICE_MAX        1e9
+#define GRACE_MAX_S 86400.0
+#define ROUND_MAX_S 86400.0
+#define PRICE_MAX   1e9
 
 enum option {
 	ROOT,
@@ -580,21 +574,26 @@ static int run(const struct cli_command *command, struct asked *asked)
 	return rv == 0 ? CLI_OK : cli_fail(command, &err);
 }
 
+static void set_times(struct daemon_options *o)
+{
+	o->grace_ns = times_ns(TIME_SCHED_GRACE);
+	o->poll_ns = times_ns(TIME_SCHED_POLL);
+	o->core.round_ns = times_ns(TIME_SCHED_ROUND);
+	o->core.start_ns = times_ns(TIME_SCHED_START);
+	o->core.again_ns = times_ns(TIME_SCHED_AGAIN);
+	o->core.backoff_ns = times_ns(TIME_SCHED_BACKOFF);
+	o->core.backoff_max_ns = times_ns(TIME_SCHED_BACKOFF_MAX);
+}
+
 static int main_sched(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
 	static struct asked asked = {.options = {.http = {.name = ""},
-					     .grace_ns = GRACE_DEFAULT_NS,
 					     .user_jobs_max = CORE_JOBS_MAX / 2,
-					     .poll_ns = POLL_DEFAULT_NS,
-					     .core = {.round_ns = ROUND_DEFAULT_NS,
-						     .start_ns = START_NS,
-						     .again_ns = AGAIN_NS,
-						     .backoff_ns = BACKOFF_NS,
-						     .backoff_max_ns = BACKOFF_MAX_NS,
-						     .policy = &sched_pawl}}};
+					     .core = {.policy = &sched_pawl}}};
 	int what;
 
+	set_times(&asked.options);
 	while ((what = cli_read(&reader)) >= 0) {
 		if (!take_option(command, what, reader.value, &asked)) {
 			return CLI_USAGE;

@@ -7,14 +7,13 @@
 #include "base/address.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/times.h"
 #include "cli/cli.h"
 #include "cli/interrupt.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
-
-#define TURN_NS (NS_PER_S / 5)
 
 enum option { LISTEN, PORT, RENDEZVOUS, TOKEN_FILE };
 
@@ -77,7 +76,8 @@ static void *hear(void *user)
 	struct serve *serve = user;
 	struct pawl_err err;
 
-	while (!atomic_load(&serve->stop) && coll_server_turn(serve->server, TURN_NS, &err) == 0) {
+	while (!atomic_load(&serve->stop) &&
+		coll_server_turn(serve->server, times_ns(TIME_SERVE_TURN), &err) == 0) {
 	}
 	return NULL;
 }
@@ -89,7 +89,7 @@ static int serve_all(struct serve *serve, int *status, struct pawl_err *err)
 
 	interrupt_catch();
 	while (rv == 0 && interrupt_signal() == 0) {
-		rv = coll_server_turn(serve->server, TURN_NS, err);
+		rv = coll_server_turn(serve->server, times_ns(TIME_SERVE_TURN), err);
 	}
 	*status = 128 + interrupt_signal();
 	return rv;

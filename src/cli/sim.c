@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/times.h"
 #include "cli/cli.h"
 #include "sched/models.h"
 #include "sched/profile.h"
@@ -17,11 +18,10 @@
 #define NODES_MAX  100000u
 #define SLOTS_MAX  1024u
 #define JOBS_MAX   1000000u
-#define SECONDS_M  86400.0        /* of a round, of a restart */
-#define SAY_NS     (2 * NS_PER_S) /* between two lines of progress, and before the first */
-#define NAMES_MAX  256u           /* bytes of --policy */
-#define FACTOR_MAX 100.0          /* of wrong noise */
-#define SHORT_PART 2              /* last parts of a path that name a workload */
+#define SECONDS_M  86400.0 /* of a round, of a restart */
+#define NAMES_MAX  256u    /* bytes of --policy */
+#define FACTOR_MAX 100.0   /* of wrong noise */
+#define SHORT_PART 2       /* last parts of a path that name a workload */
 
 enum option {
 	POLICY,
@@ -320,7 +320,7 @@ static void say(void *user, double now_s, uint32_t done)
 	struct said *said = user;
 	int64_t now_ns = clock_mono_ns();
 
-	if (now_ns - said->last_ns >= SAY_NS) {
+	if (now_ns - said->last_ns >= times_ns(TIME_SIM_SAY)) {
 		said->last_ns = now_ns;
 		fprintf(stderr, "pawl sim: %s, %s: after %.0f h %u of %u jobs are done\n",
 			said->workload, said->policy, now_s / 3600, done, said->jobs);

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/times.h"
 #include "daemon/talk_json.h"
 
 #include <jansson.h>
@@ -15,9 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define EVERY_DEFAULT_NS (2 * NS_PER_S)
-#define EVERY_MAX_S      86400.0
-#define LOOKS_MAX        1000000000u
+#define EVERY_MAX_S 86400.0
+#define LOOKS_MAX   1000000000u
 
 enum option { DELAY, COUNT, JSON, ROOT };
 
@@ -198,7 +198,7 @@ static int watch(const struct cli_command *command, const struct asked *asked)
 static int main_top(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
-	struct asked asked = {.every_ns = EVERY_DEFAULT_NS};
+	struct asked asked = {.every_ns = times_ns(TIME_TOP_EVERY)};
 	bool counted = false;
 	bool good = true;
 	int what;

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/times.h"
 #include "coll/dial.h"
 #include "coll/tcp.h"
 #include "coll/topo.h"
@@ -15,8 +16,6 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#define KNOCK_NS (5 * NS_PER_S) /* that who connects has for it */
 
 /* Connected. */
 struct waiter {
@@ -167,7 +166,7 @@ static bool hear(const struct pawl_door *door, struct waiter *w, int64_t now_ns)
 
 	w->got += n > 0 ? (size_t)n : 0;
 	if (w->got < KNOCK_BYTES) {
-		return n != 0 && now_ns - w->since_ns < KNOCK_NS;
+		return n != 0 && now_ns - w->since_ns < times_ns(TIME_DOOR_KNOCK);
 	}
 	return door_check_knock(w->knock, door->key);
 }
@@ -217,12 +216,13 @@ static void say(struct pawl_door *door, uint32_t i, const struct door_says *says
 	uint8_t head[DOOR_HEAD];
 
 	door_encode(head, says);
-	dial_send(door->waiters[i].fd, head, sizeof(head), clock_mono_ns() + DOOR_NS);
+	dial_send(door->waiters[i].fd, head, sizeof(head),
+		clock_mono_ns() + times_ns(TIME_DOOR_STEP));
 }
 
 void door_invite(struct pawl_door *door, uint32_t n, uint32_t first, uint32_t ranks, char *cards)
 {
-	int64_t end_ns = clock_mono_ns() + DOOR_NS;
+	int64_t end_ns = clock_mono_ns() + times_ns(TIME_DOOR_STEP);
 
 	for (uint32_t i = 0; i < n; i++) {
 		say(door, i, &(struct door_says){DOOR_INVITE, first + i, ranks});
@@ -239,7 +239,7 @@ void door_invite(struct pawl_door *door, uint32_t n, uint32_t first, uint32_t ra
 
 void door_hand_out(struct pawl_door *door, uint32_t n, const char *cards, uint32_t ranks)
 {
-	int64_t end_ns = clock_mono_ns() + DOOR_NS;
+	int64_t end_ns = clock_mono_ns() + times_ns(TIME_DOOR_STEP);
 
 	for (uint32_t i = 0; i < n; i++) {
 		say(door, i, &(struct door_says){DOOR_CARDS, 0, ranks});
@@ -249,7 +249,7 @@ void door_hand_out(struct pawl_door *door, uint32_t n, const char *cards, uint32
 
 bool door_all_joined(struct pawl_door *door, uint32_t n)
 {
-	int64_t end_ns = clock_mono_ns() + DOOR_NS;
+	int64_t end_ns = clock_mono_ns() + times_ns(TIME_DOOR_STEP);
 	bool all = true;
 
 	for (uint32_t i = 0; i < n; i++) {

@@ -18,7 +18,6 @@
 #define KNOCK_BYTES  16u                   /* the magic, and the door's key */
 #define DOOR_HEAD    16u                   /* bytes before what the door says */
 #define DOOR_WAITERS 64u                   /* who may wait at a door, or connect to it */
-#define DOOR_NS      (10 * NS_PER_S)       /* that a newcomer has for each answer, and to join */
 
 enum door_word {
 	DOOR_INVITE = 1, /* rank and ranks are the newcomer's */

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/times.h"
 #include "coll/fabric_impl.h"
 
 #include <errno.h>
@@ -20,14 +21,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define ENTRIES_N  32        /* completions taken at a time */
-#define ROUNDS_MAX 16        /* … in a row, then the caller has its turn */
-#define GOODBYE_NS 200000000 /* that closing waits for peers to close */
-#define SPIN_NS    50000     /* looked for, before … */
-#define NAP_NS     50000     /* … sleeping, where there is no descriptor to wait for */
-#define RETRY_NS   1000000   /* after which what could not be posted is tried again; more … */
-#define STALLED_NS 100000000 /* … where nothing could for so long */
-#define GIVEN_UP   5         /* s: of that, after which nobody has to look for it any more */
+#define ENTRIES_N  32 /* completions taken at a time */
+#define ROUNDS_MAX 16 /* … in a row, then the caller has its turn */
 
 /* ---- what libfabric takes ---- */
 
@@ -224,16 +219,18 @@ static int64_t stalled_ns(const struct fabric *fabric)
 /* Without a descriptor. */
 static void nap(struct fabric *fabric, int64_t timeout_ns)
 {
-	static const struct timespec pause = {.tv_nsec = NAP_NS};
+	int64_t spin_ns = times_ns(TIME_FABRIC_SPIN);
+	const struct timespec pause = {.tv_sec = times_ns(TIME_FABRIC_NAP) / NS_PER_S,
+		.tv_nsec = times_ns(TIME_FABRIC_NAP) % NS_PER_S};
 	struct pollfd woken = {.fd = fabric->event, .events = POLLIN};
-	int64_t end_ns = clock_mono_ns() + (timeout_ns < SPIN_NS ? timeout_ns : SPIN_NS);
+	int64_t end_ns = clock_mono_ns() + (timeout_ns < spin_ns ? timeout_ns : spin_ns);
 	uint32_t seen = fabric->seen;
 
 	while (fabric->seen == seen && clock_mono_ns() < end_ns) {
 		sched_yield();
 		fabric_progress(fabric);
 	}
-	if (fabric->seen == seen && timeout_ns > SPIN_NS) {
+	if (fabric->seen == seen && timeout_ns > spin_ns) {
 		ppoll(&woken, 1, &pause, NULL);
 	}
 }
@@ -243,7 +240,8 @@ void fabric_sleep(struct fabric *fabric, int64_t timeout_ns)
 	struct fid *fids[] = {&fabric->cq->fid};
 	struct epoll_event event;
 	uint64_t count;
-	int64_t retry_ns = stalled_ns(fabric) > STALLED_NS ? STALLED_NS : RETRY_NS;
+	int64_t long_ns = times_ns(TIME_FABRIC_STALLED);
+	int64_t retry_ns = stalled_ns(fabric) > long_ns ? long_ns : times_ns(TIME_FABRIC_RETRY);
 	int64_t most_ns = fabric->held_up && timeout_ns > retry_ns ? retry_ns : timeout_ns;
 	int64_t timeout_ms = (most_ns + NS_PER_MS - 1) / NS_PER_MS;
 
@@ -387,7 +385,7 @@ static bool busy(struct coll_port *port)
 		fabric_progress(fabric); /* most have gone at once */
 	}
 	return (fabric->away > 0 || fabric->held_up) && !fabric->broken &&
-		stalled_ns(fabric) < GIVEN_UP * NS_PER_S;
+		stalled_ns(fabric) < times_ns(TIME_FABRIC_GIVEN_UP);
 }
 
 /* ---- the end ---- */
@@ -401,7 +399,7 @@ static bool has_parted(const struct fabric_peer *peer)
 
 static void say_goodbye(struct fabric *fabric)
 {
-	int64_t end_ns = clock_mono_ns() + GOODBYE_NS;
+	int64_t end_ns = clock_mono_ns() + times_ns(TIME_FABRIC_GOODBYE);
 	bool all = true;
 
 	for (uint32_t p = 0; p < fabric->ranks; p++) {
@@ -421,7 +419,7 @@ static void say_goodbye(struct fabric *fabric)
 			break; /* asked only now: it is said once in any case */
 		}
 		if (!all) {
-			fabric_sleep(fabric, RETRY_NS);
+			fabric_sleep(fabric, times_ns(TIME_FABRIC_RETRY));
 		}
 	}
 }

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/times.h"
 #include "coll/fabric_impl.h"
 
 #include <inttypes.h>
@@ -16,8 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_NS  20000000 /* waited at a time */
-#define PROVIDER 32u      /* bytes of a provider's name, terminator included */
+#define PROVIDER 32u /* bytes of a provider's name, terminator included */
 
 struct name {
 	uint8_t address[FABRIC_ADDRESS];
@@ -177,6 +177,7 @@ static int refuse_peer(const struct fabric *fabric, uint32_t rank, const char *n
 static int meet_all(struct fabric *fabric, const char *const *names, int64_t end_ns,
 	const atomic_bool *stop, struct pawl_err *err)
 {
+	int64_t look_ns = times_ns(TIME_FABRIC_LOOK);
 	uint32_t missing = 0;
 	uint32_t wrong = 0;
 
@@ -202,7 +203,7 @@ static int meet_all(struct fabric *fabric, const char *const *names, int64_t end
 				"is it the wrong interface (PAWL_IFNAME)?",
 				missing, names[missing], fabric->rank);
 		}
-		fabric_sleep(fabric, left_ns < LOOK_NS ? left_ns : LOOK_NS);
+		fabric_sleep(fabric, left_ns < look_ns ? left_ns : look_ns);
 		fabric_progress(fabric);
 	}
 	return 0;

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/heartbeat.h"
+#include "base/times.h"
 #include "coll/group_impl.h"
 #include "coll/group_trace.h"
 
@@ -18,10 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LATE_NS    1000000     /* after which what nobody waits for is driven by the thread */
-#define IDLE_NS    100000000   /* without operations: the thread sleeps until it is woken */
-#define LARGE      (64u << 10) /* bytes of a vector for which the thread is woken at once */
-#define GOODBYE_NS 100000000   /* that closing waits for others to hear of it */
+#define LARGE (64u << 10) /* bytes of a vector for which the thread is woken at once */
 
 static struct timespec until_of(int64_t until_ns)
 {
@@ -33,8 +31,8 @@ static struct timespec until_of(int64_t until_ns)
 /* Under state: the thread has nothing to do until due_ns. */
 static void rest(struct pawl_group *group, int64_t now_ns, int64_t idle_since_ns, int64_t due_ns)
 {
-	bool soon = group->waiters == 0 && now_ns - idle_since_ns < IDLE_NS;
-	struct timespec until = until_of(soon ? now_ns + LATE_NS : due_ns);
+	bool soon = group->waiters == 0 && now_ns - idle_since_ns < times_ns(TIME_GROUP_IDLE);
+	struct timespec until = until_of(soon ? now_ns + times_ns(TIME_GROUP_LATE) : due_ns);
 
 	group->asleep = !soon;
 	if (!soon && due_ns == NEVER_NS) {
@@ -98,7 +96,7 @@ static void *run_thread(void *user)
 			continue;
 		}
 		group_begin_turn(group);
-		group_drive(group, busy ? WAIT_NS : 0);
+		group_drive(group, busy ? times_ns(TIME_GROUP_WAIT) : 0);
 		group_end_turn(group);
 		idle_since_ns = busy ? now_ns : idle_since_ns;
 		due_ns = next_beat_ns(group, now_ns);
@@ -230,7 +228,7 @@ void coll_group_link(struct pawl_group *group, const struct coll_link *link)
 static void say_goodbye(struct pawl_group *group)
 {
 	struct coll_port *port = group->port;
-	int64_t end_ns = group_clock_ns(group) + GOODBYE_NS;
+	int64_t end_ns = group_clock_ns(group) + times_ns(TIME_GROUP_GOODBYE);
 	struct pawl_err err;
 	uint64_t number = group->submitted;
 	bool pending;
@@ -457,6 +455,7 @@ static int tell_failure(struct pawl_group *group, const struct pawl_work *work,
 int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t timeout_ns,
 	struct pawl_err *err)
 {
+	int64_t most_ns = times_ns(TIME_GROUP_WAIT);
 	int64_t from_ns;
 	int64_t now_ns;
 	int64_t end_ns;
@@ -474,7 +473,7 @@ int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t ti
 	group->waiters++;
 	while (!pawl_work_done(work) && now_ns < end_ns) {
 		take_turn(group, work, now_ns,
-			end_ns - now_ns < WAIT_NS ? end_ns : now_ns + WAIT_NS);
+			end_ns - now_ns < most_ns ? end_ns : now_ns + most_ns);
 		now_ns = pawl_work_done(work) ? now_ns : group_clock_ns(group);
 	}
 	if (!pawl_work_done(work)) {

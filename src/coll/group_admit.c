@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/times.h"
 #include "coll/dial.h"
 #include "coll/door.h"
 #include "coll/group_impl.h"
@@ -130,7 +131,7 @@ static int meet_all(struct pawl_group *group, const char *cards, struct pawl_err
 	for (uint32_t r = 0; r < group->ranks && at; r++) {
 		at[r] = cards + (size_t)r * PAWL_CARD_MAX;
 	}
-	rv = at ? group_meet(group, at, DOOR_NS, err)
+	rv = at ? group_meet(group, at, times_ns(TIME_DOOR_STEP), err)
 		: pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", group->ranks);
 	free(at);
 	return rv;

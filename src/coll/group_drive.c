@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/times.h"
 #include "coll/group_impl.h"
 
 #include <endian.h>
@@ -656,7 +657,7 @@ static void fail_different(struct pawl_group *group)
 /* Now and then; nothing moves at the moment. */
 static void look_around(struct pawl_group *group)
 {
-	if (group->now_ns - group->checked_ns < WAIT_NS) {
+	if (group->now_ns - group->checked_ns < times_ns(TIME_GROUP_WAIT)) {
 		return;
 	}
 	group->checked_ns = group->now_ns;
@@ -687,6 +688,7 @@ void group_drive(struct pawl_group *group, int64_t wait_ns)
 	struct coll_port *port = group->port;
 	uint32_t seen = port->look(port);
 	int64_t before_ns = group->now_ns;
+	int64_t most_ns = times_ns(TIME_GROUP_WAIT);
 	bool moved;
 
 	group->now_ns = group_clock_ns(group);
@@ -721,6 +723,6 @@ void group_drive(struct pawl_group *group, int64_t wait_ns)
 	}
 	look_around(group);
 	if (wait_ns > 0) {
-		port->wait(port, seen, wait_ns < WAIT_NS ? wait_ns : WAIT_NS);
+		port->wait(port, seen, wait_ns < most_ns ? wait_ns : most_ns);
 	}
 }

@@ -19,7 +19,6 @@
 #include <sys/types.h>
 
 #define GROUP_SLOTS 16u       /* plans kept, with memory for an operation each */
-#define WAIT_NS     20000000  /* that a driver waits for the port before it looks around */
 #define NEVER_NS    INT64_MAX /* no deadline */
 #define GROUP_SAID  16u       /* collectives of which it is known what was said */
 

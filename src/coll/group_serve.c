@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/times.h"
 #include "coll/group_impl.h"
 
 #include <stdlib.h>
@@ -148,7 +149,7 @@ int coll_group_serve(struct pawl_group *group, const atomic_bool *stop, struct p
 	pthread_mutex_lock(&group->driving);
 	while (group->failure.code == 0 && !atomic_load(stop) &&
 		(group->pending > 0 || !all_left(group))) {
-		group_drive(group, WAIT_NS);
+		group_drive(group, times_ns(TIME_GROUP_WAIT));
 	}
 	pthread_mutex_unlock(&group->driving);
 	return group->failure.code == 0

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/times.h"
 #include "coll/group_impl.h"
 
 #include <endian.h>
@@ -29,10 +30,8 @@
 
 #define SET_BYTES  (COLL_RANKS_MAX / 8) /* a bit a rank */
 #define NOTE_BYTES (4u + SET_BYTES + PAWL_CARD_MAX)
-#define JOIN_NS    (10 * NS_PER_S) /* for ranks that have just told their cards */
-#define GONE_NS    (2 * NS_PER_S)  /* to hear who is gone, beyond a silence, if joining failed */
-#define AGAIN      1               /* no error: the set is another one now */
-#define MOVED      2               /* the same: others are in the group with newcomers */
+#define AGAIN      1 /* no error: the set is another one now */
+#define MOVED      2 /* the same: others are in the group with newcomers */
 
 struct shrink {
 	struct pawl_group *base;  /* the caller's */
@@ -223,7 +222,7 @@ static int agree(struct shrink *s, struct pawl_err *err)
 		if (with_cards && s->card[0] == '\0') {
 			return AGAIN;
 		}
-		group_drive(base, WAIT_NS);
+		group_drive(base, times_ns(TIME_GROUP_WAIT));
 		other = find_other(s);
 		if (other < base->ranks && clock_mono_ns() >= s->end_ns) {
 			return pawl_err_set(err, PAWL_ETIMEDOUT,
@@ -310,7 +309,7 @@ static int join_next(struct shrink *s, struct pawl_group *next, struct pawl_err 
 			cards[r] = copies[r];
 		}
 		next->base = s->base;
-		rv = group_meet(next, cards, JOIN_NS, err);
+		rv = group_meet(next, cards, times_ns(TIME_SHRINK_JOIN), err);
 	} else {
 		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", next->ranks);
 	}
@@ -323,7 +322,7 @@ static int join_next(struct shrink *s, struct pawl_group *next, struct pawl_err 
  * MOVED or PAWL_EPEER as look has it; else rv. */
 static int join_failed(struct shrink *s, int rv, struct pawl_err *err)
 {
-	int64_t end_ns = clock_mono_ns() + group_silence_ns(s->base) + GONE_NS;
+	int64_t end_ns = clock_mono_ns() + group_silence_ns(s->base) + times_ns(TIME_SHRINK_GONE);
 	uint32_t before = count(s);
 	struct pawl_err told;
 	uint32_t round;
@@ -338,7 +337,7 @@ static int join_failed(struct shrink *s, int rv, struct pawl_err *err)
 		if (heard == 0 && (count(s) < before || s->base->round > round)) {
 			heard = AGAIN;
 		}
-		group_drive(s->base, WAIT_NS);
+		group_drive(s->base, times_ns(TIME_GROUP_WAIT));
 	}
 	end_turn(s->base);
 	if (heard == PAWL_EPEER) {

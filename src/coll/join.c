@@ -11,6 +11,7 @@
 #include "base/fault.h"
 #include "base/heartbeat.h"
 #include "base/proc.h"
+#include "base/times.h"
 #include "coll/card.h"
 #include "coll/fabric.h"
 #include "coll/group_impl.h"
@@ -56,7 +57,7 @@ static void name_place(char *place)
 	}
 	place[CARD_PLACE - 1] = '\0';
 	for (char *c = place; *c != '\0'; c++) {
-		*c = *c > ' ' && *c <= '~' ? *c : '?';
+		*c = (char)(*c > ' ' && *c <= '~' ? *c : '?');
 	}
 }
 
@@ -130,7 +131,7 @@ static uint32_t digest_settings(const struct pawl_group *group)
 		group->servers > 0 ? crc32c(0, list_servers(), strlen(list_servers())) : 0;
 
 	digest = *link != '\0' ? crc32c(digest, link, strlen(link)) : digest;
-	if (group->beat_every_ns != HEARTBEAT_NS) {
+	if (group->beat_every_ns != times_ns(TIME_HEARTBEAT)) {
 		digest = crc32c(digest, &group->beat_every_ns, sizeof(group->beat_every_ns));
 	}
 	return group->fabric ? crc32c(digest, "fabric", strlen("fabric")) : digest;

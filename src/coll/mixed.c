@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/times.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -18,8 +19,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-#define NAP_NS 50000 /* waited at a time without a thread */
 
 struct mixed {
 	struct coll_port port; /* what others see */
@@ -73,10 +72,11 @@ static void wait_mixed(struct coll_port *port, uint32_t seen, int64_t timeout_ns
 	struct mixed *mixed = mixed_of(port);
 	uint32_t net = mixed->net->look(mixed->net);
 	uint32_t shm = mixed->shm->look(mixed->shm);
+	int64_t nap_ns = times_ns(TIME_MIXED_NAP);
 
 	if (net + shm == seen) {
 		mixed->shm->wait(mixed->shm, shm,
-			mixed->started || timeout_ns < NAP_NS ? timeout_ns : NAP_NS);
+			mixed->started || timeout_ns < nap_ns ? timeout_ns : nap_ns);
 	}
 }
 

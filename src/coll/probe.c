@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/times.h"
 #include "coll/group.h"
 #include "coll/probe_impl.h"
 
@@ -20,18 +21,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CALL_NS (60 * NS_PER_S) /* that a collective may take */
-#define LOOK_NS (NS_PER_S / 5)  /* between looks whether to stop */
-#define WINDOW  COLL_CHANNELS   /* rounds under way */
-#define ONE_MAX 8u              /* hosts of which pairs are measured one at a time */
-#define FIRST   (16u << 10)     /* bytes of a message of the first try */
-#define PACE    32u             /* rounds that a pace is taken of */
-#define PAIR_S  0.2             /* that they take together: of a pair, */
-#define ALL_S   0.6             /* and of all to all */
-#define TRIES   3u              /* of what is slow, and of all to all */
-#define PING_S  0.1             /* of pings */
-#define SMALL   64u             /* bytes of a small message: a granule of a vector */
-#define GROWTH  8.0             /* of the length, from one try to the next, at most */
+#define WINDOW  COLL_CHANNELS /* rounds under way */
+#define ONE_MAX 8u            /* hosts of which pairs are measured one at a time */
+#define FIRST   (16u << 10)   /* bytes of a message of the first try */
+#define PACE    32u           /* rounds that a pace is taken of */
+#define PAIR_S  0.2           /* that they take together: of a pair, */
+#define ALL_S   0.6           /* and of all to all */
+#define TRIES   3u            /* of what is slow, and of all to all */
+#define PING_S  0.1           /* of pings */
+#define SMALL   64u           /* bytes of a small message: a granule of a vector */
+#define GROWTH  8.0           /* of the length, from one try to the next, at most */
 
 /* A rank's side. */
 struct probe {
@@ -106,7 +105,7 @@ static int begin_call(struct probe *probe, struct pawl_work *work, struct pawl_c
 static int end_call(struct probe *probe, struct pawl_work *work, struct pawl_err *err)
 {
 	while (probe->stop && !pawl_work_done(work)) {
-		(void)pawl_group_wait(probe->group, work, LOOK_NS, NULL);
+		(void)pawl_group_wait(probe->group, work, times_ns(TIME_PROBE_LOOK), NULL);
 		if (atomic_load(probe->stop)) {
 			pawl_group_leave(probe->group);
 		}
@@ -124,7 +123,9 @@ static int do_call(struct probe *probe, struct pawl_coll_call call, struct pawl_
 
 static int meet(struct probe *probe, struct pawl_err *err)
 {
-	return do_call(probe, (struct pawl_coll_call){.kind = PAWL_BARRIER, .timeout_ns = CALL_NS},
+	return do_call(probe,
+		(struct pawl_coll_call){.kind = PAWL_BARRIER,
+			.timeout_ns = times_ns(TIME_PROBE_CALL)},
 		err);
 }
 
@@ -150,7 +151,7 @@ static struct pawl_coll_call exchange(struct probe *probe, const struct probe_or
 		.out = probe->out,
 		.in_at = probe->in_at,
 		.out_at = probe->out_at,
-		.timeout_ns = CALL_NS};
+		.timeout_ns = times_ns(TIME_PROBE_CALL)};
 }
 
 /* Seconds one way: half of the median there and back. */
@@ -210,7 +211,7 @@ static int sum(struct probe *probe, const struct probe_order *order, double *sec
 		.len_bytes = order->len_bytes,
 		.in = probe->in,
 		.out = probe->out,
-		.timeout_ns = CALL_NS};
+		.timeout_ns = times_ns(TIME_PROBE_CALL)};
 	int rv;
 
 	coll_group_link(probe->group, &order->link);
@@ -252,7 +253,7 @@ static int carry_out(struct probe *probe, struct probe_order *order, struct pawl
 					 .len_bytes = sizeof(own),
 					 .in = &own,
 					 .out = probe->gathered,
-					 .timeout_ns = CALL_NS},
+					 .timeout_ns = times_ns(TIME_PROBE_CALL)},
 				 err)
 		       : rv;
 }
@@ -319,7 +320,7 @@ static int give_order(struct probe *probe, const struct probe_order *order, stru
 	own.link = order->kind == PROBE_SUM ? order->link : coll_link_default;
 	probe_encode(bytes, &own);
 	ASSERT(probe_decode(bytes, probe->ranks, &own) == 0);
-	rv = pass_order(probe, bytes, CALL_NS, err);
+	rv = pass_order(probe, bytes, times_ns(TIME_PROBE_CALL), err);
 	return rv == 0 ? carry_out(probe, &own, err) : rv;
 }
 
@@ -518,7 +519,7 @@ void coll_probe_end(struct pawl_group *group)
 
 	probe_encode(bytes, &order);
 	if (probe_init(&probe, group, NULL, NULL) == 0) {
-		(void)pass_order(&probe, bytes, CALL_NS, NULL);
+		(void)pass_order(&probe, bytes, times_ns(TIME_PROBE_CALL), NULL);
 	}
 	probe_deinit(&probe);
 }

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/times.h"
 #include "coll/group.h"
 #include "coll/probe.h"
 #include "coll/serve_impl.h"
@@ -27,10 +28,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define ASKERS_MAX 256u            /* who are asking */
-#define ASKER_NS   (5 * NS_PER_S)  /* for that */
-#define SIDES_MAX  256u            /* groups at a time */
-#define JOIN_NS    (30 * NS_PER_S) /* that all ranks of a group have to come */
+#define ASKERS_MAX 256u /* who are asking */
+#define SIDES_MAX  256u /* groups at a time */
 
 /* Connected, and has not said everything. */
 struct asker {
@@ -83,7 +82,8 @@ static int join_side(struct side *side, struct pawl_group *group, struct pawl_er
 			? ask->names + (size_t)(r - ask->rank - 1) * COLL_TCP_NAME
 			: "an unknown address";
 	}
-	rv = names ? coll_tcp_join(side->port, names, JOIN_NS, &side->server->stop, err)
+	rv = names ? coll_tcp_join(side->port, names, times_ns(TIME_SERVE_JOIN),
+			     &side->server->stop, err)
 		   : pawl_err_set(err, PAWL_ENOMEM, "no memory for %u ranks", peers);
 	free(names);
 	if (rv != 0) {
@@ -357,7 +357,7 @@ int coll_server_turn(struct coll_server *server, int64_t timeout_ns, struct pawl
 
 		if (asker->fd >= 0 &&
 			((polls[i].revents != 0 && !hear(server, asker)) ||
-				now_ns - asker->since_ns > ASKER_NS)) {
+				now_ns - asker->since_ns > times_ns(TIME_ASKER_HELLO))) {
 			forget(asker);
 		}
 	}

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/times.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +36,6 @@
 
 #define SHM_MAGIC   0x6c6f636c77617031ULL /* "1pawlcol" */
 #define SHM_VERSION 1u
-#define LOOK_NS     100000 /* looked for, before sleeping */
 
 struct ring {
 	_Alignas(64) _Atomic uint64_t head; /* bytes ever written; the writer's */
@@ -96,7 +96,8 @@ static void shm_wait(struct coll_port *port, uint32_t seen, int64_t timeout_ns)
 {
 	struct shm *shm = shm_of(port);
 	struct area *own = shm->areas[shm->rank];
-	int64_t until_ns = clock_mono_ns() + (timeout_ns < LOOK_NS ? timeout_ns : LOOK_NS);
+	int64_t look_ns = times_ns(TIME_SHM_LOOK);
+	int64_t until_ns = clock_mono_ns() + (timeout_ns < look_ns ? timeout_ns : look_ns);
 	struct timespec time = {timeout_ns / NS_PER_S, timeout_ns % NS_PER_S};
 
 	while (atomic_load_explicit(&own->bell, memory_order_acquire) == seen) {
@@ -105,7 +106,7 @@ static void shm_wait(struct coll_port *port, uint32_t seen, int64_t timeout_ns)
 		}
 		sched_yield();
 	}
-	if (timeout_ns <= LOOK_NS || atomic_load(&own->bell) != seen) {
+	if (timeout_ns <= look_ns || atomic_load(&own->bell) != seen) {
 		return;
 	}
 	atomic_store(&own->sleeping, 1);

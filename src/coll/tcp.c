@@ -7,6 +7,7 @@
 #include "coll/tcp.h"
 
 #include "base/clock.h"
+#include "base/times.h"
 #include "coll/tcp_impl.h"
 
 #include <errno.h>
@@ -17,8 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define EVENTS_N   64        /* taken at a time */
-#define GOODBYE_NS 200000000 /* that closing waits for peers to close */
+#define EVENTS_N 64 /* taken at a time */
 
 /* ---- what the kernel tells ---- */
 
@@ -161,7 +161,7 @@ static bool drain(struct tcp_link *link)
 static void say_goodbye(struct tcp *tcp)
 {
 	uint32_t n = tcp->ranks * COLL_STREAMS;
-	int64_t end_ns = clock_mono_ns() + GOODBYE_NS;
+	int64_t end_ns = clock_mono_ns() + times_ns(TIME_TCP_GOODBYE);
 	bool all = false;
 
 	for (uint32_t i = 0; i < n; i++) {

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/times.h"
 #include "coll/tcp_impl.h"
 
 #include <arpa/inet.h>
@@ -31,11 +32,7 @@
 
 #define HELLO_MAGIC 0x3170637470776170ULL /* "pawptcp1" */
 #define STRANGERS   64u                   /* who connected and has not greeted, beside ranks */
-#define GUEST_NS    (5 * NS_PER_S)        /* for that */
 #define BACKLOG     1024
-#define LOOK_MS     100             /* waited at a time: guests grow old */
-#define PROBE_NS    (2 * NS_PER_S)  /* after which it is looked whether who should come is there */
-#define REACH_NS    (15 * NS_PER_S) /* for a connection, which the kernels make: no rank is slow */
 /* That the kernel holds and has not sent: a millisecond or two of 1 Gbit/s, for a thread to come
  * back in, and no more, so that what we send is what goes over the network now. */
 #define UNSENT_BYTES (256 << 10)
@@ -479,7 +476,8 @@ static int go_on(struct joining *j, struct pawl_err *err)
 
 		if (guest->fd >= 0 && polls[g].revents != 0 && hear_guest(j, guest) != 0) {
 			rv = pawl_err_sys(err, "collectives: join");
-		} else if (guest->fd >= 0 && clock_mono_ns() - guest->since_ns > GUEST_NS) {
+		} else if (guest->fd >= 0 &&
+			clock_mono_ns() - guest->since_ns > times_ns(TIME_TCP_GUEST)) {
 			forget_guest(guest);
 		}
 	}
@@ -536,6 +534,7 @@ static int check_reach(const struct joining *j, struct pawl_err *err)
 
 static int connect_all(struct joining *j, struct pawl_err *err)
 {
+	int look_ms = times_ms(TIME_TCP_LOOK);
 	int rv = begin(j, err);
 
 	j->begun_ns = clock_mono_ns();
@@ -543,10 +542,10 @@ static int connect_all(struct joining *j, struct pawl_err *err)
 		int64_t now_ns = clock_mono_ns();
 		int64_t left_ms = (j->end_ns - now_ns) / NS_PER_MS;
 
-		if (now_ns - j->begun_ns > REACH_NS) {
+		if (now_ns - j->begun_ns > times_ns(TIME_TCP_REACH)) {
 			rv = check_reach(j, err);
 		}
-		if (now_ns - j->begun_ns > PROBE_NS) {
+		if (now_ns - j->begun_ns > times_ns(TIME_TCP_PROBE)) {
 			probe_next(j);
 		}
 		if (rv != 0) {
@@ -557,7 +556,7 @@ static int connect_all(struct joining *j, struct pawl_err *err)
 		} else if (j->stop && atomic_load(j->stop)) {
 			rv = pawl_err_set(err, PAWL_ECANCELED, "collectives: joining was stopped");
 		} else if (poll(j->polls, list_polls(j),
-				   left_ms < LOOK_MS ? (int)left_ms : LOOK_MS) >= 0) {
+				   left_ms < look_ms ? (int)left_ms : look_ms) >= 0) {
 			rv = go_on(j, err);
 		}
 	}

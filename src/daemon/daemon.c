@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/times.h"
 #include "sched/scratch.h"
 #include "sched/slurm_spool.h"
 
@@ -21,12 +22,6 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define LOCK_WAIT_NS                                                                               \
-	(2 * NS_PER_S) /* for one that was killed, whose child has the lock as well                \
-			*/
-#define LOCK_POLL_NS 20000000L
-#define HINTS_NS     (1 * NS_PER_S) /* between two looks at files of hints */
 
 const char *daemon_shared(const struct daemon *d)
 {
@@ -218,7 +213,7 @@ static void on_hints(struct loop_timer *timer)
 	struct daemon *d = timer->user;
 
 	daemon_read_hints(d);
-	loop_timer_start(d->loop, timer, clock_mono_ns() + HINTS_NS);
+	loop_timer_start(d->loop, timer, clock_mono_ns() + times_ns(TIME_DAEMON_HINTS));
 }
 
 static void on_signal(struct loop_source *source, uint32_t events)
@@ -331,8 +326,7 @@ static int refuse_second(int fd, const char *root, struct pawl_err *err)
 /* One scheduler a directory: the lock dies with it. */
 static int take_lock(struct daemon *d, struct pawl_err *err)
 {
-	const struct timespec pause = {.tv_nsec = LOCK_POLL_NS};
-	int64_t due_ns = clock_mono_ns() + LOCK_WAIT_NS;
+	int64_t due_ns = clock_mono_ns() + times_ns(TIME_DAEMON_LOCK);
 	char path[PATH_MAX];
 	char text[128];
 	char host[64] = "?";
@@ -350,7 +344,7 @@ static int take_lock(struct daemon *d, struct pawl_err *err)
 		if (clock_mono_ns() >= due_ns) {
 			return refuse_second(d->lock_fd, d->options->root, err);
 		}
-		nanosleep(&pause, NULL);
+		times_sleep(TIME_DAEMON_LOCK_LOOK);
 	}
 	gethostname(host, sizeof(host) - 1);
 	len = snprintf(text, sizeof(text), "pid %d on %s\n", (int)getpid(), host);

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/times.h"
 
 #include <errno.h>
 #include <grp.h>
@@ -18,8 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BACKLOG  64
-#define AGAIN_NS (1 * NS_PER_S) /* until it is listened again */
+#define BACKLOG 64
 
 #ifndef SO_PASSRIGHTS
 #define SO_PASSRIGHTS 83 /* Linux 6.16 */
@@ -169,7 +169,7 @@ static void listen_again(struct loop_timer *timer)
 	struct daemon *d = timer->user;
 
 	if (loop_add(d->loop, &d->listen, EPOLLIN, NULL) != 0) {
-		loop_timer_start(d->loop, timer, clock_mono_ns() + AGAIN_NS);
+		loop_timer_start(d->loop, timer, clock_mono_ns() + times_ns(TIME_DAEMON_LISTEN));
 	}
 }
 
@@ -183,7 +183,7 @@ static void rest(struct daemon *d)
 	}
 	d->deaf = true;
 	loop_remove(d->loop, &d->listen);
-	loop_timer_start(d->loop, &d->again, clock_mono_ns() + AGAIN_NS);
+	loop_timer_start(d->loop, &d->again, clock_mono_ns() + times_ns(TIME_DAEMON_LISTEN));
 }
 
 static void on_connect(struct loop_source *source, uint32_t events)

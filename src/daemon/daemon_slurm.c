@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/times.h"
 #include "daemon/submission.h"
 #include "sched/slurm_program.h"
 
@@ -12,8 +13,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define FENCE_NS (30 * NS_PER_S)
 
 /* What a description points to until it is encoded. */
 struct described {
@@ -261,7 +260,7 @@ int daemon_open_slurm(struct daemon *d, struct pawl_err *err)
 		.pools = d->options->pools,
 		.pools_n = d->options->pools_n,
 		.poll_ns = d->options->poll_ns,
-		.fence_ns = FENCE_NS,
+		.fence_ns = times_ns(TIME_SLURM_FENCE),
 		.now_ns = core_now,
 		.tell = daemon_post,
 		.describe = describe,

@@ -8,6 +8,7 @@
  * be kept in memory, so the file that is begun next says how everything is by then.
  */
 #include "daemon/history.h"
+#include "base/times.h"
 #include "daemon/history_known.h"
 
 #include "base/err.h"
@@ -62,7 +63,7 @@ static void fail(struct history *h, const char *what)
 		close(h->fd);
 		h->fd = -1;
 	}
-	h->again_s = h->t_s + HISTORY_AGAIN_S;
+	h->again_s = h->t_s + times_s(TIME_HISTORY_AGAIN);
 }
 
 static bool write_all(int fd, const char *bytes, size_t len_bytes)

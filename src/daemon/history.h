@@ -8,7 +8,7 @@
  * cuts off what is half written, and knows what was told before.
  *
  * Nothing fails because of it. Where it cannot be written, rows are lost: that is said once in the
- * log, and from HISTORY_AGAIN_S later on each step tries to begin a new file, which says since
+ * log, and from TIME_HISTORY_AGAIN later on each step tries to begin a new file, which says since
  * when. One thread, and one process a directory; anybody may read at any time.
  */
 #ifndef DAEMON_HISTORY_H
@@ -22,7 +22,6 @@
 #define HISTORY_DIR        "history"    /* in the scheduler's directory */
 #define HISTORY_FILE_BYTES (8u << 20)   /* that a file grows; then the next one is begun */
 #define HISTORY_ALL_BYTES  (256u << 20) /* of all files; the oldest make room */
-#define HISTORY_AGAIN_S    60.0
 #define HISTORY_GOODPUT_S  300.0 /* between two rows of a job that tell of its goodput alone: */
 #define HISTORY_GOODPUT    0.1   /* by so much it is to differ, in proportion */
 

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/times.h"
 #include "daemon/hints.h"
 #include "daemon/http_listen.h"
 #include "daemon/talk_json.h"
@@ -24,7 +25,6 @@
 #include <unistd.h>
 
 #define URL_FILE     "http"
-#define SWEEP_NS     (5 * NS_PER_S)
 #define TLS_VERSIONS "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"
 
 /* ---- running ---- */
@@ -132,7 +132,7 @@ static void on_sweep(struct loop_timer *timer)
 	int64_t now_ns = clock_mono_ns();
 
 	for (struct http_conn *c = http->conns; c; c = c->next) {
-		if (!c->waiting && now_ns - c->since_ns > HTTP_REQUEST_S * NS_PER_S) {
+		if (!c->waiting && now_ns - c->since_ns > times_ns(TIME_HTTP_REQUEST)) {
 			const union MHD_ConnectionInfo *info =
 				MHD_get_connection_info(c->conn, MHD_CONNECTION_INFO_CONNECTION_FD);
 
@@ -141,7 +141,7 @@ static void on_sweep(struct loop_timer *timer)
 		}
 	}
 	if (http->conns) {
-		loop_timer_start(http->daemon->loop, timer, now_ns + SWEEP_NS);
+		loop_timer_start(http->daemon->loop, timer, now_ns + times_ns(TIME_HTTP_SWEEP));
 	}
 }
 
@@ -157,7 +157,8 @@ static void open_conn(struct http *http, struct MHD_Connection *handle, void **c
 	http->conns = c;
 	http->conns_n++;
 	if (!http->sweep.active) {
-		loop_timer_start(http->daemon->loop, &http->sweep, c->since_ns + SWEEP_NS);
+		loop_timer_start(http->daemon->loop, &http->sweep,
+			c->since_ns + times_ns(TIME_HTTP_SWEEP));
 	}
 }
 
@@ -271,7 +272,7 @@ static int start_server(struct http_listener *l, int fd, uint32_t conns_max, str
 		{MHD_OPTION_LISTEN_SOCKET, fd, NULL},
 		{MHD_OPTION_CONNECTION_LIMIT, conns_max, NULL},
 		{MHD_OPTION_PER_IP_CONNECTION_LIMIT, l->loopback ? 0 : HTTP_PER_IP_MAX, NULL},
-		{MHD_OPTION_CONNECTION_TIMEOUT, HTTP_IDLE_S, NULL},
+		{MHD_OPTION_CONNECTION_TIMEOUT, times_s(TIME_HTTP_IDLE), NULL},
 		{MHD_OPTION_CONNECTION_MEMORY_LIMIT, HTTP_HEADER_BYTES, NULL},
 		{MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
 		{l->cert ? MHD_OPTION_HTTPS_MEM_CERT : MHD_OPTION_END, 0, l->cert},

@@ -17,10 +17,8 @@ struct daemon;
 struct pawl_err;
 
 #define HTTP_LISTENERS_MAX   2u
-#define HTTP_CONNECTIONS_MAX 256u /* of all listeners together */
-#define HTTP_PER_IP_MAX      64u  /* of one address, but for this machine's own */
-#define HTTP_IDLE_S          10u  /* without a byte */
-#define HTTP_REQUEST_S       60   /* from the first byte of a request to the last of its answer */
+#define HTTP_CONNECTIONS_MAX 256u        /* of all listeners together */
+#define HTTP_PER_IP_MAX      64u         /* of one address, but for this machine's own */
 #define HTTP_HEADER_BYTES    (32u << 10) /* of a connection: headers, and what is sent */
 #define HTTP_DISCARD_BYTES   (1u << 20)  /* of a body that is too long, read before its refusal */
 #define HTTP_WAITING_MAX     128u        /* in discovery */

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/times.h"
 #include "daemon/hints.h"
 #include "daemon/talk_json.h"
 
@@ -19,10 +20,9 @@
 #include <strings.h>
 #include <unistd.h>
 
-#define JSON_TYPE      "application/json"
-#define HTML_TYPE      "text/html; charset=utf-8"
-#define POLL_DEFAULT_S 30u
-#define TEXT_MAX       (PAWL_ERR_MSG_MAX + 64u)
+#define JSON_TYPE "application/json"
+#define HTML_TYPE "text/html; charset=utf-8"
+#define TEXT_MAX  (PAWL_ERR_MSG_MAX + 64u)
 
 /* ---- answers ---- */
 
@@ -325,7 +325,7 @@ static enum MHD_Result discover(struct http_request *r)
 	const char *said = MHD_lookup_connection_value(r->handle, MHD_GET_ARGUMENT_KIND, "timeout");
 	const struct core_job *job = find_job(d, &r->route);
 	uint64_t group = 0;
-	uint64_t timeout_s = POLL_DEFAULT_S;
+	uint64_t timeout_s = times_s(TIME_HTTP_POLL);
 
 	if (!http_number(r->route.group, UINT32_MAX, &group) ||
 		(said && !http_number(said, HTTP_POLL_MAX_S, &timeout_s))) {

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/times.h"
 #include "daemon/shepherd_impl.h"
 #include "daemon/strays.h"
 #include "sched/scratch.h"
@@ -20,10 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define WRITE_NS  NS_PER_S        /* between two tries to write the end down */
-#define RESIZE_NS (60 * NS_PER_S) /* a rescale is tried again for so long */
-#define AGAIN_NS  500000000LL     /* between two tries */
-#define SCALE_NO  2               /* exit codes of `pawl scale`: it is asked for what cannot be */
+#define SCALE_NO 2 /* exit codes of `pawl scale`: it is asked for what cannot be */
 
 /* ---- telling the scheduler ---- */
 
@@ -77,7 +75,8 @@ static void leave(struct shepherd *s)
 	if (tell(s) == 0) {
 		loop_stop(s->loop);
 	} else {
-		loop_timer_start(s->loop, &s->timer, clock_mono_ns() + WRITE_NS);
+		loop_timer_start(s->loop, &s->timer,
+			clock_mono_ns() + times_ns(TIME_SHEPHERD_WRITE));
 	}
 }
 
@@ -246,7 +245,7 @@ static void resize(struct shepherd *s, uint64_t generation, uint32_t replicas)
 	}
 	s->resize_to = generation;
 	s->resize_n = replicas;
-	s->resize_until_ns = clock_mono_ns() + RESIZE_NS;
+	s->resize_until_ns = clock_mono_ns() + times_ns(TIME_RESIZE_TRY);
 	if (s->scaler == 0) {
 		try_resize(s);
 	}
@@ -266,7 +265,8 @@ static void on_scaled(struct shepherd *s, int status)
 	} else if (status == SCALE_NO || clock_mono_ns() >= s->resize_until_ns) {
 		answer_resize(s, false);
 	} else {
-		loop_timer_start(s->loop, &s->resize_timer, clock_mono_ns() + AGAIN_NS);
+		loop_timer_start(s->loop, &s->resize_timer,
+			clock_mono_ns() + times_ns(TIME_RESIZE_AGAIN));
 	}
 }
 

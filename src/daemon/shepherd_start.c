@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/times.h"
 #include "daemon/plain.h"
 #include "daemon/shepherd_impl.h"
 #include "sched/mounts.h"
@@ -36,7 +37,6 @@
 #define PROGRAM   "/proc/self/exe" /* this one, also if another was installed meanwhile */
 #define ARGS_MAX  32u              /* of a command line, beside what the user gave */
 #define RESTART_S 64u              /* bytes of a number, or a range, in words */
-#define SCALE_S   "60"             /* that ranks may take to come or to leave, for each try */
 
 /* A shell that is told to end waits for what it runs, which was told as well; and ranks that are
  * told to leave (SIGUSR1) are no shells. */
@@ -560,9 +560,9 @@ int shepherd_run(struct shepherd *s, struct pawl_err *err)
 int shepherd_scale(struct shepherd *s, struct pawl_err *err)
 {
 	char number[RESTART_S];
+	char wait[RESTART_S];
 	char *const argv[] = {(char *)(uintptr_t) "pawl", (char *)(uintptr_t) "scale",
-		s->order.task, number, (char *)(uintptr_t) "--wait", (char *)(uintptr_t)SCALE_S,
-		NULL};
+		s->order.task, number, (char *)(uintptr_t) "--wait", wait, NULL};
 	char var[PATH_MAX + 32];
 	char *const env[] = {var, NULL};
 	struct run_program program = {.path = PROGRAM, .argv = argv, .env = env, .fds_n = 3};
@@ -577,6 +577,7 @@ int shepherd_scale(struct shepherd *s, struct pawl_err *err)
 		return pawl_err_sys(err, "start pawl scale");
 	}
 	snprintf(number, sizeof(number), "%u", s->resize_n);
+	snprintf(wait, sizeof(wait), "%u", times_s(TIME_SCALE_WAIT));
 	snprintf(var, sizeof(var), "%s=%s", RUN_VAR, s->order.run_dir);
 	program.fds[0] = program.fds[1] = program.fds[2] = null_fd;
 	rv = run_spawn(&program, &s->scaler, err);

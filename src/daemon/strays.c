@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/proc.h"
+#include "base/times.h"
 #include "daemon/order.h"
 
 #include <dirent.h>
@@ -18,8 +19,6 @@
 #include <unistd.h>
 
 #define ENVIRON_MAX (1u << 20) /* bytes of an environment that are looked at */
-#define WAIT_NS     (NS_PER_S / 20)
-#define WAIT_MAX_NS (5 * NS_PER_S)
 
 /* ENVIRON_MAX bytes of it at most; 0: it is gone, or another user's; -1: it cannot be looked at. */
 static ssize_t read_environ(long pid, char *into)
@@ -126,8 +125,10 @@ int strays_signal(const char *run_dir, bool children, int signal)
 
 int64_t strays_wait(int64_t *wait_ns)
 {
-	*wait_ns = *wait_ns == 0             ? WAIT_NS
-		: *wait_ns < WAIT_MAX_NS / 2 ? 2 * *wait_ns
-					     : WAIT_MAX_NS;
+	int64_t most_ns = times_ns(TIME_STRAYS_LOOK_MAX);
+
+	*wait_ns = *wait_ns == 0         ? times_ns(TIME_STRAYS_LOOK)
+		: *wait_ns < most_ns / 2 ? 2 * *wait_ns
+					 : most_ns;
 	return *wait_ns;
 }

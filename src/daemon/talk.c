@@ -3,6 +3,7 @@
 
 #include "agent/proto.h"
 #include "base/err.h"
+#include "base/times.h"
 
 #include <errno.h>
 #include <pwd.h>
@@ -14,8 +15,6 @@
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#define ANSWER_S 30 /* that the scheduler may take */
 
 /* ---- rows ---- */
 
@@ -199,7 +198,7 @@ struct talk {
 
 int talk_open(struct talk **out, const char *root, struct pawl_err *err)
 {
-	const struct timeval wait = {.tv_sec = ANSWER_S};
+	const struct timeval wait = times_timeval(TIME_TALK_ANSWER);
 	struct sockaddr_un address;
 	struct talk *talk = calloc(1, sizeof(*talk));
 	int rv = name_socket(root, &address, err);
@@ -257,8 +256,8 @@ static int receive(struct talk *talk, struct proto_frame *frame, struct pawl_err
 		rv = proto_fill(&talk->conn, err);
 		if (rv == 0) {
 			return pawl_err_set(err, PAWL_ETIMEDOUT,
-				"the scheduler in %s has not answered for %d s", talk->root,
-				ANSWER_S);
+				"the scheduler in %s has not answered for %u s", talk->root,
+				times_s(TIME_TALK_ANSWER));
 		}
 		if (rv < 0) {
 			return pawl_err_prefix(err, rv, "the scheduler in %s", talk->root);

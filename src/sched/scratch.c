@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/times.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -18,7 +19,6 @@
 
 #define BLOCK_BYTES (1u << 20)
 #define BYTES_MAX   (256ull << 20)
-#define TIME_NS     (NS_PER_S / 2)
 #define DEPTH_MAX   512 /* of directories that are walked through: each has a descriptor */
 #define RANDOM      "-XXXXXX"
 
@@ -42,7 +42,7 @@ static int measure(const char *dir, const void *block, bool alone, double *rate,
 		}
 		done += BLOCK_BYTES;
 	} while (rv == 0 && !full && !alone && done < BYTES_MAX &&
-		clock_mono_ns() - start_ns < TIME_NS);
+		clock_mono_ns() - start_ns < times_ns(TIME_SCRATCH_TRY));
 	close(fd);
 	*rate = full ? 0 : (double)done * NS_PER_S / (double)(clock_mono_ns() - start_ns + 1);
 	return rv;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/times.h"
 #include "sched/slurm_impl.h"
 #include "sched/slurm_pilot.h"
 
@@ -13,9 +14,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
-
-#define LOOK_NS      (200 * NS_PER_MS)
-#define LOOK_EACH_NS (2 * NS_PER_MS) /* more for each pilot: a file server has others to serve */
 
 /* ---- events ---- */
 
@@ -128,7 +126,8 @@ static void on_look(struct loop_timer *timer)
 	struct sched_slurm *s = timer->user;
 	int64_t now_ns = clock_mono_ns();
 
-	loop_timer_start(s->options.loop, timer, now_ns + LOOK_NS + s->looked_n * LOOK_EACH_NS);
+	loop_timer_start(s->options.loop, timer,
+		now_ns + times_ns(TIME_SLURM_LOOK) + s->looked_n * times_ns(TIME_SLURM_LOOK_EACH));
 	s->spool_failing = false;
 	slurm_nodes_look(s, now_ns);
 	slurm_jobs_look(s);

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/loop.h"
+#include "base/times.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -183,7 +184,7 @@ static const char *say_end(const struct slurm_commands *c, bool ok, int status, 
 	}
 	if (c->late) {
 		snprintf(text, 64, "it was killed, having taken %d s",
-			(int)(SLURM_COMMAND_NS / NS_PER_S));
+			(int)times_s(TIME_SLURM_COMMAND));
 	} else if (!ok && WIFSIGNALED(status)) {
 		snprintf(text, 64, "it was killed by signal %d", WTERMSIG(status));
 	} else if (!ok && c->err.len_bytes == 0) {
@@ -293,7 +294,7 @@ static void start(struct slurm_commands *c)
 		finish(c, false, err.msg);
 		return;
 	}
-	loop_timer_start(c->loop, &c->turn, clock_mono_ns() + SLURM_COMMAND_NS);
+	loop_timer_start(c->loop, &c->turn, clock_mono_ns() + times_ns(TIME_SLURM_COMMAND));
 }
 
 static void on_turn(struct loop_timer *timer)

@@ -10,9 +10,8 @@ struct loop;
 struct pawl_err;
 struct slurm_commands;
 
-#define SLURM_COMMANDS_MAX 1024u         /* waiting; another one fails at once */
-#define SLURM_OUTPUT_MAX   (64u << 20)   /* bytes that one may print; more, and it fails */
-#define SLURM_COMMAND_NS   60000000000LL /* that one may take: then it is killed, and fails */
+#define SLURM_COMMANDS_MAX 1024u       /* waiting; another one fails at once */
+#define SLURM_OUTPUT_MAX   (64u << 20) /* bytes that one may print; more, and it fails */
 
 /* What became of one. */
 struct slurm_done {

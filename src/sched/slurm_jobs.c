@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/times.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,7 +18,6 @@
 #include <unistd.h>
 
 #define KEEP_NS (86400 * NS_PER_S) /* that an end is known */
-#define STOP_NS (300 * NS_PER_S)   /* from the first that was stopped to the last */
 
 bool slurm_job_is_alive(const struct slurm_job *job)
 {
@@ -434,7 +434,7 @@ static bool can_go_on(struct slurm_job *job, const struct tally *tally)
 	bool saving;
 
 	job->stopped_ns = !tally->stopped ? 0 : job->stopped_ns > 0 ? job->stopped_ns : now_ns;
-	saving = job->record.joint && now_ns - job->stopped_ns < STOP_NS;
+	saving = job->record.joint && now_ns - job->stopped_ns < times_ns(TIME_SLURM_STOP);
 	return !tally->failed && (!tally->stopped || saving) && (!tally->node || without);
 }
 

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/proc.h"
+#include "base/times.h"
 #include "sched/job_log.h"
 #include "sched/mounts.h"
 #include "sched/scratch.h"
@@ -29,8 +30,6 @@
 #define EXIT_NOT_FOUND      127
 #define EXIT_KILLED         (128 + SIGKILL)
 #define COPY_BYTES          65536u
-#define LAST_MS             10000     /* for the log, when nothing is left that prints */
-#define SWEEP_NS            10000000L /* between two looks for what does not die */
 
 /* Into the part's log, which stderr is by then. */
 static void say(const char *what, const char *name)
@@ -78,8 +77,6 @@ bool slurm_keep_strays(const pid_t *kept, uint32_t kept_n)
 /* All descendants: who loses its parent becomes our child, and is killed next. */
 static void sweep(void)
 {
-	const struct timespec pause = {.tv_nsec = SWEEP_NS};
-
 	for (;;) {
 		slurm_keep_strays(NULL, 0);
 		while (waitpid(-1, NULL, WNOHANG) > 0) {
@@ -87,7 +84,7 @@ static void sweep(void)
 		if (waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD) {
 			return;
 		}
-		nanosleep(&pause, NULL);
+		times_sleep(TIME_KEEP_SWEEP);
 	}
 }
 
@@ -264,7 +261,7 @@ static void close_output(struct output *output)
 		dup2(nowhere, STDOUT_FILENO);
 		dup2(nowhere, STDERR_FILENO);
 	}
-	if (poll(&over, 1, LAST_MS) == 1) {
+	if (poll(&over, 1, times_ms(TIME_KEEP_LAST)) == 1) {
 		pthread_join(output->thread, NULL);
 	}
 }

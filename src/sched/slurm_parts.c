@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/times.h"
 #include "sched/scratch.h"
 #include "sched/slurm_keep.h"
 #include "sched/slurm_scratch.h"
@@ -19,16 +20,9 @@
 #include <unistd.h>
 
 #define EXIT_NONE (128 + SIGTERM) /* of a part that was to end before it was started */
-
-#define SIZING_NS (60 * NS_PER_S)   /* another size is tried again for so long */
-#define AGAIN_NS  (500 * NS_PER_MS) /* between two tries */
-#define SCALE_NO  2                 /* exit status of a scale: it is asked for what cannot be */
+#define SCALE_NO  2               /* exit status of a scale: it is asked for what cannot be */
 
 extern char **environ;
-
-/* Slurm's SIGTERM goes to all processes of a pilot's job, and a program may die of it before the
- * pilot has seen its own: only after so long is a bad end held against the program. */
-#define DOUBT_NS (3 * NS_PER_S)
 
 static bool lives(const struct slurm_part *part)
 {
@@ -194,7 +188,8 @@ static void try_size(struct slurm_parts *parts, struct slurm_part *part, int64_t
 
 	slurm_slots_take(parts, part, sizing->slots);
 	if (part->slots_n < sizing->slots && now_ns < sizing->until_ns) {
-		sizing->next_ns = now_ns + AGAIN_NS; /* another one is still leaving them */
+		sizing->next_ns = now_ns +
+			times_ns(TIME_SIZING_AGAIN); /* another one is still leaving them */
 		return;
 	}
 	rv = part->slots_n < sizing->slots
@@ -222,7 +217,7 @@ static void on_scaled(struct slurm_parts *parts, struct slurm_part *part, int st
 	} else if (code == SCALE_NO || now_ns >= sizing->until_ns) {
 		answer(parts, part, false);
 	} else {
-		sizing->next_ns = now_ns + AGAIN_NS;
+		sizing->next_ns = now_ns + times_ns(TIME_SIZING_AGAIN);
 	}
 }
 
@@ -238,7 +233,7 @@ static void resize(struct slurm_part *part, const struct slurm_want_part *want)
 	}
 	sizing->generation = want->sizing;
 	sizing->slots = want->slots;
-	sizing->until_ns = now_ns + SIZING_NS;
+	sizing->until_ns = now_ns + times_ns(TIME_SIZING_TRY);
 	sizing->next_ns = now_ns;
 }
 
@@ -296,11 +291,13 @@ static void end(struct slurm_parts *parts, struct slurm_part *part, int status)
 	}
 }
 
-/* Says of who is over that it has ended, and why; or not yet. */
+/* Says of who is over that it has ended, and why; or not yet. Slurm's SIGTERM goes to all processes
+ * of a pilot's job, and a program may die of it before the pilot has seen its own: only after a
+ * while is a bad end held against the program. */
 static void settle(struct slurm_parts *parts, struct slurm_part *part, int64_t now_ns)
 {
 	bool clear = part->told || part->leaves || parts->leaving || part->have.exit_code == 0 ||
-		now_ns - part->over_ns >= DOUBT_NS;
+		now_ns - part->over_ns >= times_ns(TIME_PART_DOUBT);
 
 	if (!part->over || part->have.state == SLURM_ENDED || !clear) {
 		return;

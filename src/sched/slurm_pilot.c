@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/loop.h"
+#include "base/times.h"
 #include "sched/slurm_parts.h"
 #include "sched/slurm_scratch.h"
 #include "sched/slurm_spool.h"
@@ -25,8 +26,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LOOK_NS (250 * NS_PER_MS)
-#define BEATS   6 /* of have, in fence_ns */
+#define BEATS 6 /* of have, in fence_ns */
 
 #define RUNTIME_MAX 40u /* bytes of the path of a directory for temporary files */
 
@@ -208,7 +208,7 @@ static void look(struct pilot *p)
 	} else {
 		log_line(LOG_WARNING, "%s", p->err->msg);
 	}
-	loop_timer_start(p->loop, &p->look, now_ns + LOOK_NS);
+	loop_timer_start(p->loop, &p->look, now_ns + times_ns(TIME_PILOT_LOOK));
 }
 
 static void on_look(struct loop_timer *timer)

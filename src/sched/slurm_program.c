@@ -4,17 +4,17 @@
 #include "base/adaptdl.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/times.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define PORT_FIRST   20000u /* below those that Linux gives away by itself */
-#define PORTS        10000u
-#define RANKS_MAX    64u  /* of a `pawl run` */
-#define SCALE_WAIT_S 60u  /* that ranks may take to come or to leave, for each try */
-#define GRACE_PART   0.85 /* of it is for the ranks; the rest for what `pawl run` makes durable */
+#define PORT_FIRST 20000u /* below those that Linux gives away by itself */
+#define PORTS      10000u
+#define RANKS_MAX  64u  /* of a `pawl run` */
+#define GRACE_PART 0.85 /* of it is for the ranks; the rest for what `pawl run` makes durable */
 
 /* A shell that is told to end waits for what it runs, which was told as well. */
 #define PREAMBLE "trap 'exit 143' TERM; trap : USR1\n"
@@ -58,7 +58,7 @@ static void put_scale(struct wire_out *list, const struct slurm_launch *launch)
 	wire_put_text(list, "%s", launch->pawl);
 	wire_put_text(list, "scale");
 	wire_put_text(list, "--wait");
-	wire_put_text(list, "%u", SCALE_WAIT_S);
+	wire_put_text(list, "%u", times_s(TIME_SCALE_WAIT));
 	wire_put_text(list, "%s", launch->task);
 }
 

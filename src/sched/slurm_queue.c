@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/times.h"
 #include "sched/scratch.h"
 
 #include <inttypes.h>
@@ -23,13 +24,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NOTICE_S     60               /* that Slurm is asked to give before it ends a pilot */
-#define APPEAR_NS    (120 * NS_PER_S) /* from a node to the pilot's directory */
-#define KILL_WAIT_NS (30 * NS_PER_S)  /* Slurm's own, if it does not say */
-#define FAILED_HELD  "requeued held"  /* in a reason: Slurm waits for an administrator */
-#define NAME_BYTES   (CORE_NAME_MAX + 16u)
-#define NAMES_BYTES  (CORE_POOLS_MAX * NAME_BYTES + 16u)
-#define WORDS_MAX    (SLURM_POOL_WORDS + 2 * SCRATCH_DIRS_MAX + 24u)
+#define FAILED_HELD "requeued held" /* in a reason: Slurm waits for an administrator */
+#define NAME_BYTES  (CORE_NAME_MAX + 16u)
+#define NAMES_BYTES (CORE_POOLS_MAX * NAME_BYTES + 16u)
+#define WORDS_MAX   (SLURM_POOL_WORDS + 2 * SCRATCH_DIRS_MAX + 24u)
 
 static const char queue_format[] = "--Format=" SLURM_QUEUE_FORMAT;
 static const char nodes_format[] = "--Format=" SLURM_NODES_FORMAT;
@@ -195,7 +193,7 @@ static int submit(struct sched_slurm *s, uint32_t pool, struct pawl_err *err)
 
 	pool_name(s, pool, name);
 	snprintf(named, sizeof(named), "--job-name=%s", name);
-	snprintf(signal, sizeof(signal), "--signal=B:USR1@%d", NOTICE_S);
+	snprintf(signal, sizeof(signal), "--signal=B:USR1@%u", times_s(TIME_SLURM_NOTICE));
 	snprintf(output, sizeof(output), "--output=%s/log/pilot-%%j.log", s->options.spool);
 	snprintf(chdir, sizeof(chdir), "--chdir=%s", s->options.spool);
 	snprintf(script, sizeof(script), "%s/pilot.sh", s->options.spool);
@@ -319,7 +317,8 @@ static bool find_fault(const struct sched_slurm *s, const struct pilot_job *job,
 	pawl_err_set(err, PAWL_EIO,
 		"pilot %" PRIu64 " runs on %s and is not heard of: does that node see %s?",
 		row->slurm_job, row->node, s->options.spool);
-	return job->active_ns > 0 && clock_mono_ns() - job->active_ns >= APPEAR_NS;
+	return job->active_ns > 0 &&
+		clock_mono_ns() - job->active_ns >= times_ns(TIME_SLURM_APPEAR);
 }
 
 static void check_awaited(struct sched_slurm *s, struct pilot_job *job)
@@ -569,8 +568,8 @@ static void on_config(void *user, const struct slurm_done *done)
 	if (!done->ok || slurm_kill_wait(done->out, &s->kill_wait_ns, &err) != 0) {
 		log_line(LOG_WARNING,
 			"slurm: scontrol show config: %s; KillWait is taken to be %d s",
-			done->ok ? err.msg : done->said, (int)(KILL_WAIT_NS / NS_PER_S));
-		s->kill_wait_ns = KILL_WAIT_NS;
+			done->ok ? err.msg : done->said, (int)times_s(TIME_SLURM_KILL_WAIT));
+		s->kill_wait_ns = times_ns(TIME_SLURM_KILL_WAIT);
 	}
 }
 

@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/run_door.h"
+#include "base/times.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,9 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SETTLE_NS   (30 * NS_PER_S)  /* from its start on ranks may need it to open their door */
-#define RESCALE_NS  (120 * NS_PER_S) /* that a rescale may take */
-#define NUMBERS_MAX 1024u            /* of a job's nodes, as `pawl run --node-rank` has it */
+#define NUMBERS_MAX 1024u /* of a job's nodes, as `pawl run --node-rank` has it */
 
 /* ---- the door ---- */
 
@@ -191,7 +190,7 @@ static int check_door(const struct slurm_job *job, const struct slurm_record *ne
 	if (same ||
 		(job->record.joint &&
 			(read_door(&job->record, &door) ||
-				clock_mono_ns() - job->runs_ns < SETTLE_NS))) {
+				clock_mono_ns() - job->runs_ns < times_ns(TIME_SLURM_SETTLE)))) {
 		return 0;
 	}
 	return pawl_err_set(err, PAWL_ENOTSUP,
@@ -378,9 +377,9 @@ static bool is_late(const struct slurm_job *job, bool open, const struct progres
 	int64_t since_ns = job->runs_ns > 0 ? job->runs_ns : job->rescale_ns;
 
 	since_ns = job->open_ns > since_ns ? job->open_ns : since_ns;
-	return now_ns - job->rescale_ns >= RESCALE_NS ||
-		((!progress->joined || progress->leaves) && now_ns - since_ns >= SETTLE_NS &&
-			!open);
+	return now_ns - job->rescale_ns >= times_ns(TIME_SLURM_RESCALE) ||
+		((!progress->joined || progress->leaves) &&
+			now_ns - since_ns >= times_ns(TIME_SLURM_SETTLE) && !open);
 }
 
 void slurm_rescale_look(struct sched_slurm *s, struct slurm_job *job)

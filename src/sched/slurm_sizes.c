@@ -6,12 +6,12 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/times.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define SIZES_NS (300 * NS_PER_S) /* between two questions */
-#define MIB      (1ull << 20)
+#define MIB (1ull << 20)
 
 static const char format[] = "--Format=" SLURM_SIZES_FORMAT;
 
@@ -123,7 +123,7 @@ void slurm_sizes_poll(struct sched_slurm *s)
 {
 	static const char *const words[] = {"sinfo", "--noheader", "--Node", format, NULL};
 
-	if (s->sized_ns > 0 && clock_mono_ns() - s->sized_ns < SIZES_NS) {
+	if (s->sized_ns > 0 && clock_mono_ns() - s->sized_ns < times_ns(TIME_SLURM_SIZES)) {
 		return;
 	}
 	if (slurm_commands_add(s->commands, words, on_sizes, s, 0, NULL) == 0) {

@@ -9,6 +9,7 @@
 #include "base/crc.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/times.h"
 
 #include <errno.h>
 #include <sqlite3.h>
@@ -17,7 +18,6 @@
 #include <string.h>
 #include <strings.h>
 
-#define STORE_BUSY_MS     5000       /* that another process may hold it, when it is opened */
 #define STORE_APPLICATION 0x5061776c /* "Pawl": whose file it is */
 
 #define REMEDY                                                                                     \
@@ -153,8 +153,8 @@ static int fail(const struct sched_store *s, const char *what, int rc, struct pa
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED:
 		return pawl_err_set(err, PAWL_EBUSY,
-			"%s: %s: another process has locked it (%u ms were waited)", s->path, what,
-			STORE_BUSY_MS);
+			"%s: %s: another process has locked it (%d ms were waited)", s->path, what,
+			times_ms(TIME_SCHED_BUSY));
 	case SQLITE_READONLY:
 	case SQLITE_PERM:
 		return pawl_err_set(err, PAWL_EIO,
@@ -313,7 +313,7 @@ static int open_file(struct sched_store *s, struct pawl_err *err)
 	if (sqlite3_db_readonly(s->db, "main") == 1) {
 		return fail(s, "open", SQLITE_READONLY, err);
 	}
-	sqlite3_busy_timeout(s->db, STORE_BUSY_MS);
+	sqlite3_busy_timeout(s->db, times_ms(TIME_SCHED_BUSY));
 	/* In this order: the lock is taken for good by the first that reads. */
 	rv = run_text(s,
 		"PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;"

@@ -1,4 +1,4 @@
-"""The small tools: docs.py finds dead links, bench.py reads what a benchmark reports."""
+"""The small tools: docs.py finds dead links and old times, bench.py reads a benchmark's report."""
 
 import sys
 from pathlib import Path
@@ -30,6 +30,33 @@ def test_links_are_followed(tmp_path: Path, link: str, wrong: str | None) -> Non
     (tmp_path / "b.md").write_text("## Two `words`\n")
     found = docs.check_document(tmp_path, tmp_path / "a.md")
     assert found == ([f"a.md:3: {wrong}"] if wrong else [])
+
+
+def test_times_that_users_see_are_in_the_limits(tmp_path: Path) -> None:
+    rows = """#define TIMES(X) \\
+	X(ONE_WAIT, "one_wait", 90 * NS_PER_S, SEEN, "One waits.") \\
+	X(TWO, "two", 20 * NS_PER_MS, INNER, "Two looks.") \\
+	X(THREE, "three", NS_PER_S, SEEN, \\
+		"Three, which is longer, " \\
+		"waits (`--three`).")
+"""
+    (tmp_path / "src/base").mkdir(parents=True)
+    (tmp_path / docs.TIMES).write_text(rows)
+    (tmp_path / "docs").mkdir()
+    limits = tmp_path / docs.TIMES_IN
+    limits.write_text(f"# Limits\n\n{docs.TIMES_BEGIN}old\n{docs.TIMES_END}\nMore.\n")
+    wrong = ["docs/limits.md:4: not the times of src/base/times.h: run tools/docs.py --write"]
+    assert docs.check_times(tmp_path) == wrong
+    docs.write_times(tmp_path)
+    assert docs.check_times(tmp_path) == []
+    table = """| name | time | what for |
+|---|---|---|
+| `one_wait` | 90 s | One waits. |
+| `three` | 1 s | Three, which is longer, waits (`--three`). |
+"""
+    assert limits.read_text() == (f"# Limits\n\n{docs.TIMES_BEGIN}{table}{docs.TIMES_END}\nMore.\n")
+    (tmp_path / docs.TIMES).write_text(rows.replace("90", "91"))
+    assert docs.check_times(tmp_path) == wrong
 
 
 def test_benchmark_reports_in_its_last_line() -> None:

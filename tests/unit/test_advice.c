@@ -28,6 +28,8 @@ static int64_t ns(double s)
 	return (int64_t)(s * NS);
 }
 
+static const struct advice_bounds bounds = {1, 1800, 10, 3600};
+
 /* Even in (0, 1). */
 static double uniform(struct rng *rng)
 {
@@ -38,7 +40,7 @@ static void nothing_is_known_at_first(void **state)
 {
 	struct advice advice;
 
-	advice_init(&advice, 0, 0, 0);
+	advice_init(&advice, &bounds, 0, 0, 0);
 	assert_close(advice_save_s(&advice), pawl_interval_daly(ADVICE_COST_S, ADVICE_PRIOR_S),
 		1e-9);
 	assert_close(advice_persist_s(&advice), pawl_interval_daly(ADVICE_COST_S, ADVICE_PRIOR_S),
@@ -51,7 +53,7 @@ static void the_rate_follows_what_was_seen(void **state)
 	struct advice advice;
 	double before_s;
 
-	advice_init(&advice, 0, 0, 0);
+	advice_init(&advice, &bounds, 0, 0, 0);
 	advice_saved(&advice, 0.1);
 	before_s = advice_save_s(&advice);
 	advice_run(&advice, true, ns(100));
@@ -64,7 +66,7 @@ static void the_rate_follows_what_was_seen(void **state)
 	advice_run(&advice, false, ns(100 + 3 * 86400.0));
 	advice_run(&advice, false, ns(1e9)); /* nothing runs: nothing is learnt */
 	assert_close(advice_save_s(&advice), before_s / 2, 0.01);
-	advice_init(&advice, 15, 3, 3 * 86400.0); /* an earlier agent's */
+	advice_init(&advice, &bounds, 15, 3, 3 * 86400.0); /* an earlier agent's */
 	advice_saved(&advice, 0.1);
 	assert_close(advice_save_s(&advice), before_s / 2, 0.01);
 	assert_close(advice_persist_s(&advice), before_s, 0.01); /* one loss a day */
@@ -79,20 +81,20 @@ static void advice_stays_in_its_bounds(void **state)
 		double stall_s = pow(10, uniform(&rng) * 8 - 5);
 		double persist_s = pow(10, uniform(&rng) * 8 - 3);
 
-		advice_init(&advice, rng_below(&rng, 1000), rng_below(&rng, 1000),
+		advice_init(&advice, &bounds, rng_below(&rng, 1000), rng_below(&rng, 1000),
 			pow(10, uniform(&rng) * 9));
 		advice_begin(&advice, 1, 0);
 		advice_saved(&advice, stall_s);
 		advice_writing(&advice, 0);
 		advice_written(&advice, true, ns(persist_s));
-		assert_true(advice_save_s(&advice) >= ADVICE_SAVE_MIN_S);
-		assert_true(advice_save_s(&advice) <= ADVICE_SAVE_MAX_S);
+		assert_true(advice_save_s(&advice) >= bounds.save_min_s);
+		assert_true(advice_save_s(&advice) <= bounds.save_max_s);
 		assert_true(advice_save_s(&advice) >= 20 * stall_s ||
-			advice_save_s(&advice) == ADVICE_SAVE_MAX_S);
-		assert_true(advice_persist_s(&advice) >= ADVICE_PERSIST_MIN_S);
-		assert_true(advice_persist_s(&advice) <= ADVICE_PERSIST_MAX_S);
+			advice_save_s(&advice) == bounds.save_max_s);
+		assert_true(advice_persist_s(&advice) >= bounds.persist_min_s);
+		assert_true(advice_persist_s(&advice) <= bounds.persist_max_s);
 		assert_true(advice_persist_s(&advice) >= 1.99 * persist_s ||
-			advice_persist_s(&advice) == ADVICE_PERSIST_MAX_S);
+			advice_persist_s(&advice) == bounds.persist_max_s);
 	}
 }
 
@@ -103,7 +105,7 @@ static double slowdown_of(double slowdown, double noise, struct rng *rng)
 	struct advice advice;
 	double now = 0;
 
-	advice_init(&advice, 0, 0, 0);
+	advice_init(&advice, &bounds, 0, 0, 0);
 	for (uint64_t save = 0; save < 200; save++) {
 		double writes_s = save % 3 == 0 ? 0.8 : 0;
 
@@ -138,7 +140,7 @@ static void the_slowdown_is_not_made_up(void **state)
 	struct advice advice;
 
 	for (int always = 0; always < 2; always++) {
-		advice_init(&advice, 0, 0, 0);
+		advice_init(&advice, &bounds, 0, 0, 0);
 		if (always) {
 			advice_writing(&advice, 0);
 		}
@@ -157,7 +159,7 @@ static double simulate(struct rng *rng, double work_s, double cost_s, double mtb
 	double done_s = 0;
 	uint64_t saves = 0;
 
-	advice_init(&advice, 0, 0, 0);
+	advice_init(&advice, &bounds, 0, 0, 0);
 	while (done_s < work_s) {
 		double fails_at = now - mtbf_s * log(uniform(rng));
 
@@ -197,7 +199,7 @@ static void simulated_jobs_lose_little(void **state)
 		double advised;
 
 		best_s = best_s < 20 * cost_s ? 20 * cost_s : best_s;
-		best_s = best_s > ADVICE_SAVE_MAX_S ? ADVICE_SAVE_MAX_S : best_s;
+		best_s = best_s > bounds.save_max_s ? bounds.save_max_s : best_s;
 		least = pawl_interval_overhead(best_s, cost_s, 0, mtbf_s);
 		advised = simulate(&rng, 2000 * mtbf_s, cost_s, mtbf_s, 0);
 		assert_true(advised < least * 1.15 + 0.0005);

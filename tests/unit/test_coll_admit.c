@@ -1,7 +1,6 @@
 /* Newcomers to a running group: processes that knock, are let in, and die at any time; and
  * strangers at the door. */
 #include "base/err.h"
-#include "base/fault.h"
 #include "base/rng.h"
 #include "coll/dial.h"
 #include "coll/door.h"
@@ -12,7 +11,6 @@
 
 #include <errno.h>
 #include <netdb.h>
-#include <pthread.h>
 #include <stdio.h>
 
 #define MOST       6 /* ranks */
@@ -146,12 +144,8 @@ static pid_t add(struct shared *shared)
 
 static void await_ranks(const struct shared *shared, uint32_t n)
 {
-	int64_t end_ns = clock_mono_ns() + LONG_NS;
-
-	while (__atomic_load_n(&shared->ranks, __ATOMIC_RELAXED) != n) {
-		assert_true(clock_mono_ns() < end_ns);
-		usleep(200);
-	}
+	WITHIN_DOING(WITHIN_LONG_S, __atomic_load_n(&shared->ranks, __ATOMIC_RELAXED) == n,
+		within_pace(0.0002));
 	await_steps(shared, 10 * n);
 }
 
@@ -196,7 +190,7 @@ static void newcomers_that_die_hurt_nobody(void **state)
 			pid_t one = add(shared);
 			pid_t other = rng_below(&rng, 2) == 0 ? add(shared) : 0;
 
-			usleep((useconds_t)rng_below(&rng, 12000));
+			within_pace((double)rng_below(&rng, 12000) / 1e6);
 			kill(one, SIGKILL);
 			status_of(one);
 			await_steps(shared, 10);
@@ -227,7 +221,7 @@ static void ranks_that_die_hang_nobody(void **state)
 		await_steps(shared, 10);
 		for (uint32_t i = 3; i < MOST; i++) {
 			pids[i] = add(shared);
-			usleep((useconds_t)rng_below(&rng, 6000));
+			within_pace((double)rng_below(&rng, 6000) / 1e6);
 			if (rng_below(&rng, 2) == 0) {
 				uint32_t victim = (uint32_t)rng_below(&rng, 3);
 
@@ -235,7 +229,7 @@ static void ranks_that_die_hang_nobody(void **state)
 				dead[victim] = true;
 			}
 		}
-		usleep(20000);
+		within_pace(0.02);
 		__atomic_store_n(&shared->stop, 1, __ATOMIC_RELEASE);
 		for (uint32_t r = 0; r < MOST; r++) {
 			int status = status_of(pids[r]);
@@ -269,25 +263,19 @@ static int connect_to(const char *name, uint64_t *key)
 
 static void await_count(struct pawl_door *door, uint32_t n)
 {
-	int64_t end_ns = clock_mono_ns() + LONG_NS;
-
-	while (pawl_door_waiting(door) != n) {
-		assert_true(clock_mono_ns() < end_ns);
-		usleep(1000);
-	}
+	WITHIN(WITHIN_LONG_S, pawl_door_waiting(door) == n);
 }
 
 /* Sent away, as soon as what it said has come. */
 static void assert_closed(struct pawl_door *door, int fd)
 {
-	int64_t end_ns = clock_mono_ns() + LONG_NS;
 	uint8_t byte;
 
-	do {
-		assert_true(clock_mono_ns() < end_ns);
+	errno = ETIMEDOUT;
+	WITHIN_DOING(WITHIN_LONG_S, errno != ETIMEDOUT, {
 		assert_int_equal(pawl_door_waiting(door), 0);
 		assert_false(dial_receive(fd, &byte, 1, clock_mono_ns() + 10 * NS_PER_MS));
-	} while (errno == ETIMEDOUT);
+	});
 	assert_int_equal(errno, ECONNRESET);
 	close(fd);
 }
@@ -340,76 +328,6 @@ static void what_is_no_door_is_refused(void **state)
 	assert_int_equal(pawl_group_knock(&group, name, LONG_NS, NULL), PAWL_EPEER);
 }
 
-/* ---- faults ---- */
-
-struct knocking {
-	const char *name;
-	struct pawl_group *group;
-	int rv;
-};
-
-static void *knock(void *user)
-{
-	struct knocking *k = user;
-
-	k->rv = pawl_group_knock(&k->group, k->name, LONG_NS, NULL);
-	return NULL;
-}
-
-static struct pawl_group *join_alone(void)
-{
-	char card[PAWL_CARD_MAX];
-	const char *cards[] = {card};
-	struct pawl_group *group;
-
-	assert_int_equal(pawl_group_open(&group, 0, 1, NULL, card, NULL), 0);
-	assert_int_equal(pawl_group_join(group, cards, LONG_NS, NULL), 0);
-	return group;
-}
-
-/* One attempt to let somebody in, with the n-th allocation or call refused: whether there was one.
- */
-static bool admit_with_fault(uint64_t nth)
-{
-	char name[PAWL_DOOR_NAME];
-	struct knocking k = {.name = name};
-	struct pawl_group *group = join_alone();
-	struct pawl_group *next = NULL;
-	struct pawl_door *door;
-	pthread_t thread;
-	uint64_t passed;
-	int rv;
-
-	assert_int_equal(pawl_door_open(&door, NULL, name, NULL), 0);
-	pthread_create(&thread, NULL, knock, &k);
-	await_count(door, 1);
-	fault_arm("coll.", nth, ENOMEM, false);
-	rv = pawl_group_admit(&next, group, door, MOST, LONG_NS, NULL);
-	passed = fault_count();
-	fault_disarm();
-	pawl_door_close(door);
-	pthread_join(thread, NULL);
-	assert_true((rv == 0 && next != NULL) == (k.rv == 0));
-	if (next) {
-		assert_int_equal(pawl_group_ranks(next), 2);
-		assert_int_equal(pawl_group_rank(k.group), 1);
-		pawl_group_close(k.group);
-		pawl_group_close(next);
-	}
-	pawl_group_close(group);
-	return passed >= nth;
-}
-
-static void what_is_refused_hangs_nobody(void **state)
-{
-	uint64_t nth = 1;
-
-	while (admit_with_fault(nth)) {
-		nth++;
-	}
-	assert_true(nth > 5);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -418,7 +336,6 @@ int main(void)
 		cmocka_unit_test(ranks_that_die_hang_nobody),
 		cmocka_unit_test(strangers_do_not_get_in),
 		cmocka_unit_test(what_is_no_door_is_refused),
-		cmocka_unit_test(what_is_refused_hangs_nobody),
 	};
 
 	first_seed = test_seed();

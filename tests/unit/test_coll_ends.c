@@ -290,17 +290,24 @@ struct odd_call {
 	const char *texts[2];       /* in the error of each rank */
 };
 
-static const struct odd_call *odd_call; /* of the test */
-static bool odd_goes_on;                /* it is looked for at the next collective only */
-static bool odd_leaves;                 /* rank 2 leaves behind it */
+/* A world for each, all at a time: what they wait for are signs of life. */
+struct odd_world {
+	struct world w; /* first: members find it by that */
+	const struct odd_call *call;
+	bool goes_on; /* it is looked for at the next collective only */
+	bool leaves;  /* rank 2 leaves behind it */
+	uint8_t bytes[RANKS][RANKS * 4000];
+};
 
-static int call_once(struct member *member, struct pawl_coll_call call)
+static bool odd_leaves; /* of the test */
+
+static int call_once(struct member *member, struct pawl_coll_call call, uint8_t *in, uint8_t *out)
 {
 	struct pawl_work work;
 	int rv;
 
-	call.in = bytes[member->rank];
-	call.out = call.kind == PAWL_ALL_TO_ALL ? out_bytes[member->rank] : bytes[member->rank];
+	call.in = in;
+	call.out = out;
 	rv = pawl_group_submit(member->group, &work, &call, &member->err);
 	return rv == 0 ? pawl_group_wait(member->group, &work, LONG_NS, &member->err) : rv;
 }
@@ -308,55 +315,70 @@ static int call_once(struct member *member, struct pawl_coll_call call)
 static void *call_odd(void *user)
 {
 	struct member *member = user;
+	struct odd_world *odd = (struct odd_world *)(void *)(member - member->rank);
+	uint8_t *own = odd->bytes[member->rank];
 	struct pawl_coll_call barrier = {.kind = PAWL_BARRIER};
-	struct pawl_coll_call call = odd_call->call;
+	struct pawl_coll_call call = odd->call->call;
 
-	member->rv = call_once(member, barrier);
+	member->rv = call_once(member, barrier, own, own);
 	if (member->rv != 0) {
 		return NULL; /* another one is further, and has found it */
 	}
-	if (odd_call->own_root) {
+	if (odd->call->own_root) {
 		call.root = member->rank;
 	} else if (member->rank == 2) {
 		call.len_bytes = 0;
 	}
-	member->rv = call_once(member, call);
-	if (member->rank == 2 && odd_leaves) {
+	member->rv = call_once(member, call, own, own);
+	if (member->rank == 2 && odd->leaves) {
 		pawl_group_close(member->group);
 		member->group = NULL;
-	} else if (member->rv == 0 && !odd_goes_on) {
+	} else if (member->rv == 0 && !odd->goes_on) {
 		await_failure(member->group, LONG_NS);
 		member->rv = pawl_group_submit(member->group, &(struct pawl_work){0}, &barrier,
 			&member->err);
 	} else if (member->rv == 0) {
-		member->rv = call_once(member, barrier);
+		member->rv = call_once(member, barrier, own, own);
 	}
 	return NULL;
 }
 
-static void check_odd(const struct odd_call *call, const char *beat)
+static void begin_odd(struct odd_world *odd, const char *beat)
 {
-	struct world w;
-
-	odd_call = call;
 	setenv("PAWL_HEARTBEAT", beat, 1);
-	open_world(&w);
-	run_world(&w, call_odd);
+	open_world(&odd->w);
+	bear_silence();
 	for (uint32_t r = 0; r < RANKS; r++) {
-		const char *msg = w.members[r].err.msg;
+		pthread_create(&odd->w.members[r].thread, NULL, call_odd, &odd->w.members[r]);
+	}
+}
+
+static void await_odd(struct odd_world *odd)
+{
+	for (uint32_t r = 0; r < RANKS; r++) {
+		pthread_join(odd->w.members[r].thread, NULL);
+	}
+}
+
+static void check_odd(struct odd_world *odd)
+{
+	const struct odd_call *call = odd->call;
+
+	for (uint32_t r = 0; r < RANKS; r++) {
+		const struct member *member = &odd->w.members[r];
+		const char *msg = member->err.msg;
 		const char *at;
 
-		if (w.members[r].group == NULL) {
+		if (member->group == NULL) {
 			continue;
 		}
-		assert_int_equal(w.members[r].rv, PAWL_EMISMATCH);
+		assert_int_equal(member->rv, PAWL_EMISMATCH);
 		assert_non_null(strstr(msg, "ranks disagree in collective 1: "));
 		at = strstr(msg, call->texts[0]);
 		assert_non_null(at);
 		assert_non_null(strstr(call->own_root ? at + 1 : msg, call->texts[1]));
 	}
-	close_world(&w);
-	bear_silence();
+	close_world(&odd->w);
 }
 
 #define FLOATS(KIND, ROOT)                                                                         \
@@ -390,32 +412,44 @@ static const struct odd_call odd_calls[] = {
 
 #define ODD_CALLS (sizeof(odd_calls) / sizeof(*odd_calls))
 
+/* silent: the heartbeat of those that are all done with it; the others have the other one. */
+static void check_odds(bool goes_on, bool leaves, const char *silent, const char *beat)
+{
+	struct odd_world *odds = calloc(ODD_CALLS, sizeof(*odds));
+	size_t n = 0;
+
+	assert_non_null(odds);
+	for (size_t i = 0; i < ODD_CALLS; i++) {
+		if (!leaves || !odd_calls[i].own_root) {
+			odds[n].call = &odd_calls[i];
+			odds[n].goes_on = goes_on;
+			odds[n].leaves = leaves;
+			begin_odd(&odds[n++], odd_calls[i].silent ? silent : beat);
+		}
+	}
+	for (size_t i = 0; i < n; i++) {
+		await_odd(&odds[i]);
+	}
+	for (size_t i = 0; i < n; i++) {
+		check_odd(&odds[i]);
+	}
+	free(odds);
+}
+
 /* Some wait for what will not come; others are done, and do nothing more. */
 static void signs_of_life_tell_who_called_something_else(void **state)
 {
-	odd_goes_on = odd_leaves = false;
-	for (size_t i = 0; i < ODD_CALLS; i++) {
-		check_odd(&odd_calls[i], "1");
-	}
+	check_odds(false, false, "1", "1");
 }
 
 static void the_next_collective_tells_who_called_something_else(void **state)
 {
-	odd_goes_on = true;
-	odd_leaves = false;
-	for (size_t i = 0; i < ODD_CALLS; i++) {
-		check_odd(&odd_calls[i], odd_calls[i].silent ? "0" : "1");
-	}
+	check_odds(true, false, "0", "1");
 }
 
 static void whoever_leaves_has_told_what_it_called(void **state)
 {
-	odd_goes_on = odd_leaves = true;
-	for (size_t i = 0; i < ODD_CALLS; i++) {
-		if (!odd_calls[i].own_root) {
-			check_odd(&odd_calls[i], "100");
-		}
-	}
+	check_odds(true, true, "100", "100");
 }
 
 /* Rank 2 has nothing for rank 1, which expects something, or the other way round. */
@@ -425,13 +459,15 @@ static void *call_parts(void *user)
 	uint64_t at[RANKS + 1] = {0, 1000, 2000, 3000, 4000};
 	uint64_t less[RANKS + 1] = {0, 1000, 1000, 2000, 3000};
 	struct pawl_coll_call call = {.kind = PAWL_ALL_TO_ALL, .in_at = at, .out_at = at};
+	uint8_t *in = bytes[member->rank];
 
 	if (member->rank == 2) {
 		*(odd_leaves ? &call.in_at : &call.out_at) = less;
 	}
-	member->rv = call_once(member, call);
+	member->rv = call_once(member, call, in, out_bytes[member->rank]);
 	if (member->rv == 0) { /* it had done its part */
-		member->rv = call_once(member, (struct pawl_coll_call){.kind = PAWL_BARRIER});
+		call = (struct pawl_coll_call){.kind = PAWL_BARRIER};
+		member->rv = call_once(member, call, in, in);
 	}
 	return NULL;
 }

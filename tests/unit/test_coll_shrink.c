@@ -74,7 +74,8 @@ static void survivors_of_kills_go_on(void **state)
 			while (dead[victim]) {
 				victim = (victim + 1) % RANKS;
 			}
-			usleep((useconds_t)rng_below(&rng, rng_below(&rng, 2) == 1 ? 500 : 30000));
+			within_pace((double)rng_below(&rng, rng_below(&rng, 2) == 1 ? 500 : 30000) /
+				1e6);
 			kill(pids[victim], SIGKILL);
 			dead[victim] = true;
 		}
@@ -87,63 +88,74 @@ static void survivors_of_kills_go_on(void **state)
 	}
 }
 
-/* The victims stand still, of ranks that can do without them, and hear of it when they wake up. */
-static void leave_out(const uint32_t *victims, uint32_t n)
-{
-	bool out[RANKS] = {false};
+/* ---- of those that stand still: several jobs at a time, as each waits for a silence ---- */
+
+struct job {
 	pid_t pids[RANKS];
 	struct shared *shared;
+	bool out[RANKS]; /* stand still */
+};
 
-	shared = start(pids, RANKS, 3, run_rank);
-	await_steps(shared, 20);
-	for (uint32_t i = 0; i < n; i++) {
-		kill(pids[victims[i]], SIGSTOP);
-		out[victims[i]] = true;
-	}
-	await_steps(shared, 50); /* there are few that they had begun */
-	for (uint32_t i = 0; i < n; i++) {
-		kill(pids[victims[i]], SIGCONT);
-		assert_int_equal(status_of(pids[victims[i]]), LEFT_OUT);
-	}
-	await_steps(shared, 50);
-	__atomic_store_n(&shared->stop, 1, __ATOMIC_RELEASE);
-	for (uint32_t r = 0; r < RANKS; r++) {
-		assert_int_equal(out[r] ? 0 : status_of(pids[r]), 0);
-	}
-	munmap(shared, sizeof(*shared));
+static void begin_job(struct job *job, uint32_t least)
+{
+	memset(job, 0, sizeof(*job));
+	job->shared = start(job->pids, RANKS, least, run_rank);
+	await_steps(job->shared, 20);
 }
 
+static void stop_rank(struct job *job, uint32_t rank)
+{
+	kill(job->pids[rank], SIGSTOP);
+	job->out[rank] = true;
+}
+
+static void end_others(struct job *job)
+{
+	__atomic_store_n(&job->shared->stop, 1, __ATOMIC_RELEASE);
+	for (uint32_t r = 0; r < RANKS; r++) {
+		assert_int_equal(job->out[r] ? 0 : status_of(job->pids[r]), 0);
+	}
+}
+
+static void wake_those_left_out(struct job *job)
+{
+	for (uint32_t r = 0; r < RANKS; r++) {
+		if (job->out[r]) {
+			kill(job->pids[r], SIGCONT);
+			assert_int_equal(status_of(job->pids[r]), LEFT_OUT);
+		}
+	}
+}
+
+/* One; and several, as the ranks of a host whose link is lost: one of them is named, and all must
+ * be left out. They hear of it when they wake up, also where nobody is left who says so. */
 static void who_stood_still_is_left_out(void **state)
 {
-	const uint32_t victims[] = {2};
+	struct job one;
+	struct job several;
+	struct job last;
 
-	leave_out(victims, 1);
-}
-
-/* As the ranks of a host whose link is lost: one of them is named, and all must be left out. */
-static void several_who_stood_still_are_left_out(void **state)
-{
-	const uint32_t victims[] = {3, 1};
-
-	leave_out(victims, 2);
-}
-
-/* It hears that they went on without it, though nobody is left who says so. */
-static void who_wakes_up_last_does_not_go_on_alone(void **state)
-{
-	pid_t pids[RANKS];
-	struct shared *shared = start(pids, RANKS, 1, run_rank);
-
-	await_steps(shared, 20);
-	kill(pids[2], SIGSTOP);
-	await_steps(shared, 50);
-	__atomic_store_n(&shared->stop, 1, __ATOMIC_RELEASE);
-	for (uint32_t r = 0; r < RANKS; r++) {
-		assert_int_equal(r == 2 ? 0 : status_of(pids[r]), 0);
-	}
-	kill(pids[2], SIGCONT);
-	assert_int_equal(status_of(pids[2]), LEFT_OUT);
-	munmap(shared, sizeof(*shared));
+	begin_job(&one, 3);
+	stop_rank(&one, 2);
+	begin_job(&several, 3);
+	stop_rank(&several, 3);
+	stop_rank(&several, 1);
+	begin_job(&last, 1);
+	stop_rank(&last, 2);
+	await_steps(one.shared, 50); /* there are few that they had begun */
+	wake_those_left_out(&one);
+	await_steps(one.shared, 50);
+	end_others(&one);
+	await_steps(several.shared, 50);
+	wake_those_left_out(&several);
+	await_steps(several.shared, 50);
+	end_others(&several);
+	await_steps(last.shared, 50);
+	end_others(&last);
+	wake_those_left_out(&last);
+	munmap(one.shared, sizeof(*one.shared));
+	munmap(several.shared, sizeof(*several.shared));
+	munmap(last.shared, sizeof(*last.shared));
 }
 
 static bool is_stopped_or_over(pid_t pid)
@@ -154,42 +166,43 @@ static bool is_stopped_or_over(pid_t pid)
 		info.si_pid == pid;
 }
 
-/* Rank 3 is killed, and rank 1 is lost on the way to the group of those that are left. Whether it
- * has so many points there. */
-static bool lose_another(uint64_t nth, int sys)
+/* Rank 3 is killed, and rank 1 is lost on the way to the group of those that are left. */
+static void begin_losing(struct job *job, uint64_t nth, int sys)
 {
-	const int ends = sys == FAULT_STOPS ? LEFT_OUT : FAULT_EXIT;
-	struct shared *shared;
-	pid_t pids[RANKS];
-	bool lost;
-
 	fault.nth = nth;
 	fault.sys = sys;
-	shared = start(pids, RANKS, 1, run_rank);
-	await_steps(shared, 20);
-	kill(pids[3], SIGKILL);
-	await_steps(shared, 50);
-	lost = is_stopped_or_over(pids[1]);
-	kill(pids[1], SIGCONT);
-	assert_int_equal(lost ? status_of(pids[1]) : ends, ends);
-	__atomic_store_n(&shared->stop, 1, __ATOMIC_RELEASE);
+	begin_job(job, 1);
+	kill(job->pids[3], SIGKILL);
+	fault.nth = 0;
+}
+
+/* Whether rank 1 had so many points there. */
+static bool lose_another(struct job *job, int ends)
+{
+	bool lost;
+
+	await_steps(job->shared, 50);
+	lost = is_stopped_or_over(job->pids[1]);
+	kill(job->pids[1], SIGCONT);
+	assert_int_equal(lost ? status_of(job->pids[1]) : ends, ends);
+	__atomic_store_n(&job->shared->stop, 1, __ATOMIC_RELEASE);
 	for (uint32_t r = 0; r < RANKS; r++) {
 		if (r != 1 || !lost) {
-			assert_int_equal(status_of(pids[r]), r == 3 ? 128 + SIGKILL : 0);
+			assert_int_equal(status_of(job->pids[r]), r == 3 ? 128 + SIGKILL : 0);
 		}
 	}
-	fault.nth = 0;
-	munmap(shared, sizeof(*shared));
+	munmap(job->shared, sizeof(*job->shared));
 	return lost;
 }
 
 static void who_dies_on_the_way_is_left_behind(void **state)
 {
-	uint64_t nth = 1;
+	struct job job;
+	uint64_t nth = 0;
 
-	while (lose_another(nth, FAULT_DIES)) {
-		nth++;
-	}
+	do {
+		begin_losing(&job, ++nth, FAULT_DIES);
+	} while (lose_another(&job, FAULT_EXIT));
 	assert_true(nth > POINTS);
 }
 
@@ -197,9 +210,13 @@ static void who_dies_on_the_way_is_left_behind(void **state)
 static void who_stops_on_the_way_is_left_behind(void **state)
 {
 	struct rng rng = {first_seed};
+	struct job any;
+	struct job last;
 
-	assert_true(lose_another(1 + rng_below(&rng, POINTS), FAULT_STOPS));
-	assert_true(lose_another(POINTS, FAULT_STOPS));
+	begin_losing(&any, 1 + rng_below(&rng, POINTS), FAULT_STOPS);
+	begin_losing(&last, POINTS, FAULT_STOPS);
+	assert_true(lose_another(&any, LEFT_OUT));
+	assert_true(lose_another(&last, LEFT_OUT));
 }
 
 static void too_few_do_not_go_on(void **state)
@@ -240,8 +257,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(survivors_of_kills_go_on),
 		cmocka_unit_test(who_stood_still_is_left_out),
-		cmocka_unit_test(several_who_stood_still_are_left_out),
-		cmocka_unit_test(who_wakes_up_last_does_not_go_on_alone),
 		cmocka_unit_test(who_dies_on_the_way_is_left_behind),
 		cmocka_unit_test(who_stops_on_the_way_is_left_behind),
 		cmocka_unit_test(too_few_do_not_go_on),

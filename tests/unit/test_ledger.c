@@ -18,6 +18,7 @@
 
 #define MINUTE_NS 60000000000LL
 
+static const struct ledger_times times = {.wait_ns = 30000000000LL, .retry_ns = 1000000000LL};
 static struct ledger_verdict verdict; /* of the last begin */
 
 static enum ledger_answer begin(struct ledger *ledger, uint32_t rank, uint64_t seq, uint64_t step)
@@ -40,7 +41,7 @@ static void commits_when_all_ranks_staged(void **state)
 {
 	struct ledger ledger;
 
-	ledger_init(&ledger, 2, MINUTE_NS, 0);
+	ledger_init(&ledger, &times, 2, MINUTE_NS, 0);
 	assert_int_equal(begin(&ledger, 0, 1, 100), LEDGER_GRANT);
 	assert_true(verdict.fresh);
 	assert_int_equal(ledger_staged(&ledger, 0, 1), -1);
@@ -60,9 +61,9 @@ static void next_save_waits_for_slow_rank_then_is_skipped(void **state)
 		.step = 200,
 		.tag = "global_step200",
 		.fits = true,
-		.waited_ns = LEDGER_WAIT_NS};
+		.waited_ns = times.wait_ns};
 
-	ledger_init(&ledger, 2, MINUTE_NS, 0);
+	ledger_init(&ledger, &times, 2, MINUTE_NS, 0);
 	assert_int_equal(begin(&ledger, 0, 1, 100), LEDGER_GRANT);
 	ledger_staged(&ledger, 0, 1);
 	assert_int_equal(begin(&ledger, 0, 2, 200), LEDGER_WAIT);
@@ -86,7 +87,7 @@ static void a_stopped_rank_is_not_waited_for(void **state)
 		.fits = true,
 		.vain = "its process is stopped"};
 
-	ledger_init(&ledger, 2, MINUTE_NS, 0);
+	ledger_init(&ledger, &times, 2, MINUTE_NS, 0);
 	begin(&ledger, 0, 1, 100);
 	ledger_staged(&ledger, 0, 1);
 	assert_int_equal(ledger_begin(&ledger, &ask, &verdict), LEDGER_REFUSE);
@@ -100,7 +101,7 @@ static void who_goes_past_a_save_has_no_part_in_it(void **state)
 {
 	struct ledger ledger;
 
-	ledger_init(&ledger, 2, MINUTE_NS, 0);
+	ledger_init(&ledger, &times, 2, MINUTE_NS, 0);
 	assert_int_equal(begin(&ledger, 0, 7, 100), LEDGER_GRANT); /* numbers may begin anywhere */
 	assert_int_equal(ledger_passed(&ledger, 0, 8), 0);         /* it has one */
 	assert_int_equal(ledger_passed(&ledger, 1, 7), 0);         /* it comes to it */
@@ -116,7 +117,7 @@ static void different_steps_fail_the_save_for_all(void **state)
 	struct ledger ledger;
 	int slot;
 
-	ledger_init(&ledger, 2, MINUTE_NS, 0);
+	ledger_init(&ledger, &times, 2, MINUTE_NS, 0);
 	begin(&ledger, 0, 1, 100);
 	slot = verdict.slot;
 	assert_int_equal(begin(&ledger, 1, 1, 101), LEDGER_REFUSE);
@@ -131,7 +132,7 @@ static void hung_storage_costs_no_stall(void **state)
 	int64_t again;
 	int hung;
 
-	ledger_init(&ledger, 1, MINUTE_NS, 0);
+	ledger_init(&ledger, &times, 1, MINUTE_NS, 0);
 	hung = save(&ledger, 1);
 	assert_int_equal(ledger_persist_next(&ledger, 0, &again), -1);
 	assert_int_equal(again, MINUTE_NS);
@@ -171,7 +172,7 @@ static void what_was_committed_last_is_kept(void **state)
 	int64_t again;
 	int hung, last;
 
-	ledger_init(&ledger, 1, MINUTE_NS, 0);
+	ledger_init(&ledger, &times, 1, MINUTE_NS, 0);
 	hung = save_roomy(&ledger, 1);
 	assert_int_equal(ledger_persist_next(&ledger, MINUTE_NS, &again), hung);
 	last = save_roomy(&ledger, 2);
@@ -199,7 +200,7 @@ static void without_a_spare_slot_the_older_one_is_kept(void **state)
 	int64_t again;
 	int hung;
 
-	ledger_init(&ledger, 1, MINUTE_NS, 0);
+	ledger_init(&ledger, &times, 1, MINUTE_NS, 0);
 	hung = save(&ledger, 1);
 	assert_int_equal(ledger_persist_next(&ledger, MINUTE_NS, &again), hung);
 	save(&ledger, 2);
@@ -218,7 +219,7 @@ static void memory_is_not_preferred_to_something_newer_in_the_store(void **state
 	int64_t again;
 	int newest;
 
-	ledger_init(&ledger, 1, MINUTE_NS, 0);
+	ledger_init(&ledger, &times, 1, MINUTE_NS, 0);
 	ledger.slots[save(&ledger, 1)].readers = 1;
 	newest = save(&ledger, 2);
 	assert_int_equal(ledger_persist_next(&ledger, MINUTE_NS, &again), newest);
@@ -239,7 +240,7 @@ static void the_spare_slot_is_used_when_it_must_be(void **state)
 	int64_t again;
 	int busy;
 
-	ledger_init(&ledger, 1, MINUTE_NS, 0);
+	ledger_init(&ledger, &times, 1, MINUTE_NS, 0);
 	for (uint64_t seq = 1; seq < 6; seq++) {
 		assert_int_not_equal(save_roomy(&ledger, seq), LEDGER_SPARE);
 		assert_false(ledger_is_next(&ledger, LEDGER_SPARE));
@@ -263,7 +264,7 @@ static void one_rank_that_is_tight_is_enough(void **state)
 	struct ledger_ask ask = {.rank = 1, .fits = true, .spare = true};
 	int64_t again;
 
-	ledger_init(&ledger, 2, MINUTE_NS, 0);
+	ledger_init(&ledger, &times, 2, MINUTE_NS, 0);
 	for (uint64_t seq = 1; seq < 3; seq++) {
 		begin(&ledger, 0, seq, 0);
 		ledger_staged(&ledger, 0, seq);
@@ -285,7 +286,7 @@ static void interval_zero_makes_every_save_durable(void **state)
 	int a;
 	int b;
 
-	ledger_init(&ledger, 1, 0, 0);
+	ledger_init(&ledger, &times, 1, 0, 0);
 	a = save(&ledger, 1);
 	assert_int_equal(ledger_persist_next(&ledger, 0, &again), a);
 	b = save(&ledger, 2);
@@ -303,7 +304,7 @@ static void failed_persist_is_retried_and_superseded(void **state)
 	int64_t again;
 	int slot;
 
-	ledger_init(&ledger, 1, MINUTE_NS, 0);
+	ledger_init(&ledger, &times, 1, MINUTE_NS, 0);
 	save(&ledger, 1);
 	slot = ledger_persist_next(&ledger, MINUTE_NS, &again);
 	ledger_persisted(&ledger, slot, false, MINUTE_NS);
@@ -319,7 +320,7 @@ static void streamed_saves_are_never_in_memory(void **state)
 	struct ledger_ask ask = {.rank = 0, .seq = 1, .step = 100, .fits = false};
 	int64_t again;
 
-	ledger_init(&ledger, 1, MINUTE_NS, 0);
+	ledger_init(&ledger, &times, 1, MINUTE_NS, 0);
 	assert_int_equal(ledger_begin(&ledger, &ask, &verdict), LEDGER_GRANT);
 	assert_true(verdict.streamed);
 	assert_int_equal(ledger_staged(&ledger, 0, 1), verdict.slot);
@@ -336,7 +337,7 @@ static void who_fits_may_stream(void **state)
 	struct ledger_ask ask = {.rank = 0, .seq = 1, .step = 100, .fits = true, .streams = true};
 	int64_t again;
 
-	ledger_init(&ledger, 1, MINUTE_NS, 0);
+	ledger_init(&ledger, &times, 1, MINUTE_NS, 0);
 	assert_int_equal(ledger_begin(&ledger, &ask, &verdict), LEDGER_GRANT);
 	assert_true(verdict.streamed);
 	assert_int_equal(ledger_staged(&ledger, 0, 1), verdict.slot);
@@ -356,7 +357,7 @@ static void memory_is_kept_until_a_streamed_save_is_durable(void **state)
 		int64_t again;
 		int kept, streamed;
 
-		ledger_init(&ledger, 1, MINUTE_NS, 0);
+		ledger_init(&ledger, &times, 1, MINUTE_NS, 0);
 		kept = save(&ledger, 1);
 		assert_int_equal(ledger_begin(&ledger, &ask, &verdict), LEDGER_GRANT);
 		streamed = verdict.slot;
@@ -387,7 +388,7 @@ static void a_streamed_save_is_not_lost_behind_another(void **state)
 	int64_t again;
 	int first, second;
 
-	ledger_init(&ledger, 1, MINUTE_NS, 0);
+	ledger_init(&ledger, &times, 1, MINUTE_NS, 0);
 	assert_int_equal(ledger_begin(&ledger, &ask, &verdict), LEDGER_GRANT);
 	first = ledger_staged(&ledger, 0, 1);
 	assert_int_equal(ledger_persist_next(&ledger, 0, &again), first);
@@ -465,7 +466,7 @@ static void random_history(uint64_t seed)
 	int outgrown = (int)rng_below(&rng, 4000); /* from this event on memory is too small */
 	bool spare = rng_below(&rng, 2);           /* before, it takes three slots */
 
-	ledger_init(&ledger, world, rng_below(&rng, 2) ? MINUTE_NS : 0, now);
+	ledger_init(&ledger, &times, world, rng_below(&rng, 2) ? MINUTE_NS : 0, now);
 	for (int i = 0; i < 2000; i++) {
 		uint32_t rank = (uint32_t)rng_below(&rng, world);
 		struct ledger_ask ask = {.rank = rank,

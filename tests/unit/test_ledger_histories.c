@@ -62,6 +62,7 @@ struct world {
 };
 
 static struct world w;
+static const struct ledger_times times = {.wait_ns = 30000000000LL, .retry_ns = 1000000000LL};
 static struct ledger ledger;
 static struct ledger_verdict verdict; /* of the last begin */
 
@@ -270,7 +271,7 @@ static void acts(uint32_t r)
 	if (rank->doing == IDLE) {
 		idles(r);
 	} else if (rank->doing == WAITING) {
-		rank->ask.waited_ns = chance(50) ? LEDGER_WAIT_NS : 0;
+		rank->ask.waited_ns = chance(50) ? times.wait_ns : 0;
 		asks_for_slot(r);
 	} else if (rank->doing == BUILDING && chance(400)) {
 		dies(r);
@@ -335,7 +336,7 @@ static void check_alive(void)
 {
 	for (int i = 0; is_stuck(); i++) {
 		assert_true(i < 100);
-		w.now_ns += 2 * LEDGER_RETRY_NS;
+		w.now_ns += 2 * times.retry_ns;
 		stores();
 		for (uint32_t r = 0; r < w.n; r++) {
 			if (w.ranks[r].doing == WAITING) {
@@ -354,7 +355,7 @@ static void random_history(uint64_t seed)
 	w.persisting = -1;
 	w.fits = !chance(4);
 	w.orderly = chance(2);
-	ledger_init(&ledger, w.n, chance(2) ? 0 : MINUTE_NS, 0);
+	ledger_init(&ledger, &times, w.n, chance(2) ? 0 : MINUTE_NS, 0);
 	ledger.named = true;
 	for (uint32_t r = 0; w.orderly && r < w.n; r++) {
 		w.ranks[r].next = 1;

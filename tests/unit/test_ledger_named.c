@@ -15,12 +15,13 @@
 
 #define MINUTE_NS 60000000000LL
 
+static const struct ledger_times times = {.wait_ns = 30000000000LL, .retry_ns = 1000000000LL};
 static struct ledger ledger;
 static struct ledger_verdict verdict; /* of the last begin */
 
 static void start(uint32_t world, int64_t interval_ns)
 {
-	ledger_init(&ledger, world, interval_ns, 0);
+	ledger_init(&ledger, &times, world, interval_ns, 0);
 	ledger.named = true;
 }
 
@@ -229,8 +230,8 @@ static void what_is_added_to_becomes_durable_first(void **state)
 	assert_int_equal(begin(0, "b"), LEDGER_WAIT);
 	assert_int_equal(persist(0), 0);
 	ledger_persisted(&ledger, 0, false, 0); /* full, for the moment */
-	becomes_durable(0, LEDGER_RETRY_NS);
-	assert_int_equal(persist(LEDGER_RETRY_NS), 1);
+	becomes_durable(0, times.retry_ns);
+	assert_int_equal(persist(times.retry_ns), 1);
 	assert_int_equal(begin(0, "b"), LEDGER_GRANT);
 }
 
@@ -321,7 +322,7 @@ static void what_failed_is_refused_once_to_every_other_rank(void **state)
 
 static void what_failed_waits_until_all_that_save_know(void **state)
 {
-	struct ledger_ask late = {.rank = 0, .tag = "b", .fits = true, .waited_ns = LEDGER_WAIT_NS};
+	struct ledger_ask late = {.rank = 0, .tag = "b", .fits = true, .waited_ns = times.wait_ns};
 
 	start(3, 0);
 	for (uint32_t r = 0; r < 3; r++) {
@@ -389,7 +390,7 @@ static void more_room_for_what_failed_is_refused(void **state)
 
 static void who_waits_too_long_fails_the_tag(void **state)
 {
-	struct ledger_ask late = {.rank = 0, .tag = "b", .fits = true, .waited_ns = LEDGER_WAIT_NS};
+	struct ledger_ask late = {.rank = 0, .tag = "b", .fits = true, .waited_ns = times.wait_ns};
 
 	start(2, 0);
 	save(0, "a");

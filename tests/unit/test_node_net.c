@@ -6,6 +6,7 @@
 #include "base/fault.h"
 #include "base/loop.h"
 #include "base/rng.h"
+#include "base/times.h"
 #include "pawl/err.h"
 #include "seed.h"
 
@@ -25,7 +26,9 @@
 
 #define TOKEN "sixteen bytes and more"
 #define BATCH 200u
-#define TRIES 3 /* of what says nothing if this process stood still for NET_HELLO_NS meanwhile */
+#define TRIES                                                                                      \
+	3 /* of what says nothing if this process stood still for TIME_NET_HELLO meanwhile         \
+	   */
 
 /* One end, and what it has heard. */
 struct end {
@@ -184,7 +187,7 @@ static void meet(void)
 			send_one(&ends[1], 0);
 			met = turn_unless_closed(&ends[0].frames);
 		}
-		late = clock_mono_ns() - begun_ns >= NET_HELLO_NS;
+		late = clock_mono_ns() - begun_ns >= times_ns(TIME_NET_HELLO);
 	}
 	assert_true(met);
 	ends[0].frames = 0;
@@ -230,7 +233,8 @@ static void be_sent_away(const char *why)
 
 		connect_end();
 		turn_until(&ends[1].closed, 1);
-		late = strcmp(ends[1].why, why) != 0 && clock_mono_ns() - begun_ns >= NET_HELLO_NS;
+		late = strcmp(ends[1].why, why) != 0 &&
+			clock_mono_ns() - begun_ns >= times_ns(TIME_NET_HELLO);
 	}
 	assert_string_equal(ends[1].why, why);
 }

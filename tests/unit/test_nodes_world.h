@@ -351,7 +351,18 @@ static void start_host_as(uint32_t h, struct nodes_options options)
 
 static struct nodes_options usual(void)
 {
-	return (struct nodes_options){.nodes = w.nodes,
+	return (struct nodes_options){.times = {.answer_ns = 5 * S_NS,
+					      .retry_ns = S_NS / 2,
+					      .probe_ns = S_NS,
+					      .say_ns = 10 * S_NS,
+					      .close_ns = 2 * S_NS,
+					      .together_ns = S_NS},
+		.run_times = {.fast_ns = 5 * S_NS,
+			.backoff_ns = S_NS,
+			.backoff_max_ns = 4 * S_NS,
+			.reserve_ns = 3 * S_NS,
+			.drain_ns = 1800 * S_NS},
+		.nodes = w.nodes,
 		.workers = WORKERS,
 		.wanted = NODE_NONE,
 		.beat_ns = S_NS / 2,

@@ -16,6 +16,11 @@
 #define EVENTS    200u
 #define MOST      6u
 
+static const struct run_times times = {.fast_ns = 5 * S,
+	.backoff_ns = S,
+	.backoff_max_ns = 4 * S,
+	.reserve_ns = 3 * S,
+	.drain_ns = 1800 * S};
 static struct run_policy policy;
 static int64_t now_ns;
 
@@ -28,7 +33,8 @@ static unsigned step(struct run_event event)
 static unsigned begin(uint32_t workers, uint32_t least, uint32_t max_restarts)
 {
 	now_ns = 100 * S;
-	policy = (struct run_policy){.workers = workers,
+	policy = (struct run_policy){.times = times,
+		.workers = workers,
 		.least = least,
 		.max_restarts = max_restarts,
 		.grace_ns = 25 * S};

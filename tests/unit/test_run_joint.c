@@ -2,6 +2,7 @@
  * own, and what is done then; by example, then over random histories. */
 #include "agent/run_joint.h"
 #include "base/rng.h"
+#include "base/times.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,6 +19,11 @@
 #define EVENTS    200u
 #define MOST      6u
 
+static const struct run_times times = {.fast_ns = 5 * S,
+	.backoff_ns = S,
+	.backoff_max_ns = 4 * S,
+	.reserve_ns = 3 * S,
+	.drain_ns = 1800 * S};
 static struct run_policy policy;
 static int64_t now_ns;
 
@@ -30,7 +36,8 @@ static unsigned step(struct run_event event)
 static unsigned begin(uint32_t workers, uint32_t least, uint32_t max_restarts)
 {
 	now_ns = 100 * S;
-	policy = (struct run_policy){.workers = workers,
+	policy = (struct run_policy){.times = times,
+		.workers = workers,
 		.least = least,
 		.joint = true,
 		.max_restarts = max_restarts,
@@ -490,7 +497,7 @@ static void others_are_waited_for_while_they_live(void **state)
 	struct run_joint_ranks ours = {.first = 64, .joins = true};
 	struct run_door door = {.state = RUN_DOOR_OPEN, .n = 2, .numbers = {0, 64}};
 	const struct run_end end = {.number = 64, .status = 137};
-	struct run_joint_heard heard = {.silent_ns = RUN_JOINT_WAIT_NS - 1};
+	struct run_joint_heard heard = {.silent_ns = times_ns(TIME_JOINT_WAIT) - 1};
 
 	assert_int_equal(run_joint_judge(&ours, &door, &end, &heard), RUN_UNKNOWN);
 	heard.silent_ns++;

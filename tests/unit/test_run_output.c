@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/times.h"
 #include "within.h"
 
 #include <fcntl.h>
@@ -174,7 +175,7 @@ static void nobody_waits_for_a_stuck_reader(void **state)
 		workers[0] = add_worker(0, NULL);
 		print_line(workers[0], 'x');
 		wait_full();
-		_exit(close_stuck() > RUN_OUTPUT_WAIT_S - 1 ? 0 : 1);
+		_exit(close_stuck() > times_s(TIME_RUN_OUTPUT) - 1 ? 0 : 1);
 	}
 	assert_int_equal(WITHIN_CHILD(child), 0);
 }

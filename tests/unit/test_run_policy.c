@@ -14,6 +14,11 @@
 #define HISTORIES 20000u
 #define EVENTS    200u
 
+static const struct run_times times = {.fast_ns = 5 * S,
+	.backoff_ns = S,
+	.backoff_max_ns = 4 * S,
+	.reserve_ns = 3 * S,
+	.drain_ns = 1800 * S};
 static struct run_policy policy;
 static int64_t now_ns;
 
@@ -26,7 +31,8 @@ static unsigned step(struct run_event event)
 static unsigned begin(uint32_t workers, uint32_t max_restarts)
 {
 	now_ns = 100 * S;
-	policy = (struct run_policy){.workers = workers,
+	policy = (struct run_policy){.times = times,
+		.workers = workers,
 		.max_restarts = max_restarts,
 		.grace_ns = 25 * S};
 	return step((struct run_event){.kind = RUN_BEGIN});
@@ -303,7 +309,8 @@ static unsigned begin_nodes(void)
 	unsigned actions;
 
 	now_ns = 100 * S;
-	policy = (struct run_policy){.max_restarts = 1,
+	policy = (struct run_policy){.times = times,
+		.max_restarts = 1,
 		.grace_ns = 25 * S,
 		.gathers = true,
 		.gather_max_ns = 600 * S};

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/rng.h"
+#include "base/times.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +22,7 @@
 #define S           1000000000LL
 #define LIMIT_NS    (60 * S)
 #define HISTORIES   400u
-#define TICK_NS     RUN_JOINT_LOOK_NS
+#define TICK_NS     times_ns(TIME_JOINT_LOOK)
 #define TICKS       4000u
 #define LAUNCHERS   4u
 #define RANKS       2u /* of each */
@@ -269,7 +270,7 @@ static void show(struct launcher *one)
 	if (runs(one) && !one->mute && one->alive != 0) {
 		one->seen_ns = now_ns;
 	}
-	if (!runs(one) || now_ns - one->beat_ns < RUN_PRESENCE_BEAT_NS) {
+	if (!runs(one) || now_ns - one->beat_ns < times_ns(TIME_RUN_BEAT)) {
 		return;
 	}
 	one->beat_ns = now_ns;
@@ -304,12 +305,12 @@ static void check(const struct launcher *one, enum run_verdict verdict, int64_t 
 		}
 		since_ns = other->seen_ns > since_ns ? other->seen_ns : since_ns;
 		if (verdict == RUN_ALONE && other->shows_ns != 0) {
-			assert_true(now_ns - other->shows_ns < RUN_JOINT_WAIT_NS);
+			assert_true(now_ns - other->shows_ns < times_ns(TIME_JOINT_WAIT));
 		}
 	}
 	if (verdict == RUN_UNKNOWN) {
-		assert_true(now_ns - since_ns <
-			RUN_JOINT_WAIT_NS + RUN_PRESENCE_BEAT_NS + RUN_JOINT_HEAR_NS);
+		assert_true(now_ns - since_ns < times_ns(TIME_JOINT_WAIT) +
+				times_ns(TIME_RUN_BEAT) + times_ns(TIME_JOINT_HEAR));
 	}
 }
 
@@ -337,7 +338,7 @@ static bool live(struct launcher *one)
 		one->woke_ns = now_ns;
 		return false;
 	}
-	lives = now_ns % RUN_JOINT_HEAR_NS == 0 && listen(one);
+	lives = now_ns % times_ns(TIME_JOINT_HEAR) == 0 && listen(one);
 	for (uint32_t i = 0; i < one->n; i++) {
 		run_joint_pass(&one->held[i].heard, now_ns - one->looked_ns, lives);
 	}

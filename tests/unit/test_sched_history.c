@@ -6,6 +6,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "base/times.h"
 #include "seed.h"
 
 #include <dirent.h>
@@ -503,7 +504,7 @@ static void a_full_disk_costs_rows_and_nothing_else(void **state)
 		}
 		passed = fault_count();
 		fault_disarm();
-		w.now_s += 2 * HISTORY_AGAIN_S;
+		w.now_s += 2 * times_s(TIME_HISTORY_AGAIN);
 		for (uint32_t i = 0; i < 5; i++) {
 			step(&w);
 		}

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/times.h"
 #include "daemon/devices.h"
 #include "daemon/local.h"
 #include "daemon/order.h"
@@ -45,12 +46,7 @@ static void prepare(uint64_t job, enum deed deed)
 
 static void await_mark_of(const char *mark, const char *end)
 {
-	const struct timespec pause = {.tv_nsec = 10000000};
-
-	for (uint32_t i = 0; i < 6000 && marks_count(lw.marks, mark, end) == 0; i++) {
-		nanosleep(&pause, NULL);
-	}
-	assert_true(marks_count(lw.marks, mark, end) > 0);
+	WITHIN_DOING(WITHIN_LONG_S, marks_count(lw.marks, mark, end) > 0, within_pace(0.01));
 }
 
 static void await_mark(const char *mark)
@@ -89,7 +85,7 @@ static int submission(void *user, uint64_t job, uint8_t **bytes, size_t *len_byt
 		"resources: {disk_tier: best}\nnum_nodes: 1\nrun: exec \"$@\"\n";
 	const char *text = job == lw.elastic ? elastic : job == lw.tiered ? tiered : file;
 	char script[512];
-	const char *env[] = {"PATH=/usr/bin:/bin"};
+	const char *env[] = {"PATH=/usr/bin:/bin", TIMES_ENV "=run_settle=0.3"}; /* no doors here */
 	const char *words[] = {"sh", "-c", script, lw.marks};
 	struct submission one = {.wall_ns = lw.wall_ns,
 		.cwd = "/",
@@ -98,7 +94,7 @@ static int submission(void *user, uint64_t job, uint8_t **bytes, size_t *len_byt
 		.words = words,
 		.words_n = 4,
 		.env = env,
-		.env_n = 1};
+		.env_n = 2};
 	struct wire_out out = {NULL};
 
 	snprintf(script, sizeof(script),
@@ -375,16 +371,12 @@ static void test_a_connection_that_ends_ends_no_job(void **state)
 /* Killed while nobody looks, it has ended, nobody knows how; and nothing of it is left. */
 static void test_a_dead_shepherd_is_an_end(void **state)
 {
-	const struct timespec pause = {.tv_nsec = 10000000};
 	uint64_t job = suite_running(DEED_DEAF, 2);
-	int n = 0;
 	char dir[128];
 
 	name_dir(dir, job, suite.generation);
-	for (int i = 0; i < 6000 && n < 3; i++, n = strays_signal(dir, false, 0)) {
-		nanosleep(&pause, NULL); /* its second process starts */
-	}
-	assert_true(n >= 3);
+	/* its second process starts */
+	WITHIN_DOING(WITHIN_LONG_S, strays_signal(dir, false, 0) >= 3, within_pace(0.01));
 	strays_signal(dir, false, SIGKILL); /* those that follow the first are not met any more */
 	reopen();
 	suite_list();
@@ -503,14 +495,13 @@ static int set_up(void **state)
 /* Of tests that have failed. */
 static void kill_left(void)
 {
-	const struct timespec pause = {.tv_nsec = 10000000};
 	char dir[128];
 
 	for (uint64_t job = 1; job <= suite.job; job++) {
 		for (uint64_t born = 1; born <= suite.generation; born++) {
 			name_dir(dir, job, born);
 			while (access(dir, F_OK) == 0 && strays_signal(dir, false, SIGKILL) > 0) {
-				nanosleep(&pause, NULL);
+				within_pace(0.01);
 			}
 		}
 	}

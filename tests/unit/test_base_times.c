@@ -1,0 +1,215 @@
+/* The table of waiting times: what it holds, what the environment makes of it, and that what is
+ * wrong there is said and ends the process. */
+#include "base/err.h"
+#include "base/times.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const struct {
+	const char *name;
+	const char *text;
+	int64_t ns;
+	const char *what;
+} rows[] = {
+#define X(name, text, ns, seen, what) {#name, text, ns, what},
+	TIMES(X)
+#undef X
+};
+
+static void names_are_those_of_the_code(void **state)
+{
+	for (int i = 0; i < TIMES_N; i++) {
+		size_t len = strlen(rows[i].text);
+
+		assert_int_equal(len, strlen(rows[i].name));
+		for (size_t c = 0; c < len; c++) {
+			bool letter = rows[i].text[c] >= 'a' && rows[i].text[c] <= 'z';
+
+			assert_int_equal(rows[i].name[c],
+				letter ? rows[i].text[c] - 'a' + 'A' : '_');
+			assert_true(letter || rows[i].text[c] == '_');
+		}
+		assert_string_not_equal(rows[i].text, "scale");
+		assert_int_equal(rows[i].what[strlen(rows[i].what) - 1], '.');
+	}
+}
+
+static void defaults_hold_without_a_word(void **state)
+{
+	int64_t ns[TIMES_N];
+
+	assert_int_equal(times_read(NULL, ns, NULL), 0);
+	for (int i = 0; i < TIMES_N; i++) {
+		assert_int_equal(ns[i], rows[i].ns);
+		assert_true(ns[i] > 0);
+	}
+	assert_int_equal(times_read("", ns, NULL), 0);
+	assert_int_equal(ns[TIME_HEARTBEAT], rows[TIME_HEARTBEAT].ns);
+}
+
+static void names_are_set_and_the_rest_is_scaled(void **state)
+{
+	int64_t ns[TIMES_N];
+
+	assert_int_equal(times_read("due_again=0.05,session_gone=0.2", ns, NULL), 0);
+	assert_int_equal(ns[TIME_DUE_AGAIN], 50 * NS_PER_MS);
+	assert_int_equal(ns[TIME_SESSION_GONE], 200 * NS_PER_MS);
+	assert_int_equal(ns[TIME_HEARTBEAT], rows[TIME_HEARTBEAT].ns);
+
+	/* wherever scale stands */
+	assert_int_equal(times_read("due_again=0.05,scale=4,session_gone=0.2", ns, NULL), 0);
+	for (int i = 0; i < TIMES_N; i++) {
+		int64_t said_ns = i == TIME_DUE_AGAIN ? 50 * NS_PER_MS
+			: i == TIME_SESSION_GONE      ? 200 * NS_PER_MS
+						      : 4 * rows[i].ns;
+
+		assert_int_equal(ns[i], said_ns);
+	}
+	assert_int_equal(times_read("scale=1e-12", ns, NULL), 0);
+	for (int i = 0; i < TIMES_N; i++) {
+		assert_true(ns[i] > 0);
+	}
+	assert_int_equal(times_read("scale=1e6", ns, NULL), 0);
+	for (int i = 0; i < TIMES_N; i++) {
+		assert_int_equal(ns[i], 1000000 * rows[i].ns);
+	}
+}
+
+static void what_is_wrong_is_named(void **state)
+{
+	static const struct {
+		const char *text;
+		const char *named;
+	} wrong[] = {
+		{"session_gon=0.2", "session_gon: no time has this name"},
+		{"due_again=1,SESSION_GONE=1", "SESSION_GONE: no time"},
+		{"heart=1", "heart: no time"},
+		{"heartbeats=1", "heartbeats: no time"},
+		{"heartbeat=1,", ": no time"},
+		{",heartbeat=1", ": no time"},
+		{"0.5", "0.5: no time"},
+		{" heartbeat=1", " heartbeat: no time"},
+		{"heartbeat", "heartbeat: no positive number"},
+		{"heartbeat=", "heartbeat=: no positive number"},
+		{"heartbeat=0", "heartbeat=0: no positive number"},
+		{"heartbeat=-1", "heartbeat=-1: no positive number"},
+		{"heartbeat=nan", "heartbeat=nan: no positive number"},
+		{"heartbeat=inf", "heartbeat=inf: no positive number"},
+		{"heartbeat=1e10", "heartbeat=1e10: no positive number"},
+		{"heartbeat=1s", "heartbeat=1s: no positive number"},
+		{"heartbeat=1 ,due_again=1", "heartbeat=1 : no positive number"},
+		{"due_again=1,scale=0", "scale=0: no positive number"},
+		{"scale=1e7", "scale=1e7: no positive number"},
+	};
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		int64_t ns[TIMES_N] = {-1};
+		struct pawl_err err = {0};
+
+		assert_int_equal(times_read(wrong[i].text, ns, &err), PAWL_EINVAL);
+		assert_non_null(strstr(err.msg, wrong[i].named));
+		assert_non_null(strstr(err.msg, "PAWL_TEST_TIMES"));
+		assert_int_equal(ns[0], -1);
+	}
+}
+
+/* In a process that has asked for no time yet: its exit status, and what it says. */
+static int ask_in_child(const char *times, void (*ask)(void), char said[512])
+{
+	int pipe_fds[2];
+	size_t len = 0;
+	ssize_t n;
+	pid_t pid;
+	int status;
+
+	assert_int_equal(pipe(pipe_fds), 0);
+	pid = fork();
+	if (pid == 0) {
+		dup2(pipe_fds[1], STDERR_FILENO);
+		setenv(TIMES_ENV, times, 1);
+		ask();
+		_exit(0);
+	}
+	assert_true(pid > 0);
+	close(pipe_fds[1]);
+	while ((n = read(pipe_fds[0], said + len, 511 - len)) > 0) {
+		len += (size_t)n;
+	}
+	said[len] = '\0';
+	close(pipe_fds[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+static void ask_all_ways(void)
+{
+	struct timeval tv;
+	bool good;
+
+	good = times_ns(TIME_HEARTBEAT) == 1500 * NS_PER_MS + 1;
+	good = good && times_ms(TIME_HEARTBEAT) == 1501;
+	good = good && times_s(TIME_HEARTBEAT) == 2;
+	tv = times_timeval(TIME_HEARTBEAT);
+	good = good && tv.tv_sec == 1 && tv.tv_usec == 500001;
+	good = good && times_ns(TIME_DUE_AGAIN) == rows[TIME_DUE_AGAIN].ns / 2;
+	setenv(TIMES_ENV, "heartbeat=3", 1); /* too late: it was read once */
+	good = good && times_ns(TIME_HEARTBEAT) == 1500 * NS_PER_MS + 1;
+	_exit(good ? 17 : 1);
+}
+
+static void sleep_a_little(void)
+{
+	int64_t begun_ns = clock_mono_ns();
+
+	times_sleep(TIME_SESSION_PAUSE);
+	_exit(clock_mono_ns() - begun_ns >= 20 * NS_PER_MS ? 17 : 1);
+}
+
+static void ask(void)
+{
+	times_ns(TIME_HEARTBEAT);
+}
+
+static void the_environment_is_read_once(void **state)
+{
+	char said[512];
+
+	assert_int_equal(ask_in_child("heartbeat=1.500000001,scale=0.5", ask_all_ways, said), 17);
+	assert_string_equal(said, "");
+	assert_int_equal(ask_in_child("session_pause=0.02", sleep_a_little, said), 17);
+}
+
+static void a_wrong_environment_ends_the_process(void **state)
+{
+	char said[512];
+
+	assert_int_equal(ask_in_child("heartbeet=1", ask, said), 2);
+	assert_non_null(strstr(said, "error"));
+	assert_non_null(strstr(said, "PAWL_TEST_TIMES: heartbeet: no time has this name"));
+	assert_int_equal(ask_in_child("heartbeat=-1", ask, said), 2);
+	assert_non_null(strstr(said, "heartbeat=-1"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(names_are_those_of_the_code),
+		cmocka_unit_test(defaults_hold_without_a_word),
+		cmocka_unit_test(names_are_set_and_the_rest_is_scaled),
+		cmocka_unit_test(what_is_wrong_is_named),
+		cmocka_unit_test(the_environment_is_read_once),
+		cmocka_unit_test(a_wrong_environment_ends_the_process),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

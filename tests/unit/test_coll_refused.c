@@ -1,0 +1,98 @@
+/* A newcomer that is let in where memory is short or calls are refused: nobody hangs, and both
+ * sides think alike of whether it is in. */
+#include "base/fault.h"
+#include "test_coll_beat.h"
+#include "times.h"
+#include "within.h"
+
+#include "pawl/coll.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define LONG_NS    (60 * NS_PER_S)
+#define MOST       6u /* ranks */
+#define FAULTS_MAX 1000u
+
+struct knocking {
+	const char *name;
+	struct pawl_group *group;
+	int rv;
+};
+
+static void *knock(void *user)
+{
+	struct knocking *k = user;
+
+	k->rv = pawl_group_knock(&k->group, k->name, LONG_NS, NULL);
+	return NULL;
+}
+
+static struct pawl_group *join_alone(void)
+{
+	char card[PAWL_CARD_MAX];
+	const char *cards[] = {card};
+	struct pawl_group *group;
+
+	assert_int_equal(pawl_group_open(&group, 0, 1, NULL, card, NULL), 0);
+	assert_int_equal(pawl_group_join(group, cards, LONG_NS, NULL), 0);
+	return group;
+}
+
+/* One attempt to let somebody in, with the n-th allocation or call refused: whether there was one,
+ * or the newcomer was not let in all the same, as the machine stood still. */
+static bool admit_with_fault(uint64_t nth)
+{
+	char name[PAWL_DOOR_NAME];
+	struct knocking k = {.name = name};
+	struct pawl_group *group = join_alone();
+	struct pawl_group *next = NULL;
+	struct pawl_door *door;
+	pthread_t thread;
+	uint64_t passed;
+	int rv;
+
+	assert_int_equal(pawl_door_open(&door, NULL, name, NULL), 0);
+	pthread_create(&thread, NULL, knock, &k);
+	WITHIN(WITHIN_LONG_S, pawl_door_waiting(door) == 1);
+	fault_arm("coll.", nth, ENOMEM, false);
+	rv = pawl_group_admit(&next, group, door, MOST, LONG_NS, NULL);
+	passed = fault_count();
+	fault_disarm();
+	pawl_door_close(door);
+	pthread_join(thread, NULL);
+	assert_true((rv == 0 && next != NULL) == (k.rv == 0));
+	if (next) {
+		assert_int_equal(pawl_group_ranks(next), 2);
+		assert_int_equal(pawl_group_rank(k.group), 1);
+		pawl_group_close(k.group);
+		pawl_group_close(next);
+	}
+	pawl_group_close(group);
+	return passed >= nth || !next;
+}
+
+static void what_is_refused_hangs_nobody(void **state)
+{
+	uint64_t nth = 1;
+
+	while (nth <= FAULTS_MAX && admit_with_fault(nth)) {
+		nth++;
+	}
+	assert_in_range(nth, 6, FAULTS_MAX);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_is_refused_hangs_nobody),
+	};
+
+	test_times("door_step=0.3"); /* who gave up says nothing, and is waited for */
+	bear_silence();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

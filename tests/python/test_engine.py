@@ -227,6 +227,13 @@ def test_a_tag_is_added_to_by_another_agent(engine: Engine) -> None:
     assert found is not None and [found.load(name) for name in "abc"] == [1, 2, 2]
 
 
+def test_a_root_that_was_removed_has_nothing(engine: Engine) -> None:
+    engine.save("t", {"x": 1})
+    assert engine.flush(30)
+    shutil.rmtree(engine.root)
+    assert engine.list() == []
+
+
 @pytest.mark.parametrize("pieces", [False, True])
 def test_what_was_lost_is_not_added_to(tmp_path: Path, pieces: bool) -> None:
     """A part of a tag is not taken for the whole."""

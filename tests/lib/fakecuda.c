@@ -10,7 +10,14 @@
 #define OPS_MAX         256 /* queued on one stream */
 #define CAPTURE_RELAXED 2
 
-enum { OK = 0, INVALID_VALUE = 1, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, FAILED = 700 };
+enum {
+	OK = 0,
+	INVALID_VALUE = 1,
+	OUT_OF_MEMORY = 2,
+	INVALID_DEVICE = 101,
+	INVALID_CONTEXT = 201,
+	FAILED = 700
+};
 
 struct context {
 	int device;   /* ordinal */
@@ -43,6 +50,8 @@ static unsigned started[FAKECUDA_DEVICES]; /* generations of the default streams
 static unsigned done[FAKECUDA_DEVICES];
 static int held;
 static unsigned calls, fail_nth;
+static int buffers;          /* page-locked */
+static int buffers_max = -1; /* more are refused; -1: none */
 
 static __thread struct context *stack[8];
 static __thread int depth;
@@ -70,6 +79,13 @@ unsigned fakecuda_fail(unsigned nth)
 	fail_nth = nth;
 	pthread_mutex_unlock(&lock);
 	return before;
+}
+
+void fakecuda_most_buffers(int most)
+{
+	pthread_mutex_lock(&lock);
+	buffers_max = most;
+	pthread_mutex_unlock(&lock);
 }
 
 int fakecuda_held(void)
@@ -300,9 +316,13 @@ int cuMemHostAlloc(void **at, size_t len_bytes, unsigned flags)
 	if (rv == OK && (current() == NULL || capture_mode != CAPTURE_RELAXED)) {
 		rv = INVALID_CONTEXT;
 	}
+	if (rv == OK && buffers == buffers_max) {
+		rv = OUT_OF_MEMORY;
+	}
 	if (rv == OK) {
 		*at = malloc(len_bytes);
 		held++;
+		buffers++;
 	}
 	return leave(rv);
 }
@@ -315,6 +335,7 @@ int cuMemFreeHost(void *at)
 		return leave(INVALID_CONTEXT);
 	}
 	held--;
+	buffers--;
 	free(at);
 	return leave(rv);
 }

@@ -15,6 +15,8 @@ void fakecuda_busy(int device, bool busy);
 /* The nth driver call from now on fails (0: none does). Returns how many there were since the last
  * call of this. */
 unsigned fakecuda_fail(unsigned nth);
+/* No more page-locked buffers than most are there at a time; -1: as many as are asked for. */
+void fakecuda_most_buffers(int most);
 /* Contexts retained, streams, events and buffers that were not given back. */
 int fakecuda_held(void);
 

@@ -76,6 +76,16 @@ def test_rows_in_any_order_are_the_same(tmp_path: Path) -> None:
     assert sorted(map(str, story.stays)) == sorted(map(str, turned.stays))
 
 
+def test_a_job_moves_twice_in_one_moment(tmp_path: Path) -> None:
+    """As where jobs that wait for each other's nodes move by steps: none is full in between."""
+    rows = [node(0, "a", 1), node(0, "b", 1), node(0, "c", 1), job(1, 1, a=1), job(1, 2, b=1)]
+    rows += [job(2, 1, c=1), job(2, 2, a=1), job(2, 1, b=1), job(2, 3, c=1)]
+    rows += [job(3, number, end="done") for number in (1, 2, 3)]
+    cluster = _cluster.read(write(tmp_path / "history", *rows))
+    stays = {(stay.job, stay.lane, stay.begun, stay.ended) for stay in cluster.stays}
+    assert {(1, 1, 2, 3), (2, 0, 2, 3), (3, 2, 2, 3)} <= stays
+
+
 def test_what_is_counted(tmp_path: Path) -> None:
     cluster = _cluster.read(write(tmp_path / "history", *STORY))
     times, running, waiting = _cluster_report.count_jobs(cluster)

@@ -219,6 +219,15 @@ def test_a_replay_that_steps_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stepping.did[3:] == ["fence", "begin", "end", "replay"]
 
 
+def test_all_classes_of_graphs_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of this torch, and of one that has another number of them."""
+    other = type("Graph", (), {})
+    monkeypatch.setattr(torch, "accelerator", type("accelerator", (), {"Graph": other}))
+    assert _graphs.classes() == [torch.cuda.CUDAGraph, other]
+    monkeypatch.setattr(torch, "accelerator", type("accelerator", (), {}))
+    assert _graphs.classes() == [torch.cuda.CUDAGraph]
+
+
 # ---- a driver made of host memory ----
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import shutil
 import signal
@@ -226,6 +227,13 @@ def test_a_tag_is_added_to_by_another_agent(engine: Engine) -> None:
     assert found is not None and [found.load(name) for name in "abc"] == [1, 2, 2]
 
 
+def test_a_root_that_was_removed_has_nothing(engine: Engine) -> None:
+    engine.save("t", {"x": 1})
+    assert engine.flush(30)
+    shutil.rmtree(engine.root)
+    assert engine.list() == []
+
+
 @pytest.mark.parametrize("pieces", [False, True])
 def test_what_was_lost_is_not_added_to(tmp_path: Path, pieces: bool) -> None:
     """A part of a tag is not taken for the whole."""
@@ -362,6 +370,20 @@ def test_old_ones_go_and_pinned_ones_stay(tmp_path: Path) -> None:
         left = ["best", "a4", "a5"]
         program.wait_until(lambda: [e["tag"] for e in engine.list()] == left, f"{left} are left")
         assert [e["pinned"] for e in engine.list()] == [True, False, False]
+
+
+def test_an_agent_that_ends_does_what_it_was_asked_for(engine: Engine, tmp_path: Path) -> None:
+    """Who asked was told that it is taken."""
+    for tag in ("t", "last"):
+        engine.save(tag, {"x": 1})
+        assert engine.flush(30)
+    for i in range(300):  # one takes the storage longer than asking for it
+        engine.pin("t", i % 2 == 0)
+    engine.pin("last")
+    pid = agent_pid(tmp_path / "root")
+    os.kill(pid, signal.SIGTERM)
+    await_gone(pid)
+    assert (tmp_path / "root/.pins").read_text().split() == ["=last"]
 
 
 def test_nothing_unfinished_lies_in_root(tmp_path: Path) -> None:

@@ -293,6 +293,28 @@ def test_best_model_is_kept_and_loaded(tmp_path: Path, limit: int) -> None:
     assert state["best_model_checkpoint"] == str(best)
 
 
+def test_a_best_model_that_is_gone_is_no_error(tmp_path: Path) -> None:
+    """Trainer says so, and keeps the weights it has."""
+    best = tmp_path / "out/checkpoint-12"
+
+    def remove() -> None:
+        program.wait_until(best.is_dir, "the best one is there")
+        shutil.rmtree(best)
+
+    one = small_trainer.trainer(
+        tmp_path / "out",
+        small_trainer.AtStep(23, remove),
+        load_best_model_at_end=True,
+        metric_for_best_model="good",
+        greater_is_better=True,
+        eval_strategy="steps",
+        eval_steps=6,
+    )
+    one.evaluate = lambda *_, **__: {"eval_good": float(one.state.global_step == 12)}
+    one.train()
+    assert one.state.best_model_checkpoint == str(best) and not best.exists()
+
+
 def test_callback_that_reads_the_checkpoint_finds_it(tmp_path: Path) -> None:
     found = []
 

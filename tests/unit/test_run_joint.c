@@ -595,6 +595,23 @@ static void a_door_is_closed_with_a_code(void **state)
 	assert_int_equal(door.state, RUN_DOOR_NONE);
 }
 
+static void what_the_door_says_counts_whatever_the_code(void **state)
+{
+	static struct run_plan plan;
+	struct run_joint joint = {.options.plan = &plan};
+	const struct run_end stopped = {.status = RUN_EXIT_STOPPED};
+	const struct run_end failed = {.status = 1};
+	const struct run_end well = {.status = 0};
+
+	snprintf(plan.door, sizeof(plan.door), "/tmp/pawl-door-XXXXXX");
+	close(mkstemp(plan.door));
+	run_door_close(plan.door, RUN_EXIT_STOPPED);
+	assert_true(run_joint_stops(&joint, &stopped) && run_joint_stops(&joint, &failed));
+	assert_false(run_joint_stops(&joint, &well));
+	run_door_remove(plan.door);
+	assert_false(run_joint_stops(&joint, &stopped));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -619,6 +636,7 @@ int main(void)
 		cmocka_unit_test(a_sign_of_life_is_one_that_changed),
 		cmocka_unit_test(a_door_is_read),
 		cmocka_unit_test(a_door_is_closed_with_a_code),
+		cmocka_unit_test(what_the_door_says_counts_whatever_the_code),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

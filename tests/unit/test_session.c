@@ -690,6 +690,43 @@ static void damaged_newest_comes_from_the_store(void **unused)
 	free(state.big);
 }
 
+/* The agent stands still, for 20 s: who waits with a timeout waits no longer than that. */
+static void who_waits_for_an_agent_that_hangs_waits_as_said(void **unused)
+{
+	struct state state = {.big = aligned_alloc(4096, BIG)};
+	struct pawl_ckpt *ckpt = join(0, 1, 0);
+	uint64_t id = commit(ckpt, &state, 100);
+	pid_t wakes;
+
+	kill(agent_pid, SIGSTOP);
+	wakes = fork();
+	if (wakes == 0) {
+		within_pace(20);
+		kill(agent_pid, SIGCONT);
+		_exit(0);
+	}
+	assert_int_not_equal(pawl_ckpt_flush(ckpt, 200, NULL), 0);
+	assert_int_not_equal(pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE, 200, NULL), 0);
+	assert_int_equal(waitpid(wakes, NULL, WNOHANG), 0);
+	kill(wakes, SIGKILL);
+	waitpid(wakes, NULL, 0);
+	kill(agent_pid, SIGCONT);
+	assert_int_equal(IN_TIME(pawl_ckpt_flush(ckpt, WAIT_MS, NULL)), 0);
+	pawl_ckpt_close(ckpt, 1000, NULL);
+	free(state.big);
+}
+
+/* What processes before this one left in its memory, this one cannot know. */
+static void flush_is_not_true_where_the_agent_died(void **unused)
+{
+	struct pawl_ckpt *ckpt = join(0, 1, 0);
+
+	assert_int_equal(IN_TIME(pawl_ckpt_flush(ckpt, WAIT_MS, NULL)), 0);
+	kill_agent();
+	assert_int_equal(pawl_ckpt_flush(ckpt, WAIT_MS, NULL), PAWL_ECANCELED);
+	pawl_ckpt_close(ckpt, 1000, NULL);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -709,6 +746,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(flipped_bit_in_arena_is_found, setup, teardown),
 		cmocka_unit_test_setup_teardown(damaged_newest_comes_from_the_store, setup,
 			teardown),
+		cmocka_unit_test_setup_teardown(flush_is_not_true_where_the_agent_died, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(who_waits_for_an_agent_that_hangs_waits_as_said,
+			setup, teardown),
 	};
 
 	return argc > 1 ? run_agent(argv[1]) : cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,6 +65,7 @@ static void open_rank(struct rank *rank)
 		.job = "test",
 		.rank = rank->number,
 		.world = WORLD,
+		.persist_every_ms = 3600 * 1000, /* hosts do not heed it: each save is */
 		.host_first = firsts[rank->host],
 		.host_ranks = sizes[rank->host],
 		.socket = socks[rank->host],

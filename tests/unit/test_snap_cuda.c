@@ -152,6 +152,29 @@ static void every_driver_call_fails(void **state)
 	fail_every_driver_call(4);
 }
 
+/* There is page-locked memory for one thread of four: the others wait for it. */
+static void who_has_no_buffer_waits_for_one(void **state)
+{
+	struct world w;
+
+	world_open(&w, 32, 1, seed);
+	cut_devices(&w);
+	open_again(&w, 4);
+	for (size_t i = 0; i < w.n; i++) {
+		w.pieces[i].device = w.pieces[i].device > 0 ? 1 : 0;
+		w.pieces[i].groups = w.pieces[i].device > 0 ? 2 : 0; /* none at once */
+	}
+	fakecuda_most_buffers(1);
+	fakecuda_busy(0, true);
+	world_begin(&w, true);
+	within_quiet(0.03); /* all threads are there, one has it */
+	fakecuda_busy(0, false);
+	assert_int_equal(world_finish(&w), 0);
+	world_check(&w, false);
+	fakecuda_most_buffers(-1);
+	world_close(&w);
+}
+
 static void no_driver_or_device(void **state)
 {
 	enum snap_proof proof;
@@ -182,6 +205,7 @@ int main(void)
 		cmocka_unit_test(content_is_right),
 		cmocka_unit_test(copies_come_after_queued_work),
 		cmocka_unit_test(every_driver_call_fails),
+		cmocka_unit_test(who_has_no_buffer_waits_for_one),
 		cmocka_unit_test(no_driver_or_device),
 	};
 

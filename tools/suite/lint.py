@@ -62,6 +62,7 @@ def run_lint(everything: bool, full: bool) -> Outcome:
         "clang-format": ["clang-format", "--dry-run", "-Werror", *sources],
         "tidy": [python, "tools/tidy.py"],
         "docs": [python, "tools/docs.py"],
+        "mutants": [python, "tools/mutants.py", "check"],
         "ruff check": ["ruff", "check", "--output-format=concise", "."],
         "ruff format": ["ruff", "format", "--check", "--output-format=concise", "."],
     }

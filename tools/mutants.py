@@ -42,9 +42,30 @@ TEXT_MAX = 60  # of what a table says of one test
 
 
 def tier_of(test: str) -> str:
-    """ "quick" or "slow": when a test, named as in killed-by, runs. All are quick until tests have
-    tiers: this is the one place that is to ask."""
-    return "quick"
+    """ "quick" or "slow": the tier of a test that is named as in killed-by."""
+    kind, _, name = test.partition(":")
+    if kind == "c":
+        return "slow" if name in slow_programs() else "quick"
+    file, _, function = name.partition("::")
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    marks = [
+        ast.unparse(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
+    ]
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == function.partition("[")[0]:
+            # a case of its own (pytest.param with marks) leaves the others as they are
+            marks += [text for text in map(ast.unparse, node.decorator_list) if "param" not in text]
+    return "slow" if any("mark.slow" in text for text in marks) else "quick"
+
+
+@cache
+def slow_programs() -> set[str]:
+    """The C programs that are slow in the plain build."""
+    text = (ROOT / "tests/unit/meson.build").read_text(encoding="utf-8")
+    found = re.search(r"^slow_tests = \[(.*?)\]", text, re.M | re.S)
+    return set(re.findall(r"'(\w+)'", found[1])) if found else set()
 
 
 # ---- the corpus ----

@@ -55,9 +55,9 @@ def tier_of(test: str) -> str:
     ]
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == function.partition("[")[0]:
-            # a case of its own (pytest.param with marks) leaves the others as they are
-            marks += [text for text in map(ast.unparse, node.decorator_list) if "param" not in text]
-    return "slow" if any("mark.slow" in text for text in marks) else "quick"
+            marks += [ast.unparse(mark) for mark in node.decorator_list]
+    # a mark that names cases leaves the others quick
+    return "slow" if any(re.search(r"mark\.slow\b(?!\()", text) for text in marks) else "quick"
 
 
 @cache

@@ -67,7 +67,7 @@ static uint32_t find_fronts(struct nsga_one **ones, uint32_t n)
 	const struct nsga_one *last[ONES_MAX];
 	uint32_t fronts = 0;
 
-	qsort(ones, n, sizeof(*ones), compare_costs);
+	qsort(ones, n, sizeof(struct nsga_one *), compare_costs);
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t f = 0;
 
@@ -89,6 +89,7 @@ static void crowd_front(struct nsga_one **ones, uint32_t n)
 	double range[NSGA_COSTS];
 	uint32_t m = 0;
 
+	ASSERT(n > 0); /* nobody makes an empty front */
 	for (uint32_t i = 0; i < n; i++) {
 		ones[i]->crowding = 0;
 		if (i == 0 || !costs_same(ones[i], ones[i - 1])) {
@@ -121,7 +122,7 @@ void nsga_rank(struct nsga_one **ones, uint32_t n)
 
 	ASSERT(n <= ONES_MAX);
 	fronts = find_fronts(ones, n);
-	memcpy(by_costs, ones, n * sizeof(*ones));
+	memcpy(by_costs, ones, n * sizeof(struct nsga_one *));
 	for (uint32_t f = 0; f < fronts; f++) {
 		uint32_t end = start;
 
@@ -131,7 +132,7 @@ void nsga_rank(struct nsga_one **ones, uint32_t n)
 			}
 		}
 		crowd_front(ones + start, end - start);
-		qsort(ones + start, end - start, sizeof(*ones), compare_crowding);
+		qsort(ones + start, end - start, sizeof(struct nsga_one *), compare_crowding);
 		start = end;
 	}
 }
@@ -322,7 +323,7 @@ static int take_front(struct run *r, struct nsga_front *front, struct pawl_err *
 	while (n < r->parents && r->ones[n]->front == 0) {
 		n++;
 	}
-	matrices = FAULT_MEM("sched.nsga", malloc(n * r->bytes));
+	matrices = FAULT_MEM("sched.nsga", malloc(n * r->bytes > 0 ? n * r->bytes : 1));
 	if (!matrices) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for %u solutions of %zu bytes", n,
 			r->bytes);

@@ -235,7 +235,7 @@ static void search_all(struct solve *solve)
 	for (uint32_t i = 0; i < LINES_MAX * solve->types && idle <= solve->types; i++) {
 		double behind[SCHED_TYPES_MAX];
 		double along[SCHED_TYPES_MAX];
-		double line[SCHED_TYPES_MAX];
+		double line[SCHED_TYPES_MAX] = {0};
 		double was = solve->best.bound;
 		double size = multiply(solve, &space, true, before, along);
 

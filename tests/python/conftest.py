@@ -108,10 +108,18 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
+def tier_of(item: pytest.Item) -> str:
+    """Slow is what is marked so: as a whole, or in the cases that the mark names by their ids."""
+    mark = item.get_closest_marker(SLOW)
+    case = getattr(item, "callspec", None)
+    slow = mark is not None and (not mark.args or (case is not None and case.id in mark.args))
+    return SLOW if slow else "quick"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Writes down all tests and their tiers; leaves out slow ones that this run does not take; has
     the files that take longest begin first."""
-    tiers = {i.nodeid: SLOW if i.get_closest_marker(SLOW) else "quick" for i in items}
+    tiers = {item.nodeid: tier_of(item) for item in items}
     if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0" and BUILD.is_dir():
         records.COLLECTED.write_text(json.dumps(tiers, indent=0))
     part = os.environ.get("PAWL_TEST_SLOW", "all").partition("/")[0]

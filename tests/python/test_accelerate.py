@@ -228,6 +228,7 @@ def launch(folder: Path, what: str, world: int, steps: int, env: dict[str, str])
     return sorted(line for line in done.stdout.splitlines() if line.startswith("rank "))
 
 
+@pytest.mark.slow
 def test_two_ranks(tmp_path: Path) -> None:
     saved = launch(tmp_path, "save", 2, 2, program.clean_env())
     assert len(saved) == 2

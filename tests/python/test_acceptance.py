@@ -271,6 +271,7 @@ def test_storage_that_hangs_by_tag(small: Path) -> None:
 # ---- 7: memory ----
 
 
+@pytest.mark.slow
 @root_only
 def test_four_ranks_keep_to_their_memory(tmp_path: Path) -> None:
     """25 MB each for 100 MB, with a small /dev/shm, few locked pages, and a limit that the kernel

@@ -111,6 +111,7 @@ def check(said: list[str]) -> None:
     assert said[-1] == "END 0.2.11"
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_alone() -> None:
     (said,) = ranks.hear_ranks(start(1))
@@ -134,6 +135,7 @@ def mpirun() -> list[str]:
     return ["mpirun", *root, "--oversubscribe", "-np", "2", sys.executable]
 
 
+@pytest.mark.slow("torchrun")
 @pytest.mark.parametrize("launcher", [torchrun, mpirun])
 def test_under_other_launchers(launcher: Callable[[], list[str]]) -> None:
     done = nursery.run(
@@ -170,6 +172,7 @@ def test_under_pawl_run() -> None:
     check(heard(done.stdout))
 
 
+@pytest.mark.slow("2")
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_the_order_of_the_tutorial(replicas: int) -> None:
     """Its loaders need ranks before it says how they meet."""
@@ -493,6 +496,7 @@ def interrupt(script: Path, times: int, **env: str) -> tuple[int, list[str]]:
         job.kill()
 
 
+@pytest.mark.slow
 def test_an_interrupt_is_a_notice_once(tmp_path: Path) -> None:
     script, env = tmp_path / "job.py", {"ADAPTDL_CHECKPOINT_PATH": str(tmp_path / "root")}
     code, first = interrupt(script, 1, **env)
@@ -505,11 +509,13 @@ def test_an_interrupt_is_a_notice_once(tmp_path: Path) -> None:
     assert 0 < where[0] < where[1]
 
 
+@pytest.mark.slow
 def test_a_second_interrupt_ends_it_at_once(tmp_path: Path) -> None:
     code, said = interrupt(tmp_path / "job.py", 2, ADAPTDL_CHECKPOINT_PATH=str(tmp_path / "root"))
     assert code == -signal.SIGINT and "KeyboardInterrupt" in said[-1], said
 
 
+@pytest.mark.slow
 def test_without_a_root_an_interrupt_ends_it_at_once(tmp_path: Path) -> None:
     code, said = interrupt(tmp_path / "job.py", 1)
     assert code == -signal.SIGINT and "KeyboardInterrupt" in said[-1], said

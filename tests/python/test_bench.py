@@ -119,6 +119,7 @@ OPTIONS = {"cuda": ["--device=cpu"]}  # others than all have
 slow = pytest.mark.skipif(not os.environ.get("PAWL_LONG"), reason="minutes: make test-long")
 
 
+@pytest.mark.slow("checkpoint")
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in ("checkpoint", "adapt") else slow) for name in KEYS],

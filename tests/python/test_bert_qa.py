@@ -106,6 +106,7 @@ def wandb_rows(folder: Path) -> tuple[set[str], list[dict[str, Any]]]:
     return ids, rows
 
 
+@pytest.mark.slow
 def test_killed_three_times_it_ends_the_same_and_is_one_run(
     local: Path, straight: Job, tmp_path: Path
 ) -> None:
@@ -152,6 +153,7 @@ def test_killed_three_times_it_ends_the_same_and_is_one_run(
     assert losses[0] == losses[1]
 
 
+@pytest.mark.slow
 def test_output_directory_with_other_things_is_refused(local: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     output.mkdir()

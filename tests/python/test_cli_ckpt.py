@@ -353,6 +353,7 @@ def test_a_directory_that_cannot_be_read(root: Path) -> None:
         root.chmod(0o755)
 
 
+@pytest.mark.slow
 def test_a_terminal_sees_a_bar(made: Path, tmp_path: Path) -> None:
     """A sparse partition of half a gibibyte takes longer than half a second."""
     if not WRITETAG.exists():

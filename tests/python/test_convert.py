@@ -130,6 +130,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow("dcp")
 @pytest.mark.parametrize("kind", FORMATS)
 def test_round_trip(made: Path, tmp_path: Path, kind: str) -> None:
     """All comes back as it was: dtypes, nesting, order, keys that are no str, tied memory."""
@@ -159,6 +160,7 @@ def test_round_trip(made: Path, tmp_path: Path, kind: str) -> None:
     assert torch.equal(model[1].running_mean, before["model"]["1.running_mean"])
 
 
+@pytest.mark.slow
 def test_two_of_one_name(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
     value = {"a.b": torch.ones(1), "a": {"b": torch.zeros(1), "__metadata__": torch.ones(2)}}
@@ -216,6 +218,7 @@ def test_others_read_our_dcp(made: Path, tmp_path: Path) -> None:
     assert_same(whole["optimizer"]["param_groups"], groups)
 
 
+@pytest.mark.slow
 def test_we_read_dcp_of_others(tmp_path: Path) -> None:
     import torch.distributed.checkpoint as dcp
 
@@ -232,6 +235,7 @@ def test_we_read_dcp_of_others(tmp_path: Path) -> None:
     assert_same(pawl.load(tmp_path / "root", 3), {"model": {"w": torch.ones(2)}})
 
 
+@pytest.mark.slow
 def test_we_read_torch_files(tmp_path: Path) -> None:
     model = make_model()
     whole = {"model": model.state_dict(), "epoch": 3}
@@ -312,6 +316,7 @@ def test_structures_that_are_damaged() -> None:
         rebuild({"dtype": "load"}, {}, "x")
 
 
+@pytest.mark.slow
 def test_a_dtype_that_safetensors_has_not(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
     torch.save({"c": torch.ones(2, dtype=torch.complex128)}, tmp_path / "x.pt")
@@ -322,6 +327,7 @@ def test_a_dtype_that_safetensors_has_not(tmp_path: Path) -> None:
     convert.to_dcp(tmp_path / "root", tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_no_code_is_run(tmp_path: Path) -> None:
     import torch.distributed.checkpoint as dcp
 
@@ -345,6 +351,7 @@ def test_no_code_is_run(tmp_path: Path) -> None:
 # ---- what is there already ----
 
 
+@pytest.mark.slow("dcp")
 @pytest.mark.parametrize("kind", FORMATS)
 def test_nothing_is_overwritten(made: Path, tmp_path: Path, kind: str) -> None:
     if kind == "safetensors":
@@ -363,6 +370,7 @@ def test_nothing_is_overwritten(made: Path, tmp_path: Path, kind: str) -> None:
     assert taken.read_bytes() != b"taken" and (tmp_path / "out" / "mine").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_import_replaces_only_by_force(made: Path, tmp_path: Path) -> None:
     torch.save({"n": 1}, tmp_path / "x.pt")
     root = tmp_path / "root"
@@ -457,6 +465,7 @@ def test_a_full_disk(made: Path, tmp_path: Path, kind: str) -> None:
     assert (tmp_path / "left").read_text() == ""
 
 
+@pytest.mark.slow("dcp-2", "safetensors-2")
 @pytest.mark.parametrize(
     ("kind", "number"), [*((kind, signal.SIGINT) for kind in FORMATS), ("torch", signal.SIGTERM)]
 )

@@ -231,6 +231,7 @@ def test_all_classes_of_graphs_are_known(monkeypatch: pytest.MonkeyPatch) -> Non
 # ---- a driver made of host memory ----
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not FAKE_DRIVER.is_file(), reason="build/gcc has no driver (--only gcc)")
 @pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a real driver")

@@ -22,6 +22,7 @@ def flip(path: Path, at: int) -> None:
         file.write(bytes([byte ^ 1]))
 
 
+@pytest.mark.slow
 def test_saved_by_four_loaded_by_any(tmp_path):
     root = str(tmp_path / "root")
     run(
@@ -77,6 +78,7 @@ def damage(tag: Path, how: str) -> None:
         flip(part, part.read_bytes().index(b"narrow.bias"))
 
 
+@pytest.mark.slow
 def test_damage_falls_back_on_all_ranks(tmp_path):
     saved = str(tmp_path / "root")
     save = (2, "dcp_save", saved)
@@ -105,6 +107,7 @@ def test_a_rank_that_fails_fails_the_tag(tmp_path):
     assert (root / "step-1-after" / "complete.txt").read_text() == "OK"
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_a_rank_that_vanishes_leaves_no_tag(tmp_path):
     root = tmp_path / "root"

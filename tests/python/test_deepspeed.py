@@ -49,6 +49,7 @@ def cases() -> list[object]:
     return list(chosen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "release", "stage"), cases())
 def test_training_goes_on_as_if_nothing_had_been(
     how: str, release: str | None, stage: int, tmp_path: Path
@@ -71,6 +72,7 @@ def test_training_goes_on_as_if_nothing_had_been(
         assert len(files) == 3
 
 
+@pytest.mark.slow
 def test_latest_names_what_is_durable_only(tmp_path: Path) -> None:
     env = environment(None)
     root = tmp_path / "ckpt"
@@ -85,6 +87,7 @@ def test_latest_names_what_is_durable_only(tmp_path: Path) -> None:
     assert {lines[0] for lines in loaded} == {"loaded global_step8 8"}  # it was in memory
 
 
+@pytest.mark.slow
 def test_latest_can_always_be_loaded(tmp_path: Path) -> None:
     """With one checkpoint kept, what `latest` names is the first to go."""
     kills, seed = 200 if LONG else 4, secrets.randbelow(1 << 30)
@@ -101,6 +104,7 @@ def test_latest_can_always_be_loaded(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == f"> 0 of {kills}", said
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_the_file_of_16_bit_weights_is_the_users_own(tmp_path: Path) -> None:
     root = str(tmp_path / "ckpt")

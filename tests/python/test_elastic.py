@@ -79,6 +79,7 @@ def test_a_rank_that_does_something_else_is_named(odd: str, why: str) -> None:
     assert all(why in text for text in said), said
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_a_rank_that_ends_early_is_named() -> None:
     """The other one goes on, as without one that died, and says so."""
@@ -234,6 +235,7 @@ def check_ranks(script: str, backend: str, world: int, checks: list[str]) -> Non
         assert said == checks
 
 
+@pytest.mark.slow("gloo-2", "pawl-3")
 @pytest.mark.parametrize(("backend", "world"), WORLDS)
 def test_beside_ddp(backend: str, world: int) -> None:
     check_ranks("elastic_checks.py", backend, world, CHECKS)

@@ -29,6 +29,7 @@ def groups(said: list[list[str]]) -> set[str]:
     return {line.split()[-1] for one in said for line in one if line.startswith("STEP")}
 
 
+@pytest.mark.slow("plain")
 @pytest.mark.parametrize(
     "options", [(), ("parts=2",), ("scaler=1",)], ids=["plain", "parts", "amp"]
 )
@@ -51,6 +52,7 @@ def test_a_rank_is_killed_and_replaced(tmp_path: Path) -> None:
     assert all(abs(float(found) / float(norm) - 1) < 0.02 for found in ends(said, "NORM:"))
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_ranks_are_more_and_fewer(tmp_path: Path) -> None:
     options = ("pause=0.2", "steps=60", "waits=3@10")

@@ -70,6 +70,7 @@ def test_a_launcher_joins_and_leaves_again(tmp_path: Path) -> None:
     assert job.door.read_text() == "over\n"
 
 
+@pytest.mark.slow
 def test_the_founder_leaves(tmp_path: Path) -> None:
     """Another one saves, and who comes then finds the door at it."""
     env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root"), "PAWL_ELASTIC_INTERVAL": "0.2"}
@@ -358,6 +359,7 @@ def test_the_least_is_that_of_the_job(tmp_path: Path) -> None:
     check_each_once(said, n=N)
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_two_on_one_host_are_told_apart(tmp_path: Path) -> None:
     with running(tmp_path, "pause=0.3") as job:

@@ -27,6 +27,7 @@ def run(tmp_path: Path, name: str, *args: str) -> tuple[list[float], list[int]]:
     return said, [row.batch for row in _training.read(rows)]
 
 
+@pytest.mark.slow
 def test_digits(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     pytest.importorskip("tensorboard")
@@ -45,12 +46,14 @@ def test_gpt(tmp_path: Path) -> None:
     assert batches[0] == 16 and max(batches) <= 64
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_gan(tmp_path: Path) -> None:
     said, _ = run(tmp_path, "gan", "--epochs", "4", "--max-batch", "0")
     assert len(said) == 4 and 0.5 < said[-1] < 4
 
 
+@pytest.mark.slow
 def test_custom_loop(tmp_path: Path) -> None:
     said, batches = run(tmp_path, "custom_loop", "--epochs", "2")
     assert len(said) == 2 and said[-1] < said[0]

@@ -113,6 +113,7 @@ def test_ranks_are_more_and_fewer(tmp_path: Path) -> None:
     assert ends(said, "SAMPLES") == [str(N_MANY * EPOCHS)]
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_ranks_that_join_have_it_imported(tmp_path: Path) -> None:
     """And more that are wanted before the first step are no reason to start again."""
@@ -215,6 +216,7 @@ def test_it_is_preempted_and_goes_on(tmp_path: Path) -> None:
     check_weights(after, N_MANY)
 
 
+@pytest.mark.slow
 def test_rank_0_is_killed_and_another_one_saves(tmp_path: Path) -> None:
     env = {"PAWL_ELASTIC_ROOT": str(tmp_path / "root"), "PAWL_ELASTIC_INTERVAL": "0.2"}
     with running(tmp_path, "1:2", MANY, "pause=0.5", "kill=0@3", **env) as run:

@@ -533,6 +533,7 @@ def test_a_rank_that_dies_of_an_error_leaves_no_half_tag(tmp_path: Path, begun: 
     assert not (tmp_path / "root" / "step2").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_a_rank_that_leaves_is_not_waited_for(tmp_path: Path) -> None:
     lines, codes = run("leaves", 2, tmp_path)

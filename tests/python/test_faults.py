@@ -233,6 +233,7 @@ def test_every_kind_of_write_failing_once(tmp_path: Path, point: str) -> None:
         assert found == ["step", "30", killed.sha256(killed.make(30))], (point, nth, done.stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 @pytest.mark.parametrize("without", ["PAWL_NO_URING", "PAWL_NO_UFFD"])
 def test_without_what_a_container_refuses(tmp_path: Path, without: str) -> None:

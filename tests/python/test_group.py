@@ -42,6 +42,7 @@ def test_more_bytes_than_32_bits_count() -> None:
         assert said == ["beyond_32_bits"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [2, 4])
 def test_what_torch_builds_on_groups(world: int) -> None:
     for said in ranks.run_ranks(HERE / "group_torch_rank.py", world):
@@ -121,6 +122,7 @@ def test_a_rank_killed_in_the_backward_pass(how: str, kind: str) -> None:
         waits.check_sooner(float(seconds), waits.NAMED_S, "rank 1 is named")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [2, 3, 4])
 def test_a_resumed_job_has_the_bits_of_one_that_went_on(tmp_path: Path, world: int) -> None:
     """DDP makes its buckets anew behind its first step: then sums lie elsewhere in other ones."""
@@ -175,6 +177,7 @@ def test_torch_knows_the_backend_by_itself() -> None:
     ], done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_other_backends_beside() -> None:
     """torch hands a mixed string to us whole: host tensors go where the string says."""

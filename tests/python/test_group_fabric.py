@@ -43,6 +43,7 @@ def test_every_collective(where: tuple[int, ...]) -> None:
         assert said == COLLECTIVES
 
 
+@pytest.mark.slow
 def test_what_torch_builds_on_groups() -> None:
     for said in run((0, 0, 1, 1), "group_torch_rank.py", **ENV):
         assert said == TORCH
@@ -79,6 +80,7 @@ def test_survivors_go_on_and_take_in_another(tmp_path: Path) -> None:
         take_in(tmp_path, started, lambda: start(hosts, (3,), script, folder, "join", **ENV))
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_ipv6() -> None:
     with netns.hosts(2) as hosts:

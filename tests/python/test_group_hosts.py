@@ -58,6 +58,7 @@ def test_every_collective(where: tuple[int, ...]) -> None:
         assert said == COLLECTIVES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", [(0, 0, 1, 1)])
 def test_what_torch_builds_on_groups(where: tuple[int, ...]) -> None:
     for said in run(where, "group_torch_rank.py"):
@@ -162,6 +163,7 @@ def test_servers_that_are_not_there_are_named() -> None:
     assert all(f"server 0 cannot be reached at {netns.address(0)}:5:5: " in text for text in texts)
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_hosts_without_a_network_between_them() -> None:
     """A wrong interface is named; so are ranks that cannot reach each other."""

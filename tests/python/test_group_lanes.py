@@ -28,16 +28,19 @@ def run_on_stand_in(world: int, script: str, *names: str) -> list[list[str]]:
     return ranks.run_ranks(HERE / "lanes.py", world, str(HERE / script), *names, env=env)
 
 
+@pytest.mark.slow
 def test_every_collective_through_a_late_stand_in() -> None:
     for said in run_on_stand_in(3, "group_rank.py"):
         assert said == COLLECTIVES
 
 
+@pytest.mark.slow
 def test_what_torch_builds_on_groups_through_a_late_stand_in() -> None:
     for said in run_on_stand_in(2, "group_torch_rank.py"):
         assert said == TORCH
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_a_rank_alone_on_a_late_stand_in() -> None:
     (said,) = run_on_stand_in(1, "group_torch_rank.py", "ddp", "ddp_bucket_views")

@@ -106,6 +106,7 @@ def test_the_interface_that_is_named_is_used(interface: str) -> None:
     assert sent[interface] > 2_000_000 > 10 * sent[other], sent
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_a_firewall_between_ranks_is_named() -> None:
     """Both ranks name the other one, where it was to be reached, and what to look at."""

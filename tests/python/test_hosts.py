@@ -69,6 +69,7 @@ def put(job: Job, tag: str, how: str = "") -> list[str]:
     return job.tell("wait") if said == ["saving"] * len(said) else said
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_hosts_save_by_tag(job: Job) -> None:
     job.start(2, 1)
@@ -130,6 +131,7 @@ def test_what_tags_of_several_hosts_cannot(job: Job) -> None:
     program.wait_until(lambda: sorted(p.name for p in job.root.glob("step*")) == left, "step6 gone")
 
 
+@pytest.mark.slow
 def test_any_hosts_restore_what_others_saved(job: Job) -> None:
     job.start(2, 1)
     job.open()
@@ -325,6 +327,7 @@ def test_a_save_that_the_others_have_given_up(job: Job, node: int) -> None:
     is_whole(job.root)
 
 
+@pytest.mark.slow
 def test_kills_leave_a_whole_checkpoint_the_same_for_all(job: Job) -> None:
     """Ranks and agents of any host die at any moment of a save; all go on from one checkpoint."""
     rng = random.Random(SEED)
@@ -359,6 +362,7 @@ def test_kills_leave_a_whole_checkpoint_the_same_for_all(job: Job) -> None:
         is_whole(job.root)
 
 
+@pytest.mark.slow
 def test_kills_of_a_job_that_saves_by_tag(job: Job) -> None:
     """A rank of any host dies at any moment of a save, and the launcher starts all again."""
     rng = random.Random(SEED)

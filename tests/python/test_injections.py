@@ -401,6 +401,7 @@ def kill_all(case: Case) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow("19", "6")
 @pytest.mark.parametrize("number", range(N))
 def test_injection(number: int, forker: injections.Forker, tmp_path: Path) -> None:
     case = draw(number, tmp_path)

@@ -92,6 +92,7 @@ def test_a_killed_worker_costs_no_bit(tmp_path: Path, undisturbed: Path) -> None
     assert same(weights(job.root, 40), weights(undisturbed, 40))
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_sigterm_saves_and_leaves(tmp_path: Path, undisturbed: Path) -> None:
     job = Job(tmp_path, 40, 0.1, "--job", "terminated")

@@ -71,6 +71,7 @@ def await_gone(pid: int) -> None:
     program.wait_until(lambda: not program.is_alive(pid), f"process {pid} ends")
 
 
+@pytest.mark.slow
 def test_nothing_durable_is_lost(tmp_path: Path) -> None:
     print(f"seed {SEED}")
     rng = random.Random(SEED)
@@ -106,6 +107,7 @@ def test_nothing_durable_is_lost(tmp_path: Path) -> None:
     kill(agent_pid(root))
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 @pytest.mark.parametrize("what", ["exit", "raise"])
 def test_leaving_right_after_save_waits(tmp_path: Path, what: str) -> None:

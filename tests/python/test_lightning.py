@@ -43,6 +43,7 @@ def run(package: tuple[str, dict[str, str]], *args: str) -> list[str]:
     return [line[2:] for line in done.stdout.splitlines() if line.startswith("> ")]
 
 
+@pytest.mark.slow("lightning-newest-2", "pytorch_lightning-newest-1")
 @pytest.mark.parametrize("devices", ["1", "2"])
 def test_files_are_lightnings_own(
     package: tuple[str, dict[str, str]], devices: str, tmp_path: Path
@@ -81,6 +82,7 @@ def test_on_a_device(tmp_path: Path) -> None:
     assert resumed[0] == resumed[1]
 
 
+@pytest.mark.slow
 def test_what_a_killed_run_left_is_put_in_its_place(tmp_path: Path) -> None:
     package = ("lightning", program.clean_env())
     pytest.importorskip("lightning")
@@ -111,6 +113,7 @@ def test_a_damaged_checkpoint_is_not_loaded(tmp_path: Path) -> None:
     io.teardown()
 
 
+@pytest.mark.slow("lightning-newest", "pytorch_lightning-newest")
 def test_nebulas_classes(package: tuple[str, dict[str, str]], tmp_path: Path) -> None:
     root = tmp_path / "nebula"
     step, latest = run(package, "nebula", str(root), "1")

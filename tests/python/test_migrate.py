@@ -38,6 +38,7 @@ def snippets(heading: str) -> tuple[str, str, list[str]]:
     return before, after, commands
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_from_torch_save(tmp_path: Path) -> None:
     before, after, (command,) = snippets("From torch.save")

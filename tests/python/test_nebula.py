@@ -179,6 +179,7 @@ def test_the_never_commit_style(tmp_path: Path) -> None:
             assert torch.load(tmp_path / f"ckpt/global_step{step}/part{part}")[0] == step
 
 
+@pytest.mark.slow
 def test_damage_is_an_oserror_and_latest_falls_back(tmp_path: Path) -> None:
     root = tmp_path / "ckpt"
     run(
@@ -236,6 +237,7 @@ def test_what_cannot_be_saved_is_an_oserror(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_restricted_mode(tmp_path: Path) -> None:
     code = """
         import sys, collections
@@ -255,6 +257,7 @@ def test_restricted_mode(tmp_path: Path) -> None:
     assert run(code, str(tmp_path / "b"), PAWL_NEBULA_SAFE="1").startswith("refused")
 
 
+@pytest.mark.slow
 def test_four_ranks_commit_together(tmp_path: Path) -> None:
     root = str(tmp_path / "ckpt")
     said = ranks.run_ranks(SCRIPT, 4, "whole", root, job="nebula-whole")
@@ -285,6 +288,7 @@ def test_a_rank_dead_before_commit_leaves_nothing_visible(tmp_path: Path) -> Non
     assert tags == ["global_step1"]
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_rank_0_alone_may_save(tmp_path: Path) -> None:
     said = ranks.run_ranks(SCRIPT, 3, "alone", str(tmp_path / "ckpt"), job="nebula-alone")

@@ -85,6 +85,7 @@ def test_a_slow_host_is_named() -> None:
     assert "export PAWL_LINK=" in done.stdout
 
 
+@pytest.mark.slow
 def test_who_does_not_answer_is_named() -> None:
     with netns.hosts(2) as hosts, serve(hosts, (1,)) as servers:
         name = list_servers(servers)
@@ -140,6 +141,7 @@ def start_with(hosts: Sequence[str], links: Sequence[str]) -> list[str]:
     return [process.communicate(timeout=program.LIMIT_S)[0] for process in started]
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_ranks_that_differ_are_named() -> None:
     with netns.hosts(2) as hosts:

@@ -27,6 +27,7 @@ def test_parameter_server() -> None:
         assert said == CHECKS
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_beside_gloo() -> None:
     env = program.clean_env(BACKEND="gloo")

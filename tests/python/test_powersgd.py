@@ -16,6 +16,7 @@ CHECKS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [2, 3])
 def test_powersgd(world: int) -> None:
     for said in ranks.run_ranks(HERE / "powersgd_rank.py", world):

@@ -257,6 +257,7 @@ while step < end:
 KILLS = 200 if os.environ.get("PAWL_LONG") else 40
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment(tmp_path: Path) -> None:
     """A job that is killed goes on from the last step it said to be saved, or the one after it."""
     rng = random.Random(SEED)
@@ -370,6 +371,7 @@ def test_a_rank_that_waits_long_says_for_what(
 RANKS = 3
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_d7_ranks_agree_on_a_step(tmp_path: Path) -> None:
     """Three ranks in a process group; recipes_rank.py says what each of its scenes is."""

@@ -14,6 +14,7 @@ from sharded import run
 pytestmark = pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 
 
+@pytest.mark.slow
 def test_saved_by_four_restored_by_any(tmp_path):
     root = str(tmp_path / "root")
     run(
@@ -35,6 +36,7 @@ def test_saved_by_four_restored_by_any(tmp_path):
     assert torch.equal(whole, torch.load(f"{root}-2.pt", weights_only=False)[0]["wide.weight"])
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_of_replicas_one_is_saved(tmp_path):
     root = tmp_path / "root"
@@ -48,6 +50,7 @@ def test_of_replicas_one_is_saved(tmp_path):
     assert [len(part["g"]) for part in parts] == [150, 150, 0, 0]
 
 
+@pytest.mark.slow("absent")
 @pytest.mark.parametrize("how", ["flip", "cut", "absent"])
 def test_damage_falls_back_on_all_ranks(tmp_path, how):
     root = tmp_path / "root"

@@ -519,6 +519,7 @@ def launch_two(tmp_path: Path, root: str, stop: int, die: int = 0) -> list[list[
     return [line for lines in results for line in lines]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
 def test_two_ranks_killed_and_resumed(tmp_path: Path) -> None:
     """Real processes, DistributedDataParallel and an agent: the same weights as undisturbed."""

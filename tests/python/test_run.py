@@ -92,6 +92,7 @@ def test_one_thread_a_worker_unless_set(tmp_path: Path) -> None:
     assert "OMP_NUM_THREADS" not in one.stderr
 
 
+@pytest.mark.slow
 def test_ranks_meet_at_the_master_port(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     script = write(
@@ -110,6 +111,7 @@ def test_ranks_meet_at_the_master_port(tmp_path: Path) -> None:
     assert lines_of(done.stdout, 0) == lines_of(done.stdout, 1) == ["3.0"]
 
 
+@pytest.mark.slow
 def test_ranks_meet_in_our_backend(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     script = write(

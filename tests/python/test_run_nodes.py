@@ -128,6 +128,7 @@ def test_a_server_with_another_token_is_not_let_in(tmp_path: Path) -> None:
         assert "servers" in first.text()
 
 
+@pytest.mark.slow
 @pytest.mark.real_interpreters
 def test_nodes_meet_by_ipv6(tmp_path: Path) -> None:
     with nodes.job(tmp_path, 2, write(tmp_path / "meet.py", MEET)) as job:
@@ -207,6 +208,7 @@ def test_a_network_that_parts_and_comes_back(tmp_path: Path) -> None:
 # ---- checkpoints ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "lost"), [("gloo", 1), ("pawl", 1), ("pawl", 0)])
 def test_a_lost_host_is_replaced_by_an_empty_one(tmp_path: Path, backend: str, lost: int) -> None:
     """Killed while it saves; 0: it was the coordinator, and had rank 0."""

@@ -360,6 +360,7 @@ def test_what_must_not_be_inherited_is_left_out(
     assert "taints" not in there
 
 
+@pytest.mark.slow
 def test_torch_is_there_and_who_joins_others_begins_alone(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     code = """

@@ -190,6 +190,7 @@ def test_a_time_limit(shared: Cluster) -> None:
 # ---- who has what ----
 
 
+@pytest.mark.slow
 def test_others_shrink_while_a_job_runs() -> None:
     """Under a policy that gives all that is free. Ranks that are no pawl.elastic start again."""
     options = ["--nodes", "2", "--slots", "2", "--grace", "2", "--round", "1", "--policy", "fifo"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import program
 from cluster import Cluster, cluster, wait
 
@@ -45,6 +47,7 @@ def test_without_devices_nothing_is_set() -> None:
         assert seen(ours, job) == ["none", "none"]
 
 
+@pytest.mark.slow
 def test_a_job_that_is_resized_gives_devices_away() -> None:
     """That one gets others as it grows again, is a test of the engine's."""
     with cluster("--node", "a=4", "--devices", "a=4,5,6,7", *OPTIONS) as ours:

@@ -77,6 +77,7 @@ def goodput_of(hints: Any, replicas: int, nodes: int = 1, most: int = 0) -> floa
     return best
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(_core, "perf_fit"), reason="pawl._core is not built here")
 def test_a_job_grows_in_place_by_what_it_measured() -> None:
     """With HTTP, too: AdaptDL's variables, which are there then, change nothing."""
@@ -170,6 +171,7 @@ def check_goodput(ours: Cluster, job: int, hints: Any) -> None:
     wait(agrees, f"goodput of job {job} on {spots}: {wanted}", program.LIMIT_S)
 
 
+@pytest.mark.slow
 def test_hints_that_are_wrong_harm_nobody() -> None:
     good = {
         "stepParams": {"alpha_c": 0.1, "beta_c": 0.001, "gamma": 1.5},

@@ -93,6 +93,7 @@ def could_be(history: History, seen: Seen, job: int) -> list[Place]:
     return [where(history, job, t) for t in times]
 
 
+@pytest.mark.slow
 def test_what_is_read_back_is_what_was_seen() -> None:
     """Jobs come, are resized and end; a node is drained; the scheduler is killed again and again,
     and for a while nobody is there."""

@@ -560,6 +560,7 @@ def test_connections_that_say_nothing_do_not_keep_others_out(shared: Cluster, we
         assert web.get("/healthz").code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LONG, reason="a minute: in make test-long")
 def test_a_request_that_drips_is_ended(web: Web) -> None:
     with socket.create_connection(web.address, timeout=program.LIMIT_S) as slow:

@@ -140,6 +140,7 @@ def test_killed_while_the_scheduler_is_away(tmp_path: Path, told: str) -> None:
         assert "twice" not in (tmp_path / "one").read_text() + (tmp_path / "two").read_text()
 
 
+@pytest.mark.slow
 def test_a_shepherd_that_stands_still_is_killed_with_its_job() -> None:
     with cluster(*OPTIONS) as ours:
         job = ours.sh("while :; do sleep 0.05; done")

@@ -21,6 +21,7 @@ TESTS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SANITIZED.is_file(), reason="build/asan has no program (--only asan)")
 def test_the_scheduler_makes_no_mistake_with_memory(tmp_path: Path) -> None:
     env = {

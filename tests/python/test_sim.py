@@ -43,6 +43,7 @@ def drop_times(rows: Any) -> Any:
     return [{key: row[key] for key in row if not key.startswith("solve")} for row in rows]
 
 
+@pytest.mark.slow
 def test_the_built_in_trace() -> None:
     rows = simulate("--jobs", "40")
     assert {row["policy"] for row in rows} >= {"fifo", "tiresias", "optimus", "pollux"}

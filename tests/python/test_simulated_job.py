@@ -266,6 +266,7 @@ def try_seed(seed: int, script: Callable[[Any], None] = train) -> Sim:
     return sim  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow("0", "2", "3")
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_whatever_happens(block: int) -> None:
     for seed in range(1 + block * SEEDS, 1 + (block + 1) * SEEDS):
@@ -306,6 +307,7 @@ def keeps_its_step(job: Any) -> None:
     job.Job.check_gradients = check_gradients
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("breaks", [goes_on_alone, forgets_who_is_behind, keeps_its_step])
 def test_what_is_broken_is_found(breaks: Callable[[Any], None]) -> None:
     def script(node: Node) -> None:

@@ -19,6 +19,7 @@ STEPS = 60
 GRACE_S = 12  # Slurm kills after KillWait: 15 s in slurm.sh
 
 
+@pytest.mark.slow
 def test_srun_pawl_run_goes_on_when_it_is_requeued(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     log, printed = tmp_path / "log", tmp_path / "printed"

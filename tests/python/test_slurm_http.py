@@ -142,6 +142,7 @@ def _two_of_three(made: Scheduler, tls: Path) -> None:
     made.over(job)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whose", ["adaptdl-0.2.11", "pawl/compat/adaptdl"])
 def test_adaptdls_names_meet_and_tell(ours: slurm.Slurm, tls: Path, whose: str) -> None:
     """Its own package, as it is, and Pawl's in its place: on two nodes, by the name of this."""
@@ -171,6 +172,7 @@ def test_adaptdls_names_meet_and_tell(ours: slurm.Slurm, tls: Path, whose: str) 
         made.over(job)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_replicas_are_told_where_they_are_once_they_have_changed(
     ours: slurm.Slurm, tls: Path, nodes: int

@@ -317,6 +317,7 @@ def killed_in_the_middle(made: Scheduler, job: int, size: int) -> None:
     made.start()
 
 
+@pytest.mark.slow
 def test_a_job_changes_in_place(ours: slurm.Slurm) -> None:
     """It grows, gives way to another, and grows again: those that stay are the same processes."""
     with scheduler(ours, "--pool", "cpu=3:0..1") as made:
@@ -339,6 +340,7 @@ def test_a_job_changes_in_place(ours: slurm.Slurm) -> None:
         wait(lambda: alive(made) == [], "all have left")
 
 
+@pytest.mark.slow
 def test_nodes_join_a_job_and_leave_it(ours: slurm.Slurm) -> None:
     """It grows onto other nodes, leaves them to another job, and grows again; leaves the node on
     which its oldest rank is, which is drained; and loses one. Who need not leave never ends."""
@@ -380,6 +382,7 @@ def test_nodes_join_a_job_and_leave_it(ours: slurm.Slurm) -> None:
         wait(lambda: alive(made) == [], "all have left")
 
 
+@pytest.mark.slow
 def test_one_that_was_seen_to_be_elastic_starts_so(ours: slurm.Slurm) -> None:
     """On two nodes at once, of which one can leave."""
     with scheduler(ours, "--pool", "cpu=1:0..2") as made:
@@ -403,6 +406,7 @@ def test_one_that_was_seen_to_be_elastic_starts_so(ours: slurm.Slurm) -> None:
         made.over(job, other)
 
 
+@pytest.mark.slow
 def test_one_that_needs_two_nodes_is_seen_to_be_elastic(ours: slurm.Slurm) -> None:
     """All its ranks are there at once at its first start, and from the next one on nodes leave."""
     with scheduler(ours, "--pool", "cpu=1:0..3") as made:
@@ -422,6 +426,7 @@ def test_one_that_needs_two_nodes_is_seen_to_be_elastic(ours: slurm.Slurm) -> No
         made.over(job, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("saves", [True, False])
 def test_a_node_that_is_cancelled_is_no_failure(ours: slurm.Slurm, saves: bool) -> None:
     """Its ranks are told to stop, and with them all others, if there is a root; none is killed."""
@@ -439,6 +444,7 @@ def test_a_node_that_is_cancelled_is_no_failure(ours: slurm.Slurm, saves: bool) 
         made.over(job)
 
 
+@pytest.mark.slow
 def test_a_plain_script_starts_again(ours: slurm.Slurm) -> None:
     """It cannot be joined: all its ranks leave and start, as many as it is to have."""
     with scheduler(ours, "--pool", "cpu=3:0..1") as made:
@@ -449,6 +455,7 @@ def test_a_plain_script_starts_again(ours: slurm.Slurm) -> None:
         made.over(job)
 
 
+@pytest.mark.slow
 def test_a_plain_script_on_other_nodes(ours: slurm.Slurm) -> None:
     """All its ranks are there from each start on: WORLD_SIZE is right."""
     with scheduler(ours, "--pool", "cpu=1:0..2") as made:
@@ -509,6 +516,7 @@ def test_pilots_that_go(ours: slurm.Slurm) -> None:
         made.settle()
 
 
+@pytest.mark.slow
 def test_drained_and_dead_nodes(ours: slurm.Slurm) -> None:
     """From a drained node jobs go on elsewhere; from one whose slurmd died, too."""
     with scheduler(ours, "--pool", "cpu=2:0..2") as made:
@@ -534,6 +542,7 @@ def test_drained_and_dead_nodes(ours: slurm.Slurm) -> None:
         made.settle()
 
 
+@pytest.mark.slow
 def test_slurmctld_is_away(ours: slurm.Slurm) -> None:
     """Jobs go on, start and end in the pilots that there are; it is said; then all goes on."""
     with scheduler(ours, "--pool", "cpu=2:0..2") as made:
@@ -566,6 +575,7 @@ def test_slurmctld_is_away(ours: slurm.Slurm) -> None:
         made.settle()
 
 
+@pytest.mark.slow
 def test_slurmctld_forgets(ours: slurm.Slurm) -> None:
     """It dies without having stored that a pilot runs, or that there is one. It may start it twice,
     drain its node for that, and hold it for ever: that one is cancelled. The job runs elsewhere."""
@@ -674,6 +684,7 @@ def test_sbatch_that_slurm_refuses(ours: slurm.Slurm) -> None:
         made.over(*jobs)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="a file system that is full needs root")
 def test_a_full_spool(ours: slurm.Slurm) -> None:
     """What runs goes on for longer than pilots live without a spool, and ends; then all is told."""
@@ -691,16 +702,16 @@ def test_a_full_spool(ours: slurm.Slurm) -> None:
                 while True:
                     filling.write(b"x" * 4096)
             wait(lambda: made.wrote("ends") == ["start", "end"], "it ends", LIMIT_S)
-            waits = made.work("waits", 0)
-            wait(lambda: "its file system is full" in str(made.job(waits)["remark"]), "it is said")
+            queued = made.work("waits", 0)
+            wait(lambda: "its file system is full" in str(made.job(queued)["remark"]), "it is said")
             waits.stays(lambda: (made.state(job), made.wrote("job")) == ("running", ["start"]),
                         "the job goes on", 2 * FENCE_S if LONG else 0)  # fmt: skip
             assert len(made.pilots()) == 1
             (shared / "filling").unlink()
-            made.over(ends, waits)
+            made.over(ends, queued)
             made.go()
             made.over(job)
-            assert [made.state(n) for n in (job, ends, waits)] == ["done"] * 3
+            assert [made.state(n) for n in (job, ends, queued)] == ["done"] * 3
             assert made.wrote("job") == made.wrote("ends") == ["start", "end"]
         finally:
             made.close()
@@ -787,6 +798,7 @@ def test_a_node_that_is_gone(ours: slurm.Slurm) -> None:
         made.settle()
 
 
+@pytest.mark.slow
 @long
 def test_pilots_are_given_back(ours: slurm.Slurm) -> None:
     """Once there was nothing for them to do for five minutes, also those of a killed scheduler."""

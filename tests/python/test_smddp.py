@@ -79,6 +79,7 @@ def all_held(done: subprocess.CompletedProcess[str], world: int) -> None:
     assert Counter(re.findall(r"> (\w+)", done.stdout)) == dict.fromkeys(CHECKS, world)
 
 
+@pytest.mark.slow("pawl_run", "torchrun")
 @LAUNCHERS
 def test_every_call(launcher: Callable[[int], list[str]]) -> None:
     all_held(call([*launcher(WORLD), HERE / "smddp_rank.py"]), WORLD)
@@ -120,6 +121,12 @@ def run_job(job: str, command: Sequence[str], folder: Path, **env: str) -> None:
         torch.testing.assert_close(got, wanted.detach())
 
 
+@pytest.mark.slow(
+    "smddp_backend_job.py-pawl_run",
+    "smddp_backend_job.py-torchrun",
+    "smddp_job.py-pawl_run",
+    "smddp_job.py-torchrun",
+)
 @LAUNCHERS
 @pytest.mark.parametrize("job", JOBS)
 def test_jobs(launcher: Callable[[int], list[str]], job: str, tmp_path: Path) -> None:
@@ -235,6 +242,7 @@ def test_importing_the_backend_never_fails() -> None:
     assert "set MASTER_ADDR to its host" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_plain_process_is_no_rank() -> None:
     code = "import smdistributed.dataparallel.torch.distributed as d\nprint(d.is_available())\n"
     assert python(code).stdout == "False\n"

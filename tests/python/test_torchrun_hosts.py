@@ -64,6 +64,7 @@ def folders() -> Iterator[list[str]]:
         ]
 
 
+@pytest.mark.slow
 def test_a_job_on_two_hosts_goes_on(hosts: list[str], folders: list[str], tmp_path: Path) -> None:
     """Its ranks leave, die, and begin again, all from the same step."""
     job, root = f"test-{secrets.token_hex(4)}", tmp_path / "root"

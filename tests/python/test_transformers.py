@@ -84,6 +84,7 @@ def await_12(output: Path) -> None:
     program.wait_until(lambda: "checkpoint-12" in names(output), "what was committed is durable")
 
 
+@pytest.mark.slow
 def test_checkpoints_are_those_of_trainer(tmp_path: Path, stock: tuple[Path, str]) -> None:
     output, weights = stock
     one = small_trainer.trainer(tmp_path / "out")
@@ -128,6 +129,7 @@ def test_resuming_waits_for_what_is_on_its_way(
     assert order[: order.index("chosen")] == [str(output)]
 
 
+@pytest.mark.slow
 def test_plain_transformers_goes_on_from_it(tmp_path: Path, stock: tuple[Path, str]) -> None:
     small_trainer.trainer(tmp_path / "read").train()
     BertForQuestionAnswering.from_pretrained(tmp_path / "read/checkpoint-12")
@@ -144,6 +146,7 @@ def test_plain_transformers_goes_on_from_it(tmp_path: Path, stock: tuple[Path, s
     assert done.stdout.endswith(f"weights {stock[1]}\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_killed_and_resumed_is_the_same(
     tmp_path: Path, ranks: int, stock: tuple[Path, str]
@@ -231,6 +234,7 @@ def stop() -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_stock_accepts_what_is_refused_here(tmp_path: Path, stock: tuple[Path, str]) -> None:
     """Why all this: without optimizer.pt Trainer goes on, and ends elsewhere."""
     shutil.copytree(stock[0], tmp_path / "out")
@@ -334,6 +338,7 @@ def test_save_only_model_can_be_resumed(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_sigterm_saves_the_step_and_leaves(tmp_path: Path) -> None:
     output = tmp_path / "out"
     code = (

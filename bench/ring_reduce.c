@@ -163,7 +163,8 @@ static void reduce(struct rank *r)
 /* Each brings its number; afterwards all vectors are zeros, and stay so. */
 static void check(struct rank *r)
 {
-	float want = (float)(r->ranks * (r->ranks - 1) / 2);
+	uint32_t sum = r->ranks * (r->ranks - 1) / 2;
+	float want = (float)sum;
 
 	for (uint64_t i = 0; i < r->numbers; i++) {
 		r->vector[i] = (float)r->rank;

@@ -24,8 +24,8 @@ extern PyTypeObject core_group_type;
 extern PyTypeObject core_operation_type;
 extern PyTypeObject core_door_type;
 extern PyTypeObject core_noise_type;
-/* Takes over restore. */
-PyObject *core_restore_new(struct pawl_restore *restore);
+/* Takes over taken. */
+PyObject *core_restore_new(struct pawl_restore *taken);
 PyObject *core_open_root(PyObject *module, PyObject *args);
 /* Takes over group, which has joined. */
 PyObject *core_group_wrap(struct pawl_group *group);

@@ -2,6 +2,7 @@
  */
 #include "cli/explain.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "cli/cli.h"
@@ -379,6 +380,7 @@ static int print_all(struct explain *explain, struct pawl_err *err)
 			most = !row->shown && (!most || row->blocked_s > most->blocked_s) ? row
 											  : most;
 		}
+		ASSERT(most != NULL); /* fewer have been shown than there are */
 		most->shown = true;
 		rv = load(explain, most->first, &group, &n, err);
 		if (rv != 0) {

@@ -5,9 +5,15 @@
 #include "sched/pollux_impl.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define UNKNOWN (-1.0)
+
+static bool perf_same(const struct pawl_perf *a, const struct pawl_perf *b)
+{
+	return a->alpha_c == b->alpha_c && a->beta_c == b->beta_c && a->alpha_r == b->alpha_r &&
+		a->beta_r == b->beta_r && a->alpha_n == b->alpha_n && a->beta_n == b->beta_n &&
+		a->delta_n == b->delta_n && a->gamma == b->gamma;
+}
 
 /* Whether the same goodputs come of both; progress has no part in them. */
 static bool hints_same(const struct sched_hints *a, const struct sched_hints *b)
@@ -16,10 +22,10 @@ static bool hints_same(const struct sched_hints *a, const struct sched_hints *b)
 		return false;
 	}
 	return !a->fitted ||
-		(memcmp(&a->perf, &b->perf, sizeof(a->perf)) == 0 &&
-			memcmp(&a->noise, &b->noise, sizeof(a->noise)) == 0 &&
-			a->bounds.init == b->bounds.init && a->bounds.max == b->bounds.max &&
-			a->bounds.least == b->bounds.least && a->bounds.most == b->bounds.most &&
+		(perf_same(&a->perf, &b->perf) && a->noise.sqr == b->noise.sqr &&
+			a->noise.var == b->noise.var && a->bounds.init == b->bounds.init &&
+			a->bounds.max == b->bounds.max && a->bounds.least == b->bounds.least &&
+			a->bounds.most == b->bounds.most &&
 			a->bounds.accumulate == b->bounds.accumulate);
 }
 

@@ -117,10 +117,11 @@ def tier_of(item: pytest.Item) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Writes down all tests and their tiers; leaves out slow ones that this run does not take; has
-    the files that take longest begin first."""
+    """Writes down all tests and their tiers, if it is the first worker of tools/test.py; leaves out
+    slow ones that this run does not take; has the files that take longest begin first."""
     tiers = {item.nodeid: tier_of(item) for item in items}
-    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0" and BUILD.is_dir():
+    # A test may start a pytest of its own, which has the environment of a worker, but is none.
+    if getattr(config, "workerinput", {}).get("workerid") == "gw0" and BUILD.is_dir():
         records.COLLECTED.write_text(json.dumps(tiers, indent=0))
     part = os.environ.get("PAWL_TEST_SLOW", "all").partition("/")[0]
     choice = Choice() if part == "all" else Choice(int(part))

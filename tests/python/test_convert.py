@@ -12,11 +12,13 @@ import signal
 import subprocess
 import sys
 import textwrap
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import nursery
 import program
 import waits
 
@@ -108,6 +110,13 @@ def make_model() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(30, 20), torch.nn.BatchNorm1d(20))
 
 
+@pytest.fixture(autouse=True)
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program that pawl.convert runs has its interpreters forked from the nursery."""
+    instead = types.SimpleNamespace(run=nursery.run, DEVNULL=subprocess.DEVNULL)
+    monkeypatch.setattr(convert, "subprocess", instead)
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root with one checkpoint, step 7. Not to be changed."""
@@ -130,6 +139,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.real_interpreters
 @pytest.mark.slow("dcp")
 @pytest.mark.parametrize("kind", FORMATS)
 def test_round_trip(made: Path, tmp_path: Path, kind: str) -> None:

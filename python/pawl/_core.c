@@ -4,6 +4,7 @@
  * the .py files; _core.pyi says what each call takes and returns.
  */
 #include "_core.h"
+#include "base/times.h"
 
 #include "pawl/env.h"
 #include "pawl/inspect.h"
@@ -221,6 +222,21 @@ static PyObject *core_list_root(PyObject *module, PyObject *args)
 	return list;
 }
 
+static PyObject *core_time_s(PyObject *module, PyObject *name)
+{
+	const char *text = PyUnicode_AsUTF8(name);
+	enum times_name row;
+
+	if (!text) {
+		return NULL;
+	}
+	row = times_find(text);
+	if (row == TIMES_N) {
+		return PyErr_Format(PyExc_KeyError, "%s", text);
+	}
+	return PyFloat_FromDouble((double)times_ns(row) / NS_PER_S);
+}
+
 static PyMethodDef core_functions[] = {
 	{"env", core_env, METH_NOARGS, "env() -> rank, world, job… from the launcher's variables"},
 	{"encode_tensors", core_encode_tensors, METH_O, "encode_tensors(list) -> bytes"},
@@ -228,6 +244,7 @@ static PyMethodDef core_functions[] = {
 	{"open_root", core_open_root, METH_VARARGS,
 		"open_root(root, step | tag | None) -> Restore"},
 	{"list_root", core_list_root, METH_VARARGS, "list_root(root) -> list of dict"},
+	{"time_s", core_time_s, METH_O, "time_s(name) -> seconds, of the table in base/times.h"},
 	{"knock", core_knock, METH_VARARGS, "knock(door's name, timeout) -> Group"},
 	{NULL, NULL, 0, NULL},
 };

@@ -12,12 +12,11 @@ import torch
 import torch.distributed as dist
 
 from pawl import _core, _register
+from pawl._times import seconds
 from pawl.errors import error
 
 if TYPE_CHECKING:
     from pawl._process_group import ProcessGroup
-
-_POLL_S = 0.2  # between looks for Ctrl-C
 
 
 class Membership:
@@ -139,20 +138,20 @@ def join(
     return made
 
 
-def _knock(door: str, seconds: float, meanwhile: Callable[[], None] | None) -> _core.Group:
+def _knock(door: str, timeout_s: float, meanwhile: Callable[[], None] | None) -> _core.Group:
     """In a thread, so that Ctrl-C is heard."""
     found: list[_core.Group | Exception] = []
 
     def knock() -> None:
         try:
-            found.append(_core.knock(door, seconds))
+            found.append(_core.knock(door, timeout_s))
         except Exception as failed:
             found.append(failed)
 
     thread = threading.Thread(target=knock, daemon=True)
     thread.start()
     while thread.is_alive():
-        thread.join(_POLL_S)
+        thread.join(seconds("torch_look"))
         if meanwhile is not None:
             meanwhile()
     if isinstance(found[0], Exception):

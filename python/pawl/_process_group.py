@@ -25,13 +25,12 @@ import torch.distributed as dist
 from pawl import _coll, _core, _register, _staging, _stats
 from pawl._membership import Membership
 from pawl._staging import block, host, put_back, spread
+from pawl._times import seconds
 from pawl._work import Completers, Work
 from pawl.errors import error
 
 Tensors = list[torch.Tensor]
 _F = TypeVar("_F", bound=Callable[..., Any])
-_JOIN_S = 60.0  # for connections, once all have come
-_WARN_S = 30.0  # waited for a rank that does not come, before it is named
 
 
 def create(options: Any, pg_options: Any) -> ProcessGroup:
@@ -75,10 +74,10 @@ def _take_card(store: dist.Store, key: str, rank: int, end: float) -> str:
     while True:
         left = end - time.monotonic()
         try:
-            store.wait([key], timedelta(seconds=max(0.01, min(left, _WARN_S))))
+            store.wait([key], timedelta(seconds=max(0.01, min(left, seconds("torch_late")))))
             return str(store.get(key).decode())
         except dist.DistStoreError:
-            if left <= _WARN_S:
+            if left <= seconds("torch_late"):
                 raise error(
                     "PAWL_ETIMEDOUT", f"collectives: rank {rank} has not come to the group"
                 ) from None
@@ -233,7 +232,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         cards = [self._group.card]
         if ranks > 1:
             cards = _exchange(self._store, rank, ranks, self._group.card, options.timeout)
-        self._group.join(cards, min(self._timeout_s, _JOIN_S))
+        self._group.join(cards, min(self._timeout_s, seconds("torch_join")))
         self._work_of([], _coll.BARRIER).wait()  # nobody is gone before all have joined
 
     def _route(self, options: Any) -> list[torch.device]:

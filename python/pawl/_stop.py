@@ -15,7 +15,8 @@ import time
 from types import FrameType
 from typing import Any, Final
 
-_TOGETHER_S: Final = 5.0  # signals within this time count as one
+from pawl._times import seconds
+
 _SAID: Final = b"pawl: saves behind this step, then ends; another SIGINT ends it at once\n"
 
 _users = 0  # open Checkpointers that asked for the handler
@@ -81,7 +82,7 @@ def _on_sigterm(number: int, frame: FrameType | None) -> None:
     global _asked_at
     now = time.monotonic()
     if _asked_at is not None:
-        if now - _asked_at > _TOGETHER_S:
+        if now - _asked_at > seconds("stop_together"):
             _give_back()
             os.kill(os.getpid(), number)
         return

@@ -11,18 +11,17 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Mapping, MutableMapping
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pawl import _core, _guard, _restore, _rng, _stop
 from pawl._partitions import RNG, Sharing, check_names, check_step, only_names
 from pawl._saver import Save, Saver
 from pawl._shards import take_apart
+from pawl._times import seconds
 
 log = logging.getLogger("pawl")
 
 __all__ = ["Checkpointer", "Save"]
-
-RANKS_TIMEOUT_S: Final = 1800.0  # that a restore waits for the other ranks
 
 
 class Checkpointer(Saver):
@@ -194,12 +193,12 @@ class Checkpointer(Saver):
         wanted = only_names(only, state)
         _guard.fence_all()
         while True:
-            found = session.restore(step, RANKS_TIMEOUT_S)
+            found = session.restore(step, seconds("restore_ranks"))
             if found is None:
                 return None
             try:
                 job = _restore.Job(found, self.rank, self.world_size, self._trust, strict)
-                if job.run(state, wanted, RANKS_TIMEOUT_S):
+                if job.run(state, wanted, seconds("restore_ranks")):
                     log.info("restored step %d from the %s", found.step, found.source)
                     return found.step
             finally:

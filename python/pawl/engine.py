@@ -25,6 +25,7 @@ from pawl._raw import Raw, Safetensors
 from pawl._saver import Save, Saver
 from pawl._shards import Shard, take_apart
 from pawl._skeleton import Skeleton
+from pawl._times import seconds
 from pawl.errors import PawlError, error
 from pawl.loading import MapLocation, load_part
 
@@ -34,7 +35,6 @@ _ALONE: Final = 1  # as in include/pawl/ckpt.h
 _ADDS: Final = 2
 _STREAM: Final = 4
 _TAGS_KEPT: Final = 1024  # newest saves by tag that are remembered, to be waited for or added to
-_FIND_TIMEOUT_S: Final = 300.0  # for the agent's answer; a tag being added to is waited for
 _TRAILING: Final = re.compile(r"(\d+)\D*$")
 
 
@@ -183,7 +183,7 @@ class Engine(Saver):
         turns out to be broken is as good as none.
         """
         try:
-            found = self._live().find(tag, _FIND_TIMEOUT_S)
+            found = self._live().find(tag, seconds("engine_find"))
         except PawlError as reason:
             if reason.name == "PAWL_ECORRUPT":
                 return None
@@ -202,7 +202,7 @@ class Engine(Saver):
 
     def reopen(self, tag: str) -> _core.Restore | None:
         """The tag's bytes, to be closed by the caller soon: they may hold up saves."""
-        return self._live().find(tag, _FIND_TIMEOUT_S)
+        return self._live().find(tag, seconds("engine_find"))
 
     def flush(self, timeout: float | None = None, tag: str | None = None) -> bool:
         """Makes the newest tag, or this one, durable; False if it took longer, or it failed."""

@@ -4,6 +4,7 @@
 
 #include "agent/run_spawn.h"
 #include "base/log.h"
+#include "base/times.h"
 #include "base/wire.h"
 
 #include <errno.h>
@@ -17,7 +18,6 @@
 
 #define VARIABLE      "PAWL_TEST_SPAWNER"
 #define ANSWER_MAX    256u /* bytes of an answer, terminator included */
-#define ANSWER_MAX_S  120  /* it comes within this, or the test has failed */
 #define PATH_BYTES    4096u
 #define TARGETS_BYTES 16u /* "0,1,2,3,4" and its NUL */
 
@@ -84,7 +84,7 @@ static bool send_request(const struct wire_out *request, const struct run_progra
 /* The pid; 0: it cannot start this program, or is gone. */
 static pid_t read_answer(void)
 {
-	const struct timeval limit = {.tv_sec = ANSWER_MAX_S};
+	const struct timeval limit = times_timeval(TIME_WARM_ANSWER);
 	char answer[ANSWER_MAX] = "";
 	ssize_t len;
 

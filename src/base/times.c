@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define SECONDS_MAX 1e9 /* so that no sum of a time and a clock overflows */
-#define SCALE_MAX   1e6 /* likewise */
+#define SCALE_MAX   1e6 /* so that no product of it and a default overflows */
 #define EXIT_BAD    2   /* of a process with a table that cannot be read */
 
 static const struct {
@@ -27,7 +27,7 @@ static const struct {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int64_t table[TIMES_N]; /* written once */
 
-/* Of an item "name=…" of len bytes: TIMES_N is scale, -1 none. */
+/* The row of a name of len bytes; TIMES_N: it is "scale", -1: there is none. */
 static int find_name(const char *item, size_t len)
 {
 	for (int i = 0; i < TIMES_N; i++) {
@@ -96,6 +96,13 @@ static void fill(void)
 		log_line(LOG_ERROR, "%s", err.msg);
 		_exit(EXIT_BAD);
 	}
+}
+
+enum times_name times_find(const char *name)
+{
+	int found = find_name(name, strlen(name));
+
+	return found < 0 ? TIMES_N : (enum times_name)found;
 }
 
 int64_t times_ns(enum times_name name)

@@ -324,7 +324,53 @@ struct pawl_err;
 		"Between two drawings of progress.")                                               \
 	X(PROGRESS_RATE, "progress_rate", 250 * NS_PER_MS, INNER,                                  \
 		"Work must have gone on for so long before its rate is told.")                     \
-	X(SIM_SAY, "sim_say", 2 * NS_PER_S, SEEN, "Between two lines of progress of `pawl sim`.")
+	X(SIM_SAY, "sim_say", 2 * NS_PER_S, SEEN, "Between two lines of progress of `pawl sim`.")  \
+	X(ELASTIC_DISCOVER, "elastic_discover", 600 * NS_PER_S, SEEN,                              \
+		"A supervisor (ADAPTDL_SUPERVISOR_URL) must know by then where all "               \
+		"ranks are.")                                                                      \
+	X(ELASTIC_ASK, "elastic_ask", 60 * NS_PER_S, SEEN,                                         \
+		"A supervisor must answer one question by then.")                                  \
+	X(ELASTIC_ASK_AGAIN, "elastic_ask_again", 200 * NS_PER_MS, INNER,                          \
+		"Before a supervisor that does not know yet is asked again.")                      \
+	X(ELASTIC_KNOCK, "elastic_knock", 600 * NS_PER_S, SEEN,                                    \
+		"A rank that joins a running job must be let in by then.")                         \
+	X(ELASTIC_KNOCK_AGAIN, "elastic_knock_again", 100 * NS_PER_MS, INNER,                      \
+		"Before a rank knocks again at the door of a running job.")                        \
+	X(ELASTIC_GIVE_BACK, "elastic_give_back", 1 * NS_PER_S, INNER,                             \
+		"A group that is left waits so long for operations that still hold "               \
+		"memory.")                                                                         \
+	X(ELASTIC_GIVE_BACK_LOOK, "elastic_give_back_look", 1 * NS_PER_MS, INNER,                  \
+		"Between two looks whether they hold it still.")                                   \
+	X(ELASTIC_DATA_LOOK, "elastic_data_look", 100 * NS_PER_MS, INNER,                          \
+		"Between two looks for ranks that a loader misses.")                               \
+	X(ELASTIC_FLUSH, "elastic_flush", 600 * NS_PER_S, SEEN,                                    \
+		"An elastic job that ends waits so long for its last save to be "                  \
+		"durable.")                                                                        \
+	X(ELASTIC_SAVE_AGAIN, "elastic_save_again", 200 * NS_PER_MS, INNER,                        \
+		"Before a save is tried again at a root that another agent has.")                  \
+	X(ELASTIC_HINTS, "elastic_hints", 10 * NS_PER_S, SEEN,                                     \
+		"The scheduler must take a job's hints by then.")                                  \
+	X(ELASTIC_RECORD, "elastic_record", 2 * NS_PER_S, INNER,                                   \
+		"A job that ends waits so long for rows of its record to be "                      \
+		"written.")                                                                        \
+	X(ENGINE_FIND, "engine_find", 300 * NS_PER_S, SEEN,                                        \
+		"The agent must find a tag by then; it waits while files are added "               \
+		"to it.")                                                                          \
+	X(RESTORE_RANKS, "restore_ranks", 1800 * NS_PER_S, SEEN,                                   \
+		"A restore waits so long for the other ranks.")                                    \
+	X(RECIPE_LATE, "recipe_late", 30 * NS_PER_S, SEEN,                                         \
+		"A recipe that waits for other ranks says so after that.")                         \
+	X(TORCH_JOIN, "torch_join", 60 * NS_PER_S, SEEN,                                           \
+		"The ranks of a process group must be connected by then, once all "                \
+		"have come.")                                                                      \
+	X(TORCH_LATE, "torch_late", 30 * NS_PER_S, SEEN,                                           \
+		"A process group that waits for a rank names it after that.")                      \
+	X(TORCH_LOOK, "torch_look", 200 * NS_PER_MS, INNER,                                        \
+		"Between two looks for Ctrl-C while a group changes.")                             \
+	X(STOP_TOGETHER, "stop_together", 5 * NS_PER_S, SEEN,                                      \
+		"Signals to stop count as one within this time.")                                  \
+	X(WARM_ANSWER, "warm_answer", 120 * NS_PER_S, INNER,                                       \
+		"An interpreter that tests keep warm must have started a process by then.")
 
 enum times_name {
 #define X(name, text, ns, seen, what) TIME_##name,
@@ -339,6 +385,9 @@ int times_ms(enum times_name name);     /* rounded up */
 unsigned times_s(enum times_name name); /* rounded up */
 struct timeval times_timeval(enum times_name name);
 void times_sleep(enum times_name name); /* a signal may end it early */
+
+/* The time with this name; TIMES_N: there is none. */
+enum times_name times_find(const char *name);
 
 /* What text, in the form of PAWL_TEST_TIMES, makes of the table; NULL: nothing. PAWL_EINVAL, which
  * names what is unknown, or no positive number. */

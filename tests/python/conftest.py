@@ -42,6 +42,7 @@ except ImportError:
 sys.path.insert(0, str(HERE.parent.parent / "tools"))
 import costs  # noqa: E402
 import fakecore  # noqa: E402  (it takes its error class from the real core, if there is one)
+import leftovers  # noqa: E402
 import nursery  # noqa: E402
 import program  # noqa: E402
 from suite import records  # noqa: E402
@@ -54,6 +55,7 @@ if real_core is None:
 
 METER = costs.Meter()
 ORPHANS = costs.Orphans()
+LEFTOVERS = leftovers.Leftovers()
 BEFORE = pytest.StashKey[tuple[float, int, int]]()  # what METER read when a test began
 LATE = (program.Late, subprocess.TimeoutExpired)
 os.environ["PYTHONPATH"] = str(HERE / "starts")  # of all that is started: see there
@@ -79,6 +81,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Any:
     """Notes what tools/test.py is to know of the test: what it costs, and when it began. Nothing is
     forked for one that is marked real_interpreters, nor for its fixtures."""
     item.stash[BEFORE] = METER.read()
+    LEFTOVERS.begin(item.name)
     item.user_properties += [("nodeid", item.nodeid), ("began", time.time())]
     was = nursery.nursery.enabled
     nursery.nursery.enabled = was and item.get_closest_marker("real_interpreters") is None
@@ -89,9 +92,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Any:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Any:
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Any:
+    """Notes what the test has cost. The last one of a module fails if processes are left, which are
+    no longer anybody's then."""
     try:
-        return (yield)
+        result = yield
+        if nextitem is None or nextitem.path != item.path:
+            left = LEFTOVERS.end_module({nursery.nursery.pid()})
+            assert left == "", left
+        return result
     finally:
         ORPHANS.collect()
         spent = [now - was for now, was in zip(METER.read(), item.stash[BEFORE], strict=True)]

@@ -411,6 +411,10 @@ class Nursery:
             self.process.wait(60)
         self.process = self.control = None
 
+    def pid(self) -> int:
+        """0: it has not been started."""
+        return self.process.pid if self.process is not None else 0
+
     def takes(self, env: Mapping[str, str]) -> bool:
         """Whether a process with these variables can be forked."""
         import program

@@ -397,7 +397,7 @@ def test_close_says_when_it_gave_up(
 
 
 def test_sigterm_is_a_wish(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_stop, "_TOGETHER_S", 600.0)
+    monkeypatch.setattr(_stop, "seconds", lambda _: 600.0)
     heard = []
     before = signal.signal(signal.SIGTERM, lambda *_: heard.append(1))
     try:
@@ -423,7 +423,7 @@ def test_a_later_sigterm_is_taken_at_its_word(
 ) -> None:
     heard = []
     before = signal.signal(signal.SIGTERM, lambda *_: heard.append(1))
-    monkeypatch.setattr(_stop, "_TOGETHER_S", 0.0)
+    monkeypatch.setattr(_stop, "seconds", lambda _: 0.0)
     try:
         with Checkpointer(tmp_path):
             os.kill(os.getpid(), signal.SIGTERM)

@@ -263,20 +263,22 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
     rng = random.Random(SEED)
     said = 0
     for _ in range(KILLS):
-        child = nursery.Popen(
-            [sys.executable, "-c", KILLED, "1000000"],
-            cwd=tmp_path,
-            env=program.clean_env(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert child.stdout is not None and child.stderr is not None
-        began = child.stdout.readline()
-        waits.any_moment(rng, 0, 0.05)
-        child.send_signal(signal.SIGKILL)
-        rest, errors = child.communicate()
-        assert began.endswith("\n"), f"seed {SEED}: {errors}"
+        with (tmp_path / "errors").open("w+") as errors:
+            child = nursery.Popen(
+                [sys.executable, "-c", KILLED, "1000000"],
+                cwd=tmp_path,
+                env=program.clean_env(),
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+            assert child.stdout is not None
+            began = child.stdout.readline()
+            waits.any_moment(rng, 0, 0.05)
+            child.send_signal(signal.SIGKILL)
+            rest = child.stdout.read()  # communicate() would lose what readline() has read ahead
+            child.wait()
+            assert began.endswith("\n"), f"seed {SEED}: {(tmp_path / 'errors').read_text()}"
         assert int(began) in (said, said + 1), f"seed {SEED}: after {said} came {began}"
         lines = [line for line in (began + rest).splitlines(keepends=True) if line.endswith("\n")]
         said = int(lines[-1])
@@ -363,7 +365,7 @@ def test_a_rank_that_waits_long_says_for_what(
         all_gather_object=gather,
     )
     monkeypatch.setitem(sys.modules, "torch.distributed", group)
-    monkeypatch.setattr(_ranks, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(_ranks, "seconds", lambda _: 0.05)
     assert _ranks.Ranks().gather("x") == ["x", "x"]
     assert "every rank must call it" in told.text
 

@@ -109,7 +109,7 @@ def test_rows_that_can_not_be_written_hold_up_nothing(
     # and a file that takes nothing
     gate = threading.Event()
     monkeypatch.setattr(_record, "_append", lambda *_: gate.wait())
-    monkeypatch.setattr(_record, "_CLOSE_S", 0.1)
+    monkeypatch.setattr(_record, "seconds", lambda _: 0.1)
     record = _record.Record()
     opener = threading.Timer(program.LIMIT_S, gate.set)
     opener.start()

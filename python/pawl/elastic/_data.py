@@ -14,6 +14,7 @@ from typing import Any, Final
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
 
+from pawl._times import seconds
 from pawl._training import Row
 from pawl.elastic import _alike, _context, _epochs, _metrics, _record, _states
 from pawl.elastic._job import Skipped
@@ -22,7 +23,6 @@ from pawl.elastic._plan import Batch, Micro, cut, order
 log = logging.getLogger("pawl")
 
 _MOST: Final = (1 << 31) - 1  # samples of a step
-_WAIT_S: Final = 0.1  # between looks for ranks that lack
 _WISHES: Final = _epochs.WISHES + _alike.N
 _WORDS: Final = 5 + _WISHES  # of a rank, at each step: see words()
 
@@ -375,7 +375,7 @@ class AdaptiveDataLoaderHelper:
             self._hear(job.agree(self._wishes()))
             self._do_wishes()
             job.open_door()
-            time.sleep(_WAIT_S)
+            time.sleep(seconds("elastic_data_look"))
 
     def redo(self) -> None:
         """The step under way comes to nothing: its samples come again."""

@@ -10,9 +10,10 @@ import threading
 import urllib.request
 from typing import Any, Final
 
+from pawl._times import seconds
+
 _URL: Final = "ADAPTDL_SUPERVISOR_URL"
 _FILE: Final = "PAWL_HINTS"  # of a job of `pawl sched`: a file that it looks at
-_POST_S: Final = 10.0
 VERSION: Final = 1  # of what Pawl's jobs tell beyond AdaptDL's words
 # What a step takes, as struct pawl_perf has it; AdaptDL's has no delta_n, and another order.
 PERF: Final = ("alpha_c", "beta_c", "alpha_r", "beta_r", "alpha_n", "beta_n", "delta_n", "gamma")
@@ -102,7 +103,7 @@ def _put(where: str, hints: dict[str, Any]) -> None:
             headers={"Content-Type": "application/json"},
             method="PUT",
         )
-        with urllib.request.urlopen(put, timeout=_POST_S):
+        with urllib.request.urlopen(put, timeout=seconds("elastic_hints")):
             pass
     except OSError as failed:
         if not _told:

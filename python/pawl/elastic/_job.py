@@ -27,6 +27,7 @@ import torch.distributed as dist
 
 from pawl import _membership, _register
 from pawl._membership import Membership
+from pawl._times import seconds
 from pawl.elastic import _wire
 from pawl.elastic._saving import LEFT
 from pawl.errors import PawlError
@@ -41,12 +42,8 @@ _IMPORTED: Final = 2  # steps, after which that is most of it
 _OVER: Final = "over"  # it says instead when the job comes to its end, and the code, if not 0
 JOIN: Final = _register.JOIN  # without it a process has RANK
 _LEAST: Final = "PAWL_ELASTIC_MIN"  # ranks, below which nothing is trained
-_KNOCK_S: Final = 600.0
-_PAUSE_S: Final = 0.1  # between knocks
 _NOBODY: Final = 75  # exit code: nobody has let this rank in
 # What a group of ours goes on after; all else is a mistake in the program.
-_GIVE_BACK_S: Final = 1.0  # at most, for what the group still holds
-_GIVE_BACK_PAUSE_S: Final = 0.001
 _GONE: Final = {"PAWL_EPEER", "PAWL_ETIMEDOUT", "PAWL_ECANCELED"}
 
 
@@ -101,9 +98,9 @@ class Job:
         """Before the process ends: gloo aborts some in which its group outlives the interpreter,
         or in which its thread has yet to give a tensor back, which takes the interpreter."""
         ours = isinstance(self.group, Membership)
-        end = time.monotonic() + _GIVE_BACK_S
+        end = time.monotonic() + seconds("elastic_give_back")
         while any(ref() is not None for ref in self._lent) and time.monotonic() < end:
-            time.sleep(_GIVE_BACK_PAUSE_S)
+            time.sleep(seconds("elastic_give_back_look"))
         self.group = None
         self._kept.clear()
         if not ours and dist.is_initialized():
@@ -411,7 +408,7 @@ class _Moved(Exception):
 
 def _knock(path: Path, meanwhile: Callable[[], None]) -> dist.ProcessGroup:
     """Waits until it is let in: whoever has the door may be another one meanwhile."""
-    end = time.monotonic() + _KNOCK_S
+    end = time.monotonic() + seconds("elastic_knock")
 
     def look(door: str) -> None:
         meanwhile()
@@ -428,10 +425,10 @@ def _knock(path: Path, meanwhile: Callable[[], None]) -> dist.ProcessGroup:
             if not door:
                 raise _Moved("there is no door yet")
             return _membership.join(
-                door, timedelta(seconds=_KNOCK_S), functools.partial(look, door)
+                door, timedelta(seconds=seconds("elastic_knock")), functools.partial(look, door)
             )
         except (PawlError, _Moved) as why:
             if time.monotonic() > end:
                 log.error("elastic: nobody let this rank in at %s: %s", path, why)
                 raise SystemExit(_NOBODY) from why
-        time.sleep(_PAUSE_S)
+        time.sleep(seconds("elastic_knock_again"))

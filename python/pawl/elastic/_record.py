@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Final
 
 from pawl import _core
+from pawl._times import seconds
 from pawl._training import FIELDS, FILE, Row
 from pawl.elastic._saving import root
 
 _FILE: Final = "PAWL_ELASTIC_HISTORY"  # in place of one in the root
-_CLOSE_S: Final = 2.0  # for rows on their way, before the process ends
 _LEVELS: Final = {"error": logging.ERROR, "warning": logging.WARNING}
 
 log = logging.getLogger("pawl.elastic")
@@ -81,7 +81,7 @@ class Record:
     def _close(self) -> None:
         self._rows.put(None)
         if self._thread is not None:
-            self._thread.join(_CLOSE_S)
+            self._thread.join(seconds("elastic_record"))
 
     def _run(self) -> None:
         assert self._path is not None

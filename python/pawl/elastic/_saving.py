@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 
 from pawl import _stop
+from pawl._times import seconds
 from pawl.elastic import _adaptdl, _metrics, _states, _wire
 from pawl.engine import AsIs, Engine, Found, Raw
 from pawl.errors import PawlError
@@ -20,8 +21,6 @@ ROOT: Final = ("PAWL_ELASTIC_ROOT", "ADAPTDL_CHECKPOINT_PATH")
 _INTERVAL: Final = "PAWL_ELASTIC_INTERVAL"  # seconds between two saves
 _INTERVAL_S: Final = 60.0
 _KEEP: Final = 2
-_FLUSH_S: Final = 600.0  # for the last one, before the process ends
-_PAUSE_S: Final = 0.2  # between two tries to save where the root is still another agent's
 LEFT: Final = 79  # exit code: it has left the others, as it was told
 PREEMPTED: Final = 143  # exit code: it saved, and wants to be started again
 
@@ -65,7 +64,7 @@ class Checkpoints:
         """Saves all states, in milliseconds. At rank 0. ``took_over``: another one was that before;
         its agent, on another host, may still have the root. The next save is made then; ``wait``:
         this one, as soon as it can be."""
-        end = time.monotonic() + _FLUSH_S
+        end = time.monotonic() + seconds("elastic_flush")
         while True:
             try:
                 self._save()
@@ -77,7 +76,7 @@ class Checkpoints:
                     log.warning("elastic: not saved, but when the next save is due: %s", held)
                     self._due = time.monotonic() + self._interval_s
                     return
-            time.sleep(_PAUSE_S)
+            time.sleep(seconds("elastic_save_again"))
 
     def _save(self) -> None:
         parts = {_states.file_of(state.name): _part_of(state) for state in _states.every()}
@@ -87,7 +86,7 @@ class Checkpoints:
 
     def flush(self) -> bool:
         """What was saved last is durable when this returns; False: it is not."""
-        return self._engine is None or self._engine.flush(_FLUSH_S)
+        return self._engine is None or self._engine.flush(seconds("elastic_flush"))
 
     def finish(self) -> None:
         """The same, of the last one that there is."""

@@ -15,15 +15,13 @@ from typing import Any, Final
 import torch.distributed as dist
 
 from pawl import _register, _rendezvous
+from pawl._times import seconds
 from pawl.elastic._job import JOIN
 from pawl.errors import error
 
 log = logging.getLogger("pawl")
 
 VERSION: Final = "0.2.11"  # of AdaptDL, whose names and protocols these are
-_DISCOVER_S: Final = 600.0  # for a supervisor to know where all ranks are
-_ASK_S: Final = 60.0  # for one answer
-_PAUSE_S: Final = 0.2  # between two questions: not every supervisor waits before it says 408
 
 
 _begun = False  # begin() was called, by what needed ranks before the script said how they meet
@@ -124,11 +122,11 @@ def _discover(url: str, ranks: int) -> str:
     """The address of rank 0; a supervisor answers 408 until it knows."""
     job, group = os.environ.get("ADAPTDL_JOB_ID", ""), os.environ.get("ADAPTDL_NUM_RESTARTS", "0")
     ask = f"{url.rstrip('/')}/discover/{job}/{group}"
-    end = time.monotonic() + _DISCOVER_S
+    end = time.monotonic() + seconds("elastic_discover")
     why: object = "408 Request Timeout"
     while time.monotonic() < end:
         try:
-            with urllib.request.urlopen(ask, timeout=_ASK_S) as answer:
+            with urllib.request.urlopen(ask, timeout=seconds("elastic_ask")) as answer:
                 found = json.load(answer)
             if isinstance(found, list) and len(found) == ranks:
                 return str(found[0])
@@ -139,5 +137,5 @@ def _discover(url: str, ranks: int) -> str:
                 break
         except (OSError, ValueError) as failed:
             why = failed
-        time.sleep(_PAUSE_S)
+        time.sleep(seconds("elastic_ask_again"))
     raise error("PAWL_EPEER", f"elastic: {ask} does not say where the ranks are: {why}")

@@ -8,10 +8,10 @@ import threading
 from typing import Any
 
 from pawl import _core
+from pawl._times import seconds
 
 log = logging.getLogger("pawl")
 
-PATIENCE_S = 30.0  # that the others may be late before that is said
 
 _told_alone = False
 
@@ -36,7 +36,7 @@ class Ranks:
             self._tell_alone()
             return [value]
         values: list[Any] = [None] * self.world
-        late = threading.Timer(PATIENCE_S, self._tell_late)
+        late = threading.Timer(seconds("recipe_late"), self._tell_late)
         late.daemon = True
         late.start()
         try:
@@ -61,5 +61,5 @@ class Ranks:
             "load_checkpoint: rank %d has waited %.0f s for the others: once torch.distributed is "
             "initialised, every rank must call it",
             self.rank,
-            PATIENCE_S,
+            seconds("recipe_late"),
         )

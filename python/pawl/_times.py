@@ -1,0 +1,10 @@
+"""How long the Python half waits. All times of Pawl are in one table, src/base/times.h."""
+
+from __future__ import annotations
+
+from pawl import _core
+
+
+def seconds(name: str) -> float:
+    """The time with this name in the table, or what PAWL_TEST_TIMES has made of it."""
+    return _core.time_s(name)

@@ -179,20 +179,12 @@ MAY = {
 
 # C tests that sleep, or hold a measured time to an upper bound, other than by tests/lib/within.h,
 # and why they may.
-SHORTENED = "being shortened"
 C_SLEEPS = {
     "tests/lib/within.h": "the helpers themselves",
-    "tests/unit/test_coll_group.c": SHORTENED,
-    "tests/unit/test_persist.c": SHORTENED,
-    "tests/unit/test_run_presence.c": SHORTENED,
-    "tests/unit/test_sched_slurm.c": SHORTENED,
-    "tests/unit/test_session_hosts.c": SHORTENED,
 }
 C_BOUNDS = {
-    "tests/unit/test_coll_group.c": SHORTENED,
-    "tests/unit/test_node_net.c": SHORTENED,
-    "tests/unit/test_run_presence.c": SHORTENED,
-    "tests/unit/test_sched_slurm.c": SHORTENED,
+    "tests/unit/test_coll_group.c": "CPU seconds of a process that waits",
+    "tests/unit/test_sched_slurm.c": "a deadline lies between two looks at the clock",
     "tests/unit/test_session_due.c": "asking is cheap, the fastest of a hundred times",
 }
 

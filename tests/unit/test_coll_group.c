@@ -8,6 +8,7 @@
 #include "seed.h"
 #include "test_coll_beat.h"
 #include "test_coll_world.h"
+#include "within.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -246,15 +247,10 @@ static void *do_unattended(void *user)
 {
 	struct member *member = user;
 	struct job job;
-	int64_t end_ns = clock_mono_ns() + LONG_NS;
-	const struct timespec pause = {.tv_nsec = 1000000};
 
 	for (uint32_t number = 0; number < 8; number++) {
 		submit(member, &job, number);
-		while (!__atomic_load_n(&job.work.done, __ATOMIC_ACQUIRE)) {
-			assert_true(clock_mono_ns() < end_ns);
-			nanosleep(&pause, NULL);
-		}
+		WITHIN(WITHIN_LONG_S, __atomic_load_n(&job.work.done, __ATOMIC_ACQUIRE));
 		finish(member, &job);
 	}
 	return NULL;
@@ -572,7 +568,7 @@ static void told(void **state)
 	open_world(&w);
 	run_world(&w, do_told);
 	pthread_create(&thread, NULL, await_next, &w.members[0]);
-	usleep(20000);
+	within_pace(0.02);
 	pawl_group_leave(w.members[0].group);
 	pthread_join(thread, NULL);
 	close_world(&w);

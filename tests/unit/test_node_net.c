@@ -9,6 +9,7 @@
 #include "base/times.h"
 #include "pawl/err.h"
 #include "seed.h"
+#include "within.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -309,13 +310,10 @@ static void strangers_do_no_harm(void **state)
 /* The loop turns until the other end of fd has said something. */
 static void turn_until_greeted(int fd)
 {
-	int64_t until_ns = clock_mono_ns() + 20 * NS_PER_S;
 	char byte;
 
-	while (recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) != 1) {
-		assert_true(clock_mono_ns() < until_ns);
-		turn_for(NS_PER_MS);
-	}
+	WITHIN_DOING(WITHIN_LONG_S, recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 1,
+		turn_for(NS_PER_MS));
 }
 
 /* Who says nothing at all is sent away, the oldest first, when there are too many: at once. */

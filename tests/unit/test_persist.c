@@ -1,6 +1,7 @@
 /* The storage thread of a root, as the agent leaves. */
 #include "agent/persist.h"
 #include "base/loop.h"
+#include "within.h"
 
 #include <errno.h>
 #include <ftw.h>
@@ -23,24 +24,28 @@ static int remove_it(const char *path, const struct stat *st, int kind, struct F
 
 static void take_opened(struct persist *persist)
 {
-	struct persist_job *job = NULL;
-
-	for (int i = 0; i < WAIT_MS && !job; i++) {
-		job = persist_reap(persist);
-		usleep(1000);
-	}
-	assert_non_null(job);
+	WITHIN(WITHIN_LONG_S, persist_reap(persist) != NULL);
 }
 
-static struct persist *start(const char *root, struct loop *loop, struct persist_job *opens)
+static struct persist *start(const char *root, struct loop *loop, struct persist_job *job)
 {
 	struct persist_options options = {.root = root, .job = "test", .ranks = 1};
 	struct persist *persist;
 
-	*opens = (struct persist_job){.kind = PERSIST_OPEN};
+	*job = (struct persist_job){.kind = PERSIST_OPEN};
 	assert_int_equal(persist_start(&persist, loop, &options, NULL), 0);
-	persist_submit(persist, opens);
+	persist_submit(persist, job);
 	return persist;
+}
+
+static bool opens(const char *root, struct loop *loop)
+{
+	struct persist_job job;
+	struct persist *persist = start(root, loop, &job);
+
+	take_opened(persist);
+	assert_true(persist_stop(persist, WAIT_MS));
+	return job.rv == 0;
 }
 
 /* The second one waits for the root that the first one has, and is left to itself meanwhile. When
@@ -51,29 +56,20 @@ static void who_was_left_to_itself_keeps_no_root(void **state)
 	static struct persist_job waits;
 	static struct loop *loop; /* which it wakes */
 	char root[] = "/tmp/pawl-persist-XXXXXX";
-	struct persist_job opens;
+	struct persist_job job;
 	struct persist *persist;
 
 	assert_non_null(mkdtemp(root));
 	assert_int_equal(loop_open(&loop, NULL), 0);
-	persist = start(root, loop, &opens);
+	persist = start(root, loop, &job);
 	take_opened(persist);
 	left = start(root, loop, &waits);
-	usleep(300 * 1000);
+	within_pace(0.3);
 	if (persist_stop(left, 100)) {
 		left = NULL; /* this process stood still for so long that it had given up */
 	}
 	assert_true(persist_stop(persist, WAIT_MS));
-	for (int i = 0; i < 10; i++) {
-		usleep(200 * 1000);
-		persist = start(root, loop, &opens);
-		take_opened(persist);
-		assert_true(persist_stop(persist, WAIT_MS));
-		if (opens.rv == 0) {
-			break;
-		}
-	}
-	assert_int_equal(opens.rv, 0);
+	WITHIN_DOING(WITHIN_LONG_S, opens(root, loop), within_pace(0.2));
 	nftw(root, remove_it, 16, FTW_DEPTH | FTW_PHYS);
 }
 

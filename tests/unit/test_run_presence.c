@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/rng.h"
 #include "base/times.h"
+#include "within.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +21,6 @@
 #include <cmocka.h>
 
 #define S           1000000000LL
-#define LIMIT_NS    (60 * S)
 #define HISTORIES   400u
 #define TICK_NS     times_ns(TIME_JOINT_LOOK)
 #define TICKS       4000u
@@ -105,12 +105,7 @@ static void what_is_left_is_removed(void **state)
 
 static void wait_for(uint64_t ranks, uint64_t before)
 {
-	int64_t end_ns = clock_mono_ns() + LIMIT_NS;
-
-	while (read_alive(5).ranks != ranks || read_alive(5).beat == before) {
-		assert_true(clock_mono_ns() < end_ns);
-		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-	}
+	WITHIN(WITHIN_LONG_S, read_alive(5).ranks == ranks && read_alive(5).beat != before);
 }
 
 static void a_launcher_shows_its_ranks_until_it_ends(void **state)
@@ -145,7 +140,7 @@ static void where_it_cannot_be_written_nothing_ends(void **state)
 	assert_int_equal(mkdir(path, 0700), 0);
 	assert_int_equal(run_presence_open(&presence, door_path, 5, &err), 0);
 	run_presence_tell(presence, 1);
-	nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+	within_pace(0.02);
 	assert_int_equal(rmdir(path), 0);
 	run_presence_tell(presence, 1);
 	wait_for(1, 0);

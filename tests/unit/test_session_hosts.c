@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "seed.h"
 #include "test_session_agent.h"
+#include "within.h"
 
 #include <pthread.h>
 
@@ -251,11 +252,10 @@ static void killed_agents_lose_what_was_not_durable(void **unused)
 	must_be_durable();
 	for (int i = 0; i < KILLS; i++) {
 		uint32_t host = (uint32_t)rng_below(&rng, HOSTS);
-		struct timespec pause = {.tv_nsec = (long)rng_below(&rng, 40 * NS_PER_MS)};
 		int64_t got;
 
 		save_all(step + 1);
-		nanosleep(&pause, NULL);
+		within_sleep_ns((int64_t)rng_below(&rng, 40 * NS_PER_MS));
 		kill_host(host);
 		start_host(host);
 		got = restore_all();

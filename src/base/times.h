@@ -188,7 +188,8 @@ struct pawl_err;
 	X(TCP_LOOK, "tcp_look", 100 * NS_PER_MS, INNER,                                            \
 		"At most so long is waited at a time while ranks connect.")                        \
 	X(TCP_PROBE, "tcp_probe", 2 * NS_PER_S, SEEN,                                              \
-		"After that it is looked whether a rank that should come is still there.")         \
+		"After that, and then so often, it is looked whether ranks that should come are "  \
+		"still there.")                                                                    \
 	X(TCP_REACH, "tcp_reach", 15 * NS_PER_S, SEEN,                                             \
 		"A connection, which the kernels make, must be there by then.")                    \
 	X(MIXED_NAP, "mixed_nap", NS_PER_MS / 20, INNER,                                           \

@@ -3,7 +3,12 @@
  *
  * Who connects greets: docs/protocol.md has the bytes. The other one looks whether that is a rank
  * of this group, and answers. Whatever else connects meanwhile is let in no further: it has a few
- * seconds to greet, there are few places for such, and the oldest gives way.
+ * seconds to greet, there are few places for such, and the oldest gives way, unless it has greeted
+ * by then.
+ *
+ * Who waits long for others looks whether they are still there: it connects to each, one after
+ * another, and says nothing. That costs the other one a place until it reads the end, so there is
+ * one such round in a while, however fast they answer.
  */
 #include "base/assert.h"
 #include "base/clock.h"
@@ -52,7 +57,9 @@ struct joining {
 	struct guest *guests;     /* owned; see above */
 	uint32_t guests_n;        /* room for all that ranks open, and for strangers */
 	int probe;                /* connects to probed, to see whether it is there; -1: none */
-	uint32_t probed;          /* the rank that was, last */
+	uint32_t probed;          /* whom it is for; ranks below follow in this round */
+	int64_t probed_ns;        /* since when */
+	int64_t round_ns;         /* when the next probe may begin, at the earliest */
 	int64_t begun_ns;         /* when joining began */
 	uint32_t left;            /* links that are still to come */
 	struct pollfd *polls;     /* owned; room for all */
@@ -248,25 +255,6 @@ static void forget_guest(struct guest *guest)
 	guest->fd = -1;
 }
 
-static void take_guests(struct joining *j)
-{
-	int fd;
-
-	while ((fd = accept4(j->tcp->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-		struct guest *place = &j->guests[0];
-
-		for (uint32_t g = 0; g < j->guests_n && place->fd >= 0; g++) {
-			if (j->guests[g].fd < 0 || j->guests[g].since_ns < place->since_ns) {
-				place = &j->guests[g];
-			}
-		}
-		if (place->fd >= 0) {
-			forget_guest(place);
-		}
-		*place = (struct guest){.fd = fd, .since_ns = clock_mono_ns()};
-	}
-}
-
 static int hear_guest(struct joining *j, struct guest *guest)
 {
 	struct tcp_link *link;
@@ -297,6 +285,49 @@ static int hear_guest(struct joining *j, struct guest *guest)
 	n = link_up(j, link, guest->fd);
 	guest->fd = -1;
 	return (int)n;
+}
+
+/* A place for one more. Who came first gives way if it has still not greeted. */
+static int make_room(struct joining *j, struct guest **place)
+{
+	struct guest *first = &j->guests[0];
+	int rv = 0;
+
+	for (uint32_t g = 0; g < j->guests_n && first->fd >= 0; g++) {
+		if (j->guests[g].fd < 0 || j->guests[g].since_ns < first->since_ns) {
+			first = &j->guests[g];
+		}
+	}
+	if (first->fd >= 0) {
+		rv = hear_guest(j, first);
+	}
+	if (first->fd >= 0) {
+		forget_guest(first);
+	}
+	*place = first;
+	return rv;
+}
+
+/* Those that have greeted, or are gone, need no place any more. Who is beyond as many as there are
+ * places waits until those that are in have been heard. */
+static int take_guests(struct joining *j)
+{
+	struct guest *place;
+	int rv = 0;
+	int fd;
+
+	for (uint32_t n = 0; n < j->guests_n && rv == 0; n++) {
+		fd = accept4(j->tcp->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (fd < 0) {
+			break;
+		}
+		rv = make_room(j, &place);
+		*place = (struct guest){.fd = fd, .since_ns = clock_mono_ns()};
+		if (rv == 0) {
+			rv = hear_guest(j, place);
+		}
+	}
+	return rv;
 }
 
 /* ---- whom we connect to ---- */
@@ -441,21 +472,26 @@ static int hear_probe(struct joining *j, struct pawl_err *err)
 			  j->names[j->probed]);
 }
 
-/* Tries the next rank that should have connected to us. */
-static void probe_next(struct joining *j)
+/* Tries the next rank that should have connected to us, after the last one has answered or had its
+ * time; there is a round of all that are missing every TIME_TCP_PROBE. */
+static void probe_next(struct joining *j, int64_t now_ns)
 {
 	struct addrinfo *at = NULL;
 	uint64_t nonce;
 
+	if (now_ns < j->round_ns ||
+		(j->probe >= 0 && now_ns - j->probed_ns < times_ns(TIME_TCP_LOOK))) {
+		return;
+	}
 	if (j->probe >= 0) {
 		close(j->probe);
 		j->probe = -1;
 	}
-	for (uint32_t i = 1; i <= j->tcp->rank && j->probe < 0; i++) {
-		uint32_t peer = (j->probed + i) % j->tcp->rank;
+	while (j->probed > 0 && j->probe < 0) {
+		uint32_t peer = --j->probed;
 
 		if (misses(j, peer) && coll_tcp_parse(j->names[peer], &at, &nonce) == 0) {
-			j->probed = peer;
+			j->probed_ns = now_ns;
 			j->probe = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
 				0);
 			if (j->probe >= 0) {
@@ -463,6 +499,10 @@ static void probe_next(struct joining *j)
 			}
 			freeaddrinfo(at);
 		}
+	}
+	if (j->probe < 0) {
+		j->probed = j->tcp->rank;
+		j->round_ns = now_ns + times_ns(TIME_TCP_PROBE);
 	}
 }
 
@@ -492,8 +532,8 @@ static int go_on(struct joining *j, struct pawl_err *err)
 		rv = link->out ? hear_answer(j, peer, i % COLL_STREAMS, err)
 			       : greet(j, peer, i % COLL_STREAMS, err);
 	}
-	if (rv == 0 && j->polls[0].revents != 0) {
-		take_guests(j);
+	if (rv == 0 && j->polls[0].revents != 0 && take_guests(j) != 0) {
+		rv = pawl_err_sys(err, "collectives: join");
 	}
 	return rv;
 }
@@ -538,6 +578,8 @@ static int connect_all(struct joining *j, struct pawl_err *err)
 	int rv = begin(j, err);
 
 	j->begun_ns = clock_mono_ns();
+	j->round_ns = j->begun_ns + times_ns(TIME_TCP_PROBE);
+	j->probed = j->tcp->rank;
 	while (rv == 0 && j->left > 0) {
 		int64_t now_ns = clock_mono_ns();
 		int64_t left_ms = (j->end_ns - now_ns) / NS_PER_MS;
@@ -545,12 +587,10 @@ static int connect_all(struct joining *j, struct pawl_err *err)
 		if (now_ns - j->begun_ns > times_ns(TIME_TCP_REACH)) {
 			rv = check_reach(j, err);
 		}
-		if (now_ns - j->begun_ns > times_ns(TIME_TCP_PROBE)) {
-			probe_next(j);
-		}
 		if (rv != 0) {
 			break;
 		}
+		probe_next(j, now_ns);
 		if (left_ms <= 0) {
 			rv = refuse_late(j, err);
 		} else if (j->stop && atomic_load(j->stop)) {

@@ -3,13 +3,16 @@
  * for. */
 #include "base/clock.h"
 #include "base/err.h"
+#include "coll/dial.h"
 #include "coll/tcp.h"
 #include "coll/tcp_impl.h"
 #include "times.h"
 #include "within.h"
 
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -175,6 +178,280 @@ static void one_that_is_gone(void **state)
 	ports[1]->close(ports[1]);
 }
 
+/* ---- who connects to a rank that joins ---- */
+
+#define CROWD 200u /* more than a group of two has places for */
+#define FEW   50u  /* fewer than it has for strangers */
+
+/* Rank 1 of two, and what connects to it; rank 0 is the test, and where it listens nobody looks. */
+struct visit {
+	char text[2][COLL_TCP_NAME];
+	const char *names[2];
+	struct coll_port *port; /* rank 1 */
+	pthread_t thread;       /* that joins */
+	int rv;                 /* of it */
+	atomic_bool stop;
+	struct addrinfo *at;       /* it listens there */
+	uint64_t nonce;            /* of its name */
+	int listener;              /* rank 0 */
+	int streams[COLL_STREAMS]; /* of rank 0 to rank 1 */
+	int crowd[2 * CROWD];      /* that say nothing; owned */
+	uint32_t crowd_n;
+};
+
+static int connect_to(const struct addrinfo *at)
+{
+	int fd = IN_TIME(dial_connect(at, clock_mono_ns() + within_ns(WITHIN_LONG_S)));
+
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static void begin_visit(struct visit *v)
+{
+	memset(v, 0, sizeof(*v));
+	v->names[0] = v->text[0];
+	v->names[1] = v->text[1];
+	v->listener = coll_tcp_listen("127.0.0.1", 0, 1, v->text[0], NULL);
+	assert_true(v->listener >= 0);
+	assert_int_equal(coll_tcp_open(&v->port, 1, 2, "127.0.0.1", v->text[1], NULL), 0);
+	assert_int_equal(coll_tcp_parse(v->text[1], &v->at, &v->nonce), 0);
+}
+
+static void *join_visit(void *user)
+{
+	struct visit *v = user;
+
+	v->rv = coll_tcp_join(v->port, v->names, LONG_NS, &v->stop, NULL);
+	return NULL;
+}
+
+static void connect_streams(struct visit *v)
+{
+	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
+		v->streams[s] = connect_to(v->at);
+	}
+}
+
+static void greet(struct visit *v)
+{
+	uint8_t hello[TCP_HELLO_BYTES];
+
+	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
+		tcp_write_hello(hello, 0, 1, s, v->nonce);
+		assert_int_equal(send(v->streams[s], hello, sizeof(hello), MSG_NOSIGNAL),
+			sizeof(hello));
+	}
+}
+
+/* They say nothing, and go, or stay. */
+static void send_crowd(struct visit *v, uint32_t n, bool stay)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		int fd = connect_to(v->at);
+
+		if (stay) {
+			v->crowd[v->crowd_n++] = fd;
+		} else {
+			close(fd);
+		}
+	}
+}
+
+/* Until rank 1 has let in all that have connected so far: it sends away who greets wrongly. */
+static void await_taken(struct visit *v)
+{
+	const uint8_t wrong[TCP_HELLO_BYTES] = {0};
+	int64_t end_ns = clock_mono_ns() + within_ns(WITHIN_LONG_S);
+	int fd = connect_to(v->at);
+	uint8_t byte;
+
+	assert_true(dial_send(fd, wrong, sizeof(wrong), end_ns));
+	assert_false(dial_receive(fd, &byte, 1, end_ns)); /* it is closed */
+	if (errno == ETIMEDOUT) {
+		SAY_LATE("rank 1 has not taken who has connected");
+	}
+	close(fd);
+}
+
+/* Whether rank 1 has answered a stream of rank 0. */
+static bool is_answered(const struct visit *v, uint32_t stream)
+{
+	uint8_t answer[TCP_HELLO_BYTES];
+	uint8_t expected[TCP_HELLO_BYTES];
+
+	tcp_write_hello(expected, 1, 0, stream, v->nonce);
+	return dial_receive(v->streams[stream], answer, sizeof(answer),
+		       clock_mono_ns() + within_ns(WITHIN_LONG_S)) &&
+		memcmp(answer, expected, sizeof(answer)) == 0;
+}
+
+/* Rank 1 joins, and answers each stream of rank 0. */
+static void end_visit(struct visit *v)
+{
+	bool answered = true;
+
+	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
+		answered = answered && is_answered(v, s);
+	}
+	atomic_store(&v->stop, !answered);
+	pthread_join(v->thread, NULL);
+	assert_true(answered);
+	assert_int_equal(v->rv, 0);
+	for (uint32_t s = 0; s < COLL_STREAMS; s++) {
+		close(v->streams[s]);
+	}
+	for (uint32_t i = 0; i < v->crowd_n; i++) {
+		close(v->crowd[i]);
+	}
+	v->port->close(v->port);
+	close(v->listener);
+	freeaddrinfo(v->at);
+}
+
+/* A rank that had no time for a while finds all of them at once. */
+static void who_has_greeted_is_not_sent_away(void **state)
+{
+	for (int stay = 0; stay < 2; stay++) {
+		struct visit v;
+
+		begin_visit(&v);
+		connect_streams(&v);
+		greet(&v);
+		send_crowd(&v, CROWD, stay == 1);
+		pthread_create(&v.thread, NULL, join_visit, &v);
+		end_visit(&v);
+	}
+}
+
+/* What is gone by then takes no place of a rank that is about to greet. */
+static void who_is_gone_takes_no_place(void **state)
+{
+	struct visit v;
+
+	begin_visit(&v);
+	connect_streams(&v);
+	send_crowd(&v, CROWD, false);
+	pthread_create(&v.thread, NULL, join_visit, &v);
+	await_taken(&v);
+	greet(&v);
+	end_visit(&v);
+}
+
+/* The oldest of them give way, before a rank that comes after them. */
+static void who_is_silent_keeps_nobody_out(void **state)
+{
+	struct visit v;
+
+	begin_visit(&v);
+	send_crowd(&v, CROWD, true);
+	connect_streams(&v);
+	send_crowd(&v, FEW, true);
+	pthread_create(&v.thread, NULL, join_visit, &v);
+	await_taken(&v);
+	greet(&v);
+	end_visit(&v);
+}
+
+/* ---- whether those that are missing are there ---- */
+
+#define ROUNDS 3u
+
+/* Ranks 0 and 1 of three listen, and do not join. */
+struct missing {
+	char text[3][COLL_TCP_NAME];
+	const char *names[3];
+	int listeners[2];
+	struct coll_port *port; /* rank 2 */
+	atomic_bool stop;
+	int rv;
+	struct pawl_err err;
+};
+
+static void begin_missing(struct missing *m)
+{
+	memset(m, 0, sizeof(*m));
+	for (uint32_t r = 0; r < 2; r++) {
+		m->listeners[r] = coll_tcp_listen("127.0.0.1", 0, r, m->text[r], NULL);
+		assert_true(m->listeners[r] >= 0);
+	}
+	assert_int_equal(coll_tcp_open(&m->port, 2, 3, "127.0.0.1", m->text[2], NULL), 0);
+	for (uint32_t r = 0; r < 3; r++) {
+		m->names[r] = m->text[r];
+	}
+}
+
+static void *join_missing(void *user)
+{
+	struct missing *m = user;
+
+	m->rv = coll_tcp_join(m->port, m->names, LONG_NS, &m->stop, &m->err);
+	return NULL;
+}
+
+static void take_probe(int listener)
+{
+	struct pollfd ready = {.fd = listener, .events = POLLIN};
+	int fd;
+
+	assert_int_equal(poll(&ready, 1, (int)within_ms(WITHIN_LONG_S)), 1);
+	fd = accept(listener, NULL, NULL);
+	assert_true(fd >= 0);
+	close(fd);
+}
+
+/* However fast they answer, and whatever else wakes the rank that waits. */
+static void probes_come_in_rounds(void **state)
+{
+	struct missing m;
+	pthread_t thread;
+	int64_t begun_ns;
+
+	begin_missing(&m);
+	begun_ns = clock_mono_ns();
+	pthread_create(&thread, NULL, join_missing, &m);
+	for (uint32_t i = 1; i <= ROUNDS; i++) {
+		take_probe(m.listeners[0]);
+		assert_true(clock_mono_ns() - begun_ns >= i * times_ns(TIME_TCP_PROBE));
+		take_probe(m.listeners[1]);
+	}
+	atomic_store(&m.stop, true);
+	pthread_join(thread, NULL);
+	assert_int_equal(m.rv, PAWL_ECANCELED);
+	m.port->close(m.port);
+	close(m.listeners[0]);
+	close(m.listeners[1]);
+}
+
+/* Rank 1's kernel makes no connection any more; rank 0 is gone. */
+static void who_does_not_answer_hides_nobody(void **state)
+{
+	struct missing m;
+	int filling[4];
+
+	begin_missing(&m);
+	close(m.listeners[0]);
+	assert_int_equal(listen(m.listeners[1], 0), 0);
+	for (size_t i = 0; i < sizeof(filling) / sizeof(*filling); i++) {
+		struct addrinfo *at = NULL;
+		uint64_t nonce;
+
+		assert_int_equal(coll_tcp_parse(m.text[1], &at, &nonce), 0);
+		filling[i] = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		(void)!connect(filling[i], at->ai_addr, at->ai_addrlen);
+		freeaddrinfo(at);
+	}
+	join_missing(&m);
+	assert_int_equal(m.rv, PAWL_EPEER);
+	assert_non_null(strstr(m.err.msg, "rank 0, at 127.0.0.1:"));
+	assert_non_null(strstr(m.err.msg, "is gone: nobody listens there"));
+	for (size_t i = 0; i < sizeof(filling) / sizeof(*filling); i++) {
+		close(filling[i]);
+	}
+	m.port->close(m.port);
+	close(m.listeners[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -183,9 +460,15 @@ int main(void)
 		cmocka_unit_test(what_there_is_not),
 		cmocka_unit_test(many_ranks),
 		cmocka_unit_test(one_that_is_gone),
+		cmocka_unit_test(who_has_greeted_is_not_sent_away),
+		cmocka_unit_test(who_is_gone_takes_no_place),
+		cmocka_unit_test(who_is_silent_keeps_nobody_out),
+		cmocka_unit_test(probes_come_in_rounds),
+		cmocka_unit_test(who_does_not_answer_hides_nobody),
 	};
 
-	/* ports of one thread close one after the other */
-	test_times("tcp_goodbye=0.02");
+	/* Ports of one thread close one after the other; who is silent leaves when others come,
+	 * not by itself; what is done where ranks wait long is done in each of these tests. */
+	test_times("tcp_goodbye=0.02,tcp_guest=120,tcp_probe=0.2");
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

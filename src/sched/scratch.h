@@ -12,8 +12,9 @@ struct pawl_err;
 #define SCRATCH_VAR      "PAWL_SCRATCH"
 
 /* The one of them, n at least 1, that takes bytes fastest, made durable: *best becomes its index,
- * *rate its bytes a second; 0 if there is one alone, which is tried only. It takes about half a
- * second each. PAWL_EIO and others of writing: one cannot be used, and is named. */
+ * *rate its bytes a second, of the time in which the thread did not wait for a processor; 0 if
+ * there is one alone, which is tried only. It takes about half a second each. PAWL_EIO and others
+ * of writing: one cannot be used, and is named. */
 int scratch_choose(const char *const *dirs, uint32_t n, uint32_t *best, double *rate,
 	struct pawl_err *err);
 /* An empty directory for this user alone, in place of the user's own that is there. In a directory

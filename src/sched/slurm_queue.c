@@ -100,6 +100,18 @@ static void cancel(struct sched_slurm *s, uint64_t slurm_job)
 	}
 }
 
+/* Said once, until it is over. */
+static void say_failed(struct sched_slurm *s, const char *command, const char *why)
+{
+	if (s->failed[0] == '\0') {
+		log_line(LOG_ERROR,
+			"slurm: %s: %s; jobs go on in the pilots that there are, meanwhile",
+			command, why);
+		s->failed_ns = clock_mono_ns();
+	}
+	snprintf(s->failed, sizeof(s->failed), "%s: %.400s", command, why);
+}
+
 /* ---- asking for nodes ---- */
 
 static void go_dry(struct sched_slurm *s, uint32_t pool, const char *why)
@@ -138,17 +150,29 @@ static void put_job(struct sched_slurm *s, const struct slurm_row *row, uint32_t
 
 static void submit_missing(struct sched_slurm *s, uint32_t pool);
 
+/* slurmctld has not answered: so it has refused nothing, and may even have taken it. */
+static bool is_unanswered(const char *said)
+{
+	return strstr(said, "Unable to contact slurm controller") != NULL ||
+		strstr(said, "Socket timed out") != NULL;
+}
+
 static void on_submitted(void *user, const struct slurm_done *done)
 {
 	struct sched_slurm *s = user;
 	uint32_t pool = (uint32_t)done->tag;
 	struct slurm_row row = {.standing = SLURM_PENDING};
+	const char *said = done->said;
 	struct pawl_err err = {0};
 
 	s->asked[pool].queued = false;
+	said += strncmp(said, "sbatch: ", 8) == 0 ? 8 : 0;
+	if (!done->ok && is_unanswered(said)) {
+		say_failed(s, "sbatch", said);
+		return; /* the next squeue that is answered tells what is there, and is missing */
+	}
 	if (!done->ok) {
-		pawl_err_set(&err, PAWL_EIO, "%s%s",
-			strncmp(done->said, "sbatch: ", 8) == 0 ? "" : "sbatch: ", done->said);
+		pawl_err_set(&err, PAWL_EIO, "sbatch: %s", said);
 	} else if (slurm_submitted(done->out, &row.slurm_job, &err) == 0) {
 		s->asked[pool].dry[0] = '\0';
 		put_job(s, &row, pool);
@@ -435,18 +459,6 @@ static void see_queue(struct sched_slurm *s)
 		submit_missing(s, p);
 	}
 	slurm_look_soon(s);
-}
-
-/* Said once, until it is over. */
-static void say_failed(struct sched_slurm *s, const char *command, const char *why)
-{
-	if (s->failed[0] == '\0') {
-		log_line(LOG_ERROR,
-			"slurm: %s: %s; jobs go on in the pilots that there are, meanwhile",
-			command, why);
-		s->failed_ns = clock_mono_ns();
-	}
-	snprintf(s->failed, sizeof(s->failed), "%s: %.400s", command, why);
 }
 
 static void say_answers(struct sched_slurm *s)

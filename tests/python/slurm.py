@@ -71,19 +71,24 @@ class Slurm:
         return done.returncode == 0 and "unknown" not in done.stdout
 
     def await_state(self, job: str) -> None:
-        """Until slurmctld has stored all that is so now: it does so some time after a change."""
+        """Until slurmctld has stored all that is so now, of jobs and of nodes: it does so some
+        time after a change, and in a file for each."""
         mark = secrets.token_hex(8)
         self.call("scontrol", "update", f"JobId={job}", f"Comment={mark}")
-        program.wait_until(lambda: self._is_stored(mark), "slurmctld stores its state")
+        self.call("scontrol", "update", "NodeName=n1", f"Comment={mark}")
+        for file in ("job_state", "node_state"):
+            program.wait_until(
+                lambda file=file: self._is_stored(file, mark), f"slurmctld stores its {file}"
+            )
 
-    def _is_stored(self, mark: str) -> bool:
+    def _is_stored(self, file: str, mark: str) -> bool:
         with contextlib.suppress(FileNotFoundError):  # while one takes another's place
-            return mark.encode() in (self._folder / "state/job_state").read_bytes()
+            return mark.encode() in (self._folder / "state" / file).read_bytes()
         return False
 
     def resume(self) -> None:
-        """Once it answers, nodes that are drained: when it died it may not have stored that they no
-        longer were."""
+        """Once it answers, nodes that are drained: it drains that of a pilot which it starts a
+        second time."""
         program.wait_until(self.alive, "slurmctld answers", 120)
         drained = self.call("sinfo", "--noheader", "--states=drain", "-N", "-o%N")
         for node in set(drained.split()):  # a line for each of its partitions

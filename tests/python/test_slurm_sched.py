@@ -350,7 +350,8 @@ def test_slurmctld_is_away(ours: slurm.Slurm) -> None:
                 made.kill()  # and the scheduler dies, too
                 made.start()
                 assert made.state(one) == "running" and made.state(waiting) == "queued"
-                wait(lambda: made.said_so().count("squeue: ") == 2, "it is said again", LIMIT_S)
+                text = "jobs go on in the pilots that there are"
+                wait(lambda: made.said_so().count(text) == 2, "it is said again", LIMIT_S)
         finally:
             made.slurm.start("ctld")
             made.slurm.resume()

@@ -3,14 +3,18 @@
 #include "base/fault.h"
 #include "pawl/err.h"
 #include "sched/scratch.h"
-#include "within.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,24 +33,6 @@ static void make(char path[PATH_MAX], const char *name)
 	assert_int_equal(mkdir(path, 0755), 0);
 }
 
-/* Chooses with a that is full after its first write. One that took half a second for that has no
- * second one, and it is b that is full then, from the start: once more. */
-static int choose_beside_full(const char *const *dirs, uint32_t *best, struct pawl_err *err)
-{
-	double rate;
-	int rv = PAWL_ENOSPC;
-
-	for (int i = 0; i < 20 && rv != 0; i++) {
-		fault_arm("scratch.write", 2, ENOSPC, false);
-		rv = scratch_choose(dirs, 2, best, &rate, err);
-		assert_true(rv == 0 || (rv == PAWL_ENOSPC && strstr(err->msg, dirs[1])));
-	}
-	if (rv != 0) {
-		SAY_LATE("a first write that takes less than half a second, of 20");
-	}
-	return rv;
-}
-
 /* The one that has room for no more counts as slow, and is taken if there is none other. */
 static void one_that_fills_up_is_the_last_choice(void **state)
 {
@@ -63,8 +49,12 @@ static void one_that_fills_up_is_the_last_choice(void **state)
 		printf("skipped: /tmp has no files without a name\n");
 		skip();
 	}
-	assert_int_equal(choose_beside_full(dirs, &best, &err), 0);
+	fault_arm("scratch.write", 3, ENOSPC, false); /* the second one to a */
+	assert_int_equal(scratch_choose(dirs, 2, &best, &rate, &err), 0);
 	assert_int_equal(best, 1);
+	fault_arm("scratch.write", 4, ENOSPC, false);
+	assert_int_equal(scratch_choose(dirs, 2, &best, &rate, &err), 0);
+	assert_int_equal(best, 0);
 	fault_arm("scratch.write", 2, EIO, false);
 	assert_int_equal(scratch_choose(dirs, 2, &best, &rate, &err), PAWL_EIO);
 	fault_arm("scratch.write", 1, ENOSPC, false);
@@ -72,6 +62,103 @@ static void one_that_fills_up_is_the_last_choice(void **state)
 	fault_disarm();
 	assert_int_equal(scratch_choose(dirs, 1, &best, &rate, &err), 0);
 	assert_int_equal(best, 0);
+}
+
+/* Where there is room for a part of what is written no error says why. */
+static void a_write_that_is_cut_finds_no_more_room(void **state)
+{
+	char a[PATH_MAX];
+	char b[PATH_MAX];
+	const char *dirs[] = {a, b};
+	struct rlimit before;
+	struct rlimit limit;
+	struct pawl_err err;
+	uint32_t best = 9;
+	double rate = 1;
+	int rv;
+
+	make(a, "e");
+	make(b, "f");
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+	limit = (struct rlimit){.rlim_cur = 3u << 19, .rlim_max = before.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	errno = 0; /* nor does one of an earlier call */
+	rv = scratch_choose(dirs, 2, &best, &rate, &err);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+	assert_int_equal(rv, 0);
+	assert_int_equal(best, 0);
+	assert_true(rate == 0);
+}
+
+/* ---- on a busy node ---- */
+
+static _Noreturn void keep_busy(void)
+{
+	static volatile unsigned n;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (;;) {
+		n++;
+	}
+}
+
+static double rate_of_memory(void)
+{
+	const char *const dirs[] = {"/dev/shm", "/dev/shm"};
+	struct pawl_err err;
+	uint32_t best;
+	double rate;
+
+	assert_int_equal(scratch_choose(dirs, 2, &best, &rate, &err), 0);
+	return rate;
+}
+
+static bool can_tell_waits(void)
+{
+	FILE *file = fopen("/proc/thread-self/schedstat", "re");
+	unsigned long long ran = 0;
+	bool can = file && fscanf(file, "%llu", &ran) == 1 && ran > 0;
+
+	if (file) {
+		fclose(file);
+	}
+	return can;
+}
+
+/* Eight others want the same processor: by the clock, writing takes nine times as long. */
+static void waits_for_a_processor_do_not_count(void **state)
+{
+	cpu_set_t before;
+	cpu_set_t one;
+	pid_t others[8];
+	double alone;
+	double beside = 0;
+
+	if (open("/dev/shm", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600) < 0 || !can_tell_waits()) {
+		printf("skipped: no memory to write to, or Linux does not tell what waits\n");
+		skip();
+	}
+	assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+	CPU_ZERO(&one);
+	CPU_SET((size_t)sched_getcpu(), &one);
+	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+	alone = rate_of_memory();
+	for (size_t i = 0; i < 8; i++) {
+		others[i] = fork();
+		if (others[i] == 0) {
+			keep_busy();
+		}
+	}
+	for (int i = 0; i < 5 && beside < alone / 3; i++) {
+		beside = rate_of_memory();
+	}
+	for (size_t i = 0; i < 8; i++) {
+		assert_int_equal(kill(others[i], SIGKILL), 0);
+		assert_int_equal(waitpid(others[i], NULL, 0), others[i]);
+	}
+	assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
+	printf("%.0f MB/s alone, %.0f beside eight others\n", alone / 1e6, beside / 1e6);
+	assert_true(beside >= alone / 3);
 }
 
 /* As its owner, to whom closed directories are closed. */
@@ -222,8 +309,17 @@ static void what_links_lead_to_stays(void **state)
 	}
 }
 
+/* What is measured has all the time that it needs to take all that is written to it. */
 static int begin(void **state)
 {
+	const struct sigaction ignored = {.sa_handler = SIG_IGN};
+	const char *times = getenv("PAWL_TEST_TIMES");
+	char longer[256];
+
+	snprintf(longer, sizeof(longer), "scratch_try=600%s%s", times ? "," : "",
+		times ? times : "");
+	setenv("PAWL_TEST_TIMES", longer, 1);
+	sigaction(SIGXFSZ, &ignored, NULL);
 	return mkdtemp(root) ? 0 : -1;
 }
 
@@ -237,6 +333,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_that_fills_up_is_the_last_choice),
+		cmocka_unit_test(a_write_that_is_cut_finds_no_more_room),
+		cmocka_unit_test(waits_for_a_processor_do_not_count),
 		cmocka_unit_test(closed_directories_are_removed),
 		cmocka_unit_test(what_links_lead_to_stays),
 		cmocka_unit_test(others_are_neither_in_the_way_nor_walked_through),

@@ -28,7 +28,7 @@ static struct world {
 	struct loop *loop;
 	struct sched_slurm *engine;
 	struct slurm_pool pool;
-	uint32_t listed, ended, runs; /* events */
+	uint32_t listed, ended, runs, dry; /* events */
 	bool late;
 } w;
 
@@ -50,12 +50,12 @@ static const char *in_spool(const char *name)
 	return path;
 }
 
-static void put_command(const char *name)
+static void put_command(const char *name, const char *script)
 {
 	FILE *file = fopen(in_folder(name), "we");
 
 	assert_non_null(file);
-	fputs("#!/bin/sh\n:\n", file);
+	fprintf(file, "#!/bin/sh\n%s\n", script);
 	assert_int_equal(fclose(file), 0);
 	assert_int_equal(chmod(in_folder(name), 0755), 0);
 }
@@ -113,6 +113,7 @@ static void take(void *user, const struct core_event *event)
 {
 	w.listed += event->kind == CORE_LISTED;
 	w.ended += event->kind == CORE_ENDED;
+	w.dry += event->kind == CORE_POOL_DRY;
 	w.runs = event->kind == CORE_LISTED ? (uint32_t)event->runs_n : w.runs;
 	loop_stop(w.loop);
 }
@@ -181,7 +182,7 @@ static int set_up(void **state)
 	snprintf(w.spool, sizeof(w.spool), "%s/spool", w.folder);
 	w.pool.pool = (struct core_pool){.name = "pool", .slots = 4, .price = 1, .most = 4};
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
-		put_command(commands[i]);
+		put_command(commands[i], ":");
 	}
 	setenv("PATH", w.folder, 1);
 	assert_int_equal(loop_open(&w.loop, NULL), 0);
@@ -295,6 +296,72 @@ static void old_logs_of_pilots_that_are_gone_are_removed(void **state)
 	assert_int_equal(stat(in_spool("log/notes"), &st), 0);
 }
 
+/* sbatch has said something of the one pilot that is asked for. */
+static void ask_once(const char *sbatch)
+{
+	put_command("sbatch", sbatch);
+	sched_slurm_engine.ask(w.engine, "pool", 1);
+	assert_true(w.engine->asked[0].queued);
+	WITHIN_DOING(WITHIN_LONG_S, !w.engine->asked[0].queued, run(w.listed + 1, 0.02));
+}
+
+/* squeue has, and sbatch of what is missing then. */
+static void poll_once(void)
+{
+	slurm_queue_poll(w.engine);
+	WITHIN_DOING(WITHIN_LONG_S, !w.engine->polling && !w.engine->asked[0].queued,
+		run(w.listed + 1, 0.02));
+}
+
+static void ask_unanswered(const char *said)
+{
+	char script[160];
+	char text[512];
+
+	open_engine();
+	await_list(1);
+	snprintf(script, sizeof(script),
+		"echo 'sbatch: error: Batch job submission failed: %s' >&2; exit 1", said);
+	ask_once(script);
+	sched_slurm_engine.remark(w.engine, 0, text, sizeof(text));
+	assert_non_null(strstr(text, "slurm: no answer for "));
+	assert_non_null(strstr(text, said));
+	put_command("sbatch", "echo 11");
+	put_command("squeue", "exit 1");
+	poll_once();
+	assert_int_equal(w.engine->queue_n, 0);
+	put_command("squeue", ":");
+	poll_once();
+	assert_int_equal(w.engine->queue_n, 1);
+	assert_int_equal(w.engine->queue[0].row.slurm_job, 11);
+	assert_int_equal(w.dry, 0);
+}
+
+/* slurmctld is away, or too busy, as sbatch of Slurm 22.05 says it: the pool has pilots all the
+ * same, and is asked again once there is an answer. */
+static void what_was_not_answered_is_asked_for_again(void **state)
+{
+	ask_unanswered("Unable to contact slurm controller (connect failure)");
+	tear_down(state);
+	set_up(state);
+	ask_unanswered("Socket timed out on send/recv operation");
+}
+
+/* What it refuses is not asked for again before the core does. */
+static void what_is_refused_is_not(void **state)
+{
+	open_engine();
+	await_list(1);
+	ask_once("echo 'sbatch: error: invalid partition specified: nowhere\n"
+		 "sbatch: error: Batch job submission failed: Invalid partition name specified' "
+		 ">&2; exit 1");
+	WITHIN_DOING(WITHIN_LONG_S, w.dry > 0, run(w.listed + 1, 0.02));
+	put_command("sbatch", "echo 11");
+	poll_once();
+	assert_int_equal(w.engine->queue_n, 0);
+	assert_int_equal(w.dry, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -303,7 +370,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_pilot_that_died_as_it_began_is_forgotten, set_up,
 			tear_down),
 		cmocka_unit_test_setup_teardown(old_logs_of_pilots_that_are_gone_are_removed,
-			set_up, tear_down)};
+			set_up, tear_down),
+		cmocka_unit_test_setup_teardown(what_was_not_answered_is_asked_for_again, set_up,
+			tear_down),
+		cmocka_unit_test_setup_teardown(what_is_refused_is_not, set_up, tear_down)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,9 +68,8 @@ int fault_check(const char *point)
 		}
 	}
 	pthread_mutex_unlock(&plan_mutex);
-	if (sys == FAULT_DIES) {
-		syscall(SYS_exit_group,
-			FAULT_EXIT); /* at once, whatever a sanitizer does at ends */
+	if (sys == FAULT_DIES) { /* at once, whatever a sanitizer does in _exit */
+		syscall(SYS_exit_group, FAULT_EXIT);
 	}
 	if (sys == FAULT_STOPS) {
 		raise(SIGSTOP);

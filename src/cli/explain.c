@@ -17,7 +17,6 @@
 #define RANKS_SHOWN  12u   /* the latest ones */
 #define STEPS_SHOWN  3u    /* the slowest ones */
 #define LINKS_SHOWN  6u    /* the slowest ones */
-#define SLOW_LINK    0.5   /* of the median link */
 #define BLAMED_SHARE 0.5   /* of all lateness, to be called late */
 #define BLAMED_TIME  0.02  /* of all time, the same */
 #define CLOCKED      20000 /* records written to see what one costs */
@@ -215,23 +214,21 @@ static void print_host(const struct explain_group *group, uint32_t host)
 
 static void print_links(const struct explain_sum *sum, const struct explain_group *group)
 {
-	const struct explain_link *middle;
-
 	if (sum->links_n == 0) {
 		return;
 	}
-	middle = &sum->links[(sum->links_n - 1) / 2]; /* of two, the slower one: neither is slow */
 	printf("\nbetween hosts, while it was a host's turn to be sent to; slowest first:\n");
 	for (size_t i = 0; i < sum->links_n && i < LINKS_SHOWN; i++) {
 		const struct explain_link *link = &sum->links[i];
-		bool slow = link->bytes / link->s < SLOW_LINK * middle->bytes / middle->s;
 
 		printf("  ");
 		print_host(group, link->from);
 		printf(" to ");
 		print_host(group, link->to);
 		printf("%10.1f MB/s%s\n", link->bytes / link->s / 1e6,
-			slow ? "  slow: the median link is twice as fast, or more" : "");
+			explain_link_slow(sum, i)
+				? "  slow: the median link is twice as fast, or more"
+				: "");
 	}
 }
 

@@ -112,6 +112,8 @@ void explain_align(struct explain_group *group);
 int explain_sum_init(struct explain_sum *sum, const struct explain_group *group,
 	struct pawl_err *err);
 void explain_sum_deinit(struct explain_sum *sum);
+/* Whether its link i is slow, by the others. */
+bool explain_link_slow(const struct explain_sum *sum, size_t i);
 /* "all_reduce(sum) of 1000 float32"; text has GROUP_CALL_TEXT bytes. */
 void explain_name(const struct trace_record *record, char *text);
 

@@ -14,6 +14,7 @@
 #define STEPS_MIN      4u          /* that must be alike, to be taken for steps */
 #define ODD_SHARE      20u         /* of so many operations one may be another than expected */
 #define LINK_HOSTS_MAX 1024u       /* more hosts are not compared */
+#define SLOW_LINK      0.5         /* of the median link */
 
 void explain_name(const struct trace_record *record, char *text)
 {
@@ -448,6 +449,15 @@ static int list_links(struct explain_sum *sum, const struct explain_group *group
 	}
 	qsort(links, sum->links_n, sizeof(*links), compare_links);
 	return 0;
+}
+
+bool explain_link_slow(const struct explain_sum *sum, size_t i)
+{
+	const struct explain_link *link = &sum->links[i];
+	const struct explain_link *middle;
+
+	middle = &sum->links[(sum->links_n - 1) / 2]; /* of two, the slower one: neither is slow */
+	return link->bytes / link->s < SLOW_LINK * middle->bytes / middle->s;
 }
 
 /* ---- all of it ---- */

@@ -21,7 +21,7 @@ from torch import nn
 import pawl
 import program
 from conftest import SEED, real_core
-from pawl import Checkpointer, PawlError, _restore, _unpickle
+from pawl import Checkpointer, PawlError, _partitions, _restore, _unpickle
 
 pytestmark = pytest.mark.filterwarnings("ignore:Detected pickle protocol", "ignore:.*torch.jit")
 
@@ -536,6 +536,25 @@ def test_two_ranks_killed_and_resumed(tmp_path: Path) -> None:
     tag = tmp_path / "killed" / "global_step6"
     file = torch.load(tag / "model", weights_only=True)
     assert all(torch.equal(file[key], value) for key, value in loaded["model"].items())
+
+
+@pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
+def test_what_ranks_do_not_hold_alike_may_have_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first save fails, as the ranks differ; from then on each has its own."""
+    alike = _partitions.Sharing
+    monkeypatch.setattr(alike, "_find", lambda _self, state, _values: frozenset(state))
+    ckpts = open_ranks(tmp_path, 2, persist_every=0)
+
+    def save(rank: int) -> list[bool]:
+        state = {"my model": torch.full((1000,), float(rank))}
+        return [ckpts[rank].save(s, state).wait("durable", program.LIMIT_S) for s in (1, 2)]
+
+    assert on_ranks(2, save) == [[False, True]] * 2
+    on_ranks(2, lambda rank: ckpts[rank].close())
+    loaded = pawl.load(tmp_path, step=2)
+    assert [loaded[f"my model-rank{rank}"][0] for rank in range(2)] == [0, 1]
 
 
 # ---- a file that was made to do harm

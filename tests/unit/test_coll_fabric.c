@@ -304,6 +304,37 @@ static void what_was_said_before_closing_comes(void **state)
 	port->close(port);
 }
 
+static _Thread_local bool stands_still; /* for an hour, before each look at the clock */
+
+int64_t __real_clock_mono_ns(void);
+int64_t __wrap_clock_mono_ns(void);
+
+/* meson.build makes it of what calls clock_mono_ns. */
+int64_t __wrap_clock_mono_ns(void)
+{
+	static _Thread_local int64_t stood_ns;
+
+	stood_ns = stands_still ? stood_ns + 3600 * NS_PER_S : 0;
+	return __real_clock_mono_ns() + stood_ns;
+}
+
+/* The time for it is over when it comes to say so. */
+static void who_closes_says_so_however_late(void **state)
+{
+	struct ports ports;
+
+	open_ports(&ports, &fabric);
+	fault_arm("coll.fabric.move", UINT64_MAX, EIO, false); /* never: to count */
+	stands_still = true;
+	ports.at[1]->close(ports.at[1]);
+	stands_still = false;
+	fault_disarm();
+	assert_true(fault_count() > 0);
+	assert_string_equal(await_lost(ports.at[0], 1), "its connection was closed");
+	ports.at[2]->close(ports.at[2]);
+	ports.at[0]->close(ports.at[0]);
+}
+
 /* ---- any call may fail ---- */
 
 struct attempt {
@@ -477,6 +508,7 @@ int main(void)
 		cmocka_unit_test(nonsense_is_a_lost_peer),
 		cmocka_unit_test(any_message_does_no_harm),
 		cmocka_unit_test(what_was_said_before_closing_comes),
+		cmocka_unit_test(who_closes_says_so_however_late),
 		cmocka_unit_test(faults),
 		cmocka_unit_test(a_group_adds),
 		cmocka_unit_test(settings_are_read),

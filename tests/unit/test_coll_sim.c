@@ -479,10 +479,70 @@ static void histories(void **state)
 	}
 }
 
+/* ---- a rank that stands still as it leaves ---- */
+
+static int64_t (*sim_clock)(struct coll_port *port);
+static int64_t stood_ns; /* so far */
+
+/* A port's now_ns: of a rank that stands still for an hour before it looks at the clock. */
+static int64_t stand_still(struct coll_port *port)
+{
+	stood_ns += 3600 * NS_PER_S;
+	return sim_clock(port) + stood_ns;
+}
+
+static struct pawl_group *start_one_of_two(struct sim *sim, uint32_t rank)
+{
+	static const uint32_t hosts[] = {0, 1};
+	struct pawl_group *group;
+
+	assert_int_equal(coll_group_make(&group, rank, 2, 0, NULL), 0);
+	assert_int_equal(coll_group_start(group, sim_port(sim, rank), hosts, NULL), 0);
+	return group;
+}
+
+static void leave_slowly(void *user)
+{
+	struct pawl_group *group = start_one_of_two(user, 1);
+
+	sim_clock = group->port->now_ns;
+	group->port->now_ns = stand_still;
+	pawl_group_close(group);
+}
+
+static void await_who_leaves(void *user)
+{
+	struct pawl_group *group = start_one_of_two(user, 0);
+	const struct pawl_coll_call call = {.kind = PAWL_BARRIER};
+	struct pawl_work work;
+	struct pawl_err err;
+
+	assert_int_equal(pawl_group_submit(group, &work, &call, NULL), 0);
+	assert_int_equal(pawl_group_wait(group, &work, -1, &err), PAWL_EPEER);
+	if (!strstr(err.msg, "rank 1 has left the group")) {
+		fail_msg("%s", err.msg);
+	}
+	pawl_group_close(group);
+}
+
+/* The time for it is over when it comes to say so. */
+static void who_leaves_says_so_however_late(void **state)
+{
+	static const struct sim_net net = {1e9, 50000, 0, 0, 0, 64u << 10, 100000};
+	static const uint32_t hosts[] = {0, 1};
+	struct sim *sim = sim_open(&net, hosts, 2, first_seed);
+
+	sim_spawn(sim, 0, await_who_leaves, sim);
+	sim_spawn(sim, 1, leave_slowly, sim);
+	assert_true(sim_run(sim, HISTORY_NS));
+	sim_close(sim);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(histories),
+		cmocka_unit_test(who_leaves_says_so_however_late),
 	};
 
 	first_seed = test_seed();

@@ -124,6 +124,30 @@ static void the_slower_link_comes_first(void **state)
 	explain_sum_deinit(&sum);
 }
 
+/* One of 40 and one of 100 MB/s: there is nothing that either should be like. */
+static void of_two_links_none_is_slow(void **state)
+{
+	struct explain_group group = make_group();
+	struct explain_sum sum;
+
+	assert_int_equal(explain_sum_init(&sum, &group, NULL), 0);
+	assert_int_equal(sum.links_n, 2);
+	assert_false(explain_link_slow(&sum, 0));
+	assert_false(explain_link_slow(&sum, 1));
+	explain_sum_deinit(&sum);
+}
+
+static void half_as_fast_as_the_median_is_slow(void **state)
+{
+	struct explain_link links[] = {{0, 1, 49e6, 1}, {1, 0, 51e6, 1}, {1, 2, 100e6, 1},
+		{2, 1, 900e6, 1}, {0, 2, 900e6, 1}};
+	const struct explain_sum sum = {.links = links, .links_n = 5};
+
+	for (size_t i = 0; i < 5; i++) {
+		assert_int_equal(explain_link_slow(&sum, i), i == 0);
+	}
+}
+
 /* Of operations that one rank has lost nothing is said. */
 static void what_one_rank_has_not_is_left_out(void **state)
 {
@@ -144,6 +168,8 @@ int main(void)
 		cmocka_unit_test(clocks_are_put_right),
 		cmocka_unit_test(the_slow_step_and_who_was_late_are_found),
 		cmocka_unit_test(the_slower_link_comes_first),
+		cmocka_unit_test(of_two_links_none_is_slow),
+		cmocka_unit_test(half_as_fast_as_the_median_is_slow),
 		cmocka_unit_test(what_one_rank_has_not_is_left_out),
 	};
 

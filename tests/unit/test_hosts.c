@@ -380,6 +380,35 @@ static void who_begins_anew_ends_the_run(void **state)
 	}
 }
 
+/* A save comes before rank 0's host has named a run, and fails; that one then names it. To begin
+ * anew would end the run that is being named. */
+static void who_is_not_named_in_time_goes_on_waiting(void **state)
+{
+	const struct pawl_err why = {.code = PAWL_EIO, .msg = "no disk"};
+	char dir[STORE_NAME_MAX];
+	struct pair pair;
+	struct store *mem;
+	struct pawl_err err;
+
+	assert_int_equal(store_mem_open(&mem, NULL), 0);
+	init_pair(&pair);
+	assert_int_equal(hosts_open(&pair.zero, mem, &err), 0);
+	assert_int_equal(hosts_open(&pair.one, mem, &err), 0);
+	assert_int_equal(hosts_begin(&pair.one, &err), 0);
+	pair.one.timeout_ns = 0;
+	assert_int_equal(hosts_save_begin(&pair.one, 1, dir, sizeof(dir), &err), PAWL_ETIMEDOUT);
+	assert_int_equal(err.code, PAWL_ETIMEDOUT);
+	assert_int_equal(hosts_save_fail(&pair.one, 1, NULL, 0, "", &why, &err), PAWL_ETIMEDOUT);
+	assert_false(pair.one.used);
+	pair.one.timeout_ns = pair.zero.timeout_ns;
+	assert_int_equal(hosts_begin(&pair.zero, &err), 0);
+	assert_int_equal(hosts_enter(&pair.zero, &err), 0);
+	assert_int_equal(save_pair(&pair, mem, 1, 1), 0);
+	assert_int_equal(read_tag(mem, "global_step1"), content_of(1, 1));
+	deinit_pair(&pair);
+	store_close(mem);
+}
+
 /* A host that is a save ahead did not make the one before; steps that differ are told. */
 static void hosts_that_disagree_are_told(void **state)
 {
@@ -472,6 +501,7 @@ int main(void)
 		cmocka_unit_test(notes_come_back_or_are_refused),
 		cmocka_unit_test(manifests_merge_or_say_why_not),
 		cmocka_unit_test(who_begins_anew_ends_the_run),
+		cmocka_unit_test(who_is_not_named_in_time_goes_on_waiting),
 		cmocka_unit_test(hosts_that_disagree_are_told),
 		cmocka_unit_test(hosts_that_do_different_things_are_told),
 		cmocka_unit_test(old_notes_are_forgotten),

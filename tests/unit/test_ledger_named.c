@@ -221,6 +221,28 @@ static void rounds_are_not_mixed(void **state)
 	assert_true(save(1, "a") < 0); /* and in the third */
 }
 
+/* Rank 0's part is damaged in memory while rank 1 adds its own: that one is all there is. Older
+ * tags, in whose places these are remembered, had parts of both. */
+static void who_lost_its_part_adds_it_again(void **state)
+{
+	struct ledger_ask alone = {.step = 1, .tag = "a", .fits = true, .alone = true};
+	char tag[CKPT_TAG_MAX];
+	int slot;
+
+	start(2, 0);
+	for (uint32_t n = 0; n < LEDGER_TAGS_KNOWN; n++) {
+		snprintf(tag, sizeof(tag), "older %u", n);
+		save(0, tag);
+		becomes_durable(save(1, tag), 0);
+	}
+	assert_int_equal(ask(&alone), LEDGER_GRANT);
+	slot = ledger_staged(&ledger, 0, verdict.seq);
+	assert_int_equal(begin(1, "a"), LEDGER_GRANT);
+	ledger_drop(&ledger, slot);
+	becomes_durable(ledger_staged(&ledger, 1, verdict.seq), 0);
+	assert_true(save(0, "a") >= 0); /* rank 1 has its part */
+}
+
 static void what_is_added_to_becomes_durable_first(void **state)
 {
 	start(1, MINUTE_NS);
@@ -433,6 +455,7 @@ int main(void)
 		cmocka_unit_test(who_has_begun_is_waited_for_whatever_others_do),
 		cmocka_unit_test(who_is_late_adds),
 		cmocka_unit_test(rounds_are_not_mixed),
+		cmocka_unit_test(who_lost_its_part_adds_it_again),
 		cmocka_unit_test(what_is_added_to_becomes_durable_first),
 		cmocka_unit_test(what_is_added_to_is_not_given_out),
 		cmocka_unit_test(who_writes_by_itself_waits_for_the_place),

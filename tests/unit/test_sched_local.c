@@ -420,6 +420,25 @@ static void test_an_end_that_cannot_be_written_is_tried_again(void **state)
 	assert_int_equal(unlink(lw.fault), 0);
 }
 
+/* While it cannot be read how a run that is gone has ended, it has not been killed. */
+static void test_an_end_that_cannot_be_read_is_read_again(void **state)
+{
+	uint64_t job = suite_job(DEED_GOOD);
+	uint64_t before = starts();
+	uint64_t reads;
+	char dir[128];
+
+	name_dir(dir, job, ++suite.generation);
+	fault_arm("run.load", 1, EIO, true);
+	suite_start(job, suite.generation, 1);
+	WITHIN_DOING(WITHIN_LONG_S, starts() > before && strays_signal(dir, false, 0) == 0,
+		suite_silent(CORE_ENDED, job, 10));
+	reads = fault_count();
+	WITHIN_DOING(WITHIN_LONG_S, fault_count() >= reads + 2, suite_silent(CORE_ENDED, job, 10));
+	fault_disarm();
+	suite_ends(job, CORE_BY_ITSELF, 0);
+}
+
 /* Its descriptors are the scheduler's own, to the hard limit; jobs have what they would have had.
  */
 static void test_more_descriptors_are_the_schedulers_alone(void **state)
@@ -554,7 +573,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_looks_for_what_stays_become_seldom),
 		cmocka_unit_test(test_more_descriptors_are_the_schedulers_alone),
 		cmocka_unit_test(test_what_a_job_wrote_is_removed_after_its_end),
-		cmocka_unit_test(test_an_end_that_cannot_be_written_is_tried_again)};
+		cmocka_unit_test(test_an_end_that_cannot_be_written_is_tried_again),
+		cmocka_unit_test(test_an_end_that_cannot_be_read_is_read_again)};
 
 	if (argc > 1) {
 		return be_shepherd(argv);

@@ -85,12 +85,17 @@ static inline void kill_agent(void)
 	unlink(sock);
 }
 
-static inline int setup(void **state)
+static inline void make_dir(void)
 {
 	snprintf(dir, sizeof(dir), "/var/tmp/pawl-session-XXXXXX");
 	assert_non_null(mkdtemp(dir));
 	snprintf(root, sizeof(root), "%s/with space\n", dir);
 	snprintf(sock, sizeof(sock), "%s/agent.sock", dir);
+}
+
+static inline int setup(void **state)
+{
+	make_dir();
 	start_agent();
 	return 0;
 }

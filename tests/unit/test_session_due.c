@@ -124,17 +124,22 @@ static void all_ranks_are_told_alike(void **state)
 	assert_in_range(saves, 2, took_ns / times_ns(TIME_ADVICE_SAVE_MIN) + 1);
 }
 
-static int setup_with(void **state, const char *waits)
+static void start_agent_with(const char *waits)
 {
 	const char *given = getenv(TIMES_ENV);
 	char all[512];
-	int rv;
 
 	snprintf(all, sizeof(all), "%s", given ? given : "");
 	setenv(TIMES_ENV, waits, 1);
-	rv = setup(state);
+	start_agent();
 	setenv(TIMES_ENV, all, 1);
-	return rv;
+}
+
+static int setup_with(void **state, const char *waits)
+{
+	make_dir();
+	start_agent_with(waits);
+	return 0;
 }
 
 /* The agent advises saves as seldom as any does. */
@@ -362,6 +367,50 @@ static void a_promise_outlives_the_agent(void **state)
 	close_both(both);
 }
 
+static void *connect_again(void *user)
+{
+	struct pawl_ckpt *ckpt = user;
+	int rv;
+
+	pthread_mutex_lock(&ckpt->saving);
+	rv = session_connect(ckpt, NULL);
+	pthread_mutex_unlock(&ckpt->saving);
+	return rv == 0 ? ckpt : NULL;
+}
+
+/* Another agent counts anew how often all have restored, and asks nothing for a second. What both
+ * were promised by the one before is still of the next save. */
+static void a_promise_outlives_a_count_of_restores(void **state)
+{
+	const struct session_question *question;
+	struct pawl_ckpt *both[2];
+	pthread_t other;
+	void *joined;
+	bool yes = false;
+
+	join_both(both);
+	restore_nothing(both[0]);
+	restore_nothing(both[1]);
+	assert_int_equal(both[0]->rounds, 1);
+	assert_true(await_due(both[1]));
+	await_yes_at(both[0]);
+	kill_agent();
+	start_agent_with("scale=1");
+	await_agent(sock);
+	assert_int_equal(pthread_create(&other, NULL, connect_again, both[1]), 0);
+	assert_non_null(connect_again(both[0]));
+	pthread_join(other, &joined);
+	assert_non_null(joined);
+	assert_int_equal(both[0]->rounds, 0);
+	question = &both[0]->questions[QUESTION_DUE];
+	do {
+		yes = pawl_ckpt_due(both[0]);
+	} while (!yes && question->polls < question->yes_at);
+	assert_true(yes);
+	save_when_due(both, 1);
+	close_both(both);
+}
+
 /* Who does not save of its own accord comes to the next agent as well. */
 static void another_agent_is_asked(void **state)
 {
@@ -407,6 +456,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(who_comes_late_to_a_save_is_not_asked_again, setup,
 			teardown),
 		cmocka_unit_test_setup_teardown(who_restores_late_holds_up_nothing, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(a_promise_outlives_a_count_of_restores, setup,
 			teardown),
 		cmocka_unit_test_setup_teardown(a_promise_outlives_the_agent, setup, teardown),
 		cmocka_unit_test_setup_teardown(another_agent_is_asked, setup, teardown),

@@ -110,7 +110,7 @@ def test_what_a_killed_pilot_leaves_is_removed(ours: slurm.Slurm, disks: tuple[P
     others = fast / "pawl-scratch-n1-0-abcdef", fast / "pawl-scratch-n1-abcdef"
     others[0].mkdir()  # of a node of another name
     others[1].touch()
-    script = f"{FILL} echo up; sleep 1000"
+    script = f"{FILL} echo up; exec sleep 1000"
     with scheduler(ours, *options) as made:
         job = submit(made, script, resources="accelerators: one")
         wait(lambda: "up" in log_of(made, job), "it runs", LIMIT_S)

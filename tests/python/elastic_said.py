@@ -66,3 +66,9 @@ def check_weights(said: list[list[str]], n: int = N) -> None:
     """As if nothing had happened, but for rounding."""
     for weights in ends(said, "WEIGHTS"):
         assert float(weights) == pytest.approx(undisturbed(n), abs=1e-8)
+
+
+def check_no_restart(out: str) -> None:
+    """Fails with all that launchers have said, without what they passed on from their ranks."""
+    told = [line for line in out.splitlines() if not line.startswith("[rank")]
+    assert not any("attempt 1" in line for line in told), "\n".join(told)

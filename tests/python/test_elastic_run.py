@@ -16,7 +16,15 @@ import ranks
 import waits
 from conftest import SEED
 from elastic_runs import SCRIPT, running
-from elastic_said import EPOCHS, N_MANY, N, check_each_once, check_weights, ends
+from elastic_said import (
+    EPOCHS,
+    N_MANY,
+    N,
+    check_each_once,
+    check_no_restart,
+    check_weights,
+    ends,
+)
 
 program.find()
 EVENTS = 8
@@ -57,7 +65,8 @@ def test_a_frozen_rank_is_left_behind_and_replaced(tmp_path: Path) -> None:
         run.wait_for(rf"\(pid {frozen}\) exited with code")  # not behind the others' end
         run.hurry()
         said = run.end()
-    assert "attempt 1" not in run.out() and f"(pid {frozen}) exited with code" in run.out()
+    check_no_restart(run.out())
+    assert f"(pid {frozen}) exited with code" in run.out()
     check_each_once(said, dead=unended(said), n=N_MANY)
     check_weights(said, N_MANY)
 
@@ -78,7 +87,8 @@ def test_who_is_left_behind_and_wakes_behind_the_end_is_not_missed(
         os.kill(frozen, signal.SIGCONT)
         said = run.end()
     assert f"(pid {frozen}) exited with code 1" in run.out()
-    assert "attempt 1" not in run.out() and len(said) == 3
+    check_no_restart(run.out())
+    assert len(said) == 3
     check_weights(said, N_MANY)
     assert {end.split(": ")[0].split()[-1] for end in ends(said, "END")} == {"2"}
 
@@ -106,7 +116,7 @@ def test_ranks_are_more_and_fewer(tmp_path: Path) -> None:
         run.wait_for("has left the others", 2)
         run.hurry()
         said = run.end()
-    assert "attempt 1" not in run.out()
+    check_no_restart(run.out())
     assert len(ends(said, "END")) == 1
     check_each_once(said, dead=unended(said), n=N_MANY)
     check_weights(said, N_MANY)
@@ -131,7 +141,8 @@ def test_ranks_that_join_have_it_imported(tmp_path: Path) -> None:
         run.wait_for_trained(3)
         run.hurry()
         said = run.end()
-    assert "attempt 1" not in run.out() and not imports.exists()
+    check_no_restart(run.out())
+    assert not imports.exists()
     afresh = "the template does not answer: starting afresh" in run.out()  # it stood still
     assert afresh or re.search(r"1 more worker started in \d+ ms, from the template", run.out())
     check_each_once(said, n=N_MANY)
@@ -226,7 +237,8 @@ def test_rank_0_is_killed_and_another_one_saves(tmp_path: Path) -> None:
     (tmp_path / "again").mkdir()
     with running(tmp_path / "again", "1:4 -n 3", MANY, **env) as run:
         after = run.end()
-    assert "attempt 1" not in run.out() and not ends(before, "END")
+    check_no_restart(run.out())
+    assert not ends(before, "END")
     done = {line for said in before for line in said if line.startswith("DID")}
     again = {line for said in after for line in said if line.startswith("DID")}
     assert len(done) > 3 and not done & again  # what was saved last is behind all that was done

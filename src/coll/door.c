@@ -128,37 +128,6 @@ void pawl_door_close(struct pawl_door *door)
 
 /* ---- who comes ---- */
 
-/* Who came first of those that have not knocked gives way. False: all have. */
-static bool make_room(struct pawl_door *door)
-{
-	uint32_t oldest = door->knocked;
-
-	if (door->knocked == DOOR_WAITERS) {
-		return false;
-	}
-	for (uint32_t i = oldest; i < door->waiters_n; i++) {
-		oldest = door->waiters[i].since_ns < door->waiters[oldest].since_ns ? i : oldest;
-	}
-	if (door->waiters_n == DOOR_WAITERS) {
-		drop(door, oldest);
-	}
-	return true;
-}
-
-static void let_in(struct pawl_door *door, int64_t now_ns)
-{
-	int fd;
-
-	while ((fd = FAULT_SYS("coll.door",
-			accept4(door->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK))) >= 0) {
-		if (!make_room(door)) {
-			close(fd); /* it may come again when others are in */
-			continue;
-		}
-		door->waiters[door->waiters_n++] = (struct waiter){.fd = fd, .since_ns = now_ns};
-	}
-}
-
 /* What has come of a knock. False: it is none, or comes too slowly. */
 static bool hear(const struct pawl_door *door, struct waiter *w, int64_t now_ns)
 {
@@ -169,6 +138,58 @@ static bool hear(const struct pawl_door *door, struct waiter *w, int64_t now_ns)
 		return n != 0 && now_ns - w->since_ns < times_ns(TIME_DOOR_KNOCK);
 	}
 	return door_check_knock(w->knock, door->key);
+}
+
+static void hear_all(struct pawl_door *door, int64_t now_ns)
+{
+	for (uint32_t i = door->waiters_n; i-- > door->knocked;) {
+		if (!hear(door, &door->waiters[i], now_ns)) {
+			drop(door, i);
+		}
+	}
+	for (uint32_t i = door->knocked; i < door->waiters_n; i++) {
+		if (door->waiters[i].got == KNOCK_BYTES) {
+			struct waiter w = door->waiters[i];
+
+			door->waiters[i] = door->waiters[door->knocked];
+			door->waiters[door->knocked++] = w;
+		}
+	}
+}
+
+/* Who came first of those that have still not knocked gives way. False: all have. */
+static bool make_room(struct pawl_door *door, int64_t now_ns)
+{
+	uint32_t oldest;
+
+	if (door->waiters_n == DOOR_WAITERS) {
+		hear_all(door, now_ns);
+	}
+	if (door->waiters_n < DOOR_WAITERS) {
+		return true;
+	}
+	oldest = door->knocked;
+	for (uint32_t i = oldest; i < door->waiters_n; i++) {
+		oldest = door->waiters[i].since_ns < door->waiters[oldest].since_ns ? i : oldest;
+	}
+	if (oldest < door->waiters_n) {
+		drop(door, oldest);
+	}
+	return door->waiters_n < DOOR_WAITERS;
+}
+
+static void let_in(struct pawl_door *door, int64_t now_ns)
+{
+	int fd;
+
+	while ((fd = FAULT_SYS("coll.door",
+			accept4(door->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK))) >= 0) {
+		if (!make_room(door, now_ns)) {
+			close(fd); /* it may come again when others are in */
+			continue;
+		}
+		door->waiters[door->waiters_n++] = (struct waiter){.fd = fd, .since_ns = now_ns};
+	}
 }
 
 /* Who has knocked says nothing until it is asked. */
@@ -192,19 +213,7 @@ uint32_t pawl_door_waiting(struct pawl_door *door)
 			drop(door, i);
 		}
 	}
-	for (uint32_t i = door->waiters_n; i-- > door->knocked;) {
-		if (!hear(door, &door->waiters[i], now_ns)) {
-			drop(door, i);
-		}
-	}
-	for (uint32_t i = door->knocked; i < door->waiters_n; i++) {
-		if (door->waiters[i].got == KNOCK_BYTES) {
-			struct waiter w = door->waiters[i];
-
-			door->waiters[i] = door->waiters[door->knocked];
-			door->waiters[door->knocked++] = w;
-		}
-	}
+	hear_all(door, now_ns);
 	return door->knocked;
 }
 

@@ -315,6 +315,33 @@ static void strangers_do_not_get_in(void **state)
 	pawl_door_close(door);
 }
 
+/* However many come behind it before anybody looks. */
+static void who_has_knocked_keeps_its_place(void **state)
+{
+	char name[PAWL_DOOR_NAME];
+	uint64_t words[2] = {htole64(KNOCK_MAGIC)};
+	int silent[DOOR_WAITERS];
+	struct pawl_door *door;
+	uint64_t key;
+	int fd;
+
+	assert_int_equal(pawl_door_open(&door, NULL, name, NULL), 0);
+	fd = connect_to(name, &key);
+	words[1] = htole64(key);
+	assert_true(dial_send(fd, words, sizeof(words), clock_mono_ns() + LONG_NS));
+	for (uint32_t i = 0; i < DOOR_WAITERS; i++) {
+		silent[i] = connect_to(name, &key);
+	}
+	assert_int_equal(pawl_door_waiting(door), 1);
+	for (uint32_t i = 0; i < DOOR_WAITERS; i++) {
+		close(silent[i]);
+	}
+	await_count(door, 1);
+	close(fd);
+	await_count(door, 0);
+	pawl_door_close(door);
+}
+
 static void what_is_no_door_is_refused(void **state)
 {
 	char name[PAWL_DOOR_NAME];
@@ -335,6 +362,7 @@ int main(void)
 		cmocka_unit_test(newcomers_that_die_hurt_nobody),
 		cmocka_unit_test(ranks_that_die_hang_nobody),
 		cmocka_unit_test(strangers_do_not_get_in),
+		cmocka_unit_test(who_has_knocked_keeps_its_place),
 		cmocka_unit_test(what_is_no_door_is_refused),
 	};
 

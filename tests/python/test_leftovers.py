@@ -1,0 +1,56 @@
+"""A process that a test leaves behind is named, and ended."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import leftovers
+import nursery
+import program
+
+
+@pytest.fixture
+def ours(monkeypatch: pytest.MonkeyPatch) -> leftovers.Leftovers:
+    """Waits shortly for what does not end."""
+    monkeypatch.setattr(leftovers, "LIMIT_S", 0.3)
+    return leftovers.Leftovers()
+
+
+def end(ours: leftovers.Leftovers) -> str:
+    return ours.end_module({nursery.nursery.pid()})
+
+
+def test_the_test_that_left_it_is_named(ours: leftovers.Leftovers) -> None:
+    ours.begin("test_one")
+    left = subprocess.Popen(["sleep", "1000"])
+    program.wait_until(lambda: leftovers.read_process(left.pid).command == "sleep 1000 ", "exec")
+    assert end(ours) == f"test_one left process {left.pid}: sleep 1000 "
+    assert left.wait() == -signal.SIGKILL
+    assert end(ours) == ""
+
+
+def test_orphans_are_found(ours: leftovers.Leftovers) -> None:
+    ours.begin("test_one")
+    script = "sleep 1000 >/dev/null 2>&1 & echo $!"
+    said = subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE, text=True, check=True)
+    assert f"test_one left process {int(said.stdout)}: " in end(ours)
+    program.wait_until(lambda: leftovers.read_process(int(said.stdout)) is None, "it is gone")
+
+
+def test_what_ends_by_itself_is_waited_for(ours: leftovers.Leftovers) -> None:
+    ours.begin("test_one")
+    with subprocess.Popen(["sleep", "0.05"]):
+        assert end(ours) == ""
+
+
+def test_an_agent_is_told_to_end(tmp_path: Path) -> None:
+    ours = leftovers.Leftovers()
+    socket = tmp_path / "socket"
+    with subprocess.Popen([program.find(), "agent", "--job=x", f"--socket={socket}"]) as agent:
+        program.wait_until(socket.exists, "the agent listens")
+        assert end(ours) == ""
+    assert agent.returncode == 128 + signal.SIGTERM

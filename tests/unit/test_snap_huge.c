@@ -7,6 +7,7 @@
 
 #define UNITS     16u
 #define BUSY_RUNS 40u
+#define TRIES     20 /* khugepaged works for a moment every ten seconds */
 
 static uint64_t seed;
 
@@ -62,25 +63,36 @@ static void open_small_pages(struct world *w)
 	assert_int_equal(huge_bytes_at(w->mem + w->mem_bytes / 2), 0);
 }
 
-static void becomes_and_stays_huge(void **state)
+/* Memory that is saved twice, and becomes huge. False: khugepaged has made huge pages meanwhile,
+ * of this memory or of other processes', so that nothing is known. */
+static bool becomes_huge(struct world *w)
 {
 	uint64_t khugepaged_n;
+
+	open_small_pages(w);
+	/* 4 KiB of head and tail; the first and last huge page are not whole */
+	world_cut(w, CKPT_PAGE, w->mem_bytes - 2 * CKPT_PAGE, 1, 0);
+	snapshot(w);
+	within_quiet(0.05);
+	assert_int_equal(huge_bytes_at(w->mem + w->mem_bytes / 2),
+		0); /* saved once: not worth it */
+	khugepaged_n = made_by_khugepaged();
+	snapshot(w);
+	WITHIN_DOING(WITHIN_LONG_S,
+		huge_bytes_at(w->mem + w->mem_bytes / 2) >= (UNITS - 2) * WORLD_UNIT,
+		within_pace(0.01));
+	return made_by_khugepaged() == khugepaged_n;
+}
+
+static void becomes_and_stays_huge(void **state)
+{
 	struct world w;
 
-	open_small_pages(&w);
-	/* 4 KiB of head and tail; the first and last huge page are not whole */
-	world_cut(&w, CKPT_PAGE, w.mem_bytes - 2 * CKPT_PAGE, 1, 0);
-	snapshot(&w);
-	within_quiet(0.05);
-	assert_int_equal(huge_bytes_at(w.mem + w.mem_bytes / 2), 0); /* saved once: not worth it */
-	khugepaged_n = made_by_khugepaged();
-	snapshot(&w);
-	WITHIN_DOING(WITHIN_LONG_S,
-		huge_bytes_at(w.mem + w.mem_bytes / 2) >= (UNITS - 2) * WORLD_UNIT,
-		within_pace(0.01));
-	if (made_by_khugepaged() != khugepaged_n) {
-		SAY_LATE(
-			"huge pages of the engine's own: khugepaged was faster, or busy elsewhere");
+	for (int tries = 1; !becomes_huge(&w); tries++) {
+		world_close(&w);
+		if (tries == TRIES) {
+			SAY_LATE("huge pages that khugepaged has not made");
+		}
 	}
 	for (int i = 0; i < 3; i++) {
 		snapshot(&w);

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nursery
 import program
 
 EXAMPLE = Path(__file__).parents[2] / "examples/bert_qa"
@@ -59,7 +60,7 @@ class Job:
         where = ["--output_dir", output, "--run_name", "test"]
         with self._log.open("ab") as log:
             self._from = log.tell()
-            self.process = subprocess.Popen(
+            self.process = nursery.Popen(
                 [sys.executable, *script, *GUIDE, *where, *short_words, *extra],
                 env={
                     **(env or program.clean_env()),

@@ -154,6 +154,7 @@ def test_killed_three_times_it_ends_the_same_and_is_one_run(
 
 
 @pytest.mark.slow
+@pytest.mark.real_interpreters
 def test_output_directory_with_other_things_is_refused(local: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     output.mkdir()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+import nursery
 import packages
 import program
 from pawl.engine import beside
@@ -31,7 +31,7 @@ def package(request: pytest.FixtureRequest) -> tuple[str, dict[str, str]]:
 def run(package: tuple[str, dict[str, str]], *args: str) -> list[str]:
     """The lines that rank 0 prints behind "> "."""
     name, env = package
-    done = subprocess.run(
+    done = nursery.run(
         [sys.executable, str(SCRIPT), name, *args],
         env=env,
         capture_output=True,
@@ -83,6 +83,7 @@ def test_on_a_device(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.real_interpreters
 def test_what_a_killed_run_left_is_put_in_its_place(tmp_path: Path) -> None:
     package = ("lightning", program.clean_env())
     pytest.importorskip("lightning")

@@ -129,12 +129,27 @@ class Scheduler(Cluster):
 
         wait(known, f"all pilots are nodes: {self.pilots()}, {self.nodes()}", LIMIT_S)
 
+    def asks(self) -> bool:
+        """Whether an sbatch of its own is on its way."""
+        name = f"pawl-{(self.spool() / 'id').read_text()}-".encode()
+        for entry in os.listdir("/proc"):
+            with contextlib.suppress(OSError):
+                command = Path(f"/proc/{entry}/cmdline").read_bytes()
+                if b"sbatch" in command and name in command:
+                    return True
+        return False
+
+    def cancelled(self) -> bool:
+        """Cancels the pilots that are there. Whether there were none, and none is to come."""
+        asks, left = self.asks(), self.pilots()
+        for job, _, _ in left:
+            self.slurm.call("scancel", job)
+        return not left and not asks
+
     def close(self) -> None:
         super().close()
         if (self.spool() / "id").exists():
-            for job, _, _ in self.pilots():
-                self.slurm.call("scancel", job)
-            wait(lambda: not self.pilots(), "pilots leave", LIMIT_S)
+            wait(self.cancelled, "pilots leave", LIMIT_S)
         for pid in self.pilot_processes():
             os.kill(pid, signal.SIGKILL)
 

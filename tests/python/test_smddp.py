@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import netns
+import nursery
 import program
 import ranks
 import slurm
@@ -37,9 +38,10 @@ ONE = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT"
 
 def call(command: Sequence[str | Path], **env: str) -> subprocess.CompletedProcess[str]:
     """On CPUs: there may be fewer devices than ranks. On a device: test_cuda_ranks.py."""
-    return subprocess.run(
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if torch.cuda.is_available() else {}
+    return nursery.run(
         [str(word) for word in command],
-        env=program.clean_env(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", **env),
+        env=program.clean_env(OMP_NUM_THREADS="1", **hidden, **env),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -189,6 +191,7 @@ def test_slurm(tmp_path: Path) -> None:
 # ---- names ----
 
 
+@pytest.mark.real_interpreters
 def test_names_are_one_module_each() -> None:
     done = python(
         "import sys, smdistributed\n"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+import nursery
 import packages
 import program
 from ranks import free_port
@@ -65,7 +66,7 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def run(output: Path, *options: str, env: dict[str, str] | None = None) -> str:
     """Trains in a process of its own; the SHA-256 of the weights, or "" if it died."""
-    done = subprocess.run(
+    done = nursery.run(
         [sys.executable, SCRIPT, output, *options],
         env=env or program.clean_env(),
         stdout=subprocess.PIPE,
@@ -130,6 +131,7 @@ def test_resuming_waits_for_what_is_on_its_way(
 
 
 @pytest.mark.slow
+@pytest.mark.real_interpreters
 def test_plain_transformers_goes_on_from_it(tmp_path: Path, stock: tuple[Path, str]) -> None:
     small_trainer.trainer(tmp_path / "read").train()
     BertForQuestionAnswering.from_pretrained(tmp_path / "read/checkpoint-12")
@@ -158,7 +160,7 @@ def test_killed_and_resumed_is_the_same(
             return run(output, "--pawl", *options)
         torchrun = ["-m", "torch.distributed.run", "--nproc-per-node=2"]
         torchrun += [f"--master-port={free_port()}"]
-        done = subprocess.run(
+        done = nursery.run(
             [sys.executable, *torchrun, SCRIPT, output, "--pawl", *options],
             env=program.clean_env(OMP_NUM_THREADS="1"),
             stdout=subprocess.PIPE,
@@ -354,7 +356,7 @@ def test_sigterm_saves_the_step_and_leaves(tmp_path: Path) -> None:
     )
     env = program.clean_env()
     env["PYTHONPATH"] = f"{SCRIPT.parent}{os.pathsep}{env['PYTHONPATH']}"
-    done = subprocess.run(
+    done = nursery.run(
         [sys.executable, "-c", code],
         env=env,
         stdout=subprocess.PIPE,

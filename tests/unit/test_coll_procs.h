@@ -46,11 +46,13 @@ static inline void fill_numbers(float value)
 	}
 }
 
-/* All but the last one. */
+/* All but the last one; each has the bytes of the one before. */
 static inline bool are_numbers(float value)
 {
+	const uint8_t *bytes = (const uint8_t *)numbers;
+
 	return numbers[0] == value &&
-		memcmp(numbers, numbers + 1, (NUMBERS - 2) * sizeof(float)) == 0;
+		memcmp(bytes, bytes + sizeof(float), (NUMBERS - 2) * sizeof(float)) == 0;
 }
 
 /* The first number says how many ranks, the last how many want to end: whether all do. */

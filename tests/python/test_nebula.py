@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import nursery
 import program
 import ranks
 
@@ -19,7 +19,7 @@ SCRIPT = Path(__file__).with_name("nebula_job.py")
 
 def run(code: str, *args: str, **extra: str) -> str:
     """Runs a script of its own, as a user's would be; what it prints."""
-    done = subprocess.run(
+    done = nursery.run(
         [sys.executable, "-c", textwrap.dedent(code), *args],
         env=program.clean_env(PAWL_JOB_ID="nebula-test", **extra),
         capture_output=True,
@@ -31,6 +31,7 @@ def run(code: str, *args: str, **extra: str) -> str:
     return done.stdout
 
 
+@pytest.mark.real_interpreters
 def test_both_names_are_one_module(tmp_path: Path) -> None:
     said = run(
         "import nebulaml, torch_nebula; print(nebulaml is torch_nebula, nebulaml.__version__)"

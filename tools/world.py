@@ -73,8 +73,8 @@ def end_like(wait_status: int) -> NoReturn:
 
 
 def wait_for(pid: int) -> int:
-    """Waits for a child, and for whichever others there are meanwhile; passes signals on to it.
-    Returns its wait status."""
+    """Waits for a child, and for whichever others there are meanwhile; passes signals on to it,
+    those too that came while they were blocked. Returns its wait status."""
 
     def pass_on(number: int, _: object) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -82,18 +82,21 @@ def wait_for(pid: int) -> int:
 
     for number in PASSED_ON:
         signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     while True:
         ended, status = os.wait()
         if ended == pid:
             return status
 
 
-def be_first(command: list[str], said: int) -> NoReturn:
-    """The first process of the world: starts the command, and says how it ended."""
+def be_first(command: list[str], said: int, mask: set[int]) -> NoReturn:
+    """The first process of the world: starts the command, with this mask of signals, and says how
+    it ended."""
     call("mount", b"proc", b"/proc", b"proc", 0, None)
     pid = os.fork()
     if pid == 0:
         os.close(said)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         try:
             os.execvp(command[0], command)
         except OSError as error:
@@ -105,11 +108,13 @@ def be_first(command: list[str], said: int) -> NoReturn:
 
 def run(command: list[str]) -> NoReturn:
     heard, said = os.pipe()
+    # Until there are handlers: the first process of a world loses what it has none for.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     first = os.fork()
     if first == 0:
         os.close(heard)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        be_first(command, said)
+        be_first(command, said, mask)
     os.close(said)
     ended = wait_for(first)
     told = os.read(heard, 4)

@@ -48,7 +48,7 @@ def clean_env(**extra: str) -> dict[str, str]:
     env = {name: value for name, value in os.environ.items() if not launcher.match(name)}
     path = env.get("PYTHONPATH")
     env["PYTHONPATH"] = f"{PYTHON_DIR}{os.pathsep}{path}" if path else str(PYTHON_DIR)
-    kept = (nursery.STARTS, "PAWL_TEST_TIMES", "PAWL_TEST_SEED")
+    kept = (nursery.STARTS, "PAWL_TEST_TIMES", "PAWL_TEST_SEED", "OMP_WAIT_POLICY")
     env |= {name: os.environ[name] for name in kept if name in os.environ}
     return {**env, "PAWL_HEARTBEAT": f"{2 * SCALE:g}", **extra}
 

@@ -74,7 +74,9 @@ def run_python(
     python = shlex.join([*command.own_world(), sys.executable])
     words = [f"--tx={WORKERS}*popen//python={python}", "--dist=loadfile", "--no-loadscope-reorder"]
     words += ["-k", name] if name else []
-    return run_pytest(words, {"PAWL_TEST_SLOW": choice.variable()}, meter)
+    # Threads of torch that wait for each other by spinning would keep other tests from working.
+    env = {"PAWL_TEST_SLOW": choice.variable(), "OMP_WAIT_POLICY": "passive"}
+    return run_pytest(words, env, meter)
 
 
 def run_again(name: str, long: bool) -> Outcome:

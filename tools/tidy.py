@@ -24,7 +24,7 @@ COLUMNS_MAX = 100  # a tab is 8
 TAB_COLUMNS = 8
 NESTING_MAX = 4  # braces around a statement, the function's own included
 
-# Whose headers a folder may include. Its own, and include/pawl, go without saying.
+# Whose headers, or which one, a folder may include. Its own, and include/pawl, go without saying.
 LAYERS: dict[str, set[str]] = {
     "include/pawl": set(),
     "src/base": set(),
@@ -36,7 +36,7 @@ LAYERS: dict[str, set[str]] = {
     "src/sched": {"base", "adapt"},
     "src/daemon": {"base", "adapt", "agent", "sched"},
     "src/cli": {"base", "store", "ckpt", "agent", "coll", "sched", "daemon"},
-    "python": {"base"},  # its table of times: Python waits, too
+    "python": {"base/times.h"},  # Python waits by the same table
 }
 
 # Files that decide and never act: given the same arguments they do the same, anywhere.
@@ -362,7 +362,7 @@ def check_layers(source: Source) -> Iterator[Finding]:
     for number, quoted, name in source.includes:
         folder = name.split("/")[0]
         ours = quoted or (source.root / "src" / name).is_file()
-        if ours and folder not in allowed:
+        if ours and folder not in allowed and name not in allowed:
             yield number, "layer", f"{home} may not include {name}"
 
 

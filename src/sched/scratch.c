@@ -35,7 +35,7 @@ struct trial {
 	int fd;            /* a file without a name; -1: none is open */
 	uint64_t done;     /* bytes that it took */
 	int64_t passed_ns; /* while it did */
-	int64_t spent_ns;  /* of those, without waits for a processor */
+	int64_t spent_ns;  /* passed_ns without its waits for a processor */
 	bool full;         /* it has no room for more */
 };
 

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import leftovers
 import nursery
 from suite.cpu import CpuMeter
 
@@ -52,12 +53,7 @@ class Orphans:
 
     def collect(self) -> None:
         """Waits for those that have ended: so what they took is counted, and they are gone."""
-        for task in Path("/proc/self/task").iterdir():
-            try:
-                children = (task / "children").read_text().split()
-            except OSError:
-                continue  # a thread that has ended meanwhile
-            for pid in map(int, children):
-                if pid not in self._ours:
-                    with contextlib.suppress(ChildProcessError):
-                        os.waitpid(pid, os.WNOHANG)
+        for pid in leftovers.list_children(os.getpid()):
+            if pid not in self._ours:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)

@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,10 +40,17 @@ def read_process(pid: int) -> Process | None:
     return None if state == "Z" else Process(pid, int(fields[18]) / TICKS, command)
 
 
-def list_children(pid: int) -> Iterator[int]:
-    with contextlib.suppress(OSError):  # it, or a thread of it, has ended meanwhile
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            yield from map(int, (task / "children").read_text().split())
+def list_children(pid: int) -> list[int]:
+    """Of all threads of a process; none if it is gone."""
+    found: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for thread in threads:
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+    return found
 
 
 def list_descendants(pid: int, besides: Container[int]) -> list[Process]:

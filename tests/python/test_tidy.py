@@ -65,7 +65,7 @@ CASES = [
     ("layer", "src/store/a.c", SAID + '#include "ckpt/a.h"', 2, SAID + '#include "base/a.h"'),
     ("layer", "src/ckpt/a.c", SAID + '#include "agent/a.h"', 2, SAID + '#include "store/a.h"'),
     ("layer", "src/agent/a.c", SAID + '#include "cli/a.h"', 2, SAID + '#include "ckpt/a.h"'),
-    ("layer", "python/pawl/a.c", SAID + '#include "store/a.h"', 2, SAID + '#include "pawl/a.h"'),
+    ("layer", "python/pawl/a.c", SAID + '#include "base/a.h"', 2, SAID + '#include "pawl/a.h"'),
     ("layer", "include/pawl/a.h", SAID + '#include "base/a.h"', 2, SAID + '#include "pawl/b.h"'),
     ("layer", "src/unknown/a.c", SAID, 1, None),
     ("pure", "src/ckpt/zip.c", SAID + "#include <unistd.h>", 2, SAID + "#include <string.h>"),

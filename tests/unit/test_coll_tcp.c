@@ -189,7 +189,7 @@ struct visit {
 	const char *names[2];
 	struct coll_port *port; /* rank 1 */
 	pthread_t thread;       /* that joins */
-	int rv;                 /* of it */
+	int rv;                 /* what joining returned */
 	atomic_bool stop;
 	struct addrinfo *at;       /* it listens there */
 	uint64_t nonce;            /* of its name */

@@ -4,9 +4,9 @@
 that is this interpreter and a script, a module or `-c` is forked from the nursery, which has torch,
 torch.distributed and torch._dynamo loaded: 0.05 CPU seconds instead of 2.3. `pawl run`, and what
 else of `pawl` starts Python, is executed, and has a nursery of its own beside it, from which its
-ranks and its template are forked (PAWL_TEST_SPAWNER, see src/agent/run_warm.h). All other commands
-are executed as they are, and those with an environment that an interpreter or torch reads while it
-starts.
+ranks and its template are forked (PAWL_TEST_SPAWNER, see src/agent/run_warm.h). torchrun is forked
+and gets such a nursery, too. All other commands are executed as they are, and those with an
+environment that an interpreter or torch reads while it starts.
 
 What a fork has in common with the nursery, and an executed process would not have: the seed of
 str's hash and what torch measured of the machine. So each file of tests that uses it has at least
@@ -53,8 +53,9 @@ from worlds import World
 
 REQUEST_BYTES = 1 << 20
 FDS_MAX = 64
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 PR_SET_MM, PR_SET_MM_MAP = 35, 14
+TORCHRUN = ["-m", "torch.distributed.run"]
 PRELOADED = ("numpy", "torch", "torch.distributed", "torch._dynamo")
 # What an interpreter, its libraries, NumPy or torch read while they start or are imported.
 READ_AT_START = re.compile(
@@ -202,9 +203,9 @@ def settle(control: socket.socket, order: Order, between: int) -> None:
     os.environ.update(order.env)
 
 
-def execute(order: Order) -> None:
-    """Becomes `pawl run`, with a nursery as its child. Returns in that nursery's children, whose
-    order is in place of the one given."""
+def fork_nursery(order: Order) -> socket.socket | None:
+    """Gives this process a nursery as its child, and returns the socket to it. Returns None in that
+    nursery's children, whose order is in place of the one given."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid == 0:
@@ -214,8 +215,17 @@ def execute(order: Order) -> None:
         os.dup2(0, 1)
         inner = serve(socket.socket(fileno=3))
         order.__dict__.update(inner.__dict__)
-        return
+        return None
     ours.close()
+    return theirs
+
+
+def execute(order: Order) -> None:
+    """Becomes `pawl run`, with a nursery as its child. Returns in that nursery's children, as
+    fork_nursery() does."""
+    theirs = fork_nursery(order)
+    if theirs is None:
+        return
     os.environ[SPAWNER] = str(theirs.fileno())
     os.set_inheritable(theirs.fileno(), True)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -315,12 +325,26 @@ def run_command(order: Order, words: list[str]) -> None:
         _boot._run_file(main, os.path.abspath(words[0]))
 
 
+def fork_workers(order: Order) -> None:
+    """Has torchrun, which this process is to be, start its workers by forks of a nursery of its
+    own. Returns in those, too, as fork_nursery() does."""
+    control = fork_nursery(order)
+    if control is not None:
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+        nursery.control, nursery.env = control, dict(os.environ)
+        subprocess.Popen = Popen  # type: ignore[misc]
+
+
 def become(order: Order) -> None:
     """Runs the command; returns, or raises what ended it."""
     from pawl import _boot
 
     words = order.words()
     assert words is not None
+    if words[:2] == TORCHRUN:
+        fork_workers(order)
+        words = order.words()
+        assert words is not None
     renew(order)
     show_no_frames = _boot._skip_own_frames
     try:
@@ -417,16 +441,17 @@ class Nursery:
 
     def takes(self, env: Mapping[str, str]) -> bool:
         """Whether a process with these variables can be forked."""
-        import program
-
         if not self.enabled:
             return False
         wanted = read_at_start(env)
-        if self.process is None:
+        if self.control is None:
             self.start()
-        elif wanted != read_at_start(self.env) and wanted == read_at_start(program.clean_env()):
-            self.close()  # a package that was imported has set some in this process
-            self.start()
+        elif self.process is not None and wanted != read_at_start(self.env):
+            import program
+
+            if wanted == read_at_start(program.clean_env()):
+                self.close()  # a package that was imported has set some in this process
+                self.start()
         return wanted == read_at_start(self.env)
 
     def ask(

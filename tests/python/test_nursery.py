@@ -137,11 +137,30 @@ def test_ranks_of_pawl_run_are_forked_and_its_own(tmp_path: Path) -> None:
     assert done.returncode == 0 and int(parent) > 1
 
 
+def test_ranks_of_torchrun_are_forked(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys\n"
+        "there = 'torch' in sys.modules\n"
+        "parent = open(f'/proc/{os.getppid()}/cmdline').read().split(chr(0))\n"
+        "sys.stdout.write(f\"{os.environ['RANK']} {there} {parent[1:3]}\\n\")\n"
+        "sys.exit(3 * int(os.environ['RANK']))\n"
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = nursery.run(
+        [*command, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    parent = ["-m", "torch.distributed.run"]
+    assert sorted(done.stdout.splitlines()) == [f"{n} True {parent}" for n in (0, 1)], done.stderr
+    assert done.returncode == 1 and "exitcode  : 3" in done.stderr
+
+
 def test_a_world_is_entered(tmp_path: Path) -> None:
     code = "import os; print(os.getpid(), sorted(os.listdir('/sys/class/net')), os.listdir('.'))"
+    code += "; print(os.uname().nodename)"
     said = []
     with netns.hosts(1) as hosts:
-        world = nursery.World(hosts[0], True, "mount -t tmpfs none . && touch x")
+        world = nursery.World(hosts[0], True, "mount -t tmpfs none . && touch x", "own-name")
         for enabled in (True, False):
             nursery.nursery.enabled = enabled
             done = nursery.run(
@@ -150,4 +169,4 @@ def test_a_world_is_entered(tmp_path: Path) -> None:
             )  # fmt: skip
             said.append((done.returncode, done.stdout))
     nursery.nursery.enabled = True
-    assert said[0] == said[1]
+    assert said[0] == said[1] and "own-name" in said[0][1]

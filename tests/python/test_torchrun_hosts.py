@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import netns
+import nursery
 import program
 from conftest import real_core
 
@@ -33,16 +34,16 @@ def torchrun(hosts: list[str], folders: list[str], job: str, *args: object) -> l
     processes = []
     with contextlib.ExitStack() as stack:
         for i, (host, folder) in enumerate(zip(hosts, folders, strict=True)):
-            command = ["ip", "netns", "exec", host, "unshare", "-u", "sh", "-c"]
-            command += [f'hostname {host[-2:]} && exec "$@"', "sh", sys.executable, "-m"]
-            command += ["torch.distributed.run", f"--nnodes={HOSTS}", f"--node-rank={i}"]
-            command += ["--nproc-per-node=2", "--master-addr=10.79.0.1", "--master-port=29533"]
+            command = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={HOSTS}"]
+            command += [f"--node-rank={i}", "--nproc-per-node=2"]
+            command += ["--master-addr=10.79.0.1", "--master-port=29533"]
             env = program.clean_env(
                 PAWL_JOB_ID=job, XDG_RUNTIME_DIR=folder, GLOO_SOCKET_IFNAME="eth0"
             )
             processes.append(
-                subprocess.Popen(
+                nursery.Popen(
                     [*command, str(JOB), *map(str, args)],
+                    world=nursery.World(host, hostname=host[-2:]),
                     env=env,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
@@ -65,10 +66,15 @@ def folders() -> Iterator[list[str]]:
 
 
 @pytest.mark.slow
-def test_a_job_on_two_hosts_goes_on(hosts: list[str], folders: list[str], tmp_path: Path) -> None:
-    """Its ranks leave, die, and begin again, all from the same step."""
+def test_a_job_on_two_hosts_goes_on(
+    hosts: list[str], folders: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ranks leave, die, and begin again, all from the same step; the last time by real
+    interpreters."""
     job, root = f"test-{secrets.token_hex(4)}", tmp_path / "root"
     for first, dies in ((0, ()), (3, ("dies",)), (6, ())):
+        if first == 6:
+            monkeypatch.setattr(nursery.nursery, "enabled", False)
         said = torchrun(hosts, folders, job, root, *dies)
         assert said == sorted(
             line

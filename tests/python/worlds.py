@@ -6,11 +6,13 @@ import contextlib
 import ctypes
 import os
 import signal
+import socket
 from dataclasses import dataclass
 from typing import NoReturn
 
 PR_SET_PDEATHSIG = 1
-CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET = 0x20000, 0x20000000, 0x40000000
+CLONE_NEWNS, CLONE_NEWUTS = 0x20000, 0x4000000
+CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
 MS_REC, MS_PRIVATE, MS_SLAVE, MNT_DETACH = 0x4000, 0x40000, 0x80000, 2
 
 
@@ -21,12 +23,16 @@ class World:
     network: str  # name of a network namespace
     own_pids: bool = False  # it is the first process of its own, with its own mounts
     prepare: str = ""  # what a shell does there before it starts
+    hostname: str = ""  # a name of its own for the host
 
     def prefix(self) -> list[str]:
         """The command that brings a program there."""
         command = ["ip", "netns", "exec", self.network]
         if self.own_pids:
             command += ["unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc"]
+        if self.hostname:
+            name = f'hostname {self.hostname} && exec "$@"'
+            command += ["unshare", "--uts", "sh", "-c", name, "sh"]
         if self.prepare:
             command += ["sh", "-c", f'{self.prepare} && exec "$@"', "sh"]
         return command
@@ -47,6 +53,9 @@ class World:
         call("mount", b"", b"/", None, MS_SLAVE | MS_REC, None)
         call("umount2", b"/sys", MNT_DETACH)
         call("mount", b"sysfs", b"/sys", b"sysfs", 0, None)
+        if self.hostname:
+            call("unshare", CLONE_NEWUTS)
+            socket.sethostname(self.hostname)
         if self.own_pids:
             call("unshare", CLONE_NEWPID)
             pid = os.fork()

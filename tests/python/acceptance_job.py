@@ -264,10 +264,11 @@ def kills(root: Path, count: str, seed: str) -> None:
         own = chance.randrange(1 << 30)
         pid = fork(lambda: write(root, told, writer, own), **env)  # noqa: B023  called at once
         try:
-            late = (program.Late,) if what == "crash" else ()  # for agent after agent crashes
+            # agent after agent may crash, so that nothing ever begins
+            late, limit_s = ((program.Late,), 5) if what == "crash" else ((), 60)
             begun = lambda: "begun" in told.read_text()[seen:] or ended(pid)  # noqa: B023, E731
             with contextlib.suppress(*late):
-                program.wait_until(begun, "the writer begins", 60)
+                program.wait_until(begun, "the writer begins", limit_s)
             waits.any_moment(chance, 0, 0.4)
             if what in ("agent", "both"):
                 kill_agent(root)

@@ -4,7 +4,6 @@
 
 #include "agent/root.h"
 #include "base/clock.h"
-#include "base/crc.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -269,32 +268,6 @@ static void woken(void *user)
 }
 
 /* ---- the public side ---- */
-
-int agent_socket_path(const char *job, char *buf, size_t cap_bytes, struct pawl_err *err)
-{
-	const char *runtime = getenv("XDG_RUNTIME_DIR");
-	char dir[PATH_MAX];
-	struct stat st;
-
-	if (runtime && runtime[0] == '/' && strlen(runtime) < 64) {
-		snprintf(dir, sizeof(dir), "%s/pawl", runtime);
-	} else {
-		snprintf(dir, sizeof(dir), "/tmp/pawl-%u", (unsigned)getuid());
-	}
-	if (mkdir(dir, 0700) != 0 && errno != EEXIST) {
-		return pawl_err_sys(err, "make %s for the agent's socket", dir);
-	}
-	if (lstat(dir, &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != getuid() ||
-		(st.st_mode & 077) != 0) {
-		return pawl_err_set(err, PAWL_EBUSY,
-			"%s is not a directory of ours alone (mode 0700): remove it, or set "
-			"XDG_RUNTIME_DIR",
-			dir);
-	}
-	snprintf(buf, cap_bytes, "%s/%08x%08x.sock", dir, crc32c(0, job, strlen(job)),
-		crc32_zip(0, job, strlen(job)));
-	return 0;
-}
 
 /* Makes sure that we are the job's only agent: a lock beside the socket, since a socket file tells
  * nothing about its owner's life. */

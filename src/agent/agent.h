@@ -21,7 +21,7 @@ struct agent;
 
 struct agent_options {
 	const char *job;    /* job id, at most CKPT_JOB_MAX - 1 bytes */
-	const char *socket; /* path to listen on, made 0600; see agent_socket_path */
+	const char *socket; /* path to listen on, made 0600; see socket_path.h */
 	uint32_t attempt;   /* first attempt's number; workers of another attempt are refused */
 	bool any_attempt;   /* a spawned agent: takes the attempt its workers bring (torchrun counts
 			       for it) */
@@ -76,9 +76,5 @@ struct agent_scale {
 void agent_on_scale(struct agent *agent,
 	int (*scale)(void *user, uint32_t wanted, struct agent_scale *now, struct pawl_err *err),
 	void *user);
-
-/* The socket of a job: $XDG_RUNTIME_DIR/pawl/<hash>.sock, else /tmp/pawl-<uid>/<hash>.sock; the
- * directory is made 0700 and must be ours. */
-int agent_socket_path(const char *job, char *buf, size_t cap_bytes, struct pawl_err *err);
 
 #endif

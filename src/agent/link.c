@@ -251,6 +251,9 @@ int link_ask(struct link *link, struct link_call *call, struct wire_out *out, si
 	struct wire_in head;
 	int rv;
 
+	if (out->failed) { /* there may be no header */
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory to ask the agent");
+	}
 	wire_in_init(&head, out->bytes + start + 8, 4); /* the id in the header */
 	*call = (struct link_call){.id = wire_get_u32(&head), .reply = reply};
 	reply->fds_n = 0;

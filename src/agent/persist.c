@@ -91,6 +91,13 @@ static struct persist_job *pop(struct queue *queue)
 	return job;
 }
 
+static void drop_all(struct queue *queue)
+{
+	for (struct persist_job *job; (job = pop(queue));) {
+		free(job->allocated ? job : NULL);
+	}
+}
+
 /* A failure to write rows is worth a line, not a checkpoint. */
 static void tell_rows(struct persist *persist, int rv, const struct pawl_err *err)
 {
@@ -672,6 +679,20 @@ static void *run_thread(void *user)
 	return NULL;
 }
 
+/* What it has besides its thread. */
+static void free_persist(struct persist *persist)
+{
+	pthread_cond_destroy(&persist->changed);
+	pthread_mutex_destroy(&persist->lock);
+	hosts_deinit(&persist->hosts);
+	rows_deinit(&persist->history);
+	rows_deinit(&persist->events);
+	free(persist->root);
+	free(persist->hidden);
+	free(persist->job);
+	free(persist);
+}
+
 int persist_start(struct persist **out, struct loop *loop, const struct persist_options *options,
 	struct pawl_err *err)
 {
@@ -688,33 +709,22 @@ int persist_start(struct persist **out, struct loop *loop, const struct persist_
 	persist->lock_fd = -1;
 	persist->lead = options->first == 0;
 	persist->spans = options->elsewhere > 0;
+	pthread_mutex_init(&persist->lock, NULL);
+	clock_cond_init(&persist->changed);
 	hosts_init(&persist->hosts, options->job, options->first, options->ranks,
 		options->ranks + options->elsewhere, pause_thread, persist);
 	if (!persist->root || !persist->job || (options->hidden && !persist->hidden)) {
 		pawl_err_set(err, PAWL_ENOMEM, "no memory for a storage thread");
-		goto free_all;
+	} else if (rows_init(&persist->history, HISTORY_FILE, HISTORY_HEADER, err) == 0 &&
+		rows_init(&persist->events, EVENTS_FILE, EVENTS_HEADER, err) == 0) {
+		errno = pthread_create(&persist->thread, NULL, run_thread, persist);
+		if (errno == 0) {
+			*out = persist;
+			return 0;
+		}
+		pawl_err_sys(err, "start a storage thread");
 	}
-	if (rows_init(&persist->history, HISTORY_FILE, HISTORY_HEADER, err) != 0 ||
-		rows_init(&persist->events, EVENTS_FILE, EVENTS_HEADER, err) != 0) {
-		goto free_all;
-	}
-	pthread_mutex_init(&persist->lock, NULL);
-	clock_cond_init(&persist->changed);
-	errno = pthread_create(&persist->thread, NULL, run_thread, persist);
-	if (errno == 0) {
-		*out = persist;
-		return 0;
-	}
-	pawl_err_sys(err, "start a storage thread");
-	pthread_cond_destroy(&persist->changed);
-	pthread_mutex_destroy(&persist->lock);
-free_all:
-	rows_deinit(&persist->history);
-	rows_deinit(&persist->events);
-	free(persist->root);
-	free(persist->hidden);
-	free(persist->job);
-	free(persist);
+	free_persist(persist);
 	return err ? err->code : PAWL_EIO;
 }
 
@@ -779,15 +789,9 @@ bool persist_stop(struct persist *persist, int timeout_ms)
 		return false;
 	}
 	pthread_join(persist->thread, NULL);
+	drop_all(&persist->todo);
+	drop_all(&persist->done);
 	close_root(persist);
-	hosts_deinit(&persist->hosts);
-	rows_deinit(&persist->history);
-	rows_deinit(&persist->events);
-	pthread_cond_destroy(&persist->changed);
-	pthread_mutex_destroy(&persist->lock);
-	free(persist->root);
-	free(persist->hidden);
-	free(persist->job);
-	free(persist);
+	free_persist(persist);
 	return true;
 }

@@ -80,6 +80,7 @@ struct persist_job {
 	struct pawl_err err;           /* result: filled if rv != 0 */
 	bool found;                    /* RESOLVE: tag and step are the answer; OPEN: step is one */
 	struct events_past past;       /* result of OPEN */
+	bool allocated;                /* persist_stop frees it, unless it was reaped */
 	struct persist_job *next;      /* the queue's */
 };
 

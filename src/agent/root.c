@@ -20,6 +20,7 @@ struct persist_job *root_job(struct agent_root *root, enum persist_kind kind, co
 
 	if (job) {
 		job->kind = kind;
+		job->allocated = true;
 		snprintf(job->tag, sizeof(job->tag), "%s", tag);
 		job->slot = -1;
 		job->attempt = root->attempt;
@@ -570,7 +571,7 @@ void root_reap(struct agent_root *root)
 			}
 			break;
 		}
-		if (job != &root->save_job) {
+		if (job->allocated) {
 			free(job);
 		}
 	}

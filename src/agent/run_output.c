@@ -455,6 +455,12 @@ void run_output_close(struct run_output *output)
 		return; /* stuck in a write; the process is about to end, and this with it */
 	}
 	catch_abort(SIG_DFL);
+	while (output->added != NULL) { /* after the thread had left */
+		struct stream *next = output->added->next;
+
+		close_stream(output->added);
+		output->added = next;
+	}
 	loop_close(output->loop);
 	close(output->stderr_fd);
 	pthread_mutex_destroy(&output->added_mutex);

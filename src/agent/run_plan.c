@@ -2,7 +2,7 @@
  */
 #include "agent/run_plan.h"
 
-#include "agent/agent.h"
+#include "agent/socket_path.h"
 #include "base/err.h"
 #include "base/run_door.h"
 #include "pawl/env.h"

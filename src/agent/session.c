@@ -2,7 +2,7 @@
  * pawl/ckpt.h. */
 #include "agent/session.h"
 
-#include "agent/agent.h"
+#include "agent/socket_path.h"
 #include "agent/spawn.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -242,8 +242,13 @@ static int reach_agent(struct pawl_ckpt *ckpt, struct pawl_err *err)
 
 	for (;;) {
 		rv = link_open(&ckpt->link, ckpt->socket, hear, ckpt, err);
-		if (rv != PAWL_ENOENT || !options->program || clock_mono_ns() > until_ns) {
+		if (rv != PAWL_ENOENT || !options->program) {
 			return rv;
+		}
+		if (clock_mono_ns() > until_ns) {
+			return pawl_err_prefix(err, rv,
+				"the agent was started, but does not listen: the .log beside its "
+				"socket may say why");
 		}
 		if (!spawned) {
 			rv = spawn_agent(options->program, options->job, ckpt->socket, err);

@@ -672,7 +672,7 @@ void snap_fence(struct snap *snap, uint64_t groups)
 
 void snap_wait(struct snap *snap)
 {
-	if (is_forked(snap)) {
+	if (snap == NULL || is_forked(snap)) {
 		return;
 	}
 	pthread_mutex_lock(&snap->lock);

@@ -76,7 +76,8 @@ int snap_begin(struct snap *snap, struct ckpt_piece *pieces, size_t n, bool watc
 /* Returns when every piece with a group in groups is copied and no longer watched (at once if none
  * is in progress). Any thread but the engine's; not while begin runs in another. */
 void snap_fence(struct snap *snap, uint64_t groups);
-/* Returns when the snapshot in progress is done and its callback has returned. */
+/* Returns when the snapshot in progress is done and its callback has returned. NULL is
+ * fine: a session that was never opened. */
 void snap_wait(struct snap *snap);
 /* After the process forked: in the child the engine is dead; all calls return at once and free
  * nothing. The parent's goes on; what the child writes is the child's. */

@@ -2,6 +2,7 @@
  * supervise. Whoever starts it makes its session; this makes its log. */
 #include "agent/agent.h"
 
+#include "agent/socket_path.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"

@@ -3,6 +3,7 @@
 #include "agent/agent.h"
 #include "agent/link.h"
 #include "agent/run.h"
+#include "agent/socket_path.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/times.h"

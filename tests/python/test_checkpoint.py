@@ -23,6 +23,7 @@ import nursery
 import pawl
 import program
 import waits
+from conftest import real_core
 from pawl import Checkpointer, PawlError, _guard, _stop
 from pawl.engine import Engine
 
@@ -507,6 +508,23 @@ def test_exit_closes(tmp_path: Path) -> None:
     done = run_python(code)
     assert done.returncode == 3, done.stderr
     assert torch.load(tmp_path / "global_step1" / "x") == [1, 2]
+
+
+@pytest.mark.skipif(real_core is None, reason="pawl._core is not built here")
+@pytest.mark.parametrize("root", ["there", "a\0b", "file", "file/below", ""])
+def test_an_early_end_is_an_error(tmp_path: Path, root: str) -> None:
+    """Whatever stands in the way; a runtime directory that is missing does not."""
+    (tmp_path / "file").touch()
+    path = f"{tmp_path}/{root}" if root else ""
+    code = (
+        f"import pawl\nckpt = pawl.Checkpointer({path!r})\nckpt.save(1, {{'x': 1}}).wait('durable')"
+    )
+    job = f"early-{os.getpid()}-{len(root)}"
+    done = run_python(code, XDG_RUNTIME_DIR=f"{tmp_path}/not-there", PAWL_JOB_ID=job)
+    if root == "there":
+        assert done.returncode == 0, done.stderr
+    else:
+        assert done.returncode == 1 and "Error: " in done.stderr, done.stderr
 
 
 def imported(code: str) -> list[str]:

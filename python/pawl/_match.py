@@ -1,8 +1,9 @@
 """Compares a loaded state with the live objects and plans how each gets its bytes.
 
-Nothing here changes a live object. A plan has three parts, carried out by _restore in this order:
-new memory to be filled; calls of load_state_dict, which may fail and are undone if anything does;
-and what cannot fail: raw copies straight into live memory, and assignments.
+Nothing here changes a live object. A plan has four parts, carried out by _restore in this order:
+new memory to be filled; checks of what lies there; calls of load_state_dict, which may fail and are
+undone if anything does; and what cannot fail: raw copies straight into live memory, and
+assignments. So whatever could fail in these is found while the plan is made (see _fill).
 
 A tensor that was saved in shards, or is one live, gets the box that this rank holds of it, put
 together from whatever shards there are. The loaded tensor only says which tensor it is then.
@@ -11,6 +12,7 @@ together from whatever shards there are. The loaded tensor only says which tenso
 from __future__ import annotations
 
 import copy
+import logging
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping
@@ -21,8 +23,11 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
+from pawl._fill import loses, no_memory, once, repeats, why_not
 from pawl._partitions import has_state
 from pawl._shards import Shape, assemble, box_of, is_dtensor, local_of
+
+log = logging.getLogger("pawl")
 
 _PLAIN: Final = (torch.Tensor, nn.Parameter)
 _SCALARS: Final = (str, int, float, bool, complex, bytes, type(None))
@@ -106,6 +111,8 @@ class Plan:
     def __init__(self, strict: bool) -> None:
         self.strict = strict
         self.problems: list[str] = []  # if any, nothing is done
+        # once new memory is filled: what they return, if anything, is a problem
+        self.checks: list[Callable[[], str | None]] = []
         self.calls: list[Call] = []
         # by destination (address, bytes): part, storage, offset, address, bytes
         self.copies: dict[tuple[int, int], tuple[int, int, int, int, int]] = {}
@@ -144,11 +151,15 @@ def match(plan: Plan, state: MutableMapping[str, Any], name: str, loaded: Loaded
         _match_object(plan, where, live, loaded)
     else:
         value = _match_value(plan, where, live, loaded.value, loaded)
-        if value is not live:
-            if isinstance(state, MutableMapping):
-                plan.assignments.append(partial(state.__setitem__, name, value))
-            else:
-                plan.problems.append(f"{where} cannot be assigned: state is read-only")
+        if value is live:
+            return
+        if type(state) in (dict, OrderedDict):
+            plan.assignments.append(partial(state.__setitem__, name, value))
+        elif isinstance(state, MutableMapping):
+            assign = partial(state.__setitem__, name, value)  # the user's code, which may fail
+            plan.calls.append(Call(where, assign, lambda: partial(state.__setitem__, name, live)))
+        else:
+            plan.problems.append(f"{where} cannot be assigned: state is read-only")
 
 
 def is_simple(tensor: torch.Tensor) -> bool:
@@ -164,14 +175,22 @@ def is_simple(tensor: torch.Tensor) -> bool:
     )
 
 
-def _match_tensor(plan: Plan, live: torch.Tensor, saved: torch.Tensor, loaded: Loaded) -> None:
+def _match_tensor(
+    plan: Plan, where: str, live: torch.Tensor, saved: torch.Tensor, loaded: Loaded
+) -> None:
     """Plans live[:] = saved, both simple, or made of simple parts, and of one shape."""
+    local = local_of(live)
+    is_plain = local.is_contiguous() and saved.is_contiguous()
+    why = why_not(local, saved.dtype, is_plain)
+    if why is not None:
+        plan.problems.append(f"{where} {why}")
+        return
     if id(saved) in loaded.shards:
-        _match_shard(plan, live, saved, loaded)
+        _match_shard(plan, where, live, saved, loaded)
         return
     if is_dtensor(live):
         loaded.need(saved)
-        plan.assignments.append(partial(_copy_into, local_of(live), _cut(saved, live)))
+        _plan_copy(plan, where, local, _cut(saved, live))
         return
     size = saved.numel() * saved.element_size()
     if size == 0:
@@ -183,10 +202,12 @@ def _match_tensor(plan: Plan, live: torch.Tensor, saved: torch.Tensor, loaded: L
         plan.touched.append(live)
     else:
         loaded.need(saved)
-        plan.assignments.append(partial(_copy_into, live, saved))
+        _plan_copy(plan, where, live, saved)
 
 
-def _match_shard(plan: Plan, live: torch.Tensor, saved: torch.Tensor, loaded: Loaded) -> None:
+def _match_shard(
+    plan: Plan, where: str, live: torch.Tensor, saved: torch.Tensor, loaded: Loaded
+) -> None:
     """Plans that live, or this rank's part of it, gets its box of the whole tensor."""
     start, box = box_of(live)
     local = local_of(live)
@@ -196,7 +217,26 @@ def _match_shard(plan: Plan, live: torch.Tensor, saved: torch.Tensor, loaded: Lo
     else:
         buffer = torch.empty(box, dtype=saved.dtype, device="cpu")
         plan.fills.extend(loaded.copies(saved, start, box, buffer.data_ptr()))
-        plan.assignments.append(partial(_copy_into, local, buffer))
+        _plan_copy(plan, where, local, buffer)
+
+
+def _plan_copy(plan: Plan, where: str, live: torch.Tensor, saved: torch.Tensor) -> None:
+    """Plans live[:] = saved by torch, where why_not has said that it can. Of elements that share
+    their memory one is filled, if what was saved of them is alike."""
+    if repeats(live):
+        few = once(saved, live)
+        plan.checks.append(partial(_check_alike, where, saved, few))
+        live, saved = once(live, live), few
+    plan.assignments.append(partial(_copy_into, live, saved))
+
+
+def _check_alike(where: str, saved: torch.Tensor, few: torch.Tensor) -> str | None:
+    if torch.equal(saved, few.expand_as(saved)):
+        return None
+    return (
+        f"{where} repeats itself (expand), and what was saved does not: it cannot hold that; "
+        "clone() it"
+    )
 
 
 def _cut(saved: torch.Tensor, live: torch.Tensor) -> torch.Tensor:
@@ -280,7 +320,10 @@ def _match_module(plan: Plan, where: str, module: nn.Module, loaded: Loaded) -> 
     if not isinstance(saved, Mapping):
         plan.problems.append(f"{where} is a module, {loaded.where} is not a state_dict")
         return
-    live = None if _loads_specially(module) else _plain_tensors(module)
+    is_special = _loads_specially(module)
+    if not is_special and _complain_of_memory(plan, where, module, saved):
+        return
+    live = None if is_special else _plain_tensors(module)
     if live is None or not all(_is_simple_tensor(value) for value in saved.values()):
         loaded.need(saved)
         like = module.state_dict()
@@ -303,7 +346,22 @@ def _match_module(plan: Plan, where: str, module: nn.Module, loaded: Loaded) -> 
     _complain(plan, f"{where}: of another shape", shapes)
     for key in both:
         if loaded.shape(saved[key]) == live[key].shape:
-            _match_tensor(plan, live[key], saved[key], loaded)
+            _match_tensor(plan, f"{where}: {key}", live[key], saved[key], loaded)
+
+
+def _complain_of_memory(
+    plan: Plan, where: str, module: nn.Module, names: Mapping[str, Any]
+) -> bool:
+    """Of tensors that have none, among those of these names."""
+    bad: dict[str, list[str]] = {}
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        why = no_memory(local_of(tensor)) if name in names else None
+        if why is not None:
+            bad.setdefault(why, []).append(name)
+    for why, those in bad.items():
+        more = f" (and {len(those) - 1} more)" if len(those) > 1 else ""
+        plan.problems.append(f"{where}: {those[0]}{more} {why}")
+    return bool(bad)
 
 
 def _complain(plan: Plan, what: str, keys: list[str]) -> None:
@@ -416,8 +474,9 @@ def _match_entry(
             and _has_simple_part(old)
             and old.shape == loaded.shape(value)
             and old.dtype == value.dtype
+            and not repeats(local_of(old))
         ):
-            _match_tensor(plan, old, value, loaded)
+            _match_tensor(plan, f"{where}[{key!r}]", old, value, loaded)
         else:
             loaded.need(value)
             if loaded.shards:
@@ -494,7 +553,11 @@ def _match_value(plan: Plan, where: str, live: Any, saved: Any, loaded: Loaded) 
         return plan.placed[id(saved)]
     if _has_simple_part(live) and _is_simple_tensor(saved):
         if live.shape == loaded.shape(saved):
-            _match_tensor(plan, live, saved, loaded)
+            if repeats(live):
+                return _take(plan, where, saved, loaded)
+            if loses(saved.dtype, live.dtype):
+                log.warning("%s is %s, saved was %s: converted", where, live.dtype, saved.dtype)
+            _match_tensor(plan, where, live, saved, loaded)
             return live
         if plan.strict:
             shapes = f"saved {loaded.shape(saved)}, live {tuple(live.shape)}"

@@ -130,17 +130,26 @@ class Job:
                     generators = loaded.value
                 else:
                     match(self._plan, state, name, loaded)
-        if self._plan.problems:
-            problems = "; ".join(self._plan.problems)
-            raise error("PAWL_EMISMATCH", f"restore step {self._found.step}: {problems}")
+        self._refuse_problems()
         self._need([loaded for loaded in loadeds if loaded.part in sharded])
         for loaded in loadeds:
             self._fill(loaded)
         self._found.copy(self._plan.fills)
+        self._plan.problems += [why for check in self._plan.checks if (why := check()) is not None]
+        self._refuse_problems()
         if generators is not None:
-            _rng.check(generators)
+            try:
+                _rng.check(generators)
+            except (KeyError, RuntimeError, TypeError, ValueError) as reason:
+                where = f"restore step {self._found.step}: {RNG}"
+                raise error("PAWL_EMISMATCH", f"{where}: {reason}") from reason
             self._plan.assignments.append(partial(_rng.apply, generators))
         self._call()
+
+    def _refuse_problems(self) -> None:
+        if self._plan.problems:
+            problems = "; ".join(self._plan.problems)
+            raise error("PAWL_EMISMATCH", f"restore step {self._found.step}: {problems}")
 
     def _choose(self, names: list[str]) -> dict[str, list[int]]:
         """Name -> index of the partition to take; several if one of them must prove to be all."""

@@ -6,11 +6,13 @@ import logging
 import random
 import sys
 from array import array
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 log = logging.getLogger("pawl")
+
+_NUMPY_KINDS: Final = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 
 
 def capture() -> dict[str, Any]:
@@ -58,14 +60,20 @@ def _apply(state: Any, python: Any, generator: torch.Generator, scratch: bool) -
     if "numpy" in state:
         _apply_numpy(state["numpy"], scratch)
     devices = state.get("cuda", [])
-    if devices and not scratch:
-        if torch.cuda.is_available() and torch.cuda.device_count() >= len(devices):
-            torch.cuda.set_rng_state_all(devices)
-        else:
+    if not devices:
+        return
+    if not torch.cuda.is_available() or torch.cuda.device_count() < len(devices):
+        if not scratch:
             log.warning("CUDA random state of %d devices is not restored here", len(devices))
+    elif scratch:
+        for index, device in enumerate(devices):
+            torch.Generator(f"cuda:{index}").set_state(device)
+    else:
+        torch.cuda.set_rng_state_all(devices)
 
 
 def _apply_numpy(state: Any, scratch: bool) -> None:
+    """Where NumPy's generator is of another kind here than it was, it becomes one of that kind."""
     try:
         import numpy
     except ImportError:
@@ -74,7 +82,22 @@ def _apply_numpy(state: Any, scratch: bool) -> None:
     if isinstance(state, tuple):
         name, words, pos, has_gauss, gauss = state
         state = (name, numpy.frombuffer(words, dtype="uint32"), pos, has_gauss, gauss)
+    else:
+        name = state["bit_generator"]
+    here = numpy.random.get_state(legacy=False)["bit_generator"]
+    kind = getattr(numpy.random, name, None) if name in _NUMPY_KINDS else None
+    if kind is None:
+        raise ValueError(f"NumPy's global generator was a {name}, which this NumPy does not have")
+    if scratch:
+        numpy.random.RandomState(kind()).set_state(state)
+    if name != here:
+        if not hasattr(numpy.random, "set_bit_generator"):
+            raise ValueError(
+                f"NumPy's global generator was a {name} and is a {here}, which NumPy "
+                f"{numpy.__version__} cannot change"
+            )
+        if not scratch:
+            log.warning("NumPy's global generator was a %s here: it is a %s again", here, name)
+            numpy.random.set_bit_generator(kind())
     if not scratch:
         numpy.random.set_state(state)
-    elif isinstance(state, tuple):
-        numpy.random.RandomState().set_state(state)

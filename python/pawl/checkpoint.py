@@ -175,7 +175,9 @@ class Checkpointer(Saver):
         none changes. A damaged checkpoint is put aside and the one before it taken.
 
         Modules, tensors and optimizers that have the saved structure are changed in place, and so
-        are dicts and lists; other values are replaced in ``state``. Objects with their own
+        are dicts and lists; other values are replaced in ``state``, and so are plain tensors that
+        repeat themselves (``expand``). A tensor of another dtype takes the numbers converted.
+        Tensors on the meta device are refused. Objects with their own
         ``load_state_dict`` get it called, before the tensors of modules and optimizers are filled.
         The random number generators come last.
 

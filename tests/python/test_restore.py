@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from array import array
+from collections import UserDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,80 @@ def test_generators_that_cannot_be_set_change_nothing(
         with pytest.raises((PawlError, RuntimeError, ValueError, KeyError)):
             ckpt.restore(live)
         assert live["n"] == 0 and module.weight.abs().sum() == 0
+
+
+@pytest.mark.parametrize("kind", ["PCG64", "Philox", "MT19937"])
+def test_numpys_generator_of_another_kind_goes_on_as_it_did(
+    core: Any, tmp_path: Path, kind: str
+) -> None:
+    numpy = pytest.importorskip("numpy")
+    before = numpy.random.get_bit_generator()
+    try:
+        numpy.random.set_bit_generator(getattr(numpy.random, kind)(5))
+        with Checkpointer(tmp_path) as ckpt:
+            ckpt.save(1, {"n": 1}).wait("committed", program.LIMIT_S)
+            drawn = numpy.random.random(3).tolist()
+            numpy.random.set_bit_generator(numpy.random.SFC64(6))
+            assert ckpt.restore({"n": 0}) == 1
+        assert numpy.random.random(3).tolist() == drawn
+    finally:
+        numpy.random.set_bit_generator(before)
+
+
+def test_a_generator_that_numpy_does_not_have_changes_nothing(
+    fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numpy = pytest.importorskip("numpy")
+    from pawl import _rng
+
+    state = _rng.capture()
+    state["numpy"] = {"bit_generator": "Mersenne", "state": {}}
+    live = {"w": torch.zeros(3), "n": 0}
+    with Checkpointer(tmp_path) as ckpt:
+        monkeypatch.setattr(_rng, "capture", lambda: state)
+        ckpt.save(1, {"w": torch.ones(3), "n": 1}).wait("committed", program.LIMIT_S)
+        here = numpy.random.get_bit_generator()
+        with pytest.raises(PawlError, match="rng: NumPy's global generator was a Mersenne"):
+            ckpt.restore(live)
+    assert live["n"] == 0 and live["w"].tolist() == [0.0] * 3
+    assert numpy.random.get_bit_generator() is here
+
+
+def test_an_assignment_of_the_users_that_fails_changes_nothing(fake: Any, tmp_path: Path) -> None:
+    class Picky(UserDict[str, Any]):
+        def __setitem__(self, key: str, value: Any) -> None:
+            if value == "new":
+                raise KeyError(key)
+            super().__setitem__(key, value)
+
+    live = Picky({"w": torch.zeros(3), "n": 0, "text": "old", "list": [0]})
+    with Checkpointer(tmp_path) as ckpt:
+        state = {"w": torch.ones(3), "n": 1, "text": "new", "list": [1]}
+        ckpt.save(1, state).wait("committed", program.LIMIT_S)
+        with pytest.raises(PawlError, match="state\\['text'\\]"):
+            ckpt.restore(live)
+    assert live["n"] == 0 and live["w"].tolist() == [0.0] * 3
+    assert live["text"] == "old" and live["list"] == [0]
+
+
+def test_what_cannot_be_filled_on_one_rank_changes_none(fake: Any, tmp_path: Path) -> None:
+    """A tensor that repeats itself, and what was saved does not: seen once it is read."""
+    ranks = open_ranks(tmp_path, 2)
+    save_all(ranks, 1, lambda rank: {"m": holder(torch.arange(4.0)), "n": 1})
+    lives = [
+        {"m": holder(torch.zeros(4) if rank == 0 else torch.zeros(1).expand(4)), "n": 0}
+        for rank in range(2)
+    ]
+    errors = on_ranks(2, lambda rank: ranks[rank].restore(lives[rank]))
+    assert all(isinstance(error, PawlError) for error in errors)
+    assert "repeats itself" in str(errors[0]) and "repeats itself" in str(errors[1])
+    assert all(live["n"] == 0 and not live["m"].x.any() for live in lives)
+
+
+def holder(x: torch.Tensor) -> nn.Module:
+    module = nn.Module()
+    module.register_buffer("x", x)
+    return module
 
 
 def test_everything_damaged_is_no_checkpoint(fake: Any, tmp_path: Path, caplog: Any) -> None:

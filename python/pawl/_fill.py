@@ -1,0 +1,73 @@
+"""How a live tensor gets the values that were saved of it, and what stands in the way.
+
+Asked before ranks vote on a restore: after the vote nothing may fail. The tensors here are nothing
+but strides over bytes (see _match.is_simple), but for meta tensors, which why_not refuses.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Final
+
+import torch
+
+_META: Final = (
+    "is on the meta device, which holds no values: give it memory before restore() "
+    "(module.to_empty(device=...), or build it outside of torch.device('meta'))"
+)
+
+
+def no_memory(live: torch.Tensor) -> str | None:
+    """Why there is nothing to fill: torch leaves the one as it is, and crashes at the other."""
+    if live.is_meta:
+        return _META
+    is_dense = live.layout == torch.strided and not live.is_nested
+    if is_dense and live.numel() > 0 and live.untyped_storage().nbytes() == 0:
+        return "has no memory: its storage was freed"
+    return None
+
+
+def why_not(live: torch.Tensor, saved: torch.dtype, is_plain: bool) -> str | None:
+    """Why live cannot take values of dtype saved; None: it can. is_plain: both lie in one gapless
+    run of memory each."""
+    why = no_memory(live)
+    if why is None and not _converts(saved, live.dtype, live.device.type, is_plain):
+        why = f"is {live.dtype}, to which torch cannot convert {saved}"
+    return why
+
+
+@cache
+def _converts(saved: torch.dtype, live: torch.dtype, device: str, is_plain: bool) -> bool:
+    """Whether torch has a copy between these: it is tried, since torch has no list of them."""
+    step = 1 if is_plain else 2
+    with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a complex number loses its imaginary part
+        try:
+            target = torch.empty(2 * step, dtype=live, device=device)[::step]
+            target.copy_(torch.empty(2 * step, dtype=saved, device="cpu")[::step])
+        except (RuntimeError, TypeError):
+            return False
+    return True
+
+
+def loses(saved: torch.dtype, live: torch.dtype) -> bool:
+    """Whether a conversion drops a part of every number: a fraction, or an imaginary part."""
+    return (saved.is_complex and not live.is_complex) or (
+        (saved.is_floating_point or saved.is_complex)
+        and not (live.is_floating_point or live.is_complex)
+    )
+
+
+def repeats(tensor: torch.Tensor) -> bool:
+    """Whether some of its elements are one place in memory, as expand() makes them."""
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    return any(stride == 0 and size > 1 for size, stride in pairs)
+
+
+def once(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """tensor without the elements that in like, of the same shape, only repeat others."""
+    for dim, (size, stride) in enumerate(zip(like.shape, like.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor

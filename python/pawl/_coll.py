@@ -82,3 +82,10 @@ def reduction(reduce_op: ReduceOp, dtype: torch.dtype) -> tuple[int, int, bool]:
     if dtype is torch.bool:
         op = _BOOLS.get(op, op)
     return op, DTYPES[dtype], mean
+
+
+def added_as(reduce_op: ReduceOp, dtype: torch.dtype) -> torch.dtype:
+    """What numbers are brought as: a mean of float16 is one even if their sum is too large to be.
+    bfloat16 has the range of float32."""
+    is_mean = reduce_op.op.value == _Op.AVG.value
+    return torch.float32 if is_mean and dtype is torch.float16 else dtype

@@ -330,7 +330,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         )
 
     def _reduce_all(self, work: Work, tensor: torch.Tensor, opts: Any) -> None:
-        memory = host(work, tensor, copy=True)
+        memory = host(work, tensor, copy=True, dtype=_coll.added_as(opts.reduceOp, tensor.dtype))
         self._submit_reduction(work, _coll.ALL_REDUCE, opts, memory, memory, memory.nbytes)
         put_back(work, tensor, memory)
 
@@ -354,7 +354,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         """All ranks' sum, in place at the root; the others' tensors stay as they are."""
         tensor = _one("reduce", tensors)
         work = self._work(tensors)
-        memory = host(work, tensor, copy=True)
+        memory = host(work, tensor, copy=True, dtype=_coll.added_as(opts.reduceOp, tensor.dtype))
         self._reduce_to(work, memory, memory, opts.rootRank, opts)
         if opts.rootRank == self._rank:
             put_back(work, tensor, memory)
@@ -476,7 +476,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         self, work: Work, output: torch.Tensor, source: torch.Tensor, opts: Any
     ) -> None:
         """``output``: this rank's part of the sum of all blocks, which are host memory."""
-        memory = host(work, output, copy=False)
+        memory = host(work, output, copy=False, dtype=source.dtype)
         self._submit_reduction(work, _coll.REDUCE_SCATTER, opts, source, memory, memory.nbytes)
         put_back(work, output, memory)
 
@@ -484,9 +484,11 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         self, work: Work, output: torch.Tensor, inputs: Sequence[torch.Tensor], opts: Any
     ) -> None:
         """Ranks get sums of different sizes: each is reduced to its rank."""
-        memory = host(work, output, copy=False)
+        dtype = _coll.added_as(opts.reduceOp, output.dtype)
+        memory = host(work, output, copy=False, dtype=dtype)
         for root, tensor in enumerate(inputs):
-            self._reduce_to(work, host(work, tensor, copy=True), memory, root, opts)
+            source = host(work, tensor, copy=True, dtype=dtype)
+            self._reduce_to(work, source, memory, root, opts)
         put_back(work, output, memory)
 
     @_routed("reduce_scatter")
@@ -499,7 +501,8 @@ class ProcessGroup(Membership, dist.ProcessGroup):
             _check_sizes("reduce_scatter", parts[self._rank], output, 1)
             self._reduce_uneven(work, output, parts, opts)
         else:
-            self._reduce_block(work, output, block(work, parts, copy=True), opts)
+            dtype = _coll.added_as(opts.reduceOp, output.dtype)
+            self._reduce_block(work, output, block(work, parts, copy=True, dtype=dtype), opts)
         return work
 
     @_routed("_reduce_scatter_base")
@@ -507,7 +510,8 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         """The same of a tensor that has the parts one behind the other."""
         _check_sizes("reduce_scatter", tensor, output, self._ranks)
         work = self._work([output])
-        self._reduce_block(work, output, host(work, tensor, copy=True), opts)
+        dtype = _coll.added_as(opts.reduceOp, tensor.dtype)
+        self._reduce_block(work, output, host(work, tensor, copy=True, dtype=dtype), opts)
         return work
 
     @_routed("reduce_scatter_tensor_coalesced")

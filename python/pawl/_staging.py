@@ -104,9 +104,12 @@ def lane_of(tensor: torch.Tensor) -> Lane | None:
     return lane
 
 
-def _make(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+def _make(
+    shape: Sequence[int], like: torch.Tensor, dtype: torch.dtype | None = None
+) -> torch.Tensor:
     """Host memory that a device can copy to and from. torch keeps it for the next one."""
-    return torch.empty(shape, dtype=like.dtype, device="cpu", pin_memory=like.is_cuda)
+    dtype = dtype or like.dtype
+    return torch.empty(shape, dtype=dtype, device="cpu", pin_memory=like.is_cuda)
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
@@ -119,23 +122,28 @@ def is_plain(tensor: torch.Tensor) -> bool:
     )
 
 
-def host(work: Work, tensor: torch.Tensor, copy: bool) -> torch.Tensor:
-    """The tensor, or memory of ours for it; with its content if ``copy``."""
-    if is_plain(tensor):
+def host(
+    work: Work, tensor: torch.Tensor, copy: bool, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """The tensor, or memory of ours for it; with its content if ``copy``. dtype: of its numbers
+    there, if another one."""
+    if is_plain(tensor) and dtype in (None, tensor.dtype):
         return tensor
     if tensor.layout is not torch.strided:
         raise error(
             "PAWL_ENOTSUP", f"collectives: tensors of layout {tensor.layout}: make it dense"
         )
-    made = _make(tensor.shape, tensor)
+    made = _make(tensor.shape, tensor, dtype)
     if copy:
         fetch(work, [(made, tensor)])
     return made
 
 
-def block(work: Work, tensors: Sequence[torch.Tensor], copy: bool) -> torch.Tensor:
-    """Memory of ours for several, one behind the other; with their content if ``copy``."""
-    made = _make([sum(t.numel() for t in tensors)], tensors[0])
+def block(
+    work: Work, tensors: Sequence[torch.Tensor], copy: bool, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Memory of ours for several, one behind the other; otherwise as ``host``."""
+    made = _make([sum(t.numel() for t in tensors)], tensors[0], dtype)
     if copy:
         fetch(work, list(zip(_views(made, tensors), tensors, strict=True)))
     return made

@@ -83,7 +83,9 @@ static void count_fast(struct run_policy *p, const struct run_event *event)
 static unsigned fail(struct run_policy *p, const struct run_event *event)
 {
 	count_fast(p, event);
-	p->status = event->status == RUN_EXIT_LEFT ? RUN_EXIT_FAILURE : event->status;
+	/* of an elastic group it would say that all is well, and that others go on */
+	p->status =
+		p->least > 0 && event->status == RUN_EXIT_LEFT ? RUN_EXIT_FAILURE : event->status;
 	p->again = (!p->joint || event->sole) && !p->quits && event->status != RUN_EXIT_USER &&
 		p->restarts < p->max_restarts;
 	p->counted = true;

@@ -66,6 +66,7 @@ def operations() -> None:
     tensor = numbers(9, dtype=torch.float32)
     dist.all_reduce(tensor, ops.AVG)
     same(tensor, all_numbers(9).sum(0) / world())
+    means_of_halves()
     bits = all_numbers(50, dtype=torch.int64)
     for op, name in ((ops.BAND, "and"), (ops.BOR, "or"), (ops.BXOR, "xor")):
         tensor = numbers(50, dtype=torch.int64)
@@ -83,6 +84,32 @@ def operations() -> None:
     parts = torch.complex(numbers(6), numbers(6))
     dist.all_reduce(parts)
     same(parts.real.contiguous(), all_numbers(6).sum(0))
+
+
+def means_of_halves() -> None:
+    """Of numbers whose sum is no float16, by each call that has a mean, views among them."""
+    average, n, me = dist.ReduceOp.AVG, world(), dist.get_rank()
+    whole = torch.full((n, 2, 3), 60000.0, dtype=torch.float16)
+    whole[:, 0, 0] = 6e-8 * (me + 1)  # the smallest that there are
+    wanted = whole[0].float()
+    wanted[0, 0] = sum(float(torch.tensor(6e-8 * (r + 1)).half()) for r in range(n)) / n
+    wanted = wanted.half()
+    for view in (lambda x: x.clone(), lambda x: x.t().contiguous().t()):
+        tensor = view(whole[me])
+        dist.all_reduce(tensor, average)
+        same(tensor, wanted, "all_reduce")
+        tensor = view(whole[me])
+        dist.reduce(tensor, 0, average)
+        same(tensor, wanted if me == 0 else whole[me], "reduce")
+        tensor = torch.empty_like(view(whole[me]))
+        dist.reduce_scatter(tensor, [view(part) for part in whole], average)
+        same(tensor, wanted, "reduce_scatter")
+        dist.reduce_scatter_tensor(tensor, whole.clone(), average)
+        same(tensor, wanted, "reduce_scatter_tensor")
+    both = [whole[me].clone(), whole[me, 1].clone()]
+    dist.all_reduce_coalesced(both, average)
+    same(both[0], wanted, "all_reduce_coalesced")
+    same(both[1], wanted[1], "all_reduce_coalesced")
 
 
 @check

@@ -110,6 +110,19 @@ static void a_user_error_is_not_restarted(void **state)
 	assert_int_equal(policy.status, RUN_EXIT_USER);
 }
 
+/* Whatever the codes that are ours mean elsewhere: only a joint group's workers leave each other.
+ */
+static void every_code_of_a_script_is_the_jobs(void **state)
+{
+	for (int status = 1; status < 256; status++) {
+		begin(2, 0);
+		assert_int_equal(exited_after(60 * S, status, 0), RUN_DO_KILL);
+		assert_int_equal(exited(137), RUN_DO_DRAIN);
+		drained(true);
+		assert_int_equal(policy.status, status);
+	}
+}
+
 static void fast_failures_wait_1_2_4_4_seconds(void **state)
 {
 	static const int64_t waits_s[] = {0, 0, 1, 2, 4, 4};
@@ -390,6 +403,7 @@ int main(void)
 		cmocka_unit_test(a_failure_restarts_the_group_at_once),
 		cmocka_unit_test(the_first_failure_gives_the_status),
 		cmocka_unit_test(a_user_error_is_not_restarted),
+		cmocka_unit_test(every_code_of_a_script_is_the_jobs),
 		cmocka_unit_test(fast_failures_wait_1_2_4_4_seconds),
 		cmocka_unit_test(a_signal_lets_workers_leave),
 		cmocka_unit_test(patience_ends_before_the_deadline),

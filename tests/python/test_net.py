@@ -39,6 +39,7 @@ def measure_json(hosts: Sequence[str], names: str, *options: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow  # measured up to four times on a busy machine, 2 CPU-s each
 def test_a_shaped_link_is_found_and_predicts() -> None:
     """Goodput of pairs within 10 % of the shape; an all-reduce within a half of what is predicted.
 

@@ -290,7 +290,8 @@ def test_quick_tests_are_quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         ("b", {"cpu_s": 30.0}, 0),
         ("a", {"cpu_s": 3.1}, 1),
         ("a", {"executed": 3}, 1),
-        ("a", {"forked": 7}, 1),
+        ("a", {"forked": records.QUICK_FORKED_MAX}, 0),
+        ("a", {"forked": records.QUICK_FORKED_MAX + 1}, 1),
     ):
         kept = {"tests": {f"python: {test}": {**cheap, **more}, "gcc: c": {**cheap, "cpu_s": 21}}}
         records.KEPT_TIMES.write_text(json.dumps(kept))

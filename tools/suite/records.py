@@ -37,7 +37,7 @@ QUARANTINE_TESTS_MAX = 10
 # What a quick test may take. A fork of the nursery costs 0.05 CPU seconds, an import of torch 2.3.
 QUICK_CPU_S_MAX = 3.0
 QUICK_EXECUTED_MAX = 2
-QUICK_FORKED_MAX = 6
+QUICK_FORKED_MAX = 8
 QUICK_C_CPU_S_MAX = 20.0  # of a program by gcc: it holds many tests
 FULL_COMMITS_MAX = 60  # since the last full run
 SKIPS_GROW_MAX = 5  # more tests that are skipped than in the last full run

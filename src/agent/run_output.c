@@ -183,16 +183,21 @@ static void print_bytes(struct stream *stream, const char *bytes, size_t len_byt
 	}
 }
 
-/* Prints what waits in a worker's pipe; closes the stream when it has ended. */
+/* Prints what waits in a worker's pipe, and closes the stream if its end waits behind that: the
+ * lines of the next attempt come after it. */
 static void pass_on(struct stream *stream)
 {
 	char *bytes = stream->output->bytes;
-	ssize_t len = read_pipe(stream, bytes);
+	ssize_t len = 1;
 
+	for (int i = 0; i < 2 && len > 0; i++) {
+		len = read_pipe(stream, bytes);
+		if (len > 0) {
+			print_bytes(stream, bytes, (size_t)len);
+		}
+	}
 	if (len < 0) {
 		close_stream(stream);
-	} else {
-		print_bytes(stream, bytes, (size_t)len);
 	}
 }
 
@@ -211,10 +216,14 @@ static void on_worker_bytes(struct loop_source *source, uint32_t events)
 
 static void start_stream(struct run_output *output, struct stream *stream)
 {
+	struct stream **at = &output->streams;
 	struct pawl_err err;
 
-	stream->next = output->streams;
-	output->streams = stream;
+	while (*at != NULL) { /* the oldest is first: its lines are */
+		at = &(*at)->next;
+	}
+	stream->next = NULL;
+	*at = stream;
 	if (stream->log_path != NULL) {
 		stream->log_fd = open_log(stream->log_path);
 		if (stream->log_fd < 0) {
@@ -419,6 +428,7 @@ free_output:
 int run_output_add(struct run_output *output, const struct run_stream *from, struct pawl_err *err)
 {
 	struct stream *stream = make_stream(output, from->fd, find_target(output, from->is_stderr));
+	struct stream **at;
 
 	if (stream == NULL) {
 		return pawl_err_sys(err, "output of rank %u", from->rank);
@@ -434,8 +444,9 @@ int run_output_add(struct run_output *output, const struct run_stream *from, str
 		}
 	}
 	pthread_mutex_lock(&output->added_mutex);
-	stream->next = output->added;
-	output->added = stream;
+	for (at = &output->added; *at != NULL; at = &(*at)->next) {
+	}
+	*at = stream;
 	pthread_mutex_unlock(&output->added_mutex);
 	loop_wake(output->loop);
 	return 0;

@@ -151,6 +151,39 @@ static void output_stands_above_what_is_said_of_it(void **state)
 	assert_true(strstr(text, "pawl: first\n") < strstr(text, "pawl: second\n"));
 }
 
+/* A rank is started again while the lines of the attempt before wait, the last one without an end:
+ * they come first. */
+static void attempts_stand_in_their_order(void **state)
+{
+	static char text[TEXT_MAX];
+	char what[32];
+	size_t used;
+
+	workers[1] = add_worker(1, NULL);
+	print_line(workers[1], 'x');
+	wait_full(); /* the thread writes x */
+	for (int attempt = 0; attempt < 4; attempt++) {
+		int fd = add_worker(0, NULL);
+
+		dprintf(fd, "begin %d\nend %d", attempt, attempt);
+		close(fd);
+		log_line(LOG_INFO, "attempt %d", attempt);
+	}
+	close(workers[1]);
+	used = read_until(text, 0, "end 3\n");
+	run_output_close(output);
+	restore();
+	fcntl(out_fd, F_SETFL, O_NONBLOCK);
+	read_some(text, used, TEXT_MAX - 1 - used);
+	close(out_fd);
+	for (int attempt = 0; attempt < 4; attempt++) {
+		snprintf(what, sizeof(what), "begin %d\n[rank0] end %d\n", attempt, attempt);
+		assert_non_null(strstr(text, what));
+		snprintf(what, sizeof(what), "begin %d\n", attempt + 1);
+		assert_true(attempt == 3 || strstr(text, "end 0\n") < strstr(text, what));
+	}
+}
+
 /* Logs more than a pipe holds, and closes, while nobody reads. Seconds that closing took. */
 static double close_stuck(void)
 {
@@ -215,6 +248,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(output_stands_above_what_is_said_of_it, setup),
+		cmocka_unit_test_setup(attempts_stand_in_their_order, setup),
 		cmocka_unit_test_setup(a_lost_log_file_stops_nothing, setup),
 		cmocka_unit_test(nobody_waits_for_a_stuck_reader),
 	};

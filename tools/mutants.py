@@ -298,7 +298,9 @@ class Scratch:
             shutil.rmtree(self.tree / "build/gcc", ignore_errors=True)
             self.build("meson", "setup", "build/gcc")
         targets = [self.target(name) for name in names]
-        programs = ["src/cli/pawl"] if targets else []  # which some of them run
+        programs = (
+            ["src/cli/pawl", "tests/lib/pawl_failing"] if targets else []
+        )  # which some of them run
         self.build("ninja", "-C", "build/gcc", "--quiet", *targets, *programs)
 
     @staticmethod

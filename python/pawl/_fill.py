@@ -1,7 +1,7 @@
 """How a live tensor gets the values that were saved of it, and what stands in the way.
 
 Asked before ranks vote on a restore: after the vote nothing may fail. The tensors here are nothing
-but strides over bytes (see _match.is_simple), but for meta tensors, which why_not refuses.
+but strides over bytes (see _match.is_simple); only no_memory takes any.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _META: Final = (
 
 
 def no_memory(live: torch.Tensor) -> str | None:
-    """Why there is nothing to fill: torch leaves the one as it is, and crashes at the other."""
+    """Why there is nothing to fill; None: there is. torch leaves a meta tensor as it is, and a copy
+    into storage that was freed ends the process."""
     if live.is_meta:
         return _META
     is_dense = live.layout == torch.strided and not live.is_nested
@@ -28,18 +29,18 @@ def no_memory(live: torch.Tensor) -> str | None:
     return None
 
 
-def why_not(live: torch.Tensor, saved: torch.dtype, is_plain: bool) -> str | None:
-    """Why live cannot take values of dtype saved; None: it can. is_plain: both lie in one gapless
-    run of memory each."""
-    why = no_memory(live)
-    if why is None and not _converts(saved, live.dtype, live.device.type, is_plain):
-        why = f"is {live.dtype}, to which torch cannot convert {saved}"
-    return why
+def no_copy(live: torch.Tensor, saved: torch.Tensor) -> str | None:
+    """Why torch cannot do live.copy_(saved), of one shape, saved on the CPU; None: it can."""
+    is_plain = live.is_contiguous() and saved.is_contiguous()
+    if _converts(saved.dtype, live.dtype, live.device.type, is_plain):
+        return None
+    return f"is {live.dtype}, to which torch cannot convert {saved.dtype}"
 
 
 @cache
 def _converts(saved: torch.dtype, live: torch.dtype, device: str, is_plain: bool) -> bool:
-    """Whether torch has a copy between these: it is tried, since torch has no list of them."""
+    """Whether torch has a copy between these dtypes, to a device of that type: it is tried, since
+    torch has no list of them. is_plain: both tensors are contiguous."""
     step = 1 if is_plain else 2
     with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a complex number loses its imaginary part

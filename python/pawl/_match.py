@@ -23,7 +23,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
-from pawl._fill import loses, no_memory, once, repeats, why_not
+from pawl._fill import loses, no_copy, no_memory, once, repeats
 from pawl._partitions import has_state
 from pawl._shards import Shape, assemble, box_of, is_dtensor, local_of
 
@@ -98,11 +98,12 @@ def _no_shards(*_: Any) -> bytes:
 
 
 class Call(NamedTuple):
-    """A load_state_dict to be made."""
+    """A call of the user's code, which may fail."""
 
-    where: str
+    where: str  # "state['model']"
     make: Callable[[], None]
     remember: Callable[[], Callable[[], None]]  # called before make; what it returns undoes make
+    method: str = ".load_state_dict"  # what is called, as an error spells it
 
 
 class Plan:
@@ -156,8 +157,9 @@ def match(plan: Plan, state: MutableMapping[str, Any], name: str, loaded: Loaded
         if type(state) in (dict, OrderedDict):
             plan.assignments.append(partial(state.__setitem__, name, value))
         elif isinstance(state, MutableMapping):
-            assign = partial(state.__setitem__, name, value)  # the user's code, which may fail
-            plan.calls.append(Call(where, assign, lambda: partial(state.__setitem__, name, live)))
+            assign = partial(state.__setitem__, name, value)
+            put_back = partial(state.__setitem__, name, live)
+            plan.calls.append(Call(where, assign, lambda: put_back, method=""))
         else:
             plan.problems.append(f"{where} cannot be assigned: state is read-only")
 
@@ -180,8 +182,7 @@ def _match_tensor(
 ) -> None:
     """Plans live[:] = saved, both simple, or made of simple parts, and of one shape."""
     local = local_of(live)
-    is_plain = local.is_contiguous() and saved.is_contiguous()
-    why = why_not(local, saved.dtype, is_plain)
+    why = no_memory(local)
     if why is not None:
         plan.problems.append(f"{where} {why}")
         return
@@ -221,12 +222,15 @@ def _match_shard(
 
 
 def _plan_copy(plan: Plan, where: str, live: torch.Tensor, saved: torch.Tensor) -> None:
-    """Plans live[:] = saved by torch, where why_not has said that it can. Of elements that share
-    their memory one is filled, if what was saved of them is alike."""
+    """Plans live[:] = saved by torch. Of elements that share their memory one is filled, if what
+    was saved of them is alike."""
     if repeats(live):
         few = once(saved, live)
         plan.checks.append(partial(_check_alike, where, saved, few))
         live, saved = once(live, live), few
+    why = no_copy(live, saved)
+    if why is not None:
+        plan.problems.append(f"{where} {why}")
     plan.assignments.append(partial(_copy_into, live, saved))
 
 
@@ -359,8 +363,7 @@ def _complain_of_memory(
         if why is not None:
             bad.setdefault(why, []).append(name)
     for why, those in bad.items():
-        more = f" (and {len(those) - 1} more)" if len(those) > 1 else ""
-        plan.problems.append(f"{where}: {those[0]}{more} {why}")
+        _complain(plan, f"{where}: a tensor of it {why}", those)
     return bool(bad)
 
 

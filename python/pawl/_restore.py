@@ -266,7 +266,7 @@ class Job:
             except Exception as reason:  # the user's code: anything
                 raise error(
                     "PAWL_EMISMATCH",
-                    f"restore step {self._found.step}: {call.where}.load_state_dict: {reason}",
+                    f"restore step {self._found.step}: {call.where}{call.method}: {reason}",
                 ) from reason
 
     def _take_back(self) -> None:

@@ -214,16 +214,21 @@ static void on_worker_bytes(struct loop_source *source, uint32_t events)
 	pass_on(source->user);
 }
 
-static void start_stream(struct run_output *output, struct stream *stream)
+/* Adds it behind the others: the lines of the oldest stream are printed first. */
+static void append(struct stream **list, struct stream *stream)
 {
-	struct stream **at = &output->streams;
-	struct pawl_err err;
-
-	while (*at != NULL) { /* the oldest is first: its lines are */
-		at = &(*at)->next;
+	while (*list != NULL) {
+		list = &(*list)->next;
 	}
 	stream->next = NULL;
-	*at = stream;
+	*list = stream;
+}
+
+static void start_stream(struct run_output *output, struct stream *stream)
+{
+	struct pawl_err err;
+
+	append(&output->streams, stream);
 	if (stream->log_path != NULL) {
 		stream->log_fd = open_log(stream->log_path);
 		if (stream->log_fd < 0) {
@@ -428,7 +433,6 @@ free_output:
 int run_output_add(struct run_output *output, const struct run_stream *from, struct pawl_err *err)
 {
 	struct stream *stream = make_stream(output, from->fd, find_target(output, from->is_stderr));
-	struct stream **at;
 
 	if (stream == NULL) {
 		return pawl_err_sys(err, "output of rank %u", from->rank);
@@ -444,9 +448,7 @@ int run_output_add(struct run_output *output, const struct run_stream *from, str
 		}
 	}
 	pthread_mutex_lock(&output->added_mutex);
-	for (at = &output->added; *at != NULL; at = &(*at)->next) {
-	}
-	*at = stream;
+	append(&output->added, stream);
 	pthread_mutex_unlock(&output->added_mutex);
 	loop_wake(output->loop);
 	return 0;

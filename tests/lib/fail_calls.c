@@ -1,7 +1,6 @@
 /* Makes calls into the C library fail. See fail_calls.h. */
 #include "fail_calls.h"
 
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

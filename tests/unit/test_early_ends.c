@@ -1,6 +1,6 @@
 /* A call into the C library fails, any of those that opening a session, starting the agent or
  * `pawl run` make, one at a time: it ends with an error that says what, or goes on; it does not
- * crash, hang or stay. Argument: the program with calls that can fail. */
+ * crash, hang or stay. PROGRAM: `pawl`, with calls that can fail. */
 #include "../lib/fail_calls.h"
 #include "times.h"
 
@@ -14,7 +14,6 @@
 #define NO_EXEC_STATUS   98
 #define SAID_MAX         4096
 
-static const char *program;
 static struct fail_calls *shared; /* ours count only where a test says so */
 
 /* ---- a session ---- */
@@ -86,7 +85,7 @@ static void opening_a_session_fails_at_any_call(void **state)
 
 static void a_session_that_starts_its_agent_fails_at_any_call(void **state)
 {
-	fail_opening(program);
+	fail_opening(PROGRAM);
 }
 
 /* ---- programs ---- */
@@ -125,7 +124,7 @@ static pid_t start_program(const char *const *words)
 		dup2(fd, 1);
 		dup2(fd, 2);
 		close(fd);
-		execv(program, (char *const *)(uintptr_t)words);
+		execv(PROGRAM, (char *const *)(uintptr_t)words);
 		_exit(NO_EXEC_STATUS);
 	}
 	assert_true(pid > 0);
@@ -258,7 +257,6 @@ int main(int argc, char **argv)
 	if (argc == 2 && strcmp(argv[0], "agent") == 0) {
 		return run_agent(argv[1]);
 	}
-	program = argv[1];
 	test_times("session_open=0.3,session_begin=0.3,agent_idle=0.05");
 	shared = fail_calls_share();
 	if (shared == NULL) {

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+import leftovers
 import program
 import waits
 
@@ -231,6 +232,14 @@ def kill_agent(root: Path) -> None:
     program.wait_until(lambda: not program.is_alive(pid), "the agent's end")
 
 
+def kill_children() -> None:
+    """All agents, since this process is a subreaper and who started them has ended: one that was
+    just started does not hold the root yet, so that kill_agent does not find it."""
+    for pid in leftovers.list_children(os.getpid()):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
 def ended(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
@@ -249,6 +258,7 @@ def kills(root: Path, count: str, seed: str) -> None:
     durable = Known()
     shm = program.shared_memory()
     os.environ["PAWL_JOB_ID"] = f"acceptance-{root.parent.name}"
+    leftovers.become_subreaper()
     for number in range(int(count)):
         what = chance.choice(WAYS)
         by: tuple[type[ByEngine], type[ByNebula]] = (ByEngine, ByNebula)
@@ -279,7 +289,7 @@ def kills(root: Path, count: str, seed: str) -> None:
         status = os.waitpid(pid, 0)[1]
         assert not os.WIFEXITED(status) or os.WEXITSTATUS(status) == CRASHED, f"the writer, {line}"
         if what == "crash":
-            kill_agent(root)  # it would crash later
+            kill_children()  # they would crash later
         durable = max([durable, *told_since(told, "durable", seen)])
         kept = told_since(told, "committed", seen) if what == "worker" else []
         least = max([durable, *kept])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import subprocess
 import tempfile
@@ -13,8 +12,6 @@ from typing import Any
 import leftovers
 import nursery
 from suite.cpu import CpuMeter
-
-PR_SET_CHILD_SUBREAPER = 36
 
 
 class Meter:
@@ -41,7 +38,7 @@ class Orphans:
     """Processes that become this one's children when their parents end, since it is a subreaper."""
 
     def __init__(self) -> None:
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        leftovers.become_subreaper()
         self._ours: set[int] = set()  # started here: whoever started them waits for them
         start = subprocess.Popen.__init__
 

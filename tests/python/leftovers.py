@@ -7,6 +7,7 @@ on. It is told to end, and has to.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import signal
@@ -20,6 +21,7 @@ import program
 LIMIT_S = 10.0
 AGENT = re.compile(r"\S*\bpawl agent ")
 TICKS = os.sysconf("SC_CLK_TCK")
+PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,11 @@ def read_process(pid: int) -> Process | None:
         return None
     command = words.replace(b"\0", b" ").decode(errors="replace")
     return None if state == "Z" else Process(pid, int(fields[18]) / TICKS, command)
+
+
+def become_subreaper() -> None:
+    """From now on processes become this one's children when their parents end."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def list_children(pid: int) -> list[int]:

@@ -149,6 +149,9 @@ void slurm_nodes_close(struct sched_slurm *s);
 void slurm_queue_poll(struct sched_slurm *s);
 /* The pool of a pilot that Slurm gave this number; SLURM_NO_POOL: not known. */
 uint32_t slurm_queue_pool(struct sched_slurm *s, uint64_t slurm_job);
+/* Whether Slurm has said that the pilot's job is over, or began again since. That stays so, however
+ * long ago it was said. */
+bool slurm_queue_past(struct sched_slurm *s, const struct pilot *pilot);
 void slurm_queue_ask(struct sched_slurm *s, uint32_t pool, uint32_t count);
 void slurm_queue_give_back(struct sched_slurm *s, const char *node);
 

@@ -179,7 +179,7 @@ static void look_at(struct sched_slurm *s, struct pilot *pilot, int64_t now_ns)
 	if (pilot->lost || pilot->pool == SLURM_NO_POOL || pilot->number == 0) {
 		return;
 	}
-	if (!pilot->told_comes && !pilot->leave) {
+	if (!pilot->told_comes && !pilot->leave && !slurm_queue_past(s, pilot)) {
 		tell_comes(s, pilot);
 	}
 	if (pilot->told_comes) {

@@ -67,6 +67,16 @@ uint32_t slurm_queue_pool(struct sched_slurm *s, uint64_t slurm_job)
 	return job ? job->pool : SLURM_NO_POOL;
 }
 
+bool slurm_queue_past(struct sched_slurm *s, const struct pilot *pilot)
+{
+	const struct pilot_job *job = find_job(s, pilot->have.slurm_job);
+	bool over = job && (job->row.standing == SLURM_OVER || job->row.standing == SLURM_CUT_OFF);
+
+	return job &&
+		(job->row.restart > pilot->have.restart ||
+			(over && job->row.restart == pilot->have.restart));
+}
+
 /* Whether it has come since it was queued for the last time, and the core knows. */
 static bool has_come(const struct sched_slurm *s, const struct slurm_row *row)
 {
@@ -378,7 +388,7 @@ static void check_pilot(struct sched_slurm *s, struct pilot *pilot, int64_t now_
 		return;
 	}
 	pilot->pool = job ? job->pool : pilot->pool;
-	if (pilot->came_ns >= s->polled_ns) {
+	if (pilot->came_ns >= s->polled_ns && !slurm_queue_past(s, pilot)) {
 		return; /* squeue may have been asked before it began */
 	}
 	if (!listed && !pilot->missed) { /* what was cut off at a line's end looks like this, too */

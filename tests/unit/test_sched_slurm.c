@@ -338,6 +338,24 @@ static void test_node_goes_meanwhile(void **state)
 	sw.joint = false;
 }
 
+/* Its directory is still there, and Slurm still lists its job. */
+static void test_lost_ones_do_not_come_again(void **state)
+{
+	char name[CORE_NAME_MAX];
+	const struct core_event *event;
+
+	fill_up();
+	node_name(0, name);
+	world_lose(name);
+	wait_node(CORE_NODE_GONE, name);
+	world_reopen();
+	suite_list();
+	while ((event = suite_next(1000)) != NULL) {
+		assert_false(
+			event->kind == CORE_NODE_COMES && strcmp(event->offer->name, name) == 0);
+	}
+}
+
 /* It goes on without. */
 static void test_who_cannot_join(void **state)
 {
@@ -409,8 +427,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_rescales_that_are_refused),
 		cmocka_unit_test(test_rescales_that_take_long),
 		cmocka_unit_test(test_nodes_join_and_leave),
-		cmocka_unit_test(test_node_goes_meanwhile), cmocka_unit_test(test_who_cannot_join),
-		cmocka_unit_test(test_nobody_is_let_in), cmocka_unit_test(test_spool_is_anothers)};
+		cmocka_unit_test(test_node_goes_meanwhile),
+		cmocka_unit_test(test_lost_ones_do_not_come_again),
+		cmocka_unit_test(test_who_cannot_join), cmocka_unit_test(test_nobody_is_let_in),
+		cmocka_unit_test(test_spool_is_anothers)};
 	const struct CMUnitTest longer[] = {cmocka_unit_test(test_requeued_pilot),
 		cmocka_unit_test(test_killed_slurmd)};
 	char *program = argc == 3 ? realpath(argv[1], NULL) : NULL; /* pilots begin elsewhere */

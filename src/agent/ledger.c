@@ -268,6 +268,11 @@ static bool streams(const struct ledger *ledger, const struct ledger_ask *ask)
 	return ledger->stream || !ask->fits || ask->streams;
 }
 
+static uint64_t max_step(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
 static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
 	const struct ledger_ask *ask, const struct ledger_known *known)
 {
@@ -292,12 +297,13 @@ static void start_slot(struct ledger *ledger, struct ledger_slot *slot,
 	}
 	ledger->stream = ledger->stream || !ask->fits;
 	ledger->last_seq = slot->seq;
-	ledger_know_step(ledger, slot->step);
+	ledger->newest_step = max_step(ledger->newest_step, slot->step);
 }
 
-void ledger_know_step(struct ledger *ledger, uint64_t step)
+void ledger_know_stored(struct ledger *ledger, uint64_t step)
 {
-	ledger->newest_step = step > ledger->newest_step ? step : ledger->newest_step;
+	ledger->newest_step = max_step(ledger->newest_step, step);
+	ledger->stored_step = max_step(ledger->stored_step, step);
 }
 
 /* ---- named saves ---- */
@@ -635,6 +641,7 @@ void ledger_persisted(struct ledger *ledger, int i, bool ok, int64_t now_ns)
 		}
 	}
 	if (ok) {
+		ledger_know_stored(ledger, slot->step);
 		slot->urgent = false;
 		ledger->flush = ledger->flush && !ledger_all_durable(ledger);
 	} else {

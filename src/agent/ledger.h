@@ -119,6 +119,7 @@ struct ledger {
 	uint64_t past_order;         /* what is older in memory is older than what the store has, */
 	char past_tag[CKPT_TAG_MAX]; /* this; valid if past_order is not 0 */
 	uint64_t newest_step;        /* of all tags known */
+	uint64_t stored_step;        /* and of those that the store has, or had */
 	struct ledger_known known[LEDGER_TAGS_KNOWN]; /* named: the newest, a ring */
 	uint32_t known_n;                             /* named: put into it so far */
 	uint64_t tight_bits[LEDGER_BITS]; /* ranks that said last that memory takes no spare slot */
@@ -193,8 +194,8 @@ void ledger_gone(struct ledger *ledger, uint32_t rank);
 /* Named saves: tag failed on rank, which may not have begun it. Returns as ledger_fail. */
 int ledger_fail_tag(struct ledger *ledger, uint32_t rank, const char *tag, int code,
 	const char *why);
-/* A tag of this step is known. */
-void ledger_know_step(struct ledger *ledger, uint64_t step);
+/* The store has, or had, a tag of this step. */
+void ledger_know_stored(struct ledger *ledger, uint64_t step);
 /* rank staged seq. Returns the slot if that committed it, else -1 (also for a save that failed
  * meanwhile). */
 int ledger_staged(struct ledger *ledger, uint32_t rank, uint64_t seq);
@@ -212,6 +213,9 @@ void ledger_persisted(struct ledger *ledger, int i, bool ok, int64_t now_ns);
 bool ledger_want_durable(struct ledger *ledger, uint64_t seq);
 /* The newest committed slot in memory, or -1: the store has something newer, or nobody has. */
 int ledger_newest(const struct ledger *ledger);
+/* The committed slot that a restore takes: of the highest step, and of those the newest, as tags
+ * are ordered in the store; -1 as above. streamed: what ranks write themselves counts, too. */
+int ledger_highest(const struct ledger *ledger, bool streamed);
 /* Whether what is in a slot is older than what the store has, and is not in memory any more. */
 bool ledger_is_past(const struct ledger *ledger, int i);
 /* Whether an empty slot may be given to the next save, so that memory for it is of use. */

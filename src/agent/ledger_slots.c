@@ -29,6 +29,26 @@ int ledger_newest(const struct ledger *ledger)
 	return best;
 }
 
+int ledger_highest(const struct ledger *ledger, bool streamed)
+{
+	int best = -1;
+
+	for (int i = 0; i < LEDGER_SLOTS; i++) {
+		const struct ledger_slot *slot = &ledger->slots[i];
+		const struct ledger_slot *before = best < 0 ? NULL : &ledger->slots[best];
+
+		if (slot->state != SLOT_COMMITTED || (slot->streamed && !streamed) ||
+			ledger_is_past(ledger, i)) {
+			continue;
+		}
+		if (!before || slot->step > before->step ||
+			(slot->step == before->step && slot_is_older(before, slot))) {
+			best = i;
+		}
+	}
+	return best;
+}
+
 /* Somebody was promised that it becomes durable; what was streamed is nowhere else. */
 static bool is_owed(const struct ledger *ledger, const struct ledger_slot *slot)
 {

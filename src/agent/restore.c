@@ -14,13 +14,22 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Newest in memory, or the slot of the step asked for; -1 if memory has none. */
+/* Whether the store has no higher step than slot holds, by all that is known. */
+static bool is_highest(const struct agent_root *root, int slot)
+{
+	return slot >= 0 && root->ledger.slots[slot].step >= root->ledger.stored_step;
+}
+
+/* The slot of that step, or that a restore takes if the store has nothing higher; -1: none. */
 static int find_slot(const struct agent_root *root, bool has_step, uint64_t step)
 {
 	const struct ledger *ledger = &root->ledger;
 
+	if (root->elsewhere > 0) {
+		return -1; /* what is in memory here is of this host's ranks alone */
+	}
 	if (!has_step) {
-		return ledger_newest(ledger);
+		return ledger_highest(ledger, false);
 	}
 	for (int i = 0; i < LEDGER_SLOTS; i++) {
 		const struct ledger_slot *slot = &ledger->slots[i];
@@ -144,23 +153,28 @@ static void refuse_ask(struct agent_conn *conn, const struct pawl_err *err)
 	conn->restore_id = 0;
 }
 
-/* Opens a round for what conn wants. Memory goes first: it is this job's own latest, whatever else
- * lies in the store. */
+static void offer_slot(struct agent_root *root, int slot)
+{
+	root->restore.slot = slot;
+	root->restore.step = root->ledger.slots[slot].step;
+	root->restore.state = RESTORE_OFFERED;
+}
+
+/* Opens a round for what conn wants. The store is asked only where memory may not have it. */
 static void start_round(struct agent_root *root, struct agent_conn *conn)
 {
 	struct agent_restore *restore = &root->restore;
 	struct persist_job *job;
 	struct pawl_err err;
+	int slot;
 
 	*restore = (struct agent_restore){.has_step = conn->restore_has_step,
+		.slot = -1,
 		.step = conn->restore_step,
 		.asked = conn->restore_step};
-	/* what is in memory here is of this host's ranks alone */
-	restore->slot =
-		root->elsewhere > 0 ? -1 : find_slot(root, restore->has_step, restore->step);
-	if (restore->slot >= 0) {
-		restore->step = root->ledger.slots[restore->slot].step;
-		restore->state = RESTORE_OFFERED;
+	slot = find_slot(root, restore->has_step, restore->step);
+	if (slot >= 0 && (restore->has_step || is_highest(root, slot))) {
+		offer_slot(root, slot);
 		return;
 	}
 	job = root_job(root, PERSIST_RESOLVE, "");
@@ -215,21 +229,12 @@ enum whole {
 static enum whole find_whole(const struct agent_root *root, const char *name, int *slot)
 {
 	const struct ledger *ledger = &root->ledger;
-	const char *tag = name;
-	uint64_t newest = 0;
+	int highest = name[0] ? -1 : ledger_highest(ledger, true);
+	const char *tag = highest >= 0 ? ledger->slots[highest].tag : name;
 	enum whole whole = WHOLE_NOWHERE;
 	uint32_t slots_n = 0;
 	bool durable = true;
 
-	for (int i = 0; i < LEDGER_SLOTS && !name[0]; i++) { /* what is streamed counts too */
-		const struct ledger_slot *at = &ledger->slots[i];
-
-		if (at->state == SLOT_COMMITTED && at->order > newest &&
-			!ledger_is_past(ledger, i)) {
-			newest = at->order;
-			tag = at->tag;
-		}
-	}
 	for (int i = 0; i < LEDGER_SLOTS; i++) {
 		const struct ledger_slot *at = &ledger->slots[i];
 
@@ -246,11 +251,31 @@ static enum whole find_whole(const struct agent_root *root, const char *name, in
 	return whole == WHOLE_STORE && !durable ? WHOLE_NOT_YET : whole;
 }
 
-void restore_find(struct agent_root *root, struct agent_conn *conn, uint32_t id, const char *tag)
+/* The store's tag ("": its newest) for a rank that asks for tag. */
+static void find_stored(struct agent_root *root, struct agent_conn *conn, uint32_t id,
+	const char *tag)
+{
+	struct persist_job *job = root_job(root, PERSIST_RESOLVE, tag);
+	struct pawl_err err;
+
+	if (!job) {
+		pawl_err_set(&err, PAWL_ENOMEM, "find a checkpoint: out of memory");
+		conn_reply_error(conn, id, &err);
+		return;
+	}
+	job->find_id = id;
+	job->find_newest = tag[0] == '\0';
+	job->find_rank = conn->rank;
+	conn->find_id = id;
+	persist_submit(root->persist, job);
+}
+
+/* In memory first. */
+static void find_here(struct agent_root *root, struct agent_conn *conn, uint32_t id,
+	const char *tag)
 {
 	int slot = -1;
 	enum whole whole = find_whole(root, tag, &slot);
-	struct persist_job *job;
 	struct pawl_err err;
 
 	if (whole == WHOLE_SLOT) {
@@ -264,18 +289,23 @@ void restore_find(struct agent_root *root, struct agent_conn *conn, uint32_t id,
 		conn_reply_error(conn, id, &err);
 		return;
 	}
-	job = root_job(root, PERSIST_RESOLVE,
-		whole == WHOLE_STORE ? root->ledger.slots[slot].tag : tag);
-	if (!job) {
-		pawl_err_set(&err, PAWL_ENOMEM, "find a checkpoint: out of memory");
-		conn_reply_error(conn, id, &err);
-		return;
+	find_stored(root, conn, id, whole == WHOLE_STORE ? root->ledger.slots[slot].tag : tag);
+}
+
+void restore_find(struct agent_root *root, struct agent_conn *conn, uint32_t id, const char *tag)
+{
+	if (tag[0] != '\0' || is_highest(root, ledger_highest(&root->ledger, true))) {
+		find_here(root, conn, id, tag);
+	} else {
+		find_stored(root, conn, id, "");
 	}
-	job->find_id = id;
-	job->find_newest = whole == WHOLE_NOWHERE && tag[0] == '\0';
-	job->find_rank = conn->rank;
-	conn->find_id = id;
-	persist_submit(root->persist, job);
+}
+
+/* Memory has what a restore takes, by the store's answer to what is its newest. */
+static bool is_here(const struct agent_root *root, const struct persist_job *job, int slot)
+{
+	return job->rv == 0 && slot >= 0 &&
+		(!job->found || root->ledger.slots[slot].step >= job->step);
 }
 
 /* Memory has something newer, though it is older than what the store should have had. */
@@ -295,8 +325,9 @@ static void found(struct agent_root *root, const struct persist_job *job)
 		return;
 	}
 	conn->find_id = 0;
-	if (job->find_newest && is_behind(root, job)) {
-		restore_find(root, conn, job->find_id, "");
+	if (job->find_newest &&
+		(is_behind(root, job) || is_here(root, job, ledger_highest(&root->ledger, true)))) {
+		find_here(root, conn, job->find_id, "");
 	} else if (job->rv != 0) {
 		conn_reply_error(conn, job->find_id, &job->err);
 	} else if (job->found) {
@@ -311,6 +342,7 @@ static void found(struct agent_root *root, const struct persist_job *job)
 void restore_resolved(struct agent_root *root, const struct persist_job *job)
 {
 	struct agent_restore *restore = &root->restore;
+	int slot;
 
 	if (job->find_id) {
 		found(root, job);
@@ -339,10 +371,15 @@ void restore_resolved(struct agent_root *root, const struct persist_job *job)
 		ask_again(root);
 		return;
 	}
-	restore->state = RESTORE_OFFERED;
-	restore->step = job->step;
-	memcpy(restore->tag, job->tag, sizeof(job->tag));
-	restore->nothing = !job->found;
+	slot = restore->has_step ? -1 : find_slot(root, false, 0);
+	if (is_here(root, job, slot)) {
+		offer_slot(root, slot);
+	} else {
+		restore->state = RESTORE_OFFERED;
+		restore->step = job->step;
+		memcpy(restore->tag, job->tag, sizeof(job->tag));
+		restore->nothing = !job->found;
+	}
 	offer_all(root);
 	finish_if_nothing(root);
 }

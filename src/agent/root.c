@@ -517,7 +517,7 @@ static void finish_open(struct agent_root *root, const struct persist_job *job)
 	root->failed = job->err;
 	root_learn(root, &job->past);
 	if (job->found) {
-		ledger_know_step(&root->ledger, job->step);
+		ledger_know_stored(&root->ledger, job->step);
 	}
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
 		struct agent_conn *conn = root->ranks[r].conn;
@@ -655,7 +655,7 @@ void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt)
  * durable before it goes. */
 static int change_world(struct agent_root *root, uint32_t world, struct pawl_err *err)
 {
-	uint64_t newest_step;
+	uint64_t stored_step;
 	bool named;
 
 	if (!ledger_all_durable(&root->ledger)) {
@@ -668,10 +668,10 @@ static int change_world(struct agent_root *root, uint32_t world, struct pawl_err
 	root_new_epoch(root, root->ledger.world, root->attempt);
 	free_ranks(root);
 	named = root->ledger.named;
-	newest_step = root->ledger.newest_step;
+	stored_step = root->ledger.stored_step;
 	root_init_ledger(root, world, root->ledger.interval_ns);
 	root->ledger.named = named;
-	ledger_know_step(&root->ledger, newest_step);
+	ledger_know_stored(&root->ledger, stored_step);
 	return make_ranks(root, world, err);
 }
 

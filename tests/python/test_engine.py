@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -18,8 +19,8 @@ from torch import nn
 import nursery
 import program
 import ranks
-from conftest import real_core
-from pawl import PawlError
+from conftest import SEED, real_core
+from pawl import Checkpointer, PawlError
 from pawl.engine import AsIs, Engine, Raw, Safetensors, beside, step_of
 from test_killed import agent_pid, await_gone, kill
 
@@ -323,6 +324,42 @@ def test_damage_is_named_and_put_aside(engine: Engine, tmp_path: Path, raw: bool
         newest = again.find()
         assert newest is not None and newest.tag == "step1"
         assert {e["tag"]: e["level"] for e in again.list()} == {"step1": "durable"}
+
+
+def test_the_highest_step_is_newest_in_memory_and_in_the_store(tmp_path: Path) -> None:
+    """Case 10: steps that go back."""
+    root, state = tmp_path / "root", {"x": torch.zeros(1)}
+    chance = random.Random(SEED)
+    steps = [1 + chance.randrange(8) for _ in range(12)]
+    with contextlib.closing(Checkpointer(root, persist_every=0)) as ckpt:
+        for i, step in enumerate(steps):
+            assert ckpt.save(step, {"x": torch.full((1,), step)}).wait("durable", program.LIMIT_S)
+            assert ckpt.restore(state) == state["x"].item() == max(steps[: i + 1])
+            assert ckpt.restore(state, step=step) == state["x"].item() == step
+    program.await_let_go(root)
+    with contextlib.closing(Checkpointer(root, persist_every=0)) as ckpt:
+        assert ckpt.restore(state) == max(steps)
+        assert ckpt.save(0, state).wait("durable", program.LIMIT_S)  # all that memory has
+        assert ckpt.restore(state) == max(steps)
+
+
+def test_the_newest_tag_is_of_the_highest_step(tmp_path: Path) -> None:
+    """Of one step, the tag that was saved last."""
+    chance = random.Random(SEED)
+    steps = [chance.randrange(4) for _ in range(12)]
+    order = sorted(range(len(steps)), key=lambda i: (steps[i], i))
+    with Engine(tmp_path / "root", persist_every=0) as engine:
+        for i, step in enumerate(steps):
+            assert engine.save(f"tag{i}", {"x": i}, step=step).wait("durable", program.LIMIT_S)
+            found = engine.find()
+            assert found is not None and found.load("x") == [n for n in order if n <= i][-1]
+    program.await_let_go(tmp_path / "root")
+    with Engine(tmp_path / "root", persist_every=0) as engine:
+        for i in reversed(order):
+            found = engine.find()
+            assert found is not None and found.load("x") == i
+            engine.remove(f"tag{i}")
+        assert engine.find() is None
 
 
 # ---- while training goes on ----

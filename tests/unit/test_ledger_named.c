@@ -432,7 +432,7 @@ static void what_has_no_step_is_as_new_as_the_newest(void **state)
 	struct ledger_ask what = {.step = 70, .tag = "a", .fits = true};
 
 	start(1, 0);
-	ledger_know_step(&ledger, 30);
+	ledger_know_stored(&ledger, 30);
 	save(0, "best");
 	assert_int_equal(newest()->step, 30);
 	assert_int_equal(ask(&what), LEDGER_GRANT);

@@ -101,7 +101,9 @@ def _export(channel: Channel, to: str, root: str, tag: str, folder: str, partiti
     values = _read_partitions(channel, root, tag, partition)
     if to == "safetensors":
         for name, value in values:
-            _write_safetensors(channel, name, value, os.path.join(folder, f"{name}.safetensors"))
+            path = os.path.join(folder, f"{name}.safetensors")
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            _write_safetensors(channel, name, value, path)
             channel.say(file=f"{name}.safetensors")
     else:
         _write_dcp(dict(values), folder)

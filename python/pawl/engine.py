@@ -34,6 +34,7 @@ __all__ = ["AsIs", "Building", "Engine", "Found", "Raw", "Safetensors"]
 _ALONE: Final = 1  # as in include/pawl/ckpt.h
 _ADDS: Final = 2
 _STREAM: Final = 4
+_FOLDERS_MAX: Final = 8  # that a partition may lie in, one in the other
 _TAGS_KEPT: Final = 1024  # newest saves by tag that are remembered, to be waited for or added to
 _TRAILING: Final = re.compile(r"(\d+)\D*$")
 
@@ -481,15 +482,15 @@ def _check_tag(tag: Any, step: int | None) -> int | None:
 def _check_name(name: Any) -> None:
     if not isinstance(name, str):
         raise TypeError(f"a partition's name must be a str, not a {type(name).__qualname__}")
+    folders = name.split("/")
     if (
-        not name
-        or name.startswith(".")
-        or "/" in name
+        {"", ".", ".."} & set(folders)
+        or folders[0] in (".pawl", "complete.txt", "why.txt")
+        or len(folders) - 1 > _FOLDERS_MAX
         or "\0" in name
-        or name in ("complete.txt", "why.txt")
         or len(name.encode(errors="surrogatepass")) > NAME_MAX_BYTES
     ):
         raise ValueError(
-            f"partition {name!r}: must have 1 to {NAME_MAX_BYTES} bytes, no '/', no '.' in front, "
-            "and not be complete.txt or why.txt"
+            f"partition {name!r}: must have 1 to {NAME_MAX_BYTES} bytes, be no . or .., in at most "
+            f"{_FOLDERS_MAX} folders, and not .pawl, complete.txt or why.txt"
         )

@@ -246,7 +246,8 @@ static int link_files(struct store *store, const char *dir, const char *tag,
 
 		manifest_file_path(from, sizeof(from), tag, part, i);
 		manifest_file_path(to, sizeof(to), dir, part, i);
-		rv = store_link(store, from, to, err);
+		rv = store_mkdirs(store, to, err);
+		rv = rv == 0 ? store_link(store, from, to, err) : rv;
 	}
 	return rv;
 }

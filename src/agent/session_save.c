@@ -61,9 +61,10 @@ static int check_part(const struct pawl_ckpt_part *in, struct pawl_err *err)
 {
 	if (!ckpt_name_valid(in->name) || strlen(in->name) > PART_NAME_BYTES) {
 		return pawl_err_set(err, PAWL_EINVAL,
-			"partition name '%.64s': must have 1 to %d bytes, no '/', no leading '.', "
-			"and not be complete.txt or why.txt",
-			in->name, PART_NAME_BYTES);
+			"partition name '%.64s': must have 1 to %d bytes, be no . or .., in at "
+			"most %u "
+			"folders, and not .pawl, complete.txt or why.txt",
+			in->name, PART_NAME_BYTES, CKPT_FOLDERS_MAX);
 	}
 	if (in->raw && in->pickle_bytes > 0) {
 		return pawl_err_set(err, PAWL_EINVAL, "%s: a raw file has no pickle", in->name);

@@ -19,9 +19,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MANIFEST_MAGIC   "PAWLMANI"
-#define MAGIC_BYTES      8u
-#define MANIFEST_VERSION 3u  /* 1 had no kinds, 2 nothing that is shared between saves */
+#define MANIFEST_MAGIC "PAWLMANI"
+#define MAGIC_BYTES    8u
+/* 1 had no kinds, 2 nothing that is shared between saves, 3 no folders */
+#define MANIFEST_VERSION 4u
 #define HEAD_BYTES       24u /* magic, version, length of the body, checksum of the body */
 #define PART_BYTES_MIN   28u /* of an encoded part with empty names and lists */
 #define PART_LISTS       4u  /* lists of a part, each taken from the block */
@@ -34,12 +35,19 @@ enum { KIND_ZIP, KIND_RAW, KINDS };
 /* The oldest version that can say all of it, so that releases before this one read it. */
 static uint32_t version_of(const struct manifest *manifest)
 {
+	uint32_t version = 2;
+
 	for (uint32_t i = 0; i < manifest->parts_n; i++) {
-		if (manifest->parts[i].sums || manifest->parts[i].sources_n > 0) {
-			return 3;
+		const struct manifest_part *part = &manifest->parts[i];
+
+		if (part->name[0] == '.' || strchr(part->name, '/')) {
+			return 4;
+		}
+		if (part->sums || part->sources_n > 0) {
+			version = 3;
 		}
 	}
-	return 2;
+	return version;
 }
 
 static uint32_t sum_body(uint32_t version, const uint8_t *body, size_t len_bytes)
@@ -160,6 +168,22 @@ static int check_part(const struct manifest *m, uint32_t i, struct pawl_err *err
 	return check_places(part, err);
 }
 
+/* No part is a folder that another one lies in. */
+static int check_folders(const struct manifest *m, const struct manifest_part *part,
+	struct pawl_err *err)
+{
+	char folder[sizeof(part->file)];
+
+	for (const char *at = strchr(part->file, '/'); at; at = strchr(at + 1, '/')) {
+		snprintf(folder, sizeof(folder), "%.*s", (int)(at - part->file), part->file);
+		if (manifest_file(m, folder)) {
+			return pawl_err_set(err, PAWL_EINVAL, "%s is a file, and a folder of %s",
+				folder, part->file);
+		}
+	}
+	return 0;
+}
+
 int manifest_check(const struct manifest *manifest, struct pawl_err *err)
 {
 	int rv = 0;
@@ -173,6 +197,9 @@ int manifest_check(const struct manifest *manifest, struct pawl_err *err)
 	}
 	for (uint32_t i = 0; i < manifest->parts_n && rv == 0; i++) {
 		rv = check_part(manifest, i, err);
+	}
+	for (uint32_t i = 0; i < manifest->parts_n && rv == 0; i++) {
+		rv = check_folders(manifest, &manifest->parts[i], err);
 	}
 	return rv;
 }

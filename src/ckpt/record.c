@@ -23,15 +23,42 @@
 #define PART_BYTES_MIN 65u /* of an encoded part with empty name and lists */
 #define PART_LISTS     5u  /* lists of a part, each taken from the block */
 
+/* Whether the first len_bytes of name are this. */
+static bool is_word(const char *name, size_t len_bytes, const char *word)
+{
+	return strlen(word) == len_bytes && memcmp(name, word, len_bytes) == 0;
+}
+
 bool ckpt_name_valid(const char *name)
 {
-	size_t len_bytes = strlen(name);
+	size_t top = strcspn(name, "/");
+	uint32_t folders = 0;
 
-	if (len_bytes == 0 || len_bytes >= CKPT_NAME_MAX || name[0] == '.' ||
-		strchr(name, '/') != NULL) {
+	if (strlen(name) >= CKPT_NAME_MAX || is_word(name, top, ".pawl") ||
+		is_word(name, top, "complete.txt") || is_word(name, top, "why.txt")) {
 		return false;
 	}
-	return strcmp(name, "complete.txt") != 0 && strcmp(name, "why.txt") != 0;
+	for (const char *at = name;; at++) {
+		size_t len_bytes = strcspn(at, "/");
+
+		if (len_bytes == 0 || is_word(at, len_bytes, ".") || is_word(at, len_bytes, "..")) {
+			return false;
+		}
+		at += len_bytes;
+		if (*at == '\0') {
+			return true;
+		}
+		if (++folders > CKPT_FOLDERS_MAX) {
+			return false;
+		}
+	}
+}
+
+bool ckpt_name_above(const char *folder, const char *name)
+{
+	size_t len_bytes = strlen(folder);
+
+	return strncmp(folder, name, len_bytes) == 0 && name[len_bytes] == '/';
 }
 
 bool ckpt_size_valid(bool raw, uint64_t size_bytes)
@@ -245,12 +272,19 @@ static void get_part(struct wire_in *in, struct block *block, struct record_part
 	part->chunks = get_u32s(in, block, &part->chunks_n, UINT32_MAX);
 }
 
-/* Two partitions of one name would be one file. */
+/* Two partitions of one name would be one file, and one file cannot lie in another. */
 static const char *check_names(const struct record *record, uint32_t i)
 {
+	const char *name = record->parts[i].name;
+
 	for (uint32_t j = 0; j < i; j++) {
-		if (strcmp(record->parts[i].name, record->parts[j].name) == 0) {
+		const char *other = record->parts[j].name;
+
+		if (strcmp(name, other) == 0) {
 			return "there twice";
+		}
+		if (ckpt_name_above(name, other) || ckpt_name_above(other, name)) {
+			return "a file and a folder";
 		}
 	}
 	return NULL;

@@ -16,13 +16,17 @@ struct wire_out;
 #define CKPT_NAME_MAX   200u       /* bytes of a partition's name, terminator included */
 #define CKPT_PARTS_MAX  4096u      /* partitions of one rank */
 #define CKPT_PIECES_MAX (1u << 24) /* pieces of one rank */
+/* Folders in folders that a partition may lie in. */
+#define CKPT_FOLDERS_MAX 8u
 
 /*
- * Whether a partition, or the file it makes, may be called so: not empty, shorter than
- * CKPT_NAME_MAX, no '/', no '.' in front, and none of the names that a tag's directory uses itself
- * (complete.txt, why.txt).
+ * Whether a partition, or the file it makes, may be called so: "model", or in a folder of the tag's
+ * directory "adapter/model". Shorter than CKPT_NAME_MAX, no part of it empty, "." or "..", and none
+ * of the names that a tag's directory uses itself (.pawl, complete.txt, why.txt).
  */
 bool ckpt_name_valid(const char *name);
+/* Whether name lies in folder, or in one that lies in it. */
+bool ckpt_name_above(const char *folder, const char *name);
 /* Whether a file of this kind may be so large. */
 bool ckpt_size_valid(bool raw, uint64_t size_bytes);
 

@@ -96,7 +96,7 @@ int tag_begin(struct store *store, const char *tag, char *dir, size_t dir_cap_by
 int tag_publish(struct store *store, const char *tag, const struct manifest *manifest,
 	struct pawl_err *err);
 /* What others put into the tag's directory, whose manifest is ours, will be in the one being built
- * too, for the sync that publishing begins with. PAWL_EEXIST if they put a directory there. */
+ * too, for the sync that publishing begins with. */
 int tag_adopt(struct store *store, const char *tag, const struct manifest *ours,
 	struct pawl_err *err);
 void tag_abandon(struct store *store, const char *tag); /* removes .pawl.<tag>.new, best effort */

@@ -138,9 +138,47 @@ int tag_begin(struct store *store, const char *tag, char *dir, size_t dir_cap_by
 	return 0;
 }
 
-/* Makes the content of dir whole and durable: names, then manifest, then complete.txt. */
-static int seal_dir(struct store *store, const char *dir, const struct wire_out *manifest,
+/* Makes the names in folder, and in those between it and dir, durable. */
+static int sync_folder(struct store *store, const char *dir, const char *folder,
 	struct pawl_err *err)
+{
+	char path[STORE_PATH_MAX];
+	size_t len_bytes = strlen(folder);
+	int rv = 0;
+
+	while (len_bytes > strlen(dir) && rv == 0) {
+		snprintf(path, sizeof(path), "%.*s", (int)len_bytes, folder);
+		rv = store_sync_dir(store, path, err);
+		len_bytes = (size_t)(strrchr(path, '/') - path);
+	}
+	return rv;
+}
+
+/* Makes the names of all files that lie in folders of dir durable. */
+static int sync_folders(struct store *store, const char *dir, const struct manifest *manifest,
+	struct pawl_err *err)
+{
+	char folder[STORE_PATH_MAX];
+	char done[STORE_PATH_MAX] = "";
+	int rv = 0;
+
+	for (uint32_t i = 0; i < manifest->parts_n && rv == 0; i++) {
+		if (!strchr(manifest->parts[i].file, '/')) {
+			continue; /* dir is synced in any case, and its .pawl */
+		}
+		manifest_file_path(folder, sizeof(folder), dir, &manifest->parts[i], 0);
+		*strrchr(folder, '/') = '\0';
+		if (strcmp(folder, done) != 0) {
+			rv = sync_folder(store, dir, folder, err);
+			memcpy(done, folder, sizeof(done));
+		}
+	}
+	return rv;
+}
+
+/* Makes the content of dir whole and durable: names, then manifest, then complete.txt. */
+static int seal_dir(struct store *store, const char *dir, const struct manifest *manifest,
+	const struct wire_out *encoded, struct pawl_err *err)
 {
 	char inner[TAG_PATH_MAX], file[TAG_PATH_MAX], complete[TAG_PATH_MAX];
 	int rv;
@@ -148,9 +186,12 @@ static int seal_dir(struct store *store, const char *dir, const struct wire_out 
 	snprintf(inner, sizeof(inner), "%s/.pawl", dir);
 	snprintf(file, sizeof(file), "%s/.pawl/manifest", dir);
 	snprintf(complete, sizeof(complete), "%s/complete.txt", dir);
-	rv = store_sync_dir(store, dir, err);
+	rv = sync_folders(store, dir, manifest, err);
 	if (rv == 0) {
-		rv = store_write_small(store, file, manifest->bytes, manifest->len_bytes, err);
+		rv = store_sync_dir(store, dir, err);
+	}
+	if (rv == 0) {
+		rv = store_write_small(store, file, encoded->bytes, encoded->len_bytes, err);
 	}
 	if (rv == 0) {
 		rv = store_sync_dir(store, inner, err);
@@ -195,11 +236,12 @@ static int replace_in_steps(struct store *store, const char *tag, const char *di
 	return rv;
 }
 
-/* A directory in whose place a tag comes: what others put there. */
+/* A directory in whose place a tag comes, or a folder of it: what others put there. */
 struct foreign {
 	struct store *store;         /* the caller's */
 	const char *tag;             /* the directory */
 	const char *dir;             /* where the tag is being built */
+	const char *folder;          /* in both, with a '/' behind it; "" */
 	const struct manifest *ours; /* of the tag that it is so far: its files are not theirs */
 	struct pawl_err *err;        /* of rv */
 	int rv;                      /* why the listing stopped, or 0 */
@@ -211,26 +253,52 @@ static bool is_ours(const struct manifest *manifest, const char *name)
 		strcmp(name, "why.txt") == 0 || manifest_file(manifest, name) != NULL;
 }
 
-/* store_list_fn; linking changes another directory than the one listed. */
-static int adopt_file(void *user, const char *name, enum store_kind kind)
+/* store_list_fn; it changes another directory than the one listed. */
+static int adopt_name(void *user, const char *name, enum store_kind kind);
+
+/* What others put into the folder at from; its names are durable then. */
+static int adopt_folder(const struct foreign *above, const char *name, const char *from,
+	const char *to)
+{
+	char folder[STORE_PATH_MAX + STORE_NAME_MAX + 1];
+	struct foreign foreign = *above;
+	int rv = store_mkdir(above->store, to, above->err);
+
+	if (rv == 0) {
+		snprintf(folder, sizeof(folder), "%s/", name);
+		foreign.folder = folder;
+		rv = store_list(above->store, from, adopt_name, &foreign, above->err);
+		rv = rv == 0 ? foreign.rv : rv;
+	}
+	return rv == 0 ? store_sync_dir(above->store, to, above->err) : rv;
+}
+
+static int adopt_name(void *user, const char *base, enum store_kind kind)
 {
 	struct foreign *foreign = user;
-	char from[STORE_PATH_MAX];
-	char to[STORE_PATH_MAX];
+	char name[STORE_PATH_MAX + STORE_NAME_MAX];
+	char from[2 * STORE_PATH_MAX];
+	char to[2 * STORE_PATH_MAX];
+	enum store_kind saved = kind;
 
+	snprintf(name, sizeof(name), "%s%.255s", foreign->folder, base);
 	if (is_ours(foreign->ours, name)) {
 		return 0;
 	}
-	if (kind == STORE_DIR) {
-		foreign->rv = pawl_err_set(foreign->err, PAWL_EEXIST,
-			"%s has a directory %s in it, which was not written by Pawl: move it away",
-			foreign->tag, name);
-		return 1;
-	}
 	snprintf(from, sizeof(from), "%s/%s", foreign->tag, name);
 	snprintf(to, sizeof(to), "%s/%s", foreign->dir, name);
-	foreign->rv = store_link(foreign->store, from, to, foreign->err);
-	if (foreign->rv == PAWL_EEXIST) {
+	if (store_stat(foreign->store, to, &saved, NULL, NULL) == 0 && saved != kind) {
+		foreign->rv = pawl_err_set(foreign->err, PAWL_EEXIST,
+			"%s is a %s that was not written by Pawl, and a %s in what is saved: move "
+			"it away",
+			from, kind == STORE_DIR ? "folder" : "file",
+			saved == STORE_DIR ? "folder" : "file");
+	} else if (kind == STORE_DIR) {
+		foreign->rv = adopt_folder(foreign, name, from, to);
+	} else {
+		foreign->rv = store_link(foreign->store, from, to, foreign->err);
+	}
+	if (foreign->rv == PAWL_EEXIST && kind == STORE_FILE && saved == kind) {
 		foreign->rv = 0; /* saved anew, as whoever writes over a file means it */
 	}
 	return foreign->rv != 0;
@@ -240,11 +308,12 @@ int tag_adopt(struct store *store, const char *tag, const struct manifest *ours,
 	struct pawl_err *err)
 {
 	char dir[TAG_NAME_MAX];
-	struct foreign foreign = {.store = store, .tag = tag, .dir = dir, .ours = ours, .err = err};
+	struct foreign foreign =
+		{.store = store, .tag = tag, .dir = dir, .folder = "", .ours = ours, .err = err};
 	int rv;
 
 	tags_hide_name(dir, tag, ".new");
-	rv = store_list(store, tag, adopt_file, &foreign, err);
+	rv = store_list(store, tag, adopt_name, &foreign, err);
 	return rv == 0 ? foreign.rv : rv;
 }
 
@@ -310,7 +379,7 @@ int tag_publish(struct store *store, const char *tag, const struct manifest *man
 	if (out.failed) {
 		rv = pawl_err_set(err, PAWL_ENOMEM, "encode the manifest");
 	} else {
-		rv = seal_dir(store, dir, &out, err);
+		rv = seal_dir(store, dir, manifest, &out, err);
 	}
 	wire_out_deinit(&out);
 	if (rv == 0) {

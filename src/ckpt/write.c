@@ -217,10 +217,13 @@ static void write_chunks(struct job *job)
 	}
 }
 
-/* Creates the file at path. */
+/* Creates the file at path, and the folders that it lies in. */
 static int create_file(struct job *job, const char *path, uint64_t size_bytes)
 {
-	return store_create(job->writer->store, path, size_bytes, &job->file, job->err);
+	struct store *store = job->writer->store;
+	int rv = store_mkdirs(store, path, job->err);
+
+	return rv == 0 ? store_create(store, path, size_bytes, &job->file, job->err) : rv;
 }
 
 /* Cuts off what padded the last chunk of a file that has size_bytes, and syncs it. */
@@ -463,12 +466,15 @@ static bool place_chunks(struct update *update, uint32_t *from)
 static int link_file(struct update *update, uint32_t from, uint32_t to)
 {
 	struct job *job = &update->job;
+	struct store *store = job->writer->store;
 	char old[STORE_PATH_MAX];
 	char fresh[STORE_PATH_MAX];
+	int rv;
 
 	manifest_file_path(old, sizeof(old), update->base_tag, update->base, from);
 	manifest_file_path(fresh, sizeof(fresh), job->dir, job->part, to);
-	return store_link(job->writer->store, old, fresh, job->err);
+	rv = store_mkdirs(store, fresh, job->err);
+	return rv == 0 ? store_link(store, old, fresh, job->err) : rv;
 }
 
 /* Takes back what names were given, for a file that is whole after all. */

@@ -18,6 +18,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -90,13 +91,30 @@ static int write_all(int fd, const uint8_t *bytes, uint64_t len_bytes, struct pa
 	return 0;
 }
 
+/* Those that file lies in, under dir_fd; false: errno says why not. */
+static bool make_folders(int dir_fd, const char *file)
+{
+	char folder[sizeof(((struct manifest_part *)NULL)->file)];
+
+	for (const char *at = strchr(file, '/'); at; at = strchr(at + 1, '/')) {
+		snprintf(folder, sizeof(folder), "%.*s", (int)(at - file), file);
+		if (mkdirat(dir_fd, folder, 0777) != 0 && errno != EEXIST) {
+			return false;
+		}
+	}
+	return true;
+}
+
 static int write_file(const struct export *export, const struct manifest_part *part,
 	const uint8_t *image, struct pawl_err *err)
 {
-	int fd =
-		openat(export->stage.fd, part->file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	int fd = -1;
 	int rv;
 
+	if (make_folders(export->stage.fd, part->file)) {
+		fd = openat(export->stage.fd, part->file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+			0666);
+	}
 	if (fd < 0) {
 		return pawl_err_sys(err, "export %s: create it in %s", part->file,
 			export->stage.path);

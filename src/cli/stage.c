@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fts.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,44 +177,91 @@ int stage_check(const struct stage *stage, const char *name, struct pawl_err *er
 		path);
 }
 
-/* Names in the hidden directory, in the order in which they are put in place. */
-struct names {
-	char (*at)[NAME_MAX + 1]; /* owned */
-	size_t n, cap;            /* in use; allocated */
+/* A file or folder in the hidden directory. */
+struct name {
+	char *path;  /* in it, owned */
+	bool folder; /* those in it come after it */
+	bool made;   /* where it is put in place, for the files that come after it */
 };
+
+/* All of them, in the order in which they are put in place. */
+struct names {
+	struct name *at; /* owned */
+	size_t n, cap;   /* in use; allocated */
+};
+
+static void free_names(struct names *names)
+{
+	for (size_t i = 0; i < names->n; i++) {
+		free(names->at[i].path);
+	}
+	free(names->at);
+}
+
+static int add_name(struct names *names, const char *path, bool folder, struct pawl_err *err)
+{
+	char *copy = strdup(path);
+
+	if (copy != NULL && names->n == names->cap) {
+		size_t cap = names->cap == 0 ? FILES_FIRST : 2 * names->cap;
+		void *at = realloc(names->at, cap * sizeof(*names->at));
+
+		if (at == NULL) {
+			free(copy);
+			copy = NULL;
+		} else {
+			names->at = at;
+			names->cap = cap;
+		}
+	}
+	if (copy == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "list %s: out of memory", path);
+	}
+	names->at[names->n++] = (struct name){.path = copy, .folder = folder};
+	return 0;
+}
 
 static int list_names(const struct stage *stage, const char *last, struct names *names,
 	struct pawl_err *err)
 {
-	DIR *dir = opendir(stage->path);
-	struct dirent *entry;
-	int rv = dir != NULL ? 0 : pawl_err_sys(err, "list %s", stage->path);
+	char *const paths[] = {(char *)stage->path, NULL};
+	FTS *tree = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+	int rv = tree != NULL ? 0 : pawl_err_sys(err, "list %s", stage->path);
+	FTSENT *entry;
 
-	while (rv == 0 && (entry = readdir(dir)) != NULL) {
-		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) {
-			continue;
+	while (rv == 0 && (entry = fts_read(tree)) != NULL) {
+		if (entry->fts_errno != 0) {
+			errno = entry->fts_errno;
+			rv = pawl_err_sys(err, "list %s", entry->fts_path);
+		} else if (entry->fts_level > 0 && entry->fts_info != FTS_DP) {
+			rv = add_name(names, entry->fts_path + strlen(stage->path) + 1,
+				entry->fts_info == FTS_D, err);
 		}
-		if (names->n == names->cap) {
-			size_t cap = names->cap == 0 ? FILES_FIRST : 2 * names->cap;
-			void *at = realloc(names->at, cap * sizeof(*names->at));
-
-			if (at == NULL) {
-				rv = pawl_err_set(err, PAWL_ENOMEM, "list %s", stage->path);
-				break;
-			}
-			names->at = at;
-			names->cap = cap;
-		}
-		snprintf(names->at[names->n++], sizeof(*names->at), "%s", entry->d_name);
 	}
-	if (dir != NULL) {
-		closedir(dir);
+	if (tree != NULL) {
+		fts_close(tree);
 	}
 	for (size_t i = 0; rv == 0 && last != NULL && i + 1 < names->n; i++) {
-		if (strcmp(names->at[i], last) == 0) {
-			memcpy(names->at[i], names->at[names->n - 1], sizeof(*names->at));
-			snprintf(names->at[names->n - 1], sizeof(*names->at), "%s", last);
+		if (strcmp(names->at[i].path, last) == 0) {
+			struct name name = names->at[i];
+
+			memmove(&names->at[i], &names->at[i + 1],
+				(names->n - i - 1) * sizeof(*names->at));
+			names->at[names->n - 1] = name;
+			break;
 		}
+	}
+	return rv;
+}
+
+/* A file, or the names in a folder. */
+static int sync_at(int dir_fd, const char *dir, const char *path, struct pawl_err *err)
+{
+	int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	int rv = fd < 0 || fsync(fd) != 0 ? pawl_err_sys(err, "sync %s/%s", dir, path) : 0;
+
+	if (fd >= 0) {
+		close(fd);
 	}
 	return rv;
 }
@@ -223,19 +271,9 @@ static int sync_files(const struct stage *stage, const struct names *names, stru
 	int rv = 0;
 
 	for (size_t i = 0; i < names->n && rv == 0; i++) {
-		int fd = openat(stage->fd, names->at[i], O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-
-		if (fd < 0 || fsync(fd) != 0) {
-			rv = pawl_err_sys(err, "sync %s/%s", stage->path, names->at[i]);
-		}
-		if (fd >= 0) {
-			close(fd);
-		}
+		rv = sync_at(stage->fd, stage->path, names->at[i].path, err);
 	}
-	if (rv == 0 && fsync(stage->fd) != 0) {
-		rv = pawl_err_sys(err, "sync %s", stage->path);
-	}
-	return rv;
+	return rv == 0 ? sync_at(stage->fd, stage->path, ".", err) : rv;
 }
 
 /* The whole directory by one rename. */
@@ -254,6 +292,17 @@ static int place_dir(struct stage *stage, struct pawl_err *err)
 	return file_sync_dir(stage->parent, err);
 }
 
+/* false: errno says why not. */
+static bool place_name(const struct stage *stage, int fd, struct name *name)
+{
+	if (name->folder) {
+		name->made = mkdirat(fd, name->path, 0777) == 0;
+		return name->made || errno == EEXIST;
+	}
+	return stage->force ? renameat(stage->fd, name->path, fd, name->path) == 0
+			    : linkat(stage->fd, name->path, fd, name->path, 0) == 0;
+}
+
 /* File by file into a directory that was there. Without force a name that is taken fails, and takes
  * back those before it. */
 static int place_files(const struct stage *stage, const struct names *names, const char *last,
@@ -268,20 +317,26 @@ static int place_files(const struct stage *stage, const struct names *names, con
 		rv = pawl_err_sys(err, "replace %s/%s", stage->dest, last);
 	}
 	for (; done < names->n && rv == 0; done++) {
-		const char *name = names->at[done];
-		int moved = stage->force ? renameat(stage->fd, name, fd, name)
-					 : linkat(stage->fd, name, fd, name, 0);
-
-		if (moved != 0) {
-			rv = pawl_err_sys(err, "put %s/%s in place", stage->dest, name);
+		if (!place_name(stage, fd, &names->at[done])) {
+			rv = pawl_err_sys(err, "put %s/%s in place", stage->dest,
+				names->at[done].path);
 			break;
 		}
 	}
 	while (rv != 0 && !stage->force && done > 0) {
-		unlinkat(fd, names->at[--done], 0);
+		const struct name *name = &names->at[--done];
+
+		if (!name->folder || name->made) {
+			unlinkat(fd, name->path, name->folder ? AT_REMOVEDIR : 0);
+		}
 	}
-	if (rv == 0 && fsync(fd) != 0) {
-		rv = pawl_err_sys(err, "sync directory %s", stage->dest);
+	for (size_t i = 0; i < names->n && rv == 0; i++) {
+		if (names->at[i].folder) {
+			rv = sync_at(fd, stage->dest, names->at[i].path, err);
+		}
+	}
+	if (rv == 0) {
+		rv = sync_at(fd, stage->dest, ".", err);
 	}
 	if (fd >= 0) {
 		close(fd);
@@ -300,6 +355,6 @@ int stage_place(struct stage *stage, const char *last, struct pawl_err *err)
 	if (rv == 0) {
 		rv = stage->fresh ? place_dir(stage, err) : place_files(stage, &names, last, err);
 	}
-	free(names.at);
+	free_names(&names);
 	return rv;
 }

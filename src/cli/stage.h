@@ -31,7 +31,7 @@ int stage_open(struct stage *stage, const char *dest, bool force, struct pawl_er
 /* PAWL_EEXIST if a file of that name would replace one. To be asked before the work is done. */
 int stage_check(const struct stage *stage, const char *name, struct pawl_err *err);
 /*
- * Syncs what is in the hidden directory (files, no directories) and puts it in place, durably;
+ * Syncs what is in the hidden directory, folders too, and puts it in place, durably;
  * last, if it is there, the one that is called last: it is what makes the others believed, and a
  * former one is removed first. NULL: none is. Unless all can be put in place (PAWL_EEXIST) none is,
  * but for those that replaced others before an error of the system.

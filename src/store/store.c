@@ -63,6 +63,20 @@ int store_mkdir(struct store *store, const char *path, struct pawl_err *err)
 	return rv != 0 ? rv : store->ops->mkdir(store, path, err);
 }
 
+int store_mkdirs(struct store *store, const char *path, struct pawl_err *err)
+{
+	const char *first = strchr(path, '/');
+	char folder[STORE_PATH_MAX];
+	int rv = check_path(path, err);
+
+	for (const char *at = first ? strchr(first + 1, '/') : NULL; at && rv == 0;
+		at = strchr(at + 1, '/')) {
+		snprintf(folder, sizeof(folder), "%.*s", (int)(at - path), path);
+		rv = store_mkdir(store, folder, err);
+	}
+	return rv;
+}
+
 int store_create(struct store *store, const char *path, uint64_t size_bytes,
 	struct store_file **file, struct pawl_err *err)
 {

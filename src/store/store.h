@@ -112,6 +112,9 @@ int store_posix_open_split(const char *root, const char *hidden, bool create, st
 void store_close(struct store *store);
 /* One directory; its parent must exist; existing already is success. */
 int store_mkdir(struct store *store, const char *path, struct pawl_err *err);
+/* Those of path's directories that there are not, but for the first: it must exist. They are
+ * durable once each of them, and the first, was given to store_sync_dir. */
+int store_mkdirs(struct store *store, const char *path, struct pawl_err *err);
 /* A file for transfers, reading too; an existing one is truncated. It has size_bytes from the
  * start, all zeros, with the space reserved where the store can: PAWL_ENOSPC comes now, not in
  * mid-write. Writes beyond extend it. On error path may be left, empty. */

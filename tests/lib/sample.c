@@ -142,7 +142,7 @@ const struct sample *sample_get(uint64_t step, uint32_t attempt)
 	samples[n].step = step;
 	samples[n].attempt = attempt;
 	sample_part_init(&samples[n].parts[0], "model", model, 4, &rng);
-	sample_part_init(&samples[n].parts[1], "optim", optim, 3, &rng);
+	sample_part_init(&samples[n].parts[1], "optim/of/all", optim, 3, &rng);
 	return &samples[n++];
 }
 

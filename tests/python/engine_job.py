@@ -46,7 +46,7 @@ class Signs:
 def parts(step: int) -> dict[str, object]:
     return {
         f"model_{RANK}.pt": {"w": torch.full((1000,), step * 10 + RANK), "step": step},
-        f"raw_{RANK}.bin": Raw(bytes([step, RANK]) * 3001),
+        f"raw/of_{RANK}.bin": Raw(bytes([step, RANK]) * 3001),
     }
 
 
@@ -77,7 +77,7 @@ def together(engine: Engine, signs: Signs) -> None:
     for rank in range(WORLD):
         loaded = found.load(f"model_{rank}.pt")
         assert loaded["step"] == 3 and loaded["w"].eq(30 + rank).all()
-        assert found.read(f"raw_{rank}.bin") == bytes([3, rank]) * 3001
+        assert found.read(f"raw/of_{rank}.bin") == bytes([3, rank]) * 3001
     signs.meet("end")
 
 

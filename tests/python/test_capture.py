@@ -13,7 +13,6 @@ pytest.importorskip("pawl._core")
 
 import safetensors.torch
 
-from pawl import PawlError
 from pawl.engine import AsIs, Raw, Safetensors
 from pawl.integrations._capture import capture
 
@@ -51,9 +50,15 @@ def test_failure_leaves_nothing_replaced(tmp_path: Path) -> None:
     assert (torch.save, safetensors.torch.save_file) == originals
 
 
-def test_folder_in_the_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PawlError, match="inner/"), capture(tmp_path):
-        (tmp_path / "inner").mkdir()
+def test_folders_in_the_folder(tmp_path: Path) -> None:
+    with capture(tmp_path) as files:
+        (tmp_path / "inner" / "most").mkdir(parents=True)
+        (tmp_path / "empty").mkdir()
+        (tmp_path / "inner" / "most" / "config.json").write_text("{}")
+        torch.save(1, tmp_path / "inner" / "most" / ".." / "a.pt")
+        torch.save(1, tmp_path.parent / "beside.pt")
+    kinds = {name: type(file) for name, file in files.items()}
+    assert kinds == {"inner/most/config.json": Raw, "inner/a.pt": AsIs}
 
 
 def test_what_pawl_cannot_put_into_safetensors_is_written_and_read(

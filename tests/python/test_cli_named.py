@@ -97,6 +97,29 @@ def test_convert(root: Path, tmp_path: Path) -> None:
     assert program.run("ckpt", *words, "--tag", ".x").returncode == 2
 
 
+def test_folders_are_exported(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    root, out = tmp_path / "root", tmp_path / "out"
+    parts = {"in/a": {"w": torch.ones(3)}, "in/deep/b": Raw(b"b"), "c": {"w": torch.zeros(1)}}
+    with Engine(root) as engine:
+        assert engine.save("t", parts).wait("durable", timeout=program.LIMIT_S)
+    assert program.run("ckpt", "verify", root).returncode == 0
+    assert "in/deep/b" in program.run("ckpt", "show", root).stdout
+    assert sorted(convert.to_torch(root, out, "t")) == ["c", "in/a", "in/deep/b"]
+    assert torch.load(out / "in" / "a")["w"].equal(torch.ones(3))
+    again = program.run("ckpt", "export", root, "t", out)
+    assert again.returncode != 0 and "exists already" in again.stderr
+    (out / "in" / "a").unlink()
+    (out / "in" / "mine").write_text("mine")
+    (out / "c").unlink()
+    assert program.run("ckpt", "export", root, "t", out, "--partition", "in/a").returncode == 0
+    assert program.run("ckpt", "export", root, "t", out, "--force").returncode == 0
+    assert sorted(os.listdir(out)) == ["c", "in"]
+    assert sorted(os.listdir(out / "in")) == ["a", "deep", "mine"]
+    convert.to_safetensors(root, tmp_path / "st", "t")
+    assert (tmp_path / "st" / "in" / "a.safetensors").is_file()
+
+
 def test_what_is_beside_the_root(tmp_path: Path) -> None:
     """Trainer's directory must hold nothing of ours but finished checkpoints."""
     root = tmp_path / "out"

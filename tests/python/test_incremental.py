@@ -210,18 +210,21 @@ def test_tags_share_and_are_added_to(folder: Path) -> None:
     with Engine(root, full_every=100, job=f"test-{secrets.token_hex(4)}") as engine:
         for step in range(4):
             live = torch.full((2 * MIB,), float(step))
-            engine.save(f"t{step}", {"m.pt": {"f": frozen, "l": live}, "raw.bin": Raw(raw)})
+            parts = {"in/m.pt": {"f": frozen, "l": live}, "in/side/raw.bin": Raw(raw)}
+            engine.save(f"t{step}", parts)
             assert engine.flush(program.LIMIT_S)
         engine.save("t3", {"more.pt": {"step": 3}})
-        engine.save("t3", {"m.pt": {"f": frozen, "l": live + 1}})
+        engine.save("t3", {"in/m.pt": {"f": frozen, "l": live + 1}})
         assert engine.flush(program.LIMIT_S)
         engine.remove("t2")
         found = engine.find("t3")
-        assert found is not None and sorted(found.names) == ["m.pt", "more.pt", "raw.bin"]
-        loaded = found.load("m.pt")
+        assert found is not None and sorted(found.names) == [
+            "in/m.pt", "in/side/raw.bin", "more.pt",
+        ]  # fmt: skip
+        loaded = found.load("in/m.pt")
         assert loaded["f"].equal(frozen) and loaded["l"].eq(4).all()
-        assert found.read("raw.bin") == raw.numpy().tobytes()
+        assert found.read("in/side/raw.bin") == raw.numpy().tobytes()
     # others read raw files: they are always there
-    assert (root / "t3" / "raw.bin").stat().st_size == raw.numel() * 4
+    assert (root / "t3" / "in" / "side" / "raw.bin").stat().st_size == raw.numel() * 4
     with pytest.raises(ValueError, match="full_every"):
         pawl.Checkpointer(folder / "other", full_every=True)

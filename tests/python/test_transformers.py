@@ -369,17 +369,39 @@ def test_sigterm_saves_the_step_and_leaves(tmp_path: Path) -> None:
     assert 8 <= last < 12  # all ranks stop at the same step, so not at once
 
 
-def test_folder_in_a_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
-    one = small_trainer.trainer(tmp_path / "out")
+def saves_folders(one: Trainer) -> Trainer:
+    """As PEFT does with two adapters, and sentence-transformers with its modules."""
     save = one._save
 
-    def with_folder(output_dir: str, *args: Any, **kwargs: Any) -> None:
+    def with_folders(output_dir: str, *args: Any, **kwargs: Any) -> None:
         save(output_dir, *args, **kwargs)
-        os.mkdir(f"{output_dir}/1_Pooling")
+        folder = Path(output_dir, "adapter")
+        (folder / "1_Pooling").mkdir(parents=True)
+        (folder / "1_Pooling" / "config.json").write_text("{}")
+        torch.save({"step": one.state.global_step}, folder / "weights.bin")
 
-    one._save = with_folder
-    with pytest.raises(PawlError, match="1_Pooling"):
-        one.train()
+    one._save = with_folders
+    return one
+
+
+def test_folders_are_part_of_a_checkpoint(
+    tmp_path: Path, stock: tuple[Path, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Case 09."""
+    output = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        saves_folders(small_trainer.trainer(output, small_trainer.AtStep(19, stop))).train()
+    for step in (6, 12, 18):
+        folder = output / f"checkpoint-{step}" / "adapter"
+        assert torch.load(folder / "weights.bin") == {"step": step}
+        assert (folder / "1_Pooling" / "config.json").read_text() == "{}"
+    with (output / "checkpoint-18" / "adapter" / "weights.bin").open("r+b") as file:
+        file.write(b"?")
+    one = saves_folders(small_trainer.trainer(output))
+    one.train(resume_from_checkpoint=True)
+    assert "checkpoint-18/adapter/weights.bin" in caplog.text  # why the one before it is taken
+    assert small_trainer.sha256(one.model) == stock[1]
+    assert (output / "checkpoint-24" / "adapter" / "weights.bin").is_file()
 
 
 @pytest.mark.parametrize("release", ["4.47.1"])

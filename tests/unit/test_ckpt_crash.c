@@ -470,7 +470,9 @@ static void each_thing_is_durable_before_the_next(void **state)
 {
 	static const struct action one[] = {{SAVE, 3, 0}, {END, 0, 0}};
 	static const char *const order[] = {
-		"sync .pawl.global_step3.new/optim\n",
+		"sync .pawl.global_step3.new/optim/of/all\n",
+		"sync_dir .pawl.global_step3.new/optim/of\n",
+		"sync_dir .pawl.global_step3.new/optim\n",
 		"sync_dir .pawl.global_step3.new\n",
 		"create .pawl.global_step3.new/.pawl/manifest\n",
 		"sync .pawl.global_step3.new/.pawl/manifest\n",
@@ -493,9 +495,9 @@ static void each_thing_is_durable_before_the_next(void **state)
 	/* and no data is written or synced later than that */
 	at = find_line(trace, "create .pawl.global_step3.new/.pawl/manifest\n", trace);
 	assert_true(find_line(trace, "sync .pawl.global_step3.new/model\n", trace) < at);
-	assert_true(find_line(trace, "write .pawl.global_step3.new/optim 1048576+", trace) <
-		find_line(trace, "sync .pawl.global_step3.new/optim\n", trace));
-	assert_true(find_line(trace, "sync .pawl.global_step3.new/optim\n", trace) < at);
+	assert_true(find_line(trace, "write .pawl.global_step3.new/optim/of/all 1048576+", trace) <
+		find_line(trace, "sync .pawl.global_step3.new/optim/of/all\n", trace));
+	assert_true(find_line(trace, "sync .pawl.global_step3.new/optim/of/all\n", trace) < at);
 	store_close(run.store);
 }
 

@@ -21,7 +21,7 @@
 
 static uint64_t first_seed;
 
-static const char *const files[] = {"global_step3/model", "global_step3/optim",
+static const char *const files[] = {"global_step3/model", "global_step3/optim/of/all",
 	"global_step3/.pawl/manifest", "global_step3/complete.txt"};
 
 static struct store *open_store(uint64_t sizes[4])

@@ -141,6 +141,24 @@ static void round_trip(void **state)
 	drop(&f);
 }
 
+/* Releases that know no folders say so, and do not take it for damaged. */
+static void what_is_new_has_a_newer_version(void **state)
+{
+	static const char *const names[] = {"a/b", ".a", "a/.b"};
+	struct fixture f;
+
+	make(&f);
+	assert_int_equal(f.out.bytes[8], 2);
+	for (int i = 0; i < 3; i++) {
+		set_text(f.parts[0].name, sizeof(f.parts[0].name), names[i]);
+		set_text(f.parts[0].file, sizeof(f.parts[0].file), names[i]);
+		encode(&f);
+		assert_int_equal(f.out.bytes[8], 4);
+		assert_int_equal(decode_copy(f.out.bytes, f.out.len_bytes, NULL), 0);
+	}
+	drop(&f);
+}
+
 static void a_linked_file_is_told(void **state)
 {
 	struct fixture f;
@@ -235,10 +253,10 @@ static void newer_versions_are_named(void **state)
 	struct pawl_err err;
 
 	make(&f);
-	f.out.bytes[8] = 4;
+	f.out.bytes[8] = 5;
 	assert_int_equal(decode_copy(f.out.bytes, f.out.len_bytes, &err), PAWL_ENOTSUP);
-	assert_non_null(strstr(err.msg, "version 4"));
-	assert_non_null(strstr(err.msg, "than 3"));
+	assert_non_null(strstr(err.msg, "version 5"));
+	assert_non_null(strstr(err.msg, "than 4"));
 	drop(&f);
 }
 
@@ -269,9 +287,16 @@ static void what_cannot_be_is_refused(void **state)
 	assert_refused(&f, "0 ranks");
 	set_text(f.parts[0].file, sizeof(f.parts[0].file), "other");
 	assert_refused(&f, "cannot hold");
+	set_text(f.parts[0].name, sizeof(f.parts[0].name), "a/../b");
+	set_text(f.parts[0].file, sizeof(f.parts[0].file), "a/../b");
+	assert_refused(&f, "cannot hold");
 	set_text(f.parts[0].name, sizeof(f.parts[0].name), "a/b");
 	set_text(f.parts[0].file, sizeof(f.parts[0].file), "a/b");
-	assert_refused(&f, "cannot hold");
+	assert_int_equal(manifest_check(&f.manifest, NULL), 0);
+	set_text(f.parts[1].name, sizeof(f.parts[1].name), "a/b/c");
+	set_text(f.parts[1].file, sizeof(f.parts[1].file), "a/b/c");
+	f.parts[1].rank = MANIFEST_ALL_RANKS;
+	assert_refused(&f, "a/b is a file, and a folder of a/b/c");
 	f.parts[2].rank = 2;
 	set_text(f.parts[2].file, sizeof(f.parts[2].file), "rng-rank2");
 	assert_refused(&f, "cannot hold");
@@ -487,6 +512,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(round_trip),
+		cmocka_unit_test(what_is_new_has_a_newer_version),
 		cmocka_unit_test(a_linked_file_is_told),
 		cmocka_unit_test(any_cut_or_addition_is_refused),
 		cmocka_unit_test(any_flipped_bit_is_refused),

@@ -542,7 +542,7 @@ static void bad_tags_are_put_aside_with_the_reason(void **state)
 		0);
 	assert_string_equal(why, "its model is damaged");
 	free(why);
-	assert_true(has(store, ".bad/global_step2.1/optim"));
+	assert_true(has(store, ".bad/global_step2.1/optim/of/all"));
 	assert_int_equal(tag_put_aside(store, "global_step2", "gone already", NULL), 0);
 	assert_false(has(store, ".bad/global_step2.2"));
 	store_close(store);

@@ -182,15 +182,15 @@ static void a_tag_is_added_to(void **unused)
 
 	first = save(ckpt, "t", "a");
 	expect(ckpt, "t", true, FILES("a"));
-	second = save(ckpt, "t", "b");
-	expect(ckpt, "t", false, FILES("a", "b")); /* waits until both are in the store */
+	second = save(ckpt, "t", "in/b");
+	expect(ckpt, "t", false, FILES("a", "in/b")); /* waits until both are in the store */
 	assert_int_equal(level_of(ckpt, first), PAWL_CKPT_DURABLE);
 	assert_int_equal(level_of(ckpt, second), PAWL_CKPT_DURABLE);
 	for (int i = 0; i < 5; i++) {
 		save(ckpt, "other", "x");
 		save(ckpt, "t", i % 2 ? "a" : "c");
 	}
-	expect(ckpt, NULL, false, FILES("a", "b", "c"));
+	expect(ckpt, NULL, false, FILES("a", "c", "in/b"));
 	leave(ckpt);
 }
 
@@ -202,7 +202,7 @@ static void what_adds_to_what_failed_fails(void **unused)
 
 	snprintf(path, sizeof(path), "%s/t", root);
 	assert_int_equal(mkdir(path, 0777), 0);
-	snprintf(path, sizeof(path), "%s/t/theirs", root);
+	snprintf(path, sizeof(path), "%s/t/a", root);
 	assert_int_equal(mkdir(path, 0777), 0);
 	first = save(ckpt, "t", "a");
 	must_wait(ckpt, first, PAWL_CKPT_COMMITTED);
@@ -220,19 +220,23 @@ static void what_adds_to_what_failed_fails(void **unused)
 
 static void what_others_put_into_a_tag_stays(void **unused)
 {
+	static const char *const places[] = {".", "in", "by"};
 	struct pawl_ckpt *ckpt = join_named(0, 1, 0, NULL);
 	char path[PATH_MAX];
 	int fd;
 
 	for (int i = 0; i < 3; i++) {
-		must_wait(ckpt, save(ckpt, "t", "a"), PAWL_CKPT_DURABLE);
-		snprintf(path, sizeof(path), "%s/t/notes%d", root, i);
+		must_wait(ckpt, save(ckpt, "t", "in/a"), PAWL_CKPT_DURABLE);
+		snprintf(path, sizeof(path), "%s/t/%s", root, places[i]);
+		mkdir(path, 0777);
+		snprintf(path, sizeof(path), "%s/t/%s/notes", root, places[i]);
 		fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
 		assert_true(fd >= 0);
 		close(fd);
 	}
-	assert_true(is_there("t/notes0") && is_there("t/notes1") && is_there("t/notes2"));
-	expect(ckpt, "t", false, FILES("a"));
+	must_wait(ckpt, save(ckpt, "t", "in/a"), PAWL_CKPT_DURABLE);
+	assert_true(is_there("t/notes") && is_there("t/in/notes") && is_there("t/by/notes"));
+	expect(ckpt, "t", false, FILES("in/a"));
 	leave(ckpt);
 }
 

@@ -19,9 +19,9 @@ from typing import Any, Final
 import torch
 
 from pawl.engine import AsIs, Raw, Safetensors
-from pawl.errors import PawlError, error
+from pawl.errors import PawlError
 
-Files = dict[str, Any]  # name in the folder -> AsIs (of torch.save), Safetensors, or Raw
+Files = dict[str, Any]  # path in the folder -> AsIs (of torch.save), Safetensors, or Raw
 
 # Modules that have save_file of safetensors under a name of their own.
 _ALIASES: Final = {
@@ -35,8 +35,8 @@ _ALIASES: Final = {
 def capture(folder: Path) -> Iterator[Files]:
     """Fills the dict with the files that are written into folder until the end of the block.
 
-    Only calls of this thread are taken. PawlError (PAWL_ENOTSUP) at the end if there is a folder
-    in the folder: a checkpoint's files lie side by side.
+    Only calls of this thread are taken. Files in folders of the folder have names like
+    "adapter/config.json".
     """
     files: Files = {}
     thread = threading.get_ident()
@@ -44,23 +44,19 @@ def capture(folder: Path) -> Iterator[Files]:
     def taken(path: Any, value: Any) -> bool:
         if threading.get_ident() != thread or not isinstance(path, (str, os.PathLike)):
             return False
-        target = Path(path)
-        if target.parent != folder:
+        target = Path(os.path.normpath(path))
+        if not target.is_relative_to(folder):
             return False
-        files[target.name] = value
+        files[target.relative_to(folder).as_posix()] = value
         return True
 
     with contextlib.ExitStack() as undo:
         _replace_torch_save(undo, taken)
         _replace_save_file(undo, taken)
         yield files
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if path.is_dir():
-            raise error(
-                "PAWL_ENOTSUP",
-                f"a checkpoint with a folder in it, {path.name}/: Pawl saves files side by side",
-            )
-        files[path.name] = Raw(path.read_bytes())
+    for path in folder.rglob("*"):
+        if path.is_file():
+            files[path.relative_to(folder).as_posix()] = Raw(path.read_bytes())
 
 
 def _replace_torch_save(undo: contextlib.ExitStack, taken: Any) -> None:

@@ -44,6 +44,7 @@ CRASHES = {  # fault point -> after how many passings, at most, the process that
 }
 HUGE_PAGE = 2 << 20  # bytes that come or go with one allocation
 CRASHED = 99  # exit status of such a crash
+LATE = 98  # … and of who waited in vain
 WAYS = ("worker", "agent", "both", "crash", "crash")
 
 
@@ -202,15 +203,15 @@ def check(root: Path, told: Path, by: type[ByEngine] | type[ByNebula], least: Kn
 
 
 def fork(run: Callable[[], None], **env: str) -> int:
-    """A process that runs it and exits with 0, or prints why not; its pid."""
+    """A process that runs it and exits with 0, or prints why not, with LATE for Late; its pid."""
     pid = os.fork()
     if pid == 0:
         os.environ.update(env)
         try:
             run()
-        except BaseException:
+        except BaseException as reason:
             traceback.print_exc()
-            os._exit(1)
+            os._exit(LATE if isinstance(reason, program.Late) else 1)
         os._exit(0)  # not by this process's own ways out
     return pid
 
@@ -294,7 +295,10 @@ def kills(root: Path, count: str, seed: str) -> None:
         kept = told_since(told, "committed", seen) if what == "worker" else []
         least = max([durable, *kept])
         checker = fork(lambda: check(root, told, reader, least))  # noqa: B023
-        assert os.waitpid(checker, 0)[1] == 0, f"after {line}"
+        status = os.waitstatus_to_exitcode(os.waitpid(checker, 0)[1])
+        if status == LATE:
+            raise program.Late(f"after {line}")
+        assert status == 0, f"after {line}"
         durable = max([durable, *told_since(told, "durable", seen)])
     kill_agent(root)
     assert program.shared_memory() == shm

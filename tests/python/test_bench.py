@@ -81,7 +81,7 @@ KEYS = {
         "metrics": {
             "trainer_stock_s", "trainer_thread_s", "trainer_pawl_s", "lightning_stock_s",
             "lightning_async_s", "lightning_pawl_s", "deepspeed_torch_s", "deepspeed_pawl_s",
-            "list_ms", "get_ms", "whole_mb", "whole_s", "incremental_s",
+            "list_ms", "get_ms", "incremental_whole_mb", "incremental_whole_s", "incremental_s",
         },
         "ratios": {
             "trainer_to_stock", "trainer_to_thread", "lightning_to_stock", "lightning_to_async",

@@ -7,7 +7,6 @@ the run that was not interrupted.
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import torch
 import packages
 import program
 import ranks
+from conftest import SEED
 
 pytest.importorskip("deepspeed")
 
@@ -90,16 +90,16 @@ def test_latest_names_what_is_durable_only(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_latest_can_always_be_loaded(tmp_path: Path) -> None:
     """With one checkpoint kept, what `latest` names is the first to go."""
-    kills, seed = 200 if LONG else 4, secrets.randbelow(1 << 30)
+    kills = 200 if LONG else 4
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", KILLS, tmp_path / "ckpt", str(kills), str(seed), "1"],
+        [sys.executable, "-W", "ignore", KILLS, tmp_path / "ckpt", str(kills), str(SEED), "1"],
         env=environment(None),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=60 + 30 * kills,
     )
-    said = f"seed {seed}: {done.stdout[-4000:]}{done.stderr[-4000:]}"
+    said = f"{done.stdout[-4000:]}{done.stderr[-4000:]}"
     assert done.returncode == 0, said
     assert done.stdout.splitlines()[-1] == f"> 0 of {kills}", said
 

@@ -9,7 +9,6 @@ import logging
 import os
 import random
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -19,11 +18,11 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 import pawl
 import program
+from conftest import SEED
 from pawl import _core
 
 FLIPS = 10_000 if os.environ.get("PAWL_LONG") else 1_000
 CONTROLS = FLIPS // 5
-SEED = int(os.environ.get("PAWL_SEED", time.time_ns() % 1_000_000))
 
 
 def make(step: int) -> dict[str, torch.Tensor]:
@@ -74,7 +73,6 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 
 def test_a_flip_is_found_or_harmless(root: Path) -> None:
-    print(f"seed {SEED}")
     rng = random.Random(SEED)
     tag = root / "global_step2"
     found = harmless = 0

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -21,9 +20,9 @@ import killed
 import nursery
 import program
 import waits
+from conftest import SEED
 
 RUNS = 200 if os.environ.get("PAWL_LONG") else 20
-SEED = int(os.environ.get("PAWL_SEED", time.time_ns() % 1_000_000))
 SCRIPT = Path(killed.__file__)
 
 
@@ -73,7 +72,6 @@ def await_gone(pid: int) -> None:
 
 @pytest.mark.slow
 def test_nothing_durable_is_lost(tmp_path: Path) -> None:
-    print(f"seed {SEED}")
     rng = random.Random(SEED)
     root = tmp_path / "root"
     durable = committed = 0

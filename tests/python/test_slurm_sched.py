@@ -548,6 +548,8 @@ def test_commands_that_hang(stand_in: tuple[Scheduler, Path]) -> None:
     made.go()
     made.over(job)
     assert made.wrote("job") == ["start", "end"]
+    (bin_dir / "sbatch.mode").unlink()
+    wait(lambda: made.state("half") == "done", "it is asked again, and answers", 2 * LIMIT_S)
 
 
 @long

@@ -732,6 +732,17 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     def _device_types(self) -> list[torch.device]:
         return self._devices
 
+    # What torch asks the backend of a device, to choose how it calls the group.
+    supports_splitting = supports_coalescing = supports_time_estimate = False
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        """No: any memory is as good."""
+        return False
+
+    def _get_backend(self, device: torch.device) -> Any:
+        other = torch.device(device).type in self._others
+        return super()._get_backend(device) if other else self
+
     # Up to torch 2.12 these have other names.
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced

@@ -147,7 +147,11 @@ static void free_command(struct command *command)
 static void finish(struct slurm_commands *c, bool ok, const char *said)
 {
 	struct command *command = c->first;
-	struct slurm_done done = {.ok = ok, .out = "", .said = said, .tag = command->tag};
+	struct slurm_done done = {.ok = ok,
+		.late = c->late,
+		.out = "",
+		.said = said,
+		.tag = command->tag};
 	char *line = c->err.text;
 
 	while (!said && line) { /* the last line that is not empty */

@@ -16,6 +16,7 @@ struct slurm_commands;
 /* What became of one. */
 struct slurm_done {
 	bool ok;          /* it exited with 0 */
+	bool late;        /* it did not exit in time, and was killed */
 	const char *out;  /* what it printed; until the call returns */
 	const char *said; /* its last line on stderr, or why it was not run */
 	uint64_t tag;

@@ -161,10 +161,10 @@ static void put_job(struct sched_slurm *s, const struct slurm_row *row, uint32_t
 static void submit_missing(struct sched_slurm *s, uint32_t pool);
 
 /* slurmctld has not answered: so it has refused nothing, and may even have taken it. */
-static bool is_unanswered(const char *said)
+static bool is_unanswered(const struct slurm_done *done)
 {
-	return strstr(said, "Unable to contact slurm controller") != NULL ||
-		strstr(said, "Socket timed out") != NULL;
+	return done->late || strstr(done->said, "Unable to contact slurm controller") != NULL ||
+		strstr(done->said, "Socket timed out") != NULL;
 }
 
 static void on_submitted(void *user, const struct slurm_done *done)
@@ -177,7 +177,7 @@ static void on_submitted(void *user, const struct slurm_done *done)
 
 	s->asked[pool].queued = false;
 	said += strncmp(said, "sbatch: ", 8) == 0 ? 8 : 0;
-	if (!done->ok && is_unanswered(said)) {
+	if (!done->ok && is_unanswered(done)) {
 		say_failed(s, "sbatch", said);
 		return; /* the next squeue that is answered tells what is there, and is missing */
 	}

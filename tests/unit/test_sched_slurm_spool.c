@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/loop.h"
 #include "sched/slurm_impl.h"
+#include "times.h"
 #include "within.h"
 
 #include <fcntl.h>
@@ -17,10 +18,11 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#define JOB      7u
-#define NODE     "n1.11"
-#define FENCE_NS (30 * NS_PER_S)
-#define STILL_S  1.0 /* in which several looks are taken */
+#define JOB       7u
+#define NODE      "n1.11"
+#define FENCE_NS  (30 * NS_PER_S)
+#define COMMAND_S "8" /* that a command may take */
+#define STILL_S   1.0 /* in which several looks are taken */
 
 static struct world {
 	char folder[64];
@@ -313,16 +315,13 @@ static void poll_once(void)
 		run(w.listed + 1, 0.02));
 }
 
-static void ask_unanswered(const char *said)
+static void ask_unanswered(const char *sbatch, const char *said)
 {
-	char script[160];
 	char text[512];
 
 	open_engine();
 	await_list(1);
-	snprintf(script, sizeof(script),
-		"echo 'sbatch: error: Batch job submission failed: %s' >&2; exit 1", said);
-	ask_once(script);
+	ask_once(sbatch);
 	sched_slurm_engine.remark(w.engine, 0, text, sizeof(text));
 	assert_non_null(strstr(text, "slurm: no answer for "));
 	assert_non_null(strstr(text, said));
@@ -337,14 +336,21 @@ static void ask_unanswered(const char *said)
 	assert_int_equal(w.dry, 0);
 }
 
-/* slurmctld is away, or too busy, as sbatch of Slurm 22.05 says it: the pool has pilots all the
- * same, and is asked again once there is an answer. */
+/* slurmctld is away, or too busy, or does not answer at all, as sbatch of Slurm 22.05 says it: the
+ * pool has pilots all the same, and is asked again once there is an answer. */
 static void what_was_not_answered_is_asked_for_again(void **state)
 {
-	ask_unanswered("Unable to contact slurm controller (connect failure)");
+	ask_unanswered("echo 'sbatch: error: Batch job submission failed: Unable to contact slurm "
+		       "controller (connect failure)' >&2; exit 1",
+		"Unable to contact slurm controller (connect failure)");
 	tear_down(state);
 	set_up(state);
-	ask_unanswered("Socket timed out on send/recv operation");
+	ask_unanswered("echo 'sbatch: error: Batch job submission failed: Socket timed out on "
+		       "send/recv operation' >&2; exit 1",
+		"Socket timed out on send/recv operation");
+	tear_down(state);
+	set_up(state);
+	ask_unanswered("exec /bin/sleep 1000", "it was killed, having taken " COMMAND_S " s");
 }
 
 /* What it refuses is not asked for again before the core does. */
@@ -375,5 +381,6 @@ int main(void)
 			tear_down),
 		cmocka_unit_test_setup_teardown(what_is_refused_is_not, set_up, tear_down)};
 
+	test_times("slurm_command=" COMMAND_S);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

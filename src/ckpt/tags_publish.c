@@ -254,7 +254,7 @@ static bool is_ours(const struct manifest *manifest, const char *name)
 }
 
 /* store_list_fn; it changes another directory than the one listed. */
-static int adopt_name(void *user, const char *name, enum store_kind kind);
+static int adopt_name(void *user, const char *base, enum store_kind kind);
 
 /* What others put into the folder at from; its names are durable then. */
 static int adopt_folder(const struct foreign *above, const char *name, const char *from,

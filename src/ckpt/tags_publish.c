@@ -67,7 +67,8 @@ int tags_leftovers(struct store *store, struct tag_leftover **left, size_t *n, s
 	}
 	list = FAULT_MEM("tags.leftovers", calloc(names.n + 1, sizeof(*list)));
 	if (list == NULL) {
-		rv = pawl_err_set(err, PAWL_ENOMEM, "list %zu names", names.n);
+		free(names.at);
+		return pawl_err_set(err, PAWL_ENOMEM, "list %zu names", names.n);
 	}
 	for (size_t i = 0; i < names.n && rv == 0; i++) {
 		size_t len = strlen(names.at[i].name);

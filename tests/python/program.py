@@ -53,6 +53,12 @@ def clean_env(**extra: str) -> dict[str, str]:
     return {**env, "PAWL_HEARTBEAT": f"{2 * SCALE:g}", **extra}
 
 
+def times(**seconds: float) -> dict[str, str]:
+    """An environment in which some of the product's waiting times are others."""
+    said = [TIMES, *(f"{name}={value:g}" for name, value in seconds.items())]
+    return {"PAWL_TEST_TIMES": ",".join(filter(None, said))}
+
+
 def run(
     *args: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:

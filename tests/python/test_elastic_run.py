@@ -127,7 +127,8 @@ def test_ranks_are_more_and_fewer(tmp_path: Path) -> None:
 @pytest.mark.real_interpreters
 def test_ranks_that_join_have_it_imported(tmp_path: Path) -> None:
     """And more that are wanted before the first step are no reason to start again."""
-    with running(tmp_path, "1:3 -n 1", MANY, "pause=0.5", PAWL_LOG="debug") as run:
+    env = {"PAWL_LOG": "debug", **program.times(run_settle=program.LIMIT_S)}  # slow to import
+    with running(tmp_path, "1:3 -n 1", MANY, "pause=0.5", **env) as run:
         run.wait_for("1 worker started")
         run.scale(2)
         run.wait_for_trained(2)

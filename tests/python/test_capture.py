@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ pytest.importorskip("pawl._core")
 import safetensors.torch
 
 from pawl.engine import AsIs, Raw, Safetensors
+from pawl.errors import PawlError
 from pawl.integrations._capture import capture
 
 
@@ -59,6 +62,37 @@ def test_folders_in_the_folder(tmp_path: Path) -> None:
         torch.save(1, tmp_path.parent / "beside.pt")
     kinds = {name: type(file) for name, file in files.items()}
     assert kinds == {"inner/most/config.json": Raw, "inner/a.pt": AsIs}
+
+
+def test_links_are_followed(tmp_path: Path) -> None:
+    folder, other = tmp_path / "new", tmp_path / "other"
+    for path in (folder, other):
+        path.mkdir()
+        (path / "config.json").write_text(path.name)
+    with capture(folder) as files:
+        (folder / "linked").symlink_to(other)
+        (folder / "again").symlink_to("../other", target_is_directory=True)
+        (folder / "copy.json").symlink_to(other / "config.json")
+    contents = {name: file._chunks[0].numpy().tobytes() for name, file in files.items()}
+    others = ("linked/config.json", "again/config.json", "copy.json")
+    assert contents == {"config.json": b"new", **dict.fromkeys(others, b"other")}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: os.mkfifo(path),
+        lambda path: path.symlink_to("nowhere"),
+        lambda path: path.symlink_to(path),
+        lambda path: path.symlink_to("."),
+        lambda path: path.symlink_to("..", target_is_directory=True),
+    ],
+    ids=["fifo", "to_nothing", "to_itself", "to_its_folder", "to_a_folder_above"],
+)
+def test_what_cannot_be_saved_is_named(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    (tmp_path / "inner").mkdir()
+    with pytest.raises(PawlError, match="inner/strange: "), capture(tmp_path):
+        make(tmp_path / "inner" / "strange")
 
 
 def test_what_pawl_cannot_put_into_safetensors_is_written_and_read(

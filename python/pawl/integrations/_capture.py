@@ -36,7 +36,9 @@ def capture(folder: Path) -> Iterator[Files]:
     """Fills the dict with the files that are written into folder until the end of the block.
 
     Only calls of this thread are taken. Files in folders of the folder have names like
-    "adapter/config.json".
+    "adapter/config.json". Links are followed. An empty folder leaves no trace.
+
+    PawlError: what cannot be part of a checkpoint lies in the folder, e.g. a FIFO.
     """
     files: Files = {}
     thread = threading.get_ident()
@@ -54,9 +56,24 @@ def capture(folder: Path) -> Iterator[Files]:
         _replace_torch_save(undo, taken)
         _replace_save_file(undo, taken)
         yield files
-    for path in folder.rglob("*"):
-        if path.is_file():
-            files[path.relative_to(folder).as_posix()] = Raw(path.read_bytes())
+    for path in _walk(folder, ()):
+        files[path.relative_to(folder).as_posix()] = Raw(path.read_bytes())
+
+
+def _walk(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
+    """The files in a folder, which lies in the folders above."""
+    real = folder.resolve()
+    if real in above:
+        raise PawlError(f"{folder}: a link to a folder that it lies in cannot be saved")
+    for path in folder.iterdir():
+        if path.is_dir():
+            yield from _walk(path, (*above, real))
+        elif path.is_file():
+            yield path
+        else:
+            raise PawlError(
+                f"{path}: neither a file nor a folder, nor a link to one: cannot be saved"
+            )
 
 
 def _replace_torch_save(undo: contextlib.ExitStack, taken: Any) -> None:

@@ -96,7 +96,8 @@ struct pawl_coll_call {
 	uint32_t root;          /* of those that have one */
 	uint32_t tag;           /* of messages: the same at both ends */
 	uint64_t len_bytes;     /* of the vector, of a block, or of a message */
-	const void *in;         /* the caller's, and as it is, until it is done */
+	const void *in;         /* the caller's, and as it is, until it is done. Collectives whose
+				   memory overlaps are as if called one after the other */
 	void *out;              /* the same; may be in, or, of those with blocks, be this rank's
 				   block of in, or have in as it; not of PAWL_ALL_TO_ALL */
 	const uint64_t *in_at;  /* PAWL_ALL_TO_ALL: bytes in_at[i] .. in_at[i + 1] of in are for
@@ -195,6 +196,10 @@ void pawl_group_release(struct pawl_group *group, struct pawl_work *work);
 int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t timeout_ns,
 	struct pawl_err *err);
 bool pawl_work_done(const struct pawl_work *work); /* whether it is; any thread */
+/* The last collective that is not done and reads or writes any of these bytes; NULL: none does, or
+ * in a fork. Any thread, while nobody else frees works of the group. */
+struct pawl_work *pawl_group_using(struct pawl_group *group, const void *memory,
+	uint64_t len_bytes);
 /* Has it given out by pawl_group_next once it is done. False: it is done already. */
 bool pawl_group_tell(struct pawl_group *group, struct pawl_work *work);
 /* The next of those, once each; waits for one. NULL: the group is being closed. */

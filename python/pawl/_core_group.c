@@ -318,6 +318,25 @@ static PyObject *group_submit(struct group *self, PyObject *const *args, Py_ssiz
 	return (PyObject *)op;
 }
 
+static struct operation *operation_of(struct pawl_work *work)
+{
+	return (struct operation *)(void *)((char *)work - offsetof(struct operation, work));
+}
+
+/* With the GIL held all the time: without it no operation is freed. */
+static PyObject *group_using(struct group *self, PyObject *args)
+{
+	unsigned long long address;
+	unsigned long long bytes;
+	struct pawl_work *work;
+
+	if (!PyArg_ParseTuple(args, "KK", &address, &bytes)) {
+		return NULL;
+	}
+	work = pawl_group_using(self->group, (const void *)(uintptr_t)address, bytes);
+	return Py_NewRef(work ? (PyObject *)operation_of(work) : Py_None);
+}
+
 static PyObject *group_next(struct group *self, PyObject *unused)
 {
 	struct pawl_work *work;
@@ -330,7 +349,7 @@ static PyObject *group_next(struct group *self, PyObject *unused)
 	if (!work) {
 		Py_RETURN_NONE;
 	}
-	op = (struct operation *)(void *)((char *)work - offsetof(struct operation, work));
+	op = operation_of(work);
 	op->told = false;
 	keep = Py_XNewRef(op->keep);
 	Py_DECREF(op);
@@ -483,6 +502,8 @@ static PyMethodDef group_methods[] = {
 	{"submit", (PyCFunction)(void (*)(void))group_submit, METH_FASTCALL,
 		"submit(kind, op, dtype, mean, root, tag, nbytes, in, out, timeout, held, keep[, "
 		"in_at, out_at]) -> Operation"},
+	{"using", (PyCFunction)group_using, METH_VARARGS,
+		"using(address, nbytes) -> the last Operation on that memory, or None"},
 	{"next", (PyCFunction)group_next, METH_NOARGS, "next() -> keep of a told one, or None"},
 	{"shrink", (PyCFunction)group_shrink, METH_VARARGS, "shrink(least, timeout)"},
 	{"admit", (PyCFunction)group_admit, METH_VARARGS,

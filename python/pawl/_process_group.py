@@ -24,7 +24,8 @@ import torch.distributed as dist
 
 from pawl import _coll, _core, _register, _staging, _stats
 from pawl._membership import Membership
-from pawl._staging import block, host, put_back, spread
+from pawl._pending import Pending, check_writable, conflict
+from pawl._staging import block, host, is_plain, put_back, spread
 from pawl._times import seconds
 from pawl._work import Completers, Work
 from pawl.errors import error
@@ -225,6 +226,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         self._toward = options.toward if joined else _meeting_place(self._store)
         self._group = joined or _core.Group(rank, ranks, self._toward)
         self._completers = Completers(self._group)
+        self._pending = Pending(self._group)
         self._releaser = _staging.Releaser(self._group.leave)
         atexit.register(self.shutdown)
         if joined is not None:
@@ -294,8 +296,8 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         if work.ready is not None:
             self._releaser.add(work.ready, work.operation)
 
-    def _work(self, outputs: Sequence[torch.Tensor]) -> Work:
-        work = Work(outputs, self._completers)
+    def _work(self, outputs: Sequence[torch.Tensor], message: bool = False) -> Work:
+        work = Work(outputs, self._completers, None if message else self._pending)
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work
@@ -330,7 +332,8 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         )
 
     def _reduce_all(self, work: Work, tensor: torch.Tensor, opts: Any) -> None:
-        memory = host(work, tensor, copy=True, dtype=_coll.added_as(opts.reduceOp, tensor.dtype))
+        dtype = _coll.added_as(opts.reduceOp, tensor.dtype)
+        memory = host(work, tensor, reads=True, writes=True, dtype=dtype)
         self._submit_reduction(work, _coll.ALL_REDUCE, opts, memory, memory, memory.nbytes)
         put_back(work, tensor, memory)
 
@@ -346,7 +349,11 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         """The same of several."""
         work = self._work(tensors)
         for tensor in tensors:
-            self._reduce_all(work, tensor, opts or dist.AllreduceOptions())
+            check_writable(tensor)
+        into = self._pending.copies(tensors) if conflict(tensors) else tensors
+        for tensor, apart in zip(tensors, into, strict=True):
+            self._reduce_all(work, apart, opts or dist.AllreduceOptions())
+            put_back(work, tensor, apart)
         return work
 
     @_routed("reduce")
@@ -354,9 +361,11 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         """All ranks' sum, in place at the root; the others' tensors stay as they are."""
         tensor = _one("reduce", tensors)
         work = self._work(tensors)
-        memory = host(work, tensor, copy=True, dtype=_coll.added_as(opts.reduceOp, tensor.dtype))
+        dtype = _coll.added_as(opts.reduceOp, tensor.dtype)
+        root = opts.rootRank == self._rank
+        memory = host(work, tensor, reads=True, writes=root, dtype=dtype)
         self._reduce_to(work, memory, memory, opts.rootRank, opts)
-        if opts.rootRank == self._rank:
+        if root:
             put_back(work, tensor, memory)
         return work
 
@@ -372,7 +381,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         tensor = _one("broadcast", tensors)
         work = self._work(tensors)
         root = opts.rootRank == self._rank
-        memory = host(work, tensor, copy=root)
+        memory = host(work, tensor, reads=root, writes=not root)
         self._broadcast(work, memory, opts.rootRank, opts)
         if not root:
             put_back(work, tensor, memory)
@@ -391,6 +400,20 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         )
 
     # ---- blocks ----
+
+    def _input(
+        self, tensor: torch.Tensor, output: torch.Tensor, in_place: bool = True
+    ) -> torch.Tensor:
+        """The input of a call, or a copy of it if the output is written while it is read.
+
+        ``in_place``: one of both may be this rank's block of the other.
+        """
+        if not (is_plain(tensor) and is_plain(output)):
+            return tensor
+        part, whole = sorted((tensor, output), key=torch.Tensor.numel)
+        if in_place and part.data_ptr() == whole.data_ptr() + self._rank * part.nbytes:
+            return tensor
+        return self._pending.apart([tensor], [output])[0]
 
     def _gather_all(
         self, work: Work, output: torch.Tensor, tensor: torch.Tensor, opts: Any
@@ -416,11 +439,14 @@ class ProcessGroup(Membership, dist.ProcessGroup):
                 f"collectives: all_gather: rank {self._rank} brings {tensor.numel()} elements, and "
                 f"has room for {own.numel()}",
             )
-        memories = [host(work, output, copy=False) for output in outputs]
+        into = [torch.empty_like(t) for t in outputs] if conflict(outputs, [tensor]) else outputs
+        self._pending.settle_all(work, tensor, writes=False)
+        memories = [host(work, each, writes=True) for each in into]
         _staging.fetch(work, [(memories[self._rank].detach(), tensor.view(own.shape))])
         for root, memory in enumerate(memories):
             self._broadcast(work, memory, root, opts)
-            put_back(work, outputs[root], memory)
+            put_back(work, into[root], memory)
+            put_back(work, outputs[root], into[root])
 
     @_routed("allgather")
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
@@ -433,8 +459,8 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         if any(t.numel() != tensor.numel() for t in into):
             self._gather_uneven(work, into, tensor, opts)
             return work
-        memory = block(work, into, copy=False)
-        self._gather_all(work, memory, host(work, tensor, copy=True), opts)
+        memory = block(work, into, writes=True)
+        self._gather_all(work, memory, host(work, tensor, reads=True), opts)
         spread(work, memory, into)
         return work
 
@@ -443,11 +469,12 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         self, outputs: list[Tensors], inputs: Tensors, opts: Any = None
     ) -> Work:
         """``outputs[r][i]``: tensor i of rank r."""
+        apart = self._pending.apart(inputs, [t for row in outputs for t in row])
         works = [
             self._gather_list(
                 self._work([row[i] for row in outputs]), [[row[i] for row in outputs]], [t], opts
             )
-            for i, t in enumerate(inputs)
+            for i, t in enumerate(apart)
         ]
         return self._all_of(works)
 
@@ -457,9 +484,10 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     ) -> Work:
         """All ranks' tensors, one behind the other."""
         _check_sizes("all_gather", output, tensor, self._ranks)
+        tensor = self._input(tensor, output)
         work = self._work([output])
-        memory = host(work, output, copy=False)
-        self._gather_all(work, memory, host(work, tensor, copy=True), opts)
+        memory = host(work, output, writes=True)
+        self._gather_all(work, memory, host(work, tensor, reads=True), opts)
         put_back(work, output, memory)
         return work
 
@@ -468,15 +496,16 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
     ) -> Work:
         """The same of several."""
+        apart = self._pending.apart(inputs, outputs)
         return self._all_of(
-            [self.all_gather_single(o, i, opts) for o, i in zip(outputs, inputs, strict=True)]
+            [self.all_gather_single(o, i, opts) for o, i in zip(outputs, apart, strict=True)]
         )
 
     def _reduce_block(
         self, work: Work, output: torch.Tensor, source: torch.Tensor, opts: Any
     ) -> None:
         """``output``: this rank's part of the sum of all blocks, which are host memory."""
-        memory = host(work, output, copy=False, dtype=source.dtype)
+        memory = host(work, output, writes=True, dtype=source.dtype)
         self._submit_reduction(work, _coll.REDUCE_SCATTER, opts, source, memory, memory.nbytes)
         put_back(work, output, memory)
 
@@ -485,9 +514,9 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     ) -> None:
         """Ranks get sums of different sizes: each is reduced to its rank."""
         dtype = _coll.added_as(opts.reduceOp, output.dtype)
-        memory = host(work, output, copy=False, dtype=dtype)
-        for root, tensor in enumerate(inputs):
-            source = host(work, tensor, copy=True, dtype=dtype)
+        memory = host(work, output, writes=True, dtype=dtype)
+        for root, tensor in enumerate(self._pending.apart(inputs, [output])):
+            source = host(work, tensor, reads=True, dtype=dtype)
             self._reduce_to(work, source, memory, root, opts)
         put_back(work, output, memory)
 
@@ -502,23 +531,25 @@ class ProcessGroup(Membership, dist.ProcessGroup):
             self._reduce_uneven(work, output, parts, opts)
         else:
             dtype = _coll.added_as(opts.reduceOp, output.dtype)
-            self._reduce_block(work, output, block(work, parts, copy=True, dtype=dtype), opts)
+            self._reduce_block(work, output, block(work, parts, reads=True, dtype=dtype), opts)
         return work
 
     @_routed("_reduce_scatter_base")
     def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Work:
         """The same of a tensor that has the parts one behind the other."""
         _check_sizes("reduce_scatter", tensor, output, self._ranks)
+        tensor = self._input(tensor, output)
         work = self._work([output])
         dtype = _coll.added_as(opts.reduceOp, tensor.dtype)
-        self._reduce_block(work, output, host(work, tensor, copy=True, dtype=dtype), opts)
+        self._reduce_block(work, output, host(work, tensor, reads=True, dtype=dtype), opts)
         return work
 
     @_routed("reduce_scatter_tensor_coalesced")
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
         """The same of several."""
+        apart = self._pending.apart(inputs, outputs)
         return self._all_of(
-            [self.reduce_scatter_single(o, i, opts) for o, i in zip(outputs, inputs, strict=True)]
+            [self.reduce_scatter_single(o, i, opts) for o, i in zip(outputs, apart, strict=True)]
         )
 
     @_routed("gather")
@@ -533,7 +564,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
             _check_alike("gather", into, self._ranks)
             for each in into:
                 _check_sizes("gather", each, tensor, 1)
-            memory = block(work, into, copy=False)
+            memory = block(work, into, writes=True)
         self._submit(
             work,
             _coll.GATHER,
@@ -541,7 +572,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
             dtype=_coll.dtype_of(tensor),
             root=opts.rootRank,
             nbytes=tensor.nbytes,
-            source=host(work, tensor, copy=True),
+            source=host(work, tensor, reads=True),
             target=memory,
         )
         if memory is not None:
@@ -559,8 +590,8 @@ class ProcessGroup(Membership, dist.ProcessGroup):
             _check_alike("scatter", parts, self._ranks)
             for part in parts:
                 _check_sizes("scatter", part, output, 1)
-            source = block(work, parts, copy=True)
-        memory = host(work, output, copy=False)
+            source = block(work, parts, reads=True)
+        memory = host(work, output, writes=True)
         self._submit(
             work,
             _coll.SCATTER,
@@ -606,9 +637,10 @@ class ProcessGroup(Membership, dist.ProcessGroup):
             _rows(tensor, input_splits, self._ranks, "input"),
             _rows(output, output_splits, self._ranks, "output"),
         )
+        tensor = self._input(tensor, output, in_place=False)
         work = self._work([output])
-        memory = host(work, output, copy=False)
-        self._swap(work, memory, host(work, tensor, copy=True), parts, opts)
+        memory = host(work, output, writes=True)
+        self._swap(work, memory, host(work, tensor, reads=True), parts, opts)
         put_back(work, output, memory)
         return work
 
@@ -618,9 +650,9 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         _check_alike("all_to_all", outputs, self._ranks)
         _check_alike("all_to_all", inputs, self._ranks)
         work = self._work(outputs)
-        into = block(work, outputs, copy=False)
+        into = block(work, outputs, writes=True)
         parts = _offsets(t.nbytes for t in inputs), _offsets(t.nbytes for t in outputs)
-        self._swap(work, into, block(work, inputs, copy=True), parts, opts)
+        self._swap(work, into, block(work, inputs, reads=True), parts, opts)
         spread(work, into, outputs)
         return work
 
@@ -630,7 +662,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     def send(self, tensors: Tensors, peer: int, tag: int) -> Work:
         """A tensor to one rank, which receives it with the same tag."""
         tensor = _one("send", tensors)
-        work = self._work(tensors)
+        work = self._work(tensors, message=True)
         self._submit(
             work,
             _coll.SEND,
@@ -638,14 +670,14 @@ class ProcessGroup(Membership, dist.ProcessGroup):
             root=peer,
             tag=tag,
             nbytes=tensor.nbytes,
-            source=host(work, tensor, copy=True),
+            source=host(work, tensor, reads=True),
         )
         return work
 
     def _receive(self, tensors: Tensors, peer: int, tag: int) -> Work:
         tensor = _one("recv", tensors)
-        work = self._work(tensors)
-        memory = host(work, tensor, copy=False)
+        work = self._work(tensors, message=True)
+        memory = host(work, tensor, writes=True)
         self._submit(
             work,
             _coll.RECEIVE,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pawl import _core
+from pawl._pending import check_writable
 from pawl.errors import error
 
 if TYPE_CHECKING:
@@ -123,30 +124,56 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 
 def host(
-    work: Work, tensor: torch.Tensor, copy: bool, dtype: torch.dtype | None = None
+    work: Work,
+    tensor: torch.Tensor,
+    *,
+    reads: bool = False,
+    writes: bool = False,
+    dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """The tensor, or memory of ours for it; with its content if ``copy``. dtype: of its numbers
-    there, if another one."""
+    """The tensor, or memory of ours for it; with its content if the work ``reads`` it.
+
+    ``writes``: the work changes it, by put_back where it is memory of ours. ``dtype``: of its
+    numbers there, if another one. Waits for what is under way on memory that is copied.
+    """
     if is_plain(tensor) and dtype in (None, tensor.dtype):
+        if work.pending is not None:
+            work.pending.settle(work, tensor, writes)
         return tensor
-    if tensor.layout is not torch.strided:
-        raise error(
-            "PAWL_ENOTSUP", f"collectives: tensors of layout {tensor.layout}: make it dense"
-        )
+    _prepare(work, tensor, writes)
     made = _make(tensor.shape, tensor, dtype)
-    if copy:
+    if reads:
         fetch(work, [(made, tensor)])
     return made
 
 
 def block(
-    work: Work, tensors: Sequence[torch.Tensor], copy: bool, dtype: torch.dtype | None = None
+    work: Work,
+    tensors: Sequence[torch.Tensor],
+    *,
+    reads: bool = False,
+    writes: bool = False,
+    dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """Memory of ours for several, one behind the other; otherwise as ``host``."""
+    for tensor in tensors:
+        _prepare(work, tensor, writes)
     made = _make([sum(t.numel() for t in tensors)], tensors[0], dtype)
-    if copy:
+    if reads:
         fetch(work, list(zip(_views(made, tensors), tensors, strict=True)))
     return made
+
+
+def _prepare(work: Work, tensor: torch.Tensor, writes: bool) -> None:
+    """Before a tensor is copied: whether it can be, and all before that is over."""
+    if tensor.layout is not torch.strided:
+        raise error(
+            "PAWL_ENOTSUP", f"collectives: tensors of layout {tensor.layout}: make it dense"
+        )
+    if writes:
+        check_writable(tensor)
+    if work.pending is not None:
+        work.pending.settle_all(work, tensor, writes)
 
 
 def _views(memory: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -159,6 +186,8 @@ def fetch(work: Work, copies: Sequence[Copy]) -> None:
     copies = [(to, of.detach()) for to, of in copies]
     lane = lane_of(copies[0][1])
     if lane is not None:
+        if work.pending is not None:
+            work.pending.add(work, [of for _, of in copies], writes=False)
         work.ready = functools.partial(lane.await_, lane.fetch(copies))
         return
     for to, of in copies:
@@ -178,6 +207,8 @@ def spread(work: Work, memory: torch.Tensor, tensors: Sequence[torch.Tensor]) ->
 
 
 def _bring(work: Work, copies: Sequence[Copy]) -> None:
+    if work.pending is not None:
+        work.pending.add(work, [to for to, _ in copies], writes=True)
     lane = lane_of(copies[0][0])
     after = lane.mark() if lane is not None else None
 

@@ -12,6 +12,7 @@ from torch._C._distributed_c10d import Work as TorchWork
 from torch.futures import Future
 
 from pawl import _core
+from pawl._pending import Pending
 from pawl._staging import Lane
 
 NO_TIMEOUT = timedelta(0)
@@ -36,9 +37,15 @@ class Work(TorchWork):
     _future: Future[Any] | None = None
     _base: Future[None] | None = None
 
-    def __init__(self, outputs: Sequence[torch.Tensor], completers: Completers) -> None:
+    def __init__(
+        self,
+        outputs: Sequence[torch.Tensor],
+        completers: Completers,
+        pending: Pending | None = None,
+    ) -> None:
         super().__init__()
         self.outputs = outputs
+        self.pending = pending  # what it is ordered by; None: it is not
         self._completers = completers
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:

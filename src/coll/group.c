@@ -423,6 +423,30 @@ bool pawl_work_done(const struct pawl_work *work)
 	return __atomic_load_n(&work->done, __ATOMIC_ACQUIRE);
 }
 
+struct pawl_work *pawl_group_using(struct pawl_group *group, const void *memory, uint64_t len_bytes)
+{
+	const struct group_memory wanted = {.out = memory, .out_bytes = len_bytes};
+	struct pawl_work *found = NULL;
+
+	if (group->pid != getpid()) {
+		return NULL;
+	}
+	pthread_mutex_lock(&group->state);
+	for (uint32_t c = 0; c < COLL_CHANNELS; c++) {
+		for (struct pawl_work *w = group->channels[c].first; w; w = priv_of(w)->next) {
+			struct group_memory theirs =
+				group_call_memory(&w->call, group->rank, group->ranks);
+
+			if (group_memory_conflicts(&wanted, &theirs) &&
+				(!found || w->number > found->number)) {
+				found = w;
+			}
+		}
+	}
+	pthread_mutex_unlock(&group->state);
+	return found;
+}
+
 /* Under state: waits a while for another driver, or drives. */
 static void take_turn(struct pawl_group *group, struct pawl_work *work, int64_t now_ns,
 	int64_t until_ns)

@@ -106,6 +106,68 @@ int group_call_check(const struct pawl_coll_call *call, uint32_t rank, uint32_t 
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "collectives: %s", kind_name(call->kind));
 }
 
+/* ---- what it works on ---- */
+
+struct group_memory group_call_memory(const struct pawl_coll_call *call, uint32_t rank,
+	uint32_t ranks)
+{
+	bool root = rank == call->root;
+	uint64_t len = call->len_bytes;
+	uint64_t in = len;
+	uint64_t out = len;
+
+	switch (call->kind) {
+	case PAWL_REDUCE:
+		out = root ? len : 0;
+		break;
+	case PAWL_BROADCAST:
+		in = root ? len : 0;
+		out = root ? 0 : len;
+		break;
+	case PAWL_ALL_GATHER:
+		out = len * ranks;
+		break;
+	case PAWL_REDUCE_SCATTER:
+		in = len * ranks;
+		break;
+	case PAWL_GATHER:
+		out = root ? len * ranks : 0;
+		break;
+	case PAWL_SCATTER:
+		in = root ? len * ranks : 0;
+		break;
+	case PAWL_ALL_TO_ALL:
+		in = call->in_at[ranks];
+		out = call->out_at[ranks];
+		break;
+	case PAWL_BARRIER:
+		in = out = 0;
+		break;
+	case PAWL_SEND:
+		out = 0;
+		break;
+	case PAWL_RECEIVE:
+		in = 0;
+		break;
+	case PAWL_ALL_REDUCE:
+	case PAWL_COLLS:
+		break;
+	}
+	return (struct group_memory){call->in, call->out, call->in ? in : 0, call->out ? out : 0};
+}
+
+static bool overlap(const uint8_t *a, uint64_t a_bytes, const uint8_t *b, uint64_t b_bytes)
+{
+	return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
+}
+
+bool group_memory_conflicts(const struct group_memory *a, const struct group_memory *b)
+{
+	return overlap(a->out, a->out_bytes, b->in, b->in_bytes) ||
+		overlap(a->out, a->out_bytes, b->out, b->out_bytes) ||
+		overlap(a->in, a->in_bytes, b->out, b->out_bytes);
+}
+
 /* ---- what it is called ---- */
 
 void group_call_name(const struct pawl_coll_call *call, char *text)

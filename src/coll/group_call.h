@@ -19,6 +19,16 @@ static inline bool is_message(const struct pawl_coll_call *call)
 /* PAWL_EINVAL. */
 int group_call_check(const struct pawl_coll_call *call, uint32_t rank, uint32_t ranks,
 	struct pawl_err *err);
+/* What a call reads and writes in this rank's memory, in bytes. Nothing: a length of 0. */
+struct group_memory {
+	const uint8_t *in, *out;
+	uint64_t in_bytes, out_bytes;
+};
+
+struct group_memory group_call_memory(const struct pawl_coll_call *call, uint32_t rank,
+	uint32_t ranks);
+/* Whether one writes what the other one reads or writes. */
+bool group_memory_conflicts(const struct group_memory *a, const struct group_memory *b);
 /* "all_reduce(sum) of 1000 float32" */
 void group_call_name(const struct pawl_coll_call *call, char *text);
 /* The digest of a group's collectives up to this one, from that of those before it; 0: none. */

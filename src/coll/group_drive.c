@@ -368,6 +368,31 @@ static struct group_turn find_turn(struct pawl_group *group)
 	return turn;
 }
 
+/* Whether a collective that has not begun works on memory of an earlier one that is not done: one
+ * of both writes it. It begins when that one is over, as if they had been called one after the
+ * other. The others may begin it sooner: the earliest that is not done waits for nobody's memory at
+ * any rank, so all are done in the end. */
+static bool waits_for_memory(struct pawl_group *group, const struct pawl_work *work)
+{
+	struct group_memory ours = group_call_memory(&work->call, group->rank, group->ranks);
+	bool waits = false;
+
+	pthread_mutex_lock(&group->state);
+	for (uint32_t c = 0; c < COLL_CHANNELS && !waits; c++) {
+		struct pawl_work *before = group->channels[c].first;
+
+		while (before && before->number < work->number && !waits) {
+			struct group_memory theirs =
+				group_call_memory(&before->call, group->rank, group->ranks);
+
+			waits = group_memory_conflicts(&ours, &theirs);
+			before = priv_of(before)->next;
+		}
+	}
+	pthread_mutex_unlock(&group->state);
+	return waits;
+}
+
 static bool move_channel(struct pawl_group *group, uint32_t channel)
 {
 	struct pawl_work *work = first_of(group, channel);
@@ -375,7 +400,8 @@ static bool move_channel(struct pawl_group *group, uint32_t channel)
 	struct pawl_err err;
 	bool moved = false;
 
-	if (work == NULL || group_work_held(work)) {
+	if (work == NULL || group_work_held(work) ||
+		(priv_of(work)->slot == NULL && waits_for_memory(group, work))) {
 		return false;
 	}
 	if (priv_of(work)->slot == NULL && group_slot_take(group, work, &err) != 0) {

@@ -14,7 +14,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from group_checks import check, rank, run_checks, world
+from group_checks import check, rank, refused, run_checks, world
 
 DTYPES = [
     torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
@@ -136,6 +136,17 @@ def what_cannot_be() -> None:
             assert "are not 1 x" in str(error), error
         else:
             raise AssertionError("lists of different sizes")
+    repeats = torch.ones(1).expand(world(), 4)
+    dist.broadcast(repeats.clone() if rank() else repeats, 0)  # which only reads it
+    for call in (
+        lambda: dist.all_reduce(repeats),
+        lambda: dist.all_reduce_coalesced([torch.ones(2), repeats]),
+        lambda: dist.reduce(repeats, rank()),
+        lambda: dist.broadcast(repeats, (rank() + 1) % world()),
+        lambda: dist.all_gather_into_tensor(repeats, torch.ones(4)),
+        lambda: dist.all_gather(list(repeats), torch.ones(4)),
+    ):
+        refused(call, "several elements in one place (expand): give a clone() of it")
     dist.barrier()
 
 

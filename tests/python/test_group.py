@@ -15,6 +15,7 @@ import nursery
 import program
 import ranks
 import waits
+from conftest import SEED
 
 HERE = Path(__file__).parent
 COLLECTIVES = [
@@ -34,6 +35,12 @@ TORCH = [
 def test_every_collective(world: int) -> None:
     for said in ranks.run_ranks(HERE / "group_rank.py", world):
         assert said == COLLECTIVES
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_calls_that_share_memory(world: int) -> None:
+    for said in ranks.run_ranks(HERE / "group_overlap_rank.py", world, str(SEED), "40"):
+        assert said == ["held"]
 
 
 @pytest.mark.skipif(not os.environ.get("PAWL_LONG"), reason="9 GB of memory: make test-long")

@@ -8,6 +8,7 @@ import pytest
 
 import program
 import ranks
+from conftest import SEED
 from test_group import COLLECTIVES, TORCH
 
 HERE = Path(__file__).parent
@@ -32,6 +33,12 @@ def run_on_stand_in(world: int, script: str, *names: str) -> list[list[str]]:
 def test_every_collective_through_a_late_stand_in() -> None:
     for said in run_on_stand_in(3, "group_rank.py"):
         assert said == COLLECTIVES
+
+
+@pytest.mark.slow
+def test_calls_that_share_memory_of_a_late_stand_in() -> None:
+    for said in run_on_stand_in(3, "group_overlap_rank.py", str(SEED), "20"):
+        assert said == ["held"]
 
 
 @pytest.mark.slow

@@ -242,6 +242,95 @@ static void many_at_a_time(void **state)
 	close_world(&w);
 }
 
+#define SLICES  8
+#define SLICE   20000 /* numbers */
+#define BETWEEN 3000  /* the beginnings of two */
+
+/* Slices of one vector, each summed in place while those that it overlaps are under way. */
+static void *do_slices(void *user)
+{
+	struct member *member = user;
+	int32_t *numbers = malloc(sizeof(*numbers) * (SLICES * BETWEEN + SLICE));
+	struct pawl_work works[SLICES];
+
+	for (uint32_t i = 0; i < SLICES * BETWEEN + SLICE; i++) {
+		numbers[i] = 1;
+	}
+	for (uint32_t s = 0; s < SLICES; s++) {
+		struct pawl_coll_call call = {.kind = PAWL_ALL_REDUCE,
+			.dtype = PAWL_INT32,
+			.len_bytes = sizeof(*numbers) * SLICE,
+			.in = numbers + s * BETWEEN,
+			.out = numbers + s * BETWEEN};
+
+		assert_int_equal(pawl_group_submit(member->group, &works[s], &call, NULL), 0);
+	}
+	for (uint32_t s = 0; s < SLICES; s++) {
+		struct pawl_work *work = &works[(s + member->rank) % SLICES];
+
+		assert_int_equal(pawl_group_wait(member->group, work, LONG_NS, NULL), 0);
+	}
+	for (uint32_t i = 0; i < SLICES * BETWEEN + SLICE; i++) {
+		int32_t wanted = 1;
+
+		for (uint32_t s = 0; s < SLICES; s++) {
+			bool within = i >= s * BETWEEN && i < s * BETWEEN + SLICE;
+
+			wanted *= within ? RANKS : 1;
+		}
+		assert_int_equal(numbers[i], wanted);
+	}
+	free(numbers);
+	return NULL;
+}
+
+static void what_shares_memory_is_done_in_order(void **state)
+{
+	struct world w;
+
+	open_world(&w);
+	run_world(&w, do_slices);
+	close_world(&w);
+}
+
+/* Which collective uses some memory: the last one that is not done. Here none is: the others have
+ * not called it. */
+static void memory_in_use(void **state)
+{
+	struct world w;
+	struct pawl_group *group;
+	struct pawl_work works[3];
+	int32_t in[10] = {0};
+	int32_t out[10 * RANKS];
+	int32_t more[2 * RANKS];
+	const struct pawl_coll_call calls[3] = {
+		{.kind = PAWL_BROADCAST, .len_bytes = 40, .root = 1, .in = in, .out = out},
+		{.kind = PAWL_ALL_GATHER, .len_bytes = 40, .in = in, .out = out},
+		{.kind = PAWL_ALL_GATHER, .len_bytes = 8, .in = in + 2, .out = more},
+	};
+
+	open_world(&w);
+	group = w.members[0].group;
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_int_equal(pawl_group_submit(group, &works[i], &calls[i], NULL), 0);
+	}
+	assert_ptr_equal(pawl_group_using(group, in, sizeof(in)), &works[2]);
+	assert_ptr_equal(pawl_group_using(group, in, 8), &works[1]);
+	assert_ptr_equal(pawl_group_using(group, in + 4, 24), &works[1]);
+	assert_ptr_equal(pawl_group_using(group, out + 10 * RANKS - 1, 4), &works[1]);
+	assert_ptr_equal(pawl_group_using(group, out, 1), &works[1]);
+	assert_null(pawl_group_using(group, out + 10 * RANKS, 4));
+	assert_null(pawl_group_using(group, out, 0));
+	for (uint32_t r = 1; r < RANKS; r++) {
+		pawl_group_leave(w.members[r].group);
+	}
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_int_equal(pawl_group_wait(group, &works[i], LONG_NS, NULL), PAWL_EPEER);
+	}
+	assert_null(pawl_group_using(group, in, sizeof(in)));
+	close_world(&w);
+}
+
 /* Nobody waits: the group's own threads do it. */
 static void *do_unattended(void *user)
 {
@@ -677,6 +766,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(many_at_a_time),
+		cmocka_unit_test(what_shares_memory_is_done_in_order),
+		cmocka_unit_test(memory_in_use),
 		cmocka_unit_test(unattended),
 		cmocka_unit_test(waiting_costs_nothing),
 		cmocka_unit_test(late_ranks_are_waited_for),

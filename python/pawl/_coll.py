@@ -84,6 +84,16 @@ def reduction(reduce_op: ReduceOp, dtype: torch.dtype) -> tuple[int, int, bool]:
     return op, DTYPES[dtype], mean
 
 
+def sparse_mean(reduce_op: ReduceOp, dtype: torch.dtype) -> bool:
+    """Whether a sum of sparse tensors is divided by the number of ranks, or PawlError."""
+    op, _, mean = reduction(reduce_op, dtype)
+    if op != SUM or (mean and not dtype.is_floating_point):
+        raise error(
+            "PAWL_ENOTSUP", f"collectives: no {reduce_op.op} of sparse {dtype}: make it dense"
+        )
+    return mean
+
+
 def added_as(reduce_op: ReduceOp, dtype: torch.dtype) -> torch.dtype:
     """What numbers are brought as: a mean of float16 is one even if their sum is too large to be.
     bfloat16 has the range of float32."""

@@ -88,7 +88,7 @@ static PyObject *operation_wait(struct operation *op, PyObject *const *args, Py_
 	}
 	if (rv == PAWL_ETIMEDOUT && !pawl_work_done(&op->work)) { /* err speaks of a slice */
 		snprintf(err.msg, sizeof(err.msg),
-			"collectives: number %llu is not done after %.1f s",
+			"collectives: number %llu is not done within the timeout of %.1f s",
 			(unsigned long long)op->work.number, s);
 	}
 	if (rv != 0) {

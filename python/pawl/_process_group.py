@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import atexit
 import functools
-import os
 import sys
-import time
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
@@ -22,13 +21,19 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from pawl import _coll, _core, _register, _staging, _stats
+from pawl import _coll, _core, _register, _sparse, _staging, _stats
+from pawl._meeting import exchange, meeting_place
 from pawl._membership import Membership
 from pawl._pending import Pending, check_writable, conflict
 from pawl._staging import block, host, is_plain, put_back, spread
 from pawl._times import seconds
 from pawl._work import Completers, Work
 from pawl.errors import error
+
+# Works of small tensors that are kept, the last ones. torch's C++ may ask a work for its result
+# when Python has let go of it, which fails: DDP's join does, of one number, after a backward pass.
+HELD = 1024
+HELD_NUMBERS = 128
 
 Tensors = list[torch.Tensor]
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -47,44 +52,6 @@ def make(
     return ProcessGroup(
         SimpleNamespace(store=store, group_rank=rank, group_size=ranks, timeout=timeout)
     )
-
-
-# ---- finding each other ----
-
-
-def _meeting_place(store: dist.Store) -> str | None:
-    """The host that the store is at, which all ranks know: others are reached on the way there."""
-    while isinstance(store, dist.PrefixStore):
-        store = store.underlying_store
-    return store.host if isinstance(store, dist.TCPStore) else os.environ.get("MASTER_ADDR")
-
-
-def _exchange(store: dist.Store, rank: int, ranks: int, card: str, timeout: timedelta) -> list[str]:
-    """Hands out a card and takes those of all others.
-
-    A store may be there longer than a group: so the keys carry how often this was done.
-    """
-    turn = store.add(f"pawl/turn/{rank}", 1)
-    store.set(f"pawl/{turn}/{rank}", card)
-    end = time.monotonic() + timeout.total_seconds()
-    return [_take_card(store, f"pawl/{turn}/{r}", r, end) for r in range(ranks)]
-
-
-def _take_card(store: dist.Store, key: str, rank: int, end: float) -> str:
-    warned = False
-    while True:
-        left = end - time.monotonic()
-        try:
-            store.wait([key], timedelta(seconds=max(0.01, min(left, seconds("torch_late")))))
-            return str(store.get(key).decode())
-        except dist.DistStoreError:
-            if left <= seconds("torch_late"):
-                raise error(
-                    "PAWL_ETIMEDOUT", f"collectives: rank {rank} has not come to the group"
-                ) from None
-        if not warned:
-            print(f"pawl: waiting for rank {rank} to come to the group", file=sys.stderr)
-            warned = True
 
 
 # ---- other backends beside ours ----
@@ -221,9 +188,10 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         self._timeout_s = options.timeout.total_seconds()
         self._name = self._desc = ""
         self._coalesced: list[Work] | None = None
+        self._held: deque[Work] = deque(maxlen=HELD)
         self._others: dict[str, Any] = {}  # device type -> backend that is not ours
         self._devices = self._route(options)
-        self._toward = options.toward if joined else _meeting_place(self._store)
+        self._toward = options.toward if joined else meeting_place(self._store)
         self._group = joined or _core.Group(rank, ranks, self._toward)
         self._completers = Completers(self._group)
         self._pending = Pending(self._group)
@@ -233,7 +201,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
             return
         cards = [self._group.card]
         if ranks > 1:
-            cards = _exchange(self._store, rank, ranks, self._group.card, options.timeout)
+            cards = exchange(self._store, rank, ranks, self._group.card, options.timeout)
         self._group.join(cards, min(self._timeout_s, seconds("torch_join")))
         self._work_of([], _coll.BARRIER).wait()  # nobody is gone before all have joined
 
@@ -298,6 +266,8 @@ class ProcessGroup(Membership, dist.ProcessGroup):
 
     def _work(self, outputs: Sequence[torch.Tensor], message: bool = False) -> Work:
         work = Work(outputs, self._completers, None if message else self._pending)
+        if len(outputs) == 1 and outputs[0].numel() <= HELD_NUMBERS:
+            self._held.append(work)
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work
@@ -340,8 +310,13 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     @_routed("allreduce")
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
         """All ranks' sum, or the like, in place."""
+        tensor = _one("all_reduce", tensors)
+        opts = opts or dist.AllreduceOptions()
         work = self._work(tensors)
-        self._reduce_all(work, _one("all_reduce", tensors), opts or dist.AllreduceOptions())
+        if tensor.is_sparse:
+            _sparse.reduce(self, work, tensor, opts)
+        else:
+            self._reduce_all(work, tensor, opts)
         return work
 
     @_routed("allreduce_coalesced")
@@ -428,7 +403,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
             target=output,
         )
 
-    def _gather_uneven(
+    def gather_uneven(
         self, work: Work, outputs: Sequence[torch.Tensor], tensor: torch.Tensor, opts: Any
     ) -> None:
         """Ranks bring tensors of different sizes: each is broadcast."""
@@ -457,7 +432,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         into, tensor = _one("all_gather", outputs), _one("all_gather", inputs)
         _check_alike("all_gather", into, self._ranks)
         if any(t.numel() != tensor.numel() for t in into):
-            self._gather_uneven(work, into, tensor, opts)
+            self.gather_uneven(work, into, tensor, opts)
             return work
         memory = block(work, into, writes=True)
         self._gather_all(work, memory, host(work, tensor, reads=True), opts)

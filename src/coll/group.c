@@ -502,7 +502,7 @@ int pawl_group_wait(struct pawl_group *group, struct pawl_work *work, int64_t ti
 	}
 	if (!pawl_work_done(work)) {
 		rv = pawl_err_set(err, PAWL_ETIMEDOUT,
-			"collectives: number %llu is not done after %.1f s",
+			"collectives: number %llu is not done within the timeout of %.1f s",
 			(unsigned long long)work->number, (double)timeout_ns / NS_PER_S);
 	}
 	if (rv == 0 && work->code != 0) {

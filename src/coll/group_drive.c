@@ -511,7 +511,7 @@ static void fail_late(struct pawl_group *group, struct pawl_work *work)
 {
 	char name[PEER_TEXT];
 	char why[128];
-	int n = snprintf(why, sizeof(why), "not done after %.1f s at rank %u",
+	int n = snprintf(why, sizeof(why), "not done within the timeout of %.1f s at rank %u",
 		(double)work->call.timeout_ns / NS_PER_S, priv_of(work)->caller);
 	bool begun;
 	uint32_t late = find_late(group, work, &begun);

@@ -168,6 +168,30 @@ def layouts() -> None:
 
 
 @check
+def sparse() -> None:
+    """Rows of an embedding, of other numbers at each rank; none at the last rank."""
+    for dtype in (torch.float32, torch.bfloat16, torch.int64):
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+            if op == dist.ReduceOp.AVG and not dtype.is_floating_point:
+                continue
+            every = []
+            for r in range(world()):
+                rows = torch.arange(r, 7, r + 1)[: 0 if r == world() - 1 else None]
+                values = numbers(len(rows), 3, dtype=dtype, of=r)
+                every.append(torch.sparse_coo_tensor(rows[None], values, (7, 3)))
+            tensor, whole = every[rank()].clone(), sum(t.to_dense() for t in every)
+            dist.all_reduce(tensor, op)
+            same(tensor.to_dense(), whole / world() if op == dist.ReduceOp.AVG else whole)
+    other = torch.sparse_coo_tensor(torch.zeros(1, 1, dtype=torch.int64), torch.ones(1), (2,))
+    refused(lambda: dist.all_reduce(other, dist.ReduceOp.MAX), "no RedOpType.MAX of sparse")
+    shaped = torch.sparse_coo_tensor(
+        other.indices(), torch.ones(1), (2 + rank(),), is_coalesced=True
+    )
+    refused(lambda: dist.all_reduce(shaped), "of a sparse tensor: rank ")
+    dist.barrier()
+
+
+@check
 def other_types() -> None:
     """What is only moved, of 1,000 bytes; and the sum of the wider complex numbers."""
     for dtype in (torch.bool, torch.complex64, torch.complex128, torch.uint16):

@@ -172,6 +172,39 @@ OPTIMIZERS = {
 }
 
 
+@check
+def ddp_uneven_by_those_left() -> None:
+    """torch's C++ asks for a result after Python has let go of the work."""
+    model = DDP(nn.Linear(4, 1, bias=False))
+    with torch.no_grad():
+        model.module.weight.zero_()
+    with model.join(divide_by_initial_world_size=False):
+        for step in range(2 + rank()):
+            model.zero_grad()
+            model(torch.full((2, 4), float(rank() + 1))).sum().backward()
+            left = [r + 1 for r in range(world()) if 2 + r > step]
+            same_numbers(model.module.weight.grad, 2 * sum(left) / len(left))
+
+
+@check
+def ddp_sparse() -> None:
+    """Gradients of an embedding that only some rows have."""
+    embedding = nn.Embedding(9, 2, sparse=True)
+    model = DDP(embedding)
+    model(torch.tensor([rank(), 8])).sum().backward()
+    grad = embedding.weight.grad
+    assert grad is not None and grad.is_sparse
+    wanted = torch.zeros(9, 2)
+    wanted[: world()] = 1 / world()
+    wanted[8] = 1
+    torch.testing.assert_close(grad.to_dense(), wanted)
+
+
+def same_numbers(tensor: torch.Tensor | None, number: float) -> None:
+    assert tensor is not None
+    torch.testing.assert_close(tensor, torch.full_like(tensor, number))
+
+
 def small_net(dtype: torch.dtype) -> nn.Module:
     torch.manual_seed(9)
     return nn.Sequential(nn.Linear(12, 30, dtype=dtype), nn.Tanh(), nn.Linear(30, 3, dtype=dtype))

@@ -19,13 +19,14 @@ from conftest import SEED
 
 HERE = Path(__file__).parent
 COLLECTIVES = [
-    "all_reduce", "operations", "what_cannot_be", "layouts", "other_types", "rooted", "gathered",
-    "scattered", "swapped", "messages", "objects", "coalesced", "futures", "groups",
+    "all_reduce", "operations", "what_cannot_be", "layouts", "sparse", "other_types", "rooted",
+    "gathered", "scattered", "swapped", "messages", "objects", "coalesced", "futures", "groups",
     "bits_are_the_same_everywhere",
 ]  # fmt: skip
 TORCH = [
     "ddp", "ddp_bucket_views", "ddp_unused", "ddp_static_graph", "ddp_without_buffers",
-    "ddp_no_sync", "ddp_hooks", "our_hook", "ddp_uneven", "like_one_process", "like_another_order",
+    "ddp_no_sync", "ddp_hooks", "our_hook", "ddp_uneven",
+    "ddp_uneven_by_those_left", "ddp_sparse", "like_one_process", "like_another_order",
     "zero_redundancy", "fsdp2", "fsdp1", "hybrid", "dtensor", "functional", "compiled",
     "checkpoints", "pipelining",
 ]  # fmt: skip
@@ -116,7 +117,10 @@ def test_a_stopped_rank_is_named() -> None:
 
 def test_a_late_rank_is_named() -> None:
     for error, _ in end("late"):
-        assert "rank 1 has not begun it" in error and "not done after 6.0 s at rank" in error
+        assert (
+            "rank 1 has not begun it" in error
+            and "not done within the timeout of 6.0 s at rank" in error
+        )
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,8 @@ static void others_hear_a_failure_first(void **state)
 	await_heads(group, 0, 2);
 	__atomic_fetch_add(&shared->done, 1, __ATOMIC_RELEASE);
 	assert_int_equal(pawl_group_wait(group, &work, LONG_NS, &err), PAWL_ETIMEDOUT);
-	assert_non_null(strstr(err.msg, "not done after 0.5 s at rank 1: rank 2 has not begun it"));
+	assert_non_null(strstr(err.msg,
+		"not done within the timeout of 0.5 s at rank 1: rank 2 has not begun it"));
 	assert_int_equal(waitpid(pids[1], &status, 0), pids[1]);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == FAULT_EXIT);
 	kill(pids[2], SIGKILL);
@@ -582,7 +583,8 @@ static void *be_late(void *user)
 	assert_int_equal(pawl_group_wait(member->group, &work, LONG_NS, &member->err),
 		PAWL_ETIMEDOUT);
 	assert_true(pawl_work_done(&work));
-	assert_non_null(strstr(member->err.msg, ": not done after 0.2 s at rank 3: "));
+	assert_non_null(
+		strstr(member->err.msg, ": not done within the timeout of 0.2 s at rank 3: "));
 	assert_non_null(strstr(member->err.msg, ": rank 1 has not begun it"));
 	return NULL;
 }

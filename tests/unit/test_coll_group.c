@@ -399,7 +399,8 @@ static void late_ranks_are_waited_for(void **state)
 	submit(&w.members[0], &jobs[0], number);
 	assert_int_equal(pawl_group_wait(w.members[0].group, &jobs[0].work, 30000000, &err),
 		PAWL_ETIMEDOUT);
-	assert_string_equal(err.msg, "collectives: number 0 is not done after 0.0 s");
+	assert_string_equal(err.msg,
+		"collectives: number 0 is not done within the timeout of 0.0 s");
 	for (uint32_t r = 1; r < RANKS; r++) {
 		submit(&w.members[r], &jobs[r], number);
 	}

@@ -374,7 +374,8 @@ static bool is_just(const struct world *w, const struct actor *a)
 	case FATE_EARLY:
 		return names(s, text, s->victim, " has left the group");
 	case FATE_LATE:
-		return a->err.code == PAWL_ETIMEDOUT && strstr(text, "not done after 2.0 s");
+		return a->err.code == PAWL_ETIMEDOUT &&
+			strstr(text, "not done within the timeout of 2.0 s");
 	default:
 		return false;
 	}

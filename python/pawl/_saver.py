@@ -179,6 +179,11 @@ class Saver:
         self._told_stop = False
         self._error: BaseException | None = None  # ended the with block
         self._forked = False  # this is a child's copy of the parent's object
+        if any(one.root == self.root and one.rank == self.rank for one in _open):
+            raise error(
+                "PAWL_EBUSY",
+                f"{self.root} is open in this process already: use what has it open, or close it",
+            )
         self._session: _core.Session | None = _core.Session(
             self.root,
             _job_id(job, env, self.root),
@@ -222,6 +227,11 @@ class Saver:
         """
         session = self._live()
         return list_tags(session, self.root, self.world_size)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._session is None
 
     @property
     def spans_hosts(self) -> bool:

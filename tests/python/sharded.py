@@ -29,6 +29,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 import nursery
 import on_device
 from pawl._shards import local_of
+from pawl.engine import Engine
 from pawl.errors import PawlError
 
 LIMIT_S = 120
@@ -301,6 +302,39 @@ def dcp_fail(root: str, tag: str) -> None:
     dcp.save(state, storage_writer=writer, checkpoint_id=f"{tag}-after")
     assert writer.engine.find(tag) is None
     writer.engine.close()
+
+
+def dcp_second_writer(root: str) -> None:
+    """A writer for each save, as scripts make FileSystemWriters; the last ones are kept."""
+    from pawl.integrations.dcp import PawlReader, PawlWriter
+
+    os.mkdir(root) if dist.get_rank() == 0 else None
+    dist.barrier()
+    writers = []
+    for step in range(1, 4):
+        writers.append(PawlWriter(root, tag=f"step-{step}", keep=5))
+        dcp.save({"x": torch.full((3,), float(step))}, storage_writer=writers[-1])
+    writers.append(PawlWriter(f"{root}/../{os.path.basename(root)}", tag="step-4", keep=5))
+    future = dcp.async_save({"x": torch.full((3,), 4.0)}, storage_writer=writers[-1])
+    future.result()
+    try:
+        PawlWriter(root)
+        raise AssertionError("other options")
+    except PawlError as reason:
+        assert "is open with the options {'keep': 5}, not {}" in str(reason)
+    try:
+        Engine(root)
+        raise AssertionError("a second one")
+    except PawlError as reason:
+        assert "is open in this process already" in str(reason)
+    writers[0].engine.close()
+    dist.barrier()
+    dcp.save({"x": torch.ones(1)}, storage_writer=PawlWriter(root, tag="step-5"))
+    for step in range(1, 5):
+        read = {"x": torch.zeros(3)}
+        dcp.load(read, storage_reader=PawlReader(root), checkpoint_id=f"step-{step}")
+        assert read["x"].tolist() == [step] * 3
+    assert len(os.listdir(root)) >= 5
 
 
 def dcp_vanish(root: str, tag: str) -> None:

@@ -64,6 +64,10 @@ def test_plans_that_are_not_sent_again(tmp_path):
     run(tmp_path, (2, "dcp_planned_once", str(tmp_path / "root")))
 
 
+def test_a_writer_for_each_save(tmp_path):
+    run(tmp_path, (2, "dcp_second_writer", str(tmp_path / "root")))
+
+
 def damage(tag: Path, how: str) -> None:
     part = tag / "dcp-rank1"
     if how == "absent":

@@ -167,13 +167,31 @@ def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype
 
 
+_engines: dict[str, tuple[Engine, dict[str, Any]]] = {}  # real path of a root -> its, and options
+
+
+def _engine(root: str | os.PathLike[str], options: dict[str, Any]) -> Engine:
+    """The Engine that writers of this process have for a root: scripts make a writer a save."""
+    path = os.path.realpath(root)
+    engine, made_with = _engines.get(path, (None, {}))
+    if engine is None or engine.closed:
+        engine, made_with = _engines[path] = Engine(root, **options), options
+    if made_with != options:
+        raise error(
+            "PAWL_EBUSY",
+            f"PawlWriter: {root} is open with the options {made_with}, not {options}: give all "
+            "writers of a root the same ones",
+        )
+    return engine
+
+
 class PawlWriter(StorageWriter, PawlStager):
     """Saves what DCP plans through an Engine.
 
     ``where``: the root, or an Engine that is open. ``tag``: of the checkpoints that are saved
     without a ``checkpoint_id``. ``level``: what a save waits for before it counts as done:
     ``"durable"``, or ``"committed"`` for memory that outlives the training processes. ``options``:
-    of the Engine that is made for a root.
+    of the Engine that is made for a root, which all writers of this process share.
 
     Saving needs all ranks of the job. A save that fails on one rank fails on all, and its tag is
     never seen. ``async_save`` stages through this object unless told otherwise, and returns before
@@ -189,7 +207,7 @@ class PawlWriter(StorageWriter, PawlStager):
     ) -> None:
         if level not in ("committed", "durable"):
             raise ValueError(f"level must be 'committed' or 'durable', not {level!r}")
-        self.engine = where if isinstance(where, Engine) else Engine(where, **options)
+        self.engine = where if isinstance(where, Engine) else _engine(where, options)
         PawlStager.__init__(self, self.engine.watches)
         self._default = tag
         self._level = level

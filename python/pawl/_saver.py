@@ -175,6 +175,8 @@ class Saver:
         self._evicted: dict[str, set[str]] = {}  # partition -> storages copied at once from now on
         self._pending: list[Save] = []  # not known to be committed or failed
         self._newest: Save | None = None
+        self._attempt: int = env["attempt"]
+        self._looked = False  # somebody asked what there is to restore
         self._told_imports = False
         self._told_stop = False
         self._error: BaseException | None = None  # ended the with block
@@ -189,7 +191,7 @@ class Saver:
             _job_id(job, env, self.root),
             self.rank,
             self.world_size,
-            env["attempt"],
+            self._attempt,
             keep=keep,
             keep_every=keep_every,
             full_every=full_every,

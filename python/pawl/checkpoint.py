@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any, Literal
 
-from pawl import _core, _guard, _restore, _rng, _stop
+from pawl import _core, _guard, _restore, _rng, _start, _stop
 from pawl._partitions import RNG, Sharing, check_names, check_step, only_names
 from pawl._saver import Save, Saver
 from pawl._shards import take_apart
@@ -103,6 +103,7 @@ class Checkpointer(Saver):
         session = self._live()
         step = check_step(step)
         check_names(state)
+        self._tell_anew()
         self._settle_pending()
         session.ask(step)
         try:
@@ -135,6 +136,17 @@ class Checkpointer(Saver):
             parts.append((name, skeleton, spans))
             sent.append((name, shared, skeleton.pickle, skeleton.table, spans.packed))
         return parts, sent
+
+    def _tell_anew(self) -> None:
+        """Before the first save, if nobody has asked for what a run before this one has left."""
+        if self._looked:
+            return
+        self._looked = True
+        if self._attempt == 0 or self.rank != 0:
+            return
+        before = [entry["tag"] for entry in self.list() if entry["level"] != "broken"]
+        if before:
+            _start.anew(self.root, self._attempt, before[-1], "call restore() before save()")
 
     def due(self) -> bool:
         """Whether a save is worth it now: ``if ckpt.due(): ckpt.save(step, state)``.
@@ -196,12 +208,17 @@ class Checkpointer(Saver):
         _guard.fence_all()
         while True:
             found = session.restore(step, seconds("restore_ranks"))
+            self._looked = True
             if found is None:
+                if self.rank == 0 and step is None:
+                    _start.nothing(self.root)
                 return None
             try:
                 job = _restore.Job(found, self.rank, self.world_size, self._trust, strict)
                 if job.run(state, wanted, seconds("restore_ranks")):
-                    log.info("restored step %d from the %s", found.step, found.source)
+                    if self.rank == 0:
+                        size = sum(size for _, _, size in found.parts)
+                        _start.restored(self.root, f"step {found.step}", size, found.source)
                     return found.step
             finally:
                 found.close()

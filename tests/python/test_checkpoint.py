@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -604,4 +605,28 @@ def test_log_of_restore(core: Any, tmp_path: Path, caplog: pytest.LogCaptureFixt
     with Checkpointer(tmp_path) as ckpt:
         ckpt.save(4, {"x": 1}).wait("committed", program.LIMIT_S)
         ckpt.restore({"x": 0})
-    assert "restored step 4 from the memory" in caplog.text
+        ckpt.save(6, {"x": 1}).wait("committed", program.LIMIT_S)
+    assert re.search(r"restored step 4 \([\d.]+ KiB, from the memory\) from \S", caplog.text)
+    assert "nothing saved" not in caplog.text and "begins anew" not in caplog.text
+    caplog.clear()
+    with Checkpointer(tmp_path / "other") as ckpt:
+        assert ckpt.restore({"x": 0}) is None
+    assert f"nothing saved yet in {tmp_path / 'other'}: from the beginning" in caplog.text
+
+
+def test_who_begins_anew_is_told(
+    core: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, when started again where a checkpoint lies, and not having asked for it."""
+    caplog.set_level(logging.INFO, "pawl")
+    for attempt in ("0", "1"):
+        monkeypatch.setenv("PAWL_ATTEMPT", attempt)
+        getattr(core, "environment", {}).update(attempt=int(attempt))  # of the fake core
+        with Checkpointer(tmp_path / attempt) as ckpt:
+            ckpt.save(3, {"x": 1}).wait("durable", program.LIMIT_S)
+        assert "begins anew" not in caplog.text
+    with Checkpointer(tmp_path / "0") as ckpt:
+        ckpt.save(1, {"x": 1})
+        ckpt.save(2, {"x": 1})
+    told = [line for line in caplog.messages if "begins anew" in line]
+    assert len(told) == 1 and "(attempt 1)" in told[0] and "though global_step3 lies" in told[0]

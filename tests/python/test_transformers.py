@@ -85,6 +85,43 @@ def await_12(output: Path) -> None:
     program.wait_until(lambda: "checkpoint-12" in names(output), "what was committed is durable")
 
 
+@pytest.mark.parametrize("asked", [None, True, False, "True", "false"])
+def test_started_by_pawl_run(
+    tmp_path: Path, asked: object, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who asks for nothing resumes; words of a command line are no folders."""
+    caplog.set_level("INFO", "pawl")
+    begun: list[int] = []
+
+    class Begun(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, *_: Any, **more: Any) -> None:
+            begun.append(state.global_step)
+
+    def train(max_steps: int, asked: object) -> None:
+        one = small_trainer.trainer(tmp_path, Begun(), max_steps=max_steps, save_steps=2)
+        one.train(resume_from_checkpoint=asked)  # type: ignore[arg-type]
+
+    train(2, None)
+    assert "nothing saved yet" not in caplog.text
+    for name, value in (("PAWL_JOB_ID", "trained"), ("PAWL_ATTEMPT", "1")):
+        monkeypatch.setenv(name, value)
+    train(4, asked)
+    anew = asked in (False, "false")
+    assert begun == [0, 0 if anew else 2]
+    assert ("begins anew, though checkpoint-2 lies" in caplog.text) == anew
+    assert ("resuming from " in caplog.text) == (asked is None)
+
+
+def test_started_by_pawl_run_with_nothing_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "pawl")
+    for name, value in (("PAWL_JOB_ID", "trained"), ("PAWL_ATTEMPT", "1")):
+        monkeypatch.setenv(name, value)
+    small_trainer.trainer(tmp_path / "out", max_steps=1, save_strategy="no").train()
+    assert f"nothing saved yet in {tmp_path / 'out'}: from the beginning" in caplog.text
+
+
 @pytest.mark.slow
 def test_checkpoints_are_those_of_trainer(tmp_path: Path, stock: tuple[Path, str]) -> None:
     output, weights = stock

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from pawl import _core
+from pawl._start import be_heard
 from pawl._times import seconds
 from pawl._training import FIELDS, FILE, Row
 from pawl.elastic._saving import root
 
 _FILE: Final = "PAWL_ELASTIC_HISTORY"  # in place of one in the root
-_LEVELS: Final = {"error": logging.ERROR, "warning": logging.WARNING}
 
 log = logging.getLogger("pawl.elastic")
 
@@ -38,7 +38,7 @@ class Record:
         self._since = (0.0, 0.0, 0)  # seconds, progress, samples: when that was
         env = _core.env()
         self._job, self._attempt = env["job"], env["attempt"]
-        _be_heard()
+        be_heard(log)
 
     @property
     def begun(self) -> bool:
@@ -104,16 +104,6 @@ def _append(path: Path, row: Row) -> None:
         elif file.seek(end - 1) >= 0 and file.read(1) != b"\n":
             before = "\n"  # a crash has torn the last one
         file.write((before + text.getvalue()).encode())
-
-
-def _be_heard() -> None:
-    """Where a script has set up no logging, lines go to stderr, as libpawl's do."""
-    if not log.hasHandlers() and log.level == logging.NOTSET:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("pawl: %(message)s"))
-        log.addHandler(handler)
-        log.setLevel(_LEVELS.get(os.environ.get("PAWL_LOG", ""), logging.INFO))
-        log.propagate = False
 
 
 _current: Record | None = None

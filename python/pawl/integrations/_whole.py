@@ -59,10 +59,17 @@ def choose(
             answer[1].append(f"{folder}: {why}")
             if aside and folder.is_dir():
                 _put_aside(folder, why)
+    folder, reasons = agree(lambda: answer, rank == 0)
+    if folder is None:
+        raise error("PAWL_ENOENT", "no checkpoint can be loaded: " + "; ".join(reasons))
+    return folder
+
+
+def agree(look: Callable[[], Any], first: bool) -> Any:
+    """What look() returns at rank 0, at all ranks. ``first``: this is rank 0."""
+    answer = [look() if first else None]
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.broadcast_object_list(answer, src=0)
-    if answer[0] is None:
-        raise error("PAWL_ENOENT", "no checkpoint can be loaded: " + "; ".join(answer[1]))
     return answer[0]
 
 

@@ -35,7 +35,7 @@ from typing import Any, Final
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from pawl import _core
+from pawl import _core, _start
 from pawl._saver import Save
 from pawl.engine import Engine, beside
 from pawl.errors import error
@@ -47,6 +47,7 @@ log = logging.getLogger("pawl")
 
 _NAME: Final = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)$")
 _STATE: Final = "trainer_state.json"
+_LAUNCHED: Final = {"PAWL_JOB_ID", "PAWL_ATTEMPT"}  # what `pawl run` says to a process
 
 _options: dict[str, Any] = {}  # of enable(), for every engine; empty: not enabled
 _told: set[str] = set()  # what was said once
@@ -84,9 +85,7 @@ def _train(
     trainer.add_callback(saver)
     trainer._pawl_saver = saver
     try:
-        if resume_from_checkpoint:
-            resume_from_checkpoint = saver.choose(resume_from_checkpoint)
-        result = original(resume_from_checkpoint, *args, **kwargs)
+        result = original(saver.start_from(resume_from_checkpoint), *args, **kwargs)
     finally:
         trainer._pawl_saver = None
         trainer.remove_callback(saver)
@@ -236,6 +235,37 @@ class _Saver(TrainerCallback):
             self._deleter.submit(shutil.rmtree, _whole.let_go(folder), ignore_errors=True)
 
     # ---- resuming ----
+
+    def start_from(self, asked: str | bool | None) -> str | bool | None:
+        """The checkpoint to resume from, for what a script asked of train().
+
+        One that asked for nothing, and is started by `pawl run`, resumes from the newest one, so
+        that a restart loses nothing; but not where it is to overwrite what lies there.
+        """
+        word = asked if isinstance(asked, str) and not os.path.exists(asked) else ""
+        asked = {"true": True, "false": False}.get(word.lower(), asked)  # of a command line
+        output = Path(os.path.abspath(self._trainer.args.output_dir))
+        attempt, first = _core.env()["attempt"], self._trainer.args.process_index == 0
+        overwrite = getattr(self._trainer.args, "overwrite_output_dir", False) and attempt == 0
+        if asked:
+            return self.choose(asked)
+        if not os.environ.keys() >= _LAUNCHED or overwrite:
+            return asked
+        if asked is None:
+            self._open(output).flush()  # of the processes before this one
+        found = _whole.agree(lambda: [path.name for path in _whole.numbered(output, _NAME)], first)
+        if not found:
+            if first:
+                _start.nothing(str(output))
+            return asked
+        if asked is None:
+            chosen = self.choose(True)
+            if first:
+                _start.resumed(chosen, "as `pawl run` starts it; resume_from_checkpoint=False: not")
+            return chosen
+        if first and attempt > 0:
+            _start.anew(str(output), attempt, found[0], "resume_from_checkpoint=False was said")
+        return asked
 
     def choose(self, asked: str | bool) -> str:
         """The checkpoint to resume from: what was asked for, or the newest before it that is whole.

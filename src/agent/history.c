@@ -277,14 +277,16 @@ int history_recover(struct rows *rows, struct store *store, int64_t *latest_ns,
 	int rv = tags_steps(store, NULL, &wanting.tags, &wanting.n, err);
 
 	*latest_ns = 0;
-	if (rv == 0) {
-		wanting.wants = malloc(wanting.n + 1);
-		rv = wanting.wants ? 0 : pawl_err_set(err, PAWL_ENOMEM, HISTORY_FILE);
+	if (rv != 0) {
+		return rv;
 	}
-	if (rv == 0) {
-		memset(wanting.wants, true, wanting.n);
-		rv = strike_known(rows, store, &wanting, latest_ns, err);
+	wanting.wants = malloc(wanting.n + 1);
+	if (!wanting.wants) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, HISTORY_FILE);
+		goto free_tags;
 	}
+	memset(wanting.wants, true, wanting.n);
+	rv = strike_known(rows, store, &wanting, latest_ns, err);
 	if (rv == 0) {
 		rv = strike_damaged(store, &wanting, err);
 	}
@@ -292,8 +294,9 @@ int history_recover(struct rows *rows, struct store *store, int64_t *latest_ns,
 		rv = note_wanting(rows, store, &wanting, err);
 	}
 	free(wanting.wants);
-	free(wanting.tags);
 	rows->taken.failed = false; /* without memory a row is lost, no more */
+free_tags:
+	free(wanting.tags);
 	return rv;
 }
 

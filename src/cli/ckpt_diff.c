@@ -196,7 +196,7 @@ static json_t *make_document(const struct diff *diff)
 			json_integer((json_int_t)diff->counts[i]));
 	}
 	return json_pack("{s:o, s:o, s:o, s:o}", "before", cli_json_text(diff->sides[0].tag),
-		"after", diff->sides[1].tag, "tensors", counts, "files", parts);
+		"after", cli_json_text(diff->sides[1].tag), "tensors", counts, "files", parts);
 }
 
 /* ---- the command ---- */

@@ -13,7 +13,9 @@ static PyObject *pawl_error; /* the exception type */
 
 PyObject *core_raise(const struct pawl_err *err)
 {
-	PyObject *exc = PyObject_CallFunction(pawl_error, "s", err->msg);
+	/* a name in it may be no text, and a long one is cut anywhere */
+	PyObject *msg = PyUnicode_DecodeUTF8(err->msg, (Py_ssize_t)strlen(err->msg), "replace");
+	PyObject *exc = msg ? PyObject_CallFunctionObjArgs(pawl_error, msg, NULL) : NULL;
 	PyObject *code = PyLong_FromLong(err->code);
 	PyObject *name = PyUnicode_FromString(pawl_err_name(err->code));
 
@@ -21,6 +23,7 @@ PyObject *core_raise(const struct pawl_err *err)
 		PyObject_SetAttrString(exc, "name", name) == 0) {
 		PyErr_SetObject(pawl_error, exc);
 	}
+	Py_XDECREF(msg);
 	Py_XDECREF(exc);
 	Py_XDECREF(code);
 	Py_XDECREF(name);
@@ -183,11 +186,19 @@ static PyObject *core_decode_tensors(PyObject *module, PyObject *arg)
 
 static PyObject *build_tag(const struct pawl_tag *tag)
 {
-	return Py_BuildValue("{s:K,s:s,s:s,s:K,s:O,s:d,s:I,s:s}", "step",
-		(unsigned long long)tag->step, "tag", tag->tag, "level",
+	PyObject *name = PyUnicode_DecodeFSDefault(tag->tag); /* it need not be text */
+	PyObject *why = PyUnicode_DecodeUTF8(tag->why, (Py_ssize_t)strlen(tag->why), "replace");
+
+	if (!name || !why) {
+		Py_XDECREF(name);
+		Py_XDECREF(why);
+		return NULL;
+	}
+	return Py_BuildValue("{s:K,s:N,s:s,s:K,s:O,s:d,s:I,s:N}", "step",
+		(unsigned long long)tag->step, "tag", name, "level",
 		tag->complete ? "durable" : "broken", "size", (unsigned long long)tag->size_bytes,
 		"pinned", tag->pinned ? Py_True : Py_False, "created",
-		(double)tag->created_ns / 1e9, "world", tag->world, "why", tag->why);
+		(double)tag->created_ns / 1e9, "world", tag->world, "why", why);
 }
 
 static PyObject *core_list_root(PyObject *module, PyObject *args)

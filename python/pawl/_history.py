@@ -102,7 +102,7 @@ def read(root: Path) -> History:
 
     FileNotFoundError if the root has no history: nothing was ever durable there.
     """
-    if not (root / HISTORY_FILE).exists():
+    if not (root / HISTORY_FILE).is_file():
         raise FileNotFoundError(f"{root}: there is no {HISTORY_FILE}: nothing was saved there yet")
     history = History()
     for fields in _rows(root, HISTORY_FILE):
@@ -122,7 +122,7 @@ def read(root: Path) -> History:
 def _rows(root: Path, file: str) -> Iterator[dict[str, str]]:
     """Whole rows; what a crash tore is passed over."""
     for path in (root / file.replace(".csv", ".old.csv"), root / file):
-        if path.exists():
+        if path.is_file():  # not a FIFO, say: to open it would wait
             with path.open(newline="", encoding="utf-8", errors="replace") as lines:
                 for row in csv.DictReader(lines):
                     if None not in row and None not in row.values():

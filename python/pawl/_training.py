@@ -92,7 +92,7 @@ def _row(words: list[str]) -> Row | None:
 def read(place: Path) -> list[Row]:
     """Rows of a root, or of a file, in their order; none if there is no such file."""
     path = place / FILE if place.is_dir() else place
-    if not path.exists():
+    if not (path.is_file() if place.is_dir() else path.exists()):
         return []
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
         return [row for words in csv.reader(file) if (row := _row(words)) is not None]

@@ -116,11 +116,11 @@ int events_recover(struct rows *rows, struct store *store, int64_t latest_ns,
 	int rv = store_read_small(store, EVENTS_FILE, &bytes, &len, ROWS_FILE_MAX, err);
 
 	*past = (struct events_past){0};
-	if (rv == PAWL_ELIMIT ||
+	if (rv == PAWL_ELIMIT || rv == PAWL_EINVAL ||
 		(rv == 0 && strncmp(bytes, EVENTS_HEADER, strlen(EVENTS_HEADER)) != 0)) {
 		log_line(LOG_WARNING,
 			EVENTS_FILE ": %s: put aside as *.old.csv, a new one is begun",
-			rv == 0 ? "its header is none of this version" : "it is too long");
+			rv == 0 ? "its header is none of this version" : err->msg);
 		free(bytes);
 		return rows_put_aside(rows, store, err);
 	}

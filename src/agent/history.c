@@ -15,7 +15,8 @@
 /* The header of the first versions, which wrote a job's name as it was, commas and all. */
 #define HEADER_1                                                                                   \
 	"time,job,attempt,step,tag,level,files,bytes,stall_ms,stage_ms,persist_ms,mib_per_s"
-#define COMMAS_1 10u /* behind the job */
+#define COMMAS_1    10u /* behind the job */
+#define DAMAGED_MAX 16u /* tags without a row that are opened, and found not whole, at a start */
 
 /* Columns, by place. */
 enum { COL_TIME, COL_STEP = 3, COL_TAG = 4, COL_LEVEL = 5, COLS = 16 };
@@ -122,11 +123,11 @@ static int read_file(const struct rows *rows, struct store *store, char **text,
 			? rv
 			: store_read_small(store, HISTORY_FILE, &bytes, &len, ROWS_FILE_MAX, err);
 	}
-	if (rv == PAWL_ELIMIT ||
+	if (rv == PAWL_ELIMIT || rv == PAWL_EINVAL ||
 		(rv == 0 && strncmp(bytes, HISTORY_HEADER, strlen(HISTORY_HEADER)) != 0)) {
 		log_line(LOG_WARNING,
 			HISTORY_FILE ": %s: put aside as *.old.csv, a new one is begun",
-			rv == 0 ? "its header is none of this version" : "it is too long");
+			rv == 0 ? "its header is none of this version" : err->msg);
 		rv = rows_put_aside(rows, store, err);
 		rv = rv == 0 ? PAWL_ENOENT : rv;
 	}
@@ -138,13 +139,21 @@ static int read_file(const struct rows *rows, struct store *store, char **text,
 	return 0;
 }
 
-/* Clears the state of the tag that a row is of to TAG_BROKEN: it needs none. */
-static void strike_tag(struct tag_info *tags, size_t n, uint64_t step, const char *tag)
-{
-	size_t lo = 0;
-	size_t hi = n;
+/* The tags of a root, and which of them need a row. */
+struct wanting {
+	struct tag_step *tags; /* ascending by step */
+	bool *wants;           /* one a tag */
+	size_t n;              /* of them */
+};
 
-	while (lo < hi) { /* ascending by step: the first that is not below */
+/* The tag that a row is of needs none. */
+static void strike_tag(struct wanting *wanting, uint64_t step, const char *tag)
+{
+	const struct tag_step *tags = wanting->tags;
+	size_t lo = 0;
+	size_t hi = wanting->n;
+
+	while (lo < hi) { /* the first that is not below */
 		size_t mid = lo + (hi - lo) / 2;
 
 		if (tags[mid].step < step) {
@@ -153,16 +162,16 @@ static void strike_tag(struct tag_info *tags, size_t n, uint64_t step, const cha
 			hi = mid;
 		}
 	}
-	for (; lo < n && tags[lo].step == step; lo++) {
+	for (; lo < wanting->n && tags[lo].step == step; lo++) {
 		if (strcmp(tags[lo].tag, tag) == 0) {
-			tags[lo].state = TAG_BROKEN;
+			wanting->wants[lo] = false;
 		}
 	}
 }
 
 /* Strikes out all tags that have a row that says durable; finds the latest time. Ends a torn line.
  */
-static int strike_known(struct rows *rows, struct store *store, struct tag_info *tags, size_t n,
+static int strike_known(struct rows *rows, struct store *store, struct wanting *wanting,
 	int64_t *latest_ns, struct pawl_err *err)
 {
 	char latest[ROWS_TIME_MAX] = "";
@@ -182,7 +191,7 @@ static int strike_known(struct rows *rows, struct store *store, struct tag_info 
 			continue;
 		}
 		if (strcmp(fields[COL_LEVEL], levels[HISTORY_DURABLE]) == 0) {
-			strike_tag(tags, n, strtoull(fields[COL_STEP], NULL, 10), fields[COL_TAG]);
+			strike_tag(wanting, strtoull(fields[COL_STEP], NULL, 10), fields[COL_TAG]);
 		}
 		if (strcmp(fields[COL_TIME], latest) > 0) {
 			snprintf(latest, sizeof(latest), "%s", fields[COL_TIME]);
@@ -195,45 +204,99 @@ static int strike_known(struct rows *rows, struct store *store, struct tag_info 
 }
 
 /* The row waits where the thread that runs this takes it from. */
-static int note_from_manifest(struct rows *rows, struct store *store, const char *tag,
+static void note_from_manifest(struct rows *rows, const struct manifest *manifest)
+{
+	struct history_row row = {.level = HISTORY_DURABLE};
+
+	memcpy(row.tag, manifest->tag, sizeof(row.tag));
+	row.step = manifest->step;
+	row.attempt = manifest->attempt;
+	row.ranks = manifest->world;
+	row.files = manifest->parts_n;
+	row.size_bytes = manifest_bytes(manifest);
+	history_put(&rows->taken, &row, manifest->job, manifest->created_ns);
+}
+
+/* Which of those without a row are whole, from the newest down until too many were not: what a
+ * crash left without its row is among the newest, and each start would open all that is damaged. */
+static int strike_damaged(struct store *store, struct wanting *wanting, struct pawl_err *err)
+{
+	unsigned damaged = 0;
+	int rv = 0;
+
+	for (size_t i = wanting->n; i-- > 0 && rv == 0;) {
+		struct manifest manifest;
+		struct pawl_err why;
+		int bad;
+
+		if (!wanting->wants[i]) {
+			continue;
+		}
+		bad = damaged < DAMAGED_MAX ? tag_open(store, wanting->tags[i].tag, &manifest, &why)
+					    : PAWL_ECORRUPT;
+		if (bad == 0) {
+			manifest_deinit(&manifest);
+			continue;
+		}
+		wanting->wants[i] = false;
+		damaged++;
+		if (bad != PAWL_ENOENT && bad != PAWL_ECORRUPT && !tag_is_closed(&why)) {
+			*err = why;
+			rv = bad;
+		}
+	}
+	return rv;
+}
+
+static int note_wanting(struct rows *rows, struct store *store, const struct wanting *wanting,
 	struct pawl_err *err)
 {
-	struct manifest manifest;
-	struct history_row row = {.level = HISTORY_DURABLE};
-	int rv = tag_open(store, tag, &manifest, err);
+	int rv = 0;
 
-	if (rv != 0) {
-		return rv == PAWL_ENOENT || rv == PAWL_ECORRUPT ? 0 : rv; /* not complete */
+	for (size_t i = 0; i < wanting->n && rv == 0; i++) {
+		struct manifest manifest;
+
+		if (!wanting->wants[i]) {
+			continue;
+		}
+		rv = tag_open(store, wanting->tags[i].tag, &manifest, err);
+		if (rv == 0) {
+			note_from_manifest(rows, &manifest);
+			manifest_deinit(&manifest);
+		} else if (rv == PAWL_ENOENT || rv == PAWL_ECORRUPT) {
+			rv = 0; /* since it was looked at */
+		}
 	}
-	snprintf(row.tag, sizeof(row.tag), "%s", tag);
-	row.step = manifest.step;
-	row.attempt = manifest.attempt;
-	row.ranks = manifest.world;
-	row.files = manifest.parts_n;
-	row.size_bytes = manifest_bytes(&manifest);
-	history_put(&rows->taken, &row, manifest.job, manifest.created_ns);
-	manifest_deinit(&manifest);
-	return 0;
+	return rv;
 }
 
 int history_recover(struct rows *rows, struct store *store, int64_t *latest_ns,
 	struct pawl_err *err)
 {
-	struct tag_info *tags = NULL;
-	size_t n = 0;
-	int rv = tags_list(store, false, &tags, &n, err);
+	struct wanting wanting = {NULL};
+	int rv = tags_steps(store, NULL, &wanting.tags, &wanting.n, err);
 
 	*latest_ns = 0;
+	if (rv != 0) {
+		return rv;
+	}
+	wanting.wants = malloc(wanting.n + 1);
+	if (!wanting.wants) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, HISTORY_FILE);
+		goto free_tags;
+	}
+	memset(wanting.wants, true, wanting.n);
+	rv = strike_known(rows, store, &wanting, latest_ns, err);
 	if (rv == 0) {
-		rv = strike_known(rows, store, tags, n, latest_ns, err);
+		rv = strike_damaged(store, &wanting, err);
 	}
-	for (size_t i = 0; i < n && rv == 0; i++) {
-		if (tags[i].state == TAG_COMPLETE) {
-			rv = note_from_manifest(rows, store, tags[i].tag, err);
-		}
+	if (rv == 0) {
+		rv = note_wanting(rows, store, &wanting, err);
 	}
-	free(tags);
+	free(wanting.wants);
 	rows->taken.failed = false; /* without memory a row is lost, no more */
+free_tags:
+	free(wanting.tags);
 	return rv;
 }
 

@@ -7,6 +7,7 @@
 #include "agent/persist.h"
 
 #include "agent/hosts_save.h"
+#include "agent/persist_find.h"
 #include "agent/rootlock.h"
 #include "agent/save.h"
 #include "base/clock.h"
@@ -196,20 +197,31 @@ static void close_root(struct persist *persist)
 	persist->lock_fd = -1;
 }
 
+/* tags_stop: whether the agent leaves. */
+static bool is_leaving(void *user)
+{
+	struct persist *persist = user;
+	bool stop;
+
+	pthread_mutex_lock(&persist->lock);
+	stop = persist->stop;
+	pthread_mutex_unlock(&persist->lock);
+	return stop;
+}
+
 /* The step that tags without one of their own come behind. */
 static int find_newest(struct persist *persist, struct persist_job *job)
 {
-	struct tag_info *tags = NULL;
-	size_t n = 0;
-	int rv = tags_list(persist->store, false, &tags, &n, &job->err);
+	const struct tags_stop stop = {is_leaving, persist};
+	struct tag_step newest;
+	int rv = tags_highest(persist->store, &stop, &newest, &job->err);
 
-	if (rv == 0 && n > 0) {
+	if (rv == 0) {
 		job->found = true;
-		job->step = tags[n - 1].step;
-		snprintf(persist->newest, sizeof(persist->newest), "%s", tags[n - 1].tag);
+		job->step = newest.step;
+		memcpy(persist->newest, newest.tag, sizeof(persist->newest));
 	}
-	free(tags);
-	return rv;
+	return rv == PAWL_ENOENT ? 0 : rv;
 }
 
 /* What the last agent left of both files; see history.h and events.h. */
@@ -387,69 +399,16 @@ static void retain(struct persist *persist)
 	loop_wake(persist->loop); /* somebody may wait for persist_idle */
 }
 
-/* Opens a tag, to see whether it is whole. */
-static int try_tag(struct persist *persist, const char *tag, uint64_t *step, struct pawl_err *err)
-{
-	struct manifest manifest;
-	int rv = tag_open(persist->store, tag, &manifest, err);
-
-	if (rv == 0) {
-		*step = manifest.step;
-		manifest_deinit(&manifest);
-	}
-	return rv;
-}
-
-/* The one tag that was asked for, by step or by name. */
-static int resolve_one(struct persist *persist, struct persist_job *job)
-{
-	int rv = 0;
-
-	if (job->tag[0] == '\0') {
-		rv = tag_find_step(persist->store, job->step, job->tag, &job->err);
-	}
-	if (rv == 0) {
-		rv = try_tag(persist, job->tag, &job->step, &job->err);
-	}
-	job->found = rv == 0;
-	return rv == PAWL_ENOENT ? 0 : rv;
-}
-
-/* From the newest down: the first whole tag. What is damaged on the way is put aside, so that
- * nobody meets it again. */
+/* What a restore takes. */
 static int do_resolve(struct persist *persist, struct persist_job *job)
 {
-	struct tag_info *tags = NULL;
-	struct pawl_err why;
-	struct pawl_err aside;
-	size_t n = 0;
-	int rv;
+	const struct tags_stop stop = {is_leaving, persist};
+	const struct finding finding = {.store = persist->store,
+		.root = persist->root,
+		.stop = &stop,
+		.puts_aside = persist->lead};
 
-	if (job->has_step || job->tag[0] != '\0') {
-		return resolve_one(persist, job);
-	}
-	rv = tags_list(persist->store, false, &tags, &n, &job->err);
-	while (rv == 0 && n-- > 0 && !job->found) {
-		int bad = try_tag(persist, tags[n].tag, &job->step, &why);
-
-		if (bad == 0) {
-			job->found = true;
-			memcpy(job->tag, tags[n].tag, sizeof(job->tag));
-		} else if (bad == PAWL_ECORRUPT && !persist->lead) {
-			continue; /* rank 0's host puts it aside, when it sees it */
-		} else if (bad == PAWL_ECORRUPT) {
-			log_line(LOG_WARNING, "%s/%s is damaged and put aside: %s", persist->root,
-				tags[n].tag, why.msg);
-			if (tag_put_aside(persist->store, tags[n].tag, why.msg, &aside) != 0) {
-				log_line(LOG_WARNING, "%s", aside.msg);
-			}
-		} else if (bad != PAWL_ENOENT) {
-			job->err = why;
-			rv = bad; /* the storage fails: that says nothing about the tag */
-		}
-	}
-	free(tags);
-	return rv;
+	return persist_find(&finding, job);
 }
 
 /* ---- ranks on several hosts ---- */

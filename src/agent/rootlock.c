@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/file.h"
 #include "base/times.h"
 
 #include <errno.h>
@@ -29,20 +30,39 @@ static void read_holder(int fd, char *buf, size_t cap_bytes)
 	}
 }
 
-int rootlock_take(const char *root, const char *job, struct pawl_err *err)
+/* Whatever has the lock's name: what is no plain file was never a lock of ours. It is not moved
+ * away here: whoever else found it would move our new lock away. */
+static int open_lock(const char *root, struct pawl_err *err)
 {
 	char path[PATH_MAX];
-	char text[512];
-	char host[128] = "?";
+	struct stat st;
 	int fd;
-	int rv;
 
 	if ((size_t)snprintf(path, sizeof(path), "%s/.pawl-lock", root) >= sizeof(path)) {
 		return pawl_err_set(err, PAWL_EINVAL, "root %s: path too long", root);
 	}
-	fd = FAULT_SYS("rootlock.open", open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+	fd = FAULT_SYS("rootlock.open",
+		file_open_plain(AT_FDCWD, path, O_RDWR | O_CREAT, 0600, &st));
+	if (fd >= 0) {
+		return fd;
+	}
+	if (file_is_odd(errno)) {
+		return pawl_err_set(err, PAWL_EIO,
+			"root %s: its lock file is %s: remove %s, then try again", root,
+			file_kind(AT_FDCWD, path), path);
+	}
+	return pawl_err_sys(err, "root %s: open the lock file", root);
+}
+
+int rootlock_take(const char *root, const char *job, struct pawl_err *err)
+{
+	char text[512];
+	char host[128] = "?";
+	int fd = open_lock(root, err);
+	int rv;
+
 	if (fd < 0) {
-		return pawl_err_sys(err, "root %s: open the lock file", root);
+		return fd;
 	}
 	if (FAULT_SYS("rootlock.lock", flock(fd, LOCK_EX | LOCK_NB)) != 0) {
 		if (errno == EWOULDBLOCK) {

@@ -165,9 +165,10 @@ int rows_put_aside(const struct rows *rows, struct store *store, struct pawl_err
 static int begin_file(const struct rows *rows, struct store *store, uint64_t *size_bytes,
 	struct pawl_err *err)
 {
-	int rv = store_stat(store, rows->file, NULL, size_bytes, err);
+	enum store_kind kind;
+	int rv = store_stat(store, rows->file, &kind, size_bytes, err);
 
-	if (rv == 0 && *size_bytes > ROWS_FILE_MAX) {
+	if (rv == 0 && (kind != STORE_FILE || *size_bytes > ROWS_FILE_MAX)) {
 		rv = rows_put_aside(rows, store, err);
 		rv = rv == 0 ? PAWL_ENOENT : rv;
 	}

@@ -83,28 +83,11 @@ static int list_store(struct pawl_restore *restore, struct pawl_err *err)
 	return 0;
 }
 
-/* The newest tag whose manifest holds. For tools, which put nothing aside. */
-static int find_newest(struct store *store, struct manifest *manifest, struct pawl_err *err)
-{
-	struct tag_info *tags = NULL;
-	size_t n = 0;
-	int rv = tags_list(store, false, &tags, &n, err);
-
-	if (rv == 0) {
-		rv = PAWL_ENOENT;
-		pawl_err_set(err, PAWL_ENOENT, "no complete checkpoint");
-	}
-	while (rv != 0 && n-- > 0) {
-		rv = tag_open(store, tags[n].tag, manifest, err);
-	}
-	free(tags);
-	return rv;
-}
-
-/* tag NULL: the newest. */
+/* tag NULL: the newest that is whole. Nothing is put aside: it is for tools, too. */
 static int open_store(struct pawl_restore *restore, const char *root, const char *tag,
 	struct pawl_err *err)
 {
+	const struct tags_search any = {NULL, NULL, NULL};
 	int rv = store_posix_open(root, false, &restore->store, err);
 
 	if (rv == 0) {
@@ -113,7 +96,7 @@ static int open_store(struct pawl_restore *restore, const char *root, const char
 	if (rv == 0 && tag) {
 		rv = tag_open(restore->store, tag, &restore->manifest, err);
 	} else if (rv == 0) {
-		rv = find_newest(restore->store, &restore->manifest, err);
+		rv = tags_newest(restore->store, &any, &restore->manifest, err);
 	}
 	if (rv == 0) {
 		rv = list_store(restore, err);

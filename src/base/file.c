@@ -1,4 +1,4 @@
-/* Aside, sync, rename, sync: see file.h. */
+/* Aside, sync, rename, sync; and what is opened without trust: see file.h. */
 #include "base/file.h"
 
 #include "base/err.h"
@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static bool write_all(int fd, const uint8_t *bytes, size_t len_bytes)
@@ -49,6 +50,56 @@ static int sync_parent(const char *path, struct pawl_err *err)
 	}
 	snprintf(parent, sizeof(parent), "%.*s", name == path ? 1 : (int)(name - path), path);
 	return file_sync_dir(parent, err);
+}
+
+int file_open_plain(int dir_fd, const char *path, int flags, mode_t mode, struct stat *st)
+{
+	int follow = (flags & O_ACCMODE) == O_RDONLY ? 0 : O_NOFOLLOW;
+	int fd = openat(dir_fd, path, flags | follow | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode);
+	int sys;
+
+	if (fd < 0) {
+		return -1;
+	}
+	if (fstat(fd, st) != 0) {
+		sys = errno;
+	} else if (S_ISREG(st->st_mode)) {
+		return fd;
+	} else {
+		sys = S_ISDIR(st->st_mode) ? EISDIR : ENXIO; /* open(2)'s, where it refuses them */
+	}
+	close(fd);
+	errno = sys;
+	return -1;
+}
+
+bool file_is_odd(int sys)
+{
+	return sys == EISDIR || sys == ENXIO || sys == ELOOP || sys == ENODEV;
+}
+
+const char *file_kind(int dir_fd, const char *path)
+{
+	struct stat st;
+
+	if (fstatat(dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+		return "";
+	}
+	switch (st.st_mode & S_IFMT) {
+	case S_IFREG:
+		return "a plain file";
+	case S_IFDIR:
+		return "a directory";
+	case S_IFIFO:
+		return "a FIFO";
+	case S_IFSOCK:
+		return "a socket";
+	case S_IFLNK:
+		return fstatat(dir_fd, path, &st, 0) == 0 ? "a symbolic link"
+							  : "a symbolic link that leads nowhere";
+	default:
+		return "a device";
+	}
 }
 
 int file_put(const char *path, const void *bytes, size_t len_bytes, mode_t mode, bool lasts,

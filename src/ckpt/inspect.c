@@ -42,7 +42,7 @@ int pawl_tags_list(const char *root, struct pawl_tag **tags, size_t *n, struct p
 	if (rv != 0) {
 		return rv;
 	}
-	rv = tags_list(store, true, &found, n, err);
+	rv = tags_list(store, NULL, &found, n, err);
 	store_close(store);
 	if (rv == 0) {
 		out = calloc(*n + 1, sizeof(*out));

@@ -17,11 +17,15 @@
 #define PINS_FILE      ".pins"
 #define PINS_MAX_BYTES (TAGS_MAX * CKPT_TAG_MAX) /* of .pins */
 
-/* Absence of what a tag must hold makes it broken; other failures stay what they are. */
+/* What a tag must hold is not there, or what is there is no plain file or longer than it can be:
+ * the tag is broken. Other failures stay what they are. */
 static int as_broken(int rv, const char *tag, const char *what, struct pawl_err *err)
 {
 	if (rv == PAWL_ENOENT) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "%s: %s is missing", tag, what);
+	}
+	if (rv == PAWL_EINVAL || rv == PAWL_ELIMIT) {
+		return pawl_err_prefix(err, PAWL_ECORRUPT, "%s", tag);
 	}
 	return rv;
 }
@@ -51,7 +55,7 @@ static int check_complete(struct store *store, const char *tag, struct pawl_err 
 	return 0;
 }
 
-static int read_manifest(struct store *store, const char *tag, struct manifest *manifest,
+int tags_read_manifest(struct store *store, const char *tag, struct manifest *manifest,
 	struct pawl_err *err)
 {
 	char path[TAG_PATH_MAX];
@@ -95,7 +99,10 @@ static int check_file(struct store *store, const char *tag, const struct manifes
 	if (rv != 0) {
 		return as_broken(rv, tag, part->file, err);
 	}
-	if (kind != STORE_FILE || size_bytes != manifest_file_bytes(part, i)) {
+	if (kind != STORE_FILE) {
+		return pawl_err_set(err, PAWL_ECORRUPT, "%s: not a file", path);
+	}
+	if (size_bytes != manifest_file_bytes(part, i)) {
 		return pawl_err_set(err, PAWL_ECORRUPT,
 			"%s: %" PRIu64 " bytes long, but %" PRIu64 " were written", path,
 			size_bytes, manifest_file_bytes(part, i));
@@ -131,11 +138,14 @@ static int open_tag(struct store *store, const char *tag, bool sealed, struct ma
 	if (rv == 0) {
 		rv = store_stat(store, tag, &kind, &size_bytes, err);
 	}
+	if (rv == 0 && kind != STORE_DIR) {
+		rv = pawl_err_set(err, PAWL_ENOENT, "%s is no directory", tag);
+	}
 	if (rv == 0 && sealed) {
 		rv = check_complete(store, tag, err);
 	}
 	if (rv == 0) {
-		rv = read_manifest(store, tag, &m, err);
+		rv = tags_read_manifest(store, tag, &m, err);
 	}
 	if (rv != 0) {
 		return rv;
@@ -249,14 +259,23 @@ int tags_check_pins(struct store *store, struct pawl_err *err)
 	return rv;
 }
 
+static int compare_tags(const void *a, const void *b)
+{
+	return strcmp(a, b);
+}
+
+/* Sorted, for is_pinned. */
+static void sort_pins(struct pins *pins)
+{
+	if (pins->n > 0) {
+		qsort(pins->tags, pins->n, sizeof(*pins->tags), compare_tags);
+	}
+}
+
 static bool is_pinned(const struct pins *pins, const char *tag)
 {
-	for (size_t i = 0; i < pins->n; i++) {
-		if (strcmp(pins->tags[i], tag) == 0) {
-			return true;
-		}
-	}
-	return false;
+	return pins->n > 0 &&
+		bsearch(tag, pins->tags, pins->n, sizeof(*pins->tags), compare_tags) != NULL;
 }
 
 static int write_pins(struct store *store, const struct pins *pins, struct pawl_err *err)
@@ -318,50 +337,26 @@ int tag_pin(struct store *store, const char *tag, bool pinned, struct pawl_err *
 
 /* ---- listing ---- */
 
-/* What a broken tag that is not called by its step is ordered by: the number it ends with. */
-static uint64_t trailing_number(const char *tag)
-{
-	const char *end = tag + strlen(tag);
-	const char *at = end;
-	uint64_t number = 0;
-
-	while (at > tag && at[-1] >= '0' && at[-1] <= '9') {
-		at--;
-	}
-	while (end - at > 1 && *at == '0') {
-		at++;
-	}
-	return tags_parse_number(at, end, &number) ? number : 0;
-}
-
-/* What is known of the tag info->tag without reading its manifest, or with it (deep). */
-static void fill_info(struct store *store, struct tag_info *info, bool deep)
+/* What is known of the tag info->tag, by opening it. */
+static void fill_info(struct store *store, struct tag_info *info)
 {
 	struct manifest m;
 	struct pawl_err err;
 	bool named = tag_parse(info->tag, &info->step);
-	int rv;
+	int rv = tag_open(store, info->tag, &m, &err);
 
-	if (deep) {
-		rv = tag_open(store, info->tag, &m, &err);
-	} else {
-		rv = check_complete(store, info->tag, &err);
-	}
-	if (rv == 0 && !deep && !named) {
-		rv = read_manifest(store, info->tag, &m, &err);
-	}
 	info->state = rv == 0 ? TAG_COMPLETE : TAG_BROKEN;
 	if (rv != 0) {
 		snprintf(info->why, sizeof(info->why), "%.*s", (int)sizeof(info->why) - 1, err.msg);
-		info->step = named ? info->step : trailing_number(info->tag);
-	} else if (deep || !named) {
-		info->step = m.step;
-		info->size_bytes = manifest_bytes(&m);
-		info->created_ns = m.created_ns;
-		info->world = m.world;
-		info->files = m.parts_n;
-		manifest_deinit(&m);
+		info->step = named ? info->step : tags_trailing_number(info->tag);
+		return;
 	}
+	info->step = m.step;
+	info->size_bytes = manifest_bytes(&m);
+	info->created_ns = m.created_ns;
+	info->world = m.world;
+	info->files = m.parts_n;
+	manifest_deinit(&m);
 }
 
 static int compare_infos(const void *a, const void *b)
@@ -375,13 +370,40 @@ static int compare_infos(const void *a, const void *b)
 	return (x->created_ns > y->created_ns) - (x->created_ns < y->created_ns);
 }
 
-int tags_list(struct store *store, bool deep, struct tag_info **tags, size_t *n,
+/* Those of names that are tags; *found of them. */
+static int fill_infos(struct store *store, const struct tags_stop *stop,
+	const struct tag_names *names, struct tag_info *infos, size_t *found, struct pawl_err *err)
+{
+	struct pins pins;
+	bool pins_known = read_pins(store, &pins, NULL) == 0;
+	int rv = 0;
+
+	sort_pins(&pins);
+	for (size_t i = 0; i < names->n && rv == 0; i++) {
+		struct tag_info *info = &infos[*found];
+		bool ours = false;
+
+		rv = tags_check_stop(stop, err);
+		if (rv == 0) {
+			rv = tags_is_tag(store, names->at[i].name, &ours, err);
+		}
+		if (rv == 0 && ours) {
+			snprintf(info->tag, sizeof(info->tag), "%.*s", (int)sizeof(info->tag) - 1,
+				names->at[i].name);
+			info->pinned = !pins_known || is_pinned(&pins, info->tag);
+			fill_info(store, info);
+			++*found;
+		}
+	}
+	free(pins.tags);
+	return rv;
+}
+
+int tags_list(struct store *store, const struct tags_stop *stop, struct tag_info **tags, size_t *n,
 	struct pawl_err *err)
 {
 	struct tag_names names;
 	struct tag_info *infos;
-	struct pins pins;
-	bool pins_known;
 	size_t found = 0;
 	int rv;
 
@@ -391,24 +413,10 @@ int tags_list(struct store *store, bool deep, struct tag_info **tags, size_t *n,
 	}
 	infos = FAULT_MEM("tags.list", calloc(names.n + 1, sizeof(*infos)));
 	if (infos == NULL) {
-		free(names.at);
-		return pawl_err_set(err, PAWL_ENOMEM, "list %zu tags", names.n);
+		rv = pawl_err_set(err, PAWL_ENOMEM, "list %zu tags", names.n);
+	} else {
+		rv = fill_infos(store, stop, &names, infos, &found, err);
 	}
-	pins_known = read_pins(store, &pins, NULL) == 0;
-	for (size_t i = 0; i < names.n && rv == 0; i++) {
-		struct tag_info *info = &infos[found];
-		bool ours = false;
-
-		rv = tags_is_ours(store, names.at[i].name, &ours, err);
-		if (rv == 0 && ours) {
-			snprintf(info->tag, sizeof(info->tag), "%.*s", (int)sizeof(info->tag) - 1,
-				names.at[i].name);
-			info->pinned = !pins_known || is_pinned(&pins, info->tag);
-			fill_info(store, info, deep);
-			found++;
-		}
-	}
-	free(pins.tags);
 	free(names.at);
 	if (rv != 0) {
 		free(infos);
@@ -418,30 +426,4 @@ int tags_list(struct store *store, bool deep, struct tag_info **tags, size_t *n,
 	*tags = infos;
 	*n = found;
 	return 0;
-}
-
-int tag_find_step(struct store *store, uint64_t step, char tag[CKPT_TAG_MAX], struct pawl_err *err)
-{
-	struct tag_info *tags = NULL;
-	size_t n = 0;
-	bool found = false;
-	int rv;
-
-	tag_of_step(tag, CKPT_TAG_MAX, step);
-	rv = tags_is_ours(store, tag, &found, err);
-	if (rv != 0 || found) {
-		return rv;
-	}
-	rv = tags_list(store, false, &tags, &n, err);
-	while (rv == 0 && n-- > 0 && !found) {
-		found = tags[n].step == step;
-		if (found) {
-			memcpy(tag, tags[n].tag, CKPT_TAG_MAX);
-		}
-	}
-	free(tags);
-	if (rv == 0 && !found) {
-		rv = pawl_err_set(err, PAWL_ENOENT, "no tag of step %" PRIu64, step);
-	}
-	return rv;
 }

@@ -13,7 +13,9 @@
  *   <root>/.pins                    pinned tags, one a line: "5" for global_step5, else "=tag"
  *
  * A directory is a tag if it has any name without a dot in front and .pawl in it; others are not
- * ours, and left alone.
+ * ours, and left alone. A link to a directory is one, too, and files of a tag may be links to plain
+ * files. Anything else may stand under any of these names: it is never waited for, and makes a tag
+ * broken, no more.
  *
  * Publishing: all of .pawl.<tag>.new made durable in the order data, manifest, complete.txt; then
  * one rename (an exchange when the tag exists) and a sync of the root. So no reader ever sees half
@@ -24,6 +26,7 @@
 
 #include "ckpt/manifest.h"
 
+struct pawl_err;
 struct store;
 
 #define TAGS_MAX     100000u /* tags of one root */
@@ -58,11 +61,50 @@ bool tag_parse(const char *name, uint64_t *step);
  * characters. */
 bool tag_valid(const char *name);
 
-/* All tags, ascending by step and then by age; the caller frees *tags. deep=false checks names and
- * complete.txt only (state may be optimistic), and reads the manifest where the name does not say
- * the step. */
-int tags_list(struct store *store, bool deep, struct tag_info **tags, size_t *n,
+/* Asked before each tag that is opened, where there may be many: true has the call end with
+ * PAWL_ECANCELED. */
+struct tags_stop {
+	bool (*asked)(void *user);
+	void *user; /* the caller's */
+};
+
+/* All tags, each opened and checked, ascending by step and then by age; the caller frees *tags. */
+int tags_list(struct store *store, const struct tags_stop *stop, struct tag_info **tags, size_t *n,
 	struct pawl_err *err);
+
+/* A tag by its name. */
+struct tag_step {
+	char tag[CKPT_TAG_MAX];
+	uint64_t step;      /* of training */
+	int64_t created_ns; /* not named: from the manifest; 0 if it cannot be read */
+	bool named;         /* called by its step. Nothing but its name was looked at: it may be a
+			       directory that is not ours */
+};
+
+/* The same from names alone: only the manifests of tags that are not called by their step are read.
+ */
+int tags_steps(struct store *store, const struct tags_stop *stop, struct tag_step **tags, size_t *n,
+	struct pawl_err *err);
+/* The last of these that is a tag, whole or not. PAWL_ENOENT: there is none. */
+int tags_highest(struct store *store, const struct tags_stop *stop, struct tag_step *tag,
+	struct pawl_err *err);
+
+/* How to look for the newest tag that is whole. */
+struct tags_search {
+	const struct tags_stop *stop; /* NULL: never */
+	/* NULL, or told of each tag that was passed by, from the newest down: damaged (why->code
+	 * is PAWL_ECORRUPT), or tag_is_closed(why). It may put that tag aside. */
+	void (*met)(void *user, const char *tag, const struct pawl_err *why);
+	void *user; /* the caller's, for met */
+};
+
+/* From the newest down to the first that is whole: none behind it is opened. PAWL_ENOENT: there is
+ * no tag; PAWL_ECORRUPT: only damaged ones, err being the newest's; PAWL_EIO: one may not be read
+ * and no older one is whole; or the storage fails. */
+int tags_newest(struct store *store, const struct tags_search *search, struct manifest *manifest,
+	struct pawl_err *err);
+/* Whether an error says that the tag may not be read by us, whole or not. */
+bool tag_is_closed(const struct pawl_err *why);
 /* Reads and checks complete.txt, manifest and file sizes. PAWL_ENOENT if there is no such tag,
  * PAWL_ECORRUPT if it is broken. */
 int tag_open(struct store *store, const char *tag, struct manifest *manifest, struct pawl_err *err);

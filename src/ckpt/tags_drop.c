@@ -101,8 +101,8 @@ static int read_latest(struct store *store, char tag[CKPT_TAG_MAX], struct pawl_
 	int rv = store_read_small(store, LATEST_FILE, &text, &len_bytes, CKPT_TAG_MAX, err);
 
 	tag[0] = '\0';
-	if (rv == PAWL_ENOENT || rv == PAWL_ELIMIT) {
-		return 0; /* what is longer names no tag */
+	if (rv == PAWL_ENOENT || rv == PAWL_ELIMIT || rv == PAWL_EINVAL) {
+		return 0; /* what is longer, or no file, names no tag */
 	}
 	if (rv == 0) {
 		snprintf(tag, CKPT_TAG_MAX, "%s", (const char *)text);
@@ -191,7 +191,7 @@ int tags_retain(struct store *store, const struct retain_rule *rule, struct pawl
 	bool *keep;
 	int rv;
 
-	rv = tags_list(store, true, &tags, &n, err);
+	rv = tags_list(store, NULL, &tags, &n, err);
 	if (rv != 0) {
 		return pawl_err_prefix(err, rv, "retain");
 	}

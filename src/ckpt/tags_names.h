@@ -36,6 +36,17 @@ int tags_check_name(const char *tag, struct pawl_err *err);
 /* Whether there is a directory of this name (a tag's, or hidden) that we made: it has .pawl in it.
  */
 int tags_is_ours(struct store *store, const char *name, bool *ours, struct pawl_err *err);
+/* The same of what lies in a root under a name that a tag may have. Where that cannot be looked
+ * into for want of rights, only one that is called by a step counts as a tag. */
+int tags_is_tag(struct store *store, const char *name, bool *is_tag, struct pawl_err *err);
+/* What a tag that is not called by its step, and does not tell it, is ordered by: the number it
+ * ends with. */
+uint64_t tags_trailing_number(const char *tag);
+/* The manifest of a tag, and that it is this tag's. As tag_open, which checks the rest. */
+int tags_read_manifest(struct store *store, const char *tag, struct manifest *manifest,
+	struct pawl_err *err);
+/* PAWL_ECANCELED if stop (NULL: never) wants it so. */
+int tags_check_stop(const struct tags_stop *stop, struct pawl_err *err);
 /* ".pawl.global_step5.new" */
 void tags_hide_name(char name[TAG_NAME_MAX], const char *tag, const char *suffix);
 /* The tag behind such a name; false if it is none. */

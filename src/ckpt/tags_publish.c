@@ -34,6 +34,7 @@ static int settle_tag(struct store *store, const char *tag, struct pawl_err *err
 	enum { NEW, OLD, DEL, HIDDEN };
 	static const char *const suffixes[HIDDEN] = {".new", ".old", ".del"};
 	char names[HIDDEN][TAG_NAME_MAX];
+	enum store_kind kind = STORE_ODD;
 	bool has[HIDDEN];
 	bool has_tag;
 	int rv = tags_has_path(store, tag, &has_tag, err);
@@ -42,11 +43,14 @@ static int settle_tag(struct store *store, const char *tag, struct pawl_err *err
 		tags_hide_name(names[i], tag, suffixes[i]);
 		rv = tags_has_path(store, names[i], &has[i], err);
 	}
+	if (rv == 0 && has[OLD]) { /* what is no directory was never a tag */
+		rv = store_stat(store, names[OLD], &kind, NULL, err);
+	}
 	if (rv != 0 || (!has[NEW] && !has[OLD] && !has[DEL])) {
 		return rv;
 	}
 	rv = store_sync_dir(store, "", err);
-	if (rv == 0 && has[OLD] && !has_tag) {
+	if (rv == 0 && has[OLD] && !has_tag && kind == STORE_DIR) {
 		rv = store_rename(store, names[OLD], tag, STORE_REPLACE, err);
 		has[OLD] = false;
 	}
@@ -323,11 +327,20 @@ static int adopt_foreign(struct store *store, const char *tag, const char *dir,
 	struct pawl_err *err)
 {
 	const struct manifest none = {.parts_n = 0};
+	enum store_kind kind;
 	bool ours;
 	int rv;
 
 	rv = tags_is_ours(store, tag, &ours, err);
 	if (rv != 0 || ours) {
+		return rv;
+	}
+	rv = store_stat(store, tag, &kind, NULL, err);
+	if (rv == 0 && kind != STORE_DIR) {
+		rv = pawl_err_set(err, PAWL_EEXIST,
+			"what lies under this name is no directory, and not of Pawl: move it away");
+	}
+	if (rv != 0) {
 		return rv;
 	}
 	rv = tag_adopt(store, tag, &none, err);

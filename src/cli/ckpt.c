@@ -4,6 +4,7 @@
 
 #include "agent/rootlock.h"
 #include "base/err.h"
+#include "cli/interrupt.h"
 #include "pawl/inspect.h"
 #include "store/store.h"
 
@@ -23,7 +24,7 @@ int ckpt_root_list(struct ckpt_root *root, struct pawl_err *err)
 	free(root->tags);
 	root->tags = NULL;
 	root->tags_n = 0;
-	return tags_list(root->store, true, &root->tags, &root->tags_n, err);
+	return tags_list(root->store, &interrupt_stop, &root->tags, &root->tags_n, err);
 }
 
 const char *ckpt_hidden_dir(const char *root, char *buf)
@@ -167,7 +168,7 @@ uint64_t ckpt_measure(struct store *store, const char *path)
 	enum store_kind kind;
 	uint64_t size_bytes = 0;
 
-	if (store_stat(store, path, &kind, &size_bytes, NULL) != 0 || kind == STORE_FILE) {
+	if (store_stat(store, path, &kind, &size_bytes, NULL) != 0 || kind != STORE_DIR) {
 		return size_bytes;
 	}
 	store_list(store, path, measure_name, &measure, NULL);

@@ -195,8 +195,8 @@ static json_t *make_document(const struct diff *diff)
 		json_object_set_new(counts, pair_words[i],
 			json_integer((json_int_t)diff->counts[i]));
 	}
-	return json_pack("{s:s, s:s, s:o, s:o}", "before", diff->sides[0].tag, "after",
-		diff->sides[1].tag, "tensors", counts, "files", parts);
+	return json_pack("{s:o, s:o, s:o, s:o}", "before", cli_json_text(diff->sides[0].tag),
+		"after", cli_json_text(diff->sides[1].tag), "tensors", counts, "files", parts);
 }
 
 /* ---- the command ---- */

@@ -319,9 +319,9 @@ static int read_line(struct cli_reader *reader, struct export *export)
 static int print_files(const struct export *export)
 {
 	if (export->json) {
-		return cli_json(json_pack("{s:s, s:s, s:o, s:O}", "tag", export->manifest.tag,
-			"format", export->to->name, "dest", cli_json_text(export->args[2]), "files",
-			export->files));
+		return cli_json(json_pack("{s:o, s:s, s:o, s:O}", "tag",
+			cli_json_text(export->manifest.tag), "format", export->to->name, "dest",
+			cli_json_text(export->args[2]), "files", export->files));
 	}
 	for (size_t i = 0; i < json_array_size(export->files); i++) {
 		printf("%s/%s\n", export->args[2],

@@ -370,9 +370,9 @@ static int print_result(const struct import *import)
 		json_array_append_new(files, cli_json_text(manifest->parts[i].file));
 	}
 	return cli_json(
-		json_pack("{s:o, s:s, s:I, s:I, s:o}", "root", cli_json_text(import->args[1]),
-			"tag", manifest->tag, "step", (json_int_t)manifest->step, "bytes",
-			(json_int_t)manifest_bytes(manifest), "files", files));
+		json_pack("{s:o, s:o, s:I, s:I, s:o}", "root", cli_json_text(import->args[1]),
+			"tag", cli_json_text(manifest->tag), "step", (json_int_t)manifest->step,
+			"bytes", (json_int_t)manifest_bytes(manifest), "files", files));
 }
 
 static bool is_format(const char *name)

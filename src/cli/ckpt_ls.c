@@ -19,10 +19,10 @@ static int print_json(const struct ckpt_root *root)
 	for (size_t i = 0; i < root->tags_n; i++) {
 		const struct tag_info *tag = &root->tags[i];
 		bool complete = tag->state == TAG_COMPLETE;
-		json_t *row = json_pack("{s:I, s:s, s:s, s:I, s:i, s:i, s:s?, s:b, s:o}", "step",
-			(json_int_t)tag->step, "tag", tag->tag, "state", ckpt_state_word(tag),
-			"bytes", (json_int_t)tag->size_bytes, "files", (int)tag->files, "ranks",
-			(int)tag->world, "created",
+		json_t *row = json_pack("{s:I, s:o, s:s, s:I, s:i, s:i, s:s?, s:b, s:o}", "step",
+			(json_int_t)tag->step, "tag", cli_json_text(tag->tag), "state",
+			ckpt_state_word(tag), "bytes", (json_int_t)tag->size_bytes, "files",
+			(int)tag->files, "ranks", (int)tag->world, "created",
 			complete ? cli_time(when, tag->created_ns) : NULL, "pinned",
 			(int)tag->pinned, "why", complete ? json_null() : cli_json_text(tag->why));
 

@@ -117,11 +117,12 @@ static json_t *make_document(const struct tag_info *tag, const struct manifest *
 {
 	char when[CLI_TEXT_MAX];
 
-	return json_pack("{s:s, s:I, s:s, s:o, s:i, s:i, s:s, s:I, s:b, s:o}", "tag", manifest->tag,
-		"step", (json_int_t)manifest->step, "state", ckpt_state_word(tag), "job",
-		cli_json_text(manifest->job), "attempt", (int)manifest->attempt, "ranks",
-		(int)manifest->world, "created", cli_time(when, manifest->created_ns), "bytes",
-		(json_int_t)tag->size_bytes, "pinned", (int)tag->pinned, "files", files);
+	return json_pack("{s:o, s:I, s:s, s:o, s:i, s:i, s:s, s:I, s:b, s:o}", "tag",
+		cli_json_text(manifest->tag), "step", (json_int_t)manifest->step, "state",
+		ckpt_state_word(tag), "job", cli_json_text(manifest->job), "attempt",
+		(int)manifest->attempt, "ranks", (int)manifest->world, "created",
+		cli_time(when, manifest->created_ns), "bytes", (json_int_t)tag->size_bytes,
+		"pinned", (int)tag->pinned, "files", files);
 }
 
 /* Returns an exit code. */

@@ -34,6 +34,7 @@ struct check {
 	bool json;                         /* results become rows, else lines */
 	json_t *rows;                      /* one a tag */
 	size_t damaged;                    /* tags */
+	size_t unread;                     /* tags that may not be read */
 };
 
 /* A file in memory. */
@@ -130,28 +131,31 @@ static int check_tag(struct check *check, const struct tag_info *tag, struct paw
 	return rv;
 }
 
-/* Says what came of a tag. Returns 0 where it is sound or damaged, and rv where it was not read. */
+/* Says what came of a tag. Returns 0 where it is sound or damaged, or not ours to read: the others
+ * may be; and rv where reading failed. */
 static int say(struct check *check, const struct tag_info *tag, int rv, int64_t took_ns,
 	const struct pawl_err *err)
 {
 	double seconds = (double)took_ns / NS_PER_S;
 	char size[CLI_TEXT_MAX];
 
-	if (rv != 0 && rv != PAWL_ECORRUPT) {
+	if (rv != 0 && rv != PAWL_ECORRUPT && !tag_is_closed(err)) {
 		return rv;
 	}
-	check->damaged += rv != 0;
+	check->damaged += rv == PAWL_ECORRUPT;
+	check->unread += rv != 0 && rv != PAWL_ECORRUPT;
 	if (check->json) {
 		json_array_append_new(check->rows,
-			json_pack("{s:I, s:s, s:b, s:I, s:f, s:o}", "step", (json_int_t)tag->step,
-				"tag", tag->tag, "ok", rv == 0, "bytes",
+			json_pack("{s:I, s:o, s:b, s:I, s:f, s:o}", "step", (json_int_t)tag->step,
+				"tag", cli_json_text(tag->tag), "ok", rv == 0, "bytes",
 				(json_int_t)tag->size_bytes, "seconds", seconds, "why",
 				rv == 0 ? json_null() : cli_json_text(err->msg)));
 	} else if (rv == 0) {
 		printf("%s: ok, %s in %.2f s\n", tag->tag, cli_size(size, tag->size_bytes),
 			seconds);
 	} else {
-		printf("%s: damaged: %s\n", tag->tag, err->msg);
+		printf("%s: %s: %s\n", tag->tag, rv == PAWL_ECORRUPT ? "damaged" : "not read",
+			err->msg);
 	}
 	return 0;
 }
@@ -225,8 +229,8 @@ static int main_verify(const struct cli_command *command, int argc, char **argv)
 	if (rv == CLI_OK && check.json) {
 		rv = cli_json(json_incref(check.rows));
 	}
-	if (rv == CLI_OK && check.damaged > 0) {
-		rv = CLI_DAMAGED;
+	if (rv == CLI_OK && check.damaged + check.unread > 0) {
+		rv = check.damaged > 0 ? CLI_DAMAGED : CLI_FAILURE;
 	}
 	json_decref(check.rows);
 	ckpt_root_close(&check.root);

@@ -73,13 +73,14 @@ static void tell_tag(const struct watch *watch, const struct look_tag *tag)
 	char size[CLI_TEXT_MAX];
 
 	if (watch->json) {
-		print_event(json_pack("{s:s, s:s, s:I, s:s, s:I, s:s?, s:o, s:o, s:o, s:s?}",
-			"event", "tag", "tag", info->tag, "step", (json_int_t)info->step, "state",
-			state_words[tag->state], "bytes", (json_int_t)info->size_bytes, "created",
+		print_event(json_pack("{s:s, s:o, s:I, s:s, s:I, s:s?, s:o, s:o, s:o, s:o}",
+			"event", "tag", "tag", cli_json_text(info->tag), "step",
+			(json_int_t)info->step, "state", state_words[tag->state], "bytes",
+			(json_int_t)info->size_bytes, "created",
 			complete ? cli_time(when, info->created_ns) : NULL, "stall_ms",
 			make_number(tag->stall_ms), "persist_ms", make_number(tag->persist_ms),
 			"mib_per_s", make_number(tag->mib_per_s), "why",
-			tag->state == LOOK_BROKEN ? info->why : NULL));
+			tag->state == LOOK_BROKEN ? cli_json_text(info->why) : json_null()));
 		return;
 	}
 	printf("%s %s, %s", info->tag, state_words[tag->state], cli_size(size, info->size_bytes));
@@ -97,8 +98,8 @@ static void tell_tag(const struct watch *watch, const struct look_tag *tag)
 static void tell_gone(const struct watch *watch, const struct look_tag *tag)
 {
 	if (watch->json) {
-		print_event(json_pack("{s:s, s:s, s:I}", "event", "gone", "tag", tag->info.tag,
-			"step", (json_int_t)tag->info.step));
+		print_event(json_pack("{s:s, s:o, s:I}", "event", "gone", "tag",
+			cli_json_text(tag->info.tag), "step", (json_int_t)tag->info.step));
 	} else {
 		printf("%s gone\n", tag->info.tag);
 		fflush(stdout);
@@ -329,7 +330,7 @@ static int watch_root(struct watch *watch, struct pawl_err *err)
 		ppoll(NULL, 0, &wait, NULL);
 		rv = interrupt_signal() == 0 ? look_once(watch, err) : 0;
 	}
-	return rv;
+	return rv == PAWL_ECANCELED ? 0 : rv; /* in the middle of a look */
 }
 
 static int read_line(struct cli_reader *reader, struct watch *watch)

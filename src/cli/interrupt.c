@@ -29,6 +29,13 @@ int interrupt_signal(void)
 	return came;
 }
 
+static bool has_come(void *user)
+{
+	return came != 0;
+}
+
+const struct tags_stop interrupt_stop = {has_come, NULL};
+
 int interrupt_check(struct pawl_err *err)
 {
 	return came == 0 ? 0

@@ -2,7 +2,7 @@
 #ifndef CLI_INTERRUPT_H
 #define CLI_INTERRUPT_H
 
-struct pawl_err;
+#include "ckpt/tags.h"
 
 /* From now on SIGINT, SIGTERM and SIGHUP end no call but those that wait, with EINTR. */
 void interrupt_catch(void);
@@ -10,5 +10,7 @@ void interrupt_catch(void);
 int interrupt_signal(void);
 /* 0, or PAWL_ECANCELED if a signal came. */
 int interrupt_check(struct pawl_err *err);
+/* The same as a question: for looks through many tags. */
+extern const struct tags_stop interrupt_stop;
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "agent/history.h"
 #include "base/err.h"
+#include "cli/interrupt.h"
 #include "store/store.h"
 
 #include <inttypes.h>
@@ -200,7 +201,7 @@ static int fill(struct look *look, struct store *store, struct pawl_err *err)
 	int rv = tags_leftovers(store, &left, &left_n, err);
 
 	if (rv == 0) {
-		rv = tags_list(store, true, &tags, &tags_n, err);
+		rv = tags_list(store, &interrupt_stop, &tags, &tags_n, err);
 	}
 	if (rv == 0) {
 		look->tags = calloc(tags_n + left_n + 1, sizeof(*look->tags));

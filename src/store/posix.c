@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/file.h"
 #include "store/posix_impl.h"
 
 #include <dirent.h>
@@ -57,26 +58,29 @@ int posix_open_regular(const struct posix_store *ps, const char *path, int flags
 	struct pawl_err *err)
 {
 	bool create = (flags & O_CREAT) != 0;
+	int at = posix_at(ps, path);
 	int fd = FAULT_SYS(create ? "store.create" : "store.open",
-		openat(posix_at(ps, path), path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
-			FILE_MODE));
-	int rv;
+		file_open_plain(at, path, flags, FILE_MODE, st));
 
+	if (fd < 0 && file_is_odd(errno)) {
+		const char *kind = file_kind(at, path);
+
+		return pawl_err_set(err, create ? PAWL_EIO : PAWL_EINVAL, "%s %s: not a file%s%s",
+			create ? "write" : "open", path, kind[0] != '\0' ? ", but " : "", kind);
+	}
+	if (fd < 0 && errno == ENOTDIR) {
+		errno = ENOENT; /* what is no directory has nothing in it */
+	}
 	if (fd < 0) {
 		return posix_fail(ps, err, create ? "create" : "open", path);
 	}
-	if (FAULT_SYS("store.stat", fstat(fd, st)) != 0) {
-		rv = posix_fail(ps, err, "stat", path);
-		goto close_fd;
-	}
-	if (!S_ISREG(st->st_mode)) {
-		rv = pawl_err_set(err, PAWL_EINVAL, "open %s: not a file", path);
-		goto close_fd;
+	if (FAULT_SYS("store.stat", 0) != 0) {
+		int rv = posix_fail(ps, err, "stat", path);
+
+		close(fd);
+		return rv;
 	}
 	return fd;
-close_fd:
-	close(fd);
-	return rv;
 }
 
 /* ---- small files ---- */
@@ -260,8 +264,15 @@ static int posix_stat(struct store *store, const char *path, enum store_kind *ki
 {
 	struct posix_store *ps = (struct posix_store *)store;
 	struct stat st;
-	int rc = FAULT_SYS("store.stat", fstatat(posix_at(ps, path), dir_name(path), &st, 0));
+	int at = posix_at(ps, path);
+	int rc = FAULT_SYS("store.stat", fstatat(at, dir_name(path), &st, 0));
 
+	if (rc != 0 && (errno == ENOENT || errno == ELOOP)) {
+		rc = fstatat(at, path, &st, AT_SYMLINK_NOFOLLOW); /* a link that leads nowhere */
+	}
+	if (rc != 0 && (errno == ENOTDIR || errno == ELOOP)) {
+		errno = ENOENT; /* what is no directory has nothing in it */
+	}
 	if (rc == 0 && path[0] == '\0' && is_root_gone(ps)) {
 		errno = ENOENT;
 		rc = -1;
@@ -269,8 +280,8 @@ static int posix_stat(struct store *store, const char *path, enum store_kind *ki
 	if (rc != 0) {
 		return posix_fail(ps, err, "stat", path);
 	}
-	*kind = S_ISDIR(st.st_mode) ? STORE_DIR : STORE_FILE;
-	*size_bytes = S_ISDIR(st.st_mode) ? 0 : (uint64_t)st.st_size;
+	*kind = S_ISREG(st.st_mode) ? STORE_FILE : S_ISDIR(st.st_mode) ? STORE_DIR : STORE_ODD;
+	*size_bytes = S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
 	return 0;
 }
 

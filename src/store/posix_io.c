@@ -18,6 +18,7 @@
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -127,11 +128,11 @@ static void open_cache(const struct posix_store *ps, struct store_file *file, co
 		return; /* then transfers need not begin at a page, as mincore asks */
 	}
 	fd = FAULT_SYS("store.cache_open",
-		openat(posix_at(ps, file->path), file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+		file_open_plain(posix_at(ps, file->path), file->path, O_RDONLY, 0, &again));
 	if (fd < 0) {
 		return;
 	}
-	if (fstat(fd, &again) != 0 || again.st_dev != st->st_dev || again.st_ino != st->st_ino) {
+	if (again.st_dev != st->st_dev || again.st_ino != st->st_ino) {
 		goto close_fd; /* renamed in between */
 	}
 	map = FAULT_SYS("store.cache_open",

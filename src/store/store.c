@@ -263,6 +263,14 @@ static void parent_of(const char *path, char parent[STORE_PATH_MAX])
 	parent[len_bytes] = '\0';
 }
 
+/* Whether something that is no file has the name: of ours, which nobody else may want. */
+static bool is_odd(struct store *store, const char *path)
+{
+	enum store_kind kind;
+
+	return store_stat(store, path, &kind, NULL, NULL) == 0 && kind != STORE_FILE;
+}
+
 /*
  * A crash before the rename leaves path as it was; after it path is new, and the last sync makes
  * that survive power loss. Without the first sync (write_small's) some file systems publish an
@@ -281,6 +289,9 @@ int store_publish(struct store *store, const char *path, const void *bytes, size
 	parent_of(path, parent);
 	snprintf(temp, sizeof(temp), "%s.new", path);
 	rv = store_write_small(store, temp, bytes, len_bytes, err);
+	if (rv == PAWL_EIO && is_odd(store, temp) && store_remove(store, temp, err) == 0) {
+		rv = store_write_small(store, temp, bytes, len_bytes, err);
+	}
 	if (rv == 0) {
 		rv = store_rename(store, temp, path, STORE_REPLACE, err);
 	}

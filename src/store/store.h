@@ -4,9 +4,13 @@
  * Paths are relative to the store's root, '/'-separated, no "." or "..", no name empty or above
  * STORE_NAME_MAX, at most STORE_PATH_MAX bytes and STORE_NEST_MAX names: else PAWL_EINVAL, or
  * PAWL_ELIMIT where too long. Any other byte is fine. "" is the root, for sync_dir, list and stat
- * alone. A store and its files belong to one thread at a time. What was written is durable only
- * after: file sync (data), and sync_dir of the directory that holds the name (existence, rename).
- * Nothing else may be relied on after a crash; tests hold the callers to that.
+ * alone. What has a name may be anything: where a plain file is wanted nothing else is waited for,
+ * and an error says what is there instead: PAWL_EINVAL where it was to be read, PAWL_EIO where it
+ * was to be written. Under what is no directory there is nothing: PAWL_ENOENT. A link is followed
+ * by who only reads; nothing is written through one. A store and its files belong to one thread at
+ * a time. What was written is durable only after: file sync (data), and sync_dir of the directory
+ * that holds the name (existence, rename). Nothing else may be relied on after a crash; tests hold
+ * the callers to that.
  */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
@@ -41,7 +45,11 @@ struct store_io {
 	struct store_io *next; /* the store's while in flight */
 };
 
-enum store_kind { STORE_FILE, STORE_DIR };
+enum store_kind {
+	STORE_FILE,
+	STORE_DIR,
+	STORE_ODD, /* of stat alone: a FIFO, a socket, a device, or a link that leads nowhere */
+};
 /* EXCHANGE: both names exist and swap atomically */
 enum store_rename { STORE_REPLACE, STORE_EXCHANGE };
 
@@ -120,7 +128,8 @@ int store_mkdirs(struct store *store, const char *path, struct pawl_err *err);
  * mid-write. Writes beyond extend it. On error path may be left, empty. */
 int store_create(struct store *store, const char *path, uint64_t size_bytes,
 	struct store_file **file, struct pawl_err *err);
-/* An existing file for reading. PAWL_ENOENT if absent. size_bytes may be NULL. */
+/* An existing file for reading. PAWL_ENOENT if absent, PAWL_EINVAL if it is no plain file.
+ * size_bytes may be NULL. */
 int store_open(struct store *store, const char *path, struct store_file **file,
 	uint64_t *size_bytes, struct pawl_err *err);
 /*
@@ -172,8 +181,8 @@ int store_sync_dir(struct store *store, const char *path, struct pawl_err *err);
  * store_publish. */
 int store_write_small(struct store *store, const char *path, const void *bytes, size_t len_bytes,
 	struct pawl_err *err);
-/* The whole file, malloc'ed with a NUL behind it (not counted); over max_bytes is PAWL_ELIMIT. The
- * caller frees. */
+/* The whole file, malloc'ed with a NUL behind it (not counted); over max_bytes is PAWL_ELIMIT, and
+ * nothing is read. The caller frees. */
 int store_read_small(struct store *store, const char *path, void **bytes, size_t *len_bytes,
 	size_t max_bytes, struct pawl_err *err);
 /* Appends with one write, then syncs the data if asked to; a later synced append takes what came

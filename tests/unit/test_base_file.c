@@ -85,6 +85,42 @@ static void does_not_write_through_a_link(void **state)
 	unlink(other);
 }
 
+/* What is no plain file is told from what is not there, and waits for nobody. */
+static void opens_nothing_but_files(void **state)
+{
+	struct stat st;
+	int fd;
+
+	unlink(path);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	assert_int_equal(file_open_plain(AT_FDCWD, path, O_RDONLY, 0, &st), -1);
+	assert_true(file_is_odd(errno));
+	assert_int_equal(file_open_plain(AT_FDCWD, path, O_WRONLY, 0, &st), -1);
+	assert_true(file_is_odd(errno));
+	assert_string_equal(file_kind(AT_FDCWD, path), "a FIFO");
+	unlink(path);
+	assert_int_equal(file_open_plain(AT_FDCWD, dir, O_RDONLY, 0, &st), -1);
+	assert_true(file_is_odd(errno));
+	assert_int_equal(file_open_plain(AT_FDCWD, "/dev/null", O_RDONLY, 0, &st), -1);
+	assert_true(file_is_odd(errno));
+	assert_int_equal(file_open_plain(AT_FDCWD, path, O_RDONLY, 0, &st), -1);
+	assert_false(file_is_odd(errno));
+	assert_string_equal(file_kind(AT_FDCWD, path), "");
+	assert_int_equal(symlink("nowhere", path), 0);
+	assert_string_equal(file_kind(AT_FDCWD, path), "a symbolic link that leads nowhere");
+	unlink(path);
+	fd = file_open_plain(AT_FDCWD, path, O_RDWR | O_CREAT, 0600, &st);
+	assert_true(fd >= 0 && S_ISREG(st.st_mode));
+	close(fd);
+	assert_int_equal(symlink(path, aside), 0);
+	assert_int_equal(file_open_plain(AT_FDCWD, aside, O_WRONLY | O_CREAT, 0600, &st), -1);
+	assert_true(file_is_odd(errno));
+	fd = file_open_plain(AT_FDCWD, aside, O_RDONLY, 0, &st);
+	assert_true(fd >= 0);
+	close(fd);
+	unlink(aside);
+}
+
 static void names_what_it_could_not_write(void **state)
 {
 	static char longest[8192];
@@ -102,6 +138,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(is_old_or_new),
 		cmocka_unit_test(does_not_write_through_a_link),
+		cmocka_unit_test(opens_nothing_but_files),
 		cmocka_unit_test(names_what_it_could_not_write),
 	};
 

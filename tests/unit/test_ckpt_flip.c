@@ -44,7 +44,7 @@ static enum tag_state state_of_newest(struct store *store)
 	enum tag_state state;
 	size_t n;
 
-	assert_int_equal(tags_list(store, true, &tags, &n, NULL), 0);
+	assert_int_equal(tags_list(store, NULL, &tags, &n, NULL), 0);
 	assert_int_equal(n, 2);
 	assert_int_equal(tags[0].state, TAG_COMPLETE);
 	state = tags[1].state;

@@ -36,7 +36,7 @@ static void assert_tags(struct store *store, const char *expected)
 	char text[256] = "";
 	size_t n;
 
-	assert_int_equal(tags_list(store, true, &tags, &n, NULL), 0);
+	assert_int_equal(tags_list(store, NULL, &tags, &n, NULL), 0);
 	for (size_t i = 0; i < n; i++) {
 		size_t len_bytes = strlen(text);
 
@@ -100,7 +100,7 @@ static void tags_are_listed_by_number(void **state)
 	assert_int_equal(store_mkdir(store, "global_step007", NULL), 0);
 	assert_int_equal(store_write_small(store, "global_step55", "x", 1, NULL), 0);
 	assert_tags(store, "0 9 10 100 ");
-	assert_int_equal(tags_list(store, true, &tags, &n, NULL), 0);
+	assert_int_equal(tags_list(store, NULL, &tags, &n, NULL), 0);
 	assert_string_equal(tags[2].tag, "global_step10");
 	assert_int_equal(tags[2].world, 1);
 	assert_int_equal(tags[2].created_ns, 1);
@@ -127,7 +127,7 @@ static void assert_broken(void (*harm)(struct store *store), const char *why)
 	harm(store);
 	assert_int_equal(tag_open(store, "global_step2", &manifest, &err), PAWL_ECORRUPT);
 	assert_non_null(strstr(err.msg, why));
-	assert_int_equal(tags_list(store, true, &tags, &n, NULL), 0);
+	assert_int_equal(tags_list(store, NULL, &tags, &n, NULL), 0);
 	assert_int_equal(tags[1].state, TAG_BROKEN);
 	assert_non_null(strstr(tags[1].why, why));
 	assert_int_equal(tags[0].state, TAG_COMPLETE);
@@ -248,24 +248,127 @@ static void each_defence_is_enough(void **state)
 	assert_broken(no_file, "model is missing");
 	assert_broken(short_file, "5 bytes long");
 	assert_broken(long_file, "were written");
-	assert_broken(directory_for_file, "were written");
+	assert_broken(directory_for_file, "not a file");
 }
 
-/* Without looking deep only complete.txt counts. */
-static void a_shallow_list_is_optimistic(void **state)
+/* By their names alone: what is not called by its step is read, and what is broken there comes by
+ * the number that its name ends with. */
+static void steps_are_known_without_opening(void **state)
 {
-	const uint64_t steps[] = {1, 2};
-	struct store *store = open_with(steps, 2);
-	struct tag_info *tags;
+	const uint64_t steps[] = {1, 12, 2};
+	struct store *store = open_with(steps, 3);
+	struct tag_step *tags;
+	struct tag_step highest;
 	size_t n;
 
 	no_file(store);
-	assert_int_equal(store_remove(store, "global_step1/complete.txt", NULL), 0);
-	assert_int_equal(tags_list(store, false, &tags, &n, NULL), 0);
-	assert_int_equal(n, 2);
-	assert_int_equal(tags[0].state, TAG_BROKEN);
-	assert_int_equal(tags[1].state, TAG_COMPLETE);
+	assert_int_equal(store_mkdir(store, "global_step40", NULL), 0); /* not ours */
+	assert_int_equal(store_mkdir(store, "run-007", NULL), 0);
+	assert_int_equal(store_mkdir(store, "run-007/.pawl", NULL), 0);
+	assert_int_equal(store_mkdir(store, "other-9", NULL), 0);
+	assert_int_equal(tags_steps(store, NULL, &tags, &n, NULL), 0);
+	assert_int_equal(n, 5);
+	assert_int_equal(tags[1].step, 2);
+	assert_true(tags[1].named);
+	assert_string_equal(tags[2].tag, "run-007");
+	assert_int_equal(tags[2].step, 7);
+	assert_false(tags[2].named);
+	assert_int_equal(tags[4].step, 40);
 	free(tags);
+	assert_int_equal(tags_highest(store, NULL, &highest, NULL), 0);
+	assert_int_equal(highest.step, 12);
+	store_close(store);
+}
+
+/* ---- the newest ---- */
+
+/* What a search passed by, as "12 9 ". */
+struct met {
+	char text[256];
+	int code; /* of the last */
+};
+
+static void meet(void *user, const char *tag, const struct pawl_err *why)
+{
+	struct met *met = user;
+	size_t len_bytes = strlen(met->text);
+	uint64_t step;
+
+	assert_true(tag_parse(tag, &step));
+	snprintf(met->text + len_bytes, sizeof(met->text) - len_bytes, "%llu ",
+		(unsigned long long)step);
+	met->code = why->code;
+}
+
+static void remove_in(struct store *store, uint64_t step, const char *name)
+{
+	char path[300];
+
+	snprintf(path, sizeof(path), "global_step%llu/%s", (unsigned long long)step, name);
+	assert_int_equal(store_remove(store, path, NULL), 0);
+}
+
+/* Expects the newest whole tag, or a code, after what was passed by. */
+static void assert_newest(struct store *store, int expected, uint64_t step, const char *passed)
+{
+	struct met met = {.code = 0};
+	const struct tags_search search = {.met = meet, .user = &met};
+	struct manifest manifest;
+
+	assert_int_equal(tags_newest(store, &search, &manifest, NULL), expected);
+	assert_string_equal(met.text, passed);
+	if (expected == 0) {
+		assert_int_equal(manifest.step, step);
+		manifest_deinit(&manifest);
+	}
+}
+
+static void the_newest_whole_tag_is_found(void **state)
+{
+	const uint64_t steps[] = {1, 2, 9, 12};
+	struct store *store = open_with(steps, 4);
+
+	assert_int_equal(store_mkdir(store, "global_step99", NULL), 0); /* not ours */
+	assert_newest(store, 0, 12, "");
+	remove_in(store, 12, ".pawl/manifest");
+	remove_in(store, 9, "complete.txt");
+	assert_newest(store, 0, 2, "12 9 ");
+	remove_in(store, 2, "complete.txt");
+	remove_in(store, 1, "complete.txt");
+	assert_newest(store, PAWL_ECORRUPT, 0, "12 9 2 1 ");
+	store_close(store);
+	store = open_with(NULL, 0);
+	assert_newest(store, PAWL_ENOENT, 0, "");
+	store_close(store);
+}
+
+/* Asked so often, it says no. */
+static bool ask(void *user)
+{
+	unsigned *left = user;
+
+	return (*left)-- == 0;
+}
+
+static void a_look_is_broken_off(void **state)
+{
+	const uint64_t steps[] = {1, 2, 3, 4};
+	struct store *store = open_with(steps, 4);
+	struct met met = {.code = 0};
+	unsigned left = 2;
+	const struct tags_stop stop = {ask, &left};
+	const struct tags_search search = {&stop, meet, &met};
+	struct manifest manifest;
+	struct tag_info *tags;
+	size_t n;
+
+	for (uint64_t step = 1; step <= 4; step++) {
+		remove_in(store, step, "complete.txt");
+	}
+	assert_int_equal(tags_newest(store, &search, &manifest, NULL), PAWL_ECANCELED);
+	assert_string_equal(met.text, "4 3 ");
+	left = 3;
+	assert_int_equal(tags_list(store, &stop, &tags, &n, NULL), PAWL_ECANCELED);
 	store_close(store);
 }
 
@@ -590,8 +693,12 @@ static void allocations_may_fail(void **state)
 	static const char *const points[] = {"tags.names", "tags.list", "tags.retain"};
 	const uint64_t steps[] = {1, 2, 3};
 	const struct retain_rule rule = {.keep_last = 1};
+	const struct tags_search search = {.stop = NULL};
 	struct store *store = open_with(steps, 3);
+	struct manifest manifest;
 
+	fault_arm("tags.steps", 1, ENOMEM, false);
+	assert_int_equal(tags_newest(store, &search, &manifest, NULL), PAWL_ENOMEM);
 	for (size_t i = 0; i < 3; i++) {
 		fault_arm(points[i], 1, ENOMEM, false);
 		assert_int_equal(tags_retain(store, &rule, NULL), PAWL_ENOMEM);
@@ -612,7 +719,9 @@ int main(void)
 		cmocka_unit_test(what_is_no_tag_is_refused),
 		cmocka_unit_test(tags_are_listed_by_number),
 		cmocka_unit_test(each_defence_is_enough),
-		cmocka_unit_test(a_shallow_list_is_optimistic),
+		cmocka_unit_test(steps_are_known_without_opening),
+		cmocka_unit_test(the_newest_whole_tag_is_found),
+		cmocka_unit_test(a_look_is_broken_off),
 		cmocka_unit_test(a_step_saved_again_is_replaced),
 		cmocka_unit_test(a_manifest_that_no_reader_takes_is_not_published),
 		cmocka_unit_test(saves_may_fail_anywhere),

@@ -1,6 +1,10 @@
-/* The storage thread of a root, as the agent leaves. */
+/* The storage thread of a root: as the agent leaves, and among many damaged tags. */
 #include "agent/persist.h"
+#include "base/fault.h"
 #include "base/loop.h"
+#include "ckpt/tags.h"
+#include "sample.h"
+#include "store/store.h"
 #include "within.h"
 
 #include <errno.h>
@@ -73,9 +77,118 @@ static void who_was_left_to_itself_keeps_no_root(void **state)
 	nftw(root, remove_it, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+/* ---- many damaged tags ---- */
+
+/* A root with the whole tag of a step, and n of the steps from first on that are none. */
+static void make_root(char *root, uint64_t whole, uint64_t first, uint64_t n)
+{
+	struct store *store;
+
+	assert_non_null(mkdtemp(root));
+	assert_int_equal(store_posix_open(root, true, &store, NULL), 0);
+	assert_int_equal(sample_save(sample_get(whole, 0), store, NULL), 0);
+	for (uint64_t step = first; step < first + n; step++) {
+		char path[64];
+
+		snprintf(path, sizeof(path), "global_step%llu", (unsigned long long)step);
+		assert_int_equal(store_mkdir(store, path, NULL), 0);
+		snprintf(path, sizeof(path), "global_step%llu/.pawl", (unsigned long long)step);
+		assert_int_equal(store_mkdir(store, path, NULL), 0);
+	}
+	store_close(store);
+}
+
+/* Opens a root and looks for its newest whole tag. */
+static uint64_t find_newest(const char *root)
+{
+	struct persist_job find = {.kind = PERSIST_RESOLVE};
+	struct persist_job job;
+	struct persist *persist;
+	struct loop *loop;
+
+	assert_int_equal(loop_open(&loop, NULL), 0);
+	persist = start(root, loop, &job);
+	persist_submit(persist, &find);
+	take_opened(persist);
+	take_opened(persist);
+	assert_true(persist_stop(persist, WAIT_MS));
+	loop_close(loop);
+	assert_int_equal(job.rv, 0);
+	assert_int_equal(find.rv, 0);
+	assert_true(find.found);
+	return find.step;
+}
+
+/* How often that passes a point of the store. */
+static uint64_t count_calls(const char *point, uint64_t damaged)
+{
+	char root[] = "/tmp/pawl-persist-XXXXXX";
+	uint64_t calls;
+
+	make_root(root, 5000, 1000, damaged);
+	fault_arm(point, UINT64_MAX, 1, false);
+	assert_int_equal(find_newest(root), 5000);
+	calls = fault_count();
+	fault_disarm();
+	nftw(root, remove_it, 16, FTW_DEPTH | FTW_PHYS);
+	return calls;
+}
+
+static void older_damage_costs_nothing(void **state)
+{
+	assert_int_equal(count_calls("store.open", 20), count_calls("store.open", 400));
+	assert_int_equal(count_calls("store.stat", 20), count_calls("store.stat", 400));
+}
+
+/* Runs find_newest; returns how many lines it said. */
+static unsigned count_lines(const char *root, uint64_t expected)
+{
+	FILE *said = tmpfile();
+	int was = dup(STDERR_FILENO);
+	unsigned lines = 0;
+	int c;
+
+	assert_true(said != NULL && was >= 0);
+	assert_true(dup2(fileno(said), STDERR_FILENO) >= 0);
+	assert_int_equal(find_newest(root), expected);
+	assert_true(dup2(was, STDERR_FILENO) >= 0);
+	close(was);
+	rewind(said);
+	while ((c = getc(said)) != EOF) {
+		lines += c == '\n';
+	}
+	fclose(said);
+	return lines;
+}
+
+/* As many as are kept there are put aside: the newest. The others stay, and are one line. */
+static void a_mass_of_damage_stays_where_it_is(void **state)
+{
+	char root[] = "/tmp/pawl-persist-XXXXXX";
+	struct store *store;
+	uint64_t left = 0;
+
+	make_root(root, 1, 1000, 50);
+	assert_int_equal(count_lines(root, 1), TAGS_BAD_MAX + 1);
+	assert_int_equal(store_posix_open(root, false, &store, NULL), 0);
+	for (uint64_t step = 1000; step < 1050; step++) {
+		char path[64];
+
+		snprintf(path, sizeof(path), "global_step%llu", (unsigned long long)step);
+		left += store_stat(store, path, NULL, NULL, NULL) == 0;
+	}
+	assert_int_equal(left, 50 - TAGS_BAD_MAX);
+	assert_int_equal(store_stat(store, ".bad/global_step1049.1", NULL, NULL, NULL), 0);
+	assert_int_equal(store_stat(store, ".bad/global_step1047.3", NULL, NULL, NULL), 0);
+	store_close(store);
+	nftw(root, remove_it, 16, FTW_DEPTH | FTW_PHYS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(older_damage_costs_nothing),
+		cmocka_unit_test(a_mass_of_damage_stays_where_it_is),
 		cmocka_unit_test(who_was_left_to_itself_keeps_no_root),
 	};
 

@@ -164,12 +164,10 @@ static void apply_to_model(struct model *model, const struct action *action)
 /* What the agent takes for the newest tag. */
 static void find_newest(struct store *store, char *tag)
 {
-	struct tag_info *infos;
-	size_t n;
+	struct tag_step newest;
 
-	if (tags_list(store, false, &infos, &n, NULL) == 0) {
-		snprintf(tag, CKPT_TAG_MAX, "%s", n > 0 ? infos[n - 1].tag : "");
-		free(infos);
+	if (tags_highest(store, NULL, &newest, NULL) == 0) {
+		memcpy(tag, newest.tag, CKPT_TAG_MAX);
 	}
 }
 
@@ -354,7 +352,7 @@ static void assert_state(struct store *store, const struct run *run)
 	size_t n;
 
 	assert_int_equal(store_list(store, "", refuse_hidden, NULL, NULL), 0);
-	assert_int_equal(tags_list(store, true, &infos, &n, NULL), 0);
+	assert_int_equal(tags_list(store, NULL, &infos, &n, NULL), 0);
 	for (size_t i = 0; i < n; i++) {
 		assert_int_equal(infos[i].state, TAG_COMPLETE);
 	}

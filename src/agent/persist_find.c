@@ -1,0 +1,89 @@
+/*
+ * The tag that was asked for, or the newest that is whole: see persist_find.h.
+ *
+ * What is damaged and newer is put aside, so that nobody meets it again; but of one search only so
+ * many as are kept there. Where more is damaged something is wrong with the storage, or with us,
+ * and somebody had better look at it: the others stay where they are, unread by the next saves.
+ */
+#include "agent/persist_find.h"
+
+#include "agent/persist.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "ckpt/tags.h"
+
+#include <string.h>
+
+/* The one tag that was asked for, by step or by name. */
+static int find_one(const struct finding *finding, struct persist_job *job)
+{
+	struct manifest manifest;
+	int rv = 0;
+
+	if (job->tag[0] == '\0') {
+		rv = tag_find_step(finding->store, job->step, job->tag, &job->err);
+	}
+	if (rv == 0) {
+		rv = tag_open(finding->store, job->tag, &manifest, &job->err);
+	}
+	job->found = rv == 0;
+	if (rv == 0) {
+		job->step = manifest.step;
+		manifest_deinit(&manifest);
+	}
+	return rv == PAWL_ENOENT ? 0 : rv;
+}
+
+/* What a search for the newest whole tag passed by. */
+struct passed {
+	const struct finding *finding;
+	uint64_t n; /* tags */
+};
+
+static void pass_by(void *user, const char *tag, const struct pawl_err *why)
+{
+	struct passed *passed = user;
+	const struct finding *finding = passed->finding;
+	struct pawl_err err;
+
+	if (++passed->n > TAGS_BAD_MAX) {
+		return; /* they are counted in one line */
+	}
+	if (why->code != PAWL_ECORRUPT) {
+		log_line(LOG_WARNING, "%s/%s cannot be read, an older one is looked for: %s",
+			finding->root, tag, why->msg);
+	} else if (finding->puts_aside) {
+		log_line(LOG_WARNING, "%s/%s is damaged and put aside: %s", finding->root, tag,
+			why->msg);
+		if (tag_put_aside(finding->store, tag, why->msg, &err) != 0) {
+			log_line(LOG_WARNING, "%s", err.msg);
+		}
+	}
+}
+
+int persist_find(const struct finding *finding, struct persist_job *job)
+{
+	struct passed passed = {.finding = finding};
+	const struct tags_search search = {finding->stop, pass_by, &passed};
+	struct manifest manifest;
+	int rv;
+
+	if (job->has_step || job->tag[0] != '\0') {
+		return find_one(finding, job);
+	}
+	rv = tags_newest(finding->store, &search, &manifest, &job->err);
+	if (passed.n > TAGS_BAD_MAX) {
+		log_line(LOG_WARNING,
+			"%s: %llu more of the newest are damaged or cannot be read, and stay where "
+			"they are: pawl ckpt verify --all says what is wrong with each",
+			finding->root, (unsigned long long)(passed.n - TAGS_BAD_MAX));
+	}
+	if (rv == 0) {
+		job->found = true;
+		job->step = manifest.step;
+		memcpy(job->tag, manifest.tag, sizeof(job->tag));
+		manifest_deinit(&manifest);
+	}
+	/* nothing but damage is no checkpoint */
+	return rv == PAWL_ENOENT || rv == PAWL_ECORRUPT ? 0 : rv;
+}

@@ -1,0 +1,22 @@
+/* Which tag of the store a restore takes: a part of the storage thread, see persist.h. */
+#ifndef AGENT_PERSIST_FIND_H
+#define AGENT_PERSIST_FIND_H
+
+#include <stdbool.h>
+
+struct persist_job;
+struct store;
+struct tags_stop;
+
+struct finding {
+	struct store *store;
+	const char *root;             /* its path, for people */
+	const struct tags_stop *stop; /* asked between tags */
+	bool puts_aside;              /* what is damaged; else who leads the job does */
+};
+
+/* Carries out a job of kind PERSIST_RESOLVE: returns and fills what persist.h says of it. On the
+ * storage thread. */
+int persist_find(const struct finding *finding, struct persist_job *job);
+
+#endif

@@ -1,0 +1,253 @@
+/*
+ * The newest tag that is whole, among any number that are not: see tags.h for the contract.
+ *
+ * Most tags say their step by their name, so that one listing of the root puts them in order and
+ * nothing is opened but what is tried, from the newest down. Only a tag of another name has its
+ * manifest read for its step.
+ */
+#include "base/err.h"
+#include "base/fault.h"
+#include "ckpt/tags_names.h"
+#include "store/store.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int tags_check_stop(const struct tags_stop *stop, struct pawl_err *err)
+{
+	return stop == NULL || !stop->asked(stop->user)
+		? 0
+		: pawl_err_set(err, PAWL_ECANCELED, "the look through the tags was broken off");
+}
+
+bool tag_is_closed(const struct pawl_err *why)
+{
+	return why->code == PAWL_EIO && (why->sys == EACCES || why->sys == EPERM);
+}
+
+int tags_is_tag(struct store *store, const char *name, bool *is_tag, struct pawl_err *err)
+{
+	struct pawl_err why;
+	uint64_t step;
+	int rv = tags_is_ours(store, name, is_tag, &why);
+
+	if (rv != 0 && tag_is_closed(&why)) {
+		*is_tag = tag_parse(name, &step); /* not lost+found, which lies in many a root */
+		return 0;
+	}
+	if (rv != 0 && err != NULL) {
+		*err = why;
+	}
+	return rv;
+}
+
+uint64_t tags_trailing_number(const char *tag)
+{
+	const char *end = tag + strlen(tag);
+	const char *at = end;
+	uint64_t number = 0;
+
+	while (at > tag && at[-1] >= '0' && at[-1] <= '9') {
+		at--;
+	}
+	while (end - at > 1 && *at == '0') {
+		at++;
+	}
+	return tags_parse_number(at, end, &number) ? number : 0;
+}
+
+/* ---- in order, unopened ---- */
+
+/* A tag that is not called by its step; false if it is no tag. */
+static int read_step(struct store *store, struct tag_step *tag, bool *is_tag, struct pawl_err *err)
+{
+	struct manifest m;
+	int rv = tags_is_tag(store, tag->tag, is_tag, err);
+
+	if (rv != 0 || !*is_tag) {
+		return rv;
+	}
+	if (tags_read_manifest(store, tag->tag, &m, NULL) != 0) {
+		tag->step = tags_trailing_number(tag->tag);
+		return 0;
+	}
+	tag->step = m.step;
+	tag->created_ns = m.created_ns;
+	manifest_deinit(&m);
+	return 0;
+}
+
+static int compare_steps(const void *a, const void *b)
+{
+	const struct tag_step *x = a;
+	const struct tag_step *y = b;
+
+	if (x->step != y->step) {
+		return x->step < y->step ? -1 : 1;
+	}
+	return (x->created_ns > y->created_ns) - (x->created_ns < y->created_ns);
+}
+
+static int fill_steps(struct store *store, const struct tags_stop *stop,
+	const struct tag_names *names, struct tag_step *steps, size_t *found, struct pawl_err *err)
+{
+	int rv = 0;
+
+	for (size_t i = 0; i < names->n && rv == 0; i++) {
+		struct tag_step *tag = &steps[*found];
+		bool is_tag = true;
+
+		snprintf(tag->tag, sizeof(tag->tag), "%.*s", (int)sizeof(tag->tag) - 1,
+			names->at[i].name);
+		tag->named = tag_parse(tag->tag, &tag->step);
+		if (!tag->named) {
+			rv = tags_check_stop(stop, err);
+			rv = rv == 0 ? read_step(store, tag, &is_tag, err) : rv;
+		}
+		*found += rv == 0 && is_tag;
+	}
+	return rv;
+}
+
+int tags_steps(struct store *store, const struct tags_stop *stop, struct tag_step **tags, size_t *n,
+	struct pawl_err *err)
+{
+	struct tag_names names;
+	struct tag_step *steps;
+	size_t found = 0;
+	int rv = tags_list_names(store, "", tags_want_tag, &names, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	steps = FAULT_MEM("tags.steps", calloc(names.n + 1, sizeof(*steps)));
+	if (steps == NULL) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "list %zu tags", names.n);
+	} else {
+		rv = fill_steps(store, stop, &names, steps, &found, err);
+	}
+	free(names.at);
+	if (rv != 0) {
+		free(steps);
+		return rv;
+	}
+	qsort(steps, found, sizeof(*steps), compare_steps);
+	*tags = steps;
+	*n = found;
+	return 0;
+}
+
+/* ---- from the newest down ---- */
+
+int tags_highest(struct store *store, const struct tags_stop *stop, struct tag_step *tag,
+	struct pawl_err *err)
+{
+	struct tag_step *tags = NULL;
+	size_t n = 0;
+	bool is_tag = false;
+	int rv = tags_steps(store, stop, &tags, &n, err);
+
+	while (rv == 0 && !is_tag && n-- > 0) {
+		*tag = tags[n];
+		is_tag = !tag->named;
+		rv = is_tag ? 0 : tags_is_tag(store, tag->tag, &is_tag, err);
+	}
+	free(tags);
+	if (rv == 0 && !is_tag) {
+		rv = pawl_err_set(err, PAWL_ENOENT, "no checkpoint");
+	}
+	return rv;
+}
+
+/* PAWL_ENOENT for what is no tag of ours, too. */
+static int try_tag(struct store *store, const struct tag_step *tag, struct manifest *manifest,
+	struct pawl_err *err)
+{
+	bool is_tag = true;
+	int rv = tag->named ? tags_is_tag(store, tag->tag, &is_tag, err) : 0;
+
+	if (rv == 0 && !is_tag) {
+		rv = PAWL_ENOENT;
+	}
+	return rv == 0 ? tag_open(store, tag->tag, manifest, err) : rv;
+}
+
+/* err: why there is none. A tag that may not be read weighs more than those that are damaged: it
+ * may well be whole. */
+static int search_down(struct store *store, const struct tags_search *search,
+	const struct tag_step *tags, size_t n, struct manifest *manifest, struct pawl_err *err)
+{
+	int none = pawl_err_set(err, PAWL_ENOENT, "no complete checkpoint");
+
+	while (n-- > 0) {
+		struct pawl_err why;
+		int rv = tags_check_stop(search->stop, &why);
+
+		rv = rv == 0 ? try_tag(store, &tags[n], manifest, &why) : rv;
+		if (rv == 0) {
+			return 0;
+		}
+		if (rv == PAWL_ENOENT) {
+			continue;
+		}
+		if (rv != PAWL_ECORRUPT && !tag_is_closed(&why)) {
+			*err = why; /* the storage fails: that says nothing about the tag */
+			return rv;
+		}
+		if (search->met != NULL) {
+			search->met(search->user, tags[n].tag, &why);
+		}
+		if (none == PAWL_ENOENT || (none == PAWL_ECORRUPT && rv != PAWL_ECORRUPT)) {
+			*err = why;
+			none = rv;
+		}
+	}
+	return none;
+}
+
+int tags_newest(struct store *store, const struct tags_search *search, struct manifest *manifest,
+	struct pawl_err *err)
+{
+	struct tag_step *tags = NULL;
+	struct pawl_err why;
+	size_t n = 0;
+	int rv = tags_steps(store, search->stop, &tags, &n, &why);
+
+	if (rv == 0) {
+		rv = search_down(store, search, tags, n, manifest, &why);
+	}
+	free(tags);
+	if (rv != 0 && err != NULL) {
+		*err = why;
+	}
+	return rv;
+}
+
+int tag_find_step(struct store *store, uint64_t step, char tag[CKPT_TAG_MAX], struct pawl_err *err)
+{
+	struct tag_step *tags = NULL;
+	size_t n = 0;
+	bool found = false;
+	int rv;
+
+	tag_of_step(tag, CKPT_TAG_MAX, step);
+	rv = tags_is_tag(store, tag, &found, err);
+	if (rv != 0 || found) {
+		return rv;
+	}
+	rv = tags_steps(store, NULL, &tags, &n, err);
+	while (rv == 0 && n-- > 0 && !found) {
+		found = !tags[n].named && tags[n].step == step;
+		if (found) {
+			memcpy(tag, tags[n].tag, CKPT_TAG_MAX);
+		}
+	}
+	free(tags);
+	if (rv == 0 && !found) {
+		rv = pawl_err_set(err, PAWL_ENOENT, "no tag of step %" PRIu64, step);
+	}
+	return rv;
+}

@@ -5,7 +5,6 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
-#include "daemon/strays.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -266,7 +265,7 @@ static void on_again(struct loop_timer *timer)
 
 	if (run->phase == LOCAL_ALIVE) {
 		reach(run);
-	} else if (strays_signal(run->dir, false, SIGKILL) == 0) {
+	} else if (strays_signal(&run->mark, SIGKILL) == 0) {
 		end(run);
 	} else {
 		again(run);
@@ -437,7 +436,7 @@ static void stop(void *self, uint64_t job, uint64_t generation, int64_t grace_ns
 	} else if (run->phase == LOCAL_ALIVE && run->born <= generation) {
 		say_to(run, &told);
 		if (grace_ns <= 0 && run->killed) {
-			strays_signal(run->dir, false, SIGKILL); /* it does not answer */
+			strays_signal(&run->mark, SIGKILL); /* it does not answer */
 		}
 		run->killed = run->killed || grace_ns <= 0;
 	}
@@ -541,7 +540,11 @@ static int find_kept(struct local_run *run, struct pawl_err *err)
 	int rv = open_kept(run, "state", O_RDONLY, &run->state_fd, err);
 
 	rv = rv == 0 ? open_kept(run, DEVICES_FILE, O_RDWR, &run->devices_fd, err) : rv;
-	rv = rv == 0 ? local_connect(run, err) : rv;
+	rv = rv == 0 ? strays_mark_load(&run->mark, run->dir, err) : rv;
+	if (rv != 0) {
+		return rv;
+	}
+	rv = local_connect(run, err);
 	if (rv != 0 && rv != PAWL_ENOENT && rv != PAWL_EBUSY) {
 		return rv;
 	}
@@ -573,7 +576,7 @@ static int adopt(struct local *local, uint64_t job, uint64_t born, struct pawl_e
 		return rv;
 	}
 	if (run->phase == LOCAL_DYING && run->state.phase == RUN_STARTS &&
-		strays_signal(run->dir, false, SIGKILL) == 0) {
+		strays_signal(&run->mark, SIGKILL) == 0) {
 		local_remove(run->dir); /* it never came to be, and will be started again */
 		free_run(run);
 		return 0;

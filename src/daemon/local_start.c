@@ -10,6 +10,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/file.h"
+#include "daemon/run_place.h"
 #include "daemon/submission.h"
 
 #include <errno.h>
@@ -31,7 +33,7 @@
 #define FD_ASIDE 16 /* descriptors are moved here first, so that none is overwritten */
 #define FDS      4
 
-static const char *const files[] = {"order", "state", "sock", DEVICES_FILE};
+static const char *const files[] = {"order", "state", "sock", DEVICES_FILE, RUN_PLACE_FILE};
 
 void local_remove(const char *dir)
 {
@@ -172,10 +174,11 @@ static int write_order(struct local *local, const struct core_job *job, struct o
 	}
 	if (rv == 0 &&
 		(out.failed || write(fd, out.bytes, out.len_bytes) != (ssize_t)out.len_bytes ||
-			lseek(fd, 0, SEEK_SET) != 0)) {
+			fdatasync(fd) != 0 || lseek(fd, 0, SEEK_SET) != 0)) {
 		rv = out.failed ? pawl_err_set(err, PAWL_ENOMEM, "no memory for an order")
 				: pawl_err_sys(err, "%s/order", order->run_dir);
 	}
+	rv = rv == 0 ? file_sync_dir(order->run_dir, err) : rv;
 	wire_out_deinit(&out);
 	free(bytes);
 	if (rv != 0 && fd >= 0) {
@@ -308,6 +311,7 @@ int local_start(struct local *local, const struct core_job *job, uint64_t genera
 		.generation = generation,
 		.starts = job->restarts,
 		.uid = local->options.as_owner ? job->ask.owner : (uint32_t)geteuid(),
+		.owner = job->ask.owner,
 		.grace_ns = local->options.grace_ns,
 		.files = local->files,
 		.cluster = "pawl",

@@ -38,6 +38,7 @@ void order_encode(struct wire_out *out, const struct order *o)
 	wire_put_str(out, o->space);
 	wire_put_str(out, o->scratch);
 	wire_put_str(out, o->key);
+	wire_put_u32(out, o->owner);
 	wire_put_u64(out, (uint64_t)o->grace_ns);
 	wire_put_u64(out, o->files);
 	wire_put_u32(out, o->nodes_n);
@@ -71,8 +72,10 @@ int order_decode(struct order *o, const void *bytes, size_t len_bytes, struct pa
 	wire_get_str(&in, o->supervisor, sizeof(o->supervisor));
 	wire_get_str(&in, o->space, sizeof(o->space));
 	wire_get_str(&in, o->scratch, sizeof(o->scratch));
+	o->owner = o->uid;
 	if (version == ORDER_VERSION) {
 		wire_get_str(&in, o->key, sizeof(o->key));
+		o->owner = wire_get_u32(&in);
 	}
 	o->grace_ns = (int64_t)wire_get_u64(&in);
 	o->files = wire_get_u64(&in);

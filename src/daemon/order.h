@@ -6,6 +6,7 @@
  *   state   what became of it, written by the shepherd; the end of it is synced
  *   sock    where it listens; nobody listening: there is no shepherd any more
  *   devices which devices it has (devices.h)
+ *   place   where its replicas are since they were changed (run_place.h)
  *
  * The directory's path is in the environment of all processes of the run (RUN_VAR). So is a key
  * (RUN_KEY_VAR), another one each start, which only they and the scheduler know: see strays.h.
@@ -44,6 +45,7 @@ struct order {
 	uint64_t generation;       /* of the start */
 	uint32_t starts;           /* of the job before, and changes of its replicas */
 	uint32_t uid;              /* whom it runs as */
+	uint32_t owner;            /* who submitted it */
 	uint32_t gid;              /* group of that user, where another than the scheduler's */
 	char user[ORDER_TEXT_MAX]; /* name of it */
 	char home[PATH_MAX];       /* of it */

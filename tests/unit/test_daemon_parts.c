@@ -6,6 +6,7 @@
 #include "daemon/hints.h"
 #include "daemon/order.h"
 #include "daemon/plain.h"
+#include "daemon/run_place.h"
 #include "daemon/strays.h"
 #include "daemon/submission.h"
 #include "daemon/talk.h"
@@ -543,7 +544,7 @@ static void put_order(const char *folder, const void *bytes, size_t len_bytes)
 	}
 }
 
-/* As the version before wrote it, which knew no keys: the empty one is cut out. */
+/* As the version before wrote it, which had neither a key nor the owner: they are cut out. */
 static void put_keyless(const char *folder, struct wire_out *out, const struct order *order)
 {
 	static const uint8_t before[] = {4, 0, 0, 0};
@@ -554,8 +555,8 @@ static void put_keyless(const char *folder, struct wire_out *out, const struct o
 	memcpy(out->bytes, before, sizeof(before));
 	at += strlen(order->scratch);
 	off = (size_t)(at - out->bytes);
-	memmove(at, at + 4, out->len_bytes - off - 4);
-	put_order(folder, out->bytes, out->len_bytes - 4);
+	memmove(at, at + 8, out->len_bytes - off - 8);
+	put_order(folder, out->bytes, out->len_bytes - 8);
 }
 
 /* A directory may have the name of an earlier run's, whose processes may be left. */
@@ -657,6 +658,45 @@ static void all_that_came_of_a_process_is_its_own(void **state)
 	end(stranger);
 }
 
+/* Of the two newest: one may not be taken yet, or be refused. */
+static void a_run_is_where_it_was_changed_to(void **state)
+{
+	static struct run_place_entry entry;
+	static struct run_place_entry found;
+	char folder[] = "/tmp/pawl-parts-XXXXXX";
+	char file[64];
+	FILE *opened;
+
+	assert_non_null(mkdtemp(folder));
+	snprintf(file, sizeof(file), "%s/" RUN_PLACE_FILE, folder);
+	assert_int_equal(run_place_load(folder, 1, &found, NULL), PAWL_ENOENT);
+	for (uint32_t i = 2; i <= 4; i++) {
+		entry = (struct run_place_entry){.generation = i, .nodes_n = i};
+		for (uint32_t n = 0; n < i; n++) {
+			entry.nodes[n].replicas = 10 * i + n;
+			snprintf(entry.nodes[n].name, CORE_NAME_MAX, "node%u", n);
+		}
+		assert_int_equal(run_place_save(folder, &entry, i - 1, NULL), 0);
+	}
+	assert_int_equal(run_place_load(folder, 2, &found, NULL), PAWL_ENOENT);
+	for (uint32_t i = 3; i <= 4; i++) {
+		assert_int_equal(run_place_load(folder, i, &found, NULL), 0);
+		assert_int_equal(found.nodes_n, i);
+		assert_int_equal(found.nodes[2].replicas, 10 * i + 2);
+		assert_string_equal(found.nodes[2].name, "node2");
+	}
+	opened = fopen(file, "r+e");
+	assert_non_null(opened);
+	fseek(opened, 20, SEEK_SET);
+	fputc(77, opened);
+	fclose(opened);
+	assert_int_equal(run_place_load(folder, 4, &found, NULL), PAWL_ECORRUPT);
+	assert_int_equal(truncate(file, 3), 0);
+	assert_int_equal(run_place_load(folder, 4, &found, NULL), PAWL_ECORRUPT);
+	assert_int_equal(unlink(file), 0);
+	assert_int_equal(rmdir(folder), 0);
+}
+
 /* ---- commands of Python's ---- */
 
 /* What `pawl run` would be given for a script; "": a shell is. */
@@ -736,6 +776,7 @@ int main(void)
 		cmocka_unit_test(a_process_of_another_user_is_no_runs),
 		cmocka_unit_test(a_process_of_an_earlier_run_is_not_of_this_one),
 		cmocka_unit_test(all_that_came_of_a_process_is_its_own),
+		cmocka_unit_test(a_run_is_where_it_was_changed_to),
 	};
 	int rv;
 

@@ -9,6 +9,7 @@
 #include "daemon/devices.h"
 #include "daemon/local.h"
 #include "daemon/order.h"
+#include "daemon/run_place.h"
 #include "daemon/strays.h"
 #include "daemon/submission.h"
 
@@ -254,8 +255,10 @@ static void test_devices_go_with_slots(void **state)
 static void test_an_elastic_job_is_rescaled_while_it_runs(void **state)
 {
 	uint64_t job = suite.job + 1;
+	static struct run_place_entry place;
 	const struct core_event *event;
 	char second[64];
+	char dir[128];
 
 	lw.elastic = job;
 	assert_int_equal(suite_running(DEED_LASTS, 1), job);
@@ -268,6 +271,10 @@ static void test_an_elastic_job_is_rescaled_while_it_runs(void **state)
 		assert_int_equal(event->generation, suite.generation);
 	}
 	await_mark(second);
+	snprintf(dir, sizeof(dir), "%s/runs/%llu.%llu", lw.root, (unsigned long long)job,
+		(unsigned long long)suite.generation - 1);
+	assert_int_equal(run_place_load(dir, suite.generation, &place, NULL), 0);
+	assert_int_equal(place.nodes[0].replicas, ELASTIC_N);
 	suite_stop(job, suite.generation, SUITE_GRACE_NS);
 	suite_ends(job, CORE_BY_US, 0);
 }

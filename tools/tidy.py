@@ -129,6 +129,7 @@ PURE = {
     "src/sched/core_fill.c",
     "src/sched/core_jobs.c",
     "src/sched/core_memory.c",
+    "src/sched/core_found.c",
     "src/sched/core_nodes.c",
     "src/sched/core_place.c",
     "src/sched/core_pools.c",

@@ -5,10 +5,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Its state, as in proc(5), and its parent; false: there is none such, or that cannot be told. */
-bool proc_look(uint32_t pid, char *state, uint32_t *parent);
+struct pawl_err;
+
+/* A process, as proc(5) has it. */
+struct proc_facts {
+	char state;           /* 'Z': a zombie */
+	uint32_t parent;      /* pid; 0: none that can be seen */
+	uint64_t start_ticks; /* when it began: tells it from a later one with its pid */
+};
+
+/* False: there is no such process, or that cannot be told. */
+bool proc_look(uint32_t pid, struct proc_facts *facts);
 /* Whether it was stopped by a signal, and waits for SIGCONT; false if that cannot be told. */
 bool proc_is_stopped(uint32_t pid);
+/* Whether it is a child of the caller's process, a zombie included. */
+bool proc_is_child(uint32_t pid);
+/* Its real user id: of who started it, whatever a set-user-ID program makes of the others.
+ * PAWL_ENOENT: there is no such process; PAWL_EIO and others of reading: that cannot be told. */
+int proc_user(uint32_t pid, uint32_t *uid, struct pawl_err *err);
 
 #define PROC_BOOT_ID 40u /* bytes of it, terminator included */
 

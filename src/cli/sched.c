@@ -45,7 +45,8 @@ enum option {
 	HTTP_NAME,
 	HTTP_TOKEN,
 	HTTP_CERT,
-	HTTP_KEY
+	HTTP_KEY,
+	REBUILD
 };
 
 static const struct cli_option options[] = {
@@ -80,6 +81,7 @@ static const struct cli_option options[] = {
 		"what remote control has to say; its first line, of mode 0600"},
 	[HTTP_CERT] = {"--http-cert", 0, "FILE", "certificate (PEM) for what others reach"},
 	[HTTP_KEY] = {"--http-key", 0, "FILE", "and its key"},
+	[REBUILD] = {"--rebuild", 0, NULL, "the database is lost, or older: take over what runs"},
 	{NULL},
 };
 
@@ -495,6 +497,8 @@ static bool take_option(const struct cli_command *command, int what, const char 
 	case HTTP_KEY:
 		asked->options.http.key_file = value;
 		return true;
+	case REBUILD:
+		return asked->options.rebuild = true;
 	default:
 		return cli_seconds(command, "--poll", value, ROUND_MAX_S, &asked->options.poll_ns);
 	}
@@ -585,6 +589,30 @@ static void set_times(struct daemon_options *o)
 	o->core.backoff_max_ns = times_ns(TIME_SCHED_BACKOFF_MAX);
 }
 
+/* Of options that are of this machine, nodes of Slurm's have none. */
+static bool check_slurm(const struct cli_command *command, const struct asked *asked)
+{
+	if (asked->options.nodes_n > 0 || asked->count > 0 || asked->slots > 0) {
+		cli_usage(command, "--node, --nodes and --slots are of this machine");
+		return false;
+	}
+	if (asked->options.rebuild) {
+		cli_usage(command, "--rebuild is of jobs on this machine: docs/slurm.md");
+		return false;
+	}
+	if (asked->devices.n > 0) {
+		cli_usage(command, "--devices are of this machine");
+		return false;
+	}
+	if (asked->options.scratch_n > 0) {
+		cli_usage(command,
+			"--scratch %s is of this machine: of nodes of Slurm's it is NAME=DIR",
+			asked->scratch[0]);
+		return false;
+	}
+	return true;
+}
+
 static int main_sched(const struct cli_command *command, int argc, char **argv)
 {
 	struct cli_reader reader = {.command = command, .argc = argc, .argv = argv};
@@ -612,16 +640,8 @@ static int main_sched(const struct cli_command *command, int argc, char **argv)
 	if (asked.spool && !asked.slurm) {
 		return cli_usage(command, "--spool is for --engine slurm");
 	}
-	if (asked.slurm && (asked.options.nodes_n > 0 || asked.count > 0 || asked.slots > 0)) {
-		return cli_usage(command, "--node, --nodes and --slots are of this machine");
-	}
-	if (asked.slurm && asked.devices.n > 0) {
-		return cli_usage(command, "--devices are of this machine");
-	}
-	if (asked.slurm && asked.options.scratch_n > 0) {
-		return cli_usage(command,
-			"--scratch %s is of this machine: of nodes of Slurm's it is NAME=DIR",
-			asked.scratch[0]);
+	if (asked.slurm && !check_slurm(command, &asked)) {
+		return CLI_USAGE;
 	}
 	if (asked.options.http.name[0] != '\0' && !asked.slurm) {
 		return cli_usage(command, "--http-name is for --engine slurm");
@@ -653,6 +673,12 @@ const struct cli_command cli_sched = {
 		"$XDG_STATE_HOME/pawl or ~/.local/state/pawl. One scheduler has it at a time. "
 		"In it\n"
 		"are a database, a socket, and the jobs' logs.\n"
+		"\n"
+		"Where the database is lost, empty or older than what runs, it does not start, and "
+		"jobs\n"
+		"go on. Put a copy back; or --rebuild takes over the jobs that run: those that "
+		"waited,\n"
+		"which it names, are to be submitted again.\n"
 		"\n"
 		"--engine slurm: jobs run in pilots, jobs of Slurm's that it asks for. All nodes "
 		"must\n"

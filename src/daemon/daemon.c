@@ -43,8 +43,7 @@ static struct store_clock read_clocks(const struct daemon *d, int64_t core_ns)
 	return clock;
 }
 
-/* The core's clock goes on where it was, and never back. */
-static void set_clock(struct daemon *d, const struct store_clock *then)
+void daemon_set_clock(struct daemon *d, const struct store_clock *then)
 {
 	const struct store_clock now = read_clocks(d, 0);
 
@@ -372,26 +371,6 @@ static int open_loop(struct daemon *d, struct pawl_err *err)
 	return loop_add_signals(d->loop, &d->signals, &set, err);
 }
 
-static int open_store(struct daemon *d, struct pawl_err *err)
-{
-	struct store_clock clock;
-	char path[PATH_MAX];
-	int rv;
-
-	snprintf(path, sizeof(path), "%s/sched.db", d->options->root);
-	umask(077); /* it has what users submitted, secrets included */
-	rv = sched_store_open(&d->store, path, err);
-	umask(022);
-	rv = rv == 0 ? daemon_number_types(d, err) : rv;
-	if (rv == 0) {
-		rv = sched_store_restore(d->store, &d->options->core, &d->core, &clock, err);
-	}
-	if (rv == 0) {
-		set_clock(d, &clock);
-	}
-	return rv;
-}
-
 /* Which of the directories for what jobs write for a while is to be taken. */
 static int choose_scratch(struct daemon *d, struct pawl_err *err)
 {
@@ -466,9 +445,14 @@ static void begin(struct daemon *d)
 					.node = nodes[i].offer.name});
 		}
 	}
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n && !d->rebuilt; i++) {
 		sched_engine_do(d->engine, d->engine_self, d->core, d->options->core.pools,
 			&updates[i]);
+	}
+	if (d->rebuilt) { /* steps followed, whose updates were carried out */
+		const struct core_update list = {.kind = CORE_DO_LIST};
+
+		sched_engine_do(d->engine, d->engine_self, d->core, d->options->core.pools, &list);
 	}
 	set_wake(d);
 	loop_timer_start(d->loop, &d->hints, clock_mono_ns());
@@ -480,10 +464,11 @@ static int open_all(struct daemon *d, struct pawl_err *err)
 
 	rv = rv == 0 ? take_lock(d, err) : rv;
 	rv = rv == 0 ? open_loop(d, err) : rv;
-	rv = rv == 0 ? open_store(d, err) : rv;
+	rv = rv == 0 ? daemon_open_store(d, err) : rv;
 	rv = rv == 0 ? choose_scratch(d, err) : rv;
 	rv = rv == 0 ? daemon_keep_engine(d, err) : rv;
 	rv = rv == 0 ? open_engine(d, err) : rv;
+	rv = rv == 0 ? daemon_know_runs(d, err) : rv;
 	rv = rv == 0 ? open_to_group(d, err) : rv;
 	rv = rv == 0 ? daemon_listen(d, err) : rv;
 	return rv == 0 ? http_open(&d->http, d, &d->options->http, err) : rv;

@@ -173,6 +173,13 @@ static void find_ends(struct catch_up *c)
 		if (core_job_find(d->core, known[i]->id)) {
 			continue;
 		}
+		if (d->rebuilt) {
+			log_line(LOG_WARNING,
+				"job %llu %s of %s was %s, and is forgotten: it is to be submitted "
+				"again",
+				(unsigned long long)known[i]->id, known[i]->name, known[i]->user,
+				known[i]->state);
+		}
 		*row = *known[i];
 		row->spots = NULL;
 		row->spots_n = 0;

@@ -85,6 +85,7 @@ struct daemon {
 	uint32_t told_n, told_max;
 	struct metrics metrics;
 	struct http *http;      /* NULL: there is none */
+	bool rebuilt;           /* runs were taken over: the engine is to be asked once more */
 	struct pawl_err failed; /* why it ends; code 0: by a signal */
 };
 
@@ -93,6 +94,8 @@ struct daemon {
 /* Where jobs have their directories: the root, or what nodes of Slurm's see. */
 const char *daemon_shared(const struct daemon *daemon);
 int64_t daemon_now_ns(const struct daemon *daemon);
+/* The core's clock goes on where it was, and never back. */
+void daemon_set_clock(struct daemon *daemon, const struct store_clock *then);
 /* Takes an event in, stores and carries out what follows; spec: what was submitted, or NULL, whose
  * job is set. What the core refuses comes back; what cannot be stored ends the daemon (PAWL_EIO).
  */
@@ -145,6 +148,21 @@ int daemon_command(struct daemon *daemon, uint32_t uid, const char *selector,
 
 int daemon_submit(struct daemon_client *client, const uint8_t *bytes, size_t len_bytes,
 	uint64_t *job, struct pawl_err *err);
+
+/* What a job that runs asks for, by what was submitted, and when that was. PAWL_EINVAL: nodes here
+ * have no such type; PAWL_ENOMEM. */
+int daemon_read_ask(const struct daemon *daemon, const uint8_t *bytes, size_t len_bytes,
+	uint32_t owner, struct core_ask *ask, int64_t *wall_ns, struct pawl_err *err);
+
+/* ---- daemon_rebuild.c ---- */
+
+/* Opens the store, and the core of what it has. Where it has nothing though runs or a history lie
+ * beside it: PAWL_ECORRUPT, and nothing is touched; or with options->rebuild what is there is put
+ * aside, and a new one made. Else as of opening a store. */
+int daemon_open_store(struct daemon *daemon, struct pawl_err *err);
+/* The engine is open: whatever it has is known to the store. Else PAWL_ECORRUPT; or with
+ * options->rebuild that is taken over. */
+int daemon_know_runs(struct daemon *daemon, struct pawl_err *err);
 
 /* ---- daemon_history.c ---- */
 

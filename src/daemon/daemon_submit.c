@@ -51,9 +51,9 @@ static int have_none(const char *accelerator, struct pawl_err *err)
 		accelerator);
 }
 
-/* Bits of the types of nodes that will do; 0: all. */
-static int find_types(const struct daemon *d, const struct sched_spec *spec, uint32_t *types,
-	struct pawl_err *err)
+/* Bits of the types of nodes that will do; 0: all. runs: as in make_ask. */
+static int find_types(const struct daemon *d, const struct sched_spec *spec, bool runs,
+	uint32_t *types, struct pawl_err *err)
 {
 	const struct daemon_options *o = d->options;
 	const char *last = "";
@@ -63,7 +63,7 @@ static int find_types(const struct daemon *d, const struct sched_spec *spec, uin
 		const struct sched_choice *choice = &spec->choices[i];
 		uint32_t type = choice->accelerator ? find_type(o, choice->accelerator) : 0;
 
-		if (!o->pools && !machine_has(choice, o->root, d->scratch)) {
+		if (!o->pools && !runs && !machine_has(choice, o->root, d->scratch)) {
 			continue; /* nowhere here */
 		}
 		if (!choice->accelerator) {
@@ -115,8 +115,9 @@ static int check_spot(const struct daemon *d, const struct sched_spec *spec, uin
 			       spec->spot.least);
 }
 
+/* runs: it is here already, and need not be told whether there is room for it. */
 static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint32_t owner,
-	struct core_ask *ask, struct pawl_err *err)
+	bool runs, struct core_ask *ask, struct pawl_err *err)
 {
 	const struct daemon_options *o = d->options;
 	bool elastic = spec->elastic;
@@ -145,8 +146,8 @@ static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint3
 		.grace_ns = o->grace_ns};
 	snprintf(ask->name, sizeof(ask->name), "%s", spec->name ? spec->name : "job");
 	snprintf(ask->queue, sizeof(ask->queue), "%s", spec->queue ? spec->queue : "");
-	rv = o->pools ? 0 : check_machine(d, spec, err);
-	rv = rv == 0 ? find_types(d, spec, &ask->types, err) : rv;
+	rv = o->pools || runs ? 0 : check_machine(d, spec, err);
+	rv = rv == 0 ? find_types(d, spec, runs, &ask->types, err) : rv;
 	rv = rv == 0 && o->pools ? daemon_check_pools(d, spec, &ask->types, err) : rv;
 	return rv == 0 ? check_spot(d, spec, ask->types, err) : rv;
 }
@@ -206,7 +207,7 @@ int daemon_submit(struct daemon_client *client, const uint8_t *bytes, size_t len
 	if (rv == PAWL_EINVAL) {
 		say_remark(remarks, err);
 	}
-	rv = rv == 0 ? make_ask(d, &spec, client->uid, &ask, err) : rv;
+	rv = rv == 0 ? make_ask(d, &spec, client->uid, false, &ask, err) : rv;
 	rv = rv == 0 ? check_number(d, client->uid, err) : rv;
 	if (rv == 0) {
 		submission_encode(&out, &submission);
@@ -217,6 +218,26 @@ int daemon_submit(struct daemon_client *client, const uint8_t *bytes, size_t len
 	wire_out_deinit(&out);
 	sched_spec_deinit(&spec);
 	submission_deinit(&submission);
+	free(remarks);
+	return rv;
+}
+
+int daemon_read_ask(const struct daemon *d, const uint8_t *bytes, size_t len_bytes, uint32_t owner,
+	struct core_ask *ask, int64_t *wall_ns, struct pawl_err *err)
+{
+	struct remarks *remarks = calloc(1, sizeof(*remarks));
+	struct submission submission;
+	struct sched_spec spec = {0};
+	int rv = remarks ? submission_decode(&submission, bytes, len_bytes, err)
+			 : pawl_err_set(err, PAWL_ENOMEM, "no memory for a submission");
+
+	if (rv == 0) {
+		*wall_ns = submission.wall_ns;
+		rv = submission_spec(&submission, &spec, remarks, err);
+		rv = rv == 0 ? make_ask(d, &spec, owner, true, ask, err) : rv;
+		sched_spec_deinit(&spec);
+		submission_deinit(&submission);
+	}
 	free(remarks);
 	return rv;
 }

@@ -68,6 +68,9 @@ int history_read_job(const char *dir, uint64_t id, uint32_t most,
 /* Numbers of the files of a directory, ascending, to be freed. */
 int history_files(const char *dir, uint64_t **numbers, uint32_t *n, struct pawl_err *err);
 void history_file_name(const char *dir, uint64_t number, char path[PATH_MAX]);
+/* The highest number of a job in any of them: into *highest, if it is higher. What cannot be read
+ * is left out. */
+void history_highest_job(const char *dir, uint64_t *highest);
 /* A file's bytes, to be freed. PAWL_EIO, PAWL_ENOMEM. */
 int history_file_read(const char *dir, uint64_t number, char **bytes, size_t *len_bytes,
 	struct pawl_err *err);

@@ -145,6 +145,48 @@ int history_file_read(const char *dir, uint64_t number, char **bytes, size_t *le
 	return rv;
 }
 
+/* ---- numbers of jobs ---- */
+
+static uint64_t highest_in(const char *bytes, size_t len_bytes)
+{
+	static const char key[] = "\"job\":";
+	const char *end = bytes + len_bytes;
+	const char *at = bytes;
+	uint64_t highest = 0;
+
+	while ((at = memmem(at, (size_t)(end - at), key, sizeof(key) - 1)) != NULL) {
+		uint64_t job = 0;
+
+		for (at += sizeof(key) - 1; at < end && *at >= '0' && *at <= '9'; at++) {
+			job = job < INT64_MAX / 10 ? 10 * job + (uint64_t)(*at - '0') : 0;
+		}
+		highest = job > highest ? job : highest;
+	}
+	return highest;
+}
+
+void history_highest_job(const char *dir, uint64_t *highest)
+{
+	uint64_t *numbers = NULL;
+	uint32_t n = 0;
+
+	if (history_files(dir, &numbers, &n, NULL) != 0) {
+		return;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t found = 0;
+		size_t len;
+		char *bytes;
+
+		if (history_file_read(dir, numbers[i], &bytes, &len, NULL) == 0) {
+			found = highest_in(bytes, len);
+			free(bytes);
+		}
+		*highest = found > *highest ? found : *highest;
+	}
+	free(numbers);
+}
+
 /* ---- a job ---- */
 
 /* Rows that were found, the newest first. */

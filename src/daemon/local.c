@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
-#include "daemon/strays.h"
+#include "daemon/run_place.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -266,7 +266,7 @@ static void on_again(struct loop_timer *timer)
 
 	if (run->phase == LOCAL_ALIVE) {
 		reach(run);
-	} else if (strays_signal(run->dir, false, SIGKILL) == 0) {
+	} else if (strays_signal(&run->mark, SIGKILL) == 0) {
 		end(run);
 	} else {
 		again(run);
@@ -400,6 +400,26 @@ static bool prepare_rescale(struct local *local, struct local_run *run,
 	return ready;
 }
 
+/* For a scheduler that finds it without knowing where it is. */
+static void note_place(struct local_run *run, const struct sched_core *core, uint64_t generation,
+	const struct core_place *place)
+{
+	struct run_place_entry *entry = calloc(1, sizeof(*entry));
+	struct pawl_err err = {.msg = "no memory, or no such nodes"};
+
+	if (!entry || !name_nodes(core, place, entry->nodes)) {
+		log_line(LOG_WARNING, "job %llu: %s", (unsigned long long)run->job, err.msg);
+		free(entry);
+		return;
+	}
+	entry->generation = generation;
+	entry->nodes_n = place->n;
+	if (run_place_save(run->dir, entry, run->state.generation, &err) != 0) {
+		log_line(LOG_WARNING, "job %llu: %s", (unsigned long long)run->job, err.msg);
+	}
+	free(entry);
+}
+
 static void rescale(void *self, const struct sched_core *core, uint64_t job, uint64_t generation,
 	const struct core_place *place)
 {
@@ -417,6 +437,9 @@ static void rescale(void *self, const struct sched_core *core, uint64_t job, uin
 		!prepare_rescale(local, run, core, generation, place)) {
 		post_run(local, CORE_REFUSED, job, generation);
 	} else if (run->phase == LOCAL_ALIVE) {
+		if (run->state.generation < generation) {
+			note_place(run, core, generation, place);
+		}
 		run->told_runs = run->told_runs < generation ? run->told_runs : generation - 1;
 		run->told_refused = run->told_refused < generation ? run->told_refused : 0;
 		say_to(run, &told);
@@ -437,7 +460,7 @@ static void stop(void *self, uint64_t job, uint64_t generation, int64_t grace_ns
 	} else if (run->phase == LOCAL_ALIVE && run->born <= generation) {
 		say_to(run, &told);
 		if (grace_ns <= 0 && run->killed) {
-			strays_signal(run->dir, false, SIGKILL); /* it does not answer */
+			strays_signal(&run->mark, SIGKILL); /* it does not answer */
 		}
 		run->killed = run->killed || grace_ns <= 0;
 	}
@@ -541,7 +564,11 @@ static int find_kept(struct local_run *run, struct pawl_err *err)
 	int rv = open_kept(run, "state", O_RDONLY, &run->state_fd, err);
 
 	rv = rv == 0 ? open_kept(run, DEVICES_FILE, O_RDWR, &run->devices_fd, err) : rv;
-	rv = rv == 0 ? local_connect(run, err) : rv;
+	rv = rv == 0 ? strays_mark_load(&run->mark, run->dir, err) : rv;
+	if (rv != 0) {
+		return rv;
+	}
+	rv = local_connect(run, err);
 	if (rv != 0 && rv != PAWL_ENOENT && rv != PAWL_EBUSY) {
 		return rv;
 	}
@@ -573,7 +600,7 @@ static int adopt(struct local *local, uint64_t job, uint64_t born, struct pawl_e
 		return rv;
 	}
 	if (run->phase == LOCAL_DYING && run->state.phase == RUN_STARTS &&
-		strays_signal(run->dir, false, SIGKILL) == 0) {
+		strays_signal(&run->mark, SIGKILL) == 0) {
 		local_remove(run->dir); /* it never came to be, and will be started again */
 		free_run(run);
 		return 0;
@@ -667,6 +694,21 @@ void local_close(struct local *local)
 			free_run(run);
 		}
 		free(local);
+	}
+}
+
+void local_each(const struct local *local, void (*told)(void *user, const struct local_kept *kept),
+	void *user)
+{
+	for (const struct local_run *run = local->runs; run; run = run->next) {
+		told(user,
+			&(const struct local_kept){.job = run->job,
+				.born = run->born,
+				.generation = run->state.generation > run->born
+					? run->state.generation
+					: run->born,
+				.over = run->phase == LOCAL_OVER || run->state.phase == RUN_IS_OVER,
+				.dir = run->dir});
 	}
 }
 

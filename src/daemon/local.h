@@ -44,6 +44,16 @@ int local_open(struct local **out, const struct local_options *options, struct p
 void local_close(struct local *local); /* runs go on; NULL is fine */
 /* The end of that run is stored: what was kept of it is not needed any more. */
 void local_settled(struct local *local, uint64_t job, uint64_t generation);
+/* A run that it has found, or started. */
+struct local_kept {
+	uint64_t job;
+	uint64_t born;       /* generation of its start */
+	uint64_t generation; /* that runs */
+	bool over;           /* its end is written down */
+	const char *dir;     /* of the run; until the call returns */
+};
+void local_each(const struct local *local, void (*told)(void *user, const struct local_kept *kept),
+	void *user);
 /* What may be left of children of ours that have ended is waited for. */
 void local_reap(void);
 

@@ -6,6 +6,7 @@
 #include "daemon/devices.h"
 #include "daemon/local.h"
 #include "daemon/order.h"
+#include "daemon/strays.h"
 
 #define LOCAL_PASTS_MAX 4096u /* of stopped generations; engine commands come in order anyway */
 
@@ -22,6 +23,7 @@ struct local_run {
 	uint64_t job;
 	uint64_t born; /* generation of its start */
 	char dir[PATH_MAX];
+	struct strays_mark mark; /* of its processes, should its shepherd be killed */
 	int state_fd;            /* of its state, for reading */
 	int devices_fd;          /* of its list of devices; -1: an older version has started it */
 	struct devices devices;  /* that it has */

@@ -10,7 +10,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
-#include "daemon/strays.h"
+#include "base/file.h"
+#include "daemon/run_place.h"
 #include "daemon/submission.h"
 
 #include <errno.h>
@@ -32,7 +33,7 @@
 #define FD_ASIDE 16 /* descriptors are moved here first, so that none is overwritten */
 #define FDS      4
 
-static const char *const files[] = {"order", "state", "sock", DEVICES_FILE};
+static const char *const files[] = {"order", "state", "sock", DEVICES_FILE, RUN_PLACE_FILE};
 
 void local_remove(const char *dir)
 {
@@ -90,13 +91,20 @@ int local_connect(struct local_run *run, struct pawl_err *err)
 /* Of a start before which the scheduler was killed, or that failed. */
 static int make_dir(const char *dir, struct pawl_err *err)
 {
+	struct strays_mark mark;
+	int rv;
+
 	if (mkdir(dir, 0700) == 0) {
 		return 0;
 	}
 	if (errno != EEXIST) {
 		return pawl_err_sys(err, "directory %s", dir);
 	}
-	if (strays_signal(dir, false, SIGKILL) != 0) {
+	rv = strays_mark_load(&mark, dir, err);
+	if (rv != 0) {
+		return rv;
+	}
+	if (strays_signal(&mark, SIGKILL) != 0) {
 		return pawl_err_set(err, PAWL_EBUSY,
 			"%s: of an earlier start something is there, or may be", dir);
 	}
@@ -166,10 +174,11 @@ static int write_order(struct local *local, const struct core_job *job, struct o
 	}
 	if (rv == 0 &&
 		(out.failed || write(fd, out.bytes, out.len_bytes) != (ssize_t)out.len_bytes ||
-			lseek(fd, 0, SEEK_SET) != 0)) {
+			fdatasync(fd) != 0 || lseek(fd, 0, SEEK_SET) != 0)) {
 		rv = out.failed ? pawl_err_set(err, PAWL_ENOMEM, "no memory for an order")
 				: pawl_err_sys(err, "%s/order", order->run_dir);
 	}
+	rv = rv == 0 ? file_sync_dir(order->run_dir, err) : rv;
 	wire_out_deinit(&out);
 	free(bytes);
 	if (rv != 0 && fd >= 0) {
@@ -181,7 +190,9 @@ static int write_order(struct local *local, const struct core_job *job, struct o
 static int spawn(const struct order *order, const int fds[FDS], struct pawl_err *err)
 {
 	char var[PATH_MAX + 32];
-	char *const env[] = {(char *)(uintptr_t) "PATH=/usr/local/bin:/usr/bin:/bin", var, NULL};
+	char key[ORDER_KEY_CHARS + 32u];
+	char *const env[] = {(char *)(uintptr_t) "PATH=/usr/local/bin:/usr/bin:/bin", var, key,
+		NULL};
 	char *const argv[] = {(char *)(uintptr_t) "pawl", (char *)(uintptr_t) "shepherd", NULL};
 	posix_spawn_file_actions_t files_of;
 	posix_spawnattr_t attr;
@@ -191,6 +202,7 @@ static int spawn(const struct order *order, const int fds[FDS], struct pawl_err 
 	int rc = 0;
 
 	snprintf(var, sizeof(var), "%s=%s", RUN_VAR, order->run_dir);
+	snprintf(key, sizeof(key), "%s=%s", RUN_KEY_VAR, order->key);
 	posix_spawn_file_actions_init(&files_of);
 	posix_spawnattr_init(&attr);
 	sigemptyset(&set);
@@ -226,6 +238,7 @@ static int start_in(struct local *local, const struct core_job *job, struct orde
 	int fds[FDS] = {-1, -1, -1, -1}; /* as ORDER_FD_… */
 	int rv;
 
+	strays_mark_set(&run->mark, order);
 	fds[0] = listen_in(order->run_dir, err);
 	rv = fds[0] < 0 ? fds[0] : 0;
 	if (rv == 0) {
@@ -298,6 +311,7 @@ int local_start(struct local *local, const struct core_job *job, uint64_t genera
 		.generation = generation,
 		.starts = job->restarts,
 		.uid = local->options.as_owner ? job->ask.owner : (uint32_t)geteuid(),
+		.owner = job->ask.owner,
 		.grace_ns = local->options.grace_ns,
 		.files = local->files,
 		.cluster = "pawl",
@@ -309,6 +323,7 @@ int local_start(struct local *local, const struct core_job *job, uint64_t genera
 		(unsigned long long)job->id);
 	run->state = (struct run_state){.generation = generation};
 	rv = name_user(order, err);
+	rv = rv == 0 ? order_make_key(order->key, err) : rv;
 	rv = rv == 0 ? make_dir(run->dir, err) : rv;
 	if (rv == 0) {
 		rv = start_in(local, job, order, run, err);

@@ -32,6 +32,8 @@ static const char *const event_names[METRICS_EVENTS] = {
 	[CORE_NODE_BACK] = "node_back",
 	[CORE_NODE_GONE] = "node_gone",
 	[CORE_POOL_DRY] = "pool_dry",
+	[CORE_FOUND] = "found",
+	[CORE_SEEN] = "seen",
 };
 
 /* ---- counting ---- */

@@ -8,9 +8,9 @@
 #include "daemon/metrics_text.h"
 #include "sched/store.h"
 
-#define METRICS_EVENTS   (CORE_POOL_DRY + 1u) /* kinds of them */
-#define METRICS_JOBS_MAX 1000u                /* that have lines of their own */
-#define METRICS_CODES    16u                  /* of HTTP */
+#define METRICS_EVENTS   (CORE_SEEN + 1u) /* kinds of them */
+#define METRICS_JOBS_MAX 1000u            /* that have lines of their own */
+#define METRICS_CODES    16u              /* of HTTP */
 
 /* Since the scheduler was started. */
 struct metrics {

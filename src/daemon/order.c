@@ -7,12 +7,15 @@
 #include "base/err.h"
 #include "base/fault.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
-#define ORDER_VERSION 4u
+#define ORDER_VERSION 5u
+#define ORDER_KEYLESS 4u /* the version before, of which runs may live yet */
 #define STATE_VERSION 1u
 #define STATE_BYTES   512u /* of the file */
 
@@ -34,6 +37,8 @@ void order_encode(struct wire_out *out, const struct order *o)
 	wire_put_str(out, o->supervisor);
 	wire_put_str(out, o->space);
 	wire_put_str(out, o->scratch);
+	wire_put_str(out, o->key);
+	wire_put_u32(out, o->owner);
 	wire_put_u64(out, (uint64_t)o->grace_ns);
 	wire_put_u64(out, o->files);
 	wire_put_u32(out, o->nodes_n);
@@ -67,10 +72,16 @@ int order_decode(struct order *o, const void *bytes, size_t len_bytes, struct pa
 	wire_get_str(&in, o->supervisor, sizeof(o->supervisor));
 	wire_get_str(&in, o->space, sizeof(o->space));
 	wire_get_str(&in, o->scratch, sizeof(o->scratch));
+	o->owner = o->uid;
+	if (version == ORDER_VERSION) {
+		wire_get_str(&in, o->key, sizeof(o->key));
+		o->owner = wire_get_u32(&in);
+	}
 	o->grace_ns = (int64_t)wire_get_u64(&in);
 	o->files = wire_get_u64(&in);
 	o->nodes_n = wire_get_u32(&in);
-	in.failed = in.failed || version != ORDER_VERSION || o->nodes_n > ORDER_NODES_MAX;
+	in.failed = in.failed || (version != ORDER_VERSION && version != ORDER_KEYLESS) ||
+		o->nodes_n > ORDER_NODES_MAX;
 	for (uint32_t i = 0; i < o->nodes_n && !in.failed; i++) {
 		wire_get_str(&in, o->nodes[i].name, sizeof(o->nodes[i].name));
 		o->nodes[i].replicas = wire_get_u32(&in);
@@ -78,6 +89,57 @@ int order_decode(struct order *o, const void *bytes, size_t len_bytes, struct pa
 	o->submission = wire_get_blob(&in, &o->submission_bytes);
 	if (!wire_in_done(&in) || o->nodes_n == 0) {
 		return pawl_err_set(err, PAWL_ECORRUPT, "the order of a run is malformed");
+	}
+	return 0;
+}
+
+static int read_all(int fd, struct wire_out *bytes, const char *path, struct pawl_err *err)
+{
+	uint8_t part[4096];
+	ssize_t n;
+
+	while ((n = read(fd, part, sizeof(part))) > 0 && bytes->len_bytes < ORDER_BYTES_MAX) {
+		wire_put_raw(bytes, part, (size_t)n);
+	}
+	if (bytes->failed) {
+		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the order of a run");
+	}
+	return n < 0 ? pawl_err_sys(err, "%s", path)
+		: n > 0
+		? pawl_err_set(err, PAWL_ECORRUPT, "%s is longer than an order may be", path)
+		: 0;
+}
+
+int order_load(struct order *order, struct wire_out *bytes, const char *run_dir,
+	struct pawl_err *err)
+{
+	char path[PATH_MAX + 16];
+	int fd;
+	int rv;
+
+	snprintf(path, sizeof(path), "%s/order", run_dir);
+	fd = FAULT_SYS("order.load", open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+	if (fd < 0) {
+		return pawl_err_sys(err, "%s", path);
+	}
+	rv = read_all(fd, bytes, path, err);
+	close(fd);
+	if (rv == 0) {
+		rv = order_decode(order, bytes->bytes, bytes->len_bytes, err);
+	}
+	return rv == PAWL_ECORRUPT ? pawl_err_prefix(err, rv, "%s", path) : rv;
+}
+
+int order_make_key(char key[ORDER_KEY_CHARS + 1u], struct pawl_err *err)
+{
+	uint8_t random[ORDER_KEY_CHARS / 2];
+
+	if (FAULT_SYS("order.key", getrandom(random, sizeof(random), 0)) !=
+		(ssize_t)sizeof(random)) {
+		return pawl_err_sys(err, "random bytes for a run's key");
+	}
+	for (size_t i = 0; i < sizeof(random); i++) {
+		snprintf(key + 2 * i, 3, "%02x", random[i]);
 	}
 	return 0;
 }

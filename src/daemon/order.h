@@ -6,8 +6,10 @@
  *   state   what became of it, written by the shepherd; the end of it is synced
  *   sock    where it listens; nobody listening: there is no shepherd any more
  *   devices which devices it has (devices.h)
+ *   place   where its replicas are since they were changed (run_place.h)
  *
- * The directory's path is in the environment of all processes of the run (RUN_VAR), and names them.
+ * The directory's path is in the environment of all processes of the run (RUN_VAR). So is a key
+ * (RUN_KEY_VAR), another one each start, which only they and the scheduler know: see strays.h.
  */
 #ifndef DAEMON_ORDER_H
 #define DAEMON_ORDER_H
@@ -17,11 +19,13 @@
 
 #include <limits.h>
 
-#define RUN_VAR "PAWL_SCHED_RUN"
+#define RUN_VAR     "PAWL_SCHED_RUN"
+#define RUN_KEY_VAR "PAWL_SCHED_KEY"
 
 #define ORDER_BYTES_MAX (8u << 20)
 #define ORDER_NODES_MAX 1024u /* nodes of a run */
 #define ORDER_TEXT_MAX  256u  /* bytes of a task's name, or a reason, terminator included */
+#define ORDER_KEY_CHARS 32u   /* hexadecimal digits of a run's key */
 #define ORDER_ROOT_BYTES                                                                           \
 	72u /* of the scheduler's directory, terminator included: a socket below it has 107 */
 
@@ -41,6 +45,7 @@ struct order {
 	uint64_t generation;       /* of the start */
 	uint32_t starts;           /* of the job before, and changes of its replicas */
 	uint32_t uid;              /* whom it runs as */
+	uint32_t owner;            /* who submitted it */
 	uint32_t gid;              /* group of that user, where another than the scheduler's */
 	char user[ORDER_TEXT_MAX]; /* name of it */
 	char home[PATH_MAX];       /* of it */
@@ -52,6 +57,7 @@ struct order {
 	char supervisor[ORDER_TEXT_MAX]; /* URL of the scheduler for this job; "": none */
 	char space[CORE_NAME_MAX];       /* namespace of the job there */
 	char scratch[PATH_MAX];          /* what begins the name of its own: disk_tier */
+	char key[ORDER_KEY_CHARS + 1u];  /* see above; "": an older version has started it */
 	int64_t grace_ns;                /* from SIGTERM to SIGKILL */
 	uint64_t files;                  /* that it may open (soft limit); the scheduler may more */
 	uint32_t nodes_n;
@@ -63,6 +69,12 @@ struct order {
 void order_encode(struct wire_out *out, const struct order *order);
 /* PAWL_ECORRUPT. */
 int order_decode(struct order *order, const void *bytes, size_t len_bytes, struct pawl_err *err);
+/* Of the run in that directory. bytes: what order points into, to be deinited in any case.
+ * PAWL_ENOENT: there is none; PAWL_ECORRUPT; PAWL_EIO and others of reading. */
+int order_load(struct order *order, struct wire_out *bytes, const char *run_dir,
+	struct pawl_err *err);
+/* A new one of random digits. PAWL_EIO: there are none. */
+int order_make_key(char key[ORDER_KEY_CHARS + 1u], struct pawl_err *err);
 /* A job's id, the same over all its starts: "pawl-2026-11-25-01-26-13-123456_gpt_7-0", as SkyPilot
  * has it. */
 void order_name_task(char task[ORDER_TEXT_MAX], const struct core_job *job, int64_t wall_ns);

@@ -92,10 +92,13 @@ static void look_again(struct shepherd *s)
 /* Once no process of ours is left, of those that were left behind. */
 static void look_for_strays(struct shepherd *s, int signal)
 {
-	if (strays_signal(s->order.run_dir, true, signal) == 0) {
-		leave(s);
-	} else {
+	if (signal != 0) {
+		strays_signal_own(signal);
+	}
+	if (strays_has_own()) {
 		look_again(s);
+	} else {
+		leave(s);
 	}
 }
 
@@ -125,7 +128,7 @@ static void end_now(struct shepherd *s)
 	s->wait_ns = s->killing ? s->wait_ns : 0;
 	s->killing = true;
 	signal_children(s, SIGKILL);
-	strays_signal(s->order.run_dir, true, SIGKILL);
+	strays_signal_own(SIGKILL);
 	look_again(s);
 }
 

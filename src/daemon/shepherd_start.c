@@ -267,6 +267,7 @@ static void put_adaptdl(const struct shepherd *s, struct wire_out *set, uint32_t
 static void put_ours(const struct shepherd *s, struct wire_out *set, uint32_t rank)
 {
 	put(set, "%s=%s", RUN_VAR, s->order.run_dir);
+	put(set, "%s=%s", RUN_KEY_VAR, s->order.key);
 	put(set, "PAWL_SCHED_JOB=%llu", (unsigned long long)s->order.job);
 	put(set, "PAWL_JOB_ID=%s", s->order.task);
 	put(set, "PAWL_ATTEMPT=%u", s->order.starts);
@@ -564,7 +565,8 @@ int shepherd_scale(struct shepherd *s, struct pawl_err *err)
 	char *const argv[] = {(char *)(uintptr_t) "pawl", (char *)(uintptr_t) "scale",
 		s->order.task, number, (char *)(uintptr_t) "--wait", wait, NULL};
 	char var[PATH_MAX + 32];
-	char *const env[] = {var, NULL};
+	char key[ORDER_KEY_CHARS + 32u];
+	char *const env[] = {var, key, NULL};
 	struct run_program program = {.path = PROGRAM, .argv = argv, .env = env, .fds_n = 3};
 	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	int rv = write_devices(s, err);
@@ -579,6 +581,7 @@ int shepherd_scale(struct shepherd *s, struct pawl_err *err)
 	snprintf(number, sizeof(number), "%u", s->resize_n);
 	snprintf(wait, sizeof(wait), "%u", times_s(TIME_SCALE_WAIT));
 	snprintf(var, sizeof(var), "%s=%s", RUN_VAR, s->order.run_dir);
+	snprintf(key, sizeof(key), "%s=%s", RUN_KEY_VAR, s->order.key);
 	program.fds[0] = program.fds[1] = program.fds[2] = null_fd;
 	rv = run_spawn(&program, &s->scaler, err);
 	close(null_fd);

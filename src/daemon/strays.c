@@ -1,10 +1,13 @@
 /* Reads /proc (proc(5)): see strays.h. A process is looked at through its pidfd's life: who got its
- * number meanwhile gets no signal (where a sandbox has no pidfds, it might). */
+ * number meanwhile gets no signal (where a sandbox has no pidfds, it might).
+ *
+ * Whose a process is comes before what it says: to read the environment of a stranger may take as
+ * long as the stranger wants, whose memory is read for it. */
 #include "daemon/strays.h"
 
 #include "base/clock.h"
+#include "base/err.h"
 #include "base/fault.h"
-#include "base/proc.h"
 #include "base/times.h"
 #include "daemon/order.h"
 
@@ -16,11 +19,42 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define ENVIRON_MAX (1u << 20) /* bytes of an environment that are looked at */
 
-/* ENVIRON_MAX bytes of it at most; 0: it is gone, or another user's; -1: it cannot be looked at. */
+/* ---- by a mark ---- */
+
+void strays_mark_set(struct strays_mark *mark, const struct order *order)
+{
+	mark->uid = order->uid;
+	if (order->key[0] != '\0') {
+		snprintf(mark->text, sizeof(mark->text), RUN_KEY_VAR "=%s", order->key);
+	} else {
+		snprintf(mark->text, sizeof(mark->text), RUN_VAR "=%s", order->run_dir);
+	}
+}
+
+int strays_mark_load(struct strays_mark *mark, const char *run_dir, struct pawl_err *err)
+{
+	struct order *order = malloc(sizeof(*order));
+	struct wire_out bytes = {NULL};
+	int rv = order ? order_load(order, &bytes, run_dir, err)
+		       : pawl_err_set(err, PAWL_ENOMEM, "no memory for the order of a run");
+
+	*mark = (struct strays_mark){.uid = STRAYS_ANYBODY};
+	if (rv == 0) {
+		strays_mark_set(mark, order);
+	} else if (rv == PAWL_ECORRUPT) {
+		snprintf(mark->text, sizeof(mark->text), RUN_VAR "=%s", run_dir);
+	}
+	wire_out_deinit(&bytes);
+	free(order);
+	return rv == PAWL_ECORRUPT || rv == PAWL_ENOENT ? 0 : rv; /* it is written before a start */
+}
+
+/* ENVIRON_MAX bytes of it at most; 0: it is gone, or hides it; -1: it cannot be looked at. */
 static ssize_t read_environ(long pid, char *into)
 {
 	char path[64];
@@ -41,17 +75,9 @@ static ssize_t read_environ(long pid, char *into)
 	return len;
 }
 
-static bool is_child(long pid)
+static bool has(const char *room, ssize_t len, const char *needle)
 {
-	uint32_t parent;
-	char state;
-
-	return proc_look((uint32_t)pid, &state, &parent) && state != 'Z' &&
-		parent == (uint32_t)getpid();
-}
-
-static bool has(const char *room, ssize_t len, const char *needle, size_t needle_bytes)
-{
+	size_t needle_bytes = strlen(needle) + 1;
 	const char *at = room;
 
 	while (len > 0 && (size_t)(room + len - at) >= needle_bytes) {
@@ -68,21 +94,34 @@ static bool has(const char *room, ssize_t len, const char *needle, size_t needle
 	return false;
 }
 
-/* 1: it is one of them, and was sent the signal; 0: it is none; -1: that is not known. */
-static int look_at(long pid, const char *needle, size_t needle_bytes, char *room, bool children,
-	int signal)
+/* 1: it is one of them; 0: it is none; -1: that is not known. Our own user's is one that has not
+ * become the run's user yet, or has become root by leave of it. */
+static int is_marked(long pid, const struct strays_mark *mark, char *room)
+{
+	ssize_t len;
+	uint32_t uid;
+	int rv = proc_user((uint32_t)pid, &uid, NULL);
+
+	if (rv != 0) {
+		return rv == PAWL_ENOENT ? 0 : -1;
+	}
+	if (mark->uid != STRAYS_ANYBODY && uid != mark->uid && uid != (uint32_t)geteuid()) {
+		return 0;
+	}
+	len = read_environ(pid, room);
+	return len < 0 ? -1 : has(room, len, mark->text);
+}
+
+/* As is_marked, and it was sent the signal. */
+static int look_at(long pid, const struct strays_mark *mark, char *room, int signal)
 {
 	int fd = FAULT_SYS("strays.open", (int)syscall(SYS_pidfd_open, pid, 0));
-	ssize_t len;
-	int found = 1;
+	int found;
 
 	if (fd < 0 && errno != ENOSYS && errno != EPERM) { /* those two: no process has any here */
 		return errno == ESRCH || errno == EINVAL ? 0 : -1; /* no process, or not any more */
 	}
-	if (!children || !is_child(pid)) {
-		len = read_environ(pid, room);
-		found = len < 0 ? -1 : has(room, len, needle, needle_bytes);
-	}
+	found = is_marked(pid, mark, room);
 	if (found == 1 && signal != 0 && fd >= 0) {
 		syscall(SYS_pidfd_send_signal, fd, signal, NULL, 0);
 	} else if (found == 1 && signal != 0) {
@@ -94,24 +133,24 @@ static int look_at(long pid, const char *needle, size_t needle_bytes, char *room
 	return found;
 }
 
-int strays_signal(const char *run_dir, bool children, int signal)
+int strays_signal(const struct strays_mark *mark, int signal)
 {
-	char needle[PATH_MAX + sizeof(RUN_VAR) + 1];
-	int needle_len = snprintf(needle, sizeof(needle), "%s=%s", RUN_VAR, run_dir);
-	char *room = malloc(ENVIRON_MAX);
-	DIR *proc = FAULT_MEM("strays.look", opendir("/proc"));
+	char *room;
+	DIR *proc;
 	struct dirent *entry;
-	bool known = room && proc;
+	bool known;
 	int n = 0;
 
+	if (mark->text[0] == '\0') {
+		return 0;
+	}
+	room = malloc(ENVIRON_MAX);
+	proc = FAULT_MEM("strays.look", opendir("/proc"));
+	known = room && proc;
 	while (room && proc && (errno = 0, entry = readdir(proc))) {
 		long pid = strtol(entry->d_name, NULL, 10);
-		int found = 0;
+		int found = pid > 1 && pid != getpid() ? look_at(pid, mark, room, signal) : 0;
 
-		if (pid > 1 && pid != getpid()) {
-			found = look_at(pid, needle, (size_t)needle_len + 1, room, children,
-				signal);
-		}
 		known = known && found >= 0;
 		n += found > 0;
 	}
@@ -121,6 +160,134 @@ int strays_signal(const char *run_dir, bool children, int signal)
 	}
 	free(room);
 	return n > 0 || known ? n : -1;
+}
+
+/* ---- by descent ---- */
+
+struct process {
+	uint32_t pid;
+	bool ours; /* it came of this process */
+	struct proc_facts facts;
+};
+
+/* All that there are; as many as the kernel lets be (pid_max). */
+struct processes {
+	struct process *at; /* owned; by pid */
+	size_t n;
+	size_t max; /* that at has room for */
+};
+
+static bool add_process(struct processes *all, uint32_t pid)
+{
+	if (all->n == all->max) {
+		size_t max = 2 * all->max + 256;
+		void *more = realloc(all->at, max * sizeof(*all->at));
+
+		if (!more) {
+			return false;
+		}
+		all->at = more;
+		all->max = max;
+	}
+	all->at[all->n].pid = pid;
+	all->at[all->n].ours = false;
+	all->n += proc_look(pid, &all->at[all->n].facts);
+	return true;
+}
+
+static int compare(const void *a, const void *b)
+{
+	uint32_t x = ((const struct process *)a)->pid;
+	uint32_t y = ((const struct process *)b)->pid;
+
+	return (x > y) - (x < y);
+}
+
+static void list_processes(struct processes *all)
+{
+	DIR *proc = opendir("/proc");
+	struct dirent *entry;
+	bool room = true;
+
+	while (proc && room && (entry = readdir(proc))) {
+		long pid = strtol(entry->d_name, NULL, 10);
+
+		room = pid <= 0 || add_process(all, (uint32_t)pid);
+	}
+	if (proc) {
+		closedir(proc);
+	}
+	if (all->n > 0) {
+		qsort(all->at, all->n, sizeof(*all->at), compare);
+	}
+}
+
+static bool is_ours(const struct processes *all, const struct process *one)
+{
+	const struct process key = {.pid = one->facts.parent};
+	const struct process *parent;
+
+	if (one->facts.parent == (uint32_t)getpid()) {
+		return true;
+	}
+	parent = bsearch(&key, all->at, all->n, sizeof(*all->at), compare);
+	return parent && parent->ours;
+}
+
+/* A generation each turn: some have a lower number than their parent. */
+static void find_ours(struct processes *all)
+{
+	bool more = all->n > 0;
+
+	while (more) {
+		more = false;
+		for (size_t i = 0; i < all->n; i++) {
+			if (!all->at[i].ours && is_ours(all, &all->at[i])) {
+				all->at[i].ours = true;
+				more = true;
+			}
+		}
+	}
+}
+
+/* Unless its number is another's by now. */
+static void signal_process(const struct process *one, int signal)
+{
+	int fd = (int)syscall(SYS_pidfd_open, (pid_t)one->pid, 0);
+	struct proc_facts facts;
+
+	if (proc_look(one->pid, &facts) && facts.start_ticks == one->facts.start_ticks) {
+		if (fd >= 0) {
+			syscall(SYS_pidfd_send_signal, fd, signal, NULL, 0);
+		} else {
+			kill((pid_t)one->pid, signal);
+		}
+	}
+	if (fd >= 0) {
+		close(fd);
+	}
+}
+
+void strays_signal_own(int signal)
+{
+	struct processes all = {NULL};
+
+	list_processes(&all);
+	find_ours(&all);
+	for (size_t i = 0; i < all.n; i++) {
+		if (all.at[i].ours) {
+			signal_process(&all.at[i], signal);
+		}
+	}
+	free(all.at);
+}
+
+/* Whoever came of us has us as an ancestor, the next of whom to us is our child. */
+bool strays_has_own(void)
+{
+	siginfo_t info;
+
+	return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
 }
 
 int64_t strays_wait(int64_t *wait_ns)

@@ -389,6 +389,13 @@ static int take_event(struct sched_core *core, const struct core_event *event, u
 			core_want_round(core, true);
 		}
 		break;
+	case CORE_FOUND:
+		rv = core_found(core, event, err);
+		*job = event->job;
+		break;
+	case CORE_SEEN:
+		core_seen(core, event->job);
+		break;
 	case CORE_NODE_COMES:
 	case CORE_NODE_GOES:
 	case CORE_NODE_DRAIN:

@@ -273,6 +273,10 @@ enum core_event_kind {
 	CORE_NODE_BACK,  /* node: it is not drained any more, or goes not after all */
 	CORE_NODE_GONE,  /* node: lost, or given back */
 	CORE_POOL_DRY,   /* pool: what was asked of it and has not come, will not */
+	CORE_FOUND,      /* job, generation, found: the engine has it, and what is stored knows
+			    nothing of it, or of an earlier generation; before the first CORE_LISTED
+			    alone, which says whether it runs */
+	CORE_SEEN,       /* job: numbers up to this one were given to jobs */
 };
 
 enum core_by {
@@ -287,6 +291,16 @@ struct core_run {
 	uint64_t job;
 	uint64_t generation;
 	bool runs; /* else it is being started */
+};
+
+/* What is known of a job that was found. */
+struct core_found {
+	struct core_ask ask;
+	uint64_t born;                 /* generation of its start */
+	const struct core_spot *spots; /* where it is; the caller's */
+	uint32_t spots_n;
+	uint32_t restarts;    /* changes of its replicas until its start */
+	int64_t submitted_ns; /* by the core's clock */
 };
 
 struct core_event {
@@ -305,6 +319,7 @@ struct core_event {
 	int64_t deadline_ns;
 	const struct core_run *runs;
 	uint32_t runs_n;
+	const struct core_found *found; /* copied */
 };
 
 /* ---- updates ---- */
@@ -342,9 +357,9 @@ int core_open(struct sched_core **out, const struct core_options *options, struc
 void core_close(struct sched_core *core);
 
 /*
- * Takes an event in. PAWL_ENOENT: no such job, node or pool; PAWL_EINVAL: what was asked makes no
- * sense; PAWL_ELIMIT; PAWL_ENOMEM: nothing has happened. What an engine says of what is over is no
- * error. Until core_rows_done, no other event may follow.
+ * Takes an event in. PAWL_ENOENT: no such job, node or pool; PAWL_EEXIST: what was found is known;
+ * PAWL_EINVAL: what was asked makes no sense; PAWL_ELIMIT; PAWL_ENOMEM: nothing has happened. What
+ * an engine says of what is over is no error. Until core_rows_done, no other event may follow.
  */
 int core_step(struct sched_core *core, const struct core_event *event, uint64_t *job,
 	struct pawl_err *err);

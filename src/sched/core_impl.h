@@ -158,6 +158,11 @@ const struct core_place *core_place_now(const struct core_job *job);
 uint32_t core_bend(struct sched_core *core, uint32_t candidates);
 void core_mend(struct sched_core *core, uint32_t candidates);
 
+/* ---- core_found.c ---- */
+
+int core_found(struct sched_core *core, const struct core_event *event, struct pawl_err *err);
+void core_seen(struct sched_core *core, uint64_t job); /* jobs up to that number were there */
+
 /* ---- core_pools.c ---- */
 
 void core_pools_adjust(struct sched_core *core);

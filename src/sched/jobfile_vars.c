@@ -14,7 +14,7 @@ bool jobfile_is_var(const char *text)
 		"SKYPILOT_CLUSTER_INFO", "SKYPILOT_INTERNAL_JOB_ID", "SKYPILOT_SETUP_NODE_RANK",
 		"SKYPILOT_SETUP_NODE_IPS", "SKYPILOT_SETUP_NUM_GPUS_PER_NODE",
 		/* by which a job's processes, and its devices, are found */
-		"PAWL_SCHED_RUN", "PAWL_RUN_DEVICES"};
+		"PAWL_SCHED_RUN", "PAWL_SCHED_KEY", "PAWL_RUN_DEVICES"};
 
 	for (size_t i = 0; i < sizeof(told) / sizeof(*told); i++) {
 		if (strcmp(text, told[i]) == 0) {

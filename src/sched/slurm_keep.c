@@ -42,14 +42,6 @@ static void say(const char *what, const char *name)
 
 /* ---- what is left ---- */
 
-static bool is_child(pid_t pid)
-{
-	uint32_t parent;
-	char state;
-
-	return pid > 0 && proc_look((uint32_t)pid, &state, &parent) && parent == (uint32_t)getpid();
-}
-
 bool slurm_keep_strays(const pid_t *kept, uint32_t kept_n)
 {
 	DIR *all = opendir("/proc");
@@ -58,7 +50,7 @@ bool slurm_keep_strays(const pid_t *kept, uint32_t kept_n)
 
 	while (all && (entry = readdir(all)) != NULL) {
 		pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
-		bool is_kept = !is_child(pid);
+		bool is_kept = pid <= 0 || !proc_is_child((uint32_t)pid);
 
 		for (uint32_t i = 0; i < kept_n && !is_kept; i++) {
 			is_kept = kept[i] == pid;

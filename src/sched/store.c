@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/times.h"
+#include "sched/store_head.h"
 
 #include <errno.h>
 #include <sqlite3.h>
@@ -17,12 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-
-#define STORE_APPLICATION 0x5061776c /* "Pawl": whose file it is */
-
-#define REMEDY                                                                                     \
-	"put a copy of the file back, or move it away: then jobs that run are ended, and those "   \
-	"that wait are forgotten"
 
 /* From each version to the next; the last one is ours. Never changed, only added to. */
 static const char *const migrations[] = {
@@ -168,7 +163,7 @@ static int fail(const struct sched_store *s, const char *what, int rc, struct pa
 		return pawl_err_set(err, PAWL_ENOMEM, "%s: %s: no memory", s->path, what);
 	case SQLITE_CORRUPT:
 	case SQLITE_NOTADB:
-		return pawl_err_set(err, PAWL_ECORRUPT, "%s: %s: %s; " REMEDY, s->path, what,
+		return pawl_err_set(err, PAWL_ECORRUPT, "%s: %s: %s; " STORE_REMEDY, s->path, what,
 			sqlite3_errstr(rc));
 	case SQLITE_IOERR:
 	case SQLITE_CANTOPEN:
@@ -246,7 +241,7 @@ static int migrate(struct sched_store *s, int version, struct pawl_err *err)
 	return rv == 0 ? run_text(s, text, err) : rv;
 }
 
-static int check_version(struct sched_store *s, struct pawl_err *err)
+static int check_version(struct sched_store *s, bool make, struct pawl_err *err)
 {
 	int application = 0;
 	int version = 0;
@@ -259,8 +254,10 @@ static int check_version(struct sched_store *s, struct pawl_err *err)
 		return rv;
 	}
 	if (application != STORE_APPLICATION && (application != 0 || version != 0 || tables != 0)) {
-		return pawl_err_set(err, PAWL_EINVAL, "%s: it is a database, but no scheduler's",
-			s->path);
+		return store_head_refuse(s->path, err);
+	}
+	if (!make && version == 0 && tables == 0) {
+		return pawl_err_set(err, PAWL_ENOENT, "%s is an empty database", s->path);
 	}
 	if (version > STORE_VERSION) {
 		return pawl_err_set(err, PAWL_ENOTSUP,
@@ -301,12 +298,16 @@ static int count_specs(struct sched_store *s, enum statement which, uint64_t job
 	return more < 0 ? more : 0;
 }
 
-static int open_file(struct sched_store *s, struct pawl_err *err)
+static int open_file(struct sched_store *s, bool make, struct pawl_err *err)
 {
-	int rc = FAULT_SYS("sched.store",
-		sqlite3_open_v2(s->path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL));
-	int rv;
+	int flags = SQLITE_OPEN_READWRITE | (make ? SQLITE_OPEN_CREATE : 0);
+	int rv = make ? 0 : store_head_check(s->path, err);
+	int rc;
 
+	if (rv != 0) {
+		return rv;
+	}
+	rc = FAULT_SYS("sched.store", sqlite3_open_v2(s->path, &s->db, flags, NULL));
 	if (rc != SQLITE_OK) {
 		return fail(s, "open", rc, err);
 	}
@@ -319,12 +320,12 @@ static int open_file(struct sched_store *s, struct pawl_err *err)
 		"PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;"
 		"PRAGMA synchronous = FULL; BEGIN EXCLUSIVE; COMMIT",
 		err);
-	rv = rv == 0 ? check_version(s, err) : rv;
+	rv = rv == 0 ? check_version(s, make, err) : rv;
 	rv = rv == 0 ? prepare(s, err) : rv;
 	return rv == 0 ? count_specs(s, SUM_SPECS, 0, err) : rv;
 }
 
-int sched_store_open(struct sched_store **out, const char *path, struct pawl_err *err)
+int sched_store_open(struct sched_store **out, const char *path, bool make, struct pawl_err *err)
 {
 	struct sched_store *s = FAULT_MEM("sched.store", calloc(1, sizeof(*s)));
 	int rv;
@@ -333,7 +334,8 @@ int sched_store_open(struct sched_store **out, const char *path, struct pawl_err
 		return pawl_err_set(err, PAWL_ENOMEM, "%s: no memory", path);
 	}
 	s->path = FAULT_MEM("sched.store", strdup(path));
-	rv = s->path ? open_file(s, err) : pawl_err_set(err, PAWL_ENOMEM, "%s: no memory", path);
+	rv = s->path ? open_file(s, make, err)
+		     : pawl_err_set(err, PAWL_ENOMEM, "%s: no memory", path);
 	if (rv != 0) {
 		sched_store_close(s);
 		return rv;
@@ -515,8 +517,9 @@ static int check_crc(struct sched_store *s, sqlite3_stmt *q, int column, const c
 		sqlite3_column_int64(q, column + 1) == crc32c(0, bytes, len_bytes)) {
 		return 0;
 	}
-	return pawl_err_set(err, PAWL_ECORRUPT, "%s: the record of %s %llu is damaged; " REMEDY,
-		s->path, what, (unsigned long long)id);
+	return pawl_err_set(err, PAWL_ECORRUPT,
+		"%s: the record of %s %llu is damaged; " STORE_REMEDY, s->path, what,
+		(unsigned long long)id);
 }
 
 /* All records, as core_restore wants them. */
@@ -627,8 +630,9 @@ int sched_store_get_types(struct sched_store *s, struct store_types *types, stru
 		if (rv == 0 &&
 			(id >= SCHED_TYPES_MAX ||
 				(size_t)sqlite3_column_bytes(q, 1) >= CORE_NAME_MAX)) {
-			rv = pawl_err_set(err, PAWL_ECORRUPT, "%s: there is no type %llu; " REMEDY,
-				s->path, (unsigned long long)id);
+			rv = pawl_err_set(err, PAWL_ECORRUPT,
+				"%s: there is no type %llu; " STORE_REMEDY, s->path,
+				(unsigned long long)id);
 		}
 		if (rv == 0) {
 			snprintf(types->names[id], CORE_NAME_MAX, "%s",
@@ -669,24 +673,6 @@ int sched_store_put_types(struct sched_store *s, const struct store_types *types
 	}
 	rv = put_types(s, types, err);
 	return commit(s, rv, err);
-}
-
-uint32_t store_types_number(struct store_types *types, const char *name)
-{
-	uint32_t unused = SCHED_TYPES_MAX;
-
-	for (uint32_t t = SCHED_TYPES_MAX; t-- > 0;) {
-		if ((types->known >> t & 1) == 0) {
-			unused = t;
-		} else if (strcasecmp(types->names[t], name) == 0) {
-			return t;
-		}
-	}
-	if (unused < SCHED_TYPES_MAX) {
-		snprintf(types->names[unused], CORE_NAME_MAX, "%s", name);
-		types->known |= 1u << unused;
-	}
-	return unused;
 }
 
 int64_t store_away_ns(const struct store_clock *then, const struct store_clock *now)

@@ -39,12 +39,13 @@ struct store_clock {
 };
 
 /*
- * Opens it, made if there is none, brought to this version if it is an older one's. PAWL_EBUSY:
- * another process has locked it, for 5 s; PAWL_ENOTSUP: it is a newer Pawl's; PAWL_EINVAL: it is no
+ * Opens it, brought to this version if it is an older one's. make: it is made if there is none, or
+ * an empty one; else that is PAWL_ENOENT, and it is left as it is. PAWL_EBUSY: another process has
+ * locked it, for 5 s; PAWL_ENOTSUP: it is a newer Pawl's; PAWL_EINVAL: it is no
  * scheduler's; PAWL_EIO: it is read-only, or cannot be read; PAWL_ECORRUPT; PAWL_ENOSPC;
  * PAWL_ENOMEM.
  */
-int sched_store_open(struct sched_store **out, const char *path, struct pawl_err *err);
+int sched_store_open(struct sched_store **out, const char *path, bool make, struct pawl_err *err);
 void sched_store_close(struct sched_store *store);
 
 /*

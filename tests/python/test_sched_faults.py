@@ -199,18 +199,6 @@ def test_a_record_with_another_bit_is_not_believed() -> None:
         )
 
 
-def test_what_a_lost_database_knew_is_ended_not_run_twice(tmp_path: Path) -> None:
-    with cluster(*OPTIONS) as ours:
-        once(ours, tmp_path / "mark", tmp_path / "never")
-        ours.kill()
-        for name in ("sched.db", "sched.db-wal", "sched.db-shm"):
-            (ours.root / name).unlink(missing_ok=True)
-        ours.start()
-        wait(lambda: not ours.processes(), "what nobody knows is ended")
-        assert ours.ask("ls", "-a") == []
-        assert (tmp_path / "mark").read_text().split() == ["start"]
-
-
 OLDER = """
 ALTER TABLE clock DROP COLUMN boot; ALTER TABLE clock DROP COLUMN boot_ns;
 ALTER TABLE cluster DROP COLUMN crc; ALTER TABLE nodes DROP COLUMN crc;

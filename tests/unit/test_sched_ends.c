@@ -437,6 +437,61 @@ static void records_of_an_earlier_version_are_read(void **state)
 	assert_int_equal(job(a)->ask.retries, 5);
 }
 
+static int find(uint64_t id, uint64_t generation, const struct core_found *found)
+{
+	return step((struct core_event){.kind = CORE_FOUND,
+		.job = id,
+		.generation = generation,
+		.found = found});
+}
+
+/* The records are lost, not what runs. */
+static void what_runs_and_is_not_known_is_taken_over(void **state)
+{
+	struct core_spot spot = {1, 2};
+	struct core_found found = {.ask = {.name = "found", .least = 1, .most = 3, .owner = 7},
+		.born = 4,
+		.spots = &spot,
+		.spots_n = 1,
+		.restarts = 6};
+	const struct core_run list[] = {{.job = 12, .generation = 5, .runs = true},
+		{.job = 9, .generation = 1, .runs = true}};
+	uint64_t next;
+
+	begin_with_one_node();
+	t.kept_n = 0;
+	restart(S_NS);
+	add_node("a", 4);
+	assert_int_equal(find(12, 5, &found), 0);
+	is(12, CORE_STARTING, 2);
+	assert_int_equal(find(12, 5, &found), PAWL_EEXIST);
+	spot.replicas = 3;
+	assert_int_equal(find(9, 1, &found), PAWL_EINVAL); /* before its own start */
+	found.born = 1;
+	assert_int_equal(find(9, 1, &found), PAWL_EINVAL); /* two slots are left */
+	spot.replicas = 2;
+	assert_int_equal(find(9, 1, &found), 0);
+	spot.replicas = 1;
+	assert_int_equal(find(9, 3, &found), 0); /* it was known as of an earlier start */
+	is(9, CORE_STARTING, 1);
+	spot.node = 2;
+	assert_int_equal(find(8, 1, &found), PAWL_EINVAL); /* no such node */
+	assert_int_equal(step((struct core_event){.kind = CORE_SEEN, .job = 20}), 0);
+	restart(S_NS);
+	assert_int_equal(step((struct core_event){.kind = CORE_LISTED, .runs = list, .runs_n = 1}),
+		0);
+	is(12, CORE_RUNNING, 2);
+	is(9, CORE_STARTING, 1);
+	assert_non_null(update(CORE_DO_START, 9)); /* told once more: its end comes */
+	assert_int_equal(job(12)->restarts, 6);
+	assert_int_equal(job(12)->born, 4);
+	assert_int_equal(job(12)->ask.owner, 7);
+	spot = (struct core_spot){1, 1};
+	assert_int_equal(find(8, 1, &found), PAWL_EINVAL); /* what runs is known by now */
+	next = submit((struct core_ask){.least = 1, .most = 1});
+	assert_int_equal(next, 21);
+}
+
 /* It may have been answered long ago: nothing is late before the engine has said what runs. */
 static void nothing_is_late_before_it_is_known_what_runs(void **state)
 {
@@ -617,6 +672,7 @@ int main(void)
 		cmocka_unit_test(a_ring_is_opened),
 		cmocka_unit_test(what_is_stray_is_killed_and_what_was_not_heard_is_said_again),
 		cmocka_unit_test(records_of_an_earlier_version_are_read),
+		cmocka_unit_test(what_runs_and_is_not_known_is_taken_over),
 		cmocka_unit_test(nothing_is_late_before_it_is_known_what_runs),
 		cmocka_unit_test(time_away_is_none_that_the_gone_have_run),
 		cmocka_unit_test(time_away_is_none_that_the_dying_have_run),

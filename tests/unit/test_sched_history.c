@@ -561,6 +561,7 @@ static void a_jobs_newest_changes_are_told(void **state)
 {
 	struct world w = begin(100, 1u << 20); /* a file a step */
 	struct seen seen = {0};
+	uint64_t highest = 0;
 	int fd;
 	uint64_t all;
 	char path[PATH_MAX];
@@ -583,6 +584,8 @@ static void a_jobs_newest_changes_are_told(void **state)
 	assert_int_equal(history_read_job(dir, 7, 2, see, &seen, NULL), 0);
 	assert_string_equal(seen.text, "20 running 3;30 done 0;");
 	assert_int_equal(history_read_job(dir, 8, 2, see, &seen, NULL), PAWL_ENOENT);
+	history_highest_job(dir, &highest);
+	assert_int_equal(highest, 77); /* in an older file alone */
 	history_close(w.history);
 	wipe();
 	assert_int_equal(history_read_job(dir, 7, 2, see, &seen, NULL), PAWL_ENOENT);

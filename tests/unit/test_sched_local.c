@@ -9,6 +9,7 @@
 #include "daemon/devices.h"
 #include "daemon/local.h"
 #include "daemon/order.h"
+#include "daemon/run_place.h"
 #include "daemon/strays.h"
 #include "daemon/submission.h"
 
@@ -254,8 +255,10 @@ static void test_devices_go_with_slots(void **state)
 static void test_an_elastic_job_is_rescaled_while_it_runs(void **state)
 {
 	uint64_t job = suite.job + 1;
+	static struct run_place_entry place;
 	const struct core_event *event;
 	char second[64];
+	char dir[128];
 
 	lw.elastic = job;
 	assert_int_equal(suite_running(DEED_LASTS, 1), job);
@@ -268,6 +271,10 @@ static void test_an_elastic_job_is_rescaled_while_it_runs(void **state)
 		assert_int_equal(event->generation, suite.generation);
 	}
 	await_mark(second);
+	snprintf(dir, sizeof(dir), "%s/runs/%llu.%llu", lw.root, (unsigned long long)job,
+		(unsigned long long)suite.generation - 1);
+	assert_int_equal(run_place_load(dir, suite.generation, &place, NULL), 0);
+	assert_int_equal(place.nodes[0].replicas, ELASTIC_N);
 	suite_stop(job, suite.generation, SUITE_GRACE_NS);
 	suite_ends(job, CORE_BY_US, 0);
 }
@@ -276,6 +283,15 @@ static void name_dir(char dir[128], uint64_t job, uint64_t born)
 {
 	snprintf(dir, 128, "%s/runs/%llu.%llu", lw.root, (unsigned long long)job,
 		(unsigned long long)born);
+}
+
+/* As strays_signal, of what was ordered in that directory. */
+static int signal_run(const char *dir, int signal)
+{
+	struct strays_mark mark;
+
+	assert_int_equal(strays_mark_load(&mark, dir, NULL), 0);
+	return strays_signal(&mark, signal);
 }
 
 /* Which run lives is not known while descriptors are short: then there is no scheduler, rather than
@@ -300,9 +316,9 @@ static void test_who_cannot_look_takes_nobody_for_dead(void **state)
 	fault_arm("local.list", 1, EIO, false);
 	assert_int_equal(try_engine(&err), PAWL_EIO);
 	fault_arm("strays.open", 1, EMFILE, true);
-	assert_int_equal(strays_signal(dir, false, 0), -1);
+	assert_int_equal(signal_run(dir, 0), -1);
 	fault_disarm();
-	assert_true(strays_signal(dir, false, 0) > 0);
+	assert_true(signal_run(dir, 0) > 0);
 	open_engine();
 	suite_list();
 	event = suite_wait(CORE_LISTED, 0);
@@ -323,14 +339,14 @@ static void test_a_shepherd_that_is_stopped_is_alive(void **state)
 	char dir[128];
 
 	name_dir(dir, job, suite.generation);
-	assert_true(strays_signal(dir, false, SIGSTOP) >= 2);
+	assert_true(signal_run(dir, SIGSTOP) >= 2);
 	for (int i = 0; i < 8; i++) {
 		reopen();
 	}
 	suite_silent(CORE_ENDED, job, 200);
 	suite_stop(job, suite.generation, SUITE_GRACE_NS);
 	suite_silent(CORE_ENDED, job, 200);
-	assert_true(strays_signal(dir, false, SIGCONT) >= 2);
+	assert_true(signal_run(dir, SIGCONT) >= 2);
 	suite_ends(job, CORE_BY_US, 0);
 }
 
@@ -345,7 +361,7 @@ static void test_a_start_that_cannot_be_watched_starts_nothing(void **state)
 	suite_start(job, suite.generation, 1);
 	fault_disarm();
 	suite_wait(CORE_REFUSED, job);
-	assert_int_equal(strays_signal(dir, false, 0), 0);
+	assert_int_equal(signal_run(dir, 0), 0);
 	assert_int_equal(access(dir, F_OK), -1);
 }
 
@@ -376,12 +392,12 @@ static void test_a_dead_shepherd_is_an_end(void **state)
 
 	name_dir(dir, job, suite.generation);
 	/* its second process starts */
-	WITHIN_DOING(WITHIN_LONG_S, strays_signal(dir, false, 0) >= 3, within_pace(0.01));
-	strays_signal(dir, false, SIGKILL); /* those that follow the first are not met any more */
+	WITHIN_DOING(WITHIN_LONG_S, signal_run(dir, 0) >= 3, within_pace(0.01));
+	signal_run(dir, SIGKILL); /* those that follow the first are not met any more */
 	reopen();
 	suite_list();
 	suite_ends(job, CORE_BY_NOBODY, 0);
-	assert_int_equal(strays_signal(dir, false, 0), 0);
+	assert_int_equal(signal_run(dir, 0), 0);
 	local_settled(lw.local, job, suite.generation);
 	assert_int_equal(access(dir, F_OK), -1);
 }
@@ -396,7 +412,7 @@ static void test_looks_for_what_stays_become_seldom(void **state)
 
 	name_dir(dir, job, suite.generation);
 	fault_arm("strays.look", 2, EMFILE, true);
-	assert_true(strays_signal(dir, false, SIGKILL) > 0);
+	assert_true(signal_run(dir, SIGKILL) > 0);
 	for (int i = 0; i < 1200 && fault_count() < LOOKS; i++) {
 		suite_silent(CORE_ENDED, job, 50);
 	}
@@ -431,7 +447,7 @@ static void test_an_end_that_cannot_be_read_is_read_again(void **state)
 	name_dir(dir, job, ++suite.generation);
 	fault_arm("run.load", 1, EIO, true);
 	suite_start(job, suite.generation, 1);
-	WITHIN_DOING(WITHIN_LONG_S, starts() > before && strays_signal(dir, false, 0) == 0,
+	WITHIN_DOING(WITHIN_LONG_S, starts() > before && signal_run(dir, 0) == 0,
 		suite_silent(CORE_ENDED, job, 10));
 	reads = fault_count();
 	WITHIN_DOING(WITHIN_LONG_S, fault_count() >= reads + 2, suite_silent(CORE_ENDED, job, 10));
@@ -484,7 +500,7 @@ static void test_what_a_job_wrote_is_removed_after_its_end(void **state)
 	suite_ends(job, CORE_BY_ITSELF, 0);
 	assert_int_equal(unlink(lw.fault), 0);
 	assert_int_equal(starts(), before + 1);
-	assert_int_equal(strays_signal(dir, false, SIGKILL), 1);
+	assert_int_equal(signal_run(dir, SIGKILL), 1);
 }
 
 /* ---- begin and end ---- */
@@ -519,7 +535,7 @@ static void kill_left(void)
 	for (uint64_t job = 1; job <= suite.job; job++) {
 		for (uint64_t born = 1; born <= suite.generation; born++) {
 			name_dir(dir, job, born);
-			while (access(dir, F_OK) == 0 && strays_signal(dir, false, SIGKILL) > 0) {
+			while (access(dir, F_OK) == 0 && signal_run(dir, SIGKILL) > 0) {
 				within_pace(0.01);
 			}
 		}

@@ -69,7 +69,7 @@ static struct sched_store *open_store(void)
 	struct sched_store *store = NULL;
 	struct pawl_err err;
 
-	if (sched_store_open(&store, path, &err) != 0) {
+	if (sched_store_open(&store, path, true, &err) != 0) {
 		fail_msg("%s", err.msg);
 	}
 	return store;
@@ -129,7 +129,7 @@ static int live(uint64_t seed, uint64_t saves)
 	struct sched_core *core = NULL;
 	struct store_clock clock;
 	struct pawl_err err;
-	int rv = sched_store_open(&store, path, &err);
+	int rv = sched_store_open(&store, path, true, &err);
 
 	rv = rv == 0 ? sched_store_restore(store, &options, &core, &clock, &err) : rv;
 	if (rv == 0) {
@@ -368,7 +368,7 @@ static void a_full_disk_is_named_and_loses_nothing(void **state)
 static int try_open(struct pawl_err *err)
 {
 	struct sched_store *store = NULL;
-	int rv = sched_store_open(&store, path, err);
+	int rv = sched_store_open(&store, path, true, err);
 
 	sched_store_close(store);
 	return rv;

@@ -1,0 +1,456 @@
+/*
+ * The store as it is found at a start, beside what lies in the scheduler's directory.
+ *
+ * Happy path: the file is there, or nothing is; whatever runs is known by it.
+ *
+ * A file that is missing, empty or no scheduler's though runs or a history lie beside it, and one
+ * that knows nothing of a run (it is an older copy), are refused before anything is touched: what
+ * the core does not know it would have ended. With --rebuild a file that cannot be used is put
+ * aside, and runs that are not known are taken over by what was ordered for each (order.h,
+ * run_place.h). If that ends in the middle, the next start finds runs that are not known, as
+ * before.
+ */
+#include "daemon/daemon_impl.h"
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "daemon/run_place.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ASIDE_MAX 100u /* files that were put aside, at most */
+#define REMEDY                                                                                     \
+	"Nothing was touched, and jobs go on. Put the newest copy of the file back, or start "     \
+	"with --rebuild, which takes over the jobs that run and forgets those that wait"
+#define SLURM_REMEDY                                                                               \
+	"Nothing was touched, and jobs go on. Put the newest copy of the file back; or, to begin " \
+	"anew, scancel the pilots, and move history/ away"
+
+/* ---- what lies beside it ---- */
+
+static bool is_run(const char *name)
+{
+	unsigned long long job;
+	unsigned long long born;
+	int used = 0;
+
+	return sscanf(name, "%20llu.%20llu%n", &job, &born, &used) == 2 && name[used] == '\0';
+}
+
+static bool has_runs(const struct daemon *d)
+{
+	char path[PATH_MAX];
+	struct dirent *entry;
+	bool found = false;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "%s/runs", d->options->root);
+	dir = opendir(path);
+	while (dir && !found && (entry = readdir(dir))) {
+		found = is_run(entry->d_name);
+	}
+	if (dir) {
+		closedir(dir);
+	}
+	return found;
+}
+
+static bool has_history(const struct daemon *d)
+{
+	char path[PATH_MAX];
+	uint64_t *numbers = NULL;
+	uint32_t n = 0;
+
+	snprintf(path, sizeof(path), "%s/" HISTORY_DIR, d->options->root);
+	if (history_files(path, &numbers, &n, NULL) != 0) {
+		return false;
+	}
+	free(numbers);
+	return n > 0;
+}
+
+/* The highest number that a job has had, as far as that can be told. */
+static uint64_t find_highest(const struct daemon *d)
+{
+	char path[PATH_MAX];
+	uint64_t highest = 0;
+	struct dirent *entry;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "%s/" HISTORY_DIR, d->options->root);
+	history_highest_job(path, &highest);
+	snprintf(path, sizeof(path), "%s/jobs", daemon_shared(d));
+	dir = opendir(path);
+	while (dir && (entry = readdir(dir))) {
+		char *end;
+		uint64_t job = strtoull(entry->d_name, &end, 10);
+
+		highest = *end == '\0' && job > highest && job < INT64_MAX ? job : highest;
+	}
+	if (dir) {
+		closedir(dir);
+	}
+	return highest;
+}
+
+/* ---- opening ---- */
+
+static int open_with(struct daemon *d, const char *path, bool make, struct pawl_err *err)
+{
+	struct store_clock clock;
+	int rv;
+
+	umask(077); /* it has what users submitted, secrets included */
+	rv = sched_store_open(&d->store, path, make, err);
+	umask(022);
+	rv = rv == 0 ? daemon_number_types(d, err) : rv;
+	rv = rv == 0 ? sched_store_restore(d->store, &d->options->core, &d->core, &clock, err) : rv;
+	if (rv == 0) {
+		daemon_set_clock(d, &clock);
+	}
+	return rv;
+}
+
+/* With what SQLite keeps beside it. A copy may be of use to somebody: none is removed. */
+static int put_aside(struct daemon *d, const char *path, struct pawl_err *err)
+{
+	static const char *const suffixes[] = {"-wal", "-shm", ""};
+	char to[PATH_MAX + 32];
+	char from[PATH_MAX + 32];
+	uint32_t n = 1;
+
+	sched_store_close(d->store);
+	d->store = NULL;
+	while (snprintf(to, sizeof(to), "%s.lost%u", path, n) > 0 && access(to, F_OK) == 0) {
+		if (++n > ASIDE_MAX) {
+			return pawl_err_set(err, PAWL_ELIMIT,
+				"%s: %u files like it were put aside: remove some", to, ASIDE_MAX);
+		}
+	}
+	for (size_t i = 0; i < sizeof(suffixes) / sizeof(*suffixes); i++) {
+		snprintf(from, sizeof(from), "%s%s", path, suffixes[i]);
+		snprintf(to, sizeof(to), "%s.lost%u%s", path, n, suffixes[i]);
+		if (rename(from, to) == 0) {
+			log_line(LOG_WARNING, "%s was put aside as %s", from, to);
+		} else if (errno != ENOENT) {
+			return pawl_err_sys(err, "rename %s to %s", from, to);
+		}
+	}
+	return 0;
+}
+
+/* The file, not how it is used. */
+static bool is_lost(const struct daemon *d, int rv)
+{
+	bool alien = rv == PAWL_EINVAL && !d->store;
+
+	return rv == PAWL_ENOENT || rv == PAWL_ECORRUPT || alien;
+}
+
+static int refuse_file(const struct daemon *d, bool runs, struct pawl_err *err)
+{
+	const char *remedy = d->options->pools ? SLURM_REMEDY : REMEDY;
+	char why[sizeof(err->msg)];
+
+	snprintf(why, sizeof(why), "%s", err->msg);
+	return pawl_err_set(err, PAWL_ECORRUPT, "%.160s, though %s. %s", why,
+		runs ? "jobs lie in runs/ beside it" : "history/ beside it tells of jobs", remedy);
+}
+
+int daemon_open_store(struct daemon *d, struct pawl_err *err)
+{
+	bool runs = has_runs(d);
+	bool beside = runs || has_history(d);
+	char path[PATH_MAX];
+	int rv;
+
+	snprintf(path, sizeof(path), "%s/sched.db", d->options->root);
+	rv = open_with(d, path, !beside, err);
+	if (!beside || !is_lost(d, rv)) {
+		return rv;
+	}
+	if (!d->options->rebuild) {
+		return rv == PAWL_ECORRUPT ? rv : refuse_file(d, runs, err);
+	}
+	log_line(LOG_WARNING, "%s", err->msg);
+	rv = put_aside(d, path, err);
+	d->rebuilt = true;
+	return rv == 0 ? open_with(d, path, true, err) : rv;
+}
+
+/* ---- runs that are not known ---- */
+
+struct found_run {
+	uint64_t job;
+	uint64_t born;
+	uint64_t generation;
+	bool over;
+	char *dir; /* owned */
+};
+
+struct found_runs {
+	struct daemon *daemon;
+	struct found_run *at; /* owned; by job, then by start */
+	uint32_t n;
+	uint32_t max;
+	bool failed; /* no memory */
+};
+
+static void note_ended(void *user, const struct store_job *job)
+{
+	*(bool *)user = true;
+}
+
+static bool is_known(const struct daemon *d, const struct local_kept *kept)
+{
+	const struct core_job *job = core_job_find(d->core, kept->job);
+	bool ended = false;
+
+	if (job) {
+		return kept->generation <= job->generation;
+	}
+	sched_store_ended(d->store, kept->job, "", 1, note_ended, &ended, NULL, NULL);
+	return ended;
+}
+
+static void add_unknown(void *user, const struct local_kept *kept)
+{
+	struct found_runs *all = user;
+	struct found_run *more;
+
+	if (is_known(all->daemon, kept)) {
+		return;
+	}
+	if (all->n == all->max) {
+		more = realloc(all->at, (2 * (size_t)all->max + 64) * sizeof(*all->at));
+		all->failed = all->failed || !more;
+		all->at = more ? more : all->at;
+		all->max += more ? all->max + 64 : 0;
+	}
+	if (all->n < all->max) {
+		all->at[all->n] = (struct found_run){kept->job, kept->born, kept->generation,
+			kept->over, strdup(kept->dir)};
+		all->failed = all->failed || !all->at[all->n].dir;
+		all->n += all->at[all->n].dir != NULL;
+	}
+}
+
+static int by_start(const void *a, const void *b)
+{
+	const struct found_run *x = a;
+	const struct found_run *y = b;
+
+	return x->job != y->job ? (x->job > y->job) - (x->job < y->job)
+				: (x->born > y->born) - (x->born < y->born);
+}
+
+/* ---- taking one over ---- */
+
+/* What is known of one, and where it is. */
+struct taken {
+	struct order order;
+	struct wire_out bytes; /* owned; order points into it */
+	struct run_place_entry place;
+	struct core_found found;
+	struct core_spot spots[ORDER_NODES_MAX];
+	int64_t wall_ns; /* of its submission */
+};
+
+static uint32_t find_node(const struct daemon *d, const char *name)
+{
+	const struct core_node *nodes;
+	uint32_t n = core_nodes(d->core, &nodes);
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (strcmp(nodes[i].offer.name, name) == 0) {
+			return nodes[i].id;
+		}
+	}
+	return 0;
+}
+
+static int find_spots(const struct daemon *d, const struct found_run *run, struct taken *t,
+	struct pawl_err *err)
+{
+	for (uint32_t i = 0; i < t->place.nodes_n; i++) {
+		const struct order_node *node = &t->place.nodes[i];
+
+		t->spots[i] = (struct core_spot){find_node(d, node->name), node->replicas};
+		if (t->spots[i].node == 0) {
+			return pawl_err_set(err, PAWL_EINVAL,
+				"job %" PRIu64 " runs on node %s, which there is not: start with "
+				"the nodes (--node, --nodes, --slots) of before",
+				run->job, node->name);
+		}
+	}
+	t->found.spots = t->spots;
+	t->found.spots_n = t->place.nodes_n;
+	return 0;
+}
+
+static int find_place(const struct found_run *run, struct taken *t, struct pawl_err *err)
+{
+	int rv = PAWL_ENOENT;
+
+	if (run->generation != run->born) {
+		rv = run_place_load(run->dir, run->generation, &t->place, err);
+	}
+	if (rv == PAWL_ENOENT) { /* where it was started; or an older version has moved it */
+		t->place.nodes_n = t->order.nodes_n;
+		memcpy(t->place.nodes, t->order.nodes, sizeof(t->place.nodes));
+		rv = 0;
+	}
+	return rv;
+}
+
+static int read_run(const struct daemon *d, const struct found_run *run, struct taken *t,
+	struct pawl_err *err)
+{
+	int rv = order_load(&t->order, &t->bytes, run->dir, err);
+
+	if (rv == 0 && (t->order.job != run->job || t->order.generation != run->born)) {
+		rv = pawl_err_set(err, PAWL_ECORRUPT, "%s/order is of another run", run->dir);
+	}
+	rv = rv == 0 ? find_place(run, t, err) : rv;
+	rv = rv == 0 ? daemon_read_ask(d, t->order.submission, t->order.submission_bytes,
+			       t->order.owner, &t->found.ask, &t->wall_ns, err)
+		     : rv;
+	if (rv == 0) {
+		t->found.ask.grace_ns = t->order.grace_ns;
+		t->found.born = run->born;
+		t->found.restarts = t->order.starts;
+	}
+	return rv;
+}
+
+/* Since jobs that were submitted before may not have been before the clock began. */
+static int64_t since_ns(const struct daemon *d, int64_t wall_ns)
+{
+	int64_t now_ns = daemon_now_ns(d);
+	int64_t age_ns = clock_wall_ns() - wall_ns;
+
+	return age_ns > 0 && age_ns < now_ns ? now_ns - age_ns : now_ns;
+}
+
+static int take_over(struct daemon *d, const struct found_run *run, struct taken *t,
+	struct pawl_err *err)
+{
+	struct core_event event = {.kind = CORE_FOUND,
+		.job = run->job,
+		.generation = run->generation,
+		.found = &t->found};
+	struct store_spec spec = {.bytes = t->order.submission,
+		.len_bytes = t->order.submission_bytes};
+	int rv = find_spots(d, run, t, err);
+
+	if (rv == 0) {
+		t->found.submitted_ns = since_ns(d, t->wall_ns);
+		rv = daemon_take(d, &event, &spec, NULL, err);
+	}
+	if (rv == 0) {
+		log_line(LOG_INFO, "job %" PRIu64 " %s of user %u is taken over%s", run->job,
+			t->found.ask.name, t->found.ask.owner,
+			run->over ? ": it has ended" : ", and runs on");
+	}
+	return rv;
+}
+
+/* One that is over says how it ended in any case; without more, nobody knows whose it was. */
+static int take_run(struct daemon *d, const struct found_run *run, struct pawl_err *err)
+{
+	struct taken *t = calloc(1, sizeof(*t));
+	int rv = t ? read_run(d, run, t, err)
+		   : pawl_err_set(err, PAWL_ENOMEM, "no memory for a run");
+
+	rv = rv == 0 ? take_over(d, run, t, err) : rv;
+	if (rv != 0 && rv != PAWL_ENOMEM && d->failed.code == 0) {
+		if (run->over) {
+			log_line(LOG_WARNING, "job %" PRIu64 " is forgotten, as it is over: %s",
+				run->job, err->msg);
+			rv = 0;
+		} else {
+			pawl_err_prefix(err, rv,
+				"job %" PRIu64 " cannot be taken over (to go on without it, end "
+				"its processes and remove %s)",
+				run->job, run->dir);
+		}
+	}
+	if (t) {
+		wire_out_deinit(&t->bytes);
+		free(t);
+	}
+	return rv;
+}
+
+/* Numbers go on above all that were given. The clock of a new store begins before the first of
+ * these jobs was submitted. */
+static int begin_anew(struct daemon *d, bool remade, struct pawl_err *err)
+{
+	struct core_event event = {.kind = CORE_SEEN, .job = find_highest(d)};
+
+	d->base_ns += remade ? STORE_AWAY_MAX_NS : 0;
+	d->rebuilt = true;
+	return daemon_take(d, &event, NULL, NULL, err);
+}
+
+static int take_all(struct daemon *d, const struct found_runs *all, struct pawl_err *err)
+{
+	int rv = begin_anew(d, d->rebuilt, err);
+
+	for (uint32_t i = 0; i < d->options->nodes_n && rv == 0; i++) {
+		struct core_event event = {.kind = CORE_NODE_COMES, .offer = &d->options->nodes[i]};
+
+		rv = daemon_take(d, &event, NULL, NULL, err);
+	}
+	for (uint32_t i = 0; i < all->n && rv == 0; i++) {
+		rv = take_run(d, &all->at[i], err);
+	}
+	return rv;
+}
+
+static int refuse(const struct daemon *d, const struct found_run *run, struct pawl_err *err)
+{
+	return pawl_err_set(err, PAWL_ECORRUPT,
+		"%s/sched.db knows nothing of job %" PRIu64
+		" as it runs (%s): it is an older copy, "
+		"or was made anew. " REMEDY,
+		d->options->root, run->job, run->dir);
+}
+
+int daemon_know_runs(struct daemon *d, struct pawl_err *err)
+{
+	struct found_runs all = {.daemon = d};
+	int rv = 0;
+
+	if (!d->local) {
+		return 0;
+	}
+	local_each(d->local, add_unknown, &all);
+	if (all.failed) {
+		rv = pawl_err_set(err, PAWL_ENOMEM, "no memory for what runs");
+	} else if (all.n > 0) {
+		qsort(all.at, all.n, sizeof(*all.at), by_start);
+	}
+	if (rv == 0 && d->options->rebuild) {
+		rv = d->rebuilt || all.n > 0 ? take_all(d, &all, err) : 0;
+		log_line(LOG_INFO, "rebuild: %u run%s that %s/sched.db did not know%s", all.n,
+			all.n == 1 ? "" : "s", d->options->root,
+			d->rebuilt ? ": what only waited, and is not in it, is forgotten" : "");
+	}
+	for (uint32_t i = 0; i < all.n && rv == 0 && !d->options->rebuild; i++) {
+		rv = all.at[i].over ? 0 : refuse(d, &all.at[i], err);
+	}
+	for (uint32_t i = 0; i < all.n; i++) {
+		free(all.at[i].dir);
+	}
+	free(all.at);
+	return rv;
+}

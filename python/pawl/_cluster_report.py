@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import colorsys
-import html
 import statistics
 import warnings
 from collections.abc import Sequence
@@ -130,14 +129,9 @@ def summarise(cluster: Cluster) -> list[tuple[str, str]]:
 # ---- the picture ----
 
 
-def _visible(text: str) -> str:
-    """Nothing in it turns what is beside it around, or hides."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
-
-
 def _plain(text: str) -> str:
     """For pictures: no mathematics between dollars."""
-    return _visible(text).replace("$", r"\$")
+    return _drawing.visible(text).replace("$", r"\$")
 
 
 class _Axis:
@@ -386,7 +380,7 @@ def _table(cluster: Cluster) -> str:
 
 
 def _cell(value: object) -> str:
-    return html.escape(_visible(str(value)))
+    return _drawing.escape(str(value))
 
 
 def _cells(cluster: Cluster, job: Job) -> list[object]:
@@ -412,11 +406,11 @@ def _cells(cluster: Cluster, job: Job) -> list[object]:
 def _beside(clusters: Sequence[Cluster]) -> str:
     """The summaries, a column for each."""
     facts = [dict(summarise(cluster)) for cluster in clusters]
-    lines = ["<tr><th></th>" + "".join(f"<th>{html.escape(c.name)}</th>" for c in clusters)]
+    lines = ["<tr><th></th>" + "".join(f"<th>{_drawing.escape(c.name)}</th>" for c in clusters)]
     for name in facts[0]:
         lines.append(
             f"<tr><td>{name}</td>"
-            + "".join(f"<td>{html.escape(each.get(name, '–'))}</td>" for each in facts)
+            + "".join(f"<td>{_drawing.escape(each.get(name, '–'))}</td>" for each in facts)
         )
     return f"<table>{'</tr>'.join(lines)}</tr></table>"
 
@@ -446,10 +440,10 @@ def write_report(clusters: Sequence[Cluster], out: Path) -> list[tuple[str, str]
         plots.close(figure)
     parts = [_beside(clusters), picture]
     for cluster in clusters:
-        parts.append(f"<h2>{html.escape(cluster.name)}: jobs</h2>")
+        parts.append(f"<h2>{_drawing.escape(cluster.name)}: jobs</h2>")
         parts.append(_table(cluster))
-    name = html.escape(clusters[0].name if len(clusters) == 1 else "Clusters side by side")
-    note = f'<p class="note">Made by pawl {html.escape(_core.version)}.</p>'
+    name = _drawing.escape(clusters[0].name if len(clusters) == 1 else "Clusters side by side")
+    note = f'<p class="note">Made by pawl {_drawing.escape(_core.version)}.</p>'
     page = (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{name}</title>'
         f"<style>{_drawing.CSS}</style><body><h1>{name}</h1>{''.join(parts)}{note}</body></html>\n"

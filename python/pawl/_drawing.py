@@ -15,6 +15,25 @@ if TYPE_CHECKING:
 
 EXIT_FAILURE: Final = 1  # docs/exit-codes.md
 
+# ---- words of others ----
+
+
+def visible(text: str) -> str:
+    """What would turn what is beside it around, or hide, is an escape, as in ``\\u202e``."""
+    return "".join(letter if letter.isprintable() else _escape_of(ord(letter)) for letter in text)
+
+
+def _escape_of(code: int) -> str:
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8
+        code -= 0xDC00
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def escape(text: str) -> str:
+    """For pages."""
+    return html.escape(visible(text))
+
+
 # ---- numbers for people ----
 
 
@@ -111,4 +130,4 @@ def picture(figure: Figure, alt: str) -> str:
     out = io.BytesIO()
     figure.savefig(out, format="svg", metadata={"Date": None}, dpi=150)
     data = base64.b64encode(out.getvalue()).decode()
-    return f'<img alt="{html.escape(alt)}" src="data:image/svg+xml;base64,{data}">'
+    return f'<img alt="{escape(alt)}" src="data:image/svg+xml;base64,{data}">'

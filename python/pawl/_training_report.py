@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -150,5 +149,5 @@ def _table(runs: Sequence[Told]) -> str:
     for told in runs:
         facts = dict(summarise(told))
         cells = [told.name, *(facts.get(name, "–") for name in names)]
-        lines.append("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in cells) + "</tr>")
+        lines.append("<tr>" + "".join(f"<td>{_drawing.escape(c)}</td>" for c in cells) + "</tr>")
     return f"<table>{''.join(lines)}</table>"

@@ -12,7 +12,6 @@ The page is one file without outside resources; the pictures in it are SVG. Need
 from __future__ import annotations
 
 import argparse
-import html
 import json
 import re
 import signal
@@ -321,7 +320,9 @@ def _failures_table(failures: Sequence[Failure]) -> str:
             span(failure.lost_s) + steps,
             span(failure.down_s),
         )
-        lines.append("<tr>" + "".join(f"<td>{html.escape(str(c))}</td>" for c in cells) + "</tr>")
+        lines.append(
+            "<tr>" + "".join(f"<td>{_drawing.escape(str(c))}</td>" for c in cells) + "</tr>"
+        )
     return f"<table>{''.join(lines)}</table>"
 
 
@@ -413,12 +414,12 @@ def write_report(root: Path, out: Path, beside: Sequence[Path] = ()) -> list[tup
             of_saves, pictures = _checkpoints(history, out)
             facts += of_saves
             parts += pictures
-    name = html.escape(root.name or str(root))
+    name = _drawing.escape(root.name or str(root))
     rows = len(history.rows) + (len(told.rows) if told is not None else 0)
-    listed = "".join(f"<dt>{n}</dt><dd>{html.escape(v)}</dd>" for n, v in facts)
+    listed = "".join(f"<dt>{n}</dt><dd>{_drawing.escape(v)}</dd>" for n, v in facts)
     note = (
-        f'<p class="note">Made by pawl {html.escape(_core.version)} from '
-        f"{html.escape(str(root))}: {rows} rows.</p>"
+        f'<p class="note">Made by pawl {_drawing.escape(_core.version)} from '
+        f"{_drawing.escape(str(root))}: {rows} rows.</p>"
     )
     page = (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{name}</title>'

@@ -223,12 +223,12 @@ static void watch_process(struct agent_conn *conn)
 	}
 }
 
-static void listener_ready(struct loop_source *source, uint32_t events)
+static void on_connect(struct listener *listener, int fd, const struct sockaddr *from,
+	socklen_t len)
 {
-	struct agent *agent = source->user;
+	struct agent *agent = listener->user;
 	struct timeval patience = times_timeval(TIME_LINK_SEND);
-	int fd = FAULT_SYS("agent.accept", accept4(source->fd, NULL, NULL, SOCK_CLOEXEC));
-	struct agent_conn *conn = fd >= 0 ? calloc(1, sizeof(*conn)) : NULL;
+	struct agent_conn *conn = calloc(1, sizeof(*conn));
 	uint32_t n = 0;
 
 	for (const struct agent_conn *c = agent->conns; c; c = c->next) {
@@ -252,9 +252,7 @@ static void listener_ready(struct loop_source *source, uint32_t events)
 	return;
 refuse:
 	free(conn);
-	if (fd >= 0) {
-		close(fd);
-	}
+	close(fd);
 }
 
 static void woken(void *user)
@@ -326,8 +324,16 @@ static int listen_on(struct agent *agent, struct pawl_err *err)
 		close(fd);
 		return rv;
 	}
-	agent->listener = (struct loop_source){.fd = fd, .ready = listener_ready, .user = agent};
-	return loop_add(agent->loop, &agent->listener, EPOLLIN, err);
+	agent->listener = (struct listener){.what = "a rank",
+		.came = on_connect,
+		.user = agent,
+		.blocking = true};
+	rv = listener_start(&agent->listener, agent->loop, fd, err);
+	if (rv != 0) {
+		close(fd);
+		unlink(agent->socket);
+	}
+	return rv;
 }
 
 int agent_open(struct agent **out, struct loop *loop, const struct agent_options *options,
@@ -349,7 +355,6 @@ int agent_open(struct agent **out, struct loop *loop, const struct agent_options
 	agent->lets_go = options->lets_go;
 	agent->idle = (struct loop_timer){.fired = idled, .user = agent};
 	agent->lock_fd = -1;
-	agent->listener.fd = -1;
 	rv = agent->job && agent->socket ? 0
 					 : pawl_err_set(err, PAWL_ENOMEM, "no memory for an agent");
 	if (rv == 0) {
@@ -388,10 +393,9 @@ void agent_close(struct agent *agent)
 		agent->roots = root->next;
 		root_close(root);
 	}
-	if (agent->listener.fd >= 0) {
+	if (agent->listener.loop) {
 		loop_on_wake(agent->loop, NULL, NULL);
-		loop_remove(agent->loop, &agent->listener);
-		close(agent->listener.fd);
+		listener_stop(&agent->listener);
 		unlink(agent->socket);
 	}
 	if (agent->lock_fd >= 0) {

@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/listener.h"
 #include "base/log.h"
-#include "base/loop.h"
 #include "base/times.h"
 
 #include <errno.h>
@@ -60,7 +60,7 @@ struct conn {
 struct node_net {
 	struct node_net_options options; /* as given */
 	struct node_tls *tls;            /* owned */
-	struct loop_source listener;     /* fd -1: none */
+	struct listener listener;        /* of the place that this node has */
 	struct loop_timer timer;         /* the soonest due_ns */
 	struct conn *conns;              /* owned */
 	uint32_t last_id;                /* given out */
@@ -541,7 +541,7 @@ static void shed_stranger(struct node_net *net)
 	uint32_t strangers = 0;
 
 	for (struct conn *c = net->conns; c != NULL; c = c->next) {
-		if (!c->ours && c->state < CONN_OPEN) {
+		if (!c->ours && !c->spoken && c->state <= CONN_OPEN) {
 			strangers++;
 			oldest = c; /* new ones are put in front */
 		}
@@ -551,17 +551,12 @@ static void shed_stranger(struct node_net *net)
 	}
 }
 
-static void on_listener(struct loop_source *source, uint32_t events)
+static void on_connect(struct listener *listener, int fd, const struct sockaddr *from,
+	socklen_t len)
 {
-	struct node_net *net = source->user;
-	struct sockaddr_storage from;
-	socklen_t len = sizeof(from);
-	int fd = accept4(source->fd, (struct sockaddr *)&from, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct node_net *net = listener->user;
 	struct conn *c;
 
-	if (fd < 0) {
-		return;
-	}
 	c = make_conn(net, false);
 	if (c == NULL) {
 		close(fd);
@@ -569,7 +564,7 @@ static void on_listener(struct loop_source *source, uint32_t events)
 	}
 	c->source.fd = fd;
 	c->events = EPOLLIN;
-	name_peer(c, (struct sockaddr *)&from, len);
+	name_peer(c, from, len);
 	if (loop_add(net->options.loop, &c->source, c->events, NULL) != 0) {
 		close(fd);
 		c->source.fd = -1;
@@ -618,23 +613,17 @@ int node_net_listen(struct node_net *net, uint32_t place, struct pawl_err *err)
 		freeaddrinfo(found);
 	}
 	if (rv == 0) {
-		net->listener.fd = fd;
-		rv = loop_add(net->options.loop, &net->listener, EPOLLIN, err);
+		rv = listener_start(&net->listener, net->options.loop, fd, err);
 	}
 	if (rv != 0 && fd >= 0) {
 		close(fd);
-		net->listener.fd = -1;
 	}
 	return rv == 0 ? 0 : pawl_err_prefix(err, rv, "%s", net->options.places[place].text);
 }
 
 void node_net_unlisten(struct node_net *net)
 {
-	if (net->listener.fd >= 0) {
-		loop_remove(net->options.loop, &net->listener);
-		close(net->listener.fd);
-		net->listener.fd = -1;
-	}
+	listener_stop(&net->listener);
 }
 
 /* ---- what the owner does ---- */
@@ -681,7 +670,7 @@ int node_net_open(struct node_net **out, const struct node_net_options *options,
 		return pawl_err_set(err, PAWL_ENOMEM, "nodes: out of memory");
 	}
 	net->options = *options;
-	net->listener = (struct loop_source){-1, on_listener, net};
+	net->listener = (struct listener){.what = "a node", .came = on_connect, .user = net};
 	net->timer = (struct loop_timer){.fired = on_timer, .user = net};
 	rv = node_tls_open(&net->tls, options->token, err);
 	if (rv != 0) {

@@ -13,7 +13,7 @@
 #include "agent/persist.h"
 #include "agent/proto.h"
 #include "agent/tier.h"
-#include "base/loop.h"
+#include "base/listener.h"
 
 struct agent_conn;
 
@@ -165,7 +165,7 @@ struct agent {
 	uint32_t attempt;             /* current */
 	int64_t idle_exit_ns;         /* see agent_options */
 	bool lets_go;                 /* likewise */
-	struct loop_source listener;  /* accepts */
+	struct listener listener;     /* accepts */
 	struct loop_timer idle;       /* leaves when idle */
 	struct agent_conn *conns;     /* all */
 	struct agent_root *roots;     /* all */

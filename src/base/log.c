@@ -1,6 +1,8 @@
 /* Lines for people on stderr, one write(2) each: see log.h. */
 #include "base/log.h"
 
+#include "base/text.h"
+
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -39,21 +41,13 @@ void log_set_name(const char *name)
 	snprintf(log_name, sizeof(log_name), "%s", name);
 }
 
-/* Appends text with control characters escaped (a line stays one line), as far as it fits. */
+/* Appends text as it can be shown (a line stays one line), as far as it fits. */
 static size_t append_text(char *line, size_t used, const char *text)
 {
-	for (; *text != '\0' && used + sizeof("\\x1b\n") < LOG_LINE_MAX; text++) {
-		unsigned char c = (unsigned char)*text;
+	size_t room = LOG_LINE_MAX - used - 1; /* the line's end */
 
-		if (c == '\n') {
-			used += (size_t)snprintf(line + used, sizeof("\\n"), "\\n");
-		} else if (c < ' ' || c == 0x7f) {
-			used += (size_t)snprintf(line + used, sizeof("\\x1b"), "\\x%02x", c);
-		} else {
-			line[used++] = (char)c;
-		}
-	}
-	return used;
+	text_show(line + used, room, text);
+	return used + strlen(line + used);
 }
 
 void log_line(enum log_level level, const char *fmt, ...)

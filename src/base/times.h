@@ -53,6 +53,8 @@ struct pawl_err;
 		"Before it is looked again for a tag that is being added to.")                     \
 	X(LINK_SEND, "link_send", 5 * NS_PER_S, SEEN,                                              \
 		"A process that does not read what the agent tells it is given up after that.")    \
+	X(LISTEN_AGAIN, "listen_again", 1 * NS_PER_S, INNER,                                       \
+		"After that it is listened again when descriptors had run out.")                   \
 	X(AGENT_IDLE, "agent_idle", 60 * NS_PER_S, SEEN,                                           \
 		"An agent without ranks ends after that (`pawl agent --idle`).")                   \
 	X(AGENT_STOP, "agent_stop", 25 * NS_PER_S, SEEN,                                           \
@@ -273,8 +275,6 @@ struct pawl_err;
 		"Between two tries to lock the scheduler's directory.")                            \
 	X(DAEMON_HINTS, "daemon_hints", 1 * NS_PER_S, SEEN,                                        \
 		"Between two looks at files of hints.")                                            \
-	X(DAEMON_LISTEN, "daemon_listen", 1 * NS_PER_S, INNER,                                     \
-		"After that it is listened again when descriptors had run out.")                   \
 	X(TALK_ANSWER, "talk_answer", 30 * NS_PER_S, SEEN,                                         \
 		"A command waits so long for the scheduler's answer.")                             \
 	X(HTTP_POLL, "http_poll", 30 * NS_PER_S, SEEN,                                             \

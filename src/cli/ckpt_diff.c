@@ -37,13 +37,13 @@ static void print_delta(const struct pair_tensor *tensor)
 	const struct delta *delta = &tensor->delta;
 
 	if (delta_dtype_counts(tensor->dtype)) {
-		printf("  norm %-8.3g  relative %-7.2g  max %-8.3g", delta_norm(delta),
+		cli_print(stdout, "  norm %-8.3g  relative %-7.2g  max %-8.3g", delta_norm(delta),
 			delta_relative(delta), delta->max);
 	}
-	printf("  %llu of %llu changed", (unsigned long long)delta->changed,
+	cli_print(stdout, "  %llu of %llu changed", (unsigned long long)delta->changed,
 		(unsigned long long)(tensor->bytes / delta_dtype_bytes(tensor->dtype)));
 	if (delta->undefined > 0) {
-		printf(", %llu to or from what is not finite",
+		cli_print(stdout, ", %llu to or from what is not finite",
 			(unsigned long long)delta->undefined);
 	}
 }
@@ -55,21 +55,21 @@ static void print_tensor(const struct pair_tensor *tensor)
 	const struct pawl_tensor *any = a != NULL ? a : b;
 	char shape[CKPT_SHAPE_MAX];
 
-	printf("    %-32s  %-9s %-14s", any->name, any->dtype,
+	cli_print(stdout, "    %-32s  %-9s %-14s", any->name, any->dtype,
 		ckpt_shape(shape, any->shape, any->ndim));
 	if (tensor->state == PAIR_CHANGED) {
 		print_delta(tensor);
 	} else {
-		printf("  %s", pair_words[tensor->state]);
+		cli_print(stdout, "  %s", pair_words[tensor->state]);
 	}
 	if (tensor->state == PAIR_RETYPED) {
-		printf(" to %s", b->dtype);
+		cli_print(stdout, " to %s", b->dtype);
 	} else if (tensor->state == PAIR_RESHAPED) {
-		printf(" to %s", ckpt_shape(shape, b->shape, b->ndim));
+		cli_print(stdout, " to %s", ckpt_shape(shape, b->shape, b->ndim));
 	} else if (tensor->why != NULL) {
-		printf(": %s", tensor->why);
+		cli_print(stdout, ": %s", tensor->why);
 	}
-	printf("\n");
+	cli_print(stdout, "\n");
 }
 
 static void print_part(const struct diff *diff, const struct pair_part *part)
@@ -79,17 +79,17 @@ static void print_part(const struct diff *diff, const struct pair_part *part)
 	char size[CLI_TEXT_MAX];
 	size_t same = 0;
 
-	printf("\n  %s, %s", (a != NULL ? a : b)->file,
+	cli_print(stdout, "\n  %s, %s", (a != NULL ? a : b)->file,
 		cli_size(size, (a != NULL ? a : b)->size_bytes));
 	if (a == NULL || b == NULL) {
-		printf(": %s, with %zu tensors\n",
+		cli_print(stdout, ": %s, with %zu tensors\n",
 			pair_words[a == NULL ? PAIR_ADDED : PAIR_REMOVED], part->tensors_n);
 		return;
 	}
 	if (a->size_bytes != b->size_bytes) {
-		printf(" -> %s", cli_size(size, b->size_bytes));
+		cli_print(stdout, " -> %s", cli_size(size, b->size_bytes));
 	}
-	printf("\n");
+	cli_print(stdout, "\n");
 	for (size_t i = 0; i < part->tensors_n; i++) {
 		if (diff->all || part->tensors[i].state != PAIR_SAME) {
 			print_tensor(&part->tensors[i]);
@@ -98,24 +98,26 @@ static void print_part(const struct diff *diff, const struct pair_part *part)
 		}
 	}
 	if (same > 0) {
-		printf("    %zu %s did not change\n", same, same == 1 ? "tensor" : "tensors");
+		cli_print(stdout, "    %zu %s did not change\n", same,
+			same == 1 ? "tensor" : "tensors");
 	}
 	if (part->tensors_n == 0) {
-		printf("    no tensors; its bytes %s\n",
+		cli_print(stdout, "    no tensors; its bytes %s\n",
 			part->others_changed ? "differ" : "are the same");
 	} else if (part->others_changed) {
-		printf("    values beside the tensors, or their places, differ\n");
+		cli_print(stdout, "    values beside the tensors, or their places, differ\n");
 	}
 }
 
 static void print_text(const struct diff *diff)
 {
-	printf("%s -> %s\n", diff->sides[0].tag, diff->sides[1].tag);
+	cli_print(stdout, "%s -> %s\n", diff->sides[0].tag, diff->sides[1].tag);
 	for (size_t i = 0; i < diff->pair.parts_n; i++) {
 		print_part(diff, &diff->pair.parts[i]);
 	}
-	printf("\n%zu changed, %zu same, %zu added, %zu removed, %zu reshaped, %zu retyped, "
-	       "%zu not comparable\n",
+	cli_print(stdout,
+		"\n%zu changed, %zu same, %zu added, %zu removed, %zu reshaped, %zu retyped, "
+		"%zu not comparable\n",
 		diff->counts[PAIR_CHANGED], diff->counts[PAIR_SAME], diff->counts[PAIR_ADDED],
 		diff->counts[PAIR_REMOVED], diff->counts[PAIR_RESHAPED], diff->counts[PAIR_RETYPED],
 		diff->counts[PAIR_UNCLEAR]);

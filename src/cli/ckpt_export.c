@@ -324,7 +324,7 @@ static int print_files(const struct export *export)
 			cli_json_text(export->args[2]), "files", export->files));
 	}
 	for (size_t i = 0; i < json_array_size(export->files); i++) {
-		printf("%s/%s\n", export->args[2],
+		cli_print(stdout, "%s/%s\n", export->args[2],
 			json_string_value(json_array_get(export->files, i)));
 	}
 	return CLI_OK;

@@ -360,8 +360,8 @@ static int print_result(const struct import *import)
 	json_t *files;
 
 	if (!import->json) {
-		printf("%s/%s: %u %s, %s\n", import->args[1], manifest->tag, manifest->parts_n,
-			manifest->parts_n == 1 ? "partition" : "partitions",
+		cli_print(stdout, "%s/%s: %u %s, %s\n", import->args[1], manifest->tag,
+			manifest->parts_n, manifest->parts_n == 1 ? "partition" : "partitions",
 			cli_size(size, manifest_bytes(manifest)));
 		return CLI_OK;
 	}

@@ -40,13 +40,13 @@ static void print_table(const struct ckpt_root *root)
 	char size[CLI_TEXT_MAX];
 	char when[CLI_TEXT_MAX];
 
-	printf("%12s  %-8s  %10s  %5s  %5s  %-20s  %-6s  %s\n", "STEP", "STATE", "SIZE", "FILES",
-		"RANKS", "WHEN", "PINNED", "TAG");
+	cli_print(stdout, "%12s  %-8s  %10s  %5s  %5s  %-20s  %-6s  %s\n", "STEP", "STATE", "SIZE",
+		"FILES", "RANKS", "WHEN", "PINNED", "TAG");
 	for (size_t i = 0; i < root->tags_n; i++) {
 		const struct tag_info *tag = &root->tags[i];
 		bool complete = tag->state == TAG_COMPLETE;
 
-		printf("%12llu  %-8s  %10s  %5u  %5u  %-20s  %-6s  %s%s%s\n",
+		cli_print(stdout, "%12llu  %-8s  %10s  %5u  %5u  %-20s  %-6s  %s%s%s\n",
 			(unsigned long long)tag->step, ckpt_state_word(tag),
 			complete ? cli_size(size, tag->size_bytes) : "-", tag->files, tag->world,
 			complete ? cli_time(when, tag->created_ns) : "-",
@@ -75,7 +75,7 @@ static int main_ls(const struct cli_command *command, int argc, char **argv)
 		print_table(&root);
 		rv = CLI_OK;
 	} else {
-		fprintf(stderr, "pawl %s: no checkpoint in %s\n", command->name, path);
+		cli_print(stderr, "pawl %s: no checkpoint in %s\n", command->name, path);
 		rv = CLI_OK;
 	}
 	if (rv == CLI_OK && root.tags_n == 0) {

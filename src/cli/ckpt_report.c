@@ -26,8 +26,8 @@ void report_add(struct report *report, enum report_act act, const char *name, ui
 	*(act == REPORT_LEAVE ? &report->left : &report->done) += 1;
 	report->freed_bytes += act == REPORT_REMOVE ? bytes : 0;
 	if (!report->json) {
-		printf("%s %s%s%s%s%s\n", report->dry ? acts[act].would : acts[act].did, name,
-			bytes > 0 ? ", " : "", bytes > 0 ? cli_size(size, bytes) : "",
+		cli_print(stdout, "%s %s%s%s%s%s\n", report->dry ? acts[act].would : acts[act].did,
+			name, bytes > 0 ? ", " : "", bytes > 0 ? cli_size(size, bytes) : "",
 			why != NULL ? ": " : "", why != NULL ? why : "");
 		fflush(stdout); /* what follows may fail, or take long */
 		return;
@@ -52,10 +52,10 @@ int report_end(struct report *report)
 			(json_int_t)report->freed_bytes));
 		report->rows = NULL;
 	} else if (report->freed_bytes > 0) {
-		printf("%s %s\n", report->dry ? "would free" : "freed",
+		cli_print(stdout, "%s %s\n", report->dry ? "would free" : "freed",
 			cli_size(size, report->freed_bytes));
 	} else if (report->done == 0 && report->left == 0) {
-		printf("nothing to do\n");
+		cli_print(stdout, "nothing to do\n");
 	}
 	return rv == CLI_OK && report->left > 0 ? CLI_DAMAGED : rv;
 }

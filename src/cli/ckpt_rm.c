@@ -155,7 +155,7 @@ static int main_rm(const struct cli_command *command, int argc, char **argv)
 	int rv;
 
 	if (removal.names == NULL) {
-		fprintf(stderr, "pawl %s: out of memory\n", command->name);
+		cli_print(stderr, "pawl %s: out of memory\n", command->name);
 		return CLI_FAILURE;
 	}
 	rv = read_line(&reader, &removal);

@@ -21,10 +21,10 @@ static int print_tensors(const struct manifest_part *part, struct pawl_err *err)
 
 	while ((rv = pawl_tensor_decode(part->tensors, part->tensors_bytes, &off, &tensor, err)) ==
 		1) {
-		printf("    %-48s %-10s %s", tensor.name, tensor.dtype,
+		cli_print(stdout, "    %-48s %-10s %s", tensor.name, tensor.dtype,
 			ckpt_shape(shape, tensor.shape, tensor.ndim));
 		if (tensor.sharded) {
-			printf(", of %s", ckpt_shape(shape, tensor.global, tensor.ndim));
+			cli_print(stdout, ", of %s", ckpt_shape(shape, tensor.global, tensor.ndim));
 		}
 		putchar('\n');
 	}
@@ -37,22 +37,24 @@ static int print_text(const struct tag_info *tag, const struct manifest *manifes
 	char text[CLI_TEXT_MAX];
 	int rv = 0;
 
-	printf("tag      %s\nstep     %llu\n", manifest->tag, (unsigned long long)manifest->step);
-	printf("job      %s, attempt %u\n", manifest->job, manifest->attempt);
-	printf("ranks    %u\n", manifest->world);
-	printf("created  %s\n", cli_time(text, manifest->created_ns));
-	printf("size     %s\n", cli_size(text, tag->size_bytes));
-	printf("pinned   %s\n", tag->pinned ? "yes" : "no");
+	cli_print(stdout, "tag      %s\n", manifest->tag);
+	cli_print(stdout, "step     %llu\n", (unsigned long long)manifest->step);
+	cli_print(stdout, "job      %s, attempt %u\n", manifest->job, manifest->attempt);
+	cli_print(stdout, "ranks    %u\n", manifest->world);
+	cli_print(stdout, "created  %s\n", cli_time(text, manifest->created_ns));
+	cli_print(stdout, "size     %s\n", cli_size(text, tag->size_bytes));
+	cli_print(stdout, "pinned   %s\n", tag->pinned ? "yes" : "no");
 	for (uint32_t i = 0; i < manifest->parts_n && rv == 0; i++) {
 		const struct manifest_part *part = &manifest->parts[i];
 
-		printf("\n  %s, %s", part->file, cli_size(text, part->size_bytes));
+		cli_print(stdout, "\n  %s, %s", part->file, cli_size(text, part->size_bytes));
 		if (part->rank == MANIFEST_ALL_RANKS) {
-			printf(", of all ranks");
+			cli_print(stdout, ", of all ranks");
 		} else {
-			printf(", of rank %u", part->rank);
+			cli_print(stdout, ", of rank %u", part->rank);
 		}
-		printf("%s\n", part->sources_n > 0 ? ", linked (export makes it one file)" : "");
+		cli_print(stdout, "%s\n",
+			part->sources_n > 0 ? ", linked (export makes it one file)" : "");
 		rv = print_tensors(part, err);
 	}
 	return rv;

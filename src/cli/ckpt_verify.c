@@ -151,11 +151,11 @@ static int say(struct check *check, const struct tag_info *tag, int rv, int64_t 
 				(json_int_t)tag->size_bytes, "seconds", seconds, "why",
 				rv == 0 ? json_null() : cli_json_text(err->msg)));
 	} else if (rv == 0) {
-		printf("%s: ok, %s in %.2f s\n", tag->tag, cli_size(size, tag->size_bytes),
-			seconds);
+		cli_print(stdout, "%s: ok, %s in %.2f s\n", tag->tag,
+			cli_size(size, tag->size_bytes), seconds);
 	} else {
-		printf("%s: %s: %s\n", tag->tag, rv == PAWL_ECORRUPT ? "damaged" : "not read",
-			err->msg);
+		cli_print(stdout, "%s: %s: %s\n", tag->tag,
+			rv == PAWL_ECORRUPT ? "damaged" : "not read", err->msg);
 	}
 	return 0;
 }

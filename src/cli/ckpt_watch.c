@@ -83,14 +83,15 @@ static void tell_tag(const struct watch *watch, const struct look_tag *tag)
 			tag->state == LOOK_BROKEN ? cli_json_text(info->why) : json_null()));
 		return;
 	}
-	printf("%s %s, %s", info->tag, state_words[tag->state], cli_size(size, info->size_bytes));
+	cli_print(stdout, "%s %s, %s", info->tag, state_words[tag->state],
+		cli_size(size, info->size_bytes));
 	if (tag->stall_ms >= 0) {
-		printf(", stall %.1f ms", tag->stall_ms);
+		cli_print(stdout, ", stall %.1f ms", tag->stall_ms);
 	}
 	if (tag->persist_ms >= 0) {
-		printf(", durable after %.0f ms", tag->persist_ms);
+		cli_print(stdout, ", durable after %.0f ms", tag->persist_ms);
 	}
-	printf("%s%s\n", tag->state == LOOK_BROKEN ? ": " : "",
+	cli_print(stdout, "%s%s\n", tag->state == LOOK_BROKEN ? ": " : "",
 		tag->state == LOOK_BROKEN ? info->why : "");
 	fflush(stdout);
 }
@@ -101,7 +102,7 @@ static void tell_gone(const struct watch *watch, const struct look_tag *tag)
 		print_event(json_pack("{s:s, s:o, s:I}", "event", "gone", "tag",
 			cli_json_text(tag->info.tag), "step", (json_int_t)tag->info.step));
 	} else {
-		printf("%s gone\n", tag->info.tag);
+		cli_print(stdout, "%s gone\n", tag->info.tag);
 		fflush(stdout);
 	}
 }
@@ -131,7 +132,7 @@ static void tell_job(const struct watch *watch, const struct look *look)
 			look->holder[0] != '\0' ? cli_json_text(look->holder) : json_null(),
 			"running", (int)look->running));
 	} else {
-		printf("%s\n", describe_job(watch, look, text, sizeof(text)));
+		cli_print(stdout, "%s\n", describe_job(watch, look, text, sizeof(text)));
 		fflush(stdout);
 	}
 }
@@ -260,14 +261,14 @@ static void draw(struct watch *watch, const struct look *look)
 	if (watch->drawn > 0) {
 		printf("\033[%uA\r\033[J", watch->drawn);
 	}
-	printf("%s\n%zu checkpoints, %s\n", describe_job(watch, look, text, sizeof(text)),
-		look->tags_n, cli_size(size, look->bytes));
-	printf("%12s  %-8s  %10s  %9s  %10s  %7s  %-20s  %s\n", "STEP", "STATE", "SIZE", "STALL ms",
-		"PERSIST ms", "MiB/s", "WHEN", "TAG");
+	cli_print(stdout, "%s\n", describe_job(watch, look, text, sizeof(text)));
+	cli_print(stdout, "%zu checkpoints, %s\n", look->tags_n, cli_size(size, look->bytes));
+	cli_print(stdout, "%12s  %-8s  %10s  %9s  %10s  %7s  %-20s  %s\n", "STEP", "STATE", "SIZE",
+		"STALL ms", "PERSIST ms", "MiB/s", "WHEN", "TAG");
 	for (size_t i = first; i < look->tags_n; i++) {
 		const struct look_tag *tag = &look->tags[i];
 
-		printf("%12llu  %-8s  %10s  %9s  %10s  %7s  %-20s  %s\n",
+		cli_print(stdout, "%12llu  %-8s  %10s  %9s  %10s  %7s  %-20s  %s\n",
 			(unsigned long long)tag->info.step, state_words[tag->state],
 			cli_size(size, tag->info.size_bytes), format_number(stall, tag->stall_ms),
 			format_number(persist, tag->persist_ms),

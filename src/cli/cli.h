@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 struct json_t;
 struct pawl_err;
@@ -71,11 +72,17 @@ void cli_help(const struct cli_command *command);
 
 /* ---- printing (print.c) ---- */
 
+/* As fprintf, for people: what others have chosen (names, paths, reasons) cannot steer a terminal
+ * or look like another line, for all but the line ends that fmt itself begins and ends with is
+ * shown as base/text.h says. So fmt has none in between. One write to an unbuffered stream. */
+void cli_print(FILE *to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Several lines, of somebody who may write lines: the scheduler's explanations. */
+void cli_print_lines(FILE *to, const char *text);
 /* "pawl ckpt ls: <message>" on stderr. Returns the exit code for the error's code. */
 int cli_fail(const struct cli_command *command, const struct pawl_err *err);
 int cli_exit_code(int pawl_code);
-/* Prints a JSON document and a newline to stdout and releases it; NULL is "out of memory". Returns
- * CLI_OK or CLI_FAILURE. */
+/* Prints a JSON document, all of it ASCII, and a newline to stdout and releases it; NULL is "out of
+ * memory". Returns CLI_OK or CLI_FAILURE. */
 int cli_json(struct json_t *document);
 
 /* A JSON string; bytes that are no UTF-8 (a name cut in mid-character, a foreign path) become '?'.

@@ -6,6 +6,7 @@
 #include "agent/run_spawn.h"
 #include "agent/run_warm.h"
 #include "base/err.h"
+#include "cli/cli.h"
 #include "cli/interrupt.h"
 
 #include <errno.h>
@@ -123,7 +124,7 @@ static bool handle(struct convert *convert, json_t *message)
 		progress_add(convert->progress, done - convert->progress->done_bytes);
 	} else if (note != NULL) {
 		progress_wipe(convert->progress);
-		fprintf(stderr, "pawl %s: %s\n", convert->command, note);
+		cli_print(stderr, "pawl %s: %s\n", convert->command, note);
 	}
 	return progress != NULL || note != NULL;
 }

@@ -23,15 +23,15 @@ static int print_json(const struct pawl_env *env)
 
 static void print_text(const struct pawl_env *env)
 {
-	printf("rank     %u of %u (from: %s)\n", env->rank, env->world, env->source);
-	printf("local    %u of %u\n", env->local_rank, env->local_world);
-	printf("node     %u of %u\n", env->node_rank, env->nodes);
+	cli_print(stdout, "rank     %u of %u (from: %s)\n", env->rank, env->world, env->source);
+	cli_print(stdout, "local    %u of %u\n", env->local_rank, env->local_world);
+	cli_print(stdout, "node     %u of %u\n", env->node_rank, env->nodes);
 	if (env->job[0] != '\0') {
-		printf("job      %s (from: %s)\n", env->job, env->job_source);
+		cli_print(stdout, "job      %s (from: %s)\n", env->job, env->job_source);
 	} else {
-		printf("job      not named: derived from script, directory and user\n");
+		cli_print(stdout, "job      not named: derived from script, directory and user\n");
 	}
-	printf("attempt  %u\n", env->attempt);
+	cli_print(stdout, "attempt  %u\n", env->attempt);
 }
 
 static int main_env(const struct cli_command *command, int argc, char **argv)

@@ -69,15 +69,17 @@ static void print_cause(const struct explain_sum *sum, const struct explain_step
 	}
 	if (latest->late_ns >= most_ns && latest->late_ns >= EXPLAIN_LATE_NS) {
 		explain_name(latest->record, name);
-		printf("rank %u came %.1f ms late to number %" PRIu64 ", %s\n", latest->last,
-			ms_of(latest->late_ns), latest->record->number, name);
+		cli_print(stdout, "rank %u came %.1f ms late to number %" PRIu64 ", %s\n",
+			latest->last, ms_of(latest->late_ns), latest->record->number, name);
 	} else if (longest->end_ns - longest->together_ns >= most_ns) {
 		explain_name(longest->record, name);
-		printf("number %" PRIu64 ", %s, took %.1f ms once all ranks had begun it\n",
+		cli_print(stdout,
+			"number %" PRIu64 ", %s, took %.1f ms once all ranks had begun it\n",
 			longest->record->number, name,
 			ms_of(longest->end_ns - longest->together_ns));
 	} else {
-		printf("between the operations: all ranks computed, or waited for data\n");
+		cli_print(stdout,
+			"between the operations: all ranks computed, or waited for data\n");
 	}
 }
 
@@ -94,15 +96,18 @@ static void print_steps(const struct explain_sum *sum)
 	qsort(sorted, sum->steps_n, sizeof(*sorted), compare_ns);
 	usual_ns = sorted[sum->steps_n / 2].ns;
 	if (sum->step_ops > 0) {
-		printf("\n%zu steps of %zu operations, as they repeat; median %.1f ms, slowest:\n",
+		cli_print(stdout,
+			"\n%zu steps of %zu operations, as they repeat; median %.1f ms, slowest:\n",
 			sum->steps_n, sum->step_ops, ms_of(usual_ns));
 	} else {
-		printf("\nno steps: operations do not repeat; median %.1f ms from one to the next, "
-		       "slowest:\n",
+		cli_print(stdout,
+			"\nno steps: operations do not repeat; median %.1f ms from one to the "
+			"next, "
+			"slowest:\n",
 			ms_of(usual_ns));
 	}
 	for (size_t i = 0; i < sum->steps_n && i < STEPS_SHOWN; i++) {
-		printf("%10.1f ms  from number %" PRIu64 " on: ", ms_of(sorted[i].ns),
+		cli_print(stdout, "%10.1f ms  from number %" PRIu64 " on: ", ms_of(sorted[i].ns),
 			sum->ops[sorted[i].first].record->number);
 		print_cause(sum, &sorted[i], usual_ns);
 	}
@@ -123,14 +128,16 @@ static void print_phases(const struct explain_sum *sum, const struct explain_gro
 	for (int p = 0; p < EXPLAIN_PHASES; p++) {
 		all_s += sum->phase_s[p];
 	}
-	printf("\nwhere the time of an operation went, of %.3f ms from submit to done:\n",
+	cli_print(stdout,
+		"\nwhere the time of an operation went, of %.3f ms from submit to done:\n",
 		1e3 * all_s / (double)sum->ops_n / group->there);
 	for (int p = 0; p < EXPLAIN_PHASES; p++) {
 		if (p != EXPLAIN_NETWORK || group->hosts > 1) {
-			printf("%10.1f %%  %s\n", percent(sum->phase_s[p], all_s), words[p]);
+			cli_print(stdout, "%10.1f %%  %s\n", percent(sum->phase_s[p], all_s),
+				words[p]);
 		}
 	}
-	printf("%10.1f %%  of the whole was adding, as far as measured\n",
+	cli_print(stdout, "%10.1f %%  of the whole was adding, as far as measured\n",
 		percent(sum->adding_s, all_s));
 }
 
@@ -162,12 +169,13 @@ static void print_verdict(const struct explain_sum *sum, const struct explain_gr
 	}
 	if (rank->late_s >= BLAMED_SHARE * all_s && rank->late_s >= BLAMED_TIME * sum->elapsed_s &&
 		rank->last_n > 1) {
-		printf("rank %u (%s, process %u) is late again and again: that is %.0f %% of all "
-		       "lateness, and %.0f %% of the time\n",
+		cli_print(stdout,
+			"rank %u (%s, process %u) is late again and again: that is %.0f %% of all "
+			"lateness, and %.0f %% of the time\n",
 			worst, head->hostname, head->pid, percent(rank->late_s, all_s),
 			percent(rank->late_s, sum->elapsed_s));
 	} else {
-		printf("no rank is late again and again\n");
+		cli_print(stdout, "no rank is late again and again\n");
 	}
 }
 
@@ -176,9 +184,10 @@ static void print_ranks(const struct explain_sum *sum, const struct explain_grou
 	bool *shown = calloc(group->ranks, sizeof(*shown));
 	uint32_t worst = group->ranks;
 
-	printf("\nwho came last, by %.1f ms or more, and how late then:\n", ms_of(EXPLAIN_LATE_NS));
-	printf("%6s  %-20s  %9s  %11s  %11s  %9s\n", "RANK", "HOST", "LAST", "MEDIAN", "MOST",
-		"IN ALL");
+	cli_print(stdout, "\nwho came last, by %.1f ms or more, and how late then:\n",
+		ms_of(EXPLAIN_LATE_NS));
+	cli_print(stdout, "%6s  %-20s  %9s  %11s  %11s  %9s\n", "RANK", "HOST", "LAST", "MEDIAN",
+		"MOST", "IN ALL");
 	for (uint32_t i = 0; i < group->ranks && i < RANKS_SHOWN && shown; i++) {
 		uint32_t r = find_next(sum, group->ranks, shown);
 		const struct explain_rank *rank = &sum->ranks[r];
@@ -186,7 +195,7 @@ static void print_ranks(const struct explain_sum *sum, const struct explain_grou
 
 		worst = i == 0 ? r : worst;
 		shown[r] = true;
-		printf("%6u  %-20s  %7.1f %%  %8.1f ms  %8.1f ms  %7.2f s\n", r,
+		cli_print(stdout, "%6u  %-20s  %7.1f %%  %8.1f ms  %8.1f ms  %7.2f s\n", r,
 			head->ranks > 0 ? head->hostname : "(no trace)",
 			percent((double)rank->last_n, (double)sum->ops_n),
 			ms_of(rank->late_median_ns), ms_of(rank->late_most_ns), rank->late_s);
@@ -205,11 +214,11 @@ static void print_host(const struct explain_group *group, uint32_t host)
 		const struct trace_head *head = &group->traces[r].head;
 
 		if (head->ranks > 0 && head->host == host) {
-			printf("%-20s", head->hostname);
+			cli_print(stdout, "%-20s", head->hostname);
 			return;
 		}
 	}
-	printf("server %-13u", host - group->hosts);
+	cli_print(stdout, "server %-13u", host - group->hosts);
 }
 
 static void print_links(const struct explain_sum *sum, const struct explain_group *group)
@@ -217,15 +226,16 @@ static void print_links(const struct explain_sum *sum, const struct explain_grou
 	if (sum->links_n == 0) {
 		return;
 	}
-	printf("\nbetween hosts, while it was a host's turn to be sent to; slowest first:\n");
+	cli_print(stdout,
+		"\nbetween hosts, while it was a host's turn to be sent to; slowest first:\n");
 	for (size_t i = 0; i < sum->links_n && i < LINKS_SHOWN; i++) {
 		const struct explain_link *link = &sum->links[i];
 
-		printf("  ");
+		cli_print(stdout, "  ");
 		print_host(group, link->from);
-		printf(" to ");
+		cli_print(stdout, " to ");
 		print_host(group, link->to);
-		printf("%10.1f MB/s%s\n", link->bytes / link->s / 1e6,
+		cli_print(stdout, "%10.1f MB/s%s\n", link->bytes / link->s / 1e6,
 			explain_link_slow(sum, i)
 				? "  slow: the median link is twice as fast, or more"
 				: "");
@@ -260,22 +270,26 @@ static void print_head(const struct explain_sum *sum, const struct explain_group
 		written = trace->written > written ? trace->written : written;
 		gone = trace->written - trace->n > gone ? trace->written - trace->n : gone;
 	}
-	printf("group %016" PRIx64 ": %u ranks on %u host%s; %zu collectives in %.2f s\n",
+	cli_print(stdout,
+		"group %016" PRIx64 ": %u ranks on %u host%s; %zu collectives in %.2f s\n",
 		group->id, group->ranks, group->hosts, group->hosts == 1 ? "" : "s", sum->ops_n,
 		sum->elapsed_s);
-	printf("a rank's threads waited for operations %.2f s; recording took about %.2f ms\n",
+	cli_print(stdout,
+		"a rank's threads waited for operations %.2f s; recording took about %.2f ms\n",
 		sum->blocked_s / group->there, clock_records(written) / 1e6);
 	if (group->there < group->ranks) {
-		printf("%u of %u ranks left no trace: what they did is not known\n",
+		cli_print(stdout, "%u of %u ranks left no trace: what they did is not known\n",
 			group->ranks - group->there, group->ranks);
 	}
 	if (gone > 0) {
-		printf("%" PRIu64 " older records of a rank are gone: a trace keeps %u\n", gone,
+		cli_print(stdout,
+			"%" PRIu64 " older records of a rank are gone: a trace keeps %u\n", gone,
 			TRACE_CAP);
 	}
 	if (group->apart_ns > 0) {
-		printf("clocks of hosts were apart by %.1f ms or more, and were put right by what "
-		       "must have been after what\n",
+		cli_print(stdout,
+			"clocks of hosts were apart by %.1f ms or more, and were put right by what "
+			"must have been after what\n",
 			ms_of(group->apart_ns));
 	}
 }
@@ -284,7 +298,7 @@ static void print_group(const struct explain_sum *sum, const struct explain_grou
 {
 	print_head(sum, group);
 	if (sum->ops_n == 0) {
-		printf("there is no collective that all of them have\n");
+		cli_print(stdout, "there is no collective that all of them have\n");
 		return;
 	}
 	print_phases(sum, group);
@@ -385,15 +399,18 @@ static int print_all(struct explain *explain, struct pawl_err *err)
 		}
 		rv = explain_sum_init(&sum, &group, err);
 		if (rv == 0) {
-			printf("%s", i > 0 ? "\n" : "");
+			if (i > 0) {
+				cli_print(stdout, "\n");
+			}
 			print_group(&sum, &group);
 			explain_sum_deinit(&sum);
 		}
 		explain_group_deinit(&group);
 	}
 	if (rv == 0 && explain->rows_n > GROUPS_SHOWN) {
-		printf("\n%zu groups more, whose operations were waited for less: --group "
-		       "shows one\n",
+		cli_print(stdout,
+			"\n%zu groups more, whose operations were waited for less: --group "
+			"shows one\n",
 			explain->rows_n - GROUPS_SHOWN);
 	}
 	return rv;
@@ -434,8 +451,9 @@ static int explain_folder(struct explain *explain, const char *path, struct pawl
 		return rv;
 	}
 	if (explain->files.bad_n > 0) {
-		fprintf(stderr, "pawl explain: passed over %zu file%s: %s\n", explain->files.bad_n,
-			explain->files.bad_n == 1 ? "" : "s", explain->files.bad);
+		cli_print(stderr, "pawl explain: passed over %zu file%s: %s\n",
+			explain->files.bad_n, explain->files.bad_n == 1 ? "" : "s",
+			explain->files.bad);
 	}
 	rv = list_groups(explain, err);
 	if (rv == 0) {

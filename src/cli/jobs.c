@@ -128,9 +128,9 @@ static int print_list(const struct jobs_list *list, bool json)
 	}
 	jobs_print(stdout, list->jobs, list->n);
 	if (list->left_out > 0) {
-		printf("… and %u that ended before\n", list->left_out);
+		cli_print(stdout, "… and %u that ended before\n", list->left_out);
 	}
-	printf("%s", list->remark);
+	cli_print_lines(stdout, list->remark);
 	return fflush(stdout) == 0 ? CLI_OK : CLI_FAILURE;
 }
 
@@ -201,23 +201,26 @@ static int show_text(const struct talk_shown *shown, const char *root)
 	const struct talk_job *job = &shown->job;
 	char text[CLI_TEXT_MAX];
 
-	printf("job %llu %s, queue %s, priority %d\n", (unsigned long long)job->id, job->name,
-		job->queue[0] != '\0' ? job->queue : "default", job->priority);
+	cli_print(stdout, "job %llu %s, queue %s, priority %d\n", (unsigned long long)job->id,
+		job->name, job->queue[0] != '\0' ? job->queue : "default", job->priority);
 	if (job->over) {
-		printf("%s: %s", job->state, job->reason);
-		printf(strcmp(job->reason, "it ended by itself") == 0 ? " with %d\n" : "\n",
+		cli_print(stdout, "%s: %s", job->state, job->reason);
+		cli_print(stdout,
+			strcmp(job->reason, "it ended by itself") == 0 ? " with %d\n" : "\n",
 			job->exit_code);
 	} else {
-		printf("%s%s", shown->explanation, shown->remark);
-		printf("replicas: %u, of %u to %u\n", job->replicas, job->least, job->most);
+		cli_print_lines(stdout, shown->explanation);
+		cli_print_lines(stdout, shown->remark);
+		cli_print(stdout, "replicas: %u, of %u to %u\n", job->replicas, job->least,
+			job->most);
 	}
 	if (job->submitted_ns > 0) {
-		printf("submitted: %s\n", cli_time(text, job->submitted_ns));
+		cli_print(stdout, "submitted: %s\n", cli_time(text, job->submitted_ns));
 	}
-	printf("ran: %s", jobs_span(text, job->ran_s));
-	printf(", %u change%s of its replicas, %u failure%s\n", job->restarts,
+	cli_print(stdout, "ran: %s", jobs_span(text, job->ran_s));
+	cli_print(stdout, ", %u change%s of its replicas, %u failure%s\n", job->restarts,
 		job->restarts == 1 ? "" : "s", job->failures, job->failures == 1 ? "" : "s");
-	printf("logs: %s/log\n", shown->log_dir);
+	cli_print(stdout, "logs: %s/log\n", shown->log_dir);
 	jobs_history_print(root, job->id);
 	return fflush(stdout) == 0 ? CLI_OK : CLI_FAILURE;
 }

@@ -16,18 +16,21 @@ static void print_change(void *user, const struct history_row *row)
 	char text[CLI_TEXT_MAX];
 	bool *first = user;
 
-	printf("%s  %s %s", *first ? "history:\n" : "",
-		cli_time(text, (int64_t)(row->t_s * (double)NS_PER_S)), job->state);
+	if (*first) {
+		cli_print(stdout, "history:\n");
+	}
+	cli_print(stdout, "  %s %s", cli_time(text, (int64_t)(row->t_s * (double)NS_PER_S)),
+		job->state);
 	*first = false;
 	for (uint32_t i = 0; i < job->spots_n; i++) {
-		printf("%s %s (%u)", i == 0 ? " on" : "", job->spots[i].node,
+		cli_print(stdout, "%s %s (%u)", i == 0 ? " on" : "", job->spots[i].node,
 			job->spots[i].replicas);
 	}
-	printf(job->why[0] != '\0' ? ": %s" : "%s", job->why);
+	cli_print(stdout, job->why[0] != '\0' ? ": %s" : "%s", job->why);
 	if (job->goodput > 0) {
-		printf(", %.4g samples/s", job->goodput);
+		cli_print(stdout, ", %.4g samples/s", job->goodput);
 	}
-	printf("\n");
+	cli_print(stdout, "\n");
 }
 
 static void add_change(void *user, const struct history_row *row)

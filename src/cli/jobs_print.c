@@ -40,7 +40,7 @@ static void print_job(FILE *to, const struct talk_job *j)
 	if (strcmp(j->state, "failed") == 0 && j->exit_code != 0) {
 		snprintf(state, sizeof(state), "failed (%d)", j->exit_code);
 	}
-	fprintf(to, "%5llu  %-16s %-10s %-12s %8s %9s %9s  %s\n", (unsigned long long)j->id,
+	cli_print(to, "%5llu  %-16s %-10s %-12s %8s %9s %9s  %s\n", (unsigned long long)j->id,
 		j->name, talk_user_name(j->owner, user, sizeof(user)), state, replicas,
 		jobs_span(ran, j->ran_s), left,
 		j->replicas > 0   ? j->place
@@ -50,7 +50,7 @@ static void print_job(FILE *to, const struct talk_job *j)
 
 void jobs_print(FILE *to, const struct talk_job *jobs, uint32_t n)
 {
-	fprintf(to, "%5s  %-16s %-10s %-12s %8s %9s %9s  %s\n", "job", "name", "user", "state",
+	cli_print(to, "%5s  %-16s %-10s %-12s %8s %9s %9s  %s\n", "job", "name", "user", "state",
 		"replicas", "ran", "left", "on");
 	for (uint32_t i = 0; i < n; i++) {
 		print_job(to, &jobs[i]);
@@ -59,9 +59,9 @@ void jobs_print(FILE *to, const struct talk_job *jobs, uint32_t n)
 
 void jobs_print_nodes(FILE *to, const struct talk_node *nodes, uint32_t n)
 {
-	fprintf(to, "%-16s %-8s %-10s %11s\n", "node", "state", "type", "slots used");
+	cli_print(to, "%-16s %-8s %-10s %11s\n", "node", "state", "type", "slots used");
 	for (uint32_t i = 0; i < n; i++) {
-		fprintf(to, "%-16s %-8s %-10s %5u of %-3u\n", nodes[i].name,
+		cli_print(to, "%-16s %-8s %-10s %5u of %-3u\n", nodes[i].name,
 			talk_node_state(&nodes[i]), nodes[i].type[0] != '\0' ? nodes[i].type : "-",
 			nodes[i].used, nodes[i].slots);
 	}

@@ -162,7 +162,7 @@ static void start_over(struct reading *r)
 	r->fd = open_oldest(r->dir);
 	if (r->fd >= 0) {
 		fflush(stdout);
-		fprintf(stderr,
+		cli_print(stderr,
 			"pawl logs: lines are missing here: the job printed faster than "
 			"they were read\n");
 	}

@@ -111,7 +111,7 @@ int main(int argc, char **argv)
 	}
 	rv = run_command(argc, argv);
 	if (rv == CLI_BAD) {
-		fprintf(stderr, "pawl: unknown command %s%s%s; see pawl%s%s --help\n", argv[1],
+		cli_print(stderr, "pawl: unknown command %s%s%s; see pawl%s%s --help\n", argv[1],
 			group ? " " : "", group ? argv[2] : "", group ? " " : "",
 			group ? argv[1] : "");
 		return CLI_USAGE;

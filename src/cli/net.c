@@ -162,7 +162,7 @@ static int list_hosts(const struct asked *asked, struct net *net, struct pawl_er
 	for (uint32_t i = 0; i < asked->n && rv == 0; i++) {
 		for (uint32_t j = i + 1; j < asked->n; j++) {
 			if (strcmp(net->hosts[i], net->hosts[j]) == 0) {
-				fprintf(stderr,
+				cli_print(stderr,
 					"pawl net: two at %s: what is between them is no network\n",
 					net->hosts[i]);
 			}
@@ -197,7 +197,7 @@ static void name_ranks(const struct net *net, uint32_t n, struct pawl_err *err)
 static void say(void *user, const char *line)
 {
 	(void)user;
-	fprintf(stderr, "pawl net: %s\n", line);
+	cli_print(stderr, "pawl net: %s\n", line);
 }
 
 void net_predict(const struct net *net, uint32_t servers, struct net_row *row)

@@ -51,10 +51,10 @@ static const char *print_seconds(char *buf, double seconds)
 
 static void print_hosts(const struct net *net)
 {
-	printf("%3s  %-24s %12s %14s %12s\n", "#", "host", "sends MB/s", "receives MB/s",
+	cli_print(stdout, "%3s  %-24s %12s %14s %12s\n", "#", "host", "sends MB/s", "receives MB/s",
 		"latency us");
 	for (uint32_t h = 0; h < net->survey.n; h++) {
-		printf("%3u  %-24s %12.1f %14.1f %12.0f\n", h, net->hosts[h],
+		cli_print(stdout, "%3u  %-24s %12.1f %14.1f %12.0f\n", h, net->hosts[h],
 			coll_survey_host(&net->survey, h, SURVEY_SENDS) / 1e6,
 			coll_survey_host(&net->survey, h, SURVEY_RECEIVES) / 1e6,
 			coll_survey_host(&net->survey, h, SURVEY_FAR) * 1e6);
@@ -65,21 +65,23 @@ static void print_matrix(const struct net *net)
 {
 	uint32_t n = net->survey.n;
 
-	printf("\nMB/s from row to column, one pair at a time:\n%3s", "#");
+	cli_print(stdout, "\nMB/s from row to column, one pair at a time:\n");
+	cli_print(stdout, "%3s", "#");
 	for (uint32_t to = 0; to < n; to++) {
-		printf(" %8u", to);
+		cli_print(stdout, " %8u", to);
 	}
 	for (uint32_t from = 0; from < n; from++) {
-		printf("\n%3u", from);
+		cli_print(stdout, "\n%3u", from);
 		for (uint32_t to = 0; to < n; to++) {
 			if (from == to) {
-				printf(" %8s", "-");
+				cli_print(stdout, " %8s", "-");
 			} else {
-				printf(" %8.1f", net->survey.bytes_per_s[from * n + to] / 1e6);
+				cli_print(stdout, " %8.1f",
+					net->survey.bytes_per_s[from * n + to] / 1e6);
 			}
 		}
 	}
-	printf("\n");
+	cli_print(stdout, "\n");
 }
 
 static void print_flaws(const struct net *net)
@@ -88,7 +90,7 @@ static void print_flaws(const struct net *net)
 	uint32_t n = survey->n;
 	uint32_t found = 0;
 
-	printf("\n");
+	cli_print(stdout, "\n");
 	for (uint32_t i = 0; i < n * SURVEY_FLAWS; i++) {
 		enum survey_flaw flaw = i % SURVEY_FLAWS;
 		double figure = coll_survey_host(survey, i / SURVEY_FLAWS, flaw);
@@ -99,21 +101,23 @@ static void print_flaws(const struct net *net)
 		}
 		found++;
 		if (flaw == SURVEY_FAR) {
-			printf("slow: %s is %.0f us away from all others\n", host, figure * 1e6);
+			cli_print(stdout, "slow: %s is %.0f us away from all others\n", host,
+				figure * 1e6);
 		} else {
-			printf("slow: %s %s %.1f MB/s, at best; the others do more\n", host,
-				flaw_words[flaw], figure / 1e6);
+			cli_print(stdout, "slow: %s %s %.1f MB/s, at best; the others do more\n",
+				host, flaw_words[flaw], figure / 1e6);
 		}
 	}
 	for (uint32_t i = 0; i < n * n; i++) {
 		if (coll_survey_narrow(survey, i / n, i % n)) {
 			found++;
-			printf("slow: from %s to %s: %.1f MB/s; both do more with others\n",
+			cli_print(stdout,
+				"slow: from %s to %s: %.1f MB/s; both do more with others\n",
 				net->hosts[i / n], net->hosts[i % n], survey->bytes_per_s[i] / 1e6);
 		}
 	}
 	if (found == 0 && n > 2) {
-		printf("no host and no pair is slower than the others\n");
+		cli_print(stdout, "no host and no pair is slower than the others\n");
 	}
 }
 
@@ -124,20 +128,23 @@ static void print_link(const struct net *net)
 	char size[CLI_TEXT_MAX];
 	bool more = true;
 
-	printf("all at once: %.1f MB/s (%.0f Mbit/s) of each host, each way; latency %.0f us, %.0f "
-	       "us a message\n\nways: ",
+	cli_print(stdout,
+		"all at once: %.1f MB/s (%.0f Mbit/s) of each host, each way; latency %.0f us, "
+		"%.0f "
+		"us a message\n\n",
 		net->link.bytes_per_s / 1e6, net->link.bytes_per_s * 8 / 1e6,
 		net->link.latency_s * 1e6, net->link.message_s * 1e6);
+	cli_print(stdout, "ways: ");
 	while (more) {
 		net_predict(net, 0, &row);
 		row.len_bytes = find_change(net, row);
 		more = row.len_bytes < LENGTH_MAX;
-		printf("%s%s%s%s", coll_way_name(row.way), more ? " up to " : "",
-			more ? cli_size(size, row.len_bytes) : "", more ? ", " : "\n");
+		cli_print(stdout, more ? "%s%s%s, " : "%s%s%s\n", coll_way_name(row.way),
+			more ? " up to " : "", more ? cli_size(size, row.len_bytes) : "");
 		row.len_bytes++;
 	}
 	coll_link_print(&net->link, text);
-	printf("export PAWL_LINK=%s\n\n", text);
+	cli_print(stdout, "export PAWL_LINK=%s\n\n", text);
 }
 
 static void print_row(const struct net_row *row)
@@ -152,7 +159,7 @@ static void print_row(const struct net_row *row)
 		snprintf(off, sizeof(off), "%+.1f %%",
 			(row->measured_s / row->predicted_s - 1) * 100);
 	}
-	printf("%12s  %-10s %12s %12s %10s\n", cli_size(size, row->len_bytes),
+	cli_print(stdout, "%12s  %-10s %12s %12s %10s\n", cli_size(size, row->len_bytes),
 		coll_way_name(row->way), print_seconds(predicted, row->predicted_s), measured, off);
 }
 
@@ -171,18 +178,20 @@ static void print_model(const struct net *net)
 	char seconds[CLI_TEXT_MAX];
 	char bound[CLI_TEXT_MAX];
 
-	printf("\nthe gradient of a model, %llu %s (%s), in buckets of 25 MiB: %s predicted",
+	cli_print(stdout,
+		"\nthe gradient of a model, %llu %s (%s), in buckets of 25 MiB: %s predicted",
 		(unsigned long long)(net->model_bytes / coll_type_bytes(net->dtype)),
 		coll_type_name(net->dtype), cli_size(size, net->model_bytes),
 		print_seconds(seconds, predicted_s));
 	if (bucket->measured_s > 0) {
-		printf(", %s at the pace of the last line",
+		cli_print(stdout, ", %s at the pace of the last line",
 			print_seconds(seconds,
 				predicted_s * bucket->measured_s / bucket->predicted_s));
 	}
-	printf("; no way can be below %s\n", print_seconds(bound, bound_model(net, 0)));
+	cli_print(stdout, "; no way can be below %s\n", print_seconds(bound, bound_model(net, 0)));
 	if (net->servers > 0) {
-		printf("with %u more hosts that only add: %s predicted; no way can be below %s\n",
+		cli_print(stdout,
+			"with %u more hosts that only add: %s predicted; no way can be below %s\n",
 			net->servers, print_seconds(seconds, net_predict_model(net, net->servers)),
 			print_seconds(bound, bound_model(net, net->servers)));
 	}
@@ -196,7 +205,8 @@ int net_print(const struct net *net)
 	}
 	print_flaws(net);
 	print_link(net);
-	printf("%12s  %-10s %12s %12s %10s\n", "all-reduce", "way", "predicted", "measured", "off");
+	cli_print(stdout, "%12s  %-10s %12s %12s %10s\n", "all-reduce", "way", "predicted",
+		"measured", "off");
 	for (uint32_t i = 0; i < net->rows_n; i++) {
 		print_row(&net->rows[i]);
 	}

@@ -42,13 +42,16 @@ void cli_help(const struct cli_command *command)
 
 int cli_usage(const struct cli_command *command, const char *fmt, ...)
 {
+	char *text = NULL;
 	va_list args;
 
-	fprintf(stderr, "pawl %s: ", command->name);
 	va_start(args, fmt);
-	vfprintf(stderr, fmt, args);
+	if (vasprintf(&text, fmt, args) >= 0) {
+		cli_print(stderr, "pawl %s: %s; see pawl %s --help\n", command->name, text,
+			command->name);
+		free(text);
+	}
 	va_end(args);
-	fprintf(stderr, "; see pawl %s --help\n", command->name);
 	return CLI_USAGE;
 }
 

@@ -2,6 +2,7 @@
 #include "cli/progress.h"
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "base/times.h"
 #include "cli/cli.h"
 
@@ -114,8 +115,11 @@ void progress_start(struct progress *progress, const char *verb, uint64_t total_
 
 void progress_name(struct progress *progress, const char *dir, const char *file)
 {
-	snprintf(progress->name, sizeof(progress->name), "%s%s%s", dir,
-		dir[0] != '\0' && file[0] != '\0' ? "/" : "", file);
+	char name[sizeof(progress->name)];
+
+	snprintf(name, sizeof(name), "%s%s%s", dir, dir[0] != '\0' && file[0] != '\0' ? "/" : "",
+		file);
+	text_show(progress->name, sizeof(progress->name), name);
 }
 
 void progress_add(struct progress *progress, uint64_t bytes)

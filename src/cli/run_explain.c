@@ -2,6 +2,7 @@
 #include "cli/run_explain.h"
 
 #include "base/err.h"
+#include "cli/cli.h"
 #include "cli/explain.h"
 
 #include <dirent.h>
@@ -47,9 +48,9 @@ void run_explain_end(void)
 {
 	struct pawl_err err;
 
-	printf("\n");
+	cli_print(stdout, "\n");
 	if (explain_print(getenv("PAWL_TRACE"), &err) != 0) {
-		fprintf(stderr, "pawl run: --explain: %s\n", err.msg);
+		cli_print(stderr, "pawl run: --explain: %s\n", err.msg);
 	}
 	if (made[0] != '\0') {
 		remove_made();

@@ -107,7 +107,7 @@ static int print(const struct asked *asked, const struct agent_scale *now)
 			cli_json_text(asked->job), "ranks", (int)now->alive, "wanted",
 			(int)now->wanted, "least", (int)now->least, "most", (int)now->most));
 	}
-	printf("%s: %u rank%s, %u wanted, from %u to %u\n", asked->job, now->alive,
+	cli_print(stdout, "%s: %u rank%s, %u wanted, from %u to %u\n", asked->job, now->alive,
 		now->alive == 1 ? "" : "s", now->wanted, now->least, now->most);
 	return CLI_OK;
 }

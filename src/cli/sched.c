@@ -76,7 +76,7 @@ static const struct cli_option options[] = {
 	[HTTP] = {"--http", 0, "ADDR:PORT",
 		"AdaptDL's REST, metrics, a page (port 0: a free one); one or two"},
 	[HTTP_NAME] = {"--http-name", 0, "HOST",
-		"name or address by which nodes of Slurm's reach --http"},
+		"name by which others, as nodes of Slurm's, reach --http"},
 	[HTTP_TOKEN] = {"--http-token", 0, "FILE",
 		"what remote control has to say; its first line, of mode 0600"},
 	[HTTP_CERT] = {"--http-cert", 0, "FILE", "certificate (PEM) for what others reach"},
@@ -642,9 +642,6 @@ static int main_sched(const struct cli_command *command, int argc, char **argv)
 	}
 	if (asked.slurm && !check_slurm(command, &asked)) {
 		return CLI_USAGE;
-	}
-	if (asked.options.http.name[0] != '\0' && !asked.slurm) {
-		return cli_usage(command, "--http-name is for --engine slurm");
 	}
 	if (asked.options.http.n == 0 &&
 		(asked.options.http.name[0] != '\0' || asked.options.http.token_file ||

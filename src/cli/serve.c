@@ -39,7 +39,7 @@ struct serve {
 
 static void say(const char *line)
 {
-	fprintf(stderr, "pawl serve: %s\n", line);
+	cli_print(stderr, "pawl serve: %s\n", line);
 }
 
 static void say_of_group(void *user, const char *line)
@@ -146,7 +146,7 @@ static int main_serve(const struct cli_command *command, int argc, char **argv)
 	}
 	rv = open_server(&serve, &err);
 	if (rv == 0) {
-		printf("%s\n", serve.name);
+		cli_print(stdout, "%s\n", serve.name);
 		fflush(stdout);
 		rv = serve.rendezvous ? serve_job(&serve, &status, &err)
 				      : serve_all(&serve, &status, &err);

@@ -322,7 +322,7 @@ static void say(void *user, double now_s, uint32_t done)
 
 	if (now_ns - said->last_ns >= times_ns(TIME_SIM_SAY)) {
 		said->last_ns = now_ns;
-		fprintf(stderr, "pawl sim: %s, %s: after %.0f h %u of %u jobs are done\n",
+		cli_print(stderr, "pawl sim: %s, %s: after %.0f h %u of %u jobs are done\n",
 			said->workload, said->policy, now_s / 3600, done, said->jobs);
 	}
 }

@@ -61,22 +61,22 @@ static void print_name(const char *name)
 {
 	size_t len = strlen(name);
 
-	printf("%-*s", NAME_COLUMN, name + (len > NAME_COLUMN ? len - NAME_COLUMN : 0));
+	cli_print(stdout, "%-*s", NAME_COLUMN, name + (len > NAME_COLUMN ? len - NAME_COLUMN : 0));
 }
 
 static void print_row(const char *workload, const char *policy, uint32_t jobs,
 	const struct sched_metrics *m)
 {
 	print_name(workload);
-	printf(" %-9s %4u %8.0f %8.0f %8.0f %9.0f %6.2f %5.1f %6.2f %5.1f %5.1f %7.0f", policy,
-		jobs, m->jct_avg_s, m->jct_p50_s, m->jct_p99_s, m->makespan_s, m->rho_max,
+	cli_print(stdout, " %-9s %4u %8.0f %8.0f %8.0f %9.0f %6.2f %5.1f %6.2f %5.1f %5.1f %7.0f",
+		policy, jobs, m->jct_avg_s, m->jct_p50_s, m->jct_p99_s, m->makespan_s, m->rho_max,
 		m->rho_over_2 * 100, m->restarts_per_job, m->restart_share * 100,
 		m->utilisation * 100, m->cost_h);
-	printf(" %7.0f %7.3f", m->cost, m->solve_p50_s * 1e3);
+	cli_print(stdout, " %7.0f %7.3f", m->cost, m->solve_p50_s * 1e3);
 	if (isnan(m->gap_max)) {
-		printf(" %6s\n", "-");
+		cli_print(stdout, " %6s\n", "-");
 	} else {
-		printf(" %6.3f\n", m->gap_max * 100);
+		cli_print(stdout, " %6.3f\n", m->gap_max * 100);
 	}
 }
 
@@ -103,7 +103,7 @@ static void say_outside(const struct sim_table *table)
 		outside += table->metrics[i].outside;
 	}
 	if (outside > 0) {
-		fprintf(stderr,
+		cli_print(stderr,
 			"pawl sim: %llu step times were outside of what was measured, and taken "
 			"in proportion to the nearest one\n",
 			(unsigned long long)outside);
@@ -112,9 +112,9 @@ static void say_outside(const struct sim_table *table)
 
 void sim_print(const struct sim_table *table)
 {
-	printf("%-*s %-9s %4s %8s %8s %8s %9s %6s %5s %6s %5s %5s %7s %7s %7s %6s\n", NAME_COLUMN,
-		"workload", "policy", "jobs", "avg s", "p50 s", "p99 s", "makespan", "rho", ">2 %",
-		"moves", "lost%", "used%", "slots h", "cost", "ms", "gap %");
+	cli_print(stdout, "%-*s %-9s %4s %8s %8s %8s %9s %6s %5s %6s %5s %5s %7s %7s %7s %6s\n",
+		NAME_COLUMN, "workload", "policy", "jobs", "avg s", "p50 s", "p99 s", "makespan",
+		"rho", ">2 %", "moves", "lost%", "used%", "slots h", "cost", "ms", "gap %");
 	for (uint32_t w = 0; w < table->workloads_n; w++) {
 		for (uint32_t p = 0; p < table->policies_n; p++) {
 			print_row(table->workloads[w].name, table->policies[p]->policy->name,
@@ -138,22 +138,23 @@ static void print_compared_row(const char *name, const struct sim_table *table, 
 				     : get(sim_metrics(table, (uint32_t)w, p), offset);
 
 		first = p == 0 ? value : first;
-		printf(" %9.3f", value / unit);
+		cli_print(stdout, " %9.3f", value / unit);
 		if (p > 0) {
-			printf(" %6.3f", value / first);
+			cli_print(stdout, " %6.3f", value / first);
 		}
 	}
-	printf("\n");
+	cli_print(stdout, "\n");
 }
 
 void sim_print_compared(const struct sim_table *table)
 {
 	for (size_t i = 0; i < sizeof(compared) / sizeof(*compared); i++) {
-		printf("%s%-*s", i > 0 ? "\n" : "", NAME_COLUMN, compared[i].title);
+		cli_print(stdout, i > 0 ? "\n%-*s" : "%-*s", NAME_COLUMN, compared[i].title);
 		for (uint32_t p = 0; p < table->policies_n; p++) {
-			printf(" %9s%s", table->policies[p]->policy->name, p > 0 ? "  ratio" : "");
+			cli_print(stdout, " %9s%s", table->policies[p]->policy->name,
+				p > 0 ? "  ratio" : "");
 		}
-		printf("\n");
+		cli_print(stdout, "\n");
 		for (uint32_t w = 0; w < table->workloads_n; w++) {
 			print_compared_row(table->workloads[w].name, table, (int)w,
 				compared[i].offset, compared[i].unit);

@@ -270,7 +270,8 @@ static int send_job(const struct cli_command *command, const struct asked *asked
 		return cli_json(json_pack("{s:I, s:s}", "id", (json_int_t)id, "name",
 			job.name ? job.name : spec->name));
 	}
-	printf("job %llu %s\n", (unsigned long long)id, job.name ? job.name : spec->name);
+	cli_print(stdout, "job %llu %s\n", (unsigned long long)id,
+		job.name ? job.name : spec->name);
 	return fflush(stdout) == 0 ? CLI_OK : CLI_FAILURE;
 }
 

@@ -11,35 +11,38 @@
 
 /* ---- in words ---- */
 
-/* A user's text, len bytes of UTF-8, without what a terminal would obey. */
+/* A user's text, len bytes of it, in which tabs are tabs. */
 static void print_clean(const char *text, size_t len)
 {
-	for (size_t i = 0; i < len; i++) {
-		unsigned char c = (unsigned char)text[i];
-		/* C1 controls are C2 80 to C2 9F */
-		bool control = (c < 0x20 && c != '\t') || c == 0x7f ||
-			(c == 0xc2 && i + 1 < len && (unsigned char)text[i + 1] < 0xa0);
+	const char *end = text + len;
 
-		putchar(control ? '?' : c);
-		i += control && c == 0xc2;
+	while (text < end) {
+		size_t n = strcspn(text, "\t");
+
+		n = n < (size_t)(end - text) ? n : (size_t)(end - text);
+		cli_print(stdout, "%.*s", (int)n, text);
+		text += n;
+		if (text < end) {
+			putchar(*text++);
+		}
 	}
 }
 
 static void print_pair(const char *what, const char *left, const char *between, const char *right)
 {
-	printf("%-14s ", what);
+	cli_print(stdout, "%-14s ", what);
 	print_clean(left, strlen(left));
-	printf("%s", between);
+	cli_print(stdout, "%s", between);
 	print_clean(right, strlen(right));
-	printf("\n");
+	cli_print(stdout, "\n");
 }
 
 static void print_range(const char *what, const struct sched_range *range)
 {
 	if (range->least == range->most) {
-		printf("%-14s %u\n", what, range->least);
+		cli_print(stdout, "%-14s %u\n", what, range->least);
 	} else {
-		printf("%-14s %u to %u\n", what, range->least, range->most);
+		cli_print(stdout, "%-14s %u to %u\n", what, range->least, range->most);
 	}
 }
 
@@ -48,32 +51,34 @@ static void print_choice(const char *what, const struct sched_choice *choice)
 	char size[CLI_TEXT_MAX];
 	const char *comma = "";
 
-	printf("%-14s ", what);
+	cli_print(stdout, "%-14s ", what);
 	if (choice->accelerator) {
-		printf("%u %s", choice->accelerators, choice->accelerator);
+		cli_print(stdout, "%u %s", choice->accelerators, choice->accelerator);
 		comma = ", ";
 	}
 	if (choice->cpus_milli > 0) {
-		printf("%s%g CPUs or more", comma, choice->cpus_milli / 1000.0);
+		cli_print(stdout, "%s%g CPUs or more", comma, choice->cpus_milli / 1000.0);
 		comma = ", ";
 	}
 	if (choice->memory_bytes > 0) {
-		printf("%s%s of memory or more", comma, cli_size(size, choice->memory_bytes));
+		cli_print(stdout, "%s%s of memory or more", comma,
+			cli_size(size, choice->memory_bytes));
 		comma = ", ";
 	}
 	if (choice->disk_bytes > 0) {
-		printf("%s%s of free disk or more", comma, cli_size(size, choice->disk_bytes));
+		cli_print(stdout, "%s%s of free disk or more", comma,
+			cli_size(size, choice->disk_bytes));
 		comma = ", ";
 	}
 	if (choice->disk_best) {
-		printf("%sthe fastest measured disk", comma);
+		cli_print(stdout, "%sthe fastest measured disk", comma);
 		comma = ", ";
 	}
 	if (choice->spot) {
-		printf("%sa spot node will do", comma);
+		cli_print(stdout, "%sa spot node will do", comma);
 		comma = ", ";
 	}
-	printf("%s\n", *comma == '\0' ? "nothing in particular" : "");
+	cli_print(stdout, "%s\n", *comma == '\0' ? "nothing in particular" : "");
 }
 
 static void print_vars(const struct sched_spec *spec)
@@ -82,7 +87,7 @@ static void print_vars(const struct sched_spec *spec)
 		const struct sched_var *var = &spec->vars[i];
 
 		if (var->secret) {
-			printf("%-14s %s\n", "secret", var->name);
+			cli_print(stdout, "%-14s %s\n", "secret", var->name);
 		} else {
 			print_pair("env", var->name, "=", var->value);
 		}
@@ -95,28 +100,28 @@ static void print_script(const char *what, const char *script)
 
 	for (size_t len; at && *at != '\0'; at += len + (at[len] == '\n')) {
 		len = strcspn(at, "\n");
-		printf("%-*s", len > 0 ? 15 : 0, at == script ? what : "");
+		cli_print(stdout, "%-*s", len > 0 ? 15 : 0, at == script ? what : "");
 		print_clean(at, len);
-		printf("\n");
+		cli_print(stdout, "\n");
 	}
 }
 
 static void print_limits(const struct sched_spec *spec)
 {
-	printf("%-14s %s, priority %d, %s\n", "queue", spec->queue, spec->priority,
+	cli_print(stdout, "%-14s %s, priority %d, %s\n", "queue", spec->queue, spec->priority,
 		spec->preemptible ? "preemptible" : "not preemptible");
-	printf("%-14s %u\n", "retries", spec->retries);
+	cli_print(stdout, "%-14s %u\n", "retries", spec->retries);
 	if (spec->time_limit_s > 0) {
 		uint32_t s = spec->time_limit_s % DAY_S;
 
-		printf("%-14s %ud %02u:%02u:%02u\n", "time limit", spec->time_limit_s / DAY_S,
-			s / 3600, s / 60 % 60, s % 60);
+		cli_print(stdout, "%-14s %ud %02u:%02u:%02u\n", "time limit",
+			spec->time_limit_s / DAY_S, s / 3600, s / 60 % 60, s % 60);
 	}
 }
 
 int submit_print(const char *path, const struct sched_spec *spec)
 {
-	printf("%-14s %s\n", "job", spec->name ? spec->name : "(without a name)");
+	cli_print(stdout, "%-14s %s\n", "job", spec->name ? spec->name : "(without a name)");
 	print_range(spec->elastic ? "replicas" : "nodes", &spec->size);
 	for (uint32_t i = 0; i < spec->choices_n; i++) {
 		print_choice(i > 0              ? "or"
@@ -144,11 +149,11 @@ int submit_print(const char *path, const struct sched_spec *spec)
 void submit_remarks(const char *path, const struct remarks *remarks)
 {
 	for (uint32_t i = 0; i < remarks->n; i++) {
-		fprintf(stderr, "%s:%u:%u: %s\n", path, remarks->at[i].line, remarks->at[i].column,
-			remarks->at[i].text);
+		cli_print(stderr, "%s:%u:%u: %s\n", path, remarks->at[i].line,
+			remarks->at[i].column, remarks->at[i].text);
 	}
 	if (remarks->dropped > 0) {
-		fprintf(stderr, "%s: and %u more\n", path, remarks->dropped);
+		cli_print(stderr, "%s: and %u more\n", path, remarks->dropped);
 	}
 }
 

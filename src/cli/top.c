@@ -53,9 +53,9 @@ static void print_json(const struct talk_node *nodes, uint32_t nodes_n,
 	}
 	all = json_pack("{s:f, s:o, s:o}", "time", (double)clock_wall_ns() / NS_PER_S, "nodes",
 		node_list, "jobs", job_list);
-	json_dumpf(all, stdout, JSON_COMPACT);
+	json_dumpf(all, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
 	json_decref(all);
-	printf("\n");
+	cli_print(stdout, "\n");
 }
 
 static void print_text(FILE *to, const struct talk_node *nodes, uint32_t nodes_n,
@@ -75,13 +75,13 @@ static void print_text(FILE *to, const struct talk_node *nodes, uint32_t nodes_n
 		waiting += strcmp(jobs->jobs[i].state, "queued") == 0;
 		goodput += jobs->jobs[i].goodput;
 	}
-	fprintf(to, "%s  %u of %u slots used, %u job%s, %u waiting, %.4g samples/s\n\n",
+	cli_print(to, "%s  %u of %u slots used, %u job%s, %u waiting, %.4g samples/s\n\n",
 		cli_time(when, clock_wall_ns()), used, slots, jobs->n, jobs->n == 1 ? "" : "s",
 		waiting, goodput);
 	jobs_print_nodes(to, nodes, nodes_n);
-	fprintf(to, "\n");
+	cli_print(to, "\n");
 	jobs_print(to, jobs->jobs, jobs->n);
-	fprintf(to, "%s", jobs->remark);
+	cli_print_lines(to, jobs->remark);
 }
 
 static uint32_t count_lines(const char *text)
@@ -118,11 +118,11 @@ static void print_screen(const char *text, const struct winsize *size)
 
 	printf("\033[H\033[J"); /* home, and clear what is below */
 	for (uint32_t i = 0; i < shown; i++) {
-		printf("%.*s\n", (int)cut(text, size->ws_col), text);
+		printf("%.*s\n", (int)cut(text, size->ws_col), text); /* shown already */
 		text = strchr(text, '\n') + 1;
 	}
 	if (shown < lines) {
-		printf("… and %u more\n", lines - shown);
+		cli_print(stdout, "… and %u more\n", lines - shown);
 	}
 }
 

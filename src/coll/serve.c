@@ -54,6 +54,7 @@ struct coll_server {
 	char address[64];                /* where it listens, and sides do */
 	uint64_t key;                    /* who asks knows it */
 	int listener;                    /* see above */
+	int64_t deaf_until_ns;           /* it is not looked at before; monotonic clock */
 	struct asker askers[ASKERS_MAX]; /* see above */
 	struct side *sides[SIDES_MAX];   /* owned; NULL: the place is free */
 	struct pollfd polls[ASKERS_MAX + 1];
@@ -250,9 +251,14 @@ static void forget(struct asker *asker)
 static void take_asker(struct coll_server *server)
 {
 	struct asker *place = &server->askers[0];
-	int fd = accept4(server->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = FAULT_SYS("coll.asker",
+		accept4(server->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
 
 	if (fd < 0) {
+		/* who cannot be let in stays at the listener, and a poll would return at once */
+		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+			server->deaf_until_ns = clock_mono_ns() + times_ns(TIME_LISTEN_AGAIN);
+		}
 		return;
 	}
 	for (uint32_t i = 0; i < ASKERS_MAX && place->fd >= 0; i++) {
@@ -345,6 +351,9 @@ int coll_server_turn(struct coll_server *server, int64_t timeout_ns, struct pawl
 	int64_t now_ns;
 
 	polls[ASKERS_MAX] = (struct pollfd){.fd = server->listener, .events = POLLIN};
+	if (clock_mono_ns() < server->deaf_until_ns) {
+		polls[ASKERS_MAX].fd = -1;
+	}
 	for (uint32_t i = 0; i < ASKERS_MAX; i++) {
 		polls[i] = (struct pollfd){.fd = server->askers[i].fd, .events = POLLIN};
 	}

@@ -502,7 +502,6 @@ int daemon_main(struct daemon_options *options, struct pawl_err *err)
 {
 	struct daemon d = {.options = options,
 		.lock_fd = -1,
-		.listen = {.fd = -1},
 		.signals = {-1, on_signal, &d},
 		.wake = {.fired = on_wake, .user = &d},
 		.turn = {.fired = on_turn, .user = &d},

@@ -5,8 +5,6 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/log.h"
-#include "base/times.h"
 
 #include <errno.h>
 #include <grp.h>
@@ -164,43 +162,14 @@ static void let_one_go(struct daemon *d)
 	}
 }
 
-static void listen_again(struct loop_timer *timer)
+static void on_connect(struct listener *listener, int fd, const struct sockaddr *from,
+	socklen_t from_len)
 {
-	struct daemon *d = timer->user;
-
-	if (loop_add(d->loop, &d->listen, EPOLLIN, NULL) != 0) {
-		loop_timer_start(d->loop, timer, clock_mono_ns() + times_ns(TIME_DAEMON_LISTEN));
-	}
-}
-
-/* Who cannot be let in keeps the socket ready: it is not looked at for a while, or this process
- * would do nothing else. */
-static void rest(struct daemon *d)
-{
-	if (!d->deaf) {
-		log_line(LOG_WARNING, "a command cannot be heard, and is tried again: %s",
-			strerror(errno));
-	}
-	d->deaf = true;
-	loop_remove(d->loop, &d->listen);
-	loop_timer_start(d->loop, &d->again, clock_mono_ns() + times_ns(TIME_DAEMON_LISTEN));
-}
-
-static void on_connect(struct loop_source *source, uint32_t events)
-{
-	struct daemon *d = source->user;
-	int fd = accept4(source->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct daemon *d = listener->user;
 	struct daemon_client *client;
 	struct ucred peer;
 	socklen_t len = sizeof(peer);
 
-	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
-		rest(d);
-	}
-	if (fd < 0) {
-		return; /* or who came has left */
-	}
-	d->deaf = false;
 	if (d->clients_n == CLIENTS_MAX) {
 		let_one_go(d);
 	}
@@ -242,27 +211,31 @@ int daemon_listen(struct daemon *d, struct pawl_err *err)
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	char path[PATH_MAX];
 	int rv = 0;
+	int fd;
 
+	d->listen = (struct listener){.what = "a command", .came = on_connect, .user = d};
 	snprintf(path, sizeof(path), "%s/%s", d->options->root, TALK_SOCKET);
 	if ((size_t)snprintf(address.sun_path, sizeof(address.sun_path), "%s/.%s", d->options->root,
 		    TALK_SOCKET) >= sizeof(address.sun_path)) {
 		return pawl_err_set(err, PAWL_EINVAL, "%s: the path is too long", d->options->root);
 	}
 	unlink(address.sun_path);
-	d->listen = (struct loop_source){
-		socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on_connect, d};
-	if (d->listen.fd < 0 ||
-		bind(d->listen.fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0) {
 		return pawl_err_sys(err, "%s: listen", path);
 	}
-	refuse_descriptors(d->listen.fd);
-	d->again = (struct loop_timer){.fired = listen_again, .user = d};
-	if ((group && chown(address.sun_path, (uid_t)-1, group->gr_gid) != 0) ||
-		chmod(address.sun_path, group ? 0660 : 0600) != 0 ||
-		listen(d->listen.fd, BACKLOG) != 0 || rename(address.sun_path, path) != 0) {
+	refuse_descriptors(fd);
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0 ||
+		(group && chown(address.sun_path, (uid_t)-1, group->gr_gid) != 0) ||
+		chmod(address.sun_path, group ? 0660 : 0600) != 0 || listen(fd, BACKLOG) != 0 ||
+		rename(address.sun_path, path) != 0) {
 		rv = pawl_err_sys(err, "%s: listen", path);
 	}
-	return rv == 0 ? loop_add(d->loop, &d->listen, EPOLLIN, err) : rv;
+	rv = rv == 0 ? listener_start(&d->listen, d->loop, fd, err) : rv;
+	if (rv != 0) {
+		close(fd);
+	}
+	return rv;
 }
 
 void daemon_hang_up(struct daemon *d)
@@ -273,7 +246,5 @@ void daemon_hang_up(struct daemon *d)
 		d->clients = client->next;
 		free_client(client);
 	}
-	if (d->listen.fd >= 0) {
-		close(d->listen.fd);
-	}
+	listener_stop(&d->listen);
 }

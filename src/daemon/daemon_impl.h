@@ -3,7 +3,7 @@
 #define DAEMON_DAEMON_IMPL_H
 
 #include "agent/proto.h"
-#include "base/loop.h"
+#include "base/listener.h"
 #include "daemon/daemon.h"
 #include "daemon/history.h"
 #include "daemon/local.h"
@@ -67,9 +67,7 @@ struct daemon {
 	const char *scratch;                    /* directory, of options; NULL: root's */
 	struct core_pool pools[CORE_POOLS_MAX]; /* of options, for the core */
 	int lock_fd;
-	struct loop_source listen;
-	struct loop_timer again; /* it is listened again: for want of descriptors it was not */
-	bool deaf;               /* which was said */
+	struct listener listen; /* for commands */
 	struct loop_source signals;
 	struct loop_timer wake;  /* of the core */
 	struct loop_timer turn;  /* events wait */

@@ -5,6 +5,10 @@
  * or a timer that it asked for is, it is run, and calls back from there. What waits in discovery is
  * suspended. It is resumed from within a call of the core, which may itself be made from a
  * callback; so its server is not run there, but by its timer.
+ *
+ * The listening socket is ours, not the library's: that takes its own out of its epoll when all
+ * places are taken, and has it back only when it is run again, for which nothing may ask. Who gives
+ * way to whom is told in http_places.h.
  */
 #include "daemon/http_impl.h"
 
@@ -18,14 +22,19 @@
 #include "daemon/talk_json.h"
 #include "sched/jobfile.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-#define URL_FILE     "http"
-#define TLS_VERSIONS "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1"
+#define URL_FILE "http"
+/* of ciphers only those that authenticate as they encrypt: none of CBC */
+#define TLS_PRIORITY "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1:-MAC-ALL:+AEAD"
+/* connections that were cut off, and that the library has not looked at since */
+#define LEAVING_MAX 64u
 
 /* ---- running ---- */
 
@@ -72,14 +81,49 @@ static void start_due(struct http *http)
 	}
 }
 
+static void wake(struct http *http, int64_t now_ns, bool all);
+
+static uint32_t count_waiting(const struct http *http, uint64_t job)
+{
+	uint32_t n = 0;
+
+	for (const struct http_request *r = http->waiting; r; r = r->next) {
+		n += r->job == job;
+	}
+	return n;
+}
+
+/* Of the job that has most that wait, the one that has waited for longest is told to ask again, so
+ * that no job keeps others from finding each other. False: none has more than this one. */
+static bool make_room(struct http *http, uint64_t job)
+{
+	uint32_t most = count_waiting(http, job);
+	struct http_request *chosen = NULL;
+
+	for (struct http_request *r = http->waiting; r; r = r->next) {
+		uint32_t n = count_waiting(http, r->job);
+
+		if (n > most || (chosen && r->job == chosen->job)) { /* new ones are in front */
+			most = n;
+			chosen = r;
+		}
+	}
+	if (!chosen) {
+		return false;
+	}
+	chosen->due_ns = 0;
+	wake(http, clock_mono_ns(), false);
+	return true;
+}
+
 bool http_wait(struct http_request *request)
 {
 	struct http *http = request->listener->http;
 
-	if (http->waiting_n == HTTP_WAITING_MAX) {
+	if (http->waiting_n == HTTP_WAITING_MAX && !make_room(http, request->job)) {
 		return false;
 	}
-	request->conn->waiting = true;
+	request->conn->place.waiting = true;
 	request->next = http->waiting;
 	http->waiting = request;
 	http->waiting_n++;
@@ -102,8 +146,8 @@ static void wake(struct http *http, int64_t now_ns, bool all)
 		}
 		*at = request->next;
 		http->waiting_n--;
-		request->conn->waiting = false;
-		request->conn->since_ns = now_ns;
+		request->conn->place.waiting = false;
+		request->conn->place.since_ns = now_ns;
 		MHD_resume_connection(request->handle);
 		request->listener->resumed = true;
 		loop_timer_start(http->daemon->loop, &request->listener->timer, now_ns);
@@ -125,40 +169,86 @@ void http_look(struct http *http)
 
 /* ---- connections ---- */
 
-/* One that takes too long is not told so: it may not be listening. */
+/* One that is cut off is not told why: it may not be listening. */
+static void cut_off(struct http_place *place)
+{
+	struct http_conn *c = (struct http_conn *)place;
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(c->conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+	shutdown(info->connect_fd, SHUT_RDWR); /* its server sees that, and closes */
+	place->leaving = true;
+}
+
+/* What waits is not read from, so nothing else tells that its client is gone. */
+static bool has_left(const struct http_request *request)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(request->handle, MHD_CONNECTION_INFO_CONNECTION_FD);
+	char byte;
+	ssize_t n = recv(info->connect_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+	return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 static void on_sweep(struct loop_timer *timer)
 {
 	struct http *http = timer->user;
 	int64_t now_ns = clock_mono_ns();
 
-	for (struct http_conn *c = http->conns; c; c = c->next) {
-		if (!c->waiting && now_ns - c->since_ns > times_ns(TIME_HTTP_REQUEST)) {
-			const union MHD_ConnectionInfo *info =
-				MHD_get_connection_info(c->conn, MHD_CONNECTION_INFO_CONNECTION_FD);
-
-			shutdown(info->connect_fd,
-				SHUT_RDWR); /* its server sees that, and closes */
+	for (struct http_request *r = http->waiting; r; r = r->next) {
+		r->due_ns = has_left(r) ? 0 : r->due_ns;
+	}
+	http_look(http);
+	for (uint32_t i = 0; i < http->n; i++) {
+		for (struct http_place *p = http->listeners[i].places; p; p = p->next) {
+			if (!p->waiting && now_ns - p->since_ns > times_ns(TIME_HTTP_REQUEST)) {
+				cut_off(p);
+			}
 		}
 	}
-	if (http->conns) {
+	if (http->conns_n > 0) {
 		loop_timer_start(http->daemon->loop, timer, now_ns + times_ns(TIME_HTTP_SWEEP));
 	}
 }
 
-static void open_conn(struct http *http, struct MHD_Connection *handle, void **context)
+static void on_connect(struct listener *listener, int fd, const struct sockaddr *from,
+	socklen_t len)
 {
+	struct http_listener *l = listener->user;
+
+	if (http_places_taken(l->places) >= HTTP_CONNECTIONS_MAX) {
+		struct http_place *place = http_places_yield(l->places);
+
+		if (!place) {
+			close(fd);
+			return;
+		}
+		cut_off(place);
+	}
+	MHD_add_connection(l->server, fd, from, len); /* or else closes it */
+	run_server(l);
+}
+
+static void open_conn(struct http_listener *l, struct MHD_Connection *handle, void **context)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+	struct http *http = l->http;
 	struct http_conn *c = calloc(1, sizeof(*c));
 
 	*context = c;
 	if (!c) {
 		return; /* its requests are refused */
 	}
-	*c = (struct http_conn){.conn = handle, .next = http->conns, .since_ns = clock_mono_ns()};
-	http->conns = c;
+	*c = (struct http_conn){.conn = handle,
+		.place = {.next = l->places, .since_ns = clock_mono_ns()}};
+	http_place_name(info->client_addr, c->place.peer);
+	l->places = &c->place;
 	http->conns_n++;
 	if (!http->sweep.active) {
 		loop_timer_start(http->daemon->loop, &http->sweep,
-			c->since_ns + times_ns(TIME_HTTP_SWEEP));
+			c->place.since_ns + times_ns(TIME_HTTP_SWEEP));
 	}
 }
 
@@ -166,13 +256,13 @@ static void on_connection(void *user, struct MHD_Connection *handle, void **cont
 	enum MHD_ConnectionNotificationCode what)
 {
 	struct http_listener *l = user;
-	struct http_conn **at = &l->http->conns;
+	struct http_place **at = &l->places;
 
 	if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-		open_conn(l->http, handle, context);
+		open_conn(l, handle, context);
 		return;
 	}
-	while (*at && *at != *context) {
+	while (*at && (void *)*at != *context) {
 		at = &(*at)->next;
 	}
 	if (*at) {
@@ -191,7 +281,7 @@ static void on_completed(void *user, struct MHD_Connection *handle, void **conte
 	struct http_request *request = *context;
 
 	if (request) {
-		request->conn->since_ns = clock_mono_ns();
+		request->conn->place.since_ns = clock_mono_ns();
 		wire_out_deinit(&request->body);
 		free(request);
 		*context = NULL;
@@ -263,21 +353,19 @@ __attribute__((format(printf, 2, 0))) static void on_said(void *user, const char
 	}
 }
 
-static int start_server(struct http_listener *l, int fd, uint32_t conns_max, struct pawl_err *err)
+static int start_server(struct http_listener *l, struct pawl_err *err)
 {
 	static struct pawl_err said; /* the library keeps it */
-	unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
-		(l->cert ? MHD_USE_TLS : 0);
+	unsigned flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME |
+		MHD_USE_ERROR_LOG | (l->cert ? MHD_USE_TLS : 0);
 	const struct MHD_OptionItem options[] = {
-		{MHD_OPTION_LISTEN_SOCKET, fd, NULL},
-		{MHD_OPTION_CONNECTION_LIMIT, conns_max, NULL},
-		{MHD_OPTION_PER_IP_CONNECTION_LIMIT, l->loopback ? 0 : HTTP_PER_IP_MAX, NULL},
+		{MHD_OPTION_CONNECTION_LIMIT, HTTP_CONNECTIONS_MAX + LEAVING_MAX, NULL},
 		{MHD_OPTION_CONNECTION_TIMEOUT, times_s(TIME_HTTP_IDLE), NULL},
 		{MHD_OPTION_CONNECTION_MEMORY_LIMIT, HTTP_HEADER_BYTES, NULL},
 		{MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
 		{l->cert ? MHD_OPTION_HTTPS_MEM_CERT : MHD_OPTION_END, 0, l->cert},
 		{MHD_OPTION_HTTPS_MEM_KEY, 0, l->key},
-		{MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)TLS_VERSIONS},
+		{MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)TLS_PRIORITY},
 		{MHD_OPTION_END, 0, NULL},
 	};
 
@@ -289,7 +377,6 @@ static int start_server(struct http_listener *l, int fd, uint32_t conns_max, str
 		MHD_OPTION_END);
 	said.code = 1;
 	if (!l->server) {
-		close(fd);
 		return pawl_err_set(err, PAWL_EINVAL, "answer at %s: %s", l->url,
 			said.msg[0] != '\0' ? said.msg : "the HTTP server cannot be started");
 	}
@@ -337,7 +424,11 @@ static int open_listener(struct http_listener *l, const struct http_options *o, 
 		}
 	}
 	fd = http_listen(&address, l->cert != NULL, l->url, sizeof(l->url), err);
-	rv = fd < 0 ? fd : start_server(l, fd, HTTP_CONNECTIONS_MAX / o->n, err);
+	rv = fd < 0 ? fd : start_server(l, err);
+	rv = rv == 0 ? listener_start(&l->listen, l->http->daemon->loop, fd, err) : rv;
+	if (rv != 0 && fd >= 0) {
+		close(fd);
+	}
 	rv = rv == 0 ? name_listener(l, o, &address, err) : rv;
 	info = rv == 0 ? MHD_get_daemon_info(l->server, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
 	if (info) {
@@ -393,6 +484,7 @@ int http_open(struct http **out, struct daemon *daemon, const struct http_option
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for HTTP");
 	}
 	http->daemon = daemon;
+	http_host_init(&http->host, o->name);
 	http->sweep = (struct loop_timer){.fired = on_sweep, .user = http};
 	http->due = (struct loop_timer){.fired = on_due, .user = http};
 	rv = http_key_load(&http->key, daemon->options->root, o->token_file, err);
@@ -400,11 +492,14 @@ int http_open(struct http **out, struct daemon *daemon, const struct http_option
 		struct http_listener *l = &http->listeners[i];
 
 		l->http = http;
+		l->listen = (struct listener){.what = "a request over HTTP",
+			.came = on_connect,
+			.user = l};
 		l->timer = (struct loop_timer){.fired = on_timer, .user = l};
 		http->n = i + 1;
 		rv = open_listener(l, o, i, err);
 	}
-	if (rv == 0 && o->name[0] != '\0' && !find_url(http)) {
+	if (rv == 0 && daemon->slurm && o->name[0] != '\0' && !find_url(http)) {
 		rv = pawl_err_set(err, PAWL_EINVAL,
 			"--http-name %s: it needs an --http that other nodes reach", o->name);
 	}
@@ -438,6 +533,7 @@ void http_close(struct http *http)
 	for (uint32_t i = 0; i < http->n; i++) {
 		struct http_listener *l = &http->listeners[i];
 
+		listener_stop(&l->listen);
 		if (l->source.user) {
 			loop_remove(http->daemon->loop, &l->source);
 		}

@@ -4,8 +4,9 @@
  * says what is where.
  *
  * Nobody is waited for: a connection that is silent, or slow, for too long is closed; there are
- * limits on how many there are, and on what they send. What comes is refused unless it says a
- * secret (http_key.h), but for healthz, and metrics for this machine.
+ * limits on how many there are (http_places.h), and on what they send. What comes is refused unless
+ * it asks by a name of ours (http_host.h), and says a secret (http_key.h), but for healthz, and
+ * metrics for this machine.
  */
 #ifndef DAEMON_HTTP_H
 #define DAEMON_HTTP_H
@@ -17,8 +18,7 @@ struct daemon;
 struct pawl_err;
 
 #define HTTP_LISTENERS_MAX   2u
-#define HTTP_CONNECTIONS_MAX 256u        /* of all listeners together */
-#define HTTP_PER_IP_MAX      64u         /* of one address, but for this machine's own */
+#define HTTP_CONNECTIONS_MAX 256u        /* of a listener; who comes then has another's place */
 #define HTTP_HEADER_BYTES    (32u << 10) /* of a connection: headers, and what is sent */
 #define HTTP_DISCARD_BYTES   (1u << 20)  /* of a body that is too long, read before its refusal */
 #define HTTP_WAITING_MAX     128u        /* in discovery */
@@ -28,8 +28,8 @@ struct pawl_err;
 struct http_options {
 	const char *addresses[HTTP_LISTENERS_MAX]; /* "ADDR:PORT"; port 0: a free one */
 	uint32_t n;                                /* 0: no HTTP */
-	const char *name;                 /* of this host, by which other nodes reach it; "":
-					     they do by the address */
+	const char *name;                 /* of this host, or a proxy, by which others reach it;
+					     "": they do by the address */
 	const char *token_file;           /* NULL: none has a token */
 	const char *cert_file, *key_file; /* PEM; NULL: only for this machine */
 };

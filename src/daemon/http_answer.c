@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/text.h"
 #include "base/times.h"
 #include "daemon/hints.h"
 #include "daemon/talk_json.h"
@@ -23,6 +24,12 @@
 #define JSON_TYPE "application/json"
 #define HTML_TYPE "text/html; charset=utf-8"
 #define TEXT_MAX  (PAWL_ERR_MSG_MAX + 64u)
+
+/* What is looked for in the headers of a request. */
+struct hosts {
+	const struct http_listener *listener;
+	const char *foreign; /* NULL: none so far */
+};
 
 /* ---- answers ---- */
 
@@ -70,7 +77,7 @@ static enum MHD_Result send_bytes(struct http_request *r, unsigned code, const c
 
 static enum MHD_Result send_json(struct http_request *r, unsigned code, json_t *all)
 {
-	char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
+	char *text = all ? json_dumps(all, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
 	struct MHD_Response *response = NULL;
 
 	json_decref(all);
@@ -215,10 +222,48 @@ static bool is_too_long(struct http_request *r)
 			len > HINTS_BYTES_MAX + HTTP_DISCARD_BYTES);
 }
 
+static enum MHD_Result find_foreign(void *user, enum MHD_ValueKind kind, const char *name,
+	const char *value)
+{
+	struct hosts *hosts = user;
+	const char *said = value ? value : "";
+
+	if (strcasecmp(name, "Host") == 0 &&
+		!http_host_is_ours(&hosts->listener->http->host, hosts->listener->cert, said)) {
+		hosts->foreign = said;
+	}
+	return MHD_YES;
+}
+
+/* A Host of the request's that is not ours; NULL: there is none. Only what is no browser says none
+ * at all (HTTP/1.0). */
+static const char *foreign_host(struct http_request *r)
+{
+	struct hosts hosts = {.listener = r->listener};
+
+	MHD_get_connection_values(r->handle, MHD_HEADER_KIND, find_foreign, &hosts);
+	return hosts.foreign;
+}
+
+static enum MHD_Result refuse_host(struct http_request *r, const char *host)
+{
+	char shown[HTTP_HOST_MAX];
+
+	text_show(shown, sizeof(shown), host);
+	return refuse(r, 421,
+		"Host: %s is not a name of this scheduler: ask by its address, or by localhost, "
+		"or tell it that name (pawl sched --http-name)",
+		shown);
+}
+
 enum MHD_Result http_check(struct http_request *r)
 {
+	const char *foreign = foreign_host(r);
 	unsigned code;
 
+	if (foreign) {
+		return refuse_host(r, foreign);
+	}
 	if (has_two_ends(r)) {
 		return refuse(r, 400, "the length of the body is told twice");
 	}

@@ -4,29 +4,30 @@
 
 #include "daemon/daemon_impl.h"
 #include "daemon/http.h"
+#include "daemon/http_host.h"
 #include "daemon/http_key.h"
+#include "daemon/http_places.h"
 
 #include <microhttpd.h>
 
 struct http_listener {
 	struct http *http;
 	struct MHD_Daemon *server; /* owned; NULL: not yet */
-	struct loop_source source; /* its epoll descriptor */
+	struct listener listen;    /* its socket */
+	struct loop_source source; /* the server's epoll descriptor */
 	struct loop_timer timer;   /* it has something to do then */
 	char url[HTTP_URL_MAX];
 	char others[HTTP_URL_MAX]; /* by which others reach it; "": they do not */
 	char *cert, *key;          /* owned; PEM; NULL: no TLS */
+	struct http_place *places; /* of its connections, the newest first */
 	bool loopback;
 	bool resumed; /* since it was run last, so it is to be run again */
 };
 
 /* One connection, which has one request at a time. */
 struct http_conn {
-	struct http_conn *next;
+	struct http_place place; /* comes first: lists are of these */
 	struct MHD_Connection *conn;
-	int64_t since_ns; /* the monotonic clock when it was accepted, or its last request was over
-			   */
-	bool waiting;     /* in discovery: not slow */
 };
 
 struct http_request {
@@ -48,8 +49,8 @@ struct http {
 	struct http_key key;
 	struct http_listener listeners[HTTP_LISTENERS_MAX];
 	uint32_t n;
-	struct http_conn *conns;
-	uint32_t conns_n;
+	struct http_host host;
+	uint32_t conns_n; /* of all listeners */
 	struct http_request *waiting;
 	uint32_t waiting_n;
 	struct loop_timer sweep; /* slow connections are looked for */

@@ -1,7 +1,8 @@
 /* A page of nodes and jobs, which loads itself again: see http_impl.h. No script, nothing from
- * elsewhere; what users have named is escaped. */
+ * elsewhere; what users have named is escaped, for HTML and for the reader (base/text.h). */
 #include "daemon/http_impl.h"
 
+#include "base/text.h"
 #include "daemon/talk_json.h"
 
 #include <stdarg.h>
@@ -10,6 +11,7 @@
 
 #define PAGE_JOBS_MAX 500u
 #define ROW_MAX       (TALK_PLACE_MAX + 64u)
+#define SHOWN_MAX     (4u * ROW_MAX) /* an escape has four times the bytes of what it shows */
 
 static const char head[] =
 	"<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\">"
@@ -26,7 +28,10 @@ static void put_text(struct wire_out *out, const char *text)
 
 static void put_escaped(struct wire_out *out, const char *text)
 {
-	for (; *text != '\0'; text++) {
+	char shown[SHOWN_MAX];
+
+	text_show(shown, sizeof(shown), text);
+	for (text = shown; *text != '\0'; text++) {
 		switch (*text) {
 		case '<':
 			put_text(out, "&lt;");

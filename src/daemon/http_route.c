@@ -1,6 +1,8 @@
 /* Paths of requests: see http_route.h. */
 #include "daemon/http_route.h"
 
+#include "base/text.h"
+
 #include <string.h>
 
 #define PARTS_MAX 6u /* of a path: /job/SECRET/discover/SPACE/NAME/GROUP */
@@ -37,42 +39,15 @@ static int digit(char c)
 	return at ? (int)(at - digits) & 15 : -1;
 }
 
-/* Bytes of the character that begins there; 0: it is none, or one that controls. As RFC 3629. */
-static size_t measure_char(const unsigned char *at)
-{
-	static const unsigned char firsts[] = {0xc0, 0xe0, 0xf0, 0xf8};
-	size_t len = 1;
-
-	if (*at < 0x80) {
-		return *at >= 0x20 && *at != 0x7f ? 1 : 0;
-	}
-	while (len < sizeof(firsts) && *at >= firsts[len]) {
-		len++;
-	}
-	if (*at < 0xc2 || len == sizeof(firsts) || (*at == 0xe0 && at[1] < 0xa0) ||
-		(*at == 0xed && at[1] > 0x9f) || (*at == 0xf0 && at[1] < 0x90) ||
-		(*at == 0xf4 && at[1] > 0x8f) || *at > 0xf4) {
-		return 0;
-	}
-	for (size_t i = 1; i <= len; i++) {
-		if ((at[i] & 0xc0) != 0x80) {
-			return 0;
-		}
-	}
-	return len + 1;
-}
-
 static bool is_text(const char *text)
 {
-	const unsigned char *at = (const unsigned char *)text;
+	while (*text != '\0') {
+		size_t len = text_plain(text);
 
-	while (*at != '\0') {
-		size_t len = measure_char(at);
-
-		if (len == 0 || *at == '/') {
+		if (len == 0 || *text == '/') {
 			return false;
 		}
-		at += len;
+		text += len;
 	}
 	return true;
 }

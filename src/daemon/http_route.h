@@ -38,8 +38,8 @@ struct http_route {
 	char group[HTTP_PART_MAX];
 };
 
-/* False: the path is malformed (400). A part that would be empty, ".", "..", or holds a control
- * character, a "/" or what is no UTF-8 once it is decoded, is; so is a percent sign without two
+/* False: the path is malformed (400). A part that would be empty, ".", "..", or holds a "/"
+ * or what is not plain (base/text.h) once it is decoded, is; so is a percent sign without two
  * digits. */
 bool http_route_parse(struct http_route *route, const char *path);
 /* Whether the path's method is that one. */

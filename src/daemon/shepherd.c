@@ -367,14 +367,11 @@ static void on_told(struct loop_source *source, uint32_t events)
 }
 
 /* The newest scheduler is the one that counts. */
-static void on_connect(struct loop_source *source, uint32_t events)
+static void on_connect(struct listener *listener, int fd, const struct sockaddr *from,
+	socklen_t len)
 {
-	struct shepherd *s = source->user;
-	int fd = accept4(source->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct shepherd *s = listener->user;
 
-	if (fd < 0) {
-		return;
-	}
 	drop_peer(s);
 	s->peer = (struct loop_source){.fd = fd, .ready = on_told, .user = s};
 	if (loop_add(s->loop, &s->peer, EPOLLIN, NULL) != 0) {
@@ -399,7 +396,7 @@ static int open_loop(struct shepherd *s, struct pawl_err *err)
 	sigaddset(&set, SIGHUP);
 	s->signals = (struct loop_source){.ready = on_signal, .user = s};
 	rv = loop_add_signals(s->loop, &s->signals, &set, err);
-	return rv == 0 ? loop_add(s->loop, &s->listen, EPOLLIN, err) : rv;
+	return rv == 0 ? listener_start(&s->listen, s->loop, ORDER_FD_LISTEN, err) : rv;
 }
 
 static void say_start(struct shepherd *s)
@@ -451,7 +448,7 @@ int shepherd_main(struct pawl_err *err)
 	umask(022);
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	s->peer.fd = -1;
-	s->listen = (struct loop_source){ORDER_FD_LISTEN, on_connect, s};
+	s->listen = (struct listener){.what = "the scheduler", .came = on_connect, .user = s};
 	s->timer = (struct loop_timer){.fired = on_timer, .user = s};
 	s->resize_timer = (struct loop_timer){.fired = on_resize_timer, .user = s};
 	rv = shepherd_prepare(s, &why);

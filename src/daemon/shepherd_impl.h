@@ -2,7 +2,7 @@
 #ifndef DAEMON_SHEPHERD_IMPL_H
 #define DAEMON_SHEPHERD_IMPL_H
 
-#include "base/loop.h"
+#include "base/listener.h"
 #include "daemon/devices.h"
 #include "daemon/order.h"
 #include "daemon/submission.h"
@@ -36,7 +36,7 @@ struct shepherd {
 	char scratch[PATH_MAX]; /* directory for disk_tier; "": it has none */
 	struct job_log *log;
 	struct loop *loop;
-	struct loop_source listen;
+	struct listener listen;
 	struct loop_source peer; /* the scheduler; fd -1: there is none */
 	struct loop_source signals;
 	struct loop_timer timer; /* the grace is over, or strays are to be looked for */

@@ -149,6 +149,23 @@ def test_env() -> None:
     assert wrong.returncode == 2 and wrong.stdout == "" and "RANK=x" in wrong.stderr
 
 
+def test_what_others_have_named_does_not_steer_a_terminal(tmp_path: Path) -> None:
+    name = "a\x1b[2J\u202eb\u009bc\nd"
+    shown = r"a\x1b[2J\u202eb\u009bc\nd"
+    for args in (("ckpt", "ls", tmp_path / name), ("ls", "--root", tmp_path / name), ("ls", name),
+                 ("ckpt", "show", tmp_path / os.fsdecode(b"\xff") / name), (name,)):  # fmt: skip
+        done = program.run(*args)
+        assert done.returncode in (1, 2, 3) and shown in done.stderr, done
+        assert done.stderr.count("\n") == 1 and done.stderr[:-1].isprintable()
+    folder = tmp_path / "a\u202eb"
+    folder.mkdir()
+    (folder / "job.yaml").write_text('run: "true"\nenvs: {A: "x\\e[31m\ty\u202e"}\n')
+    done = program.run("submit", "--check", folder / "job.yaml")
+    assert done.returncode == 0 and "A=x\\x1b[31m\ty\\u202e\n" in done.stdout, done
+    done = program.run("submit", "--check", "--json", folder / "job.yaml")
+    assert done.stdout.isascii() and json.loads(done.stdout)["envs"]["A"].endswith("\ty\u202e")
+
+
 def test_output_that_cannot_be_written_is_an_error() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(

@@ -290,7 +290,7 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
         _cluster_report.write_report(clusters, tmp_path)
     page = (tmp_path / "report.html").read_text()
     assert "<script" not in page and "&lt;script&gt;" in page and "\u202e" not in page
-    assert all(name in page for name in names[1:4])
+    assert all(name in page for name in names[1:4]) and r"\u202elive" in page
 
 
 def test_the_simulator_keeps_what_is_drawn(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import pwd
 import re
+import select
 import socket
 import ssl
 import subprocess
@@ -178,7 +179,7 @@ def test_who_waits_when_the_scheduler_ends_is_let_go(token_file: Path) -> None:
         ours.await_state(job, "running")
         with socket.create_connection(web.address, timeout=program.LIMIT_S) as waiting:
             waiting.sendall(
-                f"GET /discover/{USER}/{job}/9?timeout=300 HTTP/1.1\r\nHost: x\r\n"
+                f"GET /discover/{USER}/{job}/9?timeout=300 HTTP/1.1\r\nHost: localhost\r\n"
                 f"Authorization: Bearer {TOKEN}\r\n\r\n".encode()
             )
             wait(lambda: web.metrics()["pawl_sched_http_connections"] >= 2, "it is connected")
@@ -356,7 +357,8 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     cert, key = folder / "cert.pem", folder / "key.pem"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
                "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
-               "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]  # fmt: skip
+               "subjectAltName=IP:127.0.0.1,DNS:certified.example",
+               "-keyout", str(key), "-out", str(cert)]  # fmt: skip
     try:
         subprocess.run(command, check=True, capture_output=True, timeout=program.LIMIT_S)
     except FileNotFoundError:
@@ -432,6 +434,47 @@ def test_what_cannot_be_is_refused_at_the_start(
         assert done.returncode == 75 and "another program has that port" in done.stderr
 
 
+NO_AEAD = "ECDHE-ECDSA-AES256-SHA:ECDHE-ECDSA-AES128-SHA:ECDHE-ECDSA-AES128-SHA256:@SECLEVEL=0"
+
+
+def test_names_of_the_certificate_and_ciphers_that_authenticate(
+    token_file: Path, certificate: tuple[Path, Path]
+) -> None:
+    cert, key = certificate
+    tls = ("--http-cert", str(cert), "--http-key", str(key))
+    http = ("--http", "0.0.0.0:0", "--http-token", str(token_file))
+    with cluster(*OPTIONS, *http, *tls) as ours:
+        context = ssl.create_default_context(cafile=str(cert))
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        web = Web(ours, 0, context)
+        for host, code in (("certified.example", 200), ("rebound.example", 421)):
+            assert web.ask("GET", "/healthz", Host=host).code == code
+        context.set_ciphers(NO_AEAD)  # CBC
+        with pytest.raises(ssl.SSLError):
+            web.get("/healthz")
+
+
+def test_a_host_that_is_not_ours_is_refused(token_file: Path) -> None:
+    """As a page has it whose name was made to mean 127.0.0.1 (DNS rebinding)."""
+    http = ("--http", "127.0.0.1:0", "--http-name", "sched.example", "--http-token", token_file)
+    with cluster(*OPTIONS, *map(str, http)) as ours:
+        web = Web(ours)
+        port = web.address[1]
+        for host in ("rebound.example", f"rebound.example:{port}", "localhost.rebound.example", ""):
+            for path in ("/healthz", "/metrics", "/jobs", "/nothing"):
+                answer = web.ask("GET", path, token=TOKEN, Host=host)
+                assert answer.code == 421 and "pawl sched --http-name" in answer.error, host
+        twice = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: rebound.example\r\n\r\n"
+        assert b" 200 " not in web.raw(twice, whole=True)
+        steers = b"GET /healthz HTTP/1.1\r\nHost: a\xe2\x80\xae\xff\r\n\r\n"
+        assert rb"a\\u202e\\xff" in web.raw(steers, whole=True)
+        # a tunnel of ssh, a scrape by address, this machine by name, a proxy by its own
+        for host in ("localhost:9000", f"127.0.0.1:{port}", "10.1.2.3:9090", "[::1]:80",
+                     socket.gethostname(), "sched.example:443"):  # fmt: skip
+            assert web.ask("GET", "/healthz", Host=host).code == 200, host
+        assert b" 200 " in web.raw(b"GET /healthz HTTP/1.0\r\n\r\n", whole=True)
+
+
 # ---- attacks ----
 
 
@@ -488,7 +531,7 @@ def test_bodies_are_bounded(shared: Cluster, web: Web) -> None:
         path = path_of(env, web, "hints")
         assert web.ask("PUT", path, b" " * 65537).code == 413
         assert web.ask("PUT", path, iter([b" " * 30000] * 5)).code == 413
-        head = f"PUT {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n"
+        head = f"PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\n"
         assert b" 413 " in web.raw(f"{head}\r\n".encode())  # before it is sent
         assert b" 413 " in web.raw(f"{head}Expect: 100-continue\r\n\r\n".encode())
         with pytest.raises((OSError, http.client.HTTPException)):  # a stream without end
@@ -526,7 +569,9 @@ def test_methods_and_paths_that_are_not(shared: Cluster, web: Web) -> None:
 
 
 def test_what_is_no_http_is_no_request(web: Web) -> None:
-    head = f"PUT /hints/a/b HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n".encode()
+    head = (
+        f"PUT /hints/a/b HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n".encode()
+    )
     for text in (
         b"GET\r\n\r\n",
         b"GET /healthz HTTP/9.9\r\n\r\n",
@@ -546,8 +591,7 @@ def test_what_is_no_http_is_no_request(web: Web) -> None:
 
 
 def test_connections_that_say_nothing_do_not_keep_others_out(shared: Cluster, web: Web) -> None:
-    """Each with half a request. In make test-long there are more of them than there may be, so that
-    who comes is served only once the first are closed."""
+    """Each with half a request. In make test-long there are more of them than there may be."""
     with contextlib.ExitStack() as stack:
         for i in range(2000 if LONG else 200):
             one = stack.enter_context(socket.socket())
@@ -558,6 +602,66 @@ def test_connections_that_say_nothing_do_not_keep_others_out(shared: Cluster, we
                     one.send(b"GET /healthz HTTP/1.1\r\nHos")
         assert shared.run("ls").returncode == 0  # the socket is another matter
         assert web.get("/healthz").code == 200
+
+
+def test_who_takes_all_places_silences_nobody() -> None:
+    """Connections that drip, more of them than there are places. Who comes is served meanwhile; and
+    after all of them were ended at one sweep, and are gone, as well."""
+    with (
+        cluster(*OPTIONS, "--http", "127.0.0.1:0", start=False) as ours,
+        contextlib.ExitStack() as stack,
+    ):
+        ours.start(PAWL_TEST_TIMES="http_request=2,http_sweep=4")
+        web = Web(ours)
+        alive = [stack.enter_context(socket.socket()) for _ in range(300)]
+        for one in alive:
+            one.setblocking(False)
+            one.connect_ex(web.address)
+
+        def drip() -> bool:
+            for one in list(alive):
+                try:
+                    one.send(b"GET /healthz HTTP/1.1\r\nX-a: ")
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    alive.remove(one)
+            return not alive
+
+        drip()
+        program.wait_until(
+            lambda: web.metrics()["pawl_sched_http_connections"] >= 250, "places that are taken"
+        )
+        assert web.get("/healthz").code == 200 and len(alive) > 200
+        program.wait_until(drip, "an end of all that drip")
+        assert web.get("/healthz").code == 200
+
+
+def test_a_job_that_waits_much_leaves_room_for_another(shared: Cluster, web: Web) -> None:
+    """128 may wait in discovery: of the job that has most the first is told to ask again. Who has
+    left while it waited is found out."""
+    with a_job(shared, name="many") as (many, _), a_job(shared, name="one") as (one, _):
+        with contextlib.ExitStack() as stack:
+
+            def wait_for(job: int) -> socket.socket:
+                asks = stack.enter_context(socket.create_connection(web.address))
+                asks.settimeout(program.LIMIT_S)
+                asks.sendall(
+                    f"GET /discover/{USER}/{job}/9?timeout=300 HTTP/1.1\r\nHost: localhost\r\n"
+                    f"Authorization: Bearer {TOKEN}\r\n\r\n".encode()
+                )
+                return asks
+
+            def connections() -> float:
+                return web.metrics()["pawl_sched_http_connections"]
+
+            waiting = [wait_for(many) for _ in range(128)]
+            program.wait_until(lambda: connections() >= 129, "all of them")
+            assert b" 503 " in wait_for(many).recv(4096)  # it has no more than itself to blame
+            wait_for(one)
+            first, _, _ = select.select(waiting, [], [], program.LIMIT_S)
+            assert len(first) == 1 and b" 408 " in first[0].recv(4096)
+        program.wait_until(lambda: connections() < 10, "the others' end")
 
 
 @pytest.mark.slow

@@ -75,6 +75,12 @@ static void stays_one_line(void **state)
 	begin();
 	log_line(LOG_INFO, "path a\nb\x1b[31m\x7f é");
 	assert_string_equal(end(), "pawl: path a\\nb\\x1b[31m\\x7f é\n");
+	begin();
+	log_line(LOG_INFO,
+		"tag \xe2\x80\xae"
+		"a\xc2\x9b"
+		"31m \xff");
+	assert_string_equal(end(), "pawl: tag \\u202ea\\u009b31m \\xff\n");
 	memset(text, '\n', sizeof(text) - 1);
 	text[sizeof(text) - 1] = '\0';
 	begin();

@@ -1,12 +1,15 @@
 /* Pure parts of the scheduler's HTTP: paths, addresses, secrets and tokens, and the text that
  * Prometheus reads.
  */
+#include "daemon/http_host.h"
 #include "daemon/http_key.h"
 #include "daemon/http_listen.h"
+#include "daemon/http_places.h"
 #include "daemon/http_route.h"
 #include "daemon/metrics_text.h"
 #include "pawl/err.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -83,9 +86,10 @@ static void malformed_paths_are_none(void **state)
 		"//healthz", "/healthz/", "/jobs//cancel", "/.", "/..", "/jobs/../healthz",
 		"/jobs/%2e%2E/x", "/jobs/%2e", "/jobs/a%2fb", "/jobs/%00", "/healthz%00",
 		"/healthz%00/x", "/jobs/%", "/jobs/%1", "/jobs/%zz", "/jobs/%u0041", "/jobs/a%0ab",
-		"/jobs/\x7f", "/jobs/\x01", "/jobs/\xff", "/jobs/%ff", "/jobs/%c0%af",
-		"/jobs/%ed%a0%80", "/jobs/%f4%90%80%80", "/jobs/%e2%82", "/jobs/%f5%80%80%80",
-		"/jobs/%f8%88%80%80%80", "/jobs/%c3", too_long};
+		"/jobs/\x7f", "/jobs/\x01", "/jobs/%e2%80%ae", "/jobs/%c2%9b", "/jobs/\xff",
+		"/jobs/%ff", "/jobs/%c0%af", "/jobs/%ed%a0%80", "/jobs/%f4%90%80%80",
+		"/jobs/%e2%82", "/jobs/%f5%80%80%80", "/jobs/%f8%88%80%80%80", "/jobs/%c3",
+		too_long};
 	struct http_route route;
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
@@ -296,6 +300,107 @@ static void a_token_is_long_and_its_file_private(void **state)
 	assert_false(http_key_is_token(&key, ""));
 }
 
+/* ---- hosts ---- */
+
+static void a_host_is_ours_by_address_or_by_a_name_that_we_have(void **state)
+{
+	static const char *const ours[] = {"127.0.0.1", "127.0.0.1:8080", "localhost",
+		"LocalHost:1", "localhost.:80", "10.1.2.3:9090", "[::1]", "[::1]:8080", "[fe80::1]",
+		"node7.cluster.example", "NODE7.cluster.example:80", "node7", "node7:1",
+		"login1.example.org:8443"};
+	static const char *const foreign[] = {"", ":", ":80", "evil.example", "evil.example:8080",
+		"localhost.evil.example", "evil-localhost", "127.0.0.1.evil.example", "127.0.0.1x",
+		"127.1", "2130706433", "0x7f.1", "::1", "[::1", "[localhost]", "[127.0.0.1]",
+		"localhost:80x", "localhost:80:90", "localhost localhost", "node7.evil.example",
+		"node", "node77", "cluster.example", "example.org", "x.login1.example.org", ".",
+		"..", "user@localhost", "localhost,evil.example", "localhost/"};
+	const struct http_host host = {.own = "node7.cluster.example",
+		.given = "login1.example.org"};
+	const struct http_host bare = {.own = "", .given = ""};
+	char long_name[2 * HTTP_HOST_MAX];
+
+	for (size_t i = 0; i < sizeof(ours) / sizeof(*ours); i++) {
+		if (!http_host_is_ours(&host, NULL, ours[i])) {
+			fail_msg("%s is foreign", ours[i]);
+		}
+	}
+	for (size_t i = 0; i < sizeof(foreign) / sizeof(*foreign); i++) {
+		if (http_host_is_ours(&host, NULL, foreign[i]) ||
+			http_host_is_ours(&bare, NULL, foreign[i])) {
+			fail_msg("%s is ours", foreign[i]);
+		}
+	}
+	memset(long_name, 'a', sizeof(long_name) - 1);
+	long_name[sizeof(long_name) - 1] = '\0';
+	assert_false(http_host_is_ours(&host, NULL, long_name));
+	assert_true(http_host_is_ours(&bare, NULL, "localhost"));
+	assert_false(http_host_is_ours(&bare, NULL, "node7"));
+}
+
+/* ---- places ---- */
+
+static void put_peer(struct http_place *place, const char *address)
+{
+	struct sockaddr_in v4 = {.sin_family = AF_INET};
+	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+
+	if (inet_pton(AF_INET, address, &v4.sin_addr) == 1) {
+		http_place_name((struct sockaddr *)&v4, place->peer);
+	} else {
+		assert_int_equal(inet_pton(AF_INET6, address, &v6.sin6_addr), 1);
+		http_place_name((struct sockaddr *)&v6, place->peer);
+	}
+}
+
+static bool same_peer(const char *one, const char *other)
+{
+	struct http_place a = {0};
+	struct http_place b = {0};
+
+	put_peer(&a, one);
+	put_peer(&b, other);
+	return memcmp(a.peer, b.peer, sizeof(a.peer)) == 0;
+}
+
+static void a_peer_is_whoever_may_have_the_address(void **state)
+{
+	assert_true(same_peer("10.0.0.1", "10.0.0.1"));
+	assert_false(same_peer("10.0.0.1", "10.0.0.2"));
+	assert_true(same_peer("127.0.0.1", "127.1.2.3")); /* any user of this machine has all */
+	assert_true(same_peer("2001:db8::1", "2001:db8::2:3"));
+	assert_false(same_peer("2001:db8:0:1::1", "2001:db8:0:2::1"));
+	assert_false(same_peer("10.0.0.1", "::1"));
+}
+
+static void who_has_most_gives_way(void **state)
+{
+	static const struct {
+		const char *peer;
+		int64_t since_ns;
+	} rows[] = {{"10.0.0.1", 1}, {"10.0.0.2", 5}, {"10.0.0.2", 3}, {"10.0.0.2", 4},
+		{"10.0.0.3", 2}};
+	struct http_place places[5] = {0};
+
+	for (size_t i = 0; i < 5; i++) {
+		put_peer(&places[i], rows[i].peer);
+		places[i].since_ns = rows[i].since_ns;
+		places[i].next = i < 4 ? &places[i + 1] : NULL;
+	}
+	assert_null(http_places_yield(NULL));
+	assert_int_equal(http_places_taken(places), 5);
+	/* not the oldest of all, but of the peer that has most */
+	assert_ptr_equal(http_places_yield(places), &places[2]);
+	places[2].leaving = true;
+	assert_int_equal(http_places_taken(places), 4);
+	assert_ptr_equal(http_places_yield(places), &places[3]);
+	places[3].waiting = true; /* in discovery, and counted */
+	assert_ptr_equal(http_places_yield(places), &places[1]);
+	places[1].leaving = true;
+	assert_ptr_equal(http_places_yield(places), &places[0]); /* all have one */
+	places[0].waiting = places[4].waiting = true;
+	assert_null(http_places_yield(places));
+}
+
 /* ---- metrics ---- */
 
 static void metrics_are_text_that_prometheus_reads(void **state)
@@ -363,6 +468,9 @@ int main(void)
 		cmocka_unit_test(a_secret_is_one_jobs_and_the_same_after_a_restart),
 		cmocka_unit_test(a_secret_is_the_hmac_that_is_documented),
 		cmocka_unit_test(a_token_is_long_and_its_file_private),
+		cmocka_unit_test(a_host_is_ours_by_address_or_by_a_name_that_we_have),
+		cmocka_unit_test(a_peer_is_whoever_may_have_the_address),
+		cmocka_unit_test(who_has_most_gives_way),
 		cmocka_unit_test(metrics_are_text_that_prometheus_reads),
 	};
 

@@ -316,16 +316,17 @@ static void turn_until_greeted(int fd)
 		turn_for(NS_PER_MS));
 }
 
-/* Who says nothing at all is sent away, the oldest first, when there are too many: at once. */
-static void silent_strangers_make_room(void **state)
+/* Strangers who say hello, and nothing then. */
+static void crowd(const char *token, const char *hello, size_t hello_bytes)
 {
 	int fds[NET_STRANGERS_MAX + 10];
 	char byte;
 
-	open_ends(TOKEN, TOKEN);
+	open_ends(token, token);
 	meet();
 	for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
 		fds[i] = connect_raw();
+		assert_int_equal(send(fds[i], hello, hello_bytes, MSG_NOSIGNAL), hello_bytes);
 		turn_for(NS_PER_MS);
 	}
 	turn_until_greeted(fds[sizeof(fds) / sizeof(fds[0]) - 1]);
@@ -339,6 +340,18 @@ static void silent_strangers_make_room(void **state)
 		close(fds[i]);
 	}
 	close_ends();
+}
+
+/* Who says nothing at all is sent away, the oldest first, when there are too many: at once. */
+static void silent_strangers_make_room(void **state)
+{
+	crowd(TOKEN, "", 0);
+}
+
+/* So is who says no more than everybody can. */
+static void strangers_who_greet_make_room(void **state)
+{
+	crowd(NULL, "pawl-r\x01", 8); /* the last byte: no token */
 }
 
 /* One that does not read is lost, and holds up nobody. */
@@ -395,6 +408,7 @@ int main(void)
 		cmocka_unit_test(tokens_must_be_the_same),
 		cmocka_unit_test(strangers_do_no_harm),
 		cmocka_unit_test(silent_strangers_make_room),
+		cmocka_unit_test(strangers_who_greet_make_room),
 		cmocka_unit_test(who_does_not_read_is_lost),
 		cmocka_unit_test(what_the_system_refuses),
 	};

@@ -1,0 +1,106 @@
+/* Texts that somebody else has chosen, shown safely: see text.h. */
+#include "base/text.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ESCAPE_MAX 8u /* bytes of "\u202e", terminator included */
+
+/* Characters beyond ASCII that steer: C1 controls, marks, embeddings, overrides and isolates of
+ * direction, and ends of lines and paragraphs. */
+static const struct {
+	uint32_t first, last;
+} steering[] = {
+	{0x80, 0x9f},
+	{0x61c, 0x61c},
+	{0x200e, 0x200f},
+	{0x2028, 0x202e},
+	{0x2066, 0x2069},
+};
+
+/* The character that begins there, and its bytes; 0 bytes: it is none. */
+static uint32_t decode(const unsigned char *at, size_t *len_bytes)
+{
+	static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
+	size_t more = *at < 0x80 ? 0 : *at < 0xc2 ? 4 : *at < 0xe0 ? 1 : *at < 0xf0 ? 2 : 3;
+	uint32_t code = more == 0 ? *at : *at & (0x3fu >> more);
+
+	*len_bytes = 0;
+	if (more == 4 || *at > 0xf4) {
+		return 0;
+	}
+	for (size_t i = 1; i <= more; i++) {
+		if ((at[i] & 0xc0) != 0x80) { /* a terminator, too */
+			return 0;
+		}
+		code = code << 6 | (at[i] & 0x3f);
+	}
+	if (code < least[more] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) {
+		return 0;
+	}
+	*len_bytes = more + 1;
+	return code;
+}
+
+static bool steers(uint32_t code)
+{
+	if (code < 0x20 || code == 0x7f) {
+		return true;
+	}
+	for (size_t i = 0; i < sizeof(steering) / sizeof(*steering); i++) {
+		if (code >= steering[i].first && code <= steering[i].last) {
+			return true;
+		}
+	}
+	return false;
+}
+
+size_t text_plain(const char *at)
+{
+	size_t len;
+	uint32_t code = decode((const unsigned char *)at, &len);
+
+	return len > 0 && !steers(code) ? len : 0;
+}
+
+/* How what is not plain is shown. Returns how many bytes it stands for. */
+static size_t escape(const char *at, char shown[ESCAPE_MAX])
+{
+	size_t len;
+	uint32_t code = decode((const unsigned char *)at, &len);
+
+	if (*at == '\n') {
+		snprintf(shown, ESCAPE_MAX, "\\n");
+	} else if (len < 2) {
+		snprintf(shown, ESCAPE_MAX, "\\x%02x", (unsigned)(unsigned char)*at);
+	} else {
+		snprintf(shown, ESCAPE_MAX, "\\u%04x", (unsigned)(code & 0xffff));
+	}
+	return len > 0 ? len : 1;
+}
+
+size_t text_show(char *out, size_t cap_bytes, const char *text)
+{
+	size_t all = 0;
+	size_t used = 0;
+
+	while (*text != '\0') {
+		char shown[ESCAPE_MAX];
+		size_t plain = text_plain(text);
+		size_t taken = plain > 0 ? plain : escape(text, shown);
+		size_t len = plain > 0 ? plain : strlen(shown);
+
+		if (used == all && used + len < cap_bytes) {
+			memcpy(out + used, plain > 0 ? text : shown, len);
+			used += len;
+		}
+		all += len;
+		text += taken;
+	}
+	if (cap_bytes > 0) {
+		out[used] = '\0';
+	}
+	return all;
+}

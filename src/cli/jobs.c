@@ -3,6 +3,7 @@
 #include "cli/jobs.h"
 
 #include "base/err.h"
+#include "cli/visible.h"
 #include "daemon/talk_json.h"
 
 #include <jansson.h>
@@ -42,6 +43,17 @@ int jobs_show(struct talk *talk, const char *job, struct talk_shown *shown, stru
 	}
 	talk_shown_get(&in, shown);
 	return check(&in, err);
+}
+
+int jobs_runner(const struct talk *talk, const struct talk_shown *shown, uint32_t *uid,
+	struct pawl_err *err)
+{
+	int rv = talk_peer(talk, uid, err);
+
+	if (rv == 0 && *uid == 0) {
+		*uid = shown->job.owner;
+	}
+	return rv;
 }
 
 int jobs_list(struct talk *talk, bool ended, struct jobs_list *list, struct pawl_err *err)
@@ -217,7 +229,9 @@ static int show_text(const struct talk_shown *shown, const char *root)
 	printf("ran: %s", jobs_span(text, job->ran_s));
 	printf(", %u change%s of its replicas, %u failure%s\n", job->restarts,
 		job->restarts == 1 ? "" : "s", job->failures, job->failures == 1 ? "" : "s");
-	printf("logs: %s/log\n", shown->log_dir);
+	printf("logs: ");
+	visible_print(stdout, shown->log_dir);
+	printf("/log\n");
 	jobs_history_print(root, job->id);
 	return fflush(stdout) == 0 ? CLI_OK : CLI_FAILURE;
 }

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "cli/interrupt.h"
+#include "cli/visible.h"
 #include "daemon/talk_json.h"
 #include "pawl/err.h"
 
@@ -35,7 +36,9 @@ int cli_exit_code(int pawl_code)
 
 int cli_fail(const struct cli_command *command, const struct pawl_err *err)
 {
-	fprintf(stderr, "pawl %s: %s\n", command->name, err->msg);
+	fprintf(stderr, "pawl %s: ", command->name);
+	visible_print(stderr, err->msg); /* which names files that others have named */
+	fprintf(stderr, "\n");
 	return cli_exit_code(err->code);
 }
 

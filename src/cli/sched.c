@@ -615,6 +615,13 @@ static int main_sched(const struct cli_command *command, int argc, char **argv)
 	if (asked.slurm && (asked.options.nodes_n > 0 || asked.count > 0 || asked.slots > 0)) {
 		return cli_usage(command, "--node, --nodes and --slots are of this machine");
 	}
+	if (asked.slurm && asked.options.group && geteuid() == 0) {
+		return cli_usage(command,
+			"--group %s: on Slurm jobs run as the scheduler's user, and that is root: "
+			"run it as "
+			"another one",
+			asked.options.group);
+	}
 	if (asked.slurm && asked.devices.n > 0) {
 		return cli_usage(command, "--devices are of this machine");
 	}

@@ -58,7 +58,8 @@ int posix_open_regular(const struct posix_store *ps, const char *path, int flags
 {
 	bool create = (flags & O_CREAT) != 0;
 	int fd = FAULT_SYS(create ? "store.create" : "store.open",
-		openat(posix_at(ps, path), path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+		openat(posix_at(ps, path), path,
+			flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (create ? O_NOFOLLOW : 0),
 			FILE_MODE));
 	int rv;
 

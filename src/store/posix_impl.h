@@ -34,8 +34,9 @@ int posix_fail(const struct posix_store *ps, struct pawl_err *err, const char *v
 	const char *path);
 /* The descriptor that path is relative to. */
 int posix_at(const struct posix_store *ps, const char *path);
-/* Opens a regular file without ever blocking (a FIFO at this name is an error, not a hang). The
- * descriptor has O_NONBLOCK. Returns it, or a negative PAWL_E code with err filled. */
+/* Opens a regular file without ever blocking (a FIFO at this name is an error, not a hang). One
+ * that may be made is written to: not through a link, which may lead to anything. The descriptor
+ * has O_NONBLOCK. Returns it, or a negative PAWL_E code with err filled. */
 int posix_open_regular(const struct posix_store *ps, const char *path, int flags, struct stat *st,
 	struct pawl_err *err);
 

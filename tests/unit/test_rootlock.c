@@ -93,9 +93,10 @@ static void a_holder_gives_a_terminal_no_orders(void **state)
 	struct pawl_err err;
 	int fd;
 
+	remove(lock); /* of one that failed */
 	put(lock, "job \033]0;x\007 (pid 7)\n");
 	fd = open(lock, O_RDONLY | O_CLOEXEC);
-	assert_int_equal(flock(fd, LOCK_EX), 0);
+	assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
 	assert_int_equal(rootlock_take(root, "two", &err), PAWL_EBUSY);
 	assert_non_null(strstr(err.msg, "in use by job ?]0;x? (pid 7)"));
 	close(fd);

@@ -1,7 +1,9 @@
 /* One job a root: see rootlock.h. flock is used because it belongs to the open file, not to the
- * process (close-on-exec ends it). */
+ * process (close-on-exec ends it). The root may be another user's, or one that others write to:
+ * what has the lock's name there could be a link, to have us write into a file of our own. */
 #include "agent/rootlock.h"
 
+#include "base/beneath.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -18,40 +20,54 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Who holds the lock, as it wrote itself down; "another job" if it has not yet. */
+#define LOCK_NAME ".pawl-lock"
+
+/* Who holds the lock, as it wrote itself down; "another job" if it has not yet. Whoever may write
+ * to the root could have written it: what a terminal would obey is left out. */
 static void read_holder(int fd, char *buf, size_t cap_bytes)
 {
 	ssize_t n = pread(fd, buf, cap_bytes - 1, 0);
 
 	buf[n > 0 ? n : 0] = '\0';
 	buf[strcspn(buf, "\n")] = '\0';
+	for (char *at = buf; *at != '\0'; at++) {
+		if ((unsigned char)*at < ' ' || *at == 0x7f) {
+			*at = '?';
+		}
+	}
 	if (buf[0] == '\0') {
 		snprintf(buf, cap_bytes, "another job");
 	}
 }
 
-/* Whatever has the lock's name: what is no plain file was never a lock of ours. It is not moved
- * away here: whoever else found it would move our new lock away. */
+/* The lock file of the root, a plain one with no other name. Returns a descriptor. */
 static int open_lock(const char *root, struct pawl_err *err)
 {
-	char path[PATH_MAX];
+	int dir = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct stat st;
 	int fd;
 
-	if ((size_t)snprintf(path, sizeof(path), "%s/.pawl-lock", root) >= sizeof(path)) {
-		return pawl_err_set(err, PAWL_EINVAL, "root %s: path too long", root);
+	if (dir < 0) {
+		return pawl_err_sys(err, "root %s", root);
 	}
-	fd = FAULT_SYS("rootlock.open",
-		file_open_plain(AT_FDCWD, path, O_RDWR | O_CREAT, 0600, &st));
-	if (fd >= 0) {
-		return fd;
+	fd = FAULT_SYS("rootlock.open", 0) != 0
+		? pawl_err_sys(err, "root %s: open the lock file", root)
+		: beneath_file(dir, root, LOCK_NAME, O_RDWR | O_CREAT, 0600, BENEATH_ANY, &st, err);
+	if (fd == PAWL_EINVAL) {
+		fd = pawl_err_set(err, PAWL_EIO,
+			"root %s: its lock file is %s: remove %s/" LOCK_NAME ", then try again",
+			root, file_kind(dir, LOCK_NAME), root);
+	} else if (fd < 0) {
+		pawl_err_prefix(err, fd, "root %s: open the lock file", root);
 	}
-	if (file_is_odd(errno)) {
+	close(dir);
+	if (fd >= 0 && st.st_nlink > 1) {
+		close(fd);
 		return pawl_err_set(err, PAWL_EIO,
-			"root %s: its lock file is %s: remove %s, then try again", root,
-			file_kind(AT_FDCWD, path), path);
+			"%s/" LOCK_NAME " is a file that has another name as well: remove it",
+			root);
 	}
-	return pawl_err_sys(err, "root %s: open the lock file", root);
+	return fd;
 }
 
 int rootlock_take(const char *root, const char *job, struct pawl_err *err)
@@ -105,7 +121,7 @@ bool rootlock_holds(const char *root, int fd)
 	struct stat there;
 	struct stat ours;
 
-	snprintf(path, sizeof(path), "%s/.pawl-lock", root);
-	return stat(path, &there) == 0 && fstat(fd, &ours) == 0 && there.st_dev == ours.st_dev &&
+	snprintf(path, sizeof(path), "%s/" LOCK_NAME, root);
+	return lstat(path, &there) == 0 && fstat(fd, &ours) == 0 && there.st_dev == ours.st_dev &&
 		there.st_ino == ours.st_ino;
 }

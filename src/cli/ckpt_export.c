@@ -187,7 +187,7 @@ static int convert_files(struct export *export, struct pawl_err *err)
 {
 	const char *partition = export->partition != NULL ? export->partition : "";
 	const char *const args[] = {"export", export->to->name, export->args[0],
-		export->manifest.tag, export->stage.path, partition, NULL};
+		export->manifest.tag, export->stage.reach, partition, NULL};
 	struct convert convert = {.progress = &export->progress, .command = export->command->name};
 	json_t *message = NULL;
 	int rv;

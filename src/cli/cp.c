@@ -1,19 +1,16 @@
-/* pawl cp: files of a job.
+/* pawl cp: files of a job. Whose they are may have put there what does harm to who copies them
+ * (tree_copy.h).
  */
 #include "cli/jobs.h"
 
 #include "base/err.h"
+#include "cli/interrupt.h"
+#include "cli/tree_copy.h"
 #include "daemon/submission.h"
 
-#include <errno.h>
 #include <jansson.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-extern char **environ;
 
 enum option { JSON, ROOT };
 
@@ -34,36 +31,72 @@ static int find_path(const struct talk_shown *shown, const char *path, char full
 	return submission_path(shown->home, shown->cwd, path, full, err);
 }
 
-/* cp(1) has had all the years that copying trees needs. What is named is copied, where a link leads
- * (file_mounts are links); links within are copied as such. */
-static int copy(const char *from, const char *to, struct pawl_err *err)
-{
-	char *const argv[] = {(char *)(uintptr_t) "cp", (char *)(uintptr_t) "-RH",
-		(char *)(uintptr_t) "--preserve=mode,timestamps", (char *)(uintptr_t) "--",
-		(char *)(uintptr_t)from, (char *)(uintptr_t)to, NULL};
-	int status = 0;
-	pid_t pid;
-	int rc = posix_spawnp(&pid, "cp", NULL, NULL, argv, environ);
+/* What is not copied. */
+struct refused {
+	const struct cli_command *command;
+	json_t *left_out; /* owned */
+	unsigned failed;  /* that were to be copied */
+};
 
-	if (rc != 0) {
-		errno = rc;
-		return pawl_err_sys(err, "run cp");
+static void on_left_out(void *user, const char *path, const char *why, bool failed)
+{
+	struct refused *refused = user;
+
+	refused->failed += failed;
+	if (failed) { /* why names it */
+		cli_print(stderr, "pawl %s: %s\n", refused->command->name, why);
+	} else {
+		cli_print(stderr, "pawl %s: %s is left out: it is %s\n", refused->command->name,
+			path, why);
 	}
-	if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-		return pawl_err_set(err, PAWL_EIO, "%s was not copied to %s", from, to);
+	json_array_append_new(refused->left_out,
+		json_pack("{s:o, s:o}", "path", cli_json_text(path), "why", cli_json_text(why)));
+}
+
+static int copy(struct refused *refused, const struct talk_shown *shown, uint32_t runner,
+	const char *from, const char *to, struct pawl_err *err)
+{
+	static struct tree_copy copy;
+	struct as_user as;
+	int rv = as_user_init(&as, runner, err);
+
+	if (rv != 0) {
+		return rv;
 	}
-	return 0;
+	copy = (struct tree_copy){.as = &as,
+		.uid = runner,
+		.left_out = on_left_out,
+		.user = refused};
+	interrupt_catch();
+	rv = tree_copy(&copy, from, to, err);
+	as_user_deinit(&as);
+	return rv == 0 ? 0
+		       : pawl_err_prefix(err, rv, "job %llu", (unsigned long long)shown->job.id);
+}
+
+/* What was copied, and what was not. */
+static int tell(const struct refused *refused, const char *from, const char *to, bool json)
+{
+	int rv = CLI_OK;
+
+	if (json) {
+		rv = cli_json(json_pack("{s:o, s:o, s:O}", "from", cli_json_text(from), "to",
+			cli_json_text(to), "left_out", refused->left_out));
+	}
+	return rv == CLI_OK && refused->failed > 0 ? CLI_FAILURE : rv;
 }
 
 static int copy_from(const struct cli_command *command, const char *root, const char *from,
 	const char *to, bool json)
 {
 	static struct talk_shown shown;
+	struct refused refused = {.command = command};
 	size_t len = strcspn(from, ":");
 	struct talk *talk = NULL;
 	char job[CORE_NAME_MAX];
 	char path[PATH_MAX];
 	struct pawl_err err;
+	uint32_t runner = 0;
 	int rv;
 
 	if (from[len] != ':' || len == 0 || len >= sizeof(job) || from[len + 1] == '\0') {
@@ -72,18 +105,17 @@ static int copy_from(const struct cli_command *command, const char *root, const 
 	snprintf(job, sizeof(job), "%.*s", (int)len, from);
 	rv = jobs_open(&talk, root, &err);
 	rv = rv == 0 ? jobs_show(talk, job, &shown, &err) : rv;
+	rv = rv == 0 ? jobs_runner(talk, &shown, &runner, &err) : rv;
 	talk_close(talk);
 	rv = rv == 0 ? find_path(&shown, from + len + 1, path, &err) : rv;
-	if (rv == 0 && access(path, F_OK) != 0) {
-		rv = pawl_err_sys(&err, "job %llu: %s", (unsigned long long)shown.job.id, path);
-	}
-	rv = rv == 0 ? copy(path, to, &err) : rv;
 	if (rv != 0) {
 		return cli_fail(command, &err);
 	}
-	return json ? cli_json(json_pack("{s:o, s:o}", "from", cli_json_text(path), "to",
-			      cli_json_text(to)))
-		    : CLI_OK;
+	refused.left_out = json_array();
+	rv = copy(&refused, &shown, runner, path, to, &err);
+	rv = rv == 0 ? tell(&refused, path, to, json) : cli_fail(command, &err);
+	json_decref(refused.left_out);
+	return rv;
 }
 
 static int main_cp(const struct cli_command *command, int argc, char **argv)
@@ -118,7 +150,9 @@ const struct cli_command cli_cp = {
 	.summary = "Copy a job's file, or directory",
 	.details =
 		"PATH is from where the job runs on, if it does not begin with / or ~ (the job's\n"
-		"home).\n",
+		"home). The copy is yours, with the modes that your umask leaves, and never\n"
+		"set-user-ID. FIFOs, sockets, devices, and links of another user's that lead out\n"
+		"of PATH are left out, and named.\n",
 	.options = options,
 	.main = main_cp,
 };

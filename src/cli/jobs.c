@@ -44,6 +44,17 @@ int jobs_show(struct talk *talk, const char *job, struct talk_shown *shown, stru
 	return check(&in, err);
 }
 
+int jobs_runner(const struct talk *talk, const struct talk_shown *shown, uint32_t *uid,
+	struct pawl_err *err)
+{
+	int rv = talk_peer(talk, uid, err);
+
+	if (rv == 0 && *uid == 0) {
+		*uid = shown->job.owner;
+	}
+	return rv;
+}
+
 int jobs_list(struct talk *talk, bool ended, struct jobs_list *list, struct pawl_err *err)
 {
 	struct wire_out *out = talk_begin(talk, TALK_LIST);

@@ -18,6 +18,11 @@ int jobs_open(struct talk **talk, const char *root, struct pawl_err *err);
 /* job: a number or a name. */
 int jobs_show(struct talk *talk, const char *job, struct talk_shown *shown, struct pawl_err *err);
 
+/* As whom the job ran, which has its directory and its files. A scheduler of root's is believed;
+ * another can only give away what is its own user's. PAWL_EIO. */
+int jobs_runner(const struct talk *talk, const struct talk_shown *shown, uint32_t *uid,
+	struct pawl_err *err);
+
 /* A list of jobs. */
 struct jobs_list {
 	struct talk_job *jobs; /* owned */

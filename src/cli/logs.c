@@ -1,10 +1,17 @@
 /* pawl logs: what a job prints, from all its starts.
+ *
+ * The files are in a directory of the job's user, who can put links and FIFOs there: they are
+ * looked for by name in one open directory, as that user where root asks, and plain files alone are
+ * read.
  */
 #include "cli/jobs.h"
 
+#include "base/beneath.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/times.h"
+#include "cli/as_user.h"
+#include "cli/visible.h"
 #include "sched/job_log.h"
 
 #include <errno.h>
@@ -16,7 +23,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define COPY_MAX 65536u
+#define COPY_MAX   65536u
+#define NAME_BYTES 32u /* of "log.3", terminator included */
 
 enum option { FOLLOW, JSON, ROOT };
 
@@ -35,22 +43,60 @@ struct asked {
 	bool json;
 };
 
-/* "DIR/log.2", or "DIR/log" for 0. */
-static void name_file(const char *dir, unsigned i, char path[PATH_MAX + 32])
+/* "log.2", or "log" for 0. */
+static const char *name_file(unsigned i, char name[NAME_BYTES])
 {
 	if (i > 0) {
-		snprintf(path, PATH_MAX + 32, "%s/%s.%u", dir, JOB_LOG_NAME, i);
+		snprintf(name, NAME_BYTES, "%s.%u", JOB_LOG_NAME, i);
 	} else {
-		snprintf(path, PATH_MAX + 32, "%s/%s", dir, JOB_LOG_NAME);
+		snprintf(name, NAME_BYTES, "%s", JOB_LOG_NAME);
 	}
+	return name;
 }
 
 /* How far a log was read. */
 struct reading {
+	uint64_t job;
 	const char *dir;
-	int fd;      /* of the file that is read; -1: none yet */
-	bool closed; /* nobody takes what is printed any more */
+	int dir_fd;             /* of dir; -1: it was not there yet */
+	int fd;                 /* of the file that is read; -1: none yet */
+	bool closed;            /* nobody takes what is printed any more */
+	bool terminal;          /* it is printed to one, through: */
+	struct visible visible; /* what it is not to obey */
 };
+
+/* Its files are found in what is opened here, once. Without an error it may not be there yet. */
+static int open_dir(struct reading *r, struct pawl_err *err)
+{
+	if (r->dir_fd >= 0) {
+		return 0;
+	}
+	r->dir_fd = open(r->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (r->dir_fd < 0) {
+		return errno == ENOENT ? 0 : pawl_err_sys(err, "%s", r->dir);
+	}
+	if (faccessat(r->dir_fd, ".", X_OK, AT_EACCESS) != 0) {
+		return pawl_err_sys(err, "job %llu is another user's: %s/%s",
+			(unsigned long long)r->job, r->dir, JOB_LOG_NAME);
+	}
+	return 0;
+}
+
+static void put_down(struct reading *r)
+{
+	if (r->fd >= 0) {
+		close(r->fd);
+	}
+	if (r->dir_fd >= 0) {
+		close(r->dir_fd);
+	}
+}
+
+static bool print(struct reading *r, const char *bytes, size_t len_bytes)
+{
+	return r->terminal ? visible_put(&r->visible, bytes, len_bytes)
+			   : fwrite(bytes, 1, len_bytes, stdout) == len_bytes;
+}
 
 /* What is there from here on. */
 static int copy_rest(struct reading *r, struct pawl_err *err)
@@ -59,7 +105,7 @@ static int copy_rest(struct reading *r, struct pawl_err *err)
 	ssize_t n;
 
 	while ((n = read(r->fd, bytes, sizeof(bytes))) > 0) {
-		if (fwrite(bytes, 1, (size_t)n, stdout) != (size_t)n) {
+		if (!print(r, bytes, (size_t)n)) {
 			break;
 		}
 	}
@@ -73,16 +119,16 @@ static int copy_rest(struct reading *r, struct pawl_err *err)
 	return 0;
 }
 
-/* Whether DIR/log.i is the one that is read. */
+/* Whether log.i is the one that is read. */
 static bool is_ours(const struct reading *r, unsigned i)
 {
-	char path[PATH_MAX + 32];
+	char name[NAME_BYTES];
 	struct stat ours;
 	struct stat there;
 
-	name_file(r->dir, i, path);
-	return fstat(r->fd, &ours) == 0 && stat(path, &there) == 0 && ours.st_ino == there.st_ino &&
-		ours.st_dev == there.st_dev;
+	return fstat(r->fd, &ours) == 0 &&
+		fstatat(r->dir_fd, name_file(i, name), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+		ours.st_ino == there.st_ino && ours.st_dev == there.st_dev;
 }
 
 /* Which one it is by now; JOB_LOG_FILES: none any more. They grow older, never newer: looked for
@@ -97,107 +143,125 @@ static unsigned find_ours(const struct reading *r)
 	return i;
 }
 
-static int open_file(const char *dir, unsigned i)
+/* *fd is -1 if there is none. The directory is its owner's, who may have put there what they like.
+ */
+static int open_file(const struct reading *r, unsigned i, int *fd, struct pawl_err *err)
 {
-	char path[PATH_MAX + 32];
+	char name[NAME_BYTES];
+	struct stat st;
+	int rv = beneath_file(r->dir_fd, r->dir, name_file(i, name), O_RDONLY, 0, BENEATH_ANY, &st,
+		err);
 
-	name_file(dir, i, path);
-	return open(path, O_RDONLY | O_CLOEXEC);
+	*fd = rv >= 0 ? rv : -1;
+	return rv >= 0 || rv == PAWL_ENOENT ? 0 : rv;
 }
 
 /* Whether any of [from, to) is there. */
-static bool is_any(const char *dir, unsigned from, unsigned to)
+static bool is_any(const struct reading *r, unsigned from, unsigned to)
 {
-	char path[PATH_MAX + 32];
+	char name[NAME_BYTES];
+	struct stat st;
 	bool any = false;
 
 	for (unsigned i = from; i < to && !any; i++) {
-		name_file(dir, i, path);
-		any = access(path, R_OK) == 0;
+		any = fstatat(r->dir_fd, name_file(i, name), &st, AT_SYMLINK_NOFOLLOW) == 0;
 	}
 	return any;
 }
 
-/* -1: there is none. If one became older while they were looked at, they are once more. */
-static int open_oldest(const char *dir)
+/* r->fd stays -1 if there is none. If one became older while they were looked at, they are once
+ * more. */
+static int open_oldest(struct reading *r, struct pawl_err *err)
 {
-	for (unsigned i = JOB_LOG_FILES; i-- > 0;) {
-		int fd = open_file(dir, i);
+	int rv = 0;
 
-		if (fd >= 0 && !is_any(dir, i + 1, JOB_LOG_FILES)) {
-			return fd;
-		}
-		if (fd >= 0) {
-			close(fd);
+	for (unsigned i = JOB_LOG_FILES; i-- > 0 && rv == 0 && r->fd < 0;) {
+		rv = open_file(r, i, &r->fd, err);
+		if (r->fd >= 0 && is_any(r, i + 1, JOB_LOG_FILES)) {
+			close(r->fd);
+			r->fd = -1;
 			i = JOB_LOG_FILES;
 		}
 	}
-	return -1;
+	return rv;
 }
 
-/* The one after the i-th, which is ours; *fd is -1 if there is none yet. False: they were renamed
+/* The one after the i-th, which is ours; *fd is -1 if there is none yet. *moved: they were renamed
  * meanwhile, the older ones first: ours has its name no more then, or one between is there. */
-static bool open_next(const struct reading *r, unsigned i, int *fd)
+static int open_next(const struct reading *r, unsigned i, int *fd, bool *moved,
+	struct pawl_err *err)
 {
 	unsigned next = i;
+	int rv = 0;
 
 	*fd = -1;
-	while (*fd < 0 && next > 0) {
+	while (rv == 0 && *fd < 0 && next > 0) {
 		next--;
-		*fd = open_file(r->dir, next);
+		rv = open_file(r, next, fd, err);
 	}
-	if (is_ours(r, i) && !is_any(r->dir, next + 1, i)) {
-		return true;
-	}
-	if (*fd >= 0) {
+	*moved = rv == 0 && (!is_ours(r, i) || is_any(r, next + 1, i));
+	if (*moved && *fd >= 0) {
 		close(*fd);
+		*fd = -1;
 	}
-	return false;
+	return rv;
 }
 
 /* Ours is none of them any more. */
-static void start_over(struct reading *r)
+static int start_over(struct reading *r, struct pawl_err *err)
 {
+	int rv;
+
 	close(r->fd);
-	r->fd = open_oldest(r->dir);
+	r->fd = -1;
+	rv = open_oldest(r, err);
 	if (r->fd >= 0) {
 		fflush(stdout);
 		cli_print(stderr,
 			"pawl logs: lines are missing here: the job printed faster than "
 			"they were read\n");
 	}
+	return rv;
 }
 
-/* From ours, the i-th, to the one after it. False: there is none yet. */
-static bool go_on(struct reading *r, unsigned i)
+/* From ours, the i-th, to the one after it. *last: there is none yet. */
+static int go_on(struct reading *r, unsigned i, bool *last, struct pawl_err *err)
 {
+	bool moved;
+	int rv;
 	int fd;
 
+	*last = false;
 	if (i == JOB_LOG_FILES) {
-		start_over(r);
-	} else if (open_next(r, i, &fd)) {
-		if (fd < 0) {
-			return false;
-		}
+		return start_over(r, err);
+	}
+	rv = open_next(r, i, &fd, &moved, err);
+	*last = rv == 0 && !moved && fd < 0;
+	if (fd >= 0) {
 		close(r->fd);
 		r->fd = fd;
 	}
-	return true;
+	return rv;
 }
 
 /* All that is there, file after file, to the end of the newest. */
 static int copy_all(struct reading *r, struct pawl_err *err)
 {
-	unsigned i = 1;
-	int rv = 0;
+	bool last = false;
+	int rv = open_dir(r, err);
 
-	r->fd = r->fd >= 0 ? r->fd : open_oldest(r->dir);
-	while (rv == 0 && i > 0 && r->fd >= 0) {
+	if (rv == 0 && r->dir_fd >= 0 && r->fd < 0) {
+		rv = open_oldest(r, err);
+	}
+	while (rv == 0 && !last && r->fd >= 0) {
+		unsigned i;
+
 		rv = copy_rest(r, err);
 		i = rv == 0 ? find_ours(r) : 0;
-		if (i > 0) {
+		last = i == 0;
+		if (rv == 0 && !last) {
 			rv = copy_rest(r, err); /* what came before it was renamed */
-			i = rv == 0 && go_on(r, i) ? i : 0;
+			rv = rv == 0 ? go_on(r, i, &last, err) : rv;
 		}
 	}
 	return rv;
@@ -235,53 +299,71 @@ static int follow(struct talk *talk, uint64_t id, struct reading *r, struct pawl
 	return rv;
 }
 
-static int list_files(const char *dir)
+static json_t *list_files(const struct reading *r)
 {
 	json_t *files = json_array();
-	char path[PATH_MAX + 32];
+	char name[NAME_BYTES];
+	char path[PATH_MAX + NAME_BYTES];
 
-	for (unsigned i = JOB_LOG_FILES; i-- > 0;) {
-		name_file(dir, i, path);
-		if (access(path, F_OK) == 0) {
+	for (unsigned i = JOB_LOG_FILES; i-- > 0 && r->dir_fd >= 0;) {
+		if (is_any(r, i, i + 1)) {
+			snprintf(path, sizeof(path), "%s/%s", r->dir, name_file(i, name));
 			json_array_append_new(files, cli_json_text(path));
 		}
 	}
-	return cli_json(json_pack("{s:o}", "files", files));
+	return json_pack("{s:o}", "files", files);
+}
+
+/* *files is set with --json alone. */
+static int read_logs(struct talk *talk, const struct asked *asked, struct reading *r,
+	json_t **files, struct pawl_err *err)
+{
+	int rv;
+
+	if (asked->json) {
+		rv = open_dir(r, err);
+		*files = rv == 0 ? list_files(r) : NULL;
+		return rv;
+	}
+	rv = asked->follow ? follow(talk, r->job, r, err) : copy_all(r, err);
+	if (r->terminal && !r->closed) {
+		visible_end(&r->visible);
+		fflush(stdout);
+	}
+	return rv;
 }
 
 static int show_logs(const struct cli_command *command, const struct asked *asked)
 {
 	static struct talk_shown shown;
+	struct reading reading = {.dir = shown.log_dir,
+		.dir_fd = -1,
+		.fd = -1,
+		.terminal = isatty(STDOUT_FILENO) == 1,
+		.visible = {.to = stdout}};
+	struct as_user runner = {.other = false};
 	struct talk *talk = NULL;
-	struct reading reading = {.dir = shown.log_dir, .fd = -1};
-	char path[PATH_MAX + 32];
+	json_t *files = NULL;
 	struct pawl_err err;
+	uint32_t uid = 0;
 	int rv = jobs_open(&talk, asked->root, &err);
 
 	rv = rv == 0 ? jobs_show(talk, asked->job, &shown, &err) : rv;
+	reading.job = shown.job.id;
+	rv = rv == 0 ? jobs_runner(talk, &shown, &uid, &err) : rv;
+	rv = rv == 0 ? as_user_init(&runner, uid, &err) : rv;
+	rv = rv == 0 ? as_user_begin(&runner, &err) : rv;
 	if (rv == 0) {
-		name_file(shown.log_dir, 0, path);
-		if (access(path, R_OK) != 0 && errno == EACCES) {
-			rv = pawl_err_sys(&err, "job %llu is another user's: %s",
-				(unsigned long long)shown.job.id, path);
-		}
+		rv = read_logs(talk, asked, &reading, &files, &err);
+		as_user_end(&runner);
 	}
-	if (rv == 0 && asked->json) {
-		talk_close(talk);
-		return list_files(shown.log_dir);
-	}
-	if (rv == 0) {
-		rv = asked->follow ? follow(talk, shown.job.id, &reading, &err)
-				   : copy_all(&reading, &err);
-	}
-	if (reading.fd >= 0) {
-		close(reading.fd);
-	}
+	put_down(&reading);
+	as_user_deinit(&runner);
 	talk_close(talk);
 	if (reading.closed) {
 		return CLI_FAILURE; /* as they wish: nothing is said */
 	}
-	return rv == 0 ? CLI_OK : cli_fail(command, &err);
+	return rv != 0 ? cli_fail(command, &err) : asked->json ? cli_json(files) : CLI_OK;
 }
 
 static int main_logs(const struct cli_command *command, int argc, char **argv)
@@ -311,7 +393,8 @@ const struct cli_command cli_logs = {
 	.summary = "Print what a job has printed",
 	.details =
 		"Of all its starts, setup included; of a job that printed very much, the newest\n"
-		"64 MiB.\n",
+		"64 MiB. On a terminal control characters are shown, as \\x1b, but for colours;\n"
+		"elsewhere all is as the job printed it.\n",
 	.options = options,
 	.main = main_logs,
 };

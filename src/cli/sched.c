@@ -596,6 +596,13 @@ static bool check_slurm(const struct cli_command *command, const struct asked *a
 		cli_usage(command, "--node, --nodes and --slots are of this machine");
 		return false;
 	}
+	if (asked->options.group && geteuid() == 0) {
+		cli_usage(command,
+			"--group %s: on Slurm jobs run as the scheduler's user, and that is root: "
+			"run it as another one",
+			asked->options.group);
+		return false;
+	}
 	if (asked->options.rebuild) {
 		cli_usage(command, "--rebuild is of jobs on this machine: docs/slurm.md");
 		return false;

@@ -1,15 +1,13 @@
-/* Putting files in place together: see stage.h.
- */
+/* Putting files in place together: see stage.h. Both directories are opened once; from then on all
+ * is found from there, whatever their paths lead to meanwhile. */
 #include "cli/stage.h"
 
+#include "base/beneath.h"
 #include "base/err.h"
-#include "base/file.h"
-#include "store/store.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <fts.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,18 +17,134 @@
 
 #define HIDDEN_NAME ".pawl-export"
 #define FILES_FIRST 64u /* names allocated at first; doubled when full */
+#define DEPTH_MAX   64u /* of folders: a name has at most 180 bytes */
+
+/* ---- what is in the hidden directory ---- */
+
+/* A file or folder in it. */
+struct name {
+	char *path;  /* in it, owned */
+	bool folder; /* those in it come after it */
+	bool made;   /* where it is put in place, for the files that come after it */
+};
+
+/* All of them, in the order in which they are put in place. */
+struct names {
+	struct name *at; /* owned */
+	size_t n, cap;   /* in use; allocated */
+};
+
+static void free_names(struct names *names)
+{
+	for (size_t i = 0; i < names->n; i++) {
+		free(names->at[i].path);
+	}
+	free(names->at);
+}
+
+/* As prefix/path, or path where prefix is "". */
+static int add_name(struct names *names, const char *prefix, const char *path, bool folder,
+	struct pawl_err *err)
+{
+	size_t len = strlen(prefix) + strlen(path) + 2;
+	char *copy = malloc(len);
+
+	if (copy != NULL && names->n == names->cap) {
+		size_t cap = names->cap == 0 ? FILES_FIRST : 2 * names->cap;
+		void *at = realloc(names->at, cap * sizeof(*names->at));
+
+		if (at == NULL) {
+			free(copy);
+			copy = NULL;
+		} else {
+			names->at = at;
+			names->cap = cap;
+		}
+	}
+	if (copy == NULL) {
+		return pawl_err_set(err, PAWL_ENOMEM, "list %s: out of memory", path);
+	}
+	snprintf(copy, len, "%s%s%s", prefix, prefix[0] != '\0' ? "/" : "", path);
+	names->at[names->n++] = (struct name){.path = copy, .folder = folder};
+	return 0;
+}
+
+/* Those in the folder of that path, "" for all. */
+static int list_folder(const struct stage *stage, const char *path, unsigned depth,
+	struct names *names, struct pawl_err *err)
+{
+	int fd = beneath_open(stage->fd, path[0] != '\0' ? path : ".", O_RDONLY | O_DIRECTORY, 0,
+		BENEATH_ANY);
+	DIR *dir = fd >= 0 && depth < DEPTH_MAX ? fdopendir(fd) : NULL;
+	struct dirent *entry;
+	struct stat st;
+	int rv = 0;
+
+	if (dir == NULL) {
+		errno = depth < DEPTH_MAX ? errno : ENAMETOOLONG;
+		rv = pawl_err_sys(err, "list %s/%s", stage->path, path);
+		if (fd >= 0) {
+			close(fd);
+		}
+		return rv;
+	}
+	while (rv == 0 && (errno = 0, entry = readdir(dir)) != NULL) {
+		const char *name = entry->d_name;
+
+		if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
+			continue;
+		}
+		if (fstatat(dirfd(dir), name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+			break;
+		}
+		rv = add_name(names, path, name, S_ISDIR(st.st_mode), err);
+		if (rv == 0 && S_ISDIR(st.st_mode)) {
+			const char *inner = names->at[names->n - 1].path;
+
+			rv = list_folder(stage, inner, depth + 1, names, err);
+		}
+	}
+	if (rv == 0 && errno != 0) {
+		rv = pawl_err_sys(err, "list %s/%s", stage->path, path);
+	}
+	closedir(dir);
+	return rv;
+}
+
+static int list_names(const struct stage *stage, const char *last, struct names *names,
+	struct pawl_err *err)
+{
+	int rv = list_folder(stage, "", 0, names, err);
+
+	for (size_t i = 0; rv == 0 && last != NULL && i + 1 < names->n; i++) {
+		if (strcmp(names->at[i].path, last) == 0) {
+			struct name name = names->at[i];
+
+			memmove(&names->at[i], &names->at[i + 1],
+				(names->n - i - 1) * sizeof(*names->at));
+			names->at[names->n - 1] = name;
+			break;
+		}
+	}
+	return rv;
+}
 
 /* ---- the hidden directory ---- */
 
 /* Removes it and all in it, best effort. */
 static void remove_hidden(const struct stage *stage)
 {
-	struct store *store;
+	struct names names = {NULL};
 
-	if (store_posix_open(stage->parent, false, &store, NULL) == 0) {
-		store_remove(store, stage->name, NULL);
-		store_close(store);
+	list_names(stage, NULL, &names, NULL);
+	while (names.n > 0) {
+		struct name *name = &names.at[--names.n];
+
+		unlinkat(stage->fd, name->path, name->folder ? AT_REMOVEDIR : 0);
+		free(name->path);
 	}
+	free_names(&names);
+	unlinkat(stage->parent_fd, stage->name, AT_REMOVEDIR);
 }
 
 /* Splits dest, which is not there yet, into its directory and its name. */
@@ -78,15 +192,45 @@ static int choose_place(struct stage *stage, const char *dest, struct pawl_err *
 	return 0;
 }
 
-/* Opens the hidden directory and locks it; false: try again, it was removed meanwhile. */
-static int open_hidden(struct stage *stage, bool *gone, struct pawl_err *err)
+static int open_parent(struct stage *stage, struct pawl_err *err)
+{
+	struct stat st;
+
+	stage->parent_fd = open(stage->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (stage->parent_fd < 0 || fstat(stage->parent_fd, &st) != 0) {
+		return pawl_err_sys(err, "write to %s", stage->dest);
+	}
+	stage->foreign = st.st_uid != geteuid();
+	return 0;
+}
+
+/* Whether the one that is open is ours alone, and there under its name. */
+static int check_hidden(const struct stage *stage, bool *gone, struct pawl_err *err)
 {
 	struct stat ours;
 	struct stat there;
+
+	if (fstat(stage->fd, &ours) != 0) {
+		return pawl_err_sys(err, "open %s", stage->path);
+	}
+	if (ours.st_uid != geteuid()) {
+		return pawl_err_set(err, PAWL_EBUSY,
+			"%s is another user's: they remove it, or choose another DEST",
+			stage->path);
+	}
+	*gone = fstatat(stage->parent_fd, stage->name, &there, AT_SYMLINK_NOFOLLOW) != 0 ||
+		ours.st_ino != there.st_ino || ours.st_dev != there.st_dev;
+	return *gone || fchmod(stage->fd, 0700) == 0 ? 0 : pawl_err_sys(err, "%s", stage->path);
+}
+
+/* Opens the hidden directory and locks it; gone: try again, it was removed meanwhile. */
+static int open_hidden(struct stage *stage, bool *gone, struct pawl_err *err)
+{
 	int rv = 0;
 
 	*gone = false;
-	stage->fd = open(stage->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	stage->fd = openat(stage->parent_fd, stage->name,
+		O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (stage->fd < 0) {
 		return pawl_err_sys(err, "open %s", stage->path);
 	}
@@ -94,10 +238,8 @@ static int open_hidden(struct stage *stage, bool *gone, struct pawl_err *err)
 		rv = errno == EWOULDBLOCK ? pawl_err_set(err, PAWL_EBUSY,
 						    "another command is writing to %s", stage->dest)
 					  : pawl_err_sys(err, "lock %s", stage->path);
-	} else if (fstat(stage->fd, &ours) != 0 || stat(stage->path, &there) != 0 ||
-		ours.st_ino != there.st_ino) {
-		*gone = true;
 	}
+	rv = rv == 0 ? check_hidden(stage, gone, err) : rv;
 	if (rv != 0 || *gone) {
 		close(stage->fd);
 	}
@@ -107,36 +249,45 @@ static int open_hidden(struct stage *stage, bool *gone, struct pawl_err *err)
 /* Whether the directory is empty. */
 static bool is_empty(const struct stage *stage)
 {
-	DIR *dir = opendir(stage->path);
-	int n = 0;
+	struct names names = {NULL};
+	bool empty = list_names(stage, NULL, &names, NULL) == 0 && names.n == 0;
 
-	while (dir != NULL && readdir(dir) != NULL) {
-		n++; /* "." and ".." are two */
+	free_names(&names);
+	return empty;
+}
+
+/* How another process reaches it, whatever the owner of what it is in puts in its place. */
+static void say_reach(struct stage *stage)
+{
+	snprintf(stage->reach, sizeof(stage->reach), "/proc/%d/fd/%d", (int)getpid(), stage->fd);
+	if (!stage->foreign || access(stage->reach, W_OK) != 0) {
+		snprintf(stage->reach, sizeof(stage->reach), "%s", stage->path);
 	}
-	if (dir != NULL) {
-		closedir(dir);
-	}
-	return n == 2;
 }
 
 int stage_open(struct stage *stage, const char *dest, bool force, struct pawl_err *err)
 {
 	bool gone = true;
-	int rv = choose_place(stage, dest, err);
+	int rv;
 
+	stage->parent_fd = -1;
+	rv = choose_place(stage, dest, err);
+	rv = rv == 0 ? open_parent(stage, err) : rv;
 	stage->force = force;
 	if (rv != 0) {
-		return rv;
+		goto fail;
 	}
 	snprintf(stage->path, sizeof(stage->path), "%s/%s", stage->parent, stage->name);
 	/* twice: what a killed command left is removed once it is known that nobody is at work */
 	for (int i = 0; i < 2 && rv == 0; i++) {
-		if (mkdir(stage->path, 0777) != 0 && errno != EEXIST) {
-			return pawl_err_sys(err, "write to %s: make %s", dest, stage->path);
+		if (mkdirat(stage->parent_fd, stage->name, 0700) != 0 && errno != EEXIST) {
+			rv = pawl_err_sys(err, "write to %s: make %s", dest, stage->path);
+			goto fail;
 		}
 		rv = open_hidden(stage, &gone, err);
 		if (rv == 0 && !gone && is_empty(stage)) {
 			stage->open = true;
+			say_reach(stage);
 			return 0;
 		}
 		if (rv == 0 && !gone) {
@@ -144,8 +295,12 @@ int stage_open(struct stage *stage, const char *dest, bool force, struct pawl_er
 			close(stage->fd);
 		}
 	}
-	return rv != 0 ? rv
-		       : pawl_err_set(err, PAWL_EBUSY, "another command is writing to %s", dest);
+	rv = rv != 0 ? rv : pawl_err_set(err, PAWL_EBUSY, "another command is writing to %s", dest);
+fail:
+	if (stage->parent_fd >= 0) {
+		close(stage->parent_fd);
+	}
+	return rv;
 }
 
 void stage_close(struct stage *stage)
@@ -153,6 +308,7 @@ void stage_close(struct stage *stage)
 	if (stage->open) {
 		remove_hidden(stage);
 		close(stage->fd);
+		close(stage->parent_fd);
 	}
 	*stage = (struct stage){.open = false};
 }
@@ -161,103 +317,22 @@ void stage_close(struct stage *stage)
 
 int stage_check(const struct stage *stage, const char *name, struct pawl_err *err)
 {
-	char path[PATH_MAX + NAME_MAX];
 	struct stat st;
 
-	if (stage->fresh || stage->force) {
-		return 0;
-	}
-	snprintf(path, sizeof(path), "%s/%s", stage->dest, name);
-	if (lstat(path, &st) != 0) {
+	if (stage->fresh || stage->force ||
+		fstatat(stage->parent_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
 		return 0;
 	}
 	return pawl_err_set(err, PAWL_EEXIST,
-		"%s exists already: nothing was exported (--force "
+		"%s/%s exists already: nothing was exported (--force "
 		"replaces it)",
-		path);
-}
-
-/* A file or folder in the hidden directory. */
-struct name {
-	char *path;  /* in it, owned */
-	bool folder; /* those in it come after it */
-	bool made;   /* where it is put in place, for the files that come after it */
-};
-
-/* All of them, in the order in which they are put in place. */
-struct names {
-	struct name *at; /* owned */
-	size_t n, cap;   /* in use; allocated */
-};
-
-static void free_names(struct names *names)
-{
-	for (size_t i = 0; i < names->n; i++) {
-		free(names->at[i].path);
-	}
-	free(names->at);
-}
-
-static int add_name(struct names *names, const char *path, bool folder, struct pawl_err *err)
-{
-	char *copy = strdup(path);
-
-	if (copy != NULL && names->n == names->cap) {
-		size_t cap = names->cap == 0 ? FILES_FIRST : 2 * names->cap;
-		void *at = realloc(names->at, cap * sizeof(*names->at));
-
-		if (at == NULL) {
-			free(copy);
-			copy = NULL;
-		} else {
-			names->at = at;
-			names->cap = cap;
-		}
-	}
-	if (copy == NULL) {
-		return pawl_err_set(err, PAWL_ENOMEM, "list %s: out of memory", path);
-	}
-	names->at[names->n++] = (struct name){.path = copy, .folder = folder};
-	return 0;
-}
-
-static int list_names(const struct stage *stage, const char *last, struct names *names,
-	struct pawl_err *err)
-{
-	char *const paths[] = {(char *)stage->path, NULL};
-	FTS *tree = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
-	int rv = tree != NULL ? 0 : pawl_err_sys(err, "list %s", stage->path);
-	FTSENT *entry;
-
-	while (rv == 0 && (entry = fts_read(tree)) != NULL) {
-		if (entry->fts_errno != 0) {
-			errno = entry->fts_errno;
-			rv = pawl_err_sys(err, "list %s", entry->fts_path);
-		} else if (entry->fts_level > 0 && entry->fts_info != FTS_DP) {
-			rv = add_name(names, entry->fts_path + strlen(stage->path) + 1,
-				entry->fts_info == FTS_D, err);
-		}
-	}
-	if (tree != NULL) {
-		fts_close(tree);
-	}
-	for (size_t i = 0; rv == 0 && last != NULL && i + 1 < names->n; i++) {
-		if (strcmp(names->at[i].path, last) == 0) {
-			struct name name = names->at[i];
-
-			memmove(&names->at[i], &names->at[i + 1],
-				(names->n - i - 1) * sizeof(*names->at));
-			names->at[names->n - 1] = name;
-			break;
-		}
-	}
-	return rv;
+		stage->dest, name);
 }
 
 /* A file, or the names in a folder. */
 static int sync_at(int dir_fd, const char *dir, const char *path, struct pawl_err *err)
 {
-	int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	int fd = beneath_open(dir_fd, path, O_RDONLY, 0, BENEATH_ANY);
 	int rv = fd < 0 || fsync(fd) != 0 ? pawl_err_sys(err, "sync %s/%s", dir, path) : 0;
 
 	if (fd >= 0) {
@@ -276,31 +351,82 @@ static int sync_files(const struct stage *stage, const struct names *names, stru
 	return rv == 0 ? sync_at(stage->fd, stage->path, ".", err) : rv;
 }
 
-/* The whole directory by one rename. */
+/* The whole directory by one rename, open to whom the umask lets in. */
 static int place_dir(struct stage *stage, struct pawl_err *err)
 {
-	int rv = renameat2(AT_FDCWD, stage->path, AT_FDCWD, stage->dest, RENAME_NOREPLACE);
+	const char *slash = strrchr(stage->dest, '/');
+	const char *name = slash != NULL ? slash + 1 : stage->dest;
+	mode_t mask = umask(0);
+	int rv;
 
+	umask(mask);
+	if (fchmod(stage->fd, 0777 & ~mask) != 0) {
+		return pawl_err_sys(err, "put %s in place", stage->dest);
+	}
+	rv = renameat2(stage->parent_fd, stage->name, stage->parent_fd, name, RENAME_NOREPLACE);
 	if (rv != 0 && (errno == EINVAL || errno == ENOSYS)) {
-		rv = rename(stage->path, stage->dest); /* fails if there are files in dest now */
+		/* fails if there are files in dest now */
+		rv = renameat(stage->parent_fd, stage->name, stage->parent_fd, name);
 	}
 	if (rv != 0) {
 		return pawl_err_sys(err, "put %s in place", stage->dest);
 	}
+	rv = fsync(stage->parent_fd) == 0 ? 0
+					  : pawl_err_sys(err, "sync directory %s", stage->parent);
 	stage->open = false;
 	close(stage->fd);
-	return file_sync_dir(stage->parent, err);
+	close(stage->parent_fd);
+	return rv;
+}
+
+/* The folder of dest that path is in, to be closed; *last: its name there. What is behind a link is
+ * none of dest's. -1: errno. */
+static int open_folder(const struct stage *stage, const char *path, const char **last)
+{
+	const char *slash = strrchr(path, '/');
+	char folder[PATH_MAX] = ".";
+
+	*last = slash != NULL ? slash + 1 : path;
+	if (slash != NULL) {
+		snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
+	}
+	return beneath_open(stage->parent_fd, folder, O_PATH | O_DIRECTORY, 0, BENEATH_ANY);
 }
 
 /* false: errno says why not. */
-static bool place_name(const struct stage *stage, int fd, struct name *name)
+static bool place_name(const struct stage *stage, struct name *name)
 {
-	if (name->folder) {
-		name->made = mkdirat(fd, name->path, 0777) == 0;
-		return name->made || errno == EEXIST;
+	const char *last;
+	int fd = open_folder(stage, name->path, &last);
+	bool good;
+	int sys;
+
+	if (fd < 0) {
+		return false;
 	}
-	return stage->force ? renameat(stage->fd, name->path, fd, name->path) == 0
-			    : linkat(stage->fd, name->path, fd, name->path, 0) == 0;
+	if (name->folder) {
+		name->made = mkdirat(fd, last, 0777) == 0;
+		good = name->made || errno == EEXIST;
+	} else if (stage->force) {
+		good = renameat(stage->fd, name->path, fd, last) == 0;
+	} else {
+		good = linkat(stage->fd, name->path, fd, last, 0) == 0;
+	}
+	sys = errno;
+	close(fd);
+	errno = sys;
+	return good;
+}
+
+static void take_back(const struct stage *stage, const struct name *name)
+{
+	const char *last;
+	int fd = name->folder && !name->made ? -1 : open_folder(stage, name->path, &last);
+
+	if (fd >= 0) {
+		unlinkat(fd, last, name->folder ? AT_REMOVEDIR : 0);
+		close(fd);
+	}
 }
 
 /* File by file into a directory that was there. Without force a name that is taken fails, and takes
@@ -308,40 +434,34 @@ static bool place_name(const struct stage *stage, int fd, struct name *name)
 static int place_files(const struct stage *stage, const struct names *names, const char *last,
 	struct pawl_err *err)
 {
-	int fd = open(stage->dest, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	size_t done = 0;
-	int rv = fd >= 0 ? 0 : pawl_err_sys(err, "open %s", stage->dest);
+	int rv = 0;
 
-	if (rv == 0 && stage->force && last != NULL && unlinkat(fd, last, 0) != 0 &&
+	if (stage->force && last != NULL && unlinkat(stage->parent_fd, last, 0) != 0 &&
 		errno != ENOENT) {
 		rv = pawl_err_sys(err, "replace %s/%s", stage->dest, last);
 	}
 	for (; done < names->n && rv == 0; done++) {
-		if (!place_name(stage, fd, &names->at[done])) {
-			rv = pawl_err_sys(err, "put %s/%s in place", stage->dest,
-				names->at[done].path);
+		if (!place_name(stage, &names->at[done])) {
+			rv = errno == ELOOP || errno == ENOTDIR
+				? pawl_err_set(err, PAWL_EEXIST,
+					  "put %s/%s in place: it is behind a symbolic link, or a "
+					  "file: a directory is needed there",
+					  stage->dest, names->at[done].path)
+				: pawl_err_sys(err, "put %s/%s in place", stage->dest,
+					  names->at[done].path);
 			break;
 		}
 	}
 	while (rv != 0 && !stage->force && done > 0) {
-		const struct name *name = &names->at[--done];
-
-		if (!name->folder || name->made) {
-			unlinkat(fd, name->path, name->folder ? AT_REMOVEDIR : 0);
-		}
+		take_back(stage, &names->at[--done]);
 	}
 	for (size_t i = 0; i < names->n && rv == 0; i++) {
 		if (names->at[i].folder) {
-			rv = sync_at(fd, stage->dest, names->at[i].path, err);
+			rv = sync_at(stage->parent_fd, stage->dest, names->at[i].path, err);
 		}
 	}
-	if (rv == 0) {
-		rv = sync_at(fd, stage->dest, ".", err);
-	}
-	if (fd >= 0) {
-		close(fd);
-	}
-	return rv;
+	return rv == 0 ? sync_at(stage->parent_fd, stage->dest, ".", err) : rv;
 }
 
 int stage_place(struct stage *stage, const char *last, struct pawl_err *err)

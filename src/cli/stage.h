@@ -3,7 +3,8 @@
  *
  * They are written into a hidden directory, beside the destination or, if that exists already, in
  * it; then synced; then put in place: by one rename of the directory, or file by file. What a
- * killed command left hidden is removed by the next one to the same destination.
+ * killed command left hidden is removed by the next one to the same destination. The destination
+ * may be in another user's directory: no link there is followed.
  */
 #ifndef CLI_STAGE_H
 #define CLI_STAGE_H
@@ -18,11 +19,14 @@ struct stage {
 	char dest[PATH_MAX];   /* as given, without slashes at its end */
 	char parent[PATH_MAX]; /* of the hidden directory: dest, or the directory it will be in */
 	char name[NAME_MAX];   /* of the hidden directory, in parent */
-	char path[PATH_MAX + NAME_MAX + 1]; /* both */
-	int fd;     /* of the hidden directory, locked: one command at a time */
-	bool open;  /* fd is */
-	bool fresh; /* dest is not there yet */
-	bool force; /* files of the same name are replaced */
+	char path[PATH_MAX + NAME_MAX + 1];  /* both */
+	char reach[PATH_MAX + NAME_MAX + 1]; /* how another process of ours writes into it */
+	int parent_fd;                       /* of parent */
+	int fd;       /* of the hidden directory, locked: one command at a time */
+	bool open;    /* both are */
+	bool foreign; /* parent is another user's */
+	bool fresh;   /* dest is not there yet */
+	bool force;   /* files of the same name are replaced */
 };
 
 /* Makes the hidden directory, empty. PAWL_ENOENT if dest has no parent, PAWL_EBUSY if another

@@ -136,7 +136,7 @@ static bool is_locked(const char *root)
 	FILE *locks;
 
 	snprintf(path, sizeof(path), "%s/" LOCK_FILE, ckpt_hidden_dir(root, hidden));
-	locks = stat(path, &st) == 0 ? fopen("/proc/locks", "re") : NULL;
+	locks = lstat(path, &st) == 0 ? fopen("/proc/locks", "re") : NULL;
 	if (locks == NULL) {
 		return false;
 	}

@@ -257,6 +257,30 @@ static int make_directory(const struct daemon_options *o, const char *directory,
 	return 0;
 }
 
+/* Who may write there could put a socket, a job's directory, or a link in the place of ours. */
+static int check_directory(const char *directory, struct pawl_err *err)
+{
+	struct stat st;
+
+	if (stat(directory, &st) != 0) {
+		return pawl_err_sys(err, "directory %s", directory);
+	}
+	if (st.st_uid != geteuid() && st.st_uid != 0) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"%s belongs to user %u: the scheduler needs a directory of its own user's",
+			directory, (unsigned)st.st_uid);
+	}
+	if ((st.st_mode & S_IWOTH) != 0 ||
+		(geteuid() == 0 && st.st_gid != 0 && (st.st_mode & S_IWGRP) != 0)) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"%s can be written to by others (mode %03o): `chmod go-w` it, and see what "
+			"is "
+			"in it, or choose another",
+			directory, (unsigned)st.st_mode & 0777u);
+	}
+	return 0;
+}
+
 static int make_root(const struct daemon_options *o, struct pawl_err *err)
 {
 	int rv;
@@ -273,7 +297,9 @@ static int make_root(const struct daemon_options *o, struct pawl_err *err)
 			SLURM_SPOOL_MAX / 2);
 	}
 	rv = make_directory(o, o->root, err);
-	return rv == 0 && o->spool ? make_directory(o, o->spool, err) : rv;
+	rv = rv == 0 ? check_directory(o->root, err) : rv;
+	rv = rv == 0 && o->spool ? make_directory(o, o->spool, err) : rv;
+	return rv == 0 && o->spool ? check_directory(o->spool, err) : rv;
 }
 
 /* Its group reaches the socket and, where jobs are not their owners', their logs. */

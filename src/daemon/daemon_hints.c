@@ -2,6 +2,7 @@
  * the job's user who writes it, so it is a plain file of theirs, or it is not read. */
 #include "daemon/daemon_impl.h"
 
+#include "base/beneath.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "daemon/hints.h"
@@ -48,23 +49,23 @@ static void forget_over(struct daemon *d)
 	}
 }
 
-/* The file's bytes, if it is another one than the last; 0: nothing new. */
-static ssize_t read_file(struct daemon *d, const struct core_job *job, struct daemon_hint *hint,
+/* The file's bytes, if it is another one than the last; 0: nothing new. jobs: the directory of all
+ * jobs' directories, which are their users'; so no mount of a user's is gone into. */
+static ssize_t read_file(int jobs, const struct core_job *job, struct daemon_hint *hint,
 	char bytes[HINTS_BYTES_MAX])
 {
 	uint32_t writer = geteuid() == 0 ? job->ask.owner : (uint32_t)geteuid();
-	char path[PATH_MAX];
+	char name[64];
 	struct stat st;
 	ssize_t n = 0;
 	int fd;
 
-	snprintf(path, sizeof(path), "%s/jobs/%llu/hints.json", daemon_shared(d),
-		(unsigned long long)job->id);
-	fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	snprintf(name, sizeof(name), "%llu/hints.json", (unsigned long long)job->id);
+	fd = beneath_file(jobs, "jobs", name, O_RDONLY, 0, BENEATH_ONE_MOUNT, &st, NULL);
 	if (fd < 0) {
 		return 0;
 	}
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == writer &&
+	if (st.st_uid == writer &&
 		(st.st_mtim.tv_sec != hint->changed.tv_sec ||
 			st.st_mtim.tv_nsec != hint->changed.tv_nsec)) {
 		hint->changed = st.st_mtim;
@@ -72,6 +73,14 @@ static ssize_t read_file(struct daemon *d, const struct core_job *job, struct da
 	}
 	close(fd);
 	return n;
+}
+
+static int open_jobs(const struct daemon *d)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/jobs", daemon_shared(d));
+	return open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
 int daemon_tell(struct daemon *d, const struct core_job *job, const void *bytes, size_t len_bytes,
@@ -94,11 +103,12 @@ void daemon_read_hints(struct daemon *d)
 	uint32_t n = core_jobs(d->core, &jobs);
 	uint64_t *ids = malloc((n + 1) * sizeof(*ids));
 	char *bytes = malloc(HINTS_BYTES_MAX);
+	int dir = open_jobs(d);
 
 	for (uint32_t i = 0; i < n && ids; i++) { /* taking one may change the core's list */
 		ids[i] = jobs[i]->id;
 	}
-	for (uint32_t i = 0; i < n && ids && bytes && d->failed.code == 0; i++) {
+	for (uint32_t i = 0; i < n && ids && bytes && dir >= 0 && d->failed.code == 0; i++) {
 		const struct core_job *job = core_job_find(d->core, ids[i]);
 		struct daemon_hint *hint;
 		struct pawl_err err;
@@ -108,7 +118,7 @@ void daemon_read_hints(struct daemon *d)
 			continue;
 		}
 		hint = find(d, ids[i]);
-		len = hint ? read_file(d, job, hint, bytes) : 0;
+		len = hint ? read_file(dir, job, hint, bytes) : 0;
 		if (len > 0 && daemon_tell(d, job, bytes, (size_t)len, &err) != 0 &&
 			!hint->complained) {
 			hint->complained = true;
@@ -116,6 +126,9 @@ void daemon_read_hints(struct daemon *d)
 		}
 	}
 	forget_over(d);
+	if (dir >= 0) {
+		close(dir);
+	}
 	free(ids);
 	free(bytes);
 }

@@ -108,6 +108,8 @@ struct talk;
 /* PAWL_ENOENT: no scheduler runs there; PAWL_EIO: it may not be talked to. */
 int talk_open(struct talk **out, const char *root, struct pawl_err *err);
 void talk_close(struct talk *talk); /* NULL is fine */
+/* Who runs the scheduler, as the kernel says. PAWL_EIO. */
+int talk_peer(const struct talk *talk, uint32_t *uid, struct pawl_err *err);
 /* A request's body, to be filled: its version is in it. */
 struct wire_out *talk_begin(struct talk *talk, enum talk_type type);
 /* Sends it and waits for the reply, whose body is read through *in until the next talk_begin. What

@@ -25,13 +25,19 @@ struct job_log {
 	uint64_t dropped_bytes; /* that could not be written, and were not told yet */
 };
 
+/* What else a job's user put there (a FIFO, which would wait for a reader) is refused. */
 static int open_file(struct job_log *log)
 {
-	struct stat st;
+	const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+	struct stat st = {.st_size = 0};
 
-	log->fd =
-		open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, log->mode);
-	log->len_bytes = log->fd >= 0 && fstat(log->fd, &st) == 0 ? (uint64_t)st.st_size : 0;
+	log->fd = open(log->path, flags | O_NOCTTY, log->mode);
+	if (log->fd >= 0 && (fstat(log->fd, &st) != 0 || !S_ISREG(st.st_mode))) {
+		close(log->fd);
+		log->fd = -1;
+		errno = EINVAL;
+	}
+	log->len_bytes = log->fd >= 0 ? (uint64_t)st.st_size : 0;
 	return log->fd;
 }
 

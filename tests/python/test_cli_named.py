@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,45 @@ def test_folders_are_exported(tmp_path: Path) -> None:
     assert sorted(os.listdir(out / "in")) == ["a", "deep", "mine"]
     convert.to_safetensors(root, tmp_path / "st", "t")
     assert (tmp_path / "st" / "in" / "a.safetensors").is_file()
+
+
+def test_an_export_follows_no_link(tmp_path: Path) -> None:
+    """Whoever owns DEST could have us write anywhere."""
+    root, out, theirs = tmp_path / "root", tmp_path / "out", tmp_path / "theirs"
+    with Engine(root) as engine:
+        parts = {"in/a": Raw(b"a"), "b": Raw(b"b")}
+        assert engine.save("t", parts).wait("durable", timeout=program.LIMIT_S)
+    for made in (out, theirs):
+        made.mkdir()
+    (theirs / "a").write_text("theirs")
+    (out / "in").symlink_to(theirs)
+    (out / "b").symlink_to(theirs / "a")
+    refused = program.run("ckpt", "export", root, "t", out, "--force")
+    assert refused.returncode == 1 and "behind a symbolic link" in refused.stderr
+    (out / "in").unlink()
+    assert program.run("ckpt", "export", root, "t", out, "--force").returncode == 0
+    assert (theirs / "a").read_text() == "theirs" and os.listdir(theirs) == ["a"]
+    assert (out / "b").read_text() == "b" and (out / "in" / "a").read_text() == "a"
+    assert sorted(os.listdir(out)) == ["b", "in"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="two users are needed: run as root")
+@pytest.mark.slow
+def test_an_export_into_another_users_directory(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    root, out = tmp_path / "root", tmp_path / "out"
+    with Engine(root) as engine:
+        assert engine.save("t", {"in/a": {"w": torch.ones(3)}}).wait("durable", timeout=60)
+    (out / ".pawl-export").mkdir(parents=True)
+    for path in (out, out / ".pawl-export"):
+        os.chown(path, 1, 1)
+    to = (root, "t", out, "--to", "safetensors", "--python", sys.executable)
+    refused = program.run("ckpt", "export", *to)
+    assert refused.returncode == 75 and "another user's" in refused.stderr
+    (out / ".pawl-export").rmdir()
+    done = program.run("ckpt", "export", *to)
+    assert done.returncode == 0, done.stderr
+    assert (out / "in" / "a.safetensors").is_file() and os.listdir(out) == ["in"]
 
 
 def test_what_is_beside_the_root(tmp_path: Path) -> None:

@@ -496,7 +496,7 @@ def test_a_full_spool(ours: slurm.Slurm) -> None:
         shared.mkdir()
         made.options = (*made.options, "--spool", str(shared))
         made.spool = lambda: shared / "slurm"  # type: ignore[method-assign]
-        made.slurm.call("mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", shared)
+        made.slurm.call("mount", "-t", "tmpfs", "-o", "size=256k,mode=755", "tmpfs", shared)
         try:
             made.start()
             job, ends = made.until("job"), made.work("ends", 1)

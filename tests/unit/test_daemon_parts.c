@@ -415,6 +415,26 @@ static void a_log_has_bounds_and_its_newest_lines(void **state)
 	}
 }
 
+/* It would wait for a reader, and the job with it. */
+static void a_log_that_is_no_file_is_refused(void **state)
+{
+	struct job_log *log;
+	struct pawl_err err;
+	char path[80];
+	int reader;
+
+	snprintf(path, sizeof(path), "%s/log", dir);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	assert_int_not_equal(job_log_open(&log, path, 0600, &err), 0);
+	reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	assert_int_not_equal(job_log_open(&log, path, 0600, &err), 0);
+	close(reader);
+	unlink(path);
+	assert_int_equal(symlink("elsewhere", path), 0);
+	assert_int_not_equal(job_log_open(&log, path, 0600, &err), 0);
+	unlink(path);
+}
+
 /* Lines that find no room are lost, counted, and told once there is some. */
 static void a_full_disk_costs_lines_and_says_how_many(void **state)
 {
@@ -771,6 +791,7 @@ int main(void)
 		cmocka_unit_test(ranks_keep_their_devices_or_cannot_be_changed),
 		cmocka_unit_test(of_records_of_devices_the_last_whole_one_counts),
 		cmocka_unit_test(a_log_has_bounds_and_its_newest_lines),
+		cmocka_unit_test(a_log_that_is_no_file_is_refused),
 		cmocka_unit_test(a_full_disk_costs_lines_and_says_how_many),
 		cmocka_unit_test(processes_of_a_run_are_found_and_no_others),
 		cmocka_unit_test(a_process_of_another_user_is_no_runs),

@@ -492,6 +492,19 @@ static void odd_files_are_refused(void **state)
 	assert_int_equal(n, 2);
 }
 
+static void nothing_is_written_through_a_link(void **state)
+{
+	struct store_file *file;
+
+	make_file("theirs", 'a');
+	assert_int_equal(symlink("theirs", real_path("link")), 0);
+	assert_int_not_equal(store_append_small(store, "link", "x", 1, false, &err), 0);
+	assert_int_not_equal(store_write_small(store, "link", "x", 1, &err), 0);
+	assert_int_not_equal(store_create(store, "link", 0, &file, &err), 0);
+	assert_int_equal(store_publish(store, "link", "b", 1, &err), 0); /* in its place */
+	assert_file("theirs", 'a');
+}
+
 static void exchange_may_be_unsupported(void **state)
 {
 	make_file("a", 'a');
@@ -694,6 +707,7 @@ int main(void)
 		POSIX_TEST(remove_follows_no_link),
 		POSIX_TEST(remove_has_a_depth_limit),
 		POSIX_TEST(odd_files_are_refused),
+		POSIX_TEST(nothing_is_written_through_a_link),
 		POSIX_TEST(exchange_may_be_unsupported),
 		POSIX_TEST(publish_survives_each_failure),
 		POSIX_TEST(every_call_survives_each_failure),

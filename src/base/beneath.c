@@ -1,0 +1,184 @@
+/* See beneath.h. */
+#include "base/beneath.h"
+
+#include "base/assert.h"
+#include "base/err.h"
+#include "base/fault.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define FOLDER (O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+#define TRIES  16 /* while names are renamed elsewhere, the kernel may say EAGAIN */
+
+/* What goes without saying; of O_PATH, which opens nothing, openat2 takes but the first two. */
+static int add_ours(int flags)
+{
+	flags |= O_CLOEXEC | O_NOFOLLOW;
+	return (flags & O_PATH) != 0 ? flags : flags | O_NONBLOCK | O_NOCTTY;
+}
+
+/* ---- openat2 ---- */
+
+static int ask_kernel(int dir_fd, const char *path, int flags, mode_t mode, enum beneath how)
+{
+	struct open_how wanted = {.flags = (uint64_t)add_ours(flags),
+		.mode = (flags & O_CREAT) != 0 ? mode : 0,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+	int fd = -1;
+
+	if (how == BENEATH_ONE_MOUNT) {
+		wanted.resolve |= RESOLVE_NO_XDEV;
+	}
+	errno = EAGAIN;
+	for (int i = 0; i < TRIES && fd < 0 && errno == EAGAIN; i++) {
+		fd = FAULT_SYS("beneath.openat2",
+			(int)syscall(SYS_openat2, dir_fd, path, &wanted, sizeof(wanted)));
+	}
+	return fd;
+}
+
+/* A sandbox that does not know it says EPERM. */
+static bool is_unknown(int sys)
+{
+	return sys == ENOSYS || sys == EPERM || sys == EAGAIN;
+}
+
+/* ---- name after name ---- */
+
+static bool is_on(int fd, dev_t device)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && st.st_dev == device;
+}
+
+/* Whether fd may be gone on with; closed, if not. A bind mount of the same device is not seen. */
+static bool may_cross(int fd, const struct stat *from, enum beneath how)
+{
+	if (how == BENEATH_ANY || is_on(fd, from->st_dev)) {
+		return true;
+	}
+	close(fd);
+	errno = EXDEV;
+	return false;
+}
+
+/* The directory of that name, len bytes of it; takes at. */
+static int step(int at, const char *path, size_t len, const struct stat *from, enum beneath how)
+{
+	char name[NAME_MAX + 1];
+	int next = -1;
+	int sys;
+
+	errno = ENAMETOOLONG;
+	if (len < sizeof(name)) {
+		snprintf(name, sizeof(name), "%.*s", len > 0 ? (int)len : 1, len > 0 ? path : ".");
+		errno = EXDEV;
+		next = strcmp(name, "..") == 0 ? -1 : openat(at, name, FOLDER);
+	}
+	sys = errno;
+	close(at);
+	errno = sys;
+	return next >= 0 && may_cross(next, from, how) ? next : -1;
+}
+
+static int go(int dir_fd, const char *path, int flags, mode_t mode, enum beneath how)
+{
+	struct stat from;
+	size_t len;
+	int fd = -1;
+	int sys;
+	int at;
+
+	if (fstat(dir_fd, &from) != 0) {
+		return -1;
+	}
+	at = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
+	while (at >= 0 && path[len = strcspn(path, "/")] == '/') {
+		at = step(at, path, len, &from, how);
+		path += len + 1;
+	}
+	if (at < 0) {
+		return -1;
+	}
+	errno = EXDEV;
+	if (strcmp(path, "..") != 0) {
+		fd = openat(at, path[0] != '\0' ? path : ".", add_ours(flags), mode);
+	}
+	sys = errno;
+	close(at);
+	errno = sys;
+	return fd >= 0 && may_cross(fd, &from, how) ? fd : -1;
+}
+
+int beneath_open(int dir_fd, const char *path, int flags, mode_t mode, enum beneath how)
+{
+	int fd;
+
+	if (path[0] == '/') {
+		errno = EXDEV;
+		return -1;
+	}
+	fd = ask_kernel(dir_fd, path, flags, mode, how);
+	return fd < 0 && is_unknown(errno) ? go(dir_fd, path, flags, mode, how) : fd;
+}
+
+/* ---- plain files ---- */
+
+const char *beneath_kind(mode_t mode)
+{
+	static const struct {
+		mode_t type;
+		const char *name;
+	} others[] = {{S_IFLNK, "a symbolic link"}, {S_IFDIR, "a directory"}, {S_IFIFO, "a FIFO"},
+		{S_IFSOCK, "a socket"}, {S_IFCHR, "a device"}, {S_IFBLK, "a device"}};
+
+	for (int i = 0; i < (int)(sizeof(others) / sizeof(*others)); i++) {
+		if ((mode & S_IFMT) == others[i].type) {
+			return others[i].name;
+		}
+	}
+	return "a plain file";
+}
+
+static int refuse(const char *dir, const char *path, const char *what, struct pawl_err *err)
+{
+	return pawl_err_set(err, PAWL_EINVAL, "%s/%s is %s: a plain file is needed there", dir,
+		path, what);
+}
+
+int beneath_file(int dir_fd, const char *dir, const char *path, int flags, mode_t mode,
+	enum beneath how, struct stat *st, struct pawl_err *err)
+{
+	int fd;
+	int rv;
+
+	ASSERT((flags & O_TRUNC) == 0);
+	fd = beneath_open(dir_fd, path, flags, mode, how);
+	if (fd < 0 && (errno == ELOOP || errno == ENOTDIR)) {
+		return refuse(dir, path, "behind a symbolic link, or one itself", err);
+	}
+	if (fd < 0 && (errno == ENXIO || errno == EISDIR)) {
+		return refuse(dir, path,
+			errno == ENXIO ? "a FIFO, a socket or a device" : "a directory", err);
+	}
+	if (fd < 0) {
+		return pawl_err_sys(err, "%s/%s", dir, path);
+	}
+	if (fstat(fd, st) != 0) {
+		rv = pawl_err_sys(err, "%s/%s", dir, path);
+	} else if (!S_ISREG(st->st_mode)) {
+		rv = refuse(dir, path, beneath_kind(st->st_mode), err);
+	} else {
+		return fd;
+	}
+	close(fd);
+	return rv;
+}

@@ -1,0 +1,33 @@
+/*
+ * Root looks at another user's files with that user's rights: a link, or a directory that was put
+ * in another's place, leads no further than its owner could go. For commands, which are one thread.
+ */
+#ifndef CLI_AS_USER_H
+#define CLI_AS_USER_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct pawl_err;
+
+struct as_user {
+	bool other;    /* there is another user to become: we are root, and they are not */
+	uid_t uid;     /* whose files they are */
+	gid_t gid;     /* first group; nobody's, of a user without an entry */
+	gid_t *groups; /* owned; all groups */
+	int groups_n;
+	gid_t our_gid; /* root's, to come back to */
+	gid_t *ours;   /* owned; all of root's groups */
+	int ours_n;
+};
+
+/* Who is not root stays who they are. PAWL_ENOMEM, PAWL_EIO. */
+int as_user_init(struct as_user *as, uid_t uid, struct pawl_err *err);
+void as_user_deinit(struct as_user *as); /* zeroed is fine */
+
+/* From here on files are opened as that user. PAWL_EIO: root may not change its user here. */
+int as_user_begin(const struct as_user *as, struct pawl_err *err);
+/* Back again. errno stays. */
+void as_user_end(const struct as_user *as);
+
+#endif

@@ -69,7 +69,12 @@ static bool is_plain(unsigned char c)
 
 static bool show(FILE *to, unsigned char c)
 {
-	return (is_plain(c) ? putc(c, to) : fprintf(to, "\\x%02x", c)) >= 0;
+	char text[8] = {(char)c};
+
+	if (!is_plain(c)) {
+		snprintf(text, sizeof(text), "\\x%02x", c);
+	}
+	return fwrite(text, 1, strlen(text), to) == strlen(text);
 }
 
 /* What is held is nothing that is let through. */
@@ -126,7 +131,7 @@ bool visible_end(struct visible *v)
 
 	if (v->coloured) {
 		v->coloured = false;
-		good = fprintf(v->to, "\033[0m") >= 0 && good;
+		good = fwrite("\033[0m", 1, 4, v->to) == 4 && good;
 	}
 	return good;
 }

@@ -181,31 +181,36 @@ class Saver:
         self._told_stop = False
         self._error: BaseException | None = None  # ended the with block
         self._forked = False  # this is a child's copy of the parent's object
-        if any(one.root == self.root and one.rank == self.rank for one in _open):
+        try:
+            self._session: _core.Session | None = _core.Session(
+                self.root,
+                _job_id(job, env, self.root),
+                self.rank,
+                self.world_size,
+                self._attempt,
+                keep=keep,
+                keep_every=keep_every,
+                full_every=full_every,
+                persist_every_ms=_AUTO_MS
+                if persist_every == "auto"
+                else round(persist_every * 1000),
+                memory_bytes=memory or 0,
+                socket=os.environ.get("PAWL_AGENT") or None,
+                program=find_program(),
+                watch=self._watch,
+                hidden=hidden,
+                named=named,
+                host_first=host_first,
+                host_ranks=host_ranks,
+                changed=_guard.find_changed,
+            )
+        except PawlError as reason:
+            if f", as pid {os.getpid()}," not in str(reason):
+                raise
             raise error(
                 "PAWL_EBUSY",
                 f"{self.root} is open in this process already: use what has it open, or close it",
-            )
-        self._session: _core.Session | None = _core.Session(
-            self.root,
-            _job_id(job, env, self.root),
-            self.rank,
-            self.world_size,
-            self._attempt,
-            keep=keep,
-            keep_every=keep_every,
-            full_every=full_every,
-            persist_every_ms=_AUTO_MS if persist_every == "auto" else round(persist_every * 1000),
-            memory_bytes=memory or 0,
-            socket=os.environ.get("PAWL_AGENT") or None,
-            program=find_program(),
-            watch=self._watch,
-            hidden=hidden,
-            named=named,
-            host_first=host_first,
-            host_ranks=host_ranks,
-            changed=_guard.find_changed,
-        )
+            ) from None
         # Without the kernel's watch the library copies host memory before save returns.
         self._host_watch = self._session.best_proof[0] > 0
         _guard.install()

@@ -31,7 +31,8 @@ def reduce(group: ProcessGroup, work: Work, tensor: torch.Tensor, opts: Any) -> 
 
     def add() -> None:
         wide = torch.cat(values).to(_coll.added_as(opts.reduceOp, tensor.dtype))
-        whole = torch.sparse_coo_tensor(torch.cat(indices, 1), wide, mine.shape).coalesce()
+        at = torch.cat(indices, 1)
+        whole = torch.sparse_coo_tensor(at, wide, mine.shape, device="cpu").coalesce()
         whole = whole / len(counts) if mean else whole
         with torch.no_grad():  # detach() would be another one, whose indices alone changed
             tensor.copy_(whole.to(tensor.dtype))
@@ -41,7 +42,7 @@ def reduce(group: ProcessGroup, work: Work, tensor: torch.Tensor, opts: Any) -> 
 
 def _counts(group: ProcessGroup, mine: torch.Tensor, opts: Any) -> list[int]:
     """How many numbers each rank has, of tensors that are alike."""
-    own = torch.tensor([mine._nnz(), mine.sparse_dim(), *mine.shape])
+    own = torch.tensor([mine._nnz(), mine.sparse_dim(), *mine.shape], device="cpu")
     every = [torch.empty_like(own) for _ in range(group.size())]
     group.allgather([every], [own], opts).wait()
     for rank, theirs in enumerate(every):

@@ -318,8 +318,15 @@ def test_a_log_gives_a_terminal_no_orders(shared: Cluster) -> None:
 # ---- the scheduler's directory ----
 
 
-def test_a_directory_that_others_write_to_is_refused(tmp_path: Path) -> None:
-    root = tmp_path / "s"
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A directory whose path is short enough for a scheduler's sockets."""
+    with tempfile.TemporaryDirectory(prefix="pawl-", dir="/tmp") as name:
+        yield Path(name)
+
+
+def test_a_directory_that_others_write_to_is_refused(short: Path) -> None:
+    root = short / "s"
     root.mkdir()
     root.chmod(0o777)
     refused = program.run("sched", "--root", root)
@@ -329,12 +336,12 @@ def test_a_directory_that_others_write_to_is_refused(tmp_path: Path) -> None:
 
 @AS_ROOT
 @pytest.mark.slow
-def test_a_directory_of_another_users_is_refused(tmp_path: Path) -> None:
-    root = tmp_path / "s"
+def test_a_directory_of_another_users_is_refused(short: Path) -> None:
+    root = short / "s"
     root.mkdir()
     os.chown(root, pwd.getpwnam("daemon").pw_uid, -1)
     refused = program.run("sched", "--root", root)
     assert refused.returncode == 2 and "belongs to user" in refused.stderr
     slurm = ("--engine", "slurm", "--pool", "p=1:0..1", "--group", "users")
-    refused = program.run("sched", "--root", tmp_path / "new", *slurm)
+    refused = program.run("sched", "--root", short / "new", *slurm)
     assert refused.returncode == 2 and "jobs run as the scheduler's user" in refused.stderr

@@ -161,7 +161,9 @@ def test_banned_call_is_banned_in_tests_too(tmp_path: Path, name: str) -> None:
 
 def test_printing_is_for_programs_and_tests(tmp_path: Path) -> None:
     text = called('printf("a")')
-    assert findings(tmp_path, "src/cli/a.c", text) == []
+    assert findings(tmp_path, "src/cli/a.c", text) == [("call", 4)]
+    assert findings(tmp_path, "src/cli/opt.c", text) == []
+    assert findings(tmp_path, "src/cli/a.c", called("putchar(1)")) == []
     assert findings(tmp_path, "tests/unit/a.c", text) == []
     assert findings(tmp_path, "src/agent/a.c", text) == [("call", 4)]
 

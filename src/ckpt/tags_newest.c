@@ -183,7 +183,7 @@ static int search_down(struct store *store, const struct tags_search *search,
 	int none = pawl_err_set(err, PAWL_ENOENT, "no complete checkpoint");
 
 	while (n-- > 0) {
-		struct pawl_err why;
+		struct pawl_err why = {0};
 		int rv = tags_check_stop(search->stop, &why);
 
 		rv = rv == 0 ? try_tag(store, &tags[n], manifest, &why) : rv;
@@ -212,7 +212,7 @@ int tags_newest(struct store *store, const struct tags_search *search, struct ma
 	struct pawl_err *err)
 {
 	struct tag_step *tags = NULL;
-	struct pawl_err why;
+	struct pawl_err why = {0};
 	size_t n = 0;
 	int rv = tags_steps(store, search->stop, &tags, &n, &why);
 

@@ -157,12 +157,12 @@ static bool is_lost(const struct daemon *d, int rv)
 
 static int refuse_file(const struct daemon *d, bool runs, struct pawl_err *err)
 {
-	const char *remedy = d->options->pools ? SLURM_REMEDY : REMEDY;
 	char why[sizeof(err->msg)];
 
 	snprintf(why, sizeof(why), "%s", err->msg);
 	return pawl_err_set(err, PAWL_ECORRUPT, "%.160s, though %s. %s", why,
-		runs ? "jobs lie in runs/ beside it" : "history/ beside it tells of jobs", remedy);
+		runs ? "jobs lie in runs/ beside it" : "history/ beside it tells of jobs",
+		d->options->pools ? SLURM_REMEDY : REMEDY);
 }
 
 int daemon_open_store(struct daemon *d, struct pawl_err *err)

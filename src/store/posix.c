@@ -54,6 +54,13 @@ int posix_at(const struct posix_store *ps, const char *path)
 	return path[0] == '.' && ps->hidden_fd >= 0 ? ps->hidden_fd : ps->root_fd;
 }
 
+/* kind: what has the name; "": that is not known. */
+static int refuse_odd(bool create, const char *path, const char *kind, struct pawl_err *err)
+{
+	return pawl_err_set(err, create ? PAWL_EIO : PAWL_EINVAL, "%s %s: not a file%s%s",
+		create ? "write" : "open", path, kind[0] != '\0' ? ", but " : "", kind);
+}
+
 int posix_open_regular(const struct posix_store *ps, const char *path, int flags, struct stat *st,
 	struct pawl_err *err)
 {
@@ -63,10 +70,7 @@ int posix_open_regular(const struct posix_store *ps, const char *path, int flags
 		file_open_plain(at, path, flags, FILE_MODE, st));
 
 	if (fd < 0 && file_is_odd(errno)) {
-		const char *kind = file_kind(at, path);
-
-		return pawl_err_set(err, create ? PAWL_EIO : PAWL_EINVAL, "%s %s: not a file%s%s",
-			create ? "write" : "open", path, kind[0] != '\0' ? ", but " : "", kind);
+		return refuse_odd(create, path, file_kind(at, path), err);
 	}
 	if (fd < 0 && errno == ENOTDIR) {
 		errno = ENOENT; /* what is no directory has nothing in it */

@@ -30,6 +30,8 @@ def reduce(group: ProcessGroup, work: Work, tensor: torch.Tensor, opts: Any) -> 
     group.gather_uneven(work, values, mine.values().contiguous(), opts)
 
     def add() -> None:
+        for lane, event in work.brought:  # of a device whose tensors are host memory
+            lane.await_(event)
         wide = torch.cat(values).to(_coll.added_as(opts.reduceOp, tensor.dtype))
         at = torch.cat(indices, 1)
         whole = torch.sparse_coo_tensor(at, wide, mine.shape, device="cpu").coalesce()

@@ -230,7 +230,6 @@ def test_what_cannot_be_is_refused(tls: Path) -> None:
     pool = ("--engine", "slurm", "--pool", "cpu=1:0..1")
     with tempfile.TemporaryDirectory(prefix="pawl-", dir="/tmp") as root:
         for options, word in (
-            (("--http", "127.0.0.1:0", "--http-name", "a"), "is for --engine slurm"),
             ((*pool, "--http-name", "a"), "need --http"),
             ((*pool, "--http", "127.0.0.1:0", "--http-name", "a"), "that other nodes reach"),
             ((*pool, *secure(tls, "0.0.0.0:0"), "--http-name", "a/b"), "the name of a host"),

@@ -48,7 +48,7 @@ def conflict(written: Sequence[torch.Tensor], read: Sequence[torch.Tensor] = ())
         ),
         key=lambda each: (str(each[0]), each[1]),
     )
-    device, end, end_written = None, 0, 0  # of those before
+    device, end, end_written = None, 0, 0  # where the tensors looked at so far end
     for where, begin, behind, writes in found:
         if where != device:
             device, end, end_written = where, 0, 0

@@ -45,7 +45,7 @@ class Work(TorchWork):
     ) -> None:
         super().__init__()
         self.outputs = outputs
-        self.pending = pending  # what it is ordered by; None: it is not
+        self.pending = pending  # orders it among calls on the same memory; None: a message
         self._completers = completers
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:

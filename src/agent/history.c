@@ -143,7 +143,7 @@ static int read_file(const struct rows *rows, struct store *store, char **text,
 struct wanting {
 	struct tag_step *tags; /* ascending by step */
 	bool *wants;           /* one a tag */
-	size_t n;              /* of them */
+	size_t n;              /* how many tags */
 };
 
 /* The tag that a row is of needs none. */

@@ -12,7 +12,7 @@ struct finding {
 	struct store *store;
 	const char *root;             /* its path, for people */
 	const struct tags_stop *stop; /* asked between tags */
-	bool puts_aside;              /* what is damaged; else who leads the job does */
+	bool puts_aside; /* damaged tags are put aside here; else by the host that leads */
 };
 
 /* Carries out a job of kind PERSIST_RESOLVE: returns and fills what persist.h says of it. On the

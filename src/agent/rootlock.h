@@ -9,7 +9,7 @@ struct pawl_err;
 
 /*
  * Takes the root for job. Returns a descriptor that holds the lock until closed; PAWL_EBUSY naming
- * both jobs, the holder's pid and host; PAWL_EINVAL: what has the lock's name there is no plain
+ * both jobs, the holder's pid and host; PAWL_EIO: what has the lock's name there is no plain
  * file, or has other names; or another negative code. The root must exist.
  */
 int rootlock_take(const char *root, const char *job, struct pawl_err *err);

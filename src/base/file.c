@@ -1,6 +1,7 @@
 /* Aside, sync, rename, sync; and what is opened without trust: see file.h. */
 #include "base/file.h"
 
+#include "base/beneath.h"
 #include "base/err.h"
 #include "base/fault.h"
 
@@ -81,25 +82,16 @@ bool file_is_odd(int sys)
 const char *file_kind(int dir_fd, const char *path)
 {
 	struct stat st;
+	mode_t mode;
 
 	if (fstatat(dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) != 0) {
 		return "";
 	}
-	switch (st.st_mode & S_IFMT) {
-	case S_IFREG:
-		return "a plain file";
-	case S_IFDIR:
-		return "a directory";
-	case S_IFIFO:
-		return "a FIFO";
-	case S_IFSOCK:
-		return "a socket";
-	case S_IFLNK:
-		return fstatat(dir_fd, path, &st, 0) == 0 ? "a symbolic link"
-							  : "a symbolic link that leads nowhere";
-	default:
-		return "a device";
+	mode = st.st_mode;
+	if (S_ISLNK(st.st_mode) && fstatat(dir_fd, path, &st, 0) != 0) {
+		return "a symbolic link that leads nowhere";
 	}
+	return beneath_kind(mode);
 }
 
 int file_put(const char *path, const void *bytes, size_t len_bytes, mode_t mode, bool lasts,

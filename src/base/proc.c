@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define STAT_BYTES   512u  /* more than the fields that are read take */
-#define STATUS_BYTES 1024u /* likewise */
+#define STATUS_BYTES 1024u /* more than the lines of /proc/PID/status up to Uid: take */
 
 /* The first bytes of a file of a process, terminated. Negative: an errno. */
 static int read_file(uint32_t pid, const char *name, char *text, size_t cap_bytes)

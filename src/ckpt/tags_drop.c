@@ -102,7 +102,7 @@ static int read_latest(struct store *store, char tag[CKPT_TAG_MAX], struct pawl_
 
 	tag[0] = '\0';
 	if (rv == PAWL_ENOENT || rv == PAWL_ELIMIT || rv == PAWL_EINVAL) {
-		return 0; /* what is longer, or no file, names no tag */
+		return 0; /* a file that is too long, or none, names no tag */
 	}
 	if (rv == 0) {
 		snprintf(tag, CKPT_TAG_MAX, "%s", (const char *)text);

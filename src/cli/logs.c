@@ -62,7 +62,7 @@ struct reading {
 	int fd;                 /* of the file that is read; -1: none yet */
 	bool closed;            /* nobody takes what is printed any more */
 	bool terminal;          /* it is printed to one, through: */
-	struct visible visible; /* what it is not to obey */
+	struct visible visible; /* of a terminal: shows control characters, so that it obeys none */
 };
 
 /* Its files are found in what is opened here, once. Without an error it may not be there yet. */

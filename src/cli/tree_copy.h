@@ -18,7 +18,7 @@
 /* Zero-initialise; set the first four. */
 struct tree_copy {
 	const struct as_user *as; /* whose rights reading has */
-	uid_t uid;                /* who that is, or was meant to be where we are not root */
+	uid_t uid;                /* of who ran the job; without root, their rights are not taken */
 	/* Of what is not copied; failed: it could not be read, and was to be. */
 	void (*left_out)(void *user, const char *path, const char *why, bool failed);
 	void *user;

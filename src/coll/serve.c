@@ -255,7 +255,8 @@ static void take_asker(struct coll_server *server)
 		accept4(server->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
 
 	if (fd < 0) {
-		/* who cannot be let in stays at the listener, and a poll would return at once */
+		/* a rank that cannot be accepted stays at the listener: a poll would return at once
+		 */
 		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
 			server->deaf_until_ns = clock_mono_ns() + times_ns(TIME_LISTEN_AGAIN);
 		}

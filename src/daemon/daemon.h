@@ -25,7 +25,7 @@ struct pawl_err;
 struct daemon_options {
 	const char *root;         /* directory, made if there is none */
 	const char *spool;        /* that nodes of Slurm's see, for what they need; NULL: root */
-	bool rebuild;             /* what runs and is not known is taken over */
+	bool rebuild;             /* jobs that run and are not in the database are taken over */
 	const char *group;        /* that may talk to it beside its own user; NULL: nobody else */
 	int64_t grace_ns;         /* of each job: from SIGTERM to SIGKILL */
 	uint64_t user_jobs_max;   /* that are not over; another one of that user is refused */

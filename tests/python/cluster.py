@@ -115,6 +115,15 @@ class Cluster:
         """What the job itself printed."""
         return [line for line in self.log(job).splitlines() if not line.startswith("pawl: ")]
 
+    def keepers(self) -> list[int]:
+        """Processes that keep jobs running, in order: where one is, so is its job."""
+        found = []
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                if b"shepherd" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+        return sorted(found)
+
     def processes(self) -> list[int]:
         """Of all runs of this scheduler, those that keep them going included."""
         mark = f"PAWL_SCHED_RUN={self.root}/runs/".encode()

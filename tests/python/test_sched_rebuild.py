@@ -69,16 +69,6 @@ def refused(ours: Cluster) -> str:
     return str(done.stderr)
 
 
-def keepers(ours: Cluster) -> list[int]:
-    """Processes that keep jobs running: where one is, so is its job."""
-    found = []
-    for pid in ours.processes():
-        with contextlib.suppress(OSError):
-            if b"shepherd" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
-    return sorted(found)
-
-
 def running(ours: Cluster, mark: Path, go: Path) -> int:
     script = ONCE.format(f"until [ -e {go} ]; do sleep 0.05; done")
     job = ours.submit("bash", "-c", script, str(mark), options=["-n", "gpt"], cwd=mark.parent)
@@ -109,11 +99,11 @@ def test_a_lost_database_ends_nothing_and_is_rebuilt(
         ours.kill()
         fault(ours.root, older)
         left = [path.read_bytes() if path.exists() else None for path in files(ours.root)[:1]]
-        before_it = keepers(ours)
+        before_it = ours.keepers()
         for _ in range(2):
             said = refused(ours)
             assert "sched.db" in said and "--rebuild" in said and "copy" in said, said
-        assert keepers(ours) == before_it
+        assert ours.keepers() == before_it
         if fault is not put_older_back:
             assert left == [p.read_bytes() if p.exists() else None for p in files(ours.root)[:1]]
         start(ours, "--rebuild")
@@ -123,7 +113,7 @@ def test_a_lost_database_ends_nothing_and_is_rebuilt(
         assert ours.sh("true") == 4
         ours.kill()
         ours.start()
-        assert ours.state(job) == "running" and set(before_it) <= set(keepers(ours))
+        assert ours.state(job) == "running" and set(before_it) <= set(ours.keepers())
         (tmp_path / "go").touch()
         ours.await_state(job, "done")
         assert (tmp_path / "mark").read_text().split() == ["start", "end"]

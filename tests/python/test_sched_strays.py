@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import program
-from cluster import Cluster, cluster, wait
+from cluster import cluster, wait
 
 OPTIONS = ("--nodes", "1", "--slots", "1", "--grace", "2", "--round", "1")
 NOBODY = 65534
@@ -34,16 +34,6 @@ def claims(job: str, root: Path, uid: int) -> Iterator[subprocess.Popen[bytes]]:
         made.wait()
 
 
-def keepers(ours: Cluster) -> list[int]:
-    """The processes that keep jobs running."""
-    found = []
-    for pid in ours.processes():
-        with contextlib.suppress(OSError):
-            if b"shepherd" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
-    return found
-
-
 def until(path: Path) -> str:
     return f"echo up; until [ -e {path} ]; do sleep 0.05; done"
 
@@ -58,7 +48,7 @@ def test_who_only_says_so_holds_no_slot(tmp_path: Path) -> None:
                 others.enter_context(claims(run, ours.root, uid))
         job = ours.sh(until(tmp_path / "one"))
         wait(lambda: ours.lines(job) == ["up"], "it runs")
-        (keeper,) = keepers(ours)
+        (keeper,) = ours.keepers()
         os.kill(keeper, signal.SIGKILL)
         wait(lambda: ours.lines(job) == ["up", "up"], "it runs once more")
         (tmp_path / "one").touch()

@@ -47,7 +47,10 @@ log = logging.getLogger("pawl")
 
 _NAME: Final = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)$")
 _STATE: Final = "trainer_state.json"
-_LAUNCHED: Final = {"PAWL_JOB_ID", "PAWL_ATTEMPT"}  # what `pawl run` says to a process
+_LAUNCHED: Final = {
+    "PAWL_JOB_ID",
+    "PAWL_ATTEMPT",
+}  # set for processes of `pawl run`
 
 _options: dict[str, Any] = {}  # of enable(), for every engine; empty: not enabled
 _told: set[str] = set()  # what was said once

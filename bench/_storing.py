@@ -81,7 +81,7 @@ class _Source(logging.Handler):
         self.text = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.msg.startswith("restored step"):
+        if record.name == "pawl.start":
             self.text = record.getMessage()
 
 
@@ -98,7 +98,7 @@ def _restore(state: State, root: Path, source: str) -> tuple[float, pawl.Checkpo
     step = checkpointer.restore(state.parts)
     took = time.perf_counter() - begun
     assert step == STEP and first.any(), f"restored {step}"
-    assert f"from {source})" in heard.text, heard.text
+    assert f", from the {source})" in heard.text, heard.text
     return took, checkpointer
 
 

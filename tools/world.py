@@ -28,6 +28,7 @@ PR_SET_PDEATHSIG = 1
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 ADDRESS = "10.255.255.1/32"
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+HEARD = (*PASSED_ON, signal.SIGCHLD)
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -66,27 +67,30 @@ def leave() -> None:
 def end_like(wait_status: int) -> NoReturn:
     """Ends this process as another one has ended."""
     if os.WIFSIGNALED(wait_status):
+        number = os.WTERMSIG(wait_status)
         with contextlib.suppress(OSError):  # SIGKILL has no other way than its own
-            signal.signal(os.WTERMSIG(wait_status), signal.SIG_DFL)
-        os.kill(os.getpid(), os.WTERMSIG(wait_status))
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
     os._exit(os.waitstatus_to_exitcode(wait_status))
 
 
 def wait_for(pid: int) -> int:
-    """Waits for a child, and for whichever others there are meanwhile; passes signals on to it,
-    those too that came while they were blocked. Returns its wait status."""
+    """Waits for a child, and for whichever others there are meanwhile; passes signals on to it.
+    Returns its wait status.
 
-    def pass_on(number: int, _: object) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
-
-    for number in PASSED_ON:
-        signal.signal(number, pass_on)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+    Both kinds of news are blocked and taken by sigwait. With handlers and a wait that blocks, a
+    signal between the two would be heard only when the child has ended.
+    """
     while True:
-        ended, status = os.wait()
-        if ended == pid:
-            return status
+        number = signal.sigwait(HEARD)
+        if number in PASSED_ON:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        with contextlib.suppress(ChildProcessError):  # a signal for several ends: take them all
+            while (end := os.waitpid(-1, os.WNOHANG))[0]:
+                if end[0] == pid:
+                    return end[1]
 
 
 def be_first(command: list[str], said: int, mask: set[int]) -> NoReturn:
@@ -108,8 +112,8 @@ def be_first(command: list[str], said: int, mask: set[int]) -> NoReturn:
 
 def run(command: list[str]) -> NoReturn:
     heard, said = os.pipe()
-    # Until there are handlers: the first process of a world loses what it has none for.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
+    # From here on: the first process of a world loses what it neither blocks nor has a handler for.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
     first = os.fork()
     if first == 0:
         os.close(heard)

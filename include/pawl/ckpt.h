@@ -27,8 +27,9 @@ extern "C" {
 struct pawl_ckpt;    /* a rank's connection to its agent */
 struct pawl_restore; /* a checkpoint being read */
 
-#define PAWL_CKPT_WHY_MAX 512
-#define PAWL_CKPT_AUTO    UINT64_MAX /* persist_every_ms: what costs least, as measured */
+#define PAWL_CKPT_WHY_MAX  512
+#define PAWL_CKPT_NOTE_MAX 1024       /* bytes of a note, terminator included */
+#define PAWL_CKPT_AUTO     UINT64_MAX /* persist_every_ms: what costs least, as measured */
 
 struct pawl_ckpt_options {
 	const char *root; /* directory; made absolute */
@@ -76,8 +77,10 @@ struct pawl_ckpt_options {
  * minute). */
 int pawl_ckpt_open(struct pawl_ckpt **out, const struct pawl_ckpt_options *options,
 	struct pawl_err *err);
-/* Waits at most timeout_ms (-1: for ever) until the newest save is durable, then leaves. 0, or
- * PAWL_ETIMEDOUT; always frees. NULL is fine. */
+/* Waits at most timeout_ms (-1: for ever) until the newest save is durable, then leaves. 0; else it
+ * is not: what its storage said, or PAWL_ETIMEDOUT if that said nothing. Always frees. NULL is
+ * fine.
+ */
 int pawl_ckpt_close(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err);
 /* This process is leaving because of an error: a save by tag that some rank has no part in yet must
  * not be taken for whole when it closes, nor waited for; and why is for the record of how often the
@@ -232,8 +235,14 @@ void pawl_ckpt_stop(struct pawl_ckpt *ckpt);
 /* Appends the names of partitions found different between ranks to buf, one a line. Returns how
  * many. */
 uint32_t pawl_ckpt_diverged(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes);
-/* The next thing to tell the user once; false when there is none. */
+/* The next thing to tell the user once; false when there is none. buf: of PAWL_CKPT_NOTE_MAX bytes,
+ * or what is longer is cut. */
 bool pawl_ckpt_note(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes);
+/* The same, for a thread of the caller's that says such things at once: waits until there is one.
+ * False: there is none and pawl_ckpt_hush was called, as it must be, and this awaited, before
+ * pawl_ckpt_close. */
+bool pawl_ckpt_await_note(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes);
+void pawl_ckpt_hush(struct pawl_ckpt *ckpt);
 /* Tells the agent what this process has imported, for the template that restarts it. */
 int pawl_ckpt_imports(struct pawl_ckpt *ckpt, const char *names, size_t len_bytes,
 	struct pawl_err *err);

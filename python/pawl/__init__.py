@@ -16,12 +16,23 @@ if TYPE_CHECKING:
     from pawl._core import PawlError
     from pawl._core import version as __version__
     from pawl.checkpoint import Checkpointer, Save
+    from pawl.errors import NotDurable
     from pawl.loading import load
 
-__all__ = ["Checkpointer", "PawlError", "Save", "__version__", "distributed", "load", "recipes"]
+__all__ = [
+    "Checkpointer",
+    "NotDurable",
+    "PawlError",
+    "Save",
+    "__version__",
+    "distributed",
+    "load",
+    "recipes",
+]
 
 _HOME = {  # public name -> module that defines it, name there ("": the module itself)
     "Checkpointer": ("pawl.checkpoint", "Checkpointer"),
+    "NotDurable": ("pawl.errors", "NotDurable"),
     "PawlError": ("pawl._core", "PawlError"),
     "Save": ("pawl.checkpoint", "Save"),
     "__version__": ("pawl._core", "version"),

@@ -122,6 +122,7 @@ static PyObject *session_close(struct session *self, PyObject *args, PyObject *k
 	static const char *const names[] = {"timeout", NULL};
 	PyObject *seconds = Py_None;
 	struct pawl_ckpt *ckpt = self->ckpt;
+	struct pawl_err err;
 	int timeout_ms;
 	int rv;
 
@@ -130,7 +131,7 @@ static PyObject *session_close(struct session *self, PyObject *args, PyObject *k
 		return NULL;
 	}
 	if (!ckpt) {
-		Py_RETURN_TRUE;
+		Py_RETURN_NONE;
 	}
 	self->ckpt = NULL; /* nobody enters any more; who is in may leave */
 	for (int64_t waited_ms = 0; self->users > 0; waited_ms++) {
@@ -145,9 +146,9 @@ static PyObject *session_close(struct session *self, PyObject *args, PyObject *k
 		Py_END_ALLOW_THREADS;
 	}
 	Py_BEGIN_ALLOW_THREADS;
-	rv = pawl_ckpt_close(ckpt, timeout_ms, NULL);
+	rv = pawl_ckpt_close(ckpt, 0, &err);
 	Py_END_ALLOW_THREADS;
-	return PyBool_FromLong(rv == 0);
+	return rv == 0 ? Py_NewRef(Py_None) : core_raise(&err);
 }
 
 static void session_dealloc(struct session *self)
@@ -474,17 +475,6 @@ static PyObject *session_status(struct session *self, PyObject *arg)
 }
 
 /* True, False for the waiting that merely did not succeed, an exception for anything else. */
-static PyObject *yes_no(int rv, const struct pawl_err *err)
-{
-	if (rv == 0) {
-		Py_RETURN_TRUE;
-	}
-	if (rv == PAWL_ETIMEDOUT || rv == PAWL_ECANCELED) {
-		Py_RETURN_FALSE;
-	}
-	return core_raise(err);
-}
-
 static PyObject *session_wait(struct session *self, PyObject *args)
 {
 	unsigned long long id;
@@ -503,7 +493,10 @@ static PyObject *session_wait(struct session *self, PyObject *args)
 	rv = pawl_ckpt_wait(ckpt, id, (enum pawl_ckpt_level)level, timeout_ms, &err);
 	Py_END_ALLOW_THREADS;
 	leave(self);
-	return yes_no(rv, &err);
+	if (rv == 0 || rv == PAWL_ETIMEDOUT || rv == PAWL_ECANCELED) {
+		return PyBool_FromLong(rv == 0);
+	}
+	return core_raise(&err);
 }
 
 static PyObject *session_flush(struct session *self, PyObject *seconds)
@@ -520,7 +513,7 @@ static PyObject *session_flush(struct session *self, PyObject *seconds)
 	rv = pawl_ckpt_flush(ckpt, timeout_ms, &err);
 	Py_END_ALLOW_THREADS;
 	leave(self);
-	return yes_no(rv, &err);
+	return rv == 0 ? Py_NewRef(Py_None) : core_raise(&err);
 }
 
 static PyObject *session_pin(struct session *self, PyObject *args)
@@ -711,20 +704,30 @@ static PyObject *get_diverged(struct session *self, void *closure)
 	return list;
 }
 
-static PyObject *get_notes(struct session *self, void *closure)
+static PyObject *session_note(struct session *self, PyObject *waits)
 {
-	char note[PAWL_CKPT_WHY_MAX];
-	PyObject *list = PyList_New(0);
+	char note[PAWL_CKPT_NOTE_MAX];
+	struct pawl_ckpt *ckpt = self->ckpt ? enter(self) : NULL;
+	bool wait = waits == Py_True;
+	bool any;
 
-	while (list && self->ckpt && pawl_ckpt_note(self->ckpt, note, sizeof(note))) {
-		PyObject *text = PyUnicode_DecodeFSDefault(note);
-
-		if (!text || PyList_Append(list, text) != 0) {
-			Py_CLEAR(list);
-		}
-		Py_XDECREF(text);
+	if (!ckpt) {
+		Py_RETURN_NONE;
 	}
-	return list;
+	Py_BEGIN_ALLOW_THREADS;
+	any = wait ? pawl_ckpt_await_note(ckpt, note, sizeof(note))
+		   : pawl_ckpt_note(ckpt, note, sizeof(note));
+	Py_END_ALLOW_THREADS;
+	leave(self);
+	return any ? PyUnicode_DecodeFSDefault(note) : Py_NewRef(Py_None);
+}
+
+static PyObject *session_hush(struct session *self, PyObject *unused)
+{
+	if (self->ckpt) {
+		pawl_ckpt_hush(self->ckpt);
+	}
+	Py_RETURN_NONE;
 }
 
 static PyObject *get_best_proof(struct session *self, void *closure)
@@ -751,7 +754,11 @@ static PyMethodDef session_methods[] = {
 	{"status", (PyCFunction)session_status, METH_O,
 		"status(id) -> (level, code, message, proof, part, storage, timings)"},
 	{"wait", (PyCFunction)session_wait, METH_VARARGS, "wait(id, level, timeout) -> bool"},
-	{"flush", (PyCFunction)session_flush, METH_O, "flush(timeout) -> bool"},
+	{"flush", (PyCFunction)session_flush, METH_O,
+		"flush(timeout): makes the newest save durable, or raises why it is not"},
+	{"note", (PyCFunction)session_note, METH_O,
+		"note(wait) -> the next thing to say once | None; wait: for one, until hush()"},
+	{"hush", (PyCFunction)session_hush, METH_NOARGS, "hush(): ends note(True)"},
 	{"pin", (PyCFunction)session_pin, METH_VARARGS, "pin(tag, pinned)"},
 	{"remove", (PyCFunction)session_remove, METH_O, "remove(tag)"},
 	{"pending", (PyCFunction)session_pending, METH_NOARGS,
@@ -764,7 +771,9 @@ static PyMethodDef session_methods[] = {
 		"stop(): a signal asked this rank to stop"},
 	{"imports", (PyCFunction)session_imports, METH_O, "imports(names)"},
 	{"close", (PyCFunction)(void (*)(void))session_close, METH_VARARGS | METH_KEYWORDS,
-		"close(timeout=None) -> bool"},
+		"close(timeout=None): waits so long for calls of other threads; raises as "
+		"flush(0), "
+		"and closes it all the same"},
 	{NULL, NULL, 0, NULL},
 };
 
@@ -772,7 +781,6 @@ static PyGetSetDef session_getset[] = {
 	{"stopping", (getter)get_answer, NULL, "a notice came", NULL},
 	{"due", (getter)get_answer, NULL, "a save is worth it now", &ask_due},
 	{"diverged", (getter)get_diverged, NULL, "partitions whose replicas differ", NULL},
-	{"notes", (getter)get_notes, NULL, "things to say once", NULL},
 	{"best_proof", (getter)get_best_proof, NULL, "(1 if the kernel can watch, else 0; why not)",
 		NULL},
 	{NULL, NULL, NULL, NULL, NULL},

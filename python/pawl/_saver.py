@@ -11,6 +11,9 @@ import hashlib
 import logging
 import os
 import sys
+import threading
+import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Literal, TypeVar
 
@@ -20,7 +23,8 @@ from pawl import _core, _guard, _stop
 from pawl._agent import find_program
 from pawl._mounts import fleeting
 from pawl._skeleton import Partition
-from pawl.errors import ECHANGED, PawlError, error
+from pawl._times import seconds
+from pawl.errors import ECHANGED, NotDurable, PawlError, error
 
 log = logging.getLogger("pawl")
 
@@ -29,7 +33,11 @@ _LEVEL_STAGING: Final = 0
 _LEVEL_NAMES: Final = {-1: "failed", 0: "staging", 1: "staged", 2: "committed", 3: "durable"}
 _PROOFS: Final = ("copied", "watched", "fenced")
 _AUTO_MS: Final = (1 << 64) - 1  # PAWL_CKPT_AUTO
-CLOSE_TIMEOUT_S: Final = 60.0  # that leaving waits for the newest save to be durable
+EXIT_UNSAVED: Final = 74  # RUN_EXIT_UNSAVED: done, but the newest save is not durable
+_CALLS_S: Final = 60.0  # that leaving waits for calls of other threads
+_POLL_S: Final = 2.5  # that is waited at a time for storage, so that Ctrl-C is heard
+_WAITS: Final = ("PAWL_ETIMEDOUT", "PAWL_EBUSY")  # not durable, and nothing has failed
+_LOST: Final = ("PAWL_ECANCELED", "PAWL_EPEER", "PAWL_ENOENT")  # waiting is of no use
 
 _PENDING_MAX: Final = 4  # saves still watched for failing before they are committed
 
@@ -160,16 +168,21 @@ class Saver:
         full_every: int,
         hidden: str | None = None,
         named: bool = False,
+        on_exit: Literal["raise", "warn"] = "raise",
     ) -> None:
         path = os.fspath(root)
         counts = {"keep": keep, "keep_every": keep_every, "full_every": full_every}
         _check_options(path, persist_every, copy, memory, counts)
+        if on_exit not in ("raise", "warn"):
+            raise ValueError(f"on_exit must be 'raise' or 'warn', not {on_exit!r}")
         env = _core.env()
         self.root = os.path.abspath(path)
         self.rank, self.world_size = _resolve_rank(rank, world_size, env)
         host_first, host_ranks = _resolve_host(self.rank, self.world_size, env)
         self._spans_hosts = host_ranks < self.world_size
         self._trust = trust
+        self._named = named
+        self._raises = on_exit == "raise"
         self._watch = copy == "overlap"
         self._partitions: dict[str, Partition] = {}
         self._evicted: dict[str, set[str]] = {}  # partition -> storages copied at once from now on
@@ -217,14 +230,21 @@ class Saver:
         self._holds_signal = not self._spans_hosts and _stop.install()
         _open.add(self)
         self._tell_notes()
+        self._teller = threading.Thread(
+            target=_tell_at_once, args=(self._session,), name="pawl notes", daemon=True
+        )
+        self._teller.start()
         why = fleeting(self.root) if self.rank == 0 and self.root not in _warned else None
         if why is not None:
             _warned.add(self.root)
             log.warning("checkpoints in %s lie %s", self.root, why)
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Makes the newest committed save durable; False if that took longer than ``timeout`` s."""
-        return self._live().flush(timeout)
+        """Makes the newest committed save durable; False if that took longer than ``timeout`` s.
+
+        None: waits as ``close`` does.
+        """
+        return self._await_durable(self._live(), timeout) is None
 
     def list(self) -> builtins.list[_core.Listed]:
         """The checkpoints under root, oldest first.
@@ -269,10 +289,16 @@ class Saver:
             session.stop()
         return session.stopping
 
-    def close(self, timeout: float = CLOSE_TIMEOUT_S) -> bool:
+    def close(self, timeout: float | None = None) -> bool:
         """Waits until the newest save is durable, at most ``timeout`` seconds, and disconnects.
 
-        False, and a line in the log, if it is not durable then. Calling it again does nothing.
+        None: as long as it is being written, up to half an hour; but one minute where storage
+        fails.
+
+        Raises NotDurable, which says why, if the newest save is not durable then, or has failed;
+        with ``on_exit="warn"`` it says so in the log and returns False. So it does where another
+        exception is about to end the process, SystemExit among them: instead of 0 it then ends with
+        74. Calling it again does nothing.
         """
         _open.discard(self)
         session = self._session
@@ -281,23 +307,72 @@ class Saver:
         if self._holds_signal:
             _stop.uninstall()
         self._settle_pending()
-        durable = False
         error = self._error or _last_error()
-        if isinstance(error, Exception):  # not one that leaves on purpose
+        fails = isinstance(error, Exception)  # not one that leaves on purpose
+        if fails:
             session.abandon(f"{type(error).__name__}: {error}"[:200])
+        waited = failed = None
         try:
-            durable = session.close(timeout)
+            if self._newest is not None and not (fails and self._named):
+                waited = self._await_durable(session, timeout)
+            failed = self._failure()
+        finally:
+            left = self._disconnect(session, timeout)
+        why = (waited or left) if left is not None else failed
+        if why is None:
+            return True
+        tag = self._newest.tag if self._newest is not None else "what was saved before"
+        message = f"{self.root}: {tag} is not durable: {why}"
+        under_way = sys.exc_info()[1]
+        if self._raises and not fails and under_way is None:
+            raise NotDurable.of(message, why)
+        log.log(logging.ERROR if self._raises else logging.WARNING, "%s", message)
+        if self._raises and isinstance(under_way, SystemExit):
+            _core.exit_with(EXIT_UNSAVED, 0)
+        return False
+
+    def _await_durable(self, session: _core.Session, timeout: float | None) -> PawlError | None:
+        """Why the newest committed save did not become durable in time; None: it did."""
+        end = time.monotonic() + (seconds("close_durable") if timeout is None else timeout)
+        failing: float | None = None  # since when
+        while True:
+            left = end - time.monotonic()
+            try:
+                session.flush(max(0.0, min(left, _POLL_S)))
+                return None
+            except PawlError as reason:
+                why = reason
+            now = time.monotonic()
+            if why.name in _LOST or now >= end:
+                return why
+            failing = None if why.name in _WAITS else failing or now
+            if timeout is None and failing and now - failing >= seconds("close_trouble"):
+                return why
+
+    def _failure(self) -> PawlError | None:
+        """Why the newest save has failed, if it has."""
+        save = self._newest
+        if save is None or save._settle()[0] >= 0:
+            return None
+        return error("PAWL_ECANCELED", save.error or "it failed")
+
+    def _disconnect(self, session: _core.Session, timeout: float | None) -> PawlError | None:
+        """Closes the session; why the newest save that has not failed is not durable."""
+        session.hush()
+        self._teller.join()
+        why: PawlError | None = None
+        try:
+            self._tell_notes()
+            session.close(_CALLS_S if timeout is None else timeout)
+        except PawlError as reason:
+            why = reason
         finally:
             self._session = None
             for save in self._pending:
                 save._closed(False)
             if self._newest is not None:
-                self._newest._closed(durable)
-        if not durable:
-            log.warning(
-                "%s: the newest save is not durable after %g s of waiting", self.root, timeout
-            )
-        return durable
+                self._newest._closed(why is None)
+        return why
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -355,10 +430,12 @@ class Saver:
         if not self._told_imports:
             self._told_imports = True
             session.imports("\n".join(list(sys.modules)))
-        self._tell_notes()
+        if self._newest is not None and session.status(self._newest._id)[0] < 0:
+            self._newest._settle()  # it has failed already: that is said now
 
     def _tell_notes(self) -> None:
-        for note in self._live().notes:
+        session = self._live()
+        while (note := session.note(False)) is not None:
             log.warning("%s", note)
 
 
@@ -467,12 +544,29 @@ def _last_error() -> BaseException | None:
     return None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
 
 
+def _tell_at_once(session: _core.Session) -> None:
+    """A thread of its own: what is to be heard is said when it happens, not at the next save."""
+    while (note := session.note(True)) is not None:
+        log.warning("%s", note)
+
+
+def at_exit(close: Callable[[], object]) -> None:
+    """Closes at exit: what that raises is logged, and the process does not end with 0."""
+    try:
+        close()
+    except NotDurable as reason:
+        log.error("%s", reason)
+        _core.exit_with(EXIT_UNSAVED, 0)
+    except Exception as reason:  # the process is leaving; the others must be closed too
+        log.error("closing failed: %s", reason)
+        _core.exit_with(EXIT_UNSAVED, 0)
+
+
 def _close_all() -> None:
     for checkpointer in list(_open):
-        try:
-            checkpointer.close()
-        except Exception as reason:  # the process is leaving; the others must be closed too
-            log.error("%s: closing failed: %s", checkpointer.root, reason)
+        at_exit(checkpointer.close)
+    if isinstance(_last_error(), NotDurable):
+        _core.exit_with(EXIT_UNSAVED, 1)
 
 
 def _after_fork() -> None:

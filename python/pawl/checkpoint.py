@@ -46,6 +46,8 @@ class Checkpointer(Saver):
     that a launcher set, else 0 of 1.
     ``job``: id of the training run, the same over restarts; default: what the launcher says, else
     made of the script's and the root's path.
+    ``on_exit``: what ``close`` does if the newest save does not become durable: ``"raise"``
+    NotDurable; ``"warn"`` in the log, and return False.
 
     Where ranks span hosts, root is a directory that all of them see, and every save is made
     durable, whatever ``persist_every`` says.
@@ -53,7 +55,10 @@ class Checkpointer(Saver):
     Raises PawlError: PAWL_EBUSY (another job saves to root), PAWL_ENOTSUP (a URL).
     Its methods are for one thread at a time.
     While one is open in the main thread, SIGTERM sets ``stopping`` instead of ending the process.
-    At exit it is closed, which waits for the newest save.
+    At exit it is closed, which waits for the newest save; if that is not durable then, and
+    ``on_exit`` is ``"raise"``, the process ends with 74 where it would have ended with 0.
+    What goes wrong behind training (a full disk, say) is said by the logger ``pawl`` when it
+    begins, rarely again while it lasts, and once when it is over: docs/operate.md.
     """
 
     def __init__(
@@ -69,6 +74,7 @@ class Checkpointer(Saver):
         job: str | None = None,
         keep_every: int = 0,
         full_every: int = 1,
+        on_exit: Literal["raise", "warn"] = "raise",
     ) -> None:
         super().__init__(
             root,
@@ -82,6 +88,7 @@ class Checkpointer(Saver):
             job=job,
             keep_every=keep_every,
             full_every=full_every,
+            on_exit=on_exit,
         )
         self._sharing = Sharing(self.world_size)
 

@@ -14,7 +14,7 @@ import time
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import torch
 from torch.serialization import _get_restore_location
@@ -93,6 +93,7 @@ class Engine(Saver):
         keep_every: int = 0,
         full_every: int = 1,
         hidden: str | os.PathLike[str] | None = None,
+        on_exit: Literal["raise", "warn"] = "raise",
     ) -> None:
         super().__init__(
             root,
@@ -108,6 +109,7 @@ class Engine(Saver):
             full_every=full_every,
             hidden=None if hidden is None else os.path.abspath(os.fspath(hidden)),
             named=True,
+            on_exit=on_exit,
         )
         self._tags: OrderedDict[str, list[_Part]] = OrderedDict()  # by this process, oldest first
         self._building: Building | None = None
@@ -227,7 +229,7 @@ class Engine(Saver):
     def close(self, timeout: float | None = None) -> bool:
         """As Checkpointer.close. In a process that ends because of an error, a tag that not all
         ranks have finished is given up."""
-        return super().close() if timeout is None else super().close(timeout)
+        return super().close(timeout)
 
     def _remember(self, save: Save) -> Save:
         self._pending.append(save)

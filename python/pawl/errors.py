@@ -1,4 +1,4 @@
-"""How Python raises the library's one error class."""
+"""How Python raises the library's error class, and the one that has a class of its own."""
 
 from __future__ import annotations
 
@@ -20,9 +20,23 @@ _CODES: Final = {
     "PAWL_ECANCELED": -14,
 }
 
-__all__ = ["ECHANGED", "PawlError", "error"]
+__all__ = ["ECHANGED", "NotDurable", "PawlError", "error"]
 
 ECHANGED: Final = _CODES["PAWL_ECHANGED"]
+
+
+class NotDurable(PawlError):
+    """A job leaves, and its newest save is not durable: ``name`` and ``code`` say what kept it.
+
+    Where nobody catches it the process ends with 74 (docs/exit-codes.md).
+    """
+
+    @classmethod
+    def of(cls, message: str, reason: PawlError) -> NotDurable:
+        """With the number of what has kept it from being durable."""
+        raised = cls(message)
+        raised.name, raised.code = reason.name, reason.code
+        return raised
 
 
 def error(name: str, message: str) -> PawlError:

@@ -58,16 +58,38 @@ static bool has_workers(const struct agent *agent, const struct agent_root *root
 	return false;
 }
 
-/* Nothing of it is needed any more: its workers left on purpose, and all is durable. `pawl run`
- * keeps its roots, to say at the end what became of them, and ends itself; but not where workers
- * elsewhere may go on with them. */
+/* Its workers left on purpose and have said that their newest save is not durable, and storage has
+ * failed since, too. Who would wait for it has gone; others may want the root. */
+static bool is_given_up(const struct agent_root *root)
+{
+	return root->left && root->owing && root->news[NEWS_SAVE].lasts &&
+		clock_mono_ns() - root->left_ns > times_ns(TIME_ROOT_GIVE_UP);
+}
+
+/* Nothing of it is needed any more: its workers left on purpose, and all is durable, or given up.
+ * `pawl run` keeps its roots, to say at the end what became of them, and ends itself; but not where
+ * workers elsewhere may go on with them. */
 static bool is_over(const struct agent *agent, const struct agent_root *root)
 {
 	bool over =
 		agent->lets_go ? !has_workers(agent, root) : agent->idle_exit_ns > 0 && root->left;
 
-	return over && root->state == ROOT_OPEN && ledger_all_durable(&root->ledger) &&
+	return over && root->state == ROOT_OPEN &&
+		(ledger_all_durable(&root->ledger) || is_given_up(root)) &&
 		persist_idle(root->persist);
+}
+
+/* The last word of a root that is closed: what is lost with it. */
+static void tell_lost(const struct agent_root *root)
+{
+	const struct news_state *trouble = root_trouble(root);
+	int newest = ledger_newest(&root->ledger);
+
+	if (newest >= 0 && !root->ledger.slots[newest].durable) {
+		log_line(LOG_ERROR, "%s: %s is lost: it was in memory only%s%s", root->path,
+			root->ledger.slots[newest].tag, trouble ? ". " : "",
+			trouble ? trouble->text : "");
+	}
 }
 
 /* Takes the first one that is to be closed out of the list; NULL if there is none. */
@@ -103,6 +125,7 @@ static void sweep(struct agent *agent)
 			continue;
 		}
 		*at = root->next;
+		tell_lost(root);
 		root_close(root);
 	}
 	agent_progress(agent);
@@ -135,7 +158,7 @@ static bool all_done(const struct agent *agent)
 static bool has_trouble(const struct agent *agent)
 {
 	for (const struct agent_root *root = agent->roots; root; root = root->next) {
-		if (root->trouble[0] != '\0' && !ledger_all_durable(&root->ledger)) {
+		if (root->failed_anew && !ledger_all_durable(&root->ledger)) {
 			return true;
 		}
 	}
@@ -155,6 +178,24 @@ void agent_progress(struct agent *agent)
 	}
 }
 
+/* All that is not durable has met storage that fails, for long. The ranks have died: nobody asks.
+ */
+static bool is_vain(const struct agent *agent)
+{
+	int64_t past_ns = clock_mono_ns() - times_ns(TIME_AGENT_VAIN);
+
+	for (const struct agent_root *root = agent->roots; root; root = root->next) {
+		const struct news_state *failing = &root->news[NEWS_SAVE];
+
+		if (root->state == ROOT_OPEN && !ledger_all_durable(&root->ledger) &&
+			(!failing->lasts || failing->since_ns > past_ns ||
+				root->left_ns > past_ns)) {
+			return false;
+		}
+	}
+	return true;
+}
+
 static void idled(struct loop_timer *timer)
 {
 	struct agent *agent = timer->user;
@@ -162,7 +203,7 @@ static void idled(struct loop_timer *timer)
 	if (agent->conns) {
 		return;
 	}
-	if (all_done(agent)) {
+	if (all_done(agent) || is_vain(agent)) {
 		loop_stop(agent->loop);
 		return;
 	}
@@ -353,6 +394,7 @@ int agent_open(struct agent **out, struct loop *loop, const struct agent_options
 	agent->any_attempt = options->any_attempt;
 	agent->idle_exit_ns = options->idle_exit_ns;
 	agent->lets_go = options->lets_go;
+	agent->heard = options->heard;
 	agent->idle = (struct loop_timer){.fired = idled, .user = agent};
 	agent->lock_fd = -1;
 	rv = agent->job && agent->socket ? 0
@@ -391,6 +433,9 @@ void agent_close(struct agent *agent)
 		struct agent_root *root = agent->roots;
 
 		agent->roots = root->next;
+		if (!agent->heard) { /* else its last line says it */
+			tell_lost(root);
+		}
 		root_close(root);
 	}
 	if (agent->listener.loop) {
@@ -415,6 +460,7 @@ void agent_close(struct agent *agent)
 void agent_set_attempt(struct agent *agent, uint32_t attempt)
 {
 	agent->attempt = attempt;
+	agent->owing = false;
 	free(agent->notice);
 	agent->notice = NULL;
 	for (struct agent_root *root = agent->roots; root; root = root->next) {
@@ -440,7 +486,7 @@ void agent_drain(struct agent *agent, void (*drained)(void *user, bool ok), void
 	agent->drained = drained;
 	agent->drained_user = user;
 	for (struct agent_root *root = agent->roots; root; root = root->next) {
-		root->trouble[0] = '\0';
+		root->failed_anew = false;
 		ledger_want_durable(&root->ledger, 0);
 		root_turn(root);
 	}
@@ -471,6 +517,11 @@ const char *agent_summary(const struct agent *agent, char *buf, size_t cap_bytes
 		}
 	}
 	return buf;
+}
+
+bool agent_left_owing(const struct agent *agent)
+{
+	return agent->owing;
 }
 
 const char *agent_imports(const struct agent *agent)

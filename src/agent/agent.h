@@ -27,6 +27,7 @@ struct agent_options {
 			       for it) */
 	int64_t idle_exit_ns; /* loop_stop after so long without workers and with nothing left to
 				 make durable; 0: never */
+	bool heard;           /* people see this process's log: ranks need not say what is in it */
 	bool lets_go; /* of a root that no worker has any more, once all is durable: others may
 			 take it on elsewhere */
 };
@@ -47,6 +48,9 @@ void agent_notice(struct agent *agent, const char *why);
 /* Makes the newest committed step of every root durable and calls drained(user, ok) once, from the
  * loop; ok=false when storage failed. */
 void agent_drain(struct agent *agent, void (*drained)(void *user, bool ok), void *user);
+/* Whether a worker of this attempt has left on purpose though its newest save was not durable, as
+ * it says by its exit code, too (RUN_EXIT_UNSAVED). */
+bool agent_left_owing(const struct agent *agent);
 /* For logs: "runs/gpt: step 1200 durable, step 1260 committed" (newest of each root). Returns buf.
  */
 const char *agent_summary(const struct agent *agent, char *buf, size_t cap_bytes);

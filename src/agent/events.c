@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/log.h"
 #include "ckpt/manifest.h"
 #include "store/store.h"
 
@@ -118,11 +117,10 @@ int events_recover(struct rows *rows, struct store *store, int64_t latest_ns,
 	*past = (struct events_past){0};
 	if (rv == PAWL_ELIMIT || rv == PAWL_EINVAL ||
 		(rv == 0 && strncmp(bytes, EVENTS_HEADER, strlen(EVENTS_HEADER)) != 0)) {
-		log_line(LOG_WARNING,
-			EVENTS_FILE ": %s: put aside as *.old.csv, a new one is begun",
-			rv == 0 ? "its header is none of this version" : err->msg);
+		rv = rows_put_aside(rows, store,
+			rv == 0 ? "its header is none of this version" : err->msg, err);
 		free(bytes);
-		return rows_put_aside(rows, store, err);
+		return rv;
 	}
 	if (rv != 0) {
 		return rv == PAWL_ENOENT ? 0 : rv;

@@ -5,9 +5,11 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/times.h"
 #include "ckpt/tags.h"
 #include "pawl/ckpt.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +23,23 @@ size_t conn_start(struct agent_conn *conn, enum proto_type type, uint32_t id)
 	return proto_start(&conn->agent->scratch, type, id);
 }
 
+/* A rank that has not taken what it was sent, and is given up; of one that has died nobody need
+ * hear here. */
+static void tell_deaf(struct agent_conn *conn, const struct pawl_err *err)
+{
+	struct news_item item;
+
+	if (conn->root && (err->sys == EAGAIN || err->sys == EWOULDBLOCK)) {
+		news_fill(&item, NEWS_ONCE, NULL,
+			"rank %u (pid %u) has not read for %u s what its agent says, and is given "
+			"up: its process hangs, or is stopped",
+			conn->job_rank, conn->pid, times_s(TIME_LINK_SEND));
+		root_news(conn->root, &item);
+	} else {
+		log_line(LOG_DEBUG, "rank %u (pid %u): %s", conn->job_rank, conn->pid, err->msg);
+	}
+}
+
 void conn_send(struct agent_conn *conn, size_t start, const int *fds, uint32_t fds_n)
 {
 	struct pawl_err err = {0};
@@ -28,8 +47,8 @@ void conn_send(struct agent_conn *conn, size_t start, const int *fds, uint32_t f
 	proto_end(&conn->agent->scratch, start);
 	if (!conn->closing &&
 		proto_send(conn->io.fd, &conn->agent->scratch, fds, fds_n, &err) != 0) {
-		log_line(LOG_DEBUG, "rank %u (pid %u): %s", conn->job_rank, conn->pid, err.msg);
 		conn->closing = true;
+		tell_deaf(conn, &err);
 	}
 }
 
@@ -64,6 +83,7 @@ void conn_send_welcome(struct agent_conn *conn)
 	conn->welcome = true;
 	wire_put_u32(&conn->agent->scratch, (uint32_t)conn->agent->pid);
 	conn_send(conn, start, NULL, 0);
+	root_news_greet(conn);
 }
 
 /* ---- receiving ---- */
@@ -322,6 +342,9 @@ static void handle_fail(struct agent_conn *conn, uint32_t id, struct wire_in *bo
 	wire_get_str(body, why, sizeof(why));
 	wire_get_str(body, tag, sizeof(tag));
 	root_asked(conn->root, conn->rank, seq);
+	if (code == PAWL_ETIMEDOUT) { /* it has not heard a grant, and not got what came along */
+		memset(conn->arena_ids, 0, sizeof(conn->arena_ids));
+	}
 	root_fail(conn->root, conn->rank, seq, tag, code, why);
 }
 
@@ -447,6 +470,21 @@ static bool may_change(struct agent_conn *conn, uint32_t id, const char *what, c
 	return false;
 }
 
+/* It is done later; NULL: there was no memory for it. */
+static void take_job(struct agent_conn *conn, uint32_t id, struct persist_job *job)
+{
+	struct pawl_err err = {0};
+
+	if (!job) {
+		pawl_err_set(&err, PAWL_ENOMEM, "the agent has no memory for it");
+		conn_reply_error(conn, id, &err);
+		return;
+	}
+	persist_submit(conn->root->persist, job);
+	conn->root->owed++;
+	conn_reply_ok(conn, id);
+}
+
 static void handle_pin(struct agent_conn *conn, uint32_t id, struct wire_in *body)
 {
 	char tag[CKPT_TAG_MAX] = "";
@@ -459,10 +497,8 @@ static void handle_pin(struct agent_conn *conn, uint32_t id, struct wire_in *bod
 	job = root_job(conn->root, PERSIST_PIN, tag);
 	if (job) {
 		job->pinned = wire_get_u8(body);
-		persist_submit(conn->root->persist, job);
-		conn->root->owed++;
 	}
-	conn_reply_ok(conn, id);
+	take_job(conn, id, job);
 }
 
 static void handle_condemn(struct agent_conn *conn, uint32_t id, struct wire_in *body)
@@ -494,11 +530,7 @@ static void handle_remove(struct agent_conn *conn, uint32_t id, struct wire_in *
 	}
 	restore_condemn(conn->root, true, tag, "");
 	job = root_job(conn->root, PERSIST_REMOVE, tag);
-	if (job) {
-		persist_submit(conn->root->persist, job);
-		conn->root->owed++;
-	}
-	conn_reply_ok(conn, id);
+	take_job(conn, id, job);
 }
 
 /* ---- the rest ---- */
@@ -572,6 +604,10 @@ static void handle_bye(struct agent_conn *conn, uint32_t id, struct wire_in *bod
 
 	conn->leaving = wire_get_u8(body);
 	wire_get_str(body, text, sizeof(text));
+	if (!body->failed && wire_in_left(body) > 0 && wire_get_u8(body)) {
+		conn->root->owing = true;
+		conn->agent->owing = true;
+	}
 	if (text[0] != '\0' && conn->root->running) { /* its end is orderly, but not meant */
 		snprintf(why, sizeof(why), "rank %u: %.200s", conn->job_rank, text);
 		root_event(conn->root, EVENT_FAILED, why);
@@ -622,6 +658,43 @@ static void handle_scale(struct agent_conn *conn, uint32_t id, struct wire_in *b
 	conn_send(conn, start, NULL, 0);
 }
 
+/* Of `pawl ckpt watch`, which is no rank. */
+static void handle_state(struct agent_conn *conn, uint32_t id, struct wire_in *body)
+{
+	struct agent *agent = conn->agent;
+	struct wire_out *out = &agent->scratch;
+	const struct agent_root *root;
+	const struct news_state *trouble;
+	struct pawl_err err = {0};
+	char job[CKPT_JOB_MAX] = "";
+	char path[PATH_MAX] = "";
+	uint32_t ranks = 0;
+	int newest;
+	size_t start;
+
+	wire_get_str(body, job, sizeof(job));
+	wire_get_str(body, path, sizeof(path));
+	root = wire_in_done(body) && strcmp(job, agent->job) == 0 ? find_root(agent, path) : NULL;
+	if (!root) {
+		pawl_err_set(&err, PAWL_ENOENT, "job %s does not save to %.256s", job, path);
+		conn_reply_error(conn, id, &err);
+		return;
+	}
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		ranks += root->ranks[r].conn != NULL;
+	}
+	newest = ledger_newest(&root->ledger);
+	trouble = root_trouble(root);
+	start = conn_start(conn, PROTO_STATED, id);
+	wire_put_u32(out, ranks);
+	wire_put_str(out,
+		newest >= 0 && !root->ledger.slots[newest].durable ? root->ledger.slots[newest].tag
+								   : "");
+	wire_put_u32(out, trouble ? (uint32_t)trouble->key : 0);
+	wire_put_str(out, trouble ? trouble->text : "");
+	conn_send(conn, start, NULL, 0);
+}
+
 typedef void frame_fn(struct agent_conn *conn, uint32_t id, struct wire_in *body);
 
 /* Frames of a worker that was welcomed. */
@@ -653,6 +726,8 @@ void frame_handle(struct agent_conn *conn, struct proto_frame *frame)
 		handle_hello(conn, frame->id, &frame->body);
 	} else if (frame->type == PROTO_SCALE && !conn->root) {
 		handle_scale(conn, frame->id, &frame->body);
+	} else if (frame->type == PROTO_STATE && !conn->root) {
+		handle_state(conn, frame->id, &frame->body);
 	} else if (conn->root && conn->welcome && frame->type < HANDLERS_N &&
 		handlers[frame->type]) {
 		handlers[frame->type](conn, frame->id, &frame->body);

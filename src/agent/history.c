@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/log.h"
 #include "ckpt/tags.h"
 #include "store/store.h"
 
@@ -125,10 +124,8 @@ static int read_file(const struct rows *rows, struct store *store, char **text,
 	}
 	if (rv == PAWL_ELIMIT || rv == PAWL_EINVAL ||
 		(rv == 0 && strncmp(bytes, HISTORY_HEADER, strlen(HISTORY_HEADER)) != 0)) {
-		log_line(LOG_WARNING,
-			HISTORY_FILE ": %s: put aside as *.old.csv, a new one is begun",
-			rv == 0 ? "its header is none of this version" : err->msg);
-		rv = rows_put_aside(rows, store, err);
+		rv = rows_put_aside(rows, store,
+			rv == 0 ? "its header is none of this version" : err->msg, err);
 		rv = rv == 0 ? PAWL_ENOENT : rv;
 	}
 	if (rv != 0) {

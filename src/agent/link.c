@@ -8,10 +8,13 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/proc.h"
+#include "base/times.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -19,8 +22,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#define LINK_NAME_MAX 32u /* bytes of "the agent (pid 7)" */
+
 struct link {
 	struct proto_conn conn;     /* receiving thread's, but for fd */
+	int pid;                    /* the agent's, as the kernel says; 0: of another namespace */
 	pthread_t thread;           /* receives */
 	pthread_mutex_t send;       /* one frame at a time */
 	pthread_mutex_t calls_lock; /* guards calls, alive, next_id */
@@ -80,6 +86,7 @@ static void *receive(void *user)
 
 static int connect_to(const char *path, struct pawl_err *err)
 {
+	struct timeval patience = times_timeval(TIME_SESSION_BEGIN);
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	int fd;
 	int rv;
@@ -102,7 +109,27 @@ static int connect_to(const char *path, struct pawl_err *err)
 		close(fd);
 		return rv;
 	}
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 	return fd;
+}
+
+static int find_pid(int fd)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 ? (int)peer.pid : 0;
+}
+
+/* "the agent (pid 7)" */
+static const char *name_agent(const struct link *link, char buf[LINK_NAME_MAX])
+{
+	if (link->pid > 0) {
+		snprintf(buf, LINK_NAME_MAX, "the agent (pid %d)", link->pid);
+	} else {
+		snprintf(buf, LINK_NAME_MAX, "the agent");
+	}
+	return buf;
 }
 
 /* Threads of ours take no signals: Python's handlers belong on its main thread. */
@@ -134,6 +161,7 @@ int link_open(struct link **out, const char *socket_path, link_event_fn *event, 
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for a connection");
 	}
 	link->conn.fd = fd;
+	link->pid = find_pid(fd);
 	link->event = event;
 	link->user = user;
 	link->alive = true;
@@ -189,12 +217,22 @@ size_t link_start(struct link *link, struct wire_out *out, enum proto_type type)
 
 int link_send(struct link *link, struct wire_out *out, size_t start, struct pawl_err *err)
 {
+	char name[LINK_NAME_MAX];
+	struct pawl_err why;
 	int rv;
 
 	proto_end(out, start);
 	pthread_mutex_lock(&link->send);
-	rv = proto_send(link->conn.fd, out, NULL, 0, err);
+	rv = proto_send(link->conn.fd, out, NULL, 0, &why);
 	pthread_mutex_unlock(&link->send);
+	if (rv == PAWL_EPEER && (why.sys == EPIPE || why.sys == ECONNRESET)) {
+		pawl_err_set(err, rv, "%s is gone", name_agent(link, name));
+	} else if (rv == PAWL_EPEER && why.sys == EAGAIN) {
+		pawl_err_set(err, rv, "%s has taken nothing for %u s", name_agent(link, name),
+			times_s(TIME_SESSION_BEGIN));
+	} else if (rv != 0 && err) {
+		*err = why;
+	}
 	if (rv == PAWL_EPEER) { /* nothing gets through any more, or it got through in part */
 		shutdown(link->conn.fd, SHUT_RDWR);
 		pthread_mutex_lock(&link->calls_lock);
@@ -214,20 +252,32 @@ static void forget_call(struct link *link, struct link_call *call)
 	*at = call->next;
 }
 
-/* Waits for call to be done, the agent to be gone, or the time to be over. Called with calls_lock.
- */
-static void await(struct link *link, const struct link_call *call, int timeout_ms)
+/* Waits for call to be done, the agent to be gone, or the time to be over. True: the agent is
+ * stopped, at two looks in TIME_LINK_VAIN, and it is in vain. Called with calls_lock. */
+static bool await(struct link *link, const struct link_call *call, int timeout_ms)
 {
-	int64_t due_ns = clock_mono_ns() + timeout_ms * NS_PER_MS;
-	struct timespec due = {.tv_sec = due_ns / NS_PER_S, .tv_nsec = due_ns % NS_PER_S};
+	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
+	bool stopped = false;
 
 	while (!call->done && link->alive) {
-		if (timeout_ms < 0) {
-			pthread_cond_wait(&link->answered, &link->calls_lock);
-		} else if (pthread_cond_timedwait(&link->answered, &link->calls_lock, &due) != 0) {
-			return;
+		int64_t look_ns = clock_mono_ns() + times_ns(TIME_LINK_VAIN) / 2;
+		int64_t next_ns = look_ns < due_ns ? look_ns : due_ns;
+		struct timespec next = {.tv_sec = next_ns / NS_PER_S,
+			.tv_nsec = next_ns % NS_PER_S};
+		bool before = stopped;
+
+		if (pthread_cond_timedwait(&link->answered, &link->calls_lock, &next) == 0) {
+			continue;
+		}
+		stopped = link->pid > 0 && proc_is_stopped((uint32_t)link->pid);
+		if (stopped && before) {
+			return true;
+		}
+		if (next_ns == due_ns) {
+			return false;
 		}
 	}
+	return false;
 }
 
 /* An ERROR reply, as the error it tells. */
@@ -274,17 +324,26 @@ int link_await(struct link *link, struct link_call *call, int timeout_ms, struct
 	struct pawl_err *err)
 {
 	struct link_reply *reply = call->reply;
+	char name[LINK_NAME_MAX];
+	bool stopped;
 	bool alive;
 
 	pthread_mutex_lock(&link->calls_lock);
-	await(link, call, timeout_ms);
+	stopped = await(link, call, timeout_ms);
 	forget_call(link, call);
 	alive = link->alive;
 	pthread_mutex_unlock(&link->calls_lock);
+	if (!call->done && !alive) {
+		return pawl_err_set(err, PAWL_EPEER, "%s is gone", name_agent(link, name));
+	}
+	if (!call->done && stopped) {
+		return pawl_err_set(err, PAWL_ETIMEDOUT,
+			"%s is stopped, by SIGSTOP or a debugger: kill -CONT %d lets it go on",
+			name_agent(link, name), link->pid);
+	}
 	if (!call->done) {
-		return alive ? pawl_err_set(err, PAWL_ETIMEDOUT,
-				       "the agent has not answered within %d ms", timeout_ms)
-			     : pawl_err_set(err, PAWL_EPEER, "the agent is gone");
+		return pawl_err_set(err, PAWL_ETIMEDOUT, "%s has not answered within %d ms",
+			name_agent(link, name), timeout_ms);
 	}
 	if (call->failed) {
 		return pawl_err_set(err, PAWL_ENOMEM, "no memory for the agent's answer");

@@ -7,7 +7,9 @@
 #include "agent/persist.h"
 
 #include "agent/hosts_save.h"
+#include "agent/news.h"
 #include "agent/persist_find.h"
+#include "agent/persist_room.h"
 #include "agent/rootlock.h"
 #include "agent/save.h"
 #include "base/clock.h"
@@ -59,15 +61,15 @@ struct persist {
 	int64_t rows_due_ns;          /* lock: they are to be written then; 0: there are none */
 	char newest[CKPT_TAG_MAX];    /* thread's: durable tag, or "" */
 	bool rows_begun;              /* thread's: there is a history, so there is a checkpoint */
-	bool rows_trouble;     /* thread's: the last attempt to write rows failed, and was told */
-	struct store *store;   /* thread's; NULL until PERSIST_OPEN succeeded */
-	struct writer *writer; /* thread's */
-	int lock_fd;           /* thread's; -1 until then */
-	dev_t root_dev;        /* thread's: the directory that store holds */
-	ino_t root_ino;        /* thread's: likewise */
-	bool lead;             /* the root is ours: we lock it, and alone delete in it */
-	bool spans;            /* the job has ranks on other hosts: */
-	struct hosts hosts;    /* thread's; how it agrees with those */
+	struct news news;             /* for people; it has a lock of its own */
+	struct store *store;          /* thread's; NULL until PERSIST_OPEN succeeded */
+	struct writer *writer;        /* thread's */
+	int lock_fd;                  /* thread's; -1 until then */
+	dev_t root_dev;               /* thread's: the directory that store holds */
+	ino_t root_ino;               /* thread's: likewise */
+	bool lead;                    /* the root is ours: we lock it, and alone delete in it */
+	bool spans;                   /* the job has ranks on other hosts: */
+	struct hosts hosts;           /* thread's; how it agrees with those */
 };
 
 static void push(struct queue *queue, struct persist_job *job)
@@ -99,13 +101,14 @@ static void drop_all(struct queue *queue)
 	}
 }
 
-/* A failure to write rows is worth a line, not a checkpoint. */
+/* A failure to write rows is news, but fails no checkpoint. */
 static void tell_rows(struct persist *persist, int rv, const struct pawl_err *err)
 {
-	if (rv != 0 && !persist->rows_trouble) {
-		log_line(LOG_WARNING, "history of %s: %s", persist->root, err->msg);
+	if (rv != 0) {
+		news_put(&persist->news, NEWS_HISTORY, err, "its history cannot be written");
+	} else {
+		news_put(&persist->news, NEWS_HISTORY, NULL, "its history is written again");
 	}
-	persist->rows_trouble = rv != 0;
 }
 
 /* Writes what was noted; sync: durable on return. Of several hosts only that of rank 0 does. */
@@ -127,8 +130,9 @@ static void write_rows(struct persist *persist, bool sync)
 	persist->rows_due_ns = 0;
 	pthread_mutex_unlock(&persist->lock);
 	if (lost > 0) {
-		log_line(LOG_WARNING, "history of %s: %llu rows found no room and are lost",
-			persist->root, (unsigned long long)lost);
+		news_put(&persist->news, NEWS_ONCE, NULL,
+			"%llu rows of its history found no room and are lost",
+			(unsigned long long)lost);
 	}
 	rv = rows_write(&persist->history, persist->store, sync, &err);
 	if (rv == 0) {
@@ -334,6 +338,11 @@ static int keep_root(struct persist *persist, struct pawl_err *err)
 	if (persist->store && holds_root(persist)) {
 		return 0;
 	}
+	if (persist->store) {
+		news_put(&persist->news, NEWS_ONCE, NULL,
+			"the directory was removed, or another one is in its place: checkpoints "
+			"begin anew there");
+	}
 	close_root(persist);
 	rv = open_root(persist, err);
 	if (rv == 0 && persist->lead) {
@@ -368,6 +377,9 @@ static int do_save(struct persist *persist, struct persist_job *job)
 	job->round = host_round(persist, job->seq);
 	rv = save_write(persist->store, persist->writer, job, &how, &result, &job->err);
 	if (rv != 0) {
+		if (rv == PAWL_ENOSPC) {
+			persist_room_explain(persist->root, job->row->size_bytes, &job->err);
+		}
 		return rv;
 	}
 	snprintf(persist->newest, sizeof(persist->newest), "%s", job->tag);
@@ -390,7 +402,9 @@ static void retain(struct persist *persist)
 	rule = persist->policy.rule;
 	pthread_mutex_unlock(&persist->lock);
 	if (tags_retain(persist->store, &rule, &err) != 0) {
-		log_line(LOG_WARNING, "retention in %s: %s", persist->root, err.msg);
+		news_put(&persist->news, NEWS_RETAIN, &err, "old checkpoints cannot be deleted");
+	} else {
+		news_put(&persist->news, NEWS_RETAIN, NULL, "old checkpoints are deleted again");
 	}
 	persist->retains = false;
 	pthread_mutex_lock(&persist->lock);
@@ -399,13 +413,21 @@ static void retain(struct persist *persist)
 	loop_wake(persist->loop); /* somebody may wait for persist_idle */
 }
 
+static void put_aside(struct persist *persist, const char *tag, const char *why)
+{
+	struct pawl_err err;
+	int rv = tag_put_aside(persist->store, tag, why, &err);
+
+	news_put_aside(&persist->news, tag, why, rv == 0 ? NULL : &err);
+}
+
 /* What a restore takes. */
 static int do_resolve(struct persist *persist, struct persist_job *job)
 {
 	const struct tags_stop stop = {is_leaving, persist};
 	const struct finding finding = {.store = persist->store,
-		.root = persist->root,
 		.stop = &stop,
+		.news = &persist->news,
 		.puts_aside = persist->lead};
 
 	return persist_find(&finding, job);
@@ -460,13 +482,8 @@ static int resolve_for_all(struct persist *persist, struct persist_job *job)
 static void condemn_for_all(void *user, const char *why)
 {
 	const struct host_job *of = user;
-	struct pawl_err err;
 
-	log_line(LOG_WARNING, "%s/%s is damaged and put aside: %s", of->persist->root, of->job->tag,
-		why);
-	if (tag_put_aside(of->persist->store, of->job->tag, why, &err) != 0) {
-		log_line(LOG_WARNING, "%s", err.msg);
-	}
+	put_aside(of->persist, of->job->tag, why);
 }
 
 static int vote_for_all(struct persist *persist, struct persist_job *job)
@@ -519,6 +536,17 @@ static int begin_stream(struct persist *persist, struct persist_job *job)
 	return tag_begin(persist->store, job->tag, job->dir, sizeof(job->dir), &job->err);
 }
 
+/* Where only what changed is written, it is not known yet how much that is. */
+static int look_at_room(struct persist *persist, struct persist_job *job)
+{
+	bool partly;
+
+	pthread_mutex_lock(&persist->lock);
+	partly = persist->policy.full_every > 1 && persist->newest[0] != '\0';
+	pthread_mutex_unlock(&persist->lock);
+	return persist_room_look(persist->root, partly ? 0 : job->need_bytes, &job->err);
+}
+
 static int run_job(struct persist *persist, struct persist_job *job)
 {
 	int rv = 0;
@@ -559,9 +587,10 @@ static int run_job(struct persist *persist, struct persist_job *job)
 	case PERSIST_VOTE:
 		return vote_for_all(persist, job);
 	case PERSIST_ASIDE:
-		log_line(LOG_WARNING, "%s/%s is damaged and put aside: %s", persist->root, job->tag,
-			job->why);
-		return tag_put_aside(persist->store, job->tag, job->why, &job->err);
+		put_aside(persist, job->tag, job->why);
+		return 0;
+	case PERSIST_ROOM:
+		return look_at_room(persist, job);
 	case PERSIST_REMOVE:
 		return tag_remove(persist->store, job->tag, &job->err);
 	default:
@@ -580,6 +609,7 @@ static void idle(struct persist *persist)
 	} else if (pthread_cond_timedwait(&persist->changed, &persist->lock, &due) != 0) {
 		pthread_mutex_unlock(&persist->lock);
 		write_rows(persist, false);
+		loop_wake(persist->loop); /* there may be news */
 		pthread_mutex_lock(&persist->lock);
 	}
 }
@@ -644,6 +674,7 @@ static void free_persist(struct persist *persist)
 	pthread_cond_destroy(&persist->changed);
 	pthread_mutex_destroy(&persist->lock);
 	hosts_deinit(&persist->hosts);
+	news_deinit(&persist->news);
 	rows_deinit(&persist->history);
 	rows_deinit(&persist->events);
 	free(persist->root);
@@ -670,12 +701,15 @@ int persist_start(struct persist **out, struct loop *loop, const struct persist_
 	persist->spans = options->elsewhere > 0;
 	pthread_mutex_init(&persist->lock, NULL);
 	clock_cond_init(&persist->changed);
+	news_init(&persist->news);
 	hosts_init(&persist->hosts, options->job, options->first, options->ranks,
 		options->ranks + options->elsewhere, pause_thread, persist);
 	if (!persist->root || !persist->job || (options->hidden && !persist->hidden)) {
 		pawl_err_set(err, PAWL_ENOMEM, "no memory for a storage thread");
 	} else if (rows_init(&persist->history, HISTORY_FILE, HISTORY_HEADER, err) == 0 &&
 		rows_init(&persist->events, EVENTS_FILE, EVENTS_HEADER, err) == 0) {
+		persist->history.news = &persist->news;
+		persist->events.news = &persist->news;
 		errno = pthread_create(&persist->thread, NULL, run_thread, persist);
 		if (errno == 0) {
 			*out = persist;
@@ -705,6 +739,11 @@ void persist_submit(struct persist *persist, struct persist_job *job)
 void persist_told(struct persist *persist, uint64_t nonce)
 {
 	hosts_told(&persist->hosts, nonce);
+}
+
+struct news *persist_news(struct persist *persist)
+{
+	return &persist->news;
 }
 
 bool persist_idle(struct persist *persist)

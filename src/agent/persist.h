@@ -17,6 +17,7 @@
 
 struct hosts;
 struct loop;
+struct news;
 struct persist;
 
 enum persist_kind {
@@ -32,6 +33,7 @@ enum persist_kind {
 	PERSIST_ASIDE,        /* the tag's payload failed verification: why */
 	PERSIST_PIN,          /* the tag: pinned */
 	PERSIST_REMOVE,       /* the tag: deleted */
+	PERSIST_ROOM,         /* is there room for need_bytes? */
 	/* of a job whose ranks span hosts, see hosts.h: */
 	PERSIST_BEGIN,  /* this host's ranks begin anew; seq becomes their nonce */
 	PERSIST_UNSAVE, /* this host's part of save seq will not come: why_not */
@@ -58,6 +60,7 @@ struct persist_job {
 	int64_t since_ns;       /* SAVE STREAM_END: adds to the tag, if one was created since then,
 				   by the wall clock; INT64_MAX: it replaces the tag */
 	bool pinned;            /* PIN */
+	uint64_t need_bytes;    /* ROOM */
 	uint32_t world;         /* SAVE STREAM_END: ranks, that are here */
 	uint32_t first;         /* SAVE STREAM_END: number of the first of them */
 	uint32_t elsewhere;     /* SAVE STREAM_END: ranks of the job on other hosts */
@@ -108,12 +111,14 @@ void persist_submit(struct persist *persist, struct persist_job *job);
 /*
  * For the history, and the record of what happened to the workers: written with the next checkpoint
  * that becomes durable, or when the thread has nothing else to do, but not before there is one.
- * Never wait; what cannot be written is a line in the log.
+ * Never wait; what cannot be written is news.
  */
 void persist_note(struct persist *persist, const struct history_row *row);
 void persist_note_event(struct persist *persist, const struct event *event);
 /* As hosts_told. */
 void persist_told(struct persist *persist, uint64_t nonce);
+/* What the thread has met that people are to hear: the loop takes it when it is woken. */
+struct news *persist_news(struct persist *persist);
 /* Whether nothing is to be done, being done, or to be reaped. */
 bool persist_idle(struct persist *persist);
 /* A finished job, or NULL. */

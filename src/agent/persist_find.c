@@ -7,9 +7,9 @@
  */
 #include "agent/persist_find.h"
 
+#include "agent/news.h"
 #include "agent/persist.h"
 #include "base/err.h"
-#include "base/log.h"
 #include "ckpt/tags.h"
 
 #include <string.h>
@@ -45,19 +45,17 @@ static void pass_by(void *user, const char *tag, const struct pawl_err *why)
 	struct passed *passed = user;
 	const struct finding *finding = passed->finding;
 	struct pawl_err err;
+	int rv;
 
 	if (++passed->n > TAGS_BAD_MAX) {
 		return; /* they are counted in one line */
 	}
 	if (why->code != PAWL_ECORRUPT) {
-		log_line(LOG_WARNING, "%s/%s cannot be read, an older one is looked for: %s",
-			finding->root, tag, why->msg);
+		news_put(finding->news, NEWS_ONCE, why,
+			"%s cannot be read, an older one is looked for", tag);
 	} else if (finding->puts_aside) {
-		log_line(LOG_WARNING, "%s/%s is damaged and put aside: %s", finding->root, tag,
-			why->msg);
-		if (tag_put_aside(finding->store, tag, why->msg, &err) != 0) {
-			log_line(LOG_WARNING, "%s", err.msg);
-		}
+		rv = tag_put_aside(finding->store, tag, why->msg, &err);
+		news_put_aside(finding->news, tag, why->msg, rv == 0 ? NULL : &err);
 	}
 }
 
@@ -73,10 +71,10 @@ int persist_find(const struct finding *finding, struct persist_job *job)
 	}
 	rv = tags_newest(finding->store, &search, &manifest, &job->err);
 	if (passed.n > TAGS_BAD_MAX) {
-		log_line(LOG_WARNING,
-			"%s: %llu more of the newest are damaged or cannot be read, and stay where "
+		news_put(finding->news, NEWS_ONCE, NULL,
+			"%llu more of the newest are damaged or cannot be read, and stay where "
 			"they are: pawl ckpt verify --all says what is wrong with each",
-			finding->root, (unsigned long long)(passed.n - TAGS_BAD_MAX));
+			(unsigned long long)(passed.n - TAGS_BAD_MAX));
 	}
 	if (rv == 0) {
 		job->found = true;

@@ -4,14 +4,15 @@
 
 #include <stdbool.h>
 
+struct news;
 struct persist_job;
 struct store;
 struct tags_stop;
 
 struct finding {
 	struct store *store;
-	const char *root;             /* its path, for people */
 	const struct tags_stop *stop; /* asked between tags */
+	struct news *news;            /* hears what was passed by */
 	bool puts_aside; /* damaged tags are put aside here; else by the host that leads */
 };
 

@@ -19,11 +19,12 @@ struct pawl_err;
 #define PROTO_VERSION 6u
 #define PROTO_HEADER  12u /* bytes */
 #define PROTO_BODY_MAX                                                                             \
-	(512u << 20)           /* bytes of a body; more is refused and the connection closed       \
-				*/
-#define PROTO_FDS_MAX     64u  /* descriptors of one frame */
-#define PROTO_TEXT_MAX    512u /* bytes of a message for people, terminator included */
-#define PROTO_RANKS_LOCAL 64u  /* ranks of one node, as their arenas must travel in one frame */
+	(512u << 20)            /* bytes of a body; more is refused and the connection closed      \
+				 */
+#define PROTO_FDS_MAX     64u   /* descriptors of one frame */
+#define PROTO_TEXT_MAX    512u  /* bytes of a message for people, terminator included */
+#define PROTO_NEWS_MAX    1024u /* bytes of what people are to hear, terminator included */
+#define PROTO_RANKS_LOCAL 64u   /* ranks of one node, as their arenas must travel in one frame */
 
 /* Bodies are listed as fields in order; str and blob have a u32 length before them. */
 enum proto_type {
@@ -46,7 +47,7 @@ enum proto_type {
 	PROTO_PIN,      /* str tag, u8 pinned */
 	PROTO_IMPORTS,  /* blob of newline-separated names */
 	PROTO_BYE,      /* u8 clean: what this rank was adding to is whole; str why: the error that
-			   ends it, or "" */
+			   ends it, or ""; u8 owing: its newest save is not durable */
 	PROTO_NOTICE,   /* nothing: a signal asked this worker to stop */
 	PROTO_HELD,     /* u8 question, u64 polls: how often it had asked when HOLD came */
 	PROTO_DONE,     /* nothing: this rank has nothing more to add to what is being staged */
@@ -54,6 +55,7 @@ enum proto_type {
 	PROTO_REMOVE,   /* str tag */
 	PROTO_FIND,     /* str tag ("": newest): an offer to this rank alone, without a vote */
 	PROTO_SCALE,    /* of nobody who said HELLO: str job, u32 ranks wanted, 0: only asks */
+	PROTO_STATE,    /* of nobody who said HELLO: str job, str root */
 	/* agent to worker, replies */
 	PROTO_WELCOME = 64, /* u32 agent's pid */
 	PROTO_ERROR,        /* u32 -code, u32 errno, str text */
@@ -69,6 +71,8 @@ enum proto_type {
 	PROTO_VERDICT,      /* u8 verdict of all, str why, u32 rounds: as above, if they go on */
 	PROTO_LISTED, /* u32 n, n x (u64 step, str tag): committed in memory, not yet durable */
 	PROTO_SCALED, /* u32 ranks that run, u32 wanted, u32 least, u32 most */
+	PROTO_STATED, /* u32 ranks connected, str tag: newest that is in memory only, or ""; u32 key
+			 and str text of what goes wrong (news.h), or "" */
 	/* agent to worker, events */
 	PROTO_LEVEL = 128, /* u64 seq, u8 level, u32 -code, str why */
 	PROTO_DIVERGED,    /* str partition */
@@ -76,6 +80,7 @@ enum proto_type {
 			      YES_AT. QUESTION_DUE: if seq is the last save that was asked for */
 	PROTO_YES_AT,      /* u8 question, u64 polls: from this one on the answer is yes, on every
 			      rank */
+	PROTO_NEWS,        /* str text: people are to hear it now */
 };
 
 /* What ranks ask once a step, and must be told alike. */

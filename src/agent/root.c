@@ -261,7 +261,7 @@ static void begin_stream(struct agent_root *root, struct agent_conn *conn, uint3
 	persist_submit(root->persist, job);
 }
 
-static void streams_ready(struct agent_root *root, const struct persist_job *job)
+void root_streams_ready(struct agent_root *root, const struct persist_job *job)
 {
 	struct pawl_err err = job->err;
 
@@ -301,6 +301,7 @@ static const char *find_vain(const struct agent_root *root)
 void root_begin(struct agent_root *root, struct agent_conn *conn)
 {
 	struct ledger_verdict verdict;
+	struct news_item item;
 	struct pawl_err err;
 	enum ledger_answer answer;
 	uint32_t id = conn->begin_id;
@@ -328,10 +329,11 @@ void root_begin(struct agent_root *root, struct agent_conn *conn)
 	}
 	if (verdict.bare && !root->told_bare) {
 		root->told_bare = true;
-		log_line(LOG_WARNING,
-			"%s: memory takes two checkpoints of these ranks, not three: until %s is "
+		news_fill(&item, NEWS_ONCE, NULL,
+			"memory takes two checkpoints of these ranks, not three: until %s is "
 			"committed, what is being written or read is the newest that is whole",
-			root->path, conn->ask.tag);
+			conn->ask.tag);
+		root_news(root, &item);
 	}
 	if (answer == LEDGER_GRANT && verdict.fresh) {
 		root->since_ns[verdict.slot] = root->epoch_ns;
@@ -407,6 +409,7 @@ static void commit(struct agent_root *root, int slot)
 		root_row_commit(root, slot);
 		root_saved(root, root->rows[slot].stall_ns);
 		root_tell_level(root, root->ledger.slots[slot].seq, LEVEL_COMMITTED, 0, "");
+		root_ask_room(root, slot);
 	}
 }
 
@@ -511,73 +514,6 @@ void root_turn(struct agent_root *root)
 	agent_progress(root->agent);
 }
 
-static void finish_open(struct agent_root *root, const struct persist_job *job)
-{
-	root->state = job->rv == 0 ? ROOT_OPEN : ROOT_FAILED;
-	root->failed = job->err;
-	root_learn(root, &job->past);
-	if (job->found) {
-		ledger_know_stored(&root->ledger, job->step);
-	}
-	for (uint32_t r = 0; r < root->ledger.world; r++) {
-		struct agent_conn *conn = root->ranks[r].conn;
-
-		if (!conn || conn->welcome) {
-			continue;
-		}
-		if (job->rv != 0) {
-			conn_reply_error(conn, conn->hello_id, &job->err);
-			conn->root = NULL; /* which is about to go */
-			root->ranks[r].conn = NULL;
-			continue;
-		}
-		conn_send_welcome(conn);
-	}
-}
-
-void root_reap(struct agent_root *root)
-{
-	struct persist_job *job;
-
-	while ((job = persist_reap(root->persist))) {
-		switch (job->kind) {
-		case PERSIST_OPEN:
-			finish_open(root, job);
-			break;
-		case PERSIST_SAVE:
-		case PERSIST_STREAM_END:
-			root_persisted(root, job);
-			break;
-		case PERSIST_STREAM_BEGIN:
-			streams_ready(root, job);
-			root_hosts_saved(root, job);
-			break;
-		case PERSIST_RESOLVE:
-			restore_resolved(root, job);
-			break;
-		case PERSIST_VOTE:
-			root_hosts_voted(root, job);
-			break;
-		case PERSIST_UNSAVE:
-			root_hosts_saved(root, job);
-			break;
-		case PERSIST_BEGIN:
-			root_hosts_begun(root, job);
-			break;
-		default:
-			root->owed -= job->kind == PERSIST_PIN || job->kind == PERSIST_REMOVE;
-			if (job->rv != 0) {
-				log_line(LOG_WARNING, "%s: %s", root->path, job->err.msg);
-			}
-			break;
-		}
-		if (job->allocated) {
-			free(job);
-		}
-	}
-	root_turn(root);
-}
-
 /* ---- workers come and go ---- */
 
 static void orphaned(struct loop_timer *timer)
@@ -645,6 +581,8 @@ void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt)
 	root->epoch_ns = clock_wall_ns();
 	memset(root->asked, 0, sizeof(root->asked));
 	root->crashed = false;
+	root->owing = false;
+	root->room_asked = false;
 	root->restore.state = RESTORE_IDLE;
 	root->rounds = 0;
 	root_forget_seqs(root);
@@ -740,6 +678,7 @@ void root_leave(struct agent_root *root, struct agent_conn *conn)
 		root_event(root, EVENT_ENDED, NULL);
 	}
 	root->left = left && !root->crashed;
+	root->left_ns = clock_mono_ns();
 	loop_timer_start(root->agent->loop, &root->orphan,
 		clock_mono_ns() + (left || root->agent->lets_go ? 0 : times_ns(TIME_ROOT_ORPHAN)));
 }
@@ -761,6 +700,7 @@ int root_open(struct agent *agent, const char *path, const struct persist_option
 	root->tick = (struct loop_timer){.fired = ticked, .user = root};
 	root->orphan = (struct loop_timer){.fired = orphaned, .user = root};
 	root_init_advice(root);
+	root->slow = (struct loop_timer){.fired = root_slow_fired, .user = root};
 	root->due = (struct loop_timer){.fired = root_due_fired, .user = root};
 	root_init_ledger(root, options->ranks, interval_ns);
 	root->ledger.first = options->first;
@@ -789,6 +729,7 @@ void root_close(struct agent_root *root)
 	loop_timer_cancel(root->agent->loop, &root->tick);
 	loop_timer_cancel(root->agent->loop, &root->orphan);
 	loop_timer_cancel(root->agent->loop, &root->due);
+	loop_timer_cancel(root->agent->loop, &root->slow);
 	root_rows_sweep(root, true);
 	if (!persist_stop(root->persist, times_ms(TIME_ROOT_STOP))) {
 		return; /* the thread hangs in a disk and still points here; the process is leaving

@@ -1,8 +1,9 @@
 /*
  * One root as the agent sees it: its ledger, its ranks and their arenas, its storage thread, and
  * the connections of its workers. agent.c accepts and dispatches; root.c carries out what the
- * ledger decides; root_persist.c brings it to the store; root_ask.c lets the ranks stop and save
- * together; restore.c lets them agree on what to load. All on the loop's thread.
+ * ledger decides; root_persist.c brings it to the store; root_news.c says what goes wrong;
+ * root_ask.c lets the ranks stop and save together; restore.c lets them agree on what to load. All
+ * on the loop's thread.
  */
 #ifndef AGENT_ROOT_H
 #define AGENT_ROOT_H
@@ -10,6 +11,7 @@
 #include "agent/advice.h"
 #include "agent/agent.h"
 #include "agent/ledger.h"
+#include "agent/news.h"
 #include "agent/persist.h"
 #include "agent/proto.h"
 #include "agent/tier.h"
@@ -138,6 +140,8 @@ struct agent_root {
 	struct loop_timer orphan;     /* after the last worker vanished */
 	bool crashed;                 /* a worker of this epoch went without a word */
 	bool left;                    /* all workers of this epoch have left on purpose */
+	bool owing;                   /* one of them, though its newest save was not durable */
+	int64_t left_ns;              /* when the last one did, monotonic */
 	bool asked[QUESTIONS_N];      /* its workers were told to hold the question */
 	bool agreed[QUESTIONS_N];     /* and when the answer is yes */
 	struct advice advice;         /* how often it is worth it to save */
@@ -148,11 +152,14 @@ struct agent_root {
 	uint32_t owed;                /* pins and removals that were taken, and are not done */
 	bool told_bare;               /* it is in the log that memory takes no spare slot */
 	bool streaming;               /* the directory for streaming ranks is there: */
-	char stream_dir[STORE_NAME_MAX]; /* its name */
-	bool has_durable;                /* durable_tag is valid */
-	char durable_tag[CKPT_TAG_MAX];  /* newest made durable by this agent */
-	char trouble[PROTO_TEXT_MAX];    /* why the last persist failed; "" if it did not */
-	struct agent_root *next;         /* of the agent */
+	char stream_dir[STORE_NAME_MAX];    /* its name */
+	bool has_durable;                   /* durable_tag is valid */
+	char durable_tag[CKPT_TAG_MAX];     /* newest made durable by this agent */
+	bool failed_anew;                   /* a persist has failed since agent_drain */
+	struct news_state news[NEWS_KINDS]; /* what goes wrong, by kind */
+	struct loop_timer slow;             /* the storage thread has not come to an end for long */
+	bool room_asked;                    /* whether the store has room, in this epoch */
+	struct agent_root *next;            /* of the agent */
 };
 
 struct agent {
@@ -165,6 +172,8 @@ struct agent {
 	uint32_t attempt;             /* current */
 	int64_t idle_exit_ns;         /* see agent_options */
 	bool lets_go;                 /* likewise */
+	bool heard;                   /* likewise */
+	bool owing;                   /* a worker of this attempt left as agent_left_owing has it */
 	struct listener listener;     /* accepts */
 	struct loop_timer idle;       /* leaves when idle */
 	struct agent_conn *conns;     /* all */
@@ -221,8 +230,8 @@ void root_new_epoch(struct agent_root *root, uint32_t world, uint32_t attempt);
 /* Asks the ledger again: saves that wait, the next persist. After anything that may have changed an
  * answer. */
 void root_turn(struct agent_root *root);
-/* Finished storage jobs. */
-void root_reap(struct agent_root *root);
+/* The directory for a streamed save is there, or is not: its ranks are told. */
+void root_streams_ready(struct agent_root *root, const struct persist_job *job);
 /* A new job for the storage thread that is freed when done, unless after() takes it. NULL: no
  * memory. */
 struct persist_job *root_job(struct agent_root *root, enum persist_kind kind, const char *tag);
@@ -241,6 +250,21 @@ void root_give_back(struct agent_rank *rank, int slot);
 void root_persist(struct agent_root *root, int slot);
 /* The storage thread is done with it. */
 void root_persisted(struct agent_root *root, struct persist_job *job);
+/* A save was committed that is not to be durable yet: of the first of an epoch the storage thread
+ * looks whether there is room for it, so that a full disk is not news at the first interval's end.
+ */
+void root_ask_room(struct agent_root *root, int slot);
+/* Takes what the storage thread has finished, and its news. */
+void root_reap(struct agent_root *root);
+/* The storage thread has worked for long at what it was given. */
+void root_slow_fired(struct loop_timer *timer);
+
+/* ---- root_news.c: see news.h ---- */
+void root_news(struct agent_root *root, const struct news_item *item);
+/* A rank was welcomed: if it is the one that tells people, it hears what goes wrong already. */
+void root_news_greet(struct agent_conn *conn);
+/* What goes wrong now and matters most; NULL: nothing does. */
+const struct news_state *root_trouble(const struct agent_root *root);
 
 /* ---- root_hosts.c: a job whose ranks span hosts, see hosts.h ---- */
 /* The ranks here begin (anew): what the epoch before had committed cannot become durable any more,

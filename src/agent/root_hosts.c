@@ -3,7 +3,6 @@
 #include "agent/root.h"
 
 #include "base/err.h"
-#include "base/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,11 +12,15 @@
 static struct persist_job *make_job(struct agent_root *root, enum persist_kind kind)
 {
 	struct persist_job *job = root_job(root, kind, "");
+	struct news_item item;
+	struct pawl_err err;
 
 	if (job) {
 		job->epoch = root->epoch;
 	} else {
-		log_line(LOG_WARNING, "%s: no memory to tell the other hosts", root->path);
+		pawl_err_set(&err, PAWL_ENOMEM, "no memory to tell the other hosts");
+		news_fill(&item, NEWS_ONCE, &err, "%s", "");
+		root_news(root, &item);
 	}
 	return job;
 }
@@ -81,8 +84,11 @@ void root_hosts_begun(struct agent_root *root, const struct persist_job *job)
 {
 	struct agent *agent = root->agent;
 
+	struct news_item item;
+
 	if (job->rv != 0) {
-		log_line(LOG_WARNING, "%s: %s", root->path, job->err.msg);
+		news_fill(&item, NEWS_ONCE, &job->err, "%s", "");
+		root_news(root, &item);
 	} else if (root->first == 0 && agent->begun != NULL) {
 		agent->begun(agent->begun_user, root->path, job->seq);
 	} else {
@@ -92,10 +98,13 @@ void root_hosts_begun(struct agent_root *root, const struct persist_job *job)
 
 void root_hosts_over(struct agent_root *root, uint64_t epoch, const char *why)
 {
+	struct news_item item;
+
 	if (epoch != root->epoch) {
 		return; /* they have begun anew since */
 	}
-	log_line(LOG_WARNING, "%s: the ranks here begin anew: %s", root->path, why);
+	news_fill(&item, NEWS_ONCE, NULL, "the ranks here begin anew: %.256s", why);
+	root_news(root, &item);
 	root_new_epoch(root, root->ledger.world, root->attempt);
 }
 

@@ -1,11 +1,13 @@
-/* Generations of a root on their way to the store, and what becomes of those that never get there:
- * see root.h. */
+/* Generations of a root on their way to the store, what becomes of those that never get there, and
+ * what else the storage thread brings back: see root.h. */
 #include "agent/root.h"
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/err.h"
+#include "base/times.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Whether some of what a rank saved was not written by the rank itself. */
@@ -17,6 +19,92 @@ static bool lies_in_arena(const struct record *record)
 		}
 	}
 	return false;
+}
+
+/* "global_step5 is not durable: …", and what there is instead. */
+static void tell_failed(struct agent_root *root, const char *tag, const struct pawl_err *err)
+{
+	struct news_item item;
+	struct pawl_err whole = *err;
+	size_t len = strlen(whole.msg);
+
+	if (root->has_durable) {
+		snprintf(whole.msg + len, sizeof(whole.msg) - len, ". The last that is: %.128s",
+			root->durable_tag);
+	} else {
+		snprintf(whole.msg + len, sizeof(whole.msg) - len,
+			". Nothing saved since the start is durable");
+	}
+	news_fill(&item, NEWS_SAVE, &whole, "%s is not durable", tag);
+	root_news(root, &item);
+}
+
+/* What is committed in a slot could not be made durable: it stays, and is tried again. */
+static void fail_save(struct agent_root *root, int slot, const struct pawl_err *err)
+{
+	const struct ledger_slot *entry = &root->ledger.slots[slot];
+
+	root->failed_anew = true;
+	tell_failed(root, entry->tag, err);
+	snprintf(root->rows[slot].why, HISTORY_TEXT_MAX, "%.255s", err->msg);
+	root_tell_level(root, entry->seq, LEVEL_TROUBLE, err->code, err->msg);
+}
+
+static void tell_saved(struct agent_root *root, const char *tag)
+{
+	struct news_item item;
+
+	news_fill(&item, NEWS_SLOW, NULL, "%s is written", tag);
+	root_news(root, &item);
+	news_fill(&item, NEWS_SAVE, NULL, "%s is durable: storage works again", tag);
+	root_news(root, &item);
+}
+
+void root_slow_fired(struct loop_timer *timer)
+{
+	struct agent_root *root = timer->user;
+	const struct persist_job *job = &root->save_job;
+	struct news_item item;
+	struct pawl_err err;
+
+	pawl_err_set(&err, PAWL_ETIMEDOUT,
+		"%s has been in writing for %u s or more, and is not durable yet: %s", job->tag,
+		times_s(TIME_ROOT_SLOW),
+		root->elsewhere > 0 ? "storage hangs, or is slow, or another host is late"
+				    : "storage hangs, or is slow");
+	news_fill(&item, NEWS_SLOW, &err, "%s", "");
+	root_news(root, &item);
+	for (int s = 0; s < LEDGER_SLOTS; s++) { /* also those that wait for it */
+		if (root->ledger.slots[s].state == SLOT_COMMITTED &&
+			!root->ledger.slots[s].durable) {
+			root_tell_level(root, root->ledger.slots[s].seq, LEVEL_TROUBLE, err.code,
+				err.msg);
+		}
+	}
+	loop_timer_start(root->agent->loop, timer, clock_mono_ns() + times_ns(TIME_ROOT_SLOW));
+}
+
+void root_ask_room(struct agent_root *root, int slot)
+{
+	struct persist_job *job;
+
+	if (root->room_asked || root->elsewhere > 0 || root->ledger.interval_ns == 0 ||
+		root->ledger.slots[slot].streamed) {
+		return; /* else it is written now, which tells more */
+	}
+	job = root_job(root, PERSIST_ROOM, root->ledger.slots[slot].tag);
+	if (job) {
+		root->room_asked = true;
+		job->need_bytes = root->rows[slot].size_bytes;
+		persist_submit(root->persist, job);
+	}
+}
+
+static void roomed(struct agent_root *root, const struct persist_job *job)
+{
+	if (job->rv != 0) {
+		tell_failed(root, job->tag, &job->err);
+	}
 }
 
 void root_persist(struct agent_root *root, int slot)
@@ -44,7 +132,7 @@ void root_persist(struct agent_root *root, int slot)
 		if (lies_in_arena(&rank->records[slot]) &&
 			arena_map(&rank->arenas[slot], &err) != 0) {
 			ledger_persisted(&root->ledger, slot, false, clock_mono_ns());
-			log_line(LOG_WARNING, "%s: %s", root->path, err.msg);
+			fail_save(root, slot, &err);
 			return;
 		}
 		root->save_ranks[r] =
@@ -52,6 +140,8 @@ void root_persist(struct agent_root *root, int slot)
 	}
 	advice_writing(&root->advice, clock_mono_ns());
 	persist_submit(root->persist, &root->save_job);
+	loop_timer_start(root->agent->loop, &root->slow,
+		clock_mono_ns() + times_ns(TIME_ROOT_SLOW));
 }
 
 static void give_back_empty(struct agent_root *root)
@@ -118,12 +208,13 @@ void root_persisted(struct agent_root *root, struct persist_job *job)
 	bool final = streamed || is_final(job->rv) || root->elsewhere > 0;
 	const struct persist_job ended = *job; /* it is used anew when something is given up */
 
+	loop_timer_cancel(root->agent->loop, &root->slow);
 	advice_written(&root->advice, job->rv == 0, clock_mono_ns());
 	ledger_persisted(&root->ledger, job->slot, job->rv == 0, clock_mono_ns());
 	if (job->rv == 0) {
 		root->has_durable = true;
 		memcpy(root->durable_tag, job->tag, sizeof(job->tag));
-		root->trouble[0] = '\0';
+		tell_saved(root, job->tag);
 		root_row_end(root, job->slot, NULL);
 		root_rows_sweep(root, false);
 		root_advise(root);
@@ -133,11 +224,10 @@ void root_persisted(struct agent_root *root, struct persist_job *job)
 		}
 		return;
 	}
-	snprintf(root->trouble, sizeof(root->trouble), "%s", job->err.msg);
-	log_line(LOG_WARNING, "%s: %s; the last good checkpoint is untouched%s", root->path,
-		job->err.msg, final ? "" : ", tried again at the next interval");
-	snprintf(root->rows[job->slot].why, HISTORY_TEXT_MAX, "%.255s", ended.err.msg);
 	if (final) {
+		root->failed_anew = true;
+		tell_failed(root, ended.tag, &ended.err);
+		snprintf(root->rows[ended.slot].why, HISTORY_TEXT_MAX, "%.255s", ended.err.msg);
 		if (ended.differs[0]) { /* first: the next save is to know */
 			root_tell_diverged(root, ended.differs);
 		}
@@ -145,5 +235,82 @@ void root_persisted(struct agent_root *root, struct persist_job *job)
 		root_hosts_saved(root, &ended);
 		return;
 	}
-	root_tell_level(root, entry->seq, LEVEL_TROUBLE, job->err.code, job->err.msg);
+	fail_save(root, ended.slot, &ended.err);
+}
+
+/* ---- what the storage thread has done ---- */
+
+static void finish_open(struct agent_root *root, const struct persist_job *job)
+{
+	root->state = job->rv == 0 ? ROOT_OPEN : ROOT_FAILED;
+	root->failed = job->err;
+	root_learn(root, &job->past);
+	if (job->found) {
+		ledger_know_stored(&root->ledger, job->step);
+	}
+	for (uint32_t r = 0; r < root->ledger.world; r++) {
+		struct agent_conn *conn = root->ranks[r].conn;
+
+		if (!conn || conn->welcome) {
+			continue;
+		}
+		if (job->rv != 0) {
+			conn_reply_error(conn, conn->hello_id, &job->err);
+			conn->root = NULL; /* which is about to go */
+			root->ranks[r].conn = NULL;
+			continue;
+		}
+		conn_send_welcome(conn);
+	}
+}
+
+void root_reap(struct agent_root *root)
+{
+	struct persist_job *job;
+	struct news_item item;
+
+	while ((job = persist_reap(root->persist))) {
+		switch (job->kind) {
+		case PERSIST_OPEN:
+			finish_open(root, job);
+			break;
+		case PERSIST_SAVE:
+		case PERSIST_STREAM_END:
+			root_persisted(root, job);
+			break;
+		case PERSIST_STREAM_BEGIN:
+			root_streams_ready(root, job);
+			root_hosts_saved(root, job);
+			break;
+		case PERSIST_RESOLVE:
+			restore_resolved(root, job);
+			break;
+		case PERSIST_VOTE:
+			root_hosts_voted(root, job);
+			break;
+		case PERSIST_UNSAVE:
+			root_hosts_saved(root, job);
+			break;
+		case PERSIST_BEGIN:
+			root_hosts_begun(root, job);
+			break;
+		case PERSIST_ROOM:
+			roomed(root, job);
+			break;
+		default:
+			root->owed -= job->kind == PERSIST_PIN || job->kind == PERSIST_REMOVE;
+			if (job->rv != 0) {
+				news_fill(&item, NEWS_ONCE, &job->err, "%s", "");
+				root_news(root, &item);
+			}
+			break;
+		}
+		if (job->allocated) {
+			free(job);
+		}
+	}
+	while (news_take(persist_news(root->persist), &item)) {
+		root_news(root, &item);
+	}
+	root_turn(root);
 }

@@ -2,6 +2,7 @@
  * the file before and after tells which, so that none is written twice. */
 #include "agent/rows.h"
 
+#include "agent/news.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "store/store.h"
@@ -150,15 +151,23 @@ void rows_take(struct rows *rows)
 	wire_out_reset(&rows->noted);
 }
 
-int rows_put_aside(const struct rows *rows, struct store *store, struct pawl_err *err)
+int rows_put_aside(const struct rows *rows, struct store *store, const char *why,
+	struct pawl_err *err)
 {
 	char aside[STORE_NAME_MAX];
+	struct news_item item;
 	int rv;
 
+	news_fill(&item, NEWS_ONCE, NULL, "%s: %.256s: put aside as *.old.csv, a new one is begun",
+		rows->file, why);
 	snprintf(aside, sizeof(aside), "%.*s.old.csv", (int)(strlen(rows->file) - strlen(".csv")),
 		rows->file);
 	rv = store_rename(store, rows->file, aside, STORE_REPLACE, err);
-	return rv != 0 ? rv : store_sync_dir(store, "", err);
+	rv = rv != 0 ? rv : store_sync_dir(store, "", err);
+	if (rv == 0 && rows->news) {
+		news_put(rows->news, NEWS_ONCE, NULL, "%s", item.text);
+	}
+	return rv;
 }
 
 /* Makes sure that there is a file to append to. *size_bytes: of it. */
@@ -169,7 +178,8 @@ static int begin_file(const struct rows *rows, struct store *store, uint64_t *si
 	int rv = store_stat(store, rows->file, &kind, size_bytes, err);
 
 	if (rv == 0 && (kind != STORE_FILE || *size_bytes > ROWS_FILE_MAX)) {
-		rv = rows_put_aside(rows, store, err);
+		rv = rows_put_aside(rows, store,
+			kind != STORE_FILE ? "it is no plain file" : "it is too long", err);
 		rv = rv == 0 ? PAWL_ENOENT : rv;
 	}
 	if (rv != PAWL_ENOENT) {

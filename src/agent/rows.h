@@ -11,6 +11,7 @@
 
 #include "base/wire.h"
 
+struct news;
 struct pawl_err;
 struct store;
 
@@ -28,6 +29,7 @@ struct rows {
 	struct wire_out taken; /* rows that are being written; the writer's */
 	uint64_t lost;         /* rows that found no room; lock */
 	bool torn;             /* the file ends in half a row; the writer's */
+	struct news *news; /* its user's: hears of a file that was put aside; NULL: nobody does */
 };
 
 /* ---- building rows: pure ---- */
@@ -57,8 +59,9 @@ void rows_take(struct rows *rows);
 /* Appends what was taken, one write; sync: durable on return. The file is begun if need be. On
  * error, what did not get into the file stays taken. */
 int rows_write(struct rows *rows, struct store *store, bool sync, struct pawl_err *err);
-/* Puts the file aside, durably. */
-int rows_put_aside(const struct rows *rows, struct store *store, struct pawl_err *err);
+/* Puts the file aside, durably, and says so with the reason, which may lie in err. */
+int rows_put_aside(const struct rows *rows, struct store *store, const char *why,
+	struct pawl_err *err);
 void rows_deinit(struct rows *rows);
 
 #endif

@@ -370,15 +370,24 @@ static void note_progress(struct run *run)
 	}
 }
 
-static void on_exited(void *user, const struct run_end *end)
+/* Of a worker that is through, but whose newest save is not durable, nothing is to be done again:
+ * it counts as done, and what the agent comes to decides about the job's code. */
+static void on_exited(void *user, const struct run_end *was)
 {
 	struct run *run = user;
+	bool owes = was->status == RUN_EXIT_UNSAVED && agent_left_owing(run->agent);
+	struct run_end judged = *was;
+	const struct run_end *end = &judged;
 	bool stops = run->plan.shared && run_joint_stops(&run->joint, end);
 	char text[NODE_TEXT_MAX] = "";
 	struct run_door door;
 	bool survivable = !run->plan.shared && can_go_on(run, &door);
 	bool outside = is_outside(run, end);
 
+	if (owes) {
+		log_line(LOG_WARNING, "rank %u is done, its newest save is not durable", end->rank);
+		judged.status = 0;
+	}
 	if (end->parted && (end->status == RUN_EXIT_LEFT || end->signal == SIGUSR1)) {
 		log_line(LOG_INFO, "rank %u has left the others", end->rank);
 	} else if (stops) {
@@ -608,6 +617,7 @@ static int open_agent(struct run *run, struct pawl_err *err)
 		.job = run->plan.job,
 		.socket = run->plan.socket,
 		.attempt = run->plan.attempt,
+		.heard = true,
 		.lets_go = run->plan.shared,
 	};
 	int rv = agent_open(&run->agent, run->loop, &options, err);

@@ -369,8 +369,10 @@ static unsigned timed_out(struct run_policy *p, int64_t now_ns)
 		return cut_short(p);
 	case RUN_ENDING: /* killed, but not dead by the deadline: stuck in the kernel */
 	case RUN_DRAINING:
-		if (p->status == 0) {
-			p->status = p->signal != 0 ? 128 + p->signal : RUN_EXIT_FAILURE;
+		if (p->status == 0 && p->signal != 0) {
+			p->status = 128 + p->signal;
+		} else if (p->status == 0) {
+			p->status = p->phase == RUN_DRAINING ? RUN_EXIT_UNSAVED : RUN_EXIT_FAILURE;
 		}
 		return leave(p);
 	default:
@@ -412,7 +414,7 @@ unsigned run_policy_step(struct run_policy *p, const struct run_event *event)
 			return 0;
 		}
 		if (!event->ok && p->status == 0) {
-			p->status = RUN_EXIT_FAILURE;
+			p->status = RUN_EXIT_UNSAVED;
 		}
 		return leave(p);
 	}

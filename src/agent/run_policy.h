@@ -25,10 +25,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define RUN_FAST_MAX     3u  /* fast failures in a row from which on restarts wait */
-#define RUN_EXIT_FAILURE 1   /* what was committed could not be made durable */
-#define RUN_EXIT_USAGE   2   /* nodes were told things that contradict each other */
-#define RUN_EXIT_USER    65  /* a worker says: the user's error, do not start again */
+#define RUN_FAST_MAX     3u /* fast failures in a row from which on restarts wait */
+#define RUN_EXIT_FAILURE 1  /* of the system */
+#define RUN_EXIT_USAGE   2  /* nodes were told things that contradict each other */
+#define RUN_EXIT_USER    65 /* a worker says: the user's error, do not start again */
+#define RUN_EXIT_UNSAVED                                                                           \
+	74                   /* done, but what was committed is not durable; _saver.py has it, too \
+			      */
 #define RUN_EXIT_NODES   75  /* nodes did not come in time */
 #define RUN_EXIT_LEFT    79  /* a worker has left the others, as it was told; pawl.elastic has it */
 #define RUN_EXIT_STOPPED 143 /* a worker has saved and ended, since its job is to; likewise */

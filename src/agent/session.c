@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,19 +28,6 @@ bool session_dead(const struct pawl_ckpt *ckpt, struct pawl_err *err)
 		"this process is a fork of the one (pid %d) that opened the checkpointer",
 		(int)ckpt->pid);
 	return true;
-}
-
-void session_note(struct pawl_ckpt *ckpt, const char *fmt, ...)
-{
-	va_list args;
-
-	va_start(args, fmt);
-	pthread_mutex_lock(&ckpt->state);
-	if (ckpt->notes_n < SESSION_NOTES_MAX) {
-		vsnprintf(ckpt->notes[ckpt->notes_n++], PAWL_CKPT_WHY_MAX, fmt, args);
-	}
-	pthread_mutex_unlock(&ckpt->state);
-	va_end(args);
 }
 
 /* ---- statuses; called with state ---- */
@@ -224,6 +210,9 @@ static void hear(void *user, struct proto_frame *frame)
 		break;
 	case PROTO_YES_AT:
 		session_hear_yes_at(ckpt, &frame->body);
+		break;
+	case PROTO_NEWS:
+		session_hear_news(ckpt, &frame->body);
 		break;
 	default:
 		break; /* a newer agent may say more */
@@ -473,6 +462,7 @@ int pawl_ckpt_close(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err
 
 		wire_put_u8(&ckpt->frame, !ckpt->abandoned || !ckpt->options.named);
 		wire_put_str(&ckpt->frame, ckpt->abandoned_why);
+		wire_put_u8(&ckpt->frame, rv != 0);
 		link_call(ckpt->link, &ckpt->frame, start, times_ms(TIME_SESSION_BYE), &ckpt->reply,
 			&in, NULL);
 	}
@@ -553,23 +543,25 @@ static int ask_durable(struct pawl_ckpt *ckpt, uint64_t seq, int64_t left_ns, st
 	return rv;
 }
 
-/* Has id made durable; notes that it cannot be any more. */
-static void want_durable(struct pawl_ckpt *ckpt, uint64_t id, int64_t due_ns)
+/* Has id made durable; notes that it cannot be any more. PAWL_ETIMEDOUT: the agent does not answer.
+ */
+static int want_durable(struct pawl_ckpt *ckpt, uint64_t id, int64_t due_ns, struct pawl_err *err)
 {
 	uint64_t seq = session_seq(ckpt, id);
 	struct session_status *entry;
 	int rv;
 
 	if (!ckpt->link || seq == 0) {
-		return;
+		return 0;
 	}
-	rv = ask_durable(ckpt, seq, due_ns - clock_mono_ns(), NULL);
+	rv = ask_durable(ckpt, seq, due_ns - clock_mono_ns(), err);
 	pthread_mutex_lock(&ckpt->state);
 	entry = find_status(ckpt, id);
 	if (entry && rv == PAWL_ECANCELED) {
 		entry->over = true;
 	}
 	pthread_mutex_unlock(&ckpt->state);
+	return rv;
 }
 
 /* Saves by tag: who waits for one has nothing more to add to it. */
@@ -587,6 +579,8 @@ int pawl_ckpt_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level lev
 	struct pawl_err *err)
 {
 	int64_t due_ns = timeout_ms < 0 ? INT64_MAX : clock_mono_ns() + timeout_ms * NS_PER_MS;
+	struct pawl_err why;
+	bool silent;
 	int rv;
 
 	if (session_dead(ckpt, err)) {
@@ -602,10 +596,14 @@ int pawl_ckpt_wait(struct pawl_ckpt *ckpt, uint64_t id, enum pawl_ckpt_level lev
 	if (rv != 0 || level != PAWL_CKPT_DURABLE) {
 		return rv;
 	}
-	want_durable(ckpt, id, due_ns); /* at each call: an attempt may have failed meanwhile */
+	/* at each call: an attempt may have failed meanwhile */
+	silent = want_durable(ckpt, id, due_ns, &why) == PAWL_ETIMEDOUT;
 	pthread_mutex_lock(&ckpt->state);
 	rv = wait_level(ckpt, id, level, due_ns, err);
 	pthread_mutex_unlock(&ckpt->state);
+	if (rv == PAWL_ETIMEDOUT && silent && err != NULL) {
+		*err = why;
+	}
 	return rv;
 }
 
@@ -624,6 +622,21 @@ static uint64_t newest_good(struct pawl_ckpt *ckpt, uint64_t at)
 	return good;
 }
 
+/* That a save took too long says less than what its storage says. */
+static int name_trouble(struct pawl_ckpt *ckpt, uint64_t id, struct pawl_err *err)
+{
+	const struct session_status *entry;
+	int rv = PAWL_ETIMEDOUT;
+
+	pthread_mutex_lock(&ckpt->state);
+	entry = find_status(ckpt, id);
+	if (entry && entry->status.code != 0) {
+		rv = pawl_err_set(err, entry->status.code, "%s", entry->status.why);
+	}
+	pthread_mutex_unlock(&ckpt->state);
+	return rv;
+}
+
 /* The newest save of this session. */
 static int flush_own(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err)
 {
@@ -637,7 +650,7 @@ static int flush_own(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *er
 		rv = pawl_ckpt_wait(ckpt, id, PAWL_CKPT_DURABLE,
 			timeout_ms < 0 ? -1 : (int)(left_ns > 0 ? left_ns / NS_PER_MS : 0), err);
 		if (rv != PAWL_ECANCELED) {
-			return rv;
+			return rv == PAWL_ETIMEDOUT ? name_trouble(ckpt, id, err) : rv;
 		}
 		id = newest_good(ckpt, id - 1); /* it failed: the one before is the newest then */
 	}
@@ -775,21 +788,6 @@ uint32_t pawl_ckpt_diverged(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes)
 	}
 	pthread_mutex_unlock(&ckpt->state);
 	return n;
-}
-
-bool pawl_ckpt_note(struct pawl_ckpt *ckpt, char *buf, size_t cap_bytes)
-{
-	bool any;
-
-	pthread_mutex_lock(&ckpt->state);
-	any = ckpt->notes_n > 0;
-	if (any) {
-		snprintf(buf, cap_bytes, "%s", ckpt->notes[0]);
-		ckpt->notes_n--;
-		memmove(ckpt->notes[0], ckpt->notes[1], ckpt->notes_n * sizeof(ckpt->notes[0]));
-	}
-	pthread_mutex_unlock(&ckpt->state);
-	return any;
 }
 
 bool pawl_ckpt_can_watch(struct pawl_ckpt *ckpt, const char **why_not)

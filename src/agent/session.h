@@ -1,6 +1,6 @@
 /*
  * Inside a worker: struct pawl_ckpt, shared by session.c (connecting, levels), session_save.c
- * (saving), session_build.c (saving in pieces) and session_restore.c.
+ * (saving), session_build.c (saving in pieces), session_notes.c and session_restore.c.
  *
  * Locks, in order: saving (one save or restore at a time; held through a whole save, not while its
  * copy goes on), then state (statuses, notes, flags; never held across a call to agent or snapshot
@@ -129,8 +129,9 @@ struct pawl_ckpt {
 	uint64_t missed;  /* number of a save that was due without this rank; 0: none */
 	int64_t reach_ns; /* with saving: the agent is gone, and no other is sought before; 0: no */
 	int64_t pause_ns; /* with saving: after it was sought in vain */
-	char notes[SESSION_NOTES_MAX][PAWL_CKPT_WHY_MAX];   /* to tell the user */
+	char notes[SESSION_NOTES_MAX][PAWL_CKPT_NOTE_MAX];  /* to tell the user */
 	uint32_t notes_n;                                   /* of them */
+	bool hushed;                                        /* nobody awaits any more */
 	char diverged[SESSION_DIVERGED_MAX][CKPT_NAME_MAX]; /* partitions whose replicas differ */
 	uint32_t diverged_n;                                /* of them */
 	struct wire_out done_frame;                         /* built by the engine's callback */
@@ -151,8 +152,12 @@ uint64_t session_number(const struct pawl_ckpt *ckpt, uint64_t id);
 /* All ranks have restored together: numbers begin anew. */
 void session_restored(struct pawl_ckpt *ckpt, uint32_t rounds);
 void session_set_seq(struct pawl_ckpt *ckpt, uint64_t id, uint64_t seq);
+
+/* ---- session_notes.c ---- */
 void session_note(struct pawl_ckpt *ckpt, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+/* Receiving thread. */
+void session_hear_news(struct pawl_ckpt *ckpt, struct wire_in *in);
 
 /* ---- session_ask.c ---- */
 /* With state: of the last save, or what the next one's follows. */

@@ -557,9 +557,10 @@ int pawl_restore_vote(struct pawl_restore *restore, enum pawl_verdict verdict, c
 		} else if (*all == PAWL_VERDICT_GO) {
 			session_restored(ckpt, rounds);
 		}
-	} else if (rv == PAWL_ETIMEDOUT) {
-		rv = pawl_err_set(err, rv, "restore: not all ranks have taken part within %d s",
-			timeout_ms / 1000);
+	} else {
+		rv = pawl_err_prefix(err, rv,
+			rv == PAWL_ETIMEDOUT ? "restore: not all ranks have taken part"
+					     : "restore");
 	}
 	pthread_mutex_unlock(&ckpt->saving);
 	return rv;

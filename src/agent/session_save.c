@@ -547,6 +547,9 @@ static int start_save(struct pawl_ckpt *ckpt, uint64_t id, bool watch, struct pa
 	ckpt->summing = ckpt->options.world > 1 && !ckpt->options.named &&
 		(id - ckpt->seq_base) % SESSION_CHECK_EVERY == 1;
 	rv = session_ask_slot(ckpt, id, share_out(ckpt), &slot, err);
+	if (rv == PAWL_ETIMEDOUT) { /* it may be granted still, when the agent wakes */
+		session_tell_failed(ckpt, &ckpt->frame, id, rv, err->msg);
+	}
 	if (rv != 0) {
 		return rv;
 	}

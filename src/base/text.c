@@ -81,6 +81,24 @@ static size_t escape(const char *at, char shown[ESCAPE_MAX])
 	return len > 0 ? len : 1;
 }
 
+const char *text_size(char *buf, uint64_t bytes)
+{
+	static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+	double value = (double)bytes / 1024;
+	size_t unit = 0;
+
+	if (bytes < 1024) {
+		snprintf(buf, TEXT_SIZE_MAX, "%u B", (unsigned)bytes);
+		return buf;
+	}
+	while (value >= 1023.95) { /* what would be shown as 1024.0 */
+		value /= 1024;
+		unit++;
+	}
+	snprintf(buf, TEXT_SIZE_MAX, "%.1f %s", value, units[unit]);
+	return buf;
+}
+
 size_t text_show(char *out, size_t cap_bytes, const char *text)
 {
 	size_t all = 0;

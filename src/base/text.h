@@ -1,12 +1,18 @@
 /*
  * Texts that somebody else has chosen, such as names, paths and reasons, made fit for a terminal, a
  * log or a page: what would steer a terminal, or turn the direction of what is read, is shown as an
- * escape. Pure.
+ * escape. And what people read of numbers. Pure.
  */
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
 
 #include <stddef.h>
+#include <stdint.h>
+
+#define TEXT_SIZE_MAX 16u /* bytes of a size as text, terminator included */
+
+/* "248.0 KiB", in buf of TEXT_SIZE_MAX bytes. Returns buf. */
+const char *text_size(char *buf, uint64_t bytes);
 
 /* Bytes of the character that begins there (UTF-8, RFC 3629) if it can be shown as it is; 0: it is
  * a control character, one that turns direction or ends a line, or no character. */

@@ -27,7 +27,7 @@ struct pawl_err;
 		"(PAWL_HEARTBEAT).")                                                               \
 	X(SESSION_OPEN, "session_open", 60 * NS_PER_S, SEEN,                                       \
 		"A root must be open by then, else opening a checkpointer fails.")                 \
-	X(SESSION_BEGIN, "session_begin", 45 * NS_PER_S, SEEN,                                     \
+	X(SESSION_BEGIN, "session_begin", 32 * NS_PER_S, SEEN,                                     \
 		"The agent must answer a question of a rank by then: longer than a save waits "    \
 		"for ranks.")                                                                      \
 	X(SESSION_SPAWN, "session_spawn", 10 * NS_PER_S, SEEN,                                     \
@@ -53,10 +53,15 @@ struct pawl_err;
 		"Before it is looked again for a tag that is being added to.")                     \
 	X(LINK_SEND, "link_send", 5 * NS_PER_S, SEEN,                                              \
 		"A process that does not read what the agent tells it is given up after that.")    \
+	X(LINK_VAIN, "link_vain", 2 * NS_PER_S, SEEN,                                              \
+		"A rank that asks its agent something waits so long for one that is stopped "      \
+		"(SIGSTOP, a debugger).")                                                          \
 	X(LISTEN_AGAIN, "listen_again", 1 * NS_PER_S, INNER,                                       \
 		"After that it is listened again when descriptors had run out.")                   \
 	X(AGENT_IDLE, "agent_idle", 60 * NS_PER_S, SEEN,                                           \
 		"An agent without ranks ends after that (`pawl agent --idle`).")                   \
+	X(AGENT_VAIN, "agent_vain", 600 * NS_PER_S, SEEN,                                          \
+		"An agent whose ranks have died, and whose storage fails, ends after that.")       \
 	X(AGENT_STOP, "agent_stop", 25 * NS_PER_S, SEEN,                                           \
 		"An agent that was told to end by a signal has ended by then.")                    \
 	X(ROOT_ORPHAN, "root_orphan", 2 * NS_PER_S, SEEN,                                          \
@@ -66,6 +71,14 @@ struct pawl_err;
 	X(ROOT_VAIN, "root_vain", 2 * NS_PER_S, SEEN,                                              \
 		"A save waits so long for a rank of this host that is stopped, or whose process "  \
 		"has ended.")                                                                      \
+	X(ROOT_SLOW, "root_slow", 60 * NS_PER_S, SEEN,                                             \
+		"A checkpoint that is being written for so long is news: storage hangs, or is "    \
+		"slow.")                                                                           \
+	X(ROOT_GIVE_UP, "root_give_up", 10 * NS_PER_S, SEEN,                                       \
+		"Behind ranks that have left although their last save is not durable, an agent "   \
+		"tries for so long, then lets go of the root.")                                    \
+	X(NEWS_AGAIN, "news_again", 300 * NS_PER_S, SEEN,                                          \
+		"What goes on going wrong in a root is said again after that.")                    \
 	X(ROOT_STOP, "root_stop", 2 * NS_PER_S, SEEN,                                              \
 		"A storage that hangs holds up an agent that leaves so long.")                     \
 	X(LEDGER_WAIT, "ledger_wait", 30 * NS_PER_S, SEEN,                                         \
@@ -317,6 +330,8 @@ struct pawl_err;
 		"Between two pictures of `pawl top` (`-d`).")                                      \
 	X(WATCH_EVERY, "watch_every", 500 * NS_PER_MS, SEEN,                                       \
 		"Between two looks of `pawl ckpt watch` (`--interval`).")                          \
+	X(WATCH_ASK, "watch_ask", 1 * NS_PER_S, SEEN,                                              \
+		"`pawl ckpt watch` waits so long for the answer of a job's agent.")                \
 	X(WATCH_PATIENCE, "watch_patience", 5 * NS_PER_S, INNER,                                   \
 		"What may still change is not told by `pawl ckpt watch` for so long.")             \
 	X(PROGRESS_FIRST, "progress_first", 500 * NS_PER_MS, INNER,                                \
@@ -345,8 +360,8 @@ struct pawl_err;
 	X(ELASTIC_DATA_LOOK, "elastic_data_look", 100 * NS_PER_MS, INNER,                          \
 		"Between two looks for ranks that a loader misses.")                               \
 	X(ELASTIC_FLUSH, "elastic_flush", 600 * NS_PER_S, SEEN,                                    \
-		"An elastic job that ends waits so long for its last save to be "                  \
-		"durable.")                                                                        \
+		"An elastic job waits so long for a root that the agent of another host still "    \
+		"has.")                                                                            \
 	X(ELASTIC_SAVE_AGAIN, "elastic_save_again", 200 * NS_PER_MS, INNER,                        \
 		"Before a save is tried again at a root that another agent has.")                  \
 	X(ELASTIC_HINTS, "elastic_hints", 10 * NS_PER_S, SEEN,                                     \
@@ -354,6 +369,10 @@ struct pawl_err;
 	X(ELASTIC_RECORD, "elastic_record", 2 * NS_PER_S, INNER,                                   \
 		"A job that ends waits so long for rows of its record to be "                      \
 		"written.")                                                                        \
+	X(CLOSE_DURABLE, "close_durable", 1800 * NS_PER_S, SEEN,                                   \
+		"A checkpointer that is closed waits so long while its last save is written.")     \
+	X(CLOSE_TROUBLE, "close_trouble", 60 * NS_PER_S, SEEN,                                     \
+		"Of that, it waits so long for storage that fails.")                               \
 	X(ENGINE_FIND, "engine_find", 300 * NS_PER_S, SEEN,                                        \
 		"The agent must find a tag by then; it waits while files are added "               \
 		"to it.")                                                                          \

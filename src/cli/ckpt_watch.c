@@ -21,8 +21,9 @@
 #include <unistd.h>
 
 #define INTERVAL_MAX_S 3600.0
+#define LINE_BYTES     (2 * CKPT_HOLDER_MAX + CKPT_TAG_MAX) /* of what is said of a job */
 #define ROWS_PLAIN     20u /* of the table, where the terminal does not say how many it has */
-#define ROWS_OTHER     4u  /* of the screen, that are not the table's */
+#define ROWS_OTHER     5u  /* of the screen, that are not the table's */
 
 enum option { JSON, ONCE, INTERVAL };
 
@@ -63,6 +64,11 @@ static void print_event(json_t *event)
 static json_t *make_number(double value)
 {
 	return value >= 0 ? json_real(value) : json_null();
+}
+
+static json_t *make_text(const char *text)
+{
+	return text[0] != '\0' ? cli_json_text(text) : json_null();
 }
 
 static void tell_tag(const struct watch *watch, const struct look_tag *tag)
@@ -107,6 +113,20 @@ static void tell_gone(const struct watch *watch, const struct look_tag *tag)
 	}
 }
 
+/* What of a job that has ended is still to come, or will not. Returns buf, "" if there is nothing.
+ */
+static const char *describe_rest(const struct look *look, char *buf, size_t cap_bytes)
+{
+	buf[0] = '\0';
+	if (look->held && !look->running && look->agent.undurable[0] != '\0') {
+		snprintf(buf, cap_bytes, "; its agent has %s in memory only, and tries to write it",
+			look->agent.undurable);
+	} else if (look->held && !look->running) {
+		snprintf(buf, cap_bytes, "; its agent is still there");
+	}
+	return buf;
+}
+
 /* "runs/gpt is not there yet", "runs/gpt: job gpt (pid 1 on host) is running". Returns buf. */
 static const char *describe_job(const struct watch *watch, const struct look *look, char *buf,
 	size_t cap_bytes)
@@ -116,25 +136,32 @@ static const char *describe_job(const struct watch *watch, const struct look *lo
 	} else if (look->holder[0] == '\0') {
 		snprintf(buf, cap_bytes, "%s: no job has used it yet", watch->path);
 	} else {
-		snprintf(buf, cap_bytes, "%s: %s %s", watch->path, look->holder,
-			look->running ? "is running" : "has ended");
+		char rest[CKPT_TAG_MAX + 64];
+
+		snprintf(buf, cap_bytes, "%s: %s %s%s", watch->path, look->holder,
+			look->running ? "is running" : "has ended",
+			describe_rest(look, rest, sizeof(rest)));
 	}
 	return buf;
 }
 
 static void tell_job(const struct watch *watch, const struct look *look)
 {
-	char text[2 * CKPT_HOLDER_MAX];
+	char text[LINE_BYTES];
 
 	if (watch->json) {
-		print_event(json_pack("{s:s, s:o, s:b, s:o, s:b}", "event", "job", "root",
+		print_event(json_pack("{s:s, s:o, s:b, s:o, s:b, s:o, s:o}", "event", "job", "root",
 			cli_json_text(watch->path), "there", (int)look->there, "holder",
-			look->holder[0] != '\0' ? cli_json_text(look->holder) : json_null(),
-			"running", (int)look->running));
-	} else {
-		cli_print(stdout, "%s\n", describe_job(watch, look, text, sizeof(text)));
-		fflush(stdout);
+			make_text(look->holder), "running", (int)look->running, "undurable",
+			make_text(look->agent.undurable), "trouble",
+			make_text(look->agent.trouble)));
+		return;
 	}
+	cli_print(stdout, "%s\n", describe_job(watch, look, text, sizeof(text)));
+	if (look->agent.trouble[0] != '\0') {
+		cli_print(stdout, "%s: trouble: %s\n", watch->path, look->agent.trouble);
+	}
+	fflush(stdout);
 }
 
 /* ---- what has changed ---- */
@@ -221,6 +248,7 @@ static void compare(struct watch *watch, struct look *now)
 	const struct look *old = &watch->look;
 
 	if (!watch->looked || old->there != now->there || old->running != now->running ||
+		old->held != now->held || !watch_agent_same(&old->agent, &now->agent) ||
 		strcmp(old->holder, now->holder) != 0) {
 		tell_job(watch, now);
 	}
@@ -245,7 +273,7 @@ static const char *format_number(char *buf, double value)
 
 static void draw(struct watch *watch, const struct look *look)
 {
-	char text[2 * CKPT_HOLDER_MAX];
+	char text[LINE_BYTES];
 	char size[CLI_TEXT_MAX], stall[CLI_TEXT_MAX], persist[CLI_TEXT_MAX], rate[CLI_TEXT_MAX];
 	char when[CLI_TEXT_MAX];
 	struct winsize screen;
@@ -262,6 +290,9 @@ static void draw(struct watch *watch, const struct look *look)
 		printf("\033[%uA\r\033[J", watch->drawn);
 	}
 	cli_print(stdout, "%s\n", describe_job(watch, look, text, sizeof(text)));
+	if (look->agent.trouble[0] != '\0') {
+		cli_print(stdout, "trouble: %s\n", look->agent.trouble);
+	}
 	cli_print(stdout, "%zu checkpoints, %s\n", look->tags_n, cli_size(size, look->bytes));
 	cli_print(stdout, "%12s  %-8s  %10s  %9s  %10s  %7s  %-20s  %s\n", "STEP", "STATE", "SIZE",
 		"STALL ms", "PERSIST ms", "MiB/s", "WHEN", "TAG");
@@ -277,7 +308,7 @@ static void draw(struct watch *watch, const struct look *look)
 			tag->info.tag);
 	}
 	fflush(stdout);
-	watch->drawn = 3 + (unsigned)(look->tags_n - first);
+	watch->drawn = 3 + (look->agent.trouble[0] != '\0') + (unsigned)(look->tags_n - first);
 }
 
 /* ---- the command ---- */
@@ -293,13 +324,23 @@ static bool is_pending(const struct look *look)
 	return false;
 }
 
+/* Whether the agent says what it said before. */
+static bool is_same_word(const struct watch *watch)
+{
+	struct look now = watch->look;
+
+	look_ask(&now, watch->path);
+	return watch_agent_same(&now.agent, &watch->look.agent);
+}
+
 static int look_once(struct watch *watch, struct pawl_err *err)
 {
 	uint64_t stamp = look_stamp(watch->path);
 	struct look now;
 	int rv;
 
-	if (watch->looked && stamp == watch->stamp && !is_pending(&watch->look)) {
+	if (watch->looked && stamp == watch->stamp && !is_pending(&watch->look) &&
+		is_same_word(watch)) {
 		return 0;
 	}
 	rv = look_take(&now, watch->path, err);

@@ -128,20 +128,7 @@ json_t *cli_json_text(const char *text)
 
 const char *cli_size(char *buf, uint64_t bytes)
 {
-	static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-	double value = (double)bytes / 1024;
-	size_t unit = 0;
-
-	if (bytes < 1024) {
-		snprintf(buf, CLI_TEXT_MAX, "%u B", (unsigned)bytes);
-		return buf;
-	}
-	while (value >= 1023.95) { /* what would be shown as 1024.0 */
-		value /= 1024;
-		unit++;
-	}
-	snprintf(buf, CLI_TEXT_MAX, "%.1f %s", value, units[unit]);
-	return buf;
+	return text_size(buf, bytes);
 }
 
 const char *cli_time(char *buf, int64_t wall_ns)

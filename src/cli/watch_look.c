@@ -232,10 +232,22 @@ int look_take(struct look *look, const char *root, struct pawl_err *err)
 		return rv;
 	}
 	ckpt_root_holder(store, look->holder);
-	look->running = is_locked(root);
+	look->held = is_locked(root);
+	look_ask(look, root);
 	rv = fill(look, store, err);
 	store_close(store);
 	return rv;
+}
+
+void look_ask(struct look *look, const char *root)
+{
+	char path[PATH_MAX];
+
+	look->agent = (struct watch_agent){.answered = false};
+	if (look->held && realpath(root, path) != NULL) {
+		watch_agent_ask(&look->agent, look->holder, path);
+	}
+	look->running = look->held && (!look->agent.answered || look->agent.ranks > 0);
 }
 
 void look_deinit(struct look *look)

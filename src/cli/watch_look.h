@@ -3,6 +3,7 @@
 #define CLI_WATCH_LOOK_H
 
 #include "cli/ckpt.h"
+#include "cli/watch_agent.h"
 
 enum look_state { LOOK_WRITING, LOOK_COMPLETE, LOOK_BROKEN };
 
@@ -23,6 +24,8 @@ struct look {
 	bool there;                   /* there is such a directory */
 	char holder[CKPT_HOLDER_MAX]; /* job that uses it, or did last; "": none ever */
 	bool running;                 /* it uses it now, as far as this machine knows */
+	bool held;                    /* its agent has the root's lock, whether ranks run or not */
+	struct watch_agent agent;     /* what that says */
 	struct look_tag *tags;        /* owned: ascending by step */
 	size_t tags_n;                /* of them */
 	uint64_t bytes;               /* of those that are complete */
@@ -31,6 +34,8 @@ struct look {
 /* Looks at it. A root that is not there is no error. */
 int look_take(struct look *look, const char *root, struct pawl_err *err);
 void look_deinit(struct look *look);
+/* Asks the agent anew, and sees whether ranks run. */
+void look_ask(struct look *look, const char *root);
 /* Something that changes, usually, when the root does: cheap to ask for. */
 uint64_t look_stamp(const char *root);
 

@@ -21,8 +21,14 @@ from typing import Any
 version = "fake"
 TIMES = Path(__file__).parents[2] / "src/base/times.h"
 
-ECORRUPT, EINVAL, ECHANGED, EMISMATCH, ENOENT = -7, -6, -11, -12, -4
-_NAMES = {-4: "PAWL_ENOENT", -6: "PAWL_EINVAL", -7: "PAWL_ECORRUPT", -11: "PAWL_ECHANGED"}
+ECORRUPT, EINVAL, ECHANGED, EMISMATCH, ENOENT, ETIMEDOUT = -7, -6, -11, -12, -4, -9
+_NAMES = {
+    -4: "PAWL_ENOENT",
+    -6: "PAWL_EINVAL",
+    -7: "PAWL_ECORRUPT",
+    -9: "PAWL_ETIMEDOUT",
+    -11: "PAWL_ECHANGED",
+}
 _NAMES[-12] = "PAWL_EMISMATCH"
 
 try:
@@ -109,6 +115,7 @@ class Session:
         self.is_due = False
         self.notes_left = ["a note"] if options.get("socket") == "note" else []
         self.log: list[str] = []  # what was called, in order
+        self._hushed = threading.Event()
 
     def save(self, step: int, parts: list[Any], watch: bool) -> int:
         self.log.append(f"save {step}")
@@ -201,10 +208,21 @@ class Session:
         steps = [s for s in root.world if s not in root.aside and step in (None, s)]
         return Restore(root, max(steps), self.rank, self.world) if steps else None
 
-    def flush(self, timeout: float | None) -> bool:
-        if self._saves and not self._saves[-1]["code"]:
-            return self.wait(len(self._saves) - 1, 3, timeout)
-        return True
+    def flush(self, timeout: float | None) -> None:
+        if (
+            self._saves
+            and not self._saves[-1]["code"]
+            and not self.wait(len(self._saves) - 1, 3, timeout)
+        ):
+            raise fail(ETIMEDOUT, "timed out")
+
+    def note(self, wait: bool) -> str | None:
+        if wait:
+            self._hushed.wait()
+        return self.notes_left.pop(0) if self.notes_left else None
+
+    def hush(self) -> None:
+        self._hushed.set()
 
     def pending(self) -> list[tuple[int, str]]:
         steps = sorted(set(self._shared.world) - self._shared.durable)
@@ -220,9 +238,9 @@ class Session:
     def abandon(self, why: str) -> None:
         self.log.append(f"abandon {why}")
 
-    def close(self, timeout: float | None) -> bool:
+    def close(self, timeout: float | None) -> None:
         self.log.append("close")
-        return self.flush(timeout)
+        self.flush(timeout)
 
     @property
     def stopping(self) -> bool:
@@ -242,11 +260,6 @@ class Session:
     @property
     def best_proof(self) -> tuple[int, str]:
         return (proof, "" if proof else "switched off")
-
-    @property
-    def notes(self) -> list[str]:
-        notes, self.notes_left = self.notes_left, []
-        return notes
 
 
 def _listed(root: _Root, step: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ that a launcher has started. A rank writes what becomes of it into a file, as li
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import faulthandler
 import itertools
@@ -335,7 +336,8 @@ def run_rank(order: Order) -> None:
     if not order.destroys:
         sys.exit(0)
     if run is not None and run.ckpt is not None:
-        run.ckpt.close(timeout=0.1)
+        with contextlib.suppress(pawl.NotDurable):
+            run.ckpt.close(timeout=0.1)
     dist.destroy_process_group()
 
 

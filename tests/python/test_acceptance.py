@@ -28,7 +28,7 @@ import packages
 import program
 import waits
 from conftest import SEED, real_core
-from pawl import PawlError
+from pawl import NotDurable, PawlError
 from pawl.engine import Engine, beside
 from program import LIMIT_S
 from test_engine import kill_agent
@@ -239,7 +239,8 @@ def test_a_stopped_agent(tmp_path: Path) -> None:
         with waits.sooner_than(waits.SAVE_S, "what was asked for half a second and for one"):
             assert not engine.flush(0.5)
             assert not save.wait("durable", 0.5)
-            assert not engine.close(1)
+            with pytest.raises(NotDurable, match=r"the agent \(pid \d+\)"):
+                engine.close(3)
     finally:
         os.kill(agent, signal.SIGCONT)
     assert eventually(lambda: (root / "t2/complete.txt").exists())  # the agent finishes

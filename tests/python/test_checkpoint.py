@@ -394,8 +394,15 @@ def test_close_says_when_it_gave_up(
 ) -> None:
     ckpt = Checkpointer(tmp_path, rank=0, world_size=2)
     save = ckpt.save(1, {"x": 1})  # the other rank never comes
+    with pytest.raises(pawl.NotDurable, match="global_step1 is not durable: timed out") as why:
+        ckpt.close(timeout=0.05)
+    assert why.value.name == "PAWL_ETIMEDOUT" and save.level == "staged"
+    ckpt = Checkpointer(tmp_path, rank=0, world_size=2, on_exit="warn")
+    ckpt.save(2, {"x": 1})
     assert not ckpt.close(timeout=0.05)
-    assert "not durable after 0.05 s" in caplog.text and save.level == "staged"
+    assert "global_step2 is not durable: timed out" in caplog.text
+    with pytest.raises(ValueError, match="on_exit must be"):
+        Checkpointer(tmp_path, rank=0, world_size=2, on_exit="never")  # type: ignore[arg-type]
 
 
 def test_sigterm_is_a_wish(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

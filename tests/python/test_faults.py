@@ -99,7 +99,10 @@ def test_full_disk(disk: Path) -> None:
 
 
 @root_only
-def test_hung_disk(disk: Path) -> None:
+def test_hung_disk(
+    disk: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PAWL_TEST_TIMES", "root_slow=0.3")
     root = disk / "root"
     ckpt = pawl.Checkpointer(root, keep=1, persist_every=0.05, job="hung")
     assert ckpt.save(1, {"state": state_of(1)}).wait("durable", timeout=LIMIT_S)
@@ -111,12 +114,17 @@ def test_hung_disk(disk: Path) -> None:
         waits.pretend_to_work(0.05)
     assert not save.wait("durable", timeout=0.5)
     assert not ckpt.flush(timeout=0.5)
+    assert eventually(lambda: "storage hangs, or is slow" in caplog.text)  # said meanwhile
+    assert "storage hangs, or is slow" in (save.error or "")
     assert run("fsfreeze", "-u", disk).returncode == 0
     assert eventually(lambda: 11 in durable_steps(ckpt))
     assert run("fsfreeze", "-f", disk).returncode == 0
     ckpt.save(12, {"state": state_of(12)})
-    with waits.sooner_than(waits.SAVE_S, "what was to take a second"):
-        assert not ckpt.close(timeout=1)
+    with (
+        waits.sooner_than(waits.SAVE_S, "what was to take a second"),
+        pytest.raises(pawl.NotDurable),
+    ):
+        ckpt.close(timeout=1)
     assert run("fsfreeze", "-u", disk).returncode == 0
     assert eventually(lambda: holds(root, 12))  # the agent finishes
 
@@ -182,7 +190,11 @@ def test_slow_disk(disk: Path, throttle: Callable[[int], None]) -> None:
     assert step_of(root) >= slow
     begun = time.monotonic()
     ckpt.save(last, {"state": state_of(last)})
-    with waits.sooner_than(waits.SAVE_S, "what was to take 0.1 s"):
+    closed = False
+    with (
+        waits.sooner_than(waits.SAVE_S, "what was to take 0.1 s"),
+        contextlib.suppress(pawl.NotDurable),
+    ):
         closed = ckpt.close(timeout=0.1)
     took = time.monotonic() - begun
     assert not closed or took > 0.3  # this process stood still, the disk did not
@@ -206,13 +218,14 @@ def test_read_only(disk: Path) -> None:
         assert step_of(root) == 1
 
 
-def test_removed_root(tmp_path: Path) -> None:
+def test_removed_root(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     root = tmp_path / "root"
     with pawl.Checkpointer(root, persist_every=0.1, job="removed") as ckpt:
         assert ckpt.save(1, {"state": state_of(1)}).wait("durable", timeout=LIMIT_S)
         shutil.rmtree(root)
         assert ckpt.save(2, {"state": state_of(2)}).wait("durable", timeout=LIMIT_S)
         assert step_of(root) == 2
+        assert eventually(lambda: "the directory was removed" in caplog.text)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +337,8 @@ def test_a_crash_before_the_row_of_the_history(
         return [int(row[3]) for row in rows[1:] if len(row) == len(rows[0])]
 
     def next_agent(step: int, durable: bool = True) -> None:
-        with pawl.Checkpointer(tmp_path, persist_every=0, job="history") as ckpt:
+        how = "raise" if durable else "warn"
+        with pawl.Checkpointer(tmp_path, persist_every=0, job="history", on_exit=how) as ckpt:
             save = ckpt.save(step, {"state": state_of(step)})
             assert save.wait("durable", timeout=LIMIT_S if durable else 20) == durable
             agent = agent_pid(tmp_path)

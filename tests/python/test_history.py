@@ -98,7 +98,8 @@ def test_a_save_that_failed_says_why(tmp_path: Path) -> None:
     end_agent(tmp_path)
     first = pawl.Checkpointer(tmp_path, rank=0, world_size=2, job="why")
     first.save(2, {"state": state_of(2, 1000)})
-    first.close(0)
+    with pytest.raises(pawl.NotDurable):
+        first.close(0)
     end_agent(tmp_path, over=False)
     last = rows(tmp_path)[-1]
     assert (last["step"], last["level"], last["ranks"]) == ("2", "failed", "2")

@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pawl import _core
+from pawl._saver import at_exit
 from pawl.engine import AsIs, Building, Engine, Found, step_of
 from pawl.errors import PawlError
 
@@ -477,4 +478,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-atexit.register(_shutdown)
+atexit.register(at_exit, _shutdown)

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import torch
 
-from pawl import _stop
+from pawl import _core, _stop
+from pawl._saver import EXIT_UNSAVED
 from pawl._times import seconds
 from pawl.elastic import _adaptdl, _metrics, _states, _wire
 from pawl.engine import AsIs, Engine, Found, Raw
@@ -84,20 +85,23 @@ class Checkpoints:
         self._open().save(tag, parts, alone=True)
         self._due = time.monotonic() + self._interval_s
 
-    def flush(self) -> bool:
-        """What was saved last is durable when this returns; False: it is not."""
-        return self._engine is None or self._engine.flush(seconds("elastic_flush"))
+    def flush(self) -> str | None:
+        """Why what was saved last is not durable when this returns; None: it is."""
+        if self._engine is None or self._engine.flush():
+            return None
+        newest = self._engine.newest
+        return (newest.error if newest is not None else None) or "it took too long"
 
     def finish(self) -> None:
-        """The same, of the last one that there is."""
-        self.flush()
-        if self._engine is not None:
-            self._engine.close()
+        """The last one that there is, is durable when this returns; else that is in the log, and
+        the process will not end with 0: others wait for this rank to say that it has come to it."""
+        if self._engine is not None and not self._engine.close():
+            _core.exit_with(EXIT_UNSAVED, 0)
 
     def _open(self) -> Engine:
         """One process saves for all: they are not the engine's ranks, who go and come."""
         if self._engine is None:
-            self._engine = Engine(self.root, keep=_KEEP, rank=0, world_size=1)
+            self._engine = Engine(self.root, keep=_KEEP, rank=0, world_size=1, on_exit="warn")
         return self._engine
 
 

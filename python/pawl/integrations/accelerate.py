@@ -57,10 +57,12 @@ def wait() -> None:
 
 
 def close() -> None:
-    """Waits, and leaves the agent; leaving the program does the same."""
-    for engine in _engines.values():
-        engine.close()
+    """Waits, and leaves the agent; leaving the program does the same. Raises as
+    `pawl.Checkpointer.close` does."""
+    engines = list(_engines.values())
     _engines.clear()
+    for engine in engines:
+        engine.close()
 
 
 def _save_state(

@@ -15,8 +15,8 @@ def save_all_states() -> None:
     """Saves all of them, in a checkpoint, which is durable when rank 0 returns; all replicas call
     it. Raises PawlError if it could not be made durable."""
     _context.checkpoint()
-    if _context.job().rank == 0 and not _context.checkpoints().flush():
-        raise error("PAWL_EIO", "save_all_states: what was saved is not durable")
+    if _context.job().rank == 0 and (why := _context.checkpoints().flush()) is not None:
+        raise error("PAWL_EIO", f"save_all_states: what was saved is not durable: {why}")
 
 
 def save_state(state: State, checkpoint_dir: str | None, sync: bool = True) -> None:

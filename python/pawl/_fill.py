@@ -53,11 +53,28 @@ def _converts(saved: torch.dtype, live: torch.dtype, device: str, is_plain: bool
 
 
 def loses(saved: torch.dtype, live: torch.dtype) -> bool:
-    """Whether a conversion drops a part of every number: a fraction, or an imaginary part."""
-    return (saved.is_complex and not live.is_complex) or (
-        (saved.is_floating_point or saved.is_complex)
-        and not (live.is_floating_point or live.is_complex)
-    )
+    """Whether a conversion drops a part of numbers: a fraction, an imaginary part, or what is too
+    large, or below 0. That there are fewer digits is no loss."""
+    if saved.is_complex and not live.is_complex:
+        return True
+    if saved.is_floating_point and not (live.is_floating_point or live.is_complex):
+        return True
+    (low, high), (least, most) = _range(saved), _range(live)
+    return low < 2 * least or high > 2 * most  # bfloat16 and float32 reach as far
+
+
+@cache
+def _range(dtype: torch.dtype) -> tuple[float, float]:
+    """Of the numbers of a dtype, or of their parts."""
+    if dtype == torch.bool:
+        return 0, 1
+    try:
+        of = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    except TypeError:  # complex, whose parts have one, or a kind without numbers
+        if not dtype.is_complex:
+            return 0, 0
+        of = torch.finfo(dtype.to_real())
+    return of.min, of.max
 
 
 def repeats(tensor: torch.Tensor) -> bool:

@@ -15,7 +15,7 @@ import copy
 import logging
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeGuard
 
@@ -24,6 +24,7 @@ from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from pawl._fill import loses, no_copy, no_memory, once, repeats
+from pawl._names import for_names, strip_names
 from pawl._partitions import has_state
 from pawl._shards import Shape, assemble, box_of, is_dtensor, local_of
 
@@ -32,6 +33,9 @@ log = logging.getLogger("pawl")
 _PLAIN: Final = (torch.Tensor, nn.Parameter)
 _SCALARS: Final = (str, int, float, bool, complex, bytes, type(None))
 _NAMED_MAX: Final = 8  # keys that an error lists before it only counts
+_OF_SHAPES: Final = (
+    " (strict=False is about names: build the module of the saved shapes, or leave it out by only=)"
+)
 
 
 class Loaded:
@@ -104,13 +108,18 @@ class Call(NamedTuple):
     make: Callable[[], None]
     remember: Callable[[], Callable[[], None]]  # called before make; what it returns undoes make
     method: str = ".load_state_dict"  # what is called, as an error spells it
+    hint: str = ""  # behind the error
 
 
 class Plan:
     """What a restore will do to the live objects."""
 
-    def __init__(self, strict: bool) -> None:
+    def __init__(self, strict: bool, strip: tuple[str, ...] = ()) -> None:
         self.strict = strict
+        self.strip = strip  # parts of a module's names that do not count
+        # what is said of plain tensors once they are restored:
+        self.converted: list[str] = []  # they lose a part of their numbers
+        self.replaced: list[str] = []  # by one of another shape
         self.problems: list[str] = []  # if any, nothing is done
         # once new memory is filled: what they return, if anything, is a problem
         self.checks: list[Callable[[], str | None]] = []
@@ -324,6 +333,12 @@ def _match_module(plan: Plan, where: str, module: nn.Module, loaded: Loaded) -> 
     if not isinstance(saved, Mapping):
         plan.problems.append(f"{where} is a module, {loaded.where} is not a state_dict")
         return
+    if plan.strip:
+        names = module.state_dict().keys()
+        saved = strip_names(saved, names, plan.strip)
+        if saved is None:
+            plan.problems.append(f"{where}: two names are one without {plan.strip}")
+            return
     is_special = _loads_specially(module)
     if not is_special and _complain_of_memory(plan, where, module, saved):
         return
@@ -334,23 +349,34 @@ def _match_module(plan: Plan, where: str, module: nn.Module, loaded: Loaded) -> 
         if loaded.shards or any(map(is_dtensor, like.values())):
             saved = _lay_out(plan, where, saved, like, loaded)
         load = partial(module.load_state_dict, saved, strict=plan.strict)
-        plan.calls.append(Call(where, load, partial(_remember_object, module)))
+        hint = for_names(like, saved)
+        plan.calls.append(Call(where, load, partial(_remember_object, module), hint=hint))
         return
     missing = [key for key in live if key not in saved]
     unexpected = [key for key in saved if key not in live]
     if plan.strict:
-        _complain(plan, f"{where}: not in {loaded.where}", missing)
+        hint = for_names(live, saved) if missing and unexpected else ""
+        _complain(plan, f"{where}: not in {loaded.where}{hint}", missing)
         _complain(plan, f"{where}: only in {loaded.where}", unexpected)
+    elif missing and unexpected:
+        _tell_left(where, loaded.where, live, saved)
     both = [key for key in live if key in saved]
     shapes = [
         f"{key} (saved {loaded.shape(saved[key])}, live {tuple(live[key].shape)})"
         for key in both
         if loaded.shape(saved[key]) != live[key].shape
     ]
-    _complain(plan, f"{where}: of another shape", shapes)
+    _complain(plan, f"{where}: of another shape{_OF_SHAPES if not plan.strict else ''}", shapes)
     for key in both:
         if loaded.shape(saved[key]) == live[key].shape:
             _match_tensor(plan, f"{where}: {key}", live[key], saved[key], loaded)
+
+
+def _tell_left(where: str, saved_in: str, live: Iterable[str], saved: Iterable[str]) -> None:
+    """With strict=False nothing may fit, and nothing is said."""
+    hint = for_names(live, saved)
+    if hint:
+        log.warning("%s: nothing of it is in %s%s", where, saved_in, hint)
 
 
 def _complain_of_memory(
@@ -559,13 +585,14 @@ def _match_value(plan: Plan, where: str, live: Any, saved: Any, loaded: Loaded) 
             if repeats(live):
                 return _take(plan, where, saved, loaded)
             if loses(saved.dtype, live.dtype):
-                log.warning("%s is %s, saved was %s: converted", where, live.dtype, saved.dtype)
+                plan.converted.append(f"{where} ({saved.dtype} to {live.dtype})")
             _match_tensor(plan, where, live, saved, loaded)
             return live
         if plan.strict:
             shapes = f"saved {loaded.shape(saved)}, live {tuple(live.shape)}"
             plan.problems.append(f"{where}: of another shape: {shapes}")
             return live
+        plan.replaced.append(f"{where} (of shape {tuple(live.shape)}, now {loaded.shape(saved)})")
     elif type(live) in (dict, OrderedDict) and type(live) is type(saved):
         plan.placed[id(saved)] = live
         merged = {

@@ -71,13 +71,19 @@ class Job:
     """The restore of one checkpoint by this rank."""
 
     def __init__(
-        self, found: _core.Restore, rank: int, world: int, trust: bool, strict: bool
+        self,
+        found: _core.Restore,
+        rank: int,
+        world: int,
+        trust: bool,
+        strict: bool,
+        strip: tuple[str, ...] = (),
     ) -> None:
         self._found = found
         self._rank = rank
         self._world = world
         self._trust = trust
-        self._plan = Plan(strict)
+        self._plan = Plan(strict, strip)
         self._undo: list[tuple[str, Callable[[], None]]] = []  # for the calls made, in order
 
     def run(self, state: MutableMapping[str, Any], names: list[str], timeout_s: float) -> bool:
@@ -266,7 +272,8 @@ class Job:
             except Exception as reason:  # the user's code: anything
                 raise error(
                     "PAWL_EMISMATCH",
-                    f"restore step {self._found.step}: {call.where}{call.method}: {reason}",
+                    f"restore step {self._found.step}: {call.where}{call.method}: "
+                    f"{reason}{call.hint}",
                 ) from reason
 
     def _take_back(self) -> None:
@@ -290,3 +297,6 @@ class Job:
                 torch.autograd.graph.increment_version(tensor)
         for assign in plan.assignments:
             assign()
+        for what, names in (("converted", plan.converted), ("replaced", plan.replaced)):
+            if names:
+                log.warning("restore step %s: %s: %s", self._found.step, what, ", ".join(names))

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import torch
 
-from pawl import _core, _guard, _stop
+from pawl import _core, _guard, _start, _stop
 from pawl._agent import find_program
 from pawl._mounts import fleeting
 from pawl._skeleton import Partition
@@ -188,8 +188,9 @@ class Saver:
         self._evicted: dict[str, set[str]] = {}  # partition -> storages copied at once from now on
         self._pending: list[Save] = []  # not known to be committed or failed
         self._newest: Save | None = None
-        self._attempt: int = env["attempt"]
-        self._looked = False  # somebody asked what there is to restore
+        self._remedy = ""  # how a script asks for what there is to restore
+        self._saves_as = self.root  # the root, as users know it
+        self._begun = False  # it was said what this process begins from
         self._told_imports = False
         self._told_stop = False
         self._error: BaseException | None = None  # ended the with block
@@ -200,7 +201,7 @@ class Saver:
                 _job_id(job, env, self.root),
                 self.rank,
                 self.world_size,
-                self._attempt,
+                env["attempt"],
                 keep=keep,
                 keep_every=keep_every,
                 full_every=full_every,
@@ -425,6 +426,32 @@ class Saver:
     def _evict(self, partition: str, name: str) -> None:
         if partition:
             self._evicted.setdefault(partition, set()).add(name)
+
+    def _tell_start(self) -> None:
+        """Before the first save: what this process begins from, if nobody has asked for it."""
+        if self._begun:
+            return
+        self._begun = True
+        if self.rank == 0:
+            _start.before_save(self._saves_as, self._newest_left, self._remedy)
+
+    def _newest_left(self) -> str | None:
+        """The newest checkpoint of the runs before this one."""
+        try:
+            pending = self._live().pending()
+        except PawlError as reason:
+            if reason.name != "PAWL_EPEER":
+                raise
+            pending = []  # as in list_tags
+        left = dict(pending)
+        try:
+            found = _core.open_root(self.root, None)
+            left.setdefault(found.step, found.tag)
+            found.close()
+        except PawlError as reason:
+            if reason.name not in ("PAWL_ENOENT", "PAWL_ECORRUPT"):
+                log.warning("%s: what lies there cannot be seen: %s", self.root, reason)
+        return left[max(left)] if left else None
 
     def _tell_once(self, session: _core.Session) -> None:
         if not self._told_imports:

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch.serialization import location_tag
 
-from pawl import _core, _safe, _spell
+from pawl import _core, _remedy, _safe, _spell
 from pawl._paths import locate, tensor_names
 from pawl._shards import Shard
 from pawl.errors import error
@@ -199,11 +199,17 @@ class Partition:
         where = f"state[{self._name!r}]" + (locate(value, refused.obj) or "")
         remedy = ""
         if refused.unsafe:
-            remedy = (
-                ": a loader that runs no code from the file could not load it. "
-                "Checkpointer(..., trust=True) saves it, and lets loading run code"
-            )
+            trusted = self._why_not_trusted(value)
+            remedy = _remedy.for_unsafe(refused.obj, refused.obj is not value, trusted)
         return error("PAWL_ENOTSUP", f"{where} {refused.why}{remedy}")
+
+    def _why_not_trusted(self, value: Any) -> str | None:
+        """Why trust=True would not save the partition either; None: it would."""
+        try:
+            Partition(self._name, trust=True).build(value)
+        except Exception as reason:  # whatever it is, it would be raised then
+            return str(reason)
+        return None
 
     def _dump(self, pickler: _Pickler, value: Any) -> None:
         try:

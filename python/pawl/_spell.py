@@ -197,6 +197,8 @@ def unsaveable(tensor: torch.Tensor) -> str | None:
     ):
         if module in sys.modules and isinstance(tensor, getattr(sys.modules[module], name)):
             return f"is a {name}, {why}"
+    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+        return f"is an {kind.__qualname__}: its lazy module has seen no batch yet"
     if kind in (torch.Tensor, torch.nn.Parameter) and tensor.is_mkldnn:
         return "is a tensor in an opaque MKL-DNN layout (use .to_dense())"
     dtype = tensor.dtype

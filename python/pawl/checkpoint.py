@@ -91,6 +91,7 @@ class Checkpointer(Saver):
             on_exit=on_exit,
         )
         self._sharing = Sharing(self.world_size)
+        self._remedy = "call restore() before save()"
 
     def save(self, step: int, state: Mapping[str, Any]) -> Save:
         """Saves ``state`` as ``global_step{step}`` and returns in milliseconds.
@@ -110,7 +111,7 @@ class Checkpointer(Saver):
         session = self._live()
         step = check_step(step)
         check_names(state)
-        self._tell_anew()
+        self._tell_start()
         self._settle_pending()
         session.ask(step)
         try:
@@ -144,17 +145,6 @@ class Checkpointer(Saver):
             sent.append((name, shared, skeleton.pickle, skeleton.table, spans.packed))
         return parts, sent
 
-    def _tell_anew(self) -> None:
-        """Before the first save, if nobody has asked for what a run before this one has left."""
-        if self._looked:
-            return
-        self._looked = True
-        if self._attempt == 0 or self.rank != 0:
-            return
-        before = [entry["tag"] for entry in self.list() if entry["level"] != "broken"]
-        if before:
-            _start.anew(self.root, self._attempt, before[-1], "call restore() before save()")
-
     def due(self) -> bool:
         """Whether a save is worth it now: ``if ckpt.due(): ckpt.save(step, state)``.
 
@@ -186,6 +176,7 @@ class Checkpointer(Saver):
         step: int | None = None,
         strict: bool = True,
         only: Iterable[str] | None = None,
+        strip: str | Iterable[str] = (),
     ) -> int | None:
         """Puts the newest valid checkpoint (or that of ``step``) into ``state``; returns its step.
 
@@ -201,8 +192,11 @@ class Checkpointer(Saver):
         The random number generators come last.
 
         ``strict``: every name in ``state`` must be in the checkpoint, and every key of a module
-        in both; else what is missing stays as it is. ``only``: restore just these names (the
-        generators only if ``"rng"`` is among them).
+        in both; else what is missing stays as it is. Tensors must be of the saved shape; only one
+        that stands in ``state`` itself is replaced by a saved one of another shape, if not
+        ``strict``. ``only``: restore just these names (the generators only if ``"rng"`` is among
+        them). ``strip``: parts of the names in modules that do not count, in what was saved and in
+        what is live: ``"_orig_mod."`` where one of them is compiled by ``torch.compile``.
 
         Raises PawlError (PAWL_EMISMATCH) listing what does not fit; PAWL_ENOTSUP for a file that
         needs ``trust=True``. Waits up to half an hour for the other ranks.
@@ -212,16 +206,17 @@ class Checkpointer(Saver):
             step = check_step(step)
         check_names(state)
         wanted = only_names(only, state)
+        parts = (strip,) if isinstance(strip, str) else tuple(strip)
         _guard.fence_all()
         while True:
             found = session.restore(step, seconds("restore_ranks"))
-            self._looked = True
+            _start.looked(self.root)
             if found is None:
                 if self.rank == 0 and step is None:
                     _start.nothing(self.root)
                 return None
             try:
-                job = _restore.Job(found, self.rank, self.world_size, self._trust, strict)
+                job = _restore.Job(found, self.rank, self.world_size, self._trust, strict, parts)
                 if job.run(state, wanted, seconds("restore_ranks")):
                     if self.rank == 0:
                         size = sum(size for _, _, size in found.parts)

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 import torch
 from torch.serialization import _get_restore_location
 
-from pawl import _core, _guard
+from pawl import _core, _guard, _start
 from pawl._partitions import NAME_MAX_BYTES, check_step, has_state
 from pawl._raw import Raw, Safetensors
 from pawl._saver import Save, Saver
@@ -113,6 +113,14 @@ class Engine(Saver):
         )
         self._tags: OrderedDict[str, list[_Part]] = OrderedDict()  # by this process, oldest first
         self._building: Building | None = None
+        self._remedy = "call find() before save()"
+
+    def tell_starts(self, remedy: str, root: str | None = None) -> None:
+        """For what is built on an Engine: what a process is told that saves without having looked
+        for a checkpoint. ``remedy``: how its users look for one; ``root``: where checkpoints lie,
+        as they know it."""
+        self._remedy = remedy
+        self._saves_as = root or self.root
 
     def save(
         self,
@@ -139,6 +147,7 @@ class Engine(Saver):
         began = time.perf_counter()
         session = self._live()
         step = _check_tag(tag, step)
+        self._tell_start()
         self._settle_pending()
         masks = _guard.guarded() if overlap and self._may_wait() else {}
         try:
@@ -168,6 +177,7 @@ class Engine(Saver):
         """
         session = self._live()
         step = _check_tag(tag, step)
+        self._tell_start()
         self._settle_pending()
         flags = self._flags(tag, alone) | (_STREAM if stream else 0)
         save_id = session.begin(tag, step, flags)
@@ -185,6 +195,7 @@ class Engine(Saver):
         What this process has saved so far is found; a tag being put together is not. A tag that
         turns out to be broken is as good as none.
         """
+        _start.looked(self._saves_as)
         try:
             found = self._live().find(tag, seconds("engine_find"))
         except PawlError as reason:
@@ -205,6 +216,7 @@ class Engine(Saver):
 
     def reopen(self, tag: str) -> _core.Restore | None:
         """The tag's bytes, to be closed by the caller soon: they may hold up saves."""
+        _start.looked(self._saves_as)
         return self._live().find(tag, seconds("engine_find"))
 
     def flush(self, timeout: float | None = None, tag: str | None = None) -> bool:
@@ -385,6 +397,16 @@ class Found:
     def names(self) -> list[str]:
         """Names of its files."""
         return list(self._entries)
+
+    @property
+    def root(self) -> str:
+        """Where it lies."""
+        return self._source.root
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(entry.size for entry in self._entries.values())
 
     def is_raw(self, name: str) -> bool:
         """Whether it is a file of bytes, for ``read``; KeyError if there is none."""

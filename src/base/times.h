@@ -362,6 +362,9 @@ struct pawl_err;
 	X(ELASTIC_FLUSH, "elastic_flush", 600 * NS_PER_S, SEEN,                                    \
 		"An elastic job waits so long for a root that the agent of another host still "    \
 		"has.")                                                                            \
+	X(ELASTIC_COMMIT, "elastic_commit", 10 * NS_PER_S, SEEN,                                   \
+		"An elastic job commits its state to memory so often "                             \
+		"(`PAWL_ELASTIC_COMMIT`).")                                                        \
 	X(ELASTIC_SAVE_AGAIN, "elastic_save_again", 200 * NS_PER_MS, INNER,                        \
 		"Before a save is tried again at a root that another agent has.")                  \
 	X(ELASTIC_HINTS, "elastic_hints", 10 * NS_PER_S, SEEN,                                     \

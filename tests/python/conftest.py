@@ -157,7 +157,7 @@ def pytest_report_header() -> str:
 
 def _use(module: ModuleType, patch: pytest.MonkeyPatch) -> None:
     """Makes every module of pawl that has the core use this one."""
-    for name in ("_saver", "checkpoint", "loading", "_skeleton", "_restore"):
+    for name in ("_saver", "checkpoint", "loading", "_skeleton", "_restore", "_start"):
         patch.setattr(importlib.import_module(f"pawl.{name}"), "_core", module)
 
 

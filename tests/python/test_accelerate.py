@@ -24,9 +24,10 @@ from accelerate.state import AcceleratorState  # noqa: E402
 from accelerate.utils import ProjectConfiguration  # noqa: E402
 
 import pawl.integrations.accelerate as pawl_accelerate  # noqa: E402
-from pawl import PawlError  # noqa: E402
+from pawl import PawlError, _start  # noqa: E402
 from pawl.engine import Engine  # noqa: E402
 from pawl.integrations import _whole  # noqa: E402
+from starting import Processes, check_starts  # noqa: E402
 
 FILES = {"model.safetensors", "optimizer.bin", "random_states_0.pkl", "scheduler.bin"}
 OURS = {".pawl", "complete.txt"}
@@ -120,7 +121,26 @@ def test_folder_is_read_by_accelerate_alone(tmp_path: Path) -> None:
     assert same(again.train(4), wanted)
 
 
-def test_automatic_naming_and_limit(tmp_path: Path) -> None:
+def test_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+
+    def save(number: int) -> None:
+        Job(tmp_path).accelerator.save_state(root / f"folder{number}")
+        pawl_accelerate.close()
+
+    check_starts(
+        Processes(caplog, monkeypatch),
+        root,
+        save,
+        lambda: Job(tmp_path).accelerator.load_state(root / "folder5"),
+        "call accelerator.load_state() before save_state()",
+        f"resuming from {root}/folder5",
+    )
+
+
+def test_automatic_naming_and_limit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     job = Job(tmp_path, total_limit=2)
     weights = []
     for _ in range(4):
@@ -136,6 +156,11 @@ def test_automatic_naming_and_limit(tmp_path: Path) -> None:
     again.accelerator.project_configuration.iteration = 3
     with pytest.raises(ValueError, match="checkpoint_3 exists"):
         again.accelerator.save_state()
+    _start._looked.clear()  # as in a process that has not looked
+    with pytest.raises(ValueError, match="checkpoint_2 exists"):
+        again.accelerator.project_configuration.iteration = 2
+        again.accelerator.save_state()
+    assert f"begins anew, though checkpoint_3 lies in {checkpoints}: " in caplog.text
 
 
 def test_loading_waits_for_what_is_being_copied(

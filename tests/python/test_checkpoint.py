@@ -25,7 +25,7 @@ import pawl
 import program
 import waits
 from conftest import real_core
-from pawl import Checkpointer, PawlError, _guard, _stop
+from pawl import Checkpointer, PawlError, _guard, _start, _stop
 from pawl.engine import Engine
 
 
@@ -613,8 +613,9 @@ def test_log_of_restore(core: Any, tmp_path: Path, caplog: pytest.LogCaptureFixt
         ckpt.save(4, {"x": 1}).wait("committed", program.LIMIT_S)
         ckpt.restore({"x": 0})
         ckpt.save(6, {"x": 1}).wait("committed", program.LIMIT_S)
-    assert re.search(r"restored step 4 \([\d.]+ KiB, from the memory\) from \S", caplog.text)
-    assert "nothing saved" not in caplog.text and "begins anew" not in caplog.text
+    first, second = caplog.messages  # a save that nobody asked before is a start, too
+    assert first == f"nothing saved yet in {tmp_path}: from the beginning"
+    assert re.fullmatch(rf"restored step 4 \([\d.]+ KiB, from memory\) from {tmp_path}", second)
     caplog.clear()
     with Checkpointer(tmp_path / "other") as ckpt:
         assert ckpt.restore({"x": 0}) is None
@@ -624,16 +625,32 @@ def test_log_of_restore(core: Any, tmp_path: Path, caplog: pytest.LogCaptureFixt
 def test_who_begins_anew_is_told(
     core: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once, when started again where a checkpoint lies, and not having asked for it."""
+    """Once a process, where a checkpoint lies, and it has not asked for it."""
     caplog.set_level(logging.INFO, "pawl")
-    for attempt in ("0", "1"):
+    with Checkpointer(tmp_path) as ckpt:
+        ckpt.save(3, {"x": 1}).wait("durable", program.LIMIT_S)
+    for attempt, who in (
+        ("0", "this run"), ("1", "this process was started again (attempt 1) and"),
+    ):  # fmt: skip
+        caplog.clear()
+        _start._looked.clear()  # as another process
         monkeypatch.setenv("PAWL_ATTEMPT", attempt)
         getattr(core, "environment", {}).update(attempt=int(attempt))  # of the fake core
-        with Checkpointer(tmp_path / attempt) as ckpt:
-            ckpt.save(3, {"x": 1}).wait("durable", program.LIMIT_S)
-        assert "begins anew" not in caplog.text
-    with Checkpointer(tmp_path / "0") as ckpt:
+        for _ in range(2):
+            with Checkpointer(tmp_path) as ckpt:
+                ckpt.save(1, {"x": 1})
+                ckpt.save(2, {"x": 1})
+        remedy = "call restore() before save()"
+        assert [line for line in caplog.messages if "begins" in line] == [
+            f"{who} begins anew, though global_step3 lies in {tmp_path}: {remedy}"
+        ]
+
+
+def test_other_ranks_say_nothing_of_a_start(
+    core: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pawl")
+    with Checkpointer(tmp_path, rank=1, world_size=2) as ckpt:
         ckpt.save(1, {"x": 1})
-        ckpt.save(2, {"x": 1})
-    told = [line for line in caplog.messages if "begins anew" in line]
-    assert len(told) == 1 and "(attempt 1)" in told[0] and "though global_step3 lies" in told[0]
+        ckpt.close(0)
+    assert not [record for record in caplog.records if record.name == "pawl.start"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -450,6 +451,27 @@ def test_a_target_is_found_after_import_pawl(bare: Venv, library: Path) -> None:
     told = bare.run("-m", "pawl.compat", PYTHONPATH=path)
     assert "read no pawl-compat.pth" in told
     assert f"PYTHONPATH={library / 'pawl/compat/stubs'}" in told
+
+
+@pytest.mark.parametrize("name", ["base.pth", "zz-base.pth"])  # read before and behind ours
+def test_a_folder_that_a_pth_file_names(bare: Venv, installed: Venv, name: str) -> None:
+    """As venvs that share the packages of another one have it: it is told why scripts do not find
+    the names, and what it says helps."""
+    pth = bare.packages / name
+    pth.write_text(f"# another venv's\n{installed.packages}\n")
+    try:
+        assert "No module named" in bare.fail("-c", "import nebulaml")
+        told = bare.run("-m", "pawl.compat")
+        assert f"{pth} names the folder of Pawl" in told
+        assert json.loads(bare.run("-m", "pawl.compat", "--json"))["named_by"] == str(pth)
+        (line,) = re.findall(r"these at once: (import .*)$", told)
+        with pth.open("a") as file:
+            file.write(line + "\n")
+        assert bare.run("-c", f"import nebulaml\n{CONTENT}") == "pawl.compat.nebula"
+        assert "names the folder" not in bare.run("-m", "pawl.compat")
+    finally:
+        pth.unlink()
+    assert json.loads(installed.run("-m", "pawl.compat", "--json"))["named_by"] is None
 
 
 def test_a_target_is_found_by_the_stubs(bare: Venv, library: Path) -> None:

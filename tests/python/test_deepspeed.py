@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ import packages
 import program
 import ranks
 from conftest import SEED
+from starting import Processes, check_starts
 
 pytest.importorskip("deepspeed")
 
@@ -47,6 +49,57 @@ def cases() -> list[object]:
         if LONG or (how, release, stage) in short
     ]
     return list(chosen)
+
+
+class Named(NamedTuple):
+    """What DeepSpeed tells of a tag: its CheckpointCommitInfo."""
+
+    tag: str
+    save_dir: str
+    save_latest: bool = False
+
+
+class OfDeepSpeed:
+    """An engine as DeepSpeed's, of one file."""
+
+    checkpoint_engine: Any
+
+    def save_checkpoint(self, save_dir: str, tag: str, save_latest: bool) -> None:
+        ours, info = self.checkpoint_engine, Named(tag, save_dir)
+        ours.create(info)
+        ours.save({"x": torch.ones(3)}, os.path.join(save_dir, tag, "states.pt"))
+        assert ours.commit(info)
+
+    def load_checkpoint(self, load_dir: str, tag: str | None = None) -> tuple[str | None, object]:
+        if tag is None:
+            return None, {}
+        path = os.path.join(load_dir, tag, "states.pt")
+        return path, self.checkpoint_engine.load(path)
+
+
+def test_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pawl.integrations.deepspeed import install
+
+    def act(number: int | None, root: Path = tmp_path) -> None:
+        engine = OfDeepSpeed()
+        ours = install(engine)
+        if number is None:
+            engine.load_checkpoint(str(root))
+        else:
+            engine.save_checkpoint(str(root), f"tag{number}", save_latest=False)
+            assert ours.engine(str(root)).flush(program.LIMIT_S)
+        ours.engine(str(root)).close()
+
+    processes = Processes(caplog, monkeypatch)
+    loaded = rf"restored tag5 \([\d.]+ KiB, from the store\) from {tmp_path}"
+    remedy = "call load_checkpoint() of DeepSpeed's engine before save_checkpoint()"
+    check_starts(processes, tmp_path, act, lambda: act(None), remedy, loaded)
+    processes.begin()
+    act(None, tmp_path / "other")
+    other = tmp_path / "other"
+    assert processes.said() == [f"nothing saved yet in {other}: from the beginning"]
 
 
 @pytest.mark.slow

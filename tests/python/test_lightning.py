@@ -12,6 +12,7 @@ import nursery
 import packages
 import program
 from pawl.engine import beside
+from starting import Processes, check_starts
 
 SCRIPT = Path(__file__).with_name("lightning_job.py")
 NEWEST = [("lightning", None), ("pytorch_lightning", None)]
@@ -112,6 +113,36 @@ def test_a_damaged_checkpoint_is_not_loaded(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="are not what was written"):
         io.load_checkpoint(path)
     io.teardown()
+
+
+def test_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("lightning")
+    from pawl.integrations.lightning import PawlCheckpointIO
+
+    folder = tmp_path / "run"
+
+    def save(number: int) -> None:
+        io = PawlCheckpointIO()
+        io.save_checkpoint({"state_dict": {"w": torch.ones(3)}}, folder / f"step={number}.ckpt")
+        io.teardown()
+
+    def load() -> None:
+        io = PawlCheckpointIO()
+        io.load_checkpoint(folder / "step=5.ckpt", weights_only=False)
+        io.teardown()
+
+    processes = Processes(caplog, monkeypatch)
+    remedy = 'pass ckpt_path to trainer.fit(): a path, or "last" with ModelCheckpoint('
+    remedy += "save_last=True)"
+    loaded = rf"restored step=5.ckpt \([\d.]+ KiB, from the store\) from {folder}"
+    check_starts(processes, folder, save, load, remedy, loaded.replace(".ckpt", r"\.ckpt"))
+    processes.begin()
+    other = tmp_path / "lightnings_own.ckpt"
+    torch.save({"state_dict": {}}, other)
+    PawlCheckpointIO().load_checkpoint(other)
+    assert processes.said() == [f"resuming from {other}"]
 
 
 @pytest.mark.slow("lightning-newest", "pytorch_lightning-newest")

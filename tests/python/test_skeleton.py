@@ -303,7 +303,6 @@ Point = collections.namedtuple("Point", "x y")
         ({"t": type(None)}, r"\['t'\]", "NoneType"),
         ({"l": lambda: 0}, r"\['l'\]", "lambda"),
         ({"e": ...}, r"\['e'\]", "ellipsis"),
-        ({"lazy": nn.UninitializedParameter()}, r"\['lazy'\]", "UninitializedParameter"),
         ({"g": torch.Generator()}, r"\['g'\]", "Generator"),
         ({"f": torch.channels_last}, r"\['f'\]", "memory_format"),
     ],

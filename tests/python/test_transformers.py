@@ -102,14 +102,32 @@ def test_started_by_pawl_run(
         one.train(resume_from_checkpoint=asked)  # type: ignore[arg-type]
 
     train(2, None)
-    assert "nothing saved yet" not in caplog.text
+    assert f"nothing saved yet in {tmp_path}: from the beginning" in caplog.text
     for name, value in (("PAWL_JOB_ID", "trained"), ("PAWL_ATTEMPT", "1")):
         monkeypatch.setenv(name, value)
     train(4, asked)
     anew = asked in (False, "false")
     assert begun == [0, 0 if anew else 2]
     assert ("begins anew, though checkpoint-2 lies" in caplog.text) == anew
-    assert ("resuming from " in caplog.text) == (asked is None)
+    assert ("resuming from " in caplog.text) != anew
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (None, "train(resume_from_checkpoint=True) resumes"),
+        (False, "resume_from_checkpoint=False was said"),
+    ],
+)
+def test_started_without_it(
+    tmp_path: Path, asked: bool | None, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is Trainer's own business where to begin, and said."""
+    small_trainer.trainer(tmp_path, max_steps=1, save_steps=1).train()
+    caplog.set_level("INFO", "pawl")
+    small_trainer.trainer(tmp_path, max_steps=1, save_strategy="no").train(asked)
+    told = [one.getMessage() for one in caplog.records if one.name == "pawl.start"]
+    assert told == [f"this run begins anew, though checkpoint-1 lies in {tmp_path}: {why}"]
 
 
 def test_started_by_pawl_run_with_nothing_saved(

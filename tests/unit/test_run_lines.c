@@ -81,6 +81,124 @@ static void others_end_a_flushed_line(void **state)
 	assert_string_equal(out, "[a] 10%\n[b] hey\n[a] 20%\n");
 }
 
+/* What a terminal shows of out, line by line: \r goes to the line's begin, ESC [ 2 K erases it,
+ * other sequences (ESC [ m) change nothing. */
+static const char *shown(void)
+{
+	static char seen[OUT_MAX];
+	size_t begin = 0;
+	size_t end = 0;
+	size_t at = 0;
+
+	for (const char *c = out; *c != '\0'; c++) {
+		if (*c == '\n') {
+			seen[end++] = '\n';
+			begin = at = end;
+		} else if (*c == '\r') {
+			at = begin;
+		} else if (c[0] == '\x1b' && c[1] == '[') {
+			c += 2 + strspn(c + 2, "0123456789;");
+			if (*c == 'K') {
+				memset(seen + begin, ' ', end - begin);
+			}
+		} else {
+			seen[at++] = *c;
+			end = at > end ? at : end;
+		}
+	}
+	seen[end] = '\0';
+	return seen;
+}
+
+static void a_bar_does_not_paint_over_the_prefix(void **state)
+{
+	const char *bars[] = {
+		"  0%\r 50%\r100%\n", "\r  0%\r 50%\r100%\n",    /* tqdm */
+		"\r  0%\r\r100%\n",                              /* nothing in between */
+		"\r  0%\r\x1b[2K 50%\r\x1b[2K100%\n",            /* rich */
+		"  0%\x1b[2K\r 50%\x1b[2K\r100%\n",              /* the other way round */
+		"\r\x1b[32m  0%\x1b[0m\r\x1b[1;32m100%\x1b[m\n", /* in colours */
+		"100%\r\n",                                      /* a line of another system's */
+	};
+
+	for (size_t i = 0; i < sizeof(bars) / sizeof(bars[0]); i++) {
+		size_t len = strlen(bars[i]);
+
+		for (size_t step = 1; step <= len; step++) { /* in pieces, each shown at once */
+			setup(state);
+			for (size_t k = 0; k < len; k += step) {
+				size_t most = len - k;
+
+				run_lines_feed(&a, &text, bars[i] + k, step < most ? step : most);
+				run_lines_flush(&a, &text);
+			}
+			feed(&a, "next\n");
+			assert_string_equal(shown(), "[a] 100%\n[a] next\n");
+		}
+	}
+}
+
+static void bars_of_two_ranks(void **state)
+{
+	for (int i = 0; i < 3; i++) {
+		feed(&a, "\r 50%");
+		run_lines_flush(&a, &text);
+		feed(&b, i == 1 ? "\r 70%\n" : "\r 70%");
+		run_lines_flush(&b, &text);
+	}
+	assert_string_equal(shown(), "[a]  50%\n[b]  70%\n[a]  50%\n[b]  70%\n[a]  50%\n[b]  70%");
+}
+
+/* Whatever is painted over what: a terminal shows each line as without a prefix, and that in
+ * front. */
+static void random_bars_keep_their_prefix(void **state)
+{
+	static const char *const words[] = {"\n", "\r", "\x1b[2K\r", "\r\x1b[2K", "\x1b[36m", "0",
+		"1", "2", "345", " "};
+	static char plain[OUT_MAX];
+	const char *given = getenv("PAWL_TEST_SEED");
+	struct rng rng = {given != NULL ? strtoull(given, NULL, 10) : 20261127};
+	struct rng again;
+	const char *line = plain;
+
+	print_message("seed %llu\n", (unsigned long long)rng.state);
+	again = rng;
+	for (int prefixed = 0; prefixed < 2; prefixed++) {
+		setup(state);
+		a.prefix[0] = prefixed ? '[' : '\0';
+		rng = again;
+		for (int i = 0; i < 20000; i++) {
+			feed(&a, words[rng_below(&rng, sizeof(words) / sizeof(words[0]))]);
+			if (rng_below(&rng, 3) == 0) {
+				run_lines_flush(&a, &text);
+			}
+		}
+		run_lines_end(&a, &text);
+		if (!prefixed) {
+			memcpy(plain, shown(), sizeof(plain));
+		}
+	}
+	for (const char *c = shown(); *c != '\0'; c++) {
+		const char *end = strchr(c, '\n');
+		size_t len = strcspn(line, "\n");
+
+		assert_non_null(end);
+		assert_memory_equal(c, "[a] ", 4);
+		assert_int_equal(end - c, 4 + len);
+		assert_memory_equal(c + 4, line, len);
+		line += len + 1;
+		c = end;
+	}
+	assert_int_equal(*line, '\0');
+}
+
+static void colours_begin_behind_the_prefix(void **state)
+{
+	feed(&a, "\x1b[31mred\x1b[0m\n\x1b[31mred\x1b[0m\r\n\r\n\n");
+	assert_string_equal(out,
+		"[a] \x1b[31mred\x1b[0m\n[a] \x1b[31mred\x1b[0m\r\n\r[a] \n[a] \n");
+}
+
 static void the_end_ends_the_line(void **state)
 {
 	feed(&a, "no newline");
@@ -172,6 +290,10 @@ int main(void)
 		cmocka_unit_test_setup(a_line_comes_when_it_is_finished, setup),
 		cmocka_unit_test_setup(a_flushed_line_goes_on, setup),
 		cmocka_unit_test_setup(others_end_a_flushed_line, setup),
+		cmocka_unit_test_setup(a_bar_does_not_paint_over_the_prefix, setup),
+		cmocka_unit_test_setup(bars_of_two_ranks, setup),
+		cmocka_unit_test_setup(random_bars_keep_their_prefix, setup),
+		cmocka_unit_test_setup(colours_begin_behind_the_prefix, setup),
 		cmocka_unit_test_setup(the_end_ends_the_line, setup),
 		cmocka_unit_test_setup(long_lines_are_cut, setup),
 		cmocka_unit_test_setup(random_pieces_lose_nothing, setup),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import site
 import sys
 from typing import NamedTuple
 
@@ -56,6 +57,35 @@ def found_by() -> str | None:
         return "start"
     stubs = os.path.realpath(STUBS)
     return "stubs" if any(os.path.realpath(entry) == stubs for entry in sys.path) else None
+
+
+# Behind the line that names our folder in a .pth file, it has a script find the names.
+LINE = "import _pawl_compat; _pawl_compat.install(starting=True)"
+
+
+def named_by() -> str | None:
+    """The .pth file of this installation of Python that names the folder that Pawl is in: what such
+    a file adds to sys.path is no site directory, and .pth files in there are not read."""
+    ours = os.path.realpath(os.path.dirname(_pawl_compat.FILE))
+    for folder in [*site.getsitepackages(), site.getusersitepackages()]:
+        if os.path.realpath(folder) == ours or not os.path.isdir(folder):
+            continue
+        for name in sorted(os.listdir(folder)):
+            path = os.path.join(folder, name)
+            if name.endswith(".pth") and ours in _folders_in(path):
+                return path
+    return None
+
+
+def _folders_in(path: str) -> list[str]:
+    """Those that a .pth file names, as real paths."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return []
+    above = os.path.dirname(path)
+    return [os.path.realpath(os.path.join(above, line.rstrip())) for line in lines if line.strip()]
 
 
 def use(name: str, choice: str) -> None:

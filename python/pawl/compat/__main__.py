@@ -56,6 +56,7 @@ def _document() -> dict[str, object]:
     return {
         "python": sys.executable,
         "found_by": compat.found_by(),
+        "named_by": compat.named_by(),
         "file": _pawl_compat.FILE,
         "names": [each._asdict() for each in compat.names()],
         "strange": compat.strange(),
@@ -70,6 +71,13 @@ def _lines() -> list[str]:
             f"{sys.executable} read no pawl-compat.pth when it started: a script finds these only "
             f"after `import pawl`, or with PYTHONPATH={compat.STUBS}"
         )
+        named_by = compat.named_by()
+        if named_by is not None:
+            lines.append(
+                f"{named_by} names the folder of Pawl, and Python reads .pth files in its own "
+                f"folders only: one more line behind that has scripts find these at once: "
+                f"{compat.LINE}"
+            )
     return lines
 
 

@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pawl import _core
+from pawl import _core, _start
 from pawl._saver import at_exit
 from pawl.engine import AsIs, Building, Engine, Found, step_of
 from pawl.errors import PawlError
@@ -77,6 +77,7 @@ class _Service:
         self.open: _Open | None = None
         self.saves: dict[str, Save] = {}  # committed by this process
         self.unnamed = 0  # number of the last tag that was made up
+        self.told_nothing = False  # that there is no checkpoint
 
     @property
     def engine(self) -> Engine:
@@ -100,7 +101,14 @@ class _Service:
                 rank=rank,
                 world_size=world,
             )
+            self._engine.tell_starts("call get_latest_checkpoint() before Checkpoint.save()")
         return self._engine
+
+    def tell_nothing(self) -> None:
+        """There is no checkpoint: once, since some ask for one until it comes."""
+        if not self.told_nothing and self.engine.rank == 0:
+            _start.nothing(self.engine.root)
+        self.told_nothing = True
 
     def connect_early(self) -> None:
         """A rank that dies later is known to have been there."""
@@ -233,6 +241,7 @@ class Checkpoint:
         self.tag = _tag(tag) or service.fresh_tag()
         self._files = 0 if num_of_files is None else int(num_of_files)
         self._found: Found | None = None
+        self._told = False  # that it is what this process starts from
         service.enter(self.tag, self._files)
 
     @classmethod
@@ -241,6 +250,7 @@ class Checkpoint:
         checkpoint.tag = found.tag
         checkpoint._files = 0
         checkpoint._found = found
+        checkpoint._told = False
         return checkpoint
 
     def save(self, partition_name: str, obj: Any) -> None:
@@ -279,7 +289,11 @@ class Checkpoint:
         if self._found is None:
             raise FileNotFoundError(f"there is no complete checkpoint {self.tag}")
         safe = bool(os.environ.get("PAWL_NEBULA_SAFE"))
-        return self._found.load(partition_name, map_location, trust=not safe)
+        value = self._found.load(partition_name, map_location, trust=not safe)
+        if not self._told and _current().engine.rank == 0:
+            _start.restored(self._found.root, self.tag, self._found.size, self._found.source)
+        self._told = True
+        return value
 
     def commit(self) -> bool:
         """This rank's part of the tag is whole. False, and a line in the log, if it failed."""
@@ -331,6 +345,8 @@ def get_latest_checkpoint_path(
         return None
     root = _path(persist_path) or _current().engine.root
     path = os.path.join(root, found.tag, partition_name)
+    if _current().engine.rank == 0:
+        _start.resumed(os.path.dirname(path))
     if found._found.source == "memory" and not _current().engine.flush(tag=found.tag):
         _current().engine.flush()
     return path if os.path.exists(path) else None
@@ -346,6 +362,7 @@ def list_checkpoints(
     _current().finish_implicit()
     path = _path(persist_path)
     if path is None or _is_current(path):
+        _start.looked(_current().engine.root)
         entries = _current().engine.list()
     else:
         entries = _core.list_root(path)
@@ -408,6 +425,8 @@ def _find(tag: str | None, persist_path: Any) -> Checkpoint | None:
     here = path is None or _is_current(path)
     source: Engine | _Other = service.engine if here or path is None else _Other(path)
     found = source.find(tag)
+    if found is None and tag is None and here:
+        service.tell_nothing()
     return None if found is None else Checkpoint._of(found)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import pickle
 import re
 import zipfile
@@ -16,13 +15,13 @@ import torch
 
 from pawl.elastic import _states
 
-log = logging.getLogger("pawl")
 _FOLDER: Final = re.compile(r"checkpoint-(\d+)$")
 _EPOCH: Final = ".adaptdl-epoch"
 
 
-def read(root: str) -> dict[str, bytes]:
-    """What the newest of them holds, as states of ours save it; nothing, if there is none.
+def read(root: str) -> tuple[dict[str, bytes], Path | None]:
+    """What the newest of them holds, as states of ours save it, and its folder; None: there is
+    none.
 
     As AdaptDL does, it unpickles what it finds there. Raises what pickle and torch.load raise.
     """
@@ -32,10 +31,9 @@ def read(root: str) -> dict[str, bytes]:
         if (match := _FOLDER.match(path.name)) and (path / _EPOCH).is_file()
     ]
     if not found:
-        return {}
+        return {}, None
     _, newest = max(found)
-    log.info("elastic: goes on from AdaptDL's %s", newest)
-    return {_states.file_of(path.name): _convert(path) for path in newest.iterdir()}
+    return {_states.file_of(path.name): _convert(path) for path in newest.iterdir()}, newest
 
 
 def _convert(path: Path) -> bytes:

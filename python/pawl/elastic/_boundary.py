@@ -89,7 +89,7 @@ class _Boundary:
         self._in_place = True if job.newcomer else in_place  # the others have found out
         self._count = _Count()
         self._questions = _Questions()
-        job.enter(_states.unpack, _context.check_ending)
+        _context.enter()
         job.fixed = self._in_place is not True  # until its first step has shown
         self._loop = _Loop()  # how many samples a step has is not known
         self._loop.train()

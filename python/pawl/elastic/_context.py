@@ -10,7 +10,8 @@ from types import FrameType
 
 import torch.distributed as dist
 
-from pawl.elastic import _states
+from pawl import _start
+from pawl.elastic import _metrics, _states
 from pawl.elastic._job import DOOR, Job
 from pawl.elastic._saving import LEFT, PREEMPTED, Checkpoints
 from pawl.elastic._start import begin, is_newcomer
@@ -33,6 +34,13 @@ def job() -> Job:
         if not _job.newcomer:
             _states.promise(_job.tell(checkpoints().read() if _job.rank == 0 else None))
     return _job
+
+
+def enter() -> None:
+    """A newcomer joins the others, with their state; any other rank is among them already."""
+    if job().newcomer:
+        job().enter(_states.unpack, check_ending)
+        _start.joined(job().rank, job().ranks, _metrics.current().steps)
 
 
 def checkpoints() -> Checkpoints:
@@ -84,7 +92,7 @@ def save(last: bool) -> None:
 
 def _save(wait: bool) -> None:
     if job().rank == 0 and checkpoints().root:
-        checkpoints().save(job().took_over, wait)
+        checkpoints().save(job().generation, job().took_over, wait)
 
 
 def _save_last() -> None:
@@ -92,7 +100,7 @@ def _save_last() -> None:
     saved = False
     while True:
         if job().rank == 0 and not saved:
-            checkpoints().save(job().took_over, wait=True)
+            checkpoints().save(job().generation, job().took_over, wait=True)
             checkpoints().finish()
             job().close_door(PREEMPTED)
             saved = True

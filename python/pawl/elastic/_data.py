@@ -313,7 +313,7 @@ class AdaptiveDataLoaderHelper:
         what must be alike everywhere."""
         job, checkpoints = self._job, _context.checkpoints()
         self._said_as = (job.rank, job.place)
-        due = job.rank == 0 and checkpoints.is_due()
+        due = job.rank == 0 and checkpoints.is_due(job.generation)
         leaves = job.can_go_on and _context.is_to_leave()
         wishes = (job.arrivals() > 0, due, checkpoints.is_last(), leaves)
         return [*map(float, wishes), *self._whereabouts()]
@@ -417,6 +417,8 @@ class AdaptiveDataLoaderHelper:
             self._end_step()
             outside = {e: at for e, at in self._state.last.items() if e == "None"}
             self._state.last = {**outside, str(epoch): self.position[epoch]}
+            if self.training:
+                _context.checkpoints().hurry()
             self.current_index = 0
             self._state.began = -1.0
             self._micro = None

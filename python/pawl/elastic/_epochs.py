@@ -57,7 +57,7 @@ def remaining_epochs_until(epoch: int) -> Iterator[int]:
     loop over a loader, is run again after a restart.
     """
     state = _state()
-    _context.job().enter(_states.unpack, _context.check_ending)
+    _context.enter()
     if state.current is not None:
         raise RuntimeError("overlapping epoch loops: an epoch is under way")
     begun, state.until = state.finished, epoch

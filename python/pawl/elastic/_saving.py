@@ -5,22 +5,28 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from pawl import _core, _stop
+from pawl import _core, _start, _stop
 from pawl._saver import EXIT_UNSAVED
 from pawl._times import seconds
 from pawl.elastic import _adaptdl, _metrics, _states, _wire
 from pawl.engine import AsIs, Engine, Found, Raw
 from pawl.errors import PawlError
 
+if TYPE_CHECKING:
+    from pawl._saver import Save
+
 log = logging.getLogger("pawl")
 
 ROOT: Final = ("PAWL_ELASTIC_ROOT", "ADAPTDL_CHECKPOINT_PATH")
-_INTERVAL: Final = "PAWL_ELASTIC_INTERVAL"  # seconds between two saves
+_INTERVAL: Final = "PAWL_ELASTIC_INTERVAL"  # seconds between two that are made durable
 _INTERVAL_S: Final = 60.0
+_COMMIT: Final = "PAWL_ELASTIC_COMMIT"  # seconds between two that are committed to memory
+_LEAST_S: Final = 1.0  # between two, whatever happens
+_DEAREST: Final = 20  # times what the last one took, likewise
 _KEEP: Final = 2
 LEFT: Final = 79  # exit code: it has left the others, as it was told
 PREEMPTED: Final = 143  # exit code: it saved, and wants to be started again
@@ -32,18 +38,35 @@ def root() -> str:
 
 
 class Checkpoints:
-    """Of one job; ``root`` "": there are none."""
+    """Of one job; ``root`` "": there are none.
+
+    Every few seconds one is committed to memory, which outlives the ranks; so is one when ranks
+    have gone or come, and behind each pass, since it may be long until there is another one. Once
+    in a while the newest is made durable.
+    """
 
     def __init__(self) -> None:
         self.root = root()
         self._interval_s = float(os.environ.get(_INTERVAL) or _INTERVAL_S)
-        self._due = time.monotonic() + self._interval_s
+        commit_s = float(os.environ.get(_COMMIT) or seconds("elastic_commit"))
+        self._commit_s = min(commit_s, self._interval_s)
+        self._due = time.monotonic() + self._commit_s
+        self._soonest = 0.0  # no sooner, whatever happens
+        self._generation = 0  # of ranks, when the last one was made
         self._engine: Engine | None = None
+        self._has_read = False  # a checkpoint, of which it was not yet looked what is left
         self._listens = bool(self.root) and _stop.install(interrupt=True)
 
-    def is_due(self) -> bool:
-        """Whether it is time for the next one."""
-        return bool(self.root) and time.monotonic() >= self._due
+    def is_due(self, generation: int) -> bool:
+        """Whether it is time for the next one. ``generation``: how often ranks have gone or come.
+        Of what happens often some is passed over, so that saving takes a twentieth at most."""
+        now = time.monotonic()
+        changed = generation != self._generation
+        return bool(self.root) and now >= self._soonest and (changed or now >= self._due)
+
+    def hurry(self) -> None:
+        """The next one is due: something is over that would be dear to do again."""
+        self._due = 0.0
 
     def is_last(self) -> bool:
         """Whether this process was told to end, by SIGTERM or SIGINT."""
@@ -51,39 +74,67 @@ class Checkpoints:
 
     def read(self) -> dict[str, torch.Tensor]:
         """The bytes of what the newest one holds, by name, or AdaptDL's newest; nothing, if there
-        is none."""
+        is none. It is said where the job begins."""
         if not self.root:
+            _start.nowhere(f"{ROOT[0]} names a folder for that")
             return {}
         found = self._open().find()
-        if found is None:
-            files = _adaptdl.read(self.root)
-        else:
+        if found is not None:
             files = {name: _bytes_of(found, name) for name in found.names}
+            _start.restored(self.root, f"step {found.step}", found.size, found.source)
+        else:
+            files, folder = _adaptdl.read(self.root)
+            if folder is not None:
+                _start.resumed(str(folder), "a checkpoint of AdaptDL's")
+            else:
+                _start.nothing(self.root)
+        self._has_read = True
         return {name: _wire.raw(data) for name, data in files.items()}
 
-    def save(self, took_over: bool, wait: bool) -> None:
-        """Saves all states, in milliseconds. At rank 0. ``took_over``: another one was that before;
-        its agent, on another host, may still have the root. The next save is made then; ``wait``:
-        this one, as soon as it can be."""
+    def save(self, generation: int, took_over: bool, wait: bool) -> None:
+        """Saves all states, in milliseconds. At rank 0. ``generation``: as for is_due.
+        ``took_over``: another one was rank 0 before; its agent, on another host, may still have the
+        root. The next save is made then; ``wait``: this one, as soon as it can be, and it is made
+        durable at once."""
         end = time.monotonic() + seconds("elastic_flush")
+        self._generation = generation
         while True:
             try:
-                self._save()
+                save = self._save()
+                if wait and save.wait("committed", seconds("elastic_flush")):
+                    self._open().flush(0)
                 return
             except PawlError as held:
                 if held.name != "PAWL_EBUSY" or not took_over or time.monotonic() > end:
                     raise
                 if not wait:
                     log.warning("elastic: not saved, but when the next save is due: %s", held)
-                    self._due = time.monotonic() + self._interval_s
+                    self._due = time.monotonic() + self._commit_s
                     return
             time.sleep(seconds("elastic_save_again"))
 
-    def _save(self) -> None:
+    def _save(self) -> Save:
+        if self._has_read:
+            self._has_read = False
+            self._tell_left()
+        began = time.monotonic()
         parts = {_states.file_of(state.name): _part_of(state) for state in _states.every()}
         tag = f"elastic-{_metrics.current().steps}"
-        self._open().save(tag, parts, alone=True)
-        self._due = time.monotonic() + self._interval_s
+        save = self._open().save(tag, parts, alone=True)
+        now = time.monotonic()
+        self._due = now + self._commit_s
+        self._soonest = now + min(max(_LEAST_S, _DEAREST * (now - began)), self._interval_s)
+        return save
+
+    def _tell_left(self) -> None:
+        """Before the first save, which does not have it any more."""
+        left = _states.unclaimed()
+        if left:
+            log.warning(
+                "elastic: begins anew, as nothing here has taken what was saved of it: %s: a name, "
+                "or a model's shape, is not what it was",
+                ", ".join(left),
+            )
 
     def flush(self) -> str | None:
         """Why what was saved last is not durable when this returns; None: it is."""
@@ -101,7 +152,15 @@ class Checkpoints:
     def _open(self) -> Engine:
         """One process saves for all: they are not the engine's ranks, who go and come."""
         if self._engine is None:
-            self._engine = Engine(self.root, keep=_KEEP, rank=0, world_size=1, on_exit="warn")
+            _start.looked(self.root)  # rank 0 has, at the job's start
+            self._engine = Engine(
+                self.root,
+                keep=_KEEP,
+                persist_every=self._interval_s,
+                rank=0,
+                world_size=1,
+                on_exit="warn",
+            )
         return self._engine
 
 

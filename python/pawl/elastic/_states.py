@@ -20,6 +20,7 @@ class Reader(Protocol):
 
 
 _OF_EPOCH: Final = re.compile(r"adaptdl-(?:dataloader|accumulator)-epoch(\d+)-\d+")
+_MADE_LATE: Final = re.compile(r"adaptdl-(?:dataloader|accumulator)-")
 
 _states: dict[str, State] = {}
 # Told by a rank, or read from a checkpoint, of states to come: bytes as a tensor, or the object of
@@ -97,6 +98,12 @@ def load_state(state: State) -> bool:
     else:
         state.load(io.BytesIO(told.numpy().tobytes()))
     return True
+
+
+def unclaimed() -> list[str]:
+    """Files of states that were saved, and that nobody has made by now. Loaders and accumulators
+    may yet come: they are made where they are wanted."""
+    return sorted(name for name in _pending if not _MADE_LATE.match(name))
 
 
 def drop_before(epoch: int) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pawl import _start
 from pawl.engine import AsIs, Engine, beside
 from pawl.errors import PawlError
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pawl.lightning")
 
 PARTITION = "checkpoint"  # the one file of a tag
+_REMEDY = 'pass ckpt_path to trainer.fit(): a path, or "last" with ModelCheckpoint(save_last=True)'
 
 
 @cache
@@ -67,8 +69,14 @@ def checkpoint_io(package: str) -> type:
             if os.path.isdir(beside(directory)):
                 found = self._engine(directory).find(tag)
                 if found is not None:
-                    return found.load(PARTITION, map_location, trust=not weights_only)
-            return torch.load(path, map_location=map_location, weights_only=bool(weights_only))
+                    value = found.load(PARTITION, map_location, trust=not weights_only)
+                    if _start.is_first():
+                        _start.restored(directory, tag, found.size, found.source)
+                    return value
+            value = torch.load(path, map_location=map_location, weights_only=bool(weights_only))
+            if _start.is_first():
+                _start.resumed(os.path.join(directory, tag))
+            return value
 
         def remove_checkpoint(self, path: Any) -> None:
             """When all that was saved before is durable: the last good one never goes first."""
@@ -88,6 +96,7 @@ def checkpoint_io(package: str) -> type:
         def _engine(self, directory: str) -> Engine:
             if directory not in self._engines:
                 engine = Engine(beside(directory), **self._options)
+                engine.tell_starts(_REMEDY, directory)
                 self._engines[directory] = engine
                 if engine.rank == 0:
                     _link_missing(engine, directory)

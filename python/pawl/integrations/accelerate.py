@@ -24,12 +24,14 @@ from typing import Any, Final
 
 from accelerate import Accelerator
 
+from pawl import _start
 from pawl.engine import Engine, beside
 from pawl.integrations import _whole
 from pawl.integrations._capture import capture
 from pawl.integrations._patch import wrap
 
 _NAME: Final = re.compile(r"checkpoint_(\d+)$")  # of automatic naming
+_REMEDY: Final = "call accelerator.load_state() before save_state()"
 # What saves by code of its own: as ever.
 _OTHERS: Final = ("FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA", "TPU")
 
@@ -79,6 +81,9 @@ def _save_state(
     if automatic:
         output_dir = _automatic(accelerator) / f"checkpoint_{accelerator.save_iteration}"
         if output_dir.exists():
+            if accelerator.process_index == 0:
+                left = _whole.numbered(output_dir.parent, _NAME)
+                _start.before_save(str(output_dir.parent), lambda: left[0].name, _REMEDY)
             raise ValueError(
                 f"{output_dir} exists: set accelerator.project_configuration.iteration to the "
                 "number of the next checkpoint"
@@ -119,6 +124,8 @@ def _load_state(
         accelerator.process_index,
         aside=folder is None,
     )
+    if accelerator.process_index == 0:
+        _start.resumed(str(chosen))
     return original(chosen, *args, **kwargs)
 
 
@@ -148,6 +155,7 @@ def _open(accelerator: Accelerator, root: Path) -> Engine:
             world_size=accelerator.num_processes,
             **_options,
         )
+        _engines[root].tell_starts(_REMEDY)
     return _engines[root]
 
 

@@ -41,7 +41,7 @@ from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from pawl import _core, _guard
+from pawl import _core, _guard, _start
 from pawl._overlap import Buffer, Copied, Overlap, copies
 from pawl._shards import Shape, Shard, is_dtensor
 from pawl.engine import AsIs, Building, Engine
@@ -176,6 +176,7 @@ def _engine(root: str | os.PathLike[str], options: dict[str, Any]) -> Engine:
     engine, made_with = _engines.get(path, (None, {}))
     if engine is None or engine.closed:
         engine, made_with = _engines[path] = Engine(root, **options), options
+        engine.tell_starts("load with pawl.integrations.dcp.load() before dcp.save()")
     if made_with != options:
         raise error(
             "PAWL_EBUSY",
@@ -339,6 +340,7 @@ class PawlReader(StorageReader):
         self._found: _core.Restore | None = None
         self._indices: dict[str, int] = {}  # file -> partition
         self._places: dict[MetadataIndex, _Place] = {}
+        self._speaks = False  # for all ranks
 
     def newest(self) -> str | None:
         """The newest complete tag whose metadata can be read; None if there is none."""
@@ -390,6 +392,7 @@ class PawlReader(StorageReader):
     ) -> None:
         """Takes where everything lies."""
         self._places = metadata.storage_data
+        self._speaks = is_coordinator and _start.is_first()
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         """Reads and verifies what the plan needs: no tensor of any rank has changed yet."""
@@ -418,6 +421,9 @@ class PawlReader(StorageReader):
                 self._load_bytes(found, item, planner)
             else:
                 self._load_tensor(found, item, planner)
+        if self._speaks:
+            size = sum(size for _, _, size in found.parts)
+            _start.restored(self.root, found.tag, size, found.source)
         self.close()
         future: Future[None] = Future()
         future.set_result(None)
@@ -441,6 +447,7 @@ class PawlReader(StorageReader):
     def _open(self) -> _core.Restore:
         if self._found is not None:
             return self._found
+        _start.looked(self.root)
         tag = self._tag if self._tag is not None else self._newest_tag()
         found = None
         if tag is not None and self._engine is not None:
@@ -519,6 +526,8 @@ def load(
     for _ in range(_TRIES_MAX):
         tag = _agree(reader, process_group)
         if tag is None:
+            if _start.is_first():
+                _start.nothing(reader.root)
             return None
         try:
             dcp.load(

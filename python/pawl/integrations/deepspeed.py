@@ -22,12 +22,14 @@ from typing import Any, Final
 import torch
 from deepspeed.runtime.checkpoint_engine.checkpoint_engine import CheckpointEngine
 
+from pawl import _start
 from pawl.engine import AsIs, Building, Engine
 from pawl.errors import PawlError
 
 log = logging.getLogger("pawl.deepspeed")
 
 _LIGHTNING_TAG: Final = "checkpoint"  # in every directory
+_REMEDY: Final = "call load_checkpoint() of DeepSpeed's engine before save_checkpoint()"
 _BLOAT: Final = 1.1  # storages larger than what is saved of them by more are cut to size first
 
 
@@ -68,6 +70,7 @@ class PawlCheckpointEngine(CheckpointEngine):  # type: ignore[misc]  # deepspeed
         root = os.path.abspath(root)
         if root not in self._engines:
             self._engines[root] = Engine(root, **{"copy": "now", **self._options})
+            self._engines[root].tell_starts(_REMEDY)
         return self._engines[root]
 
     def place(self, directory: str, tag: str | None) -> tuple[str, str | None]:
@@ -184,7 +187,17 @@ def _loading(original: Callable[..., Any], ours: PawlCheckpointEngine) -> Callab
             if found.source == "memory":
                 engine.flush(tag=found.tag)
             load_dir, tag = root, found.tag
-        return original(load_dir, tag, *args, **kwargs)
+        result = original(load_dir, tag, *args, **kwargs)
+        if engine.rank == 0:
+            path = result[0] if isinstance(result, tuple) else None  # of its own
+            if path is None:  # of a tag that was named, DeepSpeed says it
+                if name is None:
+                    _start.nothing(root)
+            elif found is not None:
+                _start.restored(root, found.tag, found.size, found.source)
+            else:
+                _start.resumed(str(path))
+        return result
 
     return load_checkpoint
 

@@ -251,23 +251,23 @@ class _Saver(TrainerCallback):
         attempt, first = _core.env()["attempt"], self._trainer.args.process_index == 0
         overwrite = getattr(self._trainer.args, "overwrite_output_dir", False) and attempt == 0
         if asked:
-            return self.choose(asked)
-        if not os.environ.keys() >= _LAUNCHED or overwrite:
-            return asked
-        if asked is None:
-            self._open(output).flush()  # of the processes before this one
-        found = _whole.agree(lambda: [path.name for path in _whole.numbered(output, _NAME)], first)
-        if not found:
+            chosen = self.choose(asked)
             if first:
-                _start.nothing(str(output))
-            return asked
-        if asked is None:
+                _start.resumed(chosen)
+            return chosen
+        resumes = asked is None and os.environ.keys() >= _LAUNCHED and not overwrite
+        if resumes:
+            self._open(output).flush()  # of the processes before this one
+        found = [path.name for path in _whole.numbered(output, _NAME)] if first else []
+        if resumes and _whole.agree(lambda: bool(found), first):
             chosen = self.choose(True)
             if first:
                 _start.resumed(chosen, "as `pawl run` starts it; resume_from_checkpoint=False: not")
             return chosen
-        if first and attempt > 0:
-            _start.anew(str(output), attempt, found[0], "resume_from_checkpoint=False was said")
+        if first and found:
+            _start.anew(str(output), found[0], _why_anew(asked, overwrite))
+        elif first:
+            _start.nothing(str(output))
         return asked
 
     def choose(self, asked: str | bool) -> str:
@@ -294,6 +294,14 @@ class _Saver(TrainerCallback):
         why = _whole.why_refused(folder, _needed(self._trainer.args))
         if why is not None:
             raise error("PAWL_ECORRUPT", f"{folder} is not loaded: {why}")
+
+
+def _why_anew(asked: str | bool | None, overwrite: bool) -> str:
+    if asked is not None:
+        return "resume_from_checkpoint=False was said"
+    if overwrite:
+        return "overwrite_output_dir was said"
+    return "train(resume_from_checkpoint=True) resumes"
 
 
 def _reads_checkpoint(callback: TrainerCallback) -> bool:

@@ -1,0 +1,76 @@
+"""Names of a module's tensors, which wrappers around it, or around modules in it, make others."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+# What wrappers put into the names of a module's parameters.
+_PREFIXES: Final = (
+    "_orig_mod.",  # torch.compile
+    "module.",  # DistributedDataParallel, DataParallel
+    "_fsdp_wrapped_module.",
+    "_checkpoint_wrapped_module.",
+)
+
+
+def without(name: str, parts: Iterable[str]) -> str:
+    """A parameter's name without these parts, wherever they stand: a module in it may be wrapped,
+    and so may the whole. A part is of whole words: "module." is none of "submodule."."""
+    for part in parts:
+        words, gone = name.split("."), part.rstrip(".").split(".")
+        name = ".".join(_without(words, gone))
+    return name
+
+
+def _without(words: list[str], gone: list[str]) -> Iterator[str]:
+    at = 0
+    while at < len(words):
+        if words[at : at + len(gone)] == gone:
+            at += len(gone)
+        else:
+            yield words[at]
+            at += 1
+
+
+def for_names(live: Iterable[str], saved: Iterable[str]) -> str:
+    """Names of a module's parameters do not fit: what makes them fit, if it is one of these."""
+    live, saved = set(live), set(saved)
+    if live == saved:
+        return ""
+    for part in _PREFIXES:
+        there = [without(name, [part]) for name in saved]
+        here = {without(name, [part]) for name in live}
+        if len(set(there)) == len(saved) and set(there) == here:
+            return f' (the names differ by {part!r}: restore(..., strip="{part}") takes it out)'
+    return ""
+
+
+def strip_names(
+    saved: Mapping[str, Any], live: Iterable[str], parts: tuple[str, ...]
+) -> dict[str, Any] | None:
+    """A module's saved state under the names of a live one that differ by these parts alone. None:
+    two names are one without them."""
+    live = list(live)
+    mine = {without(name, parts): name for name in live}
+    if len(mine) < len(live):
+        return None
+    found: OrderedDict[str, Any] = OrderedDict()
+    for name, value in saved.items():
+        bare = without(name, parts)
+        found[mine.get(bare, bare)] = value
+    versions = getattr(saved, "_metadata", None)
+    if versions is not None:  # of modules, by their names
+        named = {without(name, parts): version for name, version in versions.items()}
+        modules = {name.rpartition(".")[0] for name in found}
+        above = {module[:at] for module in modules for at in _dots(module)}
+        renamed = {module: without(module, parts) for module in {"", *modules, *above}}
+        found._metadata = {  # type: ignore[attr-defined]
+            module: named[bare] for module, bare in renamed.items() if bare in named
+        }
+    return found if len(found) == len(saved) else None
+
+
+def _dots(name: str) -> list[int]:
+    return [at for at, letter in enumerate(name) if letter == "."]

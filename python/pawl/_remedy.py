@@ -1,0 +1,33 @@
+"""What a user can do about a value that cannot be saved."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+def for_unsafe(obj: Any, is_nested: bool, trusted: str | None) -> str:
+    """What stands behind "is a Thing", of an object that only code could load again. ``is_nested``:
+    it is not all of its partition; ``trusted``: why trust=True would not save it either; None: it
+    would."""
+    data = sys.modules.get("torch.utils.data")
+    if data is not None and isinstance(obj, data.DataLoader):
+        return (
+            ", which does not tell how far it is: torchdata.stateful_dataloader.StatefulDataLoader "
+            "in its place does, or leave it out of the state"
+        )
+    if is_nested and _has_state(obj):
+        return ": it has state_dict(), which is asked of what has a name of its own in the state"
+    why = ": a loader that runs no code from the file could not load it"
+    better = "give its class state_dict() and load_state_dict(), or save the numbers in it"
+    if trusted is not None:
+        return f"{why}, and trust=True would not save it ({trusted}): leave it out, {better}"
+    return (
+        f"{why}: {better}. Checkpointer(..., trust=True) saves it as it is, and lets loading run "
+        "code"
+    )
+
+
+def _has_state(obj: Any) -> bool:
+    names = ("state_dict", "load_state_dict")
+    return not isinstance(obj, type) and all(callable(getattr(obj, name, None)) for name in names)

@@ -444,8 +444,8 @@ def others(root: Path, mutant: Mutant) -> list[str]:
             names = [path.stem.removeprefix(prefix) for path in (root / folder).glob("*.c")]
             found += [f"c:{name}" for name in sorted(names)]
         found = [x for x in found if not killer_problem(root, x)]
-    files = sorted((root / "tests/python").glob("test_*.py"))
-    found += [f"python:tests/python/{path.name}" for path in files]
+    files = sorted((root / "tests/python").rglob("test_*.py"))
+    found += [f"python:{path.relative_to(root)}" for path in files]
     return [killer for killer in found if killer not in mutant.killers]
 
 

@@ -97,7 +97,7 @@ struct pawl_ckpt_span {
 };
 
 struct pawl_ckpt_part {
-	const char *name; /* "model"; at most 180 bytes, no '/', no leading '.' */
+	const char *name; /* "model", or in folders "adapter/model"; at most 180 bytes */
 	bool shared; /* all ranks hold the same storages: each writes a share, rank 0 the pickle */
 	bool raw;    /* not a torch zip: the file is the spans one behind the other; no pickle */
 	const void *pickle;     /* data.pkl */

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/proc.h"
 #include "base/times.h"
 #include "ckpt/manifest.h"
 
@@ -20,7 +21,6 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -244,24 +244,20 @@ static void process_ready(struct loop_source *source, uint32_t events)
 	sweep(conn->agent);
 }
 
-static void watch_process(struct agent_conn *conn)
+/* False: it has ended. */
+static bool watch_process(struct agent_conn *conn)
 {
-	struct ucred peer;
-	socklen_t len = sizeof(peer);
-
-	conn->process.fd = -1;
-	if (getsockopt(conn->io.fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0) {
-		return;
-	}
-	conn->pid = (uint32_t)peer.pid;
-	conn->process = (struct loop_source){.fd = (int)syscall(SYS_pidfd_open, peer.pid, 0),
+	conn->process = (struct loop_source){.fd = proc_peer(conn->io.fd, &conn->pid),
 		.ready = process_ready,
 		.user = conn};
-	if (conn->process.fd >= 0 &&
-		loop_add(conn->agent->loop, &conn->process, EPOLLIN, NULL) != 0) {
+	if (conn->process.fd < 0) {
+		return errno != ESRCH;
+	}
+	if (loop_add(conn->agent->loop, &conn->process, EPOLLIN, NULL) != 0) {
 		close(conn->process.fd);
 		conn->process.fd = -1;
 	}
+	return true;
 }
 
 static void on_connect(struct listener *listener, int fd, const struct sockaddr *from,
@@ -286,7 +282,10 @@ static void on_connect(struct listener *listener, int fd, const struct sockaddr 
 	if (loop_add(agent->loop, &conn->socket, EPOLLIN, NULL) != 0) {
 		goto refuse;
 	}
-	watch_process(conn);
+	if (!watch_process(conn)) {
+		loop_remove(agent->loop, &conn->socket);
+		goto refuse;
+	}
 	conn->next = agent->conns;
 	agent->conns = conn;
 	loop_timer_cancel(agent->loop, &agent->idle);

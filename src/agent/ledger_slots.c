@@ -12,41 +12,37 @@ bool ledger_is_past(const struct ledger *ledger, int i)
 	return ledger->slots[i].order < ledger->past_order;
 }
 
-int ledger_newest(const struct ledger *ledger)
+static bool is_lower(const struct ledger_slot *a, const struct ledger_slot *b)
 {
-	int best = -1;
+	return a->step < b->step || (a->step == b->step && slot_is_older(a, b));
+}
+
+/* The last, by an order, of the committed slots that the store has nothing newer than; -1: none. */
+static int find_last(const struct ledger *ledger, bool streamed,
+	bool (*is_before)(const struct ledger_slot *a, const struct ledger_slot *b))
+{
+	int last = -1;
 
 	for (int i = 0; i < LEDGER_SLOTS; i++) {
 		const struct ledger_slot *slot = &ledger->slots[i];
 
-		if (slot->state != SLOT_COMMITTED || slot->streamed || ledger_is_past(ledger, i)) {
-			continue;
-		}
-		if (best < 0 || slot_is_older(&ledger->slots[best], slot)) {
-			best = i;
+		if (slot->state == SLOT_COMMITTED && (streamed || !slot->streamed) &&
+			!ledger_is_past(ledger, i) &&
+			(last < 0 || is_before(&ledger->slots[last], slot))) {
+			last = i;
 		}
 	}
-	return best;
+	return last;
+}
+
+int ledger_newest(const struct ledger *ledger)
+{
+	return find_last(ledger, false, slot_is_older);
 }
 
 int ledger_highest(const struct ledger *ledger, bool streamed)
 {
-	int best = -1;
-
-	for (int i = 0; i < LEDGER_SLOTS; i++) {
-		const struct ledger_slot *slot = &ledger->slots[i];
-		const struct ledger_slot *before = best < 0 ? NULL : &ledger->slots[best];
-
-		if (slot->state != SLOT_COMMITTED || (slot->streamed && !streamed) ||
-			ledger_is_past(ledger, i)) {
-			continue;
-		}
-		if (!before || slot->step > before->step ||
-			(slot->step == before->step && slot_is_older(before, slot))) {
-			best = i;
-		}
-	}
-	return best;
+	return find_last(ledger, streamed, is_lower);
 }
 
 /* Somebody was promised that it becomes durable; what was streamed is nowhere else. */

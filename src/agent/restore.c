@@ -20,7 +20,8 @@ static bool is_highest(const struct agent_root *root, int slot)
 	return slot >= 0 && root->ledger.slots[slot].step >= root->ledger.stored_step;
 }
 
-/* The slot of that step, or that a restore takes if the store has nothing higher; -1: none. */
+/* The slot that a restore of that step takes; without one, the highest in memory, which is taken
+ * if the store has no higher step. -1: there is none. */
 static int find_slot(const struct agent_root *root, bool has_step, uint64_t step)
 {
 	const struct ledger *ledger = &root->ledger;

@@ -3,11 +3,11 @@
  * what has the lock's name there could be a link, to have us write into a file of our own. */
 #include "agent/rootlock.h"
 
-#include "base/beneath.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "base/times.h"
 
 #include <errno.h>
@@ -20,24 +20,19 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOCK_NAME ".pawl-lock"
+#define LOCK_NAME  ".pawl-lock"
+#define HOLDER_MAX 512u /* bytes of what a holder writes down, terminator included */
 
 /* Who holds the lock, as it wrote itself down; "another job" if it has not yet. Whoever may write
- * to the root could have written it: what a terminal would obey is left out. */
-static void read_holder(int fd, char *buf, size_t cap_bytes)
+ * to the root could have written it. */
+static void read_holder(int fd, char holder[HOLDER_MAX])
 {
-	ssize_t n = pread(fd, buf, cap_bytes - 1, 0);
+	char text[HOLDER_MAX];
+	ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
 
-	buf[n > 0 ? n : 0] = '\0';
-	buf[strcspn(buf, "\n")] = '\0';
-	for (char *at = buf; *at != '\0'; at++) {
-		if ((unsigned char)*at < ' ' || *at == 0x7f) {
-			*at = '?';
-		}
-	}
-	if (buf[0] == '\0') {
-		snprintf(buf, cap_bytes, "another job");
-	}
+	text[n > 0 ? n : 0] = '\0';
+	text[strcspn(text, "\n")] = '\0';
+	text_show(holder, HOLDER_MAX, text[0] != '\0' ? text : "another job");
 }
 
 /* The lock file of the root, a plain one with no other name. Returns a descriptor. */
@@ -52,7 +47,8 @@ static int open_lock(const char *root, struct pawl_err *err)
 	}
 	fd = FAULT_SYS("rootlock.open", 0) != 0
 		? pawl_err_sys(err, "root %s: open the lock file", root)
-		: beneath_file(dir, root, LOCK_NAME, O_RDWR | O_CREAT, 0600, BENEATH_ANY, &st, err);
+		: file_open_beneath(dir, root, LOCK_NAME, O_RDWR | O_CREAT, 0600, BENEATH_ANY, &st,
+			  err);
 	if (fd == PAWL_EINVAL) {
 		fd = pawl_err_set(err, PAWL_EIO,
 			"root %s: its lock file is %s: remove %s/" LOCK_NAME ", then try again",
@@ -72,7 +68,7 @@ static int open_lock(const char *root, struct pawl_err *err)
 
 int rootlock_take(const char *root, const char *job, struct pawl_err *err)
 {
-	char text[512];
+	char text[HOLDER_MAX];
 	char host[128] = "?";
 	int fd = open_lock(root, err);
 	int rv;
@@ -82,7 +78,7 @@ int rootlock_take(const char *root, const char *job, struct pawl_err *err)
 	}
 	if (FAULT_SYS("rootlock.lock", flock(fd, LOCK_EX | LOCK_NB)) != 0) {
 		if (errno == EWOULDBLOCK) {
-			read_holder(fd, text, sizeof(text));
+			read_holder(fd, text);
 			rv = pawl_err_set(err, PAWL_EBUSY,
 				"root %s is in use by %s; job %s cannot use it too: give it a root "
 				"of its own",

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/loop.h"
 #include "base/times.h"
@@ -116,13 +117,9 @@ static void put_text(void *user, const char *bytes, size_t len_bytes)
 }
 
 /* Makes the directories above path and opens it for appending. */
-static int open_log(char *path)
+static int open_log(const char *path)
 {
-	for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-		*slash = '\0';
-		mkdir(path, 0777); /* if it fails, open says why */
-		*slash = '/';
-	}
+	file_make_folders(AT_FDCWD, path, 0777); /* if it fails, open says why */
 	return FAULT_SYS("run.log", open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
 }
 

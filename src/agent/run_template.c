@@ -8,6 +8,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/loop.h"
+#include "base/proc.h"
 #include "base/wire.h"
 
 #include <errno.h>
@@ -110,16 +111,22 @@ static void fail(struct run_template *tmpl, const char *why)
 	tmpl->options.failed(tmpl->options.user, UINT32_MAX);
 }
 
-static bool handle_started(struct run_template *tmpl, const char *message)
+/* A process that it has started. What it says is signalled and waited for, and anything that was
+ * imported may write there: so the kernel is asked whether it came of us. PAWL_ENOENT: that is
+ * another message; PAWL_EINVAL: it did not. */
+static int handle_started(struct run_template *tmpl, const char *message)
 {
 	uint32_t rank;
-	int pid;
+	uint32_t pid;
 
-	if (sscanf(message, "started %u %d", &rank, &pid) != 2) {
-		return false;
+	if (sscanf(message, "started %10u %10u", &rank, &pid) != 2) {
+		return PAWL_ENOENT;
 	}
-	tmpl->options.started(tmpl->options.user, rank, pid);
-	return true;
+	if (!proc_descends(pid)) {
+		return PAWL_EINVAL;
+	}
+	tmpl->options.started(tmpl->options.user, rank, (pid_t)pid);
+	return 0;
 }
 
 /* From low priority to ours. */
@@ -134,11 +141,14 @@ static void hasten(struct run_template *tmpl)
 static void handle(struct run_template *tmpl, const char *message)
 {
 	uint32_t rank;
+	int rv = handle_started(tmpl, message);
 
-	if (handle_started(tmpl, message)) {
+	if (rv == 0) {
 		return;
 	}
-	if (strcmp(message, "ready") == 0) {
+	if (rv == PAWL_EINVAL) {
+		fail(tmpl, "what it says to have started is no process of ours");
+	} else if (strcmp(message, "ready") == 0) {
 		tmpl->ready = true;
 		hasten(tmpl);
 		log_line(LOG_DEBUG, "template: ready");

@@ -1,16 +1,17 @@
 /* See beneath.h. */
 #include "base/beneath.h"
 
-#include "base/assert.h"
-#include "base/err.h"
 #include "base/fault.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/openat2.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -128,57 +129,4 @@ int beneath_open(int dir_fd, const char *path, int flags, mode_t mode, enum bene
 	}
 	fd = ask_kernel(dir_fd, path, flags, mode, how);
 	return fd < 0 && is_unknown(errno) ? go(dir_fd, path, flags, mode, how) : fd;
-}
-
-/* ---- plain files ---- */
-
-const char *beneath_kind(mode_t mode)
-{
-	static const struct {
-		mode_t type;
-		const char *name;
-	} others[] = {{S_IFLNK, "a symbolic link"}, {S_IFDIR, "a directory"}, {S_IFIFO, "a FIFO"},
-		{S_IFSOCK, "a socket"}, {S_IFCHR, "a device"}, {S_IFBLK, "a device"}};
-
-	for (int i = 0; i < (int)(sizeof(others) / sizeof(*others)); i++) {
-		if ((mode & S_IFMT) == others[i].type) {
-			return others[i].name;
-		}
-	}
-	return "a plain file";
-}
-
-static int refuse(const char *dir, const char *path, const char *what, struct pawl_err *err)
-{
-	return pawl_err_set(err, PAWL_EINVAL, "%s/%s is %s: a plain file is needed there", dir,
-		path, what);
-}
-
-int beneath_file(int dir_fd, const char *dir, const char *path, int flags, mode_t mode,
-	enum beneath how, struct stat *st, struct pawl_err *err)
-{
-	int fd;
-	int rv;
-
-	ASSERT((flags & O_TRUNC) == 0);
-	fd = beneath_open(dir_fd, path, flags, mode, how);
-	if (fd < 0 && (errno == ELOOP || errno == ENOTDIR)) {
-		return refuse(dir, path, "behind a symbolic link, or one itself", err);
-	}
-	if (fd < 0 && (errno == ENXIO || errno == EISDIR)) {
-		return refuse(dir, path,
-			errno == ENXIO ? "a FIFO, a socket or a device" : "a directory", err);
-	}
-	if (fd < 0) {
-		return pawl_err_sys(err, "%s/%s", dir, path);
-	}
-	if (fstat(fd, st) != 0) {
-		rv = pawl_err_sys(err, "%s/%s", dir, path);
-	} else if (!S_ISREG(st->st_mode)) {
-		rv = refuse(dir, path, beneath_kind(st->st_mode), err);
-	} else {
-		return fd;
-	}
-	close(fd);
-	return rv;
 }

@@ -3,14 +3,21 @@
 #include "base/proc.h"
 
 #include "base/err.h"
+#include "base/fault.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* of asm-generic/socket.h; older headers have none */
+#endif
+#define LOOKS_MAX    256u  /* processes that are looked at for an ancestor, one again included */
 #define STAT_BYTES   512u  /* more than the fields that are read take */
 #define STATUS_BYTES 1024u /* more than the lines of /proc/PID/status up to Uid: take */
 
@@ -61,6 +68,49 @@ bool proc_is_child(uint32_t pid)
 	struct proc_facts facts;
 
 	return proc_look(pid, &facts) && facts.parent == (uint32_t)getpid();
+}
+
+bool proc_descends(uint32_t pid)
+{
+	uint32_t ours = (uint32_t)getpid();
+	uint32_t at = pid;
+
+	for (unsigned i = 0; i < LOOKS_MAX; i++) {
+		struct proc_facts facts;
+		bool found = proc_look(at, &facts);
+
+		if (found && facts.parent == ours) {
+			return true;
+		}
+		if ((found && facts.parent == 0) || (!found && at == pid)) {
+			return false;
+		}
+		at = found ? facts.parent : pid; /* whose parent is another one by now */
+	}
+	return false;
+}
+
+int proc_peer(int socket_fd, uint32_t *pid)
+{
+	struct ucred peer;
+	socklen_t peer_bytes = sizeof(peer);
+	int fd = -1;
+	socklen_t fd_bytes = sizeof(fd);
+
+	*pid = 0;
+	if (getsockopt(socket_fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) != 0) {
+		return -1;
+	}
+	*pid = (uint32_t)peer.pid;
+	if (FAULT_SYS("proc.peer",
+		    getsockopt(socket_fd, SOL_SOCKET, SO_PEERPIDFD, &fd, &fd_bytes)) == 0) {
+		return fd;
+	}
+	if (errno == ENOPROTOOPT) {
+		return (int)syscall(SYS_pidfd_open, peer.pid, 0);
+	}
+	errno = errno == EINVAL ? ESRCH : errno; /* so some kernels say it */
+	return -1;
 }
 
 int proc_user(uint32_t pid, uint32_t *uid, struct pawl_err *err)

@@ -20,6 +20,14 @@ bool proc_look(uint32_t pid, struct proc_facts *facts);
 bool proc_is_stopped(uint32_t pid);
 /* Whether it is a child of the caller's process, a zombie included. */
 bool proc_is_child(uint32_t pid);
+/* Whether it came of the caller's process, by any number of forks; zombies on the way included.
+ * Where an ancestor dies meanwhile, it is asked again. */
+bool proc_descends(uint32_t pid);
+/* The process that made, or connected, the other end of a Unix socket: a pidfd of it, which the
+ * caller closes, and its pid. By the kernel's own reference, where it gives that (Linux 6.5), so it
+ * is never another one that got its pid. -1 and errno: ESRCH: it has ended; others: that cannot be
+ * told, and *pid is 0 if not even that is known. */
+int proc_peer(int socket_fd, uint32_t *pid);
 /* Its real user id: of who started it, whatever a set-user-ID program makes of the others.
  * PAWL_ENOENT: there is no such process; PAWL_EIO and others of reading: that cannot be told. */
 int proc_user(uint32_t pid, uint32_t *uid, struct pawl_err *err);

@@ -12,6 +12,15 @@ static bool is_protected(const struct retain_rule *rule, const struct retain_tag
 	return rule->keep_every != 0 && tag->step % rule->keep_every == 0;
 }
 
+bool retain_asks(const struct retain_rule *rule, const struct retain_tag *tag, uint32_t newer)
+{
+	const struct retain_tag whole = {.step = tag->step,
+		.complete = true,
+		.pinned = tag->pinned};
+
+	return newer < rule->keep_last || !is_protected(rule, &whole);
+}
+
 void retain_plan(const struct retain_rule *rule, const struct retain_tag *tags, size_t n,
 	bool *keep)
 {

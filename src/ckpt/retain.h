@@ -20,6 +20,12 @@ struct retain_rule {
 };
 
 /*
+ * Whether it makes a difference if a tag is complete, of which newer complete ones are newer.
+ * Otherwise it stays either way and counts for nothing, so it may be said to be incomplete.
+ */
+bool retain_asks(const struct retain_rule *rule, const struct retain_tag *tag, uint32_t newer);
+
+/*
  * Marks keep[i] = true for each tags[i] that must stay.
  *
  * Invariant: whatever fails half-way through deleting the rest, the newest complete checkpoint

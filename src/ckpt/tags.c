@@ -337,18 +337,15 @@ int tag_pin(struct store *store, const char *tag, bool pinned, struct pawl_err *
 
 /* ---- listing ---- */
 
-/* What is known of the tag info->tag, by opening it. */
-static void fill_info(struct store *store, struct tag_info *info)
+void tags_look(struct store *store, struct tag_info *info)
 {
 	struct manifest m;
 	struct pawl_err err;
-	bool named = tag_parse(info->tag, &info->step);
 	int rv = tag_open(store, info->tag, &m, &err);
 
 	info->state = rv == 0 ? TAG_COMPLETE : TAG_BROKEN;
 	if (rv != 0) {
 		snprintf(info->why, sizeof(info->why), "%.*s", (int)sizeof(info->why) - 1, err.msg);
-		info->step = named ? info->step : tags_trailing_number(info->tag);
 		return;
 	}
 	info->step = m.step;
@@ -359,65 +356,66 @@ static void fill_info(struct store *store, struct tag_info *info)
 	manifest_deinit(&m);
 }
 
+int tags_unopened(struct store *store, const struct tags_stop *stop, struct tag_info **tags,
+	size_t *n, struct pawl_err *err)
+{
+	struct tag_step *steps;
+	struct tag_info *infos;
+	struct pins pins;
+	bool pins_known;
+	int rv = tags_steps(store, stop, &steps, n, err);
+
+	if (rv != 0) {
+		return rv;
+	}
+	infos = FAULT_MEM("tags.list", calloc(*n + 1, sizeof(*infos)));
+	if (infos == NULL) {
+		free(steps);
+		return pawl_err_set(err, PAWL_ENOMEM, "list %zu tags", *n);
+	}
+	pins_known = read_pins(store, &pins, NULL) == 0;
+	sort_pins(&pins);
+	for (size_t i = 0; i < *n; i++) {
+		memcpy(infos[i].tag, steps[i].tag, sizeof(infos[i].tag));
+		infos[i].step = steps[i].step;
+		infos[i].state = TAG_UNOPENED;
+		infos[i].pinned = !pins_known || is_pinned(&pins, infos[i].tag);
+	}
+	free(pins.tags);
+	free(steps);
+	*tags = infos;
+	return 0;
+}
+
 static int compare_infos(const void *a, const void *b)
 {
 	const struct tag_info *x = a;
 	const struct tag_info *y = b;
 
-	if (x->step != y->step) {
-		return x->step < y->step ? -1 : 1;
-	}
-	return (x->created_ns > y->created_ns) - (x->created_ns < y->created_ns);
-}
-
-/* Those of names that are tags; *found of them. */
-static int fill_infos(struct store *store, const struct tags_stop *stop,
-	const struct tag_names *names, struct tag_info *infos, size_t *found, struct pawl_err *err)
-{
-	struct pins pins;
-	bool pins_known = read_pins(store, &pins, NULL) == 0;
-	int rv = 0;
-
-	sort_pins(&pins);
-	for (size_t i = 0; i < names->n && rv == 0; i++) {
-		struct tag_info *info = &infos[*found];
-		bool ours = false;
-
-		rv = tags_check_stop(stop, err);
-		if (rv == 0) {
-			rv = tags_is_tag(store, names->at[i].name, &ours, err);
-		}
-		if (rv == 0 && ours) {
-			snprintf(info->tag, sizeof(info->tag), "%.*s", (int)sizeof(info->tag) - 1,
-				names->at[i].name);
-			info->pinned = !pins_known || is_pinned(&pins, info->tag);
-			fill_info(store, info);
-			++*found;
-		}
-	}
-	free(pins.tags);
-	return rv;
+	return tags_compare(x->step, x->created_ns, y->step, y->created_ns);
 }
 
 int tags_list(struct store *store, const struct tags_stop *stop, struct tag_info **tags, size_t *n,
 	struct pawl_err *err)
 {
-	struct tag_names names;
 	struct tag_info *infos;
 	size_t found = 0;
-	int rv;
+	size_t all;
+	int rv = tags_unopened(store, stop, &infos, &all, err);
 
-	rv = tags_list_names(store, "", tags_want_tag, &names, err);
 	if (rv != 0) {
 		return rv;
 	}
-	infos = FAULT_MEM("tags.list", calloc(names.n + 1, sizeof(*infos)));
-	if (infos == NULL) {
-		rv = pawl_err_set(err, PAWL_ENOMEM, "list %zu tags", names.n);
-	} else {
-		rv = fill_infos(store, stop, &names, infos, &found, err);
+	for (size_t i = 0; i < all && rv == 0; i++) {
+		bool is_tag = false;
+
+		rv = tags_check_stop(stop, err);
+		rv = rv == 0 ? tags_is_tag(store, infos[i].tag, &is_tag, err) : rv;
+		if (rv == 0 && is_tag) {
+			infos[found] = infos[i];
+			tags_look(store, &infos[found++]);
+		}
 	}
-	free(names.at);
 	if (rv != 0) {
 		free(infos);
 		return rv;

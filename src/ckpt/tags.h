@@ -37,6 +37,7 @@ enum tag_state {
 	TAG_COMPLETE, /* complete.txt is OK, manifest valid, every file there with its size; payload
 			 not read */
 	TAG_BROKEN,   /* anything else under a tag's name */
+	TAG_UNOPENED, /* not looked at: no list that is returned has any */
 };
 
 struct tag_info {
@@ -76,13 +77,13 @@ int tags_list(struct store *store, const struct tags_stop *stop, struct tag_info
 struct tag_step {
 	char tag[CKPT_TAG_MAX];
 	uint64_t step;      /* of training */
-	int64_t created_ns; /* not named: from the manifest; 0 if it cannot be read */
-	bool named;         /* called by its step. Nothing but its name was looked at: it may be a
-			       directory that is not ours */
+	int64_t created_ns; /* from the manifest; 0 if it was not, or cannot be, read */
+	bool named;         /* called by its step. Nothing but its name was looked at, if no other
+			       tag has its step: it may be a directory that is not ours */
 };
 
-/* The same from names alone: only the manifests of tags that are not called by their step are read.
- */
+/* Tags in the order of tags_list, from their names alone: only the manifests of those that are not
+ * called by their step are read, and of those that share a step with one. */
 int tags_steps(struct store *store, const struct tags_stop *stop, struct tag_step **tags, size_t *n,
 	struct pawl_err *err);
 /* The last of these that is a tag, whole or not. PAWL_ENOENT: there is none. */
@@ -152,11 +153,12 @@ int tag_remove(struct store *store, const char *tag, struct pawl_err *err);
 int tags_drop(struct store *store, const struct tag_info *tags, size_t n, const bool *keep,
 	struct pawl_err *err);
 /* Marks in keep what the rule (retain.h) keeps of all tags of a root, and what its file "latest"
- * names. */
+ * names. Tags that are TAG_UNOPENED are opened where that makes a difference. */
 struct retain_rule;
-int tags_plan_retain(struct store *store, const struct retain_rule *rule,
-	const struct tag_info *tags, size_t n, bool *keep, struct pawl_err *err);
-/* Deletes what the rule lets go. Called only after a newer tag is durable. */
+int tags_plan_retain(struct store *store, const struct retain_rule *rule, struct tag_info *tags,
+	size_t n, bool *keep, struct pawl_err *err);
+/* Deletes what the rule lets go; opens no tag that stays whatever it holds. Called only after a
+ * newer tag is durable. */
 int tags_retain(struct store *store, const struct retain_rule *rule, struct pawl_err *err);
 int tag_pin(struct store *store, const char *tag, bool pinned, struct pawl_err *err);
 /* The newest tag of a step: "global_step<step>" if there is one, else another that says so.

@@ -112,11 +112,12 @@ static int read_latest(struct store *store, char tag[CKPT_TAG_MAX], struct pawl_
 	return rv;
 }
 
-int tags_plan_retain(struct store *store, const struct retain_rule *rule,
-	const struct tag_info *tags, size_t n, bool *keep, struct pawl_err *err)
+int tags_plan_retain(struct store *store, const struct retain_rule *rule, struct tag_info *tags,
+	size_t n, bool *keep, struct pawl_err *err)
 {
 	char latest[CKPT_TAG_MAX];
 	struct retain_tag *list;
+	uint32_t newer = 0;
 	int rv = read_latest(store, latest, err);
 
 	if (rv != 0) {
@@ -126,10 +127,14 @@ int tags_plan_retain(struct store *store, const struct retain_rule *rule,
 	if (list == NULL) {
 		return pawl_err_set(err, PAWL_ENOMEM, "retain: %zu tags", n);
 	}
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = n; i-- > 0;) {
 		list[i].step = tags[i].step;
-		list[i].complete = tags[i].state == TAG_COMPLETE;
 		list[i].pinned = tags[i].pinned || strcmp(tags[i].tag, latest) == 0;
+		if (tags[i].state == TAG_UNOPENED && retain_asks(rule, &list[i], newer)) {
+			tags_look(store, &tags[i]);
+		}
+		list[i].complete = tags[i].state == TAG_COMPLETE;
+		newer += list[i].complete;
 	}
 	retain_plan(rule, list, n, keep);
 	free(list);
@@ -191,7 +196,10 @@ int tags_retain(struct store *store, const struct retain_rule *rule, struct pawl
 	bool *keep;
 	int rv;
 
-	rv = tags_list(store, NULL, &tags, &n, err);
+	if (rule->keep_last == 0) {
+		return 0; /* all stay */
+	}
+	rv = tags_unopened(store, NULL, &tags, &n, err);
 	if (rv != 0) {
 		return pawl_err_prefix(err, rv, "retain");
 	}

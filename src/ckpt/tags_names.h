@@ -42,6 +42,14 @@ int tags_is_tag(struct store *store, const char *name, bool *is_tag, struct pawl
 /* What a tag that is not called by its step, and does not tell it, is ordered by: the number it
  * ends with. */
 uint64_t tags_trailing_number(const char *tag);
+/* The order of tags, for qsort: by step, then by age. */
+int tags_compare(uint64_t step, int64_t created_ns, uint64_t other_step, int64_t other_created_ns);
+/* All that have a tag's name, as tags_steps has them, with their pins and nothing else; the caller
+ * frees *tags. */
+int tags_unopened(struct store *store, const struct tags_stop *stop, struct tag_info **tags,
+	size_t *n, struct pawl_err *err);
+/* Opens and checks info->tag; the rest of info says what was found. */
+void tags_look(struct store *store, struct tag_info *info);
 /* The manifest of a tag, and that it is this tag's. As tag_open, which checks the rest. */
 int tags_read_manifest(struct store *store, const char *tag, struct manifest *manifest,
 	struct pawl_err *err);

@@ -3,7 +3,7 @@
  *
  * Most tags say their step by their name, so that one listing of the root puts them in order and
  * nothing is opened but what is tried, from the newest down. Only a tag of another name has its
- * manifest read for its step.
+ * manifest read for its step, and one that shares its step with such a tag for its age.
  */
 #include "base/err.h"
 #include "base/fault.h"
@@ -80,15 +80,20 @@ static int read_step(struct store *store, struct tag_step *tag, bool *is_tag, st
 	return 0;
 }
 
+int tags_compare(uint64_t step, int64_t created_ns, uint64_t other_step, int64_t other_created_ns)
+{
+	if (step != other_step) {
+		return step < other_step ? -1 : 1;
+	}
+	return (created_ns > other_created_ns) - (created_ns < other_created_ns);
+}
+
 static int compare_steps(const void *a, const void *b)
 {
 	const struct tag_step *x = a;
 	const struct tag_step *y = b;
 
-	if (x->step != y->step) {
-		return x->step < y->step ? -1 : 1;
-	}
-	return (x->created_ns > y->created_ns) - (x->created_ns < y->created_ns);
+	return tags_compare(x->step, x->created_ns, y->step, y->created_ns);
 }
 
 static int fill_steps(struct store *store, const struct tags_stop *stop,
@@ -110,6 +115,33 @@ static int fill_steps(struct store *store, const struct tags_stop *stop,
 		*found += rv == 0 && is_tag;
 	}
 	return rv;
+}
+
+/* Whether another tag has its step. */
+static bool has_twin(const struct tag_step *tags, size_t n, size_t i)
+{
+	return (i > 0 && tags[i - 1].step == tags[i].step) ||
+		(i + 1 < n && tags[i + 1].step == tags[i].step);
+}
+
+/* By step; of one step, by age, which the name does not say. */
+static void sort_steps(struct store *store, struct tag_step *tags, size_t n)
+{
+	struct manifest m;
+	bool aged = false;
+
+	qsort(tags, n, sizeof(*tags), compare_steps);
+	for (size_t i = 0; i < n; i++) {
+		if (tags[i].named && has_twin(tags, n, i) &&
+			tags_read_manifest(store, tags[i].tag, &m, NULL) == 0) {
+			tags[i].created_ns = m.created_ns;
+			manifest_deinit(&m);
+			aged = true;
+		}
+	}
+	if (aged) {
+		qsort(tags, n, sizeof(*tags), compare_steps);
+	}
 }
 
 int tags_steps(struct store *store, const struct tags_stop *stop, struct tag_step **tags, size_t *n,
@@ -134,7 +166,7 @@ int tags_steps(struct store *store, const struct tags_stop *stop, struct tag_ste
 		free(steps);
 		return rv;
 	}
-	qsort(steps, found, sizeof(*steps), compare_steps);
+	sort_steps(store, steps, found);
 	*tags = steps;
 	*n = found;
 	return 0;

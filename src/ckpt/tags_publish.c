@@ -43,7 +43,7 @@ static int settle_tag(struct store *store, const char *tag, struct pawl_err *err
 		tags_hide_name(names[i], tag, suffixes[i]);
 		rv = tags_has_path(store, names[i], &has[i], err);
 	}
-	if (rv == 0 && has[OLD]) { /* what is no directory was never a tag */
+	if (rv == 0 && has[OLD]) { /* a tag is a directory: nothing else is put back */
 		rv = store_stat(store, names[OLD], &kind, NULL, err);
 	}
 	if (rv != 0 || (!has[NEW] && !has[OLD] && !has[DEL])) {

@@ -6,6 +6,7 @@
  * the files appear together, when all of them are whole (stage.h).
  */
 #include "base/err.h"
+#include "base/file.h"
 #include "ckpt/read.h"
 #include "cli/ckpt.h"
 #include "cli/convert.h"
@@ -91,27 +92,13 @@ static int write_all(int fd, const uint8_t *bytes, uint64_t len_bytes, struct pa
 	return 0;
 }
 
-/* Those that file lies in, under dir_fd; false: errno says why not. */
-static bool make_folders(int dir_fd, const char *file)
-{
-	char folder[sizeof(((struct manifest_part *)NULL)->file)];
-
-	for (const char *at = strchr(file, '/'); at; at = strchr(at + 1, '/')) {
-		snprintf(folder, sizeof(folder), "%.*s", (int)(at - file), file);
-		if (mkdirat(dir_fd, folder, 0777) != 0 && errno != EEXIST) {
-			return false;
-		}
-	}
-	return true;
-}
-
 static int write_file(const struct export *export, const struct manifest_part *part,
 	const uint8_t *image, struct pawl_err *err)
 {
 	int fd = -1;
 	int rv;
 
-	if (make_folders(export->stage.fd, part->file)) {
+	if (file_make_folders(export->stage.fd, part->file, 0777) == 0) {
 		fd = openat(export->stage.fd, part->file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
 			0666);
 	}

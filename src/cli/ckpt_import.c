@@ -137,7 +137,7 @@ static int add_part(struct import *import, const char *name, struct pawl_err *er
 	struct manifest *manifest = &import->manifest;
 	struct manifest_part *part;
 
-	if (strlen(name) >= CKPT_NAME_MAX || !ckpt_name_valid(name)) {
+	if (!ckpt_name_valid(name)) {
 		return pawl_err_set(err, PAWL_EINVAL, "%s: a partition cannot have such a name",
 			name);
 	}

@@ -6,9 +6,9 @@
  */
 #include "cli/jobs.h"
 
-#include "base/beneath.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "base/times.h"
 #include "cli/as_user.h"
 #include "cli/visible.h"
@@ -149,8 +149,8 @@ static int open_file(const struct reading *r, unsigned i, int *fd, struct pawl_e
 {
 	char name[NAME_BYTES];
 	struct stat st;
-	int rv = beneath_file(r->dir_fd, r->dir, name_file(i, name), O_RDONLY, 0, BENEATH_ANY, &st,
-		err);
+	int rv = file_open_beneath(r->dir_fd, r->dir, name_file(i, name), O_RDONLY, 0, BENEATH_ANY,
+		&st, err);
 
 	*fd = rv >= 0 ? rv : -1;
 	return rv >= 0 || rv == PAWL_ENOENT ? 0 : rv;

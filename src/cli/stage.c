@@ -220,6 +220,12 @@ static int check_hidden(const struct stage *stage, bool *gone, struct pawl_err *
 	}
 	*gone = fstatat(stage->parent_fd, stage->name, &there, AT_SYMLINK_NOFOLLOW) != 0 ||
 		ours.st_ino != there.st_ino || ours.st_dev != there.st_dev;
+	if (!*gone && stage->foreign && (ours.st_mode & 0077) != 0) {
+		return pawl_err_set(err, PAWL_EBUSY,
+			"%s is yours, but no export left it there: who owns %s may have given it "
+			"that name, to have it removed; look at it, and move it away",
+			stage->path, stage->parent);
+	}
 	return *gone || fchmod(stage->fd, 0700) == 0 ? 0 : pawl_err_sys(err, "%s", stage->path);
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/beneath.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "cli/interrupt.h"
 
 #include <dirent.h>
@@ -32,6 +33,7 @@ static int look_as_owner(int dir_fd, const char *name, struct stat *st)
 {
 	int fd = openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 
+	*st = (struct stat){0};
 	if (fd < 0 || fstat(fd, st) != 0) {
 		return fd;
 	}
@@ -88,7 +90,7 @@ static int open_named(const struct tree_copy *copy, const char *from, struct sta
 	if (!S_ISREG(st->st_mode) && !S_ISDIR(st->st_mode)) {
 		close(fd);
 		return pawl_err_set(err, PAWL_EINVAL, "%s is %s: files and directories are copied",
-			from, beneath_kind(st->st_mode));
+			from, file_mode_kind(st->st_mode));
 	}
 	return fd;
 }
@@ -290,7 +292,7 @@ static int put_found(struct tree_copy *copy, const struct place *to, int fd, con
 	} else if (S_ISLNK(st->st_mode)) {
 		rv = put_link(copy, to, fd, st, depth, err);
 	} else if (!S_ISDIR(st->st_mode)) {
-		copy->left_out(copy->user, copy->path, beneath_kind(st->st_mode), false);
+		copy->left_out(copy->user, copy->path, file_mode_kind(st->st_mode), false);
 	} else if (st->st_dev == copy->top.st_dev && st->st_ino == copy->top.st_ino) {
 		copy->left_out(copy->user, copy->path, "where the copy goes itself", false);
 	} else if (depth == DEPTH_MAX) {
@@ -453,7 +455,7 @@ static int find_place(struct place *to, const char *from, const char *path, bool
 		if (!file || !S_ISREG(st.st_mode) || !realpath(path, real)) {
 			return pawl_err_set(err, PAWL_EEXIST,
 				"%s is %s already: it is not replaced", path,
-				beneath_kind(st.st_mode));
+				file_mode_kind(st.st_mode));
 		}
 		return place_as(to, real, err);
 	}

@@ -2,10 +2,12 @@
  * known what it is. */
 #include "cli/visible.h"
 
-#include <stdint.h>
+#include "base/text.h"
+
 #include <string.h>
 
-#define ESCAPE 0x1b
+#define ESCAPE        0x1b
+#define CHARACTER_MAX 4u /* bytes */
 
 enum verdict { MORE, GOOD, BAD };
 
@@ -39,25 +41,20 @@ static size_t character_bytes(unsigned char first)
 						: 0;
 }
 
-/* Whether it is a character of UTF-8, in its shortest form, and none of U+0080 to U+009F, which are
- * orders as well. */
+/* Whether it is a character that can be shown as it is; all but the last byte were judged. */
 static enum verdict judge_character(const unsigned char *held, size_t n)
 {
-	static const uint32_t least[] = {0, 0, 0xa0, 0x800, 0x10000};
 	size_t whole = character_bytes(held[0]);
-	uint32_t code = held[0] & (0x7fu >> whole);
+	char text[CHARACTER_MAX + 1] = "";
 
-	for (size_t i = 1; i < n; i++) {
-		if ((held[i] & 0xc0) != 0x80) {
-			return BAD;
-		}
-		code = code << 6 | (held[i] & 0x3fu);
+	if (n > 1 && (held[n - 1] & 0xc0) != 0x80) {
+		return BAD;
 	}
 	if (n < whole) {
 		return MORE;
 	}
-	return code >= least[whole] && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff) ? GOOD
-											    : BAD;
+	memcpy(text, held, whole);
+	return text_plain(text) == whole ? GOOD : BAD;
 }
 
 /* ---- printing ---- */

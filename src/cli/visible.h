@@ -2,8 +2,9 @@
  * Text of other people's on a terminal, which obeys what it is told: it would move the cursor over
  * what was printed before, set its title, or answer as if the user had typed.
  *
- * Let through are characters of UTF-8, line ends, tabs, carriage returns (a progress bar's) and
- * colours (ESC [ … m), which are off again at the end. All else is shown: "\x1b".
+ * Let through are characters that can be shown as they are (base/text.h), line ends, tabs, carriage
+ * returns (a progress bar's) and colours (ESC [ … m), which are off again at the end. All else is
+ * shown: "\x1b".
  */
 #ifndef CLI_VISIBLE_H
 #define CLI_VISIBLE_H

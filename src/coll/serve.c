@@ -55,6 +55,7 @@ struct coll_server {
 	uint64_t key;                    /* who asks knows it */
 	int listener;                    /* see above */
 	int64_t deaf_until_ns;           /* it is not looked at before; monotonic clock */
+	bool deaf;                       /* that none can be taken was told */
 	struct asker askers[ASKERS_MAX]; /* see above */
 	struct side *sides[SIDES_MAX];   /* owned; NULL: the place is free */
 	struct pollfd polls[ASKERS_MAX + 1];
@@ -248,20 +249,33 @@ static void forget(struct asker *asker)
 	*asker = (struct asker){.fd = -1};
 }
 
+/* A rank that cannot be accepted stays at the listener, so a poll would return at once. */
+static void turn_deaf(struct coll_server *server)
+{
+	char line[128];
+
+	server->deaf_until_ns = clock_mono_ns() + times_ns(TIME_LISTEN_AGAIN);
+	if (!server->deaf) {
+		snprintf(line, sizeof(line), "a rank cannot be heard, and is tried again: %s",
+			strerror(errno));
+		server->tell(server->user, line);
+	}
+	server->deaf = true;
+}
+
 static void take_asker(struct coll_server *server)
 {
 	struct asker *place = &server->askers[0];
 	int fd = FAULT_SYS("coll.asker",
 		accept4(server->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
 
-	if (fd < 0) {
-		/* a rank that cannot be accepted stays at the listener: a poll would return at once
-		 */
-		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-			server->deaf_until_ns = clock_mono_ns() + times_ns(TIME_LISTEN_AGAIN);
-		}
-		return;
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+		turn_deaf(server);
 	}
+	if (fd < 0) {
+		return; /* or who came has left */
+	}
+	server->deaf = false;
 	for (uint32_t i = 0; i < ASKERS_MAX && place->fd >= 0; i++) {
 		if (server->askers[i].fd < 0 || server->askers[i].since_ns < place->since_ns) {
 			place = &server->askers[i];

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/times.h"
 #include "sched/scratch.h"
@@ -236,72 +237,6 @@ static void on_signal(struct loop_source *source, uint32_t events)
 
 /* ---- start and end ---- */
 
-/* With all that is above it. */
-static int make_directory(const struct daemon_options *o, const char *directory,
-	struct pawl_err *err)
-{
-	char path[PATH_MAX];
-	mode_t mode = geteuid() == 0 ? 0711 : o->group ? 0710 : 0700;
-
-	snprintf(path, sizeof(path), "%s", directory);
-	for (char *at = path + 1; (at = strchr(at, '/')); at++) {
-		*at = '\0';
-		if (mkdir(path, 0755) != 0 && errno != EEXIST) {
-			return pawl_err_sys(err, "directory %s", path);
-		}
-		*at = '/';
-	}
-	if (mkdir(path, mode) != 0 && errno != EEXIST) {
-		return pawl_err_sys(err, "directory %s", path);
-	}
-	return 0;
-}
-
-/* Who may write there could put a socket, a job's directory, or a link in the place of ours. */
-static int check_directory(const char *directory, struct pawl_err *err)
-{
-	struct stat st;
-
-	if (stat(directory, &st) != 0) {
-		return pawl_err_sys(err, "directory %s", directory);
-	}
-	if (st.st_uid != geteuid() && st.st_uid != 0) {
-		return pawl_err_set(err, PAWL_EINVAL,
-			"%s belongs to user %u: the scheduler needs a directory of its own user's",
-			directory, (unsigned)st.st_uid);
-	}
-	if ((st.st_mode & S_IWOTH) != 0 ||
-		(geteuid() == 0 && st.st_gid != 0 && (st.st_mode & S_IWGRP) != 0)) {
-		return pawl_err_set(err, PAWL_EINVAL,
-			"%s can be written to by others (mode %03o): `chmod go-w` it, and see what "
-			"is "
-			"in it, or choose another",
-			directory, (unsigned)st.st_mode & 0777u);
-	}
-	return 0;
-}
-
-static int make_root(const struct daemon_options *o, struct pawl_err *err)
-{
-	int rv;
-
-	if (o->root[0] != '/' || strlen(o->root) >= ORDER_ROOT_BYTES) {
-		return pawl_err_set(err, PAWL_EINVAL,
-			"%s: a directory of less than %u bytes is needed, for the sockets in it, "
-			"from / on",
-			o->root, ORDER_ROOT_BYTES);
-	}
-	if (o->spool && (o->spool[0] != '/' || strlen(o->spool) >= SLURM_SPOOL_MAX / 2)) {
-		return pawl_err_set(err, PAWL_EINVAL,
-			"%s: a directory from / on is needed, of less than %u bytes", o->spool,
-			SLURM_SPOOL_MAX / 2);
-	}
-	rv = make_directory(o, o->root, err);
-	rv = rv == 0 ? check_directory(o->root, err) : rv;
-	rv = rv == 0 && o->spool ? make_directory(o, o->spool, err) : rv;
-	return rv == 0 && o->spool ? check_directory(o->spool, err) : rv;
-}
-
 /* Its group reaches the socket and, where jobs are not their owners', their logs. */
 static int give_to_group(const struct group *group, const char *directory, struct pawl_err *err)
 {
@@ -486,7 +421,7 @@ static void begin(struct daemon *d)
 
 static int open_all(struct daemon *d, struct pawl_err *err)
 {
-	int rv = make_root(d->options, err);
+	int rv = daemon_make_root(d->options, err);
 
 	rv = rv == 0 ? take_lock(d, err) : rv;
 	rv = rv == 0 ? open_loop(d, err) : rv;

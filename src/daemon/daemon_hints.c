@@ -2,8 +2,8 @@
  * the job's user who writes it, so it is a plain file of theirs, or it is not read. */
 #include "daemon/daemon_impl.h"
 
-#include "base/beneath.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "daemon/hints.h"
 
@@ -61,7 +61,7 @@ static ssize_t read_file(int jobs, const struct core_job *job, struct daemon_hin
 	int fd;
 
 	snprintf(name, sizeof(name), "%llu/hints.json", (unsigned long long)job->id);
-	fd = beneath_file(jobs, "jobs", name, O_RDONLY, 0, BENEATH_ONE_MOUNT, &st, NULL);
+	fd = file_open_beneath(jobs, "jobs", name, O_RDONLY, 0, BENEATH_ONE_MOUNT, &st, NULL);
 	if (fd < 0) {
 		return 0;
 	}

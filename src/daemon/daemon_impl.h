@@ -152,6 +152,12 @@ int daemon_submit(struct daemon_client *client, const uint8_t *bytes, size_t len
 int daemon_read_ask(const struct daemon *daemon, const uint8_t *bytes, size_t len_bytes,
 	uint32_t owner, struct core_ask *ask, int64_t *wall_ns, struct pawl_err *err);
 
+/* ---- daemon_directory.c ---- */
+
+/* Makes the root, and the spool if there is one, where they are not there. PAWL_EINVAL: a path that
+ * cannot be; or others may put something else in their place. PAWL_EIO and its like. */
+int daemon_make_root(const struct daemon_options *options, struct pawl_err *err);
+
 /* ---- daemon_rebuild.c ---- */
 
 /* Opens the store, and the core of what it has. Where it has nothing though runs or a history lie

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "daemon/run_place.h"
 
@@ -45,6 +46,7 @@ static bool is_run(const char *name)
 	return sscanf(name, "%20llu.%20llu%n", &job, &born, &used) == 2 && name[used] == '\0';
 }
 
+/* Where it cannot be told, that there are: no file is made anew then. */
 static bool has_runs(const struct daemon *d)
 {
 	char path[PATH_MAX];
@@ -53,28 +55,30 @@ static bool has_runs(const struct daemon *d)
 	DIR *dir;
 
 	snprintf(path, sizeof(path), "%s/runs", d->options->root);
-	dir = opendir(path);
-	while (dir && !found && (entry = readdir(dir))) {
+	dir = FAULT_MEM("rebuild.look", opendir(path));
+	if (!dir) {
+		return errno != ENOENT;
+	}
+	while (errno = 0, !found && (entry = readdir(dir))) {
 		found = is_run(entry->d_name);
 	}
-	if (dir) {
-		closedir(dir);
-	}
+	found = found || errno != 0;
+	closedir(dir);
 	return found;
 }
 
+/* Where it cannot be told, that there is one. */
 static bool has_history(const struct daemon *d)
 {
 	char path[PATH_MAX];
 	uint64_t *numbers = NULL;
 	uint32_t n = 0;
+	int rv;
 
 	snprintf(path, sizeof(path), "%s/" HISTORY_DIR, d->options->root);
-	if (history_files(path, &numbers, &n, NULL) != 0) {
-		return false;
-	}
+	rv = history_files(path, &numbers, &n, NULL);
 	free(numbers);
-	return n > 0;
+	return rv == 0 ? n > 0 : rv != PAWL_ENOENT;
 }
 
 /* The highest number that a job has had, as far as that can be told. */

@@ -59,30 +59,19 @@ void talk_job_put(struct wire_out *out, const struct talk_job *j)
 	wire_put_u8(out, j->over);
 }
 
-/* Text that is printed: what a terminal would obey is none of the scheduler's words. */
-static void get_printed(struct wire_in *in, char *text, size_t cap)
-{
-	wire_get_str(in, text, cap);
-	for (char *at = text; *at != '\0'; at++) {
-		if (((unsigned char)*at < ' ' && *at != '\n' && *at != '\t') || *at == 0x7f) {
-			*at = '?';
-		}
-	}
-}
-
 void talk_job_get(struct wire_in *in, struct talk_job *j)
 {
 	j->id = wire_get_u64(in);
-	get_printed(in, j->name, sizeof(j->name));
-	get_printed(in, j->queue, sizeof(j->queue));
+	wire_get_str(in, j->name, sizeof(j->name));
+	wire_get_str(in, j->queue, sizeof(j->queue));
 	j->owner = wire_get_u32(in);
-	get_printed(in, j->state, sizeof(j->state));
-	get_printed(in, j->reason, sizeof(j->reason));
+	wire_get_str(in, j->state, sizeof(j->state));
+	wire_get_str(in, j->reason, sizeof(j->reason));
 	j->priority = (int32_t)wire_get_u32(in);
 	j->replicas = wire_get_u32(in);
 	j->least = wire_get_u32(in);
 	j->most = wire_get_u32(in);
-	get_printed(in, j->place, sizeof(j->place));
+	wire_get_str(in, j->place, sizeof(j->place));
 	j->submitted_ns = (int64_t)wire_get_u64(in);
 	j->since_ns = (int64_t)wire_get_u64(in);
 	j->ran_s = get_f64(in);
@@ -109,12 +98,12 @@ void talk_shown_put(struct wire_out *out, const struct talk_shown *s)
 void talk_shown_get(struct wire_in *in, struct talk_shown *s)
 {
 	talk_job_get(in, &s->job);
-	get_printed(in, s->explanation, sizeof(s->explanation));
+	wire_get_str(in, s->explanation, sizeof(s->explanation));
 	wire_get_str(in, s->log_dir, sizeof(s->log_dir));
 	wire_get_str(in, s->cwd, sizeof(s->cwd));
 	s->more = get_f64(in);
 	s->fewer = get_f64(in);
-	get_printed(in, s->remark, sizeof(s->remark));
+	wire_get_str(in, s->remark, sizeof(s->remark));
 	wire_get_str(in, s->home, sizeof(s->home));
 }
 
@@ -131,8 +120,8 @@ void talk_node_put(struct wire_out *out, const struct talk_node *n)
 
 void talk_node_get(struct wire_in *in, struct talk_node *n)
 {
-	get_printed(in, n->name, sizeof(n->name));
-	get_printed(in, n->type, sizeof(n->type));
+	wire_get_str(in, n->name, sizeof(n->name));
+	wire_get_str(in, n->type, sizeof(n->type));
 	n->slots = wire_get_u32(in);
 	n->used = wire_get_u32(in);
 	n->state = wire_get_u8(in);
@@ -306,7 +295,7 @@ int talk_end(struct talk *talk, enum talk_type wanted, struct wire_in *in, struc
 	*in = frame.body;
 	if (frame.type == TALK_ERROR) {
 		code = wire_get_u32(in);
-		get_printed(in, text, sizeof(text));
+		wire_get_str(in, text, sizeof(text));
 		return pawl_err_set(err, code > 0 && code < 128 ? -(int)code : PAWL_EIO, "%s",
 			text);
 	}

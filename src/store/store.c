@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/err.h"
+#include "base/file.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -65,13 +66,12 @@ int store_mkdir(struct store *store, const char *path, struct pawl_err *err)
 
 int store_mkdirs(struct store *store, const char *path, struct pawl_err *err)
 {
-	const char *first = strchr(path, '/');
 	char folder[STORE_PATH_MAX];
 	int rv = check_path(path, err);
+	size_t len = file_next_folder(path, 0); /* which is there */
 
-	for (const char *at = first ? strchr(first + 1, '/') : NULL; at && rv == 0;
-		at = strchr(at + 1, '/')) {
-		snprintf(folder, sizeof(folder), "%.*s", (int)(at - path), path);
+	while (rv == 0 && (len = file_next_folder(path, len)) > 0) {
+		snprintf(folder, sizeof(folder), "%.*s", (int)len, path);
 		rv = store_mkdir(store, folder, err);
 	}
 	return rv;

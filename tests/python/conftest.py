@@ -138,7 +138,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=left)
     seconds = records.read_json(records.KEPT_TIMES).get("files", {})
     taken = [item for item in items if item not in set(left)]
-    taken.sort(key=lambda item: -seconds.get(item.path.name, 0.0))  # stable: files stay together
+    taken.sort(key=lambda item: -seconds.get(records.file_of(item.nodeid), 0.0))
+    # stable: files stay together
     items[:] = taken
 
 

@@ -142,6 +142,24 @@ def test_an_export_follows_no_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="two users are needed: run as root")
+def test_an_export_removes_nothing_that_was_moved_to_its_place(tmp_path: Path) -> None:
+    """Who owns DEST may give a directory of ours there the name that an export's own has."""
+    root, out = tmp_path / "root", tmp_path / "out"
+    with Engine(root) as engine:
+        assert engine.save("t", {"a": Raw(b"a")}).wait("durable", timeout=program.LIMIT_S)
+    out.mkdir()
+    os.chown(out, 1, 1)
+    (moved := out / ".pawl-export").mkdir(mode=0o755)  # an older export of root's, perhaps
+    (moved / "kept").touch()
+    refused = program.run("ckpt", "export", root, "t", out)
+    assert refused.returncode == 75 and "no export left it there" in refused.stderr
+    assert (moved / "kept").exists()
+    moved.chmod(0o700)  # as one that was killed leaves it
+    done = program.run("ckpt", "export", root, "t", out)
+    assert done.returncode == 0 and os.listdir(out) == ["a"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="two users are needed: run as root")
 @pytest.mark.slow
 def test_an_export_into_another_users_directory(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")

@@ -3,6 +3,7 @@
 #include "base/beneath.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "base/file.h"
 #include "pawl/err.h"
 
 #include <errno.h>
@@ -100,7 +101,8 @@ static void assert_refused(const char *path, int flags, int code, const char *sa
 	struct pawl_err err;
 	struct stat st;
 
-	assert_int_equal(beneath_file(dir, "in", path, flags, 0600, BENEATH_ANY, &st, &err), code);
+	assert_int_equal(file_open_beneath(dir, "in", path, flags, 0600, BENEATH_ANY, &st, &err),
+		code);
 	if (!strstr(err.msg, said)) {
 		fail_msg("%s: %s", path, err.msg);
 	}
@@ -116,8 +118,8 @@ static void files_are_opened(void **state)
 	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
 		char text[16] = "";
 		struct stat st;
-		int fd = beneath_file(dir, "in", files[i].path, O_RDONLY, 0, BENEATH_ONE_MOUNT, &st,
-			NULL);
+		int fd = file_open_beneath(dir, "in", files[i].path, O_RDONLY, 0, BENEATH_ONE_MOUNT,
+			&st, NULL);
 
 		assert_true(fd >= 0);
 		assert_int_equal(st.st_size, strlen(files[i].text));
@@ -150,7 +152,7 @@ static void nothing_is_made_at_the_end_of_a_link(void **state)
 	assert_refused("up/made", O_RDWR | O_CREAT, PAWL_EINVAL, "symbolic link");
 	assert_int_equal(faccessat(dir, "none", F_OK, 0), -1);
 	assert_int_equal(faccessat(dir, "../made", F_OK, 0), -1);
-	fd = beneath_file(dir, "in", "new", O_RDWR | O_CREAT, 0600, BENEATH_ANY, &st, NULL);
+	fd = file_open_beneath(dir, "in", "new", O_RDWR | O_CREAT, 0600, BENEATH_ANY, &st, NULL);
 	assert_true(fd >= 0);
 	assert_int_equal(st.st_mode & 0777, 0600);
 	close(fd);

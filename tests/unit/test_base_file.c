@@ -5,7 +5,9 @@
 #include "base/file.h"
 #include "pawl/err.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -121,6 +123,48 @@ static void opens_nothing_but_files(void **state)
 	unlink(aside);
 }
 
+static void folders_are_found_from_the_top_down(void **state)
+{
+	static const struct {
+		const char *path;
+		size_t folders[4];
+	} known[] = {{"", {0}}, {"a", {0}}, {"/", {0}}, {"/a", {0}}, {"a/", {1, 0}},
+		{"/a/", {2, 0}}, {"a/b/c", {1, 3, 0}}, {"/a/b/c", {2, 4, 0}}, {"a//b", {1, 2, 0}}};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+		size_t len = 0;
+
+		for (size_t j = 0; j == 0 || len > 0; j++) {
+			len = file_next_folder(known[i].path, len);
+			assert_int_equal(len, known[i].folders[j]);
+		}
+	}
+}
+
+static void folders_are_made(void **state)
+{
+	static char longest[PATH_MAX + 16];
+	char inner[80];
+	int at = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	assert_int_equal(file_make_folders(at, "a/b/file", 0700), 0);
+	assert_int_equal(file_make_folders(at, "a/b/file", 0700), 0); /* they are there */
+	snprintf(inner, sizeof(inner), "%s/a/c/", dir);
+	assert_int_equal(file_make_folders(AT_FDCWD, inner, 0700), 0);
+	assert_int_equal(unlinkat(at, "a/c", AT_REMOVEDIR), 0);
+	assert_int_equal(unlinkat(at, "a/b", AT_REMOVEDIR), 0);
+	assert_int_equal(unlinkat(at, "a", AT_REMOVEDIR), 0);
+	assert_int_equal(mknodat(at, "a", S_IFREG | 0600, 0), 0);
+	assert_int_equal(file_make_folders(at, "a/b/file", 0700), -1);
+	assert_int_equal(errno, ENOTDIR);
+	assert_int_equal(unlinkat(at, "a", 0), 0);
+	memset(longest, 'x', sizeof(longest) - 2);
+	longest[sizeof(longest) - 2] = '/';
+	assert_int_equal(file_make_folders(at, longest, 0700), -1);
+	assert_int_equal(errno, ENAMETOOLONG);
+	close(at);
+}
+
 static void names_what_it_could_not_write(void **state)
 {
 	static char longest[8192];
@@ -139,6 +183,8 @@ int main(void)
 		cmocka_unit_test(is_old_or_new),
 		cmocka_unit_test(does_not_write_through_a_link),
 		cmocka_unit_test(opens_nothing_but_files),
+		cmocka_unit_test(folders_are_found_from_the_top_down),
+		cmocka_unit_test(folders_are_made),
 		cmocka_unit_test(names_what_it_could_not_write),
 	};
 

@@ -81,12 +81,54 @@ static void newest_complete_always_stays(void **state)
 	}
 }
 
+/* Says of all that is not asked for that it is not complete; how many were. */
+static unsigned forget_unasked(const struct retain_rule *rule, struct retain_tag *tags)
+{
+	unsigned forgotten = 0;
+	uint32_t newer = 0;
+
+	for (unsigned i = HISTORY; i-- > 0;) {
+		if (!retain_asks(rule, &tags[i], newer)) {
+			forgotten += tags[i].complete;
+			tags[i].complete = false;
+		}
+		newer += tags[i].complete;
+	}
+	return forgotten;
+}
+
+/* Of what is not asked for it makes no difference whether it is complete. */
+static void what_is_not_asked_for_changes_nothing(void **state)
+{
+	unsigned forgotten = 0;
+
+	for (unsigned h = 0; h < 1u << (2 * HISTORY); h++) {
+		for (unsigned r = 0; r < 7 * 4; r++) {
+			const struct retain_rule rule = {r % 7, r / 7};
+			struct retain_tag tags[HISTORY];
+			bool whole[HISTORY];
+			bool keep[HISTORY];
+
+			for (unsigned i = 0; i < HISTORY; i++) {
+				tags[i] = (struct retain_tag){i, (h >> (2 * i)) & 1,
+					(h >> (2 * i + 1)) & 1};
+			}
+			retain_plan(&rule, tags, HISTORY, whole);
+			forgotten += forget_unasked(&rule, tags);
+			retain_plan(&rule, tags, HISTORY, keep);
+			assert_memory_equal(keep, whole, sizeof(keep));
+		}
+	}
+	assert_true(forgotten > 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(keeps_last_every_and_pinned),
 		cmocka_unit_test(zero_keeps_all),
 		cmocka_unit_test(newest_complete_always_stays),
+		cmocka_unit_test(what_is_not_asked_for_changes_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -188,28 +188,29 @@ static void foreign_manifest(struct store *store)
 	free(bytes);
 }
 
-/* A manifest that is whole, but says another tag or step. */
-static void write_manifest(struct store *store, const char *tag, uint64_t step)
+/* Into the tag's directory in: one that is whole, and says that tag, step and time. */
+static void write_manifest(struct store *store, const char *in, const char *tag, uint64_t step,
+	int64_t created_ns)
 {
-	struct manifest manifest = {.step = step, .world = 1};
+	struct manifest manifest = {.step = step, .world = 1, .created_ns = created_ns};
 	struct wire_out out = {0};
+	char path[100];
 
+	snprintf(path, sizeof(path), "%s/.pawl/manifest", in);
 	memcpy(manifest.tag, tag, strlen(tag) + 1);
 	manifest_encode(&manifest, &out);
-	assert_int_equal(store_write_small(store, "global_step2/.pawl/manifest", out.bytes,
-				 out.len_bytes, NULL),
-		0);
+	assert_int_equal(store_write_small(store, path, out.bytes, out.len_bytes, NULL), 0);
 	wire_out_deinit(&out);
 }
 
 static void manifest_of_other_tag(struct store *store)
 {
-	write_manifest(store, "global_step3", 2);
+	write_manifest(store, "global_step2", "global_step3", 2, 0);
 }
 
 static void manifest_of_other_step(struct store *store)
 {
-	write_manifest(store, "global_step2", 3);
+	write_manifest(store, "global_step2", "global_step2", 3, 0);
 }
 
 static void no_file(struct store *store)
@@ -277,6 +278,30 @@ static void steps_are_known_without_opening(void **state)
 	free(tags);
 	assert_int_equal(tags_highest(store, NULL, &highest, NULL), 0);
 	assert_int_equal(highest.step, 12);
+	store_close(store);
+}
+
+/* What a restore takes, and retention keeps: of one step what was saved last. */
+static void tags_of_one_step_are_ordered_by_age(void **state)
+{
+	const uint64_t steps[] = {9, 10};
+	struct store *store = open_with(steps, 2);
+	struct tag_step *tags;
+	size_t n;
+
+	assert_int_equal(store_mkdir(store, "older", NULL), 0);
+	assert_int_equal(store_mkdir(store, "older/.pawl", NULL), 0);
+	assert_int_equal(store_mkdir(store, "younger", NULL), 0);
+	assert_int_equal(store_mkdir(store, "younger/.pawl", NULL), 0);
+	write_manifest(store, "older", "older", 9, 0); /* samples are of 1 */
+	write_manifest(store, "younger", "younger", 9, 2);
+	assert_int_equal(tags_steps(store, NULL, &tags, &n, NULL), 0);
+	assert_int_equal(n, 4);
+	assert_string_equal(tags[0].tag, "older");
+	assert_string_equal(tags[1].tag, "global_step9");
+	assert_string_equal(tags[2].tag, "younger");
+	assert_int_equal(tags[3].created_ns, 0); /* it is not opened */
+	free(tags);
 	store_close(store);
 }
 
@@ -609,6 +634,34 @@ static void broken_tags_do_not_count(void **state)
 	store_close(store);
 }
 
+/* What retention asks the store for, of a root with n tags that the rule keeps. */
+static uint64_t count_asked(uint64_t n, const struct retain_rule *rule)
+{
+	struct store *mem = open_with(NULL, 0);
+	struct store *store;
+	uint64_t ops;
+
+	for (uint64_t i = 1; i <= n; i++) {
+		assert_int_equal(sample_save(sample_get(10 * i, 0), mem, NULL), 0);
+	}
+	assert_int_equal(store_fault_open(mem, NULL, &store, NULL), 0);
+	assert_int_equal(tags_retain(store, rule, NULL), 0);
+	ops = store_fault_ops(store);
+	assert_true(has(store, "global_step10"));
+	store_close(store);
+	return ops;
+}
+
+/* It runs after each save, in roots with thousands of tags. */
+static void what_stays_anyway_is_not_opened(void **state)
+{
+	const struct retain_rule every = {.keep_last = 2, .keep_every = 10};
+	const struct retain_rule all = {.keep_last = 0};
+
+	assert_int_equal(count_asked(30, &every), count_asked(3, &every));
+	assert_int_equal(count_asked(3, &all), 0);
+}
+
 /* Renames, then one sync of the root, and only then removals. */
 static void what_is_let_go_is_gone_before_it_is_removed(void **state)
 {
@@ -720,6 +773,7 @@ int main(void)
 		cmocka_unit_test(tags_are_listed_by_number),
 		cmocka_unit_test(each_defence_is_enough),
 		cmocka_unit_test(steps_are_known_without_opening),
+		cmocka_unit_test(tags_of_one_step_are_ordered_by_age),
 		cmocka_unit_test(the_newest_whole_tag_is_found),
 		cmocka_unit_test(a_look_is_broken_off),
 		cmocka_unit_test(a_step_saved_again_is_replaced),
@@ -732,6 +786,7 @@ int main(void)
 		cmocka_unit_test(a_latest_that_names_no_tag_keeps_none),
 		cmocka_unit_test(a_damaged_list_of_pins_pins_all),
 		cmocka_unit_test(broken_tags_do_not_count),
+		cmocka_unit_test(what_stays_anyway_is_not_opened),
 		cmocka_unit_test(what_is_let_go_is_gone_before_it_is_removed),
 		cmocka_unit_test(bad_tags_are_put_aside_with_the_reason),
 		cmocka_unit_test(only_the_newest_bad_ones_are_kept),

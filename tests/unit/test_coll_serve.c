@@ -348,6 +348,43 @@ static void strangers_do_not_disturb(void **state)
 	close_world(w);
 }
 
+static bool was_closed(int fd)
+{
+	char byte;
+	ssize_t n = recv(fd, &byte, 1, MSG_DONTWAIT);
+
+	return n == 0 || (n < 0 && errno != EAGAIN);
+}
+
+/* It does not spend its time on who cannot be let in, and lets them in once that is possible. */
+static void without_descriptors_it_rests(void **state)
+{
+	const uint8_t wrong[ASK_BYTES] = {0};
+	struct host host = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+	struct addrinfo *at;
+	uint64_t key;
+	int fd;
+
+	assert_int_equal(
+		coll_server_open(&host.server, "127.0.0.1", 0, host.name, note, &host, NULL), 0);
+	assert_int_equal(coll_tcp_parse(host.name, &at, &key), 0);
+	fault_arm("coll.asker", 1, EMFILE, true);
+	fd = socket(at->ai_family, SOCK_STREAM, 0);
+	assert_int_equal(connect(fd, at->ai_addr, at->ai_addrlen), 0);
+	assert_int_equal(send(fd, wrong, sizeof(wrong), MSG_NOSIGNAL), sizeof(wrong));
+	for (uint32_t turn = 0; turn < 1000; turn++) {
+		assert_int_equal(coll_server_turn(host.server, 0, NULL), 0);
+	}
+	assert_in_range(fault_count(), 1, 500); /* once a second */
+	assert_true(has_told(&host, "a rank cannot be heard, and is tried again: Too many open"));
+	fault_disarm();
+	WITHIN(WITHIN_LONG_S,
+		coll_server_turn(host.server, NS_PER_S / 100, NULL) == 0 && was_closed(fd));
+	freeaddrinfo(at);
+	close(fd);
+	coll_server_close(host.server);
+}
+
 static void faults(void **state)
 {
 	struct coll_ask ask = {.group = 1, .ranks = 2, .servers = 1, .where = where};
@@ -389,6 +426,7 @@ int main(void)
 		cmocka_unit_test(a_server_tells_when_all_have_left),
 		cmocka_unit_test(who_asks_wrongly_is_refused),
 		cmocka_unit_test(strangers_do_not_disturb),
+		cmocka_unit_test(without_descriptors_it_rests),
 		cmocka_unit_test(faults),
 	};
 

@@ -98,7 +98,7 @@ static void a_holder_gives_a_terminal_no_orders(void **state)
 	fd = open(lock, O_RDONLY | O_CLOEXEC);
 	assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
 	assert_int_equal(rootlock_take(root, "two", &err), PAWL_EBUSY);
-	assert_non_null(strstr(err.msg, "in use by job ?]0;x? (pid 7)"));
+	assert_non_null(strstr(err.msg, "in use by job \\x1b]0;x\\x07 (pid 7)"));
 	close(fd);
 	unlink(lock);
 }

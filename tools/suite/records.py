@@ -67,6 +67,11 @@ def known_costs() -> dict[str, Cost]:
     return {name: Cost(**cost) for name, cost in {**kept, **read_json(TIMES)}.items()}
 
 
+def file_of(node: str) -> str:
+    """The file of a Python test, as it is remembered: "test_x.py", "hostile/test_y.py"."""
+    return node.split("::")[0].removeprefix("tests/python/")
+
+
 # ---- inventory ----
 
 
@@ -86,7 +91,7 @@ def count_c() -> dict[str, Counter[str]]:
 def count_python() -> dict[str, Counter[str]]:
     found: dict[str, Counter[str]] = {}
     for node, tier in read_json(COLLECTED).items():
-        file = node.split("::")[0].removeprefix("tests/python/")
+        file = file_of(node)
         found.setdefault(f"python {file}", Counter())[tier] += 1
     return found
 
@@ -222,7 +227,7 @@ def write_times() -> None:
         if stage == "python":
             if node not in collected:
                 continue  # of a test that is no more
-            files[node.split("::")[0].removeprefix("tests/python/")] += cost["wall_s"]
+            files[file_of(node)] += cost["wall_s"]
         if cost["cpu_s"] >= KEPT_CPU_S or cost["executed"] + cost["forked"] > 2:
             tests[name] = {
                 "cpu_s": round(cost["cpu_s"], 1),

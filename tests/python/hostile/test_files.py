@@ -345,3 +345,18 @@ def test_a_directory_of_another_users_is_refused(short: Path) -> None:
     slurm = ("--engine", "slurm", "--pool", "p=1:0..1", "--group", "users")
     refused = program.run("sched", "--root", short / "new", *slurm)
     assert refused.returncode == 2 and "jobs run as the scheduler's user" in refused.stderr
+
+
+@AS_ROOT
+def test_a_directory_that_others_can_replace_is_refused(short: Path) -> None:
+    """Root's own, in one that another user may rename away."""
+    (above := short / "above").mkdir()
+    for owner, mode in ((pwd.getpwnam("daemon").pw_uid, 0o755), (0, 0o777)):
+        os.chown(above, owner, 0)
+        above.chmod(mode)
+        refused = program.run("sched", "--root", above / "s")
+        assert refused.returncode == 2 and f"others can change {above}," in refused.stderr
+        assert os.listdir(above / "s") == []
+    above.chmod(0o1777)  # as /tmp
+    env = program.clean_env(PAWL_FAULT="rebuild.look:1:5")  # which comes later
+    assert program.run("sched", "--root", above / "s", env=env).returncode == 4

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -176,3 +177,13 @@ def test_nodes_of_before_are_asked_for(tmp_path: Path) -> None:
         wait(lambda: ours.state(job) == "running", "it was taken over")
         (tmp_path / "go").touch()
         ours.await_state(job, "done")
+
+
+def test_what_cannot_be_looked_at_counts_as_there() -> None:
+    """Where it is not known whether jobs run, no database is made anew."""
+    with tempfile.TemporaryDirectory(prefix="pawl-", dir="/tmp") as name:
+        root = Path(name, "s")
+        env = program.clean_env(PAWL_FAULT="rebuild.look:1:5")  # EIO
+        done = program.run("sched", "--root", root, *OPTIONS, env=env)
+        assert done.returncode == 4 and "jobs lie in runs/ beside it" in done.stderr, done
+        assert os.listdir(root) == ["lock"]

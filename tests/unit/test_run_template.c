@@ -1,0 +1,123 @@
+/* Our end of the template: what it says to have started is believed only of processes that came of
+ * us. A script of the shell stands for Python here. */
+#include "agent/run_template.h"
+#include "base/loop.h"
+#include "within.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
+static char dir[] = "/tmp/pawl-template.XXXXXX";
+
+struct heard {
+	uint32_t started; /* how often */
+	pid_t pid;        /* the last one's */
+	uint32_t failed;
+};
+
+static void on_started(void *user, uint32_t rank, pid_t pid)
+{
+	struct heard *heard = user;
+
+	assert_int_equal(rank, 7);
+	heard->started++;
+	heard->pid = pid;
+}
+
+static void on_failed(void *user, uint32_t rank)
+{
+	struct heard *heard = user;
+
+	assert_int_equal(rank, UINT32_MAX);
+	heard->failed++;
+}
+
+static int make_dir(void **state)
+{
+	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+	assert_non_null(mkdtemp(dir));
+	return chdir(dir);
+}
+
+static int remove_dir(void **state)
+{
+	unlink("pawl._template");
+	return rmdir(dir);
+}
+
+/* A template that does this, in the shell, and then waits to be ended. */
+static void hear(const char *line, struct heard *heard)
+{
+	static char *const worker[] = {(char *)(uintptr_t) "script", NULL};
+	static char *const env[] = {(char *)(uintptr_t) "PATH=/usr/bin:/bin", NULL};
+	const struct run_template_options options = {
+		.python = "/bin/sh", /* sh -u -m pawl._template script */
+		.worker = worker,
+		.env = env,
+		.imports = "",
+		.null_fd = open("/dev/null", O_RDWR | O_CLOEXEC),
+		.stderr_fd = open("/dev/null", O_RDWR | O_CLOEXEC),
+		.started = on_started,
+		.failed = on_failed,
+		.user = heard,
+	};
+	struct run_template *tmpl;
+	struct loop *loop;
+	FILE *file = fopen("pawl._template", "we");
+	pid_t pid;
+
+	assert_non_null(file);
+	fprintf(file, "%s\nexec sleep 98761\n", line);
+	fclose(file);
+	*heard = (struct heard){0};
+	assert_int_equal(loop_open(&loop, NULL), 0);
+	assert_int_equal(run_template_open(&tmpl, loop, &options, NULL), 0);
+	pid = run_template_pid(tmpl);
+	WITHIN(WITHIN_LONG_S, (run_template_poll(tmpl), heard->started + heard->failed > 0));
+	run_template_close(tmpl);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	loop_close(loop);
+	close(options.null_fd);
+	close(options.stderr_fd);
+}
+
+static void what_came_of_us_is_taken(void **state)
+{
+	struct heard heard;
+
+	hear("sleep 98761 & printf \"started 7 $!\" >&3", &heard);
+	assert_int_equal(heard.started, 1);
+	assert_int_equal(heard.failed, 0);
+	assert_true(heard.pid > 1);
+	kill(heard.pid, SIGKILL);
+	assert_int_equal(waitpid(heard.pid, NULL, 0), heard.pid);
+}
+
+/* "kill(-pid, SIGKILL)" of these would end everything, or somebody else's group. */
+static void what_did_not_is_refused(void **state)
+{
+	static const char *const pids[] = {"1", "0", "-1", "4294967295", "99999999999", "$PPID"};
+
+	for (size_t i = 0; i < sizeof(pids) / sizeof(*pids); i++) {
+		char line[64];
+		struct heard heard;
+
+		snprintf(line, sizeof(line), "printf \"started 7 %s\" >&3", pids[i]);
+		hear(line, &heard);
+		assert_int_equal(heard.started, 0);
+		assert_int_equal(heard.failed, 1);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_came_of_us_is_taken),
+		cmocka_unit_test(what_did_not_is_refused),
+	};
+
+	return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

@@ -130,9 +130,10 @@ def tell_noise(gradients: np.ndarray, sqr: float, var: float) -> tuple[list[floa
     for one, all_ in zip(local, total, strict=True):
         noise = _core.Noise()
         for a, b in zip(one, all_, strict=True):
+            noise.age(float(ranks))
             noise.add(float(a), float(b), ranks, float(ranks))
-        state = noise.state()
-        sums.append([state[2] / state[0], state[3] / state[0]])
+        _, weight, _, told_sqr, told_var, *_ = noise.state()
+        sums.append([told_sqr / weight, told_var / weight])
         interval = noise.interval()
         holds.append(interval is not None and interval[0] <= var / sqr <= interval[1])
     told_sqr, told_var = np.mean(sums, axis=0)

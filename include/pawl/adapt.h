@@ -11,6 +11,8 @@
  *   Learning, OSDI 2021.
  * AdaScale: T. Johnson and others, AdaScale SGD, ICML 2020.
  * McCandlish: S. McCandlish and others, An Empirical Model of Large-Batch Training, 2018.
+ * Shamir: O. Shamir and T. Zhang, Stochastic Gradient Descent for Non-smooth Optimization, ICML
+ *   2013.
  * Goyal: P. Goyal and others, Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour, 2017.
  * Krizhevsky: A. Krizhevsky, One weird trick for parallelizing convolutional neural networks, 2014.
  * Malladi: S. Malladi and others, On the SDEs and Scaling Rules for Adaptive Gradient Algorithms,
@@ -64,17 +66,28 @@ void pawl_rate_bounds(uint64_t failures, double time_s, double confidence, doubl
 
 /* ---- the gradient's noise ---- */
 
-/* What a step tells: of count gradients, each the mean of as many samples, by all replicas. */
+/*
+ * What a step tells: of count gradients, each the mean of as many samples, by all replicas. Where
+ * they are of unequal numbers, s_i the share of each in all: count is 1 / sum s_i^2, total the
+ * squared norm of sum s_i g_i, and local is count times the sum of s_i^2 |g_i|^2.
+ */
 struct pawl_gns_step {
-	double local;   /* mean of their squared norms */
-	double total;   /* squared norm of their mean */
-	uint32_t count; /* at least 2 */
-	double scale;   /* samples of all of them, to those of an initial batch; over 0 */
+	double local; /* mean of their squared norms */
+	double total; /* squared norm of their mean */
+	double count; /* over 1 */
+	double scale; /* samples of all of them, to those of an initial batch; over 0 */
 };
 
-/* Running averages of what steps tell: each counts 0.999^scale of the next one. All zero at first.
- * Whoever has several (of groups of parameters) adds what they say. */
+/*
+ * Running averages of what steps tell. What was told counts e^-1 of what is told now when training
+ * has gone on for a window: a third of what it has done by then, as in Shamir's averages, 32
+ * initial batches at least and 1000 at most, which is AdaptDL's 0.999^scale from 3000 on. (With
+ * that alone all of the first 1000 count alike, and the gradient's norm, which falls fast at first,
+ * is too large for long.) All zero at first. Whoever has several (of groups of parameters) adds
+ * what they say.
+ */
 struct pawl_gns {
+	double age;               /* initial batches that were trained with */
 	double weight, weight2;   /* sum of weights; of their squares */
 	double sqr, var;          /* weighted sums of the two moments */
 	double sqr2, var2, cross; /* of their squares, and of their product */
@@ -87,6 +100,9 @@ struct pawl_gns {
  * loss scaler will skip), and nothing is added.
  */
 bool pawl_gns_add(struct pawl_gns *gns, const struct pawl_gns_step *step);
+/* A step was made, of so many initial batches, whether or not it tells something: before it does.
+ */
+void pawl_gns_age(struct pawl_gns *gns, double scale);
 
 struct pawl_noise;
 

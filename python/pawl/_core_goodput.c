@@ -261,8 +261,8 @@ static PyObject *noise_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	struct pawl_gns gns = {0};
 	struct noise *self;
 
-	if (!PyArg_ParseTuple(args, "|(ddddddd)", &gns.weight, &gns.weight2, &gns.sqr, &gns.var,
-		    &gns.sqr2, &gns.var2, &gns.cross)) {
+	if (!PyArg_ParseTuple(args, "|(dddddddd)", &gns.age, &gns.weight, &gns.weight2, &gns.sqr,
+		    &gns.var, &gns.sqr2, &gns.var2, &gns.cross)) {
 		return NULL;
 	}
 	self = (struct noise *)type->tp_alloc(type, 0);
@@ -276,12 +276,24 @@ static PyObject *noise_add(struct noise *self, PyObject *args)
 {
 	struct pawl_gns_step step;
 
-	if (!PyArg_ParseTuple(args, "ddId", &step.local, &step.total, &step.count, &step.scale) ||
-		refuse(step.count < 2 || !(step.scale > 0) || isinf(step.scale),
-			"noise is told from two gradients at least, and a scale over 0")) {
+	if (!PyArg_ParseTuple(args, "dddd", &step.local, &step.total, &step.count, &step.scale) ||
+		refuse(!(step.count > 1) || !(step.scale > 0) || isinf(step.scale),
+			"noise is told from more than one gradient, and a scale over 0")) {
 		return NULL;
 	}
 	return PyBool_FromLong(pawl_gns_add(&self->gns, &step));
+}
+
+static PyObject *noise_age(struct noise *self, PyObject *args)
+{
+	double scale;
+
+	if (!PyArg_ParseTuple(args, "d", &scale) ||
+		refuse(!(scale > 0) || isinf(scale), "a step is of more than no samples")) {
+		return NULL;
+	}
+	pawl_gns_age(&self->gns, scale);
+	Py_RETURN_NONE;
 }
 
 static PyObject *noise_moments(struct noise *self, PyObject *unused)
@@ -307,13 +319,14 @@ static PyObject *noise_state(struct noise *self, PyObject *unused)
 {
 	const struct pawl_gns *gns = &self->gns;
 
-	return Py_BuildValue("(ddddddd)", gns->weight, gns->weight2, gns->sqr, gns->var, gns->sqr2,
-		gns->var2, gns->cross);
+	return Py_BuildValue("(dddddddd)", gns->age, gns->weight, gns->weight2, gns->sqr, gns->var,
+		gns->sqr2, gns->var2, gns->cross);
 }
 
 static PyMethodDef noise_methods[] = {
 	{"add", (PyCFunction)noise_add, METH_VARARGS,
 		"add(local, total, count, scale) -> False if a norm is not finite"},
+	{"age", (PyCFunction)noise_age, METH_VARARGS, "age(scale): a step was made"},
 	{"moments", (PyCFunction)noise_moments, METH_NOARGS, "moments() -> (sqr, var)"},
 	{"interval", (PyCFunction)noise_interval, METH_NOARGS,
 		"interval() -> (low, high) of var / sqr, or None"},

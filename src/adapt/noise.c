@@ -3,29 +3,51 @@
 
 #include <math.h>
 
-#define KEPT      0.999    /* of a step's weight, after one of an initial batch */
-#define VAR_LEAST 1e-6     /* of the average that is told */
-#define NORMAL_95 1.959964 /* the two-sided 95 % point of the normal distribution */
-#define STEPS_MIN 5        /* independent ones, for an interval */
+#define WINDOW_LEAST 32 /* initial batches, */
+#define WINDOW_MOST  1000
+#define WINDOWS      3        /* of the job's age, between these two */
+#define VAR_LEAST    1e-6     /* of the average that is told */
+#define NORMAL_95    1.959964 /* the two-sided 95 % point of the normal distribution */
+#define STEPS_MIN    5        /* independent ones, for an interval */
+
+/* e^-1 of a weight is left when so many initial batches were trained with. */
+static double window(const struct pawl_gns *gns)
+{
+	return fmin(fmax(gns->age / WINDOWS, WINDOW_LEAST), WINDOW_MOST);
+}
+
+void pawl_gns_age(struct pawl_gns *gns, double scale)
+{
+	double kept;
+
+	gns->age += scale;
+	kept = exp(-scale / window(gns));
+	gns->weight *= kept;
+	gns->weight2 *= kept * kept;
+	gns->sqr *= kept;
+	gns->var *= kept;
+	gns->sqr2 *= kept;
+	gns->var2 *= kept;
+	gns->cross *= kept;
+}
 
 bool pawl_gns_add(struct pawl_gns *gns, const struct pawl_gns_step *step)
 {
 	double n = step->count;
 	double sqr = (n * step->total - step->local) / (n - 1);
 	double var = (step->local - step->total) * step->scale / (n - 1);
-	double kept = pow(KEPT, step->scale);
-	double now = 1 - kept;
+	double now = -expm1(-step->scale / window(gns));
 
 	if (!isfinite(sqr) || !isfinite(var)) {
 		return false;
 	}
-	gns->weight = kept * gns->weight + now;
-	gns->weight2 = kept * kept * gns->weight2 + now * now;
-	gns->sqr = kept * gns->sqr + now * sqr;
-	gns->var = kept * gns->var + now * var;
-	gns->sqr2 = kept * gns->sqr2 + now * sqr * sqr;
-	gns->var2 = kept * gns->var2 + now * var * var;
-	gns->cross = kept * gns->cross + now * sqr * var;
+	gns->weight += now;
+	gns->weight2 += now * now;
+	gns->sqr += now * sqr;
+	gns->var += now * var;
+	gns->sqr2 += now * sqr * sqr;
+	gns->var2 += now * var * var;
+	gns->cross += now * sqr * var;
 	return true;
 }
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 import pawl.elastic as el
 from elastic_checks import (
     N,
+    Point,
     adaptive,
     epochs,
     loader_of,
@@ -69,6 +71,27 @@ def noise_of_channels_last() -> None:
             found.append(adapted.noise.moments())
         for a, b in zip(*found, strict=True):
             assert a != 0 and abs(a / b - 1) < 1e-9, found
+
+
+@check
+def noise_of_unequal_ranks() -> None:
+    """A batch that does not divide by the ranks tells the same as any."""
+    if world() == 1:
+        return
+    z = torch.randn(3000, 20, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    batch = 2 * world() - 1
+    sqr = (0.3 - z.mean(0)).square().sum().item()
+    var = (z - z.mean(0)).square().sum(1).mean().item() / batch
+    model = Point()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    adapted = adaptive(model, optimizer)
+    for _ in epochs(1):
+        for (x,) in el.AdaptiveDataLoader(TensorDataset(z), batch_size=batch, shuffle=True):
+            optimizer.zero_grad()
+            adapted(x).backward()
+            optimizer.step()
+    told = adapted.noise.moments()
+    assert abs(told[0] / sqr - 1) < 0.3 and abs(told[1] / var - 1) < 0.1, (told, sqr, var)
 
 
 def clipped(adapted: Any, optimizer: torch.optim.Optimizer, loader: Any) -> None:

@@ -223,8 +223,9 @@ CHECKS = [
     "workers", "states_of_past_epochs_go", "what_is_refused",
 ]  # fmt: skip
 OF_SCRIPTS = [
-    "channels_last", "noise_of_channels_last", "clipping", "noise_of_clipped", "left_in_a_part",
-    "unscaled", "a_group_is_added", "closures", "sparse", "a_short_step", "what_is_written",
+    "channels_last", "noise_of_channels_last", "noise_of_unequal_ranks", "clipping",
+    "noise_of_clipped", "left_in_a_part", "unscaled", "a_group_is_added", "closures", "sparse",
+    "a_short_step", "what_is_written",
 ]  # fmt: skip
 WORLDS = [("pawl", 1), ("pawl", 2), ("pawl", 3), ("gloo", 2)]
 

@@ -34,6 +34,15 @@ def test_parts_lie_one_behind_the_other() -> None:
         assert at == end
 
 
+def test_gradients_that_ranks_have() -> None:
+    """As many as ranks, if their parts are equal; nothing counts for who has none."""
+    for begin, end, ranks, batch in plans(3, 500):
+        for micro in cut(begin, end, batch):
+            found, parts = micro.gradients(ranks), min(ranks, micro.n)
+            assert parts * 0.88 < found < parts + 1e-9
+            assert micro.n % ranks or abs(found - ranks) < 1e-9
+
+
 def test_steps_are_no_larger_than_the_batch_and_weigh_one() -> None:
     for begin, end, ranks, batch in plans(2, 2000):
         step: list[Micro] = []

@@ -94,6 +94,7 @@ static void intervals_cover(void **state)
 				struct pawl_gns_step step = draw_step(&rng, cases[i].count,
 					cases[i].share, cases[i].phi);
 
+				pawl_gns_age(&gns, step.scale);
 				pawl_gns_add(&gns, &step);
 			}
 			assert_true(pawl_gns_interval(&gns, &low, &high));
@@ -104,6 +105,124 @@ static void intervals_cover(void **state)
 		assert_in_range(covered, SEEDS * 93 / 100, SEEDS * 97 / 100);
 		assert_close(ratio, cases[i].phi, 0.02);
 	}
+}
+
+/* Adds a rank's share of a step: a gradient of so many of its samples. */
+static void add_share(struct rng *rng, double share, double phi, double *mean, double *squares)
+{
+	for (uint32_t d = 0; d < SIZE; d += 2) {
+		double g[2];
+
+		draw_normal(rng, g);
+		for (uint32_t k = 0; k < 2; k++) {
+			g[k] = share * (g[k] * sqrt(phi / share / SIZE) + sqrt(1.0 / SIZE));
+			mean[d + k] += g[k];
+			*squares += g[k] * g[k];
+		}
+	}
+}
+
+/* A step of an initial batch, of ranks with these shares of its samples. */
+static struct pawl_gns_step draw_shares(struct rng *rng, const double *shares, double phi)
+{
+	struct pawl_gns_step step = {.scale = 1};
+	double mean[SIZE] = {0};
+	double of_shares = 0;
+	double of_gradients = 0;
+
+	for (uint32_t r = 0; r < 4 && shares[r] > 0; r++) {
+		add_share(rng, shares[r], phi, mean, &of_gradients);
+		of_shares += shares[r] * shares[r];
+	}
+	for (uint32_t d = 0; d < SIZE; d++) {
+		step.total += mean[d] * mean[d];
+	}
+	step.count = 1 / of_shares;
+	step.local = step.count * of_gradients;
+	return step;
+}
+
+/* Of unequal numbers of samples. */
+static void shares_may_be_unequal(void **state)
+{
+	static const double shares[][4] = {{0.4, 0.3, 0.3, 0}, {0.7, 0.1, 0.1, 0.1}, {0.5, 0.5}};
+	const double phi = 5;
+	struct rng rng = {13};
+
+	for (size_t i = 0; i < sizeof(shares) / sizeof(*shares); i++) {
+		struct pawl_gns gns = {0};
+		struct pawl_noise noise;
+
+		for (uint32_t n = 0; n < 100000; n++) {
+			struct pawl_gns_step step = draw_shares(&rng, shares[i], phi);
+
+			assert_true(pawl_gns_add(&gns, &step));
+		}
+		pawl_gns_noise(&gns, &noise);
+		assert_close(noise.sqr, 1, 0.05);
+		assert_close(noise.var, phi, 0.01);
+	}
+}
+
+/* A gradient whose squared norm falls as training goes on, as (1 + t / 50)^-power. What is told of
+ * it is at most so many times too little at the end, whatever steps are of. */
+static void a_falling_gradient_is_followed(void **state)
+{
+	static const struct {
+		double power, most;
+	} cases[] = {{0, 1.15}, {0.5, 1.35}, {1, 1.8}, {1.5, 2.6}};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		for (uint32_t steps = 100; steps <= 1600; steps *= 4) {
+			struct rng rng = {17};
+			struct pawl_gns gns = {0};
+			struct pawl_noise noise;
+			double sqr = 1;
+
+			for (uint32_t n = 1; n <= steps; n++) {
+				struct pawl_gns_step step = draw_step(&rng, 4, 0.25, 0.02);
+
+				/* the same noise, and another norm: exactly what is expected of it
+				 */
+				sqr = pow(1 + n / 50.0, -cases[i].power);
+				step.local += sqr - 1;
+				step.total += sqr - 1;
+				pawl_gns_age(&gns, step.scale);
+				assert_true(pawl_gns_add(&gns, &step));
+			}
+			pawl_gns_noise(&gns, &noise);
+			assert_close(noise.var, 0.02, 0.1);
+			assert_true(noise.sqr / sqr > 1 / cases[i].most);
+			assert_true(noise.sqr / sqr < cases[i].most);
+		}
+	}
+}
+
+/* Steps that tell nothing make what was told older, and leave it as it is. */
+static void age_is_of_training(void **state)
+{
+	const struct pawl_gns_step before = {2, 1, 4, 1};
+	const struct pawl_gns_step after = {20, 10, 4, 1};
+	struct pawl_gns gns = {0};
+	struct pawl_noise noise[2];
+
+	for (uint32_t n = 0; n < 300; n++) {
+		pawl_gns_age(&gns, 1);
+		assert_true(pawl_gns_add(&gns, &before));
+	}
+	pawl_gns_noise(&gns, &noise[0]);
+	for (uint32_t n = 0; n < 400; n++) {
+		pawl_gns_age(&gns, 1);
+	}
+	pawl_gns_noise(&gns, &noise[1]);
+	assert_close(noise[1].sqr, noise[0].sqr, 1e-9);
+	assert_close(noise[1].var, noise[0].var, 1e-9);
+	for (uint32_t n = 0; n < 50; n++) {
+		pawl_gns_age(&gns, 1);
+		assert_true(pawl_gns_add(&gns, &after));
+	}
+	pawl_gns_noise(&gns, &noise[1]);
+	assert_true(noise[1].sqr > 7 * noise[0].sqr); /* of 10 times as much */
 }
 
 /* Four replicas and one that accumulates four gradients tell the same. */
@@ -157,6 +276,7 @@ static void a_gradient_of_noise(void **state)
 	for (uint32_t n = 0; n < 20; n++) {
 		struct pawl_gns_step step = draw_step(&rng, 4, 1, 1e4);
 
+		pawl_gns_age(&gns, step.scale);
 		pawl_gns_add(&gns, &step);
 	}
 	assert_true(pawl_gns_interval(&gns, &low, &high));
@@ -170,6 +290,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(moments_are_unbiased),
 		cmocka_unit_test(intervals_cover),
+		cmocka_unit_test(shares_may_be_unequal),
+		cmocka_unit_test(a_falling_gradient_is_followed),
+		cmocka_unit_test(age_is_of_training),
 		cmocka_unit_test(only_the_gradients_count),
 		cmocka_unit_test(what_is_not_finite_is_left_out),
 		cmocka_unit_test(a_gradient_of_noise),

@@ -13,11 +13,11 @@ The names are those of AdaptDL's ``adaptdl.torch``.
 
 from pawl.elastic._accumulator import Accumulator
 from pawl.elastic._boundary import step_boundary
+from pawl.elastic._context import init_process_group
 from pawl.elastic._data import (
     AdaptiveDataLoader,
     AdaptiveDataLoaderHelper,
     AdaptiveDataLoaderMixin,
-    ElasticSampler,
     current_dataloader,
 )
 from pawl.elastic._epochs import current_epoch, finished_epochs, remaining_epochs_until
@@ -30,7 +30,7 @@ from pawl.elastic._rules import (
     ScalingRuleBase,
     SqrtScale,
 )
-from pawl.elastic._start import init_process_group
+from pawl.elastic._sampler import ElasticSampler
 from pawl.elastic._states import State, load_state
 
 __all__ = [

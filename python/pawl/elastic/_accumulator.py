@@ -34,7 +34,7 @@ class _History(_states.State):
         super().__init__(_epochs.name_here("adaptdl-accumulator"))
         self._of = accumulator
         self.results: dict[int | None, list[dict[Any, Any]]] = {}  # outside of loops, by epoch
-        _states.load_state(self)
+        _states.load_when_known(self)
 
     def save(self, fileobj: _states.Writer) -> None:
         fileobj.write(pickle.dumps((self.results, self._of._results, self._of._updates)))

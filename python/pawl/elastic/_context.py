@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from types import FrameType
+from typing import Any
 
 import torch.distributed as dist
 
@@ -14,11 +15,40 @@ from pawl import _start
 from pawl.elastic import _metrics, _states
 from pawl.elastic._job import DOOR, Job
 from pawl.elastic._saving import LEFT, PREEMPTED, Checkpoints
-from pawl.elastic._start import begin, is_newcomer
+from pawl.elastic._start import begin, init_group, is_newcomer, told_place
 
 _job: Job | None = None
 _checkpoints: Checkpoints | None = None
 _told_to_leave = False
+
+
+def init_process_group(
+    backend: str | None = None,
+    init_method: str | None = None,
+    world_size: int | None = None,
+    rank: int | None = None,
+    **kwargs: Any,
+) -> None:
+    """torch's init_process_group, with what is not given from a launcher's variables, or AdaptDL's;
+    and rank 0 tells all what is saved, so that what is made later waits for nobody.
+
+    ``backend``: default "pawl", whose ranks may go and come. Where a model was made first the ranks
+    have met already, and it only says so. Raises PawlError if a supervisor does not say where rank
+    0 is, or is of another major version; ValueError if the ranks that have met are others.
+    """
+    init_group(backend, init_method, world_size, rank, **kwargs)
+    job()
+
+
+def place() -> tuple[int, int]:
+    """(rank, ranks) of this process. Nobody is waited for: where the ranks have not met yet, as the
+    launcher says."""
+    return told_place() if _job is None else (_job.rank, _job.ranks)
+
+
+def known() -> Job | None:
+    """The job of this process, if it was wanted before: nobody is waited for."""
+    return _job
 
 
 def job() -> Job:
@@ -33,6 +63,7 @@ def job() -> Job:
         _listen()
         if not _job.newcomer:
             _states.promise(_job.tell(checkpoints().read() if _job.rank == 0 else None))
+        _states.load_waiting()
     return _job
 
 

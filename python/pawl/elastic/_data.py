@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_
 from pawl._times import seconds
 from pawl._training import Row
 from pawl.elastic import _alike, _context, _epochs, _metrics, _record, _states
-from pawl.elastic._job import Skipped
+from pawl.elastic._job import Job, Skipped
 from pawl.elastic._plan import Batch, Micro, cut, order
 
 log = logging.getLogger("pawl")
@@ -65,7 +65,7 @@ class _Position(_states.State):
         self._of = helper
         self.began = -1.0  # the job's progress when the loop began; below 0: it has not
         self.last: dict[str, int] = {}  # finished loop, of this epoch and outside of all
-        _states.load_state(self)
+        _states.load_when_known(self)
 
     def save(self, fileobj: _states.Writer) -> None:
         of = self._of
@@ -86,6 +86,7 @@ class AdaptiveDataLoaderHelper:
     """
 
     position: Final[dict[int | None, int]] = {}  # loops begun in this run, by epoch
+    _rounds_up = False  # whether ranks have equally many samples, and so a step some more
 
     def __init__(self, batch_size: int = 1) -> None:
         refuse_in_loop("a loader")
@@ -114,11 +115,16 @@ class AdaptiveDataLoaderHelper:
         self.scale = 1.0  # initial batches in it: the rest of a pass has fewer samples
         self.share = 1.0  # what this rank's gradient counts in the mean over its samples
         self.is_even = True  # all ranks' gradients are of nearly as many samples as they should be
+        self.count = 1.0  # of ranks' gradients: see Micro.gradients
         self._state = _Position(self)
-        self._job = _context.job()
-        self._generation = self._job.generation
+        job = _context.known()
+        self._generation = 0 if job is None else job.generation
 
     # ---- what is told ----
+
+    @property
+    def _job(self) -> Job:
+        return _context.job()
 
     @property
     def training(self) -> bool:
@@ -143,7 +149,8 @@ class AdaptiveDataLoaderHelper:
         """What a full step is of now."""
         ranks = self._job.ranks
         if not self.training or self.max_batch_size is None:
-            return Batch(-(-self.batch_size // ranks), 0, self.batch_size)
+            atomic = -(-self.batch_size // ranks)
+            return Batch(atomic, 0, ranks * atomic if self._rounds_up else self.batch_size)
         if self._chosen is None:
             return self._divide(self.batch_size)
         atomic, accum, chosen_for = self._chosen
@@ -155,7 +162,7 @@ class AdaptiveDataLoaderHelper:
         """About so many samples, over the ranks that there are, within bounds."""
         ranks = self._job.ranks
         _, most, least_local, most_local, accumulate = self._bounds()
-        each = max(1, total // ranks)
+        each = -(-total // ranks) if self._rounds_up else max(1, total // ranks)
         parts = -(-each // most_local) if accumulate else 1
         atomic = min(max(each // parts, least_local), most_local, max(1, most // ranks // parts))
         return Batch(atomic, parts - 1, ranks * atomic * parts)
@@ -443,8 +450,10 @@ class AdaptiveDataLoaderHelper:
         self.scale = (micro.size if micro is not None else part * parts) / self.batch_size
         self.share = 1 / (job.ranks * parts)
         self.is_even = True
+        self.count = float(job.ranks)
         if micro is not None:
             self.share = micro.share(job.rank, job.ranks)
+            self.count = micro.gradients(job.ranks)
             self.is_even = micro.n == part and micro.even(job.ranks)
 
     @contextlib.contextmanager
@@ -472,37 +481,13 @@ class AdaptiveDataLoaderHelper:
                 self.end_step()
 
 
-class ElasticSampler(Sampler[int]):
-    """A rank's part of a pass, for loaders of your own: every n-th sample, for n ranks."""
-
-    def __init__(self, dataset: Any, shuffle: bool = True) -> None:
-        self.dataset = dataset
-        self.shuffle = shuffle
-        self.epoch = self.index = 0
-
-    def set_epoch(self, epoch: int, index: int = 0) -> None:
-        """Begins at a sample of a pass, which may be behind others: ``index`` counts on."""
-        self.epoch, self.index = epoch, index
-
-    def __iter__(self) -> Iterator[int]:
-        job, n = _context.job(), len(self.dataset)
-        turn, first = divmod(self.index, n)
-        left = order(n, self.epoch, turn, self.shuffle)[first:].tolist()
-        own = left[job.rank :: job.ranks]
-        yield from own
-        if len(own) < len(self):  # so that all have as many
-            yield left[job.rank % len(left)]
-
-    def __len__(self) -> int:
-        left = len(self.dataset) - self.index % len(self.dataset)
-        return -(-left // _context.job().ranks)
-
-
 class AdaptiveDataLoaderMixin:
     """For loaders of your own: ``_elastic`` is the helper, whose ways to be asked it has, too."""
 
+    _helper: type[AdaptiveDataLoaderHelper] = AdaptiveDataLoaderHelper
+
     def __init__(self, batch_size: int) -> None:
-        self._elastic = AdaptiveDataLoaderHelper(batch_size)
+        self._elastic = self._helper(batch_size)
 
     def autoscale_batch_size(
         self,
@@ -607,6 +592,8 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
     others' samples, whose gradient counts nothing.
     """
 
+    _needs_epochs = True  # it is looped over inside of them only
+
     def __init__(
         self, dataset: Dataset[Any], batch_size: int = 1, shuffle: bool = False, **kwargs: Any
     ) -> None:
@@ -627,7 +614,9 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
 
     def __iter__(self) -> Iterator[Any]:
         if _epochs.current_epoch() is None:
-            raise RuntimeError("AdaptiveDataLoader: loop over it inside remaining_epochs_until")
+            if self._needs_epochs:
+                raise RuntimeError("AdaptiveDataLoader: loop over it inside remaining_epochs_until")
+            _epochs.enter()
         helper = self._elastic
         with helper.context():
             if helper.skipdone():

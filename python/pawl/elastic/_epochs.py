@@ -90,7 +90,7 @@ def _agree_on_end(finished: int) -> None:
 
 def current_epoch() -> int | None:
     """The epoch under way; None: outside of the loop."""
-    return _state().current
+    return None if _epochs is None else _epochs.current
 
 
 def epochs_left() -> int:

@@ -1,4 +1,5 @@
-"""The gradient's noise scale under AdaptDL's names, for scaling rules that were written for it."""
+"""What a model knows of its gradients' noise, under AdaptDL's names: for scaling rules that were
+written for those."""
 
 from __future__ import annotations
 
@@ -77,9 +78,9 @@ class GradientNoiseScale:
         """Whether ``optimizer.zero_grad()`` does anything: between steps."""
         return self._adp._may_zero
 
-    def reset_accumulation(self) -> None:
+    def reset_accumulation(self, *args: Any, **kwargs: Any) -> None:
         """As ``optimizer.zero_grad()``: what a step has of its gradients it keeps."""
-        self._adp.optimizer.zero_grad()
+        self._adp.optimizer.zero_grad(*args, **kwargs)
 
     def set_accum_scale(self, accum_scale: float) -> None:
         """Raises PawlError for another one than there is: the loader chooses it."""
@@ -87,7 +88,3 @@ class GradientNoiseScale:
             raise error(
                 "PAWL_ENOTSUP", f"set_accum_scale: {accum_scale}: it is {self.accum_scale} here"
             )
-
-
-class AdamGradientNoiseScale(GradientNoiseScale):
-    """The same: a model that has AdamScale divides its gradients as Adam does."""

@@ -40,9 +40,10 @@ class Step:
     """What norms are of."""
 
     ranks: int
+    count: float  # of their gradients: see Micro.gradients
     parts: int  # gradients of each rank
     scale: float  # initial batches
-    even: bool  # the ranks' gradients are of nearly as many samples as each other's
+    even: bool  # it is of as many samples as a step should be
     square: float  # what norms are to be multiplied by, for a loss that was scaled
     generation: int  # of the ranks
 
@@ -263,6 +264,7 @@ class Pair:
         self._step = 0
         self._seen: dict[int, torch.Tensor] = {}  # buckets of the step under way, to be kept
         self._kept: dict[int, torch.Tensor] = {}  # of the one before, if it is one of a pair
+        self._scale = 0.0  # initial batches in it
         self._local: list[float] = []  # its norms
         self._total: list[float] = []  # norms of the mean of both
 
@@ -278,20 +280,23 @@ class Pair:
             self._seen[index] = buffer.clone()
 
     def forget(self) -> None:
-        """The first one."""
+        """The first one: what comes does not follow it."""
         self._seen, self._kept = {}, {}
 
-    def next(self, own: list[float], square: float) -> tuple[list[float], list[float]] | None:
+    def next(
+        self, own: list[float], square: float, scale: float
+    ) -> tuple[list[float], list[float]] | None:
         """What a step's gradient and the one before it tell: norms of each, and of their mean.
-        ``own``: its norms, which were multiplied by ``square``."""
+        ``own``: its norms, which were multiplied by ``square``; ``scale``: initial batches in it,
+        of which the other one must have as many."""
         kept, self._kept = self._kept, {}
         self._step += 1
-        if kept:
+        if kept and scale == self._scale:
             total = [norm * square for norm in self._total]
             return [(a + b) / 2 for a, b in zip(self._local, own, strict=True)], total
         if self._begins(self._step):
             self._kept, self._seen = self._seen, {}
-            self._local = own
+            self._local, self._scale = own, scale
         return None
 
     def _begins(self, step: int) -> bool:

@@ -344,12 +344,7 @@ class Job:
         return found.cpu()
 
     def _gather_objects(self, mine: Any) -> list[Any]:
-        data = _wire.dump(mine)
-        sizes = self._gather(torch.tensor([data.numel()], device="cpu")).flatten().tolist()
-        padded = torch.zeros(_wire.aligned(max(sizes)), dtype=torch.uint8, device="cpu")
-        padded[: data.numel()] = data
-        rows = self._gather(padded)
-        return [_wire.load(row[:size]) for row, size in zip(rows, sizes, strict=True)]
+        return [_wire.load(data) for data in _wire.gather(_wire.dump(mine), self._gather)]
 
     def tell(self, mine: Any, root: int = 0) -> Any:
         """Root's object, at all ranks."""

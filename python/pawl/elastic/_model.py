@@ -9,6 +9,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -55,7 +56,20 @@ class _ModelState(_states.ObjectState):
             "noise": of.noise,
         }
         self._parts = {name: part for name, part in parts.items() if part is not None}
+        self._of = of
+        self.model, self.optimizer = of.module, of.optimizer
+        self.lr_scheduler, self.mp_scaler = of.lr_scheduler, of.mp_scaler
         _states.load_state(self)
+
+    @property
+    def gain(self) -> float:
+        """AdaptiveDataParallel's."""
+        return self._of.gain
+
+    @property
+    def lr_factor(self) -> float:
+        """On the learning rate of the first group, in the last step."""
+        return self._of._last.factor
 
     def pack(self) -> Any:
         return {name: part.state_dict() for name, part in self._parts.items()}
@@ -385,18 +399,9 @@ class AdaptiveDataParallel(DistributedDataParallel):
         self._last = last = _Last(loop.scale, loop.accumulation_steps + 1, 1.0, loop.batch_size)
         # Of less than an initial batch, as the end of a pass may be, steps are as anywhere.
         factors = self.scaling_rule.scale_lr(max(loop.scale, 1.0))
-        groups = self.optimizer.param_groups
-        if isinstance(factors, (int, float)):
-            factors = [factors] * len(groups)
-        last.factor = float(factors[0])
-        rates = [group["lr"] for group in groups]
-        try:
-            for group, rate, factor in zip(groups, rates, factors, strict=True):
-                group["lr"] = rate * float(factor)
+        last.factor = float(np.ravel(factors)[0])
+        with _rules.scaled(self.optimizer, factors):
             return self._plain_step(*args, **kwargs)
-        finally:
-            for group, rate in zip(groups, rates, strict=True):
-                group["lr"] = rate
 
     def _commit(self, loop: Any) -> bool:
         """Whether all ranks have this step's gradients; what they tell of it is taken in."""
@@ -405,6 +410,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
         first = self._parts.first
         step = Step(
             ranks=job.ranks,
+            count=loop.count,
             parts=loop.accumulation_steps + 1,
             scale=loop.scale,
             even=loop.is_even,
@@ -420,6 +426,7 @@ class AdaptiveDataParallel(DistributedDataParallel):
             loop.listen(rows)
             if step.ranks > 1 and rows[:, len(words) - 1].any():
                 self._take_unused()
+            self.noise.age(step.scale)
             if of is not None and len(rows) == of.ranks:  # else those of the dead are missing
                 total = rows[:, len(words) :].sum(0).tolist()
                 self._take_norms(of, total, first if of is step else None)
@@ -443,17 +450,21 @@ class AdaptiveDataParallel(DistributedDataParallel):
     def _take_norms(self, step: Step, sums: list[float], first: list[float] | None) -> None:
         n = self._norms.groups
         total = [norm * step.square for norm in sums[n:]]
-        if not step.even:
-            return  # gradients of fewer samples say little, and not the same
-        if step.ranks == 1 and not self._on_host:
-            return  # the other ways wait for the device
         if step.ranks > 1:
-            each = step.square * step.ranks  # they were divided by ranks
-            self.noise.add([norm * each for norm in sums[:n]], total, step.ranks, step.scale)
-        elif step.parts > 1 and first:
-            local = [norm * step.square for norm in first]
-            self.noise.add(local, total, step.parts, step.scale)
-        elif step.parts == 1 and (told := self._pair.next(total, step.square)) is not None:
+            self._pair.forget()
+            if step.count > 1:
+                each = step.square * step.count  # they were multiplied by each rank's share
+                self.noise.add([norm * each for norm in sums[:n]], total, step.count, step.scale)
+        elif not self._on_host:
+            return  # the other ways wait for the device
+        elif step.parts > 1:
+            self._pair.forget()
+            if first:
+                local = [norm * step.square for norm in first]
+                self.noise.add(local, total, step.parts, step.scale)
+        elif not step.even:
+            self._pair.forget()
+        elif (told := self._pair.next(total, step.square, step.scale)) is not None:
             self.noise.add(*told, 2, 2 * step.scale, differences=True)
 
 

@@ -2,46 +2,55 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from pawl import _core
 
 Moments = tuple[float, float]
+_FIELDS: Final = 8  # of struct pawl_gns
+
+
+def _with_age(row: Sequence[float]) -> tuple[float, ...]:
+    """As saved before averages knew their age: all weighed 0.999 to the power of it."""
+    return (-1000 * math.log1p(-min(row[0], 1 - 1e-9)), *row)
 
 
 class NoiseScale:
-    """Averages over steps, one for each group of parameters. See include/pawl/adapt.h."""
+    """Averages over steps, one for each group of parameters. See include/pawl/adapt.h.
+
+    What they tell is the same, however many ranks there are: so they go on where those are others.
+    """
 
     def __init__(self, groups: int) -> None:
-        self._groups = groups
-        self._differences = False  # they are of successive gradients, of a rank alone
-        self._restart()
-
-    def _restart(self) -> None:
-        self._averages = [_core.Noise() for _ in range(self._groups)]
+        self._differences = False  # of what was told last
+        self._averages = [_core.Noise() for _ in range(groups)]
         self._whole = _core.Noise()
 
     def grow(self, groups: int) -> None:
         """Groups of parameters were added: nothing is known of those."""
-        self._groups = groups
         self._averages += [_core.Noise() for _ in range(groups - len(self._averages))]
+
+    def age(self, scale: float) -> None:
+        """A step was made, of so many initial batches: before what it tells."""
+        for noise in (*self._averages, self._whole):
+            noise.age(scale)
 
     def add(
         self,
         local: Sequence[float],
         total: Sequence[float],
-        count: int,
+        count: float,
         scale: float,
         differences: bool = False,
     ) -> bool:
         """What a step tells, of each group of parameters: see struct pawl_gns_step.
 
-        ``differences``: of the gradients of two steps, which is biased, and forgotten once there is
-        better. False: a norm is not finite, and nothing is added.
+        ``differences``: of the gradients of two steps, of a rank alone, which is biased: the second
+        one knows of the first one's noise, so that the gradient's norm seems less. False: a norm is
+        not finite, and nothing is added.
         """
-        if self._differences and not differences:
-            self._restart()
         if not self._whole.add(sum(local), sum(total), count, scale):
             return False
         self._differences = differences
@@ -51,7 +60,7 @@ class NoiseScale:
 
     @property
     def biased(self) -> bool:
-        """Whether it is told from successive gradients only."""
+        """Whether it was told from successive gradients last."""
         return self._differences
 
     def of_groups(self) -> list[Moments]:
@@ -73,5 +82,6 @@ class NoiseScale:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        *self._averages, self._whole = [_core.Noise(tuple(row)) for row in state["averages"]]
+        rows = [row if len(row) == _FIELDS else _with_age(row) for row in state["averages"]]
+        *self._averages, self._whole = [_core.Noise(tuple(row)) for row in rows]
         self._differences = state["differences"]

@@ -42,6 +42,12 @@ class Micro:
         """What a rank's mean gradient counts in the mean over all samples of the step."""
         return len(self.of(rank, ranks)) / self.size
 
+    def gradients(self, ranks: int) -> float:
+        """As how many of equally many samples each the ranks' own tell of their noise: the
+        reciprocal of the sum of squared shares, 1 to ranks."""
+        shares = [len(self.of(rank, ranks)) / self.n for rank in range(ranks)]
+        return 1 / sum(share * share for share in shares)
+
     def even(self, ranks: int) -> bool:
         """Whether none has more than an eighth more than another."""
         return self.n % ranks == 0 or self.n // ranks >= 8

@@ -2,86 +2,166 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import contextlib
+import functools
+import warnings
+from collections.abc import Iterator, Sequence
+from types import MethodType
+from typing import Any
 
+import numpy as np
 import torch
 
 from pawl import _core
+from pawl.elastic import _data
 
-if TYPE_CHECKING:
-    from pawl.elastic._model import AdaptiveDataParallel
+_Factors = float | Sequence[float] | np.ndarray[Any, np.dtype[np.float64]]
+
+
+@contextlib.contextmanager
+def scaled(optimizer: torch.optim.Optimizer, factors: _Factors) -> Iterator[None]:
+    """The learning rates are multiplied for so long: by one factor, or one for each group of
+    parameters."""
+    groups = list(optimizer.param_groups)
+    rates = [group["lr"] for group in groups]
+    each = [float(f) for f in np.ravel(factors)] * (len(groups) if np.ndim(factors) == 0 else 1)
+    try:
+        for group, rate, factor in zip(groups, rates, each, strict=True):
+            group["lr"] = rate * factor
+        yield
+    finally:
+        for group, rate in zip(groups, rates, strict=True):
+            group["lr"] = rate
+
+
+def _is_elastic(adp: Any) -> bool:
+    """Whether it steps its optimizer itself, as the rule says."""
+    from pawl.elastic._model import AdaptiveDataParallel  # which needs this module
+
+    return isinstance(adp, AdaptiveDataParallel)
 
 
 class ScalingRuleBase:
     """A factor on each group's learning rate while ``optimizer.step()`` runs; schedulers never see
-    it. Override ``scale_lr`` for one of your own."""
+    it. Override ``scale_lr`` for one of your own.
 
-    adp: AdaptiveDataParallel | None = None
+    AdaptiveDataParallel does all else. By hand: ``initialize``, and then ``step`` and ``zero_grad``
+    in place of the optimizer's, or those if it is patched.
+    """
+
+    adp: Any = None
+    _optimizer: Any = None
+    _plain_step: Any = None
 
     def initialize(
-        self,
-        adp: AdaptiveDataParallel,
-        optimizer: torch.optim.Optimizer,
-        patch_optimizer: bool = False,
+        self, adp: Any, optimizer: torch.optim.Optimizer, patch_optimizer: bool = False
     ) -> None:
-        """Called once, by AdaptiveDataParallel, which patches the optimizer itself."""
-        self.adp = adp
+        """Called once, by AdaptiveDataParallel, which patches the optimizer itself. By hand:
+        ``adp`` is whatever has ``require_backward_grad_sync``, as DDP, and as ``gns`` a
+        GradientNoiseScale of adaptdl.torch.gradient_noise_scale. ``patch_optimizer``: its own
+        ``step`` and ``zero_grad`` do what those of the rule do."""
+        self.adp, self._optimizer = adp, optimizer
+        self._plain_step = optimizer.step
+        if patch_optimizer:
+            for name in ("step", "zero_grad"):
+                _patch(optimizer, name, getattr(self, name))
 
-    def scale_lr(self, scale: float) -> float | Sequence[float]:
+    def scale_lr(self, scale: float) -> _Factors:
         """The factor, or one for each group of parameters, of ``scale`` initial batches a step."""
         raise NotImplementedError
 
     def step(self, *args: Any, **kwargs: Any) -> Any:
-        """The optimizer's. Raises ValueError before AdaptiveDataParallel has the rule."""
-        return self._optimizer().step(*args, **kwargs)
+        """The optimizer's; while gradients are accumulated, nothing. Raises ValueError before
+        ``initialize``."""
+        adp = self._initialized()
+        if _is_elastic(adp):
+            return adp.optimizer.step(*args, **kwargs)
+        if not adp.require_backward_grad_sync:
+            return None
+        gns = adp.gns
+        scale = gns.accum_scale * gns.accum_count
+        with scaled(self._optimizer, self.scale_lr(scale)):
+            result = self._plain_step(*args, **kwargs)
+        gns.set_progress(gns.get_progress() + gns.gain(scale))
+        return result
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """The optimizer's. Raises ValueError before AdaptiveDataParallel has the rule."""
-        self._optimizer().zero_grad(*args, **kwargs)
+        """The optimizer's; while gradients are accumulated, nothing. Raises ValueError before
+        ``initialize``."""
+        adp = self._initialized()
+        if _is_elastic(adp):
+            adp.optimizer.zero_grad(*args, **kwargs)
+        elif adp.gns.should_zero_grad:
+            adp.gns.reset_accumulation(*args, **kwargs)
+        else:
+            warnings.warn("zero_grad() does nothing while gradients are accumulated", stacklevel=2)
 
-    def _optimizer(self) -> torch.optim.Optimizer:
+    def _initialized(self) -> Any:
         if self.adp is None:
             raise ValueError("a scaling rule is given to AdaptiveDataParallel first")
-        return self.adp.optimizer
+        return self.adp
 
-    def _of_groups(self, by_gain: bool, power: float, warmup: float, scale: float) -> list[float]:
-        assert self.adp is not None, "a scaling rule is given to AdaptiveDataParallel"
-        progress = self.adp.progress
-        rule = (by_gain, power, warmup)
-        return [
-            _core.lr_factor(rule, moments, scale, progress)
-            for moments in self.adp.noise.of_groups()
-        ]
+    def _by_gain(self, power: float, scale: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """For each group of parameters."""
+        gns = self._initialized().gns
+        moments = zip(np.ravel(gns.raw_sqr_avg), np.ravel(gns.raw_var_avg), strict=True)
+        return np.array(
+            [
+                _core.lr_factor(
+                    (True, power, 0.0),
+                    (max(float(sqr), 0.0), max(float(var), _VAR_LEAST)),
+                    scale,
+                    0.0,
+                )
+                for sqr, var in moments
+            ]
+        )
+
+
+_VAR_LEAST = 1e-6  # as what a model tells, so where a rule is used by hand
+
+
+def _patch(optimizer: torch.optim.Optimizer, name: str, act: Any) -> None:
+    """As a method of this object: schedulers that patch it once more take it for one."""
+
+    @functools.wraps(getattr(optimizer, name))
+    def call(_: Any, *args: Any, **kwargs: Any) -> Any:
+        return act(*args, **kwargs)
+
+    setattr(optimizer, name, MethodType(call, optimizer))
+
+
+def _by_scale(power: float, scale: float, warmup: float = 0.0, progress: float = 0.0) -> float:
+    return _core.lr_factor((False, power, warmup), (1.0, 0.0), scale, progress)
 
 
 class AdaScale(ScalingRuleBase):
     """The gain, for SGD (Johnson and others, ICML 2020): as many initial batches as a step is
     worth."""
 
-    def scale_lr(self, scale: float) -> list[float]:
-        return self._of_groups(True, 1.0, 0.0, scale)
+    def scale_lr(self, scale: float) -> _Factors:
+        return self._by_gain(1.0, scale)
 
 
 class AdamScale(AdaScale):
     """The gain to the power of 0.5, of Adam and all else that divides by a root of squares."""
 
-    def scale_lr(self, scale: float, power: float = 0.5) -> list[float]:
-        return self._of_groups(True, power, 0.0, scale)
+    def scale_lr(self, scale: float, power: float = 0.5) -> _Factors:
+        return self._by_gain(power, scale)
 
 
 class LinearScale(ScalingRuleBase):
     """The scale itself (Goyal and others, 2017)."""
 
-    def scale_lr(self, scale: float) -> list[float]:
-        return self._of_groups(False, 1.0, 0.0, scale)
+    def scale_lr(self, scale: float) -> _Factors:
+        return _by_scale(1.0, scale)
 
 
 class SqrtScale(ScalingRuleBase):
     """Its square root (Krizhevsky, 2014)."""
 
-    def scale_lr(self, scale: float) -> list[float]:
-        return self._of_groups(False, 0.5, 0.0, scale)
+    def scale_lr(self, scale: float) -> _Factors:
+        return _by_scale(0.5, scale)
 
 
 class LEGWScale(ScalingRuleBase):
@@ -93,9 +173,19 @@ class LEGWScale(ScalingRuleBase):
             raise ValueError(f"LEGWScale: {base_warmup_epochs} epochs of {data_size} samples")
         self._samples = base_warmup_epochs * data_size
 
-    def scale_lr(self, scale: float) -> list[float]:
-        assert self.adp is not None
-        return self._of_groups(False, 0.5, self._samples / self.adp.initial_batch, scale)
+    def scale_lr(self, scale: float) -> _Factors:
+        adp = self._initialized()
+        warmup = self._samples / self._initial_batch(adp)
+        return _by_scale(0.5, scale, warmup, adp.gns.get_progress())
+
+    def _initial_batch(self, adp: Any) -> int:
+        """Samples."""
+        if _is_elastic(adp):
+            return int(adp.initial_batch)
+        loader = _data.current_dataloader()
+        if loader is None:
+            raise ValueError("LEGWScale: by hand it is asked within a loop over a loader")
+        return loader.batch_size
 
 
 # Those that divide by a root of squares, or by the sign: half as steep as SGD.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing.util
 import os
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -153,7 +154,7 @@ class Checkpoints:
         """One process saves for all: they are not the engine's ranks, who go and come."""
         if self._engine is None:
             _start.looked(self.root)  # rank 0 has, at the job's start
-            self._engine = Engine(
+            self._engine = engine = Engine(
                 self.root,
                 keep=_KEEP,
                 persist_every=self._interval_s,
@@ -161,6 +162,8 @@ class Checkpoints:
                 world_size=1,
                 on_exit="warn",
             )
+            if multiprocessing.parent_process() is not None:  # whose children end without atexit
+                multiprocessing.util.Finalize(None, engine.close, exitpriority=0)
         return self._engine
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import torch.distributed as dist
 
-from pawl import _register, _rendezvous
+from pawl import _core, _register, _rendezvous
 from pawl._times import seconds
 from pawl.elastic._job import JOIN
 from pawl.errors import error
@@ -32,19 +32,27 @@ def is_newcomer() -> bool:
     return bool(os.environ.get(JOIN))
 
 
-def init_process_group(
+def told_place() -> tuple[int, int]:
+    """(rank, ranks) of this process, as its launcher says."""
+    if is_newcomer():
+        return 0, 1
+    if _is_adaptdl(os.environ):
+        rank, ranks = (
+            os.environ.get(f"ADAPTDL_{name}") for name in ("REPLICA_RANK", "NUM_REPLICAS")
+        )
+        return int(rank or 0), int(ranks or 1)
+    env = _core.env()
+    return env["rank"], env["world"]
+
+
+def init_group(
     backend: str | None = None,
     init_method: str | None = None,
     world_size: int | None = None,
     rank: int | None = None,
     **kwargs: Any,
 ) -> None:
-    """torch's init_process_group, with what is not given from a launcher's variables, or AdaptDL's.
-
-    ``backend``: default "pawl", whose ranks may go and come. Where a loader was made first the
-    ranks have met already, and it only says so. Raises PawlError if a supervisor does not say where
-    rank 0 is, or is of another major version; ValueError if the ranks that have met are others.
-    """
+    """See _context.init_process_group."""
     if _begun and dist.is_initialized():
         _keep(backend, world_size, rank)
         return
@@ -75,7 +83,7 @@ def _is_adaptdl(env: Mapping[str, str]) -> bool:
 def begin() -> None:
     """Has the ranks meet with what launchers say, before the script asked for it."""
     global _begun
-    init_process_group()
+    init_group()
     _begun = True
 
 
@@ -85,7 +93,7 @@ def _keep(backend: str | None, world_size: int | None, rank: int | None) -> None
     want = have[0] if rank is None else rank, have[1] if world_size is None else world_size
     if want != have and not is_newcomer():
         raise ValueError(
-            f"init_process_group: rank {want[0]} of {want[1]}; a loader or model made before it is "
+            f"init_process_group: rank {want[0]} of {want[1]}; what was asked before it is "
             f"of rank {have[0]} of {have[1]}, as the launcher says"
         )
     if backend not in (None, _register.NAME):
@@ -101,10 +109,10 @@ def _set_variables() -> None:
     if env.get("ADAPTDL_SUPERVISOR_URL"):
         _check_version(env.get("ADAPTDL_SCHED_VERSION", ""))
         address = _discover(env["ADAPTDL_SUPERVISOR_URL"], int(env["WORLD_SIZE"]))
-    if address:
+    if address not in ("", "0.0.0.0"):  # which is AdaptDL's default, and means this host
         env["MASTER_ADDR"] = address
     else:
-        env.setdefault("MASTER_ADDR", "127.0.0.1")  # AdaptDL's own default is this host, too
+        env.setdefault("MASTER_ADDR", "127.0.0.1")
     if port not in ("", "0"):
         env["MASTER_PORT"] = port
 

@@ -26,6 +26,7 @@ _states: dict[str, State] = {}
 # Told by a rank, or read from a checkpoint, of states to come: bytes as a tensor, or the object of
 # an ObjectState.
 _pending: dict[str, Any] = {}
+_waiting: list[State] = []  # made before it is known what there is
 
 
 def file_of(name: str) -> str:
@@ -104,6 +105,23 @@ def unclaimed() -> list[str]:
     """Files of states that were saved, and that nobody has made by now. Loaders and accumulators
     may yet come: they are made where they are wanted."""
     return sorted(name for name in _pending if not _MADE_LATE.match(name))
+
+
+def load_when_known(state: State) -> None:
+    """Loads what there is for a state: at once if this process has met the others of its job, else
+    when it has. Waits for nobody."""
+    from pawl.elastic import _context
+
+    if _context.known() is None:
+        _waiting.append(state)
+    else:
+        load_state(state)
+
+
+def load_waiting() -> None:
+    """What there is is known from now on."""
+    while _waiting:
+        load_state(_waiting.pop(0))
 
 
 def drop_before(epoch: int) -> None:

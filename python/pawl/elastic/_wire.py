@@ -15,7 +15,7 @@ import json
 import math
 import operator
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import torch
@@ -96,6 +96,17 @@ def load(data: torch.Tensor) -> Any:
     except (ValueError, RuntimeError) as reason:
         raise _damaged(reason) from reason
     return put_together(head, tensors)
+
+
+def gather(
+    mine: torch.Tensor, all_of: Callable[[torch.Tensor], torch.Tensor]
+) -> list[torch.Tensor]:
+    """All ranks' bytes, which may be of any length. ``all_of``: all ranks' tensors, of one shape,
+    as rows of one."""
+    sizes = all_of(torch.tensor([mine.numel()], device="cpu")).flatten().tolist()
+    padded = torch.zeros(aligned(max(sizes)), dtype=torch.uint8, device="cpu")
+    padded[: mine.numel()] = mine
+    return [row[:size] for row, size in zip(all_of(padded), sizes, strict=True)]
 
 
 def _read(head: torch.Tensor) -> tuple[Any, dict[str, Any]]:

@@ -11,12 +11,16 @@ from pawl.errors import error
 __all__ = ["State", "load_state", "save_all_states", "save_state"]
 
 
-def save_all_states() -> None:
-    """Saves all of them, in a checkpoint, which is durable when rank 0 returns; all replicas call
-    it. Raises PawlError if it could not be made durable."""
+def save_all_states() -> str | None:
+    """Saves all of them, in a checkpoint, which is durable when rank 0 returns, with where it is
+    (others, and without a root: None); all replicas call it. Raises PawlError if it could not be
+    made durable."""
     _context.checkpoint()
-    if _context.job().rank == 0 and (why := _context.checkpoints().flush()) is not None:
+    if _context.job().rank > 0:
+        return None
+    if (why := _context.checkpoints().flush()) is not None:
         raise error("PAWL_EIO", f"save_all_states: what was saved is not durable: {why}")
+    return _context.checkpoints().root or None
 
 
 def save_state(state: State, checkpoint_dir: str | None, sync: bool = True) -> None:

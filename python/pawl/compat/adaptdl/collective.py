@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import functools
+import os
 from collections.abc import Callable
 from typing import Any
+
+import torch.distributed as dist
 
 from pawl.elastic import _context
 
@@ -32,7 +35,18 @@ def initialize(
     replica_rank: int | None = None,
     num_replicas: int | None = None,
 ) -> None:
-    """Has the replicas meet, if they have not; where, the launcher's variables say."""
+    """Has the replicas meet, if they have not; where, the launcher's variables say, but for what is
+    given."""
+    given = {
+        "MASTER_ADDR": master_addr,
+        "MASTER_PORT": master_port,
+        "REPLICA_RANK": replica_rank,
+        "NUM_REPLICAS": num_replicas,
+    }
+    if _context.known() is None and not dist.is_initialized():
+        for name, value in given.items():
+            if value is not None:
+                os.environ[f"ADAPTDL_{name}"] = str(value)
     _context.job()
 
 

@@ -10,6 +10,9 @@ import numpy as np
 from pawl import _core
 from pawl.elastic import _hints
 
+_ROUNDING = 1e-8  # of a quotient that should be whole
+_BATCHES = 50  # that are looked at
+
 
 class PerfParams(NamedTuple):
     """What a step takes; see struct pawl_perf of pawl/adapt.h."""
@@ -72,26 +75,34 @@ class GoodputFunction:
         atomic_bsz_range: tuple[int | None, int | None] | None = None,
         accumulation: bool = False,
     ) -> tuple[Any, Any, Any]:
-        """(goodput, atomic_bsz, accum_steps) of the best batch; 0 where none is within bounds."""
-        most = max_batch_size or self._init
+        """(goodput, atomic_bsz, accum_steps) of the best of 50 batches, from the initial one to
+        ``max_batch_size`` (default the initial one), each as much larger than the one before.
+
+        As AdaptDL rounds: up, so that a batch may have a sample more of each replica than it should
+        at most, and to the nearer bound where an atomic batch is not within ``atomic_bsz_range``.
+        One replica has the initial batch unless it may accumulate.
+        """
+        most = self._init if max_batch_size is None else int(max_batch_size)
         low, high = atomic_bsz_range or (None, None)
-        bounds = (self._init, most, low or 1, high or most, accumulation)
-
-        def best(nodes: int, replicas: int) -> tuple[float, int, int]:
-            found = _core.batch_choose(self._perf, self._noise, bounds, (nodes, replicas, 0))
-            return (found[2], found[0], found[1]) if found else (0.0, 0, 0)
-
-        if np.isscalar(num_nodes) and np.isscalar(num_replicas):
-            return best(int(num_nodes), int(num_replicas))  # type: ignore[call-overload]
-        rows = [
-            best(int(n), int(k))
-            for n, k in np.broadcast(num_nodes, num_replicas)  # type: ignore[call-overload]
-        ]
-        shape = np.broadcast(num_nodes, num_replicas).shape
-        goodput, atomic, accum = (
-            np.array(column).reshape(shape) for column in zip(*rows, strict=True)
-        )
-        return goodput, atomic, accum
+        low, high = low or 1, high or most
+        if not 1 <= self._init <= most:
+            raise ValueError(f"max_batch_size={most}: at least the initial one, {self._init}")
+        nodes, replicas = np.broadcast_arrays(num_nodes, num_replicas)
+        each = np.geomspace(np.maximum(self._init, low * replicas), most, _BATCHES) / replicas
+        accum = np.zeros(each.shape, dtype=int)
+        atomic = np.where(replicas == 1, self._init, np.ceil(each - _ROUNDING))
+        if accumulation:
+            parts = np.ceil(each / high - _ROUNDING)
+            alone = (replicas == 1) & (each > self._init + _ROUNDING)  # its noise is not known else
+            parts = np.maximum(parts, np.where(alone, 2, 1))
+            atomic, accum = np.ceil(each / parts - _ROUNDING), (parts - 1).astype(int)
+        atomic = np.clip(atomic, low, high).astype(int)
+        worth = np.asarray(self.evaluate(nodes, replicas, atomic, accum))
+        best = worth.argmax(0)[None]
+        found = [np.take_along_axis(rows, best, 0)[0] for rows in (worth, atomic, accum)]
+        if nodes.ndim == 0:
+            return float(found[0]), int(found[1]), int(found[2])
+        return found[0], found[1], found[2]
 
     def _goodput(self, nodes: float, replicas: float, atomic: float, accum: float) -> float:
         place = (int(nodes), int(replicas), 0)

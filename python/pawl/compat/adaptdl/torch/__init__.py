@@ -9,9 +9,9 @@ from pawl.compat.adaptdl.torch import (
     parallel,
     scaling_rules,
 )
+from pawl.compat.adaptdl.torch.data import AdaptiveDataLoader
 from pawl.elastic import (
     Accumulator,
-    AdaptiveDataLoader,
     AdaptiveDataParallel,
     ElasticSampler,
     current_dataloader,

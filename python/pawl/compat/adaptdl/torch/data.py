@@ -1,12 +1,13 @@
-"""``adaptdl.torch.data``."""
+"""``adaptdl.torch.data``: loaders whose batches are AdaptDL's.
 
-from pawl.elastic import (
-    AdaptiveDataLoader,
-    AdaptiveDataLoaderHelper,
-    AdaptiveDataLoaderMixin,
-    ElasticSampler,
-    current_dataloader,
-)
+All ranks have equally many samples in a step, which so has some more than ``batch_size`` where that
+is no multiple of them; and loops may be outside of epochs.
+"""
+
+from __future__ import annotations
+
+from pawl import elastic
+from pawl.elastic import ElasticSampler, current_dataloader
 
 __all__ = [
     "AdaptiveDataLoader",
@@ -15,3 +16,36 @@ __all__ = [
     "ElasticSampler",
     "current_dataloader",
 ]
+
+
+class AdaptiveDataLoaderHelper(elastic.AdaptiveDataLoaderHelper):
+    """pawl.elastic's, with AdaptDL's rounding."""
+
+    _rounds_up = True
+
+    def autoscale_batch_size(
+        self,
+        max_batch_size: int,
+        local_bsz_bounds: tuple[int, int] | None = None,
+        gradient_accumulation: bool = False,
+    ) -> None:
+        """And the loader is the one that trains, unless there is one."""
+        super().autoscale_batch_size(max_batch_size, local_bsz_bounds, gradient_accumulation)
+        self.train()
+
+    def _sync_local_bsz(self) -> int | None:
+        """For loaders of users: samples of this rank at once, from here on."""
+        return self.current_local_bsz
+
+
+class AdaptiveDataLoaderMixin(elastic.AdaptiveDataLoaderMixin):
+    """pawl.elastic's, of such a helper."""
+
+    _helper = AdaptiveDataLoaderHelper
+
+
+class AdaptiveDataLoader(elastic.AdaptiveDataLoader):
+    """pawl.elastic's, of such a helper."""
+
+    _helper = AdaptiveDataLoaderHelper
+    _needs_epochs = False

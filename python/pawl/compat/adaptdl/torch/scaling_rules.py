@@ -1,12 +1,25 @@
 """``adaptdl.torch.scaling_rules``."""
 
+from __future__ import annotations
+
+from typing import Any
+
+from pawl import elastic
 from pawl.elastic import (
     AdamScale,
     AdaScale,
-    LEGWScale,
     LinearScale,
     ScalingRuleBase,
     SqrtScale,
+    current_dataloader,
 )
 
 __all__ = ["AdaScale", "AdamScale", "LEGWScale", "LinearScale", "ScalingRuleBase", "SqrtScale"]
+
+
+class LEGWScale(elastic.LEGWScale):
+    """Of an initial batch as the loader has it whose loop is under way."""
+
+    def _initial_batch(self, adp: Any) -> int:
+        loader = current_dataloader()
+        return super()._initial_batch(adp) if loader is None else loader.batch_size

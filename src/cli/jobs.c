@@ -3,6 +3,8 @@
 #include "cli/jobs.h"
 
 #include "base/err.h"
+#include "cli/log_end.h"
+#include "daemon/shepherd.h"
 #include "daemon/talk_json.h"
 
 #include <jansson.h>
@@ -199,15 +201,69 @@ static const struct cli_option show_options[] = {
 	{NULL},
 };
 
-static int show_json(const struct talk_shown *shown, const char *root)
+/* Its last start failed, and no other runs. */
+static bool has_failed(const struct talk_job *job)
 {
+	return strcmp(job->state, "failed") == 0 ||
+		(!job->over && job->replicas == 0 && job->failures > 0);
+}
+
+/* NULL: it is none of a signal. */
+static const char *name_signal(int exit_code)
+{
+	return exit_code > 128 ? sigabbrev_np(exit_code - 128) : NULL;
+}
+
+/* What people and shells mean by it. */
+static const char *explain_exit(char text[CLI_TEXT_MAX], int exit_code)
+{
+	const char *signal = name_signal(exit_code);
+
+	if (signal) {
+		snprintf(text, CLI_TEXT_MAX, "%d (SIG%s)", exit_code, signal);
+	} else {
+		snprintf(text, CLI_TEXT_MAX, "%d%s", exit_code,
+			exit_code == SHEPHERD_EXIT_START ? " (it could not be started)"
+				: exit_code == 126       ? " (a command may not be run)"
+				: exit_code == 127       ? " (a command was not found)"
+							 : "");
+	}
+	return text;
+}
+
+static int show_json(const struct talk_shown *shown, const char *root, const char *log_end)
+{
+	const char *signal = name_signal(shown->job.exit_code);
 	json_t *all = talk_shown_json(shown);
 
+	json_object_set_new(all, "signal", signal ? json_sprintf("SIG%s", signal) : json_null());
+	json_object_set_new(all, "log_end", talk_lines_json(log_end));
 	json_object_set_new(all, "history", jobs_history_json(root, shown->job.id));
 	return cli_json(all);
 }
 
-static int show_text(const struct talk_shown *shown, const char *root)
+static void print_end(const struct talk_job *job)
+{
+	char text[CLI_TEXT_MAX];
+	bool itself = strcmp(job->reason, "it ended by itself") == 0;
+
+	cli_print(stdout, "%s: %s%s%s\n", job->state, job->reason, itself ? " with " : "",
+		itself ? explain_exit(text, job->exit_code) : "");
+}
+
+static void print_log(const struct talk_shown *shown, const char *log_end)
+{
+	cli_print(stdout, "logs: %s/log%s\n", shown->log_dir,
+		log_end[0] != '\0' ? ", of which the last lines are" : "");
+	while (*log_end != '\0') {
+		size_t len = strcspn(log_end, "\n");
+
+		cli_print(stdout, "  %.*s\n", (int)len, log_end);
+		log_end += len + (log_end[len] == '\n');
+	}
+}
+
+static int show_text(const struct talk_shown *shown, const char *root, const char *log_end)
 {
 	const struct talk_job *job = &shown->job;
 	char text[CLI_TEXT_MAX];
@@ -215,10 +271,7 @@ static int show_text(const struct talk_shown *shown, const char *root)
 	cli_print(stdout, "job %llu %s, queue %s, priority %d\n", (unsigned long long)job->id,
 		job->name, job->queue[0] != '\0' ? job->queue : "default", job->priority);
 	if (job->over) {
-		cli_print(stdout, "%s: %s", job->state, job->reason);
-		cli_print(stdout,
-			strcmp(job->reason, "it ended by itself") == 0 ? " with %d\n" : "\n",
-			job->exit_code);
+		print_end(job);
 	} else {
 		cli_print_lines(stdout, shown->explanation);
 		cli_print_lines(stdout, shown->remark);
@@ -231,7 +284,11 @@ static int show_text(const struct talk_shown *shown, const char *root)
 	cli_print(stdout, "ran: %s", jobs_span(text, job->ran_s));
 	cli_print(stdout, ", %u change%s of its replicas, %u failure%s\n", job->restarts,
 		job->restarts == 1 ? "" : "s", job->failures, job->failures == 1 ? "" : "s");
-	cli_print(stdout, "logs: %s/log\n", shown->log_dir);
+	if (has_failed(job) && !job->over) {
+		cli_print(stdout, "its last start ended with %s\n",
+			explain_exit(text, job->exit_code));
+	}
+	print_log(shown, log_end);
 	jobs_history_print(root, job->id);
 	return fflush(stdout) == 0 ? CLI_OK : CLI_FAILURE;
 }
@@ -239,16 +296,21 @@ static int show_text(const struct talk_shown *shown, const char *root)
 static int show(const struct cli_command *command, const char *root, const char *job, bool json)
 {
 	static struct talk_shown shown;
+	char log_end[LOG_END_BYTES + 1] = "";
 	struct talk *talk = NULL;
 	struct pawl_err err;
+	uint32_t uid = 0;
 	int rv = jobs_open(&talk, root, &err);
 
 	rv = rv == 0 ? jobs_show(talk, job, &shown, &err) : rv;
+	if (rv == 0 && has_failed(&shown.job) && jobs_runner(talk, &shown, &uid, NULL) == 0) {
+		log_end_read(shown.log_dir, uid, log_end, NULL); /* where it may not be read: "" */
+	}
 	talk_close(talk);
 	if (rv != 0) {
 		return cli_fail(command, &err);
 	}
-	return json ? show_json(&shown, root) : show_text(&shown, root);
+	return json ? show_json(&shown, root, log_end) : show_text(&shown, root, log_end);
 }
 
 static int main_show(const struct cli_command *command, int argc, char **argv)
@@ -280,7 +342,8 @@ const struct cli_command cli_show = {
 	.details =
 		"JOB is its number, or its name: then the newest of that name. What is said: the\n"
 		"constraint that binds, the goodput that one replica more or fewer would make,\n"
-		"and when it is expected to end, as far as the job told; and its newest changes.\n",
+		"and when it is expected to end, as far as the job told; and its newest changes.\n"
+		"Of one that failed: with which code or signal, and the last lines of its log.\n",
 	.options = show_options,
 	.main = main_show,
 };

@@ -19,6 +19,7 @@
 
 enum option {
 	CHECK,
+	STRICT,
 	NAME,
 	ENV,
 	SECRET,
@@ -34,6 +35,7 @@ enum option {
 
 static const struct cli_option options[] = {
 	[CHECK] = {"--check", 0, NULL, "say what the file means, and submit nothing"},
+	[STRICT] = {"--strict", 0, NULL, "refuse what is without effect here"},
 	[NAME] = {"--name", 'n', "NAME", "of the job, whatever the file says"},
 	[ENV] = {"--env", 0, "K[=V]", "a variable; without =V that of your environment"},
 	[SECRET] = {"--secret", 0, "K[=V]", "the same, never shown"},
@@ -184,6 +186,9 @@ static bool read_option(const struct cli_command *command, int what, const char 
 	case CHECK:
 		asked->check = true;
 		return true;
+	case STRICT:
+		asked->given.strict = true;
+		return true;
 	case NAME:
 		if (!jobfile_is_name(value)) {
 			cli_usage(command,
@@ -281,13 +286,15 @@ static int take_file(const struct cli_command *command, const struct asked *aske
 {
 	const char *path = asked->path ? asked->path : "command line";
 	struct remarks remarks = {0};
+	struct remarks notes = {0};
 	struct sched_spec spec;
 	struct pawl_err err;
-	int rv = jobfile_decode(&spec, bytes, len_bytes, &asked->given, &remarks, &err);
+	int rv = jobfile_decode(&spec, bytes, len_bytes, &asked->given, &remarks, &notes, &err);
 
+	submit_remarks(path, &notes);
 	if (rv == 0) {
 		rv = !asked->check    ? send_job(command, asked, &spec, bytes, len_bytes)
-			: asked->json ? submit_print_json(path, &spec)
+			: asked->json ? submit_print_json(path, &spec, &notes)
 				      : submit_print(path, &spec);
 		sched_spec_deinit(&spec);
 		return rv;
@@ -295,7 +302,7 @@ static int take_file(const struct cli_command *command, const struct asked *aske
 	if (rv != PAWL_EINVAL) {
 		return cli_fail(command, &err);
 	}
-	rv = asked->json ? submit_remarks_json(path, &remarks) : CLI_OK;
+	rv = asked->json ? submit_remarks_json(path, &remarks, &notes) : CLI_OK;
 	submit_remarks(path, &remarks);
 	return rv == CLI_OK ? CLI_USAGE : rv;
 }
@@ -374,7 +381,9 @@ const struct cli_command cli_submit = {
 	.details =
 		"FILE is YAML with the keys that users of SkyPilot know, and some of Pawl's; see\n"
 		"docs/jobs.md. - is standard input. What is wrong with it is said as\n"
-		"FILE:LINE:COLUMN. With --check it says what the job is to have, and looks at no\n"
+		"FILE:LINE:COLUMN, and so is, once, each key that is taken and is without effect\n"
+		"here, as those that say where SkyPilot is to rent a machine; with --strict that\n"
+		"is wrong, too. With --check it says what the job is to have, and looks at no\n"
 		"paths. Of COMMAND, which follows --, a job is made by the options.\n"
 		"\n"
 		"A variable that the file leaves without a value must be given by --env or\n"

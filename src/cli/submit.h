@@ -8,8 +8,9 @@
 
 /* Each prints on stdout and returns an exit code. Values of secrets are left out. */
 int submit_print(const char *path, const struct sched_spec *spec);
-int submit_print_json(const char *path, const struct sched_spec *spec);
-int submit_remarks_json(const char *path, const struct remarks *remarks);
+int submit_print_json(const char *path, const struct sched_spec *spec, const struct remarks *notes);
+int submit_remarks_json(const char *path, const struct remarks *remarks,
+	const struct remarks *notes);
 /* A line for each on stderr, "job.yaml:3:7: …". */
 void submit_remarks(const char *path, const struct remarks *remarks);
 

@@ -228,24 +228,7 @@ static json_t *json_text(const char *text)
 	return text ? cli_json_text(text) : json_null();
 }
 
-int submit_print_json(const char *path, const struct sched_spec *spec)
-{
-	json_t *time_limit = json_bytes(spec->time_limit_s);
-	json_t *spot = spec->spot.most > 0 ? json_range(&spec->spot) : json_null();
-
-	return cli_json(json_pack("{s:o, s:s?, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, "
-				  "s:b, s:i, s:o, s:o, s:o}",
-		"file", cli_json_text(path), "name", spec->name, "queue", spec->queue, "workdir",
-		json_text(spec->workdir), spec->elastic ? "replicas" : "nodes",
-		spec->elastic ? json_range(&spec->size) : json_integer(spec->size.most), "choices",
-		json_choices(spec), "spot", spot, "envs", json_vars(spec, false), "secrets",
-		json_vars(spec, true), "file_mounts", json_mounts(spec), "priority",
-		(int)spec->priority, "preemptible", (int)spec->preemptible, "retries",
-		(int)spec->retries, "time_limit_s", time_limit, "setup", json_text(spec->setup),
-		"run", json_text(spec->run)));
-}
-
-int submit_remarks_json(const char *path, const struct remarks *remarks)
+static json_t *json_remarks(const struct remarks *remarks)
 {
 	json_t *list = json_array();
 
@@ -256,6 +239,30 @@ int submit_remarks_json(const char *path, const struct remarks *remarks)
 			json_pack("{s:i, s:i, s:o}", "line", (int)remark->line, "column",
 				(int)remark->column, "message", cli_json_text(remark->text)));
 	}
-	return cli_json(json_pack("{s:o, s:o, s:i}", "file", cli_json_text(path), "errors", list,
-		"more", (int)remarks->dropped));
+	return list;
+}
+
+int submit_print_json(const char *path, const struct sched_spec *spec, const struct remarks *notes)
+{
+	json_t *time_limit = json_bytes(spec->time_limit_s);
+	json_t *spot = spec->spot.most > 0 ? json_range(&spec->spot) : json_null();
+
+	return cli_json(json_pack("{s:o, s:s?, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, "
+				  "s:b, s:i, s:o, s:o, s:o, s:o}",
+		"file", cli_json_text(path), "name", spec->name, "queue", spec->queue, "workdir",
+		json_text(spec->workdir), spec->elastic ? "replicas" : "nodes",
+		spec->elastic ? json_range(&spec->size) : json_integer(spec->size.most), "choices",
+		json_choices(spec), "spot", spot, "envs", json_vars(spec, false), "secrets",
+		json_vars(spec, true), "file_mounts", json_mounts(spec), "priority",
+		(int)spec->priority, "preemptible", (int)spec->preemptible, "retries",
+		(int)spec->retries, "time_limit_s", time_limit, "setup", json_text(spec->setup),
+		"run", json_text(spec->run), "notes", json_remarks(notes)));
+}
+
+int submit_remarks_json(const char *path, const struct remarks *remarks,
+	const struct remarks *notes)
+{
+	return cli_json(json_pack("{s:o, s:o, s:i, s:o}", "file", cli_json_text(path), "errors",
+		json_remarks(remarks), "more", (int)remarks->dropped, "notes",
+		json_remarks(notes)));
 }

@@ -74,6 +74,9 @@ static void add_ended(void *user, const struct store_job *job)
 
 	*row = (struct talk_job){.id = job->id,
 		.owner = job->owner,
+		.priority = job->priority,
+		.least = job->least,
+		.most = job->most,
 		.submitted_ns = job->submitted_ns,
 		.since_ns = job->since_ns,
 		.ran_s = (double)job->ran_ns / NS_PER_S,
@@ -289,7 +292,7 @@ int daemon_show(struct daemon *d, const char *selector, struct talk_shown *shown
 	shown->explanation[0] = shown->remark[0] = '\0';
 	job = shown->job.over ? NULL : core_job_find(d->core, shown->job.id);
 	if (job) {
-		core_explain(d->core, job->id, shown->explanation, NULL);
+		core_explain(d->core, job->id, daemon_now_ns(d), shown->explanation, NULL);
 		core_look_ahead(d->core, job, &outlook);
 		put_remark(d, job->id, shown->remark);
 	}

@@ -95,24 +95,113 @@ static int check_machine(const struct daemon *d, const struct sched_spec *spec,
 		"resources: this machine has fewer CPUs, less memory, or less free disk than that");
 }
 
-/* Where it must have some, that there may be one. */
-static int check_spot(const struct daemon *d, const struct sched_spec *spec, uint32_t types,
-	struct pawl_err *err)
-{
-	const struct daemon_options *o = d->options;
-	bool found = spec->spot.least == 0;
+/* ---- what there can never be room for ---- */
 
-	for (uint32_t p = 0; o->pools && p < o->pools_n && !found; p++) {
+/* Slots that a job may have once all others have gone, drained nodes are back, and pools have all
+ * their nodes. */
+struct room {
+	uint64_t firm;
+	uint64_t spot;
+};
+
+static void add_room(struct room *room, const struct core_ask *ask, uint32_t type, bool spot,
+	uint64_t slots)
+{
+	if (ask->types == 0 || (ask->types >> type & 1) != 0) {
+		*(spot ? &room->spot : &room->firm) += slots;
+	}
+}
+
+static struct room count_room(const struct daemon_options *o, const struct core_ask *ask)
+{
+	struct room room = {0};
+
+	for (uint32_t i = 0; !o->pools && i < o->nodes_n; i++) {
+		add_room(&room, ask, o->nodes[i].type, o->nodes[i].spot, o->nodes[i].slots);
+	}
+	for (uint32_t p = 0; o->pools && p < o->pools_n; p++) {
 		const struct core_pool *pool = &o->pools[p].pool;
 
-		found = pool->spot && pool->most > 0 &&
-			(types == 0 || (types >> pool->type & 1) != 0);
+		add_room(&room, ask, pool->type, pool->spot, (uint64_t)pool->most * pool->slots);
 	}
-	return found ? 0
-		     : pawl_err_set(err, PAWL_EINVAL,
-			       "spot: at least %u on nodes that can be taken away, and no pool has "
-			       "such nodes for it (pawl sched --pool)",
-			       spec->spot.least);
+	return room;
+}
+
+/* Where it must have some on nodes that can be taken away, that there may be so many. */
+static int check_spot(const struct daemon_options *o, const struct core_ask *ask,
+	struct pawl_err *err)
+{
+	uint32_t needed = ask->spot_least < ask->least ? ask->spot_least : ask->least;
+	struct room room = count_room(o, ask);
+
+	if (room.spot >= needed) {
+		return 0;
+	}
+	if (room.spot == 0) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"spot: at least %u on nodes that can be taken away, and no pool has such "
+			"nodes for it (pawl sched --pool)",
+			needed);
+	}
+	return pawl_err_set(err, PAWL_EINVAL,
+		"spot: at least %u on nodes that can be taken away, and the pools have %llu slots "
+		"of such for it together (pawl sched --pool)",
+		needed, (unsigned long long)room.spot);
+}
+
+static int check_size(const struct daemon_options *o, const struct core_ask *ask, bool elastic,
+	struct pawl_err *err)
+{
+	const char *key = elastic ? "replicas" : "num_nodes";
+	struct room room = count_room(o, ask);
+	uint64_t spot = room.spot < ask->spot_most ? room.spot : ask->spot_most;
+	uint64_t most = room.firm + spot;
+
+	if (o->core.pool_slots_max > 0 && most > o->core.pool_slots_max) {
+		most = o->core.pool_slots_max;
+	}
+	if (most < ask->least) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"%s: %u%s, and the nodes here that it may be on have %llu slot%s together: "
+			"ask for no more, or start pawl sched with more (%s)",
+			key, ask->least, elastic ? " at least" : "", (unsigned long long)most,
+			most == 1 ? "" : "s", o->pools ? "--pool" : "--nodes, --slots, --node");
+	}
+	return 0;
+}
+
+/* A quota is for all jobs of a queue, or a user, together: one that is larger has to wait for ever.
+ */
+static int check_quotas(const struct daemon_options *o, const struct core_ask *ask,
+	struct pawl_err *err)
+{
+	for (uint32_t q = 0; q < o->core.queues_n; q++) {
+		const struct core_queue *queue = &o->core.queues[q];
+		bool ours = ask->queue[0] == '\0' ? q == 0 : strcmp(queue->name, ask->queue) == 0;
+
+		if (ours && queue->slots_max > 0 && ask->least > queue->slots_max) {
+			return pawl_err_set(err, PAWL_EINVAL,
+				"queue %s: its jobs have at most %u slots together, and this one "
+				"needs %u (pawl sched --queue)",
+				queue->name, queue->slots_max, ask->least);
+		}
+	}
+	if (o->core.owner_slots_max > 0 && ask->least > o->core.owner_slots_max) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"jobs of one user have at most %u slots together, and this one needs %u "
+			"(pawl sched --user-slots)",
+			o->core.owner_slots_max, ask->least);
+	}
+	return 0;
+}
+
+static int check_room(const struct daemon_options *o, const struct core_ask *ask, bool elastic,
+	struct pawl_err *err)
+{
+	int rv = check_spot(o, ask, err);
+
+	rv = rv == 0 ? check_size(o, ask, elastic, err) : rv;
+	return rv == 0 ? check_quotas(o, ask, err) : rv;
 }
 
 /* runs: it is here already, and need not be told whether there is room for it. */
@@ -149,7 +238,7 @@ static int make_ask(const struct daemon *d, const struct sched_spec *spec, uint3
 	rv = o->pools || runs ? 0 : check_machine(d, spec, err);
 	rv = rv == 0 ? find_types(d, spec, runs, &ask->types, err) : rv;
 	rv = rv == 0 && o->pools ? daemon_check_pools(d, spec, &ask->types, err) : rv;
-	return rv == 0 ? check_spot(d, spec, ask->types, err) : rv;
+	return rv == 0 && !runs ? check_room(o, ask, elastic, err) : rv;
 }
 
 /* So that one user alone cannot keep all others out. */

@@ -136,9 +136,9 @@ void submission_deinit(struct submission *s)
 int submission_spec(const struct submission *s, struct sched_spec *spec, struct remarks *remarks,
 	struct pawl_err *err)
 {
-	const struct jobfile_given given = {s->name, s->vars, s->vars_n};
+	const struct jobfile_given given = {s->name, s->vars, s->vars_n, false};
 
-	return jobfile_decode(spec, s->file, s->len_bytes, &given, remarks, err);
+	return jobfile_decode(spec, s->file, s->len_bytes, &given, remarks, NULL, err);
 }
 
 int submission_path(const char *home, const char *cwd, const char *path, char full[PATH_MAX],

@@ -72,14 +72,16 @@ json_t *talk_job_json(const struct talk_job *j)
 		json_known(j->left_s >= 0, j->left_s));
 }
 
-static json_t *json_lines(const char *text)
+json_t *talk_lines_json(const char *text)
 {
 	json_t *lines = json_array();
 
 	while (*text != '\0') {
 		size_t len = strcspn(text, "\n");
+		char *line = strndup(text, len);
 
-		json_array_append_new(lines, json_stringn(text, len));
+		json_array_append_new(lines, line ? talk_text_json(line) : NULL);
+		free(line);
 		text += len + (text[len] == '\n');
 	}
 	return lines;
@@ -91,8 +93,8 @@ json_t *talk_shown_json(const struct talk_shown *s)
 
 	json_object_set_new(all, "goodput_more", json_known(s->more > 0, s->more));
 	json_object_set_new(all, "goodput_fewer", json_known(s->fewer > 0, s->fewer));
-	json_object_set_new(all, "explanation", json_lines(s->explanation));
-	json_object_set_new(all, "remark", json_lines(s->remark));
+	json_object_set_new(all, "explanation", talk_lines_json(s->explanation));
+	json_object_set_new(all, "remark", talk_lines_json(s->remark));
 	json_object_set_new(all, "cwd", talk_text_json(s->cwd));
 	json_object_set_new(all, "log_dir", talk_text_json(s->log_dir));
 	return all;

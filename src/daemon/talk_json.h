@@ -12,6 +12,8 @@ struct json_t *talk_shown_json(const struct talk_shown *shown);
 struct json_t *talk_node_json(const struct talk_node *node);
 /* A string; bytes that are no UTF-8 (a name cut in mid-character, a foreign path) become '?'. */
 struct json_t *talk_text_json(const char *text);
+/* An array of the lines of a text, each as above. */
+struct json_t *talk_lines_json(const char *text);
 
 const char *talk_node_state(const struct talk_node *node);
 /* The user's name, or number. Returns buf. */

@@ -405,11 +405,12 @@ void core_look(const struct sched_core *core, const struct core_job *job,
 void core_look_ahead(const struct sched_core *core, const struct core_job *job,
 	struct core_outlook *outlook);
 /*
- * Why the job is where it is, in lines for people: its state, the constraint that binds, what one
- * replica more or fewer would make, and when it is expected to end. PAWL_ENOENT.
+ * Why the job is where it is at now_ns, in lines for people: its state, the constraint that binds,
+ * what one replica more or fewer would make, and when it is expected to end. Times go on from the
+ * last step: now_ns before that counts as that. PAWL_ENOENT.
  */
-int core_explain(const struct sched_core *core, uint64_t id, char text[CORE_TEXT_MAX],
-	struct pawl_err *err);
+int core_explain(const struct sched_core *core, uint64_t id, int64_t now_ns,
+	char text[CORE_TEXT_MAX], struct pawl_err *err);
 
 /* ---- what is stored ---- */
 
@@ -445,6 +446,8 @@ void core_rows_done(struct sched_core *core);
  */
 int core_restore(struct sched_core **out, const struct core_options *options,
 	const struct core_row *rows, uint32_t rows_n, int64_t then_ns, struct pawl_err *err);
+/* What the user of a job wanted, of its record, also if it is over. PAWL_ECORRUPT: it is none. */
+int core_row_ask(const void *bytes, size_t len_bytes, struct core_ask *ask);
 /* All records, in one order: two cores that are alike give the same bytes, to be freed.
  * PAWL_ENOMEM.
  */

@@ -13,6 +13,7 @@
 struct lines {
 	char *text;
 	size_t len_bytes;
+	int64_t now_ns; /* when they are read: time has gone on since the core's last step */
 };
 
 static void add(struct lines *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -86,11 +87,12 @@ static bool shape(const struct sched_core *core, const struct core_job *job,
 
 static void add_limit(const struct sched_core *core, const struct core_job *job, struct lines *l)
 {
-	double ran_s = (double)core_ran_ns(core, job) / 1e9;
+	bool runs = job->state == CORE_RUNNING || job->state == CORE_RESCALING;
+	int64_t ran_ns = core_ran_ns(core, job) + (runs ? l->now_ns - core->now_ns : 0);
 
 	if (job->ask.time_limit_ns > 0) {
 		add(l, "time limit: %.0f s, of which it has run %.0f s\n",
-			(double)job->ask.time_limit_ns / 1e9, ran_s);
+			(double)job->ask.time_limit_ns / 1e9, (double)ran_ns / 1e9);
 	}
 }
 
@@ -193,13 +195,19 @@ static void add_lack(const struct sched_core *core, const struct core_job *job, 
 	}
 }
 
+/* Seconds until then, none if it was. */
+static double left_s(const struct lines *l, int64_t due_ns)
+{
+	return due_ns > l->now_ns ? (double)(due_ns - l->now_ns) / 1e9 : 0;
+}
+
 static void add_wait(const struct sched_core *core, const struct core_job *job, struct lines *l)
 {
 	const struct core_job *other = core_job_at(core, job->wait_for);
 
 	if (job->state == CORE_QUEUED && job->due_ns > core->now_ns) {
 		add(l, "binds: back-off after %u failures, for %.1f s more\n",
-			job->failures + job->refused, (double)(job->due_ns - core->now_ns) / 1e9);
+			job->failures + job->refused, left_s(l, job->due_ns));
 		return;
 	}
 	switch (job->wait) {
@@ -312,16 +320,15 @@ static void add_goodput(const struct sched_core *core, const struct core_job *jo
 	}
 }
 
-static void add_stopping(const struct sched_core *core, const struct core_job *job, struct lines *l)
+static void add_stopping(const struct core_job *job, struct lines *l)
 {
 	static const char *const then[] = {"it is queued again", "it is tried again in a while",
 		"it is paused", "it has failed", "it is cancelled"};
-	double left_s = (double)(job->due_ns - core->now_ns) / 1e9;
-
 	if (job->killed) {
 		add(l, "binds: it was killed, and is not gone yet; then %s\n", then[job->after]);
 	} else {
-		add(l, "binds: it has %.1f s to save and end; then %s\n", left_s, then[job->after]);
+		add(l, "binds: it has %.1f s to save and end; then %s\n", left_s(l, job->due_ns),
+			then[job->after]);
 	}
 }
 
@@ -342,11 +349,11 @@ static void add_nodes(const struct sched_core *core, const struct core_job *job,
 	add(l, "\n");
 }
 
-int core_explain(const struct sched_core *core, uint64_t id, char text[CORE_TEXT_MAX],
-	struct pawl_err *err)
+int core_explain(const struct sched_core *core, uint64_t id, int64_t now_ns,
+	char text[CORE_TEXT_MAX], struct pawl_err *err)
 {
 	const struct core_job *job = core_job_at(core, id);
-	struct lines l = {.text = text};
+	struct lines l = {.text = text, .now_ns = now_ns > core->now_ns ? now_ns : core->now_ns};
 
 	text[0] = '\0';
 	if (!job) {
@@ -354,7 +361,7 @@ int core_explain(const struct sched_core *core, uint64_t id, char text[CORE_TEXT
 			(unsigned long long)id);
 	}
 	add(&l, "%s for %.0f s", core_state_name(job->state),
-		(double)(core->now_ns - job->since_ns) / 1e9);
+		(double)(l.now_ns - job->since_ns) / 1e9);
 	add(&l, job->reason != CORE_WHY_NONE ? ": %s" : "%s", core_reason_text(job->reason));
 	if (job->reason == CORE_WHY_EXIT) {
 		add(&l, " with %d", job->exit_code);
@@ -367,7 +374,7 @@ int core_explain(const struct sched_core *core, uint64_t id, char text[CORE_TEXT
 		add_nodes(core, job, &l);
 		add_bound(core, job, &l);
 	} else if (job->state == CORE_STOPPING) {
-		add_stopping(core, job, &l);
+		add_stopping(job, &l);
 	} else if (job->state == CORE_QUEUED) {
 		add_wait(core, job, &l);
 	} else {

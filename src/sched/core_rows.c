@@ -295,24 +295,45 @@ static void get_state(struct wire_in *in, struct core_job *job)
 	job->exit_code = (int)wire_get_u32(in);
 }
 
+/* What a record begins with. */
+static int get_head(struct wire_in *in, uint64_t *id, struct core_ask *ask)
+{
+	uint32_t version = wire_get_u32(in);
+
+	if (version < 1 || version > JOB_VERSION) {
+		return PAWL_ECORRUPT;
+	}
+	*id = wire_get_u64(in);
+	get_ask(in, version, ask);
+	return in->failed || ask->least < 1 || ask->most < ask->least ||
+			ask->most > CORE_MOST_MAX || ask->spot_least > ask->spot_most
+		? PAWL_ECORRUPT
+		: 0;
+}
+
+int core_row_ask(const void *bytes, size_t len_bytes, struct core_ask *ask)
+{
+	struct core_ask said = {0};
+	struct wire_in in;
+	uint64_t id;
+	int rv;
+
+	wire_in_init(&in, bytes, len_bytes);
+	rv = get_head(&in, &id, &said);
+	*ask = rv == 0 ? said : *ask;
+	return rv;
+}
+
 /* PAWL_ECORRUPT, PAWL_ENOMEM without words: the caller has them. */
 static int get_job(struct sched_core *core, const struct core_row *row)
 {
 	struct core_ask ask = {0};
 	struct core_job *job;
 	struct wire_in in;
-	uint32_t version;
 	uint64_t id;
 
 	wire_in_init(&in, row->bytes, row->len_bytes);
-	version = wire_get_u32(&in);
-	if (version < 1 || version > JOB_VERSION) {
-		return PAWL_ECORRUPT;
-	}
-	id = wire_get_u64(&in);
-	get_ask(&in, version, &ask);
-	if (in.failed || ask.least < 1 || ask.most < ask.least || ask.most > CORE_MOST_MAX ||
-		ask.spot_least > ask.spot_most) {
+	if (get_head(&in, &id, &ask) != 0) {
 		return PAWL_ECORRUPT;
 	}
 	job = core_job_make(&ask, NULL);

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "sched/jobfile_impl.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -114,14 +115,31 @@ static void read_spot(struct jobfile *f, const char *key, const struct tree_node
 	jobfile_range(f, key, value, 0, SPEC_NODES_MAX, &((struct reading *)into)->spec->spot);
 }
 
-static void read_priority(struct jobfile *f, const char *key, const struct tree_node *value,
+/* A number that two places may give. at: where it stood before; NULL: nowhere. */
+static bool read_once(struct jobfile *f, const char *key, const struct tree_node *value,
+	int64_t least, int64_t most, int64_t now, const struct tree_node **at, int64_t *into)
+{
+	if (!jobfile_int(f, key, value, least, most, into)) {
+		return false;
+	}
+	if (*at && *into != now) {
+		jobfile_say(f, value, "%s: line %u says %" PRId64 ": keep one of them", key,
+			(*at)->line, now);
+		return false;
+	}
+	*at = value;
+	return true;
+}
+
+void jobfile_read_priority(struct jobfile *f, const char *key, const struct tree_node *value,
 	void *into)
 {
-	struct sched_spec *spec = ((struct reading *)into)->spec;
 	int64_t priority;
 
-	if (jobfile_int(f, key, value, -SPEC_PRIORITY_MAX, SPEC_PRIORITY_MAX, &priority)) {
-		spec->priority = (int32_t)priority;
+	(void)into;
+	if (read_once(f, key, value, -SPEC_PRIORITY_MAX, SPEC_PRIORITY_MAX, f->spec->priority,
+		    &f->priority, &priority)) {
+		f->spec->priority = (int32_t)priority;
 	}
 }
 
@@ -131,14 +149,15 @@ static void read_preemptible(struct jobfile *f, const char *key, const struct tr
 	jobfile_bool(f, key, value, &((struct reading *)into)->spec->preemptible);
 }
 
-static void read_retries(struct jobfile *f, const char *key, const struct tree_node *value,
+void jobfile_read_retries(struct jobfile *f, const char *key, const struct tree_node *value,
 	void *into)
 {
-	struct sched_spec *spec = ((struct reading *)into)->spec;
 	int64_t retries;
 
-	if (jobfile_int(f, key, value, 0, SPEC_RETRIES_MAX, &retries)) {
-		spec->retries = (uint32_t)retries;
+	(void)into;
+	if (read_once(f, key, value, 0, SPEC_RETRIES_MAX, f->spec->retries, &f->retries,
+		    &retries)) {
+		f->spec->retries = (uint32_t)retries;
 	}
 }
 
@@ -188,40 +207,54 @@ static void read_mounts(struct jobfile *f, const char *key, const struct tree_no
 
 /* ---- the keys ---- */
 
-#define GROUPS "a file is one job: submit each by itself, and leave it out"
+#define GROUPS                                                                                     \
+	"pipelines and groups of jobs are not yet: a file is one job: submit each by itself, and " \
+	"leave it out"
+#define VOLUMES                                                                                    \
+	"not yet: Pawl makes no volumes; mount a directory that the nodes share by file_mounts, "  \
+	"as /data: /shared/DIR"
+#define SIZES    "it is for choosing a cloud, and Pawl rents none"
+#define SKYPILOT "it is about SkyPilot's own server"
 
 const struct jobfile_key jobfile_top_keys[] = {
-	{"name", read_name, NULL},
-	{"workdir", read_workdir, NULL},
-	{"num_nodes", read_num_nodes, NULL},
-	{"resources", read_resources, NULL},
-	{"envs", read_envs, NULL},
-	{"secrets", read_secrets, NULL},
-	{"file_mounts", read_mounts, NULL},
-	{"setup", read_setup, NULL},
-	{"run", read_run, NULL},
-	{"replicas", read_replicas, NULL},
-	{"spot", read_spot, NULL},
-	{"queue", read_queue, NULL},
-	{"priority", read_priority, NULL},
-	{"preemptible", read_preemptible, NULL},
-	{"retries", read_retries, NULL},
-	{"time_limit", read_time_limit, NULL},
+	{"name", read_name, NULL, false},
+	{"workdir", read_workdir, NULL, false},
+	{"num_nodes", read_num_nodes, NULL, false},
+	{"resources", read_resources, NULL, false},
+	{"envs", read_envs, NULL, false},
+	{"secrets", read_secrets, NULL, false},
+	{"file_mounts", read_mounts, NULL, false},
+	{"setup", read_setup, NULL, false},
+	{"run", read_run, NULL, false},
+	{"replicas", read_replicas, NULL, false},
+	{"spot", read_spot, NULL, false},
+	{"queue", read_queue, NULL, false},
+	{"priority", jobfile_read_priority, NULL, false},
+	{"preemptible", read_preemptible, NULL, false},
+	{"retries", jobfile_read_retries, NULL, false},
+	{"time_limit", read_time_limit, NULL, false},
 	{"config", NULL,
-		"settings of clouds, Kubernetes and containers are not Pawl's: leave it out; pawl "
-		"run "
-		"hears of notices by itself, without hooks"},
-	{"experimental", NULL, "settings of clouds are not Pawl's: leave it out"},
-	{"service", NULL, "Pawl runs jobs that end, and serves nothing: leave it out"},
-	{"pool", NULL, "Pawl has one set of nodes, and no pools: leave it out, or name a queue"},
-	{"volumes", NULL,
-		"Pawl makes no volumes: mount a directory that the nodes share by file_mounts"},
-	{"inputs", NULL, "it is for choosing a cloud, and Pawl rents none: leave it out"},
-	{"outputs", NULL, "it is for choosing a cloud, and Pawl rents none: leave it out"},
-	{"event_callback", NULL, "not yet: have run end with what is to be called"},
-	{"execution", NULL, GROUPS},
-	{"primary_tasks", NULL, GROUPS},
-	{"termination_delay", NULL, GROUPS},
+		"settings of clouds, Kubernetes and containers are not Pawl's; pawl run hears of "
+		"notices by itself, without hooks",
+		true},
+	{"experimental", NULL, "settings of clouds are not Pawl's", true},
+	{"service", NULL, "Pawl serves nothing: run is run as a job, which is over when it ends",
+		true},
+	{"pool", NULL,
+		"Pawl has one set of nodes, and no pools: queue names who is to wait for whom",
+		true},
+	{"inputs", NULL, SIZES, true},
+	{"outputs", NULL, SIZES, true},
+	{"api_server_access", NULL, SKYPILOT, true},
+	{"file_mounts_mapping", NULL, SKYPILOT, true},
+	{"volumes", NULL, VOLUMES, false},
+	{"volume_mounts", NULL, VOLUMES, false},
+	{"managed_secrets", NULL, "not yet: Pawl keeps no secrets: give each by --secret NAME",
+		false},
+	{"event_callback", NULL, "not yet: have run end with what is to be called", false},
+	{"execution", NULL, GROUPS, false},
+	{"primary_tasks", NULL, GROUPS, false},
+	{"termination_delay", NULL, GROUPS, false},
 	{NULL},
 };
 
@@ -243,14 +276,6 @@ static void check_accelerators(struct jobfile *f)
 	}
 }
 
-static bool is_alike(const struct sched_choice *a, const struct sched_choice *b)
-{
-	return a->accelerators == b->accelerators &&
-		(a->accelerators == 0 || strcmp(a->accelerator, b->accelerator) == 0) &&
-		a->cpus_milli == b->cpus_milli && a->memory_bytes == b->memory_bytes &&
-		a->disk_bytes == b->disk_bytes && a->disk_best == b->disk_best;
-}
-
 /* What may be on spot nodes may be on others as well, so one of two that are alike says all. */
 static void check_use_spot(struct jobfile *f)
 {
@@ -262,8 +287,8 @@ static void check_use_spot(struct jobfile *f)
 		bool covered = false;
 
 		for (uint32_t j = 0; j < f->spec->choices_n; j++) {
-			covered =
-				covered || (choices[j].spot && is_alike(&choices[i], &choices[j]));
+			covered = covered ||
+				(choices[j].spot && jobfile_alike(&choices[i], &choices[j]));
 		}
 		spot = spot || choices[i].spot;
 		firm = firm || !covered;
@@ -311,7 +336,11 @@ static void check(struct jobfile *f, const struct tree_node *root)
 		check_accelerators(f);
 	}
 	set_spot(f);
-	if (!f->spec->run) {
+	if (!f->spec->run && f->spec->setup) {
+		jobfile_say(f, root,
+			"run is missing: what is the job to do? Pawl has no clusters that stay "
+			"when setup is done");
+	} else if (!f->spec->run) {
 		jobfile_say(f, root, "run is missing: what is the job to do?");
 	}
 }
@@ -357,6 +386,9 @@ static int decode(struct jobfile *f, const void *bytes, size_t len_bytes, struct
 			"a job file is a mapping of keys, as run: python train.py");
 	}
 	remarks_sort(f->remarks);
+	if (f->notes) {
+		remarks_sort(f->notes);
+	}
 	if (rv == PAWL_ENOMEM || f->pool->failed) {
 		return pawl_err_set(err, PAWL_ENOMEM, "job file: no memory for what it says");
 	}
@@ -368,9 +400,14 @@ static int decode(struct jobfile *f, const void *bytes, size_t len_bytes, struct
 }
 
 int jobfile_decode(struct sched_spec *spec, const void *bytes, size_t len_bytes,
-	const struct jobfile_given *given, struct remarks *remarks, struct pawl_err *err)
+	const struct jobfile_given *given, struct remarks *remarks, struct remarks *notes,
+	struct pawl_err *err)
 {
-	struct jobfile f = {.spec = spec, .given = given, .remarks = remarks, .pool = &spec->pool};
+	struct jobfile f = {.spec = spec,
+		.given = given,
+		.remarks = remarks,
+		.notes = notes,
+		.pool = &spec->pool};
 	int rv;
 
 	*spec = (struct sched_spec){.queue = QUEUE, .size = {1, 1}, .preemptible = true};

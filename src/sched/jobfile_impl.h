@@ -5,34 +5,48 @@
 #include "sched/jobfile.h"
 #include "sched/tree.h"
 
+#define JOBFILE_IDLE_MAX 48u /* keys that are without effect, of all tables together */
+
 /* A file that is being read. */
 struct jobfile {
 	struct sched_spec *spec;           /* being filled */
 	const struct jobfile_given *given; /* the caller's */
 	struct remarks *remarks;           /* the caller's */
+	struct remarks *notes;             /* the caller's; NULL: nobody asks */
 	struct pool *pool;                 /* spec's */
 	bool hidden;                       /* values are secrets: no message shows them */
 	const struct tree_node *num_nodes; /* where it stands; NULL: nowhere; likewise: */
 	const struct tree_node *replicas;
 	const struct tree_node *spot;
 	const struct tree_node *use_spot;
-	bool unsized;                 /* one of the first two is not as it must be */
-	struct sched_var *vars;       /* spec's */
-	struct sched_choice *choices; /* spec's */
+	const struct tree_node *priority;
+	const struct tree_node *retries;
+	const char *idle[JOBFILE_IDLE_MAX]; /* keys without effect that were named */
+	uint32_t idle_n;                    /* of them */
+	bool unsized;                       /* one of num_nodes, replicas is not as it must be */
+	struct sched_var *vars;             /* spec's */
+	struct sched_choice *choices;       /* spec's */
 };
 
 /* A key of a mapping. A table of them ends with a zero one. */
 struct jobfile_key {
 	const char *name; /* NULL: the table's end */
-	/* Reads its value, which is not null, into into. NULL: why says why it is refused. */
+	/* Reads its value, which is not null, into into. NULL: it is not ours, and why says why. */
 	void (*read)(struct jobfile *f, const char *key, const struct tree_node *value, void *into);
-	const char *why; /* it is not ours, and what to do instead */
+	const char *why; /* and what to do instead */
+	bool idle;       /* of one that is not ours: it is taken, whatever it says; else refused */
 };
 
 /* ---- jobfile_keys.c ---- */
 
 void jobfile_say(struct jobfile *f, const struct tree_node *at, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+/* What is taken, and may surprise; wrong, if the caller is strict. */
+void jobfile_note(struct jobfile *f, const struct tree_node *at, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* Notes once, however often the file has it, that a key is without effect here. key: lives as long
+ * as the program. */
+void jobfile_idle(struct jobfile *f, const char *key, const struct tree_node *at, const char *why);
 /* "num_nodes: "four" is a string; a whole number from 1 to 4096 is needed" */
 void jobfile_want(struct jobfile *f, const char *key, const struct tree_node *value,
 	const char *needed);
@@ -50,6 +64,8 @@ bool jobfile_text(struct jobfile *f, const char *key, const struct tree_node *va
  * has NULs or is none. */
 const char *jobfile_word(const struct tree_node *value);
 bool jobfile_bool(struct jobfile *f, const char *key, const struct tree_node *value, bool *into);
+/* What a boolean of YAML says. */
+bool jobfile_truth(const struct tree_node *value);
 bool jobfile_int(struct jobfile *f, const char *key, const struct tree_node *value, int64_t least,
 	int64_t most, int64_t *into);
 /* "2..8", or "4" for 4..4. */
@@ -68,12 +84,19 @@ bool jobfile_duration(struct jobfile *f, const char *key, const struct tree_node
 /* ---- jobfile.c ---- */
 
 extern const struct jobfile_key jobfile_top_keys[];
+/* Each may stand in two places; said anew, it must be the same there. into: not used. */
+void jobfile_read_priority(struct jobfile *f, const char *key, const struct tree_node *value,
+	void *into);
+void jobfile_read_retries(struct jobfile *f, const char *key, const struct tree_node *value,
+	void *into);
 
 /* ---- jobfile_resources.c ---- */
 
 extern const struct jobfile_key jobfile_resource_keys[];
 /* Fills spec's choices of the mapping, or (NULL) of nothing. */
 void jobfile_resources(struct jobfile *f, const struct tree_node *map);
+/* Whether both say the same, but for spot nodes. */
+bool jobfile_alike(const struct sched_choice *a, const struct sched_choice *b);
 
 /* ---- jobfile_vars.c ---- */
 

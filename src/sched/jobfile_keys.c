@@ -1,6 +1,8 @@
 /* Keys that are known, refused and mistyped, and what is said of them: see jobfile_impl.h. */
 #include "sched/jobfile_impl.h"
 
+#include "base/assert.h"
+
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,6 +19,33 @@ void jobfile_say(struct jobfile *f, const struct tree_node *at, const char *fmt,
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
 	remarks_add(f->remarks, at->line, at->column, "%s", text);
+}
+
+void jobfile_note(struct jobfile *f, const struct tree_node *at, const char *fmt, ...)
+{
+	struct remarks *to = f->given->strict ? f->remarks : f->notes;
+	char text[REMARK_TEXT_MAX];
+	va_list args;
+
+	if (!to) {
+		return;
+	}
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	remarks_add(to, at->line, at->column, "%s", text);
+}
+
+void jobfile_idle(struct jobfile *f, const char *key, const struct tree_node *at, const char *why)
+{
+	for (uint32_t i = 0; i < f->idle_n; i++) {
+		if (strcmp(f->idle[i], key) == 0) {
+			return;
+		}
+	}
+	ASSERT(f->idle_n < JOBFILE_IDLE_MAX);
+	f->idle[f->idle_n++] = key;
+	jobfile_note(f, at, "%s: without effect here: %s", key, why);
 }
 
 void jobfile_want(struct jobfile *f, const char *key, const struct tree_node *value,
@@ -101,6 +130,22 @@ static const struct jobfile_key *find_key(const struct jobfile_key *keys, const 
 	return keys && keys->name ? keys : NULL;
 }
 
+/* What other tools call a key of ours. */
+static const char *find_other_name(const struct jobfile_key *keys, const char *word)
+{
+	static const char *const names[][2] = {{"working_dir", "workdir"}, {"environment", "envs"},
+		{"env_vars", "envs"}, {"nodes", "num_nodes"}, {"nnodes", "num_nodes"},
+		{"storage_mounts", "file_mounts"}, {"command", "run"}, {"script", "run"},
+		{"timeout", "time_limit"}};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		if (strcmp(word, names[i][0]) == 0 && find_key(keys, names[i][1])) {
+			return names[i][1];
+		}
+	}
+	return NULL;
+}
+
 /* ---- a mapping ---- */
 
 /* The names of those that are ours, in a line. */
@@ -121,7 +166,8 @@ static const char *list_keys(char *buf, size_t cap_bytes, const struct jobfile_k
 static void say_unknown(struct jobfile *f, const struct tree_node *key,
 	const struct jobfile_key *keys, const struct jobfile_key *elsewhere, const char *where)
 {
-	const char *near = find_near(keys, key->text);
+	const char *other = find_other_name(keys, key->text);
+	const char *near = other ? other : find_near(keys, key->text);
 	char all[REMARK_TEXT_MAX / 2];
 	char shown[REMARK_SHOW_MAX];
 
@@ -136,6 +182,18 @@ static void say_unknown(struct jobfile *f, const struct tree_node *key,
 	}
 }
 
+static void take_item(struct jobfile *f, const struct jobfile_key *key,
+	const struct tree_item *item, void *into)
+{
+	if (key->read) {
+		key->read(f, key->name, item->value, into);
+	} else if (key->idle) {
+		jobfile_idle(f, key->name, item->key, key->why);
+	} else {
+		jobfile_say(f, item->key, "%s: %s", key->name, key->why);
+	}
+}
+
 void jobfile_walk(struct jobfile *f, const struct tree_node *map, const struct jobfile_key *keys,
 	const struct jobfile_key *elsewhere, const char *where, void *into)
 {
@@ -145,10 +203,8 @@ void jobfile_walk(struct jobfile *f, const struct tree_node *map, const struct j
 
 		if (!key) {
 			say_unknown(f, item->key, keys, elsewhere, where);
-		} else if (!key->read) {
-			jobfile_say(f, item->key, "%s: %s", key->name, key->why);
-		} else if (item->value->kind != TREE_NULL) {
-			key->read(f, key->name, item->value, into);
+		} else if (item->value->kind != TREE_NULL) { /* else it is as if not there */
+			take_item(f, key, item, into);
 		}
 	}
 }

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define TYPES_MAX   16u /* of accelerators in one place */
 #define TYPE_MAX    64u /* bytes of a name of one, terminator included */
@@ -16,20 +17,18 @@
 
 #define TOP "the file itself"
 #define ORDERED                                                                                    \
-	"not yet: the scheduler takes what makes most of its nodes: write any_of, for any of them"
-#define TIER                                                                                       \
-	"disk_tier: %s is a class of a cloud's disks; here there is best, the fastest measured "   \
-	"local path: write that, or leave it out"
+	"ordered: it is taken as any_of: the scheduler takes what makes most of its nodes, "       \
+	"whatever stands first"
+#define TIER  "a class of a cloud's disks; here there is best, the fastest measured local path"
+#define CLOUD "Pawl finds and rents no machines: the scheduler has its nodes already"
 #define MACHINE                                                                                    \
-	"a cloud's name for a machine, and Pawl rents none: say what it has by accelerators, "     \
-	"cpus and memory"
+	"a cloud's name for a machine, and Pawl rents none: accelerators, cpus and memory say "    \
+	"what a node is to have"
 #define IMAGE                                                                                      \
-	"Pawl starts no machines or containers: make the environment in setup, and leave it out"
-#define PORTS "Pawl opens no firewall: leave it out; a job may listen where its user may"
-#define RECOVERY                                                                                   \
-	"a job that loses its nodes gets others by itself: leave it out; retries says how often "  \
-	"one that fails is started again"
-#define CLOUD "Pawl finds and rents no machines: leave it out; the scheduler has its nodes already"
+	"Pawl starts no machines or containers: a job finds what its node has, and setup makes "   \
+	"the rest"
+#define PORTS    "Pawl opens no firewall; a job may listen where its user may"
+#define RECOVERY "a job that loses its nodes gets others by itself"
 
 struct accelerator {
 	const char *type; /* as it is written */
@@ -42,31 +41,108 @@ struct wants {
 	struct accelerator types[TYPES_MAX]; /* any of them */
 	uint32_t types_n;                    /* of them; 0: it needs none */
 	bool inner;                          /* it stands in any_of */
-	const struct tree_node *any_of;      /* NULL: not there */
+	const struct tree_node *any_of;      /* or ordered; NULL: not there */
 };
 
 /* ---- accelerators ---- */
 
-/* "A100:4", or "A100" for one; n: said beside it, or 0. Returns false if it is none. */
-static bool take_type(struct jobfile *f, const char *text, size_t len, uint64_t n,
-	struct accelerator *into)
+/* "80GB", "80GB+": SkyPilot knows which have so much. */
+static bool is_memory(const char *text, size_t len)
+{
+	size_t digits = strspn(text, "0123456789");
+
+	len -= len > 0 && text[len - 1] == '+';
+	return digits > 0 && len == digits + 2 && strchr("GgMmTt", text[digits]) &&
+		strchr("Bb", text[digits + 1]);
+}
+
+/* Whether one of the words between its colons is such a size: "nvidia:80GB+:2" */
+static bool names_memory(const char *text, size_t len)
+{
+	for (size_t at = 0, word; at < len; at += word + 1) {
+		word = strcspn(text + at, ": ");
+		word = word < len - at ? word : len - at;
+		if (is_memory(text + at, word)) {
+			return true;
+		}
+	}
+	return false;
+}
+
+enum count { COUNT_WHOLE, COUNT_PART, COUNT_NONE };
+
+/* "4", "4.0"; "0.5" is a part. */
+static enum count read_count(const char *text, size_t len, uint64_t *n)
+{
+	size_t i = 0;
+	bool part = false;
+
+	for (*n = 0; i < len && text[i] >= '0' && text[i] <= '9'; i++) {
+		*n = *n > SPEC_ACCELERATORS_MAX ? *n : *n * 10 + (uint64_t)(text[i] - '0');
+	}
+	if (i == 0 || (text[0] == '0' && i > 1)) {
+		return COUNT_NONE;
+	}
+	if (i + 1 < len && text[i] == '.') {
+		for (i++; i < len && text[i] >= '0' && text[i] <= '9'; i++) {
+			part = part || text[i] != '0';
+		}
+	}
+	if (i < len) {
+		return COUNT_NONE;
+	}
+	return part                                      ? COUNT_PART
+		: *n >= 1 && *n <= SPEC_ACCELERATORS_MAX ? COUNT_WHOLE
+							 : COUNT_NONE;
+}
+
+static void want_accelerator(struct jobfile *f, const struct tree_node *at)
+{
+	jobfile_want(f, "accelerators", at, ACCELERATOR ",");
+}
+
+static void say_part(struct jobfile *f, const struct tree_node *at)
+{
+	char shown[REMARK_SHOW_MAX];
+
+	jobfile_say(f, at,
+		"accelerators: %s: a part of one is not yet: a job has 1 to %u whole ones",
+		remark_show(shown, at->text, at->len_bytes), SPEC_ACCELERATORS_MAX);
+}
+
+/* "A100:4", or "A100" for one; said: how many, if that stands beside it, else 0. Says what is wrong
+ * with it. */
+static bool take_type(struct jobfile *f, const struct tree_node *at, const char *text, size_t len,
+	uint64_t said, struct accelerator *into)
 {
 	size_t name = strspn(text, WORD_CHARS);
+	enum count count = COUNT_WHOLE;
+	uint64_t n = said > 0 ? said : 1;
+	char shown[REMARK_SHOW_MAX];
 
-	if (name == 0 || name >= TYPE_MAX || (name < len && (text[name] != ':' || n > 0))) {
+	if (names_memory(text, len)) {
+		jobfile_say(f, at,
+			"accelerators: %s: to ask for any of so much memory is not yet: name the "
+			"types that will do, as [A100-80GB, H100]",
+			remark_show(shown, text, len));
 		return false;
 	}
-	for (size_t i = name + 1; i < len; i++) {
-		bool digit = text[i] >= (i == name + 1 ? '1' : '0') && text[i] <= '9';
-
-		if (!digit || n > SPEC_ACCELERATORS_MAX) {
-			return false;
-		}
-		n = n * 10 + (uint64_t)(text[i] - '0');
+	if (name < len && text[name] == ':' && said == 0) {
+		count = read_count(text + name + 1, len - name - 1, &n);
+	} else if (name < len) {
+		count = COUNT_NONE;
+	}
+	if (name == 0 || name >= TYPE_MAX || count == COUNT_NONE) {
+		want_accelerator(f, at);
+		return false;
+	}
+	if (count == COUNT_PART) {
+		say_part(f, at);
+		return false;
 	}
 	into->type = pool_text(f->pool, text, name);
-	into->n = name == len && n == 0 ? 1 : (uint32_t)n;
-	return n <= SPEC_ACCELERATORS_MAX && into->n > 0;
+	into->n = (uint32_t)n;
+	return true;
 }
 
 static struct accelerator *next_type(struct jobfile *f, const struct tree_node *at,
@@ -84,39 +160,47 @@ static void take_types(struct jobfile *f, const struct tree_node *at, struct wan
 {
 	const char *text = at->kind == TREE_TEXT ? jobfile_word(at) : NULL;
 
-	for (size_t len; text && *text != '\0'; text += len + strspn(text + len, " ")) {
+	if (!text || *text == '\0') {
+		want_accelerator(f, at);
+		return;
+	}
+	for (size_t len; *text != '\0'; text += len + strspn(text + len, " ")) {
 		struct accelerator *to = next_type(f, at, wants);
 
 		len = strcspn(text, " ");
-		if (!to) {
+		if (!to || !take_type(f, at, text, len, 0, to)) {
 			return;
 		}
-		if (!take_type(f, text, len, 0, to)) {
-			text = NULL;
-			break;
-		}
-	}
-	if (!text || at->len_bytes == 0) {
-		jobfile_want(f, "accelerators", at, ACCELERATOR ",");
 	}
 }
 
 /* {A100: 4}, or {A100:4} */
 static void take_pair(struct jobfile *f, const struct tree_item *item, struct wants *wants)
 {
-	const char *text = jobfile_word(item->key);
+	const struct tree_node *value = item->value;
+	const char *text = item->key->kind == TREE_TEXT ? jobfile_word(item->key) : NULL;
 	struct accelerator *to = next_type(f, item->key, wants);
-	int64_t n = 0;
+	enum count count = COUNT_WHOLE;
+	char needed[64];
+	uint64_t n = 0;
 
-	if (!to ||
-		(item->value->kind != TREE_NULL &&
-			!jobfile_int(f, "accelerators", item->value, 1, SPEC_ACCELERATORS_MAX,
-				&n))) {
+	if (!to) {
 		return;
 	}
-	if (item->key->kind != TREE_TEXT || !text ||
-		!take_type(f, text, strlen(text), (uint64_t)n, to)) {
-		jobfile_want(f, "accelerators", item->key, ACCELERATOR ",");
+	if (value->kind != TREE_NULL) {
+		count = value->kind == TREE_NUMBER ? read_count(value->text, value->len_bytes, &n)
+						   : COUNT_NONE;
+	}
+	if (count == COUNT_PART) {
+		say_part(f, value);
+	} else if (count == COUNT_NONE) {
+		snprintf(needed, sizeof(needed), "a whole number from 1 to %u",
+			SPEC_ACCELERATORS_MAX);
+		jobfile_want(f, "accelerators", value, needed);
+	} else if (!text) {
+		want_accelerator(f, item->key);
+	} else {
+		take_type(f, item->key, text, strlen(text), n, to);
 	}
 }
 
@@ -173,12 +257,13 @@ static void read_disk_tier(struct jobfile *f, const char *key, const struct tree
 		return;
 	}
 	for (size_t i = 0; i < sizeof(clouds) / sizeof(*clouds); i++) {
-		if (strcmp(tier, clouds[i]) == 0) {
-			jobfile_say(f, value, TIER, tier);
+		if (strcasecmp(tier, clouds[i]) == 0) {
+			wants->each.disk_best = false;
+			jobfile_idle(f, key, value, TIER);
 			return;
 		}
 	}
-	wants->each.disk_best = strcmp(tier, "best") == 0;
+	wants->each.disk_best = strcasecmp(tier, "best") == 0;
 	if (!wants->each.disk_best) {
 		jobfile_want(f, key, value, "best");
 	}
@@ -200,45 +285,99 @@ static void read_any_of(struct jobfile *f, const char *key, const struct tree_no
 		jobfile_say(f, value, "%s: inside of another: write one list", key);
 	} else if (value->kind != TREE_LIST || value->items_n == 0) {
 		jobfile_want(f, key, value, "a list of mappings, as resources is one,");
+	} else if (wants->any_of) {
+		jobfile_say(f, value, "%s: there are two lists, any_of and ordered: keep one", key);
 	} else {
 		wants->any_of = value;
 	}
 }
 
+static void read_ordered(struct jobfile *f, const char *key, const struct tree_node *value,
+	void *into)
+{
+	read_any_of(f, key, value, into);
+	jobfile_note(f, value, ORDERED);
+}
+
+/* ---- how it goes on after a failure ---- */
+
+static const struct jobfile_key recovery_keys[] = {
+	{"max_restarts_on_errors", jobfile_read_retries, NULL, false},
+	{"strategy", NULL, RECOVERY, true},
+	{"recover_on_exit_codes", NULL, "retries counts each failure, whatever its code", true},
+	{NULL},
+};
+
+static void read_recovery(struct jobfile *f, const char *key, const struct tree_node *value,
+	void *into)
+{
+	if (value->kind == TREE_MAP) {
+		jobfile_walk(f, value, recovery_keys, jobfile_resource_keys, "resources", into);
+	} else {
+		jobfile_idle(f, key, value, RECOVERY);
+	}
+}
+
 const struct jobfile_key jobfile_resource_keys[] = {
-	{"accelerators", read_accelerators, NULL},
-	{"cpus", read_cpus, NULL},
-	{"memory", read_memory, NULL},
-	{"use_spot", read_use_spot, NULL},
-	{"disk_size", read_disk_size, NULL},
-	{"disk_tier", read_disk_tier, NULL},
-	{"any_of", read_any_of, NULL},
-	{"ordered", NULL, ORDERED},
-	{"infra", NULL, CLOUD},
-	{"cloud", NULL, CLOUD},
-	{"region", NULL, CLOUD},
-	{"zone", NULL, CLOUD},
-	{"instance_type", NULL, MACHINE},
-	{"max_hourly_cost", NULL, CLOUD},
-	{"image_id", NULL, IMAGE},
-	{"accelerator_args", NULL, "TPUs are a cloud's, and not ours: leave it out"},
-	{"ports", NULL, PORTS},
-	{"labels", NULL, "they name a cloud's machines, of which Pawl makes none: leave it out"},
-	{"autostop", NULL, "Pawl stops no machines: leave it out; time_limit ends a job"},
-	{"network_tier", NULL, "a job has what network its nodes have: leave it out"},
-	{"ephemeral_storage", NULL, "Pawl makes no volumes: say disk_size, which must be free"},
-	{"job_recovery", NULL, RECOVERY},
-	{"spot_recovery", NULL, RECOVERY},
+	{"accelerators", read_accelerators, NULL, false},
+	{"gpus", read_accelerators, NULL, false}, /* SkyPilot's other name for them */
+	{"cpus", read_cpus, NULL, false},
+	{"memory", read_memory, NULL, false},
+	{"use_spot", read_use_spot, NULL, false},
+	{"disk_size", read_disk_size, NULL, false},
+	{"disk_tier", read_disk_tier, NULL, false},
+	{"any_of", read_any_of, NULL, false},
+	{"ordered", read_ordered, NULL, false},
+	{"priority", jobfile_read_priority, NULL, false},
+	{"job_recovery", read_recovery, NULL, false},
+	{"spot_recovery", read_recovery, NULL, false},
+	{"infra", NULL, CLOUD, true},
+	{"cloud", NULL, CLOUD, true},
+	{"region", NULL, CLOUD, true},
+	{"zone", NULL, CLOUD, true},
+	{"instance_type", NULL, MACHINE, true},
+	{"max_hourly_cost", NULL, CLOUD, true},
+	{"image_id", NULL, IMAGE, true},
+	{"accelerator_args", NULL, "TPUs are a cloud's, and not ours", true},
+	{"ports", NULL, PORTS, true},
+	{"labels", NULL, "they name a cloud's machines, of which Pawl makes none", true},
+	{"autostop", NULL, "Pawl stops no machines; time_limit ends a job", true},
+	{"network_tier", NULL, "a job has what network its nodes have", true},
+	{"local_disk", NULL, MACHINE, true},
+	{"ephemeral_storage", NULL, "Pawl makes no volumes: disk_size says what must be free",
+		true},
+	{"priority_class", NULL, "it is Kubernetes' own: priority is a number", true},
+	{"volumes", NULL,
+		"not yet: Pawl makes no volumes; mount a directory that the nodes share by "
+		"file_mounts, as /data: /shared/DIR",
+		false},
 	{NULL},
 };
 
 /* ---- choices ---- */
 
+bool jobfile_alike(const struct sched_choice *a, const struct sched_choice *b)
+{
+	return a->accelerators == b->accelerators &&
+		(a->accelerators == 0 || strcmp(a->accelerator, b->accelerator) == 0) &&
+		a->cpus_milli == b->cpus_milli && a->memory_bytes == b->memory_bytes &&
+		a->disk_bytes == b->disk_bytes && a->disk_best == b->disk_best;
+}
+
+/* Choices that differ in what is without effect are one. */
 static bool add_choice(struct jobfile *f, const struct tree_node *at,
 	const struct sched_choice *choice)
 {
 	struct sched_spec *spec = f->spec;
 
+	if (choice->accelerators > 0 && !choice->accelerator) {
+		return false; /* no memory, which the pool knows */
+	}
+	for (uint32_t i = 0; i < spec->choices_n; i++) {
+		if (f->choices[i].spot == choice->spot && jobfile_alike(&f->choices[i], choice)) {
+			return true;
+		}
+	}
 	if (spec->choices_n == SPEC_CHOICES_MAX) {
 		jobfile_say(f, at, "resources: more than %u choices, of all types of accelerators",
 			SPEC_CHOICES_MAX);

@@ -37,13 +37,18 @@ bool jobfile_text(struct jobfile *f, const char *key, const struct tree_node *va
 	return false;
 }
 
+bool jobfile_truth(const struct tree_node *value)
+{
+	return strchr("yYtT", value->text[0]) || strcasecmp(value->text, "on") == 0;
+}
+
 bool jobfile_bool(struct jobfile *f, const char *key, const struct tree_node *value, bool *into)
 {
 	if (value->kind != TREE_BOOL) {
 		jobfile_want(f, key, value, "true or false");
 		return false;
 	}
-	*into = strchr("yYtT", value->text[0]) || strcasecmp(value->text, "on") == 0;
+	*into = jobfile_truth(value);
 	return true;
 }
 
@@ -160,7 +165,8 @@ bool jobfile_size(struct jobfile *f, const char *key, const struct tree_node *va
 		const char *suffix;
 		uint32_t shift;
 	} units[] = {{"", 30}, {"KB", 10}, {"MB", 20}, {"GB", 30}, {"TB", 40}, {"PB", 50},
-		{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}, {"PiB", 50}};
+		{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}, {"PiB", 50}, {"Ki", 10},
+		{"Mi", 20}, {"Gi", 30}, {"Ti", 40}, {"Pi", 50}};
 	const char *word = jobfile_word(value);
 	const char *at = word ? word : "";
 	uint64_t most = (uint64_t)SPEC_GIB_MAX << 30;

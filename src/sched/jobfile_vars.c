@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define SHOWN_MAX 32u /* bytes of a name in a message */
 #define VAR_CHARS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"
@@ -55,6 +56,23 @@ static bool is_given(const struct jobfile *f, const char *name)
 	return false;
 }
 
+/* Python's word for it, as SkyPilot has it, whichever of YAML's words was written. */
+static void take_truth(struct jobfile *f, const struct tree_node *value, struct sched_var *var)
+{
+	var->value = jobfile_truth(value) ? "True" : "False";
+	if (f->hidden) {
+		jobfile_note(f, value,
+			"%s: it is a boolean: the job finds True or False, as SkyPilot has it; "
+			"write the word that you mean in quotes",
+			var->name);
+	} else {
+		jobfile_note(f, value,
+			"%s: %s is a boolean: the job finds \"%s\", as SkyPilot has it; write the "
+			"word that you mean in quotes",
+			var->name, value->text, var->value);
+	}
+}
+
 /* A value as the file has it. A number is what was written: no tool rounds it on the way. */
 static void take_value(struct jobfile *f, const struct tree_item *item, struct sched_var *var)
 {
@@ -69,8 +87,7 @@ static void take_value(struct jobfile *f, const struct tree_item *item, struct s
 			"environment",
 			var->name, option, var->name, option, var->name);
 	} else if (value->kind == TREE_BOOL) {
-		jobfile_want(f, var->name, value,
-			"a string (in quotes, since true, yes and on are all the same to YAML)");
+		take_truth(f, value, var);
 	} else if (value->kind >= TREE_LIST || (value->kind != TREE_NULL && !word)) {
 		jobfile_want(f, var->name, value, "a string without zero bytes");
 	} else if (word && value->len_bytes >= SPEC_VALUE_MAX) {
@@ -86,6 +103,12 @@ static void take_vars(struct jobfile *f, const char *section, const struct tree_
 {
 	char shown[REMARK_SHOW_MAX];
 
+	if (secret && map->kind == TREE_LIST) {
+		jobfile_say(f, map,
+			"secrets: a list names what SkyPilot's server keeps: not yet: give each by "
+			"--secret NAME");
+		return;
+	}
 	if (map->kind != TREE_MAP) {
 		jobfile_want(f, section, map, "a mapping of names to values");
 		return;
@@ -244,8 +267,63 @@ static bool is_taken(const struct sched_spec *spec, const char *at)
 }
 
 #define SHARED                                                                                     \
-	"not yet: Pawl mounts no buckets; give a directory that the nodes share, as %s: "          \
+	"not yet: Pawl mounts no %s; give a directory that the nodes share, as %s: "               \
 	"/shared/DIR"
+
+static const struct tree_node *find_value(const struct tree_node *map, const char *name)
+{
+	for (const struct tree_item *item = map->items; item; item = item->next) {
+		const char *word = jobfile_word(item->key);
+
+		if (word && strcmp(word, name) == 0) {
+			return item->value;
+		}
+	}
+	return NULL;
+}
+
+/* A mapping (name, source, store, mode), which is always a bucket or a volume to SkyPilot; the
+ * directory that it would be filled from can be had. key: where it is to be, for a message. */
+static void refuse_storage(struct jobfile *f, const struct tree_item *item, const char *key)
+{
+	const struct tree_node *source = find_value(item->value, "source");
+	const struct tree_node *store = find_value(item->value, "store");
+	const char *from = source ? jobfile_word(source) : NULL;
+	const char *kind = store ? jobfile_word(store) : NULL;
+	char shown[REMARK_SHOW_MAX];
+
+	if (kind && strcasecmp(kind, "volume") == 0) {
+		jobfile_say(f, item->key, "file_mounts: %s is a volume: " SHARED, key, "volumes",
+			key);
+	} else if (from && !strstr(from, "://")) {
+		jobfile_say(f, item->key,
+			"file_mounts: %s is a bucket that is filled from a directory: not yet: "
+			"Pawl mounts no buckets; give the directory itself, as %s: %s",
+			key, key, remark_show(shown, from, strlen(from)));
+	} else {
+		jobfile_say(f, item->key,
+			"file_mounts: %s is a bucket (name, source, store, mode): " SHARED, key,
+			"buckets", key);
+	}
+}
+
+/* scheme: bytes before its ://. */
+static void refuse_url(struct jobfile *f, const struct tree_node *at, const char *url,
+	size_t scheme, const char *key)
+{
+	bool web = (scheme == 4 && strncasecmp(url, "http", 4) == 0) ||
+		(scheme == 5 && strncasecmp(url, "https", 5) == 0);
+
+	if (web && !strstr(url, ".blob.core.windows.net/")) {
+		jobfile_say(f, at,
+			"file_mounts: %.*s:// is not yet: Pawl fetches nothing; fetch it in setup, "
+			"or give a file that the nodes share",
+			(int)scheme, url);
+	} else {
+		jobfile_say(f, at, "file_mounts: %.*s:// is " SHARED,
+			(int)(scheme < 16 ? scheme : 16), url, "buckets", key);
+	}
+}
 
 static void take_mount(struct jobfile *f, const struct tree_item *item, struct sched_mount *mounts)
 {
@@ -256,10 +334,7 @@ static void take_mount(struct jobfile *f, const struct tree_item *item, struct s
 	const char *scheme;
 
 	if (item->value->kind == TREE_MAP) {
-		jobfile_say(f, item->key,
-			"file_mounts: %s is a bucket or a volume (name, source, "
-			"store, mode): " SHARED,
-			key, key);
+		refuse_storage(f, item, key);
 		return;
 	}
 	if (!jobfile_text(f, key, item->value, SPEC_PATH_MAX, &mount->from)) {
@@ -273,9 +348,7 @@ static void take_mount(struct jobfile *f, const struct tree_item *item, struct s
 	scheme = mount->from + strcspn(mount->from, ":/");
 	mount->nfs = find_server(mount->from) != NULL;
 	if (strncmp(scheme, "://", 3) == 0 && !mount->nfs) {
-		jobfile_say(f, item->value, "file_mounts: %.*s:// is " SHARED,
-			(int)(scheme - mount->from < 16 ? scheme - mount->from : 16), mount->from,
-			key);
+		refuse_url(f, item->value, mount->from, (size_t)(scheme - mount->from), key);
 	} else if (mount->at[0] != '/' && strncmp(mount->at, "~/", 2) != 0) {
 		jobfile_say(f, item->key,
 			"file_mounts: %s: a path that begins with / or ~/ is needed", key);

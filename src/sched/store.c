@@ -88,7 +88,7 @@ enum statement {
 
 #define ENDED                                                                                      \
 	"SELECT id, name, owner, queue, state, reason, exit_code, submitted_ns, since_ns, ran_ns," \
-	" restarts, failures FROM jobs WHERE over = 1"
+	" restarts, failures, record FROM jobs WHERE over = 1"
 
 static const char *const texts[STATEMENTS] = {
 	[PUT_CLUSTER] = "REPLACE INTO cluster VALUES(1, ?1, ?2)",
@@ -746,7 +746,8 @@ int sched_store_ended(struct sched_store *s, uint64_t id, const char *name, uint
 	sqlite3_bind_int64(q, 3, most);
 	sqlite3_bind_int64(q, 4, id > 0 ? (int64_t)id : INT64_MAX);
 	while ((more = step(s, which, "read jobs", err)) == 1) {
-		const struct store_job job = {.id = (uint64_t)sqlite3_column_int64(q, 0),
+		struct core_ask ask = {0};
+		struct store_job job = {.id = (uint64_t)sqlite3_column_int64(q, 0),
 			.name = (const char *)sqlite3_column_text(q, 1),
 			.owner = (uint32_t)sqlite3_column_int64(q, 2),
 			.queue = (const char *)sqlite3_column_text(q, 3),
@@ -759,6 +760,10 @@ int sched_store_ended(struct sched_store *s, uint64_t id, const char *name, uint
 			.restarts = (uint32_t)sqlite3_column_int64(q, 10),
 			.failures = (uint32_t)sqlite3_column_int64(q, 11)};
 
+		core_row_ask(sqlite3_column_blob(q, 12), (size_t)sqlite3_column_bytes(q, 12), &ask);
+		job.priority = ask.priority;
+		job.least = ask.least;
+		job.most = ask.most;
 		told(user, &job);
 	}
 	sqlite3_reset(q);

@@ -37,7 +37,7 @@ struct builder {
 	struct open open[TREE_DEPTH_MAX]; /* those in each other, the outermost first */
 	uint32_t depth;                   /* of them */
 	uint32_t nodes;                   /* so far, those of aliases counted each time */
-	uint32_t documents;               /* begun so far */
+	yaml_mark_t document;             /* where the newest document begins */
 	uint32_t anchors_n;               /* so far */
 	const struct anchor *anchors;     /* of them, the newest first */
 	const struct tree_node *root;     /* once it is complete */
@@ -164,7 +164,13 @@ static void attach(struct builder *b, struct tree_node *node, yaml_mark_t mark)
 {
 	struct open *open = b->depth > 0 ? &b->open[b->depth - 1] : NULL;
 
-	if (!open) {
+	if (!open && node->kind == TREE_NULL) {
+		b->root = b->root ? b->root : node; /* a document without anything in it */
+	} else if (!open && b->root && b->root->kind != TREE_NULL) {
+		refuse(b, b->document,
+			"a second document (---): pipelines and groups of jobs are not yet: a file "
+			"is one job; submit each by itself");
+	} else if (!open) {
 		b->root = node;
 	} else if (open->node->kind == TREE_LIST) {
 		add_item(b, open->node, NULL, node, mark);
@@ -301,11 +307,7 @@ static void take_event(struct builder *b, const yaml_event_t *event)
 {
 	switch (event->type) {
 	case YAML_DOCUMENT_START_EVENT:
-		if (b->documents++ > 0) {
-			refuse(b, event->start_mark,
-				"a second document (---): a file is one job; submit each by "
-				"itself");
-		}
+		b->document = event->start_mark;
 		break;
 	case YAML_SCALAR_EVENT:
 		take_scalar(b, event);

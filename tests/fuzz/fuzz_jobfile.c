@@ -18,6 +18,10 @@ static const char *const seeds[] = {
 	"num_nodes: 2\nresources:\n  any_of:\n  - &a {accelerators: {A100: 4}, use_spot: true}\n"
 	"  - *a\n  disk_size: 1.5TB\n  disk_tier: best\nqueue: q\npriority: -3\nretries: 2\n"
 	"preemptible: no\nworkdir: \"~/\\u00e4\"\nsetup: 'x'\nrun: x\n",
+	"---\nname: x\nresources:\n  infra: aws/us-east-1\n  disk_tier: high\n  ordered:\n"
+	"  - {accelerators: {A100: 4.0}, zone: a, job_recovery: {max_restarts_on_errors: 3}}\n"
+	"  - {gpus: L4:0.5, ports: [1], priority: 2}\nsecrets: [a]\nenvs: {A: yes}\nservice: {}\n"
+	"file_mounts: {/a: {source: ./b}, /b: {store: volume}}\nvolumes: {}\nrun: x\n---\n",
 	"a: &a [1, 2]\nb: &b [*a, *a, *a]\nc: [*b, *b, *b]\nrun: !!str yes\nconfig: {}\n",
 };
 
@@ -46,10 +50,13 @@ static void check_spec(const struct sched_spec *spec)
 static void decode(const uint8_t *bytes, size_t len_bytes)
 {
 	const struct jobfile_given given = {NULL};
+	const struct jobfile_given strictly = {.strict = true};
 	struct remarks remarks = {0};
+	struct remarks notes = {0};
+	struct remarks all = {0};
 	struct remarks of_remarks = {0};
 	struct sched_spec spec;
-	int rv = jobfile_decode(&spec, bytes, len_bytes, &given, &remarks, NULL);
+	int rv = jobfile_decode(&spec, bytes, len_bytes, &given, &remarks, &notes, NULL);
 
 	ASSERT(rv == 0 || rv == PAWL_EINVAL);
 	ASSERT((rv == 0) == (remarks.n == 0));
@@ -62,6 +69,10 @@ static void decode(const uint8_t *bytes, size_t len_bytes)
 		ASSERT(remarks.at[i].line > 0 && remarks.at[i].column > 0 && text[0] != '\0');
 		ASSERT(tree_text_check((const uint8_t *)text, strlen(text), &of_remarks));
 	}
+	sched_spec_deinit(&spec);
+	/* what is noted is wrong where the caller is strict, and nothing else is */
+	jobfile_decode(&spec, bytes, len_bytes, &strictly, &all, NULL, NULL);
+	ASSERT(all.n + all.dropped == remarks.n + remarks.dropped + notes.n + notes.dropped);
 	sched_spec_deinit(&spec);
 }
 

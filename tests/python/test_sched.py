@@ -102,13 +102,49 @@ def test_what_fails_is_tried_again_and_then_failed(shared: Cluster) -> None:
     row = shared.job(job)
     assert row["exit_code"] == 3 and row["failures"] == 2
     text = shared.run("show", str(job)).stdout
-    assert "failed: it ended by itself with 3" in text
+    assert "failed: it ended by itself with 3\n" in text
+
+
+def test_show_says_why_a_job_failed(shared: Cluster) -> None:
+    script = r"seq 100; printf 'no column \033[2J\n 1%%\r 2%%\n'; kill -9 $$"
+    job = shared.sh(script, "--priority", "7", "-n", "why")
+    shared.await_state(job, "failed")
+    text = shared.run("show", "why").stdout
+    assert "priority 7\n" in text and "failed: it ended by itself with 137 (SIGKILL)\n" in text
+    lines = text.partition(f"logs: {shared.root}/jobs/{job}/log, of which the last lines are\n")[2]
+    shown = lines.partition("history:")[0].splitlines()
+    assert shown[-3:] == ["  no column \\x1b[2J", "   2%", f"  pawl: job {job}: ended with 137"]
+    assert shown[0] == "  94" and len(shown) == 10
+    row = shared.job(job)
+    assert row["signal"] == "SIGKILL" and row["log_end"] == [line[2:] for line in shown[:-3]] + [
+        "no column \x1b[2J", " 2%", f"pawl: job {job}: ended with 137"
+    ]  # fmt: skip
+    assert row["priority"] == 7 and row["least"] == row["most"] == 1
+    rows = {row["id"]: row for row in shared.ask("ls", "-a")}
+    assert rows[job]["priority"] == 7
+    # one that waits to be tried again; and one that ended well, whose log is its own matter
+    again = shared.sh("no-such-program", "--retries", "9")
+    last = "its last start ended with 127 (a command was not found)"
+
+    def is_told() -> bool:
+        text = shared.run("show", str(again)).stdout
+        return last in text and "no-such-program: command not found\n" in text
+
+    wait(is_told, "the reason of a failure")
+    shared.run("cancel", str(again))
+    well = shared.sh("echo fine")
+    shared.await_state(well, "done")
+    assert "last lines" not in shared.run("show", str(well)).stdout
+    assert shared.job(well)["log_end"] == [] and shared.job(well)["signal"] is None
 
 
 def test_what_cannot_be_started_says_why(shared: Cluster, tmp_path: Path) -> None:
     job = shared.submit("no-such-program-at-all")
     shared.await_state(job, "failed")
     assert "no-such-program-at-all is not in the PATH" in shared.log(job)
+    shown = shared.run("show", str(job)).stdout
+    assert "with 125 (it could not be started)" in shown
+    assert "no-such-program-at-all is not in the PATH" in shown
     assert shared.job(job)["exit_code"] == 125
     (tmp_path / "job.yaml").write_text("workdir: nowhere\nrun: 'true'\n")
     done = shared.run("submit", "--json", "job.yaml", cwd=tmp_path)
@@ -209,10 +245,35 @@ def test_others_shrink_while_a_job_runs() -> None:
 
 
 def test_who_waits_is_told_why(shared: Cluster) -> None:
-    much = shared.sh("true", "--num-nodes", "9", "-n", "much")
-    needs = "it needs 9 slots together"
+    assert shared.run("drain", "node0").returncode == 0
+    much = shared.sh("true", "--num-nodes", "8", "-n", "much")
+    needs = "it needs 8 slots together"
     wait(lambda: needs in shared.run("show", "much").stdout, "an explanation")
     shared.run("cancel", str(much))
+    assert shared.run("drain", "--undo", "node0").returncode == 0
+
+
+def test_what_there_can_never_be_room_for_is_refused(tmp_path: Path) -> None:
+    queues = ("--queue", "default", "--queue", "small=1:2", "--user-slots", "5")
+    with cluster("--node", "a=2:A100", "--node", "b=4", *queues) as ours:
+        for options, why in [
+            (["--num-nodes", "7"], "num_nodes: 7, and the nodes here that it may be on have 6"),
+            (["--replicas", "7:9"], "replicas: 7 at least, and the nodes here"),
+            (["--num-nodes", "3", "--queue", "small"], "queue small: its jobs have at most 2"),
+            (["--num-nodes", "6"], "jobs of one user have at most 5 slots together"),
+        ]:
+            done = ours.run("submit", *options, "--", "true")
+            assert done.returncode == 2 and why in done.stderr, done.stderr
+        (tmp_path / "job.yaml").write_text(
+            "num_nodes: 3\nresources: {accelerators: A100}\nrun: x\n"
+        )
+        done = ours.run("submit", str(tmp_path / "job.yaml"))
+        assert done.returncode == 2 and "may be on have 2 slots" in done.stderr
+        # a node that is drained comes back; one that may have less than all it asks for is fine
+        assert ours.run("drain", "b").returncode == 0
+        ours.sh("true", "--num-nodes", "5")
+        ours.sh("true", "--replicas", "1:64")
+        assert len(ours.ask("ls")) >= 1 and ours.ask("ls")[0]["id"] == 1
 
 
 def test_drain(shared: Cluster) -> None:

@@ -42,8 +42,9 @@ def look(ours: Cluster, rows: int, columns: int) -> list[str]:
 
 def test_a_terminal_has_what_has_room_on_it() -> None:
     with cluster("--slots", "1") as ours:
+        assert ours.run("drain", "node0").returncode == 0
         for _ in range(20):
-            ours.sh("sleep 1000", "--num-nodes", "9", "-n", "waits-for-nodes")
+            ours.sh("sleep 1000", "-n", "waits-for-nodes")
         all_of_it = look(ours, 60, 300)
         assert len(all_of_it) == 1 + 1 + 2 + 1 + 21  # head, nodes, jobs
         assert all_of_it[-1].startswith("   20  waits-for-nodes")

@@ -97,6 +97,7 @@ def test_json(job: Path) -> None:
         "time_limit_s": 36 * 3600,
         "setup": None,
         "run": "python train.py --key $KEY\n",
+        "notes": [],
     }
 
 
@@ -118,12 +119,12 @@ def test_values_of_the_environment(job: Path) -> None:
 
 
 def test_all_that_is_wrong(tmp_path: Path) -> None:
-    text = "nam: x\nnum_nodes: two\nresources:\n  region: us-east-1\nrun: python train.py\n"
+    text = "nam: x\nnum_nodes: two\nresources:\n  cpus: many\nrun: python train.py\n"
     done = check("-", "--json", text=text)
     assert done.returncode == 2
     said = json.loads(done.stdout)
     assert said["file"] == "-" and said["more"] == 0
-    assert [(e["line"], e["column"]) for e in said["errors"]] == [(1, 1), (2, 12), (4, 3)]
+    assert [(e["line"], e["column"]) for e in said["errors"]] == [(1, 1), (2, 12), (4, 9)]
     assert said["errors"][0]["message"] == "unknown key nam: is name meant?"
     assert done.stderr.splitlines() == [
         f"-:{e['line']}:{e['column']}: {e['message']}" for e in said["errors"]
@@ -131,6 +132,26 @@ def test_all_that_is_wrong(tmp_path: Path) -> None:
     done = check("-", text="".join(f"key{i}xxx: 1\n" for i in range(30)) + "run: x\n")
     assert done.returncode == 2 and done.stderr.endswith("-: and 10 more\n")
     assert done.stderr.count("\n") == 21
+
+
+def test_what_is_without_effect_is_named_once_and_refused_strictly() -> None:
+    text = "resources:\n  any_of: [{infra: aws}, {infra: gcp, zone: a}]\nenvs: {A: no}\nrun: x\n"
+    done = check("-", text=text)
+    assert done.returncode == 0 and "A=False" in done.stdout
+    assert [line.split(": ")[:3] for line in done.stderr.splitlines()] == [
+        ["-:2:13", "infra", "without effect here"],
+        ["-:2:39", "zone", "without effect here"],
+        ["-:3:11", "A", "no is a boolean"],
+    ]
+    said = json.loads(check("-", "--json", text=text).stdout)
+    assert [(note["line"], note["column"]) for note in said["notes"]] == [(2, 13), (2, 39), (3, 11)]
+    strictly = check("-", "--strict", "--json", text=text)
+    assert strictly.returncode == 2 and strictly.stderr == done.stderr
+    refused = json.loads(strictly.stdout)
+    assert refused["errors"] == said["notes"] and refused["notes"] == []
+    # beside what is wrong, too
+    both = check("-", "--json", text=text.replace("run: x", "runs: x"))
+    assert both.returncode == 2 and json.loads(both.stdout)["notes"] == said["notes"]
 
 
 def test_usage(job: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@
 
 static struct sched_spec spec;
 static struct remarks remarks;
+static struct remarks notes;
 static struct pawl_err err;
 
 static inline int teardown(void **state)
@@ -30,12 +31,18 @@ static inline int decode_given(const char *text, const struct jobfile_given *giv
 {
 	sched_spec_deinit(&spec);
 	remarks = (struct remarks){0};
-	return jobfile_decode(&spec, text, strlen(text), given, &remarks, &err);
+	notes = (struct remarks){0};
+	return jobfile_decode(&spec, text, strlen(text), given, &remarks, &notes, &err);
 }
 
 static inline int decode(const char *text)
 {
 	return decode_given(text, &(struct jobfile_given){NULL});
+}
+
+static inline int decode_strict(const char *text)
+{
+	return decode_given(text, &(struct jobfile_given){.strict = true});
 }
 
 static inline void accept(const char *text)
@@ -52,6 +59,17 @@ static inline void accept_line(const char *line)
 
 	snprintf(text, sizeof(text), "run: x\n%s\n", line);
 	accept(text);
+}
+
+/* The i-th note. */
+static inline void noted(uint32_t i, uint32_t line, uint32_t column, const char *what)
+{
+	assert_true(i < notes.n);
+	if (!strstr(notes.at[i].text, what) || notes.at[i].line != line ||
+		notes.at[i].column != column) {
+		fail_msg("not %u:%u: \"%s\" but %u:%u: \"%s\"", line, column, what,
+			notes.at[i].line, notes.at[i].column, notes.at[i].text);
+	}
 }
 
 static inline void refused(uint32_t i, uint32_t line, uint32_t column, const char *what)

@@ -196,7 +196,7 @@ static inline bool explains(uint64_t id, const char *what)
 {
 	char text[CORE_TEXT_MAX];
 
-	assert_int_equal(core_explain(t.core, id, text, &t.err), 0);
+	assert_int_equal(core_explain(t.core, id, t.now_ns, text, &t.err), 0);
 	if (!strstr(text, what)) {
 		print_error("no \"%s\" in: %s", what, text);
 	}

@@ -52,7 +52,7 @@ static int decode(unsigned nth)
 	remarks = (struct remarks){0};
 	left = nth;
 	armed = true;
-	rv = jobfile_decode(&spec, text, sizeof(text) - 1, &given, &remarks, NULL);
+	rv = jobfile_decode(&spec, text, sizeof(text) - 1, &given, &remarks, NULL, NULL);
 	armed = false;
 	sched_spec_deinit(&spec);
 	if (live != before) {

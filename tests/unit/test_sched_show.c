@@ -12,6 +12,37 @@ static void what_has_run_is_told_while_it_runs(void **state)
 	assert_true(explains(a, "time limit: 1000 s, of which it has run 77 s"));
 }
 
+/* The core takes its next step when there is something to decide, which may be minutes later. */
+static void times_go_on_between_two_steps(void **state)
+{
+	uint64_t a;
+	uint64_t b;
+
+	begin_with_one_node();
+	a = submit((struct core_ask){.least = 1, .most = 1, .time_limit_ns = 1000 * S_NS});
+	b = submit((struct core_ask){.least = 1, .most = 1, .retries = 3});
+	pass(S_NS); /* b is decided about */
+	runs(a);
+	runs(b);
+	t.now_ns += 7 * S_NS;
+	assert_true(explains(a, "running for 7 s"));
+	assert_true(explains(a, "of which it has run 7 s"));
+	ends(b, CORE_BY_ITSELF, 3);
+	assert_true(explains(b, "queued for 0 s"));
+	assert_true(explains(b, "back-off after 1 failures, for 1.0 s more"));
+	t.now_ns += S_NS / 2;
+	assert_true(explains(a, "running for 8 s")); /* 7.5 */
+	assert_true(explains(b, "for 0.5 s more"));
+	t.now_ns += 9 * S_NS; /* and nobody woke it */
+	assert_true(explains(b, "for 0.0 s more"));
+	t.now_ns -= 100 * S_NS; /* a clock that is behind counts as that of the last step */
+	assert_true(explains(a, "running for 7 s"));
+	t.now_ns += 100 * S_NS;
+	assert_int_equal(say(CORE_CANCEL, a), 0);
+	t.now_ns += 2 * S_NS;
+	assert_true(explains(a, "stopping for 2 s"));
+}
+
 /* Where both queues and users have one. */
 static void the_quota_that_binds_is_told(void **state)
 {
@@ -98,6 +129,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_has_run_is_told_while_it_runs),
+		cmocka_unit_test(times_go_on_between_two_steps),
 		cmocka_unit_test(the_quota_that_binds_is_told),
 		cmocka_unit_test(slots_that_are_about_to_be_free_are_no_lack_of_nodes),
 		cmocka_unit_test(slots_that_are_free_and_of_no_use_are_told),

@@ -486,6 +486,7 @@ static void types_keep_their_numbers(void **state)
 
 struct seen {
 	uint32_t n;
+	uint32_t unread; /* of them, whose record is none */
 	uint64_t last;
 };
 
@@ -500,6 +501,8 @@ static void see(void *user, const struct store_job *job)
 	assert_true(job->since_ns >= job->submitted_ns);
 	seen->last = job->id;
 	seen->n++;
+	seen->unread += job->least == 0;
+	assert_true(job->least <= job->most);
 }
 
 static void jobs_that_are_over_are_listed_the_newest_first(void **state)
@@ -514,7 +517,7 @@ static void jobs_that_are_over_are_listed_the_newest_first(void **state)
 	assert_int_equal(live(first_seed, 400), 0);
 	store = open_store();
 	assert_int_equal(sched_store_ended(store, 0, "", 1000, see, &all, &count, NULL), 0);
-	assert_true(all.n > 3 && all.n == count);
+	assert_true(all.n > 3 && all.n == count && all.unread == 0);
 	assert_int_equal(sched_store_ended(store, all.last, "", 1000, see, &one, &count, NULL), 0);
 	assert_true(one.n == 1 && one.last == all.last);
 	assert_int_equal(sched_store_ended(store, 0, "other", 1000, see, &none, &count, NULL), 0);
@@ -570,7 +573,7 @@ static void a_name_is_found_among_many_as_fast_as_a_number(void **state)
 	assert_true(number_steps > 0);
 	assert_true(name_steps < 5 * number_steps);
 	assert_int_equal(sched_store_ended(store, 0, "job", 3, see, &one, NULL, NULL), 0);
-	assert_true(one.n == 3 && one.last == 47007);
+	assert_true(one.n == 3 && one.last == 47007 && one.unread == 3);
 	sched_store_close(store);
 }
 

@@ -56,7 +56,7 @@ static void the_guides_file_is_refused_for_its_bucket_alone(void **state)
 {
 	assert_int_equal(decode(GUIDE_HEAD GUIDE_BUCKET GUIDE_TAIL), PAWL_EINVAL);
 	assert_int_equal(remarks.n, 2);
-	refused(0, 9, 3, "file_mounts: /checkpoint is a bucket or a volume");
+	refused(0, 9, 3, "file_mounts: /checkpoint is a bucket (name, source, store, mode)");
 	refused(0, 9, 3,
 		"not yet: Pawl mounts no buckets; give a directory that the nodes share, as "
 		"/checkpoint: /shared/DIR");
@@ -298,7 +298,7 @@ static void damaged_files_are_refused_or_mean_something(void **state)
 		memcpy(exact, text, len);
 		sched_spec_deinit(&spec);
 		remarks = (struct remarks){0};
-		rv = jobfile_decode(&spec, exact, len, &given, &remarks, &err);
+		rv = jobfile_decode(&spec, exact, len, &given, &remarks, &notes, &err);
 		assert_true(rv == 0 || rv == PAWL_EINVAL);
 		assert_int_equal(rv == 0, remarks.n == 0);
 		if (rv == 0) {

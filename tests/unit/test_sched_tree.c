@@ -79,6 +79,10 @@ static void nodes_have_their_places(void **state)
 	assert_null(parse(""));
 	assert_null(parse("# nothing\n"));
 	assert_int_equal(remarks.n, 0);
+	/* a document without anything in it is none */
+	assert_int_equal(parse("---\na: 1\n---\n")->items_n, 1);
+	assert_int_equal(parse("# x\n---\n---\n# y\n---\na: 1\n...\n---\n# z\n")->items_n, 1);
+	assert_int_equal(remarks.n, 0);
 	assert_non_null(parse("\xef\xbb\xbf"
 			      "a: 1\r\nb: 2\r\n")); /* as Windows writes it */
 }
@@ -223,6 +227,7 @@ static void what_yaml_has_and_job_files_do_not(void **state)
 {
 	refuse("a: 1\n---\nb: 2\n", 2, 1, "a second document (---)");
 	refuse("a: 1\n...\n---\nb: 2\n", 3, 1, "a second document");
+	refuse("---\na: 1\n---\n---\n[b]\n", 4, 1, "a second document");
 	refuse("a: !!int \"1\"\n", 1, 4, "the tag tag:yaml.org,2002:int");
 	refuse("a: !!python/object:os.system [x]\n", 1, 4, "the tag tag:yaml.org,2002:python");
 	refuse("!!map {a: 1}\n", 1, 1, "the tag tag:yaml.org,2002:map");

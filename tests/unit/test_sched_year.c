@@ -172,7 +172,7 @@ static void tell_left(uint64_t seed)
 
 	print_error("life %llu\n", (unsigned long long)seed);
 	for (uint32_t j = 0; j < n; j++) {
-		core_explain(w.core, jobs[j]->id, text, NULL);
+		core_explain(w.core, jobs[j]->id, 0, text, NULL);
 		print_error("job %llu, %u to %u: %s", (unsigned long long)jobs[j]->id,
 			jobs[j]->ask.least, jobs[j]->ask.most, text);
 	}

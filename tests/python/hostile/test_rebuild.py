@@ -95,7 +95,7 @@ def test_a_lost_database_ends_nothing_and_is_rebuilt(
         older = shutil.copy(ours.root / "sched.db", tmp_path / "older")
         ours.start()
         job = running(ours, tmp_path / "mark", tmp_path / "go")
-        ours.sh("true", "--num-nodes", "9", "-n", "waits")
+        ours.sh("true", "--num-nodes", "8", "-n", "waits")
         before = told(ours, job)
         ours.kill()
         fault(ours.root, older)

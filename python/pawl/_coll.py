@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import torch
@@ -63,6 +65,16 @@ _OPS: Final = {  # by number: the enumeration's own hash takes longer than the r
 }
 # Of what is 0 or 1: a sum is true where one is, as NCCL has it.
 _BOOLS: Final = {SUM: _BOR, _MAX: _BOR, _PRODUCT: _BAND, _MIN: _BAND}
+_HERE: Final[dict[int, Callable[..., torch.Tensor]]] = {
+    SUM: torch.add,
+    _PRODUCT: torch.mul,
+    _MIN: torch.minimum,
+    _MAX: torch.maximum,
+    _BAND: torch.bitwise_and,
+    _BOR: torch.bitwise_or,
+    _BXOR: torch.bitwise_xor,
+}
+_HALVES: Final = (DTYPES[torch.float16], DTYPES[torch.bfloat16])
 _COMPLEX: Final = (torch.complex64, torch.complex128)
 
 
@@ -82,6 +94,15 @@ def reduction(reduce_op: ReduceOp, dtype: torch.dtype) -> tuple[int, int, bool]:
     if dtype is torch.bool:
         op = _BOOLS.get(op, op)
     return op, DTYPES[dtype], mean
+
+
+def reduce_here(reduce_op: ReduceOp, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """What several tensors of one rank, of one type, become together; 16-bit floats in 32 bits."""
+    op, dtype, mean = reduction(reduce_op, tensors[0].dtype)
+    if mean:
+        raise error("PAWL_EINVAL", f"collectives: a mean takes one tensor, not {len(tensors)}")
+    wide = torch.float32 if dtype in _HALVES else tensors[0].dtype
+    return functools.reduce(_HERE[op], [t.to(wide) for t in tensors]).to(tensors[0].dtype)
 
 
 def sparse_mean(reduce_op: ReduceOp, dtype: torch.dtype) -> bool:

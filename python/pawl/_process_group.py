@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import sys
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -20,12 +19,15 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.autograd import profiler
 
-from pawl import _coll, _core, _register, _sparse, _staging, _stats
+from pawl import _coll, _core, _events, _register, _sparse, _staging, _stats
+from pawl._beside import device_map, first_tensor, other_backend
+from pawl._forms import FORMS
 from pawl._meeting import exchange, meeting_place
 from pawl._membership import Membership
 from pawl._pending import Pending, check_writable, conflict
-from pawl._staging import block, host, is_plain, put_back, spread
+from pawl._staging import block, host, is_plain, prepare, put_back, spread
 from pawl._times import seconds
 from pawl._work import Completers, Work
 from pawl.errors import error
@@ -54,62 +56,26 @@ def make(
     )
 
 
-# ---- other backends beside ours ----
-
-
-def _device_map() -> dict[str, str]:
-    """Which backend was named for which device, of the call that makes this group.
-
-    torch does not tell a creator, and drops whatever else was named once it has got a ProcessGroup:
-    so it is looked up in torch's own frame.
-    """
-    frame = sys._getframe()
-    while frame is not None and frame.f_code.co_name != "_new_process_group_helper":
-        frame = frame.f_back
-    config = frame.f_locals.get("backend_config") if frame is not None else None
-    return dict(config.get_device_backend_map()) if config is not None else {}
-
-
-def _other_backend(name: str, options: Any) -> tuple[Any, Any]:
-    """(type, backend) of another name in a string like "cpu:pawl,cuda:nccl"."""
-    store = dist.PrefixStore(f"pawl/{name}/", options.store)
-    rank, size = options.group_rank, options.group_size
-    kinds = dist.ProcessGroup.BackendType
-    if name == "gloo":
-        made = dist.ProcessGroupGloo(store, rank, size, options.timeout)
-        return kinds.GLOO, made
-    if name == "nccl" and dist.is_nccl_available():
-        nccl = dist.ProcessGroupNCCL.Options()
-        nccl._timeout = options.timeout
-        return kinds.NCCL, dist.ProcessGroupNCCL(store, rank, size, nccl)
-    why = "this torch has none" if name == "nccl" else "gloo and nccl are"
-    raise error(
-        "PAWL_ENOTSUP",
-        f"collectives: backend {name!r} beside pawl is not supported: {why}",
-    )
-
-
-def _first(values: Any) -> torch.Tensor | None:
-    """The first tensor in arguments, or in lists in them."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            return value
-        if isinstance(value, (list, tuple)) and (found := _first(value)) is not None:
-            return found
-    return None
+# ---- how methods are called ----
 
 
 def _routed(old_name: str) -> Callable[[_F], _F]:
-    """Hands a call to the other backend of its tensors' device, which has it under old_name."""
+    """A method of the group: hands a call to the other backend of its tensors' device, which has it
+    under old_name, and shows it to a profiler. Without lists and options it is given them."""
+    form = FORMS.get(old_name)
 
     def decorate(method: _F) -> _F:
         @functools.wraps(method)
         def call(self: ProcessGroup, *args: Any, **kwargs: Any) -> Any:
+            if form is not None and not (args and type(args[-1]) is form.options):
+                args, kwargs = form.bind(args, kwargs), {}
             if self._others:
-                tensor = _first(args)
+                tensor = first_tensor(args)
                 device = tensor.device.type if tensor is not None else "cpu"  # a barrier
                 if device in self._others:
                     return getattr(self._others[device], old_name)(*args, **kwargs)
+            if profiler._is_profiler_enabled:
+                return _events.record(self, old_name, method, args, kwargs)
             return method(self, *args, **kwargs)
 
         return call  # type: ignore[return-value]
@@ -135,6 +101,15 @@ def _check_alike(what: str, tensors: Sequence[torch.Tensor], ranks: int) -> None
             "PAWL_EINVAL",
             f"collectives: {what} of {ranks} ranks: takes as many tensors, of one type; got "
             f"{len(tensors)}",
+        )
+
+
+def _check_like(what: str, tensors: Sequence[torch.Tensor]) -> None:
+    first = tensors[0]
+    if any(t.shape != first.shape or t.dtype != first.dtype for t in tensors[1:]):
+        raise error(
+            "PAWL_EINVAL",
+            f"collectives: {what} of {len(tensors)}: they are not of one shape and type",
         )
 
 
@@ -208,11 +183,11 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     def _route(self, options: Any) -> list[torch.device]:
         """Makes the other backends that were named; returns the devices that are known."""
         devices = [torch.device("cpu")]
-        for device, name in _device_map().items():
+        for device, name in device_map().items():
             if device != "cpu":
                 devices.append(torch.device(device))
             if name not in _register.OURS:
-                kind, made = _other_backend(name, options)
+                kind, made = other_backend(name, options)
                 self._others[device] = made
                 self._register_backend(torch.device(device), kind, made)
         if "cuda" in map(str, devices) and not torch.cuda.is_available():
@@ -242,6 +217,11 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         parts: tuple[array[int], array[int]] | tuple[()] = (),
     ) -> None:
         """One operation of a work; ``source`` and ``target`` are host memory."""
+        if root < 0:
+            raise error(
+                "PAWL_EINVAL",
+                f"collectives: {_coll.KINDS[kind]}: rank {root} of {self._ranks} ranks",
+            )
         timeout = opts.timeout.total_seconds() if opts is not None else 0.0
         work.keep += (source, target)  # the caller may forget its tensors
         if work.operation is not None:
@@ -309,7 +289,9 @@ class ProcessGroup(Membership, dist.ProcessGroup):
 
     @_routed("allreduce")
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
-        """All ranks' sum, or the like, in place."""
+        """All ranks' sum, or the like, in place. Of several: the sum of them all, in each."""
+        if len(tensors) > 1:
+            return self._reduce_several(tensors, opts)
         tensor = _one("all_reduce", tensors)
         opts = opts or dist.AllreduceOptions()
         work = self._work(tensors)
@@ -317,6 +299,17 @@ class ProcessGroup(Membership, dist.ProcessGroup):
             _sparse.reduce(self, work, tensor, opts)
         else:
             self._reduce_all(work, tensor, opts)
+        return work
+
+    def _reduce_several(self, tensors: Tensors, opts: Any) -> Work:
+        _check_like("all_reduce", tensors)
+        work = self._work(tensors)
+        for tensor in tensors:
+            prepare(work, tensor, writes=True)
+        one = _coll.reduce_here(opts.reduceOp, [t.detach() for t in tensors])
+        self._reduce_all(work, one, opts)
+        for tensor in tensors:
+            put_back(work, tensor, one)
         return work
 
     @_routed("allreduce_coalesced")
@@ -352,14 +345,23 @@ class ProcessGroup(Membership, dist.ProcessGroup):
 
     @_routed("broadcast")
     def broadcast(self, tensors: Tensors, opts: Any) -> Work:
-        """The root's tensor, to all others."""
-        tensor = _one("broadcast", tensors)
+        """The root's tensor, to all others. Of several: the one at opts.rootTensor, to all."""
+        if not 0 <= opts.rootTensor < len(tensors):
+            raise error(
+                "PAWL_EINVAL",
+                f"collectives: broadcast: tensor {opts.rootTensor} of {len(tensors)}",
+            )
+        _check_like("broadcast", tensors)
+        tensor = tensors[opts.rootTensor]
+        others = [t for i, t in enumerate(tensors) if i != opts.rootTensor]
         work = self._work(tensors)
+        for other in others:
+            prepare(work, other, writes=True)
         root = opts.rootRank == self._rank
         memory = host(work, tensor, reads=root, writes=not root)
         self._broadcast(work, memory, opts.rootRank, opts)
-        if not root:
-            put_back(work, tensor, memory)
+        for each in others if root else [tensor, *others]:
+            put_back(work, each, memory)
         return work
 
     def _broadcast(self, work: Work, memory: torch.Tensor, root: int, opts: Any) -> None:
@@ -425,8 +427,24 @@ class ProcessGroup(Membership, dist.ProcessGroup):
 
     @_routed("allgather")
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
-        """All ranks' tensors, in a list."""
+        """All ranks' tensors, in a list. Of several: in each list, all of a rank, then the next."""
+        if len(inputs) > 1:
+            return self._gather_several(outputs, inputs, opts)
         return self._gather_list(self._work(outputs[0]), outputs, inputs, opts)
+
+    def _gather_several(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
+        n = len(inputs)
+        if len(outputs) != n or any(len(row) != n * self._ranks for row in outputs):
+            raise error(
+                "PAWL_EINVAL",
+                f"collectives: all_gather of {n} tensors by {self._ranks} ranks: takes {n} lists "
+                f"of {n * self._ranks}; got lists of {[len(row) for row in outputs]}",
+            )
+        apart = self._pending.apart(inputs, [t for row in outputs for t in row])
+        parts = [(row[i::n], t) for row in outputs for i, t in enumerate(apart)]
+        return self._all_of(
+            [self._gather_list(self._work(into), [into], [t], opts) for into, t in parts]
+        )
 
     def _gather_list(self, work: Work, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
         into, tensor = _one("all_gather", outputs), _one("all_gather", inputs)
@@ -458,6 +476,9 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
     ) -> Work:
         """All ranks' tensors, one behind the other."""
+        return self._gather_single(output, tensor, opts)
+
+    def _gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Work:
         _check_sizes("all_gather", output, tensor, self._ranks)
         tensor = self._input(tensor, output)
         work = self._work([output])
@@ -473,7 +494,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         """The same of several."""
         apart = self._pending.apart(inputs, outputs)
         return self._all_of(
-            [self.all_gather_single(o, i, opts) for o, i in zip(outputs, apart, strict=True)]
+            [self._gather_single(o, i, opts) for o, i in zip(outputs, apart, strict=True)]
         )
 
     def _reduce_block(
@@ -512,6 +533,9 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     @_routed("_reduce_scatter_base")
     def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Work:
         """The same of a tensor that has the parts one behind the other."""
+        return self._reduce_single(output, tensor, opts)
+
+    def _reduce_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Work:
         _check_sizes("reduce_scatter", tensor, output, self._ranks)
         tensor = self._input(tensor, output)
         work = self._work([output])
@@ -524,7 +548,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         """The same of several."""
         apart = self._pending.apart(inputs, outputs)
         return self._all_of(
-            [self.reduce_scatter_single(o, i, opts) for o, i in zip(outputs, apart, strict=True)]
+            [self._reduce_single(o, i, opts) for o, i in zip(outputs, apart, strict=True)]
         )
 
     @_routed("gather")
@@ -708,6 +732,14 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     def abort(self) -> None:
         """The same."""
         self.shutdown()
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Nothing: all ranks count from 0."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        """How many collectives are over, without messages."""
+        collectives = _coll.KINDS[: _coll.SEND]
+        return sum(s.count for kind, s in self.stats().kinds.items() if kind in collectives)
 
     def getBackendName(self) -> str:  # torch's name
         """As registered."""

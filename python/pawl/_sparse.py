@@ -46,7 +46,7 @@ def _counts(group: ProcessGroup, mine: torch.Tensor, opts: Any) -> list[int]:
     """How many numbers each rank has, of tensors that are alike."""
     own = torch.tensor([mine._nnz(), mine.sparse_dim(), *mine.shape], device="cpu")
     every = [torch.empty_like(own) for _ in range(group.size())]
-    group.allgather([every], [own], opts).wait()
+    group.allgather([every], [own], timeout=opts.timeout).wait()
     for rank, theirs in enumerate(every):
         if not torch.equal(theirs[1:], own[1:]):
             raise error(

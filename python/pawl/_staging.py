@@ -140,7 +140,7 @@ def host(
         if work.pending is not None:
             work.pending.settle(work, tensor, writes)
         return tensor
-    _prepare(work, tensor, writes)
+    prepare(work, tensor, writes)
     made = _make(tensor.shape, tensor, dtype)
     if reads:
         fetch(work, [(made, tensor)])
@@ -157,15 +157,15 @@ def block(
 ) -> torch.Tensor:
     """Memory of ours for several, one behind the other; otherwise as ``host``."""
     for tensor in tensors:
-        _prepare(work, tensor, writes)
+        prepare(work, tensor, writes)
     made = _make([sum(t.numel() for t in tensors)], tensors[0], dtype)
     if reads:
         fetch(work, list(zip(_views(made, tensors), tensors, strict=True)))
     return made
 
 
-def _prepare(work: Work, tensor: torch.Tensor, writes: bool) -> None:
-    """Before a tensor is copied: whether it can be, and all before that is over."""
+def prepare(work: Work, tensor: torch.Tensor, writes: bool) -> None:
+    """Before a tensor is copied, or copied to: whether it can be, and all before that is over."""
     if tensor.layout is not torch.strided:
         raise error(
             "PAWL_ENOTSUP", f"collectives: tensors of layout {tensor.layout}: make it dense"

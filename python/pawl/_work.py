@@ -33,6 +33,8 @@ class Work(TorchWork):
     ready: Callable[[], None] | None = None  # waits for what they begin with; see _staging
     after: tuple[Callable[[], object], ...] = ()  # once all are over: copies to where it goes
     brought: tuple[tuple[Lane, Any], ...] = ()  # events behind those to devices
+    shown: Future[Any] | None = None  # a profiler's event ended; see _events
+    _over: Callable[[Future[None]], None] | None = None  # called first, once the last one is over
     _lock: threading.Lock | None = None  # for after
     _future: Future[Any] | None = None
     _base: Future[None] | None = None
@@ -48,8 +50,11 @@ class Work(TorchWork):
         self.pending = pending  # orders it among calls on the same memory; None: a message
         self._completers = completers
 
-    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Until it is over. Raises PawlError; torch's zero means no timeout but the call's own."""
+    def wait(self, timeout: timedelta = NO_TIMEOUT, shown: bool = True) -> bool:
+        """Until it is over. Raises PawlError; torch's zero means no timeout but the call's own.
+
+        ``shown``: a profiler has its end, too. What completes the future would wait for itself.
+        """
         seconds = timeout.total_seconds() or None
         for operation in self.before:
             operation.wait(seconds)
@@ -59,7 +64,16 @@ class Work(TorchWork):
             part.wait(timeout)
         if self.after or self.brought:
             self._finish()
+        if shown and self.shown is not None:
+            self.shown.wait()
         return True
+
+    def call_when_over(self, call: Callable[[Future[None]], None]) -> None:
+        """Has something called once the last operation is over, before what hangs on the future;
+        it may be called at once. Only before the future is asked for."""
+        assert self._future is None
+        self._over = call
+        self.get_future()
 
     def finish_with(self, after: Callable[[], object]) -> None:
         """Has something more done once all operations are over, before anyone sees the outputs."""
@@ -81,13 +95,17 @@ class Work(TorchWork):
         if self._future is None:
             devices = {t.device for t in self.outputs if t.is_cuda}
             self._base = Future(devices=sorted(devices, key=str))
+            if self._over is not None:
+                self._base.add_done_callback(self._over)
             self._future = self._base.then(self._value)
-            if self.operation is None or not self._completers.await_(self.operation):
+            if self.parts:  # whose operations are given out as theirs
+                self.parts[-1].get_future().add_done_callback(lambda _: self.complete())
+            elif self.operation is None or not self._completers.await_(self.operation):
                 self.complete()
         return self._future
 
     def _value(self, _: Future[None]) -> Sequence[torch.Tensor]:
-        self.wait()
+        self.wait(shown=False)
         return self.outputs
 
     def complete(self) -> None:
@@ -126,7 +144,8 @@ class Work(TorchWork):
     _source_rank = source_rank
 
     def _operations(self) -> list[_core.Operation]:
-        return [*self.before, *([self.operation] if self.operation is not None else [])]
+        own = [*self.before, *([self.operation] if self.operation is not None else [])]
+        return own + [each for part in self.parts for each in part._operations()]
 
 
 class Completers:

@@ -354,6 +354,18 @@ def coalesced() -> None:
     manager.wait()
     for tensor, n in zip(tensors, (2, 400), strict=True):
         same(tensor, all_numbers(n).sum(0))
+    group, into = dist.group.WORLD, [torch.zeros(world() * n) for n in (2, 400)]
+    work = group.allgather_into_tensor_coalesced(into, [numbers(2), numbers(400)])
+    work.get_future().wait()
+    assert work.is_completed() and work.is_success()
+    for whole, n in zip(into, (2, 400), strict=True):
+        same(whole, all_numbers(n).view(-1))
+    back = [torch.zeros(2), torch.zeros(400)]
+    group.reduce_scatter_tensor_coalesced(
+        back, into, dist.ReduceScatterOptions()
+    ).get_future().wait()
+    for part, n in zip(back, (2, 400), strict=True):
+        same(part, numbers(n) * world())
 
 
 @check

@@ -23,6 +23,10 @@ COLLECTIVES = [
     "gathered", "scattered", "swapped", "messages", "objects", "coalesced", "futures", "groups",
     "bits_are_the_same_everywhere",
 ]  # fmt: skip
+METHODS = [
+    "like_gloo", "ranks_that_are_none", "sequence_numbers", "events_as_gloo_has_them",
+    "what_a_trace_says", "what_is_recorded_stays_right",
+]  # fmt: skip
 TORCH = [
     "ddp", "ddp_bucket_views", "ddp_unused", "ddp_static_graph", "ddp_without_buffers",
     "ddp_no_sync", "ddp_hooks", "our_hook", "ddp_uneven",
@@ -42,6 +46,12 @@ def test_every_collective(world: int) -> None:
 def test_calls_that_share_memory(world: int) -> None:
     for said in ranks.run_ranks(HERE / "group_overlap_rank.py", world, str(SEED), "40"):
         assert said == ["held"]
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_methods_of_the_group_and_events(world: int) -> None:
+    for said in ranks.run_ranks(HERE / "group_method_rank.py", world):
+        assert said == METHODS
 
 
 @pytest.mark.skipif(not os.environ.get("PAWL_LONG"), reason="9 GB of memory: make test-long")

@@ -1,0 +1,79 @@
+"""Methods of a group that torch lets be called in two ways: with lists and options, as
+torch.distributed does, and with single tensors, a root, an operation and a timeout.
+
+The second is made the first here. Names and defaults are those of torch's own ProcessGroup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch._C import _distributed_c10d as c10d
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a method may be called."""
+
+    tensors: tuple[tuple[str, ...], ...]  # the names that each argument before the options has
+    options: type  # of the argument behind them
+    rest: tuple[str, ...] = ()  # what may stand in place of options, before a timeout
+    single: int | None = None  # the argument that is one tensor where all others are, too
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Lists of tensors and options, of a call in whichever way. Raises TypeError as a call of
+        a function would."""
+        if len(kwargs) == 1 and type(kwargs.get("opts")) is self.options and not self.tensors:
+            return [kwargs["opts"]]
+        count = len(self.tensors)
+        named = dict(kwargs)
+        found = [*args[:count], *(_take(named, names) for names in self.tensors[len(args) :])]
+        if self.single is not None and isinstance(found[self.single], torch.Tensor):
+            found = [[each] for each in found]
+        return [*found, self._options(args[count:], named)]
+
+    def _options(self, args: Sequence[Any], named: dict[str, Any]) -> Any:
+        if args and isinstance(args[0], self.options):
+            named["opts"], args = args[0], args[1:]
+        names = (*self.rest, "timeout")
+        if len(args) > len(names):
+            raise TypeError(f"takes {', '.join(names)} behind tensors, not {len(args)} arguments")
+        named |= zip(names, args, strict=False)
+        options = named.pop("opts", None) or self.options()
+        for name, value in named.items():
+            if name not in names:
+                raise TypeError(f"an argument that is not known: {name}")
+            if value is not None:
+                setattr(options, _FIELDS[name], value)
+        return options
+
+
+_FIELDS: Final = {"root": "rootRank", "op": "reduceOp", "timeout": "timeout"}
+_SPLITS: Final = (("output_split_sizes",), ("input_split_sizes",))
+_OUT: Final = ("output_tensors", "output_tensor", "output")
+_IN: Final = ("input_tensors", "input_tensor", "input")
+
+# By the names that torch had first.
+FORMS: Final = {
+    "allreduce": Form((("tensors", "tensor"),), c10d.AllreduceOptions, ("op",), 0),
+    "reduce": Form((("tensors", "tensor"),), c10d.ReduceOptions, ("root", "op"), 0),
+    "broadcast": Form((("tensors", "tensor"),), c10d.BroadcastOptions, ("root",), 0),
+    "allgather": Form((_OUT, _IN), c10d.AllgatherOptions, (), 1),
+    "gather": Form((_OUT, _IN), c10d.GatherOptions, ("root",), 1),
+    "scatter": Form((_OUT, _IN), c10d.ScatterOptions, ("root",), 0),
+    "reduce_scatter": Form((_OUT, _IN), c10d.ReduceScatterOptions, ("op",), 0),
+    "alltoall_base": Form((_OUT, _IN, *_SPLITS), c10d.AllToAllOptions),
+    "alltoall": Form((_OUT, _IN), c10d.AllToAllOptions),
+    "barrier": Form((), c10d.BarrierOptions),
+}
+
+
+def _take(named: dict[str, Any], names: Sequence[str]) -> Any:
+    """The argument that was given by one of its names."""
+    for name in names:
+        if name in named:
+            return named.pop(name)
+    raise TypeError(f"an argument is missing: {names[0]}")

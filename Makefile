@@ -28,6 +28,8 @@ VENV_DONE := $(VENV)/.created
 PYTHON_DONE := $(VENV)/.requirements
 TORCH_DONE := $(VENV)/.torch-$(subst $(space),-,$(subst /,-,$(subst =,-,$(TORCH))))
 PAWL_DONE := $(VENV)/.pawl
+# Where it is compiled: an environment of tools/torches.txt has a folder of its own.
+WHEEL := build/wheel$(patsubst .venv,,$(subst build/torch/,-,$(VENV)))
 PAWL_SOURCES := $(shell find src include python meson.build meson_options.txt pyproject.toml \
 	-type f -not -path '*/__pycache__/*')
 
@@ -44,10 +46,12 @@ test: setup ## lint, builds by gcc and clang, C tests plain and sanitized, Pytho
 
 test-full: setup ## the same with all slow tests, of which `make test` takes a quarter
 	@tools/integrations.sh -- $(PIP_ARGS)
+	@tools/torches.sh -- $(PIP_ARGS)
 	@$(VENV)/bin/python tools/test.py --full
 
 test-long: setup ## the same with the long tests, and clang-tidy over all files
 	@tools/integrations.sh --long -- $(PIP_ARGS)
+	@tools/torches.sh --long -- $(PIP_ARGS)
 	@$(VENV)/bin/python tools/test.py --long
 
 demo: setup ## trains, is killed, goes on; a table, and demo/report.png
@@ -92,5 +96,5 @@ $(TORCH_DONE): $(PYTHON_DONE)
 
 $(PAWL_DONE): $(PAWL_SOURCES) $(TORCH_DONE) | $(PACKAGES_DONE)
 	@echo "setup: pip install . (compiles the C part)"
-	@$(PIP) --quiet --no-deps --no-build-isolation --force-reinstall -C build-dir=build/wheel .
+	@$(PIP) --quiet --no-deps --no-build-isolation --force-reinstall -C build-dir=$(WHEEL) .
 	@touch $@

@@ -2,17 +2,29 @@
 # Installs what tests of the integrations run against: tools/integrations.txt into the .venv, older
 # releases (tools/releases.txt) beside it; --long: also those that only long tests need. torch and
 # NumPy stay as they are. What cannot be had is named, and its tests skip themselves: a machine
-# without network can run all others. Arguments after -- go to pip.
+# without network can run all others. --venv: into another environment, without the older releases,
+# which serve both. Arguments after -- go to pip.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-python=.venv/bin/python
+venv=.venv
 when=test
-if [[ ${1:-} == --long ]]; then
-	when='test|long'
+while (($# > 0)); do
+	case $1 in
+	--long) when='test|long' ;;
+	--venv)
+		venv=$2
+		when=none
+		shift
+		;;
+	--)
+		shift
+		break
+		;;
+	esac
 	shift
-fi
-if [[ ${1:-} == -- ]]; then shift; fi
+done
+python=$venv/bin/python
 
 # DeepSpeed compiles its operators when they are first used, if at all; its setup needs the torch
 # that is installed, which an isolated build would not see.
@@ -20,7 +32,7 @@ export DS_BUILD_OPS=0
 pip=("$python" -m pip install --quiet --no-warn-conflicts --no-build-isolation --retries 2 "$@")
 # uv keeps what it has unpacked, by each package's hash, in ~/.cache/uv, and links it into the next
 # checkout's .venv: 8 s for pip's 50. What it cannot get, pip tries.
-uv=(.venv/bin/uv pip install --quiet --python "$python" --no-build-isolation "$@")
+uv=("$venv/bin/uv" pip install --quiet --python "$python" --no-build-isolation "$@")
 
 install() {
 	"${uv[@]}" "$@" || "${pip[@]}" "$@"
@@ -33,9 +45,9 @@ failed() {
 }
 
 install_newest() {
-	local stamp=.venv/.integrations
+	local stamp=$venv/.integrations
 	if cmp -s tools/integrations.txt "$stamp"; then return; fi
-	echo "setup: install -r tools/integrations.txt"
+	echo "setup: install -r tools/integrations.txt (into $venv)"
 	"$python" -m pip list --format=freeze | grep -E '^(torch|numpy)==' >build/constraints.txt
 	if install $(grep -E '^(setuptools|wheel)==' tools/integrations.txt) &&
 		install -c build/constraints.txt -r tools/integrations.txt; then

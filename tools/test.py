@@ -2,8 +2,10 @@
 """Runs the checks and tests of the project in stages and says what passed, failed and was skipped.
 
 Stages: lint; gcc (build, C tests); asan (clang, address and undefined-behaviour sanitizers); tsan
-(clang, thread sanitizer); python (pytest against the installed package). A test that runs in three
-builds counts three times; a lint tool counts once; a build counts only when it fails.
+(clang, thread sanitizer); python (pytest against the installed package); in full and long runs also
+the Python tests on other releases of torch (tools/torches.txt): oldest (some), newest (all). A test
+that runs in three builds counts three times; a lint tool counts once; a build counts only when it
+fails.
 
 A run takes all quick tests and a quarter of the slow ones, by the hash of the files (--full: all).
 A test that only missed a time limit runs once more, alone, after the others, with four times its
@@ -51,11 +53,12 @@ class Suite:
     def run_stage(self, name: str) -> Outcome:
         if name == "lint":
             return lint.run_lint(everything=self.long, full=self.full)
-        if name != "python":
+        if name in c_tests.BUILDS:
             build = c_tests.BUILDS[name]
             return c_tests.run_c(build, self.long, self.choice, self.meter, self.name)
-        outcome = py_tests.run_python(self.long, self.choice, self.meter, self.name)
-        if not self.name and not self.long:
+        torch = TORCHES[name]
+        outcome = py_tests.run_python(self.long, self.choice, self.meter, self.name, torch)
+        if torch is py_tests.OURS and not self.name and not self.long:
             outcome.add(records.compare_inventory(records.count_python(), "python"))
             outcome.add(records.check_quick())
         return outcome
@@ -95,8 +98,8 @@ class Suite:
                 self.second.append(test.text)
 
     def run_again(self, test: Late) -> Outcome:
-        if test.stage == "python":
-            return py_tests.run_again(test.name, self.long)
+        if test.stage in TORCHES:
+            return py_tests.run_again(test.name, self.long, TORCHES[test.stage])
         return c_tests.run_again(c_tests.BUILDS[test.stage], test.name, self.long)
 
     def total(self) -> Outcome:
@@ -149,7 +152,18 @@ def list_tests() -> None:
             say(f"{tier:6} {cost.cpu_s:6.1f} {cost.wall_s:8.1f} {counts}  {name}")
 
 
-STAGES: tuple[str, ...] = ("lint", *c_tests.BUILDS, "python")
+TORCHES = {py_tests.STAGE: py_tests.OURS, **py_tests.torches()}
+STAGES: tuple[str, ...] = ("lint", *c_tests.BUILDS, *TORCHES)
+
+
+def stages_of(arguments: argparse.Namespace) -> list[str]:
+    """Those of a run that names none."""
+    levels = {"test"}
+    if arguments.full or arguments.long:
+        levels.add("full")
+    if arguments.long:
+        levels.add("long")
+    return [name for name in STAGES if name not in TORCHES or TORCHES[name].level in levels]
 
 
 def read_arguments() -> argparse.Namespace:
@@ -183,7 +197,7 @@ def main() -> int:
     suite = Suite(arguments)
     say(f"PAWL_TEST_SEED={seed}; {suite.choice}")
     began = time.monotonic()
-    suite.run(arguments.only or list(STAGES))
+    suite.run(arguments.only or stages_of(arguments))
     suite.run_late()
     suite.meter.stop()
     total = suite.total()

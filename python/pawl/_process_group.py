@@ -564,6 +564,15 @@ class ProcessGroup(Membership, dist.ProcessGroup):
             for each in into:
                 _check_sizes("gather", each, tensor, 1)
             memory = block(work, into, writes=True)
+        self._gather_to(work, memory, tensor, opts)
+        if memory is not None:
+            spread(work, memory, into)
+        return work
+
+    def _gather_to(
+        self, work: Work, memory: torch.Tensor | None, tensor: torch.Tensor, opts: Any
+    ) -> None:
+        """``memory``: the root's, for all ranks' tensors, one behind the other."""
         self._submit(
             work,
             _coll.GATHER,
@@ -574,8 +583,19 @@ class ProcessGroup(Membership, dist.ProcessGroup):
             source=host(work, tensor, reads=True),
             target=memory,
         )
+
+    @_routed("gather_single")
+    def gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Work:
+        """All ranks' tensors, one behind the other, at the root. torch calls it from 2.14 on."""
+        root = opts.rootRank == self._rank
+        if root:
+            _check_sizes("gather", output, tensor, self._ranks)
+            tensor = self._input(tensor, output, in_place=False)
+        work = self._work([output] if root else [])
+        memory = host(work, output, writes=True) if root else None
+        self._gather_to(work, memory, tensor, opts)
         if memory is not None:
-            spread(work, memory, into)
+            put_back(work, output, memory)
         return work
 
     @_routed("scatter")
@@ -747,6 +767,12 @@ class ProcessGroup(Membership, dist.ProcessGroup):
 
     name = getBackendName
 
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Of operations that begin from now on."""
+        self._timeout_s = timeout.total_seconds()
+        for other in self._others.values():
+            other._set_default_timeout(timeout)
+
     def get_group_store(self) -> dist.Store:
         """The store that the ranks met by."""
         return self._store
@@ -773,6 +799,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
 
     # What torch asks the backend of a device, to choose how it calls the group.
     supports_splitting = supports_coalescing = supports_time_estimate = False
+    supports_shrinking = supports_reconfigure = supports_window = False
 
     def supports_tensor_alloc(self, device: torch.device) -> bool:
         """No: any memory is as good."""
@@ -789,6 +816,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
     # … and those of torch from 2.14 on.
+    get_backend = _get_backend
     recvAnysource = recv_anysource
     start_coalescing = _start_coalescing
     end_coalescing = _end_coalescing

@@ -18,7 +18,14 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import pawl.elastic as el
 from elastic_checks import BATCH, adamw, adaptive, data, epochs, net, sgd
-from group_checks import check, rank, run_checks, world
+from group_checks import (
+    all_gather_single,
+    check,
+    rank,
+    reduce_scatter_single,
+    run_checks,
+    world,
+)
 from on_device import DEVICE, share
 
 CUDA = DEVICE.type == "cuda"
@@ -79,12 +86,12 @@ def calls() -> dict[str, Callable[[torch.device], torch.Tensor]]:
 
     def gather_into(device: torch.device) -> torch.Tensor:
         into = torch.empty(n * 40, device=device)
-        dist.all_gather_into_tensor(into, here(device, 40))
+        all_gather_single(into, here(device, 40))
         return into
 
     def reduce_scatter(device: torch.device) -> torch.Tensor:
         output = torch.empty(40, device=device)
-        dist.reduce_scatter_tensor(output, here(device, 40 * n))
+        reduce_scatter_single(output, here(device, 40 * n))
         return output
 
     def gather_scatter(device: torch.device) -> torch.Tensor:

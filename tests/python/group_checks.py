@@ -11,6 +11,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 CHECKS: dict[str, Callable[[], None]] = {}
+# Under the names that torch has from 2.13 on, which warns of those before.
+all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 def check(function: Callable[[], None]) -> Callable[[], None]:

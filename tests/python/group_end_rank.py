@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
+from group_checks import all_gather_single, reduce_scatter_single
 from pawl import distributed
 
 HOW = sys.argv[1]
@@ -52,9 +53,9 @@ def differ(odd: bool) -> None:
     if HOW == "empty":
         dist.all_reduce(torch.ones(n))
     elif HOW == "gathered":
-        dist.all_gather_into_tensor(torch.ones(n * world), torch.ones(n))
+        all_gather_single(torch.ones(n * world), torch.ones(n))
     elif HOW == "scattered":
-        dist.reduce_scatter_tensor(torch.ones(n), torch.ones(n * world))
+        reduce_scatter_single(torch.ones(n), torch.ones(n * world))
     elif HOW == "received":
         dist.broadcast(torch.ones(n), 0)
     elif HOW == "roots":

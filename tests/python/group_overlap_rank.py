@@ -17,6 +17,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from group_checks import all_gather_single, reduce_scatter_single
+
 N = 80  # numbers in a rank's tensor
 CALLS = 12  # of a round
 PART_MAX = 6  # numbers in a block
@@ -85,7 +87,7 @@ class Calls:
     def all_gather_single(self) -> None:
         n = self.size()
         (into, all_into), (ours, theirs) = self.views(n * self.world), self.views(n)
-        self.works.append(dist.all_gather_into_tensor(into, ours, async_op=True))
+        self.works.append(all_gather_single(into, ours, async_op=True))
         write(all_into, [torch.cat([flat(t) for t in theirs])] * self.world)
 
     def all_gather(self) -> None:
@@ -114,6 +116,13 @@ class Calls:
         for views, value in zip(all_into, read, strict=True):
             write(views[root : root + 1], [value])
 
+    def gather_single(self) -> None:
+        n, root, options = self.size(), self.root(), dist.GatherOptions()
+        (into, all_into), (ours, theirs) = self.views(n * self.world), self.views(n)
+        options.rootRank = root
+        self.works.append(group().gather_single(into, ours, options))
+        write(all_into[root : root + 1], [torch.cat([flat(t) for t in theirs])])
+
     def scatter(self) -> None:
         n, root = self.size(), self.root()
         (ours, theirs), (parts, all_parts) = self.views(n), self.many(n, self.world)
@@ -130,7 +139,7 @@ class Calls:
     def reduce_scatter_single(self) -> None:
         n = self.size()
         (ours, theirs), (of, all_of) = self.views(n), self.views(n * self.world)
-        self.works.append(dist.reduce_scatter_tensor(ours, of, async_op=True))
+        self.works.append(reduce_scatter_single(ours, of, async_op=True))
         write(theirs, list(total(all_of).split(n)))
 
     def all_to_all_single(self) -> None:

@@ -14,7 +14,15 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from group_checks import check, rank, refused, run_checks, world
+from group_checks import (
+    all_gather_single,
+    check,
+    rank,
+    reduce_scatter_single,
+    refused,
+    run_checks,
+    world,
+)
 
 DTYPES = [
     torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
@@ -36,6 +44,17 @@ def all_numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor
 def same(a: torch.Tensor, b: torch.Tensor, what: str = "") -> None:
     assert a.dtype == b.dtype and a.shape == b.shape, (what, a.dtype, b.dtype, a.shape, b.shape)
     assert torch.equal(a, b), (what, a, b)
+
+
+def gather_single(tensor: torch.Tensor, into: torch.Tensor | None, root: int) -> None:
+    """torch's, which is there from 2.14 on."""
+    if hasattr(dist, "gather_single"):
+        dist.gather_single(tensor, into, dst=root)
+        return
+    options = dist.GatherOptions()
+    options.rootRank = root
+    into = torch.empty(0) if into is None else into
+    dist.group.WORLD.gather_single(into, tensor, options).wait()
 
 
 def sizes() -> Iterator[tuple[int, ...]]:
@@ -104,8 +123,8 @@ def means_of_halves() -> None:
         tensor = torch.empty_like(view(whole[me]))
         dist.reduce_scatter(tensor, [view(part) for part in whole], average)
         same(tensor, wanted, "reduce_scatter")
-        dist.reduce_scatter_tensor(tensor, whole.clone(), average)
-        same(tensor, wanted, "reduce_scatter_tensor")
+        reduce_scatter_single(tensor, whole.clone(), average)
+        same(tensor, wanted, "reduce_scatter_single")
     both = [whole[me].clone(), whole[me, 1].clone()]
     dist.all_reduce_coalesced(both, average)
     same(both[0], wanted, "all_reduce_coalesced")
@@ -143,7 +162,7 @@ def what_cannot_be() -> None:
         lambda: dist.all_reduce_coalesced([torch.ones(2), repeats]),
         lambda: dist.reduce(repeats, rank()),
         lambda: dist.broadcast(repeats, (rank() + 1) % world()),
-        lambda: dist.all_gather_into_tensor(repeats, torch.ones(4)),
+        lambda: all_gather_single(repeats, torch.ones(4)),
         lambda: dist.all_gather(list(repeats), torch.ones(4)),
     ):
         refused(call, "several elements in one place (expand): give a clone() of it")
@@ -221,6 +240,10 @@ def rooted() -> None:
         dist.gather(numbers(70, 3), into, dst=root)
         for r, part in enumerate(into or []):
             same(part, numbers(70, 3, of=r))
+        for whole in (torch.empty(world() * 70, 3), torch.empty(3, world() * 70).t()):
+            gather_single(numbers(70, 3), whole if rank() == root else None, root)
+            if rank() == root:
+                same(whole.contiguous(), all_numbers(70, 3).view(-1, 3))
         output = torch.empty(5)
         parts = [numbers(5, of=100 + r) for r in range(world())] if rank() == root else None
         dist.scatter(output, parts, src=root)
@@ -235,12 +258,13 @@ def gathered() -> None:
         for r, part in enumerate(into):
             same(part, numbers(*shape, of=r))
     whole = torch.empty(world() * 6, 2)
-    dist.all_gather_into_tensor(whole, numbers(6, 2))
-    same(whole, all_numbers(6, 2).view(-1, 2))
+    for gather in (all_gather_single, dist.all_gather_into_tensor):
+        gather(whole.zero_(), numbers(6, 2))
+        same(whole, all_numbers(6, 2).view(-1, 2))
     own = whole[rank() * 6 : rank() * 6 + 6]  # as FSDP does it: its block of the output
     whole.zero_()
     own.copy_(numbers(6, 2))
-    dist.all_gather_into_tensor(whole, own)
+    all_gather_single(whole, own)
     same(whole, all_numbers(6, 2).view(-1, 2))
     uneven = [torch.empty(r + 1, 2) for r in range(world())]
     dist.all_gather(uneven, numbers(rank() + 1, 2))
@@ -255,12 +279,12 @@ def scattered() -> None:
     wanted = sum(numbers(12, of=10 * r + rank()) for r in range(world()))
     dist.reduce_scatter(output, parts)
     same(output, wanted)
-    output.zero_()
-    dist.reduce_scatter_tensor(output, torch.cat(parts))
-    same(output, wanted)
+    for scatter in (reduce_scatter_single, dist.reduce_scatter_tensor):
+        scatter(output.zero_(), torch.cat(parts))
+        same(output, wanted)
     whole = torch.cat(parts)
     own = whole[rank() * 12 : rank() * 12 + 12]
-    dist.reduce_scatter_tensor(own, whole)
+    reduce_scatter_single(own, whole)
     same(own, wanted)
     sizes = [r + 2 for r in range(world())]
     output = torch.empty(sizes[rank()])
@@ -388,6 +412,17 @@ def futures() -> None:
     futures = [dist.all_reduce(numbers(9), async_op=True).get_future().then(again) for _ in "abc"]
     for future in futures:
         same(future.wait(), all_numbers(9).sum(0) * world())
+
+
+@check
+def timeouts() -> None:
+    """One that is set later holds for calls from then on."""
+    group = dist.new_group(timeout=timedelta(seconds=9))
+    set_timeout = getattr(dist, "set_timeout", lambda limit, of: of.set_timeout(limit))
+    set_timeout(timedelta(seconds=0.3), group)
+    if rank() == 0:
+        refused(lambda: dist.recv(torch.empty(1), 1, group), "within the timeout of 0.3 s")
+    dist.barrier()
 
 
 @check

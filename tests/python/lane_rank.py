@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import lanes
-from group_checks import check, rank, run_checks, world
+from group_checks import all_gather_single, check, rank, run_checks, world
 from pawl import _staging
 
 SLEEP = 300_000_000  # cycles of a CUDA device: more than 0.1 s
@@ -93,7 +93,7 @@ def what_comes_is_behind_what_was_queued() -> None:
     source = torch.full((100,), float(rank()), device=DEVICE)
     gate = behind(lambda: output.fill_(-1))
     seen: list[torch.Tensor] = []
-    work = dist.all_gather_into_tensor(output, source, async_op=True)
+    work = all_gather_single(output, source, async_op=True)
     opener = threading.Timer(0.05, gate.set)
     opener.start()
     work.wait()
@@ -135,7 +135,7 @@ def a_group_of_one() -> None:
     group = dist.new_group([rank()], use_local_synchronization=True)
     output, tensor = torch.zeros(1, 10, device=DEVICE), torch.zeros(10, device=DEVICE)
     gate = behind(lambda: tensor.fill_(3))
-    work = dist.all_gather_into_tensor(output, tensor, group=group, async_op=True)
+    work = all_gather_single(output, tensor, group=group, async_op=True)
     gate.set()
     work.wait()
     settle()

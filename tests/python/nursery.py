@@ -38,6 +38,7 @@ import os
 import re
 import runpy
 import signal
+import site
 import socket
 import struct
 import subprocess
@@ -107,7 +108,10 @@ def search_path(env: Mapping[str, str]) -> list[str] | None:
             if {name.partition(".")[0] for name in os.listdir(folder)} & set(sys.modules):
                 return None
     rest = sys.path[len(ours) :] if sys.path[: len(ours)] == ours else sys.path
-    return theirs + rest
+    found = theirs + rest
+    # An interpreter leaves out the folders of its packages only where PYTHONPATH has them already.
+    packages = [folder for folder in site.getsitepackages() if os.path.isdir(folder)]
+    return found + [folder for folder in packages if folder not in found]
 
 
 def is_this_python(path: str) -> bool:

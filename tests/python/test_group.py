@@ -20,8 +20,8 @@ from conftest import SEED
 HERE = Path(__file__).parent
 COLLECTIVES = [
     "all_reduce", "operations", "what_cannot_be", "layouts", "sparse", "other_types", "rooted",
-    "gathered", "scattered", "swapped", "messages", "objects", "coalesced", "futures", "groups",
-    "bits_are_the_same_everywhere",
+    "gathered", "scattered", "swapped", "messages", "objects", "coalesced", "futures", "timeouts",
+    "groups", "bits_are_the_same_everywhere",
 ]  # fmt: skip
 METHODS = [
     "like_gloo", "ranks_that_are_none", "sequence_numbers", "events_as_gloo_has_them",

@@ -87,6 +87,16 @@ def test_a_module_and_what_it_imports(tmp_path: Path) -> None:
     assert forked == executed == (0, "5 ['a']\n", "")
 
 
+@pytest.mark.parametrize("named", ["", "{tmp}", "{ours}", "{tmp}:{ours}"])
+def test_where_it_looks_for_packages(tmp_path: Path, named: str) -> None:
+    """Also where PYTHONPATH does not name ours: torch asks what is installed for each group."""
+    env = program.clean_env()
+    env["PYTHONPATH"] = named.format(tmp=tmp_path, ours=program.PYTHON_DIR)
+    code = "import importlib.metadata as m, sys; print(sys.path[1:], m.version('torch'))"
+    forked, executed = both("-c", code, env=env, cwd=tmp_path)
+    assert forked == executed and forked[0] == 0, forked
+
+
 def test_standard_input_and_signals() -> None:
     code = "import sys, time\nfor line in sys.stdin: print(line.upper(), end='', flush=True)"
     process = nursery.Popen(

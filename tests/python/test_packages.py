@@ -26,8 +26,8 @@ def test_release_is_what_a_process_sees(folder: str) -> None:
 
 
 def test_pins_are_what_is_installed() -> None:
-    """A .venv that the script has finished has exactly these, torch and NumPy included."""
-    if not (ROOT / ".venv/.integrations").is_file():
+    """An environment that the script has finished has exactly these."""
+    if not (Path(sys.prefix) / ".integrations").is_file():
         pytest.skip("tools/integrations.sh has not run here")
     for line in (ROOT / "tools/integrations.txt").read_text().splitlines():
         if not line.startswith("#"):
@@ -56,3 +56,25 @@ def test_without_a_network_nothing_fails(tmp_path: Path) -> None:
     assert "integrations.txt could not be installed: tests" in done.stdout
     assert not (tmp_path / ".venv/.integrations").exists()
     assert not list((tmp_path / "build/pkgs").iterdir())
+
+
+def test_a_torch_that_cannot_be_had_is_named(tmp_path: Path) -> None:
+    """What was made before is not taken for what is there now; the others are still tried."""
+    (tmp_path / "tools").mkdir()
+    shutil.copy(ROOT / "tools/torches.sh", tmp_path / "tools")
+    lines = "# head\na full torch==1 test_x.py\nb full torch==2 test_x.py\nc long torch==3\n"
+    (tmp_path / "tools/torches.txt").write_text(lines)
+    (tmp_path / "Makefile").write_text(
+        'setup:\n\t@test "$(TORCH)" = torch==2 || exit 1; echo "$(VENV), told: $(PIP_ARGS)"\n'
+    )
+    for name in "abc":
+        (tmp_path / f"build/torch/{name}").mkdir(parents=True)
+        (tmp_path / f"build/torch/{name}/.pawl").touch()
+    command = [tmp_path / "tools/torches.sh", "--", "--no-index", "--retries", "0"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    assert done.returncode == 0
+    assert "torch==1 could not be installed into build/torch/a: the tests on it" in done.stdout
+    assert "build/torch/b, told: --no-index --retries 0" in done.stdout
+    assert "torch==3" not in done.stdout
+    left = sorted(path.parent.name for path in tmp_path.glob("build/torch/*/.pawl"))
+    assert left == ["b", "c"]

@@ -174,7 +174,7 @@ def test_python_test_that_was_late_only() -> None:
 def made_suite(monkeypatch: pytest.MonkeyPatch, late: int, passes: bool) -> Any:
     """A run in which so many tests were late; whether they pass on their second run."""
     again = Outcome(passed=1) if passes else failure("again", "no")
-    monkeypatch.setattr(runner.py_tests, "run_again", lambda name, long: again)
+    monkeypatch.setattr(runner.py_tests, "run_again", lambda name, long, torch: again)
     suite = runner.Suite.__new__(runner.Suite)
     tests = [Late("python", f"t{n}", 1, f"first failure of t{n}") for n in range(late)]
     suite.stages, suite.second = {"python": Outcome(passed=5, failed=late, late=tests)}, []
@@ -202,6 +202,64 @@ def test_second_runs(
     assert (total.passed, total.failed) == counts
     said = suite.second + total.failures
     assert all(any(f"first failure of t{n}" in text for text in said) for n in range(late))
+
+
+# ---- other releases of torch ----
+
+
+def test_a_run_takes_the_torches_of_its_level() -> None:
+    usual = ["lint", *c_tests.BUILDS, "python"]
+    for full, long, more in ((0, 0, []), (1, 0, ["oldest"]), (0, 1, ["oldest", "newest"])):
+        assert runner.stages_of(argparse.Namespace(full=full, long=long)) == usual + more
+    for torch in py_tests.torches().values():
+        assert all((Path(__file__).parent / file).is_file() for file in torch.files), torch
+
+
+def test_the_oldest_is_what_is_promised() -> None:
+    root = Path(__file__).parents[2]
+    told = py_tests.torches()["oldest"].release.removeprefix("torch==")
+    minor = told.rpartition(".")[0]
+    assert f'"torch>={minor}"' in (root / "pyproject.toml").read_text()
+    assert f"torch {minor} or later" in " ".join((root / "README.md").read_text().split())
+
+
+OTHER = py_tests.Torch("oldest", "full", "torch==1", ("test_a.py", "test_b.py"))
+REPORT = """<testsuite><testcase classname="m" name="a" time="2"><properties>
+<property name="nodeid" value="t.py::a"/><property name="cpu_s" value="1"/>
+<property name="torch_executed" value="0"/><property name="torch_forked" value="2"/>
+<property name="late" value="1"/></properties><failure>no</failure></testcase></testsuite>"""
+
+
+def test_tests_on_another_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its interpreter runs them, the quick ones of the files named, and again what was late."""
+    monkeypatch.setattr(py_tests, "BUILD", tmp_path)
+    asked: list[tuple[list[str], dict[str, str]]] = []
+
+    def run(words: list[str], env: dict[str, str], live: bool) -> tuple[int, str]:
+        asked.append((words, env))
+        (tmp_path / "pytest.xml").write_text(REPORT)
+        return 1, ""
+
+    monkeypatch.setattr(command, "run", run)
+    monkeypatch.setattr(command, "own_world", list)
+    without = py_tests.run_python(False, tiers.Choice(), torch=OTHER)
+    assert (without.skipped, asked) == (1, []) and "torch==1 is not here" in without.reasons[0]
+    folder = tmp_path / "torch/oldest"
+    folder.mkdir(parents=True)
+    (folder / ".pawl").touch()
+    outcome = py_tests.run_python(False, tiers.Choice(), torch=OTHER)
+    (late,) = outcome.late
+    assert (late.stage, late.name, list(outcome.costs)) == (
+        "oldest", "t.py::a", ["oldest: t.py::a"],
+    )  # fmt: skip
+    monkeypatch.setenv("PAWL_TEST_SEED", "1")
+    py_tests.run_again(late.name, False, OTHER)
+    (words, env), (again, _) = asked
+    python = str(folder / "bin/python")
+    assert words[0] == again[0] == python and f"--tx=6*popen//python={python}" in words
+    assert words[-2:] == ["tests/python/test_a.py", "tests/python/test_b.py"]
+    assert env["PATH"].startswith(f"{folder}/bin:") and env["PAWL_TEST_TORCH"] == "oldest"
+    assert not any(tiers.Choice(int(env["PAWL_TEST_SLOW"][0])).takes(str(n)) for n in range(99))
 
 
 # ---- tiers and records ----
@@ -298,6 +356,19 @@ def test_quick_tests_are_quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         assert records.check_quick().failed == failed
     assert records.check_quick_c({"c": True, "d": False}).passed == 1
     assert records.check_quick_c({"c": False}).failed == 1
+
+
+def test_costs_on_another_torch_are_not_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("KEPT_TIMES", "COLLECTED", "TIMES"):
+        monkeypatch.setattr(records, name, tmp_path / name)
+    records.COLLECTED.write_text(json.dumps({"tests/python/a.py::b": "quick"}))
+    names = ("python: tests/python/a.py::b", "newest: tests/python/a.py::b", "gcc: c")
+    records.remember({name: Cost(2.0, 3.0) for name in names})
+    records.write_times()
+    kept = records.read_json(records.KEPT_TIMES)
+    assert list(kept["tests"]) == [names[2], names[0]] and kept["files"] == {"a.py": 3.0}
 
 
 def test_a_stall_is_told_beside_what_it_met() -> None:

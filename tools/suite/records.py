@@ -228,6 +228,8 @@ def write_times() -> None:
             if node not in collected:
                 continue  # of a test that is no more
             files[file_of(node)] += cost["wall_s"]
+        elif "::" in node:
+            continue  # of a test on another torch
         if cost["cpu_s"] >= KEPT_CPU_S or cost["executed"] + cost["forked"] > 2:
             tests[name] = {
                 "cpu_s": round(cost["cpu_s"], 1),

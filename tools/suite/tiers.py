@@ -18,7 +18,8 @@ SLOW = "slow"
 
 @dataclass(frozen=True)
 class Choice:
-    """What a run takes of the slow tests. ``part``: the number of one of PARTS; None: all."""
+    """What a run takes of the slow tests. ``part``: the number of one of PARTS, or PARTS: none;
+    None: all."""
 
     part: int | None = None
 
@@ -32,6 +33,9 @@ class Choice:
 
     def __str__(self) -> str:
         return "all slow tests" if self.part is None else f"slow tests: part {self.part} of {PARTS}"
+
+
+NONE = Choice(PARTS)
 
 
 def number(text: str) -> int:

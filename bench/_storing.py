@@ -98,7 +98,8 @@ def _restore(state: State, root: Path, source: str) -> tuple[float, pawl.Checkpo
     step = checkpointer.restore(state.parts)
     took = time.perf_counter() - begun
     assert step == STEP and first.any(), f"restored {step}"
-    assert f", from the {source})" in heard.text, heard.text
+    where = "memory" if source == "memory" else f"the {source}"
+    assert f", from {where})" in heard.text, heard.text
     return took, checkpointer
 
 

@@ -74,7 +74,10 @@ def _range(dtype: torch.dtype) -> tuple[float, float]:
         if not dtype.is_complex:
             return 0, 0
         of = torch.finfo(dtype.to_real())
-    return of.min, of.max
+    try:
+        return of.min, of.max
+    except NotImplementedError:  # two numbers in an element: converted from and to nothing
+        return 0, 0
 
 
 def repeats(tensor: torch.Tensor) -> bool:

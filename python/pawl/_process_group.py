@@ -12,7 +12,7 @@ import atexit
 import functools
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -26,6 +26,7 @@ from pawl._beside import device_map, first_tensor, other_backend
 from pawl._forms import FORMS
 from pawl._meeting import exchange, meeting_place
 from pawl._membership import Membership
+from pawl._operands import check_alike, check_like, check_sizes, offsets, only, row_offsets
 from pawl._pending import Pending, check_writable, conflict
 from pawl._staging import block, host, is_plain, prepare, put_back, spread
 from pawl._times import seconds
@@ -81,71 +82,6 @@ def _routed(old_name: str) -> Callable[[_F], _F]:
         return call  # type: ignore[return-value]
 
     return decorate
-
-
-# ---- tensors ----
-
-
-def _check_sizes(what: str, whole: torch.Tensor, part: torch.Tensor, ranks: int) -> None:
-    if whole.dtype != part.dtype or whole.numel() != part.numel() * ranks:
-        raise error(
-            "PAWL_EINVAL",
-            f"collectives: {what} of {ranks} ranks: {whole.numel()} {whole.dtype} are not "
-            f"{ranks} x {part.numel()} {part.dtype}",
-        )
-
-
-def _check_alike(what: str, tensors: Sequence[torch.Tensor], ranks: int) -> None:
-    if len(tensors) != ranks or any(t.dtype != tensors[0].dtype for t in tensors):
-        raise error(
-            "PAWL_EINVAL",
-            f"collectives: {what} of {ranks} ranks: takes as many tensors, of one type; got "
-            f"{len(tensors)}",
-        )
-
-
-def _check_like(what: str, tensors: Sequence[torch.Tensor]) -> None:
-    first = tensors[0]
-    if any(t.shape != first.shape or t.dtype != first.dtype for t in tensors[1:]):
-        raise error(
-            "PAWL_EINVAL",
-            f"collectives: {what} of {len(tensors)}: they are not of one shape and type",
-        )
-
-
-def _one(what: str, tensors: Sequence[Any]) -> Any:
-    if len(tensors) != 1:
-        raise error("PAWL_EINVAL", f"collectives: {what} takes one tensor, not {len(tensors)}")
-    return tensors[0]
-
-
-def _offsets(sizes: Iterator[int]) -> array[int]:
-    """Where each part begins, and the end of all."""
-    at = array("Q", [0])
-    for size in sizes:
-        at.append(at[-1] + size)
-    return at
-
-
-def _rows(tensor: torch.Tensor, splits: Sequence[int], ranks: int, what: str) -> array[int]:
-    """Bytes at which each rank's rows of a tensor begin; without splits they are shared equally."""
-    rows = tensor.shape[0] if tensor.dim() > 0 else 0
-    if not splits:
-        if rows % ranks != 0:
-            raise error(
-                "PAWL_EINVAL",
-                f"collectives: all_to_all: {rows} rows of the {what} are not shared equally by "
-                f"{ranks} ranks: give the sizes",
-            )
-        splits = [rows // ranks] * ranks
-    if len(splits) != ranks or sum(splits) != rows or min(splits) < 0:
-        raise error(
-            "PAWL_EINVAL",
-            f"collectives: all_to_all: sizes {list(splits)} of the {what} are not {rows} rows for "
-            f"{ranks} ranks",
-        )
-    row = tensor.nbytes // rows if rows else 0
-    return _offsets(size * row for size in splits)
 
 
 class ProcessGroup(Membership, dist.ProcessGroup):
@@ -292,7 +228,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         """All ranks' sum, or the like, in place. Of several: the sum of them all, in each."""
         if len(tensors) > 1:
             return self._reduce_several(tensors, opts)
-        tensor = _one("all_reduce", tensors)
+        tensor = only("all_reduce", tensors)
         opts = opts or dist.AllreduceOptions()
         work = self._work(tensors)
         if tensor.is_sparse:
@@ -302,7 +238,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         return work
 
     def _reduce_several(self, tensors: Tensors, opts: Any) -> Work:
-        _check_like("all_reduce", tensors)
+        check_like("all_reduce", tensors)
         work = self._work(tensors)
         for tensor in tensors:
             prepare(work, tensor, writes=True)
@@ -327,7 +263,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     @_routed("reduce")
     def reduce(self, tensors: Tensors, opts: Any) -> Work:
         """All ranks' sum, in place at the root; the others' tensors stay as they are."""
-        tensor = _one("reduce", tensors)
+        tensor = only("reduce", tensors)
         work = self._work(tensors)
         dtype = _coll.added_as(opts.reduceOp, tensor.dtype)
         root = opts.rootRank == self._rank
@@ -351,7 +287,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
                 "PAWL_EINVAL",
                 f"collectives: broadcast: tensor {opts.rootTensor} of {len(tensors)}",
             )
-        _check_like("broadcast", tensors)
+        check_like("broadcast", tensors)
         tensor = tensors[opts.rootTensor]
         others = [t for i, t in enumerate(tensors) if i != opts.rootTensor]
         work = self._work(tensors)
@@ -447,8 +383,8 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         )
 
     def _gather_list(self, work: Work, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
-        into, tensor = _one("all_gather", outputs), _one("all_gather", inputs)
-        _check_alike("all_gather", into, self._ranks)
+        into, tensor = only("all_gather", outputs), only("all_gather", inputs)
+        check_alike("all_gather", into, self._ranks)
         if any(t.numel() != tensor.numel() for t in into):
             self.gather_uneven(work, into, tensor, opts)
             return work
@@ -479,7 +415,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         return self._gather_single(output, tensor, opts)
 
     def _gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Work:
-        _check_sizes("all_gather", output, tensor, self._ranks)
+        check_sizes("all_gather", output, tensor, self._ranks)
         tensor = self._input(tensor, output)
         work = self._work([output])
         memory = host(work, output, writes=True)
@@ -519,11 +455,11 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     @_routed("reduce_scatter")
     def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work:
         """This rank's of the sums of all ranks' lists."""
-        output, parts = _one("reduce_scatter", outputs), _one("reduce_scatter", inputs)
-        _check_alike("reduce_scatter", parts, self._ranks)
+        output, parts = only("reduce_scatter", outputs), only("reduce_scatter", inputs)
+        check_alike("reduce_scatter", parts, self._ranks)
         work = self._work(outputs)
         if any(part.numel() != output.numel() for part in parts):
-            _check_sizes("reduce_scatter", parts[self._rank], output, 1)
+            check_sizes("reduce_scatter", parts[self._rank], output, 1)
             self._reduce_uneven(work, output, parts, opts)
         else:
             dtype = _coll.added_as(opts.reduceOp, output.dtype)
@@ -536,7 +472,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         return self._reduce_single(output, tensor, opts)
 
     def _reduce_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Work:
-        _check_sizes("reduce_scatter", tensor, output, self._ranks)
+        check_sizes("reduce_scatter", tensor, output, self._ranks)
         tensor = self._input(tensor, output)
         work = self._work([output])
         dtype = _coll.added_as(opts.reduceOp, tensor.dtype)
@@ -554,15 +490,15 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     @_routed("gather")
     def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
         """All ranks' tensors, in a list at the root."""
-        tensor = _one("gather", inputs)
+        tensor = only("gather", inputs)
         root = opts.rootRank == self._rank
-        into = _one("gather", outputs) if root else []
+        into = only("gather", outputs) if root else []
         work = self._work(into)
         memory = None
         if root:
-            _check_alike("gather", into, self._ranks)
+            check_alike("gather", into, self._ranks)
             for each in into:
-                _check_sizes("gather", each, tensor, 1)
+                check_sizes("gather", each, tensor, 1)
             memory = block(work, into, writes=True)
         self._gather_to(work, memory, tensor, opts)
         if memory is not None:
@@ -589,7 +525,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         """All ranks' tensors, one behind the other, at the root. torch calls it from 2.14 on."""
         root = opts.rootRank == self._rank
         if root:
-            _check_sizes("gather", output, tensor, self._ranks)
+            check_sizes("gather", output, tensor, self._ranks)
             tensor = self._input(tensor, output, in_place=False)
         work = self._work([output] if root else [])
         memory = host(work, output, writes=True) if root else None
@@ -601,14 +537,14 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     @_routed("scatter")
     def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work:
         """This rank's of a list at the root."""
-        output = _one("scatter", outputs)
+        output = only("scatter", outputs)
         work = self._work(outputs)
         source = None
         if opts.rootRank == self._rank:
-            parts = _one("scatter", inputs)
-            _check_alike("scatter", parts, self._ranks)
+            parts = only("scatter", inputs)
+            check_alike("scatter", parts, self._ranks)
             for part in parts:
-                _check_sizes("scatter", part, output, 1)
+                check_sizes("scatter", part, output, 1)
             source = block(work, parts, reads=True)
         memory = host(work, output, writes=True)
         self._submit(
@@ -653,8 +589,8 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     ) -> Work:
         """Rows of a tensor to each rank, and theirs back."""
         parts = (
-            _rows(tensor, input_splits, self._ranks, "input"),
-            _rows(output, output_splits, self._ranks, "output"),
+            row_offsets(tensor, input_splits, self._ranks, "input"),
+            row_offsets(output, output_splits, self._ranks, "output"),
         )
         tensor = self._input(tensor, output, in_place=False)
         work = self._work([output])
@@ -666,11 +602,11 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     @_routed("alltoall")
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         """A tensor to each rank, and theirs back."""
-        _check_alike("all_to_all", outputs, self._ranks)
-        _check_alike("all_to_all", inputs, self._ranks)
+        check_alike("all_to_all", outputs, self._ranks)
+        check_alike("all_to_all", inputs, self._ranks)
         work = self._work(outputs)
         into = block(work, outputs, writes=True)
-        parts = _offsets(t.nbytes for t in inputs), _offsets(t.nbytes for t in outputs)
+        parts = offsets(t.nbytes for t in inputs), offsets(t.nbytes for t in outputs)
         self._swap(work, into, block(work, inputs, reads=True), parts, opts)
         spread(work, into, outputs)
         return work
@@ -680,7 +616,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
     @_routed("send")
     def send(self, tensors: Tensors, peer: int, tag: int) -> Work:
         """A tensor to one rank, which receives it with the same tag."""
-        tensor = _one("send", tensors)
+        tensor = only("send", tensors)
         work = self._work(tensors, message=True)
         self._submit(
             work,
@@ -694,7 +630,7 @@ class ProcessGroup(Membership, dist.ProcessGroup):
         return work
 
     def _receive(self, tensors: Tensors, peer: int, tag: int) -> Work:
-        tensor = _one("recv", tensors)
+        tensor = only("recv", tensors)
         work = self._work(tensors, message=True)
         memory = host(work, tensor, writes=True)
         self._submit(

@@ -251,6 +251,8 @@ def draw_interval(best: Interval) -> Figure:
     low = min(best.measured, best.daly_low) / 5
     high = max(best.measured, best.daly, min(best.daly_high, best.daly * 30)) * 5
     intervals = [low * (high / low) ** (i / 300) for i in range(301)]
+    shown = [100 * best.least, 100 * best.overhead, 100 * best.predicted]
+    bottom, top = max(min(s for s in shown if s > 0) / 5, 1e-7), max(shown) * 20
     figure, axes = plots.subplots(figsize=(10, 5.5), layout="constrained")
     known = best.failures > 0
     label = (
@@ -262,7 +264,8 @@ def draw_interval(best: Interval) -> Figure:
     axes.fill_between(
         intervals,
         _curve(best, max(best.rate_low, best.rate * 1e-6), intervals),
-        _curve(best, best.rate_high, intervals),
+        # it is exponential: of a short run its end is no number that a picture can be laid out by
+        [min(cost, 10 * top) for cost in _curve(best, best.rate_high, intervals)],
         color=_BAND,
         alpha=0.25,
         lw=0,
@@ -287,8 +290,7 @@ def draw_interval(best: Interval) -> Figure:
         label=f"measured: every {span(best.measured)}, {percent(best.overhead)}",
     )
     axes.set(xscale="log", yscale="log", xlim=(low, high))
-    shown = [100 * best.least, 100 * best.overhead, 100 * best.predicted]
-    axes.set_ylim(max(min(s for s in shown if s > 0) / 5, 1e-7), max(shown) * 20)
+    axes.set_ylim(bottom, top)
     for axis, text in ((axes.xaxis, span), (axes.yaxis, lambda value: f"{value:g} %")):
         axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5), numticks=15))
         axis.set_major_formatter(ticker.FuncFormatter(lambda value, _, text=text: text(value)))

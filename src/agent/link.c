@@ -215,9 +215,28 @@ size_t link_start(struct link *link, struct wire_out *out, enum proto_type type)
 	return proto_start(out, type, id);
 }
 
-int link_send(struct link *link, struct wire_out *out, size_t start, struct pawl_err *err)
+/* Of a send that failed: what has become of the agent. */
+static void explain_send(struct link *link, int rv, const struct pawl_err *why,
+	struct pawl_err *err)
 {
 	char name[LINK_NAME_MAX];
+
+	if (rv == PAWL_EPEER && (why->sys == EPIPE || why->sys == ECONNRESET)) {
+		pawl_err_set(err, rv, "%s is gone", name_agent(link, name));
+		return;
+	}
+	if (rv == PAWL_EPEER && why->sys == EAGAIN) {
+		pawl_err_set(err, rv, "%s has taken nothing for %u s", name_agent(link, name),
+			times_s(TIME_SESSION_BEGIN));
+		return;
+	}
+	if (err) {
+		*err = *why;
+	}
+}
+
+int link_send(struct link *link, struct wire_out *out, size_t start, struct pawl_err *err)
+{
 	struct pawl_err why;
 	int rv;
 
@@ -225,13 +244,8 @@ int link_send(struct link *link, struct wire_out *out, size_t start, struct pawl
 	pthread_mutex_lock(&link->send);
 	rv = proto_send(link->conn.fd, out, NULL, 0, &why);
 	pthread_mutex_unlock(&link->send);
-	if (rv == PAWL_EPEER && (why.sys == EPIPE || why.sys == ECONNRESET)) {
-		pawl_err_set(err, rv, "%s is gone", name_agent(link, name));
-	} else if (rv == PAWL_EPEER && why.sys == EAGAIN) {
-		pawl_err_set(err, rv, "%s has taken nothing for %u s", name_agent(link, name),
-			times_s(TIME_SESSION_BEGIN));
-	} else if (rv != 0 && err) {
-		*err = why;
+	if (rv != 0) {
+		explain_send(link, rv, &why, err);
 	}
 	if (rv == PAWL_EPEER) { /* nothing gets through any more, or it got through in part */
 		shutdown(link->conn.fd, SHUT_RDWR);

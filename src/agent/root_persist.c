@@ -63,13 +63,12 @@ static void tell_saved(struct agent_root *root, const char *tag)
 void root_slow_fired(struct loop_timer *timer)
 {
 	struct agent_root *root = timer->user;
-	const struct persist_job *job = &root->save_job;
 	struct news_item item;
 	struct pawl_err err;
 
 	pawl_err_set(&err, PAWL_ETIMEDOUT,
-		"%s has been in writing for %u s or more, and is not durable yet: %s", job->tag,
-		times_s(TIME_ROOT_SLOW),
+		"%s has been in writing for %u s or more, and is not durable yet: %s",
+		root->save_job.tag, times_s(TIME_ROOT_SLOW),
 		root->elsewhere > 0 ? "storage hangs, or is slow, or another host is late"
 				    : "storage hangs, or is slow");
 	news_fill(&item, NEWS_SLOW, &err, "%s", "");
@@ -77,8 +76,8 @@ void root_slow_fired(struct loop_timer *timer)
 	for (int s = 0; s < LEDGER_SLOTS; s++) { /* also those that wait for it */
 		if (root->ledger.slots[s].state == SLOT_COMMITTED &&
 			!root->ledger.slots[s].durable) {
-			root_tell_level(root, root->ledger.slots[s].seq, LEVEL_TROUBLE, err.code,
-				err.msg);
+			root_tell_level(root, root->ledger.slots[s].seq, LEVEL_TROUBLE,
+				PAWL_ETIMEDOUT, err.msg);
 		}
 	}
 	loop_timer_start(root->agent->loop, timer, clock_mono_ns() + times_ns(TIME_ROOT_SLOW));

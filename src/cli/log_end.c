@@ -2,8 +2,8 @@
  * there: it is looked at as they could, and only a plain file is read. */
 #include "cli/log_end.h"
 
-#include "base/beneath.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "cli/as_user.h"
 #include "sched/job_log.h"
 
@@ -72,7 +72,11 @@ void log_end_of(const char *bytes, uint32_t len_bytes, int cut, char text[LOG_EN
 		size_t len = cut_line(shown, (size_t)(shown_end - shown));
 
 		for (size_t i = 0; i < len; i++) {
-			text[used++] = shown[i] != '\0' ? shown[i] : ' ';
+			text[used] = shown[i];
+			if (text[used] == '\0') {
+				text[used] = ' ';
+			}
+			used++;
 		}
 		if (line_end) {
 			text[used++] = '\n';
@@ -86,7 +90,7 @@ static int read_end(const char *dir, int dir_fd, char text[LOG_END_BYTES + 1], s
 {
 	char bytes[LOG_END_BYTES];
 	struct stat st;
-	int fd = beneath_file(dir_fd, dir, JOB_LOG_NAME, O_RDONLY, 0, BENEATH_ANY, &st, err);
+	int fd = file_open_beneath(dir_fd, dir, JOB_LOG_NAME, O_RDONLY, 0, BENEATH_ANY, &st, err);
 	off_t from;
 	ssize_t n;
 	int rv = 0;

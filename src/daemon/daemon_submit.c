@@ -152,7 +152,6 @@ static int check_spot(const struct daemon_options *o, const struct core_ask *ask
 static int check_size(const struct daemon_options *o, const struct core_ask *ask, bool elastic,
 	struct pawl_err *err)
 {
-	const char *key = elastic ? "replicas" : "num_nodes";
 	struct room room = count_room(o, ask);
 	uint64_t spot = room.spot < ask->spot_most ? room.spot : ask->spot_most;
 	uint64_t most = room.firm + spot;
@@ -164,8 +163,9 @@ static int check_size(const struct daemon_options *o, const struct core_ask *ask
 		return pawl_err_set(err, PAWL_EINVAL,
 			"%s: %u%s, and the nodes here that it may be on have %llu slot%s together: "
 			"ask for no more, or start pawl sched with more (%s)",
-			key, ask->least, elastic ? " at least" : "", (unsigned long long)most,
-			most == 1 ? "" : "s", o->pools ? "--pool" : "--nodes, --slots, --node");
+			elastic ? "replicas" : "num_nodes", ask->least, elastic ? " at least" : "",
+			(unsigned long long)most, most == 1 ? "" : "s",
+			o->pools ? "--pool" : "--nodes, --slots, --node");
 	}
 	return 0;
 }

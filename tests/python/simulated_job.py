@@ -469,7 +469,7 @@ class Saves:
     def __init__(self, node: Node) -> None:
         self.node = node
 
-    def is_due(self) -> bool:
+    def is_due(self, generation: int) -> bool:
         return self.node.sim.rng.random() < self.node.sim.saves
 
     def is_last(self) -> bool:
@@ -479,7 +479,10 @@ class Saves:
         wire = self.node.module("_wire")
         return {name: wire.raw(data) for name, data in self.node.sim.saved.items()}
 
-    def save(self, took_over: bool, wait: bool) -> None:
+    def hurry(self) -> None:
+        """Nothing: it is due at random."""
+
+    def save(self, generation: int, took_over: bool, wait: bool) -> None:
         states = self.node.module("_states")
         self.node.sim.saved = {states.file_of(s.name): states.bytes_of(s) for s in states.every()}
         self.node.wait("save")

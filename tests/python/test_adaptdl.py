@@ -172,7 +172,7 @@ def test_under_pawl_run() -> None:
     check(heard(done.stdout))
 
 
-@pytest.mark.slow("2")
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_the_order_of_the_tutorial(replicas: int) -> None:
     """Its loaders are made before it says how ranks meet, and wait for none."""
@@ -309,7 +309,7 @@ def test_a_model_of_adaptdl_keeps_its_names(tmp_path: Path) -> None:
     from pawl.elastic import _adaptdl
 
     leave_checkpoint(tmp_path, Wrapped)
-    files = _adaptdl.read(str(tmp_path))
+    files, _ = _adaptdl.read(str(tmp_path))
     saved = torch.load(io.BytesIO(files["adaptdl-dataparallel"]), weights_only=False)
     assert list(saved["model"]) == list(Wrapped().state_dict())
 
@@ -323,7 +323,7 @@ def test_models_of_adaptdl_may_have_any_name(tmp_path: Path) -> None:
     (folder / "adaptdl-dataparallel").rename(folder / "generator")
     torch.save({"model": torch.ones(3)}, folder / "zipped")
     (folder / "plain").write_bytes(b"12")
-    files = _adaptdl.read(str(tmp_path))
+    files, _ = _adaptdl.read(str(tmp_path))
     saved = torch.load(io.BytesIO(files["generator"]), weights_only=False)
     assert list(saved["model"]) == list(digits_net().state_dict())
     assert files["zipped"] == (folder / "zipped").read_bytes() and files["plain"] == b"12"

@@ -485,17 +485,14 @@ assert np.isclose(model.gns.raw_sqr_avg[0], (n * total - local) / (n - 1))
 assert np.isclose(model.gns.raw_var_avg[0], (local - total) * n / (n - 1))
 optimizer.step()
 assert 1 <= model.gns.get_progress() <= n
-last = [reducer.allreduce_async(number) for number in range(5)]  # the others go on to their end
-if rank == 0:
-    assert last[-1].result() == 4 * n
-    os._exit(0)
+last = [reducer.allreduce_async(number) for number in range(5)]
 assert [of.result() for of in last] == [number * n for number in range(5)]
 os._exit(0)
 """
 
 
 def test_replicas_by_hand(tmp_path: Path) -> None:
-    """adaptdl.reducer, and a rule and its noise with DDP. Rank 0 may end when it has a result."""
+    """adaptdl.reducer, and a rule and its noise with DDP. Who has a result may end."""
     script = tmp_path / "job.py"
     script.write_text(REPLICAS)
     started = start(3, script, [str(ranks.free_port())])

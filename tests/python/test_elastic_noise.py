@@ -207,7 +207,7 @@ def run(folder: Path, name: str, world: int, *options: str) -> list[Any]:
     return rows_of(history)
 
 
-@pytest.mark.slow("a job of four ranks")
+@pytest.mark.slow
 def test_a_job_whose_ranks_go(tmp_path: Path) -> None:
     """4, then 3, 2 and 1 rank tell the same as 4 at the same step."""
     steady_rows = run(tmp_path, "steady", 4)

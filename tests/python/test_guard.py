@@ -169,7 +169,7 @@ def test_never_wrong(
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     state = {"model": model, "optim": optimizer}
     change = (COUNTED | NOT_COUNTED | REPLACING)[route]
-    with Checkpointer(tmp_path, persist_every=0) as ckpt:
+    with Checkpointer(tmp_path, persist_every=0, on_exit="warn") as ckpt:
         for step in range(2):
             expected = flat(model.state_dict())
             save = ckpt.save(step, state)
@@ -208,7 +208,7 @@ def expect_withdrawn(tmp_path: Path, change: Callable[[nn.Parameter], Any]) -> N
 
 def test_a_change_of_an_optimizer_tensor_is_named(fake: Any, tmp_path: Path) -> None:
     model, optimizer = training()
-    with Checkpointer(tmp_path) as ckpt:
+    with Checkpointer(tmp_path, on_exit="warn") as ckpt:
         save = ckpt.save(1, {"model": model, "optim": optimizer})
         optimizer.state[model[1].weight]["exp_avg_sq"].mul_(2)
         one_step(model, optimizer)

@@ -126,7 +126,7 @@ def test_not_strict_takes_what_fits(ckpt: Checkpointer) -> None:
     assert equal(tensors_of(other[0]), tensors_of(saved[0]))
     assert equal(tensors_of(other[2]), before)
     wide = nn.Sequential(nn.Linear(4, 3))
-    with pytest.raises(PawlError, match=r"of another shape: 0\.weight"):
+    with pytest.raises(PawlError, match=r"of another shape \(.*\): 0\.weight"):
         ckpt.restore({"m": wide}, strict=False)
 
 

@@ -192,7 +192,11 @@ def check_quick() -> Outcome:
     wrong = []
     for name, cost in read_json(KEPT_TIMES).get("tests", {}).items():
         stage, _, test = name.partition(": ")
-        if stage != "python" or tiers.get(test) != "quick" or f":{test.split('[')[0]}" in mutants:
+        if (
+            stage != "python"
+            or tiers.get(test) != "quick"
+            or f"python:{test.split('[')[0]}" in mutants
+        ):
             continue
         too_many = cost["executed"] > QUICK_EXECUTED_MAX or cost["forked"] > QUICK_FORKED_MAX
         if cost["cpu_s"] > QUICK_CPU_S_MAX or too_many:

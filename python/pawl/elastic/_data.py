@@ -616,7 +616,7 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
         if _epochs.current_epoch() is None:
             if self._needs_epochs:
                 raise RuntimeError("AdaptiveDataLoader: loop over it inside remaining_epochs_until")
-            _epochs.enter()
+            _context.enter()
         helper = self._elastic
         with helper.context():
             if helper.skipdone():

@@ -50,14 +50,14 @@ class Reducer:
     """One of ``replicas`` processes, which all make the same calls in the same order.
 
     They meet at a port of rank 0's, and are a group of backend pawl then. A thread exchanges what
-    was given to it, so that nobody waits but in ``result``. Rank 0 has a result when all others
-    have what it is made of: it may end then.
+    was given to it, so that nobody waits but in ``result``. Who has a result knows that all others
+    have what it is made of: each process may end then.
     """
 
     def __init__(self, rank: int, replicas: int, root_host: str, root_port: int) -> None:
         """Returns when all are there. ``root_port``: free at ``root_host``; for one process any.
         Raises torch's DistError if they do not come."""
-        self._rank, self._replicas = rank, replicas
+        self._replicas = replicas
         self._work: queue.SimpleQueue[tuple[torch.Tensor, _Reduce, Future]] = queue.SimpleQueue()
         self._group: Any = None
         if replicas > 1:
@@ -87,15 +87,11 @@ class Reducer:
             data, reduce_fn, future = self._work.get()
             try:
                 values = [_wire.load(row) for row in self._exchange(data)]
-                if self._rank == 0:
-                    self._all_of(_NOTHING)  # the others have them, too
+                with contextlib.suppress(RuntimeError):  # who has come through it may have ended
+                    self._all_of(_NOTHING)  # all others have them, too
                 future._end(functools.reduce(reduce_fn, values))
             except BaseException as failed:
                 future._end(None, failed)
-                continue
-            if self._rank > 0:
-                with contextlib.suppress(RuntimeError):  # rank 0 may have ended
-                    self._all_of(_NOTHING)
 
     def _exchange(self, mine: torch.Tensor) -> list[torch.Tensor]:
         return _wire.gather(mine, self._all_of)

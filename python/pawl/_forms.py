@@ -20,7 +20,7 @@ class Form:
 
     tensors: tuple[tuple[str, ...], ...]  # the names that each argument before the options has
     options: type  # of the argument behind them
-    rest: tuple[str, ...] = ()  # what may stand in place of options, before a timeout
+    rest: tuple[str, ...] = ()  # options that may be given one by one; a timeout may follow
     single: int | None = None  # the argument that is one tensor where all others are, too
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

@@ -117,9 +117,9 @@ class Plan:
     def __init__(self, strict: bool, strip: tuple[str, ...] = ()) -> None:
         self.strict = strict
         self.strip = strip  # parts of a module's names that do not count
-        # what is said of plain tensors once they are restored:
-        self.converted: list[str] = []  # they lose a part of their numbers
-        self.replaced: list[str] = []  # by one of another shape
+        # Plain tensors that the log names once they are restored:
+        self.converted: list[str] = []  # to a type that does not hold all of their numbers
+        self.replaced: list[str] = []  # by tensors of another shape
         self.problems: list[str] = []  # if any, nothing is done
         # once new memory is filled: what they return, if anything, is a problem
         self.checks: list[Callable[[], str | None]] = []

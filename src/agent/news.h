@@ -21,7 +21,7 @@
 
 enum news_kind {
 	NEWS_ONCE,    /* something happened, and that was all */
-	NEWS_SAVE,    /* what is committed cannot be made durable */
+	NEWS_SAVE,    /* a committed save cannot be made durable */
 	NEWS_SLOW,    /* the store has not finished what it was given */
 	NEWS_HISTORY, /* rows of the history cannot be written */
 	NEWS_RETAIN,  /* old checkpoints cannot be deleted */
@@ -31,7 +31,7 @@ enum news_kind {
 /* One thing to say. */
 struct news_item {
 	enum news_kind kind;
-	bool good;                   /* what lasted is over; of no meaning for NEWS_ONCE */
+	bool good;                   /* the trouble is over; unused for NEWS_ONCE */
 	int key;                     /* the cause: errno, else the PAWL_E code. Another one is said
 					at once */
 	char text[PAWL_ERR_MSG_MAX]; /* for people, without the root's path */
@@ -62,7 +62,7 @@ enum news_word news_decide(struct news_state *state, const struct news_item *ite
 struct news {
 	pthread_mutex_t lock; /* guards all below; nothing is called while it is held */
 	struct news_item items[NEWS_WAITING_MAX];
-	uint32_t n; /* of them, oldest first */
+	uint32_t n; /* items that wait, oldest first */
 };
 
 void news_init(struct news *news);

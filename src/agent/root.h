@@ -156,7 +156,7 @@ struct agent_root {
 	bool has_durable;                   /* durable_tag is valid */
 	char durable_tag[CKPT_TAG_MAX];     /* newest made durable by this agent */
 	bool failed_anew;                   /* a persist has failed since agent_drain */
-	struct news_state news[NEWS_KINDS]; /* what goes wrong, by kind */
+	struct news_state news[NEWS_KINDS]; /* trouble of each kind */
 	struct loop_timer slow;             /* the storage thread has not come to an end for long */
 	bool room_asked;                    /* whether the store has room, in this epoch */
 	struct agent_root *next;            /* of the agent */
@@ -172,7 +172,7 @@ struct agent {
 	uint32_t attempt;             /* current */
 	int64_t idle_exit_ns;         /* see agent_options */
 	bool lets_go;                 /* likewise */
-	bool heard;                   /* likewise */
+	bool heard;                   /* see agent_options */
 	bool owing;                   /* a worker of this attempt left as agent_left_owing has it */
 	struct listener listener;     /* accepts */
 	struct loop_timer idle;       /* leaves when idle */

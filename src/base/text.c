@@ -91,7 +91,7 @@ const char *text_size(char *buf, uint64_t bytes)
 		snprintf(buf, TEXT_SIZE_MAX, "%u B", (unsigned)bytes);
 		return buf;
 	}
-	while (value >= 1023.95) { /* what would be shown as 1024.0 */
+	while (value >= 1023.95) { /* from here on it would be shown as 1024.0 */
 		value /= 1024;
 		unit++;
 	}

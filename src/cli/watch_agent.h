@@ -15,7 +15,7 @@ struct watch_agent {
 	uint32_t ranks;                 /* connected to it for this root */
 	char undurable[CKPT_TAG_MAX];   /* newest that is in its memory only, or "" */
 	int trouble_key;                /* cause of trouble, as news.h has it */
-	char trouble[PAWL_ERR_MSG_MAX]; /* what goes wrong now, or "" */
+	char trouble[PAWL_ERR_MSG_MAX]; /* what goes wrong now; "": nothing */
 };
 
 /* Asks the agent of the job that a lock file names (holder: "job ID (pid 1 on host)"), for at most

@@ -25,7 +25,7 @@ struct look {
 	char holder[CKPT_HOLDER_MAX]; /* job that uses it, or did last; "": none ever */
 	bool running;                 /* it uses it now, as far as this machine knows */
 	bool held;                    /* its agent has the root's lock, whether ranks run or not */
-	struct watch_agent agent;     /* what that says */
+	struct watch_agent agent;     /* what its agent says */
 	struct look_tag *tags;        /* owned: ascending by step */
 	size_t tags_n;                /* of them */
 	uint64_t bytes;               /* of those that are complete */

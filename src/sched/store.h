@@ -87,8 +87,8 @@ struct store_job {
 	int64_t since_ns;
 	int64_t ran_ns;
 	uint32_t restarts, failures; /* as in core.h */
-	int32_t priority;            /* likewise */
-	uint32_t least, most;        /* likewise; 0: its record cannot be read */
+	int32_t priority;            /* as in core.h */
+	uint32_t least, most;        /* as in core.h; 0: its record cannot be read */
 };
 
 /* Tells those that are over, the newest first: id (0: any), name ("": any), at most so many.

@@ -87,8 +87,10 @@ class Reducer:
             data, reduce_fn, future = self._work.get()
             try:
                 values = [_wire.load(row) for row in self._exchange(data)]
-                with contextlib.suppress(RuntimeError):  # who has come through it may have ended
-                    self._all_of(_NOTHING)  # all others have them, too
+                # When this returns, all others have the values, too. It fails where one of them has
+                # ended, which it does only when it has returned there.
+                with contextlib.suppress(RuntimeError):
+                    self._all_of(_NOTHING)
                 future._end(functools.reduce(reduce_fn, values))
             except BaseException as failed:
                 future._end(None, failed)

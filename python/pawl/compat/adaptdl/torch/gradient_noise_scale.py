@@ -180,7 +180,7 @@ class GradientNoiseScale:
             assert self._local is not None
             local = np.array(self._local.tolist()) * unscale**2 / count
             if state["biased"]:
-                state["weight"] = 0.0  # what is better replaces it
+                state["weight"] = 0.0  # pairs of steps told less than several gradients of one do
             state["biased"], self._previous = False, None
             self._add(local, total, count, scale)
             return

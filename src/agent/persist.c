@@ -614,19 +614,19 @@ static void idle(struct persist *persist)
 	}
 }
 
-/* Saves that were still to be written when the agent left. */
+/* Saves that were still to be written when the agent left: nobody submits any more. */
 static void note_rest(struct persist *persist)
 {
 	const struct persist_job *job;
 
-	do {
-		pthread_mutex_lock(&persist->lock);
-		job = pop(&persist->todo);
-		pthread_mutex_unlock(&persist->lock);
-		if (job && job->row) {
+	pthread_mutex_lock(&persist->lock);
+	job = persist->todo.head;
+	pthread_mutex_unlock(&persist->lock);
+	for (; job; job = job->next) {
+		if (job->row) {
 			persist_note(persist, job->row);
 		}
-	} while (job);
+	}
 }
 
 static void *run_thread(void *user)

@@ -338,18 +338,52 @@ static void find_door(struct run_plan *plan)
 	snprintf(plan->door, sizeof(plan->door), "%.*s.door", stem, plan->socket);
 }
 
+/* Python would read a program's bytes as a script. */
+static bool is_binary(const char *path)
+{
+	static const char elf[4] = "\177ELF";
+	char head[sizeof(elf)];
+	FILE *file = fopen(path, "re");
+	bool binary = file != NULL && fread(head, sizeof(head), 1, file) == 1 &&
+		memcmp(head, elf, sizeof(elf)) == 0;
+
+	if (file != NULL) {
+		fclose(file);
+	}
+	return binary;
+}
+
+/* A name that is no file here, but that a shell would find, was meant as a program, too. */
+static int check_script(const char *script, struct pawl_err *err)
+{
+	bool there = access(script, R_OK) == 0;
+	int missing = errno;
+	char path[PATH_MAX];
+
+	if (there ? is_binary(script)
+		  : strchr(script, '/') == NULL && search_path(script, path, sizeof(path))) {
+		return pawl_err_set(err, PAWL_EINVAL,
+			"%s is a program, not a Python script: leave it out if it is Python "
+			"itself (--python chooses one), or give --no-python to run it as it is",
+			script);
+	}
+	errno = missing;
+	return there ? 0 : pawl_err_sys(err, "script %s", script);
+}
+
 /* What is executed for each worker. */
 static int find_program(struct run_plan *plan, const struct run_options *options,
 	struct pawl_err *err)
 {
+	int rv;
+
 	if (options->no_python) {
 		return run_program_find(plan->python, sizeof(plan->python), options->worker[0],
 			err);
 	}
-	if (!is_module(options) && access(options->worker[0], R_OK) != 0) {
-		return pawl_err_sys(err, "script %s", options->worker[0]);
-	}
-	return run_python_find(plan->python, sizeof(plan->python), options->python, err);
+	rv = is_module(options) ? 0 : check_script(options->worker[0], err);
+	return rv == 0 ? run_python_find(plan->python, sizeof(plan->python), options->python, err)
+		       : rv;
 }
 
 int run_plan_make(struct run_plan *plan, const struct run_options *options, struct pawl_err *err)

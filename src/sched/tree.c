@@ -150,7 +150,9 @@ static void add_item(struct builder *b, struct tree_node *parent, struct tree_no
 static void set_key(struct builder *b, struct open *open, struct tree_node *key, yaml_mark_t mark)
 {
 	if (key->kind >= TREE_LIST) {
-		refuse(b, mark, "a list or mapping as a key: a key is a word");
+		refuse(b, mark,
+			"a list or mapping as a key: a key is a word; where {{ }} stands, a "
+			"template is to be filled in first");
 	} else if (key->kind == TREE_TEXT && strcmp(key->text, "<<") == 0) {
 		refuse(b, mark,
 			"<< (merging a mapping into another) is not supported: write its "

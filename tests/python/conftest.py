@@ -93,13 +93,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Any:
-    """Notes what the test has cost. The last one of a module fails if processes are left, which are
-    no longer anybody's then."""
+    """Notes what the test has cost. The last one of a module fails if anything is left, which is no
+    longer anybody's then."""
     try:
         result = yield
         if nextitem is None or nextitem.path != item.path:
-            left = LEFTOVERS.end_module({nursery.nursery.pid()})
-            assert left == "", left
+            left = [f"tests of this module left {what}" for what in leftovers.held()]
+            left += LEFTOVERS.end_module({nursery.nursery.pid()}).splitlines()
+            assert not left, "\n".join(left)
         return result
     finally:
         ORPHANS.collect()

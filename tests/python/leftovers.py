@@ -1,4 +1,4 @@
-"""Processes that tests have started and left running.
+"""What tests have left: processes that run, and what their own process holds for a whole module.
 
 An agent is none: it stays a minute when its ranks are gone (docs/limits.md), so that others can go
 on. It is told to end, and has to.
@@ -11,10 +11,12 @@ import ctypes
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import program
 
@@ -72,9 +74,59 @@ def list_descendants(pid: int, besides: Container[int]) -> list[Process]:
     return found
 
 
+def held() -> list[str]:
+    """What this process has, that a test has opened and the next module would meet: torch's
+    process group, an elastic job, Checkpointers. Lets go of it."""
+    found = []
+    for module, take in ((DISTRIBUTED, _take_group), (CONTEXT, _take_job), (SAVER, _take_savers)):
+        if module in sys.modules:
+            found += take(sys.modules[module])
+    return found
+
+
+DISTRIBUTED, CONTEXT, SAVER = "torch.distributed", "pawl.elastic._context", "pawl._saver"
+
+
+def _take_group(dist: ModuleType) -> list[str]:
+    if not dist.is_available() or not dist.is_initialized():
+        return []
+    backend = dist.get_backend()
+    dist.destroy_process_group()
+    return [f"torch's process group, backend {backend}: destroy_process_group()"]
+
+
+def _take_job(context: ModuleType) -> list[str]:
+    """Metrics make one where there is none."""
+    job, context._job = context._job, None
+    metrics = sys.modules["pawl.elastic._metrics"]
+    made = [name for name, there in (("job", job), ("metrics", metrics._current)) if there]
+    metrics._current = None
+    if job is not None:
+        job.let_go()
+    return [f"an elastic job of this process: {' and '.join(made)}"] if made else []
+
+
+def _take_savers(saver: ModuleType) -> list[str]:
+    found = [f"an open Checkpointer of {one.root}: close()" for one in saver._open]
+    for one in list(saver._open):
+        with contextlib.suppress(Exception):  # it is the test that fails
+            one.close(timeout=0)
+    return found
+
+
 def send(process: Process, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, number)
+
+
+def end_agents(besides: Container[int] = ()) -> None:
+    """Tells all agents that come from this process to end, and waits until they have."""
+    found = [p for p in list_descendants(os.getpid(), besides) if AGENT.match(p.command)]
+    for agent in found:
+        send(agent, signal.SIGTERM)
+    program.wait_until(
+        lambda: not any(read_process(agent.pid) == agent for agent in found), "agents have ended"
+    )
 
 
 class Leftovers:

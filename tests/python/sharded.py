@@ -432,7 +432,13 @@ def _rank(rank: int, world: int, folder: str, name: str, args: list[Any]) -> Non
     store = dist.FileStore(f"{folder}/store", world)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world)
     globals()[name](*args)
-    dist.destroy_process_group()
+    if backend == "pawl":
+        dist.destroy_process_group()
+        return
+    # gloo's group is left as it is, once nobody needs it: in torch 2.7 its end may hang, as it
+    # holds the interpreter's lock while it waits for a thread that wants it.
+    store.set(f"over-{rank}", "")
+    store.wait([f"over-{other}" for other in range(world)])
 
 
 def _world(folder: str, world: int, name: str, args: list[Any]) -> bool:

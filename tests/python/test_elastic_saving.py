@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,6 +55,7 @@ class Job:
         patch.setattr(_saving, "time", self.clock)
         patch.setattr(_saving._stop, "install", lambda **_: False)
         patch.setattr(_states, "every", list)
+        patch.setattr(_saving._metrics, "_current", SimpleNamespace(steps=7))
         self.memory = Memory(self.clock)
         self.checkpoints = Checkpoints()
         self.checkpoints._engine = self.memory  # type: ignore[assignment]

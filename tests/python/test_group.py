@@ -34,6 +34,16 @@ TORCH = [
     "zero_redundancy", "fsdp2", "fsdp1", "hybrid", "dtensor", "functional", "compiled",
     "checkpoints", "pipelining",
 ]  # fmt: skip
+PARTS = [
+    "transformer_by_tensors", "transformer_by_sequences", "experts_by_tensors",
+    "experts_by_ranks", "experts_by_ranks_and_tensors", "fsdp_like_single", "fsdp_and_tensors",
+    "placements_on_a_line", "placements_on_a_square", "orders_on_a_square",
+    "distributed_from_rank_0", "operators_on_every_placement", "gradients_on_every_placement",
+    "state_of_ddp", "state_of_fsdp", "checkpoint_with_an_extension", "shards_in_any_order",
+    "a_fake_group_beside", "pipeline_GPipe", "pipeline_1F1B", "pipeline_Interleaved1F1B",
+    "pipeline_LoopedBFS", "pipeline_InterleavedZeroBubble", "pipeline_ZBVZeroBubble",
+    "pipeline_DualPipeV",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("world", [2, 3, 4])
@@ -65,6 +75,20 @@ def test_more_bytes_than_32_bits_count() -> None:
 def test_what_torch_builds_on_groups(world: int) -> None:
     for said in ranks.run_ranks(HERE / "group_torch_rank.py", world):
         assert said == TORCH
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [2, 4])
+def test_torchs_own_models_and_helpers(world: int) -> None:
+    try:
+        heard = ranks.run_ranks(HERE / "group_tensor_rank.py", world)
+    except AssertionError as error:
+        failed = [line for line in str(error).splitlines() if line.startswith("! rank ")]
+        raise AssertionError("\n".join(failed) or "no part is named") from error
+    for said in heard:
+        if said[0].startswith("lacks "):
+            pytest.skip(f"torch {said[0]}")
+        assert said == PARTS
 
 
 def end(how: str, world: int = 3, **env: str) -> list[list[str]]:

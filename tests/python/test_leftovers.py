@@ -7,10 +7,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
 import leftovers
 import nursery
+import pawl
 import program
+from pawl.elastic import _metrics
 
 
 @pytest.fixture
@@ -54,3 +57,19 @@ def test_an_agent_is_told_to_end(tmp_path: Path) -> None:
         program.wait_until(socket.exists, "the agent listens")
         assert end(ours) == ""
     assert agent.returncode == 128 + signal.SIGTERM
+
+
+def test_what_this_process_holds_is_named(tmp_path: Path) -> None:
+    assert leftovers.held() == []
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    ckpt = pawl.Checkpointer(tmp_path / "root", job="left")
+    _metrics.current()
+    assert leftovers.held() == [
+        "torch's process group, backend gloo: destroy_process_group()",
+        "an elastic job of this process: job and metrics",
+        f"an open Checkpointer of {tmp_path / 'root'}: close()",
+    ]
+    assert leftovers.held() == [] and not dist.is_initialized()
+    with pytest.raises(pawl.PawlError, match="closed"):
+        ckpt.save(1, {"x": 1})

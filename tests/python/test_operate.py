@@ -267,3 +267,5 @@ def test_an_agent_killed_in_a_restore_is_named(tmp_path: Path) -> None:
     await_gone(pid)
     with pytest.raises(pawl.PawlError, match=r"the agent \(pid \d+\) is gone"):
         session.pending()
+    for one in (ckpt, second):
+        one.close(timeout=0)

@@ -262,6 +262,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
     """A job that is killed goes on from the last step it said to be saved, or the one after it."""
     rng = random.Random(SEED)
     said = 0
+    unrecorded = 0  # killed before the first record
     for _ in range(KILLS):
         with (tmp_path / "errors").open("w+") as errors:
             child = nursery.Popen(
@@ -282,6 +283,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
         assert int(began) in (said, said + 1), f"seed {SEED}: after {said} came {began}"
         lines = [line for line in (began + rest).splitlines(keepends=True) if line.endswith("\n")]
         said = int(lines[-1])
+        unrecorded += not list((tmp_path / "checkpoints").glob("*.json"))
     assert said > 0
     nursery.run(
         [sys.executable, "-c", KILLED, "3"], cwd=tmp_path, env=program.clean_env(), check=True
@@ -289,9 +291,10 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
     left = names(tmp_path / "checkpoints")
     records = [name for name in left if name.endswith(".json")]
     assert len(records) == 2
-    # The very first save may have been cut off before it was recorded, or while it was, and loaded
-    # all the same.
-    assert len([name for name in left if not name.startswith(".")]) - len(records) <= 3
+    # A save may have been cut off before it was recorded, or while it was, and loaded all the same:
+    # nothing removes the file of one that was made before there was a record.
+    files = [name for name in left if not name.startswith(".")]
+    assert len(files) - len(records) <= 3 + max(unrecorded - 1, 0)
     assert len([name for name in left if name.startswith(".")]) <= 1
 
 

@@ -484,6 +484,10 @@ def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
     script = write(tmp_path / "x.py", "")
     missing = program.run("run", tmp_path / "none.py")
     assert missing.returncode == 3 and "none.py: No such file" in missing.stderr
+    for name in ("python3", sys.executable):
+        named = program.run("run", "-n", "2", name, script)
+        assert named.returncode == 2 and f"{name} is a program" in named.stderr, named.stderr
+        assert "leave it out" in named.stderr and "--no-python" in named.stderr
     missing = program.run("run", "--python", "/nowhere/python", script)
     assert missing.returncode == 3 and "/nowhere/python" in missing.stderr
     wrong = program.run_script(script, env=program.clean_env(RANK="3", WORLD_SIZE="2"))

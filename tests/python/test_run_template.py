@@ -437,7 +437,8 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         lines.append(line)
         if "template: ready" in line:
             (folder / "die").touch()
-        if sum(line.startswith("[rank") for line in lines) == 4:
+        started = any("attempt 1: 2 workers started" in line for line in lines)
+        if started and sum(line.startswith("[rank") for line in lines) == 4:
             break
     pids = children_of(process.pid)
     process.kill()

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ import pytest
 import program
 
 PROGRAM = program.find()
-DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "jobs.md"
+ROOT = Path(__file__).parent.parent.parent
+DOCUMENT = ROOT / "docs" / "jobs.md"
 
 JOB = """\
 name: gpt
@@ -243,3 +245,67 @@ def test_the_document_names_every_key() -> None:
     assert len(known) == 2
     for name in ", ".join(known).split(", "):
         assert f"`{name}`" in text
+
+
+# ---- tools/jobfiles.py ----
+
+TABLE = """\
+     3 different files of folders: 1 (copies left out: 1)
+     1 pass
+     1 pass once their variables are given
+     1 are refused, 1 of them with a line for each mistake
+
+ files   alone  with line  reason (alone: files that have no other)
+"""
+MOUNTS = "run: x\nfile_mounts: {/a: s3://a, /b: s3://b}\nworking_dir: .\n"
+
+
+def look(folder: Path, *options: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, ROOT / "tools" / "jobfiles.py", *options, folder]
+    return subprocess.run(
+        [*map(str, command)], env=program.clean_env(), capture_output=True, text=True, check=False
+    )
+
+
+def test_what_becomes_of_others_job_files(tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    (folder / "deep").mkdir(parents=True)
+    for name, text in {
+        "asks.yaml": "run: x\nenvs: {KEY: , MODE: fast}\nsecrets: {TOKEN: }\n",
+        "deep/good.yml": "resources: {accelerators: A100}\nrun: x\n",
+        "deep/same.yaml": "resources: {accelerators: A100}\nrun: x\n",
+        "mounts.yaml": MOUNTS,
+        "kustomization.yaml": "resources:\n  - other.yaml\n",
+        "lint.yaml": "run: {timeout: 5}\nlinters: {}\n",
+        "notes.md": "run: x\n",
+    }.items():
+        (folder / name).write_text(text)
+    done = look(folder, "--pawl", PROGRAM, "--list")
+    assert done.returncode == 0 and done.stderr == ""
+    verdicts, table = done.stdout.split("\n\n", 1)
+    bucket = "file_mounts: s3:// is not yet: Pawl mounts no buckets"
+    assert verdicts.splitlines() == [
+        f"{folder}/asks.yaml: passes with --env KEY=x --secret TOKEN=x",
+        f"{folder}/mounts.yaml:2: {bucket}; give a directory that the nodes share, as /a: "
+        "/shared/DIR (and 2 more)",
+        f"{folder}/deep/good.yml: passes",
+    ]
+    assert table == TABLE + (
+        f"     1       0          1  {bucket}\n"
+        "     1       0          1  unknown key working_dir: is workdir meant?\n"
+    )
+
+
+def test_a_refusal_without_a_place_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("run: x\n")
+    mute = tmp_path / "mute"
+    mute.write_text("#!/bin/sh\necho 'pawl submit: it is wrong' >&2\nexit 2\n")
+    mute.chmod(0o755)
+    done = look(tmp_path, "--pawl", mute)
+    assert done.returncode == 1 and "1 are refused, 0 of them with a line" in done.stdout
+    assert "exit code 2: pawl submit: it is wrong" in done.stdout
+    for wrong in (tmp_path / "none", mute):
+        done = look(wrong, "--pawl", PROGRAM)
+        assert done.returncode == 2 and f"jobfiles.py: {wrong}: N" in done.stderr
+    (tmp_path / "job.yaml").unlink()
+    assert "no YAML file that looks like" in look(tmp_path, "--pawl", PROGRAM).stderr

@@ -13,6 +13,7 @@
 #define SANITIZER_STATUS 99
 #define NO_EXEC_STATUS   98
 #define SAID_MAX         4096
+#define MISSED_MAX       20 /* agents that were idle for too long before a session came */
 
 static struct fail_calls *shared; /* ours count only where a test says so */
 
@@ -169,11 +170,14 @@ static bool is_over(pid_t pid, int *status)
 	return waitpid(pid, status, WNOHANG) == pid;
 }
 
-/* The first of its session is let in by the same calls that let in all others. */
+/* The first of its session is let in by the same calls that let in all others. An agent of which no
+ * call failed, and that had been idle for too long before the session came, is tried again: its
+ * calls are not all there are. */
 static void an_agent_fails_at_any_call(void **state)
 {
 	long passed = LONG_MAX;
 	long ended = 0;
+	unsigned missed = 0;
 	char option[160];
 
 	snprintf(option, sizeof(option), "--socket=%s", sock);
@@ -181,6 +185,7 @@ static void an_agent_fails_at_any_call(void **state)
 		const char *words[] = {"pawl", "agent", "--job=test", option, NULL};
 		struct pawl_ckpt *ckpt;
 		struct pawl_err err;
+		bool let_in = false;
 		int status = -1;
 		pid_t pid;
 
@@ -189,7 +194,8 @@ static void an_agent_fails_at_any_call(void **state)
 		WITHIN_DOING(WITHIN_LONG_S, is_over(pid, &status) || is_up(sock),
 			within_pace(0.002));
 		if (status == -1) {
-			if (open_session(&ckpt, NULL, &err) == 0) {
+			let_in = open_session(&ckpt, NULL, &err) == 0;
+			if (let_in) {
 				pawl_ckpt_close(ckpt, WAIT_MS, NULL);
 			}
 			status = await_end(pid); /* it has been idle */
@@ -198,6 +204,13 @@ static void an_agent_fails_at_any_call(void **state)
 		}
 		passed = fail_calls_disarm(shared);
 		check_end(status, nth);
+		if (passed < nth && !let_in) {
+			if (++missed > MISSED_MAX) {
+				SAY_LATE("agents leave before a session comes to them");
+			}
+			nth--;
+			passed = LONG_MAX;
+		}
 	}
 	print_message("%ld calls, of which %ld ended it early\n", passed, ended);
 	assert_true(passed > 60 && ended > 15);
@@ -257,7 +270,7 @@ int main(int argc, char **argv)
 	if (argc == 2 && strcmp(argv[0], "agent") == 0) {
 		return run_agent(argv[1]);
 	}
-	test_times("session_open=0.3,session_begin=0.3,agent_idle=0.05");
+	test_times("session_open=0.3,session_begin=0.3,agent_idle=0.2");
 	shared = fail_calls_share();
 	if (shared == NULL) {
 		return 1;

@@ -78,6 +78,31 @@ static void who_was_left_to_itself_keeps_no_root(void **state)
 	nftw(root, remove_it, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+/* The agent leaves before the thread has come to what was submitted: under ASan, nothing leaks. */
+static void what_is_not_begun_is_freed(void **state)
+{
+	char root[] = "/tmp/pawl-persist-XXXXXX";
+	struct persist_job job;
+	struct persist *persist;
+	struct loop *loop;
+
+	assert_non_null(mkdtemp(root));
+	assert_int_equal(loop_open(&loop, NULL), 0);
+	persist = start(root, loop, &job);
+	take_opened(persist);
+	for (uint32_t i = 0; i < 1000; i++) {
+		struct persist_job *room = calloc(1, sizeof(*room));
+
+		assert_non_null(room);
+		room->kind = PERSIST_ROOM;
+		room->allocated = true;
+		persist_submit(persist, room);
+	}
+	assert_true(persist_stop(persist, WAIT_MS));
+	loop_close(loop);
+	nftw(root, remove_it, 16, FTW_DEPTH | FTW_PHYS);
+}
+
 /* ---- many damaged tags ---- */
 
 /* A root with the whole tag of a step, and n of the steps from first on that are none. */
@@ -177,6 +202,7 @@ int main(void)
 		cmocka_unit_test(older_damage_costs_nothing),
 		cmocka_unit_test(a_mass_of_damage_stays_where_it_is),
 		cmocka_unit_test(who_was_left_to_itself_keeps_no_root),
+		cmocka_unit_test(what_is_not_begun_is_freed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -180,6 +180,19 @@ static void stop_agent_behind_hold(struct pawl_ckpt *ckpt)
 	}
 }
 
+/* Waits until a rank has heard that the agent asks. */
+static void await_held(struct pawl_ckpt *ckpt)
+{
+	bool held = false;
+
+	WITHIN_DOING(WITHIN_LONG_S, held, {
+		within_pace(0.01);
+		pthread_mutex_lock(&ckpt->state);
+		held = ckpt->questions[QUESTION_DUE].held;
+		pthread_mutex_unlock(&ckpt->state);
+	});
+}
+
 static void await_yes_at(struct pawl_ckpt *ckpt)
 {
 	bool known = false;
@@ -263,7 +276,9 @@ static void save_when_due(struct pawl_ckpt **both, uint64_t step)
 	assert_int_equal(pawl_ckpt_wait(both[0], id, PAWL_CKPT_COMMITTED, WAIT_MS, NULL), 0);
 }
 
-/* The other one saves, which fails as soon as this one has heard of it. Both count on alike. */
+/* The other one saves, which fails as soon as this one has heard of it. Both count on alike. The
+ * other one asks only when it has heard the agent's question: else both would be told yes at a
+ * later poll, the first one rightly, too. */
 static void who_misses_a_save_counts_it(void **state)
 {
 	struct pawl_ckpt_status status;
@@ -273,6 +288,7 @@ static void who_misses_a_save_counts_it(void **state)
 	stop_agent_behind_hold(both[0]);
 	assert_false(pawl_ckpt_due(both[0])); /* it has waited */
 	kill(agent_pid, SIGCONT);
+	await_held(both[1]);
 	assert_true(await_due(both[1]));
 	save_nothing(both[1], 1);
 	for (uint32_t i = 0; i < WAIT_MS / 10 && both[0]->last_id == 0; i++) {

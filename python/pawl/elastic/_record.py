@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from pawl import _core
-from pawl._start import be_heard
+from pawl._lines import say
 from pawl._times import seconds
 from pawl._training import FIELDS, FILE, Row
 from pawl.elastic._saving import root
@@ -38,7 +38,6 @@ class Record:
         self._since = (0.0, 0.0, 0)  # seconds, progress, samples: when that was
         env = _core.env()
         self._job, self._attempt = env["job"], env["attempt"]
-        be_heard(log)
 
     @property
     def begun(self) -> bool:
@@ -59,7 +58,7 @@ class Record:
         self._last, self._initial, self._since = row, initial, (now, row.progress, samples)
         row.time, row.job, row.attempt = time.time(), self._job, self._attempt
         if row.event != "started":
-            log.info("%s", row.text())
+            say(log, logging.INFO, "%s", row.text())
         if self._path is not None:
             self._write(row)
 
@@ -89,7 +88,7 @@ class Record:
             while (row := self._rows.get()) is not None:
                 _append(self._path, row)
         except OSError as failed:
-            log.warning("elastic: no more rows in %s: %s", self._path, failed)
+            say(log, logging.WARNING, "elastic: no more rows in %s: %s", self._path, failed)
 
 
 def _append(path: Path, row: Row) -> None:

@@ -1,0 +1,56 @@
+"""Lines for people, where they see them.
+
+A line goes to its logger where the script has set up logging to show it, else to stderr, as
+libpawl's do: a root logger of level WARNING, which is the default, would hide it. PAWL_LOG=warning
+silences those that tell of nothing wrong, as does a level that a script has given the logger or one
+above it, the root logger apart.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+_LEVELS: Final = {"error": logging.ERROR, "warning": logging.WARNING}
+
+
+def say(logger: logging.Logger, level: int, text: str, *args: object) -> None:
+    """``text % args`` at a level of logging."""
+    handlers = (handler for one in _line_of(logger) for handler in one.handlers)
+    if logger.isEnabledFor(level) and any(_takes(handler, level) for handler in handlers):
+        logger.log(level, text, *args)
+    elif level >= _wanted() and not _is_silenced(logger, level) and sys.stderr is not None:
+        print(f"pawl: {text % args}", file=sys.stderr, flush=True)
+
+
+def _wanted() -> int:
+    """The level that PAWL_LOG names."""
+    return _LEVELS.get(os.environ.get("PAWL_LOG", ""), logging.INFO)
+
+
+def _line_of(logger: logging.Logger) -> Iterator[logging.Logger]:
+    """The loggers whose handlers a line comes to."""
+    at: logging.Logger | None = logger
+    while at is not None:
+        yield at
+        at = at.parent if at.propagate else None
+
+
+def _takes(handler: logging.Handler, level: int) -> bool:
+    return handler.level <= level and not isinstance(handler, logging.NullHandler)
+
+
+def _is_silenced(logger: logging.Logger, level: int) -> bool:
+    """Whether the script has said that it does not want such lines. The level of the root logger
+    says nothing of them: it has one if nobody gave it any."""
+    if logging.root.manager.disable >= level:
+        return True
+    at: logging.Logger | None = logger
+    while at is not None and at is not logging.root:
+        if at.level > level or not at.propagate:
+            return True
+        at = at.parent
+    return False

@@ -66,6 +66,20 @@ def test_a_port_of_its_own() -> None:
 
 
 @own
+def test_each_has_a_meter() -> None:
+    """Their processes may have the same pid; see tools/suite/cpu.py."""
+    code = "from suite.cpu import CpuMeter; m = CpuMeter(); print(m._group); input(); m.close()"
+    command = [sys.executable, str(WORLD), sys.executable, "-uc", code]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    env = {**os.environ, "PYTHONPATH": str(WORLD.parent)}
+    both = [subprocess.Popen(command, env=env, **pipes) for _ in range(3)]  # type: ignore[call-overload]
+    groups = [process.stdout.readline() for process in both]
+    for process in both:
+        process.communicate(b"\n", timeout=program.LIMIT_S)
+    assert groups == [b"None\n"] * 3 or len(set(groups) - {b"None\n"}) == 3
+
+
+@own
 def test_nothing_outlives_it() -> None:
     heard, said = os.pipe()
     enter("setsid sleep 1000 & exit 0", pass_fds=[said])

@@ -8,8 +8,8 @@ that its process was in.
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
+import tempfile
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -23,9 +23,9 @@ class CpuMeter:
             usage = folder / ("cpuacct.usage" if controller == "cpuacct" else "cpu.stat")
             if not usage.is_file():
                 continue
-            group = folder / f"pawl-test-{os.getpid()}"
             with contextlib.suppress(OSError):
-                group.mkdir()
+                # not by its pid: in worlds of their own, several have the same
+                group = Path(tempfile.mkdtemp(prefix="pawl-test-", dir=folder))
                 (group / "cgroup.procs").write_text("0")
                 self._group, self._before, self._file = group, folder, group / usage.name
                 return

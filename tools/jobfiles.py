@@ -51,7 +51,7 @@ class Verdict(NamedTuple):
 
     path: Path
     passed: bool
-    given: list[str]  # what it asked for, as words of a command
+    given: list[str]  # options of `pawl submit` that give the variables the file asks for
     errors: list[tuple[int, str]]  # line (0: none is named) and message
 
 
@@ -205,5 +205,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads this may have seen enough
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` may close the pipe
     sys.exit(main())

@@ -48,9 +48,5 @@ def _is_silenced(logger: logging.Logger, level: int) -> bool:
     says nothing of them: it has one if nobody gave it any."""
     if logging.root.manager.disable >= level:
         return True
-    at: logging.Logger | None = logger
-    while at is not None and at is not logging.root:
-        if at.level > level or not at.propagate:
-            return True
-        at = at.parent
-    return False
+    ours = (one for one in _line_of(logger) if one is not logging.root)
+    return any(one.level > level or not one.propagate for one in ours)

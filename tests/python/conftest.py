@@ -57,6 +57,7 @@ METER = costs.Meter()
 ORPHANS = costs.Orphans()
 LEFTOVERS = leftovers.Leftovers()
 BEFORE = pytest.StashKey[tuple[float, int, int]]()  # what METER read when a test began
+FAILED: set[Path] = set()  # modules of which a test has failed
 LATE = (program.Late, subprocess.TimeoutExpired)
 os.environ["PYTHONPATH"] = str(HERE / "starts")  # of all that is started: see there
 
@@ -98,7 +99,11 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     try:
         result = yield
         if nextitem is None or nextitem.path != item.path:
-            left = [f"tests of this module left {what}" for what in leftovers.held()]
+            held = leftovers.held()
+            if item.path not in FAILED:
+                left = [f"tests of this module left {what}" for what in held]
+            else:
+                left = []  # a test that fails does not come to where it closes what it has opened
             left += LEFTOVERS.end_module({nursery.nursery.pid()}).splitlines()
             assert not left, "\n".join(left)
         return result
@@ -113,6 +118,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     """Tells a time limit that was missed from a wrong result: see tools/test.py."""
     report = yield
+    if report.failed:
+        FAILED.add(item.path)
     if call.excinfo is not None and call.excinfo.errisinstance(LATE):
         item.user_properties.append(("late", 1))
     return report

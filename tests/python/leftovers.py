@@ -119,11 +119,17 @@ def send(process: Process, number: signal.Signals) -> None:
         os.kill(process.pid, number)
 
 
-def end_agents(besides: Container[int] = ()) -> None:
-    """Tells all agents that come from this process to end, and waits until they have."""
+def tell_agents(besides: Container[int] = ()) -> list[Process]:
+    """Tells all agents that come from this process to end."""
     found = [p for p in list_descendants(os.getpid(), besides) if AGENT.match(p.command)]
     for agent in found:
         send(agent, signal.SIGTERM)
+    return found
+
+
+def end_agents() -> None:
+    """Ends all agents that come from this process."""
+    found = tell_agents()
     program.wait_until(
         lambda: not any(read_process(agent.pid) == agent for agent in found), "agents have ended"
     )
@@ -154,9 +160,7 @@ class Leftovers:
         def left() -> list[Process]:
             return list_descendants(os.getpid(), besides)
 
-        for process in left():
-            if AGENT.match(process.command):
-                send(process, signal.SIGTERM)
+        tell_agents(besides)
         with contextlib.suppress(program.Late):
             program.wait_until(lambda: not left(), "processes of tests have ended", LIMIT_S)
         said = []

@@ -42,7 +42,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from group_checks import check, rank, world
 
-if importlib.util.find_spec("expecttest") is None:  # of it torch's helpers use a base class
+if importlib.util.find_spec("expecttest") is None:  # torch's helpers take one base class of it
     stand_in = types.ModuleType("expecttest")
     stand_in.TestCase = unittest.TestCase  # type: ignore[attr-defined]
     sys.modules["expecttest"] = stand_in

@@ -180,27 +180,25 @@ static void stop_agent_behind_hold(struct pawl_ckpt *ckpt)
 	}
 }
 
-/* Waits until a rank has heard that the agent asks. */
-static void await_held(struct pawl_ckpt *ckpt)
+static bool is_held(const struct session_question *question)
 {
-	bool held = false;
-
-	WITHIN_DOING(WITHIN_LONG_S, held, {
-		within_pace(0.01);
-		pthread_mutex_lock(&ckpt->state);
-		held = ckpt->questions[QUESTION_DUE].held;
-		pthread_mutex_unlock(&ckpt->state);
-	});
+	return question->held;
 }
 
-static void await_yes_at(struct pawl_ckpt *ckpt)
+static bool is_agreed(const struct session_question *question)
 {
-	bool known = false;
+	return question->yes_at != UINT64_MAX;
+}
 
-	WITHIN_DOING(WITHIN_LONG_S, known, {
+/* Waits until a rank's receiving thread has brought its question so far. */
+static void await_question(struct pawl_ckpt *ckpt, bool (*is)(const struct session_question *))
+{
+	bool far = false;
+
+	WITHIN_DOING(WITHIN_LONG_S, far, {
 		within_pace(0.01);
 		pthread_mutex_lock(&ckpt->state);
-		known = ckpt->questions[QUESTION_DUE].yes_at != UINT64_MAX;
+		far = is(&ckpt->questions[QUESTION_DUE]);
 		pthread_mutex_unlock(&ckpt->state);
 	});
 }
@@ -226,7 +224,7 @@ static void who_is_alone_is_told_late(void **state)
 	assert_false(pawl_ckpt_due(ckpt)); /* it has waited */
 	assert_false(pawl_ckpt_due(ckpt));
 	kill(agent_pid, SIGCONT);
-	await_yes_at(ckpt);
+	await_question(ckpt, is_agreed);
 	assert_true(pawl_ckpt_due(ckpt));
 	save_nothing(ckpt, 1);
 	assert_true(await_due(ckpt));
@@ -288,7 +286,7 @@ static void who_misses_a_save_counts_it(void **state)
 	stop_agent_behind_hold(both[0]);
 	assert_false(pawl_ckpt_due(both[0])); /* it has waited */
 	kill(agent_pid, SIGCONT);
-	await_held(both[1]);
+	await_question(both[1], is_held);
 	assert_true(await_due(both[1]));
 	save_nothing(both[1], 1);
 	for (uint32_t i = 0; i < WAIT_MS / 10 && both[0]->last_id == 0; i++) {
@@ -409,7 +407,7 @@ static void a_promise_outlives_a_count_of_restores(void **state)
 	restore_nothing(both[1]);
 	assert_int_equal(both[0]->rounds, 1);
 	assert_true(await_due(both[1]));
-	await_yes_at(both[0]);
+	await_question(both[0], is_agreed);
 	kill_agent();
 	start_agent_with("scale=1");
 	await_agent(sock);

@@ -12,11 +12,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -56,13 +55,9 @@ def read_json(path: Path) -> Any:
 
 
 def remember(costs: dict[str, Cost]) -> None:
-    """Takes what was measured into build/times.json. A process that a test waits for last may bring
-    the CPU time of others that it has waited for: no test took more than all cores gave."""
+    """Takes what was measured into build/times.json."""
     known = read_json(TIMES)
-    cores = os.cpu_count() or 1
-    for name, cost in costs.items():
-        cpu_s = min(cost.cpu_s, cores * cost.wall_s)
-        known[name] = asdict(replace(cost, cpu_s=cpu_s))
+    known |= {name: asdict(cost) for name, cost in costs.items()}
     TIMES.write_text(json.dumps(known, indent=0, sort_keys=True))
 
 

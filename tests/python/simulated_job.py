@@ -29,6 +29,7 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
+import pawl.elastic
 from pawl._membership import Membership
 from pawl.errors import PawlError, error
 
@@ -63,6 +64,7 @@ def _copy() -> dict[str, ModuleType]:
     importlib.import_module(PACKAGE)
     made = _loaded()
     sys.modules.update(was)
+    pawl.elastic = was[PACKAGE]  # the import has bound the copy to the name in its parent
     return made
 
 

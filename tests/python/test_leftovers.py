@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
@@ -13,7 +14,7 @@ import leftovers
 import nursery
 import pawl
 import program
-from pawl.elastic import _metrics
+from pawl.elastic import _context, _metrics
 
 
 @pytest.fixture
@@ -59,17 +60,21 @@ def test_an_agent_is_told_to_end(tmp_path: Path) -> None:
     assert agent.returncode == 128 + signal.SIGTERM
 
 
-def test_what_this_process_holds_is_named(tmp_path: Path) -> None:
+def test_what_this_process_holds_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job is a stand-in: of a real one more would stay than is let go of."""
     assert leftovers.held() == []
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     ckpt = pawl.Checkpointer(tmp_path / "root", job="left")
-    _metrics.current()
+    job = SimpleNamespace(let_go=lambda: gone.append("job"))
+    gone: list[str] = []
+    monkeypatch.setattr(_context, "_job", job)
+    monkeypatch.setattr(_metrics, "_current", SimpleNamespace())
     assert leftovers.held() == [
         "torch's process group, backend gloo: destroy_process_group()",
         "an elastic job of this process: job and metrics",
         f"an open Checkpointer of {tmp_path / 'root'}: close()",
     ]
-    assert leftovers.held() == [] and not dist.is_initialized()
+    assert gone == ["job"] and leftovers.held() == [] and not dist.is_initialized()
     with pytest.raises(pawl.PawlError, match="closed"):
         ckpt.save(1, {"x": 1})

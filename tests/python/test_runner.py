@@ -371,6 +371,23 @@ def test_costs_on_another_torch_are_not_kept(
     assert list(kept["tests"]) == [names[2], names[0]] and kept["files"] == {"a.py": 3.0}
 
 
+def test_costs_of_a_slower_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What is kept are the seconds of the machine that recorded first."""
+    for name in ("KEPT_TIMES", "COLLECTED", "TIMES"):
+        monkeypatch.setattr(records, name, tmp_path / name)
+    first = {"gcc: a": Cost(2.0, 3.0), "gcc: b": Cost(4.0, 5.0), "gcc: c": Cost(8.0, 8.0)}
+    records.remember(first)
+    assert records.write_times() == 1.0
+    was = records.read_json(records.KEPT_TIMES)
+    slower = {name: Cost(1.5 * cost.cpu_s, 1.5 * cost.wall_s) for name, cost in first.items()}
+    records.remember(slower | {"gcc: b": Cost(30.0, 15.0), "gcc: new": Cost(3.0, 3.0)})
+    assert records.write_times() == 1.5
+    now = records.read_json(records.KEPT_TIMES)["tests"]
+    assert now.pop("gcc: b")["cpu_s"] == 20.0, "what one test takes more is its own"
+    assert now.pop("gcc: new") == {"cpu_s": 2.0, "wall_s": 2.0, "executed": 0, "forked": 0}
+    assert now.items() <= was["tests"].items()
+
+
 def test_a_stall_is_told_beside_what_it_met() -> None:
     meter = stalls.StallMeter.__new__(stalls.StallMeter)
     meter.stalls = [(100.0, 3.2), (200.0, 1.0)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -221,12 +222,30 @@ def check_quick_c(programs: dict[str, bool]) -> Outcome:
     )
 
 
-def write_times() -> None:
-    """Keeps what is expensive, and how long each file of Python tests takes."""
+def pace(measured: dict[str, Any]) -> float:
+    """How many times as long as in tests/times.json this machine takes: the median of what both
+    know. measured: build/times.json."""
+    kept = read_json(KEPT_TIMES).get("tests", {})
+    ratios = [
+        measured[name]["cpu_s"] / cost["cpu_s"]
+        for name, cost in kept.items()
+        if cost["cpu_s"] >= KEPT_CPU_S and name in measured
+    ]
+    return statistics.median(ratios) if ratios else 1.0
+
+
+def write_times() -> float:
+    """Keeps what is expensive, and how long each file of Python tests takes. All seconds are those
+    of the machine that recorded first, so that the limits of quick tests mean one thing; returns
+    the pace by which they were divided."""
     files: Counter[str] = Counter()
     tests = {}
     collected = read_json(COLLECTED)
-    for name, cost in sorted(read_json(TIMES).items()):
+    measured = read_json(TIMES)
+    slower = pace(measured)
+    for name, cost in sorted(measured.items()):
+        cost["cpu_s"] /= slower
+        cost["wall_s"] /= slower
         stage, _, node = name.partition(": ")
         if stage == "python":
             if node not in collected:
@@ -243,6 +262,7 @@ def write_times() -> None:
             }
     kept = {"files": {name: round(s, 1) for name, s in sorted(files.items())}, "tests": tests}
     KEPT_TIMES.write_text(to_lines(kept))
+    return slower
 
 
 def to_lines(kept: dict[str, dict[str, Any]]) -> str:
@@ -257,7 +277,11 @@ def to_lines(kept: dict[str, dict[str, Any]]) -> str:
 def record() -> None:
     """After a full run: takes what it found into the repository."""
     write_inventory()
-    write_times()
+    slower = write_times()
+    print(
+        f"tests/times.json: what was measured here, divided by {slower:.2f}: this machine takes so "
+        "many times as long as the one that recorded first"
+    )
 
 
 # ---- full runs ----

@@ -100,8 +100,8 @@ struct pawl_gns {
  * loss scaler will skip), and nothing is added.
  */
 bool pawl_gns_add(struct pawl_gns *gns, const struct pawl_gns_step *step);
-/* A step was made, of so many initial batches, whether or not it tells something: before it does.
- */
+/* A step was made, of so many initial batches, whether or not it tells something: before it
+ * does. */
 void pawl_gns_age(struct pawl_gns *gns, double scale);
 
 struct pawl_noise;

@@ -79,8 +79,7 @@ int pawl_ckpt_open(struct pawl_ckpt **out, const struct pawl_ckpt_options *optio
 	struct pawl_err *err);
 /* Waits at most timeout_ms (-1: for ever) until the newest save is durable, then leaves. 0; else it
  * is not: what its storage said, or PAWL_ETIMEDOUT if that said nothing. Always frees. NULL is
- * fine.
- */
+ * fine. */
 int pawl_ckpt_close(struct pawl_ckpt *ckpt, int timeout_ms, struct pawl_err *err);
 /* This process is leaving because of an error: a save by tag that some rank has no part in yet must
  * not be taken for whole when it closes, nor waited for; and why is for the record of how often the

@@ -63,8 +63,8 @@ struct pawl_white {
 };
 
 /* The squared norm, added in double, of n floats; white: NULL, or as above. Floats of 16 and 32
- * bits are divided in 32. The bits depend on the numbers alone, not on the processor. Any thread.
- */
+ * bits are divided in 32. The bits depend on the numbers alone, not on the processor. Any
+ * thread. */
 double pawl_squares(enum pawl_dtype type, const void *x, uint64_t n,
 	const struct pawl_white *white);
 

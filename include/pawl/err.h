@@ -1,5 +1,5 @@
-/* Errors as values: one number space, and a struct that tells a person what was being done to what.
- */
+/* Errors as values: one number space, and a struct that tells a person what was being done to
+ * what. */
 #ifndef PAWL_ERR_H
 #define PAWL_ERR_H
 

@@ -10,8 +10,8 @@
 
 /* Raises pawl._core.PawlError from err (with .code and .name) and returns NULL. */
 PyObject *core_raise(const struct pawl_err *err);
-/* Seconds (a float, or None for ever) to milliseconds; -2 with an exception set if it is neither.
- */
+/* Seconds (a float, or None for ever) to milliseconds; -2 with an exception set if it is
+ * neither. */
 int core_timeout(PyObject *seconds);
 
 /* The numbers of a tuple of ndim; false with an exception. at has PAWL_TENSOR_DIMS_MAX. */

@@ -178,8 +178,8 @@ void agent_progress(struct agent *agent)
 	}
 }
 
-/* All that is not durable has met storage that fails, for long. The ranks have died: nobody asks.
- */
+/* All that is not durable has met storage that fails, for long. The ranks have died: nobody
+ * asks. */
 static bool is_vain(const struct agent *agent)
 {
 	int64_t past_ns = clock_mono_ns() - times_ns(TIME_AGENT_VAIN);

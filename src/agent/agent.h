@@ -51,8 +51,8 @@ void agent_drain(struct agent *agent, void (*drained)(void *user, bool ok), void
 /* Whether a worker of this attempt has left on purpose though its newest save was not durable, as
  * it says by its exit code, too (RUN_EXIT_UNSAVED). */
 bool agent_left_owing(const struct agent *agent);
-/* For logs: "runs/gpt: step 1200 durable, step 1260 committed" (newest of each root). Returns buf.
- */
+/* For logs: "runs/gpt: step 1200 durable, step 1260 committed" (newest of each root). Returns
+ * buf. */
 const char *agent_summary(const struct agent *agent, char *buf, size_t cap_bytes);
 /* Newline-separated names of the Python modules that a worker of the last attempt reported as
  * imported; NULL if none did yet. The agent's. */

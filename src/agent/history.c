@@ -166,8 +166,8 @@ static void strike_tag(struct wanting *wanting, uint64_t step, const char *tag)
 	}
 }
 
-/* Strikes out all tags that have a row that says durable; finds the latest time. Ends a torn line.
- */
+/* Strikes out all tags that have a row that says durable; finds the latest time. Ends a torn
+ * line. */
 static int strike_known(struct rows *rows, struct store *store, struct wanting *wanting,
 	int64_t *latest_ns, struct pawl_err *err)
 {

@@ -62,8 +62,8 @@ struct hosts {
 void hosts_init(struct hosts *hosts, const char *job, uint32_t first, uint32_t ranks,
 	uint32_t world, hosts_pause_fn *pause, void *user);
 void hosts_deinit(struct hosts *hosts);
-/* The root is open (and, for rank 0's host, locked): what earlier runs left is removed by that one.
- */
+/* The root is open (and, for rank 0's host, locked): what earlier runs left is removed by that
+ * one. */
 int hosts_open(struct hosts *hosts, struct store *store, struct pawl_err *err);
 /* This host's ranks begin (anew). */
 int hosts_begin(struct hosts *hosts, struct pawl_err *err);
@@ -84,8 +84,8 @@ int hosts_gather(struct hosts *hosts, char kind, uint64_t n, struct pawl_err *er
 /* What member m of the run said. PAWL_ENOENT: it has gone past it. The caller frees *bytes. */
 int hosts_read(struct hosts *hosts, char kind, uint64_t n, uint32_t m, void **bytes,
 	size_t *len_bytes, struct pawl_err *err);
-/* The others: waits for what came of it. A failure that it tells is the error, and word is filled.
- */
+/* The others: waits for what came of it. A failure that it tells is the error, and word is
+ * filled. */
 int hosts_hear(struct hosts *hosts, char kind, uint64_t n, struct note_word *word,
 	struct pawl_err *err);
 /* Rank 0's: rounds so long ago that nobody asks for them any more are forgotten. */

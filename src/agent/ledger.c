@@ -172,8 +172,8 @@ static enum ledger_answer join_save(struct ledger *ledger, struct ledger_slot *s
 	}
 	verdict->more = has_bit(slot->begun_bits, ask->rank);
 	if (has_bit(slot->staged_bits, ask->rank) && !verdict->more) {
-		/* it has a part after all, and is waited for from now on, also if it waits itself
-		 */
+		/* it has a part after all, and is waited for from now on, also if it waits
+		 * itself */
 		clear_bit(slot->staged_bits, ask->rank);
 		slot->staged--;
 	}

@@ -30,8 +30,8 @@ static inline uint32_t set_bit(uint64_t *bits, uint32_t i)
 bool slot_is_older(const struct ledger_slot *a, const struct ledger_slot *b);
 /* The slot for a new save, or -1: none now. */
 int ledger_pick_slot(const struct ledger *ledger);
-/* The committed slot that is next for the store, or -1: the oldest that is owed, else the newest.
- */
+/* The committed slot that is next for the store, or -1: the oldest that is owed, else the
+ * newest. */
 int ledger_pick_persist(const struct ledger *ledger);
 /* A rank says with its save whether memory takes the spare slot. What lies in it, when it does not
  * any more, is let go of once there is something newer. */

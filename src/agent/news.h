@@ -67,8 +67,8 @@ struct news {
 
 void news_init(struct news *news);
 void news_deinit(struct news *news);
-/* Any thread. err NULL: it is good, and fmt says what to say then; else ": " and its text follow.
- */
+/* Any thread. err NULL: it is good, and fmt says what to say then; else ": " and its text
+ * follow. */
 void news_put(struct news *news, enum news_kind kind, const struct pawl_err *err, const char *fmt,
 	...) __attribute__((format(printf, 4, 5)));
 /* A damaged checkpoint was put aside; err: or could not be. */

@@ -1,5 +1,5 @@
-/* One root as the agent sees it: carries out what the ledger decides. See root.h for who does what.
- */
+/* One root as the agent sees it: carries out what the ledger decides. See root.h for who does
+ * what. */
 #include "agent/root.h"
 
 #include "agent/save.h"
@@ -169,8 +169,8 @@ uint32_t root_fits(const struct agent_root *root, uint64_t need_bytes)
 	return times;
 }
 
-/* Memory takes the spare slot no more: what it held goes, its place in the workers' memory stays.
- */
+/* Memory takes the spare slot no more: what it held goes, its place in the workers' memory
+ * stays. */
 static void empty_spare(struct agent_root *root)
 {
 	for (uint32_t r = 0; r < root->ledger.world; r++) {
@@ -284,8 +284,8 @@ void root_streams_ready(struct agent_root *root, const struct persist_job *job)
 }
 
 /* Why it is in vain to wait for the rank that has not staged, NULL if it is not: it may have ended,
- * while the others go on; a debugger may have it, or a SIGSTOP. On other hosts their agents know.
- */
+ * while the others go on; a debugger may have it, or a SIGSTOP. On other hosts their agents
+ * know. */
 static const char *find_vain(const struct agent_root *root)
 {
 	uint32_t r = ledger_missing(&root->ledger);

@@ -251,8 +251,8 @@ void root_persist(struct agent_root *root, int slot);
 /* The storage thread is done with it. */
 void root_persisted(struct agent_root *root, struct persist_job *job);
 /* A save was committed that is not to be durable yet: of the first of an epoch the storage thread
- * looks whether there is room for it, so that a full disk is not news at the first interval's end.
- */
+ * looks whether there is room for it, so that a full disk is not news at the first interval's
+ * end. */
 void root_ask_room(struct agent_root *root, int slot);
 /* Takes what the storage thread has finished, and its news. */
 void root_reap(struct agent_root *root);

@@ -1,5 +1,4 @@
-/* `pawl run`: see run.h. What is decided is carried out here.
- */
+/* `pawl run`: see run.h. What is decided is carried out here. */
 #include "agent/run.h"
 
 #include "agent/agent.h"

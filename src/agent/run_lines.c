@@ -1,5 +1,4 @@
-/* Weaves streams into lines: see run_lines.h.
- */
+/* Weaves streams into lines: see run_lines.h. */
 #include "agent/run_lines.h"
 
 #include <stdbool.h>

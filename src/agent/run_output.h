@@ -26,8 +26,8 @@ struct run_stream {
 
 /* Only one at a time may be open. */
 int run_output_open(struct run_output **output, struct pawl_err *err);
-/* Starts a stream. It ends by itself when its last writer has closed it. On failure fd is closed.
- */
+/* Starts a stream. It ends by itself when its last writer has closed it. On failure fd is
+ * closed. */
 int run_output_add(struct run_output *output, const struct run_stream *from, struct pawl_err *err);
 /* Puts our stderr back and returns when all that was printed is out, or after TIME_RUN_OUTPUT.
  * NULL is fine. Nothing may be added after. */

@@ -1,5 +1,4 @@
-/* What `pawl run` finds out before it starts anything: see run_plan.h.
- */
+/* What `pawl run` finds out before it starts anything: see run_plan.h. */
 #include "agent/run_plan.h"
 
 #include "agent/socket_path.h"

@@ -25,8 +25,8 @@ struct run_plan {
 };
 
 /* The interpreter: asked, a path or a name in PATH; without it (NULL) the one beside this program
- * if that is in a virtual environment, else the first python3, then python, in PATH. PAWL_ENOENT.
- */
+ * if that is in a virtual environment, else the first python3, then python, in PATH.
+ * PAWL_ENOENT. */
 int run_python_find(char *path, size_t cap_bytes, const char *asked, struct pawl_err *err);
 /* A program, as a shell finds it: a path, or a name for PATH. PAWL_ENOENT. */
 int run_program_find(char *path, size_t cap_bytes, const char *asked, struct pawl_err *err);

@@ -1,5 +1,4 @@
-/* When to restart, wait, stop and give up: see run_policy.h.
- */
+/* When to restart, wait, stop and give up: see run_policy.h. */
 #include "agent/run_policy.h"
 
 #include "base/assert.h"

@@ -1,5 +1,4 @@
-/* Our end of the template process: see run_template.h.
- */
+/* Our end of the template process: see run_template.h. */
 #include "agent/run_template.h"
 
 #include "agent/run_spawn.h"
@@ -77,8 +76,8 @@ static int write_plan(const char *imports, int *plan_fd, struct pawl_err *err)
 	return rv;
 }
 
-/* python -u -m pawl._template, then what a worker's command line would be: so ps shows the script.
- */
+/* python -u -m pawl._template, then what a worker's command line would be: so ps shows the
+ * script. */
 static char **make_argv(const struct run_template_options *options)
 {
 	static const char *const fixed[] = {"-u", "-m", "pawl._template"};

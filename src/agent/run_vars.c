@@ -1,5 +1,4 @@
-/* What a worker finds in its environment: see run_vars.h.
- */
+/* What a worker finds in its environment: see run_vars.h. */
 #include "agent/run_vars.h"
 
 #include "base/adaptdl.h"

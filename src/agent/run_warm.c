@@ -1,5 +1,4 @@
-/* Our end of a test's warm interpreter: see run_warm.h.
- */
+/* Our end of a test's warm interpreter: see run_warm.h. */
 #include "agent/run_warm.h"
 
 #include "agent/run_spawn.h"

@@ -152,8 +152,8 @@ static int write_part(struct making *making, const struct file_image *image,
 	return rv;
 }
 
-/* Fills the manifest's entry of a rank's part; chunks point into one block laid out by the caller.
- */
+/* Fills the manifest's entry of a rank's part; chunks point into one block laid out by the
+ * caller. */
 static void fill_entry(struct manifest_part *out, const struct record_part *part, uint32_t rank,
 	uint32_t world, uint32_t *chunks)
 {

@@ -14,13 +14,13 @@ struct serve_run_options {
 	void (*say)(const char *line);   /* to people */
 };
 
-/* Blocks SIGTERM, SIGINT and SIGHUP in this thread, and in those that it starts: before serve_run.
- */
+/* Blocks SIGTERM, SIGINT and SIGHUP in this thread, and in those that it starts: before
+ * serve_run. */
 void serve_run_block_signals(void);
 /* Blocks until the job ends (*status is its exit status), or one of those signals comes (128 +
  * its number); or the job wants no server
- * (PAWL_EINVAL). A coordinator that is lost or not there yet is looked for. PAWL_ENOMEM, PAWL_EIO.
- */
+ * (PAWL_EINVAL). A coordinator that is lost or not there yet is looked for. PAWL_ENOMEM,
+ * PAWL_EIO. */
 int serve_run(const struct serve_run_options *options, int *status, struct pawl_err *err);
 
 #endif

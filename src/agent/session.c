@@ -543,8 +543,8 @@ static int ask_durable(struct pawl_ckpt *ckpt, uint64_t seq, int64_t left_ns, st
 	return rv;
 }
 
-/* Has id made durable; notes that it cannot be any more. PAWL_ETIMEDOUT: the agent does not answer.
- */
+/* Has id made durable; notes that it cannot be any more. PAWL_ETIMEDOUT: the agent does not
+ * answer. */
 static int want_durable(struct pawl_ckpt *ckpt, uint64_t id, int64_t due_ns, struct pawl_err *err)
 {
 	uint64_t seq = session_seq(ckpt, id);

@@ -174,8 +174,7 @@ void session_hear_yes_at(struct pawl_ckpt *ckpt, struct wire_in *in);
 
 /* ---- session_slot.c ---- all called with saving, or alone */
 /* Asks for a slot, unless that was done ahead and suffices. 0 and the slot (-1: stream), or why
- * there is none.
- */
+ * there is none. */
 int session_ask_slot(struct pawl_ckpt *ckpt, uint64_t id, uint64_t need_bytes, int *slot,
 	struct pawl_err *err);
 /* What was asked ahead, if anything, will not come. */

@@ -470,8 +470,8 @@ static int read_from_memory(struct pawl_restore *restore, struct source_part *pa
 	return source_check_memory(restore, part, 0, part->info.size_bytes, err);
 }
 
-/* The bytes of the file at off: at most *len_bytes of them, contiguous; NULL if no rank holds them.
- */
+/* The bytes of the file at off: at most *len_bytes of them, contiguous; NULL if no rank holds
+ * them. */
 static const uint8_t *bytes_at(const struct pawl_restore *restore, const struct source_part *part,
 	uint64_t off, uint64_t *len_bytes)
 {

@@ -1,7 +1,6 @@
 /* Transfers by a few threads with pread and pwrite, where io_uring is not to be had: see aio.h.
  *
- * One mutex guards both queues; it is held for queue operations only, never over a transfer.
- */
+ * One mutex guards both queues; it is held for queue operations only, never over a transfer. */
 #include "base/aio_impl.h"
 #include "base/assert.h"
 #include "base/clock.h"

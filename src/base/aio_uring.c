@@ -1,8 +1,7 @@
 /* Transfers by io_uring: one ring, one submission a call: see aio.h.
  *
  * A submission that the kernel refuses stays in the ring's queue; it is turned into a no-op there,
- * so that a request reported as not taken is never carried out by a later submission.
- */
+ * so that a request reported as not taken is never carried out by a later submission. */
 #include "base/aio_impl.h"
 #include "base/assert.h"
 #include "base/clock.h"

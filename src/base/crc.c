@@ -1,8 +1,7 @@
 /* Checksums by ISA-L, and the bitwise references they are held to: see crc.h.
  *
  * Its two functions differ: crc32_iscsi takes and gives the bare register and an int length,
- * crc32_gzip_refl inverts before and after by itself and takes 64 bits.
- */
+ * crc32_gzip_refl inverts before and after by itself and takes 64 bits. */
 #include "base/crc.h"
 
 #include <isa-l/crc.h>

@@ -1,8 +1,7 @@
 /* The armed fault and the count of its points: see fault.h.
  *
  * A mutex guards the plan: points are passed by any thread, and only while a test has armed one. It
- * is a leaf: nothing is called under it.
- */
+ * is a leaf: nothing is called under it. */
 #include "base/fault.h"
 
 #include "base/log.h"

@@ -1,5 +1,4 @@
-/* Reads /proc (proc(5)).
- */
+/* Reads /proc (proc(5)). */
 #include "base/proc.h"
 
 #include "base/err.h"

@@ -1,5 +1,5 @@
-/* The table of waiting times, filled once from its defaults and from the environment: see times.h.
- */
+/* The table of waiting times, filled once from its defaults and from the environment: see
+ * times.h. */
 #include "base/times.h"
 
 #include "base/err.h"

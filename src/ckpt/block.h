@@ -1,5 +1,5 @@
-/* One allocation that a decoder cuts up: its size is bounded by the input's, so taking never fails.
- */
+/* One allocation that a decoder cuts up: its size is bounded by the input's, so taking never
+ * fails. */
 #ifndef CKPT_BLOCK_H
 #define CKPT_BLOCK_H
 

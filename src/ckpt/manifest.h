@@ -66,8 +66,8 @@ void manifest_sort(struct manifest *manifest);
 /* The part in a file, or NULL. The parts must be in order. */
 const struct manifest_part *manifest_file(const struct manifest *manifest, const char *file);
 
-/* The part that rank restores for name: its own file, else the shared one; NULL when there is none.
- */
+/* The part that rank restores for name: its own file, else the shared one; NULL when there is
+ * none. */
 const struct manifest_part *manifest_find(const struct manifest *manifest, const char *name,
 	uint32_t rank);
 /* ---- the files of a part, linked or not: what differs is only where they are ---- */

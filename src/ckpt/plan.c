@@ -1,5 +1,4 @@
-/* Shares and pieces: see plan.h for the contract.
- */
+/* Shares and pieces: see plan.h for the contract. */
 #include "ckpt/plan.h"
 
 #include "base/assert.h"

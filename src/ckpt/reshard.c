@@ -128,8 +128,8 @@ static int give_runs(const struct plan *plan, const struct reshard_box *saved, u
 	uint32_t outer = plan->ndim; /* dimensions that are counted through */
 	int rv;
 
-	/* A run has the last dimension, and those before as long as what is behind them is whole.
-	 */
+	/* A run has the last dimension, and those before as long as what is behind them is
+	 * whole. */
 	while (outer > 0) {
 		outer--;
 		run.len_bytes *= part->shape[outer];

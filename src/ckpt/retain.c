@@ -1,5 +1,4 @@
-/* Which checkpoints may be deleted: see retain.h for the contract.
- */
+/* Which checkpoints may be deleted: see retain.h for the contract. */
 #include "ckpt/retain.h"
 
 #include "base/assert.h"

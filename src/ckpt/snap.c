@@ -397,8 +397,8 @@ enum snap_proof snap_best(const struct snap *snap, const char **why_not)
 	return snap->best;
 }
 
-/* The list of these pieces with nothing watched; late: what lies on devices waits for its fences.
- */
+/* The list of these pieces with nothing watched; late: what lies on devices waits for its
+ * fences. */
 static int make_plain_list(struct snap *snap, const struct ckpt_piece *pieces, size_t n, bool late,
 	struct pawl_err *err)
 {

@@ -22,8 +22,8 @@ struct guard {
 	sigjmp_buf out;   /* where to go then */
 };
 
-/* The read of this thread, or NULL. initial-exec: a handler may not allocate thread-local storage.
- */
+/* The read of this thread, or NULL. initial-exec: a handler may not allocate thread-local
+ * storage. */
 static __thread struct guard *volatile guard_now __attribute__((tls_model("initial-exec")));
 
 static struct sigaction before_segv, before_bus; /* written once, before the handlers exist */

@@ -96,8 +96,8 @@ static void count_hit(void *user, struct snap_range run)
 	*(size_t *)user += run.hi - run.lo;
 }
 
-/* Writes one of three pages under watch (the last was never touched) and sees just that reported.
- */
+/* Writes one of three pages under watch (the last was never touched) and sees just that
+ * reported. */
 static int try_pages(const struct watch *watch, uint8_t *pages, struct pawl_err *err)
 {
 	struct snap_range range = {(uintptr_t)pages, (uintptr_t)pages + (size_t)3 * CKPT_PAGE};

@@ -1,8 +1,7 @@
 /* What a root and a tag hold: opening, listing, pins. See tags.h for the contract.
  *
  * A tag is believed when complete.txt is OK, the manifest is whole and that of this tag, and every
- * file has its size; each of the three by itself keeps a half-written tag out.
- */
+ * file has its size; each of the three by itself keeps a half-written tag out. */
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/wire.h"

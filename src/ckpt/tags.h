@@ -146,8 +146,8 @@ void tag_abandon(struct store *store, const char *tag); /* removes .pawl.<tag>.n
 
 /* Moves a bad tag to .bad with why.txt. Also right when the tag has vanished. */
 int tag_put_aside(struct store *store, const char *tag, const char *why, struct pawl_err *err);
-/* Deletes a tag, pinned or not: first renamed away, then removed. Also right when it is not there.
- */
+/* Deletes a tag, pinned or not: first renamed away, then removed. Also right when it is not
+ * there. */
 int tag_remove(struct store *store, const char *tag, struct pawl_err *err);
 /* Deletes those of n tags that keep does not mark: all are renamed away, durably, then removed. */
 int tags_drop(struct store *store, const struct tag_info *tags, size_t n, const bool *keep,

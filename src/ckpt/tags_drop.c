@@ -1,6 +1,5 @@
 /* Tags that leave a root: put aside because they are bad, or let go by retention. See tags.h for
- * the contract.
- */
+ * the contract. */
 #include "base/err.h"
 #include "base/fault.h"
 #include "ckpt/retain.h"
@@ -92,8 +91,8 @@ int tag_put_aside(struct store *store, const char *tag, const char *why, struct 
 /* ---- retention ---- */
 
 /* The tag that the file "latest" in the root names, "" if there is no such file. DeepSpeed's
- * readers follow it, and a worker that was killed cannot move it on to what became durable after.
- */
+ * readers follow it, and a worker that was killed cannot move it on to what became durable
+ * after. */
 static int read_latest(struct store *store, char tag[CKPT_TAG_MAX], struct pawl_err *err)
 {
 	void *text = NULL;

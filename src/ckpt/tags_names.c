@@ -1,5 +1,4 @@
-/* Names of tags, and directories listed by them: see tags_names.h.
- */
+/* Names of tags, and directories listed by them: see tags_names.h. */
 #include "ckpt/tags_names.h"
 
 #include "base/err.h"

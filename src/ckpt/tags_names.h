@@ -1,5 +1,4 @@
-/* The names in a root and the lists of them, for the tags_*.c files alone: see tags.h.
- */
+/* The names in a root and the lists of them, for the tags_*.c files alone: see tags.h. */
 #ifndef CKPT_TAGS_NAMES_H
 #define CKPT_TAGS_NAMES_H
 
@@ -33,8 +32,8 @@ struct tag_names {
 bool tags_parse_number(const char *at, const char *end, uint64_t *number);
 /* PAWL_EINVAL for what is not a tag's name. */
 int tags_check_name(const char *tag, struct pawl_err *err);
-/* Whether there is a directory of this name (a tag's, or hidden) that we made: it has .pawl in it.
- */
+/* Whether there is a directory of this name (a tag's, or hidden) that we made: it has .pawl in
+ * it. */
 int tags_is_ours(struct store *store, const char *name, bool *ours, struct pawl_err *err);
 /* The same of what lies in a root under a name that a tag may have. Where that cannot be looked
  * into for want of rights, only one that is called by a step counts as a tag. */

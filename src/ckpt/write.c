@@ -314,8 +314,8 @@ static int make_all(struct update *update)
 	return rv;
 }
 
-/* Writes what changed: each chunk to its own place in the file or, if dense, one behind the other.
- */
+/* Writes what changed: each chunk to its own place in the file or, if dense, one behind the
+ * other. */
 static int write_changed(struct update *update, bool dense)
 {
 	struct job *job = &update->job;
@@ -350,8 +350,8 @@ static int write_file(struct update *update, const char *path, uint64_t size_byt
 
 /* ---- where files share bytes ---- */
 
-/* The end of the run of unchanged chunks from first on that lie in one source one behind the other.
- */
+/* The end of the run of unchanged chunks from first on that lie in one source one behind the
+ * other. */
 static uint32_t find_run(const struct update *update, uint32_t first)
 {
 	struct manifest_place from = manifest_place(update->base, first);

@@ -152,8 +152,8 @@ static void place_tail(struct zip_plan *plan, uint64_t off)
 	}
 }
 
-/* Places all entries, whose sizes are set, and the tail. False if that is more than a file may be.
- */
+/* Places all entries, whose sizes are set, and the tail. False if that is more than a file may
+ * be. */
 static bool place_all(struct zip_plan *plan)
 {
 	uint64_t off = 0;

@@ -36,8 +36,8 @@ struct zip_entry {
 			 payload is asked for */
 };
 
-/* Layout of one file. Entries lie in file order: storages 0..n-1, the constants, the pickle last.
- */
+/* Layout of one file. Entries lie in file order: storages 0..n-1, the constants, the pickle
+ * last. */
 struct zip_plan {
 	struct zip_entry *entries; /* owned */
 	uint32_t entries_n;        /* storages + constants + 1; a raw file has no constants */

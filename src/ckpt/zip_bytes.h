@@ -1,5 +1,4 @@
-/* The numbers of the zip format (PKWARE APPNOTE 6.3), for zip.c and zip_read.c alone.
- */
+/* The numbers of the zip format (PKWARE APPNOTE 6.3), for zip.c and zip_read.c alone. */
 #ifndef CKPT_ZIP_BYTES_H
 #define CKPT_ZIP_BYTES_H
 

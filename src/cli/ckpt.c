@@ -1,5 +1,4 @@
-/* What the commands on checkpoints share: see ckpt.h.
- */
+/* What the commands on checkpoints share: see ckpt.h. */
 #include "cli/ckpt.h"
 
 #include "agent/rootlock.h"

@@ -1,5 +1,4 @@
-/* pawl ckpt diff: what changed from one checkpoint to another, tensor by tensor.
- */
+/* pawl ckpt diff: what changed from one checkpoint to another, tensor by tensor. */
 #include "base/err.h"
 #include "ckpt/read.h"
 #include "cli/ckpt.h"

@@ -1,5 +1,4 @@
-/* pawl ckpt ls: the checkpoints of a root, one a line.
- */
+/* pawl ckpt ls: the checkpoints of a root, one a line. */
 #include "cli/ckpt.h"
 #include "pawl/err.h"
 

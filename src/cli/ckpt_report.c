@@ -1,5 +1,4 @@
-/* What was done to a root: see ckpt_report.h.
- */
+/* What was done to a root: see ckpt_report.h. */
 #include "cli/ckpt_report.h"
 
 #include "cli/cli.h"

@@ -1,5 +1,5 @@
-/* pawl ckpt rm: removes checkpoints that are named. All are looked at before the first is touched.
- */
+/* pawl ckpt rm: removes checkpoints that are named. All are looked at before the first is
+ * touched. */
 #include "base/err.h"
 #include "cli/ckpt.h"
 #include "cli/ckpt_report.h"

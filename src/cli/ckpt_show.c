@@ -1,5 +1,4 @@
-/* pawl ckpt show: what is in a checkpoint: files, and the tensors in them.
- */
+/* pawl ckpt show: what is in a checkpoint: files, and the tensors in them. */
 #include "ckpt/tensors.h"
 #include "cli/ckpt.h"
 #include "pawl/err.h"

@@ -113,8 +113,8 @@ static void tell_gone(const struct watch *watch, const struct look_tag *tag)
 	}
 }
 
-/* What of a job that has ended is still to come, or will not. Returns buf, "" if there is nothing.
- */
+/* What of a job that has ended is still to come, or will not. Returns buf, "" if there is
+ * nothing. */
 static const char *describe_rest(const struct look *look, char *buf, size_t cap_bytes)
 {
 	buf[0] = '\0';

@@ -85,8 +85,8 @@ int cli_exit_code(int pawl_code);
  * memory". Returns CLI_OK or CLI_FAILURE. */
 int cli_json(struct json_t *document);
 
-/* A JSON string; bytes that are no UTF-8 (a name cut in mid-character, a foreign path) become '?'.
- */
+/* A JSON string; bytes that are no UTF-8 (a name cut in mid-character, a foreign path) become
+ * '?'. */
 struct json_t *cli_json_text(const char *text);
 
 #define CLI_TEXT_MAX 40u /* bytes of a size or a time, terminator included */

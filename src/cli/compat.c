@@ -1,8 +1,7 @@
 /* pawl compat: reads its command line and becomes `python -m pawl.compat`.
  *
  * Who provides a name is for the interpreter to say: it depends on its path, and on what is
- * installed for it.
- */
+ * installed for it. */
 #include "agent/run_plan.h"
 #include "base/err.h"
 #include "cli/cli.h"

@@ -1,5 +1,5 @@
-/* pawl cancel, pause, resume and drain: what is asked of a scheduler and answered with yes or no.
- */
+/* pawl cancel, pause, resume and drain: what is asked of a scheduler and answered with yes or
+ * no. */
 #include "cli/jobs.h"
 
 #include <jansson.h>

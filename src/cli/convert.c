@@ -1,5 +1,4 @@
-/* The converting process: see convert.h.
- */
+/* The converting process: see convert.h. */
 #include "cli/convert.h"
 
 #include "agent/run_plan.h"

@@ -1,6 +1,5 @@
 /* pawl cp: files of a job. Whose they are may have put there what does harm to who copies them
- * (tree_copy.h).
- */
+ * (tree_copy.h). */
 #include "cli/jobs.h"
 
 #include "base/err.h"

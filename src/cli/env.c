@@ -1,5 +1,4 @@
-/* pawl env: what a process started here would take itself to be.
- */
+/* pawl env: what a process started here would take itself to be. */
 #include "cli/cli.h"
 
 #include "pawl/env.h"

@@ -1,5 +1,4 @@
-/* pawl explain: why steps were slow, from the traces that PAWL_TRACE left.
- */
+/* pawl explain: why steps were slow, from the traces that PAWL_TRACE left. */
 #include "cli/explain.h"
 
 #include "base/assert.h"

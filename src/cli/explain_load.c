@@ -1,5 +1,4 @@
-/* pawl explain: the files of a directory, group by group.
- */
+/* pawl explain: the files of a directory, group by group. */
 #include "cli/explain.h"
 
 #include "base/err.h"

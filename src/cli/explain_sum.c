@@ -1,5 +1,4 @@
-/* pawl explain: what a group's traces say together. Pure.
- */
+/* pawl explain: what a group's traces say together. Pure. */
 #include "cli/explain.h"
 
 #include "base/err.h"

@@ -1,5 +1,4 @@
-/* pawl ls and pawl show: the jobs of a scheduler.
- */
+/* pawl ls and pawl show: the jobs of a scheduler. */
 #include "cli/jobs.h"
 
 #include "base/err.h"

@@ -2,8 +2,7 @@
  *
  * The files are in a directory of the job's user, who can put links and FIFOs there: they are
  * looked for by name in one open directory, as that user where root asks, and plain files alone are
- * read.
- */
+ * read. */
 #include "cli/jobs.h"
 
 #include "base/clock.h"
@@ -143,8 +142,8 @@ static unsigned find_ours(const struct reading *r)
 	return i;
 }
 
-/* *fd is -1 if there is none. The directory is its owner's, who may have put there what they like.
- */
+/* *fd is -1 if there is none. The directory is its owner's, who may have put there what they
+ * like. */
 static int open_file(const struct reading *r, unsigned i, int *fd, struct pawl_err *err)
 {
 	char name[NAME_BYTES];

@@ -1,5 +1,4 @@
-/* The program: a table of commands, each in a file of its own.
- */
+/* The program: a table of commands, each in a file of its own. */
 #include "cli/cli.h"
 
 #include <stdio.h>

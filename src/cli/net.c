@@ -1,5 +1,4 @@
-/* pawl net: measures the network between hosts, and predicts what an all-reduce takes over it.
- */
+/* pawl net: measures the network between hosts, and predicts what an all-reduce takes over it. */
 #include "cli/net.h"
 
 #include "base/address.h"

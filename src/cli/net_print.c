@@ -1,5 +1,4 @@
-/* What pawl net says: tables for people, and JSON.
- */
+/* What pawl net says: tables for people, and JSON. */
 #include "cli/cli.h"
 #include "cli/net.h"
 #include "coll/fold.h"

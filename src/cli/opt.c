@@ -1,5 +1,4 @@
-/* The command line of a command: --name value, --name=value, -n value, -nvalue, --, --help.
- */
+/* The command line of a command: --name value, --name=value, -n value, -nvalue, --, --help. */
 #include "cli/cli.h"
 
 #include <errno.h>

@@ -1,5 +1,4 @@
-/* pawl pilot: what the engine slurm submits to Slurm, one a node; jobs run inside of it.
- */
+/* pawl pilot: what the engine slurm submits to Slurm, one a node; jobs run inside of it. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/times.h"

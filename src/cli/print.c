@@ -1,5 +1,4 @@
-/* How commands say things: errors, JSON, sizes and times.
- */
+/* How commands say things: errors, JSON, sizes and times. */
 #include "cli/cli.h"
 
 #include "base/assert.h"

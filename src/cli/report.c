@@ -1,6 +1,5 @@
 /* pawl report: becomes python -m pawl.report, since pictures are Python's. Where a scheduler's
- * history is, and whether it runs, is found out here.
- */
+ * history is, and whether it runs, is found out here. */
 #include "agent/run_plan.h"
 #include "base/err.h"
 #include "cli/cli.h"

@@ -1,5 +1,4 @@
-/* pawl run: its command line.
- */
+/* pawl run: its command line. */
 #include "agent/run.h"
 
 #include "agent/node_frame.h"

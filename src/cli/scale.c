@@ -1,5 +1,4 @@
-/* pawl scale: how many ranks a job that runs has, and is to have.
- */
+/* pawl scale: how many ranks a job that runs has, and is to have. */
 #include "agent/agent.h"
 #include "agent/link.h"
 #include "agent/run.h"

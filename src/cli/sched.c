@@ -1,5 +1,4 @@
-/* pawl sched: its command line.
- */
+/* pawl sched: its command line. */
 #include "cli/cli.h"
 
 #include "base/clock.h"

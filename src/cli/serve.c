@@ -1,5 +1,4 @@
-/* pawl serve: adds for the ranks of training jobs on other hosts.
- */
+/* pawl serve: adds for the ranks of training jobs on other hosts. */
 #include "coll/serve.h"
 
 #include "agent/run_plan.h"

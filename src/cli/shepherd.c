@@ -1,5 +1,4 @@
-/* pawl shepherd: started by the scheduler, for each run of a job.
- */
+/* pawl shepherd: started by the scheduler, for each run of a job. */
 #include "cli/cli.h"
 
 #include "daemon/shepherd.h"

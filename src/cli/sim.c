@@ -1,5 +1,4 @@
-/* pawl sim: a cluster in virtual time, under one policy or several.
- */
+/* pawl sim: a cluster in virtual time, under one policy or several. */
 #include "cli/sim.h"
 
 #include "base/clock.h"

@@ -1,5 +1,4 @@
-/* What pawl sim --report keeps of a run, and its picture: docs/format.md says what the rows are.
- */
+/* What pawl sim --report keeps of a run, and its picture: docs/format.md says what the rows are. */
 #include "agent/run_plan.h"
 #include "base/err.h"
 #include "cli/cli.h"

@@ -1,5 +1,4 @@
-/* What pawl sim says: tables for people, and JSON.
- */
+/* What pawl sim says: tables for people, and JSON. */
 #include "cli/cli.h"
 #include "cli/sim.h"
 

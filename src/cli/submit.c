@@ -1,5 +1,4 @@
-/* pawl submit: says what a job file means, or all that is wrong with it; and has it run.
- */
+/* pawl submit: says what a job file means, or all that is wrong with it; and has it run. */
 #include "cli/cli.h"
 
 #include "base/err.h"

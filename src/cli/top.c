@@ -1,5 +1,4 @@
-/* pawl top: nodes and jobs of a scheduler, as they are now, and now, and now.
- */
+/* pawl top: nodes and jobs of a scheduler, as they are now, and now, and now. */
 #include "cli/jobs.h"
 
 #include "base/clock.h"

@@ -1,5 +1,4 @@
-/* pawl version: nothing is opened or started for it.
- */
+/* pawl version: nothing is opened or started for it. */
 #include "cli/cli.h"
 
 #include <jansson.h>

@@ -21,8 +21,8 @@ struct watch_agent {
 /* Asks the agent of the job that a lock file names (holder: "job ID (pid 1 on host)"), for at most
  * TIME_WATCH_ASK. root: absolute. */
 void watch_agent_ask(struct watch_agent *agent, const char *holder, const char *root);
-/* Whether there is something new to tell: numbers in texts that change with each try do not count.
- */
+/* Whether there is something new to tell: numbers in texts that change with each try do not
+ * count. */
 bool watch_agent_same(const struct watch_agent *a, const struct watch_agent *b);
 
 #endif

@@ -1,5 +1,5 @@
-/* What a call is: whether it can be, what it is called, and whether two ranks mean the same. Pure.
- */
+/* What a call is: whether it can be, what it is called, and whether two ranks mean the same.
+ * Pure. */
 #ifndef COLL_GROUP_CALL_H
 #define COLL_GROUP_CALL_H
 

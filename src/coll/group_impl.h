@@ -116,8 +116,8 @@ struct pawl_group {
 	struct coll_talk talk;       /* with all others */
 	struct group_queue messages; /* under way */
 	struct group_turn turn;      /* see above */
-	/* of collective n, from when it is taken up, at n mod GROUP_SAID; number UINT64_MAX: none
-	 */
+	/* of collective n, from when it is taken up, at n mod GROUP_SAID; number UINT64_MAX:
+	 * none */
 	uint8_t said[GROUP_SAID][GROUP_SAID_BYTES];
 	int64_t *heard_ns;           /* owned; of each rank: when something came */
 	int64_t beat_ns, checked_ns; /* when last */
@@ -202,8 +202,8 @@ int64_t group_silence_ns(const struct pawl_group *group);
 
 /* group.c */
 
-/* Under state: somebody's turn at driving, which nobody else has; and its end, under state again.
- */
+/* Under state: somebody's turn at driving, which nobody else has; and its end, under state
+ * again. */
 void group_begin_turn(struct pawl_group *group);
 void group_end_turn(struct pawl_group *group);
 

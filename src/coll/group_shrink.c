@@ -169,8 +169,8 @@ static int tell(struct shrink *s, struct pawl_err *err)
 	return rv;
 }
 
-/* The first of the set that has not said the same, with a card if we have one; base->ranks: none.
- */
+/* The first of the set that has not said the same, with a card if we have one; base->ranks:
+ * none. */
 static uint32_t find_other(const struct shrink *s)
 {
 	uint32_t r = 0;

@@ -84,8 +84,8 @@ bool coll_way_fits(enum coll_way way, uint32_t n);
  */
 
 /* OUT: the sum of all IN. Ranks of one host add first, each some of the bytes, and the hosts' sums
- * are added by way; by the ways for few bytes, ranks that are on one host add all for themselves.
- */
+ * are added by way; by the ways for few bytes, ranks that are on one host add all for
+ * themselves. */
 int coll_plan_all_reduce(struct coll_plan *plan, const struct coll_topo *topo, uint32_t rank,
 	enum coll_way way, uint64_t len_bytes, struct pawl_err *err);
 /* root's OUT: the sum of all IN. The others have no OUT. */

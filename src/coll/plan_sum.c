@@ -83,8 +83,8 @@ static void take_locals(struct lanes *lanes)
 	}
 }
 
-/* A lane's owners on all hosts. who: room for them; me: my host, or hosts + the server that I am.
- */
+/* A lane's owners on all hosts. who: room for them; me: my host, or hosts + the server that I
+ * am. */
 static struct flat flat_of(const struct lanes *lanes, uint32_t lane, uint32_t me, uint32_t *who)
 {
 	const struct coll_topo *topo = lanes->topo;

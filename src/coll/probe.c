@@ -70,8 +70,8 @@ static void probe_deinit(struct probe *probe)
 	free(probe->gathered);
 }
 
-/* Room for so many bytes each way, which are touched: a page fault is no part of what is measured.
- */
+/* Room for so many bytes each way, which are touched: a page fault is no part of what is
+ * measured. */
 static int make_room(struct probe *probe, uint64_t len_bytes, struct pawl_err *err)
 {
 	if (len_bytes <= probe->cap_bytes) {

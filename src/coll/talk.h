@@ -77,8 +77,7 @@ void coll_talk_leave(struct coll_talk *talk, uint64_t number);
  * whoever ends because of it has said why, and is not taken for the culprit by who hears of that
  * first. */
 void coll_talk_fail(struct coll_talk *talk, const struct pawl_err *why);
-/* What a peer did when it last gave a sign of life, and how long that is; NULL: it has not said.
- */
+/* What a peer did when it last gave a sign of life, and how long that is; NULL: it has not said. */
 const uint8_t *coll_talk_does(const struct coll_talk *talk, uint32_t peer, size_t *len_bytes);
 /* Whether a peer has left, and with which number. */
 bool coll_talk_left(const struct coll_talk *talk, uint32_t peer, uint64_t *number);

@@ -126,8 +126,8 @@ static size_t tcp_receive(struct coll_port *port, uint32_t peer, uint32_t stream
 	return 0;
 }
 
-/* Connections overtake each other: it is the end of the talk that comes after a peer's last words.
- */
+/* Connections overtake each other: it is the end of the talk that comes after a peer's last
+ * words. */
 static const char *lost(struct coll_port *port, uint32_t peer)
 {
 	for (uint32_t s = 0; s < COLL_STREAMS; s++) {

@@ -13,8 +13,8 @@
 
 #define NAME_MAX_BYTES (PATH_MAX + 64u)
 
-/* What it is, behind a word by which it is known: a spool may be found elsewhere, and be the same.
- */
+/* What it is, behind a word by which it is known: a spool may be found elsewhere, and be the
+ * same. */
 static int name_engine(const struct daemon *d, char name[NAME_MAX_BYTES], struct pawl_err *err)
 {
 	char spool[PATH_MAX];

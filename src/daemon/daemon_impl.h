@@ -95,8 +95,8 @@ int64_t daemon_now_ns(const struct daemon *daemon);
 /* The core's clock goes on where it was, and never back. */
 void daemon_set_clock(struct daemon *daemon, const struct store_clock *then);
 /* Takes an event in, stores and carries out what follows; spec: what was submitted, or NULL, whose
- * job is set. What the core refuses comes back; what cannot be stored ends the daemon (PAWL_EIO).
- */
+ * job is set. What the core refuses comes back; what cannot be stored ends the daemon
+ * (PAWL_EIO). */
 int daemon_take(struct daemon *daemon, struct core_event *event, struct store_spec *spec,
 	uint64_t *job, struct pawl_err *err);
 

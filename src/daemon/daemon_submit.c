@@ -170,8 +170,8 @@ static int check_size(const struct daemon_options *o, const struct core_ask *ask
 	return 0;
 }
 
-/* A quota is for all jobs of a queue, or a user, together: one that is larger has to wait for ever.
- */
+/* A quota is for all jobs of a queue, or a user, together: one that is larger has to wait for
+ * ever. */
 static int check_quotas(const struct daemon_options *o, const struct core_ask *ask,
 	struct pawl_err *err)
 {

@@ -5,8 +5,7 @@
  * once. A file is begun by writing its head and all that there is beside it, and renaming it.
  *
  * Failing: the file is closed, and lost_s is from when on rows are missing. What is told goes on to
- * be kept in memory, so the file that is begun next says how everything is by then.
- */
+ * be kept in memory, so the file that is begun next says how everything is by then. */
 #include "daemon/history.h"
 #include "base/times.h"
 #include "daemon/history_known.h"

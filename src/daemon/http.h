@@ -39,8 +39,7 @@ struct http;
 /* Listens, on the daemon's loop, and writes the URLs to the file `http` of its directory. *out:
  * NULL if no address was given. PAWL_EINVAL: an address, or the name, is malformed, or it reaches
  * other machines without token and TLS; PAWL_EBUSY: the port is in use; PAWL_EIO and others of
- * files and sockets.
- */
+ * files and sockets. */
 int http_open(struct http **out, struct daemon *daemon, const struct http_options *options,
 	struct pawl_err *err);
 void http_close(struct http *http); /* NULL is fine */
@@ -48,8 +47,7 @@ void http_close(struct http *http); /* NULL is fine */
 void http_look(struct http *http);
 /* Where a job finds what AdaptDL calls its supervisor: at the first address of this machine; one of
  * Slurm's, whose nodes are others, at the first that others reach. False: nowhere. http may be
- * NULL.
- */
+ * NULL. */
 bool http_job_url(const struct http *http, uint64_t job, char url[HTTP_URL_MAX]);
 /* The namespace of a user's jobs: their name, or their number where a URL could not have the name.
  * Returns buf. */

@@ -23,8 +23,8 @@ struct http_address {
 
 /* "127.0.0.1:8080", "[::1]:0", "localhost:80"; no other names. PAWL_EINVAL. Pure. */
 int http_address_parse(struct http_address *address, const char *text, struct pawl_err *err);
-/* A listening socket, and its URL ("http://127.0.0.1:8080"): secure: https. PAWL_EBUSY, PAWL_EIO.
- */
+/* A listening socket, and its URL ("http://127.0.0.1:8080"): secure: https. PAWL_EBUSY,
+ * PAWL_EIO. */
 int http_listen(const struct http_address *address, bool secure, char *url, size_t cap_bytes,
 	struct pawl_err *err);
 /* The URL by which others reach what listens at url: by name, a host's or an address, if there is

@@ -67,8 +67,8 @@ struct shepherd {
 
 /* Reads the order, becomes the job's user, opens its log, goes to its directory. */
 int shepherd_prepare(struct shepherd *s, struct pawl_err *err);
-/* Starts setup, on the next node; or run, on all of them. What fails is in err, and nothing runs.
- */
+/* Starts setup, on the next node; or run, on all of them. What fails is in err, and nothing
+ * runs. */
 int shepherd_setup(struct shepherd *s, struct pawl_err *err);
 int shepherd_run(struct shepherd *s, struct pawl_err *err);
 /* `pawl scale` for resize_n. */

@@ -26,8 +26,8 @@ struct strays_mark {
 	uint32_t uid;              /* real user id of theirs; STRAYS_ANYBODY: it is not known */
 };
 
-/* Of the run that is ordered so; and by the order in its directory: PAWL_EIO and others of reading.
- */
+/* Of the run that is ordered so; and by the order in its directory: PAWL_EIO and others of
+ * reading. */
 void strays_mark_set(struct strays_mark *mark, const struct order *order);
 int strays_mark_load(struct strays_mark *mark, const char *run_dir, struct pawl_err *err);
 /* Sends those that have the mark a signal (0: none); returns how many there are, the caller not

@@ -1,7 +1,6 @@
 /* Events in, updates out: see core.h. What an event does to a job is in core_jobs.c; here is what
  * it does to the cluster, and the order of a step: the event, what time has made due, a decision if
- * one is, and carrying it out.
- */
+ * one is, and carrying it out. */
 #include "core_impl.h"
 
 #include <stdarg.h>

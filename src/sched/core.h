@@ -449,8 +449,7 @@ int core_restore(struct sched_core **out, const struct core_options *options,
 /* What the user of a job wanted, of its record, also if it is over. PAWL_ECORRUPT: it is none. */
 int core_row_ask(const void *bytes, size_t len_bytes, struct core_ask *ask);
 /* All records, in one order: two cores that are alike give the same bytes, to be freed.
- * PAWL_ENOMEM.
- */
+ * PAWL_ENOMEM. */
 int core_dump(struct sched_core *core, uint8_t **bytes, size_t *len_bytes, struct pawl_err *err);
 
 #endif

@@ -2,8 +2,8 @@
  *
  * In order, each job is given its least, as long as the quotas of its queue and its owner, and the
  * slots of the nodes that it may be on, hold it. Who is admitted will have that: so the order says
- * who comes first, and nothing else does. Then quotas that bind are shared out, replica by replica.
- */
+ * who comes first, and nothing else does. Then quotas that bind are shared out, replica by
+ * replica. */
 #include "core_impl.h"
 #include "sched/worth.h"
 

@@ -3,8 +3,7 @@
  * Happy path: who is to have less gives it back, by a rescale in place or by stopping; who is to
  * have more gets it once it is free. Where all wait for each other in a ring, one takes a step on
  * its way, or if none can, the first is stopped; and so the ring opens. The engine is told of each
- * generation once; after a restart, or where messages were lost, again.
- */
+ * generation once; after a restart, or where messages were lost, again. */
 #include "core_impl.h"
 
 #include <string.h>

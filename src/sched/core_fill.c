@@ -1,6 +1,5 @@
 /* What the core changes of a policy's answer: replicas where a job may not be, and jobs that were
- * admitted and given nothing. node.room is what is left of each node, throughout.
- */
+ * admitted and given nothing. node.room is what is left of each node, throughout. */
 #include "core_impl.h"
 
 static uint32_t count_spot(const struct sched_core *core, const struct core_job *job)
@@ -268,8 +267,7 @@ uint32_t core_bend(struct sched_core *core, uint32_t candidates)
  *
  * A job that needs one takes a free slot, or one of a job that has more than its least. Where there
  * is neither on nodes that it may be on, others move: one gives it a replica and takes one itself,
- * of what is free, of a third one, and so on: the shortest such chain is found.
- */
+ * of what is free, of a third one, and so on: the shortest such chain is found. */
 
 /* Whether it can do without one on that node, and take none itself. With fewer on spot nodes than
  * it must have there, it is on such nodes alone. */

@@ -2,8 +2,7 @@
  *
  * Happy path: queued, starting once its slots are free (core_carry.c), running when the engine says
  * so, done when it ends with 0. Every other end comes by core_job_ended, from which it goes to what
- * follows; a job that holds slots and is to lose them all goes through stopping, always.
- */
+ * follows; a job that holds slots and is to lose them all goes through stopping, always. */
 #include "core_impl.h"
 
 #define DOUBLE_MAX 32u /* doublings of a wait that are made at all */

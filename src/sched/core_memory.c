@@ -1,5 +1,5 @@
-/* What the core has room for, and where it is: a step allocates here, before it changes anything.
- */
+/* What the core has room for, and where it is: a step allocates here, before it changes
+ * anything. */
 #include "core_impl.h"
 
 #include <math.h>

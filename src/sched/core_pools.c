@@ -4,8 +4,7 @@
  * A job makes good use of as many replicas as do a part of what one alone does, each
  * (core_options.good_use); of which nobody knows, its user's word counts, else its least. A pool
  * that has none now (CORE_POOL_DRY, or no answer) is left out for a while, so that the next one
- * stands in for it; what stands in goes back once the cheaper ones have come.
- */
+ * stands in for it; what stands in goes back once the cheaper ones have come. */
 #include "core_impl.h"
 
 #define GOOD_USE 0.5 /* of a replica, to one alone, if the options do not say */

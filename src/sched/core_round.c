@@ -2,8 +2,7 @@
  *
  * No policy knows of nodes that can be taken away. Where jobs that may not be on them were given
  * more than the others hold, one that chooses sizes decides once more: spot nodes are a type of
- * their own then.
- */
+ * their own then. */
 #include "core_impl.h"
 #include "sched/policies.h"
 #include "sched/worth.h"

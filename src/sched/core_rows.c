@@ -1,6 +1,5 @@
 /* The core as records, and records as the core: see core_row_next. Each begins with a version; all
- * that decides is in it, and nothing that the next decision makes anew.
- */
+ * that decides is in it, and nothing that the next decision makes anew. */
 #include "core_impl.h"
 
 #include <stdlib.h>

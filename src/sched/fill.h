@@ -29,8 +29,8 @@ void sched_fill_deinit(struct sched_fill *fill);
 /* The job stays where it is, if its nodes still hold it; all goes down. False: they do not. */
 bool sched_fill_keep(struct sched_fill *fill, const struct sched_job *job,
 	struct sched_grant *grant);
-/* Places so many replicas on nodes of these types, which all was lowered by already, and which fit.
- */
+/* Places so many replicas on nodes of these types, which all was lowered by already, and which
+ * fit. */
 void sched_fill_put(struct sched_fill *fill, uint32_t types, uint32_t replicas,
 	struct sched_grant *grant);
 

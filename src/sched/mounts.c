@@ -1,5 +1,4 @@
-/* Links: see mounts.h.
- */
+/* Links: see mounts.h. */
 #include "sched/mounts.h"
 
 #include "base/err.h"

@@ -106,8 +106,8 @@ static void put_in_order(const struct tiresias *memory, const struct sched_view 
 	}
 }
 
-/* Takes so many of the slots that are left of these types, where most are. False: there are fewer.
- */
+/* Takes so many of the slots that are left of these types, where most are. False: there are
+ * fewer. */
 static bool take(uint32_t left[SCHED_TYPES_MAX], uint32_t types, uint32_t needs)
 {
 	uint32_t all = 0;

@@ -27,8 +27,7 @@
  * All are measured at a time, a block each by turns: what else the node does then slows them alike.
  * A write to memory needs the processor alone, and on a busy node waits for it most of the time; a
  * disk hardly does, so by the clock it would seem to be the faster one. So waits for a processor do
- * not count.
- */
+ * not count. */
 
 /* What is written to one of them. */
 struct trial {
@@ -157,8 +156,7 @@ int scratch_choose(const char *const *dirs, uint32_t n, uint32_t *best, double *
 /* ---- removing ----
  *
  * What is walked through may be changed meanwhile, by whoever was let in: no name is looked up but
- * below a directory that is open, and no link is followed.
- */
+ * below a directory that is open, and no link is followed. */
 
 /* -1: it is none, or closed. A user's own may be closed to the user; root needs none opened. */
 static int open_dir(int at, const char *name)

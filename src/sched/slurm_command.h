@@ -27,8 +27,8 @@ typedef void slurm_done_fn(void *user, const struct slurm_done *done);
 int slurm_commands_open(struct slurm_commands **commands, struct loop *loop, struct pawl_err *err);
 /* What runs is killed; nobody is told. NULL is fine. */
 void slurm_commands_close(struct slurm_commands *commands);
-/* argv is copied. done is called once, later, never from within. PAWL_ENOMEM, PAWL_ELIMIT: never.
- */
+/* argv is copied. done is called once, later, never from within. PAWL_ENOMEM, PAWL_ELIMIT:
+ * never. */
 int slurm_commands_add(struct slurm_commands *commands, const char *const *argv,
 	slurm_done_fn *done, void *user, uint64_t tag, struct pawl_err *err);
 

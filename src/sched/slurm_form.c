@@ -1,5 +1,4 @@
-/* Fields in a row, behind a magic number, a version and a checksum: see slurm_form.h.
- */
+/* Fields in a row, behind a magic number, a version and a checksum: see slurm_form.h. */
 #include "sched/slurm_form.h"
 
 #include "base/crc.h"

@@ -2,8 +2,7 @@
  *
  * A job's record is written before anything is wanted of a pilot, and its end before that is taken
  * back; only then are its parts forgotten by the pilots. So after any crash the records say all,
- * and no part is started twice.
- */
+ * and no part is started twice. */
 #include "sched/slurm_impl.h"
 
 #include "base/clock.h"

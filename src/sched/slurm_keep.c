@@ -1,5 +1,4 @@
-/* fork, exec, and an end for all that came of it: see slurm_keep.h.
- */
+/* fork, exec, and an end for all that came of it: see slurm_keep.h. */
 #include "sched/slurm_keep.h"
 
 #include "base/err.h"

@@ -1,5 +1,5 @@
-/* Pilots that have come: what they have, what is wanted of them, and when nothing is left of one.
- */
+/* Pilots that have come: what they have, what is wanted of them, and when nothing is left of
+ * one. */
 #include "sched/slurm_impl.h"
 
 #include "base/clock.h"
@@ -245,8 +245,8 @@ void slurm_nodes_forget_logs(struct sched_slurm *s)
 	slurm_spool_list(directory, see_log, s, &err); /* what cannot be removed stays */
 }
 
-/* A pilot that cannot write does not say so, and nothing of ours is written while nothing changes.
- */
+/* A pilot that cannot write does not say so, and nothing of ours is written while nothing
+ * changes. */
 static void check_room(struct sched_slurm *s)
 {
 	struct statvfs room;

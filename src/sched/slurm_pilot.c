@@ -2,8 +2,7 @@
  *
  * Each look: the newest want is read; what is not there is started, what is not wanted is ended;
  * have is written if it has changed, or to show that this is alive. Only then the alarm, which
- * would end the process, is set anew: it also fires in a call that hangs on a dead file server.
- */
+ * would end the process, is set anew: it also fires in a call that hangs on a dead file server. */
 #include "sched/slurm_pilot.h"
 
 #include "base/address.h"

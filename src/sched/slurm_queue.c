@@ -8,8 +8,7 @@
  * like others, and given back if it is not needed.
  *
  * squeue's text, and not its JSON: that of 22.05 ignores --name and --user, and prints the whole
- * cluster's jobs each time.
- */
+ * cluster's jobs each time. */
 #include "sched/slurm_impl.h"
 
 #include "base/clock.h"

@@ -1,5 +1,4 @@
-/* What the engine slurm tells people of its own: see engine.h.
- */
+/* What the engine slurm tells people of its own: see engine.h. */
 #include "sched/slurm_impl.h"
 
 #include "base/clock.h"

@@ -8,8 +8,7 @@
  * Happy path: sizes change; once the job's ranks let others in, new parts start; once those train,
  * the parts that are to leave are told; once they have left, they are taken off the record, and the
  * core is told. A script whose ranks let nobody in would run as a job of its own where it joins: so
- * nothing is started before it is known that they do.
- */
+ * nothing is started before it is known that they do. */
 #include "sched/slurm_impl.h"
 
 #include "base/clock.h"

@@ -2,8 +2,7 @@
  *
  * A directory that is not locked is of a pilot that is dead, or has made it just now: who makes one
  * sees once it has the lock whether it is still there, and else makes another. Where there are no
- * locks, as on some file systems of several hosts, nothing is taken for dead.
- */
+ * locks, as on some file systems of several hosts, nothing is taken for dead. */
 #include "sched/slurm_scratch.h"
 
 #include "base/err.h"

@@ -1,5 +1,4 @@
-/* Files that are renamed into place: see slurm_spool.h.
- */
+/* Files that are renamed into place: see slurm_spool.h. */
 #include "sched/slurm_spool.h"
 
 #include "base/err.h"

@@ -1,5 +1,4 @@
-/* Lines of fields that end with '|': see slurm_text.h.
- */
+/* Lines of fields that end with '|': see slurm_text.h. */
 #include "sched/slurm_text.h"
 
 #include "base/err.h"

@@ -1,8 +1,8 @@
 /* The scheduler's file: see store.h.
  *
  * The records of the core are stored as they are (core_rows.c), beside the columns that people ask
- * for. Opening takes the lock for good (locking_mode EXCLUSIVE), then migrates, in one transaction.
- */
+ * for. Opening takes the lock for good (locking_mode EXCLUSIVE), then migrates, in one
+ * transaction. */
 #include "sched/store.h"
 
 #include "base/assert.h"

@@ -67,8 +67,8 @@ int sched_store_put_types(struct sched_store *store, const struct store_types *t
  * SCHED_TYPES_MAX: none is. Pure. */
 uint32_t store_types_number(struct store_types *types, const char *name);
 /* How long nobody was here: by the clock of the boot if it is the same one, so that it does not
- * matter how the wall's was set meanwhile; else by the wall's, from 0 to STORE_AWAY_MAX_NS. Pure.
- */
+ * matter how the wall's was set meanwhile; else by the wall's, from 0 to STORE_AWAY_MAX_NS.
+ * Pure. */
 int64_t store_away_ns(const struct store_clock *then, const struct store_clock *now);
 /* A job's spec, to be freed. PAWL_ENOENT: also if it is over, and there are many or large newer
  * ones. */

@@ -1,8 +1,7 @@
 /* The store that misbehaves: see fault.h.
  *
  * A transfer whose turn it is takes a slot, is passed on as far as its fault lets it, and is
- * withheld in the slot until its time has come; all others pass straight through.
- */
+ * withheld in the slot until its time has come; all others pass straight through. */
 #include "store/fault.h"
 
 #include "base/assert.h"

@@ -228,8 +228,7 @@ static int posix_mkdir(struct store *store, const char *path, struct pawl_err *e
 }
 
 /* Returns a descriptor, or -1 and errno. The root opens even when it is gone: that is an error
- * here.
- */
+ * here. */
 static int open_dir_fd(const struct posix_store *ps, const char *path)
 {
 	if (is_root_gone(ps)) {

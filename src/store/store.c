@@ -1,6 +1,5 @@
 /* What all stores share: checks of what callers pass, and what is built from a store's own
- * operations: see store.h.
- */
+ * operations: see store.h. */
 #include "store/store.h"
 
 #include "base/assert.h"

@@ -1,5 +1,4 @@
-/* What a fuzz target gives, and who calls it: libFuzzer, or driver.c where there is none.
- */
+/* What a fuzz target gives, and who calls it: libFuzzer, or driver.c where there is none. */
 #ifndef TEST_FUZZ_H
 #define TEST_FUZZ_H
 

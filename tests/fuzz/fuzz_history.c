@@ -1,6 +1,5 @@
 /* Fuzzes history_row_decode: what is accepted keeps the bounds of its header, and encodes to a line
- * that says the same.
- */
+ * that says the same. */
 #include "fuzz.h"
 
 #include "base/assert.h"

@@ -1,6 +1,5 @@
 /* Fuzzes what of a request over HTTP we parse ourselves: paths, numbers, addresses and hints; and
- * prints the input as a label of a metric. What is accepted holds what its headers promise.
- */
+ * prints the input as a label of a metric. What is accepted holds what its headers promise. */
 #include "fuzz.h"
 
 #include "base/assert.h"

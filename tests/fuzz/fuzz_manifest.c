@@ -1,6 +1,5 @@
 /* Fuzzes manifest_decode, as it is and with length and checksum put right, so that the fields
- * behind them are reached; what is accepted passes the check and encodes to the same bytes.
- */
+ * behind them are reached; what is accepted passes the check and encodes to the same bytes. */
 #include "fuzz.h"
 
 #include "base/assert.h"

@@ -1,5 +1,5 @@
-/* Fuzzes record_decode: what is accepted can be encoded again and is accepted again, byte for byte.
- */
+/* Fuzzes record_decode: what is accepted can be encoded again and is accepted again, byte for
+ * byte. */
 #include "fuzz.h"
 
 #include "base/assert.h"

@@ -1,5 +1,5 @@
-/* Fuzzes pawl_tensor_decode: each step goes forward, stays inside the table, and keeps the limits.
- */
+/* Fuzzes pawl_tensor_decode: each step goes forward, stays inside the table, and keeps the
+ * limits. */
 #include "fuzz.h"
 
 #include "base/assert.h"

@@ -1,6 +1,5 @@
 /* Fuzzes trace_decode, as it is and with the head's checksum put right, so that the fields behind
- * it are reached; what is accepted is explained, and a record encodes to the same bytes.
- */
+ * it are reached; what is accepted is explained, and a record encodes to the same bytes. */
 #include "fuzz.h"
 
 #include "base/assert.h"

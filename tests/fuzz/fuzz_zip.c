@@ -1,5 +1,4 @@
-/* Fuzzes zip_plan_read: whatever the bytes, a plan that comes out lies within them.
- */
+/* Fuzzes zip_plan_read: whatever the bytes, a plan that comes out lies within them. */
 #include "fuzz.h"
 
 #include "base/assert.h"

@@ -1,6 +1,5 @@
 /* Bytes of every release load: files that torch.save wrote, and a tag that each version of the
- * format wrote, all of one state. PAWL_GOLDEN_DIR is the folder of this file.
- */
+ * format wrote, all of one state. PAWL_GOLDEN_DIR is the folder of this file. */
 #include "base/crc.h"
 #include "base/err.h"
 #include "ckpt/manifest.h"

@@ -1,5 +1,4 @@
-/* Machines that are numbers: see engine_sim.h.
- */
+/* Machines that are numbers: see engine_sim.h. */
 #include "engine_sim.h"
 
 #include "base/assert.h"

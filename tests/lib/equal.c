@@ -1,5 +1,4 @@
-/* Equal shares: each job has its least, then each one more in turn. See equal.h.
- */
+/* Equal shares: each job has its least, then each one more in turn. See equal.h. */
 #include "equal.h"
 
 #include "base/err.h"

@@ -1,5 +1,5 @@
-/* Checkpoints with known content: see sample.h. Running out of memory is asserted: these are tests.
- */
+/* Checkpoints with known content: see sample.h. Running out of memory is asserted: these are
+ * tests. */
 #include "sample.h"
 
 #include "base/assert.h"

@@ -47,8 +47,8 @@ struct sample {
 	struct sample_part parts[SAMPLE_PARTS]; /* sorted by name */
 };
 
-/* The sample of a step and an attempt, made when first asked for and kept until the program ends.
- */
+/* The sample of a step and an attempt, made when first asked for and kept until the program
+ * ends. */
 const struct sample *sample_get(uint64_t step, uint32_t attempt);
 /* Saves it as a tag the way an agent does: begin, files, publish. */
 int sample_save(const struct sample *sample, struct store *store, struct pawl_err *err);

@@ -103,8 +103,8 @@ static double loss_of(const struct pawl_perf *perf, const struct pawl_profile *p
 		1e-2 * (r * r + b * b);
 }
 
-/* Nothing around it is better, nor what the numbers came from; and beginning there changes little.
- */
+/* Nothing around it is better, nor what the numbers came from; and beginning there changes
+ * little. */
 static void nothing_near_is_better(void **state)
 {
 	struct rng rng = {first_seed};

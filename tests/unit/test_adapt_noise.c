@@ -182,8 +182,8 @@ static void a_falling_gradient_is_followed(void **state)
 			for (uint32_t n = 1; n <= steps; n++) {
 				struct pawl_gns_step step = draw_step(&rng, 4, 0.25, 0.02);
 
-				/* the same noise, and another norm: exactly what is expected of it
-				 */
+				/* the same noise, and another norm: exactly what is expected of
+				 * it */
 				sqr = pow(1 + n / 50.0, -cases[i].power);
 				step.local += sqr - 1;
 				step.total += sqr - 1;

@@ -1,6 +1,5 @@
 /* Both kinds of aio keep the contract: each request comes back exactly once, with what a pread or
- * pwrite would have given.
- */
+ * pwrite would have given. */
 #include "../lib/seed.h"
 #include "base/aio.h"
 #include "base/err.h"

@@ -1,6 +1,5 @@
 /* The fast checksums are the published ones and equal their references for every small length,
- * alignment and split.
- */
+ * alignment and split. */
 #include "../lib/seed.h"
 #include "base/crc.h"
 #include "base/rng.h"

@@ -40,8 +40,8 @@ static void below_is_even(void **state)
 	assert_int_equal(rng_below(&r, 1), 0);
 }
 
-/* Taking a remainder of 64 bits alone would make the lowest third of this bound come half the time.
- */
+/* Taking a remainder of 64 bits alone would make the lowest third of this bound come half the
+ * time. */
 static void huge_bounds_are_even_too(void **state)
 {
 	struct rng r = {test_seed()};

@@ -1,5 +1,5 @@
-/* What is put is got, byte for byte as documented; every truncation is a failure and nothing worse.
- */
+/* What is put is got, byte for byte as documented; every truncation is a failure and nothing
+ * worse. */
 #include "base/fault.h"
 #include "base/wire.h"
 

@@ -104,8 +104,8 @@ static int apply_to_store(struct store *store, const struct action *action, stru
 	return rv;
 }
 
-/* A history and where it stopped: what each step held before and would hold after the last action.
- */
+/* A history and where it stopped: what each step held before and would hold after the last
+ * action. */
 struct run {
 	struct store *mem;   /* the disk */
 	struct store *store; /* what the history works on: mem, or something around it */
@@ -248,8 +248,8 @@ static bool name_by_hand(struct store *disk, const char *tag)
 }
 
 /* Half built or half removed, and under the tag's name: what opens must be whole. with_ok: it says
- * OK in any case, so that complete.txt is no defence either; manifest and sizes are all there is.
- */
+ * OK in any case, so that complete.txt is no defence either; manifest and sizes are all there
+ * is. */
 static void assert_half_is_seen(struct store *disk, const char *tag, bool with_ok)
 {
 	char complete[CKPT_TAG_MAX + 32];

@@ -1,5 +1,5 @@
-/* Differences of tensors equal a slow reference, which takes one element at a time in long double.
- */
+/* Differences of tensors equal a slow reference, which takes one element at a time in long
+ * double. */
 #include "../lib/seed.h"
 #include "base/rng.h"
 #include "ckpt/delta.h"

@@ -1,5 +1,5 @@
-/* Retention keeps what it must: the rule by example, then the invariant over every small history.
- */
+/* Retention keeps what it must: the rule by example, then the invariant over every small
+ * history. */
 #include "ckpt/retain.h"
 
 #include <setjmp.h>

@@ -1,6 +1,5 @@
 /* The torch zip format: laid out, glued and read back over every kind of size and any split; what
- * is damaged is refused; what needs zip64 is laid out without a byte of payload in memory.
- */
+ * is damaged is refused; what needs zip64 is laid out without a byte of payload in memory. */
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/rng.h"

@@ -520,8 +520,8 @@ static void heads_tell_of_what_was_before(void **state)
 		"float32 now, but have not called the same until then"));
 }
 
-/* Ranks 0 to 2 meet: what one hears of a rank that left, it tells those that have not got as far.
- */
+/* Ranks 0 to 2 meet: what one hears of a rank that left, it tells those that have not got as
+ * far. */
 static pthread_barrier_t stay;
 
 /* Three sums at ranks 0 to 2, two at rank 3, which leaves then. */

@@ -231,8 +231,8 @@ static void bits_depend_on_ranks_and_hosts_alone(void **state)
 	}
 }
 
-/* Integers, by all ways and operations; 16 bit floats, which every host and then the server rounds.
- */
+/* Integers, by all ways and operations; 16 bit floats, which every host and then the server
+ * rounds. */
 static void all_types(void **state)
 {
 	struct rng rng = {first_seed + 1};

@@ -1,6 +1,5 @@
 /* Pure parts of the scheduler's HTTP: paths, addresses, secrets and tokens, and the text that
- * Prometheus reads.
- */
+ * Prometheus reads. */
 #include "daemon/http_host.h"
 #include "daemon/http_key.h"
 #include "daemon/http_listen.h"

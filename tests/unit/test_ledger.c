@@ -1,5 +1,5 @@
-/* The ledger: its rules by example, then its promises under random histories (the seed is printed).
- */
+/* The ledger: its rules by example, then its promises under random histories (the seed is
+ * printed). */
 #include "agent/ledger.h"
 
 #include "base/rng.h"
@@ -441,8 +441,8 @@ static void check_newest(const struct ledger *before, const struct ledger *ledge
 	assert_true(was < 0 || (is >= 0 && ledger->slots[is].order >= before->slots[was].order));
 }
 
-/* Whether the newest in memory has made room: it is in the store, and what is older does not count.
- */
+/* Whether the newest in memory has made room: it is in the store, and what is older does not
+ * count. */
 static bool is_passed_by(const struct ledger *before, const struct ledger *ledger)
 {
 	bool passed = ledger->past_order != before->past_order;

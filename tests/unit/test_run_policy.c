@@ -110,8 +110,8 @@ static void a_user_error_is_not_restarted(void **state)
 	assert_int_equal(policy.status, RUN_EXIT_USER);
 }
 
-/* Whatever the codes that are ours mean elsewhere: only a joint group's workers leave each other.
- */
+/* Whatever the codes that are ours mean elsewhere: only a joint group's workers leave each
+ * other. */
 static void every_code_of_a_script_is_the_jobs(void **state)
 {
 	for (int status = 1; status < 256; status++) {

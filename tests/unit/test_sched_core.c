@@ -1,5 +1,5 @@
-/* The scheduler's core: who gets what, by example. The test is the engine, and says what happened.
- */
+/* The scheduler's core: who gets what, by example. The test is the engine, and says what
+ * happened. */
 #include "test_sched_one.h"
 
 #include "base/fault.h"

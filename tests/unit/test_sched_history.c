@@ -1,6 +1,5 @@
 /* The history of a live cluster: what is written of it, and what is left of it after a kill, on a
- * full disk, in damaged files, and after months.
- */
+ * full disk, in damaged files, and after months. */
 #include "daemon/history.h"
 
 #include "base/fault.h"

@@ -455,8 +455,8 @@ static void test_an_end_that_cannot_be_read_is_read_again(void **state)
 	suite_ends(job, CORE_BY_ITSELF, 0);
 }
 
-/* Its descriptors are the scheduler's own, to the hard limit; jobs have what they would have had.
- */
+/* Its descriptors are the scheduler's own, to the hard limit; jobs have what they would have
+ * had. */
 static void test_more_descriptors_are_the_schedulers_alone(void **state)
 {
 	uint64_t job = suite_job(DEED_GOOD);

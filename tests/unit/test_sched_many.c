@@ -1,6 +1,5 @@
 /* The scheduler's core with many jobs: what it does once for all of them is what the plain way
- * does, which is here.
- */
+ * does, which is here. */
 #include "base/rng.h"
 #include "equal.h"
 #include "sched/core.h"

@@ -1,5 +1,5 @@
-/* Nodes that can be taken away: which jobs may, and must, be on them, and what follows for others.
- */
+/* Nodes that can be taken away: which jobs may, and must, be on them, and what follows for
+ * others. */
 #include "test_sched_one.h"
 
 static void types_and_spot_are_kept(void **state)

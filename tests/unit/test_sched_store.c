@@ -1,6 +1,5 @@
 /* The scheduler's file: what is written is read, after a kill at any point; and each error by its
- * name.
- */
+ * name. */
 #include "base/fault.h"
 #include "base/rng.h"
 #include "equal.h"

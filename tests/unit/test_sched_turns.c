@@ -1,6 +1,5 @@
 /* On a full machine jobs of one priority take turns, and each ends: in virtual time, minute by
- * minute. What is stopped begins again, if it does not save.
- */
+ * minute. What is stopped begins again, if it does not save. */
 #include "test_sched_one.h"
 
 #include "sched/policies.h"

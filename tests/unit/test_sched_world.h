@@ -304,8 +304,8 @@ static void check_spot(const struct core_job *job)
 	assert_true(is_fixed(job) || spot >= job->ask.spot_least || spot == job->want.replicas);
 }
 
-/* Right after a decision: nobody waits for whom others could shrink, or move, or for less priority.
- */
+/* Right after a decision: nobody waits for whom others could shrink, or move, or for less
+ * priority. */
 static void check_decision(const struct core_event *event)
 {
 	const struct core_job *const *jobs;

@@ -30,8 +30,8 @@ static char root[128];  /* the checkpoints' */
 static char sock[128];  /* the agent's */
 static pid_t agent_pid; /* 0: none */
 
-/* The agent is this program again, in a process of its own: a fork of a threaded one would not do.
- */
+/* The agent is this program again, in a process of its own: a fork of a threaded one would not
+ * do. */
 static inline int run_agent(const char *socket_path)
 {
 	struct agent_options options = {.job = "test", .socket = socket_path, .any_attempt = true};

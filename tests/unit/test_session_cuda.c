@@ -201,8 +201,8 @@ static void copies_before_return_come_back(void **unused)
 	saves_come_back(false);
 }
 
-/* Devices need no help of the kernel: what lies on them is late even if the host's memory is not.
- */
+/* Devices need no help of the kernel: what lies on them is late even if the host's memory is
+ * not. */
 static void late_copies_need_no_kernel(void **unused)
 {
 	struct pawl_ckpt *ckpt;

@@ -65,8 +65,8 @@ static struct pawl_restore *restore(struct pawl_ckpt *ckpt, uint64_t step)
 	return restore;
 }
 
-/* Commits steps 1 and 2, with step 1 in use, and is granted a slot for step 3, which never comes.
- */
+/* Commits steps 1 and 2, with step 1 in use, and is granted a slot for step 3, which never
+ * comes. */
 static int run_worker(const char *socket_path, const char *root_path, const char *memory_bytes)
 {
 	struct pawl_ckpt_pending pending[PAWL_CKPT_PENDING_MAX];

@@ -1,5 +1,5 @@
-/* What the tests of saves by tag share: files made from numbers, saved in pieces, and found again.
- */
+/* What the tests of saves by tag share: files made from numbers, saved in pieces, and found
+ * again. */
 #ifndef TEST_SESSION_TAGS_H
 #define TEST_SESSION_TAGS_H
 

@@ -11,8 +11,8 @@
 
 static uint64_t seed;
 
-/* Tensors of every size, in no order, with gaps; some bytes in two pieces, some only checksummed.
- */
+/* Tensors of every size, in no order, with gaps; some bytes in two pieces, some only
+ * checksummed. */
 static void cut_random(struct world *w, struct rng *rng)
 {
 	size_t at = rng_below(rng, 3 * CKPT_PAGE);

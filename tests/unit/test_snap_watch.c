@@ -78,8 +78,8 @@ static uint8_t *map_watched(int advice)
 	return pages;
 }
 
-/* Random pages written, between 4 KiB pages and within huge ones; more runs than one call fetches.
- */
+/* Random pages written, between 4 KiB pages and within huge ones; more runs than one call
+ * fetches. */
 static void reports_what_was_written(void **state)
 {
 	struct rng rng = {seed};

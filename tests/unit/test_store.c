@@ -1,6 +1,5 @@
 /* One suite that every store passes: what store.h promises, and no more. Run against posix
- * (io_uring and threads), mem, and the fault store while it behaves.
- */
+ * (io_uring and threads), mem, and the fault store while it behaves. */
 #include "../lib/seed.h"
 #include "base/err.h"
 #include "base/rng.h"

@@ -1,6 +1,5 @@
 /* The store that misbehaves does so on cue: each misbehaviour, at the n-th operation, once and for
- * good. test_store.c shows that it behaves when it should.
- */
+ * good. test_store.c shows that it behaves when it should. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "store/fault.h"

@@ -1,6 +1,5 @@
 /* Files of a directory store that are mapped because they are in the page cache: what is held, what
- * refuses, and that nothing stays behind.
- */
+ * refuses, and that nothing stays behind. */
 #include "base/err.h"
 #include "base/fault.h"
 #include "store/store.h"

@@ -1,6 +1,5 @@
 /* What only a directory store meets: the page cache, file systems without O_DIRECT, a full disk, a
- * root that goes away, links, and every system call failing in turn.
- */
+ * root that goes away, links, and every system call failing in turn. */
 #include "../lib/seed.h"
 #include "base/err.h"
 #include "base/fault.h"
